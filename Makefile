@@ -1,0 +1,56 @@
+# One word runs everything. `make demo` and `make test` need only python3 (with venv) and make.
+PYTHON ?= python3
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+# loadgroup keeps the tests that share one real server on one worker
+WORKERS ?= 2
+DEBIAN := openssh-server openssh-client rsync slurmctld slurmd slurm-client munge docker.io busybox-static \
+	iproute2 gcc libc6-dev shellcheck tmux task-spooler git procps
+
+.PHONY: help demo test soak bench lint docs lock system-deps clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: .venv/demo.stamp ## the whole arc on a CPU: train, kill, resume, compare
+	$(BIN)/python examples/cpu_lifecycle/demo.py
+
+test: .venv/test.stamp lint ## lint and the tests, minutes
+	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "not soak"
+
+soak: .venv/test.stamp ## the long chaos versions: hundreds of kills, big files
+	$(PYTEST) -n $(WORKERS) --dist loadgroup -m soak
+
+bench: .venv/test.stamp ## every speed claim as a ratio measured in one run
+	$(BIN)/python evals/bench/run.py
+
+lint: .venv/test.stamp ## ruff, mypy, shellcheck (when installed)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy scripts evals examples tests
+	@if command -v shellcheck >/dev/null; then git ls-files '*.sh' .ci/run | xargs -r shellcheck; fi
+
+docs: .venv/test.stamp ## regenerate the generated blocks of the documents
+	$(BIN)/python evals/docs.py write
+
+lock: .venv/test.stamp ## resolve requirements.lock anew (needs uv)
+	uv pip compile pyproject.toml --all-extras --universal --python-version 3.10 --no-annotate --upgrade \
+		--custom-compile-command "make lock" -o requirements.lock
+
+system-deps: ## the Debian packages behind tests/real (root)
+	apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $(DEBIAN)
+
+clean:
+	rm -rf .venv demo-out build dist *.egg-info
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/demo.stamp: .venv/bin/python pyproject.toml requirements.lock
+	$(BIN)/python -m pip install -q -c requirements.lock -e '.[torch]'
+	@touch $@
+
+.venv/test.stamp: .venv/bin/python pyproject.toml requirements.lock
+	$(BIN)/python -m pip install -q -c requirements.lock -e '.[torch,gpu,wandb,figures,stats,dev]'
+	@touch $@ .venv/demo.stamp
