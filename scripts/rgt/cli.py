@@ -1,0 +1,129 @@
+"""The front door of every script: exit codes in every --help, one sentence for every failure.
+
+Example:
+    @click.command(cls=cli.Command)
+    @cli.report_options
+    def main(fmt: str) -> int: ...
+
+A command function returns its exit code (None counts as 0). RGT_DEBUG=1 shows the traceback of a bug.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+import click
+
+from rgt import errors
+
+EXIT_CODES = """\b
+Exit codes: 0 fine, 1 findings, 2 usage or bad input,
+3 the environment lacks something, 4 refused (Iron Law)."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def report_options(function: F) -> F:
+    """--json, --github and --sarif: three other renderings of the same findings (text is the default)."""
+    for name, text in (
+        ("sarif", "Print findings as SARIF 2.1.0."),
+        ("github", "Print findings as GitHub annotations."),
+        ("json", "Print one JSON object for machines."),
+    ):
+        function = click.option(f"--{name}", "fmt", flag_value=name, default=None, help=text)(function)
+    return function
+
+
+def json_option(function: F) -> F:
+    """--json alone, for commands that report state rather than findings."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object for machines.")(function)
+
+
+class _FrontDoor(click.Command):
+    """Mixed into Command and Group: maps every way to end to a documented exit code."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("epilog", EXIT_CODES)
+        kwargs.setdefault("context_settings", {"help_option_names": ["-h", "--help"], "max_content_width": 100})
+        super().__init__(*args, **kwargs)
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        standalone = kwargs.pop("standalone_mode", True)
+        body = functools.partial(super().main, *args, standalone_mode=False, **kwargs)
+        if not standalone:
+            return body()
+        sys.exit(_run(body))
+
+
+class Command(_FrontDoor):
+    """A single command with the exit codes in its --help."""
+
+
+class Group(_FrontDoor, click.Group):
+    """A command with verbs; the verbs get the same front door."""
+
+    command_class = Command
+    group_class = type
+
+
+def _run(body: Callable[[], Any]) -> int:
+    try:
+        code = body()
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except click.Abort:
+        return 128 + signal.SIGINT
+    except click.ClickException as problem:
+        problem.show()
+        return problem.exit_code if isinstance(problem, errors.RgtError) else errors.BAD_INPUT
+    except SystemExit:  # with standalone_mode off, click exits by itself only when the reader of stdout is gone
+        return 128 + signal.SIGPIPE
+    except OSError as problem:
+        return _fail(errors.from_os_error(problem))
+    except Exception as problem:
+        return _fail(
+            errors.bad_input(
+                f"{_script()} met a case it does not know: {type(problem).__name__}: {problem}"
+                " (RGT_DEBUG=1 shows where; please report it)"
+            )
+        )
+    return _flushed(code if isinstance(code, int) else errors.OK)
+
+
+def _fail(error: errors.RgtError) -> int:
+    if os.environ.get("RGT_DEBUG"):
+        raise
+    error.show()
+    return error.exit_code
+
+
+def _flushed(code: int) -> int:
+    """A full disk or a closed pipe behind stdout shows only at flush; it must not end as 'fine'."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _silence_stdout()
+        return 128 + signal.SIGPIPE
+    except OSError as problem:
+        _silence_stdout()
+        return _fail(errors.from_os_error(problem, "write to stdout"))
+    return code
+
+
+def _silence_stdout() -> None:
+    """Python flushes stdout once more at exit and would print a traceback there."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _script() -> str:
+    return os.path.basename(sys.argv[0]) or "the script"
+
+
+def stop(code: int) -> NoReturn:
+    """End now with this exit code."""
+    raise click.exceptions.Exit(code)

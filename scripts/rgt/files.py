@@ -1,0 +1,192 @@
+"""Files that are always whole: the old one or the new one, whatever is killed in between.
+
+Example:
+    write_json(path, data, schema="run")      temp name, fsync, rename, fsync of the directory
+    append_jsonl(path, row, schema="event")   one locked append; a torn tail left by a crash is cut first
+    for row in read_jsonl(path): ...          streams; a torn last line is skipped
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from rgt import schema as schemas
+from rgt.errors import RgtError, bad_input, from_os_error
+
+_TAIL = 64 * 1024  # a torn line is looked for in steps of this size
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    write_with(path, lambda file: file.write(data))
+
+
+def write_text(path: Path, text: str) -> None:
+    write_bytes(path, text.encode())
+
+
+def write_json(path: Path, data: Any, schema: str | None = None) -> None:
+    """Write JSON a person can read; `schema` names a file of scripts/schemas and is checked first."""
+    if schema:
+        schemas.check(data, schema, str(path))
+    write_text(path, _dump(data, str(path), indent=2))
+
+
+def _dump(data: Any, where: str, indent: int | None = None) -> str:
+    try:
+        return json.dumps(data, indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
+    except (TypeError, ValueError) as error:  # a tensor, a NaN, a set: strict JSON has no word for it
+        raise bad_input(f"{where} cannot hold this as JSON: {error}") from None
+
+
+def write_with(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
+    """Give `write` a temporary file beside `path`, then move it into place. On failure `path` is as it was."""
+    try:
+        _write_beside(path, write)
+    except OSError as error:
+        raise from_os_error(error, f"write {path}") from error
+
+
+def _write_beside(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
+    mode = _mode_for(path)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            write(file)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+    sync_directory(path.parent)
+
+
+def _mode_for(path: Path) -> int:
+    """mkstemp makes 0600; other users of a shared run directory expect the mode the file had, or the umask's."""
+    with contextlib.suppress(OSError):
+        return path.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def sync_directory(directory: Path) -> None:
+    """Make a rename survive a power cut. Some network file systems cannot; the file itself is safe there."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def read_json(path: Path, schema: str | None = None) -> Any:
+    """Read one JSON file, or say in a sentence what is wrong with it."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise bad_input(f"{path} does not exist") from None
+    except UnicodeDecodeError as error:
+        raise bad_input(f"{path} is not text: byte {error.start} is not UTF-8") from None
+    except OSError as error:
+        raise from_os_error(error, f"read {path}") from None
+    data = _parse(text, str(path))
+    if schema:
+        schemas.check(data, schema, str(path))
+    return data
+
+
+def _parse(text: str, where: str) -> Any:
+    if not text.strip():
+        raise bad_input(f"{where} is empty; expected JSON")
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise bad_input(f"{where} line {error.lineno} is not JSON: {error.msg}") from None
+    except RecursionError:
+        raise bad_input(f"{where} is not usable JSON: nested too deep") from None
+    except ValueError as error:  # an integer of thousands of digits
+        raise bad_input(f"{where} is not usable JSON: {error}") from None
+
+
+def append_jsonl(path: Path, row: dict[str, Any], schema: str | None = None) -> None:
+    """Append one line. Writers of one file take turns (flock), so a torn tail can only be a crash's: cut it."""
+    if schema:
+        schemas.check(row, schema, str(path))
+    line = _dump(row, str(path)).encode()
+    try:
+        with path.open("ab+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            _append_whole(file, line)
+    except OSError as error:
+        raise from_os_error(error, f"append to {path}") from error
+
+
+def _append_whole(file: IO[bytes], line: bytes) -> None:
+    end = _end_of_last_line(file)
+    file.truncate(end)
+    try:
+        file.write(line)
+        file.flush()
+        os.fsync(file.fileno())
+    except OSError:
+        with contextlib.suppress(OSError):  # a full disk took half the line: give the half back
+            os.ftruncate(file.fileno(), end)
+        raise
+
+
+def _end_of_last_line(file: IO[bytes]) -> int:
+    """Offset just behind the last newline: 0 in an empty file."""
+    end = file.seek(0, os.SEEK_END)
+    while end:
+        start = max(0, end - _TAIL)
+        file.seek(start)
+        newline = file.read(end - start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
+        end = start
+    return 0
+
+
+def read_jsonl(path: Path, schema: str | None = None, bad: list[str] | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a JSONL file, one at a time, so that a file of gigabytes costs one line of memory.
+
+    A last line without its newline is a write that a crash cut off: it is skipped. Any other broken line raises,
+    or, when `bad` is given, is described there and skipped.
+    """
+    try:
+        with path.open("rb") as file:
+            for number, raw in enumerate(file, 1):
+                if not raw.endswith(b"\n") or not raw.strip():
+                    continue
+                try:
+                    yield _row(raw, f"{path} line {number}", schema)
+                except RgtError as error:
+                    if bad is None:
+                        raise
+                    bad.append(error.message)
+    except FileNotFoundError:
+        raise bad_input(f"{path} does not exist") from None
+    except OSError as error:
+        raise from_os_error(error, f"read {path}") from None
+
+
+def _row(raw: bytes, where: str, schema: str | None) -> dict[str, Any]:
+    try:
+        row = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise bad_input(f"{where} is not JSON: {raw[:60]!r}") from None
+    if not isinstance(row, dict):
+        raise bad_input(f"{where} is a {type(row).__name__}; expected an object")
+    if schema:
+        schemas.check(row, schema, where)
+    return row

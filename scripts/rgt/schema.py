@@ -1,0 +1,65 @@
+"""The JSON Schemas of scripts/schemas, checked on write and on read.
+
+Example:
+    check(data, "run", "runs/x/run.json")     raises one sentence naming the file, the field and what was expected
+    problems(data, "run")                     the same as a list of sentences
+
+On a rented box the one-file bundle has no jsonschema: there nothing is checked, and the file is checked when it is
+read after the pull.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rgt.errors import bad_input
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import ValidationError
+
+DIRECTORY = Path(__file__).resolve().parent.parent / "schemas"
+_SHOWN = 3  # problems named in one sentence; the rest is counted
+
+
+def names() -> list[str]:
+    return sorted(path.name.removesuffix(".schema.json") for path in DIRECTORY.glob("*.schema.json"))
+
+
+@functools.cache
+def load(name: str) -> dict[str, Any]:
+    schema: dict[str, Any] = json.loads((DIRECTORY / f"{name}.schema.json").read_text(encoding="utf-8"))
+    return schema
+
+
+@functools.cache
+def _validator(name: str) -> Draft202012Validator | None:
+    if importlib.util.find_spec("jsonschema") is None:
+        return None
+    from jsonschema import Draft202012Validator
+
+    return Draft202012Validator(load(name))
+
+
+def problems(data: Any, name: str) -> list[str]:
+    validator = _validator(name)
+    if validator is None:
+        return []
+    return [_sentence(error) for error in sorted(validator.iter_errors(data), key=lambda e: [str(p) for p in e.path])]
+
+
+def check(data: Any, name: str, where: str) -> None:
+    found = problems(data, name)
+    if found:
+        more = f" (and {len(found) - _SHOWN} more)" if len(found) > _SHOWN else ""
+        raise bad_input(f"{where} does not fit the {name} schema: {'; '.join(found[:_SHOWN])}{more}")
+
+
+def _sentence(error: ValidationError) -> str:
+    field = "/".join(str(part) for part in error.absolute_path)
+    message = error.message if len(error.message) <= 160 else error.message[:157] + "..."
+    return f"{field}: {message}" if field else message

@@ -1,0 +1,116 @@
+"""Durations and sizes as people type them.
+
+Example:
+    duration("1h30m") == duration("90m") == duration("1:30:00") == 5400.0      a bare number is seconds
+    duration("1-02:03:04")                                                     days first, as Slurm prints it
+    size("16GiB") == size("16G") == 16 * 2**30      size("16GB") == 16 * 10**9      a bare number is bytes
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import click
+
+from rgt.errors import RgtError, bad_input
+
+_SECONDS = {"w": 604800.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "min": 60.0, "s": 1.0, "sec": 1.0, "ms": 0.001}
+_NUMBER = r"\d+(?:\.\d+)?|\.\d+"
+_PART = re.compile(rf"({_NUMBER})\s*(ms|min|sec|w|d|h|m|s)\s*", re.I)
+_CLOCK = re.compile(r"(?:(\d+)-)?(\d+):([0-5]?\d)(?::([0-5]?\d(?:\.\d+)?))?")
+_PREFIXES = "kmgtp"
+_BINARY = ("KiB", "MiB", "GiB", "TiB", "PiB")
+_SIZE = re.compile(rf"({_NUMBER})\s*([{_PREFIXES}]?)(i?)(b?)", re.I)
+
+
+def duration(text: str) -> float:
+    """Seconds; raises a sentence for anything else."""
+    seconds = _seconds(text.strip())
+    if seconds is None or not math.isfinite(seconds):
+        raise bad_input(f"{text!r} is not a duration; write it like 90, 90s, 30m, 1h30m, 2d or 1:30:00")
+    return seconds
+
+
+def _seconds(text: str) -> float | None:
+    if re.fullmatch(_NUMBER, text):
+        return float(text)
+    clock = _CLOCK.fullmatch(text)
+    if clock:
+        return _clock_seconds(*clock.groups())
+    parts = _PART.findall(text)
+    if not parts or _PART.sub("", text):
+        return None
+    return sum(float(number) * _SECONDS[unit.lower()] for number, unit in parts)
+
+
+def _clock_seconds(days: str | None, first: str, second: str, third: str | None) -> float:
+    """1:30:00 is hours first; 1:30 is minutes:seconds; with days (1-02:03) it is hours:minutes, as in Slurm."""
+    if third is None and days is None:
+        return float(first) * 60 + float(second)
+    return float(days or 0) * 86400 + float(first) * 3600 + float(second) * 60 + float(third or 0)
+
+
+def size(text: str) -> int:
+    """Bytes; raises a sentence for anything else."""
+    match = _SIZE.fullmatch(text.strip())
+    if not match or (match[3] and not match[2]):
+        raise bad_input(f"{text!r} is not a size; write it like 500M, 16GiB or 16GB")
+    number, prefix, binary, byte = match.groups()
+    # "16G" means GiB to docker, ulimit and tmpfs; only the spelt-out "GB" is decimal
+    base = 1000 if byte and not binary else 1024
+    power = _PREFIXES.find(prefix.lower()) + 1 if prefix else 0
+    value = float(number) * math.pow(base, power)
+    if not math.isfinite(value):
+        raise bad_input(f"{text!r} is not a size a disk can have")
+    return round(value)
+
+
+def show_duration(seconds: float) -> str:
+    """Two units at most: 0.4s, 59s, 1m30s, 2h05m, 3d04h."""
+    if seconds < 0:
+        return "-" + show_duration(-seconds)
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
+
+
+def show_size(count: float) -> str:
+    """Binary units, three digits: 512 B, 1.5 KiB, 13.5 GiB."""
+    if abs(count) < 1024:
+        return f"{round(count)} B"
+    power = min(len(_BINARY) - 1, int(math.log(abs(count), 1000)) - 1)
+    value = count / 1024 ** (power + 1)
+    return f"{value:.3g} {_BINARY[power]}" if abs(value) < 1000 else f"{value:.0f} {_BINARY[power]}"
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg]  # not generic in older click
+    """A click option that takes a duration and gives seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            return float(value) if isinstance(value, (int, float)) else duration(value)
+        except RgtError as error:
+            self.fail(error.message, param, ctx)
+
+
+class Size(click.ParamType):  # type: ignore[type-arg]  # not generic in older click
+    """A click option that takes a size and gives bytes."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return value if isinstance(value, int) else size(value)
+        except RgtError as error:
+            self.fail(error.message, param, ctx)
