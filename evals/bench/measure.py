@@ -1,0 +1,48 @@
+"""How a ratio is measured: both sides in this run, taking turns, so that a busy machine hurts both."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass
+class Row:
+    """A claim: `ours` against `peer` in the same unit, and the ratio that `goal` allows at most."""
+
+    claim: str
+    ours: float
+    peer: float
+    goal: float
+    unit: str = "s"
+
+    @property
+    def ratio(self) -> float:
+        return self.ours / self.peer
+
+    def __str__(self) -> str:
+        verdict = "" if self.ratio <= self.goal else "  MISSED"
+        return f"{self.claim:58} {self.ours:9.4g}{self.unit} {self.peer:9.4g}{self.unit} {self.ratio:7.3g} {self.goal:5}{verdict}"
+
+
+def timed(action: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+def take_turns(ours: Callable[[], object], peer: Callable[[], object], rounds: int) -> tuple[float, float]:
+    """Median seconds of both sides."""
+    pairs = [(timed(ours), timed(peer)) for _ in range(rounds)]
+    return statistics.median(pair[0] for pair in pairs), statistics.median(pair[1] for pair in pairs)
+
+
+def quiet(*command: str) -> Callable[[], object]:
+    """A call that runs the command and swallows its output."""
+    return lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

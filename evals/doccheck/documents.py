@@ -1,0 +1,120 @@
+"""Reading the documents: headings, links, code, front matter. One place that knows Markdown."""
+
+from __future__ import annotations
+
+import functools
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+_CJK = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]")
+_FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---\n", re.S)
+_EXPLICIT_ANCHOR = re.compile(r"<a (?:id|name)=\"([^\"]+)\"")
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """A piece of a document: a link target, inline code or a fenced block (with its language in `info`)."""
+
+    text: str
+    line: int
+    info: str = ""
+
+
+@dataclass
+class Document:
+    path: Path  # relative to the repository
+    text: str
+    anchors: set[str] = field(default_factory=set)
+    links: list[Snippet] = field(default_factory=list)
+    codes: list[Snippet] = field(default_factory=list)
+    fences: list[Snippet] = field(default_factory=list)
+
+    @property
+    def tokens(self) -> int:
+        """The budget's measure: characters / 4, a CJK character counts 1."""
+        wide = len(_CJK.findall(self.text))
+        return wide + (len(self.text) - wide) // 4
+
+    def front_matter(self) -> dict[str, Any]:
+        match = _FRONT_MATTER.match(self.text)
+        data = yaml.safe_load(match[1]) if match else {}
+        return data if isinstance(data, dict) else {}
+
+
+def load_all(root: Path) -> list[Document]:
+    """Every Markdown file that is part of the repository."""
+    return [parse(path.relative_to(root), path.read_text(encoding="utf-8")) for path in _markdown_files(root)]
+
+
+def _markdown_files(root: Path) -> list[Path]:
+    return sorted(path for path in repository_files(root) if path.suffix == ".md")
+
+
+def repository_files(root: Path) -> list[Path]:
+    """Tracked and new files, without what git ignores; a folder without git (an installed copy) is read whole."""
+    command = ["git", "-C", str(root), "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False)
+    if listed.returncode != 0:
+        return [path for path in root.rglob("*") if path.is_file() and ".venv" not in path.parts]
+    return [path for name in listed.stdout.split("\0") if name and (path := root / name).is_file()]
+
+
+def parse(path: Path, text: str) -> Document:
+    document = Document(path, text, anchors=set(_EXPLICIT_ANCHOR.findall(text)))
+    # front matter is blanked, not cut, so that line numbers stay true
+    body = _FRONT_MATTER.sub(lambda match: "\n" * match[0].count("\n"), text)
+    previous = Token("", "", 0)
+    for token in _parser().parse(body):
+        line = (token.map or [0])[0] + 1
+        if token.type == "fence":
+            document.fences.append(Snippet(token.content, line, token.info.strip()))
+        elif token.type == "inline":
+            if previous.type == "heading_open":
+                _add_anchor(document.anchors, token)
+            _read_inline(document, token.children or [], line)
+        previous = token
+    return document
+
+
+@functools.cache
+def _parser() -> MarkdownIt:
+    return MarkdownIt("commonmark").enable("table")
+
+
+def _add_anchor(anchors: set[str], heading: Token) -> None:
+    """GitHub's rule: lower case, punctuation gone, spaces to dashes, repeats numbered."""
+    text = "".join(child.content for child in heading.children or [] if child.type in ("text", "code_inline"))
+    slug = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
+    numbered, count = slug, 0
+    while numbered in anchors:
+        count += 1
+        numbered = f"{slug}-{count}"
+    anchors.add(numbered)
+
+
+def _read_inline(document: Document, children: list[Token], line: int) -> None:
+    for child in children:
+        if child.type in ("softbreak", "hardbreak"):
+            line += 1
+        elif child.type == "code_inline":
+            document.codes.append(Snippet(child.content, line))
+        elif child.type in ("link_open", "image"):
+            target = child.attrGet("href" if child.type == "link_open" else "src")
+            document.links.append(Snippet(str(target or ""), line))
+
+
+def catalogue_entries(document: Document) -> Iterator[tuple[str, int, str]]:
+    """(id, line, body) of every `### U7 · short name` entry."""
+    heads = list(re.finditer(r"^### ([A-Z]+\d+) · .+$", document.text, re.M))
+    for head in heads:
+        following = re.search(r"^#{1,3} ", document.text[head.end() :], re.M)
+        end = head.end() + following.start() if following else len(document.text)
+        yield head[1], document.text.count("\n", 0, head.start()) + 1, document.text[head.end() : end]

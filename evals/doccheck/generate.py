@@ -1,0 +1,94 @@
+"""Blocks of documents that are computed from code and profiles, between markers:
+
+    <!-- generated:platforms -->  ...  <!-- /generated:platforms -->
+
+`python evals/docs.py write` (make docs) rewrites them; a test says when one is out of date.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from doccheck.documents import Document, load_all, parse
+
+_BLOCK = re.compile(r"(<!-- generated:([a-z-]+) -->\n)(.*?)(<!-- /generated:\2 -->)", re.S)
+PHASES = ("RUN", "VERIFY", "DELIVER", "META")
+
+
+def platforms(root: Path) -> str:
+    """One row per profile: what stops the meter, what a stop keeps and bills, how long a spot notice is."""
+    rows = ["| platform | the meter stops with | a stopped one still bills | survives stop | survives destroy | spot |",
+            "|---|---|---|---|---|---|"]  # fmt: skip
+    rows += [_platform_row(path.name, _profile(path)) for path in profile_paths(root)]
+    return "\n".join(rows) + "\n"
+
+
+def profile_paths(root: Path) -> list[Path]:
+    return sorted(path for path in (root / "profiles").glob("*.md") if not path.name.startswith("_"))
+
+
+def _profile(path: Path) -> dict[str, Any]:
+    return parse(path, path.read_text(encoding="utf-8")).front_matter()
+
+
+def _platform_row(name: str, profile: dict[str, Any]) -> str:
+    meter, storage, spot = profile["meter"], profile["storage"], profile["spot"]
+    stops = meter["stops_with"]
+    cells = [
+        f"[{profile['title']}](profiles/{name})",
+        stops["value"] + (" (irreversible)" if stops["irreversible"] else ""),
+        meter["stopped_still_bills"]["value"],
+        _survivors(storage, "stop"),
+        _survivors(storage, "destroy"),
+        spot["value"],
+    ]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _survivors(storage: list[dict[str, Any]], act: str) -> str:
+    return ", ".join(tier["tier"] for tier in storage if tier[act] == "kept") or "nothing"
+
+
+def scripts(root: Path) -> str:
+    """One row per script, from the first line of its docstring: `PHASE · what it does`."""
+    jobs = sorted(_jobs(root), key=lambda job: (PHASES.index(job[0]), job[1]))
+    rows = ["| phase | script | job |", "|---|---|---|"]
+    return "\n".join([*rows, *(f"| {phase} | `scripts/{name}` | {job} |" for phase, name, job in jobs)]) + "\n"
+
+
+def _jobs(root: Path) -> Iterator[tuple[str, str, str]]:
+    for path in sorted((root / "scripts").glob("*.py")):
+        phase, _, job = first_line(path).partition(" · ")
+        yield (phase if phase in PHASES else "META"), path.name, job
+
+
+def first_line(path: Path) -> str:
+    return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n")[0]
+
+
+GENERATORS: dict[str, Callable[[Path], str]] = {"platforms": platforms, "scripts": scripts}
+
+
+def fresh(root: Path, document: Document) -> str:
+    """The document's text with every generated block computed anew."""
+
+    def block(match: re.Match[str]) -> str:
+        make = GENERATORS.get(match[2])
+        return match[1] + make(root) + match[4] if make else match[0]
+
+    return _BLOCK.sub(block, document.text)
+
+
+def write(root: Path) -> list[Path]:
+    """Rewrite what is out of date; the paths that changed."""
+    changed = []
+    for document in load_all(root):
+        text = fresh(root, document)
+        if text != document.text:
+            (root / document.path).write_text(text, encoding="utf-8")
+            changed.append(document.path)
+    return changed

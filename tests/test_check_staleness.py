@@ -1,0 +1,87 @@
+"""Dated facts: old, malformed and future stamps are found wherever they hide; billing facts age twice as fast."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "check_staleness.py"
+
+
+def month(days_ago: int) -> str:
+    return (date.today() - timedelta(days=days_ago)).strftime("%Y-%m")
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, SCRIPT, *map(str, arguments)], capture_output=True, text=True)
+
+
+def findings(path: Path, *arguments: str) -> list[tuple[str, int]]:
+    report = json.loads(run(path, "--json", *arguments).stdout)
+    return [(finding["code"], finding["line"]) for finding in report["findings"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"fact, verified: {month(0)}", []),
+        ("fact, verified: 2020-01", [("stale", 1)]),
+        ("fact, verified:\n2020-01", [("stale", 1)]),  # a stamp wrapped over the line end
+        ("a\nb (verified: 2020-01)", [("stale", 2)]),
+        ("fact, verified: January", [("malformed", 1)]),
+        ("fact, verified: 2020-13", [("malformed", 1)]),
+        ("fact, verified: 2099-01", [("future", 1)]),
+        ("talk about `verified: 2020-01` in code", []),
+        ("", []),
+    ],
+)
+def test_prose_stamp(tmp_path: Path, text: str, expected: list[tuple[str, int]]) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    assert findings(page) == expected
+
+
+def test_billing_fact_may_be_half_as_old(tmp_path: Path) -> None:
+    page = tmp_path / "p.md"
+    fact = f"{{value: x, source: https://example.org/a, verified: {month(130)}}}"
+    page.write_text(f"---\nspot: {fact}\nmeter:\n  stops_with: {fact}\nstorage:\n  - {fact}\n---\n")
+    assert findings(page) == [("stale", 4), ("stale", 6)]
+
+
+def test_text_names_the_place_and_the_source(tmp_path: Path) -> None:
+    page = tmp_path / "p.md"
+    page.write_text("---\nmeter:\n  zero_balance: {value: x, source: https://example.org/a, verified: 2020-01}\n---\n")
+    done = run(page, "--max-age", "10d")
+    age = (date.today() - date(2020, 1, 31)).days
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout == (
+        f"warn  stale: {page}:3 meter.zero_balance: money or data depends on it; checked {age} days ago, 5 allowed\n"
+        "      fix: look it up again: https://example.org/a\n"
+        "1 dated facts, 1 to look up again\n"
+    )
+
+
+def test_github_annotation(tmp_path: Path) -> None:
+    page = tmp_path / "p.md"
+    page.write_text("x verified: 2099-01")
+    assert run(page, "--github").stdout.startswith(f"::error file={page},line=1,title=future::2099-01 has not come yet")
+
+
+def test_the_bundle_has_stamps_and_none_is_malformed() -> None:
+    report = json.loads(run("--json", "--max-age", "9999d").stdout)
+    assert (report["ok"], report["findings"]) == (True, [])
+    assert report["stamps"] > 10
+
+
+def test_bad_input() -> None:
+    missing = run("no/such/file.md")
+    assert (missing.returncode, missing.stdout) == (2, "")
+    assert missing.stderr == "error: no/such/file.md does not exist; name a Markdown file or a folder of them\n"
+    age = run("--max-age", "abc")
+    assert age.returncode == 2
+    assert "Invalid value for '--max-age': 'abc' is not a duration; write it like 90, 90s" in age.stderr
