@@ -28,7 +28,8 @@ class Row:
 
     def __str__(self) -> str:
         verdict = "" if self.ratio <= self.goal else "  MISSED"
-        return f"{self.claim:58} {self.ours:9.4g}{self.unit} {self.peer:9.4g}{self.unit} {self.ratio:7.3g} {self.goal:5}{verdict}"
+        sides = f"{self.ours:9.4g}{self.unit} {self.peer:9.4g}{self.unit}"
+        return f"{self.claim:58} {sides} {self.ratio:7.3g} {self.goal:5}{verdict}"
 
 
 def timed(action: Callable[[], object]) -> float:

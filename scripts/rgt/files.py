@@ -2,7 +2,7 @@
 
 Example:
     write_json(path, data, schema="run")      temp name, fsync, rename, fsync of the directory
-    append_jsonl(path, row, schema="event")   one locked append; a torn tail left by a crash is cut first
+    append_jsonl(path, row, schema="events")  one locked append; a torn tail left by a crash is cut first
     for row in read_jsonl(path): ...          streams; a torn last line is skipped
 """
 
@@ -14,6 +14,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from io import FileIO
 from pathlib import Path
 from typing import IO, Any
 
@@ -35,14 +36,19 @@ def write_json(path: Path, data: Any, schema: str | None = None) -> None:
     """Write JSON a person can read; `schema` names a file of scripts/schemas and is checked first."""
     if schema:
         schemas.check(data, schema, str(path))
-    write_text(path, _dump(data, str(path), indent=2))
+    write_bytes(path, dump(data, str(path), indent=2) + b"\n")
 
 
-def _dump(data: Any, where: str, indent: int | None = None) -> str:
+def dump(data: Any, where: str, **layout: Any) -> bytes:
+    """Strict JSON, or a sentence about what JSON cannot hold; `layout` goes to json.dumps."""
     try:
-        return json.dumps(data, indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
+        return json.dumps(data, ensure_ascii=False, allow_nan=False, **layout).encode()
+    except UnicodeEncodeError:  # a file name that is not UTF-8 holds lone surrogates: only escapes can say them
+        return json.dumps(data, allow_nan=False, **layout).encode()
     except (TypeError, ValueError) as error:  # a tensor, a NaN, a set: strict JSON has no word for it
         raise bad_input(f"{where} cannot hold this as JSON: {error}") from None
+    except RecursionError:
+        raise bad_input(f"{where} cannot hold this as JSON: nested too deep") from None
 
 
 def write_with(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
@@ -122,29 +128,41 @@ def append_jsonl(path: Path, row: dict[str, Any], schema: str | None = None) -> 
     """Append one line. Writers of one file take turns (flock), so a torn tail can only be a crash's: cut it."""
     if schema:
         schemas.check(row, schema, str(path))
-    line = _dump(row, str(path)).encode()
+    line = dump(row, str(path)) + b"\n"
     try:
-        with path.open("ab+") as file:
+        with path.open("ab+", buffering=0) as file:  # a buffer would write the rest of a failed line at close
             fcntl.flock(file, fcntl.LOCK_EX)
             _append_whole(file, line)
     except OSError as error:
         raise from_os_error(error, f"append to {path}") from error
 
 
-def _append_whole(file: IO[bytes], line: bytes) -> None:
+def _append_whole(file: FileIO, line: bytes) -> None:
     end = _end_of_last_line(file)
+    file.seek(end)
+    tail = file.read()
+    if tail and not _torn(tail):
+        end, line = end + len(tail), b"\n" + line
     file.truncate(end)
     try:
-        file.write(line)
-        file.flush()
+        while line:
+            line = line[file.write(line) :]
         os.fsync(file.fileno())
     except OSError:
         with contextlib.suppress(OSError):  # a full disk took half the line: give the half back
-            os.ftruncate(file.fileno(), end)
+            file.truncate(end)
         raise
 
 
-def _end_of_last_line(file: IO[bytes]) -> int:
+def _torn(tail: bytes) -> bool:
+    """A part of an object is never an object, so a last line that is one lacks only its newline."""
+    try:
+        return not isinstance(json.loads(tail), dict)
+    except (ValueError, RecursionError):
+        return True
+
+
+def _end_of_last_line(file: FileIO) -> int:
     """Offset just behind the last newline: 0 in an empty file."""
     end = file.seek(0, os.SEEK_END)
     while end:
@@ -160,13 +178,13 @@ def _end_of_last_line(file: IO[bytes]) -> int:
 def read_jsonl(path: Path, schema: str | None = None, bad: list[str] | None = None) -> Iterator[dict[str, Any]]:
     """Yield the rows of a JSONL file, one at a time, so that a file of gigabytes costs one line of memory.
 
-    A last line without its newline is a write that a crash cut off: it is skipped. Any other broken line raises,
-    or, when `bad` is given, is described there and skipped.
+    A last line that a crash cut off is skipped. Any other broken line raises, or, when `bad` is given, is described
+    there and skipped.
     """
     try:
         with path.open("rb") as file:
             for number, raw in enumerate(file, 1):
-                if not raw.endswith(b"\n") or not raw.strip():
+                if not raw.strip() or (not raw.endswith(b"\n") and _torn(raw)):
                     continue
                 try:
                     yield _row(raw, f"{path} line {number}", schema)
