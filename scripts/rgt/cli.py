@@ -11,10 +11,12 @@ A command function returns its exit code (None counts as 0). RGT_DEBUG=1 shows t
 from __future__ import annotations
 
 import functools
+import io
 import os
+import select
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import click
@@ -24,6 +26,8 @@ from rgt import errors
 EXIT_CODES = """\b
 Exit codes: 0 fine, 1 findings, 2 usage or bad input,
 3 the environment lacks something, 4 refused (Iron Law)."""
+
+_SHOWN = 300  # characters of an unexpected exception; torch's have pages
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -52,12 +56,25 @@ class _FrontDoor(click.Command):
         kwargs.setdefault("context_settings", {"help_option_names": ["-h", "--help"], "max_content_width": 100})
         super().__init__(*args, **kwargs)
 
-    def main(self, *args: Any, **kwargs: Any) -> Any:
-        standalone = kwargs.pop("standalone_mode", True)
-        body = functools.partial(super().main, *args, standalone_mode=False, **kwargs)
-        if not standalone:
-            return body()
-        sys.exit(_run(body))
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        if not standalone_mode:
+            return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # for file names that are not UTF-8; JSON reads it back
+        words = sys.argv[1:] if args is None else list(args)
+        sys.exit(_flushed(_run(functools.partial(self._body, prog_name or _script(), words, extra))))
+
+    def _body(self, name: str, words: list[str], extra: dict[str, Any]) -> Any:
+        """click's main without its endings: it takes an EOFError for Ctrl-C, and any broken pipe for stdout's."""
+        with self.make_context(name, words, **extra) as context:
+            return self.invoke(context)
 
 
 class Command(_FrontDoor):
@@ -76,23 +93,33 @@ def _run(body: Callable[[], Any]) -> int:
         code = body()
     except click.exceptions.Exit as done:
         return done.exit_code
-    except click.Abort:
+    except (click.Abort, KeyboardInterrupt):
         return 128 + signal.SIGINT
     except click.ClickException as problem:
         problem.show()
         return problem.exit_code if isinstance(problem, errors.RgtError) else errors.BAD_INPUT
-    except SystemExit:  # with standalone_mode off, click exits by itself only when the reader of stdout is gone
-        return 128 + signal.SIGPIPE
     except OSError as problem:
-        return _fail(errors.from_os_error(problem))
+        return _os_error(problem)
     except Exception as problem:
-        return _fail(
-            errors.bad_input(
-                f"{_script()} met a case it does not know: {type(problem).__name__}: {problem}"
-                " (RGT_DEBUG=1 shows where; please report it)"
-            )
-        )
-    return _flushed(code if isinstance(code, int) else errors.OK)
+        seen = " ".join(f"{type(problem).__name__}: {problem}".split())
+        seen = seen if len(seen) <= _SHOWN else seen[:_SHOWN] + "..."
+        hint = "(RGT_DEBUG=1 shows where; please report it)"
+        return _fail(errors.bad_input(f"{_script()} met a case it does not know: {seen} {hint}"))
+    return code if isinstance(code, int) else errors.OK
+
+
+def _os_error(problem: OSError) -> int:
+    """`| head` is no error; any other broken pipe (an ssh that died) is one."""
+    if isinstance(problem, BrokenPipeError) and _reader_left():
+        _silence_stdout()
+        return 128 + signal.SIGPIPE
+    return _fail(errors.from_os_error(problem, "write to stdout" if _flush() else ""))
+
+
+def _reader_left() -> bool:
+    poll = select.poll()
+    poll.register(sys.stdout, 0)  # errors are reported even when nothing is asked for
+    return bool(poll.poll(0))
 
 
 def _fail(error: errors.RgtError) -> int:
@@ -102,17 +129,24 @@ def _fail(error: errors.RgtError) -> int:
     return error.exit_code
 
 
-def _flushed(code: int) -> int:
-    """A full disk or a closed pipe behind stdout shows only at flush; it must not end as 'fine'."""
+def _flush() -> OSError | None:
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
-        _silence_stdout()
-        return 128 + signal.SIGPIPE
     except OSError as problem:
         _silence_stdout()
-        return _fail(errors.from_os_error(problem, "write to stdout"))
-    return code
+        return problem
+    return None
+
+
+def _flushed(code: int) -> int:
+    """A full disk or a closed pipe behind stdout may show only at flush; it must not end as 'fine'."""
+    problem = _flush()
+    if problem is None:
+        return code
+    if isinstance(problem, BrokenPipeError):
+        return 128 + signal.SIGPIPE
+    errors.from_os_error(problem, "write to stdout").show()
+    return errors.ENVIRONMENT
 
 
 def _silence_stdout() -> None:

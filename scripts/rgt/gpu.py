@@ -10,8 +10,8 @@ A card that fell off the bus is a row with `error`, never an exception: the othe
 
 from __future__ import annotations
 
-import csv
 import functools
+import math
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 _SMI_SECONDS = 20.0  # nvidia-smi hangs on a sick driver
+_MESSAGE = 300  # characters of a driver's message
 # field of Gpu -> nvidia-smi's own name for it
 _SMI_FIELDS = {
     "index": "index",
@@ -48,6 +49,7 @@ SLOWDOWN_REASONS = {
 class Process:
     pid: int
     used_memory: int | None  # None: the driver does not say (containers, WDDM)
+    type: str = "C"  # as nvidia-smi prints it: C computes, G only draws (a desktop's server)
 
 
 @dataclass
@@ -144,9 +146,11 @@ def _nvml_gpu(nvml: Any, index: int) -> Gpu:
 
 def _nvml_processes(nvml: Any, handle: Any) -> list[Process]:
     by_pid: dict[int, Process] = {}
-    for question in (nvml.nvmlDeviceGetComputeRunningProcesses, nvml.nvmlDeviceGetGraphicsRunningProcesses):
+    lists = {"G": nvml.nvmlDeviceGetGraphicsRunningProcesses, "C": nvml.nvmlDeviceGetComputeRunningProcesses}
+    for kind, question in lists.items():  # compute last: who does both counts as computing
         for row in _ask(functools.partial(question, handle)) or []:
-            by_pid[int(row.pid)] = Process(int(row.pid), None if row.usedGpuMemory is None else int(row.usedGpuMemory))
+            used = None if row.usedGpuMemory is None else int(row.usedGpuMemory)
+            by_pid[int(row.pid)] = Process(int(row.pid), used, kind)
     return list(by_pid.values())
 
 
@@ -159,30 +163,42 @@ def _ask(question: Callable[[], Any]) -> Any:
 
 
 def _read_smi() -> Reading:
-    wanted = ",".join(_SMI_FIELDS.values())
-    text, problem = _smi(f"--query-gpu={wanted}")
-    gpus = [_smi_gpu(row) for row in csv.reader(text.splitlines(), skipinitialspace=True)]
+    text, problem = _smi(f"--query-gpu={','.join(_SMI_FIELDS.values())}")
+    gpus = [_smi_gpu(row) for row in _rows(text) if row[0].isdigit()]
+    if not gpus:  # older drivers say "No devices were found" with exit code 0
+        return Reading("nvidia-smi", problem=problem or text.strip().partition("\n")[0][:_MESSAGE] or None)
     by_uuid = {gpu.uuid: gpu for gpu in gpus}
     text, _ = _smi("--query-compute-apps=gpu_uuid,pid,used_memory")
-    for row in csv.reader(text.splitlines(), skipinitialspace=True):
-        if len(row) == 3 and row[0] in by_uuid and row[1].isdigit():
-            memory = _number(row[2])
-            by_uuid[row[0]].processes.append(Process(int(row[1]), None if memory is None else int(memory) * _MIB))
+    for row in _rows(text):
+        pid, memory = (_number(row[1]), _number(row[2])) if len(row) == 3 else (None, None)
+        if pid is not None and row[0] in by_uuid:
+            by_uuid[row[0]].processes.append(Process(int(pid), None if memory is None else int(memory) * _MIB))
     return Reading("nvidia-smi", gpus, problem=problem)
+
+
+def _rows(text: str) -> list[list[str]]:
+    """nvidia-smi quotes nothing: its csv is lines and commas."""
+    return [[cell.strip() for cell in line.split(",")] for line in text.splitlines()]
 
 
 def _smi(query: str) -> tuple[str, str | None]:
     """stdout and, when it failed, the reason. Rows printed before a failure still count: one card may be lost."""
     command = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_SMI_SECONDS)
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8", errors="replace"
+        )
+        stdout, stderr = process.communicate(timeout=_SMI_SECONDS)
     except subprocess.TimeoutExpired:
-        return "", f"nvidia-smi did not answer within {_SMI_SECONDS:.0f} s"
+        process.kill()  # and not waited for: what hangs inside a sick driver does not even die
+        return "", f"nvidia-smi did not answer within {_SMI_SECONDS:g} s"
     except OSError as error:
         return "", f"nvidia-smi does not start: {error.strerror}"
-    if done.returncode:
-        return "", (done.stderr or done.stdout).strip().splitlines()[0] if done.stderr or done.stdout else "failed"
-    return done.stdout, None
+    if process.returncode == 0:
+        return stdout, None
+    words = [line for line in (stderr + stdout).splitlines() if line.strip() and not line[0].isdigit()]
+    silent = f"nvidia-smi ended with exit code {process.returncode} and no message"
+    return stdout, words[0][:_MESSAGE] if words else silent
 
 
 def _smi_gpu(row: list[str]) -> Gpu:
@@ -204,6 +220,7 @@ def _smi_gpu(row: list[str]) -> Gpu:
 
 def _number(text: str) -> float | None:
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
         return None
+    return number if math.isfinite(number) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import os
@@ -32,28 +33,32 @@ def collect(directory: Path | None = None) -> dict[str, Any]:
 def _versions() -> dict[str, str]:
     found = {}
     for name in PACKAGES:
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError, KeyError):
             found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            pass
-    return found
+    return {name: version for name, version in found.items() if version}  # None: pip left it half removed
+
+
+def git_commit(directory: Path) -> str | None:
+    commit = _git(directory, "rev-parse", "HEAD")
+    return commit.strip() if commit else None
 
 
 def git_state(directory: Path) -> dict[str, Any] | None:
     """Commit, branch, and the uncommitted diff (with its hash); None outside a repository or without git."""
-    commit = _git(directory, "rev-parse", "HEAD")
+    commit = git_commit(directory)
     if commit is None:
         return None
-    diff = _git(directory, "diff", "HEAD", "--binary") or ""
-    untracked = (_git(directory, "ls-files", "--others", "--exclude-standard") or "").splitlines()
+    # what a user's diff tool and colours make of a diff is for eyes; this one is for `git apply`
+    diff = _git(directory, "diff", "HEAD", "--binary", "--no-ext-diff", "--no-textconv", "--no-color")
+    untracked = _git(directory, "ls-files", "-z", "--others", "--exclude-standard", "--full-name", ":/")
     state: dict[str, Any] = {
-        "commit": commit.strip(),
+        "commit": commit,
         "branch": (_git(directory, "rev-parse", "--abbrev-ref", "HEAD") or "").strip(),
-        "dirty": bool(diff or untracked),
-        "untracked": untracked[:100],
+        "dirty": diff != "" or untracked != "",  # None: git could not say, so it is not called clean
+        "untracked": (untracked or "").split("\0")[:-1][:100],
     }
     if diff:
-        state["diff_sha256"] = hashlib.sha256(diff.encode()).hexdigest()
+        state["diff_sha256"] = hashlib.sha256(diff.encode(errors="surrogateescape")).hexdigest()
         state["diff"] = diff if len(diff) <= _DIFF_BYTES else None
     return state
 
@@ -63,11 +68,10 @@ def _git(directory: Path, *arguments: str) -> str | None:
         done = subprocess.run(
             ["git", "-C", str(directory), *arguments],
             capture_output=True,
-            encoding="utf-8",
-            errors="replace",
             timeout=_GIT_SECONDS,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout if done.returncode == 0 else None
+    # byte for byte, also in a file that is not UTF-8: \r stays, and the escapes encode back
+    return done.stdout.decode(errors="surrogateescape") if done.returncode == 0 else None

@@ -11,9 +11,11 @@ A code is a short, stable word. All of them are in CODES, so that two scripts ne
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import asdict, dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 import click
 
@@ -28,6 +30,7 @@ CODES = {
 
 SEVERITIES = ("error", "warn", "info")
 _SHOWN = 50  # findings printed as text; the rest is counted, and --json has them all
+_WIDTH = 500  # characters of one line of text
 
 
 @dataclass
@@ -106,16 +109,23 @@ def _place(finding: Finding) -> str:
 
 
 def _text(finding: Finding) -> str:
-    head = f"{finding.severity:5} {finding.code}: {_place(finding)}: {finding.message}"
-    extra = [f"      {name}: {value}" for name, value in (("seen", finding.evidence), ("fix", finding.fix)) if value]
-    return "\n".join([head, *extra])
+    head = ": ".join(part for part in (finding.code, _place(finding), finding.message) if part)
+    extra = [f"{name}: {value}" for name, value in (("seen", finding.evidence), ("fix", finding.fix)) if value]
+    return "\n      ".join([f"{finding.severity:5} {_one_line(head)}", *map(_one_line, extra)])
+
+
+def _one_line(text: str) -> str:
+    """Evidence may be a page of a log; --json has it all."""
+    text = " ".join(text.split())
+    return text if len(text) <= _WIDTH else text[:_WIDTH] + "..."
 
 
 def _github(finding: Finding) -> str:
     level = {"error": "error", "warn": "warning", "info": "notice"}[finding.severity]
-    line = f",line={finding.line}" if finding.line else ""
+    properties = {"file": finding.path, "line": str(finding.line or ""), "title": finding.code}
+    place = ",".join(f"{name}={_escape(value, ':,')}" for name, value in properties.items() if value)
     body = " ".join(part for part in (finding.where, finding.message, finding.fix) if part)
-    return f"::{level} file={_escape(finding.path, ':,')}{line},title={finding.code}::{_escape(body)}"
+    return f"::{level} {place}::{_escape(body)}"
 
 
 def _escape(text: str, more: str = "") -> str:
@@ -135,7 +145,7 @@ def _sarif(report: Report) -> dict[str, Any]:
 
 def _sarif_result(finding: Finding) -> dict[str, Any]:
     level = {"error": "error", "warn": "warning", "info": "note"}[finding.severity]
-    location: dict[str, Any] = {"artifactLocation": {"uri": finding.path}}
+    location: dict[str, Any] = {"artifactLocation": {"uri": quote(os.fsencode(finding.path))}}
     if finding.line:
         location["region"] = {"startLine": finding.line}
     result: dict[str, Any] = {"ruleId": finding.code, "level": level, "message": {"text": finding.message}}

@@ -11,12 +11,11 @@ row counts.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import json
 import math
+import operator
 import os
-import re
-import secrets
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,22 +25,9 @@ from typing import Any
 
 from rgt import files, provenance
 from rgt.errors import bad_input, from_os_error
+from rgt.ids import mint_id
 
-RUN_ID = re.compile(r"\d{8}-\d{6}-[a-z0-9][a-z0-9._-]*-[0-9a-f]{6}")
-_SLUG_LENGTH = 40
 _DEPTH = 4  # how deep below a folder runs are looked for: runs/, outputs/project/runs/, ...
-
-
-def mint_id(slug: str, now: float | None = None) -> str:
-    """20261116-083000-tiny-gpt-1f00ab: sorts by time, says what it is, never repeats."""
-    stamp = datetime.fromtimestamp(time.time() if now is None else now, timezone.utc).strftime("%Y%m%d-%H%M%S")
-    return f"{stamp}-{slugify(slug)}-{secrets.token_hex(3)}"
-
-
-def slugify(text: str) -> str:
-    """Lower-case ASCII letters, digits, dot, dash, underscore; never empty."""
-    slug = re.sub(r"[^a-z0-9._-]+", "-", text.lower())[:_SLUG_LENGTH].strip("-._")
-    return slug or "run"
 
 
 @dataclass(frozen=True)
@@ -97,10 +83,11 @@ class Run:
     def log_metrics(self, *, step: int, split: str, **metrics: float) -> None:
         """Takes Python, numpy and one-element tensor numbers. NaN and infinities are data here: they are kept."""
         values = {name: _json_number(float(value)) for name, value in metrics.items()}
-        files.append_jsonl(self.metrics, {"step": step, "time": time.time(), "split": split, **values}, "metrics")
+        row = {**values, "step": operator.index(step), "time": time.time(), "split": split}
+        files.append_jsonl(self.metrics, row, "metrics")
 
     def log_event(self, event: str, **detail: Any) -> None:
-        files.append_jsonl(self.events, {"time": time.time(), "event": event, **detail}, "events")
+        files.append_jsonl(self.events, {**detail, "time": time.time(), "event": event}, "events")
 
     def write_results(self, results: dict[str, Any]) -> None:
         files.write_json(self.results, results, "results")
@@ -108,8 +95,15 @@ class Run:
     def curve(self, metric: str, split: str = "train") -> dict[int, float]:
         """step -> value, in order of steps; the row written last wins."""
         rows = files.read_jsonl(self.metrics)
-        points = {row["step"]: float(row[metric]) for row in rows if row.get("split") == split and metric in row}
+        points = dict(self._point(row, metric) for row in rows if row.get("split") == split and metric in row)
         return dict(sorted(points.items()))
+
+    def _point(self, row: dict[str, Any], metric: str) -> tuple[int, float]:
+        try:
+            return int(row["step"]), float(row[metric])
+        except (KeyError, TypeError, ValueError, OverflowError):
+            seen = str(row)[:100]
+            raise bad_input(f"{self.metrics} has a row whose step or {metric} is not a number: {seen}") from None
 
     def refuse_if_sealed(self) -> None:
         if self.seal.exists():
@@ -132,18 +126,15 @@ def create(
     job: dict[str, Any] | None = None,
 ) -> Run:
     """Mint an id, make the directory and write run.json and the `launched` event."""
-    run = Run(Path(root) / mint_id(slug))
-    try:
-        run.checkpoints.mkdir(parents=True)
-    except OSError as error:
-        raise from_os_error(error, f"make the run directory {run.path}") from error
+    config_sha256 = config_hash(config)  # first, because it refuses what JSON cannot hold
+    run = _make(Path(root), slug)
     record = {
         "run_id": run.id,
         "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "command": command,
         "cwd": os.getcwd(),
         "config": config,
-        "config_sha256": config_hash(config),
+        "config_sha256": config_sha256,
         "seeds": seeds or {},
         "backend": backend,
         "job": job or {},
@@ -154,10 +145,23 @@ def create(
     return run
 
 
+def _make(root: Path, slug: str) -> Run:
+    """A directory of its own: a sweep can mint the same six hex digits twice in one second."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        while True:
+            run = Run(root / mint_id(slug))
+            with contextlib.suppress(FileExistsError):
+                run.path.mkdir()
+                run.checkpoints.mkdir()
+                return run
+    except OSError as error:
+        raise from_os_error(error, f"make a run directory in {root}") from error
+
+
 def config_hash(config: dict[str, Any]) -> str:
     """The same for the same settings, whatever their order."""
-    text = json.dumps(config, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(files.dump(config, "the config", sort_keys=True, separators=(",", ":"))).hexdigest()
 
 
 def open_run(path: Path) -> Run:
@@ -174,7 +178,7 @@ def find(root: Path) -> list[Run]:
 
 
 def _find(directory: Path, depth: int) -> Iterator[Run]:
-    if (directory / "run.json").is_file():
+    if os.path.isfile(directory / "run.json"):  # unlike Path.is_file, False in a folder that may not be entered
         yield Run(directory)
         return
     if depth == 0:

@@ -4,14 +4,13 @@ Example:
     check(data, "run", "runs/x/run.json")     raises one sentence naming the file, the field and what was expected
     problems(data, "run")                     the same as a list of sentences
 
-On a rented box the one-file bundle has no jsonschema: there nothing is checked, and the file is checked when it is
-read after the pull.
+On a rented box, where the one-file bundle has no jsonschema (or Ubuntu's old one) and no folder of schemas, nothing is
+checked; the file is checked when it is read after the pull.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib.util
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
 DIRECTORY = Path(__file__).resolve().parent.parent / "schemas"
 _SHOWN = 3  # problems named in one sentence; the rest is counted
+_LONGEST = 160  # characters of one problem
 
 
 def names() -> list[str]:
@@ -38,11 +38,11 @@ def load(name: str) -> dict[str, Any]:
 
 @functools.cache
 def _validator(name: str) -> Draft202012Validator | None:
-    if importlib.util.find_spec("jsonschema") is None:
+    try:
+        from jsonschema import Draft202012Validator
+    except ImportError:
         return None
-    from jsonschema import Draft202012Validator
-
-    return Draft202012Validator(load(name))
+    return Draft202012Validator(load(name)) if DIRECTORY.is_dir() else None
 
 
 def problems(data: Any, name: str) -> list[str]:
@@ -61,5 +61,11 @@ def check(data: Any, name: str, where: str) -> None:
 
 def _sentence(error: ValidationError) -> str:
     field = "/".join(str(part) for part in error.absolute_path)
-    message = error.message if len(error.message) <= 160 else error.message[:157] + "..."
-    return f"{field}: {message}" if field else message
+    message = _short(error.message)
+    return f"{_short(field)}: {message}" if field else message
+
+
+def _short(text: str) -> str:
+    """One line of bounded length; a key can be anything, too."""
+    text = text[: _LONGEST + 1].replace("\n", "\\n").replace("\r", "\\r")
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."

@@ -17,20 +17,26 @@ import click
 from rgt.errors import RgtError, bad_input
 
 _SECONDS = {"w": 604800.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "min": 60.0, "s": 1.0, "sec": 1.0, "ms": 0.001}
-_NUMBER = r"\d+(?:\.\d+)?|\.\d+"
-_PART = re.compile(rf"({_NUMBER})\s*(ms|min|sec|w|d|h|m|s)\s*", re.I)
-_CLOCK = re.compile(r"(?:(\d+)-)?(\d+):([0-5]?\d)(?::([0-5]?\d(?:\.\d+)?))?")
+_LONGEST = 60  # characters; longer is no unit, and would make the patterns slow
+# ASCII: without it re.I lets "ſ" pass as s and "ı" as i
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?|\.[0-9]+"
+_PART = re.compile(rf"({_NUMBER})\s*(ms|min|sec|w|d|h|m|s)\s*", re.I | re.A)
+_CLOCK = re.compile(r"(?:(\d+)-)?(\d+):([0-5]?\d)(?::([0-5]?\d(?:\.\d+)?))?", re.A)
 _PREFIXES = "kmgtp"
 _BINARY = ("KiB", "MiB", "GiB", "TiB", "PiB")
-_SIZE = re.compile(rf"({_NUMBER})\s*([{_PREFIXES}]?)(i?)(b?)", re.I)
+_SIZE = re.compile(rf"({_NUMBER})\s*([{_PREFIXES}]?)(i?)(b?)", re.I | re.A)
 
 
 def duration(text: str) -> float:
     """Seconds; raises a sentence for anything else."""
-    seconds = _seconds(text.strip())
-    if seconds is None or not math.isfinite(seconds):
-        raise bad_input(f"{text!r} is not a duration; write it like 90, 90s, 30m, 1h30m, 2d or 1:30:00")
+    seconds = _seconds(text.strip()) if len(text) <= _LONGEST else None
+    if seconds is None:
+        raise bad_input(f"{_shown(text)} is not a duration; write it like 90, 90s, 30m, 1h30m, 2d or 1:30:00")
     return seconds
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _LONGEST else text[:_LONGEST] + "...")
 
 
 def _seconds(text: str) -> float | None:
@@ -54,17 +60,14 @@ def _clock_seconds(days: str | None, first: str, second: str, third: str | None)
 
 def size(text: str) -> int:
     """Bytes; raises a sentence for anything else."""
-    match = _SIZE.fullmatch(text.strip())
+    match = _SIZE.fullmatch(text.strip()) if len(text) <= _LONGEST else None
     if not match or (match[3] and not match[2]):
-        raise bad_input(f"{text!r} is not a size; write it like 500M, 16GiB or 16GB")
+        raise bad_input(f"{_shown(text)} is not a size; write it like 500M, 16GiB or 16GB")
     number, prefix, binary, byte = match.groups()
     # "16G" means GiB to docker, ulimit and tmpfs; only the spelt-out "GB" is decimal
     base = 1000 if byte and not binary else 1024
     power = _PREFIXES.find(prefix.lower()) + 1 if prefix else 0
-    value = float(number) * math.pow(base, power)
-    if not math.isfinite(value):
-        raise bad_input(f"{text!r} is not a size a disk can have")
-    return round(value)
+    return round(float(number) * math.pow(base, power))
 
 
 def show_duration(seconds: float) -> str:
@@ -89,7 +92,7 @@ def show_size(count: float) -> str:
         return f"{round(count)} B"
     power = min(len(_BINARY) - 1, int(math.log(abs(count), 1000)) - 1)
     value = count / 1024 ** (power + 1)
-    return f"{value:.3g} {_BINARY[power]}" if abs(value) < 1000 else f"{value:.0f} {_BINARY[power]}"
+    return f"{value:.3g} {_BINARY[power]}" if abs(value) < 999.5 else f"{value:.0f} {_BINARY[power]}"
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # not generic in older click

@@ -1,0 +1,369 @@
+"""rgt.cli: every way a script can end, seen from outside: exit code, stdout, stderr. Each case is a real process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO
+
+import click
+import pytest
+
+from rgt import cli, errors
+from rgt.errors import from_os_error
+
+SCRIPTS = Path(cli.__file__).resolve().parents[1]
+
+TOOL = '''
+import errno, os, pathlib, signal, sys
+import click
+from rgt import cli, errors, report
+
+@click.group(cls=cli.Group)
+def main():
+    """Do things."""
+
+@main.command()
+@click.argument("code", type=int)
+@cli.report_options
+def give(code, fmt):
+    """Give CODE back."""
+    click.echo(f"{fmt}")
+    return code
+
+@main.command()
+def nothing():
+    """Return None."""
+
+@main.command()
+@click.argument("kind")
+def fail(kind):
+    """Fail in the way KIND."""
+    if kind == "input": raise errors.bad_input("config.yaml line 3 has no value")
+    if kind == "lacking": raise errors.lacking("rsync is not installed; apt-get install rsync")
+    if kind == "refused": raise errors.refused("nothing is pulled yet")
+    if kind == "bug": raise KeyError("lr")
+    if kind == "lines": raise RuntimeError("CUDA error: out of memory\\n  at line 1\\n\\tat line 2")
+    if kind == "long": raise RuntimeError("x" * 100_000)
+    if kind == "eof": raise EOFError("Ran out of input")
+    if kind == "missing": pathlib.Path("no/such/file").read_text()
+    if kind == "full": raise OSError(errno.ENOSPC, "No space left on device", "runs/x.json")
+    if kind == "stop": cli.stop(4)
+    if kind == "exit": sys.exit(7)
+    if kind == "surrogate": raise errors.bad_input("cannot read " + os.fsdecode(b"caf\\xe9.pt"))
+    if kind == "pipe":
+        reader, writer = os.pipe()
+        os.close(reader)
+        os.write(writer, b"x")
+
+@main.command()
+@click.option("--count", type=int, required=True, help="How many lines.")
+def lines(count):
+    """Print lines."""
+    for number in range(count):
+        click.echo(f"line {number}")
+
+@main.command()
+def buffered():
+    """Print without flushing."""
+    print("x" * 10)
+    return 1
+
+@main.command()
+@click.argument("word")
+def say(word):
+    """Print WORD."""
+    click.echo(word)
+    print(word)
+
+@main.command()
+def pause():
+    """Wait for a signal."""
+    click.echo("ready")
+    signal.pause()
+
+@main.command()
+def name():
+    """Print a file name that is not UTF-8."""
+    found = report.Report("tool")
+    found.add("stale", "warn", "old", path=os.fsdecode(b"caf\\xe9.pt"))
+    return found.emit(None) + found.emit("json") + found.emit("github")
+
+main()
+'''
+
+SINGLE = '''
+import click
+from rgt import cli
+
+@click.command(cls=cli.Command)
+@click.argument("path")
+@cli.json_option
+def main(path, as_json):
+    """Look at PATH."""
+    return 1 if as_json else 0
+
+main()
+'''
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cli")
+    (folder / "tool.py").write_text(TOOL)
+    (folder / "single.py").write_text(SINGLE)
+    return folder
+
+
+def start(
+    folder: Path, *arguments: str, stdout: int | IO[bytes] = subprocess.PIPE, environment: dict[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    words = arguments if arguments[:1] == ("single.py",) else ("tool.py", *arguments)
+    inherited = {key: value for key, value in os.environ.items() if key not in ("RGT_DEBUG", "PYTHONUNBUFFERED")}
+    return subprocess.Popen(
+        [sys.executable, *words],
+        cwd=folder,
+        env={**inherited, "PYTHONPATH": str(SCRIPTS), **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: void(signal.signal(signal.SIGINT, signal.SIG_DFL)),  # a background shell ignores it
+    )
+
+
+def void(_: object) -> None:
+    """For a lambda whose value nobody wants."""
+
+
+def run(folder: Path, *arguments: str, **environment: str) -> tuple[int, str, str]:
+    """Exit code, stdout, stderr."""
+    process = start(folder, *arguments, environment=environment)
+    stdout, stderr = process.communicate(timeout=60)
+    return process.returncode, stdout.decode(), stderr.decode()
+
+
+# --- return values ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [0, 1, 3])
+def test_the_return_value_is_the_exit_code(folder: Path, code: int) -> None:
+    assert run(folder, "give", str(code)) == (code, "None\n", "")
+
+
+def test_no_return_value_is_fine(folder: Path) -> None:
+    assert run(folder, "nothing") == (0, "", "")
+
+
+def test_a_single_command(folder: Path) -> None:
+    assert run(folder, "single.py", "x") == (0, "", "")
+    assert run(folder, "single.py", "x", "--json") == (1, "", "")
+
+
+@pytest.mark.parametrize("fmt", ["json", "github", "sarif"])
+def test_report_options_name_the_format(folder: Path, fmt: str) -> None:
+    assert run(folder, "give", "0", f"--{fmt}") == (0, f"{fmt}\n", "")
+
+
+def test_stop_ends_with_its_code(folder: Path) -> None:
+    assert run(folder, "fail", "stop") == (4, "", "")
+
+
+def test_sys_exit_keeps_its_code(folder: Path) -> None:
+    assert run(folder, "fail", "exit") == (7, "", "")
+
+
+# --- errors ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "sentence"),
+    [
+        ("input", 2, "config.yaml line 3 has no value"),
+        ("lacking", 3, "rsync is not installed; apt-get install rsync"),
+        ("refused", 4, "nothing is pulled yet"),
+        ("missing", 2, "cannot access no/such/file: No such file or directory"),
+        ("full", 3, "cannot access runs/x.json: No space left on device"),
+        ("surrogate", 2, "cannot read caf\\udce9.pt"),
+    ],
+)
+def test_an_error_is_a_sentence_on_stderr(folder: Path, kind: str, code: int, sentence: str) -> None:
+    assert run(folder, "fail", kind) == (code, "", f"error: {sentence}\n")
+
+
+HINT = "(RGT_DEBUG=1 shows where; please report it)"
+
+
+@pytest.mark.parametrize(
+    ("kind", "seen"),
+    [
+        ("bug", "KeyError: 'lr'"),
+        ("lines", "RuntimeError: CUDA error: out of memory at line 1 at line 2"),
+        ("eof", "EOFError: Ran out of input"),
+    ],
+)
+def test_a_bug_is_a_sentence_too(folder: Path, kind: str, seen: str) -> None:
+    expected = f"error: tool.py met a case it does not know: {seen} {HINT}\n"
+    assert run(folder, "fail", kind) == (2, "", expected)
+
+
+def test_a_bug_with_a_long_message_is_short(folder: Path) -> None:
+    code, _, stderr = run(folder, "fail", "long")
+    assert code == 2 and stderr.endswith(f"... {HINT}\n") and len(stderr) < 1000
+
+
+@pytest.mark.parametrize("kind", ["bug", "eof", "missing"])
+def test_rgt_debug_shows_where(folder: Path, kind: str) -> None:
+    code, _, stderr = run(folder, "fail", kind, RGT_DEBUG="1")
+    assert code != 0
+    assert stderr.lstrip().startswith("Traceback (most recent call last):") and 'tool.py", line' in stderr
+
+
+def test_a_broken_pipe_that_is_not_stdout_is_told(folder: Path) -> None:
+    """ssh died while it was written to: silence would look like `| head`."""
+    assert run(folder, "fail", "pipe") == (2, "", "error: cannot do that: Broken pipe\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["lines"], "--count"),
+        (["lines", "--count", "many"], "'many'"),
+        (["lines", "--cuont", "1"], "--cuont"),
+        (["fail"], "'KIND'"),
+        (["explode"], "'explode'"),
+        (["single.py"], "'PATH'"),
+    ],
+)
+def test_usage_errors_are_2_and_name_what_is_wrong(folder: Path, arguments: list[str], named: str) -> None:
+    code, stdout, stderr = run(folder, *arguments)
+    last = stderr.splitlines()[-1]
+    assert (code, stdout) == (2, "")
+    assert stderr.startswith("Usage: ") and last.startswith("Error: ") and named in last
+
+
+# --- help ------------------------------------------------------------------------------------------------------
+
+EXIT_CODES = """
+  Exit codes: 0 fine, 1 findings, 2 usage or bad input,
+  3 the environment lacks something, 4 refused (Iron Law).
+"""
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+@pytest.mark.parametrize("arguments", [[], ["give"], ["single.py"]], ids=["group", "verb", "command"])
+def test_every_help_lists_the_exit_codes(folder: Path, arguments: list[str], flag: str) -> None:
+    code, stdout, stderr = run(folder, *arguments, flag)
+    assert (code, stderr) == (0, "")
+    assert stdout.startswith("Usage: ") and stdout.endswith(EXIT_CODES)
+
+
+def test_a_group_without_a_verb_shows_its_verbs(folder: Path) -> None:
+    code, stdout, stderr = run(folder)
+    assert (code, stdout) == (2, "")
+    assert (
+        stderr.startswith("Usage: tool.py [OPTIONS] COMMAND [ARGS]...\n")
+        and "\n  give      Give CODE back.\n" in stderr
+    )
+
+
+# --- signals and pipes -----------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_is_130_without_a_traceback(folder: Path) -> None:
+    process = start(folder, "pause")
+    assert process.stdout
+    assert process.stdout.readline() == b"ready\n"
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr.decode().strip()) == (130, "")
+
+
+def test_a_reader_that_leaves_is_no_error(folder: Path) -> None:
+    """As in `tool.py lines | head -1`."""
+    process = start(folder, "lines", "--count", "100000")
+    assert process.stdout and process.stderr
+    assert process.stdout.readline() == b"line 0\n"
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait(timeout=60) == 128 + signal.SIGPIPE
+
+
+@pytest.mark.parametrize("arguments", [["buffered"], ["--help"]], ids=str)
+def test_a_reader_that_was_never_there(folder: Path, arguments: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        process = start(folder, *arguments, stdout=writer)
+    finally:
+        os.close(writer)
+    _, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr) == (128 + signal.SIGPIPE, b"")
+
+
+@pytest.mark.parametrize("arguments", [["lines", "--count", "3"], ["buffered"], ["--help"]], ids=str)
+def test_a_full_disk_behind_stdout_is_told(folder: Path, arguments: list[str]) -> None:
+    with open("/dev/full", "wb") as full:
+        process = start(folder, *arguments, stdout=full)
+        _, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr) == (3, b"error: cannot write to stdout: No space left on device\n")
+
+
+def test_a_full_disk_behind_an_unbuffered_stdout(folder: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        process = start(folder, "buffered", stdout=full, environment={"PYTHONUNBUFFERED": "1"})
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 3 and stderr.endswith(b": No space left on device\n") and stderr.count(b"\n") == 1
+
+
+def test_any_file_name_can_be_printed(folder: Path) -> None:
+    code, stdout, stderr = run(folder, "name", PYTHONIOENCODING="utf-8")
+    assert (code, stderr) == (3, "")
+    text, *block, annotation = stdout.splitlines()
+    assert text == "warn  stale: caf\\udce9.pt: old"
+    assert json.loads("\n".join(block))["findings"][0]["path"] == os.fsdecode(b"caf\xe9.pt")
+    assert annotation == "::warning file=caf\\udce9.pt,title=stale::old"
+
+
+def test_chinese_can_be_printed_on_an_ascii_terminal(folder: Path) -> None:
+    assert run(folder, "say", "训练", PYTHONIOENCODING="ascii")[::2] == (0, "")
+
+
+# --- inside another program ------------------------------------------------------------------------------------
+
+
+def test_without_standalone_mode_the_caller_gets_value_and_exception() -> None:
+    @click.command(cls=cli.Command)
+    @click.option("--bad", is_flag=True)
+    def command(bad: bool) -> int:
+        if bad:
+            raise errors.bad_input("no")
+        return 1
+
+    assert command.main([], standalone_mode=False) == 1
+    with pytest.raises(errors.RgtError, match="no"):
+        command.main(["--bad"], standalone_mode=False)
+
+
+@pytest.mark.parametrize(
+    ("error", "doing", "message", "code"),
+    [
+        (OSError(28, "No space left on device", "a.json"), "", "cannot access a.json: No space left on device", 3),
+        (
+            OSError(28, "No space left on device", "a.json"),
+            "write a.json",
+            "cannot write a.json: No space left on device",
+            3,
+        ),
+        (OSError(30, "Read-only file system", "a"), "", "cannot access a: Read-only file system", 3),
+        (OSError(122, "Disk quota exceeded", "a"), "", "cannot access a: Disk quota exceeded", 3),
+        (PermissionError(13, "Permission denied", "a"), "", "cannot access a: Permission denied", 2),
+        (OSError("odd"), "", "cannot do that: odd", 2),
+    ],
+)
+def test_an_os_error_becomes_its_sentence(error: OSError, doing: str, message: str, code: int) -> None:
+    turned = from_os_error(error, doing)
+    assert (turned.message, turned.exit_code) == (message, code)

@@ -1,0 +1,197 @@
+"""rgt.schema: every schema is one, every rejection names the field, and a box without jsonschema still works."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from jsonschema import Draft202012Validator
+
+from rgt import schema
+from rgt.errors import BAD_INPUT, RgtError
+
+RUN_ID = "20261116-083000-tiny-1f00ab"
+SCRIPTS = schema.DIRECTORY.parent
+
+
+def refusal(data: Any, name: str, where: str = "file.json") -> str:
+    with pytest.raises(RgtError) as caught:
+        schema.check(data, name, where)
+    assert caught.value.exit_code == BAD_INPUT
+    return caught.value.message
+
+
+def test_every_file_of_the_run_directory_has_a_schema() -> None:
+    run = {"run", "metrics", "events", "checkpoints_index", "results", "seal"}
+    after = {"pull_manifest", "pull_verified", "evidence", "figure_provenance", "report"}
+    assert run | after <= set(schema.names())
+
+
+@pytest.mark.parametrize("name", schema.names())
+def test_each_schema_is_a_2020_12_schema(name: str) -> None:
+    loaded = schema.load(name)
+    Draft202012Validator.check_schema(loaded)
+    assert loaded["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert loaded["title"] == name and loaded["description"] and loaded["type"] == "object"
+
+
+@pytest.mark.parametrize("name", schema.names())
+def test_each_schema_describes_every_field_it_requires(name: str) -> None:
+    """A required name that no property describes is a misspelling."""
+
+    def walk(node: Any) -> None:
+        if isinstance(node, dict):
+            if "required" in node and isinstance(node["required"], list) and "properties" in node:
+                assert set(node["required"]) <= set(node["properties"])
+            for child in node.values():
+                walk(child)
+        elif isinstance(node, list):
+            for child in node:
+                walk(child)
+
+    walk(schema.load(name))
+
+
+@pytest.mark.parametrize("name", schema.names())
+def test_an_empty_object_is_refused_with_the_missing_fields(name: str) -> None:
+    required = schema.load(name)["required"]
+    assert required
+    for field in required[:3]:
+        assert f"'{field}' is a required property" in refusal({}, name)
+
+
+@pytest.mark.parametrize("name", schema.names())
+@pytest.mark.parametrize("data", [[], None, 1, "text", True])
+def test_another_type_is_refused(name: str, data: Any) -> None:
+    message = refusal(data, name)
+    assert message.startswith(f"file.json does not fit the {name} schema: ")
+    assert f"{data!r} is not of type 'object'" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "expected"),
+    [
+        ("metrics", {"step": "1", "time": 0, "split": "val", "loss": 1}, "step: '1' is not of type 'integer'"),
+        ("metrics", {"step": -1, "time": 0, "split": "val", "loss": 1}, "step: -1 is less than the minimum of 0"),
+        (
+            "metrics",
+            {"step": 1, "time": 0, "split": "dev", "loss": 1},
+            "split: 'dev' is not one of ['train', 'val', 'test']",
+        ),
+        (
+            "metrics",
+            {"step": 1, "time": 0, "split": "val", "loss": "low"},
+            "loss: 'low' is not valid under any of the given schemas",
+        ),
+        ("results", {"run_id": RUN_ID, "metrics": []}, "metrics: [] should be non-empty"),
+        (
+            "results",
+            {"run_id": RUN_ID, "metrics": [{"name": "acc", "value": 1, "split": "test", "n": 0, "direction": "up"}]},
+            "metrics/0/n: 0 is less than the minimum of 1",
+        ),
+        (
+            "seal",
+            {"run_id": "latest", "sealed": "", "files": {}},
+            "run_id: 'latest' does not match '^[0-9]{8}-[0-9]{6}-[a-z0-9][a-z0-9._-]*-[0-9a-f]{6}$'",
+        ),
+        (
+            "seal",
+            {"run_id": RUN_ID, "sealed": "", "files": {}, "note": 1},
+            "Additional properties are not allowed ('note' was unexpected)",
+        ),
+        (
+            "checkpoints_index",
+            {"checkpoints": [{"path": "a", "step": 1, "time": 0}, {"path": "b", "step": 1.5, "time": 0}]},
+            "checkpoints/1/step: 1.5 is not of type 'integer'",
+        ),
+    ],
+)
+def test_the_sentence_names_the_field_and_the_value(name: str, data: Any, expected: str) -> None:
+    assert refusal(data, name, "x.json") == f"x.json does not fit the {name} schema: {expected}"
+    assert schema.problems(data, name) == [expected]
+
+
+def test_nan_as_a_word_is_a_metric() -> None:
+    for value in ("NaN", "Infinity", "-Infinity", 1, 0.5):
+        schema.check({"step": 1, "time": 0.0, "split": "train", "loss": value}, "metrics", "x")
+
+
+def test_three_problems_are_named_and_the_rest_is_counted() -> None:
+    message = refusal({}, "run")
+    assert message.count("is a required property") == 3
+    assert message.endswith("(and 10 more)")
+    assert len(schema.problems({}, "run")) == 13
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("metrics", {"step": "x" * 10**6, "time": 0, "split": "val", "loss": 1}),
+        ("metrics", {"step": 1, "time": 0, "split": "val", "k" * 10**6: "x" * 10**6}),
+        ("metrics", {"step": 1, "time": 0, "split": "val", "two\nlines": None}),
+        ("metrics", {str(number): None for number in range(2_000)}),
+        ("run", {"config": list(range(100_000))}),
+        ("seal", {"run_id": RUN_ID, "sealed": "", "files": {}, **{"k" * 1000 + str(n): 1 for n in range(1000)}}),
+        ("events", {"time": 0, "event": "\n" * 10**5}),
+        ("run", [[[[["deep"] * 1000] * 100]]]),
+    ],
+    ids=["value", "key", "newline in a key", "many fields", "long list", "many extra", "newlines", "nested"],
+)
+def test_a_huge_value_gives_a_short_sentence(name: str, data: Any) -> None:
+    message = refusal(data, name)
+    assert len(message) < 1000 and "\n" not in message
+
+
+def test_a_schema_that_does_not_exist_is_a_bug_of_the_caller() -> None:
+    with pytest.raises(FileNotFoundError):
+        schema.check({}, "no-such-schema", "x")
+
+
+# --- a rented box ----------------------------------------------------------------------------------------------
+
+WRITE_BADLY = """
+import sys
+from pathlib import Path
+from rgt import files, schema
+files.write_json(Path("seal.json"), {"not": "a seal"}, schema="seal")
+print(schema.problems([], "run"), files.read_json(Path("seal.json"), "seal"), "jsonschema" in sys.modules)
+"""
+
+
+def on_a_box(folder: Path, *path: Path) -> str:
+    """Run WRITE_BADLY in an interpreter that has click, rgt and what is on `path`, and no site-packages."""
+    (folder / "click").symlink_to(Path(click.__file__).parent)
+    environment = {"PYTHONPATH": os.pathsep.join(map(str, [folder, *path])), "PATH": os.environ["PATH"]}
+    command = [sys.executable, "-S", "-c", WRITE_BADLY]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert (done.stderr, done.returncode) == ("", 0)
+    return done.stdout
+
+
+def test_without_jsonschema_nothing_is_checked(tmp_path: Path) -> None:
+    assert on_a_box(tmp_path, SCRIPTS) == "[] {'not': 'a seal'} False\n"
+    assert json.loads((tmp_path / "seal.json").read_text()) == {"not": "a seal"}
+
+
+def test_with_the_jsonschema_of_an_old_ubuntu_nothing_is_checked(tmp_path: Path) -> None:
+    """3.2 of Ubuntu 22.04 has no Draft202012Validator."""
+    (tmp_path / "jsonschema.py").write_text("class Draft7Validator: ...\n")
+    assert on_a_box(tmp_path, SCRIPTS) == "[] {'not': 'a seal'} True\n"
+
+
+def test_inside_one_zipped_file_nothing_is_checked(tmp_path: Path) -> None:
+    """box.pyz on a machine that happens to have jsonschema: the schemas are not files there."""
+    with zipfile.ZipFile(tmp_path / "box.pyz", "w") as bundle:
+        for module in (SCRIPTS / "rgt").glob("*.py"):
+            bundle.write(module, f"rgt/{module.name}")
+        for described in schema.DIRECTORY.glob("*.json"):
+            bundle.write(described, f"schemas/{described.name}")
+    (tmp_path / "jsonschema.py").write_text("class Draft202012Validator: ...\n")
+    assert on_a_box(tmp_path, tmp_path / "box.pyz").startswith("[] {'not': 'a seal'}")
