@@ -1,0 +1,87 @@
+"""Processes as /proc tells them: who lives, since when, whose child, started with what.
+
+Example:
+    mark = identify(pid)         {"pid": 4711, "start": 8123456}: a pid alone may have been given to another process
+    alive(mark)                  descendants(pid)                     carrying("RGT_GATE_JOB", job_id)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+
+def identify(pid: int) -> dict[str, int]:
+    return {"pid": pid, "start": start_time(pid) or 0}
+
+
+def alive(mark: dict[str, int] | None) -> bool:
+    """Is this very process (not a later one with its number) still running? A zombie is not."""
+    if not mark:
+        return False
+    fields = _stat(mark["pid"])
+    return fields is not None and fields[0] not in "ZX" and int(fields[19]) == mark["start"]
+
+
+def start_time(pid: int) -> int | None:
+    """Clock ticks since boot."""
+    fields = _stat(pid)
+    return int(fields[19]) if fields else None
+
+
+def parent(pid: int) -> int | None:
+    fields = _stat(pid)
+    return int(fields[1]) if fields else None
+
+
+def _stat(pid: int) -> list[str] | None:
+    """/proc/PID/stat from the state on. The command before it may hold spaces and parentheses: cut at the last one."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()
+    except OSError:
+        return None
+
+
+def pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def descendants(root: int) -> list[int]:
+    """Children, their children, and so on; parents before children."""
+    children: dict[int, list[int]] = {}
+    for pid in pids():
+        above = parent(pid)
+        if above is not None:
+            children.setdefault(above, []).append(pid)
+    found, edge = [], [root]
+    while edge:
+        edge = [child for pid in edge for child in children.get(pid, [])]
+        found += edge
+    return found
+
+
+def command(pid: int) -> list[str]:
+    """The argument list; empty for a kernel thread, a zombie, or somebody else's hidden process."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
+    except OSError:
+        return []
+
+
+def environment(pid: int) -> dict[str, str]:
+    """What the process was started with; empty when it is not ours to read."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            pairs = (entry.partition(b"=") for entry in file.read().split(b"\0") if entry)
+            return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
+    except OSError:
+        return {}
+
+
+def carrying(name: str, value: str) -> Iterator[int]:
+    """Living processes that were started with name=value in their environment."""
+    for pid in pids():
+        if environment(pid).get(name) == value and (_stat(pid) or "Z")[0] != "Z":
+            yield pid

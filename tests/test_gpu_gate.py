@@ -1,0 +1,392 @@
+"""gpu_gate through its front door, with real processes: order, exclusion, kills, signals, records, bad input."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench import gate_chaos
+from rgt import gate, procs, schema
+
+from .gate_box import PYTHON, ROOT, SHELL, Gate, kill, until
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Iterator[Gate]:
+    box = Gate(tmp_path)
+    yield box
+    box.clean()
+
+
+# -- one job
+
+
+def test_passes_output_and_exit_code_through_and_names_the_log_first(box: Gate) -> None:
+    done = box.run("-n", "a", "-t", "1m", "--slots", 1, "--", "sh", "-c", "echo out; echo err >&2; exit 7")
+    record = box.record("a")
+    assert done.returncode == 7
+    assert done.stdout == "out\nerr\n"
+    assert done.stderr.splitlines()[0] == f"log: {record['log']}"
+    assert Path(record["log"]).read_text() == "out\nerr\n"
+    assert (record["state"], record["exit_code"], record["slot"], record["cwd"]) == (
+        "failed",
+        7,
+        "slot-0",
+        str(box.directory),
+    )
+
+
+def test_record_fits_its_schema_and_knows_the_commit(box: Gate) -> None:
+    done = box.run("-n", "a", "--slots", 1, "--", "true", cwd=ROOT)
+    record = box.record("a")
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    assert done.returncode == 0
+    assert schema.problems(record, "gate_job") == []
+    assert record["git_commit"] == (head or None)
+    assert record["submitted"] <= record["taken"] <= record["started"] <= record["ended"]
+
+
+def test_death_by_signal_is_told_as_a_shell_does(box: Gate) -> None:
+    assert box.run("-n", "a", "--slots", 1, "--", "sh", "-c", "kill -9 $$").returncode == 137
+
+
+def test_python_output_is_not_buffered(box: Gate) -> None:
+    job = box.detach("a", sys.executable, "-c", "print('first step'); import time; time.sleep(60)")
+    until(lambda: Path(box.queue.find(job)["log"]).read_text() == "first step\n")
+
+
+def test_standard_input_of_a_foreground_job_is_passed_on(box: Gate) -> None:
+    with subprocess.Popen(["echo", "fed"], stdout=subprocess.PIPE) as source:
+        assert box.run("-n", "a", "--slots", 1, "--", "cat", stdin=source.stdout).stdout == "fed\n"
+
+
+def test_own_log_file(box: Gate) -> None:
+    box.run("-n", "a", "--slots", 1, "--log", "mine.log", "--", "echo", "hello")
+    assert (box.directory / "mine.log").read_text() == "hello\n"
+
+
+TREE = "setsid sleep 300 & (sleep 300 & sleep 300) & echo ready; wait"
+
+
+@pytest.mark.parametrize("stubborn", ["", "trap '' TERM; "], ids=["heeds TERM", "ignores TERM"])
+def test_timeout_ends_the_whole_tree_also_what_called_setsid(box: Gate, stubborn: str) -> None:
+    done = box.run("-n", "a", "-t", "0.5s", "--grace", "0.3s", "--slots", 1, "--", "sh", "-c", stubborn + TREE)
+    assert done.returncode == 124
+    assert list(procs.carrying(gate.MARK, box.record("a")["id"])) == []
+    assert box.record("a")["state"] == "timeout"
+    assert "timeout after 0.5s: SIGTERM to" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["TERM", "INT", "USR1"])
+def test_signals_reach_the_job(box: Gate, name: str) -> None:
+    code = f"trap 'echo got {name}; exit 9' {name}; echo ready; while :; do sleep 0.01; done"
+    process = box.popen("-n", "a", "--slots", 1, "--", "bash", "-c", code)
+    log = Path(box.running("a")["log"])
+    until(lambda: "ready" in log.read_text())
+    os.kill(box.running("a")["gate"]["pid"], getattr(signal, f"SIG{name}"))
+    out, _ = process.communicate(timeout=20)
+    assert (process.returncode, out.splitlines()[-1]) == (9, f"got {name}")
+
+
+@pytest.mark.parametrize(("name", "code"), [("TERM", 143), ("INT", 130)])
+def test_signal_takes_a_waiting_job_out_of_the_line(box: Gate, name: str, code: int) -> None:
+    box.running(box.detach("first", "sleep", 60))
+    process = box.popen("-n", "second", "--slots", 1, "--", "true")
+    until(lambda: any(r["name"] == "second" and r["reason"] for r in box.queue.records()))
+    os.kill(box.queue.find("second")["gate"]["pid"], getattr(signal, f"SIG{name}"))
+    process.communicate(timeout=20)
+    assert (process.returncode, box.state("second"), box.tickets()) == (code, "cancelled", [])
+
+
+def test_what_the_command_leaves_behind_keeps_the_slot(box: Gate) -> None:
+    job = box.detach("launcher", "sh", "-c", "sleep 300 & exit 0")
+    waiting = box.detach("next", "true")
+    until(lambda: "waiting for the 1 processes it left: sleep 300" in Path(box.queue.find(job)["log"]).read_text())
+    assert (box.state(job), box.state(waiting)) == ("running", "queued")
+    for pid in procs.carrying(gate.MARK, job):
+        kill(pid)
+    assert box.run("wait", waiting).returncode == 0
+    assert (box.state(job), box.record(job)["exit_code"]) == ("done", 0)
+
+
+# -- exclusion and order
+
+
+def test_jobs_run_one_at_a_time_in_the_order_of_submission(box: Gate) -> None:
+    names = [f"j{number}" for number in range(8)]
+    for name in names:
+        box.detach(name, "sh", "-c", f"echo {name} >> order; sleep 0.02")
+    assert box.run("wait", *names).returncode == 0
+    assert (box.directory / "order").read_text().split() == names
+    records = [box.queue.find(name) for name in names]
+    assert all(a["ended"] <= b["started"] for a, b in itertools.pairwise(records))
+
+
+def test_slots_run_side_by_side_and_no_more(box: Gate) -> None:
+    for number in range(3):
+        box.detach(f"j{number}", "sleep", 60, slots=2)
+    until(lambda: [box.state(f"j{n}") for n in range(3)] == ["running", "running", "queued"])
+    assert {box.queue.find("j0")["slot"], box.queue.find("j1")["slot"]} == {"slot-0", "slot-1"}
+
+
+def test_killed_gate_does_not_free_the_slot_of_its_living_job(box: Gate) -> None:
+    first = box.detach("first", "sleep", 300)
+    record = box.running(first)
+    second = box.detach("second", "true")
+    until(lambda: box.queue.find(second)["reason"])
+    kill(record["gate"]["pid"])
+    until(lambda: not procs.alive(record["gate"]))
+    assert (box.state(first), box.state(second)) == ("running", "queued")
+    assert "its gate was killed" in box.record(first)["reason"]
+    kill(record["job"]["pid"])
+    assert box.run("wait", second).returncode == 0
+    assert box.state(first) == "lost"
+
+
+def test_grandchild_that_closed_the_lock_still_keeps_the_slot(box: Gate) -> None:
+    """Python's subprocess closes inherited descriptors: when gate and parent are killed, only the mark is left."""
+    code = "import subprocess; subprocess.run(['sleep', '300'])"
+    first = box.detach("first", sys.executable, "-c", code)
+    record = box.running(first)
+    orphan = until(lambda: procs.descendants(record["job"]["pid"]))[0]
+    second = box.detach("second", "true")
+    until(lambda: box.queue.find(second)["reason"])
+    kill(record["gate"]["pid"])
+    kill(record["job"]["pid"])
+    until(lambda: "whose gate was killed" in (box.queue.find(second)["reason"] or ""))
+    assert f"pids [{orphan}]" in box.queue.find(second)["reason"]
+    kill(orphan)
+    assert box.run("wait", second, "--timeout", "30s").returncode == 0
+
+
+def test_killed_waiting_gate_does_not_hold_up_those_behind_it(box: Gate) -> None:
+    first, second, third = box.detach("first", "sleep", 300), box.detach("second", "true"), box.detach("third", "true")
+    kill(until(lambda: box.queue.find(second)["gate"])["pid"])
+    kill(box.running(first)["job"]["pid"])
+    assert box.run("wait", third).returncode == 0
+    record = box.record(second)
+    assert (record["state"], record["reason"]) == ("lost", "its gate is gone; it never started")
+
+
+@pytest.mark.parametrize(("submitters", "jobs"), [(4, 8), pytest.param(20, 50, marks=pytest.mark.soak)])
+def test_storm_of_kills(tmp_path: Path, submitters: int, jobs: int) -> None:
+    outcome = gate_chaos.storm(tmp_path, submitters, jobs)
+    assert outcome.kills >= submitters
+    assert (outcome.overlaps, outcome.without_record, outcome.out_of_order) == (0, set(), 0)
+    assert len(outcome.ran) == len(set(outcome.ran)), "a job ran twice"
+    never = {r["name"] for r in outcome.records if r["detached"] and not r["started"]} - set(outcome.ran)
+    assert never == set(), "a detached job was lost for good"
+
+
+@pytest.mark.parametrize("jobs", [6, pytest.param(60, marks=pytest.mark.soak)])
+def test_after_a_reboot_one_command_resumes_the_line_in_order(tmp_path: Path, jobs: int) -> None:
+    outcome, lost = gate_chaos.reboot(tmp_path, jobs)
+    assert lost == [f"r{number}" for number in range(jobs)]
+    assert outcome.ran == lost
+    blocker = next(record for record in outcome.records if record["name"] == "blocker")
+    assert (blocker["state"], blocker["reason"]) == ("lost", "its processes are gone and left no exit code")
+
+
+# -- detached jobs and the verbs
+
+
+def test_detach_returns_at_once_and_outlives_its_shell(box: Gate) -> None:
+    shell = f"id=$({SHELL} -n a --slots 1 --detach -- sh -c 'sleep 0.5; echo survived'); echo $id"
+    done = subprocess.run(
+        ["setsid", "sh", "-c", shell], env=box.environment, capture_output=True, text=True, timeout=20
+    )
+    job = done.stdout.strip()
+    assert box.run("wait", job).returncode == 0
+    logged = box.run("logs", job)
+    assert (logged.stdout, logged.stderr) == ("survived\n", f"{box.record(job)['log']}\n")
+
+
+def test_then_starts_after_a_good_end(box: Gate) -> None:
+    box.detach("first", "sh", "-c", "sleep 0.3; echo first >> order")
+    box.detach("second", "sh", "-c", "echo second >> order", slots=2, options=("--then", "first"))
+    assert box.run("wait", "second").returncode == 0
+    assert (box.directory / "order").read_text() == "first\nsecond\n"
+
+
+def test_then_is_cancelled_after_a_bad_end(box: Gate) -> None:
+    first = box.detach("first", "false")
+    done = box.run("-n", "second", "--slots", 1, "--then", "first", "--", "touch", "ran")
+    assert (done.returncode, box.state("second")) == (3, "cancelled")
+    assert f"{first}, which it waited for, is failed" in done.stderr
+    assert not (box.directory / "ran").exists()
+
+
+def test_then_does_not_hold_up_others(box: Gate) -> None:
+    box.running(box.detach("first", "sleep", 300, slots=2))
+    box.detach("dependent", "true", slots=2, options=("--then", "first"))
+    assert box.run("-n", "free", "--slots", 2, "--", "true").returncode == 0
+
+
+def test_cancel_ends_a_running_and_a_waiting_job(box: Gate) -> None:
+    running = box.detach("a", "sh", "-c", TREE, options=("--grace", "0.3s"))
+    box.running(running)
+    waiting = box.detach("b", "true")
+    dry = box.run("cancel", running, "--dry-run")
+    assert dry.stdout.startswith("would cancel running") and box.state(running) == "running"
+    done = json.loads(box.run("cancel", waiting, running, "--json").stdout)
+    assert [job["state"] for job in done["jobs"]] == ["cancelled", "cancelled"]
+    assert list(procs.carrying(gate.MARK, running)) == []
+    assert box.tickets() == []
+
+
+def test_cancel_works_when_the_gate_is_dead(box: Gate) -> None:
+    job = box.detach("a", "sh", "-c", "trap '' TERM; " + TREE, options=("--grace", "0.3s"))
+    kill(box.running(job)["gate"]["pid"])
+    assert box.run("cancel", job).returncode == 0
+    assert list(procs.carrying(gate.MARK, job)) == []
+    assert box.state(job) == "cancelled"
+
+
+def test_wait_tells_a_bad_end_and_its_own_timeout(box: Gate) -> None:
+    bad, long = box.detach("bad", "false"), box.detach("long", "sleep", 300)
+    done = box.run("wait", bad, "--json")
+    assert (done.returncode, json.loads(done.stdout)["jobs"][0]["exit_code"]) == (1, 1)
+    done = box.run("wait", long, "--timeout", "0.2s")
+    assert (done.returncode, done.stdout.split()[0]) == (1, "running")
+
+
+def test_resume_names_what_ran_only_on_request(box: Gate) -> None:
+    job = box.detach("a", "sh", "-c", "echo x >> count; [ -e go ] || sleep 300")
+    record = box.running(job)
+    until(lambda: (box.directory / "count").exists())
+    kill(record["gate"]["pid"])
+    for pid in procs.carrying(gate.MARK, job):
+        kill(pid)
+    until(lambda: box.state(job) == "lost")
+    assert box.run("resume").stderr == "nothing to resume\n"
+    (box.directory / "go").touch()
+    assert box.run("resume", job).stdout == f"{job}\n"
+    assert box.run("wait", job).returncode == 0
+    assert (box.directory / "count").read_text() == "x\nx\n"
+
+
+def test_list_shows_every_state_and_bounds_itself(box: Gate) -> None:
+    for number in range(22):
+        box.run("-n", f"j{number}", "--slots", 1, "--", "true")
+    box.running(box.detach("now", "sleep", 60))
+    done = box.run("list")
+    assert (len(done.stdout.splitlines()), done.stderr) == (21, "21 jobs, 2 older ones with --all\n")
+    assert len(json.loads(box.run("list", "--all", "--json").stdout)["jobs"]) == 23
+    assert done.stdout.splitlines()[-1].split()[0] == "running"
+
+
+def test_status_as_text(box: Gate) -> None:
+    box.run("-n", "a", "--slots", 1, "--", "echo", "two words")
+    lines = dict(line.split(maxsplit=1) for line in box.run("status", "a").stdout.splitlines())
+    assert (lines["state"], lines["command"], lines["slot"]) == ("done", "echo two words", "slot-0")
+
+
+# -- a queue shared by users
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become two users")
+def test_two_users_share_a_queue(box: Gate, tmp_path_factory: pytest.TempPathFactory) -> None:
+    shared = Path(f"/tmp/rgt-gate-test-{os.getpid()}")
+    shared.mkdir()
+    shared.chmod(0o1777)
+    box.queue, box.environment["RGT_QUEUE"] = gate.Queue(shared), str(shared)
+    try:
+        first = box.detach("root-job", "sleep", 300)
+        record = box.running(first)
+        other = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
+        command = [*other, sys.executable, str(PYTHON), "-n", "theirs", "--slots", "1", "--", "true"]
+        process = subprocess.Popen(command, env=box.environment, cwd="/", stderr=subprocess.PIPE, text=True)
+        box.started.append(process)
+        until(lambda: any(r["name"] == "theirs" and r["reason"] for r in box.queue.records()))
+        refused = subprocess.run([*other, sys.executable, str(PYTHON), "cancel", first], env=box.environment, cwd="/",
+                                 capture_output=True, text=True)  # fmt: skip
+        assert (refused.returncode, refused.stderr) == (
+            2,
+            f"error: {first} belongs to another user; ask them to cancel it\n",
+        )
+        kill(record["job"]["pid"])
+        _, err = process.communicate(timeout=20)
+        assert process.returncode == 0, err
+    finally:
+        box.clean()
+        subprocess.run(["rm", "-rf", str(shared)], check=True)
+
+
+# -- bad input: one sentence, the right code, nothing left in line
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (["-n", "a", "--slots", "1"], 2, "error: no command to run; write it after --, such as:"),
+        (["-n", "a", "--slots", "1", "--", ""], 2, "error: no command to run"),
+        (
+            ["-n", "a", "--slots", "1", "--", "no-such-command-x"],
+            2,
+            "error: the command 'no-such-command-x' is not found",
+        ),
+        (["-n", "a", "--slots", "1", "--", "./not-there"], 2, "error: the command './not-there' is not found"),
+        (
+            ["-n", "a", "-t", "abc", "--slots", "1", "--", "true"],
+            2,
+            "Invalid value for '-t' / '--timeout': 'abc' is not",
+        ),
+        (["-n", "a", "--grace", "-1", "--slots", "1", "--", "true"], 2, "Invalid value for '--grace'"),
+        (["-n", "a", "--slots", "0", "--", "true"], 2, "Invalid value for '--slots'"),
+        (["-n", "a", "--slots", "1", "--gpus", "1", "--", "true"], 2, "error: --slots is for boxes without GPUs"),
+        (
+            ["-n", "a", "--min-free-mem", "much", "--", "true"],
+            2,
+            "Invalid value for '--min-free-mem': 'much' is not a size",
+        ),
+        (["-n", "a", "--", "true"], 3, "error: no GPU found here"),
+        (["-n", "a", "--slots", "1", "--then", "ghost", "--", "true"], 2, "error: no job is called 'ghost'"),
+        (["-n", "a", "--slots", "1", "--log", "no/such/dir/x", "--", "true"], 2, "error: cannot write the log "),
+        (["--slots", "1", "--", "true"], 2, "Missing option '-n' / '--name'"),
+        (["status", "ghost"], 2, "error: no job is called 'ghost'"),
+        (["cancel", "ghost"], 2, "error: no job is called 'ghost'"),
+        (["logs", "ghost"], 2, "error: no job is called 'ghost'"),
+        (["resume", "ghost"], 2, "error: no job is called 'ghost'"),
+    ],
+)
+def test_bad_input(box: Gate, words: list[str], code: int, sentence: str) -> None:
+    done = box.run(*words, env={**box.environment, "PATH": os.environ["PATH"], "LD_LIBRARY_PATH": ""})
+    assert (done.returncode, done.stdout) == (code, "")
+    assert sentence in done.stderr and "Traceback" not in done.stderr
+    assert (box.tickets(), box.queue.records()) == ([], [])
+
+
+def test_queue_that_cannot_be_used(box: Gate) -> None:
+    (box.directory / "file").touch()
+    done = box.run("-n", "a", "--slots", 1, "--queue", box.directory / "file" / "queue", "--", "true")
+    assert done.returncode == 2
+    assert done.stderr == f"error: cannot use {box.directory}/file/queue as a queue: Not a directory\n"
+
+
+def test_program_that_cannot_be_executed(box: Gate) -> None:
+    (box.directory / "broken").write_bytes(b"\x7fELF garbage")
+    (box.directory / "broken").chmod(0o755)
+    done = box.run("-n", "a", "--slots", 1, "--", "./broken")
+    assert (done.returncode, box.state("a"), box.tickets()) == (2, "failed", [])
+    assert "cannot start ./broken: Exec format error" in done.stderr
+
+
+def test_resume_of_a_living_job_or_a_lost_directory(box: Gate) -> None:
+    job = box.detach("a", "sleep", 60)
+    box.running(job)
+    done = box.run("resume", job)
+    assert (done.returncode, done.stderr) == (2, f"error: only lost jobs can be resumed; {job} is running\n")
+
+
+def test_torn_record_is_left_out_not_fatal(box: Gate) -> None:
+    box.run("-n", "a", "--slots", 1, "--", "true")
+    (box.queue.jobs / "20260101-000000-torn-000000.json").write_text('{"id": "20260101')
+    assert [job["name"] for job in json.loads(box.run("list", "--json").stdout)["jobs"]] == ["a"]
