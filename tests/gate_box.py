@@ -84,6 +84,8 @@ class Gate:
                 process.kill()
                 process.wait()
         for record in self.queue.records():
+            if record["state"] not in ("queued", "running", "lost"):
+                continue
             for pid in procs.carrying(gate.MARK, record["id"]):
                 kill(pid)
             if procs.alive(record["gate"]):

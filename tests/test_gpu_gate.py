@@ -274,8 +274,10 @@ def test_resume_names_what_ran_only_on_request(box: Gate) -> None:
 
 
 def test_list_shows_every_state_and_bounds_itself(box: Gate) -> None:
-    for number in range(22):
-        box.run("-n", f"j{number}", "--slots", 1, "--", "true")
+    box.run("-n", "j0", "--slots", 1, "--", "true")
+    template = box.record("j0")
+    for number in range(1, 22):
+        box.queue.save({**template, "id": f"20260101-0000{number:02d}-j-000000", "submitted": float(number)})
     box.running(box.detach("now", "sleep", 60))
     done = box.run("list")
     assert (len(done.stdout.splitlines()), done.stderr) == (21, "21 jobs, 2 older ones with --all\n")
