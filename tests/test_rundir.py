@@ -283,12 +283,6 @@ def test_a_row_that_is_no_point_is_named(tmp_path: Path, row: str) -> None:
     assert len(caught.value.message) < 1000
 
 
-def test_a_curve_without_metrics_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(RgtError) as caught:
-        Run(tmp_path).curve("loss")
-    assert caught.value.message == f"{tmp_path / 'metrics.jsonl'} does not exist"
-
-
 @pytest.mark.parametrize(
     "act",
     [
@@ -415,3 +409,19 @@ def test_an_unreadable_folder_hides_its_runs_and_no_others(open_folder: Path, mo
         as_nobody(look)
     finally:
         (open_folder / "secret").chmod(0o755)
+
+
+def test_command_names_the_new_directory(tmp_path: Path) -> None:
+    run = rundir.create(tmp_path, "x", command=["train", "--run={run}"], config={})
+    assert run.record()["command"] == ["train", f"--run={run.path}"]
+
+
+def test_edited_config_is_refused(tmp_path: Path) -> None:
+    run = rundir.create(tmp_path, "x", command=["train"], config={"lr": 1})
+    run.run_json.write_text(run.run_json.read_text().replace('"lr": 1', '"lr": 2'))
+    with pytest.raises(RgtError, match=r"run\.json was edited: its config has another sha256"):
+        run.record()
+
+
+def test_curve_of_a_run_that_has_not_logged_yet(tmp_path: Path) -> None:
+    assert rundir.create(tmp_path, "x", command=["train"], config={}).curve("loss") == {}

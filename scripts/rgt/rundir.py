@@ -77,7 +77,10 @@ class Run:
         return self.path / "seal.json"
 
     def record(self) -> dict[str, Any]:
+        """How the run was started; refused when the config was edited afterwards."""
         record: dict[str, Any] = files.read_json(self.run_json, "run")
+        if config_hash(record["config"]) != record["config_sha256"]:
+            raise bad_input(f"{self.run_json} was edited: its config has another sha256; a changed config is a new run")
         return record
 
     def log_metrics(self, *, step: int, split: str, **metrics: float) -> None:
@@ -93,8 +96,8 @@ class Run:
         files.write_json(self.results, results, "results")
 
     def curve(self, metric: str, split: str = "train") -> dict[int, float]:
-        """step -> value, in order of steps; the row written last wins."""
-        rows = files.read_jsonl(self.metrics)
+        """step -> value, in order of steps; the row written last wins. Empty before the first row."""
+        rows = files.read_jsonl(self.metrics) if self.metrics.exists() else []
         points = dict(self._point(row, metric) for row in rows if row.get("split") == split and metric in row)
         return dict(sorted(points.items()))
 
@@ -125,13 +128,16 @@ def create(
     backend: str = "local",
     job: dict[str, Any] | None = None,
 ) -> Run:
-    """Mint an id, make the directory and write run.json and the `launched` event."""
+    """Mint an id, make the directory and write run.json and the `launched` event.
+
+    `{run}` in a word of the command stands for the new directory's path.
+    """
     config_sha256 = config_hash(config)  # first, because it refuses what JSON cannot hold
     run = _make(Path(root), slug)
     record = {
         "run_id": run.id,
         "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "command": command,
+        "command": [word.replace("{run}", str(run.path)) for word in command],
         "cwd": os.getcwd(),
         "config": config,
         "config_sha256": config_sha256,

@@ -1,0 +1,261 @@
+"""Train a character-level GPT on CPU inside a run directory, and survive being killed at any moment.
+
+Usage:
+    python examples/cpu_lifecycle/train.py --run demo-out/runs/RUN_ID
+
+Reads config and seeds from run.json. Writes metrics.jsonl, events.jsonl, checkpoints/, checkpoints_index.json and,
+at the end, results.json. The same command again goes on from the newest checkpoint that loads, and the loss curve
+is the one of a run that was never stopped, bit for bit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+import signal
+import sys
+import time
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+from torch import Tensor, nn
+
+# neither examples/ nor rgt is installed: the bundle is used from its folder
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+from examples.cpu_lifecycle import checkpoints, text
+from examples.cpu_lifecycle.model import GPT
+
+from rgt import cli, errors, files, rundir
+
+PREEMPTED = 128 + signal.SIGTERM  # what a shell shows for a process that ended on SIGTERM
+
+
+@dataclass(frozen=True)
+class Config:
+    """The science. No defaults: run.json alone explains the run."""
+
+    steps: int
+    batch_size: int
+    block_size: int
+    n_layer: int
+    n_head: int
+    n_embd: int
+    dropout: float
+    learning_rate: float
+    min_lr: float
+    warmup_steps: int
+    weight_decay: float
+    grad_clip: float
+    eval_interval: int
+    checkpoint_interval: int
+    text_bytes: int
+
+
+def read_config(run: rundir.Run) -> Config:
+    given, known = run.record()["config"], {field.name: field.type for field in fields(Config)}
+    if set(given) != set(known):
+        odd = ", ".join(sorted(set(given) ^ set(known)))
+        raise errors.bad_input(f"the config in {run.run_json} has these settings too few or too many: {odd}")
+    for name, value in given.items():
+        whole = known[name] == "int"
+        if type(value) not in ({int} if whole else {int, float}) or value < whole:  # counts start at 1, rates at 0
+            expected = "a whole number from 1" if whole else "a number from 0"
+            raise errors.bad_input(f"the config in {run.run_json} has {name} = {value!r}; expected {expected}")
+    return Config(**given)
+
+
+class Batches:
+    """Windows of the training text in shuffled order, epoch after epoch. The place in it is part of a checkpoint."""
+
+    def __init__(self, windows: Tensor, size: int) -> None:
+        self.windows, self.size = windows, size
+        self.order: list[int] = []
+        self.position = 0
+
+    def next(self) -> Tensor:
+        if self.position + self.size > len(self.order):
+            self.order = list(range(len(self.windows)))
+            random.shuffle(self.order)  # python's global generator: its state is in the checkpoint
+            self.position = 0
+        self.position += self.size
+        return self.windows[self.order[self.position - self.size : self.position]]
+
+
+def windows(characters: str, block_size: int) -> Tensor:
+    """Rows of block_size + 1 characters; the last of a row is the first of the next, so each is predicted once."""
+    tokens = torch.tensor([text.ALPHABET.index(character) for character in characters])
+    return tokens.unfold(0, block_size + 1, block_size)
+
+
+class Trainer:
+    """Everything that changes while training, and therefore everything a checkpoint must hold."""
+
+    def __init__(self, config: Config, seeds: dict[str, int]) -> None:
+        corpus = text.make(seeds["data"], config.text_bytes)
+        if len(corpus.val) <= config.block_size or len(corpus.train) <= config.block_size * config.batch_size:
+            raise errors.bad_input(f"text_bytes = {config.text_bytes} is less than one batch; make it larger")
+        random.seed(seeds["train"])
+        torch.manual_seed(seeds["train"])
+        self.config, self.step = config, 0
+        self.batches = Batches(windows(corpus.train, config.block_size), config.batch_size)
+        self.val = windows(corpus.val, config.block_size)
+        self.val_sha256 = hashlib.sha256(corpus.val.encode()).hexdigest()
+        shape = (config.block_size, config.n_layer, config.n_head, config.n_embd)
+        self.model = GPT(len(text.ALPHABET), *shape, config.dropout)
+        # beta2 0.95 instead of 0.999: a memory of 1,000 steps is too long for a run of 200
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), betas=(0.9, 0.95), weight_decay=config.weight_decay)
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "order": self.batches.order,
+            "position": self.batches.position,
+            "python_rng": random.getstate(),  # shuffles the next epoch
+            "torch_rng": torch.get_rng_state(),  # dropout
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        self.step = state["step"]
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.batches.order, self.batches.position = state["order"], state["position"]
+        random.setstate(state["python_rng"])
+        torch.set_rng_state(state["torch_rng"])
+
+    def train_step(self) -> dict[str, float]:
+        began = time.perf_counter()
+        self.step += 1
+        lr = lr_at(self.step, self.config)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        rows = self.batches.next()
+        loss = self.model.loss(rows[:, :-1], rows[:, 1:])
+        self.optimizer.zero_grad()
+        torch.autograd.backward(loss)  # loss.backward(), in the spelling that has type hints
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.grad_clip)
+        self.optimizer.step()
+        tokens_per_s = rows[:, 1:].numel() / (time.perf_counter() - began)
+        return {"loss": loss.item(), "lr": lr, "grad_norm": norm.item(), "tokens_per_s": tokens_per_s}
+
+    @torch.no_grad()
+    def val_loss(self) -> float:
+        """Mean over all of val. It draws no random number: evaluating more often does not change the training."""
+        self.model.eval()
+        total = sum(self.model.loss(rows[:, :-1], rows[:, 1:], "sum").item() for rows in torch.split(self.val, 64))
+        self.model.train()
+        return total / self.val[:, 1:].numel()
+
+
+def lr_at(step: int, config: Config) -> float:
+    """Linear warm-up, then half a cosine down to min_lr at the last step."""
+    if step <= config.warmup_steps:
+        return config.learning_rate * step / config.warmup_steps
+    done = (step - config.warmup_steps) / (config.steps - config.warmup_steps)
+    return config.min_lr + (config.learning_rate - config.min_lr) * (1 + math.cos(math.pi * done)) / 2
+
+
+def start(run: rundir.Run) -> Trainer:
+    """A fresh trainer, or the one that was stopped, in the state it had then."""
+    config, seeds = read_config(run), run.record()["seeds"]
+    if not {"data", "train"} <= set(seeds):
+        raise errors.bad_input(f"{run.run_json} has the seeds {seeds}; expected one for 'data' and one for 'train'")
+    trainer = Trainer(config, seeds)
+    checkpoints.sweep_halves(run)
+    state = checkpoints.newest_loadable(run)
+    if state:
+        trainer.load(state)
+        checkpoints.keep(run, state)  # again, because the run may have been killed between the file and the index
+    if run.metrics.exists():
+        say(f"resumed at step {trainer.step}")
+        run.log_event("resumed", step=trainer.step)
+    if trainer.step == 0:
+        run.log_metrics(step=0, split="val", loss=trainer.val_loss())
+    return trainer
+
+
+def train(run: rundir.Run, trainer: Trainer, asked_to_stop: list[int]) -> int:
+    config = trainer.config
+    while trainer.step < config.steps:
+        metrics = one_step(run, trainer)
+        last = trainer.step == config.steps
+        if last or asked_to_stop or trainer.step % config.checkpoint_interval == 0:
+            checkpoints.save(run, {**trainer.state(), "time": time.time(), "metrics": metrics})
+        if asked_to_stop and not last:
+            say(f"SIGTERM: saved at step {trainer.step}; the same command goes on from there")
+            run.log_event("preempted", step=trainer.step, signal="SIGTERM")
+            return PREEMPTED
+    finish(run, trainer)
+    return errors.OK
+
+
+def one_step(run: rundir.Run, trainer: Trainer) -> dict[str, float]:
+    """Train, log, evaluate when due; gives the losses of this step."""
+    metrics, config = trainer.train_step(), trainer.config
+    run.log_metrics(step=trainer.step, split="train", **metrics)
+    if not math.isfinite(metrics["loss"]):
+        run.log_event("failed", step=trainer.step, reason="the loss is not finite")
+        raise errors.RgtError(f"the loss is {metrics['loss']} at step {trainer.step}", errors.FINDINGS)
+    losses = {"train_loss": metrics["loss"]}
+    if trainer.step == config.steps or trainer.step % config.eval_interval == 0:
+        losses["val_loss"] = trainer.val_loss()
+        run.log_metrics(step=trainer.step, split="val", loss=losses["val_loss"])
+        numbers = "  ".join(f"{name} {value:.4g}" for name, value in {**metrics, **losses}.items() if name != "loss")
+        say(f"step {trainer.step:4d}  {numbers}")
+    return losses
+
+
+def finish(run: rundir.Run, trainer: Trainer) -> None:
+    final = checkpoints.index(run)[-1]
+    loss = {
+        "name": "loss",
+        "value": final["metrics"]["val_loss"],
+        "split": "val",
+        "n": trainer.val[:, 1:].numel(),
+        "direction": "down",
+        "eval_set_sha256": trainer.val_sha256,
+        "step": final["step"],
+        "checkpoint": final["path"],
+    }
+    run.write_results({"run_id": run.id, "metrics": [loss]})
+    run.log_event("finished", step=final["step"])
+    say(f"finished: val loss {loss['value']:.4f} over {loss['n']} characters")
+
+
+def is_finished(run: rundir.Run) -> bool:
+    """By the event, which comes last: a run killed between results.json and the event still has to end properly."""
+    return run.events.exists() and any(row["event"] == "finished" for row in files.read_jsonl(run.events))
+
+
+def say(line: str) -> None:
+    click.echo(line, err=True)
+
+
+@click.command(cls=cli.Command)
+@click.option("--run", "directory", type=click.Path(path_type=Path), required=True, help="Run directory with run.json.")
+def main(directory: Path) -> int:
+    """Train the run in --run from its config, or go on where it was stopped.
+
+    SIGTERM saves a checkpoint after the step at hand and ends with exit code 143.
+    """
+    run = rundir.open_run(directory)
+    run.refuse_if_sealed()
+    if is_finished(run):
+        say(f"{run.path} is finished already; a re-run needs a new run directory")
+        return errors.OK
+    asked_to_stop: list[int] = []  # the handler only takes a note: saving from inside it could cut another save in half
+    signal.signal(signal.SIGTERM, lambda number, _: asked_to_stop.append(number))
+    torch.use_deterministic_algorithms(True)  # an operation that cannot repeat its result raises instead
+    torch.set_num_threads(1)  # the order of a sum over several threads may depend on how busy the machine is
+    return train(run, start(run), asked_to_stop)
+
+
+if __name__ == "__main__":
+    main()

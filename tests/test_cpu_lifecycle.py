@@ -1,0 +1,428 @@
+"""The demo keeps its promise: a training job that is killed anywhere ends as if it had never been killed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import random
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from examples.cpu_lifecycle import bit_equal, checkpoints, demo, text
+
+from rgt import errors, files, rundir, schema
+
+ROOT = Path(__file__).resolve().parent.parent
+DEMO = ROOT / "examples" / "cpu_lifecycle" / "demo.py"
+pytestmark = pytest.mark.xdist_group("cpu_lifecycle")  # the fixtures are dear: one worker
+PATIENCE = 120.0  # seconds for anything that is waited for here; all of it takes a few
+
+# About 10 batches make an epoch, so that both generators matter: python's shuffles three more times, torch's drops out.
+TINY = {
+    **demo.CONFIG,
+    "steps": 40,
+    "batch_size": 16,
+    "block_size": 8,
+    "n_layer": 1,
+    "n_head": 2,
+    "n_embd": 16,
+    "warmup_steps": 5,
+    "eval_interval": 10,
+    "checkpoint_interval": 7,
+    "text_bytes": 1_500,
+}
+
+# A process that has imported torch (4 s) and forks a training (0.1 s) for each line it reads.
+NURSERY = """
+import json, os, sys
+import torch._dynamo
+from examples.cpu_lifecycle import train
+for line in sys.stdin:
+    job = json.loads(line)
+    pid = os.fork()
+    if pid == 0:
+        log = os.open(job["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.dup2(log, 1), os.dup2(log, 2)
+        exec(job["fault"])
+        try:
+            train.main(["--run", job["run"]])
+        except SystemExit as end:
+            os._exit(end.code)  # taking torch apart again would cost another second
+    print(pid, flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+
+KILLED_IN_THE_MIDDLE_OF_A_SAVE = """
+import io, signal, torch
+whole_save = torch.save
+def half_save(state, file):
+    buffer = io.BytesIO()
+    whole_save(state, buffer)
+    if state["step"] == 21:
+        file.write(buffer.getvalue()[: len(buffer.getvalue()) // 2])
+        file.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+    file.write(buffer.getvalue())
+torch.save = half_save
+"""
+
+KILLED_BETWEEN_FILE_AND_INDEX = """
+import signal
+from examples.cpu_lifecycle import checkpoints
+whole_keep = checkpoints.keep
+def no_keep(run, state):
+    if state["step"] == STEP:
+        os.kill(os.getpid(), signal.SIGKILL)
+    whole_keep(run, state)
+checkpoints.keep = no_keep
+"""
+
+KILLED_BEFORE_THE_FINISHED_EVENT = """
+import signal
+from rgt import rundir
+whole_log = rundir.Run.log_event
+def no_log(run, event, **detail):
+    if event == "finished":
+        os.kill(os.getpid(), signal.SIGKILL)
+    whole_log(run, event, **detail)
+rundir.Run.log_event = no_log
+"""
+
+
+@dataclasses.dataclass
+class Nursery:
+    process: subprocess.Popen[bytes]
+    runs: Path
+
+    def new_run(self, **changes: Any) -> rundir.Run:
+        return rundir.create(self.runs, "tiny", command=[], config={**TINY, **changes}, seeds=demo.SEEDS)
+
+    def train(self, run: rundir.Run, fault: str = "", at: int = 0, send: signal.Signals = signal.SIGKILL) -> int:
+        """Run train.py's command to its end, or send it a signal once step `at` is logged; gives the exit code."""
+        assert self.process.stdin
+        job = {"run": str(run.path), "log": str(run.log), "fault": fault}
+        self.process.stdin.write(json.dumps(job).encode() + b"\n")
+        pid = self.answer()
+        if at:
+            wait_until(lambda: demo.last_step(run) >= at)
+            os.kill(pid, send)
+        return self.answer()
+
+    def answer(self) -> int:
+        assert self.process.stdout
+        assert select.select([self.process.stdout], [], [], PATIENCE)[0], "the forked training hangs"
+        return int(self.process.stdout.readline())
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.001)
+
+
+@pytest.fixture(scope="module")
+def demo_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """The whole demo, small. Most of its time is three imports of torch, so it runs beside the other tests."""
+    out = tmp_path_factory.mktemp("demo-out")
+    (out / "runs" / "of-an-earlier-demo").mkdir(parents=True)
+    command = [sys.executable, str(DEMO), "--out", str(out), "--steps", "20"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    yield process, out
+    process.terminate()
+    process.communicate()
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory: pytest.TempPathFactory, demo_process: object) -> Iterator[Nursery]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", NURSERY],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,  # select sees only what has not been read ahead
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "scripts")])},
+    )
+    yield Nursery(process, tmp_path_factory.mktemp("runs"))
+    process.kill()
+    process.communicate()
+
+
+@pytest.fixture(scope="module")
+def reference(nursery: Nursery) -> rundir.Run:
+    run = nursery.new_run()
+    assert nursery.train(run) == 0, run.log.read_text()
+    return run
+
+
+def assert_same(run: rundir.Run, reference: rundir.Run) -> None:
+    assert bit_equal.curves(reference, run, "train") == TINY["steps"]
+    assert bit_equal.curves(reference, run, "val") == 5
+    assert bit_equal.final_states(reference, run) > 50
+    values = [files.read_json(each.results)["metrics"][0]["value"] for each in (reference, run)]
+    assert values[0] == values[1]
+    bit_equal.redone_steps(run)
+
+
+def resumed_steps(run: rundir.Run) -> list[int]:
+    return [row["step"] for row in files.read_jsonl(run.events) if row["event"] == "resumed"]
+
+
+def one_sentence(log: str) -> str:
+    assert len(log.splitlines()) == 1 and "Traceback" not in log, log
+    return log.strip()
+
+
+def test_random_kills_leave_no_trace_in_the_result(nursery: Nursery, reference: rundir.Run) -> None:
+    kill_many_times(nursery, reference, nursery.new_run(), random.Random(), kills=4)
+
+
+def kill_many_times(nursery: Nursery, reference: rundir.Run, run: rundir.Run, rng: random.Random, kills: int) -> None:
+    steps = int(run.record()["config"]["steps"])
+    for step in sorted(rng.choices(range(1, steps - 10), k=kills)):
+        assert nursery.train(run, at=step) == -signal.SIGKILL
+    assert nursery.train(run) == 0, run.log.read_text()
+    assert len(resumed_steps(run)) >= 1 and bit_equal.redone_steps(run) > 0
+    assert bit_equal.curves(reference, run, "train") == steps
+    bit_equal.curves(reference, run, "val")
+    bit_equal.final_states(reference, run)
+
+
+@pytest.mark.soak
+def test_hundreds_of_kills_leave_no_trace_in_the_result(nursery: Nursery) -> None:
+    reference, run = (nursery.new_run(steps=1_000) for _ in range(2))
+    assert nursery.train(reference) == 0
+    kill_many_times(nursery, reference, run, random.Random(), kills=200)
+
+
+def test_a_kill_before_the_first_checkpoint_starts_over(nursery: Nursery, reference: rundir.Run) -> None:
+    run = nursery.new_run(checkpoint_interval=30)
+    assert nursery.train(run, at=5) == -signal.SIGKILL
+    assert nursery.train(run) == 0
+    assert resumed_steps(run) == [0]
+    assert bit_equal.curves(reference, run, "train") == TINY["steps"]
+
+
+def test_a_kill_in_the_middle_of_a_save_leaves_the_checkpoint_before(nursery: Nursery, reference: rundir.Run) -> None:
+    run = nursery.new_run()
+    assert nursery.train(run, KILLED_IN_THE_MIDDLE_OF_A_SAVE) == -signal.SIGKILL
+    half = [path for path in run.checkpoints.iterdir() if path.suffix == ".tmp"]
+    assert len(half) == 1 and half[0].stat().st_size > 0
+    assert nursery.train(run) == 0
+    assert resumed_steps(run) == [14]
+    assert not half[0].exists()
+    assert_same(run, reference)
+
+
+@pytest.mark.parametrize("step", [21, 40])
+def test_a_kill_between_file_and_index_uses_the_file(nursery: Nursery, reference: rundir.Run, step: int) -> None:
+    run = nursery.new_run()
+    assert nursery.train(run, KILLED_BETWEEN_FILE_AND_INDEX.replace("STEP", str(step))) == -signal.SIGKILL
+    assert nursery.train(run) == 0
+    assert resumed_steps(run) == [step]
+    assert_same(run, reference)
+
+
+def test_a_kill_between_results_and_the_last_event_still_finishes(nursery: Nursery, reference: rundir.Run) -> None:
+    run = nursery.new_run()
+    assert nursery.train(run, KILLED_BEFORE_THE_FINISHED_EVENT) == -signal.SIGKILL
+    assert run.results.exists()
+    assert nursery.train(run) == 0
+    assert [row["event"] for row in files.read_jsonl(run.events)][-2:] == ["resumed", "finished"]
+    assert_same(run, reference)
+
+
+def truncated(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def empty(data: bytes) -> bytes:
+    return b""
+
+
+def one_byte_flipped(data: bytes) -> bytes:
+    middle = len(data) // 2
+    return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+
+
+def not_a_checkpoint(data: bytes) -> bytes:
+    return b"<html>404</html>"
+
+
+@pytest.fixture(scope="module")
+def three_checkpoints(nursery: Nursery) -> rundir.Run:
+    """Killed with 14 and 21 in the index and 28 not yet."""
+    run = nursery.new_run()
+    assert nursery.train(run, KILLED_BETWEEN_FILE_AND_INDEX.replace("STEP", "28")) == -signal.SIGKILL
+    return run
+
+
+def copy_and_damage(run: rundir.Run, target: Path, **damages: Callable[[bytes], bytes]) -> rundir.Run:
+    copy = rundir.Run(Path(shutil.copytree(run.path, target / run.id)))
+    for name, damage in damages.items():
+        path = copy.checkpoints / f"{name}.pt"
+        path.write_bytes(damage(path.read_bytes()))
+    return copy
+
+
+@pytest.mark.parametrize("damage", [truncated, empty, one_byte_flipped, not_a_checkpoint])
+def test_a_damaged_checkpoint_is_set_aside(
+    three_checkpoints: rundir.Run, tmp_path: Path, damage: Callable[[bytes], bytes], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = copy_and_damage(three_checkpoints, tmp_path, step_000021=damage, step_000028=truncated)
+    state = checkpoints.newest_loadable(run)
+    assert state and state["step"] == 14
+    assert re.findall(r"^step_0000\d\d.pt is damaged", capsys.readouterr().err, re.MULTILINE) == [
+        "step_000028.pt is damaged",
+        "step_000021.pt is damaged",
+    ]
+    assert sorted(path.name for path in run.checkpoints.iterdir()) == [
+        "step_000014.pt",
+        "step_000021.pt.damaged",
+        "step_000028.pt.damaged",
+    ]
+    assert [entry["step"] for entry in checkpoints.index(run)] == [14]
+
+
+def test_a_run_goes_on_from_the_checkpoint_before_the_damaged_one(
+    nursery: Nursery, reference: rundir.Run, three_checkpoints: rundir.Run, tmp_path: Path
+) -> None:
+    run = copy_and_damage(three_checkpoints, tmp_path, step_000028=truncated)
+    assert nursery.train(run) == 0, run.log.read_text()
+    assert "step_000028.pt is damaged (" in run.log.read_text()
+    assert resumed_steps(run) == [21]
+    assert_same(run, reference)
+
+
+def test_sigterm_saves_and_ends_with_143(nursery: Nursery, reference: rundir.Run) -> None:
+    run = nursery.new_run()
+    assert nursery.train(run, at=15, send=signal.SIGTERM) == 143
+    *_, saved, last = files.read_jsonl(run.events)
+    assert (saved["event"], last["event"], last["signal"]) == ("checkpoint", "preempted", "SIGTERM")
+    assert saved["step"] == last["step"] == demo.last_step(run) < TINY["steps"]
+    assert nursery.train(run) == 0
+    assert resumed_steps(run) == [last["step"]]
+    assert bit_equal.redone_steps(run) == 0
+    assert_same(run, reference)
+
+
+def test_the_run_directory_keeps_the_contract(reference: rundir.Run) -> None:
+    assert_contract(reference)
+    assert sorted(path.name for path in reference.checkpoints.iterdir()) == ["step_000035.pt", "step_000040.pt"]
+
+
+def assert_contract(run: rundir.Run) -> None:
+    for path, name in ((run.run_json, "run"), (run.results, "results"), (run.checkpoints_index, "checkpoints_index")):
+        assert schema.problems(files.read_json(path), name) == []
+    for path, name in ((run.metrics, "metrics"), (run.events, "events")):
+        assert list(files.read_jsonl(path, name))
+    for entry in files.read_json(run.checkpoints_index)["checkpoints"]:
+        assert (run.path / entry["path"]).stat().st_size == entry["bytes"]
+        assert files.read_json(run.results)["metrics"][0]["n"] > 0
+
+
+def test_a_finished_run_is_left_alone(nursery: Nursery, reference: rundir.Run) -> None:
+    before = reference.metrics.read_bytes(), reference.events.read_bytes()
+    assert nursery.train(reference) == 0
+    assert (reference.metrics.read_bytes(), reference.events.read_bytes()) == before
+    assert reference.log.read_text().endswith("is finished already; a re-run needs a new run directory\n")
+
+
+def test_a_sealed_run_is_refused(nursery: Nursery) -> None:
+    run = nursery.new_run()
+    run.seal.write_text("{}")
+    assert nursery.train(run) == errors.BAD_INPUT
+    assert "is sealed" in one_sentence(run.log.read_text())
+    assert not run.metrics.exists()
+
+
+def test_a_folder_that_is_no_run_is_bad_input(nursery: Nursery, tmp_path: Path) -> None:
+    run = rundir.Run(tmp_path)
+    assert nursery.train(run) == errors.BAD_INPUT
+    assert one_sentence(run.log.read_text()) == f"error: {tmp_path} is not a run directory: it has no run.json"
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"learning_rat": 0.1}, "has these settings too few or too many: learning_rat"),
+        ({"steps": "many"}, "has steps = 'many'; expected a whole number from 1"),
+        ({"checkpoint_interval": 0}, "has checkpoint_interval = 0; expected a whole number from 1"),
+        ({"dropout": -0.1}, "has dropout = -0.1; expected a number from 0"),
+        ({"text_bytes": 999}, "a text of 999 bytes cannot be made; ask for 1000 to 1000000"),
+        ({"batch_size": 5_000}, "text_bytes = 1500 is less than one batch; make it larger"),
+    ],
+)
+def test_a_config_that_cannot_train_is_one_sentence(nursery: Nursery, changes: dict[str, Any], sentence: str) -> None:
+    run = nursery.new_run(**changes)
+    assert nursery.train(run) == errors.BAD_INPUT
+    assert one_sentence(run.log.read_text()).endswith(sentence)
+
+
+def test_a_loss_that_is_not_finite_ends_the_run(nursery: Nursery) -> None:
+    run = nursery.new_run(learning_rate=1e30)
+    assert nursery.train(run) == errors.FINDINGS
+    last = list(files.read_jsonl(run.events))[-1]
+    assert (last["event"], last["reason"]) == ("failed", "the loss is not finite")
+    assert re.fullmatch(r"error: the loss is (nan|inf) at step \d+", run.log.read_text().splitlines()[-1])
+
+
+def test_two_different_runs_are_told_apart_at_their_first_step(nursery: Nursery, reference: rundir.Run) -> None:
+    run = nursery.new_run(dropout=0.5)
+    assert nursery.train(run) == 0
+    with pytest.raises(errors.RgtError, match="the train loss first differs at step 1: "):
+        bit_equal.curves(reference, run, "train")
+    with pytest.raises(errors.RgtError, match="is not the same in the last checkpoints"):
+        bit_equal.final_states(reference, run)
+    run.log_metrics(step=20, split="train", loss=0.5)
+    with pytest.raises(errors.RgtError, match="step 20 was computed 2 times"):
+        bit_equal.redone_steps(run)
+
+
+def test_the_text_repeats_and_its_splits_share_no_sentence() -> None:
+    corpus = text.make(seed=7, size=100_000)
+    assert corpus == text.make(seed=7, size=100_000) != text.make(seed=8, size=100_000)
+    assert 99_000 < len(corpus.train) + len(corpus.val) < 101_000
+    sentences = [part.splitlines() for part in (corpus.train, corpus.val)]
+    assert not set(sentences[0]) & set(sentences[1])
+    assert [len(part) for part in sentences] == [len(set(part)) for part in sentences]
+    assert set(corpus.train + corpus.val) <= set(text.ALPHABET)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_demo_leaves_no_training_behind(tmp_path: Path, number: signal.Signals) -> None:
+    child = subprocess.Popen([sys.executable, DEMO, "--out", tmp_path], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    wait_until(lambda: str(tmp_path) in processes().replace(f"--out {tmp_path}", ""))
+    child.send_signal(number)
+    _, err = child.communicate(timeout=PATIENCE)
+    assert (child.returncode, err.strip()) == (128 + number, b"")
+    assert str(tmp_path) not in processes()
+
+
+def processes() -> str:
+    return subprocess.run(["ps", "-eo", "args", "-ww"], capture_output=True, text=True, check=True).stdout
+
+
+def test_demo_through_its_front_door(demo_process: tuple[subprocess.Popen[str], Path]) -> None:
+    process, directory = demo_process
+    out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, err) == (0, ""), out
+    assert "     bit-equal: 20 of 20 steps, 6 of 6 evaluations\n" in out
+    reference, killed = sorted(rundir.find(directory), key=lambda run: "killed" in run.id)
+    assert resumed_steps(reference) == [] and resumed_steps(killed)[0] >= 8
+    for run in (reference, killed):
+        assert_contract(run)
+    shown = re.findall(rf"^ +({re.escape(str(directory))}\S+)$", out, re.MULTILINE)
+    assert len(shown) == 6 and all(Path(path).exists() for path in shown)
