@@ -1,0 +1,45 @@
+"""A disk that fills: a tmpfs with few bytes and few inodes, so ENOSPC comes from the kernel and not from a mock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from .support import missing, need, need_root, run, wait_for
+
+
+class TinyDisk(Protocol):
+    def __call__(self, size: str = "8m", inodes: int = 50) -> Path: ...
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[TinyDisk]:
+    """A factory: `tiny_disk(size="8m", inodes=50)` is a new mount point, empty, one inode used by its root."""
+    mounted: list[Path] = []
+
+    def make(size: str = "8m", inodes: int = 50) -> Path:
+        need_root("mounting a tmpfs")
+        point = tmp_path / f"disk{len(mounted)}"
+        point.mkdir()
+        options = f"size={size},nr_inodes={inodes}"
+        done = run([need("mount", "mount"), "-t", "tmpfs", "-o", options, "tmpfs", str(point)], check=False)
+        if done.returncode:  # a container without CAP_SYS_ADMIN
+            missing(f"a tmpfs cannot be mounted: {done.stderr.strip()}")
+        mounted.append(point)
+        return point
+
+    yield make
+    for point in reversed(mounted):
+        unmount(point)
+
+
+def unmount(point: Path) -> None:
+    """Give the last writer a moment to close its file, then detach lazily: the mount must not outlive the test."""
+    umount = need("umount", "mount")
+    try:
+        wait_for("umount", lambda: not point.is_mount() or run([umount, str(point)], check=False).returncode == 0, 1)
+    except TimeoutError:
+        run([umount, "-l", str(point)])

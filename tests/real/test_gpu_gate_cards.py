@@ -1,0 +1,161 @@
+"""gpu_gate on cards: foreign processes, cards that fall off the bus, many cards at once, a disk that is full."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ..gate_box import Gate, kill, until
+from .disk import TinyDisk
+from .nvml import GIB, Gpu, Nvml
+
+
+@pytest.fixture
+def box(tmp_path: Path, nvml: Nvml) -> Iterator[Gate]:
+    box = Gate(tmp_path)
+    box.environment |= nvml.env
+    box.environment.pop("CUDA_VISIBLE_DEVICES", None)
+    yield box
+    box.clean()
+
+
+def reason(box: Gate, job: str) -> str:
+    return str(box.queue.find(job)["reason"])
+
+
+def test_job_sees_its_cards_and_no_others(box: Gate, nvml: Nvml) -> None:
+    nvml.set([Gpu(), Gpu(), Gpu()])
+    done = box.run("-n", "a", "--gpu-ids", "2,0", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER")
+    assert (done.stdout, box.record("a")["gpus"]) == ("0,2 PCI_BUS_ID\n", [0, 2])
+
+
+def test_cards_hidden_from_us_are_not_given_away(box: Gate, nvml: Nvml) -> None:
+    nvml.set([Gpu(), Gpu()])
+    box.environment["CUDA_VISIBLE_DEVICES"] = "1"
+    assert box.run("-n", "a", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES").stdout == "1\n"
+    assert box.run("-n", "b", "--gpus", 2, "--", "true").returncode == 2
+
+
+def test_foreign_process_is_waited_for_and_named(box: Gate, nvml: Nvml) -> None:
+    nvml.set([Gpu(processes=[(4242, GIB)], memory_used=GIB)])
+    job = box.detach("a", "true", slots=None)
+    until(lambda: reason(box, job) == "GPU 0 is used by pids [4242], not started through this gate")
+    nvml.set([Gpu()])
+    assert box.run("wait", job, "--timeout", "30s").returncode == 0
+
+
+def test_free_card_is_taken_past_a_busy_one(box: Gate, nvml: Nvml) -> None:
+    nvml.set([Gpu(processes=[(4242, None)]), Gpu()])
+    assert box.run("-n", "a", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES").stdout == "1\n"
+
+
+def test_desktop_on_the_card_is_no_obstacle(box: Gate, nvml: Nvml) -> None:
+    nvml.set([Gpu(graphics_processes=[(1000, 2 * GIB)], memory_used=2 * GIB)])
+    assert box.run("-n", "a", "--", "true").returncode == 0
+
+
+def test_memory_held_by_no_visible_process_is_told(box: Gate, nvml: Nvml) -> None:
+    nvml.set([Gpu(memory_used=30 * GIB)])
+    job = box.detach("a", "true", slots=None)
+    until(lambda: reason(box, job).startswith("GPU 0 has 30 GiB in use by no visible process"))
+    nvml.set([Gpu()])
+    assert box.run("wait", job, "--timeout", "30s").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("busy", "options", "expected"),
+    [
+        (Gpu(memory_used=70 * GIB), ("--min-free-mem", "20GiB"), "GPU 0 has 10 GiB free"),
+        (Gpu(utilization=90), ("--max-util", "20"), "GPU 0 is 90 % busy"),
+    ],
+)
+def test_own_conditions(box: Gate, nvml: Nvml, busy: Gpu, options: tuple[str, str], expected: str) -> None:
+    nvml.set([busy])
+    job = box.detach("a", "true", slots=None, options=options)
+    until(lambda: reason(box, job) == expected)
+    nvml.set([Gpu()])
+    assert box.run("wait", job, "--timeout", "30s").returncode == 0
+
+
+def test_lost_card_is_reported_and_never_used(box: Gate, nvml: Nvml) -> None:
+    nvml.set([Gpu(processes=[(4242, None)]), Gpu(processes=[(4242, None)])])
+    job = box.detach("a", "true", slots=None, options=("--gpu-ids", "1"))
+    until(lambda: "4242" in reason(box, job))
+    nvml.set([Gpu(), Gpu(lost=True)])
+    until(lambda: "GPU 1: GPU is lost" in reason(box, job))
+    assert box.run("-n", "b", "--gpu-ids", 0, "--", "true").returncode == 0  # the healthy card still works
+    nvml.set([], init_error=9)
+    until(lambda: "NVML does not start" in reason(box, job))
+    nvml.set([Gpu(), Gpu()])
+    assert box.run("wait", job, "--timeout", "30s").returncode == 0
+
+
+def test_running_job_does_not_care_when_nvml_dies(box: Gate, nvml: Nvml) -> None:
+    job = box.detach("a", "sh", "-c", "until [ -e go ]; do sleep 0.05; done", slots=None)
+    box.running(job)
+    nvml.set([], init_error=9)
+    (box.directory / "go").touch()
+    assert box.run("wait", job).returncode == 0
+
+
+def test_big_request_is_not_starved_by_small_ones(box: Gate, nvml: Nvml) -> None:
+    nvml.set([Gpu(), Gpu()])
+    small = box.detach("small", "sleep", 300, slots=None)
+    box.running(small)
+    big = box.detach("big", "true", slots=None, options=("--gpus", 2))
+    late = box.detach("late", "true", slots=None)
+    until(lambda: reason(box, late) == "others are ahead in line")
+    kill(box.running(small)["job"]["pid"])
+    assert box.run("wait", big, late).returncode == 0
+    assert box.record(big)["started"] < box.record(late)["started"]
+
+
+def test_requests_for_different_cards_pass_each_other(box: Gate, nvml: Nvml) -> None:
+    nvml.set([Gpu(), Gpu()])
+    box.running(box.detach("holder", "sleep", 300, slots=None, options=("--gpu-ids", 0)))
+    box.detach("stuck", "true", slots=None, options=("--gpu-ids", 0))
+    assert box.run("-n", "free", "--gpu-ids", 1, "--", "true").returncode == 0
+    assert box.state("stuck") == "queued"
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--gpu-ids", "7"], "error: there is no GPU '7' here; there are 0, 1\n"),
+        (["--gpu-ids", "0,0"], "error: --gpu-ids 0,0 names a card twice\n"),
+        (["--gpu-ids", "0", "--gpus", "2"], "error: --gpus and --gpu-ids disagree; one of them is enough\n"),
+        (["--gpus", "3"], "error: --gpus 3: only 2 can be seen here (nvidia-smi -L lists them)\n"),
+    ],
+)
+def test_impossible_request(box: Gate, nvml: Nvml, options: list[str], sentence: str) -> None:
+    nvml.set([Gpu(), Gpu()])
+    done = box.run("-n", "a", *options, "--", "true")
+    assert (done.returncode, done.stderr, box.tickets()) == (2, sentence, [])
+
+
+def test_sick_driver_is_named(box: Gate, nvml: Nvml) -> None:
+    nvml.set([], init_error=9)
+    done = box.run("-n", "a", "--", "true")
+    assert done.returncode == 3
+    assert done.stderr.startswith("error: no GPU found here (NVML does not start: Driver Not Loaded)")
+
+
+def test_full_disk_leaves_no_ticket_behind(box: Gate, tiny_disk: TinyDisk) -> None:
+    disk = tiny_disk(size="64k", inodes=40)
+    queue = disk / "queue"
+    box.environment["RGT_QUEUE"] = str(queue)
+    assert box.run("-n", "before", "--slots", 1, "--", "true").returncode == 0
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
+        while True:
+            file.write(b"x" * 4096)
+    done = box.run("-n", "a", "--slots", 1, "--", "true")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == f"error: cannot queue the job in {queue}: No space left on device\n"
+    assert list((queue / "line").iterdir()) == []
+    assert [job["name"] for job in json.loads(box.run("list", "--json").stdout)["jobs"]] == ["before"]
+    filler.unlink()
+    assert box.run("-n", "after", "--slots", 1, "--", "true").returncode == 0

@@ -1,0 +1,187 @@
+"""Every call goes through nvidia-ml-py in a process of its own: its ctypes declarations are the layout to match."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pynvml
+import pytest
+
+from .nvml import FIELDS, GIB, Gpu, Nvml
+from .support import run
+
+# Answers one expression per line; an NVML error is its number, so that a test can name it by pynvml's constant.
+ASK = """
+import sys, json
+from pynvml import *
+def plain(value):
+    if isinstance(value, list): return [plain(one) for one in value]
+    names = getattr(value, "_fields_", None)
+    if names: return {name: plain(getattr(value, name)) for name, _ in names}
+    if isinstance(value, bytes): return value.decode()
+    return vars(value) if hasattr(value, "__dict__") else value
+for line in sys.stdin:
+    try: answer = plain(eval(line))
+    except NVMLError as error: answer = {"NVMLError": error.value}
+    print(json.dumps(answer), flush=True)
+"""
+
+
+def ask(nvml: Nvml, *expressions: str) -> list[Any]:
+    code = "\n".join(("nvmlInit()", *expressions)) + "\n"
+    answers = run([sys.executable, "-c", ASK], env=nvml.env, input=code, timeout=30).stdout.splitlines()
+    return [json.loads(answer) for answer in answers[1:]]
+
+
+BUSY = Gpu(
+    name="NVIDIA H100",
+    uuid="GPU-feed",
+    memory_total=80 * GIB,
+    memory_used=50 * GIB,
+    memory_reserved=1 * GIB,
+    utilization=97,
+    memory_utilization=40,
+    processes=[(101, 30 * GIB), (102, None)],
+    graphics_processes=[(103, 5)],
+    temperature=81,
+    power_usage=690_123,
+    power_limit=700_000,
+    compute_capability=(9, 0),
+    ecc_corrected=1,
+    ecc_uncorrected=2,
+    ecc_corrected_aggregate=3,
+    ecc_uncorrected_aggregate=4,
+    clocks_event_reasons=0x44,
+    persistence_mode=1,
+    mig_mode=1,
+    pci_bus=0x3B,
+)
+NO_INSTANCE = {"gpuInstanceId": 0xFFFFFFFF, "computeInstanceId": 0xFFFFFFFF}
+COMPUTE = [
+    {"pid": 101, "usedGpuMemory": 30 * GIB, **NO_INSTANCE},
+    {"pid": 102, "usedGpuMemory": None, **NO_INSTANCE},
+]
+GRAPHICS = [{"pid": 103, "usedGpuMemory": 5, **NO_INSTANCE}]
+PCI = {"busIdLegacy": "0000:3B:00.0", "domain": 0, "bus": 0x3B, "device": 0, "busId": "00000000:3B:00.0"}
+DEVICE = "nvmlDeviceGetHandleByIndex(1)"
+# field -> every way to ask for it, with the answer for BUSY
+ANSWERS: dict[str, dict[str, Any]] = {
+    "index": {"nvmlDeviceGetIndex({})": 1},
+    "name": {"nvmlDeviceGetName({})": "NVIDIA H100"},
+    "uuid": {"nvmlDeviceGetUUID({})": "GPU-feed"},
+    "pci": {"nvmlDeviceGetPciInfo_v3({})": {**PCI, "pciDeviceId": 0x20B210DE, "pciSubSystemId": 0}},
+    "memory": {
+        "nvmlDeviceGetMemoryInfo({})": {"total": 80 * GIB, "free": 29 * GIB, "used": 51 * GIB},
+        "nvmlDeviceGetMemoryInfo({}, version=nvmlMemory_v2)": {
+            "version": pynvml.nvmlMemory_v2,
+            "total": 80 * GIB,
+            "reserved": 1 * GIB,
+            "free": 29 * GIB,
+            "used": 50 * GIB,
+        },
+    },
+    "utilization": {"nvmlDeviceGetUtilizationRates({})": {"gpu": 97, "memory": 40}},
+    "temperature": {
+        "nvmlDeviceGetTemperature({}, NVML_TEMPERATURE_GPU)": 81,
+        "nvmlDeviceGetTemperatureV({}, NVML_TEMPERATURE_GPU)": 81,
+    },
+    "power_usage": {"nvmlDeviceGetPowerUsage({})": 690_123},
+    "power_limit": {"nvmlDeviceGetEnforcedPowerLimit({})": 700_000},
+    "compute_capability": {"nvmlDeviceGetCudaComputeCapability({})": [9, 0]},
+    "ecc": {
+        "nvmlDeviceGetTotalEccErrors({}, NVML_MEMORY_ERROR_TYPE_CORRECTED, NVML_VOLATILE_ECC)": 1,
+        "nvmlDeviceGetTotalEccErrors({}, NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC)": 2,
+        "nvmlDeviceGetTotalEccErrors({}, NVML_MEMORY_ERROR_TYPE_CORRECTED, NVML_AGGREGATE_ECC)": 3,
+        "nvmlDeviceGetTotalEccErrors({}, NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_AGGREGATE_ECC)": 4,
+    },
+    "clocks_event_reasons": {
+        "nvmlDeviceGetCurrentClocksEventReasons({})": 0x44,
+        "nvmlDeviceGetCurrentClocksThrottleReasons({})": 0x44,
+    },
+    "persistence_mode": {"nvmlDeviceGetPersistenceMode({})": 1},
+    "mig_mode": {"nvmlDeviceGetMigMode({})": [1, 1]},
+    "processes": {
+        "nvmlDeviceGetComputeRunningProcesses({})": COMPUTE,
+        "nvmlDeviceGetComputeRunningProcesses_v2({})": COMPUTE,
+        "nvmlDeviceGetGraphicsRunningProcesses({})": GRAPHICS,
+        "nvmlDeviceGetGraphicsRunningProcesses_v2({})": GRAPHICS,
+    },
+}
+CALLS = {call.format(DEVICE): answer for calls in ANSWERS.values() for call, answer in calls.items()}
+
+
+def error(code: int) -> dict[str, int]:
+    return {"NVMLError": code}
+
+
+def test_every_call_of_a_busy_gpu(nvml: Nvml) -> None:
+    nvml.set([Gpu(), BUSY])
+    assert dict(zip(CALLS, ask(nvml, *CALLS), strict=True)) == CALLS
+    assert sorted(ANSWERS) == sorted(FIELDS)
+
+
+def test_the_system_and_the_handles(nvml: Nvml) -> None:
+    nvml.set([Gpu(), Gpu(uuid="GPU-feed"), Gpu()], driver="535.1", cuda=12020)
+    expected = {
+        "nvmlSystemGetDriverVersion()": "535.1",
+        "nvmlSystemGetNVMLVersion()": "12.535.1",
+        "nvmlSystemGetCudaDriverVersion_v2()": 12020,
+        "nvmlDeviceGetCount()": 3,
+        "nvmlDeviceGetIndex(nvmlDeviceGetHandleByUUID('GPU-feed'))": 1,
+        "nvmlDeviceGetHandleByUUID('GPU-none')": error(pynvml.NVML_ERROR_NOT_FOUND),
+        "nvmlDeviceGetHandleByIndex(3)": error(pynvml.NVML_ERROR_INVALID_ARGUMENT),
+        "nvmlErrorString(NVML_ERROR_GPU_IS_LOST)": "GPU is lost",
+        "nvmlShutdown()": None,
+        "nvmlDeviceGetCount() ": error(pynvml.NVML_ERROR_UNINITIALIZED),
+    }
+    assert dict(zip(expected, ask(nvml, *expected), strict=True)) == expected
+
+
+def test_only_the_named_fields_are_not_supported(nvml: Nvml) -> None:
+    nvml.set([Gpu(), Gpu(not_supported=[field for field in FIELDS if field != "power_usage"])])
+    for call, answer in zip(CALLS, ask(nvml, *CALLS), strict=True):
+        assert answer == (60_000 if "PowerUsage" in call else error(pynvml.NVML_ERROR_NOT_SUPPORTED)), call
+    with pytest.raises(ValueError, match="power_ussage"):
+        nvml.set([Gpu(not_supported=["power_ussage"])])
+
+
+def test_a_running_process_sees_a_gpu_fall_off_the_bus(nvml: Nvml) -> None:
+    nvml.set([Gpu(), BUSY])
+    pipe, environment = subprocess.PIPE, {**os.environ, **nvml.env}
+    argv = [sys.executable, "-c", ASK]
+    with subprocess.Popen(argv, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        asked, answers = process.stdin, process.stdout
+
+        def now(expression: str) -> Any:
+            asked.write(f"{expression}\n")
+            asked.flush()
+            return json.loads(answers.readline())
+
+        now("nvmlInit()")
+        now(f"globals().update(taken={DEVICE})")
+        assert now("nvmlDeviceGetTemperature(taken, 0)") == 81
+        nvml.set([Gpu(), Gpu(temperature=44)])
+        assert now("nvmlDeviceGetTemperature(taken, 0)") == 44
+        nvml.set([Gpu(), Gpu(lost=True)])
+        assert now("nvmlDeviceGetTemperature(taken, 0)") == error(pynvml.NVML_ERROR_GPU_IS_LOST)
+        assert now(DEVICE) == error(pynvml.NVML_ERROR_GPU_IS_LOST)
+        nvml.set([Gpu()])  # and gone from the list altogether
+        assert now("nvmlDeviceGetTemperature(taken, 0)") == error(pynvml.NVML_ERROR_GPU_IS_LOST)
+        assert now("nvmlDeviceGetCount()") == 1
+
+
+def test_a_driver_that_is_not_loaded(nvml: Nvml) -> None:
+    nvml.set([], init_error=pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+    assert ask(nvml, "nvmlInit()") == [error(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)]
+    nvml.state.unlink()
+    assert ask(nvml, "nvmlInit()") == [error(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)]
+
+
+def test_a_typo_in_the_state_is_not_a_healthy_gpu(nvml: Nvml) -> None:
+    nvml.state.write_text(nvml.state.read_text().replace("temperature=", "temprature="))
+    assert ask(nvml, "nvmlInit()") == [error(pynvml.NVML_ERROR_UNKNOWN)]
