@@ -78,7 +78,9 @@ def _daemon(directory: Path, cgroup: str) -> Daemon:
         "exec-opt": "native.cgroupdriver=cgroupfs",
         "cgroup-parent": f"/{cgroup}",
     }
-    return Daemon([binary, *(f"--{name}={value}" for name, value in options.items())], directory / "dockerd.log")
+    argv = [binary, *(f"--{name}={value}" for name, value in options.items())]
+    # TMPDIR: a containerd that is slow to start is killed by dockerd and leaves a stack trace there.
+    return Daemon(argv, directory / "dockerd.log", {"TMPDIR": str(directory)})
 
 
 def _start(daemon: Daemon, engine: Dockerd, rootfs: Path) -> None:

@@ -86,9 +86,7 @@ class Sshd:
 
     def stop(self) -> None:
         """The box is gone: no listener, no live connection."""
-        connections = (
-            self._connections() if self.daemon.process else []
-        )  # before the listener ends: its orphans are no longer its children
+        connections = self._connections()  # asked first: orphans of the listener are no longer its children
         self.daemon.stop()
         self._drop(connections)
 
@@ -103,7 +101,7 @@ class Sshd:
         return len(connections)
 
     def _connections(self) -> list[int]:
-        return children(self.daemon.pid)
+        return children(self.daemon.process.pid) if self.daemon.process else []
 
     @staticmethod
     def _drop(connections: list[int]) -> None:
@@ -124,11 +122,8 @@ def _is_sshd(pid: int) -> bool:
 
 
 def _make(directory: Path) -> Sshd:
-    server, keygen, _ = (
-        need("sshd", "openssh-server"),
-        need("ssh-keygen", "openssh-client"),
-        need("ssh", "openssh-client"),
-    )
+    need("ssh", "openssh-client")
+    server, keygen = need("sshd", "openssh-server"), need("ssh-keygen", "openssh-client")
     for name in ("host_key", "user_key"):
         run([keygen, "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", str(directory / name)])
     port, user = free_port(), getpass.getuser()

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
@@ -135,6 +135,7 @@ class Daemon:
 
     argv: list[str]
     log: Path
+    env: Mapping[str, str] = field(default_factory=dict)  # added to ours
     process: subprocess.Popen[bytes] | None = None
 
     def start(self, ready: Callable[[], object], timeout: float = 20.0) -> None:
@@ -143,7 +144,12 @@ class Daemon:
         with self.log.open("ab") as log:
             # A session of its own: Ctrl-C reaches pytest only, and the teardown stops the server in order.
             self.process = subprocess.Popen(
-                leash + self.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                leash + self.argv,
+                env={**os.environ, **self.env},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         try:
             wait_for(self.argv[0], lambda: self.exited() or ready(), timeout)
@@ -155,11 +161,6 @@ class Daemon:
 
     def exited(self) -> bool:
         return self.process is not None and self.process.poll() is not None
-
-    @property
-    def pid(self) -> int:
-        assert self.process is not None, f"{self.argv[0]} was never started"
-        return self.process.pid
 
     def tail(self, lines: int = 15) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
