@@ -337,8 +337,9 @@ def _wait_for_end(queue: gate.Queue, record: gate.Record, seconds: float | None)
     """Until nobody of the job lives, or the time is over."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {WAKE})
     lock = Lock(queue.open_file(queue.job_path(record["id"], "lock")), fcntl.LOCK_SH)
-    if not lock.got:
-        signal.sigtimedwait({WAKE}, threading.TIMEOUT_MAX if seconds is None else max(0.0, seconds))
+    deadline = time.monotonic() + (threading.TIMEOUT_MAX if seconds is None else seconds)
+    while not lock.got and (left := deadline - time.monotonic()) > 0:
+        signal.sigtimedwait({WAKE}, left)  # may be the late echo of an earlier lock: look again
     lock.drop()
 
 
