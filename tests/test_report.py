@@ -299,7 +299,8 @@ def test_every_code_a_script_uses_is_in_the_list() -> None:
 
 def test_every_code_of_the_list_is_a_word_of_some_script() -> None:
     """Also when the script passes it on in a variable."""
-    sources = "\n".join(path.read_text(encoding="utf-8") for path in sorted(SCRIPTS.glob("*.py")))
+    scripts = [path for path in sorted(SCRIPTS.rglob("*.py")) if path.name != "report.py"]
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in scripts)
     assert [code for code in CODES if not re.search(rf"""["']{code}["']""", sources)] == []
 
 

@@ -1,0 +1,67 @@
+"""takeover's snapshot against its budget of 2 s, on a box with 200 runs that nobody prepared for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.measure import ROOT, Row, timed
+
+RUNS = 200
+BUDGET = 2.0  # seconds
+ROUNDS = 5
+STEPS = 2000  # lines of a log
+MEMBERS = 160  # of a checkpoint: a GPT-2 has 149 tensors
+
+
+def rows() -> Iterator[Row]:
+    with tempfile.TemporaryDirectory() as name:
+        make_runs(Path(name))
+        command = [sys.executable, str(ROOT / "scripts" / "takeover.py"), "snapshot", name, "--json"]
+        command += ["--seconds", "20"]  # so that a slow machine shows as a slow row, not as a short list
+        seconds = [timed(lambda: _snapshot(command)) for _ in range(ROUNDS)]
+        yield Row(f"takeover: snapshot of {RUNS} runs / its {BUDGET:g} s", statistics.median(seconds), BUDGET, goal=1)
+
+
+def _snapshot(command: list[str]) -> None:
+    found = json.loads(subprocess.run(command, stdout=subprocess.PIPE).stdout)
+    unread = [run for run in found["runs"] if "step" not in run or run["checkpoints"]["newest"]["state"] != "ok"]
+    if len(found["runs"]) != RUNS or unread or found["stopped"]:
+        raise AssertionError(f"{len(found['runs'])} runs, {len(unread)} not read, stopped: {found['stopped']}")
+
+
+def make_runs(directory: Path, count: int = RUNS) -> None:
+    """Half of them with a log, half with a metrics.jsonl beside it; each with three checkpoints and small change."""
+    noise = random.Random(0)
+    lines = [
+        f"iter {step}: loss {9 - step / 300:.4f}, time {noise.uniform(10, 12):.2f}ms, mfu 31.2%"
+        for step in range(STEPS)
+    ]
+    lines[::250] = [f"step {step}: train loss 4.1234, val loss 4.2345" for step in range(0, STEPS, 250)]
+    table = [json.dumps({"step": n, "time": 1.7e9 + n, "split": "train", "loss": 9 - n / 300}) for n in range(STEPS)]
+    for number in range(count):
+        run = directory / f"sweep-{number % 10}" / f"lr{number}"
+        weights = run / "checkpoints"
+        weights.mkdir(parents=True)
+        (run / "train.log").write_text("\n".join(lines) + "\n")
+        (run / "config.yaml").write_text("lr: 3e-4\n")
+        if number % 2:
+            (run / "metrics.jsonl").write_text("\n".join(table) + "\n")
+        for step in (500, 1000, 1500):
+            _checkpoint(weights / f"step_{step}.pt")
+
+
+def _checkpoint(path: Path) -> None:
+    """The layout of torch.save, without the weights' bulk: opening it costs what opening a real one costs."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr("archive/data.pkl", b"\x80\x02}q\x00.")
+        for member in range(MEMBERS):
+            archive.writestr(f"archive/data/{member}", os.urandom(256))
