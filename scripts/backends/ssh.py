@@ -1,0 +1,47 @@
+"""One machine behind ssh, or several as nodes of one job: the same gate, shipped as one file (box.pyz).
+
+The box needs its own python3 and nothing else. The job is the gate's child, not the connection's: it survives the drop.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from backends import Order, Status, Step, box, local
+from rgt.errors import bad_input
+from rgt.hosts import Host
+
+
+@functools.cache
+def _bundle() -> tuple[str, bytes]:
+    return box.build()
+
+
+def gate_words(host: Host) -> list[str]:
+    return ["python3", f"~/.cache/rgt/{_bundle()[0]}", "gpu_gate"]
+
+
+def ship(host: Host) -> None:
+    """Bring the bundle there, unless this very one is there already: its name has its hash."""
+    name, data = _bundle()
+    path = f"~/.cache/rgt/{name}"
+    if host.run(["test", "-s", path], expand=(1,)).code:
+        host.put(path, data, 0o755)
+
+
+def render(order: Order) -> list[Step]:
+    if len(order.hosts) != order.job.nodes:
+        raise bad_input(f"the job wants {order.job.nodes} nodes, --on names {len(order.hosts)}: --on ssh:HOST1,HOST2")
+    return [local.start(order, host, gate_words(host), node) for node, host in enumerate(order.hosts)]
+
+
+def resume(order: Order) -> list[Step]:
+    return render(order)
+
+
+def stop(order: Order) -> list[Step]:
+    return [local.cancel(order, host, gate_words(host)) for host in order.hosts]
+
+
+def status(order: Order) -> Status:
+    return local.combine([local.gate_status(order, host, gate_words(host)) for host in order.hosts])

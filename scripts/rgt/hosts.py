@@ -1,0 +1,135 @@
+"""A machine to run things on: this one, or one behind ssh. Words arrive there exactly as they are here.
+
+Example:
+    host = open_host("box")                      "" is this machine; else a name that `ssh` knows
+    done = host.run(["sbatch", "job.sh"], cwd="~/exp", env={"A": "$(not run)"})
+    host.put("~/exp/job.sh", text)
+
+Nothing that varies is ever part of the remote command line: a constant one-liner there reads one line of JSON (words,
+directory, environment) from its stdin and becomes the program. So no quoting rule of any shell applies, and a secret is
+in no argument list.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass, field
+
+from rgt.errors import RgtError, lacking
+
+SECONDS = 60.0  # for one short command; ssh's own ConnectTimeout comes first
+# reads byte by byte, because what follows the first line belongs to the program
+_BOOTSTRAP = (
+    "import json,os,shutil,sys;d=json.loads(open(0,'rb',buffering=0,closefd=False).readline());"
+    "os.environ.update(d['e']);p=os.path.expanduser(d['d']);"
+    "os.path.isdir(p) or sys.exit('rgt: there is no directory '+p);os.chdir(p);"
+    "w=[os.path.expanduser(x) if i in d['x'] else x for i,x in enumerate(d['w'])];"
+    "shutil.which(w[0]) or sys.exit('rgt: '+w[0]+' is not installed');os.execvp(w[0],w)"
+)
+_REFUSED = "rgt: "  # how the one-liner starts what it has to say
+_SSH = ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=15"]
+_LOST = 255  # ssh's own exit code: the connection, not the command
+
+
+@dataclass
+class Done:
+    code: int
+    out: str
+    err: str
+
+    def sentence(self) -> str:
+        """The line of what it said that names the failure: the first with "error" in it, else the last."""
+        lines = [line.strip() for line in (self.err or self.out).splitlines() if line.strip()]
+        named = [line for line in lines if "error" in line.lower()]
+        return (named or lines[-1:] or [f"exit code {self.code}"])[0]
+
+
+@dataclass
+class Host:
+    """`name` is empty for this machine. `ssh_config` is passed to ssh -F (tests, jump hosts)."""
+
+    name: str = ""
+    ssh_config: str | None = field(default_factory=lambda: os.environ.get("RGT_SSH_CONFIG"))
+
+    def argv(self) -> list[str]:
+        """What reaches the one-liner on that machine."""
+        if not self.name:
+            return [sys.executable, "-c", _BOOTSTRAP]
+        config = ["-F", self.ssh_config] if self.ssh_config else []
+        return [*_SSH, *config, "--", self.name, f"exec python3 -c {shlex.quote(_BOOTSTRAP)}"]
+
+    def run(
+        self,
+        words: list[str],
+        *,
+        cwd: str = ".",
+        env: dict[str, str] | None = None,
+        input: bytes = b"",
+        seconds: float = SECONDS,
+        expand: tuple[int, ...] = (),
+    ) -> Done:
+        """Run to the end. `expand` names the words in which a leading ~ means the home directory there."""
+        head = {"w": words, "d": cwd, "e": env or {}, "x": list(expand)}
+        try:
+            done = subprocess.run(
+                self.argv(), input=json.dumps(head).encode() + b"\n" + input, capture_output=True, timeout=seconds
+            )
+        except FileNotFoundError as error:
+            raise lacking(f"{error.filename} is not installed here") from None
+        except subprocess.TimeoutExpired:
+            raise lacking(f"{self.title} did not answer within {seconds:.0f} s: {words[0]}") from None
+        text = Done(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+        if self.name and text.code == _LOST:
+            raise _unreachable(self.name, text)
+        if text.code and text.err.startswith(_REFUSED):
+            raise lacking(f"{text.err.removeprefix(_REFUSED).strip()} on {self.title}")
+        return text
+
+    def address(self) -> str:
+        """Where other machines find this one, as ssh itself resolves the name."""
+        if not self.name:
+            return "127.0.0.1"
+        config = ["-F", self.ssh_config] if self.ssh_config else []
+        shown = subprocess.run(["ssh", *config, "-G", "--", self.name], capture_output=True, text=True).stdout
+        found = [line.split(maxsplit=1)[1] for line in shown.splitlines() if line.startswith("hostname ")]
+        return found[0] if found else self.name
+
+    @property
+    def title(self) -> str:
+        return self.name or "this machine"
+
+    def put(self, path: str, data: bytes, mode: int = 0o644) -> None:
+        """Write a file whole or not at all; its folder is made."""
+        # a name of its own ($$), because two of us may bring the same file at the same time
+        script = 'mkdir -p "${0%/*}" && umask 077 && t="$0.$$.part" && cat > "$t" && chmod "$1" "$t" && mv "$t" "$0"'
+        done = self.run(["sh", "-c", script, path, f"{mode:o}"], input=data, expand=(3,), seconds=10 * SECONDS)
+        if done.code:
+            raise RgtError(f"cannot write {path} on {self.title}: {done.sentence()}")
+
+    def read(self, path: str, start: int = 0) -> bytes | None:
+        """A file's bytes from `start` on (negative: that many from its end); None when it is not there."""
+        where = f"+{start + 1}" if start >= 0 else str(-start)
+        script = 'test -e "$0" || exit 44; tail -c "$1" "$0" | base64'
+        done = self.run(["sh", "-c", script, path, where], expand=(3,))
+        return base64.b64decode(done.out) if done.code == 0 else None
+
+    def size(self, path: str) -> int | None:
+        """Bytes; None when it is not there."""
+        done = self.run(["sh", "-c", 'test -e "$0" && wc -c < "$0"', path], expand=(3,))
+        return int(done.out) if done.code == 0 else None
+
+
+def _unreachable(name: str, done: Done) -> RgtError:
+    said = done.sentence()
+    if "Permission denied" in said:
+        return lacking(f"{name} refused the key: {said}; check `ssh {name}` by hand")
+    return lacking(f"{name} cannot be reached: {said}; check `ssh {name}` by hand")
+
+
+def open_host(name: str) -> Host:
+    return Host(name)

@@ -1,0 +1,394 @@
+"""The same torch job on every engine that runs here, interrupted in the way that engine interrupts, and resumed.
+
+Each test ends with the loss of an uninterrupted run, and with a record that tells the truth on the way there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rgt import gate, procs
+
+from .dockerd import Dockerd
+from .hosts import Host, TwoHosts
+from .slurm import Slurm
+from .sshd import SERVER, Sshd
+from .support import need, run, wait_for
+
+ROOT = Path(__file__).resolve().parents[2]
+LAUNCH = ROOT / "scripts" / "launch.py"
+TINY = Path(__file__).with_name("tiny_job.py")
+HOSTILE = ["two words", "it's", 'say "hi"', "$(touch pwned) `touch pwned` $HOME", "a;b|c&d>e", "line\nbreak\n", "*?[x]",
+           "", "-n", "--", "\\n\\", "émoji 🧪 训练", "%d%%", "{run", "!history", "~", "#not", "\ttab"]  # fmt: skip
+
+
+@dataclass
+class Lab:
+    """A folder with a job in it, a queue of its own, and launch's command line."""
+
+    directory: Path
+    env: dict[str, str] = field(default_factory=dict)
+    prefix: list[str] = field(default_factory=list)  # runs launch on another host
+
+    def job(self, **changes: Any) -> Path:
+        shutil.copy(TINY, self.directory / "tiny_job.py")
+        spec = {"name": "tiny", "script": "tiny_job.py", "python": sys.executable, "grace": "5s", **changes}
+        path = self.directory / "job.yaml"
+        path.write_text(yaml.safe_dump({key: value for key, value in spec.items() if value is not None}))
+        return path
+
+    def __call__(self, *words: object, check: bool = True) -> subprocess.CompletedProcess[str]:
+        command = [*self.prefix, sys.executable, str(LAUNCH), *map(str, words)]
+        return run(command, env=self.env, check=check, timeout=90)
+
+    def submit(self, target: str, **changes: Any) -> Path:
+        return Path(self("submit", self.job(**changes), "--on", target).stdout.strip())
+
+    def state(self, directory: Path) -> str:
+        return str(self.status(directory)["state"])
+
+    def status(self, directory: Path) -> dict[str, Any]:
+        done = self("status", directory, "--json", check=False)
+        assert done.stdout, done.stderr
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
+    def until(self, directory: Path, state: str) -> dict[str, Any]:
+        def there() -> dict[str, Any] | None:
+            now = self.status(directory)
+            return now if now["state"] == state else None
+
+        return wait_for(state, there, 60) or {}
+
+    def paused(self, directory: Path, ranks: int = 1) -> None:
+        wait_for("the pause", lambda: all((directory / f"paused.{rank}").exists() for rank in range(ranks)), 60)
+
+    def clean(self) -> None:
+        for record in gate.Queue(Path(self.env["RGT_QUEUE"])).records():
+            kill(*procs.carrying(gate.MARK, record["id"]), *([record["gate"]["pid"]] if record["gate"] else []))
+
+
+def kill(*pids: int) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = Lab(tmp_path, {"RGT_QUEUE": str(tmp_path / "queue"), "XDG_CACHE_HOME": str(tmp_path / "cache")})
+    yield lab
+    lab.clean()
+
+
+@pytest.fixture(scope="session")
+def loss(tmp_path_factory: pytest.TempPathFactory) -> float:
+    """Of the job that nobody interrupts."""
+    directory = tmp_path_factory.mktemp("reference")
+    (directory / "go").touch()
+    run([sys.executable, str(TINY)], env={"RGT_RUN_DIR": str(directory)})
+    return float(final(directory)["loss"])
+
+
+def final(directory: Path) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads((directory / "final.json").read_text())
+    return result
+
+
+def go_on(lab: Lab, directory: Path, loss: float, resumed_at: int | None) -> None:
+    """Let it finish: same loss; `resumed_at` is the step it must have taken up again (None: it never stopped)."""
+    (directory / "go").touch()
+    assert lab.until(directory, "done")["exit_code"] == 0
+    assert final(directory) == {"loss": loss, "started_at": resumed_at or 0}
+    events = [json.loads(line)["event"] for line in (directory / "events.jsonl").read_text().splitlines()]
+    assert events[0] == "launched" and events[-1] == "finished"
+
+
+def test_local_job_survives_its_gate_and_resumes_after_a_reboot(lab: Lab, loss: float) -> None:
+    directory = lab.submit("local")
+    lab.paused(directory)
+    record = gate.Queue(Path(lab.env["RGT_QUEUE"])).find(directory.name)
+    kill(record["gate"]["pid"])
+    assert lab.state(directory) == "running"  # only the gate died
+    kill(*procs.carrying(gate.MARK, record["id"]))
+    lost = lab.until(directory, "lost")
+    assert (lost["event"], lab("status", directory, check=False).returncode) == ("failed", 1)
+    lab("resume", directory)
+    go_on(lab, directory, loss, resumed_at=6)
+
+
+def test_stop_ends_a_local_job_with_its_grace(lab: Lab, loss: float) -> None:
+    directory = lab.submit("local")
+    lab.paused(directory)
+    assert "cancel" in lab("stop", directory, "--dry-run").stdout
+    lab("stop", directory)
+    now = lab.status(directory)
+    assert (now["event"], now["state"], now["exit_code"]) == ("stopped", "cancelled", 143)
+    lab("resume", directory)
+    go_on(lab, directory, loss, resumed_at=6)
+
+
+def test_ssh_job_survives_the_loss_of_every_connection(lab: Lab, sshd: Sshd, loss: float) -> None:
+    lab.env["RGT_SSH_CONFIG"] = str(sshd.config)
+    directory = lab.submit("ssh:box", env={"RGT_QUEUE": lab.env["RGT_QUEUE"]})
+    lab.paused(directory)
+    sshd.stop()
+    gone = lab("status", directory, check=False)
+    assert (gone.returncode, gone.stdout) == (3, "") and gone.stderr.startswith("error: box cannot be reached: ")
+    sshd.start()
+    go_on(lab, directory, loss, resumed_at=None)
+    assert "step 11 loss" in lab("logs", directory, "-n", 1).stdout
+
+
+def test_launch_killed_in_the_middle_of_a_submit_leaves_a_record_that_can_be_resumed(
+    lab: Lab, sshd: Sshd, loss: float
+) -> None:
+    lab.env["RGT_SSH_CONFIG"] = str(sshd.config)
+    spec = lab.job(env={"RGT_QUEUE": lab.env["RGT_QUEUE"]})
+    command = [sys.executable, str(LAUNCH), "submit", str(spec), "--on", "ssh:box"]
+    process = subprocess.Popen(command, env={**os.environ, **lab.env}, stdout=subprocess.DEVNULL)
+    directory = wait_for("run.json", lambda: list(lab.directory.glob("runs/*/run.json")))[0].parent
+    process.kill()
+    process.wait()
+    sshd.cut()
+    if lab.state(directory) == "lost":
+        lab("resume", directory)
+    lab.paused(directory)
+    go_on(lab, directory, loss, resumed_at=None)
+
+
+def docker_lab(lab: Lab, dockerd: Dockerd) -> dict[str, Any]:
+    lab.env |= dockerd.env
+    pairs = [mount.split(":")[:2] for mount in dockerd.torch_mounts if mount != "-v"]
+    return {"image": dockerd.image, "mounts": [{"from": a, "to": b, "read_only": True} for a, b in pairs]}
+
+
+def test_docker_job_is_stopped_and_resumed(lab: Lab, dockerd: Dockerd, loss: float) -> None:
+    directory = lab.submit("docker", **docker_lab(lab, dockerd))
+    lab.paused(directory)
+    assert lab.state(directory) == "running"
+    lab("stop", directory)
+    assert lab.until(directory, "failed")["exit_code"] == 143
+    lab("resume", directory)
+    go_on(lab, directory, loss, resumed_at=6)
+
+
+def test_removed_container_is_lost_and_a_new_one_resumes(lab: Lab, dockerd: Dockerd, loss: float) -> None:
+    directory = lab.submit("docker", **docker_lab(lab, dockerd))
+    lab.paused(directory)
+    dockerd.run(["rm", "--force", f"rgt-{directory.name}"])
+    assert lab.state(directory) == "lost"
+    lab("resume", directory)
+    go_on(lab, directory, loss, resumed_at=6)
+
+
+def slurm_id(slurm: Slurm, directory: Path) -> str:
+    return slurm.run(["squeue", "--noheader", "--name", directory.name, "--format=%A"]).stdout.strip()
+
+
+def test_slurm_job_is_cancelled_and_resumed(lab: Lab, slurm: Slurm, loss: float) -> None:
+    lab.env |= slurm.env
+    directory = lab.submit("slurm")
+    lab.paused(directory)
+    assert lab.state(directory) == "running"
+    slurm.run(["scancel", slurm_id(slurm, directory)])
+    wait_for("the end", lambda: lab.state(directory) in ("lost", "failed"), 60)
+    lab("resume", directory)
+    go_on(lab, directory, loss, resumed_at=6)
+
+
+def test_slurm_requeue_resumes_by_itself(lab: Lab, slurm: Slurm, loss: float) -> None:
+    lab.env |= slurm.env
+    directory = lab.submit("slurm")
+    lab.paused(directory)
+    slurm.requeue(slurm_id(slurm, directory))
+    go_on(lab, directory, loss, resumed_at=6)
+
+
+def test_slurm_warning_before_the_time_limit_saves_and_requeues(lab: Lab, slurm: Slurm, loss: float) -> None:
+    lab.env |= slurm.env
+    directory = lab.submit("slurm")
+    lab.paused(directory)
+    job = slurm_id(slurm, directory)
+    slurm.run(["scancel", "--batch", "--signal=USR1", job])
+    slurm.wait(job, "PENDING")
+    assert lab.state(directory) == "queued"
+    slurm.run(["scontrol", "update", f"JobId={job}", "StartTime=now"])
+    go_on(lab, directory, loss, resumed_at=6)
+
+
+NODE = SERVER + "SetEnv RGT_QUEUE={queue} GLOO_SOCKET_IFNAME={interface}\n"
+CLIENT = """\
+Host {name}
+  HostName {address}
+  Port 2222
+  User root
+  IdentityFile "{dir}/user_key"
+  StrictHostKeyChecking no
+  UserKnownHostsFile /dev/null
+  LogLevel ERROR
+"""
+
+
+def node(host: Host, name: str, directory: Path, lab: Lab) -> str:
+    """An sshd inside the namespace; the part of ssh_config that names it."""
+    for key in ("host_key", "user_key"):
+        if not (directory / key).exists():
+            run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(directory / key)])
+    config = directory / f"{name}.conf"
+    text = NODE.format(port=2222, dir=directory, queue=directory / f"queue-{name}", interface=host.interface)
+    config.write_text(text.replace("127.0.0.1", host.address))
+    process = host.popen([need("sshd", "openssh-server"), "-D", "-e", "-f", str(config)])
+    assert process.stdout
+    wait_for("sshd", lambda: "listening" in (process.stdout.readline() if process.stdout else ""))
+    return CLIENT.format(name=name, address=host.address, dir=directory)
+
+
+def test_two_nodes_lose_their_link_and_resume(lab: Lab, two_hosts: TwoHosts, loss: float, sshd: Sshd) -> None:
+    parts = [node(host, name, lab.directory, lab) for host, name in ((two_hosts.a, "a"), (two_hosts.b, "b"))]
+    (lab.directory / "ssh_config").write_text("".join(parts))
+    lab.env["RGT_SSH_CONFIG"] = str(lab.directory / "ssh_config")
+    lab.prefix = two_hosts.a.enter
+    directory = lab.submit("ssh:a,b", nodes=2)
+    lab.paused(directory, ranks=2)
+    two_hosts.cut()
+    (directory / "go").touch()
+    log = directory / "train.log"
+    wait_for("an error on the first node", lambda: "Error" in log.read_text(), 60)
+    two_hosts.mend()
+    lab.until(directory, "failed")
+    lab("resume", directory)
+    go_on(lab, directory, loss, resumed_at=6)
+
+
+# -- words arrive as they were written
+
+SHOW = "import json,os,sys; json.dump([sys.argv[1:], os.environ['H']], open(os.environ['RGT_RUN_DIR'] + '/seen', 'w'))"
+Prepare = Callable[[Lab, pytest.FixtureRequest], dict[str, Any]]
+
+
+def _ssh(lab: Lab, request: pytest.FixtureRequest) -> dict[str, Any]:
+    lab.env["RGT_SSH_CONFIG"] = str(request.getfixturevalue("sshd").config)
+    return {}
+
+
+def _docker(lab: Lab, request: pytest.FixtureRequest) -> dict[str, Any]:
+    return docker_lab(lab, request.getfixturevalue("dockerd"))
+
+
+def _slurm(lab: Lab, request: pytest.FixtureRequest) -> dict[str, Any]:
+    lab.env |= request.getfixturevalue("slurm").env
+    return {}
+
+
+TARGETS: dict[str, Prepare] = {"local": lambda lab, request: {}, "ssh:box": _ssh, "docker": _docker, "slurm": _slurm}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_hostile_words_arrive_verbatim(lab: Lab, request: pytest.FixtureRequest, target: str) -> None:
+    changes = TARGETS[target](lab, request)
+    nasty = "\n".join(HOSTILE)
+    command = [sys.executable, "-c", SHOW, *HOSTILE]
+    env = {"H": nasty, "RGT_QUEUE": lab.env["RGT_QUEUE"]}
+    directory = lab.submit(
+        target, name="x'; $(id)\n训练", script=None, python=None, command=command, env=env, **changes
+    )
+    assert lab.until(directory, "done")["exit_code"] == 0
+    assert json.loads((directory / "seen").read_text()) == [HOSTILE, nasty]
+    assert list(lab.directory.rglob("pwned")) == []
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_secret_reaches_the_job_and_nothing_else(lab: Lab, request: pytest.FixtureRequest, target: str) -> None:
+    changes = TARGETS[target](lab, request)
+    secret = "s3cr3t'$(id)"
+    lab.env["TOKEN"] = secret
+    code = "import hashlib,os,time; print(hashlib.sha256(os.environ['TOKEN'].encode()).hexdigest())\n"
+    code += "while not os.path.exists(os.environ['RGT_RUN_DIR'] + '/go'): time.sleep(0.02)"
+    command = [sys.executable, "-c", code]
+    env = {"RGT_QUEUE": lab.env["RGT_QUEUE"]}
+    changes |= {"script": None, "python": None, "command": command, "secrets": ["TOKEN"], "env": env}
+    shown = lab("submit", lab.job(**changes), "--on", target, "--dry-run").stdout
+    assert secret not in shown and "TOKEN" in shown
+    directory = lab.submit(target, **changes)
+    log = directory / "train.log"
+    wait_for("the log", lambda: log.exists() and log.read_text().strip(), 60)
+    assert len(log.read_text().strip()) == 64
+    arguments = [" ".join(procs.command(pid)) for pid in procs.pids()]
+    assert not [words for words in arguments if secret in words]
+    (directory / "go").touch()
+    lab.until(directory, "done")
+    written = [path for path in lab.directory.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
+    assert written == []
+
+
+# -- bad input
+
+
+@pytest.mark.parametrize(
+    ("target", "changes", "code", "sentence"),
+    [
+        ("moon", {}, 2, "error: unknown target 'moon'; it is one of local, ssh, docker"),
+        ("ssh", {}, 2, "error: the target ssh needs a host: --on ssh:HOST"),
+        ("k8s:box", {}, 2, "error: the target k8s takes no host"),
+        ("ssh:a,a", {}, 2, "error: ssh:a,a names a host twice"),
+        ("ssh:a", {"nodes": 2}, 2, "error: the job wants 2 nodes, --on names 1"),
+        ("ssh:no-such-host.invalid", {}, 3, "error: no-such-host.invalid cannot be reached"),
+        ("docker", {}, 2, "error: the docker target needs `image:`"),
+        ("local", {"name": None}, 2, "does not fit the job schema: 'name' is a required property"),
+        ("local", {"gpus": 3}, 2, "does not fit the job schema: Additional properties are not allowed ('gpus'"),
+        ("local", {"time_limit": "soon"}, 2, "error: 'soon' is not a duration"),
+        ("local", {"secrets": ["RGT_NOT_SET"]}, 3, "error: the secret RGT_NOT_SET is not set in this environment"),
+        ("local", {"secrets": ["A"], "env": {"A": "1"}}, 2, "error: A is in env and in secrets"),
+        ("local", {"script": None, "command": ["no-such-program"]}, 3, "the command 'no-such-program' is not found"),
+    ],
+)
+def test_bad_input(lab: Lab, target: str, changes: dict[str, Any], code: int, sentence: str) -> None:
+    done = lab("submit", lab.job(**changes), "--on", target, check=False)
+    assert (done.returncode, done.stdout) == (code, ""), done.stderr
+    assert sentence in done.stderr and "Traceback" not in done.stderr
+
+
+def test_refused_key_is_named(lab: Lab, sshd: Sshd) -> None:
+    text = sshd.config.read_text().replace("user_key", "host_key")
+    config = lab.directory / "wrong_config"
+    config.write_text(text)
+    lab.env["RGT_SSH_CONFIG"] = str(config)
+    done = lab("submit", lab.job(), "--on", "ssh:box", check=False)
+    assert done.returncode == 3 and done.stderr.startswith("error: box refused the key: ")
+
+
+def test_unknown_image_is_named(lab: Lab, dockerd: Dockerd) -> None:
+    docker_lab(lab, dockerd)
+    done = lab("submit", lab.job(image="no-such-image:1"), "--on", "docker", check=False)
+    assert done.returncode == 3 and "docker failed on this machine" in done.stderr
+
+
+def test_missing_sbatch_is_named(lab: Lab) -> None:
+    folder = lab.directory / "bin"
+    folder.mkdir()
+    for program in ("sh", "cat", "mkdir", "dirname", "mv", "chmod", "git"):
+        (folder / program).symlink_to(str(shutil.which(program)))
+    lab.env["PATH"] = str(folder)
+    done = lab("submit", lab.job(), "--on", "slurm", check=False)
+    assert (done.returncode, done.stderr) == (3, "error: sbatch is not installed on this machine\n")
+
+
+def test_running_job_is_not_resumed(lab: Lab) -> None:
+    directory = lab.submit("local")
+    lab.paused(directory)
+    done = lab("resume", directory, check=False)
+    assert done.returncode == 2 and "is running; two of one run would write over" in done.stderr
