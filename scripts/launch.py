@@ -120,7 +120,7 @@ def stop(run: Path, dry_run: bool, as_json: bool) -> None:
     if dry_run:
         _print_steps(steps, as_json)
         return
-    backends.carry_out(_without_secrets(order), steps)
+    _stop_all(order, steps)
     opened.log_event("stopped", reason="launch stop")
     _tell(opened, as_json)
 
@@ -156,7 +156,7 @@ def _create(wanted: job.Job, target: str) -> rundir.Run:
     root = output if local else Path(wanted.folder) / Path(wanted.output).name
     return rundir.create(
         root, wanted.name, command=wanted.words("{run}"), config=wanted.spec(), backend=target.partition(":")[0],
-        job={"target": target, "spec": wanted.spec()},
+        job={"target": target, "spec": wanted.spec()}, code=Path(wanted.workdir) if local else None,
     )  # fmt: skip
 
 
@@ -184,8 +184,17 @@ def _open(path: Path) -> tuple[rundir.Run, Order]:
     return run, Order(job.from_record(record), run.id, kind, hosts)
 
 
-def _without_secrets(order: Order) -> Order:
-    return replace(order, job=replace(order.job, secrets=[]))
+def _stop_all(order: Order, steps: list[backends.Step]) -> None:
+    """Every node is asked, also when one does not answer: what goes on running goes on billing."""
+    without_secrets = replace(order, job=replace(order.job, secrets=[]))
+    failures = []
+    for step in steps:
+        try:
+            backends.carry_out(without_secrets, [step])
+        except RgtError as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
 
 
 def _settle(run: rundir.Run, order: Order) -> Status:

@@ -57,6 +57,17 @@ def test_several_cards_mean_torchrun(tmp_path: Path) -> None:
     (step,) = steps(tmp_path, "local", gpus_per_node=4)
     assert step["words"][-7:-4] == ["python3", "-m", "torch.distributed.run"]
     assert (step["env"]["PET_NNODES"], step["env"]["PET_NPROC_PER_NODE"]) == ("1", "4")
+    assert step["env"]["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] == "60"  # the job's grace, not torchrun's 30 s
+
+
+def test_run_directory_is_filled_in_everywhere(tmp_path: Path) -> None:
+    (step,) = steps(tmp_path, "local", env={"DUMP": "{run}/dump"})
+    assert step["env"]["DUMP"] == "/exp/runs/<run-id>/dump"
+
+
+def test_docker_limits_time_with_the_signal_and_grace_of_the_job(tmp_path: Path) -> None:
+    (step,) = steps(tmp_path, "docker", image="img", time_limit="2h", grace="30s", signal="USR1")
+    assert step["words"][-11:-5] == ["timeout", "-s", "USR1", "-k", "30", "7200"]
 
 
 def test_nodes_get_the_same_words_and_their_own_rank(tmp_path: Path) -> None:

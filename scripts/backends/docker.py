@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 
 from backends import Order, Status, Step
+from backends.local import combine
 from rgt import units
 from rgt.errors import bad_input, lacking
 
@@ -42,9 +43,15 @@ def _run(order: Order, node: int) -> Step:
         *_mounts(order), "--workdir", job.workdir,
         *(word for key, value in variables.items() for word in ("--env", f"{key}={value}")),
         *(word for key in job.secrets for word in ("--env", key)),  # no value: docker takes it from its environment
-        job.image, "sh", "-c", _TO_LOG, "sh", *job.words(order.run_dir),
+        job.image, "sh", "-c", _TO_LOG, "sh", *_limit(order), *job.words(order.run_dir),
     ]  # fmt: skip
     return Step(words, host, secrets=list(job.secrets))
+
+
+def _limit(order: Order) -> list[str]:
+    """Docker has no time limit; timeout(1) of the image has, with the same signal and grace."""
+    job = order.job
+    return ["timeout", "-s", job.signal, "-k", f"{job.grace:.0f}", f"{job.time_limit:.0f}"] if job.time_limit else []
 
 
 def _mounts(order: Order) -> list[str]:
@@ -62,7 +69,7 @@ def _mounts(order: Order) -> list[str]:
 
 
 def status(order: Order) -> Status:
-    return _combine([_inspect(order, node) for node in range(order.job.nodes)])
+    return combine([_inspect(order, node) for node in range(order.job.nodes)])
 
 
 def _inspect(order: Order, node: int) -> Status:
@@ -76,14 +83,8 @@ def _inspect(order: Order, node: int) -> Status:
     if state["Status"] != "exited":
         return Status(_STATES.get(state["Status"], "lost"))
     code = int(state["ExitCode"])
-    detail = "killed by the memory limit of its cgroup" if state.get("OOMKilled") else state.get("Error", "")
+    detail = "the kernel's OOM killer ended it (OOMKilled)" if state.get("OOMKilled") else state.get("Error", "")
     return Status("failed" if code else "done", code, detail)
-
-
-def _combine(parts: list[Status]) -> Status:
-    from backends.local import combine
-
-    return combine(parts)
 
 
 def stop(order: Order) -> list[Step]:
@@ -92,7 +93,7 @@ def stop(order: Order) -> list[Step]:
 
 
 def resume(order: Order) -> list[Step]:
-    """The same container again where it still exists: same image, same words. Else a new one."""
-    if status(order).state == "lost":
-        return render(order)
-    return [Step(["docker", "start", name(order)], host) for host in order.hosts]
+    """The same container again where it still exists: same image, same words. Else a new one, node by node."""
+    again = [Step(["docker", "start", name(order)], host) for host in order.hosts]
+    gone = [_inspect(order, node).state == "lost" for node in range(order.job.nodes)]
+    return [new if lost else old for old, new, lost in zip(again, render(order), gone, strict=True)]

@@ -62,12 +62,19 @@ class Job:
         torchrun reads its own options from PET_<OPTION>: so the words are the same on every node, and a backend that
         learns rank and head only on the node (Slurm, Kubernetes) sets two variables and nothing else.
         """
+        chosen = {name: value.replace(RUN, run_dir) for name, value in self.env.items()}
         own = {RUN_VARIABLE: run_dir, "PYTHONUNBUFFERED": "1"}
         if self.distributed:
+            # torchrun kills its workers 30 s after a signal, and itself dies of one it does not know
+            chosen = {
+                "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": f"{self.grace:.0f}",
+                "PET_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1",
+                **chosen,
+            }
             own |= {"PET_NNODES": str(self.nodes), "PET_NPROC_PER_NODE": str(max(1, self.gpus_per_node))}
         if self.nodes > 1:
             own |= {"PET_NODE_RANK": str(node), "PET_MASTER_ADDR": head, "PET_MASTER_PORT": str(self.port)}
-        return {**self.env, **own}
+        return {**chosen, **own}
 
     def secret_values(self) -> dict[str, str]:
         """Read now, from our own environment; written nowhere."""

@@ -127,10 +127,11 @@ def create(
     seeds: dict[str, int] | None = None,
     backend: str = "local",
     job: dict[str, Any] | None = None,
+    code: Path | None = None,
 ) -> Run:
     """Mint an id, make the directory and write run.json and the `launched` event.
 
-    `{run}` in a word of the command stands for the new directory's path.
+    `{run}` in a word of the command stands for the new directory's path; `code` is where the code lies, for its commit.
     """
     config_sha256 = config_hash(config)  # first, because it refuses what JSON cannot hold
     run = _make(Path(root), slug)
@@ -144,7 +145,7 @@ def create(
         "seeds": seeds or {},
         "backend": backend,
         "job": job or {},
-        **provenance.collect(),
+        **provenance.collect(code),
     }
     files.write_json(run.run_json, record, "run")
     run.log_event("launched", backend=backend)
