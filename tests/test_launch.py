@@ -196,6 +196,9 @@ def test_bundle_runs_with_nothing_but_python(tmp_path: Path) -> None:
     assert subprocess.run(command, env=env, capture_output=True, text=True).stdout == "from the box\n"
     listed = subprocess.run([*python, "list", "--json"], env=env, capture_output=True, text=True)
     assert json.loads(listed.stdout)["jobs"][0]["state"] == "done"
+    for tool in (["takeover", "snapshot", str(tmp_path)], ["preflight", "audit"]):
+        done = subprocess.run([*python[:-1], *tool, "--json"], env=env, capture_output=True, text=True)
+        assert json.loads(done.stdout)["tool"] == tool[0], done.stderr
     assert box.build() == (name, data)  # the same bytes: shipped once
 
 

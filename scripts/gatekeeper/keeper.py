@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gatekeeper.locks import Lock, next_signal
-from gatekeeper.supervisor import Echo, Supervisor, become_subreaper
+from gatekeeper.supervisor import Echo, Supervisor
 from rgt import errors, gate, procs
 from rgt.errors import from_os_error
 
@@ -66,7 +66,7 @@ class Keeper:
         """From the line to the end of the job's last process; the exit code."""
         from rgt import provenance  # here, and not before a detached submit has returned
 
-        become_subreaper()
+        procs.become_subreaper()
         taken = self.ticket.taken if self.ticket else None
         self.update(gate=procs.identify(os.getpid()), taken=taken, git_commit=provenance.git_commit(Path.cwd()))
         copy = Echo(Path(self.record["log"])) if echo else None  # opened before the job can print

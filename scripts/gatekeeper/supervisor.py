@@ -128,11 +128,3 @@ class Echo:
         with contextlib.suppress(OSError):  # nobody reads our stdout any more: the log has it all
             while block := self.file.read(1 << 16):
                 os.write(1, block)
-
-
-def become_subreaper() -> None:
-    """Descendants whose parent died become our children, even those that called setsid."""
-    import ctypes  # here, and not before a detached submit has returned
-
-    pr_set_child_subreaper = 36  # linux/prctl.h
-    ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1, 0, 0, 0)

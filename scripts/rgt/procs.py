@@ -85,3 +85,11 @@ def carrying(name: str, value: str) -> Iterator[int]:
     for pid in pids():
         if environment(pid).get(name) == value and (_stat(pid) or "Z")[0] != "Z":
             yield pid
+
+
+def become_subreaper() -> None:
+    """Descendants whose parent died become our children, even those that called setsid."""
+    import ctypes  # only a supervisor needs it, and it is slow to import
+
+    pr_set_child_subreaper = 36  # linux/prctl.h
+    ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1, 0, 0, 0)

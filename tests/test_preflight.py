@@ -1,0 +1,821 @@
+"""preflight: what would break a job is named before it starts, by the row it belongs to, with its fix."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import checks
+from checks import Check, Plan, cards, cgroups, mounts, ok
+from rgt import gpu, procs, schema
+
+SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "preflight.py"
+FACTS = {
+    "executable": "/envs/train/bin/python", "prefix": "/envs/train", "base_prefix": "/usr", "version": "3.11.7",
+    "conda": False, "base": False, "frameworks": [],
+}  # fmt: skip
+LIVING = "RGT_TEST_SMOKE"  # marks the processes of one test
+
+
+def run(*arguments: object, env: dict[str, str] | None = None, **more: Any) -> subprocess.CompletedProcess[str]:
+    inherited = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
+    return subprocess.run(
+        [sys.executable, SCRIPT, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**inherited, **(env or {})},
+        **more,
+    )
+
+
+def rows(done: subprocess.CompletedProcess[str]) -> dict[str, list[dict[str, str]]]:
+    """Checks by name; the JSON fits its schema, and its findings are the rows that are not ok."""
+    assert done.stdout, done.stderr
+    report = json.loads(done.stdout)
+    schema.check(report, "report", "stdout")
+    bad = [row for row in report["checks"] if row["status"] != "ok"]
+    assert [finding["where"] for finding in report["findings"]] == [row["name"] for row in bad]
+    assert all(row["fix"] for row in bad)
+    assert done.returncode == (1 if bad else 0)
+    found: dict[str, list[dict[str, str]]] = {}
+    for row in report["checks"]:
+        found.setdefault(row["name"], []).append(row)
+    return found
+
+
+class Experiment:
+    """A job's directory with a stub interpreter, so that no check waits for torch."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "train.py").write_text("print('hello')\n")
+        self.python = self.stub("python", FACTS)
+
+    def stub(self, name: str, facts: object) -> Path:
+        return self.program(name, f"#!/bin/sh\ncat <<'END'\n{json.dumps(facts)}\nEND\n")
+
+    def program(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.write_text(text)
+        path.chmod(0o755)
+        return path
+
+    def spec(self, **settings: Any) -> Path:
+        data = {"name": "x", "script": "train.py", "python": str(self.python), **settings}
+        if "command" in settings:
+            del data["script"], data["python"]
+        path = self.folder / "job.json"
+        path.write_text(json.dumps(data))
+        return path
+
+    def audit(
+        self, *options: object, environ: dict[str, str] | None = None, cwd: Path | None = None, **settings: Any
+    ) -> dict[str, list[dict[str, str]]]:
+        return rows(run("audit", self.spec(**settings), "--json", *options, env=environ, cwd=cwd))
+
+    def smoke(self, text: str, *options: object, environ: dict[str, str] | None = None, **settings: Any) -> Any:
+        """Run `text` as the smoke; the whole report."""
+        (self.folder / "smoke.py").write_text(text)
+        spec = self.spec(smoke=[sys.executable, "smoke.py"], **settings)
+        done = run("smoke", spec, "--json", *options, env={"TMPDIR": str(self.folder), **(environ or {})})
+        rows(done)
+        return json.loads(done.stdout)
+
+
+@pytest.fixture
+def experiment(tmp_path: Path) -> Experiment:
+    folder = tmp_path / "exp"
+    folder.mkdir()
+    return Experiment(folder)
+
+
+def status(found: dict[str, list[dict[str, str]]], name: str) -> str:
+    (row,) = found[name]
+    return row["status"]
+
+
+# --- the machine ----------------------------------------------------------------------------------------------------
+
+
+def test_a_machine_without_a_job(tmp_path: Path) -> None:
+    found = rows(run("audit", "--json", "--python", sys.executable, cwd=tmp_path))
+    expected = [
+        "interpreter",
+        "gpus",
+        "torch",
+        "memory",
+        "cpus",
+        "/dev/shm",
+        "open files",
+        "locked memory",
+        "processes",
+    ]
+    assert [name for name in found if name != "quota"] == [*expected, "clock", "proxies", "disk TMPDIR", "disk HF_HOME"]
+    assert found["torch"][0]["seen"].startswith("torch 2.")  # the real one, asked in its own process
+
+
+def test_it_starts_without_torch_numpy_jsonschema_and_yaml(experiment: Experiment) -> None:
+    blocked = "import sys\nfor name in ('torch', 'numpy', 'jsonschema', 'yaml'): sys.modules[name] = None\n"
+    code = f"{blocked}import runpy\nsys.argv = sys.argv[1:]\nrunpy.run_path(sys.argv[0], run_name='__main__')"
+    spec = experiment.spec()
+    environ = {**os.environ, "PYTHONPATH": str(SCRIPT.parent)}
+
+    def start(*words: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", code, str(SCRIPT), "audit", *map(str, words)]
+        return subprocess.run(command, capture_output=True, text=True, env=environ)
+
+    done = start(spec, "--json")
+    assert rows(done)["program"][0]["status"] == "ok"
+    as_yaml = spec.rename(spec.with_suffix(".yaml"))
+    done = start(as_yaml)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith(f"error: reading {as_yaml} needs pyyaml")
+
+
+def shell_audit(limits: str, *arguments: object) -> dict[str, list[dict[str, str]]]:
+    words = [sys.executable, str(SCRIPT), "audit", "--json", "--python", "none", *map(str, arguments)]
+    return rows(subprocess.run(["bash", "-c", f'{limits}; exec "$@"', "bash", *words], capture_output=True, text=True))
+
+
+def test_few_open_files() -> None:
+    (row,) = shell_audit("ulimit -n 256")["open files"]
+    assert (row["status"], row["seen"]) == ("warn", "ulimit -n is 256; DataLoader workers need thousands")
+    assert row["fix"] == "docker run --ulimit nofile=65536:65536"  # the hard limit went down, too
+    (row,) = shell_audit("ulimit -S -n 256")["open files"]
+    assert row["fix"].startswith("ulimit -n ")
+
+
+def test_limits_that_cut_a_file_or_the_address_space() -> None:
+    found = shell_audit("ulimit -f 1000000; ulimit -v 8000000; ulimit -u 500")
+    assert found["file size"][0]["status"] == "fail"
+    assert found["file size"][0]["seen"].startswith("ulimit -f cuts every file at ")
+    assert (status(found, "address space"), status(found, "processes")) == ("warn", "warn")
+
+
+def test_a_proxy_is_named_without_its_password() -> None:
+    found = rows(run("audit", "--json", "--python", "none", env={"https_proxy": "http://me:secret@10.0.0.1:7890"}))
+    (row,) = found["proxies"]
+    assert row["seen"] == "https_proxy=http://***@10.0.0.1:7890: the training process would inherit it"
+    assert row["fix"].startswith("unset https_proxy before the launch")
+
+
+def test_a_port_in_use_matters_to_several_nodes_only(experiment: Experiment) -> None:
+    with socket.socket() as server:
+        server.bind(("", 0))
+        server.listen()
+        number = server.getsockname()[1]
+        (row,) = experiment.audit(nodes=2, port=number)["port"]
+        assert (row["status"], row["seen"]) == ("fail", f"{number} cannot be taken: Address already in use")
+        assert "port" not in experiment.audit(port=number)
+    assert status(experiment.audit(nodes=2, port=number), "port") == "ok"
+
+
+def test_a_file_from_the_future(experiment: Experiment) -> None:
+    later = time.time() + 7200
+    os.utime(experiment.folder / "train.py", (later, later))
+    (row,) = experiment.audit()["clock"]
+    assert row["status"] == "warn"
+    assert f"{experiment.folder}/train.py is from the future" in row["seen"]
+
+
+def test_an_unsynchronised_clock_matters_to_several_nodes(experiment: Experiment) -> None:
+    experiment.program("timedatectl", "#!/bin/sh\necho no\n")
+    path = {"PATH": f"{experiment.folder}:{os.environ['PATH']}"}
+    assert status(experiment.audit(environ=path, nodes=2), "clock") == "warn"
+    (row,) = experiment.audit(environ=path)["clock"]
+    assert row["status"] == "ok" and row["seen"].endswith(", not synchronised")
+
+
+def test_more_is_asked_for_than_is_there(experiment: Experiment) -> None:
+    found = experiment.audit(hardware={"memory": "900TiB", "cpus": 100_000})
+    assert (status(found, "memory"), status(found, "cpus")) == ("fail", "fail")
+    assert found["memory"][0]["seen"].endswith("the job asks for 900 TiB")
+
+
+# --- cgroups: the tree of a container, laid out as the kernel does --------------------------------------------------
+
+Tree = Callable[[str, str, dict[str, str]], cgroups.Limits]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    """Limits read from /proc/self/cgroup, mountinfo and files below /sys/fs/cgroup as given."""
+
+    def read(cgroup: str, mountinfo: str, files: dict[str, str]) -> cgroups.Limits:
+        (tmp_path / "cgroup").write_text(cgroup + "\n")
+        (tmp_path / "mountinfo").write_text(mountinfo + "\n")
+        for name, text in files.items():
+            path = tmp_path / "sys/fs/cgroup" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text + "\n")
+        return cgroups.read(tmp_path, tmp_path)
+
+    return read
+
+
+V2 = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate"
+UNLIMITED = "9223372036854771712"
+
+
+def test_v2_the_tightest_limit_on_the_way_up_counts(tree: Tree) -> None:
+    files = {
+        "user/job/memory.max": "max", "user/job/memory.high": "3000", "user/memory.max": "5000",
+        "user/memory.current": "4000", "user/memory.stat": "anon 10\ninactive_file 1500",
+        "user/job/cpu.max": "max 100000", "user/cpu.max": "250000 100000", "user/job/pids.max": "max",
+    }  # fmt: skip
+    assert tree("0::/user/job", V2, files) == cgroups.Limits(5000, 3000, 2500, 2.5, None)
+
+
+def test_v2_inside_a_container_with_its_own_namespace(tree: Tree) -> None:
+    files = {"memory.max": "8589934592", "cpu.max": "200000 100000", "pids.max": "100", "memory.current": "7"}
+    assert tree("0::/", V2, files) == cgroups.Limits(8 << 30, None, 7, 2.0, 100)
+
+
+def test_v1_inside_a_container_that_sees_only_its_part(tree: Tree) -> None:
+    """/proc/self/cgroup names the host's path; what is mounted starts at the container's own cgroup."""
+    mountinfo = "\n".join(
+        f"3{number} 23 0:2{number} /docker/abc /sys/fs/cgroup/{name} ro - cgroup cgroup rw,{name}"
+        for number, name in enumerate(("memory", "cpu,cpuacct"))
+    )
+    files = {
+        "memory/memory.limit_in_bytes": "1073741824", "memory/memory.usage_in_bytes": "900",
+        "memory/memory.stat": "cache 1\ntotal_inactive_file 100",
+        "cpu,cpuacct/cpu.cfs_quota_us": "150000", "cpu,cpuacct/cpu.cfs_period_us": "100000",
+    }  # fmt: skip
+    found = tree("4:memory:/docker/abc\n2:cpu,cpuacct:/docker/abc\n0::/docker/abc", mountinfo, files)
+    assert found == cgroups.Limits(1 << 30, None, 800, 1.5, None)
+
+
+def test_hybrid_the_controller_of_v1_decides(tree: Tree) -> None:
+    mountinfo = (
+        "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+        "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw"
+    )
+    files = {"memory/a/memory.limit_in_bytes": "4096", "unified/memory.max": "1"}
+    assert tree("4:memory:/a\n0::/", mountinfo, files).memory == 4096
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "files"),
+    [
+        ("0::/", {"memory.max": "max", "cpu.max": "max 100000", "pids.max": "max"}),
+        ("0::/gone/../../x", {"cgroup.procs": ""}),
+        ("0::/", {"memory.max": "", "cpu.max": "100", "pids.max": "many"}),
+        ("0::/", {"memory.max": UNLIMITED, "cpu.max": "100 0"}),
+    ],
+)
+def test_no_limit(tree: Tree, cgroup: str, files: dict[str, str]) -> None:
+    assert tree(cgroup, V2, files) == cgroups.Limits()
+
+
+def test_memory_and_cpus_speak_of_the_container(monkeypatch: pytest.MonkeyPatch) -> None:
+    from checks import box
+
+    def row(check: checks.CheckFunction, limits: cgroups.Limits, environ: dict[str, str] | None = None) -> Check:
+        monkeypatch.setattr(cgroups, "read", lambda: limits)
+        return next(check(Plan(inherited=environ or {})))
+
+    mib = 1 << 20
+    assert "512 MiB may be used (cgroup limit; free and top show" in row(box.memory, cgroups.Limits(512 * mib)).seen
+    assert row(box.memory, cgroups.Limits(512 * mib, used=100 * mib)).status == "ok"
+    assert row(box.memory, cgroups.Limits(512 * mib, used=500 * mib)).status == "warn"
+    assert "slowed to a crawl" in row(box.memory, cgroups.Limits(512 * mib, 400 * mib)).seen
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)))
+    few = row(box.cpus, cgroups.Limits(cpus=7.5))
+    assert (few.status, few.seen) == (
+        "warn", "64 visible, 7.5 may be used (cgroup quota): every process would start 64 threads",
+    )  # fmt: skip
+    assert few.fix == "put OMP_NUM_THREADS: 7 into the job's env"
+    assert row(box.cpus, cgroups.Limits(cpus=7.5), {"OMP_NUM_THREADS": "7"}).status == "ok"
+    assert row(box.cpus, cgroups.Limits()).status == "ok"
+
+
+def test_the_mount_of_a_path() -> None:
+    table = [mounts.Mount("/", point, kind, "") for point, kind in (("/", "ext4"), ("/tmp", "tmpfs"), ("/tmp", "nfs"))]
+    assert mounts.of(Path("/usr"), table) == table[0]
+    assert mounts.of(Path("/tmp"), table) == table[2]  # the later one hides the earlier
+    assert mounts.of(Path("/tmpx"), table) == table[0]
+
+
+# --- the interpreter ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("word", "seen"),
+    [
+        ("no-such-python", "no-such-python: there is no such program on PATH"),
+        ("bin/gone", "bin/gone: there is no such program from {folder}"),
+        ("~/env/bin/python", "~/env/bin/python: no shell expands the ~"),
+        ("train.py", "train.py: there is no such program on PATH"),
+        ("./train.py", "./train.py: {folder}/train.py is not executable"),
+        ("./liar", "./liar: it is no Python (exit code 0)"),
+        ("./broken", "./broken: libpython3.11.so: cannot open shared object file"),
+    ],
+)
+def test_no_interpreter(experiment: Experiment, word: str, seen: str) -> None:
+    experiment.program("liar", "#!/bin/sh\necho hello\n")
+    experiment.program("broken", "#!/bin/sh\necho libpython3.11.so: cannot open shared object file >&2; exit 127\n")
+    found = experiment.audit(python=word)
+    (row,) = found["interpreter"]
+    assert (row["status"], row["seen"]) == ("fail", seen.format(folder=experiment.folder))
+    assert "torch" not in found and status(found, "program") == "ok"  # the others go on
+
+
+def test_conda_base(experiment: Experiment) -> None:
+    experiment.stub("python", {**FACTS, "conda": True, "base": True})
+    (row,) = experiment.audit()["interpreter"]
+    assert row["status"] == "warn" and "conda's base environment" in row["seen"]
+
+
+def test_the_environment_beside_the_job_is_not_the_one_used(experiment: Experiment) -> None:
+    (experiment.folder / ".venv").mkdir()
+    (experiment.folder / ".venv" / "pyvenv.cfg").write_text("")
+    (row,) = experiment.audit()["interpreter"]
+    assert (row["status"], row["fix"]) == ("warn", f"python: {experiment.folder}/.venv/bin/python in the job")
+
+
+def test_torchrun_leads_to_its_own_interpreter(experiment: Experiment) -> None:
+    experiment.program("torchrun", "#!/bin/sh\n")
+    (row,) = experiment.audit(command=["./torchrun", "train.py"])["interpreter"]
+    assert row["seen"].startswith("/envs/train/bin/python (3.11.7)")
+
+
+def test_an_image_has_its_own_interpreter_and_shared_memory(experiment: Experiment) -> None:
+    found = experiment.audit(image="train:1", shm_size="16GiB")
+    assert found["interpreter"][0]["seen"] == "that of the image train:1; run this audit in there, too"
+    assert found["/dev/shm"][0]["seen"] == "the container gets its own: 16GiB (shm_size of the job)"
+    assert "torch" not in found
+
+
+def test_a_torch_that_does_not_import(experiment: Experiment) -> None:
+    experiment.stub("python", {**FACTS, "torch": {"problem": "ImportError: libcudnn.so.9: cannot open"}})
+    (row,) = experiment.audit()["torch"]
+    assert (row["status"], row["seen"]) == ("fail", "does not import: ImportError: libcudnn.so.9: cannot open")
+
+
+# --- the triangle ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("card", "archs", "expected"),
+    [
+        ("8.0", "sm_80", "yes"),
+        ("8.6", "sm_80 sm_90", "yes"),  # an older minor of the same major
+        ("8.0", "sm_86", "no"),
+        ("9.0", "sm_80 compute_80", "ptx"),
+        ("12.0", "sm_50 sm_80 sm_90", "no"),
+        ("6.1", "sm_75 sm_80 compute_90", "no"),  # PTX is for later cards, not for earlier ones
+        ("9.0", "sm_90a", "yes"),
+        ("10.3", "sm_100a", "no"),  # a means exactly that card
+        ("10.3", "sm_100f", "yes"),  # f means its family
+        ("12.0", "sm_90 compute_90a", "no"),
+        ("8.0", "", "?"),
+        (None, "sm_80", "?"),
+    ],
+)
+def test_which_card_runs_which_build(card: str | None, archs: str, expected: str) -> None:
+    assert cards.runs(card, archs.split()) == expected
+
+
+def torch_facts(**changes: Any) -> dict[str, Any]:
+    facts = {"version": "2.6.0", "cuda": "12.4", "hip": None, "arch": ["sm_80", "sm_90"], "available": True, "count": 1}
+    return {**facts, "error": "", **changes}
+
+
+A100 = gpu.Gpu(0, name="A100", compute_cap="8.0")
+V100 = gpu.Gpu(0, name="V100", compute_cap="7.0")
+
+
+@pytest.mark.parametrize(
+    ("facts", "card", "cuda", "expected", "seen"),
+    [
+        ({}, A100, (12, 4), "ok", "torch 2.6.0, built for CUDA 12.4, driver for CUDA 12.4, cards sm_80: they fit"),
+        ({"cuda": "12.8"}, A100, (12, 4), "ok", "built for CUDA 12.8, driver for CUDA 12.4"),  # same major: runs
+        ({"cuda": "13.0", "available": False}, A100, (12, 4), "fail", "the driver ends at CUDA 12.4"),
+        ({"cuda": "13.0"}, A100, (12, 4), "ok", "they fit"),  # the compatibility package: torch itself says it works
+        ({}, V100, (12, 4), "fail", "no kernel image for V100 (sm_70): torch 2.6.0 has sm_80 sm_90"),
+        ({"arch": ["compute_70"]}, A100, (12, 4), "warn", "only PTX: minutes of compiling"),
+        ({"arch": ["compute_70"], "cuda": "12.8"}, A100, (12, 4), "fail", "cannot compile PTX of CUDA 12.8"),
+        ({"cuda": None}, A100, (12, 4), "fail", "is a CPU-only build: it will never see a GPU"),
+        (
+            {"available": False, "error": "CUDA unknown error"},
+            A100,
+            (12, 4),
+            "fail",
+            "sees no card: CUDA unknown error",
+        ),
+        ({"cuda": None, "hip": "6.2"}, None, None, "ok", "for ROCm 6.2"),
+        ({"available": False}, None, None, "ok", "no card here to try it on"),
+        ({}, A100, None, "ok", "they fit"),
+    ],
+)
+def test_one_verdict(
+    facts: dict[str, Any], card: gpu.Gpu | None, cuda: tuple[int, int] | None, expected: str, seen: str
+) -> None:
+    row = cards.verdict(cards.Triangle(torch_facts(**facts), [card] if card else [], cuda))
+    assert (row.status, seen in row.seen) == (expected, True), row
+
+
+def test_no_gpu_here_but_one_is_asked_for(experiment: Experiment) -> None:
+    no_driver = {"PATH": "/usr/bin:/bin"}
+    experiment.stub("python", {**FACTS, "torch": torch_facts(cuda=None, available=False)})
+    found = experiment.audit(gpus_per_node=2, environ=no_driver)
+    assert found["gpus"][0]["seen"] == "none here, the job asks for 2"
+    assert status(found, "torch") == "fail"
+
+
+# --- disks ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_place_the_job_writes_to_is_tried(experiment: Experiment, tmp_path: Path) -> None:
+    env = {"TMPDIR": str(tmp_path), "HF_HOME": str(tmp_path / "hf")}
+    found = experiment.audit("--write", tmp_path / "logs", environ=env, output="out")
+    places = {name: row[0]["seen"].partition(":")[0] for name, row in found.items() if name.startswith("disk ")}
+    assert places == {
+        "disk output": f"{experiment.folder}/out", "disk write": f"{tmp_path}/logs", "disk TMPDIR": str(tmp_path),
+        "disk HF_HOME": f"{tmp_path}/hf", "disk workdir": str(experiment.folder),
+    }  # fmt: skip
+    assert sorted(path.name for path in experiment.folder.iterdir()) == ["job.json", "python", "train.py"]
+
+
+def test_a_place_that_cannot_be_written_to(experiment: Experiment) -> None:
+    (row,) = experiment.audit("--write", "/proc/preflight")["disk write"]
+    assert row["status"] == "fail" and "but a write fails: " in row["seen"]
+    (row,) = experiment.audit(output="train.py/runs")["disk output"]
+    assert (row["status"], row["seen"]) == ("fail", f"{experiment.folder}/train.py is a file, not a directory")
+
+
+def test_a_quota_that_is_passed(experiment: Experiment) -> None:
+    said = "Block limit reached on /home"
+    experiment.program("quota", f"#!/bin/sh\necho '{said}'\nexit 1\n")
+    path = {"PATH": f"{experiment.folder}:{os.environ['PATH']}"}
+    (row,) = experiment.audit(environ=path)["quota"]
+    assert (row["status"], row["seen"]) == ("warn", said)
+
+
+def test_checkpoint_budget(experiment: Experiment) -> None:
+    (row,) = experiment.audit("--checkpoint-size", "900TiB", "--keep", "2")["checkpoints"]
+    assert row["status"] == "fail"
+    start = "2 kept + 1 being written x 900 TiB (--checkpoint-size) = 2.64 PiB, twice that to be safe; "
+    assert row["seen"].startswith(start)
+    (row,) = experiment.audit()["checkpoints"]
+    assert (row["status"], row["seen"].partition(";")[0]) == ("ok", "size unknown")
+
+
+def test_checkpoint_size_of_an_earlier_run(experiment: Experiment) -> None:
+    folder = experiment.folder / "runs" / "a" / "checkpoints"
+    folder.mkdir(parents=True)
+    (folder / "step_100.pt").write_bytes(b"\0" * (3 << 20))
+    (row,) = experiment.audit("--keep", "1")["checkpoints"]
+    assert row["seen"].startswith(f"1 kept + 1 being written x 3 MiB (as {folder}/step_100.pt) = 6 MiB")
+
+
+# --- what the launch takes for granted ------------------------------------------------------------------------------
+
+
+def test_a_missing_workdir_is_one_row(experiment: Experiment) -> None:
+    found = experiment.audit(workdir="gone", args=["--data_dir", "x/y"])
+    (row,) = found["workdir"]
+    assert (row["status"], row["seen"]) == ("fail", f"{experiment.folder}/gone is not a directory")
+    assert not {"program", "disk workdir", "command line"} & set(found)
+
+
+def test_data_that_is_not_there(experiment: Experiment) -> None:
+    (experiment.folder / "mount").mkdir()
+    found = experiment.audit(data=["gone", "mount", "train.py"])
+    assert [(row["status"], row["seen"]) for row in found["data"]] == [
+        ("fail", f"{experiment.folder}/gone does not exist"),
+        ("fail", f"{experiment.folder}/mount is empty"),
+        ("ok", f"{experiment.folder}/train.py"),
+    ]
+
+
+def test_a_relative_path_that_is_right_only_from_here(experiment: Experiment, tmp_path: Path) -> None:
+    (tmp_path / "sets").mkdir()
+    (tmp_path / "sets" / "a.bin").write_text("x")
+    args = ["--train_file", "sets/a.bin", "--cache", "~/cache", "--out=$HOME/x", "--lr", "1e-3", "--name", "a/b"]
+    found = experiment.audit(args=args, cwd=tmp_path)
+    assert [(row["status"], row["seen"]) for row in found["paths"]] == [
+        ("fail", f"--train_file sets/a.bin does not exist from {experiment.folder}, where the job runs"),
+        ("warn", "--cache ~/cache: no shell reads the job, so ~ stays as it is"),
+        ("warn", "--out $HOME/x: no shell reads the job, so the variable stays as it is"),
+    ]
+    assert found["paths"][0]["fix"] == f"write {tmp_path}/sets/a.bin: a relative path is read from workdir"
+    assert "command line" not in found  # said once
+
+
+def test_a_checkpoint_to_resume_from_must_be_whole(experiment: Experiment) -> None:
+    (experiment.folder / "last.pt").write_bytes(b"PK\x03\x04" + b"\0" * 500)
+    (row,) = experiment.audit(args=["--resume_from", "last.pt", "--out_dir", "{run}"])["command line"]
+    assert row["status"] == "fail" and row["seen"].startswith(f"resume_from: {experiment.folder}/last.pt: ")
+    (row,) = experiment.audit(args=["--resume_from=ckpt/gone.pt"])["command line"]
+    assert row["seen"].startswith(f"resume_from: {experiment.folder}/ckpt/gone.pt does not exist")
+
+
+def test_the_paths_of_a_config(experiment: Experiment) -> None:
+    (experiment.folder / "c.json").write_text('{"data_dir": "gone/x/y", "output_dir": "out"}')
+    (row,) = experiment.audit(args=["--config", "c.json"])["config c.json"]
+    assert row["status"] == "fail" and row["seen"].startswith(f"data_dir: {experiment.folder}/gone/x/y does not exist")
+    (experiment.folder / "c.json").write_text('{"output_dir": "out"}')
+    assert status(experiment.audit(command=["python3", "train.py", "c.json"]), "config c.json") == "ok"
+    (experiment.folder / "c.json").write_text("{")
+    assert status(experiment.audit(args=["--config", "c.json"]), "config c.json") == "warn"
+
+
+def test_windows_line_ends(experiment: Experiment) -> None:
+    script = experiment.program("run.sh", "#!/bin/sh\r\necho hi\r\n")
+    (experiment.folder / "train.py").write_bytes(b"print('hi')\r\n")  # Python itself does not mind
+    (row,) = experiment.audit(command=["./run.sh", "train.py"])["line ends"]
+    assert (row["status"], row["fix"]) == ("fail", f"sed -i 's/\\r$//' {script}")
+
+
+@pytest.mark.parametrize(
+    ("command", "seen"),
+    [
+        ("./train.py", "{folder}/train.py cannot be executed"),
+        ("./gone.sh", "./gone.sh is no file from {folder} and no program on PATH"),
+        ("no-such-program", "no-such-program is no file from {folder} and no program on PATH"),
+        ("~/run.sh", "~/run.sh: no shell expands the ~"),
+    ],
+)
+def test_a_command_that_does_not_start(experiment: Experiment, command: str, seen: str) -> None:
+    (row,) = experiment.audit(command=[command])["program"]
+    assert (row["status"], row["seen"]) == ("fail", seen.format(folder=experiment.folder))
+
+
+def test_secrets_are_named_and_never_shown(experiment: Experiment) -> None:
+    env = {"MY_TOKEN": "hunter2"}
+    assert status(experiment.audit(secrets=["MY_TOKEN"], environ=env), "secrets") == "ok"
+    (row,) = experiment.audit(secrets=["MY_TOKEN", "OTHER_TOKEN"], environ=env)["secrets"]
+    assert (row["status"], row["seen"]) == ("fail", "not set here: OTHER_TOKEN")
+    assert "hunter2" not in run("audit", experiment.spec(secrets=["MY_TOKEN"]), env=env).stdout
+
+
+def test_words_of_a_command_line() -> None:
+    from rgt.job import Job
+
+    words = [
+        "python",
+        "train.py",
+        "--lr=1e-3",
+        "--flag",
+        "--seed",
+        "-1",
+        "data.num_workers=4",
+        "+x.y=z",
+        "-v",
+        "c.yaml",
+    ]
+    plan = Plan(Job("x", command=words))
+    assert plan.options == [
+        ("", "train.py"), ("lr", "1e-3"), ("seed", "-1"), ("data.num_workers", "4"), ("x.y", "z"), ("v", "c.yaml"),
+    ]  # fmt: skip
+    assert plan.workers == 4
+
+
+# --- rows -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_check_that_breaks_or_hangs_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    stuck = threading.Event()
+
+    def fine(plan: Plan) -> Iterator[Check]:
+        yield ok("fine", "all well")
+
+    def broken_half_way(plan: Plan) -> Iterator[Check]:
+        yield ok("half", "first")
+        raise OSError("the disk is gone")
+
+    def hanging(plan: Plan) -> Iterator[Check]:
+        stuck.wait()
+        yield ok("never", "")
+
+    monkeypatch.setattr(checks, "CHECK_SECONDS", 0.05)
+    found = checks.collect([broken_half_way, hanging, fine], Plan())
+    stuck.set()
+    assert [(row.name, row.status, row.seen) for row in found] == [
+        ("half", "ok", "first"),
+        ("broken half way", "warn", "not checked: OSError: the disk is gone"),
+        ("hanging", "warn", "no answer within 0.05 s"),
+        ("fine", "ok", "all well"),
+    ]
+
+
+def test_the_table() -> None:
+    found = [ok("cpus", "2 visible"), checks.fail("port", "port", "29500\nis taken", "choose another")]
+    assert "\n".join([*checks.table(found), checks.summary(found)]) == (
+        "ok    cpus  2 visible\nfail  port  29500 is taken\n            fix: choose another\n1 ok, 0 warn, 1 fail"
+    )
+
+
+def test_github_annotations(experiment: Experiment) -> None:
+    spec = experiment.spec(workdir="gone")
+    done = run("audit", spec, "--github")
+    assert f"::error file={spec},title=missing::workdir {experiment.folder}/gone is not a directory" in done.stdout
+
+
+# --- the smoke ------------------------------------------------------------------------------------------------------
+
+GOOD = """
+import os
+print("step 1 loss 2.5")
+open(os.path.join(os.environ["RGT_RUN_DIR"], "step_1.pt"), "w").close()
+"""
+
+
+def smoke_rows(report: Any) -> list[tuple[str, str, str]]:
+    return [(row["name"], row["status"], row["seen"]) for row in report["checks"] if row["name"] != "cost"]
+
+
+def test_smoke_passes(experiment: Experiment) -> None:
+    report = experiment.smoke(GOOD)
+    assert smoke_rows(report) == [
+        ("smoke", "ok", "exit code 0"),
+        ("numbers", "ok", "loss 2.5"),
+        ("written", "ok", "step_1.pt"),
+    ]
+    assert report["smoke"]["exit_code"] == 0 and report["smoke"]["peak_memory"] > 1 << 20
+    assert list(experiment.folder.glob("preflight-smoke-*")) == []
+
+
+def test_smoke_as_text(experiment: Experiment) -> None:
+    (experiment.folder / "smoke.py").write_text("raise ValueError('bad shape')\n")
+    spec = experiment.spec(smoke=[sys.executable, "smoke.py", "{run}"])
+    done = run("smoke", spec, env={"TMPDIR": str(experiment.folder)})
+    (log,) = experiment.folder.glob("preflight-smoke-*/smoke.log")
+    text = re.sub(r"[\d.]+s of wall time, [\d.]+ MiB", "1.0s of wall time, 10 MiB", done.stdout)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert (
+        text
+        == f"""\
+fail  smoke  exit code 1: ValueError: bad shape
+             fix: mend it here, where it costs nothing
+ok    cost   1.0s of wall time, 10 MiB of memory at the peak
+    Traceback (most recent call last):
+      File "{experiment.folder}/smoke.py", line 1, in <module>
+        raise ValueError('bad shape')
+    ValueError: bad shape
+all of it: {log}
+1 ok, 0 warn, 1 fail
+"""
+    )
+
+
+def test_smoke_sees_no_gpu_no_logger_and_a_scratch_directory(experiment: Experiment) -> None:
+    text = """
+import json, os, sys
+names = ("CUDA_VISIBLE_DEVICES", "WANDB_MODE", "SWANLAB_MODE", "NEPTUNE_MODE", "MINE")
+print("SEEN", json.dumps([[os.environ[name] for name in names], os.getcwd(), sys.stdin.read(), sys.argv]))
+print("RUN", os.environ["RGT_RUN_DIR"])
+"""
+    environ = {"CUDA_VISIBLE_DEVICES": "0,1", "WANDB_MODE": "online"}
+    report = experiment.smoke(text, environ=environ, env={"MINE": "kept", "CUDA_VISIBLE_DEVICES": "0"})
+    seen, folder = report["smoke"]["last_lines"]
+    expected = [["", "disabled", "disabled", "debug", "kept"], str(experiment.folder), "", ["smoke.py"]]
+    assert json.loads(seen.removeprefix("SEEN ")) == expected
+    assert folder == f"RUN {report['smoke']['scratch']}/run"
+    assert smoke_rows(report)[1][:2] == ("written", "warn")  # it saved nothing
+
+
+def test_smoke_that_writes_to_the_real_output(experiment: Experiment) -> None:
+    report = experiment.smoke(GOOD + "os.makedirs('runs/mine')\n")
+    assert smoke_rows(report)[-1] == ("scratch", "warn", "new in the real output folder: mine")
+
+
+@pytest.mark.parametrize("line", ["step 2 loss nan", '{"step": 2, "loss": NaN}', "iter 1: loss inf, time 2ms"])
+def test_smoke_prints_a_loss_that_is_no_number(experiment: Experiment, line: str) -> None:
+    report = experiment.smoke(GOOD + f"print({line!r})\nprint('step 3 loss 2.0')\n")
+    name, status, seen = smoke_rows(report)[1]
+    assert (name, status) == ("numbers", "fail") and seen.endswith(line)
+    assert [finding["code"] for finding in report["findings"]] == ["nan"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import torch; torch.zeros(1, device='cuda')",
+        "raise RuntimeError('Attempting to deserialize object on a CUDA device but cuda is not there')",
+        "raise RuntimeError('ProcessGroupNCCL is only supported with GPUs, no GPUs found!')",
+    ],
+)
+def test_smoke_that_needs_a_gpu(experiment: Experiment, text: str) -> None:
+    report = experiment.smoke(text)
+    ((name, status, seen),) = smoke_rows(report)
+    assert (name, status) == ("smoke", "fail")
+    assert seen.startswith("it needs a GPU, so it shows nothing before one is rented: ")
+    assert report["findings"][0]["code"] == "gpu"
+
+
+def test_a_warning_about_cuda_is_not_the_cause(experiment: Experiment) -> None:
+    """torch.autocast says this on every CPU."""
+    warning = "UserWarning: User provided device_type of 'cuda', but CUDA is not available. Disabling"
+    report = experiment.smoke(f"print({warning!r})\nraise KeyError('label')")
+    assert smoke_rows(report) == [("smoke", "fail", "exit code 1: KeyError: 'label'")]
+
+
+def test_smoke_ended_by_a_signal(experiment: Experiment) -> None:
+    report = experiment.smoke("import os; print('step 1', flush=True); os.kill(os.getpid(), 9)")
+    assert smoke_rows(report) == [("smoke", "fail", "ended by SIGKILL: step 1")]
+    assert report["smoke"]["exit_code"] == -9
+
+
+# a child with a session of its own, and a grandchild whose parent is gone: neither is found by process group or parent
+HANG = """
+import subprocess, sys, threading
+def wait_for_data(): threading.Event().wait()
+subprocess.Popen(["sleep", "1000"], start_new_session=True)
+subprocess.run(["sh", "-c", "setsid sleep 1000 & true"])
+print("started", flush=True)
+"""
+
+
+def living(mark: str) -> list[int]:
+    return list(procs.carrying(LIVING, mark))
+
+
+def test_smoke_that_hangs_is_ended_with_all_its_processes(experiment: Experiment, tmp_path: Path) -> None:
+    mark = {LIVING: str(tmp_path)}
+    report = experiment.smoke(HANG + "wait_for_data()\n", "--timeout", "3s", environ=mark)
+    ((name, status, seen),) = smoke_rows(report)
+    assert (name, status, report["smoke"]["exit_code"]) == ("smoke", "fail", None)
+    assert seen.startswith("still running after 3.0s; ")
+    assert f'it was at File "{experiment.folder}/smoke.py", line 3 in wait_for_data' in seen
+    assert any("wait_for_data" in line for line in report["smoke"]["last_lines"])
+    assert living(str(tmp_path)) == []
+
+
+def test_smoke_that_leaves_processes_behind(experiment: Experiment, tmp_path: Path) -> None:
+    report = experiment.smoke(GOOD + HANG, environ={LIVING: str(tmp_path)})
+    name, status, seen = smoke_rows(report)[-1]
+    assert (name, status) == ("leftovers", "warn")
+    assert seen.endswith("processes outlived it and were ended: sleep 1000")
+    assert living(str(tmp_path)) == []
+
+
+def test_terminating_us_ends_the_smoke_too(experiment: Experiment, tmp_path: Path) -> None:
+    (experiment.folder / "smoke.py").write_text(HANG + "wait_for_data()\n")
+    spec = experiment.spec(smoke=[sys.executable, "smoke.py"])
+    environ = {**os.environ, LIVING: str(tmp_path), "TMPDIR": str(experiment.folder)}
+    us = subprocess.Popen([sys.executable, SCRIPT, "smoke", spec], env=environ, stdout=subprocess.DEVNULL)
+    logs = experiment.folder
+    until(lambda: any("started" in log.read_text() for log in logs.glob("preflight-smoke-*/smoke.log")))
+    us.send_signal(signal.SIGTERM)
+    assert us.wait(60) == 128 + signal.SIGTERM
+    assert living(str(tmp_path)) == []
+
+
+def until(ready: Callable[[], object], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not ready():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+# --- bad input ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "command", "message"),
+    [
+        (None, "audit", "{spec} is not a file; expected a job description (job.yaml)"),
+        (None, "smoke", "{spec} is not a file; expected a job description (job.yaml)"),
+        ("", "audit", "{spec} does not fit the job schema: "),
+        ("name: [", "audit", "{spec} is not YAML: "),
+        ("name: x\nscript: a.py\nsmokes: [a]\n", "audit", "{spec} does not fit the job schema: "),
+        ("name: x\nscript: a.py\n", "smoke", "{spec} has no `smoke`; add a command of a minute on the CPU, such as "),
+        ("name: x\nscript: a.py\nworkdir: gone\nsmoke: [a]\n", "smoke", "the workdir of {spec} is not a directory: "),
+    ],
+)
+def test_bad_input(tmp_path: Path, text: str | None, command: str, message: str) -> None:
+    spec = tmp_path / "job.yaml"
+    if text is not None:
+        spec.write_text(text)
+    done = run(command, spec)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"error: {message.format(spec=spec)}") and done.stderr.count("\n") == 1
+
+
+def test_a_smoke_that_is_no_program(experiment: Experiment) -> None:
+    done = run("smoke", experiment.spec(smoke=["./gone"]), env={"TMPDIR": str(experiment.folder)})
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == (
+        f"error: the smoke does not start: ./gone, from {experiment.folder}: No such file or directory\n"
+    )
+    assert list(experiment.folder.glob("preflight-smoke-*")) == []
+
+
+def test_a_size_that_is_none() -> None:
+    done = run("audit", "--checkpoint-size", "big")
+    assert done.returncode == 2 and "'big' is not a size" in done.stderr
