@@ -6,7 +6,7 @@
 
 Example:
     python scripts/takeover.py snapshot                     # everything that runs here, whoever started it
-    python scripts/takeover.py validate train.yaml --cwd /work/exp
+    python scripts/takeover.py validate train.yaml --cwd /data/exp
     python scripts/takeover.py cadence --epochs 2000 --epoch 40 --epoch-time 95s
     python scripts/takeover.py log --event failure --decision stop --hypothesis "..." --next "..."
 
@@ -85,7 +85,7 @@ def snapshot(directories: tuple[Path, ...], queues: tuple[Path, ...], seconds: f
 def validate(config: Path, cwd: Path, python: str | None, load: bool, fmt: str | None) -> int:
     """Check the paths of CONFIG (YAML, JSON or Python): there, whole, loadable, writable, with room.
 
-    Example: python scripts/takeover.py validate train.yaml --cwd /work/exp --python .venv/bin/python
+    Example: python scripts/takeover.py validate train.yaml --cwd /data/exp --python .venv/bin/python
     """
     from inventory.configs import Checker
 

@@ -1,7 +1,7 @@
 """The paths of a training config, checked before the job is started: there, whole, writable, with room.
 
 Example:
-    check = Checker(Path("train.yaml"), cwd=Path("/work/exp"), python=None, report=report)
+    check = Checker(Path("train.yaml"), cwd=Path("/data/exp"), python=None, report=report)
     check.run()
 
 Keys are recognised by their names, at any depth: resume_from, ckpt_path, data_dir, output_dir, python and their kin.
