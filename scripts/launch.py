@@ -59,6 +59,7 @@ def submit(spec: Path, target: str, dry_run: bool, as_json: bool) -> None:
         _show(Order(wanted, "<run-id>", kind, hosts), as_json)
         return
     wanted.secret_values()  # a missing one is said before anything exists
+    wanted = replace(wanted, workdir=hosts[0].absolute(wanted.workdir), output=hosts[0].absolute(wanted.output))
     backends.backend(kind).render(Order(wanted, "check", kind, hosts))
     run = _create(wanted, target)
     order = Order(wanted, run.id, kind, hosts)
@@ -150,14 +151,19 @@ def resume(run: Path, dry_run: bool, as_json: bool) -> None:
 
 
 def _create(wanted: job.Job, target: str) -> rundir.Run:
-    """The run directory on this machine: the run itself when it is local, else its record."""
-    output = Path(wanted.output) if wanted.output.startswith("/") else Path(wanted.workdir) / wanted.output
-    local = target == "local" or Path(wanted.workdir).is_dir()
-    root = output if local else Path(wanted.folder) / Path(wanted.output).name
+    """The run directory on this machine: the run itself when it is here, else its record."""
+    kind, hosts = backends.parse_target(target)
+    local = kind in ("local", "docker", "slurm") and not hosts[0].name
+    here, record = wanted.roots()
     return rundir.create(
-        root, wanted.name, command=wanted.words("{run}"), config=wanted.spec(), backend=target.partition(":")[0],
-        job={"target": target, "spec": wanted.spec()}, code=Path(wanted.workdir) if local else None,
-    )  # fmt: skip
+        here if local else record,
+        wanted.name,
+        command=wanted.words("{run}"),
+        config=wanted.spec(),
+        backend=target.partition(":")[0],
+        job={"target": target, "spec": wanted.spec()},
+        code=Path(wanted.workdir) if local else None,
+    )
 
 
 def _prepare(order: Order, run: rundir.Run) -> None:
@@ -198,10 +204,10 @@ def _stop_all(order: Order, steps: list[backends.Step]) -> None:
 
 
 def _settle(run: rundir.Run, order: Order) -> Status:
-    """What the engine says; an end that nobody recorded becomes an event now."""
+    """What the engine says; an end that nobody recorded becomes an event now. `launched` is a submit under way."""
     now: Status = backends.backend(order.kind).status(order)
     event = ENDED.get(now.state)
-    if event and _last_event(run) not in ("finished", "failed", "stopped"):
+    if event and _last_event(run) not in ("finished", "failed", "stopped", "launched"):
         run.log_event(event, state=now.state, exit_code=now.exit_code, detail=now.detail)
     return now
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 import subprocess
@@ -123,8 +124,11 @@ def shown_options() -> list[tuple[str, str, str]]:
     lines = [line.text for document in REPOSITORY.documents for line in commands.command_lines(document)]
     used = []
     for line in lines:
-        for stem in re.findall(r"scripts/([\w-]+)\.(?:py|sh)", line):
-            used += [(line, stem, option) for option in re.findall(r"(?<!\S)--?[a-z][\w-]*", line.partition(" -- ")[0])]
+        for words in commands.simple_commands(line):
+            scripts = [(place, stem) for place, word in enumerate(words) if (stem := commands.script_of(word))]
+            for place, stem in scripts:
+                own = itertools.takewhile(lambda word: word != "--", words[place + 1 :])
+                used += [(line, stem, word) for word in own if re.fullmatch(r"--?[a-z][\w-]*", word)]
     return used
 
 

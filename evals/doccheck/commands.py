@@ -85,15 +85,21 @@ def _logical_lines(fence: Snippet) -> Iterator[Snippet]:
 def problems(root: Path, line: str) -> list[str]:
     """What the scripts on this shell line would refuse."""
     found = []
-    for words in _simple_commands(line):
+    for words in simple_commands(line):
         for position, word in enumerate(words):
-            match = _SCRIPT.fullmatch(word)
-            if match:
-                found += _script_problems(root, match[1], words[position + 1 :])
+            stem = script_of(word)
+            if stem:
+                found += _script_problems(root, stem, words[position + 1 :])
     return found
 
 
-def _simple_commands(line: str) -> Iterator[list[str]]:
+def script_of(word: str) -> str | None:
+    """`gpu_gate` for scripts/gpu_gate.sh, python or not before it; None for any other word."""
+    match = _SCRIPT.fullmatch(word)
+    return match[1] if match else None
+
+
+def simple_commands(line: str) -> Iterator[list[str]]:
     lexer = shlex.shlex(re.sub(r"<[^<>]*>", _HOLE, line), posix=True, punctuation_chars="();<>|&")
     lexer.whitespace_split = True
     words: list[str] = []

@@ -25,7 +25,7 @@ def ship(host: Host) -> None:
     """Bring the bundle there, unless this very one is there already: its name has its hash."""
     name, data = _bundle()
     path = f"~/.cache/rgt/{name}"
-    if host.run(["test", "-s", path], expand=(1,)).code:
+    if host.run(["test", "-s", path], expand=(2,)).code:
         host.put(path, data, 0o755)
 
 

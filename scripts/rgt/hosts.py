@@ -99,6 +99,13 @@ class Host:
         found = [line.split(maxsplit=1)[1] for line in shown.splitlines() if line.startswith("hostname ")]
         return found[0] if found else self.name
 
+    def absolute(self, path: str) -> str:
+        """With a leading ~ resolved there: a job that is told '~/runs' would make a folder of that name."""
+        if not path.startswith("~"):
+            return path
+        done = self.run(["sh", "-c", 'printf %s "$0"', path], expand=(3,))
+        return done.out if done.code == 0 else path
+
     @property
     def title(self) -> str:
         return self.name or "this machine"

@@ -76,6 +76,11 @@ class Job:
             own |= {"PET_NODE_RANK": str(node), "PET_MASTER_ADDR": head, "PET_MASTER_PORT": str(self.port)}
         return {**chosen, **own}
 
+    def roots(self) -> tuple[Path, Path]:
+        """Where run directories go on this machine: those of runs that are here, and the records of remote ones."""
+        here = Path(self.output) if self.output.startswith("/") else Path(self.workdir) / self.output
+        return here, Path(self.folder) / Path(self.output).name
+
     def secret_values(self) -> dict[str, str]:
         """Read now, from our own environment; written nowhere."""
         missing = [name for name in self.secrets if name not in os.environ]
@@ -90,16 +95,22 @@ class Job:
 
 def load(path: Path) -> Job:
     """Read and check job.yaml; every problem is a sentence."""
+    return from_dict(load_yaml(path, "job"), path.parent)
+
+
+def load_yaml(path: Path, name: str) -> dict[str, Any]:
+    """Read a YAML file and check it against the schema of that name; every problem is a sentence."""
     import yaml
 
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise from_os_error(error, f"read {path}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise bad_input(f"{path} is not YAML: {' '.join(str(error).split())[:200]}") from None
-    schema.check(data, "job", str(path))
-    return from_dict(data, path.parent)
+    schema.check(data, name, str(path))
+    checked: dict[str, Any] = data
+    return checked
 
 
 def from_dict(data: dict[str, Any], folder: Path) -> Job:

@@ -1,0 +1,266 @@
+"""remote_train through its front door: what stops it, what it warns of, the estimate, the launch, the next commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from doccheck import commands
+from rgt import schema
+
+from .gate_box import ROOT, until
+from .test_sweep import Bench, own_bench, two_boxes  # noqa: F401  # the fixtures bench and boxes
+
+SHELL = ROOT / "scripts" / "remote_train.sh"
+GOOD = {
+    "script": "train.py", "args": ["--config", "{config}", "--epochs", "{epochs}"], "python": sys.executable,
+    "epochs": 200, "early_stopping_patience": 3, "save_every": 5, "validate_every": 1, "gradient_checkpointing": True,
+    "mixed_precision": "bf16", "world_size": 1, "batch_size": 32, "checkpoint_size": "1KiB", "keep": 2, "lr": 0.1,
+}  # fmt: skip
+
+
+def train(bench: Bench, *words: object, cluster: str = "local", gpus: int = 0, name: str = "base", **config: Any) -> (
+    subprocess.CompletedProcess[str]
+):  # fmt: skip
+    """One call with the good config, some keys changed; None takes a key out."""
+    (bench.directory / "train.py").write_text("import sys; print(sys.argv[1:])")
+    kept = {key: value for key, value in {**GOOD, **config}.items() if value is not None}
+    (bench.directory / "prod.yaml").write_text(yaml.safe_dump(kept))
+    command = [SHELL, "--cluster", cluster, "--config", "prod.yaml", "--gpus", gpus, "--name", name, *words]
+    return subprocess.run([str(word) for word in command], cwd=bench.directory, env=bench.environment, text=True,
+                          capture_output=True, timeout=120)  # fmt: skip
+
+
+def findings(done: subprocess.CompletedProcess[str]) -> list[tuple[str, str, str]]:
+    found = json.loads(done.stdout)["findings"]
+    return [(each["code"], each["severity"], each["message"]) for each in found]
+
+
+def test_starts_the_job_and_says_how_to_go_on(bench: Bench) -> None:
+    done = train(bench, "--epoch-time", "95s")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+    assert lines["run"] == "base on local: 1 process (1 x 0 GPUs)"
+    assert lines["batch"] == "32 x 1 process x 1 accumulated = 32"
+    assert lines["duration"] == "5h16m = 200 epochs x 1m35s an epoch; early stopping can end it sooner"
+    run = Path(lines["started"])
+    config = next((bench.directory / ".rgt").iterdir())
+    assert config.read_bytes() == (bench.directory / "prod.yaml").read_bytes()
+    until(lambda: (run / "train.log").read_text() == f"{['--config', f'.rgt/{config.name}', '--epochs', '200']}\n")
+    assert schema.problems(json.loads((run / "remote_train.json").read_text()), "report") == []
+    follow = [lines[key] for key in ("state", "log", "verify")]
+    assert "pull" not in lines and all(str(run) in line for line in follow)
+    assert [commands.problems(ROOT, line) for line in lines.values() if line.startswith("python scripts/")] == [
+        [] for line in lines.values() if line.startswith("python scripts/")
+    ]
+
+
+def test_dry_run_checks_and_starts_nothing(bench: Bench) -> None:
+    done = train(bench, "--dry-run")
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[2:] == [
+        "duration   unknown; measure it: run a copy of the config with epochs: 2, take the second epoch's time from "
+        "its log (the first warms up), and give it as --epoch-time",
+        f"would put  {bench.directory}/.rgt/{shipped(bench)}",
+        f"would run  {sys.executable} train.py --config .rgt/{shipped(bench)} --epochs 200",
+        f"in         {bench.directory} on local",
+        "nothing was started",
+    ]
+    assert sorted(path.name for path in bench.directory.iterdir()) == ["prod.yaml", "train.py"]
+
+
+def shipped(bench: Bench) -> str:
+    import hashlib
+
+    return f"prod-{hashlib.sha256((bench.directory / 'prod.yaml').read_bytes()).hexdigest()[:8]}.yaml"
+
+
+# -- what cannot work stops before anything starts
+
+
+@pytest.mark.parametrize(
+    ("config", "gpus", "code", "message"),
+    [
+        ({"world_size": 4}, 0, "world-size", "world_size is 4, but 1 x 1 process without a GPU make 1 processes"),
+        ({"world_size": 4}, 8, "world-size", "world_size is 4, but 1 x 8 GPUs make 8 processes"),
+        ({"nodes": 2, "world_size": 4}, 4, "world-size", "world_size is 4, but 2 x 4 GPUs make 8 processes"),
+        ({"resume_from": "ckpt/last.pt"}, 0, "missing", "{folder}/ckpt/last.pt does not exist on this machine"),
+        ({"script": "trian.py"}, 0, "missing", "{folder}/trian.py does not exist on this machine"),
+    ],
+)
+def test_stops(bench: Bench, config: dict[str, Any], gpus: int, code: str, message: str) -> None:
+    done = train(bench, "--json", gpus=gpus, **config)
+    assert done.returncode == 1
+    assert findings(done) == [(code, "error", message.format(folder=bench.directory))]
+    assert (bench.queue.records(), json.loads(done.stdout)["run"]) == ([], None)
+    assert sorted(path.name for path in bench.directory.iterdir()) == ["prod.yaml", "train.py"]
+
+
+# -- what is doubtful travels
+
+
+@pytest.mark.parametrize(
+    ("config", "words", "code", "message"),
+    [
+        ({"save_every": 300}, [], "cadence", "save_every 300 is more than epochs 200: no checkpoint before the end"),
+        ({"save_every": None}, [], "cadence", "save_every is not set: nobody knows when a checkpoint is saved"),
+        (
+            {"save_every": 50}, ["--epoch-time", "95s"], "cadence",
+            "a preemption loses up to 1h19m of work: 50 epochs x 1m35s between checkpoints (--max-loss is 1h00m)",
+        ),
+        (
+            {}, ["--epoch-time", "10m", "--max-loss", "45m"], "cadence",
+            "a preemption loses up to 50m00s of work: 5 epochs x 10m00s between checkpoints (--max-loss is 45m00s)",
+        ),
+        (
+            {"validate_every": 10}, [], "early-stopping",
+            "validate_every 10 is more than the patience 3: counted in epochs, the first bad validation stops the run; "
+            "counted in validations, it goes on for 30 epochs",
+        ),
+        (
+            {"validate_every": 70}, [], "early-stopping",
+            "counted in validations it never fires: 3 x 70 = 210 epochs without progress, and there are 200",
+        ),
+        (
+            {"validate_every": 201}, [], "early-stopping",
+            "validate_every 201 is more than epochs 200: it never validates before the end, so it never stops early",
+        ),
+        (
+            {"validate_every": None}, [], "early-stopping",
+            "early stopping needs validations, and validate_every is not set",
+        ),
+        (
+            {"mixed_precision": "fp17"}, [], "precision",
+            "mixed_precision is 'fp17'; known are no, none, false, fp32, tf32, fp16, bf16, fp8, 16-mixed, bf16-mixed, "
+            "16-true, bf16-true, 32-true",
+        ),
+        ({"time_limit": "1h"}, ["--epoch-time", "60s"], "time-limit", "it will take 3h20m and is ended after 1h00m"),
+    ],
+)  # fmt: skip
+def test_warns(bench: Bench, config: dict[str, Any], words: list[str], code: str, message: str) -> None:
+    done = train(bench, "--dry-run", "--json", *words, **config)
+    assert (done.returncode, findings(done)) == (0, [(code, "warn", message)])
+
+
+@pytest.mark.parametrize("precision", ["no", False, "bf16-mixed", "FP16"])
+def test_known_precisions_pass(bench: Bench, precision: Any) -> None:
+    assert findings(train(bench, "--dry-run", "--json", mixed_precision=precision)) == []
+
+
+@pytest.mark.parametrize(("keep", "kept"), [(3, 3), (None, 40)])
+def test_disk(bench: Bench, keep: int | None, kept: int) -> None:
+    done = train(bench, "--dry-run", "--json", checkpoint_size="10TiB", keep=keep)
+    ((code, severity, message),) = findings(done)
+    assert (code, severity) == ("no-space", "warn")
+    assert message.startswith(f"checkpoints need {20 * kept} TiB (10 TiB x {kept} kept x 2), this machine has ")
+
+
+def test_warning_stays_with_the_run(bench: Bench) -> None:
+    done = train(bench, "--json", mixed_precision="fp17")
+    run = Path(json.loads(done.stdout)["run"])
+    assert done.returncode == 0
+    assert [f["code"] for f in json.loads((run / "remote_train.json").read_text())["findings"]] == ["precision"]
+
+
+# -- a machine behind ssh (a stand-in for ssh, with a home of its own)
+
+
+def test_looks_at_the_host_and_runs_there(bench: Bench, boxes: Path) -> None:
+    home = boxes / "a" / "exp"
+    missing = train(bench, "--json", cluster="a", workdir="~/exp", python="python3", resume_from="ckpt/last.pt")
+    assert [message for _, _, message in findings(missing)] == [
+        "~/exp/train.py does not exist on a",
+        "~/exp/ckpt/last.pt does not exist on a",
+    ]
+    (home / "ckpt").mkdir()
+    (home / "ckpt" / "last.pt").touch()
+    (home / "train.py").write_text("import sys; open('seen', 'w').write(open(sys.argv[2]).read())")
+    done = train(bench, "--json", cluster="a", workdir="~/exp", python="python3", resume_from="ckpt/last.pt")
+    assert done.returncode == 0, done.stderr
+    until(lambda: (home / "seen").exists() and (home / "seen").read_text())
+    assert (home / "seen").read_bytes() == (bench.directory / "prod.yaml").read_bytes()
+    answer = json.loads(done.stdout)
+    run = Path(answer["run"])
+    assert run.parent == bench.directory / "runs"
+    if not (ROOT / "scripts" / "transfer.py").exists():
+        assert answer["next"]["pull"] == f"rsync -a --partial 'a:~/exp/runs/{run.name}/' {run}/"
+
+
+def test_unreachable_host(bench: Bench, boxes: Path) -> None:
+    done = train(bench, cluster="dead", workdir="~/exp")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("error: dead cannot be reached: ssh: connect to host dead: No route to host")
+
+
+def test_two_hosts_are_two_nodes(bench: Bench, boxes: Path) -> None:
+    for name in ("a", "b"):
+        (boxes / name / "exp" / "train.py").touch()
+    done = train(bench, "--dry-run", cluster="a,b", gpus=4, world_size=8, workdir="~/exp")
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "run        base on ssh:a,b: 8 processes (2 x 4 GPUs)")
+
+
+# -- slips of the hand and bad input
+
+
+def test_name_that_runs_already_is_refused(bench: Bench) -> None:
+    words: dict[str, Any] = {"script": None, "args": None, "command": ["sleep", "300"]}
+    first = train(bench, "--json", **words)
+    run = json.loads(first.stdout)["run"]
+    until(lambda: bench.queue.records()[0]["state"] == "running")
+    second = train(bench, **words)
+    assert (second.returncode, second.stdout) == (2, "")
+    assert second.stderr == (f"error: base is running already: {run}; stop it with launch.py, or change --name\n")
+    assert len(bench.queue.records()) == 1
+
+
+def test_file_of_somebody_else_is_not_overwritten(bench: Bench) -> None:
+    (bench.directory / "base.job.yaml").write_text("name: mine\n")
+    done = train(bench)
+    assert done.returncode == 2 and "base.job.yaml is not of our making and would be overwritten" in done.stderr
+    assert (bench.directory / "base.job.yaml").read_text() == "name: mine\n"
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        ({"epochs": None}, "'epochs' is a required property"),
+        ({"epochs": "many"}, "epochs: 'many' is not of type 'integer'"),
+        ({"script": None, "args": None}, "must say what to start: either command (words) or script (with args)"),
+        ({"command": ["x"]}, "must say what to start: either command (words) or script (with args)"),
+        ({"args": ["{lrr}"]}, "asks for {lrr} in its words, but has no lrr"),
+        ({"checkpoint_size": "huge"}, "'huge' is not a size"),
+        ({"time_limit": "soon"}, "'soon' is not a duration"),
+    ],
+)
+def test_bad_config(bench: Bench, config: dict[str, Any], sentence: str) -> None:
+    done = train(bench, **config)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ") and sentence in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--config", "absent.yaml"], "cannot read {folder}/absent.yaml: No such file or directory"),
+        (["--gpus", "-1"], "Invalid value for '--gpus'"),
+        (["--epoch-time", "long"], "Invalid value for '--epoch-time': 'long' is not a duration"),
+        (["--cluster", "a,a"], "ssh:a,a names a host twice"),
+        (["--name", ""], "name: '' should be non-empty"),
+    ],
+)
+def test_bad_words(bench: Bench, words: list[str], sentence: str) -> None:
+    done = train(bench, *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert sentence.format(folder=bench.directory) in done.stderr and "Traceback" not in done.stderr
+
+
+def test_wrapper_works_from_anywhere_and_help_lists_the_exit_codes(tmp_path: Path) -> None:
+    done = subprocess.run([str(SHELL), "--help"], cwd=tmp_path, capture_output=True, text=True, env=dict(os.environ))
+    assert done.returncode == 0 and "Exit codes: 0 fine, 1 findings" in done.stdout

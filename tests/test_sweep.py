@@ -1,0 +1,525 @@
+"""sweep through its front door, with real jobs in their own queue: what counts as done, kills, retries, bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rgt import procs
+
+from .gate_box import ROOT, Gate, kill, until
+
+SWEEP = ROOT / "scripts" / "sweep.py"
+
+# Six cells: three are good, one crashes, one only says that it is done, one leaves half a results.json.
+TRAIN = """\
+import json, os, pathlib, sys
+lr, seed = sys.argv[1:]
+run = pathlib.Path(os.environ["RGT_RUN_DIR"])
+with open("ran", "a") as file:
+    file.write(f"{lr} {seed}\\n")
+if (lr, seed) == ("0.1", "2") and not os.path.exists("mended"):
+    sys.exit(3)
+print("Training done. Saved results.json and checkpoint.")
+if (lr, seed) == ("0.01", "1") and not os.path.exists("mended"):
+    sys.exit(0)
+import numpy
+numpy.save(run / "checkpoints" / "w.npy", numpy.arange(8, dtype="f4") + 1)
+metric = {"name": "loss", "value": float(lr), "split": "val", "n": 4, "direction": "down"}
+text = json.dumps({"run_id": run.name, "metrics": [metric]})
+torn = (lr, seed) == ("0.01", "3") and not os.path.exists("mended")
+(run / "results.json").write_text(text[:30] if torn else text)
+"""
+
+# Which host a name means is decided by ssh alone, so a stand-in for ssh makes two boxes of one: each has a home
+# and a gate of its own; `dead` does not answer.
+SSH = """\
+#!/bin/sh
+while [ "$1" != -- ]; do shift; done
+if [ "$2" = dead ] || [ -e "$BOXES/$2.dead" ]; then echo "ssh: connect to host $2: No route to host" >&2; exit 255; fi
+HOME=$BOXES/$2 RGT_QUEUE=$BOXES/$2/queue
+export HOME RGT_QUEUE
+cd "$HOME" && exec sh -c "$3"
+"""
+
+
+class Bench(Gate):
+    """sweep's command line in a folder of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.environment.pop("RGT_CELL", None)
+        (directory / "train.py").write_text(TRAIN)
+
+    def write(self, name: str = "lr.yaml", **sweep: Any) -> None:
+        job = {"name": "tiny", "python": sys.executable, "script": "train.py", "args": ["{lr}", "{seed}"]}
+        default = {"job": job, "grid": {"lr": [0.1, 0.01]}, "seeds": [1, 2, 3]}
+        (self.directory / name).write_text(yaml.safe_dump(sweep or default, sort_keys=False))
+
+    def counting(self, count: int, **more: Any) -> None:
+        """Cells that only write down that they ran."""
+        code = 'echo "$0" >> ran; touch "$RGT_RUN_DIR/ok"'
+        job = {"name": "tick", "command": ["sh", "-c", code, "{n}"]}
+        verify = {"command": ["test", "-e", "{run}/ok"]}
+        self.write(**{"job": job, "grid": {"n": list(range(count))}, "verify": verify, **more})
+
+    def start(self, *words: object) -> subprocess.Popen[str]:
+        return self.popen_python(SWEEP, *words)
+
+    def popen_python(self, script: Path, *words: object) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, str(script), *map(str, words)], env=self.environment, cwd=self.directory, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        self.started.append(process)
+        return process
+
+    def sweep(self, *words: object) -> subprocess.CompletedProcess[str]:
+        process = self.start(*words)
+        out, err = process.communicate(timeout=600)
+        return subprocess.CompletedProcess([], process.returncode, out, err)
+
+    def json(self, *words: object) -> dict[str, Any]:
+        done = self.sweep(*words, "--json")
+        assert done.stdout, done.stderr
+        return dict(json.loads(done.stdout))
+
+    def counts(self, verb: str = "report") -> dict[str, int]:
+        """Those that are not zero."""
+        return {name: count for name, count in self.json(verb, "lr.yaml")["counts"].items() if count}
+
+    def ran(self) -> list[str]:
+        path = self.directory / "ran"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def rows(self) -> list[dict[str, Any]]:
+        path = self.directory / "lr.sweep" / "cells.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.fixture(name="bench")
+def own_bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path)
+    yield bench
+    bench.clean()
+
+
+@pytest.fixture(name="boxes")
+def two_boxes(bench: Bench) -> Path:
+    """Two machines, a and b, behind a stand-in for ssh; their files are below the folder this gives."""
+    folder = bench.directory / "boxes"
+    for name in ("a", "b"):
+        (folder / name / "exp").mkdir(parents=True)
+    (folder / "bin").mkdir()
+    (folder / "bin" / "ssh").write_text(SSH)
+    (folder / "bin" / "ssh").chmod(0o755)
+    bench.environment |= {"BOXES": str(folder), "PATH": f"{folder}/bin:{os.environ['PATH']}"}
+    return folder
+
+
+def states(report: dict[str, Any]) -> dict[str, str]:
+    return {" ".join(cell["values"].values()): cell["state"] for cell in report["cells"]}
+
+
+# -- the whole arc
+
+
+def test_two_by_three_cells_only_artifacts_count(bench: Bench) -> None:
+    bench.write()
+    done = bench.sweep("run", "lr.yaml")
+    assert (done.returncode, done.stdout) == (
+        0,
+        "6 submitted, 0 left alone, of 6 cells; python scripts/sweep.py report lr.yaml tells what became of them\n",
+    )
+    waited = bench.sweep("wait", "lr.yaml")
+    assert waited.returncode == 1
+    assert waited.stdout.splitlines()[-1] == (
+        "6 expected = 3 verified + 1 failed + 2 unverified; 6 submitted, 5 finished"
+    )
+    report = bench.json("report", "lr.yaml")
+    assert states(report) == {
+        "0.1 1": "verified",
+        "0.1 2": "failed",
+        "0.1 3": "verified",
+        "0.01 1": "unverified",
+        "0.01 2": "verified",
+        "0.01 3": "unverified",
+    }
+    assert [finding["code"] for finding in report["findings"]] == ["failed", "unverified", "unverified"]
+    said = [finding["message"].replace(finding["path"], "RUN") for finding in report["findings"]]
+    assert said == [
+        "failed, exit code 3",
+        "ended without an artifact that verifies, exit code 0: RUN/results.json does not exist",
+        "ended without an artifact that verifies, exit code 0: RUN/results.json line 1 is not JSON: "
+        "Unterminated string starting at",
+    ]
+    # again: nothing starts; then what failed, and only that, starts once more and is mended
+    assert bench.json("run", "lr.yaml")["submitted"] == []
+    (bench.directory / "mended").touch()
+    again = bench.json("run", "lr.yaml", "--retry")
+    assert [(row["attempts"], *row["values"].values()) for row in again["submitted"]] == [
+        (2, "0.1", "2"), (2, "0.01", "1"), (2, "0.01", "3"),
+    ]  # fmt: skip
+    final = bench.sweep("wait", "lr.yaml")
+    assert (final.returncode, final.stdout.splitlines()[-1]) == (
+        0,
+        "6 expected = 6 verified + 0 failed; 6 submitted, 6 finished",
+    )
+    assert len(bench.ran()) == 9
+
+
+def test_artifact_that_is_damaged_later_does_not_count_any_more(bench: Bench) -> None:
+    job = {"name": "tiny", "python": sys.executable, "script": "train.py", "args": ["1", "{seed}"]}
+    bench.write(job=job, seeds=[7])
+    bench.sweep("run", "lr.yaml")
+    assert bench.counts("wait") == {"expected": 1, "submitted": 1, "finished": 1, "verified": 1}
+    checkpoint = next((bench.directory / "runs").glob("*/checkpoints/w.npy"))
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-4])
+    assert bench.counts() == {"expected": 1, "submitted": 1, "finished": 1, "unverified": 1}
+    checkpoint.unlink()
+    found = bench.json("report", "lr.yaml")["findings"]
+    assert "holds no checkpoint (a job without one: verify: {checkpoint: false})" in found[0]["message"]
+    bench.write(job=job, seeds=[7], verify={"checkpoint": False})
+    assert bench.counts()["verified"] == 1
+
+
+@pytest.mark.parametrize(
+    ("results", "sentence"),
+    [
+        ({"run_id": "20260101-000000-other-000000"}, "belongs to another run: 20260101-000000-other-000000"),
+        ({"metrics": []}, "metrics: [] should be non-empty"),
+        ({"value": float("nan")}, "loss is nan"),
+    ],
+    ids=["of another run", "without metrics", "not a number"],
+)
+def test_results_that_do_not_count(bench: Bench, results: dict[str, Any], sentence: str) -> None:
+    metric = {"name": "loss", "value": results.pop("value", 1.0), "split": "val", "n": 4, "direction": "down"}
+    code = (
+        "import json, os, pathlib; run = pathlib.Path(os.environ['RGT_RUN_DIR']);"
+        f"data = {{'run_id': run.name, 'metrics': [{metric!r}], **{results!r}}};"
+        "(run / 'results.json').write_text(json.dumps(data))"
+    ).replace("nan,", "float('nan'),")
+    job = {"name": "x", "command": [sys.executable, "-c", code], "env": {"SEED": "{seed}"}}
+    bench.write(job=job, seeds=[1], verify={"checkpoint": False})
+    bench.sweep("run", "lr.yaml")
+    report = bench.json("wait", "lr.yaml")
+    assert states(report) == {"1": "unverified"}
+    assert sentence in report["findings"][0]["message"]
+
+
+def test_value_arrives_as_one_word_and_no_shell_sees_it(bench: Bench) -> None:
+    value = 'a b; touch pwned $(touch pwned) "${HOME}"'
+    code = "import os, sys; print(sys.argv[1:], os.environ['V'])"
+    job = {"name": "x", "command": [sys.executable, "-c", code, "--v={v}", "${v}"], "env": {"V": "<{v}>"}}
+    bench.write(job=job, cells=[{"v": value}], verify={"command": ["true"]})
+    bench.sweep("run", "lr.yaml")
+    run = Path(bench.json("wait", "lr.yaml")["cells"][0]["run"])
+    assert (run / "train.log").read_text() == f"{[f'--v={value}', '${v}']} <{value}>\n"
+    assert not (bench.directory / "pwned").exists()
+
+
+def test_own_verify_command_gets_the_run_and_the_values(bench: Bench) -> None:
+    bench.counting(2, verify={"command": ["sh", "-c", 'test "$0" = 1 && test -e "$1/ok"', "{n}", "{run}"]})
+    bench.sweep("run", "lr.yaml")
+    report = bench.json("wait", "lr.yaml")
+    assert states(report) == {"0": "unverified", "1": "verified"}
+    assert report["findings"][0]["message"].endswith("the verify command ended with 1")
+
+
+def test_verify_command_that_does_not_start_is_no_reason_to_run_again(bench: Bench) -> None:
+    bench.counting(1, verify={"command": ["./no-such-judge"]})
+    bench.sweep("run", "lr.yaml")
+    report = bench.json("wait", "lr.yaml")
+    assert states(report) == {"0": "unjudged"}
+    assert bench.json("run", "lr.yaml", "--retry")["submitted"] == []
+    assert bench.ran() == ["0"]
+
+
+def test_dry_run_shows_and_does_nothing(bench: Bench) -> None:
+    bench.counting(2)
+    done = bench.sweep("run", "lr.yaml", "--dry-run")
+    assert done.returncode == 0
+    assert done.stdout == (
+        """would submit 6776556b  n=0: sh -c 'echo "$0" >> ran; touch "$RGT_RUN_DIR/ok"' 0\n"""
+        """would submit fbf03fa3  n=1: sh -c 'echo "$0" >> ran; touch "$RGT_RUN_DIR/ok"' 1\n"""
+        "2 would be submitted to local, 0 left alone, of 2 cells\n"
+    )
+    assert sorted(path.name for path in bench.directory.iterdir()) == ["lr.yaml", "train.py"]
+
+
+def test_report_before_the_first_run(bench: Bench) -> None:
+    bench.counting(2)
+    done = bench.sweep("report", "lr.yaml")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (
+        1,
+        "2 expected = 0 verified + 0 failed + 2 missing; 0 submitted, 0 finished",
+    )
+
+
+# -- the sweep file changes
+
+
+def test_cells_added_and_removed(bench: Bench) -> None:
+    bench.counting(2)
+    bench.sweep("run", "lr.yaml")
+    bench.counting(0, grid={"n": [1, 2]})
+    done = bench.json("run", "lr.yaml")
+    assert ([row["values"] for row in done["submitted"]], done["left_alone"]) == ([{"n": "2"}], 1)
+    report = bench.json("wait", "lr.yaml")
+    assert states(report) == {"1": "verified", "2": "verified"}
+    (removed,) = report["findings"]
+    assert (removed["code"], removed["message"]) == ("removed", "not in the sweep any more")
+    assert removed["where"].endswith("(n=0)") and report["ok"]
+    assert sorted(bench.ran()) == ["0", "1", "2"]
+
+
+def test_order_of_values_is_not_part_of_a_cell(bench: Bench) -> None:
+    job = {"name": "x", "command": ["sh", "-c", "echo $0 $1 >> ran", "{a}", "{b}"]}
+    bench.write(job=job, cells=[{"a": 1, "b": 2}], verify={"command": ["true"]})
+    bench.sweep("run", "lr.yaml")
+    bench.write(job=job, cells=[{"b": "2", "a": 1}], verify={"command": ["true"]})
+    assert bench.json("run", "lr.yaml")["submitted"] == []
+
+
+def test_changed_job_is_disclosed(bench: Bench) -> None:
+    bench.counting(1)
+    bench.sweep("run", "lr.yaml")
+    bench.counting(1, job={"name": "tick", "command": ["echo", "{n}"]})
+    report = bench.json("wait", "lr.yaml")
+    assert [(f["code"], f["severity"]) for f in report["findings"]] == [("superseded", "info")]
+
+
+def test_two_sweeps_with_the_same_cells_are_two(bench: Bench) -> None:
+    bench.counting(1)
+    (bench.directory / "other.yaml").write_bytes((bench.directory / "lr.yaml").read_bytes())
+    for name in ("lr.yaml", "other.yaml"):
+        assert len(bench.json("run", name)["submitted"]) == 1
+    bench.sweep("wait", "other.yaml")
+    until(lambda: bench.ran() == ["0", "0"])
+
+
+# -- kills
+
+
+def storm(bench: Bench, cells: int, kills: int, luck: random.Random, also_launch: bool) -> int:
+    """Kill `run` at moments spread over its work, until that was done `kills` times to a living process."""
+    done = 0
+    bench.counting(cells)
+    while done < kills:
+        process = bench.start("run", "lr.yaml")
+        aim = len(bench.rows()) + luck.randrange(3)
+        wait_for_rows(bench, process, aim)
+        wait(process, luck.random() * 1.5)
+        children = procs.descendants(process.pid) if also_launch else []
+        if process.poll() is None:
+            done += 1
+            process.kill()
+        for pid in children[:1]:
+            kill(pid)
+        process.communicate()
+    return done
+
+
+def wait_for_rows(bench: Bench, process: subprocess.Popen[str], aim: int) -> None:
+    until(lambda: len(bench.rows()) >= aim or process.poll() is not None, 60)
+
+
+def wait(process: subprocess.Popen[str], seconds: float) -> None:
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        pass
+
+
+@pytest.mark.parametrize(("cells", "kills"), [(8, 8), pytest.param(40, 100, marks=pytest.mark.soak)])
+def test_kills_of_sweep_lose_nothing_and_start_nothing_twice(bench: Bench, cells: int, kills: int) -> None:
+    assert storm(bench, cells, kills, random.Random(1), also_launch=False) == kills
+    assert bench.sweep("run", "lr.yaml").returncode == 0
+    every = {"expected": cells, "submitted": cells, "finished": cells, "verified": cells}
+    assert bench.counts("wait") == every
+    assert sorted(bench.ran(), key=int) == [str(number) for number in range(cells)]
+
+
+@pytest.mark.parametrize(("cells", "kills"), [(6, 6), pytest.param(24, 50, marks=pytest.mark.soak)])
+def test_kills_of_sweep_and_launch_start_nothing_twice(bench: Bench, cells: int, kills: int) -> None:
+    """A half-done submit is `lost` until --retry; a gate that was just being started is not taken for lost."""
+    storm(bench, cells, kills, random.Random(2), also_launch=True)
+    bench.sweep("run", "lr.yaml")
+    for _ in range(3):
+        bench.sweep("run", "lr.yaml", "--retry")
+    report = bench.json("wait", "lr.yaml")
+    assert (report["findings"], report["counts"]["verified"]) == ([], cells)
+    assert sorted(bench.ran(), key=int) == [str(number) for number in range(cells)]
+
+
+def test_intent_without_an_end_is_looked_up_before_anything_starts(bench: Bench) -> None:
+    bench.counting(1)
+    bench.sweep("run", "lr.yaml")
+    bench.counts("wait")
+    ledger = bench.directory / "lr.sweep" / "cells.jsonl"
+    ledger.write_bytes(ledger.read_bytes().splitlines(keepends=True)[0])  # killed just before it wrote `submitted`
+    bench.counting(1, job={"name": "tick", "command": ["true", "{n}"], "workdir": "/"})  # and the file changed since
+    assert bench.json("run", "lr.yaml")["submitted"] == []
+    assert [row["event"] for row in bench.rows()] == ["intent", "submitted"]
+    ledger.write_bytes(ledger.read_bytes().splitlines(keepends=True)[0])
+    (bench.directory / "runs").rename(bench.directory / "elsewhere")  # killed before launch had made a run directory
+    bench.counting(1)
+    assert [row["attempts"] for row in bench.json("run", "lr.yaml")["submitted"]] == [2]
+    assert [row["event"] for row in bench.rows()] == ["intent", "refused", "intent", "submitted"]
+
+
+def test_two_runs_at_once_take_turns(bench: Bench) -> None:
+    bench.counting(3)
+    both = [bench.start("run", "lr.yaml", "--json") for _ in range(2)]
+    outs = [json.loads(process.communicate(timeout=120)[0]) for process in both]
+    assert sorted(len(out["submitted"]) for out in outs) == [0, 3]
+
+
+def test_cells_that_are_killed_are_lost_until_retried(bench: Bench) -> None:
+    code = 'echo "$0" >> ran; [ -e go ] || sleep 300; touch "$RGT_RUN_DIR/ok"'
+    bench.counting(1, job={"name": "tick", "command": ["sh", "-c", code, "{n}"]})
+    bench.sweep("run", "lr.yaml")
+    until(lambda: bench.ran() == ["0"])
+    assert states(bench.json("report", "lr.yaml")) == {"0": "running"}
+    assert bench.json("run", "lr.yaml", "--retry")["submitted"] == []
+    (record,) = bench.queue.records()
+    kill(record["gate"]["pid"])
+    for pid in procs.carrying("RGT_GATE_JOB", record["id"]):
+        kill(pid, signal.SIGKILL)
+    until(lambda: bench.queue.records()[0]["state"] == "lost")
+    assert states(bench.json("report", "lr.yaml")) == {"0": "lost"}
+    assert bench.json("run", "lr.yaml")["submitted"] == []
+    (bench.directory / "go").touch()
+    assert len(bench.json("run", "lr.yaml", "--retry")["submitted"]) == 1
+    assert bench.counts("wait") == {"expected": 1, "submitted": 1, "finished": 1, "verified": 1}
+
+
+def test_wait_ends_at_its_timeout(bench: Bench) -> None:
+    bench.counting(1, job={"name": "tick", "command": ["sleep", "300"], "env": {"N": "{n}"}})
+    bench.sweep("run", "lr.yaml")
+    done = bench.sweep("wait", "lr.yaml", "--timeout", "0.1s")
+    assert done.returncode == 1 and " 1 submitted, 0 finished" in done.stdout
+
+
+# -- several machines
+
+
+def test_cells_are_spread_and_finished_elsewhere_is_not_verified(bench: Bench, boxes: Path) -> None:
+    job = {"name": "far", "command": ["sh", "-c", "echo $0 >> ran", "{n}"], "workdir": "~/exp"}
+    bench.write(job=job, grid={"n": [0, 1, 2]}, targets=["ssh:a", "ssh:b"])
+    done = bench.json("run", "lr.yaml")
+    assert [row["target"] for row in done["submitted"]] == ["ssh:a", "ssh:b", "ssh:a"]
+    report = bench.json("wait", "lr.yaml")
+    assert set(states(report).values()) == {"unpulled"}
+    assert report["findings"][0]["message"].startswith("finished elsewhere, exit code 0: results.json is not in ")
+    assert bench.json("run", "lr.yaml", "--retry")["submitted"] == []
+    assert [(boxes / name / "exp" / "ran").read_text() for name in ("a", "b")] == ["0\n2\n", "1\n"]
+
+
+def test_dead_host_is_left_out_and_its_cell_is_not_run_twice(bench: Bench, boxes: Path) -> None:
+    job = {"name": "far", "command": ["sh", "-c", "echo $0 >> ran", "{n}"], "workdir": str(boxes / "a" / "exp")}
+    bench.write(job=job, grid={"n": [0, 1, 2]}, targets=["ssh:dead", "ssh:a"], verify={"command": ["true"]})
+    done = bench.json("run", "lr.yaml")
+    assert [row["target"] for row in done["submitted"]] == ["ssh:dead", "ssh:a", "ssh:a"]
+    assert "ssh:dead did not take the cell: dead cannot be reached:" in done["findings"][0]["message"]
+    report = bench.json("wait", "lr.yaml")
+    assert states(report) == {"0": "unknown", "1": "verified", "2": "verified"}
+    assert bench.json("run", "lr.yaml", "--retry")["submitted"] == []
+    # the user says that it is gone for good
+    bench.write(job=job, grid={"n": [0, 1, 2]}, targets=["ssh:a"], verify={"command": ["test", "-e", "x"]})
+    assert states(bench.json("report", "lr.yaml"))["0"] == "lost"
+
+
+def test_no_target_takes_the_cells(bench: Bench) -> None:
+    job = {"name": "x", "command": ["true"], "env": {"N": "{n}"}, "secrets": ["NOT_SET_ANYWHERE"]}
+    bench.write(job=job, grid={"n": [0, 1]})
+    done = bench.json("run", "lr.yaml")
+    assert [finding["message"] for finding in done["findings"]] == [
+        "local did not take the cell: the secret NOT_SET_ANYWHERE is not set in this environment; "
+        "export it, then submit again",
+        "2 cells are not submitted: no target is left",
+    ]
+    bench.environment["NOT_SET_ANYWHERE"] = "now it is"
+    assert [row["attempts"] for row in bench.json("run", "lr.yaml")["submitted"]] == [2, 1]
+
+
+# -- bad input: one sentence, exit code 2, nothing written
+
+JOB = {"name": "x", "command": ["echo", "{lr}"]}
+
+
+@pytest.mark.parametrize(
+    ("sweep", "sentence"),
+    [
+        ({"job": JOB, "grid": {}}, "grid: {} should be non-empty"),
+        ({"job": JOB, "grid": {"lr": []}}, "grid/lr: [] should be non-empty"),
+        ({"job": JOB}, "names no cells; it needs grid (every combination) or cells (exactly these), or seeds alone"),
+        ({"job": JOB, "grid": {"lr": [1]}, "cells": [{"lr": 1}]}, "gives both grid and cells"),
+        ({"job": JOB, "grid": {"lr": [1]}, "gird": 1}, "'gird' was unexpected"),
+        ({"job": JOB, "grid": {"lr": [[1]]}}, "grid/lr/0: [1] is not of type 'string', 'number', 'boolean'"),
+        ({"job": {**JOB, "comand": []}, "seeds": [1]}, "'comand' was unexpected"),
+        ({"job": "absent.yaml", "seeds": [1]}, "absent.yaml: No such file or directory"),
+        ({"job": JOB, "seeds": [1]}, "the job asks for {lr}, but a cell has no lr: {'seed': '1'}"),
+        ({"job": JOB, "cells": [{"lr": 1}, {"x": 1}]}, "the job asks for {lr}, but a cell has no lr: {'x': '1'}"),
+        ({"job": JOB, "grid": {"lr": [1], "wd": [0]}}, "wd never reaches the job; write {wd} in command, args or env"),
+        ({"job": JOB, "grid": {"lr": [1, "1"]}}, "has a cell twice: lr=1; for repeats of a cell use seeds"),
+        ({"job": JOB, "cells": [{"lr": 1, "seed": 1}], "seeds": [1]}, "gives seed twice"),
+        ({"job": JOB, "grid": {"lr": [1]}, "targets": ["slrum"]}, "unknown target 'slrum'; it is one of local, ssh,"),
+        ({"job": JOB, "grid": {"lr": [1]}, "targets": ["ssh"]}, "the target ssh needs a host"),
+        ({"job": {**JOB, "env": {"RGT_CELL": 1}}, "grid": {"lr": [1]}}, "sets RGT_CELL, which is how a sweep finds"),
+        ({"job": {**JOB, "grace": "soon"}, "grid": {"lr": [1]}}, "'soon' is not a duration"),
+        ({"job": JOB, "grid": {"lr": [1]}, "verify": {"command": ["x", "{wd}"]}}, "asks for {wd}"),
+    ],
+)
+def test_bad_input(bench: Bench, sweep: dict[str, Any], sentence: str) -> None:
+    bench.write(**sweep)
+    done = bench.sweep("run", "lr.yaml")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ") and sentence in done.stderr and "Traceback" not in done.stderr
+    assert not (bench.directory / "lr.sweep").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (None, "cannot read {path}: No such file or directory"),
+        (b"", "{path} does not fit the sweep schema: None is not of type 'object'"),
+        (b"job: [", "{path} is not YAML: "),
+        (b"\xff\xfe\x00", "{path} is not YAML: "),
+    ],
+    ids=["missing", "empty", "truncated", "binary"],
+)
+@pytest.mark.parametrize("verb", ["run", "report"])
+def test_bad_file(bench: Bench, verb: str, content: bytes | None, sentence: str) -> None:
+    path = bench.directory / "lr.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    done = bench.sweep(verb, "lr.yaml")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"error: {sentence.format(path=path)}" in done.stderr
+
+
+def test_damaged_state_is_a_sentence_and_a_torn_last_line_is_not(bench: Bench) -> None:
+    bench.counting(1)
+    bench.sweep("run", "lr.yaml")
+    ledger = bench.directory / "lr.sweep" / "cells.jsonl"
+    whole = ledger.read_bytes()
+    ledger.write_bytes(whole + b'{"time": 17')
+    assert bench.counts("wait")["verified"] == 1
+    ledger.write_bytes(b'{"event": "no"}\n' + whole)
+    done = bench.sweep("report", "lr.yaml")
+    assert done.returncode == 2 and f"error: {ledger} line 1 does not fit the sweep_cells schema" in done.stderr
+    ledger.write_bytes(whole.splitlines(keepends=True)[1])
+    assert "tells of an attempt that it never began" in bench.sweep("report", "lr.yaml").stderr
+    (bench.directory / "lr.sweep" / "sweep.json").write_text("{}")
+    assert "is not the record of a sweep" in bench.sweep("report", "lr.yaml").stderr
