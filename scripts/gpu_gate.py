@@ -76,6 +76,7 @@ def main() -> None:
 @click.option("--min-free-mem", type=units.Size(), help="Free memory each card must have, such as 20GiB.")
 @click.option("--max-util", type=click.IntRange(0, 100), help="Highest utilisation in percent a card may show.")
 @click.option("--then", help="Start only after this job (name or id) has finished well.")
+@click.option("--unique", is_flag=True, help="Refuse when a job of this name is already queued or running.")
 @click.option("--detach", is_flag=True, help="Return the job id at once; the job outlives shell, connection and agent.")
 @click.option("--log", type=click.Path(path_type=Path), help="Log file. [default: in the queue directory]")
 @queue_option

@@ -230,6 +230,23 @@ def test_then_does_not_hold_up_others(box: Gate) -> None:
     assert box.run("-n", "free", "--slots", 2, "--", "true").returncode == 0
 
 
+def test_unique_job_is_refused_while_another_of_its_name_lives(box: Gate) -> None:
+    first = box.detach("a", "sleep", 300, options=("--unique",))
+    again = box.run("-n", "a", "--slots", 1, "--unique", "--", "true")
+    assert again.returncode == 2
+    assert again.stderr.startswith("error: a is already ") and again.stderr.endswith(f" as {first}\n")
+    assert len(box.queue.records()) == 1
+    box.run("cancel", first)
+    assert box.run("-n", "a", "--slots", 1, "--unique", "--", "true").returncode == 0
+
+
+def test_of_many_unique_jobs_at_once_one_is_taken(box: Gate) -> None:
+    words = ("-n", "a", "--slots", 1, "--unique", "--detach", "--", "sleep", 300)
+    processes = [box.popen(*words) for _ in range(6)]
+    codes = [process.communicate(timeout=60) and process.returncode for process in processes]
+    assert sorted(codes) == [0, 2, 2, 2, 2, 2]
+
+
 def test_cancel_ends_a_running_and_a_waiting_job(box: Gate) -> None:
     running = box.detach("a", "sh", "-c", TREE, options=("--grace", "0.3s"))
     box.running(running)

@@ -46,7 +46,7 @@ def steps(tmp_path: Path, target: str, **changes: Any) -> list[dict[str, Any]]:
 def test_local_goes_through_the_gate(tmp_path: Path) -> None:
     (step,) = steps(tmp_path, "local", gpus_per_node=1, time_limit="2h", grace=30)
     assert step["words"][2:] == [
-        "-n", "<run-id>", "-t", "7200", "--grace", "30", "--gpus", "1", "--detach", "--log",
+        "-n", "<run-id>", "-t", "7200", "--grace", "30", "--gpus", "1", "--unique", "--detach", "--log",
         "/exp/runs/<run-id>/train.log", "--", "python3", "train.py", "--out", "/exp/runs/<run-id>", "3",
     ]  # fmt: skip
     assert step["cwd"] == "/exp"
@@ -102,7 +102,7 @@ def test_sbatch_file(tmp_path: Path) -> None:
     assert options == [
         "--job-name=<run-id>", "--output=/exp/runs/<run-id>/train.log", "--open-mode=append", "--nodes=2",
         "--ntasks-per-node=1", "--gres=gpu:2", "--cpus-per-task=8", "--mem=32768M", "--time=2", "--signal=B:USR1@45",
-        "--requeue",
+        "--dependency=singleton", "--requeue",
     ]  # fmt: skip
     assert "srun --kill-on-bad-exit=1 bash -c 'export PET_NODE_RANK=$SLURM_NODEID" in text
     if shutil.which("shellcheck"):

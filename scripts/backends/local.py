@@ -27,7 +27,20 @@ def start(order: Order, host: Host, gate: list[str], node: int) -> Step:
     limit = ["-t", f"{job.time_limit:g}"] if job.time_limit else []
     where = ["--gpus", str(job.gpus_per_node)] if job.gpus_per_node else ["--slots", "1"]
     log = f"{order.run_dir}/train.log" if node == 0 else f"{order.run_dir}/train.{node}.log"
-    words = [*gate, "-n", order.run_id, *limit, "--grace", f"{job.grace:g}", *where, "--detach", "--log", log, "--"]
+    words = [
+        *gate,
+        "-n",
+        order.run_id,
+        *limit,
+        "--grace",
+        f"{job.grace:g}",
+        *where,
+        "--unique",
+        "--detach",
+        "--log",
+        log,
+        "--",
+    ]
     variables = job.variables(order.run_dir, node, order.head.address())
     # words 0 and 1 are the interpreter and the bundle in the home directory; the log's path may start there, too
     expand = (0, 1, words.index(log))

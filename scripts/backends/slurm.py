@@ -74,6 +74,7 @@ def _options(order: Order) -> list[str]:
         "mem": f"{units.size(job.hardware['memory']) >> 20}M" if "memory" in job.hardware else None,
         "time": math.ceil(job.time_limit / 60) if job.time_limit else None,
         "signal": f"B:USR1@{math.ceil(job.grace)}",
+        "dependency": "singleton",  # never two of one run at once, whatever was submitted twice
     }  # fmt: skip
     return [f"--{name}={value}" for name, value in options.items() if value is not None] + ["--requeue"]
 

@@ -13,7 +13,7 @@ from typing import Any
 from gatekeeper.locks import Lock, next_signal
 from gatekeeper.supervisor import Echo, Supervisor
 from rgt import errors, gate, procs
-from rgt.errors import from_os_error
+from rgt.errors import bad_input, from_os_error
 
 POLL_FIRST, POLL_LAST = 0.2, 5.0  # seconds between looks at a card that others use
 
@@ -41,12 +41,26 @@ class Keeper:
         try:
             self.life = queue.open_file(queue.job_path(record["id"], "lock"))
             fcntl.flock(self.life, fcntl.LOCK_EX)
-            queue.save(record, durable=True)
+            self._record()
             if not record["asked"]["then"]:
                 self.ticket = queue.enter_line(record["wanted"])
         except OSError as error:
             self._undo()
             raise from_os_error(error, f"queue the job in {queue.directory}") from None
+
+    def _record(self) -> None:
+        """The first write of the record; for a unique job under the mutex, so that of two at once one is refused."""
+        if not self.record["asked"]["unique"]:
+            self.queue.save(self.record, durable=True)
+            return
+        with self.queue.mutex():
+            same = [
+                r for r in self.queue.records() if r["name"] == self.record["name"] and r["state"] not in gate.FINAL
+            ]
+            if same:
+                self._undo()
+                raise bad_input(f"{self.record['name']} is already {same[0]['state']} as {same[0]['id']}")
+            self.queue.save(self.record, durable=True)
 
     def _undo(self) -> None:
         """A job that could not be queued leaves nothing behind."""
