@@ -204,10 +204,11 @@ def _stop_all(order: Order, steps: list[backends.Step]) -> None:
 
 
 def _settle(run: rundir.Run, order: Order) -> Status:
-    """What the engine says; an end that nobody recorded becomes an event now. `launched` is a submit under way."""
+    """What the engine says; an end that nobody recorded becomes an event now."""
     now: Status = backends.backend(order.kind).status(order)
-    event = ENDED.get(now.state)
-    if event and _last_event(run) not in ("finished", "failed", "stopped", "launched"):
+    event, last = ENDED.get(now.state), _last_event(run)
+    under_way = now.state == "lost" and last == "launched"  # the submit may still be on its way there
+    if event and not under_way and last not in ("finished", "failed", "stopped"):
         run.log_event(event, state=now.state, exit_code=now.exit_code, detail=now.detail)
     return now
 

@@ -15,7 +15,6 @@ import importlib
 import re
 import shlex
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import ModuleType
 
 from rgt.errors import bad_input, lacking
@@ -23,7 +22,6 @@ from rgt.hosts import SECONDS, Host
 from rgt.job import Job
 
 KINDS = ("local", "ssh", "docker", "slurm", "k8s", "skypilot", "kaggle", "openclaw")
-DISTANT = ("k8s", "skypilot", "kaggle", "openclaw")  # `output` is never a folder of this machine
 STATES = ("queued", "running", "done", "failed", "cancelled", "lost")
 
 
@@ -44,11 +42,8 @@ class Order:
 
     @property
     def record_dir(self) -> str:
-        """On this machine: the run itself when its workdir is here, else its record, beside job.yaml."""
-        output = Path(self.job.output)
-        if self.kind not in DISTANT and Path(self.job.workdir).is_dir():
-            return str(Path(self.job.workdir) / output / self.run_id)
-        return str(Path(self.job.folder) / output.name / self.run_id)
+        """On this machine: the record of a run that is elsewhere, beside job.yaml."""
+        return str(self.job.roots()[1] / self.run_id)
 
     @property
     def head(self) -> Host:
