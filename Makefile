@@ -7,7 +7,7 @@ WORKERS ?= 2
 DEBIAN := openssh-server openssh-client rsync slurmctld slurmd slurm-client munge docker.io busybox-static \
 	iproute2 gcc libc6-dev shellcheck tmux task-spooler git procps
 
-.PHONY: help demo test soak bench lint docs lock system-deps clean
+.PHONY: help demo test soak bench lint docs lock system-deps sky clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -41,11 +41,19 @@ system-deps: ## the Debian packages behind tests/real (root)
 	apt-get update -qq
 	DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $(DEBIAN)
 
+sky: .venv-sky/stamp ## SkyPilot in an environment of its own, for the test of our task files
+
 clean:
-	rm -rf .venv demo-out build dist *.egg-info
+	rm -rf .venv .venv-sky demo-out build dist *.egg-info
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
+
+# SkyPilot wants an older click than ours, so it cannot share our environment
+.venv-sky/stamp:
+	$(PYTHON) -m venv .venv-sky
+	.venv-sky/bin/python -m pip install -q skypilot==0.14.1
+	@touch $@
 
 .venv/demo.stamp: .venv/bin/python pyproject.toml requirements.lock
 	$(BIN)/python -m pip install -q -c requirements.lock -e '.[torch]'

@@ -30,6 +30,8 @@ while :; do
   wait "$child"; code=$?
   kill -0 "$child" 2>/dev/null || break   # a trap ended the wait, not the job
 done
+wait "$child" 2>/dev/null; last=$?          # its own code, where a trap ended the wait in the moment it ended
+[ "$last" = 127 ] || code=$last
 if [ "$warned" = 1 ] && [ "$code" -ne 0 ] && [ "$restarts" -lt {max_restarts} ]; then
   scontrol requeue "$SLURM_JOB_ID" && exit "$code"
 fi
@@ -82,6 +84,8 @@ def _options(order: Order) -> list[str]:
 def _start(order: Order) -> str:
     """One node: the command itself. Several: srun on each, which tells every node its rank and who is the first."""
     words = shlex.join(order.job.words(order.run_dir))
+    if order.job.signal == "INT":
+        words = f"env --default-signal=INT {words}"  # a shell starts what runs behind & with SIGINT ignored
     if order.job.nodes == 1:
         return words
     ranked = 'PET_NODE_RANK=$SLURM_NODEID PET_MASTER_ADDR=$(scontrol show hostnames | head -n 1) exec "$@"'

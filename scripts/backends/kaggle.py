@@ -1,0 +1,250 @@
+"""A Kaggle script kernel: `kaggle kernels push`, status, output. One machine, hours, GPUs that cost nothing.
+
+What job.yaml means here:
+    mounts      from: dataset:OWNER/SLUG, kernel:OWNER/SLUG (its output), competition:SLUG or
+                model:OWNER/SLUG/FRAMEWORK/VARIATION/VERSION; Kaggle mounts it read-only, `to` becomes a link to it
+    workdir     on such a mount, or below /kaggle: a push uploads the runner and nothing else, so the code is a dataset,
+                or `command` clones it (the internet is on)
+    output      always /kaggle/working/<its last part>: Kaggle keeps nothing else
+    hardware    accelerators is Kaggle's name of a machine, such as NvidiaTeslaT4 (two cards); without it, one P100
+    time_limit  `push --timeout`; Kaggle's own limit comes first
+secrets are refused: a secret reaches a kernel only when someone attaches it in the editor. image, grace and signal are
+not Kaggle's words. The CLI has no verb that stops a kernel. `resume` mounts the kernel's own last output and copies the
+run directory from it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import PurePosixPath
+from typing import Any
+
+from backends import Order, Status, Step, engine_name
+from rgt.errors import bad_input, lacking
+from rgt.hosts import Done
+
+WORKING = "/kaggle/working"
+_TITLE = 50  # characters that Kaggle takes
+_SOURCES = {"dataset": "dataset_sources", "kernel": "kernel_sources", "model": "model_sources",
+            "competition": "competition_sources"}  # fmt: skip
+_STATES = {
+    "QUEUED": "queued", "NEW_SCRIPT": "queued", "RUNNING": "running", "COMPLETE": "done", "ERROR": "failed",
+    "CANCEL_REQUESTED": "running", "CANCEL_ACKNOWLEDGED": "cancelled",
+}  # fmt: skip
+# `kaggle kernels push` exits 0 after "Kernel push error", and when a source was left out
+_PUSH = """\
+command -v kaggle >/dev/null || { echo 'kaggle is not installed here: pip install kaggle' >&2; exit 3; }
+said=$(kaggle kernels push "$@") || { printf '%s\\n' "$said" >&2; exit 1; }
+case $said in *'push error'*|*'not valid'*) printf '%s\\n' "$said" >&2; exit 1;; esac
+printf '%s\\n' "$said"
+"""
+
+# Runs on Kaggle with nothing but its Python. The job is data in it, not code.
+_RUNNER = '''\
+"""Started by launch: links the inputs, runs the job, keeps its log and its exit code."""
+
+import glob
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+JOB = json.loads({job})
+INPUT = os.environ.get("RGT_KAGGLE_INPUT", "/kaggle/input")
+
+
+def find(source):
+    """Kaggle has mounted inputs as INPUT/slug and as INPUT/datasets/owner/slug."""
+    path = glob.escape(source.partition(":")[2])
+    slug = path.partition("/")[2] or path
+    tries = [slug, "*/" + path, path, "*/" + slug]
+    found = [hit for name in tries for hit in sorted(glob.glob(os.path.join(INPUT, name)))]
+    if not found:
+        sys.exit("error: " + source + " is not below " + INPUT + "; was it left out of the kernel's sources?")
+    return found[0]
+
+
+def link(source, target):
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    if not os.path.lexists(target):
+        os.symlink(find(source), target)
+
+
+def bring_back(source, run):
+    """The run directory of the version before this one, for a run that goes on."""
+    old = glob.glob(os.path.join(find(source), "**", os.path.basename(run)), recursive=True)
+    if not old:
+        sys.exit("error: the last version of this kernel left no run directory to resume from")
+    shutil.copytree(old[0], run, dirs_exist_ok=True)
+
+
+def main():
+    run = JOB["run"]
+    for source, target in JOB["links"]:
+        link(source, target)
+    if JOB["resume"]:
+        bring_back(JOB["resume"], run)
+    os.makedirs(run, exist_ok=True)
+    with open(os.path.join(run, "train.log"), "ab") as log:
+        job = subprocess.Popen(JOB["words"], cwd=JOB["workdir"], env=dict(os.environ, **JOB["env"]),
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        for line in job.stdout:
+            log.write(line)
+            log.flush()
+            sys.stdout.buffer.write(line)
+            sys.stdout.buffer.flush()
+    with open(os.path.join(run, "exit_code"), "w") as file:
+        file.write(str(job.wait()))
+    sys.exit(job.returncode)
+
+
+main()
+'''
+
+
+def render(order: Order) -> list[Step]:
+    return _push(order, resume=False)
+
+
+def resume(order: Order) -> list[Step]:
+    """A new version of the same kernel, which finds the output of the last one among its inputs."""
+    return _push(order, resume=True)
+
+
+def _push(order: Order, resume: bool) -> list[Step]:
+    _check(order)
+    folder, name = f"{order.record_dir}/kaggle", kernel(order)
+    files = {
+        f"{folder}/kernel-metadata.json": json.dumps(metadata(order, name, resume), indent=2),
+        f"{folder}/runner.py": runner(order, f"kernel:{name}" if resume else ""),
+    }
+    limit = ["--timeout", f"{order.job.time_limit:.0f}"] if order.job.time_limit else []
+    return [Step(["sh", "-c", _PUSH, "sh", "-p", folder, *limit], files=files, seconds=300)]
+
+
+def _check(order: Order) -> None:
+    job = order.job
+    if job.nodes > 1:
+        raise bad_input(f"Kaggle has one machine for a kernel; the job wants {job.nodes} nodes")
+    if job.secrets:
+        raise bad_input(
+            f"a pushed kernel cannot get the secret {job.secrets[0]}: Kaggle attaches secrets in its editor"
+        )
+    places = ["/kaggle", *(mount["to"] for mount in job.mounts)]
+    if not any(PurePosixPath(job.workdir).is_relative_to(place) for place in places):
+        raise bad_input(
+            f"Kaggle gets the runner, not {job.workdir}; make the code a dataset (mounts: [{{from: dataset:YOU/CODE, "
+            "to: /code}], workdir: /code), or set workdir: /kaggle/working and clone it in `command`"
+        )
+
+
+def metadata(order: Order, name: str, resume: bool = False) -> dict[str, Any]:
+    """kernel-metadata.json, with the fields that `kaggle kernels init` writes."""
+    job = order.job
+    sources: dict[str, list[str]] = {field: [] for field in _SOURCES.values()}
+    for mount in job.mounts:
+        kind, _, what = mount["from"].partition(":")
+        if kind not in _SOURCES or not what:
+            raise bad_input(
+                f"Kaggle mounts dataset:, kernel:, model: or competition: and a name, not {mount['from']!r}"
+            )
+        sources[_SOURCES[kind]].append(what)
+    if resume:
+        sources["kernel_sources"].append(name)
+    return {
+        "id": name, "title": name.partition("/")[2],  # a title that is its own slug: Kaggle derives one from the other
+        "code_file": "runner.py", "language": "python", "kernel_type": "script", "is_private": True,
+        "enable_gpu": job.gpus_per_node > 0, "enable_tpu": False, "enable_internet": True,
+        "machine_shape": _machine(order), **sources,
+    }  # fmt: skip
+
+
+def _machine(order: Order) -> str:
+    job = order.job
+    kinds = [word.strip().partition(":")[0] for word in str(job.hardware.get("accelerators", "")).split(",")]
+    named = [kind for kind in kinds if kind.startswith(("Nvidia", "Tpu"))]
+    if named:
+        return named[0]
+    if job.gpus_per_node > 1:
+        raise bad_input(
+            f"Kaggle's default machine has one GPU, the job wants {job.gpus_per_node}; "
+            "name one that has them, such as hardware: {accelerators: NvidiaTeslaT4} with two"
+        )
+    return ""
+
+
+def kernel(order: Order) -> str:
+    """owner/slug; the owner is whoever `kaggle` is logged in as."""
+    owner = os.environ.get("KAGGLE_USERNAME") or _logged_in(order)
+    return f"{owner}/{engine_name(order.run_id, _TITLE)}"
+
+
+def _logged_in(order: Order) -> str:
+    done = _kaggle(order, ["config", "view"])
+    found = re.search(r"^- username: (\S+)$", done.out, re.M)
+    if done.code or not found or found[1] == "None":
+        raise lacking("kaggle does not say who you are; run `kaggle auth login`, or set KAGGLE_USERNAME")
+    return found[1]
+
+
+def _kaggle(order: Order, words: list[str]) -> Done:
+    return order.head.run(["kaggle", *words])
+
+
+def run_dir(order: Order) -> str:
+    return f"{WORKING}/{PurePosixPath(order.job.output).name}/{order.run_id}"
+
+
+def runner(order: Order, resume: str = "") -> str:
+    """The uploaded script. The job is a string literal of ASCII JSON: nothing in it is read as code."""
+    job, run = order.job, run_dir(order)
+    data = {
+        "words": job.words(run), "env": job.variables(run), "workdir": job.workdir, "run": run, "resume": resume,
+        "links": [[mount["from"], mount["to"]] for mount in job.mounts],
+    }  # fmt: skip
+    return _RUNNER.replace("{job}", ascii(json.dumps(data)))
+
+
+# -- what became of it
+
+
+def status(order: Order) -> Status:
+    name = kernel(order)
+    done = _kaggle(order, ["kernels", "status", name])
+    if done.code and re.search(r"Cannot access kernel|404|Not Found", done.out + done.err):
+        return Status("lost", detail=f"Kaggle shows no kernel {name}")
+    found = re.search(r'has status "(?:KernelWorkerStatus\.)?(\w+)"', done.out)
+    if done.code or not found:
+        raise lacking(f"cannot ask Kaggle: {done.sentence()}")
+    state = _STATES.get(found[1].upper(), "lost")
+    said = re.search(r'Failure message: "(.*)"', done.out, re.S)
+    return Status(state, 0 if state == "done" else None, said[1] if said else "")
+
+
+def logs(order: Order, lines: int) -> list[str]:
+    done = _kaggle(order, ["kernels", "logs", kernel(order)])
+    if done.code:
+        raise lacking(f"cannot get the log from Kaggle: {done.sentence()}")
+    return _plain(done.out).splitlines()[-lines:]
+
+
+def _plain(text: str) -> str:
+    """Kaggle keeps the log as a list of {"stream_name", "time", "data"}."""
+    try:
+        return "".join(str(row["data"]) for row in json.loads(text))
+    except (ValueError, TypeError, KeyError):
+        return text
+
+
+def output(order: Order, folder: str) -> list[Step]:
+    """Bring /kaggle/working here; what is there already and unchanged is not fetched again."""
+    return [Step(["kaggle", "kernels", "output", kernel(order), "-p", folder], seconds=3600)]
+
+
+def stop(order: Order) -> list[Step]:
+    raise lacking(
+        f"the kaggle CLI cannot stop a kernel; cancel it on its page: https://www.kaggle.com/code/{kernel(order)}"
+    )

@@ -1,0 +1,764 @@
+"""k8s, skypilot, kaggle, openclaw: the rendering is valid, arrives verbatim, has no secret; answers are understood."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import backends
+from backends import Order, Step, engine_name, k8s, kaggle, openclaw, skypilot
+from rgt import job
+from rgt.errors import RgtError
+from rgt.hosts import Host
+
+from .real.support import missing
+
+ROOT = Path(__file__).resolve().parent.parent
+LAUNCH = ROOT / "scripts" / "launch.py"
+RUN_ID = "20261116-083000-tiny-1f00ab"
+NAME = f"rgt-{RUN_ID}"
+SECRET = "s3cr3t-value"
+HOSTILE = [
+    "", " ", "a b", "'", '"', "'\"'", "$(touch pwned)", "`touch pwned`", "$HOME", "${HOME}", "$(HOME)", "$$", "$", "$é",
+    "a\nb", "\\", "\\n", "日本 é", "$$(A)", "!x", "*", "~", "-n", "--", "{job}", "{0}", "%s", "; touch pwned", "&",
+    "|", "#", "\t", "\r", "'''", '"""', "\u2028", "\x85", "\x1b[0m", "off", "1e3", "null", "- a: b",
+]  # fmt: skip
+CHARACTERS = st.characters(exclude_characters="\0", exclude_categories=["Cs"])
+TEXT = st.text(CHARACTERS, max_size=12) | st.sampled_from(HOSTILE)
+# writes what has arrived: its words, and the variable V
+PROBE = "import json,os,sys;json.dump([sys.argv[1:],os.environ['V']],open(os.environ['RGT_RUN_DIR']+'/got.json','w'))"
+
+
+def order(kind: str, hosts: list[Host] | None = None, run_id: str = RUN_ID, **changes: Any) -> Order:
+    spec: dict[str, Any] = {"name": "tiny", "script": "train.py", "workdir": "/code", **MOUNTED[kind], **changes}
+    if "command" in spec:
+        del spec["script"]
+    return Order(job.from_dict(spec, Path("/home/me")), run_id, kind, hosts or [Host()])
+
+
+MOUNTED: dict[str, dict[str, Any]] = {
+    "k8s": {"image": "img@sha256:1", "mounts": [{"from": "pvc:data", "to": "/data"}], "output": "/data/runs"},
+    "skypilot": {"mounts": [{"from": "s3://b", "to": "/data"}], "output": "/data/runs"},
+    "kaggle": {"mounts": [{"from": "dataset:me/code", "to": "/code"}]},
+    "openclaw": {},
+}
+
+
+def kept(source: str, folder: Path) -> dict[str, Any]:
+    """Everything in one folder of ours, where the engine would have its mount."""
+    return {"workdir": str(folder), "output": str(folder), "mounts": [{"from": source, "to": str(folder)}]}
+
+
+@pytest.fixture(autouse=True)
+def _me(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAGGLE_USERNAME", "me")
+
+
+def refusal(wanted: Order) -> str:
+    with pytest.raises(RgtError) as error:
+        list(openclaw.calls(wanted)) if wanted.kind == "openclaw" else backends.backend(wanted.kind).render(wanted)
+    assert error.value.exit_code == 2
+    return error.value.message
+
+
+# -- names
+
+
+@given(
+    st.text(min_size=1, max_size=90)
+    | st.from_regex(r"20261116-083000-[a-z0-9][a-z0-9._-]{0,39}-[0-9a-f]{6}", fullmatch=True)
+)
+def test_a_name_is_a_dns_label_and_a_sky_name(run_id: str) -> None:
+    for longest in (50, 52):
+        name = engine_name(run_id, longest)
+        assert len(name) <= longest
+        assert re.fullmatch(r"[a-z]([a-z0-9]*-?[a-z0-9])*", name)
+        assert engine_name(run_id, longest) == name
+
+
+def test_names_stay_apart() -> None:
+    long = "20261116-083000-" + "a" * 40
+    ids = [RUN_ID, RUN_ID.replace("tiny", "ti.ny"), RUN_ID.replace("tiny", "ti_ny"), f"{long}-000000", f"{long}-000001"]
+    assert len({engine_name(each) for each in ids}) == len(ids)
+    assert len(engine_name(ids[-1])) <= 52 < len(ids[-1])
+    assert engine_name(RUN_ID) == NAME
+
+
+# -- Kubernetes
+
+
+def validate(manifests: list[dict[str, Any]], version: str) -> None:
+    try:
+        validator = importlib.import_module("kubernetes_validate")
+    except ImportError:
+        missing("kubernetes-validate is not installed (pip install kubernetes-validate)")
+    for manifest in manifests:
+        validator.validate(manifest, version, strict=True)
+
+
+EVERYTHING: dict[str, Any] = {
+    "gpus_per_node": 8, "secrets": ["TOKEN"], "env": {"A": "$(B)"}, "time_limit": "90m", "grace": 0.5, "signal": "USR1",
+    "hardware": {"min_gpu_memory": "24GiB", "cpus": 4, "memory": "16GiB", "accelerators": "L4:8,A10G:8", "spot": True},
+    "shm_size": "2GB", "max_restarts": 0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("version", ["1.29", "1.33", "1.37"])
+@pytest.mark.parametrize("changes", [{}, {"nodes": 2}, EVERYTHING, {**EVERYTHING, "nodes": 3}])
+def test_manifests_are_valid(changes: dict[str, Any], version: str) -> None:
+    validate(k8s.manifests(order("k8s", **changes)), version)
+
+
+def test_a_wrong_manifest_would_be_found() -> None:
+    (made,) = k8s.manifests(order("k8s"))
+    made["spec"]["template"]["spec"]["gracePeriod"] = 1
+    with pytest.raises(Exception, match="gracePeriod"):
+        validate([made], "1.37")
+
+
+def pod(wanted: Order) -> dict[str, Any]:
+    spec: dict[str, Any] = k8s.manifests(wanted)[-1]["spec"]["template"]["spec"]
+    return spec
+
+
+def test_the_pod_has_what_people_forget() -> None:
+    made = pod(order("k8s", **EVERYTHING))
+    assert made["volumes"][0] == {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "2000000000"}}
+    assert made["terminationGracePeriodSeconds"] == 1
+    (container,) = made["containers"]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "8", "memory": "17179869184"}
+    assert {"name": "shm", "mountPath": "/dev/shm"} in container["volumeMounts"]
+    (term,) = made["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert int(term["matchExpressions"][0]["values"][0]) < 23034  # what an L4 has, sold as 24 GB
+
+
+def test_several_nodes_are_an_indexed_job_behind_a_headless_service() -> None:
+    service, made = k8s.manifests(order("k8s", nodes=2, gpus_per_node=8))
+    spec = made["spec"]
+    assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 2, 2)
+    assert (spec["backoffLimitPerIndex"], spec["podReplacementPolicy"]) == (3, "Failed")
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["selector"].items() <= spec["template"]["metadata"]["labels"].items()
+    env = {each["name"]: each for each in spec["template"]["spec"]["containers"][0]["env"]}
+    assert spec["template"]["spec"]["subdomain"] == service["metadata"]["name"] == NAME
+    assert env["PET_MASTER_ADDR"]["value"] == f"{NAME}-0.{NAME}"
+    assert "job-completion-index" in env["PET_NODE_RANK"]["valueFrom"]["fieldRef"]["fieldPath"]
+    assert env["PET_NNODES"]["value"] == "2"
+
+
+def expand(text: str, known: dict[str, str]) -> str:
+    """The kubelet's reading: $$ is $, $(NAME) is a variable if it is known, any other $ is itself."""
+
+    def one(match: re.Match[str]) -> str:
+        return "$" if match[0] == "$$" else known.get(match[1], match[0])
+
+    return re.sub(r"\$\$|\$\(([^)]*)\)", one, text)
+
+
+@given(TEXT, st.text("$()A", max_size=12))
+def test_the_kubelet_expands_nothing_of_ours(text: str, dollars: str) -> None:
+    for each in (text, dollars):
+        assert expand(k8s.literal(each), {"A": "expanded", "": "expanded", "HOME": "expanded"}) == each
+
+
+def run_pod(folder: Path, wanted: Order, **more: str) -> subprocess.Popen[str]:
+    (container,) = pod(wanted)["containers"]
+    env = {each["name"]: expand(each["value"], {}) for each in container["env"] if "value" in each}
+    words = [expand(word, env) for word in container["command"]]
+    own = {**os.environ, **env, **more}
+    return subprocess.Popen(words, env=own, cwd=folder, stdout=subprocess.PIPE, text=True)
+
+
+def test_words_and_variables_arrive_in_the_pod(tmp_path: Path) -> None:
+    place = kept("pvc:x", tmp_path)
+    value = "\n".join(HOSTILE)
+    done = run_pod(tmp_path, order("k8s", command=[sys.executable, "-c", PROBE, *HOSTILE], env={"V": value}, **place))
+    assert done.wait(30) == 0
+    assert json.loads((tmp_path / RUN_ID / "got.json").read_text()) == [HOSTILE, value]
+    assert not list(tmp_path.rglob("pwned"))
+
+
+@pytest.mark.parametrize("word", ["TERM", "USR1", "INT"])
+def test_the_pod_passes_the_warning_on_and_keeps_the_log(tmp_path: Path, word: str) -> None:
+    # INT as Python has it by default: not at all, where the shell has left it ignored
+    heed = "" if word == "INT" else f"signal.signal(signal.SIG{word}, lambda *_: signal.default_int_handler(0, None))"
+    body = (
+        f"import os, signal, sys, time\n{heed}\ntry:\n    os.write(1, b'ready\\n'); time.sleep(60)\n"
+        "except KeyboardInterrupt:\n    os.write(1, b'warned\\n'); sys.exit(7)"
+    )
+    place = kept("pvc:x", tmp_path)
+    shell = run_pod(
+        tmp_path, order("k8s", command=[sys.executable, "-c", body], signal=word, nodes=2, **place), PET_NODE_RANK="1"
+    )
+    log = tmp_path / RUN_ID / "train.1.log"
+    for _ in range(600):
+        if log.exists() and log.read_text() == "ready\n":
+            break
+        time.sleep(0.05)
+    shell.send_signal(signal.SIGTERM)
+    out, _ = shell.communicate(timeout=30)
+    assert (shell.returncode, log.read_text()) == (7, "ready\nwarned\n")
+    assert out == "ready\nwarned\n"  # for `kubectl logs`
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"image": ""}, "the k8s target needs `image:`"),
+        ({"output": "runs"}, "/code/runs/20261116-083000-tiny-1f00ab is on no mount, so checkpoints would die"),
+        ({"workdir": "~/x"}, "it starts with /, not ~/x"),
+        (
+            {"mounts": [{"from": "s3://b", "to": "/data"}]},
+            "k8s mounts pvc:NAME or an absolute path on the node, not 's3",
+        ),
+    ],
+)
+def test_k8s_refuses(changes: dict[str, Any], said: str) -> None:
+    assert said in refusal(order("k8s", **changes))
+
+
+# -- a stand-in for each engine's command: it writes down what it was given, and answers
+
+
+FAKE = """\
+#!{python}
+import json, os, sys
+words = sys.argv[1:]
+row = {{"words": words, "stdin": sys.stdin.read() if "-" in words else "", "env": sorted(os.environ)}}
+open({record!r}, "a").write(json.dumps(row) + "\\n")
+for start, (code, out, err) in {answers!r}.items():
+    if " ".join(words).startswith(start):
+        sys.stdout.write(out), sys.stderr.write(err), sys.exit(code)
+"""
+
+
+class Engine:
+    """A command on PATH with its answers."""
+
+    def __init__(self, folder: Path, name: str, answers: dict[str, str | tuple[int, str, str]]) -> None:
+        self.record = folder / f"{name}.jsonl"
+        full = {start: (0, each, "") if isinstance(each, str) else each for start, each in answers.items()}
+        tool = folder / "bin" / name
+        tool.parent.mkdir(exist_ok=True)
+        tool.write_text(FAKE.format(python=sys.executable, record=str(self.record), answers=full))
+        tool.chmod(0o755)
+        self.path = f"{tool.parent}:{os.environ['PATH']}"
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.record.read_text().splitlines()]
+
+    def words(self) -> list[str]:
+        return [" ".join(row["words"]) for row in self.rows()]
+
+
+def pods(*containers: dict[str, Any], **status: Any) -> str:
+    items = [{"metadata": {"creationTimestamp": f"2026-11-16T08:30:0{n}Z"}, "status": {"containerStatuses": [each]}}
+             for n, each in enumerate(containers)]  # fmt: skip
+    return json.dumps({"items": items or [{"metadata": {}, "status": status}]})
+
+
+SUSPENDED = {"type": "Suspended", "status": "True"}
+FAILED = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "too many"}
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes have gpu"}
+
+
+@pytest.mark.parametrize(
+    ("state", "of_pods", "expected"),
+    [
+        ({"conditions": [{"type": "Complete", "status": "True"}]}, pods(), ("done", 0, "")),
+        ({"conditions": [FAILED]}, pods({"state": {"terminated": {"exitCode": 1}}},
+            {"state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}),
+            ("failed", 137, "BackoffLimitExceeded: too many; killed by its memory limit")),
+        ({"conditions": [FAILED]}, pods(), ("failed", None, "BackoffLimitExceeded: too many")),
+        ({"conditions": [SUSPENDED]}, pods(), ("cancelled", None, "suspended")),
+        ({"conditions": [{**SUSPENDED, "status": "False"}], "ready": 1}, pods(), ("running", None, "")),
+        ({"ready": 0}, pods(conditions=[UNSCHEDULABLE]), ("queued", None, "Unschedulable: 0/3 nodes have gpu")),
+        ({"active": 1}, pods({"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}),
+            ("queued", None, "ImagePullBackOff: no such image")),
+        ({}, pods(), ("queued", None, "")),
+    ],
+    ids=["complete", "oom", "failed", "suspended", "running", "unschedulable", "no image", "new"],
+)  # fmt: skip
+def test_k8s_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: dict[str, Any], of_pods: str, expected: tuple[Any, ...]
+) -> None:
+    engine = Engine(tmp_path, "kubectl", {f"get job {NAME}": json.dumps({"status": state}), "get pods": of_pods})
+    monkeypatch.setenv("PATH", engine.path)
+    now = k8s.status(order("k8s"))
+    assert (now.state, now.exit_code, now.detail) == expected
+
+
+def test_k8s_that_is_gone_or_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = (1, "", f'Error from server (NotFound): jobs.batch "{NAME}" not found\n')
+    monkeypatch.setenv("PATH", Engine(tmp_path, "kubectl", {"get": gone}).path)
+    assert k8s.status(order("k8s")).state == "lost"
+    monkeypatch.setenv("PATH", Engine(tmp_path, "kubectl", {"get": (1, "", "Unable to connect to the server\n")}).path)
+    with pytest.raises(RgtError, match="cannot ask Kubernetes: Unable to connect to the server") as error:
+        k8s.status(order("k8s"))
+    assert error.value.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ({"conditions": [SUSPENDED]}, ["patch"]),
+        ({"conditions": [FAILED]}, ["delete", "apply"]),
+    ],
+)
+def test_k8s_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: dict[str, Any], expected: list[str]
+) -> None:
+    engine = Engine(tmp_path, "kubectl", {"get job": json.dumps({"status": state}), "get pods": pods()})
+    monkeypatch.setenv("PATH", engine.path)
+    assert [step.words[1] for step in k8s.resume(order("k8s"))] == expected
+
+
+def launch(folder: Path, path: str, *words: object, **env: str) -> subprocess.CompletedProcess[str]:
+    own = {**os.environ, "PATH": path, **env}
+    return subprocess.run(
+        [sys.executable, LAUNCH, *map(str, words)], capture_output=True, text=True, cwd=folder, env=own
+    )
+
+
+def spec_file(folder: Path, kind: str, **changes: Any) -> Path:
+    path = folder / "job.yaml"
+    path.write_text(
+        yaml.safe_dump({"name": "tiny", "script": "train.py", "workdir": "/code", **MOUNTED[kind], **changes})
+    )
+    return path
+
+
+def test_k8s_from_submit_to_stop_and_the_secret_is_only_in_a_pipe(tmp_path: Path) -> None:
+    suspended = json.dumps({"status": {"conditions": [SUSPENDED]}})
+    engine = Engine(tmp_path, "kubectl", {"get job rgt- -o jsonpath": "", "get job": suspended})
+    spec = spec_file(tmp_path, "k8s", secrets=["TOKEN"])
+    done = launch(tmp_path, engine.path, "submit", spec, "--on", "k8s", TOKEN=SECRET)
+    assert done.returncode == 0, done.stderr
+    run = Path(done.stdout.strip())
+    apply, uid, secret = engine.rows()
+    assert apply["words"] == ["apply", "-f", str(run / "k8s.json")]
+    assert uid["words"][:2] == ["get", "job"]
+    assert json.loads(secret["stdin"])["stringData"] == {"TOKEN": SECRET}
+    assert json.loads(secret["stdin"])["metadata"]["name"] == engine_name(run.name)
+    files = [path for path in run.rglob("*") if path.is_file()]
+    assert run / "k8s.json" in files
+    everywhere = [done.stdout, done.stderr, *engine.words(), *(path.read_text() for path in files)]
+    assert not [text for text in everywhere if SECRET in text]
+    assert launch(tmp_path, engine.path, "stop", run).returncode == 0
+    assert (
+        engine.words()[-1] == f'patch job {engine_name(run.name)} --type=merge --patch {{"spec": {{"suspend": true}}}}'
+    )
+    assert launch(tmp_path, engine.path, "status", run).stdout == f"cancelled: {run.name} (suspended)\n"
+
+
+def test_no_kubectl_is_one_sentence(tmp_path: Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for tool in ("sh", "mkdir", "dirname", "cat", "chmod", "mv"):
+        (tools / tool).symlink_to(str(shutil.which(tool)))
+    done = launch(tmp_path, str(tools), "submit", spec_file(tmp_path, "k8s"), "--on", "k8s")
+    assert (done.returncode, done.stderr) == (3, "error: kubectl is not installed on this machine\n")
+
+
+# -- SkyPilot
+
+
+def bash(folder: Path, script: str, **env: str) -> subprocess.CompletedProcess[str]:
+    own = {**os.environ, "SKYPILOT_NODE_RANK": "0", **env}
+    return subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=own, cwd=folder)
+
+
+CHECK = """\
+import json, sys
+import sky, yaml
+rows = []
+for path in sys.argv[1:]:
+    task = sky.Task.from_yaml_config(yaml.safe_load(open(path)))
+    rows.append({**task.to_yaml_config(), "hidden": sorted(map(str, task.to_yaml_config().get("secrets", [])))})
+print("ROWS" + json.dumps(rows))
+"""
+
+
+def sky_python() -> str:
+    """SkyPilot wants an older click than we do, so it lives in an environment of its own."""
+    python = os.environ.get("RGT_SKY_PYTHON", str(ROOT / ".venv-sky" / "bin" / "python"))
+    if not Path(python).exists():
+        missing("skypilot is not there: python3 -m venv .venv-sky && .venv-sky/bin/pip install skypilot==0.14.1")
+    return python
+
+
+def test_sky_itself_takes_the_tasks(tmp_path: Path) -> None:
+    python = sky_python()
+    wanted = [
+        order("skypilot"),
+        order("skypilot", **{**EVERYTHING, "nodes": 2, "image": "img@sha256:1", "command": ["x", *HOSTILE]}),
+        order("skypilot", mounts=[{"from": "volume:v", "to": "/data"}, {"from": "/etc/hosts", "to": "/h"}]),
+    ]
+    paths = [tmp_path / f"{number}.yaml" for number in range(len(wanted))]
+    for path, each in zip(paths, wanted, strict=True):
+        (step,) = skypilot.render(each)
+        path.write_text(step.files[step.words[-1]])
+    done = subprocess.run([python, "-c", CHECK, *paths], capture_output=True, text=True, env={"HOME": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    plain, full, volume = json.loads(done.stdout.partition("ROWS")[2])
+    assert plain["file_mounts"]["/data"]["mode"] == "MOUNT_CACHED"
+    assert (plain["name"], plain["num_nodes"]) == (NAME, 1)
+    kinds = full["resources"]["any_of"]
+    assert sorted(str(kind["accelerators"]) for kind in kinds) == ["{'A10G': 8}", "{'L4': 8}"]
+    assert {(kind["use_spot"], kind["cpus"], kind["memory"]) for kind in kinds} == {(True, "4+", "16+")}
+    assert {kind["job_recovery"]["max_restarts_on_errors"] for kind in kinds} == {0}
+    assert (full["num_nodes"], full["run"]) == (2, skypilot.script(wanted[1]))
+    assert "TOKEN" in full["hidden"][0]
+    assert (volume["volumes"], volume["file_mounts"]) == ({"/data": "v"}, {"/h": "/etc/hosts"})
+
+
+def test_sky_launch_names_the_secret_only() -> None:
+    (step,) = skypilot.render(order("skypilot", secrets=["TOKEN"]))
+    path = f"/home/me/runs/{RUN_ID}/skypilot.yaml"
+    assert step.words == [
+        "sky", "jobs", "launch", "--yes", "--detach-run", "--name", NAME, "--secret", "TOKEN", path,
+    ]  # fmt: skip
+    assert yaml.safe_load(step.files[path])["secrets"] == {"TOKEN": None}
+    assert step.secrets == ["TOKEN"]
+
+
+def test_sky_nodes_find_their_rank_and_head(tmp_path: Path) -> None:
+    place = kept("s3://b", tmp_path)
+    shown = "import os;print(*(os.environ['PET_'+n] for n in ('NODE_RANK','MASTER_ADDR','NNODES','NPROC_PER_NODE')))"
+    script = skypilot.script(
+        order("skypilot", command=[sys.executable, "-c", shown], nodes=2, gpus_per_node=4, **place)
+    )
+    for rank, log in (("0", "train.log"), ("1", "train.1.log")):
+        done = bash(tmp_path, script, SKYPILOT_NODE_RANK=rank, SKYPILOT_NODE_IPS="10.0.0.5\n10.0.0.6")
+        assert done.stdout == (tmp_path / RUN_ID / log).read_text() == f"{rank} 10.0.0.5 2 4\n"
+
+
+def test_sky_keeps_the_exit_code_and_the_time_limit(tmp_path: Path) -> None:
+    place = kept("s3://b", tmp_path)
+    assert bash(tmp_path, skypilot.script(order("skypilot", command=["sh", "-c", "exit 5"], **place))).returncode == 5
+    slow = order("skypilot", command=["sleep", "60"], time_limit=0.2, **place)
+    assert bash(tmp_path, skypilot.script(slow)).returncode == 124
+
+
+def queue(*rows: dict[str, Any]) -> str:
+    return "a notice of sky\n" + json.dumps([{"job_id": n, "job_name": NAME, **row} for n, row in enumerate(rows)])
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (queue({"status": "RUNNING"}), ("running", None, "")),
+        (queue({"status": "SUCCEEDED"}), ("done", 0, "")),
+        (queue({"status": "RECOVERING"}), ("queued", None, "RECOVERING")),
+        (queue({"status": "CANCELLED"}), ("cancelled", None, "CANCELLED")),
+        (queue({"status": "FAILED", "failure_reason": "exit 1"}), ("failed", None, "exit 1")),
+        (queue({"status": "FAILED_NO_RESOURCE"}), ("failed", None, "FAILED_NO_RESOURCE")),
+        (queue({"status": "FAILED"}, {"status": "RUNNING"}), ("running", None, "")),  # resumed: the newest counts
+        (queue({"status": "RUNNING", "job_name": "other"}), ("lost", None, f"SkyPilot knows no managed job {NAME}")),
+    ],
+)
+def test_sky_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, expected: tuple[Any, ...]) -> None:
+    monkeypatch.setenv("PATH", Engine(tmp_path, "sky", {"jobs queue --all --output json": answer}).path)
+    now = skypilot.status(order("skypilot"))
+    assert (now.state, now.exit_code, now.detail) == expected
+
+
+def test_an_older_sky_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", Engine(tmp_path, "sky", {"jobs": "No managed jobs found\n"}).path)
+    with pytest.raises(RgtError, match="gave no JSON but 'No managed jobs found'"):
+        skypilot.status(order("skypilot"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"output": "runs"}, "output runs would vanish with the machine"),
+        ({"mounts": [{"from": "/local", "to": "/data"}]}, "output /data/runs would vanish"),
+        ({"mounts": [{"from": "s3://b", "to": "/data", "read_only": True}]}, "output /data/runs would vanish"),
+        ({"mounts": [{"from": "s3://b", "to": "/data"}, {"from": "pvc:x", "to": "/x"}]}, "is a word of the k8s target"),
+        ({"gpus_per_node": 1}, "SkyPilot chooses from a list"),
+        ({"gpus_per_node": 2, "hardware": {"accelerators": "L4:1"}}, "says L4:1, gpus_per_node says 2"),
+    ],
+)
+def test_sky_refuses(changes: dict[str, Any], said: str) -> None:
+    assert said in refusal(order("skypilot", **changes))
+
+
+def test_sky_can_go_by_memory_alone() -> None:
+    made = skypilot.task(order("skypilot", gpus_per_node=2, hardware={"min_gpu_memory": "24GB"}))
+    assert made["resources"]["accelerators"] == "24GB+:2"
+
+
+# -- Kaggle
+
+# `kaggle kernels init` 2.2.4 writes these; docs/kernels_metadata.md of Kaggle/kaggle-cli explains them
+PUBLISHED = {
+    "id", "title", "code_file", "language", "kernel_type", "is_private", "enable_gpu", "enable_tpu", "enable_internet",
+    "machine_shape", "dataset_sources", "competition_sources", "kernel_sources", "model_sources",
+}  # fmt: skip
+
+
+def test_kaggle_metadata_has_the_published_fields() -> None:
+    mounts = [
+        {"from": "dataset:me/code", "to": "/code"}, {"from": "competition:titanic", "to": "/t"},
+        {"from": "model:g/gemma/pyTorch/2b/1", "to": "/m"}, {"from": "kernel:me/prep", "to": "/p"},
+    ]  # fmt: skip
+    long = "20261116-083000-a.very_long.slug-that-kaggle-would-cut-1f00ab"
+    wanted = order("kaggle", run_id=long, gpus_per_node=1, mounts=mounts)
+    made = kaggle.metadata(wanted, kaggle.kernel(wanted), resume=True)
+    assert set(made) == PUBLISHED
+    owner, slug = made["id"].split("/")
+    assert (owner, slug) == ("me", made["title"])
+    assert 5 <= len(slug) <= 50
+    assert re.fullmatch("[a-z0-9-]+", slug)
+    assert (made["language"], made["kernel_type"], made["code_file"]) == ("python", "script", "runner.py")
+    assert (made["is_private"], made["enable_gpu"], made["enable_internet"]) == (True, True, True)
+    assert (made["dataset_sources"], made["competition_sources"]) == (["me/code"], ["titanic"])
+    assert (made["model_sources"], made["kernel_sources"]) == (["g/gemma/pyTorch/2b/1"], ["me/prep", made["id"]])
+
+
+def run_kaggle(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    script = folder / "runner.py"
+    script.write_text(text)
+    own = {**os.environ, "RGT_KAGGLE_INPUT": str(folder / "input")}
+    return subprocess.run([sys.executable, script], capture_output=True, text=True, env=own, cwd=folder)
+
+
+@pytest.mark.parametrize("place", ["code", "datasets/me/code"])
+def test_the_runner_links_the_code_and_keeps_log_and_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setattr(kaggle, "WORKING", str(tmp_path / "working"))
+    code = tmp_path / "input" / place
+    code.mkdir(parents=True)
+    (code / "train.py").write_text("print('step 1'); raise SystemExit(4)")
+    linked = str(tmp_path / "linked" / "code")
+    mounts = [{"from": "dataset:me/code", "to": linked}]
+    done = run_kaggle(tmp_path, kaggle.runner(order("kaggle", mounts=mounts, workdir=linked, python=sys.executable)))
+    run = tmp_path / "working" / "runs" / RUN_ID
+    assert (done.returncode, done.stdout) == (4, "step 1\n"), done.stderr
+    assert ((run / "train.log").read_text(), (run / "exit_code").read_text()) == ("step 1\n", "4")
+
+
+def test_the_runner_resumes_from_its_last_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kaggle, "WORKING", str(tmp_path / "working"))
+    before = tmp_path / "input" / NAME / "runs" / RUN_ID
+    wanted = order("kaggle", command=["cat", "ckpt"], mounts=[], workdir=str(tmp_path / "working" / "runs" / RUN_ID))
+    text = kaggle.runner(wanted, f"kernel:me/{NAME}")
+    assert "is not below" in run_kaggle(tmp_path, text).stderr
+    before.mkdir(parents=True)
+    (before / "ckpt").write_text("step 7\n")
+    (before / "train.log").write_text("old\n")
+    assert run_kaggle(tmp_path, text).stdout == "step 7\n"
+    assert (tmp_path / "working" / "runs" / RUN_ID / "train.log").read_text() == "old\nstep 7\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (f'me/{NAME} has status "KernelWorkerStatus.RUNNING"\n', ("running", None, "")),
+        (f'me/{NAME} has status "complete"\n', ("done", 0, "")),
+        (f'me/{NAME} has status "KernelWorkerStatus.ERROR"\nFailure message: "out of memory"\n',
+            ("failed", None, "out of memory")),
+        (f'me/{NAME} has status "KernelWorkerStatus.CANCEL_ACKNOWLEDGED"\n', ("cancelled", None, "")),
+        ((1, "", f"Cannot access kernel 'me/{NAME}' (Permission 'kernels.get' was denied).\n"),
+            ("lost", None, f"Kaggle shows no kernel me/{NAME}")),
+    ],
+)  # fmt: skip
+def test_kaggle_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Any, expected: tuple[Any, ...]) -> None:
+    monkeypatch.setenv("PATH", Engine(tmp_path, "kaggle", {f"kernels status me/{NAME}": answer}).path)
+    now = kaggle.status(order("kaggle"))
+    assert (now.state, now.exit_code, now.detail) == expected
+
+
+def carried_out(tmp_path: Path, step: Step) -> str:
+    """The error of the push, or nothing."""
+    wanted = Order(job.from_dict({"name": "x", "command": ["x"]}, tmp_path), RUN_ID, "kaggle")
+    step.files = {str(tmp_path / Path(path).name): text for path, text in step.files.items()}
+    try:
+        backends.carry_out(wanted, [step])
+    except RgtError as error:
+        return error.message
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("Kernel version 1 successfully pushed.  Please check progress at https://x\n", ""),
+        ("Kernel push error: Maximum batch GPU session count of 2 reached.\n", "Maximum batch GPU session count"),
+        ("The following are not valid dataset sources and could not be added to the kernel: ['me/code']\n", "me/code"),
+        ((1, "", "Authentication required to call the Kaggle API.\n"), "Authentication required"),
+    ],
+)
+def test_a_push_that_failed_is_seen_although_it_exits_0(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Any, said: str
+) -> None:
+    engine = Engine(tmp_path, "kaggle", {"kernels push": answer})
+    monkeypatch.setenv("PATH", engine.path)
+    (step,) = kaggle.render(order("kaggle", time_limit="1h"))
+    message = carried_out(tmp_path, step)
+    assert (said in message) if said else not message
+    assert engine.words() == [f"kernels push -p /home/me/runs/{RUN_ID}/kaggle --timeout 3600"]
+
+
+def test_kaggle_asks_who_you_are_and_cannot_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KAGGLE_USERNAME")
+    view = "Configuration values from /x\n- username: someone\n- auth_method: OAUTH\n"
+    monkeypatch.setenv("PATH", Engine(tmp_path, "kaggle", {"config view": view}).path)
+    with pytest.raises(RgtError, match=f"cancel it on its page: https://www.kaggle.com/code/someone/{NAME}"):
+        kaggle.stop(order("kaggle"))
+    monkeypatch.setenv("PATH", Engine(tmp_path, "kaggle", {"config view": "- username: None\n"}).path)
+    with pytest.raises(RgtError, match="set KAGGLE_USERNAME"):
+        kaggle.render(order("kaggle"))
+
+
+def test_kaggle_log_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        {"stream_name": "stdout", "time": 1.0, "data": "a\n"},
+        {"stream_name": "stdout", "time": 2.0, "data": "b\n"},
+    ]
+    monkeypatch.setenv("PATH", Engine(tmp_path, "kaggle", {"kernels logs": json.dumps(rows)}).path)
+    assert kaggle.logs(order("kaggle"), 1) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"nodes": 2}, "Kaggle has one machine"),
+        ({"secrets": ["TOKEN"]}, "cannot get the secret TOKEN"),
+        ({"workdir": "/home/me"}, "Kaggle gets the runner, not /home/me; make the code a dataset"),
+        ({"mounts": [{"from": "/code", "to": "/code"}]}, "Kaggle mounts dataset:, kernel:, model: or competition:"),
+        ({"gpus_per_node": 2}, "Kaggle's default machine has one GPU, the job wants 2"),
+    ],
+)
+def test_kaggle_refuses(changes: dict[str, Any], said: str) -> None:
+    assert said in refusal(order("kaggle", **changes))
+
+
+# -- OpenClaw
+
+
+def call(wanted: Order, what: str) -> dict[str, Any]:
+    return next(each for title, each in openclaw.calls(wanted) if title.startswith(f"exec call {what}"))
+
+
+def test_openclaw_call_word_by_word() -> None:
+    made = call(order("openclaw", [Host("mac-1")], gpus_per_node=1, time_limit="1h"), "now, start")
+    bundle = re.search(r"box-\w{12}\.pyz", made["command"])
+    assert bundle
+    assert made == {
+        "tool": "exec", "host": "node", "node": "mac-1",
+        "command": f'python3 "$HOME"/.cache/rgt/{bundle[0]} gpu_gate -n {RUN_ID} -t 3600 --grace 60 --gpus 1 '
+        f"--unique --detach --log /code/runs/{RUN_ID}/train.log -- python3 train.py",
+        "workdir": "/code", "env": {"RGT_RUN_DIR": f"/code/runs/{RUN_ID}", "PYTHONUNBUFFERED": "1"},
+        "background": False, "pty": False, "timeoutSeconds": 120,
+    }  # fmt: skip
+
+
+def test_openclaw_nodes_get_the_same_words_and_their_own_rank() -> None:
+    made = dict(openclaw.calls(order("openclaw", [Host("a"), Host("b")], nodes=2, gpus_per_node=8)))
+    first, second = made["exec call now, start: a"], made["exec call now, start: b"]
+    assert first["command"].partition(" -- ")[2] == second["command"].partition(" -- ")[2]
+    assert [each["env"]["PET_NODE_RANK"] for each in (first, second)] == ["0", "1"]
+    assert [each["env"]["PET_MASTER_ADDR"] for each in (first, second)] == ["a", "a"]
+
+
+def node(tmp_path: Path, made: dict[str, Any], **env: str) -> subprocess.CompletedProcess[str]:
+    """What a node does with a call, with a bundle that starts the command in its own place."""
+    bundle = re.search(r"\.cache/rgt/box-\w+\.pyz", made["command"])
+    if bundle:
+        (tmp_path / bundle[0]).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / bundle[0]).write_text("import os,sys;w=sys.argv[sys.argv.index('--')+1:];os.execvp(w[0],w)")
+    own = {**os.environ, "HOME": str(tmp_path), **made.get("env", {}), **env}
+    return subprocess.run(["sh", "-c", made["command"]], capture_output=True, text=True, env=own, cwd=tmp_path)
+
+
+def test_openclaw_node_says_what_it_lacks(tmp_path: Path) -> None:
+    made = call(order("openclaw", secrets=["TOKEN"]), "now, check")
+    lacking = node(tmp_path, made)
+    assert (lacking.returncode, "TOKEN" in lacking.stdout) == (3, True)
+    assert node(tmp_path, made, TOKEN=SECRET).stdout == "ready\n"
+
+
+@pytest.mark.parametrize("name", ["PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "https_proxy"])
+def test_openclaw_refuses_overrides_it_would_drop(name: str) -> None:
+    assert refusal(order("openclaw", env={name: "x"})).startswith(f"OpenClaw takes no {name} from a call")
+
+
+def test_openclaw_refuses_a_tilde_and_a_wrong_number_of_nodes() -> None:
+    assert "OpenClaw does not expand ~" in refusal(order("openclaw", workdir="~/x"))
+    assert "the job wants 2 nodes, --on names 1" in refusal(order("openclaw", nodes=2))
+
+
+def test_openclaw_prints_calls_and_cannot_submit(tmp_path: Path) -> None:
+    spec = spec_file(tmp_path, "openclaw")
+    shown = launch(tmp_path, os.environ["PATH"], "submit", spec, "--on", "openclaw:mac-1", "--dry-run")
+    first, _, rest = shown.stdout.partition("\n")
+    assert first == "# exec call now, check: mac-1"
+    assert json.JSONDecoder().raw_decode(rest)[0]["host"] == "node"
+    assert "<run-id>" not in shown.stdout  # the calls can be made as they stand
+    done = launch(tmp_path, os.environ["PATH"], "submit", spec, "--on", "openclaw:mac-1")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith(
+        "error: only an OpenClaw agent can submit on an OpenClaw node; print the exec calls with"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["job.yaml"]
+
+
+# -- whatever is in words, values and names arrives as it is
+
+
+@settings(max_examples=10)
+@example(words=HOSTILE, value="\n".join(HOSTILE), name="$(x) 'é'")
+@given(words=st.lists(TEXT, max_size=4), value=TEXT, name=st.text(min_size=1, max_size=20))
+def test_words_and_variables_arrive_verbatim(
+    tmp_path_factory: pytest.TempPathFactory, words: list[str], value: str, name: str
+) -> None:
+    folder = tmp_path_factory.mktemp("verbatim")
+    changes: dict[str, Any] = {"name": name, "command": [sys.executable, "-c", PROBE, *words], "env": {"V": value},
+               "workdir": str(folder), "output": str(folder / "a b'$(x)")}  # fmt: skip
+    run = folder / "a b'$(x)" / RUN_ID
+
+    def check(done: subprocess.CompletedProcess[str]) -> None:
+        assert done.returncode == 0, done.stderr
+        assert json.loads((run / "got.json").read_text()) == [[w.replace("{run}", str(run)) for w in words], value]
+        (run / "got.json").unlink()
+
+    (step,) = skypilot.render(order("skypilot", **changes, mounts=[{"from": "s3://b", "to": str(folder)}]))
+    check(bash(folder, yaml.safe_load(step.files[step.words[-1]])["run"]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kaggle, "WORKING", str(folder))
+        check(run_kaggle(folder, kaggle.runner(order("kaggle", **{**changes, "mounts": []}))))
+    check(node(folder, call(order("openclaw", **changes), "now, start")))
+    assert not list(folder.rglob("pwned"))
+
+
+@pytest.mark.parametrize("kind", ["k8s", "skypilot", "openclaw"])
+def test_no_secret_is_rendered(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", SECRET)
+    run_id = openclaw.PLACEHOLDER if kind == "openclaw" else RUN_ID
+    steps = backends.backend(kind).render(order(kind, run_id=run_id, secrets=["TOKEN"]))
+    shown = "\n".join(step.show() for step in steps)
+    assert "TOKEN" in shown
+    assert SECRET not in shown
+
+
+def test_shown_commands_can_be_typed() -> None:
+    (step,) = skypilot.stop(order("skypilot"))
+    assert shlex.split(step.show().splitlines()[-1]) == step.words
