@@ -88,8 +88,17 @@ class Slurm:
     def requeue(self, job: str) -> None:
         """As after a preemption, without the two minutes for which Slurm then holds the job back (BeginTime)."""
         self.run(["scontrol", "requeue", job])
+        self.release(job)
+
+    def release(self, job: str) -> None:
+        """Start a requeued job now. Slurm may set its two minutes after we cleared them: clear them until it runs."""
         self.wait(job, "PENDING")
-        self.run(["scontrol", "update", f"JobId={job}", "StartTime=now"])
+
+        def started() -> bool:
+            self.run(["scontrol", "update", f"JobId={job}", "StartTime=now"], check=False)
+            return self.show(job)["JobState"] != "PENDING"
+
+        wait_for("the start of the requeued job", started, 60)
 
     def idle(self) -> bool:
         return self.run(["sinfo", "--noheader", "--format=%T"], check=False).stdout.strip() == "idle"

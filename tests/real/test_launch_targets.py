@@ -226,7 +226,7 @@ def test_slurm_warning_before_the_time_limit_saves_and_requeues(lab: Lab, slurm:
     slurm.run(["scancel", "--batch", "--signal=USR1", job])
     slurm.wait(job, "PENDING")
     assert lab.state(directory) == "queued"
-    slurm.run(["scontrol", "update", f"JobId={job}", "StartTime=now"])
+    slurm.release(job)
     go_on(lab, directory, loss, resumed_at=6)
 
 
