@@ -1,0 +1,1 @@
+"""What several files together must be: shard sets, ranks, run directories."""

@@ -1,0 +1,1 @@
+"""Readers: from bytes of unknown origin to tensors with names and places."""

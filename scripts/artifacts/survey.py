@@ -1,0 +1,152 @@
+"""Which files below a path are artifacts, which are JSON beside them, and which are the remains of a broken copy."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from artifacts.examine import Blobs
+from artifacts.formats import dcp, sniff
+from artifacts.model import Broken, Problem
+from rgt.errors import bad_input, from_os_error
+
+MAX_FILES = 200_000
+_SKIPPED = {".git", ".venv", "node_modules", "__pycache__"}
+_ARTIFACT = re.compile(
+    r".*\.(pt|pth|ckpt|safetensors|distcp|npy|npz)"
+    r"|(pytorch_model|diffusion_pytorch_model|model|adapter_model|optimizer|scheduler|sampler|scaler|training_args).*\.bin"
+    r"|(random_states_|custom_checkpoint_)\d+\.pkl"
+)
+_SIDE = re.compile(r"(.*results|.*metrics|trainer_state|checkpoints_index|.*\.index)\.json|metrics\.jsonl")
+_PARTIAL = re.compile(r".*\.(incomplete|part|partial|filepart|aria2|crdownload|download)")
+_RSYNC = re.compile(r"\.(.+)\.[A-Za-z0-9]{6}")  # .model.pt.Xa81kQ: rsync's name for a file on its way
+_INDEX = ".index.json"
+
+
+@dataclass
+class Survey:
+    given: Path
+    root: Path  # the folder that was given, or the one the file is in
+    artifacts: list[Path] = field(default_factory=list)
+    sides: list[Path] = field(default_factory=list)
+    problems: list[tuple[Path, Problem]] = field(default_factory=list)
+    metadata: dict[Path, dcp.Metadata] = field(default_factory=dict)  # of DCP folders
+    skipped: list[Path] = field(default_factory=list)  # pickles under other names: not examined
+
+    def blobs(self, path: Path) -> Blobs | None:
+        for directory in path.parents if self.metadata else ():
+            metadata = self.metadata.get(directory)
+            name = str(path.relative_to(directory))
+            if metadata and (name in metadata.files or path.suffix == ".distcp"):
+                return Blobs(metadata.files.get(name, []), metadata)
+        return None
+
+    @property
+    def folders(self) -> list[Path]:
+        """Every folder that holds something to check."""
+        return sorted({path.parent for path in [*self.artifacts, *self.sides]} | set(self.metadata))
+
+
+def survey(given: Path) -> Survey:
+    """Raises a sentence when the path is not there at all."""
+    if not os.path.lexists(given):
+        raise bad_input(f"{given} does not exist; name a checkpoint, a folder of them or a run directory")
+    if given.is_dir():
+        found = Survey(given, given)
+        for path in _walk(given):
+            _sort(found, path)
+    elif given.name == dcp.METADATA or given.suffix == ".distcp":
+        found = _folder_of(given)
+    else:
+        found = Survey(given, given.parent)
+        _one_file(found, given)
+    for directory in {path.parent for path in found.artifacts if path.suffix == ".distcp"} - set(found.metadata):
+        found.problems.append(
+            (directory, Problem("missing", "error", "has .distcp files and no .metadata to read them by"))
+        )
+    return found
+
+
+def _folder_of(given: Path) -> Survey:
+    """One file of a DCP checkpoint means nothing without the others."""
+    found = Survey(given, given.parent)
+    for path in sorted(given.parent.iterdir()):
+        if path.name == dcp.METADATA or path.suffix == ".distcp":
+            _sort(found, path)
+    return found
+
+
+def _one_file(found: Survey, given: Path) -> None:
+    if given.name.endswith(_INDEX):
+        found.sides.append(given)
+        suffix = given.name.removesuffix(_INDEX).rpartition(".")[2]
+        found.artifacts += sorted(given.parent.glob(f"*-of-*.{suffix}"))
+    elif _SIDE.fullmatch(given.name):
+        found.sides.append(given)
+    else:
+        found.artifacts.append(given)
+
+
+def _walk(root: Path) -> Iterator[Path]:
+    """Files in order; links to files are followed (the hub's cache is made of them), links to folders are not."""
+    count = 0
+    for folder, folders, names in os.walk(root, onerror=_unreadable):
+        if "snapshots" in folders and "blobs" in folders:
+            folders.remove("blobs")  # the same files under their digests
+        folders[:] = sorted(name for name in folders if name not in _SKIPPED)
+        for name in sorted(names):
+            count += 1
+            if count > MAX_FILES:
+                raise bad_input(f"{root} holds more than {MAX_FILES} files; name the folder of the checkpoints")
+            yield Path(folder, name)
+
+
+def _unreadable(error: OSError) -> None:
+    raise from_os_error(error, f"read {error.filename}")
+
+
+def _sort(found: Survey, path: Path) -> None:
+    name = path.name
+    if name == dcp.METADATA and (any(path.parent.glob("*.distcp")) or _head(path)[:1] == b"\x80"):
+        _read_metadata(found, path)
+    elif _PARTIAL.fullmatch(name) or (_RSYNC.fullmatch(name) and _ARTIFACT.fullmatch(name[1:-7])):
+        message = "a copy that was not finished"
+        found.problems.append((path, Problem("partial", "error", message, fix="finish the transfer, or delete it")))
+    elif name.startswith(".") and name.endswith(".tmp"):
+        found.problems.append((path, Problem("partial", "info", "left by a save that was killed; harmless")))
+    elif _SIDE.fullmatch(name):
+        found.sides.append(path)
+    elif _ARTIFACT.fullmatch(name) or sniff.looks_like_one(_head(path)):
+        found.artifacts.append(path)
+    elif path.suffix in (".pkl", ".pickle"):
+        found.skipped.append(path)
+
+
+def _head(path: Path) -> bytes:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return b""
+    try:
+        return os.read(descriptor, 256)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+
+
+def _read_metadata(found: Survey, path: Path) -> None:
+    try:
+        metadata = dcp.read_metadata(path)
+    except Broken as broken:
+        found.problems.append((path, broken.problem))
+        return
+    except OSError as error:
+        found.problems.append((path, Problem("unreadable", "error", f"cannot be read: {error.strerror}")))
+        return
+    found.metadata[path.parent] = metadata
+    found.problems += [(path, problem) for problem in metadata.problems]
+    found.problems += dcp.lost_files(path.parent, metadata)

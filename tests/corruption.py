@@ -1,0 +1,1405 @@
+"""The damage that checkpoints meet: each defect makes a folder with exactly one thing wrong in it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+import shutil
+import struct
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+
+from . import zoo
+
+
+@dataclass
+class Defect:
+    """`code` must be reported as an error (or `severity`), and the report must contain every word of `named`."""
+
+    make: Callable[[Path], Path]
+    code: str
+    named: tuple[str, ...]
+    severity: str
+    arguments: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.make.__name__
+
+
+DEFECTS: list[Defect] = []
+
+
+def defect(
+    code: str, *named: str, severity: str = "error", arguments: tuple[str, ...] = ()
+) -> Callable[[Callable[[Path], Path]], Callable[[Path], Path]]:
+    """`{folder}` in an argument is the folder of the defect."""
+
+    def register(make: Callable[[Path], Path]) -> Callable[[Path], Path]:
+        DEFECTS.append(Defect(make, code, named, severity, arguments))
+        return make
+
+    return register
+
+
+# -- tools
+
+
+def truncate(path: Path, keep: float) -> Path:
+    os.truncate(path, int(path.stat().st_size * keep))
+    return path
+
+
+def put(path: Path, offset: int, data: bytes) -> Path:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(data)
+    return path
+
+
+def flip(path: Path, offset: int, mask: int = 0x01) -> Path:
+    data = path.read_bytes()
+    return put(path, offset, bytes([data[offset] ^ mask]))
+
+
+def member_offset(path: Path, suffix: str) -> int:
+    """Where a stored zip member's data starts."""
+    with zipfile.ZipFile(path) as archive:
+        info = next(info for info in archive.infolist() if info.filename.endswith(suffix))
+    header = path.read_bytes()[info.header_offset : info.header_offset + 30]
+    return info.header_offset + 30 + int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
+
+
+def rezip(path: Path, change: Callable[[str, bytes], bytes | None]) -> Path:
+    """Write the zip anew (with right CRCs); `change` gives a member's new bytes, None drops it."""
+    with zipfile.ZipFile(path) as old:
+        members = [(name, change(name, old.read(name))) for name in old.namelist()]
+    with zipfile.ZipFile(path, "w") as new:
+        for name, data in members:
+            if data is not None:
+                new.writestr(name, data)
+    return path
+
+
+def read_header(path: Path) -> tuple[dict[str, Any], bytes]:
+    data = path.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    return json.loads(data[8 : 8 + size]), data[8 + size :]
+
+
+def write_header(path: Path, header: dict[str, Any] | bytes, data: bytes) -> Path:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+    return path
+
+
+def edit_header(path: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
+    header, data = read_header(path)
+    change(header)
+    return write_header(path, header, data)
+
+
+def edit_json(path: Path, change: Callable[[Any], Any]) -> Path:
+    data = json.loads(path.read_text())
+    change(data)
+    path.write_text(json.dumps(data))
+    return path
+
+
+def saved(folder: Path, state: Any, name: str = "ckpt.pt") -> Path:
+    torch.save(state, folder / name)
+    return folder / name
+
+
+def with_weight(folder: Path, name: str, tensor: torch.Tensor) -> Path:
+    """A healthy safetensors file with one more tensor."""
+    save_file({**zoo.weights(), name: tensor}, folder / "model.safetensors")
+    return folder / "model.safetensors"
+
+
+def broken(index: int | tuple[int, ...], value: float, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    tensor = torch.randn(*shape).to(dtype)
+    tensor[index] = value
+    return tensor
+
+
+def manifest(folder: Path) -> Path:
+    files = [
+        {"path": str(path.relative_to(folder)), "bytes": path.stat().st_size,
+         "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+        for path in sorted(folder.rglob("*")) if path.is_file()
+    ]  # fmt: skip
+    (folder / "PULL_MANIFEST.json").write_text(
+        json.dumps({"source": "box:/runs", "created": "2026-11-16", "files": files})
+    )
+    return folder
+
+
+# -- the container: torch zip
+
+
+@defect("truncated", "directory is missing")
+def torch_cut_in_half(folder: Path) -> Path:
+    return truncate(zoo.torch_zip(folder), 0.5)
+
+
+@defect("truncated", "directory is missing")
+def torch_last_bytes_lost(folder: Path) -> Path:
+    return truncate(zoo.torch_zip(folder), 0.9999)
+
+
+@defect("truncated", "a copy that was never finished")
+def torch_preallocated_and_half_copied(folder: Path) -> Path:
+    path = zoo.torch_zip(folder)
+    size = path.stat().st_size
+    truncate(path, 0.5)
+    os.truncate(path, size)
+    return path
+
+
+@defect("empty", "the file has no bytes")
+def torch_empty_file(folder: Path) -> Path:
+    return truncate(zoo.torch_zip(folder), 0)
+
+
+@defect("crc", "model.proj.weight", "its bytes changed")
+def torch_one_bit_flipped(folder: Path) -> Path:
+    path = zoo.torch_zip(folder)
+    with zipfile.ZipFile(path) as archive:
+        large = max(archive.infolist(), key=lambda info: info.file_size).filename
+    return flip(path, member_offset(path, large) + 1001)
+
+
+@defect("crc", "model.out.weight")
+def torch_zero_filled_hole(folder: Path) -> Path:
+    path = zoo.torch_zip(folder)
+    with zipfile.ZipFile(path) as archive:
+        second = [info.filename for info in archive.infolist() if info.file_size == 32768][1]
+    return put(path, member_offset(path, second) + 4096, bytes(8192))
+
+
+@defect("crc", "data.pkl")
+def torch_pickle_text_changed(folder: Path) -> Path:
+    path = zoo.torch_zip(folder)
+    at = path.read_bytes().index(b"norm.weight")
+    return put(path, at, b"Norm")
+
+
+@defect("malformed", "another name")
+def torch_local_header_damaged(folder: Path) -> Path:
+    path = zoo.torch_zip(folder)
+    at = path.read_bytes().index(b"/data/0")
+    return put(path, at + 6, b"9")
+
+
+@defect("bounds", "bytes were added or lost before it")
+def torch_bytes_prepended(folder: Path) -> Path:
+    path = zoo.torch_zip(folder)
+    path.write_bytes(b"HTTP" * 8 + path.read_bytes())
+    return put(path, 0, b"PK\x03\x04")
+
+
+@defect("malformed", "storage 4 is not in the file", "model.wte.weight")
+def torch_storage_missing(folder: Path) -> Path:
+    return rezip(zoo.torch_zip(folder), lambda name, data: None if name.endswith("data/4") else data)
+
+
+@defect("extra", "storages belong to no tensor: 999", severity="warn")
+def torch_storage_of_nobody(folder: Path) -> Path:
+    path = zoo.torch_zip(folder)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("ckpt/data/999", b"x" * 100)
+    return path
+
+
+@defect("bounds", "storage 5 has 32764 bytes, the pickle wants 32768", "model.proj.weight")
+def torch_storage_shortened(folder: Path) -> Path:
+    return rezip(zoo.torch_zip(folder), lambda name, data: data[:-4] if name.endswith("data/5") else data)
+
+
+@defect("duplicate", "ckpt/data/0", "is there twice")
+def torch_member_twice(folder: Path) -> Path:
+    path = zoo.torch_zip(folder)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("ckpt/data/0", b"x" * 8192)
+    return path
+
+
+@defect("overlap", "share bytes")
+def torch_members_overlap(folder: Path) -> Path:
+    """Two directory entries for one range: how zip bombs are made."""
+    path = zoo.torch_zip(folder)
+    with zipfile.ZipFile(path, "a") as archive:
+        first = archive.getinfo("ckpt/data/0")
+        twin = zipfile.ZipInfo("ckpt/data/7")
+        for field in ("header_offset", "CRC", "compress_size", "file_size", "flag_bits", "compress_type"):
+            setattr(twin, field, getattr(first, field))
+        twin.filename = "ckpt/data/0"
+        archive.filelist.append(twin)
+        archive._didModify = True  # type: ignore[attr-defined]
+    return path
+
+
+@defect("path-name", "../../evil", "outside of the folder")
+def torch_member_climbs_out(folder: Path) -> Path:
+    path = zoo.torch_zip(folder)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("../../evil", b"x")
+    return path
+
+
+@defect("malformed", "byte order", "middle")
+def torch_byte_order_unknown(folder: Path) -> Path:
+    return rezip(zoo.torch_zip(folder), lambda name, data: b"middle" if name.endswith("byteorder") else data)
+
+
+@defect("not-a-checkpoint", "a zip of 2 other files", "word/document.xml")
+def zip_of_something_else(folder: Path) -> Path:
+    with zipfile.ZipFile(folder / "model.pt", "w") as archive:
+        archive.writestr("word/document.xml", "<x/>")
+        archive.writestr("other", "y")
+    return folder / "model.pt"
+
+
+@defect("bomb", "would grow from")
+def zip_bomb(folder: Path) -> Path:
+    path = folder / "model.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.npy", bytes(1 << 20))
+    data = bytearray(path.read_bytes())
+    struct.pack_into("<I", data, data.index(b"PK\x01\x02") + 24, 0xFFFFFF00)
+    path.write_bytes(data)
+    return path
+
+
+@defect("bomb", "unpacks to more than")
+def zip_grows_beyond_its_claim(folder: Path) -> Path:
+    path = folder / "model.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        np.lib.format.write_array(archive.open("a.npy", "w", force_zip64=False), np.zeros(300_000))
+    data = bytearray(path.read_bytes())
+    for magic, at in ((b"PK\x01\x02", 24), (b"PK\x03\x04", 22)):
+        struct.pack_into("<I", data, data.index(magic) + at, 100_000)
+    path.write_bytes(data)
+    return path
+
+
+# -- the container: legacy torch
+
+
+@defect("truncated", "needs", "bytes more")
+def legacy_cut_in_half(folder: Path) -> Path:
+    return truncate(zoo.torch_legacy(folder), 0.5)
+
+
+@defect("truncated", "not a whole pickle")
+def legacy_cut_in_the_pickle(folder: Path) -> Path:
+    path = zoo.torch_legacy(folder)
+    os.truncate(path, 300)
+    return path
+
+
+@defect("trailing", "follow the last storage")
+def legacy_with_a_tail(folder: Path) -> Path:
+    path = zoo.torch_legacy(folder)
+    path.write_bytes(path.read_bytes() + b"tail")
+    return path
+
+
+@defect("bounds", "values, the pickle says")
+def legacy_storage_count_flipped(folder: Path) -> Path:
+    path = zoo.torch_legacy(folder)
+    at = path.read_bytes().index((64 * 32).to_bytes(8, "little"))
+    return flip(path, at)
+
+
+# -- the container: safetensors
+
+
+@defect("truncated", "behind the end of the file", "copy it again")
+def safetensors_cut(folder: Path) -> Path:
+    return truncate(zoo.safetensors(folder), 0.7)
+
+
+@defect("truncated", "the header ends at byte")
+def safetensors_cut_in_the_header(folder: Path) -> Path:
+    path = zoo.safetensors(folder)
+    os.truncate(path, 200)
+    return path
+
+
+@defect("bounds", "the header claims", "at most")
+def safetensors_header_of_an_exabyte(folder: Path) -> Path:
+    return put(zoo.safetensors(folder), 0, (1 << 60).to_bytes(8, "little"))
+
+
+@defect("malformed", "the header is not JSON")
+def safetensors_header_damaged(folder: Path) -> Path:
+    return put(zoo.safetensors(folder), 40, b"\x01\x02")
+
+
+@defect("malformed", "nested too deep")
+def safetensors_header_nested(folder: Path) -> Path:
+    return write_header(folder / "model.safetensors", b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", b"")
+
+
+@defect("bounds", "lists and objects")
+def safetensors_header_of_a_million_lists(folder: Path) -> Path:
+    return write_header(folder / "model.safetensors", b'{"a":[' + b"[]," * 1_100_000 + b"[]]}", b"")
+
+
+@defect("duplicate", "'wte.weight' is there twice")
+def safetensors_key_twice(folder: Path) -> Path:
+    path = zoo.safetensors(folder)
+    header, data = read_header(path)
+    text = json.dumps(header)
+    entry = json.dumps(header["wte.weight"])
+    return write_header(path, (text[:-1] + f', "wte.weight": {entry}}}').encode(), data)
+
+
+@defect("overlap", "shares", "bytes with another tensor")
+def safetensors_tensors_overlap(folder: Path) -> Path:
+    path = folder / "model.safetensors"
+    save_file({"a": torch.randn(4, 4), "b": torch.randn(4, 4)}, path)
+    return edit_header(path, lambda header: header["b"].update(data_offsets=header["a"]["data_offsets"]))
+
+
+@defect("gap", "belong to no tensor", "'b'")
+def safetensors_hidden_bytes(folder: Path) -> Path:
+    path = folder / "model.safetensors"
+    save_file({"a": torch.randn(4, 4), "b": torch.randn(4, 4)}, path)
+    header, data = read_header(path)
+    header["b"]["data_offsets"] = [96, 160]
+    return write_header(path, header, data[:64] + b"payload!" * 4 + data[64:])
+
+
+@defect("trailing", "7 bytes follow the last tensor")
+def safetensors_with_a_tail(folder: Path) -> Path:
+    path = zoo.safetensors(folder)
+    path.write_bytes(path.read_bytes() + b"garbage")
+    return path
+
+
+@defect("bounds", "F32 [64, 33] needs 8448 bytes", "wte.weight")
+def safetensors_shape_and_offsets_disagree(folder: Path) -> Path:
+    return edit_header(zoo.safetensors(folder), lambda header: header["wte.weight"].update(shape=[64, 33]))
+
+
+@defect("malformed", "unknown dtype 'F31'", "wte.weight")
+def safetensors_dtype_unknown(folder: Path) -> Path:
+    return edit_header(zoo.safetensors(folder), lambda header: header["wte.weight"].update(dtype="F31"))
+
+
+@defect("malformed", "something else than dtype, shape and data_offsets", "wte.weight")
+def safetensors_negative_shape(folder: Path) -> Path:
+    return edit_header(zoo.safetensors(folder), lambda header: header["wte.weight"].update(shape=[-64, -32]))
+
+
+@defect("empty", "holds no tensor")
+def safetensors_of_nothing(folder: Path) -> Path:
+    save_file({}, folder / "model.safetensors")
+    return folder / "model.safetensors"
+
+
+@defect("hole", "131072 bytes of zeros in a row", "big.weight", "from [")
+def safetensors_hole_of_pages(folder: Path) -> Path:
+    path = with_weight(folder, "big.weight", torch.randn(512, 515))
+    header, _ = read_header(path)
+    base = 8 + int.from_bytes(path.read_bytes()[:8], "little")
+    inside = base + header["big.weight"]["data_offsets"][0] + 200_000
+    return put(path, -(-inside // 4096) * 4096, bytes(131072))
+
+
+@defect("hole", "bytes of zeros in a row", "big.weight")
+def safetensors_tail_never_written(folder: Path) -> Path:
+    """A preallocated download whose last part never came: the file has its full size."""
+    path = with_weight(folder, "big.weight", torch.randn(512, 515))
+    header, _ = read_header(path)
+    end = 8 + int.from_bytes(path.read_bytes()[:8], "little") + header["big.weight"]["data_offsets"][1]
+    return put(path, end - 100_002, bytes(100_002))
+
+
+@defect("hole", "reserved and never written")
+def file_of_zeros(folder: Path) -> Path:
+    (folder / "model.safetensors").write_bytes(bytes(100_000))
+    return folder / "model.safetensors"
+
+
+# -- strangers under a checkpoint's name
+
+
+@defect("lfs-pointer", "git lfs pull")
+def lfs_pointer(folder: Path) -> Path:
+    text = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 1234\n"
+    (folder / "pytorch_model.bin").write_text(text)
+    return folder
+
+
+@defect("error-page", "HTML", "Sign in")
+def html_page(folder: Path) -> Path:
+    (folder / "model.pt").write_text("<!DOCTYPE html>\n<html><title>Sign in</title></html>")
+    return folder / "model.pt"
+
+
+@defect("error-page", "XML", "AccessDenied")
+def xml_answer(folder: Path) -> Path:
+    (folder / "model.ckpt").write_text('<?xml version="1.0"?><Error><Code>AccessDenied</Code></Error>')
+    return folder / "model.ckpt"
+
+
+@defect("error-page", "Repository not found")
+def json_answer(folder: Path) -> Path:
+    (folder / "model.safetensors").write_text('{"error": "Repository not found"}')
+    return folder / "model.safetensors"
+
+
+@defect("not-a-checkpoint", "a gzip file", "unpack it first")
+def gzip_file(folder: Path) -> Path:
+    (folder / "model.pt").write_bytes(b"\x1f\x8b\x08\x00" + os.urandom(200))
+    return folder / "model.pt"
+
+
+@defect("not-a-checkpoint", "a tar file")
+def tar_file(folder: Path) -> Path:
+    shutil.make_archive(str(folder / "x"), "tar", folder, ".")
+    return (folder / "x.tar").rename(folder / "model.pt")
+
+
+@defect("not-a-checkpoint", "GGUF")
+def gguf_file(folder: Path) -> Path:
+    (folder / "model.bin").write_bytes(b"GGUF" + os.urandom(200))
+    return folder
+
+
+@defect("not-a-checkpoint", "no format that is known")
+def random_bytes(folder: Path) -> Path:
+    (folder / "model.pt").write_bytes(b"\x07" * 1000)
+    return folder / "model.pt"
+
+
+@defect("partial", "a copy that was not finished")
+def download_unfinished(folder: Path) -> Path:
+    zoo.safetensors(folder)
+    (folder / "model-00002.safetensors.incomplete").write_bytes(b"x")
+    return folder
+
+
+@defect("partial", "a copy that was not finished")
+def rsync_unfinished(folder: Path) -> Path:
+    zoo.safetensors(folder)
+    (folder / ".optimizer.pt.Xk29aB").write_bytes(b"x")
+    return folder
+
+
+@defect("empty", "nothing was saved or nothing was pulled")
+def empty_folder(folder: Path) -> Path:
+    return folder
+
+
+@defect("empty", "its 'model' holds nothing")
+def model_without_tensors(folder: Path) -> Path:
+    return saved(folder, {"model": {}, "step": 3})
+
+
+@defect("unreadable", "cannot be opened")
+def dangling_link(folder: Path) -> Path:
+    (folder / "model.pt").symlink_to(folder / "gone")
+    return folder
+
+
+# -- values
+
+
+@defect("nan", "1 of 8192 values is NaN", "model.proj.weight", "first at [17, 3], byte")
+def nan_in_one_weight(folder: Path) -> Path:
+    state = zoo.checkpoint()
+    weight = state["model"]["proj.weight"].clone()
+    weight[17, 3] = float("nan")
+    return saved(folder, {**state, "model": {**state["model"], "proj.weight": weight}})
+
+
+@defect("nan", "1 of 8192 values is NaN", "optimizer.state.1.exp_avg", "[255, 31]")
+def nan_in_one_moment(folder: Path) -> Path:
+    state = zoo.checkpoint()
+    moment = state["optimizer"]["state"][1]["exp_avg"].clone()
+    moment[-1, -1] = float("nan")
+    states = {**state["optimizer"]["state"], 1: {**state["optimizer"]["state"][1], "exp_avg": moment}}
+    return saved(folder, {**state, "optimizer": {**state["optimizer"], "state": states}})
+
+
+@defect("nan", "w", "1 of 4096 values is NaN")
+def nan_in_bf16(folder: Path) -> Path:
+    return with_weight(folder, "w", broken((5, 7), float("nan"), 64, 64, dtype=torch.bfloat16))
+
+
+@defect("nan", "w", "1 of 4096 values is NaN")
+def nan_in_fp16(folder: Path) -> Path:
+    return with_weight(folder, "w", broken((5, 7), float("nan"), 64, 64, dtype=torch.float16))
+
+
+@defect("nan", "w", "1 of 4096 values is NaN")
+def nan_in_float64(folder: Path) -> Path:
+    return with_weight(folder, "w", broken((5, 7), float("nan"), 64, 64, dtype=torch.float64))
+
+
+@defect("nan", "w", "1 of 256 values is NaN")
+def nan_in_fp8_e4m3(folder: Path) -> Path:
+    raw = torch.randn(16, 16).to(torch.float8_e4m3fn).view(torch.uint8)
+    raw[3, 4] = 0xFF
+    return with_weight(folder, "w", raw.view(torch.float8_e4m3fn))
+
+
+@defect("nan", "f", "1 of 256 values is NaN")
+def nan_in_fp8_fnuz(folder: Path) -> Path:
+    raw = torch.randn(16, 16).to(torch.float8_e4m3fnuz).view(torch.uint8)
+    raw[3, 4] = 0x80
+    return saved(folder, {"f": raw.view(torch.float8_e4m3fnuz)})
+
+
+@defect("inf", "w", "1 of 256 values is infinite")
+def inf_in_fp8_e5m2(folder: Path) -> Path:
+    raw = torch.randn(16, 16).to(torch.float8_e5m2).view(torch.uint8)
+    raw[3, 4] = 0x7C
+    return with_weight(folder, "w", raw.view(torch.float8_e5m2))
+
+
+@defect("nan", "z", "1 of 36 values is NaN", "first at [2, 3]")
+def nan_in_the_imaginary_part(folder: Path) -> Path:
+    tensor = torch.randn(6, 6, dtype=torch.complex64)
+    tensor.imag[2, 3] = float("nan")
+    return saved(folder, {"z": tensor})
+
+
+@defect("inf", "w", "2 of 4096 values are infinite", "first at [0, 1]")
+def infinities_in_a_weight(folder: Path) -> Path:
+    tensor = broken((0, 1), float("inf"), 64, 64)
+    tensor[9, 9] = float("-inf")
+    return with_weight(folder, "w", tensor)
+
+
+@defect("nan", "big.weight", "first at [2047, 1023]")
+def nan_at_the_very_end_of_a_large_tensor(folder: Path) -> Path:
+    return with_weight(folder, "big.weight", broken((-1, -1), float("nan"), 2048, 1024))
+
+
+@defect("nan", "t", "first at [3, 60]")
+def nan_in_a_transposed_tensor(folder: Path) -> Path:
+    return saved(folder, {"t": broken((60, 3), float("nan"), 64, 48).t()})
+
+
+@defect("nan", "narrow", "first at [5, 2]")
+def nan_in_a_view_with_gaps(folder: Path) -> Path:
+    return saved(folder, {"narrow": broken((5, 2), float("nan"), 64, 48)[:, :10]})
+
+
+@defect("nan", "wte", "tied to", "head")
+def nan_in_tied_weights(folder: Path) -> Path:
+    shared = broken((0, 0), float("nan"), 8, 8)
+    return saved(folder, {"wte": shared, "head": shared})
+
+
+@defect("nan", "array", "first at [3, 1]")
+def nan_in_npy(folder: Path) -> Path:
+    array = np.random.default_rng(0).standard_normal((9, 9))
+    array[3, 1] = np.nan
+    np.save(folder / "a.npy", array)
+    return folder / "a.npy"
+
+
+@defect("nan", "a", "1 of 1000000 values is NaN")
+def nan_in_deflated_npz(folder: Path) -> Path:
+    array = np.random.default_rng(0).standard_normal(1_000_000).astype("f4")
+    array[777_777] = np.nan
+    np.savez_compressed(folder / "a.npz", a=array)
+    return folder / "a.npz"
+
+
+@defect("nan", "optimizer.param_groups.0.lr", "is NaN")
+def nan_as_learning_rate(folder: Path) -> Path:
+    state = zoo.checkpoint()
+    groups = [{**state["optimizer"]["param_groups"][0], "lr": float("nan")}]
+    return saved(folder, {**state, "optimizer": {**state["optimizer"], "param_groups": groups}})
+
+
+@defect("range", "w", "1 of 4096 value", "above 1e+06", "the largest 2e+06")
+def weight_above_a_million(folder: Path) -> Path:
+    return with_weight(folder, "w", broken((1, 1), 2e6, 64, 64))
+
+
+@defect("range", "w", "above 100 in magnitude", arguments=("--max-abs", "100"))
+def weight_above_the_given_limit(folder: Path) -> Path:
+    return with_weight(folder, "w", broken((1, 1), -101.0, 64, 64))
+
+
+@defect("range", "w", "the largest")
+def exponent_bit_flipped(folder: Path) -> Path:
+    """One flipped bit in a file without checksums: the value becomes astronomic."""
+    path = with_weight(folder, "w", torch.full((8, 8), 0.02) + torch.rand(8, 8) * 0.01)
+    header, _ = read_header(path)
+    base = 8 + int.from_bytes(path.read_bytes()[:8], "little") + header["w"]["data_offsets"][0]
+    return flip(path, base + 43, 0x40)
+
+
+@defect("range", "w", "lowest finite value", severity="warn")
+def lowest_value_in_a_weight(folder: Path) -> Path:
+    return with_weight(folder, "w", broken((1, 1), torch.finfo(torch.float32).min, 64, 64))
+
+
+@defect("zero", "w", "all 4096 values are zero", "float32 64x64")
+def weight_all_zero(folder: Path) -> Path:
+    return with_weight(folder, "w", torch.zeros(64, 64))
+
+
+@defect("zero", "ema.w", "all 4096 values are zero")
+def ema_all_zero(folder: Path) -> Path:
+    return saved(folder, {"model": {"w": torch.randn(64, 64)}, "ema": {"w": torch.zeros(64, 64)}})
+
+
+@defect("constant", "w", "all 4096 values are 1", severity="warn")
+def weight_constant(folder: Path) -> Path:
+    return with_weight(folder, "w", torch.ones(64, 64))
+
+
+@defect("denormal", "w", "subnormal", severity="warn")
+def weight_underflowed(folder: Path) -> Path:
+    return with_weight(folder, "w", torch.randn(64, 64) * 1e-40)
+
+
+@defect("malformed", "b", "neither true nor false")
+def bool_of_two(folder: Path) -> Path:
+    path = with_weight(folder, "b", torch.rand(9, 9) > 0.5)
+    header, _ = read_header(path)
+    base = 8 + int.from_bytes(path.read_bytes()[:8], "little") + header["b"]["data_offsets"][0]
+    return put(path, base + 4, b"\x02")
+
+
+# -- pickles; a sentinel file would show that anything ran
+
+
+class Runs:
+    def __init__(self, function: Any, *arguments: Any) -> None:
+        self.function, self.arguments = function, arguments
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return self.function, self.arguments
+
+
+def sentinel(folder: Path) -> Path:
+    return folder / "EXECUTED"
+
+
+@defect("hostile", "posix.system", "can run any code")
+def pickle_calls_system(folder: Path) -> Path:
+    return saved(folder, {"model": zoo.weights(), "x": Runs(os.system, f"touch {sentinel(folder)}")})
+
+
+@defect("hostile", "__builtin__.eval")
+def pickle_calls_eval(folder: Path) -> Path:
+    return saved(folder, {"x": Runs(eval, f"open({str(sentinel(folder))!r}, 'w')")})
+
+
+@defect("hostile", "__builtin__.exec")
+def legacy_pickle_calls_exec(folder: Path) -> Path:
+    state = {"w": torch.randn(3), "x": Runs(exec, f"open({str(sentinel(folder))!r}, 'w')")}
+    torch.save(state, folder / "old.pt", _use_new_zipfile_serialization=False)
+    return folder / "old.pt"
+
+
+@defect("hostile", "torch.hub.load")
+def pickle_calls_the_hub(folder: Path) -> Path:
+    return raw_pickle(folder, b"\x80\x02ctorch.hub\nload\n(X\x01\x00\x00\x00xtR.")
+
+
+@defect("hostile", "os.system", "posix")
+def pickle_by_stack_global(folder: Path) -> Path:
+    command = f"touch {sentinel(folder)}".encode()
+    text = b"\x8c" + bytes([len(command)]) + command
+    return raw_pickle(
+        folder, b"\x80\x04\x8c\x02os\x8c\x06system\x93" + text + b"\x85R0\x8c\x05posix\x8c\x06system\x93."
+    )
+
+
+@defect("hostile", "os.system")
+def pickle_by_inst(folder: Path) -> Path:
+    return raw_pickle(folder, f"(S'touch {sentinel(folder)}'\nios\nsystem\n.".encode(), b"\x80\x02")
+
+
+@defect("hostile", "values that it computed itself")
+def pickle_calls_what_it_computed(folder: Path) -> Path:
+    return raw_pickle(folder, b"\x80\x02ccollections\nOrderedDict\n)R(X\x01\x00\x00\x00xtR.")
+
+
+@defect("hostile", "builtins.getattr")
+def pickle_getattr_chain(folder: Path) -> Path:
+    return raw_pickle(
+        folder,
+        b"\x80\x02cbuiltins\ngetattr\ncbuiltins\n__import__\nX\x02\x00\x00\x00os\x85RX\x06\x00\x00\x00system\x86R.",
+    )
+
+
+@defect("hostile", "numpy.testing._private.utils.runstring")
+def pickle_runs_through_numpy(folder: Path) -> Path:
+    return raw_pickle(folder, b"\x80\x02cnumpy.testing._private.utils\nrunstring\n(X\x01\x00\x00\x001}tR.")
+
+
+@defect("hostile", "torch.storage._load_from_bytes")
+def pickle_nested_in_bytes(folder: Path) -> Path:
+    return raw_pickle(folder, b"\x80\x02ctorch.storage\n_load_from_bytes\n(X\x01\x00\x00\x00xtR.")
+
+
+@defect("refused-global", "myproject.models.Net", "--allow-pickle")
+def pickle_of_a_whole_model(folder: Path) -> Path:
+    return raw_pickle(folder, b"\x80\x02cmyproject.models\nNet\n)\x81}X\x01\x00\x00\x00aK\x01sb.")
+
+
+@defect("refused-global", "EXT1")
+def pickle_extension(folder: Path) -> Path:
+    return raw_pickle(folder, b"\x80\x02\x82\x01.")
+
+
+@defect("bounds", "nested deeper than")
+def pickle_nested_deep(folder: Path) -> Path:
+    return raw_pickle(folder, b"\x80\x02" + b"]" * 50_000 + b"a" * 49_999 + b".")
+
+
+@defect("bounds", "more than 3000000 opcodes")
+def pickle_of_endless_opcodes(folder: Path) -> Path:
+    return raw_pickle(folder, b"\x80\x02" + b"N0" * 1_600_000 + b"N.")
+
+
+@defect("truncated", "not a whole pickle", "but only 8 remain")
+def pickle_string_of_an_exabyte(folder: Path) -> Path:
+    return raw_pickle(folder, b"\x80\x04\x8d" + (1 << 60).to_bytes(8, "little") + b"x" * 8)
+
+
+@defect("malformed", "uses a tuple as a key")
+def pickle_key_that_overflows_the_stack(folder: Path) -> Path:
+    return raw_pickle(folder, b"\x80\x02}(" + b")" + b"\x85" * 200_000 + b"K\x01u.")
+
+
+def raw_pickle(folder: Path, data: bytes, prefix: bytes = b"") -> Path:
+    """As the data.pkl of a torch zip, which is where attackers put it."""
+    path = saved(folder, {})
+    return rezip(path, lambda name, old: prefix + data if name.endswith("data.pkl") else old)
+
+
+@defect("bounds", "needs 4000 bytes of storage 0, which has 64")
+def pickle_tensor_beyond_its_storage(folder: Path) -> Path:
+    path = saved(folder, {"w": torch.randn(16)})
+    return rezip(path, lambda name, data: data.replace(b"K\x10\x85q", b"M\xe8\x03\x85q", 1) if "pkl" in name else data)
+
+
+@defect("object-array", "Python objects")
+def npy_of_objects(folder: Path) -> Path:
+    np.save(folder / "a.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    return folder / "a.npy"
+
+
+@defect("hostile", "posix.system")
+def plain_pickle_calls_system(folder: Path) -> Path:
+    (folder / "random_states_0.pkl").write_bytes(pickle.dumps(Runs(os.system, f"touch {sentinel(folder)}")))
+    return folder
+
+
+# -- numpy containers
+
+
+@defect("truncated", "needs 16000 bytes")
+def npy_cut(folder: Path) -> Path:
+    return truncate(zoo.numpy_arrays(folder) / "features.npy", 0.5)
+
+
+@defect("malformed", "not a Python literal")
+def npy_header_damaged(folder: Path) -> Path:
+    return put(zoo.numpy_arrays(folder) / "features.npy", 20, b"(((((")
+
+
+@defect("trailing", "follow the array")
+def npy_with_a_tail(folder: Path) -> Path:
+    path = zoo.numpy_arrays(folder) / "features.npy"
+    path.write_bytes(path.read_bytes() + b"tail")
+    return path
+
+
+@defect("truncated", "big.npy", "unpacks to", "instead of 4800128")
+def npz_deflated_bytes_changed(folder: Path) -> Path:
+    path = zoo.numpy_arrays(folder) / "packed.npz"
+    return put(path, path.stat().st_size // 2, b"\xff" * 64)
+
+
+# -- expectations
+
+
+@defect("shape", "wte.weight", "has shape [64, 32], expected [65, 32]", arguments=("--expect", "{folder}/spec.yaml"))
+def expected_another_shape(folder: Path) -> Path:
+    (folder / "spec.yaml").write_text("tensors:\n  wte.weight: [65, 32]\nextra: true\n")
+    return zoo.torch_zip(folder)
+
+
+@defect("dtype", "norm.weight", "is float32, expected bfloat16", arguments=("--expect", "{folder}/spec.json"))
+def expected_another_dtype(folder: Path) -> Path:
+    spec = {"tensors": {"norm.weight": {"shape": [32], "dtype": "bfloat16"}}, "extra": True}
+    (folder / "spec.json").write_text(json.dumps(spec))
+    return zoo.torch_zip(folder)
+
+
+@defect("missing", "1 tensors are expected and not there", "wte.weight", arguments=("--expect", "{folder}/good.pt"))
+def key_lost(folder: Path) -> Path:
+    torch.save(zoo.checkpoint(), folder / "good.pt")
+    state = {name: tensor for name, tensor in zoo.weights().items() if name != "wte.weight"}
+    return saved(folder, {**zoo.checkpoint(), "model": {**state, "head.weight": zoo.weights()["wte.weight"]}})
+
+
+@defect("extra", "1 tensors are there and not expected", "surplus", arguments=("--expect", "{folder}/good.pt"))
+def key_added(folder: Path) -> Path:
+    torch.save(zoo.weights(), folder / "good.pt")
+    return saved(folder, {**zoo.weights(), "surplus": torch.randn(3)})
+
+
+@defect("renamed", "carry the prefix 'module.'", "strip it", arguments=("--expect", "{folder}/good.pt"))
+def keys_with_the_prefix_of_data_parallel(folder: Path) -> Path:
+    torch.save(zoo.weights(), folder / "good.pt")
+    return saved(folder, {f"module.{name}": tensor for name, tensor in zoo.weights().items()})
+
+
+@defect("renamed", "lack the prefix '_orig_mod.'", arguments=("--expect", "{folder}/good.safetensors"))
+def keys_without_the_prefix_of_compile(folder: Path) -> Path:
+    save_file({f"_orig_mod.{name}": tensor for name, tensor in zoo.weights().items()}, folder / "good.safetensors")
+    return saved(folder, {"state_dict": zoo.weights()})
+
+
+@defect("ema", "holds no EMA", arguments=("--expect", "{folder}/spec.yaml"))
+def expected_ema_missing(folder: Path) -> Path:
+    (folder / "spec.yaml").write_text("ema: true\n")
+    return zoo.torch_zip(folder)
+
+
+@defect("step", "is of step 40, expected 41", arguments=("--expect", "{folder}/spec.yaml"))
+def expected_another_step(folder: Path) -> Path:
+    (folder / "spec.yaml").write_text("step: 41\n")
+    return zoo.torch_zip(folder)
+
+
+@defect("count", "1 artifact found, 2 expected", arguments=("--expect-count", "2"))
+def too_few_artifacts(folder: Path) -> Path:
+    zoo.torch_zip(folder)
+    return folder
+
+
+# -- optimizer, step, EMA
+
+
+@defect("step", "the file says step 40, the optimizer made 0", "fresh")
+def optimizer_is_fresh(folder: Path) -> Path:
+    return saved(folder, {**zoo.checkpoint(), "optimizer": zoo.trained_optimizer(0)})
+
+
+@defect("step", "the file says step 40, the optimizer made 33", severity="warn")
+def optimizer_of_another_step(folder: Path) -> Path:
+    return saved(folder, {**zoo.checkpoint(), "optimizer": zoo.trained_optimizer(33)})
+
+
+@defect("optimizer", "every moment is zero although the optimizer made 40 steps")
+def optimizer_moments_zero(folder: Path) -> Path:
+    state = zoo.checkpoint()
+    states = {key: {name: tensor if name == "step" else torch.zeros_like(tensor) for name, tensor in entry.items()}
+              for key, entry in state["optimizer"]["state"].items()}  # fmt: skip
+    return saved(folder, {**state, "optimizer": {**state["optimizer"], "state": states}})
+
+
+@defect("optimizer", "which no tensor of the model has", "optimizer.state.1.exp_avg", severity="warn")
+def optimizer_of_another_model(folder: Path) -> Path:
+    state = zoo.checkpoint()
+    states = {**state["optimizer"]["state"], 1: {"step": torch.tensor(40.0), "exp_avg": torch.randn(77, 32)}}
+    return saved(folder, {**state, "optimizer": {**state["optimizer"], "state": states}})
+
+
+@defect("optimizer", "belong to no parameter of param_groups", "99")
+def optimizer_state_of_nobody(folder: Path) -> Path:
+    state = zoo.checkpoint()
+    states = {**state["optimizer"]["state"], 99: state["optimizer"]["state"][0]}
+    return saved(folder, {**state, "optimizer": {**state["optimizer"], "state": states}})
+
+
+@defect("ema", "asks for an EMA and it holds none")
+def ema_declared_and_missing(folder: Path) -> Path:
+    return saved(folder, {**zoo.checkpoint(), "config": {"use_ema": True}})
+
+
+# -- Hugging Face folders
+
+
+@defect("missing", "model-00002-of-00003.safetensors", "is named by model.safetensors.index.json and not there")
+def shard_missing(folder: Path) -> Path:
+    zoo.hf_sharded(folder)
+    (folder / "model-00002-of-00003.safetensors").unlink()
+    return folder
+
+
+@defect("extra", "model-00004-of-00004.safetensors", "of another save")
+def shard_of_another_save(folder: Path) -> Path:
+    zoo.hf_sharded(folder)
+    save_file({"other": torch.randn(3)}, folder / "model-00004-of-00004.safetensors")
+    return folder
+
+
+@defect("duplicate", "is the same file as model-00001-of-00003.safetensors")
+def shard_copied_twice(folder: Path) -> Path:
+    zoo.hf_sharded(folder)
+    shutil.copy(folder / "model-00001-of-00003.safetensors", folder / "model-00002-of-00003.safetensors")
+    return folder
+
+
+@defect("stale-index", "not in the shard that the index names")
+def shard_lost_a_tensor(folder: Path) -> Path:
+    zoo.hf_sharded(folder)
+    path = folder / "model-00001-of-00003.safetensors"
+    names = list(zoo.weights())[1:4]
+    save_file({name: zoo.weights()[name] for name in names}, path)
+    return folder
+
+
+@defect("stale-index", "tensors of the shards are not in the index", "surplus")
+def index_of_an_earlier_save(folder: Path) -> Path:
+    zoo.hf_sharded(folder)
+    path = folder / "model-00001-of-00003.safetensors"
+    names = list(zoo.weights())[:4]
+    save_file({"surplus": torch.randn(3), **{name: zoo.weights()[name] for name in names}}, path)
+    return folder
+
+
+@defect("duplicate", "is also in model-00001-of-00003.safetensors", "position_ids")
+def tensor_in_two_shards(folder: Path) -> Path:
+    zoo.hf_sharded(folder)
+    path = folder / "model-00002-of-00003.safetensors"
+    names = list(zoo.weights())[4:9]
+    save_file({name: zoo.weights()[name] for name in ["position_ids", *names]}, path)
+    return folder
+
+
+@defect("stale-index", "total_size is 5", severity="warn")
+def index_total_wrong(folder: Path) -> Path:
+    zoo.hf_sharded(folder)
+    edit_json(folder / "model.safetensors.index.json", lambda index: index["metadata"].update(total_size=5))
+    return folder
+
+
+@defect("malformed", "has no weight_map")
+def index_without_a_map(folder: Path) -> Path:
+    zoo.hf_sharded(folder)
+    edit_json(folder / "model.safetensors.index.json", lambda index: index.pop("weight_map"))
+    return folder
+
+
+@defect("malformed", "is not JSON")
+def index_cut(folder: Path) -> Path:
+    zoo.hf_sharded(folder)
+    truncate(folder / "model.safetensors.index.json", 0.6)
+    return folder
+
+
+@defect("path-name", "/etc/passwd", "outside of its folder")
+def index_climbs_out(folder: Path) -> Path:
+    zoo.hf_sharded(folder)
+    index = folder / "model.safetensors.index.json"
+    edit_json(index, lambda index: index["weight_map"].update({"wte.weight": "/etc/passwd"}))
+    return folder
+
+
+@defect("missing", "no *.index.json for them")
+def shards_without_index(folder: Path) -> Path:
+    zoo.hf_sharded(folder)
+    (folder / "model.safetensors.index.json").unlink()
+    return folder
+
+
+@defect("crc", "pytorch_model-00002-of-00003.bin")
+def bin_shard_damaged(folder: Path) -> Path:
+    zoo.hf_sharded_bin(folder)
+    path = folder / "pytorch_model-00002-of-00003.bin"
+    flip(path, member_offset(path, "data/0") + 5)
+    return folder
+
+
+@defect("step", "trainer_state.json says step 40, the optimizer made 20", "two checkpoints")
+def trainer_with_a_stale_optimizer(folder: Path) -> Path:
+    folder = zoo.hf_trainer(folder)
+    torch.save(zoo.trained_optimizer(20), folder / "optimizer.pt")
+    return folder
+
+
+@defect("step", "is of step 40, its folder of step 400")
+def trainer_in_the_wrong_folder(folder: Path) -> Path:
+    return zoo.hf_trainer(folder).rename(folder / "checkpoint-400")
+
+
+@defect("missing", "has optimizer.bin and no model weights")
+def accelerate_without_model(folder: Path) -> Path:
+    zoo.accelerate(folder)
+    (folder / "model.safetensors").unlink()
+    return folder
+
+
+@defect("missing", "random_states_0 is not there")
+def accelerate_rank_missing(folder: Path) -> Path:
+    zoo.accelerate(folder)
+    (folder / "random_states_0.pkl").unlink()
+    return folder
+
+
+# -- torch.distributed.checkpoint
+
+
+@defect("missing", "__0_0.distcp", "is missing")
+def dcp_file_missing(folder: Path) -> Path:
+    folder = zoo.distributed(folder)
+    (folder / "__0_0.distcp").unlink()
+    return folder
+
+
+@defect("extra", "__9_9.distcp", "of another save")
+def dcp_file_of_another_save(folder: Path) -> Path:
+    folder = zoo.distributed(folder)
+    shutil.copy(folder / "__0_0.distcp", folder / "__9_9.distcp")
+    return folder
+
+
+@defect("truncated", "should be at bytes")
+def dcp_file_cut(folder: Path) -> Path:
+    folder = zoo.distributed(folder)
+    truncate(folder / "__0_0.distcp", 0.6)
+    return folder
+
+
+@defect("crc", "__0_0.distcp")
+def dcp_bytes_changed(folder: Path) -> Path:
+    folder = zoo.distributed(folder)
+    path = folder / "__0_0.distcp"
+    needle = zoo.weights()["proj.weight"].numpy().tobytes()[1000:1032]
+    flip(path, path.read_bytes().index(needle))
+    return folder
+
+
+@defect("missing", ".distcp files and no .metadata")
+def dcp_without_metadata(folder: Path) -> Path:
+    folder = zoo.distributed(folder)
+    (folder / ".metadata").unlink()
+    return folder
+
+
+@defect("truncated", ".metadata", "not a whole pickle")
+def dcp_metadata_cut(folder: Path) -> Path:
+    folder = zoo.distributed(folder)
+    truncate(folder / ".metadata", 0.5)
+    return folder
+
+
+@defect("shape", "the metadata says")
+def dcp_metadata_of_another_model(folder: Path) -> Path:
+    folder = zoo.distributed(folder)
+    data = (folder / ".metadata").read_bytes()
+    assert b"M\x00\x01K \x86" in data  # (256, 32)
+    (folder / ".metadata").write_bytes(data.replace(b"M\x00\x01K \x86", b"M\x00\x01K\x1f\x86"))
+    return folder
+
+
+@defect("hostile", ".metadata", "posix.system")
+def dcp_metadata_calls_system(folder: Path) -> Path:
+    folder = zoo.distributed(folder)
+    data = (folder / ".metadata").read_bytes()
+    call = b"cposix\nsystem\nX\x04\x00\x00\x00true\x85R0"
+    (folder / ".metadata").write_bytes(
+        data[:11] + call + data[11:] if data[2:3] == b"\x95" else data[:2] + call + data[2:]
+    )
+    return folder
+
+
+# -- DeepSpeed
+
+
+@defect("missing", "1 of 2 ranks have no optim_states file", ": 1")
+def deepspeed_last_rank_missing(folder: Path) -> Path:
+    zoo.deepspeed(folder)
+    (folder / "global_step40" / "zero_pp_rank_1_mp_rank_00_optim_states.pt").unlink()
+    return folder
+
+
+@defect("missing", "mp_rank_00_model_states.pt is not there")
+def deepspeed_model_missing(folder: Path) -> Path:
+    zoo.deepspeed(folder)
+    (folder / "global_step40" / "mp_rank_00_model_states.pt").unlink()
+    return folder
+
+
+@defect("missing", "latest", "names global_step99, which is not there")
+def deepspeed_latest_is_gone(folder: Path) -> Path:
+    zoo.deepspeed(folder)
+    (folder / "latest").write_text("global_step99")
+    return folder
+
+
+@defect("step", "is of step 40, its folder of step 50")
+def deepspeed_folder_of_another_step(folder: Path) -> Path:
+    zoo.deepspeed(folder)
+    (folder / "global_step40").rename(folder / "global_step50")
+    (folder / "latest").write_text("global_step50")
+    return folder
+
+
+@defect("nan", "single_partition_of_fp32_groups.0")
+def deepspeed_nan_in_the_master_weights(folder: Path) -> Path:
+    zoo.deepspeed(folder)
+    path = folder / "global_step40" / "zero_pp_rank_0_mp_rank_00_optim_states.pt"
+    state = torch.load(path, weights_only=True)
+    state["optimizer_state_dict"]["single_partition_of_fp32_groups"][0][7] = float("nan")
+    torch.save(state, path)
+    return folder
+
+
+# -- run directories and pulled trees
+
+
+@defect("missing", "step_000099.pt", "is listed in checkpoints_index.json and not there")
+def run_checkpoint_missing(folder: Path) -> Path:
+    run = zoo.run_directory(folder)
+    entry = {"path": "checkpoints/step_000099.pt", "step": 99, "time": 1.0}
+    edit_json(run / "checkpoints_index.json", lambda index: index["checkpoints"].insert(0, entry))
+    return run
+
+
+@defect("step", "is of step 40, checkpoints_index.json says 41")
+def run_index_of_another_step(folder: Path) -> Path:
+    run = zoo.run_directory(folder)
+    edit_json(run / "checkpoints_index.json", lambda index: index["checkpoints"][-1].update(step=41))
+    return run
+
+
+@defect("size", "checkpoints_index.json says 5")
+def run_index_of_another_size(folder: Path) -> Path:
+    run = zoo.run_directory(folder)
+    edit_json(run / "checkpoints_index.json", lambda index: index["checkpoints"][-1].update(bytes=5, sha256="0" * 64))
+    return run
+
+
+@defect("digest", "checkpoints_index.json says 0000000000000000")
+def run_index_of_another_digest(folder: Path) -> Path:
+    run = zoo.run_directory(folder)
+    edit_json(run / "checkpoints_index.json", lambda index: index["checkpoints"][-1].update(sha256="0" * 64))
+    return run
+
+
+@defect("step", "ends at step 3, the newest checkpoint is of step 40", severity="warn")
+def run_metrics_end_early(folder: Path) -> Path:
+    run = zoo.run_directory(folder)
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text("".join(lines[:4]))
+    return run
+
+
+@defect("nan", "train.loss", "its last value is NaN")
+def run_metrics_end_in_nan(folder: Path) -> Path:
+    run = zoo.run_directory(folder)
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 41, "time": 1.0, "split": "train", "loss": "NaN"}\n')
+    return run
+
+
+@defect("malformed", "results.json", "metrics: [] should be non-empty")
+def run_results_without_metrics(folder: Path) -> Path:
+    run = zoo.run_directory(folder)
+    edit_json(run / "results.json", lambda results: results.update(metrics=[]))
+    return run
+
+
+@defect("nan", "results.json", "metrics[0].value")
+def run_results_nan(folder: Path) -> Path:
+    run = zoo.run_directory(folder)
+    edit_json(run / "results.json", lambda results: results["metrics"][0].update(value=float("nan")))
+    return run
+
+
+@defect("ema", "run.json asks for an EMA")
+def run_declares_ema(folder: Path) -> Path:
+    run = zoo.run_directory(folder)
+    edit_json(run / "run.json", lambda record: record["config"].update(ema_decay=0.999))
+    return run
+
+
+@defect("digest", "model.safetensors", "PULL_MANIFEST.json says")
+def pulled_one_bit_flipped(folder: Path) -> Path:
+    """A low mantissa bit: no value looks wrong, only the digest knows."""
+    path = zoo.safetensors(folder)
+    manifest(folder)
+    flip(path, path.stat().st_size - 4000)
+    return folder
+
+
+@defect("size", "train.log", "PULL_MANIFEST.json says")
+def pulled_log_cut(folder: Path) -> Path:
+    zoo.safetensors(folder)
+    (folder / "train.log").write_text("step 1\nstep 2\n")
+    manifest(folder)
+    (folder / "train.log").write_text("step 1\n")
+    return folder
+
+
+@defect("missing", "is listed in PULL_MANIFEST.json and not there")
+def pulled_file_missing(folder: Path) -> Path:
+    zoo.safetensors(folder)
+    zoo.torch_zip(folder)
+    manifest(folder)
+    (folder / "ckpt.pt").unlink()
+    return folder
+
+
+@defect("malformed", "PULL_MANIFEST.json", "line 1 is not JSON")
+def pulled_manifest_cut(folder: Path) -> Path:
+    zoo.safetensors(folder)
+    truncate(manifest(folder) / "PULL_MANIFEST.json", 0.5)
+    return folder
+
+
+@defect("path-name", "../../etc/passwd", "outside of its folder")
+def pulled_manifest_climbs_out(folder: Path) -> Path:
+    zoo.safetensors(folder)
+    path = manifest(folder) / "PULL_MANIFEST.json"
+    edit_json(path, lambda data: data["files"][0].update(path="../../etc/passwd"))
+    return folder
+
+
+@defect("empty", "lists no file")
+def pulled_manifest_of_nothing(folder: Path) -> Path:
+    zoo.safetensors(folder)
+    (folder / "PULL_MANIFEST.json").write_text(json.dumps({"source": "x", "created": "x", "files": []}))
+    return folder
+
+
+# -- more of the folders
+
+
+def change_metadata(folder: Path, change: Callable[[Any], Any]) -> Path:
+    """Of a distributed checkpoint, with its own classes."""
+    folder = zoo.distributed(folder)
+    metadata = pickle.loads((folder / ".metadata").read_bytes())
+    change(metadata)
+    (folder / ".metadata").write_bytes(pickle.dumps(metadata))
+    return folder
+
+
+@defect("missing", "model.proj.weight", "its chunk at [0, 0] is stored in no file")
+def dcp_chunk_without_a_file(folder: Path) -> Path:
+    def drop(metadata: Any) -> None:
+        index = next(index for index in metadata.storage_data if index.fqn == "model.proj.weight")
+        del metadata.storage_data[index]
+
+    return change_metadata(folder, drop)
+
+
+@defect("missing", "model.proj.weight", "its chunks hold 0 values, its shape needs 8192")
+def dcp_tensor_without_chunks(folder: Path) -> Path:
+    return change_metadata(folder, lambda metadata: metadata.state_dict_metadata["model.proj.weight"].chunks.clear())
+
+
+@defect("path-name", "leads out of the checkpoint")
+def dcp_metadata_climbs_out(folder: Path) -> Path:
+    def climb(metadata: Any) -> None:
+        next(iter(metadata.storage_data.values())).relative_path = "../../etc/passwd"
+
+    return change_metadata(folder, climb)
+
+
+@defect("overlap", "shares", "bytes with another item")
+def dcp_items_overlap(folder: Path) -> Path:
+    def shift(metadata: Any) -> None:
+        infos = sorted(metadata.storage_data.values(), key=lambda info: info.offset)
+        infos[1].offset -= 100
+
+    return change_metadata(folder, shift)
+
+
+@defect("malformed", "it lists no tensors")
+def dcp_metadata_of_something_else(folder: Path) -> Path:
+    folder = zoo.distributed(folder)
+    (folder / ".metadata").write_bytes(pickle.dumps({"a": 1}))
+    return folder
+
+
+@defect("path-name", "latest", "should name a folder beside it")
+def deepspeed_latest_climbs_out(folder: Path) -> Path:
+    zoo.deepspeed(folder)
+    (folder / "latest").write_text("../../etc")
+    return folder
+
+
+@defect("malformed", "trainer_state.json", "has no global_step")
+def trainer_state_without_step(folder: Path) -> Path:
+    folder = zoo.hf_trainer(folder)
+    (folder / "trainer_state.json").write_text("{}")
+    return folder
+
+
+@defect("nan", "trainer_state.json", "[0].loss")
+def trainer_ends_in_nan(folder: Path) -> Path:
+    folder = zoo.hf_trainer(folder)
+    history = [{"loss": 1.5}, {"loss": float("nan")}]
+    edit_json(folder / "trainer_state.json", lambda state: state.update(log_history=history))
+    return folder
+
+
+@defect("malformed", "metrics.jsonl", "1 lines are not JSON objects", "line 3")
+def run_metrics_line_damaged(folder: Path) -> Path:
+    run = zoo.run_directory(folder)
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    lines[2] = '{"step": 2, "ti\n'
+    (run / "metrics.jsonl").write_text("".join(lines))
+    return run
+
+
+@defect("empty", "metrics.jsonl", "holds no row")
+def run_metrics_empty(folder: Path) -> Path:
+    run = zoo.run_directory(folder)
+    (run / "metrics.jsonl").write_text("")
+    return run
+
+
+@defect("malformed", "checkpoints_index.json", "'step' is a required property")
+def run_index_without_steps(folder: Path) -> Path:
+    run = zoo.run_directory(folder)
+    edit_json(run / "checkpoints_index.json", lambda index: index["checkpoints"][0].pop("step"))
+    return run
+
+
+@defect("path-name", "checkpoints_index.json", "outside of the run")
+def run_index_climbs_out(folder: Path) -> Path:
+    run = zoo.run_directory(folder)
+    edit_json(run / "checkpoints_index.json", lambda index: index["checkpoints"][0].update(path="../../x.pt"))
+    return run
+
+
+@defect("malformed", "the zip holds 2 checkpoints")
+def zip_of_two_checkpoints(folder: Path) -> Path:
+    path = zoo.torch_zip(folder)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("other/data.pkl", b"\x80\x02}.")
+    return path
+
+
+@defect("trailing", "other bytes follow the end of the zip")
+def zip_with_a_tail(folder: Path) -> Path:
+    path = zoo.torch_zip(folder)
+    path.write_bytes(path.read_bytes() + b"tail")
+    return path
+
+
+@defect("empty", "holds no tensor")
+def torch_of_nothing(folder: Path) -> Path:
+    return saved(folder, {})

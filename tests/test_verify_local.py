@@ -1,0 +1,684 @@
+"""Is this checkpoint real: every planted defect is found and named, and no healthy file of any format is suspected."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import json
+import math
+import os
+import signal
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner, Result
+from safetensors.torch import save_file
+
+import verify_local
+from artifacts import loading, survey, verify
+from artifacts.examine import Options, examine
+from artifacts.values import stream
+from bench import verify_local as bench_verify_local
+from rgt import files, schema, units
+from rgt.report import CODES
+
+from . import corruption, zoo
+from .corruption import DEFECTS, Defect, sentinel
+
+SCRIPT = Path(verify_local.__file__)
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(verify_local.main, [str(argument) for argument in arguments])
+
+
+def report(*arguments: object) -> dict[str, Any]:
+    done = run(*arguments, "--json")
+    assert done.exit_code in (0, 1), done.output
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
+def test_planted_defect_is_found_and_named(tmp_path: Path, defect: Defect) -> None:
+    target = defect.make(tmp_path)
+    arguments = [argument.format(folder=tmp_path) for argument in defect.arguments]
+    found = report(target, *arguments)
+    assert not found["ok"]
+    matches = [
+        finding
+        for finding in found["findings"]
+        if (finding["code"], finding["severity"]) == (defect.code, defect.severity)
+    ]
+    assert matches, found["findings"]
+    text = " ".join(str(finding) for finding in matches)
+    assert [word for word in defect.named if word not in text] == []
+    if defect.severity == "error":
+        assert found["proof"] == []
+    assert not sentinel(tmp_path).exists()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("make", [*zoo.HEALTHY, zoo.hub_cache], ids=lambda make: make.__name__)
+def test_healthy_checkpoint_raises_no_alarm(tmp_path: Path, make: Any) -> None:
+    found = report(make(tmp_path))
+    assert [finding for finding in found["findings"] if finding["severity"] != "info"] == []
+    assert found["ok"] and found["artifacts"]
+
+
+# -- what a person sees
+
+
+def test_the_report_of_a_good_checkpoint(tmp_path: Path) -> None:
+    path = small(tmp_path)
+    lines = run(path).stdout.splitlines()
+    assert lines[0] == f"ok    {path}  torch  {units.show_size(path.stat().st_size)}  2 tensors  72 parameters"
+    ordinary = "1 tensor is all zero where that is ordinary (biases, buffers, integers, optimizer state)"
+    assert lines[1] == f"info  zero: {path}: {ordinary}"
+    assert lines[2] == "      seen: bias"
+    assert lines[3] == (
+        "checklist: loads: yes · no NaN or Inf: yes · not all zero: yes · expected dimensions: not asked (--expect)"
+        " · |x| <= 1e+06: yes · complete: yes · as pulled: not asked (no PULL_MANIFEST.json)"
+    )
+    assert lines[4].startswith("verified: 1 artifact, 0 errors, 0 warnings, ")
+    assert len(lines) == 5
+
+
+def test_the_report_of_a_bad_checkpoint(tmp_path: Path) -> None:
+    state = {"weight": torch.randn(8, 8)}
+    state["weight"][3, 5] = float("nan")
+    torch.save(state, tmp_path / "bad.pt")
+    done = run(tmp_path / "bad.pt")
+    lines = done.stdout.splitlines()
+    assert done.exit_code == 1
+    assert lines[0].startswith(f"FAIL  {tmp_path / 'bad.pt'}  torch")
+    assert lines[1] == f"error nan: {tmp_path / 'bad.pt'} weight: 1 of 64 values is NaN"
+    assert lines[2].startswith("      seen: first at [3, 5], byte ")
+    assert "no NaN or Inf: NO · not all zero: yes" in lines[3]
+    assert lines[4].startswith("NOT VERIFIED: 1 of 1 artifact failed, 1 errors, 0 warnings")
+
+
+def test_the_byte_named_is_the_byte_of_the_value(tmp_path: Path) -> None:
+    path = corruption.nan_in_one_weight(tmp_path)
+    finding = next(f for f in report(path)["findings"] if f["code"] == "nan")
+    byte = int(finding["evidence"].partition("byte ")[2].split()[0])
+    (value,) = struct.unpack("<f", path.read_bytes()[byte : byte + 4])
+    assert math.isnan(value)
+
+
+def test_the_hand_over_checklist_is_one_command(tmp_path: Path) -> None:
+    """Loads, no NaN, not all zeros, expected dimensions, nothing above 1e6."""
+    good, new = small(tmp_path, "good.pt"), small(tmp_path, "new.pt")
+    assert report(new, "--expect", good)["checklist"] == {
+        "loads": "yes",
+        "no NaN or Inf": "yes",
+        "not all zero": "yes",
+        "expected dimensions": "yes",
+        "|x| <= 1e+06": "yes",
+        "complete": "yes",
+        "as pulled": "not asked (no PULL_MANIFEST.json)",
+    }
+
+
+def test_no_answer_is_not_a_yes(tmp_path: Path) -> None:
+    """A file that cannot be read says nothing about its values."""
+    answers = report(corruption.torch_cut_in_half(tmp_path))["checklist"]
+    assert answers["loads"] == "NO"
+    assert answers["no NaN or Inf"] == answers["not all zero"] == answers["|x| <= 1e+06"] == "not checked (unreadable)"
+
+
+def test_every_code_belongs_to_one_point_of_the_checklist() -> None:
+    codes = [code for point in verify_local.CHECKLIST.values() for code in point]
+    assert len(codes) == len(set(codes))
+    assert set(codes) <= set(CODES)
+    used = {defect.code for defect in corruption.DEFECTS}
+    assert used <= set(codes)
+
+
+def test_json_fits_its_schema(tmp_path: Path) -> None:
+    for path in (small(tmp_path), corruption.torch_cut_in_half(tmp_path), zoo.numpy_arrays(tmp_path)):
+        for found in (report(path), report(path, "--list"), report(path, "--no-digest")):
+            schema.check(found, "verify_report", "stdout")
+            schema.check(found, "report", "stdout")
+
+
+def test_github_and_sarif(tmp_path: Path) -> None:
+    path = corruption.weight_all_zero(tmp_path)
+    assert run(path, "--github").stdout.startswith(f"::error file={path},title=zero::w all 4096 values are zero")
+    sarif = json.loads(run(path, "--sarif").stdout)
+    assert sarif["runs"][0]["results"][0]["ruleId"] == "zero"
+
+
+def test_a_flood_of_findings_is_counted(tmp_path: Path) -> None:
+    torch.save({f"layer{number:03d}": torch.zeros(8, 8) for number in range(300)}, tmp_path / "z.pt")
+    found = [f for f in report(tmp_path / "z.pt")["findings"] if f["severity"] == "error"]
+    assert len(found) == 21
+    assert found[-1]["message"] == "280 more of the same"
+
+
+def test_many_artifacts_are_bounded(tmp_path: Path) -> None:
+    for number in range(205):
+        np.save(tmp_path / f"{number:03d}.npy", np.ones(3))
+    lines = run(tmp_path).stdout.splitlines()
+    assert "... and 5 more; --json lists them all" in lines
+    assert len(lines) < 310
+
+
+def test_a_progress_bar_only_on_a_terminal(tmp_path: Path) -> None:
+    path = small(tmp_path)
+    assert run(path).stderr == ""
+    seen = in_terminal(sys.executable, SCRIPT, path)
+    assert "100 %" in seen and "[" + "#" * 30 + "]" in seen
+
+
+def small(folder: Path, name: str = "small.pt") -> Path:
+    torch.manual_seed(0)
+    torch.save({"weight": torch.randn(8, 8), "bias": torch.zeros(8)}, folder / name)
+    return folder / name
+
+
+def in_terminal(*command: object) -> str:
+    """What the command prints to a terminal."""
+    master, slave = os.openpty()
+    process = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL, stderr=slave)
+    os.close(slave)
+    seen = b""
+    with contextlib.suppress(OSError):  # Linux says EIO when the other end is gone
+        while part := os.read(master, 4096):
+            seen += part
+    process.wait()
+    os.close(master)
+    return seen.decode()
+
+
+# -- --list
+
+
+def test_list_shows_what_is_inside(tmp_path: Path) -> None:
+    done = run(small(tmp_path), "--list")
+    assert done.exit_code == 0
+    assert done.stdout == (
+        f"{tmp_path / 'small.pt'}  torch  2 tensors  72 parameters\n"
+        "  weight  float32  8x8  weight\n"
+        "  bias  float32  8  weight\n"
+        "1 artifact, headers only: nothing was verified\n"
+    )
+    assert not (tmp_path / "PULL_VERIFIED.json").exists()
+
+
+def test_list_names_roles(tmp_path: Path) -> None:
+    contents = report(zoo.torch_zip(tmp_path), "--list")["artifacts"][0]["contents"]
+    roles = {tensor["name"]: tensor["role"] for tensor in contents}
+    assert roles["model.wte.weight"] == "weight" and roles["optimizer.state.0.exp_avg"] == "optimizer"
+
+
+def test_list_says_what_cannot_be_read(tmp_path: Path) -> None:
+    done = run(corruption.torch_cut_in_half(tmp_path), "--list")
+    assert done.exit_code == 1
+    assert "error truncated" in done.stdout
+
+
+# -- the proof
+
+
+def test_a_verified_pull_leaves_a_proof(tmp_path: Path) -> None:
+    zoo.run_directory(tmp_path)
+    (tmp_path / "train.log").write_text("step 1\n")
+    corruption.manifest(tmp_path)
+    found = report(tmp_path)
+    assert found["ok"] and found["checklist"]["as pulled"] == "yes"
+    assert found["proof"] == [str(tmp_path / "PULL_VERIFIED.json")]
+    proof = files.read_json(tmp_path / "PULL_VERIFIED.json", "pull_verified")
+    listed = json.loads((tmp_path / "PULL_MANIFEST.json").read_text())["files"]
+    assert {row["path"]: row["sha256"] for row in proof["artifacts"]} == {row["path"]: row["sha256"] for row in listed}
+    assert proof["manifest_sha256"] == hashlib.sha256((tmp_path / "PULL_MANIFEST.json").read_bytes()).hexdigest()
+    checkpoint = next(row for row in proof["artifacts"] if row["path"].endswith("step_000040.pt"))
+    assert checkpoint["format"] == "torch" and checkpoint["tensors"] > 40
+    assert checkpoint["checks"] == ["container", "digest", "finite", "holes", "nonzero", "range"]
+    log = next(row for row in proof["artifacts"] if row["path"] == "train.log")
+    assert (log["format"], log["checks"]) == ("file", ["digest"])
+    assert set(proof["versions"]) == {"python", "numpy"}
+
+
+def test_a_folder_without_manifest_gets_its_proof(tmp_path: Path) -> None:
+    small(tmp_path)
+    assert report(tmp_path)["proof"] == [str(tmp_path / "PULL_VERIFIED.json")]
+    assert "manifest_sha256" not in json.loads((tmp_path / "PULL_VERIFIED.json").read_text())
+
+
+def test_a_failed_verification_takes_the_proof_back(tmp_path: Path) -> None:
+    path = small(tmp_path)
+    run(tmp_path)
+    proof = (tmp_path / "PULL_VERIFIED.json").read_bytes()
+    corruption.truncate(path, 0.5)
+    found = report(tmp_path)
+    assert not (tmp_path / "PULL_VERIFIED.json").exists()
+    assert (tmp_path / "PULL_VERIFIED.json.stale").read_bytes() == proof
+    assert "the earlier proof no longer holds; it is now PULL_VERIFIED.json.stale" in str(found["findings"])
+    small(tmp_path)
+    assert report(tmp_path)["proof"]
+    assert not (tmp_path / "PULL_VERIFIED.json.stale").exists()
+
+
+def test_a_failed_file_takes_back_the_proof_of_its_folder(tmp_path: Path) -> None:
+    path = small(tmp_path)
+    corruption.manifest(tmp_path)
+    run(tmp_path)
+    corruption.truncate(path, 0.5)
+    assert run(path).exit_code == 1
+    assert not (tmp_path / "PULL_VERIFIED.json").exists()
+
+
+def test_a_short_count_takes_the_proof_back(tmp_path: Path) -> None:
+    small(tmp_path)
+    run(tmp_path)
+    assert run(tmp_path, "--expect-count", "2").exit_code == 1
+    assert not (tmp_path / "PULL_VERIFIED.json").exists()
+
+
+def test_a_warning_does_not_stop_the_proof_but_is_counted_in_it(tmp_path: Path) -> None:
+    corruption.weight_constant(tmp_path)
+    done = run(tmp_path)
+    assert done.exit_code == 1
+    assert "verified with warnings: 1 artifact" in done.stdout
+    assert json.loads((tmp_path / "PULL_VERIFIED.json").read_text())["warnings"] == 1
+
+
+@pytest.mark.parametrize("arguments", [("--no-digest",), ("--list",)])
+def test_no_proof_without_digests(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    small(tmp_path)
+    assert run(tmp_path, *arguments).exit_code == 0
+    assert not (tmp_path / "PULL_VERIFIED.json").exists()
+
+
+def test_one_file_of_a_pull_is_no_proof_of_the_pull(tmp_path: Path) -> None:
+    small(tmp_path, "a.pt")
+    small(tmp_path, "b.pt")
+    corruption.manifest(tmp_path)
+    found = report(tmp_path / "a.pt")
+    assert found["ok"] and found["proof"] == [] and found["checklist"]["as pulled"] == "yes"
+    assert "holds 1 of 2 files of PULL_MANIFEST.json, so it is no proof of the pull" in str(found["findings"])
+    assert not (tmp_path / "PULL_VERIFIED.json").exists()
+
+
+def test_a_proof_that_cannot_be_put_aside_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = small(tmp_path)
+    run(tmp_path)
+    corruption.truncate(path, 0.5)
+    monkeypatch.setattr(os, "replace", lambda *names: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
+    assert "no longer holds and cannot be put aside: Permission denied" in str(report(tmp_path)["findings"])
+
+
+def test_a_full_disk_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small(tmp_path)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    done = run(tmp_path)
+    assert done.exit_code == 3
+    assert done.stderr == f"error: cannot write {tmp_path / 'PULL_VERIFIED.json'}: No space left on device\n"
+
+
+# -- expectations
+
+
+def test_a_spec_that_fits(tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text("tensors:\n  weight: {shape: [8, 8], dtype: torch.float32}\n  bias: [8]\nparameters: 72\n")
+    found = report(small(tmp_path), "--expect", spec)
+    assert found["ok"] and found["checklist"]["expected dimensions"] == "yes"
+    assert found["artifacts"][0]["checks"][1] == "dimensions"
+
+
+@pytest.mark.parametrize(
+    ("spec", "code", "message"),
+    [
+        ("parameters: 73", "shape", "has 72 parameters, expected 73"),
+        ("step: 5", "step", "says no step, expected 5"),
+        ("optimizer: true", "optimizer", "holds no optimizer state, and one is expected"),
+        ("tensors: {weight: [8, 8]}", "extra", "1 tensors are there and not expected"),
+        ("tensors: {head: [8, 8]}\nextra: true", "missing", "1 tensors are expected and not there"),
+    ],
+)
+def test_a_spec_that_does_not_fit(tmp_path: Path, spec: str, code: str, message: str) -> None:
+    (tmp_path / "spec.yaml").write_text(spec)
+    found = report(small(tmp_path), "--expect", tmp_path / "spec.yaml")
+    assert (code, message) in [(finding["code"], finding["message"]) for finding in found["findings"]]
+
+
+def test_a_spec_can_allow_what_is_meant(tmp_path: Path) -> None:
+    path = corruption.weight_all_zero(tmp_path)
+    (tmp_path / "spec.yaml").write_text('allow: {zero: ["w"]}')
+    assert run(path).exit_code == 1
+    assert run(path, "--expect", tmp_path / "spec.yaml").exit_code == 0
+
+
+ONE_MODEL = [zoo.hf_sharded, zoo.distributed, zoo.torch_legacy, zoo.lightning, zoo.torch_zipped_again]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("make", ONE_MODEL)
+def test_one_model_in_two_formats_compares_equal(tmp_path: Path, make: Any) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "good").mkdir()
+    state = zoo.model_and_optimizer()[0].state_dict() if make not in (zoo.hf_sharded,) else zoo.weights()
+    torch.save({"model": state}, tmp_path / "good" / "good.pt")
+    found = report(make(tmp_path / "other"), "--expect", tmp_path / "good" / "good.pt")
+    assert [finding for finding in found["findings"] if finding["severity"] != "info"] == []
+    assert found["checklist"]["expected dimensions"] == "yes"
+
+
+def test_an_export_is_not_asked_for_the_optimizer_of_its_source(tmp_path: Path) -> None:
+    torch.save({"model": zoo.weights(), "optimizer": zoo.trained_optimizer(40)}, tmp_path / "train.pt")
+    save_file(zoo.weights(), tmp_path / "export.safetensors")
+    assert run(tmp_path / "export.safetensors", "--expect", tmp_path / "train.pt").exit_code == 0
+
+
+def test_nothing_to_compare(tmp_path: Path) -> None:
+    torch.save({"last_epoch": 3}, tmp_path / "scheduler.pt")
+    found = report(tmp_path / "scheduler.pt", "--expect", small(tmp_path))
+    assert "holds no weights to compare with --expect" in str(found["findings"])
+
+
+# -- bad input
+
+
+SPEC_KEYS = "it may have allow, ema, extra, optimizer, parameters, step, tensors"
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (None, "spec.yaml does not exist; --expect takes a YAML or JSON spec, or a good checkpoint"),
+        ("[1]", f"spec.yaml is not a spec: no mapping; {SPEC_KEYS}"),
+        ("shapes: {}", f"spec.yaml is not a spec: shapes; {SPEC_KEYS}"),
+        ("[1", "spec.yaml is not YAML: while parsing a flow sequence"),
+        ("tensors: {w: 3}", "spec.yaml: w should be a shape like [768, 768] or {shape: ..., dtype: ...}"),
+        ("tensors: [w]", "spec.yaml: tensors should be a shape like [768, 768] or {shape: ..., dtype: ...}"),
+        ("step: x", "spec.yaml: step should be a number and is 'x'"),
+        ("allow: [zero]", 'spec.yaml: allow should be like {zero: ["*.lora_B.weight"]}'),
+    ],
+)
+def test_a_bad_spec_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str | None, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    small(tmp_path)
+    if spec is not None:
+        (tmp_path / "spec.yaml").write_text(spec)
+    done = run("small.pt", "--expect", "spec.yaml")
+    assert (done.exit_code, done.stdout, done.stderr) == (2, "", f"error: {message}\n")
+
+
+def test_a_reference_that_cannot_be_read(tmp_path: Path) -> None:
+    done = run(small(tmp_path), "--expect", corruption.torch_cut_in_half(tmp_path))
+    message = "cannot be compared with: it is neither a spec nor a checkpoint that can be read"
+    assert (done.exit_code, done.stderr) == (2, f"error: {tmp_path / 'ckpt.pt'} {message}\n")
+
+
+def test_a_path_that_does_not_exist() -> None:
+    done = run("gone.pt")
+    message = "gone.pt does not exist; name a checkpoint, a folder of them or a run directory"
+    assert (done.exit_code, done.stdout, done.stderr) == (2, "", f"error: {message}\n")
+
+
+@pytest.mark.parametrize("arguments", [[], ["x", "--max-abs", "0"], ["x", "--jobs", "0"], ["x", "--expect-count", "0"]])
+def test_usage(arguments: list[str]) -> None:
+    done = run(*arguments)
+    assert done.exit_code == 2 and "Error" in done.stderr
+
+
+def test_without_numpy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    done = run(small(tmp_path))
+    assert done.exit_code == 3
+    assert done.stderr == (
+        "error: numpy cannot be imported, and values cannot be checked without it; pip install numpy\n"
+    )
+
+
+def test_a_fifo_and_a_directory_named_like_a_checkpoint(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.pt")
+    small(tmp_path)
+    found = report(tmp_path)
+    assert [f["message"] for f in found["findings"] if f["code"] == "unreadable"] == ["not a regular file"]
+
+
+def test_a_file_that_grows_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = small(tmp_path)
+    real = stream.run
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        done = real(*arguments, **options)
+        with path.open("ab") as file:
+            file.write(b"more")
+        return done
+
+    monkeypatch.setattr(stream, "run", slow)
+    assert "was written to while it was read" in str(report(path)["findings"])
+
+
+def test_file_names_that_are_not_text(tmp_path: Path) -> None:
+    path = small(tmp_path)
+    odd = os.path.join(os.fsencode(tmp_path), b"caf\xe9.pt")
+    os.rename(path, odd)
+    done = subprocess.run([sys.executable, SCRIPT, tmp_path, "--json"], capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["artifacts"][0]["path"].endswith("caf\udce9.pt")
+    assert (tmp_path / "PULL_VERIFIED.json").exists()
+
+
+# -- real loading
+
+
+def test_deep_loads_for_real(tmp_path: Path) -> None:
+    small(tmp_path)
+    save_file(zoo.weights(), tmp_path / "model.safetensors")
+    np.save(tmp_path / "a.npy", np.arange(3.0))
+    found = report(tmp_path, "--deep")
+    assert found["ok"]
+    assert all("load" in artifact["checks"] for artifact in found["artifacts"])
+    proof = json.loads((tmp_path / "PULL_VERIFIED.json").read_text())
+    assert proof["deep"] and proof["versions"]["torch"] == torch.__version__
+
+
+def test_deep_says_what_torch_would_refuse(tmp_path: Path) -> None:
+    found = report(zoo.torch_exotic(tmp_path), "--deep")
+    assert found["ok"]
+    refused = next(f for f in found["findings"] if f["code"] == "unloadable")
+    assert refused["severity"] == "info"
+    assert refused["message"].startswith("torch.load(weights_only=True) refuses argparse.Namespace")
+
+
+def test_deep_reports_what_does_not_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "_run", lambda *arguments: [{"error": "invalid magic number", "refused": None}])
+    found = report(small(tmp_path), "--deep")
+    assert found["findings"][0]["message"] == "does not load: invalid magic number"
+
+
+def test_deep_reports_a_loader_that_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    found = report(small(tmp_path), "--deep")
+    assert "does not load: the loading process ended with code 1: it printed nothing" in str(found["findings"])
+
+
+def test_deep_without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = small(tmp_path)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    done = run(path, "--deep")
+    assert done.exit_code == 3
+    assert done.stderr == "error: torch cannot be imported, and a real load needs it; pip install torch\n"
+
+
+def test_allow_pickle_is_loud_and_in_a_subprocess(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = corruption.raw_pickle(tmp_path, b"\x80\x02}X\x01\x00\x00\x00ccmyproject\nConfig\n)\x81s.")
+    (tmp_path / "myproject.py").write_text("print('hello')\nclass Config: pass\n")
+    assert "the pickle names myproject.Config, which is not on the list of harmless names" in str(report(path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    done = run(path, "--allow-pickle")
+    assert done.exit_code == 0
+    assert done.stderr == "warning: --allow-pickle runs whatever code the files hold, as you, in a subprocess\n"
+    assert "it was run in a subprocess because of --allow-pickle" in done.stdout
+    assert "myproject" not in sys.modules
+
+
+def test_allow_pickle_still_refuses_hostile_files(tmp_path: Path) -> None:
+    done = run(corruption.pickle_calls_system(tmp_path), "--allow-pickle", "--deep")
+    assert done.exit_code == 1
+    assert "error hostile" in done.stdout
+    assert not sentinel(tmp_path).exists()
+
+
+# -- bounds
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+    """300 MB are verified in a fraction of that: the ring of buffers, whatever the size."""
+    save_file({f"layer{n}.weight": torch.randn(1024, 1024).repeat(9, 1) for n in range(8)}, tmp_path / "m.safetensors")
+    peak, code = peak_of(SCRIPT, tmp_path / "m.safetensors")
+    assert code == 0
+    assert peak < 120e6
+
+
+@pytest.mark.soak
+def test_memory_is_the_same_for_eight_gibibytes(tmp_path: Path) -> None:
+    sparse = bench_verify_local.make_safetensors(tmp_path / "big.safetensors", 8 << 30)
+    peak, code = peak_of(SCRIPT, sparse)
+    assert code == 0
+    assert peak < 200e6
+
+
+def peak_of(script: Path, path: Path) -> tuple[float, int]:
+    """Peak anonymous memory of a verification, in bytes, and its exit code."""
+    return bench_verify_local.anonymous_peak([sys.executable, str(script), str(path)])
+
+
+@pytest.mark.parametrize("make", [zoo.torch_zip, zoo.safetensors, zoo.torch_legacy], ids=lambda make: make.__name__)
+def test_every_prefix_of_a_file_fails_with_a_name(tmp_path: Path, make: Any) -> None:
+    """Wherever a copy stops, the file is not taken for whole."""
+    path = make(tmp_path)
+    data = path.read_bytes()
+    for keep in range(0, len(data), max(1, len(data) // 60)):
+        path.write_bytes(data[:keep])
+        artifact = examine(path)
+        assert not artifact.real, keep
+
+
+# -- what PATH may be
+
+
+def paths(found: dict[str, Any]) -> list[str]:
+    return [Path(artifact["path"]).name for artifact in found["artifacts"]]
+
+
+def test_an_index_stands_for_its_shards(tmp_path: Path) -> None:
+    zoo.hf_sharded(tmp_path)
+    found = report(tmp_path / "model.safetensors.index.json")
+    assert found["ok"] and len(found["artifacts"]) == 3
+    (tmp_path / "model-00002-of-00003.safetensors").unlink()
+    assert "is named by model.safetensors.index.json and not there" in str(
+        report(tmp_path / "model.safetensors.index.json")
+    )
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["__0_0.distcp", ".metadata"])
+def test_one_file_of_a_distributed_checkpoint_stands_for_all(tmp_path: Path, name: str) -> None:
+    found = report(zoo.distributed(tmp_path) / name)
+    assert found["ok"] and paths(found) == ["__0_0.distcp"]
+    assert found["artifacts"][0]["tensors"] > 40
+
+
+def test_one_checkpoint_of_a_run_is_held_against_the_index(tmp_path: Path) -> None:
+    run_folder = zoo.run_directory(tmp_path)
+    path = run_folder / "checkpoints" / "step_000040.pt"
+    assert report(path)["ok"]
+    corruption.edit_json(run_folder / "checkpoints_index.json", lambda index: index["checkpoints"][1].update(step=41))
+    assert "is of step 40, checkpoints_index.json says 41" in str(report(path)["findings"])
+
+
+def test_an_index_without_a_step_in_the_file_is_held_against_the_optimizer(tmp_path: Path) -> None:
+    run_folder = zoo.run_directory(tmp_path)
+    path = run_folder / "checkpoints" / "step_000040.pt"
+    torch.save({"model": zoo.weights(), "optimizer": zoo.trained_optimizer(0)}, path)
+    assert "checkpoints_index.json says step 40, the optimizer made 0" in str(report(path)["findings"])
+
+
+@pytest.mark.parametrize(("name", "ok"), [("results.json", True), ("metrics.jsonl", True)])
+def test_json_alone(tmp_path: Path, name: str, ok: bool) -> None:
+    run_folder = zoo.run_directory(tmp_path)
+    assert report(run_folder / name)["ok"] is ok
+    (run_folder / name).write_text("{")
+    assert run(run_folder / name).exit_code == 1
+
+
+def test_a_shard_alone_is_just_a_file(tmp_path: Path) -> None:
+    zoo.hf_sharded(tmp_path)
+    assert paths(report(tmp_path / "model-00002-of-00003.safetensors")) == ["model-00002-of-00003.safetensors"]
+
+
+def test_a_folder_is_searched_by_content(tmp_path: Path) -> None:
+    """A checkpoint under any name is found; code, logs and hidden environments are left alone."""
+    small(tmp_path, "weights.backup")
+    save_file({"w": torch.randn(3, 3)}, tmp_path / "blob")
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / "broken.pt").write_bytes(b"x")
+    (tmp_path / "train.py").write_text("import torch\n")
+    (tmp_path / "data.pkl").write_bytes(b"\x80\x02}.")
+    (tmp_path / ".step.pt.tmp").write_bytes(b"half")
+    found = report(tmp_path)
+    assert found["ok"] and paths(found) == ["blob", "weights.backup"]
+    messages = [finding["message"] for finding in found["findings"]]
+    assert "1 pickles were not examined; name one to have it examined" in messages
+    assert "left by a save that was killed; harmless" in messages
+    assert report(tmp_path / "data.pkl")["artifacts"][0]["format"] == "pickle"
+
+
+def test_several_paths_each_get_their_proof(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        small(tmp_path / name)
+    found = report(tmp_path / "a", tmp_path / "b", tmp_path / "a", "--jobs", "1")
+    assert found["proof"] == [str(tmp_path / "a" / "PULL_VERIFIED.json"), str(tmp_path / "b" / "PULL_VERIFIED.json")]
+
+
+def test_relative_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pulled" / "run").mkdir(parents=True)
+    small(tmp_path / "pulled" / "run")
+    corruption.manifest(tmp_path / "pulled")
+    monkeypatch.chdir(tmp_path / "pulled")
+    for path in (".", "run", "run/small.pt"):
+        found = report(path)
+        assert found["ok"] and found["checklist"]["as pulled"] == "yes", path
+        assert len(found["proof"]) == 1
+        Path("PULL_VERIFIED.json").unlink()
+
+
+def test_an_interrupt_ends_the_reading(tmp_path: Path) -> None:
+    """Ctrl-C in the middle of a large file does not wait for its end."""
+    save_file({"w": torch.randn(5000, 5000)}, tmp_path / "x.safetensors")
+    seen = 0
+
+    def interrupt(count: int) -> None:
+        nonlocal seen
+        if not seen:
+            os.kill(os.getpid(), signal.SIGINT)
+        seen += count
+
+    with pytest.raises(KeyboardInterrupt):
+        verify.verify(survey.survey(tmp_path), verify.Request(Options()), interrupt)
+    assert seen < 50e6
+
+
+def test_a_folder_of_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "MAX_FILES", 3)
+    for number in range(5):
+        (tmp_path / f"{number}.txt").write_text("x")
+    done = run(tmp_path)
+    message = f"{tmp_path} holds more than 3 files; name the folder of the checkpoints"
+    assert (done.exit_code, done.stderr) == (2, f"error: {message}\n")
