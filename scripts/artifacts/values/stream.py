@@ -1,7 +1,7 @@
 """The one pass over a file: digest, CRCs and statistics share each block that is read.
 
-One thread reads into a ring of buffers, one hashes, one does CRCs and statistics; all three release the interpreter
-lock, so two cores are busy. Memory is the ring, whatever the size of the file.
+One thread reads into a ring of buffers, one hashes, one takes CRCs and one statistics; all release the interpreter
+lock, so several cores are busy. Memory is the ring, whatever the size of the file.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
 
 from artifacts.formats.window import Window
 from artifacts.model import FILE, Broken, Layout, Problem, Span
@@ -24,6 +24,7 @@ from artifacts.values.worker import Checksums, Worker
 _RING = 5
 _NAMED = 20  # damaged zip members
 Tick = Callable[[int], None]
+Consumer = Callable[[Piece, memoryview], None]
 
 
 @dataclass
@@ -38,12 +39,15 @@ class Pass:
 def run(window: Window, layout: Layout, *, digest: bool, max_abs: float, tick: Tick | None = None) -> Pass:
     """Read every byte of the file once (views that overlap and deflated members a second time)."""
     done = Pass(plan.make(layout.tensors, max_abs))
-    checksums = Checksums(layout.spans)
-    worker = Worker(checksums)
+    checksums, worker, sha256 = Checksums(layout.spans), Worker(), hashlib.sha256()
+    consumers: list[Consumer] = [worker.piece]
+    if layout.spans:
+        consumers.append(lambda piece, data: checksums.update(piece.start, data))
+    if digest:
+        consumers.append(lambda piece, data: sha256.update(data))
     in_file = [segment for segment in done.plan.segments if segment.source == FILE]
-    sha256 = hashlib.sha256() if digest else None
-    _flow(window, plan.pieces(window.length, in_file), worker, sha256, tick or (lambda count: None))
-    done.sha256 = sha256.hexdigest() if sha256 else None
+    _flow(window, plan.pieces(window.length, in_file), consumers, tick or (lambda count: None))
+    done.sha256 = sha256.hexdigest() if digest else None
     done.problems += [_crc_problem(span, value, layout) for span, value in checksums.wrong()[:_NAMED]]
     done.problems += again.look(window, layout, done.plan, worker)
     for segment in (*done.plan.segments, *done.plan.alone):
@@ -51,33 +55,31 @@ def run(window: Window, layout: Layout, *, digest: bool, max_abs: float, tick: T
     return done
 
 
-def _flow(window: Window, pieces: Iterator[Piece], worker: Worker, sha256: Any, tick: Tick) -> None:
+def _flow(window: Window, pieces: Iterator[Piece], consumers: list[Consumer], tick: Tick) -> None:
     if window.length <= CHUNK:
         buffer = memoryview(bytearray(window.length))
         for piece in pieces:
             data = _fill(window, piece, buffer)
-            worker.piece(piece, data)
-            if sha256:
-                sha256.update(data)
+            for consume in consumers:
+                consume(piece, data)
             tick(piece.length)
         return
-    with ThreadPoolExecutor(1) as hashing, ThreadPoolExecutor(1) as looking:
+    with ExitStack() as stack:
+        threads = [stack.enter_context(ThreadPoolExecutor(1)) for _ in consumers]  # one each: pieces stay in order
         free = [memoryview(bytearray(CHUNK)) for _ in range(_RING)]
-        busy: deque[tuple[memoryview, list[Future[Any]], int]] = deque()
+        busy: deque[tuple[memoryview, list[Future[None]], int]] = deque()
         for piece in pieces:
             if not free:
                 free.append(_wait(busy, tick))
             buffer = free.pop()
             data = _fill(window, piece, buffer)
-            work = [looking.submit(worker.piece, piece, data)]
-            if sha256:
-                work.append(hashing.submit(sha256.update, data))
+            work = [thread.submit(consume, piece, data) for thread, consume in zip(threads, consumers, strict=True)]
             busy.append((buffer, work, piece.length))
         while busy:
             _wait(busy, tick)
 
 
-def _wait(busy: deque[tuple[memoryview, list[Future[Any]], int]], tick: Tick) -> memoryview:
+def _wait(busy: deque[tuple[memoryview, list[Future[None]], int]], tick: Tick) -> memoryview:
     buffer, work, length = busy.popleft()
     for future in work:
         future.result()
