@@ -96,7 +96,7 @@ class Stats:
         if not self.count:
             self.first = int(words[0])
         if self.constant:
-            self.constant = bool((words[:64] == self.first).all())
+            self.constant = bool((words[:64] == self.first).all()) and bool((words == self.first).all())
         if self.dtype.floating:
             self._floats(words, scratch)
         elif self.dtype.kind == "bool" and int(words.max()) > 1:
