@@ -5,7 +5,7 @@ PYTEST := $(BIN)/python -m pytest
 # loadgroup keeps the tests that share one real server on one worker
 WORKERS ?= 2
 DEBIAN := openssh-server openssh-client rsync slurmctld slurmd slurm-client munge docker.io busybox-static \
-	iproute2 gcc libc6-dev shellcheck tmux task-spooler git procps
+	iproute2 gcc libc6-dev shellcheck tmux task-spooler git procps chromium
 
 .PHONY: help demo test soak bench lint docs lock system-deps sky clean
 
@@ -60,5 +60,5 @@ clean:
 	@touch $@
 
 .venv/test.stamp: .venv/bin/python pyproject.toml requirements.lock
-	$(BIN)/python -m pip install -q -c requirements.lock -e '.[torch,gpu,wandb,figures,stats,dev]'
+	$(BIN)/python -m pip install -q -c requirements.lock -e '.[torch,gpu,wandb,figures,stats,leak,dev]'
 	@touch $@ .venv/demo.stamp
