@@ -21,7 +21,7 @@ PHASES = ("RUN", "VERIFY", "DELIVER", "META")
 
 def platforms(root: Path) -> str:
     """One row per profile: what stops the meter, what goes on billing, what is kept, what is deleted by itself."""
-    rows = ["| platform | the meter stops with | stopped, still bills | stop keeps | destroy keeps | deletes by itself |",
+    rows = ["| platform | the meter stops with | stopped, it bills | stop keeps | destroy keeps | deletes by itself |",
             "|---|---|---|---|---|---|"]  # fmt: skip
     rows += [_platform_row(path.name, _profile(path)) for path in profile_paths(root)]
     return "\n".join(rows) + "\n"
@@ -75,13 +75,18 @@ def scripts(root: Path) -> str:
 
 
 def _jobs(root: Path) -> Iterator[tuple[str, str, str]]:
-    for path in sorted((root / "scripts").glob("*.py")):
+    shells = [path for path in (root / "scripts").glob("*.sh") if not path.with_suffix(".py").exists()]
+    for path in sorted([*(root / "scripts").glob("*.py"), *shells]):
         phase, _, job = first_line(path).partition(" · ")
         yield (phase if phase in PHASES else "META"), path.name, job
 
 
 def first_line(path: Path) -> str:
-    return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n")[0]
+    """Of a Python file's docstring; of a shell script, the comment below `#!`."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".sh":
+        return text.split("\n")[1].removeprefix("# ")
+    return (ast.get_docstring(ast.parse(text)) or "").split("\n")[0]
 
 
 GENERATORS: dict[str, Callable[[Path], str]] = {"platforms": platforms, "scripts": scripts}
