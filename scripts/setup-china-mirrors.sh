@@ -255,7 +255,7 @@ proxies() {
         "$HOME/.pip/pip.conf" "$HOME/.condarc" "$HOME/.wgetrc" "$HOME/.curlrc" "$HOME/.gitconfig" "$apt"/apt.conf "$apt"/apt.conf.d/*; do
         [ -f "$file" ] || continue
         grep -nEi '^[[:space:]]*(export[[:space:]]+)?((https?|all)_?proxy|proxy|proxy_servers)[[:space:]]*[=:]|^Acquire::[a-z]+::Proxy|network_turbo' \
-            "$file" 2>/dev/null | grep -vi no_proxy | while IFS= read -r line; do
+            "$file" 2>/dev/null | while IFS= read -r line; do
             printf '%s:%s\n  fix: delete that line; set a proxy for one command only\n' "$file" "$line"
         done
     done

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import hashlib
 import os
 import shutil
 import stat
@@ -102,7 +103,10 @@ def test_second_run_changes_nothing_and_undo_still_goes_back_to_the_start(lived_
 def test_an_older_version_of_our_file_is_replaced_and_undone(home: Home) -> None:
     home.run()
     ours = home.path / ".config/rgt/china-mirrors.sh"
+    changes = home.path / ".local/state/rgt-china-mirrors/changes"
+    now = hashlib.sha256(ours.read_bytes()).hexdigest()
     ours.write_text("export HF_ENDPOINT=https://old.example\n")
+    changes.write_text(changes.read_text().replace(now, hashlib.sha256(ours.read_bytes()).hexdigest()))
     assert f"change {ours}" in home.run().stdout
     home.run("--undo")
     assert home.files() == {}
@@ -119,6 +123,19 @@ def test_what_is_written_is_what_the_tools_read(lived_in: Home) -> None:
     apt = (lived_in.apt / "sources.list").read_text()
     assert apt == f"deb http://{MIRROR}/ubuntu noble main\ndeb https://vendor.example/x y\n"
     assert f"URIs: http://{MIRROR}/debian\n" in (lived_in.apt / "sources.list.d/debian.sources").read_text()
+
+
+def test_an_ini_file_that_ends_without_a_newline_stays_readable(home: Home) -> None:
+    file = home.write(".config/pip/pip.conf", "[install]\nuser = true")
+    home.run()
+    pip = configparser.ConfigParser()
+    pip.read(file)
+    assert (pip["install"]["user"], pip["global"]["index-url"]) == ("true", f"https://{MIRROR}/pypi/web/simple")
+
+
+def test_no_proxy_lines_of_the_user_are_no_finding(home: Home) -> None:
+    home.write(".bashrc", "export no_proxy=node-7\nNO_PROXY=node-7\n")
+    assert home.run("--dry-run").returncode == 0
 
 
 def test_a_job_that_nobody_types_into_sees_the_mirrors(lived_in: Home) -> None:
