@@ -1,5 +1,5 @@
 #!/bin/sh
-# RUN · points pip, uv, conda, apt, Hugging Face and ModelScope at mirrors inside mainland China, and back.
+# RUN · points pip, uv, conda, apt, Hugging Face and ModelScope at mirrors inside mainland China, and back
 #
 #     scripts/setup-china-mirrors.sh --dry-run     what it would change
 #     scripts/setup-china-mirrors.sh               change it; safe to repeat

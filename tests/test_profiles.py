@@ -69,6 +69,12 @@ def test_a_command_runs_without_a_shell(name: str, fact: dict[str, Any]) -> None
     assert ("-K" in fact["argv"]) == ("${" in fact.get("stdin", ""))
 
 
+def test_gone_is_no_bare_word_of_an_answer_in_json() -> None:
+    """`shutdown` alone would be found in `timed_shutdown_at` of a running instance."""
+    curl = [(name, fact) for name, fact in programs() if fact["argv"][0] == "curl"]
+    assert [name for name, fact in curl for text in fact.get("gone", []) if not text.startswith('"status":')] == []
+
+
 def test_every_down_names_what_it_ends() -> None:
     down = [(name, p["verbs"]["down"]) for name, p in PLATFORMS if "argv" in p["verbs"]["down"]]
     assert [name for name, fact in down if "<id>" not in " ".join(fact["argv"])] == []
