@@ -106,7 +106,7 @@ def _load(name: str, paths: tuple[str, ...], metrics: tuple[str, ...]) -> list[A
 
 
 def _report(arms: list[Arm], questions: list[Question], general: list[Note], fmt: str | None) -> int:
-    from comparison import judge
+    from comparison import judge, sentence
 
     found = Report("compare_runs")
     seen = set()
@@ -119,7 +119,7 @@ def _report(arms: list[Arm], questions: list[Question], general: list[Note], fmt
     found.data = {
         "verdict": min((question.verdict for question in questions), key=judge.VERDICTS.index),
         "arms": [{"name": arm.name, "runs": [trial.source for trial in arm.trials]} for arm in arms],
-        "comparisons": [judge.as_dict(question, general) for question in questions],
+        "comparisons": [sentence.as_dict(question, general) for question in questions],
     }
     if fmt is None:
         for question in questions:
@@ -149,7 +149,8 @@ def _print(question: Question) -> None:
     if outcome:
         low, high = outcome.ci
         boot = f", bootstrap [{outcome.bootstrap[0]:+.4g}, {outcome.bootstrap[1]:+.4g}]" if outcome.bootstrap else ""
-        click.echo(f"  {a.arm.name} - {b.arm.name} = {outcome.difference:+.4g}, 95 % [{low:+.4g}, {high:+.4g}]{boot}")
+        by = f"{a.arm.name} - {b.arm.name} = {outcome.difference:+.4g} ({question.leads})"
+        click.echo(f"  {by}, 95 % [{low:+.4g}, {high:+.4g}]{boot}")
     changed = "; ".join(str(change) for change in question.changes.found[:6]) or "nothing that was recorded"
     click.echo(f"  changed: {changed}")
 

@@ -180,11 +180,11 @@ def _mixed(arm: Arm, other: Arm) -> Iterator[Note]:
         values = _values(arm, key)
         if len(values) > 1 and values != _values(other, key) and settings.kind(key) not in ("seed", "harmless"):
             message = f"arm {arm.name} mixes runs with {key} = {_shown(values)}"
-            yield Note("mixed", "warn", message, disclose=message, fix="give each setting its own arm: another --vs")
+            yield Note("mixed", "warn", message, "undecided", message, "give each setting its own arm: another --vs")
     commits = {(t.code or {}).get("commit") for t in arm.trials}
     if len(commits) > 1:
         message = f"arm {arm.name} mixes runs of {len(commits)} code commits"
-        yield Note("mixed", "warn", message, disclose=message)
+        yield Note("mixed", "warn", message, "undecided", message)
 
 
 def _devices(a: Arm, b: Arm) -> Iterator[Note]:

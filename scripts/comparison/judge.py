@@ -1,4 +1,4 @@
-"""From two arms and a metric to bug-suspect, effect, noise or undecided, with reasons and a disclosure sentence."""
+"""From two arms and a metric to bug-suspect, effect, noise or undecided, with the reasons."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from comparison import changes as changing
 from comparison import metrics as table
 from comparison import selection, settings, stats, suspect
-from comparison.model import SPLITS, Arm, Note, Sample, count, short
+from comparison.model import SPLITS, Arm, Note, Sample, count, short, usable
 from rgt.errors import bad_input
 
 VERDICTS = ("bug-suspect", "undecided", "noise", "effect")  # worst first
@@ -34,6 +34,15 @@ class Question:
     items: stats.Outcome | None = None
     verdict: str = "undecided"
     reasons: list[str] = field(default_factory=list)
+
+    @property
+    def leads(self) -> str:
+        """Which arm is better by the mean, in words."""
+        means = [sum(sample.values) / len(sample.values) for sample in (self.a, self.b)]
+        if means[0] == means[1]:
+            return "no difference"
+        ahead = self.a if table.better(means[0], means[1], self.direction) else self.b
+        return f"{ahead.arm.name} better"
 
 
 # -- what is compared
@@ -90,7 +99,7 @@ def _sample(arm: Arm, metric: str, split: str | None) -> Sample:
         # several checkpoints of one run may be reported; which one counts is not ours to pick
         if len({reading.value for reading in fits}) > 1:
             raise bad_input(f"{trial.source} reports {metric} on {split} {len(fits)} times with different values")
-        if fits and math.isfinite(fits[0].value):
+        if fits and usable(fits[0].value):
             found.trials.append(trial)
             found.readings.append(fits[0])
         else:
@@ -103,7 +112,7 @@ def _lost(sides: list[Sample]) -> Iterator[Note]:
         for trial in sample.arm.trials:
             if trial in sample.trials:
                 continue
-            values = [r.value for readings in trial.readings.values() for r in readings if not math.isfinite(r.value)]
+            values = [r.value for readings in trial.readings.values() for r in readings if not usable(r.value)]
             if values:
                 said = f"{sample.arm.name}: a run ended in {values[0]} and is not in the mean"
                 message = f"arm {sample.arm.name}: the value is {values[0]}; a diverged run is a result of its arm"
@@ -201,7 +210,7 @@ def _item_means(sample: Sample, metric: str) -> dict[str, float]:
     for trial in sample.trials:
         for item, score in trial.items.get(metric, {}).items():
             total.setdefault(item, []).append(score)
-    return {item: sum(scores) / len(scores) for item, scores in total.items() if all(map(math.isfinite, scores))}
+    return {item: sum(scores) / len(scores) for item, scores in total.items() if all(map(usable, scores))}
 
 
 def _measure_items(question: Question, scores: list[dict[str, float]]) -> None:
@@ -293,83 +302,3 @@ def _closing(question: Question) -> Note:
         code = "single-run"
     severity = {"bug-suspect": "error", "effect": "info"}.get(question.verdict, "warn")
     return Note(code, severity, question.reasons[0])
-
-
-# -- the sentence
-
-
-def disclosure(question: Question, general: list[Note]) -> str:
-    a, b, outcome = question.a, question.b, question.outcome
-    better = "higher" if question.direction == "up" else "lower"
-    head = f"{question.metric} ({question.split or 'split not recorded'}, {better} is better): "
-    parts = [f"{_arm_words(a)} vs {_arm_words(b)}"]
-    if outcome:
-        low, high = outcome.ci
-        parts.append(f"difference {outcome.difference:+.4g}, 95 % CI [{low:+.4g}, {high:+.4g}]")
-        parts.append(_test_words(outcome))
-    else:
-        parts.append(f"difference {a.values[0] - b.values[0]:+.4g}; single run per arm, no estimate of seed noise"
-                     if len(a.values) == len(b.values) == 1 else "too few runs for a test")  # fmt: skip
-    if question.changes.variable:
-        parts.append(f"varied: {question.changes.variable}")
-    if question.changes.confounds:
-        keys = [str(change) for change in question.changes.confounds[:6]]
-        more = f" and {len(question.changes.confounds) - 6} more" if len(question.changes.confounds) > 6 else ""
-        parts.append(f"confounded by {'; '.join(keys)}{more}")
-    parts += _said(question, general)
-    return head + ", ".join(parts[:2]) + "; " + "; ".join(parts[2:]) + f". Verdict: {question.verdict}."
-
-
-def _said(question: Question, general: list[Note]) -> list[str]:
-    known = {str(change) for change in question.changes.confounds}
-    notes = [*question.changes.notes, *question.notes, *general]
-    return list(dict.fromkeys(note.disclose for note in notes if note.disclose and note.disclose not in known))
-
-
-def _arm_words(sample: Sample) -> str:
-    values = sample.values
-    mean = sum(values) / len(values)
-    if len(values) == 1:
-        return f"{sample.arm.name} {short(mean)} (n=1)"
-    spread = math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
-    return f"{sample.arm.name} {short(mean)} ± {short(spread)} (sd, n={len(values)})"
-
-
-def _test_words(outcome: stats.Outcome) -> str:
-    words = f"{outcome.test} p = {outcome.p:.2g}"
-    if outcome.p_permutation is not None:
-        words += f", permutation p = {outcome.p_permutation:.2g}"
-        words += "" if outcome.permutation_can else f" (cannot go below {outcome.floor:.2g} at this n)"
-    if not math.isnan(outcome.holm) and outcome.holm != outcome.p:
-        words += f", Holm-adjusted p = {outcome.holm:.2g}"
-    return f"{words}; smallest effect this n could show {short(outcome.smallest)}"
-
-
-def as_dict(question: Question, general: list[Note]) -> dict[str, Any]:
-    return {
-        "metric": question.metric, "split": question.split, "direction": question.direction,
-        "direction_from": question.stated_by, "arms": [question.a.arm.name, question.b.arm.name],
-        "verdict": question.verdict, "reasons": question.reasons,
-        "values": [question.a.values, question.b.values],
-        "seeds": [[trial.seed for trial in sample.trials] for sample in (question.a, question.b)],
-        "seeds_test": _outcome_dict(question.outcome), "items_test": _outcome_dict(question.items),
-        "changed": [{"key": c.key, "kind": c.kind, "a": c.a, "b": c.b} for c in question.changes.found],
-        "variable": question.changes.variable.key if question.changes.variable else None,
-        "confounds": [change.key for change in question.changes.confounds],
-        "disclosure": disclosure(question, general),
-    }  # fmt: skip
-
-
-def _outcome_dict(outcome: stats.Outcome | None) -> dict[str, Any] | None:
-    if outcome is None:
-        return None
-    return {
-        "test": outcome.test, "paired": outcome.paired, "n": outcome.n, "means": outcome.means, "sds": outcome.sds,
-        "difference": outcome.difference, "ci95": outcome.ci, "p": _number(outcome.p), "p_holm": _number(outcome.holm),
-        "p_permutation": outcome.p_permutation, "permutation_floor": outcome.floor, "bootstrap95": outcome.bootstrap,
-        "smallest_effect": _number(outcome.smallest), "bar": stats.CLAIM,
-    }  # fmt: skip
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -73,9 +73,9 @@ def split_of(name: str) -> str | None:
 def known(name: str) -> Metric | None:
     """The metric that a name stands for; None when any word of it is not understood (`acc_drop`, `loss_scale`)."""
     last = words(name.rstrip("/").rpartition("/")[2])
-    rest = [word for word in last if word not in SPLIT_WORDS and word not in _QUALIFIERS and not word.isdigit()]
-    joined = "".join(rest)
-    return TABLE.get(joined) or TABLE.get(re.sub(r"\d+$", "", joined))
+    named = [word for word in last if word not in SPLIT_WORDS and not word.isdigit()]
+    joined = "".join(word for word in named if word not in _QUALIFIERS)
+    return TABLE.get("".join(named)) or TABLE.get(joined) or TABLE.get(re.sub(r"\d+$", "", joined))
 
 
 def says_peak(name: str) -> bool:

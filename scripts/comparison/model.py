@@ -82,6 +82,11 @@ class Note:
     path: str = ""
 
 
+def usable(value: float) -> bool:
+    """A loss of 1e200 is as diverged as NaN, and its square is no float."""
+    return math.isfinite(value) and abs(value) < 1e100
+
+
 def short(value: float) -> str:
     """Four significant digits, more when the number is large: 0.9134, 27.31, 12345."""
     if not math.isfinite(value):

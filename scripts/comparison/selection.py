@@ -78,7 +78,7 @@ def _chosen(sample: Sample, fit: set[str] | None, metric: str, direction: str) -
     arm = sample.arm.name
     if fit == {"best-test"}:
         message = f"arm {arm} reports the best test value of its curve: the checkpoint was selected on the test set"
-        yield Note("selection", "error", message, disclose=message, fix="select on val, report test once")
+        yield Note("selection", "error", message, "undecided", message, "select on val, report test once")
     elif fit == {"best-val"} and sample.readings[0].split == "val":
         gain = _optimism(sample, metric)
         message = (

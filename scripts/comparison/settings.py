@@ -126,7 +126,8 @@ def flags(words: list[str]) -> dict[str, Any]:
 
 
 def _is_option(word: str) -> bool:
-    return word.startswith("-") and not re.fullmatch(r"-[\d.].*", word)
+    """-1 is a value; `key=value` after a bare flag is Hydra's."""
+    return bool(re.match(r"-(?![\d.])|[A-Za-z][\w.]*=", word))
 
 
 def merged(config: dict[str, Any], words: list[str]) -> dict[str, Any]:

@@ -125,14 +125,17 @@ class _Table:
     def trials(self) -> list[Trial]:
         if self.item is not None:
             return self._items()
-        if self.step is not None and self.step not in self.at.values():
+        if self.step is not None and self.step not in self.at.values() and "State" not in self.header:
             return self._history()
         return self._runs()
 
     def _cells(self, line: int, row: list[str]) -> Iterator[tuple[str, float]]:
         for name, at in self.at.items():
-            if row[at].strip():
-                yield name, number(row[at].strip(), f"{self.path} line {line}: {name}")
+            try:
+                yield name, float(row[at])
+            except ValueError:
+                if row[at].strip():
+                    number(row[at].strip(), f"{self.path} line {line}: {name}")  # says what is wrong
 
     def _key(self, row: list[str]) -> tuple[str, ...]:
         return tuple(row[at] for at in (self.run, self.seed) if at is not None)
@@ -210,6 +213,8 @@ class _Table:
         for name, value in self._cells(line, row):
             trial.readings[name] = [Reading(value, self._split(row, name))]
         trial.config = self._config(row)
+        if self.step is not None and row[self.step].strip():
+            trial.budget["steps"] = number(row[self.step], f"{self.path} line {line}: {self.header[self.step]}")
         return trial
 
     def _config(self, row: list[str]) -> dict[str, object] | None:
