@@ -161,7 +161,8 @@ def _arm_line(name: str, values: list[float]) -> str:
     mean = sum(values) / len(values)
     spread = math.sqrt(sum((v - mean) ** 2 for v in values) / (len(values) - 1)) if len(values) > 1 else math.nan
     shown = " ".join(short(value) for value in values[:10]) + (" ..." if len(values) > 10 else "")
-    return f"{name}: n={len(values)} mean {short(mean)} sd {short(spread)}  ({shown})"[:_WIDTH]
+    numbers = f"mean {short(mean)} sd {short(spread)}  ({shown})" if len(values) > 1 else f"{shown}, a single run"
+    return f"{name}: n={len(values)} {numbers}"[:_WIDTH]
 
 
 if __name__ == "__main__":

@@ -358,6 +358,7 @@ def test_items_pair_but_one_checkpoint_stays_one_run(tmp_path: Path) -> None:
     assert (row["verdict"], row["items_test"]["n"], row["items_test"]["paired"]) == ("undecided", [200, 200], True)
     assert row["reasons"][0].startswith("these checkpoints: effect (over 200 paired eval items")
     assert 0.2 < row["items_test"]["difference"] < 0.6
+    assert "over 200 paired eval items, these checkpoints only: 95 % CI [" in row["disclosure"]
     found = report(
         items(tmp_path / "c.csv", 0, 200, 3), "--vs", items(tmp_path / "d.csv", 0, 200, 4), "--metric", "psnr"
     )

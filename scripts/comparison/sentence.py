@@ -21,6 +21,10 @@ def disclosure(question: judge.Question, general: list[Note]) -> str:
     else:
         parts.append(f"difference {a.values[0] - b.values[0]:+.4g}; single run per arm, no estimate of seed noise"
                      if len(a.values) == len(b.values) == 1 else "too few runs for a test")  # fmt: skip
+    if question.items:
+        low, high = question.items.ci
+        over = f"over {question.items.n[0]} paired eval items, these checkpoints only"
+        parts.append(f"{over}: 95 % CI [{low:+.4g}, {high:+.4g}], p = {question.items.p:.2g}")
     if question.changes.variable:
         parts.append(f"varied: {question.changes.variable}")
     if question.changes.confounds:
