@@ -37,7 +37,7 @@ def compare(tmp_path: Path, a: list[Spec], b: list[Spec], *options: str) -> dict
 def report(*arguments: object) -> dict[str, Any]:
     done = run(*arguments, "--json")
     assert done.exit_code in (0, 1), done.output
-    found: dict[str, Any] = json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(done.stdout, parse_constant=pytest.fail)  # NaN is no JSON
     assert done.exit_code == (0 if found["ok"] else 1)
     return found
 
@@ -299,6 +299,13 @@ def test_several_arms_and_metrics_are_corrected(tmp_path: Path) -> None:
     assert "adjusted for 4 comparisons" in str(found["comparisons"][0]["reasons"])
 
 
+def test_arms_without_spread_have_no_p_and_no_interval(tmp_path: Path) -> None:
+    paths = [table(tmp_path / f"{k}.csv", "seed,acc", [(s, f"0.{k}1234") for s in range(3)]) for k in (7, 8)]
+    row = report(paths[0], "--vs", paths[1], "--metric", "acc")["comparisons"][0]
+    assert (row["verdict"], row["seeds_test"]["p"], row["seeds_test"]["ci95"]) == ("bug-suspect", None, [None, None])
+    assert "no test: the runs do not vary" in row["disclosure"]
+
+
 def test_holm() -> None:
     assert stats.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert str(stats.holm([math.nan, 0.02])) == "[nan, 0.02]"
@@ -534,6 +541,7 @@ def bad(tmp_path: Path, content: bytes, name: str = "a.csv", *options: str) -> s
             "T/a.csv has 2 rows and says not what a row is: a seed or run column makes them runs, "
             "an item or id column makes them examples; add one",
         ),
+        (b"step,acc\nnan,0.1\n", "a.csv", "T/a.csv line 2: step is nan; expected a step"),
         (b"id,acc\nx,0.1\nx,0.2\n", "a.csv", "T/a.csv line 3 has the item 'x' a second time"),
         (
             b'seed,acc\n1,"' + b"x" * 200_000 + b'"\n',
@@ -618,7 +626,7 @@ def test_a_huge_table_of_items_is_compared_in_bounded_time(tmp_path: Path) -> No
 
 
 def test_huge_values_are_as_good_as_infinite(tmp_path: Path) -> None:
-    paths = [table(tmp_path / f"{k}.csv", "seed,psnr", [(s, f"{k}.{s}e308") for s in range(3)]) for k in (1, 0)]
+    paths = [table(tmp_path / f"{k}.csv", "seed,psnr", [(s, f"{k}.{s}e99") for s in range(3)]) for k in (1, 2)]
     done = run(paths[0], "--vs", paths[1], "--metric", "psnr")
     assert (done.exit_code, done.stderr) == (2, "error: no run of arm A has a finite value\n")
 

@@ -83,8 +83,8 @@ class Note:
 
 
 def usable(value: float) -> bool:
-    """A loss of 1e200 is as diverged as NaN, and its square is no float."""
-    return math.isfinite(value) and abs(value) < 1e100
+    """A loss of 1e60 is as diverged as NaN, and the fourth power of it is no float."""
+    return math.isfinite(value) and abs(value) < 1e50
 
 
 def short(value: float) -> str:

@@ -15,8 +15,7 @@ def disclosure(question: judge.Question, general: list[Note]) -> str:
     head = f"{question.metric} ({question.split or 'split not recorded'}, {better} is better): "
     parts = [f"{_arm_words(a)} vs {_arm_words(b)}"]
     if outcome:
-        low, high = outcome.ci
-        parts.append(f"difference {outcome.difference:+.4g} ({question.leads}), 95 % CI [{low:+.4g}, {high:+.4g}]")
+        parts.append(f"difference {outcome.difference:+.4g} ({question.leads}){_interval(outcome)}")
         parts.append(_test_words(outcome))
     else:
         parts.append(f"difference {a.values[0] - b.values[0]:+.4g}; single run per arm, no estimate of seed noise"
@@ -50,7 +49,14 @@ def _arm_words(sample: Sample) -> str:
     return f"{sample.arm.name} {short(mean)} ± {short(spread)} (sd, n={len(values)})"
 
 
+def _interval(outcome: stats.Outcome) -> str:
+    low, high = outcome.ci
+    return "" if math.isnan(low) else f", 95 % CI [{low:+.4g}, {high:+.4g}]"
+
+
 def _test_words(outcome: stats.Outcome) -> str:
+    if math.isnan(outcome.p):
+        return "no test: the runs do not vary"
     words = f"{outcome.test} p = {outcome.p:.2g}"
     if outcome.p_permutation is not None:
         words += f", permutation p = {outcome.p_permutation:.2g}"
@@ -78,13 +84,17 @@ def as_dict(question: judge.Question, general: list[Note]) -> dict[str, Any]:
 def _outcome_dict(outcome: stats.Outcome | None) -> dict[str, Any] | None:
     if outcome is None:
         return None
-    return {
+    found = {
         "test": outcome.test, "paired": outcome.paired, "n": outcome.n, "means": outcome.means, "sds": outcome.sds,
-        "difference": outcome.difference, "ci95": outcome.ci, "p": _number(outcome.p), "p_holm": _number(outcome.holm),
+        "difference": outcome.difference, "ci95": outcome.ci, "p": outcome.p, "p_holm": outcome.holm,
         "p_permutation": outcome.p_permutation, "permutation_floor": outcome.floor, "bootstrap95": outcome.bootstrap,
-        "smallest_effect": _number(outcome.smallest), "bar": stats.CLAIM,
+        "smallest_effect": outcome.smallest, "bar": stats.CLAIM,
     }  # fmt: skip
+    return {name: _strict(value) for name, value in found.items()}
 
 
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _strict(value: Any) -> Any:
+    """Strict JSON has no NaN: where arms do not vary there is no p and no interval."""
+    if isinstance(value, tuple):
+        return [_strict(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

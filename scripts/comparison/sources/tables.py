@@ -14,7 +14,7 @@ from pathlib import Path
 from comparison import metrics as table
 from comparison import settings
 from comparison.model import Reading, Trial
-from comparison.sources.runs import add_last_points, number
+from comparison.sources.runs import add_last_points, number, whole
 from rgt.errors import bad_input, from_os_error
 
 _RUN = ("run_id", "run", "run_name", "name")
@@ -98,7 +98,7 @@ def _charts(path: Path, header: list[str], rows: Iterator[Row], wanted: tuple[st
     ]
     trials = {run: Trial(f"{path} {run}", run_id=run) for _, run, _ in columns}
     for line, row in rows:
-        step = int(number(row[0], f"{path} line {line}: {header[0]}"))
+        step = whole(row[0], f"{path} line {line}: {header[0]}")
         for at, run, name in columns:
             if row[at].strip():
                 value = number(row[at], f"{path} line {line}: {header[at]}")
@@ -188,7 +188,7 @@ class _Table:
         def add(trial: Trial, line: int, row: list[str]) -> None:
             text = row[self.step or 0]
             for name, value in self._cells(line, row):
-                step = int(number(text, f"{self.path} line {line}: {self.header[self.step or 0]}"))
+                step = whole(text, f"{self.path} line {line}: {self.header[self.step or 0]}")
                 trial.curves.setdefault((name, self._split(row, name)), {})[step] = value
                 trial.budget["steps"] = max(trial.budget.get("steps", 0.0), float(step))
 
@@ -214,7 +214,7 @@ class _Table:
             trial.readings[name] = [Reading(value, self._split(row, name))]
         trial.config = self._config(row)
         if self.step is not None and row[self.step].strip():
-            trial.budget["steps"] = number(row[self.step], f"{self.path} line {line}: {self.header[self.step]}")
+            trial.budget["steps"] = float(whole(row[self.step], f"{self.path} line {line}: {self.header[self.step]}"))
         return trial
 
     def _config(self, row: list[str]) -> dict[str, object] | None:
