@@ -1,7 +1,7 @@
 """Is the difference larger than what seeds alone produce? Calibrated by evals/bench/compare_runs.py.
 
 The bar for "effect" is p < 0.02 in the t test (paired, or Welch's), not 0.05: with it the rate of false effects stays
-below 5 % also for skewed noise of unequal spread at 3 seeds, where 0.05 lets 6 to 9 % through. Where the permutation
+below 5 % also for skewed noise with one arm twice as wide, where 0.05 lets 5 to 7 % through. Where the permutation
 test can reach 0.05 at this n, it has to. At 3 seeds it cannot (2 of 20 orders, 2 of 8 signs): there the t test decides
 alone, and the report says so.
 """
