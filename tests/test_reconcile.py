@@ -13,6 +13,8 @@ import docx
 import pptx
 import pytest
 
+from . import reconcile_corpus
+
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "reconcile.py"
 RUN = {"run_id": "20260101-000000-a-abcdef"}
 
@@ -279,6 +281,25 @@ def test_many_documents_give_the_same_answer_as_one_by_one(tmp_path: Path) -> No
         f"d{number:02}.md" for number in range(0, 80, 8)
     ]
     assert report["unmentioned"] == ["C2", "C3", "C4", "C5", "C6"]
+
+
+def test_planted_drifts_in_all_formats(tmp_path: Path) -> None:
+    """The full size, 200 documents and more, is `make bench` and the soak."""
+    _corpus(tmp_path, documents=40)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(5))
+def test_planted_drifts_at_full_size(tmp_path: Path, seed: int) -> None:
+    _corpus(tmp_path, documents=200, seed=seed)
+
+
+def _corpus(folder: Path, documents: int, seed: int = 11) -> None:
+    planted = reconcile_corpus.write(folder, documents, 60, seed, drift_rate=0.05)
+    done = run(folder, ".", "--json")
+    score = reconcile_corpus.score(json.loads(done.stdout), planted)
+    assert score.planted > documents / 4
+    assert score.missed <= 0.05 * score.planted and score.false <= 0.02 * score.alarms and score.flagged_clean == 0
 
 
 def test_git_decides_what_belongs_to_the_project(tmp_path: Path) -> None:

@@ -133,6 +133,12 @@ _RANGE_AFTER = re.compile(r"\s?(?:–|-|~|至|\bto\b|\.\.)\s?[+-]?\.?\d")
 _RANGE_BEFORE = re.compile(r"\d\s?%?\s?(?:–|-|~|至|\.\.)\s?$")
 _NEXT_WORD = re.compile(r"[\s~-]?(?P<word>[A-Za-z][A-Za-z/%]*|[\u4e00-\u9fff]{1,2})")
 _GLUED = re.compile(r"[A-Za-z_]|\.\d|:\d|/\d")
+# what is measured beside results
+_OTHER_UNITS = frozenset(
+    "h hr hrs hour hours min mins minute minutes s sec secs second seconds ms us ns day days week weeks "
+    "kb mb gb tb kib mib gib tib w kw kwh watts gpu gpus cpu cpus epochs epoch steps step iterations "
+    "usd eur dollars euros million billion m px".split()
+)
 # small words that may follow a bare whole number without making it a count
 _LINKS = frozenset(
     "a about achieved after against an and are as at because before but by compared despite down during even for "
@@ -209,7 +215,9 @@ def _numeral(text: str, match: re.Match[str], units: frozenset[str], in_cell: bo
 
 
 def _counts(match: re.Match[str], word: str, units: frozenset[str]) -> bool:
-    """A bare whole number in front of a noun counts something: 3 datasets, 90 epochs."""
+    """A number in front of a unit that no claim has, or a bare whole one in front of a noun: 3.5 hours, 3 datasets."""
+    if word in _OTHER_UNITS and word not in units:
+        return True
     if "." in match["body"] or match["percent"] or match["exp"] or match["power"]:
         return False
     return word not in _LINKS and word not in units

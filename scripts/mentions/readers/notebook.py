@@ -30,7 +30,7 @@ def _parts(number: int, cell: dict[str, Any]) -> Iterator[tuple[str, str, list[s
         yield f"cell {number}", "markdown", _lines(cell["source"])
     for output in cell.get("outputs", []):
         if "text" in output:
-            yield f"output of cell {number}", "markdown", _lines(output["text"])
+            yield f"output of cell {number}", "printed", _lines(output["text"])
         data = output.get("data", {})
         kind = next((kind for kind in ("text/markdown", "text/html", "text/plain") if kind in data), None)
         if kind:
@@ -43,6 +43,9 @@ def _lines(source: str | list[str]) -> list[str]:
 
 def _blocks(where: str, kind: str, source: list[str], places: _Places) -> Iterator[Block]:
     numbers = [places.next(line) for line in source]
+    if kind == "printed":  # every line stands for itself
+        yield from (Passage(plain(line), at, "", where) for line, at in zip(source, numbers, strict=True))
+        return
     text = "".join(source)
     reader = html.blocks if kind == "html" else markdown.blocks
     for block in reader(plain(text), 1, where):
