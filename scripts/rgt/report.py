@@ -58,6 +58,7 @@ CODES = {
     "limit": "a limit of the container or the system is lower than the job needs",
     "lost-log": "what a process prints goes where nobody can read it",
     "malformed": "a stamp or file has the right place but not the right form",
+    "missed": "a phase of a training ended without meeting its criterion",
     "missing": "a file or directory that is referred to is not there, or not usable",
     "nan": "a value that must be a number is NaN or infinite",
     "no-crc": "a torch file was saved without checksums",
