@@ -37,6 +37,7 @@ class Session:
     step: int
     set_aside: list[str] = field(default_factory=list)
     stop: str = ""
+    on_stop: Callable[[], None] | None = None
 
     @property
     def schedule(self) -> Schedule:
@@ -60,6 +61,8 @@ class Session:
 
         def note(number: int, _frame: FrameType | None) -> None:
             self.stop = signal.Signals(number).name
+            if self.on_stop:
+                self.on_stop()
 
         for number in SIGNALS:
             signal.signal(number, note)

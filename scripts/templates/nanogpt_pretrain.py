@@ -74,7 +74,10 @@ class Trainer:
         self.session, self.progress = session, progress
         self.out = session.run.path / "nanogpt_out"
         self.ckpt = self.out / "ckpt.pt"
-        self.step = session.step
+        self.step = self.begin = session.step
+        self.evaluated = 0  # step of the last validation whose line was read
+        self.end = session.schedule.total
+        session.on_stop = self._terminate
         self.child: subprocess.Popen[str] | None = None
         folder = Path(session.config.get("nanogpt_dir", "nanoGPT"))
         self.folder = folder if folder.is_absolute() else session.home / folder
@@ -84,6 +87,7 @@ class Trainer:
 
     def run_phase(self, phase: Phase) -> None:
         dataset = self._dataset(phase)
+        self.begin, self.end = self.step, phase.end
         self.out.mkdir(parents=True, exist_ok=True)
         resume = ledger.find(self.session.run, "nanogpt")
         if resume:
@@ -122,19 +126,21 @@ class Trainer:
                 if saving and _ITER.search(line):  # printed behind the save: ckpt.pt is complete now
                     self._keep()
                 saving = (saving and not _ITER.search(line)) or line.startswith("saving checkpoint")
-                if self.session.stop:
-                    break
         finally:
             code = self._end()
         self._keep()
         if code and not self.session.stop:
             raise RgtError(f"train.py ended with exit code {code}; its last lines are above", FINDINGS)
 
-    def _end(self) -> int:
-        """train.py has no handler: whatever ends us ends it, and what it saved last is what there is."""
-        assert self.child is not None
-        if self.session.stop and self.child.poll() is None:
+    def _terminate(self) -> None:
+        """train.py has no handler and would not save: what it saved last is what there is, so it may end at once."""
+        if self.child is not None and self.child.poll() is None:
             os.killpg(self.child.pid, signal.SIGTERM)
+
+    def _end(self) -> int:
+        assert self.child is not None
+        if sys.exc_info()[0] is not None or self.session.stop:
+            self._terminate()
         try:
             return self.child.wait(timeout=30 if self.session.stop else None)
         except subprocess.TimeoutExpired:
@@ -145,11 +151,17 @@ class Trainer:
         run, config = self.session.run, self.session.config
         evaluated, iterated = _EVAL.search(line), _ITER.search(line)
         if evaluated:
+            self.evaluated = int(evaluated[1])
+            if 0 < self.evaluated <= self.begin:  # measured before the stop; other batches would give another number
+                return
             run.log_metrics(step=int(evaluated[1]), split="val", loss=float(evaluated[3]))
         elif iterated:
             batch = config["batch"]["micro_batch"] * config["batch"]["accumulation"] * config["devices"]
             rate = batch * config["data"]["block_size"] * 1000 / max(float(iterated[3]), 1e-6)
-            step = int(iterated[1])  # nanoGPT counts from 0: this loss was measured before update number step + 1
+            step = int(iterated[1])
+            if step >= self.end:  # the one update behind max_iters, which nothing saves
+                return
+            # nanoGPT counts from 0: this loss was measured before update number step + 1
             run.log_metrics(step=step + 1, split="train", loss=float(iterated[2]), lr=self.session.schedule.lr(step),
                             tokens_per_s=rate)  # fmt: skip
 
@@ -158,7 +170,7 @@ class Trainer:
         if not self.ckpt.exists():
             return
         step = self._step_of(self.ckpt)
-        if step is None or step <= self.step:
+        if step is None or not self.step < step <= self.evaluated:  # its validation is not read yet: next time
             return
         final = self.session.run.checkpoints / f"step-{step:08d}.pt"
         beside = final.with_name(f".{final.name}.tmp")
@@ -177,9 +189,8 @@ class Trainer:
         from artifacts.examine import Options, examine
 
         artifact = examine(path, Options(digest=False, values=False))
-        root = artifact.layout.root
-        step = root.get("iter_num") if isinstance(root, dict) else artifact.layout.facts.get("step")
-        return step if artifact.real and isinstance(step, int) else None
+        step: int | None = artifact.layout.facts.get("step")  # nanoGPT's iter_num
+        return step if artifact.real else None
 
 
 def train(session: Session, progress: Progress | None) -> int:
