@@ -11,7 +11,8 @@ Example:
     bash pipelines/base/train.sh
 
 `new` writes train.sh, training_config.yaml, pretrain.py, job.yaml, training_status.md, checkpoints_index.json and lib/;
-the folder needs nothing of this bundle afterwards. train.sh again, after any end, goes on from the last good checkpoint.
+the folder needs nothing of this bundle afterwards. train.sh again, after any end, goes on from the last good
+checkpoint.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ def budget_options(function: F) -> F:
                      help="Share of the peak that the training reaches: an assumption until it is measured."),
         click.option("--precision", type=click.Choice(["bf16", "fp16", "fp32"]),
                      help="[default: by the card's compute capability]"),
-        click.option("--block-size", type=click.IntRange(8), default=1024, show_default=True, help="Tokens a sequence."),
+        click.option("--block-size", type=click.IntRange(8), default=1024, show_default=True,
+                     help="Tokens a sequence."),
         click.option("--vocab-size", type=click.IntRange(2), default=50_304, show_default=True,
                      help="Of the tokenizer; 257 for bytes."),
     )):  # fmt: skip
@@ -154,7 +156,11 @@ def _next(folder: Path, config: dict[str, Any], target: str) -> list[str]:
         lines.append(f"nanoGPT    clone it to {folder}/nanoGPT, or set nanogpt_dir in training_config.yaml")
     if target == "kaggle":
         return [*lines, f"push       kaggle datasets create -p {folder} -r zip && kaggle kernels push -p {folder}"]
-    start = f"bash {folder}/train.sh" if target == "local" else f"python scripts/launch.py submit {folder}/job.yaml --on {target}"
+    start = (
+        f"bash {folder}/train.sh"
+        if target == "local"
+        else f"python scripts/launch.py submit {folder}/job.yaml --on {target}"
+    )
     return [*lines, f"start      {start}", f"status     python scripts/scaffold_training.py status {folder}"]
 
 
@@ -166,7 +172,9 @@ def _next(folder: Path, config: dict[str, Any], target: str) -> list[str]:
 @click.option("--val-share", type=click.FloatRange(0, 0.5, min_open=True), default=tokens.VAL_SHARE, show_default=True,
               help="Last part of each file that is kept for validation.")  # fmt: skip
 @cli.json_option
-def data(folder: Path, source: str, texts: tuple[Path, ...], tokenizer: Path | None, val_share: float, as_json: bool) -> None:
+def data(
+    folder: Path, source: str, texts: tuple[Path, ...], tokenizer: Path | None, val_share: float, as_json: bool
+) -> None:
     """Tokenize TEXTS into FOLDER/data/SOURCE/train.bin and val.bin, memory-mapped while training.
 
     Token files of nanoGPT's kind (16 bits a token) can be put there as they are, without this.

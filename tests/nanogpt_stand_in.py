@@ -12,6 +12,7 @@ import os
 import pickle
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ def read_settings(words: list[str]) -> dict[str, Any]:
     for word in words:
         if "=" not in word:
             assert not word.startswith("--")
-            exec(open(word).read(), values)
+            exec(Path(word).read_text(), values)
             unknown = {name for name in values if name not in DEFAULTS and not name.startswith("_")}
             assert not unknown, unknown  # the original would ignore them: a misspelt name must be seen here
             continue

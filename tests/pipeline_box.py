@@ -1,7 +1,7 @@
-"""A written pipeline to play with: small, on the CPU, with text of its own; and a nursery that starts it without imports.
+"""A written pipeline to play with: small, on the CPU, with text of its own; and a nursery that starts it quickly.
 
-Importing transformers or litgpt takes seconds. A nursery imports once and forks for every start, so that a test can kill
-and restart a training often; the process that trains and is killed is a real one, running the written pretrain.py.
+Importing transformers or litgpt takes seconds. A nursery imports once and forks for every start, so that a test can
+kill and restart a training often; the process that trains and is killed is a real one, running the written pretrain.py.
 """
 
 from __future__ import annotations
@@ -30,14 +30,20 @@ ENVIRONMENT.pop("RGT_RUN_DIR", None)
 DEADLINE = 120.0
 PHASES = [
     {"name": "broad", "steps": 8, "mix": {"web": 0.9, "curated": 0.1},
-     "lr": {"policy": "cosine", "start": 1, "end": 0.5, "warmup_steps": 3}, "criterion": {"metric": "loss", "at_most": 5.4}},
+     "lr": {"policy": "cosine", "start": 1, "end": 0.5, "warmup_steps": 3},
+     "criterion": {"metric": "loss", "at_most": 5.4}},
     {"name": "curated", "steps": 6, "mix": {"web": 0.3, "curated": 0.7}, "lr": {"policy": "constant", "start": 0.5},
      "criterion": {"metric": "loss", "at_most": "previous"}},
     {"name": "domain", "steps": 6, "mix": {"domain": 1}, "lr": {"policy": "cosine", "start": 0.5, "end": 0.2},
      "criterion": {"metric": "loss", "at_most": 0.01}},
-    {"name": "anneal", "steps": 4, "mix": {"domain": 1, "curated": 1}, "lr": {"policy": "linear", "start": 0.2, "end": 0}},
+    {"name": "anneal", "steps": 4, "mix": {"domain": 1, "curated": 1},
+     "lr": {"policy": "linear", "start": 0.2, "end": 0}},
 ]  # fmt: skip
-WORDS = {"web": "alpha beta gamma delta epsilon", "curated": "the quick brown fox jumps", "domain": "zero one two three"}
+WORDS = {
+    "web": "alpha beta gamma delta epsilon",
+    "curated": "the quick brown fox jumps",
+    "domain": "zero one two three",
+}
 
 
 def scaffold(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:

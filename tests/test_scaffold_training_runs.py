@@ -1,14 +1,20 @@
-"""Written pipelines with the real frameworks: they train in phases, and a killed one ends with the loss of one that was not."""
+"""Written pipelines with the real frameworks: they train in phases, and a killed one ends as one that was not."""
 
 from __future__ import annotations
 
+import json
+import os
 import random
+import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
-from .pipeline_box import Nursery, curves, events, kill_at_random, small, train
+from .gate_box import until
+from .pipeline_box import DEADLINE, PHASES, Nursery, curves, events, kill_at_random, names, small, train
 
 FRAMEWORKS = ["hf-trainer", "litgpt"]
 STEPS = 24
@@ -40,9 +46,9 @@ def whole(pipeline: Path) -> Path:
     return pipeline
 
 
-def weights(run: Path, framework: str) -> bytes:
-    name = {"hf-trainer": f"checkpoint-{STEPS}/model.safetensors", "litgpt": f"step-{STEPS:08d}/lit_model.pth"}[framework]
-    return (run / "checkpoints" / name).read_bytes()
+def weights(run: Path, framework: str, steps: int = STEPS) -> bytes:
+    names = {"hf-trainer": f"checkpoint-{steps}/model.safetensors", "litgpt": f"step-{steps:08d}/lit_model.pth"}
+    return (run / "checkpoints" / names[framework]).read_bytes()
 
 
 def test_trains_through_all_phases(whole: Path, framework: str) -> None:
@@ -63,7 +69,7 @@ def chaos(nursery: Nursery, pipeline: Path, run: Path, kills: int, seed: int) ->
         if hit == kills or code == 0:
             break
     assert nursery.finish(pipeline, run) == 0, (run / "train.log").read_text()[-3000:]
-    return sum("set_aside" in row for row in events(run))
+    return sum(row["event"] == "set_aside" for row in events(run))
 
 
 def test_three_kills_end_bit_equal(whole: Path, nursery: Nursery, framework: str, tmp_path: Path) -> None:
@@ -72,3 +78,64 @@ def test_three_kills_end_bit_equal(whole: Path, nursery: Nursery, framework: str
     assert curves(run) == curves(whole)
     assert weights(run, framework) == weights(whole, framework)
     assert [row["event"] for row in events(run)].count("resumed") >= 1
+
+
+@pytest.mark.soak
+def test_twenty_kills_end_bit_equal(framework: str, nursery: Nursery, tmp_path: Path) -> None:
+    long = [{**phase, "steps": 3 * int(str(phase["steps"]))} for phase in PHASES]
+    pipeline = small(tmp_path / "pipeline", framework, long)
+    whole, run = tmp_path / "whole", tmp_path / "killed"
+    assert nursery.finish(pipeline, whole) == 0
+    aside = chaos(nursery, pipeline, run, 20, seed=20)
+    assert curves(run) == curves(whole)
+    assert weights(run, framework, 3 * STEPS) == weights(whole, framework, 3 * STEPS)
+    starts = [row["event"] for row in events(run)].count("resumed")
+    print(f"{framework}: {starts} resumes, {aside} halves set aside, final loss {curves(run)['val'][3 * STEPS]}")
+
+
+def test_a_stop_signal_saves_and_the_next_start_goes_on(
+    whole: Path, nursery: Nursery, framework: str, tmp_path: Path
+) -> None:
+    """SIGTERM (spot), SIGUSR1 (Slurm) between two regular saves: no step is trained twice, and the end is the same."""
+    run = tmp_path / "stopped"
+    for number, step in ((signal.SIGTERM, 4), (signal.SIGUSR1, 10)):
+        pid = nursery.start(whole, run)
+        until(lambda step=step: len(curves(run)["train"]) > step, DEADLINE)
+        os.kill(pid, number)
+        assert nursery.end() == 143
+        stopped = [row for row in events(run) if row["event"] == "preempted"][-1]
+        assert stopped["signal"] == number.name
+        assert names(run) & {f"checkpoint-{stopped['step']}", f"step-{stopped['step']:08d}"}
+    assert nursery.finish(whole, run) == 0
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    steps = [row["step"] for row in rows if row["split"] == "train"]
+    assert steps == sorted(set(steps))
+    assert (curves(run), weights(run, framework)) == (curves(whole), weights(whole, framework))
+
+
+def test_train_again_after_the_end_changes_nothing(whole: Path, nursery: Nursery) -> None:
+    before = (whole / "metrics.jsonl").read_bytes()
+    assert nursery.finish(whole, whole) == 0
+    assert (whole / "metrics.jsonl").read_bytes() == before
+    assert [row["event"] for row in events(whole)].count("finished") == 1
+
+
+def test_a_phase_that_says_stop_stops_and_stays_stopped(whole: Path, nursery: Nursery, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    for name in ("lib", "data"):
+        shutil.copytree(whole / name, home / name)
+    shutil.copy(whole / "pretrain.py", home)
+    config = yaml.safe_load((whole / "training_config.yaml").read_text())
+    config["phases"][0] |= {"criterion": {"metric": "loss", "at_most": 0.5}, "on_miss": "stop"}
+    (home / "training_config.yaml").write_text(yaml.safe_dump(config))
+    for _ in range(2):
+        assert nursery.finish(home, home) == 1
+        sentence = (home / "train.log").read_text().splitlines()[-1]
+        assert "error: phase broad missed its criterion (missed: val loss " in sentence
+        assert sentence.endswith("and says on_miss: stop; set it to continue in training_config.yaml to go on")
+    assert max(curves(home)["train"]) == 8
+    edited = (home / "training_config.yaml").read_text().replace("on_miss: stop", "on_miss: continue")
+    (home / "training_config.yaml").write_text(edited)
+    assert nursery.finish(home, home) == 0
+    assert curves(home) == curves(whole)

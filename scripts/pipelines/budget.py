@@ -4,9 +4,10 @@ Example:
     plan = propose(Wish(params=124e6, tokens=None, card=card("A100", None)))
     plan.memory["total"], plan.seconds, plan.cost
 
-Memory of mixed-precision AdamW: 4 (fp32 weights) + 4 (fp32 gradients) + 8 (two moments) bytes a parameter, and 2 for the
-16-bit copy that autocast holds. Activations by Korthikanti et al. 2022 (https://arxiv.org/abs/2205.05198), with fused
-attention, that is without the term quadratic in the length. FLOPs by PaLM's count (https://arxiv.org/abs/2204.02311).
+Memory of mixed-precision AdamW: 4 (fp32 weights) + 4 (fp32 gradients) + 8 (two moments) bytes a parameter, and 2 for
+the 16-bit copy that autocast holds. Activations by Korthikanti et al. 2022 (https://arxiv.org/abs/2205.05198), with
+fused attention, that is without the term quadratic in the length. FLOPs by PaLM's count
+(https://arxiv.org/abs/2204.02311).
 """
 
 from __future__ import annotations
@@ -97,8 +98,8 @@ def shape(params: float, vocab_size: int) -> Shape:
         key=lambda each: abs(math.log(each.params / params)),
     )
     if not 0.5 < best.params / params < 2:
-        raise bad_input(f"no shape has about {_count(params)} parameters with a vocabulary of {vocab_size}: the embedding "
-                        f"alone has {vocab_size * head:,}; give --vocab-size, or more --params")  # fmt: skip
+        raise bad_input(f"no shape has about {_count(params)} parameters with a vocabulary of {vocab_size}: the "
+                        f"embedding alone has {vocab_size * head:,}; give --vocab-size, or more --params")  # fmt: skip
     return best
 
 
@@ -199,8 +200,8 @@ def _fitting(each: Shape, wish: Wish, most: int) -> int:
     if not fitting:
         need = memory(each, wish, 1)
         parts = ", ".join(f"{name} {units.show_size(value)}" for name, value in need.items() if name != "total")
-        raise bad_input(f"{_count(each.params)} parameters do not fit on {wish.card.name} with {units.show_size(room)}: "
-                        f"one sequence of {wish.block_size} needs {units.show_size(need['total'])} ({parts}, and "
+        raise bad_input(f"{_count(each.params)} parameters do not fit on {wish.card.name} with {units.show_size(room)}:"
+                        f" one sequence of {wish.block_size} needs {units.show_size(need['total'])} ({parts}, and "
                         f"{RESERVE:.0%}); take fewer --params, a shorter --block-size, or a larger card")  # fmt: skip
     return fitting[-1]
 
@@ -216,8 +217,8 @@ def explain(plan: Plan, why_precision: str = "") -> list[str]:
     lines = [
         f"model      N = 12 L d^2 + V d = {_count(each.params)}: L {each.layers}, d {each.width}, {each.heads} heads, "
         f"V {each.vocab_size}",
-        f"batch      {plan.micro_batch} x {plan.accumulation} accumulated x {wish.gpus} GPU(s) x {wish.block_size} tokens "
-        f"= {plan.step_tokens:,} tokens a step",
+        f"batch      {plan.micro_batch} x {plan.accumulation} accumulated x {wish.gpus} GPU(s) x {wish.block_size} "
+        f"tokens = {plan.step_tokens:,} tokens a step",
         f"steps      {plan.steps:,} x {plan.step_tokens:,} = D = {_count(plan.steps * plan.step_tokens)} tokens "
         f"({plan.steps * plan.step_tokens / each.params:.3g} a parameter)",
         f"precision  {wish.precision}" + (f": {why_precision}" if why_precision else ""),
@@ -229,8 +230,8 @@ def explain(plan: Plan, why_precision: str = "") -> list[str]:
     if plan.seconds is None:
         return [*lines, "time       unknown: the card's peak is not known; give --gpu or --peak-flops"]
     rate = f"{wish.gpus} x {wish.card.peak or 0:.3g} FLOP/s x {wish.mfu:.0%} MFU"
-    lines.append(f"time       FLOPs / ({rate}) = {units.show_duration(plan.seconds)}; the MFU is an assumption: measure "
-                 "tokens/s on the first steps")  # fmt: skip
+    lines.append(f"time       FLOPs / ({rate}) = {units.show_duration(plan.seconds)}; the MFU is an assumption: "
+                 "measure tokens/s on the first steps")  # fmt: skip
     if plan.cost is not None:
         lines.append(f"cost       {plan.seconds / 3600:.3g} h x {wish.gpus} x {wish.price:g} an hour = {plan.cost:.2f}")
     return lines

@@ -85,17 +85,17 @@ def _state_problem(path: Path, step: int) -> str | None:
     return None if seen == step else f"trainer_state.json is of step {seen}, its folder of step {step}"
 
 
-def last_good(run: Run, framework: str) -> tuple[Checkpoint | None, list[str]]:
-    """The newest that can be resumed from, and a sentence for each newer one that was set aside."""
-    said = []
+def last_good(run: Run, framework: str) -> Checkpoint | None:
+    """The newest that can be resumed from. Newer ones are set aside, and that is said and recorded."""
     for checkpoint in find(run, framework):
         why = damage(checkpoint, framework)
         if why is None:
-            return checkpoint, said
+            return checkpoint
         aside = set_aside(checkpoint.path)
-        said.append(f"{checkpoint.path.name} is damaged: {why}; set aside as {aside.name}, trying the one before it")
-        progress(f"warning: {said[-1]}")
-    return None, said
+        said = f"{checkpoint.path.name} is damaged: {why}; set aside as {aside.name}"
+        run.log_event("set_aside", step=checkpoint.step, reason=said)
+        progress(f"warning: {said}, trying the one before it")
+    return None
 
 
 def set_aside(path: Path) -> Path:
@@ -163,7 +163,9 @@ def retain(run: Run, framework: str, keep: int, boundaries: set[int]) -> list[Pa
         return []
     for path in doomed:
         if path.is_dir():
-            trash = path.with_name(f".{path.name}.{time.time_ns()}.deleted")  # half deleted must not look like half saved
+            trash = path.with_name(
+                f".{path.name}.{time.time_ns()}.deleted"
+            )  # half deleted must not look like half saved
             os.rename(path, trash)
             shutil.rmtree(trash, ignore_errors=True)
         else:

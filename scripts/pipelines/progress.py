@@ -29,9 +29,8 @@ class Progress:
         self.run, self.config, self.schedule = run, config, Schedule.of(config)
         self.framework = config["framework"]
 
-    def started(self, step: int, resumed: bool, set_aside: list[str]) -> None:
-        detail = {"set_aside": set_aside} if set_aside else {}
-        self.run.log_event("resumed" if resumed else "launched", step=step, phase=self.schedule.at(step).name, **detail)
+    def started(self, step: int, resumed: bool) -> None:
+        self.run.log_event("resumed" if resumed else "launched", step=step, phase=self.schedule.at(step).name)
         say(f"{'resumed at' if resumed else 'started at'} step {step} of {self.schedule.total}, phase "
             f"{self.schedule.at(step).name}")  # fmt: skip
         ledger.refresh(self.run, self.framework)
@@ -130,7 +129,9 @@ def sentence(verdict: dict[str, Any]) -> str:
     word = {"at_most": "at most", "at_least": "at least"}[verdict["bound"]]
     value = verdict["value"]
     seen = f"{value:.4g}" if isinstance(value, float) else str(value)
-    return f"{verdict['verdict']}: {verdict['split']} {verdict['metric']} {seen}, wanted {word} {verdict['threshold']:.4g}"
+    return (
+        f"{verdict['verdict']}: {verdict['split']} {verdict['metric']} {seen}, wanted {word} {verdict['threshold']:.4g}"
+    )
 
 
 def _losses(run: Run, step: int) -> dict[str, float]:
@@ -165,7 +166,9 @@ def _last(curve: dict[int, float]) -> float | None:
 
 
 def _state(rows: list[dict[str, Any]]) -> str:
-    last = next((row["event"] for row in reversed(rows) if row["event"] not in ("checkpoint", "phase")), None)
+    last = next(
+        (row["event"] for row in reversed(rows) if row["event"] not in ("checkpoint", "phase", "set_aside")), None
+    )
     words = {None: "not started", "launched": "started", "resumed": "started", "finished": "finished",
              "preempted": "preempted", "stopped": "stopped", "failed": "failed"}  # fmt: skip
     return words.get(last, str(last))
@@ -198,7 +201,7 @@ def _markdown(config: dict[str, Any], schedule: Schedule, facts: dict[str, Any],
         rate = f"{phase.lr['policy']} {schedule.peak * phase.lr['start']:.3g} to {schedule.peak * phase.lr['end']:.3g}"
         lines.append(f"| {phase.name} | {phase.start} to {phase.end} | {mix} | {rate} | {_criterion(phase)} | "
                      f"{row['result']} |")  # fmt: skip
-    aside = [line for row in rows for line in row.get("set_aside", [])]
+    aside = [row["reason"] for row in rows if row["event"] == "set_aside"]
     if aside:
         lines += ["", "Set aside:", "", *(f"- {line}" for line in aside[-10:])]
     lines += ["", "Start, or go on after a stop: `./train.sh` in the pipeline's folder."]

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -35,7 +35,6 @@ class Session:
     config: dict[str, Any]
     resume: Path | None
     step: int
-    set_aside: list[str] = field(default_factory=list)
     stop: str = ""
     on_stop: Callable[[], None] | None = None
 
@@ -74,7 +73,7 @@ def open_session() -> Session:
     config = settings.load(home / settings.NAME)
     found = files.read_json(run.path / FOUND)
     resume = run.path / found["path"] if found["path"] else None
-    session = Session(home, run, config, resume, found["step"], found["set_aside"])
+    session = Session(home, run, config, resume, found["step"])
     session.listen()
     return session
 
@@ -86,7 +85,7 @@ def conduct(train: Callable[[Session, Progress | None], int]) -> None:
         session = open_session()
         progress = Progress(session.run, session.config) if session.first_rank else None
         if progress:
-            progress.started(session.step, session.started_before, session.set_aside)
+            progress.started(session.step, session.started_before)
             progress.stop_if_missed(session.step)
         code = train(session, progress)
     except RgtError as error:
@@ -104,11 +103,11 @@ def prepare(home: Path, run: Run) -> int:
     run.refuse_if_sealed()
     run.checkpoints.mkdir(parents=True, exist_ok=True)
     ledger.sweep(run)
-    found, said = ledger.last_good(run, config["framework"])
+    found = ledger.last_good(run, config["framework"])
     if found:
         ledger.record(run, found.path, found.step, verified=True)
     path = found.path.relative_to(run.path).as_posix() if found else None
-    files.write_json(run.path / FOUND, {"path": path, "step": found.step if found else 0, "set_aside": said})
+    files.write_json(run.path / FOUND, {"path": path, "step": found.step if found else 0})
     return 0
 
 

@@ -18,8 +18,8 @@ from rgt.errors import bad_input
 
 NAME = "training_config.yaml"
 FRAMEWORKS = ("nanogpt", "litgpt", "hf-trainer")
-DEFAULT_SOURCES = ("web", "curated", "domain")
 WARMUP = 0.02  # of the first phase
+DEFAULT_LR = {"policy": "cosine", "start": 1.0, "end": 0.1}
 # Shares of the tokens and of the peak learning rate: one falling line over four phases, to zero at the end.
 FOUR: tuple[tuple[str, float, dict[str, float], dict[str, Any]], ...] = (
     ("broad", 0.70, {"web": 0.9, "curated": 0.1}, {"policy": "cosine", "start": 1.0, "end": 0.3}),
@@ -56,13 +56,13 @@ def resolve(phases: list[dict[str, Any]], plan: Plan, framework: str, where: str
             raise bad_input(f"phase {phase['name']} of {where} needs exactly one of steps, tokens, share; it has "
                             f"{' and '.join(given) or 'none'}")  # fmt: skip
         steps = _steps(phase, given[0], plan)
-        lr = dict(phase.get("lr") or {"policy": "cosine", "start": 1.0, "end": 0.1})
+        lr: dict[str, Any] = {**(phase.get("lr") or DEFAULT_LR)}
         lr.setdefault("end", lr["start"])
         if number == 0:
             lr.setdefault("warmup_steps", max(1, round(WARMUP * steps)))
         if framework == "nanogpt":
             lr = _for_nanogpt(lr, phase["name"], first=number == 0)
-        kept = {key: phase[key] for key in ("criterion", "on_miss") if key in phase}
+        kept: dict[str, Any] = {key: phase[key] for key in ("criterion", "on_miss") if key in phase}
         found.append({"name": phase["name"], "steps": steps, "mix": phase["mix"], "lr": lr, **kept})
     return found
 
@@ -82,7 +82,9 @@ def _for_nanogpt(lr: dict[str, Any], name: str, first: bool) -> dict[str, Any]:
     return lr
 
 
-def build(framework: str, name: str, plan: Plan, phases: list[dict[str, Any]], seed: int, device: str) -> dict[str, Any]:
+def build(
+    framework: str, name: str, plan: Plan, phases: list[dict[str, Any]], seed: int, device: str
+) -> dict[str, Any]:
     total = sum(phase["steps"] for phase in phases)
     every = max(1, min(1000, total // 20))
     if framework == "nanogpt":  # it saves where it validates, and nowhere else: a phase must end there
@@ -135,7 +137,10 @@ def model(framework: str, shape: Shape, block_size: int) -> dict[str, Any]:
 def dump(config: dict[str, Any]) -> str:
     import yaml
 
-    head = "# Written by scaffold_training.py and yours to edit; `learning_rate` is the peak, `lr` of a phase its shares of it.\n"
+    head = (
+        "# Written by scaffold_training.py and yours to edit.\n"
+        "# learning_rate is the peak; start and end of a phase's lr are shares of it.\n"
+    )
     text: str = yaml.safe_dump(config, sort_keys=False, default_flow_style=None, width=110)
     return head + text
 
@@ -156,5 +161,5 @@ def _check_nanogpt(config: dict[str, Any], path: Path) -> None:
         raise bad_input(f"{path}: nanoGPT saves where it validates; checkpoints.every_steps must be eval.every_steps")
     for phase in Schedule.of(config).phases:
         if phase.end % every:
-            raise bad_input(f"{path}: phase {phase.name} ends at step {phase.end}, but nanoGPT saves every {every} steps; "
-                            "make its steps a multiple")  # fmt: skip
+            raise bad_input(f"{path}: phase {phase.name} ends at step {phase.end}, but nanoGPT saves every {every} "
+                            "steps; make its steps a multiple")  # fmt: skip

@@ -4,8 +4,8 @@ Example:
     write(Path("data/web"), [Path("a.txt")], None)            bytes as tokens; or a tokenizer.json
     stream = Stream(config, folder)                            stream[n]: the n-th sample of the whole run
 
-Which tokens sample n holds depends on the seed and n alone. So a resumed run needs no data position in its checkpoint, and
-a sampler that a framework restores wrongly cannot matter.
+Which tokens sample n holds depends on the seed and n alone. So a resumed run needs no data position in its checkpoint,
+and a sampler that a framework restores wrongly cannot matter.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 META = "meta.json"
 END_OF_TEXT = 256  # behind each file, when bytes are the tokens
 VAL_SHARE = 0.01
-_CHUNK = 1 << 20
 
 
 def write(folder: Path, texts: list[Path], tokenizer: Path | None, val_share: float = VAL_SHARE) -> dict[str, Any]:
@@ -51,7 +50,7 @@ def write(folder: Path, texts: list[Path], tokenizer: Path | None, val_share: fl
     except OSError as error:
         raise from_os_error(error, f"make {folder}") from None
     for split, arrays in parts.items():
-        files.write_with(folder / f"{split}.bin", lambda file, a=arrays: file.write(np.concatenate(a).tobytes()))
+        files.write_bytes(folder / f"{split}.bin", np.concatenate(arrays).tobytes())
     files.write_json(folder / META, meta)
     return meta
 
@@ -118,8 +117,9 @@ class Stream:
     """Sample n of the run: block_size + 1 tokens from a source drawn by the mix of its phase."""
 
     def __init__(self, config: dict[str, Any], folder: Path, start: int = 0) -> None:
-        self.block, self.seed = config["data"]["block_size"], config["seed"]
-        self.per_step = config["batch"]["micro_batch"] * config["batch"]["accumulation"] * config["devices"]
+        self.block: int = config["data"]["block_size"]
+        self.seed: int = config["seed"]
+        self.per_step: int = config["batch"]["micro_batch"] * config["batch"]["accumulation"] * config["devices"]
         self.schedule, self.sources = Schedule.of(config), sources(config, folder)
         self.start = start  # samples that are done: what is behind them is sample 0 of this stream
         self.mixes = {phase.name: _cumulative(phase.mix) for phase in self.schedule.phases}
@@ -148,9 +148,9 @@ class Validation:
     """The same samples at every validation: evenly spread over the val.bin of all sources, whatever the phase."""
 
     def __init__(self, config: dict[str, Any], folder: Path) -> None:
-        self.block = config["data"]["block_size"]
+        self.block: int = config["data"]["block_size"]
         self.tokens = [source.splits["val"] for source in sources(config, folder).values()]
-        self.samples = max(len(self.tokens), config["eval"]["samples"])
+        self.samples: int = max(len(self.tokens), config["eval"]["samples"])
 
     def __len__(self) -> int:
         return self.samples

@@ -1,7 +1,7 @@
 """Pretraining with transformers.Trainer, by training_config.yaml. Started by train.sh; edit build_model to taste.
 
-What the Trainer itself gets wrong for a resume is settled by what it is given: the order of samples is a pure function of
-the step (tokens.Stream with the sequential sampler), and so is the learning rate.
+What the Trainer itself gets wrong for a resume is settled by what it is given: the order of samples is a pure function
+of the step (tokens.Stream with the sequential sampler), and so is the learning rate.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM, Trainer, TrainerCallback, TrainingArguments, set_seed
+
 from pipelines.progress import Progress
 from pipelines.session import Session, conduct
 from pipelines.tokens import Stream, Validation
-from transformers import AutoConfig, AutoModelForCausalLM, Trainer, TrainerCallback, TrainingArguments, set_seed
 
 
 def build_model(session: Session) -> Any:
     set_seed(session.config["seed"])
     model = dict(session.config["model"])
-    return AutoModelForCausalLM.from_config(AutoConfig.for_model(model.pop("model_type"), **model))
+    build: Any = AutoModelForCausalLM.from_config
+    return build(AutoConfig.for_model(model.pop("model_type"), **model))
 
 
 class Rows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
@@ -42,8 +44,9 @@ class PhasedTrainer(Trainer):
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         if self.lr_scheduler is None:
+            chosen: Any = optimizer or self.optimizer
             share = lambda step: self.schedule.lr(step) / self.schedule.peak  # noqa: E731
-            self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer or self.optimizer, share)
+            self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(chosen, share)
             self._created_lr_scheduler = True
         return self.lr_scheduler
 

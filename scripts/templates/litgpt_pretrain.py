@@ -1,7 +1,7 @@
 """Pretraining with LitGPT's own model and training loop, by training_config.yaml. Started by train.sh.
 
-litgpt.pretrain.fit is called once a phase. Around it stands what `litgpt pretrain` leaves out: phases, a stop signal that
-saves, checkpoints that appear whole or not at all, and data by step instead of by the state of a loader.
+litgpt.pretrain.fit is called from checkpoint to checkpoint. Around it stands what `litgpt pretrain` leaves out: phases,
+a stop signal that saves, checkpoints that appear whole or not at all, and data by step, not by the state of a loader.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import lightning
 import litgpt.pretrain as lit
 import torch
 from lightning.fabric.loggers.logger import Logger
-from lightning.fabric.strategies import FSDPStrategy
+from lightning.fabric.strategies.fsdp import FSDPStrategy
 from litgpt.args import EvalArgs, TrainArgs
 from litgpt.config import Config
 from litgpt.model import GPT, Block
 from litgpt.utils import save_config
+
 from pipelines.progress import Progress
 from pipelines.session import Session, conduct
 from pipelines.tokens import Stream, Validation
@@ -104,12 +105,20 @@ class Training:
         lit.initialize_weights(self.fabric, model, n_layer=model.config.n_layer, n_embd=model.config.n_embd)
         model.transformer.wte.weight = model.lm_head.weight  # one matrix, as the estimate of parameters counts it
         model.max_seq_length = self.config["data"]["block_size"]
-        prepared = self.fabric.setup(torch.compile(model) if self.config["compile"] else model)
+        compiled: Any = torch.compile(model) if self.config["compile"] else model
+        prepared = self.fabric.setup(compiled)
         adam = torch.optim.AdamW(prepared.parameters(), lr=optimizer["learning_rate"],
                                  betas=(optimizer["beta1"], optimizer["beta2"]),
                                  weight_decay=optimizer["weight_decay"],
                                  fused=self.fabric.device.type == "cuda")  # fmt: skip
-        state = {"model": prepared, "optimizer": self.fabric.setup_optimizers(adam), "iter_num": 0, "step_count": 0}
+        state: dict[str, Any] = {
+            "model": prepared,
+            "optimizer": self.fabric.setup_optimizers(adam),
+            "iter_num": 0,
+            "step_count": 0,
+        }
+        if self.config["precision"] == "fp16":
+            state["precision"] = self.fabric.strategy.precision  # the loss scale, which `litgpt pretrain` forgets
         if self.session.resume:
             self.fabric.load(self.session.resume / "lit_model.pth", state)
         return state
@@ -124,7 +133,8 @@ class Training:
         """One rank hears the signal first; all must stop after the same step."""
         heard = bool(self.session.stop)
         if self.fabric.world_size > 1:
-            heard = bool(self.fabric.all_reduce(torch.tensor(float(heard)), reduce_op="sum").item())
+            votes: Any = self.fabric.all_reduce(torch.tensor(float(heard)), reduce_op="sum")
+            heard = bool(votes.item())
         self.session.stop = self.session.stop or ("SIGTERM" if heard else "")
         return heard
 
@@ -163,8 +173,8 @@ class Training:
         evaluation = EvalArgs(interval=self.config["eval"]["every_steps"], max_iters=len(validation),
                               final_validation=last)  # fmt: skip
         lit.fit(fabric=self.fabric, devices=world, state=self.state,
-                train_dataloader=Loader(stream, batch, self.fabric),  # type: ignore[arg-type]
-                val_dataloader=Loader(validation, 1, self.fabric),  # type: ignore[arg-type]
+                train_dataloader=Loader(stream, batch, self.fabric),
+                val_dataloader=Loader(validation, 1, self.fabric),
                 out_dir=self.session.run.checkpoints, tokenizer_dir=None, train=train, eval=evaluation)  # fmt: skip
 
     def save(self) -> None:

@@ -1,7 +1,8 @@
 """Pretraining with nanoGPT's train.py, by training_config.yaml. Started by train.sh; nanoGPT itself is not changed.
 
-train.py runs once a phase, as `train.py <config.py> --init_from=... --max_iters=...`. It writes ckpt.pt in place, so each
-one is copied, verified and kept as checkpoints/step-N.pt before the next can destroy it, and a resume starts from such a copy.
+train.py runs once a phase, as `train.py <config.py> --init_from=... --max_iters=...`. It writes ckpt.pt in place, so
+each one is copied, verified and kept as checkpoints/step-N.pt before the next can destroy it; a resume starts from such
+a copy.
 """
 
 from __future__ import annotations
@@ -102,7 +103,9 @@ class Trainer:
                   f"--max_iters={phase.end}"]  # fmt: skip
         self._watch(words)
         if self.step < phase.end:
-            raise RgtError(f"train.py ended at step {self.step} of phase {phase.name}, which ends at {phase.end}", FINDINGS)
+            raise RgtError(
+                f"train.py ended at step {self.step} of phase {phase.name}, which ends at {phase.end}", FINDINGS
+            )
 
     def _dataset(self, phase: Phase) -> Path:
         """The phase's mix as one folder; made once."""
