@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -12,6 +13,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+
+from artifacts.examine import examine
+from pipelines import budget
 
 from .gate_box import until
 from .pipeline_box import DEADLINE, PHASES, Nursery, curves, events, kill_at_random, names, small, train
@@ -59,6 +63,13 @@ def test_trains_through_all_phases(whole: Path, framework: str) -> None:
     assert events(whole)[-1]["event"] == "finished"
 
 
+def test_the_estimate_of_parameters_is_the_model_s(whole: Path, framework: str) -> None:
+    """12 L d^2 + V d, with V d counted once; the norms are the difference."""
+    name = {"hf-trainer": f"checkpoint-{STEPS}/model.safetensors", "litgpt": f"step-{STEPS:08d}/lit_model.pth"}
+    real = examine(whole / "checkpoints" / name[framework]).parameters
+    assert abs(real / budget.shape(40e3, 257).params - 1) < 0.01
+
+
 def chaos(nursery: Nursery, pipeline: Path, run: Path, kills: int, seed: int) -> int:
     """Kill until so many were hit, then let it finish; how many starts set something aside."""
     dice, hit = random.Random(seed), 0
@@ -93,6 +104,10 @@ def test_twenty_kills_end_bit_equal(framework: str, nursery: Nursery, tmp_path: 
     print(f"{framework}: {starts} resumes, {aside} halves set aside, final loss {curves(run)['val'][3 * STEPS]}")
 
 
+def reached(run: Path, step: int) -> bool:
+    return len(curves(run)["train"]) > step
+
+
 def test_a_stop_signal_saves_and_the_next_start_goes_on(
     whole: Path, nursery: Nursery, framework: str, tmp_path: Path
 ) -> None:
@@ -100,7 +115,7 @@ def test_a_stop_signal_saves_and_the_next_start_goes_on(
     run = tmp_path / "stopped"
     for number, step in ((signal.SIGTERM, 4), (signal.SIGUSR1, 10)):
         pid = nursery.start(whole, run)
-        until(lambda step=step: len(curves(run)["train"]) > step, DEADLINE)
+        until(functools.partial(reached, run, step), DEADLINE)
         os.kill(pid, number)
         assert nursery.end() == 143
         stopped = [row for row in events(run) if row["event"] == "preempted"][-1]
