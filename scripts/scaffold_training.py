@@ -119,6 +119,8 @@ def new(folder: Path, framework: str, phases_file: Path | None, target: str, nam
         raise bad_input(f"--target {target!r} is none of {', '.join(write.TARGETS)}")
     if wishes["params"] is None and wishes["tokens"] is None:
         wishes["params"] = 124e6
+    if target == "kaggle" and not wishes["gpu"] and not wishes["gpu_mem"]:
+        wishes["gpu"] = "T4"  # this machine's card says nothing about Kaggle's
     proposed, why, device = _propose(**wishes)
     given = settings.load_phases(phases_file) if phases_file else settings.default_phases(wishes["vocab_size"])
     phases = settings.resolve(given, proposed, framework, str(phases_file or "the default phases"))

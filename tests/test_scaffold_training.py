@@ -1,4 +1,4 @@
-"""scaffold_training through its front door: the plan, what `new` writes, what is refused, saves cut in half, nanoGPT."""
+"""scaffold_training through its front door: the plan, what `new` writes, what is refused, half saves, nanoGPT."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_several_cards_are_started_by_torchrun(tmp_path: Path) -> None:
 
 
 def test_kaggle_gets_its_metadata(tmp_path: Path) -> None:
-    words = ("new", tmp_path / "tiny", "--framework", "hf-trainer", "--gpu", "P100", "--target", "kaggle")
+    words = ("new", tmp_path / "tiny", "--framework", "hf-trainer", "--target", "kaggle")
     assert scaffold(*words, env={"KAGGLE_USERNAME": ""}).returncode == 3
     assert not (tmp_path / "tiny").exists()
     done = scaffold(*words, env={"KAGGLE_USERNAME": "ada"})
@@ -210,6 +210,8 @@ def test_kaggle_gets_its_metadata(tmp_path: Path) -> None:
     metadata = json.loads((tmp_path / "tiny/kernel-metadata.json").read_text())
     assert (metadata["id"], metadata["code_file"], metadata["enable_gpu"]) == ("ada/tiny-train", "runner.py", True)
     assert metadata["dataset_sources"] == ["ada/tiny"] and metadata["is_private"] is True
+    assert metadata["machine_shape"] == "NvidiaTeslaT4"  # the default, a P100, cannot run the image's torch
+    assert settings.load(tmp_path / "tiny/training_config.yaml")["precision"] == "fp16"
     compile((tmp_path / "tiny/runner.py").read_text(), "runner.py", "exec")
     assert json.loads((tmp_path / "tiny/dataset-metadata.json").read_text())["id"] == "ada/tiny"
 

@@ -86,7 +86,7 @@ def description(config: dict[str, Any], folder: Path, target: str) -> dict[str, 
         owner, slug = kaggle_owner(), slugify(config["name"])
         spec["workdir"] = "/kaggle/pipeline"
         spec["mounts"] = [{"from": f"dataset:{owner}/{slug}", "to": "/kaggle/pipeline"}]
-        if cuda and config["devices"] > 1:
+        if cuda:  # its default, the P100, cannot run the torch of its default image: kaggle-cli issue 1151
             spec["hardware"] = {"accelerators": "NvidiaTeslaT4"}
     return spec
 
