@@ -199,6 +199,8 @@ def test_several_cards_are_started_by_torchrun(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "torch.distributed.run --standalone --nproc_per_node=4 pretrain.py" in (tmp_path / "a/train.sh").read_text()
     assert yaml.safe_load((tmp_path / "a/job.yaml").read_text())["gpus_per_node"] == 4
+    if shutil.which("shellcheck"):
+        subprocess.run(["shellcheck", tmp_path / "a/train.sh"], check=True)
 
 
 def test_kaggle_gets_its_metadata(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import os
 import random
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +19,7 @@ import yaml
 from artifacts.examine import examine
 from pipelines import budget
 
-from .gate_box import until
+from .gate_box import ROOT, until
 from .pipeline_box import DEADLINE, PHASES, Nursery, curves, events, kill_at_random, names, small, train
 
 FRAMEWORKS = ["hf-trainer", "litgpt"]
@@ -43,8 +45,11 @@ def pipeline(framework: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(pipeline: Path) -> Path:
-    """The run that nobody disturbs, through train.sh."""
+def whole(pipeline: Path, framework: str, nursery: Nursery) -> Path:
+    """The run that nobody disturbs: through train.sh, which for LitGPT the soak version does."""
+    if framework == "litgpt":
+        assert nursery.finish(pipeline, pipeline) == 0, (pipeline / "train.log").read_text()[-3000:]
+        return pipeline
     done = train(pipeline)
     assert done.returncode == 0, done.stdout + done.stderr
     return pipeline
@@ -53,6 +58,11 @@ def whole(pipeline: Path) -> Path:
 def weights(run: Path, framework: str, steps: int = STEPS) -> bytes:
     names = {"hf-trainer": f"checkpoint-{steps}/model.safetensors", "litgpt": f"step-{steps:08d}/lit_model.pth"}
     return (run / "checkpoints" / names[framework]).read_bytes()
+
+
+def verify(path: Path) -> int:
+    words = [sys.executable, str(ROOT / "scripts" / "verify_local.py"), str(path)]
+    return subprocess.run(words, capture_output=True, timeout=DEADLINE).returncode
 
 
 def test_trains_through_all_phases(whole: Path, framework: str) -> None:
@@ -81,11 +91,14 @@ def chaos(nursery: Nursery, pipeline: Path, run: Path, kills: int, seed: int) ->
 
 
 def test_three_kills_end_bit_equal(whole: Path, nursery: Nursery, framework: str, tmp_path: Path) -> None:
-    run = tmp_path / "killed"
+    run = tmp_path / "20261116-083000-killed-1f00ab"  # a run id, as launch gives one
     chaos(nursery, whole, run, 3, seed=3)
     assert curves(run) == curves(whole)
     assert weights(run, framework) == weights(whole, framework)
     assert [row["event"] for row in events(run)].count("resumed") >= 1
+    (result,) = json.loads((run / "results.json").read_text())["metrics"]
+    assert (result["value"], result["n"], result["step"]) == (curves(run)["val"][STEPS], 6, STEPS)
+    assert verify(run / result["checkpoint"]) == 0 and not (whole / "results.json").exists()
 
 
 @pytest.mark.soak
@@ -93,7 +106,8 @@ def test_twenty_kills_end_bit_equal(framework: str, nursery: Nursery, tmp_path: 
     long = [{**phase, "steps": 3 * int(str(phase["steps"]))} for phase in PHASES]
     pipeline = small(tmp_path / "pipeline", framework, long)
     whole, run = tmp_path / "whole", tmp_path / "killed"
-    assert nursery.finish(pipeline, whole) == 0
+    done = train(pipeline, RGT_RUN_DIR=str(whole))
+    assert done.returncode == 0, done.stdout + done.stderr
     aside = chaos(nursery, pipeline, run, 20, seed=20)
     assert curves(run) == curves(whole)
     assert weights(run, framework, 3 * STEPS) == weights(whole, framework, 3 * STEPS)

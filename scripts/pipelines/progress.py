@@ -14,8 +14,10 @@ from typing import Any
 
 from pipelines import ledger
 from pipelines.schedule import Phase, Schedule
+from pipelines.tokens import Validation
 from rgt import files
 from rgt.errors import FINDINGS, RgtError
+from rgt.ids import RUN_ID
 from rgt.report import progress as say
 from rgt.rundir import Run
 
@@ -80,12 +82,26 @@ class Progress:
         say(f"{signal}: step {step} is saved; the same command goes on from there")
         return PREEMPTED
 
-    def finished(self, step: int) -> None:
+    def finished(self, step: int, validation: Validation | None = None) -> None:
+        if validation is not None:
+            self._write_results(step, validation)
         if not any(row["event"] == "finished" for row in events(self.run)):
             self.run.log_event("finished", step=step)
         self.render()
         missed = [name for name, row in verdicts(self.run).items() if row["verdict"] == "missed"]
         say(f"finished at step {step}" + (f"; criterion not met: {', '.join(missed)}" if missed else ""))
+
+    def _write_results(self, step: int, validation: Validation) -> None:
+        """For a run with a run id, as launch makes it: other scripts find results by it."""
+        value = self.run.curve("loss", "val").get(step)
+        if value is None or not math.isfinite(value) or not RUN_ID.fullmatch(self.run.id):
+            return
+        saved = [entry["path"] for entry in ledger.entries(self.run) if entry["step"] == step]
+        loss: dict[str, Any] = {"name": "loss", "value": value, "split": "val", "n": len(validation), "direction": "down",
+                "eval_set_sha256": validation.sha256, "step": step}  # fmt: skip
+        if saved:
+            loss["checkpoint"] = saved[0]
+        self.run.write_results({"run_id": self.run.id, "metrics": [loss]})
 
     def render(self) -> None:
         files.write_text(self.run.status, status(self.run, self.config)["text"])

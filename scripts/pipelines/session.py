@@ -24,7 +24,7 @@ from rgt import files
 from rgt.errors import RgtError
 from rgt.rundir import Run
 
-FOUND = ".resume.json"
+FOUND, ENDED = ".resume.json", ".exit_code"
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
 
@@ -93,6 +93,8 @@ def conduct(train: Callable[[Session, Progress | None], int]) -> None:
         if session and session.first_rank and error.exit_code != 1:
             session.run.log_event("failed", reason=error.message)
         code = error.exit_code
+    if session and session.first_rank:
+        files.write_text(session.run.path / ENDED, f"{code}\n")
     sys.stdout.flush()
     sys.exit(code)
 

@@ -11,6 +11,7 @@ and a sampler that a framework restores wrongly cannot matter.
 from __future__ import annotations
 
 import bisect
+import hashlib
 import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -154,6 +155,13 @@ class Validation:
 
     def __len__(self) -> int:
         return self.samples
+
+    @property
+    def sha256(self) -> str:
+        digest = hashlib.sha256()
+        for index in range(len(self)):
+            digest.update(self[index].tobytes())
+        return digest.hexdigest()
 
     def __getitem__(self, index: int) -> np.ndarray[Any, Any]:
         import numpy as np

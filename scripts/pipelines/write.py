@@ -73,7 +73,15 @@ def _launch(config: dict[str, Any]) -> str:
         "# torchrun waits 30 s after a signal, then kills; a save takes longer\n"
         "export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-300}\n"
         "export PET_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1\n"
-        f'exec "$python" -m torch.distributed.run --standalone --nproc_per_node={config["devices"]} pretrain.py'
+        'rm -f "$RUN/.exit_code"\n'
+        f'"$python" -m torch.distributed.run --standalone --nproc_per_node={config["devices"]} pretrain.py &\n'
+        "child=$!\n"
+        "trap 'kill -TERM \"$child\"' TERM INT\n"
+        "trap 'kill -USR1 \"$child\"' USR1\n"
+        'while :; do wait "$child"; code=$?; kill -0 "$child" 2>/dev/null || break; done\n'
+        "# torchrun makes 1 of whatever its workers ended with; the first of them wrote what it was\n"
+        'if [ -s "$RUN/.exit_code" ]; then code=$(cat "$RUN/.exit_code"); fi\n'
+        'exit "$code"'
     )
 
 

@@ -148,7 +148,7 @@ def train(session: Session, progress: Progress | None) -> int:
         if trainer.state.global_step < total:
             return progress.preempted(trainer.state.global_step, session.stop) if progress else 143
     if progress:
-        progress.finished(total)
+        progress.finished(total, Validation(session.config, session.data))
     return 0
 
 

@@ -216,7 +216,7 @@ def train(session: Session, progress: Progress | None) -> int:
         except Stopped:
             return progress.preempted(training.step, session.stop) if progress else 143
     if progress:
-        progress.finished(session.schedule.total)
+        progress.finished(session.schedule.total, Validation(session.config, session.data))
     return 0
 
 
