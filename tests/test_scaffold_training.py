@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import json
 import math
 import os
@@ -500,6 +501,15 @@ def kill_tree(pid: int) -> None:
             os.kill(each, signal.SIGKILL)
 
 
+def unlocked(folder: Path) -> bool:
+    with (folder / ".train.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
 def start(folder: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen([folder / "train.sh"], env=ENVIRONMENT, stdout=subprocess.DEVNULL,
                             stderr=subprocess.DEVNULL)  # fmt: skip
@@ -517,6 +527,7 @@ def nano_chaos(folder: Path, kills: int, dice: random.Random) -> None:
         until(due, DEADLINE)
         kill_tree(one.pid)
         one.wait()
+        until(functools.partial(unlocked, folder), DEADLINE)  # a train.py that was just being started ends at its print
         if saving:  # the worst moment: train.py was inside its own save
             ckpt = folder / "nanogpt_out/ckpt.pt"
             if ckpt.exists():

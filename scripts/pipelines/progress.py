@@ -97,8 +97,10 @@ class Progress:
         if value is None or not math.isfinite(value) or not RUN_ID.fullmatch(self.run.id):
             return
         saved = [entry["path"] for entry in ledger.entries(self.run) if entry["step"] == step]
-        loss: dict[str, Any] = {"name": "loss", "value": value, "split": "val", "n": len(validation), "direction": "down",
-                "eval_set_sha256": validation.sha256, "step": step}  # fmt: skip
+        loss: dict[str, Any] = {
+            "name": "loss", "value": value, "split": "val", "n": len(validation), "direction": "down",
+            "eval_set_sha256": validation.sha256, "step": step,
+        }  # fmt: skip
         if saved:
             loss["checkpoint"] = saved[0]
         self.run.write_results({"run_id": self.run.id, "metrics": [loss]})
