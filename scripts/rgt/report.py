@@ -69,6 +69,7 @@ CODES = {
     "limit": "a limit of the container or the system is lower than the job needs",
     "lost-log": "what a process prints goes where nobody can read it",
     "malformed": "a stamp or file has the right place but not the right form",
+    "missed": "a phase of a training ended without meeting its criterion",
     "missing": "a file or directory that is referred to is not there, or not usable",
     "mixed": "one arm of a comparison holds runs of several settings",
     "nan": "a value that must be a number is NaN or infinite",

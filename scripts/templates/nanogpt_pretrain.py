@@ -1,0 +1,215 @@
+"""Pretraining with nanoGPT's train.py, by training_config.yaml. Started by train.sh; nanoGPT itself is not changed.
+
+train.py runs once a phase, as `train.py <config.py> --init_from=... --max_iters=...`. It writes ckpt.pt in place, so
+each one is copied, verified and kept as checkpoints/step-N.pt before the next can destroy it; a resume starts from such
+a copy.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from pipelines import ledger
+from pipelines.progress import Progress
+from pipelines.schedule import Phase
+from pipelines.session import Session, conduct
+from pipelines.tokens import mixed
+from rgt import files
+from rgt.errors import FINDINGS, RgtError, bad_input, lacking
+
+DTYPE = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+_EVAL = re.compile(r"step (\d+): train loss ([\d.naif]+), val loss ([\d.naif]+)")
+_ITER = re.compile(r"iter (\d+): loss ([\d.naif]+), time ([\d.]+)ms")
+_SEED = """
+# nanoGPT seeds 1337 at every start, so a resumed run would read the batches of step 0 again
+import torch as _torch
+_seed = _torch.manual_seed
+_torch.manual_seed = lambda number: _seed(number + {offset})
+"""
+
+
+def settings_of(session: Session, phase: Phase, step: int, dataset: Path, out_dir: Path) -> str:
+    """nanoGPT's config file: assignments in its own names. A file, because its --key=value stops at a second '='."""
+    config, peak = session.config, session.schedule.peak
+    model = {key: value for key, value in config["model"].items() if key != "vocab_size"}
+    values: dict[str, Any] = {
+        "out_dir": str(out_dir),
+        "dataset": str(dataset),  # an absolute path wins over nanoGPT's data/
+        "eval_interval": config["eval"]["every_steps"],
+        "eval_iters": max(1, config["eval"]["samples"] // config["batch"]["micro_batch"]),
+        "log_interval": config["log_every_steps"],
+        "always_save_checkpoint": True,
+        "gradient_accumulation_steps": config["batch"]["accumulation"] * config["devices"],
+        "batch_size": config["batch"]["micro_batch"],
+        "block_size": config["data"]["block_size"],
+        **model,
+        "learning_rate": peak * phase.lr["start"],
+        "min_lr": peak * phase.lr["end"],
+        "decay_lr": phase.lr["policy"] == "cosine" or bool(phase.lr.get("warmup_steps")),
+        # its cosine begins where the warm-up ends; a later phase was warm before it began
+        "warmup_iters": phase.lr.get("warmup_steps", 0) if phase.start == 0 else phase.start,
+        "lr_decay_iters": phase.end,
+        "weight_decay": config["optimizer"]["weight_decay"],
+        "beta1": config["optimizer"]["beta1"],
+        "beta2": config["optimizer"]["beta2"],
+        "grad_clip": config["optimizer"]["grad_clip"],
+        "device": config["device"],
+        "dtype": DTYPE[config["precision"]],
+        "compile": config["compile"],
+    }
+    lines = [f"{name} = {value!r}" for name, value in values.items()]
+    return "\n".join(lines) + _SEED.format(offset=config["seed"] + step)
+
+
+class Trainer:
+    """One train.py after another, and the copies of what it saves."""
+
+    def __init__(self, session: Session, progress: Progress) -> None:
+        self.session, self.progress = session, progress
+        self.out = session.run.path / "nanogpt_out"
+        self.ckpt = self.out / "ckpt.pt"
+        self.step = self.begin = session.step
+        self.evaluated = 0  # step of the last validation whose line was read
+        self.end = session.schedule.total
+        session.on_stop = self._terminate
+        self.child: subprocess.Popen[str] | None = None
+        folder = Path(session.config.get("nanogpt_dir", "nanoGPT"))
+        self.folder = folder if folder.is_absolute() else session.home / folder
+        if not (self.folder / "train.py").is_file():
+            raise lacking(f"{self.folder}/train.py does not exist; clone https://github.com/karpathy/nanoGPT there, or "
+                          "set nanogpt_dir in training_config.yaml")  # fmt: skip
+
+    def run_phase(self, phase: Phase) -> None:
+        dataset = self._dataset(phase)
+        self.begin, self.end = self.step, phase.end
+        self.out.mkdir(parents=True, exist_ok=True)
+        resume = ledger.find(self.session.run, "nanogpt")
+        if resume:
+            files.write_with(self.ckpt, lambda file: shutil.copyfileobj(resume[0].path.open("rb"), file))
+        config = self.out / f"{phase.name}.py"
+        files.write_text(config, settings_of(self.session, phase, self.step, dataset, self.out))
+        words = [sys.executable]
+        if self.session.config["devices"] > 1:
+            words += ["-m", "torch.distributed.run", "--standalone",
+                      f"--nproc_per_node={self.session.config['devices']}"]  # fmt: skip
+        words += ["train.py", str(config.absolute()), f"--init_from={'resume' if resume else 'scratch'}",
+                  f"--max_iters={phase.end}"]  # fmt: skip
+        self._watch(words)
+        if self.step < phase.end:
+            raise RgtError(
+                f"train.py ended at step {self.step} of phase {phase.name}, which ends at {phase.end}", FINDINGS
+            )
+
+    def _dataset(self, phase: Phase) -> Path:
+        """The phase's mix as one folder; made once."""
+        import pickle
+
+        target = (self.session.run.path / "nanogpt_data" / phase.name).absolute()
+        if not (target / "meta.pkl").exists():
+            mixed(self.session.config, self.session.data, phase.name, target)
+            meta = pickle.dumps({"vocab_size": self.session.config["model"]["vocab_size"]})  # where train.py reads it
+            files.write_bytes(target / "meta.pkl", meta)
+        return target
+
+    def _watch(self, words: list[str]) -> None:
+        self.child = subprocess.Popen(words, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                      text=True, errors="replace", start_new_session=True, close_fds=False)  # fmt: skip
+        saving = False
+        try:
+            for line in self.child.stdout or ():
+                print(line, end="", flush=True)
+                self._log(line)
+                if saving and _ITER.search(line):  # printed behind the save: ckpt.pt is complete now
+                    self._keep()
+                saving = (saving and not _ITER.search(line)) or line.startswith("saving checkpoint")
+        finally:
+            code = self._end()
+        self._keep()
+        if code and not self.session.stop:
+            raise RgtError(f"train.py ended with exit code {code}; its last lines are above", FINDINGS)
+
+    def _terminate(self) -> None:
+        """train.py has no handler and would not save: what it saved last is what there is, so it may end at once."""
+        if self.child is not None and self.child.poll() is None:
+            os.killpg(self.child.pid, signal.SIGTERM)
+
+    def _end(self) -> int:
+        assert self.child is not None
+        if sys.exc_info()[0] is not None or self.session.stop:
+            self._terminate()
+        try:
+            return self.child.wait(timeout=30 if self.session.stop else None)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.child.pid, signal.SIGKILL)
+            return self.child.wait()
+
+    def _log(self, line: str) -> None:
+        run, config = self.session.run, self.session.config
+        evaluated, iterated = _EVAL.search(line), _ITER.search(line)
+        if evaluated:
+            self.evaluated = int(evaluated[1])
+            if 0 < self.evaluated <= self.begin:  # measured before the stop; other batches would give another number
+                return
+            run.log_metrics(step=int(evaluated[1]), split="val", loss=float(evaluated[3]))
+        elif iterated:
+            batch = config["batch"]["micro_batch"] * config["batch"]["accumulation"] * config["devices"]
+            rate = batch * config["data"]["block_size"] * 1000 / max(float(iterated[3]), 1e-6)
+            step = int(iterated[1])
+            if step >= self.end:  # the one update behind max_iters, which nothing saves
+                return
+            # nanoGPT counts from 0: this loss was measured before update number step + 1
+            run.log_metrics(step=step + 1, split="train", loss=float(iterated[2]), lr=self.session.schedule.lr(step),
+                            tokens_per_s=rate)  # fmt: skip
+
+    def _keep(self) -> None:
+        """Copy, verify, then give it its name."""
+        if not self.ckpt.exists():
+            return
+        step = self._step_of(self.ckpt)
+        if step is None or not self.step < step <= self.evaluated:  # its validation is not read yet: next time
+            return
+        final = self.session.run.checkpoints / f"step-{step:08d}.pt"
+        beside = final.with_name(f".{final.name}.tmp")
+        files.write_with(beside, lambda file: shutil.copyfileobj(self.ckpt.open("rb"), file))
+        why = ledger.damage(ledger.Checkpoint(step, beside), "nanogpt")
+        if why or self._step_of(beside) != step:
+            beside.unlink()  # train.py was already writing the next one; that will be copied
+            return
+        os.rename(beside, final)
+        files.sync_directory(final.parent)
+        self.step = step
+        self.progress.saved(final, step)
+        self.progress.stop_if_missed(step)
+
+    def _step_of(self, path: Path) -> int | None:
+        from artifacts.examine import Options, examine
+
+        artifact = examine(path, Options(digest=False, values=False))
+        step: int | None = artifact.layout.facts.get("step")  # nanoGPT's iter_num
+        return step if artifact.real else None
+
+
+def train(session: Session, progress: Progress | None) -> int:
+    if progress is None:
+        raise bad_input("nanoGPT's pipeline is started once; train.py starts its own processes")
+    total = session.schedule.total
+    if session.step < total:
+        trainer = Trainer(session, progress)
+        for phase in session.schedule.phases:
+            if trainer.step < phase.end:
+                trainer.run_phase(phase)
+            if session.stop:
+                return progress.preempted(trainer.step, session.stop)
+    progress.finished(total)
+    return 0
+
+
+if __name__ == "__main__":
+    conduct(train)

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# ./train.sh    trains, or goes on from the last good checkpoint; safe to run again after any end, refused while it runs
+# Everything is written to $RGT_RUN_DIR (set by launch.py), else to this folder. PYTHON names the interpreter.
+# SIGTERM, SIGUSR1 and Ctrl-C save and end with 143. Exit codes: 0 finished · 1 a phase that says on_miss: stop missed ·
+# 2 bad settings or data, or it runs already · 3 the environment lacks something · 143 stopped, run it again
+set -u
+here=$(cd "$(dirname "$0")" && pwd) || exit 3
+export RUN=${RGT_RUN_DIR:-$here}
+python=${PYTHON:-python3}
+command -v flock >/dev/null || { echo "error: flock is not installed (Debian: util-linux)" >&2; exit 3; }
+mkdir -p "$RUN" || exit 3
+exec 9>>"$RUN/.train.lock"  # every process of the training inherits it: free when the last of them is gone
+flock -n 9 || { echo "error: $RUN is being trained by another process; wait for it, or stop it first" >&2; exit 2; }
+cd "$here" || exit 3
+export PYTHONPATH=$here/lib${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+"$python" -c 'import click, numpy, yaml' 2>/dev/null || {
+  echo "error: $python lacks one of click, numpy, pyyaml; pip install them, or set PYTHON" >&2; exit 3; }
+"$python" -m pipelines.session "$here" "$RUN" || exit $?
+if [ -z "${RGT_RUN_DIR:-}" ]; then  # launch.py keeps the log itself
+  exec > >(trap '' TERM INT USR1 HUP; exec 9>&-; exec tee -a "$RUN/train.log") 2>&1
+fi
+@LAUNCH@

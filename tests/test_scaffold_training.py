@@ -1,0 +1,598 @@
+"""scaffold_training through its front door: the plan, what `new` writes, what is refused, half saves, nanoGPT."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import json
+import math
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from pipelines import budget, ledger, settings
+from pipelines.schedule import Schedule
+from pipelines.tokens import Stream, Validation
+from rgt import schema
+from rgt.rundir import Run
+
+from .gate_box import until
+from .pipeline_box import (
+    DEADLINE,
+    ENVIRONMENT,
+    PHASES,
+    STAND_IN,
+    curves,
+    edit,
+    events,
+    names,
+    progress,
+    scaffold,
+    small,
+    train,
+)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An untouched pipeline for the Trainer."""
+    return small(tmp_path_factory.mktemp("made") / "pipeline", "hf-trainer")
+
+
+@pytest.fixture
+def pipeline(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "pipeline"))
+
+
+def prepare(folder: Path) -> subprocess.CompletedProcess[str]:
+    """What train.sh runs before the trainer."""
+    words = [sys.executable, "-m", "pipelines.session", str(folder), str(folder)]
+    environment = {**ENVIRONMENT, "PYTHONPATH": str(folder / "lib")}
+    return subprocess.run(words, capture_output=True, text=True, timeout=120, env=environment)
+
+
+# -- the plan
+
+
+def test_plan_shows_every_formula() -> None:
+    done = scaffold("plan", "--params", "124M", "--gpu", "A100", "--price", "1.8", "--mfu", "0.4")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+    assert lines["model"] == "N = 12 L d^2 + V d = 124M: L 12, d 768, 12 heads, V 50304"
+    assert lines["batch"] == "64 x 8 accumulated x 1 GPU(s) x 1024 tokens = 524,288 tokens a step"
+    assert lines["steps"] == "4,731 x 524,288 = D = 2.48B tokens (20.1 a parameter)"
+    assert lines["FLOPs"] == "(6 N + 12 L d T) x D = 2.12e+18"
+    assert lines["time"].startswith("FLOPs / (1 x 3.12e+14 FLOP/s x 40% MFU) = 4h43m; the MFU is an assumption")
+    assert lines["cost"] == "4.72 h x 1 x 1.8 an hour = 8.49"
+    assert "adam 8 B x N = 943 MiB" in lines["memory"]
+
+
+def test_plan_numbers_follow_from_each_other() -> None:
+    plan = json.loads(
+        scaffold("plan", "--tokens", "3B", "--gpu", "RTX 4090", "--gpus", 4, "--price", 0.4, "--json").stdout
+    )
+    tokens = plan["micro_batch"] * plan["accumulation"] * 4 * 1024 * plan["steps"]
+    assert plan["tokens"] == tokens and 3e9 <= tokens < 3.01e9
+    assert 0.9 < plan["params"] / (3e9 / 20) < 1.1
+    parts = plan["memory"]
+    assert parts["total"] == pytest.approx(1.1 * sum(v for k, v in parts.items() if k != "total"), rel=1e-6)
+    assert parts["total"] <= 24 << 30
+    shape = plan["shape"]
+    per_token = 6 * plan["params"] + 12 * shape["layers"] * shape["width"] * 1024
+    assert plan["flops"] == pytest.approx(per_token * tokens)
+    assert plan["seconds"] == pytest.approx(plan["flops"] / (4 * 165e12 * 0.35))
+    assert plan["cost"] == pytest.approx(plan["seconds"] / 3600 * 4 * 0.4)
+
+
+def test_the_largest_fitting_micro_batch_is_taken() -> None:
+    wish = budget.Wish(budget.card("T4", None), params=124e6, precision="fp16")
+    plan = budget.propose(wish)
+    more = budget.memory(plan.shape, wish, 2 * plan.micro_batch)["total"]
+    assert plan.memory["total"] <= 16 << 30 < more
+
+
+@pytest.mark.parametrize("params", [60e3, 1e6, 25e6, 124e6, 350e6, 1.3e9, 7e9])
+def test_a_shape_has_the_parameters_it_was_asked_for(params: float) -> None:
+    found = budget.shape(params, 257 if params < 1e6 else 50_304 if params > 1e8 else 8192)
+    assert 0.85 < found.params / params < 1.18
+    assert found.width % found.heads == 0 and 1 <= found.layers <= found.width
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--params", "7B", "--gpu", "4090"], "do not fit on 4090 with 24 GiB: one sequence of 1024 needs"),
+        (["--params", "124M", "--gpu-mem", "1GiB"], "124M parameters do not fit on GPU with 1 GiB"),
+        (["--params", "10K"], "no shape has about 10K parameters with a vocabulary of 50304"),
+        (["--params", "124M", "--gpu", "Voodoo2"], "no card called 'Voodoo2' is known; known are B200,"),
+        (["--params", "lots"], "'lots' is not a count; write it like 124M, 1.5B or 3e9"),
+        (["--params", "1e400"], "'1e400' is not a count"),
+        ([], "give --params, --tokens or both"),
+    ],
+)
+def test_a_budget_that_cannot_be_is_refused(words: list[str], message: str) -> None:
+    done = scaffold("plan", *words)
+    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("compute_cap", "on_cpu", "precision"),
+    [("9.0", False, "bf16"), ("8.0", False, "bf16"), ("7.5", False, "fp16"), ("7.0", False, "fp16"),
+     ("6.1", False, "fp32"), ("10.0", False, "bf16"), (None, False, "bf16"), (None, True, "fp32")],
+)  # fmt: skip
+def test_precision_by_compute_capability(compute_cap: str | None, on_cpu: bool, precision: str) -> None:
+    assert budget.precision(compute_cap, on_cpu)[0] == precision
+
+
+# -- the phases
+
+
+def test_the_learning_rate_is_one_line_without_jumps() -> None:
+    plan = budget.propose(budget.Wish(budget.card("A100", None), params=124e6))
+    phases = settings.resolve(settings.default_phases(50_304), plan, "litgpt", "defaults")
+    schedule = Schedule.of(settings.build("litgpt", "x", plan, phases, 1, "cuda"))
+    rates = [schedule.lr(step) for step in range(schedule.total)]
+    assert [phase.name for phase in schedule.phases] == ["broad", "curated", "domain", "anneal"]
+    assert schedule.total == pytest.approx(plan.steps, abs=4)
+    warm = round(0.02 * schedule.phases[0].steps)
+    assert rates[0] == pytest.approx(schedule.peak / (warm + 1)) and max(rates) == rates[warm] == schedule.peak
+    assert all(a >= b for a, b in zip(rates[warm:], rates[warm + 1 :], strict=False))
+    assert rates[-1] < 0.01 * schedule.peak
+
+
+def test_samples_depend_on_the_step_and_the_mix_alone(made: Path) -> None:
+    config = settings.load(made / "training_config.yaml")
+    stream, later = Stream(config, made / "data"), Stream(config, made / "data", start=40)
+    assert len(stream) == 24 * 4 and len(later) == len(stream) - 40
+    assert all((stream[40 + n] == later[n]).all() for n in range(len(later)))
+    other = Stream({**config, "seed": 1}, made / "data")
+    assert any((stream[n] != other[n]).any() for n in range(3))
+    domain = {bytes(stream.sources["domain"].splits["train"].astype(np.uint8))}
+    texts = [bytes(stream[n].astype(np.uint8)) for n in range(14 * 4, 20 * 4)]  # the phase with nothing but `domain`
+    assert all(text in next(iter(domain)) for text in texts)
+    broad = [bytes(stream[n].astype(np.uint8)) for n in range(32)]
+    web = bytes(stream.sources["web"].splits["train"].astype(np.uint8))
+    assert 20 <= sum(text in web for text in broad) < 32
+    val = Validation(config, made / "data")
+    assert [list(val[n]) for n in range(len(val))] == [list(val[n]) for n in range(len(val))]
+
+
+# -- what `new` writes
+
+
+@pytest.mark.parametrize("framework", settings.FRAMEWORKS)
+def test_new_writes_a_whole_pipeline(framework: str, tmp_path: Path) -> None:
+    folder = tmp_path / "base"
+    done = scaffold("new", folder, "--framework", framework, "--params", "124M", "--gpu", "T4", "--json")
+    assert done.returncode == 0, done.stderr
+    present = {path.name for path in folder.iterdir()}
+    assert present == {"train.sh", "training_config.yaml", "pretrain.py", "job.yaml", "training_status.md",
+                       "checkpoints_index.json", "lib"}  # fmt: skip
+    assert os.access(folder / "train.sh", os.X_OK)
+    config = settings.load(folder / "training_config.yaml")
+    assert (config["precision"], config["device"], config["optimizer"]["grad_clip"]) == ("fp16", "cuda", 1.0)
+    assert [phase["lr"]["policy"] for phase in config["phases"]][:3] == ["cosine"] * 3
+    assert config["phases"][0]["lr"]["warmup_steps"] > 10
+    assert json.loads((folder / "checkpoints_index.json").read_text()) == {"checkpoints": []}
+    assert schema.problems(yaml.safe_load((folder / "job.yaml").read_text()), "job") == []
+    status = (folder / "training_status.md").read_text()
+    assert status.startswith("# base: not started, step 0 of ") and status.count("| not reached |") == 4
+    if shutil.which("shellcheck"):
+        subprocess.run(["shellcheck", folder / "train.sh"], check=True)
+    notes = [row["message"] for row in json.loads(done.stdout)["findings"]]
+    assert notes == (["nanoGPT has no linear decay: phase anneal gets the cosine"] if framework == "nanogpt" else [])
+
+
+def test_several_cards_are_started_by_torchrun(tmp_path: Path) -> None:
+    done = scaffold("new", tmp_path / "a", "--framework", "litgpt", "--gpu", "A100", "--gpus", 4)
+    assert done.returncode == 0, done.stderr
+    assert "torch.distributed.run --standalone --nproc_per_node=4 pretrain.py" in (tmp_path / "a/train.sh").read_text()
+    assert yaml.safe_load((tmp_path / "a/job.yaml").read_text())["gpus_per_node"] == 4
+    if shutil.which("shellcheck"):
+        subprocess.run(["shellcheck", tmp_path / "a/train.sh"], check=True)
+
+
+def test_kaggle_gets_its_metadata(tmp_path: Path) -> None:
+    words = ("new", tmp_path / "tiny", "--framework", "hf-trainer", "--target", "kaggle")
+    assert scaffold(*words, env={"KAGGLE_USERNAME": ""}).returncode == 3
+    assert not (tmp_path / "tiny").exists()
+    done = scaffold(*words, env={"KAGGLE_USERNAME": "ada"})
+    assert done.returncode == 0, done.stderr
+    metadata = json.loads((tmp_path / "tiny/kernel-metadata.json").read_text())
+    assert (metadata["id"], metadata["code_file"], metadata["enable_gpu"]) == ("ada/tiny-train", "runner.py", True)
+    assert metadata["dataset_sources"] == ["ada/tiny"] and metadata["is_private"] is True
+    assert metadata["machine_shape"] == "NvidiaTeslaT4"  # the default, a P100, cannot run the image's torch
+    assert settings.load(tmp_path / "tiny/training_config.yaml")["precision"] == "fp16"
+    compile((tmp_path / "tiny/runner.py").read_text(), "runner.py", "exec")
+    assert json.loads((tmp_path / "tiny/dataset-metadata.json").read_text())["id"] == "ada/tiny"
+
+
+def test_dry_run_writes_nothing(tmp_path: Path) -> None:
+    done = scaffold("new", tmp_path / "a", "--framework", "litgpt", "--dry-run")
+    assert done.returncode == 0 and "framework: litgpt" in done.stdout and done.stdout.endswith("nothing was written\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--framework", "megatron"], "'megatron' is not one of 'nanogpt', 'litgpt', 'hf-trainer'"),
+        (["--framework", "litgpt", "--target", "moon"], "--target 'moon' is none of docker, k8s, kaggle,"),
+        (["--framework", "litgpt", "--params", "7B", "--gpu", "T4"], "do not fit on T4"),
+        (["--framework", "litgpt", "--phases", "gone.yaml"], "cannot read gone.yaml: No such file or directory"),
+    ],
+)
+def test_new_refuses(words: list[str], message: str, tmp_path: Path) -> None:
+    done = scaffold("new", "a", *words, cwd=tmp_path)
+    assert done.returncode == 2 and message in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+GOOD = {"name": "one", "steps": 5, "mix": {"web": 1}}
+
+
+@pytest.mark.parametrize(
+    ("phases", "framework", "message"),
+    [
+        ([{**GOOD, "tokens": "1M"}], "litgpt", "needs exactly one of steps, tokens, share; it has steps and tokens"),
+        ([{"name": "one", "mix": {"web": 1}}], "litgpt", "it has none"),
+        ([GOOD, GOOD], "litgpt", "{file} has two phases of one name"),
+        ([{"name": "one", "steps": 5}], "litgpt", "'mix' is a required property"),
+        ([{**GOOD, "mix": {"web": 0}}], "litgpt", "phases/0/mix/web: 0 is less than or equal to the minimum of 0"),
+        ([{**GOOD, "lr": {"policy": "sine", "start": 1}}], "litgpt", "'sine' is not one of"),
+        ([{**GOOD, "criterion": {"metric": "loss"}}], "litgpt", "phases/0/criterion"),
+        ([GOOD, {**GOOD, "name": "two", "lr": {"policy": "cosine", "start": 1, "warmup_steps": 3}}], "nanogpt",
+         "phase two has a warm-up; nanoGPT warms up from step 0 only"),
+        ([], "litgpt", "phases: [] should be non-empty"),
+    ],
+)  # fmt: skip
+def test_bad_phases_are_refused(phases: list[Any], framework: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "phases.yaml"
+    file.write_text(yaml.safe_dump({"phases": phases}))
+    done = scaffold("new", tmp_path / "a", "--framework", framework, "--phases", file)
+    assert done.returncode == 2 and message.format(file=file) in done.stderr
+    assert not (tmp_path / "a").exists()
+
+
+def test_phases_in_tokens_and_shares_become_steps(tmp_path: Path) -> None:
+    phases = [{**GOOD, "steps": 7}, {"name": "two", "tokens": "5.24288M", "mix": {"web": 1}},
+              {"name": "three", "share": 0.5, "mix": {"web": 1}}]  # fmt: skip
+    (tmp_path / "p.yaml").write_text(yaml.safe_dump({"phases": phases}))
+    done = scaffold("new", tmp_path / "a", "--framework", "litgpt", "--phases", tmp_path / "p.yaml", "--gpu", "A100",
+                    "--params", "124M", "--tokens", "2B", "--json")  # fmt: skip
+    found = json.loads(done.stdout)["config"]["phases"]
+    assert [phase["steps"] for phase in found] == [7, 10, round(1e9 / 524_288)]
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/mine.txt").write_text("mine")
+    done = scaffold("new", tmp_path / "a", "--framework", "litgpt")
+    assert done.returncode == 2 and "exists already and is not empty; a new pipeline needs a new folder" in done.stderr
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["mine.txt"]
+
+
+# -- the data
+
+
+def test_data_refuses(pipeline: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("hello")
+    cases: list[tuple[list[object], str]] = [
+        (["web", tmp_path / "gone.txt"], "cannot read"),
+        (["../web", tmp_path / "a.txt"], "'../web' is not a name for a source"),
+        (["web", tmp_path / "a.txt"], "too little text for web: 6 tokens to train on, 0 to validate with"),
+        (["web", tmp_path / "a.txt", "--tokenizer", tmp_path / "no.json"], "does not exist; expected a tokenizer.json"),
+        (["web", tmp_path / "a.txt", "--tokenizer", tmp_path / "a.txt"], "is not a tokenizer.json"),
+    ]
+    before = (pipeline / "data/web/train.bin").read_bytes()
+    for words, message in cases:
+        done = scaffold("data", pipeline, *words)
+        assert done.returncode == 2 and message in done.stderr, done.stderr
+    assert (pipeline / "data/web/train.bin").read_bytes() == before
+
+
+def test_data_takes_a_tokenizer(pipeline: Path, tmp_path: Path) -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    tokenizer = Tokenizer(models.WordLevel({"a": 0, "b": 1, "[UNK]": 2}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "a.txt").write_text("a b c b " * 50)
+    done = scaffold("data", pipeline, "words", tmp_path / "a.txt", "--tokenizer", tmp_path / "tokenizer.json", "--json")
+    assert json.loads(done.stdout) == {"source": "words", "vocab_size": 3, "dtype": "uint16", "train_tokens": 198,
+                                       "val_tokens": 2, "tokenizer": "tokenizer.json"}  # fmt: skip
+    assert np.fromfile(pipeline / "data/words/train.bin", "uint16")[:4].tolist() == [0, 1, 2, 1]
+
+
+# -- train.sh before the trainer
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"optimizer": None},
+            "training_config.yaml does not fit the training_config schema: 'optimizer' is ",
+        ),
+        ({"precision": "fp8"}, "precision: 'fp8' is not one of ['bf16', 'fp16', 'fp32']"),
+        ({"batch": {"micro_batch": 2}}, "batch: 'accumulation' is a required property"),
+        ({"typo": 1}, "Additional properties are not allowed ('typo' was unexpected)"),
+    ],
+)
+def test_a_config_with_missing_keys_is_one_sentence(pipeline: Path, changes: dict[str, Any], message: str) -> None:
+    config = {**yaml.safe_load((pipeline / "training_config.yaml").read_text()), **changes}
+    kept = {key: value for key, value in config.items() if value is not None}
+    (pipeline / "training_config.yaml").write_text(yaml.safe_dump(kept))
+    done = train(pipeline)
+    assert done.returncode == 2 and message in done.stderr
+    assert "Traceback" not in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_train_twice_at_once_is_refused(pipeline: Path) -> None:
+    with (pipeline / ".train.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = train(pipeline)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"error: {pipeline} is being trained by another process; wait for it, or stop it first\n"
+
+
+def test_an_interpreter_without_the_packages_is_said(pipeline: Path, tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
+    bare.chmod(0o755)
+    done = train(pipeline, PYTHON=str(bare))
+    assert done.returncode == 3
+    assert done.stderr == f"error: {bare} lacks one of click, numpy, pyyaml; pip install them, or set PYTHON\n"
+
+
+# -- checkpoints that a kill cut in half
+
+
+def save(folder: Path, step: int) -> Path:
+    """What the Trainer writes, in its order, with real formats."""
+    import torch
+    from safetensors.torch import save_file
+
+    path = folder / "checkpoints" / f"checkpoint-{step}"
+    path.mkdir(parents=True)
+    layer = torch.nn.Linear(8, 8)
+    adam = torch.optim.AdamW(layer.parameters())
+    layer(torch.ones(8)).sum().backward()
+    adam.step()
+    save_file(dict(layer.state_dict()), path / "model.safetensors")
+    torch.save(adam.state_dict(), path / "optimizer.pt")
+    torch.save(torch.optim.lr_scheduler.LambdaLR(adam, lambda _: 1).state_dict(), path / "scheduler.pt")
+    rng = {"python": random.getstate(), "numpy": np.random.get_state(), "cpu": torch.get_rng_state()}
+    torch.save(rng, path / "rng_state.pth")
+    (path / "trainer_state.json").write_text(json.dumps({"global_step": step}))
+    return path
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def spoil_weights(path: Path) -> None:
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    save_file({**load_file(path), "bias": torch.full((8,), math.nan)}, path)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda p: (p / "trainer_state.json").unlink(), "trainer_state.json is not there: the save was cut off"),
+        (lambda p: cut(p / "trainer_state.json"), "trainer_state.json is not JSON: the save was cut off"),
+        (lambda p: cut(p / "model.safetensors"), "model.safetensors "),
+        (lambda p: cut(p / "optimizer.pt"), "optimizer.pt "),
+        (lambda p: cut(p / "rng_state.pth"), "rng_state.pth "),
+        (lambda p: (p / "scheduler.pt").write_bytes(b""), "scheduler.pt "),
+        (lambda p: spoil_weights(p / "model.safetensors"), "model.safetensors 8 of 8 values are NaN"),
+        (lambda p: (p / "trainer_state.json").write_text('{"global_step": 3}'), "is of step 3, its folder of step 6"),
+    ],
+)  # fmt: skip
+def test_a_half_save_is_set_aside_and_said(pipeline: Path, spoil: Any, message: str) -> None:
+    save(pipeline, 3)
+    spoil(save(pipeline, 6))
+    done = prepare(pipeline)
+    assert done.returncode == 0
+    assert "warning: checkpoint-6 is damaged: " in done.stderr and message in done.stderr
+    assert "set aside as checkpoint-6.damaged, trying the one before it" in done.stderr
+    assert json.loads((pipeline / ".resume.json").read_text()) == {"path": "checkpoints/checkpoint-3", "step": 3}
+    assert names(pipeline) == {"checkpoint-3", "checkpoint-6.damaged"}
+    index = json.loads((pipeline / "checkpoints_index.json").read_text())["checkpoints"]
+    assert [(entry["path"], entry["verified"]) for entry in index] == [("checkpoints/checkpoint-3", True)]
+    assert [(row["event"], row["step"]) for row in events(pipeline)] == [("set_aside", 6)]
+
+
+def test_nothing_good_means_from_the_start_and_says_so(pipeline: Path) -> None:
+    cut(save(pipeline, 3) / "optimizer.pt")
+    cut(save(pipeline, 6) / "optimizer.pt")
+    done = prepare(pipeline)
+    assert done.returncode == 0 and done.stderr.count("is damaged") == 2
+    assert json.loads((pipeline / ".resume.json").read_text()) == {"path": None, "step": 0}
+    status = scaffold("status", pipeline).stdout
+    assert "Set aside:" in status and "checkpoint-6 is damaged" in status
+
+
+def test_retention_keeps_the_newest_the_phase_ends_and_never_trusts_a_half(pipeline: Path) -> None:
+    run = Run(pipeline)
+    for step in (3, 6, 8, 9, 12):
+        save(pipeline, step)
+    cut(save(pipeline, 15) / "optimizer.pt")
+    assert ledger.retain(run, "hf-trainer", 2, {8}) == []
+    shutil.rmtree(pipeline / "checkpoints/checkpoint-15")
+    assert {path.name for path in ledger.retain(run, "hf-trainer", 2, {8})} == {"checkpoint-6", "checkpoint-3"}
+    assert names(pipeline) == {"checkpoint-8", "checkpoint-9", "checkpoint-12"}
+
+
+def test_a_broken_index_is_made_anew(pipeline: Path) -> None:
+    save(pipeline, 3)
+    (pipeline / "checkpoints_index.json").write_text("{")
+    done = prepare(pipeline)
+    assert done.returncode == 0 and "is not JSON" in done.stderr and "it is made anew" in done.stderr
+    assert len(json.loads((pipeline / "checkpoints_index.json").read_text())["checkpoints"]) == 1
+
+
+def test_a_sealed_run_is_not_trained(pipeline: Path) -> None:
+    (pipeline / "seal.json").write_text("{}")
+    done = prepare(pipeline)
+    assert done.returncode == 2 and "is sealed; a sealed run never changes" in done.stderr
+
+
+# -- status
+
+
+def test_status_discloses_a_miss(pipeline: Path) -> None:
+    run = Run(pipeline)
+    assert scaffold("status", pipeline).returncode == 0
+    run.log_metrics(step=8, split="val", loss=9.5)
+    run.log_event("launched", step=0, phase="broad")
+    run.log_event("phase", step=8, phase="broad", metric="loss", split="val", bound="at_most", verdict="missed",
+                  value=9.5, threshold=5.4)  # fmt: skip
+    done = scaffold("status", pipeline, "--json")
+    assert done.returncode == 1
+    (finding,) = json.loads(done.stdout)["findings"]
+    assert (finding["code"], finding["message"]) == (
+        "missed", "phase broad missed: val loss 9.5, wanted at most 5.4")  # fmt: skip
+    assert scaffold("status", pipeline.parent).returncode == 2
+
+
+# -- nanoGPT
+
+
+NANO_PHASES = [{**PHASES[0], "steps": 8}, {**PHASES[1], "steps": 8, "criterion": {"metric": "loss", "at_most": 0.01}}]
+
+
+@pytest.fixture(scope="module")
+def made_nano(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return nano(tmp_path_factory.mktemp("nano") / "pipeline")
+
+
+def nano(folder: Path, phases: list[dict[str, Any]] = NANO_PHASES) -> Path:
+    small(folder, "nanogpt", phases)
+    edit(folder, checkpoints={"every_steps": 4, "keep": 3}, eval={"every_steps": 4, "samples": 32})
+    (folder / "nanoGPT").mkdir()
+    shutil.copy(STAND_IN, folder / "nanoGPT/train.py")
+    return folder
+
+
+def kill_tree(pid: int) -> None:
+    """The machine goes away: train.sh, the driver and train.py at once."""
+    pids = [pid]
+    for each in pids:
+        children = Path(f"/proc/{each}/task/{each}/children")
+        pids += [int(child) for child in children.read_text().split()] if children.exists() else []
+    for each in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(each, signal.SIGKILL)
+
+
+def unlocked(folder: Path) -> bool:
+    with (folder / ".train.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def start(folder: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([folder / "train.sh"], env=ENVIRONMENT, stdout=subprocess.DEVNULL,
+                            stderr=subprocess.DEVNULL)  # fmt: skip
+
+
+def nano_chaos(folder: Path, kills: int, dice: random.Random) -> None:
+    for number in range(kills):
+        one, saving = start(folder), number % 2 == 0
+        old, rows = names(folder), progress(folder) + dice.randint(0, 4)
+
+        def due(one: Any = one, saving: bool = saving, old: set[str] = old, rows: int = rows) -> bool:
+            grown = names(folder) != old if saving else progress(folder) > rows
+            return grown or one.poll() is not None
+
+        until(due, DEADLINE)
+        kill_tree(one.pid)
+        one.wait()
+        until(functools.partial(unlocked, folder), DEADLINE)  # a train.py that was just being started ends at its print
+        if saving:  # the worst moment: train.py was inside its own save
+            ckpt = folder / "nanogpt_out/ckpt.pt"
+            if ckpt.exists():
+                cut(ckpt)
+    done = train(folder)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+
+
+def test_nanogpt_survives_kills_inside_its_own_save(made_nano: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(made_nano, tmp_path / "nano"))
+    nano_chaos(folder, 3, random.Random(1))
+    check_nano(folder, 16)
+    verdicts = {row["phase"]: row["verdict"] for row in events(folder) if row["event"] == "phase"}
+    assert list(verdicts) == ["broad", "curated"] and verdicts["curated"] == "missed"
+
+
+def check_nano(folder: Path, steps: int) -> None:
+    found = curves(folder)
+    assert sorted(found["train"]) == list(range(1, steps + 1))
+    assert found["val"][steps] < found["val"][4] + 0.1
+    seeds = set(
+        re.findall(r"_seed\(number \+ (\d+)\)", "".join(p.read_text() for p in (folder / "nanogpt_out").glob("*.py")))
+    )
+    assert len(seeds) == len(NANO_PHASES)  # no two starts read the same batches
+    assert names(folder) >= {f"step-{steps:08d}.pt"}
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    schedule = Schedule.of(settings.load(folder / "training_config.yaml"))
+    assert all(row["lr"] == pytest.approx(schedule.lr(row["step"] - 1)) for row in rows if row["split"] == "train")
+
+
+@pytest.mark.soak
+def test_nanogpt_twenty_kills_end_near_the_undisturbed_loss(tmp_path: Path) -> None:
+    """Not bit-equal: train.py restores neither its generator nor its place in the data. So the loss is bounded."""
+    phases = [{**phase, "steps": 60} for phase in NANO_PHASES]
+    whole, killed = nano(tmp_path / "whole", phases), nano(tmp_path / "killed", phases)
+    assert train(whole).returncode == 0
+    nano_chaos(killed, 20, random.Random(20))
+    check_nano(killed, 120)
+    assert abs(curves(whole)["val"][120] - curves(killed)["val"][120]) < 0.15
+
+
+def test_nanogpt_stops_at_a_signal_and_needs_its_checkout(made_nano: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(made_nano, tmp_path / "nano"))
+    one = start(folder)
+    until(lambda: names(folder), DEADLINE)
+    one.terminate()
+    assert one.wait(timeout=DEADLINE) == 143
+    assert [row["signal"] for row in events(folder) if row["event"] == "preempted"] == ["SIGTERM"]
+    shutil.rmtree(folder / "nanoGPT")
+    done = train(folder)
+    assert done.returncode == 3 and f"error: {folder}/nanoGPT/train.py does not exist; clone" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"eval": {"every_steps": 2, "samples": 6}}, "checkpoints.every_steps must be eval.every_steps"),
+        ({"eval": {"every_steps": 3, "samples": 6}, "checkpoints": {"every_steps": 3, "keep": 2}},
+         "phase broad ends at step 8, but nanoGPT saves every 3 steps; make its steps a multiple"),
+    ],
+)  # fmt: skip
+def test_nanogpt_settings_that_would_lose_a_phase_end(
+    made_nano: Path, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    folder = Path(shutil.copytree(made_nano, tmp_path / "nano"))
+    edit(folder, **changes)
+    done = prepare(folder)
+    assert done.returncode == 2 and message in done.stderr

@@ -1,0 +1,167 @@
+"""Written pipelines with the real frameworks: they train in phases, and a killed one ends as one that was not."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from artifacts.examine import examine
+from pipelines import budget
+
+from .gate_box import ROOT, until
+from .pipeline_box import DEADLINE, PHASES, Nursery, curves, events, kill_at_random, names, small, train
+
+FRAMEWORKS = ["hf-trainer", "litgpt"]
+STEPS = 24
+
+
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(f"pipeline-{name}"))
+                                        for name in FRAMEWORKS])  # fmt: skip
+def framework(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def nursery(framework: str) -> Iterator[Nursery]:
+    one = Nursery(framework)
+    yield one
+    one.close()
+
+
+@pytest.fixture(scope="module")
+def pipeline(framework: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small(tmp_path_factory.mktemp(framework) / "pipeline", framework)
+
+
+@pytest.fixture(scope="module")
+def whole(pipeline: Path, framework: str, nursery: Nursery) -> Path:
+    """The run that nobody disturbs: through train.sh, which for LitGPT the soak version does."""
+    if framework == "litgpt":
+        assert nursery.finish(pipeline, pipeline) == 0, (pipeline / "train.log").read_text()[-3000:]
+        return pipeline
+    done = train(pipeline)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return pipeline
+
+
+def weights(run: Path, framework: str, steps: int = STEPS) -> bytes:
+    names = {"hf-trainer": f"checkpoint-{steps}/model.safetensors", "litgpt": f"step-{steps:08d}/lit_model.pth"}
+    return (run / "checkpoints" / names[framework]).read_bytes()
+
+
+def verify(path: Path) -> int:
+    words = [sys.executable, str(ROOT / "scripts" / "verify_local.py"), str(path)]
+    return subprocess.run(words, capture_output=True, timeout=DEADLINE).returncode
+
+
+def test_trains_through_all_phases(whole: Path, framework: str) -> None:
+    found = curves(whole)
+    assert list(found["train"]) == list(range(1, STEPS + 1)) and found["val"][STEPS] < found["val"][4]
+    phases = [(row["phase"], row["step"], row["verdict"]) for row in events(whole) if row["event"] == "phase"]
+    assert phases == [("broad", 8, "met"), ("curated", 14, "met"), ("domain", 20, "missed"), ("anneal", 24, "unjudged")]
+    assert events(whole)[-1]["event"] == "finished"
+
+
+def test_the_estimate_of_parameters_is_the_model_s(whole: Path, framework: str) -> None:
+    """12 L d^2 + V d, with V d counted once; the norms are the difference."""
+    name = {"hf-trainer": f"checkpoint-{STEPS}/model.safetensors", "litgpt": f"step-{STEPS:08d}/lit_model.pth"}
+    real = examine(whole / "checkpoints" / name[framework]).parameters
+    assert abs(real / budget.shape(40e3, 257).params - 1) < 0.01
+
+
+def chaos(nursery: Nursery, pipeline: Path, run: Path, kills: int, seed: int) -> int:
+    """Kill so many times, then let it finish; how many checkpoints were set aside."""
+    dice = random.Random(seed)
+    for _ in range(kills):
+        code = kill_at_random(lambda: nursery.start(pipeline, run), nursery.end, run, dice)
+        assert code == -9, (code, (run / "train.log").read_text()[-3000:])
+    assert nursery.finish(pipeline, run) == 0, (run / "train.log").read_text()[-3000:]
+    return sum(row["event"] == "set_aside" for row in events(run))
+
+
+def test_three_kills_end_bit_equal(whole: Path, nursery: Nursery, framework: str, tmp_path: Path) -> None:
+    run = tmp_path / "20261116-083000-killed-1f00ab"  # a run id, as launch gives one
+    chaos(nursery, whole, run, 3, seed=3)
+    assert curves(run) == curves(whole)
+    assert weights(run, framework) == weights(whole, framework)
+    assert [row["event"] for row in events(run)].count("resumed") >= 1
+    (result,) = json.loads((run / "results.json").read_text())["metrics"]
+    assert (result["value"], result["n"], result["step"]) == (curves(run)["val"][STEPS], 6, STEPS)
+    assert verify(run / result["checkpoint"]) == 0 and not (whole / "results.json").exists()
+
+
+@pytest.mark.soak
+def test_twenty_kills_end_bit_equal(framework: str, nursery: Nursery, tmp_path: Path) -> None:
+    long = [{**phase, "steps": 3 * int(str(phase["steps"]))} for phase in PHASES]
+    pipeline = small(tmp_path / "pipeline", framework, long)
+    whole, run = tmp_path / "whole", tmp_path / "killed"
+    done = train(pipeline, RGT_RUN_DIR=str(whole))
+    assert done.returncode == 0, done.stdout + done.stderr
+    aside = chaos(nursery, pipeline, run, 20, seed=20)
+    assert curves(run) == curves(whole)
+    assert weights(run, framework, 3 * STEPS) == weights(whole, framework, 3 * STEPS)
+    starts = [row["event"] for row in events(run)].count("resumed")
+    print(f"{framework}: {starts} resumes, {aside} halves set aside, final loss {curves(run)['val'][3 * STEPS]}")
+
+
+def reached(run: Path, step: int) -> bool:
+    return len(curves(run)["train"]) > step
+
+
+def test_a_stop_signal_saves_and_the_next_start_goes_on(
+    whole: Path, nursery: Nursery, framework: str, tmp_path: Path
+) -> None:
+    """SIGTERM (spot), SIGUSR1 (Slurm) between two regular saves: no step is trained twice, and the end is the same."""
+    run = tmp_path / "stopped"
+    for number, step in ((signal.SIGTERM, 4), (signal.SIGUSR1, 10)):
+        pid = nursery.start(whole, run)
+        until(functools.partial(reached, run, step), DEADLINE)
+        os.kill(pid, number)
+        assert nursery.end() == 143
+        stopped = [row for row in events(run) if row["event"] == "preempted"][-1]
+        assert stopped["signal"] == number.name
+        assert names(run) & {f"checkpoint-{stopped['step']}", f"step-{stopped['step']:08d}"}
+    assert nursery.finish(whole, run) == 0
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    steps = [row["step"] for row in rows if row["split"] == "train"]
+    assert steps == sorted(set(steps))
+    assert (curves(run), weights(run, framework)) == (curves(whole), weights(whole, framework))
+
+
+def test_train_again_after_the_end_changes_nothing(whole: Path, nursery: Nursery) -> None:
+    before = (whole / "metrics.jsonl").read_bytes()
+    assert nursery.finish(whole, whole) == 0
+    assert (whole / "metrics.jsonl").read_bytes() == before
+    assert [row["event"] for row in events(whole)].count("finished") == 1
+
+
+def test_a_phase_that_says_stop_stops_and_stays_stopped(whole: Path, nursery: Nursery, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    for name in ("lib", "data"):
+        shutil.copytree(whole / name, home / name)
+    shutil.copy(whole / "pretrain.py", home)
+    config = yaml.safe_load((whole / "training_config.yaml").read_text())
+    config["phases"][0] |= {"criterion": {"metric": "loss", "at_most": 0.5}, "on_miss": "stop"}
+    (home / "training_config.yaml").write_text(yaml.safe_dump(config))
+    for _ in range(2):
+        assert nursery.finish(home, home) == 1
+        sentence = (home / "train.log").read_text().splitlines()[-1]
+        assert "error: phase broad missed its criterion (missed: val loss " in sentence
+        assert sentence.endswith("and says on_miss: stop; set it to continue in training_config.yaml to go on")
+    assert max(curves(home)["train"]) == 8
+    edited = (home / "training_config.yaml").read_text().replace("on_miss: stop", "on_miss: continue")
+    (home / "training_config.yaml").write_text(edited)
+    assert nursery.finish(home, home) == 0
+    assert curves(home) == curves(whole)
