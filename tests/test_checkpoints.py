@@ -710,6 +710,39 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+# -- the catalogue knows the lines that torch really prints
+
+REFERENCE = SCRIPTS.parent / "references" / "training" / "checkpoint-resume.md"
+
+
+def line_of(action: Callable[[], Any]) -> str:
+    with pytest.raises(Exception) as caught:
+        action()
+    return f"{caught.typename}: {caught.value}"
+
+
+def real_lines(folder: Path) -> dict[str, str]:
+    path, model = filled(folder, 1).path(1), torch.nn.Linear(2, 2)
+    short, odd = folder / "short.pt", folder / "odd.pt"
+    short.write_bytes(truncated(path.read_bytes()))
+    torch.save({"loss": numpy.float64(1)}, odd)
+    prefixed = {f"module.{name}": value for name, value in model.state_dict().items()}
+    one, two = torch.optim.Adam([model.weight]), torch.optim.Adam(model.parameters())
+    return {
+        "C2": line_of(lambda: torch.load(short)),
+        "C4": line_of(lambda: torch.load(odd)),
+        "C5": line_of(lambda: model.load_state_dict(prefixed)),
+        "C6": line_of(lambda: two.load_state_dict(one.state_dict())),
+    }
+
+
+def test_every_signature_meets_a_real_line_and_no_other(tmp_path: Path) -> None:
+    entries = re.split(r"^### ", REFERENCE.read_text(encoding="utf-8"), flags=re.M)[1:]
+    patterns = {entry.split()[0]: re.findall(r"^signature: `(.+)`$", entry, re.M) for entry in entries}
+    for name, line in real_lines(tmp_path).items():
+        assert [entry for entry, found in patterns.items() if any(re.search(each, line) for each in found)] == [name]
+
+
 # -- the library stands alone
 
 

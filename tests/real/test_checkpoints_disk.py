@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,16 @@ def test_it_fills_up_in_the_middle_of_a_save(tiny_disk: TinyDisk, monkeypatch: p
             store.save(2, make(2, megabytes))
         assert caught.value.full and names(folder) == ["step_000001.pt"]
         assert_whole(folder, 1)
+
+
+def test_what_torch_says_on_a_full_disk_is_in_the_catalogue(tiny_disk: TinyDisk) -> None:
+    folder = tiny_disk(size="2m")
+    with pytest.raises(RuntimeError) as caught:
+        torch.save(make(1, 8), folder / "x.pt")
+    reference = Path(__file__).parents[2] / "references" / "training" / "checkpoint-resume.md"
+    entry = reference.read_text(encoding="utf-8").partition("### C3 ")[2]
+    pattern = re.search(r"^signature: `(.+)`$", entry, re.M)
+    assert pattern and re.search(pattern[1], str(caught.value)), caught.value
 
 
 def test_no_inode_is_left(tiny_disk: TinyDisk) -> None:
