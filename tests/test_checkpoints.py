@@ -25,7 +25,7 @@ import torch
 from click.testing import CliRunner
 
 import checkpoints
-from checkpointing import commands, disk, index, retention, sink, state
+from checkpointing import commands, disk, index, retention, sink, snapshot, state
 from checkpoints import CheckpointError, Checkpoints, StopSignals
 from rgt import schema
 
@@ -451,6 +451,20 @@ def test_training_cannot_change_what_is_being_saved(tmp_path: Path, monkeypatch:
     found = store.load_latest()
     assert found and torch.equal(found.state["model"]["weight"], before) and found.state["order"] == [3, 1, 2]
     assert found.state["tied"]["a"].data_ptr() == found.state["tied"]["b"].data_ptr()
+
+
+def test_every_kind_of_tensor_is_copied() -> None:
+    values = torch.randn(4, 6)
+    given = [
+        values, values.T, values[::2, 1:3], values[0, 0], values[:0], values.expand(3, 4, 6), values.to(torch.bfloat16),
+        values.to(torch.complex64).conj(), values > 0, values.to_sparse(), torch.nn.Parameter(values),
+    ]  # fmt: skip
+    expected = [each.detach().clone() for each in given]
+    for _ in range(2):
+        taken = snapshot.Snapshot().take({"all": given})["all"]
+        assert all(torch.equal(a.to_dense(), b.to_dense()) for a, b in zip(taken, expected, strict=True))
+    values.zero_()
+    assert all(torch.equal(a.to_dense(), b.to_dense()) for a, b in zip(taken, expected, strict=True))
 
 
 def test_the_memory_of_a_snapshot_is_used_again(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import sys
 import threading
 from collections.abc import Callable
@@ -50,8 +51,18 @@ class Snapshot:
             buffer = self._buffers.get(key)
             if buffer is None:
                 buffer = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda, requires_grad=False)
-            seen[same] = used[key] = buffer.copy_(tensor.detach(), non_blocking=tensor.is_cuda)
+            _fill(buffer, tensor.detach())
+            seen[same] = used[key] = buffer
         return seen[same]
+
+
+def _fill(buffer: Any, tensor: Any) -> None:
+    """Host memory by memmove: the threads of copy_ wait for each other, three times as long on a busy machine."""
+    plain = tensor.device.type == "cpu" and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+    if plain and tensor.nbytes:
+        ctypes.memmove(buffer.data_ptr(), tensor.data_ptr(), tensor.nbytes)
+    else:
+        buffer.copy_(tensor, non_blocking=tensor.is_cuda)
 
 
 class Background:
