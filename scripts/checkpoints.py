@@ -18,7 +18,6 @@ put this folder on PYTHONPATH, or copy this file and checkpointing/ beside the t
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time as clock
 from collections.abc import Mapping
@@ -65,6 +64,8 @@ class Checkpoints:
         first, and what went wrong with it is raised here.
         """
         self._background.wait()
+        if not isinstance(state, Mapping):
+            raise CheckpointError(f"the state is a {type(state).__name__}; expected a dict, as capture() gives")
         whole = {**state, "step": _whole_number(step), "time": clock.time(), "metrics": dict(metrics or {})}
         if rank() != 0:
             return self.path(step)
@@ -110,8 +111,10 @@ class Checkpoints:
             return
         index.write(self.run, [entry for entry in everything if entry not in gone])
         for entry in gone:
-            with contextlib.suppress(FileNotFoundError):
-                (self.run / entry["path"]).unlink()
+            try:
+                (self.run / entry["path"]).unlink(missing_ok=True)
+            except OSError as error:  # no reason to end a training: the save itself is whole
+                print(f"cannot delete {entry['path']}: {error.strerror}", file=sys.stderr, flush=True)
 
     def _sweep(self) -> None:
         """Remove what a SIGKILL in the middle of a save left behind; nobody else writes these names."""

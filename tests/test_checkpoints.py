@@ -230,7 +230,10 @@ def test_an_empty_or_missing_folder_is_a_fresh_start(tmp_path: Path) -> None:
     assert checkpoints.load_latest(tmp_path) is None and checkpoints.load_latest(tmp_path / "new") is None
 
 
-@pytest.mark.parametrize("content", [None, "", '{"checkpoints": [', "[]", '{"checkpoints": [{"path": 3}]}'])
+FOREIGN = '{"checkpoints": [{"path": "checkpoints/step_000001.pt", "step": 1, "time": 1, "metrics": {"loss": "low"}}]}'
+
+
+@pytest.mark.parametrize("content", [None, "", '{"checkpoints": [', "[]", '{"checkpoints": [{"path": 3}]}', FOREIGN])
 def test_a_lost_or_torn_index_is_made_again(tmp_path: Path, content: str | None) -> None:
     store = filled(tmp_path, 1, 2)
     (tmp_path / index.INDEX).unlink()
@@ -282,6 +285,11 @@ def test_a_state_that_would_not_load_is_refused_at_once(tmp_path: Path, bad: dic
         store.save(2, bad)
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step_000001.pt"]
     assert assert_whole(store.load_latest()) == 1
+
+
+def test_a_model_in_place_of_a_state(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"the state is a Linear; expected a dict, as capture\(\) gives"):
+        Checkpoints(tmp_path).save(1, torch.nn.Linear(2, 2))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("step", [-1, 1.5, "3", None, True])
@@ -423,6 +431,31 @@ def test_the_only_good_one_is_never_deleted(tmp_path: Path) -> None:
     store.keep = retention.Keep(last=1)
     store.tidy()
     assert assert_whole(store.load_latest()) == 1
+
+
+def test_an_index_cannot_reach_outside_of_its_run(tmp_path: Path) -> None:
+    victim = filled(tmp_path / "other", 1).path(1)
+    store = filled(tmp_path / "run", 5)
+    rows = [{**entry, "path": "../other/checkpoints/step_000001.pt", "step": 1} for entry in listed(tmp_path / "run")]
+    (tmp_path / "run" / index.INDEX).write_text(json.dumps({"checkpoints": rows}))
+    store.keep = retention.Keep(last=1)
+    store.save(6, make(6))
+    assert victim.exists() and [entry["step"] for entry in listed(tmp_path / "run")] == [6]
+
+
+def test_one_that_cannot_be_deleted_does_not_end_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    store = filled(tmp_path, 1, keep_last=1)
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        if path.name == "step_000001.pt":
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    store.save(2, make(2))
+    assert capfd.readouterr().err == "cannot delete checkpoints/step_000001.pt: Operation not permitted\n"
+    assert [entry["step"] for entry in listed(tmp_path)] == [2]
 
 
 def test_what_was_just_saved_stays_after_a_step_back(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from checkpointing import disk
@@ -47,10 +47,18 @@ def read(run: Path) -> list[Entry] | None:
     try:
         data = json.loads((run / INDEX).read_text(encoding="utf-8"))
         entries = data["checkpoints"]
-        usable = all(isinstance(e["path"], str) and type(e["step"]) is int and e["time"] >= 0 for e in entries)
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        usable = isinstance(entries, list) and all(map(_usable, entries))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
-    return entries if usable and isinstance(entries, list) else None
+    return entries if usable else None
+
+
+def _usable(entry: Entry) -> bool:
+    """Also: a path below the run. An index can come from a rented box, and what it names may be deleted."""
+    path = PurePosixPath(entry["path"])
+    below = not path.is_absolute() and ".." not in path.parts
+    scores = all(type(value) in (int, float) for value in entry.get("metrics", {}).values())
+    return below and scores and type(entry["step"]) is int and type(entry["time"]) in (int, float)
 
 
 def entries(run: Path) -> list[Entry]:
