@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import fcntl
 import json
 import os
 import random
@@ -155,6 +156,24 @@ def test_without_o_direct_the_same_file_comes_out(tmp_path: Path, monkeypatch: p
         disk.write(tmp_path / f"{folder}.pt", make(3, 3_000_000))
         monkeypatch.setattr(sink, "_DIRECT", 0)
     assert (tmp_path / "direct.pt").read_bytes() == (tmp_path / "buffered.pt").read_bytes()
+
+
+@pytest.mark.parametrize("refused", ["open", "pwrite", "preadv"])
+def test_a_file_system_that_refuses_o_direct(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str) -> None:
+    """Some refuse it when the file is opened, some only when bytes are moved."""
+    whole, refusals = getattr(os, refused), []
+
+    def picky(first: Any, second: Any, *rest: Any) -> Any:
+        flags = second if refused == "open" else fcntl.fcntl(first, fcntl.F_GETFL)
+        if flags & os.O_DIRECT:
+            refusals.append(first)
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return whole(first, second, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, refused, picky)
+        store = filled(tmp_path, 7)
+    assert refusals and assert_whole(store.load_latest()) == 7
 
 
 def test_ddp_and_compile_leave_no_prefix() -> None:
