@@ -21,8 +21,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from examples.cpu_lifecycle import bit_equal, checkpoints, demo, text
+from examples.cpu_lifecycle import bit_equal, demo, text
 
+import checkpoints
 from rgt import errors, files, rundir, schema
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -66,28 +67,25 @@ for line in sys.stdin:
 """
 
 KILLED_IN_THE_MIDDLE_OF_A_SAVE = """
-import io, signal, torch
-whole_save = torch.save
-def half_save(state, file):
-    buffer = io.BytesIO()
-    whole_save(state, buffer)
-    if state["step"] == 21:
-        file.write(buffer.getvalue()[: len(buffer.getvalue()) // 2])
-        file.flush()
+import signal
+whole_write = os.pwrite
+def half_write(descriptor, data, offset):
+    if "step_000021" in os.readlink(f"/proc/self/fd/{descriptor}"):
+        whole_write(descriptor, data[:4096], offset)
         os.kill(os.getpid(), signal.SIGKILL)
-    file.write(buffer.getvalue())
-torch.save = half_save
+    return whole_write(descriptor, data, offset)
+os.pwrite = half_write
 """
 
 KILLED_BETWEEN_FILE_AND_INDEX = """
 import signal
-from examples.cpu_lifecycle import checkpoints
-whole_keep = checkpoints.keep
-def no_keep(run, state):
-    if state["step"] == STEP:
+from checkpointing import index
+whole_write = index.write
+def no_write(run, listed):
+    if listed[-1]["step"] == STEP:
         os.kill(os.getpid(), signal.SIGKILL)
-    whole_keep(run, state)
-checkpoints.keep = no_keep
+    whole_write(run, listed)
+index.write = no_write
 """
 
 KILLED_BEFORE_THE_FINISHED_EVENT = """
@@ -282,8 +280,8 @@ def test_a_damaged_checkpoint_is_set_aside(
     three_checkpoints: rundir.Run, tmp_path: Path, damage: Callable[[bytes], bytes], capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = copy_and_damage(three_checkpoints, tmp_path, step_000021=damage, step_000028=truncated)
-    state = checkpoints.newest_loadable(run)
-    assert state and state["step"] == 14
+    found = checkpoints.load_latest(run.path)
+    assert found and found.step == found.state["step"] == 14
     assert re.findall(r"^step_0000\d\d.pt is damaged", capsys.readouterr().err, re.MULTILINE) == [
         "step_000028.pt is damaged",
         "step_000021.pt is damaged",
@@ -293,7 +291,7 @@ def test_a_damaged_checkpoint_is_set_aside(
         "step_000021.pt.damaged",
         "step_000028.pt.damaged",
     ]
-    assert [entry["step"] for entry in checkpoints.index(run)] == [14]
+    assert [entry["step"] for entry in checkpoints.Checkpoints(run.path).entries()] == [14]
 
 
 def test_a_run_goes_on_from_the_checkpoint_before_the_damaged_one(

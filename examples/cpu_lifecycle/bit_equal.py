@@ -41,6 +41,8 @@ def final_states(a: rundir.Run, b: rundir.Run) -> int:
         where, left, right = pairs.pop()
         if isinstance(left, dict) and isinstance(right, dict) and left.keys() == right.keys():
             pairs += [(f"{where}.{key}", left[key], right[key]) for key in left]
+        elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+            pairs += [(f"{where}[{number}]", *both) for number, both in enumerate(zip(left, right, strict=True))]
         elif isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor) and torch.equal(left, right):
             tensors += 1
         elif isinstance(left, torch.Tensor) or left != right:

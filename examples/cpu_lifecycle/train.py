@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy
 import torch
 from torch import Tensor, nn
 
@@ -28,12 +29,11 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
-from examples.cpu_lifecycle import checkpoints, text
+from examples.cpu_lifecycle import text
 from examples.cpu_lifecycle.model import GPT
 
+import checkpoints
 from rgt import cli, errors, files, rundir
-
-PREEMPTED = 128 + signal.SIGTERM  # what a shell shows for a process that ended on SIGTERM
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,12 @@ class Batches:
         self.position += self.size
         return self.windows[self.order[self.position - self.size : self.position]]
 
+    def state_dict(self) -> dict[str, Any]:
+        return {"order": self.order, "position": self.position}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.order, self.position = state["order"], state["position"]
+
 
 def windows(characters: str, block_size: int) -> Tensor:
     """Rows of block_size + 1 characters; the last of a row is the first of the next, so each is predicted once."""
@@ -101,6 +107,7 @@ class Trainer:
         if len(corpus.val) <= config.block_size or len(corpus.train) <= config.block_size * config.batch_size:
             raise errors.bad_input(f"text_bytes = {config.text_bytes} is less than one batch; make it larger")
         random.seed(seeds["train"])
+        numpy.random.seed(seeds["train"])  # nothing here draws from it, but a checkpoint holds its state
         torch.manual_seed(seeds["train"])
         self.config, self.step = config, 0
         self.batches = Batches(windows(corpus.train, config.block_size), config.batch_size)
@@ -112,23 +119,12 @@ class Trainer:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), betas=(0.9, 0.95), weight_decay=config.weight_decay)
 
     def state(self) -> dict[str, Any]:
-        return {
-            "step": self.step,
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "order": self.batches.order,
-            "position": self.batches.position,
-            "python_rng": random.getstate(),  # shuffles the next epoch
-            "torch_rng": torch.get_rng_state(),  # dropout
-        }
+        """With the generators: python's shuffles the next epoch, torch's drops out."""
+        return checkpoints.capture(model=self.model, optimizer=self.optimizer, sampler=self.batches)
 
     def load(self, state: dict[str, Any]) -> None:
         self.step = state["step"]
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.batches.order, self.batches.position = state["order"], state["position"]
-        random.setstate(state["python_rng"])
-        torch.set_rng_state(state["torch_rng"])
+        checkpoints.restore(state, model=self.model, optimizer=self.optimizer, sampler=self.batches)
 
     def train_step(self) -> dict[str, float]:
         began = time.perf_counter()
@@ -168,11 +164,11 @@ def start(run: rundir.Run) -> Trainer:
     if not {"data", "train"} <= set(seeds):
         raise errors.bad_input(f"{run.run_json} has the seeds {seeds}; expected one for 'data' and one for 'train'")
     trainer = Trainer(config, seeds)
-    checkpoints.sweep_halves(run)
-    state = checkpoints.newest_loadable(run)
-    if state:
-        trainer.load(state)
-        checkpoints.keep(run, state)  # again, because the run may have been killed between the file and the index
+    store = checkpoints.Checkpoints(run.path)
+    found = store.load_latest()
+    if found:
+        trainer.load(found.state)
+        store.tidy()  # the run may have been killed in a save, or between the file and the index
     if run.metrics.exists():
         say(f"resumed at step {trainer.step}")
         run.log_event("resumed", step=trainer.step)
@@ -181,17 +177,20 @@ def start(run: rundir.Run) -> Trainer:
     return trainer
 
 
-def train(run: rundir.Run, trainer: Trainer, asked_to_stop: list[int]) -> int:
-    config = trainer.config
+def train(run: rundir.Run, trainer: Trainer, stop: checkpoints.StopSignals) -> int:
+    config, store = trainer.config, checkpoints.Checkpoints(run.path)
     while trainer.step < config.steps:
         metrics = one_step(run, trainer)
         last = trainer.step == config.steps
-        if last or asked_to_stop or trainer.step % config.checkpoint_interval == 0:
-            checkpoints.save(run, {**trainer.state(), "time": time.time(), "metrics": metrics})
-        if asked_to_stop and not last:
-            say(f"SIGTERM: saved at step {trainer.step}; the same command goes on from there")
-            run.log_event("preempted", step=trainer.step, signal="SIGTERM")
-            return PREEMPTED
+        stopping = stop.requested() and not last
+        if last or stopping or trainer.step % config.checkpoint_interval == 0:
+            path = store.save(trainer.step, trainer.state(), metrics)
+            run.log_event("checkpoint", step=trainer.step, path=path.relative_to(run.path).as_posix())
+        if stopping:
+            name = signal.Signals(stop.number).name
+            say(f"{name}: saved at step {trainer.step}; the same command goes on from there")
+            run.log_event("preempted", step=trainer.step, signal=name)
+            return stop.exit_code
     finish(run, trainer)
     return errors.OK
 
@@ -213,7 +212,7 @@ def one_step(run: rundir.Run, trainer: Trainer) -> dict[str, float]:
 
 
 def finish(run: rundir.Run, trainer: Trainer) -> None:
-    final = checkpoints.index(run)[-1]
+    final = checkpoints.Checkpoints(run.path).entries()[-1]
     loss = {
         "name": "loss",
         "value": final["metrics"]["val_loss"],
@@ -243,18 +242,20 @@ def say(line: str) -> None:
 def main(directory: Path) -> int:
     """Train the run in --run from its config, or go on where it was stopped.
 
-    SIGTERM saves a checkpoint after the step at hand and ends with exit code 143.
+    SIGTERM saves a checkpoint after the step at hand and ends with exit code 143; SIGUSR1 does the same with 138.
     """
     run = rundir.open_run(directory)
     run.refuse_if_sealed()
     if is_finished(run):
         say(f"{run.path} is finished already; a re-run needs a new run directory")
         return errors.OK
-    asked_to_stop: list[int] = []  # the handler only takes a note: saving from inside it could cut another save in half
-    signal.signal(signal.SIGTERM, lambda number, _: asked_to_stop.append(number))
+    stop = checkpoints.StopSignals()
     torch.use_deterministic_algorithms(True)  # an operation that cannot repeat its result raises instead
     torch.set_num_threads(1)  # the order of a sum over several threads may depend on how busy the machine is
-    return train(run, start(run), asked_to_stop)
+    try:
+        return train(run, start(run), stop)
+    except checkpoints.CheckpointError as error:
+        raise errors.RgtError(str(error), errors.ENVIRONMENT if error.full else errors.BAD_INPUT) from None
 
 
 if __name__ == "__main__":

@@ -1,0 +1,985 @@
+"""checkpoints: whatever is killed, full or damaged, the last good one loads, and what resume needs is never deleted."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import fcntl
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from click.testing import CliRunner
+
+import checkpoints
+from checkpointing import commands, disk, index, retention, sink, snapshot, state
+from checkpoints import CheckpointError, Checkpoints, StopSignals
+from rgt import schema
+
+SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+SCRIPT = SCRIPTS / "checkpoints.py"
+PATIENCE = 120.0
+
+
+def make(step: int, size: int = 1000) -> dict[str, Any]:
+    """A state that says itself whether it is whole: every weight is its step."""
+    return {"model": {"w": torch.full((size,), float(step + 1)), "b": torch.arange(5.0)}, "note": f"of step {step}"}
+
+
+def assert_whole(found: checkpoints.Loaded | None) -> int:
+    assert found is not None
+    assert found.state["step"] == found.step and found.state["note"] == f"of step {found.step}"
+    assert bool((found.state["model"]["w"] == found.step + 1).all())
+    return found.step
+
+
+def filled(folder: Path, *steps: int, **keep: Any) -> Checkpoints:
+    store = Checkpoints(folder, **{"keep_last": 100, **keep})
+    for step in steps:
+        store.save(step, make(step), {"loss": 10.0 - step})
+    return store
+
+
+def steps_on_disk(folder: Path) -> list[int]:
+    return sorted(index.files(folder))
+
+
+def listed(folder: Path) -> list[dict[str, Any]]:
+    data = json.loads((folder / index.INDEX).read_text())
+    assert schema.problems(data, "checkpoints_index") == []
+    return list(data["checkpoints"])
+
+
+@dataclasses.dataclass
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run(*words: str | Path) -> Done:
+    """The command in this process: importing torch for each of its calls would take most of the time."""
+    result = CliRunner().invoke(commands.main, [str(word) for word in words])
+    return Done(result.exit_code, result.stdout, result.stderr)
+
+
+# -- a full round trip
+
+
+def test_everything_that_changes_comes_back(tmp_path: Path) -> None:
+    trained, fresh = (Training() for _ in range(2))
+    for _ in range(3):
+        trained.step()
+    store = Checkpoints(tmp_path)
+    store.save(3, checkpoints.capture(**trained.parts(), phase="curated"), {"loss": 1.5})
+    expected = [trained.step() for _ in range(3)], random.random(), numpy.random.rand(), torch.rand(2).tolist()
+    random.seed(1), numpy.random.seed(1), torch.manual_seed(1)
+    found = store.load_latest()
+    assert found and found.step == 3 and found.skipped == []
+    assert checkpoints.restore(found.state, **fresh.parts()) == ["phase"]
+    assert ([fresh.step() for _ in range(3)], random.random(), numpy.random.rand(), torch.rand(2).tolist()) == expected
+    assert found.state["phase"] == "curated" and found.state["metrics"] == {"loss": 1.5}
+
+
+class Training:
+    """Model, optimizer, scheduler, scaler, EMA and sampler, all of which matter for the next loss."""
+
+    def __init__(self) -> None:
+        self.model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 1))
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.1)
+        self.scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, 10)
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=2)
+        self.ema = torch.optim.swa_utils.AveragedModel(self.model)
+        self.sampler = Position()
+
+    def parts(self) -> dict[str, Any]:
+        names = ("model", "optimizer", "scheduler", "scaler", "ema", "sampler")
+        return {name: getattr(self, name) for name in names}
+
+    def step(self) -> tuple[float, float, float]:
+        self.sampler.position += 1
+        batch = torch.full((2, 4), float(self.sampler.position)) + torch.rand(2, 4)
+        loss = self.model(batch).square().mean()
+        self.optimizer.zero_grad()
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.scheduler.step()
+        self.ema.update_parameters(self.model)
+        return loss.item(), self.scaler.get_scale(), next(self.ema.parameters()).sum().item()
+
+
+class Position:
+    position = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"position": self.position}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.position = state["position"]
+
+
+def test_the_index_names_what_was_written(tmp_path: Path) -> None:
+    filled(tmp_path, 1, 2)
+    first, second = listed(tmp_path)
+    assert (first["step"], second["step"], second["verified"]) == (1, 2, True)
+    assert second["metrics"] == {"loss": 8.0} and second["path"] == "checkpoints/step_000002.pt"
+    path = tmp_path / second["path"]
+    assert (second["bytes"], second["sha256"]) == (path.stat().st_size, disk.digest(path))
+    assert torch.load(path, weights_only=True)["note"] == "of step 2"
+
+
+def test_a_checkpoint_larger_than_all_blocks_is_whole(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path)
+    large = torch.arange(3 * sink.BLOCKS * sink.BLOCK // 8 + 123)  # int64, three times around the ring
+    store.save(1, {"model": {"w": large}})
+    found = store.load_latest()
+    assert found and torch.equal(found.state["model"]["w"], large)
+
+
+def test_without_o_direct_the_same_file_comes_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("direct", "buffered"):
+        disk.write(tmp_path / f"{folder}.pt", make(3, 3_000_000))
+        monkeypatch.setattr(sink, "_DIRECT", 0)
+    assert (tmp_path / "direct.pt").read_bytes() == (tmp_path / "buffered.pt").read_bytes()
+
+
+@pytest.mark.parametrize("refused", ["open", "pwrite", "preadv"])
+def test_a_file_system_that_refuses_o_direct(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str) -> None:
+    """Some refuse it when the file is opened, some only when bytes are moved."""
+    whole, refusals = getattr(os, refused), []
+
+    def picky(first: Any, second: Any, *rest: Any) -> Any:
+        flags = second if refused == "open" else fcntl.fcntl(first, fcntl.F_GETFL)
+        if flags & os.O_DIRECT:
+            refusals.append(first)
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return whole(first, second, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, refused, picky)
+        store = filled(tmp_path, 7)
+    assert refusals and assert_whole(store.load_latest()) == 7
+
+
+def test_ddp_and_compile_leave_no_prefix() -> None:
+    plain = torch.nn.Linear(2, 2)
+    compiled = type("OptimizedModule", (), {"_orig_mod": torch.nn.DataParallel(plain)})()
+    assert list(checkpoints.capture(model=compiled)["model"]) == ["weight", "bias"]
+
+
+# -- damage
+
+
+def truncated(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def one_bit(data: bytes) -> bytes:
+    middle = data.index(b"\x00\x00\x40\x41" * 4)  # inside the weights of step 11: torch.load takes it without a word
+    return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+
+
+def empty(data: bytes) -> bytes:
+    return b""
+
+
+def error_page(data: bytes) -> bytes:
+    return b"<html>404</html>"
+
+
+@pytest.mark.parametrize("indexed", [True, False], ids=["indexed", "index lost"])
+@pytest.mark.parametrize("damage", [truncated, one_bit, empty, error_page])
+def test_a_damaged_one_is_passed_over_and_named(
+    tmp_path: Path, damage: Callable[[bytes], bytes], indexed: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    store = filled(tmp_path, 9, 10, 11)
+    newest = store.path(11)
+    newest.write_bytes(damage(newest.read_bytes()))
+    if not indexed:
+        (tmp_path / index.INDEX).unlink()
+    found = store.load_latest()
+    assert assert_whole(found) == 10 and found
+    assert len(found.skipped) == 1 and found.skipped[0] in capfd.readouterr().err
+    assert found.skipped[0].startswith("step_000011.pt is damaged (")
+    assert steps_on_disk(tmp_path) == [9, 10] and newest.with_name("step_000011.pt.damaged").exists()
+    assert [entry["step"] for entry in listed(tmp_path)] == [9, 10]
+
+
+def test_a_flipped_bit_goes_unseen_by_torch_load(tmp_path: Path) -> None:
+    """Why every byte is checked before it is loaded."""
+    path = filled(tmp_path, 11).path(11)
+    path.write_bytes(one_bit(path.read_bytes()))
+    assert bool((torch.load(path, weights_only=True)["model"]["w"] != 12).any())
+
+
+def test_when_none_is_whole_it_does_not_start_over(tmp_path: Path) -> None:
+    store = filled(tmp_path, 1, 2)
+    for step in (1, 2):
+        store.path(step).write_bytes(b"")
+    for _ in range(2):  # and a second start does not either
+        with pytest.raises(
+            CheckpointError, match=r"none of the 2 checkpoints of .* is whole \(step_000002.pt: it has 0"
+        ):
+            store.load_latest()
+    assert steps_on_disk(tmp_path) == [1, 2]
+
+
+def test_a_checkpoint_that_would_run_code_is_damaged(tmp_path: Path) -> None:
+    store = filled(tmp_path, 1)
+    torch.save({"step": 2, "model": Position()}, store.path(2))
+    assert assert_whole(store.load_latest()) == 1
+
+
+def test_an_empty_or_missing_folder_is_a_fresh_start(tmp_path: Path) -> None:
+    assert checkpoints.load_latest(tmp_path) is None and checkpoints.load_latest(tmp_path / "new") is None
+
+
+FOREIGN = '{"checkpoints": [{"path": "checkpoints/step_000001.pt", "step": 1, "time": 1, "metrics": {"loss": "low"}}]}'
+
+
+@pytest.mark.parametrize("content", [None, "", '{"checkpoints": [', "[]", '{"checkpoints": [{"path": 3}]}', FOREIGN])
+def test_a_lost_or_torn_index_is_made_again(tmp_path: Path, content: str | None) -> None:
+    store = filled(tmp_path, 1, 2)
+    (tmp_path / index.INDEX).unlink()
+    if content is not None:
+        (tmp_path / index.INDEX).write_text(content)
+    assert assert_whole(store.load_latest()) == 2
+    assert [entry["metrics"] for entry in store.entries()] == [{"loss": 9.0}, {"loss": 8.0}]
+    store.save(3, make(3))
+    assert [entry["step"] for entry in listed(tmp_path)] == [1, 2, 3]
+
+
+def test_a_kill_between_file_and_index_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when the same step is written again: the old sha256 must not condemn the new file."""
+    store = filled(tmp_path, 1, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "_let_go", lambda *_: None)
+        whole = index.write
+        patch.setattr(index, "write", lambda run, rows: whole(run, rows) if rows[-1]["step"] < 2 else _die())
+        with pytest.raises(KeyboardInterrupt):
+            store.save(2, {**make(2), "again": 1})
+    found = store.load_latest()
+    assert assert_whole(found) == 2 and found and found.state["again"] == 1
+    store.tidy()
+    assert [entry["step"] for entry in listed(tmp_path)] == [1, 2]
+
+
+def _die() -> None:
+    raise KeyboardInterrupt
+
+
+# -- what a save refuses
+
+
+class Unknown:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("bad", "sentence"),
+    [
+        ({"x": numpy.float64(1)}, "does not load with weights_only=True; store tensors, numbers"),
+        ({"x": Unknown()}, "Unknown, which does not load with weights_only=True"),
+        ({"x": lambda: 1}, "store tensors, numbers"),
+    ],
+)
+def test_a_state_that_would_not_load_is_refused_at_once(tmp_path: Path, bad: dict[str, Any], sentence: str) -> None:
+    store = filled(tmp_path, 1)
+    with pytest.raises(CheckpointError, match=re.escape(sentence)):
+        store.save(2, bad)
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step_000001.pt"]
+    assert assert_whole(store.load_latest()) == 1
+
+
+def test_a_model_in_place_of_a_state(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"the state is a Linear; expected a dict, as capture\(\) gives"):
+        Checkpoints(tmp_path).save(1, torch.nn.Linear(2, 2))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("step", [-1, 1.5, "3", None, True])
+def test_a_step_that_is_no_number(tmp_path: Path, step: Any) -> None:
+    with pytest.raises(CheckpointError, match="expected a whole number from 0"):
+        Checkpoints(tmp_path).save(step, make(1))
+
+
+def test_metrics_are_numbers(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path)
+    with pytest.raises(CheckpointError, match="the metric 'loss' is 'low'; expected a number"):
+        store.save(1, make(1), {"loss": "low"})
+    store.save(2, make(2), {"loss": torch.tensor(0.5), "ppl": float("nan")})
+    assert listed(tmp_path)[0]["metrics"] == {"loss": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("keep", "sentence"),
+    [
+        ({"keep_last": 0}, "keep_last is 0; at least 1"),
+        ({"direction": "sideways"}, "direction is 'sideways'; expected 'down'"),
+        ({"every": 0}, "every is 0; expected a number of steps from 1"),
+    ],
+)
+def test_rules_that_make_no_sense(tmp_path: Path, keep: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(CheckpointError, match=re.escape(sentence)):
+        Checkpoints(tmp_path, **keep)
+
+
+def test_a_file_in_place_of_the_run(tmp_path: Path) -> None:
+    (tmp_path / "x").touch()
+    with pytest.raises(CheckpointError, match="is a file; expected a run directory"):
+        Checkpoints(tmp_path / "x")
+    (tmp_path / "checkpoints").touch()
+    with pytest.raises(CheckpointError, match=r"cannot save .*step_000001.pt: (File exists|Not a directory)"):
+        Checkpoints(tmp_path).save(1, make(1))
+
+
+def test_the_checkpoints_folder_stands_for_its_run(tmp_path: Path) -> None:
+    filled(tmp_path, 1)
+    assert assert_whole(checkpoints.load_latest(tmp_path / "checkpoints")) == 1
+
+
+def test_bytes_that_come_back_different_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = filled(tmp_path, 1)
+    whole = os.preadv
+
+    def lying(descriptor: int, buffers: Any, offset: int) -> int:
+        count = whole(descriptor, buffers, offset)
+        buffers[0][100] ^= 1
+        return count
+
+    monkeypatch.setattr(os, "preadv", lying)
+    with pytest.raises(CheckpointError, match=r"bytes 0 to \d+ read back are not the ones that were written"):
+        store.save(2, make(2))
+    monkeypatch.undo()
+    assert os.listdir(tmp_path / "checkpoints") == ["step_000001.pt"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_a_disk_that_fails_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Deep inside of a large save, where torch's own error would be 'unexpected pos'."""
+    store, whole = filled(tmp_path, 1), os.pwrite
+
+    def failing(descriptor: int, data: Any, offset: int) -> int:
+        if offset >= 2 * sink.BLOCK:
+            raise OSError(number, os.strerror(number))
+        return whole(descriptor, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", failing)
+    with pytest.raises(CheckpointError, match=os.strerror(number)) as caught:
+        store.save(2, make(2, 20_000_000))
+    assert caught.value.full == (number != errno.EIO)
+    assert os.listdir(tmp_path / "checkpoints") == ["step_000001.pt"]
+    monkeypatch.undo()
+    assert assert_whole(store.load_latest()) == 1
+    assert threading.active_count() == 1
+
+
+# -- what a resume refuses
+
+
+def test_restore_says_what_does_not_fit() -> None:
+    given = checkpoints.capture(model=torch.nn.Linear(2, 2), optimizer={"a": torch.optim.SGD([torch.zeros(1)])})
+    for parts, sentence in (
+        ({"scheduler": Position()}, "the checkpoint has no 'scheduler'; it holds model, optimizer, rng."),
+        ({"model": torch.nn.Linear(3, 2)}, "1 shapes differ (weight is (2, 2) there and (2, 3) here)"),
+        (
+            {"model": torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(2, 2))},
+            "2 names are missing (1.weight, 1.bias)",
+        ),
+        ({"model": torch.nn.ModuleDict({"module": torch.nn.Linear(2, 2)})}, "the names differ by the prefix 'module.'"),
+        ({"optimizer": {"b": Position()}}, "the checkpoint's 'optimizer' has no 'b'"),
+        (
+            {"optimizer": {"a": torch.optim.SGD([torch.zeros(1), torch.zeros(1)])}},
+            "'optimizer.a' does not fit this SGD",
+        ),
+        ({"model": 3}, "'model' is a int without load_state_dict; take state['model'] yourself"),
+        ({"model": [Position()]}, "the checkpoint has 2 of 'model', and 1 are to be restored"),
+    ):
+        with pytest.raises(CheckpointError, match=re.escape(sentence)):
+            checkpoints.restore(given, **parts)
+
+
+def test_another_number_of_ranks_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+    before = torch.get_rng_state()
+    state.restore_rng([{}, {}])
+    assert "random state of 2 ranks, this run has 1" in capfd.readouterr().err
+    assert torch.equal(before, torch.get_rng_state())
+
+
+# -- retention
+
+
+def test_latest_best_and_every_kth_stay(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path, keep_last=2, best="loss", every=10)
+    for step, loss in ((5, 3.0), (10, 2.0), (15, 1.0), (20, 4.0), (25, 5.0), (30, 6.0), (35, 7.0), (40, 1.0)):
+        store.save(step, make(step), {"loss": loss})
+    assert steps_on_disk(tmp_path) == [10, 20, 30, 35, 40]  # of two equally good ones the later stays
+    assert [entry["step"] for entry in listed(tmp_path)] == [10, 20, 30, 35, 40]
+    up = Checkpoints(tmp_path, keep_last=1, best="loss", direction="up")
+    up.save(45, make(45), {})
+    assert steps_on_disk(tmp_path) == [35, 45]
+
+
+def test_a_damaged_one_does_not_count_as_kept(tmp_path: Path) -> None:
+    store = filled(tmp_path, 1, 2, 3, keep_last=3)
+    store.path(3).write_bytes(b"")
+    store.keep = retention.Keep(last=2)
+    store.save(4, make(4))
+    assert steps_on_disk(tmp_path) == [2, 3, 4]  # 3 is left for somebody to look at
+    assert assert_whole(store.load_latest()) == 4
+
+
+def test_the_only_good_one_is_never_deleted(tmp_path: Path) -> None:
+    store = filled(tmp_path, 1, 2, 3)
+    for step in (2, 3):
+        store.path(step).write_bytes(b"")
+    store.keep = retention.Keep(last=1)
+    store.tidy()
+    assert assert_whole(store.load_latest()) == 1
+
+
+def test_an_index_cannot_reach_outside_of_its_run(tmp_path: Path) -> None:
+    victim = filled(tmp_path / "other", 1).path(1)
+    store = filled(tmp_path / "run", 5)
+    rows = [{**entry, "path": "../other/checkpoints/step_000001.pt", "step": 1} for entry in listed(tmp_path / "run")]
+    (tmp_path / "run" / index.INDEX).write_text(json.dumps({"checkpoints": rows}))
+    store.keep = retention.Keep(last=1)
+    store.save(6, make(6))
+    assert victim.exists() and [entry["step"] for entry in listed(tmp_path / "run")] == [6]
+
+
+def test_one_that_cannot_be_deleted_does_not_end_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    store = filled(tmp_path, 1, keep_last=1)
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        if path.name == "step_000001.pt":
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    store.save(2, make(2))
+    assert capfd.readouterr().err == "cannot delete checkpoints/step_000001.pt: Operation not permitted\n"
+    assert [entry["step"] for entry in listed(tmp_path)] == [2]
+
+
+def test_what_was_just_saved_stays_after_a_step_back(tmp_path: Path) -> None:
+    store = filled(tmp_path, 10, 20)
+    store.keep = retention.Keep(last=1)
+    store.save(15, make(15))
+    assert steps_on_disk(tmp_path) == [15, 20]
+
+
+# -- in the background
+
+
+def test_training_cannot_change_what_is_being_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, model = Checkpoints(tmp_path), torch.nn.Linear(300, 300)
+    tied = {"a": model.weight, "b": model.weight}
+    may_write, whole = threading.Event(), disk.write
+    monkeypatch.setattr(disk, "write", lambda *words: may_write.wait(PATIENCE) and whole(*words))
+    order = [3, 1, 2]
+    before = model.weight.detach().clone()
+    store.save(1, {"model": model.state_dict(), "tied": tied, "order": order}, wait=False)
+    with torch.no_grad():
+        model.weight.zero_()
+    order.clear()
+    may_write.set()
+    store.wait()
+    found = store.load_latest()
+    assert found and torch.equal(found.state["model"]["weight"], before) and found.state["order"] == [3, 1, 2]
+    assert found.state["tied"]["a"].data_ptr() == found.state["tied"]["b"].data_ptr()
+
+
+def test_every_kind_of_tensor_is_copied() -> None:
+    values = torch.randn(4, 6)
+    given = [
+        values, values.T, values[::2, 1:3], values[0, 0], values[:0], values.expand(3, 4, 6), values.to(torch.bfloat16),
+        values.to(torch.complex64).conj(), values > 0, values.to_sparse(), torch.nn.Parameter(values),
+    ]  # fmt: skip
+    expected = [each.detach().clone() for each in given]
+    for _ in range(2):
+        taken = snapshot.Snapshot().take({"all": given})["all"]
+        assert all(torch.equal(a.to_dense(), b.to_dense()) for a, b in zip(taken, expected, strict=True))
+    values.zero_()
+    assert all(torch.equal(a.to_dense(), b.to_dense()) for a, b in zip(taken, expected, strict=True))
+
+
+def test_the_memory_of_a_snapshot_is_used_again(tmp_path: Path) -> None:
+    with Checkpoints(tmp_path) as store:
+        addresses = set()
+        for step in (1, 2, 3):
+            store.save(step, make(step), wait=False)
+            addresses.add(next(iter(store._snapshot._buffers.values())).data_ptr())
+    assert len(addresses) == 1 and assert_whole(store.load_latest()) == 3
+
+
+def test_only_one_is_under_way_and_its_error_is_raised_at_the_next_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    store, running = Checkpoints(tmp_path), []
+
+    def failing(path: Path, state: dict[str, Any]) -> disk.Written:
+        running.append(sum(thread.name == "checkpoint-save" for thread in threading.enumerate()))
+        raise CheckpointError(f"cannot save {path.name}: No space left on device", full=True)
+
+    monkeypatch.setattr(disk, "write", failing)
+    store.save(1, make(1), wait=False)
+    with pytest.raises(CheckpointError, match=r"cannot save step_000001\.pt: No space"):
+        store.save(2, make(2), wait=False)
+    store.save(3, make(3), wait=False)
+    with pytest.raises(CheckpointError, match=r"cannot save step_000003\.pt"):
+        store.close()
+    store.close()  # told once
+    with pytest.raises(ValueError, match="of the training"), store:
+        store.save(4, make(4), wait=False)
+        raise ValueError("of the training")
+    assert (
+        running == [1, 1, 1] and "the save in the background failed: cannot save step_000001" in capfd.readouterr().err
+    )
+
+
+# -- cadence
+
+
+def test_daly_against_numbers_worked_out_by_hand() -> None:
+    found = checkpoints.cadence(60.0, 86400.0)
+    assert found.young == pytest.approx(3219.94, abs=0.01)  # sqrt(2 * 60 * 86400)
+    # young * (1 + sqrt(60/172800)/3 + (60/172800)/9) - 60
+    assert found.interval == pytest.approx(3180.06, abs=0.01)
+    assert checkpoints.cadence(60.0, 86400.0 * 8, nodes=8).interval == pytest.approx(found.interval)
+    assert checkpoints.cadence(100.0, 40.0).interval == 100.0  # hopeless: as often as can be
+    assert checkpoints.cadence(60.0, 86400.0, restart=864.0).restarting == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("values", [(0, 60), (60, 0), (-1, 60), (float("nan"), 60), (1, float("inf"))])
+def test_no_cadence_without_a_cost(values: tuple[float, float]) -> None:
+    with pytest.raises(CheckpointError, match="both must be above 0"):
+        checkpoints.cadence(*values)
+
+
+def test_simulated_interruptions_agree_with_the_optimum() -> None:
+    """Both neighbours lose more time than the interval that is recommended."""
+    best = checkpoints.cadence(30.0, 3600.0).interval
+    wasted = [_simulate(best * factor, 30.0, 3600.0) for factor in (0.3, 1.0, 3.5)]
+    assert wasted[1] < wasted[0] and wasted[1] < wasted[2]
+
+
+def _simulate(interval: float, cost: float, mtbf: float) -> float:
+    rng, work, elapsed = random.Random(0), 0.0, 0.0
+    while work < 5_000 * 3600:
+        alive = rng.expovariate(1 / mtbf)
+        work += alive // (interval + cost) * interval
+        elapsed += alive
+    return 1 - work / elapsed
+
+
+# -- killed while saving
+
+SAVER = """
+import sys
+sys.path[:0] = [sys.argv[1], sys.argv[2]]
+import torch, os
+from test_checkpoints import make
+from checkpoints import Checkpoints
+for line in sys.stdin:
+    pid = os.fork()
+    if pid == 0:
+        store = Checkpoints(sys.argv[3], keep_last=2)
+        found = store.load_latest()
+        step = found.step + 1 if found else 1
+        while True:
+            store.save(step, make(step, 600_000), wait=step % 3 > 0)
+            step += 1
+    print(pid, flush=True)
+    os.waitpid(pid, 0)
+    print("over", flush=True)
+"""
+
+
+@pytest.fixture
+def saver(tmp_path: Path) -> Iterator[Callable[[float], None]]:
+    """A process that saves without a pause; calling the fixture starts one and SIGKILLs it after some seconds."""
+    words = [sys.executable, "-c", SAVER, str(SCRIPTS), str(Path(__file__).parent), str(tmp_path / "run")]
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin and process.stdout
+    stdin, stdout = process.stdin, process.stdout
+
+    def kill_after(seconds: float) -> None:
+        stdin.write("go\n")
+        stdin.flush()
+        pid = int(stdout.readline())
+        time.sleep(seconds)  # the point of the test: a random moment
+        os.kill(pid, signal.SIGKILL)
+        assert stdout.readline() == "over\n"
+
+    yield kill_after
+    process.kill()
+    process.communicate()
+
+
+def kill_many_times(folder: Path, saver: Callable[[float], None], kills: int) -> None:
+    rng, last = random.Random(), 0
+    seen: set[str] = set()
+    for _ in range(kills):
+        saver(rng.uniform(0.02, 0.25))
+        names = os.listdir(folder / "checkpoints") if (folder / "checkpoints").exists() else []
+        seen.update(".tmp" if name.endswith(".tmp") else "" for name in names)
+        found = checkpoints.load_latest(folder)
+        step = assert_whole(found) if last or found else 0
+        assert step >= last and (found is None or found.skipped == [])  # never a step back, never a damaged newest
+        if (folder / index.INDEX).exists():
+            assert all((folder / entry["path"]).exists() for entry in listed(folder))
+        last = step
+    assert last > 0 and ".tmp" in seen, "no kill hit a save"
+
+
+def test_kills_at_random_moments_never_cost_the_last_good_one(tmp_path: Path, saver: Callable[[float], None]) -> None:
+    kill_many_times(tmp_path / "run", saver, 40)
+
+
+@pytest.mark.soak
+def test_five_hundred_kills(tmp_path: Path, saver: Callable[[float], None]) -> None:
+    kill_many_times(tmp_path / "run", saver, 500)
+
+
+# -- signals
+
+LOOP = """
+import os, sys, time
+sys.path.insert(0, {scripts!r})
+import torch
+from checkpoints import Checkpoints, StopSignals
+store, stop, step = Checkpoints({folder!r}), StopSignals(again={again}), 0
+print("up", flush=True)
+while True:
+    step += 1
+    {body}
+    if stop.requested():
+        store.save(step, {{"model": torch.ones(3)}})
+        print("signal", stop.number, flush=True)
+        sys.exit(stop.exit_code)
+    time.sleep(0.01)
+"""
+
+
+def loop(folder: Path, body: str = "pass", again: float = 10.0) -> subprocess.Popen[str]:
+    code = LOOP.format(scripts=str(SCRIPTS), folder=str(folder), body=body, again=again)
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout and process.stdout.readline() == "up\n"
+    return process
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 138)])
+def test_a_signal_saves_and_ends_with_its_code(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    process = loop(tmp_path)
+    for _ in range(3):  # launchers repeat themselves
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(number)
+    out, _ = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out) == (code, f"signal {number.value}\n")
+    assert checkpoints.load_latest(tmp_path)
+
+
+def test_a_second_signal_ends_a_step_that_hangs(tmp_path: Path) -> None:
+    process = loop(tmp_path, "time.sleep(1e6)", again=0.3)
+    process.send_signal(signal.SIGTERM)
+    deadline = time.monotonic() + PATIENCE
+    while process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.5)
+        process.send_signal(signal.SIGTERM)
+    assert process.communicate()[1] == "second signal: ending without another save\n"
+    assert process.returncode == 143 and checkpoints.load_latest(tmp_path) is None
+
+
+def test_signals_in_this_process() -> None:
+    before = signal.getsignal(signal.SIGUSR1)
+    stop = StopSignals()
+    assert (stop.requested(), stop.exit_code) == (False, 0)
+    os.kill(os.getpid(), signal.SIGUSR1)
+    assert (stop.requested(), stop.exit_code) == (True, 138)
+    stop.restore()
+    assert signal.getsignal(signal.SIGUSR1) is before
+    problems: list[str] = []
+
+    def elsewhere() -> None:
+        try:
+            StopSignals()
+        except CheckpointError as error:
+            problems.append(str(error))
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert problems == ["signals can only be caught in the main thread; make StopSignals() there"]
+
+
+DDP = """
+import os, sys, time
+sys.path.insert(0, sys.argv[1])
+import torch, torch.distributed as dist
+from checkpoints import Checkpoints, StopSignals, capture
+dist.init_process_group("gloo")
+rank, store, stop, step = dist.get_rank(), Checkpoints(sys.argv[2]), StopSignals(), 0
+torch.manual_seed(rank)
+open(f"{sys.argv[2]}/pid{rank}", "w").write(str(os.getpid()))
+while True:
+    step += 1
+    time.sleep(0.002 * rank)
+    if stop.requested():
+        store.save(step, capture(model=torch.nn.Linear(2, 2), rank=rank))
+        open(f"{sys.argv[2]}/end{rank}", "w").write(f"{step} {stop.exit_code}")
+        dist.barrier()
+        sys.exit(stop.exit_code)
+"""
+
+
+def test_a_signal_to_one_rank_stops_both_at_the_same_step(tmp_path: Path) -> None:
+    env = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": "2"}
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", DDP, SCRIPTS, tmp_path], env={**env, "RANK": str(rank)})
+        for rank in range(2)
+    ]
+    deadline = time.monotonic() + PATIENCE
+    while not all((tmp_path / f"pid{rank}").exists() for rank in range(2)):
+        assert time.monotonic() < deadline and all(process.poll() is None for process in ranks)
+        time.sleep(0.01)
+    ranks[1].send_signal(signal.SIGUSR1)
+    assert [process.wait(PATIENCE) for process in ranks] == [138, 138]
+    ends = [(tmp_path / f"end{rank}").read_text().split() for rank in range(2)]
+    assert ends[0] == ends[1]
+    found = checkpoints.load_latest(tmp_path)
+    assert found and found.step == int(ends[0][0]) and found.state["rank"] == 0
+    first, second = found.state["rng"]
+    assert not torch.equal(first["torch"], second["torch"])
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+# -- the catalogue knows the lines that torch really prints
+
+REFERENCE = SCRIPTS.parent / "references" / "training" / "checkpoint-resume.md"
+
+
+def line_of(action: Callable[[], Any]) -> str:
+    with pytest.raises(Exception) as caught:
+        action()
+    return f"{caught.typename}: {caught.value}"
+
+
+def real_lines(folder: Path) -> dict[str, str]:
+    path, model = filled(folder, 1).path(1), torch.nn.Linear(2, 2)
+    short, odd = folder / "short.pt", folder / "odd.pt"
+    short.write_bytes(truncated(path.read_bytes()))
+    torch.save({"loss": numpy.float64(1)}, odd)
+    prefixed = {f"module.{name}": value for name, value in model.state_dict().items()}
+    one, two = torch.optim.Adam([model.weight]), torch.optim.Adam(model.parameters())
+    return {
+        "C2": line_of(lambda: torch.load(short)),
+        "C4": line_of(lambda: torch.load(odd)),
+        "C5": line_of(lambda: model.load_state_dict(prefixed)),
+        "C6": line_of(lambda: two.load_state_dict(one.state_dict())),
+    }
+
+
+def test_every_signature_meets_a_real_line_and_no_other(tmp_path: Path) -> None:
+    entries = re.split(r"^### ", REFERENCE.read_text(encoding="utf-8"), flags=re.M)[1:]
+    patterns = {entry.split()[0]: re.findall(r"^signature: `(.+)`$", entry, re.M) for entry in entries}
+    for name, line in real_lines(tmp_path).items():
+        assert [entry for entry, found in patterns.items() if any(re.search(each, line) for each in found)] == [name]
+
+
+# -- the library stands alone
+
+
+def test_it_imports_without_click_and_without_torch(tmp_path: Path) -> None:
+    """On a box with torch alone, and quickly; and from a copy of the two names that the documents name."""
+    shutil.copy(SCRIPT, tmp_path)
+    shutil.copytree(SCRIPTS / "checkpointing", tmp_path / "checkpointing")
+    (tmp_path / "checkpoints").mkdir()  # a folder of that name beside it does not hide the module
+    code = "import sys; sys.modules['click'] = None; import checkpoints as c; print('torch' in sys.modules, c.__file__)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == f"False {tmp_path / 'checkpoints.py'}\n"
+
+
+# -- the command line
+
+
+def damage(path: Path) -> None:
+    path.write_bytes(truncated(path.read_bytes()))
+
+
+def test_list_shows_what_there_is(tmp_path: Path) -> None:
+    filled(tmp_path, 1, 20)
+    done = subprocess.run([sys.executable, SCRIPT, "list", tmp_path], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^ +1  +\d.* KiB  verified      checkpoints/step_000001.pt  loss 9$", done.stdout, re.M)
+    assert done.stdout.splitlines()[-1].startswith("2 checkpoints, ")
+    (tmp_path / "checkpoints" / ".step_000030.pt.tmp").write_bytes(b"half")
+    (tmp_path / "checkpoints" / "step_000001.pt").rename(tmp_path / "checkpoints" / "step_000001.pt.damaged")
+    again = run("list", tmp_path / "checkpoints", "--json")
+    data = json.loads(again.stdout)
+    assert (again.returncode, [row["step"] for row in data["checkpoints"]]) == (1, [20])
+    assert sorted(finding["code"] for finding in data["findings"]) == ["missing", "partial", "truncated"]
+
+
+def test_latest_names_the_last_good_one_and_why_not_the_newer(tmp_path: Path) -> None:
+    store = filled(tmp_path, 1, 2, 3)
+    damage(store.path(3))
+    done = run("latest", tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"{store.path(2)}\n")
+    assert f"{store.path(3)} is damaged (truncated: " in done.stderr
+    for step in (1, 2):
+        damage(store.path(step))
+    done = run("latest", tmp_path)
+    assert (done.returncode, done.stdout) == (1, "") and done.stderr.endswith("holds no good checkpoint\n")
+
+
+def test_verify_reads_everything_and_notes_it(tmp_path: Path) -> None:
+    store = filled(tmp_path, 1, 2)
+    (tmp_path / index.INDEX).unlink()
+    damage(store.path(2))
+    done = run("verify", tmp_path, "--json")
+    data = json.loads(done.stdout)
+    assert (done.returncode, data["good"], data["latest"]) == (1, 1, str(store.path(1)))
+    assert {finding["code"] for finding in data["findings"]} >= {"stale-index", "truncated"}
+    assert [(entry["step"], entry["verified"], "sha256" in entry) for entry in listed(tmp_path)] == [
+        (1, True, True),
+        (2, False, False),
+    ]
+    store.path(2).unlink()
+    done = run("verify", tmp_path, "--dry-run")
+    assert done.stdout.splitlines()[-1] == f"1 of 1 checkpoints are real; last good: {store.path(1)}"
+
+
+def test_a_nan_is_whole_but_not_real(tmp_path: Path) -> None:
+    store = filled(tmp_path, 1)
+    store.save(2, {"model": {"w": torch.tensor([1.0, float("nan")])}})
+    done = run("verify", tmp_path)
+    assert done.returncode == 1 and "nan: " in done.stdout and f"last good: {store.path(1)}" in done.stdout
+
+
+def test_rebuild_leaves_the_damaged_out(tmp_path: Path) -> None:
+    store = filled(tmp_path, 1, 2, 3)
+    before = listed(tmp_path)
+    (tmp_path / index.INDEX).write_text("{")
+    assert run("rebuild", tmp_path, "--dry-run").returncode == 0
+    assert (tmp_path / index.INDEX).read_text() == "{"
+    assert run("index", tmp_path).returncode == 0
+    assert listed(tmp_path) == before
+    damage(store.path(3))
+    done = run("rebuild", tmp_path, "--json")
+    assert done.returncode == 1 and json.loads(done.stdout)["damaged"] == [str(store.path(3))]
+    assert [entry["step"] for entry in listed(tmp_path)] == [1, 2]
+
+
+def test_prune_counts_only_good_ones(tmp_path: Path) -> None:
+    store = filled(tmp_path, 1, 2, 3, 4, 5, 6)
+    damage(store.path(6))
+    words = ("prune", tmp_path, "--keep-last", "1", "--every", "2", "--best", "loss", "--direction", "up", "--json")
+    done = run(*words, "--dry-run")
+    expected = [str(store.path(step)) for step in (3,)]
+    assert json.loads(done.stdout)["deleted"] == expected and steps_on_disk(tmp_path) == [1, 2, 3, 4, 5, 6]
+    done = run(*words)
+    assert (done.returncode, json.loads(done.stdout)["deleted"]) == (0, expected)
+    assert steps_on_disk(tmp_path) == [1, 2, 4, 5, 6] and [entry["step"] for entry in listed(tmp_path)] == [1, 2, 4, 5]
+    assert json.loads(run(*words).stdout)["deleted"] == []
+
+
+def test_prune_keeps_what_the_results_were_measured_on(tmp_path: Path) -> None:
+    filled(tmp_path, 1, 2, 3)
+    metric = {"name": "loss", "value": 1.0, "split": "val", "n": 3, "direction": "down", "step": 1}
+    results = {
+        "run_id": "20261116-083000-x-1f00ab",
+        "metrics": [{**metric, "checkpoint": "checkpoints/step_000001.pt"}],
+    }
+    assert schema.problems(results, "results") == []
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    done = run("prune", tmp_path, "--keep-last", "1")
+    assert done.returncode == 0 and done.stderr.startswith("deleted 1, ")
+    assert steps_on_disk(tmp_path) == [1, 3]
+
+
+def test_prune_refuses(tmp_path: Path) -> None:
+    store = filled(tmp_path, 1, 2)
+    for step in (1, 2):
+        damage(store.path(step))
+    done = run("prune", tmp_path)
+    assert (done.returncode, steps_on_disk(tmp_path)) == (4, [1, 2])
+    assert "none of the 2 checkpoints" in done.stderr
+    (tmp_path / "seal.json").write_text("{}")
+    done = run("prune", tmp_path)
+    assert done.returncode == 4 and "is sealed; a sealed run never changes" in done.stderr
+    assert run("prune", tmp_path, "--keep-last", "0").returncode == 2
+
+
+def test_folders_of_other_trainers_are_checkpoints_too(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    for step in (500, 1000, 1500):
+        folder = tmp_path / "checkpoints" / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        save_file({"w": torch.rand(100) + step}, folder / "model.safetensors")
+        (folder / "config.json").write_text("{}")
+    damage(tmp_path / "checkpoints" / "checkpoint-1500" / "model.safetensors")
+    done = run("latest", tmp_path)
+    assert done.stdout == f"{tmp_path / 'checkpoints' / 'checkpoint-1000'}\n"
+    assert run("prune", tmp_path, "--keep-last", "1").returncode == 0
+    assert sorted(os.listdir(tmp_path / "checkpoints")) == ["checkpoint-1000", "checkpoint-1500"]
+    assert [(entry["path"], entry["step"]) for entry in listed(tmp_path)] == [("checkpoints/checkpoint-1000", 1000)]
+
+
+@pytest.mark.parametrize("verb", ["list", "verify", "rebuild", "latest", "prune"])
+def test_a_wrong_folder_is_one_sentence(tmp_path: Path, verb: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    for name, sentence in (
+        ("gone", "does not exist; name a run directory"),
+        ("file", "is a file; name the run directory"),
+        ("", "has no checkpoints/; name a run directory"),
+    ):
+        done = run(verb, tmp_path / name)
+        assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+        assert sentence in done.stderr
+    if verb in ("verify", "rebuild", "prune"):
+        done = run(verb, tmp_path / "run")
+        assert done.returncode == 2 and "holds no checkpoint: no file or folder with a step" in done.stderr
+
+
+def test_an_unknown_metric_is_named(tmp_path: Path) -> None:
+    filled(tmp_path, 1)
+    done = run("prune", tmp_path, "--best", "accuracy")
+    assert done.returncode == 2 and "no checkpoint has a metric 'accuracy'; the index has loss" in done.stderr
+
+
+def test_cadence_on_the_command_line() -> None:
+    done = run("cadence", "--save-cost", "12s", "--mtbf", "6h", "--restart", "5m", "--step-time", "1.4s")
+    assert done.stdout.startswith("save every 11m52s (509 steps): 4.7% of the time goes to interruptions (saving 1.7%")
+    assert json.loads(run("cadence", "--save-cost", "60", "--mtbf", "1d", "--json").stdout)["steps"] is None
+    table = run("cadence").stdout.splitlines()
+    assert len(table) == 5 and table[3].split()[:4] == ["1m00s", "7m06s", "(24.2%)", "14m50s"]
+    assert len(json.loads(run("cadence", "--json").stdout)["table"]) == 20
+    done = run("cadence", "--save-cost", "60")
+    assert done.returncode == 2 and "--save-cost and --mtbf belong together" in done.stderr
+    done = run("cadence", "--save-cost", "0", "--mtbf", "1h")
+    assert done.returncode == 2 and "both must be above 0" in done.stderr
