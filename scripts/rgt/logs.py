@@ -276,6 +276,18 @@ _MARKS = (
 _RAISED = re.compile(r"^(?:\[?rank\d+\]?:\s*)?[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)?\b.{0,400}$")
 
 
+_ANY_MARK = re.compile("|".join(re.escape(mark) for _, marks in _MARKS for mark in marks))
+_CODE_OF = {mark: code for code, marks in _MARKS for mark in marks}
+
+
+def problem_in(line: str) -> str | None:
+    """The code of what this one line says went wrong, or None."""
+    found = _ANY_MARK.search(line)
+    if not found or (_CODE_OF[found[0]] == "killed" and not _is_death(line)):
+        return None
+    return _CODE_OF[found[0]]
+
+
 def _find_problems(summary: Summary, text: str, newest: int) -> None:
     """The newest line of each kind; a traceback is told by the line that names its exception."""
     for code, marks in _MARKS:
