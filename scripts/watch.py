@@ -2,15 +2,15 @@
 # requires-python = ">=3.10"
 # dependencies = ["click>=8.1", "jsonschema>=4.20", "nvidia-ml-py>=12"]
 # ///
-"""RUN · what a run is doing and whether it is healthy: log to metrics to findings to training_status.md, here or on a box
+"""RUN · says what a run is doing, whether it is healthy and what to do next, here or on a box, in one look
 
     python scripts/watch.py runs/<run-id>                    # one look; only what is new is read
     python scripts/watch.py slurm-4711.out --follow          # until it is over
     python scripts/watch.py daemon runs/<run-id>             # on the box: looks until the run is over, survives you
     python scripts/watch.py poll box:runs/<run-id>           # from elsewhere: one short connection
 
-A look at a directory writes its training_status.md and remembers in watch/ how far it read; one at a bare log writes only to
-the user's cache. Exit 0: healthy, or finished. Exit 1: something is found.
+A look at a directory writes its training_status.md and remembers in watch/ how far it read; a look at a bare log writes
+only to the user's cache. Exit 0: healthy, or finished. Exit 1: something is found.
 """
 
 from __future__ import annotations
@@ -149,8 +149,8 @@ def _show(found: dict[str, Any], page: Path | None, as_json: bool) -> None:
 def daemon(targets: tuple[str, ...], every: float, silenced: tuple[str, ...], foreground: bool, as_json: bool) -> None:
     """Start the durable watcher of a run on this machine, and return.
 
-    It outlives the shell, the connection and the agent, and ends with the run. Its last sign of life is watch/heartbeat.json,
-    one line a look goes to watch/health.jsonl (bounded), and training_status.md is always fresh.
+    It outlives the shell, the connection and the agent, and ends with the run. Its last sign of life is
+    watch/heartbeat.json, one line a look goes to watch/health.jsonl (bounded), and training_status.md is always fresh.
 
     Example: python scripts/watch.py daemon runs/20260101-120000-tiny-a1b2c3 --every 2m
     """

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from health import curves
 from health.series import Points, Series
+from rgt.report import Finding
 
 LENGTH = 1200
 LOOK = 10  # points between two looks
@@ -143,7 +144,7 @@ def alarms(run: Run, every: int = LOOK, start: int = 0) -> Iterator[tuple[int, s
             yield n, finding.code, finding.severity
 
 
-def _judge(loss: Points, rate: Points, speed: Points, val: Points, done: float) -> Iterator[curves.Finding]:
+def _judge(loss: Points, rate: Points, speed: Points, val: Points, done: float) -> Iterator[Finding]:
     found = list(curves.diverged(loss))
     yield from found
     yield from curves.spike(loss) if not found else ()
@@ -189,7 +190,8 @@ def run(name: str, seeds: range, every: int = LOOK) -> Score:
 
 def false_alarms(seeds: range, every: int = LOOK) -> tuple[int, dict[str, int]]:
     """Healthy runs that raised a warning or an error at any look, and by which code."""
-    wrong, codes = 0, {}
+    wrong = 0
+    codes: dict[str, int] = {}
     for seed in seeds:
         raised = {code for _, code, severity in alarms(healthy(seed), every) if severity != "info"}
         wrong += bool(raised)

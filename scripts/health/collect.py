@@ -20,7 +20,12 @@ from rgt.logline import Point, parse_line, plain, says_ended, says_saved, unwrap
 SERIES = 24  # curves of one log
 _KEPT = 32  # checkpoints, restarts and errors that are remembered
 _LINE = 200  # characters of a line that are remembered
-_DIGIT = re.compile(r"\d")
+# lines without any of these can give no point: parsing one costs ten times as much as this look
+_WORTH = re.compile(
+    r"step|iter|poch|batch|[%━\"']|\d\s*/\s*\d|\[\s*\d|updat|loss|acc|ppl|perplex|lr|learning|norm|f1|auc|bleu|reward"
+    r"|score|mfu|/s|s/|tok|total|max_|num_|eta|remaining",
+    re.I,
+)
 _KNOWN = re.compile(
     r"(?:^|_)(?:loss|acc\w*|ppl|perplexity|lr|learning_rate|grad_norm|gnorm|f1|auc|bleu|reward|score|mfu)(?:$|@)"
 )
@@ -72,7 +77,7 @@ class Record:
         self.lines += 1
         self.last_line = text
         self._take_words(text)
-        if _DIGIT.search(text) or "nan" in text.lower():
+        if _WORTH.search(text):
             point = parse_line(text)
             if point:
                 self._take_point(point, text)
@@ -131,7 +136,8 @@ class Record:
         if before is not None and step < before:
             if self.total and before >= _WRAPPED * self.total and self.epochs != 1:
                 self.base += self.total
-            elif step <= max(1, 0.98 * before):  # a step or two back is two writers in one log, not a restart
+            elif step <= max(1, 0.98 * before) or any(not problem["recovered"] for problem in self.problems):
+                # a step or two back is two writers in one log, unless something ended in between
                 self._note(self.restarts, "restarts", {"at": before, "to": step})
         self.first = step if self.first is None else self.first
         self.step = step
@@ -144,15 +150,13 @@ class Record:
         if only_eval and self.step is not None:
             return float(self.base + self.step)
         if "batch" in point and self.batches:
-            return max(0.0, float(point.get("epoch", self.epoch) or 0)) * self.batches + point["batch"]
+            return max(0.0, float(point.get("epoch", self.epoch) or 0)) * self.batches + float(point["batch"])
         if "epoch" in point:
             return float(point["epoch"])
         return float(self.base + self.step) if self.step is not None else float(self.lines)
 
     def _put(self, name: str, place: float, value: float, text: str) -> None:
-        self.metrics[name] = (
-            value if math.isfinite(value) else str(value).replace("nan", "NaN").replace("inf", "Infinity")
-        )
+        self.metrics[name] = logs.json_number(value)
         if not math.isfinite(value):
             if "loss" in name or "norm" in name:
                 self._note(self.not_numbers, f"nan:{name}", {"name": name, "x": place, "line": _short(text)})

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 from statistics import median
 
 from health.series import Points
@@ -129,7 +130,7 @@ def _levels(values: list[float], width: int) -> list[float]:
 
 def _wobble(levels: list[float]) -> float:
     """How much neighbouring levels differ anyway, apart from the trend: this holds for noise that has a memory, too."""
-    steps = [after - before for before, after in zip(levels, levels[1:], strict=False)]
+    steps = [after - before for before, after in pairwise(levels)]
     return mad(steps) if len(steps) >= 4 else 0.0
 
 
@@ -146,13 +147,18 @@ def plateau(points: Points, lr: Points, share_done: float | None) -> Iterator[Fi
     values = [value for _, value in points]
     if len(middle) < 5 or len(newest) < 5:
         return
-    start = median(values[:5])
+    early = values[: max(5, len(values) // 10)]
+    start = median(early)
     gain = median(middle) - median(newest)
-    noise = 2.5 * mad(_jumps(values)) * math.sqrt(1 / len(middle) + 1 / len(newest))
+    spread = 2.5 * mad(_jumps(values))  # of a median of n points, times the root of n; doubled for noise with a memory
+    noise = spread * math.sqrt(1 / len(middle) + 1 / len(newest))
     drop = start - median(newest)
     if gain >= 2 * noise or gain > 0.01 * abs(drop) or gain < -4 * noise - 0.02 * abs(drop):
         return
-    learned = drop > max(0.05 * abs(start), 3 * mad(_jumps(values)))
+    doubt = 2 * spread * math.sqrt(1 / len(early) + 1 / len(newest))
+    learned = drop > max(0.05 * abs(start), doubt)
+    if not learned and doubt > 0.05 * abs(start):
+        return  # too noisy yet to tell a loss that falls from one that does not
     told = f"{median(middle):.4g} in the middle, {median(newest):.4g} now, noise {noise:.2g}"
     message = "the loss no longer improves" if learned else f"the loss does not fall: {start:.4g} at the start"
     yield Finding(
@@ -181,7 +187,7 @@ def no_better(points: Points, name: str, lower_is_better: bool = True) -> Iterat
     since = len(values) - 1 - best_at
     if since < max(5, 0.4 * len(values)):
         return
-    spread = max(mad([b - a for a, b in zip(values, values[1:], strict=False)]), 1e-12)
+    spread = max(mad([b - a for a, b in pairwise(values)]), 1e-12)
     rise = (median(values[-3:]) - values[best_at]) / spread
     if rise < 3:
         return
@@ -233,15 +239,13 @@ def lr(points: Points, share_done: float | None) -> Iterator[Finding]:
     if now < 0:
         yield Finding("lr", "error", f"the learning rate is negative: {_show(x, now)}", where="lr", sure=0.99)
     elif now == 0 and max(values) > 0 and share_done is not None and share_done < 0.9:
-        message = (
-            f"the learning rate is 0 with {1 - share_done:.0%} of the run left: the schedule is shorter than the run"
-        )
+        message = f"the learning rate is 0 with {1 - share_done:.0%} of the run left: the schedule is too short"
         yield Finding("lr", "warn", message, where="lr", evidence=_show(x, now), sure=0.95)
     for place in range(max(2, len(values) - 50), len(values)):
         before, after = values[place - 1], values[place]
         if before <= 0 or after < 2.5 * before or after < 1.5 * max(values[:place]):
             continue
-        usual = [abs(math.log(b / a)) for a, b in zip(values[:place], values[1:place], strict=False) if a > 0 and b > 0]
+        usual = [abs(math.log(b / a)) for a, b in pairwise(values[:place]) if a > 0 and b > 0]
         if len(usual) >= 3 and math.log(after / before) > max(10 * median(usual), 1.5 * max(usual)):
             yield Finding(
                 "lr",

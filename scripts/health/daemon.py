@@ -1,7 +1,7 @@
 """The durable layer: a process on the box that looks at one run until it is over, whoever started it and left.
 
-It keeps, in the run's watch/ folder: heartbeat.json (its last sign of life), health.jsonl (bounded: one line a look), and the run's
-training_status.md. One per run: a second one finds the lock taken and says so.
+In the run's watch/ folder it keeps heartbeat.json (its last sign of life) and health.jsonl (one line a look, bounded),
+beside it the run's training_status.md. One per run: a second one finds the lock taken and says so.
 """
 
 from __future__ import annotations

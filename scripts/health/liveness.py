@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -95,23 +96,25 @@ def stalled(view: View) -> Iterator[Finding]:
         return
     gap = view.gap or 0.0
     quiet = max(QUIET, QUIET_STEPS * gap)
-    who = {"path": view.log, "fix": view.stall_fix()}
+    fix = view.stall_fix()
     if view.age > quiet:
         nobody = "; no process here writes to it any more" if view.writers == [] else ""
         buffered = "; its stdout may be buffered (PYTHONUNBUFFERED=1)" if not view.last_line else ""
         message = f"no new line for {units.show_duration(view.age)}{nobody}{buffered}"
         usual = f"a line every {units.show_duration(gap)} is usual" if gap else "how often it writes is not known"
         sure = 0.95 if nobody or view.age > 3 * quiet else 0.8
-        yield Finding("stalled", "warn", message, evidence=f"{usual}; last: {view.last_line}", sure=sure, **who)
+        yield Finding(
+            "stalled", "warn", message, evidence=f"{usual}; last: {view.last_line}", path=view.log, fix=fix, sure=sure
+        )
     elif view.frozen and view.frozen > max(QUIET, _FROZEN * QUIET_STEPS * gap / 4):
         message = f"lines still come, but step {view.step} has not changed for {units.show_duration(view.frozen)}"
-        yield Finding("stalled", "warn", message, evidence=f"last: {view.last_line}", sure=0.8, **who)
+        yield Finding("stalled", "warn", message, evidence=f"last: {view.last_line}", path=view.log, fix=fix, sure=0.8)
 
 
 def unsaved(view: View) -> Iterator[Finding]:
     """Due is what the run itself did before; without a first checkpoint, an hour."""
     steps = [int(row["step"]) for row in view.saves if row.get("step") is not None]
-    gaps = [after - before for before, after in zip(steps, steps[1:], strict=False) if after > before]
+    gaps = [after - before for before, after in pairwise(steps) if after > before]
     if gaps and view.step is not None and view.step - steps[-1] > 2 * median(gaps):
         yield _unsaved(
             view, f"the last checkpoint was at step {steps[-1]}, one every {median(gaps):g} steps was usual", 0.85

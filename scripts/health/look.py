@@ -1,4 +1,4 @@
-"""One look at a run: read what is new, judge, remember. What it found is one JSON object, from which every output is made.
+"""One look at a run: read what is new, judge, remember. All it found is one JSON object; every output is made of it.
 
 Example:
     found = look(target.find(("runs/x",)), silenced=())        found["findings"], found["now"], found["changes"], ...
@@ -24,6 +24,7 @@ from health.target import Target
 from health.view import Facts, View
 from rgt import files, procs, units
 from rgt.errors import RgtError, from_os_error
+from rgt.logline import parse_line
 from rgt.report import Finding, Report
 
 VERSION = 1
@@ -70,10 +71,10 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _load(folder: Path) -> dict[str, Any]:
-    """What the last look remembered. Of another version, or broken: as if there had been none; the logs are read again."""
+    """What the last look remembered. Of another version, or broken: nothing, and the logs are read again."""
     fresh: dict[str, Any] = {"version": VERSION, "files": {}, "samples": [], "last": None, "since": time.time()}
     with contextlib.suppress(RgtError):
-        found = files.read_json(folder / "state.json", "watch_state")
+        found: dict[str, Any] = files.read_json(folder / "state.json", "watch_state")
         if found["version"] == VERSION:
             return fresh | found
     return fresh
@@ -128,7 +129,7 @@ def _eval_words(record: Record) -> list[str]:
 def _peek(record: Record, text: str) -> None:
     """Counters only: the state will be read again, with its end, next time."""
     for state in text.replace("\r", "\n").split("\n"):
-        point = {name: value for name, value in collect.parse_line(state).items() if name != "metrics"}
+        point = {name: value for name, value in parse_line(state).items() if name != "metrics"}
         if point:
             record._take_point(point, state)
 

@@ -194,7 +194,9 @@ def _judge_card(
     if live and _mine(card, now) and _idle(history):
         span = history[-1][0] - history[-_IDLE_SAMPLES][0]
         evidence = f"{_IDLE_SAMPLES} looks over {units.show_duration(span)}"
-        yield Finding("gpu-idle", "warn", f"used {card.get('utilization', 0)} % while the run goes on", where=where, evidence=evidence, sure=0.8)  # fmt: skip
+        use = card.get("utilization", 0)
+        message = f"used {use} % while the run goes on"
+        yield Finding("gpu-idle", "warn", message, where=where, evidence=evidence, sure=0.8)
 
 
 def _mine(card: dict[str, Any], now: dict[str, Any]) -> bool:

@@ -40,7 +40,8 @@ def render(found: dict[str, Any]) -> str:
         '<meta name="viewport" content="width=device-width,initial-scale=1">',
         f'<title>{word}: {title}</title><link rel="icon" href="data:,"><style>{_STYLE}</style></head><body>',
         f"<h1>{title}</h1>",
-        f'<p class="now">{html.escape(numbers[0].strip("*"))}</p><p class="small">{html.escape(" ".join(numbers[1:]))}</p>',
+        f'<p class="now">{html.escape(numbers[0].strip("*"))}</p>',
+        f'<p class="small">{html.escape(" ".join(numbers[1:]))}</p>',
         f'<p class="decision {_WORDS[word]}">{word}: {html.escape(reason)}</p>',
         *_plots(found),
         _risks(found),
@@ -84,25 +85,18 @@ def _machine_plots(samples: list[dict[str, Any]]) -> list[str]:
     start = samples[0]["time"]
     cards = sorted({card["index"] for sample in samples for card in sample["gpus"]})
 
-    def line(pick: Callable[[dict[str, Any]], float | None]) -> Points:
-        return [((sample["time"] - start) / 60, value) for sample in samples if (value := pick(sample)) is not None]
-
-    use = {f"GPU {index}": line(lambda sample, index=index: _card(sample, index, "utilization")) for index in cards[:4]}  # type: ignore[misc]
-    memory = {
-        f"GPU {index} GiB": line(lambda sample, index=index: _gib(_card(sample, index, "memory_used")))
-        for index in cards[:3]
-    }  # type: ignore[misc]
-    memory["host GiB"] = line(lambda sample: _gib(sample["memory"].get("used")))
+    use = {f"GPU {index}": _over_time(samples, start, index, "utilization", 1) for index in cards[:4]}
+    memory = {f"GPU {index} GiB": _over_time(samples, start, index, "memory_used", 1 << 30) for index in cards[:3]}
+    host = [(sample["time"], sample["memory"]["used"]) for sample in samples if "used" in sample["memory"]]
+    memory["host GiB"] = [((when - start) / 60, used / (1 << 30)) for when, used in host]
     plots = [("GPU use in %, by minutes", use), ("memory, by minutes", memory)]
     return [_plot(title, lines, []) for title, lines in plots if any(lines.values())]
 
 
-def _card(sample: dict[str, Any], index: int, name: str) -> float | None:
-    return next((card[name] for card in sample["gpus"] if card["index"] == index), None)
-
-
-def _gib(count: float | None) -> float | None:
-    return None if count is None else count / (1 << 30)
+def _over_time(samples: list[dict[str, Any]], start: float, index: int, name: str, unit: int) -> Points:
+    """Minutes and values of one card."""
+    rows = [(sample["time"], card[name]) for sample in samples for card in sample["gpus"] if card["index"] == index]
+    return [((when - start) / 60, value / unit) for when, value in rows if value is not None]
 
 
 def _plot(title: str, lines: dict[str, Points], events: list[dict[str, Any]]) -> str:
@@ -123,10 +117,13 @@ def _plot(title: str, lines: dict[str, Points], events: list[dict[str, Any]]) ->
         if points
     ]
     axis = "".join(
-        f'<text x="4" y="{8 + (high - y) / (high - low) * (_HEIGHT - _BOTTOM - 8) + 4:.1f}" font-size="13">{y:.3g}</text>'
+        f'<text x="4" y="{place(left, y).partition(",")[2]}" font-size="13">{y:.3g}</text>'
         for y in (low + margin, (low + high) / 2, high - margin)
     )
-    ends = f'<text x="{_LEFT}" y="{_HEIGHT - 6}" font-size="13">{left:.6g}</text><text x="{_WIDTH - 8}" y="{_HEIGHT - 6}" font-size="13" text-anchor="end">{right:.6g}</text>'
+    ends = (
+        f'<text x="{_LEFT}" y="{_HEIGHT - 6}" font-size="13">{left:.6g}</text>'
+        f'<text x="{_WIDTH - 8}" y="{_HEIGHT - 6}" font-size="13" text-anchor="end">{right:.6g}</text>'
+    )
     label = html.escape(title)
     return (
         f'<h2>{label}</h2><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}">'
@@ -151,7 +148,5 @@ def _line(name: str, points: Points, colour: str, number: int, place: Callable[[
         across, down = place(*points[0]).split(",")
         shape = f'<circle cx="{across}" cy="{down}" r="3" fill="{colour}"/>'
     text = f"{html.escape(name)} {points[-1][1]:.4g}"
-    return (
-        shape
-        + f'<text x="{_WIDTH - 12}" y="{22 + 16 * number}" font-size="14" text-anchor="end" fill="{colour}">{text}</text>'
-    )
+    place_of_name = f'x="{_WIDTH - 12}" y="{22 + 16 * number}" text-anchor="end"'
+    return f'{shape}<text {place_of_name} font-size="14" fill="{colour}">{text}</text>'

@@ -22,8 +22,8 @@ from rgt import logs
 
 WHOLE = 2 << 20  # new bytes of which every line is taken
 _HEAD = 32 << 10  # of a longer backlog: how long the run will be is said here
-_NEWEST = 256 << 10
-SAMPLES = 3000
+_NEWEST = 128 << 10
+SAMPLES = 2000
 _BLOCK = 1 << 20  # searched several times, so it should fit the processor's cache
 _MARGIN = 4 << 10  # around a block, for the line that its edge cuts
 _LONGEST = 1 << 20  # bytes without a line's end that are given up as not text
@@ -32,7 +32,7 @@ _PER_BLOCK = 20  # lines taken for one rare word in one block
 _SIBLINGS = 200  # names beside a rotated log that are looked at
 
 # Long words cost almost nothing to search for (Horspool skips by their length); short ones are the price of a NaN.
-RARE = (b"heckpoint", b"out of memory", b"Traceback (most recent call last)", b"OutOfMemoryError")
+RARE = (b"heckpoint", b"out of memory", b"Traceback (most recent call last)")
 _LOSS = re.compile(rb"[Ll]oss")
 _COUNTER = re.compile(rb"step|iter|poch|it/s")
 

@@ -1,7 +1,7 @@
 """Looking at a run that is elsewhere: one short connection, in which the box does the reading and sends back one JSON.
 
-The log never crosses the wire, and where reading stopped is remembered beside it, so it does not matter from which machine,
-or how seldom, somebody asks. The box needs python3 alone: our scripts are one file there, brought at the first time.
+The log never crosses the wire, and where reading stopped is remembered beside it, so it does not matter from which
+machine, or how seldom, somebody asks. The box needs python3 alone: our scripts are one file there, brought once.
 """
 
 from __future__ import annotations

@@ -56,7 +56,8 @@ class Series:
         return self.old + self.recent
 
     def last(self) -> tuple[float, float] | None:
-        return (self.recent or self.old or [None])[-1]  # type: ignore[return-value]
+        newest = self.recent or self.old
+        return newest[-1] if newest else None
 
     def as_dict(self) -> dict[str, Any]:
         return {

@@ -3,8 +3,8 @@
 Example:
     target = find(("runs/x",))         target.logs, target.keep        a run directory, any directory with logs, or logs
 
-In a directory the watcher's files go into its `watch/` folder. Beside a bare log, in a sealed run and where nothing can be
-written they go into the user's cache, so that somebody else's directory stays as it is.
+In a directory the watcher's files go into its `watch/` folder. For a bare log, a sealed run, and where nothing can be
+written, they go into the user's cache, so that somebody else's directory stays as it is.
 """
 
 from __future__ import annotations

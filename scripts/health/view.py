@@ -7,6 +7,7 @@ Example:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -173,7 +174,7 @@ class View:
     def gap(self) -> float | None:
         """Seconds between two lines that show a step."""
         places = [x for x, _ in self.points("loss")[-20:]]
-        gaps = [after - before for before, after in zip(places, places[1:], strict=False) if after > before]
+        gaps = [after - before for before, after in pairwise(places) if after > before]
         if gaps and self.it_per_s and self.main.step is not None:
             return max(median(gaps), 1.0) / self.it_per_s
         return self.facts.line_gap
@@ -193,7 +194,7 @@ class View:
     @property
     def save_gap(self) -> float | None:
         times = self.facts.saved
-        gaps = [after - before for before, after in zip(times, times[1:], strict=False) if after - before > 1]
+        gaps = [after - before for before, after in pairwise(times) if after - before > 1]
         return median(gaps) if len(gaps) >= 2 else None
 
     # -- the end

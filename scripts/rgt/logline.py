@@ -60,8 +60,8 @@ _SAVED = re.compile(
     re.I,
 )
 _ENDED = re.compile(
-    r"`Trainer\.fit` stopped: `max_|[\"']train_runtime[\"']|^\W*(?:final evaluation\b|training (?:is )?(?:complete|finished|done)\b)"
-    r"|\btraining (?:completed|finished)\b",
+    r"`Trainer\.fit` stopped: `max_|[\"']train_runtime[\"']|\btraining (?:completed|finished)\b"
+    r"|^\W*(?:final evaluation\b|training (?:is )?(?:complete|finished|done)\b)",
     re.I,
 )
 _PAST = re.compile(r"\bbest\b.*\b(?:at|from|in) (?:epoch|step|iter)", re.I)

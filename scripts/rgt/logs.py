@@ -71,7 +71,7 @@ class Summary:
         """Strict JSON: NaN and infinities as words, what is unknown left out."""
         found = {name: value for name, value in asdict(self).items() if value not in (None, [], {}, "")}
         if self.metrics:
-            found["metrics"] = {name: _json_number(value) for name, value in self.metrics.items()}
+            found["metrics"] = {name: json_number(value) for name, value in self.metrics.items()}
         return found
 
     def fill(self, point: Point) -> None:
@@ -96,7 +96,7 @@ class Summary:
             self.eta = epochs_left * self.epoch_time
 
 
-def _json_number(value: float) -> float | str:
+def json_number(value: float) -> float | str:
     return value if math.isfinite(value) else str(value).replace("nan", "NaN").replace("inf", "Infinity")
 
 
