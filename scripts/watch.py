@@ -70,13 +70,19 @@ page_option = click.option(
 
 @main.command()
 @targets
-@click.option("--once/--follow", "once", default=True, help="One look (the default), or until the run is over.")
+@click.option("--once", "mode", flag_value="once", default=None, help="One look; the default.")
+@click.option("--follow", "mode", flag_value="follow", help="Look again and again until the run is over.")
 @every
 @silence
 @page_option
 @cli.json_option
 def show(
-    targets: tuple[str, ...], once: bool, every: float, silenced: tuple[str, ...], page: Path | None, as_json: bool
+    targets: tuple[str, ...],
+    mode: str | None,
+    every: float,
+    silenced: tuple[str, ...],
+    page: Path | None,
+    as_json: bool,
 ) -> int:
     """Look at RUN_DIR, or at one or more logs of one run.
 
@@ -87,7 +93,7 @@ def show(
     while True:
         found = _look(targets, silenced)
         _show(found, page, as_json)
-        if once or found["now"]["state"] in _OVER:
+        if mode != "follow" or found["now"]["state"] in _OVER:
             return errors.OK if found["ok"] else errors.FINDINGS
         time.sleep(max(_SHORTEST, every))
 
