@@ -188,6 +188,8 @@ def test_a_long_backlog_is_thinned_and_its_rare_lines_are_not(tmp_path: Path) ->
     lines = [f"iter {n}: loss {3 - n / 1e6:.4f}, time 12.00ms, mfu 31.20%\n" for n in range(100_000)]
     lines[0] = "max_iters = 200000\n" + lines[0]
     lines[51_000] = "iter 51000: loss nan, time 12.00ms, mfu 31.20%\n"
+    for n in range(0, 100_000, 2000):
+        lines[n] = f"step {n}: train loss 2.5000, val loss {2.6 - n / 1e6:.4f}\n" + lines[n]
     lines[60_000] += "saving checkpoint to out\n"
     lines[70_000] += "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
     log.write_text("".join(lines))
@@ -195,6 +197,7 @@ def test_a_long_backlog_is_thinned_and_its_rare_lines_are_not(tmp_path: Path) ->
     assert grown.thinned and log.stat().st_size > reader.WHOLE
     assert (record.step, record.total, record.counts) == (99_999, 200_000, {"nan:loss": 1, "saves": 1, "oom": 1})
     assert record.not_numbers[0]["x"] == 51_000
+    assert [x for x, _ in record.series["val_loss"].points()] == list(range(0, 100_000, 2000))
     newest = record.series["loss"].points()[-500:]
     assert [x for x, _ in newest] == list(range(99_500, 100_000))  # the end is taken whole
     assert len(record.series["loss"].points()) <= RECENT + OLD

@@ -96,9 +96,8 @@ def _read(target: Target, memory: dict[str, Any]) -> tuple[dict[str, Record], di
         row = memory["files"].setdefault(str(path), {"cursor": None, "record": None, "mtime": 0.0, "lines": 0})
         record = _record(row)
         cursor = reader.Cursor(**row["cursor"]) if row["cursor"] else None
-        words = tuple(name.encode() for name in _eval_words(record))
         before = record.lines
-        new, grown = reader.advance(path, cursor, record.take, words)
+        new, grown = reader.advance(path, cursor, record.take)
         if new is None:
             records[str(path)] = record
             continue
@@ -118,12 +117,6 @@ def _record(row: dict[str, Any]) -> Record:
     except (TypeError, ValueError, KeyError):  # written by another version
         row["cursor"] = None
         return Record()
-
-
-def _eval_words(record: Record) -> list[str]:
-    """How this log spells its evaluation: searched for in a long backlog. Eight letters or more, so it costs little."""
-    names = [name for name in record.series if name.startswith(("val_loss", "eval_loss"))]
-    return [spelt for name in names for spelt in (name, name.replace("_", " "))]
 
 
 def _peek(record: Record, text: str) -> None:

@@ -28,11 +28,12 @@ _BLOCK = 1 << 20  # searched several times, so it should fit the processor's cac
 _MARGIN = 4 << 10  # around a block, for the line that its edge cuts
 _LONGEST = 1 << 20  # bytes without a line's end that are given up as not text
 _MARK = 64  # bytes before the cursor by which the file is known again
-_PER_BLOCK = 20  # lines taken for one rare word in one block
+_PER_BLOCK = 32  # lines taken for one rare word in one block
 _SIBLINGS = 200  # names beside a rotated log that are looked at
 
 # Long words cost almost nothing to search for (Horspool skips by their length); short ones are the price of a NaN.
 RARE = (b"heckpoint", b"out of memory", b"Traceback (most recent call last)")
+_EVALUATED = (b"val loss", b"val_loss", b"eval_loss")  # searched for where the log's beginning or end spells it so
 _LOSS = re.compile(rb"[Ll]oss")
 _COUNTER = re.compile(rb"step|iter|poch|it/s")
 
@@ -62,10 +63,8 @@ class Grown:
 Take = Callable[[str], None]
 
 
-def advance(
-    path: Path, cursor: Cursor | None, take: Take, words: tuple[bytes, ...] = ()
-) -> tuple[Cursor | None, Grown]:
-    """Give `take` every new line. `words` are more rare words whose lines are wanted. None: there is no such file."""
+def advance(path: Path, cursor: Cursor | None, take: Take) -> tuple[Cursor | None, Grown]:
+    """Give `take` every new line. None: there is no such file."""
     descriptor = logs.open_regular(path)
     if descriptor is None:
         return None, Grown()
@@ -74,8 +73,8 @@ def advance(
         start, restarted = _resume(descriptor, status, cursor)
         grown = Grown(status.st_size - start, restarted=restarted, mtime=status.st_mtime)
         if restarted == "rotated" and cursor:
-            grown.bytes += _finish_rotated(path, cursor, take, words)
-        offset, grown.unfinished, grown.thinned = _consume(descriptor, start, status.st_size, take, words)
+            grown.bytes += _finish_rotated(path, cursor, take)
+        offset, grown.unfinished, grown.thinned = _consume(descriptor, start, status.st_size, take)
         mark = os.pread(descriptor, min(_MARK, offset), offset - min(_MARK, offset))
         return Cursor(status.st_dev, status.st_ino, offset, mark.hex()), grown
     finally:
@@ -96,7 +95,7 @@ def _knows(descriptor: int, size: int, cursor: Cursor) -> bool:
     return size >= cursor.offset and os.pread(descriptor, len(mark), cursor.offset - len(mark)) == mark
 
 
-def _finish_rotated(path: Path, cursor: Cursor, take: Take, words: tuple[bytes, ...]) -> int:
+def _finish_rotated(path: Path, cursor: Cursor, take: Take) -> int:
     """train.log.1, train.log-20260101: found by its inode, whatever the rotation calls it."""
     try:
         beside = [entry for entry in os.scandir(path.parent) if entry.name.startswith(path.stem)][:_SIBLINGS]
@@ -110,7 +109,7 @@ def _finish_rotated(path: Path, cursor: Cursor, take: Take, words: tuple[bytes, 
         size = os.fstat(descriptor).st_size
         if not _knows(descriptor, size, cursor):
             return 0
-        _, rest, _ = _consume(descriptor, cursor.offset, size, take, words)
+        _, rest, _ = _consume(descriptor, cursor.offset, size, take)
         if rest:
             take(rest)  # nobody will finish this line any more
         return size - cursor.offset
@@ -118,13 +117,15 @@ def _finish_rotated(path: Path, cursor: Cursor, take: Take, words: tuple[bytes, 
         os.close(descriptor)
 
 
-def _consume(descriptor: int, start: int, end: int, take: Take, words: tuple[bytes, ...]) -> tuple[int, str, bool]:
+def _consume(descriptor: int, start: int, end: int, take: Take) -> tuple[int, str, bool]:
     """Where the last line ends, what stands behind it, and whether lines were left out."""
     start = _skip_hole(descriptor, start, end)
     if end - start <= WHOLE:
         return (*_whole(descriptor, start, end, take), False)
     middle, _ = _whole(descriptor, start, start + _HEAD, take)
     newest = end - _NEWEST
+    ends = os.pread(descriptor, _HEAD, start) + os.pread(descriptor, _NEWEST, newest)
+    words = tuple(word for word in _EVALUATED if word in ends)
     for line in _thin(descriptor, middle, newest, (*RARE, *words)):
         take(line)
     return (*_whole(descriptor, _line_start(descriptor, newest), end, take), True)
