@@ -13,7 +13,7 @@ from typing import Any
 from health import status
 from health.series import Points
 
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 640, 220, 64, 24
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 640, 260, 92, 32  # letters of 20 are 12 pixels high on a phone
 _COLOURS = ("#1f6feb", "#d1242f", "#1a7f37", "#8250df")
 _KINDS = {"checkpoint": "#1a7f37", "restart": "#bf8700"}
 _WORDS = {"continue": "go", "branch": "branch", "stop": "halt"}
@@ -117,12 +117,12 @@ def _plot(title: str, lines: dict[str, Points], events: list[dict[str, Any]]) ->
         if points
     ]
     axis = "".join(
-        f'<text x="4" y="{place(left, y).partition(",")[2]}" font-size="13">{y:.3g}</text>'
+        f'<text x="4" y="{place(left, y).partition(",")[2]}" font-size="20">{y:.3g}</text>'
         for y in (low + margin, (low + high) / 2, high - margin)
     )
     ends = (
-        f'<text x="{_LEFT}" y="{_HEIGHT - 6}" font-size="13">{left:.6g}</text>'
-        f'<text x="{_WIDTH - 8}" y="{_HEIGHT - 6}" font-size="13" text-anchor="end">{right:.6g}</text>'
+        f'<text x="{_LEFT}" y="{_HEIGHT - 6}" font-size="20">{left:.6g}</text>'
+        f'<text x="{_WIDTH - 8}" y="{_HEIGHT - 6}" font-size="20" text-anchor="end">{right:.6g}</text>'
     )
     label = html.escape(title)
     return (
@@ -148,5 +148,5 @@ def _line(name: str, points: Points, colour: str, number: int, place: Callable[[
         across, down = place(*points[0]).split(",")
         shape = f'<circle cx="{across}" cy="{down}" r="3" fill="{colour}"/>'
     text = f"{html.escape(name)} {points[-1][1]:.4g}"
-    place_of_name = f'x="{_WIDTH - 12}" y="{22 + 16 * number}" text-anchor="end"'
-    return f'{shape}<text {place_of_name} font-size="14" fill="{colour}">{text}</text>'
+    place_of_name = f'x="{_WIDTH - 12}" y="{28 + 24 * number}" text-anchor="end"'
+    return f'{shape}<text {place_of_name} font-size="20" fill="{colour}">{text}</text>'
