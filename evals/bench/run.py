@@ -8,7 +8,16 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-BENCHES = ("start_up", "gpu_gate", "takeover", "verify_local", "checkpoints", "compare_runs", "reconcile")
+BENCHES = (
+    "start_up",
+    "gpu_gate",
+    "takeover",
+    "checkpoints",
+    "watch",
+    "verify_local",
+    "compare_runs",
+    "reconcile",
+)
 
 
 def main(names: list[str]) -> None:

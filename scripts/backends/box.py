@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SCRIPTS = Path(__file__).resolve().parents[1]
-TOOLS = ("gpu_gate", "preflight", "takeover")  # what a box is asked to do
-PARTS = ("rgt", "gatekeeper", "checks", "inventory")
+TOOLS = ("gpu_gate", "preflight", "takeover", "watch")  # what a box is asked to do
+PARTS = ("rgt", "gatekeeper", "checks", "inventory", "health")
 PACKAGES = ("click", "pynvml")  # pure Python; jsonschema is not, so schemas are checked where the results arrive
 _STAMP = (2026, 1, 1, 0, 0, 0)  # the same bytes for the same content, so that the name can be its hash
 

@@ -9,6 +9,7 @@ mmengine and detectron2, tqdm bars, key=value, JSON lines and metrics.jsonl.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from typing import Any
@@ -47,9 +48,22 @@ _ETA = re.compile(
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b-\x1f\x7f]")
 # bars that are not training: their counts are no steps
 _OTHER_BAR = re.compile(
-    r"\W*(?:map|filter|download|load|generat|fetch|token|extract|sav|resolv|upload|running|process|pars|creat)", re.I
+    r"\W*(?:map|filter|download|load|generat|fetch|token|extract|sav|resolv|upload|running|process|pars|creat|writ)",
+    re.I,
 )
 _EVAL_BAR = re.compile(r"\b(?:valid|sanity|eval|test|predict)", re.I)
+_EVAL_LINE = re.compile(r"\b(?:validat(?:e|ion)|eval(?:uation)?)\s+(?:step|epoch|iter)", re.I)
+_NESTED = "\x1b[A"  # tqdm moves up again after an inner bar
+_SAVED = re.compile(
+    r"\bsav(?:ing|ed)\b.{0,80}?(?:checkpoint|ckpt|\.pth?\b|\.safetensors|model|weights)|checkpoint.{0,60}?\bsaved\b"
+    r"|\bwrote checkpoint|^\W*writing model shards: 100%",
+    re.I,
+)
+_ENDED = re.compile(
+    r"`Trainer\.fit` stopped: `max_|[\"']train_runtime[\"']|\btraining (?:completed|finished)\b"
+    r"|^\W*(?:final evaluation\b|training (?:is )?(?:complete|finished|done)\b)",
+    re.I,
+)
 _PAST = re.compile(r"\bbest\b.*\b(?:at|from|in) (?:epoch|step|iter)", re.I)
 
 _STEPS = {"global_step", "step", "iter", "iteration", "it", "iter_num", "_step", "num_updates", "update"}
@@ -97,8 +111,29 @@ _NOT_METRICS = {
 _VAL = {"valid": "val", "validation": "val"}
 
 
+def unwrap(text: str) -> str:
+    """The line inside of one of Docker's json-file log; any other line as it is."""
+    if not text.startswith('{"log":'):
+        return text
+    try:
+        return str(json.loads(text)["log"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return text
+
+
+def says_saved(text: str) -> bool:
+    """A checkpoint was written, or is being written: a claim until the file has been loaded."""
+    return bool(_SAVED.search(text))
+
+
+def says_ended(text: str) -> bool:
+    """The trainer says of itself that it reached its end."""
+    return bool(_ENDED.search(text))
+
+
 def parse_line(text: str) -> Point:
     """What a line says; empty when it says nothing about training. Never raises."""
+    nested = _NESTED in text
     text = plain(text[: _LONGEST * 2])[:_LONGEST]
     point: Point = {"metrics": {}}
     quoted = _QUOTED.findall(text) if "'" in text or '"' in text else []
@@ -106,6 +141,8 @@ def parse_line(text: str) -> Point:
         _take_object(point, quoted, text)
     else:
         _take_prose(point, text)
+    if nested and not point["metrics"] and "poch" not in text:  # an evaluation inside of the training
+        return {}
     return {name: value for name, value in point.items() if value not in (None, {}) and _is_sane(value)}
 
 
@@ -141,6 +178,9 @@ def _take_prose(point: Point, text: str) -> None:
             _take(point, name, assigned, match[1], match[2] or "", match[3] or "")
     _take_progress(point, text, bar)
     _resolve_time(point)
+    if _EVAL_LINE.search(text):
+        point["metrics"] = {_with_split(name, "val"): value for name, value in point["metrics"].items()}
+        point.pop("tokens_per_s", None)
     if (bar and _EVAL_BAR.search(text[: bar.start()])) or _PAST.search(text):
         for counter in [name for name in point if name != "metrics"]:
             del point[counter]
@@ -205,7 +245,8 @@ def _take_rate(point: Point, name: str, key: str, value: float) -> bool:
     if key in ("tps", "wps") or (rate and rate[1].startswith("tok")):
         point.setdefault("tokens_per_s", value)
     elif rate and rate[1] in ("sample", "image", "img"):
-        point["metrics"].setdefault("samples_per_s", value)
+        if not name.startswith("eval"):
+            point["metrics"].setdefault("samples_per_s", value)
     elif rate and not name.startswith("eval"):
         point.setdefault("it_per_s", value)
     return bool(rate) or key in ("tps", "wps")

@@ -71,7 +71,7 @@ class Summary:
         """Strict JSON: NaN and infinities as words, what is unknown left out."""
         found = {name: value for name, value in asdict(self).items() if value not in (None, [], {}, "")}
         if self.metrics:
-            found["metrics"] = {name: _json_number(value) for name, value in self.metrics.items()}
+            found["metrics"] = {name: json_number(value) for name, value in self.metrics.items()}
         return found
 
     def fill(self, point: Point) -> None:
@@ -96,7 +96,7 @@ class Summary:
             self.eta = epochs_left * self.epoch_time
 
 
-def _json_number(value: float) -> float | str:
+def json_number(value: float) -> float | str:
     return value if math.isfinite(value) else str(value).replace("nan", "NaN").replace("inf", "Infinity")
 
 
@@ -274,6 +274,18 @@ _MARKS = (
     ("crash", ("Traceback (most recent call last)", "ChildFailedError", "Aborted (core dumped)")),
 )
 _RAISED = re.compile(r"^(?:\[?rank\d+\]?:\s*)?[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)?\b.{0,400}$")
+
+
+_ANY_MARK = re.compile("|".join(re.escape(mark) for _, marks in _MARKS for mark in marks))
+_CODE_OF = {mark: code for code, marks in _MARKS for mark in marks}
+
+
+def problem_in(line: str) -> str | None:
+    """The code of what this one line says went wrong, or None."""
+    found = _ANY_MARK.search(line)
+    if not found or (_CODE_OF[found[0]] == "killed" and not _is_death(line)):
+        return None
+    return _CODE_OF[found[0]]
 
 
 def _find_problems(summary: Summary, text: str, newest: int) -> None:

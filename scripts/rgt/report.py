@@ -42,10 +42,12 @@ CODES = {
     "denormal": "too many values of a tensor are subnormal",
     "digest": "a file's sha256 is not the recorded one",
     "direction": "which way a metric is better contradicts its meaning, or itself",
+    "diverged": "the loss rises and does not come back",
     "drift": "a reported number is not the one in the record it came from",
     "dtype": "a tensor's dtype is not the expected one",
     "duplicate": "a tensor, key, shard, zip member or run is there twice",
     "early-stopping": "early stopping cannot fire, or fires at another time than meant",
+    "ecc": "a GPU counted uncorrectable memory errors",
     "effect": "a difference is larger than the noise between runs",
     "ema": "an EMA of the weights is declared or expected and not there",
     "empty": "a file, folder or list holds nothing",
@@ -56,9 +58,13 @@ CODES = {
     "future": "a date stamp lies in the future",
     "gap": "bytes between tensors belong to none of them",
     "gpu": "a GPU or its driver does not answer as it should",
+    "gpu-hot": "a GPU is hotter than it should be",
+    "gpu-idle": "a GPU does nothing while its run is not finished",
     "hang": "a collective operation timed out",
     "hardware": "the arms of a comparison ran on different devices",
+    "held": "GPU memory is in use and no process that is visible holds it",
     "hole": "a run of zeros where a copy or a disk lost pages",
+    "host-memory": "the memory of the host or container is about to run out",
     "hostile": "a pickle names something that can run any code",
     "identical": "two arms share a value to the last digit",
     "inf": "a tensor or number is infinite",
@@ -68,6 +74,7 @@ CODES = {
     "lfs-pointer": "a git-LFS pointer is in place of the file",
     "limit": "a limit of the container or the system is lower than the job needs",
     "lost-log": "what a process prints goes where nobody can read it",
+    "lr": "the learning rate does something a schedule does not do",
     "malformed": "a stamp or file has the right place but not the right form",
     "missed": "a phase of a training ended without meeting its criterion",
     "missing": "a file or directory that is referred to is not there, or not usable",
@@ -84,6 +91,7 @@ CODES = {
     "partial": "the remains of a copy or save that was not finished",
     "path-name": "a name inside a file leads out of its folder",
     "peak": "a reported number is the best of a curve",
+    "plateau": "a curve no longer improves",
     "port": "a port that the job needs is in use",
     "precision": "a word for the numeric precision that no trainer knows",
     "proxy": "a proxy is set for the training process",
@@ -91,11 +99,14 @@ CODES = {
     "refused-global": "a pickle names something that is not known to be harmless",
     "removed": "a cell was run that its sweep no longer names",
     "renamed": "tensor names differ from the expected ones by a prefix",
+    "restarts": "a run starts again and again without getting further",
     "seeds": "seeds repeat, or differ in number or kind between arms",
     "selection": "a checkpoint was chosen on the test set, or by a different rule per arm",
     "shape": "a tensor's shape, or the number of parameters, is not the expected one",
     "single-run": "one run per arm: the noise between seeds is unknown",
     "size": "a file's length is not the recorded one",
+    "slow": "a run became slower than it was",
+    "spike": "a curve jumped",
     "split": "numbers that are compared come from different splits",
     "stale": "a dated fact is older than allowed",
     "stale-index": "an index does not describe the files beside it",
@@ -103,6 +114,7 @@ CODES = {
     "stalled": "a process lives but shows no progress",
     "step": "two records of the training step disagree",
     "superseded": "a result was made from a description that was changed since",
+    "throttled": "a GPU is slowed down by heat or power",
     "time-limit": "a job is expected to run longer than it may",
     "timeout": "a command did not end in its time",
     "too-good": "a result is better than is plausible",
@@ -124,7 +136,9 @@ CODES = {
     "untrusted": "a file can only be loaded by running code from it",
     "unverified": "a job ended, and no artifact of it verifies",
     "volatile": "what is written there is lost when the machine or container stops",
+    "watcher": "the watcher of a run is dead, so nobody looks after it",
     "world-size": "the number of processes is not the number of GPUs",
+    "xid": "the kernel logged an error of a GPU",
     "zero": "a tensor is all zero",
 }
 
@@ -143,6 +157,7 @@ class Finding:
     where: str | None = None
     evidence: str | None = None
     fix: str | None = None
+    sure: float | None = None  # 0 to 1, where a finding is a judgement and not a fact
 
     def __post_init__(self) -> None:
         if self.code not in CODES or self.severity not in SEVERITIES:
@@ -210,7 +225,9 @@ def _place(finding: Finding) -> str:
 
 def _text(finding: Finding) -> str:
     head = ": ".join(part for part in (finding.code, _place(finding), finding.message) if part)
-    extra = [f"{name}: {value}" for name, value in (("seen", finding.evidence), ("fix", finding.fix)) if value]
+    sure = None if finding.sure is None else f"{finding.sure:.0%}"
+    shown = (("seen", finding.evidence), ("sure", sure), ("fix", finding.fix))
+    extra = [f"{name}: {value}" for name, value in shown if value]
     return "\n      ".join([f"{finding.severity:5} {_one_line(head)}", *map(_one_line, extra)])
 
 

@@ -1,0 +1,242 @@
+"""watch.py on real cards (NVML), over a real ssh, inside a real limit, and its page in a real browser."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import time
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rgt import files
+
+from .nvml import GIB, Gpu, Nvml
+from .sshd import Sshd
+from .support import need, run, wait_for
+
+ROOT = Path(__file__).resolve().parents[2]
+WATCH = [sys.executable, str(ROOT / "scripts" / "watch.py")]
+LINES = "".join(f"step {n} loss {2 + (n % 7) / 100:.3f} 2.00it/s lr=0.0003\n" for n in range(60))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path = tmp_path / "run"
+    path.mkdir()
+    (path / "train.log").write_text("max_steps = 1000\n" + LINES)
+    return path
+
+
+def report(*words: object, env: dict[str, str] | None = None) -> dict[str, Any]:
+    done = run([*WATCH, *map(str, words), "--json"], env=env, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def codes(found: dict[str, Any]) -> dict[str, str]:
+    return {f"{row['code']} {row.get('where', '')}".strip(): row["severity"] for row in found["findings"]}
+
+
+# -- cards
+
+
+def test_sick_cards_are_named_and_the_healthy_one_is_not(nvml: Nvml) -> None:
+    nvml.set(
+        [
+            Gpu(utilization=97, temperature=70, processes=[(os.getpid(), GIB)], memory_used=GIB),
+            Gpu(temperature=93, clocks_event_reasons=0x40),
+            Gpu(ecc_uncorrected=3),
+            Gpu(memory_used=30 * GIB),
+            Gpu(lost=True),
+        ]
+    )
+    found = report("gpu_health", env=nvml.env)
+    assert codes(found) == {
+        "gpu-hot GPU 1": "warn",
+        "throttled GPU 1": "warn",
+        "ecc GPU 2": "error",
+        "held GPU 3": "warn",
+        "gpu GPU 4": "error",
+    }
+    text = run([*WATCH, "gpu_health"], env=nvml.env, check=False).stdout
+    assert "GPU 0 NVIDIA A100-SXM4-80GB: 97 %, 70 °C" in text and "sure: " in text
+    nvml.set([Gpu(utilization=97, clocks_event_reasons=0x04)])  # at its power limit: that is what it was bought for
+    assert codes(report("gpu_health", env=nvml.env)) == {"throttled GPU 0": "info"}
+
+
+def test_xid_of_the_kernel_log(nvml: Nvml, tmp_path: Path) -> None:
+    (tmp_path / "dmesg").write_text(
+        "#!/bin/sh\n"
+        "echo '[ 12.3] NVRM: Xid (PCI:0000:01:00): 79, pid=1, GPU has fallen off the bus.'\n"
+        "echo '[ 13.3] NVRM: Xid (PCI:0000:02:00): 31, pid=7, name=python, MMU Fault'\n"
+    )
+    (tmp_path / "dmesg").chmod(0o755)
+    env = nvml.env | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    assert codes(report("gpu_health", env=env)) == {"xid PCI:0000:01:00": "error", "xid PCI:0000:02:00": "warn"}
+
+
+def test_an_idle_card_is_seen_only_after_several_looks(nvml: Nvml, folder: Path) -> None:
+    with (folder / "train.log").open("a") as writer:  # we are the run
+        nvml.set([Gpu(utilization=1, processes=[(os.getpid(), GIB)], memory_used=GIB)])
+        assert "gpu-idle GPU 0" not in codes(report(folder, env=nvml.env))
+        state = files.read_json(folder / "watch" / "state.json")
+        state["samples"] = [{**state["samples"][0], "time": time.time() - age} for age in (400, 200)]
+        files.write_json(folder / "watch" / "state.json", state)
+        found = report(folder, env=nvml.env)
+        assert codes(found)["gpu-idle GPU 0"] == "warn"
+        writer.flush()
+    text = (folder / "training_status.md").read_text()
+    assert "GPU 0: 1 %, 1 GiB of 80 GiB" in text
+
+
+# -- over ssh
+
+
+def connections(sshd: Sshd) -> int:
+    return sshd.daemon.log.read_text(errors="replace").count("Accepted publickey")
+
+
+def test_poll_is_one_connection_and_the_log_stays_there(sshd: Sshd, folder: Path, tmp_path: Path) -> None:
+    env = {"RGT_SSH_CONFIG": str(sshd.config), "HOME": str(tmp_path)}
+    words = ["poll", f"box:{folder}"]
+    first = report(*words, env=env)
+    assert (first["now"]["step"], first["where"], first["host"]) == (59, f"box:{folder}", "box")
+    with (folder / "train.log").open("a") as file:
+        file.write("step 60 loss nan\n")
+    before = connections(sshd)
+    done = run([*WATCH, *words, "--silence", "stalled", "--html", str(tmp_path / "status.html")], env=env, check=False)
+    assert connections(sshd) - before == 1
+    assert done.returncode == 1 and "- step: 59 → 60" in done.stdout and "`nan`" in done.stdout
+    assert "<svg" in (tmp_path / "status.html").read_text()
+    assert (folder / "training_status.md").exists()  # the box has it, too
+    gone = run([*WATCH, "poll", "box:/nowhere/run"], env=env, check=False)
+    assert gone.returncode == 2 and "does not exist; give a run directory or a log" in gone.stderr
+    sshd.stop()
+    lost = run([*WATCH, *words], env=env, check=False)
+    assert lost.returncode == 3 and "box cannot be reached" in lost.stderr
+
+
+def test_daemon_on_a_box_with_python_alone(folder: Path, tmp_path: Path) -> None:
+    """The bundle, under an interpreter that sees none of our packages, and without HOME or a shell."""
+    from backends import box
+
+    name, data = box.build()
+    bundle = tmp_path / name
+    bundle.write_bytes(data)
+    plain = (
+        ["/usr/bin/python3", "-I", str(bundle)]
+        if Path("/usr/bin/python3").exists()
+        else [sys.executable, "-I", str(bundle)]
+    )
+    version = run([plain[0], "-c", "import sys; print(sys.version_info >= (3, 10))"]).stdout.strip()
+    plain[0] = plain[0] if version == "True" else sys.executable
+    started = json.loads(run([*plain, "watch", "daemon", str(folder), "--every", "1s", "--json"]).stdout)
+    heartbeat = folder / "watch" / "heartbeat.json"
+    wait_for("a heartbeat", heartbeat.exists, 40)
+    with (folder / "train.log").open("a") as file:
+        file.write("step 61 loss 1.9\nTraining finished\n")
+    wait_for("its end", lambda: json.loads(heartbeat.read_text())["state"] == "ended", 40)
+    assert json.loads(heartbeat.read_text())["process"]["pid"] == started["pid"]
+    wait_for("the process's end", lambda: not Path(f"/proc/{started['pid']}").exists(), 40)
+    assert "step 61" in (folder / "training_status.md").read_text()
+
+
+def test_record_of_a_run_on_another_machine_is_looked_at_there(sshd: Sshd, tmp_path: Path) -> None:
+    """The command that remote_train.py prints, `watch.py RUN`, for a run that launch.py put on a box."""
+    from rgt import rundir
+
+    there = tmp_path / "there"
+    job = {"name": "tiny", "command": ["true"], "workdir": str(there), "output": "runs"}
+    run_ = rundir.create(
+        tmp_path / "here", "tiny", command=["true"], config=job, backend="ssh", job={"target": "ssh:box", "spec": job}
+    )
+    (there / "runs" / run_.id).mkdir(parents=True)
+    (there / "runs" / run_.id / "train.log").write_text(LINES)
+    env = {"RGT_SSH_CONFIG": str(sshd.config), "HOME": str(tmp_path)}
+    found = report(run_.path, env=env)
+    assert (found["now"]["step"], found["where"]) == (59, str(run_.path))
+    assert "step 59" in run_.status.read_text()
+
+
+# -- the page
+
+
+def test_page_in_a_browser_on_a_phone(folder: Path, tmp_path: Path) -> None:
+    """Rendered 390 pixels wide: nothing sticks out, the plots are drawn, and not one request leaves the page."""
+    chromium = need("chromium", "chromium")
+    with (folder / "train.log").open("a") as file:
+        file.write("saving checkpoint to a-folder-with-a-very-long-name/" + "x" * 300 + "\n")
+        file.write("".join(f"step {n} loss {1.9 + (n % 5) / 100:.3f} 2.00it/s lr=0.0003\n" for n in range(60, 120)))
+    page = tmp_path / "status.html"
+    run([*WATCH, str(folder), "--html", str(page)], check=False)
+    probe = (
+        "<script>document.title='w'+document.documentElement.scrollWidth+' v'+innerWidth"
+        "+' n'+performance.getEntriesByType('resource').length"
+        "+' s'+[...document.querySelectorAll('svg')].filter(s=>s.getBoundingClientRect().height>50).length</script>"
+    )
+    probed = tmp_path / "probed.html"
+    probed.write_text(page.read_text().replace("</body>", probe + "</body>"))
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+    flags += [
+        "--disable-component-update",
+        "--disable-sync",
+        f"--user-data-dir={tmp_path / 'profile'}",
+        "--window-size=390,844",
+    ]
+    dom = run([chromium, *flags, "--dump-dom", probed.as_uri()], timeout=120).stdout
+    title = re.search(r"<title>w(\d+) v(\d+) n(\d+) s(\d+)</title>", dom)
+    assert title, dom[:500]
+    width, view, requests, plots = map(int, title.groups())
+    assert width <= view and requests == 0 and plots >= 3
+    run([chromium, *flags, f"--screenshot={tmp_path / 'page.png'}", page.as_uri()], timeout=120)
+    assert len(_colours(tmp_path / "page.png")) > 20  # something is painted
+
+
+def _colours(path: Path) -> set[bytes]:
+    """Distinct rows of a PNG, enough to tell a blank page from a painted one."""
+    data, place, packed = path.read_bytes(), 8, b""
+    width = struct.unpack(">I", data[16:20])[0]
+    while place < len(data):
+        length, kind = struct.unpack(">I4s", data[place : place + 8])
+        if kind == b"IDAT":
+            packed += data[place + 8 : place + 8 + length]
+        place += length + 12
+    raw = zlib.decompress(packed)
+    row = len(raw) // struct.unpack(">I", data[20:24])[0]
+    assert row >= 3 * width
+    return {raw[start : start + row] for start in range(0, len(raw), row)}
+
+
+# -- memory that stays flat
+
+
+@pytest.mark.soak
+def test_five_gigabytes_take_no_more_memory_than_five_megabytes(tmp_path: Path) -> None:
+    sys.path.insert(0, str(ROOT / "evals"))
+    from bench import watch as bench
+
+    if shutil.disk_usage(tmp_path).free < 8 << 30:
+        pytest.skip("needs 8 GiB of disk")
+    peaks = []
+    for size in (5 << 20, 5 << 30):
+        log = tmp_path / "x.log"
+        bench.write(log, size)
+        command = [*WATCH, str(log), "--json"]
+        script = (
+            "import resource,subprocess,sys;subprocess.run(sys.argv[1:],stdout=-3);"
+            "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+        )
+        env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / str(size))}
+        peaks.append(int(subprocess.run([sys.executable, "-c", script, *command], env=env, capture_output=True).stdout))
+        log.unlink()
+    assert peaks[1] < 1.3 * peaks[0]

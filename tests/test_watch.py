@@ -1,0 +1,612 @@
+"""watch.py through its own front door, on logs that real trainers printed and on files that change under it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench import watch_curves
+from health import curves, daemon, liveness, machine, page, reader, status, view
+from health import look as looks
+from health import target as targets
+from health.collect import Record, from_dict
+from health.series import OLD, RECENT, Series, thin
+from rgt import files, rundir, schema
+from rgt.report import Finding
+
+ROOT = Path(__file__).resolve().parent.parent
+WATCH = ROOT / "scripts" / "watch.py"
+CORPUS = ROOT / "tests" / "log_corpus"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def watch(*words: object, expect: int | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(WATCH), *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert "Traceback" not in done.stderr
+    assert expect is None or done.returncode == expect, done.stdout + done.stderr
+    return done
+
+
+def look(*words: object) -> dict[str, Any]:
+    done = watch(*words, "--json")
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert done.returncode == (0 if found["ok"] else 1)
+    assert schema.problems(found, "report") == []
+    return found
+
+
+def codes(found: dict[str, Any]) -> dict[str, str]:
+    return {row["code"]: row["severity"] for row in found["findings"]}
+
+
+def take(path: Path, record: Record, cursor: reader.Cursor | None = None) -> tuple[reader.Cursor | None, reader.Grown]:
+    return reader.advance(path, cursor, record.take)
+
+
+# -- logs of real trainers
+
+
+@pytest.mark.parametrize("log", sorted(CORPUS.glob("*.log")), ids=lambda path: path.stem)
+def test_corpus_is_extracted_exactly(log: Path) -> None:
+    truth = json.loads(log.with_suffix(".json").read_text())
+    record = Record()
+    take(log, record)
+    names = {name for row in truth for name in row} - {"step", "epoch"}
+    read = {name: [value for _, value in record.series[name].points()] for name in names}
+    assert read == {name: [row[name] for row in truth if name in row] for name in names}
+    steps = [row["step"] for row in truth if "step" in row]
+    if steps:
+        assert record.step == steps[-1]
+        places = [x for x, _ in record.series[next(name for name in truth[-1] if name in record.series)].points()]
+        assert places[-1] == steps[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("hf_trainer", {"step": 24, "total": 24, "epoch": 3, "ended": True, "saves": 3}),
+        ("litgpt", {"step": 31, "epoch": 2, "ended": True, "saves": 4}),
+        ("lightning", {"epoch": 2, "epochs": 3, "batches": 10, "ended": True}),
+        ("nanogpt", {"step": 60, "total": 60, "saves": 3, "it_per_s": 1000 / 106}),
+        ("torchtitan", {"step": 60, "tokens_per_s": 12405.0}),
+        ("slurm", {"step": 29, "killed": 1, "it_per_s": 4.0}),
+        ("docker_json", {"step": 29, "total": 30, "it_per_s": 1.0}),
+    ],
+)
+def test_corpus_counters(name: str, expected: dict[str, Any]) -> None:
+    record = Record()
+    take(CORPUS / f"{name}.log", record)
+    known = {**vars(record), **record.counts}
+    assert {key: known[key] for key in expected} == expected
+
+
+def test_corpus_runs_are_healthy_and_the_killed_one_is_not() -> None:
+    for log in sorted(CORPUS.glob("*.log")):
+        found = looks.look(targets.find((str(log),)), ("stalled",), box=False)
+        bad = {code: severity for code, severity in codes(found).items() if severity != "info"}
+        assert bad == ({"killed": "error"} if log.stem == "slurm" else {}), log.stem
+
+
+# -- reading what is new
+
+
+def rows(start: int, stop: int, level: float = 2.0) -> str:
+    dice = random.Random(start)
+    return "".join(f"step {n} loss {level + dice.gauss(0, 0.01):.4f}\n" for n in range(start, stop))
+
+
+def test_only_what_is_new_is_read(tmp_path: Path) -> None:
+    log = tmp_path / "x.log"
+    log.write_text(rows(0, 50))
+    record = Record()
+    cursor, grown = take(log, record)
+    assert (grown.bytes, record.step) == (log.stat().st_size, 49)
+    with log.open("a") as file:
+        file.write("step 50 loss 2.0\nstep 51 lo")
+    cursor, grown = take(log, record, cursor)
+    assert (record.step, grown.unfinished, record.series["loss"].count) == (50, "step 51 lo", 51)
+    with log.open("a") as file:
+        file.write("ss 2.5\n")
+    cursor, grown = take(log, record, cursor)
+    assert (record.step, record.metrics["loss"], grown.bytes) == (51, 2.5, len("step 51 loss 2.5\n"))
+    assert take(log, record, cursor)[1].bytes == 0
+
+
+def test_rotation_is_finished_before_the_new_file(tmp_path: Path) -> None:
+    log, record = tmp_path / "x.log", Record()
+    log.write_text(rows(0, 20))
+    cursor, _ = take(log, record)
+    with log.open("a") as file:
+        file.write(rows(20, 25) + "step 25 loss 1.5")  # the writer rotated before it wrote the line's end
+    log.rename(tmp_path / "x.log.1")
+    log.write_text(rows(26, 30))
+    _, grown = take(log, record, cursor)
+    assert (grown.restarted, record.step, record.series["loss"].count) == ("rotated", 29, 30)
+    assert dict(record.series["loss"].points())[25] == 1.5
+
+
+def test_truncation_starts_at_the_beginning(tmp_path: Path) -> None:
+    log, record = tmp_path / "x.log", Record()
+    log.write_text(rows(0, 40))
+    cursor, _ = take(log, record)
+    log.write_text(rows(40, 42))
+    cursor, grown = take(log, record, cursor)
+    assert (grown.restarted, record.step) == ("truncated", 41)
+    log.write_text(rows(100, 200))  # and longer than before: its size alone would not tell
+    _, grown = take(log, record, cursor)
+    assert (grown.restarted, record.step, record.series["loss"].count) == ("truncated", 199, 142)
+
+
+def test_a_hole_left_by_truncation_costs_nothing(tmp_path: Path) -> None:
+    log, record = tmp_path / "x.log", Record()
+    with log.open("wb") as file:
+        file.seek(5 << 30)  # a writer without O_APPEND goes on at its old place
+        file.write(b"\nstep 7 loss 0.5\n")
+    start = time.perf_counter()
+    take(log, record)
+    assert (record.step, time.perf_counter() - start < 5) == (7, True)
+
+
+def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+    log, record = tmp_path / "x.log", Record()
+    log.write_bytes(b"\xff\xfe\x00\xf0 noise\nstep 1 loss 2.5 \xe9\xff\n" + "step 2 loss 2.25\r\n".encode("utf-16"))
+    take(log, record)
+    assert (record.step, record.metrics["loss"]) == (2, 2.25)
+
+
+def test_bars_are_states_of_one_line(tmp_path: Path) -> None:
+    log, record = tmp_path / "x.log", Record()
+    states = [f"\r {n}%|##| {n}/100 [00:01<00:09, 2.00it/s, loss={n / 10}]" for n in range(1, 60)]
+    log.write_text("".join(states))
+    _, grown = take(log, record)
+    assert record.step == 58  # the last state may still be written
+    assert grown.unfinished.endswith("loss=5.9]")
+    found = look(log)
+    assert (found["now"]["step"], found["curves"]["loss"]["points"][-1]) == (59, [58, 5.8])
+
+
+def test_a_long_backlog_is_thinned_and_its_rare_lines_are_not(tmp_path: Path) -> None:
+    log, record = tmp_path / "x.log", Record()
+    lines = [f"iter {n}: loss {3 - n / 1e6:.4f}, time 12.00ms, mfu 31.20%\n" for n in range(100_000)]
+    lines[0] = "max_iters = 200000\n" + lines[0]
+    lines[51_000] = "iter 51000: loss nan, time 12.00ms, mfu 31.20%\n"
+    for n in range(0, 100_000, 2000):
+        lines[n] = f"step {n}: train loss 2.5000, val loss {2.6 - n / 1e6:.4f}\n" + lines[n]
+    lines[60_000] += "saving checkpoint to out\n"
+    lines[70_000] += "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
+    log.write_text("".join(lines))
+    _, grown = take(log, record)
+    assert grown.thinned and log.stat().st_size > reader.WHOLE
+    assert (record.step, record.total, record.counts) == (99_999, 200_000, {"nan:loss": 1, "saves": 1, "oom": 1})
+    assert record.not_numbers[0]["x"] == 51_000
+    assert [x for x, _ in record.series["val_loss"].points()] == list(range(0, 100_000, 2000))
+    newest = record.series["loss"].points()[-500:]
+    assert [x for x, _ in newest] == list(range(99_500, 100_000))  # the end is taken whole
+    assert len(record.series["loss"].points()) <= RECENT + OLD
+
+
+@settings(max_examples=60)
+@given(st.lists(st.binary(max_size=60), max_size=12), st.data())
+def test_any_bytes_in_any_pieces_read_alike(parts: list[bytes], data: st.DataObject) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as name:
+        log = Path(name) / "x.log"
+        whole = b"\n".join([*parts, b"step 3 loss 1.5", b""])
+        log.write_bytes(b"")
+        cursor: reader.Cursor | None = None
+        pieces: list[str] = []
+        cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=4)))
+        for start, stop in zip([0, *cuts], [*cuts, len(whole)], strict=True):
+            with log.open("ab") as file:
+                file.write(whole[start:stop])
+            cursor, _ = reader.advance(log, cursor, pieces.append)
+        at_once: list[str] = []
+        reader.advance(log, None, at_once.append)
+        assert pieces == at_once
+        record = Record()
+        for line in at_once:
+            record.take(line)
+        assert from_dict(json.loads(json.dumps(record.as_dict(), allow_nan=False))).as_dict() == record.as_dict()
+
+
+def test_a_curve_takes_bounded_room() -> None:
+    curve = Series()
+    for n in range(100_000):
+        curve.add(n, float(n))
+    assert (len(curve.recent), len(curve.old) <= OLD, curve.count) == (RECENT, True, 100_000)
+    assert curve.points() == sorted(curve.points())
+    curve.add(500, 1.0)  # resumed from a checkpoint
+    assert curve.points()[-1] == (500, 1.0) and len(curve.points()) <= OLD
+
+
+def test_a_thinned_plot_keeps_its_spike() -> None:
+    points = [(float(n), 1.0) for n in range(5000)]
+    points[2345] = (2345.0, 9.0)
+    assert (2345.0, 9.0) in thin(points, 200) and len(thin(points, 200)) <= 201
+
+
+# -- what the command says
+
+
+def run_dir(tmp_path: Path, text: str, name: str = "run") -> Path:
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / "train.log").write_text(text)
+    return folder
+
+
+def test_status_file_has_numbers_decision_risks_next_and_changes(tmp_path: Path) -> None:
+    folder = run_dir(tmp_path, "max_steps = 1000\n" + rows(0, 100))
+    first = watch(folder, expect=0).stdout
+    assert first == (folder / "training_status.md").read_text()
+    head = first.splitlines()
+    assert head[0] == f"# {folder}" and head[2].startswith("**step 99/1000 · loss ")
+    assert "**Decision: continue** — nothing speaks against it." in first and "First look" in first
+    assert f"python scripts/watch.py {folder}" in first
+    with (folder / "train.log").open("a") as file:
+        file.write(rows(100, 110) + "step 110 loss nan\nstep 111 loss nan\n")
+    second = watch(folder, expect=1).stdout
+    assert "**Decision: stop** — nan: loss is not a number since 110." in second
+    assert "- step: 99 → 111" in second and "- new: `nan`" in second and "(sure: 99%)" in second
+    assert "- nothing" in watch(folder, expect=1).stdout  # nothing new, and only that is said
+    state = files.read_json(folder / "watch" / "state.json", "watch_state")
+    assert state["files"][str(folder / "train.log")]["cursor"]["offset"] == (folder / "train.log").stat().st_size
+
+
+def test_metrics_file_beside_the_log_is_preferred(tmp_path: Path) -> None:
+    run = rundir.create(tmp_path, "tiny", command=["x"], config={})
+    run.log.write_text("step 5 loss 9.9\nsaving checkpoint to x\n")
+    for step in range(10):
+        run.log_metrics(step=step, split="train", loss=3 - step / 10)
+        run.log_metrics(step=step, split="val", loss=3.5 - step / 10, acc=step / 10)
+    found = look(run.path)
+    assert found["curves"]["loss"]["points"][-1] == [9, 2.1]
+    assert (found["now"]["step"], found["roles"]["val_loss"], found["roles"]["accuracy"]) == (9, "val_loss", "val_acc")
+    run.log_event("finished", exit_code=0)
+    finished = look(run.path)
+    assert (finished["now"]["state"], finished["decision"]["word"]) == ("finished", "stop")
+    assert finished["decision"]["next"] == f"python scripts/verify_local.py {run.path}"
+    run.log_event("resumed")
+    run.log_event("failed", reason="exit code 137")
+    assert codes(looks.look(targets.find((str(run.path),)), box=False))["failed"] == "error"
+
+
+def test_several_logs_of_one_run(tmp_path: Path) -> None:
+    (tmp_path / "rank0.log").write_text(rows(0, 30))
+    (tmp_path / "rank1.log").write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n")
+    found = look(tmp_path / "rank0.log", tmp_path / "rank1.log")
+    assert (found["now"]["step"], codes(found)["oom"]) == (29, "error")
+
+
+def test_a_bare_log_leaves_its_directory_alone(tmp_path: Path, cache: Path) -> None:
+    folder = run_dir(tmp_path, rows(0, 30))
+    watch(folder / "train.log", expect=0)
+    assert os.listdir(folder) == ["train.log"] and list(cache.rglob("state.json"))
+
+
+def test_a_sealed_run_is_read_and_not_touched(tmp_path: Path) -> None:
+    folder = run_dir(tmp_path, rows(0, 30))
+    (folder / "seal.json").write_text("{}")
+    watch(folder, expect=0)
+    assert sorted(os.listdir(folder)) == ["seal.json", "train.log"]
+
+
+def test_a_broken_memory_is_forgotten(tmp_path: Path) -> None:
+    folder = run_dir(tmp_path, rows(0, 30))
+    watch(folder, expect=0)
+    for text in ("", "{", '{"version": 1}', '{"version": 99, "files": {}, "samples": [], "last": null, "since": 0}'):
+        (folder / "watch" / "state.json").write_text(text)
+        assert looks.look(targets.find((str(folder),)), box=False)["now"]["step"] == 29
+
+
+def test_silenced_is_silent_and_said(tmp_path: Path) -> None:
+    folder = run_dir(tmp_path, rows(0, 30) + "step 30 loss nan\n")
+    watch(folder, expect=1)
+    done = watch(folder, "--silence", "nan", expect=0)
+    assert "not judged, as asked: nan" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["gone"], "gone does not exist; give a run directory or a log"),
+        (["empty"], "empty has no log: no *.log, *.out, *.err or metrics.jsonl; name the log itself"),
+        (["empty", "a.log"], "empty is a directory: watch one of them at a time, or name its logs"),
+        (["fifo"], "fifo cannot be read as a log: it is no regular file, or not readable by you"),
+        (["a.log", "--silence", "spikes"], "'spikes' is no finding's code"),
+        (["poll", "box"], "'box' is not HOST:RUN; write it like box:runs/x"),
+        (["mem_monitor", "4194304"], "there is no process 4194304"),
+    ],
+)
+def test_bad_input_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "a.log").write_text("x\n")
+    os.mkfifo(tmp_path / "fifo")
+    done = watch(*words, expect=2)
+    assert said in done.stderr and not done.stdout
+
+
+def test_follow_ends_with_the_run(tmp_path: Path) -> None:
+    folder = run_dir(tmp_path, rows(0, 5))
+    process = subprocess.Popen(
+        [sys.executable, str(WATCH), str(folder), "--follow", "--every", "1s"], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert "step 4" in "".join(process.stdout.readline() for _ in range(3))
+    with (folder / "train.log").open("a") as file:
+        file.write(rows(5, 9) + "Training finished\n")
+    rest, _ = process.communicate(timeout=60)
+    assert (process.returncode, "- state: running → finished" in rest, "step 8" in rest) == (0, True, True)
+
+
+def test_patrol_has_a_line_for_every_run(tmp_path: Path) -> None:
+    for name, text in (("good", rows(0, 30)), ("bad", rows(0, 30) + "step 30 loss nan\n")):
+        run = rundir.create(tmp_path, name, command=["x"], config={})
+        run.log.write_text(text)
+    done = watch("health_patrol", tmp_path, expect=1)
+    assert "continue · running · step 29" in done.stdout and "stop · running · step 30" in done.stdout
+    assert [row["code"] for row in json.loads(watch("health_patrol", tmp_path, "--json").stdout)["findings"]] == ["nan"]
+
+
+def test_memory_of_a_process() -> None:
+    found = json.loads(watch("mem_monitor", os.getpid(), "--json").stdout)
+    assert found["memory"]["rss"][str(os.getpid())] > 1 << 20 and found["memory"]["limit"] > found["memory"]["used"]
+
+
+# -- detectors
+
+
+def judged(**facts: Any) -> Callable[[Record], dict[str, Finding]]:
+    def judge(record: Record) -> dict[str, Finding]:
+        now = time.time()
+        built = view.build({"x.log": record}, view.Facts(now, "x", **{"mtimes": {"x.log": now}, **facts}))
+        return {finding.code: finding for finding in liveness.findings(built)}
+
+    return judge
+
+
+def recorded(*lines: str) -> Record:
+    record = Record()
+    for line in lines:
+        record.take(line)
+    return record
+
+
+def test_a_nan_that_passed_is_a_note() -> None:
+    assert judged()(recorded("step 1 loss nan", "step 2 loss 1.0"))["nan"].severity == "info"
+    assert judged()(recorded("step 1 loss 1.0", "step 2 loss inf"))["nan"].severity == "error"
+
+
+def test_one_oom_that_was_survived_is_a_note_and_two_are_not() -> None:
+    oom = "RuntimeError: CUDA out of memory. Tried to allocate 1 GiB"
+    assert judged()(recorded("step 1 loss 1.0", oom, "step 2 loss 1.0"))["oom"].severity == "info"
+    repeated = judged()(recorded("step 1 loss 1.0", oom, "step 2 loss 1.0", oom, "step 3 loss 1.0"))["oom"]
+    assert (repeated.severity, "2 times" in repeated.message) == ("warn", True)
+    assert judged()(recorded("step 1 loss 1.0", oom))["oom"].severity == "error"
+
+
+def test_restart_loop_and_its_look_alikes() -> None:
+    loop = ["step 100 loss 1.0", "step 101 loss 1.0", "step 102 loss 1.0", "Killed"] * 4
+    assert "restarts" in judged()(recorded(*loop))
+    assert "restarts" in judged()(recorded(*(f"step {n} loss 1.0" for _ in range(4) for n in (50, 102))))
+    two_writers = [f"step {n - back} loss 1.0" for n in range(100, 200) for back in (0, 1)]
+    assert "restarts" not in judged()(recorded(*two_writers))
+    further = [f"step {n} loss 1.0" for start in (0, 400, 800, 1200) for n in (start, start + 500)]
+    assert "restarts" not in judged()(recorded(*further))  # resumed, and each time further
+    epochs = [f"{n * 10}%|#| {n}/10 [00:01<00:01, 2.00it/s]" for _ in range(5) for n in range(1, 11)]
+    record = recorded(*epochs)
+    assert "restarts" not in judged()(record) and record.base + (record.step or 0) == 50
+
+
+def test_stalled_by_its_own_speed() -> None:
+    fast = recorded(*(f"step {n} loss 1.0 1.00it/s" for n in range(30)))
+    slow = recorded(*(f"step {n} loss 1.0 0.002it/s" for n in range(30)))
+    old = {"mtimes": {"x.log": time.time() - 3000}}
+    assert "stalled" in judged(**old)(fast)
+    assert "stalled" not in judged(**old)(slow)  # 500 s a step: six steps are no stall
+    gone = judged(**old, writers=[])(fast)["stalled"]
+    assert "no process here writes to it any more" in gone.message and gone.sure == 0.95
+    assert judged(**old, writers=[4711])(fast)["stalled"].fix == "py-spy dump --pid 4711"
+    frozen = judged(progress=time.time() - 4000)(fast)["stalled"]
+    assert "step 29 has not changed for" in frozen.message
+    assert "stalled" not in judged(**old, event="stopped")(fast)
+
+
+def test_a_checkpoint_that_is_due() -> None:
+    lines = [line for n in range(0, 300, 10) for line in (f"step {n} loss 1.0", "saving checkpoint to x")]
+    assert "cadence" not in judged()(recorded(*lines))
+    assert "cadence" in judged()(recorded(*lines, "step 400 loss 1.0"))
+    bare = recorded("step 1 loss 1.0")
+    assert "cadence" in judged(since=time.time() - 7200)(bare)
+    assert "cadence" not in judged(since=time.time() - 600)(bare)
+    now = time.time()
+    assert "cadence" in judged(saved=[now - 9000, now - 8000, now - 7000])(bare)
+    assert "cadence" not in judged(saved=[now - 2500, now - 1500, now - 500])(bare)
+
+
+def test_lr_that_ends_too_early_or_is_negative() -> None:
+    points = [(float(n), 1e-3 * max(0.0, 1 - n / 50)) for n in range(60)]
+    assert [finding.code for finding in curves.lr(points, 0.5)] == ["lr"]
+    assert list(curves.lr(points, 0.99)) == []
+    assert [finding.severity for finding in curves.lr([*points, (61.0, -1e-4)], 0.5)] == ["error"]
+
+
+@pytest.mark.parametrize("name", watch_curves.BREAKS)
+def test_simulated_failure_is_found(name: str) -> None:
+    score = watch_curves.run(name, range(6), every=60)
+    assert score.found >= 5, f"{score.found} of {score.runs}"
+
+
+def test_healthy_runs_raise_nothing() -> None:
+    assert watch_curves.false_alarms(range(24), every=120) == (0, {})
+
+
+@pytest.mark.soak
+def test_healthy_runs_raise_almost_nothing() -> None:
+    wrong, told = watch_curves.false_alarms(range(1000, 1400))
+    assert wrong <= 8, told
+
+
+# -- the box
+
+
+def sample(when: float, **changes: Any) -> dict[str, Any]:
+    base: dict[str, Any] = {
+        "time": when,
+        "gpus": [],
+        "pids": [],
+        "xid": [],
+        "memory": {"used": 10, "limit": 100, "what": "the container's limit"},
+        "disk": {"path": "/x", "free": 50, "total": 100, "inodes_free": 50, "inodes": 100},
+    }
+    return base | changes
+
+
+def box_codes(samples: list[dict[str, Any]], eta: float | None = None) -> list[str]:
+    return [finding.code for finding in machine.judge(samples, eta)]
+
+
+def test_disk_that_fills_before_the_end() -> None:
+    disk = {"path": "/x", "total": 10**12, "inodes_free": 9, "inodes": 10}
+    filling = [sample(600.0 * n, disk=disk | {"free": 10**11 - n * 10**9}) for n in range(10)]
+    assert box_codes(filling, eta=10 * 86400) == ["no-space"]
+    assert box_codes(filling, eta=3600) == []
+    assert box_codes([sample(0, disk=disk | {"free": 10**9})]) == ["no-space"]
+    inodes = [sample(0, disk=disk | {"free": 10**11, "inodes_free": 2, "inodes": 1000})]
+    assert box_codes(inodes) == ["no-space"]
+    steady = [sample(600.0 * n, disk=disk | {"free": 10**11 + (n % 2) * 10**9}) for n in range(10)]
+    assert box_codes(steady, eta=10 * 86400) == []
+
+
+def test_memory_near_its_limit_or_growing_to_it() -> None:
+    what = {"what": "the container's limit"}
+    assert box_codes([sample(0, memory={"used": 95, "limit": 100, **what})]) == ["host-memory"]
+    growing = [sample(600.0 * n, memory={"used": 6000 + 100 * n, "limit": 10000, **what}) for n in range(10)]
+    assert box_codes(growing, eta=86400) == ["host-memory"]
+    assert box_codes(growing, eta=600) == []
+
+
+# -- the page
+
+
+def test_page_needs_nothing_but_itself(tmp_path: Path) -> None:
+    folder = run_dir(tmp_path, rows(0, 200) + "saving checkpoint to <script>x\n" + rows(200, 230))
+    watch(folder, "--html", tmp_path / "status.html", expect=0)
+    text = (tmp_path / "status.html").read_text()
+    assert "<polyline" in text and 'class="event"' in text and "viewport" in text
+    for outside in ("http:", "https:", "<script", "url(", "@import", "src="):
+        assert outside not in text, outside
+    assert page.render(look(folder)).count("<svg") >= 1
+
+
+def test_decision_words() -> None:
+    base = {
+        "where": "x", "log": "x", "ok": False, "silenced": [], "machine": [], "files": [], "roles": {}, "before": None,
+        "now": {"state": "running", "eta": None},
+    }  # fmt: skip
+
+    def word(*rows: tuple[str, str, float]) -> str:
+        found = [{"code": c, "severity": s, "message": "m", "path": "", "sure": sure} for c, s, sure in rows]
+        return status.decide({**base, "findings": found})[0]
+
+    assert word() == "continue"
+    assert word(("diverged", "error", 0.9)) == "branch"
+    assert word(("diverged", "error", 0.9), ("nan", "error", 0.99)) == "stop"
+    assert word(("diverged", "error", 0.6)) == "continue"  # not sure enough to act on
+    assert word(("stalled", "warn", 0.95)) == "stop"
+    assert word(("slow", "warn", 0.9)) == "continue"
+
+
+# -- the daemon
+
+
+def wait_for(ready: Callable[[], Any], seconds: float = 40.0) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (value := ready()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return value
+
+
+def beat(folder: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = files.read_json(folder / "watch" / "heartbeat.json", "watch_heartbeat")
+    except Exception:
+        return {}
+    return found
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Path]:
+    folder = run_dir(tmp_path, rows(0, 20))
+    yield folder
+    process = beat(folder).get("process")
+    if process and beat(folder)["state"] == "watching":
+        os.kill(process["pid"], signal.SIGKILL)
+
+
+def test_daemon_survives_its_starter_and_ends_with_the_run(watched: Path) -> None:
+    started = watch("daemon", watched, "--every", "1s", "--json", expect=0)
+    pid = json.loads(started.stdout)["pid"]
+    wait_for(lambda: beat(watched).get("looks", 0) >= 1)
+    assert beat(watched)["process"]["pid"] == pid and os.getsid(pid) != os.getsid(0)
+    second = watch("daemon", watched, expect=2)
+    assert f"is watched already, by pid {pid}; one daemon per run is enough" in second.stderr
+    os.kill(pid, signal.SIGHUP)  # what a closing terminal does
+    with (watched / "train.log").open("a") as file:
+        file.write(rows(20, 25) + "Training finished\n")
+    wait_for(lambda: beat(watched).get("state") == "ended")
+    assert beat(watched)["reason"] == "finished" and beat(watched)["step"] == 24
+    assert "step 24" in (watched / "training_status.md").read_text()
+    health = list(files.read_jsonl(watched / "watch" / "health.jsonl", "watch_health"))
+    assert health[-1]["state"] == "finished" and health[-1]["loss"] is not None
+    assert watch(watched, expect=0)
+
+
+def test_a_dead_daemon_is_missed(watched: Path) -> None:
+    pid = json.loads(watch("daemon", watched, "--every", "60s", "--json", expect=0).stdout)["pid"]
+    wait_for(lambda: beat(watched))
+    assert "watcher" not in codes(look(watched))
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text())
+    assert codes(look(watched))["watcher"] == "warn"
+    again = watch("daemon", watched, "--every", "60s", "--json", expect=0)  # its place is free again
+    assert json.loads(again.stdout)["pid"] != pid
+    wait_for(lambda: beat(watched).get("process", {}).get("pid") == json.loads(again.stdout)["pid"])
+
+
+def test_daemon_stops_when_told(watched: Path) -> None:
+    command = [sys.executable, str(WATCH), "daemon", str(watched), "--foreground", "--every", "60s"]
+    process = subprocess.Popen(command)
+    wait_for(lambda: beat(watched))
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 0 and beat(watched)["reason"] == "told to stop"
+
+
+def test_health_log_is_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "health.jsonl"
+    for n in range(300):
+        daemon.bound(path, 4096)
+        files.append_jsonl(path, {"time": n, "state": "running", "findings": []}, "watch_health")
+    kept = [row["time"] for row in files.read_jsonl(path)]
+    assert path.stat().st_size < 4300 and kept == list(range(kept[0], 300)) and len(kept) > 20
