@@ -61,11 +61,10 @@ def score(root: Path = ROOT) -> Score:
         _place(found, name, expected, said)
     for path in sorted((LOGS / "healthy").iterdir()):
         found.healthy += 1
-        said = [
-            one for one in judge.judge(triage.scan_all([str(path)], patterns), owners) if one.role in judge.FINDINGS
-        ]
-        if said:
-            found.alarms[path.name] = [one.entry.id if one.entry else "unknown" for one in said]
+        verdict = judge.judge(triage.scan_all([str(path)], patterns), owners)
+        alarms = [one.entry.id if one.entry else "unknown" for one in verdict if one.role in judge.FINDINGS]
+        if alarms:
+            found.alarms[path.name] = alarms
     return found
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from diagnosis.catalogue import FOLDERS
 from diagnosis.catalogue import parse as parse_entries
 from doccheck import commands, generate, signatures
 from doccheck.documents import Document, catalogue_entries, load_all, repository_files
@@ -165,6 +166,8 @@ def catalogue(repository: Repository) -> Iterator[str]:
     """Entry ids are unique, entries are complete, signatures are what triage can use."""
     seen: dict[str, str] = {}
     for document in repository.documents:
+        if document.path.parts[0] not in FOLDERS:  # CONTRIBUTING.md shows an example
+            continue
         for name, line, body in catalogue_entries(document):
             place = f"{document.path}:{line}"
             if name in seen:

@@ -78,7 +78,8 @@ def judge(traces: list[Trace], owners: list[Entry], exit_code: int | None = None
     found = [_without_frames(one, traces, owners) for one in found]
     found += _from_exit_code(found, set(owners), code)
     found += _unknown(traces, owners, found, exit_code, elastic.get("rank"))
-    return sorted(found, key=lambda one: _key(one, elastic.get("rank"), code))
+    one_log = len({one.place.path for one in found if one.place}) < 2
+    return sorted(found, key=lambda one: _key(one, elastic.get("rank"), code, one_log))
 
 
 _Seen = list[tuple[Trace, Sighting]]
@@ -145,14 +146,15 @@ def _fits(entry: Entry, code: int | None) -> bool:
     return bool({code, 128 - code} & set(entry.exits))
 
 
-def _key(one: Diagnosis, root: int | None, code: int | None) -> tuple[Any, ...]:
+def _key(one: Diagnosis, root: int | None, code: int | None, one_log: bool) -> tuple[Any, ...]:
+    """In one log the order of its lines is the order of time; between logs their clocks decide."""
     place, entry = one.place, one.entry
     other_rank = root is not None and place is not None and place.rank is not None and place.rank != root
     return (
         _ORDER.index(one.role),
         not (entry and _fits(entry, code)),
         other_rank,
-        _when(place) if place else float("inf"),
+        0 if one_log or not place else _when(place),
         place.path if place else "",
         place.line if place else 0,
         -(place.size if place else 0),

@@ -140,13 +140,14 @@ class Scan:
     def _block(self, block: bytes) -> None:
         if not block:
             return
-        busy = bool(self.open) or self.root_cause > 0
+        first = self.trace.lines + 1
+        if self.open or self.root_cause > 0:
+            self._continue(block, 0, first)
         spots = self.filter.candidates(block, self.often)
-        number, counted = self.trace.lines + 1, 0
-        resume = 0
-        if busy:
-            self._continue(block, 0, number)
-        for start in sorted(spots):
+        number, counted, resume, skipped = first, 0, 0, -1
+        for start in [*sorted(spots), -1]:
+            if start < 0 or spots[start] <= self.often:  # of what is printed all the time the last one will do
+                start, skipped = (skipped, -1) if start < 0 else (-1, start)
             if start < counted:
                 continue
             self._steps(block, resume, start)
@@ -156,7 +157,7 @@ class Scan:
             if self._line(block, start, end, number, spots[start]):
                 resume = end
         self._steps(block, resume, len(block))
-        self.trace.lines = number - 1 + block.count(b"\n", counted) + (not block.endswith(b"\n"))
+        self.trace.lines += block.count(b"\n")
         self.trace.size += len(block)
         self.trace.tail = (self.trace.tail + block)[-TAIL:] if len(block) < TAIL else block[-TAIL:]
 
