@@ -150,7 +150,7 @@ def _add(report: Report, one: Diagnosis) -> None:
         fix = f"{entry.fix} -> {entry.read}"
     else:
         message, fix = f"unknown failure: {one.note}", None
-        evidence = "\n".join(one.traceback) if one.traceback else evidence
+        evidence = "\n".join([*([evidence] if evidence else []), *one.traceback])
     severity = "info" if one.role not in FINDINGS else "warn" if one.role == AFTERMATH else "error"
     report.add("known" if entry else "unknown", severity, message, path=place.path if place else "",
                line=place.line if place else None, where=where, evidence=evidence, fix=fix)  # fmt: skip
