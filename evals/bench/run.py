@@ -14,6 +14,7 @@ BENCHES = (
     "takeover",
     "checkpoints",
     "watch",
+    "triage",
     "verify_local",
     "compare_runs",
     "reconcile",

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from doccheck import commands, generate
+from diagnosis.catalogue import FOLDERS
+from diagnosis.catalogue import parse as parse_entries
+from doccheck import commands, generate, signatures
 from doccheck.documents import Document, catalogue_entries, load_all, repository_files
 
 SKILL = Path("SKILL.md")
@@ -161,9 +163,11 @@ def _token_limit(document: Document) -> int | None:
 
 
 def catalogue(repository: Repository) -> Iterator[str]:
-    """Entry ids are unique, entries are complete, signatures are regular expressions."""
+    """Entry ids are unique, entries are complete, signatures are what triage can use."""
     seen: dict[str, str] = {}
     for document in repository.documents:
+        if document.path.parts[0] not in FOLDERS:  # CONTRIBUTING.md shows an example
+            continue
         for name, line, body in catalogue_entries(document):
             place = f"{document.path}:{line}"
             if name in seen:
@@ -172,11 +176,8 @@ def catalogue(repository: Repository) -> Iterator[str]:
             for field in ENTRY_FIELDS:
                 if f"**{field}**" not in body:
                     yield f"{place}: {name} has no **{field}**"
-            for pattern in re.findall(r"^signature: `(.+)`$", body, re.M):
-                try:
-                    re.compile(pattern)
-                except re.error as error:
-                    yield f"{place}: {name}'s signature is not a regular expression: {error}"
+        for entry in parse_entries(document.text, document.path.as_posix()):
+            yield from (f"{document.path}: {problem}" for problem in signatures.problems(entry))
 
 
 def generated(repository: Repository) -> Iterator[str]:

@@ -1,0 +1,328 @@
+"""triage through its command line, on logs of runs that were really broken (tests/triage/) and on small made ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import triage
+from bench import triage as bench
+from diagnosis import catalogue, judge, scan
+from diagnosis.lines import rank_of_file, read
+from diagnosis.prefilter import Prefilter
+from diagnosis.regexes import words
+from doccheck import documents, signatures
+
+ROOT = Path(__file__).resolve().parents[1]
+FAILURES = ROOT / "tests" / "triage" / "failures"
+TRAINING = ("oom-memory", "distributed-launch", "precision-stability", "throughput-profiling", "checkpoint-resume",
+            "by-domain", "convergence-debugging", "data-pipeline")  # fmt: skip
+STEPS = "".join(f"step {n} loss {3 - n / 10:.3f}\n" for n in range(8))
+FULL = "OSError: [Errno 28] No space left on device\n"
+HEAD = "Traceback (most recent call last):\n"
+MISSING = "ModuleNotFoundError: No module named 'apex'\n"
+
+
+def run(*words: str | Path, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, str(ROOT / "scripts" / "triage.py"), *map(str, words)]
+    return subprocess.run(command, input=stdin, capture_output=True, check=False)
+
+
+def ask(*words: str | Path, stdin: bytes = b"", code: int = 1) -> list[dict[str, Any]]:
+    done = run(*words, "--json", stdin=stdin)
+    assert done.returncode == code, done.stderr.decode()
+    diagnoses: list[dict[str, Any]] = json.loads(done.stdout)["diagnoses"]
+    return diagnoses
+
+
+def say(*logs: str, exit_code: int | None = None, kernel: str = "", tmp_path: Path) -> list[str]:
+    """`id:role` of what is said about these logs."""
+    paths = []
+    for number, text in enumerate(logs):
+        path = tmp_path / f"log{number}.txt"
+        path.write_text(text)
+        paths.append(str(path))
+    (tmp_path / "kernel").write_text(kernel)
+    patterns, owners = triage.compiled(catalogue.load())
+    traces = triage.scan_all(paths, patterns, tmp_path / "kernel" if kernel else None)
+    return [f"{one.entry.id if one.entry else '?'}:{one.role}" for one in judge.judge(traces, owners, exit_code)]
+
+
+# -- the labelled logs
+
+
+def test_first_guess_first_three_and_false_alarms() -> None:
+    score = bench.score()
+    assert score.failures >= 80
+    assert len(score.right) >= 0.80 * score.failures, f"listed {score.listed}, missed {score.missed}"
+    assert len(score.missed) <= 0.05 * score.failures, score.missed
+    assert score.healthy >= 50
+    assert len(score.alarms) <= 0.02 * score.healthy, score.alarms
+    if all((ROOT / "references" / "training" / f"{name}.md").exists() for name in TRAINING):
+        assert not score.pending, "labels name entries that no document holds"
+
+
+def test_every_log_has_its_label_and_every_label_its_log() -> None:
+    logs = {path.name.split(".")[0] for path in FAILURES.iterdir()}
+    assert logs == set(bench.labels())
+    assert all(bench.files(name) and Path(bench.files(name)[0]).stat().st_size for name in bench.labels())
+
+
+# -- what is printed
+
+
+def test_the_rank_that_failed_first_beats_the_watchdog_of_the_others() -> None:
+    done = run(FAILURES / "disk_full_rank1_files", "--top", "1")
+    text = done.stdout.decode()
+    assert done.returncode == 1
+    line = text.splitlines()[0]
+    assert "attempt_0/1/stderr.log:64 rank 1: U6 disk full" in line or "C3" in line
+    assert "seen: OSError: [Errno 28] No space left on device" in text
+    assert "references/" in text and "most likely" in text.splitlines()[-1]
+
+
+def test_the_named_document_has_the_named_heading() -> None:
+    anchors = {document.path.as_posix(): document.anchors for document in documents.load_all(ROOT)}
+    missing = [entry.read for entry in catalogue.load() if entry.anchor not in anchors[entry.path]]
+    assert missing == []
+
+
+def test_json_gives_evidence_cause_fix_and_where_to_read() -> None:
+    first = ask(FAILURES / "missing_module.log")[0]
+    assert (first["id"], first["role"], first["stage"]) == ("U33", "cause", "start")
+    assert first["evidence"] == "ModuleNotFoundError: No module named 'flash_attn'"
+    assert first["path"].endswith("missing_module.log") and first["line"] == 4
+    assert first["fix"].startswith("`sys.executable` first") and "interpreter" in first["cause"]
+    assert first["read"] == "references/run-remote/gotchas_universal.md#u33--drift-of-what-you-did-not-pin"
+
+
+def test_an_unknown_failure_is_called_unknown_and_shown() -> None:
+    done = run(FAILURES / "rank_value_error.log")
+    text = done.stdout.decode()
+    assert done.returncode == 1
+    assert text.startswith("error unknown: ") and "rank 1: unknown failure" in text
+    assert "ValueError: batch 4 of shard_00017.tar has no label" in text
+    assert text.splitlines()[-1].endswith("unknown; read the traceback, do not guess from the list")
+
+
+def test_a_healthy_log_is_no_finding() -> None:
+    done = run(ROOT / "tests" / "triage" / "healthy" / "deprecations.log")
+    assert done.returncode == 0 and b"no failure is known" in done.stdout
+
+
+def test_stdin() -> None:
+    assert ask("-", stdin=(STEPS + MISSING).encode())[0]["line"] == 9
+
+
+def test_top_limits_the_list() -> None:
+    log = (MISSING + FULL + "Read-only file system\nStale file handle\n").encode()
+    assert len(ask("-", "--top", "2", stdin=log)) == 2
+    assert len(ask("-", stdin=log)) == 3
+
+
+# -- what counts
+
+
+def test_first_in_time_beats_first_in_the_list_of_files(tmp_path: Path) -> None:
+    late = f"2026-11-16 10:10:00,100 INFO step 9 loss 2.0\n{MISSING}"
+    early = f"2026-11-16 10:00:00,100 INFO step 8 loss 2.1\n{FULL}"
+    assert [word for word in say(late, early, tmp_path=tmp_path) if word[0] == "U"][:2] == ["U6:cause", "U33:cause"]
+
+
+def test_glog_without_a_year_is_compared_with_clocks_that_have_one(tmp_path: Path) -> None:
+    late = f"2026-03-21 10:10:00 step 9 loss 2.0\n{MISSING}"
+    early = f"[rank1]:[E321 10:00:00.551130011 x.cpp:1] hello\n{FULL}"
+    assert say(late, early, tmp_path=tmp_path)[0] in ("U6:cause", "C3:cause")
+
+
+@pytest.mark.parametrize(("steps", "role"), [(2, "cause"), (3, "survived")])
+def test_what_training_survived_is_no_finding(steps: int, role: str, tmp_path: Path) -> None:
+    after = "".join(f"step {n} loss 1.0\n" for n in range(10, 10 + steps))
+    assert f"U33:{role}" in say(STEPS + MISSING + after, tmp_path=tmp_path)
+
+
+def test_the_same_error_after_a_recovery_is_live_again(tmp_path: Path) -> None:
+    log = STEPS + MISSING + STEPS.replace("step ", "step 1") + MISSING
+    assert say(log, tmp_path=tmp_path) == ["U33:cause"]
+    (tmp_path / "again.log").write_text(log)
+    assert ask(tmp_path / "again.log")[0]["line"] == 18
+
+
+def test_code_quoted_in_a_traceback_is_not_what_happened(tmp_path: Path) -> None:
+    quoted = f'{HEAD}  File "a.py", line 1, in f\n    raise X("No space left on device")\nX: y\n'
+    assert say(quoted, tmp_path=tmp_path) == ["?:unknown"]
+
+
+def test_a_traceback_that_python_ignores_is_none(tmp_path: Path) -> None:
+    text = 'Exception ignored in: <f>\nTraceback (most recent call last):\n  File "a.py", line 1, in f\nOSError: x\n'
+    assert say(STEPS + text, tmp_path=tmp_path) == []
+
+
+def test_exit_codes_tell_where_no_line_does(tmp_path: Path) -> None:
+    assert "U9:exit code" in say(STEPS, exit_code=137, tmp_path=tmp_path)
+    assert "U9:exit code" in say(STEPS, exit_code=-9, tmp_path=tmp_path)
+    assert say(STEPS, exit_code=77, tmp_path=tmp_path) == ["?:unknown"]
+    assert say(STEPS, exit_code=0, tmp_path=tmp_path) == []
+
+
+def test_the_kernel_log_confirms_a_kill_and_alone_comes_after_the_log(tmp_path: Path) -> None:
+    kernel = "[Mon Nov 16 10:00:01 2026] Memory cgroup out of memory: Killed process 5151 (python3)\n"
+    assert say(STEPS, exit_code=137, kernel=kernel, tmp_path=tmp_path)[0] in ("U9:cause", "OOM9:cause")
+    said = say(STEPS + MISSING, kernel=kernel, tmp_path=tmp_path)
+    assert said[0] == "U33:cause" and "U9:kernel log" in said
+
+
+def test_torchruns_root_cause_names_the_rank(tmp_path: Path) -> None:
+    summary = "Root Cause (first observed failure):\n[0]:\n  rank      : 2 (local_rank: 2)\n  exitcode  : 1 (pid: 7)\n"
+    log = f"[rank0]: {MISSING}[rank2]: {FULL}{summary}"
+    assert say(log, tmp_path=tmp_path)[0] in ("U6:cause", "C3:cause")
+
+
+def test_a_run_directory_gives_its_log_and_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text(STEPS)
+    (tmp_path / "notes.log").write_text(MISSING)
+    (tmp_path / "events.jsonl").write_text('{"time": 1, "event": "failed", "exit_code": 137}\n')
+    assert "U9" in [one["id"] for one in ask(tmp_path)]
+
+
+def test_a_line_printed_a_million_times_is_counted_by_its_ends(tmp_path: Path) -> None:
+    log = tmp_path / "noisy.log"
+    log.write_text("write failed: Disk quota exceeded (try 7)\n" * 300_000)
+    first = next(one for one in ask(log) if one["id"] == "U7")
+    assert first["line"] == 1 and first["count"] > 500
+
+
+# -- how lines are read
+
+
+@pytest.mark.parametrize(
+    ("raw", "text", "rank"),
+    [
+        (b"[rank3]: RuntimeError: x", "RuntimeError: x", 3),
+        (b"[default12]:RuntimeError: x", "RuntimeError: x", 12),
+        (b"3: [rank5]: \x1b[31mboom\x1b[0m", "boom", 5),
+        (b"2026-11-16T08:51:02.120Z [rank1]: boom", "boom", 1),
+        (b"step 3 loss 2.7[rank1]: Traceback", "Traceback", 1),
+        (b"(RayTrainWorker pid=44, ip=10.0.0.8) boom\r", "boom", None),
+        (b"caf\xe9 \xff boom", "caf\ufffd \ufffd boom", None),
+    ],
+)
+def test_prefixes_are_told_apart_from_the_line(raw: bytes, text: str, rank: int | None) -> None:
+    line = read(raw)
+    assert (line.text, line.rank) == (text, rank)
+
+
+def test_the_rank_in_a_file_name() -> None:
+    names = ("logs/rank_3.log", "l/attempt_0/7/stderr.log", "slurm-4411.out", "train.log")
+    assert [rank_of_file(name) for name in names] == [3, 7, None, None]
+
+
+@pytest.mark.parametrize("block", [64, 257, 4096])
+def test_blocks_may_end_anywhere(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "BLOCK", block)
+    for name in ("no_main_guard", "rank_value_error", "disk_full_save", "killed_nohup", "latin1_missing_module"):
+        patterns, owners = triage.compiled(catalogue.load())
+        found = judge.judge(triage.scan_all(bench.files(name), patterns), owners)
+        assert (found[0].entry.id if found[0].entry else "unknown") in bench.labels()[name]["expect"], name
+
+
+def test_windows_ends_bars_and_lines_without_an_end(tmp_path: Path) -> None:
+    bars = "".join(f"\r {n}%|##| {n}/100 [00:01<00:09, 9.9it/s]" for n in range(9))
+    (tmp_path / "a.log").write_bytes((bars + "\r" + MISSING.strip() + "\r\nbye\r\n").encode())
+    assert ask(tmp_path / "a.log")[0]["line"] == 1
+    (tmp_path / "b.log").write_bytes(b"x" * 9_000_000 + b"\n" + MISSING.encode())
+    assert ask(tmp_path / "b.log")[0]["line"] == 2
+
+
+# -- the prefilter and the rules for signatures
+
+
+def test_the_prefilter_lets_every_symptom_through() -> None:
+    entries = catalogue.load()
+    patterns, owners = triage.compiled(entries)
+    sieve = Prefilter(tuple(pattern.pattern for pattern, _ in patterns))
+    for index, (pattern, _) in enumerate(patterns):
+        for line in owners[index].examples:
+            if pattern.search(line):
+                block = f"iter 3: loss 2.1\n[rank7]: {line}\niter 4: loss 2.0\n".encode()
+                assert index in sieve.candidates(block, set()).get(17, ()), (owners[index].id, line)
+
+
+def test_the_words_of_a_regex() -> None:
+    assert words(r"CUDA (?:out of memory|error: \w+)") == [["CUDA out of memory"], ["CUDA error: "]]
+    assert words(r"a[bc]d+e?fgh|\bxy{2,3}z$") == [["abd", "fgh"], ["acd", "fgh"], ["xy", "z"]]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "problem"),
+    [
+        ("(", "not a regular expression"),
+        ("(?i)killed", "inline flags"),
+        (r"(\w+\s?)+killed", "quantifier inside a quantified group"),
+        ("one.*two.*", "repeats too often"),
+        ("(?<=a)killed", "look-around"),
+        (r"(killed)\1", "back-reference"),
+        ("abc|killed", "4 fixed letters"),
+    ],
+)
+def test_a_signature_that_triage_cannot_use_is_refused(pattern: str, problem: str) -> None:
+    assert any(problem in text for text in signatures.regex_problems(pattern))
+    assert list(signatures.regex_problems("(?:torch[.])?OutOfMemoryError: .{0,80}")) == []
+
+
+def test_a_signature_must_match_its_own_symptom() -> None:
+    text = (
+        "### U1 · a\nsignature: `killed by signal`\nrank: boss\n\n**Symptom** `it was ended`\n**Cause** x\n**Fix** y\n"
+    )
+    problems = list(signatures.problems(next(catalogue.parse(text, "a.md"))))
+    assert len(problems) == 2
+    assert "no signature matches a log line of its Symptom" in problems[0] and "rank is one of" in problems[1]
+
+
+def test_no_signature_takes_long_on_a_hostile_line() -> None:
+    """A linear regex needs microseconds for 2,000 characters; a nested one would need years."""
+    lines = ["a" * 2000, "Error: " * 280, "(pid " * 400, "loss = " * 280, "'" * 2000, " " * 2000, "1.0 GiB " * 250]
+    for entry in catalogue.load():
+        for pattern in (*entry.signatures, *entry.excluders):
+            for line in lines:
+                re.search(pattern, line)
+
+
+# -- bad input
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["none.log"], "cannot read none.log: No such file or directory"),
+        (["empty"], "holds no log"),
+        (["pipe"], "is not a regular file"),
+        (["a.log", "--exit-code", "999"], "999 is not in the range"),
+        (["a.log", "--dmesg", "none.txt"], "cannot read none.txt"),
+        (["a.log", "--top", "0"], "0 is not in the range"),
+        ([], "Missing argument"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "a.log").write_text("")
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.chdir(tmp_path)
+    done = run(*words)
+    assert done.returncode == 2 and done.stdout == b""
+    assert message in done.stderr.decode() and "Traceback" not in done.stderr.decode()
+
+
+def test_an_empty_log_and_binary_junk_are_no_failure(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_bytes(b"")
+    (tmp_path / "b.log").write_bytes(bytes(range(256)) * 4000)
+    assert run(tmp_path / "a.log", tmp_path / "b.log").returncode == 0
