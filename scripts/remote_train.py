@@ -149,8 +149,10 @@ def _refuse_twin(plan: Plan) -> None:
 def _ended(run: rundir.Run) -> bool:
     """By its own record; a submit that failed half-way is recorded, too, but its job may be there."""
     try:
-        last = list(files.read_jsonl(run.events))[-1]
-    except (RgtError, IndexError):
+        last = run.last_event()
+    except RgtError:
+        return False
+    if last is None:
         return False
     return last["event"] in ("finished", "stopped") or (last["event"] == "failed" and last.get("exit_code") is not None)
 
