@@ -81,8 +81,9 @@ class Session:
 
     def __init__(self, host: Host, verb: str, asked: dict[str, Any], keep_open: tuple[int, ...] = ()) -> None:
         self.host = host
-        tool = ssh.tool_words("cargo") if host.name else _HERE
-        head = {"w": [*tool, verb], "d": ".", "e": {}, "x": [1] if host.name else []}
+        python, *tool = ssh.tool_words("cargo") if host.name else _HERE
+        # -S: the standard library is enough, and some boxes' site-packages take a second to look through
+        head = {"w": [python, "-S", *tool, verb], "d": ".", "e": {}, "x": [2] if host.name else []}
         self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the session)
         pipe = subprocess.PIPE
         try:
@@ -149,9 +150,9 @@ class Session:
             raise problem
         if "can't open file" in said.err and "/rgt/box-" in said.err:
             raise NotShipped
-        if said.err.startswith("error: ") and 0 < code < 5:
+        if said.err.startswith("error: "):
             message = said.err.strip().splitlines()[0].removeprefix("error: ")
-            raise RgtError(f"{message} on {self.host.title}", code)
+            raise bad_input(f"{message} on {self.host.title}")
         if 0 < code < 128:
             raise RgtError(f"python3 on {self.host.title} failed: {said.sentence()}", ENVIRONMENT)
         raise Dropped(said.sentence() if said.err.strip() else "the connection was lost")
