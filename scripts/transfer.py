@@ -286,15 +286,13 @@ def _print_case(case: Case, facts: dict[str, Any], data: dict[str, Any]) -> None
 
 def _decide(case: Case, found: Report, order: Command | None, execute: bool) -> tuple[int, str] | None:
     """An end of the story, or None: the command is to be run. Each way is an event."""
-    from rgt import rundir
-
-    run, command = rundir.Run(case.local), found.data["command"]
+    command = found.data["command"]
+    reasons = [finding.message for finding in found.findings][:20]
+    unrecorded = _log(case, "refused" if reasons else "approved", command=command, execute=execute, reasons=reasons)
+    if unrecorded and not reasons:
+        found.add("unreadable", "error", f"a decision that is not recorded is not made: {unrecorded}")
     if found.findings:
-        run.log_event(
-            "refused", act="down", command=command, reasons=[finding.message for finding in found.findings][:20]
-        )
         return errors.REFUSED, f"refused: {len(found.findings)} things stand against it; nothing was executed"
-    run.log_event("approved", act="down", command=command, execute=execute)
     if not execute:
         return errors.OK, "everything holds, and nothing was executed: --execute runs the command"
     if order is None:
@@ -302,19 +300,27 @@ def _decide(case: Case, found: Report, order: Command | None, execute: bool) -> 
     return None
 
 
+def _log(case: Case, event: str, **detail: Any) -> str:
+    """Why the event could not be written down; empty when it was."""
+    from rgt import rundir
+
+    try:
+        rundir.Run(case.local).log_event(event, act="down", **detail)
+    except errors.RgtError as error:
+        progress(f"warning: {error.message}")
+        return error.message
+    return ""
+
+
 def _execute(case: Case, found: Report, order: Command, listing: Command | None, facts: dict[str, Any], box_id: str,
              fmt: str | None) -> int:  # fmt: skip
     from cargo import profile as profiles
-    from rgt import rundir
 
-    run = rundir.Run(case.local)
     progress(f"running: {order.text}")
     said = order.run()
     found.data |= {"executed": True, "exit_code": said.code, "said": said.text[-2000:]}
     if said.code:
-        run.log_event(
-            "refused", act="down", by="provider", command=order.text, exit_code=said.code, said=said.text[-500:]
-        )
+        _log(case, "refused", by="provider", command=order.text, exit_code=said.code, said=said.text[-500:])
         found.add(
             "failed",
             "error",
@@ -324,7 +330,7 @@ def _execute(case: Case, found: Report, order: Command, listing: Command | None,
         return found.emit(fmt, "NOT down")
     gone, sentence = profiles.shown_gone(listing, box_id, facts["meter"].get("list", {}))
     found.data["gone"] = gone
-    run.log_event("destroyed", command=order.text, id=box_id, gone=gone, listing=sentence)
+    _log(case, "destroyed", command=order.text, id=box_id, gone=gone, listing=sentence)
     if not gone:
         found.add("unseen", "error", sentence)
     return found.emit(

@@ -111,7 +111,8 @@ def test_a_second_pull_sends_nothing_and_keeps_manifest_and_proof_true(bench: Be
 
 
 HOSTILE = ["-rf", "--delete", "#comment", ";semi", "sp ace", "two\nlines", "quo'te\"", "$(touch x)", "*", "ünïcode训练",
-           b"not-utf8-\xff".decode(errors="surrogateescape"), ".hidden", "~", "a:b", "\\back", "%s", "tab\t"]  # fmt: skip
+           b"not-utf8-\xff".decode(errors="surrogateescape"), ".hidden", "~", "a:b", "\\back", "%s",
+           "tab\t"]  # fmt: skip
 
 
 def test_names_arrive_as_they_are(bench: Bench) -> None:
@@ -164,8 +165,8 @@ def test_two_runs_do_not_mix(bench: Bench) -> None:
     other = make_run(bench.box, OTHER_ID)
     done = transfer("pull", other, bench.here)
     assert (done.returncode, done.stdout) == (4, "")
-    assert done.stderr == (f"error: {bench.here} holds {RUN_ID}, and this is {OTHER_ID}: two runs in one folder cannot be told "
-                           "apart later; pull into another one\n")  # fmt: skip
+    assert done.stderr == (f"error: {bench.here} holds {RUN_ID}, and this is {OTHER_ID}: two runs in one folder cannot "
+                           "be told apart later; pull into another one\n")  # fmt: skip
 
 
 def test_a_folder_with_other_things_is_refused(bench: Bench) -> None:
@@ -291,15 +292,18 @@ AGAINST: dict[str, tuple[Break, str]] = {
     "proof withdrawn": (
         lambda b: (b.here / "PULL_VERIFIED.json").rename(b.here / "PULL_VERIFIED.json.stale"), "not verified by load"),
     "proof is garbage": (lambda b: (b.here / "PULL_VERIFIED.json").write_text("{"), "is not JSON"),
-    "proof of nothing": (lambda b: (b.here / "PULL_VERIFIED.json").write_text("{}"), "does not fit the pull_verified schema"),
+    "proof of nothing": (
+        lambda b: (b.here / "PULL_VERIFIED.json").write_text("{}"), "does not fit the pull_verified schema"),
     "proof without a load": (no_tensors, "nothing in it was verified by load"),
     "proof of another manifest": (
         lambda b: rewrite(b.here / "PULL_MANIFEST.json", '"bytes"', ' "bytes"'), "is not of this PULL_MANIFEST.json"),
     "pull under way": (unfinished, "an unfinished pull is in this folder"),
     "file deleted here": (lambda b: (b.here / "train.log").unlink(), "1 pulled files are no longer here: 'train.log'"),
     "file changed here": (
-        lambda b: (b.here / "checkpoints/step_1.npy").write_bytes(b"x"), "1 files have changed since they were verified"),
-    "file new on the box": (lambda b: add(b, "step_2.pt"), "1 files on this machine are new or changed since the pull: 'step_2.pt'"),
+        lambda b: (b.here / "checkpoints/step_1.npy").write_bytes(b"x"),
+        "1 files have changed since they were verified"),
+    "file new on the box": (
+        lambda b: add(b, "step_2.pt"), "1 files on this machine are new or changed since the pull: 'step_2.pt'"),
     "file changed on the box": (lambda b: add(b, "train.log"), "are new or changed since the pull: 'train.log'"),
     "link out on the box": (lambda b: (b.there / "data").symlink_to("/"), "is a link to '/', outside of"),
     "run still running": (running, "the run is running"),

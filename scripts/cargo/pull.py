@@ -21,7 +21,7 @@ from rgt.errors import RgtError
 from rgt.report import Finding, progress
 
 PATIENCE = "15m"
-ROUNDS = 5  # listings in which a file may still change before we say that it does
+ROUNDS = 3  # listings in which a file may still change before we say that it does
 _LOG_BYTES = 64 << 20  # a growing file up to this size is shown while it grows
 T = TypeVar("T")
 

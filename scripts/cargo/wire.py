@@ -150,9 +150,9 @@ class Session:
             raise problem
         if "can't open file" in said.err and "/rgt/box-" in said.err:
             raise NotShipped
-        if said.err.startswith("error: "):
-            message = said.err.strip().splitlines()[0].removeprefix("error: ")
-            raise bad_input(f"{message} on {self.host.title}")
+        sentences = [line for line in said.err.splitlines() if line.startswith("error: ")]
+        if sentences:
+            raise bad_input(f"{sentences[0].removeprefix('error: ')} on {self.host.title}")
         if 0 < code < 128:
             raise RgtError(f"python3 on {self.host.title} failed: {said.sentence()}", ENVIRONMENT)
         raise Dropped(said.sentence() if said.err.strip() else "the connection was lost")

@@ -144,8 +144,9 @@ def failure(host: Host, done: Done) -> RgtError | None:
         return unreachable(host.name, done)
     if done.code == _NOT_FOUND and "python3" in done.err:
         return lacking(f"{host.title} has no python3 that a plain `ssh {host.name} python3` finds; install it there")
-    if done.code and done.err.startswith(_REFUSED):
-        return lacking(f"{done.err.removeprefix(_REFUSED).strip()} on {host.title}")
+    refusals = [line for line in done.err.splitlines() if line.startswith(_REFUSED)]  # ssh may warn of something first
+    if done.code and refusals:
+        return lacking(f"{refusals[0].removeprefix(_REFUSED).strip()} on {host.title}")
     return None
 
 
