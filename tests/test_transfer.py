@@ -8,15 +8,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from .transfer_lab import OTHER_ID, RUN_ID, Provider, Result, copy, events, make_run, same_tree, transfer
+from .transfer_lab import OTHER_ID, ROOT, RUN_ID, Provider, Result, copy, events, make_run, same_tree, transfer
 
 Break = Callable[["Bench"], object]
 
@@ -549,3 +551,39 @@ def test_push_dry_run_and_an_empty_folder(tmp_path: Path) -> None:
     assert empty.returncode == 2 and "holds no file to send" in empty.stderr
     secret = transfer("push", "-", tmp_path / "there", input=b"key")
     assert secret.returncode == 2 and "a secret is pushed to HOST:FILE" in secret.stderr
+
+
+# -- what a box needs
+
+
+def test_box_setup_says_what_is_lacking(tmp_path: Path) -> None:
+    script = (ROOT / "scripts" / "templates" / "box_setup.sh").read_text()
+    (tmp_path / ".bashrc").write_text("echo hello\n")
+    good = subprocess.run(
+        ["sh", "-s"], input=script, env={**os.environ, "HOME": str(tmp_path)}, capture_output=True, text=True
+    )
+    assert (good.returncode, "ok       python3: 3." in good.stdout) == (0, True), good.stdout + good.stderr
+    assert f"note     {tmp_path}/.bashrc prints or activates something" in good.stdout
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("mkdir", "chmod", "grep", "df", "awk"):
+        (tools / name).symlink_to(shutil.which(name) or "")
+    bare = {"PATH": str(tools), "HOME": str(tmp_path)}
+    poor = subprocess.run([shutil.which("sh") or "sh", "-s"], input=script, env=bare, capture_output=True, text=True)
+    assert (poor.returncode, "LACKING  python3 3.10 or newer" in poor.stdout) == (1, True), poor.stdout
+
+
+def test_download_loop_runs_detached_to_the_proof(bench: Bench) -> None:
+    log, script = bench.folder / "loop.log", ROOT / "scripts" / "templates" / "download_loop.sh"
+    env = {**os.environ, "DOWNLOAD_LOG": str(log), "PYTHON": sys.executable}
+    done = subprocess.run(
+        ["sh", str(script), str(bench.there), str(bench.here)], env=env, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout.startswith("pid ")) == (0, True), done.stderr
+    deadline = time.monotonic() + 60
+    while "pulled and verified" not in log.read_text() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert f"{bench.there}: done; now the proof" in log.read_text()
+    same_tree(bench.there, bench.here)
+    nothing = subprocess.run(["sh", str(script)], capture_output=True, text=True)
+    assert nothing.returncode == 2 and nothing.stderr.startswith("usage: download_loop.sh RUN | HOST:DIR LOCAL")

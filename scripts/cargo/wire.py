@@ -32,6 +32,7 @@ _HERE = [
 FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0
 _NOISE = 1 << 16  # bytes that a login script may print before us
 _LINE = 1 << 24
+_ONLY_TERMINALS = "SSH client doesn't support PTY"  # what ssh.runpod.io says
 T = TypeVar("T")
 
 
@@ -80,7 +81,7 @@ class Session:
     """One verb on the box. Leaving the block ends it; `finish` says whether it ended well."""
 
     def __init__(self, host: Host, verb: str, asked: dict[str, Any], keep_open: tuple[int, ...] = ()) -> None:
-        self.host = host
+        self.host, self.noise = host, ""
         python, *tool = ssh.tool_words("cargo") if host.name else _HERE
         # -S: the standard library is enough, and some boxes' site-packages take a second to look through
         head = {"w": [python, "-S", *tool, verb], "d": ".", "e": {}, "x": [2] if host.name else []}
@@ -118,6 +119,7 @@ class Session:
         seen = 0
         while (line := self.output.readline(_NOISE)) != frames.MARK:
             seen += len(line)
+            self.noise = line.decode(errors="replace").strip() or self.noise
             if not line:
                 self.fail()
             if seen > _NOISE:
@@ -153,6 +155,10 @@ class Session:
         sentences = [line for line in said.err.splitlines() if line.startswith("error: ")]
         if sentences:
             raise bad_input(f"{sentences[0].removeprefix('error: ')} on {self.host.title}")
+        if _ONLY_TERMINALS in self.noise + said.err:
+            raise lacking(f"{self.host.title} serves terminals only ({_ONLY_TERMINALS}): no command, scp, sftp or "
+                          "rsync goes through it; use the box's direct address, or carry files over object storage")  # fmt: skip
         if 0 < code < 128:
-            raise RgtError(f"python3 on {self.host.title} failed: {said.sentence()}", ENVIRONMENT)
+            last = said.sentence() if said.err.strip() else self.noise or f"exit code {code}"
+            raise RgtError(f"python3 on {self.host.title} failed: {last}", ENVIRONMENT)
         raise Dropped(said.sentence() if said.err.strip() else "the connection was lost")

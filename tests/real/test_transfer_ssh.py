@@ -172,6 +172,7 @@ def test_disk_full_half_way(lab: Lab, tiny_disk: TinyDisk, mover: str) -> None:
     assert done.returncode == 3, done.stdout + done.stderr
     assert "No space left on device" in done.stderr
     lab.refused("there is no PULL_VERIFIED.json")
+    os.truncate(eaten, eaten.stat().st_size - 2 * MIB)
     before = lab.link.down
     early = lab.pull()
     assert early.returncode == 3 and "are still to come; make room" in early.stderr
@@ -307,6 +308,15 @@ def test_no_python(lab: Lab) -> None:
     done = lab.pull()
     assert (done.returncode, done.stderr) == (
         3, "error: box has no python3 that a plain `ssh box python3` finds; install it there\n")  # fmt: skip
+
+
+def test_a_proxy_that_serves_terminals_only(lab: Lab) -> None:
+    (lab.bin / "python3").unlink()
+    (lab.bin / "python3").write_text('#!/bin/sh\necho "Error: Your SSH client doesn\'t support PTY"; exit 1\n')
+    (lab.bin / "python3").chmod(0o755)
+    done = lab.pull()
+    assert done.returncode == 3
+    assert done.stderr.startswith("error: box serves terminals only (SSH client doesn't support PTY): no command, scp,")
 
 
 def test_wrong_port_key_and_host_key(lab: Lab) -> None:
