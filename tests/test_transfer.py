@@ -96,7 +96,7 @@ def test_pull_is_complete_verified_and_recorded(bench: Bench) -> None:
     assert (done.returncode, answer["complete"], answer["state"], answer["findings"]) == (0, True, "done", [])
     same_tree(bench.there, bench.here)
     manifest = json.loads((bench.here / "PULL_MANIFEST.json").read_text())
-    assert (manifest["source"], manifest["run_id"], len(manifest["files"])) == (str(bench.there), RUN_ID, 7)
+    assert (manifest["source"], manifest["run_id"], len(manifest["files"])) == (str(bench.there), RUN_ID, 8)
     assert events(bench.here) == ["launched", "finished", "pulled", "verified"]
 
 
@@ -106,7 +106,7 @@ def test_a_second_pull_sends_nothing_and_keeps_manifest_and_proof_true(bench: Be
     (bench.there / "notes.txt").write_text("new")
     again = json.loads(bench.pull("--json").stdout)
     third = json.loads(bench.pull("--json").stdout)
-    assert (again["files"], third["by"]) == (8, "nothing to copy")
+    assert (again["files"], third["by"]) == (9, "nothing to copy")
     assert (bench.here / "PULL_MANIFEST.json").read_bytes() != before
     assert third["proof"] == str(bench.here / "PULL_VERIFIED.json")
     assert events(bench.here).count("finished") == 1  # the box's events are merged once
@@ -440,6 +440,16 @@ def test_down_of_a_variant(good: Bench) -> None:
     done = transfer("down", good.here, "--profile", f"{path}:moon", "--id", "pod-1", "--approve", RUN_ID)
     assert "platform      Moon" in done.stdout and "moonctl pod-1   (can be undone)" in done.stdout
     assert "still bills cheese" in done.stdout
+
+
+def test_down_of_the_wrong_box_is_refused(good: Bench) -> None:
+    """The box knows its own id, and it is not the one that would be destroyed."""
+    good.provider.profile(verbs__down={"value": "x", "argv": ["fakectl", "delete", "<id>"], "id_env": "FAKE_POD"})
+    other = good.provider.down(good.here, "--approve", RUN_ID, "--execute", FAKE_POD="pod-2")
+    assert (other.returncode, good.provider.calls) == (4, [])
+    assert "calls itself 'pod-2', and --id is 'pod-1': the wrong box" in other.stdout
+    assert "could not be checked" in good.provider.down(good.here, "--approve", RUN_ID).stdout
+    assert good.provider.down(good.here, "--approve", RUN_ID, FAKE_POD="C.pod-1").returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,7 @@ def make_run(folder: Path, run_id: str = RUN_ID, mib: float = 0.1, small: int = 
     np.save(run / "checkpoints" / "step_1.npy", values)
     for number in range(small):
         (run / "logs" / f"{number}.txt").write_text(f"line {number}\n" * 20)
+    (run / "logs" / "empty").touch()
     (run / "train.log").write_text("step 1 loss 2.0\n")
     (run / "events.jsonl").write_text(json.dumps({"time": 1.0, "event": "launched"}) + "\n" + json.dumps(DONE) + "\n")
     config = {"lr": 0.1}

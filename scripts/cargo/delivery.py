@@ -66,7 +66,7 @@ def deliver(where: Place, local: Path, exclude: Sequence[str], patience: float) 
     delivery.findings += delivery.verified.findings
     if not any(finding.severity == "error" for finding in delivery.verified.findings):
         Stage(local).finish()
-    delivery.state = state.of(outcome.found, _own_record(local))
+    delivery.state = state.of(outcome.found, state.own_record(local))
     _record(delivery)
     return delivery
 
@@ -76,7 +76,7 @@ def snapshot(where: Place, local: Path, exclude: Sequence[str], patience: float)
     refuse_sealed(local)
     outcome = Pull(where, local, exclude, patience, rounds=1).run()
     merge_events(local)
-    return Delivery(local, outcome, state=state.of(outcome.found, _own_record(local)))
+    return Delivery(local, outcome, state=state.of(outcome.found, state.own_record(local)))
 
 
 def refuse_sealed(local: Path) -> None:
@@ -92,18 +92,6 @@ def _manifest_rows(local: Path) -> list[dict[str, Any]]:
     except RgtError:
         return []
     return rows
-
-
-def _own_record(local: Path) -> dict[str, Any] | None:
-    """run.json as launch wrote it here; one that came with the pull is the box's word."""
-    if any(row["path"] == "run.json" for row in _manifest_rows(local)) and not (local / EVENTS).exists():
-        return None
-    try:
-        record: dict[str, Any] = files.read_json(local / "run.json", "run")
-    except RgtError:
-        return None
-    events = rundir.Run(local).last_event()
-    return record if events and events.get("event") else None
 
 
 def _discard(local: Path, outcome: Outcome, paths: set[Path]) -> None:

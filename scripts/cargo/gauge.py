@@ -23,6 +23,7 @@ class Gauge:
     def begin(self, done: int) -> None:
         """What an earlier run brought must not count as speed."""
         self.base = self.done = done
+        self.start = time.monotonic()
 
     def show(self, done: int) -> None:
         self.done = max(self.done, done)

@@ -127,8 +127,10 @@ class Pull:
                     first = found.entries.get(entry.same_as)
                     if first and self.stage.in_place(first):
                         self.stage.twin(entry, first)
-        finally:
-            digests.join()
+        except BaseException:
+            digests.stop()
+            raise
+        digests.join()
         digests.result()
 
     def _move_all(self, found: Roster, by_them: list[Entry], by_us: list[Entry]) -> None:
@@ -192,6 +194,13 @@ class Digests(threading.Thread):
             if not entry.same_as and entry.path not in later and entry.version not in stage.digests
         ]
         self.failure: BaseException | None = None
+        self.session: wire.Session | None = None
+
+    def stop(self) -> None:
+        """The copy has failed: nobody waits for the rest."""
+        self.wanted = []
+        if self.session:
+            self.session.process.kill()
 
     def run(self) -> None:
         try:
@@ -209,6 +218,7 @@ class Digests(threading.Thread):
         asked, answered = list(self.wanted), set()
         try:
             with wire.Session(self.found.host, "digests", {"root": self.found.root, "paths": paths}) as session:
+                self.session = session
                 for row in session.lines():
                     entry = asked[row["i"]]
                     answered.add(entry.path)

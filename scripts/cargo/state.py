@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from cargo.roster import Roster
-from rgt import job
+from cargo.roster import EVENTS, EVENTS_THERE, Roster
+from rgt import files, job
 from rgt.errors import RgtError
 from rgt.hosts import Host
 
@@ -24,6 +28,26 @@ class State:
     @property
     def over(self) -> bool:
         return self.word in OVER or self.word == "idle"
+
+
+def own_record(local: Path) -> dict[str, Any] | None:
+    """run.json of a run that launch started from here. One that came with a pull is only the box's word."""
+    here, there = ({_canonical(row) for row in _submits(local / name)} for name in (EVENTS, EVENTS_THERE))
+    if not here - there:
+        return None
+    with contextlib.suppress(RgtError):
+        record: dict[str, Any] = files.read_json(local / "run.json", "run")
+        return record
+    return None
+
+
+def _submits(path: Path) -> Iterator[dict[str, Any]]:
+    rows = files.read_jsonl(path, bad=[]) if path.is_file() else iter(())
+    return (row for row in rows if row.get("event") == "submitted")
+
+
+def _canonical(row: dict[str, Any]) -> str:
+    return json.dumps(row, sort_keys=True)
 
 
 def of(found: Roster, record: dict[str, Any] | None = None) -> State:

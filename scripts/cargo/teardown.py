@@ -163,20 +163,13 @@ def _box(case: Case, variable: str, box_id: str, abandon: tuple[str, ...]) -> No
         return
     _compare(case, found)
     _identity(case, found, variable, box_id)
-    case.state = state.of(found, _own_record(case.local))
+    case.state = state.of(found, state.own_record(case.local))
     if not case.state.over:
         detail = f" ({case.state.detail})" if case.state.detail else ""
         message = f"the run is {case.state.word}{detail}: what it is yet to write would be lost"
         fix = "wait for its end, or end it with launch.py stop, then pull again"
         case.object("unfinished", message, case.local, fix)
     _others(case, found, beside, abandon)
-
-
-def _own_record(local: Path) -> dict[str, Any] | None:
-    with contextlib.suppress(RgtError):
-        record: dict[str, Any] = files.read_json(local / "run.json", "run")
-        return record
-    return None
 
 
 def _out_of_reach(case: Case, host: Host, why: str) -> None:
@@ -219,7 +212,7 @@ def _identity(case: Case, found: Roster, variable: str, box_id: str) -> None:
         )
     elif box_id != found.env and not found.env.endswith(f".{box_id}"):
         case.object(
-            "unjudged",
+            "wrong-box",
             f"{found.host.title} calls itself {found.env!r}, and --id is {box_id!r}: the wrong box",
             found.root,
         )

@@ -30,6 +30,7 @@ _HERE = [
     f"import sys; sys.path.insert(0, {str(_SCRIPTS)!r}); from cargo.boxside import main; main()",
 ]
 FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0
+_END_SECONDS = 20.0
 _NOISE = 1 << 16  # bytes that a login script may print before us
 _LINE = 1 << 24
 _ONLY_TERMINALS = "SSH client doesn't support PTY"  # what ssh.runpod.io says
@@ -123,6 +124,7 @@ class Session:
             if not line:
                 self.fail()
             if seen > _NOISE:
+                self.process.kill()
                 raise lacking(f"{self.host.title} prints text at log-in and never our answer; does a login script "
                               "start another program?")  # fmt: skip
 
@@ -140,11 +142,18 @@ class Session:
         while "end" not in (data := self.line()):
             yield data
 
+    def _end(self) -> int:
+        """Its exit code; one that said nonsense and does not end is ended."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.process.wait(_END_SECONDS)
+        self.process.kill()
+        return self.process.wait()
+
     def fail(self) -> None:
         """Always raises: Dropped when another try may help, else a sentence."""
         with contextlib.suppress(OSError):
             self.input.close()
-        code = self.process.wait()
+        code = self._end()
         self.errors.seek(0)
         said = Done(code, "", self.errors.read().decode(errors="replace"))
         problem = hosts.failure(self.host, said)
@@ -157,7 +166,7 @@ class Session:
             raise bad_input(f"{sentences[0].removeprefix('error: ')} on {self.host.title}")
         if _ONLY_TERMINALS in self.noise + said.err:
             raise lacking(f"{self.host.title} serves terminals only ({_ONLY_TERMINALS}): no command, scp, sftp or "
-                          "rsync goes through it; use the box's direct address, or carry files over object storage")  # fmt: skip
+                          "rsync goes through it; use the box's direct address, or object storage")  # fmt: skip
         if 0 < code < 128:
             last = said.sentence() if said.err.strip() else self.noise or f"exit code {code}"
             raise RgtError(f"python3 on {self.host.title} failed: {last}", ENVIRONMENT)

@@ -102,6 +102,7 @@ CODES = {
     "unverified": "a job ended, and no artifact of it verifies",
     "volatile": "what is written there is lost when the machine or container stops",
     "world-size": "the number of processes is not the number of GPUs",
+    "wrong-box": "an id names another machine than the one that was looked at",
     "zero": "a tensor is all zero",
 }
 
