@@ -30,11 +30,11 @@ from rgt.report import Report
 BUNDLE = Path(__file__).resolve().parent.parent
 MAX_AGE = "180d"
 # front-matter keys whose facts cost money or data when they are wrong
-BILLING = ("meter", "storage", "auto_release", "down")
+BILLING = ("meter", "storage", "auto_release", "down", "egress")
 
 # A stamp may be wrapped over a line end, quoted, or in a YAML flow mapping.
 _STAMP = re.compile(r"verified:\s*[\"'(]?([^\s\"',;)}\]]+)")
-_SOURCE = re.compile(r"source:\s*[\"']?([^\s\"',}]+)")
+_SOURCE = re.compile(r"source:\s*[\"']?([^\s\"',}]+)|(https?://[^\s\"',;)}]+)")
 _MONTH = re.compile(r"(20\d\d)-(0[1-9]|1[0-2])(?:-\d\d)?")
 
 
@@ -98,8 +98,9 @@ def _no_code(text: str) -> str:
 
 def _stamp(path: Path, text: str, match: re.Match[str], front_end: int) -> Stamp:
     key = _key(text[: match.start()]) if match.start() < front_end else ""
-    nearby = _SOURCE.findall(text[max(0, match.start() - 300) : match.start()])
-    return Stamp(path, text.count("\n", 0, match.start()) + 1, match[1], key, nearby[-1] if nearby else "")
+    nearby = list(_SOURCE.finditer(text, max(0, match.start() - 300), match.start()))
+    source = nearby[-1][1] or nearby[-1][2] if nearby else ""
+    return Stamp(path, text.count("\n", 0, match.start()) + 1, match[1].rstrip("."), key, source)
 
 
 def _key(before: str) -> str:

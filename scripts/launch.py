@@ -134,16 +134,22 @@ def resume(run: Path, dry_run: bool, as_json: bool) -> None:
     """Start an ended job again on its own run directory; what it resumes from is its own checkpoint."""
     opened, order = _open(run)
     opened.refuse_if_sealed()
-    state = backends.backend(order.kind).status(order).state
-    if state in ("queued", "running"):
-        raise bad_input(f"{opened.id} is {state}; two of one run would write over each other's checkpoints")
+    now = backends.backend(order.kind).status(order)
+    if now.state in ("queued", "running"):
+        raise bad_input(f"{opened.id} is {now.state}; two of one run would write over each other's checkpoints")
+    if now.still_running:
+        where = ", ".join(order.hosts[node].title for node in now.still_running)
+        raise bad_input(
+            f"{opened.id} {now.state}, but its old attempt still runs on {where} and would join the new one; "
+            f"wait for it to notice, or end it: launch.py stop {opened.path}"
+        )
     steps = backends.backend(order.kind).resume(order)
     if dry_run:
         _print_steps(steps, as_json)
         return
     _ship(order)
     backends.carry_out(order, steps)
-    opened.log_event("resumed", before=state)
+    opened.log_event("resumed", before=now.state)
     _tell(opened, as_json)
 
 

@@ -207,13 +207,15 @@ def aggregate(places: tuple[str, ...], patience: float, fmt: str | None) -> int:
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--profile", required=True, help="Platform of the box: a name in profiles/ (china:matpool), or a path.")
 @click.option("--id", "box_id", default="", help="What the provider calls the box.")
+@click.option("--id-env", default="", help="Variable on the box that holds its own id, to be compared with --id. "
+              "[default: the profile's]")  # fmt: skip
 @click.option("--set", "more", multiple=True, help="Another placeholder of the command: NAME=VALUE; repeatable.")
 @click.option("--approve", default="", help="The user's approval in words: the run id, exactly.")
 @click.option("--abandon", multiple=True, help="Another run on the box that the user gives up; repeatable.")
 @click.option("--execute", is_flag=True, help="Run the provider's command; without it, it is only shown.")
 @cli.report_options
-def down(run: Path, profile: str, box_id: str, more: tuple[str, ...], approve: str, abandon: tuple[str, ...],
-         execute: bool, fmt: str | None) -> int:  # fmt: skip
+def down(run: Path, profile: str, box_id: str, id_env: str, more: tuple[str, ...], approve: str,
+         abandon: tuple[str, ...], execute: bool, fmt: str | None) -> int:  # fmt: skip
     """Say what the end of RUN's box destroys, what bills on, and the exact command; run it only when all is proved.
 
     RUN is the folder that was pulled into. Exit 4 unless everything is pulled, verified by load and still so, the box
@@ -228,7 +230,8 @@ def down(run: Path, profile: str, box_id: str, more: tuple[str, ...], approve: s
     values = _values(box_id, more)
     order = profiles.command(facts["verbs"]["down"], values)
     listing = profiles.command(facts["meter"].get("list"), values)
-    case = teardown.examine(run, facts["verbs"]["down"].get("id_env", ""), box_id, abandon)
+    id_env = id_env or facts["overrides"].get("transfer.py", {}).get("--id-env", "")
+    case = teardown.examine(run, id_env, box_id, abandon)
     found = Report("transfer", list(case.against))
     _approval(case, approve, found)
     by_hand = f"by hand: {facts['verbs']['down']['value']}"

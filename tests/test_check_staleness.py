@@ -33,6 +33,7 @@ def findings(path: Path, *arguments: str) -> list[tuple[str, int]]:
         ("fact, verified: 2020-01", [("stale", 1)]),
         ("fact, verified:\n2020-01", [("stale", 1)]),  # a stamp wrapped over the line end
         ("a\nb (verified: 2020-01)", [("stale", 2)]),
+        (f"the end of a sentence, verified: {month(0)}.", []),
         ("fact, verified: January", [("malformed", 1)]),
         ("fact, verified: 2020-13", [("malformed", 1)]),
         ("fact, verified: 2099-01", [("future", 1)]),
@@ -64,6 +65,29 @@ def test_text_names_the_place_and_the_source(tmp_path: Path) -> None:
         "      fix: look it up again: https://example.org/a\n"
         "1 dated facts, 1 to look up again\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "source"),
+    [
+        ("**Source** https://example.org/a, verified: 2020-01", "https://example.org/a"),
+        ("(source: https://example.org/b, verified: 2020-01)", "https://example.org/b"),
+        ("two: https://example.org/c and https://example.org/d,\nverified: 2020-01", "https://example.org/d"),
+    ],
+)
+def test_the_address_before_a_stamp_is_its_source(tmp_path: Path, text: str, source: str) -> None:
+    page = tmp_path / "p.md"
+    page.write_text(text)
+    assert f"fix: look it up again: {source}\n" in run(page).stdout
+
+
+def test_facts_of_a_variant_are_billing_facts_too(tmp_path: Path) -> None:
+    page = tmp_path / "p.md"
+    block = f"      down:\n        value: x\n        source: https://example.org/a\n        verified: {month(130)}\n"
+    page.write_text(
+        f"---\nvariants:\n  slurm:\n    verbs:\n{block}    ssh: {{value: x, verified: {month(130)}}}\n---\n"
+    )
+    assert findings(page) == [("stale", 8)]
 
 
 def test_github_annotation(tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ BREAKS = [
     (rules.command_lines, "```console\n$ scripts/check_staleness.py --max-age\n```", "requires an argument"),
     (rules.command_lines, "```bash\ncd x && python \\\n  scripts/check_staleness.py -z\n```", "No such option '-z'"),
     (rules.command_lines, "do `python scripts/gone.py --x`", "scripts/gone.py does not exist"),
+    (rules.command_lines, "```bash\nscripts/setup-china-mirrors.sh --gone\n```", "no option --gone"),
     (rules.make_targets, "`make gone`", "there is no `make gone`"),
     (rules.budgets, "word " * 3000, "3750 tokens, the budget is 3500"),
     (rules.catalogue, "### U1 · a\n### U1 · b\n", "U1 is taken by references/x.md:1"),
@@ -119,13 +120,18 @@ def test_verbs_are_parsed_like_click_does(words: str, expected: list[str]) -> No
     assert commands.parse_problems(group, "tool", words.split()) == expected
 
 
+def python_script(word: str) -> str | None:
+    stem = commands.script_of(word)
+    return stem if stem and (ROOT / "scripts" / f"{stem}.py").is_file() else None
+
+
 def shown_options() -> list[tuple[str, str, str]]:
     """(line, script, option) for every option of ours that any document shows."""
     lines = [line.text for document in REPOSITORY.documents for line in commands.command_lines(document)]
     used = []
     for line in lines:
         for words in commands.simple_commands(line):
-            scripts = [(place, stem) for place, word in enumerate(words) if (stem := commands.script_of(word))]
+            scripts = [(place, stem) for place, word in enumerate(words) if (stem := python_script(word))]
             for place, stem in scripts:
                 own = itertools.takewhile(lambda word: word != "--", words[place + 1 :])
                 used += [(line, stem, word) for word in own if re.fullmatch(r"--?[a-z][\w-]*", word)]

@@ -444,7 +444,7 @@ def test_down_of_a_variant(good: Bench) -> None:
 
 def test_down_of_the_wrong_box_is_refused(good: Bench) -> None:
     """The box knows its own id, and it is not the one that would be destroyed."""
-    good.provider.profile(verbs__down={"value": "x", "argv": ["fakectl", "delete", "<id>"], "id_env": "FAKE_POD"})
+    good.provider.profile(overrides={"transfer.py": {"--id-env": "FAKE_POD"}})
     other = good.provider.down(good.here, "--approve", RUN_ID, "--execute", FAKE_POD="pod-2")
     assert (other.returncode, good.provider.calls) == (4, [])
     assert "calls itself 'pod-2', and --id is 'pod-1': the wrong box" in other.stdout

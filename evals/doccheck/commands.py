@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import copy
 import importlib
+import itertools
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -118,9 +120,18 @@ def simple_commands(line: str) -> Iterator[list[str]]:
 
 
 def _script_problems(root: Path, stem: str, arguments: list[str]) -> list[str]:
+    if (root / "scripts" / f"{stem}.sh").is_file() and not (root / "scripts" / f"{stem}.py").is_file():
+        return _shell_problems(root / "scripts" / f"{stem}.sh", arguments)
     if not (root / "scripts" / f"{stem}.py").is_file():
         return [f"scripts/{stem}.py does not exist"]
     return [f"scripts/{stem}.py: {text}" for text in parse_problems(load_command(root, stem), stem, arguments)]
+
+
+def _shell_problems(script: Path, arguments: list[str]) -> list[str]:
+    """A script without a Python twin: its own --help says which words it knows."""
+    known = subprocess.run(["sh", str(script), "--help"], capture_output=True, text=True, check=True).stdout.split()
+    words = itertools.takewhile(lambda word: not word.startswith("#"), arguments)
+    return [f"{script.name}: no option {word}" for word in words if word not in known and not _is_open(word)]
 
 
 def parse_problems(command: click.Command, name: str, arguments: list[str]) -> list[str]:

@@ -20,8 +20,8 @@ PHASES = ("RUN", "VERIFY", "DELIVER", "META")
 
 
 def platforms(root: Path) -> str:
-    """One row per profile: what stops the meter, what a stop keeps and bills, how long a spot notice is."""
-    rows = ["| platform | the meter stops with | a stopped one still bills | survives stop | survives destroy | spot |",
+    """One row per profile: what stops the meter, what goes on billing, what is kept, what is deleted by itself."""
+    rows = ["| platform | the meter stops with | stopped, it bills | stop keeps | destroy keeps | deletes by itself |",
             "|---|---|---|---|---|---|"]  # fmt: skip
     rows += [_platform_row(path.name, _profile(path)) for path in profile_paths(root)]
     return "\n".join(rows) + "\n"
@@ -36,21 +36,35 @@ def _profile(path: Path) -> dict[str, Any]:
 
 
 def _platform_row(name: str, profile: dict[str, Any]) -> str:
-    meter, storage, spot = profile["meter"], profile["storage"], profile["spot"]
-    stops = meter["stops_with"]
+    meter, storage = profile["meter"], profile["storage"]
     cells = [
         f"[{profile['title']}](profiles/{name})",
-        stops["value"] + (" (irreversible)" if stops["irreversible"] else ""),
-        meter["stopped_still_bills"]["value"],
+        _stops(meter["stops_with"]),
+        _brief(meter["stopped_still_bills"]),
         _survivors(storage, "stop"),
         _survivors(storage, "destroy"),
-        spot["value"],
+        _brief(profile["auto_release"]),
     ]
+    if "variants" in profile:
+        cells = [cells[0], *(cell.replace("unknown", "by variant") for cell in cells[1:])]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
+def _stops(fact: dict[str, Any]) -> str:
+    text = _brief(fact)
+    return f"{text} (final)" if fact["irreversible"] and text != "unknown" else text
+
+
+def _brief(fact: dict[str, Any]) -> str:
+    """A table takes what stands before the first semicolon; the rest is for who opens the profile."""
+    return str(fact["value"]).partition(";")[0]
+
+
 def _survivors(storage: list[dict[str, Any]], act: str) -> str:
-    return ", ".join(tier["tier"] for tier in storage if tier[act] == "kept") or "nothing"
+    """The tiers that are kept; where nobody knows of any of them, that."""
+    kept = [tier["tier"] for tier in storage if tier[act] == "kept"]
+    unknown = any(tier[act] == "unknown" for tier in storage)
+    return ", ".join(kept) or ("unknown" if unknown else "nothing")
 
 
 def scripts(root: Path) -> str:
@@ -61,13 +75,18 @@ def scripts(root: Path) -> str:
 
 
 def _jobs(root: Path) -> Iterator[tuple[str, str, str]]:
-    for path in sorted((root / "scripts").glob("*.py")):
+    shells = [path for path in (root / "scripts").glob("*.sh") if not path.with_suffix(".py").exists()]
+    for path in sorted([*(root / "scripts").glob("*.py"), *shells]):
         phase, _, job = first_line(path).partition(" · ")
         yield (phase if phase in PHASES else "META"), path.name, job
 
 
 def first_line(path: Path) -> str:
-    return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n")[0]
+    """Of a Python file's docstring; of a shell script, the comment below `#!`."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".sh":
+        return text.split("\n")[1].removeprefix("# ")
+    return (ast.get_docstring(ast.parse(text)) or "").split("\n")[0]
 
 
 GENERATORS: dict[str, Callable[[Path], str]] = {"platforms": platforms, "scripts": scripts}

@@ -82,6 +82,7 @@ class Status:
     state: str
     exit_code: int | None = None
     detail: str = ""
+    still_running: tuple[int, ...] = ()  # nodes that outlive the one that decided the state
 
 
 def parse_target(target: str) -> tuple[str, list[Host]]:

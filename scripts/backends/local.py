@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from backends import Order, Status, Step
@@ -81,7 +82,12 @@ def gate_status(order: Order, host: Host, gate: list[str]) -> Status:
 
 def combine(parts: list[Status]) -> Status:
     """Several nodes: one that failed, or is lost, decides; the job is done when all are."""
-    for state in ("failed", "lost", "cancelled", "queued", "running", "done"):
+    living = tuple(node for node, part in enumerate(parts) if part.state in ("queued", "running"))
+    for state in ("failed", "lost", "cancelled"):
+        for part in parts:
+            if part.state == state:
+                return replace(part, still_running=living)
+    for state in ("queued", "running", "done"):
         for part in parts:
             if part.state == state:
                 return part

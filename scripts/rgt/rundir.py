@@ -85,7 +85,7 @@ class Run:
 
     def log_metrics(self, *, step: int, split: str, **metrics: float) -> None:
         """Takes Python, numpy and one-element tensor numbers. NaN and infinities are data here: they are kept."""
-        values = {name: _json_number(float(value)) for name, value in metrics.items()}
+        values = {name: json_number(float(value)) for name, value in metrics.items()}
         row = {**values, "step": operator.index(step), "time": time.time(), "split": split}
         files.append_jsonl(self.metrics, row, "metrics")
 
@@ -127,7 +127,7 @@ def _time(row: dict[str, Any]) -> float:
     return row["time"] if isinstance(row.get("time"), (int, float)) else 0.0
 
 
-def _json_number(value: float) -> float | str:
+def json_number(value: float) -> float | str:
     """Strict JSON has no NaN; the words "NaN", "Infinity" and "-Infinity" stand for them, and float() reads them."""
     return value if math.isfinite(value) else str(value).replace("nan", "NaN").replace("inf", "Infinity")
 

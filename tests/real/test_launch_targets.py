@@ -257,19 +257,42 @@ def node(host: Host, name: str, directory: Path, lab: Lab) -> str:
     return CLIENT.format(name=name, address=host.address, dir=directory)
 
 
-def test_two_nodes_lose_their_link_and_resume(lab: Lab, two_hosts: TwoHosts, loss: float, sshd: Sshd) -> None:
+def two_nodes(lab: Lab, two_hosts: TwoHosts) -> Path:
+    """The job on both hosts, each with its own gate, paused."""
     parts = [node(host, name, lab.directory, lab) for host, name in ((two_hosts.a, "a"), (two_hosts.b, "b"))]
     (lab.directory / "ssh_config").write_text("".join(parts))
     lab.env["RGT_SSH_CONFIG"] = str(lab.directory / "ssh_config")
     lab.prefix = two_hosts.a.enter
     directory = lab.submit("ssh:a,b", nodes=2)
     lab.paused(directory, ranks=2)
+    return directory
+
+
+def test_two_nodes_lose_their_link_and_resume(lab: Lab, two_hosts: TwoHosts, loss: float, sshd: Sshd) -> None:
+    directory = two_nodes(lab, two_hosts)
     two_hosts.cut()
     (directory / "go").touch()
     log = directory / "train.log"
     wait_for("an error on the first node", lambda: "Error" in log.read_text(), 60)
     two_hosts.mend()
     lab.until(directory, "failed")
+    wait_for("both old attempts gone", lambda: lab("resume", directory, check=False).returncode == 0, 60)
+    go_on(lab, directory, loss, resumed_at=6)
+
+
+def test_two_nodes_resume_only_when_the_old_attempt_is_gone_everywhere(
+    lab: Lab, two_hosts: TwoHosts, loss: float, sshd: Sshd
+) -> None:
+    directory = two_nodes(lab, two_hosts)
+    record = gate.Queue(lab.directory / "queue-a").find(directory.name)
+    two_hosts.cut()  # so that the second node does not learn of it
+    kill(*procs.carrying(gate.MARK, record["id"]))
+    two_hosts.mend()
+    wait_for("a node to be lost", lambda: lab.state(directory) in ("failed", "lost"))
+    refused = lab("resume", directory, check=False)
+    assert refused.returncode == 2 and "its old attempt still runs on b" in refused.stderr
+    lab("stop", directory)
+    wait_for("the old attempt's end", lambda: not lab.status(directory)["still_running"])
     lab("resume", directory)
     go_on(lab, directory, loss, resumed_at=6)
 

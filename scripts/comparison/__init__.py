@@ -1,0 +1,1 @@
+"""The parts of compare_runs: readers of runs, what changed, the statistics, and the verdict."""

@@ -1,0 +1,98 @@
+"""What is known of one training run, whoever recorded it. None and {} mean: not recorded, which is not 'the same'."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+SPLITS = ("test", "val", "train")
+Curve = dict[int, float]
+
+
+@dataclass
+class Reading:
+    """One reported value of one metric."""
+
+    value: float
+    split: str | None = None
+    n: int | None = None  # examples behind it
+    direction: str | None = None  # as the record says: up | down
+    eval_set: str | None = None
+    step: int | None = None
+    from_curve: bool = False  # not reported: the last point of the curve
+
+
+@dataclass
+class Trial:
+    """One training run: one seed of one arm."""
+
+    source: str
+    run_id: str | None = None
+    seed: str | None = None
+    readings: dict[str, list[Reading]] = field(default_factory=dict)
+    curves: dict[tuple[str, str | None], Curve] = field(default_factory=dict)  # (metric, split) -> step -> value
+    items: dict[str, dict[str, float]] = field(default_factory=dict)  # metric -> eval item -> score
+    config: dict[str, Any] | None = None
+    code: dict[str, str] | None = None
+    diff: str = ""
+    env: dict[str, str] | None = None
+    data: dict[str, str] = field(default_factory=dict)
+    budget: dict[str, float] = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
+    available: set[str] = field(default_factory=set)  # metric names seen, for the sentence about a missing one
+
+
+@dataclass
+class Arm:
+    name: str
+    trials: list[Trial]
+
+
+@dataclass
+class Sample:
+    """The values of one metric in one arm, and the trials they came from."""
+
+    arm: Arm
+    trials: list[Trial]
+    readings: list[Reading]
+    lost: int = 0  # runs without a finite value
+
+    @property
+    def values(self) -> list[float]:
+        return [reading.value for reading in self.readings]
+
+    def keep(self, wanted: Callable[[int], bool]) -> Sample:
+        at = [index for index in range(len(self.trials)) if wanted(index)]
+        return Sample(self.arm, [self.trials[i] for i in at], [self.readings[i] for i in at], self.lost)
+
+
+@dataclass
+class Note:
+    """A finding before it is reported; `blocks` is the verdict it forces, if any."""
+
+    code: str
+    severity: str
+    message: str
+    blocks: str | None = None  # bug-suspect | undecided
+    disclose: str | None = None  # its words in the disclosure sentence
+    fix: str | None = None
+    evidence: str | None = None
+    path: str = ""
+
+
+def usable(value: float) -> bool:
+    """A loss of 1e60 is as diverged as NaN, and the fourth power of it is no float."""
+    return math.isfinite(value) and abs(value) < 1e50
+
+
+def short(value: float) -> str:
+    """Four significant digits, more when the number is large: 0.9134, 27.31, 12345."""
+    if not math.isfinite(value):
+        return str(value)
+    return f"{value:.0f}" if abs(value) >= 1e4 and abs(value) < 1e9 else f"{value:.4g}"
+
+
+def count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"

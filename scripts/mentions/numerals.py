@@ -1,0 +1,298 @@
+"""The numbers of a text that could be results: how they are written, and what speaks against them.
+
+Example:
+    [n.value for n in find("accuracy 91.4 ± 0.3 % after 90 epochs")]      [91.4]
+
+Counts (90 epochs), settings (lr 3e-4), differences (by 2.1 points), bounds (over 90 %), ranges, dates, versions and the
+digits of names (ResNet-50) are no results. A unit that a claim itself has is never taken for a count.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_BODY = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:[.,]\d+)?|\.\d+)"
+_NUMBER = re.compile(
+    rf"""(?<![A-Za-z0-9_.\-/\\^])
+    (?P<sign>[-+])?(?P<body>{_BODY})
+    (?:[eE](?P<exp>[-+]?\d+)(?![A-Za-z0-9]))?
+    (?:\s?(?:[x×·*]|\\times|\\cdot)\s?10\s?(?:\^|\*\*)\s?\{{?(?P<power>[-+]?\d+)\}}?)?
+    (?P<scale>\s?(?:[kKMB](?![A-Za-z])|[万亿]))?
+    (?P<percent>\s?(?:%|percent\b|per\scent\b)|[个]?百分之)?
+    """,
+    re.X,
+)
+_SPREAD = re.compile(
+    rf"\s?(?:±|\+/-|\+-|\\pm)\s?(?P<body>{_BODY})(?:[eE](?P<exp>[-+]?\d+))?(?P<scale>)(?P<percent>\s?%)?"
+)
+_IN_BRACKETS = re.compile(rf"\s?\(\s?(?:±|\+/-)?\s?(?P<body>{_BODY})(?P<exp>)(?P<scale>)(?P<percent>\s?%)?\s?\)")
+_SCALES = {"k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "万": 1e4, "亿": 1e8}
+
+# What is blanked before numbers are looked for: it has digits that report nothing. Tried where a word or number starts.
+_NOISE = re.compile(
+    r"""(?<![A-Za-z0-9.])(?:
+    https?://\S+|[\w.+-]{1,64}@[\w-]+\.\w+
+    |\d{4}-\d\d?-\d\d?(?:[T ]\d\d?:\d\d(?::\d\d)?)?|\d\d?:\d\d(?::\d\d)?\b|\d{1,2}/\d{1,2}/\d{2,4}\b
+    |\d{4}\s?年(?:\d+\s?月)?(?:\d+\s?日)?
+    |v?\d+\.\d+\.\d+[\w.]*|v\d+(?:\.\d+)*\b|\d{4}\.\d{4,5}(?:v\d+)?\b
+    |\[\s?\d+(?:\s?[,–-]\s?\d+)*\s?\]
+    |(?:[Ff]ig(?:ure)?|[Tt]ab(?:le)?|[Ss]ec(?:tion)?|[Ee]q(?:uation)?|[Aa]ppendix|[Cc]hapter|[Ss]tep|[Ll]ine
+        |[Aa]lg(?:orithm)?|Theorem|[Pp]age|[Ii]tem|[Rr]ow|[Cc]olumn)s?\.?[\s~]?\(?\d+(?:\.\d+)*(?:[a-z]\b)?
+    |[第表图式节章页]\s?\d+(?:\.\d+)*(?:\s?[章节页行列组轮])?
+    |\#\d+|0x[0-9a-fA-F]+|(?=[0-9a-f]{0,63}\d)(?=[0-9]{0,63}[a-f])[0-9a-f]{7,64}\b
+    |[pP]\s?(?:-?\s?value\s?)?(?:[<>=]|≤|≥|of)\s?\.?\d[\d.]*(?:e-?\d+)?
+    |\d+(?:\.\d+)?\s?%\s?(?:CI|C\.I\.|confidence|credible|置信)
+    |(?:confidence|credible)\s(?:interval|level)\s?(?:of\s)?(?:\[[^\]]*\]|\([^)]*\)|\d+\s?%)?
+    |(?:CI|interval)\s?:?\s?[\[(][^\])]*[\])]
+    |(?:19|20)\d\d\b(?!\s?%|[.,]\d)
+    |[\[(]\s?-?\d+(?:\.\d+)?\s?[,;]\s?-?\d+(?:\.\d+)?\s?[\])]
+    )""",
+    re.X,
+)
+
+# The words right before a number, and what they make of it. Looked up, not searched: every number passes here.
+_LINKS_BEFORE = frozenset(
+    "of is was at to for @ = : ≈ ~ a an the about roughly around only only: 为 是 设为 设置为".split()
+)
+_SETTINGS = frozenset(
+    "lr batch seed seeds epoch epochs step steps iteration iterations iter iters dropout momentum temperature "
+    "patience threshold warmup warm-up alpha beta gamma lambda tau sigma epsilon eps depth width rank resolution "
+    "crop version level port layer layers python cuda pytorch torch numpy top iou chance α β γ λ τ σ ε k".split()
+)
+_SETTINGS_OF_TWO = frozenset(
+    ["learning rate", "batch size", "weight decay", "learning-rate", "batch-size", "weight-decay", "chance level"]
+)
+_BOUNDS = frozenset(
+    "> >= < <= ≥ ≤ ≫ ≪ over above below under exceed exceeds exceeded exceeding within beyond surpass surpasses "
+    "surpassed surpassing".split()
+)
+_BOUNDS_OF_TWO = frozenset(
+    ["at least", "at most", "up to"]
+    + [f"{word} than" for word in "more less greater lower higher fewer better worse".split()]
+)
+_CHANGES = frozenset(["by", "δ", "Δ"])
+_CHANGE_NOUNS = frozenset(
+    "gain gains improvement improvements increase drop reduction decrease difference gap margin delta boost rise "
+    "advantage change".split()
+)
+_SOURCES = frozenset(["from", "previously", "formerly"])
+_APPROX = frozenset("≈ ~ about around roughly approximately approx approx. nearly almost circa some".split())
+_SPREADS = frozenset(["std", "sd", "s.d.", "stdev", "stderr", "spread"])
+_SPREADS_OF_TWO = frozenset(["standard deviation", "standard error"])
+_ONE = {
+    word: name
+    for name, words in (
+        ("setting", _SETTINGS),
+        ("bound", _BOUNDS),
+        ("change", _CHANGES),
+        ("source", _SOURCES),
+        ("spread", _SPREADS),
+    )
+    for word in words
+}
+_TWO = {
+    words: name
+    for name, pairs in (("setting", _SETTINGS_OF_TWO), ("bound", _BOUNDS_OF_TWO), ("spread", _SPREADS_OF_TWO))
+    for words in pairs
+}
+_CJK_SETTINGS = ("学习率", "批大小", "批量大小", "种子", "轮数", "阈值", "温度")
+_CJK_BOUNDS = ("超过", "至少", "至多", "低于", "高于", "不到", "不超过", "大于", "小于")
+_CJK_CHANGES = (
+    "提升",
+    "提高",
+    "降低",
+    "下降",
+    "高出",
+    "高",
+    "低",
+    "增加",
+    "减少",
+    "增长",
+    "相差",
+    "差距为",
+    "领先",
+    "降",
+    "升",
+)
+_CJK_SOURCES = ("原来的", "从", "由")
+_CJK_APPROX = ("约为", "大约", "约", "近", "接近")
+_CJK_SPREADS = ("标准差", "方差")
+_CHANGE_AFTER = re.compile(
+    r"[-\s]{0,2}(?:(?:absolute|relative|percentage|accuracy)\s)?(?:points?\b|pp\b|p\.p\.|pts\b|个百分点|个点|百分点"
+    r"|(?:%\s?)?(?:absolute |relative )?(?:higher|lower|better|worse|improvement|gain|increase|reduction|drop"
+    r"|decrease|boost|faster|slower|smaller|larger|more\b|less\b|fewer)|(?:x|×|倍|times)(?![A-Za-z]))",
+    re.I,
+)
+_N_AFTER = re.compile(
+    r"\s?(?:random |independent |different )?(?:(?:seeds?|runs?|trials?|repeats?|repetitions?)\b"
+    r"|个(?:随机)?种子|次(?:独立)?(?:运行|实验|重复))",
+    re.I,
+)
+_RANGE_AFTER = re.compile(r"\s?(?:–|-|~|至|\bto\b|\.\.)\s?[+-]?\.?\d")
+_RANGE_BEFORE = re.compile(r"\d\s?%?\s?(?:–|-|~|至|\.\.)\s?$")
+_NEXT_WORD = re.compile(r"[\s~-]?(?P<word>[A-Za-z][A-Za-z/%]*|[\u4e00-\u9fff]{1,2})")
+_GLUED = re.compile(r"[A-Za-z_]|\.\d|:\d|/\d")
+# small words that may follow a bare whole number without making it a count
+_LINKS = frozenset(
+    "a about achieved after against an and are as at because before but by compared despite down during even for "
+    "from given had has however if in is it its of on only or our over per reported respectively since so still "
+    "than that the then these they this to under up using versus vs was we were when where whereas which while "
+    "with within without out".split()
+)
+
+
+@dataclass(frozen=True)
+class Numeral:
+    start: int
+    end: int
+    value: float
+    ulp: float  # one unit of the last place that was written
+    percent: bool = False
+    approx: bool = False
+    role: str = "value"  # or spread, n
+    unit: str = ""
+    spread: float | None = None
+    spread_ulp: float = 0.0
+    other: float | None = None  # 1,234 read with a decimal comma
+
+    @property
+    def whole(self) -> bool:
+        return self.ulp == 1.0 and not self.percent
+
+
+def blank(text: str) -> str:
+    """The text without what has digits but reports nothing, at the same offsets."""
+    return _NOISE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
+
+
+def find(text: str, units: frozenset[str] = frozenset(), in_cell: bool = False) -> list[Numeral]:
+    """The numbers of `text` that could be results. `units`: words that claims are measured in, lower case."""
+    if not _has_digit(text):
+        return []
+    clean = blank(text)
+    found: list[Numeral] = []
+    end = 0
+    for match in _NUMBER.finditer(clean):
+        if match.start() < end:
+            continue
+        numeral = _numeral(clean, match, units, in_cell)
+        if numeral:
+            found.append(numeral)
+            end = numeral.end
+    return found
+
+
+def _has_digit(text: str) -> bool:
+    return any(digit in text for digit in "0123456789")
+
+
+def _numeral(text: str, match: re.Match[str], units: frozenset[str], in_cell: bool) -> Numeral | None:
+    word = _unit(text, match.end())
+    if not in_cell and word and _counts(match, word, units) and not _N_AFTER.match(text, match.end()):
+        return None  # most numbers of a text end here
+    said = _before(text, match.start())
+    role = _role(text, said, match, match.end(), word in units)
+    if role is None:
+        return None
+    value, ulp, other = _read(match)
+    end, percent = match.end(), bool(match["percent"])
+    spread = _SPREAD.match(text, end) or (_IN_BRACKETS.match(text, end) if in_cell else None)
+    spread_value, spread_ulp = None, 0.0
+    if spread:
+        spread_value, spread_ulp, _ = _read(spread)
+        end = spread.end()
+        percent = percent or bool(spread["percent"]) or text[end : end + 2].strip().startswith("%")
+    return Numeral(
+        match.start(), end, value, ulp, percent, "approx" in said, role, word, spread_value, spread_ulp, other
+    )
+
+
+def _counts(match: re.Match[str], word: str, units: frozenset[str]) -> bool:
+    """A bare whole number in front of a noun counts something: 3 datasets, 90 epochs."""
+    if "." in match["body"] or match["percent"] or match["exp"] or match["power"]:
+        return False
+    return word not in _LINKS and word not in units
+
+
+def _read(match: re.Match[str]) -> tuple[float, float, float | None]:
+    """The value, the unit of its last place, and a second way to read a comma."""
+    groups = match.groupdict()
+    body: str = groups["body"]
+    factor = 10.0 ** int(groups.get("exp") or 0) * 10.0 ** int(groups.get("power") or 0)
+    factor *= _SCALES.get((groups.get("scale") or "").strip(), 1.0)
+    sign = -1.0 if groups.get("sign") == "-" else 1.0
+    other = None
+    if "," in body:
+        whole, _, fraction = body.partition(",")
+        if len(fraction) == 3 and "." not in body and whole != "0":
+            other = sign * float(f"{whole}.{fraction}")
+            body = body.replace(",", "")
+        elif "." in body or body.count(",") > 1:
+            body = body.replace(",", "")
+        else:
+            body = f"{whole}.{fraction}"
+    decimals = len(body.partition(".")[2])
+    return sign * float(body) * factor, 10.0**-decimals * factor, other
+
+
+def _unit(text: str, end: int) -> str:
+    match = _NEXT_WORD.match(text, end)
+    return match["word"].lower() if match else ""
+
+
+def _before(text: str, start: int) -> frozenset[str]:
+    """What the words in front of a number say of it: setting, bound, change, source, approx, spread, n."""
+    tail = text[max(0, start - 40) : start].rstrip()
+    last = tail[-1:]
+    if last > "\u3000":
+        return _chinese(tail.removesuffix("了").removesuffix("达"))
+    if last in "=:>≥≤≫≪<≈~@Δ":
+        tail = f"{tail[:-1]} {last}"  # so that lr=0.1 and lr = 0.1 are one
+    words = [word.strip("(,[*_\"'").lower() for word in tail.rsplit(None, 4)[-4:]]
+    said = {"approx"} if words and words[-1] in _APPROX else set()
+    if len(words) > 1 and words[-1] == "=" and words[-2] == "n":
+        return frozenset(["n"])
+    if words and words[-1] in ("of", "is", "was") and len(words) > 1 and words[-2] in _CHANGE_NOUNS:
+        return frozenset(["change"])
+    said |= _alone(words)
+    while words and words[-1] in _LINKS_BEFORE:
+        words.pop()
+    return frozenset(said | _alone(words))
+
+
+def _alone(words: list[str]) -> set[str]:
+    said = {_ONE.get(words[-1], ""), _TWO.get(" ".join(words[-2:]), "")} if words else {""}
+    return said - {""}
+
+
+def _chinese(tail: str) -> frozenset[str]:
+    said = {"approx"} if tail.endswith(_CJK_APPROX) else set()
+    bare = tail.rstrip("约为是近大")
+    for name, endings in (
+        ("setting", _CJK_SETTINGS),
+        ("bound", _CJK_BOUNDS),
+        ("change", _CJK_CHANGES),
+        ("source", _CJK_SOURCES),
+        ("spread", _CJK_SPREADS),
+    ):
+        if tail.endswith(endings) or bare.endswith(endings):
+            said.add(name)
+    return frozenset(said)
+
+
+def _role(text: str, said: frozenset[str], match: re.Match[str], end: int, in_unit: bool) -> str | None:
+    """value, spread or n; None for a number that states no result."""
+    if _GLUED.match(text, end) and not in_unit:
+        return None
+    if "n" in said or _N_AFTER.match(text, end):
+        return "n"
+    if "spread" in said:
+        return "spread"
+    if match["sign"] == "+" or said & {"setting", "bound", "source", "change"}:
+        return None
+    if _CHANGE_AFTER.match(text, end) and not in_unit:
+        return None
+    if _RANGE_AFTER.match(text, end) or _RANGE_BEFORE.search(text, max(0, match.start() - 8), match.start()):
+        return None
+    return "value"

@@ -1,0 +1,220 @@
+"""Numbers in running text.
+
+A sentence gives its own terms first; what it leaves out comes from the paragraph, then from the heading. A clause that
+speaks of other people's work makes its number ambiguous, never a drift.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise, product
+
+from mentions import judge, numerals, terms
+from mentions.align import Given, assign
+from mentions.evidence import Claim, Evidence
+from mentions.numerals import Numeral
+from mentions.passages import Passage
+from mentions.verdict import ANCHOR, Mention, check_direction, direction_said, verdict
+
+_SENTENCE = re.compile(r"(?<=[。！？；])|(?<=[.!?;])(?=\s+[^a-z\s]|\s*\n\s*\n|\s*$)|\n(?=\s*(?:[-*+•]|\d+[.)])\s)")
+_CLAUSE = re.compile(r"[,;，；、()（）]|\b(?:while|whereas|but|versus|vs\.?|compared (?:to|with)|than|against)\b")
+_COMMENT = re.compile(r"<!--(?!\s*claim:).*?-->", re.S)
+# other people's work, or a wish
+_FOREIGN = re.compile(
+    r"\[cite\]|\[\s?\d+(?:\s?[,–-]\s?\d+)*\s?\]|\bet al\b"
+    r"|\b(?:prior|previous(?:ly)?|earlier|existing|competing|published|literature|state[- ]of[- ]the[- ]art|sota"
+    r"|others?|their|human|chance|random guess(?:ing)?|official|original paper|in contrast|reported (?:by|in)|target"
+    r"|goal|aim|expected|hoped|budget|would|should|upper bound|lower bound|oracle)\b"
+    r"|文献|前人|此前|以往|他人|目标|预期|已有",
+    re.I,
+)
+_BASELINE = re.compile(r"\bbaselines?\b|基线", re.I)
+
+
+def find(passage: Passage, evidence: Evidence) -> Iterator[Mention]:
+    text = (
+        _COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), passage.text)
+        if "<!--" in passage.text
+        else passage.text
+    )
+    if not any(digit in text for digit in "0123456789"):
+        return
+    context = _Context(passage, evidence)
+    for start, end in _sentences(text):
+        yield from _in_sentence(text[start:end], passage.line + text.count("\n", 0, start), context)
+
+
+def _sentences(text: str) -> list[tuple[int, int]]:
+    cuts = sorted({0, len(text), *(match.end() for match in _SENTENCE.finditer(text))})
+    return [(start, end) for start, end in pairwise(cuts) if text[start:end].strip()]
+
+
+@dataclass
+class _Context:
+    """What earlier sentences of the paragraph, and the heading, have named."""
+
+    passage: Passage
+    evidence: Evidence
+    named: dict[str, set[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.heading = (
+            terms.by_dimension(self.evidence.vocabulary.find(self.passage.heading)) if self.passage.heading else {}
+        )
+
+    def learn(self, hits: dict[str, list[terms.Hit]]) -> None:
+        for dimension, found in hits.items():
+            self.named[dimension] = {hit.value for hit in found}
+
+    def only(self, dimension: str) -> str | None:
+        """The one term that was named last, if it was one."""
+        values = self.named.get(dimension) or {hit.value for hit in self.heading.get(dimension, [])}
+        return next(iter(values)) if len(values) == 1 else None
+
+
+def _in_sentence(sentence: str, line: int, context: _Context) -> Iterator[Mention]:
+    evidence = context.evidence
+    anchors = list(ANCHOR.finditer(sentence))
+    bare = ANCHOR.sub(lambda match: " " * len(match[0]), sentence) if anchors else sentence
+    hits = evidence.vocabulary.find(bare)
+    by_dimension = terms.by_dimension(
+        [hit for hit in hits if hit.dimension != "method" or not terms.extended(bare, hit)]
+    )
+    strangers = any(hit.dimension == "method" and terms.extended(bare, hit) for hit in hits)
+    found = [numeral for numeral in numerals.find(bare, evidence.units) if not _in_term(numeral, hits)]
+    taken: set[int] = set()
+    for anchor in anchors:
+        mention = _anchored(sentence, bare, anchor, line, context, taken)
+        if mention:
+            yield mention
+    values = [numeral for numeral in found if numeral.start not in taken]
+    if values:
+        yield from _unanchored(bare, line, values, by_dimension, context, strangers)
+    context.learn(by_dimension)
+
+
+def _in_term(numeral: Numeral, hits: list[terms.Hit]) -> bool:
+    return any(hit.start <= numeral.start < hit.end for hit in hits)
+
+
+def _anchored(
+    sentence: str, bare: str, anchor: re.Match[str], line: int, context: _Context, taken: set[int]
+) -> Mention | None:
+    """An anchor speaks of the number before it, or, at the start of a sentence, of the one behind it."""
+    found = numerals.find(bare, context.evidence.units, in_cell=True)
+    before = [numeral for numeral in found if numeral.end <= anchor.start() and numeral.start not in taken]
+    after = [numeral for numeral in found if numeral.start >= anchor.end() and numeral.start not in taken]
+    numeral = before[-1] if before else after[0] if after else None
+    where, at = context.passage.where, line + sentence.count("\n", 0, anchor.start())
+    claim = context.evidence.by_id.get(anchor[1])
+    if claim is None:
+        return Mention(at, where, anchor[0], "drift", [], "anchored", f"EVIDENCE.json has no claim {anchor[1]}")
+    if numeral is None:
+        return Mention(at, where, anchor[0], "drift", [claim], "anchored", "no number beside the anchor")
+    taken.add(numeral.start)
+    at = line + sentence.count("\n", 0, numeral.start)
+    return verdict(at, where, bare, numeral, [claim], "anchored")
+
+
+def _unanchored(
+    text: str,
+    line: int,
+    values: list[Numeral],
+    by_dimension: dict[str, list[terms.Hit]],
+    context: _Context,
+    strangers: bool,
+) -> Iterator[Mention]:
+    metrics = by_dimension.get("metric", [])
+    if not metrics and not (by_dimension.get("method") and context.only("metric")):
+        return
+    results = [numeral for numeral in values if numeral.role == "value"]
+    given = {name: assign(by_dimension.get(name, []), results) for name in terms.DIMENSIONS}
+    direction = direction_said(text, by_dimension)
+    for index, numeral in enumerate(results):
+        own = {name: given[name][index] for name in terms.DIMENSIONS}
+        at = line + text.count("\n", 0, numeral.start)
+        mention = _one(text, at, numeral, own, by_dimension, context, strangers)
+        if mention:
+            yield mention
+            if mention.verdict == "ok" and len(results) == 1:
+                yield from _companions(text, at, values, mention, context)
+    if direction:
+        yield from check_direction(direction, line, context.passage.where, context.evidence)
+
+
+def _one(
+    text: str,
+    line: int,
+    numeral: Numeral,
+    own: dict[str, Given],
+    by_dimension: dict[str, list[terms.Hit]],
+    context: _Context,
+    strangers: bool,
+) -> Mention | None:
+    evidence = context.evidence
+    inherited = False
+    chosen: dict[str, str | None] = {}
+    for name in terms.DIMENSIONS:
+        chosen[name] = own[name].value
+        if chosen[name] is None and name in ("metric", *evidence.distinguishes):
+            chosen[name] = context.only(name)
+            inherited = inherited or chosen[name] is not None
+    metric = chosen["metric"]
+    if metric is None:
+        return None
+    foreign = _foreign(text, numeral, by_dimension, evidence) or (strangers and own["method"].value is None)
+    if foreign:
+        chosen["method"] = None
+    claims = evidence.lookup(metric, chosen["method"], chosen["dataset"], chosen["split"])
+    if not claims:
+        return None
+    sure = "likely" if inherited else "certain"
+    mention = verdict(line, context.passage.where, text, numeral, claims, sure)
+    if mention.verdict == "ok":
+        return mention
+    clean = all(own[name].sure for name in terms.DIMENSIONS)
+    if not clean and any(judge.agrees(claim, numeral) for claim in _all_named(by_dimension, evidence)):
+        return Mention(line, context.passage.where, mention.reported, "ok", claims, "likely")
+    if foreign or len(claims) > 1 or judge.far_off(claims[0], numeral):
+        mention.verdict = "ambiguous"
+        mention.why = "it may be somebody else's number" if foreign else "the text does not say which claim this is"
+    return mention
+
+
+def _all_named(by_dimension: dict[str, list[terms.Hit]], evidence: Evidence) -> list[Claim]:
+    metrics, *others = ([hit.value for hit in by_dimension.get(name, [])] for name in terms.DIMENSIONS)
+    rest: list[list[str | None]] = [[*named] or [None] for named in others]
+    keys = {(metric, *key) for metric in metrics for key in product(rest[0], rest[1], rest[2])}
+    return [claim for key in keys for claim in evidence.lookup(*key)]
+
+
+def _foreign(text: str, numeral: Numeral, by_dimension: dict[str, list[terms.Hit]], evidence: Evidence) -> bool:
+    """Does the clause of this number speak of other people's work, or of a wish, without naming a method of ours?"""
+    start, end = _clause(text, numeral)
+    if any(start <= hit.start < end for hit in by_dimension.get("method", [])):
+        return False
+    clause = text[start:end]
+    if _FOREIGN.search(clause):
+        return True
+    known = any(hit.value in ("baseline", "baselines") for hit in by_dimension.get("method", []))
+    return not known and bool(_BASELINE.search(clause)) and "method" not in evidence.distinguishes
+
+
+def _clause(text: str, numeral: Numeral) -> tuple[int, int]:
+    cuts = [match.span() for match in _CLAUSE.finditer(text)]
+    start = max((first for first, last in cuts if last <= numeral.start), default=0)
+    end = min((first for first, _ in cuts if first >= numeral.end), default=len(text))
+    return start, end
+
+
+def _companions(text: str, line: int, values: list[Numeral], mention: Mention, context: _Context) -> Iterator[Mention]:
+    """The spread and the number of runs that one sentence gives beside one value."""
+    if len(mention.claims) != 1:
+        return
+    for numeral in values:
+        if numeral.role == "spread" or (numeral.role == "n" and "n" in mention.claims[0]):
+            said = verdict(line, context.passage.where, text, numeral, mention.claims, "likely")
+            if said.verdict != "ok":
+                yield said

@@ -1,0 +1,65 @@
+"""One run of a tracker."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+Row = dict[str, Any]
+
+
+@dataclass
+class Tracked:
+    id: str
+    name: str
+    project: str
+    state: str  # finished, failed, crashed, running, preempted
+    created: str = ""
+    config: dict[str, Any] = field(default_factory=dict)
+    summary: dict[str, Any] = field(default_factory=dict)
+    group: str = ""
+    tags: list[str] = field(default_factory=list)
+    git: dict[str, str] = field(default_factory=dict)
+    host: str = ""
+    command: list[str] = field(default_factory=list)
+    exit_code: int | None = None
+    resumed: bool = False
+    where: str = ""  # path or address
+    damage: str = ""  # what is wrong with the record itself
+    rows: int | None = None  # of its history; None when nobody counted yet
+
+    @property
+    def steps(self) -> int:
+        """The last step the summary knows."""
+        step = self.summary.get("_step")
+        return int(step) if isinstance(step, (int, float)) and math.isfinite(step) else 0
+
+    def settings(self) -> dict[str, Any]:
+        """The config without what the tracker adds, flattened: {"optim.lr": 0.1}."""
+        return dict(_flat({key: value for key, value in self.config.items() if not key.startswith("_wandb")}))
+
+
+def _flat(data: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in data.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+class Source(Protocol):
+    def runs(self) -> list[Tracked]: ...
+
+    def details(self, run: Tracked) -> None:
+        """Fill in code, command and host, where the list does not give them."""
+        ...
+
+    def history(self, run: Tracked) -> Iterator[Row]:
+        """Every row that was logged, in order; never a sample."""
+        ...
+
+    def delete(self, run: Tracked) -> str:
+        """Take the run away; says where it went."""
+        ...

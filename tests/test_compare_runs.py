@@ -1,0 +1,645 @@
+"""Bug, effect, noise or undecided: every planted confound is found, and noise is not called an effect."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+import compare_runs
+from bench import compare_runs as bench
+from comparison import metrics, selection, settings, stats
+from rgt.report import CODES
+
+from .confounds import DIFF, NEW, OLD, PLANTED, Spec, arm, curve, rising, second_change, with_curves, write
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(compare_runs.main, [str(argument) for argument in arguments])
+
+
+def compare(tmp_path: Path, a: list[Spec], b: list[Spec], *options: str) -> dict[str, Any]:
+    for name, specs in (("a", a), ("b", b)):
+        for number, spec in enumerate(specs):
+            write(tmp_path / name, spec, number)
+    return report(tmp_path / "a", "--vs", tmp_path / "b", "--metric", a[0].metric, *options)
+
+
+def report(*arguments: object) -> dict[str, Any]:
+    done = run(*arguments, "--json")
+    assert done.exit_code in (0, 1), done.output
+    found: dict[str, Any] = json.loads(done.stdout, parse_constant=pytest.fail)  # NaN is no JSON
+    assert done.exit_code == (0 if found["ok"] else 1)
+    return found
+
+
+def codes(found: dict[str, Any], *severities: str) -> set[str]:
+    return {f["code"] for f in found["findings"] if f["severity"] in (severities or ("error", "warn"))}
+
+
+def table(path: Path, header: str, rows: list[Any]) -> Path:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(header.split(","))
+        writer.writerows(rows)
+    return path
+
+
+# -- what a clean experiment looks like
+
+
+def test_one_variable_five_seeds_is_an_effect_with_nothing_to_disclose(tmp_path: Path) -> None:
+    found = compare(tmp_path, arm(NEW, 3e-4), arm(OLD, 1e-3), "--intended", "lr")
+    assert (found["verdict"], found["ok"], codes(found)) == ("effect", True, set())
+    (row,) = found["comparisons"]
+    assert (row["variable"], row["confounds"], row["direction"]) == ("lr", [], "up")
+    test = row["seeds_test"]
+    assert test["paired"] and test["n"] == [5, 5] and test["test"] == "paired t test"
+    differences = np.array(NEW) - np.array(OLD)
+    assert test["difference"] == pytest.approx(differences.mean())
+    half = 2.7764451 * differences.std(ddof=1) / math.sqrt(5)
+    assert test["ci95"] == pytest.approx([differences.mean() - half, differences.mean() + half])
+    assert test["p_permutation"] == pytest.approx(2 / 32) and test["permutation_floor"] == 2 / 32
+    assert test["bootstrap95"][0] < test["difference"] < test["bootstrap95"][1]
+    assert row["disclosure"] == (
+        "accuracy (test, higher is better): A 0.9155 ± 0.00248 (sd, n=5) vs B 0.8945 ± 0.002346 (sd, n=5), difference "
+        "+0.02105 (A better), 95 % CI [+0.02048, +0.02162]; paired t test p = 5.5e-08, permutation p = 0.062 (cannot "
+        "go below 0.062 at this n); smallest effect this n could show 0.001002; varied: lr: 0.0003 vs 0.001. "
+        "Verdict: effect."
+    )
+
+
+def test_text_report(tmp_path: Path) -> None:
+    found = table(tmp_path / "a.csv", "seed,wer", [(s, 0.11 + s / 1000) for s in range(3)])
+    other = table(tmp_path / "b.csv", "seed,wer", [(s + 5, 0.15 + s / 1000) for s in range(3)])
+    done = run(found, "--vs", other, "--metric", "wer")
+    assert done.exit_code == 1
+    lines = done.stdout.splitlines()
+    assert lines[0] == "EFFECT: A vs B in wer (split not recorded; lower is better, known metric)"
+    assert lines[1] == (
+        "  because the difference is larger than the noise between runs (p = 1e-06); a permutation test cannot go "
+        "below 0.1 with 3 runs, so the t test decides alone"
+    )
+    assert lines[2] == "  A: n=3 mean 0.111 sd 0.001  (0.11 0.111 0.112)"
+    assert lines[4].startswith("  A - B = -0.04 (A better), 95 % [")
+    assert "warn  unrecorded: not recorded for all runs: config, code, environment" in done.stdout
+    assert lines[-1].startswith("disclose: wer (split not recorded, lower is better): A 0.111")
+
+
+# -- planted confounds: each is found and named, and the verdict is what it must be
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_planted_confound_is_found(tmp_path: Path, name: str) -> None:
+    make, code, words, verdict = PLANTED[name]
+    found = compare(tmp_path, *make(), "--intended", "lr")
+    told = [f for f in found["findings"] if f["code"] == code and f["severity"] in ("error", "warn")]
+    assert any(words in f"{f['message']} {f.get('evidence')}" for f in told), (code, found["findings"])
+    assert found["verdict"] == verdict
+    assert not found["ok"]
+    assert set(CODES) >= codes(found, "error", "warn", "info")
+
+
+def test_without_intended_two_changes_are_both_confounds_and_one_is_the_variable(tmp_path: Path) -> None:
+    found = compare(tmp_path, *second_change())
+    assert found["comparisons"][0]["confounds"] == ["lr", "model.depth"]
+    assert "name the variable you meant with --intended" in str(found["findings"])
+    found = compare(tmp_path / "2", arm(NEW, 3e-4), arm(OLD, 1e-3))
+    assert (found["comparisons"][0]["variable"], found["verdict"]) == ("lr", "effect")
+
+
+def test_intended_may_be_the_code_or_a_group_of_settings(tmp_path: Path) -> None:
+    a, b = arm(NEW, 1e-3, commit="b" * 40, diff=DIFF), arm(OLD, 1e-3)
+    assert compare(tmp_path / "1", a, b, "--intended", "code")["verdict"] == "effect"
+    a, b = (
+        arm(NEW, 1e-3, config={"opt": {"name": "sgd", "m": 0.9}}),
+        arm(OLD, 1e-3, config={"opt": {"name": "adam", "m": 0}}),
+    )
+    assert compare(tmp_path / "2", a, b, "--intended", "opt")["verdict"] == "effect"
+
+
+def test_a_planned_budget_is_one_variable(tmp_path: Path) -> None:
+    a, b = arm(NEW, 1e-3, config={"max_steps": 2000}, step=2000), arm(OLD, 1e-3)
+    found = compare(tmp_path, a, b)
+    assert (found["comparisons"][0]["variable"], found["verdict"]) == ("max_steps", "effect")
+
+
+def test_an_effect_without_any_recorded_change_is_undecided(tmp_path: Path) -> None:
+    found = compare(tmp_path, arm(NEW, 1e-3), arm(OLD, 1e-3))
+    assert found["verdict"] == "undecided"
+    assert "not in the records" in found["comparisons"][0]["reasons"][1]
+
+
+def test_seeds_paths_hosts_names_and_times_are_no_confounds(tmp_path: Path) -> None:
+    noise = {
+        "run_name": "x",
+        "wandb": {"id": "1"},
+        "output_dir": "/a",
+        "master_port": 29500,
+        "device": "cuda:0",
+        "log_every": 5,
+    }
+    other = {
+        "run_name": "y",
+        "wandb": {"id": "2"},
+        "output_dir": "/b",
+        "master_port": 29501,
+        "device": "cuda:1",
+        "log_every": 9,
+    }
+    found = compare(tmp_path, arm(NEW, 3e-4, config=noise), arm(OLD, "1e-3", config=other), "--intended", "lr")  # type: ignore[arg-type]
+    assert (found["verdict"], found["ok"]) == ("effect", True)
+
+
+def test_config_files_in_the_run_folder_count(tmp_path: Path) -> None:
+    for name, specs, depth in (("a", arm(NEW, 3e-4), 6), ("b", arm(OLD, 1e-3), 12)):
+        for number, spec in enumerate(specs):
+            folder = write(tmp_path / name, spec, number)
+            text = f"!!python/object:argparse.Namespace\nmodel: {{n_layer: {depth}}}\nlr: {spec.config['lr']}\n"
+            (folder / "hparams.yaml").write_text(text)
+    found = report(tmp_path / "a", "--vs", tmp_path / "b", "--metric", "accuracy", "--intended", "lr")
+    assert found["comparisons"][0]["confounds"] == ["model.n_layer"]
+
+
+# -- direction
+
+
+@pytest.mark.parametrize(
+    ("name", "direction"),
+    [
+        ("PSNR", "up"),
+        ("ms_ssim", "up"),
+        ("mAP@0.5:0.95", "up"),
+        ("val/top1_acc", "up"),
+        ("F1-macro", "up"),
+        ("test_auroc", "up"),
+        ("bleu-4", "up"),
+        ("rougeL", "up"),
+        ("recall@10", "up"),
+        ("AP50", "up"),
+        ("R2", "up"),
+        ("pass@1", "up"),
+        ("mIoU", "up"),
+        ("LPIPS", "down"),
+        ("NMSE", "down"),
+        ("eval/loss", "down"),
+        ("perplexity", "down"),
+        ("FID", "down"),
+        ("wer", "down"),
+        ("val_error_rate", "down"),
+        ("bits_per_byte", "down"),
+        ("rmse", "down"),
+        ("ECE", "down"),
+    ],
+)
+def test_known_directions(name: str, direction: str) -> None:
+    found = metrics.known(name)
+    assert found and found.direction == direction
+
+
+@pytest.mark.parametrize(
+    "name", ["acc_drop", "loss_scale", "gap", "my_metric", "cifar_acc", "time", "", "grad_norm", "psnr_delta"]
+)
+def test_unknown_directions_are_not_guessed(name: str) -> None:
+    assert metrics.known(name) is None
+
+
+def test_direction_of_an_unknown_metric_is_required(tmp_path: Path) -> None:
+    paths = [table(tmp_path / f"{k}.csv", "seed,zap", [(s, k + s / 10) for s in range(3)]) for k in (1, 2)]
+    arguments = [paths[0], "--vs", paths[1], "--metric", "zap"]
+    done = run(*arguments)
+    assert done.exit_code == 2
+    assert done.stderr == (
+        "error: which way 'zap' is better is not known: it is not in the table of known metrics; say "
+        "--higher-is-better or --lower-is-better\n"
+    )
+    assert report(*arguments, "--lower-is-better")["comparisons"][0]["direction"] == "down"
+    assert "B better" in report(*arguments, "--higher-is-better")["comparisons"][0]["disclosure"]
+
+
+def test_results_json_may_state_the_direction_of_an_unknown_metric(tmp_path: Path) -> None:
+    a, b = (arm(values, lr, metric="zap", direction="down") for values, lr in ((NEW, 1e-4), (OLD, 1e-3)))
+    found = compare(tmp_path, a, b)
+    assert (found["comparisons"][0]["direction"], found["comparisons"][0]["direction_from"]) == ("down", "results.json")
+    a[0].direction = "up"
+    for number, spec in enumerate(a):
+        write(tmp_path / "c", spec, number)
+    done = run(tmp_path / "c", "--vs", tmp_path / "b", "--metric", "zap")
+    assert done.exit_code == 2 and "contradict each other" in done.stderr
+
+
+def test_a_flag_against_a_known_metric_is_a_finding(tmp_path: Path) -> None:
+    assert "direction" in codes(compare(tmp_path, arm(NEW, 3e-4), arm(OLD, 1e-3), "--lower-is-better"))
+
+
+# -- variance
+
+
+def test_single_run_is_called_that(tmp_path: Path) -> None:
+    found = compare(tmp_path, arm(NEW[:1], 3e-4), arm(OLD[:1], 1e-3))
+    assert found["verdict"] == "undecided" and "single-run" in codes(found)
+    assert "single run per arm, no estimate of seed noise" in found["comparisons"][0]["disclosure"]
+
+
+def test_two_runs_decide_nothing_however_far_apart(tmp_path: Path) -> None:
+    found = compare(tmp_path, arm((0.91231, 0.91232), 3e-4), arm((0.11231, 0.11233), 1e-3))
+    assert found["verdict"] == "undecided"
+
+
+def test_noise_says_what_could_have_been_seen(tmp_path: Path) -> None:
+    found = compare(tmp_path, arm((0.71, 0.74, 0.69, 0.75, 0.7123), 3e-4), arm((0.72, 0.70, 0.735, 0.71, 0.69), 1e-3))
+    assert found["verdict"] == "noise" and not found["ok"]
+    assert "only effects from about" in found["comparisons"][0]["reasons"][0]
+
+
+def test_unpaired_when_seeds_differ_and_paired_on_common_seeds(tmp_path: Path) -> None:
+    a, b = arm(NEW, 3e-4), arm(OLD, 1e-3)
+    for spec in b:
+        spec.seed += 10
+        spec.config["seed"] += 10
+    assert compare(tmp_path / "1", a, b)["comparisons"][0]["seeds_test"]["test"] == "Welch's t test"
+    for spec in b[:3]:
+        spec.seed -= 10
+        spec.config["seed"] -= 10
+    found = compare(tmp_path / "2", a, b)
+    assert found["comparisons"][0]["seeds"] == [["0", "1", "2"]] * 2
+    assert "only the 3 common seeds are compared; 4 runs without a partner left out" in str(found["findings"])
+
+
+def test_datasets_in_both_arms_pair_with_the_seed(tmp_path: Path) -> None:
+    a, b = [], []
+    for shift, fold in ((0.0, "x"), (0.1, "y")):
+        a += arm(tuple(v - shift for v in NEW[:3]), 3e-4, config={"fold": fold})
+        b += arm(tuple(v - shift for v in OLD[:3]), 1e-3, config={"fold": fold})
+    found = compare(tmp_path, a, b)
+    assert found["comparisons"][0]["seeds_test"]["n"] == [6, 6] and found["comparisons"][0]["seeds_test"]["paired"]
+    assert found["verdict"] == "effect" and found["ok"]
+
+
+def test_several_arms_and_metrics_are_corrected(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    paths = []
+    for name, shift in (("a", 0.10), ("b", 0.0), ("c", 0.0)):
+        rows = [(s, 0.5 + shift + rng.gauss(0, 0.03), 0.4 + shift + rng.gauss(0, 0.03)) for s in range(6)]
+        paths.append(table(tmp_path / f"{name}.csv", "seed,acc,f1", rows))
+    found = report(paths[0], "--vs", paths[1], "--vs", paths[2], "--metric", "acc", "--metric", "f1")
+    assert [row["arms"] for row in found["comparisons"]] == [["A", "B"], ["A", "B"], ["A", "C"], ["A", "C"]]
+    p = [row["seeds_test"]["p"] for row in found["comparisons"]]
+    adjusted = [row["seeds_test"]["p_holm"] for row in found["comparisons"]]
+    assert min(adjusted) == pytest.approx(4 * min(p)) and all(x >= y for x, y in zip(adjusted, p, strict=True))
+    assert "adjusted for 4 comparisons" in str(found["comparisons"][0]["reasons"])
+
+
+def test_arms_without_spread_have_no_p_and_no_interval(tmp_path: Path) -> None:
+    paths = [table(tmp_path / f"{k}.csv", "seed,acc", [(s, f"0.{k}1234") for s in range(3)]) for k in (7, 8)]
+    row = report(paths[0], "--vs", paths[1], "--metric", "acc")["comparisons"][0]
+    assert (row["verdict"], row["seeds_test"]["p"], row["seeds_test"]["ci95"]) == ("bug-suspect", None, [None, None])
+    assert "no test: the runs do not vary" in row["disclosure"]
+
+
+def test_holm() -> None:
+    assert stats.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert str(stats.holm([math.nan, 0.02])) == "[nan, 0.02]"
+
+
+@pytest.mark.parametrize("paired", [True, False])
+@pytest.mark.parametrize("n", [3, 5, 8])
+def test_statistics_agree_with_scipy_and_the_quick_form(n: int, paired: bool) -> None:
+    from scipy import stats as reference
+
+    rng = np.random.default_rng(n)
+    words = set()
+    for shift in (0.0, 1.0, 2.0, 4.0):
+        a, b = rng.normal(shift, 1, n), rng.normal(0, 2, n)
+        found = stats.compare(list(a), list(b), paired)
+        expected = reference.ttest_rel(a, b) if paired else reference.ttest_ind(a, b, equal_var=False)
+        assert found.p == pytest.approx(expected.pvalue)
+        assert found.ci == pytest.approx(tuple(expected.confidence_interval()))
+        assert found.decision() == stats.decide(list(a), list(b), paired)
+        words.add(found.decision())
+    assert len(words) > 1
+
+
+def test_the_smallest_effect_is_seen_in_about_80_percent() -> None:
+    rng = np.random.default_rng(0)
+    found = stats.compare(list(rng.normal(0, 1, 5)), list(rng.normal(0, 1, 5)), paired=True)
+    spread = found.smallest / stats._smallest(4.0) * math.sqrt(5)  # the sd of the differences behind it
+    draws = rng.normal(found.smallest, spread, (4000, 5))
+    t = draws.mean(1) / (draws.std(1, ddof=1) / math.sqrt(5))
+    assert 0.77 < (t > 3.7469).mean() < 0.83  # the two-sided 2 % point of t with 4 degrees of freedom
+
+
+@pytest.mark.parametrize("noise", bench.NOISES)
+def test_noise_is_rarely_called_an_effect(noise: str) -> None:
+    """The small version of the benchmark: the lower end of the interval must not be above 5 %."""
+    for n in bench.SEEDS:
+        for design in bench.DESIGNS:
+            low, _ = bench.interval(bench.effects(n, noise, design, comparisons=150), 150)
+            assert low < 5.0, (n, design)
+    assert bench.effects(10, noise, "unpaired", 3.0, 50) > 40
+
+
+# -- eval items
+
+
+def items(path: Path, shift: float, count: int, seed: int = 0, skip: int = 0) -> Path:
+    rng = np.random.default_rng(seed)
+    scores = 25 + np.random.default_rng(99).normal(0, 4, count) + rng.normal(shift, 0.5, count)
+    return table(path, "image_id,psnr", [(f"img{i}", score) for i, score in enumerate(scores)][skip:])
+
+
+def test_items_pair_but_one_checkpoint_stays_one_run(tmp_path: Path) -> None:
+    found = report(
+        items(tmp_path / "a.csv", 0.4, 200, 1), "--vs", items(tmp_path / "b.csv", 0, 200, 2), "--metric", "psnr"
+    )
+    row = found["comparisons"][0]
+    assert (row["verdict"], row["items_test"]["n"], row["items_test"]["paired"]) == ("undecided", [200, 200], True)
+    assert row["reasons"][0].startswith("these checkpoints: effect (over 200 paired eval items")
+    assert 0.2 < row["items_test"]["difference"] < 0.6
+    assert "over 200 paired eval items, these checkpoints only: 95 % CI [" in row["disclosure"]
+    found = report(
+        items(tmp_path / "c.csv", 0, 200, 3), "--vs", items(tmp_path / "d.csv", 0, 200, 4), "--metric", "psnr"
+    )
+    assert found["verdict"] == "noise" and "noise of the eval set alone" in found["comparisons"][0]["reasons"][0]
+
+
+def test_items_that_differ_are_an_eval_set_that_differs(tmp_path: Path) -> None:
+    a, b = items(tmp_path / "a.csv", 0.4, 200, 1), items(tmp_path / "b.csv", 0, 200, 2, skip=3)
+    found = report(a, "--vs", b, "--metric", "psnr")
+    assert found["verdict"] == "bug-suspect" and "3 eval items in one arm only" in str(found["findings"])
+
+
+def test_items_of_several_seeds_count_as_seeds(tmp_path: Path) -> None:
+    paths: list[Path] = []
+    for name, shift in (("a", 0.4), ("b", 0.0)):
+        rng = np.random.default_rng(len(paths))
+        rows = [(seed, i, rng.random() < 0.6 + shift / 2) for seed in range(4) for i in range(300)]
+        paths.append(table(tmp_path / f"{name}.csv", "seed,item,acc", [(s, i, int(v)) for s, i, v in rows]))
+    found = report(paths[0], "--vs", paths[1], "--metric", "acc")
+    assert found["comparisons"][0]["seeds_test"]["n"] == [4, 4] and found["verdict"] == "effect"
+
+
+# -- curves
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([0.1, 0.5, 0.8, 0.7, 0.5, 0.3, 0.2, 0.2], "collapsed"),
+        ([0.1 * k for k in range(10)], "still-improving"),
+        ([1 - 0.5**k for k in range(20)], "settled"),
+        ([0.5] * 8, "flat"),
+        ([0.5, 0.6], None),
+        ([0.5 + 0.4 * (k > 3) + 0.01 * (-1) ** k for k in range(30)], "settled"),
+    ],
+)
+def test_shapes(values: list[float], expected: str | None) -> None:
+    assert selection.shape(curve(values), "up") == expected
+    assert selection.shape(curve([-value for value in values]), "down") == expected
+
+
+def test_shapes_are_reported(tmp_path: Path) -> None:
+    a = with_curves(arm(NEW, 3e-4), 1000, test=lambda v: [0.1 * k * v for k in range(1, 11)])
+    b = with_curves(arm(OLD, 1e-3), 1000, test=lambda v: [0.2, v + 0.05, v + 0.04, *[v - 0.3] * 6, v])
+    found = compare(tmp_path, a, b)
+    said = " ".join(f["message"] for f in found["findings"] if f["code"] == "curve")
+    assert "arm A was still improving at its end" in said
+
+
+def test_a_collapse_is_reported(tmp_path: Path) -> None:
+    def fall(value: float) -> list[float]:
+        return [value + 0.02, value + 0.06, value + 0.05, value + 0.02, *[value] * 6]
+
+    found = compare(tmp_path, with_curves(arm(NEW, 3e-4), 1000, test=fall), arm(OLD, 1e-3))
+    assert "arm A peaked early and fell back" in str(found["findings"])
+
+
+# -- other sources
+
+
+def test_metrics_jsonl_alone_gives_the_last_point(tmp_path: Path) -> None:
+    for name, values in (("a", NEW), ("b", OLD)):
+        for number, spec in enumerate(with_curves(arm(values, 1e-3 if name == "b" else 1e-4), 1000, val=rising)):
+            (write(tmp_path / name, spec, number) / "results.json").unlink()
+    found = report(tmp_path / "a", "--vs", tmp_path / "b", "--metric", "accuracy")
+    row = found["comparisons"][0]
+    assert (row["split"], row["values"][0]) == ("val", list(NEW))
+
+
+def test_single_results_files_and_the_same_run_named_twice(tmp_path: Path) -> None:
+    a = [write(tmp_path / "a", spec, n) for n, spec in enumerate(arm(NEW, 3e-4))]
+    b = [write(tmp_path / "b", spec, n) for n, spec in enumerate(arm(OLD, 1e-3))]
+    found = report(*a, a[0] / "results.json", "--vs", *b, "--metric", "accuracy", "--intended", "lr")
+    assert codes(found) == {"duplicate"} and found["comparisons"][0]["seeds_test"]["n"] == [5, 5]
+    assert found["verdict"] == "effect"
+
+
+def test_a_copied_run_folder_is_counted_once(tmp_path: Path) -> None:
+    a = arm(NEW, 3e-4)
+    found = compare(tmp_path, [*a, a[2]], arm(OLD, 1e-3), "--intended", "lr")
+    assert "duplicate" in codes(found) and found["comparisons"][0]["seeds_test"]["n"] == [5, 5]
+
+
+def test_the_same_run_in_both_arms(tmp_path: Path) -> None:
+    a = [write(tmp_path / "a", spec, n) for n, spec in enumerate(arm(NEW, 3e-4))]
+    b = [write(tmp_path / "b", spec, n) for n, spec in enumerate(arm(OLD, 1e-3))]
+    found = report(*a, "--vs", *b, a[0], "--metric", "accuracy")
+    assert found["verdict"] == "bug-suspect" and "is in both arms, A and B" in str(found["findings"])
+
+
+def test_wandb_table_with_a_crashed_run_and_rows_selected(tmp_path: Path) -> None:
+    rows: list[tuple[object, ...]] = [
+        (f"{m}-{s}", "finished", m, s, v, 1000) for m, vs in (("ours", NEW), ("base", OLD)) for s, v in enumerate(vs)
+    ]
+    rows.append(("ours-9", "crashed", "ours", 9, "", 10))
+    path = table(tmp_path / "wandb.csv", "Name,State,method,seed,val/acc,_step", rows)
+    found = report(f"{path}::method=ours", "--vs", f"{path}::method=base", "--metric", "val/acc")
+    row = found["comparisons"][0]
+    assert (row["variable"], row["split"], row["values"][0]) == ("method", "val", list(NEW))
+    assert "this run has no value" in str(found["findings"]) and "missing" in codes(found)
+
+
+def test_wandb_chart_export(tmp_path: Path) -> None:
+    paths = []
+    for name, values in (("a", NEW), ("b", OLD)):
+        header = "Step," + ",".join(
+            f"{name}{s} - val/acc,{name}{s} - val/acc__MIN,{name}{s} - val/acc__MAX" for s in range(5)
+        )
+        rows = [[step, *(x for v in values for x in [v - (1000 - step) / 5000] * 3)] for step in (200, 600, 1000)]
+        paths.append(table(tmp_path / f"{name}.csv", header, rows))
+    row = report(paths[0], "--vs", paths[1], "--metric", "val/acc")["comparisons"][0]
+    assert (row["split"], row["values"]) == ("val", [list(NEW), list(OLD)])
+
+
+def test_wandb_history_json_and_run_folder(tmp_path: Path) -> None:
+    histories, folders = [], []
+    for seed, (new, old) in enumerate(zip(NEW, OLD, strict=True)):
+        history = [{"_step": step, "val/acc": new - (1000 - step) / 5000, "x": None} for step in (200, 600, 1000)]
+        path = tmp_path / f"h{seed}.json"
+        path.write_text(json.dumps({"id": f"r{seed}", "config": {"lr": 1e-4, "seed": seed}, "history": history}))
+        histories.append(path)
+        folder = tmp_path / f"run-2026-{seed}" / "files"
+        folder.mkdir(parents=True)
+        (folder / "wandb-summary.json").write_text(json.dumps({"val/acc": old, "_step": 1000}))
+        (folder / "config.yaml").write_text(
+            f"_wandb: {{value: {{x: 1}}}}\nlr: {{desc: null, value: 1e-3}}\nseed: {{value: {seed}}}\n"
+        )
+        (folder / "wandb-metadata.json").write_text(
+            json.dumps({"git": {"commit": "c" * 40}, "gpu": "T4", "python": "3.11"})
+        )
+        folders.append(folder.parent)
+    row = report(*histories, "--vs", *folders, "--metric", "val/acc")["comparisons"][0]
+    assert (row["variable"], row["verdict"], row["seeds_test"]["paired"]) == ("lr", "effect", True)
+    assert row["values"] == [list(NEW), list(OLD)]
+
+
+def test_a_log_serves_when_nothing_else_is_there(tmp_path: Path) -> None:
+    for name, values in (("a", NEW), ("b", OLD)):
+        for number, spec in enumerate(arm(values, 1e-3)):
+            folder = write(tmp_path / name, spec, number)
+            (folder / "results.json").unlink()
+            (folder / "train.log").write_text(f"step 990 loss 0.5\nstep 1000 loss {spec.value}\n")
+    assert report(tmp_path / "a", "--vs", tmp_path / "b", "--metric", "loss")["comparisons"][0]["values"][0] == list(
+        NEW
+    )
+
+
+# -- bad input: one sentence, exit 2
+
+
+def bad(tmp_path: Path, content: bytes, name: str = "a.csv", *options: str) -> str:
+    (tmp_path / name).write_bytes(content)
+    good = table(tmp_path / "good.csv", "seed,acc", [(s, 0.5 + s / 100) for s in range(3)])
+    done = run(tmp_path / name, "--vs", good, "--metric", "acc", *options)
+    assert done.exit_code == 2, done.output
+    assert done.stderr.count("\n") == 1 and done.stdout == ""
+    return done.stderr.replace(str(tmp_path), "T").strip().removeprefix("error: ")
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "expected"),
+    [
+        (b"", "a.csv", "T/a.csv is empty; expected a header line and rows"),
+        (b"seed,acc\n", "a.csv", "T/a.csv has no rows (or none that were selected)"),
+        (b"seed,acc\n1,0.5,7\n", "a.csv", "T/a.csv line 2 has 3 fields; the header has 2"),
+        (b"seed,acc\n1,good\n", "a.csv", "T/a.csv line 2: acc is not a number: 'good'"),
+        (b"seed,f1\n1,0.5\n", "a.csv", "T/a.csv has no column 'acc'; it has seed, f1"),
+        (b"seed,acc,acc\n1,1,2\n", "a.csv", "T/a.csv has the column 'acc' twice; which one counts is not knowable"),
+        (b"seed,acc\n1,\xff\n", "a.csv", "T/a.csv is not text: byte 11 is not UTF-8"),
+        (
+            b"acc\n0.1\n0.2\n",
+            "a.csv",
+            "T/a.csv has 2 rows and says not what a row is: a seed or run column makes them runs, "
+            "an item or id column makes them examples; add one",
+        ),
+        (b"step,acc\nnan,0.1\n", "a.csv", "T/a.csv line 2: step is nan; expected a step"),
+        (b"id,acc\nx,0.1\nx,0.2\n", "a.csv", "T/a.csv line 3 has the item 'x' a second time"),
+        (
+            b'seed,acc\n1,"' + b"x" * 200_000 + b'"\n',
+            "a.csv",
+            "T/a.csv is not usable CSV: field larger than field limit (131072)",
+        ),
+        (b"seed,acc\n1,nan\n2,inf\n", "a.csv", "no run of arm A has a finite value"),
+        (b"seed,acc\n1,\n", "a.csv", "no run of arm A has 'acc'; they have acc, seed"),
+        (
+            b'{"run_id": 1, "run_id": 2}',
+            "a.json",
+            "T/a.json has the key 'run_id' twice; which one counts is not knowable",
+        ),
+        (b'{"a": ' * 100_000, "a.json", "T/a.json is not usable JSON: nested too deep"),
+        (b"[]", "a.json", "T/a.json is neither a results.json nor a wandb history (a list of rows with _step)"),
+        (b'[{"_step": 1, "acc": "x"}]', "a.json", "T/a.json, step 1: acc is not a number: 'x'"),
+        (b"\xff\xfe", "a.json", "T/a.json is not text: byte 0 is not UTF-8"),
+        (b"x", "a.pt", "T/a.pt is no run: expected a run directory, a .json or a .csv"),
+    ],
+)
+def test_bad_files(tmp_path: Path, content: bytes, name: str, expected: str) -> None:
+    assert bad(tmp_path, content, name) == expected
+
+
+def test_bad_calls(tmp_path: Path) -> None:
+    good = table(tmp_path / "good.csv", "seed,acc", [(s, 0.5 + s / 100) for s in range(3)])
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for arguments, expected in (
+        ([good, "--vs", "--metric", "acc"], "arm B is empty"),
+        ([good, "--vs", empty, "--metric", "acc"], "holds no run"),
+        ([good, "--vs", tmp_path / "no", "--metric", "acc"], "does not exist"),
+        ([good, "--vs", f"{good}::seed", "--metric", "acc"], "expected FILE.csv::COLUMN=VALUE"),
+        ([good, "--vs", f"{good}::fold=1", "--metric", "acc"], "no column 'fold' to select by"),
+        ([good, "--vs", f"{empty}::a=1", "--metric", "acc"], "rows can only be selected from a CSV"),
+        ([good, "--vs", good, "--metric", "acc", "--split", "test"], "has 'acc' on test; they have it on None"),
+        ([good, "--metric", "acc"], "Missing option '--vs'"),
+    ):
+        done = run(*arguments)
+        assert done.exit_code == 2 and expected in done.stderr, (arguments, done.stderr)
+
+
+def test_bad_run_directories(tmp_path: Path) -> None:
+    folder = write(tmp_path / "a", arm(NEW, 3e-4)[0], 0)
+    other = write(tmp_path / "b", arm(OLD, 1e-3)[0], 0)
+    good = (folder / "results.json").read_text()
+
+    def message(text: str, name: str = "results.json") -> str:
+        (folder / name).write_text(text)
+        done = run(folder, "--vs", other, "--metric", "accuracy")
+        assert done.exit_code == 2, done.output
+        return done.stderr
+
+    assert "does not fit the results schema" in message(good.replace('"up"', '"max"'))
+    assert "belongs to another run" in message((other / "results.json").read_text())
+    assert "is empty" in message("")
+    twice = json.loads(good)
+    twice["metrics"].append({**twice["metrics"][0], "value": 0.5})
+    assert "reports accuracy on test 2 times" in message(json.dumps(twice))
+    (folder / "results.json").write_text(good)
+    deep = "a: " + "[" * 100 + "]" * 100
+    assert "nested deeper than 60" in message(deep, "config.yaml")
+    bomb = "a0: &a0 [x, x]\n" + "".join(f"a{k}: &a{k} [*a{k - 1}, *a{k - 1}]\n" for k in range(1, 30))
+    assert "more than 20000 settings" in message(bomb, "config.yaml")
+    assert "cannot be read as a config" in message("a: [", "config.yaml")
+    (folder / "config.yaml").unlink()
+    assert "config has another sha256" in message(
+        (folder / "run.json").read_text().replace("0.0003", "0.5"), "run.json"
+    )
+
+
+def test_a_huge_table_of_items_is_compared_in_bounded_time(tmp_path: Path) -> None:
+    paths = []
+    for name in "ab":
+        rng = np.random.default_rng(ord(name))
+        lines = "\n".join(f"i{k},{v:.6f}" for k, v in enumerate(rng.normal(ord(name) / 10, 1, 100_000)))
+        (tmp_path / f"{name}.csv").write_text(f"item,psnr\n{lines}\n")
+        paths.append(tmp_path / f"{name}.csv")
+    row = report(paths[0], "--vs", paths[1], "--metric", "psnr")["comparisons"][0]
+    assert row["items_test"]["n"] == [100_000, 100_000] and row["items_test"]["p_permutation"] is None
+    assert row["items_test"]["difference"] == pytest.approx(-0.1, abs=0.02)
+
+
+def test_huge_values_are_as_good_as_infinite(tmp_path: Path) -> None:
+    paths = [table(tmp_path / f"{k}.csv", "seed,psnr", [(s, f"{k}.{s}e99") for s in range(3)]) for k in (1, 2)]
+    done = run(paths[0], "--vs", paths[1], "--metric", "psnr")
+    assert (done.exit_code, done.stderr) == (2, "error: no run of arm A has a finite value\n")
+
+
+def test_settings_are_flat_and_spelled_one_way() -> None:
+    found = settings.flatten(
+        {"a": {"b": "1e-3", "c": [1, 2]}, "args": ["--x", "-1", "--flag", "y=2"], "d": '{"e": true}'}
+    )
+    assert found == {"a.b": 0.001, "a.c": "[1.0, 2.0]", "--x": -1.0, "--flag": "true", "y": 2.0, "d.e": "true"}
+
+
+def test_as_a_command(tmp_path: Path) -> None:
+    a = table(tmp_path / "a.csv", "seed,acc", [(s, 0.5 + s / 100) for s in range(3)])
+    command = [sys.executable, str(compare_runs.__file__), str(a), "--vs", str(a), "--metric", "acc"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and done.stdout.startswith("BUG-SUSPECT") and done.stderr == ""

@@ -1,0 +1,175 @@
+"""Sealed runs and computed claims: every tampering is named, every number comes from its runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rgt import rundir
+
+SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "manifest_scaffold.py"
+
+
+def run(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(SCRIPT), *map(str, words)]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
+def findings(folder: Path, *words: object) -> list[tuple[str, str]]:
+    done = run(folder, *words, "--json")
+    report = json.loads(done.stdout)
+    assert done.returncode == (1 if report["findings"] else 0)
+    return [(finding["code"], finding["message"]) for finding in report["findings"]]
+
+
+def make_run(folder: Path, value: float, **extra: Any) -> Path:
+    made = rundir.create(folder / "runs", "tiny", command=["train"], config={"lr": 0.1}, seeds={"torch": 1})
+    made.log_metrics(step=1, split="test", accuracy=value)
+    row = {"name": "accuracy", "value": value, "split": "test", "n": 1000, "direction": "up", **extra}
+    made.write_results({"run_id": made.id, "metrics": [row]})
+    return made.path
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    assert run(tmp_path, "init").returncode == 0
+    return tmp_path
+
+
+def test_init_makes_the_tree_once(tmp_path: Path) -> None:
+    assert run(tmp_path, "init").stdout == ".: made runs/, figures/, EVIDENCE.json, repro.sh\n"
+    assert run(tmp_path, "init").stdout == ".: made nothing, all of it is there\n"
+
+
+def test_a_claim_is_computed_from_its_runs(project: Path) -> None:
+    runs = [make_run(project, value) for value in (0.90, 0.92, 0.94)]
+    words = [word for path in runs for word in ("--run", path)]
+    done = run(project, "claim", "add", "acc", "--metric", "accuracy", "--split", "test", "--method", "Ours", *words)
+    assert done.stdout == "acc: accuracy Ours test = 0.92 ± 0.02 (3 runs)\n"
+    claim = json.loads((project / "EVIDENCE.json").read_text())["claims"][0]
+    assert (claim["n"], claim["direction"]) == (3, "up")
+    assert all((path / "seal.json").exists() for path in runs)
+    assert findings(project, "claim", "check") == []
+    assert run(project, "claim", "list").stdout == done.stdout
+
+
+def test_one_run_has_no_spread(project: Path) -> None:
+    done = run(project, "claim", "add", "acc", "--metric", "accuracy", "--run", make_run(project, 0.9))
+    assert done.stdout == "acc: accuracy = 0.9 (1 run)\n"
+
+
+def test_a_typed_value_is_found(project: Path) -> None:
+    run(project, "claim", "add", "acc", "--metric", "accuracy", "--run", make_run(project, 0.9))
+    path = project / "EVIDENCE.json"
+    path.write_text(path.read_text().replace("0.9,", "0.91,"))
+    assert findings(project, "claim", "check") == [("drift", "value is 0.91 here and 0.9 in its runs")]
+
+
+def change_a_byte(path: Path) -> None:
+    data = bytearray((path / "metrics.jsonl").read_bytes())
+    data[-3] ^= 1
+    (path / "metrics.jsonl").write_bytes(data)
+
+
+def reseal(path: Path) -> None:
+    """A forger who knows seal.json: change a result, then make the seal anew."""
+    text = (path / "results.json").read_text()
+    (path / "results.json").write_text(text.replace("0.9", "0.95"))
+    record = json.loads((path / "seal.json").read_text())
+    import hashlib
+
+    record["files"]["results.json"] = hashlib.sha256((path / "results.json").read_bytes()).hexdigest()
+    (path / "seal.json").write_text(json.dumps(record))
+
+
+TAMPERINGS = {
+    "a byte": (change_a_byte, ["metrics.jsonl changed since it was sealed"]),
+    "a file gone": (lambda path: (path / "metrics.jsonl").unlink(), ["metrics.jsonl was sealed and is gone"]),
+    "a file more": (lambda path: (path / "note").write_text("x"), ["note was added after the seal"]),
+    "no seal": (lambda path: (path / "seal.json").unlink(), ["seal.json does not exist"]),
+    "a new seal": (reseal, ["seal.json is not the seal that SEALS.jsonl recorded first"]),
+}
+
+
+@pytest.mark.parametrize("name", TAMPERINGS)
+def test_tampering_is_named(project: Path, name: str) -> None:
+    tamper, expected = TAMPERINGS[name]
+    path = make_run(project, 0.9)
+    assert run(project, "seal", path).returncode == 0
+    assert findings(project, "seal", "--check", path) == []
+    tamper(path)
+    said = [message for _, message in findings(project, "seal", "--check", path)]
+    assert len(said) == len(expected) and all(end in line for line, end in zip(said, expected, strict=True))
+
+
+def test_a_claim_notices_that_its_run_was_resealed(project: Path) -> None:
+    path = make_run(project, 0.9)
+    run(project, "claim", "add", "acc", "--metric", "accuracy", "--run", path)
+    reseal(path)
+    (project / "runs" / "SEALS.jsonl").unlink()
+    said = " / ".join(message for _, message in findings(project, "claim", "check"))
+    assert "the ledger was cut" in said
+    assert "not the one this claim was computed from" in said
+    assert "value is 0.9 here and 0.95 in its runs" in said
+
+
+def test_what_a_claim_names_must_exist(project: Path) -> None:
+    words = ["--figure", "curve", "--anchor", "paper.tex#tab", "--code", "train.py:12"]
+    run(project, "claim", "add", "acc", "--metric", "accuracy", "--run", make_run(project, 0.9), *words)
+    assert findings(project, "claim", "check") == [
+        ("missing", "figures/curve does not exist"),
+        ("missing", "paper.tex does not exist"),
+        ("missing", "train.py does not exist"),
+    ]
+
+
+def test_a_sealed_run_is_never_resumed(project: Path) -> None:
+    path = make_run(project, 0.9)
+    run(project, "seal", path)
+    with pytest.raises(Exception, match="is sealed; a sealed run never changes"):
+        rundir.open_run(path).refuse_if_sealed()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["seal", "nothing"], "nothing is not a run directory: it has no run.json"),
+        (["claim", "add", "a", "--metric", "f1", "--run", "RUN"], "has no f1; it has: accuracy test"),
+        (["claim", "add", "a", "--metric", "accuracy", "--split", "val", "--run", "RUN"], "has no accuracy val"),
+        (["claim", "add", "a", "--metric", "accuracy", "--run", "RUN", "--run", "RUN"], "a run is named twice"),
+        (["claim", "add", "1x", "--metric", "accuracy", "--run", "RUN"], "1x"),
+        (["claim", "check", "--evidence", "no.json"], "no.json does not exist"),
+    ],
+)  # fmt: skip
+def test_bad_input(project: Path, words: list[str], sentence: str) -> None:
+    path = make_run(project, 0.9)
+    done = run(project, *(str(path) if word == "RUN" else word for word in words))
+    assert done.returncode == 2 and sentence in done.stderr and "Traceback" not in done.stderr
+    assert json.loads((project / "EVIDENCE.json").read_text())["claims"] == []
+
+
+def test_a_run_without_results_is_not_sealed(project: Path) -> None:
+    path = make_run(project, 0.9)
+    (path / "results.json").unlink()
+    done = run(project, "seal", path)
+    assert done.returncode == 2 and "has no results.json" in done.stderr and not (path / "seal.json").exists()
+
+
+def test_two_claims_of_one_id(project: Path) -> None:
+    run(project, "claim", "add", "acc", "--metric", "accuracy", "--run", make_run(project, 0.9))
+    data = json.loads((project / "EVIDENCE.json").read_text())
+    data["claims"] *= 2
+    (project / "EVIDENCE.json").write_text(json.dumps(data))
+    done = run(project, "claim", "check")
+    assert done.returncode == 2 and "has the claim acc twice" in done.stderr
+
+
+def test_a_run_elsewhere_is_refused(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = make_run(tmp_path_factory.mktemp("elsewhere"), 0.9)
+    done = run(project, "claim", "add", "acc", "--metric", "accuracy", "--run", path)
+    assert done.returncode == 2 and "no run" in done.stderr

@@ -1,0 +1,349 @@
+"""Numbers in documents against claims: what agrees, what drifts, what is left alone, in every format."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import docx
+import pptx
+import pytest
+
+SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "reconcile.py"
+RUN = {"run_id": "20260101-000000-a-abcdef"}
+
+
+def claim(name: str, metric: str, value: float, **more: Any) -> dict[str, Any]:
+    return {"id": name, "metric": metric, "value": value, "evidence": [RUN], **more}
+
+
+UP = {"direction": "up"}
+CLAIMS = [
+    claim("C1", "accuracy", 0.9142, method="Ours", dataset="CIFAR-10", split="test", n=5, spread=0.0031, **UP),
+    claim("C2", "accuracy", 0.8921, method="Baseline", dataset="CIFAR-10", split="test", n=5, spread=0.004, **UP),
+    claim("C3", "accuracy", 0.9611, method="Ours", dataset="SVHN", split="test", **UP),
+    claim("C4", "PSNR", 31.42, method="Ours", dataset="Set14", unit="dB", direction="up"),
+    claim("C5", "throughput", 12345.6, method="Ours", unit="tokens/s"),
+    claim("C6", "loss", 0.000321, method="Ours", dataset="CIFAR-10", split="val", direction="down"),
+]  # fmt: skip
+
+
+def reconcile(folder: Path, *words: object, claims: list[dict[str, Any]] = CLAIMS) -> dict[str, Any]:
+    (folder / "EVIDENCE.json").write_text(json.dumps({"claims": claims, "aliases": {"Ours": ["OurNet"]}}))
+    done = run(folder, *words, "--json")
+    assert done.stdout, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    assert done.returncode == (0 if report["ok"] else 1)
+    return report
+
+
+def run(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, SCRIPT, *map(str, words)], cwd=folder, capture_output=True, text=True)
+
+
+def drifts(report: dict[str, Any]) -> list[tuple[int, str]]:
+    return [(finding["line"], finding["evidence"]) for finding in report["findings"]]
+
+
+AGREES = [
+    "Ours reaches 91.4% accuracy on CIFAR-10.",
+    "Ours reaches 91% accuracy on CIFAR-10.",
+    "Ours reaches an accuracy of 0.914 on CIFAR-10.",
+    "Ours reaches an accuracy of 91.42 ± 0.31 on CIFAR-10.",
+    "OurNet reaches 91.4 percent accuracy on cifar10.",
+    "CIFAR-10 accuracy: Ours 91.4, Baseline 89.2.",
+    "Ours and the baseline reach 91.4% and 89.2% accuracy on CIFAR-10, respectively.",
+    "We get 91.4% for Ours and 89.2% for the baseline (accuracy on CIFAR-10).",
+    "Ours outperforms the baseline on CIFAR-10 with 91.4% accuracy.",
+    "Ours has about 12,000 tokens/s of throughput.",
+    "The throughput of Ours is 12 346 tokens/s.".replace("12 346", "12\u202f346"),
+    "The throughput of Ours is 12.3k tokens/s.",
+    "The val loss of Ours on CIFAR-10 is 3.2e-4, that is 3.21×10⁻⁴ or 3.21 x 10^-4.",
+    "PSNR on Set14 with our method: 31,42 dB.",
+    "在 CIFAR-10 测试集上，我们的方法准确率达到 91.4%，基线为 89.2%。",
+    "我们的方法在 CIFAR-10 上的准确率为９１．４％。",
+    "Ours reaches 91.4% (n = 5) accuracy on CIFAR-10.",
+]
+
+
+@pytest.mark.parametrize("text", AGREES)
+def test_a_correct_number_is_compared_and_agrees(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.md").write_text(text)
+    report = reconcile(tmp_path)
+    assert drifts(report) == [] and report["ambiguous_count"] == 0
+    assert report["compared"] >= 1
+
+
+DRIFTS = [
+    ("Ours reaches 91.5% accuracy on CIFAR-10.", "91.5%"),
+    ("Ours reaches 92% accuracy on CIFAR-10.", "92%"),
+    ("Ours reaches an accuracy of 0.92 on CIFAR-10.", "0.92"),
+    ("Ours reaches an accuracy of 91.42 ± 0.52 on CIFAR-10.", "91.42 ± 0.52"),
+    ("CIFAR-10 accuracy: Ours 89.2, Baseline 89.2.", "89.2"),
+    ("Ours and the baseline reach 91.4% and 88.2% accuracy on CIFAR-10, respectively.", "88.2%"),
+    ("PSNR on Set14 with our method is 31.5 dB.", "31.5"),
+    ("The throughput of Ours is 12,845 tokens/s.", "12,845"),
+    ("The val loss of Ours on CIFAR-10 is 3.4e-4.", "3.4e-4"),
+    ("在 CIFAR-10 测试集上，我们的方法准确率达到 92.4%。", "92.4%"),
+    ("Ours reaches 91.4% accuracy on CIFAR-10 over 3 seeds.", "3"),
+    ("A longer text.\n\nOn SVHN we test OurNet. It reaches 95.1% accuracy.", "95.1%"),
+    ("Accuracy on CIFAR-10 (lower is better) is 91.4% with Ours.", "lower is better"),
+]
+
+
+@pytest.mark.parametrize(("text", "reported"), DRIFTS)
+def test_a_wrong_number_is_a_drift(tmp_path: Path, text: str, reported: str) -> None:
+    (tmp_path / "a.md").write_text(text)
+    line = text.count("\n") + 1
+    assert drifts(reconcile(tmp_path)) == [(line, reported)]
+
+
+SILENT = [
+    "Ours improves accuracy on CIFAR-10 by 2.2 points.",
+    "Ours is 2.2% better in accuracy than the baseline on CIFAR-10.",
+    "Ours reaches over 90% accuracy on CIFAR-10.",
+    "Ours trains for 300 epochs at lr 0.1 with batch size 128; accuracy on CIFAR-10 is in Table 3.",
+    "Accuracy on CIFAR-10 with Ours rose from 85.0% in 2024.",
+    "With ResNet-50 and v1.2.3 on 2026-11-16 at 12:30, accuracy on CIFAR-10 of Ours was good [12, 13].",
+    "Ours has accuracy on CIFAR-10 between 90.9–91.8.",
+    "```python\nours_accuracy_cifar10 = 0.5\n```",
+    "step 100 Ours CIFAR-10 accuracy 0.51",
+    "Ours differs in accuracy on CIFAR-10 (p < 0.01, 95% CI [0.9, 1.8]).",
+]
+
+
+@pytest.mark.parametrize("text", SILENT)
+def test_what_reports_no_result_is_left_alone(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.md").write_text(text)
+    report = reconcile(tmp_path)
+    assert (report["findings"], report["ambiguous"]) == ([], [])
+
+
+AMBIGUOUS = [
+    "Prior work reaches 90.1% accuracy on CIFAR-10.",
+    "Smith et al. [3] report 90.1% accuracy on CIFAR-10.",
+    "Accuracy on CIFAR-10 is 90.1%.",
+    "Ours + CutMix reaches 92.3% accuracy on CIFAR-10.",
+    "We hoped for 95% accuracy on CIFAR-10, the target of the budget.",
+]
+
+
+@pytest.mark.parametrize("text", AMBIGUOUS)
+def test_what_may_be_somebody_elses_number_is_listed_apart(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.md").write_text(text)
+    report = reconcile(tmp_path)
+    assert report["findings"] == [] and report["ambiguous_count"] == 1
+    assert report["ambiguous"][0]["line"] == 1
+
+
+def test_an_anchor_wins_over_a_guess(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text(
+        "It was 96.1 <!-- claim:C3 --> then, and 90.0 <!-- claim:C1 --> now; 5 <!-- claim:NO -->.\n"
+    )
+    report = reconcile(tmp_path)
+    assert [(finding["code"], finding["evidence"]) for finding in report["findings"]] == [
+        ("drift", "90.0"),
+        ("unknown-claim", "<!-- claim:NO -->"),
+    ]
+
+
+MARKDOWN_TABLE = """\
+# Results
+
+| Method | CIFAR-10 Acc (%) ↑ | SVHN Acc | PSNR | Params (M) |
+|:--|--:|---|---|---|
+| Baseline [4] | 89.21 ± 0.40 | 93.0 | | 11.2 |
+| Ours | **{a}** | {b} | 31.42 | 11.4 |
+| Ours + CutMix | 92.0 | 0.97 | 33 | 11.4 |
+| ViT-B | 95 | 0.98 | 33 | 86 |
+"""
+LATEX_TABLE = r"""\documentclass{{article}}
+\begin{{document}}
+\begin{{table}}
+\caption{{Accuracy (\%) on the test sets. Best in \textbf{{bold}}.}}
+\begin{{tabular}}{{l c@{{}} c}}
+\toprule
+ & \multicolumn{{2}}{{c}}{{Dataset}} \\
+Method & CIFAR-10 & SVHN \\
+\midrule
+Baseline~\cite{{x}} & $89.2_{{\pm 0.4}}$ & -- \\ % a comment with 12.3
+Ours & \textbf{{{a}}} & \num{{{b}}} \\
+\bottomrule
+\end{{tabular}}
+\end{{table}}
+\end{{document}}
+"""
+HTML_TABLE = """\
+<html><head><style>p {{ width: 91.9px }}</style></head><body>
+<table><caption>Accuracy</caption>
+<thead><tr><th>Method</th><th>CIFAR-10</th><th>SVHN</th></tr></thead>
+<tr><td>Baseline</td><td>89.2%</td><td></td></tr>
+<tr><td>Ours</td><td><b>{a}%</b></td><td>{b}%</td></tr>
+</table></body></html>
+"""
+RST_TABLE = """\
+Results
+=======
+
+========== ============= ======
+Accuracy   CIFAR-10      SVHN
+========== ============= ======
+Baseline   89.2          -
+Ours       {a}          {b}
+========== ============= ======
+"""
+LONG_CSV = """\
+method,dataset,metric,value,std,n
+Baseline,CIFAR-10,accuracy,0.8921,0.0040,5
+Ours,CIFAR-10,accuracy,{a},0.0031,5
+Ours,SVHN,accuracy,{b},,
+"""
+TABLES = [
+    ("t.md", MARKDOWN_TABLE, ("91.42 ± 0.31", "0.961"), ("91.24 ± 0.31", "0.971"), [6, 6]),
+    ("t.tex", LATEX_TABLE, ("91.4", "96.1"), ("91.9", "96.4"), [11, 11]),
+    ("t.html", HTML_TABLE, ("91.4", "96.1"), ("91.9", "96.4"), [5, 5]),
+    ("t.rst", RST_TABLE, ("91.4", "96.1"), ("91.9", "96.4"), [8, 8]),
+    ("t.csv", LONG_CSV, ("0.9142", "0.9611"), ("0.9145", "0.9711"), [3, 4]),
+]
+
+
+@pytest.mark.parametrize(("name", "template", "good", "bad", "lines"), TABLES, ids=[table[0] for table in TABLES])
+def test_tables(
+    tmp_path: Path, name: str, template: str, good: tuple[str, str], bad: tuple[str, str], lines: list[int]
+) -> None:
+    path = tmp_path / name
+    path.write_text(template.format(a=good[0], b=good[1]))
+    report = reconcile(tmp_path)
+    assert drifts(report) == [] and report["compared"] >= 3
+    path.write_text(template.format(a=bad[0], b=bad[1]))
+    assert [line for line, _ in drifts(reconcile(tmp_path))] == lines
+
+
+def test_swapped_rows_are_found(tmp_path: Path) -> None:
+    (tmp_path / "t.md").write_text("| Accuracy | CIFAR-10 |\n|---|---|\n| Ours | 89.2 |\n| Baseline | 91.4 |\n")
+    assert drifts(reconcile(tmp_path)) == [(3, "89.2"), (4, "91.4")]
+
+
+def test_a_curve_is_data(tmp_path: Path) -> None:
+    (tmp_path / "curve.csv").write_text("step,accuracy\n1,0.1\n2,0.5\n")
+    claims = [claim("C1", "accuracy", 0.9)]
+    assert reconcile(tmp_path, claims=claims)["compared"] == 0
+
+
+def test_notebook_lines_are_those_of_the_file(tmp_path: Path) -> None:
+    printed = {"output_type": "stream", "text": ["hello\n", "Ours: 90.0% accuracy on CIFAR-10\n"]}
+    cells = [
+        {"cell_type": "code", "source": ["x = 1\n"], "outputs": [printed]},
+        {"cell_type": "markdown", "source": ["# Results\n", "\n", "Ours reaches 92.2% accuracy on CIFAR-10.\n"]},
+    ]  # fmt: skip
+    path = tmp_path / "n.ipynb"
+    path.write_text(json.dumps({"cells": cells}, indent=1))
+    text = path.read_text().splitlines()
+    found = drifts(reconcile(tmp_path))
+    assert [value for _, value in found] == ["90.0%", "92.2%"]
+    assert ["90.0" in text[found[0][0] - 1], "92.2" in text[found[1][0] - 1]] == [True, True]
+
+
+def test_word_and_powerpoint(tmp_path: Path) -> None:
+    word = docx.Document()
+    word.add_heading("Results on CIFAR-10")
+    word.add_paragraph("Ours reaches 92.2% accuracy.")
+    table = word.add_table(2, 2)
+    for cell, text in zip(table._cells, ["Method", "Accuracy", "Baseline", "89.9"], strict=True):
+        cell.text = text
+    word.save(str(tmp_path / "w.docx"))
+    show = pptx.Presentation()
+    for text in ("Title", "Ours: 96.9% accuracy on SVHN"):
+        slide = show.slides.add_slide(show.slide_layouts[1])
+        slide.shapes.title.text = text
+    show.save(str(tmp_path / "p.pptx"))
+    report = reconcile(tmp_path)
+    assert [(finding["where"], finding["evidence"]) for finding in report["findings"]] == [
+        ("slide 2", "96.9%"),
+        ("paragraph 2", "92.2%"),
+        ("table at 3", "89.9"),
+    ]
+
+
+def test_many_documents_give_the_same_answer_as_one_by_one(tmp_path: Path) -> None:
+    """Beyond a number of documents several processes read them."""
+    for number in range(80):
+        value = "91.4" if number % 8 else "92.4"
+        (tmp_path / f"d{number:02}.md").write_text(f"Ours reaches {value}% accuracy on CIFAR-10.\n")
+    report = reconcile(tmp_path)
+    assert [Path(finding["path"]).name for finding in report["findings"]] == [
+        f"d{number:02}.md" for number in range(0, 80, 8)
+    ]
+    assert report["unmentioned"] == ["C2", "C3", "C4", "C5", "C6"]
+
+
+def test_git_decides_what_belongs_to_the_project(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_text("drafts/\n")
+    for name in ("drafts/a.md", "runs/x/b.md", "c.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("Ours reaches 92.4% accuracy on CIFAR-10.\n")
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    assert [Path(finding["path"]).name for finding in reconcile(tmp_path)["findings"]] == ["c.md"]
+
+
+def test_text_names_place_claim_and_both_numbers(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text(
+        "\nOurs reaches 92.4% accuracy on CIFAR-10. Prior work has 88% accuracy on CIFAR-10.\n"
+    )
+    reconcile(tmp_path)
+    out = run(tmp_path, "a.md", "--ambiguous").stdout
+    assert "drift: a.md:2: C1 accuracy Ours CIFAR-10 test: 92.4%; EVIDENCE.json has 91.42 [certain]" in out
+    assert "maybe a.md:2: 88%" in out
+    assert out.endswith("1 documents, 1 numbers compared with 6 claims: 1 differ, 1 ambiguous\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("a.docx", b"PK not a zip", "cannot be read as an Office file"),
+        ("a.ipynb", b"{}", "is not a notebook"),
+        ("a.md", b"\x00\x01\x02", "is not text"),
+    ],
+)
+def test_an_unreadable_document_is_a_finding_and_the_others_are_read(
+    tmp_path: Path, name: str, content: bytes, sentence: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    (tmp_path / "z.md").write_text("Ours reaches 92.4% accuracy on CIFAR-10.\n")
+    codes = {finding["code"]: finding["message"] for finding in reconcile(tmp_path)["findings"]}
+    assert sentence in codes["unreadable"] and "drift" in codes
+
+
+def test_a_zip_bomb_is_not_unpacked(tmp_path: Path) -> None:
+    with (
+        zipfile.ZipFile(tmp_path / "a.docx", "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("word/document.xml", "w") as file,
+    ):
+        for _ in range(300):
+            file.write(b" " * 2**20)
+    assert "unreasonable" in reconcile(tmp_path)["findings"][0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["no.md"], "no.md does not exist; name documents or folders of them"),
+        (["--evidence", "no.json"], "no.json does not exist"),
+        (["a.png"], "is not a document this reads"),
+    ],
+)
+def test_bad_input(tmp_path: Path, words: list[str], sentence: str) -> None:
+    (tmp_path / "EVIDENCE.json").write_text(json.dumps({"claims": CLAIMS}))
+    (tmp_path / "a.png").write_bytes(b"x")
+    done = run(tmp_path, *words)
+    assert done.returncode in (1, 2) and sentence in done.stdout + done.stderr and "Traceback" not in done.stderr
+
+
+def test_other_encodings(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes("我们的方法在 CIFAR-10 上的准确率为 92.4%。".encode("gb18030"))
+    (tmp_path / "b.txt").write_bytes("Ours reaches 92.4% accuracy on CIFAR-10.".encode("utf-16"))
+    assert len(drifts(reconcile(tmp_path))) == 2

@@ -1,0 +1,247 @@
+"""setup-china-mirrors.sh in a home of its own: what it writes works, what was there stays, --undo gives it back."""
+
+from __future__ import annotations
+
+import configparser
+import hashlib
+import os
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "setup-china-mirrors.sh"
+MIRROR = "mirrors.tuna.tsinghua.edu.cn"
+
+
+class Home:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.apt = path / "etc-apt"
+        (self.apt / "sources.list.d").mkdir(parents=True)
+
+    def run(self, *words: str, **extra: str) -> subprocess.CompletedProcess[str]:
+        env = {"PATH": os.environ["PATH"], "HOME": str(self.path), "RGT_APT_DIR": str(self.apt), **extra}
+        return subprocess.run(["sh", SCRIPT, *words], capture_output=True, text=True, env=env)
+
+    def write(self, name: str, text: str) -> Path:
+        file = self.path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        return file
+
+    def files(self) -> dict[str, tuple[bytes, int]]:
+        """Every file with its bytes and mode: what a user would call `as it was`."""
+        found = [file for file in self.path.rglob("*") if file.is_file()]
+        return {str(f.relative_to(self.path)): (f.read_bytes(), stat.S_IMODE(f.stat().st_mode)) for f in found}
+
+    def shell(self, command: str, **extra: str) -> str:
+        """What a job started over ssh sees: bash that nobody types into, with .bashrc read."""
+        env = {"PATH": os.environ["PATH"], "HOME": str(self.path), **extra}
+        done = subprocess.run(["bash", "-c", f". ~/.bashrc; {command}"], capture_output=True, text=True, env=env)
+        return done.stdout.strip()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+@pytest.fixture
+def lived_in(home: Home) -> Home:
+    home.write(".bashrc", "case $- in *i*) ;; *) return ;; esac\nexport MINE=1")  # no newline at the end
+    home.write(".profile", "umask 022\n").chmod(0o600)
+    home.write(".config/pip/pip.conf", "[global]\ntimeout = 60\n")
+    home.write(".condarc", "auto_activate_base: false")
+    home.write(
+        "etc-apt/sources.list", "deb http://archive.ubuntu.com/ubuntu noble main\ndeb https://vendor.example/x y\n"
+    )
+    home.write("etc-apt/sources.list.d/debian.sources", "Types: deb\nURIs: http://deb.debian.org/debian\n")
+    return home
+
+
+def test_undo_gives_every_byte_and_mode_back(lived_in: Home) -> None:
+    before = lived_in.files()
+    assert lived_in.run().returncode == 0
+    assert lived_in.files() != before
+    done = lived_in.run("--undo")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert lived_in.files() == before
+
+
+def test_undo_in_an_empty_home_leaves_nothing_behind(home: Home) -> None:
+    home.run()
+    home.run("--undo")
+    assert home.files() == {}
+
+
+def test_dry_run_names_every_file_and_changes_none(lived_in: Home) -> None:
+    before = lived_in.files()
+    dry = lived_in.run("--dry-run")
+    assert lived_in.files() == before
+    assert dry.stdout.replace("would change", "change").splitlines() == lived_in.run().stdout.splitlines()[:-2]
+    after = lived_in.files()
+    undo = lived_in.run("--undo", "--dry-run")
+    assert (undo.returncode, lived_in.files()) == (0, after)
+    assert undo.stdout.count("would ") == 7
+
+
+def test_second_run_changes_nothing_and_undo_still_goes_back_to_the_start(lived_in: Home) -> None:
+    before = lived_in.files()
+    lived_in.run()
+    once = lived_in.files()
+    again = lived_in.run()
+    assert "change " not in again.stdout
+    assert lived_in.files() == once
+    lived_in.run("--undo")
+    assert lived_in.files() == before
+
+
+def test_an_older_version_of_our_file_is_replaced_and_undone(home: Home) -> None:
+    home.run()
+    ours = home.path / ".config/rgt/china-mirrors.sh"
+    changes = home.path / ".local/state/rgt-china-mirrors/changes"
+    now = hashlib.sha256(ours.read_bytes()).hexdigest()
+    ours.write_text("export HF_ENDPOINT=https://old.example\n")
+    changes.write_text(changes.read_text().replace(now, hashlib.sha256(ours.read_bytes()).hexdigest()))
+    assert f"change {ours}" in home.run().stdout
+    home.run("--undo")
+    assert home.files() == {}
+
+
+def test_what_is_written_is_what_the_tools_read(lived_in: Home) -> None:
+    lived_in.run()
+    pip = configparser.ConfigParser()
+    pip.read(lived_in.path / ".config/pip/pip.conf")
+    assert dict(pip["global"]) == {"index-url": f"https://{MIRROR}/pypi/web/simple", "timeout": "60"}
+    conda = yaml.safe_load((lived_in.path / ".condarc").read_text())
+    assert conda["auto_activate_base"] is False
+    assert conda["custom_channels"]["conda-forge"] == f"https://{MIRROR}/anaconda/cloud"
+    apt = (lived_in.apt / "sources.list").read_text()
+    assert apt == f"deb http://{MIRROR}/ubuntu noble main\ndeb https://vendor.example/x y\n"
+    assert f"URIs: http://{MIRROR}/debian\n" in (lived_in.apt / "sources.list.d/debian.sources").read_text()
+
+
+def test_an_ini_file_that_ends_without_a_newline_stays_readable(home: Home) -> None:
+    file = home.write(".config/pip/pip.conf", "[install]\nuser = true")
+    home.run()
+    pip = configparser.ConfigParser()
+    pip.read(file)
+    assert (pip["install"]["user"], pip["global"]["index-url"]) == ("true", f"https://{MIRROR}/pypi/web/simple")
+
+
+def test_no_proxy_lines_of_the_user_are_no_finding(home: Home) -> None:
+    home.write(".bashrc", "export no_proxy=node-7\nNO_PROXY=node-7\n")
+    assert home.run("--dry-run").returncode == 0
+
+
+def test_a_job_that_nobody_types_into_sees_the_mirrors(lived_in: Home) -> None:
+    lived_in.run()
+    names = "HF_ENDPOINT HF_HUB_DISABLE_XET UV_DEFAULT_INDEX MODELSCOPE_DOMAIN"
+    seen = lived_in.shell(f"printenv {names}")
+    assert seen.split() == ["https://hf-mirror.com", "1", f"https://{MIRROR}/pypi/web/simple", "www.modelscope.cn"]
+
+
+def test_mirrors_and_this_machine_stay_off_a_proxy_that_is_set_later(lived_in: Home) -> None:
+    lived_in.run()
+    twice = lived_in.shell(". ~/.bashrc; printenv no_proxy NO_PROXY; printenv http_proxy", no_proxy="node-7")
+    value = f"localhost,127.0.0.1,::1,{MIRROR},hf-mirror.com,www.modelscope.cn,node-7"
+    assert twice.split() == [value, value]
+
+
+def test_settings_of_the_user_stay(home: Home) -> None:
+    pip = home.write(".pip/pip.conf", "[global]\nindex-url = https://company.example/simple\n")
+    conda = home.write(".condarc", "channels: [https://company.example]\n")
+    before = pip.read_text(), conda.read_text()
+    done = home.run()
+    assert f"kept {pip}: it names an index-url\n" in done.stdout
+    assert f"kept {conda}: it names channels\n" in done.stdout
+    assert (pip.read_text(), conda.read_text()) == before
+
+
+def test_a_file_changed_since_is_not_overwritten(lived_in: Home) -> None:
+    lived_in.run()
+    pip = lived_in.path / ".config/pip/pip.conf"
+    pip.write_text(pip.read_text() + "retries = 9\n")
+    done = lived_in.run("--undo")
+    assert done.returncode == 1
+    assert f"not restored {pip}: it was changed since; the original is " in done.stdout
+    assert "retries = 9" in pip.read_text()
+    assert (lived_in.path / ".condarc").read_text() == "auto_activate_base: false"
+    backup = Path(done.stdout.split("the original is ")[1].split("\n")[0])
+    assert backup.read_text() == "[global]\ntimeout = 60\n"
+    pip.write_text(backup.read_text())  # put right by hand: nothing is left to complain about
+    assert lived_in.run("--undo").returncode == 0
+
+
+def test_a_block_without_its_end_is_left_alone(lived_in: Home) -> None:
+    lived_in.run()
+    bashrc = lived_in.path / ".bashrc"
+    torn = "".join(line for line in bashrc.read_text().splitlines(True) if not line.startswith("# <<<"))
+    bashrc.write_text(torn)
+    done = lived_in.run("--undo")
+    assert done.returncode == 1
+    assert "delete the block by hand" in done.stdout
+    assert bashrc.read_text() == torn
+
+
+def test_a_linked_dotfile_stays_a_link(home: Home) -> None:
+    real = home.write("dotfiles/bashrc", "export MINE=1\n")
+    (home.path / ".bashrc").symlink_to(real)
+    home.run()
+    assert (home.path / ".bashrc").is_symlink()
+    assert real.read_text().startswith("# >>> china mirrors")
+    home.run("--undo")
+    assert ((home.path / ".bashrc").is_symlink(), real.read_text()) == (True, "export MINE=1\n")
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "line"),
+    [
+        (".bashrc", "export https_proxy=http://me:pw@10.0.0.1:1\n", "http://***@10.0.0.1:1"),
+        (".bashrc", "source /etc/network_turbo\n", "source /etc/network_turbo"),
+        (".gitconfig", "[http]\n\tproxy = http://10.0.0.1:1\n", "proxy = http://10.0.0.1:1"),
+        (".config/pip/pip.conf", "[global]\nproxy = http://10.0.0.1:1\n", "proxy = http://10.0.0.1:1"),
+        ("etc-apt/apt.conf", 'Acquire::http::Proxy "http://10.0.0.1:1";\n', "Acquire::http::Proxy"),
+    ],
+)
+def test_a_proxy_that_would_stay_on_is_a_finding(home: Home, file: str, text: str, line: str) -> None:
+    place = home.write(file, text)
+    done = home.run("--dry-run")
+    assert done.returncode == 1
+    assert "a proxy is on; training must not inherit it:\n" in done.stdout
+    assert f"{place}:" in done.stdout
+    assert line in done.stdout
+    assert "pw@" not in done.stdout
+
+
+def test_a_proxy_in_the_environment_is_shown_without_its_password(home: Home) -> None:
+    done = home.run(https_proxy="http://me:pw@10.0.0.1:1")
+    assert done.returncode == 1
+    assert "environment: https_proxy=http://***@10.0.0.1:1\n  fix: unset https_proxy\n" in done.stdout
+
+
+def test_no_proxy_is_ever_written(lived_in: Home) -> None:
+    lived_in.run()
+    text = "\n".join(content.decode() for content, _ in lived_in.files().values()).lower()
+    assert "proxy" not in text.replace("no_proxy", "")
+
+
+def test_bad_words_and_homes(home: Home, tmp_path: Path) -> None:
+    wrong = home.run("--gone")
+    assert (wrong.returncode, wrong.stderr) == (2, "error: no option --gone; see --help\n")
+    lost = home.run(HOME=str(tmp_path / "none"))
+    assert lost.returncode == 3
+    assert "is not a folder that can be written; set it to the home of the user who trains" in lost.stderr
+    assert home.run("--help").stdout.startswith("Usage: setup-china-mirrors.sh [--dry-run] [--undo]\n")
+    assert home.files() == {}
+
+
+@pytest.mark.skipif(not shutil.which("dash"), reason="dash is not installed")
+def test_it_is_a_posix_script() -> None:
+    assert subprocess.run(["dash", "-n", SCRIPT]).returncode == 0
+    assert SCRIPT.read_text().startswith("#!/bin/sh\n")
+    assert os.access(SCRIPT, os.X_OK)

@@ -1,0 +1,95 @@
+"""A stand-in for the hosted tracker: the few GraphQL questions that the real wandb client asks, answered from memory.
+
+Deleted runs stay in the list for one more question, as they do at the real service.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+VIEWER = {"id": "u", "entity": "me", "username": "me", "email": "me@example.org", "flags": "{}", "teams": {"edges": []}}
+
+
+@dataclass
+class Service:
+    runs: dict[str, dict[str, Any]]  # id -> {"state", "config", "summary", "rows"}
+    deleted: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    lag: int = 1
+    viewer: dict[str, Any] = field(default_factory=lambda: VIEWER)
+
+    def start(self) -> str:
+        service = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, *_: object) -> None: ...
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                reply = service.answer(body) if self.path == "/graphql" else {}
+                data = json.dumps({"data": reply}).encode()
+                self.send_response(200)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{self.server.server_port}"
+
+    def stop(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+    def answer(self, body: bytes) -> dict[str, Any]:
+        question = json.loads(body)
+        query, variables = question["query"], question.get("variables") or {}
+        self.asked.append(query)
+        if "deleteRun" in query:
+            return self._delete(variables)
+        if "viewer" in query:
+            return {"viewer": self.viewer or None}
+        if "HistoryPage" in query or "history(" in query:
+            return {"project": {"run": self._history(variables)}}
+        return {"project": {**PROJECT, **self._listed(), "run": self._node(variables.get("name", ""))}}
+
+    def _listed(self) -> dict[str, Any]:
+        names = list(self.runs)
+        if self.deleted and self.lag:
+            self.lag -= 1
+        elif self.deleted:
+            names = [name for name in names if name not in self.deleted]
+        edges = [{"node": self._node(name), "cursor": name} for name in names]
+        return {"runCount": len(edges), "runs": {"edges": edges, "pageInfo": {"endCursor": "", "hasNextPage": False}}}
+
+    def _node(self, name: str) -> dict[str, Any]:
+        run = self.runs.get(name)
+        if run is None:
+            return {}
+        return {
+            "id": f"gid-{name}", "projectId": 1, "tags": [], "name": name, "displayName": f"run {name}",
+            "sweepName": None, "state": run["state"], "group": None, "jobType": None, "commit": None, "readOnly": False,
+            "createdAt": "2026-11-16T00:00:00Z", "heartbeatAt": "2026-11-16T00:00:00Z", "description": "", "notes": "",
+            "historyLineCount": len(run["rows"]), "user": {"name": "me", "username": "me"},
+            "config": json.dumps({key: {"value": value} for key, value in run["config"].items()}),
+            "summaryMetrics": json.dumps(run["summary"]), "systemMetrics": "{}", "runInfo": None,
+            "fileCount": 0, "files": {"edges": []}, "historyKeys": {"lastStep": len(run["rows"]) - 1, "keys": {}},
+        }  # fmt: skip
+
+    def _history(self, variables: dict[str, Any]) -> dict[str, Any]:
+        rows = self.runs[variables.get("run") or variables["name"]]["rows"]
+        first, last = int(variables.get("minStep", 0)), int(variables.get("maxStep", 10**9))
+        node = self._node(variables.get("run") or variables["name"])
+        return {**node, "history": [json.dumps(row) for row in rows if first <= row["_step"] < last]}
+
+    def _delete(self, variables: dict[str, Any]) -> dict[str, Any]:
+        self.deleted.append(str(variables["id"]).removeprefix("gid-"))
+        return {"deleteRun": {"clientMutationId": None}}
+
+
+PROJECT = {"internalId": "1", "readOnly": False}
