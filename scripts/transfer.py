@@ -305,10 +305,10 @@ def _decide(case: Case, found: Report, order: Command | None, execute: bool) -> 
 
 def _log(case: Case, event: str, **detail: Any) -> str:
     """Why the event could not be written down; empty when it was."""
-    from rgt import rundir
+    from cargo import state
 
     try:
-        rundir.Run(case.local).log_event(event, act="down", **detail)
+        state.log(case.local, event, act="down", **detail)
     except errors.RgtError as error:
         progress(f"warning: {error.message}")
         return error.message

@@ -18,6 +18,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rgt import rundir, seal
+
 from .transfer_lab import OTHER_ID, ROOT, RUN_ID, Provider, Result, copy, events, make_run, same_tree, transfer
 
 Break = Callable[["Bench"], object]
@@ -223,6 +225,27 @@ def test_a_sealed_folder_is_left_alone(bench: Bench) -> None:
     (bench.here / "seal.json").write_text("{}")
     done = bench.pull()
     assert done.returncode == 2 and "is sealed" in done.stderr
+
+
+def changed_since_sealed(here: Path) -> list[str]:
+    """Its ledger stays on the box, and what pull adds is known by its name."""
+    found = seal.problems(rundir.Run(here))
+    return [problem.name for problem in found if not problem.name.startswith(("PULL_", "seal.json"))]
+
+
+def test_a_run_that_was_sealed_on_the_box_stays_sealed_here(bench: Bench) -> None:
+    metric = {"name": "loss", "value": 1.0, "split": "val", "n": 10, "direction": "down"}
+    results = {"run_id": RUN_ID, "metrics": [metric]}
+    (bench.there / "results.json").write_text(json.dumps(results))
+    seal.seal(rundir.Run(bench.there))
+    done = bench.pull()
+    assert changed_since_sealed(bench.here) == [], done.stdout
+    assert (done.returncode, bench.pull().returncode) == (0, 0), done.stdout
+    down = bench.provider.down(bench.here, "--approve", RUN_ID)
+    assert down.returncode == 0, down.stdout
+    assert changed_since_sealed(bench.here) == []
+    beside = bench.here.with_name(f"{RUN_ID}.events.jsonl").read_text().splitlines()
+    assert [json.loads(line)["event"] for line in beside] == ["pulled", "verified", "pulled", "verified", "approved"]
 
 
 @pytest.mark.parametrize(

@@ -102,21 +102,27 @@ def _discard(local: Path, outcome: Outcome, paths: set[Path]) -> None:
 
 
 def _record(delivery: Delivery) -> None:
-    run, found = rundir.Run(delivery.local), delivery.outcome.found
+    local, found = delivery.local, delivery.outcome.found
     merge_events(delivery.local)
     sha256 = hashlib.sha256((delivery.local / MANIFEST).read_bytes()).hexdigest()
     word = delivery.state.word if delivery.state else "unknown"
-    run.log_event(
-        "pulled", source=found.source, files=len(found.entries), bytes=found.bytes, manifest_sha256=sha256, state=word
+    state.log(
+        local,
+        "pulled",
+        source=found.source,
+        files=len(found.entries),
+        bytes=found.bytes,
+        manifest_sha256=sha256,
+        state=word,
     )
     if delivery.verified and delivery.verified.proof:
-        run.log_event("verified", proof=PROOF, artifacts=delivery.verified.artifacts)
+        state.log(local, "verified", proof=PROOF, artifacts=delivery.verified.artifacts)
 
 
 def merge_events(local: Path) -> None:
     """Add the box's events that are not in ours yet; the file that came stays as it is."""
     there, here = local / EVENTS_THERE, local / EVENTS
-    if not there.is_file():
+    if not there.is_file() or (local / roster.SEAL).exists():
         return
     with here.open("ab+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from rgt.hosts import Host
 from rgt.ids import RUN_ID
 from rgt.report import Finding
 
-EVENTS, EVENTS_THERE = "events.jsonl", "events.box.jsonl"
+EVENTS, EVENTS_THERE, SEAL = "events.jsonl", "events.box.jsonl", "seal.json"
 MAX_FILES = 2_000_000
 _LONGEST = 4000  # bytes of a path
 _NAMED = 5
@@ -27,11 +28,12 @@ class Entry:
     mode: int
     same_as: str = ""  # another entry: two names of one file
     sparse: bool = False
+    sealed: bool = False  # part of a sealed run: every name stays
 
     @property
     def local(self) -> str:
         """Its name here. Our own decisions are appended to events.jsonl, so the box's one gets a name of its own."""
-        return EVENTS_THERE if self.path == EVENTS else self.path
+        return EVENTS_THERE if self.path == EVENTS and not self.sealed else self.path
 
     @property
     def version(self) -> tuple[str, int, int]:
@@ -149,7 +151,9 @@ def fault(path: str) -> str | None:
 
 
 def _check(found: Roster) -> None:
-    if EVENTS in found.entries:
+    if SEAL in found.entries:
+        found.entries = {path: dataclasses.replace(entry, sealed=True) for path, entry in found.entries.items()}
+    elif EVENTS in found.entries:
         found.entries.pop(EVENTS_THERE, None)  # of an earlier pull; its lines are part of events.jsonl
     bad = [(path, why) for path in (*found.entries, *found.links) if (why := _fault(path))]
     bad += [(path, "points to a name that leads out") for path, to in found.links.items() if to != "." and fault(to)]

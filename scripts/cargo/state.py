@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cargo.roster import EVENTS, EVENTS_THERE, Roster
+from cargo.roster import EVENTS, EVENTS_THERE, SEAL, Roster
 from rgt import files, job
 from rgt.errors import RgtError
 from rgt.hosts import Host
@@ -28,6 +29,16 @@ class State:
     @property
     def over(self) -> bool:
         return self.word in OVER or self.word == "idle"
+
+
+def decisions(local: Path) -> Path:
+    """Where pull and down write down what they did: events.jsonl, or beside a sealed run, which never changes."""
+    sealed = (local / SEAL).exists()
+    return local.absolute().with_name(f"{local.absolute().name}.events.jsonl") if sealed else local / EVENTS
+
+
+def log(local: Path, event: str, **detail: Any) -> None:
+    files.append_jsonl(decisions(local), {**detail, "time": time.time(), "event": event}, "events")
 
 
 def own_record(local: Path) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from typing import Any
 from cargo import place, roster, state, wire
 from cargo.roster import Roster
 from cargo.stage import FOLDER, MANIFEST, PROOF
-from rgt import files, rundir, units
+from rgt import files, units
 from rgt.errors import RgtError, bad_input
 from rgt.hosts import Host
 from rgt.report import Finding
@@ -177,7 +177,7 @@ def _out_of_reach(case: Case, host: Host, why: str) -> None:
     assert case.manifest
     case.notes.append(f"{host.title} does not answer ({why}); what is on it now could not be compared")
     sha256 = hashlib.sha256((case.local / MANIFEST).read_bytes()).hexdigest()
-    events = rundir.Run(case.local).events
+    events = state.decisions(case.local)
     rows = list(files.read_jsonl(events, bad=[])) if events.exists() else []
     pulls = [row for row in rows if row.get("event") == "pulled" and row.get("manifest_sha256") == sha256]
     if not pulls or not state.State(str(pulls[-1].get("state"))).over:
