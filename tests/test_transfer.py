@@ -5,6 +5,7 @@ What needs a server (drops, kills, a full disk, missing tools) is in tests/real/
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -225,6 +226,33 @@ def test_a_sealed_folder_is_left_alone(bench: Bench) -> None:
     (bench.here / "seal.json").write_text("{}")
     done = bench.pull()
     assert done.returncode == 2 and "is sealed" in done.stderr
+
+
+def test_two_pulls_at_once_do_not_share_a_folder(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cargo.stage.LOCK_SECONDS", 0.2)
+    (bench.here / ".rgt-pull").mkdir(parents=True)
+    with (bench.here / ".rgt-pull" / "lock").open("ab") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        done = bench.pull()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"another pull is at work in {bench.here}; wait for it, or end it" in done.stderr
+    assert bench.pull().returncode == 0
+
+
+def test_names_that_a_disk_would_fold_are_told_apart_or_refused() -> None:
+    from cargo.roster import folded
+
+    assert folded(["a/Log", "a/log", "b"], str.casefold) == [["a/Log", "a/log"]]
+    assert folded(["a/Log", "a/log", "b"], str) == []
+
+
+def test_progress_has_speed_and_eta() -> None:
+    from cargo.gauge import Gauge
+
+    gauge = Gauge(100 << 20, "pull box:x")
+    gauge.begin(20 << 20)  # an earlier start brought it: it is no speed of this one
+    gauge.show(60 << 20)
+    assert gauge.line(gauge.start + 10) == "pull box:x: 60 %, 60 MiB of 100 MiB, 4 MiB/s, ETA 10s"
 
 
 def changed_since_sealed(here: Path) -> list[str]:
