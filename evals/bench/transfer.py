@@ -37,6 +37,7 @@ PidFile none
 StrictModes no
 PermitRootLogin yes
 MaxStartups 100
+SetEnv PATH={python}:/usr/local/bin:/usr/bin:/bin
 """
 _CLIENT = """\
 Host box
@@ -124,7 +125,8 @@ def server(folder: Path) -> Iterator[tuple[Path, int]]:
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = int(probe.getsockname()[1])
-    (folder / "sshd_config").write_text(_SERVER.format(port=port, folder=folder))
+    python = Path(os.path.realpath(sys.executable)).parent  # not a version manager's script in its place
+    (folder / "sshd_config").write_text(_SERVER.format(port=port, folder=folder, python=python))
     words = [str(path), "-D", "-e", "-f", str(folder / "sshd_config")]
     said = subprocess.run([*words, "-t"], capture_output=True, text=True).stderr
     if wanted := re.search(r"Missing privilege separation directory: (\S+)", said):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,8 +21,8 @@ from rgt import files
 from rgt.errors import RgtError
 from rgt.report import Finding, progress
 
-PATIENCE = "15m"
 ROUNDS = 3  # listings in which a file may still change before we say that it does
+_FLUSH_SECONDS = 2.0
 _LOG_BYTES = 64 << 20  # a growing file up to this size is shown while it grows
 T = TypeVar("T")
 
@@ -136,6 +137,8 @@ class Pull:
     def _move_all(self, found: Roster, by_them: list[Entry], by_us: list[Entry]) -> None:
         total = sum(entry.bytes for entry in (*by_them, *by_us))
         gauge = Gauge(total, f"pull {found.source}")
+        flusher = Flusher()
+        flusher.start()
         try:
             if by_them:
                 self.mover = "rsync"
@@ -149,6 +152,7 @@ class Pull:
                 self.mover = self.mover or "stream"
                 self._move(by_stream.move, found, left, gauge, total)
         finally:
+            flusher.done.set()
             gauge.close()
 
     def _move(self, mover: Any, found: Roster, todo: list[Entry], gauge: Gauge, total: int) -> None:
@@ -179,6 +183,18 @@ class Pull:
         for path, target in found.links.items():
             self.stage.link(path, target)
         write_manifest(self.local, found, self.stage, self.exclude)
+
+
+class Flusher(threading.Thread):
+    """Brings what arrives to the disk meanwhile: the proof waits for the disk, and then little is left to wait for."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.done = threading.Event()
+
+    def run(self) -> None:
+        while not self.done.wait(_FLUSH_SECONDS):
+            os.sync()
 
 
 class Digests(threading.Thread):
