@@ -22,7 +22,7 @@ import click
 
 import backends
 from backends import Order, Status
-from rgt import cli, errors, files, job, rundir
+from rgt import cli, errors, job, rundir
 from rgt.errors import RgtError, bad_input
 from rgt.report import print_json
 
@@ -220,8 +220,8 @@ def _settle(run: rundir.Run, order: Order) -> Status:
 
 
 def _last_event(run: rundir.Run) -> str:
-    words = [row["event"] for row in files.read_jsonl(run.events)]
-    return str(words[-1]) if words else ""
+    last = run.last_event()
+    return str(last["event"]) if last else ""
 
 
 # -- what a person sees

@@ -113,11 +113,8 @@ def _next(plan: Plan, run: str) -> dict[str, str]:
         "verify": ("verify_local.py", word),
     }
     found = {key: f"python scripts/{name} {words}" for key, (name, words) in ours.items() if (SCRIPTS / name).exists()}
-    if plan.target == "local":
+    if not plan.hosts[0].name:  # it is here, or its engine has its own way to hand out files
         found.pop("pull", None)
-    elif plan.hosts[0].name:
-        there = f"{plan.hosts[0].name}:{plan.output}/{Path(run).name}/"
-        found.setdefault("pull", f"rsync -a --partial {shlex.quote(there)} {word}/")
     return {key: found[key] for key in ("watch", "state", "log", "pull", "verify") if key in found}
 
 
@@ -149,8 +146,10 @@ def _refuse_twin(plan: Plan) -> None:
 def _ended(run: rundir.Run) -> bool:
     """By its own record; a submit that failed half-way is recorded, too, but its job may be there."""
     try:
-        last = list(files.read_jsonl(run.events))[-1]
-    except (RgtError, IndexError):
+        last = run.last_event()
+    except RgtError:
+        return False
+    if last is None:
         return False
     return last["event"] in ("finished", "stopped") or (last["event"] == "failed" and last.get("exit_code") is not None)
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sized
+from collections.abc import Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -148,12 +148,14 @@ class Progress:
 
 def _report(verdicts: list[Verdict], expectation: Expectation | None, expect_count: int | None, how: dict[str, Any],
             seconds: float, fmt: str | None) -> int:  # fmt: skip
+    from artifacts import verify
+
     artifacts = [artifact for verdict in verdicts for artifact in verdict.artifacts]
     problems = [entry for verdict in verdicts for entry in verdict.problems]
     short = _short(verdicts, artifacts, expect_count)
     record = {"max_abs": how["max_abs"], "expect": expectation.source if expectation else None, "deep": how["deep"]}
-    proofs = [] if short else [path for verdict in verdicts for path in _prove(verdict, record)]
-    problems += short + [entry for verdict in verdicts if short or verdict.failed for entry in _withdraw(verdict)]
+    proofs = [] if short else [path for verdict in verdicts for path in verify.prove(verdict, record)]
+    problems += short + [entry for verdict in verdicts if short or verdict.failed for entry in verify.withdraw(verdict)]
     found = Report("verify_local")
     for path, problem in sorted(problems, key=lambda entry: _SEVERITIES.index(entry[1].severity)):
         found.add(problem.code, problem.severity, problem.message, path=str(path), where=problem.where,
@@ -180,31 +182,6 @@ def _short(verdicts: list[Verdict], artifacts: list[Artifact], wanted: int | Non
             Problem("count", "error", f"{_count(artifacts, 'artifact')} found, {wanted} expected"),
         )
     ]
-
-
-def _prove(verdict: Verdict, record: dict[str, Any]) -> Iterator[Path]:
-    """Write the proof of a folder in which nothing failed. A warning does not stop it; it is counted in it."""
-    from artifacts import proof
-
-    examined = [*verdict.artifacts, *verdict.plain]
-    if verdict.complete and not verdict.failed and all(artifact.sha256 for artifact in examined):
-        warnings = sum(problem.severity == "warn" for _, problem in verdict.problems)
-        yield proof.write(verdict.expected, examined, warnings, record)
-
-
-def _withdraw(verdict: Verdict) -> Iterator[tuple[Path, Problem]]:
-    from artifacts import proof
-    from artifacts.model import Problem
-
-    try:
-        stale = proof.withdraw(verdict.expected)
-    except OSError as error:
-        message = f"no longer holds and cannot be put aside: {error.strerror}"
-        yield verdict.expected.folder / proof.PROOF, Problem("stale-proof", "error", message, fix="delete it")
-        return
-    if stale:
-        message = f"the earlier proof no longer holds; it is now {stale.name}"
-        yield stale.with_name(proof.PROOF), Problem("stale-proof", "info", message)
 
 
 def _checklist(problems: list[tuple[Path, Problem]], artifacts: list[Artifact], max_abs: float) -> dict[str, str]:

@@ -189,8 +189,7 @@ def test_looks_at_the_host_and_runs_there(bench: Bench, boxes: Path) -> None:
     answer = json.loads(done.stdout)
     run = Path(answer["run"])
     assert run.parent == bench.directory / "runs"
-    if not (ROOT / "scripts" / "transfer.py").exists():
-        assert answer["next"]["pull"] == f"rsync -a --partial 'a:~/exp/runs/{run.name}/' {run}/"
+    assert answer["next"]["pull"] == f"python scripts/transfer.py pull {run}"
 
 
 def test_unreachable_host(bench: Bench, boxes: Path) -> None:

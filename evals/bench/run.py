@@ -15,6 +15,7 @@ BENCHES = (
     "checkpoints",
     "watch",
     "triage",
+    "transfer",
     "verify_local",
     "compare_runs",
     "reconcile",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from artifacts import expect, loading, proof, units
 from artifacts.examine import Options, examine
@@ -154,3 +155,26 @@ def _against_manifest(verdict: Verdict) -> None:
         message = f"holds {count} of {len(expected.listed)} files of {proof.MANIFEST}, so it is no proof of the pull"
         fix = f"for the proof, verify {expected.folder}"
         verdict.problems.append((given, Problem("unjudged", "info", message, fix=fix)))
+
+
+# -- the proof
+
+
+def prove(verdict: Verdict, record: dict[str, Any]) -> Iterator[Path]:
+    """Write the proof of a folder in which nothing failed. A warning does not stop it; it is counted in it."""
+    examined = [*verdict.artifacts, *verdict.plain]
+    if verdict.complete and not verdict.failed and all(artifact.sha256 for artifact in examined):
+        warnings = sum(problem.severity == "warn" for _, problem in verdict.problems)
+        yield proof.write(verdict.expected, examined, warnings, record)
+
+
+def withdraw(verdict: Verdict) -> Iterator[tuple[Path, Problem]]:
+    try:
+        stale = proof.withdraw(verdict.expected)
+    except OSError as error:
+        message = f"no longer holds and cannot be put aside: {error.strerror}"
+        yield verdict.expected.folder / proof.PROOF, Problem("stale-proof", "error", message, fix="delete it")
+        return
+    if stale:
+        message = f"the earlier proof no longer holds; it is now {stale.name}"
+        yield stale.with_name(proof.PROOF), Problem("stale-proof", "info", message)

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SCRIPTS = Path(__file__).resolve().parents[1]
-TOOLS = ("gpu_gate", "preflight", "takeover", "watch")  # what a box is asked to do
-PARTS = ("rgt", "gatekeeper", "checks", "inventory", "health")
+TOOLS = ("gpu_gate", "preflight", "takeover", "watch")  # what a box is asked to do; cargo is transfer.py's other end
+PARTS = ("rgt", "gatekeeper", "checks", "inventory", "health", "cargo")
 PACKAGES = ("click", "pynvml")  # pure Python; jsonschema is not, so schemas are checked where the results arrive
 _STAMP = (2026, 1, 1, 0, 0, 0)  # the same bytes for the same content, so that the name can be its hash
 
@@ -23,6 +23,9 @@ import importlib, sys
 if sys.version_info < (3, 10):
     sys.exit("error: box.pyz needs Python 3.10 or newer; this is " + sys.version.split()[0])
 TOOLS = {tools!r}
+if sys.argv[1:2] == ["cargo"]:
+    del sys.argv[1]
+    sys.exit(importlib.import_module("cargo.boxside").main())
 if len(sys.argv) < 2 or sys.argv[1] not in TOOLS:
     sys.exit("usage: python3 box.pyz {{" + ",".join(TOOLS) + "}} ...")
 sys.argv = [sys.argv[1] + ".py", *sys.argv[2:]]

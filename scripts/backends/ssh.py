@@ -17,8 +17,13 @@ def _bundle() -> tuple[str, bytes]:
     return box.build()
 
 
+def tool_words(tool: str) -> list[str]:
+    """How one of the bundle's tools is called there; the second word has a ~ to be expanded."""
+    return ["python3", f"~/.cache/rgt/{_bundle()[0]}", tool]
+
+
 def gate_words(host: Host) -> list[str]:
-    return ["python3", f"~/.cache/rgt/{_bundle()[0]}", "gpu_gate"]
+    return tool_words("gpu_gate")
 
 
 def ship(host: Host) -> None:

@@ -33,7 +33,10 @@ _BOOTSTRAP = (
 )
 _REFUSED = "rgt: "  # how the one-liner starts what it has to say
 _SSH = ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=15"]
-_LOST = 255  # ssh's own exit code: the connection, not the command
+LOST = 255  # ssh's own exit code: the connection, not the command
+_NOT_FOUND = 127  # a shell's: there is no such program
+_HOST_KEY = "Host key verification failed"
+_WRONG = ("Permission denied", _HOST_KEY, "Bad configuration", "Too many authentication failures")
 
 
 @dataclass
@@ -56,12 +59,15 @@ class Host:
     name: str = ""
     ssh_config: str | None = field(default_factory=lambda: os.environ.get("RGT_SSH_CONFIG"))
 
+    def ssh_words(self) -> list[str]:
+        """ssh with our options, without a host: for rsync's -e."""
+        return [*_SSH, *(["-F", self.ssh_config] if self.ssh_config else [])]
+
     def argv(self) -> list[str]:
         """What reaches the one-liner on that machine."""
         if not self.name:
             return [sys.executable, "-c", _BOOTSTRAP]
-        config = ["-F", self.ssh_config] if self.ssh_config else []
-        return [*_SSH, *config, "--", self.name, f"exec python3 -c {shlex.quote(_BOOTSTRAP)}"]
+        return [*self.ssh_words(), "--", self.name, f"exec python3 -c {shlex.quote(_BOOTSTRAP)}"]
 
     def run(
         self,
@@ -84,10 +90,11 @@ class Host:
         except subprocess.TimeoutExpired:
             raise lacking(f"{self.title} did not answer within {seconds:.0f} s: {words[0]}") from None
         text = Done(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
-        if self.name and text.code == _LOST:
-            raise _unreachable(self.name, text)
-        if text.code and text.err.startswith(_REFUSED):
-            raise lacking(f"{text.err.removeprefix(_REFUSED).strip()} on {self.title}")
+        if self.name and text.code == LOST:
+            raise unreachable(self.name, text)
+        problem = failure(self, text)
+        if problem:
+            raise problem
         return text
 
     def address(self) -> str:
@@ -131,10 +138,27 @@ class Host:
         return int(done.out) if done.code == 0 else None
 
 
-def _unreachable(name: str, done: Done) -> RgtError:
+def failure(host: Host, done: Done) -> RgtError | None:
+    """What no second try can mend: a refused key, another host key, no python3. None for a mere drop, or success."""
+    if done.code == LOST and any(word in done.err for word in _WRONG):
+        return unreachable(host.name, done)
+    if done.code == _NOT_FOUND and "python3" in done.err:
+        return lacking(f"{host.title} has no python3 that a plain `ssh {host.name} python3` finds; install it there")
+    refusals = [line for line in done.err.splitlines() if line.startswith(_REFUSED)]  # ssh may warn of something first
+    if done.code and refusals:
+        return lacking(f"{refusals[0].removeprefix(_REFUSED).strip()} on {host.title}")
+    return None
+
+
+def unreachable(name: str, done: Done) -> RgtError:
     said = done.sentence()
     if "Permission denied" in said:
         return lacking(f"{name} refused the key: {said}; check `ssh {name}` by hand")
+    if _HOST_KEY in done.err:
+        return lacking(
+            f"the host key of {name} is not the known one, or not known yet (a rebuilt box has a new one; so has an "
+            "attacker): compare it with what the provider shows, `ssh-keygen -R` the old one, log in once by hand"
+        )
     return lacking(f"{name} cannot be reached: {said}; check `ssh {name}` by hand")
 
 

@@ -1,4 +1,4 @@
-"""Names of runs and jobs: 20261116-083000-tiny-gpt-1f00ab sorts by time, says what it is, never repeats."""
+"""Names of runs, jobs and events: 20261116-083000-tiny-gpt-1f00ab sorts by time, says what it is, never repeats."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import re
 import time
 
 RUN_ID = re.compile(r"\d{8}-\d{6}-[a-z0-9][a-z0-9._-]*-[0-9a-f]{6}")
+# events that tell what became of the job; the others (verified, pulled, refused, ...) are about its results
+LIFE = ("launched", "submitted", "preempted", "resumed", "stopped", "finished", "failed")
 _SLUG_LENGTH = 40
 
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from rgt import files, provenance
 from rgt.errors import bad_input, from_os_error
-from rgt.ids import mint_id
+from rgt.ids import LIFE, mint_id
 
 _DEPTH = 4  # how deep below a folder runs are looked for: runs/, outputs/project/runs/, ...
 
@@ -92,6 +92,16 @@ class Run:
     def log_event(self, event: str, **detail: Any) -> None:
         files.append_jsonl(self.events, {**detail, "time": time.time(), "event": event}, "events")
 
+    def last_event(self) -> dict[str, Any] | None:
+        """The latest that is about the job itself; None before the first. Rows from a box may stand out of order."""
+        if not self.events.exists():
+            return None
+        last: dict[str, Any] | None = None
+        for row in files.read_jsonl(self.events, bad=[]):
+            if row.get("event") in LIFE and (last is None or _time(row) >= _time(last)):
+                last = row
+        return last
+
     def write_results(self, results: dict[str, Any]) -> None:
         files.write_json(self.results, results, "results")
 
@@ -111,6 +121,10 @@ class Run:
     def refuse_if_sealed(self) -> None:
         if self.seal.exists():
             raise bad_input(f"{self.path} is sealed; a sealed run never changes, start a new one")
+
+
+def _time(row: dict[str, Any]) -> float:
+    return row["time"] if isinstance(row.get("time"), (int, float)) else 0.0
 
 
 def json_number(value: float) -> float | str:

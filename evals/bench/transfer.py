@@ -1,0 +1,139 @@
+"""A pull with proof against plain rsync, through a real sshd and a line of a known speed.
+
+Ours lists, copies, takes sha256 on the box meanwhile, loads every value here and writes the proof; rsync only copies.
+Without a limit on the line (loopback) both are bound by the processor: shown, without a goal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import json
+import math
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from bench.link import Link
+from bench.measure import ROOT, Row, timed
+
+SCRIPT = str(ROOT / "scripts" / "transfer.py")
+GIB, FILES, ROUNDS = 1 << 30, 5000, 3
+GIGABIT = 125e6  # bytes a second
+_SERVER = """\
+Port {port}
+ListenAddress 127.0.0.1
+HostKey "{folder}/host"
+AuthorizedKeysFile "{folder}/user.pub"
+PidFile none
+StrictModes no
+PermitRootLogin yes
+MaxStartups 100
+SetEnv PATH={python}:/usr/local/bin:/usr/bin:/bin
+"""
+_CLIENT = """\
+Host box
+  HostName 127.0.0.1
+  Port {port}
+  User {user}
+  IdentityFile "{folder}/user"
+  IdentitiesOnly yes
+  BatchMode yes
+  StrictHostKeyChecking no
+  UserKnownHostsFile /dev/null
+  LogLevel ERROR
+"""
+
+
+def rows() -> Iterator[Row]:
+    with tempfile.TemporaryDirectory(prefix="rgt-bench-") as name, server(Path(name)) as (folder, port):
+        large, small = folder / "large", folder / "small"
+        large.mkdir()
+        np.save(large / "w.npy", np.random.default_rng(0).standard_normal(GIB // 4, dtype=np.float32))
+        small.mkdir()
+        np.save(small / "w.npy", np.ones(8) + np.arange(8))
+        for number in range(FILES):
+            (small / f"{number}.json").write_text(json.dumps({"step": number, "text": "x" * 8000}))
+        with Link(port, GIGABIT) as line:
+            yield from _compare(folder, line, large, "1 GiB, 1 Gbit/s", 1.2)
+            yield from _compare(folder, line, small, f"{FILES} files, 1 Gbit/s", math.inf)
+            yield _resumed(folder, line, large)
+        with Link(port) as line:
+            yield from _compare(folder, line, large, "1 GiB, loopback", math.inf)
+
+
+def _compare(folder: Path, line: Link, there: Path, what: str, goal: float) -> Iterator[Row]:
+    config = _config(folder, line.port)
+    here, plain = folder / "here", folder / "plain"
+    env = {**os.environ, "RGT_SSH_CONFIG": str(config)}
+    rsync = ["rsync", "-a", "-e", f"ssh -F {config}", f"box:{there}/", f"{plain}/"]
+
+    def ours() -> None:
+        _run([sys.executable, SCRIPT, "pull", f"box:{there}", str(here)], env)
+
+    def cleared(path: Path) -> None:
+        shutil.rmtree(path, ignore_errors=True)
+
+    ours()  # brings the bundle there
+    pairs = []
+    for _ in range(ROUNDS):
+        cleared(here)
+        mine = timed(ours)
+        cleared(plain)
+        pairs.append((mine, timed(lambda: _run(rsync, env))))
+    cleared(here)
+    cleared(plain)
+    middle = sorted(pairs)[ROUNDS // 2][0], sorted(peer for _, peer in pairs)[ROUNDS // 2]
+    yield Row(f"pull with proof / rsync -a, {what}", *middle, goal)
+
+
+def _resumed(folder: Path, line: Link, there: Path) -> Row:
+    """Bytes on the line for a pull that is cut ten times, against the file's own."""
+    before, here = line.down, folder / "here"
+    line.cut_at = [before + GIB * (number + 1) // 11 for number in range(10)]
+    env = {**os.environ, "RGT_SSH_CONFIG": str(_config(folder, line.port))}
+    _run([sys.executable, SCRIPT, "pull", f"box:{there}", str(here)], env)
+    shutil.rmtree(here)
+    return Row("bytes of a pull cut 10 times / the file's, 1 GiB", (line.down - before) / 1e6, GIB / 1e6, 1.05, "M")
+
+
+def _run(words: list[str], env: dict[str, str]) -> None:
+    done = subprocess.run(words, env=env, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{words} ended with {done.returncode}: {done.stdout[-500:]}{done.stderr[-500:]}")
+
+
+def _config(folder: Path, port: int) -> Path:
+    path = folder / f"config.{port}"
+    path.write_text(_CLIENT.format(port=port, folder=folder, user=getpass.getuser()))
+    return path
+
+
+@contextlib.contextmanager
+def server(folder: Path) -> Iterator[tuple[Path, int]]:
+    """An sshd of our own, and the folder it was made in."""
+    path = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin") or sys.exit("sshd is not installed")
+    for name in ("host", "user"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = int(probe.getsockname()[1])
+    python = Path(os.path.realpath(sys.executable)).parent  # not a version manager's script in its place
+    (folder / "sshd_config").write_text(_SERVER.format(port=port, folder=folder, python=python))
+    words = [str(path), "-D", "-e", "-f", str(folder / "sshd_config")]
+    said = subprocess.run([*words, "-t"], capture_output=True, text=True).stderr
+    if wanted := re.search(r"Missing privilege separation directory: (\S+)", said):
+        os.makedirs(wanted[1], mode=0o755, exist_ok=True)
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield folder, port
+    finally:
+        process.terminate()
+        process.wait()

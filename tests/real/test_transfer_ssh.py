@@ -1,0 +1,420 @@
+"""transfer through a real sshd, over a line that breaks: the result is whole and proved, or an honest failure that the
+same command completes; and until it is proved, down is refused and the provider is never called."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from bench.link import Link
+from rgt import gate
+
+from ..transfer_lab import ROOT, RUN_ID, Provider, Result, events, make_run, same_tree, start, transfer
+from .disk import TinyDisk
+from .sshd import Sshd
+from .support import need, run, wait_for
+
+TOOLS = ("sh", "mkdir", "cat", "chmod", "mv", "test", "wc", "ls", "tail", "base64", "nice")
+MIB = 1 << 20
+
+
+class Lab:
+    """A box with a home and a PATH of its own, behind a line that can be cut."""
+
+    def __init__(self, sshd: Sshd, folder: Path) -> None:
+        self.sshd, self.folder, self.home, self.bin = sshd, folder, folder / "home", folder / "bin"
+        self.home.mkdir()
+        self.bin.mkdir()
+        for name in TOOLS:
+            (self.bin / name).symlink_to(need(name, "coreutils"))
+        (self.bin / "python3").symlink_to(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
+        config = sshd.config.with_name("sshd_config")
+        config.write_text(config.read_text() + f"SetEnv PATH={self.bin} HOME={self.home}\n")
+        sshd.restart()
+        self.link = Link(sshd.port)
+        self.config = folder / "ssh_config"
+        self.config.write_text(sshd.config.read_text().replace(f"Port {sshd.port}", f"Port {self.link.port}"))
+        self.env = {"RGT_SSH_CONFIG": str(self.config)}
+        self.provider = Provider(folder / "provider")
+        self.there, self.here = self.home / "runs" / RUN_ID, folder / "pulled" / RUN_ID
+
+    def rsync(self, there: bool = True) -> None:
+        if there:
+            (self.bin / "rsync").symlink_to(need("rsync", "rsync"))
+
+    def make(self, mib: float, small: int) -> None:
+        make_run(self.home / "runs", mib=mib, small=small)
+
+    @property
+    def size(self) -> int:
+        return sum(path.stat().st_size for path in self.there.rglob("*") if path.is_file())
+
+    def pull(self, *words: object, **env: str) -> Result:
+        return transfer("pull", f"box:{self.there}", self.here, "--patience", "60s", *words, env={**self.env, **env})
+
+    def start(self) -> subprocess.Popen[str]:
+        return start("pull", f"box:{self.there}", self.here, env=self.env)
+
+    def refused(self, sentence: str) -> None:
+        """down says no, for this reason, and calls nobody."""
+        done = self.provider.down(self.here, "--approve", RUN_ID, "--execute", **self.env)
+        assert (done.returncode, sentence in done.stdout) == (4, True), done.stdout + done.stderr
+        assert self.provider.calls == []
+
+    def whole(self, done: Result) -> dict[str, Any]:
+        assert done.returncode == 0, done.stdout + done.stderr
+        same_tree(self.there, self.here)
+        answer: dict[str, Any] = json.loads(done.stdout) if done.stdout.startswith("{") else {}
+        return answer
+
+
+@pytest.fixture
+def lab(sshd: Sshd, tmp_path: Path) -> Iterator[Lab]:
+    made = Lab(sshd, tmp_path)
+    with made.link:
+        yield made
+
+
+MOVERS = {"rsync": True, "stream": False}
+
+
+def cuts(lab: Lab, mover: str, count: int) -> None:
+    """Cut at even distances; all arrives, nothing is sent twice."""
+    lab.rsync(MOVERS[mover])
+    size = lab.size
+    lab.link.cut_at = [size * (number + 1) // (count + 1) for number in range(count)]
+    answer = lab.whole(lab.pull("--json"))
+    assert (answer["by"], lab.link.cuts) == (mover, count)
+    # the bundle, listings, digests and ssh itself come on top; what ssh had in its window (2 MiB) at a cut is lost
+    assert lab.link.down < 1.05 * size + 2 * MIB + count * 2 * MIB
+
+
+@pytest.mark.parametrize("mover", MOVERS)
+def test_cut_three_times(lab: Lab, mover: str) -> None:
+    lab.make(mib=64 if mover == "rsync" else 24, small=300)
+    cuts(lab, mover, 3)
+    down = lab.provider.down(lab.here, "--approve", RUN_ID, "--execute", **lab.env)
+    assert down.returncode == 0, down.stdout
+    assert lab.provider.calls == [["delete", "pod-1"], ["list"]]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mover", MOVERS)
+@pytest.mark.parametrize(("mib", "small"), [(1024, 3), (16, 5000)])
+def test_cut_ten_times(lab: Lab, mover: str, mib: int, small: int) -> None:
+    lab.make(mib=mib, small=small)
+    cuts(lab, mover, 10)
+
+
+@pytest.mark.parametrize("mover", MOVERS)
+def test_receiver_killed_half_way(lab: Lab, mover: str) -> None:
+    lab.rsync(MOVERS[mover])
+    lab.make(mib=24, small=20)
+    lab.link.rate = 40 * MIB
+    with lab.start() as pull:
+        wait_for("half of it", lambda: lab.link.down > 12 * MIB, 60)
+        pull.kill()
+    lab.refused("an unfinished pull is in this folder")
+    lab.whole(lab.pull())
+    # an rsync that outlived the kill may have gone on for a moment: what it brought counts, and is not sent again
+    assert lab.link.down < 1.1 * lab.size + 8 * MIB
+    assert not list(lab.here.rglob("*.rgt*"))
+
+
+def test_box_reboots_half_way(lab: Lab) -> None:
+    lab.rsync()
+    lab.make(mib=16, small=5)
+    lab.link.rate = 20 * MIB
+    with lab.start() as pull:
+        wait_for("a part of it", lambda: lab.link.down > 6 * MIB, 60)
+        lab.sshd.restart()
+        out, err = pull.communicate(timeout=120)
+    assert (pull.returncode, "trying again in" in err) == (0, True), out + err
+    same_tree(lab.there, lab.here)
+
+
+def test_box_that_does_not_come_back(lab: Lab) -> None:
+    lab.make(mib=16, small=5)
+    lab.link.at = [(6 * MIB, lab.sshd.stop)]
+    done = lab.pull("--patience", "2s")
+    assert done.returncode == 3 and "box sent nothing for" in done.stderr and "the same command goes on" in done.stderr
+    lab.refused("there is no PULL_VERIFIED.json")
+    lab.sshd.restart()
+    lab.whole(lab.pull())
+
+
+@pytest.mark.parametrize("mover", MOVERS)
+def test_disk_full_half_way(lab: Lab, tiny_disk: TinyDisk, mover: str) -> None:
+    lab.rsync(MOVERS[mover])
+    lab.make(mib=12, small=3)
+    disk = tiny_disk(size="24m", inodes=200)
+    lab.here = disk / RUN_ID
+    eaten = disk / "eaten"
+
+    def eat() -> None:
+        with contextlib.suppress(OSError), eaten.open("wb", buffering=0) as file:
+            while file.write(bytes(MIB // 4)):
+                pass
+
+    lab.link.at = [(4 * MIB, eat)]
+    done = lab.pull()
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "No space left on device" in done.stderr
+    lab.refused("there is no PULL_VERIFIED.json")
+    os.truncate(eaten, eaten.stat().st_size - 2 * MIB)
+    before = lab.link.down
+    early = lab.pull()
+    assert early.returncode == 3 and "are still to come; make room" in early.stderr
+    assert lab.link.down - before < MIB  # said before anything is copied
+    eaten.unlink()
+    lab.whole(lab.pull())
+
+
+def test_file_replaced_during_the_pull(lab: Lab) -> None:
+    lab.rsync()
+    lab.make(mib=16, small=5)
+    target = lab.there / "checkpoints" / "step_1.npy"
+    new = lab.folder / "new.npy"
+    np.save(new, np.random.default_rng(1).standard_normal(4 << 20).astype(np.float32))
+    lab.link.at = [(6 * MIB, lambda: os.replace(new, target))]
+    lab.whole(lab.pull())
+
+
+def test_file_that_keeps_changing(lab: Lab) -> None:
+    lab.make(mib=0.1, small=2)
+    log = lab.there / "train.log"
+    code = "import sys, time\nf = open(sys.argv[1], 'a')\nwhile True: f.write('step\\n'); f.flush(); time.sleep(0.01)"
+    writer = subprocess.Popen([sys.executable, "-c", code, str(log)])
+    try:
+        done = lab.pull()
+        assert done.returncode == 1
+        assert "error changed: train.log: keeps changing on box, so it cannot be proved" in done.stdout
+        assert f"it is being written by process {writer.pid}" in done.stdout
+        assert (lab.here / "train.log").read_text().startswith("step 1 loss 2.0\nstep\n")  # to be read meanwhile
+        lab.refused("there is no PULL_VERIFIED.json")
+    finally:
+        writer.kill()
+        writer.wait()
+    lab.whole(lab.pull())
+
+
+def test_file_that_is_corrupt_on_the_box(lab: Lab) -> None:
+    lab.make(mib=1, small=2)
+    path = lab.there / "checkpoints" / "step_1.npy"
+    data = path.read_bytes()
+    path.write_bytes(data[:-100])
+    done = lab.pull()
+    assert done.returncode == 1 and "error truncated: " in done.stdout and "pulled, NOT verified" in done.stdout
+    lab.refused("there is no PULL_VERIFIED.json")
+    path.write_bytes(data)
+    lab.whole(lab.pull())
+
+
+def test_rsync_missing_here(lab: Lab) -> None:
+    lab.rsync()
+    lab.make(mib=1, small=2)
+    tools = lab.folder / "tools"
+    tools.mkdir()
+    for name in ("ssh", "git"):
+        (tools / name).symlink_to(need(name, name))
+    assert lab.whole(lab.pull("--json", PATH=str(tools)))["by"] == "stream"
+
+
+def test_rsync_that_fails_gives_way_to_the_stream(lab: Lab) -> None:
+    """A login script that prints breaks rsync's protocol, and not ours."""
+    lab.rsync()
+    lab.make(mib=1, small=2)
+    (lab.bin / "rsync").unlink()
+    fake = lab.bin / "rsync"
+    fake.write_text(
+        "#!/bin/sh\ncase \"$1\" in --version) echo 'rsync  version 3.2.7  protocol version 31';; *) echo hello;; esac\n"
+    )
+    fake.chmod(0o755)
+    done = lab.pull()
+    lab.whole(done)
+    assert "going on with a stream of our own" in done.stderr
+
+
+def test_names_that_look_like_something_else_to_rsync(lab: Lab) -> None:
+    from ..test_transfer import HOSTILE
+
+    lab.rsync()
+    lab.make(mib=0.1, small=1)
+    for name in HOSTILE:
+        (lab.there / "dir -x" / name).parent.mkdir(exist_ok=True)
+        (lab.there / name).write_text("a")
+        (lab.there / "dir -x" / name).write_text("b")
+    lab.whole(lab.pull())
+
+
+# -- a box that lies
+
+
+LIES = {
+    "../../evil": "leads out of the folder",
+    "/etc/evil": "leads out of the folder",
+    "a/../../evil": "leads out of the folder",
+    "./evil": "is no plain relative path",
+    "PULL_VERIFIED.json": "is a name of our own records",
+    ".rgt-pull/lock": "is a name of our own records",
+    "train.log/evil": "is below a name that is a file or a link",
+    "x" * 300: "is too long",
+    "nul\0": "is no plain relative path",
+}
+
+
+def test_a_hostile_listing_is_refused_whole(lab: Lab) -> None:
+    answer = lab.folder / "answer"
+    (lab.bin / "python3").unlink()
+    (lab.bin / "python3").write_text(f"#!/bin/sh\nexec cat {answer}\n")
+    (lab.bin / "python3").chmod(0o755)
+    for name, sentence in LIES.items():
+        answer.write_text(_lie(name))
+        done = lab.pull()
+        assert done.returncode == 2 and sentence in done.stderr and "nothing was copied" in done.stderr, name
+        assert not lab.here.exists() and not list(lab.folder.rglob("evil"))
+
+
+def _lie(name: str) -> str:
+    rows = [{"root": "/x", "rsync": None, "record": None, "last_event": None, "writers": []},
+            {"p": "train.log", "b": 1, "m": 1, "o": 0o644}, {"p": name, "b": 1, "m": 1, "o": 0o4777},
+            {"end": True}]  # fmt: skip
+    return "rgt-cargo-1\n" + "".join(json.dumps(row) + "\n" for row in rows)
+
+
+# -- what can be wrong with a box
+
+
+def test_no_directory(lab: Lab) -> None:
+    done = lab.pull()
+    assert (done.returncode, done.stderr) == (2, f"error: there is no directory {lab.there} on box\n")
+
+
+def test_no_python(lab: Lab) -> None:
+    lab.make(mib=0.1, small=1)
+    (lab.bin / "python3").unlink()
+    done = lab.pull()
+    assert (done.returncode, done.stderr) == (
+        3, "error: box has no python3 that a plain `ssh box python3` finds; install it there\n")  # fmt: skip
+
+
+def test_a_proxy_that_serves_terminals_only(lab: Lab) -> None:
+    (lab.bin / "python3").unlink()
+    (lab.bin / "python3").write_text('#!/bin/sh\necho "Error: Your SSH client doesn\'t support PTY"; exit 1\n')
+    (lab.bin / "python3").chmod(0o755)
+    done = lab.pull()
+    assert done.returncode == 3
+    assert done.stderr.startswith("error: box serves terminals only (SSH client doesn't support PTY): no command, scp,")
+
+
+def test_wrong_port_key_and_host_key(lab: Lab) -> None:
+    good = lab.config.read_text()
+    lab.sshd.stop()
+    closed = lab.pull()
+    assert closed.returncode == 3 and closed.stderr.startswith("error: box cannot be reached: ")
+    lab.sshd.restart()
+    key = lab.folder / "other_key"
+    run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)])
+    lab.config.write_text(good.replace(str(lab.sshd.key), str(key)))
+    denied = lab.pull()
+    assert denied.returncode == 3 and "error: box refused the key: " in denied.stderr
+    known = lab.folder / "known_hosts"
+    known.write_text(f"[127.0.0.1]:{lab.link.port} {(lab.folder / 'other_key.pub').read_text()}")
+    stored = str(lab.sshd.config.with_name("known_hosts"))
+    lab.config.write_text(
+        good.replace(stored, str(known)).replace("StrictHostKeyChecking no", "StrictHostKeyChecking yes")
+    )
+    changed = lab.pull()
+    assert changed.returncode == 3
+    assert changed.stderr.startswith("error: the host key of box is not the known one, or not known yet")
+    assert len(changed.stderr.splitlines()) == 1
+
+
+# -- push
+
+
+def test_push_goes_on_after_a_cut_and_a_secret_is_for_its_owner_only(lab: Lab) -> None:
+    code = lab.folder / "code"
+    code.mkdir()
+    (code / "data.bin").write_bytes(np.random.default_rng(0).bytes(8 * MIB))
+    (code / "two words.py").write_text("x = 1\n")
+    lab.link.rate = 40 * MIB
+    cutting = [lab.link.cut]
+
+    def count(size: int, downward: int, old: Any = lab.link._count) -> None:
+        old(size, downward)
+        if lab.link.up > 4 * MIB and cutting:
+            cutting.pop()()
+            raise OSError
+
+    lab.link._count = count  # type: ignore[method-assign,assignment]
+    done = transfer("push", code, "box:exp", "--json", env=lab.env)
+    answer = json.loads(done.stdout)
+    assert (done.returncode, answer["drops"]) == (0, 1), done.stdout + done.stderr
+    assert lab.link.up < 10.5 * MIB
+    there = next(path for path in (lab.home / "exp", Path.home() / "exp") if path.exists())
+    try:
+        assert sorted(os.listdir(there)) == ["data.bin", "two words.py"]
+        assert (there / "data.bin").read_bytes() == (code / "data.bin").read_bytes()
+    finally:
+        if there.parent != lab.home:
+            shutil.rmtree(there)
+    secret = transfer("push", "-", f"box:{lab.home}/.config/key.env", env=lab.env, input=b"KEY=s3cret\n")
+    assert secret.returncode == 0, secret.stderr
+    path = lab.home / ".config" / "key.env"
+    assert (path.read_text(), oct(path.stat().st_mode & 0o777)) == ("KEY=s3cret\n", "0o600")
+    assert "s3cret" not in secret.stdout + secret.stderr
+
+
+# -- the loop, with launch
+
+
+def test_loop_until_the_run_is_over(lab: Lab) -> None:
+    """launch starts it, pull RUN --loop follows it unattended, down waits for its end."""
+    work = lab.home / "work"
+    work.mkdir()
+    code = "import os, sys, time, numpy as np\nrun = os.environ['RGT_RUN_DIR']\nprint('up', flush=True)\n" \
+           "while not os.path.exists('go'): time.sleep(0.05)\n" \
+           "np.save(run + '/checkpoints.npy', np.arange(9.0) + 0.5)\n"  # fmt: skip
+    (work / "train.py").write_text(code)
+    spec = {"name": "tiny", "script": "train.py", "python": sys.executable, "workdir": str(work),
+            "env": {"RGT_QUEUE": str(lab.folder / "queue")}}  # fmt: skip
+    job = lab.folder / "job.yaml"
+    job.write_text(yaml.safe_dump(spec))
+    launched = run(
+        [sys.executable, str(ROOT / "scripts" / "launch.py"), "submit", str(job), "--on", "ssh:box"], env=lab.env
+    )
+    lab.here = Path(launched.stdout.strip())
+    run_id = lab.here.name
+    try:
+        early = transfer("pull", lab.here, env=lab.env)
+        assert early.returncode == 1 and "nothing can be proved by loading it" in early.stdout
+        refused = lab.provider.down(lab.here, "--approve", run_id, "--execute", **lab.env)
+        assert refused.returncode == 4 and "the run is running" in refused.stdout, refused.stdout
+        with start("pull", lab.here, "--loop", "--every", "1s", env=lab.env) as loop:
+            assert loop.stderr
+            wait_for("a first look", lambda: "running; " in loop.stderr.readline(), 60)  # type: ignore[union-attr]
+            (work / "go").touch()
+            out, err = loop.communicate(timeout=120)
+        assert (loop.returncode, "pulled and verified" in out) == (0, True), out + err
+        words = events(lab.here)
+        assert words[:2] == ["launched", "submitted"] and words[-2:] == ["pulled", "verified"]
+        down = lab.provider.down(lab.here, "--approve", run_id, "--execute", **lab.env)
+        assert down.returncode == 0, down.stdout
+        assert lab.provider.calls == [["delete", "pod-1"], ["list"]]
+    finally:
+        (work / "go").touch()
+        with contextlib.suppress(TimeoutError):
+            queue = gate.Queue(lab.folder / "queue")
+            wait_for("the job's end", lambda: all(r["state"] != "running" for r in queue.records()), 20)

@@ -1,0 +1,651 @@
+"""transfer on this machine: a pull from a folder here takes the same way as one from a box, without ssh in between.
+
+What needs a server (drops, kills, a full disk, missing tools) is in tests/real/test_transfer_ssh.py.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rgt import rundir, seal
+
+from .transfer_lab import OTHER_ID, ROOT, RUN_ID, Provider, Result, copy, events, make_run, same_tree, transfer
+
+Break = Callable[["Bench"], object]
+
+
+class Bench:
+    """One run on 'the box' (a folder), pulled to `here`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.box = folder, folder / "box"
+        self.there = make_run(self.box)
+        self.here = folder / "pulled" / RUN_ID
+        self.provider = Provider(folder / "provider")
+        self.children: list[subprocess.Popen[bytes]] = []
+
+    def pull(self, *words: object) -> Result:
+        return transfer("pull", self.there, self.here, *words)
+
+    def write_on_the_box(self) -> None:
+        """A process that has a file of the run open for writing, as a training has."""
+        code = f"f = open({str(self.there / 'train.log')!r}, 'a'); print('up', flush=True); input()"
+        pipe = subprocess.PIPE
+        child = subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe)
+        assert child.stdout and child.stdout.readline() == b"up\n"
+        self.children.append(child)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    for child in made.children:
+        child.kill()
+        child.communicate()
+
+
+@pytest.fixture(scope="module")
+def pulled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pull that is whole and verified; tests work on copies of the folder around it."""
+    folder = tmp_path_factory.mktemp("pulled")
+    bench = Bench(folder)
+    done = bench.pull()
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.fixture
+def good(pulled: Path, tmp_path: Path) -> Iterator[Bench]:
+    """The one good state, in a folder of its own."""
+    bench = Bench.__new__(Bench)
+    bench.folder, bench.children = tmp_path, []
+    bench.box, bench.there = pulled / "box", pulled / "box" / RUN_ID
+    bench.here = copy(pulled / "pulled" / RUN_ID, tmp_path / "pulled" / RUN_ID)
+    bench.provider = Provider(tmp_path / "provider")
+    # a copy of the box, under the name that the manifest has
+    bench.box = copy(pulled / "box", tmp_path / "box")
+    bench.there = bench.box / RUN_ID
+    manifest = bench.here / "PULL_MANIFEST.json"
+    old = hashlib.sha256(manifest.read_bytes()).hexdigest()
+    manifest.write_text(manifest.read_text().replace(str(pulled / "box"), str(bench.box)))
+    new = hashlib.sha256(manifest.read_bytes()).hexdigest()
+    for name in ("PULL_VERIFIED.json", "events.jsonl"):
+        rewrite(bench.here / name, old, new)
+    yield bench
+    for child in bench.children:
+        child.kill()
+        child.communicate()
+
+
+# -- pull
+
+
+def test_pull_is_complete_verified_and_recorded(bench: Bench) -> None:
+    done = bench.pull("--json")
+    answer = json.loads(done.stdout)
+    assert (done.returncode, answer["complete"], answer["state"], answer["findings"]) == (0, True, "done", [])
+    same_tree(bench.there, bench.here)
+    manifest = json.loads((bench.here / "PULL_MANIFEST.json").read_text())
+    assert (manifest["source"], manifest["run_id"], len(manifest["files"])) == (str(bench.there), RUN_ID, 8)
+    assert events(bench.here) == ["launched", "finished", "pulled", "verified"]
+
+
+def test_a_second_pull_sends_nothing_and_keeps_manifest_and_proof_true(bench: Bench) -> None:
+    bench.pull()
+    before = (bench.here / "PULL_MANIFEST.json").read_bytes()
+    (bench.there / "notes.txt").write_text("new")
+    again = json.loads(bench.pull("--json").stdout)
+    third = json.loads(bench.pull("--json").stdout)
+    assert (again["files"], third["by"]) == (9, "nothing to copy")
+    assert (bench.here / "PULL_MANIFEST.json").read_bytes() != before
+    assert third["proof"] == str(bench.here / "PULL_VERIFIED.json")
+    assert events(bench.here).count("finished") == 1  # the box's events are merged once
+
+
+HOSTILE = ["-rf", "--delete", "#comment", ";semi", "sp ace", "two\nlines", "quo'te\"", "$(touch x)", "*", "ünïcode训练",
+           b"not-utf8-\xff".decode(errors="surrogateescape"), ".hidden", "~", "a:b", "\\back", "%s",
+           "tab\t"]  # fmt: skip
+
+
+def test_names_arrive_as_they_are(bench: Bench) -> None:
+    for name in HOSTILE:
+        (bench.there / name).write_text(name.encode(errors="surrogateescape").hex())
+        (bench.there / "sub" / name).parent.mkdir(exist_ok=True)
+        (bench.there / "sub" / name).write_text("deep")
+    done = bench.pull()
+    assert done.returncode == 0, done.stdout + done.stderr
+    same_tree(bench.there, bench.here)
+
+
+def test_links_holes_and_two_names_of_one_file(bench: Bench) -> None:
+    os.link(bench.there / "train.log", bench.there / "second name.log")
+    (bench.there / "latest").symlink_to("checkpoints/step_1.npy")
+    (bench.there / "folder").symlink_to(bench.there / "checkpoints")
+    (bench.there / "gone").symlink_to("nowhere")
+    os.mkfifo(bench.there / "pipe")
+    with (bench.there / "holes.dat").open("wb") as file:
+        file.truncate(32 << 20)
+        file.seek(16 << 20)
+        file.write(b"middle")
+    done = bench.pull("--json")
+    answer = json.loads(done.stdout)
+    assert done.returncode == 0, done.stdout
+    assert [(f["path"], f["severity"]) for f in answer["findings"] if f["path"] in ("gone", "pipe")] == [
+        ("gone", "info"), ("pipe", "info")]  # fmt: skip
+    assert os.readlink(bench.here / "latest") == "checkpoints/step_1.npy"
+    assert os.readlink(bench.here / "folder") == "checkpoints"  # absolute there, relative here
+    assert os.path.samefile(bench.here / "train.log", bench.here / "second name.log")
+    assert (bench.here / "holes.dat").stat().st_blocks * 512 < 4 << 20
+    same_tree(bench.there, bench.here)
+
+
+def test_a_link_out_of_the_tree_is_an_error_and_no_proof(bench: Bench) -> None:
+    elsewhere = bench.folder / "elsewhere"
+    elsewhere.mkdir()
+    (bench.there / "data").symlink_to(elsewhere)
+    done = bench.pull()
+    assert done.returncode == 1
+    assert f"error unpulled: data: is a link to '{elsewhere}', outside of {bench.there}" in done.stdout
+    assert not (bench.here / "PULL_VERIFIED.json").exists()
+    left_out = bench.pull("--exclude", "data")
+    assert left_out.returncode == 0, left_out.stdout
+    assert not os.path.lexists(bench.here / "data")
+
+
+def test_two_runs_do_not_mix(bench: Bench) -> None:
+    bench.pull()
+    other = make_run(bench.box, OTHER_ID)
+    done = transfer("pull", other, bench.here)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert done.stderr == (f"error: {bench.here} holds {RUN_ID}, and this is {OTHER_ID}: two runs in one folder cannot "
+                           "be told apart later; pull into another one\n")  # fmt: skip
+
+
+def test_a_folder_with_other_things_is_refused(bench: Bench) -> None:
+    bench.here.mkdir(parents=True)
+    (bench.here / "notes.txt").write_text("mine")
+    done = bench.pull()
+    assert done.returncode == 4
+    assert f"{bench.here} is not empty and holds no earlier pull of {bench.there}" in done.stderr
+    assert os.listdir(bench.here) == ["notes.txt"]
+
+
+def test_the_same_run_at_a_new_address_goes_on(bench: Bench) -> None:
+    bench.pull()
+    moved = bench.box.rename(bench.folder / "other-mount") / RUN_ID
+    done = transfer("pull", moved, bench.here)
+    assert done.returncode == 0, done.stderr
+    (moved / "train.log").unlink()  # another node has the same run.json, and other files
+    for path in [*moved.rglob("*.txt"), *moved.rglob("*.npy"), moved / "events.jsonl"]:
+        os.utime(path, (1, 1))
+    node = moved.parent.rename(bench.folder / "node-2") / RUN_ID
+    assert transfer("pull", node, bench.here).returncode == 4
+
+
+def test_a_linked_folder_here_is_not_written_through(bench: Bench) -> None:
+    outside = bench.folder / "outside"
+    outside.mkdir()
+    bench.pull()
+    for path in (bench.here / "logs").iterdir():
+        path.unlink()
+    (bench.here / "logs").rmdir()
+    (bench.here / "logs").symlink_to(outside)
+    done = bench.pull()
+    assert done.returncode == 4 and f"{bench.here / 'logs'} is a link" in done.stderr
+    assert not any(outside.iterdir())
+
+
+def test_a_damaged_copy_here_is_fetched_again(bench: Bench) -> None:
+    bench.pull()
+    path = bench.here / "checkpoints" / "step_1.npy"
+    times = path.stat()
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # size and time still say that it is whole
+    done = bench.pull()
+    assert done.returncode == 0, done.stdout
+    same_tree(bench.there, bench.here)
+
+
+def test_a_sealed_folder_is_left_alone(bench: Bench) -> None:
+    bench.pull()
+    (bench.here / "seal.json").write_text("{}")
+    done = bench.pull()
+    assert done.returncode == 2 and "is sealed" in done.stderr
+
+
+def test_two_pulls_at_once_do_not_share_a_folder(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cargo.stage.LOCK_SECONDS", 0.2)
+    (bench.here / ".rgt-pull").mkdir(parents=True)
+    with (bench.here / ".rgt-pull" / "lock").open("ab") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        done = bench.pull()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"another pull is at work in {bench.here}; wait for it, or end it" in done.stderr
+    assert bench.pull().returncode == 0
+
+
+def test_names_that_a_disk_would_fold_are_told_apart_or_refused() -> None:
+    from cargo.roster import folded
+
+    assert folded(["a/Log", "a/log", "b"], str.casefold) == [["a/Log", "a/log"]]
+    assert folded(["a/Log", "a/log", "b"], str) == []
+
+
+def test_progress_has_speed_and_eta() -> None:
+    from cargo.gauge import Gauge
+
+    gauge = Gauge(100 << 20, "pull box:x")
+    gauge.begin(20 << 20)  # an earlier start brought it: it is no speed of this one
+    gauge.show(60 << 20)
+    assert gauge.line(gauge.start + 10) == "pull box:x: 60 %, 60 MiB of 100 MiB, 4 MiB/s, ETA 10s"
+
+
+def changed_since_sealed(here: Path) -> list[str]:
+    """Its ledger stays on the box, and what pull adds is known by its name."""
+    found = seal.problems(rundir.Run(here))
+    return [problem.name for problem in found if not problem.name.startswith(("PULL_", "seal.json"))]
+
+
+def test_a_run_that_was_sealed_on_the_box_stays_sealed_here(bench: Bench) -> None:
+    metric = {"name": "loss", "value": 1.0, "split": "val", "n": 10, "direction": "down"}
+    results = {"run_id": RUN_ID, "metrics": [metric]}
+    (bench.there / "results.json").write_text(json.dumps(results))
+    seal.seal(rundir.Run(bench.there))
+    done = bench.pull()
+    assert changed_since_sealed(bench.here) == [], done.stdout
+    assert (done.returncode, bench.pull().returncode) == (0, 0), done.stdout
+    down = bench.provider.down(bench.here, "--approve", RUN_ID)
+    assert down.returncode == 0, down.stdout
+    assert changed_since_sealed(bench.here) == []
+    beside = bench.here.with_name(f"{RUN_ID}.events.jsonl").read_text().splitlines()
+    assert [json.loads(line)["event"] for line in beside] == ["pulled", "verified", "pulled", "verified", "approved"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (["pull", "box:"], 2, "box: names no directory on box; write box:DIR"),
+        (["pull", "-oProxyCommand=x:dir", "here"], 2, "No such option"),
+        (["pull", "--", "-oProxyCommand=x:dir", "here"], 2, "is not a host: ssh would read it as an option"),
+        (["pull", "box:dir"], 2, "name the folder to pull into"),
+        (["pull", "nowhere"], 2, "nowhere is not a run directory: it has no run.json"),
+        (["pull", "nowhere", "here"], 2, "there is no directory nowhere on this machine"),
+        (["aggregate", "one"], 2, "name at least one source and the target"),
+        (["aggregate", "one", "box:two"], 2, "box:two is behind ssh; the target is a folder that is mounted here"),
+        (["push", "nowhere", "box:dir"], 2, "nowhere is not a directory"),
+        (["push", ".", "box:"], 2, "names no directory on box"),
+        (["down", "nowhere", "--profile", "local"], 2, "nowhere is not a directory"),
+        (["down", ".", "--profile", "runpod"], 2, "the command of this platform needs its id: give --id ID"),
+        (["down", ".", "--profile", "moon"], 2, "there is no profile moon; known are"),
+        (["down", ".", "--profile", "runpod:moon"], 2, "has no variant moon; it has none"),
+        (["down", ".", "--profile", "runpod", "--set", "x"], 2, "--set takes NAME=VALUE, not 'x'"),
+    ],
+)
+def test_slips_of_the_hand(
+    words: list[str], code: int, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = transfer(*words)
+    assert (done.returncode, done.stdout) == (code, ""), done.stderr
+    assert sentence in done.stderr and "Traceback" not in done.stderr
+
+
+# -- down
+
+
+def running(bench: Bench) -> None:
+    bench.write_on_the_box()
+
+
+def add(bench: Bench, name: str) -> None:
+    (bench.there / name).write_text("new")
+
+
+def unfinished(bench: Bench) -> None:
+    (bench.here / ".rgt-pull").mkdir()
+
+
+def rewrite(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def forget_the_end(bench: Bench) -> None:
+    """The box is gone, and nobody saw the run's end."""
+    bench.box.rename(bench.folder / "off")
+    rewrite(bench.here / "events.jsonl", '"state": "done"', '"state": "running"')
+
+
+def no_tensors(bench: Bench) -> None:
+    path = bench.here / "PULL_VERIFIED.json"
+    proof = json.loads(path.read_text())
+    for row in proof["artifacts"]:
+        row |= {"format": "file", "tensors": 0}
+    path.write_text(json.dumps(proof))
+
+
+AGAINST: dict[str, tuple[Break, str]] = {
+    "nothing pulled": (lambda b: (b.here / "PULL_MANIFEST.json").unlink(), "nothing was pulled here"),
+    "not verified": (lambda b: (b.here / "PULL_VERIFIED.json").unlink(), "what was pulled is not verified by load"),
+    "proof withdrawn": (
+        lambda b: (b.here / "PULL_VERIFIED.json").rename(b.here / "PULL_VERIFIED.json.stale"), "not verified by load"),
+    "proof is garbage": (lambda b: (b.here / "PULL_VERIFIED.json").write_text("{"), "is not JSON"),
+    "proof of nothing": (
+        lambda b: (b.here / "PULL_VERIFIED.json").write_text("{}"), "does not fit the pull_verified schema"),
+    "proof without a load": (no_tensors, "nothing in it was verified by load"),
+    "proof of another manifest": (
+        lambda b: rewrite(b.here / "PULL_MANIFEST.json", '"bytes"', ' "bytes"'), "is not of this PULL_MANIFEST.json"),
+    "pull under way": (unfinished, "an unfinished pull is in this folder"),
+    "file deleted here": (lambda b: (b.here / "train.log").unlink(), "1 pulled files are no longer here: 'train.log'"),
+    "file changed here": (
+        lambda b: (b.here / "checkpoints/step_1.npy").write_bytes(b"x"),
+        "1 files have changed since they were verified"),
+    "file new on the box": (
+        lambda b: add(b, "step_2.pt"), "1 files on this machine are new or changed since the pull: 'step_2.pt'"),
+    "file changed on the box": (lambda b: add(b, "train.log"), "are new or changed since the pull: 'train.log'"),
+    "link out on the box": (lambda b: (b.there / "data").symlink_to("/"), "is a link to '/', outside of"),
+    "run still running": (running, "the run is running"),
+    "another run on the box": (lambda b: make_run(b.box, OTHER_ID), f"{OTHER_ID} is on the box, too, with 0 artifacts"),
+    "box gone, end not seen": (forget_the_end, "at the last pull the run's state was: running"),
+    "another run in the place": (
+        lambda b: rewrite(b.there / "run.json", RUN_ID, OTHER_ID), f"now holds {OTHER_ID}, not {RUN_ID}"),
+    "not approved": (lambda b: None, "there is no --approve"),
+    "approved something else": (lambda b: None, f"--approve names '{RUN_ID}x'"),
+    "approved the folder": (lambda b: None, "--approve names 'yes'"),
+}  # fmt: skip
+APPROVALS = {
+    "not approved": [],
+    "approved something else": ["--approve", RUN_ID + "x"],
+    "approved the folder": ["--approve", "yes"],
+}
+
+
+@pytest.mark.parametrize("state", AGAINST)
+def test_down_is_refused(good: Bench, state: str) -> None:
+    damage, sentence = AGAINST[state]
+    damage(good)
+    if state == "another run on the box":
+        np.savez(good.box / OTHER_ID / "checkpoints" / "w.npz", w=np.ones(3))
+        sentence = sentence.replace("0 artifacts", "1 artifacts")
+    done = good.provider.down(good.here, "--execute", *APPROVALS.get(state, ["--approve", RUN_ID]))
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert sentence in done.stdout
+    assert "nothing was executed" in done.stdout
+    assert good.provider.calls == []
+    assert events(good.here)[-1] == "refused"
+
+
+def test_down_in_the_one_good_state_shows_then_executes(good: Bench) -> None:
+    shown = good.provider.down(good.here, "--approve", RUN_ID)
+    assert shown.returncode == 0, shown.stdout
+    assert "command       fakectl delete pod-1   (cannot be undone)" in shown.stdout
+    assert "lost          volume disk (/workspace)" in shown.stdout
+    assert "keeps billing network volume (/workspace), $0.07/GB/month" in shown.stdout
+    assert good.provider.calls == []
+    done = good.provider.down(good.here, "--approve", RUN_ID, "--execute")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "down: fakectl list no longer lists pod-1 among what bills"
+    assert good.provider.calls == [["delete", "pod-1"], ["list"]]
+    assert events(good.here)[-3:] == ["approved", "approved", "destroyed"]
+
+
+def test_down_when_the_box_is_off_needs_only_what_the_last_pull_saw(good: Bench) -> None:
+    good.box.rename(good.folder / "off")
+    done = good.provider.down(good.here, "--approve", RUN_ID)
+    assert done.returncode == 0, done.stdout
+    assert "what is on it now could not be compared" in done.stdout
+
+
+def test_down_with_the_other_runs_given_up_or_pulled(good: Bench) -> None:
+    other = make_run(good.box, OTHER_ID)
+    np.savez(other / "checkpoints" / "w.npz", w=np.arange(3.0))
+    given_up = good.provider.down(good.here, "--approve", RUN_ID, "--abandon", OTHER_ID)
+    assert given_up.returncode == 0, given_up.stdout
+    assert f"lost          {other}, another run with 1 artifacts" in given_up.stdout
+    assert transfer("pull", other, good.here.parent / OTHER_ID).returncode == 0
+    assert good.provider.down(good.here, "--approve", RUN_ID).returncode == 0
+
+
+def test_down_says_when_it_cannot_show_that_nothing_bills(good: Bench) -> None:
+    good.provider.profile(meter__list={"value": "the web console"})
+    done = good.provider.down(good.here, "--approve", RUN_ID, "--execute")
+    assert done.returncode == 1
+    assert "this cannot show that nothing bills; look at it yourself: the web console" in done.stdout
+    assert good.provider.calls == [["delete", "pod-1"]]
+
+
+def test_down_that_leaves_the_box_listed_is_a_finding(good: Bench) -> None:
+    good.provider.profile(verbs__down={"value": "x", "argv": ["fakectl", "stop", "<id>"]})
+    done = good.provider.down(good.here, "--approve", RUN_ID, "--execute")
+    assert done.returncode == 1 and "fakectl list still lists pod-1: it may still bill" in done.stdout
+
+
+def test_down_whose_command_fails_is_not_down(good: Bench) -> None:
+    good.provider.list_file.write_text("")
+    done = good.provider.down(good.here, "--approve", RUN_ID, "--execute")
+    assert done.returncode == 1
+    assert "fakectl ended with 1; the box may still bill" in done.stdout and "no such pod" in done.stdout
+    assert events(good.here)[-1] == "refused"
+
+
+def test_down_without_a_command_or_its_program(good: Bench) -> None:
+    good.provider.profile(verbs__down={"value": "the web console, Delete"})
+    by_hand = good.provider.down(good.here, "--approve", RUN_ID, "--execute")
+    assert (by_hand.returncode, by_hand.stdout.splitlines()[-1]) == (
+        3, "this platform has no command for it: by hand: the web console, Delete")  # fmt: skip
+    good.provider.profile(verbs__down={"value": "x", "argv": ["nosuchctl", "<id>"]})
+    missing = good.provider.down(good.here, "--approve", RUN_ID, "--execute")
+    assert (missing.returncode, missing.stderr.splitlines()[-1]) == (
+        3, "error: nosuchctl is not installed here; install it, or run by hand: nosuchctl pod-1")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["-rf", "--all", "a b", "x;rm", "$(x)", "a\nb", "<id>", "*"])
+def test_down_takes_no_id_that_could_be_something_else(good: Bench, name: str) -> None:
+    done = good.provider.down(good.here, f"--id={name}", "--approve", RUN_ID, "--execute")
+    assert (done.returncode, good.provider.calls) == (2, []) and "cannot be the id of anything" in done.stderr
+
+
+def test_down_fills_other_placeholders_and_gives_a_key_by_stdin_only(good: Bench) -> None:
+    seen = good.folder / "seen"
+    code = f"import sys; open({str(seen)!r}, 'w').write(sys.argv[1] + '|' + sys.stdin.read())"
+    fact = {
+        "value": "x",
+        "argv": [sys.executable, "-c", code, '{"ids":["<id>"],"zone":"<zone>"}'],
+        "stdin": "key ${FAKE_KEY}",
+    }
+    good.provider.profile(verbs__down=fact)
+    lacking = good.provider.down(good.here, "--approve", RUN_ID)
+    assert lacking.returncode == 2 and "needs its zone: give --set zone=VALUE" in lacking.stderr
+    words = ("--set", "zone=eu-1", "--approve", RUN_ID, "--execute")
+    keyless = good.provider.down(good.here, *words)
+    assert keyless.returncode == 3 and "FAKE_KEY is not set in this environment" in keyless.stderr
+    done = good.provider.down(good.here, *words, FAKE_KEY="s3cret")
+    assert seen.read_text() == '{"ids":["pod-1"],"zone":"eu-1"}|key s3cret'
+    assert "s3cret" not in done.stdout + done.stderr + (good.here / "events.jsonl").read_text()
+
+
+def test_down_of_a_variant(good: Bench) -> None:
+    facts = {"source": "https://example.org", "verified": "2026-11"}
+    variant = {
+        "title": "Moon", "kind": "rented", "auto_release": {"value": "none", **facts},
+        "verbs": {"down": {"value": "x", "argv": ["moonctl", "<id>"], **facts}},
+        "meter": {"stops_with": {"value": "x", "irreversible": False, **facts},
+                  "stopped_still_bills": {"value": "cheese", **facts}, "list": {"value": "look up", **facts}},
+    }  # fmt: skip
+    path = good.provider.profile("many", variants={"moon": variant})
+    done = transfer("down", good.here, "--profile", f"{path}:moon", "--id", "pod-1", "--approve", RUN_ID)
+    assert "platform      Moon" in done.stdout and "moonctl pod-1   (can be undone)" in done.stdout
+    assert "still bills cheese" in done.stdout
+
+
+def test_down_of_the_wrong_box_is_refused(good: Bench) -> None:
+    """The box knows its own id, and it is not the one that would be destroyed."""
+    good.provider.profile(overrides={"transfer.py": {"--id-env": "FAKE_POD"}})
+    other = good.provider.down(good.here, "--approve", RUN_ID, "--execute", FAKE_POD="pod-2")
+    assert (other.returncode, good.provider.calls) == (4, [])
+    assert "calls itself 'pod-2', and --id is 'pod-1': the wrong box" in other.stdout
+    assert "could not be checked" in good.provider.down(good.here, "--approve", RUN_ID).stdout
+    assert good.provider.down(good.here, "--approve", RUN_ID, FAKE_POD="C.pod-1").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "listed"),
+    [
+        ("pod-1  RUNNING", True),
+        ("pod-10  RUNNING\nmy-pod-1  RUNNING", False),
+        ("pod-1  terminated", False),
+        ('[{"id": "pod-1", "status": "terminated"}, {"id": "pod-2"}]', False),
+        ('[{"id": "pod-1", "status": "active"}]', True),
+        ('{"data": {"pod": "pod-1"', True),
+        ("", False),
+    ],
+)
+def test_what_counts_as_listed(text: str, listed: bool) -> None:
+    from cargo.profile import still_listed
+
+    assert still_listed(text, "pod-1", ["terminated"]) is listed
+
+
+# -- aggregate
+
+
+def test_aggregate_gathers_is_idempotent_and_goes_on_after_a_failure(tmp_path: Path) -> None:
+    one, two = tmp_path / "a" / "runs", tmp_path / "b" / "deep" / "runs"
+    make_run(one, RUN_ID), make_run(two, OTHER_ID)
+    bad = make_run(one, "20261116-100000-bad-000000")
+    (bad / "checkpoints" / "step_1.npy").write_bytes(b"\x93NUMPY")
+    make_run(tmp_path / "node2", RUN_ID, mib=0.2)  # the same run's folder on another node
+    words = ["aggregate", one, tmp_path / "b", tmp_path / "node2", tmp_path / "nothing", tmp_path / "shared", "--json"]
+    done = transfer(*words)
+    rows = json.loads(done.stdout)["runs"]
+    assert done.returncode == 1
+    assert [(row["run"], row["state"]) for row in rows] == [
+        (RUN_ID, "verified"), ("20261116-100000-bad-000000", "failed"), (OTHER_ID, "verified"),
+        (RUN_ID, "failed"), ("", "failed")]  # fmt: skip
+    assert "two runs in one folder cannot be told apart" in rows[3]["detail"]
+    assert "there is no directory" in rows[4]["detail"]
+    same_tree(one / RUN_ID, tmp_path / "shared" / RUN_ID)
+    again = json.loads(transfer("aggregate", one / RUN_ID, tmp_path / "b", tmp_path / "shared", "--json").stdout)
+    assert [row["state"] for row in again["runs"]] == ["unchanged", "unchanged"]
+    (tmp_path / "shared" / RUN_ID / "train.log").write_text("changed here")
+    mended = json.loads(transfer("aggregate", one / RUN_ID, tmp_path / "shared", "--json").stdout)
+    assert [row["state"] for row in mended["runs"]] == ["verified"]
+    same_tree(one / RUN_ID, tmp_path / "shared" / RUN_ID)
+
+
+# -- push, to a folder here
+
+
+def repository(folder: Path) -> Path:
+    code = folder / "code"
+    code.mkdir()
+    (code / "train.py").write_text("print('hi')\n")
+    (code / "run.sh").write_text("#!/bin/bash\necho hi\n")
+    (code / "run.sh").chmod(0o755)
+    (code / "ignored.bin").write_text("big")
+    (code / ".gitignore").write_text("*.bin\n")
+    for words in (["init", "-q"], ["add", "train.py", ".gitignore"]):
+        subprocess.run(["git", "-C", str(code), *words], check=True)
+    return code
+
+
+def test_push_sends_what_git_knows_and_only_what_changed(tmp_path: Path) -> None:
+    code, there = repository(tmp_path), tmp_path / "there"
+    (code / "twin.py").write_text("print('hi')\n")
+    (code / "data").mkdir()
+    (code / "data" / "x.txt").write_text("x")
+    done = transfer("push", code, there, "--exclude", "data", "--json")
+    answer = json.loads(done.stdout)
+    assert (done.returncode, answer["by_git"], answer["sent"]) == (0, True, 4), done.stdout + done.stderr
+    assert sorted(os.listdir(there)) == [".gitignore", "run.sh", "train.py", "twin.py"]
+    assert os.access(there / "run.sh", os.X_OK) and not os.access(there / "train.py", os.X_OK)
+    (code / "train.py").write_text("print('ho')\n")
+    again = json.loads(transfer("push", code, there, "--exclude", "data", "--json").stdout)
+    assert (again["sent"], again["sent_bytes"]) == (1, 12)
+    assert (there / "train.py").read_text() == "print('ho')\n"
+
+
+def test_push_without_git_leaves_rubbish_and_credentials(tmp_path: Path) -> None:
+    code, there = tmp_path / "code", tmp_path / "there"
+    (code / "__pycache__").mkdir(parents=True)
+    (code / "__pycache__" / "x.pyc").write_text("x")
+    for name in ("train.py", ".env", ".env.example", "id_rsa"):
+        (code / name).write_text("x")
+    (code / "link").symlink_to("train.py")
+    done = transfer("push", code, there, env={"GIT_CEILING_DIRECTORIES": str(tmp_path)})
+    assert done.returncode == 1
+    assert "warn  secret: .env: is named like a credential and was not sent" in done.stdout
+    assert "info  unjudged: link: is a link to 'train.py' and was not sent" in done.stdout
+    assert sorted(os.listdir(there)) == [".env.example", "train.py"]
+
+
+def test_push_stops_at_windows_line_ends(tmp_path: Path) -> None:
+    code = repository(tmp_path)
+    (code / "run.sh").write_bytes(b"#!/bin/bash\r\necho hi\r\n")
+    (code / "notes.txt").write_bytes(b"fine\r\n")
+    done = transfer("push", code, tmp_path / "there")
+    assert done.returncode == 1
+    assert "error crlf: run.sh: has Windows line ends" in done.stdout and "notes.txt" not in done.stdout
+    assert not (tmp_path / "there").exists()
+
+
+def test_push_dry_run_and_an_empty_folder(tmp_path: Path) -> None:
+    done = transfer("push", repository(tmp_path), tmp_path / "there", "--dry-run")
+    assert (done.returncode, done.stdout) == (0, "nothing was sent (3 files, 38 B)\n")
+    (tmp_path / "empty").mkdir()
+    empty = transfer("push", tmp_path / "empty", tmp_path / "there", env={"GIT_CEILING_DIRECTORIES": str(tmp_path)})
+    assert empty.returncode == 2 and "holds no file to send" in empty.stderr
+    secret = transfer("push", "-", tmp_path / "there", input=b"key")
+    assert secret.returncode == 2 and "a secret is pushed to HOST:FILE" in secret.stderr
+
+
+# -- what a box needs
+
+
+def test_box_setup_says_what_is_lacking(tmp_path: Path) -> None:
+    script = (ROOT / "scripts" / "templates" / "box_setup.sh").read_text()
+    (tmp_path / ".bashrc").write_text("echo hello\n")
+    good = subprocess.run(
+        ["sh", "-s"], input=script, env={**os.environ, "HOME": str(tmp_path)}, capture_output=True, text=True
+    )
+    assert (good.returncode, "ok       python3: 3." in good.stdout) == (0, True), good.stdout + good.stderr
+    assert f"note     {tmp_path}/.bashrc prints or activates something" in good.stdout
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("mkdir", "chmod", "grep", "df", "awk"):
+        (tools / name).symlink_to(shutil.which(name) or "")
+    bare = {"PATH": str(tools), "HOME": str(tmp_path)}
+    poor = subprocess.run([shutil.which("sh") or "sh", "-s"], input=script, env=bare, capture_output=True, text=True)
+    assert (poor.returncode, "LACKING  python3 3.10 or newer" in poor.stdout) == (1, True), poor.stdout
+
+
+def test_download_loop_runs_detached_to_the_proof(bench: Bench) -> None:
+    log, script = bench.folder / "loop.log", ROOT / "scripts" / "templates" / "download_loop.sh"
+    env = {**os.environ, "DOWNLOAD_LOG": str(log), "PYTHON": sys.executable}
+    done = subprocess.run(
+        ["sh", str(script), str(bench.there), str(bench.here)], env=env, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout.startswith("pid ")) == (0, True), done.stderr
+    deadline = time.monotonic() + 60
+    while "pulled and verified" not in log.read_text() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert f"{bench.there}: done; now the proof" in log.read_text()
+    same_tree(bench.there, bench.here)
+    nothing = subprocess.run(["sh", str(script)], capture_output=True, text=True)
+    assert nothing.returncode == 2 and nothing.stderr.startswith("usage: download_loop.sh RUN | HOST:DIR LOCAL")

@@ -1,0 +1,151 @@
+"""A run to be moved, a provider whose command line writes down how it was called, and transfer's own command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from click.testing import CliRunner
+
+from rgt import rundir
+from transfer import main as command_line
+
+ROOT = Path(__file__).resolve().parents[1]
+SCRIPT = ROOT / "scripts" / "transfer.py"
+RUN_ID = "20261116-083000-tiny-1f00ab"
+OTHER_ID = "20261116-090000-tiny-2e11cd"
+DONE = {"time": 2.0, "event": "finished"}
+
+
+def start(*words: object, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    """The command line as a process of its own, to be killed."""
+    command, pipe = [sys.executable, str(SCRIPT), *map(str, words)], subprocess.PIPE
+    return subprocess.Popen(command, env={**os.environ, **(env or {})}, stdout=pipe, stderr=pipe, text=True)
+
+
+@dataclass
+class Result:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def transfer(*words: object, env: dict[str, str] | None = None, input: bytes | None = None) -> Result:
+    """The same in this process: numpy is imported once for all tests."""
+    done = CliRunner(env=env).invoke(command_line, [str(word) for word in words], input=input)
+    if done.exception and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return Result(done.exit_code, done.stdout, done.stderr)
+
+
+def make_run(folder: Path, run_id: str = RUN_ID, mib: float = 0.1, small: int = 3) -> Path:
+    """A run that is over: a checkpoint of `mib`, results, `small` little files, an end in its events."""
+    run = folder / run_id
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "logs").mkdir()
+    values = np.random.default_rng(0).standard_normal(max(1, int(mib * (1 << 18)))).astype(np.float32)
+    np.save(run / "checkpoints" / "step_1.npy", values)
+    for number in range(small):
+        (run / "logs" / f"{number}.txt").write_text(f"line {number}\n" * 20)
+    (run / "logs" / "empty").touch()
+    (run / "train.log").write_text("step 1 loss 2.0\n")
+    (run / "events.jsonl").write_text(json.dumps({"time": 1.0, "event": "launched"}) + "\n" + json.dumps(DONE) + "\n")
+    config = {"lr": 0.1}
+    record = {
+        "run_id": run_id, "created": "2026-11-16T08:30:00+00:00", "command": ["train"], "cwd": "/exp", "config": config,
+        "config_sha256": rundir.config_hash(config), "seeds": {}, "backend": "none", "job": {}, "git": None,
+        "env": {"python": "3.12", "executable": "python3", "packages": {}},
+        "host": {"name": "box", "platform": "linux", "cpus": 2}, "devices": [],
+    }  # fmt: skip
+    (run / "run.json").write_text(json.dumps(record))
+    return run
+
+
+def same_tree(there: Path, here: Path) -> None:
+    """Every file of the box is here, byte for byte."""
+    for path in there.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            name = path.relative_to(there)
+            name = Path("events.box.jsonl") if str(name) == "events.jsonl" else name
+            assert (here / name).read_bytes() == path.read_bytes(), name
+    assert not (here / ".rgt-pull").exists()
+
+
+def events(local: Path) -> list[str]:
+    return [json.loads(line)["event"] for line in (local / "events.jsonl").read_text().splitlines()]
+
+
+@dataclass
+class Provider:
+    """A platform with a profile of its own and a command line that records every call."""
+
+    folder: Path
+    instances: list[str] = field(default_factory=lambda: ["pod-1", "pod-2"])
+
+    def __post_init__(self) -> None:
+        self.bin = self.folder / "bin"
+        self.bin.mkdir(parents=True)
+        self.calls_file, self.list_file = self.folder / "calls", self.folder / "instances"
+        self.list_file.write_text("".join(f"{name}  RUNNING\n" for name in self.instances))
+        self._tool("fakectl", f"""
+import sys
+open({str(self.calls_file)!r}, "a").write("\\0".join(sys.argv[1:]) + "\\n")
+if sys.argv[1] == "list":
+    print(open({str(self.list_file)!r}).read(), end="")
+elif sys.argv[1] == "delete":
+    rows = open({str(self.list_file)!r}).read().splitlines()
+    if not any(row.startswith(sys.argv[2] + " ") for row in rows):
+        sys.exit("no such pod")
+    keep = [row for row in rows if not row.startswith(sys.argv[2] + " ")]
+    open({str(self.list_file)!r}, "w").write("".join(row + "\\n" for row in keep))
+""")  # fmt: skip
+        self.profile()
+
+    def _tool(self, name: str, text: str) -> None:
+        path = self.bin / name
+        path.write_text(f"#!{sys.executable}\n{text}")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+    def profile(self, name: str = "fake", **changes: Any) -> Path:
+        """profiles/runpod.md with other commands; a dotted key changes one fact: {"meter.list": {...}}."""
+        text = (ROOT / "profiles" / "runpod.md").read_text(encoding="utf-8")
+        data = yaml.safe_load(text.split("---\n")[1])
+        cited = {"source": "https://example.org", "verified": "2026-11"}
+        data["verbs"]["down"] = {"value": "fakectl delete <id>", "argv": ["fakectl", "delete", "<id>"], **cited}
+        data["meter"]["list"] = {"value": "fakectl list", "argv": ["fakectl", "list"], **cited}
+        for key, value in changes.items():
+            part, _, rest = key.partition("__")
+            if rest:
+                data[part][rest] = {**cited, **value}
+            else:
+                data[part] = value
+        path = self.folder / f"{name}.md"
+        path.write_text(f"---\n{yaml.safe_dump(data)}---\n")
+        return path
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {"PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}"}
+
+    @property
+    def calls(self) -> list[list[str]]:
+        lines = self.calls_file.read_text().splitlines() if self.calls_file.exists() else []
+        return [line.split("\0") for line in lines]
+
+    def down(self, local: Path, *words: object, **how: Any) -> Result:
+        profile = self.folder / "fake.md"
+        return transfer("down", local, "--profile", profile, "--id", "pod-1", *words, env={**self.env, **how})
+
+
+def copy(tree: Path, to: Path) -> Path:
+    shutil.copytree(tree, to, symlinks=True)
+    return to
