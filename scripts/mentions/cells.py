@@ -112,9 +112,9 @@ def _in_row(
     )
     stranger = _stranger(label, row_terms, evidence)
     for index, cell in enumerate(row):
-        if not cell.text or not any(digit in cell.text for digit in "0123456789"):
+        if not numerals.has_digit(cell.text):
             continue
-        anchor = ANCHOR.search(cell.text)
+        anchor = ANCHOR.search(cell.text) if "<!--" in cell.text else None
         if anchor:
             yield from _anchored_cell(cell, anchor, around, evidence)
         elif index < len(columns) and _is_number(cell.text):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from typing import Any
 
 from mentions.numerals import Numeral
@@ -62,8 +64,12 @@ def scales(claim: dict[str, Any], numeral: Numeral, percent_column: bool) -> tup
 
 
 def _is_share(claim: dict[str, Any]) -> bool:
-    name = str(claim["metric"]).lower()
-    return any(part in _SHARES for part in name.replace("-", " ").replace("_", " ").replace("@", " ").split())
+    return _share_name(str(claim["metric"]))
+
+
+@functools.cache
+def _share_name(metric: str) -> bool:
+    return any(part in _SHARES for part in re.split(r"[\W_]+", metric.lower()))
 
 
 def _spread_agrees(claim: dict[str, Any], value: float, ulp: float, numeral: Numeral, percent_column: bool) -> bool:

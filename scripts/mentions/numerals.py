@@ -27,6 +27,7 @@ _SPREAD = re.compile(
     rf"\s?(?:±|\+/-|\+-|\\pm)\s?(?P<body>{_BODY})(?:[eE](?P<exp>[-+]?\d+))?(?P<scale>)(?P<percent>\s?%)?"
 )
 _IN_BRACKETS = re.compile(rf"\s?\(\s?(?:±|\+/-)?\s?(?P<body>{_BODY})(?P<exp>)(?P<scale>)(?P<percent>\s?%)?\s?\)")
+_DIGIT = re.compile("[0-9]")
 _SCALES = {"k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "万": 1e4, "亿": 1e8}
 
 # What is blanked before numbers are looked for: it has digits that report nothing. Tried where a word or number starts.
@@ -174,7 +175,7 @@ def blank(text: str) -> str:
 
 def find(text: str, units: frozenset[str] = frozenset(), in_cell: bool = False) -> list[Numeral]:
     """The numbers of `text` that could be results. `units`: words that claims are measured in, lower case."""
-    if not _has_digit(text):
+    if not has_digit(text):
         return []
     clean = blank(text)
     found: list[Numeral] = []
@@ -189,8 +190,8 @@ def find(text: str, units: frozenset[str] = frozenset(), in_cell: bool = False) 
     return found
 
 
-def _has_digit(text: str) -> bool:
-    return any(digit in text for digit in "0123456789")
+def has_digit(text: str) -> bool:
+    return _DIGIT.search(text) is not None
 
 
 def _numeral(text: str, match: re.Match[str], units: frozenset[str], in_cell: bool) -> Numeral | None:

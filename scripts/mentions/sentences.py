@@ -39,7 +39,7 @@ def find(passage: Passage, evidence: Evidence) -> Iterator[Mention]:
         if "<!--" in passage.text
         else passage.text
     )
-    if not any(digit in text for digit in "0123456789"):
+    if not numerals.has_digit(text):
         return
     context = _Context(passage, evidence)
     for start, end in _sentences(text):
@@ -76,7 +76,7 @@ class _Context:
 
 def _in_sentence(sentence: str, line: int, context: _Context) -> Iterator[Mention]:
     evidence = context.evidence
-    anchors = list(ANCHOR.finditer(sentence))
+    anchors = list(ANCHOR.finditer(sentence)) if "<!--" in sentence else []
     bare = ANCHOR.sub(lambda match: " " * len(match[0]), sentence) if anchors else sentence
     hits = evidence.vocabulary.find(bare)
     by_dimension = terms.by_dimension(

@@ -100,33 +100,38 @@ Entry = tuple[tuple[str, ...], list[tuple[str, str]]]  # the words, and what the
 
 @dataclass
 class Vocabulary:
-    """Every term of every claim, by its first word, longest first."""
+    """Every term of every claim, by its first word as texts may write it, longest first."""
 
     by_first: dict[str, list[Entry]] = field(default_factory=dict)
     dimensions: set[str] = field(default_factory=set)  # those that any claim has
 
     def find(self, text: str) -> list[Hit]:
         """The terms in `text`, left to right; of two that overlap the longer one counts."""
-        found = tokens(text)
+        low = text.lower()
+        if len(low) != len(text):  # a few letters grow; then case is kept, so that places stay places
+            low = text
         hits: list[Hit] = []
-        index, by_first = 0, self.by_first
-        while index < len(found):
-            entries = by_first.get(found[index][0])
-            entry = _longest(entries, found, index) if entries else None
-            if entry is None:
-                index += 1
-                continue
-            last = index + len(entry[0])
-            hits += [Hit(dimension, value, found[index][1], found[last - 1][2]) for dimension, value in entry[1]]
-            index = last
+        by_first, end = self.by_first, 0
+        for match in _TOKEN.finditer(low):
+            entries = by_first.get(match[0])
+            if entries and match.start() >= end:
+                found = _longest(entries, low, match)
+                if found:
+                    meant, end = found
+                    hits += [Hit(dimension, value, match.start(), end) for dimension, value in meant]
         return hits
 
 
-def _longest(entries: list[Entry], found: list[Token], index: int) -> Entry | None:
-    for entry in entries:
-        length = len(entry[0])
-        if length == 1 or tuple(token[0] for token in found[index : index + length]) == entry[0]:
-            return entry
+def _longest(entries: list[Entry], low: str, first: re.Match[str]) -> tuple[list[tuple[str, str]], int] | None:
+    for spelling, meant in entries:
+        end = first.end()
+        for word in spelling[1:]:
+            match = _TOKEN.search(low, end)
+            if not match or _SAME.get(match[0], match[0]) != word:
+                break
+            end = match.end()
+        else:
+            return meant, end
     return None
 
 
@@ -146,10 +151,15 @@ def vocabulary(claims: Iterable[dict[str, Any]], aliases: dict[str, list[str]]) 
                 meant.append((dimension, value))
     result = Vocabulary(dimensions={dimension for dimension, _ in names})
     for spelling, meant in meanings.items():
-        result.by_first.setdefault(spelling[0], []).append((spelling, meant))
+        for written in _written(spelling[0]):
+            result.by_first.setdefault(written, []).append((spelling, meant))
     for entries in result.by_first.values():
         entries.sort(key=lambda entry: -len(entry[0]))
     return result
+
+
+def _written(word: str) -> list[str]:
+    return [word, *(other for other, same in _SAME.items() if same == word)]
 
 
 def _spellings(value: str, aliases: dict[str, list[str]]) -> set[tuple[str, ...]]:

@@ -76,11 +76,13 @@ def _settled(path: Path) -> str:
 
 
 def _names(run: Run) -> Iterator[str]:
+    """Every file but the seal itself and the proofs of a pull, which are about this copy and are made anew."""
+    apart = {run.seal, *(run.path / name for name in ("PULL_MANIFEST.json", "PULL_VERIFIED.json"))}
     for folder, folders, names in os.walk(run.path):
         folders.sort()
         for name in names:
             path = Path(folder, name)
-            if path != run.seal:
+            if path not in apart:
                 yield path.relative_to(run.path).as_posix()
 
 
