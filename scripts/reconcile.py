@@ -57,11 +57,12 @@ def main(paths: tuple[Path, ...], evidence: Path, show_ambiguous: bool, fmt: str
     chosen = documents(paths, evidence)
     report = Report("reconcile")
     seen = _Tally()
-    for path, outcome in _read_all(chosen, known):
-        if isinstance(outcome, str):
-            report.add("unreadable", "warn", outcome, path=str(path))
-            continue
-        for mention in outcome:
+    for path, examined in _read_all(chosen, known):
+        if examined.unreadable:
+            report.add("unreadable", "warn", examined.unreadable, path=str(path))
+        seen.compared += examined.agreed
+        seen.agreed |= examined.ids
+        for mention in examined.rest:
             seen.add(path, mention, report)
     report.data = seen.data(known, len(chosen))
     if show_ambiguous and fmt is None:
@@ -116,16 +117,24 @@ def _tracked(folder: Path) -> list[Path]:
 
 # -- reading them
 
-Outcome = list[Mention] | str
+
+@dataclass
+class Examined:
+    """One document: what agrees is only counted, because most of it does and it comes from another process."""
+
+    agreed: int = 0
+    ids: set[str] = field(default_factory=set)
+    rest: list[Mention] = field(default_factory=list)  # drifts and ambiguous ones
+    unreadable: str = ""
 
 
-def _read_all(paths: list[Path], evidence: Evidence) -> Iterable[tuple[Path, Outcome]]:
+def _read_all(paths: list[Path], evidence: Evidence) -> Iterable[tuple[Path, Examined]]:
     if len(paths) < _MANY or (os.cpu_count() or 1) < 2:
         return ((path, examine(path, evidence)) for path in paths)
     return _in_processes(paths, evidence)
 
 
-def _in_processes(paths: list[Path], evidence: Evidence) -> Iterator[tuple[Path, Outcome]]:
+def _in_processes(paths: list[Path], evidence: Evidence) -> Iterator[tuple[Path, Examined]]:
     with ProcessPoolExecutor(
         os.cpu_count(), initializer=_prepare, initargs=(evidence.claims, evidence.aliases)
     ) as pool:
@@ -139,16 +148,24 @@ def _prepare(claims: list[dict[str, Any]], aliases: dict[str, list[str]]) -> Non
     _shared.append(Evidence(claims, aliases))
 
 
-def _examine(path: Path) -> Outcome:
+def _examine(path: Path) -> Examined:
     return examine(path, _shared[0])
 
 
-def examine(path: Path, evidence: Evidence) -> Outcome:
-    """The mentions in one document, or the sentence why it could not be read."""
+def examine(path: Path, evidence: Evidence) -> Examined:
+    """The numbers of one document, or the sentence why it could not be read."""
+    seen = Examined()
     try:
-        return [mention for block in readers.read(path) for mention in _find(block, evidence)]
+        for block in readers.read(path):
+            for mention in _find(block, evidence):
+                if mention.verdict == "ok":
+                    seen.agreed += 1
+                    seen.ids.update(claim["id"] for claim in mention.claims)
+                else:
+                    seen.rest.append(mention)
     except RgtError as error:
-        return error.message
+        seen.unreadable = error.message
+    return seen
 
 
 def _find(block: Block, evidence: Evidence) -> Iterator[Mention]:
@@ -172,9 +189,6 @@ class _Tally:
             self.ambiguous.append({**row, "claims": ids, "why": mention.why})
             return
         self.compared += 1
-        if mention.verdict == "ok":
-            self.agreed.update(ids)
-            return
         self.drifts += 1
         _report(path, mention, ids, report)
 

@@ -15,6 +15,8 @@ from mentions.numerals import Numeral
 from mentions.passages import Cell, Table
 from mentions.verdict import ANCHOR, Mention, check_direction, direction_said, verdict
 
+_STARTS = re.compile(r"[\W_]*[-+±]?\.?\d")
+_MARKS = re.compile(r"\[[^\]]*\]|[†‡*]|\(ours\)")
 _SPREAD_HEAD = re.compile(r"^\W*(?:std|stdev|sd|s\.d\.|spread|±|stderr|se|标准差|standard deviation)\W*$", re.I)
 _N_HEAD = re.compile(r"^\W*(?:n|seeds?|runs?|trials?|#\s?seeds?|#\s?runs?|num[_ ]?(?:seeds|runs))\W*$", re.I)
 _VALUE_HEAD = re.compile(
@@ -99,7 +101,7 @@ def _row_label(row: list[Cell], above: list[Cell]) -> list[Cell]:
 
 
 def _is_number(text: str) -> bool:
-    return bool(re.match(r"[\W_]*[-+±]?\.?\d", text)) and sum(map(str.isalpha, text)) <= 6
+    return _STARTS.match(text) is not None and sum(map(str.isalpha, text)) <= 6
 
 
 def _in_row(
@@ -138,7 +140,7 @@ _HARMLESS = frozenset("ours our the method model proposed paper this full final 
 def _more_than_the_method(label: list[Cell], evidence: Evidence) -> bool:
     """ "Ours + CutMix" in a row: words beside the method that no claim knows make it another method."""
     for cell in label:
-        text = re.sub(r"\[[^\]]*\]|[†‡*]|\(ours\)", " ", ANCHOR.sub(" ", cell.text))
+        text = _MARKS.sub(" ", ANCHOR.sub(" ", cell.text))
         hits = evidence.vocabulary.find(text)
         if not any(hit.dimension == "method" for hit in hits):
             continue

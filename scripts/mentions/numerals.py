@@ -170,7 +170,7 @@ class Numeral:
 
 def blank(text: str) -> str:
     """The text without what has digits but reports nothing, at the same offsets."""
-    return _NOISE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
+    return _NOISE.sub(lambda match: "\n".join(" " * len(line) for line in match[0].split("\n")), text)
 
 
 def find(text: str, units: frozenset[str] = frozenset(), in_cell: bool = False) -> list[Numeral]:

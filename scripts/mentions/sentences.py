@@ -164,19 +164,22 @@ def _one(
     metric = chosen["metric"]
     if metric is None:
         return None
+    sure = "likely" if inherited else "certain"
+    where = context.passage.where
+    claims = evidence.lookup(metric, chosen["method"], chosen["dataset"], chosen["split"])
+    if claims and any(judge.agrees(claim, numeral) for claim in claims):
+        return verdict(line, where, text, numeral, claims, sure)  # right, whoever's number it is
     foreign = _foreign(text, numeral, by_dimension, evidence) or (strangers and own["method"].value is None)
     if foreign:
-        chosen["method"] = None
-    claims = evidence.lookup(metric, chosen["method"], chosen["dataset"], chosen["split"])
+        claims = evidence.lookup(metric, None, chosen["dataset"], chosen["split"])
     if not claims:
         return None
-    sure = "likely" if inherited else "certain"
-    mention = verdict(line, context.passage.where, text, numeral, claims, sure)
+    mention = verdict(line, where, text, numeral, claims, sure)
     if mention.verdict == "ok":
         return mention
     clean = all(own[name].sure for name in terms.DIMENSIONS)
     if not clean and any(judge.agrees(claim, numeral) for claim in _all_named(by_dimension, evidence)):
-        return Mention(line, context.passage.where, mention.reported, "ok", claims, "likely")
+        return Mention(line, where, mention.reported, "ok", claims, "likely")
     if foreign or len(claims) > 1 or judge.far_off(claims[0], numeral):
         mention.verdict = "ambiguous"
         mention.why = "it may be somebody else's number" if foreign else "the text does not say which claim this is"
