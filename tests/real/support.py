@@ -46,7 +46,7 @@ def need_root(why: str) -> None:
         missing(f"{why} needs root")
 
 
-def wait_for(what: str, ready: Callable[[], T], timeout: float = 10.0) -> T:
+def wait_for(what: str, ready: Callable[[], T], timeout: float = 60.0) -> T:
     """Poll until `ready()` is truthy and return its value; the deadline is what keeps a broken test short."""
     deadline = time.monotonic() + timeout
     while not (value := ready()):
