@@ -20,7 +20,7 @@ SHELL = ROOT / "scripts" / "gpu_gate.sh"
 PYTHON = ROOT / "scripts" / "gpu_gate.py"
 
 
-def until(condition: Callable[[], Any], seconds: float = 20) -> Any:
+def until(condition: Callable[[], Any], seconds: float = 60) -> Any:
     """Wait for a condition, not for a time."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):

@@ -78,7 +78,7 @@ def process(found: dict[str, Any], pid: int) -> dict[str, Any]:
     return row
 
 
-def wait_for(what: str, ready: Callable[[], T], seconds: float = 20) -> T:
+def wait_for(what: str, ready: Callable[[], T], seconds: float = 60) -> T:
     deadline = time.monotonic() + seconds
     while not (value := ready()):
         assert time.monotonic() < deadline, f"{what}: not within {seconds} s"

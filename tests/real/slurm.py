@@ -61,7 +61,7 @@ class Slurm:
     node: str
 
     def run(
-        self, cmd: Sequence[str], *, check: bool = True, timeout: float = 30.0, cwd: Path | None = None
+        self, cmd: Sequence[str], *, check: bool = True, timeout: float = 90.0, cwd: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
         return run(cmd, env=self.env, check=check, timeout=timeout, cwd=cwd)
 
@@ -75,7 +75,7 @@ class Slurm:
         words = self.run(["scontrol", "--oneliner", "show", "job", job]).stdout.split()
         return dict(word.split("=", 1) for word in words if "=" in word)
 
-    def wait(self, job: str, state: str, timeout: float = 30.0) -> Mapping[str, str]:
+    def wait(self, job: str, state: str, timeout: float = 90.0) -> Mapping[str, str]:
         """Its fields once it is in `state`; a job that ends otherwise fails the test with the state it is in."""
         try:
             wait_for(state, lambda: self.show(job)["JobState"] == state, timeout)

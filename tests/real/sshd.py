@@ -73,7 +73,7 @@ class Sshd:
         """For `rsync -e` and GIT_SSH_COMMAND."""
         return shlex.join(self.ssh)
 
-    def run(self, cmd: str, *, check: bool = True, timeout: float = 30.0) -> subprocess.CompletedProcess[str]:
+    def run(self, cmd: str, *, check: bool = True, timeout: float = 90.0) -> subprocess.CompletedProcess[str]:
         return run([*self.ssh, "box", cmd], check=check, timeout=timeout)
 
     def popen(self, cmd: str) -> subprocess.Popen[str]:

@@ -138,7 +138,7 @@ class Daemon:
     env: Mapping[str, str] = field(default_factory=dict)  # added to ours
     process: subprocess.Popen[bytes] | None = None
 
-    def start(self, ready: Callable[[], object], timeout: float = 20.0) -> None:
+    def start(self, ready: Callable[[], object], timeout: float = 60.0) -> None:
         setpriv = shutil.which("setpriv", path=SEARCH_PATH)
         leash = [setpriv, "--pdeathsig", "TERM"] if setpriv else []
         with self.log.open("ab") as log:
