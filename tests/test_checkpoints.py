@@ -372,6 +372,7 @@ def test_bytes_that_come_back_different_are_told(tmp_path: Path, monkeypatch: py
 def test_a_disk_that_fails_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """Deep inside of a large save, where torch's own error would be 'unexpected pos'."""
     store, whole = filled(tmp_path, 1), os.pwrite
+    before = threading.active_count()
 
     def failing(descriptor: int, data: Any, offset: int) -> int:
         if offset >= 2 * sink.BLOCK:
@@ -385,7 +386,7 @@ def test_a_disk_that_fails_in_the_middle(tmp_path: Path, monkeypatch: pytest.Mon
     assert os.listdir(tmp_path / "checkpoints") == ["step_000001.pt"]
     monkeypatch.undo()
     assert assert_whole(store.load_latest()) == 1
-    assert threading.active_count() == 1
+    assert threading.active_count() <= before
 
 
 # -- what a resume refuses
