@@ -78,7 +78,7 @@ def _image(data: bytes) -> Content:
                 return _bytes(data, ("bomb", sentence))
             turned = ImageOps.exif_transpose(image)
             pixels = turned if turned.mode in ("L", "RGB", "RGBA", "I", "I;16", "F") else turned.convert("RGBA")
-            if pixels.mode == "RGBA" and pixels.getextrema()[3] == (255, 255):
+            if pixels.mode == "RGBA" and np.asarray(pixels)[..., 3].min() == 255:
                 pixels = pixels.convert("RGB")
             if pixels.mode == "RGB" and _is_grey(np.asarray(pixels)):
                 pixels = pixels.convert("L")

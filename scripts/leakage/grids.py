@@ -39,7 +39,7 @@ class Scales:
 
     def bits(self, rows: Array) -> Array:
         """Surprise of a row's neighbourhood."""
-        chosen = range(rows.shape[1])
+        chosen = np.arange(rows.shape[1])
         if rows.shape[1] > _MEASURED:
             chosen = np.random.default_rng(0).choice(rows.shape[1], _MEASURED, replace=False)
         total = np.zeros(len(rows))
@@ -55,7 +55,7 @@ class Scales:
             key = extra.copy()
             for column in range(len(columns)):
                 key = mix(key ^ cells[:, column].astype(np.int64).view(np.uint64))
-        return key
+        return np.asarray(key)
 
 
 def _spread(column: Array) -> float:

@@ -159,7 +159,9 @@ class Features:
 
 class Index:
     def __init__(self, pieces: list[Features], schema: Schema) -> None:
-        self.texts = self.rows = self.pictures = None
+        self.texts: TextIndex | None = None
+        self.rows: RowIndex | None = None
+        self.pictures: PictureIndex | None = None
         texts = [piece.texts for piece in pieces if piece.texts is not None]
         if texts:
             self.texts = TextIndex(_joined(texts), schema.common)

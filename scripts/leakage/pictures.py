@@ -25,7 +25,7 @@ def _resize(start: float, size: float) -> Array:
     pixels = np.arange(SIDE)
     overlap = np.minimum(edges[1:, None], pixels + 1) - np.maximum(edges[:-1, None], pixels)
     weights = np.clip(overlap, 0, None)
-    return weights / weights.sum(axis=1, keepdims=True)
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
 def _windows(shares: tuple[float, ...], places: int) -> list[tuple[Array, Array]]:

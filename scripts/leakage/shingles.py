@@ -136,7 +136,7 @@ def join_ranges(order: Array, items: Array, low: Array, counts: Array) -> Array:
     owner = np.repeat(items.astype(np.uint64), counts)
     within = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
     held = order[np.repeat(low, counts) + within].astype(np.uint64)
-    return (held << np.uint64(32)) | owner
+    return np.asarray((held << np.uint64(32)) | owner)
 
 
 def _below_cut(a: Array, b: Array) -> tuple[Array, Array]:
