@@ -1,4 +1,4 @@
-"""Splits with planted leaks and the ground truth: which test items are in train exactly, which nearly, which only seem so.
+"""Splits with planted leaks and the ground truth: which test items are in train exactly, nearly, or only seem to be.
 
 Every generator gives (train, test, exact, near): `exact` and `near` are indices of test items. All other test items are
 clean, and many of them are hard negatives: one template with other content, a licence header above another text, images
@@ -59,7 +59,8 @@ def texts(size: int, seed: int = 0) -> Planted:
         kind = noise.random()
         if kind < 0.15:  # one template, other content
             who, what = noise.choice(vocabulary), noise.choice(vocabulary)
-            return f"On day {noise.randint(1, 999)} the customer {who} ordered {noise.randint(1, 99)} pieces of {what} from us."
+            day, pieces = noise.randint(1, 999), noise.randint(1, 99)
+            return f"On day {day} the customer {who} ordered {pieces} pieces of {what} from us."
         if kind < 0.3:  # mostly licence
             return LICENCE + " " + words(noise, vocabulary, 15)
         if kind < 0.35:
@@ -67,7 +68,9 @@ def texts(size: int, seed: int = 0) -> Planted:
         return words(noise, vocabulary, noise.randint(20, 120))
 
     train = [clean() for _ in range(size)]
-    sources = [text for text in dict.fromkeys(train) if LICENCE not in text and "the customer" not in text and len(text) > 40]
+    sources = [
+        text for text in dict.fromkeys(train) if LICENCE not in text and "the customer" not in text and len(text) > 40
+    ]
     test, exact, near = [], set(), set()
     for index in range(size // 4):
         kind = noise.random()
@@ -84,7 +87,7 @@ def texts(size: int, seed: int = 0) -> Planted:
 
 
 def rows(size: int, seed: int = 0) -> Planted:
-    """Ten columns: six measured, two counts, a yes/no, a class; an id in front. Half of the clean rows have few values."""
+    """Ten columns: six measured, two counts, a yes/no, a class; an id in front."""
     noise = np.random.default_rng(seed)
 
     def clean() -> list[Any]:
@@ -107,8 +110,9 @@ def rows(size: int, seed: int = 0) -> Planted:
         elif kind < 0.2:
             near.add(index)
             row[:6] = [float(f"{value:.{places}f}") for value, places in zip(row[:6], (2, 1, 4, 0, 2, 0), strict=True)]
-        elif kind < 0.4:  # a hard negative: near in all but one column
-            row[noise.integers(6)] = clean()[0] * 7 + 31
+        elif kind < 0.4:  # a hard negative: the same in all but one column
+            column = int(noise.integers(6))
+            row[column] += (1, 5, 0.01, 100, 1, 30)[column] * noise.choice((-1, 1)) * noise.uniform(0.2, 2)
         else:
             row = clean()
         test.append(row)
@@ -126,7 +130,7 @@ def coarse_rows(size: int, seed: int = 0) -> Planted:
 
 
 def _photo(noise: np.random.Generator, kind: int, side: int = 128) -> Image.Image:
-    """A scene of one of four classes: the same layout, other detail. Like photographs, it has structure at all scales."""
+    """A scene of one of four classes: the same layout, other detail. It has structure at all scales."""
     picture = np.zeros((side, side, 3))
     y, x = np.mgrid[0:side, 0:side] / side
     picture += (90 + 80 * np.sin(2 * np.pi * (x if kind % 2 else y)))[..., None]  # what the class shares

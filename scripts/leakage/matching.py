@@ -103,8 +103,9 @@ def _read(source: Source, schema: Schema, time: str | None, hold: bool, others: 
         part = schema.encode(chunk, time)
         asked = Features.of(part, schema.near)
         for other in others:
+            judge_held = ORDER.index(other.source.name) > ORDER.index(source.name)
             rows = near.setdefault((other.source.name, source.name), [])
-            rows += [(held, start + item, alike) for held, item, alike in other.index.matches(asked)]
+            rows += [(held, start + item, alike) for held, item, alike in other.index.matches(asked, judge_held)]
         if hold:
             features.append(asked)
         problems += [(source.place(int(part.places[i])), code, said) for i, code, said in part.problems]
@@ -184,9 +185,9 @@ class Index:
             self.items = np.concatenate(items)
             self.pictures = PictureIndex(np.concatenate(held), np.ones(len(self.items), dtype=bool))
 
-    def matches(self, asked: Features) -> Iterator[tuple[int, int, float]]:
+    def matches(self, asked: Features, judge_held: bool) -> Iterator[tuple[int, int, float]]:
         if self.texts is not None and asked.texts is not None:
-            yield from self.texts.matches(asked.texts)
+            yield from self.texts.matches(asked.texts, judge_held)
         if self.rows is not None and asked.numbers is not None and asked.extra is not None:
             yield from self.rows.matches(asked.numbers, asked.extra)
         if self.pictures is not None and asked.pictures is not None and asked.shows is not None:

@@ -80,7 +80,8 @@ def cells(values: list[Any]) -> tuple[Array, Array]:
         found = to_number(value)
         if found is None:
             words = cell_text(value)
-            hashes[index] = 0 if words in _MISSING else digest(text(words))
+            if not (len(words) <= 4 and words.lower() in _MISSING):  # "?" has no normal form: it stands for itself
+                hashes[index] = digest(text(words) or words.encode("utf-8", "surrogatepass"))
         else:
             floats[index] = found
     numbers = ~np.isnan(floats)

@@ -14,6 +14,7 @@ SIDE = 64  # of the grey picture that is kept
 FLAT = 4.0  # grey levels of standard deviation below which a picture shows nothing
 _SMALL, _LOW = 32, 8
 _NEAR = 14  # of 64 bits that may differ in a candidate
+_COARSE = 0.85  # correlation of roughly aligned pictures, below which no finer alignment is tried
 _ALIKE, _FINE = 0.93, 0.6  # correlation of the pictures, and of their fine structure
 _PARTNERS = 8  # candidates of one picture in one piece
 _FLIPS = ((1, 1), (1, -1), (-1, 1))
@@ -41,6 +42,8 @@ def _windows(shares: tuple[float, ...], places: int) -> list[tuple[Array, Array]
 _CROPS = _windows((0.92, 0.84), 3)
 _FINE_CROPS = _windows((0.97, 0.94, 0.91, 0.88, 0.85, 0.82), 5)
 _DCT = np.cos(np.pi / _SMALL * (np.arange(_SMALL) + 0.5) * np.arange(_LOW)[:, None])
+_COARSE_ROWS = np.stack([rows for rows, _ in _CROPS])
+_COARSE_COLUMNS = np.stack([columns.T for _, columns in _CROPS])
 _ROWS = np.stack([rows for rows, _ in _FINE_CROPS])
 _COLUMNS = np.stack([columns for _, columns in _FINE_CROPS])
 
@@ -101,8 +104,10 @@ def same_picture(a: Array, b: Array) -> float:
     for y, x in _FLIPS:
         turned = a[::y, ::x].astype(np.float64)
         for one, other in ((turned, b.astype(np.float64)), (b.astype(np.float64), turned)):
-            crops = _ROWS @ one @ _COLUMNS.transpose(0, 2, 1)
             whole = _ROWS[0] @ other @ _COLUMNS[0].T
+            if _correlation(_COARSE_ROWS @ one @ _COARSE_COLUMNS, whole).max() < _COARSE:
+                continue
+            crops = _ROWS @ one @ _COLUMNS.transpose(0, 2, 1)
             alike = _correlation(crops, whole)
             good = alike >= _ALIKE
             if good.any() and (_correlation(_detail(crops[good]), _detail(whole)) >= _FINE).any():

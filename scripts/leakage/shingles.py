@@ -94,22 +94,26 @@ class TextIndex:
 
     def __init__(self, texts: Sketch, common: Array) -> None:
         self.texts, self.common = texts, common
+        self.proven: set[int] = set()
         keys, usable = band_keys(texts, common)
         self.items = np.flatnonzero(usable)
         order = [np.argsort(keys[self.items, band], kind="stable") for band in range(BANDS)]
         self.order = [self.items[each].astype(np.uint32) for each in order]
         self.sorted = [keys[self.items, band][each] for band, each in enumerate(order)]
 
-    def matches(self, asked: Sketch) -> list[tuple[int, int, float]]:
-        """(held, asked, similarity) of the pairs that are near-duplicates."""
+    def matches(self, asked: Sketch, judge_held: bool) -> list[tuple[int, int, float]]:
+        """(held, asked, similarity) of near-duplicates; one partner of each item of the side that is judged."""
         keys, usable = band_keys(asked, self.common)
         items = np.flatnonzero(usable)
         pairs = [self._candidates(band, items, keys[items, band]) for band in range(BANDS)]
         found = []
+        done = self.proven if judge_held else set()
         for pair in np.unique(np.concatenate(pairs)):
             held, other = int(pair >> np.uint64(32)), int(pair & np.uint64(0xFFFFFFFF))
-            similarity = self._similarity(held, other, asked)
+            judged = held if judge_held else other
+            similarity = 0.0 if judged in done else self._similarity(held, other, asked)
             if similarity:
+                done.add(judged)
                 found.append((held, other, similarity))
         return found
 

@@ -217,7 +217,7 @@ def _header(row: list[str]) -> tuple[list[str], bool]:
     """The names of the columns, and whether this first row is data: then they are called by their number."""
     from leakage.normal import to_number
 
-    if row and all(to_number(cell) is not None for cell in row):
+    if 2 * sum(to_number(cell) is not None for cell in row) > len(row):
         return [str(number) for number in range(1, len(row) + 1)], True
     seen: dict[str, int] = {}
     names = []

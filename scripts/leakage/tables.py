@@ -31,6 +31,7 @@ _GROUP = re.compile(
     r"(?i)(.*[_ .-])?(patient|subject|speaker|user|session|group|client|customer|participant|person|study|scan|case|"
     r"author|household|video|recording|series|family|donor|site)s?([_ .-]?(id|no|num|number|name|key|code))?"
 )
+_EACH = 4096  # bytes of a sampled text
 _NUMERIC = 0.95  # share of a column's cells
 
 
@@ -176,7 +177,7 @@ class Sample:
 def fit(sources: list[Source], group: tuple[str, ...], time: str | None) -> Schema:
     """Reads the smaller splits whole, the largest in part. `sources` come smallest first."""
     if sources[0].kind == "files":
-        return Schema([], [], [], [], [], "files", common=_common(_file_texts(sources[0])))
+        return Schema([], [], [], [], [], "files", common=_common(_file_texts(sources[0]) + _file_texts(sources[-1])))
     samples, counts = [], 1.0
     for source in sources:
         largest = source is sources[-1]
@@ -200,17 +201,21 @@ def _sample(source: Source, head: int | None) -> tuple[Sample, int]:
 
 
 def _file_texts(source: Source) -> list[bytes]:
-    step = max(1, len(source.parts) // 2000)
+    step = max(1, len(source.parts) // 1000)
     plain = [part for part in source.parts[::step] if part.suffix.lower() not in contents.IMAGES]
     return [content.text for part in plain if (content := contents.read(part)).text]
 
 
 def _common(texts: list[bytes]) -> Array:
-    return common_table(sketch(texts[: 2 * _SAMPLE]))
+    step = max(1, len(texts) // (2 * _SAMPLE))
+    return common_table(sketch([text[:_EACH] for text in texts[::step]]))
 
 
 def _fit_matrix(samples: list[Sample], pairs: float) -> Schema:
+    small = samples[0].size < _HEAD
     rows = np.concatenate(samples[0].rows)
+    if small and all(part.shape[1] == rows.shape[1] for part in samples[-1].rows):
+        rows = np.concatenate([rows, *samples[-1].rows])
     width = rows.shape[1]
     schema = Schema([], [], [], [], [], "numbers", width=width)
     measured = np.random.default_rng(0).choice(width, min(width, 64), replace=False)
@@ -238,17 +243,23 @@ def _fit_columns(
     for source, sample in zip(sources, samples, strict=True):
         others = {name for each in samples for name in each.columns}
         schema.lacking[source.name] = sorted(others - set(sample.columns))
-    smallest = samples[0].columns
-    for name in used:
-        values = [normal.cell_text(v) for v in smallest[name]] if name in text else smallest[name]
-        schema.frequencies[name] = Frequencies.of(normal.cells(values)[0])
-    if text:
-        words = zip(*(smallest[name] for name in text), strict=True)
-        schema.common = _common([normal.text(" ".join(normal.cell_text(v) for v in row)) for row in words])
-    elif numeric:
-        columns = [normal.cells(smallest[name])[1] for name in numeric]
-        schema.scales = Scales.of(np.stack(columns, axis=1), pairs)
+    _measure(schema, samples, pairs)
     return schema
+
+
+def _measure(schema: Schema, samples: list[Sample], pairs: float) -> None:
+    """Frequencies and spreads; from a small split alone they would be too coarse."""
+    every = {name: [value for sample in samples for value in sample.columns[name]] for name in schema.used}
+    chosen = every if samples[0].size < _HEAD else samples[0].columns
+    for name in schema.used:
+        values = [normal.cell_text(v) for v in chosen[name]] if name in schema.text else chosen[name]
+        schema.frequencies[name] = Frequencies.of(normal.cells(values)[0])
+    if schema.text:
+        words = zip(*(every[name] for name in schema.text), strict=True)
+        schema.common = _common([normal.text(" ".join(normal.cell_text(v) for v in row)) for row in words])
+    elif schema.numeric:
+        columns = [normal.cells(chosen[name])[1] for name in schema.numeric]
+        schema.scales = Scales.of(np.stack(columns, axis=1), pairs)
 
 
 def _need_columns(

@@ -36,9 +36,7 @@ def findings(run: Run) -> Iterator[Finding]:
     yield from chosen
     if len(steps) >= MANY:
         shown = ", ".join(map(str, steps[:5])) + (", ..." if len(steps) > 5 else "")
-        message = (
-            f"the test set was evaluated at {len(steps)} steps of training: the curve invites to choose by it"
-        )
+        message = f"the test set was evaluated at {len(steps)} steps of training: the curve invites to choose by it"
         fix = "log val during training, evaluate test once at the end, and say so when it was otherwise"
         yield Finding("touched", "warn", message, path=str(run.metrics), evidence=f"steps {shown}", fix=fix)
 
