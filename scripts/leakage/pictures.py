@@ -14,8 +14,10 @@ SIDE = 64  # of the grey picture that is kept
 FLAT = 4.0  # grey levels of standard deviation below which a picture shows nothing
 _SMALL, _LOW = 32, 8
 _NEAR = 14  # of 64 bits that may differ in a candidate
-_COARSE = 0.85  # correlation of roughly aligned pictures, below which no finer alignment is tried
-_ALIKE, _FINE = 0.93, 0.6  # correlation of the pictures, and of their fine structure
+_COARSE = 0.8  # correlation of roughly aligned pictures, below which no finer alignment is tried
+_ALIKE = 0.93  # correlation of the same picture
+_FINE, _FINE_CROPPED = 0.85, 0.9  # of its fine structure; a crop may be fitted, so more is asked of it
+_WORTH = 0.6  # of the fine structure, from which a fit is tried
 _PARTNERS = 8  # candidates of one picture in one piece
 _FLIPS = ((1, 1), (1, -1), (-1, 1))
 
@@ -29,23 +31,30 @@ def _resize(start: float, size: float) -> Array:
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
-def _windows(shares: tuple[float, ...], places: int) -> list[tuple[Array, Array]]:
-    """(rows, columns) of the whole picture first, then of windows of these shares of its side."""
-    found = [(_resize(0, SIDE), _resize(0, SIDE))]
+Window = tuple[float, float, float, float]  # top, left, height, width in pixels of the kept picture
+_WHOLE: Window = (0, 0, SIDE, SIDE)
+
+
+def _windows(shares: tuple[float, ...], places: int) -> list[Window]:
+    """The whole picture first, then windows of these shares of its side."""
+    found = [_WHOLE]
     for share in shares:
-        size = SIDE * share
-        starts = np.linspace(0, SIDE - size, places)
-        found += [(_resize(y, size), _resize(x, size)) for y in starts for x in starts]
+        starts = np.linspace(0, SIDE * (1 - share), places).tolist()
+        found += [(y, x, SIDE * share, SIDE * share) for y in starts for x in starts]
     return found
+
+
+def _weights(windows: list[Window]) -> tuple[Array, Array]:
+    """Matrices so that rows @ picture @ columns are the windows, made small."""
+    rows = np.stack([_resize(y, height) for y, _, height, _ in windows])
+    return rows, np.stack([_resize(x, width).T for _, x, _, width in windows])
 
 
 _CROPS = _windows((0.92, 0.84), 3)
 _FINE_CROPS = _windows((0.97, 0.94, 0.91, 0.88, 0.85, 0.82), 5)
+_COARSE_WEIGHTS, _FINE_WEIGHTS = _weights(_CROPS), _weights(_FINE_CROPS)
+_WEIGHTS_OF_WHOLE = _weights([_WHOLE])
 _DCT = np.cos(np.pi / _SMALL * (np.arange(_SMALL) + 0.5) * np.arange(_LOW)[:, None])
-_COARSE_ROWS = np.stack([rows for rows, _ in _CROPS])
-_COARSE_COLUMNS = np.stack([columns.T for _, columns in _CROPS])
-_ROWS = np.stack([rows for rows, _ in _FINE_CROPS])
-_COLUMNS = np.stack([columns for _, columns in _FINE_CROPS])
 
 
 def hashes(pictures: Array, crops: bool, flips: bool) -> Array:
@@ -53,8 +62,8 @@ def hashes(pictures: Array, crops: bool, flips: bool) -> Array:
     variants = []
     odd = 1 - 2 * (np.arange(_LOW) % 2)
     floats = pictures.astype(np.float32)
-    for rows, columns in _CROPS if crops else _CROPS[:1]:
-        low = (_DCT @ rows).astype(np.float32) @ floats @ (_DCT @ columns).astype(np.float32).T
+    for rows, columns in list(zip(*_COARSE_WEIGHTS, strict=True))[: None if crops else 1]:
+        low = (_DCT @ rows).astype(np.float32) @ floats @ (columns @ _DCT.T).astype(np.float32)
         for y, x in _FLIPS if flips else _FLIPS[:1]:
             turned = low * np.where(y < 0, odd, 1)[:, None] * np.where(x < 0, odd, 1)
             flat = turned.reshape(len(low), -1)
@@ -100,21 +109,53 @@ class PictureIndex:
 
 def same_picture(a: Array, b: Array) -> float:
     """The correlation of the best alignment, or 0."""
-    best = 0.0
     for y, x in _FLIPS:
-        turned = a[::y, ::x].astype(np.float64)
-        for one, other in ((turned, b.astype(np.float64)), (b.astype(np.float64), turned)):
-            whole = _ROWS[0] @ other @ _COLUMNS[0].T
-            if _correlation(_COARSE_ROWS @ one @ _COARSE_COLUMNS, whole).max() < _COARSE:
-                continue
-            crops = _ROWS @ one @ _COLUMNS.transpose(0, 2, 1)
-            alike = _correlation(crops, whole)
-            good = alike >= _ALIKE
-            if good.any() and (_correlation(_detail(crops[good]), _detail(whole)) >= _FINE).any():
-                best = max(best, float(alike.max()))
-        if best:
-            break
-    return best
+        turned, other = a[::y, ::x].astype(np.float64), b.astype(np.float64)
+        alike = _aligned(turned, other) or _aligned(other, turned)
+        if alike:
+            return alike
+    return 0.0
+
+
+def _aligned(picture: Array, target: Array) -> float:
+    """Correlation of the best window of `picture` with the whole of `target`; 0 when they are not the same."""
+    whole = _cut(target, _WEIGHTS_OF_WHOLE)[0]
+    if _correlation(_cut(picture, _COARSE_WEIGHTS), whole).max() < _COARSE:
+        return 0.0
+    crops = _cut(picture, _FINE_WEIGHTS)
+    alike, fine = _correlation(crops, whole), _correlation(_detail(crops), _detail(whole))
+    if fine[0] >= _FINE and alike[0] >= _ALIKE:
+        return float(alike[0])
+    best = int(np.argmax(fine))
+    if fine[best] < _WORTH:
+        return 0.0
+    fitted, rough = _fit(picture, whole, _FINE_CROPS[best], float(fine[best]))
+    return rough if fitted >= _FINE_CROPPED and rough >= _ALIKE else 0.0
+
+
+def _fit(picture: Array, whole: Array, window: Window, fine: float) -> tuple[float, float]:
+    """Moves the edges of the window as long as the fine structure agrees better; its correlation, and the plain one."""
+    for step in (1.0, 0.5, 0.25):
+        for _ in range(3):
+            moves = [_moved(window, edge, sign * step) for edge in range(4) for sign in (-1, 1)]
+            found = _correlation(_detail(_cut(picture, _weights(moves))), _detail(whole))
+            best = int(np.argmax(found))
+            if found[best] <= fine:
+                break
+            window, fine = moves[best], float(found[best])
+    return fine, float(_correlation(_cut(picture, _weights([window])), whole)[0])
+
+
+def _moved(window: Window, edge: int, by: float) -> Window:
+    moved = list(window)
+    moved[edge] += by
+    height, width = min(moved[2], SIDE), min(moved[3], SIDE)
+    top, left = (min(max(0.0, moved[axis]), SIDE - size) for axis, size in ((0, height), (1, width)))
+    return top, left, height, width
+
+
+def _cut(picture: Array, weights: tuple[Array, Array]) -> Array:
+    return np.asarray(weights[0] @ picture @ weights[1])
 
 
 def _correlation(many: Array, one: Array) -> Array:
@@ -125,8 +166,7 @@ def _correlation(many: Array, one: Array) -> Array:
 
 
 def _detail(pictures: Array) -> Array:
-    """What a blur of 5 x 5 takes away."""
-    wide = np.pad(pictures, [(0, 0)] * (pictures.ndim - 2) + [(2, 2), (2, 2)], mode="edge")
-    rows, columns = pictures.shape[-2:]
-    blur = sum(wide[..., y : y + rows, x : x + columns] for y in range(5) for x in range(5)) / 25
-    return np.asarray(pictures - blur)
+    """What a blur of 5 x 5 takes away, without the border: a blur cut off there makes all pictures alike."""
+    rows, columns = (size - 4 for size in pictures.shape[-2:])
+    blur = sum(pictures[..., y : y + rows, x : x + columns] for y in range(5) for x in range(5)) / 25
+    return np.asarray(pictures[..., 2:-2, 2:-2] - blur)
