@@ -175,6 +175,8 @@ def touched(runs: tuple[str, ...], fmt: str | None) -> int:
 
 
 def _need_numpy() -> None:
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")  # its matrices are small: on a busy machine threads only wait for each other
     try:
         import numpy as np
     except ImportError:

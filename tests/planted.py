@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageEnhance
+from PIL import Image, ImageDraw, ImageEnhance, ImageFont
 
 Planted = tuple[list[Any], list[Any], set[int], set[int]]
 
@@ -206,3 +206,20 @@ def images(folder: Path, size: int, seed: int = 0) -> tuple[Path, Path, set[str]
     for split in (train, test):
         Image.new("RGB", (64, 64), "white").save(split / "blank.png")  # in both by chance
     return train, test, exact, near
+
+
+def digits(folder: Path, size: int, seed: int = 0) -> tuple[Path, Path]:
+    """Hard negatives: drawings of ten digits, each shifted, scaled and sheared anew. No test image is in train."""
+    noise = np.random.default_rng(seed)
+    font = ImageFont.load_default(size=22)
+    for split, count in (("train", size), ("test", size // 2)):
+        (folder / split).mkdir(parents=True)
+        for number in range(count):
+            image = Image.new("L", (28, 28), 0)
+            ImageDraw.Draw(image).text((8, 1), str(number % 10), 255, font=font)
+            a, b, c, d = noise.normal(0, 0.12, 4)
+            y, x = noise.normal(0, 1.5, 2)
+            turn = (1 + a, b, x - 14 * (a + b), c, 1 + d, y - 14 * (c + d))
+            image = image.transform((28, 28), Image.Transform.AFFINE, turn, Image.Resampling.BICUBIC)
+            image.save(folder / split / f"{number}.png")
+    return folder / "train", folder / "test"

@@ -14,11 +14,13 @@ SIDE = 64  # of the grey picture that is kept
 FLAT = 4.0  # grey levels of standard deviation below which a picture shows nothing
 _SMALL, _LOW = 32, 8
 _NEAR = 14  # of 64 bits that may differ in a candidate
-_COARSE = 0.8  # correlation of roughly aligned pictures, below which no finer alignment is tried
+_COARSE = 0.85  # correlation of roughly aligned pictures, below which no finer alignment is tried
 _ALIKE = 0.93  # correlation of the same picture
 _FINE, _FINE_CROPPED = 0.85, 0.9  # of its fine structure; a crop may be fitted, so more is asked of it
-_WORTH = 0.6  # of the fine structure, from which a fit is tried
-_PARTNERS = 8  # candidates of one picture in one piece
+_FINE_SPARSE = 0.95  # of a picture with little structure: two digits, shifted and scaled, are soon the same
+_SPARSE = 0.4  # share of flat pixels from which a picture has little, and its crops are not judged
+_WORTH = 0.75  # of the fine structure, from which a fit is tried
+_PARTNERS = 4  # candidates of one picture in one piece
 _FLIPS = ((1, 1), (1, -1), (-1, 1))
 
 
@@ -47,7 +49,8 @@ def _windows(shares: tuple[float, ...], places: int) -> list[Window]:
 def _weights(windows: list[Window]) -> tuple[Array, Array]:
     """Matrices so that rows @ picture @ columns are the windows, made small."""
     rows = np.stack([_resize(y, height) for y, _, height, _ in windows])
-    return rows, np.stack([_resize(x, width).T for _, x, _, width in windows])
+    columns = np.stack([_resize(x, width).T for _, x, _, width in windows])
+    return rows.astype(np.float32), columns.astype(np.float32)
 
 
 _CROPS = _windows((0.92, 0.84), 3)
@@ -110,7 +113,7 @@ class PictureIndex:
 def same_picture(a: Array, b: Array) -> float:
     """The correlation of the best alignment, or 0."""
     for y, x in _FLIPS:
-        turned, other = a[::y, ::x].astype(np.float64), b.astype(np.float64)
+        turned, other = a[::y, ::x].astype(np.float32), b.astype(np.float32)
         alike = _aligned(turned, other) or _aligned(other, turned)
         if alike:
             return alike
@@ -122,12 +125,13 @@ def _aligned(picture: Array, target: Array) -> float:
     whole = _cut(target, _WEIGHTS_OF_WHOLE)[0]
     if _correlation(_cut(picture, _COARSE_WEIGHTS), whole).max() < _COARSE:
         return 0.0
-    crops = _cut(picture, _FINE_WEIGHTS)
+    sparse = (np.abs(_detail(whole)) < 1).mean() > _SPARSE
+    crops = _cut(picture, _WEIGHTS_OF_WHOLE if sparse else _FINE_WEIGHTS)
     alike, fine = _correlation(crops, whole), _correlation(_detail(crops), _detail(whole))
-    if fine[0] >= _FINE and alike[0] >= _ALIKE:
+    if fine[0] >= (_FINE_SPARSE if sparse else _FINE) and alike[0] >= _ALIKE:
         return float(alike[0])
     best = int(np.argmax(fine))
-    if fine[best] < _WORTH:
+    if sparse or fine[best] < _WORTH:
         return 0.0
     fitted, rough = _fit(picture, whole, _FINE_CROPS[best], float(fine[best]))
     return rough if fitted >= _FINE_CROPPED and rough >= _ALIKE else 0.0
