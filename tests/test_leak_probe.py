@@ -85,10 +85,10 @@ def judged(exact: set[Any], near: set[Any], found_exact: set[Any], found_near: s
 
 
 def test_planted_text(tmp_path: Path) -> None:
-    train, test, exact, near = planted.texts(4000)
+    train, test, exact, near = planted.texts(2400)
     found = overlap(lines(tmp_path / "a.txt", train), lines(tmp_path / "b.txt", test))
     recall, near_recall, precision = judged(exact, near, matched(found, "exact"), matched(found, "near"))
-    assert len(exact) > 80 and len(near) > 80
+    assert len(exact) > 40 and len(near) > 40
     assert recall >= 0.99 and near_recall >= 0.95 and precision >= 0.99
     assert codes(found) == ["leak", "near-duplicate"]
     assert found["pairs"][0]["coincidence"] > 20  # "yes", "thank you": counted, not called leaks
