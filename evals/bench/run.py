@@ -18,6 +18,7 @@ BENCHES = (
     "transfer",
     "verify_local",
     "compare_runs",
+    "leak_probe",
     "reconcile",
 )
 

@@ -1,0 +1,324 @@
+# /// script
+# requires-python = ">=3.10"
+# dependencies = ["click", "pyyaml", "jsonschema", "numpy>=2", "pillow"]
+# ///
+"""VERIFY · is the test set clean: items, near-duplicates, groups or the future shared by splits; pins; test-chosen runs
+
+Example:
+    python scripts/leak_probe.py overlap --train train.jsonl --test test.jsonl --group patient_id
+    python scripts/leak_probe.py pin --train data/train --test data/test --out SPLITS.json
+    python scripts/leak_probe.py touched runs/
+
+A split is a file (txt: an item per line; jsonl, json, csv, tsv: per row; npy, npz: per row of the array) or a folder
+(an item per file: images by pixels, arrays by values, JSON and text by content; a folder of nothing but csv, tsv or
+jsonl is one table).
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from rgt import cli, errors
+from rgt.report import Report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leakage.matching import Found, Match, Pair
+    from leakage.sources import Source
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+_SHOWN = 3  # examples in a finding
+_LISTED = 10_000  # matches in --json; more go to a file
+_FILES = 20  # findings about single files
+
+
+def _split_options(function: F) -> F:
+    for name, text in (("test", "The test split."), ("val", "The validation split."), ("train", "The training split.")):
+        function = click.option(f"--{name}", type=click.Path(path_type=Path), metavar="PATH", help=text)(function)
+    return function
+
+
+@click.group(cls=cli.Group)
+def main() -> None:
+    """Is the test set clean? Overlap of splits, pins of splits, and runs that chose by the test set."""
+
+
+@main.command()
+@_split_options
+@click.option("--group", multiple=True, metavar="COLUMN", help="Each value must be in one split only; repeatable.")
+@click.option("--time", metavar="COLUMN", help="Train must end before val and test begin.")
+@click.option("--list", "listing", type=click.Path(path_type=Path), metavar="FILE",
+              help="Write every match there, one JSON object per line.")  # fmt: skip
+@cli.report_options
+def overlap(train: Path | None, val: Path | None, test: Path | None, group: tuple[str, ...], time: str | None,
+            listing: Path | None, fmt: str | None) -> int:  # fmt: skip
+    """Find items of one split in another: exact after normalisation, near-duplicates, shared groups, the future.
+
+    Coincidences (short or low-information items that chance explains) and boilerplate are counted apart, as
+    information. Not looked for: a test item quoted inside a much longer training document, translations, paraphrases.
+
+    Example: python scripts/leak_probe.py overlap --train train.csv --test test.csv --group patient_id
+    """
+    _need_numpy()
+    from leakage import columns, matching
+
+    sources = _open({"train": train, "val": val, "test": test})
+    if len(sources) < 2:
+        raise errors.bad_input("one split cannot leak into itself; give at least two of --train, --val, --test")
+    _same_kind(sources, group, time)
+    found = matching.compare(sources, group, time)
+    report = Report("leak_probe")
+    for pair in found.pairs:
+        _pair_findings(report, pair, found)
+    report.findings += columns.group_findings(found, group)
+    if time:
+        report.findings += columns.time_findings(found, time)
+    _about_splits(report, found)
+    report.findings.sort(key=lambda finding: ("error", "warn", "info").index(finding.severity))
+    report.data = _data(found, listing)
+    return report.emit(fmt, _summary(report))
+
+
+@main.command()
+@_split_options
+@click.option("--out", type=click.Path(path_type=Path), default=Path("SPLITS.json"), show_default=True, help="The pin.")
+@click.option("--check", is_flag=True, help="Compare the splits with the pin instead of writing it.")
+@click.option("--dry-run", is_flag=True, help="Say what would be pinned; write nothing.")
+@cli.report_options
+def pin(train: Path | None, val: Path | None, test: Path | None, out: Path, check: bool, dry_run: bool,
+        fmt: str | None) -> int:  # fmt: skip
+    """Write down by hash which items each split holds, or --check that they still do.
+
+    Without --train, --val and --test, --check looks where the pin says the splits were.
+
+    Example: python scripts/leak_probe.py pin --train train.csv --test test.csv --out SPLITS.json
+    """
+    _need_numpy()
+    from leakage import pins
+
+    paths = {"train": train, "val": val, "test": test}
+    if check:
+        return _check_pin(out, paths, fmt)
+    sources = _open(paths)
+    if not sources:
+        raise errors.bad_input("nothing to pin; give at least one of --train, --val, --test")
+    report = Report("leak_probe")
+    if dry_run:
+        report.data = {"would_pin": {name: str(source.path) for name, source in sources.items()}, "pin": str(out)}
+        return report.emit(fmt, f"would pin {', '.join(sources)} in {out}")
+    record = pins.write(sources, out)
+    report.data = {
+        "pin": str(out),
+        "splits": {n: {k: e[k] for k in ("items", "sha256")} for n, e in record["splits"].items()},
+    }
+    said = ", ".join(f"{name} {entry['items']} items" for name, entry in record["splits"].items())
+    return report.emit(fmt, f"pinned in {out}: {said}")
+
+
+def _check_pin(out: Path, paths: dict[str, Path | None], fmt: str | None) -> int:
+    from leakage import pins
+
+    pinned = pins.read(out)
+    given = {name: path for name, path in paths.items() if path}
+    for name in given:
+        if name not in pinned:
+            raise errors.bad_input(f"{out} has no pin of {name}; it has {', '.join(pinned)}")
+    sources = _open(given or {name: Path(entry["path"]) for name, (entry, _) in pinned.items()})
+    report = Report("leak_probe")
+    report.findings += pins.check(pinned, sources)
+    report.data = {"pin": str(out), "checked": list(sources)}
+    return report.emit(fmt, "" if report.findings else f"{', '.join(sources)}: every item is as pinned in {out}")
+
+
+@main.command()
+@click.argument("runs", nargs=-1, required=True)
+@cli.report_options
+def touched(runs: tuple[str, ...], fmt: str | None) -> int:
+    """Was the test set used to choose? RUNS are run directories, or folders of them.
+
+    \b
+    error  early stopping or checkpoint choice on test (config), or the reported step is the best on test only
+    warn   test was evaluated at many steps during training
+
+    Example: python scripts/leak_probe.py touched runs/
+    """
+    from leakage import touched as records
+
+    found, without = records.runs_of(runs)
+    if not found:
+        raise errors.bad_input(
+            f"{without[0]} is no run directory and has none below: no run.json, metrics.jsonl or results.json"
+        )
+    report = Report("leak_probe")
+    judged = 0
+    for run in found:
+        try:
+            report.findings += records.findings(run)
+            judged += 1
+        except errors.RgtError as error:  # one broken run hides no other
+            report.add("unreadable", "warn", error.message, path=str(run.path))
+    for path in without:
+        report.add("missing", "warn", "no run directory here or below", path=path)
+    report.findings.sort(key=lambda finding: ("error", "warn", "info").index(finding.severity))
+    report.data = {"runs": [str(run.path) for run in found], "judged": judged}
+    clean = f"{judged} runs: nothing in their records says that test was used to choose"
+    return report.emit(fmt, "" if report.findings else clean)
+
+
+def _need_numpy() -> None:
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")  # its matrices are small: on a busy machine threads only wait for each other
+    try:
+        import numpy as np
+    except ImportError:
+        raise errors.lacking("numpy cannot be imported; pip install 'numpy>=2'") from None
+    if not hasattr(np, "bitwise_count"):
+        raise errors.lacking(f"numpy {np.__version__} is too old (np.bitwise_count is missing); pip install 'numpy>=2'")
+
+
+def _open(paths: dict[str, Path | None] | dict[str, Path]) -> dict[str, Source]:
+    from leakage.sources import open_source
+
+    sources = {name: open_source(name, path) for name, path in paths.items() if path}
+    for (a, one), (b, two) in itertools.combinations(sources.items(), 2):
+        first, second = os.path.realpath(one.path), os.path.realpath(two.path)
+        if first == second:
+            raise errors.bad_input(f"--{a} and --{b} are the same path {first}; give two splits")
+        if os.path.commonpath([first, second]) in (first, second):
+            raise errors.bad_input(f"--{a} {one.path} and --{b} {two.path} overlap as paths; give two separate folders")
+    return sources
+
+
+def _same_kind(sources: dict[str, Source], group: tuple[str, ...], time: str | None) -> None:
+    kinds = {name: source.kind for name, source in sources.items()}
+    if len(set(kinds.values())) > 1:
+        said = ", ".join(f"{name} is {kind}" for name, kind in kinds.items())
+        raise errors.bad_input(f"the splits are of different kinds ({said}) and cannot be compared; use one form")
+    if (group or time) and "rows" not in kinds.values():
+        raise errors.bad_input("--group and --time need columns; expected csv, tsv, json or jsonl")
+
+
+# -- what is said
+
+
+def _pair_findings(report: Report, pair: Pair, found: Found) -> None:
+    a, b = pair.a.name, pair.b.name
+    share = f"of {pair.items} {b} items"
+    path = str(pair.b.path)
+    fix = f"remove them from {a} (or from {b}) and report both numbers: with and without"
+    if pair.exact:
+        text = f"{len(pair.exact)} {share} ({_percent(pair.exact, pair)}) are in {a}, the same after normalisation"
+        report.add("leak", "error", text, path=path, evidence=_examples(pair.exact), fix=fix)
+    if pair.near:
+        text = f"{len(pair.near)} {share} ({_percent(pair.near, pair)}) are near-duplicates of items in {a}"
+        report.add("near-duplicate", "error", text, path=path, evidence=_examples(pair.near), fix=fix)
+    if pair.coincidences:
+        text = f"{len(pair.coincidences)} {share} match {a}, and are short or common enough to do so by chance"
+        report.add("coincidence", "info", text, path=path, evidence=_examples(pair.coincidences))
+    if pair.boilerplate:
+        text = (
+            f"{len(pair.boilerplate)} {share} are texts that stand three times or more in both {a} and {b}: boilerplate"
+        )
+        report.add("coincidence", "info", text, path=path, evidence=_examples(pair.boilerplate))
+
+
+def _percent(matches: list[Match], pair: Pair) -> str:
+    return f"{100 * len(matches) / max(1, pair.items):.2g} %"
+
+
+def _examples(matches: list[Match]) -> str:
+    shown = [f"{m.place} = {m.other}" if m.kind == "exact" else f"{m.place} ~ {m.other} ({m.similarity:.2f})"
+             for m in matches[:_SHOWN]]  # fmt: skip
+    return "; ".join(shown)
+
+
+def _about_splits(report: Report, found: Found) -> None:
+    for whole in found.splits.values():
+        name, path = whole.source.name, str(whole.source.path)
+        blank = int((whole.exact == 0).sum())
+        if blank == len(whole):
+            report.add("empty", "warn", f"{name} holds no item with content, so nothing was compared", path=path)
+        elif blank:
+            report.add("empty", "info", f"{blank} of {len(whole)} items are blank and were not compared", path=path)
+        repeated = _repeated(whole)
+        if repeated:
+            text = f"{repeated} of {len(whole)} items repeat another item of {name}: a random split of such data leaks"
+            report.add("duplicate", "info", text, path=path)
+        if whole.source.malformed:
+            text = f"{whole.source.malformed} rows are not JSON or have another number of fields than the header"
+            report.add("malformed", "warn", text, path=path, evidence=f"first: {whole.source.malformed_at}")
+        if found.schema.lacking.get(name):
+            text = f"has no column {', '.join(found.schema.lacking[name])[:200]}; other splits do; it was not compared"
+            report.add("unjudged", "info", text, path=path)
+        for place, code, said in whole.problems[:_FILES]:
+            report.add(code, "info" if code == "unjudged" else "warn", said, path=place)
+        if len(whole.problems) > _FILES:
+            report.add("unreadable", "warn", f"{len(whole.problems) - _FILES} more files have such problems", path=path)
+
+
+def _repeated(whole: Any) -> int:
+    import numpy as np
+
+    content = whole.exact[whole.exact != 0]
+    return len(content) - len(np.unique(content))
+
+
+def _data(found: Found, listing: Path | None) -> dict[str, Any]:
+    splits = {}
+    for name, whole in found.splits.items():
+        splits[name] = {"path": str(whole.source.path), "kind": whole.source.kind, "items": len(whole)}
+        splits[name]["repeated"] = _repeated(whole)
+    pairs = []
+    matches = []
+    for pair in found.pairs:
+        kinds = {
+            "exact": pair.exact,
+            "near": pair.near,
+            "coincidence": pair.coincidences,
+            "boilerplate": pair.boilerplate,
+        }
+        counts = {kind: len(some) for kind, some in kinds.items()}
+        expected = round(min(pair.expected, 1e9), 6)
+        pairs.append({"a": pair.a.name, "b": pair.b.name, **counts, "leaks_expected_by_chance": expected})
+        for kind, some in kinds.items():
+            said = {"a": pair.a.name, "b": pair.b.name, "kind": kind}
+            matches += [{**said, "item": m.place, "same_as": m.other, "similarity": m.similarity} for m in some]
+    schema = found.schema
+    compared = {"columns": schema.used, "ignored": schema.ignored, "text": schema.text, "near_by": schema.near}
+    data: dict[str, Any] = {"splits": splits, "compared": compared, "pairs": pairs, "matches": matches[:_LISTED]}
+    if listing or len(matches) > _LISTED:
+        data["full_list"] = str(_write_list(matches, listing))
+    return data
+
+
+def _write_list(matches: list[dict[str, Any]], listing: Path | None) -> Path:
+    from rgt import files
+
+    path = listing or Path(tempfile.mkdtemp(prefix="leak_probe-")) / "matches.jsonl"
+    lines = (json.dumps(match, ensure_ascii=True) + "\n" for match in matches)
+    files.write_with(path, lambda file: file.writelines(line.encode() for line in lines))
+    return path
+
+
+def _summary(report: Report) -> str:
+    splits = report.data["splits"]
+    said = ", ".join(f"{name} {split['items']}" for name, split in splits.items())
+    compared = report.data["compared"]
+    by = f"; columns compared: {', '.join(compared['columns'])[:200]}" if compared["columns"] else ""
+    ignored = f"; left out as ids or groups: {', '.join(compared['ignored'])[:200]}" if compared["ignored"] else ""
+    full = f"\nall matches: {report.data['full_list']}" if "full_list" in report.data else ""
+    clean = "no item is shared by two splits; " if not any(p["exact"] + p["near"] for p in report.data["pairs"]) else ""
+    return f"{clean}items: {said}{by}{ignored}{full}"
+
+
+if __name__ == "__main__":
+    main()
