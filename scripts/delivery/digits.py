@@ -29,6 +29,8 @@ class Style:
         value, deviation = Decimal(repr(claim["value"])) * scale, claim.get("spread")
         spread = None if deviation is None else Decimal(repr(deviation)) * scale
         place = _last_place(value, spread)
+        if place >= 0 and 1900 <= round(abs(value)) < 2100:
+            place = -1  # a bare 1950 reads as a year, to people and to reconcile
         number = self._number(value, place)
         if self.spread and spread is not None:
             number += f" {self._sign()} {self._number(spread, place)}"

@@ -7,6 +7,7 @@ Example:
 
 from __future__ import annotations
 
+import math
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
@@ -19,6 +20,9 @@ KINDS = ("mean", "run", "spread", "line")  # the gids of figure.py, before the d
 _LARGEST = 256 * 2**20
 _SVG = "{http://www.w3.org/2000/svg}"
 _STEP = re.compile(r"([MLCQ])((?:\s*-?[\d.]+(?:e-?\d+)?)+)")
+_PLACED = re.compile(r"translate\((-?[\d.]+) (-?[\d.]+)\)(?: rotate\((-?[\d.]+)\))? scale\(([\d.]+) ")
+_SHIFTED = re.compile(r"translate\((-?[\d.]+) ")
+_LETTER = 40.0  # of the 100 units of a letter's height: a narrow one
 _COLOUR = re.compile(r"\b(fill|stroke): (#[0-9a-fA-F]{6})")
 
 Point = tuple[float, float]
@@ -37,6 +41,7 @@ class Panel:
     x: list[tuple[float, str]] = field(default_factory=list)  # ticks: position, label
     y: list[tuple[float, str]] = field(default_factory=list)
     words: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))  # beside the x and the y axis
+    ticks: list[Point] = field(default_factory=list)  # where the small lines touch the axes, x first
     marks: list[Mark] = field(default_factory=list)
     frame: tuple[float, float, float, float] | None = None  # left, top, right, bottom
 
@@ -47,7 +52,7 @@ class Drawing:
     height: float
     panels: list[Panel] = field(default_factory=list)
     legend: dict[str, str] = field(default_factory=dict)  # label -> colour
-    loose: list[tuple[float, float, str]] = field(default_factory=list)  # where every text starts
+    loose: list[tuple[float, float, str]] = field(default_factory=list)  # where every text starts, and where it ends
     live_text: bool = False  # <text>: its letters come from whatever font the reader has
 
 
@@ -66,7 +71,7 @@ def read(path: Path) -> Drawing:
         elif re.fullmatch(r"legend_\d+", name):
             drawing.legend.update(_legend(group))
         elif re.fullmatch(r"text_\d+", name):
-            drawing.loose += _starts(group)
+            drawing.loose += _ends(group)
     return drawing
 
 
@@ -87,11 +92,18 @@ def _text(group: ET.Element) -> str:
     return " ".join(" ".join((node.text or "").split()) for node in group.iter() if not isinstance(node.tag, str))
 
 
-def _starts(group: ET.Element) -> Iterator[tuple[float, float, str]]:
+def _ends(group: ET.Element) -> Iterator[tuple[float, float, str]]:
+    """Where a text starts and where its last letter stands, in its direction."""
     for node in group.iter(f"{_SVG}g"):
-        placed = re.match(r"translate\((-?[\d.]+) (-?[\d.]+)\)", node.get("transform", ""))
-        if placed:
-            yield float(placed[1]), float(placed[2]), _text(group)
+        placed = _PLACED.match(node.get("transform", ""))
+        if not placed:
+            continue
+        x, y, angle, scale = (float(number or 0) for number in placed.groups())
+        steps = [_SHIFTED.match(use.get("transform", "")) for use in node.iter(f"{_SVG}use")]
+        length = max((float(step[1]) for step in steps if step), default=0.0) + _LETTER
+        turn = math.radians(angle)
+        yield x, y, _text(group)
+        yield x + length * scale * math.cos(turn), y + length * scale * math.sin(turn), _text(group)
 
 
 def _panel(axes: ET.Element) -> Panel:
@@ -101,7 +113,7 @@ def _panel(axes: ET.Element) -> Panel:
         name = child.get("id", "")
         kind = name.partition("-")[0]
         if name.startswith("matplotlib.axis_"):
-            _axis(child, panel.y if sides else panel.x, panel.words[min(sides, 1)])
+            _axis(child, panel.y if sides else panel.x, panel.words[min(sides, 1)], panel.ticks)
             sides += 1
         elif kind in KINDS:
             panel.marks += _marks(child, kind)
@@ -112,7 +124,7 @@ def _panel(axes: ET.Element) -> Panel:
     return panel
 
 
-def _axis(group: ET.Element, ticks: list[tuple[float, str]], words: list[str]) -> None:
+def _axis(group: ET.Element, ticks: list[tuple[float, str]], words: list[str], places: list[Point]) -> None:
     for child in group.iterfind(f"{_SVG}g"):
         name = child.get("id", "")
         if name.startswith(("xtick", "ytick")):
@@ -121,7 +133,9 @@ def _axis(group: ET.Element, ticks: list[tuple[float, str]], words: list[str]) -
                 (_text(node) for node in child.iterfind(f"{_SVG}g") if node.get("id", "").startswith("text")), ""
             )
             if placed is not None and label:
-                ticks.append((float(placed.get("x" if name[0] == "x" else "y", "nan")), label))
+                place = float(placed.get("x", "nan")), float(placed.get("y", "nan"))
+                ticks.append((place[name[0] == "y"], label))
+                places.append(place)
         elif name.startswith("text_"):
             words.append(_text(child))
 
@@ -131,8 +145,9 @@ def _marks(group: ET.Element, kind: str) -> Iterator[Mark]:
         yield Mark(kind, ((float(use.get("x", "nan")), float(use.get("y", "nan"))),), _colour(use, "fill"))
     hidden = {id(path) for defs in group.iter(f"{_SVG}defs") for path in defs.iter()}
     for path in group.iter(f"{_SVG}path"):
-        if id(path) not in hidden:
-            yield Mark(kind, tuple(_points(path.get("d", ""))), _colour(path, "stroke"))
+        points = tuple(_points(path.get("d", "")))
+        if id(path) not in hidden and points:  # a line that lies outside of the page is written without points
+            yield Mark(kind, points, _colour(path, "stroke"))
 
 
 def _colour(node: ET.Element, wanted: str) -> str:

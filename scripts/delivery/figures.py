@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from delivery import colours, drawing, pdf, pixels, readback, sources
-from delivery.drawing import Drawing, Mark
+from delivery.drawing import Drawing
 from delivery.readback import Problem
 from rgt import files, seal
 from rgt.errors import RgtError, bad_input, lacking
@@ -276,7 +276,7 @@ def _look_svg(svg: Drawing, rows: list[sources.Row], size_in: tuple[float, float
         yield Problem("font", "figure.svg leaves its letters to the reader's fonts; set svg.fonttype to path")
     outside = [text for x, y, text in svg.loose if not (0 <= x <= svg.width and 0 <= y <= svg.height)]
     if outside:
-        yield Problem("clipped", f"figure.svg: the text {outside[0]!r} starts outside of the picture")
+        yield Problem("clipped", f"figure.svg: the text {outside[0]!r} runs out of the picture")
     used = [mark.colour for panel in svg.panels for mark in panel.marks if len(mark.colour) == 7]
     for first, second, kind, distance in colours.alike(used):
         yield Problem("colour", f"{first} and {second} look alike with {kind} (distance {distance:.0f}, 12 is needed)")
@@ -291,12 +291,7 @@ def _look_pdf(page: pdf.Page, svg: Drawing | None, size_in: tuple[float, float])
     if not page.marks:
         yield Problem("blank", "figure.pdf is blank: nothing is painted on its page")
     elif svg:
-        yield from readback.same_marks(svg, page.marks, _spoken)
-
-
-def _spoken(mark: Mark) -> str:
-    x, y = mark.points[0]
-    return f"the {mark.kind} at {x:.0f}, {y:.0f} points in {mark.colour}"
+        yield from readback.same_page(svg, page.marks, page.texts)
 
 
 def _size(name: str, points: tuple[float, float], size_in: tuple[float, float]) -> Iterator[Problem]:

@@ -13,6 +13,7 @@ from rgt.errors import bad_input, from_os_error
 _LARGEST = 256 * 2**20
 _OBJECT = re.compile(rb"(?:^|\n)(\d+) 0 obj\r?\n(.*?)\r?\nendobj", re.S)
 _TEXT = re.compile(rb"\nBT\n.*?\nET\n", re.S)
+_STRING = re.compile(rb"\(((?:\\.|[^\\()])*)\)", re.S)
 _NUMBER = re.compile(rb"-?\d*\.?\d+(?:e-?\d+)?$")
 _SMALL = 30.0  # points: a filled shape up to this size is a marker, a larger one an area
 
@@ -25,6 +26,7 @@ class Page:
     height: float
     type3: bool  # fonts that many publishers refuse
     loose_fonts: list[str]  # named, not embedded
+    texts: set[str] = field(default_factory=set)
     marks: list[Mark] = field(default_factory=list)  # kind "spot" or "line"; y downwards like in the SVG
 
 
@@ -37,11 +39,21 @@ def read(path: Path) -> Page:
     page = next((body for body in objects.values() if re.search(rb"/Type /Page\b(?!s)", body)), None)
     box = re.search(rb"/MediaBox \[ 0 0 ([\d.]+) ([\d.]+) \]", page or b"")
     contents = re.search(rb"/Contents (\d+) 0 R", page or b"")
+    if raw.startswith(b"%PDF-") and b"%%EOF" not in raw[-1024:]:
+        raise bad_input(f"{path} is cut off: it has no end mark")
     if not raw.startswith(b"%PDF-") or not box or not contents or int(contents[1]) not in objects:
         raise bad_input(f"{path} is not a PDF of one page as matplotlib writes it")
     found = Page(float(box[1]), float(box[2]), b"/Subtype /Type3" in raw, _loose_fonts(objects))
-    found.marks = _Reader(found.height).run(_stream(path, objects[int(contents[1])]))
+    stream = _stream(path, objects[int(contents[1])])
+    found.marks = _Reader(found.height).run(stream)
+    found.texts = {_words(block) for block in _TEXT.findall(stream)}
     return found
+
+
+def _words(block: bytes) -> str:
+    """The letters of one text: a font of type 42 counts them in two bytes each."""
+    letters = b"".join(re.sub(rb"\\(.)", rb"\1", piece, flags=re.S) for piece in _STRING.findall(block))
+    return letters.decode("utf-16-be", errors="replace")
 
 
 def _loose_fonts(objects: dict[int, bytes]) -> list[str]:
@@ -111,7 +123,7 @@ class _Reader:
     def painted(self, operator: bytes) -> None:
         if not self.path or operator == b"n":
             return
-        if operator in (b"S", b"s"):
+        if operator in (b"S", b"s") or len(self.path) == 2:  # a tick is "filled", too
             self.marks.append(Mark("line", tuple(self.path), self.stroke))
             return
         across, down = zip(*self.path, strict=True)

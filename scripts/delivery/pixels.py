@@ -58,7 +58,8 @@ def examine(path: Path, size_in: tuple[float, float], dpi: float, drawing: Drawi
     if touched:
         yield Problem("clipped", f"figure.png has ink at its {' and '.join(touched)} edge: something is cut off there")
     if drawing:
-        yield from _marks(pixels, ink, drawing, dpi / 72)
+        yield from _marks(pixels, drawing, dpi / 72)
+        yield from _ticks(ink, drawing, dpi / 72)
 
 
 def _ink(pixels: Any) -> Any:
@@ -70,7 +71,7 @@ def _ink(pixels: Any) -> Any:
     return np.abs(pixels - values[counts.argmax()]).sum(axis=2) > _OFF
 
 
-def _marks(pixels: Any, ink: Any, drawing: Drawing, scale: float) -> Iterator[Problem]:
+def _marks(pixels: Any, drawing: Drawing, scale: float) -> Iterator[Problem]:
     lost = []
     for panel in drawing.panels:
         for mark in panel.marks:
@@ -83,6 +84,19 @@ def _marks(pixels: Any, ink: Any, drawing: Drawing, scale: float) -> Iterator[Pr
         yield Problem(
             "drawn", f"figure.png lacks {len(lost)} marks of the SVG: at {place} there is no {lost[0].colour}"
         )
+
+
+def _ticks(ink: Any, drawing: Drawing, scale: float) -> Iterator[Problem]:
+    """Marks in the right place beside a moved scale would be other numbers."""
+    moved = 0
+    for panel in drawing.panels:
+        for number, (x, y) in enumerate(panel.ticks):
+            below = number < len(panel.x)
+            column, row = (x if below else x - 2) * scale, (y + 2 if below else y) * scale
+            around = ink[max(0, round(row - 2)) : round(row + 2), max(0, round(column - 2)) : round(column + 2)]
+            moved += not around.any()
+    if moved:
+        yield Problem("drawn", f"the ticks of figure.png are not those of the SVG: {moved} lie elsewhere")
 
 
 def _probes(mark: Mark) -> list[tuple[float, float]]:

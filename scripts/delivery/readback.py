@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -228,11 +228,26 @@ def _along(drawn: tuple[Point, ...], wanted: list[Point]) -> bool:
     )
 
 
-def same_marks(svg: Drawing, page_marks: list[Mark], find: Callable[[Mark], str]) -> Iterator[Problem]:
-    """Every mark of the SVG is in the PDF, too: same place, same colour."""
-    lacking = [mark for panel in svg.panels for mark in panel.marks if not _in_page(mark, page_marks)]
+def same_page(svg: Drawing, marks: list[Mark], texts: set[str]) -> Iterator[Problem]:
+    """Every mark, tick and word of the SVG is in the PDF, too: same place, same colour."""
+    lacking = [mark for panel in svg.panels for mark in panel.marks if not _in_page(mark, marks)]
     if lacking:
-        yield Problem("drawn", f"{len(lacking)} marks of the SVG are not in the PDF, such as {find(lacking[0])}")
+        x, y = lacking[0].points[0]
+        said = f"such as the {lacking[0].kind} at {x:.0f}, {y:.0f} points in {lacking[0].colour}"
+        yield Problem("drawn", f"{len(lacking)} marks of the SVG are not in the PDF, {said}")
+    starts = [mark.points[0] for mark in marks]
+    moved = [tick for panel in svg.panels for tick in panel.ticks if not any(_along((tick,), [at]) for at in starts)]
+    if moved:
+        yield Problem("drawn", f"the ticks of the PDF are not those of the SVG: {len(moved)} lie elsewhere")
+    words, there = [_plain(text) for _, _, text in svg.loose if _ordinary(text)], {_plain(text) for text in texts}
+    absent = [text for text in words if text not in there]
+    if absent and len(absent) <= len(words) / 2:  # more: this PDF writes its letters in a way that is not read here
+        yield Problem("drawn", f"the PDF lacks the text {absent[0]!r} of the SVG")
+
+
+def _ordinary(text: str) -> bool:
+    """Formulas and other alphabets are put together from pieces."""
+    return text.isascii() and "$" not in text
 
 
 def _in_page(mark: Mark, others: list[Mark]) -> bool:

@@ -26,7 +26,7 @@ _OPEN = re.compile(r"<!--\s*value:\s*(?P<id>[\w-]+)")
 _MACRO = re.compile(r"(\\claimvalue(?:\[(?P<words>[^\]]*)\])?\{(?P<id>[\w-]+)\}\{)(?P<body>(?:[^{}]|\{[^{}]*\})*)(\})")
 _MACRO_OPEN = re.compile(r"\\claimvalue(?:\[[^\]]*\])?\{(?P<id>[\w-]+)\}")
 _CODE = re.compile(
-    r"^ {0,3}(```+|~~~+)[^\n]*\n.*?(?:^ {0,3}\1[ \t]*$|\Z)|(?<!`)(`+)(?!`)[^\n]*?(?<!`)\2(?!`)", re.S | re.M
+    r"^ {0,3}(```+|~~~+)[^\n]*\n.*?(?:^ {0,3}\1[ \t\r]*$|\Z)|(?<!`)(`+)(?!`)[^\n]*?(?<!`)\2(?!`)", re.S | re.M
 )
 _TEX_CODE = re.compile(
     r"\\begin\{(verbatim|lstlisting|minted)\}.*?\\end\{\1\}|\\verb(\W).*?\2"

@@ -8,12 +8,11 @@ cd "$(dirname "$0")"
 PYTHON=${PYTHON:-python3}
 differs=0
 
-step() { # name, command...: go on after findings (1), stop at anything worse
-    local code=0
-    echo "== $1" >&2
-    "${@:2}" || code=$?
-    if [ "$code" -gt 1 ]; then exit "$code"; fi
-    if [ "$code" -eq 1 ]; then differs=1; fi
+say() { echo "== $1" >&2; }
+
+found() { # an exit code: 1 is remembered, anything worse ends here
+    if [ "$1" -gt 1 ]; then exit "$1"; fi
+    differs=1
 }
 
 render() { "$PYTHON" "$RGT/scripts/render.py" "$@"; }
@@ -58,17 +57,26 @@ unchanged() { # what a rebuild wrote is what was committed
     fi
 }
 
-step "pins" pins
-step "claims and seals" "$PYTHON" "$RGT/scripts/manifest_scaffold.py" claim check
-step "tables" render tables
-if [ -f tables/macros.tex ]; then step "macros" render macros; fi
-step "figures" render figures
-step "values in documents" render values
+say "pins"
+pins || found $?
+say "claims and seals"
+"$PYTHON" "$RGT/scripts/manifest_scaffold.py" claim check || found $?
+if [ -d tables ]; then say "tables" && { render tables || found $?; }; fi
+if [ -f tables/macros.tex ]; then say "macros" && { render macros || found $?; }; fi
+say "figures"
+render figures || found $?
+say "values in documents"
+render values || found $?
 compare=()
 if [ -f compare.json ]; then compare=(--compare compare.json); fi
-if [ -f DISCLOSURES.md ]; then render gate "${compare[@]}" >&2 || [ $? -eq 1 ]; fi # disclosures travel, they do not fail
-if [ -f report.html ]; then step "report" render report "${compare[@]}"; fi
-step "every number in every document" "$PYTHON" "$RGT/scripts/reconcile.py"
-step "same as committed" unchanged
+if [ -f DISCLOSURES.md ]; then
+    say "disclosures" # they travel with the delivery; they do not make it fail
+    render gate ${compare[@]+"${compare[@]}"} || [ $? -eq 1 ]
+fi
+if [ -f report.html ]; then say "report" && { render report ${compare[@]+"${compare[@]}"} || found $?; }; fi
+say "every number in every document"
+"$PYTHON" "$RGT/scripts/reconcile.py" || found $?
+say "same as committed"
+unchanged || found $?
 if [ "$differs" -eq 0 ]; then echo "reproduced: every number, table and figure is what was committed"; fi
 exit "$differs"
