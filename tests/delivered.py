@@ -17,8 +17,8 @@ from rgt import rundir
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 README = """# Results
 
-Ours reaches <!-- value:acc-ours percent spread --><!-- /value --> accuracy on CIFAR-10,
-the baseline <!-- value:acc-baseline percent --><!-- /value -->.
+Ours reaches <!-- value:acc-ours percent spread --><!-- /value --> accuracy
+on CIFAR-10, the baseline <!-- value:acc-baseline percent --><!-- /value -->.
 """
 PAPER = r"""\documentclass{article}
 \input{tables/macros}
