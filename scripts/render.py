@@ -53,7 +53,7 @@ def main() -> None:
 @main.command("tables")
 @click.argument("claims", nargs=-1)
 @click.option("--name", default="results", show_default=True, help="Of a table of the given CLAIMS; it is remembered.")
-@click.option("--out", type=click.Path(path_type=Path), default=Path("tables"), show_default=True, help="Their folder.")
+@click.option("--out", type=click.Path(path_type=Path), help="Their folder; tables/ beside EVIDENCE.json by default.")
 @percent_option
 @check_option
 @evidence_option
@@ -61,7 +61,7 @@ def main() -> None:
 def tables_command(
     claims: tuple[str, ...],
     name: str,
-    out: Path,
+    out: Path | None,
     percent: tuple[str, ...],
     check: bool,
     evidence: Path,
@@ -83,25 +83,25 @@ def tables_command(
         made = tables.grid(project, chosen)
         notes += made.notes
         for kind, text in tables.KINDS.items():
-            _put(report, out / f"{table}.{kind}", text(made), check)
+            _put(report, (out or evidence.parent / "tables") / f"{table}.{kind}", text(made), check)
     report.data |= {"notes": notes}
     return report.emit(fmt, "\n".join([*notes, _summary(report, check)]))
 
 
 @main.command("macros")
 @click.option(
-    "--out", type=click.Path(path_type=Path), default=Path("tables/macros.tex"), show_default=True, help="The file."
+    "--out", type=click.Path(path_type=Path), help="The file; tables/macros.tex beside EVIDENCE.json by default."
 )
 @percent_option
 @check_option
 @evidence_option
 @cli.report_options
-def macros_command(out: Path, percent: tuple[str, ...], check: bool, evidence: Path, fmt: str | None) -> int:
+def macros_command(out: Path | None, percent: tuple[str, ...], check: bool, evidence: Path, fmt: str | None) -> int:
     r"""Write a \newcommand per claim: \valAccOurs is the number, \valAccOursPm the number ± its spread."""
     project = _load(evidence)
     report = Report("render")
     in_percent = _in_percent(project, percent, check)
-    _put(report, out, macros.text(project.claims, in_percent), check)
+    _put(report, out or evidence.parent / "tables" / "macros.tex", macros.text(project.claims, in_percent), check)
     report.data |= {"macros": {claim["id"]: "\\" + macros.name(claim["id"]) for claim in project.claims}}
     return report.emit(fmt, _summary(report, check))
 
@@ -218,7 +218,7 @@ def gate(compare: tuple[Path, ...], out: Path | None, evidence: Path, fmt: str |
     project = _load(evidence)
     compared = [disclosures.read_comparison(path) for path in compare]
     lists = {claim["id"]: disclosures.checklist(project, claim, compared) for claim in project.claims}
-    folder = out or project.root
+    folder = out or evidence.parent
     report = Report("render")
     _write(folder / "DISCLOSURES.md", disclosures.markdown(project, lists))
     data = disclosures.as_data(project, lists)
@@ -249,7 +249,7 @@ def report_command(out: Path | None, compare: tuple[Path, ...], check: bool, evi
     compared = [disclosures.read_comparison(path) for path in compare]
     lists = {claim["id"]: disclosures.checklist(project, claim, compared) for claim in project.claims}
     report = Report("render")
-    _put(report, out or project.root / "report.html", page.html(project, lists), check)
+    _put(report, out or evidence.parent / "report.html", page.html(project, lists), check)
     return report.emit(fmt, _summary(report, check))
 
 

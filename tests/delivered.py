@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import random
 import subprocess
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
 from rgt import rundir
@@ -83,3 +85,30 @@ def make(folder: Path, accuracies: dict[str, float] | None = None) -> Path:
 
 def render(folder: Path, *words: object, **settings: str) -> subprocess.CompletedProcess[str]:
     return call(folder, "render.py", *words, **settings)
+
+
+_rendered: list[Path] = []  # once per process, whatever the number of test files
+
+
+def everything(factory: pytest.TempPathFactory) -> Path:
+    """A project with everything rendered. Tests that change something take a copy."""
+    if not _rendered:
+        folder = make(factory.mktemp("delivered"))
+        for words in ("tables --percent accuracy", "macros", "figures loss --kind curve", "figures acc", "values"):
+            done = render(folder, *words.split())
+            assert done.returncode == 0, done.stdout + done.stderr
+        _rendered.append(folder)
+    return _rendered[0]
+
+
+def findings(done: subprocess.CompletedProcess[str]) -> list[tuple[str, str]]:
+    assert done.stdout, done.stderr
+    report = json.loads(done.stdout)
+    assert done.returncode == (0 if report["ok"] else 1)
+    return [(finding["code"], finding["message"]) for finding in report["findings"]]
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))

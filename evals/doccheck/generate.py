@@ -120,7 +120,7 @@ def _fields(schema: dict[str, Any], above: str) -> Iterator[tuple[str, str, str]
 def _kind(field: dict[str, Any]) -> str:
     if "enum" in field:
         return " or ".join(map(str, field["enum"]))
-    return {"^[0-9a-f]{64}$": "sha256"}.get(field.get("pattern", ""), field.get("type", "any"))
+    return "sha256" if field.get("pattern") == "^[0-9a-f]{64}$" else str(field.get("type", "any"))
 
 
 GENERATORS: dict[str, Callable[[Path], str]] = {"platforms": platforms, "schemas": schemas, "scripts": scripts}

@@ -12,6 +12,7 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from html import unescape
 from pathlib import Path
 
 from rgt.errors import bad_input, from_os_error
@@ -53,6 +54,7 @@ class Drawing:
     panels: list[Panel] = field(default_factory=list)
     legend: dict[str, str] = field(default_factory=dict)  # label -> colour
     loose: list[tuple[float, float, str]] = field(default_factory=list)  # where every text starts, and where it ends
+    lines: list[str] = field(default_factory=list)  # of all texts
     live_text: bool = False  # <text>: its letters come from whatever font the reader has
 
 
@@ -72,6 +74,7 @@ def read(path: Path) -> Drawing:
             drawing.legend.update(_legend(group))
         elif re.fullmatch(r"text_\d+", name):
             drawing.loose += _ends(group)
+            drawing.lines += _lines(group)
     return drawing
 
 
@@ -89,7 +92,12 @@ def _parse(path: Path) -> ET.Element:
 
 def _text(group: ET.Element) -> str:
     """What letters were drawn as outlines: matplotlib writes each line of a text as a comment in front of them."""
-    return " ".join(" ".join((node.text or "").split()) for node in group.iter() if not isinstance(node.tag, str))
+    return " ".join(_lines(group))
+
+
+def _lines(group: ET.Element) -> list[str]:
+    nodes = (node for node in group.iter() if not isinstance(node.tag, str))
+    return [" ".join(unescape(node.text or "").split()) for node in nodes]
 
 
 def _ends(group: ET.Element) -> Iterator[tuple[float, float, str]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from delivery.drawing import Drawing, Mark
 from delivery.readback import Problem
-from rgt.errors import bad_input, from_os_error
+from rgt.errors import bad_input, from_os_error, lacking
 
 _BLANK = 0.002  # of all pixels: an empty pair of axes has more
 _LARGEST = 200_000_000  # pixels
@@ -19,9 +19,11 @@ _SHARE = 0.3  # of a line's points in its own colour: the rest may lie under oth
 
 def read(path: Path) -> tuple[Any, tuple[float, float]]:
     """RGB as an array, and the resolution."""
-    import numpy as np
-    from PIL import Image
-
+    try:
+        import numpy as np
+        from PIL import Image
+    except ImportError:
+        raise lacking("looking at figures needs matplotlib, numpy and pillow: pip install matplotlib") from None
     Image.MAX_IMAGE_PIXELS = _LARGEST
     try:
         with Image.open(path) as image:

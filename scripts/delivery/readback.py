@@ -239,7 +239,7 @@ def same_page(svg: Drawing, marks: list[Mark], texts: set[str]) -> Iterator[Prob
     moved = [tick for panel in svg.panels for tick in panel.ticks if not any(_along((tick,), [at]) for at in starts)]
     if moved:
         yield Problem("drawn", f"the ticks of the PDF are not those of the SVG: {len(moved)} lie elsewhere")
-    words, there = [_plain(text) for _, _, text in svg.loose if _ordinary(text)], {_plain(text) for text in texts}
+    words, there = [_plain(text) for text in svg.lines if _ordinary(text)], {_plain(text) for text in texts}
     absent = [text for text in words if text not in there]
     if absent and len(absent) <= len(words) / 2:  # more: this PDF writes its letters in a way that is not read here
         yield Problem("drawn", f"the PDF lacks the text {absent[0]!r} of the SVG")

@@ -1,4 +1,4 @@
-"""render.py report in a real browser, offline: every picture is decoded, nothing is fetched, nothing runs off the page."""
+"""render.py report in a real browser, offline: every picture decodes, nothing is fetched, nothing runs off the page."""
 
 from __future__ import annotations
 
