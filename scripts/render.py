@@ -217,7 +217,7 @@ def gate(compare: tuple[Path, ...], out: Path | None, evidence: Path, fmt: str |
     """
     project = _load(evidence)
     compared = [disclosures.read_comparison(path) for path in compare]
-    lists = {claim["id"]: disclosures.checklist(project, claim, compared) for claim in project.claims}
+    lists = disclosures.checklists(project, compared, figures.audits(project))
     folder = out or evidence.parent
     report = Report("render")
     _write(folder / "DISCLOSURES.md", disclosures.markdown(project, lists))
@@ -247,9 +247,10 @@ def report_command(out: Path | None, compare: tuple[Path, ...], check: bool, evi
     """Write one HTML page of the delivery: results, figures, every number with its disclosures and its runs."""
     project = _load(evidence)
     compared = [disclosures.read_comparison(path) for path in compare]
-    lists = {claim["id"]: disclosures.checklist(project, claim, compared) for claim in project.claims}
+    audits = figures.audits(project)
+    lists = disclosures.checklists(project, compared, audits)
     report = Report("render")
-    _put(report, out or evidence.parent / "report.html", page.html(project, lists), check)
+    _put(report, out or evidence.parent / "report.html", page.html(project, lists, audits), check)
     return report.emit(fmt, _summary(report, check))
 
 

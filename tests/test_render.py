@@ -485,6 +485,24 @@ def test_repro_is_a_clean_shell_script() -> None:
 # -- bad input
 
 
+def test_without_matplotlib_the_rest_works(project: Path) -> None:
+    hidden = "import sys, runpy; sys.modules['matplotlib'] = None; sys.path.insert(0, sys.argv[1]); del sys.argv[0]; "
+    code = hidden + "runpy.run_path(sys.argv[0] + '/render.py', run_name='__main__')"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(SCRIPTS), "figures", "acc"], cwd=project, capture_output=True, text=True
+    )
+    assert done.returncode == 3 and "figures need matplotlib in this Python" in done.stderr
+
+
+def test_a_figure_name_that_leads_out_of_its_folder(project: Path) -> None:
+    edit(project / "EVIDENCE.json", '"figure": "acc"', '"figure": "../acc"')
+    assert render(project, "report").returncode == 0
+    assert (
+        "'../acc' is no name of a figure"
+        in json.loads(render(project, "gate", "--json").stdout)["claims"][0]["disclose"][-1]
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

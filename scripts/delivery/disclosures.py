@@ -1,7 +1,7 @@
 """The checklist of every number: what its reader must be told. It travels with the deliverable and blocks nothing.
 
 Example:
-    for item in checklist(project, claim, compared): print(item.check, item.state, item.sentence)
+    for item in checklists(project, compared, audits)["acc-ours"]: print(item.check, item.state, item.sentence)
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from delivery import figures
 from delivery.digits import Style
+from delivery.readback import Problem
 from rgt import files, seal
 from rgt.errors import RgtError, bad_input
 from rgt.evidence import Claim, Project, runs_of
@@ -28,7 +28,16 @@ class Item(NamedTuple):
     sentence: str = ""
 
 
-def checklist(project: Project, claim: Claim, compared: list[dict[str, Any]]) -> list[Item]:
+def checklists(
+    project: Project, compared: list[dict[str, Any]], audits: dict[str, list[Problem]]
+) -> dict[str, list[Item]]:
+    """By id of the claim."""
+    return {claim["id"]: _checklist(project, claim, compared, audits) for claim in project.claims}
+
+
+def _checklist(
+    project: Project, claim: Claim, compared: list[dict[str, Any]], audits: dict[str, list[Problem]]
+) -> list[Item]:
     """One item per check, more where more is to say. A check that cannot be made says so instead of failing."""
     items: list[Item] = []
     for check, look in _LOOKS.items():
@@ -37,6 +46,10 @@ def checklist(project: Project, claim: Claim, compared: list[dict[str, Any]]) ->
         except RgtError as error:
             found = [Item(check, "unknown", error.message.replace(f"{project.root}/", ""))]
         items += found or [Item(check, "ok")]
+    items += [
+        Item("figure", "disclose", f"figure {claim['figure']}: {problem.message}")
+        for problem in audits.get(claim.get("figure", ""), [])[:3]
+    ]
     items += [Item("comparison", "disclose", text) for text in _compared(claim, compared)] or [
         Item("comparison", "ok" if compared else "unknown", "" if compared else "no comparison of runs was given")
     ]
@@ -93,7 +106,7 @@ def _eval_set(project: Project, claim: Claim) -> Iterator[Item]:
 def _sealed(project: Project, claim: Claim) -> Iterator[Item]:
     for item in claim["evidence"]:
         run = project.run(item["run_id"])
-        found = seal.problems(run)
+        found = project.seal_problems(run.id)
         if not run.seal.exists() or "seal_sha256" not in item:
             yield Item("sealed", "disclose", f"{run.id} is not sealed: it may change unseen")
         elif found:
@@ -131,15 +144,9 @@ def _code(project: Project, claim: Claim) -> Iterator[Item]:
         yield Item("code", "disclose", "its runs were started from different commits")
 
 
-def _figure(project: Project, claim: Claim) -> Iterator[Item]:
-    if "figure" in claim:
-        for problem in figures.audit(project, claim["figure"])[:3]:
-            yield Item("figure", "disclose", f"figure {claim['figure']}: {problem.message}")
-
-
 _LOOKS: dict[str, Callable[[Project, Claim], Iterator[Item]]] = {
     "value": _value, "runs": _runs, "seeds": _seeds, "split": _split, "eval set": _eval_set, "sealed": _sealed,
-    "selection": _selection, "code": _code, "figure": _figure,
+    "selection": _selection, "code": _code,
 }  # fmt: skip
 
 

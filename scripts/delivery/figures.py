@@ -40,7 +40,7 @@ _NEAR = 0.02  # inches
 
 
 def folder_of(project: Project, figure: str) -> Path:
-    return project.root / "figures" / figure
+    return project.root / "figures" / sources.checked(figure)
 
 
 # -- make
@@ -142,6 +142,17 @@ def _digest(record: dict[str, Any]) -> str:
 # -- what changed since
 
 
+def audits(project: Project) -> dict[str, list[Problem]]:
+    """Of every figure that a claim names."""
+    found = {}
+    for name in sources.names(project):
+        try:
+            found[name] = audit(project, name)
+        except RgtError as error:  # a name that is no folder's
+            found[name] = [Problem("malformed", error.message)]
+    return found
+
+
 def audit(project: Project, figure: str) -> list[Problem]:
     """Every link of the chain, then the pictures themselves."""
     folder = folder_of(project, figure)
@@ -189,7 +200,7 @@ def _tampered_runs(project: Project, record: dict[str, Any]) -> Iterator[Problem
     for run_id, known in record.get("seals", {}).items():
         try:
             run = project.run(run_id)
-            found = seal.problems(run)
+            found = project.seal_problems(run_id)
         except RgtError as error:
             yield Problem("missing", _relative(error.message, project))
             continue

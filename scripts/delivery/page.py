@@ -10,6 +10,7 @@ from typing import Any
 from delivery import disclosures, figures, sources, tables
 from delivery.digits import Style
 from delivery.disclosures import Item
+from delivery.readback import Problem
 from rgt import files
 from rgt.errors import RgtError
 from rgt.evidence import Claim, Project, runs_of
@@ -26,7 +27,7 @@ code { font-size: .85em; overflow-wrap: anywhere; }
 """
 
 
-def html(project: Project, lists: dict[str, list[Item]]) -> str:
+def html(project: Project, lists: dict[str, list[Item]], audits: dict[str, list[Problem]]) -> str:
     """The whole page."""
     parts = [
         "<!doctype html>",
@@ -35,7 +36,7 @@ def html(project: Project, lists: dict[str, list[Item]]) -> str:
         "<h1>Delivery</h1>",
         f'<p class="dim">{len(project.claims)} numbers, computed from runs. Links lead to files beside this page.</p>',
         *_tables(project),
-        *_figures(project),
+        *_figures(project, audits),
         *_claims(project, lists),
         "</body></html>",
     ]
@@ -72,13 +73,11 @@ def _cell(made: tables.Grid, row: str, column: tables.Column) -> str:
     return f"<td{best}>{escape(text)}<!-- claim:{claim['id']} --></td>"
 
 
-def _figures(project: Project) -> Iterator[str]:
-    names = sources.names(project)
-    if names:
+def _figures(project: Project, audits: dict[str, list[Problem]]) -> Iterator[str]:
+    if audits:
         yield "<h2>Figures</h2>"
-    for name in names:
-        folder = figures.folder_of(project, name)
-        picture = folder / "figure.svg"
+    for name, problems in audits.items():
+        picture = project.root / "figures" / name / "figure.svg"
         if not picture.is_file():
             yield f"<p>Figure {escape(name)} is not drawn yet: <code>render.py figures {escape(name)}</code></p>"
             continue
@@ -92,7 +91,7 @@ def _figures(project: Project) -> Iterator[str]:
         yield f'<figure id="figure-{escape(name)}"><img alt="{escape(name)}: {", ".join(ids)}"'
         yield f' src="data:image/svg+xml;base64,{data}">'
         yield f"<figcaption>{escape(name)} shows {shown}<br>{links}</figcaption></figure>"
-        yield "".join(f"<p>{escape(problem.message)}</p>" for problem in figures.audit(project, name))
+        yield "".join(f"<p>{escape(problem.message)}</p>" for problem in problems)
 
 
 def _claims(project: Project, lists: dict[str, list[Item]]) -> Iterator[str]:

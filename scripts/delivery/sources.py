@@ -48,9 +48,15 @@ def names(project: Project) -> list[str]:
     return sorted({claim["figure"] for claim in project.claims if claim.get("figure")})
 
 
-def claims_of(project: Project, figure: str) -> list[Claim]:
+def checked(figure: str) -> str:
+    """A name that stays inside figures/."""
     if not _NAME.fullmatch(figure):
         raise bad_input(f"{figure!r} is no name of a figure: letters, digits, dash, underscore and dot make one")
+    return figure
+
+
+def claims_of(project: Project, figure: str) -> list[Claim]:
+    checked(figure)
     found = [claim for claim in project.claims if claim.get("figure") == figure]
     if not found:
         known = ", ".join(names(project)) or "none"
