@@ -390,3 +390,11 @@ def test_axis_reading() -> None:
     assert readback.axis_of([(10.0, "0"), (20.0, "1")], ["1e−6"]) == readback.Axis(10.0, 1e7, False)
     assert readback.axis_of([(10.0, "0"), (20.0, "1"), (25.0, "2")], []) is None
     assert readback.axis_of([(10.0, "low"), (20.0, "high")], []) is None
+
+
+def test_names_with_signs_and_long_titles_are_read_back(project: Path) -> None:
+    edit(project / "EVIDENCE.json", '"method": "Ours"', '"method": "a$b$ x_y--z <&> 100% of a long name"')
+    edit(project / "EVIDENCE.json", '"split": "test"', '"split": "test", "unit": "share"')
+    edit(project / "EVIDENCE.json", '"metric": "accuracy"', '"metric": "ACCURACY"')
+    done = render(project, "figures", "acc")
+    assert (done.returncode, "2 mean, 6 run, 2 spread" in done.stdout) == (0, True), done.stdout + done.stderr
