@@ -16,7 +16,6 @@ without guessing. What may be a claim's number but does not say which is listed 
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
@@ -29,13 +28,12 @@ from mentions import cells, readers, sentences
 from mentions.evidence import Evidence
 from mentions.passages import Block, Table
 from mentions.verdict import Mention
-from rgt import cli
+from rgt import cli, documents
 from rgt import evidence as evidence_layer
-from rgt.errors import RgtError, bad_input
+from rgt.errors import RgtError
 from rgt.report import Report
 
 _MANY = 64  # documents: from here on a second process pays for its start
-_SKIPPED = frozenset(["runs", "node_modules", "site-packages", "__pycache__", "wandb", "build", "dist"])
 _LISTED = 200  # ambiguous mentions in --json; the rest is counted
 
 
@@ -54,7 +52,7 @@ def main(paths: tuple[Path, ...], evidence: Path, show_ambiguous: bool, fmt: str
     Exit 1 when a document says another number than the evidence. Ambiguous mentions are listed apart and do not count.
     """
     known = load(evidence)
-    chosen = documents(paths, evidence)
+    chosen = documents.chosen(paths, evidence.resolve().parent, frozenset(readers.KINDS))
     report = Report("reconcile")
     seen = _Tally()
     for path, examined in _read_all(chosen, known):
@@ -76,43 +74,6 @@ def main(paths: tuple[Path, ...], evidence: Path, show_ambiguous: bool, fmt: str
 def load(path: Path) -> Evidence:
     project = evidence_layer.load(path)
     return Evidence(project.claims, project.aliases)
-
-
-# -- which documents
-
-
-def documents(paths: tuple[Path, ...], evidence: Path) -> list[Path]:
-    if not paths:
-        return sorted(_in_folder(evidence.resolve().parent))
-    chosen: list[Path] = []
-    for path in paths:
-        if path.is_dir():
-            chosen += sorted(_in_folder(path))
-        elif path.exists():
-            chosen.append(path)
-        else:
-            raise bad_input(f"{path} does not exist; name documents or folders of them")
-    return list(dict.fromkeys(chosen))
-
-
-def _in_folder(folder: Path) -> Iterator[Path]:
-    """What git knows of the folder, or every file of it; never inside runs, environments or hidden folders."""
-    for path in _tracked(folder) or (path for path in folder.rglob("*") if path.is_file()):
-        inside = path.relative_to(folder).parts
-        if path.suffix.lower() in readers.KINDS and not any(
-            part in _SKIPPED or part.startswith(".") for part in inside
-        ):
-            yield path
-
-
-def _tracked(folder: Path) -> list[Path]:
-    words = ["git", "-C", str(folder), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    try:
-        done = subprocess.run(words, capture_output=True)
-    except FileNotFoundError:
-        return []
-    names = [os.fsdecode(name) for name in done.stdout.split(b"\0") if name] if done.returncode == 0 else []
-    return [folder / name for name in names if (folder / name).is_file()]
 
 
 # -- reading them

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 from doccheck.documents import Document, load_all, parse
 
 _BLOCK = re.compile(r"(<!-- generated:([a-z-]+) -->\n)(.*?)(<!-- /generated:\2 -->)", re.S)
+EVIDENCE_LAYER = ("evidence", "results", "seal", "figure_provenance")
 PHASES = ("RUN", "VERIFY", "DELIVER", "META")
 
 
@@ -89,7 +91,39 @@ def first_line(path: Path) -> str:
     return (ast.get_docstring(ast.parse(text)) or "").split("\n")[0]
 
 
-GENERATORS: dict[str, Callable[[Path], str]] = {"platforms": platforms, "scripts": scripts}
+def schemas(root: Path) -> str:
+    """The files of the evidence layer, field by field, from their JSON Schemas."""
+    return "\n".join(_schema(root / "scripts" / "schemas" / f"{name}.schema.json") for name in EVIDENCE_LAYER)
+
+
+def _schema(path: Path) -> str:
+    schema = json.loads(path.read_text(encoding="utf-8"))
+    rows = [f"| `{name}` | {kind} | {text} |" for name, kind, text in _fields(schema, "")]
+    head = f"### {path.name}\n\n{schema['description']} `*` is required.\n\n| field | type | meaning |\n|---|---|---|\n"
+    return head + "\n".join(rows) + "\n"
+
+
+def _fields(schema: dict[str, Any], above: str) -> Iterator[tuple[str, str, str]]:
+    for name, field in schema.get("properties", {}).items():
+        inner = field.get("items", field)
+        many = "[]" if "items" in field else ""
+        star = "*" if name in schema.get("required", []) else ""
+        text = field.get("description") or inner.get("description") or ""
+        yield f"{above}{name}{many}{star}", _kind(inner), text.replace("|", "\\|")
+        yield from _fields(inner, f"{above}{name}{many}.")
+        keyed = inner.get("additionalProperties")
+        if isinstance(keyed, dict):
+            yield f"{above}{name}.<key>", _kind(keyed.get("items", keyed)), keyed.get("description", "")
+            yield from _fields(keyed, f"{above}{name}.<key>.")
+
+
+def _kind(field: dict[str, Any]) -> str:
+    if "enum" in field:
+        return " or ".join(map(str, field["enum"]))
+    return "sha256" if field.get("pattern") == "^[0-9a-f]{64}$" else str(field.get("type", "any"))
+
+
+GENERATORS: dict[str, Callable[[Path], str]] = {"platforms": platforms, "schemas": schemas, "scripts": scripts}
 
 
 def fresh(root: Path, document: Document) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rgt import files, rundir
+from rgt import files, rundir, seal
 from rgt.errors import bad_input
 from rgt.rundir import Run
 
@@ -26,6 +26,7 @@ class Project:
     path: Path
     data: dict[str, Any]
     _runs: dict[str, Run] = field(default_factory=dict)
+    _seals: dict[str, list[seal.Problem]] = field(default_factory=dict)
 
     @property
     def root(self) -> Path:
@@ -55,6 +56,12 @@ class Project:
         if run_id not in self._runs:
             raise bad_input(f"no run {run_id} below {self.root}")
         return self._runs[run_id]
+
+    def seal_problems(self, run_id: str) -> list[seal.Problem]:
+        """What differs from a run's seal; its files are hashed once, whatever the number of claims on it."""
+        if run_id not in self._seals:
+            self._seals[run_id] = seal.problems(self.run(run_id))
+        return self._seals[run_id]
 
     def measure(self, claim: Claim) -> tuple[float, float | None, int]:
         """Mean, spread (sample standard deviation, None for one run) and number of runs."""

@@ -19,6 +19,7 @@ _LISTING = re.compile(r"\\begin\{(verbatim|lstlisting|minted|tikzpicture|thebibl
 
 # in this order: what stands around a number, then what says nothing, then what is left of the markup
 _REWRITES: list[tuple[re.Pattern[str], str]] = [
+    (re.compile(r"\\claimvalue(?:\[[^\]]*\])?\{([^{}]*)\}\{((?:[^{}]|\{[^{}]*\})*)\}"), r"\2<!-- claim:\1 -->"),
     (re.compile(r"\\claim\{([^{}]*)\}"), r"<!-- claim:\1 -->"),
     (re.compile(r"(?<!\\)%\s*claim:\s*([\w-]+)"), r"<!-- claim:\1 -->"),
     (re.compile(r"\\(?:num|np|numprint)(?:\[[^\]]*\])?\{([^{}]*)\}"), r"\1"),

@@ -1,0 +1,114 @@
+"""A small project that is ready to be delivered: two methods, three seeds each, four claims, two figures."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from rgt import rundir
+
+SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+README = """# Results
+
+Ours reaches <!-- value:acc-ours percent spread --><!-- /value --> accuracy
+on CIFAR-10, the baseline <!-- value:acc-baseline percent --><!-- /value -->.
+"""
+PAPER = r"""\documentclass{article}
+\input{tables/macros}
+\begin{document}
+Ours has an accuracy of \claimvalue[percent spread]{acc-ours}{} on CIFAR-10, that is \valAccOurs.
+\end{document}
+"""
+
+
+def call(folder: Path, script: str, *words: object, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Through the front door; in a process of its own when it must see another environment, in this one for speed."""
+    if settings:
+        command = [sys.executable, str(SCRIPTS / script), *map(str, words)]
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, env={**os.environ, **settings})
+    main = importlib.import_module(script.removesuffix(".py")).main
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        done = CliRunner().invoke(main, list(map(str, words)))
+    finally:
+        os.chdir(before)
+    return subprocess.CompletedProcess([script], done.exit_code, done.stdout, done.stderr)
+
+
+def add_run(folder: Path, method: str, seed: int, accuracy: float, rng: random.Random, **more: Any) -> Path:
+    run = rundir.create(folder / "runs", method, command=["train"], config={"m": method}, seeds={"torch": seed})
+    pace = 0.98 if method == "Ours" else 0.985
+    for step in range(0, 160, 20):
+        run.log_metrics(step=step, split="val", loss=2 * pace**step + rng.random() / 20)
+    row = {"split": "test", "n": 1000, "direction": "up", "dataset": "CIFAR-10", "eval_set_sha256": "a" * 64, **more}
+    loss = {**row, "name": "loss", "value": 0.3 + seed / 100, "split": "val", "direction": "down"}
+    run.write_results({"run_id": run.id, "metrics": [{**row, "name": "accuracy", "value": accuracy}, loss]})
+    return run.path
+
+
+def make(folder: Path, accuracies: dict[str, float] | None = None) -> Path:
+    """init, runs, claims; nothing is rendered yet."""
+    assert call(folder, "manifest_scaffold.py", "init").returncode == 0
+    rng = random.Random(0)
+    for method, mean in (accuracies or {"Ours": 0.92, "Baseline": 0.88}).items():
+        runs = [add_run(folder, method, seed, mean + (seed - 1) * 0.004, rng) for seed in range(3)]
+        words = [word for path in runs for word in ("--run", path)]
+        for name, metric, split in (("acc", "accuracy", "test"), ("loss", "loss", "val")):
+            named = [
+                "--metric",
+                metric,
+                "--split",
+                split,
+                "--dataset",
+                "CIFAR-10",
+                "--method",
+                method,
+                "--figure",
+                name,
+            ]
+            done = call(folder, "manifest_scaffold.py", "claim", "add", f"{name}-{method.lower()}", *named, *words)
+            assert done.returncode == 0, done.stderr
+    (folder / "README.md").write_text(README)
+    (folder / "paper.tex").write_text(PAPER)
+    return folder
+
+
+def render(folder: Path, *words: object, **settings: str) -> subprocess.CompletedProcess[str]:
+    return call(folder, "render.py", *words, **settings)
+
+
+_rendered: list[Path] = []  # once per process, whatever the number of test files
+
+
+def everything(factory: pytest.TempPathFactory) -> Path:
+    """A project with everything rendered. Tests that change something take a copy."""
+    if not _rendered:
+        folder = make(factory.mktemp("delivered"))
+        for words in ("tables --percent accuracy", "macros", "figures loss --kind curve", "figures acc", "values"):
+            done = render(folder, *words.split())
+            assert done.returncode == 0, done.stdout + done.stderr
+        _rendered.append(folder)
+    return _rendered[0]
+
+
+def findings(done: subprocess.CompletedProcess[str]) -> list[tuple[str, str]]:
+    assert done.stdout, done.stderr
+    report = json.loads(done.stdout)
+    assert done.returncode == (0 if report["ok"] else 1)
+    return [(finding["code"], finding["message"]) for finding in report["findings"]]
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
