@@ -40,6 +40,8 @@ _NOISE = re.compile(
     |(?:[Ff]ig(?:ure)?|[Tt]ab(?:le)?|[Ss]ec(?:tion)?|[Ee]q(?:uation)?|[Aa]ppendix|[Cc]hapter|[Ss]tep|[Ll]ine
         |[Aa]lg(?:orithm)?|Theorem|[Pp]age|[Ii]tem|[Rr]ow|[Cc]olumn)s?\.?[\s~]?\(?\d+(?:\.\d+)*(?:[a-z]\b)?
     |[第表图式节章页]\s?\d+(?:\.\d+)*(?:\s?[章节页行列组轮])?
+    |[Ss]eeds?\s\d+(?:\s?,\s?\d+)*(?:,?\s(?:and|&)\s\d+)
+    |[$€£¥]\d+(?:[.,]\d+)*\b(?![.,]?\d)(?!\S*\$)(?!\s?(?:\\|±|\$))
     |\#\d+|0x[0-9a-fA-F]+|(?=[0-9a-f]{0,63}\d)(?=[0-9]{0,63}[a-f])[0-9a-f]{7,64}\b
     |[pP]\s?(?:-?\s?value\s?)?(?:[<>=]|≤|≥|of)\s?\.?\d[\d.]*(?:e-?\d+)?
     |\d+(?:\.\d+)?\s?%\s?(?:CI|C\.I\.|confidence|credible|置信)
@@ -71,7 +73,7 @@ _BOUNDS_OF_TWO = frozenset(
     ["at least", "at most", "up to"]
     + [f"{word} than" for word in "more less greater lower higher fewer better worse".split()]
 )
-_CHANGES = frozenset(["by", "δ", "Δ"])
+_CHANGES = frozenset(["by", "δ", "Δ", "gains", "gained", "loses", "lost", "adds", "added"])
 _CHANGE_NOUNS = frozenset(
     "gain gains improvement improvements increase drop reduction decrease difference gap margin delta boost rise "
     "advantage change".split()
@@ -121,16 +123,17 @@ _CJK_SPREADS = ("标准差", "方差")
 _CHANGE_AFTER = re.compile(
     r"[-\s]{0,2}(?:(?:absolute|relative|percentage|accuracy)\s)?(?:points?\b|pp\b|p\.p\.|pts\b|个百分点|个点|百分点"
     r"|(?:%\s?)?(?:absolute |relative )?(?:higher|lower|better|worse|improvement|gain|increase|reduction|drop"
-    r"|decrease|boost|faster|slower|smaller|larger|more\b|less\b|fewer)|(?:x|×|倍|times)(?![A-Za-z]))",
+    r"|decrease|boost|apart|above|ahead|behind|faster|slower|smaller|larger|more\b|less\b|fewer)|(?:x|×|倍|times)(?![A-Za-z]))",
     re.I,
 )
 _N_AFTER = re.compile(
     r"\s?(?:random |independent |different )?(?:(?:seeds?|runs?|trials?|repeats?|repetitions?)\b"
-    r"|个(?:随机)?种子|次(?:独立)?(?:运行|实验|重复))",
+    r"|个(?:随机)?种子|次(?:独立)?(?:运行|实验|重复)|次(?=[，,的]))",
     re.I,
 )
 _RANGE_AFTER = re.compile(r"\s?(?:–|-|~|至|\bto\b|\.\.)\s?[+-]?\.?\d")
-_RANGE_BEFORE = re.compile(r"\d\s?%?\s?(?:–|-|~|至|\.\.)\s?$")
+_RANGE_BEFORE = re.compile(r"(?<![A-Za-z0-9.-])[-+]?\d+(?:\.\d+)?\s?%?\s?(?:–|-|~|至|\.\.)\s?$")
+_NAMED = re.compile(r"[^.,;()]{0,20}\((?=[A-Z])")  # "from 89.2% (Baseline) to": the brackets say whose it was
 _NEXT_WORD = re.compile(r"[\s~-]?(?P<word>[A-Za-z][A-Za-z/%]*|[\u4e00-\u9fff]{1,2})")
 _GLUED = re.compile(r"[A-Za-z_]|\.\d|:\d|/\d")
 # what is measured beside results
@@ -297,10 +300,12 @@ def _role(text: str, said: frozenset[str], match: re.Match[str], end: int, in_un
         return "n"
     if "spread" in said:
         return "spread"
-    if match["sign"] == "+" or said & {"setting", "bound", "source", "change"}:
+    if match["sign"] == "+" or said & {"setting", "bound", "change"}:
+        return None
+    if "source" in said and not _NAMED.match(text, end):
         return None
     if _CHANGE_AFTER.match(text, end) and not in_unit:
         return None
-    if _RANGE_AFTER.match(text, end) or _RANGE_BEFORE.search(text, max(0, match.start() - 8), match.start()):
+    if _RANGE_AFTER.match(text, end) or _RANGE_BEFORE.search(text, max(0, match.start() - 16), match.start()):
         return None
     return "value"
