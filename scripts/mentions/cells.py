@@ -22,7 +22,6 @@ _N_HEAD = re.compile(
 _VALUE_HEAD = re.compile(
     r"^\W*(?:value|mean|avg|average|score|results?|reported|数值|均值|结果|平均值?)\W*(?:\(.*\))?$", re.I
 )
-_CAPTION_LENGTH = 160  # a paragraph before a table that is no longer than this is read as its caption
 _CHANGE_HEAD = re.compile(r"Δ|\b(?:delta|diff(?:erence)?|gain|improvement|change|vs\.?|relative)\b|提升|差值", re.I)
 
 
@@ -125,8 +124,7 @@ class _Around:
         corner = " ".join(_texts(table.rows[: table.header], 0))
         texts = (corner, table.caption, table.heading, table.context)
         self.levels = [terms.by_dimension(evidence.vocabulary.find(text)) for text in texts if text]
-        near = table.context if len(table.context) < _CAPTION_LENGTH else ""
-        self.percent = any("%" in text or "percent" in text.lower() for text in (corner, table.caption, near))
+        self.percent = any("%" in text or "percent" in text.lower() for text in (corner, table.caption))
         self.section: dict[str, list[terms.Hit]] = {}
 
     def enter(self, section: str) -> None:

@@ -60,7 +60,7 @@ _LINKS_BEFORE = frozenset(
 _SETTINGS = frozenset(
     "lr batch seed seeds epoch epochs step steps iteration iterations iter iters dropout momentum temperature "
     "patience threshold warmup warm-up alpha beta gamma lambda tau sigma epsilon eps depth width rank resolution "
-    "crop version level port layer layers python cuda pytorch torch numpy top iou chance α β γ λ τ σ ε k".split()
+    "crop clipped clip version level port layer layers python cuda pytorch torch numpy top iou chance α β γ λ τ σ ε k".split()
 )
 _SETTINGS_OF_TWO = frozenset(
     ["learning rate", "batch size", "weight decay", "learning-rate", "batch-size", "weight-decay", "chance level"]
@@ -126,6 +126,7 @@ _CHANGE_AFTER = re.compile(
     r"|decrease|boost|apart|above|ahead|behind|faster|slower|smaller|larger|more\b|less\b|fewer)|(?:x|×|倍|times)(?![A-Za-z]))",
     re.I,
 )
+_PART_AFTER = re.compile(r"\sof (?:the|all|our|its|their)\b|\s?(?:作为|用于|的数据)")  # 10 % of the data
 _N_AFTER = re.compile(
     r"\s?(?:random |independent |different )?(?:(?:seeds?|runs?|trials?|repeats?|repetitions?)\b"
     r"|个(?:随机)?种子|次(?:独立)?(?:运行|实验|重复)|次(?=[，,的]))",
@@ -140,7 +141,7 @@ _GLUED = re.compile(r"[A-Za-z_]|\.\d|:\d|/\d")
 _OTHER_UNITS = frozenset(
     "h hr hrs hour hours min mins minute minutes s sec secs second seconds ms us ns day days week weeks "
     "kb mb gb tb kib mib gib tib w kw kwh watts gpu gpus cpu cpus epochs epoch steps step iterations "
-    "usd eur dollars euros million billion m px".split()
+    "flops gflops tflops usd eur dollars euros million billion m px".split()
 )
 # small words that may follow a bare whole number without making it a count
 _LINKS = frozenset(
@@ -200,6 +201,8 @@ def _numeral(text: str, match: re.Match[str], units: frozenset[str], in_cell: bo
     word = _unit(text, match.end())
     if not in_cell and word and _counts(match, word, units) and not _N_AFTER.match(text, match.end()):
         return None  # most numbers of a text end here
+    if text[max(0, match.start() - 4) : match.start()].rstrip().endswith(("±", "+/-", "\\pm")):
+        return None  # the spread of a number that states no result
     said = _before(text, match.start())
     role = _role(text, said, match, match.end(), word in units)
     if role is None:
@@ -273,7 +276,10 @@ def _before(text: str, start: int) -> frozenset[str]:
 
 
 def _alone(words: list[str]) -> set[str]:
-    said = {_ONE.get(words[-1], ""), _TWO.get(" ".join(words[-2:]), "")} if words else {""}
+    if not words:
+        return set()
+    last = words[-1].rstrip("0123456789_") or words[-1]  # β2, beta_1
+    said = {_ONE.get(last, ""), _TWO.get(" ".join(words[-2:]), "")}
     return said - {""}
 
 
@@ -304,7 +310,7 @@ def _role(text: str, said: frozenset[str], match: re.Match[str], end: int, in_un
         return None
     if "source" in said and not _NAMED.match(text, end):
         return None
-    if _CHANGE_AFTER.match(text, end) and not in_unit:
+    if (_CHANGE_AFTER.match(text, end) and not in_unit) or (match["percent"] and _PART_AFTER.match(text, end)):
         return None
     if _RANGE_AFTER.match(text, end) or _RANGE_BEFORE.search(text, max(0, match.start() - 16), match.start()):
         return None

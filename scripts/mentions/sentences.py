@@ -20,7 +20,7 @@ from mentions.passages import Passage
 from mentions.verdict import ANCHOR, Mention, check_direction, direction_said, verdict
 
 _SENTENCE = re.compile(
-    r"(?<=[。！？；])|(?<=[.!?;])(?<!\bvs\.)(?<!\bacc\.)(?<!\bal\.)(?<!\bresp\.)(?<!\bapprox\.)(?=\s+[^a-z\s]|\s*\n\s*\n|\s*$)|\n(?=\s*(?:[-*+•]|\d+[.)])\s)"
+    r"(?<=[。！？；])|(?<=[.!?;])(?<!\bvs\.)(?<!\bacc\.)(?<!\bal\.)(?<!\bresp\.)(?<!\bapprox\.)(?=\s+(?:[^a-z\s]|[a-z]+-?[A-Z\d])|\s*\n\s*\n|\s*$)|\n(?=\s*(?:[-*+•]|\d+[.)])\s)"
 )
 _CLAUSE = re.compile(r"[,;，；、()（）]|\b(?:while|whereas|but|versus|vs\.?|compared (?:to|with)|than|against)\b")
 _COMMENT = re.compile(r"<!--(?!\s*claim:).*?-->", re.S)
@@ -48,16 +48,18 @@ _OTHER_STATE = re.compile(
     r"|\bafter (?:just|only)\b|\b(?:quanti[sz]|prun|compress|distill)\w*|\bINT[48]\b|中间|初步|量化|剪枝|蒸馏",
     re.I,
 )
-_TURN = re.compile(r"[;；]|\b(?:while|whereas|but|our|ours|we)\b|而(?!且)|我们|本文")  # from here on it is about something else
+_TURN = re.compile(
+    r"[;；]|\b(?:while|whereas|but|our|ours|we)\b|而(?!且)|我们|本文"
+)  # from here on it is about something else
 # what a difference is about: the number behind it states no result
 _DIFFERENCE = re.compile(
-    r"\b(?:gap|difference|margin|distance|lead)\b[^.;]*\b(?:is|was|of|to)\s?(?:about |only )?$"
+    r"\b(?:gap|difference|margin|distance)\b[^;]*\b(?:is|was|of|to)\s?(?:about |only )?$"
     r"|\b(?:differs?|differed|apart)\b[^.;,]*\bby\s?$",
     re.I,
 )
 _AWAY = re.compile(r"\s?(?:[\w@.-]+\s){0,3}?(?:above|below|ahead of|behind|apart)\b")
 _NAME = re.compile(r"\b[A-Z][A-Za-z]*(?:[a-z][A-Z]|-?\d)[\w-]*")  # WideNet-28, GPT4: a name, not a word
-_PRONOUN = re.compile(r"\b(?:it|its)\b|[其它]", re.I)
+_PRONOUN = re.compile(r"\b(?:it|its)\b|它|其(?![中他余次])", re.I)
 _BASELINE = re.compile(r"\bbaselines?\b|基线", re.I)
 
 
@@ -97,7 +99,10 @@ class _Context:
 
     def only(self, dimension: str) -> str | None:
         """The one term that was named last, if it was one."""
-        levels = (self.named.get(dimension), *({hit.value for hit in level.get(dimension, [])} for level in self.around))
+        levels = (
+            self.named.get(dimension),
+            *({hit.value for hit in level.get(dimension, [])} for level in self.around),
+        )
         values = next(filter(None, levels), set())
         return next(iter(values)) if len(values) == 1 else None
 
@@ -214,6 +219,8 @@ def _one(
     claims = evidence.lookup(metric, chosen["method"], chosen["dataset"], chosen["split"])
     if not claims or numeral.value < 0 <= min(claim["value"] for claim in claims):
         return None
+    if numeral.unit in evidence.measures and not any(claim.get("unit", "").lower() == numeral.unit for claim in claims):
+        return None  # milliseconds are no throughput
     sure = "likely" if inherited else "certain"
     mention = verdict(line, context.passage.where, text, numeral, claims, sure)
     if mention.verdict == "ok":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -135,8 +136,8 @@ def _build(
     directive = re.match(r"\s*\.\. table::\s*(.*)", before)
     if directive or re.match(r"\W*(?:table|tab\.|表)", before, re.I):
         caption = caption or (directive[1] if directive else before)
-    below = next((line.strip() for line in lines[end : end + 2] if line.strip()), "")
-    state.below = below if not caption and _BELOW.match(below) else ""
+    below, behind, *_ = [*(line.strip() for line in lines[end : end + 5] if line.strip()), "", ""]
+    state.below = below if not caption and _BELOW.match(below) and behind[:1] not in ("|", "+") else ""
     return used, [Table(rows, header, caption or state.below, state.heading, state.where, before)]
 
 
@@ -185,7 +186,9 @@ def _simple_table(lines: list[str], index: int, state: _State) -> Taken | None:
 
 def _slices(line: str, columns: list[tuple[int, int]]) -> list[str]:
     starts = [start for start, _ in columns]
-    return [line[start:stop] for start, stop in zip(starts, [*starts[1:], None], strict=True)]
+    if not line.isascii():  # a Chinese character is two columns wide
+        line = "".join(f"{char}\0" if unicodedata.east_asian_width(char) in "WF" else char for char in line)
+    return [line[start:stop].replace("\0", "") for start, stop in zip(starts, [*starts[1:], None], strict=True)]
 
 
 def _markup_table(lines: list[str], index: int, state: _State) -> Taken | None:
