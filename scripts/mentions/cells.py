@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from mentions import numerals, terms
+from mentions import judge, numerals, terms
 from mentions.evidence import Evidence
 from mentions.numerals import Numeral
 from mentions.passages import Cell, Table
@@ -235,7 +235,10 @@ def _cell(
         column.percent or around.percent,
     )
     unnamed = stranger and not column.hits.get("method")
-    if mention.verdict == "drift" and (len(claims) > 1 or unnamed):
+    elsewhere = (
+        doubtful and numeral.role == "value" and judge.far_off(claims[0], numeral, column.percent or around.percent)
+    )
+    if mention.verdict == "drift" and (len(claims) > 1 or unnamed or elsewhere):
         mention.verdict = "ambiguous"
         mention.why = (
             "the row names nothing that a claim has" if unnamed else "the table does not say which claim this is"

@@ -83,9 +83,9 @@ def nearest_scale(claim: dict[str, Any], numeral: Numeral, percent_column: bool 
     )
 
 
-def far_off(claim: dict[str, Any], numeral: Numeral, percent_column: bool = False) -> bool:
+def far_off(claim: dict[str, Any], numeral: Numeral, percent_column: bool = False, times: float = 4.0) -> bool:
     """So different that the number is probably about something else."""
     exact, written = abs(nearest_scale(claim, numeral, percent_column)), abs(numeral.value)
     if numeral.percent and _rounds_to(exact, 100 * written, 100 * numeral.ulp):
         return False  # 0.914 % for 91.4 %: a slip, not another number
-    return not exact / 4 <= written <= exact * 4 if exact else written > 4
+    return not exact / times <= written <= exact * times if exact else written > 4

@@ -60,7 +60,7 @@ _LINKS_BEFORE = frozenset(
 _SETTINGS = frozenset(
     "lr batch seed seeds epoch epochs step steps iteration iterations iter iters dropout momentum temperature "
     "patience threshold warmup warm-up alpha beta gamma lambda tau sigma epsilon eps depth width rank resolution "
-    "crop clipped clip version level port layer layers python cuda pytorch torch numpy top iou chance α β γ λ τ σ ε k".split()
+    "crop clipped version level port layer layers python cuda pytorch torch top iou chance α β γ λ τ σ ε k".split()
 )
 _SETTINGS_OF_TWO = frozenset(
     ["learning rate", "batch size", "weight decay", "learning-rate", "batch-size", "weight-decay", "chance level"]

@@ -23,6 +23,7 @@ _SIMPLE = re.compile(r"\s*=+( +=+)+\s*$")
 _SPLIT = re.compile(r"(?<!\\)\|")
 _LOG = re.compile(r"\s*\[?(?:step|epoch|iter(?:ation)?|it|global_step)\W{0,3}\d+|.{0,40}\d+it/s", re.I)
 _BELOW = re.compile(r"\W*(?:table|tab\.|表)|:|([*_]{1,2})[^*_\s][^*]*\1$", re.I)
+_DRAWN = re.compile(r"[|+=]|.*(?:\t|\S {2,}\S)|\.\. \w+-table::")  # another table: what is before it is its own
 _TABLE_TAG = re.compile(r"\s*<table", re.I)
 
 
@@ -137,7 +138,7 @@ def _build(
     if directive or re.match(r"\W*(?:table|tab\.|表)", before, re.I):
         caption = caption or (directive[1] if directive else before)
     below, behind, *_ = [*(line.strip() for line in lines[end : end + 5] if line.strip()), "", ""]
-    state.below = below if not caption and _BELOW.match(below) and behind[:1] not in ("|", "+") else ""
+    state.below = below if not caption and _BELOW.match(below) and not _DRAWN.match(behind) else ""
     return used, [Table(rows, header, caption or state.below, state.heading, state.where, before)]
 
 
