@@ -128,6 +128,8 @@ SENTENCES = [
     "Trained with lr 3e-4 and batch size 128, {m} has a {k} of {v} on {d}.",
     "**{v}**: that is the {k} of {M} on {d} [{t}].",
     "For {d} the {k} of {m} improves to {v}.",
+    "{m} was evaluated on {d}. Its {k} is {v}.",
+    "**{m}** – {d} – {v} {k}",
     "在 {d} 测试集上，{m} 的{K}达到 {v}。",
     "{m} 在 {d} 上的{K}为{v}，训练了 {e} 轮。",
 ]
@@ -146,6 +148,12 @@ NOISE = [
     "On {d}, {m} is {x}x faster at equal {k}.",
     "在 {d} 上，{m} 的{k}提升了 {x} 个百分点。",
     "The target for {k} on {d} was {e}%.",
+    "In the original paper, {m} is reported at {p}% {k} on {d}.",
+    "Zhang and Li [{t}, 1{t}] obtained {p}% {k} with {m} on {d}.",
+    "After quantisation to INT8, {m} ends at {p}% {k} on {d}.",
+    "At epoch {e} the intermediate {k} of {m} on {d} was still {p}%.",
+    "The gap between {m} and its runner-up on {d} is {x} {k}.",
+    "Seeds 0, 1, 2 and {e} were used for {m} on {d}; each run cost {e} dollars.",
     "{m} w/o augmentation drops in {k} by {x}% on {d}.",
 ]
 
@@ -247,7 +255,10 @@ def _rst(path: Path, writer: Writer, chosen: list[Claim]) -> None:
 
 
 def _text(path: Path, writer: Writer, chosen: list[Claim]) -> None:
-    path.write_text("\n\n".join(paragraphs(writer, chosen)) + "\n")
+    caption, rows = grid(writer, chosen[:30])
+    widths = [max(len(row[i]) for row in rows) + 3 for i in range(len(rows[0]))]
+    table = "\n".join("".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    path.write_text("\n\n".join([*paragraphs(writer, chosen[30:]), caption, table]) + "\n")
 
 
 def _latex(path: Path, writer: Writer, chosen: list[Claim]) -> None:

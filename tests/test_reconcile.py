@@ -69,6 +69,9 @@ AGREES = [
     "在 CIFAR-10 测试集上，我们的方法准确率达到 91.4%，基线为 89.2%。",
     "我们的方法在 CIFAR-10 上的准确率为９１．４％。",
     "Ours reaches 91.4% (n = 5) accuracy on CIFAR-10.",
+    "Ours beats the baseline on CIFAR-10 (91.4% vs. 89.2% accuracy).",
+    "The accuracy on CIFAR-10 goes from 89.2 ± 0.4% (Baseline) to 91.4% (Ours).",
+    "The throughput of Ours is 12,346 tokens/s. Each step of Ours takes 40 ms, about $99 a day.",
 ]
 
 
@@ -93,6 +96,15 @@ DRIFTS = [
     ("在 CIFAR-10 测试集上，我们的方法准确率达到 92.4%。", "92.4%"),
     ("Ours reaches 91.4% accuracy on CIFAR-10 over 3 seeds.", "3"),
     ("A longer text.\n\nOn SVHN we test OurNet. It reaches 95.1% accuracy.", "95.1%"),
+    ("Ours beats the baseline on CIFAR-10 (91.4% vs. 89.9% accuracy).", "89.9%"),
+    ("The accuracy on CIFAR-10 goes from 89.9% (Baseline) to 91.4% (Ours).", "89.9%"),
+    ("Ours reaches 91.4% accuracy on CIFAR-10. On SVHN it reaches 96.9%.", "96.9%"),
+    ("Ours reaches 0.914% accuracy on CIFAR-10.", "0.914%"),
+    ("Accuracy on CIFAR-10:\n\n- Ours: 91.9%", "91.9%"),
+    ("Results of Ours:\n\n- accuracy on SVHN: 96.1%\n- accuracy on CIFAR-10: 91.9%", "91.9%"),
+    ("- **Ours** – CIFAR-10 – 91.9% accuracy", "91.9%"),
+    ("我们的方法在 CIFAR-10 上运行7次，平均准确率为 91.4%。", "7"),
+    ("Baseline [4] reaches 89.9% accuracy on CIFAR-10 in our runs.", "89.9%"),
     ("Accuracy on CIFAR-10 (lower is better) is 91.4% with Ours.", "lower is better"),
 ]
 
@@ -115,6 +127,11 @@ SILENT = [
     "```python\nours_accuracy_cifar10 = 0.5\n```",
     "step 100 Ours CIFAR-10 accuracy 0.51",
     "Ours differs in accuracy on CIFAR-10 (p < 0.01, 95% CI [0.9, 1.8]).",
+    "The gap between Ours and the baseline on CIFAR-10 is 0.022 accuracy.",
+    "Ours gains 0.022 of accuracy on CIFAR-10, and is 0.022 accuracy above the baseline there.",
+    "On CIFAR-10, Ours and the baseline are 2.2 apart in accuracy.",
+    "Seeds 0, 1, 2 and 47 were used for the accuracy of Ours on CIFAR-10 (β2 = 0.98, clipped at 1.0).",
+    "With 10% of the data the accuracy of Ours on CIFAR-10 drops.",
 ]
 
 
@@ -131,6 +148,12 @@ AMBIGUOUS = [
     "Accuracy on CIFAR-10 is 90.1%.",
     "Ours + CutMix reaches 92.3% accuracy on CIFAR-10.",
     "We hoped for 95% accuracy on CIFAR-10, the target of the budget.",
+    "Prior work [12] lists 90.1% accuracy for the baseline on CIFAR-10.",
+    "In the original paper, the baseline is reported at 90.1% accuracy on CIFAR-10.",
+    "Zhang and Li [3, 17] obtained 90.1% accuracy with the baseline on CIFAR-10.",
+    "After quantisation to INT8, Ours ends at 90.1% accuracy on CIFAR-10.",
+    "At epoch 35 the intermediate accuracy of Ours on CIFAR-10 was still 90.1%.",
+    "Ours is fast. WideNet-28 reaches 90.1% accuracy on CIFAR-10.",
 ]
 
 
@@ -204,7 +227,82 @@ Baseline,CIFAR-10,accuracy,0.8921,0.0040,5
 Ours,CIFAR-10,accuracy,{a},0.0031,5
 Ours,SVHN,accuracy,{b},,
 """
+SPREAD_COLUMNS = """\
+Accuracy (%) of all methods.
+
+| Method | CIFAR-10 mean | CIFAR-10 std | SVHN mean |
+|---|---|---|---|
+| Baseline | 89.2 | 0.4 | – |
+| Ours | {a} | 0.3 | {b} |
+"""
+SECTION_ROWS = """\
+| Method | accuracy |
+|---|---|
+| *CIFAR-10* | |
+| Baseline | 89.2 |
+| Ours | {a} |
+| *SVHN* | |
+| Ours | {b} |
+"""
+TWO_HEADERS = """\
+,CIFAR-10,,SVHN,
+Method,accuracy,std,accuracy,std
+Baseline,0.892,0.004,,
+Ours,{a},0.0031,{b},
+"""
+ALIGNED = """\
+Accuracy (%) of all methods.
+
+Method     CIFAR-10   SVHN
+Baseline   89.2       –
+Ours       {a}       {b}
+"""
+LIST_TABLE = """\
+.. list-table:: Accuracy (%)
+   :header-rows: 1
+
+   * - Method
+     - CIFAR-10
+     - SVHN
+   * - Baseline
+     - 89.2
+     - 93
+   * - Ours
+     - {a}
+     - {b}
+"""
+CSV_TABLE = """\
+.. csv-table:: 准确率
+   :header: Method,CIFAR-10,SVHN
+
+   Baseline,89.2,
+   Ours,{a},{b}
+"""
+BELOW = """\
+On Set14 we see a PSNR of 31.42 dB with Ours.
+
+| Method | accuracy | loss |
+|---|---|---|
+| Baseline | 89.2 | |
+| Ours | {a} | |
+
+Table 3: Results on CIFAR-10.
+
+Table 4: Results on SVHN.
+
+| Method | accuracy |
+|---|---|
+| Ours | {b} |
+| Other | 90 |
+"""
 TABLES = [
+    ("spread.md", SPREAD_COLUMNS, ("91.4", "96.1"), ("91.9", "96.4"), [6, 6]),
+    ("sections.md", SECTION_ROWS, ("91.4", "96.1"), ("91.9", "96.4"), [5, 7]),
+    ("headers.csv", TWO_HEADERS, ("0.914", "0.961"), ("0.919", "0.964"), [4, 4]),
+    ("aligned.txt", ALIGNED, ("91.4", "96.1"), ("91.9", "96.4"), [5, 5]),
+    ("list.rst", LIST_TABLE, ("91.4", "96.1"), ("91.9", "96.4"), [11, 12]),
+    ("csv.rst", CSV_TABLE, ("91.4", "96.1"), ("91.9", "96.4"), [5, 5]),
+    ("below.md", BELOW, ("91.4", "96.1"), ("91.9", "96.4"), [6, 14]),
     ("t.md", MARKDOWN_TABLE, ("91.42 ± 0.31", "0.961"), ("91.24 ± 0.31", "0.971"), [6, 6]),
     ("t.tex", LATEX_TABLE, ("91.4", "96.1"), ("91.9", "96.4"), [11, 11]),
     ("t.html", HTML_TABLE, ("91.4", "96.1"), ("91.9", "96.4"), [5, 5]),

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from mentions import numerals, terms
+from mentions import judge, numerals, terms
 from mentions.evidence import Evidence
 from mentions.numerals import Numeral
 from mentions.passages import Cell, Table
@@ -17,8 +17,10 @@ from mentions.verdict import ANCHOR, Mention, check_direction, direction_said, v
 
 _STARTS = re.compile(r"[\W_]*[-+±]?\.?\d")
 _MARKS = re.compile(r"\[[^\]]*\]|[†‡*]|\(ours\)")
-_SPREAD_HEAD = re.compile(r"^\W*(?:std|stdev|sd|s\.d\.|spread|±|stderr|se|标准差|standard deviation)\W*$", re.I)
-_N_HEAD = re.compile(r"^\W*(?:n|seeds?|runs?|trials?|#\s?seeds?|#\s?runs?|num[_ ]?(?:seeds|runs))\W*$", re.I)
+_SPREAD_HEAD = re.compile(r"^[\W_]*(?:std|stdev|sd|s\.d\.|spread|±|stderr|se|标准差|standard deviation)[\W_]*$", re.I)
+_N_HEAD = re.compile(
+    r"^[\W_]*(?:n|seeds?|runs?|trials?|num[_ ]?(?:seeds|runs)|(?:运行|实验|重复)?次数|种子数)[\W_]*$", re.I
+)
 _VALUE_HEAD = re.compile(
     r"^\W*(?:value|mean|avg|average|score|results?|reported|数值|均值|结果|平均值?)\W*(?:\(.*\))?$", re.I
 )
@@ -26,18 +28,53 @@ _CHANGE_HEAD = re.compile(r"Δ|\b(?:delta|diff(?:erence)?|gain|improvement|chang
 
 
 def find(table: Table, evidence: Evidence) -> Iterator[Mention]:
+    table = _whole_header(table)
     if len(table.rows) <= table.header:
         return
     columns = _columns(table, evidence)
     around = _Around(table, evidence)
     label: list[Cell] = []
     for row in table.rows[table.header :]:
+        section = _section(row)
+        if section:
+            around.enter(section)
+            label = []
+            continue
         label = _row_label(row, label)
         yield from _in_row(row, label, columns, around, evidence)
     for column in columns:
         said = direction_said(column.text, column.hits)
         if said:
             yield from check_direction(said, table.rows[0][0].line if table.rows[0] else 0, table.where, evidence)
+
+
+def _whole_header(table: Table) -> Table:
+    """Rows of words below the header belong to it: few formats mark a second one. What spans columns is repeated."""
+    header = table.header
+    while header < min(3, len(table.rows) - 1) and _names_columns(table.rows[header]):
+        header += 1
+    if header < 2:
+        return table
+    spread = [_filled(row) for row in table.rows[: header - 1]]
+    return replace(table, rows=[*spread, *table.rows[header - 1 :]], header=header)
+
+
+def _names_columns(row: list[Cell]) -> bool:
+    texts = [cell.text for cell in row if cell.text]
+    return len(set(texts)) > 1 and len(texts) >= len(row) - 1 and not any(_is_number(text) for text in texts)
+
+
+def _filled(row: list[Cell]) -> list[Cell]:
+    cells: list[Cell] = []
+    for cell in row:
+        cells.append(cells[-1] if cells and not cell.text else cell)
+    return cells
+
+
+def _section(row: list[Cell]) -> str:
+    """A row with one name in it, alone or over all columns, is a heading for the rows below it."""
+    texts = {cell.text for cell in row if cell.text}
+    return next(iter(texts)) if len(row) > 1 and len(texts) == 1 and not _is_number(min(texts)) else ""
 
 
 @dataclass
@@ -60,11 +97,11 @@ def _texts(rows: list[list[Cell]], index: int) -> list[str]:
 
 def _column(text: str, evidence: Evidence) -> _Column:
     text = ANCHOR.sub(" ", text)
-    hits = terms.by_dimension(evidence.vocabulary.find(text))
-    if _SPREAD_HEAD.match(text):
-        role = "spread"
-    elif _N_HEAD.match(text):
-        role = "n"
+    found = evidence.vocabulary.find(text)
+    hits = terms.by_dimension(found)
+    own = _own_role(text, found)
+    if own:
+        role = own
     elif _CHANGE_HEAD.search(text):
         role = "skip"
     elif hits or _VALUE_HEAD.match(text):
@@ -74,18 +111,29 @@ def _column(text: str, evidence: Evidence) -> _Column:
     return _Column(text, hits, role, "%" in text)
 
 
+def _own_role(text: str, hits: list[terms.Hit]) -> str:
+    """spread or n, when that is all a header or label says beside its terms: "CIFAR-10 std"."""
+    for hit in reversed(hits):
+        text = text[: hit.start] + " " + text[hit.end :]
+    return "spread" if _SPREAD_HEAD.match(text) else "n" if _N_HEAD.match(text) else ""
+
+
 class _Around:
     """What corner, caption, heading and the paragraph before a table say, for terms that row and column leave out."""
 
     def __init__(self, table: Table, evidence: Evidence) -> None:
-        self.where = table.where
+        self.where, self.vocabulary = table.where, evidence.vocabulary
         corner = " ".join(_texts(table.rows[: table.header], 0))
         texts = (corner, table.caption, table.heading, table.context)
         self.levels = [terms.by_dimension(evidence.vocabulary.find(text)) for text in texts if text]
         self.percent = any("%" in text or "percent" in text.lower() for text in (corner, table.caption))
+        self.section: dict[str, list[terms.Hit]] = {}
+
+    def enter(self, section: str) -> None:
+        self.section = terms.by_dimension(self.vocabulary.find(section))
 
     def only(self, dimension: str) -> str | None:
-        for level in self.levels:
+        for level in (self.section, *self.levels):
             values = {hit.value for hit in level.get(dimension, [])}
             if values:
                 return next(iter(values)) if len(values) == 1 else None
@@ -113,6 +161,7 @@ def _in_row(
         [hit for hit in row_hits if hit.dimension != "method" or not terms.extended(words, hit)]
     )
     stranger = _stranger(label, row_terms, evidence)
+    role = _own_role(words, row_hits)
     for index, cell in enumerate(row):
         if not numerals.has_digit(cell.text):
             continue
@@ -120,7 +169,10 @@ def _in_row(
         if anchor:
             yield from _anchored_cell(cell, anchor, around, evidence)
         elif index < len(columns) and _is_number(cell.text):
-            mention = _cell(cell, columns[index], row_terms, around, evidence, stranger)
+            column = columns[index]
+            if role or "%" in words:
+                column = replace(column, role=role or column.role, percent=column.percent or "%" in words)
+            mention = _cell(cell, column, row_terms, around, evidence, stranger)
             if mention:
                 yield mention
 
@@ -185,7 +237,10 @@ def _cell(
         column.percent or around.percent,
     )
     unnamed = stranger and not column.hits.get("method")
-    if mention.verdict == "drift" and (len(claims) > 1 or unnamed):
+    elsewhere = (
+        doubtful and numeral.role == "value" and judge.far_off(claims[0], numeral, column.percent or around.percent)
+    )
+    if mention.verdict == "drift" and (len(claims) > 1 or unnamed or elsewhere):
         mention.verdict = "ambiguous"
         mention.why = (
             "the row names nothing that a claim has" if unnamed else "the table does not say which claim this is"

@@ -24,6 +24,7 @@ class Evidence:
         self.by_id = {claim["id"]: claim for claim in self.claims}
         self.vocabulary = terms.vocabulary(self.claims, self.aliases)
         self.units = frozenset(word for claim in self.claims for word in _unit_words(claim))
+        self.measures = frozenset(str(claim["unit"]).lower() for claim in self.claims if claim.get("unit"))
         self.by_key: dict[Key, list[Claim]] = {}
         for claim in self.claims:
             own = [claim[name].lower() if claim.get(name) else None for name in terms.DIMENSIONS[1:]]

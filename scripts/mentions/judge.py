@@ -12,7 +12,7 @@ _SLACK = 1e-6  # of a unit of the last place: what binary floats lose
 # metrics between 0 and 1 that people also write as percent without the sign
 _SHARES = frozenset(
     "accuracy acc f1 precision recall map miou iou auc auroc ap dice em top bleu rouge wer cer error ssim "
-    "sensitivity specificity hit mrr ndcg r".split()
+    "sensitivity specificity hit mrr ndcg r ece rate success dsc".split()
 )
 
 
@@ -64,12 +64,12 @@ def scales(claim: dict[str, Any], numeral: Numeral, percent_column: bool) -> tup
 
 
 def _is_share(claim: dict[str, Any]) -> bool:
-    return _share_name(str(claim["metric"]))
+    return _share_name(str(claim["metric"]).lower())
 
 
 @functools.cache
 def _share_name(metric: str) -> bool:
-    return any(part in _SHARES for part in re.split(r"[\W_]+", metric.lower()))
+    return metric.endswith("率") or any(part in _SHARES for part in re.split(r"[-_@\s]+", metric))
 
 
 def _spread_agrees(claim: dict[str, Any], value: float, ulp: float, numeral: Numeral, percent_column: bool) -> bool:
@@ -88,7 +88,9 @@ def nearest_scale(claim: dict[str, Any], numeral: Numeral, percent_column: bool 
     )
 
 
-def far_off(claim: dict[str, Any], numeral: Numeral, percent_column: bool = False) -> bool:
+def far_off(claim: dict[str, Any], numeral: Numeral, percent_column: bool = False, times: float = 4.0) -> bool:
     """So different that the number is probably about something else."""
     exact, written = abs(nearest_scale(claim, numeral, percent_column)), abs(numeral.value)
-    return not exact / 4 <= written <= exact * 4 if exact else written > 4
+    if numeral.percent and _rounds_to(exact, 100 * written, 100 * numeral.ulp):
+        return False  # 0.914 % for 91.4 %: a slip, not another number
+    return not exact / times <= written <= exact * times if exact else written > 4

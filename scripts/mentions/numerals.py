@@ -41,6 +41,8 @@ _NOISE = re.compile(
     |(?:[Ff]ig(?:ure)?|[Tt]ab(?:le)?|[Ss]ec(?:tion)?|[Ee]q(?:uation)?|[Aa]ppendix|[Cc]hapter|[Ss]tep|[Ll]ine
         |[Aa]lg(?:orithm)?|Theorem|[Pp]age|[Ii]tem|[Rr]ow|[Cc]olumn)s?\.?[\s~]?\(?\d+(?:\.\d+)*(?:[a-z]\b)?
     |[第表图式节章页]\s?\d+(?:\.\d+)*(?:\s?[章节页行列组轮])?
+    |[Ss]eeds?\s\d+(?:\s?,\s?\d+)*(?:,?\s(?:and|&)\s\d+)
+    |[$€£¥]\d+(?:[.,]\d+)*\b(?![.,]?\d)(?!\S*\$)(?!\s?(?:\\|±|\$))
     |\#\d+|0x[0-9a-fA-F]+|(?=[0-9a-f]{0,63}\d)(?=[0-9]{0,63}[a-f])[0-9a-f]{7,64}\b
     |[pP]\s?(?:-?\s?value\s?)?(?:[<>=]|≤|≥|of)\s?\.?\d[\d.]*(?:e-?\d+)?
     |\d+(?:\.\d+)?\s?%\s?(?:CI|C\.I\.|confidence|credible|置信)
@@ -59,7 +61,7 @@ _LINKS_BEFORE = frozenset(
 _SETTINGS = frozenset(
     "lr batch seed seeds epoch epochs step steps iteration iterations iter iters dropout momentum temperature "
     "patience threshold warmup warm-up alpha beta gamma lambda tau sigma epsilon eps depth width rank resolution "
-    "crop version level port layer layers python cuda pytorch torch numpy top iou chance α β γ λ τ σ ε k".split()
+    "crop clipped version level port layer layers python cuda pytorch torch top iou chance α β γ λ τ σ ε k".split()
 )
 _SETTINGS_OF_TWO = frozenset(
     ["learning rate", "batch size", "weight decay", "learning-rate", "batch-size", "weight-decay", "chance level"]
@@ -72,7 +74,7 @@ _BOUNDS_OF_TWO = frozenset(
     ["at least", "at most", "up to"]
     + [f"{word} than" for word in "more less greater lower higher fewer better worse".split()]
 )
-_CHANGES = frozenset(["by", "δ", "Δ"])
+_CHANGES = frozenset(["by", "δ", "Δ", "gains", "gained", "loses", "lost", "adds", "added"])
 _CHANGE_NOUNS = frozenset(
     "gain gains improvement improvements increase drop reduction decrease difference gap margin delta boost rise "
     "advantage change".split()
@@ -122,23 +124,25 @@ _CJK_SPREADS = ("标准差", "方差")
 _CHANGE_AFTER = re.compile(
     r"[-\s]{0,2}(?:(?:absolute|relative|percentage|accuracy)\s)?(?:points?\b|pp\b|p\.p\.|pts\b|个百分点|个点|百分点"
     r"|(?:%\s?)?(?:absolute |relative )?(?:higher|lower|better|worse|improvement|gain|increase|reduction|drop"
-    r"|decrease|boost|faster|slower|smaller|larger|more\b|less\b|fewer)|(?:x|×|倍|times)(?![A-Za-z]))",
+    r"|decrease|boost|apart|above|ahead|behind|faster|slower|smaller|larger|more\b|less\b|fewer)|(?:x|×|倍|times)(?![A-Za-z]))",
     re.I,
 )
+_PART_AFTER = re.compile(r"\sof (?:the|all|our|its|their)\b|\s?(?:作为|用于|的数据)")  # 10 % of the data
 _N_AFTER = re.compile(
     r"\s?(?:random |independent |different )?(?:(?:seeds?|runs?|trials?|repeats?|repetitions?)\b"
-    r"|个(?:随机)?种子|次(?:独立)?(?:运行|实验|重复))",
+    r"|个(?:随机)?种子|次(?:独立)?(?:运行|实验|重复)|次(?=[，,的]))",
     re.I,
 )
 _RANGE_AFTER = re.compile(r"\s?(?:–|-|~|至|\bto\b|\.\.)\s?[+-]?\.?\d")
-_RANGE_BEFORE = re.compile(r"\d\s?%?\s?(?:–|-|~|至|\.\.)\s?$")
+_RANGE_BEFORE = re.compile(r"(?<![A-Za-z0-9.-])[-+]?\d+(?:\.\d+)?\s?%?\s?(?:–|-|~|至|\.\.)\s?$")
+_NAMED = re.compile(r"[^.,;()]{0,20}\((?=[A-Z])")  # "from 89.2% (Baseline) to": the brackets say whose it was
 _NEXT_WORD = re.compile(r"[\s~-]?(?P<word>[A-Za-z][A-Za-z/%]*|[\u4e00-\u9fff]{1,2})")
 _GLUED = re.compile(r"[A-Za-z_]|\.\d|:\d|/\d")
 # what is measured beside results
 _OTHER_UNITS = frozenset(
     "h hr hrs hour hours min mins minute minutes s sec secs second seconds ms us ns day days week weeks "
     "kb mb gb tb kib mib gib tib w kw kwh watts gpu gpus cpu cpus epochs epoch steps step iterations "
-    "usd eur dollars euros million billion m px".split()
+    "flops gflops tflops usd eur dollars euros million billion m px".split()
 )
 # small words that may follow a bare whole number without making it a count
 _LINKS = frozenset(
@@ -198,6 +202,8 @@ def _numeral(text: str, match: re.Match[str], units: frozenset[str], in_cell: bo
     word = _unit(text, match.end())
     if not in_cell and word and _counts(match, word, units) and not _N_AFTER.match(text, match.end()):
         return None  # most numbers of a text end here
+    if text[max(0, match.start() - 4) : match.start()].rstrip().endswith(("±", "+/-", "\\pm")):
+        return None  # the spread of a number that states no result
     said = _before(text, match.start())
     role = _role(text, said, match, match.end(), word in units)
     if role is None:
@@ -271,7 +277,10 @@ def _before(text: str, start: int) -> frozenset[str]:
 
 
 def _alone(words: list[str]) -> set[str]:
-    said = {_ONE.get(words[-1], ""), _TWO.get(" ".join(words[-2:]), "")} if words else {""}
+    if not words:
+        return set()
+    last = words[-1].rstrip("0123456789_") or words[-1]  # β2, beta_1
+    said = {_ONE.get(last, ""), _TWO.get(" ".join(words[-2:]), "")}
     return said - {""}
 
 
@@ -298,10 +307,12 @@ def _role(text: str, said: frozenset[str], match: re.Match[str], end: int, in_un
         return "n"
     if "spread" in said:
         return "spread"
-    if match["sign"] == "+" or said & {"setting", "bound", "source", "change"}:
+    if match["sign"] == "+" or said & {"setting", "bound", "change"}:
         return None
-    if _CHANGE_AFTER.match(text, end) and not in_unit:
+    if "source" in said and not _NAMED.match(text, end):
         return None
-    if _RANGE_AFTER.match(text, end) or _RANGE_BEFORE.search(text, max(0, match.start() - 8), match.start()):
+    if (_CHANGE_AFTER.match(text, end) and not in_unit) or (match["percent"] and _PART_AFTER.match(text, end)):
+        return None
+    if _RANGE_AFTER.match(text, end) or _RANGE_BEFORE.search(text, max(0, match.start() - 16), match.start()):
         return None
     return "value"

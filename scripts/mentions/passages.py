@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 _SUPERSCRIPT = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
@@ -20,6 +21,7 @@ class Passage:
     line: int
     heading: str = ""
     where: str = ""  # slide 3, cell 5: what stands for a line in a file that has none
+    lead: str = ""  # "Accuracy on CIFAR-10:", for the items of the list behind it
 
 
 @dataclass
@@ -41,6 +43,24 @@ class Table:
 
 
 Block = Passage | Table
+
+
+_ITEM_LENGTH = 160  # characters: what is longer is a paragraph of its own
+
+
+def with_leads(blocks: Iterable[Block]) -> Iterator[Block]:
+    """What ends with a colon is said of each short passage behind it, as far as the next heading or table."""
+    lead = heading = ""
+    for block in blocks:
+        if isinstance(block, Table) or block.heading != heading or len(block.text) > _ITEM_LENGTH:
+            lead = ""
+        if isinstance(block, Passage):
+            heading = block.heading
+            if block.text.rstrip(" *_\n").endswith((":", "：")):
+                lead = block.text
+            elif lead:
+                block.lead = lead
+        yield block
 
 
 def plain(text: str) -> str:

@@ -1,7 +1,8 @@
 """Numbers in running text.
 
-A sentence gives its own terms first; what it leaves out comes from the paragraph, then from the heading. A clause that
-speaks of other people's work makes its number ambiguous, never a drift.
+A sentence gives its own terms first; what it leaves out comes from the paragraph, then from the line that leads a list,
+then from the heading. A clause that speaks of other people's work, or of a model that was changed or not yet finished,
+makes its number ambiguous, never a drift.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from mentions.numerals import Numeral
 from mentions.passages import Passage
 from mentions.verdict import ANCHOR, Mention, check_direction, direction_said, verdict
 
-_SENTENCE = re.compile(r"(?<=[。！？；])|(?<=[.!?;])(?=\s+[^a-z\s]|\s*\n\s*\n|\s*$)|\n(?=\s*(?:[-*+•]|\d+[.)])\s)")
+_SENTENCE = re.compile(
+    r"(?<=[。！？；])|(?<=[.!?;])(?<!\bvs\.)(?<!\bacc\.)(?<!\bal\.)(?<!\bresp\.)(?<!\bapprox\.)(?=\s+(?:[^a-z\s]|[a-z]+-?[A-Z\d])|\s*\n\s*\n|\s*$)|\n(?=\s*(?:[-*+•]|\d+[.)])\s)"
+)
 _CLAUSE = re.compile(r"[,;，；、()（）]|\b(?:while|whereas|but|versus|vs\.?|compared (?:to|with)|than|against)\b")
 _COMMENT = re.compile(r"<!--(?!\s*claim:).*?-->", re.S)
 # other people's work, or a wish
@@ -30,6 +33,35 @@ _FOREIGN = re.compile(
     r"|文献|前人|此前|以往|他人|目标|预期|已有",
     re.I,
 )
+# the same even where a method of ours is named: somebody else ran it
+_CITED = r"(?:\[cite\]|\[\s?\d+(?:\s?[,–-]\s?\d+)*\s?\]|\bet al\.?,?(?:\s?\(\d{4}\w?\))?)"
+_ELSEWHERE = re.compile(
+    rf"{_CITED}\s(?:also\s)?(?:report|list|obtain|claim|state|publish|give|quote|find|found|measure)\w*"
+    r"|\b(?:prior|previous|earlier|related|existing) (?:work|studies|results|papers?)\b"
+    r"|\boriginal (?:paper|publication|work)\b"
+    r"|\b(?:published|literature|leaderboard|model card|no longer comparable|outdated|obsolete)\b"
+    r"|\breported (?:by|in)\b|\b(?:according to|as per) (?:its|their|the)\b|文献|前人|原论文|原文",
+    re.I,
+)
+# a model in another state than the one a claim is about
+_OTHER_STATE = re.compile(
+    r"\bat (?:epoch|step|iteration|initiali[sz]ation)\b"
+    r"|\b(?:intermediate|preliminary|already|so far|would|hope|hoped)\b"
+    r"|\bafter (?:just|only)\b|\b(?:quanti[sz]|prun|compress|distill)\w*|\bINT[48]\b|中间|初步|量化|剪枝|蒸馏",
+    re.I,
+)
+_TURN = re.compile(
+    r"[;；]|\b(?:while|whereas|but|our|ours|we)\b|而(?!且)|我们|本文"
+)  # from here on it is about something else
+# what a difference is about: the number behind it states no result
+_DIFFERENCE = re.compile(
+    r"\b(?:gap|difference|margin|distance)\b[^;]*\b(?:is|was|of|to)\s?(?:about |only )?$"
+    r"|\b(?:differs?|differed|apart)\b[^.;,]*\bby\s?$",
+    re.I,
+)
+_AWAY = re.compile(r"\s?(?:[\w@.-]+\s){0,3}?(?:above|below|ahead of|behind|apart)\b")
+_NAME = re.compile(r"\b[A-Z][A-Za-z]*(?:[a-z][A-Z]|-?\d)[\w-]*")  # WideNet-28, GPT4: a name, not a word
+_PRONOUN = re.compile(r"\b(?:it|its)\b|它|其(?![中他余次])", re.I)
 _BASELINE = re.compile(r"\bbaselines?\b|基线", re.I)
 
 
@@ -60,9 +92,8 @@ class _Context:
     named: dict[str, set[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.heading = (
-            terms.by_dimension(self.evidence.vocabulary.find(self.passage.heading)) if self.passage.heading else {}
-        )
+        around = (self.passage.lead, self.passage.heading)
+        self.around = [terms.by_dimension(self.evidence.vocabulary.find(text)) for text in around if text]
 
     def learn(self, hits: dict[str, list[terms.Hit]]) -> None:
         for dimension, found in hits.items():
@@ -70,7 +101,11 @@ class _Context:
 
     def only(self, dimension: str) -> str | None:
         """The one term that was named last, if it was one."""
-        values = self.named.get(dimension) or {hit.value for hit in self.heading.get(dimension, [])}
+        levels = (
+            self.named.get(dimension),
+            *({hit.value for hit in level.get(dimension, [])} for level in self.around),
+        )
+        values = next(filter(None, levels), set())
         return next(iter(values)) if len(values) == 1 else None
 
 
@@ -82,7 +117,9 @@ def _in_sentence(sentence: str, line: int, context: _Context) -> Iterator[Mentio
     by_dimension = terms.by_dimension(
         [hit for hit in hits if hit.dimension != "method" or not terms.extended(bare, hit)]
     )
-    strangers = any(hit.dimension == "method" and terms.extended(bare, hit) for hit in hits)
+    strangers = any(hit.dimension == "method" and terms.extended(bare, hit) for hit in hits) or (
+        "method" not in by_dimension and _unknown_name(bare, hits)
+    )
     found = [numeral for numeral in numerals.find(bare, evidence.units) if not _in_term(numeral, hits)]
     taken: set[int] = set()
     for anchor in anchors:
@@ -93,6 +130,11 @@ def _in_sentence(sentence: str, line: int, context: _Context) -> Iterator[Mentio
     if values:
         yield from _unanchored(bare, line, values, by_dimension, context, strangers)
     context.learn(by_dimension)
+
+
+def _unknown_name(text: str, hits: list[terms.Hit]) -> bool:
+    """Does a sentence without a method of ours name something that no claim has? It may be somebody else's method."""
+    return any(not any(hit.start <= name.start() < hit.end for hit in hits) for name in _NAME.finditer(text))
 
 
 def _in_term(numeral: Numeral, hits: list[terms.Hit]) -> bool:
@@ -127,9 +169,9 @@ def _unanchored(
     strangers: bool,
 ) -> Iterator[Mention]:
     metrics = by_dimension.get("metric", [])
-    if not metrics and not (by_dimension.get("method") and context.only("metric")):
+    if not metrics and not (context.only("metric") and _goes_on(text, by_dimension)):
         return
-    results = [numeral for numeral in values if numeral.role == "value"]
+    results = [numeral for numeral in values if numeral.role == "value" and not _is_difference(text, numeral)]
     given = {name: assign(by_dimension.get(name, []), results) for name in terms.DIMENSIONS}
     direction = direction_said(text, by_dimension)
     for index, numeral in enumerate(results):
@@ -142,6 +184,15 @@ def _unanchored(
                 yield from _companions(text, at, values, mention, context)
     if direction:
         yield from check_direction(direction, line, context.passage.where, context.evidence)
+
+
+def _goes_on(text: str, by_dimension: dict[str, list[terms.Hit]]) -> bool:
+    """Does a sentence without a metric speak of the one before: "ResNet-50 gets 89.2", "On SVHN it gets 96.1"?"""
+    return "method" in by_dimension or ("dataset" in by_dimension and bool(_PRONOUN.search(text)))
+
+
+def _is_difference(text: str, numeral: Numeral) -> bool:
+    return bool(_AWAY.match(text, numeral.end)) or bool(_DIFFERENCE.search(text, 0, numeral.start))
 
 
 def _one(
@@ -172,18 +223,39 @@ def _one(
     foreign = _foreign(text, numeral, by_dimension, evidence) or (strangers and own["method"].value is None)
     if foreign:
         claims = evidence.lookup(metric, None, chosen["dataset"], chosen["split"])
-    if not claims:
+    if not claims or numeral.value < 0 <= min(claim["value"] for claim in claims):
         return None
+    if numeral.unit in evidence.measures and not any(claim.get("unit", "").lower() == numeral.unit for claim in claims):
+        return None  # milliseconds are no throughput
     mention = verdict(line, where, text, numeral, claims, sure)
     if mention.verdict == "ok":
         return mention
     clean = all(own[name].sure for name in terms.DIMENSIONS)
     if not clean and any(judge.agrees(claim, numeral) for claim in _all_named(by_dimension, evidence)):
         return Mention(line, where, mention.reported, "ok", claims, "likely")
-    if foreign or len(claims) > 1 or judge.far_off(claims[0], numeral):
+    doubt = "it may be somebody else's number" if foreign else _doubt(text, numeral, by_dimension)
+    times = 4.0 if own["metric"].value else 1.25  # nothing in the sentence says what the number measures
+    if doubt or len(claims) > 1 or judge.far_off(claims[0], numeral, times=times):
         mention.verdict = "ambiguous"
-        mention.why = "it may be somebody else's number" if foreign else "the text does not say which claim this is"
+        mention.why = doubt or "the text does not say which claim this is"
     return mention
+
+
+def _doubt(text: str, numeral: Numeral, by_dimension: dict[str, list[terms.Hit]]) -> str:
+    """Why a number may not be ours although a method of ours is named. Asked only of one that differs."""
+    hits = [hit for found in by_dimension.values() for hit in found]
+    turns = [turn.end() for turn in _TURN.finditer(text) if not any(h.start <= turn.start() < h.end for h in hits)]
+    start = max((turn for turn in turns if turn <= numeral.start), default=0)
+    end = min((turn for turn in turns if turn >= numeral.end), default=len(text))
+    for pattern, why in (
+        (_ELSEWHERE, "it may be somebody else's number"),
+        (_OTHER_STATE, "it may be the number of another state of the model"),
+    ):
+        for match in pattern.finditer(text, start, end):
+            near = 2 if match[0].startswith("[") else 0  # "ResNet-50 [3] obtains" is our run of a known method
+            if not any(hit.start <= match.start() < hit.end + near for hit in hits):
+                return why
+    return ""
 
 
 def _all_named(by_dimension: dict[str, list[terms.Hit]], evidence: Evidence) -> list[Claim]:

@@ -64,6 +64,9 @@ _GROUPS = (
 _EXTENDED = re.compile(r"\s?(?:\+|w/o?\b|without\b|with\b(?=\s+[A-Z])|[-/](?=[A-Za-z0-9]))")
 
 
+_SIGNS = re.compile(r"[^\w\s]+$")
+
+
 class Hit(NamedTuple):
     dimension: str
     value: str  # as the claim writes it, lower case
@@ -92,7 +95,9 @@ def by_dimension(hits: list[Hit]) -> dict[str, list[Hit]]:
 
 def extended(text: str, hit: Hit) -> bool:
     """ "Ours + CutMix" and "Ours-L" are other methods than "Ours"."""
-    return bool(_EXTENDED.match(text, hit.end))
+    signs = len(hit.value) - len(_SIGNS.sub("", hit.value))  # the ++ of SPLADE++ is its own
+    end = hit.end + signs if signs and text.startswith(hit.value[-signs:], hit.end) else hit.end
+    return bool(_EXTENDED.match(text, end))
 
 
 Entry = tuple[tuple[str, ...], list[tuple[str, str]]]  # the words, and what they may mean: (dimension, value)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 
-from mentions.passages import Block
+from mentions.passages import Block, with_leads
 from rgt.errors import bad_input, from_os_error
 
 KINDS = {
@@ -22,7 +22,7 @@ def read(path: Path) -> Iterator[Block]:
     if kind is None:
         raise bad_input(f"{path} is not a document this reads: {' '.join(KINDS)}")
     reader: Callable[[Path], Iterator[Block]] = import_module(f"mentions.readers.{kind}").read
-    return reader(path)
+    return with_leads(reader(path))
 
 
 def text_of(path: Path) -> str:

@@ -32,7 +32,7 @@ _REWRITES: list[tuple[re.Pattern[str], str]] = [
     (re.compile(r"\\(?:,|;|!|:| |thinspace\b|quad\b|qquad\b)|~"), " "),
     (re.compile(r"_\{?\s*\\(?:scriptsize|tiny|small|footnotesize)?\s*(?:\\pm|±)\s*([\d.]+)\s*\}?"), r" ± \1"),
     (re.compile(r"_\{\s*\\?(?:text|mathrm)?\{?(?:\\pm|±)?\s*([\d.]+)\}?\s*\}"), r" ± \1"),
-    (re.compile(r"\\pm\b"), "±"),
+    (re.compile(r"\\pm(?![A-Za-z])"), "±"),
     (re.compile(r"\\(?:times|cdot)\b"), "×"),
     (re.compile(r"\\(?:approx|sim|simeq)\b"), "≈"),
     (re.compile(r"\\(?:geqslant|geq|ge)\b"), "≥"),

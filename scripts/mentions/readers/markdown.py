@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
 from mentions.passages import Block, Cell, Passage, Table, plain
-from mentions.readers import html, text_of
+from mentions.readers import html, layouts, text_of
 
 _FENCE = re.compile(r" {0,3}(```+|~~~+)\s*([\w+-]*)")
 _OUTPUTS = frozenset(
@@ -21,6 +22,8 @@ _GRID = re.compile(r"\s*\+[-=+]+\+\s*$")
 _SIMPLE = re.compile(r"\s*=+( +=+)+\s*$")
 _SPLIT = re.compile(r"(?<!\\)\|")
 _LOG = re.compile(r"\s*\[?(?:step|epoch|iter(?:ation)?|it|global_step)\W{0,3}\d+|.{0,40}\d+it/s", re.I)
+_BELOW = re.compile(r"\W*(?:table|tab\.|表)|:|([*_]{1,2})[^*_\s][^*]*\1$", re.I)
+_DRAWN = re.compile(r"[|+=]|.*(?:\t|\S {2,}\S)|\.\. \w+-table::")  # another table: what is before it is its own
 _TABLE_TAG = re.compile(r"\s*<table", re.I)
 
 
@@ -37,6 +40,7 @@ def blocks(text: str, first_line: int = 1, where: str = "") -> Iterator[Block]:
         if taken:
             yield from state.flush()
             yield from taken[1]
+            state.last = ""
             index += taken[0]
             continue
         yield from state.take(lines[index], index)
@@ -52,6 +56,7 @@ class _State:
         self.gathered: list[str] = []
         self.start = 0
         self.heading = self.last = ""
+        self.below = ""  # the caption that stood behind the last table
         self.fence: str | None = None
         self.skipping = False
 
@@ -117,16 +122,24 @@ def _table(lines: list[str], index: int, state: _State) -> Taken | None:
         return _grid_table(lines, index, state)
     if _SIMPLE.match(line):
         return _simple_table(lines, index, state)
+    found = layouts.find(lines, index, state.first_line) if not state.gathered else None
+    if found:
+        return _build(found.rows, found.header, found.end, lines, state, found.end - index, found.caption)
     return None
 
 
-def _build(rows: list[list[Cell]], header: int, end: int, lines: list[str], state: _State, used: int) -> Taken:
+def _build(
+    rows: list[list[Cell]], header: int, end: int, lines: list[str], state: _State, used: int, caption: str = ""
+) -> Taken:
     before = " ".join(state.gathered) or state.last
-    caption = before if re.match(r"\W*(?:table|tab\.|表)", before, re.I) else ""
-    after = " ".join(line for line in lines[end : end + 3])
-    if not caption and re.match(r"\W*(?:table|tab\.|表|:)", after.strip(), re.I):
-        caption = after
-    return used, [Table(rows, header, caption, state.heading, state.where, before)]
+    if state.below and before.startswith(state.below):
+        before = ""  # it was the caption of the table above it
+    directive = re.match(r"\s*\.\. table::\s*(.*)", before)
+    if directive or re.match(r"\W*(?:table|tab\.|表)", before, re.I):
+        caption = caption or (directive[1] if directive else before)
+    below, behind, *_ = [*(line.strip() for line in lines[end : end + 5] if line.strip()), "", ""]
+    state.below = below if not caption and _BELOW.match(below) and not _DRAWN.match(behind) else ""
+    return used, [Table(rows, header, caption or state.below, state.heading, state.where, before)]
 
 
 def _pipe_table(lines: list[str], index: int, state: _State) -> Taken:
@@ -174,7 +187,9 @@ def _simple_table(lines: list[str], index: int, state: _State) -> Taken | None:
 
 def _slices(line: str, columns: list[tuple[int, int]]) -> list[str]:
     starts = [start for start, _ in columns]
-    return [line[start:stop] for start, stop in zip(starts, [*starts[1:], None], strict=True)]
+    if not line.isascii():  # a Chinese character is two columns wide
+        line = "".join(f"{char}\0" if unicodedata.east_asian_width(char) in "WF" else char for char in line)
+    return [line[start:stop].replace("\0", "") for start, stop in zip(starts, [*starts[1:], None], strict=True)]
 
 
 def _markup_table(lines: list[str], index: int, state: _State) -> Taken | None:
