@@ -6,14 +6,16 @@ clipping, decay) is at fault; if Adam cannot, the model, the loss or the data is
 
 from __future__ import annotations
 
+import copy
 import math
 import statistics
+from collections.abc import Callable
 from typing import Any
 
 from probing.parameters import crashed
 from probing.results import Result
 from probing.session import Session, number, sentence, tensors
-from probing.state import preserved
+from probing.state import preserved, schedule_state
 
 STEPS = 120
 ROWS = 8
@@ -48,11 +50,28 @@ def _own(session: Session, batch: Any) -> list[float]:
     losses: list[float] = []
     with preserved(session.training):
         session.reset()
+        hold = _peak(session)
         for _ in range(STEPS * session.training.accumulate):
+            hold()
             losses.append(number(session.train_step(batch)))
             if session.late or not math.isfinite(losses[-1]):
                 break
     return losses
+
+
+def _peak(session: Session) -> Callable[[], None]:
+    """A function that sets the highest rate seen and the scheduler back: a schedule says nothing about one batch."""
+    training = session.training
+    rates = [max(column) for column in zip(*session.observation().lrs, strict=True)]
+    schedule = schedule_state(training.scheduler) if training.scheduler is not None else {}
+
+    def hold() -> None:
+        for group, rate in zip(training.optimizer.param_groups, rates, strict=False):
+            group["lr"] = rate
+        if training.scheduler is not None:
+            vars(training.scheduler).update(copy.deepcopy(schedule))
+
+    return hold
 
 
 def _last(losses: list[float]) -> float:

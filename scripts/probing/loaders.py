@@ -16,21 +16,9 @@ _MOST = 2048  # samples of one epoch that are compared
 _LABELS = 256  # samples that are read for their label
 
 
-class SameSample:
-    """Always the first sample: whatever differs between two reads is random."""
-
-    def __init__(self, dataset: Any, length: int) -> None:
-        self.dataset, self.length = dataset, length
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, index: int) -> Any:
-        return digest(self.dataset[0])
-
-
-def _as_is(samples: list[Any]) -> list[Any]:
-    return samples
+def _digest_of(samples: list[Any]) -> str:
+    """As collate_fn, it runs in the worker."""
+    return digest(samples)
 
 
 def workers(session: Session) -> Result:
@@ -80,11 +68,12 @@ def _epoch(loader: Any) -> list[list[str]]:
     from torch.utils.data import DataLoader
 
     count = loader.num_workers
+    # the first sample over and over, from the very dataset (worker_init_fn may reach into it): what differs is random
     again = DataLoader(
-        SameSample(loader.dataset, count * _DRAWS), batch_size=1, num_workers=count, collate_fn=_as_is,
+        loader.dataset, sampler=[0] * (count * _DRAWS), batch_size=1, num_workers=count, collate_fn=_digest_of,
         worker_init_fn=loader.worker_init_fn, multiprocessing_context=loader.multiprocessing_context, timeout=60,
     )  # fmt: skip
-    seen = [batch[0] for batch in again]
+    seen = list(again)
     return [seen[worker::count] for worker in range(count)]
 
 

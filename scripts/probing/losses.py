@@ -138,10 +138,10 @@ def _class_targets(result: Result, call: Call, session: Session) -> None:
                    fix="skip such batches; look at truncation and at the label mask")  # fmt: skip
     elif int(counted.min()) < 0 or int(counted.max()) >= width:
         low, high = int(counted.min()), int(counted.max())
-        hint = "they count from 1" if low == 1 and high == width else "an ignore value that was not declared"
+        hint = "a value to ignore that was not declared" if low < 0 else "too few outputs"
+        hint = "they count from 1, or the model has too few outputs" if low == 1 and high == width else hint
         result.add("target", "error", f"targets from {low} to {high} for {width} classes", evidence=describe(target),
-                   fix=f"{hint if low < 0 or low == 1 else 'the model has too few outputs'}; on a GPU this is a "
-                       "device-side assert far from its cause")  # fmt: skip
+                   fix=f"{hint}; on a GPU this is a device-side assert, far from its cause")  # fmt: skip
     wanted = session.training.num_classes
     if wanted is not None and wanted != width:
         result.add("target", "error", f"the model scores {width} classes, num_classes is {wanted}",

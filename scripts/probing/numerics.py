@@ -26,6 +26,7 @@ class Birth:
     op: str
     kind: str
     inputs: str
+    earlier: str = ""  # an Inf that the forward pass made and hid before this
 
 
 def nan(session: Session) -> Result:
@@ -43,14 +44,15 @@ def nan(session: Session) -> Result:
     if index is None:
         _quiet(result, seen)
         return result
-    birth, crash = trace(session, index)
     kind = seen.steps[index].nonfinite
+    birth, crash = trace(session, index, finite_loss=kind == "weight")
     what = f"the {kind} is not finite from step {index} on"
     if birth is None:
         result.add("nan", "error", what, evidence=crash or "no single operation made it in the second run",
                    fix="set torch.autograd.set_detect_anomaly(True) around this step")  # fmt: skip
         return result
-    result.add("nan", "error", f"{what}: {birth.kind} is born in the {birth.phase}, in {birth.op}",
+    result.add("nan", "error", f"{what}: {birth.kind} is born in the {birth.phase}, in {birth.op}"
+               f"{birth.earlier}",
                where=birth.module, evidence=f"batch {index}; before it: {birth.inputs}",
                fix=_advice(birth))  # fmt: skip
     result.data = {"batch": index, "phase": birth.phase, "module": birth.module, "op": birth.op, "kind": birth.kind}
@@ -89,7 +91,7 @@ def _advice(birth: Birth) -> str:
     return "bound the input of this operation; in float16 or bfloat16 try it in float32 first"
 
 
-def trace(session: Session, index: int) -> tuple[Birth | None, str]:
+def trace(session: Session, index: int, finite_loss: bool) -> tuple[Birth | None, str]:
     """Run again up to batch `index`, that one under the tracer."""
     training = session.training
     with preserved(training):
@@ -102,13 +104,21 @@ def trace(session: Session, index: int) -> tuple[Birth | None, str]:
                 try:
                     number(session.train_step(batch))
                 except Exception as error:
-                    return _origin(births), sentence(error)
-            return _origin(births), ""
+                    return _origin(births, finite_loss), sentence(error)
+            return _origin(births, finite_loss), ""
     return None, "there was no time to run it again"
 
 
-def _origin(births: list[Birth]) -> Birth | None:
-    """A NaN outranks an Inf before it that was only a mask; an Inf that was computed outranks what it led to."""
+def _origin(births: list[Birth], finite_loss: bool) -> Birth | None:
+    """A NaN outranks an Inf before it that was only a mask; an Inf that was computed outranks what it led to.
+
+    What the forward pass makes and hides again (the loss is finite) is not the cause.
+    """
+    hidden = [b for b in births if b.phase == "forward" and not any(word in b.op for word in _FILLS)]
+    if finite_loss:
+        births = [birth for birth in births if birth.phase != "forward"]
+        if births and hidden:
+            births[0].earlier = f"; before it the forward made {hidden[0].kind} in {hidden[0].op} and hid it"
     return next((b for b in births if b.kind == "NaN" or not any(word in b.op for word in _FILLS)), None)
 
 

@@ -30,6 +30,7 @@ class ParameterRecord:
     moved: bool = False
     ratios: list[float] = field(default_factory=list)  # |update| / |weight| per optimizer step
     grad_rms: list[float] = field(default_factory=list)
+    stale: list[float] = field(default_factory=list)  # see stale_share
     rounded: bool = False  # updates were made and lost to the dtype's precision
 
 
@@ -41,7 +42,6 @@ class StepRecord:
     optimizer_steps: int
     lrs: list[float]  # per group, at the optimizer step; empty without one
     scheduler_steps: int
-    stale: float | None  # how much of the applied gradient is an earlier step's; None: not comparable
     wiped: bool  # a gradient was computed, and was gone when the optimizer stepped
     nonfinite: str  # "", "loss", "gradient" or "weight"
     graph: int  # nodes of the graph that backward went through
@@ -109,7 +109,6 @@ class Recorder:
     def _clear(self) -> None:
         self.incoming = {}
         self.optimizer_steps, self.lrs, self.graph, self.backwards = 0, [], 0, 0
-        self.stale: float | None = None
         self.wiped, self.bad_gradient = False, False
 
     # -- hooks
@@ -177,13 +176,20 @@ class Recorder:
         self.bad_gradient |= any(not grad.isfinite().all() for grad in present.values())
         received = {name: grad for name, grad in self.incoming.items() if grad.any()}
         self.wiped |= bool(received) and not any(present[n].any() for n in received if n in present)
-        if self.training.accumulate == 1 and self.applied and not self.wiped:
-            self.stale = stale_share(self.incoming, present, self.applied)
+        if self.training.accumulate == 1 and not self.wiped:
+            self._compare(present)
         for record in self.seen.parameters:
             if record.name in present:
                 record.grad_rms.append(float(present[record.name].double().square().mean().sqrt()))
         self.applied = {name: grad.clone() for name, grad in present.items()}
         self.weights = {r.name: r.tensor.detach().clone() for r in self.seen.parameters}
+
+    def _compare(self, present: dict[str, Any]) -> None:
+        for record in self.seen.parameters:
+            parts = [source.get(record.name) for source in (self.incoming, present, self.applied)]
+            if record.group is not None and all(part is not None for part in parts):
+                share = stale_share(*parts)
+                record.stale += [] if share is None else [share]
 
     def _after_step(self, optimizer: Any, *_: Any) -> None:
         for record in self.seen.parameters:
@@ -213,7 +219,6 @@ class Recorder:
                 self.optimizer_steps,
                 self.lrs,
                 after,
-                self.stale,
                 self.wiped,
                 nonfinite,
                 self.graph,
@@ -249,23 +254,21 @@ def _rows_equal(weight: Any) -> bool:
     return rows.shape[0] > 1 and rows.shape[1] > 1 and bool((rows == rows[0]).all())
 
 
-def stale_share(incoming: dict[str, Any], present: dict[str, Any], applied: dict[str, Any]) -> float | None:
+def stale_share(incoming: Any, present: Any, applied: Any) -> float | None:
     """How much better `incoming + last step's gradient` explains what is applied than `incoming` alone: 0 to 1.
 
     Compared by direction, so that clipping and loss scaling do not matter.
     """
-    names = [n for n in incoming if n in present and n in applied]
-    alone = _cosine([incoming[n] for n in names], [present[n] for n in names])
-    both = _cosine([incoming[n] + applied[n] for n in names], [present[n] for n in names])
+    alone, both = _cosine(incoming, present), _cosine(incoming + applied, present)
     if alone is None or both is None:
         return None
     return max(0.0, (both - alone) / (1 - alone)) if alone < 0.9999 else 0.0
 
 
-def _cosine(one: list[Any], other: list[Any]) -> float | None:
-    dot = sum(float((a.double() * b.double()).sum()) for a, b in zip(one, other, strict=True))
-    sizes = [sum(float(t.double().square().sum()) for t in side) ** 0.5 for side in (one, other)]
-    return dot / (sizes[0] * sizes[1]) if min(sizes, default=0) > _EPS else None
+def _cosine(one: Any, other: Any) -> float | None:
+    one, other = one.double().flatten(), other.double().flatten()
+    size = float(one.norm() * other.norm())
+    return float(one @ other) / size if size > _EPS else None
 
 
 def walk(tensor: Any) -> tuple[int, list[Any]]:

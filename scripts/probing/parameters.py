@@ -33,9 +33,11 @@ def parameters(session: Session) -> Result:
 
 def crashed(result: Result, seen: Observation) -> bool:
     """A step that raises leaves nothing to judge; `nan` and `loss` look into the cause."""
-    if seen.error:
+    if seen.error and result.probe == "parameters":  # once is enough
         result.add("crash", "error", f"the step raises at batch {seen.error_batch}: {seen.error}",
                    where=seen.error_site, fix="the loss and data probes name what such a batch holds")  # fmt: skip
+    elif seen.error and not seen.steps:
+        result.unjudged = f"the step raises: {seen.error}"
     elif not seen.steps:
         result.unjudged = "the data gave no batch"
     return not seen.steps
@@ -57,10 +59,13 @@ def _whole_step(result: Result, seen: Observation, training: Training) -> None:
         result.add("not-updating", "error", "the gradients are gone when the optimizer steps",
                    evidence="backward brought nonzero gradients; at optimizer.step() all are zero or None",
                    fix="zero_grad() belongs before backward or after step, not between them")  # fmt: skip
-    shares = [step.stale for step in steps if step.stale is not None]
-    if shares and statistics.median(shares) > 0.9:
+    # a single number has only two directions: it cannot tell
+    kept = [r for r in seen.parameters if r.tensor.numel() > 1 and len(r.stale) > 2 and statistics.median(r.stale) > 0.9]
+    if kept:
+        share = statistics.median(statistics.median(record.stale) for record in kept)
         result.add("accumulated", "error", "gradients of earlier steps are still in what the optimizer applies",
-                   evidence=f"applied gradient = new + previous one, in direction to {statistics.median(shares):.1%}",
+                   where=several([record.name for record in kept]),
+                   evidence=f"applied gradient = new + previous one, in direction to {share:.1%}",
                    fix="call optimizer.zero_grad() every step, or declare accumulate=")  # fmt: skip
 
 
@@ -96,10 +101,18 @@ def _cause(record: ParameterRecord, seen: Observation) -> tuple[str, str] | None
         return "its gradient is exactly zero in every step", "see the gradients probe: dead or saturated units"
     if not any(lrs[record.group] for lrs in seen.lrs):
         return "the learning rate of its group is 0 in every step", f"param_groups[{record.group}]['lr']"
-    if record.rounded:
+    if record.rounded and not _negligible(record, seen):
         return (f"its updates are lost to rounding in {str(record.tensor.dtype).removeprefix('torch.')}",
                 "keep float32 master weights (autocast instead of model.half/bfloat16)")  # fmt: skip
+    if _negligible(record, seen):  # a bias in front of a BatchNorm, for one: nothing depends on it
+        return None
     return "it gets a gradient, is in the optimizer, and does not move", "is something copied over it after the step?"
+
+
+def _negligible(record: ParameterRecord, seen: Observation) -> bool:
+    """Its gradient is rounding noise beside that of the others."""
+    usual = statistics.median(max(r.grad_rms) for r in seen.parameters if r.grad_rms)
+    return max(record.grad_rms, default=0.0) < 1e-5 * usual
 
 
 def _frozen(result: Result, seen: Observation, training: Training) -> None:

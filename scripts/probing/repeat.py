@@ -138,12 +138,13 @@ def _resume(result: Result, session: Session, make: Any) -> None:
 
 
 def _loaded(session: Session, make: Any, checkpoint: io.BytesIO) -> Training:
-    """A fresh training, under another seed, that took the checkpoint."""
+    """A fresh training that took the checkpoint; what it did not take is random."""
     import torch
 
     checkpoint.seek(0)
-    seed_all(session.seed + 1)
+    seed_all(session.seed)
     fresh: Training = make()
+    seed_all(session.seed + 1)
     (fresh.load or (lambda state: _load(fresh, state)))(torch.load(checkpoint, weights_only=False))
     return fresh
 

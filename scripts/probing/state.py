@@ -50,7 +50,7 @@ class Restore:
         self.parameters = [_parameter_state(parameter) for parameter in _parameters(training)]
         self.others = others_state(training)
         self.optimizer = _optimizer_state(training.optimizer)
-        self.schedulers = [(scheduler, _schedule(scheduler)) for scheduler in _schedulers(training.scheduler)]
+        self.schedulers = [(scheduler, schedule_state(scheduler)) for scheduler in _schedulers(training.scheduler)]
         self.loader = loader_state(training.data)
 
     def __call__(self) -> None:
@@ -182,7 +182,7 @@ def _schedulers(scheduler: Any) -> list[Any]:
     return [scheduler, *(inner for one in getattr(scheduler, "_schedulers", []) for inner in _schedulers(one))]
 
 
-def _schedule(scheduler: Any) -> dict[str, Any]:
+def schedule_state(scheduler: Any) -> dict[str, Any]:
     """Numbers and lists of them; the optimizer and the functions are the same objects afterwards."""
     return {key: copy.copy(value) for key, value in vars(scheduler).items() if _is_plain(value)}
 

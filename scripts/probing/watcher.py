@@ -1,4 +1,4 @@
-"""A sampler for a running training: every n-th step it looks at loss, gradients, updates and rate; else it costs nothing.
+"""A sampler for a running training: at every n-th step it looks at loss, gradients, updates, rate.
 
 Example:
     with Watcher(model, optimizer, every=50) as watcher:
@@ -10,7 +10,6 @@ Example:
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any
 
 from rgt.report import Finding
@@ -37,9 +36,7 @@ class Watcher:
     def __enter__(self) -> Watcher:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
