@@ -65,7 +65,7 @@ def loader(count: int = 64, size: int = BATCH, **more: Any) -> DataLoader[Any]:
     return DataLoader(TensorDataset(*points(count)), batch_size=size, **{"shuffle": True, **more})
 
 
-def mlp(*tail: nn.Module, out: int = CLASSES) -> nn.Sequential:
+def mlp(*tail: nn.Module, out: int = CLASSES) -> Any:
     return nn.Sequential(nn.Linear(WIDTH, 16), nn.ReLU(), nn.Linear(16, out), *tail)
 
 
@@ -140,7 +140,9 @@ def probabilities_before_nll() -> Training:
 
 @broken("loss", "loss-input", "sigmoid twice")
 def sigmoid_before_bce_with_logits() -> Training:
-    return training(mlp(nn.Sigmoid(), out=1), lambda p, y: F.binary_cross_entropy_with_logits(p[:, 0], (y == 0).float()))
+    return training(
+        mlp(nn.Sigmoid(), out=1), lambda p, y: F.binary_cross_entropy_with_logits(p[:, 0], (y == 0).float())
+    )
 
 
 @broken("loss", "loss-input", "raw scores")
@@ -418,7 +420,10 @@ def bfloat16_swallows_updates() -> Training:
 @broken("parameters", "not-updating", "learning rate of its group is 0")
 def group_with_rate_zero() -> Training:
     model = Net()
-    groups = [{"params": model.backbone.parameters(), "lr": 0.0}, {"params": model.head.parameters()}]
+    groups: list[dict[str, Any]] = [
+        {"params": model.backbone.parameters(), "lr": 0.0},
+        {"params": model.head.parameters()},
+    ]
     return training(model, optimizer=torch.optim.AdamW(groups, lr=1e-2))
 
 
@@ -588,7 +593,7 @@ def exp_overflows() -> Training:
     data = DataLoader(TensorDataset(x * 300, y), batch_size=BATCH, shuffle=True)
 
     def forward(net: nn.Module, x: Tensor) -> Tensor:
-        powers = net(x).exp()
+        powers: Tensor = net(x).exp()
         return powers / powers.sum(1, keepdim=True)
 
     return training(Wrapped(forward), lambda p, y: -(p.gather(1, y[:, None]) + 1e-9).log().mean(), data=data)
@@ -645,8 +650,8 @@ def dead_relu() -> Training:
 
 @broken("gradients", "dead-units", "never fire")
 def dead_relu_from_unscaled_inputs() -> Training:
-    """All inputs are large and positive, and one step with a high rate pushes every unit below zero for good."""
-    model = nn.Sequential(nn.Linear(WIDTH, 16), nn.ReLU(), nn.Linear(16, CLASSES))
+    """All inputs are large and positive, and all weights came out negative: every unit is below zero for good."""
+    model = mlp()
     with torch.no_grad():
         model[0].weight.copy_(-model[0].weight.abs())
     x, y = points()
@@ -741,7 +746,8 @@ def same_seed(worker: int) -> None:
 def own_seed(worker: int) -> None:
     info = get_worker_info()
     assert info is not None
-    info.dataset.rng = numpy.random.default_rng(torch.initial_seed() % 2**32)
+    dataset: Any = info.dataset
+    dataset.rng = numpy.random.default_rng(torch.initial_seed() % 2**32)
 
 
 class TorchNoise(Noisy):
@@ -789,7 +795,7 @@ def never_shuffled() -> Training:
 @broken("order", "order", "same order")
 def set_epoch_forgotten() -> Training:
     dataset = TensorDataset(*points())
-    sampler = torch.utils.data.DistributedSampler(dataset, num_replicas=2, rank=0)
+    sampler: Any = torch.utils.data.DistributedSampler(dataset, num_replicas=2, rank=0)
     return training(mlp(), data=DataLoader(dataset, batch_size=BATCH, sampler=sampler))
 
 
@@ -1022,13 +1028,15 @@ def data_position_not_saved() -> Training:
 
 
 class HiddenBuffer(Net):
+    scale: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("scale", torch.ones(1), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training:
-            self.scale.mul_(0.9)
+            self.scale *= 0.9
         return super().forward(x) * self.scale
 
 
@@ -1037,7 +1045,7 @@ def buffer_not_persistent() -> Training:
     return saving(HiddenBuffer(), ("model", "optimizer", "scheduler", "rng", "place"))
 
 
-# --- healthy, though it looks odd --------------------------------------------------------------------------------------
+# --- healthy, though it looks odd --------------------------------------------------------------------------------
 
 
 @healthy

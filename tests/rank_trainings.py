@@ -23,8 +23,9 @@ def data(rank: int, world: int, count: int = 32) -> DataLoader[Any]:
 
 def average(model: nn.Module, skip: int = 0) -> None:
     for parameter in list(model.parameters())[skip:]:
+        assert parameter.grad is not None
         dist.all_reduce(parameter.grad)
-        parameter.grad /= dist.get_world_size()
+        parameter.grad.div_(dist.get_world_size())
 
 
 def by_hand(rank: int, world: int, change: Any = None, **more: Any) -> Training:

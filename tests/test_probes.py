@@ -15,14 +15,12 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-import broken_trainings as zoo
-
 import probes
 from probing import collapse, state
 from probing.contract import Training
 from probing.samples import digest
+
+from . import broken_trainings as zoo
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = str(ROOT / "scripts" / "probes.py")
@@ -77,8 +75,18 @@ def test_a_healthy_training_is_not_accused_and_not_changed(name: str) -> None:
 STEPPING = ("loss", "nan", "parameters", "mode", "memory", "overfit")
 
 
-@pytest.mark.parametrize("name", ["zero_grad_forgotten", "labels_from_one", "root_at_zero", "evaluation_moves_batchnorm",
-                                  "frozen_batchnorm_moves", "never_back_to_train_mode", "rate_far_too_high"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "zero_grad_forgotten",
+        "labels_from_one",
+        "root_at_zero",
+        "evaluation_moves_batchnorm",
+        "frozen_batchnorm_moves",
+        "never_back_to_train_mode",
+        "rate_far_too_high",
+    ],
+)
 def test_a_broken_training_is_not_changed_either(name: str) -> None:
     state.seed_all(0)
     training = zoo.BROKEN[name].make()
@@ -244,7 +252,7 @@ def test_a_finding_has_evidence_and_a_next_step() -> None:
 
 
 def test_a_hang_is_reported_with_its_place(folder: Path) -> None:
-    done = command("nan", "--factory", "mine:hangs_in_loss", "--timeout", "15", "--json", cwd=folder)
+    done = command("nan", "--factory", "mine:hangs_in_loss", "--timeout", "12", "--json", cwd=folder)
     (finding,) = json.loads(done.stdout)["findings"]
     assert (done.returncode, finding["code"]) == (1, "hang")
     assert "mine.py:16 stuck" in finding["where"]
@@ -255,7 +263,10 @@ def test_a_segfault_is_reported_and_the_other_probes_still_run(folder: Path) -> 
     answer = json.loads(done.stdout)
     verdicts = {row["probe"]: row["verdict"] for row in answer["probes"]}
     assert (done.returncode, list(verdicts)) == (1, list(probes.NAMES))
-    assert verdicts["data"] == "fine" and verdicts["loss"] == "found"
+    assert verdicts["data"] == "fine" and verdicts["loss"] == verdicts["nan"] == "found"
+    assert {
+        row["evidence"] for row in answer["probes"] if row["verdict"] == "unjudged" and row["probe"] == "overfit"
+    } == {"the process ended 2 times before its time; mend that first"}
     crash = next(f for f in answer["findings"] if f["where"].startswith("loss"))
     assert crash["code"] == "crash" and "SIGSEGV" in crash["message"] and "mine.py:22 fall" in crash["where"]
 
@@ -287,7 +298,7 @@ def test_a_bad_factory_is_one_sentence(folder: Path, factory: str, sentence: str
         sys.path.remove(str(folder))
     if factory == "mine:raises":  # what the child makes of it is below
         return
-    assert sentence in str(caught.value.message)  # type: ignore[union-attr]
+    assert sentence in str(getattr(caught.value, "message", ""))
 
 
 @pytest.mark.parametrize(
@@ -340,7 +351,7 @@ PARTED = {
     "dies": ("desync", "rank 1 failed at step 1: ended by SIGKILL"),
     "uneven": ("desync", "rank 1 ended after 2 steps, and rank 0 waits for it in step 3"),
 }
-SHORT = ("raises", "forgets_a_parameter")
+SHORT = ("raises",)
 
 
 @pytest.mark.parametrize("name", [n if n in SHORT else pytest.param(n, marks=pytest.mark.soak) for n in PARTED])
@@ -351,7 +362,7 @@ def test_the_rank_that_left_is_named(name: str) -> None:
     assert PARTED[name][1] in finding["message"]
 
 
-# --- collapse, on callables and on saved predictions --------------------------------------------------------------------
+# --- collapse, on callables and on saved predictions -----------------------------------------------------------
 
 
 def classes(count: int = 200) -> tuple[Any, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-BENCHES = ("start_up", "gpu_gate", "takeover", "verify_local", "compare_runs")
+BENCHES = ("start_up", "gpu_gate", "takeover", "verify_local", "compare_runs", "probes")
 
 
 def main(names: list[str]) -> None:

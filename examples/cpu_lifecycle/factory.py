@@ -15,6 +15,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
+import torch
 from examples.cpu_lifecycle import train
 from examples.cpu_lifecycle.demo import CONFIG, SEEDS
 
@@ -36,8 +37,8 @@ class Stream:
 
 
 def factory() -> Training:
-    train.torch.set_num_threads(1)  # as the job does
-    settings = {**CONFIG, "steps": STEPS, "eval_interval": STEPS, "checkpoint_interval": STEPS}
+    torch.set_num_threads(1)  # as the job does
+    settings: dict[str, Any] = {**CONFIG, "steps": STEPS, "eval_interval": STEPS, "checkpoint_interval": STEPS}
     trainer = train.Trainer(train.Config(**settings), SEEDS)
 
     def step(training: Training, batch: tuple[Any, Any]) -> Any:
@@ -47,15 +48,15 @@ def factory() -> Training:
         tokens, targets = batch
         loss = trainer.model.loss(tokens, targets)
         trainer.optimizer.zero_grad()
-        train.torch.autograd.backward(loss)
-        train.nn.utils.clip_grad_norm_(trainer.model.parameters(), trainer.config.grad_clip)
+        torch.autograd.backward(loss)
+        torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), trainer.config.grad_clip)
         trainer.optimizer.step()
         return loss
 
     return Training(
         model=trainer.model,
         data=Stream(trainer.batches),
-        loss=lambda logits, targets: train.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten()),
+        loss=lambda logits, targets: torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten()),
         optimizer=trainer.optimizer,
         step=step,
         evaluate=lambda training: trainer.val_loss(),

@@ -38,8 +38,13 @@ def constant_output(predictions: Any, targets: Any = None) -> Result:
         result.add("nan", "error", f"{int((~numpy.isfinite(rows)).any(1).sum())} of {len(rows)} predictions hold NaN "
                    "or Inf", fix="a metric over them is not a number of this model")  # fmt: skip
     elif float(spread.max()) <= 1e-6 * scale:
-        result.add("collapse", "error", "every prediction is the same", evidence=result.evidence,
-                   fix="a bias has learnt the mean: does the input reach the output? (shuffled input control)")  # fmt: skip
+        result.add(
+            "collapse",
+            "error",
+            "every prediction is the same",
+            evidence=result.evidence,
+            fix="a bias has learnt the mean: does the input reach the output? (shuffled input control)",
+        )
     elif rows.shape[1] == 1 and _whole(rows):
         _classes(result, rows[:, 0], targets)
     elif rows.shape[1] > 4 and len(rows) > rows.shape[1] and result.data["effective_rank"] < 1.5:
@@ -114,8 +119,13 @@ def compare_shuffled(real: Any, shuffled: Any, targets: Any, score: Score, seed:
     result.evidence = f"score {ours:.4g} on real input, {theirs:.4g} on shuffled; difference {low:.3g} to {high:.3g}"
     result.data = {"real": ours, "shuffled": theirs, "interval": [low, high]}
     if numpy.array_equal(real, shuffled):
-        result.add("ignored-input", "error", "real and shuffled input give identical predictions",
-                   evidence=result.evidence, fix="the input does not reach the output: cached, overwritten, masked")  # fmt: skip
+        result.add(
+            "ignored-input",
+            "error",
+            "real and shuffled input give identical predictions",
+            evidence=result.evidence,
+            fix="the input does not reach the output: cached, overwritten, masked",
+        )
     elif low <= 0:
         result.add("ignored-input", "error", "the score does not need the right input", evidence=result.evidence,
                    fix="the model scores by the prior, or the score is blind; n may be too small")  # fmt: skip
@@ -145,8 +155,13 @@ def at_chance(predictions: Any, targets: Any, score: Score, seed: int = 0) -> Re
     result.evidence = f"score {ours:.4g}; chance {chance.mean():.4g} +- {chance.std():.2g}; p = {p:.3g}"
     result.data = {"score": ours, "chance": float(chance.mean()), "p": p}
     if p < 0.01:
-        result.add("label-control", "error", "a model trained on shuffled labels still scores above chance",
-                   evidence=result.evidence, fix="the labels reach it another way: leak_probe on the split, ids, order")  # fmt: skip
+        result.add(
+            "label-control",
+            "error",
+            "a model trained on shuffled labels still scores above chance",
+            evidence=result.evidence,
+            fix="the labels reach it another way: leak_probe on the split, ids, order",
+        )
     return result
 
 
@@ -171,8 +186,8 @@ def ablate(
     return result
 
 
-def entropy(probabilities: Any) -> Result:
-    """Entropy of each prediction and of their mean, in nats: the second far below its limit is class collapse."""
+def entropy(probabilities: Any, targets: Any = None) -> Result:
+    """Entropy of each prediction and of their mean, in nats: the second far below that of the targets is collapse."""
     import numpy
 
     result = Result("entropy")
@@ -186,12 +201,22 @@ def entropy(probabilities: Any) -> Result:
     of_mean = float(-(mean * numpy.log(numpy.clip(mean, 1e-12, 1))).sum())
     result.data = {"mean_entropy": float(each.mean()), "entropy_of_mean": of_mean, "limit": limit}
     result.evidence = f"each {each.mean():.3g}, of their mean {of_mean:.3g}, limit {limit:.3g} nats"
-    if of_mean < 0.05 * limit:
-        result.add("collapse", "error", "all predictions put their weight on the same class", evidence=result.evidence)
+    known = _class_entropy(targets) if targets is not None else limit
+    if of_mean < 0.1 * known:
+        result.add("collapse", "error", "all predictions put their weight on the same class",
+                   evidence=f"{result.evidence}; of the {'targets' if targets is not None else 'limit'} {known:.3g}",
+                   fix="unless the data has one class: class weights, the loss's input, the learning rate")  # fmt: skip
     elif each.mean() > 0.99 * limit and each.std() < 0.01 * limit:
         result.add("collapse", "error", "every prediction is close to uniform: nothing was learnt",
                    evidence=result.evidence)  # fmt: skip
     return result
+
+
+def _class_entropy(targets: Any) -> float:
+    import numpy
+
+    share = numpy.unique(numpy.asarray(targets), return_counts=True)[1] / len(targets)
+    return float(-(share * numpy.log(share)).sum())
 
 
 def take(values: Any, order: Any) -> Any:

@@ -51,7 +51,9 @@ class Training:
     channel_std: tuple[float, ...] | None = None  # given with channel_mean when the batches are normalised
     save: Callable[[], Any] | None = None  # what the run writes into a checkpoint
     load: Callable[[Any], None] | None = None  # and how it takes it back
-    also: tuple[Any, ...] = ()  # other objects that a step changes (counters, hidden states, an EMA module): put back too
+    also: tuple[
+        Any, ...
+    ] = ()  # other objects that a step changes (counters, hidden states, an EMA module): put back too
 
     def is_frozen(self, name: str) -> bool:
         return any(fnmatch.fnmatchcase(name, pattern) or name.startswith(pattern + ".") for pattern in self.frozen)
@@ -104,7 +106,11 @@ def find(spec: str) -> Callable[..., Any]:
     try:
         module = importlib.import_module(module_name.removesuffix(".py").replace("/", "."))
     except ModuleNotFoundError as error:
-        hint = "run it from the folder of your code, or give --path" if error.name in module_name else "install it"
+        hint = (
+            "run it from the folder of your code, or give --path"
+            if (error.name or "?") in module_name
+            else "install it"
+        )
         raise bad_input(f"cannot import {module_name}: no module {error.name}; {hint}") from None
     function = module
     for part in name.split("."):
@@ -112,7 +118,7 @@ def find(spec: str) -> Callable[..., Any]:
     if not callable(function):
         known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise bad_input(f"{module_name} has no function {name}; it has {', '.join(known[:12]) or 'none'}")
-    return function  # type: ignore[no-any-return]
+    return function
 
 
 def put_on_path(folders: list[str]) -> None:

@@ -20,6 +20,7 @@ from probing.state import preserved, schedule_state
 STEPS = 120
 ROWS = 8
 ENOUGH = 0.5  # of the way to the best possible loss
+DONE = 0.9  # there is no need to go on
 RATES = (1e-3, 1e-2, 5e-2)
 
 
@@ -30,11 +31,11 @@ def overfit(session: Session) -> Result:
         return result
     batch, floor = small(session.batches(1)[0]), _floor(session)
     try:
-        losses = _own(session, batch)
+        losses = _own(session, batch, floor)
     except Exception as error:  # a model may insist on its batch size
         batch = session.batches(1)[0]
         result.data["whole_batch"] = sentence(error)
-        losses = _own(session, batch)
+        losses = _own(session, batch, floor)
     if len(losses) < 2 or not all(map(math.isfinite, losses)):
         result.unjudged = "the loss is not finite (see the nan probe), or there was no time"
         return result
@@ -46,7 +47,7 @@ def overfit(session: Session) -> Result:
     return result
 
 
-def _own(session: Session, batch: Any) -> list[float]:
+def _own(session: Session, batch: Any, floor: float) -> list[float]:
     losses: list[float] = []
     with preserved(session.training):
         session.reset()
@@ -54,7 +55,7 @@ def _own(session: Session, batch: Any) -> list[float]:
         for _ in range(STEPS * session.training.accumulate):
             hold()
             losses.append(number(session.train_step(batch)))
-            if session.late or not math.isfinite(losses[-1]):
+            if session.late or not math.isfinite(losses[-1]) or _gain(losses, floor) > DONE:
                 break
     return losses
 
@@ -137,8 +138,13 @@ def _control(result: Result, session: Session, batch: Any, gain: float, floor: f
         result.add("no-fit", "error", "one batch cannot be learnt, by Adam neither: model, loss or data are wired "
                    "wrongly", evidence=shown, fix="run parameters, loss, gradients and data probes")  # fmt: skip
     elif gain < 0.5 * best and not _warming(session):
-        result.add("no-fit", "error", "one batch is not learnt, but Adam learns it: the recipe is at fault",
-                   evidence=shown, fix="learning rate, clipping, weight decay, schedule: see lr and ratios")  # fmt: skip
+        result.add(
+            "no-fit",
+            "error",
+            "one batch is not learnt, but Adam learns it: the recipe is at fault",
+            evidence=shown,
+            fix="learning rate, clipping, weight decay, schedule: see lr and ratios",
+        )
     else:
         result.evidence = f"{shown}: as far as this model can"
 

@@ -120,9 +120,14 @@ def _report_units(result: Result, live: dict[str, Any], stuck: dict[str, list[fl
     dead = {name: 1 - float(fired.double().mean()) for name, fired in live.items() if fired.numel() >= 4}
     worst = max(dead, key=dead.__getitem__, default="")
     if worst and dead[worst] > DEAD:
-        result.add("dead-units", "error", f"{dead[worst]:.0%} of the units never fire", where=worst,
-                   evidence="output 0 for every sample of the batches tried: no gradient reaches them again",
-                   fix="lower learning rate, look at the bias and at the scale of the inputs, or LeakyReLU")  # fmt: skip
+        result.add(
+            "dead-units",
+            "error",
+            f"{dead[worst]:.0%} of the units never fire",
+            where=worst,
+            evidence="output 0 for every sample of the batches tried: no gradient reaches them again",
+            fix="lower learning rate, look at the bias and at the scale of the inputs, or LeakyReLU",
+        )
     ends = {name: statistics.mean(values) for name, values in stuck.items()}
     worst = max(ends, key=ends.__getitem__, default="")
     if worst and ends[worst] > SATURATED:

@@ -12,8 +12,8 @@ from probing.results import Result
 from probing.session import Session, describe, inputs_of, sentence, site, target_of, tensors
 from probing.state import preserved
 
-_SHAPES_ONLY = ("View", "Reshape", "Permute", "Transpose", "TBackward", "Squeeze", "Unsqueeze", "Slice", "Select", "Clone",
-                "ToCopy", "Expand", "Alias", "Contiguous", "Index", "Split", "Unbind")  # fmt: skip
+_SHAPES_ONLY = ("View", "Reshape", "Permute", "Transpose", "TBackward", "Squeeze", "Unsqueeze", "Slice", "Select",
+                "Clone", "ToCopy", "Expand", "Alias", "Contiguous", "Index", "Split", "Unbind")  # fmt: skip
 _PAIRWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
              "binary_cross_entropy_with_logits")  # fmt: skip
 _CLASSES = ("cross_entropy", "nll_loss")
@@ -248,8 +248,13 @@ def _shift(result: Result, batch: Any, calls: list[Call]) -> None:
         rows = target.reshape(tokens.shape[0], -1)
         offset = _offset(tokens, rows, call.ignore_index)
         if offset == 0 and rows.shape[1] == tokens.shape[1]:
-            result.add("target", "error", "each position is asked for the token it is given: targets are not shifted",
-                       evidence="targets equal inputs, position by position", fix="targets = tokens[:, 1:]")  # fmt: skip
+            result.add(
+                "target",
+                "error",
+                "each position is asked for the token it is given: targets are not shifted",
+                evidence="targets equal inputs, position by position",
+                fix="targets = tokens[:, 1:]",
+            )
         elif offset == 2:
             result.add("target", "error", "targets are shifted twice: each position is asked for the token after "
                        "the next", evidence="targets equal inputs moved by 2",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -32,10 +33,14 @@ def memory(session: Session) -> Result:
     result.evidence = ", ".join(f"{name} {show_size(size)}" for name, size in anatomy.items())
     _growth(result, counts)
     graphs = [step.graph for step in seen.steps if step.graph]
-    if len(graphs) >= 4 and all(later > earlier for earlier, later in zip(graphs, graphs[1:], strict=False)):
-        result.add("growth", "error", "the graph grows with every step: backward reaches into earlier steps",
-                   evidence=f"{graphs[0]} nodes in the first step, {graphs[-1]} in step {len(graphs)}",
-                   fix="detach what is carried over (hidden states, running losses) at the start of a step")  # fmt: skip
+    if len(graphs) >= 4 and all(later > earlier for earlier, later in itertools.pairwise(graphs)):
+        result.add(
+            "growth",
+            "error",
+            "the graph grows with every step: backward reaches into earlier steps",
+            evidence=f"{graphs[0]} nodes in the first step, {graphs[-1]} in step {len(graphs)}",
+            fix="detach what is carried over (hidden states, running losses) at the start of a step",
+        )
     if session.device.type == "cuda":
         result.data["cuda"] = _cuda()
     return result
@@ -109,7 +114,7 @@ def _live() -> tuple[int, int, int]:
 
 def _growth(result: Result, counts: list[tuple[int, int, int]]) -> None:
     """Every round must add at least one tensor per step: anything less has another cause."""
-    pairs = list(zip(counts, counts[1:], strict=False))
+    pairs = list(itertools.pairwise(counts))
     more = [tuple(b - a for a, b in zip(one, other, strict=True)) for one, other in pairs]
     if len(more) < 2 or any(entry[0] < _ROUND for entry in more):
         return

@@ -12,7 +12,7 @@ from probing.state import preserved
 
 
 def mode(session: Session) -> Result:
-    """Dropout and BatchNorm in eval mode while training, in train mode while evaluating; state that evaluating changes."""
+    """Dropout and BatchNorm in the wrong mode in the step or the evaluation; what evaluating changes."""
     seen = session.observation()
     result = Result("mode")
     if crashed(result, seen):
@@ -29,9 +29,14 @@ def mode(session: Session) -> Result:
 def _training(result: Result, session: Session, seen: Observation) -> None:
     asleep = [n for n, training in seen.modes.items() if not training and not session.training.is_frozen(n)]
     if asleep:
-        result.add("mode", "error", "in eval mode during the training step", where=several(asleep),
-                   evidence=f"{len(asleep)} of {len(seen.modes)} dropout or BatchNorm modules",
-                   fix="model.train() at the start of every epoch, also after evaluation and after loading")  # fmt: skip
+        result.add(
+            "mode",
+            "error",
+            "in eval mode during the training step",
+            where=several(asleep),
+            evidence=f"{len(asleep)} of {len(seen.modes)} dropout or BatchNorm modules",
+            fix="model.train() at the start of every epoch, also after evaluation and after loading",
+        )
 
 
 def _random_in_eval(result: Result, session: Session) -> None:

@@ -13,8 +13,29 @@ from probing.session import Session, describe, number, sentence, tensors
 from probing.state import preserved
 
 # These make an Inf on purpose: masks, running maxima, new tensors.
-_FILLS = ("fill", "full", "where", "empty", "new_", "scalar_tensor", "neg", "clone", "copy", "view", "expand",
-          "detach", "select", "slice", "index", "cat", "stack", "transpose", "t.default", "permute", "to_copy")  # fmt: skip
+_FILLS = (
+    "fill",
+    "full",
+    "where",
+    "empty",
+    "new_",
+    "scalar_tensor",
+    "neg",
+    "clone",
+    "copy",
+    "view",
+    "expand",
+    "detach",
+    "select",
+    "slice",
+    "index",
+    "cat",
+    "stack",
+    "transpose",
+    "t.default",
+    "permute",
+    "to_copy",
+)
 
 
 @dataclass
@@ -36,26 +57,32 @@ def nan(session: Session) -> Result:
         bad = [(name, t) for name, t in tensors(batch) if t.is_floating_point() and not t.isfinite().all()]
         if bad:
             name, tensor = bad[0]
-            result.add("nan", "error", f"batch {index} itself holds NaN or Inf", where=name,
-                       evidence=describe(tensor), fix="find the rows with the data probe; mend or drop them")  # fmt: skip
+            result.add(
+                "nan",
+                "error",
+                f"batch {index} itself holds NaN or Inf",
+                where=name,
+                evidence=describe(tensor),
+                fix="find the rows with the data probe; mend or drop them",
+            )
             return result
     seen = session.observation()
-    index = next((i for i, step in enumerate(seen.steps) if step.nonfinite in ("loss", "weight")), None)
-    if index is None:
+    first = next((i for i, step in enumerate(seen.steps) if step.nonfinite in ("loss", "weight")), None)
+    if first is None:
         _quiet(result, seen)
         return result
-    kind = seen.steps[index].nonfinite
-    birth, crash = trace(session, index, finite_loss=kind == "weight")
-    what = f"the {kind} is not finite from step {index} on"
+    kind = seen.steps[first].nonfinite
+    birth, crash = trace(session, first, finite_loss=kind == "weight")
+    what = f"the {kind} is not finite from step {first} on"
     if birth is None:
         result.add("nan", "error", what, evidence=crash or "no single operation made it in the second run",
                    fix="set torch.autograd.set_detect_anomaly(True) around this step")  # fmt: skip
         return result
     result.add("nan", "error", f"{what}: {birth.kind} is born in the {birth.phase}, in {birth.op}"
                f"{birth.earlier}",
-               where=birth.module, evidence=f"batch {index}; before it: {birth.inputs}",
+               where=birth.module, evidence=f"batch {first}; before it: {birth.inputs}",
                fix=_advice(birth))  # fmt: skip
-    result.data = {"batch": index, "phase": birth.phase, "module": birth.module, "op": birth.op, "kind": birth.kind}
+    result.data = {"batch": first, "phase": birth.phase, "module": birth.module, "op": birth.op, "kind": birth.kind}
     return result
 
 
@@ -131,7 +158,7 @@ def _tracing(training: Any) -> Iterator[list[Birth]]:
     place = {"phase": "forward", "module": "loss function"}
     stack: list[str] = []
 
-    class Tracer(TorchDispatchMode):
+    class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             before = [t for _, t in tensors([list(args), kwargs or {}])]
             stats = [describe(t) for t in before] if len(births) < 20 and "_foreach" not in str(func) else []
@@ -154,7 +181,7 @@ def _tracing(training: Any) -> Iterator[list[Birth]]:
 
     torch.autograd.backward = backward
     try:
-        with Tracer():
+        with Tracer():  # type: ignore[no-untyped-call]
             yield births
     finally:
         torch.autograd.backward = original

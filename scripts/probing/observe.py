@@ -1,7 +1,7 @@
 """The first steps of a training, seen from outside: what was called, what got a gradient, what moved, at which rate.
 
 Nothing in the user's code is replaced. Hooks sit on the optimizer, on parameters and on modules, and
-torch.autograd.backward is wrapped for the time of the recording, because it is the one door every backward goes through.
+torch.autograd.backward is wrapped for the time of the recording, the one door every backward goes through.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ class Recorder:
 
     def _clear(self) -> None:
         self.incoming = {}
-        self.optimizer_steps, self.lrs, self.graph, self.backwards = 0, [], 0, 0
+        self.optimizer_steps, self.graph, self.backwards = 0, 0, 0
+        self.lrs: list[float] = []
         self.wiped, self.bad_gradient = False, False
 
     # -- hooks
@@ -214,16 +215,7 @@ class Recorder:
         weight = any(not r.tensor.detach().isfinite().all() for r in self.seen.parameters)
         nonfinite = "loss" if bad else "weight" if weight else "gradient" if self.bad_gradient else ""
         self.seen.steps.append(
-            StepRecord(
-                value,
-                self.optimizer_steps,
-                self.lrs,
-                after,
-                self.wiped,
-                nonfinite,
-                self.graph,
-                self.backwards,
-            )  # fmt: skip
+            StepRecord(value, self.optimizer_steps, self.lrs, after, self.wiped, nonfinite, self.graph, self.backwards)
         )
 
     def finish(self) -> None:
@@ -243,10 +235,12 @@ def _dense(grad: Any) -> Any:
 
 
 def _equal(one: Any, other: Any) -> bool:
+    """Bit by bit, but a NaN is equal to itself."""
     import torch
 
-    return one.shape == other.shape and torch.equal(one.nan_to_num(7.0) if one.is_floating_point() else one,
-                                                    other.nan_to_num(7.0) if other.is_floating_point() else other)  # fmt: skip
+    if one.is_floating_point():
+        one, other = one.nan_to_num(7.0), other.nan_to_num(7.0)
+    return torch.equal(one, other)
 
 
 def _rows_equal(weight: Any) -> bool:

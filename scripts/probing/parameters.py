@@ -60,7 +60,9 @@ def _whole_step(result: Result, seen: Observation, training: Training) -> None:
                    evidence="backward brought nonzero gradients; at optimizer.step() all are zero or None",
                    fix="zero_grad() belongs before backward or after step, not between them")  # fmt: skip
     # a single number has only two directions: it cannot tell
-    kept = [r for r in seen.parameters if r.tensor.numel() > 1 and len(r.stale) > 2 and statistics.median(r.stale) > 0.9]
+    kept = [
+        r for r in seen.parameters if r.tensor.numel() > 1 and len(r.stale) > 2 and statistics.median(r.stale) > 0.9
+    ]
     if kept:
         share = statistics.median(statistics.median(record.stale) for record in kept)
         result.add("accumulated", "error", "gradients of earlier steps are still in what the optimizer applies",
@@ -118,9 +120,14 @@ def _negligible(record: ParameterRecord, seen: Observation) -> bool:
 def _frozen(result: Result, seen: Observation, training: Training) -> None:
     moved = [r.name for r in seen.parameters if r.moved and training.is_frozen(r.name)]
     if moved:
-        result.add("moving", "error", "declared frozen, and moves", where=several(moved),
-                   evidence=f"{len(moved)} parameters changed in {len(seen.steps)} steps",
-                   fix="requires_grad_(False) and leave it out of the optimizer; weight decay moves it too")  # fmt: skip
+        result.add(
+            "moving",
+            "error",
+            "declared frozen, and moves",
+            where=several(moved),
+            evidence=f"{len(moved)} parameters changed in {len(seen.steps)} steps",
+            fix="requires_grad_(False) and leave it out of the optimizer; weight decay moves it too",
+        )
     buffers = [name for name in seen.buffers_moved if training.is_frozen(name)]
     if buffers:
         result.add("moving", "error", "running statistics of a frozen part move", where=several(buffers),
@@ -165,11 +172,22 @@ def ratios(session: Session) -> Result:
     smallest = 10 * _resolution(seen)
     if (rising or diverged) and max(table.values()) > 0.05:
         worst = max(table, key=table.__getitem__)
-        result.add("update-ratio", "error", f"updates are too large, and the loss rises: {table[worst]:.2g} of it "
-                   "per step", where=worst, evidence=shown, fix="divide the learning rate by 10, or warm up")  # fmt: skip
+        result.add(
+            "update-ratio",
+            "error",
+            f"updates are too large, and the loss rises: {table[worst]:.2g} of it per step",
+            where=worst,
+            evidence=shown,
+            fix="divide the learning rate by 10, or warm up",
+        )
     elif middle < smallest and not falling:
-        result.add("update-ratio", "error", f"updates of {middle:.1e} of the weights cannot teach anything",
-                   evidence=shown, fix="look at the learning rate really applied (lr probe) and at clipping")  # fmt: skip
+        result.add(
+            "update-ratio",
+            "error",
+            f"updates of {middle:.1e} of the weights cannot teach anything",
+            evidence=shown,
+            fix="look at the learning rate really applied (lr probe) and at clipping",
+        )
     return result
 
 

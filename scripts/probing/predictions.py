@@ -36,7 +36,7 @@ def read(path: Path) -> dict[str, Any]:
         raise bad_input(f"{path} holds no predictions")
     if len(set(lengths.values())) > 1:
         raise bad_input(f"{path} has columns of different length: {lengths}")
-    if not set(_KINDS + ("embedding",)) & set(arrays):
+    if not {*_KINDS, "embedding"} & set(arrays):
         raise bad_input(f"{path} has {', '.join(arrays)}; expected one of {', '.join(_KINDS)}, embedding")
     return arrays
 
@@ -109,7 +109,7 @@ def examine(arrays: dict[str, Any]) -> list[Result]:
     given = arrays[kind]
     results.append(collapse.constant_output(given, target))
     if kind != "pred":
-        results.append(collapse.entropy(_probabilities(given) if kind == "logits" else given))
+        results.append(collapse.entropy(_probabilities(given) if kind == "logits" else given, target))
     if target is not None:
         score = _score(given, target)
         if f"{kind}_shuffled" in arrays:

@@ -142,7 +142,9 @@ def _dead(result: Result, ranks: list[Rank]) -> bool:
             what = rank.error["error"] if rank.error else f"ended by {signal.Signals(-(rank.code or 0)).name}"
             place = rank.error["site"] if rank.error else rank.stack[0] if rank.stack else ""
             others = [other for other in ranks if other is not rank and not other.done]
-            waiting = "; ".join(f"rank {o.number} waits in {_shown(o.calls[-1]) if o.calls else 'backward'}" for o in others)
+            waiting = "; ".join(
+                f"rank {o.number} waits in {_shown(o.calls[-1]) if o.calls else 'backward'}" for o in others
+            )
             result.add("desync", "error", f"rank {rank.number} failed at step {rank.steps}: {what}",
                        where=place, evidence=waiting or "no other rank waits",
                        fix="its error is the cause; the timeouts of the others follow from it")  # fmt: skip
@@ -153,7 +155,15 @@ def _dead(result: Result, ranks: list[Rank]) -> bool:
 def _is_waiting(rank: Rank) -> bool:
     """Its error is that of a collective: a timeout, a closed connection, a mismatch that torch noticed."""
     text = (rank.error or {}).get("error", "").lower()
-    words = ("timed out", "timeout", "connection closed", "connection reset", "monitoredbarrier", "detected mismatch", "gloo")
+    words = (
+        "timed out",
+        "timeout",
+        "connection closed",
+        "connection reset",
+        "monitoredbarrier",
+        "detected mismatch",
+        "gloo",
+    )
     return any(word in text for word in words)
 
 
@@ -164,18 +174,27 @@ def _missing(result: Result, ranks: list[Rank]) -> bool:
     if absent:
         call = most.calls[len(absent[0].calls)]
         who = several([str(rank.number) for rank in absent])
-        result.add("desync", "error", f"rank {who} never began collective {call['collective']}: {_shown(call)}",
-                   evidence="; ".join(f"rank {r.number} {r.stands}, {len(r.calls)} collectives, {r.steps} steps" for r in ranks),
-                   fix="every rank must call it the same number of times: uneven data, an early exit, `if rank == 0`")  # fmt: skip
+        result.add(
+            "desync",
+            "error",
+            f"rank {who} never began collective {call['collective']}: {_shown(call)}",
+            evidence="; ".join(f"rank {r.number} {r.stands}, {len(r.calls)} collectives" for r in ranks),
+            fix="every rank must call it as often: uneven data, an early exit, `if rank == 0`",
+        )
         return True
     waiting = [rank for rank in ranks if rank.error and _is_waiting(rank)]
     if not waiting:
         return False
     gone = [rank for rank in ranks if rank.done]
     if gone:
-        result.add("desync", "error", f"rank {gone[0].number} ended after {gone[0].steps} steps, and rank "
-                   f"{waiting[0].number} waits for it in step {waiting[0].steps + 1}",
-                   evidence=_first_error(ranks), fix="uneven numbers of batches: drop_last, pad, or DDP's join")  # fmt: skip
+        result.add(
+            "desync",
+            "error",
+            f"rank {gone[0].number} ended after {gone[0].steps} steps, and rank "
+            f"{waiting[0].number} waits for it in step {waiting[0].steps + 1}",
+            evidence=_first_error(ranks),
+            fix="uneven numbers of batches: drop_last, pad, or DDP's join",
+        )
         return True
     slow = min(ranks, key=lambda rank: rank.steps)
     result.add("desync", "error", f"ranks do not meet in the backward pass of step {slow.steps}: {_first_error(ranks)}",
@@ -198,9 +217,14 @@ def _compare(result: Result, ranks: list[Rank]) -> None:
         f"{comms:.3g} of {seconds:.3g} s inside them"  # fmt: skip
     result.data |= {"comms_seconds": comms, "seconds": seconds}
     if names:
-        result.add("desync", "error", "ranks end with different weights", where=several(names),
-                   evidence=f"{len(names)} of {len(first['weights'])} parameters differ after {ranks[0].steps} steps",
-                   fix="DDP broadcasts at its start and averages gradients; by hand, every parameter needs both")  # fmt: skip
+        result.add(
+            "desync",
+            "error",
+            "ranks end with different weights",
+            where=several(names),
+            evidence=f"{len(names)} of {len(first['weights'])} parameters differ after {ranks[0].steps} steps",
+            fix="DDP broadcasts at its start and averages gradients; by hand, every parameter needs both",
+        )
     same = [r.number for r in ranks[1:] if (r.done or {})["batches"] == first["batches"]]
     if same and first["batches"]:
         result.add("duplicate", "error", f"rank {several([str(n) for n in same])} reads the same batches as rank 0",

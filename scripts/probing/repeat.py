@@ -58,7 +58,7 @@ def _run(session: Session, steps: int) -> list[dict[str, Any]]:
     seed_all(session.seed)
     training = session.make()
     own = Session(training, steps=session.steps)
-    rows = []
+    rows: list[dict[str, Any]] = []
     start = digest(list(training.model.parameters()))
     for batch in _stream(training, steps * training.accumulate):
         batch = move(batch, own.device)
@@ -92,7 +92,7 @@ def _stream(training: Training, count: int) -> Iterator[Any]:
 
 
 def resume(session: Session) -> Result:
-    """Train N steps; train N/2, save, load into a fresh training, go on; compare, and name what was not carried over."""
+    """Train N steps; train N/2, save, load into a fresh training, go on; name what was not carried over."""
     result = Result("resume")
     if session.make is None:
         result.unjudged = "needs the factory, to build the training again"
@@ -152,7 +152,8 @@ def _loaded(session: Session, make: Any, checkpoint: io.BytesIO) -> Training:
 def _train(training: Training, batches: Iterator[Any]) -> tuple[list[Any], list[float]]:
     """Reading a batch leaves the random state alone here: the resumed run is fed, and must draw what a run draws."""
     own = Session(training)
-    seen, losses = [], []
+    seen: list[Any] = []
+    losses: list[float] = []
     while True:
         rng = rng_state()
         batch = next(batches, None)
@@ -221,7 +222,10 @@ def _judge(result: Result, wanted: list[float], got: list[float], lost: list[str
         if lost:
             result.add("resume", "info", f"not restored, without effect here: {several(lost)}")
         return
-    what = several(plain or lost) or "something outside of the weights, optimizer state, rate, scheduler and random state (a counter, a stale reference)"
+    what = (
+        several(plain or lost)
+        or "something else that the step uses (a counter, a reference that load_state_dict made stale)"
+    )
     seen = f"step {differs} after resuming: {wanted[differs]:.6g} uninterrupted, {got[differs]:.6g} resumed" \
         if differs is not None else "the losses of these few steps are still equal"  # fmt: skip
     result.evidence = seen

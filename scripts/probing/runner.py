@@ -18,6 +18,7 @@ from rgt.errors import BAD_INPUT, RgtError, bad_input
 
 _CHILD = Path(__file__).with_name("child") / "run.py"
 _POLL = 0.05
+_RETRIES = 1  # a second crash or hang is not chance, and every new process costs seconds
 _DUMP = 3.0  # seconds a stuck process gets to write its stacks
 _FRAME = re.compile(r'File "([^"]+)", line (\d+) in (.+)')
 _NOT_THEIRS = ("site-packages", "/lib/python", str(Path(__file__).resolve().parent), "<frozen")
@@ -28,19 +29,23 @@ def probe(factory: str, names: tuple[str, ...], *, paths: list[str], steps: int,
     """Results in order; `tell` is called with each as it comes. Raises the child's sentence when nothing can run."""
     done: list[dict[str, Any]] = []
     end = time.monotonic() + timeout
-    left = list(names)
+    left, failures = list(names), 0
     with tempfile.TemporaryDirectory(prefix="rgt-probes-") as folder:
         while left:
             request = {"factory": factory, "paths": paths, "probes": left, "steps": steps, "seed": seed,
-                       "seconds": max(2.0, timeout / 6)}  # fmt: skip
+                       "alone": len(names) == 1, "seconds": max(2.0, timeout / 6)}  # fmt: skip
             rows, lost = _attempt(request, Path(folder), end, _limit(timeout, len(names)), tell)
             done += [*rows, *([lost] if lost else [])]
             left = left[len(rows) + bool(lost) :]
             if left and time.monotonic() > end:
                 done += [_unjudged(name, f"no time left of {timeout:g} s; give --timeout more") for name in left]
                 return done
+            failures += bool(lost)
             if lost and lost.get("nothing_ran"):
                 return done
+            if left and failures > _RETRIES:
+                why = f"the process ended {failures} times before its time; mend that first"
+                return done + [_unjudged(name, why) for name in left]
     return done
 
 
@@ -63,6 +68,7 @@ def _attempt(request: dict[str, Any], folder: Path, end: float, limit: float,
         child.stdin.write(json.dumps(request).encode())
         child.stdin.close()
         hung = _wait(child, out, end, limit, tell)
+        hung = "hang" if hung and request["alone"] else hung  # nothing else took its time
         if hung:
             dump_and_kill(child, stacks)
     rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
@@ -91,7 +97,8 @@ def _wait(child: subprocess.Popen[bytes], out: Path, end: float, limit: float,
                     tell(json.loads(line))
         now = time.monotonic()
         if ended or now - since > limit or now > end:
-            return "" if ended else "hang" if now - since > limit else "late"
+            # half of the limit and the end of all time: more likely stuck than slow
+            return "" if ended else "hang" if now - since > limit / 2 else "late"
         time.sleep(_POLL)
 
 

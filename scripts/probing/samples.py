@@ -1,4 +1,4 @@
-"""The batches themselves: NaN, constants, repeats, labels; images in the wrong scale or order; what cannot be stacked."""
+"""The batches themselves: NaN, constants, repeats, labels; images in the wrong scale or order; what does not stack."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def data(session: Session) -> Result:
 
 def _why_empty(source: Any) -> str:
     dataset, size = getattr(source, "dataset", None), getattr(source, "batch_size", None)
-    count = len(dataset) if hasattr(dataset, "__len__") else None
+    count = len(dataset) if dataset is not None and hasattr(dataset, "__len__") else None
     return f"{count} samples, batch_size {size}, drop_last {getattr(source, 'drop_last', None)}" if size else ""
 
 
@@ -66,7 +66,7 @@ def _labels(result: Result, batches: list[Any]) -> None:
     if not flat:
         return
     every = torch.cat(flat)
-    if len(every) >= 16 and len(every.unique()) == 1:
+    if len(every) >= 16 and bool((every == every[0]).all()):
         result.add("constant", "error", f"all {len(every)} labels are {int(every[0])}", where="target",
                    fix="look at how the label is read; sorted files without a shuffle look like this too")  # fmt: skip
 
@@ -140,8 +140,13 @@ def collate(session: Session) -> Result:
     except Exception as error:  # a dataset may raise anything
         ragged = _ragged(session.training.data)
         if ragged:
-            result.add("ragged", "error", f"samples of different shape cannot be stacked: {ragged}",
-                       evidence=sentence(error)[:200], fix="pad in a collate_fn, and keep a mask of the padding")  # fmt: skip
+            result.add(
+                "ragged",
+                "error",
+                f"samples of different shape cannot be stacked: {ragged}",
+                evidence=sentence(error)[:200],
+                fix="pad in a collate_fn, and keep a mask of the padding",
+            )
         else:
             result.add("crash", "error", f"the data raises: {sentence(error)}", where=site(error))
         return result

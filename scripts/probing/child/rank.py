@@ -24,7 +24,7 @@ from typing import Any
 
 sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from probing import contract, samples, session, state
+from probing import contract, samples, session, state  # noqa: E402  # after the path is set
 
 COLLECTIVES = (
     "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "gather", "scatter", "reduce_scatter",

@@ -18,9 +18,8 @@ from typing import Any
 # ours first, then the user's folders in front: both sides find their own
 sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from probing import catalogue, contract, losses, numerics, observe, results, session, state  # noqa: F401
-
-from rgt.errors import RgtError
+from probing import catalogue, contract, session, state  # noqa: E402  # after the path is set
+from rgt.errors import RgtError  # noqa: E402
 
 
 def main(request: dict[str, Any]) -> None:
