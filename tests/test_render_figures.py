@@ -75,12 +75,12 @@ POINTS = {
             (LABELS, LABELS.replace("[label", "[label[::-1][::-1]")),
             ("for label in labels]", "for label in labels[::-1]]"),
         ],
-        "order",
+        "wrong-order",
         "the labels read Baseline, Ours; source_data.csv has Ours, Baseline",
     ),
     "swapped": (
         [("x, y, colour = labels.index", "x, y, colour = 1 - labels.index")],
-        "order",
+        "wrong-order",
         "is drawn above another label",
     ),
     "no spread": ([('if row["spread"]:', "if False:")], "drawn", "the spread 0.916 to 0.924 of Ours is not drawn"),
@@ -149,7 +149,7 @@ CURVES = {
     "wrong data": ([('float(row["y"]))', 'float(row["y"]) + 0.05)')], "drawn", "no line follows the data of Ours"),
     "wrong order": (
         [("label=shown,", "label={'Ours': 'Baseline', 'Baseline': 'Ours'}.get(shown, shown),")],
-        "order",
+        "wrong-order",
         "has the colour of Baseline",
     ),
     "a line less": (

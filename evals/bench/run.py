@@ -15,6 +15,7 @@ BENCHES = (
     "checkpoints",
     "watch",
     "triage",
+    "probes",
     "transfer",
     "verify_local",
     "compare_runs",

@@ -229,7 +229,7 @@ def look(folder: Path) -> list[Problem]:
     sound = False
     if svg is not None and rows is not None:
         problems = list(_look_svg(svg, rows, size_in))
-        sound = not any(problem.code in ("drawn", "order", "blank") for problem in problems)
+        sound = not any(problem.code in ("drawn", "wrong-order", "blank") for problem in problems)
         found += problems
     page = _caught(found, lambda: pdf.read(folder / "figure.pdf"))
     if page is not None:

@@ -1,7 +1,7 @@
 """A figure back into numbers, the way a reader does it: ticks give the scale, labels and legend give the names.
 
 Example:
-    for problem in compare(drawing, rows): ...        Problem("order", "...")
+    for problem in compare(drawing, rows): ...        Problem("wrong-order", "...")
 
 Nothing that figure.py says of itself is believed: a mark's value comes from where it lies between two tick labels.
 """
@@ -124,7 +124,7 @@ def _points(panel: Panel, rows: list[Row], y: Axis) -> Iterator[Problem]:
     if list(map(_plain, shown)) != list(map(_plain, wanted)):
         same = sorted(map(_plain, shown)) == sorted(map(_plain, wanted))
         said = f"{title}: the labels read {', '.join(shown)}; source_data.csv has {', '.join(wanted)}"
-        yield Problem("order" if same else "drawn", said)
+        yield Problem("wrong-order" if same else "drawn", said)
     places = {_plain(text): position for position, text in panel.x}
     for kind, expected in _expected(rows).items():
         drawn = [mark for mark in panel.marks if mark.kind == kind]
@@ -159,7 +159,7 @@ def _kind(
             missing.append((label, values))
     swapped = [label for label, values in missing if any(_lies(mark, values, y) for mark in left)]
     if missing and len(swapped) == len(missing):
-        yield Problem("order", f"{title}: the {kind} of {', '.join(swapped[:4])} is drawn above another label")
+        yield Problem("wrong-order", f"{title}: the {kind} of {', '.join(swapped[:4])} is drawn above another label")
     elif missing:
         label, values = missing[0]
         said = ", ".join(f"{y.value(mark.points[0][1]):.4g}" for mark in left[:3]) or "nothing"
@@ -206,7 +206,7 @@ def _lines(panel: Panel, rows: list[Row], y: Axis, legend: dict[str, str]) -> It
             continue
         if fits:
             other = next((name for name, colour in legend.items() if colour == fits[0].colour), "nobody")
-            yield Problem("order", f"{title}: the line of {label} ({run_id}) has the colour of {other}")
+            yield Problem("wrong-order", f"{title}: the line of {label} ({run_id}) has the colour of {other}")
         else:
             yield Problem("drawn", f"{title}: no line follows the data of {label} ({run_id})")
         return

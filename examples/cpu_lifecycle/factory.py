@@ -1,0 +1,67 @@
+"""The demo's training as the probes want it: the same model, data, schedule, step, evaluation and checkpoint.
+
+Usage:
+    python scripts/probes.py all --factory examples.cpu_lifecycle.factory:factory
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+# neither examples/ nor rgt is installed: the bundle is used from its folder
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+import torch
+from examples.cpu_lifecycle import train
+from examples.cpu_lifecycle.demo import CONFIG, SEEDS
+
+from probes import Training
+
+STEPS = 200
+
+
+class Stream:
+    """Batches without end from where the trainer stands in its epoch, which is part of its checkpoint."""
+
+    def __init__(self, batches: train.Batches) -> None:
+        self.batches = batches
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        while True:
+            rows = self.batches.next()
+            yield rows[:, :-1], rows[:, 1:]
+
+
+def factory() -> Training:
+    torch.set_num_threads(1)  # as the job does
+    settings: dict[str, Any] = {**CONFIG, "steps": STEPS, "eval_interval": STEPS, "checkpoint_interval": STEPS}
+    trainer = train.Trainer(train.Config(**settings), SEEDS)
+
+    def step(training: Training, batch: tuple[Any, Any]) -> Any:
+        trainer.step += 1
+        for group in trainer.optimizer.param_groups:
+            group["lr"] = train.lr_at(trainer.step, trainer.config)
+        tokens, targets = batch
+        loss = trainer.model.loss(tokens, targets)
+        trainer.optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), trainer.config.grad_clip)
+        trainer.optimizer.step()
+        return loss
+
+    return Training(
+        model=trainer.model,
+        data=Stream(trainer.batches),
+        loss=lambda logits, targets: torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten()),
+        optimizer=trainer.optimizer,
+        step=step,
+        evaluate=lambda training: trainer.val_loss(),
+        total_steps=STEPS,
+        save=trainer.state,
+        load=trainer.load,
+        also=(trainer, trainer.batches),
+    )
