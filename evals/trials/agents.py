@@ -1,4 +1,4 @@
-"""Agents as command lines: how each is started without a person, where it looks for skills, and how its transcript counts.
+"""Agents as command lines: how each is started without a person, where it looks for skills, how its transcript counts.
 
 A template is split like a shell would, never run by one. `{prompt}` is the prompt as one word, `{prompt_file}` a file
 with it, `{work}` the folder it works in; without any of them the prompt goes to stdin.

@@ -55,9 +55,15 @@ class Box:
     def run(self, *argv: str | Path, ok: Iterable[int] = (0,)) -> subprocess.CompletedProcess[str]:
         """A command in the agent's folder, with a closed stdin as an agent has it."""
         done = subprocess.run(
-            [str(word) for word in argv], cwd=self.work, env=self.env, stdin=subprocess.DEVNULL, capture_output=True,
-            text=True, timeout=SCRIPT_SECONDS, check=False,
-        )  # fmt: skip
+            [str(word) for word in argv],
+            cwd=self.work,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=SCRIPT_SECONDS,
+            check=False,
+        )
         if done.returncode not in ok:
             raise Broken(f"{' '.join(map(str, argv))[:200]} ended with {done.returncode}: {done.stderr[-500:]}")
         return done

@@ -1,6 +1,6 @@
 """One trial: a fresh world, an agent or a person in it, the verdict in trial.json.
 
-    <out>/<case>/<arm>-<number>/   work/ world/ prompt.md transcript.jsonl stderr.txt trial.json
+<out>/<case>/<arm>-<number>/   work/ world/ prompt.md transcript.jsonl stderr.txt trial.json
 """
 
 from __future__ import annotations
@@ -83,8 +83,16 @@ def run(plan: Plan, agent: Agent, max_tokens: int | None = None) -> dict[str, An
             _end(process)
     seconds = time.monotonic() - start
     effort = agent.count(transcript)
-    return grade(plan, box, seconds, effort, ended=ended, exit_code=process.returncode, agent=agent.template,
-                 max_tokens=max_tokens)  # fmt: skip
+    return grade(
+        plan,
+        box,
+        seconds,
+        effort,
+        ended=ended,
+        exit_code=process.returncode,
+        agent=agent.template,
+        max_tokens=max_tokens,
+    )
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -93,8 +101,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def grade(plan: Plan, box: Box, seconds: float | None, effort: Effort, max_tokens: int | None = None,
-          **more: Any) -> dict[str, Any]:  # fmt: skip
+def grade(
+    plan: Plan, box: Box, seconds: float | None, effort: Effort, max_tokens: int | None = None, **more: Any
+) -> dict[str, Any]:
     """The verdict: the outcome, and whether it came within the budget. Both count for `passed`."""
     case = plan.loaded.case
     problems = judge(plan.loaded, box)
@@ -106,11 +115,22 @@ def grade(plan: Plan, box: Box, seconds: float | None, effort: Effort, max_token
     if max_tokens is not None and effort.tokens is not None and effort.tokens > max_tokens:
         over.append(f"{effort.tokens} tokens of {max_tokens}")
     record = {
-        "case": plan.loaded.name, "arm": plan.arm, "trial": plan.number, "kind": case.kind, "held_out": case.held_out,
-        "outcome": not problems, "passed": not problems and not over, "problems": problems, "over_budget": over,
-        "seconds": None if seconds is None else round(seconds, 1), "commands": effort.commands, "tokens": effort.tokens,
-        "cached_tokens": effort.cached, "time": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), **more,
-    }  # fmt: skip
+        "case": plan.loaded.name,
+        "arm": plan.arm,
+        "trial": plan.number,
+        "kind": case.kind,
+        "held_out": case.held_out,
+        "outcome": not problems,
+        "passed": not problems and not over,
+        "problems": problems,
+        "over_budget": over,
+        "seconds": None if seconds is None else round(seconds, 1),
+        "commands": effort.commands,
+        "tokens": effort.tokens,
+        "cached_tokens": effort.cached,
+        "time": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        **more,
+    }
     files.write_json(plan.folder / "trial.json", record)
     return record
 

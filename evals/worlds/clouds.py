@@ -1,7 +1,7 @@
 """Providers' command lines that behave like the real ones in what matters here, on a state file of their own.
 
-vastai (1.5): `destroy` asks; with a closed stdin it prints Aborted. and exits 0. runpodctl (2.15): delete asks nothing, `pod
-list` hides what is stopped.
+vastai (1.5): `destroy` asks; with a closed stdin it prints Aborted. and exits 0. runpodctl (2.15): delete asks nothing,
+`pod list` hides what is stopped.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ elif words[:2] == ["delete", "volume"]:
     save()
     print("deleted volume.")
 else:
-    fail("usage: vastai {show instances|show instance ID|show volumes|destroy instance ID|stop instance ID|delete volume ID}")
+    fail("usage: vastai {show instances|show instance ID|show volumes|destroy instance ID|stop instance ID|...}")
 """
 )
 

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import yaml
+
 from trials.case import Box, Broken
 
 

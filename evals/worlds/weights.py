@@ -1,4 +1,4 @@
-"""Small checkpoints that look like those of a training, whole or damaged in ways that a size or a load does not show."""
+"""Small checkpoints that look like those of a training, whole or damaged in ways that no size and no load shows."""
 
 from __future__ import annotations
 

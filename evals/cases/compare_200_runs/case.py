@@ -10,13 +10,35 @@ from trials.case import Box, Case, same_names
 from worlds import parts
 
 SEEDS = 8
-BASE: dict[str, Any] = {"lr": 1e-3, "weight_decay": 0.1, "warmup": 100, "dropout": 0.1, "label_smoothing": 0.0, "mixup": 0.0,
-        "ema": 0.0, "batch_size": 256, "model": {"depth": 12, "width": 384}, "max_steps": 1000, "clip": 1.0, "beta2": 0.95}  # fmt: skip
+BASE: dict[str, Any] = {
+    "lr": 1e-3,
+    "weight_decay": 0.1,
+    "warmup": 100,
+    "dropout": 0.1,
+    "label_smoothing": 0.0,
+    "mixup": 0.0,
+    "ema": 0.0,
+    "batch_size": 256,
+    "model": {"depth": 12, "width": 384},
+    "max_steps": 1000,
+    "clip": 1.0,
+    "beta2": 0.95,
+}
 KEYS = ["lr", "weight_decay", "warmup", "dropout", "label_smoothing", "mixup", "ema", "clip", "beta2"]
 REAL = ["v02", "v07", "v11", "v16", "v21"]
 WORSE = ["v05"]
-TRAPS = {"v01": "depth", "v04": "eval", "v08": "steps", "v10": "commit", "v13": "selected", "v15": "drift", "v18": "copied",
-         "v19": "data", "v22": "nested", "v24": "too good"}  # fmt: skip
+TRAPS = {
+    "v01": "depth",
+    "v04": "eval",
+    "v08": "steps",
+    "v10": "commit",
+    "v13": "selected",
+    "v15": "drift",
+    "v18": "copied",
+    "v19": "data",
+    "v22": "nested",
+    "v24": "too good",
+}
 
 
 def _specs(name: str, key: str | None, rng: random.Random) -> list[Any]:
@@ -29,8 +51,13 @@ def _specs(name: str, key: str | None, rng: random.Random) -> list[Any]:
         config = {**BASE, "model": dict(BASE["model"]), "seed": seed, "out_dir": f"out/{name}/{seed}"}
         if key:
             config[key] = round(float(config[key]) * 3 + 0.05, 5)
-        spec = confounds.Spec(value, seed, config, run_id=f"20261101-08{int(name[1:] or 0):02d}{seed:02d}-{name}-{0xABC000 + seed:06x}")
-        spec.curves = {"test": confounds.curve(confounds.rising(value)), "val": confounds.curve(confounds.rising(value))}
+        spec = confounds.Spec(
+            value, seed, config, run_id=f"20261101-08{int(name[1:] or 0):02d}{seed:02d}-{name}-{0xABC000 + seed:06x}"
+        )
+        spec.curves = {
+            "test": confounds.curve(confounds.rising(value)),
+            "val": confounds.curve(confounds.rising(value)),
+        }
         _trap(confounds, TRAPS.get(name), spec, seed)
         specs.append(spec)
     return specs
@@ -46,7 +73,10 @@ def _trap(confounds: Any, trap: str | None, spec: Any, seed: int) -> None:
     elif trap == "commit":
         spec.commit = "b" * 40
     elif trap == "selected":  # the reported step is the best of the test curve, the baseline's is its last
-        spec.curves = {"test": confounds.curve(confounds.peaked(spec.value)), "val": confounds.curve(confounds.rising(spec.value))}
+        spec.curves = {
+            "test": confounds.curve(confounds.peaked(spec.value)),
+            "val": confounds.curve(confounds.rising(spec.value)),
+        }
         spec.step = 500
     elif trap == "drift":
         spec.curves["test"][1000] = round(spec.value - 0.02, 5)
@@ -87,8 +117,16 @@ def reference(box: Box) -> None:
         rows = list(csv.DictReader(file))
     gains = []
     for row in rows:
-        report = box.script("compare_runs.py", f"runs/{row['variant']}", "--vs", "runs/baseline", "--metric", "accuracy",
-                            "--intended", row["changed"])  # fmt: skip
+        report = box.script(
+            "compare_runs.py",
+            f"runs/{row['variant']}",
+            "--vs",
+            "runs/baseline",
+            "--metric",
+            "accuracy",
+            "--intended",
+            row["changed"],
+        )
         better = report["comparisons"][0]["seeds_test"]["difference"] > 0
         if report["ok"] and report["verdict"] == "effect" and better:
             gains.append(row["variant"])
@@ -102,11 +140,16 @@ def naive(box: Box) -> None:
     from scipy import stats
 
     def values(name: str) -> list[float]:
-        return [json.loads(p.read_text())["metrics"][0]["value"] for p in sorted((box.work / "runs" / name).glob("*/results.json"))]
+        return [
+            json.loads(p.read_text())["metrics"][0]["value"]
+            for p in sorted((box.work / "runs" / name).glob("*/results.json"))
+        ]
 
     base = values("baseline")
     arms = {f"v{n:02d}": values(f"v{n:02d}") for n in range(1, 25)}
-    box.write("gains.json", [n for n, v in arms.items() if sum(v) > sum(base) and stats.ttest_ind(v, base).pvalue < 0.05])
+    box.write(
+        "gains.json", [n for n, v in arms.items() if sum(v) > sum(base) and stats.ttest_ind(v, base).pvalue < 0.05]
+    )
 
 
 CASE = Case(

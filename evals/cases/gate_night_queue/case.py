@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import stat
 import subprocess
 import time
@@ -14,7 +15,7 @@ BODIES = {
     "02": "sleep 0.3; mark end; exit 7",
     "03": "sleep 0.3",
     "04": "( trap '' TERM HUP; sleep 2; mark late ) & sleep 0.2",  # leaves a child that still uses the card
-    "05": "sh -c 'trap \"\" TERM; for i in $(seq 60); do sleep 0.3; echo \"busy 05 $(date +%s.%N)\" >> ledger.txt; done' & wait",
+    "05": 'sh -c \'trap "" TERM; for i in $(seq 60); do sleep 0.3; date "+busy 05 %s.%N"; done\' >> ledger.txt & wait',
     "06": "sleep 0.3",
     "07": "sleep 0.3",
 }
@@ -28,8 +29,8 @@ def make(box: Box) -> None:
     for name, body in BODIES.items():
         path = box.work / "jobs" / f"{name}.sh"
         path.write_text(
-            "#!/bin/sh\ncd \"$(dirname \"$0\")/..\" || exit 9\n"
-            f"mark() {{ echo \"$1 {name} $(date +%s.%N)\" >> ledger.txt; }}\nmark start\n{body}\nmark end\n"
+            '#!/bin/sh\ncd "$(dirname "$0")/.." || exit 9\n'
+            f'mark() {{ echo "$1 {name} $(date +%s.%N)" >> ledger.txt; }}\nmark start\n{body}\nmark end\n'
         )
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
@@ -48,14 +49,16 @@ def verify(box: Box) -> list[str]:
         time.sleep(0.3)
         rows, before = _rows(box), rows
         changed = time.monotonic() if rows != before else changed
-    spans = {job: (min(t for _, j, t in rows if j == job), max(t for _, j, t in rows if j == job)) for _, job, _ in rows}
+    spans = {
+        job: (min(t for _, j, t in rows if j == job), max(t for _, j, t in rows if j == job)) for _, job, _ in rows
+    }
     problems = []
     if sorted(spans) != ["01", "02", "04", "05", "07"]:
         problems.append(f"the jobs that ran are {sorted(spans)}")
     order = sorted(spans, key=lambda job: spans[job][0])
     if order != sorted(order):
         problems.append(f"the order was {order}")
-    for one, next_ in zip(order, order[1:], strict=False):
+    for one, next_ in itertools.pairwise(order):
         if spans[one][1] > spans[next_][0]:
             problems.append(f"{next_} started while {one} was still using the card")
     if "05" in spans and spans["05"][1] - spans["05"][0] > 25:
@@ -70,13 +73,33 @@ def reference(box: Box) -> None:
     after = {"03": "02", "06": "05"}
     for job in BODIES:
         words = ["--then", f"job{after[job]}"] if job in after else []
-        box.run(gate, "-n", f"job{job}", "-t", "5s", "--grace", "1s", "--slots", "1", "--detach", *words, "--", f"jobs/{job}.sh")
+        box.run(
+            gate,
+            "-n",
+            f"job{job}",
+            "-t",
+            "5s",
+            "--grace",
+            "1s",
+            "--slots",
+            "1",
+            "--detach",
+            *words,
+            "--",
+            f"jobs/{job}.sh",
+        )
 
 
 def naive(box: Box) -> None:
     loop = "for j in 01 02 03 04 05 06 07; do timeout 5 jobs/$j.sh; done"
-    subprocess.Popen(["sh", "-c", loop], cwd=box.work, env=box.env, start_new_session=True, stdout=subprocess.DEVNULL,
-                     stderr=subprocess.DEVNULL)  # fmt: skip
+    subprocess.Popen(
+        ["sh", "-c", loop],
+        cwd=box.work,
+        env=box.env,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
 
 
 CASE = Case(

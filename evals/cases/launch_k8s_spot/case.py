@@ -1,4 +1,4 @@
-"""A Job for spot nodes: shared memory, a failure policy that forgives preemptions, and a grace that GKE really grants."""
+"""A Job for spot nodes: shared memory, a failure policy that forgives preemptions, time to save."""
 
 from __future__ import annotations
 
@@ -48,18 +48,23 @@ def verify(box: Box) -> list[str]:
     spec = _job(box)
     pod = spec["template"]["spec"]
     container = pod["containers"][0]
-    limits, mounts = container["resources"]["limits"], {m["mountPath"]: m["name"] for m in container.get("volumeMounts", [])}
+    limits, mounts = (
+        container["resources"]["limits"],
+        {m["mountPath"]: m["name"] for m in container.get("volumeMounts", [])},
+    )
     volumes = {volume["name"]: volume for volume in pod.get("volumes", [])}
     rules = (spec.get("podFailurePolicy") or {}).get("rules", [])
     forgives = any(
-        rule["action"] == "Ignore" and any(c["type"] == "DisruptionTarget" for c in rule.get("onPodConditions", [])) for rule in rules
+        rule["action"] == "Ignore" and any(c["type"] == "DisruptionTarget" for c in rule.get("onPodConditions", []))
+        for rule in rules
     )
     shm = volumes.get(mounts.get("/dev/shm", ""), {}).get("emptyDir", {})
     checks = {
         "two GPUs as limits": str(limits.get("nvidia.com/gpu")) == "2",
         "64 GiB": _bytes(limits.get("memory", 0)) == 64 * 2**30,
         "/dev/shm in memory": shm.get("medium") == "Memory" and _bytes(shm.get("sizeLimit", 0)) == 16 * 2**30,
-        "the claim on /data": volumes.get(mounts.get("/data", ""), {}).get("persistentVolumeClaim", {}).get("claimName") == "train-data",
+        "the claim on /data": volumes.get(mounts.get("/data", ""), {}).get("persistentVolumeClaim", {}).get("claimName")
+        == "train-data",
         "restartPolicy Never, which a failure policy needs": pod.get("restartPolicy") == "Never",
         "four more tries": spec.get("backoffLimit") == 4,
         "a preemption is no failure": forgives,
@@ -77,12 +82,25 @@ def reference(box: Box) -> None:
 
 def naive(box: Box) -> None:
     """The Job of every tutorial."""
-    container = {"name": "train", "image": "ghcr.io/lab/train:1.2", "command": ["python", "train.py", "--config", "base.yaml"],
-                 "resources": {"limits": {"nvidia.com/gpu": 2, "cpu": "8", "memory": "64Gi"}},
-                 "volumeMounts": [{"name": "data", "mountPath": "/data"}]}  # fmt: skip
-    pod = {"restartPolicy": "OnFailure", "terminationGracePeriodSeconds": 15, "containers": [container],
-           "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "train-data"}}]}  # fmt: skip
-    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"}, "spec": {"backoffLimit": 4, "template": {"spec": pod}}}
+    container = {
+        "name": "train",
+        "image": "ghcr.io/lab/train:1.2",
+        "command": ["python", "train.py", "--config", "base.yaml"],
+        "resources": {"limits": {"nvidia.com/gpu": 2, "cpu": "8", "memory": "64Gi"}},
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+    }
+    pod = {
+        "restartPolicy": "OnFailure",
+        "terminationGracePeriodSeconds": 15,
+        "containers": [container],
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "train-data"}}],
+    }
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "train"},
+        "spec": {"backoffLimit": 4, "template": {"spec": pod}},
+    }
     box.write("job-manifest.json", job)
 
 
@@ -95,5 +113,5 @@ CASE = Case(
     verify=verify,
     reference=reference,
     naive=naive,
-    expected="A Job with memory-backed /dev/shm, the claim, four retries, and a failure policy that ignores preemptions.",
+    expected="A Job with memory-backed /dev/shm, the claim, four retries, and preemptions that do not count.",
 )

@@ -41,7 +41,9 @@ def _sum(strict: bool) -> dict[str, float]:
 
 def verify(box: Box) -> list[str]:
     answer = box.read("revenue.json")
-    return [p for c, v in _sum(strict=True).items() for p in differs(c, round(float(answer.get(c, -1)), 2), round(v, 2))]
+    return [
+        p for c, v in _sum(strict=True).items() for p in differs(c, round(float(answer.get(c, -1)), 2), round(v, 2))
+    ]
 
 
 def reference(box: Box) -> None:

@@ -17,7 +17,9 @@ TRUTH = {
 
 
 def make(box: Box) -> None:
-    box.write("pod.txt", "abc123  A100 SXM  RUNNING  volume 80 GB /workspace  $1.19/hr  created with --terminate-after 6h\n")
+    box.write(
+        "pod.txt", "abc123  A100 SXM  RUNNING  volume 80 GB /workspace  $1.19/hr  created with --terminate-after 6h\n"
+    )
 
 
 def verify(box: Box) -> list[str]:
@@ -32,7 +34,9 @@ def reference(box: Box) -> None:
     box.write(
         "answer.json",
         {
-            "workspace_survives_zero_balance": not profile.says(("meter", "zero_balance"), r"without a network volume are terminated"),
+            "workspace_survives_zero_balance": not profile.says(
+                ("meter", "zero_balance"), r"without a network volume are terminated"
+            ),
             "terminate_after_will_end_the_pod": not profile.says(("auto_release",), r"--terminate-after never worked"),
             "usd_per_month_if_i_only_stop_it": 80 * doubled,
             "spot_pods_exist": not profile.says(("spot",), r"withdrawn"),
@@ -45,9 +49,15 @@ def reference(box: Box) -> None:
 
 def naive(box: Box) -> None:
     """What a model remembers of 2024."""
-    answer = {**TRUTH, "workspace_survives_zero_balance": True, "terminate_after_will_end_the_pod": True,
-              "usd_per_month_if_i_only_stop_it": 8.0, "spot_pods_exist": True, "end_all_billing": "runpodctl remove pod abc123",
-              "list_including_stopped": "runpodctl get pod"}  # fmt: skip
+    answer = {
+        **TRUTH,
+        "workspace_survives_zero_balance": True,
+        "terminate_after_will_end_the_pod": True,
+        "usd_per_month_if_i_only_stop_it": 8.0,
+        "spot_pods_exist": True,
+        "end_all_billing": "runpodctl remove pod abc123",
+        "list_including_stopped": "runpodctl get pod",
+    }
     box.write("answer.json", answer)
 
 

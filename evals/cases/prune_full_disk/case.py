@@ -29,8 +29,15 @@ def make(box: Box) -> None:
     entries = []
     for number, step in enumerate(STEPS):
         path = weights.torch_file(folder / f"step_{step}.pt", 5000 + number, step, _nan if step == 17000 else None)
-        entries.append({"path": f"checkpoints/{path.name}", "step": step, "time": 1.8e9 + step, "verified": True,
-                        "metrics": {"val_loss": _loss(step)}})  # fmt: skip
+        entries.append(
+            {
+                "path": f"checkpoints/{path.name}",
+                "step": step,
+                "time": 1.8e9 + step,
+                "verified": True,
+                "metrics": {"val_loss": _loss(step)},
+            }
+        )
     cut = folder / "step_24000.pt"
     cut.write_bytes(cut.read_bytes()[:100_000])
     flipped = folder / "step_9000.pt"

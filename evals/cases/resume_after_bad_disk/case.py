@@ -1,4 +1,4 @@
-"""The newest four checkpoints are cut, silently flipped, NaN in a moment, and a pickle that runs a command when loaded."""
+"""The newest checkpoints are cut, silently flipped, NaN in a moment, and a pickle that runs a command when loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fleet to switch off: destroy asks (and a closed stdin is a no that exits 0), volumes bill on, four pulls are broken."""
+"""A fleet to switch off: destroy asks (a closed stdin is a no that exits 0), volumes bill on, four pulls are broken."""
 
 from __future__ import annotations
 
@@ -8,14 +8,21 @@ from worlds import clouds, weights
 LABELS = [f"exp-{number:02d}" for number in range(1, 25)]
 BROKEN = ["exp-05", "exp-11", "exp-18", "exp-22"]
 IDS = {label: 33000 + 7 * number for number, label in enumerate(LABELS)}
-VOLUMES = [{"id": 901, "instance": IDS["exp-03"]}, {"id": 902, "instance": IDS["exp-11"]},
-           {"id": 903, "instance": IDS["exp-20"]}, {"id": 904, "instance": 41000}]  # fmt: skip
+VOLUMES = [
+    {"id": 901, "instance": IDS["exp-03"]},
+    {"id": 902, "instance": IDS["exp-11"]},
+    {"id": 903, "instance": IDS["exp-20"]},
+    {"id": 904, "instance": 41000},
+]
 
 
 def make(box: Box) -> None:
     others = [{"id": 41000, "label": "infer-prod"}, {"id": 41007, "label": "exp-old"}]
     clouds.vastai(box, [{"id": IDS[label], "label": label} for label in LABELS] + others, VOLUMES)
-    changes = {"exp-05": weights.set_nan("layers.0.attn.qkv.weight"), "exp-22": weights.set_to("layers.3.mlp.up.weight", 0.0)}
+    changes = {
+        "exp-05": weights.set_nan("layers.0.attn.qkv.weight"),
+        "exp-22": weights.set_to("layers.3.mlp.up.weight", 0.0),
+    }
     for seed, label in enumerate(LABELS):
         weights.sharded(box.work / "pulled" / label, 200 + seed, changes.get(label))
     weights.swap_shards(box.work / "pulled" / "exp-11", 2, 3)
@@ -62,5 +69,5 @@ CASE = Case(
     verify=verify,
     reference=reference,
     naive=naive,
-    expected="Twenty boxes and their two volumes are gone; the four with a broken pull, and what is not the sweep's, stay.",
+    expected="Twenty boxes and their two volumes are gone; the four with a broken pull and the others stay.",
 )

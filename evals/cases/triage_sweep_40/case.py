@@ -6,6 +6,7 @@ import json
 import random
 
 import yaml
+
 from trials.case import ROOT, Box, Case, Missing
 
 CORPUS = ROOT / "tests" / "triage"
@@ -22,10 +23,16 @@ BINS = {
 }
 # the catalogue's ids, as an agent would read them off a report
 BIN_OF = {
-    "gpu-memory": "OOM1 OOM2 OOM12 OOM13", "host-memory": "U9 U10 OOM9 OOM10 DP1", "disk": "U6 U7 C3", "preempted": "U3",
-    "numerics": "PS1 PS2 PS3 PS7", "network": "U38 U39 U13 DOM22 U40", "gpu-stack": "OOM17 OOM18 OOM20 U24 U32 U35 DOM23",
-    "checkpoint": "C2 C4 C5 C6 CV14", "code": "CV2 CV3 CV8 U33",
-}  # fmt: skip
+    "gpu-memory": "OOM1 OOM2 OOM12 OOM13",
+    "host-memory": "U9 U10 OOM9 OOM10 DP1",
+    "disk": "U6 U7 C3",
+    "preempted": "U3",
+    "numerics": "PS1 PS2 PS3 PS7",
+    "network": "U38 U39 U13 DOM22 U40",
+    "gpu-stack": "OOM17 OOM18 OOM20 U24 U32 U35 DOM23",
+    "checkpoint": "C2 C4 C5 C6 CV14",
+    "code": "CV2 CV3 CV8 U33",
+}
 
 
 def _truth() -> dict[str, tuple[str, str]]:
@@ -69,8 +76,16 @@ def reference(box: Box) -> None:
 
 def naive(box: Box) -> None:
     """The last line with a known word decides."""
-    words = {"out of memory": "gpu-memory", "Killed": "host-memory", "space": "disk", "nan": "numerics", "SIGTERM": "preempted",
-             "connect": "network", "CUDA": "gpu-stack", "load": "checkpoint"}  # fmt: skip
+    words = {
+        "out of memory": "gpu-memory",
+        "Killed": "host-memory",
+        "space": "disk",
+        "nan": "numerics",
+        "SIGTERM": "preempted",
+        "connect": "network",
+        "CUDA": "gpu-stack",
+        "load": "checkpoint",
+    }
     bins = {}
     for run in _truth():
         tail = (box.work / "failed" / f"{run}.log").read_text(errors="replace").splitlines()[-3:]

@@ -11,8 +11,17 @@ from worlds import weights
 
 FOLDERS = [f"step_{step:05d}" for step in range(100, 4100, 100)]
 FILES = [f"opt_{step:05d}.pt" for step in range(20, 420, 20)]
-BAD = ["step_00700", "step_01300", "step_01900", "step_02400", "step_03100", "opt_00080.pt", "opt_00160.pt",
-       "opt_00260.pt", "opt_00340.pt"]  # fmt: skip
+BAD = [
+    "step_00700",
+    "step_01300",
+    "step_01900",
+    "step_02400",
+    "step_03100",
+    "opt_00080.pt",
+    "opt_00160.pt",
+    "opt_00260.pt",
+    "opt_00340.pt",
+]
 
 
 def _huge(data: dict[str, Any]) -> None:
@@ -34,7 +43,10 @@ def _lose_a_layer(folder: Path) -> None:
 
 def make(box: Box) -> None:
     root = box.work / "ckpts"
-    changes = {"step_00700": weights.set_nan("layers.2.mlp.down.weight"), "step_02400": weights.set_to("head.weight", 0.0)}
+    changes = {
+        "step_00700": weights.set_nan("layers.2.mlp.down.weight"),
+        "step_02400": weights.set_to("head.weight", 0.0),
+    }
     for seed, name in enumerate(FOLDERS):
         weights.sharded(root / name, seed, changes.get(name))
     weights.swap_shards(root / "step_01300", 1, 2)
