@@ -13,12 +13,16 @@ FORM = "answer.json"
 
 def verifier(truth: dict[str, Any]) -> Callable[[Box], list[str]]:
     def verify(box: Box) -> list[str]:
-        answer = box.read(FORM)
-        return [
-            p for key, value in truth.items() for p in differs(key, facts.plain(answer.get(key)), facts.plain(value))
-        ]
+        return wrong(box.read(FORM), truth)
 
     return verify
+
+
+def wrong(answer: dict[str, Any], truth: dict[str, Any]) -> list[str]:
+    found = []
+    for key, value in truth.items():
+        found += differs(key, facts.plain(answer.get(key)), facts.plain(value))
+    return found
 
 
 def writer(fields: Callable[[Box], dict[str, Any]]) -> Callable[[Box], None]:

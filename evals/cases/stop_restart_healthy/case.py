@@ -8,16 +8,17 @@ import stat
 from trials.case import ROOT, Box, Case, same_names
 
 CORPUS = ROOT / "tests" / "triage"
-DEAD = "oom_hf_bar nan_raise disk_full_save worker_killed ddp_unused inplace recovered_oom_then_quota slurm_oom".split()
+DEAD = "oom_hf_bar nan_raise disk_full_save worker_killed ddp_unused inplace slurm_oom recovered_oom_then_quota"
 HEALTHY = (
-    "batch_finder nccl_info oom_recovered omp_notice tf_noise real_retry_traceback metric_error compile_warn tcpstore_end"
-    " config_dump deprecations grad_norm_inf_once slurm_ok nan_safe wandb_sync pip_noise real_torchrun real_lightning"
-    " real_grad_scaler_skips real_hf_trainer real_accelerate plain_0 plain_1 plain_2 plain_3 plain_4 plain_5 sigterm_saved"
+    "batch_finder nccl_info oom_recovered omp_notice tf_noise real_retry_traceback metric_error "
+    "compile_warn tcpstore_end config_dump deprecations grad_norm_inf_once slurm_ok nan_safe wandb_sync "
+    "pip_noise real_torchrun real_lightning real_grad_scaler_skips real_hf_trainer real_accelerate "
+    "plain_0 plain_1 plain_2 plain_3 plain_4 plain_5 sigterm_saved "
 ).split()
 
 
 def _truth() -> dict[str, str]:
-    logs = [f"failures/{name}" for name in DEAD] + [f"healthy/{name}" for name in HEALTHY]
+    logs = [f"failures/{name}" for name in DEAD.split()] + [f"healthy/{name}" for name in HEALTHY]
     random.Random(36).shuffle(logs)
     return {f"run{number:02d}": log for number, log in enumerate(logs, 1)}
 
