@@ -41,7 +41,7 @@ def test_every_case_has_its_parts(name: str) -> None:
 def test_there_are_cases_for_every_purpose() -> None:
     kinds = [case.load(name).case.kind for name in NAMES]
     held = [name for name in NAMES if case.load(name).case.held_out]
-    assert len(NAMES) >= 27
+    assert len(NAMES) >= 30
     assert len(kinds) - kinds.count("use") >= 8
     assert len(held) >= len(NAMES) // 5
 
