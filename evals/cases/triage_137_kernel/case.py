@@ -61,7 +61,7 @@ def verify(box: Box) -> list[str]:
 
 
 def reference(box: Box) -> None:
-    """By pid and minute; which limit it was, the kernel's line says (OOM9). A kernel log alone blames the wrong process."""
+    """By pid and minute; which limit it was, the kernel's line says (OOM9). Alone, that log blames anybody."""
     kernel = (box.work / "kernel.log").read_text()
     verdicts = {}
     for run, (pid, end, _) in RUNS.items():
