@@ -113,5 +113,6 @@ CASE = Case(
     verify=verify,
     reference=reference,
     naive=naive,
+    held_out=True,
     expected="A Job with memory-backed /dev/shm, the claim, four retries, and preemptions that do not count.",
 )

@@ -60,5 +60,6 @@ CASE = Case(
     verify=verify,
     reference=reference,
     naive=naive,
+    held_out=True,
     expected="stale.json holds exactly the planted stale numbers, none of the right ones.",
 )
