@@ -7,7 +7,7 @@ WORKERS ?= 2
 DEBIAN := openssh-server openssh-client rsync slurmctld slurmd slurm-client munge docker.io busybox-static \
 	iproute2 gcc libc6-dev shellcheck tmux task-spooler git procps chromium
 
-.PHONY: help demo test soak bench lint docs lock system-deps sky clean
+.PHONY: help demo test soak bench evals lint docs lock system-deps sky clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -23,6 +23,9 @@ soak: .venv/test.stamp ## the long chaos versions: hundreds of kills, big files
 
 bench: .venv/test.stamp ## every speed claim as a ratio measured in one run
 	$(BIN)/python evals/bench/run.py
+
+evals: .venv/test.stamp ## prove every case of evals/ without a model, minutes
+	$(BIN)/python evals/run_evals.py check --jobs $(WORKERS)
 
 lint: .venv/test.stamp ## ruff, mypy, shellcheck (when installed)
 	$(BIN)/ruff check .

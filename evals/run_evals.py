@@ -1,0 +1,269 @@
+"""META · proves the cases without a model, runs agents on them with and without the skill, reports what came of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "evals"), str(ROOT / "scripts")]
+
+import click  # noqa: E402
+
+from rgt import cli, errors, files  # noqa: E402
+from trials import agents, case, proofs, routing, summary, trial, triggers  # noqa: E402
+
+FOLDER = click.option(
+    "--folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=case.CASES,
+    show_default="evals/cases",
+    help="Where the cases are.",
+)
+CASES = click.option(
+    "--cases", default="", help="Only these, by name, with commas between; a part of a name is enough."
+)
+OUT = click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder of the trials."
+)
+
+
+@click.group(cls=cli.Group)
+def main() -> None:
+    """Measure whether the skill helps an agent."""
+
+
+def _chosen(folder: Path, wanted: str) -> list[str]:
+    every = case.names(folder)
+    parts = [part.strip() for part in wanted.split(",") if part.strip()]
+    for part in parts:
+        if not any(part in name for name in every):
+            raise errors.bad_input(f"no case is called {part}; there are: {', '.join(every)}")
+    return [name for name in every if not parts or any(part in name for part in parts)]
+
+
+def _load(name: str, folder: Path) -> case.Loaded:
+    try:
+        return case.load(name, folder)
+    except case.Broken as problem:
+        raise errors.bad_input(str(problem)) from None
+
+
+@main.command()
+@FOLDER
+@CASES
+@click.option("--jobs", type=click.IntRange(1, 16), default=2, show_default=True, help="Cases at once.")
+@cli.json_option
+def check(folder: Path, cases: str, jobs: int, as_json: bool) -> int:
+    """Prove each case without a model: untouched fails, naive fails, the reference passes, the world is the same twice.
+
+    Example: python evals/run_evals.py check --cases verify,triage
+    """
+    names = _chosen(folder, cases)
+    with ProcessPoolExecutor(jobs) as pool:
+        proved = list(pool.map(proofs.prove, names, [folder] * len(names)))
+    if as_json:
+        click.echo(
+            json.dumps(
+                {"tool": "run_evals", "ok": not any(p.problems for p in proved), "cases": [p.as_json() for p in proved]}
+            )
+        )
+    else:
+        for proof in proved:
+            _show(proof)
+    return errors.FINDINGS if any(proof.problems for proof in proved) else errors.OK
+
+
+def _show(proof: proofs.Proof) -> None:
+    clock = ", ".join(f"{what} {seconds} s" for what, seconds in proof.seconds.items())
+    click.echo(f"{'FAIL' if proof.problems else 'ok  '} {proof.name} ({clock})")
+    for problem in proof.problems:
+        click.echo(f"     {problem}")
+
+
+@main.command()
+@FOLDER
+@CASES
+@OUT
+@click.option("--agent", required=True, help="claude, codex, openclaw, or a command line of your own.")
+@click.option("--arms", default="none,skill", show_default=True, help="Without the skill, with it.")
+@click.option("--trials", type=click.IntRange(1, 100), default=1, show_default=True, help="Of each case and arm.")
+@click.option("--max-tokens", type=click.IntRange(1), default=None, help="A trial that needs more has not passed.")
+def run(folder: Path, cases: str, out: Path, agent: str, arms: str, trials: int, max_tokens: int | None) -> None:
+    """Run an agent on fresh copies; a trial that has its verdict is left alone, so an ended run can be started again.
+
+    Example: python evals/run_evals.py run --agent claude --out trials --cases verify --trials 3
+    """
+    chosen = [arm for arm in arms.split(",") if arm]
+    if not chosen or set(chosen) - set(trial.ARMS):
+        raise errors.bad_input(f"--arms {arms}: it is none, skill or none,skill")
+    who = agents.find(agent)
+    for name in _chosen(folder, cases):
+        loaded = _load(name, folder)
+        for number in range(1, trials + 1):
+            for arm in chosen:
+                plan = trial.Plan(loaded, arm, number, out)
+                if plan.folder.exists():
+                    click.echo(f"{plan.folder}: there already", err=True)
+                    continue
+                _tell(trial.run(plan, who, max_tokens))
+
+
+def _tell(record: dict[str, Any]) -> None:
+    verdict = "passed" if record["passed"] else "; ".join([*record["problems"], *record["over_budget"]])
+    click.echo(f"{record['case']} {record['arm']}-{record['trial']}: {verdict[:300]}")
+
+
+@main.command()
+@click.argument("name", metavar="CASE")
+@FOLDER
+@OUT
+@click.option(
+    "--arm", type=click.Choice(trial.ARMS), default="skill", show_default=True, help="With the skill or without."
+)
+@click.option("--trial", "number", type=click.IntRange(1), default=1, show_default=True, help="Number of the trial.")
+def prepare(name: str, folder: Path, out: Path, arm: str, number: int) -> None:
+    """Make one world for an agent that is started by hand; prints the folder to work in and the prompt's file."""
+    plan = trial.Plan(_load(name, folder), arm, number, out)
+    if plan.folder.exists():
+        raise errors.bad_input(f"{plan.folder} is there already; take another --trial number")
+    box = trial.prepare(plan, None)
+    click.echo(
+        json.dumps(
+            {
+                "work": str(box.work.resolve()),
+                "prompt": str((plan.folder / "prompt.md").resolve()),
+                "path": box.env["PATH"].split(":")[:2],
+                "minutes": plan.loaded.case.minutes,
+                "commands": plan.loaded.case.commands,
+            }
+        )
+    )
+
+
+@main.command()
+@click.argument("name", metavar="CASE")
+@FOLDER
+@OUT
+@click.option(
+    "--arm", type=click.Choice(trial.ARMS), default="skill", show_default=True, help="With the skill or without."
+)
+@click.option("--trial", "number", type=click.IntRange(1), default=1, show_default=True, help="Number of the trial.")
+@click.option("--seconds", type=float, default=None, help="What it took.")
+@click.option("--commands", type=int, default=None, help="How many it used.")
+@click.option("--tokens", type=int, default=None, help="How many it read and wrote.")
+@click.option("--agent", default=None, help="Which agent and model it was.")
+def grade(
+    name: str,
+    folder: Path,
+    out: Path,
+    arm: str,
+    number: int,
+    seconds: float | None,
+    commands: int | None,
+    tokens: int | None,
+    agent: str | None,
+) -> int:
+    """Judge a world that `prepare` made, after an agent has been in it."""
+    plan = trial.Plan(_load(name, folder), arm, number, out)
+    if not plan.folder.is_dir():
+        raise errors.bad_input(f"{plan.folder} is not there; make it with prepare")
+    record = trial.grade(plan, case.Box(plan.folder), seconds, agents.Effort(commands, tokens), agent=agent)
+    _tell(record)
+    return errors.OK if record["passed"] else errors.FINDINGS
+
+
+@main.command()
+@click.argument("out", type=click.Path(exists=True, file_okay=False, path_type=Path))
+def report(out: Path) -> None:
+    """Write OUT/benchmark.json and OUT/results.md from the verdicts below OUT."""
+    records = trial.records(out)
+    if not records:
+        raise errors.bad_input(f"{out} has no trial.json; run or grade some trials first")
+    files.write_json(out / "benchmark.json", summary.benchmark(records))
+    files.write_text(out / "results.md", summary.page(records))
+    click.echo(summary.page(records))
+
+
+@main.command("routing")
+@FOLDER
+@cli.json_option
+def show_routing(folder: Path, as_json: bool) -> None:
+    """How far it is from SKILL.md to what each case needs: links, and tokens read on the way."""
+    library = routing.Library()
+    ways = [library.way(_load(name, folder)) for name in case.names(folder)]
+    if as_json:
+        click.echo(json.dumps([vars(way) for way in ways]))
+        return
+    for way in sorted(ways, key=lambda way: -way.tokens):
+        click.echo(f"{way.tokens:6d} tokens  {way.hops} hops  {way.case}")
+
+
+@main.command("triggers")
+@click.option("--agent", default=None, help="Ask this agent, once per prompt. [default: the offline proxy]")
+@cli.json_option
+def show_triggers(agent: str | None, as_json: bool) -> None:
+    """Which prompts would load the skill: by an agent's word, or by the proxy of trials/triggers.py."""
+    who = agents.find(agent) if agent else None
+    measured = triggers.measure(fires=(lambda prompt: triggers.ask(who, prompt)) if who else None)
+    if as_json:
+        click.echo(json.dumps(measured, ensure_ascii=False))
+        return
+    click.echo(
+        f"{measured['should']} that should: {measured['recall']:.0%} fire; "
+        f"{measured['should_not']} near-misses: {measured['specificity']:.0%} stay quiet"
+    )
+    for kind in ("missed", "false"):
+        for prompt in measured[kind]:
+            click.echo(f"  {kind}: {prompt}")
+
+
+@main.command()
+@FOLDER
+@click.option("--check", "only_check", is_flag=True, help="Write nothing; exit 1 when it is out of date.")
+def export(folder: Path, only_check: bool) -> int:
+    """Write evals.json, the cases in the open format that other tools read."""
+    text = json.dumps(_exported(folder), indent=1, ensure_ascii=False) + "\n"
+    target = folder.parent / "evals.json"
+    if target.is_file() and target.read_text(encoding="utf-8") == text:
+        return errors.OK
+    if only_check:
+        click.echo(f"{target.name} is out of date: python evals/run_evals.py export")
+        return errors.FINDINGS
+    files.write_text(target, text)
+    click.echo(f"wrote {target}")
+    return errors.OK
+
+
+def _exported(folder: Path) -> dict[str, Any]:
+    evals = []
+    for number, name in enumerate(case.names(folder), 1):
+        loaded = _load(name, folder)
+        evals.append(
+            {
+                "id": number,
+                "name": name,
+                "prompt": loaded.prompt,
+                "expected_output": loaded.case.expected,
+                "files": [],
+                "expectations": [loaded.case.expected] if loaded.case.expected else [],
+                "metadata": {
+                    "kind": loaded.case.kind,
+                    "route": loaded.case.route,
+                    "reads": list(loaded.case.reads),
+                    "minutes": loaded.case.minutes,
+                    "commands": loaded.case.commands,
+                    "held_out": loaded.case.held_out,
+                    "workspace": f"python evals/run_evals.py prepare {name} --out <folder>",
+                    "verifier": f"python evals/run_evals.py grade {name} --out <folder>",
+                },
+            }
+        )
+    return {"skill_name": "remote-gpu-trainer", "evals": evals}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""One trial: a fresh world, an agent or a person in it, the verdict in trial.json.
+
+<out>/<case>/<arm>-<number>/   work/ world/ prompt.md transcript.jsonl stderr.txt trial.json
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from rgt import files
+from trials.agents import Agent, Effort
+from trials.case import ROOT, Box, Loaded, build, judge
+
+ARMS = ("none", "skill")
+NAME = "remote-gpu-trainer"
+# what an installation carries; evals and tests stay behind, they hold the answers
+BUNDLE = ("SKILL.md", "references", "profiles", "scripts", "examples", "LICENSE")
+
+
+@dataclass(frozen=True)
+class Plan:
+    loaded: Loaded
+    arm: str
+    number: int
+    out: Path
+
+    @property
+    def folder(self) -> Path:
+        return self.out / self.loaded.name / f"{self.arm}-{self.number}"
+
+
+def install(target: Path) -> None:
+    """The skill as a user would have it."""
+    target.mkdir(parents=True)
+    for name in BUNDLE:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, target / name, ignore=shutil.ignore_patterns("__pycache__"))
+        elif source.is_file():
+            shutil.copy2(source, target / name)
+
+
+def prepare(plan: Plan, skills: str | None) -> Box:
+    """A world for this trial, with the skill in it or not, and the prompt as the agent gets it."""
+    box = build(plan.loaded, plan.folder)
+    prompt = plan.loaded.prompt + "\n"
+    if plan.arm == "skill":
+        place = box.work / (skills or f".skills/{NAME}") / (NAME if skills else "")
+        install(place)
+        if skills is None:
+            prompt += f"\n(The folder {place.relative_to(box.work)} holds a skill; its SKILL.md says when to use it.)\n"
+    (plan.folder / "prompt.md").write_text(prompt, encoding="utf-8")
+    return box
+
+
+def run(plan: Plan, agent: Agent, max_tokens: int | None = None) -> dict[str, Any]:
+    """A trial by an agent; what it leaves running in its process group ends with its time."""
+    box = prepare(plan, agent.skills)
+    prompt_file = plan.folder / "prompt.md"
+    argv, stdin = agent.argv(prompt_file.read_text(encoding="utf-8"), prompt_file, box.work)
+    env = box.env | {key: value.replace("{work}", str(box.work)) for key, value in agent.env}
+    transcript = plan.folder / "transcript.jsonl"
+    start = time.monotonic()
+    with transcript.open("wb") as out, (plan.folder / "stderr.txt").open("wb") as err:
+        process = subprocess.Popen(
+            argv, cwd=box.work, env=env, stdin=subprocess.PIPE, stdout=out, stderr=err, start_new_session=True
+        )
+        try:
+            process.communicate((stdin or "").encode(), timeout=plan.loaded.case.minutes * 60)
+            ended = "ended"
+        except subprocess.TimeoutExpired:
+            ended = "out of time"
+        finally:
+            _end(process)
+    seconds = time.monotonic() - start
+    effort = agent.count(transcript)
+    return grade(
+        plan,
+        box,
+        seconds,
+        effort,
+        ended=ended,
+        exit_code=process.returncode,
+        agent=agent.template,
+        max_tokens=max_tokens,
+    )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def grade(
+    plan: Plan, box: Box, seconds: float | None, effort: Effort, max_tokens: int | None = None, **more: Any
+) -> dict[str, Any]:
+    """The verdict: the outcome, and whether it came within the budget. Both count for `passed`."""
+    case = plan.loaded.case
+    problems = judge(plan.loaded, box)
+    over = []
+    if seconds is not None and seconds > case.minutes * 60:
+        over.append(f"{seconds:.0f} s of {case.minutes * 60:.0f} s")
+    if effort.commands is not None and effort.commands > case.commands:
+        over.append(f"{effort.commands} commands of {case.commands}")
+    if max_tokens is not None and effort.tokens is not None and effort.tokens > max_tokens:
+        over.append(f"{effort.tokens} tokens of {max_tokens}")
+    record = {
+        "case": plan.loaded.name,
+        "arm": plan.arm,
+        "trial": plan.number,
+        "kind": case.kind,
+        "held_out": case.held_out,
+        "outcome": not problems,
+        "passed": not problems and not over,
+        "problems": problems,
+        "over_budget": over,
+        "seconds": None if seconds is None else round(seconds, 1),
+        "commands": effort.commands,
+        "tokens": effort.tokens,
+        "cached_tokens": effort.cached,
+        "time": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        **more,
+    }
+    files.write_json(plan.folder / "trial.json", record)
+    return record
+
+
+def records(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.glob("*/*/trial.json"))]

@@ -1,0 +1,56 @@
+"""A profile's facts, for reference solutions: an answer is computed from the file an agent would read."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from typing import Any
+
+import yaml
+
+from trials.case import Box, Broken
+
+
+class Profile:
+    def __init__(self, box: Box, name: str, variant: str | None = None) -> None:
+        self.path, self.variant = box.skill / "profiles" / f"{name}.md", variant
+
+    @cached_property
+    def text(self) -> str:
+        return self.path.read_text(encoding="utf-8")
+
+    @cached_property
+    def front(self) -> dict[str, Any]:
+        data: dict[str, Any] = yaml.safe_load(self.text.split("---\n", 2)[1])
+        return data["variants"][self.variant] if self.variant else data
+
+    def value(self, *keys: str) -> str:
+        node: Any = self.front
+        for key in keys:
+            node = node[key]
+        return str(node["value"])
+
+    def storage(self, tier: str) -> dict[str, Any]:
+        return next(row for row in self.front["storage"] if row["tier"] == tier)
+
+    def says(self, keys: tuple[str, ...], pattern: str) -> bool:
+        """The fact matches; () looks at the whole file."""
+        return bool(re.search(pattern, self.value(*keys) if keys else self.text))
+
+    def number(self, keys: tuple[str, ...], pattern: str) -> float:
+        return float(self.word(keys, pattern))
+
+    def word(self, keys: tuple[str, ...], pattern: str) -> str:
+        match = re.search(pattern, self.value(*keys) if keys else self.text)
+        if not match:
+            raise Broken(f"{self.path.name}: {'.'.join(keys)} no longer says {pattern}")
+        return match[1]
+
+
+def plain(value: object) -> object:
+    """An answer without what does not matter: spaces, case of yes and no, an int for a float."""
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, (int, float)):
+        return float(value)
+    return " ".join(str(value).strip().strip("`$").split())

@@ -1,0 +1,42 @@
+"""A case of the kind "what is true today": a form, checked field by field; the reference comes out of the profiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from trials.case import Box, differs
+from worlds import facts
+
+FORM = "answer.json"
+
+
+def verifier(truth: dict[str, Any]) -> Callable[[Box], list[str]]:
+    def verify(box: Box) -> list[str]:
+        return wrong(box.read(FORM), truth)
+
+    return verify
+
+
+def wrong(answer: dict[str, Any], truth: dict[str, Any]) -> list[str]:
+    found = []
+    for key, value in truth.items():
+        found += differs(key, facts.plain(answer.get(key)), facts.plain(value))
+    return found
+
+
+def writer(fields: Callable[[Box], dict[str, Any]]) -> Callable[[Box], None]:
+    def write(box: Box) -> None:
+        box.write(FORM, fields(box))
+
+    return write
+
+
+def remembered(truth: dict[str, Any], **old: Any) -> Callable[[Box], None]:
+    """The truth as a model remembers it: some fields are years old."""
+    return writer(lambda box: {**truth, **old})
+
+
+def note(name: str, text: str) -> Callable[[Box], None]:
+    """A world of one file."""
+    return lambda box: box.write(name, text)

@@ -1,0 +1,242 @@
+"""The evals prove themselves: a broken case turns `check` red, trials are graded and reported, routes stay short."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trials import agents, case, proofs, routing, summary, triggers
+
+ROOT = Path(__file__).resolve().parent.parent
+CLI = [sys.executable, str(ROOT / "evals" / "run_evals.py")]
+NAMES = case.names()
+# one per kind of world, and quick; `make evals` proves all of them
+SHORT = [
+    "verify_60_checkpoints",
+    "teardown_vast_fleet",
+    "platform_runpod_night",
+    "launch_k8s_spot",
+    "outside_orders_csv",
+]
+HOPS, TOKENS = 1, 12_000
+
+
+def cli(*words: str | Path, ok: tuple[int, ...] = (0,)) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([*CLI, *map(str, words)], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode in ok, done.stdout + done.stderr
+    return done
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_case_has_its_parts(name: str) -> None:
+    assert proofs.shape(case.load(name)) == []
+
+
+def test_there_are_cases_for_every_purpose() -> None:
+    kinds = [case.load(name).case.kind for name in NAMES]
+    held = [name for name in NAMES if case.load(name).case.held_out]
+    assert len(NAMES) >= 30
+    assert len(kinds) - kinds.count("use") >= 8
+    assert len(held) >= len(NAMES) // 3
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_untouched_and_naive_fail_and_the_reference_passes(name: str) -> None:
+    assert proofs.prove(name, case.CASES).problems == []
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A folder of cases with one in it, to be broken."""
+    shutil.copytree(case.CASES / "platform_runpod_night", tmp_path / "cases" / "one")
+    return tmp_path / "cases"
+
+
+def edit(folder: Path, old: str, new: str) -> None:
+    path = folder / "one" / "case.py"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"spot_pods_exist": False,', '"spot_pods_exist": True,', "the reference fails"),
+        ('    answer = box.read("answer.json")', "    return []", "the untouched world passes"),
+        ("    reference=reference,", "    reference=naive,", "the reference fails"),
+        ("    naive=naive,", "    naive=reference,", "the naive solution passes"),
+        ('"pod.txt", "', '"pod.txt", __import__("uuid").uuid4().hex + "', "two worlds differ"),
+        ("minutes=4", "minutes=0", "the budget must be positive"),
+        ('("profiles/runpod.md",)', '("profiles/nowhere.md",)', "which is not there"),
+        ("CASE = Case(", "OTHER = Case(", "has no CASE"),
+    ],
+)
+def test_a_broken_case_turns_check_red(copy: Path, old: str, new: str, said: str) -> None:
+    edit(copy, old, new)
+    assert said in cli("check", "--folder", copy, ok=(1,)).stdout
+
+
+def test_a_prompt_that_names_the_skill_is_a_hint(copy: Path) -> None:
+    (copy / "one" / "prompt.md").write_text("use verify_local.py for this")
+    assert "the prompt gives a hint: verify_local.py" in cli("check", "--folder", copy, ok=(1,)).stdout
+
+
+def test_an_unknown_case_is_named_with_those_there_are(copy: Path) -> None:
+    assert (
+        "no case is called nothing; there are: one"
+        in cli("check", "--folder", copy, "--cases", "nothing", ok=(2,)).stderr
+    )
+
+
+def test_an_answer_of_a_wrong_shape_fails_and_does_not_crash(tmp_path: Path) -> None:
+    loaded = case.load("platform_runpod_night")
+    box = case.build(loaded, tmp_path / "box")
+    for text in ("", "{", "[]", '"x"', '{"spot_pods_exist": {"a": [1]}}', "null"):
+        box.write("answer.json", text)
+        assert case.judge(loaded, box)
+
+
+# An agent without a model: it solves the case only where a skill is.
+STAND_IN = """
+import json, pathlib, sys
+assert "runpod" in sys.stdin.read()
+if list(pathlib.Path(".").rglob("SKILL.md")):
+    right = json.loads(pathlib.Path(sys.argv[1]).read_text())
+    pathlib.Path("answer.json").write_text(json.dumps(right))
+"""
+
+
+@pytest.fixture
+def trials(copy: Path, tmp_path: Path) -> Path:
+    truth = {**sys.modules[case.load("one", copy).case.verify.__module__].TRUTH}
+    (tmp_path / "truth.json").write_text(json.dumps(truth))
+    (tmp_path / "agent.py").write_text(STAND_IN)
+    agent = f"{sys.executable} {tmp_path / 'agent.py'} {tmp_path / 'truth.json'}"
+    cli("run", "--folder", copy, "--agent", agent, "--trials", "2", "--out", tmp_path / "out")
+    return tmp_path / "out"
+
+
+def test_trials_report_what_the_skill_changed(trials: Path) -> None:
+    page = cli("report", trials).stdout
+    data = json.loads((trials / "benchmark.json").read_text())
+    assert data["run_summary"]["with_skill"]["pass_rate"]["mean"] == 1.0
+    assert data["run_summary"]["without_skill"]["pass_rate"]["mean"] == 0.0
+    assert data["run_summary"]["delta"]["pass_rate"] == "+1.00"
+    assert data["run_summary"]["paired_pass_rate"] == {"cases": 1, "difference": 1.0, "ci95": [1.0, 1.0]}
+    assert len(data["runs"]) == 4
+    assert "| one | none | 0/2 | 0/2 |" in page
+    assert "answer.json is not there" in page
+
+
+def test_the_skill_arm_has_the_bundle_without_the_answers(trials: Path) -> None:
+    installed = trials / "one/skill-1/work/.skills/remote-gpu-trainer"
+    assert (installed / "SKILL.md").is_file()
+    assert not (installed / "evals").exists()
+    assert not (installed / "tests").exists()
+    assert not list((trials / "one/none-1").rglob("SKILL.md"))
+
+
+def test_a_trial_that_is_there_is_left_alone(trials: Path, copy: Path) -> None:
+    before = (trials / "one/none-1/trial.json").read_bytes()
+    cli("run", "--folder", copy, "--agent", "false", "--out", trials)
+    assert (trials / "one/none-1/trial.json").read_bytes() == before
+
+
+def test_a_trial_by_hand_is_prepared_and_graded(copy: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    made = json.loads(cli("prepare", "one", "--folder", copy, "--arm", "none", "--out", out).stdout)
+    assert "runpod" in Path(made["prompt"]).read_text()
+    assert (
+        "answer.json is not there"
+        in cli("grade", "one", "--folder", copy, "--arm", "none", "--out", out, ok=(1,)).stdout
+    )
+    truth = sys.modules[case.load("one", copy).case.verify.__module__].TRUTH
+    (Path(made["work"]) / "answer.json").write_text(json.dumps(truth))
+    cli("grade", "one", "--folder", copy, "--arm", "none", "--out", out, "--commands", "8")
+    late = cli("grade", "one", "--folder", copy, "--arm", "none", "--out", out, "--seconds", "999", ok=(1,)).stdout
+    assert "999 s of 240 s" in late
+    assert "is there already" in cli("prepare", "one", "--folder", copy, "--arm", "none", "--out", out, ok=(2,)).stderr
+    assert "make it with prepare" in cli("grade", "one", "--folder", copy, "--out", out, ok=(2,)).stderr
+
+
+def test_an_agent_out_of_time_is_ended_and_fails(copy: Path, tmp_path: Path) -> None:
+    edit(copy, "minutes=4", "minutes=0.02")
+    cli("run", "--folder", copy, "--agent", "sleep 600", "--arms", "none", "--out", tmp_path / "out")
+    record = json.loads((tmp_path / "out/one/none-1/trial.json").read_text())
+    assert record["ended"] == "out of time"
+    assert not record["passed"]
+
+
+def test_wrong_words_get_a_sentence(tmp_path: Path) -> None:
+    assert (
+        "it is none, skill or none,skill"
+        in cli("run", "--agent", "x", "--arms", "both", "--out", tmp_path, ok=(2,)).stderr
+    )
+    assert "has no trial.json" in cli("report", tmp_path, ok=(2,)).stderr
+
+
+def test_transcripts_are_counted(tmp_path: Path) -> None:
+    lines: list[dict[str, Any]] = [
+        {"type": "assistant", "message": {"content": [{"type": "text"}, {"type": "tool_use"}, {"type": "tool_use"}]}},
+        {"type": "result", "usage": {"input_tokens": 10, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 7,
+                                     "output_tokens": 3}},
+    ]  # fmt: skip
+    path = tmp_path / "t.jsonl"
+    path.write_text("noise\n" + "".join(json.dumps(line) + "\n" for line in lines))
+    assert agents.claude(path) == agents.Effort(2, 18, 7)
+    lines = [
+        {"type": "item.completed", "item": {"type": "command_execution"}},
+        {"type": "item.completed", "item": {"type": "agent_message"}},
+        {"type": "turn.completed", "usage": {"input_tokens": 100, "cached_input_tokens": 60, "output_tokens": 9}},
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert agents.codex(path) == agents.Effort(1, 49, 60)
+    path.write_text("")
+    assert agents.claude(path) == agents.codex(path) == agents.Effort()
+
+
+def record(name: str, arm: str, passed: bool, **more: Any) -> dict[str, Any]:
+    return {"case": name, "arm": arm, "trial": 1, "passed": passed, "outcome": passed, "problems": [],
+            "over_budget": [], "seconds": 60.0, "commands": 5, "tokens": 1000, **more}  # fmt: skip
+
+
+def test_the_interval_is_over_cases_and_notes_name_the_useless_ones() -> None:
+    records = [record(f"c{n}", arm, arm == "skill" and n < 6) for n in range(8) for arm in ("none", "skill")]
+    records += [record("easy", arm, True) for arm in ("none", "skill")]
+    test = summary.paired(records)
+    assert test is not None
+    assert test["difference"] == pytest.approx(6 / 9, abs=1e-4)
+    assert 0.2 < test["ci95"][0] < test["difference"] < test["ci95"][1] <= 1
+    assert "easy: both arms always pass; drop it or make it harder" in summary.benchmark(records)["notes"]
+    assert "c7: no arm ever passes" in summary.benchmark(records)["notes"]
+
+
+def test_from_the_hub_to_the_answer_is_short() -> None:
+    library = routing.Library()
+    far = [way for name in NAMES if (way := library.way(case.load(name))).hops > HOPS or way.tokens > TOKENS]
+    assert far == []
+
+
+def test_the_description_still_covers_what_users_say() -> None:
+    measured = triggers.measure()
+    assert measured["should"] >= 60
+    assert measured["should_not"] >= 40
+    assert measured["recall"] >= 0.8, measured["missed"]
+    assert measured["specificity"] >= 0.9, measured["false"]
+
+
+def test_a_description_that_drops_a_topic_is_noticed() -> None:
+    assert triggers.measure("Run, verify and deliver experiments. Not for theory questions.")["recall"] < 0.3
+
+
+def test_evals_json_is_up_to_date() -> None:
+    cli("export", "--check")
+    data = json.loads((ROOT / "evals" / "evals.json").read_text())
+    assert [row["name"] for row in data["evals"]] == NAMES
