@@ -195,7 +195,11 @@ def _figure_findings(report: Report, project: Project, name: str, found: list[An
 def _fix(code: str, name: str) -> str | None:
     if code in ("digest", "stale", "stale-source", "missing"):
         return f"render.py figures {name} draws it again"
-    return f"edit figures/{name}/figure.py" if code in ("blank", "clipped", "drawn", "wrong-order", "font", "size") else None
+    return (
+        f"edit figures/{name}/figure.py"
+        if code in ("blank", "clipped", "drawn", "wrong-order", "font", "size")
+        else None
+    )
 
 
 # -- the gate and the page
