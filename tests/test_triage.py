@@ -179,6 +179,13 @@ def test_the_kernel_log_confirms_a_kill_and_alone_comes_after_the_log(tmp_path: 
     assert said[0] == "U33:cause" and "U9:kernel log" in said
 
 
+def test_several_kills_in_the_kernel_log_are_not_pinned_on_this_run(tmp_path: Path) -> None:
+    """A shared node: exit 137 may also be a person's kill -9, and the killed pids somebody else's."""
+    line = "[Mon Nov 16 10:0{0}:01 2026] Memory cgroup out of memory: Killed process 515{0} (python3)\n"
+    said = say(STEPS, exit_code=137, kernel=line.format(1) + line.format(2), tmp_path=tmp_path)
+    assert "U9:kernel log" in said and "U9:cause" not in said
+
+
 def test_torchruns_root_cause_names_the_rank(tmp_path: Path) -> None:
     summary = "Root Cause (first observed failure):\n[0]:\n  rank      : 2 (local_rank: 2)\n  exitcode  : 1 (pid: 7)\n"
     log = f"[rank0]: {MISSING}[rank2]: {FULL}{summary}"

@@ -22,6 +22,7 @@ CAUSE, KERNEL, EXIT_CODE, UNKNOWN, AFTERMATH, SURVIVED, HINT = (
 )  # fmt: skip
 _ORDER = (CAUSE, KERNEL, EXIT_CODE, UNKNOWN, AFTERMATH, SURVIVED, HINT)
 FINDINGS = (CAUSE, KERNEL, EXIT_CODE, UNKNOWN, AFTERMATH)
+_KILLED = re.compile(r"Killed process (\d+)")
 _WARNING = re.compile(r"\[?W\d{3,4} |WARNING|Warning")
 _FRAMES = 120  # lines of a traceback
 _MESSAGE_LINES = 15  # of an exception, after the line that names it
@@ -75,7 +76,7 @@ def judge(traces: list[Trace], owners: list[Entry], exit_code: int | None = None
         for entry in dict.fromkeys(owners)
         if _of(entry, traces, owners)
     ]
-    found = [_without_frames(one, traces, owners) for one in found]
+    found = [_whose(_without_frames(one, traces, owners)) for one in found]
     found += _from_exit_code(found, set(owners), code)
     found += _unknown(traces, owners, found, exit_code, elastic.get("rank"))
     one_log = len({one.place.path for one in found if one.place}) < 2
@@ -106,6 +107,13 @@ def _diagnose(entry: Entry, seen: _Seen, root: int | None, code: int | None, yea
     )
 
 
+def _whose(one: Diagnosis) -> Diagnosis:
+    """The kernel's log is about the whole machine."""
+    if one.role != KERNEL or one.note:
+        return one
+    return replace(one, note="the kernel's log is about the whole machine: is that pid yours, and the time right?")
+
+
 def _without_frames(one: Diagnosis, traces: list[Trace], owners: list[Entry]) -> Diagnosis:
     """A frame tells where, not what: it refines an exception of its own document, and is a hint without one."""
     place, entry = one.place, one.entry
@@ -134,9 +142,15 @@ def _role(entry: Entry, live: _Seen, code: int | None) -> str:
         return HINT  # the store says good-bye like this in every run
     if entry.kind == "cascade":
         return AFTERMATH
-    if all(trace.kernel for trace, _ in live) and not _fits(entry, code):
+    if all(trace.kernel for trace, _ in live) and (not _fits(entry, code) or len(_killed(live)) > 1):
         return KERNEL  # the kernel's log is older than the run, and not only about it
     return CAUSE
+
+
+def _killed(live: _Seen) -> set[str]:
+    """The processes that the kernel says it killed: with several, any of them may be somebody else's."""
+    texts = [place.text for _, one in live for place in (one.first, one.since, one.last)]
+    return {pid for text in texts for pid in _KILLED.findall(text)}
 
 
 def _fits(entry: Entry, code: int | None) -> bool:
