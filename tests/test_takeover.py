@@ -685,6 +685,8 @@ def _broken(tmp_path: Path) -> dict[str, Path]:
     (tmp_path / "hole.pt").write_bytes(whole[:100] + whole[200:])
     (tmp_path / "empty.pt").touch()
     (tmp_path / "zeros.pt").write_bytes(bytes(5000))
+    (tmp_path / "pointer.pt").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n")
+    (tmp_path / "page.pt").write_text("<!DOCTYPE html><html>403</html>")
     (tmp_path / "cut.safetensors").write_bytes(safetensors(tmp_path / "y.safetensors").read_bytes()[:-3])
     (tmp_path / "bomb.safetensors").write_bytes(struct.pack("<Q", 1 << 60) + b"{}")
     safetensors(tmp_path / "long.safetensors", b"xx")
@@ -701,6 +703,8 @@ def test_broken_checkpoints(tmp_path: Path) -> None:
         "flipped.pt": "m/data/0: Bad CRC-32 for file 'm/data/0'",
         "hole.pt": "its directory is damaged: it is not where the end of the file says",
         "empty.pt": "empty",
+        "pointer.pt": "a git-LFS pointer, not the file itself: run git lfs pull",
+        "page.pt": "a web page, not the file itself: the download was answered by an error",
         "zeros.pt": "starts with zeros: the space was reserved, the content never written",
         "cut.safetensors": "74 bytes, but its header says 77",
         "bomb.safetensors": f"cut off: the header alone would be {1 << 60} bytes",

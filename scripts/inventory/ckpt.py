@@ -100,6 +100,10 @@ def _whole(file: Any, size: int, read: int, deadline: float) -> tuple[str, str, 
         return _zip(file, size, read, deadline)
     if len(start) >= 9 and start[8:9] == b"{" and file.name.endswith(".safetensors"):
         return _safetensors(file, size, read, deadline)
+    if start.startswith(b"version https://"):
+        raise Broken("a git-LFS pointer, not the file itself: run git lfs pull")
+    if start[:1] == b"<":
+        raise Broken("a web page, not the file itself: the download was answered by an error")
     if not start.strip(b"\0"):
         raise Broken("starts with zeros: the space was reserved, the content never written")
     if file.name.endswith(".safetensors"):
