@@ -59,7 +59,7 @@ clean:
 	@touch $@
 
 .venv/demo.stamp: .venv/bin/python pyproject.toml requirements.lock
-	$(BIN)/python -m pip install -q -c requirements.lock -e '.[torch]'
+	$(BIN)/python -m pip install -q -c requirements.lock -e '.[torch,figures,stats]'
 	@touch $@
 
 .venv/test.stamp: .venv/bin/python pyproject.toml requirements.lock

@@ -112,11 +112,11 @@ def macros_command(out: Path | None, percent: tuple[str, ...], check: bool, evid
 @evidence_option
 @cli.report_options
 def values_command(paths: tuple[Path, ...], check: bool, evidence: Path, fmt: str | None) -> int:
-    r"""Write the numbers between the markers of PATHS (.md .html .tex; the project's documents by default).
+    """Write the numbers between the markers of PATHS (.md .html .tex; the project's documents by default).
 
     \b
     <!-- value:acc-ours percent spread --><!-- /value -->       Markdown, HTML
-    \claimvalue[percent spread]{acc-ours}{}                     LaTeX
+    \\claimvalue[percent spread]{acc-ours}{}                     LaTeX
 
     A document with a broken marker or an unknown claim is left as it is and named.
     """

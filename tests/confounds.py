@@ -50,7 +50,7 @@ def write(root: Path, spec: Spec, number: int) -> Path:
     record = {
         "run_id": run_id,
         "created": f"2026-11-16T08:30:{number:02d}Z",
-        "command": ["python", "train.py"],
+        "command": ["python", "train.py", "--run", f"/box{number}/runs/{run_id}"],
         "cwd": f"/box{number}",
         "config": spec.config,
         "config_sha256": rundir.config_hash(spec.config),

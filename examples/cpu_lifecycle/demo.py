@@ -1,9 +1,10 @@
-"""Train, kill, resume, compare: a training job that loses nothing to a SIGKILL, shown on one CPU.
+"""Train, kill, resume, compare, deliver: a training that loses nothing to a SIGKILL, and numbers that cannot go stale.
 
 Usage:
     python examples/cpu_lifecycle/demo.py [--out DIR]          make demo
 
-Writes DIR/runs/<run-id>/ for each of its two runs. Every call makes new ones; earlier ones stay.
+Writes DIR/runs/<run-id>/ for each of its two runs, and DIR/delivery/ with six short runs and what is shipped from them.
+Every call makes new runs; earlier ones stay.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 from examples.cpu_lifecycle import bit_equal
+from examples.cpu_lifecycle import deliver as shipping
 
 from rgt import cli, errors, files, rundir, units
 
@@ -61,6 +63,9 @@ class Demo:
     killed_at: int = 0
     resumed_from: int = 0
     equal: str = ""
+    folder: Path = field(init=False)  # of the delivery
+    arms: dict[str, list[rundir.Run]] = field(default_factory=dict)
+    verdict: str = ""
 
 
 def train_reference(demo: Demo) -> None:
@@ -97,18 +102,51 @@ def compare(demo: Demo) -> None:
     tell(f"final checkpoints bit-equal: {tensors} tensors of weights, optimizer and random state")
 
 
+def train_variants(demo: Demo) -> None:
+    """A folder per call, because a delivery is made of one set of runs."""
+    demo.folder = demo.out / f"delivery-{demo.reference.id[:15]}"
+    steps = max(10, demo.config["steps"] // 4)
+    every = {"steps": steps, "eval_interval": max(1, steps // 5), "checkpoint_interval": steps}
+    for claim, rate in (("loss-fast", 6e-3), ("loss-slow", 1e-3)):
+        config = {**demo.config, **every, "learning_rate": rate, "min_lr": 2e-4}
+        runs = [create(demo.folder, claim, config, {**SEEDS, "train": seed}) for seed in shipping.SEEDS]
+        demo.arms[claim] = runs
+    for run in [run for runs in demo.arms.values() for run in runs]:
+        finish(run)
+
+
+def compare_variants(demo: Demo) -> None:
+    demo.verdict = shipping.compare(demo.folder, demo.arms["loss-fast"], demo.arms["loss-slow"], tell)
+
+
+def deliver(demo: Demo) -> None:
+    shipping.deliver(demo.folder, demo.arms, tell)
+
+
+def catch_a_stale_number(demo: Demo) -> None:
+    shipping.plant_a_stale_number(demo.folder, tell)
+
+
 STAGES: list[tuple[str, Callable[[Demo], None]]] = [
     ("Train to the end without interruption: the reference", train_reference),
     ("Train again with the same seeds, and SIGKILL it half way", kill_half_way),
     ("Resume: the same command on the same run directory", resume),
     ("Compare the two runs", compare),
+    ("Train two variants with three seeds each", train_variants),
+    ("VERIFY: is the difference an effect, or noise?", compare_variants),
+    ("DELIVER: sealed runs, computed claims, table, figure, document, report", deliver),
+    ("Type a stale number into a document, and see it caught", catch_a_stale_number),
 ]
 
 
 def launch(demo: Demo, slug: str) -> rundir.Run:
+    return create(demo.out, slug, demo.config, SEEDS)
+
+
+def create(folder: Path, slug: str, config: dict[str, Any], seeds: dict[str, int]) -> rundir.Run:
     """A new run directory: what launch makes for a real job."""
     command = ["python", os.path.relpath(TRAIN), "--run", "{run}"]
-    return rundir.create(demo.out / "runs", slug, command=command, config=demo.config, seeds=SEEDS)
+    return rundir.create(folder / "runs", slug, command=command, config=config, seeds=seeds)
 
 
 @contextlib.contextmanager
@@ -176,8 +214,11 @@ Done in {units.show_duration(seconds)}
      killed     at step {demo.killed_at} of {demo.config["steps"]}
      resumed    from step_{demo.resumed_from:06d}.pt; {redone} steps computed twice
      bit-equal: {demo.equal}
+     verdict    {demo.verdict}: two learning rates, three seeds each
 
 Look at
+     {demo.folder / "report.html"}
+         the delivery on one page: every number with its runs and disclosures
      {demo.killed.run_json}
          how the run was started: command, config, seeds, commit, versions
      {demo.killed.metrics}
@@ -196,7 +237,7 @@ Look at
 @click.option("--out", type=click.Path(path_type=Path), default="demo-out", show_default=True, help="Where runs/ goes.")
 @click.option("--steps", type=click.IntRange(10), default=200, show_default=True, help="How long to train.")
 def main(out: Path, steps: int) -> None:
-    """Train twice on one CPU, once with a SIGKILL half way, and show that both runs are the same, bit for bit."""
+    """Train twice on one CPU, once with a SIGKILL half way: bit-equal. Then compare two variants and ship it."""
     signal.signal(signal.SIGTERM, lambda number, _: cli.stop(128 + number))  # as Ctrl-C: through every finally
     began = time.monotonic()
     every = steps // 5

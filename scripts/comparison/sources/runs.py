@@ -40,13 +40,18 @@ def load(path: Path, wanted: tuple[str, ...]) -> list[Trial]:
     )
 
 
+def _about_the_job(record: dict[str, Any]) -> list[str]:
+    """The command without the words that name the run itself: where it writes is no setting."""
+    return ["<run>" if record["run_id"] in word else word for word in record["command"]]
+
+
 def _from_run(run: rundir.Run, wanted: tuple[str, ...]) -> Trial:
     read_json(run.run_json)  # for duplicate keys, which the record's own reader lets pass
     record = run.record()
     trial = Trial(str(run.path), run_id=record["run_id"])
     trial.config = settings.flatten(record["config"], str(run.run_json))
     if "args" not in record["config"]:
-        trial.config = settings.merged(trial.config, record["command"])
+        trial.config = settings.merged(trial.config, _about_the_job(record))
     trial.seed = _seed(record["seeds"], trial.config)
     git = record["git"]
     if git:
