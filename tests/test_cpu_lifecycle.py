@@ -418,7 +418,10 @@ def test_demo_through_its_front_door(demo_process: tuple[subprocess.Popen[str], 
     out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, err) == (0, ""), out
     assert "     bit-equal: 20 of 20 steps, 6 of 6 evaluations\n" in out
-    reference, killed = sorted(rundir.find(directory), key=lambda run: "killed" in run.id)
+    reference, killed = sorted(rundir.find(directory / "runs"), key=lambda run: "killed" in run.id)
+    (delivery,) = directory.glob("delivery-*")
+    assert "caught: error drift: STALE.md:1: loss-fast" in out and (delivery / "report.html").stat().st_size > 10_000
+    assert len(rundir.find(delivery)) == 6 and all(run.seal.exists() for run in rundir.find(delivery))
     assert resumed_steps(reference) == [] and resumed_steps(killed)[0] >= 8
     for run in (reference, killed):
         assert_contract(run)
