@@ -426,4 +426,4 @@ def test_demo_through_its_front_door(demo_process: tuple[subprocess.Popen[str], 
     for run in (reference, killed):
         assert_contract(run)
     shown = re.findall(rf"^ +({re.escape(str(directory))}\S+)$", out, re.MULTILINE)
-    assert len(shown) == 6 and all(Path(path).exists() for path in shown)
+    assert len(shown) == 7 and all(Path(path).exists() for path in shown)
