@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 
 from backends import Order, Status, Step, box, local
-from rgt.errors import bad_input
+from rgt.errors import RgtError, bad_input
 from rgt.hosts import Host
 
 
@@ -26,12 +26,14 @@ def gate_words(host: Host) -> list[str]:
     return tool_words("gpu_gate")
 
 
-def ship(host: Host) -> None:
-    """Bring the bundle there, unless this very one is there already: its name has its hash."""
+def ship(host: Host) -> bool:
+    """Bring the bundle there unless it is there already (its name has its hash); True when it was brought."""
     name, data = _bundle()
     path = f"~/.cache/rgt/{name}"
-    if host.run(["test", "-s", path], expand=(2,)).code:
+    missing = host.run(["test", "-s", path], expand=(2,)).code != 0
+    if missing:
         host.put(path, data, 0o755)
+    return missing
 
 
 def render(order: Order) -> list[Step]:
@@ -49,4 +51,14 @@ def stop(order: Order) -> list[Step]:
 
 
 def status(order: Order) -> Status:
-    return local.combine([local.gate_status(order, host, gate_words(host)) for host in order.hosts])
+    return local.combine([_ask(order, host) for host in order.hosts])
+
+
+def _ask(order: Order, host: Host) -> Status:
+    """A box without the bundle (a submit that died early, an emptied cache) is one that knows no such job."""
+    try:
+        return local.gate_status(order, host, gate_words(host))
+    except RgtError:
+        if not ship(host):
+            raise
+        return local.gate_status(order, host, gate_words(host))

@@ -20,7 +20,8 @@ from typing import Any
 import pytest
 import yaml
 
-from rgt import gate, procs
+from backends import Order, box, ssh
+from rgt import gate, hosts, job, procs
 
 from .dockerd import Dockerd
 from .hosts import Host, TwoHosts
@@ -168,6 +169,19 @@ def test_launch_killed_in_the_middle_of_a_submit_leaves_a_record_that_can_be_res
         lab("resume", directory, check=False)  # refused when the half-done submit got through after all
     lab.paused(directory)
     go_on(lab, directory, loss, resumed_at=None)
+
+
+def test_a_box_without_our_bundle_knows_no_such_job(lab: Lab, sshd: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A submit that died before it shipped anything, on a box that never saw us."""
+    monkeypatch.setenv("RGT_SSH_CONFIG", str(sshd.config))
+    name, data = box.build()
+    fresh = f"test-{os.getpid()}-{name}"
+    monkeypatch.setattr(ssh, "_bundle", lambda: (fresh, data))
+    order = Order(job.load(lab.job()), "20260101-000000-tiny-abcdef", "ssh", [hosts.Host("box")])
+    try:
+        assert ssh.status(order).state == "lost"
+    finally:
+        (Path.home() / ".cache" / "rgt" / fresh).unlink()
 
 
 def docker_lab(lab: Lab, dockerd: Dockerd) -> dict[str, Any]:
