@@ -115,7 +115,7 @@ class Chaos:
         return jobs
 
     def kill_everything(self) -> None:
-        """What a reboot does: no gate and no job survives. From the end of the line, so that nobody moves up meanwhile."""
+        """What a reboot does: nothing survives. From the end of the line, so that nobody moves up meanwhile."""
         for record in reversed(self.jobs()):
             for mark in (record["gate"], record["job"]):
                 if mark and record["state"] in ("queued", "running"):
