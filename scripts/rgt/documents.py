@@ -10,6 +10,7 @@ from pathlib import Path
 from rgt.errors import bad_input
 
 _SKIPPED = frozenset(["runs", "node_modules", "site-packages", "__pycache__", "wandb", "build", "dist"])
+_DATA = "source_data.csv"  # what a figure is drawn from: single runs, which state no claim; render.py checks it
 
 
 def chosen(paths: tuple[Path, ...], root: Path, suffixes: frozenset[str]) -> list[Path]:
@@ -30,7 +31,8 @@ def chosen(paths: tuple[Path, ...], root: Path, suffixes: frozenset[str]) -> lis
 def _in_folder(folder: Path, suffixes: frozenset[str]) -> Iterator[Path]:
     for path in _tracked(folder) or (path for path in folder.rglob("*") if path.is_file()):
         inside = path.relative_to(folder).parts
-        if path.suffix.lower() in suffixes and not any(part in _SKIPPED or part.startswith(".") for part in inside):
+        skipped = any(part in _SKIPPED or part.startswith(".") for part in inside)
+        if path.suffix.lower() in suffixes and path.name != _DATA and not skipped:
             yield path
 
 
