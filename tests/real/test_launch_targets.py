@@ -294,6 +294,7 @@ def test_two_nodes_lose_their_link_and_resume(lab: Lab, two_hosts: TwoHosts, los
     go_on(lab, directory, loss, resumed_at=6)
 
 
+@pytest.mark.soak  # the test above meets the refusal, too, whenever the second node is slow to notice
 def test_two_nodes_resume_only_when_the_old_attempt_is_gone_everywhere(
     lab: Lab, two_hosts: TwoHosts, loss: float, sshd: Sshd
 ) -> None:
