@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from pathlib import Path
 
 from trials.case import Box, Case
 
@@ -39,16 +40,15 @@ log.write_text(json.dumps({"repo": words[1], "revision": option("--revision"), "
 """
 
 
-def _executable(path: str, box: Box, text: str) -> None:
-    file = box.root / path
+def _executable(file: Path, text: str) -> None:
     file.write_text(text)
     file.chmod(file.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
 
 
 def make(box: Box) -> None:
-    _executable("world/bin/huggingface-cli", box, _OLD_CLIENT)
-    _executable("world/bin/hf", box, _NEW_CLIENT)
-    _executable("work/fetch.sh", box, OLD)
+    _executable(box.world / "bin/huggingface-cli", _OLD_CLIENT)
+    _executable(box.world / "bin/hf", _NEW_CLIENT)
+    _executable(box.work / "fetch.sh", OLD)
 
 
 def verify(box: Box) -> list[str]:
