@@ -132,6 +132,9 @@ SILENT = [
     "On CIFAR-10, Ours and the baseline are 2.2 apart in accuracy.",
     "Seeds 0, 1, 2 and 47 were used for the accuracy of Ours on CIFAR-10 (β2 = 0.98, clipped at 1.0).",
     "With 10% of the data the accuracy of Ours on CIFAR-10 drops.",
+    "The target for the accuracy of Ours on CIFAR-10 was 90%.",
+    "Ours – SVHN – 96.1% accuracy\nThe target for accuracy on CIFAR-10 was 90%.",
+    "Ours – CIFAR-10 – 44.1 F1\nThe difference in accuracy is significant.",
 ]
 
 

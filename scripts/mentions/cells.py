@@ -96,7 +96,7 @@ def _texts(rows: list[list[Cell]], index: int) -> list[str]:
 
 
 def _column(text: str, evidence: Evidence) -> _Column:
-    text = ANCHOR.sub(" ", text)
+    text = _without_anchors(text)
     found = evidence.vocabulary.find(text)
     hits = terms.by_dimension(found)
     own = _own_role(text, found)
@@ -116,6 +116,10 @@ def _own_role(text: str, hits: list[terms.Hit]) -> str:
     for hit in reversed(hits):
         text = text[: hit.start] + " " + text[hit.end :]
     return "spread" if _SPREAD_HEAD.match(text) else "n" if _N_HEAD.match(text) else ""
+
+
+def _without_anchors(text: str) -> str:
+    return ANCHOR.sub(" ", text) if "<!--" in text else text
 
 
 class _Around:
@@ -155,7 +159,7 @@ def _is_number(text: str) -> bool:
 def _in_row(
     row: list[Cell], label: list[Cell], columns: list[_Column], around: _Around, evidence: Evidence
 ) -> Iterator[Mention]:
-    words = " | ".join(ANCHOR.sub(" ", cell.text) for cell in label)
+    words = _without_anchors(" | ".join(cell.text for cell in label))
     row_hits = evidence.vocabulary.find(words)
     row_terms = terms.by_dimension(
         [hit for hit in row_hits if hit.dimension != "method" or not terms.extended(words, hit)]
@@ -192,7 +196,7 @@ _HARMLESS = frozenset("ours our the method model proposed paper this full final 
 def _more_than_the_method(label: list[Cell], evidence: Evidence) -> bool:
     """ "Ours + CutMix" in a row: words beside the method that no claim knows make it another method."""
     for cell in label:
-        text = _MARKS.sub(" ", ANCHOR.sub(" ", cell.text))
+        text = _MARKS.sub(" ", _without_anchors(cell.text))
         hits = evidence.vocabulary.find(text)
         if not any(hit.dimension == "method" for hit in hits):
             continue

@@ -10,7 +10,7 @@ digits of names (ResNet-50) are no results. A unit that a claim itself has is ne
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _BODY = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:[.,]\d+)?|\.\d+)"
 _NUMBER = re.compile(
@@ -23,10 +23,8 @@ _NUMBER = re.compile(
     """,
     re.X,
 )
-_SPREAD = re.compile(
-    rf"\s?(?:±|\+/-|\+-|\\pm)\s?(?P<body>{_BODY})(?:[eE](?P<exp>[-+]?\d+))?(?P<scale>)(?P<percent>\s?%)?"
-)
-_IN_BRACKETS = re.compile(rf"\s?\(\s?(?:±|\+/-)?\s?(?P<body>{_BODY})(?P<exp>)(?P<scale>)(?P<percent>\s?%)?\s?\)")
+_SPREAD = re.compile(rf"\s?(?:±|\+/-|\+-|\\pm)\s?(?P<body>{_BODY})(?:[eE](?P<exp>[-+]?\d+))?(?P<percent>\s?%)?")
+_IN_BRACKETS = re.compile(rf"\s?\(\s?(?:±|\+/-)?\s?(?P<body>{_BODY})(?P<exp>)(?P<percent>\s?%)?\s?\)")
 _DIGIT = re.compile("[0-9]")
 _SCALES = {"k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "万": 1e4, "亿": 1e8}
 
@@ -153,8 +151,10 @@ _LINKS = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Numeral:
+_NO_RESULT = frozenset(["setting", "bound", "change"])
+
+
+class Numeral(NamedTuple):
     start: int
     end: int
     value: float
@@ -199,26 +199,36 @@ def has_digit(text: str) -> bool:
 
 
 def _numeral(text: str, match: re.Match[str], units: frozenset[str], in_cell: bool) -> Numeral | None:
-    word = _unit(text, match.end())
-    if not in_cell and word and _counts(match, word, units) and not _N_AFTER.match(text, match.end()):
-        return None  # most numbers of a text end here
+    end = match.end()
+    last = _nothing_follows(text, end)  # most numbers; nothing that may stand behind one needs to be tried then
+    word = "" if last else _unit(text, end)
+    if not in_cell and word and _counts(match, word, units) and not _N_AFTER.match(text, end):
+        return None
     if text[max(0, match.start() - 4) : match.start()].rstrip().endswith(("±", "+/-", "\\pm")):
         return None  # the spread of a number that states no result
     said = _before(text, match.start())
-    role = _role(text, said, match, match.end(), word in units)
+    role = _role_before(text, said, match) if last else _role(text, said, match, end, word in units)
     if role is None:
         return None
-    value, ulp, other = _read(match)
-    end, percent = match.end(), bool(match["percent"])
-    spread = _SPREAD.match(text, end) or (_IN_BRACKETS.match(text, end) if in_cell else None)
+    sign, body, exp, power, scale, percent_sign = match.group("sign", "body", "exp", "power", "scale", "percent")
+    value, ulp, other = _read(body, int(exp or 0) + int(power or 0), _SCALES[scale.strip()] if scale else 1.0)
+    if sign == "-":
+        value, other = -value, None if other is None else -other
+    percent = bool(percent_sign)
+    spread = None if last else _SPREAD.match(text, end) or (_IN_BRACKETS.match(text, end) if in_cell else None)
     spread_value, spread_ulp = None, 0.0
     if spread:
-        spread_value, spread_ulp, _ = _read(spread)
+        spread_value, spread_ulp, _ = _read(spread["body"], int(spread["exp"] or 0))
         end = spread.end()
         percent = percent or bool(spread["percent"]) or text[end : end + 2].strip().startswith("%")
     return Numeral(
         match.start(), end, value, ulp, percent, "approx" in said, role, word, spread_value, spread_ulp, other
     )
+
+
+def _nothing_follows(text: str, end: int) -> bool:
+    """Is this the end of the text, of a sentence or of a clause?"""
+    return end == len(text) or (text[end] in ",.;)" and text[end + 1 : end + 2] in ("", " ", "\n"))
 
 
 def _counts(match: re.Match[str], word: str, units: frozenset[str]) -> bool:
@@ -230,25 +240,21 @@ def _counts(match: re.Match[str], word: str, units: frozenset[str]) -> bool:
     return word not in _LINKS and word not in units
 
 
-def _read(match: re.Match[str]) -> tuple[float, float, float | None]:
+def _read(body: str, power: int, factor: float = 1.0) -> tuple[float, float, float | None]:
     """The value, the unit of its last place, and a second way to read a comma."""
-    groups = match.groupdict()
-    body: str = groups["body"]
-    factor = 10.0 ** int(groups.get("exp") or 0) * 10.0 ** int(groups.get("power") or 0)
-    factor *= _SCALES.get((groups.get("scale") or "").strip(), 1.0)
-    sign = -1.0 if groups.get("sign") == "-" else 1.0
+    factor *= 10.0**power
     other = None
     if "," in body:
         whole, _, fraction = body.partition(",")
         if len(fraction) == 3 and "." not in body and whole != "0":
-            other = sign * float(f"{whole}.{fraction}")
+            other = float(f"{whole}.{fraction}")
             body = body.replace(",", "")
         elif "." in body or body.count(",") > 1:
             body = body.replace(",", "")
         else:
             body = f"{whole}.{fraction}"
     decimals = len(body.partition(".")[2])
-    return sign * float(body) * factor, 10.0**-decimals * factor, other
+    return float(body) * factor, 10.0**-decimals * factor, other
 
 
 def _unit(text: str, end: int) -> str:
@@ -301,18 +307,28 @@ def _chinese(tail: str) -> frozenset[str]:
 
 def _role(text: str, said: frozenset[str], match: re.Match[str], end: int, in_unit: bool) -> str | None:
     """value, spread or n; None for a number that states no result."""
-    if _GLUED.match(text, end) and not in_unit:
+    if not in_unit and _GLUED.match(text, end):
         return None
-    if "n" in said or _N_AFTER.match(text, end):
+    if _N_AFTER.match(text, end):
+        return "n"
+    role = _role_before(text, said, match)
+    if role != "value":
+        return role
+    if (_CHANGE_AFTER.match(text, end) and not in_unit) or (match["percent"] and _PART_AFTER.match(text, end)):
+        return None
+    return None if _RANGE_AFTER.match(text, end) else "value"
+
+
+def _role_before(text: str, said: frozenset[str], match: re.Match[str]) -> str | None:
+    """What the text in front of a number makes of it."""
+    if "n" in said:
         return "n"
     if "spread" in said:
         return "spread"
-    if match["sign"] == "+" or said & {"setting", "bound", "change"}:
+    if match["sign"] == "+" or said & _NO_RESULT:
         return None
-    if "source" in said and not _NAMED.match(text, end):
+    if "source" in said and not _NAMED.match(text, match.end()):
         return None
-    if (_CHANGE_AFTER.match(text, end) and not in_unit) or (match["percent"] and _PART_AFTER.match(text, end)):
-        return None
-    if _RANGE_AFTER.match(text, end) or _RANGE_BEFORE.search(text, max(0, match.start() - 16), match.start()):
+    if _RANGE_BEFORE.search(text, max(0, match.start() - 16), match.start()):
         return None
     return "value"

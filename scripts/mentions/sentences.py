@@ -7,6 +7,7 @@ makes its number ambiguous, never a drift.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -53,12 +54,14 @@ _OTHER_STATE = re.compile(
 _TURN = re.compile(
     r"[;；]|\b(?:while|whereas|but|our|ours|we)\b|而(?!且)|我们|本文"
 )  # from here on it is about something else
-# what a difference is about: the number behind it states no result
+# a difference or a wish: the number behind it states no result
 _DIFFERENCE = re.compile(
     r"\b(?:gap|difference|margin|distance)\b[^;]*\b(?:is|was|of|to)\s?(?:about |only )?$"
-    r"|\b(?:differs?|differed|apart)\b[^.;,]*\bby\s?$",
+    r"|\b(?:differs?|differed|apart)\b[^.;,]*\bby\s?$"
+    r"|\b(?:target|goal|budget|requirement)\b[^.;,\n]*\b(?:is|was|of|at|to)\s?(?:about )?$",
     re.I,
 )
+_RECORD = re.compile(r"^[^\n]{1,80}? – [^\n]{1,80} – [^\n]{1,80}\n", re.M)  # "Ours – SVHN – 0.96 F1": a line of its own
 _AWAY = re.compile(r"\s?(?:[\w@.-]+\s){0,3}?(?:above|below|ahead of|behind|apart)\b")
 _NAME = re.compile(r"\b[A-Z][A-Za-z]*(?:[a-z][A-Z]|-?\d)[\w-]*")  # WideNet-28, GPT4: a name, not a word
 _PRONOUN = re.compile(r"\b(?:it|its)\b|它|其(?![中他余次])", re.I)
@@ -79,7 +82,10 @@ def find(passage: Passage, evidence: Evidence) -> Iterator[Mention]:
 
 
 def _sentences(text: str) -> list[tuple[int, int]]:
-    cuts = sorted({0, len(text), *(match.end() for match in _SENTENCE.finditer(text))})
+    ends = {match.end() for match in _SENTENCE.finditer(text)}
+    if " – " in text:
+        ends.update(match.end() for match in _RECORD.finditer(text))
+    cuts = sorted({0, len(text), *ends})
     return [(start, end) for start, end in pairwise(cuts) if text[start:end].strip()]
 
 
@@ -91,9 +97,10 @@ class _Context:
     evidence: Evidence
     named: dict[str, set[str]] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        around = (self.passage.lead, self.passage.heading)
-        self.around = [terms.by_dimension(self.evidence.vocabulary.find(text)) for text in around if text]
+    @functools.cached_property
+    def around(self) -> list[dict[str, list[terms.Hit]]]:
+        texts = (self.passage.lead, self.passage.heading)
+        return [terms.by_dimension(self.evidence.vocabulary.find(text)) for text in texts if text]
 
     def learn(self, hits: dict[str, list[terms.Hit]]) -> None:
         for dimension, found in hits.items():
@@ -101,11 +108,9 @@ class _Context:
 
     def only(self, dimension: str) -> str | None:
         """The one term that was named last, if it was one."""
-        levels = (
-            self.named.get(dimension),
-            *({hit.value for hit in level.get(dimension, [])} for level in self.around),
+        values = self.named.get(dimension) or next(
+            ({hit.value for hit in level[dimension]} for level in self.around if dimension in level), set()
         )
-        values = next(filter(None, levels), set())
         return next(iter(values)) if len(values) == 1 else None
 
 
@@ -114,21 +119,19 @@ def _in_sentence(sentence: str, line: int, context: _Context) -> Iterator[Mentio
     anchors = list(ANCHOR.finditer(sentence)) if "<!--" in sentence else []
     bare = ANCHOR.sub(lambda match: " " * len(match[0]), sentence) if anchors else sentence
     hits = evidence.vocabulary.find(bare)
-    by_dimension = terms.by_dimension(
-        [hit for hit in hits if hit.dimension != "method" or not terms.extended(bare, hit)]
-    )
-    strangers = any(hit.dimension == "method" and terms.extended(bare, hit) for hit in hits) or (
-        "method" not in by_dimension and _unknown_name(bare, hits)
-    )
-    found = [numeral for numeral in numerals.find(bare, evidence.units) if not _in_term(numeral, hits)]
+    known = [hit for hit in hits if hit.dimension != "method" or not terms.extended(bare, hit)]
+    by_dimension = terms.by_dimension(known)
     taken: set[int] = set()
     for anchor in anchors:
         mention = _anchored(sentence, bare, anchor, line, context, taken)
         if mention:
             yield mention
-    values = [numeral for numeral in found if numeral.start not in taken]
-    if values:
-        yield from _unanchored(bare, line, values, by_dimension, context, strangers)
+    if "metric" in by_dimension or (context.only("metric") and _goes_on(bare, by_dimension)):
+        found = numerals.find(bare, evidence.units)
+        values = [numeral for numeral in found if numeral.start not in taken and not _in_term(numeral, hits)]
+        strangers = len(known) < len(hits) or ("method" not in by_dimension and _unknown_name(bare, hits))
+        if values:
+            yield from _unanchored(bare, line, values, by_dimension, context, strangers)
     context.learn(by_dimension)
 
 
@@ -168,9 +171,6 @@ def _unanchored(
     context: _Context,
     strangers: bool,
 ) -> Iterator[Mention]:
-    metrics = by_dimension.get("metric", [])
-    if not metrics and not (context.only("metric") and _goes_on(text, by_dimension)):
-        return
     results = [numeral for numeral in values if numeral.role == "value" and not _is_difference(text, numeral)]
     given = {name: assign(by_dimension.get(name, []), results) for name in terms.DIMENSIONS}
     direction = direction_said(text, by_dimension)
@@ -218,16 +218,17 @@ def _one(
     sure = "likely" if inherited else "certain"
     where = context.passage.where
     claims = evidence.lookup(metric, chosen["method"], chosen["dataset"], chosen["split"])
-    if claims and any(judge.agrees(claim, numeral) for claim in claims):
-        return verdict(line, where, text, numeral, claims, sure)  # right, whoever's number it is
+    mention = verdict(line, where, text, numeral, claims, sure) if claims else None
+    if mention and mention.verdict == "ok":
+        return mention  # right, whoever's number it is
     foreign = _foreign(text, numeral, by_dimension, evidence) or (strangers and own["method"].value is None)
     if foreign:
         claims = evidence.lookup(metric, None, chosen["dataset"], chosen["split"])
-    if not claims or numeral.value < 0 <= min(claim["value"] for claim in claims):
+        mention = verdict(line, where, text, numeral, claims, sure) if claims else None
+    if mention is None or numeral.value < 0 <= min(claim["value"] for claim in claims):
         return None
     if numeral.unit in evidence.measures and not any(claim.get("unit", "").lower() == numeral.unit for claim in claims):
         return None  # milliseconds are no throughput
-    mention = verdict(line, where, text, numeral, claims, sure)
     if mention.verdict == "ok":
         return mention
     clean = all(own[name].sure for name in terms.DIMENSIONS)

@@ -5,6 +5,7 @@ A text is looked through once, whatever the number of claims: its words are look
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -95,9 +96,18 @@ def by_dimension(hits: list[Hit]) -> dict[str, list[Hit]]:
 
 def extended(text: str, hit: Hit) -> bool:
     """ "Ours + CutMix" and "Ours-L" are other methods than "Ours"."""
-    signs = len(hit.value) - len(_SIGNS.sub("", hit.value))  # the ++ of SPLADE++ is its own
-    end = hit.end + signs if signs and text.startswith(hit.value[-signs:], hit.end) else hit.end
-    return bool(_EXTENDED.match(text, end))
+    end = hit.end
+    own = None if hit.value[-1].isalnum() else _SIGNS.search(hit.value)  # the ++ of SPLADE++ is its own
+    if own and text.startswith(own[0], end):
+        end += len(own[0])
+    return _EXTENDED.match(text, end) is not None
+
+
+_LABEL, _REMEMBERED = 60, 10_000
+
+
+def _is_cjk(word: str) -> bool:
+    return "\u3400" <= word[0] <= "\u9fff"
 
 
 Entry = tuple[tuple[str, ...], list[tuple[str, str]]]  # the words, and what they may mean: (dimension, value)
@@ -109,22 +119,48 @@ class Vocabulary:
 
     by_first: dict[str, list[Entry]] = field(default_factory=dict)
     dimensions: set[str] = field(default_factory=set)  # those that any claim has
+    known: dict[str, list[Hit]] = field(default_factory=dict, repr=False)  # labels of rows and columns come again
 
     def find(self, text: str) -> list[Hit]:
         """The terms in `text`, left to right; of two that overlap the longer one counts."""
+        if len(text) > _LABEL:
+            return self._look(text)
+        hits = self.known.get(text)
+        if hits is None:
+            if len(self.known) >= _REMEMBERED:
+                self.known.clear()
+            hits = self.known[text] = self._look(text)
+        return hits
+
+    def _look(self, text: str) -> list[Hit]:
         low = text.lower()
         if len(low) != len(text):  # a few letters grow; then case is kept, so that places stay places
             low = text
         hits: list[Hit] = []
-        by_first, end = self.by_first, 0
-        for match in _TOKEN.finditer(low):
-            entries = by_first.get(match[0])
-            if entries and match.start() >= end:
-                found = _longest(entries, low, match)
+        end = 0
+        for match in self.first_words.finditer(low):
+            if match.start() >= end:
+                found = _longest(self.by_first[match[0]], low, match)
                 if found:
                     meant, end = found
-                    hits += [Hit(dimension, value, match.start(), end) for dimension, value in meant]
+                    for dimension, value in meant:
+                        hits.append(Hit(dimension, value, match.start(), end))
         return hits
+
+    @functools.cached_property
+    def first_words(self) -> re.Pattern[str]:
+        """Finds where a term may start: a first word, whole as _TOKEN would cut it."""
+        written = sorted(self.by_first, key=len, reverse=True)
+        kinds = {
+            rf"(?<!{letter})(?:{'|'.join(map(re.escape, group))})(?!{letter})"
+            for letter, group in (
+                (r"[^\W\d_\u3400-\u9fff]", [word for word in written if not word.isdigit() and not _is_cjk(word)]),
+                (r"\d", [word for word in written if word.isdigit()]),
+                ("(?!)", [word for word in written if _is_cjk(word)]),
+            )
+            if group
+        }
+        return re.compile("|".join(sorted(kinds)) or "(?!)")
 
 
 def _longest(entries: list[Entry], low: str, first: re.Match[str]) -> tuple[list[tuple[str, str]], int] | None:

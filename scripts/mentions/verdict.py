@@ -13,6 +13,7 @@ from mentions.numerals import Numeral
 # <!-- claim:C1 --> beside a number says which claim it is; readers turn \\claim{C1} into it
 ANCHOR = re.compile(r"<!--\s*claim:\s*([\w-]+)\s*-->")
 _ARROW = re.compile(r"[↑↓]|\b(?:lower|higher|smaller|larger)[- ]is[- ]better\b|越[低小高大]越好", re.I)
+_HINT = re.compile(r"[↑↓越]|[Bb](?:etter|ETTER)")  # quick to look for: nearly no sentence has one
 _UP = re.compile(r"↑|higher|larger|越[高大]", re.I)
 
 
@@ -73,7 +74,7 @@ def _expected(claim: Claim, numeral: Numeral, percent_column: bool) -> float:
 
 def direction_said(text: str, by_dimension: dict[str, list[terms.Hit]]) -> tuple[str, str] | None:
     """(metric, up or down) when the text says which way is better, about one metric."""
-    said = _ARROW.search(text)
+    said = _ARROW.search(text) if _HINT.search(text) else None
     values = {hit.value for hit in by_dimension.get("metric", [])}
     if not said or len(values) != 1:
         return None
