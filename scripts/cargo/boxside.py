@@ -31,7 +31,10 @@ _SHOWN = 20
 
 
 def request() -> dict[str, Any]:
-    asked: dict[str, Any] = json.loads(sys.stdin.buffer.readline())
+    line = sys.stdin.buffer.readline()
+    if not line:
+        sys.exit(0)  # whoever connected needed nothing after all
+    asked: dict[str, Any] = json.loads(line)
     answer = sys.stdout.buffer
     answer.write(frames.MARK)
     answer.flush()

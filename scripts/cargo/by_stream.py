@@ -39,7 +39,8 @@ def move(found: Roster, todo: list[Entry], stage: Stage, shown: Callable[[int], 
         count += more
         shown(count)
 
-    with wire.Session(found.host, "send", {"root": found.root, "files": asked}, keep_open) as session:
+    with wire.Session(found.host, "send", keep_open) as session:
+        session.ask({"root": found.root, "files": asked})
         for entry, state in zip(todo, states, strict=True):
             _take(session, entry, state, stage, tick)
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cargo import roster, state, wire
+from cargo import prove, roster, state, wire
 from cargo.place import Place
-from cargo.prove import Verified, verify_folder
+from cargo.prove import Verified
 from cargo.pull import Outcome, Pull
 from cargo.roster import EVENTS, EVENTS_THERE
 from cargo.stage import FOLDER, MANIFEST, PROOF, Stage, read_manifest
@@ -53,12 +53,13 @@ class Delivery:
 def deliver(where: Place, local: Path, exclude: Sequence[str], patience: float) -> Delivery:
     """Copied, verified, recorded."""
     refuse_sealed(local)
+    prove.get_ready()
     for attempt in range(_AGAIN + 1):
         outcome = Pull(where, local, exclude, patience).run()
         delivery = Delivery(local, outcome, findings=list(outcome.findings))
         if not outcome.complete:
             return delivery
-        delivery.verified = verify_folder(local)
+        delivery.verified = prove.verify_folder(local)
         if not delivery.verified.again or attempt == _AGAIN:
             break
         _discard(local, outcome, set(delivery.verified.again))

@@ -53,6 +53,7 @@ class Pull:
         self.waiting = wire.Patience(self.patience)
         self.mover = ""
         self.moving = False  # the last two listings differ
+        self.ready: wire.Session | None = None  # connected while the copy goes on, for the listing behind it
 
     def run(self) -> Outcome:
         start = time.monotonic()
@@ -71,13 +72,27 @@ class Pull:
                 self._finish(found)
                 outcome.complete = True
         finally:
+            self._let_go()
             self.stage.close()
         outcome.mover, outcome.drops = self.mover or "nothing to copy", self.waiting.drops
         outcome.seconds = time.monotonic() - start
         return outcome
 
     def _list(self) -> Roster:
+        ready, self.ready = self.ready, None
+        if ready:
+            with contextlib.suppress(wire.Dropped):  # it idled for as long as the copy took: no surprise, no drop
+                return roster.take(self.place.host, self.place.path, self.exclude, ready=ready)
         return roster.take(self.place.host, self.place.path, self.exclude)
+
+    def _stand_by(self) -> None:
+        with contextlib.suppress(wire.Dropped, RgtError):  # the listing itself will say it
+            self.ready = self.ready or roster.stand_by(self.place.host)
+
+    def _let_go(self) -> None:
+        if self.ready:
+            self.ready.close()
+            self.ready = None
 
     def _again(self, action: Callable[[], T]) -> T:
         while True:
@@ -116,6 +131,7 @@ class Pull:
         if todo:
             withdraw(self.local)
             self.stage.need_room(todo)
+            self._stand_by()
         rsync = by_rsync.usable(found) if todo else False
         by_them = [entry for entry in todo if rsync and by_rsync.takes(entry)]
         by_us = [entry for entry in todo if not (rsync and by_rsync.takes(entry))]
@@ -233,8 +249,9 @@ class Digests(threading.Thread):
         paths = [entry.path for entry in self.wanted]
         asked, answered = list(self.wanted), set()
         try:
-            with wire.Session(self.found.host, "digests", {"root": self.found.root, "paths": paths}) as session:
+            with wire.Session(self.found.host, "digests") as session:
                 self.session = session
+                session.ask({"root": self.found.root, "paths": paths})
                 for row in session.lines():
                     entry = asked[row["i"]]
                     answered.add(entry.path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import functools
 import hashlib
 import os
 import stat
@@ -146,7 +145,10 @@ def send(load: Load, place: Place, patience: float) -> Sent:
     """Until the box has every file with its sha256. A broken connection goes on where it was."""
     waiting, sent = wire.Patience(patience), Sent()
     gauge = Gauge(load.bytes, f"push {place.text}")
-    begin = functools.partial(wire.Session, place.host, "receive", {"root": place.path, "files": load.files})
+
+    def begin() -> wire.Session:
+        return wire.Session(place.host, "receive").ask({"root": place.path, "files": load.files})
+
     session: wire.Session | None = wire.first(place.host, begin)
     try:
         while True:

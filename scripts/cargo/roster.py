@@ -72,11 +72,18 @@ class Roster:
         return {entry.version for entry in self.entries.values()}
 
 
-def take(host: Host, directory: str, exclude: Iterable[str] = (), variable: str = "") -> Roster:
-    """One listing, without digests."""
+def stand_by(host: Host) -> wire.Session:
+    """A connection that is ready to list."""
+    return wire.Session(host, "list")
+
+
+def take(
+    host: Host, directory: str, exclude: Iterable[str] = (), variable: str = "", ready: wire.Session | None = None
+) -> Roster:
+    """One listing, without digests; over the connection `ready` when there is one."""
     asked = {"root": directory, "exclude": list(exclude), "env": variable}
-    with wire.Session(host, "list", asked) as session:
-        head = session.line()
+    with ready or stand_by(host) as session:
+        head = session.ask(asked).line()
         try:
             found = _head(host, head)
         except (KeyError, TypeError, ValueError):
@@ -198,8 +205,8 @@ def folded(paths: Iterable[str], fold: Any) -> list[list[str]]:
 
 
 def runs_below(host: Host, directory: str, depth: int) -> list[dict[str, Any]]:
-    with wire.Session(host, "runs", {"root": directory, "depth": depth}) as session:
-        rows = list(session.lines())
+    with wire.Session(host, "runs") as session:
+        rows = list(session.ask({"root": directory, "depth": depth}).lines())
     if not all(isinstance(row.get("run"), str) and isinstance(row.get("artifacts"), int) for row in rows):
         raise RgtError(f"{host.title} answered something that is not ours")
     return rows

@@ -79,9 +79,9 @@ def first(host: Host, action: Callable[[], T]) -> T:
 
 
 class Session:
-    """One verb on the box. Leaving the block ends it; `finish` says whether it ended well."""
+    """One verb on the box: connected at once, asked when it suits. Leaving the block ends it."""
 
-    def __init__(self, host: Host, verb: str, asked: dict[str, Any], keep_open: tuple[int, ...] = ()) -> None:
+    def __init__(self, host: Host, verb: str, keep_open: tuple[int, ...] = ()) -> None:
         self.host, self.noise = host, ""
         python, *tool = ssh.tool_words("cargo") if host.name else _HERE
         # -S: the standard library is enough, and some boxes' site-packages take a second to look through
@@ -95,12 +95,19 @@ class Session:
         except FileNotFoundError as error:
             raise lacking(f"{error.filename} is not installed here") from None
         self.input, self.output = cast(IO[bytes], self.process.stdin), cast(IO[bytes], self.process.stdout)
+        self._write(head)
+
+    def ask(self, asked: dict[str, Any]) -> Session:
+        self._write(asked)
+        self._skip_noise()
+        return self
+
+    def _write(self, data: dict[str, Any]) -> None:
         try:
-            self.input.write(json.dumps(head).encode() + b"\n" + json.dumps(asked).encode() + b"\n")
+            self.input.write(json.dumps(data).encode() + b"\n")
             self.input.flush()
         except BrokenPipeError:
             self.fail()
-        self._skip_noise()
 
     def __enter__(self) -> Session:
         return self
@@ -108,6 +115,9 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
         for stream in (self.input, self.output):
             with contextlib.suppress(OSError):
                 stream.close()
