@@ -48,9 +48,10 @@ class Profile:
 
 
 def plain(value: object) -> object:
-    """An answer without what does not matter: spaces, case of yes and no, an int for a float."""
+    """An answer without what does not matter: spaces, an int for a float, where in a command its flags stand."""
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, (int, float)):
         return float(value)
-    return " ".join(str(value).strip().strip("`$").split())
+    words = ["-y" if word == "--yes" else word for word in str(value).strip().strip("`$").split()]
+    return " ".join(sorted(words, key=lambda word: (word.startswith("-"), word if word.startswith("-") else "")))
