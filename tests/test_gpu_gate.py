@@ -224,6 +224,17 @@ def test_then_is_cancelled_after_a_bad_end(box: Gate) -> None:
     assert not (box.directory / "ran").exists()
 
 
+def test_then_keeps_its_place_in_line(box: Gate) -> None:
+    box.running(box.detach("first", "sh", "-c", "while [ ! -e go ]; do sleep 0.05; done; echo first >> order"))
+    box.detach("second", "sh", "-c", "echo second >> order", options=("--then", "first"))
+    for name in ("third", "fourth"):
+        box.detach(name, "sh", "-c", f"echo {name} >> order")
+    until(lambda: box.record("third")["reason"] is not None)
+    (box.directory / "go").touch()
+    assert box.run("wait", "second", "third", "fourth").returncode == 0
+    assert (box.directory / "order").read_text().split() == ["first", "second", "third", "fourth"]
+
+
 def test_then_does_not_hold_up_others(box: Gate) -> None:
     box.running(box.detach("first", "sleep", 300, slots=2))
     box.detach("dependent", "true", slots=2, options=("--then", "first"))

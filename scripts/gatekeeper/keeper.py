@@ -33,7 +33,6 @@ class Keeper:
         self.queue, self.record = queue, record
         self.locks: list[Lock] = []
         self.cards: dict[str, Any] = {}  # by lock name, as last seen
-        self.ticket: gate.Ticket | None = None
         try:
             self.log = os.open(record["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         except OSError as error:
@@ -42,8 +41,7 @@ class Keeper:
             self.life = queue.open_file(queue.job_path(record["id"], "lock"))
             fcntl.flock(self.life, fcntl.LOCK_EX)
             self._record()
-            if not record["asked"]["then"]:
-                self.ticket = queue.enter_line(record["wanted"])
+            self.ticket: gate.Ticket = queue.enter_line(record["wanted"], record["asked"]["then"])
         except OSError as error:
             self._undo()
             raise from_os_error(error, f"queue the job in {queue.directory}") from None
@@ -73,21 +71,20 @@ class Keeper:
         """In the parent after a fork: the child holds the locks now, and alone."""
         os.close(self.log)
         os.close(self.life)
-        if self.ticket:
-            os.close(self.ticket.descriptor)
+        os.close(self.ticket.descriptor)
 
     def run(self, echo: bool) -> int:
         """From the line to the end of the job's last process; the exit code."""
         from rgt import provenance  # here, and not before a detached submit has returned
 
         procs.become_subreaper()
-        taken = self.ticket.taken if self.ticket else None
-        self.update(gate=procs.identify(os.getpid()), taken=taken, git_commit=provenance.git_commit(Path.cwd()))
+        self.update(
+            gate=procs.identify(os.getpid()), taken=self.ticket.taken, git_commit=provenance.git_commit(Path.cwd())
+        )
         copy = Echo(Path(self.record["log"])) if echo else None  # opened before the job can print
         try:
             self._wait_for_other_job()
-            self._wait_for_turn()
-            pid = self._start(self._wait_for_resources())
+            pid = self._start(self._wait_for_turn_and_resources())
         except Ended as end:
             return self._finish(end.state, end.code, end.reason)
         except OSError as error:
@@ -125,8 +122,7 @@ class Keeper:
             if lock.got and not lock.unwanted:
                 lock.write_owner("")
                 lock.drop()
-        if self.ticket:
-            self.ticket.leave()
+        self.ticket.leave()
         if reason:
             self.say(f"{state}: {reason}")
         return code
@@ -159,12 +155,23 @@ class Keeper:
         if not ended or ended["state"] != "done":
             state = ended["state"] if ended else "gone"
             raise Ended("cancelled", f"{other}, which it waited for, is {state}", errors.ENVIRONMENT)
-        self.ticket = self.queue.enter_line(self.record["wanted"])
-        self.update(taken=self.ticket.taken)
+
+    def _wait_for_turn_and_resources(self) -> list[Lock]:
+        """What it waited for may end in the same moment as what a job ahead of it waited for: look once more."""
+        while True:
+            self._wait_for_turn()
+            good = self._wait_for_resources()
+            if not self._ahead():
+                return good
+            for lock in self.locks:
+                lock.drop()
+            self.locks = []
+
+    def _ahead(self) -> Path | None:
+        return self.queue.ahead(self.ticket.number, self.record["wanted"])
 
     def _wait_for_turn(self) -> None:
-        assert self.ticket
-        while ahead := self.queue.ahead(self.ticket.number, self.record["wanted"]):
+        while ahead := self._ahead():
             self._because("others are ahead in line")
             self._wait_for(ahead)
 
@@ -234,7 +241,6 @@ class Keeper:
         self.update(job=procs.identify(pid))
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)
-        assert self.ticket
         self.ticket.leave()  # only now: whoever is next must not start before us
         return pid
 

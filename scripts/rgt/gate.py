@@ -153,15 +153,18 @@ class Queue:
 
     # -- the line
 
-    def enter_line(self, wanted: list[str]) -> Ticket:
-        """Take the next number. A ticket is locked before it is visible, so a visible unlocked one is a dead gate's."""
+    def enter_line(self, wanted: list[str], after: str | None = None) -> Ticket:
+        """Take the next number. A ticket is locked before it is visible, so a visible unlocked one is a dead gate's.
+
+        `after`: a job that must end well first. Until then the ticket keeps its place and holds up nobody.
+        """
         with self.mutex():
             number = max(self._numbers(), default=0) + 1
             temporary = self.line / f".{os.getpid()}.tmp"
             descriptor = self.open_file(temporary)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
-                os.write(descriptor, json.dumps(wanted).encode())
+                os.write(descriptor, json.dumps({"wanted": wanted, "after": after}).encode())
                 os.rename(temporary, self.line / f"{number:08d}")
                 taken = time.time()
             except OSError:
@@ -181,12 +184,18 @@ class Queue:
         """
         for other in sorted((n for n in self._numbers() if n < number), reverse=True):
             path = self.line / f"{other:08d}"
-            if set(_wanted(path)) & set(wanted):
-                if self.held(path):
+            theirs, after = _asked_for(path)
+            if set(theirs) & set(wanted):
+                if not self.held(path):
+                    with contextlib.suppress(OSError):  # its gate died in line
+                        path.unlink()
+                elif not after or self._ended_well(after):
                     return path
-                with contextlib.suppress(OSError):  # its gate died in line
-                    path.unlink()
         return None
+
+    def _ended_well(self, job_id: str) -> bool:
+        record = self.load(job_id)
+        return record is not None and record["state"] == "done"
 
 
 class Ticket:
@@ -212,12 +221,13 @@ def _names(folder: Path) -> list[str]:
         return []
 
 
-def _wanted(path: Path) -> list[str]:
+def _asked_for(path: Path) -> tuple[list[str], str | None]:
+    """What a ticket wants, and which job it waits for."""
     try:
-        wanted: list[str] = json.loads(path.read_text(encoding="utf-8"))
-        return wanted
-    except (OSError, ValueError):
-        return []
+        ticket = json.loads(path.read_text(encoding="utf-8"))
+        return ticket["wanted"], ticket["after"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return [], None
 
 
 def age(record: Record, now: float | None = None) -> float:
