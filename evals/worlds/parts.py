@@ -10,7 +10,7 @@ from trials.case import ROOT
 
 
 def of_tests(name: str) -> ModuleType:
-    for folder in (str(ROOT / "tests"), str(ROOT / "scripts")):
+    for folder in (str(ROOT / "tests"), str(ROOT / "scripts"), str(ROOT)):  # some import their neighbours from `tests`
         if folder not in sys.path:
             sys.path.append(folder)
     return importlib.import_module(name)
