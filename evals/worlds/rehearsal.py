@@ -84,7 +84,7 @@ class Stage:
 
 @contextmanager
 def stage(box: Box, tools: dict[str, str], env: dict[str, str] | None = None) -> Iterator[Stage]:
-    with tempfile.TemporaryDirectory(prefix="rehearsal-") as name:
+    with tempfile.TemporaryDirectory(prefix="rehearsal-", ignore_cleanup_errors=True) as name:
         root = Path(name)
         shutil.copytree(box.work, root / "desk", ignore=shutil.ignore_patterns(".*", "__pycache__"), symlinks=True)
         (root / "bin").mkdir()
