@@ -56,4 +56,5 @@ def command(said: object, start: str, *needs: str) -> bool:
 def settled(answer: dict[str, Any], truth: dict[str, Any], checks: dict[str, bool]) -> list[str]:
     """Fields with a check of their own are judged by it, the others by the truth."""
     plainly = {key: value for key, value in truth.items() if key not in checks}
-    return wrong(answer, plainly) + [f"{key} is wrong: {str(answer.get(key))[:160]}" for key in checks if not checks[key]]
+    failed = [key for key, fine in checks.items() if not fine]
+    return wrong(answer, plainly) + [f"{key} is wrong: {str(answer.get(key))[:160]}" for key in failed]

@@ -1,7 +1,8 @@
 """A script of the agent's, run where its tools are stand-ins: they exist only while it is judged, and note each call.
 
-A stand-in is Python. It finds `words` (its arguments), `option(...)`, `flag(...)`, `fail(...)`, and `HOME`, a folder for
-its state that all tools of a rehearsal share. `sleep` takes no time. The agent's folder is copied: judging changes nothing.
+A stand-in is Python. It finds `words` (its arguments), `option(...)`, `flag(...)`, `fail(...)`, and `HOME`, a folder
+for state that all tools of a rehearsal share. `sleep` takes no time. The agent's folder is copied: judging changes
+nothing.
 """
 
 from __future__ import annotations
@@ -56,13 +57,13 @@ class Stage:
     def desk(self) -> Path:
         return self.root / "desk"
 
-    def run(self, *words: str) -> int:
+    def run(self, *words: str, seconds: float = _SECONDS) -> int:
         """The exit code; a script that waits for an answer or for ever has failed."""
         if not (self.desk / words[1]).is_file():
             raise Missing(f"{words[1]} is not there")
         try:
             return subprocess.run(
-                words, cwd=self.desk, env=self.env, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS,
+                words, cwd=self.desk, env=self.env, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds,
                 check=False,
             ).returncode  # fmt: skip
         except subprocess.TimeoutExpired:

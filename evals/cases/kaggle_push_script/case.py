@@ -1,4 +1,4 @@
-"""Kaggle in late 2026: the default machine no longer runs the default torch, and the CLI has verbs that memory lacks."""
+"""Kaggle in late 2026: the default machine no longer runs the default torch; the CLI has new verbs."""
 
 from __future__ import annotations
 
@@ -68,8 +68,9 @@ def verify(box: Box) -> list[str]:
     with rehearsal.stage(box, {"kaggle": _KAGGLE}) as stage:
         code = stage.run("sh", "night.sh")
         pushed = json.loads(stage.read("pushed") or "{}")
+        machine = str(pushed.get("machine"))
         checks = {
-            "a machine that the image's torch still runs on": str(pushed.get("machine", "")).startswith("NvidiaTeslaT4"),
+            "a machine that the image's torch still runs on": machine.startswith("NvidiaTeslaT4"),
             "an end after 5 hours": str(pushed.get("limit")) == str(HOURS * 3600),
             "exit 0 and the output": code == 0 and (stage.desk / "out/model.safetensors").is_file(),
             "the quota, before the push": stage.has("asked-quota") and "21.4" in stage.read("desk/quota.txt"),

@@ -1,4 +1,4 @@
-"""Four Chinese providers, four different deaths of the data, asked in Chinese; one answer is that nobody wrote it down."""
+"""Four Chinese providers, four deaths of the data, asked in Chinese; one answer is that nobody wrote it down."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ def look_up(box: Box) -> dict[str, Any]:
     gpushare, matpool, featurize, lanrui = (
         facts.Profile(box, "china", name) for name in ("gpushare", "matpool", "featurize", "lanrui")
     )
+    export = every.word((), r"`(featurize port export <port>)`")
     release = matpool.value("verbs", "down")
     return {
         "恒源云_关机多少小时后清空hy-tmp": gpushare.number(("auto_release",), r"for (\d+) h"),
@@ -43,7 +44,7 @@ def look_up(box: Box) -> dict[str, Any]:
         "featurize_归还88号实例的命令": " ".join(featurize.front["verbs"]["down"]["argv"]).replace("<id>", "88"),
         "featurize_机器里shutdown之后还扣费": featurize.says(("meter", "stopped_still_bills"), "^everything"),
         "featurize_归还后还在的目录": featurize.storage("cloud drive")["path"],
-        "featurize_把6006端口发布出去的命令": every.word((), r"`(featurize port export <port>)`").replace("<port>", "6006"),
+        "featurize_把6006端口发布出去的命令": export.replace("<port>", "6006"),
         "featurize_最多能发布几个端口": 10 if every.says((), r"\(HTTP, at most ten\)") else None,
         "揽睿星舟_停止后数据盘怎么收费": lanrui.value("meter", "stopped_still_bills").split(";")[0],
     }
@@ -65,6 +66,13 @@ def verify(box: Box) -> list[str]:
     return quiz.settled(answer, TRUTH, checks)
 
 
+OLD = {
+    "恒源云_关机多少天后释放实例": 15,
+    "矩池云_能只关机不释放": True,
+    "矩池云_机器内自行释放要用的令牌环境变量": "MATPOOL_TOKEN",
+    "featurize_机器里shutdown之后还扣费": False,
+    "揽睿星舟_停止后数据盘怎么收费": "按天计费",
+}
 CASE = Case(
     route="which platform, what survives, what bills?",
     reads=("profiles/china.md",),
@@ -73,16 +81,7 @@ CASE = Case(
     make=quiz.note("机器.txt", "恒源云 4090 按量\n矩池云 A100\nFeaturize 88\n揽睿星舟 工作空间\n"),
     verify=verify,
     reference=quiz.writer(look_up),
-    naive=quiz.remembered(
-        TRUTH,
-        **{
-            "恒源云_关机多少天后释放实例": 15,
-            "矩池云_能只关机不释放": True,
-            "矩池云_机器内自行释放要用的令牌环境变量": "MATPOOL_TOKEN",
-            "featurize_机器里shutdown之后还扣费": False,
-            "揽睿星舟_停止后数据盘怎么收费": "按天计费",
-        },
-    ),
+    naive=quiz.remembered(TRUTH, **OLD),
     held_out=True,
     expected="Fourteen rules of four providers, and an honest unknown where no official text says it.",
 )

@@ -1,4 +1,4 @@
-"""Lambda's renamed host and its two spellings of filesystems; Paperspace's third command line and what outlives a machine."""
+"""Lambda's renamed host and its two spellings of filesystems; Paperspace's third command line."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ CASE = Case(
     reads=("profiles/lambda.md", "profiles/paperspace.md"),
     minutes=5,
     commands=12,
-    make=quiz.note("runbook.md", "# Closing\n\nlambda: i9, filesystem f7 (corpus)\npaperspace: ps9, two addresses, one template\n"),
+    make=quiz.note("runbook.md", "lambda: i9, filesystem f7 (corpus)\npaperspace: ps9, two addresses, a template\n"),
     verify=verify,
     reference=quiz.writer(look_up),
     naive=quiz.remembered(

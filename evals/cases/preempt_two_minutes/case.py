@@ -70,14 +70,14 @@ def verify(box: Box) -> list[str]:
     starts = [f"gcloud{part} compute instances create" for part in (" beta", "", " alpha")]
     run = str(answer.get("torchrun")).replace("_", "-")
     handled = _one(run.replace("=", " "), r"--signals-to-handle ([\w,]+)").split(",")
+    entry = str(answer.get("gcp_metadata_entry_that_shows_it"))
     version = "gke_first_minor_version_for_that"
     checks = {
         "gcloud_create": any(quiz.command(create, start, *wants) for start in starts),
         "torchrun": quiz.command(run, "torchrun", "--nproc-per-node 8", "--shutdown-timeout 110", "train.py")
         and {name if name.startswith("SIG") else f"SIG{name}" for name in handled} == SIGNALS,
         version: str(answer.get(version)).lstrip("v").startswith("1.35"),
-        "gcp_metadata_entry_that_shows_it": str(answer.get("gcp_metadata_entry_that_shows_it")).split("?")[0].strip("/ ")
-        == "instance/preempted",
+        "gcp_metadata_entry_that_shows_it": entry.split("?")[0].strip("/ ").endswith("instance/preempted"),
     }
     return quiz.settled(
         {**answer, "azure_event_type": str(answer.get("azure_event_type")).strip().capitalize()}, TRUTH, checks

@@ -18,7 +18,8 @@ OLD_STOP = """#!/bin/sh
 curl -fsS -X POST -H "Authorization: Bearer $RUNPOD_API_KEY" "https://rest.runpod.io/v1/pods/$1/stop" || exit 1
 runpodctl get pod
 """
-_CURL = """
+_CURL = (
+    """
 if flag("-K", "--config") or "@-" in words:
     words += sys.stdin.read().split("\\n")
 url = next((w for w in words if w.startswith("https://")), "")
@@ -26,7 +27,8 @@ body = option("-d", "--data", "--data-raw", "--json", "--data-binary", default="
 if body == "@-":
     body = words[-1]
 method = option("-X", "--request", default="POST" if body else "GET")
-fails = any(w.startswith("-") and not w.startswith("--") and "f" in w for w in words) or flag("--fail", "--fail-with-body")
+short = "".join(w for w in words if w.startswith("-") and not w.startswith("--"))
+fails = "f" in short or flag("--fail", "--fail-with-body")
 def answer(status, text):
     if option("-w", "--write-out"):
         print(text if option("-o", "--output") is None else "", status, sep="" if option("-o", "--output") else "\\n")
@@ -47,7 +49,10 @@ if action != "stop" or noted("api-down"):
     answer(500, '{"error": "no"}')
 note("stopped")
 answer(200, '{"id": "POD", "status": "STOPPING"}')
-""".replace("POD_KEY", '"secret-key"').replace("/pods/POD/", f"/pods/{POD}/").replace('"POD"', f'"{POD}"')
+""".replace("POD_KEY", '"secret-key"')
+    .replace("/pods/POD/", f"/pods/{POD}/")
+    .replace('"POD"', f'"{POD}"')
+)
 _RUN = "import os\nos.execvp({0}[0], {0})\n"
 _WAITS = {
     "nohup": _RUN.format("words"),
@@ -108,7 +113,7 @@ def _armed(box: Box, tools: dict[str, str], env: dict[str, str]) -> bool:
         end = time.monotonic() + 10
         while not stage.has("timer-stopped") and time.monotonic() < end:
             time.sleep(0.05)
-        waited = [word for call in stage.calls("sleep") + stage.calls("at") + stage.calls("systemd-run") for word in call]
+        waited = [word for tool in ("sleep", "at", "systemd-run") for call in stage.calls(tool) for word in call]
         six = re.search(r"(?<!\d)(?:6h|21600s?|360m|6 hours?|360 min\w*)(?!\d)", " ".join(waited))
         return bool(six) and stage.read("timer-stopped") == POD
 
@@ -117,7 +122,8 @@ def reference(box: Box) -> None:
     pod = facts.Profile(box, "runpod")
     up = pod.value("verbs", "up").replace("<image>", "runpod/pytorch:2.8").replace("<gb>", "80")
     host = pod.word((), r"REST v2 at `(https://[\w./]+)`")
-    path, body = pod.word((), r"`stop` is `POST (/pods/<id>/action)`"), pod.word((), r"with `(\{\"action\": \"stop\"\})`")
+    path = pod.word((), r"`stop` is `POST (/pods/<id>/action)`")
+    body = pod.word((), r"with `(\{\"action\": \"stop\"\})`")
     timer = pod.word((), r"`(nohup sh -c 'sleep 6h; runpodctl pod stop\s+\$RUNPOD_POD_ID'[^`]*)`")
     listing = pod.value("meter", "list")
     box.write("up.sh", "#!/bin/sh\n" + up.replace("<gpu>", "NVIDIA A100 80GB PCIe") + " --name night\n")

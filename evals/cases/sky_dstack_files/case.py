@@ -1,4 +1,4 @@
-"""SkyPilot and dstack as files: recovery by exit code, a bucket that takes appends, a fleet that costs nothing empty."""
+"""SkyPilot and dstack as files: recovery by exit code, a bucket that takes appends, a fleet that is free when empty."""
 
 from __future__ import annotations
 

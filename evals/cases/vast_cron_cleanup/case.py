@@ -9,7 +9,8 @@ from worlds import facts, rehearsal
 
 OLD_CLEANUP = """#!/bin/sh
 vastai show instances --raw > instances.json || exit 1
-for id in $(python3 -c 'import json; print(*[i["id"] for i in json.load(open("instances.json")) if i["label"] == "done"])'); do
+pick='import json; print(*[i["id"] for i in json.load(open("instances.json")) if i["label"] == "done"])'
+for id in $(python3 -c "$pick"); do
   vastai destroy instance "$id" && echo "cleaned $id"
 done
 """
@@ -38,7 +39,8 @@ def sure(what):
 def row(name):
     return {"id": int(name), "label": state["instances"][name], "actual_status": "running", "dph_total": 0.4}
 if plain[:2] in (["show", "instances"], ["show", "instances-v1"]):
-    print(json.dumps([row(n) for n in state["instances"]], indent=1) if flag("--raw") else "\\n".join(state["instances"]))
+    rows = [row(n) for n in state["instances"]]
+    print(json.dumps(rows, indent=1) if flag("--raw") else "\\n".join(map(str, rows)))
 elif plain[:2] == ["show", "instance"]:
     print(json.dumps(row(plain[2]) if plain[2] in state["instances"] else {"instances": None}))
 elif plain[:2] == ["show", "volumes"]:
@@ -71,7 +73,7 @@ else:
 def make(box: Box) -> None:
     box.write("cleanup.sh", OLD_CLEANUP)
     box.write("rent.sh", OLD_RENT)
-    note = "volumes: vastai show volumes --raw gives id and instances (the ids it is mounted in, [] when that is gone)\n"
+    note = "volumes: vastai show volumes --raw gives id and instances (where it is mounted, [] when that is gone)\n"
     box.write("volumes.txt", note + "".join(f"volume {v} is on instance {i}\n" for v, i in VOLUMES.items()))
 
 
@@ -106,7 +108,8 @@ import json, subprocess, sys
 def vast(*words):
     return subprocess.run(["vastai", *words], capture_output=True, text=True, stdin=subprocess.DEVNULL).stdout
 done = [str(i["id"]) for i in json.loads(vast("show", "instances", "--raw")) if i["label"] == "done"]
-hanging = [str(v["id"]) for v in json.loads(vast("show", "volumes", "--raw")) if {str(i) for i in v["instances"]} & set(done)]
+volumes = json.loads(vast("show", "volumes", "--raw"))
+hanging = [str(v["id"]) for v in volumes if {str(i) for i in v["instances"]} & set(done)]
 for name in done:
     vast(*"{down}".replace("<id>", name).split()[1:])
 left = [name for name in done if "{gone}" not in vast("show", "instance", name, "--raw")]
