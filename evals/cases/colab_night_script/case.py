@@ -44,7 +44,8 @@ elif verb == "upload":
     note("content-" + places[1].rsplit("/", 1)[-1], "data")
 elif verb == "exec":
     alive()
-    local(option("-f", "--file"))
+    if option("-f", "--file") or not sys.stdin.read().strip():
+        local(option("-f", "--file"))
     train()
 elif verb == "run":
     note("session-" + str(name))
@@ -62,6 +63,8 @@ elif verb == "stop":
     (HOME / ("session-" + str(name))).unlink()
 elif verb in ("sessions", "status", "ls", "log", "version"):
     print("\\n".join(p.name[8:] for p in HOME.glob("session-*")))
+elif verb in ("install", "auth", "drivemount", "restart-kernel"):
+    alive()
 else:
     fail("Error: No such command '%s'." % verb)
 """.replace("SILENCE", str(SILENCE))

@@ -32,6 +32,8 @@ METADATA = {
 }
 # pretraining.md (Kaggle): a P100 unless a machine is named, and its kernels are not in the image's torch
 _KAGGLE = """
+if words[:1] == ["k"]:
+    words[0] = "kernels"
 if words[:1] == ["quota"]:
     note("asked-quota" if not noted("pushed") else "asked-late")
     print("GPU 21.4 h left of 30")

@@ -39,6 +39,8 @@ if not any(POD_KEY in w for w in words):
     answer(401, '{"error": "unauthorized"}')
 if url.startswith("https://rest.runpod.io/v1"):
     answer(410, '{"error": "gone"}')
+if method == "GET" and url in ("https://api.runpod.io/v2/pods", "https://api.runpod.io/v2/pods/POD"):
+    answer(200, '{"id": "POD", "status": "%s"}' % ("EXITED" if noted("stopped") else "RUNNING"))
 if url != "https://api.runpod.io/v2/pods/POD/action" or method != "POST":
     answer(404, '{"error": "not found"}')
 try:
@@ -50,7 +52,7 @@ if action != "stop" or noted("api-down"):
 note("stopped")
 answer(200, '{"id": "POD", "status": "STOPPING"}')
 """.replace("POD_KEY", '"secret-key"')
-    .replace("/pods/POD/", f"/pods/{POD}/")
+    .replace("/pods/POD", f"/pods/{POD}")
     .replace('"POD"', f'"{POD}"')
 )
 _RUN = "import os\nos.execvp({0}[0], {0})\n"
@@ -61,16 +63,19 @@ _WAITS = {
     "systemd-run": _RUN.format("[w for w in words if not w.startswith('--')]"),
 }
 _RUNPODCTL = """
-KNOWN = {"--image", "--gpu-id", "--volume-in-gb", "--ports", "--name", "--gpu-count", "--container-disk-in-gb",
-         "--volume-mount-path", "--cloud-type", "--env", "--output", "-o"}
+KNOWN = ["--image", "--gpu-id", "--volume-in-gb", "--ports"]
+GONE = ["--stop-after", "--terminate-after"]
 if words[:2] == ["pod", "create"]:
-    unknown = [w for w in words[2:] if w.startswith("--") and w.split("=")[0] not in KNOWN]
+    flags = [w.split("=")[0] for w in words[2:] if w.startswith("--")]
+    unknown = [name for name in flags if name != name.lower() or name in GONE]
     if unknown:
         fail("Error: unknown flag: " + unknown[0], 1)
     note("created", {name: option(name) for name in KNOWN})
     print('{"id": "k3x9pod"}')
 elif words[:2] == ["pod", "list"]:
     print("NOW-RUNNING" + (" STOPPED-TOO" if flag("--all", "-a") else ""))
+elif words[:2] == ["pod", "get"]:
+    print('{"id": "k3x9pod", "desiredStatus": "%s"}' % ("EXITED" if noted("stopped") else "RUNNING"))
 elif words[:2] == ["pod", "stop"]:
     note("timer-stopped", " ".join(words[2:]))
 else:
