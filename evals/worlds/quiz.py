@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from typing import Any
 
@@ -40,3 +41,20 @@ def remembered(truth: dict[str, Any], **old: Any) -> Callable[[Box], None]:
 def note(name: str, text: str) -> Callable[[Box], None]:
     """A world of one file."""
     return lambda box: box.write(name, text)
+
+
+def command(said: object, start: str, *needs: str) -> bool:
+    """A command line that begins so and has each of the needs (with | between spellings), in any order."""
+    try:
+        words = shlex.split(str(said).strip().strip("`$").replace("=", " "))
+    except ValueError:
+        return False
+    line = f" {' '.join(words)} "
+    return line.startswith(f" {start} ") and all(any(f" {way} " in line for way in need.split("|")) for need in needs)
+
+
+def settled(answer: dict[str, Any], truth: dict[str, Any], checks: dict[str, bool]) -> list[str]:
+    """Fields with a check of their own are judged by it, the others by the truth."""
+    plainly = {key: value for key, value in truth.items() if key not in checks}
+    failed = [key for key, fine in checks.items() if not fine]
+    return wrong(answer, plainly) + [f"{key} is wrong: {str(answer.get(key))[:160]}" for key in failed]
