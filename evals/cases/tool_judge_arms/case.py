@@ -88,7 +88,8 @@ from scipy import stats
 def values(arm):
     rows = [json.loads(p.read_text())["metrics"][0] for p in sorted(Path(arm).glob("*/results.json"))]
     return [row["value"] for row in rows if row["name"] == sys.argv[3]]
-print("publish" if stats.ttest_ind(values(sys.argv[1]), values(sys.argv[2]), equal_var=False).pvalue < 0.05 else "noise")
+p = stats.ttest_ind(values(sys.argv[1]), values(sys.argv[2]), equal_var=False).pvalue
+print("publish" if p < 0.05 else "noise")
 """,
     )
 
