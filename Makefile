@@ -7,7 +7,7 @@ WORKERS ?= 2
 DEBIAN := openssh-server openssh-client rsync slurmctld slurmd slurm-client munge docker.io busybox-static \
 	iproute2 gcc libc6-dev shellcheck tmux task-spooler git procps chromium
 
-.PHONY: help demo test soak bench evals lint docs lock system-deps sky clean
+.PHONY: help demo test soak bench dist evals lint docs lock system-deps sky clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -23,6 +23,9 @@ soak: .venv/test.stamp ## the long chaos versions: hundreds of kills, big files
 
 bench: .venv/test.stamp ## every speed claim as a ratio measured in one run
 	$(BIN)/python evals/bench/run.py
+
+dist: .venv/test.stamp ## the skill as one zip, without tests
+	$(BIN)/python evals/bundle.py
 
 evals: .venv/test.stamp ## prove every case of evals/ without a model, minutes
 	$(BIN)/python evals/run_evals.py check --jobs $(WORKERS)

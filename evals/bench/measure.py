@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import subprocess
 import time
@@ -30,6 +31,12 @@ class Row:
         verdict = "" if self.ratio <= self.goal else "  MISSED"
         sides = f"{self.ours:9.4g}{self.unit} {self.peer:9.4g}{self.unit}"
         return f"{self.claim:58} {sides} {self.ratio:7.3g} {self.goal:5}{verdict}"
+
+    def markdown(self) -> str:
+        goal = "-" if math.isinf(self.goal) else f"{self.goal:g}"
+        missed = " **missed**" if self.ratio > self.goal else ""
+        unit = f" {self.unit}" if self.unit else ""
+        return f"| {self.claim} | {self.ours:.4g}{unit} | {self.peer:.4g}{unit} | {self.ratio:.3g}{missed} | {goal} |"
 
 
 def timed(action: Callable[[], object]) -> float:

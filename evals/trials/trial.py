@@ -16,14 +16,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from bundle import BUNDLE, NAME
 from rgt import files
 from trials.agents import Agent, Effort
 from trials.case import ROOT, Box, Loaded, build, judge
 
 ARMS = ("none", "skill")
-NAME = "remote-gpu-trainer"
-# what an installation carries; evals and tests stay behind, they hold the answers
-BUNDLE = ("SKILL.md", "references", "profiles", "scripts", "examples", "LICENSE")
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,8 @@ right = {f"{value * scale:.{places}f}" for value in claims for scale in (1, 100)
 stale = []
 for path in sorted(Path(sys.argv[1]).glob("d*")):
     if path.suffix in (".md", ".rst", ".tex", ".csv", ".tsv", ".txt", ".html", ".ipynb"):
-        stale += [{"file": path.name, "number": n} for n in re.findall(r"\\d+\\.\\d+", path.read_text()) if n not in right]
+        numbers = re.findall(r"\\d+\\.\\d+", path.read_text())
+        stale += [{"file": path.name, "number": n} for n in numbers if n not in right]
 print(json.dumps(stale))
 """,
     )

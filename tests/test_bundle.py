@@ -1,0 +1,50 @@
+"""The zip of `make dist`: unpacked into an empty home, it works from there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import bundle
+
+from . import zoo
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("home")
+    archive = bundle.pack(home / "bundle.zip")
+    skills = home / ".claude" / "skills"
+    with zipfile.ZipFile(archive) as opened:
+        opened.extractall(skills)
+    return skills / bundle.NAME
+
+
+def test_it_has_what_an_agent_needs_and_no_answers(installed: Path) -> None:
+    names = {path.name for path in installed.iterdir()}
+    assert {"SKILL.md", "references", "profiles", "scripts", "LICENSE"} <= names
+    assert not names & {"tests", "evals", ".git", ".venv"}
+
+
+def test_every_file_that_skill_md_names_is_in_it(installed: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)", (installed / "SKILL.md").read_text(encoding="utf-8"))
+    missing = [link for link in links if not link.startswith("http") and not (installed / link).exists()]
+    assert links and missing == []
+
+
+def test_a_script_works_from_there(installed: Path, tmp_path: Path) -> None:
+    checkpoint = zoo.torch_zip(tmp_path)
+    environment = {**os.environ, "HOME": str(installed.parents[2]), "PYTHONPATH": ""}
+    words = [sys.executable, str(installed / "scripts" / "verify_local.py"), str(checkpoint)]
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_two_builds_are_the_same_bytes(tmp_path: Path) -> None:
+    assert bundle.pack(tmp_path / "a.zip").read_bytes() == bundle.pack(tmp_path / "b.zip").read_bytes()
