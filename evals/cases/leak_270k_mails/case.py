@@ -1,4 +1,4 @@
-"""A quarter of a million mails: copies in disguise, copies with words changed, shared customers, and form letters that are neither."""
+"""A quarter of a million mails: disguised copies, re-typed copies, shared customers; form letters are none of it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ EXACT, NEAR, GROUPED = 220, 360, 180
 FORMS = 0.15
 CANNED = ("thank you, we will look into it", "please send the invoice again", "your ticket was closed")
 FORM = (
-    "dear {0} {1} we confirm that your order number {2} of {3} pieces was handed over to our carrier in {4} and will arrive "
-    "within {5} working days if you have any question about this delivery please quote the number above and write to {6}"
+    "dear {0} {1} we confirm that your order number {2} of {3} pieces was handed over to our carrier in {4} and will "
+    "arrive within {5} working days if you have any question about it please quote the number above and write to {6}"
 )
 Row = tuple[str, str, str]  # id, customer, text
 

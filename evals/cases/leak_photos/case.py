@@ -1,4 +1,4 @@
-"""Nine hundred pictures of four classes that look alike; a third of the test pictures are disguised training pictures."""
+"""Nine hundred pictures of four classes that look alike; a third of the test ones are training pictures in disguise."""
 
 from __future__ import annotations
 
