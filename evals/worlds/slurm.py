@@ -35,7 +35,12 @@ class Ended:
 
     @property
     def requeued(self) -> int:
-        return sum(call.split()[:2] == ["scontrol", "requeue"] and JOB in call for call in self.calls)
+        """Put back into the queue: by requeue, or by a submit of its own."""
+        return self.submitted + sum(c.split()[:2] == ["scontrol", "requeue"] and JOB in c for c in self.calls)
+
+    @property
+    def submitted(self) -> int:
+        return sum(call.startswith("sbatch ") for call in self.calls)
 
 
 def options(script: Path) -> dict[str, str]:
@@ -130,11 +135,14 @@ class Cluster:
         return False
 
     def _hit(self, pid: int, hit: str, given: dict[str, str]) -> None:
-        shell, number, _ = (True, signal.SIGTERM, 0) if hit == "cancel" else (warning(given) or (False, 0, 0))
+        if hit == "cancel":
+            os.killpg(pid, signal.SIGTERM)  # everybody; what lives when the batch shell has ended is killed
+            return
+        shell, number, _ = warning(given) or (False, 0, 0)
         step = self.room / "step"
-        if shell or hit == "cancel":
+        if shell:
             os.kill(pid, number)
-        if (hit == "cancel" or not shell) and number and step.exists():
+        elif number and step.exists():
             os.kill(int(step.read_text()), number)
 
     def _end(self, batch: subprocess.Popen[bytes]) -> None:

@@ -151,7 +151,7 @@ def naive(box: Box) -> None:
 
 CASE = Case(
     route='tables, figures, LaTeX numbers, a report to hand over; "is it ready to ship?"',
-    reads=("references/delivering/figures.md",),
+    reads=("references/delivering/principles.md",),
     minutes=6,
     commands=10,
     make=make,

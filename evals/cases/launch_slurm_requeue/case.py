@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from trials.case import Box, Case, Missing
@@ -33,11 +34,12 @@ for step in range(100 if plan == "long" else 4):
     if stop:
         if plan == "finishes":
             sys.exit(0)
-        time.sleep(0.8)  # minutes, in the real one
+        time.sleep(0.5)  # minutes, in the real one
         (out / "ckpt").write_text(f"step {step}")
         sys.exit(85)
 sys.exit(int(plan) if plan.isdigit() else 0)
 """
+RESTARTS = 6
 SPEC = """\
 name: pre
 command: [python, train.py, --out, "{run}"]
@@ -78,38 +80,70 @@ def _header(given: dict[str, str], work: Path) -> list[str]:
     return [f"not so: {what}" for what, fine in checks.items() if not fine]
 
 
+@dataclass
+class Trial:
+    """The script under the rules of worlds.slurm; what went wrong is collected."""
+
+    script: Path
+    box: Box
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def out(self) -> Path:
+        return self.box.work / "runs/pre"
+
+    def clear(self) -> None:
+        shutil.rmtree(self.out)
+        self.out.mkdir(parents=True)
+
+    def run(
+        self, what: str, plan: str, hit: str, restarts: int, want: tuple[int | None, int, str | None]
+    ) -> slurm.Ended:
+        """`want`: the job's code (None: any), how often it is put back, what exit_code holds (*: anything)."""
+        cluster = slurm.Cluster(self.box.work, self.box.world / "spool")
+        env = {**self.box.env, "TOY_PLAN": plan}
+        ended = cluster.run(self.script, env, self.out / "started", hit, restarts)
+        left = (self.out / "exit_code").read_text().strip() if (self.out / "exit_code").exists() else None
+        code, requeued, said = want
+        if not (self.out / "started").exists():
+            self.problems.append(f"{what}: train.py was never started")
+        elif ended.code is None or (code is not None and ended.code != code):
+            self.problems.append(f"{what}: the job ends with {ended.code}")
+        elif ended.requeued != requeued:
+            self.problems.append(f"{what}: it was put back {ended.requeued} times")
+        elif hit and plan == "long" and not (self.out / "ckpt").exists():
+            self.problems.append(f"{what}: nothing was saved")
+        elif said not in ("*", left):
+            self.problems.append(f"{what}: exit_code holds {left}")
+        return ended
+
+
 def verify(box: Box) -> list[str]:
-    script, out = box.work / "job.sbatch", box.work / "runs/pre"
+    script = box.work / "job.sbatch"
     if not script.is_file():
         raise Missing("job.sbatch is not there")
-    problems = _header(slurm.options(script), box.work)
-    cluster = slurm.Cluster(box.work, box.world / "spool")
-    # plan of the toy, what hits it, restarts so far: code, requeued, exit_code
-    table = {
-        "it finishes": ("short", "", 0, {0}, 0, "0"),
-        "it crashes": ("7", "", 2, {7}, 0, "7"),
-        "it is warned": ("long", "warn", 2, None, 1, None),
-        "it is warned once too often": ("long", "warn", 6, {85}, 0, "85"),
-        "it finishes when warned": ("finishes", "warn", 0, {0}, 0, "0"),
-        "it is cancelled": ("long", "cancel", 1, None, 0, None),
-    }
-    for what, (plan, hit, restarts, codes, requeued, left) in table.items():
-        shutil.rmtree(out)
-        out.mkdir(parents=True)
-        (out / "exit_code").write_text("85\n") if what == "it is warned" else None  # of a life before this one
-        ended = cluster.run(script, {**box.env, "TOY_PLAN": plan}, out / "started", hit, restarts)
-        found = (out / "exit_code").read_text().strip() if (out / "exit_code").exists() else None
-        if not (out / "started").exists():
-            problems.append(f"when {what}: train.py was never started")
-        elif ended.code is None or (codes is not None and ended.code not in codes):
-            problems.append(f"when {what}: the job ends with {ended.code}")
-        elif ended.requeued != requeued:
-            problems.append(f"when {what}: it was put back {ended.requeued} times")
-        elif hit and plan == "long" and not (out / "ckpt").exists():
-            problems.append(f"when {what}: nothing was saved")
-        elif found != left and what != "it is cancelled":
-            problems.append(f"when {what}: exit_code holds {found}")
-    return problems
+    trial = Trial(script, box, _header(slurm.options(script), box.work))
+    for what, plan, hit, want in (
+        ("it finishes", "short", "", (0, 0, "0")),
+        ("it crashes", "7", "", (7, 0, "7")),
+        ("it finishes when warned", "finishes", "warn", (0, 0, "0")),
+        ("it is cancelled", "long", "cancel", (None, 0, "*")),
+    ):
+        trial.clear()
+        trial.run(what, plan, hit, 1, want)
+    trial.clear()
+    (trial.out / "exit_code").write_text("0\n")  # of a life before this one
+    restarts = 0
+    for attempt in range(RESTARTS):
+        before = len(trial.problems)
+        ended = trial.run(f"warning {attempt + 1}", "long", "warn", restarts, (None, 1, None))
+        if len(trial.problems) > before:
+            return trial.problems
+        restarts += not ended.submitted  # Slurm counts requeues, not submits
+    trial.run("it is warned once more", "long", "warn", restarts, (85, 0, "85"))
+    log = trial.out / "train.log"
+    told = log.read_text().count("resuming from") if log.exists() else 0
+    return trial.problems + ([] if told == RESTARTS + 1 else [f"the log tells of {told} of {RESTARTS + 1} attempts"])
 
 
 def reference(box: Box) -> None:
