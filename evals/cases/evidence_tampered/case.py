@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
-from typing import Any
 
 from trials.case import Box, Case, same_names
-from worlds import parts
+from worlds import parts, sealed
 
 COUNT = 150
 EDITED, DELETED, ADDED, RESEALED = [11, 74], [39], [102], [58, 131]
@@ -16,22 +14,6 @@ EDITED, DELETED, ADDED, RESEALED = [11, 74], [39], [102], [58, 131]
 
 def _name(number: int) -> str:
     return f"20261020-{10 + number // 60:02d}{number % 60:02d}00-cell-{0xC0FFE0 + number:06x}"
-
-
-def _sha(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _seal(folder: Path) -> str:
-    """The same record as the sealing script writes, with a fixed clock."""
-    names = sorted(path.name for path in folder.iterdir() if path.name != "seal.json")
-    record = {
-        "run_id": folder.name,
-        "sealed": "2026-10-21T08:00:00+00:00",
-        "files": {n: _sha(folder / n) for n in names},
-    }
-    (folder / "seal.json").write_text(json.dumps(record, indent=2) + "\n")
-    return _sha(folder / "seal.json")
 
 
 def _results(folder: Path, value: float) -> None:
@@ -42,7 +24,7 @@ def _results(folder: Path, value: float) -> None:
 def make(box: Box) -> None:
     confounds = parts.of_tests("confounds")
     root = box.work / "runs"
-    rows: list[dict[str, Any]] = []
+    folders = []
     for number in range(COUNT):
         spec = confounds.Spec(0.9, number, {"lr": 1e-3}, run_id=_name(number))
         folder = confounds.write(root, spec, number % 60)
@@ -51,12 +33,12 @@ def make(box: Box) -> None:
         (folder / "metrics.jsonl").write_text(
             json.dumps({"step": 1000, "time": 1.79e9, "split": "test", "accuracy": 0.9}) + "\n"
         )
-        rows.append({"run_id": folder.name, "seal_sha256": _seal(folder), "time": 1.79e9 + number})
-    (root / "SEALS.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        folders.append(folder)
+    sealed.ledger(root, folders)
     for number in EDITED + RESEALED:
         _results(root / _name(number), 0.9333)
     for number in RESEALED:
-        _seal(root / _name(number))
+        sealed.seal(root / _name(number))
     for number in DELETED:
         (root / _name(number) / "metrics.jsonl").unlink()
     for number in ADDED:
@@ -78,8 +60,10 @@ def naive(box: Box) -> None:
     """Each file against its own seal."""
     bad = []
     for folder in sorted(path for path in (box.work / "runs").iterdir() if path.is_dir()):
-        sealed = json.loads((folder / "seal.json").read_text())["files"]
-        if any(not (folder / name).exists() or _sha(folder / name) != digest for name, digest in sealed.items()):
+        files = json.loads((folder / "seal.json").read_text())["files"]
+        if any(
+            not (folder / name).exists() or sealed.sha256(folder / name) != digest for name, digest in files.items()
+        ):
             bad.append(folder.name)
     box.write("tampered.json", bad)
 
