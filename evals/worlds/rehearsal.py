@@ -20,7 +20,7 @@ from pathlib import Path
 
 from trials.case import Box, Missing
 
-_SECONDS = 60
+_SECONDS = 240  # a careful script polls for a minute or two, and not only with sleep
 _HEAD = """#!{python}
 import json, sys
 from pathlib import Path
