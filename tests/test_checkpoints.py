@@ -886,7 +886,7 @@ def test_rebuild_leaves_the_damaged_out(tmp_path: Path) -> None:
     (tmp_path / index.INDEX).write_text("{")
     assert run("rebuild", tmp_path, "--dry-run").returncode == 0
     assert (tmp_path / index.INDEX).read_text() == "{"
-    assert run("index", tmp_path).returncode == 0
+    assert run("rebuild", tmp_path).returncode == 0
     assert listed(tmp_path) == before
     damage(store.path(3))
     done = run("rebuild", tmp_path, "--json")

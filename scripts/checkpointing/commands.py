@@ -303,7 +303,3 @@ def _table(as_json: bool) -> int:
         cells = [f"{units.show_duration(each.interval)} ({each.overhead:.1%})" for c, _, each in rows if c == cost]
         click.echo(units.show_duration(cost).ljust(12) + "".join(cell.rjust(17) for cell in cells))
     return errors.OK
-
-
-# `index` is what the contract calls the file; both words work
-main.add_command(rebuild, "index")
