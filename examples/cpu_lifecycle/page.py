@@ -14,11 +14,12 @@ STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;margin:0 auto;max-width:860px;padding:16px;color:#1f2328;background:#fff}
 h1{font-size:1.4rem;margin:.2em 0}h2{font-size:1.05rem;margin:1.6em 0 .2em}a{color:#0969da}
 table{border-collapse:collapse;width:100%}td{border-bottom:1px solid #d1d9e0;padding:6px 8px;vertical-align:top}
+td+td{color:#59636e;font-size:.8rem;overflow-wrap:anywhere}
 .why{color:#59636e;margin:.1em 0 .4em}
 pre{background:#f6f8fa;border-radius:6px;padding:8px 10px;margin:.3em 0;white-space:pre-wrap;overflow-wrap:anywhere;
 font-size:.8rem}
 .out{border-left:3px solid #1a7f37;margin:.3em 0;padding:.1em .7em;overflow-wrap:anywhere}
-img{max-width:100%;border:1px solid #d1d9e0;border-radius:6px}
+img{width:480px;max-width:100%;border:1px solid #d1d9e0;border-radius:6px}
 @media (prefers-color-scheme:dark){body{background:#0d1117;color:#e6edf3}pre{background:#161b22}a{color:#58a6ff}
 img{background:#fff}}
 """
@@ -40,7 +41,7 @@ def artifacts(demo: Demo) -> list[tuple[Path, str]]:
         (shipped / "compare-fast-again.json", "the comparison that is noise"),
         (shipped / "report.html", "delivery report: every number with its runs and disclosures"),
         (shipped / "figures" / "loss" / "figure.png", "figure, with its data and code beside it"),
-        (shipped / "tables", "table of all claims"),
+        (shipped / "tables" / "results.md", "table of all claims"),
         (shipped / "REPORT.md", "document whose numbers are filled in"),
         (shipped / "EVIDENCE.json", "claims and the runs they rest on"),
     ]
@@ -48,7 +49,8 @@ def artifacts(demo: Demo) -> list[tuple[Path, str]]:
 
 def write(demo: Demo, seconds: float) -> Path:
     rows = "".join(
-        f'<tr><td><a href="{_link(demo, path)}">{html.escape(path.name)}</a></td><td>{html.escape(what)}</td></tr>'
+        f'<tr><td><a href="{_link(demo, path)}">{html.escape(what)}</a></td>'
+        f"<td>{html.escape(os.path.relpath(path, demo.folder))}</td></tr>"
         for path, what in artifacts(demo)
     )
     figure = _link(demo, demo.delivery / "figures" / "loss" / "figure.png")

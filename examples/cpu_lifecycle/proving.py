@@ -22,7 +22,7 @@ def pull(demo: Demo) -> None:
 
 
 def source(demo: Demo) -> str:
-    return f"box:{demo.killed.path.absolute()}" if demo.box else here(demo.killed.path)
+    return f"box:~/runs/{demo.killed.id}" if demo.box else here(demo.killed.path)
 
 
 def corrupt(demo: Demo) -> None:

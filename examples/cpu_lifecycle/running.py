@@ -135,7 +135,7 @@ def wait_until_over(demo: Demo) -> None:
     while gate_job(demo)["state"] in ACTIVE:
         if time.monotonic() > deadline:
             raise trainings.broken(demo.killed, f"was not done after {trainings.DEADLINE:.0f} seconds")
-        time.sleep(0.1)
+        time.sleep(0.3)
 
 
 def end_jobs(demo: Demo) -> None:

@@ -29,6 +29,7 @@ h1{font-size:1.1rem;overflow-wrap:anywhere;margin:.2em 0}h2{font-size:1rem;margi
 svg{width:100%;height:auto;display:block;border:1px solid #d1d9e0;border-radius:6px}
 li{margin:.35em 0;overflow-wrap:anywhere}.error{color:#b62324}.warn{color:#9a6700}.info{color:#59636e}
 pre{background:#f6f8fa;padding:10px;border-radius:6px;white-space:pre-wrap;overflow-wrap:anywhere}
+@media (min-width:900px){body{max-width:1000px}.plots{display:grid;grid-template-columns:1fr 1fr;gap:0 16px}}
 @media (prefers-color-scheme:dark){body{background:#0d1117;color:#e6edf3}svg{background:#fff}pre{background:#161b22}}
 """
 
@@ -46,7 +47,7 @@ def render(found: dict[str, Any]) -> str:
         f'<p class="now">{html.escape(numbers[0].strip("*"))}</p>',
         f'<p class="small">{html.escape(" · ".join(numbers[1:]))}</p>',
         f'<p class="decision {colour}">{word}: {html.escape(reason)}</p>',
-        *_plots(found),
+        f'<div class="plots">{"".join(_plots(found))}</div>',
         _risks(found),
         f"<h2>Next</h2><pre>{html.escape(status.next_command(found))}</pre>",
         f'<p class="small">{status.stamp(found["now"]["time"])}</p></body></html>',
@@ -117,8 +118,8 @@ def _plot(title: str, lines: dict[str, Points], events: list[dict[str, Any]]) ->
     shown = [(name, points, _COLOURS[n % len(_COLOURS)]) for n, (name, points) in enumerate(lines.items()) if points]
     drawn = [_line(points, colour, place) for _, points, colour in shown]
     names = "".join(
-        f'<tspan dx="14" fill="{colour}">{html.escape(name)} {short(points[-1][1])}</tspan>'
-        for name, points, colour in shown
+        f'<tspan dx="{14 if number else 0}" fill="{colour}">{html.escape(name)} {short(points[-1][1])}</tspan>'
+        for number, (name, points, colour) in enumerate(shown)
     )
     legend = f'<text x="{_WIDTH - 12}" y="26" text-anchor="end" font-size="20">{names}</text>'
     axis = "".join(
@@ -131,8 +132,8 @@ def _plot(title: str, lines: dict[str, Points], events: list[dict[str, Any]]) ->
     )
     label = html.escape(title)
     return (
-        f'<h2>{label}</h2><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}">'
-        f"{axis}{ends}{''.join(marks)}{''.join(drawn)}{legend}</svg>"
+        f'<section><h2>{label}</h2><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}">'
+        f"{axis}{ends}{''.join(marks)}{''.join(drawn)}{legend}</svg></section>"
     )
 
 
