@@ -404,13 +404,16 @@ def test_the_text_repeats_and_its_splits_share_no_sentence() -> None:
 def test_a_stopped_demo_leaves_nothing_behind(tmp_path: Path, number: signal.Signals, sight: str) -> None:
     """Stopped in the smoke, and while the detached job trains on the box: no training, no gate, no sshd stays."""
     command = [sys.executable, str(DEMO), "--out", str(tmp_path), "--steps", "2000"]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    variables = {**os.environ, "TMPDIR": str(scratch)}
+    child = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     wait_until(lambda: any(str(tmp_path) in line and sight in line for line in processes().splitlines()))
     child.send_signal(number)
     _, err = child.communicate(timeout=PATIENCE)
     assert (child.returncode, err.strip()) == (128 + number, b"")
     assert str(tmp_path) not in processes()
-    assert not (tmp_path / "index.html").exists()
+    assert not (tmp_path / "index.html").exists() and list(scratch.glob("preflight-*")) == []
 
 
 def processes() -> str:
