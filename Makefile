@@ -12,7 +12,7 @@ DEBIAN := openssh-server openssh-client rsync slurmctld slurmd slurm-client mung
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: .venv/demo.stamp ## the whole arc on a CPU: train, kill, resume, compare
+demo: .venv/demo.stamp ## the whole arc on a CPU: launch, kill, resume, pull, compare, deliver, tear down
 	$(BIN)/python examples/cpu_lifecycle/demo.py
 
 test: .venv/test.stamp lint ## lint and the tests, minutes

@@ -21,7 +21,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from examples.cpu_lifecycle import bit_equal, demo, text
+from examples.cpu_lifecycle import bit_equal, box, settings, text, trainings
 
 import checkpoints
 from rgt import errors, files, rundir, schema
@@ -33,7 +33,7 @@ PATIENCE = 120.0  # seconds for anything that is waited for here; all of it take
 
 # About 10 batches make an epoch, so that both generators matter: python's shuffles three more times, torch's drops out.
 TINY = {
-    **demo.CONFIG,
+    **settings.CONFIG,
     "steps": 40,
     "batch_size": 16,
     "block_size": 8,
@@ -106,7 +106,7 @@ class Nursery:
     runs: Path
 
     def new_run(self, **changes: Any) -> rundir.Run:
-        return rundir.create(self.runs, "tiny", command=[], config={**TINY, **changes}, seeds=demo.SEEDS)
+        return rundir.create(self.runs, "tiny", command=[], config={**TINY, **changes}, seeds=settings.SEEDS)
 
     def train(self, run: rundir.Run, fault: str = "", at: int = 0, send: signal.Signals = signal.SIGKILL) -> int:
         """Run train.py's command to its end, or send it a signal once step `at` is logged; gives the exit code."""
@@ -115,7 +115,7 @@ class Nursery:
         self.process.stdin.write(json.dumps(job).encode() + b"\n")
         pid = self.answer()
         if at:
-            wait_until(lambda: demo.last_step(run) >= at)
+            wait_until(lambda: trainings.last_step(run) >= at)
             os.kill(pid, send)
         return self.answer()
 
@@ -134,9 +134,10 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 @pytest.fixture(scope="module")
 def demo_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.Popen[str], Path]]:
-    """The whole demo, small. Most of its time is three imports of torch, so it runs beside the other tests."""
+    """The whole demo, small, after an earlier one. Most of its time is imports, so it runs beside the other tests."""
     out = tmp_path_factory.mktemp("demo-out")
-    (out / "runs" / "of-an-earlier-demo").mkdir(parents=True)
+    (out / "1").mkdir()
+    (out / "index.html").write_text("of an earlier demo")
     command = [sys.executable, str(DEMO), "--out", str(out), "--steps", "20"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     yield process, out
@@ -309,7 +310,7 @@ def test_sigterm_saves_and_ends_with_143(nursery: Nursery, reference: rundir.Run
     assert nursery.train(run, at=15, send=signal.SIGTERM) == 143
     *_, saved, last = files.read_jsonl(run.events)
     assert (saved["event"], last["event"], last["signal"]) == ("checkpoint", "preempted", "SIGTERM")
-    assert saved["step"] == last["step"] == demo.last_step(run) < TINY["steps"]
+    assert saved["step"] == last["step"] == trainings.last_step(run) < TINY["steps"]
     assert nursery.train(run) == 0
     assert resumed_steps(run) == [last["step"]]
     assert bit_equal.redone_steps(run) == 0
@@ -399,14 +400,20 @@ def test_the_text_repeats_and_its_splits_share_no_sentence() -> None:
     assert set(corpus.train + corpus.val) <= set(text.ALPHABET)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_demo_leaves_no_training_behind(tmp_path: Path, number: signal.Signals) -> None:
-    child = subprocess.Popen([sys.executable, DEMO, "--out", tmp_path], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    wait_until(lambda: str(tmp_path) in processes().replace(f"--out {tmp_path}", ""))
+@pytest.mark.parametrize(("number", "sight"), [(signal.SIGTERM, "smoke.json"), (signal.SIGINT, "box/runs/")])
+def test_a_stopped_demo_leaves_nothing_behind(tmp_path: Path, number: signal.Signals, sight: str) -> None:
+    """Stopped in the smoke, and while the detached job trains on the box: no training, no gate, no sshd stays."""
+    command = [sys.executable, str(DEMO), "--out", str(tmp_path), "--steps", "2000"]
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    variables = {**os.environ, "TMPDIR": str(scratch)}
+    child = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    wait_until(lambda: any(str(tmp_path) in line and sight in line for line in processes().splitlines()))
     child.send_signal(number)
     _, err = child.communicate(timeout=PATIENCE)
     assert (child.returncode, err.strip()) == (128 + number, b"")
     assert str(tmp_path) not in processes()
+    assert not (tmp_path / "index.html").exists() and list(scratch.glob("preflight-*")) == []
 
 
 def processes() -> str:
@@ -415,15 +422,79 @@ def processes() -> str:
 
 def test_demo_through_its_front_door(demo_process: tuple[subprocess.Popen[str], Path]) -> None:
     process, directory = demo_process
-    out, err = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, err) == (0, ""), out
+    out, err = process.communicate(timeout=3 * PATIENCE)
+    assert (process.returncode, err) == (0, ""), out + err
+    assert str(directory) not in processes()
+    folder = directory / "2"
     assert "     bit-equal: 20 of 20 steps, 6 of 6 evaluations\n" in out
-    reference, killed = sorted(rundir.find(directory / "runs"), key=lambda run: "killed" in run.id)
-    (delivery,) = directory.glob("delivery-*")
-    assert "caught: error drift: STALE.md:1: loss-fast" in out and (delivery / "report.html").stat().st_size > 10_000
-    assert len(rundir.find(delivery)) == 6 and all(run.seal.exists() for run in rundir.find(delivery))
-    assert resumed_steps(reference) == [] and resumed_steps(killed)[0] >= 8
-    for run in (reference, killed):
+    (reference,) = (folder / "runs").glob("*-reference-*")
+    (killed,) = rundir.find(folder / "box" / "runs")
+    assert resumed_steps(rundir.Run(reference)) == [] and resumed_steps(killed)[-1] >= 8
+    for run in (rundir.Run(reference), killed):
         assert_contract(run)
-    shown = re.findall(rf"^ +({re.escape(str(directory))}\S+)$", out, re.MULTILINE)
-    assert len(shown) == 7 and all(Path(path).exists() for path in shown)
+    assert_told(out)
+    assert_delivered(folder)
+    assert_page(directory / "index.html")
+
+
+def assert_told(out: str) -> None:
+    """Each stage's one line of outcome."""
+    for line in (
+        r"-> 4 ok, 0 warn, 0 fail",
+        r"-> failed, exit code 137: ",
+        r"-> Decision: stop — failed: the run failed: exit code 137",
+        r"-> done, exit code 0: ",
+        r"-> Decision: stop — the run is finished",
+        r"-> caught: error digest: .*step_000020\.pt",
+        r"-> pulled and verified: (?s:.*)-> pulled and verified: ",
+        r"-> effect: the means differ by ",
+        r"-> noise: the means differ by ",
+        r"-> caught: error drift: STALE\.md:1: loss-fast",
+        r"-> exit 4, error unapproved: ",
+        r"-> everything holds, and nothing was executed",
+    ):
+        assert re.search(line, out), f"{line!r} is not in\n{out}"
+    where = "ssh:box" if not [name for name in box.NEEDED if not shutil.which(name)] else "local"
+    assert f", on {where}\n" in out
+
+
+def assert_delivered(folder: Path) -> None:
+    delivery = folder / "delivery"
+    sealed = [run.id for run in rundir.find(delivery) if run.seal.exists()]
+    assert len(rundir.find(delivery)) == 9 and len(sealed) == 6 and not any("again" in run for run in sealed)
+    (pulled,) = (folder / "pulled").iterdir()
+    decisions = [row["event"] for row in files.read_jsonl(pulled / "events.jsonl") if row.get("act") == "down"]
+    assert decisions == ["refused", "approved"]
+
+
+def assert_page(index: Path) -> None:
+    """One page; everything it links is there."""
+    links = re.findall(r'(?:href|src)="([^":]+)"', index.read_text())
+    assert len(links) >= 16 and [link for link in links if not (index.parent / link).exists()] == []
+
+
+@pytest.mark.soak
+def test_demo_with_nothing_but_python(tmp_path: Path) -> None:
+    """No sshd, no ssh, no rsync, no git, no ps: what a bare image has is a shell and its core tools."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("sh", "mkdir", "cat", "chmod", "mv", "test", "wc", "ls", "tail", "base64", "nice"):
+        (tools / name).symlink_to(str(shutil.which(name)))
+    (tools / "python3").symlink_to(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
+    command = [sys.executable, str(DEMO), "--out", str(tmp_path / "out"), "--steps", "20"]
+    done = subprocess.run(command, env={"PATH": str(tools), "HOME": str(tmp_path)}, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    assert re.search("-> sshd? is not installed, so the box is this machine", done.stdout)
+    assert ", on local\n" in done.stdout
+    assert_page(tmp_path / "out" / "index.html")
+
+
+def test_settings_that_are_none_are_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    for text_, sentence in (
+        ("[]", "is no training's settings"),
+        ('{"config": {}, "seeds": {"data": 1}}', "expected one for 'data' and one for 'train'"),
+    ):
+        path.write_text(text_)
+        with pytest.raises(errors.RgtError, match=re.escape(sentence)):
+            settings.read(rundir.Run(tmp_path), path)

@@ -602,6 +602,17 @@ def test_one_checkpoint_of_a_run_is_held_against_the_index(tmp_path: Path) -> No
     assert "is of step 40, checkpoints_index.json says 41" in str(report(path)["findings"])
 
 
+def test_a_run_above_the_working_directory_is_inside_of_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_folder = zoo.run_directory(tmp_path / "elsewhere")
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    assert report(Path("..") / run_folder.relative_to(tmp_path))["ok"]
+    corruption.edit_json(
+        run_folder / "checkpoints_index.json", lambda index: index["checkpoints"][1].update(path="../x.pt")
+    )
+    assert "names '../x.pt', outside of the run" in str(report(run_folder)["findings"])
+
+
 def test_an_index_without_a_step_in_the_file_is_held_against_the_optimizer(tmp_path: Path) -> None:
     run_folder = zoo.run_directory(tmp_path)
     path = run_folder / "checkpoints" / "step_000040.pt"

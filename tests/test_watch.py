@@ -519,6 +519,13 @@ def test_page_needs_nothing_but_itself(tmp_path: Path) -> None:
     assert page.render(look(folder)).count("<svg") >= 1
 
 
+def test_numbers_on_an_axis_are_short() -> None:
+    seen = [
+        page.short(value) for value in (0.00031234, 1.18234, 4210.0, 34153.0, 421_000.0, 3.2e7, 2e10, 5e13, -34153.0)
+    ]
+    assert seen == ["0.0003123", "1.182", "4210", "34.2k", "421k", "32M", "20G", "5e+13", "-34.2k"]
+
+
 def test_decision_words() -> None:
     base = {
         "where": "x", "log": "x", "ok": False, "silenced": [], "machine": [], "files": [], "roles": {}, "before": None,

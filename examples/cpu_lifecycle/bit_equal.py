@@ -1,12 +1,22 @@
 """Are two runs the same to the last bit? Each function counts what is equal, or raises a sentence with the first
-difference."""
+difference.
+
+Usage:
+    python examples/cpu_lifecycle/bit_equal.py REFERENCE_RUN RESUMED_RUN
+"""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
-from rgt import errors, files, rundir
+import click
+
+# rgt is not installed: the bundle is used from its folder
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+from rgt import cli, errors, files, rundir
 
 
 def curves(a: rundir.Run, b: rundir.Run, split: str) -> int:
@@ -61,3 +71,26 @@ def last_state(run: rundir.Run) -> dict[str, Any]:
 
 def differ(what: str) -> errors.RgtError:
     return errors.RgtError(f"the two runs are not bit-equal: {what}", errors.FINDINGS)
+
+
+def sentences(reference: rundir.Run, resumed: rundir.Run) -> list[str]:
+    """All of it; the first difference raises."""
+    steps, evaluations = (curves(reference, resumed, split) for split in ("train", "val"))
+    return [
+        f"loss curves bit-equal: {steps} of {steps} steps, {evaluations} of {evaluations} evaluations",
+        f"computed twice, with the same loss both times: {redone_steps(resumed)} steps",
+        f"final checkpoints bit-equal: {final_states(reference, resumed)} tensors of weights, optimizer, random state",
+    ]
+
+
+@click.command(cls=cli.Command)
+@click.argument("reference", type=click.Path(path_type=Path))
+@click.argument("resumed", type=click.Path(path_type=Path))
+def main(reference: Path, resumed: Path) -> None:
+    """Compare a run that was killed and RESUMED with the REFERENCE that never was. Exit 1 names what differs."""
+    for sentence in sentences(rundir.open_run(reference), rundir.open_run(resumed)):
+        click.echo(sentence)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,24 +1,22 @@
-"""Train, kill, resume, compare, deliver: a training that loses nothing to a SIGKILL, and numbers that cannot go stale.
+"""RUN, VERIFY, DELIVER on a CPU: a training that loses nothing to a SIGKILL, and numbers that cannot go stale.
 
 Usage:
     python examples/cpu_lifecycle/demo.py [--out DIR]          make demo
 
-Writes DIR/runs/<run-id>/ for each of its two runs, and DIR/delivery/ with six short runs and what is shipped from them.
-Every call makes new runs; earlier ones stay.
+Writes DIR/1/ (the next time DIR/2/) with everything it makes, and DIR/index.html, the page that links it.
+Ctrl-C at any time: what it started is ended.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -26,226 +24,97 @@ import click
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
-from examples.cpu_lifecycle import bit_equal
-from examples.cpu_lifecycle import deliver as shipping
+from examples.cpu_lifecycle import deliver, page, proving, running, settings
+from examples.cpu_lifecycle.story import Demo, here
 
-from rgt import cli, errors, files, rundir, units
+from rgt import cli, units
 
-TRAIN = Path(__file__).with_name("train.py")
-SEEDS = {"data": 7, "train": 1337}
-DEADLINE = 300.0  # seconds for one training process; it takes about 10, so one that takes this long hangs
-POLL = 0.02  # seconds; a step takes about 0.03
-
-CONFIG = {
-    "batch_size": 32,
-    "block_size": 32,
-    "n_layer": 2,
-    "n_head": 8,
-    "n_embd": 64,
-    "dropout": 0.05,
-    "learning_rate": 6e-3,
-    "min_lr": 2e-4,
-    "warmup_steps": 20,
-    "weight_decay": 0.1,
-    "grad_clip": 1.0,
-    "text_bytes": 100_000,
-}
-
-
-@dataclass
-class Demo:
-    """What one stage leaves for the next."""
-
-    out: Path
-    config: dict[str, Any]
-    reference: rundir.Run = field(init=False)
-    killed: rundir.Run = field(init=False)
-    killed_at: int = 0
-    resumed_from: int = 0
-    equal: str = ""
-    folder: Path = field(init=False)  # of the delivery
-    arms: dict[str, list[rundir.Run]] = field(default_factory=dict)
-    verdict: str = ""
-
-
-def train_reference(demo: Demo) -> None:
-    began = time.monotonic()
-    demo.reference = launch(demo, "reference")
-    finish(demo.reference)
-    losses = list(demo.reference.curve("loss", "val").values())
-    tell(f"val loss {losses[0]:.3f} -> {losses[-1]:.3f} in {units.show_duration(time.monotonic() - began)}")
-
-
-def kill_half_way(demo: Demo) -> None:
-    run = demo.killed = launch(demo, "killed")
-    with training(run) as child:
-        wait_for_step(run, child, half_way(demo.config))
-        os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-    demo.killed_at = last_step(run)
-    run.log_event("stopped", step=demo.killed_at, signal="SIGKILL")
-    tell(f"killed at step {demo.killed_at}; it had no chance to save anything")
-
-
-def resume(demo: Demo) -> None:
-    finish(demo.killed)
-    demo.resumed_from = [row["step"] for row in files.read_jsonl(demo.killed.events) if row["event"] == "resumed"][-1]
-    tell(f"went on from the checkpoint of step {demo.resumed_from} to the end")
-
-
-def compare(demo: Demo) -> None:
-    steps, evaluations = (bit_equal.curves(demo.reference, demo.killed, split) for split in ("train", "val"))
-    demo.equal = f"{steps} of {steps} steps, {evaluations} of {evaluations} evaluations"
-    tell(f"loss curves bit-equal: {demo.equal}")
-    tell(f"computed twice, with the same loss both times: {bit_equal.redone_steps(demo.killed)} steps")
-    tensors = bit_equal.final_states(demo.reference, demo.killed)
-    tell(f"final checkpoints bit-equal: {tensors} tensors of weights, optimizer and random state")
-
-
-def train_variants(demo: Demo) -> None:
-    """A folder per call, because a delivery is made of one set of runs."""
-    demo.folder = demo.out / f"delivery-{demo.reference.id[:15]}"
-    steps = max(10, demo.config["steps"] // 4)
-    every = {"steps": steps, "eval_interval": max(1, steps // 5), "checkpoint_interval": steps}
-    for claim, rate in (("loss-fast", 6e-3), ("loss-slow", 1e-3)):
-        config = {**demo.config, **every, "learning_rate": rate, "min_lr": 2e-4}
-        runs = [create(demo.folder, claim, config, {**SEEDS, "train": seed}) for seed in shipping.SEEDS]
-        demo.arms[claim] = runs
-    for run in [run for runs in demo.arms.values() for run in runs]:
-        finish(run)
-
-
-def compare_variants(demo: Demo) -> None:
-    demo.verdict = shipping.compare(demo.folder, demo.arms["loss-fast"], demo.arms["loss-slow"], tell)
-
-
-def deliver(demo: Demo) -> None:
-    shipping.deliver(demo.folder, demo.arms, tell)
-
-
-def catch_a_stale_number(demo: Demo) -> None:
-    shipping.plant_a_stale_number(demo.folder, tell)
-
-
-STAGES: list[tuple[str, Callable[[Demo], None]]] = [
-    ("Train to the end without interruption: the reference", train_reference),
-    ("Train again with the same seeds, and SIGKILL it half way", kill_half_way),
-    ("Resume: the same command on the same run directory", resume),
-    ("Compare the two runs", compare),
-    ("Train two variants with three seeds each", train_variants),
-    ("VERIFY: is the difference an effect, or noise?", compare_variants),
-    ("DELIVER: sealed runs, computed claims, table, figure, document, report", deliver),
-    ("Type a stale number into a document, and see it caught", catch_a_stale_number),
+STAGES: list[tuple[str, str, Callable[[Demo], None]]] = [
+    ("RUN: preflight", "What would break the job is cheaper to hear before the meter runs.", running.preflight),
+    (
+        "The gate to the GPUs",
+        "One job per card, in order; a card that is not there is said, not assumed.",
+        running.gate,
+    ),
+    ("Launch, detached", "The job belongs to the gate on the box, so no lost connection ends it.", running.launch),
+    ("Preemption", "Spot boxes vanish without a word: SIGKILL half way.", running.preempt),
+    ("Resume", "The same run directory, from its own checkpoint; beside it the reference trains.", running.resume),
+    ("Watch", "One page that says what the run did and whether it is healthy.", running.watch),
+    ("Was anything lost?", "A resume that is only nearly right shows up in a paper, not in a log.", running.compare),
+    ("VERIFY: pull with proof", "A copy counts when every file has its sha256 and the checkpoint loads.", proving.pull),
+    ("A corrupt checkpoint", "A bad disk or a cut copy looks like a file of the right size.", proving.corrupt),
+    (
+        "Variants, three seeds each",
+        "Two learning rates, and one of them again with other seeds.",
+        proving.train_variants,
+    ),
+    (
+        "An effect, or noise?",
+        "A difference is a result when it is larger than that of the seeds.",
+        proving.effect_or_noise,
+    ),
+    ("DELIVER", "Table, figure, document and report are computed from sealed runs.", deliver.deliver),
+    ("A stale number", "Somebody types a number of last week; documents do not notice.", deliver.catch_a_stale_number),
+    ("Teardown", "Nothing ends before it is pulled, verified, and approved in words.", deliver.tear_down),
 ]
 
 
-def launch(demo: Demo, slug: str) -> rundir.Run:
-    return create(demo.out, slug, demo.config, SEEDS)
+def new_folder(out: Path) -> Path:
+    """out/1, out/2, ...: short to type, and an earlier demo stays as it is."""
+    out.mkdir(parents=True, exist_ok=True)
+    for number in itertools.count(1):
+        with contextlib.suppress(FileExistsError):
+            (out / str(number)).mkdir()
+            break
+    return Path(os.path.abspath(out / str(number)))
 
 
-def create(folder: Path, slug: str, config: dict[str, Any], seeds: dict[str, int]) -> rundir.Run:
-    """A new run directory: what launch makes for a real job."""
-    command = ["python", os.path.relpath(TRAIN), "--run", "{run}"]
-    return rundir.create(folder / "runs", slug, command=command, config=config, seeds=seeds)
-
-
-@contextlib.contextmanager
-def training(run: rundir.Run) -> Iterator[subprocess.Popen[bytes]]:
-    """train.py in a process group of its own, which does not outlive the block: Ctrl-C leaves no orphan."""
-    tell(f"$ python {os.path.relpath(TRAIN)} --run {run.path}")
-    command = [sys.executable, str(TRAIN), "--run", str(run.path)]
-    with run.log.open("ab") as log:
-        child = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
-    try:
-        yield child
-    finally:
-        if child.poll() is None:
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-
-
-def finish(run: rundir.Run) -> None:
-    with training(run) as child:
-        try:
-            code = child.wait(DEADLINE)
-        except subprocess.TimeoutExpired:
-            raise broken(run, f"was not done after {DEADLINE:.0f} seconds") from None
-    if code:
-        documented = errors.FINDINGS <= code <= errors.REFUSED  # a full disk is 3, in the training and here
-        raise broken(run, f"ended with exit code {code}", code if documented else errors.FINDINGS)
-
-
-def wait_for_step(run: rundir.Run, child: subprocess.Popen[bytes], step: int) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while last_step(run) < step:
-        if child.poll() is not None:
-            raise broken(run, f"ended with exit code {child.returncode} before step {step}")
-        if time.monotonic() > deadline:
-            raise broken(run, f"did not reach step {step} in {DEADLINE:.0f} seconds")
-        time.sleep(POLL)
-
-
-def last_step(run: rundir.Run) -> int:
-    return max(run.curve("loss"), default=0)
-
-
-def half_way(config: dict[str, Any]) -> int:
-    """Half of the steps, but never a checkpoint's step: then nothing would have to be computed twice."""
-    half: int = config["steps"] // 2
-    return half if half % config["checkpoint_interval"] else half + 1
-
-
-def broken(run: rundir.Run, what: str, code: int = errors.FINDINGS) -> errors.RgtError:
-    lines = run.log.read_text(errors="replace").splitlines()
-    last = f": {lines[-1]}" if lines else ""
-    return errors.RgtError(f"the training of {run.path} {what}; {run.log} says more{last}", code)
-
-
-def tell(line: str) -> None:
-    click.echo(f"     {line}")
-
-
-def summary(demo: Demo, seconds: float) -> str:
+def summary(demo: Demo, seconds: float, index: Path) -> str:
     loss = list(demo.killed.curve("loss", "val").values())
     redone = demo.killed_at - demo.resumed_from
     return f"""
 Done in {units.show_duration(seconds)}
      val loss   {loss[0]:.3f} -> {loss[-1]:.3f} in both runs
-     killed     at step {demo.killed_at} of {demo.config["steps"]}
+     killed     at step {demo.killed_at} of {demo.config["steps"]}, on {demo.target}
      resumed    from step_{demo.resumed_from:06d}.pt; {redone} steps computed twice
      bit-equal: {demo.equal}
-     verdict    {demo.verdict}: two learning rates, three seeds each
+     verdicts   {demo.verdicts["slow"]} for two learning rates, {demo.verdicts["fast-again"]} for two sets of seeds
 
-Look at
-     {demo.folder / "report.html"}
-         the delivery on one page: every number with its runs and disclosures
-     {demo.killed.run_json}
-         how the run was started: command, config, seeds, commit, versions
-     {demo.killed.metrics}
-         every step; {redone} of them have two rows
-     {demo.killed.events}
-         launched, checkpoint, stopped, resumed, finished
-     {demo.killed.checkpoints}
-         the last two; {demo.killed.checkpoints_index.name} has their sha256
-     {demo.killed.results}
-         the val loss, over how many characters, and the hash of the set
-     {demo.reference.path}
-         the same, never interrupted"""
+Open {here(index)}
+     it links the status page, the report, the figure, the table, the proof and the event logs"""
+
+
+def close(demo: Demo) -> None:
+    """In this order: the jobs, then the box they ran on. A second Ctrl-C would only leave something behind."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        running.end_jobs(demo)
+    finally:
+        if demo.box:
+            demo.box.close()
 
 
 @click.command(cls=cli.Command)
-@click.option("--out", type=click.Path(path_type=Path), default="demo-out", show_default=True, help="Where runs/ goes.")
+@click.option("--out", type=click.Path(path_type=Path), default="demo-out", show_default=True, help="Where to write.")
 @click.option("--steps", type=click.IntRange(10), default=200, show_default=True, help="How long to train.")
 def main(out: Path, steps: int) -> None:
-    """Train twice on one CPU, once with a SIGKILL half way: bit-equal. Then compare two variants and ship it."""
-    signal.signal(signal.SIGTERM, lambda number, _: cli.stop(128 + number))  # as Ctrl-C: through every finally
+    """Launch, kill, resume, pull, compare, ship and tear down one small training on this machine's CPU."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: cli.stop(128 + number))  # as Ctrl-C: through every finally
     began = time.monotonic()
     every = steps // 5
-    demo = Demo(out, {"steps": steps, "eval_interval": every, "checkpoint_interval": every, **CONFIG})
-    for number, (title, stage) in enumerate(STAGES, 1):
-        click.echo(f"{number}/{len(STAGES)}  {title}")
-        stage(demo)
-    click.echo(summary(demo, time.monotonic() - began))
+    config = {"steps": steps, "eval_interval": every, "checkpoint_interval": every, **settings.CONFIG}
+    demo = Demo(out, new_folder(out), config)
+    click.echo(f"python is {here(Path(sys.executable))}; everything goes to {here(demo.folder)}")
+    try:
+        for count, (title, why, stage) in enumerate(STAGES, 1):
+            demo.begin(count, len(STAGES), title, why)
+            stage(demo)
+    finally:
+        close(demo)
+    seconds = time.monotonic() - began
+    click.echo(summary(demo, seconds, page.write(demo, seconds)))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 import torch
 from examples.cpu_lifecycle import train
-from examples.cpu_lifecycle.demo import CONFIG, SEEDS
+from examples.cpu_lifecycle.settings import CONFIG, SEEDS, Config
 
 from probes import Training
 
@@ -39,7 +39,7 @@ class Stream:
 def factory() -> Training:
     torch.set_num_threads(1)  # as the job does
     settings: dict[str, Any] = {**CONFIG, "steps": STEPS, "eval_interval": STEPS, "checkpoint_interval": STEPS}
-    trainer = train.Trainer(train.Config(**settings), SEEDS)
+    trainer = train.Trainer(Config(**settings), SEEDS)
 
     def step(training: Training, batch: tuple[Any, Any]) -> Any:
         trainer.step += 1

@@ -1,11 +1,11 @@
 """Train a character-level GPT on CPU inside a run directory, and survive being killed at any moment.
 
 Usage:
-    python examples/cpu_lifecycle/train.py --run demo-out/runs/RUN_ID
+    python examples/cpu_lifecycle/train.py --run RUN_DIR
 
-Reads config and seeds from run.json. Writes metrics.jsonl, events.jsonl, checkpoints/, checkpoints_index.json and,
-at the end, results.json. The same command again goes on from the newest checkpoint that loads, and the loss curve
-is the one of a run that was never stopped, bit for bit.
+Reads config and seeds from run.json, or from the file of --config. Writes metrics.jsonl, events.jsonl, checkpoints/,
+checkpoints_index.json and, at the end, results.json. The same command again goes on from the newest checkpoint that
+loads, and the loss curve is the one of a run that was never stopped, bit for bit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import random
 import signal
 import sys
 import time
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -29,45 +28,12 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
-from examples.cpu_lifecycle import text
+from examples.cpu_lifecycle import settings, text
 from examples.cpu_lifecycle.model import GPT
+from examples.cpu_lifecycle.settings import Config
 
 import checkpoints
 from rgt import cli, errors, files, rundir
-
-
-@dataclass(frozen=True)
-class Config:
-    """The science. No defaults: run.json alone explains the run."""
-
-    steps: int
-    batch_size: int
-    block_size: int
-    n_layer: int
-    n_head: int
-    n_embd: int
-    dropout: float
-    learning_rate: float
-    min_lr: float
-    warmup_steps: int
-    weight_decay: float
-    grad_clip: float
-    eval_interval: int
-    checkpoint_interval: int
-    text_bytes: int
-
-
-def read_config(run: rundir.Run) -> Config:
-    given, known = run.record()["config"], {field.name: field.type for field in fields(Config)}
-    if set(given) != set(known):
-        odd = ", ".join(sorted(set(given) ^ set(known)))
-        raise errors.bad_input(f"the config in {run.run_json} has these settings too few or too many: {odd}")
-    for name, value in given.items():
-        whole = known[name] == "int"
-        if type(value) not in ({int} if whole else {int, float}) or value < whole:  # counts start at 1, rates at 0
-            expected = "a whole number from 1" if whole else "a number from 0"
-            raise errors.bad_input(f"the config in {run.run_json} has {name} = {value!r}; expected {expected}")
-    return Config(**given)
 
 
 class Batches:
@@ -158,12 +124,9 @@ def lr_at(step: int, config: Config) -> float:
     return config.min_lr + (config.learning_rate - config.min_lr) * (1 + math.cos(math.pi * done)) / 2
 
 
-def start(run: rundir.Run) -> Trainer:
+def start(run: rundir.Run, config: Path | None = None) -> Trainer:
     """A fresh trainer, or the one that was stopped, in the state it had then."""
-    config, seeds = read_config(run), run.record()["seeds"]
-    if not {"data", "train"} <= set(seeds):
-        raise errors.bad_input(f"{run.run_json} has the seeds {seeds}; expected one for 'data' and one for 'train'")
-    trainer = Trainer(config, seeds)
+    trainer = Trainer(*settings.read(run, config))
     store = checkpoints.Checkpoints(run.path)
     found = store.load_latest()
     if found:
@@ -238,13 +201,15 @@ def say(line: str) -> None:
 
 
 @click.command(cls=cli.Command)
-@click.option("--run", "directory", type=click.Path(path_type=Path), required=True, help="Run directory with run.json.")
-def main(directory: Path) -> int:
+@click.option("--run", "directory", type=click.Path(path_type=Path), required=True, help="Run directory.")
+@click.option("--config", type=click.Path(path_type=Path), help="JSON with config and seeds. [default: its run.json]")
+def main(directory: Path, config: Path | None) -> int:
     """Train the run in --run from its config, or go on where it was stopped.
 
     SIGTERM saves a checkpoint after the step at hand and ends with exit code 143; SIGUSR1 does the same with 138.
     """
-    run = rundir.open_run(directory)
+    run = rundir.Run(directory) if config else rundir.open_run(directory)
+    run.path.mkdir(parents=True, exist_ok=True)  # a smoke's: it has no run.json
     run.refuse_if_sealed()
     if is_finished(run):
         say(f"{run.path} is finished already; a re-run needs a new run directory")
@@ -253,7 +218,7 @@ def main(directory: Path) -> int:
     torch.use_deterministic_algorithms(True)  # an operation that cannot repeat its result raises instead
     torch.set_num_threads(1)  # the order of a sum over several threads may depend on how busy the machine is
     try:
-        return train(run, start(run), stop)
+        return train(run, start(run, config), stop)
     except checkpoints.CheckpointError as error:
         raise errors.RgtError(str(error), errors.ENVIRONMENT if error.full else errors.BAD_INPUT) from None
 

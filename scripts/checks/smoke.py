@@ -90,8 +90,12 @@ def run(plan: Plan, timeout: float) -> tuple[Smoke, Path]:
     before = _names(plan.output)
     become_subreaper()
     signal.signal(signal.SIGTERM, _leave)
-    with (scratch / "smoke.log").open("wb") as log:
-        smoke = _follow(_start(words, plan, scratch, log), timeout)
+    try:
+        with (scratch / "smoke.log").open("wb") as log:
+            smoke = _follow(_start(words, plan, scratch, log), timeout)
+    except BaseException:  # Ctrl-C as well: nobody else knows the folder
+        remove(scratch)
+        raise
     smoke.log = _end_of(scratch / "smoke.log")
     smoke.written = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     smoke.elsewhere = sorted(_names(plan.output) - before)

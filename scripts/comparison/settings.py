@@ -27,7 +27,7 @@ _HARMLESS = re.compile(
     |description|group|project|entity|user(name)?|author|host(name)?|node|nodelist|port|master_(addr|port)|rdzv_\w+|local_rank|rank
     |gpu_?ids?|cuda_visible_devices|timestamp|date|time|created(_at)?|started(_at)?|start_time|runtime|_timestamp|_runtime|state
     |wandb\w*|_wandb|python|executable|log_?(level|every|interval|freq\w*|steps)|logging_steps|verbose|progress\w*|target|gate|timeout|time_limit
-    |sweep""",
+    |sweep|rgt_(cell|queue|run_dir)""",
     re.X,
 )  # fmt: skip
 _BUDGET = re.compile(

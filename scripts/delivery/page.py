@@ -22,7 +22,7 @@ table { border-collapse: collapse; margin: 1rem 0; }
 th, td { padding: .25rem .75rem; text-align: left; vertical-align: top; }
 thead { border-bottom: 2px solid; } tbody tr { border-bottom: 1px solid var(--line); }
 .wide { overflow-x: auto; } .best { font-weight: 700; } .dim { color: var(--dim); font-size: .85rem; }
-figure { margin: 1.5rem 0; } figure img { max-width: 100%; background: #fff; }
+figure { margin: 1.5rem 0; } figure img { width: 36rem; max-width: 100%; background: #fff; }
 code { font-size: .85em; overflow-wrap: anywhere; }
 """
 

@@ -13,20 +13,23 @@ from typing import Any
 from health import status
 from health.series import Points
 
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 640, 260, 92, 32  # letters of 20 are 12 pixels high on a phone
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 640, 272, 92, 32  # letters of 20 are 12 pixels high on a phone
+_TOP = 40  # above the curves: their names, so that no curve runs through a name
 _COLOURS = ("#1f6feb", "#d1242f", "#1a7f37", "#8250df")
 _KINDS = {"checkpoint": "#1a7f37", "restart": "#bf8700"}
 _WORDS = {"continue": "go", "branch": "branch", "stop": "halt"}
+_GOOD_END = "finished"  # it says stop, too, and is no alarm
 
 _STYLE = """
 body{font:16px/1.45 system-ui,sans-serif;margin:0 auto;max-width:720px;padding:12px;color:#1f2328;background:#fff}
 h1{font-size:1.1rem;overflow-wrap:anywhere;margin:.2em 0}h2{font-size:1rem;margin:1.2em 0 .3em}
 .decision{border-radius:6px;padding:10px 12px;color:#fff;font-weight:600;overflow-wrap:anywhere}
-.go{background:#1a7f37}.branch{background:#9a6700}.halt{background:#b62324}
+.go{background:#1a7f37}.done{background:#0969da}.branch{background:#9a6700}.halt{background:#b62324}
 .now{font-size:1.15rem;font-weight:600;overflow-wrap:anywhere}.small{color:#59636e;font-size:.85rem;overflow-wrap:anywhere}
 svg{width:100%;height:auto;display:block;border:1px solid #d1d9e0;border-radius:6px}
 li{margin:.35em 0;overflow-wrap:anywhere}.error{color:#b62324}.warn{color:#9a6700}.info{color:#59636e}
 pre{background:#f6f8fa;padding:10px;border-radius:6px;white-space:pre-wrap;overflow-wrap:anywhere}
+@media (min-width:900px){body{max-width:1000px}.plots{display:grid;grid-template-columns:1fr 1fr;gap:0 16px}}
 @media (prefers-color-scheme:dark){body{background:#0d1117;color:#e6edf3}svg{background:#fff}pre{background:#161b22}}
 """
 
@@ -35,15 +38,16 @@ def render(found: dict[str, Any]) -> str:
     word, reason = status.decide(found)
     numbers = [line for line in status._now(found) if line]
     title = html.escape(str(found["where"]))
+    colour = "done" if found["now"]["state"] == _GOOD_END else _WORDS[word]
     parts = [
         '<!doctype html><html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width,initial-scale=1">',
         f'<title>{word}: {title}</title><link rel="icon" href="data:,"><style>{_STYLE}</style></head><body>',
         f"<h1>{title}</h1>",
         f'<p class="now">{html.escape(numbers[0].strip("*"))}</p>',
-        f'<p class="small">{html.escape(" ".join(numbers[1:]))}</p>',
-        f'<p class="decision {_WORDS[word]}">{word}: {html.escape(reason)}</p>',
-        *_plots(found),
+        f'<p class="small">{html.escape(" · ".join(numbers[1:]))}</p>',
+        f'<p class="decision {colour}">{word}: {html.escape(reason)}</p>',
+        f'<div class="plots">{"".join(_plots(found))}</div>',
         _risks(found),
         f"<h2>Next</h2><pre>{html.escape(status.next_command(found))}</pre>",
         f'<p class="small">{status.stamp(found["now"]["time"])}</p></body></html>',
@@ -108,16 +112,18 @@ def _plot(title: str, lines: dict[str, Points], events: list[dict[str, Any]]) ->
 
     def place(x: float, y: float) -> str:
         across = _LEFT + (x - left) / ((right - left) or 1) * (_WIDTH - _LEFT - 8)
-        return f"{across:.1f},{8 + (high - y) / (high - low) * (_HEIGHT - _BOTTOM - 8):.1f}"
+        return f"{across:.1f},{_TOP + (high - y) / (high - low) * (_HEIGHT - _BOTTOM - _TOP):.1f}"
 
     marks = [_mark(event, place) for event in events if event["x"] is not None and left <= event["x"] <= right]
-    drawn = [
-        _line(name, points, _COLOURS[n % len(_COLOURS)], n, place)
-        for n, (name, points) in enumerate(lines.items())
-        if points
-    ]
+    shown = [(name, points, _COLOURS[n % len(_COLOURS)]) for n, (name, points) in enumerate(lines.items()) if points]
+    drawn = [_line(points, colour, place) for _, points, colour in shown]
+    names = "".join(
+        f'<tspan dx="{14 if number else 0}" fill="{colour}">{html.escape(name)} {short(points[-1][1])}</tspan>'
+        for number, (name, points, colour) in enumerate(shown)
+    )
+    legend = f'<text x="{_WIDTH - 12}" y="26" text-anchor="end" font-size="20">{names}</text>'
     axis = "".join(
-        f'<text x="4" y="{place(left, y).partition(",")[2]}" font-size="20">{y:.3g}</text>'
+        f'<text x="4" y="{place(left, y).partition(",")[2]}" font-size="20">{short(y)}</text>'
         for y in (low + margin, (low + high) / 2, high - margin)
     )
     ends = (
@@ -126,8 +132,8 @@ def _plot(title: str, lines: dict[str, Points], events: list[dict[str, Any]]) ->
     )
     label = html.escape(title)
     return (
-        f'<h2>{label}</h2><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}">'
-        f"{axis}{ends}{''.join(marks)}{''.join(drawn)}</svg>"
+        f'<section><h2>{label}</h2><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}">'
+        f"{axis}{ends}{''.join(marks)}{''.join(drawn)}{legend}</svg></section>"
     )
 
 
@@ -136,17 +142,22 @@ def _mark(event: dict[str, Any], place: Callable[[float, float], str]) -> str:
     colour = _KINDS.get(event["kind"], "#d1242f")
     kind = html.escape(str(event["kind"]))
     return (
-        f'<line class="event" x1="{across}" x2="{across}" y1="8" y2="{_HEIGHT - _BOTTOM}" stroke="{colour}" '
+        f'<line class="event" x1="{across}" x2="{across}" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}" stroke="{colour}" '
         f'stroke-dasharray="3 3"><title>{kind} at {event["x"]:g}</title></line>'
     )
 
 
-def _line(name: str, points: Points, colour: str, number: int, place: Callable[[float, float], str]) -> str:
-    path = " ".join(place(x, y) for x, y in points)
-    shape = f'<polyline fill="none" stroke="{colour}" stroke-width="1.6" points="{path}"/>'
+def _line(points: Points, colour: str, place: Callable[[float, float], str]) -> str:
     if len(points) == 1:
         across, down = place(*points[0]).split(",")
-        shape = f'<circle cx="{across}" cy="{down}" r="3" fill="{colour}"/>'
-    text = f"{html.escape(name)} {points[-1][1]:.4g}"
-    place_of_name = f'x="{_WIDTH - 12}" y="{28 + 24 * number}" text-anchor="end"'
-    return f'{shape}<text {place_of_name} font-size="20" fill="{colour}">{text}</text>'
+        return f'<circle cx="{across}" cy="{down}" r="3" fill="{colour}"/>'
+    path = " ".join(place(x, y) for x, y in points)
+    return f'<polyline fill="none" stroke="{colour}" stroke-width="1.6" points="{path}"/>'
+
+
+def short(value: float) -> str:
+    """34153 as 34.2k: it has to fit beside the axis."""
+    for unit, sign in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if 10 * unit <= abs(value) < 1e12:
+            return f"{value / unit:.3g}{sign}" if abs(value) < 1e3 * unit else f"{value / unit:.0f}{sign}"
+    return f"{value:.4g}"

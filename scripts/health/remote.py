@@ -18,6 +18,7 @@ from health.target import Target
 from rgt import job, rundir
 from rgt.errors import BAD_INPUT, RgtError, bad_input, lacking
 from rgt.hosts import Host
+from rgt.report import Finding
 
 _MISSING = 97  # exit code: the bundle is not there yet
 _SCRIPT = 'test -s "$1" || exit 97; exec python3 "$@"'
@@ -84,7 +85,7 @@ def ask(order: Order, record: Path, silenced: tuple[str, ...]) -> dict[str, Any]
     """By the way its engine allows: a look on the machine, or the end of the log that the engine hands out."""
     engine = backend(order.kind)
     if not hasattr(engine, "logs"):
-        return poll(order.head, order.run_dir, silenced)
+        return _as_recorded(poll(order.head, order.run_dir, silenced), record)
     lines = engine.logs(order, _LINES)
     if not lines:
         raise lacking(f"{order.kind} has no log of {order.run_id} yet")
@@ -93,4 +94,18 @@ def ask(order: Order, record: Path, silenced: tuple[str, ...]) -> dict[str, Any]
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         found = look.look(Target(str(record), [path], Path(folder) / "watch", None), silenced, box=False)
     found["log"] = f"python scripts/launch.py logs {record}"
+    return found
+
+
+def _as_recorded(found: dict[str, Any], record: Path) -> dict[str, Any]:
+    """An end that launch.py has seen and wrote down here: on the box there is only a log that stops."""
+    last = rundir.Run(record).last_event() or {}
+    if found["now"]["state"] not in ("running", "waiting") or last.get("event") not in ("failed", "stopped"):
+        return found
+    found["now"] |= {"state": last["event"], "eta": None}
+    if last["event"] == "failed":
+        why = last.get("reason") or last.get("detail") or f"exit code {last.get('exit_code')}"
+        message = f"the run failed: {why}"
+        found["findings"].insert(0, Finding("failed", "error", message, str(record), sure=0.99).as_dict())
+        found["ok"] = False
     return found

@@ -30,7 +30,7 @@ def check(run: Path, artifacts: dict[Path, Artifact]) -> Found:
     for entry in listed:
         path = run / entry["path"]
         artifact = artifacts.get(path)
-        if ".." in path.parts or Path(entry["path"]).is_absolute():
+        if ".." in Path(entry["path"]).parts or Path(entry["path"]).is_absolute():
             yield run / INDEX, Problem("path-name", "error", f"names {entry['path'][:100]!r}, outside of the run")
         elif artifact is None and not path.exists():
             yield path, Problem("missing", "error", f"is listed in {INDEX} and not there")

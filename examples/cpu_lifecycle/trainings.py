@@ -1,0 +1,81 @@
+"""train.py as processes of this machine: started together, none outlives the demo."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from rgt import errors, rundir
+
+TRAIN = Path(__file__).with_name("train.py")
+DEADLINE = 300.0  # seconds for one training process; it takes about 10, so one that takes this long hangs
+POLL = 0.02  # seconds; a step takes about 0.03
+
+
+def create(folder: Path, slug: str, config: dict[str, Any], seeds: dict[str, int]) -> rundir.Run:
+    """A new run directory: what launch makes for a real job."""
+    command = ["python", os.path.relpath(TRAIN), "--run", "{run}"]
+    return rundir.create(folder, slug, command=command, config=config, seeds=seeds)
+
+
+@contextlib.contextmanager
+def training(run: rundir.Run) -> Iterator[subprocess.Popen[bytes]]:
+    """train.py in a process group of its own, which does not outlive the block: Ctrl-C leaves no orphan."""
+    command = [sys.executable, str(TRAIN), "--run", str(run.path)]
+    with run.log.open("ab") as log:
+        child = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        yield child
+    finally:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+
+
+def finish(runs: list[rundir.Run], at_once: int = 1) -> None:
+    """Train them all to the end, `at_once` side by side; each uses one core."""
+    for first in range(0, len(runs), at_once):
+        with contextlib.ExitStack() as stack:
+            started = [(run, stack.enter_context(training(run))) for run in runs[first : first + at_once]]
+            for run, child in started:
+                _wait(run, child)
+
+
+def _wait(run: rundir.Run, child: subprocess.Popen[bytes]) -> None:
+    try:
+        code = child.wait(DEADLINE)
+    except subprocess.TimeoutExpired:
+        raise broken(run, f"was not done after {DEADLINE:.0f} seconds") from None
+    if code:
+        documented = errors.FINDINGS <= code <= errors.REFUSED  # a full disk is 3, in the training and here
+        raise broken(run, f"ended with exit code {code}", code if documented else errors.FINDINGS)
+
+
+def wait_for_step(run: rundir.Run, step: int, alive: Callable[[], bool]) -> None:
+    """`alive` is asked only now and then: it may cost a process."""
+    deadline, asked = time.monotonic() + DEADLINE, time.monotonic()
+    while last_step(run) < step:
+        if time.monotonic() > asked + 5:
+            if not alive() and last_step(run) < step:
+                raise broken(run, f"ended before step {step}")
+            asked = time.monotonic()
+        if time.monotonic() > deadline:
+            raise broken(run, f"did not reach step {step} in {DEADLINE:.0f} seconds")
+        time.sleep(POLL)
+
+
+def last_step(run: rundir.Run) -> int:
+    return max(run.curve("loss"), default=0)
+
+
+def broken(run: rundir.Run, what: str, code: int = errors.FINDINGS) -> errors.RgtError:
+    lines = run.log.read_text(errors="replace").splitlines() if run.log.exists() else []
+    last = f": {lines[-1]}" if lines else ""
+    return errors.RgtError(f"the training of {run.path} {what}; {run.log} says more{last}", code)
