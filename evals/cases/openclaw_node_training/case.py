@@ -64,7 +64,7 @@ def verify(box: Box) -> list[str]:
     answer = box.read(quiz.FORM)
     checks = {
         SESSION: quiz.command(answer.get(SESSION), "/exec", "host node", "node gpu1"),
-        PREFIX: quiz.command(answer.get(PREFIX), "systemd-run", "--user", "--scope"),
+        PREFIX: quiz.command(answer.get(PREFIX), "systemd-run", "--user"),  # a scope or a service: both leave the unit
         LOOK: quiz.command(
             answer.get(LOOK), "openclaw cron add", "--every 20m", "--session isolated", "--message check the run"
         ),

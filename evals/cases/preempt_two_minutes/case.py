@@ -9,6 +9,7 @@ from trials.case import Box, Case
 from worlds import quiz
 
 # references/run-remote/spot-resilience.md
+SITE = "slurm_option_of_the_site_that_sends_my_signal_at_a_preemption_too"
 TRUTH: dict[str, Any] = {
     "gcloud_create": "gcloud beta compute instances create trainer-1 --zone=us-central1-a --machine-type=a2-highgpu-1g "
     "--provisioning-model=SPOT --preemption-notice-duration=120s",
@@ -19,7 +20,7 @@ TRUTH: dict[str, Any] = {
     "gke_first_minor_version_for_that": "1.35",
     "azure_event_type": "Preempt",
     "azure_events_are_switched_off_after_hours_without_a_call": 24,
-    "slurm_option_of_the_site_that_sends_my_signal_at_a_preemption_too": "send_user_signal",
+    SITE: "send_user_signal",
     "slurm_signal_may_come_earlier_than_asked_by_seconds": 60,
     "slurm_B_signal_reaches_the_steps": False,
     "torchrun_seconds_until_workers_are_killed_by_default": 30,
@@ -52,7 +53,7 @@ def look_up(box: Box) -> dict[str, Any]:
         "azure_events_are_switched_off_after_hours_without_a_call": int(
             _one(text, r"off again after (\d+) h without a call")
         ),
-        "slurm_option_of_the_site_that_sends_my_signal_at_a_preemption_too": _one(text, r"the site's `(\w+)`"),
+        SITE: _one(text, r"the site's `(\w+)`"),
         "slurm_signal_may_come_earlier_than_asked_by_seconds": int(_one(text, r"\(up to (\d+) s early")),
         "slurm_B_signal_reaches_the_steps": "with `B:` only the batch shell" not in text,
         "torchrun_seconds_until_workers_are_killed_by_default": int(_one(text, r"kills workers after (\d+) s")),
@@ -77,6 +78,7 @@ def verify(box: Box) -> list[str]:
         "torchrun": quiz.command(run, "torchrun", "--nproc-per-node 8", "--shutdown-timeout 110", "train.py")
         and {name if name.startswith("SIG") else f"SIG{name}" for name in handled} == SIGNALS,
         version: str(answer.get(version)).lstrip("v").startswith("1.35"),
+        SITE: str(answer.get(SITE)).split("=")[-1] in ("send_user_signal", "preempt_send_user_signal"),  # by version
         "gcp_metadata_entry_that_shows_it": entry.split("?")[0].strip("/ ").endswith("instance/preempted"),
     }
     return quiz.settled(
