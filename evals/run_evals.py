@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -200,6 +201,12 @@ def show_routing(folder: Path, as_json: bool) -> None:
         return
     for way in sorted(ways, key=lambda way: -way.tokens):
         click.echo(f"{way.tokens:6d} tokens  {way.hops} hops  {way.case}")
+    middle, most = statistics.median(way.tokens for way in ways), max(way.tokens for way in ways)
+    whole = library.tokens("SKILL.md", "references", "profiles")
+    click.echo(
+        f"SKILL.md {library.tokens('SKILL.md')} tokens, all knowledge {whole}; "
+        f"to an answer {middle:.0f} in the middle, {most} at most"
+    )
 
 
 @main.command("triggers")

@@ -44,6 +44,10 @@ class Library:
                     found.append(target.relative_to(self.root.resolve()))
         return [path for path in found if path in self.documents]
 
+    def tokens(self, *names: str) -> int:
+        """Of these files, and of all documents in these folders."""
+        return sum(document.tokens for path, document in self.documents.items() if path.parts[0] in names)
+
     def way(self, loaded: Loaded) -> Way:
         paths = [Path(name) for name in loaded.case.reads]
         tokens = sum(self.documents[path].tokens for path in [SKILL, *paths])
