@@ -219,6 +219,34 @@ def test_one_wrong_file_among_three_is_found(project: Path, name: str) -> None:
     assert any(problem.code == code and sentence in problem.message for problem in found), found
 
 
+def move_run(folder: Path, to: str) -> None:
+    """The run of Ours at 0.92 lies elsewhere, in the data and in the three files."""
+    edit(folder / "source_data.csv", ",Ours,run,0.92,", f",Ours,run,{to},")
+    redraw(folder)
+
+
+@pytest.mark.parametrize(  # another run lies at 0.916, less than a mark's size away
+    ("was", "now", "file", "sentence"),
+    [
+        ("0.92", "0.91613", "figure.pdf", "1 marks of the SVG are not in the PDF, such as the run at 80, 49 points"),
+        ("0.92", "0.91613", "figure.pdf", "1 marks of the PDF are not in the SVG, such as the spot at 80, 39 points"),
+        ("0.92", "0.91613", "figure.png", "figure.png shows #0072b2 where the SVG has none: 145 pixels"),
+        ("0.916", "0.9166", "figure.png", "figure.png lacks #0072b2 of the SVG: "),
+    ],
+)
+def test_an_old_file_is_found_where_a_neighbour_covers_the_mark(
+    project: Path, was: str, now: str, file: str, sentence: str
+) -> None:
+    folder = project / "figures/acc"
+    old = Path(shutil.copytree(folder, project / "figures/old"))
+    move_run(old, was)
+    move_run(folder, now)
+    assert (figures.look(old), figures.look(folder)) == ([], [])
+    shutil.copy(old / file, folder / file)
+    (problem, *more) = [problem for problem in figures.look(folder) if sentence in problem.message]
+    assert problem.code == "drawn" and not more
+
+
 def white(path: Path) -> None:
     from PIL import Image
 
