@@ -230,7 +230,7 @@ def move_run(folder: Path, to: str) -> None:
     [
         ("0.92", "0.91613", "figure.pdf", "1 marks of the SVG are not in the PDF, such as the run at 80, 49 points"),
         ("0.92", "0.91613", "figure.pdf", "1 marks of the PDF are not in the SVG, such as the spot at 80, 39 points"),
-        ("0.92", "0.91613", "figure.png", "figure.png shows #0072b2 where the SVG has none: 145 pixels"),
+        ("0.92", "0.91613", "figure.png", "figure.png shows #0072b2 where the SVG has none: "),
         ("0.916", "0.9166", "figure.png", "figure.png lacks #0072b2 of the SVG: "),
     ],
 )
@@ -265,6 +265,12 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "half a pdf": ("figure.pdf", lambda path: path.write_bytes(path.read_bytes()[:3000]), "figure.pdf is cut off"),
     "empty svg": ("figure.svg", lambda path: path.write_text(""), "figure.svg is not an SVG"),
     "another svg": ("figure.svg", lambda path: path.write_text("<svg/>"), "is not an SVG with its size in points"),
+    "an odd place": ("figure.svg", lambda path: edit(path, 'd="M 0 ', 'd="M x 0 '), "svg has a shape that matplotlib"),
+    "an odd width": (
+        "figure.svg",
+        lambda path: edit(path, "width: 1.2", "width: 1,2"),
+        "svg has a shape that matplotlib",
+    ),
     "empty csv": ("source_data.csv", lambda path: path.write_text(""), "source_data.csv has no rows"),
     "words": ("source_data.csv", lambda path: path.write_text("y\nx\n"), "not a table with a column y of numbers"),
     "no size": ("figure.py", lambda path: path.write_text("DPI = 300"), "figure.py does not say SIZE_IN"),

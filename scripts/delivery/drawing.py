@@ -68,7 +68,10 @@ def read(path: Path) -> Drawing:
         raise bad_input(f"{path} is not an SVG with its size in points, as figure.py writes it")
     width, height = (float(size[1]) for size in sizes if size)
     drawing = Drawing(width, height)
-    drawing.shapes = shapes(root)
+    try:
+        drawing.shapes = shapes(root)
+    except (ValueError, RecursionError) as error:
+        raise bad_input(f"{path} has a shape that matplotlib does not write: {error}") from None
     drawing.images = root.find(f".//{_SVG}image") is not None or any(shape.pattern for shape in drawing.shapes)
     drawing.live_text = root.find(f".//{_SVG}text") is not None
     for group in root.iter(f"{_SVG}g"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from delivery.shapes import Shape
+from rgt.errors import bad_input
 
 _CODES = {"M": 1, "L": 2, "Q": 3, "C": 4, "z": 79}  # of matplotlib.path.Path
 
@@ -12,12 +13,16 @@ _CODES = {"M": 1, "L": 2, "Q": 3, "C": 4, "z": 79}  # of matplotlib.path.Path
 def pixels_of(shapes: list[Shape], width: int, height: int, scale: float) -> Any:
     """RGB as an array; `scale` is pixels per point."""
     import numpy as np
-    from matplotlib.backends.backend_agg import RendererAgg
+    from matplotlib.backends import backend_agg
 
-    canvas = RendererAgg(width, height, 72 * scale)
+    agg: Any = backend_agg  # it has no types
+    canvas = agg.RendererAgg(width, height, 72 * scale)
     canvas.clear()
-    for shape in shapes:
-        _draw(canvas, shape, height, scale)
+    try:
+        for shape in shapes:
+            _draw(canvas, shape, height, scale)
+    except (ValueError, OverflowError) as error:
+        raise bad_input(f"figure.svg has a shape that matplotlib does not write: {error}") from None
     drawn = np.asarray(canvas.buffer_rgba()).astype(int)
     alpha = drawn[..., 3:] / 255  # on white, as the PNG is read
     return (drawn[..., :3] * alpha + 255 * (1 - alpha)).round().astype(int)
@@ -47,7 +52,8 @@ def _draw(canvas: Any, shape: Shape, height: int, scale: float) -> None:
 
 
 def _path(shape: Shape) -> tuple[list[tuple[float, float]], list[int]]:
-    places, codes = [], []
+    places: list[tuple[float, float]] = []
+    codes: list[int] = []
     for letter, points in shape.steps:
         kept = points or ((0.0, 0.0),)  # the end of an outline has no place of its own
         places += kept
