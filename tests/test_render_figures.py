@@ -193,6 +193,21 @@ def test_another_scale_is_read_as_well(project: Path) -> None:
     assert figures.look(project / "figures/loss") == []
 
 
+BESIDE = {
+    "lines": 'axis.axhline(1, color="#0072B2", ls=":"); axis.errorbar([9, 50], [1, 1.2], 0.1, color="#D55E00")',
+    "areas": 'axis.fill_between([0, 90], 0.2, [1, 1.2], color="#0072B2", alpha=0.3); axis.bar(30, 0.3, 9)',
+    "signs": 'axis.scatter([9, 50], [1, 1.2], color="#0072B2"); axis.plot([9, 50], [0.5, 0.6], "x", color="#D55E00")',
+    "words": 'axis.text(50, 0.7, "a word", color="#0072B2", rotation=30); axis.set_ylabel("$x^2$", color="#D55E00")',
+    "hatches": 'axis.bar(30, 0.3, 9, color="#0072B2", hatch="//")',
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_what_else_has_a_colour_of_the_data_is_no_finding(project: Path, name: str) -> None:
+    redraw(project / "figures/loss", ("axis.legend()", f"{BESIDE[name]}; axis.legend()"))
+    assert figures.look(project / "figures/loss") == []
+
+
 ONE_FILE = {
     "png wrong data": ([(PLOT, f"{PLOT}; y *= 1.01")], "figure.png", "drawn", "ticks of figure.png"),
     "png wrong order": (

@@ -65,7 +65,7 @@ def examine(path: Path, size_in: tuple[float, float], dpi: float, drawing: Drawi
     if touched:
         yield Problem("clipped", f"figure.png has ink at its {' and '.join(touched)} edge: something is cut off there")
     if drawing:
-        yield from list(_marks(pixels, drawing, dpi / 72)) or _areas(pixels, drawing, dpi / 72)
+        yield from list(_marks(pixels, drawing, dpi / 72)) or _areas(pixels, ink, drawing, dpi / 72)
         yield from _ticks(ink, drawing, dpi / 72)
 
 
@@ -93,20 +93,19 @@ def _marks(pixels: Any, drawing: Drawing, scale: float) -> Iterator[Problem]:
         )
 
 
-def _areas(pixels: Any, drawing: Drawing, scale: float) -> Iterator[Problem]:
+def _areas(pixels: Any, ink: Any, drawing: Drawing, scale: float) -> Iterator[Problem]:
     """A neighbour of the same colour can cover the place of a mark that moved: the whole area of each colour counts."""
     if drawing.images:
         return  # what they show is not known
     height, width = pixels.shape[:2]
     wanted = redraw.pixels_of(drawing.shapes, width, height, scale)
-    inked = _ink(pixels), _ink(wanted)
+    pictures = (pixels, ink), (wanted, _ink(wanted))
     letters, reach = _letters(drawing, height, width, scale), max(2, round(_NEAR * scale))
     for colour in sorted({mark.colour for panel in drawing.panels for mark in panel.marks}):
         if not _HEX.fullmatch(colour):
             continue
         (drawn, soft), (due, soft_due) = (
-            [_near(picture, ink, colour, off) for off in (_OFF, _SOFT)]
-            for picture, ink in zip((pixels, wanted), inked, strict=True)
+            [_near(*picture, colour, off) for off in (_OFF, _SOFT)] for picture in pictures
         )
         for odd, said in (
             (due & ~_grown(soft, reach) & ~letters, "lacks {} of the SVG"),
