@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from rgt.rundir import Run
 from tracker import judge
 from tracker.hosted import Hosted
 from tracker.offline import Offline
-from tracker.shape import Row, Source, Tracked
+from tracker.shape import Row, Source, Tracked, in_order, joined
 
 _SHOWN = 40
 _RELIST = (0, 2, 5, 10)  # seconds between looks after a deletion: the service's list lags behind
@@ -73,6 +74,32 @@ def pick(runs: list[Tracked], run_id: str) -> Tracked:
     return longest
 
 
+def pick_whole(source: Source, runs: list[Tracked], run_id: str) -> list[Tracked]:
+    """Every record of one run, the last one last; of a resumed run there are several."""
+    found = [run for run in runs if run_id in (run.id, run.name)]
+    named = {(run.project, run.id) for run in found}
+    run = found[0] if len(named) == 1 else pick(runs, run_id)
+    parts = [part for part in runs if (part.project, part.id) == (run.project, run.id)]
+    parts.sort(key=in_order)
+    if len(parts) > 1:
+        _say_joined(source, parts)
+    return parts
+
+
+def _say_joined(source: Source, parts: list[Tracked]) -> None:
+    count: Counter[int] = Counter()
+    said = []
+    for part in parts:
+        steps = {row["_step"] for row in source.history(part)}
+        count.update(steps)
+        said.append(f"{part.where} ({f'steps {min(steps)} to {max(steps)}' if steps else 'no steps'})")
+    both = sum(times > 1 for times in count.values())
+    progress(
+        f"{len(parts)} records of {parts[0].id} were joined by step, the later one counts where both have a step "
+        f"({both}): {', '.join(said)}"
+    )
+
+
 @main.command("list")
 @source_argument
 @cli.report_options
@@ -104,14 +131,10 @@ def _state(report: Report, run: Tracked) -> None:
 
 def _doubles(report: Report, source: Source, runs: list[Tracked]) -> None:
     for group in judge.groups(source, runs):
-        ids, count = ", ".join(run.id for run in group.runs), len(group.runs)
+        ids, count = ", ".join(group.ids), len(group.runs)
         if group.kind == "copy":
-            report.add(
-                "duplicate",
-                "warn",
-                f"{ids} hold the same curve: one run counted {len(group.runs)} times",
-                where=group.keep.id,
-            )
+            message = f"{ids} hold the same curve: one run counted {len(group.ids)} times"
+            report.add("duplicate", "warn", message, where=group.keep.id)
         elif group.kind == "resume":
             message = f"{group.keep.id} has {count} records, it was resumed; the longest is {group.keep.where}"
             report.add("duplicate", "info", message, where=group.keep.id)
@@ -182,12 +205,13 @@ def _changed(left: dict[str, Any], right: dict[str, Any]) -> dict[str, tuple[Any
 @click.argument("metric")
 @cli.json_option
 def curve(source: str, run_id: str, metric: str, as_json: bool) -> None:
-    """Every logged value of METRIC, unsampled, as CSV (step,value) or JSON."""
+    """Every logged value of METRIC, unsampled, as CSV (step,value) or JSON; of a resumed run all records, joined."""
     opened = open_source(source)
-    run = pick(opened.runs(), run_id)
-    points = [(row["_step"], row[metric]) for row in opened.history(run) if metric in row]
+    parts = pick_whole(opened, opened.runs(), run_id)
+    run = parts[-1]
+    points = [(row["_step"], row[metric]) for row in joined(opened, parts) if metric in row]
     if not points:
-        names = sorted({key for row in opened.history(run) for key in row if not key.startswith("_")})
+        names = sorted({key for row in joined(opened, parts) for key in row if not key.startswith("_")})
         raise bad_input(f"{run.id} never logged {metric}; it logged: {', '.join(names[:20])}")
     if as_json:
         print_json({"run": run.id, "metric": metric, "points": [[step, _finite(value)] for step, value in points]})
@@ -222,7 +246,7 @@ def dupes(source: str, as_json: bool) -> int:
         )
     else:
         for group in found:
-            click.echo(f"{group.kind}: {', '.join(run.id for run in group.runs)} (longest: {group.keep.where})")
+            click.echo(f"{group.kind}: {', '.join(group.ids)} (longest: {group.keep.where})")
         click.echo(f"{len(found)} groups")
     return 1 if any(group.kind == "copy" for group in found) else 0
 
@@ -302,10 +326,11 @@ def _still_listed(source: str, places: set[str]) -> list[str]:
 def export(source: str, run_id: str, into: Path, as_json: bool) -> None:
     """Write a run directory from a tracked run, so that every script can read it."""
     opened = open_source(source)
-    tracked = pick(opened.runs(), run_id)
+    parts = pick_whole(opened, opened.runs(), run_id)
+    tracked = parts[-1]
     opened.details(tracked)
     run = _create(into, tracked)
-    rows = [line for row in opened.history(tracked) for line in _metrics(row)]
+    rows = [line for row in joined(opened, parts) for line in _metrics(row)]
     files.write_bytes(run.metrics, b"".join(files.dump(line, str(run.metrics)) + b"\n" for line in rows))
     run.log_event({"finished": "finished", "running": "launched"}.get(tracked.state, "failed"), source=tracked.where)
     if as_json:

@@ -193,6 +193,21 @@ def test_another_scale_is_read_as_well(project: Path) -> None:
     assert figures.look(project / "figures/loss") == []
 
 
+BESIDE = {
+    "lines": 'axis.axhline(1, color="#0072B2", ls=":"); axis.errorbar([9, 50], [1, 1.2], 0.1, color="#D55E00")',
+    "areas": 'axis.fill_between([0, 90], 0.2, [1, 1.2], color="#0072B2", alpha=0.3); axis.bar(30, 0.3, 9)',
+    "signs": 'axis.scatter([9, 50], [1, 1.2], color="#0072B2"); axis.plot([9, 50], [0.5, 0.6], "x", color="#D55E00")',
+    "words": 'axis.text(50, 0.7, "a word", color="#0072B2", rotation=30); axis.set_ylabel("$x^2$", color="#D55E00")',
+    "hatches": 'axis.bar(30, 0.3, 9, color="#0072B2", hatch="//")',
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_what_else_has_a_colour_of_the_data_is_no_finding(project: Path, name: str) -> None:
+    redraw(project / "figures/loss", ("axis.legend()", f"{BESIDE[name]}; axis.legend()"))
+    assert figures.look(project / "figures/loss") == []
+
+
 ONE_FILE = {
     "png wrong data": ([(PLOT, f"{PLOT}; y *= 1.01")], "figure.png", "drawn", "ticks of figure.png"),
     "png wrong order": (
@@ -219,6 +234,34 @@ def test_one_wrong_file_among_three_is_found(project: Path, name: str) -> None:
     assert any(problem.code == code and sentence in problem.message for problem in found), found
 
 
+def move_run(folder: Path, to: str) -> None:
+    """The run of Ours at 0.92 lies elsewhere, in the data and in the three files."""
+    edit(folder / "source_data.csv", ",Ours,run,0.92,", f",Ours,run,{to},")
+    redraw(folder)
+
+
+@pytest.mark.parametrize(  # another run lies at 0.916, less than a mark's size away
+    ("was", "now", "file", "sentence"),
+    [
+        ("0.92", "0.91613", "figure.pdf", "1 marks of the SVG are not in the PDF, such as the run at 80, 49 points"),
+        ("0.92", "0.91613", "figure.pdf", "1 marks of the PDF are not in the SVG, such as the spot at 80, 39 points"),
+        ("0.92", "0.91613", "figure.png", "figure.png shows #0072b2 where the SVG has none: "),
+        ("0.916", "0.9166", "figure.png", "figure.png lacks #0072b2 of the SVG: "),
+    ],
+)
+def test_an_old_file_is_found_where_a_neighbour_covers_the_mark(
+    project: Path, was: str, now: str, file: str, sentence: str
+) -> None:
+    folder = project / "figures/acc"
+    old = Path(shutil.copytree(folder, project / "figures/old"))
+    move_run(old, was)
+    move_run(folder, now)
+    assert (figures.look(old), figures.look(folder)) == ([], [])
+    shutil.copy(old / file, folder / file)
+    (problem, *more) = [problem for problem in figures.look(folder) if sentence in problem.message]
+    assert problem.code == "drawn" and not more
+
+
 def white(path: Path) -> None:
     from PIL import Image
 
@@ -237,6 +280,12 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "half a pdf": ("figure.pdf", lambda path: path.write_bytes(path.read_bytes()[:3000]), "figure.pdf is cut off"),
     "empty svg": ("figure.svg", lambda path: path.write_text(""), "figure.svg is not an SVG"),
     "another svg": ("figure.svg", lambda path: path.write_text("<svg/>"), "is not an SVG with its size in points"),
+    "an odd place": ("figure.svg", lambda path: edit(path, 'd="M 0 ', 'd="M x 0 '), "svg has a shape that matplotlib"),
+    "an odd width": (
+        "figure.svg",
+        lambda path: edit(path, "width: 1.2", "width: 1,2"),
+        "svg has a shape that matplotlib",
+    ),
     "empty csv": ("source_data.csv", lambda path: path.write_text(""), "source_data.csv has no rows"),
     "words": ("source_data.csv", lambda path: path.write_text("y\nx\n"), "not a table with a column y of numbers"),
     "no size": ("figure.py", lambda path: path.write_text("DPI = 300"), "figure.py does not say SIZE_IN"),

@@ -30,6 +30,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def resumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("resumed")
+    subprocess.run([sys.executable, HERE / "tracked_runs.py", folder, "resumed"], check=True)
+    return folder
+
+
 @pytest.fixture
 def runs(made: Path, tmp_path: Path) -> Path:
     """A copy that a test may harm."""
@@ -108,13 +115,37 @@ def test_dupes(made: Path) -> None:
 def test_a_resumed_run_is_parts_of_one(runs: Path) -> None:
     folder = next((runs / "wandb").glob("*good0001"))
     shutil.copytree(folder, folder.with_name("offline-run-20991231_000000-good0001"))
-    kinds = [group["kind"] for group in answer("dupes", runs, code=0 if not _copies(runs) else 1)["groups"]]
-    assert "resume" in kinds
-    assert "this is the longest" in run("curve", runs, "good0001", "loss").stderr
+    groups = answer("dupes", runs, code=1)["groups"]
+    assert [(group["kind"], len(group["runs"])) for group in groups] == [("resume", 2), ("copy", 3)]
+    assert "this is the longest" in run("diff", runs, "good0001", "other001").stderr
 
 
-def _copies(runs: Path) -> bool:
-    return any(group["kind"] == "copy" for group in json.loads(run("dupes", runs, "--json").stdout)["groups"])
+def test_the_curve_of_a_resumed_run_is_joined(resumed: Path) -> None:
+    done = run("curve", resumed, "halves01", "loss", "--json")
+    twin = answer("curve", resumed, "twin0001", "loss")["points"]
+    assert len(twin) == 55 and json.loads(done.stdout)["points"] == twin  # the later record wins from step 25 on
+    assert "2 records of halves01 were joined by step, the later one counts where both have a step (5):" in done.stderr
+    assert "part0" in done.stderr and "steps 0 to 29" in done.stderr and "steps 25 to 54" in done.stderr
+    early = answer("curve", resumed, "halves01", "early")["points"]
+    assert [step for step, _ in early] == list(range(30))  # what only the earlier record logged at a step stays
+
+
+def test_a_resumed_run_is_exported_whole(resumed: Path, tmp_path: Path) -> None:
+    from rgt import rundir
+
+    path = Path(answer("export", resumed, "halves01", "--into", tmp_path / "runs")["run"])
+    assert list(rundir.open_run(path).curve("loss")) == list(range(55))
+
+
+def test_a_copy_of_a_resumed_run_is_found(resumed: Path) -> None:
+    groups = answer("dupes", resumed, code=1)["groups"]
+    assert [(group["kind"], group["keep"], len(group["runs"])) for group in groups] == [
+        ("resume", "halves01", 2),
+        ("copy", "halves01", 3),
+    ]
+    said = [finding["message"] for finding in answer("list", resumed, code=1)["findings"]]
+    assert "halves01, twin0001 hold the same curve: one run counted 2 times" in said
+    assert [row["id"] for row in answer("prune", resumed)["plan"]] == ["twin0001"]
 
 
 @pytest.mark.parametrize("harm", ["cut", "flip"])

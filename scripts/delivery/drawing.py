@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from html import unescape
 from pathlib import Path
 
+from delivery.shapes import Shape, shapes
 from rgt.errors import bad_input, from_os_error
 
 KINDS = ("mean", "run", "spread", "line")  # the gids of figure.py, before the dash
@@ -55,6 +56,8 @@ class Drawing:
     legend: dict[str, str] = field(default_factory=dict)  # label -> colour
     loose: list[tuple[float, float, str]] = field(default_factory=list)  # where every text starts, and where it ends
     lines: list[str] = field(default_factory=list)  # of all texts
+    shapes: list[Shape] = field(default_factory=list)  # all that is painted, in order
+    images: bool = False  # pixels or hatches in the SVG, which are not read
     live_text: bool = False  # <text>: its letters come from whatever font the reader has
 
 
@@ -65,6 +68,11 @@ def read(path: Path) -> Drawing:
         raise bad_input(f"{path} is not an SVG with its size in points, as figure.py writes it")
     width, height = (float(size[1]) for size in sizes if size)
     drawing = Drawing(width, height)
+    try:
+        drawing.shapes = shapes(root)
+    except (ValueError, RecursionError) as error:
+        raise bad_input(f"{path} has a shape that matplotlib does not write: {error}") from None
+    drawing.images = root.find(f".//{_SVG}image") is not None or any(shape.pattern for shape in drawing.shapes)
     drawing.live_text = root.find(f".//{_SVG}text") is not None
     for group in root.iter(f"{_SVG}g"):
         name = group.get("id", "")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from delivery import redraw
 from delivery.drawing import Drawing, Mark
 from delivery.readback import Problem
 from rgt.errors import bad_input, from_os_error, lacking
@@ -14,6 +15,10 @@ from rgt.errors import bad_input, from_os_error, lacking
 _BLANK = 0.002  # of all pixels: an empty pair of axes has more
 _LARGEST = 200_000_000  # pixels
 _OFF = 60  # of 255, summed over the three colours: the same colour, softened by an edge
+_SOFT = 100  # the same, where something else lies beside it
+_NEAR = 0.4  # points: marks that lie closer to where they belong did not move
+_AREA = 0.5  # square points: a tenth of a small mark
+_HEX = re.compile("#[0-9a-f]{6}")
 _SHARE = 0.3  # of a line's points in its own colour: the rest may lie under other lines
 
 
@@ -60,7 +65,7 @@ def examine(path: Path, size_in: tuple[float, float], dpi: float, drawing: Drawi
     if touched:
         yield Problem("clipped", f"figure.png has ink at its {' and '.join(touched)} edge: something is cut off there")
     if drawing:
-        yield from _marks(pixels, drawing, dpi / 72)
+        yield from list(_marks(pixels, drawing, dpi / 72)) or _areas(pixels, ink, drawing, dpi / 72)
         yield from _ticks(ink, drawing, dpi / 72)
 
 
@@ -88,6 +93,61 @@ def _marks(pixels: Any, drawing: Drawing, scale: float) -> Iterator[Problem]:
         )
 
 
+def _areas(pixels: Any, ink: Any, drawing: Drawing, scale: float) -> Iterator[Problem]:
+    """A neighbour of the same colour can cover the place of a mark that moved: the whole area of each colour counts."""
+    if drawing.images:
+        return  # what they show is not known
+    height, width = pixels.shape[:2]
+    wanted = redraw.pixels_of(drawing.shapes, width, height, scale)
+    pictures = (pixels, ink), (wanted, _ink(wanted))
+    letters, reach = _letters(drawing, height, width, scale), max(2, round(_NEAR * scale))
+    for colour in sorted({mark.colour for panel in drawing.panels for mark in panel.marks}):
+        if not _HEX.fullmatch(colour):
+            continue
+        (drawn, soft), (due, soft_due) = (
+            [_near(*picture, colour, off) for off in (_OFF, _SOFT)] for picture in pictures
+        )
+        for odd, said in (
+            (due & ~_grown(soft, reach) & ~letters, "lacks {} of the SVG"),
+            (drawn & ~_grown(soft_due, reach) & ~letters, "shows {} where the SVG has none"),
+        ):
+            if odd.sum() > max(4, _AREA * scale**2):
+                row, column = (places[0] for places in odd.nonzero())
+                place = f"{odd.sum()} pixels, the first at {column}, {row}"
+                yield Problem("drawn", f"figure.png {said.format(colour)}: {place}")
+
+
+def _letters(drawing: Drawing, height: int, width: int, scale: float) -> Any:
+    """Where letters lie: a PNG has them in a form of its own, maybe in a colour of the data, maybe above marks."""
+    import numpy as np
+
+    mask = np.zeros((height, width), bool)
+    for shape in drawing.shapes:
+        if shape.letter:
+            left, top, right, bottom = (round(side * scale) for side in shape.box)
+            mask[max(0, top - 2) : bottom + 3, max(0, left - 2) : right + 3] = True
+    return mask
+
+
+def _near(pixels: Any, ink: Any, colour: str, off: int) -> Any:
+    import numpy as np
+
+    mask = np.zeros_like(ink)  # most of a picture is paper
+    mask[ink] = np.abs(pixels[ink] - [int(colour[at : at + 2], 16) for at in (1, 3, 5)]).sum(axis=1) <= off
+    return mask
+
+
+def _grown(mask: Any, by: int) -> Any:
+    """With all that lies within `by` pixels, across and down."""
+    for axis in (0, 1):
+        narrow, mask = mask.swapaxes(0, axis), mask.swapaxes(0, axis).copy()
+        for shift in range(1, by + 1):
+            mask[shift:] |= narrow[:-shift]
+            mask[:-shift] |= narrow[shift:]
+        mask = mask.swapaxes(0, axis)
+    return mask
+
+
 def _ticks(ink: Any, drawing: Drawing, scale: float) -> Iterator[Problem]:
     """Marks in the right place beside a moved scale would be other numbers."""
     moved = 0
@@ -111,7 +171,7 @@ def _probes(mark: Mark) -> list[tuple[float, float]]:
 def _coloured(pixels: Any, x: float, y: float, colour: str) -> bool:
     import numpy as np
 
-    if not re.fullmatch("#[0-9a-f]{6}", colour):
+    if not _HEX.fullmatch(colour):
         return True  # no colour of its own: nothing to hold the picture against
     row, column = round(y - 0.5), round(x - 0.5)
     near = pixels[max(0, row - 2) : row + 3, max(0, column - 2) : column + 3]

@@ -14,10 +14,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from delivery.drawing import Drawing, Mark, Panel, Point
+from delivery.drawing import KINDS, Drawing, Mark, Panel, Point
+from delivery.shapes import Shape
 from delivery.sources import Row
 
 _NEAR = 0.4  # points (0.14 mm): a mark lies where its number belongs
+_TICK = 6.0  # points: the PDF's reader knows no colour of a tick for sure
 _LOG = re.compile(r"10\^\{(-?\d+)\}")
 _FACTOR = re.compile(r"1e([+-]?\d+)$")
 
@@ -229,12 +231,21 @@ def _along(drawn: tuple[Point, ...], wanted: list[Point]) -> bool:
 
 
 def same_page(svg: Drawing, marks: list[Mark], texts: set[str]) -> Iterator[Problem]:
-    """Every mark, tick and word of the SVG is in the PDF, too: same place, same colour."""
-    lacking = [mark for panel in svg.panels for mark in panel.marks if not _in_page(mark, marks)]
+    """Every mark, tick and word of the SVG is in the PDF, too: same place, same colour; and no other data."""
+    left, lacking = list(marks), []
+    for mark in (mark for panel in svg.panels for mark in panel.marks):
+        fits = [other for other in left if other.colour == mark.colour and _along(other.points, list(mark.points))]
+        if fits:
+            left.remove(min(fits, key=lambda other: math.dist(other.points[0], mark.points[0])))
+        else:
+            lacking.append(mark)
     if lacking:
-        x, y = lacking[0].points[0]
-        said = f"such as the {lacking[0].kind} at {x:.0f}, {y:.0f} points in {lacking[0].colour}"
-        yield Problem("drawn", f"{len(lacking)} marks of the SVG are not in the PDF, {said}")
+        yield Problem("drawn", f"{len(lacking)} marks of the SVG are not in the PDF, such as {_place(lacking[0])}")
+    colours = {mark.colour for panel in svg.panels for mark in panel.marks}
+    others = [shape for shape in svg.shapes if not shape.letter and shape.gid.partition("-")[0] not in KINDS]
+    extra = [mark for mark in left if mark.colour in colours and not any(_within(mark, shape) for shape in others)]
+    if extra:
+        yield Problem("drawn", f"{len(extra)} marks of the PDF are not in the SVG, such as {_place(extra[0])}")
     starts = [mark.points[0] for mark in marks]
     moved = [tick for panel in svg.panels for tick in panel.ticks if not any(_along((tick,), [at]) for at in starts)]
     if moved:
@@ -250,5 +261,15 @@ def _ordinary(text: str) -> bool:
     return text.isascii() and "$" not in text
 
 
-def _in_page(mark: Mark, others: list[Mark]) -> bool:
-    return any(other.colour == mark.colour and _along(other.points, list(mark.points)) for other in others)
+def _place(mark: Mark) -> str:
+    x, y = mark.points[0]
+    return f"the {mark.kind} at {x:.0f}, {y:.0f} points in {mark.colour}"
+
+
+def _within(mark: Mark, shape: Shape) -> bool:
+    """A tick, or something in a colour of the data that carries none, such as the lines in a legend."""
+    left, top, right, bottom = shape.box
+    tick = max(right - left, bottom - top) <= _TICK
+    return (tick or shape.pattern or mark.colour in (shape.fill, shape.stroke)) and all(
+        left - _NEAR <= x <= right + _NEAR and top - _NEAR <= y <= bottom + _NEAR for x, y in mark.points
+    )

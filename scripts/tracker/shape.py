@@ -63,3 +63,20 @@ class Source(Protocol):
     def delete(self, run: Tracked) -> str:
         """Take the run away; says where it went."""
         ...
+
+
+def in_order(run: Tracked) -> tuple[str, str]:
+    """Of the records of one run: as they were begun."""
+    return run.created, run.where
+
+
+def joined(source: Source, parts: list[Tracked]) -> Iterator[Row]:
+    """The history of a resumed run, by step. Where two records have a step, the later one's values count."""
+    if len(parts) == 1:
+        yield from source.history(parts[0])
+        return
+    rows: dict[int, Row] = {}
+    for part in sorted(parts, key=in_order):
+        for row in source.history(part):
+            rows[row["_step"]] = {**rows.get(row["_step"], {}), **row}
+    yield from (rows[step] for step in sorted(rows))
