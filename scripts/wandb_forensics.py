@@ -76,14 +76,17 @@ def pick(runs: list[Tracked], run_id: str) -> Tracked:
 
 def pick_whole(source: Source, runs: list[Tracked], run_id: str) -> list[Tracked]:
     """Every record of one run, the last one last; of a resumed run there are several."""
-    found = [run for run in runs if run_id in (run.id, run.name)]
-    named = {(run.project, run.id) for run in found}
-    run = found[0] if len(named) == 1 else pick(runs, run_id)
-    parts = [part for part in runs if (part.project, part.id) == (run.project, run.id)]
-    parts.sort(key=in_order)
+    parts = sorted(records_of(runs, run_id), key=in_order)
     if len(parts) > 1:
         _say_joined(source, parts)
     return parts
+
+
+def records_of(runs: list[Tracked], run_id: str) -> list[Tracked]:
+    found = [run for run in runs if run_id in (run.id, run.name)]
+    named = {(run.project, run.id) for run in found}
+    run = found[0] if len(named) == 1 else pick(runs, run_id)
+    return [part for part in runs if (part.project, part.id) == (run.project, run.id)]
 
 
 def _say_joined(source: Source, parts: list[Tracked]) -> None:
@@ -266,7 +269,7 @@ def dupes(source: str, as_json: bool) -> int:
 def prune(source: str, ids: tuple[str, ...], shorter_than: int, yes: bool, as_json: bool) -> int:
     """Print what could go, and why; with IDS and --yes take exactly those away, then list again.
 
-    Offline runs move to pruned/ beside them. Hosted runs are gone for good.
+    Offline runs move to pruned/ beside them, a resumed one with all its records. Hosted runs are gone for good.
     """
     opened = open_source(source)
     runs = opened.runs()
@@ -275,16 +278,16 @@ def prune(source: str, ids: tuple[str, ...], shorter_than: int, yes: bool, as_js
         return 0
     if not ids:
         raise refused("--yes needs the ids of the runs to remove; `prune` without it prints the candidates")
-    chosen = [pick(runs, run_id) for run_id in ids]
+    chosen = [record for run_id in ids for record in records_of(runs, run_id)]
     alive = [run.id for run in chosen if run.state == "running"]
     if alive:
         raise refused(f"{', '.join(alive)} still runs; nothing was removed")
-    done = {run.id: opened.delete(run) for run in chosen}
+    done = [(run.id, opened.delete(run)) for run in chosen]
     left = _still_listed(source, {run.where for run in chosen})
     if as_json:
-        print_json({"removed": done, "still_listed": left})
+        print_json({"removed": [{"id": run_id, "now": where} for run_id, where in done], "still_listed": left})
     else:
-        for run_id, where in done.items():
+        for run_id, where in done:
             click.echo(f"removed {run_id}: {where}")
         click.echo(f"still listed: {', '.join(left) or 'none'}")
     return 1 if left else 0

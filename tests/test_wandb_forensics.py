@@ -148,6 +148,14 @@ def test_a_copy_of_a_resumed_run_is_found(resumed: Path) -> None:
     assert [row["id"] for row in answer("prune", resumed)["plan"]] == ["twin0001"]
 
 
+def test_a_resumed_run_is_pruned_whole_and_its_short_first_record_never_alone(resumed: Path) -> None:
+    plan = answer("prune", resumed, "--shorter-than", "1000")["plan"]
+    assert "halves01" not in {row["id"] for row in plan}
+    done = answer("prune", resumed, "halves01", "--yes")
+    assert [row["id"] for row in done["removed"]] == ["halves01", "halves01"] and done["still_listed"] == []
+    assert [row["id"] for row in answer("list", resumed)["runs"]] == ["twin0001"]
+
+
 @pytest.mark.parametrize("harm", ["cut", "flip"])
 def test_a_damaged_file_is_read_up_to_the_damage(runs: Path, harm: str) -> None:
     path = next((runs / "wandb").glob("*good0001/*.wandb"))
@@ -173,7 +181,7 @@ def test_prune_plans_refuses_and_moves(runs: Path) -> None:
     refused = run("prune", runs, "--yes")
     assert refused.returncode == 4 and "--yes needs the ids" in refused.stderr
     done = answer("prune", runs, "failed01", "--yes")
-    assert done["still_listed"] == [] and Path(done["removed"]["failed01"]).is_dir()
+    assert done["still_listed"] == [] and Path(done["removed"][0]["now"]).is_dir()
     assert len(answer("list", runs, code=1)["runs"]) == 4
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -88,7 +89,10 @@ def prunable(source: Source, runs: list[Tracked], shorter_than: int) -> list[tup
         if group.kind == "copy":
             plan += [(run, f"a copy of {group.keep.id}") for run in group.runs if run.id != group.keep.id]
     planned = {run.where for run, _ in plan}
+    records = Counter((run.project, run.id) for run in runs)
     for run in runs:
-        if run.where not in planned and run.state in ("crashed", "failed") and (run.rows or run.steps) < shorter_than:
+        if run.where in planned or records[run.project, run.id] > 1:  # part of a run that was resumed
+            continue
+        if run.state in ("crashed", "failed") and (run.rows or run.steps) < shorter_than:
             plan.append((run, f"{run.state} after {run.rows if run.rows is not None else run.steps} rows"))
     return plan
