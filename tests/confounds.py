@@ -38,19 +38,26 @@ class Spec:
     curves: dict[str, dict[int, Any]] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
     run_id: str | None = None
+    dirty: bool = False
+    flags: tuple[str, ...] = ()
 
 
 def write(root: Path, spec: Spec, number: int) -> Path:
     run_id = spec.run_id or f"20261116-0830{number:02d}-cell-{hashlib.sha1(f'{root}{number}'.encode()).hexdigest()[:6]}"
     folder = root / run_id
     folder.mkdir(parents=True)
-    git: dict[str, Any] = {"commit": spec.commit, "branch": "main", "dirty": bool(spec.diff), "untracked": []}
+    git: dict[str, Any] = {
+        "commit": spec.commit,
+        "branch": "main",
+        "dirty": spec.dirty or bool(spec.diff),
+        "untracked": [],
+    }
     if spec.diff:
         git |= {"diff": spec.diff, "diff_sha256": hashlib.sha256(spec.diff.encode()).hexdigest()}
     record = {
         "run_id": run_id,
         "created": f"2026-11-16T08:30:{number:02d}Z",
-        "command": ["python", "train.py", "--run", f"/box{number}/runs/{run_id}"],
+        "command": ["python", "train.py", "--run", f"/box{number}/runs/{run_id}", *spec.flags],
         "cwd": f"/box{number}",
         "config": spec.config,
         "config_sha256": rundir.config_hash(spec.config),
@@ -200,6 +207,14 @@ def leaked() -> tuple[list[Spec], list[Spec]]:
     )
 
 
+def unknown_diff() -> tuple[list[Spec], list[Spec]]:
+    return arm(NEW, 3e-4, dirty=True), arm(OLD, 1e-3, dirty=True)
+
+
+def contradicted() -> tuple[list[Spec], list[Spec]]:
+    return arm(NEW, 3e-4, flags=("--lr", "1e-3")), arm(OLD, 1e-3, flags=("--lr", "1e-3"))
+
+
 def tied(
     values: tuple[float, ...], other: tuple[float, ...] = OLD, **changes: Any
 ) -> Callable[[], tuple[list[Spec], list[Spec]]]:
@@ -259,6 +274,19 @@ PLANTED: dict[str, tuple[Callable[[], tuple[list[Spec], list[Spec]]], str, str, 
         "data_dir: /d/v2 vs /d/v1",
         "undecided",
     ),
+    "more cards": (
+        lambda: (arm(NEW, 3e-4, devices=("A",) * 8), arm(OLD, 1e-3)),
+        "confound",
+        "cards: 8 vs 1",
+        "undecided",
+    ),
+    "uncommitted code without a diff": (
+        unknown_diff,
+        "unrecorded",
+        "uncommitted code that was not recorded",
+        "undecided",
+    ),
+    "command contradicts config": (contradicted, "unrecorded", "its command says --lr 0.001", "undecided"),
     "another GPU": (lambda: (arm(NEW, 3e-4, devices=("H100",)), arm(OLD, 1e-3)), "hardware", "H100", "effect"),
     "different n": (lambda: (arm(NEW, 3e-4), arm(OLD[:4], 1e-3)), "seeds", "arm A has 5 runs, arm B 4", "effect"),
     "a seed twice": (seed_twice, "seeds", "more than once", "effect"),

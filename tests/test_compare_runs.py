@@ -561,6 +561,7 @@ def bad(tmp_path: Path, content: bytes, name: str = "a.csv", *options: str) -> s
         (b"\xff\xfe", "a.json", "T/a.json is not text: byte 0 is not UTF-8"),
         (b"x", "a.pt", "T/a.pt is no run: expected a run directory, a .json or a .csv"),
     ],
+    ids=lambda value: repr(value[:24]),
 )
 def test_bad_files(tmp_path: Path, content: bytes, name: str, expected: str) -> None:
     assert bad(tmp_path, content, name) == expected

@@ -45,7 +45,7 @@ def compare(a: Arm, b: Arm, intended: str | None) -> Changes:
     found = [*_settings(a, b), *_code(a, b), *_environment(a, b), *_data(a, b)]
     found += _budget(a, b, found)
     missing = [part for part in PARTS if not _has(a, part) or not _has(b, part)]
-    notes = [*_mixed(a, b), *_mixed(b, a), *_devices(a, b)]
+    notes = [*_doubted(a), *_doubted(b), *_mixed(a, b), *_mixed(b, a), *_devices(a, b)]
     if missing:
         notes.append(_unrecorded(missing))
     variable, confounds = _variable(found, intended)
@@ -150,6 +150,9 @@ def _environment(a: Arm, b: Arm) -> Iterator[Change]:
     for name in sorted({name for arm in (a, b) for trial in arm.trials for name in trial.env or {}}):
         left, right = (sorted({(trial.env or {}).get(name, "not there") for trial in arm.trials}) for arm in (a, b))
         yield from _change(f"env.{name}", "env", left, right)
+    cards = [sorted({str(trial.cards) for trial in arm.trials if trial.cards}) for arm in (a, b)]
+    if all(cards):
+        yield from _change("env.cards", "env", cards[0], cards[1])
 
 
 def _data(a: Arm, b: Arm) -> Iterator[Change]:
@@ -171,6 +174,13 @@ def _budget(a: Arm, b: Arm, found: list[Change]) -> Iterator[Change]:
 
 
 # -- within one arm
+
+
+def _doubted(arm: Arm) -> Iterator[Note]:
+    for doubt in sorted({doubt for trial in arm.trials for doubt in trial.doubts}):
+        those = [trial for trial in arm.trials if doubt in trial.doubts]
+        message = f"arm {arm.name}, {count(len(those), 'run')}: {doubt}; what ran cannot be told from the record"
+        yield Note("unrecorded", "error", message, "undecided", message, path=those[0].source)
 
 
 def _mixed(arm: Arm, other: Arm) -> Iterator[Note]:

@@ -41,6 +41,8 @@ class Trial:
     data: dict[str, str] = field(default_factory=dict)
     budget: dict[str, float] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
+    cards: int | None = None  # how many; the effective batch often hangs on it
+    doubts: tuple[str, ...] = ()  # why its record does not say what ran
     available: set[str] = field(default_factory=set)  # metric names seen, for the sentence about a missing one
 
 

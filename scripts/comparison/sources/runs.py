@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +58,26 @@ def _from_run(run: rundir.Run, wanted: tuple[str, ...]) -> Trial:
     if git:
         trial.code = {"commit": git["commit"], "diff": git.get("diff_sha256") or "clean"}
         trial.diff = git.get("diff") or ""
+    trial.doubts = tuple(_doubts(record, trial.config))
     trial.env = {"python": record["env"]["python"], **record["env"]["packages"]}
     trial.devices = tuple(sorted({str(device["name"]) for device in record["devices"]}))
+    trial.cards = len(record["devices"]) or None
     _add_records(trial, run, wanted)
     _add_config_files(trial, run.path)
     return trial
+
+
+def _doubts(record: dict[str, Any], config: dict[str, Any]) -> Iterator[str]:
+    """A record that contradicts itself: what ran is then not what it says."""
+    git = record["git"] or {}
+    if git.get("dirty") and not git.get("diff_sha256"):
+        yield "it ran uncommitted code that was not recorded"
+    said = settings.flags(_about_the_job(record))
+    for key, value in said.items():
+        known = {v for name, v in config.items() if name != key and settings.last(name) == settings.last(key)}
+        if known and value not in known and settings.kind(key) in ("config", "budget", "data"):
+            shown = "/".join(sorted(map(settings.show, known)))
+            yield f"its command says {key} {settings.show(value)}, its config {shown}"
 
 
 def _seed(seeds: dict[str, int], config: dict[str, Any]) -> str | None:
