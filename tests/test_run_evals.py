@@ -18,7 +18,7 @@ CLI = [sys.executable, str(ROOT / "evals" / "run_evals.py")]
 NAMES = case.names()
 # one per kind of world, and quick; `make evals` proves all of them
 SHORT = [
-    "verify_60_checkpoints",
+    "runpod_rest_v2",
     "teardown_vast_fleet",
     "platform_runpod_night",
     "launch_k8s_spot",

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import zipfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -54,11 +52,6 @@ def sharded(folder: Path, seed: int, change: Callable[[dict[str, Any]], None] | 
     return folder
 
 
-def index_of(folder: Path) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads((folder / "model.safetensors.index.json").read_text(encoding="utf-8"))
-    return data
-
-
 def write_index(folder: Path, index: dict[str, Any]) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=1), encoding="utf-8")
 
@@ -79,22 +72,6 @@ def torch_file(path: Path, seed: int, step: int, change: Callable[[dict[str, Any
         change(data)
     torch.save(data, path)
     return path
-
-
-def flip_inside_zip(path: Path, size: int = 128 * WIDTH * 4, value: bytes = b"\x00\x00\x80\x7f") -> None:
-    """Four bytes of a tensor become +Inf and the CRC is made to fit: a bad memory chip before the save."""
-    with zipfile.ZipFile(path) as archive:
-        member = next(i for i in archive.infolist() if "/data/" in i.filename and i.file_size == size)
-        old = archive.read(member)
-        name_length = len(member.filename.encode())
-    data = bytearray(path.read_bytes())
-    extra = int.from_bytes(data[member.header_offset + 28 : member.header_offset + 30], "little")
-    start = member.header_offset + 30 + name_length + extra
-    at = start + 4 * (size // 8)
-    data[at : at + 4] = value
-    new = zlib.crc32(bytes(data[start : start + size])).to_bytes(4, "little")
-    was = zlib.crc32(old).to_bytes(4, "little")
-    path.write_bytes(bytes(data).replace(was, new))
 
 
 def set_nan(name: str) -> Callable[[dict[str, Any]], None]:

@@ -89,8 +89,8 @@ for file in [path] if path.is_file() else [p for p in path.rglob("*") if p.is_fi
 CASE = Case(
     route="is this checkpoint real?",
     reads=(),
-    minutes=15,
-    commands=25,
+    minutes=30,
+    commands=40,
     make=make,
     verify=verify,
     reference=reference,

@@ -92,8 +92,8 @@ print(json.dumps(stale))
 CASE = Case(
     route="do the documents still say what the runs say?",
     reads=(),
-    minutes=15,
-    commands=25,
+    minutes=30,
+    commands=40,
     make=make,
     verify=verify,
     reference=reference,

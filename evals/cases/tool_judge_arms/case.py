@@ -97,8 +97,8 @@ print("publish" if p < 0.05 else "noise")
 CASE = Case(
     route="is this gain real?",
     reads=("references/verifying/methodology.md",),
-    minutes=15,
-    commands=25,
+    minutes=30,
+    commands=40,
     make=make,
     verify=verify,
     reference=reference,
