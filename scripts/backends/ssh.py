@@ -26,14 +26,12 @@ def gate_words(host: Host) -> list[str]:
     return tool_words("gpu_gate")
 
 
-def ship(host: Host) -> bool:
-    """Bring the bundle there unless it is there already (its name has its hash); True when it was brought."""
+def ship(host: Host) -> None:
+    """Bring the bundle there unless it is there already: its name has its hash."""
     name, data = _bundle()
     path = f"~/.cache/rgt/{name}"
-    missing = host.run(["test", "-s", path], expand=(2,)).code != 0
-    if missing:
+    if host.run(["test", "-s", path], expand=(2,)).code != 0:
         host.put(path, data, 0o755)
-    return missing
 
 
 def render(order: Order) -> list[Step]:
@@ -59,6 +57,5 @@ def _ask(order: Order, host: Host) -> Status:
     try:
         return local.gate_status(order, host, gate_words(host))
     except RgtError:
-        if not ship(host):
-            raise
+        ship(host)  # asked once more also when it is there by now: another launch may have just brought it
         return local.gate_status(order, host, gate_words(host))

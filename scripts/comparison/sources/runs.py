@@ -70,7 +70,7 @@ def _from_run(run: rundir.Run, wanted: tuple[str, ...]) -> Trial:
 def _doubts(record: dict[str, Any], config: dict[str, Any]) -> Iterator[str]:
     """A record that contradicts itself: what ran is then not what it says."""
     git = record["git"] or {}
-    if git.get("dirty") and not git.get("diff_sha256"):
+    if git.get("dirty") and not git.get("diff_sha256") and not git.get("untracked"):
         yield "it ran uncommitted code that was not recorded"
     said = settings.flags(_about_the_job(record))
     for key, value in said.items():
