@@ -35,19 +35,9 @@ _WRAPPED = 0.97  # a counter that starts anew from here has finished an epoch; f
 
 
 @dataclass
-class Record:
+class Record(logs.Progress):
     """All of it is JSON but `series`."""
 
-    step: int | None = None
-    total: int | None = None
-    epoch: float | None = None
-    epochs: int | None = None
-    batch: int | None = None
-    batches: int | None = None
-    it_per_s: float | None = None
-    tokens_per_s: float | None = None
-    eta: float | None = None
-    epoch_time: float | None = None
     clock: float | None = None  # of the newest line that has one
     base: int = 0  # steps of the epochs before, where every epoch counts from 0
     lines: int = 0

@@ -40,8 +40,8 @@ class Problem:
 
 
 @dataclass
-class Summary:
-    """The newest value of everything that the last lines say. None: they do not say it."""
+class Progress:
+    """How far a run is, as its lines say. None: they do not say it."""
 
     step: int | None = None
     total: int | None = None
@@ -52,8 +52,14 @@ class Summary:
     it_per_s: float | None = None
     tokens_per_s: float | None = None
     eta: float | None = None
-    epoch_eta: float | None = None  # of this epoch
     epoch_time: float | None = None
+
+
+@dataclass
+class Summary(Progress):
+    """The newest value of everything that the last lines say."""
+
+    epoch_eta: float | None = None  # of this epoch
     metrics: dict[str, float] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     last_line: str = ""
