@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -96,6 +95,8 @@ def _read_all(paths: list[Path], evidence: Evidence) -> Iterable[tuple[Path, Exa
 
 
 def _in_processes(paths: list[Path], evidence: Evidence) -> Iterator[tuple[Path, Examined]]:
+    from concurrent.futures import ProcessPoolExecutor  # here, because --help and a few documents need none
+
     with ProcessPoolExecutor(
         os.cpu_count(), initializer=_prepare, initargs=(evidence.claims, evidence.aliases)
     ) as pool:

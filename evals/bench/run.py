@@ -1,6 +1,6 @@
 """Every speed claim as a ratio to a peer, both measured in this run: `make bench`, or one: `run.py start_up`.
 
-A whole run is written to RESULTS.md.
+RESULTS.md keeps the newest run of each.
 """
 
 from __future__ import annotations
@@ -17,6 +17,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.measure import Row
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
+HEAD = """# What was measured
+
+By `make bench`. Both sides of a ratio were measured in one run, taking turns where that is possible: seconds mean
+little on another machine, ratios more. The goal is the highest ratio that we accept; `-` is shown without one.
+"""
 
 BENCHES = (
     "start_up",
@@ -36,28 +41,30 @@ BENCHES = (
 
 def main(names: list[str]) -> None:
     print(f"{'claim':58} {'ours':>10} {'peer':>10} {'ratio':>7} goal (at most)")
-    measured = []
+    sections = _read()
     for name in names or BENCHES:
+        rows = []
         for row in importlib.import_module(f"bench.{name}").rows():
             print(row, flush=True)
-            measured.append(row)
-    if not names:
-        RESULTS.write_text(_page(measured), encoding="utf-8")
+            rows.append(row)
+        sections[name] = _section(rows)
+        RESULTS.write_text(HEAD + "".join(f"\n## {key}\n{sections[key]}" for key in BENCHES if key in sections))
 
 
-def _page(rows: list[Row]) -> str:
-    """Of a whole run only: a table put together from several machines or days would compare nothing."""
-    head = [
-        "# What was measured",
-        "",
-        f"By `make bench`, {time.strftime('%Y-%m-%d')}, on {_machine()}.",
-        "Both sides of a ratio were measured in this run: seconds mean little elsewhere, ratios more. The goal is the",
-        "highest ratio that we accept; `-` is shown without one.",
-        "",
-        "| claim | ours | peer | ratio | goal |",
-        "|---|---|---|---|---|",
-    ]
-    return "\n".join([*head, *(row.markdown() for row in rows)]) + "\n"
+def _read() -> dict[str, str]:
+    """What earlier runs left, by bench: a bench replaces its own section only."""
+    text = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else ""
+    parts = text.split("\n## ")[1:]
+    return {name: rest for name, _, rest in (part.partition("\n") for part in parts)}
+
+
+def _section(rows: list[Row]) -> str:
+    head = f"\n{time.strftime('%Y-%m-%d')}, {_machine()}\n\n"
+    return (
+        head
+        + "| claim | ours | peer | ratio | goal |\n|---|---|---|---|---|\n"
+        + "".join(f"{row.markdown()}\n" for row in rows)
+    )
 
 
 def _machine() -> str:

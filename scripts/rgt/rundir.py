@@ -23,7 +23,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from rgt import files, provenance
+from rgt import files
 from rgt.errors import bad_input, from_os_error
 from rgt.ids import LIFE, mint_id
 
@@ -147,6 +147,8 @@ def create(
 
     `{run}` in a word of the command stands for the new directory's path; `code` is where the code lies, for its commit.
     """
+    from rgt import provenance  # here, because most scripts only read runs, and it costs a third of their start
+
     config_sha256 = config_hash(config)  # first, because it refuses what JSON cannot hold
     run = _make(Path(root), slug)
     record = {
