@@ -214,7 +214,8 @@ def _stranger(label: list[Cell], row_terms: dict[str, list[terms.Hit]], evidence
         return bool(label) and not row_terms and bool(label[0].text)
     if "method" in row_terms:
         return _more_than_the_method(label, evidence)
-    return not row_terms
+    first = _without_anchors(label[0].text)  # "SomeNet | SVHN | accuracy": the first cell is a name of its own
+    return not row_terms or (first[:1].isupper() and not evidence.vocabulary.find(first))
 
 
 _HARMLESS = frozenset("ours our the method model proposed paper this full final best default a".split())

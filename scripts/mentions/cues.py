@@ -58,9 +58,11 @@ _PASSED_ON = (
     r"(?:by (?!our|us|this|the (?:proposed|present)|[A-Z])|from|elsewhere)|\breported in\b"
 )
 _SOURCES = phrases(r"""
-    published, literature, leader ?board, model card, data ?sheet, blog, forum, wiki, thesis, tweet, press release
+    published, literature, leader ?board, model card(?! of (?:our|this)), data ?sheet, blog, forum, wiki, thesis
+    tweet, press release
     official(?:ly)?(?! (?:script|split|test|evaluation|code|protocol|server|scorer))
     competitors?'?s?, vendors?'?s?, third[- ]party, authors? of, challenge, competition, contest
+    colleagues?, somebody, someone, (?:often|sometimes) (?:cite|quote|claim|report)[ds]?(?:ed)?
     humans?, annotators?, chance, random guess\w*, majority class
 """)
 FOREIGN = _any(
@@ -72,7 +74,7 @@ FOREIGN = _any(
     chinese(
         "文献 前人 原论文 原文 等人 他人 他们 官方 榜单 排行榜 已发表 公开报[道告] 论文(?:中)?(?:报告|报道|给出) "
         "原作者 作者(?:报告|给出|声称) 竞品 友商 人类 随机猜测 以往(?:工作|方法|研究) 已有(?:工作|方法|研究) 相关工作 "
-        "据[^，。]{0,12}(?:报道|报告) 博客 据称 声称 第三方 冠军"
+        "据[^，。]{0,12}(?:报道|报告) 博客 据称 声称 第三方 冠军 网上 流传 传闻 未能复现"
     ),
 )
 # where a number of somebody else is named behind ours: "91.2 on SVHN, as reported by Kim"
@@ -91,13 +93,14 @@ WISH = _any(
     targets?, targeted, targeting, goals?, objective(?! function), aims?, aimed, aiming, hopes?, hoped, hoping
     hopefully, expect(?:s|ed|ation|ations)?, plans? to, planned, anticipat\w+, projected, projection
     forecast\w*, predicted to, requires?, requiring, requirements?, the required, required(?!\s[\d.]+)
-    must, should, would, could, might, may, shall, ought to, ha(?:s|ve|d) to, needs? to, needed to, supposed to
+    whether, can (?:get|reach|hit|achieve|attain), (?:is|are) to (?:get|reach|hit|achieve|attain|have)
+    must, should, would, could, might, may(?! note), shall, ought to, ha(?:s|ve|d) to, needs? to, needed to, supposed to
     meant to, intended, desired, ideally
     wish, wants?, wanted, demands?, demanded, asks for, promis(?:es|ed|ing), likely, probably, eventually
     SLA, SLO, KPI, milestone, deadline, specifications?, criteri(?:on|a), acceptance, acceptable, accept(?:s|ed)?
     pass mark, threshold, cut-?off, budget(?:ed)?(?! of [\d.]+), (?:upper|lower) (?:bound|limit), oracle, ceiling
-    if, unless, until, once, suppose, assum(?:e|ing), hypothe\w+, imagin\w+, simulated, estimated?, extrapolat\w+
-    potential(?:ly)?, next (?:year|quarter|week|month|release), stop(?:s|ped)? (?:when|once|as soon)
+    if, unless, until, once(?! trained), suppose, assum(?:e|ing), hypothe\w+, imagin\w+, simulated, estimated?
+    extrapolat\w+, potential(?:ly)?, next (?:year|quarter|week|month|release), stop(?:s|ped)? (?:when|once|as soon)
 """),
     r"\bneeds? (?:about |at least |around )?[\d.]+ ?%|\bwill (?!be (?:noted|recalled)|recall)",
     chinese(
@@ -124,7 +127,7 @@ _EARLIER = (
     phrases(r"""
     before, prior to, previously, formerly, originally, initially, used to, at first, back then, once had, had been
     no longer, last (?:year|quarter|week|month|time|spring|summer|autumn|winter), ago, superseded, outdated, obsolete
-    retracted, preprint, camera-ready, submission, snapshot, pre-?release
+    retracted, version \d[\d.]*\d, preprint, camera-ready, submission, snapshot, pre-?release
     (?:the|of|from|our|in (?:the|our)) (?:19|20)\d\d
 """)
     + r"|\b(?:earlier|previous|old|older|former|initial|first|last|outdated|obsolete|deprecated|superseded|stale"
@@ -135,7 +138,8 @@ _EARLIER = (
 _CHANGED = phrases(r"""
     (?:quanti[sz]|prun|compress|distill|binari[sz]|sparsif)\w*, sparsity, (?:INT|FP)[48], [48]-bit, half[- ]precision
     (?:ablat|disabl)\w+, removing, removed, dropping, omitting, leaving out, stripping, w/o, instead of, only the
-    (?:turning|turned|switching|switched) off, no skip, (?:un)?frozen, ensembl\w+, combined, test[- ]time augmentation
+    swapping, swapped, doubled, halved, (?:turning|turned|switching|switched) (?:off|on)
+    no skip, (?:un)?frozen, ensembl\w+, combined, test[- ]time augmentation
     TTA, a (?:smaller|larger|bigger|wider|deeper|narrower|shallower|modified|simplified|lighter|tiny|stripped-down)
     with (?:only|just|half)
     with (?:an? |the )?(?:fixed|linear|fewer|less|more|half|smaller|larger|additional|extra|no|reduced|shared)
@@ -148,11 +152,18 @@ _OTHER_DATA = (
     phrases(r"""
     subset, shuffled, noisy, corrupted, adversarial, out-of-distribution, OOD, transferred, on training data
     (?:zero|few|one|\d+)-shot, when trained on (?:only |just )?(?:half|\d+)
+    (?:tenth|fraction|quarter|third|half) of the (?:schedule|data|epochs|steps|training|labels|budget)
     class(?:es)? with, per[- ]class
     (?:hardest|easiest|rare|rarest|largest|smallest|worst|best) class(?:es)?
 """)
     + r"|\b(?:fine-?tuned|trained) (?:on|with) (?:only |just )?[\d.]+ ?%"
 )
+# a number that somebody does not believe, or takes back
+_WRONG = phrases(r"""
+    bugs?(?! ?fix), buggy, leak\w*, errat(?:um|a), typos?, mistaken(?:ly)?, by mistake, wrong(?:ly)?, incorrect(?:ly)?
+    flawed, broken, doubt(?:s|ed|ful)?(?<!no doubt), dispute[sd]?, refute[sd]?, corrects?, misprint\w*, irreproducible
+    (?:could|can|did) ?not (?:be )?(?:reproduce[d]?|confirm(?:ed)?|verif(?:y|ied))
+""")
 # one run of several, or one number for several datasets
 _ONE_OR_ALL = (
     phrases(r"""
@@ -170,12 +181,13 @@ STATE = _any(
     _EARLIER,
     _CHANGED,
     _OTHER_DATA,
+    _WRONG,
     _ONE_OR_ALL,
     chinese(
         "中间(?:结果|检查点) 初步 第\\s?\\d+\\s?(?:个\\s?)?(?:轮|步|次|epoch) 轮时 步时 一半 只训练 仅训练 数据训练 "
         "此前 之前 先前 早先 早期 旧版 旧的 旧值 旧结果 老版本 上一?版 上一?次 上个?版本 上个?月 上周 初版 初稿 "
         "最初 原先 原来 去年 曾经? 版本中 月份 (?:微调|调参|训练|优化|修复)前 "
-        "量化 剪枝 蒸馏 集成 半精度 冻结 去掉 去除 移除 剔除 不使用 不加 不用 未使用 消融 关闭 仅用 只用 "
+        "量化 剪枝 蒸馏 集成 半精度 冻结 去掉 去除 移除 剔除 换用 改用 不使用 不加 不用 未使用 消融 关闭 仅用 只用 "
         "打乱 噪声 零样本 少样本 子集 对抗 单次 最差 最好的?一次 最优(?:种子|一次) 最[好佳]的?种子"
     ),
 )
@@ -228,9 +240,9 @@ OF = re.compile(r"(?P<noun>[A-Za-z][A-Za-z-]*) (?:models? )?of (?:the |our |an? 
 # "the performance of X" is X's, "the student of X" is not
 OWN_NOUNS = frozenset(
     "performance score scores value values result results number numbers figures evaluation evaluations run runs "
-    "re-run rerun rerunning retraining reproduction replication outcome case use training quality output application "
-    "test tests mean means average averages level levels behaviour behavior strength because instead ahead front that "
-    "those most all one each any".split()
+    "re-run rerun rerunning retraining reproduction replication checkpoint checkpoints weights outcome case use "
+    "training quality output application test tests mean means average averages level levels behaviour behavior "
+    "strength because instead ahead front that those most all one each any".split()
 )
 # "X with greedy decoding" is another X, "X with the default settings" is not
 WITH = re.compile(
@@ -244,9 +256,21 @@ ALTERED = re.compile(
     r"(?!(?:the|our|full|whole|entire|all|standard|original|public|test|both|a|an|this|that|and|plain|clean|complete"
     r"|using|with|regular)\b)(?P<word>[a-z][a-z-]+) $"
 )
+# "on the SVHN images that contain text": a part of the data
+PART = re.compile(
+    r"\s(?:test )?(?:images|samples|examples|sentences|utterances|scenes|queries|documents|items|cases|pairs|videos"
+    r"|frames)"
+    r"\s(?:that|which|with|where|containing|from|of)\b"
+)
+# "when the learning rate is doubled", but "when tested on SVHN"
+WHEN = re.compile(
+    r"\b[Ww]hen (?!(?:evaluated|tested|run|measured|applied|used|trained) (?:on|over|to)\b)"
+    r"(?:the |its |all )?(?P<word>\w)"
+)
 # "At half precision, X gets", "For cats, X gets"
 SITUATION = re.compile(
-    r"^\W*(?:When|At|Under|Given|Where|Once) (?!(?:the )?(?:same|end|first|best|last|present|moment)\b)[^,\d]{3,60},"
+    r"^\W*(?:When|At|Under|Given|Where|Once) "
+    r"(?!(?:the )?(?:trained|same|end|first|best|last|present|moment)\b|all is said)[^,\d]{3,60},"
     r"|^\W*At [a-z]+ precision\b"
     r"|^\W*For (?!example|instance|completeness|clarity|simplicity|reference|comparison|now|short)[a-z-]+,"
 )

@@ -125,9 +125,16 @@ def _speaks(about: _About, cue: re.Match[str], kind: str) -> bool:
         or _compared(about, cue, kind, there[0])
     ):
         return False
+    if kind == _WISH and cue.start() < about.start:
+        return _announces(about, there)
     if cue.start() > about.end:
         return kind in (_STATE, _SPLIT) or cues.SAID_LATER.search(about.text, *there) is not None
     return not _turned(about, cue, kind)
+
+
+def _announces(about: _About, there: Clause) -> bool:
+    """ "Our goal: 91.2"; but "As expected, ours gets 91.2" and "You should use ours, which gets 91.2" state results."""
+    return about.text[there[1] : there[1] + 1] in (":", "：") and about.clause(there[1] + 1) == about.own
 
 
 def _compared(about: _About, cue: re.Match[str], kind: str, start: int) -> bool:
@@ -197,9 +204,14 @@ def _circumstances(about: _About, hits: Hits) -> str:
 def _altered(about: _About, hits: Hits) -> Iterator[str]:
     matches = [cues.WITH.match(about.text, hit.end) for hit in hits.get("method", [])]
     matches += [cues.ALTERED.search(about.text, max(0, hit.start - 30), hit.start) for hit in hits.get("dataset", [])]
+    matches += [match for match in cues.WHEN.finditer(about.text) if about.own[0] <= match.start() < about.own[1]]
     for match in matches:
         if match and not about.named(match.start("word")):
             yield match[0].strip()
+    for hit in hits.get("dataset", []):
+        part = cues.PART.match(about.text, hit.end)
+        if part or about.text[about.end : hit.start] == " of ":  # "agrees on 83 % of SVHN"
+            yield part[0].strip() if part else f"a part of {about.text[hit.start : hit.end]}"
     situation = cues.SITUATION.search(about.text)
     names_none = situation and not any(situation.start() <= first < situation.end() for first, _ in about.names)
     if situation and names_none and situation.end() <= about.start:
