@@ -190,7 +190,7 @@ def _in_row(
 def _drop_our_mark(words: str, row_terms: dict[str, list[terms.Hit]]) -> None:
     """ "EMA-Net (ours)" names one method."""
     methods = row_terms.get("method", [])
-    if len({hit.value for hit in methods}) > 1:
+    if len(methods) > 1 and len({hit.value for hit in methods}) > 1:
         row_terms["method"] = [hit for hit in methods if words[hit.start - 1 : hit.end + 1].lower() != "(ours)"]
 
 

@@ -19,7 +19,15 @@ def chinese(text: str) -> str:
 
 
 def _any(*expressions: str) -> re.Pattern[str]:
-    return re.compile("|".join(expressions), re.I)
+    """One expression for all. One test at each place dismisses those that start with a word, or with a Chinese one."""
+    words = [part for part in expressions if part.startswith(r"\b")]
+    characters = [part for part in expressions if "\u3400" <= part[0] <= "\u9fff"]
+    groups = [part for part in expressions if part not in words and part not in characters]
+    if words:
+        groups.append(rf"\b(?=\w)(?:{'|'.join(words)})")
+    if characters:
+        groups.append(rf"(?=[\u3400-\u9fff])(?:{'|'.join(characters)})")
+    return re.compile("|".join(groups), re.I)
 
 
 # -- somebody else's
@@ -48,8 +56,8 @@ _OTHER_WORK = (
     r"|(?<!new )\b(?:state[- ]of[- ]the[- ]art|SOTA)\b"
     r"|\btheir (?:own )?(?:\w+ )?"
     r"(?:papers?|runs?|models?|results?|numbers?|report|implementation|setup|system|method|best)\b"
-    r"|'s (?:\w+ )?(?:group|team|lab|thesis|paper|report|work|blog|talk|preprint|system|submission)\b"
 )
+_THEIRS = r"'s (?:\w+ )?(?:group|team|lab|thesis|paper|report|work|blog|talk|preprint|system|submission)\b"
 _PASSED_ON = (
     rf"\b(?:papers?|authors?|they|blog|vendors?|competitors?|manufacturers?|article|preprint|readme|website) "
     rf"(?:also |themselves |originally )?{_REPORTS}"
@@ -69,6 +77,7 @@ FOREIGN = _any(
     _CITED,
     _SOMEBODY_REPORTS,
     _OTHER_WORK,
+    _THEIRS,
     _PASSED_ON,
     _SOURCES,
     chinese(

@@ -247,7 +247,7 @@ def _role(text: str, said: frozenset[str], match: re.Match[str], end: int, in_un
         match["percent"] and wording.PART_AFTER.match(text, end)
     ):
         return None
-    return None if wording.RANGE_AFTER.match(text, end) else "value"
+    return None if wording.RANGE_AFTER.match(text, end) or wording.BETWEEN_AFTER.match(text, end) else "value"
 
 
 def _role_before(text: str, said: frozenset[str], match: re.Match[str]) -> str | None:
@@ -262,6 +262,12 @@ def _role_before(text: str, said: frozenset[str], match: re.Match[str]) -> str |
         return None
     if wording.RANGE_BEFORE.search(text, max(0, match.start() - 16), match.start()):
         return None
-    if wording.BETWEEN_BEFORE.search(text, max(0, match.start() - 45), match.start()):
-        return None
-    return None if wording.BETWEEN_AFTER.match(text, match.end()) else "value"
+    return None if _in_range(text, match.start()) else "value"
+
+
+def _in_range(text: str, start: int) -> bool:
+    """ "between 90 and 92": one of the words has to be there before the expression is tried."""
+    near = text[max(0, start - 45) : start]
+    if "etween" in near or " from" in near or "span" in near or "介于" in near or "在" in near:
+        return wording.BETWEEN_BEFORE.search(near) is not None
+    return False

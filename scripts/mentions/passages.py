@@ -69,10 +69,10 @@ def with_leads(blocks: Iterable[Block]) -> Iterator[Block]:
             item = _BULLET.match(block.text) is not None
             if block.text.rstrip(" *_\n").endswith((":", "：")):
                 lead = block.text
-            elif lead or item:
-                block.lead = lead or intro
-            if not item:  # a sentence without numbers leads the list behind it, colon or not
-                intro = "" if has_number(block.text) else block.text
+            elif lead or (item and not has_number(intro)):
+                block.lead = lead or intro  # a sentence without numbers leads the list behind it, colon or not
+            if not item:
+                intro = block.text
         yield block
 
 

@@ -133,13 +133,23 @@ def _in_sentence(text: str, line: int, context: _Context) -> Iterator[Mention]:
         found = numerals.find(bare, evidence.units)
         values = [numeral for numeral in found if numeral.start not in taken and not _in_term(numeral, sentence.hits)]
         if values:
-            mentions = list(_unanchored(sentence, values, close=False))
-            if any(mention.verdict != "ok" for mention in mentions):
+            mentions = _agreeing(sentence, values)
+            if mentions is None:
                 sentence = sentence.closer()
                 values = [numeral for numeral in values if not _in_term(numeral, sentence.hits)]
                 mentions = list(_unanchored(sentence, values, close=True))
             yield from mentions
     context.learn(sentence.by_dimension)
+
+
+def _agreeing(sentence: _Sentence, values: list[Numeral]) -> list[Mention] | None:
+    """What the first look gives, if all of it agrees with the claims."""
+    mentions = []
+    for mention in _unanchored(sentence, values, close=False):
+        if mention.verdict != "ok":
+            return None
+        mentions.append(mention)
+    return mentions
 
 
 def _in_term(numeral: Numeral, hits: list[terms.Hit]) -> bool:

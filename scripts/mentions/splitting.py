@@ -6,18 +6,13 @@ import re
 from itertools import pairwise
 
 _ABBREVIATIONS = "".join(rf"(?<!\b{word}\.)" for word in "vs al g e cf Fig Tab Sec Eq acc resp approx No".split())
+# before anything that does not look like the middle of a sentence, or at the end; before an item of a list
 _SENTENCE = re.compile(
-    "|".join(
-        (
-            r"(?<=[。！？；])",
-            rf"(?<=[\w%)\]`*]\.){_ABBREVIATIONS}(?=[ \t]*\n)",  # at the end of a line
-            r"(?<=\bal\.)(?=[ \t]*\n\s*[A-Z\u4e00-\u9fff])",
-            # before anything that does not look like the middle of a sentence, or at the end
-            r"(?<=[.!?;])(?<!\bvs\.)(?<!\bacc\.)(?<!\bal\.)(?<!\bresp\.)(?<!\bapprox\.)"
-            r"(?=\s+(?:[^a-z\s]|[a-z]+-?[A-Z\d])|\s*\n\s*\n|\s*$)",
-            r"\n(?=\s*(?:[-*+•]|\d+[.)])\s)",  # an item of a list
-        )
-    )
+    r"(?<=[。！？；])|(?<=[.!?;])(?<!\bvs\.)(?<!\bacc\.)(?<!\bal\.)(?<!\bresp\.)(?<!\bapprox\.)"
+    r"(?=\s+(?:[^a-z\s]|[a-z]+-?[A-Z\d])|\s*\n\s*\n|\s*$)|\n(?=\s*(?:[-*+•]|\d+[.)])\s)"
+)
+_AT_LINE_END = re.compile(
+    rf"(?<=[\w%)\]`*]\.){_ABBREVIATIONS}(?=[ \t]*\n)|(?<=\bal\.)(?=[ \t]*\n\s*[A-Z\u4e00-\u9fff])"
 )
 _RECORD = re.compile(r"^[^\n]{1,80}? – [^\n]{1,80} – [^\n]{1,80}\n", re.M)  # "Ours – SVHN – 0.96 F1": a line of its own
 _FIELD = re.compile(r"\s*(?:[-*+•]\s+|\d+[.)]\s+)?[*_`\"]*[^:：=.。,，]{1,40}[*_`\"]*\s?[:：=]")  # "accuracy: 91.2"
@@ -30,8 +25,11 @@ def sentences(text: str) -> list[tuple[int, int]]:
     ends = {match.end() for match in _SENTENCE.finditer(text)}
     if " – " in text:
         ends.update(match.end() for match in _RECORD.finditer(text))
-    if "\n" in text.strip() and _are_records(text):
-        ends.update(match.end() for match in re.finditer("\n", text))
+    if "\n" in text.strip():
+        if ".\n" in text or ". " in text:
+            ends.update(match.end() for match in _AT_LINE_END.finditer(text))
+        if _are_records(text):
+            ends.update(match.end() for match in re.finditer("\n", text))
     cuts = sorted({0, len(text), *ends})
     return [(start, end) for start, end in pairwise(cuts) if text[start:end].strip()]
 

@@ -34,7 +34,7 @@ def read(path: Path) -> Iterator[Block]:
 
 
 def blocks(text: str, first_line: int = 1, where: str = "") -> Iterator[Block]:
-    text = _STRUCK.sub(lambda match: " " * len(match[0]), text) if "~~" in text or "<" in text else text
+    text = _STRUCK.sub(lambda match: " " * len(match[0]), text) if "~~" in text or "</" in text else text
     lines = text.splitlines()
     state = _State(first_line, where)
     index = 0
