@@ -400,7 +400,10 @@ def test_the_text_repeats_and_its_splits_share_no_sentence() -> None:
     assert set(corpus.train + corpus.val) <= set(text.ALPHABET)
 
 
-@pytest.mark.parametrize(("number", "sight"), [(signal.SIGTERM, "smoke.json"), (signal.SIGINT, "box/runs/")])
+@pytest.mark.parametrize(
+    ("number", "sight"),
+    [(signal.SIGTERM, "smoke.json"), pytest.param(signal.SIGINT, "box/runs/", marks=pytest.mark.soak)],
+)
 def test_a_stopped_demo_leaves_nothing_behind(tmp_path: Path, number: signal.Signals, sight: str) -> None:
     """Stopped in the smoke, and while the detached job trains on the box: no training, no gate, no sshd stays."""
     command = [sys.executable, str(DEMO), "--out", str(tmp_path), "--steps", "2000"]

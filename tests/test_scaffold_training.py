@@ -536,6 +536,7 @@ def nano_chaos(folder: Path, kills: int, dice: random.Random) -> None:
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
 
 
+@pytest.mark.soak
 def test_nanogpt_survives_kills_inside_its_own_save(made_nano: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(made_nano, tmp_path / "nano"))
     nano_chaos(folder, 1, random.Random(1))

@@ -350,7 +350,8 @@ def test_kills_of_sweep_lose_nothing_and_start_nothing_twice(bench: Bench, cells
     assert sorted(bench.ran(), key=int) == [str(number) for number in range(cells)]
 
 
-@pytest.mark.parametrize(("cells", "kills"), [(4, 4), pytest.param(24, 50, marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize(("cells", "kills"), [(4, 4), (24, 50)])
 def test_kills_of_sweep_and_launch_start_nothing_twice(bench: Bench, cells: int, kills: int) -> None:
     """A half-done submit is `lost` until --retry; a gate that was just being started is not taken for lost."""
     storm(bench, cells, kills, random.Random(2), also_launch=True)

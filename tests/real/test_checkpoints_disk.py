@@ -119,6 +119,7 @@ def fill(folder: Path) -> None:
                 pass
 
 
+@pytest.mark.soak
 def test_random_sizes_on_a_disk_that_is_nearly_full(tiny_disk: TinyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, rng, good, refused = tiny_disk(size="24m"), random.Random(), 0, 0
     store = Checkpoints(folder, keep_last=1)

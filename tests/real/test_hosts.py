@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from .hosts import Host, TwoHosts
 from .support import wait_for
 
@@ -28,6 +30,7 @@ def torchrun(host: Host, rank: int, master: Host, script: Path) -> subprocess.Po
     return host.popen([sys.executable, "-m", "torch.distributed.run", *where, str(script)], env=env)
 
 
+@pytest.mark.soak
 def test_torchrun_all_reduces_across_two_nodes(two_hosts: TwoHosts, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(ALL_REDUCE)
     hosts = (two_hosts.a, two_hosts.b)

@@ -131,6 +131,7 @@ def test_local_job_survives_its_gate_and_resumes_after_a_reboot(lab: Lab, loss: 
     go_on(lab, directory, loss, resumed_at=6)
 
 
+@pytest.mark.soak
 def test_stop_ends_a_local_job_with_its_grace(lab: Lab, loss: float) -> None:
     directory = lab.submit("local")
     lab.paused(directory)
@@ -200,6 +201,7 @@ def test_docker_job_is_stopped_and_resumed(lab: Lab, dockerd: Dockerd, loss: flo
     go_on(lab, directory, loss, resumed_at=6)
 
 
+@pytest.mark.soak
 def test_removed_container_is_lost_and_a_new_one_resumes(lab: Lab, dockerd: Dockerd, loss: float) -> None:
     directory = lab.submit("docker", **docker_lab(lab, dockerd))
     lab.paused(directory)
@@ -213,6 +215,7 @@ def slurm_id(slurm: Slurm, directory: Path) -> str:
     return slurm.run(["squeue", "--noheader", "--name", directory.name, "--format=%A"]).stdout.strip()
 
 
+@pytest.mark.soak
 def test_slurm_job_is_cancelled_and_resumed(lab: Lab, slurm: Slurm, loss: float) -> None:
     lab.env |= slurm.env
     directory = lab.submit("slurm")
