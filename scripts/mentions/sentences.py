@@ -52,11 +52,13 @@ _COUNT_BELOW = 1000  # a bare whole number under it may count anything
 
 
 def find(passage: Passage, evidence: Evidence) -> Iterator[Mention]:
-    text = passage.text
-    if not numerals.has_digit(text) or splitting.is_drawn(text):  # asked before comments leave their own gaps
+    text = (
+        _COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), passage.text)
+        if "<!--" in passage.text
+        else passage.text
+    )
+    if not numerals.has_digit(text) or splitting.is_drawn(text):
         return
-    if "<!--" in text:
-        text = _COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
     context = _Context(passage, evidence)
     for start, end in splitting.sentences(text):
         yield from _in_sentence(text[start:end], passage.line + text.count("\n", 0, start), context)
