@@ -9,14 +9,10 @@ Anything else is the nearest term, and said to be unsure.
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 from mentions.numerals import Numeral
 from mentions.terms import Hit
-
-_BREAK = re.compile(r"[,;，；。:：](?!\d)|\bwhile\b|\bbut\b")
-_ACROSS = 25  # characters: a term in another clause counts as that much farther away
 
 
 class Given(NamedTuple):
@@ -27,7 +23,7 @@ class Given(NamedTuple):
 NOTHING = Given(None, True)
 
 
-def assign(hits: list[Hit], numerals: list[Numeral], text: str) -> list[Given]:
+def assign(hits: list[Hit], numerals: list[Numeral]) -> list[Given]:
     """For one dimension: the term of each number; `sure` is False when the sentence can be read in several ways."""
     values = {hit.value for hit in hits}
     if not values:
@@ -46,7 +42,7 @@ def assign(hits: list[Hit], numerals: list[Numeral], text: str) -> list[Given]:
         return [Given(value, True) for value in before]
     if _alternates(shape, "N"):
         return [Given(value, True) for value in after]
-    return [Given(_nearest(terms, number, text), False) for number in numerals]
+    return [Given(_nearest(terms, number), False) for number in numerals]
 
 
 def _distinct_runs(hits: list[Hit]) -> list[Hit]:
@@ -81,9 +77,8 @@ def _after(order: list[tuple[int, str, int]], terms: list[Hit], count: int) -> l
     return _before(order[::-1], terms, count)
 
 
-def _nearest(terms: list[Hit], number: Numeral, text: str) -> str:
+def _nearest(terms: list[Hit], number: Numeral) -> str:
     def distance(hit: Hit) -> int:
-        between = (hit.end, number.start) if hit.end <= number.start else (number.end, hit.start)
-        return between[1] - between[0] + (_ACROSS if _BREAK.search(text, *between) else 0)
+        return number.start - hit.end if hit.end <= number.start else hit.start - number.end
 
     return min(terms, key=distance).value

@@ -9,14 +9,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from mentions import doubts, judge, numerals, terms
+from mentions import judge, numerals, terms
 from mentions.evidence import Evidence
 from mentions.numerals import Numeral
 from mentions.passages import Cell, Table
 from mentions.verdict import ANCHOR, Mention, check_direction, direction_said, verdict
 
 _STARTS = re.compile(r"[\W_]*[-+±]?\.?\d")
-_RATE = re.compile(r"[A-Za-z]+/(?:s|sec|second|min|h)\b")  # tokens/s behind a number is not yet a text
 _MARKS = re.compile(r"\[[^\]]*\]|[†‡*]|\(ours\)")
 _SPREAD_HEAD = re.compile(r"^[\W_]*(?:std|stdev|sd|s\.d\.|spread|±|stderr|se|标准差|standard deviation)[\W_]*$", re.I)
 _N_HEAD = re.compile(
@@ -81,7 +80,6 @@ def _section(row: list[Cell]) -> str:
 @dataclass
 class _Column:
     text: str
-    found: list[terms.Hit]
     hits: dict[str, list[terms.Hit]]
     role: str  # value, spread, n, skip, or plain (its header says nothing)
     percent: bool
@@ -110,12 +108,13 @@ def _column(text: str, evidence: Evidence) -> _Column:
         role = "value"
     else:
         role = "plain"
-    return _Column(text, found, hits, role, "%" in text)
+    return _Column(text, hits, role, "%" in text)
 
 
 def _own_role(text: str, hits: list[terms.Hit]) -> str:
     """spread or n, when that is all a header or label says beside its terms: "CIFAR-10 std"."""
-    text = _without(text, hits)
+    for hit in reversed(hits):
+        text = text[: hit.start] + " " + text[hit.end :]
     return "spread" if _SPREAD_HEAD.match(text) else "n" if _N_HEAD.match(text) else ""
 
 
@@ -154,9 +153,7 @@ def _row_label(row: list[Cell], above: list[Cell]) -> list[Cell]:
 
 
 def _is_number(text: str) -> bool:
-    if _STARTS.match(text) is None:
-        return False
-    return sum(map(str.isalpha, _RATE.sub("", text) if "/" in text else text)) <= 6
+    return _STARTS.match(text) is not None and sum(map(str.isalpha, text)) <= 6
 
 
 def _in_row(
@@ -165,9 +162,8 @@ def _in_row(
     words = _without_anchors(" | ".join(cell.text for cell in label))
     row_hits = evidence.vocabulary.find(words)
     row_terms = terms.by_dimension(
-        [hit for hit in row_hits if hit.dimension != "method" or not terms.extended(words, hit, row_hits)]
+        [hit for hit in row_hits if hit.dimension != "method" or not terms.extended(words, hit)]
     )
-    _drop_our_mark(words, row_terms)
     stranger = _stranger(label, row_terms, evidence)
     role = _own_role(words, row_hits)
     for index, cell in enumerate(row):
@@ -181,31 +177,8 @@ def _in_row(
             if role or "%" in words:
                 column = replace(column, role=role or column.role, percent=column.percent or "%" in words)
             mention = _cell(cell, column, row_terms, around, evidence, stranger)
-            if mention and mention.verdict == "drift":
-                _doubt_labels(mention, _without(words, row_hits), _without(column.text, column.found))
             if mention:
                 yield mention
-
-
-def _drop_our_mark(words: str, row_terms: dict[str, list[terms.Hit]]) -> None:
-    """ "EMA-Net (ours)" names one method."""
-    methods = row_terms.get("method", [])
-    if len(methods) > 1 and len({hit.value for hit in methods}) > 1:
-        row_terms["method"] = [hit for hit in methods if words[hit.start - 1 : hit.end + 1].lower() != "(ours)"]
-
-
-def _doubt_labels(mention: Mention, *labels: str) -> None:
-    """A label that speaks of others, of a wish or of another state leaves its numbers in doubt."""
-    split = mention.claims[0].get("split")
-    doubt = next(filter(None, (doubts.of_label(label, split) for label in labels)), "")
-    if doubt:
-        mention.verdict, mention.why = "ambiguous", doubt
-
-
-def _without(text: str, hits: list[terms.Hit]) -> str:
-    for hit in hits:
-        text = text[: hit.start] + " " * (hit.end - hit.start) + text[hit.end :]
-    return text
 
 
 def _stranger(label: list[Cell], row_terms: dict[str, list[terms.Hit]], evidence: Evidence) -> bool:
@@ -214,8 +187,7 @@ def _stranger(label: list[Cell], row_terms: dict[str, list[terms.Hit]], evidence
         return bool(label) and not row_terms and bool(label[0].text)
     if "method" in row_terms:
         return _more_than_the_method(label, evidence)
-    first = _without_anchors(label[0].text)  # "SomeNet | SVHN | accuracy": the first cell is a name of its own
-    return not row_terms or (first[:1].isupper() and not evidence.vocabulary.find(first))
+    return not row_terms
 
 
 _HARMLESS = frozenset("ours our the method model proposed paper this full final best default a".split())

@@ -23,7 +23,6 @@ class Evidence:
     def __post_init__(self) -> None:
         self.by_id = {claim["id"]: claim for claim in self.claims}
         self.vocabulary = terms.vocabulary(self.claims, self.aliases)
-        self.methods = {claim["method"].lower() for claim in self.claims if claim.get("method")}
         self.units = frozenset(word for claim in self.claims for word in _unit_words(claim))
         self.measures = frozenset(str(claim["unit"]).lower() for claim in self.claims if claim.get("unit"))
         self.by_key: dict[Key, list[Claim]] = {}

@@ -63,11 +63,6 @@ def scales(claim: dict[str, Any], numeral: Numeral, percent_column: bool) -> tup
     return (1.0,)
 
 
-def in_percent(claim: dict[str, Any]) -> bool:
-    """May this claim be written with a percent sign?"""
-    return _is_share(claim) or str(claim.get("unit", "")) in ("%", "percent")
-
-
 def _is_share(claim: dict[str, Any]) -> bool:
     return _share_name(str(claim["metric"]).lower())
 

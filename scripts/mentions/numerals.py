@@ -12,8 +12,6 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from mentions import wording
-
 _BODY = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:[.,]\d+)?|\.\d+)"
 _NUMBER = re.compile(
     rf"""(?<![A-Za-z0-9_.\-/\\^])
@@ -34,8 +32,7 @@ _SCALES = {"k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "万": 1e4, "亿": 1e8}
 _NOISE = re.compile(
     r"""(?<![A-Za-z0-9.])(?:
     https?://\S+|[\w.+-]{1,64}@[\w-]+\.\w+
-    |\d{4}-\d\d?-\d\d?(?:[T ]\d\d?:\d\d(?::\d\d)?)?|(?<!-)\d\d?:\d\d(?::\d\d)?\b(?!\.\d|\s?%|,\d)
-    |\d{1,2}/\d{1,2}/\d{2,4}\b
+    |\d{4}-\d\d?-\d\d?(?:[T ]\d\d?:\d\d(?::\d\d)?)?|\d\d?:\d\d(?::\d\d)?\b|\d{1,2}/\d{1,2}/\d{2,4}\b
     |\d{4}\s?年(?:\d+\s?月)?(?:\d+\s?日)?
     |v?\d+\.\d+\.\d+[\w.]*|v\d+(?:\.\d+)*\b|\d{4}\.\d{4,5}(?:v\d+)?\b
     |\[\s?\d+(?:\s?[,–-]\s?\d+)*\s?\]
@@ -44,7 +41,6 @@ _NOISE = re.compile(
     |[第表图式节章页]\s?\d+(?:\.\d+)*(?:\s?[章节页行列组轮])?
     |[Ss]eeds?\s\d+(?:\s?,\s?\d+)*(?:,?\s(?:and|&)\s\d+)
     |[$€£¥]\d+(?:[.,]\d+)*\b(?![.,]?\d)(?!\S*\$)(?!\s?(?:\\|±|\$))
-    |\d+\s?[x×]\s?\d+(?!\.?\d|\s?(?:\^|\*\*|e))\b
     |\#\d+|0x[0-9a-fA-F]+|(?=[0-9a-f]{0,63}\d)(?=[0-9]{0,63}[a-f])[0-9a-f]{7,64}\b
     |[pP]\s?(?:-?\s?value\s?)?(?:[<>=]|≤|≥|of)\s?\.?\d[\d.]*(?:e-?\d+)?
     |\d+(?:\.\d+)?\s?%\s?(?:CI|C\.I\.|confidence|credible|置信)
@@ -56,10 +52,106 @@ _NOISE = re.compile(
     re.X,
 )
 
+# The words right before a number, and what they make of it. Looked up, not searched: every number passes here.
+_LINKS_BEFORE = frozenset(
+    "of is was at to for @ = : ≈ ~ a an the about roughly around only only: 为 是 设为 设置为".split()
+)
+_SETTINGS = frozenset(
+    "lr batch seed seeds epoch epochs step steps iteration iterations iter iters dropout momentum temperature "
+    "patience threshold warmup warm-up alpha beta gamma lambda tau sigma epsilon eps depth width rank resolution "
+    "crop clipped version level port layer layers python cuda pytorch torch top iou chance α β γ λ τ σ ε k".split()
+)
+_SETTINGS_OF_TWO = frozenset(
+    ["learning rate", "batch size", "weight decay", "learning-rate", "batch-size", "weight-decay", "chance level"]
+)
+_BOUNDS = frozenset(
+    "> >= < <= ≥ ≤ ≫ ≪ over above below under exceed exceeds exceeded exceeding within beyond surpass surpasses "
+    "surpassed surpassing".split()
+)
+_BOUNDS_OF_TWO = frozenset(
+    ["at least", "at most", "up to"]
+    + [f"{word} than" for word in "more less greater lower higher fewer better worse".split()]
+)
+_CHANGES = frozenset(["by", "δ", "Δ", "gains", "gained", "loses", "lost", "adds", "added"])
+_CHANGE_NOUNS = frozenset(
+    "gain gains improvement improvements increase drop reduction decrease difference gap margin delta boost rise "
+    "advantage change".split()
+)
+_SOURCES = frozenset(["from", "previously", "formerly"])
+_APPROX = frozenset("≈ ~ about around roughly approximately approx approx. nearly almost circa some".split())
+_SPREADS = frozenset(["std", "sd", "s.d.", "stdev", "stderr", "spread"])
+_SPREADS_OF_TWO = frozenset(["standard deviation", "standard error"])
+_ONE = {
+    word: name
+    for name, words in (
+        ("setting", _SETTINGS),
+        ("bound", _BOUNDS),
+        ("change", _CHANGES),
+        ("source", _SOURCES),
+        ("spread", _SPREADS),
+    )
+    for word in words
+}
+_TWO = {
+    words: name
+    for name, pairs in (("setting", _SETTINGS_OF_TWO), ("bound", _BOUNDS_OF_TWO), ("spread", _SPREADS_OF_TWO))
+    for words in pairs
+}
+_CJK_SETTINGS = ("学习率", "批大小", "批量大小", "种子", "轮数", "阈值", "温度")
+_CJK_BOUNDS = ("超过", "至少", "至多", "低于", "高于", "不到", "不超过", "大于", "小于")
+_CJK_CHANGES = (
+    "提升",
+    "提高",
+    "降低",
+    "下降",
+    "高出",
+    "高",
+    "低",
+    "增加",
+    "减少",
+    "增长",
+    "相差",
+    "差距为",
+    "领先",
+    "降",
+    "升",
+)
+_CJK_SOURCES = ("原来的", "从", "由")
+_CJK_APPROX = ("约为", "大约", "约", "近", "接近")
+_CJK_SPREADS = ("标准差", "方差")
+_CHANGE_AFTER = re.compile(
+    r"[-\s]{0,2}(?:(?:absolute|relative|percentage|accuracy)\s)?(?:points?\b|pp\b|p\.p\.|pts\b|个百分点|个点|百分点"
+    r"|(?:%\s?)?(?:absolute |relative )?(?:higher|lower|better|worse|improvement|gain|increase|reduction|drop"
+    r"|decrease|boost|apart|above|ahead|behind|faster|slower|smaller|larger|more\b|less\b|fewer)|(?:x|×|倍|times)(?![A-Za-z]))",
+    re.I,
+)
+_PART_AFTER = re.compile(r"\sof (?:the|all|our|its|their)\b|\s?(?:作为|用于|的数据)")  # 10 % of the data
+_N_AFTER = re.compile(
+    r"\s?(?:random |independent |different )?(?:(?:seeds?|runs?|trials?|repeats?|repetitions?)\b"
+    r"|个(?:随机)?种子|次(?:独立)?(?:运行|实验|重复)|次(?=[，,的]))",
+    re.I,
+)
+_RANGE_AFTER = re.compile(r"\s?(?:–|-|~|至|\bto\b|\.\.)\s?[+-]?\.?\d")
+_RANGE_BEFORE = re.compile(r"(?<![A-Za-z0-9.-])[-+]?\d+(?:\.\d+)?\s?%?\s?(?:–|-|~|至|\.\.)\s?$")
+_NAMED = re.compile(r"[^.,;()]{0,20}\((?=[A-Z])")  # "from 89.2% (Baseline) to": the brackets say whose it was
 _NEXT_WORD = re.compile(r"[\s~-]?(?P<word>[A-Za-z][A-Za-z/%]*|[\u4e00-\u9fff]{1,2})")
 _GLUED = re.compile(r"[A-Za-z_]|\.\d|:\d|/\d")
+# what is measured beside results
+_OTHER_UNITS = frozenset(
+    "h hr hrs hour hours min mins minute minutes s sec secs second seconds ms us ns day days week weeks "
+    "kb mb gb tb kib mib gib tib w kw kwh watts gpu gpus cpu cpus epochs epoch steps step iterations "
+    "flops gflops tflops usd eur dollars euros million billion m px".split()
+)
+# small words that may follow a bare whole number without making it a count
+_LINKS = frozenset(
+    "a about achieved after against an and are as at because before but by compared despite down during even for "
+    "from given had has however if in is it its of on only or our over per reported respectively since so still "
+    "than that the then these they this to under up using versus vs was we were when where whereas which while "
+    "with within without out".split()
+)
+
+
 _NO_RESULT = frozenset(["setting", "bound", "change"])
-_NOTHING: frozenset[str] = frozenset()
 
 
 class Numeral(NamedTuple):
@@ -90,20 +182,12 @@ def find(text: str, units: frozenset[str] = frozenset(), in_cell: bool = False) 
     if not has_digit(text):
         return []
     clean = blank(text)
-    if "/" in clean:
-        clean = wording.SLASHED.sub(lambda match: " " * len(match[0]), clean)
-    series = -1  # where the last number of "widths 0.25, 0.5" ends: the next one belongs to it
     found: list[Numeral] = []
     end = 0
     for match in _NUMBER.finditer(clean):
         if match.start() < end:
             continue
-        if series >= 0 and not match["percent"] and wording.CHAINED.fullmatch(clean, series, match.start()):
-            series = match.end()
-            continue
         numeral = _numeral(clean, match, units, in_cell)
-        starts = numeral is None and wording.SERIES.search(clean, max(0, match.start() - 16), match.start())
-        series = match.end() if starts else -1
         if numeral:
             found.append(numeral)
             end = numeral.end
@@ -118,7 +202,7 @@ def _numeral(text: str, match: re.Match[str], units: frozenset[str], in_cell: bo
     end = match.end()
     last = _nothing_follows(text, end)  # most numbers; nothing that may stand behind one needs to be tried then
     word = "" if last else _unit(text, end)
-    if not in_cell and word and _counts(match, word, units) and not wording.N_AFTER.match(text, end):
+    if not in_cell and word and _counts(match, word, units) and not _N_AFTER.match(text, end):
         return None
     if text[max(0, match.start() - 4) : match.start()].rstrip().endswith(("±", "+/-", "\\pm")):
         return None  # the spread of a number that states no result
@@ -149,11 +233,11 @@ def _nothing_follows(text: str, end: int) -> bool:
 
 def _counts(match: re.Match[str], word: str, units: frozenset[str]) -> bool:
     """A number in front of a unit that no claim has, or a bare whole one in front of a noun: 3.5 hours, 3 datasets."""
-    if (word in wording.OTHER_UNITS or word.startswith(wording.CJK_UNITS)) and word not in units:
+    if word in _OTHER_UNITS and word not in units:
         return True
     if "." in match["body"] or match["percent"] or match["exp"] or match["power"]:
         return False
-    return word not in wording.LINKS_AFTER and word not in units
+    return word not in _LINKS and word not in units
 
 
 def _read(body: str, power: int, factor: float = 1.0) -> tuple[float, float, float | None]:
@@ -183,29 +267,17 @@ def _before(text: str, start: int) -> frozenset[str]:
     tail = text[max(0, start - 40) : start].rstrip()
     last = tail[-1:]
     if last > "\u3000":
-        return _chinese(tail)
+        return _chinese(tail.removesuffix("了").removesuffix("达"))
     if last in "=:>≥≤≫≪<≈~@Δ":
-        if tail.endswith(("->", "=>")):
-            return _NOTHING
         tail = f"{tail[:-1]} {last}"  # so that lr=0.1 and lr = 0.1 are one
-    return _english([word.strip("(,[*_\"'").lower() for word in tail.rsplit(None, 4)[-4:]])
-
-
-def _english(words: list[str]) -> frozenset[str]:
-    said = {"approx"} if words and words[-1] in wording.APPROX else set()
-    if len(words) > 1:
-        before, last = words[-2:]
-        if last == "=" and before == "n":
-            return frozenset(["n"])
-        if last in ("of", "is", "was") and before in wording.CHANGE_NOUNS:
-            return frozenset(["change"])
-        moves = before == "up" and len(words) > 2 and words[-3].startswith(wording.MOVES)
-        if last == "to" and (before == "down" or moves):
-            return frozenset(said)  # "goes down to 91.2"
-    if words and words[-1] in ("up", "down"):
+    words = [word.strip("(,[*_\"'").lower() for word in tail.rsplit(None, 4)[-4:]]
+    said = {"approx"} if words and words[-1] in _APPROX else set()
+    if len(words) > 1 and words[-1] == "=" and words[-2] == "n":
+        return frozenset(["n"])
+    if words and words[-1] in ("of", "is", "was") and len(words) > 1 and words[-2] in _CHANGE_NOUNS:
         return frozenset(["change"])
     said |= _alone(words)
-    while words and words[-1] in wording.LINKS_BEFORE:
+    while words and words[-1] in _LINKS_BEFORE:
         words.pop()
     return frozenset(said | _alone(words))
 
@@ -214,21 +286,20 @@ def _alone(words: list[str]) -> set[str]:
     if not words:
         return set()
     last = words[-1].rstrip("0123456789_") or words[-1]  # β2, beta_1
-    if len(words) > 1 and words[-2].isdigit() and wording.ONE.get(last) == "setting":
-        return set()  # "over 3 seeds is 91.2": the setting has its own number
-    said = {wording.ONE.get(last, ""), wording.TWO.get(" ".join(words[-2:]), "")}
+    said = {_ONE.get(last, ""), _TWO.get(" ".join(words[-2:]), "")}
     return said - {""}
 
 
 def _chinese(tail: str) -> frozenset[str]:
-    if tail.endswith(wording.CJK_REACHED):
-        return _NOTHING
-    tail = tail.removesuffix("了").removesuffix("达")
-    if wording.CJK_SET.search(tail):
-        return frozenset(["setting"])
-    said = {"approx"} if tail.endswith(wording.CJK_APPROX) else set()
+    said = {"approx"} if tail.endswith(_CJK_APPROX) else set()
     bare = tail.rstrip("约为是近大")
-    for name, endings in wording.CJK_ENDINGS.items():
+    for name, endings in (
+        ("setting", _CJK_SETTINGS),
+        ("bound", _CJK_BOUNDS),
+        ("change", _CJK_CHANGES),
+        ("source", _CJK_SOURCES),
+        ("spread", _CJK_SPREADS),
+    ):
         if tail.endswith(endings) or bare.endswith(endings):
             said.add(name)
     return frozenset(said)
@@ -238,16 +309,14 @@ def _role(text: str, said: frozenset[str], match: re.Match[str], end: int, in_un
     """value, spread or n; None for a number that states no result."""
     if not in_unit and _GLUED.match(text, end):
         return None
-    if wording.N_AFTER.match(text, end):
+    if _N_AFTER.match(text, end):
         return "n"
     role = _role_before(text, said, match)
     if role != "value":
         return role
-    if (wording.CHANGE_AFTER.match(text, end) and not in_unit) or (
-        match["percent"] and wording.PART_AFTER.match(text, end)
-    ):
+    if (_CHANGE_AFTER.match(text, end) and not in_unit) or (match["percent"] and _PART_AFTER.match(text, end)):
         return None
-    return None if wording.RANGE_AFTER.match(text, end) or wording.BETWEEN_AFTER.match(text, end) else "value"
+    return None if _RANGE_AFTER.match(text, end) else "value"
 
 
 def _role_before(text: str, said: frozenset[str], match: re.Match[str]) -> str | None:
@@ -258,16 +327,8 @@ def _role_before(text: str, said: frozenset[str], match: re.Match[str]) -> str |
         return "spread"
     if match["sign"] == "+" or said & _NO_RESULT:
         return None
-    if "source" in said and not wording.NAMED_AFTER.match(text, match.end()):
+    if "source" in said and not _NAMED.match(text, match.end()):
         return None
-    if wording.RANGE_BEFORE.search(text, max(0, match.start() - 16), match.start()):
+    if _RANGE_BEFORE.search(text, max(0, match.start() - 16), match.start()):
         return None
-    return None if _in_range(text, match.start()) else "value"
-
-
-def _in_range(text: str, start: int) -> bool:
-    """ "between 90 and 92": one of the words has to be there before the expression is tried."""
-    near = text[max(0, start - 45) : start]
-    if "etween" in near or " from" in near or "span" in near or "介于" in near or "在" in near:
-        return wording.BETWEEN_BEFORE.search(near) is not None
-    return False
+    return "value"

@@ -1,9 +1,8 @@
 """Numbers in running text.
 
 A sentence gives its own terms first; what it leaves out comes from the paragraph, then from the line that leads a list,
-then from the heading. Most sentences agree with the claims and are done at the first look. Where a number differs, the
-sentence is read again, closer: with the names that no claim has, and with the doubts about whose number it is. A number
-in doubt is ambiguous, never a drift.
+then from the heading. A clause that speaks of other people's work, or of a model that was changed or not yet finished,
+makes its number ambiguous, never a drift.
 """
 
 from __future__ import annotations
@@ -11,20 +10,22 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from itertools import product
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from itertools import pairwise, product
 
-from mentions import differences, doubts, judge, numerals, splitting, strangers, terms
+from mentions import judge, numerals, terms
 from mentions.align import Given, assign
 from mentions.evidence import Claim, Evidence
 from mentions.numerals import Numeral
 from mentions.passages import Passage
 from mentions.verdict import ANCHOR, Mention, check_direction, direction_said, verdict
 
+_SENTENCE = re.compile(
+    r"(?<=[。！？；])|(?<=[.!?;])(?<!\bvs\.)(?<!\bacc\.)(?<!\bal\.)(?<!\bresp\.)(?<!\bapprox\.)(?=\s+(?:[^a-z\s]|[a-z]+-?[A-Z\d])|\s*\n\s*\n|\s*$)|\n(?=\s*(?:[-*+•]|\d+[.)])\s)"
+)
 _CLAUSE = re.compile(r"[,;，；、()（）]|\b(?:while|whereas|but|versus|vs\.?|compared (?:to|with)|than|against)\b")
 _COMMENT = re.compile(r"<!--(?!\s*claim:).*?-->", re.S)
-# other people's work, or a wish, where no method of ours is named
+# other people's work, or a wish
 _FOREIGN = re.compile(
     r"\[cite\]|\[\s?\d+(?:\s?[,–-]\s?\d+)*\s?\]|\bet al\b"
     r"|\b(?:prior|previous(?:ly)?|earlier|existing|competing|published|literature|state[- ]of[- ]the[- ]art|sota"
@@ -33,22 +34,38 @@ _FOREIGN = re.compile(
     r"|文献|前人|此前|以往|他人|目标|预期|已有",
     re.I,
 )
+# the same even where a method of ours is named: somebody else ran it
+_CITED = r"(?:\[cite\]|\[\s?\d+(?:\s?[,–-]\s?\d+)*\s?\]|\bet al\.?,?(?:\s?\(\d{4}\w?\))?)"
+_ELSEWHERE = re.compile(
+    rf"{_CITED}\s(?:also\s)?(?:report|list|obtain|claim|state|publish|give|quote|find|found|measure)\w*"
+    r"|\b(?:prior|previous|earlier|related|existing) (?:work|studies|results|papers?)\b"
+    r"|\boriginal (?:paper|publication|work)\b"
+    r"|\b(?:published|literature|leaderboard|model card|no longer comparable|outdated|obsolete)\b"
+    r"|\breported (?:by|in)\b|\b(?:according to|as per) (?:its|their|the)\b|文献|前人|原论文|原文",
+    re.I,
+)
+# a model in another state than the one a claim is about
+_OTHER_STATE = re.compile(
+    r"\bat (?:epoch|step|iteration|initiali[sz]ation)\b"
+    r"|\b(?:intermediate|preliminary|already|so far|would|hope|hoped)\b"
+    r"|\bafter (?:just|only)\b|\b(?:quanti[sz]|prun|compress|distill)\w*|\bINT[48]\b|中间|初步|量化|剪枝|蒸馏",
+    re.I,
+)
+_TURN = re.compile(
+    r"[;；]|\b(?:while|whereas|but|our|ours|we)\b|而(?!且)|我们|本文"
+)  # from here on it is about something else
+# a difference or a wish: the number behind it states no result
+_DIFFERENCE = re.compile(
+    r"\b(?:gap|difference|margin|distance)\b[^;]*\b(?:is|was|of|to)\s?(?:about |only )?$"
+    r"|\b(?:differs?|differed|apart)\b[^.;,]*\bby\s?$"
+    r"|\b(?:target|goal|budget|requirement)\b[^.;,\n]*\b(?:is|was|of|at|to)\s?(?:about )?$",
+    re.I,
+)
+_RECORD = re.compile(r"^[^\n]{1,80}? – [^\n]{1,80} – [^\n]{1,80}\n", re.M)  # "Ours – SVHN – 0.96 F1": a line of its own
+_AWAY = re.compile(r"\s?(?:[\w@.-]+\s){0,3}?(?:above|below|ahead of|behind|apart)\b")
+_NAME = re.compile(r"\b[A-Z][A-Za-z]*(?:[a-z][A-Z]|-?\d)[\w-]*")  # WideNet-28, GPT4: a name, not a word
 _PRONOUN = re.compile(r"\b(?:it|its)\b|它|其(?![中他余次])", re.I)
-_REFERS = re.compile(
-    r"\b(?:it|its|it's|itself|this|that|the (?:same|latter|former)"
-    r"|the (?:\w+ )?(?:model|method|network|system|approach|variant|one))\b"
-    r"|它|其(?![中他余次])|该(?:方法|模型|网络)|此(?:方法|模型)|同一",
-    re.I,
-)
-# "we obtain 91.2" is ours, "with a linear probe we obtain 91.2" may not be
-_WE = re.compile(
-    r"\bwe (?:\w+ ){0,2}?(?:obtain|get|got|reach|achiev|measur|observ|attain|scor|record|have)"
-    r"|(?:我们|本文)(?:在|取得|得到|达到|获得|测得)",
-    re.I,
-)
-_WITH_A = re.compile(r"\b(?:with|using|via|from|by) (?:a|an|the)\b", re.I)
 _BASELINE = re.compile(r"\bbaselines?\b|基线", re.I)
-_COUNT_BELOW = 1000  # a bare whole number under it may count anything
 
 
 def find(passage: Passage, evidence: Evidence) -> Iterator[Mention]:
@@ -57,11 +74,19 @@ def find(passage: Passage, evidence: Evidence) -> Iterator[Mention]:
         if "<!--" in passage.text
         else passage.text
     )
-    if not numerals.has_digit(text) or splitting.is_drawn(text):
+    if not numerals.has_digit(text):
         return
     context = _Context(passage, evidence)
-    for start, end in splitting.sentences(text):
+    for start, end in _sentences(text):
         yield from _in_sentence(text[start:end], passage.line + text.count("\n", 0, start), context)
+
+
+def _sentences(text: str) -> list[tuple[int, int]]:
+    ends = {match.end() for match in _SENTENCE.finditer(text)}
+    if " – " in text:
+        ends.update(match.end() for match in _RECORD.finditer(text))
+    cuts = sorted({0, len(text), *ends})
+    return [(start, end) for start, end in pairwise(cuts) if text[start:end].strip()]
 
 
 @dataclass
@@ -74,7 +99,7 @@ class _Context:
 
     @functools.cached_property
     def around(self) -> list[dict[str, list[terms.Hit]]]:
-        texts = (self.passage.lead, self.passage.title, self.passage.heading)
+        texts = (self.passage.lead, self.passage.heading)
         return [terms.by_dimension(self.evidence.vocabulary.find(text)) for text in texts if text]
 
     def learn(self, hits: dict[str, list[terms.Hit]]) -> None:
@@ -89,79 +114,34 @@ class _Context:
         return next(iter(values)) if len(values) == 1 else None
 
 
-@dataclass
-class _Sentence:
-    """One sentence, with the terms that were found in it."""
-
-    text: str
-    line: int
-    hits: list[terms.Hit]
-    context: _Context
-    known: list[terms.Hit] = field(init=False)  # without methods that are more than their name: "Ours + CutMix"
-    by_dimension: dict[str, list[terms.Hit]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        hits = self.hits
-        self.known = [hit for hit in hits if hit.dimension != "method" or not terms.extended(self.text, hit, hits)]
-        self.by_dimension = terms.by_dimension(self.known)
-
-    @property
-    def strange(self) -> bool:
-        """Does it name a method that no claim has?"""
-        if len(self.known) < len(self.hits):
-            return True
-        return "method" not in self.by_dimension and strangers.another_method(self.text, self.hits)
-
-    def closer(self) -> _Sentence:
-        return _Sentence(self.text, self.line, strangers.beside(self.text, self.hits), self.context)
-
-    def line_of(self, numeral: Numeral) -> int:
-        return self.line + self.text.count("\n", 0, numeral.start)
-
-
-def _in_sentence(text: str, line: int, context: _Context) -> Iterator[Mention]:
+def _in_sentence(sentence: str, line: int, context: _Context) -> Iterator[Mention]:
     evidence = context.evidence
-    anchors = list(ANCHOR.finditer(text)) if "<!--" in text else []
-    bare = ANCHOR.sub(lambda match: " " * len(match[0]), text) if anchors else text
-    sentence = _Sentence(bare, line, evidence.vocabulary.find(bare), context)
+    anchors = list(ANCHOR.finditer(sentence)) if "<!--" in sentence else []
+    bare = ANCHOR.sub(lambda match: " " * len(match[0]), sentence) if anchors else sentence
+    hits = evidence.vocabulary.find(bare)
+    known = [hit for hit in hits if hit.dimension != "method" or not terms.extended(bare, hit)]
+    by_dimension = terms.by_dimension(known)
     taken: set[int] = set()
     for anchor in anchors:
-        mention = _anchored(text, bare, anchor, line, context, taken)
+        mention = _anchored(sentence, bare, anchor, line, context, taken)
         if mention:
             yield mention
-    if "metric" in sentence.by_dimension or (context.only("metric") and _goes_on(sentence)):
+    if "metric" in by_dimension or (context.only("metric") and _goes_on(bare, by_dimension)):
         found = numerals.find(bare, evidence.units)
-        values = [numeral for numeral in found if numeral.start not in taken and not _in_term(numeral, sentence.hits)]
+        values = [numeral for numeral in found if numeral.start not in taken and not _in_term(numeral, hits)]
+        strangers = len(known) < len(hits) or ("method" not in by_dimension and _unknown_name(bare, hits))
         if values:
-            mentions = _agreeing(sentence, values)
-            if mentions is None:
-                sentence = sentence.closer()
-                values = [numeral for numeral in values if not _in_term(numeral, sentence.hits)]
-                mentions = list(_unanchored(sentence, values, close=True))
-            yield from mentions
-    context.learn(sentence.by_dimension)
+            yield from _unanchored(bare, line, values, by_dimension, context, strangers)
+    context.learn(by_dimension)
 
 
-def _agreeing(sentence: _Sentence, values: list[Numeral]) -> list[Mention] | None:
-    """What the first look gives, if all of it agrees with the claims."""
-    mentions = []
-    for mention in _unanchored(sentence, values, close=False):
-        if mention.verdict != "ok":
-            return None
-        mentions.append(mention)
-    return mentions
+def _unknown_name(text: str, hits: list[terms.Hit]) -> bool:
+    """Does a sentence without a method of ours name something that no claim has? It may be somebody else's method."""
+    return any(not any(hit.start <= name.start() < hit.end for hit in hits) for name in _NAME.finditer(text))
 
 
 def _in_term(numeral: Numeral, hits: list[terms.Hit]) -> bool:
     return any(hit.start <= numeral.start < hit.end for hit in hits)
-
-
-def _goes_on(sentence: _Sentence) -> bool:
-    """Does a sentence without a metric speak of the one before: "ResNet-50 gets 89.2", "On SVHN it gets 96.1"?"""
-    if "method" in sentence.by_dimension:
-        return True
-    refers = _PRONOUN.search(sentence.text) is not None or splitting.is_field(sentence.text)
-    return "dataset" in sentence.by_dimension and refers
 
 
 def _anchored(
@@ -183,144 +163,119 @@ def _anchored(
     return verdict(at, where, bare, numeral, [claim], "anchored")
 
 
-def _unanchored(sentence: _Sentence, values: list[Numeral], close: bool) -> Iterator[Mention]:
-    """At the first look only agreement counts; what does not agree there is looked at closer."""
-    results = [numeral for numeral in values if numeral.role == "value"]
-    if close:
-        bare = differences.without_names(sentence.text, sentence.known)
-        results = [numeral for numeral in results if not differences.states(bare, numeral)]
-    given = {name: assign(sentence.by_dimension.get(name, []), results, sentence.text) for name in terms.DIMENSIONS}
+def _unanchored(
+    text: str,
+    line: int,
+    values: list[Numeral],
+    by_dimension: dict[str, list[terms.Hit]],
+    context: _Context,
+    strangers: bool,
+) -> Iterator[Mention]:
+    results = [numeral for numeral in values if numeral.role == "value" and not _is_difference(text, numeral)]
+    given = {name: assign(by_dimension.get(name, []), results) for name in terms.DIMENSIONS}
+    direction = direction_said(text, by_dimension)
     for index, numeral in enumerate(results):
         own = {name: given[name][index] for name in terms.DIMENSIONS}
-        mention = _one(sentence, numeral, own, close)
+        at = line + text.count("\n", 0, numeral.start)
+        mention = _one(text, at, numeral, own, by_dimension, context, strangers)
         if mention:
             yield mention
             if mention.verdict == "ok" and len(results) == 1:
-                yield from _companions(sentence, values, mention)
-    direction = direction_said(sentence.text, sentence.by_dimension)
+                yield from _companions(text, at, values, mention, context)
     if direction:
-        yield from check_direction(direction, sentence.line, sentence.context.passage.where, sentence.context.evidence)
+        yield from check_direction(direction, line, context.passage.where, context.evidence)
 
 
-class _Read(NamedTuple):
-    """What a sentence says of one number."""
-
-    metric: str
-    method: str | None
-    dataset: str | None
-    split: str | None
-    inherited: bool  # part of it comes from the text around
-    nameless: bool  # the method is a guess
+def _goes_on(text: str, by_dimension: dict[str, list[terms.Hit]]) -> bool:
+    """Does a sentence without a metric speak of the one before: "ResNet-50 gets 89.2", "On SVHN it gets 96.1"?"""
+    return "method" in by_dimension or ("dataset" in by_dimension and bool(_PRONOUN.search(text)))
 
 
-def _one(sentence: _Sentence, numeral: Numeral, own: dict[str, Given], close: bool) -> Mention | None:
-    read = _read(sentence, own)
-    if read is None:
+def _is_difference(text: str, numeral: Numeral) -> bool:
+    return bool(_AWAY.match(text, numeral.end)) or bool(_DIFFERENCE.search(text, 0, numeral.start))
+
+
+def _one(
+    text: str,
+    line: int,
+    numeral: Numeral,
+    own: dict[str, Given],
+    by_dimension: dict[str, list[terms.Hit]],
+    context: _Context,
+    strangers: bool,
+) -> Mention | None:
+    evidence = context.evidence
+    inherited = False
+    chosen: dict[str, str | None] = {}
+    for name in terms.DIMENSIONS:
+        chosen[name] = own[name].value
+        if chosen[name] is None and name in ("metric", *evidence.distinguishes):
+            chosen[name] = context.only(name)
+            inherited = inherited or chosen[name] is not None
+    metric = chosen["metric"]
+    if metric is None:
         return None
-    evidence = sentence.context.evidence
-    mention = _verdict(sentence, numeral, evidence.lookup(*read[:4]), read.inherited)
-    if not close or (mention and mention.verdict == "ok"):
+    sure = "likely" if inherited else "certain"
+    where = context.passage.where
+    claims = evidence.lookup(metric, chosen["method"], chosen["dataset"], chosen["split"])
+    mention = verdict(line, where, text, numeral, claims, sure) if claims else None
+    if mention and mention.verdict == "ok":
         return mention  # right, whoever's number it is
-    foreign = _foreign(sentence, numeral) or (sentence.strange and own["method"].value is None)
+    foreign = _foreign(text, numeral, by_dimension, evidence) or (strangers and own["method"].value is None)
     if foreign:
-        claims = evidence.lookup(read.metric, None, read.dataset, read.split)
-        mention = _verdict(sentence, numeral, claims, read.inherited)
-    if mention is None or _cannot_be(mention.claims, numeral, evidence):
+        claims = evidence.lookup(metric, None, chosen["dataset"], chosen["split"])
+        mention = verdict(line, where, text, numeral, claims, sure) if claims else None
+    if mention is None or numeral.value < 0 <= min(claim["value"] for claim in claims):
         return None
+    if numeral.unit in evidence.measures and not any(claim.get("unit", "").lower() == numeral.unit for claim in claims):
+        return None  # milliseconds are no throughput
     if mention.verdict == "ok":
         return mention
     clean = all(own[name].sure for name in terms.DIMENSIONS)
-    if not clean and any(judge.agrees(claim, numeral) for claim in _all_named(sentence)):
-        return replace(mention, verdict="ok", sure="likely", why="", authoritative=None)
-    doubt = "it may be somebody else's number" if foreign else _doubt(sentence, numeral, mention.claims[0], read)
-    times = _plausible(mention.claims[0], own["metric"].value is not None)
-    if doubt or len(mention.claims) > 1 or judge.far_off(mention.claims[0], numeral, times=times):
+    if not clean and any(judge.agrees(claim, numeral) for claim in _all_named(by_dimension, evidence)):
+        return Mention(line, where, mention.reported, "ok", claims, "likely")
+    doubt = "it may be somebody else's number" if foreign else _doubt(text, numeral, by_dimension)
+    times = 4.0 if own["metric"].value else 1.25  # nothing in the sentence says what the number measures
+    if doubt or len(claims) > 1 or judge.far_off(claims[0], numeral, times=times):
         mention.verdict = "ambiguous"
         mention.why = doubt or "the text does not say which claim this is"
     return mention
 
 
-def _read(sentence: _Sentence, own: dict[str, Given]) -> _Read | None:
-    context = sentence.context
-    chosen = {name: own[name].value for name in terms.DIMENSIONS}
-    inherited = nameless = False
-    for name in ("metric", *context.evidence.distinguishes):
-        if chosen[name] is not None:
-            continue
-        if name == "method":
-            chosen[name], nameless = _whose(sentence)
-        else:
-            chosen[name] = context.only(name)
-        inherited = inherited or chosen[name] is not None
-    metric = chosen["metric"]
-    if metric is None:
-        return None
-    return _Read(metric, chosen["method"], chosen["dataset"], chosen["split"], inherited, nameless)
+def _doubt(text: str, numeral: Numeral, by_dimension: dict[str, list[terms.Hit]]) -> str:
+    """Why a number may not be ours although a method of ours is named. Asked only of one that differs."""
+    hits = [hit for found in by_dimension.values() for hit in found]
+    turns = [turn.end() for turn in _TURN.finditer(text) if not any(h.start <= turn.start() < h.end for h in hits)]
+    start = max((turn for turn in turns if turn <= numeral.start), default=0)
+    end = min((turn for turn in turns if turn >= numeral.end), default=len(text))
+    for pattern, why in (
+        (_ELSEWHERE, "it may be somebody else's number"),
+        (_OTHER_STATE, "it may be the number of another state of the model"),
+    ):
+        for match in pattern.finditer(text, start, end):
+            near = 2 if match[0].startswith("[") else 0  # "ResNet-50 [3] obtains" is our run of a known method
+            if not any(hit.start <= match.start() < hit.end + near for hit in hits):
+                return why
+    return ""
 
 
-def _whose(sentence: _Sentence) -> tuple[str | None, bool]:
-    """The method of a sentence that names none, and whether that is a mere guess."""
-    context, text = sentence.context, sentence.text
-    before = context.only("method")
-    if before and (not context.named.get("method") or _REFERS.search(text) or splitting.is_field(text)):
-        return before, False
-    if before is None and "ours" in context.evidence.methods and _WE.search(text) and not _WITH_A.search(text):
-        return "ours", False
-    return before, True
-
-
-def _verdict(sentence: _Sentence, numeral: Numeral, claims: list[Claim], inherited: bool) -> Mention | None:
-    if not claims:
-        return None
-    sure = "likely" if inherited else "certain"
-    return verdict(sentence.line_of(numeral), sentence.context.passage.where, sentence.text, numeral, claims, sure)
-
-
-def _cannot_be(claims: list[Claim], numeral: Numeral, evidence: Evidence) -> bool:
-    """A sign or a unit that no such claim has: milliseconds are no throughput."""
-    if numeral.value < 0 <= min(claim["value"] for claim in claims):
-        return True
-    return numeral.unit in evidence.measures and all(claim.get("unit", "").lower() != numeral.unit for claim in claims)
-
-
-def _doubt(sentence: _Sentence, numeral: Numeral, claim: Claim, read: _Read) -> str:
-    """Why a number may not be ours although a method of ours is named."""
-    doubt = doubts.of_number(sentence.text, numeral, sentence.by_dimension, claim.get("split"))
-    if doubt:
-        return doubt
-    if numeral.percent and not judge.in_percent(claim):
-        return "nobody writes this metric in percent"
-    if read.nameless:
-        return "it names no method"
-    counts = numeral.whole and numeral.value < _COUNT_BELOW and numeral.unit not in sentence.context.evidence.units
-    return "a bare whole number may count something" if counts else ""
-
-
-def _plausible(claim: Claim, metric_named: bool) -> float:
-    """How many times as large as the claim a number may be. A share has little room; an unnamed metric, none."""
-    if not metric_named:
-        return 1.25
-    return 1.7 if judge.in_percent(claim) else 2.5
-
-
-def _all_named(sentence: _Sentence) -> list[Claim]:
-    metrics, *others = ([hit.value for hit in sentence.by_dimension.get(name, [])] for name in terms.DIMENSIONS)
+def _all_named(by_dimension: dict[str, list[terms.Hit]], evidence: Evidence) -> list[Claim]:
+    metrics, *others = ([hit.value for hit in by_dimension.get(name, [])] for name in terms.DIMENSIONS)
     rest: list[list[str | None]] = [[*named] or [None] for named in others]
     keys = {(metric, *key) for metric in metrics for key in product(rest[0], rest[1], rest[2])}
-    return [claim for key in keys for claim in sentence.context.evidence.lookup(*key)]
+    return [claim for key in keys for claim in evidence.lookup(*key)]
 
 
-def _foreign(sentence: _Sentence, numeral: Numeral) -> bool:
+def _foreign(text: str, numeral: Numeral, by_dimension: dict[str, list[terms.Hit]], evidence: Evidence) -> bool:
     """Does the clause of this number speak of other people's work, or of a wish, without naming a method of ours?"""
-    start, end = _clause(sentence.text, numeral)
-    methods = sentence.by_dimension.get("method", [])
-    if any(start <= hit.start < end for hit in methods):
+    start, end = _clause(text, numeral)
+    if any(start <= hit.start < end for hit in by_dimension.get("method", [])):
         return False
-    clause = sentence.text[start:end]
+    clause = text[start:end]
     if _FOREIGN.search(clause):
         return True
-    known = any(hit.value in ("baseline", "baselines") for hit in methods)
-    return not known and bool(_BASELINE.search(clause)) and "method" not in sentence.context.evidence.distinguishes
+    known = any(hit.value in ("baseline", "baselines") for hit in by_dimension.get("method", []))
+    return not known and bool(_BASELINE.search(clause)) and "method" not in evidence.distinguishes
 
 
 def _clause(text: str, numeral: Numeral) -> tuple[int, int]:
@@ -330,14 +285,12 @@ def _clause(text: str, numeral: Numeral) -> tuple[int, int]:
     return start, end
 
 
-def _companions(sentence: _Sentence, values: list[Numeral], mention: Mention) -> Iterator[Mention]:
+def _companions(text: str, line: int, values: list[Numeral], mention: Mention, context: _Context) -> Iterator[Mention]:
     """The spread and the number of runs that one sentence gives beside one value."""
     if len(mention.claims) != 1:
         return
     for numeral in values:
         if numeral.role == "spread" or (numeral.role == "n" and "n" in mention.claims[0]):
-            said = verdict(
-                mention.line, sentence.context.passage.where, sentence.text, numeral, mention.claims, "likely"
-            )
+            said = verdict(line, context.passage.where, text, numeral, mention.claims, "likely")
             if said.verdict != "ok":
                 yield said

@@ -61,6 +61,7 @@ _GROUPS = (
     ("train", "train set", "训练集"),
 )  # fmt: skip
 
+
 _EXTENDED = re.compile(r"\s?(?:\+|w/o?\b|without\b|with\b(?=\s+[A-Z])|[-/](?=[A-Za-z0-9]))")
 
 
@@ -93,27 +94,13 @@ def by_dimension(hits: list[Hit]) -> dict[str, list[Hit]]:
     return result
 
 
-_OTHER_VERSION = re.compile(r"(?:-(?!1[kK]\b)(?:[A-Z]\w{0,5}\b|[vV]?\d+\w?\b)|\+\+?)(?!\w)")
-
-
-def other_version(text: str, hit: Hit) -> bool:
-    """ "SVHN-C" and "ImageNet-V2" are other datasets than "SVHN" and "ImageNet"; ImageNet-1k is ImageNet."""
-    return hit.dimension == "dataset" and _OTHER_VERSION.match(text, hit.end) is not None
-
-
-def extended(text: str, hit: Hit, hits: Iterable[Hit] = ()) -> bool:
-    """ "Ours + CutMix" and "Ours-L" are other methods than "Ours". What follows may be a term itself: one of `hits`."""
+def extended(text: str, hit: Hit) -> bool:
+    """ "Ours + CutMix" and "Ours-L" are other methods than "Ours"."""
     end = hit.end
     own = None if hit.value[-1].isalnum() else _SIGNS.search(hit.value)  # the ++ of SPLADE++ is its own
     if own and text.startswith(own[0], end):
         end += len(own[0])
-    found = _EXTENDED.match(text, end)
-    if found is None:
-        return False
-    starts = {other.start for other in hits}
-    if found[0].strip() == "with":
-        return found.end() + 1 not in starts  # "the baseline with SSIM 0.91"
-    return found[0] not in ("/", "-") or found.end() not in starts  # "Ours/CIFAR-10"
+    return _EXTENDED.match(text, end) is not None
 
 
 _LABEL, _REMEMBERED = 60, 10_000

@@ -13,7 +13,7 @@ _BREAKS = frozenset(
     "p div li h1 h2 h3 h4 h5 h6 br section article ul ol dl dt dd pre blockquote header footer body caption "
     "figcaption title".split()
 )
-_HIDDEN = frozenset(["script", "style", "noscript", "template", "svg", "del", "s", "strike"])
+_HIDDEN = frozenset(["script", "style", "noscript", "template", "svg"])
 
 
 def read(path: Path) -> Iterator[Block]:

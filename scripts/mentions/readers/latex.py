@@ -74,37 +74,10 @@ def read(path: Path) -> Iterator[Block]:
     text = plain(text_of(path))
     text = _COMMENT.sub("", text)
     text = _LISTING.sub(lambda match: "\n" * match[0].count("\n"), text)
-    text = _expanded(text)
     body = text.find("\\begin{document}")
     start = body if body >= 0 else 0
     yield from _definitions(text, start)
     yield from _blocks(text, start)
-
-
-_BRACED = r"\{((?:[^{}\n]|\{[^{}\n]*\})*)\}"
-_MACRO = re.compile(
-    rf"\\(?:(?:re)?newcommand|providecommand)\*?\s*\{{?\\([A-Za-z]+)\}}?\s*{_BRACED}|\\def\s*\\([A-Za-z]+)\s*{_BRACED}"
-)
-_LONGEST_MACRO = 200  # characters: what is longer is no name and no number
-
-
-def _expanded(text: str) -> str:
-    """Names and numbers behind macros without arguments: \\newcommand{\\ours}{EMA-Net}."""
-    definitions = list(_MACRO.finditer(text))
-    macros = {match[1] or match[3]: match[2] if match[1] else match[4] for match in definitions}
-    macros = {name: body for name, body in macros.items() if "#" not in body and "claim" not in body}
-    if not macros:
-        return text
-    used = re.compile(r"\\(" + "|".join(sorted(macros, key=len, reverse=True)) + r")(?![A-Za-z])(?:\{\})?(?:\\ )?")
-
-    def replaced(match: re.Match[str]) -> str:
-        return macros[match[1]] + (" " if match[0].endswith("\\ ") else "")
-
-    # macros in macros once, and cut: what calls itself must not grow
-    macros = {name: used.sub(replaced, body)[:_LONGEST_MACRO] for name, body in macros.items()}
-    body = text.find("\\begin{document}")
-    start = body if body >= 0 else definitions[-1].end()
-    return text[:start] + used.sub(replaced, text[start:])
 
 
 def _definitions(text: str, end: int) -> Iterator[Block]:

@@ -12,11 +12,7 @@ _DIRECTIVE = re.compile(r"(\s*)\.\. (list-table|csv-table)::\s*(.*)")
 _OPTION = re.compile(r"\s+:([\w-]+):\s*(.*)")
 _GAP = re.compile(r" {2,}|\t")
 _ITEM = re.compile(r"\s*(\* - |\* -$|- |-$)(.*)")
-_NUMERIC = re.compile(
-    r"[\W_]*[-+±]?\.?\d[\d.,]*"
-    r"(?:[eE][-+]?\d+|\s?[x×·*]\s?10\s?\^?\{?[-+]?\d+\}?)?"
-    r"\s*(?:%|[A-Za-z]+/s|dB)?\s*(?:[±(+].*)?$"
-)
+_NUMERIC = re.compile(r"[\W_]*[-+±]?\.?\d[\d.,]*\s*(?:%|[±(+].*)?$")
 
 
 class Found(NamedTuple):
@@ -43,8 +39,6 @@ def _aligned(lines: list[str], index: int, first_line: int) -> Found | None:
     split = [_columns(line) for line in lines[index:end]]
     if len(split) < 3 or any(_NUMERIC.match(cell) for cell in split[0]):
         return None
-    if sum(len(cells) > 1 and cells[1].startswith((":", "=")) for cells in split) > len(split) // 2:
-        return None  # "accuracy   : 91.2": fields, one per line
     width = max(map(len, split))
     if len(split[0]) == width - 1:
         split[0].insert(0, "")  # the corner is often left empty

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
-from mentions.passages import Block, Cell, Passage, Table, has_number, plain
+from mentions.passages import Block, Cell, Passage, Table, plain
 from mentions.readers import html, layouts, text_of
 
 _FENCE = re.compile(r" {0,3}(```+|~~~+)\s*([\w+-]*)")
@@ -24,8 +24,6 @@ _SPLIT = re.compile(r"(?<!\\)\|")
 _LOG = re.compile(r"\s*\[?(?:step|epoch|iter(?:ation)?|it|global_step)\W{0,3}\d+|.{0,40}\d+it/s", re.I)
 _BELOW = re.compile(r"\W*(?:table|tab\.|表)|:|([*_]{1,2})[^*_\s][^*]*\1$", re.I)
 _DRAWN = re.compile(r"[|+=]|.*(?:\t|\S {2,}\S)|\.\. \w+-table::")  # another table: what is before it is its own
-_STRUCK = re.compile(r"(?<!~)~~(?!~)[^~\n]+~~(?!~)|<(del|s|strike)>[^<\n]*</\1>")  # taken back: it says nothing
-_LINE = 120  # characters
 _TABLE_TAG = re.compile(r"\s*<table", re.I)
 
 
@@ -34,7 +32,6 @@ def read(path: Path) -> Iterator[Block]:
 
 
 def blocks(text: str, first_line: int = 1, where: str = "") -> Iterator[Block]:
-    text = _STRUCK.sub(lambda match: " " * len(match[0]), text) if "~~" in text or "</" in text else text
     lines = text.splitlines()
     state = _State(first_line, where)
     index = 0
@@ -142,13 +139,7 @@ def _build(
         caption = caption or (directive[1] if directive else before)
     below, behind, *_ = [*(line.strip() for line in lines[end : end + 5] if line.strip()), "", ""]
     state.below = below if not caption and _BELOW.match(below) and not _DRAWN.match(behind) else ""
-    context = before or (below if _may_explain(below) else "")
-    return used, [Table(rows, header, caption or state.below, state.heading, state.where, context)]
-
-
-def _may_explain(line: str) -> bool:
-    """A short line without numbers behind a table may say what it shows, where nothing before it does."""
-    return len(line) < _LINE and not has_number(line) and not _DRAWN.match(line)
+    return used, [Table(rows, header, caption or state.below, state.heading, state.where, before)]
 
 
 def _pipe_table(lines: list[str], index: int, state: _State) -> Taken:

@@ -24,10 +24,6 @@ def read(path: Path) -> Iterator[Block]:
             names = archive.namelist()
             if "word/document.xml" in names:
                 yield from _word(_tree(path, archive, "word/document.xml"))
-                for name in ("word/footnotes.xml", "word/endnotes.xml"):
-                    if name in names:
-                        for note in _tree(path, archive, name).iter(f"{_W}p"):
-                            yield Passage(_text(note, _W), 0, "", "note")
             elif any(_SLIDE.fullmatch(name) for name in names):
                 yield from _slides(path, archive, names)
             else:
@@ -55,7 +51,7 @@ def _tree(path: Path, archive: zipfile.ZipFile, name: str) -> ElementTree.Elemen
 def _word(root: ElementTree.Element) -> Iterator[Block]:
     body = root.find(f"{_W}body")
     heading = before = ""
-    for number, element in enumerate(_elements(body) if body is not None else [], 1):
+    for number, element in enumerate(body if body is not None else [], 1):
         if element.tag == f"{_W}p":
             text = _text(element, _W)
             style = element.find(f"{_W}pPr/{_W}pStyle")
@@ -74,15 +70,6 @@ def _word(root: ElementTree.Element) -> Iterator[Block]:
                 f"table at {number}",
                 before,
             )
-
-
-def _elements(parent: ElementTree.Element) -> Iterator[ElementTree.Element]:
-    """Paragraphs and tables, also those inside content controls."""
-    for element in parent:
-        if element.tag in (f"{_W}sdt", f"{_W}sdtContent", f"{_W}ins"):
-            yield from _elements(element)
-        else:
-            yield element
 
 
 def _row(row: ElementTree.Element) -> Iterator[str]:
