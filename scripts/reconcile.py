@@ -15,6 +15,7 @@ without guessing. What may be a claim's number but does not say which is listed 
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -107,6 +108,7 @@ _shared: list[Evidence] = []  # of a worker process
 
 
 def _prepare(claims: list[dict[str, Any]], aliases: dict[str, list[str]]) -> None:
+    gc.disable()  # workers live for seconds and make no rings
     _shared.append(Evidence(claims, aliases))
 
 
