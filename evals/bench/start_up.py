@@ -12,4 +12,4 @@ def rows() -> Iterator[Row]:
     peer = quiet(sys.executable, "-c", "import click")
     for script in sorted((ROOT / "scripts").glob("*.py")):
         ours, base = take_turns(quiet(sys.executable, str(script), "--help"), peer, rounds=15)
-        yield Row(f"{script.name} --help / import click", ours, base, goal=1.6)
+        yield Row(f"{script.name} --help / import click", ours, base, goal=2.5)
