@@ -147,7 +147,7 @@ def verdict(the: Triangle) -> Check:
 
 def _cpu_build(the: Triangle) -> Check:
     if the.cards or the.wanted:
-        fix = "pip install torch --index-url https://download.pytorch.org/whl/cu<version> (pytorch.org lists them)"
+        fix = "install the torch build of this machine's CUDA version (cu<version>); pytorch.org lists them"
         return fail("torch", "cuda", f"{the.name} is a CPU-only build: it will never see a GPU", fix)
     return ok("torch", f"{the.name}, a CPU-only build; no GPU asked for")
 
@@ -157,8 +157,7 @@ def _old_driver(the: Triangle) -> Check | None:
     if the.cuda is None or the.built[0] <= the.cuda[0] or the.torch["available"]:
         return None
     seen = f"{the.name} is built for CUDA {_dots(the.built)}, the driver ends at CUDA {_dots(the.cuda)}"
-    wheels = f"download.pytorch.org/whl/cu{the.cuda[0]}..."
-    fix = f"install a torch built for CUDA {the.cuda[0]}.x ({wheels}), or take a machine with a newer driver"
+    fix = f"install a torch built for CUDA {the.cuda[0]}.x (cu{the.cuda[0]}...), or take a machine with a newer driver"
     return fail("torch", "cuda", seen, fix)
 
 
