@@ -38,24 +38,16 @@ def slug(text):
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 def mount(room, meta):
-    left = []
-    for name in meta.get("dataset_sources") or []:
-        source = HOME / "datasets" / name
-        if source.is_dir():
-            shutil.copytree(source, room / "kaggle/input/datasets" / name)
-        else:
-            left.append(name)
-    if left:
-        print("The following are not valid dataset sources: %s" % left)
-    left = []
-    for name in meta.get("kernel_sources") or []:
-        source = HOME / "output" / name
-        if source.is_dir():
-            shutil.copytree(source, room / "kaggle/input/notebooks" / name)
-        else:
-            left.append(name)
-    if left:
-        print("The following are not valid kernel sources: %s" % left)
+    for kind, there, here in (("dataset", "datasets", "datasets"), ("kernel", "output", "notebooks")):
+        left = []
+        for name in meta.get(kind + "_sources") or []:
+            source = HOME / there / name
+            if source.is_dir():
+                shutil.copytree(source, room / "kaggle/input" / here / name)
+            else:
+                left.append(name)
+        if left:
+            print("The following are not valid %s sources: %s" % (kind, left))
 
 def push():
     folder = Path(options.get("-p") or ".")
