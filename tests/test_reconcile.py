@@ -440,6 +440,18 @@ def test_an_unreadable_document_is_a_finding_and_the_others_are_read(
     assert sentence in codes["unreadable"] and "drift" in codes
 
 
+def test_an_encrypted_document_is_a_finding(tmp_path: Path) -> None:
+    path = tmp_path / "a.docx"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("word/document.xml", "<a/>")
+    data = bytearray(path.read_bytes())
+    for head, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        data[data.index(head) + flags] |= 1  # the bit that says: encrypted
+    path.write_bytes(data)
+    (finding,) = reconcile(tmp_path)["findings"]
+    assert finding["code"] == "unreadable" and "cannot be read as an Office file" in finding["message"]
+
+
 def test_a_zip_bomb_is_not_unpacked(tmp_path: Path) -> None:
     with (
         zipfile.ZipFile(tmp_path / "a.docx", "w", zipfile.ZIP_DEFLATED) as archive,

@@ -33,7 +33,7 @@ def read(path: Path) -> Iterator[Block]:
         zlib.error,
         ElementTree.ParseError,
         KeyError,
-        NotImplementedError,
+        RuntimeError,  # zipfile's word for a member that is encrypted, or packed in a way it does not know
         EOFError,
         OSError,
     ) as error:
