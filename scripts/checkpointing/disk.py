@@ -171,7 +171,7 @@ def _check_crcs(path: Path) -> None:
             bad = next((name for name in archive.namelist() if not _whole(archive, name)), None)
     except OSError:
         raise
-    except (zipfile.BadZipFile, EOFError, zlib.error, NotImplementedError, RuntimeError) as error:
+    except (zipfile.BadZipFile, EOFError, zlib.error, RuntimeError) as error:
         raise Damaged(_line(error)) from None
     if bad:
         raise Damaged(f"the bytes of {bad} do not fit their CRC")
