@@ -23,7 +23,7 @@ from typing import Any
 
 import click
 
-from delivery import disclosures, figures, macros, page, sources, tables, values
+from delivery import macros, sources, tables, values
 from rgt import cli, documents, evidence, files
 from rgt.errors import RgtError, bad_input, from_os_error
 from rgt.evidence import Project
@@ -79,7 +79,7 @@ def tables_command(
     _in_percent(project, percent, check)
     report = Report("render")
     notes = []
-    for table, chosen in page.named_tables(project).items():
+    for table, chosen in tables.named(project).items():
         made = tables.grid(project, chosen)
         notes += made.notes
         for kind, text in tables.KINDS.items():
@@ -167,6 +167,8 @@ def figures_command(
 
     Example: python scripts/render.py figures loss --kind curve --metric loss --split val
     """
+    from delivery import figures
+
     project = _load(evidence)
     spec = {key: word for key, word in (("kind", kind), ("metric", metric), ("split", split)) if word}
     if spec and (check or not names):
@@ -219,6 +221,8 @@ def gate(compare: tuple[Path, ...], out: Path | None, evidence: Path, fmt: str |
 
     Exit 1 means that there is something to disclose. It blocks nothing: the user decides what to ship.
     """
+    from delivery import disclosures, figures
+
     project = _load(evidence)
     compared = [disclosures.read_comparison(path) for path in compare]
     lists = disclosures.checklists(project, compared, figures.audits(project))
@@ -249,6 +253,8 @@ def gate(compare: tuple[Path, ...], out: Path | None, evidence: Path, fmt: str |
 @cli.report_options
 def report_command(out: Path | None, compare: tuple[Path, ...], check: bool, evidence: Path, fmt: str | None) -> int:
     """Write one HTML page of the delivery: results, figures, every number with its disclosures and its runs."""
+    from delivery import disclosures, figures, page
+
     project = _load(evidence)
     compared = [disclosures.read_comparison(path) for path in compare]
     audits = figures.audits(project)

@@ -43,14 +43,9 @@ def html(project: Project, lists: dict[str, list[Item]], audits: dict[str, list[
     return "\n".join(parts) + "\n"
 
 
-def named_tables(project: Project) -> dict[str, list[Claim]]:
-    named = project.data.get("tables") or {}
-    return {name: [project.claim(one) for one in ids] for name, ids in named.items()} or {"results": project.claims}
-
-
 def _tables(project: Project) -> Iterator[str]:
     yield "<h2>Results</h2>"
-    for claims in named_tables(project).values():
+    for claims in tables.named(project).values():
         try:
             made = tables.grid(project, claims)
         except RgtError as error:

@@ -40,6 +40,11 @@ class Grid:
         return claim["metric"].lower() in self.in_percent
 
 
+def named(project: Project) -> dict[str, list[Claim]]:
+    named = project.data.get("tables") or {}
+    return {name: [project.claim(one) for one in ids] for name, ids in named.items()} or {"results": project.claims}
+
+
 def grid(project: Project, claims: list[Claim]) -> Grid:
     """Rows and columns in the order of EVIDENCE.json."""
     if not claims:
