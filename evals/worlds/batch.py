@@ -71,19 +71,29 @@ class Trial:
         self.check("two at once", "singleton" in given.get("dependency", "") and given.get("job-name") == spec["name"])
         self.check("log", log == self.out / "train.log" and given.get("open-mode") == "append")
 
-    def run(self, plan: str, hit: str, restarts: int, code: int | None, requeued: int, left: str | None) -> None:
+    def run(
+        self,
+        plan: str,
+        hit: str,
+        restarts: int,
+        code: int | None,
+        requeued: int,
+        left: str | None,
+        *,
+        refuses: bool = False,
+    ) -> None:
         """`code` None: any; `left`: what exit_code holds (*: anything)."""
         shutil.rmtree(self.out, ignore_errors=True)
         self.out.mkdir(parents=True)
         (self.out / "exit_code").write_text("0\n")  # of a life before this one
         (self.out / "train.log").write_text("before\n")
-        cluster = slurm.Cluster(self.box.work, self.box.world / "spool" / self.spec["name"])
+        cluster = slurm.Cluster(self.box.work, self.box.world / "spool" / self.spec["name"], refuses)
         toy = {"TOY_PLAN": plan, "TOY_OUT": str(self.out), "TOY_SIGNAL": self.spec["save_signal"]}
         ended = cluster.run(self.script, {**self.box.env, **toy}, self.out / "started", hit, restarts)
         said = (self.out / "exit_code").read_text().strip() if (self.out / "exit_code").exists() else None
         what = f"{plan} {hit} after {restarts} requeues"
         self.check(f"{what}: code {ended.code}", ended.code is not None and code in (None, ended.code))
-        self.check(f"{what}: put back {ended.requeued} times", ended.requeued == requeued)
+        self.check(f"{what}: put back {ended.requeued} times", ended.requeued == requeued or refuses)
         self.check(f"{what}: exit_code {said}", left in ("*", said))
         if plan == "long" and hit == "warn":
             self.check(f"{what}: nothing was saved", (self.out / "ckpt").exists())

@@ -63,6 +63,7 @@ def _judge(trial: batch.Trial, thorough: bool) -> None:
         trial.run("7", "", most - 1, 7, 0, "7")
         trial.run("long", "cancel", 1, None, 0, "*")
         trial.run("long", "warn", most - 1, None, 1, None)
+        trial.run("long", "warn", 0, 85, 0, "85", refuses=True)
 
 
 def verify(box: Box) -> list[str]:
