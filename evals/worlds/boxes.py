@@ -161,6 +161,10 @@ def fault(world: Path, name: str, kind: str, ahead: int) -> None:
     (world / "hosts" / name / "fault").write_text(told)
 
 
+def mend(world: Path, name: str) -> None:
+    (world / "hosts" / name / "fault").unlink(missing_ok=True)
+
+
 def _entries(pid: int, what: str) -> list[str]:
     try:
         return (Path("/proc") / str(pid) / what).read_bytes().decode(errors="replace").split("\0")
