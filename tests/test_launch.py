@@ -160,6 +160,7 @@ def test_run_directory_that_launch_did_not_make(tmp_path: Path) -> None:
     [
         ("", "does not fit the job schema: None is not of type 'object'"),
         ("a: [", "is not YAML"),
+        (r'{"name": "half \ud83d of an emoji", "command": ["a"]}', "is not YAML"),
         ("name: x", "does not fit the job schema"),
         ("{name: x, command: [a], script: b}", "does not fit the job schema"),
         ("{name: x, command: 'a b'}", "command: 'a b' is not of type 'array'"),
@@ -173,6 +174,14 @@ def test_bad_job_file(tmp_path: Path, text: str, sentence: str) -> None:
     with pytest.raises(RgtError) as caught:
         job.load(path)
     assert sentence in caught.value.message and "\n" not in caught.value.message
+
+
+def test_job_file_written_as_json_with_escapes(tmp_path: Path) -> None:
+    """YAML would leave the halves of an emoji apart: the run's own record would then differ from its hash."""
+    path = tmp_path / "job.yaml"
+    path.write_text(json.dumps({"name": "🚀 größe", "command": ["true", "训练 🚀"], "env": {"A": "🚀"}}))
+    loaded = job.load(path)
+    assert (loaded.name, loaded.command[1], loaded.env) == ("🚀 größe", "训练 🚀", {"A": "🚀"})
 
 
 def test_missing_job_file(tmp_path: Path) -> None:

@@ -88,6 +88,7 @@ def warning(given: dict[str, str]) -> tuple[bool, int, int] | None:
 class Cluster:
     work: Path
     room: Path  # for the spool, tools and what they wrote
+    refuses: bool = False  # to put a job back
 
     def run(self, script: Path, env: dict[str, str], started: Path, hit: str = "", restarts: int = 0) -> Ended:
         """`hit`: warn or cancel, once `started` is there."""
@@ -101,7 +102,7 @@ class Cluster:
         log = home / given.get("output", "slurm-%j.out").replace("%j", JOB).replace("%x", given.get("job-name", ""))
         variables = {
             "SLURM_SIM": str(self.room), "SLURM_JOB_ID": JOB, "SLURM_JOBID": JOB, "SLURM_JOB_NUM_NODES": "1",
-            "SLURM_RESTART_COUNT": str(restarts), "SLURM_SUBMIT_DIR": str(self.room),
+            **({"SLURM_RESTART_COUNT": str(restarts)} if restarts else {}), "SLURM_SUBMIT_DIR": str(self.room),
             "PATH": f"{self.room}/bin:{env['PATH']}",
         }  # fmt: skip
         started.unlink(missing_ok=True)
@@ -121,7 +122,7 @@ class Cluster:
 
     def _tools(self) -> None:
         for name in ("scontrol", "sbatch", "scancel"):
-            (self.room / "bin" / name).write_text(_TOOL.format(name=name))
+            (self.room / "bin" / name).write_text(_TOOL.format(name=name) + f"exit {self.refuses:d}\n")
         (self.room / "bin" / "srun").write_text(_SRUN)
         for path in (self.room / "bin").iterdir():
             path.chmod(path.stat().st_mode | stat.S_IXUSR)

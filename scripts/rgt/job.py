@@ -102,8 +102,14 @@ def load_yaml(path: Path, name: str) -> dict[str, Any]:
     """Read a YAML file and check it against the schema of that name; every problem is a sentence."""
     import yaml
 
+    class Loader(yaml.SafeLoader):
+        """A file written as JSON has an emoji as two escaped halves, which YAML leaves apart. One half is no text."""
+
+        def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> str:
+            return str(super().construct_scalar(node)).encode("utf-16", "surrogatepass").decode("utf-16")
+
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = yaml.load(path.read_text(encoding="utf-8"), Loader)
     except OSError as error:
         raise from_os_error(error, f"read {path}") from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
