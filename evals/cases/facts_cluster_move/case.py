@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
-from trials.case import Box, Broken, Case
+from trials.case import Box, Case
 from worlds import facts, quiz
 
+READS = (
+    "profiles/generic-ssh.md",
+    "references/containers.md",
+    "references/run-remote/spot-resilience.md",
+    "references/run-remote/multinode.md",
+)
 TRUTH: dict[str, Any] = {
     "openclaw_exec_parameter_that_sets_the_time_limit_of_a_call": "timeoutSeconds",
     "openclaw_exec_time_limit_by_default_seconds": 1800,
@@ -28,17 +33,8 @@ TRUTH: dict[str, Any] = {
 
 
 def look_up(box: Box) -> dict[str, Any]:
-    def read(name: str) -> str:
-        return re.sub(r"\s+", " ", (box.skill / name).read_text(encoding="utf-8"))
-
-    def word(text: str, pattern: str) -> str:
-        match = re.search(pattern, text)
-        if not match:
-            raise Broken(f"no longer said: {pattern}")
-        return match[1] if match.groups() else match[0]
-
-    containers, nodes = read("references/containers.md"), read("references/run-remote/multinode.md")
-    spot, profile = read("references/run-remote/spot-resilience.md"), read("profiles/generic-ssh.md")
+    word = facts.said
+    profile, containers, spot, nodes = (facts.page(box, name) for name in READS)
     limit = word(containers, r"An exec command is killed after ([\d,]+) s")
     exact = bool(word(nodes, r"exact names only; `\^docker0`, `eth`"))
     return dict(
@@ -74,12 +70,7 @@ def verify(box: Box) -> list[str]:
 
 CASE = Case(
     route="which platform, what survives, what bills?",
-    reads=(
-        "profiles/generic-ssh.md",
-        "references/containers.md",
-        "references/run-remote/spot-resilience.md",
-        "references/run-remote/multinode.md",
-    ),
+    reads=READS,
     minutes=6,
     commands=12,
     make=quiz.note("plan.txt", "mon: sign\ntue: 2x4 A100, eth0, skypilot + dstack fleet lab (nodes 1..4)\n"),

@@ -1,4 +1,4 @@
-"""Colab's own command line is of 2026: what its exit codes hide, and what Kaggle's hide too (profiles/generic-ssh.md)."""
+"""Colab's own command line is of 2026: what its exit codes hide, and what Kaggle's hide too."""
 
 from __future__ import annotations
 
