@@ -2,7 +2,7 @@
 
 The stand-in takes ssh's words, runs the command in the box's home and counts what it carried. Silence ends after a
 moment where keep-alives were asked for, and never where they were not. The box has neither rsync nor an sftp server;
-with a file .banner in its home it greets at each login, on stdout.
+with a file .banner in its home it greets at each login, on stdout; .environment holds variables of its own, as JSON.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import stat
 from pathlib import Path
 
 _SSH = """#!/usr/bin/env python3
-import os, signal, subprocess, sys, time
+import json, os, signal, subprocess, sys, time
 from pathlib import Path
 WORLD = Path(__file__).resolve().parent.parent
 HOST, LIMIT = "box", {limit}
@@ -38,6 +38,8 @@ with open(count, "a+") as file:
     number = file.tell()
 home = WORLD / "box"
 env = dict(os.environ, HOME=str(home), PATH=str(home / ".bin") + ":" + os.environ["PATH"])
+if (home / ".environment").exists():
+    env.update(json.loads((home / ".environment").read_text()))
 child = subprocess.Popen(["sh", "-c", command], cwd=home, env=env, stdout=subprocess.PIPE, start_new_session=True)
 carried = 0
 if (home / ".banner").exists():
