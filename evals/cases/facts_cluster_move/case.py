@@ -27,7 +27,7 @@ TRUTH: dict[str, Any] = {
     "GLOO_SOCKET_IFNAME_accepts_a_prefix_such_as_eth": False,
     "GLOO_SOCKET_IFNAME_accepts_^docker0": False,
     "NCCL_IB_TIMEOUT_default": 20,
-    "torchrun_static_rendezvous_waits_for_a_missing_node_seconds": 600,
+    "torchrun_static_rendezvous_waits_for_a_missing_node_seconds": 900,
     "torchrun_whose_workers_ended_well_waits_for_the_other_nodes_at_most_seconds": 300,
 }
 
@@ -80,6 +80,7 @@ CASE = Case(
         TRUTH,
         openclaw_exec_parameter_that_sets_the_time_limit_of_a_call="timeout",
         sky_restarts_for_listed_exit_codes_count_against_max_restarts_on_errors=True,
+        torchrun_static_rendezvous_waits_for_a_missing_node_seconds=600,
         GLOO_SOCKET_IFNAME_accepts_a_prefix_such_as_eth=True,
     ),
     held_out=True,

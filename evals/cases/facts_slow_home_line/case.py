@@ -9,7 +9,7 @@ from trials.case import Box, Case
 from worlds import facts, quiz
 
 READS = ("references/run-remote/ssh_transport.md", "references/run-remote/china-network.md")
-_RSYNC = "rsync_oldest_version_here_that_a_hostile_server_can_neither_crash_nor_make_write_outside_when_i_pull"
+_RSYNC = "rsync_upstream_release_of_this_year_from_which_no_known_hole_lets_a_hostile_box_harm_my_pull"
 _VERSIONS = (
     _RSYNC,
     "openssh_version_from_which_scp_and_sftp_no_longer_open_a_control_master_themselves",
@@ -17,7 +17,7 @@ _VERSIONS = (
     "hf_hub_version_from_which_a_killed_hf_download_starts_the_half_file_again",
 )
 TRUTH: dict[str, Any] = {
-    _RSYNC: "3.4.3",
+    _RSYNC: "3.5.0",
     "rsync_of_a_current_mac_accepts_append_verify": False,
     "rsync_append_on_a_rewritten_file_of_the_same_size": "skips it with exit 0",
     _VERSIONS[1]: "10.0",
@@ -38,7 +38,7 @@ def look_up(box: Box) -> dict[str, Any]:
         zip(
             TRUTH,
             (
-                word(ssh, r"crash a pulling rsync before ([\d.]+),"),
+                word(ssh, r"of a pulling rsync before ([\d.]+\d) \("),
                 not word(ssh, r"it rejects `--append-verify`"),
                 "skips it with exit 0" if word(ssh, r"of the same size it does nothing and exits 0") else None,
                 word(ssh, r"From OpenSSH ([\d.]+), scp and sftp no longer open a master"),
@@ -77,7 +77,7 @@ CASE = Case(
     reference=quiz.writer(look_up),
     naive=quiz.remembered(
         TRUTH,
-        **{_RSYNC: "3.4.0", _VERSIONS[3]: "0.30"},
+        **{_RSYNC: "3.4.1", _VERSIONS[3]: "0.30"},
         huggingface_cli_download_of_today="warns and works",
     ),
     held_out=True,
