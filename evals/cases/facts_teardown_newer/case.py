@@ -1,4 +1,4 @@
-"""What ends by itself, what bills on, which calls go away: rules of five providers, new or rare."""
+"""What ends by itself, what bills on, which calls go away: rules of four providers, new or rare."""
 
 from __future__ import annotations
 
@@ -21,14 +21,12 @@ TRUTH: dict[str, Any] = {
     "paperspace_auto_shutdown_clock_is_held_by_an_open_ssh_session": False,
     "lambda_delete_corpus": "DELETE /api/v1/filesystems/f7",
     "lambda_bills_are_issued_every": "week",
-    "sky_idle_minutes_until_the_jobs_controller_stops": 10,
-    "sky_what_is_lost_when_the_jobs_controller_is_ended": "logs of finished jobs",
 }
 
 
 def look_up(box: Box) -> dict[str, Any]:
-    runpod, vast, paperspace, lambda_, ssh = (
-        facts.Profile(box, name) for name in ("runpod", "vastai", "paperspace", "lambda", "generic-ssh")
+    runpod, vast, paperspace, lambda_ = (
+        facts.Profile(box, name) for name in ("runpod", "vastai", "paperspace", "lambda")
     )
     destroyed = r"without a saved card instances, volumes and data are destroyed after a buffer"
     return dict(
@@ -48,8 +46,6 @@ def look_up(box: Box) -> dict[str, Any]:
                 not paperspace.says((), r"which an ssh session is not"),
                 lambda_.word((), r"`(DELETE /api/v1/filesystems/<id>)`").replace("<id>", "f7"),
                 lambda_.word(("meter", "zero_balance"), r"invoiced (week)ly"),
-                ssh.number((), r"controller stops after (\d+) idle minutes"),
-                ssh.word((), r"ending it loses the (logs of finished jobs)"),
             ),
             strict=True,
         )
@@ -75,11 +71,10 @@ CASE = Case(
         "profiles/vastai.md",
         "profiles/paperspace.md",
         "profiles/lambda.md",
-        "profiles/generic-ssh.md",
     ),
     minutes=6,
     commands=12,
-    make=quiz.note("left.txt", "runpod 2 pods\nvast 1 rental\npaperspace ps4 + invoice\nlambda f7\nsky jobs 31-34\n"),
+    make=quiz.note("left.txt", "runpod 2 pods\nvast 1 rental\npaperspace ps4 + invoice\nlambda f7\n"),
     verify=verify,
     reference=quiz.writer(look_up),
     naive=quiz.remembered(
@@ -89,5 +84,5 @@ CASE = Case(
         lambda_delete_corpus="DELETE /api/v1/file-systems/f7",
         paperspace_everything_may_be_purged_after_days_unpaid=30,
     ),
-    expected="Fifteen rules of five providers, most of which changed this year or stand in one place only.",
+    expected="Thirteen rules of four providers, most of which changed this year or stand in one place only.",
 )
