@@ -47,6 +47,19 @@ class Profile:
         return match[1]
 
 
+def page(box: Box, name: str) -> str:
+    """A document of the skill without its line breaks, for said()."""
+    return " ".join((box.skill / name).read_text(encoding="utf-8").split())
+
+
+def said(text: str, pattern: str) -> str:
+    """What the document says there; Broken when it says it no longer."""
+    match = re.search(pattern, text)
+    if not match:
+        raise Broken(f"no longer said: {pattern}")
+    return match[1] if match.groups() else match[0]
+
+
 def plain(value: object) -> object:
     """An answer without what does not matter: spaces, an int for a float, where in a command its flags stand."""
     if isinstance(value, bool) or value is None:

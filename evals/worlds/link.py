@@ -1,7 +1,8 @@
 """A box behind an ssh that breaks: each connection carries a few megabytes, then closes or goes silent.
 
 The stand-in takes ssh's words, runs the command in the box's home and counts what it carried. Silence ends after a
-moment where keep-alives were asked for, and never where they were not. The box has neither rsync nor an sftp server.
+moment where keep-alives were asked for, and never where they were not. The box has neither rsync nor an sftp server;
+with a file .banner in its home it greets at each login, on stdout; .environment holds variables of its own, as JSON.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import stat
 from pathlib import Path
 
 _SSH = """#!/usr/bin/env python3
-import os, signal, subprocess, sys, time
+import json, os, signal, subprocess, sys, time
 from pathlib import Path
 WORLD = Path(__file__).resolve().parent.parent
 HOST, LIMIT = "box", {limit}
@@ -37,12 +38,15 @@ with open(count, "a+") as file:
     number = file.tell()
 home = WORLD / "box"
 env = dict(os.environ, HOME=str(home), PATH=str(home / ".bin") + ":" + os.environ["PATH"])
+if (home / ".environment").exists():
+    env.update(json.loads((home / ".environment").read_text()))
 child = subprocess.Popen(["sh", "-c", command], cwd=home, env=env, stdout=subprocess.PIPE, start_new_session=True)
 carried = 0
+if (home / ".banner").exists():
+    sys.stdout.buffer.write((home / ".banner").read_bytes())
+    sys.stdout.buffer.flush()
 def lost():
     os.killpg(child.pid, signal.SIGKILL)
-    with open(WORLD / "carried", "a") as file:
-        file.write("%d\\n" % carried)
     if number % 3 == 0:  # the router forgot us: nothing closes
         time.sleep(1 if alive else 3600)
         print("Timeout, server box not responding.", file=sys.stderr)
@@ -62,8 +66,8 @@ while True:
         os.killpg(child.pid, signal.SIGKILL)
         break
     carried += len(data)
-with open(WORLD / "carried", "a") as file:
-    file.write("%d\\n" % carried)
+    with open(WORLD / "carried", "a") as file:
+        file.write("%d\\n" % len(data))
 code = child.wait()
 sys.exit(code if code >= 0 else 255)
 """
