@@ -122,6 +122,16 @@ def test_rows_beside_a_bar_are_placed_by_its_steps() -> None:
     assert [x for x, _ in record.series["loss"].points()] == [10, 20, 30, 40, 50]
 
 
+def test_what_is_printed_after_a_crash_is_no_recovery() -> None:
+    bar = " 67%|######7   | 6/9 [00:17<00:08,  2.91s/it]"
+    record = Record()
+    for line in (bar, "Traceback (most recent call last):", "KeyError: 'x'", bar, "wandb: epoch 1", "wandb: loss 2.5"):
+        record.take(line)
+    assert [row["recovered"] for row in record.problems] == [False] and "loss" not in record.series
+    record.take(" 78%|#######8  | 7/9 [00:20<00:05,  2.91s/it]")
+    assert [row["recovered"] for row in record.problems] == [True]
+
+
 # -- reading what is new
 
 
