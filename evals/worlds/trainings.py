@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
 Format = Callable[[int, int, float, float], str]  # step, of how many, loss, seconds a step takes
 
@@ -81,3 +85,22 @@ def text(
     form: Format, losses: list[float], first: int = 0, every: int = 10, total: int = 40000, pace: float = 0.4
 ) -> str:
     return "".join(form(first + n * every, total, loss, pace) for n, loss in enumerate(losses))
+
+
+@dataclass
+class Part:
+    """What is in the log by the next look."""
+
+    text: str
+    word: str = ""  # the right one; empty: whatever is said is fine
+    age: float = 20.0  # seconds since the last line
+    how: str = "a"  # a: appended, w: truncated and written, r: rotated away first
+
+
+def grow(path: Path, part: Part, last: bool) -> None:
+    if part.how == "r":
+        path.rename(path.with_name(path.name + ".1"))
+    with path.open("w" if part.how == "w" else "a", encoding="utf-8", newline="") as file:
+        file.write(part.text)
+    at = time.time() - part.age - (0 if last else 60)
+    os.utime(path, (at, at))

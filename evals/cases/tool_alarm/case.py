@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 import random
 import tempfile
-import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from trials.case import Box, Case
 from worlds import tool, trainings, wrapped
-from worlds.trainings import Format, bar, coloured, docker, hf_bar, json_rows, key_value, nanogpt, prose
+from worlds.trainings import Part, bar, coloured, docker, hf_bar, json_rows, key_value, nanogpt, prose
 
 WRONG = 2  # looks that may be judged wrongly
 NAN = float("nan")
@@ -36,66 +33,52 @@ else: print("ok")
 """
 
 
-@dataclass
-class Part:
-    """What is in the log by the next look."""
-
-    text: str
-    word: str = ""  # the right one; empty: whatever is said is fine
-    age: float = 20.0  # seconds since the last line
-    how: str = "a"  # a: appended, w: truncated and written, r: rotated away first
-
-
-def _written(form: Format, losses: list[float], first: int = 0, **more: float) -> str:
-    return trainings.text(form, losses, first, **more)  # type: ignore[arg-type]
-
-
 def _replays() -> dict[str, list[Part]]:
     dice = random.Random(21)
     found: dict[str, list[Part]] = {}
     for form in trainings.FORMATS:  # one that goes wrong and one that is fine, each with its own numbers
         loss, name = trainings.falling(dice, 200), form.__name__
-        start = Part(_written(form, loss[:110]), "ok")
+        start = Part(trainings.text(form, loss[:110]), "ok")
         up = [7.4 * (1 + dice.gauss(0, 0.01)) if name < "k" else v * (1 + 0.025 * n) for n, v in enumerate(loss[120:])]
-        grown = Part(_written(form, [*loss[110:120], *up], 1100), "diverging")
+        grown = Part(trainings.text(form, [*loss[110:120], *up], 1100), "diverging")
         found[f"{name} rises"] = [start, grown] if name < "k" else [Part(start.text + grown.text, "diverging")]
         spiked = [v * (1 + 3 * 2.7 ** (-n / 4)) for n, v in enumerate(loss[110:180])]
-        found[f"{name} spike is over"] = [Part(_written(form, loss[:110] + spiked), "ok")]
+        found[f"{name} spike is over"] = [Part(trainings.text(form, loss[:110] + spiked), "ok")]
     for form, bad in ((bar, NAN), (docker, float("inf")), (json_rows, NAN)):
         loss = trainings.falling(dice, 120)
-        found[f"{form.__name__} nan"] = [Part(_written(form, [*loss, bad, bad, bad]), "nan")]
-        found[f"{form.__name__} nan is over"] = [Part(_written(form, [*loss[:60], bad, *loss[60:]]), "ok")]
+        found[f"{form.__name__} nan"] = [Part(trainings.text(form, [*loss, bad, bad, bad]), "nan")]
+        found[f"{form.__name__} nan is over"] = [Part(trainings.text(form, [*loss[:60], bad, *loss[60:]]), "ok")]
     loss = trainings.falling(dice, 120)
-    again = _written(prose, loss[60:], 600)
+    again = trainings.text(prose, loss[60:], 600)
     found |= {
-        "stuck": [Part(_written(nanogpt, loss), "stuck", 2700)],
-        "bar is stuck": [Part(_written(bar, loss), "stuck", 2700)],
-        "slow": [Part(_written(prose, loss[:40], every=1, pace=240.0), "ok", 2400)],
-        "slow bar": [Part(_written(hf_bar, loss[:40], every=1, pace=240.0), "ok", 2400)],
-        "slow and stuck": [Part(_written(prose, loss[:40], every=1, pace=60.0), "stuck", 5400)],
-        "crashed": [Part(_written(key_value, loss), "ok"), Part(TRACE, "dead")],
+        "stuck": [Part(trainings.text(nanogpt, loss), "stuck", 2700)],
+        "bar is stuck": [Part(trainings.text(bar, loss), "stuck", 2700)],
+        "slow": [Part(trainings.text(prose, loss[:40], every=1, pace=240.0), "ok", 2400)],
+        "slow bar": [Part(trainings.text(hf_bar, loss[:40], every=1, pace=240.0), "ok", 2400)],
+        "slow and stuck": [Part(trainings.text(prose, loss[:40], every=1, pace=60.0), "stuck", 5400)],
+        "crashed": [Part(trainings.text(key_value, loss), "ok"), Part(TRACE, "dead")],
         "cancelled": [
-            Part(_written(nanogpt, loss), "ok"),
+            Part(trainings.text(nanogpt, loss), "ok"),
             Part("slurmstepd: error: *** JOB 8 ON n3 CANCELLED AT 2026-11-14T04:00:19 DUE TO TIME LIMIT ***\n", "dead"),
         ],
-        "killed": [Part(_written(prose, loss) + "./run.sh: line 9: 40123 Killed         python t.py\n", "dead")],
-        "restarted": [Part(_written(prose, loss[:80]) + TRACE, "dead"), Part(again, "ok")],
-        "a traceback that was caught": [Part(_written(prose, loss[:60]) + "retrying\n" + TRACE + again, "ok")],
-        "rotated": [Part(_written(prose, loss[:60]), "ok"), Part(again, "ok", how="r")],
-        "truncated": [Part(_written(prose, loss[:60]), "ok"), Part(again, "ok", how="w")],
-        "rotated, then nan": [Part(_written(prose, loss), "ok"), Part(_written(prose, [NAN] * 4), "nan", how="r")],
+        "killed": [Part(trainings.text(prose, loss) + "./run.sh: line 9: 40123 Killed         python t.py\n", "dead")],
+        "restarted": [Part(trainings.text(prose, loss[:80]) + TRACE, "dead"), Part(again, "ok")],
+        "a traceback that was caught": [Part(trainings.text(prose, loss[:60]) + "retrying\n" + TRACE + again, "ok")],
+        "rotated": [Part(trainings.text(prose, loss[:60]), "ok"), Part(again, "ok", how="r")],
+        "truncated": [Part(trainings.text(prose, loss[:60]), "ok"), Part(again, "ok", how="w")],
+        "rotated, then nan": [Part(trainings.text(prose, loss), "ok"), Part(trainings.text(prose, [NAN] * 4), "nan", how="r")],
         "just started": [Part("loading data ...\nmodel has 124M parameters\n", "ok", 200)],
-        "half a line": [Part(_written(prose, loss) + "step 1200/40000 | loss 1", "ok")],
-        "no better": [Part(_written(prose, [2.1 * (1 + dice.gauss(0, 0.01)) for _ in range(180)]), "ok")],
+        "half a line": [Part(trainings.text(prose, loss) + "step 1200/40000 | loss 1", "ok")],
+        "no better": [Part(trainings.text(prose, [2.1 * (1 + dice.gauss(0, 0.01)) for _ in range(180)]), "ok")],
         "hf is finished": [
-            Part(_written(hf_bar, loss, total=1190), ""),
+            Part(trainings.text(hf_bar, loss, total=1190), ""),
             Part("\n{'train_runtime': 512.3, 'train_samples_per_second': 81.1, 'train_loss': 2.4, 'epoch': 3.0}\n",
                  "finished", 4000),
         ],
         "lightning is finished": [
-            Part(_written(bar, loss) + "`Trainer.fit` stopped: `max_epochs=3` reached.\n", "finished", 9000)
+            Part(trainings.text(bar, loss) + "`Trainer.fit` stopped: `max_epochs=3` reached.\n", "finished", 9000)
         ],
-        "last step": [Part(_written(prose, loss, total=1190), "finished", 7200)],
+        "last step": [Part(trainings.text(prose, loss, total=1190), "finished", 7200)],
     }  # fmt: skip
     return found | _harder(random.Random(22))
 
@@ -118,21 +101,24 @@ def _harder(dice: random.Random) -> dict[str, list[Part]]:
     ends = "\n{'train_runtime': 91.3, 'train_samples_per_second': 81.1, 'train_loss': 2.4, 'epoch': 3.0}\n"
     noise = wrapped.noise_of_ranks(dice, list(range(8)))
     pieces = {
-        "noisy": ("ok", _written(key_value, noisy)),
-        "tiny": ("ok", _written(json_rows, tiny)),
-        "creeps up": ("diverging", _written(coloured, creeping)),
-        "creeps up in a bar": ("diverging", _written(bar, creeping)),
-        "harder data": ("ok", _written(prose, harder)),
+        "noisy": ("ok", trainings.text(key_value, noisy)),
+        "tiny": ("ok", trainings.text(json_rows, tiny)),
+        "creeps up": ("diverging", trainings.text(coloured, creeping)),
+        "creeps up in a bar": ("diverging", trainings.text(bar, creeping)),
+        "harder data": ("ok", trainings.text(prose, harder)),
         "overfits": ("ok", validated),
-        "dead, then a summary": ("dead", _written(prose, loss) + TRACE + summary),
-        "dead, then the ranks": ("dead", _written(prose, loss) + TRACE + noise),
-        "dead, then the bar": ("dead", _written(hf_bar, loss[:60]) + "\n" + TRACE + hf_bar(590, 40000, 2.0, 0.4)[-60:]),
-        "went back": ("ok", _written(prose, loss[:110] + rises) + _written(prose, loss[100:], 1000)),
-        "caught just now": ("ok", _written(prose, loss[:60]) + TRACE + _written(prose, loss[60:64], 600)),
-        "words": ("ok", _written(prose, loss) + "eval | Word Error: 0.131 | exact_match 0.41 | errors: 0\n"),
+        "dead, then a summary": ("dead", trainings.text(prose, loss) + TRACE + summary),
+        "dead, then the ranks": ("dead", trainings.text(prose, loss) + TRACE + noise),
+        "dead, then the bar": (
+            "dead",
+            trainings.text(hf_bar, loss[:60]) + "\n" + TRACE + hf_bar(590, 40000, 2.0, 0.4)[-60:],
+        ),
+        "went back": ("ok", trainings.text(prose, loss[:110] + rises) + trainings.text(prose, loss[100:], 1000)),
+        "caught just now": ("ok", trainings.text(prose, loss[:60]) + TRACE + trainings.text(prose, loss[60:64], 600)),
+        "words": ("ok", trainings.text(prose, loss) + "eval | Word Error: 0.131 | exact_match 0.41 | errors: 0\n"),
         "started again after its end": (
             "ok",
-            _written(hf_bar, loss[:50], total=490) + ends + _written(hf_bar, loss[:40]),
+            trainings.text(hf_bar, loss[:50], total=490) + ends + trainings.text(hf_bar, loss[:40]),
         ),
     }
     return {name: [Part(text, word)] for name, (word, text) in pieces.items()}
@@ -151,22 +137,13 @@ def verify(box: Box) -> list[str]:
         for number, (name, parts) in enumerate(_replays().items()):
             path = Path(folder) / f"train{number:02d}.log"
             for look, part in enumerate(parts):
-                _grow(path, part, last=look == len(parts) - 1)
+                trainings.grow(path, part, last=look == len(parts) - 1)
                 said = tool.call(box, "alarm", path, seconds=10).out.split()
                 if part.word and said != [part.word]:
                     wrong.append(f"{name}, look {look + 1}: {' '.join(said)[:40] or 'nothing'}, not {part.word}")
             if len(wrong) > WRONG:
                 return [f"more than {WRONG} looks are wrong: {'; '.join(wrong)}"]
     return []
-
-
-def _grow(path: Path, part: Part, last: bool) -> None:
-    if part.how == "r":
-        path.rename(path.with_name(path.name + ".1"))
-    with path.open("w" if part.how == "w" else "a", encoding="utf-8", newline="") as file:
-        file.write(part.text)
-    at = time.time() - part.age - (0 if last else 60)
-    os.utime(path, (at, at))
 
 
 def reference(box: Box) -> None:
