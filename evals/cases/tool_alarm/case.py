@@ -66,7 +66,10 @@ def _replays() -> dict[str, list[Part]]:
         "a traceback that was caught": [Part(trainings.text(prose, loss[:60]) + "retrying\n" + TRACE + again, "ok")],
         "rotated": [Part(trainings.text(prose, loss[:60]), "ok"), Part(again, "ok", how="r")],
         "truncated": [Part(trainings.text(prose, loss[:60]), "ok"), Part(again, "ok", how="w")],
-        "rotated, then nan": [Part(trainings.text(prose, loss), "ok"), Part(trainings.text(prose, [NAN] * 4), "nan", how="r")],
+        "rotated, then nan": [
+            Part(trainings.text(prose, loss), "ok"),
+            Part(trainings.text(prose, [NAN] * 4, 1200), "nan", how="r"),
+        ],
         "just started": [Part("loading data ...\nmodel has 124M parameters\n", "ok", 200)],
         "half a line": [Part(trainings.text(prose, loss) + "step 1200/40000 | loss 1", "ok")],
         "no better": [Part(trainings.text(prose, [2.1 * (1 + dice.gauss(0, 0.01)) for _ in range(180)]), "ok")],
