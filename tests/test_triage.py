@@ -218,12 +218,25 @@ def test_a_line_printed_a_million_times_is_counted_by_its_ends(tmp_path: Path) -
         (b"2026-11-16T08:51:02.120Z [rank1]: boom", "boom", 1),
         (b"step 3 loss 2.7[rank1]: Traceback", "Traceback", 1),
         (b"(RayTrainWorker pid=44, ip=10.0.0.8) boom\r", "boom", None),
+        (b"trainer-12  | MemoryError", "MemoryError", None),
+        (b"2026-11-16T08:51:02.120Z stderr F boom", "boom", None),
+        (b"step 12 | loss 2.7", "step 12 | loss 2.7", None),
         (b"caf\xe9 \xff boom", "caf\ufffd \ufffd boom", None),
     ],
 )
 def test_prefixes_are_told_apart_from_the_line(raw: bytes, text: str, rank: int | None) -> None:
     line = read(raw)
     assert (line.text, line.rank) == (text, rank)
+
+
+def test_a_log_of_docker_is_read_as_it_was_printed(tmp_path: Path) -> None:
+    missing = 'RuntimeError: Missing key(s) in state_dict: "module.weight"'
+    rows = [
+        {"log": f"{line}\n", "stream": "stderr", "time": "2026-11-16T08:51:02Z"} for line in (HEAD.strip(), missing)
+    ]
+    (tmp_path / "x.log").write_text("".join(f"{json.dumps(row)}\n" for row in rows) + '{"log": 7}\n{"log"')
+    first = ask(tmp_path / "x.log")[0]
+    assert (first["id"], first["line"], first["evidence"]) == ("C5", 2, missing)
 
 
 def test_the_rank_in_a_file_name() -> None:

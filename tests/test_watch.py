@@ -105,6 +105,33 @@ def test_corpus_runs_are_healthy_and_the_killed_one_is_not() -> None:
         assert bad == ({"killed": "error"} if log.stem == "slurm" else {}), log.stem
 
 
+def test_a_loss_that_doubles_within_a_short_log_has_diverged() -> None:
+    for seed in range(20):
+        dice = random.Random(seed)
+        values = [(1.6 + 6 * (1 + n / 4) ** -0.5) * (1 + dice.gauss(0, 0.015)) for n in range(200)]
+        points = [(float(n), value * (1 + 0.02 * max(0, n - 120))) for n, value in enumerate(values)]
+        assert [finding.code for finding in curves.diverged(points)] == ["diverged"], seed
+        assert not list(curves.diverged([(float(n), value) for n, value in enumerate(values)])), seed
+
+
+def test_rows_beside_a_bar_are_placed_by_its_steps() -> None:
+    record = Record()
+    for step in range(10, 60, 10):
+        record.take(f"  0%|          | {step}/40000 [00:04<4:26:36,  2.50it/s]")
+        record.take("{'loss': 2.5, 'grad_norm': 0.8, 'learning_rate': 2e-05, 'epoch': 0.0}")
+    assert [x for x, _ in record.series["loss"].points()] == [10, 20, 30, 40, 50]
+
+
+def test_what_is_printed_after_a_crash_is_no_recovery() -> None:
+    bar = " 67%|######7   | 6/9 [00:17<00:08,  2.91s/it]"
+    record = Record()
+    for line in (bar, "Traceback (most recent call last):", "KeyError: 'x'", bar, "wandb: epoch 1", "wandb: loss 2.5"):
+        record.take(line)
+    assert [row["recovered"] for row in record.problems] == [False] and "loss" not in record.series
+    record.take(" 78%|#######8  | 7/9 [00:20<00:05,  2.91s/it]")
+    assert [row["recovered"] for row in record.problems] == [True]
+
+
 # -- reading what is new
 
 

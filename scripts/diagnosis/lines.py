@@ -18,6 +18,8 @@ _RANK = re.compile(
     r"\s*\[(?:rank|default|trainer|Rank ?)(\d{1,5})\]:? ?"  # torchrun, Python's own after init_process_group
     r"|(\d{1,5}): "  # srun --label
     r"|\s*\[\d{1,5},(\d{1,5})\]<std(?:out|err)>: ?"  # mpirun --tag-output
+    r"|[\w.-]{1,60}[-_]\d{1,4} +\| "  # docker compose logs
+    r"|std(?:out|err) [FP] "  # a node's own files of Kubernetes, after their clock
     r"|\(\w+(?:\(\w+\))? (?:rank=(\d{1,5}), ?)?(?:pid|ip)=[^)]{1,60}\) "  # ray
 )
 _GLUED = re.compile(r"\[rank(\d{1,5})\]: ")  # two ranks wrote at once: "step 3 loss 2.7[rank1]: Traceback"

@@ -9,6 +9,7 @@ are kept.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from typing import BinaryIO
@@ -287,7 +288,21 @@ def _step(raw: bytes) -> tuple[float, float] | None:
 def _plain(block: bytes) -> bytes:
     """Without Windows line ends, and without colours: one in the middle of a word would hide it."""
     block = block.replace(b"\r\n", b"\n") if b"\r\n" in block else block
+    block = _unwrapped(block) if block.startswith(b'{"log":') else block
     return _COLOUR.sub(b"", block) if b"\x1b[" in block else block
+
+
+def _unwrapped(block: bytes) -> bytes:
+    """Docker's json-file log as its program printed it, each line behind its clock."""
+    return b"".join(map(_unwrapped_line, block.splitlines(keepends=True)))
+
+
+def _unwrapped_line(raw: bytes) -> bytes:
+    try:
+        row = json.loads(raw)
+        return f"{row['time']} {row['log'].rstrip()}\n".encode()
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return raw
 
 
 def _line_start(block: bytes, place: int) -> int:

@@ -67,7 +67,7 @@ class Record(logs.Progress):
         self.lines += 1
         self.last_line = text
         self._take_words(text)
-        if _WORTH.search(text):
+        if _WORTH.search(text) and "wandb:" not in text:  # its summary comes after the end, of whatever kind
             point = parse_line(text)
             if point:
                 self._take_point(point, text)
@@ -92,7 +92,7 @@ class Record(logs.Progress):
         counted = "step" in point or "batch" in point or "epoch" in point
         if metrics and not counted and not any(_KNOWN.search(name) for name in metrics):
             metrics = {}  # a configuration that is printed has many numbers, and none of them is a curve
-        before = self.step
+        before = self.step, self.batch, self.epoch
         only_eval = bool(metrics) and all(name.startswith(_EVALUATED) for name in metrics)
         if not only_eval or self.step is None:  # LitGPT's validation counts micro-batches
             self._count(point)
@@ -101,9 +101,10 @@ class Record(logs.Progress):
             self._put(name, place, value, text)
         self._take_rates(point, place)
         if counted and not only_eval:
-            for problem in self.problems:
+            moved = (self.step, self.batch, self.epoch) != before
+            for problem in self.problems if moved else ():  # a bar is drawn once more after a crash
                 problem["recovered"] = True
-            if self.step != before:  # a bar is drawn once more after the end
+            if self.step != before[0]:  # a bar is drawn once more after the end
                 self.ended = says_ended(text)
 
     def _count(self, point: Point) -> None:
@@ -141,7 +142,9 @@ class Record(logs.Progress):
             return float(self.base + self.step)
         if "batch" in point and self.batches:
             return max(0.0, float(point.get("epoch", self.epoch) or 0)) * self.batches + float(point["batch"])
-        if "epoch" in point:
+        if "epoch" in point and (
+            self.step is None or self.total is None
+        ):  # a bar beside it counts finer than 0.01 epochs
             return float(point["epoch"])
         return float(self.base + self.step) if self.step is not None else float(self.lines)
 

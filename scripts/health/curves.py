@@ -105,7 +105,8 @@ def diverged(points: Points, name: str = "loss") -> Iterator[Finding]:
     now, best, first = levels[-1], levels[best_at], levels[0]
     if len(levels) - best_at < 3:
         return
-    wobble = max(_wobble(levels), 1.25 * mad(_jumps(values)) / math.sqrt(width), 1e-4 * abs(best), 1e-12)
+    usual = min(_wobble(levels), _wobble(levels[: best_at + 1]) or math.inf)  # a steep rise would pass for a wobble
+    wobble = max(usual, 1.25 * mad(_jumps(values)) / math.sqrt(width), 1e-4 * abs(best), 1e-12)
     rise, strength = now - best, (now - best) / wobble
     wanted = min(0.3 * (first - best), 0.2 * abs(best)) if first > best else 0.2 * abs(best)
     rising = levels[-1] >= levels[-2] - 2 * wobble and levels[-2] > best + 0.3 * rise
