@@ -38,7 +38,8 @@ class Bundle:
         (self.root / "EVIDENCE.json").write_text(json.dumps({"claims": self.claims, "aliases": {}}, indent=1) + "\n")
 
 
-Before, After = Callable[[dict[str, list[Any]]], None], Callable[[Bundle], None]
+Before = Callable[[dict[str, list[Any]]], None]
+After = Callable[[Bundle], None]
 
 
 def build(root: Path, seed: int, before: Before | None = None, after: After | None = None) -> Bundle:
