@@ -984,3 +984,53 @@ def test_cadence_on_the_command_line() -> None:
     assert done.returncode == 2 and "--save-cost and --mtbf belong together" in done.stderr
     done = run("cadence", "--save-cost", "0", "--mtbf", "1h")
     assert done.returncode == 2 and "both must be above 0" in done.stderr
+
+
+def _trainer_folder(folder: Path, step: int, *, made: int | None = None, width: int = 8) -> Path:
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True)
+    save_file({"w": torch.rand(8, 8) + step}, folder / "model.safetensors")
+    moments = {name: torch.rand(8, width) for name in ("exp_avg", "exp_avg_sq")}
+    state = {0: {"step": torch.tensor(float(step if made is None else made)), **moments}}
+    torch.save({"state": state, "param_groups": [{"params": [0]}]}, folder / "optimizer.pt")
+    torch.save({"last_epoch": step}, folder / "scheduler.pt")
+    (folder / "trainer_state.json").write_text(json.dumps({"global_step": step}))
+    return folder
+
+
+def test_latest_wants_all_parts_of_one_save(tmp_path: Path) -> None:
+    """A Trainer's output_dir: without checkpoints/, 900 before 1000, and newer ones that would resume half of it."""
+    good = [_trainer_folder(tmp_path / f"checkpoint-{step}", step) for step in (800, 900, 1000)][-1]
+    (_trainer_folder(tmp_path / "checkpoint-1100", 1100) / "scheduler.pt").unlink()
+    _trainer_folder(tmp_path / "checkpoint-1200", 1200, width=5)
+    _trainer_folder(tmp_path / "tmp-checkpoint-1300", 1300)
+    _trainer_folder(tmp_path / "checkpoint-1400.tmp", 1400)
+    (_trainer_folder(tmp_path / "checkpoint-1500", 1500) / "checkpoint-is-incomplete.txt").touch()
+    done = run("latest", tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"{good}\n")
+    said = done.stderr.splitlines()
+    assert len(said) == 3 and "checkpoint-is-incomplete.txt says that this save was cut" in said[0]
+    assert "which no tensor of the model has" in said[1] and "scheduler.pt is not there, most others have it" in said[2]
+
+
+def test_latest_looks_for_the_step_inside(tmp_path: Path) -> None:
+    def save(name: str, step: int) -> Path:
+        torch.save({"model": {"w": torch.rand(8, 8)}, "iter_num": step}, tmp_path / name)
+        return tmp_path / name
+
+    save("ckpt_900.pt", 900)
+    newest = save("ckpt.pt", 1000)
+    save("ckpt_1500.pt", 700)  # a backup under a wrong name
+    torch.save({"w": torch.rand(8, 8)}, tmp_path / "export.pt")
+    assert run("latest", tmp_path).stdout == f"{newest}\n"
+
+
+def test_latest_takes_a_doubtful_one_when_all_are(tmp_path: Path) -> None:
+    """A trainer that counts samples: no step is the optimizer's, and that is no reason to start over."""
+    for step in (8000, 9000):
+        state = {0: {"step": torch.tensor(step / 7.3), "exp_avg": torch.rand(8, 8)}}
+        optimizer = {"state": state, "param_groups": [{"params": [0]}]}
+        whole = {"model": {"w": torch.rand(8, 8)}, "optimizer": optimizer, "step": step}
+        torch.save(whole, tmp_path / f"step_{step}.pt")
+    assert run("latest", tmp_path).stdout == f"{tmp_path / 'step_9000.pt'}\n"

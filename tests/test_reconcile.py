@@ -168,6 +168,13 @@ def test_what_may_be_somebody_elses_number_is_listed_apart(tmp_path: Path, text:
     assert report["ambiguous"][0]["line"] == 1
 
 
+def test_rows_of_anchored_cells_are_no_header(tmp_path: Path) -> None:
+    rows = ["Ours & 0.914\\claim{C1} \\\\", "Baseline & 0.899\\claim{C2} \\\\", "Ours & 0.961\\claim{C3} \\\\"]
+    table = ["\\begin{tabular}{lr}", "method & accuracy \\\\", *rows, "\\end{tabular}"]
+    (tmp_path / "paper.tex").write_text("\n".join(table))
+    assert drifts(reconcile(tmp_path, "paper.tex")) == [(4, "0.899")]
+
+
 def test_an_anchor_wins_over_a_guess(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text(
         "It was 96.1 <!-- claim:C3 --> then, and 90.0 <!-- claim:C1 --> now; 5 <!-- claim:NO -->.\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -171,6 +172,18 @@ def test_a_damaged_file_is_read_up_to_the_damage(runs: Path, harm: str) -> None:
     assert 5 < row["rows"] < 40
     said = next(finding["message"] for finding in report["findings"] if finding["code"] == "truncated")
     assert ("ends inside a record" if harm == "cut" else "its checksum does not fit") in said
+
+
+def test_one_empty_file_does_not_hide_the_others(runs: Path) -> None:
+    """Killed, or out of disk, before the first block was written."""
+    place = runs / "wandb" / "offline-run-20261101_080000-empty001"
+    place.mkdir()
+    (place / "run-empty001.wandb").touch()
+    os.utime(place / "run-empty001.wandb", (0, 0))
+    report = answer("list", runs, code=1)
+    states = {row["id"]: row["state"] for row in report["runs"]}
+    assert states["empty001"] == "crashed" and states["good0001"] == "finished"
+    assert any("run-empty001.wandb is not a W&B record file" in finding["message"] for finding in report["findings"])
 
 
 def test_prune_plans_refuses_and_moves(runs: Path) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from artifacts.formats.torch_files import keys
-from artifacts.model import Layout, Problem
+from artifacts.model import Layout, Problem, Tensor
 from artifacts.values.stream import Pass
 
 _MOMENTS = ("exp_avg", "exp_avg_sq", "momentum_buffer")
@@ -18,7 +18,7 @@ _SLACK, _SKIPPED = 0.1, 16
 def check(layout: Layout, done: Pass) -> Iterator[Problem]:
     for optimizer in layout.facts["optimizers"]:
         yield from _states_have_parameters(optimizer)
-    yield from _shapes_exist(layout)
+    yield from shapes_exist(layout, [tensor for tensor in layout.tensors if tensor.role in ("weight", "ema")])
     yield from _never_stepped(layout, done)
     step, steps = layout.facts["step"], layout.facts["optimizer_steps"]
     if step is not None and steps:
@@ -38,9 +38,9 @@ def _states_have_parameters(optimizer: dict[Any, Any]) -> Iterator[Problem]:
                       where="optimizer", evidence=some[:200])  # fmt: skip
 
 
-def _shapes_exist(layout: Layout) -> Iterator[Problem]:
-    """In a file that holds model and optimizer, each moment has the shape of some parameter."""
-    shapes = Counter(tensor.shape for tensor in layout.tensors if tensor.role in ("weight", "ema"))
+def shapes_exist(layout: Layout, weights: Iterable[Tensor]) -> Iterator[Problem]:
+    """Each moment has the shape of some parameter."""
+    shapes = Counter(tensor.shape for tensor in weights)
     if not shapes or layout.format == "distcp":
         return
     for tensor in layout.tensors:

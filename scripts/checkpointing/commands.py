@@ -82,7 +82,7 @@ def _state(run: Path) -> Report:
         report.add("missing", "warn", f"is listed in {index.INDEX} and not there", path=str(run / name))
     for path in inspection.set_aside(run):
         report.add("truncated", "warn", "was found damaged and set aside", path=str(path), fix="look at it, delete it")
-    for path in sorted((run / index.FOLDER).glob(".*.tmp")):
+    for path in sorted(inspection.place(run).glob(".*.tmp")):
         report.add("partial", "info", "a save under way, or the remains of one that was killed", path=str(path))
     return report
 
@@ -119,7 +119,9 @@ def _judge_all(run: Path) -> list[Found]:
 
     found = inspection.find(run)
     if not found:
-        raise errors.bad_input(f"{run / index.FOLDER} holds no checkpoint: no file or folder with a step in its name")
+        raise errors.bad_input(
+            f"{inspection.place(run)} holds no checkpoint: no file or folder with a step in its name"
+        )
     return [inspection.judge(each) for each in found]
 
 
@@ -163,23 +165,24 @@ def rebuild(run: Path, dry_run: bool, as_json: bool) -> int:
 def latest(run: Path, as_json: bool) -> int:
     """Print the path of the last good checkpoint of RUN; newer ones that are damaged are named on stderr.
 
-    It is read in full before it is named. Exit 1 when none is good.
+    It is read in full before it is named, and has the parts that the others have, of one step. RUN may also be a
+    Trainer's output_dir, DeepSpeed's folder or nanoGPT's out. Exit 1 when none is good.
 
     Example: python scripts/checkpoints.py latest runs/20261116-083000-tiny-gpt-1f00ab
     """
-    from checkpointing import inspection
+    from checkpointing import inspection, resume
 
     run = inspection.open_run(run)
-    for found in reversed(inspection.find(run)):
-        if inspection.judge(found).good:
-            if as_json:
-                print_json({"path": str(found.path), "step": found.step, "sha256": found.sha256})
-            else:
-                click.echo(found.path)
-            return errors.OK
-        worst = next(problem for problem in found.problems or [] if problem.severity == "error")
-        click.echo(f"{found.path} is damaged ({worst.code}: {worst.message}), trying the one before it", err=True)
-    raise errors.RgtError(f"{run / index.FOLDER} holds no good checkpoint", errors.FINDINGS)
+    best, skipped = resume.choose(run)
+    for found, why in skipped:
+        click.echo(f"{found.path} is damaged ({why.code}: {why.message}), trying the one before it", err=True)
+    if best is None:
+        raise errors.RgtError(f"{inspection.place(run)} holds no good checkpoint", errors.FINDINGS)
+    if as_json:
+        print_json({"path": str(best.path), "step": best.step, "sha256": best.sha256})
+    else:
+        click.echo(best.path)
+    return errors.OK
 
 
 @main.command()

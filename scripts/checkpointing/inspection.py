@@ -1,7 +1,8 @@
 """Every checkpoint of a run directory, whoever wrote it, and whether it is real: for the command line.
 
 A checkpoint is a file or a folder below checkpoints/ with its step in its name: step_000040.pt, checkpoint-500/
-(Hugging Face), step-00000500/ (LitGPT), global_step500/ (DeepSpeed), epoch=3-step=900.ckpt (Lightning).
+(Hugging Face), step-00000500/ (LitGPT), global_step500/ (DeepSpeed), epoch=3-step=900.ckpt (Lightning). Without
+checkpoints/ they lie in the folder itself, as in a Trainer's output_dir.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 _STEP = re.compile(r"(?:^|[-_.])(?:checkpoint|ckpt|global_?step|step|iter|iteration)[-_=]?(\d+)(?=\D|$)", re.I)
 _FILES = (".pt", ".pth", ".ckpt", ".safetensors", ".bin")
 _SET_ASIDE = ".damaged"
+_UNFINISHED = re.compile(
+    r"^(tmp|temp|partial|incomplete)[-_.]|[-_.](tmp|temp|part|partial|incomplete)\W*\w{0,8}$", re.I
+)
 
 
 @dataclass
@@ -45,26 +49,40 @@ def open_run(path: Path) -> Path:
     if not path.is_dir():
         raise bad_input(f"{path} is a file; name the run directory (`scripts/verify_local.py` checks single files)")
     run = index.run_directory(path)
-    if not (run / index.FOLDER).is_dir():
+    if not (run / index.FOLDER).is_dir() and not find(run) and not unnamed(run):
         raise bad_input(f"{run} has no {index.FOLDER}/; name a run directory, or make one with a first save")
     return run
+
+
+def place(run: Path) -> Path:
+    """Where they lie: a Trainer's output_dir and DeepSpeed's folder have no checkpoints/ of their own."""
+    return run / index.FOLDER if (run / index.FOLDER).is_dir() else run
 
 
 def find(run: Path) -> list[Found]:
     """Oldest first. What the index names and is gone is not here; `gone` tells."""
     known = {entry["path"]: entry for entry in index.read(run) or []}
     found = []
-    try:
-        with os.scandir(run / index.FOLDER) as entries:
-            for entry in entries:
-                step = _STEP.search(entry.name)
-                if step and not entry.name.startswith(".") and (entry.is_dir() or entry.name.endswith(_FILES)):
-                    path = run / index.FOLDER / entry.name
-                    size = _size(path)
-                    found.append(Found(path, int(step[1]), known.get(index.relative(run, path)), bytes=size))
-    except OSError as error:
-        raise from_os_error(error, f"read {run / index.FOLDER}") from None
+    for path in _entries(run):
+        step = _STEP.search(path.name)
+        if step and (path.is_dir() or path.name.endswith(_FILES)):
+            entry = known.get(index.relative(run, path))
+            found.append(Found(path, int(step[1]), entry, bytes=_size(path)))
     return sorted(found, key=lambda each: (each.step, each.path.name))
+
+
+def unnamed(run: Path) -> list[Path]:
+    """ckpt.pt, last.ckpt: the step is inside. Only to resume from; nothing here is ever pruned."""
+    paths = [path for path in _entries(run) if path.name.endswith(_FILES) and not _STEP.search(path.name)]
+    return sorted(path for path in paths if path.is_file() and not path.is_symlink())
+
+
+def _entries(run: Path) -> list[Path]:
+    try:
+        names = sorted(os.listdir(place(run)))
+    except OSError as error:
+        raise from_os_error(error, f"read {place(run)}") from None
+    return [place(run) / name for name in names if not name.startswith(".") and not _UNFINISHED.search(name)]
 
 
 def gone(run: Path) -> list[str]:
@@ -72,7 +90,7 @@ def gone(run: Path) -> list[str]:
 
 
 def set_aside(run: Path) -> list[Path]:
-    return sorted(path for path in (run / index.FOLDER).iterdir() if path.name.endswith(_SET_ASIDE))
+    return sorted(path for path in place(run).iterdir() if path.name.endswith(_SET_ASIDE))
 
 
 def index_problem(run: Path) -> str | None:

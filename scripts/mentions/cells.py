@@ -153,6 +153,7 @@ def _row_label(row: list[Cell], above: list[Cell]) -> list[Cell]:
 
 
 def _is_number(text: str) -> bool:
+    text = _without_anchors(text)
     return _STARTS.match(text) is not None and sum(map(str.isalpha, text)) <= 6
 
 

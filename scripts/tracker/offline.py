@@ -40,7 +40,7 @@ def _records(path: Path) -> Iterator[bytes]:
         raise from_os_error(error, f"read {path}") from None
     with file:
         if file.read(len(_MAGIC)) != _MAGIC:
-            raise bad_input(f"{path} is not a W&B record file: it does not start with {_MAGIC[:4]!r}")
+            raise _Damage(f"is not a W&B record file: it does not start with {_MAGIC[:4]!r}")
         offset, parts = len(_MAGIC), b""
         while True:
             left = _BLOCK - offset % _BLOCK
@@ -120,6 +120,8 @@ class Offline:
 
     def runs(self) -> list[Tracked]:
         found = [self._run(path) for path in self._files()]
+        if self.root.is_file() and "is not a W&B record" in found[0].damage:
+            raise bad_input(f"{self.root.parent / found[0].damage}")
         if not found:
             raise bad_input(f"no run-*.wandb below {self.root}; name the wandb folder of a project, or a run in it")
         return found

@@ -31,6 +31,7 @@ def check(folder: Path, artifacts: dict[Path, Artifact]) -> Found:
     yield from _companions(folder)
     yield from _ranks(folder)
     yield from _steps(folder, artifacts)
+    yield from _shapes(folder, artifacts)
 
 
 def _index(path: Path, artifacts: dict[Path, Artifact]) -> Found:
@@ -150,3 +151,13 @@ def _steps(folder: Path, artifacts: dict[Path, Artifact]) -> Found:
         if steps:
             problems = optimizer.compare_steps(step, max(steps), path.name, exact=True)
             yield from ((folder / name, problem) for problem in problems)
+
+
+def _shapes(folder: Path, artifacts: dict[Path, Artifact]) -> Found:
+    """Moments in a file of their own: each has the shape of some tensor of the model beside it."""
+    here = [artifact for path, artifact in artifacts.items() if path.parent == folder]
+    weights = [tensor for artifact in here for tensor in artifact.layout.tensors if tensor.role == "weight"]
+    for artifact in here:
+        if artifact.path.name in _OPTIMIZERS and weights:
+            for problem in optimizer.shapes_exist(artifact.layout, weights):
+                yield artifact.path, problem
