@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from artifacts.examine import examine
-from artifacts.formats import inline
+from artifacts.formats import inline, pickles
 from artifacts.formats.machine import Call, Global
 from artifacts.formats.window import Cursor, Window
 from artifacts.model import Broken
@@ -92,3 +92,46 @@ def test_nan_inside_a_pickle_is_found(tmp_path: Path) -> None:
         found = {problem.where: problem for problem in examine(tmp_path / "x.pt").problems if problem.code == "nan"}
         assert found["curve"].message == "1 of 4 values is NaN" and found["curve"].severity == "error"
         assert found["curve"].evidence == "first at [0, 1]"
+
+
+ENUM = b"ctransformers.trainer_utils\nIntervalStrategy\n"
+LOOK_UP = b"c__builtin__\ngetattr\n"
+NO = b"X\x02\x00\x00\x00NO"
+
+
+def names_in(tmp_path: Path, pickle: bytes) -> set[str]:
+    (tmp_path / "x").write_bytes(pickle)
+    descriptor = os.open(tmp_path / "x", os.O_RDONLY)
+    try:
+        return set(pickles.read(Cursor(Window(descriptor, 0, len(pickle)), 0, len(pickle))).globals)
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize(
+    "pickle",
+    [
+        b"\x80\x02" + LOOK_UP + ENUM + NO + b"\x86R.",
+        b"\x80\x04cbuiltins\ngetattr\nq\x00" + ENUM + NO + b"\x86R0h\x00" + ENUM + NO + b"\x86R.",
+        b"(" + ENUM + NO + b"i__builtin__\ngetattr\n.",
+    ],
+    ids=["once", "twice", "inst"],
+)
+def test_a_member_of_an_enum_as_python_3_11_2_writes_it(pickle: bytes, tmp_path: Path) -> None:
+    assert names_in(tmp_path, pickle) == {"transformers.trainer_utils.IntervalStrategy"}
+
+
+@pytest.mark.parametrize(
+    "pickle",
+    [
+        b"\x80\x02" + LOOK_UP + b"ctorch\nTensor\n" + NO + b"\x86R.",
+        b"\x80\x02" + LOOK_UP + ENUM + b"X\x05\x00\x00\x00__mro" + b"\x86R.",
+        b"\x80\x02" + LOOK_UP + ENUM + b"\x85R.",
+        b"\x80\x02" + LOOK_UP + b"q\x00" + ENUM + NO + b"\x86R0h\x00.",
+        b"(" + ENUM + NO + b"i__builtin__\ngetattr\n0" + LOOK_UP + b".",
+        b"\x80\x02(" + LOOK_UP + LOOK_UP + ENUM + NO + b"\x86Rt.",
+    ],
+    ids=["no enum", "inner name", "one argument", "kept in the memo", "beside an inst", "in a tuple"],
+)
+def test_any_other_use_of_getattr_is_named(pickle: bytes, tmp_path: Path) -> None:
+    assert "__builtin__.getattr" in names_in(tmp_path, pickle)

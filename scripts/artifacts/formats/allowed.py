@@ -74,6 +74,17 @@ _TRAINERS = """
     omegaconf.base.Metadata omegaconf.nodes.AnyNode omegaconf.nodes.IntegerNode omegaconf.nodes.FloatNode
     omegaconf.nodes.StringNode omegaconf.nodes.BooleanNode typing.Any
 """
+# Python 3.11.0 to 3.11.3 (Debian 12 has 3.11.2) pickle a member of an enum as getattr(class, name); of these only.
+ENUMS = frozenset(
+    """
+    torch.distributed.checkpoint.metadata._MEM_FORMAT_ENCODING deepspeed.runtime.zero.config.ZeroStageEnum
+    transformers.training_args.OptimizerNames transformers.training_args.ParallelMode
+    transformers.trainer_utils.IntervalStrategy transformers.trainer_utils.SchedulerType
+    transformers.trainer_utils.HubStrategy transformers.trainer_utils.SaveStrategy
+    transformers.trainer_utils.FSDPOption transformers.trainer_utils.EvaluationStrategy
+    accelerate.utils.dataclasses.DistributedType
+""".split()
+)
 # Third-party and torch names that run code by design; everything unlisted of the standard library does so by rule.
 _HOSTILE = re.compile(
     r"(numpy\.(testing|f2py|distutils|load|core\.(records|memmap)|_?core\.\w+\.(runstring|exec_command))"

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from artifacts.formats.allowed import ENUMS
 from artifacts.model import Broken
 
+_GETATTR = ("builtins.getattr", "__builtin__.getattr")
 _KEY_DEPTH = 4  # of tuples used as keys: hashing a deep one overflows the C stack
 
 
@@ -51,9 +53,16 @@ class Machine:
         self.memo: dict[int, Any] = {}
         self.globals: dict[str, Global] = {}
         self.odd_calls = 0
+        self.lookups = 0  # times that getattr came onto the stack for anything but a member of an enum
 
     def push(self, value: Any) -> None:
+        if isinstance(value, Global) and value.dotted in _GETATTR:
+            self.lookups += 1
         self.stack.append(value)
+
+    def names(self) -> dict[str, Global]:
+        """Every global; not getattr when all that it did was to look up members of enums."""
+        return {name: found for name, found in self.globals.items() if self.lookups or name not in _GETATTR}
 
     def pop(self) -> Any:
         if len(self.stack) <= (self.marks[-1] if self.marks else 0):
@@ -80,7 +89,10 @@ class Machine:
         return self.globals.setdefault(found.dotted, found)
 
     def call(self, function: Any, arguments: Any) -> None:
-        if not isinstance(function, Global):
+        if _is_member(function, arguments):
+            self.lookups -= 1
+            function, arguments = arguments[0], arguments[1:]
+        elif not isinstance(function, Global):
             self.odd_calls += 1
         self.push(Call(function, arguments))
 
@@ -114,6 +126,16 @@ class Machine:
         target = self.top()
         if isinstance(target, Call):
             target.state = state
+
+
+def _is_member(function: Any, arguments: Any) -> bool:
+    """getattr(IntervalStrategy, "NO"), as some Pythons write IntervalStrategy("no")."""
+    if not isinstance(function, Global) or function.dotted not in _GETATTR:
+        return False
+    if not isinstance(arguments, tuple) or len(arguments) != 2 or not isinstance(arguments[0], Global):
+        return False
+    name = arguments[1]
+    return arguments[0].dotted in ENUMS and isinstance(name, str) and name.isidentifier() and not name.startswith("_")
 
 
 def hashable(value: Any, depth: int = _KEY_DEPTH) -> Any:

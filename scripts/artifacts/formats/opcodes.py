@@ -37,7 +37,8 @@ def _old_object(machine: Machine, _: Any) -> None:
 
 def _instance(machine: Machine, argument: str) -> None:
     arguments = tuple(machine.to_mark())
-    machine.call(machine.global_(*_two(argument)), arguments)
+    machine.push(machine.global_(*_two(argument)))  # the machine counts what comes onto its stack
+    machine.call(machine.pop(), arguments)
 
 
 def _two(argument: str) -> tuple[str, str]:

@@ -42,7 +42,7 @@ def read(cursor: Cursor) -> Pickle:
             if action is None:
                 raise Broken("refused-global", f"the pickle uses {opcode.name}, which no checkpoint needs")
             action(machine, argument)
-        return Pickle(machine.pop(), machine.globals, cursor.tell(), machine.odd_calls)
+        return Pickle(machine.pop(), machine.names(), cursor.tell(), machine.odd_calls)
     except Broken:
         raise
     except (ValueError, OverflowError, RecursionError, MemoryError, IndexError) as error:
