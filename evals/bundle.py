@@ -6,6 +6,7 @@ answers of the cases.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import zipfile
@@ -22,9 +23,10 @@ _TIME = (2026, 1, 1, 0, 0, 0)  # a zip has no time zone, and a build no opinion 
 
 def files() -> list[Path]:
     """What git knows of the bundle; without git, what is there but caches."""
-    listed = subprocess.run(["git", "ls-files", "-z", *BUNDLE], cwd=ROOT, capture_output=True, text=True)
-    if listed.returncode == 0 and listed.stdout:
-        return sorted(Path(name) for name in listed.stdout.split("\0") if name)
+    with contextlib.suppress(FileNotFoundError):
+        listed = subprocess.run(["git", "ls-files", "-z", *BUNDLE], cwd=ROOT, capture_output=True, text=True)
+        if listed.returncode == 0 and listed.stdout:
+            return sorted(Path(name) for name in listed.stdout.split("\0") if name)
     found = [path for name in BUNDLE for path in (ROOT / name, *(ROOT / name).rglob("*")) if path.is_file()]
     return sorted(path.relative_to(ROOT) for path in found if "__pycache__" not in path.parts)
 

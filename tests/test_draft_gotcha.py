@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from .real.support import need
+
 ROOT = Path(__file__).resolve().parents[1]
 SHOWS = b"FrobnicatorError: rank 3 lost its flux capacitor at '/data/x.bin' after 1.21 GW"
 LOG = b"step 1 loss 2.0\nstep 2 loss 1.9\nwandb: api_key=0123456789abcdef\n" + SHOWS + b"\n"
@@ -42,6 +44,7 @@ def run(bundle: Path, script: str, *words: object) -> subprocess.CompletedProces
 
 
 def test_the_patch_applies_and_triage_then_names_the_failure(bundle: Path) -> None:
+    need("git", "git")
     before = json.loads(run(bundle, "triage.py", "train.log", "--json").stdout)["diagnoses"]
     assert all(one["id"] != "U44" for one in before)
     done = draft(bundle, "--line", 4, "--json")

@@ -14,6 +14,7 @@ import pptx
 import pytest
 
 from . import reconcile_corpus
+from .real.support import need
 
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "reconcile.py"
 RUN = {"run_id": "20260101-000000-a-abcdef"}
@@ -411,6 +412,7 @@ def _corpus(folder: Path, documents: int, seed: int = 11) -> None:
 
 
 def test_git_decides_what_belongs_to_the_project(tmp_path: Path) -> None:
+    need("git", "git")
     (tmp_path / ".gitignore").write_text("drafts/\n")
     for name in ("drafts/a.md", "runs/x/b.md", "c.md"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -27,6 +27,7 @@ from mentions import judge, numerals
 from rgt import rundir, seal
 
 from .delivered import SCRIPTS, add_run, call, edit, everything, findings, render
+from .real.support import need
 
 
 @pytest.fixture
@@ -435,7 +436,7 @@ def test_the_report_without_figures_says_so(project: Path) -> None:
 
 def git(folder: Path, *words: object) -> None:
     settings = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
-    subprocess.run(["git", *settings, *map(str, words)], cwd=folder, check=True, capture_output=True)
+    subprocess.run([need("git", "git"), *settings, *map(str, words)], cwd=folder, check=True, capture_output=True)
 
 
 def repro(folder: Path) -> subprocess.CompletedProcess[str]:

@@ -31,6 +31,8 @@ from inventory import snapshot as machine
 from rgt import logs, rundir
 from rgt.report import CODES
 
+from .real.support import need
+
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 SCRIPT = SCRIPTS / "takeover.py"
 HOST = socket.gethostname()
@@ -274,20 +276,13 @@ def test_secrets_are_not_shown() -> None:
 # -- queues and terminals
 
 
-def need(binary: str) -> None:
-    if not shutil.which(binary):
-        if os.environ.get("REQUIRE_REAL") == "1":
-            pytest.fail(f"REQUIRE_REAL=1, but {binary} is not installed", pytrace=False)
-        pytest.skip(f"{binary} is not installed")
-
-
 def queue(found: dict[str, Any], tool: str) -> dict[str, Any]:
     row: dict[str, Any] = next(row for row in found["queues"] if row["tool"] == tool)
     return row
 
 
 def test_tmux_pane_is_the_log_of_a_run_without_one(tmp_path: Path) -> None:
-    need("tmux")
+    need("tmux", "tmux")
     sockets = tmp_path / "tmux-0"
     sockets.mkdir()
     tmux = ["tmux", "-S", str(sockets / "private")]
@@ -308,7 +303,7 @@ def test_tmux_pane_is_the_log_of_a_run_without_one(tmp_path: Path) -> None:
 
 
 def test_tsp_jobs_and_no_server_where_none_runs(tmp_path: Path) -> None:
-    need("tsp")
+    need("tsp", "task-spooler")
     env = {"TS_SOCKET": str(tmp_path / "tsp.socket"), "TMPDIR": str(tmp_path)}
 
     def tsp(*arguments: str) -> str:
@@ -405,7 +400,7 @@ def test_slurm_jobs_and_where_they_run(tmp_path: Path) -> None:
 def git(directory: Path, *arguments: str) -> str:
     identity = ["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "init.defaultBranch=main"]
     done = subprocess.run(
-        ["git", "-C", str(directory), *identity, *arguments], check=True, stdout=subprocess.PIPE, text=True
+        [need("git", "git"), "-C", str(directory), *identity, *arguments], check=True, stdout=subprocess.PIPE, text=True
     )
     return done.stdout.strip()
 

@@ -21,6 +21,7 @@ import pytest
 
 from rgt import rundir, seal
 
+from .real.support import need
 from .transfer_lab import OTHER_ID, ROOT, RUN_ID, Provider, Result, copy, events, make_run, same_tree, transfer
 
 Break = Callable[["Bench"], object]
@@ -561,7 +562,7 @@ def repository(folder: Path) -> Path:
     (code / "ignored.bin").write_text("big")
     (code / ".gitignore").write_text("*.bin\n")
     for words in (["init", "-q"], ["add", "train.py", ".gitignore"]):
-        subprocess.run(["git", "-C", str(code), *words], check=True)
+        subprocess.run([need("git", "git"), "-C", str(code), *words], check=True)
     return code
 
 

@@ -61,10 +61,20 @@ def _markdown_files(root: Path) -> list[Path]:
 def repository_files(root: Path) -> list[Path]:
     """Tracked and new files, without what git ignores; a folder without git (an installed copy) is read whole."""
     command = ["git", "-C", str(root), "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
-    listed = subprocess.run(command, capture_output=True, text=True, check=False)
-    if listed.returncode != 0:
-        return [path for path in root.rglob("*") if path.is_file() and ".venv" not in path.parts]
-    return [path for name in listed.stdout.split("\0") if name and (path := root / name).is_file()]
+    try:
+        listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        return [path for path in root.rglob("*") if path.is_file() and not _made_here(path.relative_to(root))]
+    return [path for name in listed.split("\0") if name and (path := root / name).is_file()]
+
+
+def _made_here(path: Path) -> bool:
+    """What running things leaves in the folder; .gitignore names the same."""
+    kept = (".ci", ".github", ".gitignore")
+    first = path.parts[0]
+    return (
+        first in ("demo-out", "build", "dist") or first.endswith(".egg-info") or (first[0] == "." and first not in kept)
+    )
 
 
 def parse(path: Path, text: str) -> Document:

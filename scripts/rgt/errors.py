@@ -7,6 +7,7 @@ Exit codes, the same in every script:
 from __future__ import annotations
 
 import errno
+import sys
 
 import click
 
@@ -24,6 +25,7 @@ class RgtError(click.ClickException):
         self.exit_code = exit_code  # type: ignore[misc]
 
     def show(self, file: object = None) -> None:
+        sys.stdout.flush()  # in a log of both streams the reason stands last
         click.echo(f"error: {self.message}", err=True)
 
 

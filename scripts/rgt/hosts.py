@@ -102,7 +102,10 @@ class Host:
         if not self.name:
             return "127.0.0.1"
         config = ["-F", self.ssh_config] if self.ssh_config else []
-        shown = subprocess.run(["ssh", *config, "-G", "--", self.name], capture_output=True, text=True).stdout
+        try:
+            shown = subprocess.run(["ssh", *config, "-G", "--", self.name], capture_output=True, text=True).stdout
+        except FileNotFoundError:  # then nothing resolves names but the network, and OpenClaw needs no ssh
+            return self.name
         found = [line.split(maxsplit=1)[1] for line in shown.splitlines() if line.startswith("hostname ")]
         return found[0] if found else self.name
 

@@ -398,6 +398,8 @@ def test_secret_reaches_the_job_and_nothing_else(lab: Lab, request: pytest.Fixtu
     ],
 )
 def test_bad_input(lab: Lab, target: str, changes: dict[str, Any], code: int, sentence: str) -> None:
+    if target.startswith("ssh:"):
+        need("ssh", "openssh-client")
     done = lab("submit", lab.job(**changes), "--on", target, check=False)
     assert (done.returncode, done.stdout) == (code, ""), done.stderr
     assert sentence in done.stderr and "Traceback" not in done.stderr
