@@ -21,6 +21,7 @@ from rgt.errors import RgtError
 from rgt.hosts import Done, Host
 
 from .gate_box import kill, until
+from .real.support import free_port
 
 LAUNCH = Path(__file__).resolve().parent.parent / "scripts" / "launch.py"
 SPEC: dict[str, Any] = {"name": "tiny", "script": "train.py", "args": ["--out", "{run}", 3], "workdir": "/exp"}
@@ -58,6 +59,19 @@ def test_several_cards_mean_torchrun(tmp_path: Path) -> None:
     assert step["words"][-7:-4] == ["python3", "-m", "torch.distributed.run"]
     assert (step["env"]["PET_NNODES"], step["env"]["PET_NPROC_PER_NODE"]) == ("1", "4")
     assert step["env"]["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] == "60"  # the job's grace, not torchrun's 30 s
+
+
+def test_arguments_pass_through_torchrun_unchanged(tmp_path: Path) -> None:
+    """It would make $ of $$, and a number of ${local_rank}."""
+    (tmp_path / "train.py").write_text("import json, sys\nprint(json.dumps(sys.argv[1:]))\n")
+    given = ["$$", "${local_rank}", "$HOME", "a b", "", "--nnodes=7"]
+    changes = {"args": given, "workdir": str(tmp_path), "python": sys.executable, "output": "x"}
+    (step,) = steps(tmp_path, "local", gpus_per_node=2, **changes)
+    words = step["words"][step["words"].index("--") + 1 :]
+    variables = {**os.environ, **step["env"], "PET_MASTER_PORT": str(free_port())}
+    done = subprocess.run(words, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [given, given]
 
 
 def test_run_directory_is_filled_in_everywhere(tmp_path: Path) -> None:

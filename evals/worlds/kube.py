@@ -24,9 +24,9 @@ GIB = 2**30
 INDEX = "batch.kubernetes.io/job-completion-index"
 # options by their names with _, as torchrun reads them: the command line, else PET_<NAME>
 _TORCHRUN = """#!{python}
-import json, os, subprocess, sys
+import json, os, string, subprocess, sys
 words, given = sys.argv[1:], {}
-while words and words[0].startswith("-"):
+while words and words[0].startswith("-") and words[0] != "--":
     name, has, value = words.pop(0).lstrip("-").partition("=")
     name = name.replace("-", "_")
     given[name] = value if has or name in ("standalone", "no_python", "m", "module") else words.pop(0)
@@ -34,6 +34,7 @@ for name, value in os.environ.items():
     if name.startswith("PET_"):
         given.setdefault(name[4:].lower(), value)
 os.environ["TOY_TORCHRUN"] = json.dumps(given)
+words = [string.Template(word).safe_substitute(local_rank="0") for word in words[words[:1] == ["--"]:]]
 os.execv(sys.executable, [sys.executable, *words])
 """
 _PYTHON = """#!/bin/sh

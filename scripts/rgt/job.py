@@ -52,8 +52,11 @@ class Job:
 
     def words(self, run_dir: str) -> list[str]:
         """The command line. A script is started by torchrun when there is more than one process."""
-        torchrun = ["-m", "torch.distributed.run"] if self.distributed else []
-        words = self.command or [self.python, *torchrun, self.script, *self.args]
+        if self.distributed and not self.command:
+            # it takes every word behind its own for a template in which $$ means $
+            plain = [word.replace(RUN, run_dir).replace("$", "$$") for word in (self.script, *self.args)]
+            return [self.python, "-m", "torch.distributed.run", *plain]
+        words = self.command or [self.python, self.script, *self.args]
         return [word.replace(RUN, run_dir) for word in words]
 
     def variables(self, run_dir: str, node: int | str = 0, head: str = "127.0.0.1") -> dict[str, str]:
