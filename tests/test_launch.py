@@ -63,7 +63,7 @@ def test_several_cards_mean_torchrun(tmp_path: Path) -> None:
 
 def test_arguments_pass_through_torchrun_unchanged(tmp_path: Path) -> None:
     """It would make $ of $$, and a number of ${local_rank}."""
-    (tmp_path / "train.py").write_text("import json, sys\nprint(json.dumps(sys.argv[1:]))\n")
+    (tmp_path / "train.py").write_text("import json, sys\nsys.stdout.write(json.dumps(sys.argv[1:]) + chr(10))\n")
     given = ["$$", "${local_rank}", "$HOME", "a b", "", "--nnodes=7"]
     changes = {"args": given, "workdir": str(tmp_path), "python": sys.executable, "output": "x"}
     (step,) = steps(tmp_path, "local", gpus_per_node=2, **changes)
