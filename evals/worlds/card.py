@@ -113,6 +113,17 @@ class Card:
             self.wrong.append(what)
         return fine
 
+    def must(self, problem: str, fine: bool) -> None:
+        """What is never forgiven: the first is the verdict."""
+        if not self.check(problem, fine):
+            raise Missing(problem)
+
+    def stop_reading(self, key: str) -> None:
+        """The other end of its output is closed, as with a terminal that is gone."""
+        pipe = self.callers[key].stdout
+        assert pipe
+        pipe.close()
+
     def words(self, key: str, role: str, code: int = 0, *words: str) -> list[str]:
         job = str(self.place / "job.py")
         return [sys.executable, "-I", "-S", job, str(self.place), key, role, str(code), *words]
