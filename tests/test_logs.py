@@ -25,6 +25,15 @@ LINES: dict[str, tuple[str, dict[str, Any]]] = {
         "step 250: train loss 2.1000, val loss 2.3000",
         {"step": 250, "metrics": {"train_loss": 2.1, "val_loss": 2.3}},
     ),
+    "diffusers": (
+        "Steps:  41%|####      | 410/1000 [00:41<00:59, 10.00it/s, step_loss=0.12, lr=1e-05]",
+        {"step": 410, "total": 1000, "it_per_s": 10.0, "eta": 59.0, "metrics": {"step_loss": 0.12, "lr": 1e-05}},
+    ),
+    "fairseq": (
+        'INFO | train_inner | {"epoch": 3, "update": 2.0, "loss": "4.5", "num_updates": "8100", "lr": "0.0005"}',
+        {"epoch": 3, "step": 8100, "metrics": {"loss": 4.5, "lr": 0.0005}},
+    ),
+    "a message of an exception": ("[rank1]: RuntimeError: the shapes of step 300 do not fit", {}),
     "HF Trainer": (
         "{'loss': 1.2, 'grad_norm': 0.5, 'learning_rate': 5e-05, 'epoch': 0.3}",
         {"epoch": 0.3, "metrics": {"loss": 1.2, "grad_norm": 0.5, "learning_rate": 5e-05}},
