@@ -156,6 +156,13 @@ def test_line(name: str) -> None:
     assert parse_line(text) == expected
 
 
+def test_json_lines_inside_of_docker_s_own_are_read(tmp_path: Path) -> None:
+    inner = [json.dumps({"step": step, "loss": 2.5}) + "\n" for step in range(40)]
+    outer = [json.dumps({"log": text, "stream": "stderr", "time": "2026-11-12T10:00:00Z"}) for text in inner]
+    summary = logs.read(write(tmp_path / "c-json.log", *outer))
+    assert (summary.step, summary.metrics, summary.last_line) == (39, {"loss": 2.5}, inner[-1].strip())
+
+
 @pytest.mark.parametrize("word", ["nan", "NaN", "inf", "-inf", "Infinity"])
 def test_a_loss_that_is_no_number_is_kept(word: str) -> None:
     for text in (f"step 5 loss {word}", f"step 5 loss={word}", f"{{'step': 5, 'loss': {word}}}"):
