@@ -25,6 +25,15 @@ LINES: dict[str, tuple[str, dict[str, Any]]] = {
         "step 250: train loss 2.1000, val loss 2.3000",
         {"step": 250, "metrics": {"train_loss": 2.1, "val_loss": 2.3}},
     ),
+    "diffusers": (
+        "Steps:  41%|####      | 410/1000 [00:41<00:59, 10.00it/s, step_loss=0.12, lr=1e-05]",
+        {"step": 410, "total": 1000, "it_per_s": 10.0, "eta": 59.0, "metrics": {"step_loss": 0.12, "lr": 1e-05}},
+    ),
+    "fairseq": (
+        'INFO | train_inner | {"epoch": 3, "update": 2.0, "loss": "4.5", "num_updates": "8100", "lr": "0.0005"}',
+        {"epoch": 3, "step": 8100, "metrics": {"loss": 4.5, "lr": 0.0005}},
+    ),
+    "a message of an exception": ("[rank1]: RuntimeError: the shapes of step 300 do not fit", {}),
     "HF Trainer": (
         "{'loss': 1.2, 'grad_norm': 0.5, 'learning_rate': 5e-05, 'epoch': 0.3}",
         {"epoch": 0.3, "metrics": {"loss": 1.2, "grad_norm": 0.5, "learning_rate": 5e-05}},
@@ -145,6 +154,13 @@ LINES: dict[str, tuple[str, dict[str, Any]]] = {
 def test_line(name: str) -> None:
     text, expected = LINES[name]
     assert parse_line(text) == expected
+
+
+def test_json_lines_inside_of_docker_s_own_are_read(tmp_path: Path) -> None:
+    inner = [json.dumps({"step": step, "loss": 2.5}) + "\n" for step in range(40)]
+    outer = [json.dumps({"log": text, "stream": "stderr", "time": "2026-11-12T10:00:00Z"}) for text in inner]
+    summary = logs.read(write(tmp_path / "c-json.log", *outer))
+    assert (summary.step, summary.metrics, summary.last_line) == (39, {"loss": 2.5}, inner[-1].strip())
 
 
 @pytest.mark.parametrize("word", ["nan", "NaN", "inf", "-inf", "Infinity"])

@@ -65,6 +65,7 @@ _ENDED = re.compile(
     re.I,
 )
 _PAST = re.compile(r"\bbest\b.*\b(?:at|from|in) (?:epoch|step|iter)", re.I)
+_RAISED = re.compile(r"(?:^|[\s\"])[\w.]*(?:Error|Exception): ")  # "shapes of step 300 do not fit" is no progress
 
 _STEPS = {"global_step", "step", "iter", "iteration", "it", "iter_num", "_step", "num_updates", "update"}
 _PLURALS = {"steps", "iters", "iterations"}  # a counter only when nothing stands before them
@@ -174,14 +175,14 @@ def _take_prose(point: Point, text: str) -> None:
     for match in _NUMBERS.finditer(text):
         name, assigned = _name_before(text[end : match.start()])
         end = match.end()
-        if name:
+        if name and not (bar and match.start(1) == bar.start(1)):  # "Steps: 41%|" is no step
             _take(point, name, assigned, match[1], match[2] or "", match[3] or "")
     _take_progress(point, text, bar)
     _resolve_time(point)
     if _EVAL_LINE.search(text):
         point["metrics"] = {_with_split(name, "val"): value for name, value in point["metrics"].items()}
         point.pop("tokens_per_s", None)
-    if (bar and _EVAL_BAR.search(text[: bar.start()])) or _PAST.search(text):
+    if (bar and _EVAL_BAR.search(text[: bar.start()])) or _PAST.search(text) or _RAISED.search(text):
         for counter in [name for name in point if name != "metrics"]:
             del point[counter]
 
@@ -212,12 +213,15 @@ def _take(point: Point, name: str, assigned: bool, number: str, total: str, unit
 
 
 def _take_counter(point: Point, key: str, value: float, total: str) -> None:
-    """`step` outranks `iter` on one line (LitGPT's iter counts micro-batches); an epoch may be a fraction."""
+    """`step` outranks `iter` on one line (LitGPT's iter counts micro-batches); an epoch may be a fraction.
+
+    fairseq's `update` is one, too: its steps are `num_updates`.
+    """
     if not math.isfinite(value):
         return
     if key.endswith("epoch"):
         point.setdefault("epoch", int(value) if value.is_integer() else value)
-    elif "step" not in point or key in ("step", "global_step"):
+    elif value.is_integer() and ("step" not in point or key in ("step", "global_step", "num_updates")):
         point["step"] = int(value)
     if total:
         point.setdefault("epochs" if key.endswith("epoch") else "total", int(total))

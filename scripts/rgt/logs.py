@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rgt.logline import Point, parse_line, plain
+from rgt.logline import Point, parse_line, plain, unwrap
 
 TAIL = 256 * 1024
 HEAD = 16 * 1024  # where a log says how many steps there will be
@@ -148,6 +148,8 @@ def to_text(data: bytes, cut: bool = False) -> str:
     body, newline, last = text.rpartition("\n")
     if newline and "\r" not in last:
         text = body
+    if '{"log":' in text:
+        text = "\n".join(unwrap(line).removesuffix("\n") for line in text.split("\n"))
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
