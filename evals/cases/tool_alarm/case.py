@@ -184,7 +184,7 @@ else:
 CASE = Case(
     route="how is it doing?",
     reads=(),
-    minutes=12,
+    minutes=4,
     commands=30,
     make=make,
     verify=verify,

@@ -116,7 +116,7 @@ else:
 CASE = Case(
     route="save, resume",
     reads=("references/training/checkpoint-resume.md",),
-    minutes=12,
+    minutes=4,
     commands=30,
     make=make,
     verify=verify,

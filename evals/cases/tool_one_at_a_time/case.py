@@ -192,7 +192,7 @@ def naive(box: Box) -> None:
 CASE = Case(
     route="only queue a command on the GPUs of this box",
     reads=(),
-    minutes=12,
+    minutes=4,
     commands=30,
     make=make,
     verify=verify,

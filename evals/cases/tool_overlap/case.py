@@ -111,7 +111,7 @@ for number, text in rows(sys.argv[2]):
 CASE = Case(
     route="is the test set clean? copies, near-duplicates, shared patients, changed splits",
     reads=(),
-    minutes=12,
+    minutes=4,
     commands=30,
     make=make,
     verify=verify,

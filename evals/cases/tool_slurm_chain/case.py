@@ -149,7 +149,7 @@ def naive(box: Box) -> None:
 CASE = Case(
     route="train something: here, over ssh, docker, Slurm, Kubernetes",
     reads=("references/run-local/launch.md",),
-    minutes=12,
+    minutes=6,
     commands=30,
     make=make,
     verify=verify,

@@ -190,7 +190,7 @@ case $1 in vast) vastai destroy instance "$2" -y ;; runpod) runpodctl pod delete
 CASE = Case(
     route="pull results, push code, stop the meter; ssh, rsync or scp trouble",
     reads=("references/run-remote/ssh_transport.md", "profiles/vastai.md", "profiles/runpod.md"),
-    minutes=14,
+    minutes=4,
     commands=30,
     make=make,
     verify=verify,

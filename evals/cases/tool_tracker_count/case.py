@@ -128,7 +128,7 @@ print(json.dumps({"experiments": len(starts) - sum(len(c) - 1 for c in copies), 
 CASE = Case(
     route="what did the tracker really record? copies, crashes, resumed runs",
     reads=(),
-    minutes=12,
+    minutes=4,
     commands=30,
     make=make,
     verify=verify,
