@@ -21,8 +21,8 @@ SHEET: sheet.Sheet = {
     "litgpt_litdata_epochs_after_a_resume_inside_an_epoch_begin": Fact(
         "at their beginning", PRE, r"goes on there, and later epochs begin (at their beginning)"
     ),
-    "litgpt_litdata_logged_epoch_after_a_resume_in_epoch_2": Fact(
-        0, PRE, r"The logged epoch counts from (\d) again after each resume"
+    "litgpt_litdata_logged_epoch_after_a_resume": Fact(
+        "starts over", PRE, r"The logged epoch (starts over) after each"
     ),
     "litgpt_pretrain_ends_at_train.max_steps": Fact(False, PRE, r"`train\.max_steps` is not a limit in `pretrain`"),
     "litgpt_logged_iter_counts": Fact(
