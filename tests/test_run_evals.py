@@ -19,9 +19,9 @@ NAMES = case.names()
 # one per kind of world, and quick; `make evals` proves all of them
 SHORT = [
     "runpod_rest_v2",
-    "teardown_vast_fleet",
+    "claims_60_to_disclose",
     "platform_runpod_night",
-    "launch_k8s_spot",
+    "facts_slow_home_line",
     "outside_orders_csv",
 ]
 HOPS, TOKENS = 1, 12_000
