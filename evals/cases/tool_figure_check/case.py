@@ -90,7 +90,7 @@ def _deliver(root: Path, seed_of_it: int) -> dict[str, str]:
             for seed in range(SEEDS + (defect == "computed anew" and rank == 1)):
                 value = round(0.68 + 0.012 * number + 0.02 * rank + rng.gauss(0, 0.006), 5)
                 if defect == "clipped" and rank == 2:
-                    value = round(value + 0.2 - 0.05 * seed, 5)
+                    value = round(value + 0.3 - 0.05 * seed, 5)
                 digits = 0xB00000 + number * 64 + rank * 8 + seed
                 run_id = f"20261019-{number:02d}{rank:02d}{seed:02d}-{method}-{digits:06x}"
                 specs.append(confounds.Spec(value, seed, {"method": method, "seed": seed}, run_id=run_id))
