@@ -153,9 +153,10 @@ def test_killed_gate_does_not_free_the_slot_of_its_living_job(box: Gate) -> None
     assert box.state(first) == "lost"
 
 
-def test_grandchild_that_closed_the_lock_still_keeps_the_slot(box: Gate) -> None:
+@pytest.mark.parametrize("environment", ["None", "{}"], ids=["kept", "emptied"])
+def test_grandchild_that_closed_the_lock_still_keeps_the_slot(box: Gate, environment: str) -> None:
     """Python's subprocess closes inherited descriptors: when gate and parent are killed, only the mark is left."""
-    code = "import subprocess; subprocess.run(['sleep', '300'])"
+    code = f"import subprocess; subprocess.run(['/bin/sleep', '300'], env={environment}, start_new_session=True)"
     first = box.detach("first", sys.executable, "-c", code)
     record = box.running(first)
     orphan = until(lambda: procs.descendants(record["job"]["pid"]))[0]

@@ -252,10 +252,11 @@ class Keeper:
         to_default = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP]  # ignored in Python, or by us
         try:
             os.chdir(cwd)
-            return os.posix_spawnp(
-                command[0], command, self._environment(gpus),
-                file_actions=actions, setsid=True, setsigmask=[], setsigdef=to_default,
-            )  # fmt: skip
+            with procs.branded(self.record["id"]):
+                return os.posix_spawnp(
+                    command[0], command, self._environment(gpus),
+                    file_actions=actions, setsid=True, setsigmask=[], setsigdef=to_default,
+                )  # fmt: skip
         except OSError as error:
             raise Ended("failed", f"cannot start {command[0]}: {error.strerror}", errors.BAD_INPUT) from None
 
