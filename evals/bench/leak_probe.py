@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.measure import ROOT, Row, timed
+from bench.measure import ROOT, Ran, Row, ran, timed
 
 TRAIN, TEST = 900_000, 100_000
 PLANTED = 1_000  # of each kind
@@ -60,25 +60,13 @@ def _probe(train: Path, test: Path) -> tuple[dict[str, set[int]], float, float]:
     """What it found by line, the seconds and the peak memory in MB of its process."""
     script = str(ROOT / "scripts" / "leak_probe.py")
     command = [sys.executable, script, "overlap", "--train", str(train), "--test", str(test), "--json"]
-    peak = 0.0
-
-    def call() -> bytes:
-        nonlocal peak
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-            assert process.stdout
-            output = process.stdout.read()
-            _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-        peak = usage.ru_maxrss / (1024 if sys.platform == "linux" else 1 << 20)
-        return output
-
-    outputs: list[bytes] = []
-    seconds = timed(lambda: outputs.append(call()))
-    report: dict[str, Any] = json.loads(outputs[0])
+    outputs: list[Ran] = []
+    seconds = timed(lambda: outputs.append(ran(command)))
+    report: dict[str, Any] = json.loads(outputs[0].out)
     lines: dict[str, set[int]] = {"exact": set(), "near": set(), "coincidence": set(), "boilerplate": set()}
     for match in report["matches"]:
         lines[match["kind"]].add(int(match["item"].rpartition(":")[2]) - 1)
-    return lines, seconds, peak
+    return lines, seconds, outputs[0].peak
 
 
 def make_text(folder: Path) -> tuple[Path, Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -49,6 +50,26 @@ def take_turns(ours: Callable[[], object], peer: Callable[[], object], rounds: i
     """Median seconds of both sides."""
     pairs = [(timed(ours), timed(peer)) for _ in range(rounds)]
     return statistics.median(pair[0] for pair in pairs), statistics.median(pair[1] for pair in pairs)
+
+
+@dataclass
+class Ran:
+    code: int
+    out: bytes
+    peak: float  # MB that were resident at most
+
+
+# a process starts with the peak of the one that forked it, and a bench may be large: so a small one stands between
+_BETWEEN = (
+    "import os,subprocess,sys;p=subprocess.Popen(sys.argv[1:]);s,u=os.wait4(p.pid,0)[1:];"
+    "print(os.waitstatus_to_exitcode(s),u.ru_maxrss,file=sys.stderr)"
+)
+
+
+def ran(command: list[str]) -> Ran:
+    done = subprocess.run([sys.executable, "-c", _BETWEEN, *command], capture_output=True, check=True)
+    code, peak = done.stderr.split()[-2:]
+    return Ran(int(code), done.stdout, int(peak) / (1024 if sys.platform == "linux" else 1 << 20))
 
 
 def quiet(*command: str) -> Callable[[], object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -13,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from bench.measure import ROOT, Row, take_turns
+from bench.measure import ROOT, Row, ran, take_turns
 
 sys.path.insert(0, str(ROOT / "scripts"))
 
@@ -122,13 +121,10 @@ def write_log(path: Path, size: int) -> None:
 def peak(path: Path) -> float:
     """Runs triage; its peak memory in MB. An answer that misses the last line is no answer."""
     command = [sys.executable, str(ROOT / "scripts" / "triage.py"), str(path), "--json"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE)
-    assert process.stdout
-    said = process.stdout.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    if os.waitstatus_to_exitcode(status) != 1 or b"is killed by signal: Killed" not in said:
+    done = ran(command)
+    if done.code != 1 or b"is killed by signal: Killed" not in done.out:
         raise AssertionError(f"triage did not find the failure in {path}")
-    return usage.ru_maxrss / 1024
+    return done.peak
 
 
 def _grep(path: Path) -> None:

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.measure import ROOT, Row, take_turns, timed
+from bench.measure import ROOT, Row, ran, take_turns, timed
 
 sys.path.insert(0, str(ROOT / "scripts"))
 
@@ -94,8 +94,8 @@ def _huge(folder: Path) -> Iterator[Row]:
     write(log, HUGE)
     write(small, 1)
     os.truncate(small, 1 << 20)
-    base = _peak(_watch(str(small)))
-    yield Row("watch: memory at 5 GB / at 1 MB", _peak(_watch(str(log))), base, goal=1.3, unit=" MB")
+    base = ran(_watch(str(small))).peak
+    yield Row("watch: memory at 5 GB / at 1 MB", ran(_watch(str(log))).peak, base, goal=1.3, unit=" MB")
     more = small.read_bytes()
     costs = []
     for n in range(5):
@@ -115,16 +115,6 @@ def _run(command: list[str]) -> None:
     """Exit 1 is a finding, and still a look."""
     if subprocess.run(command, stdout=subprocess.DEVNULL).returncode > 1:
         raise AssertionError(f"{command} failed")
-
-
-def _peak(command: list[str]) -> float:
-    """Megabytes that the process had resident at most."""
-    script = (
-        "import resource,subprocess,sys;subprocess.run(sys.argv[1:],stdout=subprocess.DEVNULL);"
-        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
-    )
-    done = subprocess.run([sys.executable, "-c", script, *command], stdout=subprocess.PIPE, text=True, check=True)
-    return int(done.stdout) / 1024
 
 
 def _judging() -> Iterator[Row]:
