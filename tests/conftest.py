@@ -1,8 +1,9 @@
-"""Hypothesis for every test: a busy machine is no failure, and CI tries the same examples every time."""
+"""For every test: Hypothesis takes a busy machine for no failure and tries the same examples in CI; Ctrl-C works."""
 
 from __future__ import annotations
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
 
@@ -10,3 +11,6 @@ settings.register_profile(
     "rgt", deadline=None, derandomize="CI" in os.environ, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("rgt")
+
+# who starts the tests in the background (nohup, some CI) has SIGINT ignored, and every process under test would, too
+signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -109,7 +109,8 @@ def test_signal_takes_a_waiting_job_out_of_the_line(box: Gate, name: str, code: 
 
 
 def test_what_the_command_leaves_behind_keeps_the_slot(box: Gate) -> None:
-    job = box.detach("launcher", "sh", "-c", "sleep 300 & exit 0")
+    # it is named once, so the launcher ends only when its child has become `sleep`
+    job = box.detach("launcher", "sh", "-c", "sleep 300 & until grep -qa ^sleep /proc/$!/cmdline; do :; done; exit 0")
     waiting = box.detach("next", "true")
     until(lambda: "waiting for the 1 processes it left: sleep 300" in Path(box.queue.find(job)["log"]).read_text())
     assert (box.state(job), box.state(waiting)) == ("running", "queued")
