@@ -96,15 +96,16 @@ def carrying(name: str, value: str) -> Iterator[int]:
 @contextlib.contextmanager
 def branded(value: str) -> Iterator[None]:
     """What is started inside carries the value in a limit that Linux ignores: emptying the environment keeps it."""
-    soft, hard = resource.getrlimit(_FILE_LOCKS)
-    brand = _brand(value)
-    if hard != resource.RLIM_INFINITY and hard < brand:  # somebody set it: then the environment must do
-        brand = soft
-    resource.setrlimit(_FILE_LOCKS, (brand, hard))
+    try:
+        before = resource.getrlimit(_FILE_LOCKS)
+        resource.setrlimit(_FILE_LOCKS, (_brand(value), before[1]))
+    except (ValueError, OSError):  # a Mac has no such limit, or somebody set it lower: then the environment must do
+        yield
+        return
     try:
         yield
     finally:
-        resource.setrlimit(_FILE_LOCKS, (soft, hard))
+        resource.setrlimit(_FILE_LOCKS, before)
 
 
 def _brand(value: str) -> int:
