@@ -142,9 +142,8 @@ class Record(logs.Progress):
             return float(self.base + self.step)
         if "batch" in point and self.batches:
             return max(0.0, float(point.get("epoch", self.epoch) or 0)) * self.batches + float(point["batch"])
-        if "epoch" in point and (
-            self.step is None or self.total is None
-        ):  # a bar beside it counts finer than 0.01 epochs
+        bar = self.step is not None and self.total is not None  # it counts finer than 0.01 epochs
+        if "epoch" in point and not bar:
             return float(point["epoch"])
         return float(self.base + self.step) if self.step is not None else float(self.lines)
 
