@@ -35,9 +35,6 @@ SHEET = {
         "1.18", CHINA, r"from ([\d.]+) on a killed download starts that file again", (r"[\w ]*v?1\.18(?:\.0)?",)
     ),
     "hf_variable_that_turns_xet_off": Fact("HF_HUB_DISABLE_XET", CHINA, r"`(HF_HUB_DISABLE_XET)=1`"),
-    "hf_host_the_bytes_come_from_with_xet_even_if_HF_ENDPOINT_is_a_mirror": Fact(
-        "cas-server.xethub.hf.co", CHINA, r"the CAS host named in it \(`([\w.-]+)`\)"
-    ),
     "hf_variable_for_the_fast_mode_that_replaced_HF_HUB_ENABLE_HF_TRANSFER": Fact(
         "HF_XET_HIGH_PERFORMANCE", CHINA, r"`(HF_XET_HIGH_PERFORMANCE)=1` is the fast mode"
     ),
@@ -57,5 +54,5 @@ CASE = Case(
         huggingface_cli_download_of_today="warns and works",
     ),
     held_out=True,
-    expected="Eleven behaviours of rsync, OpenSSH and the Hub's client as of this year.",
+    expected="Ten behaviours of rsync, OpenSSH and the Hub's client as of this year.",
 )
