@@ -776,6 +776,28 @@ def test_terminating_us_ends_the_smoke_too(experiment: Experiment, tmp_path: Pat
     assert living(str(tmp_path)) == []
 
 
+INTERRUPTED = """
+import subprocess, sys
+class Popen(subprocess.Popen):
+    def __init__(self, *words, **more):
+        super().__init__(*words, **more)
+        raise KeyboardInterrupt
+subprocess.Popen = Popen
+from pathlib import Path
+from checks import Plan, smoke
+from rgt import job
+smoke.run(Plan(job.load(Path(sys.argv[1])), ""), 60)
+"""
+
+
+def test_ctrl_c_before_popen_has_returned_ends_the_smoke_too(experiment: Experiment, tmp_path: Path) -> None:
+    spec = experiment.spec(smoke=["sleep", "1000"])
+    environ = {LIVING: str(tmp_path), "TMPDIR": str(experiment.folder), "PYTHONPATH": str(SCRIPT.parent)}
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED, spec], env=os.environ | environ, capture_output=True)
+    assert done.stderr.strip().endswith(b"KeyboardInterrupt")
+    assert living(str(tmp_path)) == [] and list(experiment.folder.glob("preflight-smoke-*")) == []
+
+
 def until(ready: Callable[[], object], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not ready():

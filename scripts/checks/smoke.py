@@ -93,7 +93,8 @@ def run(plan: Plan, timeout: float) -> tuple[Smoke, Path]:
     try:
         with (scratch / "smoke.log").open("wb") as log:
             smoke = _follow(_start(words, plan, scratch, log), timeout)
-    except BaseException:  # Ctrl-C as well: nobody else knows the folder
+    except BaseException:  # Ctrl-C as well, even inside Popen: nobody else knows the processes and the folder
+        _end_all()
         remove(scratch)
         raise
     smoke.log = _end_of(scratch / "smoke.log")
@@ -114,7 +115,6 @@ def _start(words: list[str], plan: Plan, scratch: Path, log: Any) -> subprocess.
             start_new_session=True,
         )
     except OSError as error:
-        remove(scratch)
         raise lacking(f"the smoke does not start: {words[0]}, from {plan.workdir}: {error.strerror}") from None
 
 
@@ -137,22 +137,20 @@ def _names(folder: Path | None) -> set[str]:
 def _follow(process: subprocess.Popen[bytes], timeout: float) -> Smoke:
     smoke, start = Smoke(), time.monotonic()
     look = start
-    try:
-        while process.poll() is None and time.monotonic() < start + timeout:
-            if time.monotonic() >= look:
-                smoke.peak_memory, look = max(smoke.peak_memory, _tree_memory()), time.monotonic() + SAMPLE
-            time.sleep(POLL)
-        smoke.seconds = time.monotonic() - start
-        smoke.exit_code = process.poll()
-        if smoke.exit_code is None:
-            _ask_for_stacks(process)
-        else:
-            _wait_for_helpers()
-    finally:
-        smoke.ended = _end_all()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(UNKILLABLE)
-        _collect_the_dead()
+    while process.poll() is None and time.monotonic() < start + timeout:
+        if time.monotonic() >= look:
+            smoke.peak_memory, look = max(smoke.peak_memory, _tree_memory()), time.monotonic() + SAMPLE
+        time.sleep(POLL)
+    smoke.seconds = time.monotonic() - start
+    smoke.exit_code = process.poll()
+    if smoke.exit_code is None:
+        _ask_for_stacks(process)
+    else:
+        _wait_for_helpers()
+    smoke.ended = _end_all()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(UNKILLABLE)
+    _collect_the_dead()
     largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     smoke.peak_memory = max(smoke.peak_memory, largest)
     return smoke
