@@ -47,6 +47,8 @@ def main() -> None:
         save(saved, step + 1, weight)
     if RANK == 0:
         (RUN / "final.json").write_text(json.dumps({"loss": loss, "started_at": first}))
+    if dist.is_initialized():
+        dist.destroy_process_group()  # else gloo's threads sometimes abort the process that has just finished
 
 
 def train(weight: torch.Tensor, data: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, float]:
