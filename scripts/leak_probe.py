@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rgt import cli, errors
-from rgt.report import Report
+from rgt.report import SEVERITIES, Report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,12 +78,12 @@ def overlap(train: Path | None, val: Path | None, test: Path | None, group: tupl
     found = matching.compare(sources, group, time)
     report = Report("leak_probe")
     for pair in found.pairs:
-        _pair_findings(report, pair, found)
+        _pair_findings(report, pair)
     report.findings += columns.group_findings(found, group)
     if time:
         report.findings += columns.time_findings(found, time)
     _about_splits(report, found)
-    report.findings.sort(key=lambda finding: ("error", "warn", "info").index(finding.severity))
+    report.findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     report.data = _data(found, listing)
     return report.emit(fmt, _summary(report))
 
@@ -168,7 +168,7 @@ def touched(runs: tuple[str, ...], fmt: str | None) -> int:
             report.add("unreadable", "warn", error.message, path=str(run.path))
     for path in without:
         report.add("missing", "warn", "no run directory here or below", path=path)
-    report.findings.sort(key=lambda finding: ("error", "warn", "info").index(finding.severity))
+    report.findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     report.data = {"runs": [str(run.path) for run in found], "judged": judged}
     clean = f"{judged} runs: nothing in their records says that test was used to choose"
     return report.emit(fmt, "" if report.findings else clean)
@@ -210,7 +210,7 @@ def _same_kind(sources: dict[str, Source], group: tuple[str, ...], time: str | N
 # -- what is said
 
 
-def _pair_findings(report: Report, pair: Pair, found: Found) -> None:
+def _pair_findings(report: Report, pair: Pair) -> None:
     a, b = pair.a.name, pair.b.name
     share = f"of {pair.items} {b} items"
     path = str(pair.b.path)
