@@ -36,6 +36,7 @@ def read(path: Path) -> Iterator[Block]:
         RuntimeError,  # zipfile's word for a member that is encrypted, or packed in a way it does not know
         EOFError,
         OSError,
+        ValueError,  # a width that is no number
     ) as error:
         raise bad_input(f"{path} cannot be read as an Office file: {error}") from None
 
