@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 from PIL import Image
 
 import leak_probe
-from leakage import chance, normal, sources
+from leakage import account, chance, normal, sources
 from rgt import rundir
 
 from . import planted
@@ -588,7 +588,7 @@ def test_output_is_bounded_and_the_list_is_whole(tmp_path: Path, monkeypatch: py
     done = run("overlap", "--train", one, "--test", other, "--list", tmp_path / "all.jsonl")
     assert done.exit_code == 1 and len(done.stdout) < 2000 and f"all matches: {tmp_path}/all.jsonl" in done.stdout
     assert len((tmp_path / "all.jsonl").read_text().splitlines()) == 300
-    monkeypatch.setattr(leak_probe, "_LISTED", 100)
+    monkeypatch.setattr(account, "_LISTED", 100)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     found = overlap(one, other)
