@@ -75,7 +75,7 @@ def tables_command(
     if claims:
         for claim in claims:
             project.claim(claim)  # refuses an unknown one before it is remembered
-        _remember(project, "tables", name, list(claims), check)
+        _remember(project, "tables", tables.checked(name), list(claims), check)
     _in_percent(project, percent, check)
     report = Report("render")
     notes = []

@@ -517,6 +517,7 @@ def test_a_figure_name_that_leads_out_of_its_folder(project: Path) -> None:
         (["figures", "--kind", "curve"], "describe the figures you name"),
         (["figures", "loss", "--kind", "curve", "--metric", "psnr"], "has no psnr of the split val"),
         (["tables", "nope"], "has no claim nope"),
+        (["tables", "acc-ours", "--name", "../x"], "'../x' is no name of a table"),
         (["tables", "--percent", "psnr"], "--percent psnr: no claim has this metric; they have accuracy, loss"),
         (["values", "nope.md"], "nope.md does not exist"),
         (["gate", "--compare", "README.md"], "README.md line 1 is not JSON"),
