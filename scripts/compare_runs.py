@@ -15,18 +15,17 @@ exports. Writes nothing. Ends with a sentence to put beside the number.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rgt import cli, errors
-from rgt.report import Report
+from rgt.report import SEVERITIES, Report
 
 if TYPE_CHECKING:
     from comparison.judge import Question
-    from comparison.model import Arm, Note
+    from comparison.model import Arm, Note, Sample
 
 _BETWEEN = "\0"  # cannot be in an argument, so it can stand between those of one --vs
 _WIDTH = 110
@@ -115,7 +114,7 @@ def _report(arms: list[Arm], questions: list[Question], general: list[Note], fmt
         if mark not in seen:
             seen.add(mark)
             found.add(note.code, note.severity, note.message, path=note.path, evidence=note.evidence, fix=note.fix)
-    found.findings.sort(key=lambda finding: ("error", "warn", "info").index(finding.severity))
+    found.findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     found.data = {
         "verdict": min((question.verdict for question in questions), key=judge.VERDICTS.index),
         "arms": [{"name": arm.name, "runs": [trial.source for trial in arm.trials]} for arm in arms],
@@ -145,7 +144,7 @@ def _print(question: Question) -> None:
     for reason in question.reasons[:4]:
         click.echo(f"  because {reason}")
     for sample in (a, b):
-        click.echo("  " + _arm_line(sample.arm.name, sample.values))
+        click.echo("  " + _arm_line(sample))
     if outcome:
         low, high = outcome.ci
         boot = f", bootstrap [{outcome.bootstrap[0]:+.4g}, {outcome.bootstrap[1]:+.4g}]" if outcome.bootstrap else ""
@@ -155,14 +154,13 @@ def _print(question: Question) -> None:
     click.echo(f"  changed: {changed}")
 
 
-def _arm_line(name: str, values: list[float]) -> str:
+def _arm_line(sample: Sample) -> str:
     from comparison.model import short
 
-    mean = sum(values) / len(values)
-    spread = math.sqrt(sum((v - mean) ** 2 for v in values) / (len(values) - 1)) if len(values) > 1 else math.nan
+    values = sample.values
     shown = " ".join(short(value) for value in values[:10]) + (" ..." if len(values) > 10 else "")
-    numbers = f"mean {short(mean)} sd {short(spread)}  ({shown})" if len(values) > 1 else f"{shown}, a single run"
-    return f"{name}: n={len(values)} {numbers}"[:_WIDTH]
+    several = f"mean {short(sample.mean)} sd {short(sample.sd)}  ({shown})"
+    return f"{sample.arm.name}: n={len(values)} {several if len(values) > 1 else f'{shown}, a single run'}"[:_WIDTH]
 
 
 if __name__ == "__main__":

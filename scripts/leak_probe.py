@@ -17,28 +17,21 @@ jsonl is one table).
 from __future__ import annotations
 
 import itertools
-import json
 import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from rgt import cli, errors
-from rgt.report import Report
+from rgt.report import SEVERITIES, Report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leakage.matching import Found, Match, Pair
     from leakage.sources import Source
 
 F = TypeVar("F", bound="Callable[..., Any]")
-
-_SHOWN = 3  # examples in a finding
-_LISTED = 10_000  # matches in --json; more go to a file
-_FILES = 20  # findings about single files
 
 
 def _split_options(function: F) -> F:
@@ -69,7 +62,7 @@ def overlap(train: Path | None, val: Path | None, test: Path | None, group: tupl
     Example: python scripts/leak_probe.py overlap --train train.csv --test test.csv --group patient_id
     """
     _need_numpy()
-    from leakage import columns, matching
+    from leakage import account, columns, matching
 
     sources = _open({"train": train, "val": val, "test": test})
     if len(sources) < 2:
@@ -78,14 +71,14 @@ def overlap(train: Path | None, val: Path | None, test: Path | None, group: tupl
     found = matching.compare(sources, group, time)
     report = Report("leak_probe")
     for pair in found.pairs:
-        _pair_findings(report, pair, found)
+        account.say_pair(report, pair)
     report.findings += columns.group_findings(found, group)
     if time:
         report.findings += columns.time_findings(found, time)
-    _about_splits(report, found)
-    report.findings.sort(key=lambda finding: ("error", "warn", "info").index(finding.severity))
-    report.data = _data(found, listing)
-    return report.emit(fmt, _summary(report))
+    account.say_splits(report, found)
+    report.findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
+    report.data = account.data(found, listing)
+    return report.emit(fmt, account.summary(report.data))
 
 
 @main.command()
@@ -168,7 +161,7 @@ def touched(runs: tuple[str, ...], fmt: str | None) -> int:
             report.add("unreadable", "warn", error.message, path=str(run.path))
     for path in without:
         report.add("missing", "warn", "no run directory here or below", path=path)
-    report.findings.sort(key=lambda finding: ("error", "warn", "info").index(finding.severity))
+    report.findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     report.data = {"runs": [str(run.path) for run in found], "judged": judged}
     clean = f"{judged} runs: nothing in their records says that test was used to choose"
     return report.emit(fmt, "" if report.findings else clean)
@@ -205,119 +198,6 @@ def _same_kind(sources: dict[str, Source], group: tuple[str, ...], time: str | N
         raise errors.bad_input(f"the splits are of different kinds ({said}) and cannot be compared; use one form")
     if (group or time) and "rows" not in kinds.values():
         raise errors.bad_input("--group and --time need columns; expected csv, tsv, json or jsonl")
-
-
-# -- what is said
-
-
-def _pair_findings(report: Report, pair: Pair, found: Found) -> None:
-    a, b = pair.a.name, pair.b.name
-    share = f"of {pair.items} {b} items"
-    path = str(pair.b.path)
-    fix = f"remove them from {a} (or from {b}) and report both numbers: with and without"
-    if pair.exact:
-        text = f"{len(pair.exact)} {share} ({_percent(pair.exact, pair)}) are in {a}, the same after normalisation"
-        report.add("leak", "error", text, path=path, evidence=_examples(pair.exact), fix=fix)
-    if pair.near:
-        text = f"{len(pair.near)} {share} ({_percent(pair.near, pair)}) are near-duplicates of items in {a}"
-        report.add("near-duplicate", "error", text, path=path, evidence=_examples(pair.near), fix=fix)
-    if pair.coincidences:
-        text = f"{len(pair.coincidences)} {share} match {a}, and are short or common enough to do so by chance"
-        report.add("coincidence", "info", text, path=path, evidence=_examples(pair.coincidences))
-    if pair.boilerplate:
-        text = (
-            f"{len(pair.boilerplate)} {share} are texts that stand three times or more in both {a} and {b}: boilerplate"
-        )
-        report.add("coincidence", "info", text, path=path, evidence=_examples(pair.boilerplate))
-
-
-def _percent(matches: list[Match], pair: Pair) -> str:
-    return f"{100 * len(matches) / max(1, pair.items):.2g} %"
-
-
-def _examples(matches: list[Match]) -> str:
-    shown = [f"{m.place} = {m.other}" if m.kind == "exact" else f"{m.place} ~ {m.other} ({m.similarity:.2f})"
-             for m in matches[:_SHOWN]]  # fmt: skip
-    return "; ".join(shown)
-
-
-def _about_splits(report: Report, found: Found) -> None:
-    for whole in found.splits.values():
-        name, path = whole.source.name, str(whole.source.path)
-        blank = int((whole.exact == 0).sum())
-        if blank == len(whole):
-            report.add("empty", "warn", f"{name} holds no item with content, so nothing was compared", path=path)
-        elif blank:
-            report.add("empty", "info", f"{blank} of {len(whole)} items are blank and were not compared", path=path)
-        repeated = _repeated(whole)
-        if repeated:
-            text = f"{repeated} of {len(whole)} items repeat another item of {name}: a random split of such data leaks"
-            report.add("duplicate", "info", text, path=path)
-        if whole.source.malformed:
-            text = f"{whole.source.malformed} rows are not JSON or have another number of fields than the header"
-            report.add("malformed", "warn", text, path=path, evidence=f"first: {whole.source.malformed_at}")
-        if found.schema.lacking.get(name):
-            text = f"has no column {', '.join(found.schema.lacking[name])[:200]}; other splits do; it was not compared"
-            report.add("unjudged", "info", text, path=path)
-        for place, code, said in whole.problems[:_FILES]:
-            report.add(code, "info" if code == "unjudged" else "warn", said, path=place)
-        if len(whole.problems) > _FILES:
-            report.add("unreadable", "warn", f"{len(whole.problems) - _FILES} more files have such problems", path=path)
-
-
-def _repeated(whole: Any) -> int:
-    import numpy as np
-
-    content = whole.exact[whole.exact != 0]
-    return len(content) - len(np.unique(content))
-
-
-def _data(found: Found, listing: Path | None) -> dict[str, Any]:
-    splits = {}
-    for name, whole in found.splits.items():
-        splits[name] = {"path": str(whole.source.path), "kind": whole.source.kind, "items": len(whole)}
-        splits[name]["repeated"] = _repeated(whole)
-    pairs = []
-    matches = []
-    for pair in found.pairs:
-        kinds = {
-            "exact": pair.exact,
-            "near": pair.near,
-            "coincidence": pair.coincidences,
-            "boilerplate": pair.boilerplate,
-        }
-        counts = {kind: len(some) for kind, some in kinds.items()}
-        expected = round(min(pair.expected, 1e9), 6)
-        pairs.append({"a": pair.a.name, "b": pair.b.name, **counts, "leaks_expected_by_chance": expected})
-        for kind, some in kinds.items():
-            said = {"a": pair.a.name, "b": pair.b.name, "kind": kind}
-            matches += [{**said, "item": m.place, "same_as": m.other, "similarity": m.similarity} for m in some]
-    schema = found.schema
-    compared = {"columns": schema.used, "ignored": schema.ignored, "text": schema.text, "near_by": schema.near}
-    data: dict[str, Any] = {"splits": splits, "compared": compared, "pairs": pairs, "matches": matches[:_LISTED]}
-    if listing or len(matches) > _LISTED:
-        data["full_list"] = str(_write_list(matches, listing))
-    return data
-
-
-def _write_list(matches: list[dict[str, Any]], listing: Path | None) -> Path:
-    from rgt import files
-
-    path = listing or Path(tempfile.mkdtemp(prefix="leak_probe-")) / "matches.jsonl"
-    lines = (json.dumps(match, ensure_ascii=True) + "\n" for match in matches)
-    files.write_with(path, lambda file: file.writelines(line.encode() for line in lines))
-    return path
-
-
-def _summary(report: Report) -> str:
-    splits = report.data["splits"]
-    said = ", ".join(f"{name} {split['items']}" for name, split in splits.items())
-    compared = report.data["compared"]
-    by = f"; columns compared: {', '.join(compared['columns'])[:200]}" if compared["columns"] else ""
-    ignored = f"; left out as ids or groups: {', '.join(compared['ignored'])[:200]}" if compared["ignored"] else ""
-    full = f"\nall matches: {report.data['full_list']}" if "full_list" in report.data else ""
-    clean = "no item is shared by two splits; " if not any(p["exact"] + p["near"] for p in report.data["pairs"]) else ""
-    return f"{clean}items: {said}{by}{ignored}{full}"
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from typing import Any
 
 import click
 
-from rgt import cli, evidence, files, rundir, seal
+from rgt import cli, evidence, files, rundir, schema, seal
 from rgt.errors import RgtError, bad_input
 from rgt.evidence import Claim, Project
 from rgt.report import Report, print_json
@@ -132,20 +132,16 @@ def claim() -> None:
 def add(claim_id: str, metric: str, runs: tuple[Path, ...], path: Path, as_json: bool, **words: Any) -> None:
     """Add or replace the claim CLAIM_ID; its value, spread and n come from the runs."""
     project = evidence.load(path)
-    items = [_evidence(project, rundir.open_run(run)) for run in runs]
-    if len({item["run_id"] for item in items}) < len(items):
+    opened = [rundir.open_run(run) for run in runs]
+    if len({run.id for run in opened}) < len(opened):
         raise bad_input("a run is named twice; every run counts once")
-    wanted = {
-        "id": claim_id,
-        "metric": metric,
-        **{key: value for key, value in words.items() if value},
-        "evidence": items,
-    }
-    wanted = {key: list(value) if isinstance(value, tuple) else value for key, value in wanted.items()}
-    project.data["claims"] = [
-        *(claim for claim in project.claims if claim["id"] != claim_id),
-        _measured(project, wanted),
-    ]
+    given = {key: list(value) if isinstance(value, tuple) else value for key, value in words.items() if value}
+    items = [{"run_id": project.run(run.id).id} for run in opened]  # outside of the project nobody can rebuild it
+    new = _measured(project, {"id": claim_id, "metric": metric, **given, "evidence": items})
+    project.data["claims"] = [*(one for one in project.claims if one["id"] != claim_id), new]
+    schema.check(project.data, "evidence", str(path))  # now, because a seal cannot be taken back
+    for item, run in zip(items, opened, strict=True):
+        item["seal_sha256"] = seal.seal(run)
     project.save()
     if as_json:
         print_json(project.claim(claim_id))
@@ -153,25 +149,13 @@ def add(claim_id: str, metric: str, runs: tuple[Path, ...], path: Path, as_json:
         click.echo(_line(project.claim(claim_id)))
 
 
-def _evidence(project: Project, run: Run) -> dict[str, Any]:
-    project.run(run.id)  # it must lie inside the project, or nobody can rebuild the claim
-    return {"run_id": run.id, "seal_sha256": seal.seal(run)}
-
-
 def _measured(project: Project, claim: Claim) -> Claim:
     value, spread, n = project.measure(claim)
-    if not math.isfinite(value):
-        raise bad_input(f"{claim['metric']} of these runs is {value}; that is no result")
     directions = {project.result(run_id, claim)["direction"] for run_id in evidence.runs_of(claim)}
     if len(directions) > 1:
         raise bad_input(f"the runs disagree on which way {claim['metric']} is better")
-    return {
-        **claim,
-        "value": value,
-        "n": n,
-        "direction": directions.pop(),
-        **({} if spread is None else {"spread": spread}),
-    }
+    measured = {**claim, "value": value, "n": n, "direction": directions.pop()}
+    return measured if spread is None else {**measured, "spread": spread}
 
 
 def _line(claim: Claim) -> str:

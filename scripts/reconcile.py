@@ -129,6 +129,8 @@ def examine(path: Path, evidence: Evidence) -> Examined:
                     seen.rest.append(mention)
     except RgtError as error:
         seen.unreadable = error.message
+    except Exception as error:  # markup can be anything; one document hides no other
+        seen.unreadable = f"{path} has something no reader knows: {type(error).__name__}: {str(error)[:100]}"
     return seen
 
 

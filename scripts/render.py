@@ -75,7 +75,7 @@ def tables_command(
     if claims:
         for claim in claims:
             project.claim(claim)  # refuses an unknown one before it is remembered
-        _remember(project, "tables", name, list(claims), check)
+        _remember(project, "tables", tables.checked(name), list(claims), check)
     _in_percent(project, percent, check)
     report = Report("render")
     notes = []
@@ -167,7 +167,7 @@ def figures_command(
 
     Example: python scripts/render.py figures loss --kind curve --metric loss --split val
     """
-    from delivery import figures
+    from delivery import figures, inspection
 
     project = _load(evidence)
     spec = {key: word for key, word in (("kind", kind), ("metric", metric), ("split", split)) if word}
@@ -180,15 +180,15 @@ def figures_command(
     seen: dict[str, str] = {}
     for name in names or sources.names(project):
         found = figures.audit(project, name) if check else figures.build(project, name)
-        _figure_findings(report, project, name, found)
+        _figure_findings(report, name, found)
         if not found:
-            seen[name] = figures.seen(figures.folder_of(project, name))
+            seen[name] = inspection.seen(figures.folder_of(project, name))
     report.data |= {"figures": seen}
     lines = [f"{name}: {text}" for name, text in seen.items()]
     return report.emit(fmt, "\n".join([*lines, f"{len(seen)} figures pass, {len(report.findings)} findings"]))
 
 
-def _figure_findings(report: Report, project: Project, name: str, found: list[Any]) -> None:
+def _figure_findings(report: Report, name: str, found: list[Any]) -> None:
     for problem in found:
         severity = "warn" if problem.code in ("colour", "unjudged") else "error"
         report.add(problem.code, severity, problem.message, path=f"figures/{name}", fix=_fix(problem.code, name))
@@ -229,7 +229,7 @@ def gate(compare: tuple[Path, ...], out: Path | None, evidence: Path, fmt: str |
     folder = out or evidence.parent
     report = Report("render")
     _write(folder / "DISCLOSURES.md", disclosures.markdown(project, lists))
-    data = disclosures.as_data(project, lists)
+    data = disclosures.as_data(lists)
     files.write_json(folder / "DISCLOSURES.json", data)
     for name, items in lists.items():
         for item in disclosures.told(items):

@@ -16,35 +16,20 @@ service. `prune` prints a plan; it acts only on ids you name, with --yes.
 
 from __future__ import annotations
 
-import math
-import time
-from collections import Counter
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import click
 
-from rgt import cli, files, rundir
+from rgt import cli
 from rgt.errors import bad_input, refused
-from rgt.ids import mint_id
-from rgt.report import Report, print_json, progress
-from rgt.rundir import Run
-from tracker import judge
+from rgt.report import Report, print_json
+from tracker import choice, judge, rewrite
 from tracker.hosted import Hosted
 from tracker.offline import Offline
-from tracker.shape import Row, Source, Tracked, in_order, joined
+from tracker.shape import Source, Tracked, joined, strict
 
 _SHOWN = 40
-_RELIST = (0, 2, 5, 10)  # seconds between looks after a deletion: the service's list lags behind
-_SPLITS = (
-    ("val", "val"),
-    ("valid", "val"),
-    ("validation", "val"),
-    ("eval", "val"),
-    ("test", "test"),
-    ("train", "train"),
-)
 
 source_argument = click.argument("source")
 run_argument = click.argument("run_id")
@@ -61,46 +46,6 @@ def open_source(text: str) -> Source:
     if path.exists() or text.startswith((".", "/", "~")) or text.count("/") not in (1, 2):
         return Offline(path.expanduser())
     return Hosted(text)
-
-
-def pick(runs: list[Tracked], run_id: str) -> Tracked:
-    found = [run for run in runs if run_id in (run.id, run.name)]
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        raise bad_input(f"no run {run_id}; there are: {', '.join(run.id for run in runs[:10])}")
-    longest = max(found, key=lambda run: run.rows or run.steps)
-    progress(f"{len(found)} records of {run_id} (a resumed or copied run); this is the longest: {longest.where}")
-    return longest
-
-
-def pick_whole(source: Source, runs: list[Tracked], run_id: str) -> list[Tracked]:
-    """Every record of one run, the last one last; of a resumed run there are several."""
-    parts = sorted(records_of(runs, run_id), key=in_order)
-    if len(parts) > 1:
-        _say_joined(source, parts)
-    return parts
-
-
-def records_of(runs: list[Tracked], run_id: str) -> list[Tracked]:
-    found = [run for run in runs if run_id in (run.id, run.name)]
-    named = {(run.project, run.id) for run in found}
-    run = found[0] if len(named) == 1 else pick(runs, run_id)
-    return [part for part in runs if (part.project, part.id) == (run.project, run.id)]
-
-
-def _say_joined(source: Source, parts: list[Tracked]) -> None:
-    count: Counter[int] = Counter()
-    said = []
-    for part in parts:
-        steps = {row["_step"] for row in source.history(part)}
-        count.update(steps)
-        said.append(f"{part.where} ({f'steps {min(steps)} to {max(steps)}' if steps else 'no steps'})")
-    both = sum(times > 1 for times in count.values())
-    progress(
-        f"{len(parts)} records of {parts[0].id} were joined by step, the later one counts where both have a step "
-        f"({both}): {', '.join(said)}"
-    )
 
 
 @main.command("list")
@@ -127,9 +72,7 @@ def _state(report: Report, run: Tracked) -> None:
         report.add("truncated", "warn", f"{run.damage}; what came before is readable", path=run.where, where=run.id)
     if run.state in ("crashed", "failed"):
         code = "" if run.exit_code is None else f" with exit code {run.exit_code}"
-        report.add(
-            "failed", "info", f"{run.state}{code} after {run.rows or run.steps} rows", path=run.where, where=run.id
-        )
+        report.add("failed", "info", f"{run.state}{code} after {run.length} rows", path=run.where, where=run.id)
 
 
 def _doubles(report: Report, source: Source, runs: list[Tracked]) -> None:
@@ -150,21 +93,13 @@ def _row(run: Tracked) -> dict[str, Any]:
     return {
         "id": run.id, "name": run.name, "project": run.project, "state": run.state, "created": run.created,
         "rows": run.rows, "last_step": run.steps, "resumed": run.resumed, "where": run.where,
-        "summary": _jsonable(numbers), "config": run.settings(),
+        "summary": strict(numbers), "config": run.settings(),
     }  # fmt: skip
 
 
 def _line(run: Tracked) -> str:
     numbers = [f"{key}={value:.4g}" for key, value in _row(run)["summary"].items() if isinstance(value, (int, float))]
-    rows = run.rows if run.rows is not None else run.steps
-    return f"{run.id}  {run.state:9} {rows:>7} rows  {run.name}  {' '.join(numbers[:4])}"
-
-
-def _jsonable(data: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: value if not isinstance(value, float) or math.isfinite(value) else str(value)
-        for key, value in data.items()
-    }
+    return f"{run.id}  {run.state:9} {run.length:>7} rows  {run.name}  {' '.join(numbers[:4])}"
 
 
 @main.command()
@@ -176,7 +111,7 @@ def diff(source: str, first: str, second: str, as_json: bool) -> int:
     """What differs between two runs: config, code commit, command, final values. Exit 1 when the config does."""
     opened = open_source(source)
     runs = opened.runs()
-    a, b = pick(runs, first), pick(runs, second)
+    a, b = choice.longest(runs, first), choice.longest(runs, second)
     for run in (a, b):
         opened.details(run)
     changed = {part: _changed(left, right) for part, left, right in _compared(a, b)}
@@ -210,22 +145,18 @@ def _changed(left: dict[str, Any], right: dict[str, Any]) -> dict[str, tuple[Any
 def curve(source: str, run_id: str, metric: str, as_json: bool) -> None:
     """Every logged value of METRIC, unsampled, as CSV (step,value) or JSON; of a resumed run all records, joined."""
     opened = open_source(source)
-    parts = pick_whole(opened, opened.runs(), run_id)
+    parts = choice.whole(opened, run_id)
     run = parts[-1]
     points = [(row["_step"], row[metric]) for row in joined(opened, parts) if metric in row]
     if not points:
         names = sorted({key for row in joined(opened, parts) for key in row if not key.startswith("_")})
         raise bad_input(f"{run.id} never logged {metric}; it logged: {', '.join(names[:20])}")
     if as_json:
-        print_json({"run": run.id, "metric": metric, "points": [[step, _finite(value)] for step, value in points]})
+        print_json({"run": run.id, "metric": metric, "points": strict(points)})
         return
     click.echo("step,value")
     for step, value in points:
         click.echo(f"{step},{value!r}")
-
-
-def _finite(value: Any) -> Any:
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @main.command()
@@ -239,14 +170,8 @@ def dupes(source: str, as_json: bool) -> int:
     opened = open_source(source)
     found = judge.groups(opened, opened.runs())
     if as_json:
-        print_json(
-            {
-                "groups": [
-                    {"kind": group.kind, "keep": group.keep.id, "runs": [run.where for run in group.runs]}
-                    for group in found
-                ]
-            }
-        )
+        rows = [{"kind": one.kind, "keep": one.keep.id, "runs": [run.where for run in one.runs]} for one in found]
+        print_json({"groups": rows})
     else:
         for group in found:
             click.echo(f"{group.kind}: {', '.join(group.ids)} (longest: {group.keep.where})")
@@ -278,12 +203,12 @@ def prune(source: str, ids: tuple[str, ...], shorter_than: int, yes: bool, as_js
         return 0
     if not ids:
         raise refused("--yes needs the ids of the runs to remove; `prune` without it prints the candidates")
-    chosen = [record for run_id in ids for record in records_of(runs, run_id)]
+    chosen = list({record.where: record for run_id in ids for record in choice.records(runs, run_id)}.values())
     alive = [run.id for run in chosen if run.state == "running"]
     if alive:
         raise refused(f"{', '.join(alive)} still runs; nothing was removed")
     done = [(run.id, opened.delete(run)) for run in chosen]
-    left = _still_listed(source, {run.where for run in chosen})
+    left = [run.id for run in opened.remaining(chosen)]
     if as_json:
         print_json({"removed": [{"id": run_id, "now": where} for run_id, where in done], "still_listed": left})
     else:
@@ -302,19 +227,6 @@ def _print_plan(plan: list[tuple[Tracked, str]], as_json: bool) -> None:
     click.echo(f"{len(plan)} candidates; nothing was removed (name ids and --yes to do it)")
 
 
-def _still_listed(source: str, places: set[str]) -> list[str]:
-    left: list[str] = []
-    for pause in _RELIST:
-        time.sleep(pause)
-        try:
-            left = [run.id for run in open_source(source).runs() if run.where in places]
-        except click.ClickException:  # the last one is gone
-            return []
-        if not left or isinstance(open_source(source), Offline):
-            break
-    return left
-
-
 @main.command()
 @source_argument
 @run_argument
@@ -329,65 +241,14 @@ def _still_listed(source: str, places: set[str]) -> list[str]:
 def export(source: str, run_id: str, into: Path, as_json: bool) -> None:
     """Write a run directory from a tracked run, so that every script can read it."""
     opened = open_source(source)
-    parts = pick_whole(opened, opened.runs(), run_id)
+    parts = choice.whole(opened, run_id)
     tracked = parts[-1]
     opened.details(tracked)
-    run = _create(into, tracked)
-    rows = [line for row in joined(opened, parts) for line in _metrics(row)]
-    files.write_bytes(run.metrics, b"".join(files.dump(line, str(run.metrics)) + b"\n" for line in rows))
-    run.log_event({"finished": "finished", "running": "launched"}.get(tracked.state, "failed"), source=tracked.where)
+    path, rows = rewrite.as_run(into, tracked, joined(opened, parts))
     if as_json:
-        print_json({"run": str(run.path), "rows": len(rows)})
+        print_json({"run": str(path), "rows": rows})
     else:
-        click.echo(run.path)
-
-
-def _create(into: Path, tracked: Tracked) -> Run:
-    """The record of how it was started, as far as the tracker knows it."""
-    run = Run(into / mint_id(tracked.name or tracked.id))
-    run.path.mkdir(parents=True)
-    config = tracked.settings()
-    git = {"commit": tracked.git["commit"], "branch": "", "dirty": False, "untracked": []} if tracked.git else None
-    record = {
-        "run_id": run.id,
-        "created": tracked.created or datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "command": tracked.command,
-        "cwd": "",
-        "config": config,
-        "config_sha256": rundir.config_hash(config),
-        "seeds": {
-            key: value for key, value in config.items() if key.split(".")[-1] == "seed" and isinstance(value, int)
-        },
-        "backend": "wandb",
-        "job": {"source": tracked.where, "id": tracked.id, "state": tracked.state},
-        "git": git,
-        "env": {"python": "", "executable": "", "packages": {}},
-        "host": {"name": tracked.host, "platform": "", "cpus": None},
-        "devices": [],
-    }
-    files.write_json(run.run_json, record, "run")
-    return run
-
-
-def _metrics(row: Row) -> list[dict[str, Any]]:
-    """One row of the tracker is one line per split: val/loss becomes loss of the split val."""
-    by_split: dict[str, dict[str, Any]] = {}
-    for key, value in row.items():
-        if not key.startswith("_") and isinstance(value, (int, float)) and not isinstance(value, bool):
-            split, name = _split(key)
-            by_split.setdefault(split, {})[name] = (
-                rundir.json_number(float(value)) if isinstance(value, float) else value
-            )
-    head = {"step": int(row["_step"]), "time": float(row.get("_timestamp", 0.0))}
-    return [{**head, "split": split, **values} for split, values in by_split.items()]
-
-
-def _split(key: str) -> tuple[str, str]:
-    for prefix, split in _SPLITS:
-        for mark in ("/", "_", "."):
-            if key.startswith(prefix + mark):
-                return split, key[len(prefix) + 1 :]
-    return "train", key
+        click.echo(path)
 
 
 if __name__ == "__main__":

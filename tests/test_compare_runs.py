@@ -497,6 +497,10 @@ def test_wandb_history_json_and_run_folder(tmp_path: Path) -> None:
             json.dumps({"git": {"commit": "c" * 40}, "gpu": "T4", "python": "3.11"})
         )
         folders.append(folder.parent)
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "wandb-summary.json").write_text("[1]")
+    done = run(tmp_path / "odd", "--vs", *folders, "--metric", "val/acc")
+    assert done.exit_code == 2 and "is a list; expected an object of metrics" in done.stderr
     row = report(*histories, "--vs", *folders, "--metric", "val/acc")["comparisons"][0]
     assert (row["variable"], row["verdict"], row["seeds_test"]["paired"]) == ("lr", "effect", True)
     assert row["values"] == [list(NEW), list(OLD)]

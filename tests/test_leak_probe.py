@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 from PIL import Image
 
 import leak_probe
-from leakage import chance, normal, sources
+from leakage import account, chance, normal, sources
 from rgt import rundir
 
 from . import planted
@@ -361,6 +361,18 @@ def test_pin_finds_moved_changed_added_and_removed_items(pinned: Path) -> None:
     assert checked(pinned)["missing"].startswith("1 pinned items of test are gone: item 1")
 
 
+def test_a_split_that_changed_in_every_row_is_checked_in_time(tmp_path: Path) -> None:
+    """Another number format in each of them: once the square of the rows was looked at, minutes for these."""
+    for name in ("train", "test"):
+        lines(tmp_path / f"{name}.txt", [f"{name} {n}" for n in range(60_000)])
+    words = ["--train", tmp_path / "train.txt", "--test", tmp_path / "test.txt", "--out", tmp_path / "SPLITS.json"]
+    assert run("pin", *words).exit_code == 0
+    lines(tmp_path / "train.txt", [f"train {n}.0" for n in range(60_000)])
+    command = [sys.executable, leak_probe.__file__, "pin", "--check", *map(str, words), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert [finding["code"] for finding in json.loads(done.stdout)["findings"]] == ["digest"]
+
+
 def test_pin_of_a_folder_names_the_file(tmp_path: Path) -> None:
     folder = tmp_path / "test"
     folder.mkdir()
@@ -437,6 +449,9 @@ def test_touched_reads_what_it_can(tmp_path: Path) -> None:
         file.write('{"step": "x", "split": "test", "acc": 1}\nnonsense\n')
     found = report("touched", tmp_path / "runs")
     assert sorted(codes(found, "warn", "info")) == ["touched", "unjudged", "unreadable"]
+    good.results.write_text('{"metrics": 5}')
+    good.checkpoints_index.write_text('{"checkpoints": 5}')
+    assert "touched" in codes(report("touched", tmp_path / "runs"), "warn", "info")
     done = run("touched", tmp_path / "nothing")
     assert done.exit_code == 2 and "is no run directory and has none below" in done.stderr
 
@@ -573,7 +588,7 @@ def test_output_is_bounded_and_the_list_is_whole(tmp_path: Path, monkeypatch: py
     done = run("overlap", "--train", one, "--test", other, "--list", tmp_path / "all.jsonl")
     assert done.exit_code == 1 and len(done.stdout) < 2000 and f"all matches: {tmp_path}/all.jsonl" in done.stdout
     assert len((tmp_path / "all.jsonl").read_text().splitlines()) == 300
-    monkeypatch.setattr(leak_probe, "_LISTED", 100)
+    monkeypatch.setattr(account, "_LISTED", 100)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     found = overlap(one, other)

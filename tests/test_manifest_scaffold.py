@@ -151,6 +151,28 @@ def test_bad_input(project: Path, words: list[str], sentence: str) -> None:
     done = run(project, *(str(path) if word == "RUN" else word for word in words))
     assert done.returncode == 2 and sentence in done.stderr and "Traceback" not in done.stderr
     assert json.loads((project / "EVIDENCE.json").read_text())["claims"] == []
+    assert not (path / "seal.json").exists()  # a claim that failed leaves its runs open to be mended
+
+
+@pytest.mark.parametrize("odd", ["NaN", "-Infinity"])
+def test_a_diverged_run_is_no_result(project: Path, odd: str) -> None:
+    runs = [make_run(project, value) for value in (0.9, 0.92)]
+    words = [word for path in runs for word in ("--run", path)]
+    add = ["claim", "add", "acc", "--metric", "accuracy", *words]
+    assert run(project, *add).returncode == 0
+    results = runs[0] / "results.json"
+    results.write_text(results.read_text().replace("0.9", odd))
+    assert any("that is no result" in message for _, message in findings(project, "claim", "check"))
+    for path in runs:
+        (path / "seal.json").unlink()
+    done = run(project, *add)
+    assert done.returncode == 2 and f"accuracy is {float(odd)}; that is no result" in done.stderr
+
+
+def test_runs_that_disagree_on_the_direction(project: Path) -> None:
+    words = [word for way in ("up", "down") for word in ("--run", make_run(project, 0.9, direction=way))]
+    done = run(project, "claim", "add", "acc", "--metric", "accuracy", *words)
+    assert done.returncode == 2 and "the runs disagree on which way accuracy is better" in done.stderr
 
 
 def test_a_run_without_results_is_not_sealed(project: Path) -> None:

@@ -449,6 +449,43 @@ def test_an_unreadable_document_is_a_finding_and_the_others_are_read(
     assert sentence in codes["unreadable"] and "drift" in codes
 
 
+def test_a_number_that_no_float_holds_is_no_result(tmp_path: Path) -> None:
+    """It once ended the whole run."""
+    (tmp_path / "a.md").write_text(
+        "The accuracy is 1e400, then 3 x 10^400, then 91.4 ± 1e999 and 1e" + "9" * 5000 + ".\n"
+    )
+    (tmp_path / "b.md").write_text("Ours has an accuracy of 0.924 on CIFAR-10.\n")
+    report = reconcile(tmp_path)
+    assert [finding["path"].rpartition("/")[2] for finding in report["findings"]] == ["b.md"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.html", "<![x[ odd ]]><table><tr><th>Method</th><th>CIFAR-10 accuracy</th><tr><td>Ours<td>0.924"),
+        ("a.md", "# x\n\n<table><tr><th>Method</th><th>CIFAR-10 accuracy</th></tr>\n<tr><td>Ours</td><td>0.924</td>\n"),
+        ("a.rst", ".. csv-table:: x\n\n   a," + "b" * 200_000 + "\n\nOurs has an accuracy of 0.924 on CIFAR-10.\n"),
+    ],
+    ids=["html", "md", "rst"],
+)
+def test_broken_markup_hides_no_number(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    assert [reported for _, reported in drifts(reconcile(tmp_path))] == ["0.924"]
+
+
+def test_what_no_reader_knows_hides_no_other_document(tmp_path: Path) -> None:
+    (tmp_path / "a.tex").write_text("\\begin{tabular}{l}\\multirow{" + "9" * 5000 + "}{*}{x} \\\\ \\end{tabular}")
+    (tmp_path / "b.md").write_text("Ours has an accuracy of 0.924 on CIFAR-10.\n")
+    assert {finding["code"] for finding in reconcile(tmp_path)["findings"]} == {"unreadable", "drift"}
+
+
+def test_what_is_too_large_for_a_document_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "data.csv").open("wb") as file:
+        file.truncate(256 * 2**20 + 1)
+    [finding] = reconcile(tmp_path)["findings"]
+    assert finding["code"] == "unreadable" and "is data, not a document" in finding["message"]
+
+
 def test_an_encrypted_document_is_a_finding(tmp_path: Path) -> None:
     path = tmp_path / "a.docx"
     with zipfile.ZipFile(path, "w") as archive:

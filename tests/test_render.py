@@ -7,6 +7,7 @@ import base64
 import csv
 import importlib.metadata
 import json
+import math
 import os
 import random
 import re
@@ -60,6 +61,10 @@ def project(delivered: Path, tmp_path: Path) -> Path:
         ({"value": -0.0004, "spread": 0.01}, Style(spread=True), "0.000 ± 0.010"),
         ({"value": 3.2154e-9}, Style(), "3.215e-9"),
         ({"value": 3.2154e-9}, Style(tex=True), r"$3.215 \times 10^{-9}$"),
+        ({"value": 3.2e21}, Style(), "3.2e21"),
+        ({"value": 1.23456e30}, Style(), "1.235e30"),
+        ({"value": 2e30, "spread": 3e27}, Style(spread=True), "2.000e30 ± 3e27"),
+        ({"value": 2e20, "spread": 3e-12}, Style(spread=True), f"2.{'0' * 27}e20 ± 3e-12"),
         ({"value": 0.5, "spread": 0.0}, Style(spread=True), "0.5 ± 0.0"),
         ({"value": 92.04, "unit": "%"}, Style(percent=True), "92.04 %"),
     ],
@@ -300,7 +305,7 @@ def one_run(project: Path) -> None:
 def picked_on_test(project: Path) -> None:
     for run in runs_of(project):
         value = json.loads((run / "results.json").read_text())["metrics"][0]["value"]
-        for step, seen in ((1, value - 0.1), (2, value), (3, value - 0.01)):
+        for step, seen in ((0, math.nan), (1, value - 0.1), (2, value), (3, value - 0.01)):
             rundir.open_run(run).log_metrics(step=step, split="test", accuracy=seen)
     reseal(project)
 
@@ -512,6 +517,7 @@ def test_a_figure_name_that_leads_out_of_its_folder(project: Path) -> None:
         (["figures", "--kind", "curve"], "describe the figures you name"),
         (["figures", "loss", "--kind", "curve", "--metric", "psnr"], "has no psnr of the split val"),
         (["tables", "nope"], "has no claim nope"),
+        (["tables", "acc-ours", "--name", "../x"], "'../x' is no name of a table"),
         (["tables", "--percent", "psnr"], "--percent psnr: no claim has this metric; they have accuracy, loss"),
         (["values", "nope.md"], "nope.md does not exist"),
         (["gate", "--compare", "README.md"], "README.md line 1 is not JSON"),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from delivery import figures, readback
+from delivery import figures, inspection, readback
 from rgt import evidence, seal
 
 from .delivered import call, edit, everything, findings, render
@@ -141,7 +141,7 @@ def test_a_wrong_figure_is_found_in_its_files(project: Path, name: str) -> None:
     edits, code, sentence = POINTS[name]
     folder = project / "figures/acc"
     redraw(folder, *edits, only=shown_in(sentence))
-    found = figures.look(folder)
+    found = inspection.look(folder)
     assert any(problem.code == code and sentence in problem.message for problem in found), found
 
 
@@ -181,7 +181,7 @@ CURVES = {
 def test_a_wrong_curve_is_found_in_its_files(project: Path, name: str) -> None:
     edits, code, sentence = CURVES[name]
     redraw(project / "figures/loss", *edits, only=shown_in(sentence))
-    found = figures.look(project / "figures/loss")
+    found = inspection.look(project / "figures/loss")
     assert any(problem.code == code and sentence in problem.message for problem in found), found
 
 
@@ -190,7 +190,7 @@ def test_another_scale_is_read_as_well(project: Path) -> None:
         project / "figures/loss",
         ("axis.legend()", 'axis.set_yscale("log"); axis.set_ylim(0.01, 10); axis.legend()'),
     )
-    assert figures.look(project / "figures/loss") == []
+    assert inspection.look(project / "figures/loss") == []
 
 
 BESIDE = {
@@ -205,7 +205,7 @@ BESIDE = {
 @pytest.mark.parametrize("name", BESIDE)
 def test_what_else_has_a_colour_of_the_data_is_no_finding(project: Path, name: str) -> None:
     redraw(project / "figures/loss", ("axis.legend()", f"{BESIDE[name]}; axis.legend()"))
-    assert figures.look(project / "figures/loss") == []
+    assert inspection.look(project / "figures/loss") == []
 
 
 ONE_FILE = {
@@ -230,7 +230,7 @@ ONE_FILE = {
 def test_one_wrong_file_among_three_is_found(project: Path, name: str) -> None:
     edits, file, code, sentence = ONE_FILE[name]
     redraw(project / "figures/acc", *edits, only=(file,))
-    found = figures.look(project / "figures/acc")
+    found = inspection.look(project / "figures/acc")
     assert any(problem.code == code and sentence in problem.message for problem in found), found
 
 
@@ -256,9 +256,9 @@ def test_an_old_file_is_found_where_a_neighbour_covers_the_mark(
     old = Path(shutil.copytree(folder, project / "figures/old"))
     move_run(old, was)
     move_run(folder, now)
-    assert (figures.look(old), figures.look(folder)) == ([], [])
+    assert (inspection.look(old), inspection.look(folder)) == ([], [])
     shutil.copy(old / file, folder / file)
-    (problem, *more) = [problem for problem in figures.look(folder) if sentence in problem.message]
+    (problem, *more) = [problem for problem in inspection.look(folder) if sentence in problem.message]
     assert problem.code == "drawn" and not more
 
 
@@ -287,7 +287,11 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], object], str]] = {
         "svg has a shape that matplotlib",
     ),
     "empty csv": ("source_data.csv", lambda path: path.write_text(""), "source_data.csv has no rows"),
-    "words": ("source_data.csv", lambda path: path.write_text("y\nx\n"), "not a table with a column y of numbers"),
+    "another csv": ("source_data.csv", lambda path: path.write_text("y\nx\n"), "a row has no panel"),
+    "words": ("source_data.csv", lambda path: edit(path, "0.92,", "x,"), "not a table that figures are drawn from"),
+    "no panel": ("source_data.csv", lambda path: edit(path, "panel", "pane"), "a row has no panel"),
+    "an odd mark": ("source_data.csv", lambda path: edit(path, ",mean,", ",meen,"), "'meen' is neither mean nor run"),
+    "half a row": ("source_data.csv", lambda path: path.write_text(path.read_text() + "x,y,run,1"), "a row has no"),
     "no size": ("figure.py", lambda path: path.write_text("DPI = 300"), "figure.py does not say SIZE_IN"),
     "coarse": ("figure.py", lambda path: edit(path, "DPI = 300", "DPI = 72"), "DPI = 72 is coarse"),
 }
@@ -297,7 +301,7 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], object], str]] = {
 def test_damaged_files_get_a_sentence(project: Path, name: str) -> None:
     file, damage, sentence = DAMAGE[name]
     damage(project / "figures/acc" / file)
-    assert any(sentence in problem.message for problem in figures.look(project / "figures/acc"))
+    assert any(sentence in problem.message for problem in inspection.look(project / "figures/acc"))
 
 
 # -- figures: tampering

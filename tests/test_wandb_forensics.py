@@ -6,13 +6,16 @@ import json
 import math
 import os
 import shutil
+import struct
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import wandb.proto.wandb_internal_pb2 as wandb_proto
 
 from tracker.offline import Offline
 
@@ -20,6 +23,7 @@ from .tracker_service import Service
 
 HERE = Path(__file__).resolve().parent
 SCRIPT = HERE.parent / "scripts" / "wandb_forensics.py"
+pb: Any = wandb_proto
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +47,41 @@ def runs(made: Path, tmp_path: Path) -> Path:
     """A copy that a test may harm."""
     shutil.copytree(made, tmp_path / "w", symlinks=True)
     return tmp_path / "w"
+
+
+def record_file(path: Path, *records: Any) -> Path:
+    """A .wandb file of these records; each must fit into what is left of its block."""
+    data = b":W&B\xe1\xbe\x00"
+    for record in records:
+        payload = record.SerializeToString()
+        assert len(data) % 32768 + 7 + len(payload) <= 32768
+        data += struct.pack("<IHB", zlib.crc32(payload, zlib.crc32(b"\x01")), len(payload), 1) + payload
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def started(run_id: str, name: str = "", **config: str) -> Any:
+    """The first record of a run; settings as JSON."""
+    record = pb.Record()
+    record.run.run_id, record.run.display_name, record.run.project = run_id, name or run_id, "forensics"
+    for key, value in config.items():
+        record.run.config.update.add(key=key, value_json=value)
+    return record
+
+
+def row(step: int, **values: str) -> Any:
+    record = pb.Record()
+    record.history.step.num = step
+    for key, value in values.items():
+        record.history.item.add(key=key, value_json=value)
+    return record
+
+
+def ended(code: int = 0) -> Any:
+    record = pb.Record()
+    record.exit.exit_code = code
+    return record
 
 
 def run(*words: object) -> subprocess.CompletedProcess[str]:
@@ -186,6 +225,52 @@ def test_one_empty_file_does_not_hide_the_others(runs: Path) -> None:
     assert any("run-empty001.wandb is not a W&B record file" in finding["message"] for finding in report["findings"])
 
 
+def test_a_file_that_ends_where_its_block_has_no_room_for_another_header(tmp_path: Path) -> None:
+    """The padding is written together with the next record, and there was none."""
+    filler, first = pb.Record(), started("edge0001")
+    filler.output.line = "x" * 30000
+    short = 32768 - 3 - len(record_file(tmp_path / "run-edge0001.wandb", first, filler).read_bytes())
+    filler.output.line += "x" * short
+    path = record_file(tmp_path / "run-edge0001.wandb", first, filler)
+    assert path.stat().st_size == 32768 - 3
+    done = subprocess.run([sys.executable, SCRIPT, "list", path, "--json"], capture_output=True, text=True, timeout=60)
+    assert [row["id"] for row in json.loads(done.stdout)["runs"]] == ["edge0001"]
+
+
+def test_prune_takes_only_the_run_it_was_told(tmp_path: Path) -> None:
+    """Record files that somebody gathered in one folder, and wandb's own link to the newest run."""
+    flat = tmp_path / "flat"
+    for run_id in ("aa", "bb"):
+        record_file(flat / f"run-{run_id}.wandb", started(run_id), row(0, loss="1"), ended())
+    done = answer("prune", flat, "aa", "--yes")
+    assert done["still_listed"] == [] and Path(done["removed"][0]["now"]).is_file()
+    assert [row["id"] for row in answer("list", flat)["runs"]] == ["bb"]
+
+    folder = tmp_path / "w" / "offline-run-20261101_080000-cc"
+    record_file(folder / "run-cc.wandb", started("cc"), ended())
+    (tmp_path / "w" / "latest-run").symlink_to(folder.name)
+    assert Path(answer("prune", tmp_path / "w" / "latest-run", "cc", "--yes")["removed"][0]["now"]).is_dir()
+    assert not folder.exists()
+    assert [row["id"] for row in answer("list", tmp_path / "w" / "pruned")["runs"]] == ["cc"]
+
+
+def test_prune_keeps_what_was_pruned_before(tmp_path: Path) -> None:
+    for loss in ("1", "2"):
+        folder = tmp_path / "w" / "offline-run-20261101_080000-aa"
+        record_file(folder / "run-aa.wandb", started("aa"), row(0, loss=loss), ended())
+        now = Path(answer("prune", tmp_path / "w", "aa", "aa", "--yes")["removed"][0]["now"])
+        assert now.parent == tmp_path / "w" / "pruned" and (now / "run-aa.wandb").is_file()
+    assert len(list((tmp_path / "w" / "pruned").iterdir())) == 2
+
+
+def test_prune_refuses_a_name_that_several_runs_have(tmp_path: Path) -> None:
+    for run_id in ("aa", "bb"):
+        record_file(tmp_path / "w" / run_id / f"run-{run_id}.wandb", started(run_id, "baseline"), ended())
+    done = run("prune", tmp_path / "w", "baseline", "--yes")
+    assert done.returncode == 2 and "baseline names 2 runs: aa, bb; name one by its id" in done.stderr
+    assert len(answer("list", tmp_path / "w")["runs"]) == 2
+
+
 def test_prune_plans_refuses_and_moves(runs: Path) -> None:
     plan = {row["id"]: row["why"] for row in answer("prune", runs)["plan"]}
     assert plan["failed01"] == "failed after 2 rows"
@@ -198,12 +283,11 @@ def test_prune_plans_refuses_and_moves(runs: Path) -> None:
     assert len(answer("list", runs, code=1)["runs"]) == 4
 
 
-def test_a_running_run_is_never_pruned(runs: Path) -> None:
-    next((runs / "wandb").glob("*killed01/*.wandb")).touch()
-    done = run("prune", runs, "killed01", "--yes")
-    if "still runs" in done.stderr:  # its file was whole when it was killed
-        assert done.returncode == 4
-    assert list((runs / "wandb").glob("*killed01")) or done.returncode == 0
+def test_a_running_run_is_never_pruned(tmp_path: Path) -> None:
+    record_file(tmp_path / "w" / "live" / "run-live0001.wandb", started("live0001"), row(0, loss="1"))
+    done = run("prune", tmp_path / "w", "live0001", "--yes")
+    assert done.returncode == 4 and "live0001 still runs; nothing was removed" in done.stderr
+    assert (tmp_path / "w" / "live").is_dir()
 
 
 def test_export_gives_a_run_directory(made: Path, tmp_path: Path) -> None:
@@ -216,6 +300,19 @@ def test_export_gives_a_run_directory(made: Path, tmp_path: Path) -> None:
     source = Offline(made)
     tracked = next(one for one in source.runs() if one.id == "good0001")
     assert list(exported.curve("loss").values()) == [row["loss"] for row in source.history(tracked)]
+
+
+def test_an_export_keeps_its_own_step_and_what_strict_json_has_no_word_for(tmp_path: Path) -> None:
+    from rgt import rundir
+
+    first = started("odd00001", dropout="NaN", lr="0.1")
+    rows = [row(7, **{"train/step": "900", "train/time": "0.25", "loss": "Infinity", "_timestamp": "5.0"})]
+    record_file(tmp_path / "w" / "run-odd00001.wandb", first, *rows, ended())
+    listed = json.loads(run("list", tmp_path / "w", "--json").stdout, parse_constant=pytest.fail)
+    assert listed["runs"][0]["config"] == {"dropout": "NaN", "lr": 0.1}
+    exported = rundir.open_run(Path(answer("export", tmp_path / "w", "odd00001", "--into", tmp_path / "runs")["run"]))
+    assert exported.record()["config"]["dropout"] == "NaN" and exported.curve("loss") == {7: math.inf}
+    assert json.loads(exported.metrics.read_text())["time"] == 5.0
 
 
 @pytest.fixture
@@ -245,6 +342,27 @@ def test_the_hosted_service_through_its_real_client(service: Service, monkeypatc
     assert [row["id"] for row in answer("prune", "me/p")["plan"]] == ["b2"] and service.deleted == []
     done = answer("prune", "me/p", "b2", "--yes")
     assert (service.deleted, done["still_listed"]) == (["b2"], [])  # listed once more, as the real one does, then gone
+
+
+def test_a_service_says_nan_as_a_word(service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from rgt import rundir
+
+    service.runs["a1"]["rows"] = [{"_step": 0, "_timestamp": 1.0, "loss": 0.5}, {"_step": 1, "loss": "NaN"}]
+    monkeypatch.setenv("WANDB_BASE_URL", service.start())
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    exported = rundir.open_run(Path(answer("export", "me/p", "a1", "--into", tmp_path)["run"]))
+    assert math.isnan(exported.curve("loss")[1])
+
+
+def test_a_deletion_that_cannot_be_checked_is_not_called_done(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_BASE_URL", service.start())
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    service.breaks = True
+    done = run("prune", "me/p", "b2", "--yes", "--json")
+    assert done.returncode == 1 and json.loads(done.stdout)["still_listed"] == ["b2"]
+    assert "was not seen gone: the hosted service did not give me/p" in done.stderr
 
 
 def test_a_service_that_does_not_know_us(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ class Service:
     deleted: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     lag: int = 1
+    breaks: bool = False  # with the first deletion
     viewer: dict[str, Any] = field(default_factory=lambda: VIEWER)
 
     def start(self) -> str:
@@ -56,6 +57,8 @@ class Service:
             return {"viewer": self.viewer or None}
         if "HistoryPage" in query or "history(" in query:
             return {"project": {"run": self._history(variables)}}
+        if self.breaks and self.deleted:
+            return {"project": None}
         return {"project": {**PROJECT, **self._listed(), "run": self._node(variables.get("name", ""))}}
 
     def _listed(self) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from comparison import changes as changing
 from comparison import metrics as table
@@ -38,10 +37,9 @@ class Question:
     @property
     def leads(self) -> str:
         """Which arm is better by the mean, in words."""
-        means = [sum(sample.values) / len(sample.values) for sample in (self.a, self.b)]
-        if means[0] == means[1]:
+        if self.a.mean == self.b.mean:
             return "no difference"
-        ahead = self.a if table.better(means[0], means[1], self.direction) else self.b
+        ahead = self.a if table.better(self.a.mean, self.b.mean, self.direction) else self.b
         return f"{ahead.arm.name} better"
 
 
@@ -102,8 +100,6 @@ def _sample(arm: Arm, metric: str, split: str | None) -> Sample:
         if fits and usable(fits[0].value):
             found.trials.append(trial)
             found.readings.append(fits[0])
-        else:
-            found.lost += 1
     return found
 
 
@@ -125,13 +121,16 @@ def _lost(sides: list[Sample]) -> Iterator[Note]:
             raise bad_input(f"no run of arm {sample.arm.name} has a finite value")
 
 
-def _direction(metric: str, known: table.Metric | None, told: str | None, sides: list[Sample]) -> Any:
+def _direction(
+    metric: str, known: table.Metric | None, told: str | None, sides: list[Sample]
+) -> tuple[str, str, list[Note]]:
+    """Which way is better, who says so, and who contradicts."""
     said = {reading.direction for sample in sides for reading in sample.readings if reading.direction}
     if told is None and known is None and len(said) != 1:
         why = "the records contradict each other" if said else "it is not in the table of known metrics"
         message = f"which way {metric!r} is better is not known: {why}; say --higher-is-better or --lower-is-better"
         raise bad_input(message)
-    direction = told or (known.direction if known else said.copy().pop())
+    direction = told or (known.direction if known else next(iter(said)))
     by = "as told" if told else "known metric" if known else "results.json"
     notes = []
     if said - {direction}:
@@ -186,9 +185,8 @@ def _pair(question: Question) -> None:
         )
         notes.append(Note("seeds", "warn", message, disclose=message))
     order = {key: index for index, key in enumerate(right)}
-    question.a = a.keep(lambda index: left[index] in common)
-    partners = [order[key] for key in left if key in common]
-    question.b = Sample(b.arm, [b.trials[i] for i in partners], [b.readings[i] for i in partners], b.lost)
+    question.a = a.taken([at for at, key in enumerate(left) if key in common])
+    question.b = b.taken([order[key] for key in left if key in common])
     question.paired = True
 
 
@@ -295,10 +293,7 @@ def _few(question: Question, n: int) -> tuple[str, str]:
 
 def _closing(question: Question) -> Note:
     """A verdict other than effect is itself something to say beside the number."""
-    code = {"bug-suspect": "bug-suspect", "noise": "noise", "undecided": "undecided", "effect": "effect"}[
-        question.verdict
-    ]
-    if question.verdict == "undecided" and min(len(question.a.values), len(question.b.values)) == 1:
-        code = "single-run"
+    single = min(len(question.a.values), len(question.b.values)) == 1
+    code = "single-run" if question.verdict == "undecided" and single else question.verdict
     severity = {"bug-suspect": "error", "effect": "info"}.get(question.verdict, "warn")
     return Note(code, severity, question.reasons[0])

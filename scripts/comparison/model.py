@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import statistics
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,15 +59,22 @@ class Sample:
     arm: Arm
     trials: list[Trial]
     readings: list[Reading]
-    lost: int = 0  # runs without a finite value
 
     @property
     def values(self) -> list[float]:
         return [reading.value for reading in self.readings]
 
-    def keep(self, wanted: Callable[[int], bool]) -> Sample:
-        at = [index for index in range(len(self.trials)) if wanted(index)]
-        return Sample(self.arm, [self.trials[i] for i in at], [self.readings[i] for i in at], self.lost)
+    @property
+    def mean(self) -> float:
+        return sum(self.values) / len(self.values)
+
+    @property
+    def sd(self) -> float:
+        """NaN for a single run."""
+        return statistics.stdev(self.values) if len(self.values) > 1 else math.nan
+
+    def taken(self, places: list[int]) -> Sample:
+        return Sample(self.arm, [self.trials[at] for at in places], [self.readings[at] for at in places])
 
 
 @dataclass

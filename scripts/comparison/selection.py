@@ -63,7 +63,7 @@ def _arm_rule(sample: Sample, metric: str, direction: str) -> set[str] | None:
 def notes(a: Sample, b: Sample, metric: str, direction: str) -> Iterator[Note]:
     fits = [_arm_rule(sample, metric, direction) for sample in (a, b)]
     for sample, fit in zip((a, b), fits, strict=True):
-        yield from _chosen(sample, fit, metric, direction)
+        yield from _chosen(sample, fit, metric)
         yield from _drift(sample, metric)
     if fits[0] is not None and fits[1] is not None and not fits[0] & fits[1]:
         said = [" or ".join(sorted(fit or ())) or "no one rule" for fit in fits]
@@ -74,7 +74,7 @@ def notes(a: Sample, b: Sample, metric: str, direction: str) -> Iterator[Note]:
         yield Note("peak", "warn", message, disclose=message)
 
 
-def _chosen(sample: Sample, fit: set[str] | None, metric: str, direction: str) -> Iterator[Note]:
+def _chosen(sample: Sample, fit: set[str] | None, metric: str) -> Iterator[Note]:
     arm = sample.arm.name
     if fit == {"best-test"}:
         message = f"arm {arm} reports the best test value of its curve: the checkpoint was selected on the test set"

@@ -41,12 +41,9 @@ def _said(question: judge.Question, general: list[Note]) -> list[str]:
 
 
 def _arm_words(sample: Sample) -> str:
-    values = sample.values
-    mean = sum(values) / len(values)
-    if len(values) == 1:
-        return f"{sample.arm.name} {short(mean)} (n=1)"
-    spread = math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
-    return f"{sample.arm.name} {short(mean)} ± {short(spread)} (sd, n={len(values)})"
+    count = len(sample.values)
+    spread = "(" if count == 1 else f"± {short(sample.sd)} (sd, "
+    return f"{sample.arm.name} {short(sample.mean)} {spread}n={count})"
 
 
 def _interval(outcome: stats.Outcome) -> str:

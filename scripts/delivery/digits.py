@@ -7,12 +7,13 @@ Example:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 from rgt.errors import bad_input
 
 _ALONE = 4  # significant digits of a value without a spread
+_WIDE = Context(prec=700)  # digits: from the largest float to the smallest
 _LONGEST, _SMALLEST = 12, -7  # powers of ten; beyond, 3.21e-9 is read more easily than the zeros
 
 
@@ -53,7 +54,7 @@ class Style:
         return r"\pm" if self.tex else "±"
 
     def _number(self, value: Decimal, place: int) -> str:
-        rounded = value.quantize(Decimal(1).scaleb(max(place, -300)))
+        rounded = value.quantize(Decimal(1).scaleb(max(place, -300)), context=_WIDE)
         if rounded.adjusted() >= _LONGEST or place < _SMALLEST:
             return self._power(rounded, place)
         if place > 0:
@@ -76,5 +77,5 @@ def _last_place(value: Decimal, spread: Decimal | None) -> int:
             return leading
         return leading - 1 if first < Decimal("1.95") else leading
     shortest = value.normalize().as_tuple().exponent  # 0.9 is not made 0.9000
-    wanted = value.adjusted() - _ALONE + 1
-    return min(0, max(wanted, int(shortest)))
+    place = max(value.adjusted() - _ALONE + 1, int(shortest))
+    return place if value.adjusted() >= _LONGEST else min(0, place)

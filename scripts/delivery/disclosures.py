@@ -7,6 +7,7 @@ Example:
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -121,7 +122,7 @@ def _selection(project: Project, claim: Claim) -> Iterator[Item]:
         run, row = project.run(run_id), project.result(run_id, claim)
         if row["split"] != "test":
             continue
-        curve = run.curve(row["name"], "test")
+        curve = {step: value for step, value in run.curve(row["name"], "test").items() if math.isfinite(value)}
         if len(curve) < 2:
             continue
         best = (max if row["direction"] == "up" else min)(curve.values())
@@ -175,7 +176,7 @@ def _compared(claim: Claim, compared: list[dict[str, Any]]) -> Iterator[str]:
 # -- the file that travels
 
 
-def as_data(project: Project, lists: dict[str, list[Item]]) -> dict[str, Any]:
+def as_data(lists: dict[str, list[Item]]) -> dict[str, Any]:
     return {
         "claims": [
             {

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import Any
 
-from delivery import disclosures, figures, sources, tables
+from delivery import disclosures, figures, inspection, sources, tables
 from delivery.digits import Style
 from delivery.disclosures import Item
 from delivery.readback import Problem
@@ -80,7 +80,7 @@ def _figures(project: Project, audits: dict[str, list[Problem]]) -> Iterator[str
         ids = [claim["id"] for claim in sources.claims_of(project, name)]
         links = ", ".join(
             f'<a href="figures/{escape(name)}/{file}">{file}</a>'
-            for file in (figures.DATA, figures.CODE, figures.SIDECAR, "figure.pdf")
+            for file in (sources.DATA, inspection.CODE, figures.SIDECAR, "figure.pdf")
         )
         shown = ", ".join(f'<a href="#{one}">{one}</a>' for one in ids)
         yield f'<figure id="figure-{escape(name)}"><img alt="{escape(name)}: {", ".join(ids)}"'

@@ -10,12 +10,14 @@ import csv
 import io
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from delivery.tables import column_of, title
 from rgt.errors import bad_input
 from rgt.evidence import Claim, Project, runs_of
 
+DATA = "source_data.csv"
 KINDS = ("points", "curve")
 COLOURS = 7  # that everybody can tell apart: as many as figure.py has
 _LINE = 2000  # points of one line; more cannot be seen, only downloaded
@@ -41,6 +43,33 @@ class Source:
     @property
     def panels(self) -> int:
         return len({row["panel"] for row in self.rows})
+
+
+def read(path: Path) -> list[Row]:
+    """The rows of a source_data.csv as it lies on disk."""
+    try:
+        rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
+        for row in rows:
+            _check(row)
+    except FileNotFoundError:
+        raise bad_input(f"{path} does not exist") from None
+    except (OSError, UnicodeDecodeError, csv.Error, ValueError) as error:
+        raise bad_input(f"{path} is not a table that figures are drawn from: {error}") from None
+    if not rows:
+        raise bad_input(f"{path} has no rows")
+    return rows
+
+
+def _check(row: Row) -> None:
+    """Raises ValueError where a row is not one of `_points` or `_curve`."""
+    number, *words = ("spread", "mark") if "mark" in row else ("step", "run_id")
+    absent = [name for name in ("y", "panel", "label", number, *words) if row.get(name) is None]
+    if absent:
+        raise ValueError(f"a row has no {absent[0]}")
+    float(row["y"])
+    float(row[number] or 0)  # of a run alone there is no spread
+    if row.get("mark", "run") not in ("mean", "run"):
+        raise ValueError(f"{row['mark'][:40]!r} is neither mean nor run")
 
 
 def names(project: Project) -> list[str]:

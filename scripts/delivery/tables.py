@@ -11,6 +11,7 @@ import csv
 import io
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 
 from delivery.digits import Style
 from rgt.errors import bad_input
@@ -41,8 +42,16 @@ class Grid:
 
 
 def named(project: Project) -> dict[str, list[Claim]]:
-    named = project.data.get("tables") or {}
-    return {name: [project.claim(one) for one in ids] for name, ids in named.items()} or {"results": project.claims}
+    asked = project.data.get("tables") or {}
+    made = {checked(name): [project.claim(one) for one in ids] for name, ids in asked.items()}
+    return made or {"results": project.claims}
+
+
+def checked(name: str) -> str:
+    """A name that stays inside its folder: EVIDENCE.json may be somebody else's."""
+    if name != PurePath(name).name:
+        raise bad_input(f"{name!r} is no name of a table: it must name a file, not a path")
+    return name
 
 
 def grid(project: Project, claims: list[Claim]) -> Grid:

@@ -16,7 +16,7 @@ import numpy as np
 
 from leakage import normal
 from leakage.normal import Array
-from leakage.sources import LINE, Source, _array_chunks
+from leakage.sources import LINE, Source, array_chunks
 from rgt import files
 from rgt.errors import bad_input, from_os_error
 from rgt.report import Finding
@@ -30,7 +30,7 @@ def hashes(source: Source) -> Array:
     if source.kind == "files":
         found = [int(digest_of(part)[:16], 16) for part in source.parts]
     elif source.kind == "array":
-        rows = (row for part in source.parts for chunk in _array_chunks(part) for row in chunk.matrix)  # type: ignore[union-attr]
+        rows = (row for part in source.parts for chunk in array_chunks(part) for row in chunk.matrix)  # type: ignore[union-attr]
         found = [normal.digest(row.tobytes()) for row in rows]
     else:
         found = [normal.digest(line) for part in source.parts for line in _raw_lines(part)]
@@ -89,9 +89,11 @@ def check(pinned: dict[str, tuple[dict[str, Any], Array]], sources: dict[str, So
         if _digest(now[name]) == entry["sha256"]:
             continue
         came, gone = _surplus(now[name], then), _surplus(then, now[name])
-        yield from _moved(name, source, now, pinned, came)
-        own = [at for at in came if not _origin(now[name][at], name, pinned)]
-        lost = [at for at in gone if not _target(then[at], name, now)]
+        origins = _elsewhere(now[name][came], {other: then for other, (_, then) in pinned.items() if other != name})
+        targets = _elsewhere(then[gone], {other: values for other, values in now.items() if other != name})
+        yield from _moved(source, came, origins)
+        own = [at for at, origin in zip(came, origins, strict=True) if not origin]
+        lost = [at for at, target in zip(gone, targets, strict=True) if not target]
         yield from _changes(entry, source, own, lost)
 
 
@@ -105,23 +107,22 @@ def _surplus(these: Array, those: Array) -> list[int]:
     return sorted(order[rank >= have].tolist())
 
 
-def _origin(value: Any, name: str, pinned: dict[str, tuple[dict[str, Any], Array]]) -> str:
-    return next((other for other, (_, then) in pinned.items() if other != name and (then == value).any()), "")
+def _elsewhere(values: Array, splits: dict[str, Array]) -> list[str]:
+    """Of each value, the first of these splits that holds it, or ""."""
+    found = np.full(len(values), "", dtype=object)
+    for name, hashes in reversed(splits.items()):
+        found[np.isin(values, hashes)] = name
+    return list(found)
 
 
-def _target(value: Any, name: str, now: dict[str, Array]) -> str:
-    return next((other for other, values in now.items() if other != name and (values == value).any()), "")
-
-
-def _moved(name: str, source: Source, now: dict[str, Array], pinned: Any, came: list[int]) -> Iterator[Finding]:
+def _moved(source: Source, came: list[int], origins: list[str]) -> Iterator[Finding]:
     by_origin: dict[str, list[int]] = {}
-    for at in came:
-        origin = _origin(now[name][at], name, pinned)
+    for at, origin in zip(came, origins, strict=True):
         if origin:
             by_origin.setdefault(origin, []).append(at)
     for origin, items in by_origin.items():
         places = "; ".join(_place(source, at) for at in items[:_SHOWN])
-        message = f"{len(items)} items of {name} were in {origin} when the splits were pinned"
+        message = f"{len(items)} items of {source.name} were in {origin} when the splits were pinned"
         fix = "numbers from before and after the pin are not comparable"
         yield Finding("moved", "error", message, path=str(source.path), evidence=places, fix=fix)
 
@@ -131,9 +132,10 @@ def _changes(entry: dict[str, Any], source: Source, came: list[int], gone: list[
     names = entry.get("files")
     now_names = [part.relative_to(source.path).as_posix() for part in source.parts] if names is not None else None
     then_key = {(names[at] if names else at): at for at in gone}
-    changed = [at for at in came if (now_names[at] if now_names else at) in then_key]
-    taken = {now_names[at] if now_names else at for at in changed}
-    added = [at for at in came if at not in set(changed)]
+    now_key = {at: now_names[at] if now_names else at for at in came}
+    changed = [at for at, key in now_key.items() if key in then_key]
+    added = [at for at, key in now_key.items() if key not in then_key]
+    taken = {now_key[at] for at in changed}
     removed = [at for key, at in then_key.items() if key not in taken]
     path = str(source.path)
     for code, items, word in (("digest", changed, "have other content than"), ("extra", added, "were not there")):

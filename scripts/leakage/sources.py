@@ -73,7 +73,7 @@ class Source:
     def _read(self, part: Path) -> Iterator[Chunk]:
         suffix = part.suffix.lower()
         if self.kind == "array":
-            yield from _array_chunks(part)
+            yield from array_chunks(part)
         elif self.kind == "lines":
             yield from _batches((number, {"text": line}) for number, line in _lines(part))
         elif suffix == ".json":
@@ -252,7 +252,7 @@ def _chunk(places: list[int], batch: list[dict[str, Any]]) -> Chunk:
 # -- arrays
 
 
-def _array_chunks(part: Path) -> Iterator[Chunk]:
+def array_chunks(part: Path) -> Iterator[Chunk]:
     arrays = _load_arrays(part)
     rows = max(len(array) for array in arrays)
     wide = [array.reshape(len(array), -1) for array in arrays if len(array) == rows]

@@ -18,7 +18,6 @@ _CHOOSES = re.compile(
     r"|save_best|plateau|objective|stop_on|model_selection"
 )
 _TEST = re.compile(r"(?i)(^|[^a-z])test([^a-z]|$)")
-_RATES = ("up", "down")
 
 
 def findings(run: Run) -> Iterator[Finding]:
@@ -31,9 +30,7 @@ def findings(run: Run) -> Iterator[Finding]:
         message = f"{len(bad)} rows could not be read and were not judged"
         yield Finding("unjudged", "info", message, path=str(run.metrics), evidence=bad[0])
     steps = sorted({step for (_, split), curve in curves.items() if split == "test" for step in curve})
-    results = files.read_json(run.results) if run.results.is_file() else {}
-    chosen = list(_chosen(run, curves, results if isinstance(results, dict) else {}))
-    yield from chosen
+    yield from _chosen(run, curves, files.read_json(run.results) if run.results.is_file() else {})
     if len(steps) >= MANY:
         shown = ", ".join(map(str, steps[:5])) + (", ..." if len(steps) > 5 else "")
         message = f"the test set was evaluated at {len(steps)} steps of training: the curve invites to choose by it"
@@ -78,12 +75,17 @@ def _curves(run: Run, bad: list[str]) -> dict[tuple[str, str], dict[int, float]]
     return found
 
 
-def _chosen(run: Run, curves: dict[tuple[str, str], dict[int, float]], results: dict[str, Any]) -> Iterator[Finding]:
+def _rows(data: Any, name: str) -> list[dict[str, Any]]:
+    """The objects of a list in somebody else's JSON; empty where it has another shape."""
+    rows = data.get(name) if isinstance(data, dict) else None
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+def _chosen(run: Run, curves: dict[tuple[str, str], dict[int, float]], results: Any) -> Iterator[Finding]:
     index = files.read_json(run.checkpoints_index) if run.checkpoints_index.is_file() else {}
-    listed = index.get("checkpoints") if isinstance(index, dict) else None
-    step_of = {str(each.get("path")): each.get("step") for each in listed or [] if isinstance(each, dict)}
-    for metric in results.get("metrics") or []:
-        if not isinstance(metric, dict) or metric.get("split") != "test" or metric.get("direction") not in _RATES:
+    step_of = {str(each.get("path")): each.get("step") for each in _rows(index, "checkpoints")}
+    for metric in _rows(results, "metrics"):
+        if metric.get("split") != "test" or metric.get("direction") not in ("up", "down"):
             continue
         curve = _finite(curves.get((str(metric.get("name")), "test"), {}))
         step = metric.get("step", _checkpoint_step(metric.get("checkpoint"), step_of))

@@ -2,6 +2,7 @@
 
 readers/     a file -> passages (running text) and tables, each with its line
 numerals.py  a passage -> the numbers that could be results, and how they are written
+cues.py      what the words right before a number make of it
 terms.py     the words of EVIDENCE.json (metric, method, dataset, split) as found in a text
 evidence.py  the claims, found by whatever terms a text gives
 align.py     which word belongs to which number of a sentence

@@ -224,7 +224,7 @@ def _cell(
     found = numerals.find(cell.text, evidence.units, in_cell=True)
     if not found or column.role == "skip":
         return None
-    chosen, doubtful = _terms_of_cell(column, row, around, evidence, stranger)
+    chosen, doubtful = _terms_of_cell(column, row, around, stranger)
     metric = chosen["metric"]
     if metric is None or (column.role == "plain"):
         return None
@@ -260,7 +260,7 @@ def _as_role(numeral: Numeral, role: str) -> Numeral:
 
 
 def _terms_of_cell(
-    column: _Column, row: dict[str, list[terms.Hit]], around: _Around, evidence: Evidence, stranger: bool
+    column: _Column, row: dict[str, list[terms.Hit]], around: _Around, stranger: bool
 ) -> tuple[dict[str, str | None], bool]:
     chosen: dict[str, str | None] = {}
     doubtful = False

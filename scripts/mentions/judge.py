@@ -39,7 +39,7 @@ def _tolerance(numeral: Numeral) -> float:
     if not numeral.approx:
         return numeral.ulp
     ulp = numeral.ulp  # "about 1,200" vouches for two digits, not for the zeros
-    while numeral.value and numeral.value % (ulp * 10) == 0:
+    while numeral.value and ulp and numeral.value % (ulp * 10) == 0:
         ulp *= 10
     return 2 * ulp
 

@@ -65,9 +65,15 @@ class Project:
 
     def measure(self, claim: Claim) -> tuple[float, float | None, int]:
         """Mean, spread (sample standard deviation, None for one run) and number of runs."""
-        values = [self.result(item["run_id"], claim)["value"] for item in claim["evidence"]]
+        values = [self._value(run_id, claim) for run_id in runs_of(claim)]
         spread = statistics.stdev(values) if len(values) > 1 else None
         return math.fsum(values) / len(values), spread, len(values)
+
+    def _value(self, run_id: str, claim: Claim) -> float:
+        value: float = self.result(run_id, claim)["value"]
+        if not math.isfinite(value):
+            raise bad_input(f"{self.run(run_id).results}: {claim['metric']} is {value}; that is no result")
+        return value
 
     def result(self, run_id: str, claim: Claim) -> dict[str, Any]:
         """The row of a run's results.json that a claim speaks of."""

@@ -28,18 +28,14 @@ class Group:
     @property
     def keep(self) -> Tracked:
         """The longest record of the longest run, and of equals the one that ended well."""
-        return max(self.runs, key=lambda run: (self._whole(run), _length(run), run.state == "finished", run.created))
+        return max(self.runs, key=lambda run: (self._whole(run), run.length, run.state == "finished", run.created))
 
     @property
     def ids(self) -> list[str]:
         return list(dict.fromkeys(run.id for run in self.runs))
 
     def _whole(self, run: Tracked) -> int:
-        return sum(_length(part) for part in self.runs if part.id == run.id)
-
-
-def _length(run: Tracked) -> int:
-    return run.rows or run.steps
+        return sum(part.length for part in self.runs if part.id == run.id)
 
 
 def groups(source: Source, runs: list[Tracked]) -> list[Group]:
@@ -93,6 +89,6 @@ def prunable(source: Source, runs: list[Tracked], shorter_than: int) -> list[tup
     for run in runs:
         if run.where in planned or records[run.project, run.id] > 1:  # part of a run that was resumed
             continue
-        if run.state in ("crashed", "failed") and (run.rows or run.steps) < shorter_than:
-            plan.append((run, f"{run.state} after {run.rows if run.rows is not None else run.steps} rows"))
+        if run.state in ("crashed", "failed") and run.length < shorter_than:
+            plan.append((run, f"{run.state} after {run.length} rows"))
     return plan

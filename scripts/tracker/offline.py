@@ -44,9 +44,9 @@ def _records(path: Path) -> Iterator[bytes]:
         offset, parts = len(_MAGIC), b""
         while True:
             left = _BLOCK - offset % _BLOCK
-            if left < _HEADER.size:
-                offset += len(file.read(left))
-                continue
+            if left < _HEADER.size:  # padding, or the end: it is written together with the next record
+                file.read(left)
+                offset += left
             head = file.read(_HEADER.size)
             if not head:
                 if parts:
@@ -131,11 +131,8 @@ class Offline:
             return [self.root]
         if not self.root.is_dir():
             raise bad_input(f"{self.root} does not exist; name a folder, or entity/project for the hosted service")
-        seen: dict[Path, Path] = {}
-        for path in sorted(self.root.rglob("*.wandb")):
-            if path.is_file() and "pruned" not in path.parts:
-                seen.setdefault(path.resolve(), path)  # latest-run is a link to one of them
-        return [path for real, path in seen.items() if not path.is_symlink()]
+        found = (path for path in sorted(self.root.rglob("*.wandb")) if path.is_file() and not path.is_symlink())
+        return [path for path in found if "pruned" not in path.relative_to(self.root).parts]
 
     def _run(self, path: Path) -> Tracked:
         run = Tracked(path.stem.removeprefix("run-"), "", "", "", where=str(path))
@@ -160,15 +157,22 @@ class Offline:
                 yield row
 
     def delete(self, run: Tracked) -> str:
-        """Offline nothing is deleted: the folder moves to pruned/ beside it."""
-        folder = Path(run.where).parent
-        target = folder.parent / "pruned" / folder.name
+        """Offline nothing is deleted: the run's own folder, or else its file alone, moves to pruned/ beside it."""
+        path = Path(run.where).resolve()  # latest-run is a link
+        moved = path.parent if path.parent.name.startswith(("run-", "offline-run-")) else path
+        target, number = moved.parent / "pruned" / moved.name, 1
+        while target.exists():
+            number += 1
+            target = target.with_name(f"{number}-{moved.name}")
         try:
             target.parent.mkdir(exist_ok=True)
-            shutil.move(str(folder), str(target))
+            shutil.move(str(moved), str(target))
         except OSError as error:
-            raise from_os_error(error, f"move {folder}") from None
+            raise from_os_error(error, f"move {moved}") from None
         return str(target)
+
+    def remaining(self, deleted: list[Tracked]) -> list[Tracked]:
+        return [run for run in deleted if Path(run.where).exists()]
 
 
 def _take(run: Tracked, record: Any) -> None:

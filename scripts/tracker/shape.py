@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from rgt.rundir import json_number
+
 Row = dict[str, Any]
 
 
@@ -36,8 +38,13 @@ class Tracked:
         step = self.summary.get("_step")
         return int(step) if isinstance(step, (int, float)) and math.isfinite(step) else 0
 
+    @property
+    def length(self) -> int:
+        """Its rows, or where nobody counted them its steps."""
+        return self.steps if self.rows is None else self.rows
+
     def settings(self) -> dict[str, Any]:
-        """The config without what the tracker adds, flattened: {"optim.lr": 0.1}."""
+        """The config without what the tracker adds, flattened and in strict JSON: {"optim.lr": 0.1}."""
         return dict(_flat({key: value for key, value in self.config.items() if not key.startswith("_wandb")}))
 
 
@@ -46,7 +53,16 @@ def _flat(data: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
         if isinstance(value, dict) and value:
             yield from _flat(value, f"{prefix}{key}.")
         else:
-            yield f"{prefix}{key}", value
+            yield f"{prefix}{key}", strict(value)
+
+
+def strict(value: Any) -> Any:
+    """NaN and infinities as the words that stand for them in JSON."""
+    if isinstance(value, dict):
+        return {key: strict(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [strict(inner) for inner in value]
+    return json_number(value) if isinstance(value, float) else value
 
 
 class Source(Protocol):
@@ -62,6 +78,10 @@ class Source(Protocol):
 
     def delete(self, run: Tracked) -> str:
         """Take the run away; says where it went."""
+        ...
+
+    def remaining(self, deleted: list[Tracked]) -> list[Tracked]:
+        """Those that are still there, or that nobody could see gone."""
         ...
 
 

@@ -81,8 +81,8 @@ def _doubts(record: dict[str, Any], config: dict[str, Any]) -> Iterator[str]:
 
 
 def _seed(seeds: dict[str, int], config: dict[str, Any]) -> str | None:
-    found = {**{key: settings.show(value) for key, value in config.items() if settings.is_seed(key)}}
-    found = {name: str(value) for name, value in seeds.items()} or found
+    found = {name: str(value) for name, value in seeds.items()}
+    found = found or {key: settings.show(value) for key, value in config.items() if settings.is_seed(key)}
     distinct = set(found.values())
     return distinct.pop() if len(distinct) == 1 else json.dumps(found, sort_keys=True) if found else None
 
@@ -166,9 +166,9 @@ def add_results(trial: Trial, path: Path) -> None:
 
 def _add_extras(trial: Trial, data: dict[str, Any]) -> None:
     """What results.json may say beyond its schema: budget, and hashes of the data that was trained on."""
-    budget = data.get("budget") if isinstance(data.get("budget"), dict) else {}
+    budget: Any = data.get("budget") if isinstance(data.get("budget"), dict) else {}
     for name in ("tuning_trials", "tokens", "steps"):
-        value = data.get(name, (budget or {}).get(name))
+        value = data.get(name, budget.get(name))
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             trial.budget[name] = float(value)
     for name, value in data.items():
@@ -196,7 +196,7 @@ def _from_history(path: Path, data: Any, wanted: tuple[str, ...]) -> Trial:
     """A wandb history as JSON: a list of rows, or an object with history, config, summary, id."""
     whole = data if isinstance(data, dict) else {"history": data}
     rows = whole.get("history", [])
-    summary = whole.get("summary") if isinstance(whole.get("summary"), dict) else {}
+    summary: Any = whole.get("summary") if isinstance(whole.get("summary"), dict) else {}
     if not isinstance(rows, list) or not (rows or summary) or not all(isinstance(row, dict) for row in rows):
         raise bad_input(f"{path} is neither a results.json nor a wandb history (a list of rows with _step)")
     trial = Trial(str(path), run_id=str(whole["id"]) if "id" in whole else None)
@@ -204,7 +204,7 @@ def _from_history(path: Path, data: Any, wanted: tuple[str, ...]) -> Trial:
         trial.config = settings.flatten(whole["config"], str(path))
         trial.seed = _seed({}, trial.config)
     _add_rows(trial, rows, wanted, str(path))
-    _add_summary(trial, summary or {}, wanted, str(path))
+    _add_summary(trial, summary, wanted, str(path))
     add_last_points(trial, wanted)
     _add_trials(trial)
     return trial
@@ -231,7 +231,11 @@ def _from_wandb(folder: Path, wanted: tuple[str, ...]) -> Trial:
     meta = folder / "wandb-metadata.json"
     if meta.is_file():
         _add_metadata(trial, read_json(meta))
-    _add_summary(trial, read_json(folder / "wandb-summary.json"), wanted, str(folder / "wandb-summary.json"))
+    path = folder / "wandb-summary.json"
+    summary = read_json(path)
+    if not isinstance(summary, dict):
+        raise bad_input(f"{path} is a {type(summary).__name__}; expected an object of metrics")
+    _add_summary(trial, summary, wanted, str(path))
     _add_trials(trial)
     return trial
 

@@ -24,6 +24,7 @@ _STEP = ("step", "_step", "global_step", "iteration", "iter", "epoch", "trainer/
 _SPLITS = ("split", "subset")
 _RUNS = 10_000  # a table with more runs is no table of runs
 _WIDE = 5_000  # columns
+_FIELD = 1 << 17  # characters
 
 Row = tuple[int, list[str]]
 
@@ -43,6 +44,7 @@ def load(path: Path, wanted: tuple[str, ...], where: tuple[str, str] | None) -> 
 
 @contextmanager
 def _rows(path: Path) -> Iterator[tuple[list[str], Iterator[Row]]]:
+    csv.field_size_limit(_FIELD)  # one for the whole process: said, so that nobody else's holds here
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             first = file.readline(1 << 20)

@@ -27,6 +27,8 @@ def read(path: Path) -> Iterator[Block]:
 
 def text_of(path: Path) -> str:
     try:
+        if path.stat().st_size > MAX_BYTES:
+            raise bad_input(f"{path} has more than {MAX_BYTES >> 20} MB: that is data, not a document")
         raw = path.read_bytes()
     except OSError as error:
         raise from_os_error(error, f"read {path}") from None

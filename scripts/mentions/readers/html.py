@@ -24,7 +24,7 @@ def blocks(text: str, first_line: int = 1, where: str = "", heading: str = "") -
     parser = _Parser(first_line, where, heading)
     parser.feed(text)
     parser.close()
-    parser.end_passage()
+    parser.finish()
     return iter(parser.found)
 
 
@@ -45,7 +45,7 @@ class _Parser(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag in _HIDDEN:
             self.hidden += 1
-        if tag in _BREAKS and not self._in_cell():
+        if tag in _BREAKS and not self.tables:
             self.end_passage()
         if tag == "table":
             self.end_passage()
@@ -79,8 +79,14 @@ class _Parser(HTMLParser):
         if "claim:" in data:
             self.handle_data(f"<!--{data}-->")
 
-    def _in_cell(self) -> bool:
-        return bool(self.tables)
+    def parse_marked_section(self, i: int, report: bool = True) -> int:
+        """<![anything: the library takes only some words there, and fails at the others."""
+        return self.parse_bogus_comment(i, report)
+
+    def finish(self) -> None:
+        while self.tables:
+            self._end_table(self.tables.pop())
+        self.end_passage()
 
     def end_passage(self) -> None:
         text = "".join(self.text)
@@ -146,4 +152,4 @@ class _Table:
 
 
 def _number(text: str | None) -> int:
-    return min(int(text), 100) if text and text.isdigit() and int(text) else 1
+    return min(int(text[:4]), 100) if text and text.isdigit() and int(text[:4]) else 1

@@ -67,15 +67,18 @@ def _directive(lines: list[str], index: int, first_line: int) -> Found | None:
     while end < len(lines) and (not lines[end].strip() or lines[end].startswith(match[1] + "  ")):
         end += 1
     body = [(first_line + number, lines[number]) for number in range(start, end) if lines[number].strip()]
-    if match[2] == "list-table":
-        rows = _listed(body)
-    else:
-        rows = [[Cell(cell.strip(), at) for cell in next(csv.reader([line.strip()]))] for at, line in body]
-        if "header" in options:
-            names = next(csv.reader([options["header"]], skipinitialspace=True))
-            rows.insert(0, [Cell(name.strip(), first_line + index) for name in names])
+    names = [(first_line + index, options["header"])] if "header" in options else []
+    try:
+        rows = _listed(body) if match[2] == "list-table" else _comma_separated([*names, *body])
+    except csv.Error:
+        return None
     header = options.get("header-rows", "1")
     return Found(rows, int(header) if header.isdigit() else 1, match[3], end) if rows else None
+
+
+def _comma_separated(body: list[tuple[int, str]]) -> list[list[Cell]]:
+    parsed = ((at, next(csv.reader([line.strip()], skipinitialspace=True))) for at, line in body)
+    return [[Cell(cell.strip(), at) for cell in cells] for at, cells in parsed]
 
 
 def _listed(body: list[tuple[int, str]]) -> list[list[Cell]]:

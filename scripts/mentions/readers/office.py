@@ -36,6 +36,7 @@ def read(path: Path) -> Iterator[Block]:
         RuntimeError,  # zipfile's word for a member that is encrypted, or packed in a way it does not know
         EOFError,
         OSError,
+        ValueError,  # a width that is no number
     ) as error:
         raise bad_input(f"{path} cannot be read as an Office file: {error}") from None
 
@@ -62,14 +63,8 @@ def _word(root: ElementTree.Element) -> Iterator[Block]:
                 yield Passage(text, number, heading, f"paragraph {number}")
         elif element.tag == f"{_W}tbl":
             rows = [[Cell(text, number) for text in _row(row)] for row in element.iter(f"{_W}tr")]
-            yield Table(
-                rows,
-                1,
-                before if re.match(r"\W*(?:table|表)", before, re.I) else "",
-                heading,
-                f"table at {number}",
-                before,
-            )
+            caption = before if re.match(r"\W*(?:table|表)", before, re.I) else ""
+            yield Table(rows, 1, caption, heading, f"table at {number}", before)
 
 
 def _row(row: ElementTree.Element) -> Iterator[str]:
@@ -77,7 +72,11 @@ def _row(row: ElementTree.Element) -> Iterator[str]:
     for cell in row.findall(f"{_W}tc"):
         span = cell.find(f"{_W}tcPr/{_W}gridSpan")
         width = int(span.get(f"{_W}val", "1")) if span is not None else 1
-        yield from [" ".join(_text(part, _W) for part in cell.iter(f"{_W}p")).strip()] * min(width, 100)
+        yield from [_paragraphs(cell, _W).strip()] * min(width, 100)
+
+
+def _paragraphs(cell: ElementTree.Element, space: str) -> str:
+    return " ".join(_text(part, space) for part in cell.iter(f"{space}p"))
 
 
 def _text(element: ElementTree.Element, space: str) -> str:
@@ -105,11 +104,6 @@ def _slides(path: Path, archive: zipfile.ZipFile, names: list[str]) -> Iterator[
                 heading = heading or text
                 yield Passage(text, number, heading, where)
         for table in root.iter(f"{_A}tbl"):
-            rows = [
-                [
-                    Cell(" ".join(_text(part, _A) for part in cell.iter(f"{_A}p")), number)
-                    for cell in row.findall(f"{_A}tc")
-                ]
-                for row in table.iter(f"{_A}tr")
-            ]
+            cells = (row.findall(f"{_A}tc") for row in table.iter(f"{_A}tr"))
+            rows = [[Cell(_paragraphs(cell, _A), number) for cell in row] for row in cells]
             yield Table(rows, 1, "", heading, where, heading)

@@ -12,20 +12,7 @@ from mentions.readers import text_of
 from rgt.errors import bad_input
 
 _AXES = frozenset(
-    [
-        "step",
-        "steps",
-        "epoch",
-        "epochs",
-        "iter",
-        "iteration",
-        "global_step",
-        "_step",
-        "time",
-        "timestamp",
-        "_timestamp",
-        "wall_time",
-    ]
+    "step steps epoch epochs iter iteration global_step _step time timestamp _timestamp wall_time".split()
 )
 _LARGEST_FIELD = 2**20
 
