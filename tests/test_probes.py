@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy
@@ -16,9 +20,10 @@ import torch
 from click.testing import CliRunner
 
 import probes
-from probing import collapse, state
+from probing import collapse, runner, state
 from probing.contract import Training
 from probing.samples import digest
+from rgt import procs
 
 from . import broken_trainings as zoo
 
@@ -182,7 +187,7 @@ def command(*words: str, cwd: Path | None = None, timeout: float = 200) -> subpr
 
 
 FACTORIES = """
-import ctypes, os, time
+import ctypes, pathlib, queue, threading, time
 import torch
 from torch import nn
 
@@ -196,7 +201,8 @@ def good():
 def hangs_in_loss():
     model, data, loss, optimizer = good()
     def stuck(output, target):
-        time.sleep(1000)
+        pathlib.Path(__file__).with_name("stuck").touch(), time.sleep(1000)
+    threading.Thread(target=lambda: queue.Queue().get(), daemon=True).start()
     return {"model": model, "data": data, "loss": stuck, "optimizer": optimizer}
 
 def segfaults():
@@ -251,11 +257,74 @@ def test_a_finding_has_evidence_and_a_next_step() -> None:
     assert last == "1 of 1 probes found something; 0 had nothing to judge"
 
 
-def test_a_hang_is_reported_with_its_place(folder: Path) -> None:
-    done = command("nan", "--factory", "mine:hangs_in_loss", "--timeout", "12", "--json", cwd=folder)
+def test_a_hang_is_reported_with_its_place(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its time is over as soon as it hangs, however long it took to get there; a thread that waits is not the place."""
+    hour = lambda: time.monotonic() + 3600 * (folder / "stuck").exists()  # noqa: E731
+    monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=hour, sleep=time.sleep))
+    words = ("--factory", "mine:hangs_in_loss", "--path", str(folder), "--timeout", "1h", "--json")
+    done = CliRunner().invoke(probes.main, ["nan", *words])
     (finding,) = json.loads(done.stdout)["findings"]
-    assert (done.returncode, finding["code"]) == (1, "hang")
+    assert (done.exit_code, finding["code"]) == (1, "hang")
     assert "mine.py:16 stuck" in finding["where"]
+
+
+SLEEPY = """
+import os, pathlib, time
+pathlib.Path(f"pid.{os.getpid()}").touch()
+time.sleep(1000)
+"""
+
+
+def until(ready: Callable[[], Any], seconds: float = 60.0) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (seen := ready()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return seen
+
+
+def sleepers(folder: Path) -> list[dict[str, int]]:
+    return [procs.identify(int(path.suffix[1:])) for path in folder.glob("pid.*")]
+
+
+@pytest.mark.parametrize(
+    ("word", "count", "number"), [("data", 1, signal.SIGKILL), ("data", 1, signal.SIGINT), ("desync", 2, signal.SIGINT)]
+)
+def test_nothing_runs_on_when_we_are_ended(tmp_path: Path, word: str, count: int, number: int) -> None:
+    (tmp_path / "sleepy.py").write_text(SLEEPY)
+    tool = subprocess.Popen([sys.executable, SCRIPT, word, "--factory", "sleepy:gone"], cwd=tmp_path)
+    try:
+        until(lambda: len(sleepers(tmp_path)) == count)
+        children = sleepers(tmp_path)
+        tool.send_signal(number)
+        assert tool.wait(60) == (130 if number == signal.SIGINT else -number)
+        until(lambda: not any(map(procs.alive, children)))
+    finally:
+        tool.kill()
+        tool.wait()
+
+
+INTERRUPTED = """
+import glob, subprocess, time
+class Popen(subprocess.Popen):
+    def __init__(self, *words, **more):
+        super().__init__(*words, **more)
+        while not glob.glob("pid.*"):
+            time.sleep(0.05)
+        raise KeyboardInterrupt
+subprocess.Popen = Popen
+import probes
+probes.main(["data", "--factory", "sleepy:gone"])
+"""
+
+
+def test_ctrl_c_before_popen_has_returned_ends_the_child_too(tmp_path: Path) -> None:
+    (tmp_path / "sleepy.py").write_text(SLEEPY)
+    environ = os.environ | {"PYTHONPATH": str(ROOT / "scripts")}
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], cwd=tmp_path, env=environ)
+    (child,) = sleepers(tmp_path)
+    assert done.returncode == 130
+    until(lambda: not procs.alive(child))
 
 
 def test_a_segfault_is_reported_and_the_other_probes_still_run(folder: Path) -> None:
@@ -268,7 +337,7 @@ def test_a_segfault_is_reported_and_the_other_probes_still_run(folder: Path) -> 
         row["evidence"] for row in answer["probes"] if row["verdict"] == "unjudged" and row["probe"] == "overfit"
     } == {"the process ended 2 times before its time; mend that first"}
     crash = next(f for f in answer["findings"] if f["where"].startswith("loss"))
-    assert crash["code"] == "crash" and "SIGSEGV" in crash["message"] and "mine.py:22 fall" in crash["where"]
+    assert crash["code"] == "crash" and "SIGSEGV" in crash["message"] and "mine.py:23 fall" in crash["where"]
 
 
 @pytest.mark.parametrize(

@@ -191,11 +191,12 @@ def describe(tensor: Any) -> str:
 
 def site(error: BaseException) -> str:
     """file:line of the deepest frame that is neither ours nor torch's: where the user has to look."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not _foreign(f.filename)]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not foreign(f.filename)]
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 
 
-def _foreign(filename: str) -> bool:
+def foreign(filename: str) -> bool:
+    """Ours, torch's or Python's own."""
     return filename.startswith((_OURS, "<frozen")) or "site-packages" in filename or "/lib/python" in filename
 
 
