@@ -20,8 +20,10 @@ import torch
 from click.testing import CliRunner
 
 import probes
-from probing import collapse, runner, state
+from probing import collapse, contract, runner, state
+from probing import ranks as ranks_
 from probing.contract import Training
+from probing.results import Result
 from probing.samples import digest
 from rgt import procs
 
@@ -345,6 +347,8 @@ def test_a_segfault_is_reported_and_the_other_probes_still_run(folder: Path) -> 
     [
         ("mine", "--factory mine is not module:function, as in train:factory or examples.demo:factory"),
         ("gone:good", "cannot import gone: no module gone; run it from the folder of your code, or give --path"),
+        ("/here/mine.py:good", "is not below a folder to import from; give --path /here --factory mine:good"),
+        ("../mine.py:good", "is not below a folder to import from; give --path .. --factory mine:good"),
         ("mine:gone", "mine has no function gone; it has good, hangs_in_loss, segfaults, raises, odd, short, number"),
         ("mine:value", "mine has no function value"),
         ("mine:raises", "mine:raises raises FileNotFoundError: data/train.bin at"),
@@ -355,7 +359,6 @@ def test_a_segfault_is_reported_and_the_other_probes_still_run(folder: Path) -> 
     ],
 )
 def test_a_bad_factory_is_one_sentence(folder: Path, factory: str, sentence: str) -> None:
-    from probing import contract
     from rgt.errors import RgtError
 
     sys.modules.pop("mine", None)
@@ -432,6 +435,14 @@ def test_the_rank_that_left_is_named(name: str) -> None:
 
 
 # --- collapse, on callables and on saved predictions -----------------------------------------------------------
+
+
+def test_a_rank_that_just_leaves_is_named() -> None:
+    rows = [{"ready": True}, {"step": 1}]
+    others = [ranks_.Rank(0, -9, rows, [], "", True), ranks_.Rank(1, 3, rows, [], "", False)]
+    result = Result("desync")
+    ranks_.judge(result, others)
+    assert [finding.message for finding in result.findings] == ["rank 1 failed at step 1: ended with exit code 3"]
 
 
 def classes(count: int = 200) -> tuple[Any, Any]:
@@ -529,6 +540,7 @@ def test_kinds_of_collapse(tmp_path: Path) -> None:
         ("x.jsonl", b'{"pred": 1}\n{"pred": ', "line 2 is not JSON"),
         ("x.jsonl", b"[1]\n", "line 1 is not a JSON object"),
         ("x.jsonl", b'{"score": 1}\n', "expected one of logits, prob, pred, embedding"),
+        ("x.jsonl", b'{"pred": 1' + b"0" * 400 + b"}\n", "column pred is not a number in every row"),
     ],
 )
 def test_unreadable_predictions_are_one_sentence(tmp_path: Path, name: str, content: bytes, sentence: str) -> None:
@@ -536,6 +548,49 @@ def test_unreadable_predictions_are_one_sentence(tmp_path: Path, name: str, cont
     done = CliRunner().invoke(probes.main, ["predictions", str(tmp_path / name)])
     assert (done.exit_code, done.stdout) == (2, "")
     assert sentence in done.stderr
+
+
+def test_damaged_compressed_predictions_are_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    numpy.savez_compressed(path, pred=numpy.arange(5000) % 7)
+    data = bytearray(path.read_bytes())
+    data[60:90] = bytes(30)
+    path.write_bytes(data)
+    done = CliRunner().invoke(probes.main, ["predictions", str(path)])
+    assert done.exit_code == 2 and f"{path} cannot be read as npz: " in done.stderr
+
+
+def test_a_single_array_is_no_npz(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    with path.open("wb") as file:
+        numpy.save(file, numpy.arange(5))
+    done = CliRunner().invoke(probes.main, ["predictions", str(path)])
+    assert (done.exit_code, done.stderr) == (
+        2,
+        f"error: {path} holds one array without a name; use numpy.savez(pred=...)\n",
+    )
+
+
+def test_a_table_saved_by_a_spreadsheet(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("pred,target\n1,1\n2,2\n3,3\n", encoding="utf-8-sig")
+    assert judged(path) == (0, [])
+
+
+def test_flags_and_small_integers_are_numbers(tmp_path: Path) -> None:
+    for dtype in (bool, numpy.uint8):
+        pred = (numpy.arange(100) % 2).astype(dtype)
+        path = save(tmp_path / "x.npz", pred=pred, target=pred, pred_without_text=pred[::-1])
+        done = CliRunner().invoke(probes.main, ["predictions", str(path), "--json"])
+        rows = {row["probe"]: row["evidence"] for row in json.loads(done.stdout)["probes"]}
+        assert rows["ablation"] == "largest change 1"
+
+
+def test_several_labels_per_sample(tmp_path: Path) -> None:
+    target = numpy.random.default_rng(0).integers(0, 2, (200, 4))
+    logits = 4.0 * target - 2
+    path = save(tmp_path / "x.npz", logits=logits, target=target, logits_shuffled=numpy.roll(logits, 1, 0))
+    assert judged(path) == (0, [])
 
 
 def test_missing_and_uneven_predictions(tmp_path: Path) -> None:

@@ -116,10 +116,11 @@ def _mismatch(result: Result, ranks: list[Rank]) -> bool:
 def _dead(result: Result, ranks: list[Rank]) -> bool:
     """A rank that failed on its own account: the others only wait for it."""
     for rank in ranks:
-        killed = rank.code < 0 and not rank.ended_by_us and not rank.done and not rank.error
+        left = not rank.ended_by_us and not rank.done and not rank.error
         raised = rank.error and not _is_waiting(rank)
-        if killed or raised:
-            what = rank.error["error"] if rank.error else f"ended by {signal.Signals(-rank.code).name}"
+        if left or raised:
+            how = f"by {signal.Signals(-rank.code).name}" if rank.code < 0 else f"with exit code {rank.code}"
+            what = rank.error["error"] if rank.error else f"ended {how}"
             place = rank.error["site"] if rank.error else rank.stack[0] if rank.stack else ""
             others = [other for other in ranks if other is not rank and not other.done]
             waiting = "; ".join(
