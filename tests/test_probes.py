@@ -438,7 +438,7 @@ def test_the_rank_that_left_is_named(name: str) -> None:
 
 
 def test_a_rank_that_just_leaves_is_named() -> None:
-    rows = [{"ready": True}, {"step": 1}]
+    rows: list[dict[str, Any]] = [{"ready": True}, {"step": 1}]
     others = [ranks_.Rank(0, -9, rows, [], "", True), ranks_.Rank(1, 3, rows, [], "", False)]
     result = Result("desync")
     ranks_.judge(result, others)
