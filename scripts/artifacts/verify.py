@@ -19,7 +19,7 @@ from artifacts.model import Artifact, Problem
 from artifacts.survey import Survey
 from artifacts.values.stream import Tick
 
-JOBS = 4  # files at once; each holds a ring of buffers of 20 MB
+JOBS = min(4, os.cpu_count() or 1)  # files at once; each holds a ring of buffers of 20 MB
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Request:
     expectation: Expectation | None = None
     deep: bool = False
     allow_pickle: bool = False
-    jobs: int = min(JOBS, os.cpu_count() or 1)
+    jobs: int = JOBS
 
 
 @dataclass

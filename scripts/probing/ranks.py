@@ -14,6 +14,9 @@ from probing.process import POLL, Child
 from probing.results import Result, several
 from rgt.errors import bad_input
 
+_WAITING = ("timed out", "timeout", "connection closed", "connection reset", "monitoredbarrier", "detected mismatch",
+            "gloo")  # fmt: skip
+
 
 @dataclass
 class Rank:
@@ -136,16 +139,7 @@ def _dead(result: Result, ranks: list[Rank]) -> bool:
 def _is_waiting(rank: Rank) -> bool:
     """Its error is that of a collective: a timeout, a closed connection, a mismatch that torch noticed."""
     text = (rank.error or {}).get("error", "").lower()
-    words = (
-        "timed out",
-        "timeout",
-        "connection closed",
-        "connection reset",
-        "monitoredbarrier",
-        "detected mismatch",
-        "gloo",
-    )
-    return any(word in text for word in words)
+    return any(word in text for word in _WAITING)
 
 
 def _missing(result: Result, ranks: list[Rank]) -> bool:
