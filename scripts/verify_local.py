@@ -101,13 +101,12 @@ def _need_numpy() -> None:
 def _request(expectation: Expectation | None, *, max_abs: float, digest: bool, deep: bool, allow_pickle: bool,
              jobs: int | None) -> Request:  # fmt: skip
     from artifacts.examine import Options
-    from artifacts.verify import Request
+    from artifacts.verify import JOBS, Request
 
     if allow_pickle:
         report.progress("warning: --allow-pickle runs whatever code the files hold, as you, in a subprocess")
     options = Options(digest=digest, max_abs=max_abs, allow=expectation.allow if expectation else {})
-    request = Request(options, expectation, deep, allow_pickle)
-    return Request(options, expectation, deep, allow_pickle, jobs) if jobs else request
+    return Request(options, expectation, deep, allow_pickle, jobs or JOBS)
 
 
 def _verify(surveys: list[Survey], request: Request) -> list[Verdict]:
@@ -176,12 +175,8 @@ def _short(verdicts: list[Verdict], artifacts: list[Artifact], wanted: int | Non
 
     if wanted is None or len(artifacts) >= wanted:
         return []
-    return [
-        (
-            verdicts[0].found.given,
-            Problem("count", "error", f"{_count(artifacts, 'artifact')} found, {wanted} expected"),
-        )
-    ]
+    message = f"{_count(artifacts, 'artifact')} found, {wanted} expected"
+    return [(verdicts[0].found.given, Problem("count", "error", message))]
 
 
 def _checklist(problems: list[tuple[Path, Problem]], artifacts: list[Artifact], max_abs: float) -> dict[str, str]:
@@ -249,11 +244,10 @@ def _count(things: Sized, word: str) -> str:
 
 
 def _list(surveys: list[Survey], fmt: str | None) -> int:
-    from artifacts.examine import Options, examine
+    from artifacts.examine import HEADERS, examine
 
     found = Report("verify_local")
-    headers = Options(digest=False, values=False)
-    artifacts = [examine(path, headers, part.blobs(path)) for part in surveys for path in part.artifacts]
+    artifacts = [examine(path, HEADERS, part.blobs(path)) for part in surveys for path in part.artifacts]
     for artifact in artifacts:
         for problem in artifact.problems:
             found.add(problem.code, problem.severity, problem.message, path=str(artifact.path), where=problem.where)

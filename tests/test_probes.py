@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy
@@ -16,9 +20,12 @@ import torch
 from click.testing import CliRunner
 
 import probes
-from probing import collapse, state
+from probing import collapse, contract, runner, state
+from probing import ranks as ranks_
 from probing.contract import Training
+from probing.results import Result
 from probing.samples import digest
+from rgt import procs
 
 from . import broken_trainings as zoo
 
@@ -182,7 +189,7 @@ def command(*words: str, cwd: Path | None = None, timeout: float = 200) -> subpr
 
 
 FACTORIES = """
-import ctypes, os, time
+import ctypes, pathlib, queue, threading, time
 import torch
 from torch import nn
 
@@ -196,7 +203,8 @@ def good():
 def hangs_in_loss():
     model, data, loss, optimizer = good()
     def stuck(output, target):
-        time.sleep(1000)
+        pathlib.Path(__file__).with_name("stuck").touch(), time.sleep(1000)
+    threading.Thread(target=lambda: queue.Queue().get(), daemon=True).start()
     return {"model": model, "data": data, "loss": stuck, "optimizer": optimizer}
 
 def segfaults():
@@ -251,11 +259,74 @@ def test_a_finding_has_evidence_and_a_next_step() -> None:
     assert last == "1 of 1 probes found something; 0 had nothing to judge"
 
 
-def test_a_hang_is_reported_with_its_place(folder: Path) -> None:
-    done = command("nan", "--factory", "mine:hangs_in_loss", "--timeout", "12", "--json", cwd=folder)
+def test_a_hang_is_reported_with_its_place(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its time is over as soon as it hangs, however long it took to get there; a thread that waits is not the place."""
+    hour = lambda: time.monotonic() + 3600 * (folder / "stuck").exists()  # noqa: E731
+    monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=hour, sleep=time.sleep))
+    words = ("--factory", "mine:hangs_in_loss", "--path", str(folder), "--timeout", "1h", "--json")
+    done = CliRunner().invoke(probes.main, ["nan", *words])
     (finding,) = json.loads(done.stdout)["findings"]
-    assert (done.returncode, finding["code"]) == (1, "hang")
+    assert (done.exit_code, finding["code"]) == (1, "hang")
     assert "mine.py:16 stuck" in finding["where"]
+
+
+SLEEPY = """
+import os, pathlib, time
+pathlib.Path(f"pid.{os.getpid()}").touch()
+time.sleep(1000)
+"""
+
+
+def until(ready: Callable[[], Any], seconds: float = 60.0) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (seen := ready()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return seen
+
+
+def sleepers(folder: Path) -> list[dict[str, int]]:
+    return [procs.identify(int(path.suffix[1:])) for path in folder.glob("pid.*")]
+
+
+@pytest.mark.parametrize(
+    ("word", "count", "number"), [("data", 1, signal.SIGKILL), ("data", 1, signal.SIGINT), ("desync", 2, signal.SIGINT)]
+)
+def test_nothing_runs_on_when_we_are_ended(tmp_path: Path, word: str, count: int, number: int) -> None:
+    (tmp_path / "sleepy.py").write_text(SLEEPY)
+    tool = subprocess.Popen([sys.executable, SCRIPT, word, "--factory", "sleepy:gone"], cwd=tmp_path)
+    try:
+        until(lambda: len(sleepers(tmp_path)) == count)
+        children = sleepers(tmp_path)
+        tool.send_signal(number)
+        assert tool.wait(60) == (130 if number == signal.SIGINT else -number)
+        until(lambda: not any(map(procs.alive, children)))
+    finally:
+        tool.kill()
+        tool.wait()
+
+
+INTERRUPTED = """
+import glob, subprocess, time
+class Popen(subprocess.Popen):
+    def __init__(self, *words, **more):
+        super().__init__(*words, **more)
+        while not glob.glob("pid.*"):
+            time.sleep(0.05)
+        raise KeyboardInterrupt
+subprocess.Popen = Popen
+import probes
+probes.main(["data", "--factory", "sleepy:gone"])
+"""
+
+
+def test_ctrl_c_before_popen_has_returned_ends_the_child_too(tmp_path: Path) -> None:
+    (tmp_path / "sleepy.py").write_text(SLEEPY)
+    environ = os.environ | {"PYTHONPATH": str(ROOT / "scripts")}
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], cwd=tmp_path, env=environ)
+    (child,) = sleepers(tmp_path)
+    assert done.returncode == 130
+    until(lambda: not procs.alive(child))
 
 
 def test_a_segfault_is_reported_and_the_other_probes_still_run(folder: Path) -> None:
@@ -268,7 +339,7 @@ def test_a_segfault_is_reported_and_the_other_probes_still_run(folder: Path) -> 
         row["evidence"] for row in answer["probes"] if row["verdict"] == "unjudged" and row["probe"] == "overfit"
     } == {"the process ended 2 times before its time; mend that first"}
     crash = next(f for f in answer["findings"] if f["where"].startswith("loss"))
-    assert crash["code"] == "crash" and "SIGSEGV" in crash["message"] and "mine.py:22 fall" in crash["where"]
+    assert crash["code"] == "crash" and "SIGSEGV" in crash["message"] and "mine.py:23 fall" in crash["where"]
 
 
 @pytest.mark.parametrize(
@@ -276,6 +347,8 @@ def test_a_segfault_is_reported_and_the_other_probes_still_run(folder: Path) -> 
     [
         ("mine", "--factory mine is not module:function, as in train:factory or examples.demo:factory"),
         ("gone:good", "cannot import gone: no module gone; run it from the folder of your code, or give --path"),
+        ("/here/mine.py:good", "is not below a folder to import from; give --path /here --factory mine:good"),
+        ("../mine.py:good", "is not below a folder to import from; give --path .. --factory mine:good"),
         ("mine:gone", "mine has no function gone; it has good, hangs_in_loss, segfaults, raises, odd, short, number"),
         ("mine:value", "mine has no function value"),
         ("mine:raises", "mine:raises raises FileNotFoundError: data/train.bin at"),
@@ -286,7 +359,6 @@ def test_a_segfault_is_reported_and_the_other_probes_still_run(folder: Path) -> 
     ],
 )
 def test_a_bad_factory_is_one_sentence(folder: Path, factory: str, sentence: str) -> None:
-    from probing import contract
     from rgt.errors import RgtError
 
     sys.modules.pop("mine", None)
@@ -363,6 +435,14 @@ def test_the_rank_that_left_is_named(name: str) -> None:
 
 
 # --- collapse, on callables and on saved predictions -----------------------------------------------------------
+
+
+def test_a_rank_that_just_leaves_is_named() -> None:
+    rows: list[dict[str, Any]] = [{"ready": True}, {"step": 1}]
+    others = [ranks_.Rank(0, -9, rows, [], "", True), ranks_.Rank(1, 3, rows, [], "", False)]
+    result = Result("desync")
+    ranks_.judge(result, others)
+    assert [finding.message for finding in result.findings] == ["rank 1 failed at step 1: ended with exit code 3"]
 
 
 def classes(count: int = 200) -> tuple[Any, Any]:
@@ -460,6 +540,7 @@ def test_kinds_of_collapse(tmp_path: Path) -> None:
         ("x.jsonl", b'{"pred": 1}\n{"pred": ', "line 2 is not JSON"),
         ("x.jsonl", b"[1]\n", "line 1 is not a JSON object"),
         ("x.jsonl", b'{"score": 1}\n', "expected one of logits, prob, pred, embedding"),
+        ("x.jsonl", b'{"pred": 1' + b"0" * 400 + b"}\n", "column pred is not a number in every row"),
     ],
 )
 def test_unreadable_predictions_are_one_sentence(tmp_path: Path, name: str, content: bytes, sentence: str) -> None:
@@ -467,6 +548,49 @@ def test_unreadable_predictions_are_one_sentence(tmp_path: Path, name: str, cont
     done = CliRunner().invoke(probes.main, ["predictions", str(tmp_path / name)])
     assert (done.exit_code, done.stdout) == (2, "")
     assert sentence in done.stderr
+
+
+def test_damaged_compressed_predictions_are_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    numpy.savez_compressed(path, pred=numpy.arange(5000) % 7)
+    data = bytearray(path.read_bytes())
+    data[60:90] = bytes(30)
+    path.write_bytes(data)
+    done = CliRunner().invoke(probes.main, ["predictions", str(path)])
+    assert done.exit_code == 2 and f"{path} cannot be read as npz: " in done.stderr
+
+
+def test_a_single_array_is_no_npz(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    with path.open("wb") as file:
+        numpy.save(file, numpy.arange(5))
+    done = CliRunner().invoke(probes.main, ["predictions", str(path)])
+    assert (done.exit_code, done.stderr) == (
+        2,
+        f"error: {path} holds one array without a name; use numpy.savez(pred=...)\n",
+    )
+
+
+def test_a_table_saved_by_a_spreadsheet(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("pred,target\n1,1\n2,2\n3,3\n", encoding="utf-8-sig")
+    assert judged(path) == (0, [])
+
+
+def test_flags_and_small_integers_are_numbers(tmp_path: Path) -> None:
+    for dtype in (bool, numpy.uint8):
+        pred = (numpy.arange(100) % 2).astype(dtype)
+        path = save(tmp_path / "x.npz", pred=pred, target=pred, pred_without_text=pred[::-1])
+        done = CliRunner().invoke(probes.main, ["predictions", str(path), "--json"])
+        rows = {row["probe"]: row["evidence"] for row in json.loads(done.stdout)["probes"]}
+        assert rows["ablation"] == "largest change 1"
+
+
+def test_several_labels_per_sample(tmp_path: Path) -> None:
+    target = numpy.random.default_rng(0).integers(0, 2, (200, 4))
+    logits = 4.0 * target - 2
+    path = save(tmp_path / "x.npz", logits=logits, target=target, logits_shuffled=numpy.roll(logits, 1, 0))
+    assert judged(path) == (0, [])
 
 
 def test_missing_and_uneven_predictions(tmp_path: Path) -> None:

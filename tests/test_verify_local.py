@@ -449,6 +449,37 @@ def test_a_fifo_and_a_directory_named_like_a_checkpoint(tmp_path: Path) -> None:
     assert [f["message"] for f in found["findings"] if f["code"] == "unreadable"] == ["not a regular file"]
 
 
+@pytest.mark.parametrize("name", ["results.json", "metrics.jsonl", "checkpoints_index.json", ".metadata"])
+def test_a_fifo_beside_the_checkpoints_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    (tmp_path / "__0_0.distcp").touch()
+    wanted = "the file has no bytes" if name == ".metadata" else "not a regular file"
+    assert wanted in [f["message"] for f in report(tmp_path)["findings"] if f["path"].endswith(name)]
+
+
+def test_a_rank_beyond_all_numbers(tmp_path: Path) -> None:
+    small(tmp_path, "rng_state_0.pth")
+    small(tmp_path, f"rng_state_{10**30}.pth")
+    assert report(tmp_path)["ok"]
+
+
+@pytest.mark.parametrize("make", [corruption.run_index_climbs_out, corruption.deepspeed_latest_climbs_out])
+def test_a_listed_name_that_no_disk_can_hold_is_missing(tmp_path: Path, make: Any) -> None:
+    folder = make(tmp_path)
+    for path in (folder / "checkpoints_index.json", folder / "latest"):
+        if path.exists():
+            path.write_text(path.read_text().replace("../../x.pt", "x" * 300).replace("../../etc", "x" * 300))
+    missing = [f["message"] for f in report(folder)["findings"] if f["code"] == "missing"]
+    assert any("not there" in message for message in missing)
+
+
+def test_a_manifest_with_a_name_that_no_disk_can_hold(tmp_path: Path) -> None:
+    small(tmp_path)
+    path = corruption.manifest(tmp_path) / "PULL_MANIFEST.json"
+    path.write_text(path.read_text().replace("small.pt", "x" * 300))
+    assert "is listed in PULL_MANIFEST.json and not there" in str(report(tmp_path)["findings"])
+
+
 def test_a_file_that_grows_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = small(tmp_path)
     real = stream.run
@@ -517,7 +548,8 @@ def test_deep_without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_allow_pickle_is_loud_and_in_a_subprocess(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = corruption.raw_pickle(tmp_path, b"\x80\x02}X\x01\x00\x00\x00ccmyproject\nConfig\n)\x81s.")
-    (tmp_path / "myproject.py").write_text("print('hello')\nclass Config: pass\n")
+    code = "import os\nprint('hello')\nos.write(1, b'\\xff')\nclass Config: pass\n"  # and something that is not UTF-8
+    (tmp_path / "myproject.py").write_text(code)
     assert "the pickle names myproject.Config, which is not on the list of harmless names" in str(report(path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     done = run(path, "--allow-pickle")
@@ -684,6 +716,25 @@ def test_an_interrupt_ends_the_reading(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         verify.verify(survey.survey(tmp_path), verify.Request(Options()), interrupt)
     assert seen < 50e6
+
+
+def test_an_interrupt_ends_the_reading_of_other_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small(tmp_path)
+    with (tmp_path / "results.json").open("wb") as file:
+        file.truncate(64 << 30)  # sparse: minutes of reading, no disk
+    read = 0
+    real = stream._fill
+
+    def fill(window: Any, piece: Any, buffer: Any) -> Any:
+        nonlocal read
+        read += piece.length
+        return real(window, piece, buffer)
+
+    monkeypatch.setattr(stream, "_fill", fill)
+    with pytest.raises(KeyboardInterrupt):
+        request = verify.Request(Options(), jobs=2)
+        verify.verify(survey.survey(tmp_path), request, lambda count: os.kill(os.getpid(), signal.SIGINT))
+    assert read < 64 << 30
 
 
 def test_a_folder_of_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,9 @@ class Options:
     allow: dict[str, list[str]] = field(default_factory=dict)
 
 
+HEADERS = Options(digest=False, values=False)
+
+
 @dataclass(frozen=True)
 class Blobs:
     """What .metadata says about one .distcp file."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from artifacts.examine import Options, examine
+from artifacts.examine import HEADERS, examine
 from artifacts.model import Problem
 from artifacts.survey import survey
 from artifacts.units import Table, Unit, tables
@@ -98,8 +98,7 @@ def _allow(path: Path, node: Any) -> dict[str, list[str]]:
 
 def _from_checkpoint(path: Path) -> Expectation:
     found = survey(path)
-    headers = Options(digest=False, values=False)
-    units = list(tables(found, {p: examine(p, headers, found.blobs(p)) for p in found.artifacts}))
+    units = list(tables(found, {p: examine(p, HEADERS, found.blobs(p)) for p in found.artifacts}))
     if not units:
         raise bad_input(f"{path} cannot be compared with: it is neither a spec nor a checkpoint that can be read")
     unit = max(units, key=lambda unit: len(unit.weights))

@@ -61,7 +61,7 @@ def _ask(requests: list[Request], allow_pickle: bool) -> list[dict[str, Any]]:
 def _run(requests: list[Request], mode: str) -> list[dict[str, Any]]:
     """As many answers as the process gave, and a last one for the file at which it died."""
     command = [sys.executable, str(_SCRIPT), mode]
-    done = subprocess.run(command, input=json.dumps(requests), capture_output=True, text=True)
+    done = subprocess.run(command, input=json.dumps(requests), capture_output=True, encoding="utf-8", errors="replace")
     answers = []
     for line in done.stdout.splitlines():
         with contextlib.suppress(ValueError):  # what a file's own code prints is not an answer

@@ -19,7 +19,7 @@ from artifacts.model import Artifact, Problem
 from artifacts.survey import Survey
 from artifacts.values.stream import Tick
 
-JOBS = 4  # files at once; each holds a ring of buffers of 20 MB
+JOBS = min(4, os.cpu_count() or 1)  # files at once; each holds a ring of buffers of 20 MB
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Request:
     expectation: Expectation | None = None
     deep: bool = False
     allow_pickle: bool = False
-    jobs: int = min(JOBS, os.cpu_count() or 1)
+    jobs: int = JOBS
 
 
 @dataclass
@@ -73,16 +73,19 @@ def _examine(
     lock, stop = threading.Lock(), threading.Event()
     digest_only = replace(request.options, plain=True)
 
-    def shared_tick(count: int) -> None:
+    def halt(count: int) -> None:
         if stop.is_set():
             raise _Stopped
+
+    def shared_tick(count: int) -> None:
+        halt(count)
         with lock:
             (tick or (lambda _: None))(count)
 
     with ThreadPoolExecutor(request.jobs) as pool:
         try:
             work = [pool.submit(examine, p, request.options, found.blobs(p), shared_tick) for p in found.artifacts]
-            more = [pool.submit(examine, path, digest_only) for path in plain]
+            more = [pool.submit(examine, path, digest_only, tick=halt) for path in plain]
             return [future.result() for future in work], [future.result() for future in more]
         except BaseException:
             stop.set()
@@ -92,7 +95,7 @@ def _examine(
 
 def _plain(found: Survey, expected: proof.Expected) -> list[Path]:
     named = {*expected.listed, *found.sides, *(folder / METADATA for folder in found.metadata)}
-    return sorted(path for path in named - set(found.artifacts) - set(expected.outside) if path.is_file())
+    return sorted(path for path in named - set(found.artifacts) - set(expected.outside) if os.path.isfile(path))
 
 
 def _load(verdict: Verdict, request: Request) -> None:

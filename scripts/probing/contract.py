@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import fnmatch
 import importlib
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -51,9 +52,8 @@ class Training:
     channel_std: tuple[float, ...] | None = None  # given with channel_mean when the batches are normalised
     save: Callable[[], Any] | None = None  # what the run writes into a checkpoint
     load: Callable[[Any], None] | None = None  # and how it takes it back
-    also: tuple[
-        Any, ...
-    ] = ()  # other objects that a step changes (counters, hidden states, an EMA module): put back too
+    # other objects that a step changes (counters, hidden states, an EMA module): put back too
+    also: tuple[Any, ...] = ()
 
     def is_frozen(self, name: str) -> bool:
         return any(fnmatch.fnmatchcase(name, pattern) or name.startswith(pattern + ".") for pattern in self.frozen)
@@ -103,14 +103,16 @@ def find(spec: str) -> Callable[..., Any]:
     module_name, _, name = spec.partition(":")
     if not module_name or not name:
         raise bad_input(f"--factory {spec} is not module:function, as in train:factory or examples.demo:factory")
+    dotted = os.path.normpath(module_name).removesuffix(".py").replace("/", ".")
+    if dotted.startswith("."):
+        folder, file = os.path.split(module_name)
+        better = f"--path {folder or '.'} --factory {file.removesuffix('.py')}:{name}"
+        raise bad_input(f"{module_name} is not below a folder to import from; give {better}")
     try:
-        module = importlib.import_module(module_name.removesuffix(".py").replace("/", "."))
+        module = importlib.import_module(dotted)
     except ModuleNotFoundError as error:
-        hint = (
-            "run it from the folder of your code, or give --path"
-            if (error.name or "?") in module_name
-            else "install it"
-        )
+        ours = (error.name or "?") in dotted
+        hint = "run it from the folder of your code, or give --path" if ours else "install it"
         raise bad_input(f"cannot import {module_name}: no module {error.name}; {hint}") from None
     function = module
     for part in name.split("."):

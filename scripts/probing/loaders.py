@@ -9,7 +9,7 @@ from typing import Any
 from probing.results import Result
 from probing.samples import digest
 from probing.session import Session, target_of, tensors
-from probing.state import loader_state, restore_loader, rng_state, set_rng_state
+from probing.state import same_random
 
 _DRAWS = 4  # of the same sample, per worker
 _MOST = 2048  # samples of one epoch that are compared
@@ -30,15 +30,11 @@ def workers(session: Session) -> Result:
     if not isinstance(loader, DataLoader) or loader.num_workers < 1:
         result.unjudged = "the data is no DataLoader with workers"
         return result
-    rng, kept = rng_state(), loader_state(loader)
-    try:
+    with same_random(loader):
         if isinstance(loader.dataset, IterableDataset):
             _sharding(result, loader)
         else:
             _draws(result, loader)
-    finally:
-        restore_loader(kept)
-        set_rng_state(rng)
     return result
 
 
@@ -111,13 +107,9 @@ def order(session: Session) -> Result:
     if not (training.make_loader or isinstance(source, DataLoader)) or _fixed(source):
         result.unjudged = "the order of a list of batches or of a stream is not the loader's choice"
         return result
-    rng, kept = rng_state(), loader_state(training.data)
-    try:
+    with same_random(training.data):
         loaders = [training.make_loader(n) if training.make_loader else training.data for n in range(2)]
         seen, labels = zip(*(_order(loader, n == 0) for n, loader in enumerate(loaders)), strict=True)
-    finally:
-        restore_loader(kept)
-        set_rng_state(rng)
     if len(set(seen[0])) < 3:
         result.unjudged = "fewer than three distinct samples"
         return result

@@ -13,28 +13,9 @@ from probing.session import Session, describe, number, sentence, tensors
 from probing.state import preserved
 
 # These make an Inf on purpose: masks, running maxima, new tensors.
-_FILLS = (
-    "fill",
-    "full",
-    "where",
-    "empty",
-    "new_",
-    "scalar_tensor",
-    "neg",
-    "clone",
-    "copy",
-    "view",
-    "expand",
-    "detach",
-    "select",
-    "slice",
-    "index",
-    "cat",
-    "stack",
-    "transpose",
-    "t.default",
-    "permute",
-    "to_copy",
+_FILLS = tuple(
+    "fill full where empty new_ scalar_tensor neg clone copy view expand detach select slice index cat stack transpose"
+    " t.default permute to_copy".split()
 )
 
 

@@ -137,7 +137,7 @@ class Recorder:
 
     def _receiver(self, record: ParameterRecord) -> Callable[[Any], None]:
         def receive(grad: Any) -> None:
-            dense = (grad.to_dense() if grad.is_sparse else grad).detach()
+            dense = _dense(grad)
             record.received += 1
             record.nonzero += bool(dense.any())
             old = self.incoming.get(record.name)

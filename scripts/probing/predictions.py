@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import csv
 import json
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -45,20 +44,23 @@ def _npz(path: Path) -> dict[str, Any]:
     import numpy
 
     try:
-        with numpy.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (ValueError, OSError, zipfile.BadZipFile, EOFError) as error:
+        file = numpy.load(path, allow_pickle=False)
+        arrays = {name: file[name] for name in file.files} if hasattr(file, "files") else {}
+    except Exception as error:  # zipfile, zlib and numpy each raise their own for a damaged file
         raise bad_input(f"{path} cannot be read as npz: {str(error)[:200]}") from None
+    if not hasattr(file, "files"):
+        raise bad_input(f"{path} holds one array without a name; use numpy.savez(pred=...)")
+    file.close()
     odd = [name for name, array in arrays.items() if array.dtype.kind not in "fiub" or not array.ndim]
     if odd:
         raise bad_input(f"{path}: {', '.join(odd)} is not an array of numbers")
-    return arrays
+    return {name: array.astype(float) for name, array in arrays.items()}  # flags and uint8 cannot be subtracted
 
 
 def _csv(path: Path) -> dict[str, Any]:
     """Columns prob_0, prob_1, ... are the numbers of one row."""
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:  # spreadsheets put a mark in front
             rows = list(csv.DictReader(file))
     except (UnicodeDecodeError, csv.Error) as error:
         raise bad_input(f"{path} cannot be read as csv: {error}") from None
@@ -91,7 +93,7 @@ def _columns(path: Path, rows: list[dict[str, Any]]) -> dict[str, Any]:
         try:
             values = [[row[part] for part in parts] if len(parts) > 1 else row[parts[0]] for row in rows]
             arrays[stem] = numpy.array(values, dtype=float)
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             if any(stem == known or stem.startswith(known + "_") for known in (*_KINDS, "target", "embedding")):
                 raise bad_input(f"{path}: column {stem} is not a number in every row") from None
     return arrays
@@ -109,7 +111,8 @@ def examine(arrays: dict[str, Any]) -> list[Result]:
     given = arrays[kind]
     results.append(collapse.constant_output(given, target))
     if kind != "pred":
-        results.append(collapse.entropy(_probabilities(given) if kind == "logits" else given, target))
+        classes = target if target is None or _is_column(target) else None
+        results.append(collapse.entropy(_probabilities(given) if kind == "logits" else given, classes))
     if target is not None:
         score = _score(given, target)
         if f"{kind}_shuffled" in arrays:
@@ -130,8 +133,13 @@ def _without(name: str, given: Any, other: Any) -> Result:
     return result
 
 
+def _is_column(target: Any) -> bool:
+    """One label per sample; several make rows of 0 and 1."""
+    return bool(target.size == len(target))
+
+
 def _score(given: Any, target: Any) -> collapse.Score:
-    whole = bool((target == target.round()).all())
+    whole = _is_column(target) and bool((target == target.round()).all())
     classes = whole and (given.ndim > 1 or bool((given == given.round()).all()))
     return collapse.accuracy if classes else collapse.negative_error
 

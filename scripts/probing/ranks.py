@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from probing.process import POLL, Child
 from probing.results import Result, several
-from probing.runner import dump_and_kill, frames
 from rgt.errors import bad_input
 
-_CHILD = Path(__file__).with_name("child") / "rank.py"
-_POLL = 0.05
+_WAITING = ("timed out", "timeout", "connection closed", "connection reset", "monitoredbarrier", "detected mismatch",
+            "gloo")  # fmt: skip
 
 
 @dataclass
@@ -25,7 +23,7 @@ class Rank:
     """What one rank wrote before its end."""
 
     number: int
-    code: int | None
+    code: int
     rows: list[dict[str, Any]]
     stack: list[str]
     last: str  # of stderr
@@ -45,7 +43,7 @@ class Rank:
 
     @property
     def stands(self) -> str:
-        """Where it is: in its stack, at its error, or in the last collective it began."""
+        """Where it is: at its error, in its stack, or behind its end."""
         if self.error:
             return f"raised at {self.error['site']}"
         if self.stack:
@@ -66,34 +64,19 @@ def desync(factory: str, paths: list[str], world: int, steps: int, timeout: floa
 
 
 def _run(folder: Path, common: dict[str, Any], world: int, timeout: float) -> list[Rank]:
-    children = []
-    for rank in range(world):
-        files = {name: folder / f"{name}.{rank}" for name in ("out", "stacks", "log")}
-        for path in files.values():
-            path.write_text("")
-        request = {**common, "rank": rank, "out": str(files["out"]), "stacks": str(files["stacks"])}
-        with files["log"].open("wb") as sink:
-            child = subprocess.Popen([sys.executable, str(_CHILD)], stdin=subprocess.PIPE, stdout=sink, stderr=sink,
-                                     start_new_session=True)  # fmt: skip
-        assert child.stdin
-        child.stdin.write(json.dumps(request).encode())
-        child.stdin.close()
-        children.append((child, files))
-    end = time.monotonic() + timeout
-    while time.monotonic() < end and any(child.poll() is None for child, _ in children):
-        time.sleep(_POLL)
-    ended = [child for child, _ in children if child.poll() is None]
-    for child, files in children:
-        if child in ended:
-            dump_and_kill(child, files["stacks"])
-    return [_read(number, child, files, child in ended) for number, (child, files) in enumerate(children)]
-
-
-def _read(number: int, child: subprocess.Popen[bytes], files: dict[str, Path], ended: bool) -> Rank:
-    rows = [json.loads(line) for line in files["out"].read_text(encoding="utf-8").splitlines() if line.endswith("}")]
-    words = files["log"].read_text(errors="replace").strip().splitlines()
-    stack = frames(files["stacks"].read_text(errors="replace"))
-    return Rank(number, child.returncode, rows, stack, words[-1][:300] if words else "", ended)
+    with contextlib.ExitStack() as stack:
+        children = [
+            stack.enter_context(Child("rank.py", {**common, "rank": rank}, folder, f".{rank}")) for rank in range(world)
+        ]
+        end = time.monotonic() + timeout
+        while (stuck := [child for child in children if child.running()]) and time.monotonic() < end:
+            time.sleep(POLL)
+        for child in stuck:
+            child.dump()
+    return [
+        Rank(number, child.process.returncode, child.rows(), child.frames(), child.last_words(), child in stuck)
+        for number, child in enumerate(children)
+    ]
 
 
 def judge(result: Result, ranks: list[Rank]) -> None:
@@ -136,10 +119,11 @@ def _mismatch(result: Result, ranks: list[Rank]) -> bool:
 def _dead(result: Result, ranks: list[Rank]) -> bool:
     """A rank that failed on its own account: the others only wait for it."""
     for rank in ranks:
-        killed = rank.code is not None and rank.code < 0 and not rank.ended_by_us and not rank.done and not rank.error
+        left = not rank.ended_by_us and not rank.done and not rank.error
         raised = rank.error and not _is_waiting(rank)
-        if killed or raised:
-            what = rank.error["error"] if rank.error else f"ended by {signal.Signals(-(rank.code or 0)).name}"
+        if left or raised:
+            how = f"by {signal.Signals(-rank.code).name}" if rank.code < 0 else f"with exit code {rank.code}"
+            what = rank.error["error"] if rank.error else f"ended {how}"
             place = rank.error["site"] if rank.error else rank.stack[0] if rank.stack else ""
             others = [other for other in ranks if other is not rank and not other.done]
             waiting = "; ".join(
@@ -155,16 +139,7 @@ def _dead(result: Result, ranks: list[Rank]) -> bool:
 def _is_waiting(rank: Rank) -> bool:
     """Its error is that of a collective: a timeout, a closed connection, a mismatch that torch noticed."""
     text = (rank.error or {}).get("error", "").lower()
-    words = (
-        "timed out",
-        "timeout",
-        "connection closed",
-        "connection reset",
-        "monitoredbarrier",
-        "detected mismatch",
-        "gloo",
-    )
-    return any(word in text for word in words)
+    return any(word in text for word in _WAITING)
 
 
 def _missing(result: Result, ranks: list[Rank]) -> bool:

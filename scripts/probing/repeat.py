@@ -11,7 +11,7 @@ from probing.contract import Training
 from probing.results import Result, several
 from probing.samples import digest
 from probing.session import Session, move, number, sentence, site
-from probing.state import rng_state, seed_all, set_rng_state
+from probing.state import rng_state, same_random, seed_all, set_rng_state
 
 _STEPS = 8
 
@@ -22,14 +22,12 @@ def determinism(session: Session) -> Result:
     if session.make is None:
         result.unjudged = "needs the factory, to build the training twice"
         return result
-    rng = rng_state()
     try:
-        first, second = (_run(session, _STEPS) for _ in range(2))
+        with same_random():
+            first, second = (_run(session, _STEPS) for _ in range(2))
     except Exception as error:
         result.unjudged = f"the training raises: {sentence(error)}"
         return result
-    finally:
-        set_rng_state(rng)
     result.evidence = f"two runs from seed {session.seed} are equal in every bit over {len(first)} steps"
     for step, (one, other) in enumerate(zip(first, second, strict=False)):
         different = [part for part in one if one[part] != other.get(part)]
@@ -59,7 +57,7 @@ def _run(session: Session, steps: int) -> list[dict[str, Any]]:
     training = session.make()
     own = Session(training, steps=session.steps)
     rows: list[dict[str, Any]] = []
-    start = digest(list(training.model.parameters()))
+    start = _weights(training)
     for batch in _stream(training, steps * training.accumulate):
         batch = move(batch, own.device)
         row = {"start": start} if not rows else {}
@@ -97,13 +95,11 @@ def resume(session: Session) -> Result:
     if session.make is None:
         result.unjudged = "needs the factory, to build the training again"
         return result
-    rng = rng_state()
     try:
-        _resume(result, session, session.make)
+        with same_random():
+            _resume(result, session, session.make)
     except Exception as error:
         result.add("resume", "error", f"saving or loading raises: {sentence(error)}", where=site(error))
-    finally:
-        set_rng_state(rng)
     return result
 
 
@@ -155,9 +151,8 @@ def _train(training: Training, batches: Iterator[Any]) -> tuple[list[Any], list[
     seen: list[Any] = []
     losses: list[float] = []
     while True:
-        rng = rng_state()
-        batch = next(batches, None)
-        set_rng_state(rng)
+        with same_random():
+            batch = next(batches, None)
         if batch is None:
             return seen, losses
         seen.append(batch)
@@ -203,9 +198,8 @@ def _position(result: Result, resumed: Training, batches: list[Any], half: int) 
     """Only where the run has its own save: would the next batch be the one that was due?"""
     if not resumed.save or len(batches) <= half:
         return
-    rng = rng_state()
-    upcoming = next(_stream(resumed, 1), None)
-    set_rng_state(rng)
+    with same_random():
+        upcoming = next(_stream(resumed, 1), None)
     if upcoming is not None and digest(upcoming) != digest(batches[half]):
         again = digest(upcoming) == digest(batches[0])
         result.data["position"] = "start" if again else "elsewhere"

@@ -46,16 +46,15 @@ class Session:
 
     def batches(self, count: int) -> list[Any]:
         """The first `count` batches, or all when there are fewer. Read once, under the random state of the caller."""
-        from probing.state import loader_state, others_state, restore_loader, restore_others, rng_state, set_rng_state
+        from probing.state import others_state, restore_others, same_random
 
         if len(self._batches) < count and not self._whole:
-            rng, loader, others = rng_state(), loader_state(self.training.data), others_state(self.training)
-            try:
-                found = list(itertools.islice(iter(self.training.data), count))
-            finally:
-                restore_loader(loader)
-                restore_others(others)
-                set_rng_state(rng)
+            others = others_state(self.training)
+            with same_random(self.training.data):
+                try:
+                    found = list(itertools.islice(iter(self.training.data), count))
+                finally:
+                    restore_others(others)
             self._whole = len(found) < count
             self._batches = [move(batch, self.device) for batch in found]
         return self._batches[:count]
@@ -191,11 +190,12 @@ def describe(tensor: Any) -> str:
 
 def site(error: BaseException) -> str:
     """file:line of the deepest frame that is neither ours nor torch's: where the user has to look."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not _foreign(f.filename)]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not foreign(f.filename)]
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 
 
-def _foreign(filename: str) -> bool:
+def foreign(filename: str) -> bool:
+    """Ours, torch's or Python's own."""
     return filename.startswith((_OURS, "<frozen")) or "site-packages" in filename or "/lib/python" in filename
 
 

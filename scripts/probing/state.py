@@ -51,7 +51,7 @@ class Restore:
         self.others = others_state(training)
         self.optimizer = _optimizer_state(training.optimizer)
         self.schedulers = [(scheduler, schedule_state(scheduler)) for scheduler in _schedulers(training.scheduler)]
-        self.loader = loader_state(training.data)
+        self.generators = _generators(training.data)
 
     def __call__(self) -> None:
         import torch
@@ -67,7 +67,8 @@ class Restore:
         _restore_optimizer(self.training.optimizer, self.optimizer)
         for scheduler, kept in self.schedulers:
             scheduler.__dict__.update(kept)
-        restore_loader(self.loader)
+        for generator, kept in self.generators:
+            generator.set_state(kept)
         set_rng_state(self.rng)
 
 
@@ -226,13 +227,20 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def loader_state(data: Any) -> list[tuple[Any, Any]]:
+@contextmanager
+def same_random(data: Any = None) -> Iterator[None]:
+    """Whatever is drawn inside, also from the generators of a loader, is drawn again afterwards."""
+    rng, generators = rng_state(), _generators(data)
+    try:
+        yield
+    finally:
+        for generator, state in generators:
+            generator.set_state(state)
+        set_rng_state(rng)
+
+
+def _generators(data: Any) -> list[tuple[Any, Any]]:
     """Generators of a DataLoader and its sampler: reading a batch moves them."""
     holders = [data, getattr(data, "sampler", None), getattr(getattr(data, "batch_sampler", None), "sampler", None)]
     found = {id(g): g for holder in holders if (g := getattr(holder, "generator", None)) is not None}
     return [(generator, generator.get_state()) for generator in found.values()]
-
-
-def restore_loader(kept: list[tuple[Any, Any]]) -> None:
-    for generator, state in kept:
-        generator.set_state(state)

@@ -17,7 +17,8 @@ from typing import Any
 
 def main(mode: str) -> None:
     for form, path, items in json.load(sys.stdin):
-        print(json.dumps(_answer(mode, form, path, items)), flush=True)
+        # on a line of its own: what a file's code prints may have none
+        print(f"\n{json.dumps(_answer(mode, form, path, items))}", flush=True)
 
 
 def _answer(mode: str, form: str, path: str, items: list[tuple[str, int, int]]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,5 +66,5 @@ def _latest(folder: Path) -> Found:
     tag = path.read_text(encoding="utf-8", errors="replace").strip()
     if not tag or len(Path(tag).parts) != 1 or tag in (".", ".."):
         yield path, Problem("path-name", "error", f"should name a folder beside it and says {tag[:100]!r}")
-    elif not (folder / tag).is_dir():
+    elif not os.path.isdir(folder / tag):  # unlike Path's, it answers for a name that is too long
         yield path, Problem("missing", "error", f"names {tag[:100]}, which is not there")

@@ -19,6 +19,7 @@ _OPTIMIZERS = ("optimizer.pt", "optimizer.bin")
 _MODELS = ("model*.safetensors", "pytorch_model*.bin", "adapter_model.*", "pytorch_model_fsdp*", "global_step*",
            "distributed_*", "model*.bin", "diffusion_pytorch_model*", "*.distcp", "mp_rank_*")  # fmt: skip
 _RANKED = re.compile(r"(random_states_|rng_state_)(\d+)\.(pkl|pth)")
+_MAX_RANKS = 10_000  # a higher number in a name is no rank
 _NAMED = 5
 
 
@@ -126,8 +127,10 @@ def _ranks(folder: Path) -> Found:
         if match:
             ranks.setdefault(match[1], set()).add(int(match[2]))
     for stem, found in ranks.items():
+        if max(found) >= _MAX_RANKS:
+            continue
         lost = sorted(set(range(max(found) + 1)) - found)
-        if lost and max(found) < 10_000:
+        if lost:
             yield folder, Problem("missing", "error", f"{stem}{lost[0]} is not there, but a higher rank is")
 
 

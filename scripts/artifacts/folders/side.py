@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,18 @@ _SHOWN = 20  # findings in one file
 
 def read_json(path: Path) -> Any:
     """Raises Broken or OSError."""
-    with path.open("rb") as file:
-        if os.fstat(file.fileno()).st_size > jsontext.MAX_TEXT:
+    with open(path, "rb", opener=_without_waiting) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise Broken("unreadable", "not a regular file")
+        if status.st_size > jsontext.MAX_TEXT:
             raise Broken("bounds", f"more than {jsontext.MAX_TEXT} bytes of JSON")
         return jsontext.parse(file.read(jsontext.MAX_TEXT), "the file")
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """A FIFO is opened at once, and not only when somebody writes to it."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def check(path: Path) -> Iterator[Problem]:
@@ -70,6 +79,9 @@ def _not_finite(node: Any, where: str = "", depth: int = _DEPTH) -> Iterator[str
 
 def _metrics(path: Path) -> Iterator[Problem]:
     """A curve may pass through NaN; one that ends there has no result."""
+    if path.exists() and not path.is_file():
+        yield Problem("unreadable", "error", "not a regular file")
+        return
     bad: list[str] = []
     last: dict[str, Any] = {}
     try:

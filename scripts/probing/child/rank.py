@@ -1,20 +1,18 @@
 """One rank of a desync probe. Run by ranks.py as a script, not imported:
 
-    python rank.py < {"factory", "paths", "rank", "world", "store", "steps", "seed", "patience", "out", "stacks"}
+    python rank.py < {"factory", "paths", "rank", "world", "store", "steps", "seed", "patience", and what Child adds}
 
-Appends to `out` one JSON object per line: each collective when it begins and ends, each step, the digests at the end.
+Its rows: each collective when it begins, each step, the digests at the end.
 """
 
 from __future__ import annotations
 
 import datetime
-import faulthandler
 import functools
 import inspect
 import itertools
 import json
 import os
-import signal
 import sys
 import time
 import traceback
@@ -24,7 +22,7 @@ from typing import Any
 
 sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from probing import contract, samples, session, state  # noqa: E402  # after the path is set
+from probing import contract, process, samples, session, state  # noqa: E402  # after the path is set
 
 COLLECTIVES = (
     "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "gather", "scatter", "reduce_scatter",
@@ -35,12 +33,9 @@ COLLECTIVES = (
 class Log:
     """What this rank did, line by line: a flight recorder that survives its end."""
 
-    def __init__(self, path: str) -> None:
-        self.file, self.count, self.depth, self.seconds = open(path, "a", encoding="utf-8"), 0, 0, 0.0  # noqa: SIM115
-
-    def say(self, **row: Any) -> None:
-        self.file.write(json.dumps(row) + "\n")
-        self.file.flush()
+    def __init__(self, request: dict[str, Any]) -> None:
+        self.say = process.writer(request)
+        self.count, self.depth, self.seconds = 0, 0, 0.0
 
     def wrap(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -54,7 +49,6 @@ class Log:
             finally:
                 self.depth = 0
                 self.seconds += time.perf_counter() - start
-                self.say(ended=number)
 
         return collective
 
@@ -67,16 +61,14 @@ def _what(args: Any, kwargs: Any) -> str:
 def _site() -> str:
     """The innermost frame that is neither ours nor a library's."""
     for frame in reversed(traceback.extract_stack()):
-        if not any(part in frame.filename for part in ("site-packages", "/lib/python", "/probing/", "<frozen")):
+        if not session.foreign(frame.filename):
             return f"{frame.filename}:{frame.lineno}"
     return ""
 
 
 def main(request: dict[str, Any]) -> None:
-    stacks = open(request["stacks"], "w", encoding="utf-8")  # noqa: SIM115
-    faulthandler.enable(stacks)
-    faulthandler.register(signal.SIGUSR1, stacks, all_threads=True)
-    log = Log(request["out"])
+    process.enter(request)
+    log = Log(request)
     _join(request, log)
     try:
         _train(request, log)
@@ -122,7 +114,6 @@ def _train(request: dict[str, Any], log: Log) -> None:
     log.say(
         done=True, batches=digests, seconds=whole, comms=log.seconds,
         weights={name: samples.digest(p) for name, p in training.model.named_parameters()},
-        lrs=[group["lr"] for group in training.optimizer.param_groups],
     )  # fmt: skip
 
 
