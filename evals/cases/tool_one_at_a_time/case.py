@@ -135,8 +135,8 @@ def verify(box: Box) -> list[str]:
 _REFERENCE = """#!/bin/sh
 name=$1 limit=$2
 shift 3
-export RGT_QUEUE="{state}"  # one line for all, whatever their HOME is
-exec "{gate}" run -n "$name" -t "${{limit}}s" --grace 2s --slots 1 -- "$@"
+export RGT_QUEUE="{work}/.queue"  # one line for all, whatever their HOME is
+exec "{scripts}/gpu_gate.sh" run -n "$name" -t "${limit}s" --grace 2s --slots 1 -- "$@"
 """
 # what a capable agent in a hurry leaves: numbered tickets, a lock that the job inherits, the group killed at the limit
 _NAIVE = r"""#!/usr/bin/env python
@@ -180,15 +180,6 @@ sys.exit(code if code >= 0 else 128 - code)
 """
 
 
-def reference(box: Box) -> None:
-    gate = box.skill / "scripts" / "gpu_gate.sh"
-    tool.leave(box, "only", _REFERENCE.format(state=box.work / ".queue", gate=gate))
-
-
-def naive(box: Box) -> None:
-    tool.leave(box, "only", _NAIVE)
-
-
 CASE = Case(
     route="only queue a command on the GPUs of this box",
     reads=(),
@@ -196,7 +187,7 @@ CASE = Case(
     commands=30,
     make=make,
     verify=verify,
-    reference=reference,
-    naive=naive,
+    reference=tool.leaving(_REFERENCE, "only"),
+    naive=tool.leaving(_NAIVE, "only"),
     expected="Jobs run in order and never two at once, whoever is killed and whatever a job leaves behind.",
 )
