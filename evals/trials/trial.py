@@ -1,6 +1,6 @@
 """One trial: a fresh world, an agent or a person in it, the verdict in trial.json.
 
-<out>/<case>/<arm>-<number>/   work/ world/ prompt.md transcript.jsonl stderr.txt trial.json
+<out>/<case>/<arm>-<number>/   desk/ world/ prompt.md transcript.jsonl stderr.txt trial.json
 """
 
 from __future__ import annotations
