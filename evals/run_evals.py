@@ -43,8 +43,10 @@ def main() -> None:
     """Measure whether the skill helps an agent."""
 
 
-def _chosen(folder: Path, wanted: str) -> list[str]:
+def _chosen(folder: Path, wanted: str = "") -> list[str]:
     every = case.names(folder)
+    if not every:
+        raise errors.bad_input(f"{folder} holds no case: no */case.py is there")
     parts = [part.strip() for part in wanted.split(",") if part.strip()]
     for part in parts:
         if not any(part in name for name in every):
@@ -114,7 +116,8 @@ def run(folder: Path, cases: str, out: Path, agent: str, arms: str, trials: int,
             for arm in chosen:
                 plan = trial.Plan(loaded, arm, number, out)
                 if plan.folder.exists():
-                    click.echo(f"{plan.folder}: there already", err=True)
+                    state = "there already" if plan.verdict.exists() else "has no verdict; grade it, or delete it"
+                    click.echo(f"{plan.folder}: {state}", err=True)
                     continue
                 _tell(trial.run(plan, who, max_tokens))
 
@@ -197,7 +200,7 @@ def report(out: Path) -> None:
 def show_routing(folder: Path, as_json: bool) -> None:
     """How far it is from SKILL.md to what each case needs: links, and tokens read on the way."""
     library = routing.Library()
-    ways = [library.way(_load(name, folder)) for name in case.names(folder)]
+    ways = [library.way(_load(name, folder)) for name in _chosen(folder)]
     if as_json:
         click.echo(json.dumps([vars(way) for way in ways]))
         return
@@ -249,7 +252,7 @@ def export(folder: Path, only_check: bool) -> int:
 
 def _exported(folder: Path) -> dict[str, Any]:
     evals = []
-    for number, name in enumerate(case.names(folder), 1):
+    for number, name in enumerate(_chosen(folder), 1):
         loaded = _load(name, folder)
         evals.append(
             {
