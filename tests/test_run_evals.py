@@ -211,6 +211,12 @@ def test_a_folder_without_cases_is_no_success(tmp_path: Path) -> None:
         assert f"{tmp_path} holds no case" in cli(verb, "--folder", tmp_path, ok=(2,)).stderr
 
 
+def test_a_bench_that_is_none_is_named_with_those_there_are() -> None:
+    done = subprocess.run([sys.executable, ROOT / "evals/bench/run.py", "gate"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: no bench is called gate; there are: start_up, gpu_gate, ")
+
+
 def test_wrong_words_get_a_sentence(tmp_path: Path) -> None:
     assert (
         "it is none, skill or none,skill"
