@@ -30,6 +30,12 @@ CASES = click.option(
 OUT = click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder of the trials."
 )
+ARM = click.option(
+    "--arm", type=click.Choice(trial.ARMS), default="skill", show_default=True, help="With the skill or without."
+)
+NUMBER = click.option(
+    "--trial", "number", type=click.IntRange(1), default=1, show_default=True, help="Number of the trial."
+)
 
 
 @click.group(cls=cli.Group)
@@ -37,8 +43,10 @@ def main() -> None:
     """Measure whether the skill helps an agent."""
 
 
-def _chosen(folder: Path, wanted: str) -> list[str]:
+def _chosen(folder: Path, wanted: str = "") -> list[str]:
     every = case.names(folder)
+    if not every:
+        raise errors.bad_input(f"{folder} holds no case: no */case.py is there")
     parts = [part.strip() for part in wanted.split(",") if part.strip()]
     for part in parts:
         if not any(part in name for name in every):
@@ -61,7 +69,7 @@ def _load(name: str, folder: Path) -> case.Loaded:
 def check(folder: Path, cases: str, jobs: int, as_json: bool) -> int:
     """Prove each case without a model: untouched fails, naive fails, the reference passes, the world is the same twice.
 
-    Example: python evals/run_evals.py check --cases verify,triage
+    Example: python evals/run_evals.py check --cases facts,leak
     """
     names = _chosen(folder, cases)
     with ProcessPoolExecutor(jobs) as pool:
@@ -96,7 +104,7 @@ def _show(proof: proofs.Proof) -> None:
 def run(folder: Path, cases: str, out: Path, agent: str, arms: str, trials: int, max_tokens: int | None) -> None:
     """Run an agent on fresh copies; a trial that has its verdict is left alone, so an ended run can be started again.
 
-    Example: python evals/run_evals.py run --agent claude --out trials --cases verify --trials 3
+    Example: python evals/run_evals.py run --agent claude --out trials --cases facts --trials 3
     """
     chosen = [arm for arm in arms.split(",") if arm]
     if not chosen or set(chosen) - set(trial.ARMS):
@@ -108,7 +116,8 @@ def run(folder: Path, cases: str, out: Path, agent: str, arms: str, trials: int,
             for arm in chosen:
                 plan = trial.Plan(loaded, arm, number, out)
                 if plan.folder.exists():
-                    click.echo(f"{plan.folder}: there already", err=True)
+                    state = "there already" if plan.verdict.exists() else "has no verdict; grade it, or delete it"
+                    click.echo(f"{plan.folder}: {state}", err=True)
                     continue
                 _tell(trial.run(plan, who, max_tokens))
 
@@ -122,10 +131,8 @@ def _tell(record: dict[str, Any]) -> None:
 @click.argument("name", metavar="CASE")
 @FOLDER
 @OUT
-@click.option(
-    "--arm", type=click.Choice(trial.ARMS), default="skill", show_default=True, help="With the skill or without."
-)
-@click.option("--trial", "number", type=click.IntRange(1), default=1, show_default=True, help="Number of the trial.")
+@ARM
+@NUMBER
 def prepare(name: str, folder: Path, out: Path, arm: str, number: int) -> None:
     """Make one world for an agent that is started by hand; prints the folder to work in and the prompt's file."""
     plan = trial.Plan(_load(name, folder), arm, number, out)
@@ -149,10 +156,8 @@ def prepare(name: str, folder: Path, out: Path, arm: str, number: int) -> None:
 @click.argument("name", metavar="CASE")
 @FOLDER
 @OUT
-@click.option(
-    "--arm", type=click.Choice(trial.ARMS), default="skill", show_default=True, help="With the skill or without."
-)
-@click.option("--trial", "number", type=click.IntRange(1), default=1, show_default=True, help="Number of the trial.")
+@ARM
+@NUMBER
 @click.option("--seconds", type=float, default=None, help="What it took.")
 @click.option("--commands", type=int, default=None, help="How many it used.")
 @click.option("--tokens", type=int, default=None, help="How many it read and wrote.")
@@ -195,7 +200,7 @@ def report(out: Path) -> None:
 def show_routing(folder: Path, as_json: bool) -> None:
     """How far it is from SKILL.md to what each case needs: links, and tokens read on the way."""
     library = routing.Library()
-    ways = [library.way(_load(name, folder)) for name in case.names(folder)]
+    ways = [library.way(_load(name, folder)) for name in _chosen(folder)]
     if as_json:
         click.echo(json.dumps([vars(way) for way in ways]))
         return
@@ -247,7 +252,7 @@ def export(folder: Path, only_check: bool) -> int:
 
 def _exported(folder: Path) -> dict[str, Any]:
     evals = []
-    for number, name in enumerate(case.names(folder), 1):
+    for number, name in enumerate(_chosen(folder), 1):
         loaded = _load(name, folder)
         evals.append(
             {

@@ -28,7 +28,6 @@ from rgt.errors import RgtError, bad_input
 from rgt.ids import slugify
 from rgt.report import Report
 
-SCRIPTS = Path(__file__).resolve().parent
 MAX_LOSS = "1h"
 _HEAD = "# written by remote_train.py"
 
@@ -103,19 +102,18 @@ def _duration(plan: Plan) -> str:
 
 
 def _next(plan: Plan, run: str) -> dict[str, str]:
-    """The commands for later: only scripts that are here."""
+    """The commands for later."""
     word = shlex.quote(run)
     ours = {
-        "watch": ("watch.py", word),
-        "state": ("launch.py", f"status {word}"),
-        "log": ("launch.py", f"logs {word} --follow"),
-        "pull": ("transfer.py", f"pull {word}"),
-        "verify": ("verify_local.py", word),
+        "watch": f"watch.py {word}",
+        "state": f"launch.py status {word}",
+        "log": f"launch.py logs {word} --follow",
+        "pull": f"transfer.py pull {word}",
+        "verify": f"verify_local.py {word}",
     }
-    found = {key: f"python scripts/{name} {words}" for key, (name, words) in ours.items() if (SCRIPTS / name).exists()}
     if not plan.hosts[0].name:  # it is here, or its engine has its own way to hand out files
-        found.pop("pull", None)
-    return {key: found[key] for key in ("watch", "state", "log", "pull", "verify") if key in found}
+        del ours["pull"]
+    return {key: f"python scripts/{line}" for key, line in ours.items()}
 
 
 # -- the launch

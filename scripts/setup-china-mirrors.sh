@@ -79,9 +79,8 @@ real() { readlink -f -- "$1"; }
 put() {
     target=$1
     [ -e "$1" ] && target=$(real "$1")
-    mkdir -p -- "$(dirname -- "$target")"
-    [ -e "$target" ] && cp -p -- "$target" "$target.rgt-new"
-    if ! cat -- "$2" >"$target.rgt-new"; then
+    if ! { mkdir -p -- "$(dirname -- "$target")" && { [ ! -e "$target" ] || cp -p -- "$target" "$target.rgt-new"; } &&
+        cat -- "$2" >"$target.rgt-new"; }; then
         rm -f -- "$target.rgt-new"
         fail 3 "cannot write $target; it is as it was"
     fi
@@ -94,17 +93,18 @@ change() {
     [ "$dry" = 1 ] && return 0
     mkdir -p -- "$state"
     name=$(printf '%s' "$1" | tr '/ ' '__')
-    origin=new
-    if grep -qsF "	$1" "$state/changes"; then
-        # changed before: the first original is the one to go back to
-        origin=$(awk -F '\t' -v file="$1" '$4 == file { print $1 }' "$state/changes")
-        awk -F '\t' -v file="$1" '$4 != file' "$state/changes" >"$state/changes.new"
-        mv -- "$state/changes.new" "$state/changes"
-    elif [ -e "$1" ]; then
+    touch -- "$state/changes"
+    origin=$(awk -F '\t' -v file="$1" '$4 == file { print $1 }' "$state/changes")
+    # changed before: the first original is the one to go back to
+    if [ -z "$origin" ] && [ -e "$1" ]; then
         cp -p -- "$1" "$state/$name"
         origin=old
     fi
-    printf '%s\t%s\t%s\t%s\n' "$origin" "$(digest "$2")" "$name" "$1" >>"$state/changes"
+    {
+        awk -F '\t' -v file="$1" '$4 != file' "$state/changes"
+        printf '%s\t%s\t%s\t%s\n' "${origin:-new}" "$(digest "$2")" "$name" "$1"
+    } >"$state/changes.new"
+    mv -- "$state/changes.new" "$state/changes"
     put "$1" "$2"
 }
 

@@ -421,6 +421,39 @@ def test_a_stopped_demo_leaves_nothing_behind(tmp_path: Path, number: signal.Sig
     assert not (tmp_path / "index.html").exists() and list(scratch.glob("preflight-*")) == []
 
 
+INTERRUPTED = """
+import signal, subprocess, sys
+from pathlib import Path
+class Popen(subprocess.Popen):
+    def __init__(self, *words, **more):
+        super().__init__(*words, **more)
+        if "-t" not in words[0]:  # sshd's look at its own settings
+            signal.raise_signal(signal.SIGINT)
+subprocess.Popen = Popen
+from examples.cpu_lifecycle import box, story, trainings
+from rgt import rundir
+folder = Path(sys.argv[1])
+story.SCRIPTS, trainings.TRAIN = folder, folder / "sleeps.py"
+"""
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "story.Demo(folder, folder, {}).quiet_tool('sleeps')",
+        "trainings.finish([rundir.Run(folder)])",
+        "box._start([sys.executable, str(trainings.TRAIN)], folder, 9)",
+    ],
+)
+def test_ctrl_c_before_popen_has_returned_leaves_nothing_behind(tmp_path: Path, start: str) -> None:
+    (tmp_path / "sleeps.py").write_text("import sys, time\n'-t' in sys.argv or time.sleep(1000)\n")
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "scripts")])}
+    command = [sys.executable, "-c", INTERRUPTED + start, str(tmp_path)]
+    done = subprocess.run(command, env=variables, stderr=subprocess.PIPE, timeout=PATIENCE)
+    assert done.stderr.strip().endswith(b"KeyboardInterrupt")
+    assert f"{tmp_path}/sleeps.py" not in processes()
+
+
 def processes() -> str:
     """The command lines of all processes, one per line; an image without ps has /proc."""
     lines = []

@@ -103,6 +103,11 @@ def test_stops(bench: Bench, config: dict[str, Any], gpus: int, code: str, messa
     assert sorted(path.name for path in bench.directory.iterdir()) == ["prod.yaml", "train.py"]
 
 
+def test_the_proposed_gpus_make_the_wanted_processes(bench: Bench) -> None:
+    fixes = [json.loads(train(bench, "--json", gpus=4, nodes=2, world_size=size).stdout) for size in (4, 3)]
+    assert [report["findings"][0]["fix"] for report in fixes] == ["world_size: 8, or --gpus 2", "world_size: 8"]
+
+
 # -- what is doubtful travels
 
 

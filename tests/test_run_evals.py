@@ -6,11 +6,13 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rgt import procs
 from trials import agents, case, proofs, routing, summary, triggers
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -172,6 +174,47 @@ def test_an_agent_out_of_time_is_ended_and_fails(copy: Path, tmp_path: Path) -> 
     record = json.loads((tmp_path / "out/one/none-1/trial.json").read_text())
     assert record["ended"] == "out of time"
     assert not record["passed"]
+
+
+def test_a_trial_that_never_began_is_run_by_the_next_call(copy: Path, tmp_path: Path) -> None:
+    words = ("run", "--folder", copy, "--arms", "none", "--out", tmp_path / "out", "--agent")
+    assert "no-such-agent" in cli(*words, tmp_path / "no-such-agent", ok=(2,)).stderr
+    cli(*words, "false")
+    assert json.loads((tmp_path / "out/one/none-1/trial.json").read_text())["exit_code"] == 1
+
+
+def test_a_trial_without_a_verdict_is_left_alone_and_said(copy: Path, tmp_path: Path) -> None:
+    words = ("--folder", copy, "--out", tmp_path / "out")
+    cli("prepare", "one", "--arm", "none", *words)
+    assert "has no verdict" in cli("run", "--arms", "none", "--agent", "false", *words).stderr
+    assert not (tmp_path / "out/one/none-1/trial.json").exists()
+
+
+def test_what_an_agent_leaves_behind_in_its_group_ends_with_it(copy: Path, tmp_path: Path) -> None:
+    agent = "sh -c 'sleep 600 >/dev/null 2>&1 & echo $! > pid'"
+    cli("run", "--folder", copy, "--agent", agent, "--arms", "none", "--out", tmp_path / "out")
+    pid = int((tmp_path / "out/one/none-1/desk/pid").read_text())
+    deadline = time.monotonic() + 20
+    while procs.alive(procs.identify(pid)):
+        assert time.monotonic() < deadline, "it lives"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(("agent", "said"), [("", "--agent is empty"), ("x 'y", "No closing quotation")])
+def test_an_agent_that_is_no_command_line_gets_a_sentence(tmp_path: Path, agent: str, said: str) -> None:
+    error = cli("run", "--agent", agent, "--out", tmp_path, ok=(2,)).stderr
+    assert said in error and "please report" not in error
+
+
+def test_a_folder_without_cases_is_no_success(tmp_path: Path) -> None:
+    for verb in ("check", "routing", "export"):
+        assert f"{tmp_path} holds no case" in cli(verb, "--folder", tmp_path, ok=(2,)).stderr
+
+
+def test_a_bench_that_is_none_is_named_with_those_there_are() -> None:
+    done = subprocess.run([sys.executable, ROOT / "evals/bench/run.py", "gate"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: no bench is called gate; there are: start_up, gpu_gate, ")
 
 
 def test_wrong_words_get_a_sentence(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ import yaml
 
 from pipelines import budget, ledger, settings
 from pipelines.schedule import Schedule
-from pipelines.tokens import Stream, Validation
+from pipelines.tokens import END_OF_TEXT, Stream, Validation, write
 from rgt import schema
 from rgt.rundir import Run
 
@@ -284,7 +285,28 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["mine.txt"]
 
 
+def test_an_empty_folder_is_filled_also_by_one_who_stands_in_it(tmp_path: Path) -> None:
+    done = scaffold("new", ".", "--framework", "hf-trainer", "--params", "40K", "--vocab-size", 257, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {"train.sh", "lib", "training_config.yaml"} <= {path.name for path in tmp_path.iterdir()}
+    assert yaml.safe_load((tmp_path / "training_config.yaml").read_text())["name"] == tmp_path.name
+    assert list(tmp_path.parent.glob(".*.tmp")) == []
+
+
 # -- the data
+
+
+def test_bytes_become_tokens_in_a_few_times_their_memory(tmp_path: Path) -> None:
+    text = tmp_path / "a.txt"
+    text.write_bytes(bytes(range(256)) * 8000)
+    tracemalloc.start()
+    meta = write(tmp_path / "a", [text], None)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * text.stat().st_size
+    train = np.fromfile(tmp_path / "a/train.bin", dtype="uint16")
+    assert list(train[:256]) == list(range(256)) and len(train) == meta["train_tokens"]
+    assert np.fromfile(tmp_path / "a/val.bin", dtype="uint16")[-1] == END_OF_TEXT
 
 
 def test_data_refuses(pipeline: Path, tmp_path: Path) -> None:

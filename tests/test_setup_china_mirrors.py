@@ -113,6 +113,25 @@ def test_an_older_version_of_our_file_is_replaced_and_undone(home: Home) -> None
     assert home.files() == {}
 
 
+def test_a_file_whose_name_begins_another_one_is_kept_too(home: Home) -> None:
+    home.write("etc-apt/sources.list.d/debian.sources", f"Types: deb\nURIs: http://{DEBIAN}/debian\n")
+    home.run()
+    home.write("etc-apt/sources.list", f"deb http://{UBUNTU}/ubuntu noble main\n")  # written after the first run
+    before = {name: kept for name, kept in home.files().items() if name == "etc-apt/sources.list"}
+    home.run()
+    assert MIRROR in (home.apt / "sources.list").read_text()
+    assert home.run("--undo").returncode == 0
+    assert before.items() <= home.files().items()
+    assert not (home.path / ".local/state/rgt-china-mirrors").exists()
+
+
+def test_a_folder_that_cannot_be_made_ends_with_3(home: Home) -> None:
+    home.write(".config/pip", "a file where a folder has to be\n")
+    done = home.run()
+    assert done.returncode == 3
+    assert done.stderr.splitlines()[-1].startswith(f"error: cannot write {home.path}/.config/pip/pip.conf")
+
+
 def test_what_is_written_is_what_the_tools_read(lived_in: Home) -> None:
     lived_in.run()
     pip = configparser.ConfigParser()

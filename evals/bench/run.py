@@ -40,6 +40,10 @@ BENCHES = (
 
 
 def main(names: list[str]) -> None:
+    for name in names:
+        if name not in BENCHES:
+            print(f"error: no bench is called {name}; there are: {', '.join(BENCHES)}", file=sys.stderr)
+            sys.exit(2)
     print(f"{'claim':58} {'ours':>10} {'peer':>10} {'ratio':>7} goal (at most)")
     sections = _read()
     for name in names or BENCHES:

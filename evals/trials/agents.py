@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rgt.errors import bad_input
+
 
 @dataclass(frozen=True)
 class Effort:
@@ -110,4 +112,10 @@ AGENTS = {
 
 def find(text: str) -> Agent:
     """A known name, or a template of one's own."""
-    return AGENTS.get(text) or Agent(Path(shlex.split(text)[0]).name, text, None, unknown)
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise bad_input(f"--agent {text} is no command line: {error}") from None
+    if not words:
+        raise bad_input("--agent is empty; give claude, codex, openclaw or a command line")
+    return AGENTS.get(text) or Agent(Path(words[0]).name, text, None, unknown)

@@ -1,10 +1,11 @@
 """One trial: a fresh world, an agent or a person in it, the verdict in trial.json.
 
-<out>/<case>/<arm>-<number>/   work/ world/ prompt.md transcript.jsonl stderr.txt trial.json
+<out>/<case>/<arm>-<number>/   desk/ world/ prompt.md transcript.jsonl stderr.txt trial.json
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -35,6 +36,10 @@ class Plan:
     def folder(self) -> Path:
         return self.out / self.loaded.name / f"{self.arm}-{self.number}"
 
+    @property
+    def verdict(self) -> Path:
+        return self.folder / "trial.json"
+
 
 def install(target: Path) -> None:
     """The skill as a user would have it."""
@@ -61,12 +66,22 @@ def prepare(plan: Plan, skills: str | None) -> Box:
 
 
 def run(plan: Plan, agent: Agent, max_tokens: int | None = None) -> dict[str, Any]:
-    """A trial by an agent; what it leaves running in its process group ends with its time."""
-    box = prepare(plan, agent.skills)
+    """A trial by an agent; what it leaves running in its process group ends with it."""
+    transcript = plan.folder / "transcript.jsonl"
+    try:
+        box = prepare(plan, agent.skills)
+        seconds, how = _let_work(plan, agent, box, transcript)
+    except BaseException:  # no such program, or Ctrl-C: the same call again begins anew
+        shutil.rmtree(plan.folder, ignore_errors=True)
+        raise
+    return grade(plan, box, seconds, agent.count(transcript), max_tokens, **how, agent=agent.template)
+
+
+def _let_work(plan: Plan, agent: Agent, box: Box, transcript: Path) -> tuple[float, dict[str, Any]]:
+    """How long it took, and how it ended."""
     prompt_file = plan.folder / "prompt.md"
     argv, stdin = agent.argv(prompt_file.read_text(encoding="utf-8"), prompt_file, box.work)
     env = box.env | {key: value.replace("{work}", str(box.work)) for key, value in agent.env}
-    transcript = plan.folder / "transcript.jsonl"
     start = time.monotonic()
     with transcript.open("wb") as out, (plan.folder / "stderr.txt").open("wb") as err:
         process = subprocess.Popen(
@@ -78,25 +93,10 @@ def run(plan: Plan, agent: Agent, max_tokens: int | None = None) -> dict[str, An
         except subprocess.TimeoutExpired:
             ended = "out of time"
         finally:
-            _end(process)
-    seconds = time.monotonic() - start
-    effort = agent.count(transcript)
-    return grade(
-        plan,
-        box,
-        seconds,
-        effort,
-        ended=ended,
-        exit_code=process.returncode,
-        agent=agent.template,
-        max_tokens=max_tokens,
-    )
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return time.monotonic() - start, {"ended": ended, "exit_code": process.returncode}
 
 
 def grade(
@@ -129,7 +129,7 @@ def grade(
         "time": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         **more,
     }
-    files.write_json(plan.folder / "trial.json", record)
+    files.write_json(plan.verdict, record)
     return record
 
 

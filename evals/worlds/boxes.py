@@ -172,7 +172,7 @@ def _entries(pid: int, what: str) -> list[str]:
         return []
 
 
-def _pids() -> Iterator[int]:
+def pids() -> Iterator[int]:
     return (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
 
 
@@ -180,23 +180,28 @@ def on_box(world: Path, name: str, pid: int) -> bool:
     return f"BOX={world / 'hosts' / name}" in _entries(pid, "environ")
 
 
-def kill(pid: int) -> None:
+def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
     with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
+
+
+def stat(pid: int) -> list[str]:
+    """From the state on; empty when it is gone."""
+    try:
+        return (Path("/proc") / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return []
 
 
 def parent(pid: int) -> int:
-    try:
-        return int((Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0
+    return int((stat(pid) or "00")[1])
 
 
 def cut_power(world: Path, name: str) -> list[int]:
     """All that runs on the box is gone, at once; looked at until nothing is left. The pids of what was there."""
     deadline, gone = time.monotonic() + 10, set[int]()
     while time.monotonic() < deadline:
-        left = [pid for pid in _pids() if on_box(world, name, pid)]
+        left = [pid for pid in pids() if on_box(world, name, pid)]
         if not left:
             break
         gone.update(left)
@@ -230,7 +235,7 @@ def taken(world: Path, name: str, pids: list[int]) -> Iterator[None]:
 
 def hang_up(world: Path, name: str) -> None:
     """The laptop is closed: every open connection to the box ends."""
-    for pid in _pids():
+    for pid in pids():
         words = _entries(pid, "cmdline")
         if str(world / "bin" / "ssh") in words[:3] and name in words:
             kill(pid)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from trials.case import Box, Missing
+from worlds import boxes
 
 # job.py PLACE KEY ROLE CODE WORDS...: the roles say what it starts, and how it ends
 JOB = r"""
@@ -75,25 +75,8 @@ sys.exit(code)
 """
 
 
-def _pids() -> Iterator[int]:
-    return (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
-
-
-def _stat(pid: int) -> list[str]:
-    """From the state on; empty when it is gone."""
-    try:
-        return (Path("/proc") / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return []
-
-
 def living(pid: int) -> bool:
-    return _stat(pid)[:1] not in ([], ["Z"], ["X"])
-
-
-def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)
+    return boxes.stat(pid)[:1] not in ([], ["Z"], ["X"])
 
 
 @dataclass
@@ -151,7 +134,7 @@ class Card:
         before, still, end = "", 0, time.monotonic() + 3
         while still < 4 and time.monotonic() < end:
             time.sleep(0.05)
-            fields = _stat(pid)
+            fields = boxes.stat(pid)
             now = " ".join(fields[11:13])
             still = still + 1 if fields[:1] in (["S"], ["Z"], []) and now == before else 0
             before = now
@@ -194,7 +177,7 @@ class Card:
     def marked(self) -> list[int]:
         """Everything that came out of a call, jobs and helpers."""
         found = []
-        for pid in _pids():
+        for pid in boxes.pids():
             with contextlib.suppress(OSError):
                 words = b"".join((Path("/proc") / str(pid) / what).read_bytes() for what in ("environ", "cmdline"))
                 if os.fsencode(self.place) in words:
@@ -205,10 +188,10 @@ class Card:
         """The caller, and all that is above the job's first process."""
         pid, marked = self.rows(key, "start")[0][3], set(self.marked())
         found = [self.callers[key].pid]
-        while (fields := _stat(pid)) and (pid := int(fields[1])) in marked:
+        while (fields := boxes.stat(pid)) and (pid := int(fields[1])) in marked:
             found.append(pid)
         for one in found:
-            kill(one)
+            boxes.kill(one)
 
     def power_off(self) -> list[int]:
         gone: set[int] = set()
@@ -216,7 +199,7 @@ class Card:
         while (left := self.marked()) and time.monotonic() < deadline:
             gone.update(left)
             for pid in left:
-                kill(pid)
+                boxes.kill(pid)
             for caller in self.callers.values():
                 caller.poll()
             time.sleep(0.03)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from trials.case import Missing
+from worlds import boxes
 
 GIB = 2**30
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -119,7 +120,7 @@ def run(pod: dict[str, Any], tools: Path, index: int, secrets: dict[str, str], s
     except subprocess.TimeoutExpired:
         code = None
     for pid in _session(process.pid):  # the container is gone with its first process
-        os.kill(pid, signal.SIGKILL)
+        boxes.kill(pid)
     out, _ = process.communicate()
     return Ended(code, out)
 

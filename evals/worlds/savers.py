@@ -20,15 +20,7 @@ Saver = Callable[..., Path]
 
 def parts(step: int, change: Change | None = None) -> dict[str, Any]:
     """Weights and an optimizer that made `step` steps; `change` may spoil them before they are written."""
-    import torch
-
-    model = weights.state(step)
-    moments = {
-        number: {"step": torch.tensor(float(step)), "exp_avg": value * 0.1, "exp_avg_sq": value.square() + 1e-8}
-        for number, value in enumerate(model.values())
-    }
-    groups = [{"lr": 3e-4, "betas": (0.9, 0.95), "params": list(range(len(model)))}]
-    found = {"model": model, "optimizer": {"state": moments, "param_groups": groups}, "step": step}
+    found = weights.training(step, step)
     if change:
         change(found)
     return found
@@ -53,7 +45,7 @@ def trainer(run: Path, step: int, change: Change | None = None, ranks: int = 1) 
 
     folder = run / f"checkpoint-{step}"
     found = parts(step, change)
-    weights.sharded(folder, 0, lambda state: state.update(found["model"]))
+    weights.sharded(folder, found["model"])
     torch.save(found["optimizer"], folder / "optimizer.pt")
     torch.save({"last_epoch": step, "_step_count": step + 1, "base_lrs": [3e-4]}, folder / "scheduler.pt")
     for rank in range(ranks):

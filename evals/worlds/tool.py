@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from trials.case import Box, Missing
@@ -16,9 +17,16 @@ class Answer:
     out: str
 
 
-def leave(box: Box, name: str, script: str) -> None:
-    box.write(name, script)
-    (box.work / name).chmod(0o755)
+def leaving(script: str, *names: str) -> Callable[[Box], None]:
+    """A solution: this command under these names. {scripts} in it is the skill's folder of scripts, {work} the desk."""
+
+    def solve(box: Box) -> None:
+        text = script.replace("{scripts}", str(box.skill / "scripts")).replace("{work}", str(box.work))
+        for name in names:
+            box.write(name, text)
+            (box.work / name).chmod(0o755)
+
+    return solve
 
 
 def call(box: Box, name: str, *words: object, seconds: float = 60) -> Answer:

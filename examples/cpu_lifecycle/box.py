@@ -17,6 +17,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from examples.cpu_lifecycle import interrupts
+
 from rgt import procs
 
 NEEDED = ("sshd", "ssh", "ssh-keygen")
@@ -100,14 +102,16 @@ def _start(words: list[str], folder: Path, port: int) -> Box | str:
     if wanted := re.search(r"Missing privilege separation directory: (\S+)", said):
         with contextlib.suppress(OSError):  # a container without an init never made this empty folder
             os.makedirs(wanted[1], mode=0o755, exist_ok=True)
-    with (folder / "sshd.log").open("wb") as log:
-        server = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-    box = Box(folder / "ssh_config", port, server)
+    box = None
     try:
+        with (folder / "sshd.log").open("wb") as log, interrupts.held():
+            server = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+            box = Box(folder / "ssh_config", port, server)
         if _answers(box):
             return box
     except BaseException:
-        box.close()
+        if box:
+            box.close()
         raise
     box.close()
     lines = (folder / "sshd.log").read_text(errors="replace").strip().splitlines()

@@ -24,7 +24,7 @@ import click
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
-from examples.cpu_lifecycle import deliver, page, proving, running, settings
+from examples.cpu_lifecycle import deliver, interrupts, page, proving, running, settings
 from examples.cpu_lifecycle.story import Demo, here
 
 from rgt import cli, units
@@ -86,7 +86,7 @@ Open {here(index)}
 
 def close(demo: Demo) -> None:
     """In this order: the jobs, then the box they ran on. A second Ctrl-C would only leave something behind."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in interrupts.SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     try:
         running.end_jobs(demo)

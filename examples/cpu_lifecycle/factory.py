@@ -41,27 +41,15 @@ def factory() -> Training:
     settings: dict[str, Any] = {**CONFIG, "steps": STEPS, "eval_interval": STEPS, "checkpoint_interval": STEPS}
     trainer = train.Trainer(Config(**settings), SEEDS)
 
-    def step(training: Training, batch: tuple[Any, Any]) -> Any:
-        trainer.step += 1
-        for group in trainer.optimizer.param_groups:
-            group["lr"] = train.lr_at(trainer.step, trainer.config)
-        tokens, targets = batch
-        loss = trainer.model.loss(tokens, targets)
-        trainer.optimizer.zero_grad()
-        torch.autograd.backward(loss)
-        torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), trainer.config.grad_clip)
-        trainer.optimizer.step()
-        return loss
-
     return Training(
         model=trainer.model,
         data=Stream(trainer.batches),
         loss=lambda logits, targets: torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten()),
         optimizer=trainer.optimizer,
-        step=step,
+        step=lambda training, batch: trainer.update(*batch)[0],
         evaluate=lambda training: trainer.val_loss(),
         total_steps=STEPS,
-        save=trainer.state,
+        save=lambda: {**trainer.state(), "step": trainer.step},  # the store adds it in the job
         load=trainer.load,
         also=(trainer, trainer.batches),
     )

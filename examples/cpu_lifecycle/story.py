@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from examples.cpu_lifecycle import interrupts
 from examples.cpu_lifecycle.box import Box
 
 from rgt import errors, rundir
@@ -88,15 +89,18 @@ class Demo:
     def quiet_tool(self, name: str, *words: object, codes: tuple[int, ...] = (0,), inside: Path | None = None) -> str:
         command = [sys.executable, str(SCRIPTS / f"{name}.py"), *map(str, words)]
         variables = {**os.environ, **({"RGT_SSH_CONFIG": str(self.box.config)} if self.box else {})}
-        # a session of its own: Ctrl-C reaches the demo alone, which then ends things in their order
-        child = subprocess.Popen(
-            command, cwd=inside, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, start_new_session=True,
-        )  # fmt: skip
+        child = None
         try:
+            with interrupts.held():
+                # a session of its own: Ctrl-C reaches the demo alone, which then ends things in their order
+                child = subprocess.Popen(
+                    command, cwd=inside, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE, text=True, start_new_session=True,
+                )  # fmt: skip
             out, err = child.communicate()
         except BaseException:
-            _end(child, name)
+            if child:
+                _end(child, name)
             raise
         if child.returncode not in codes:
             click.echo((out + err).rstrip(), err=True)

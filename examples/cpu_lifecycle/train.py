@@ -94,18 +94,23 @@ class Trainer:
 
     def train_step(self) -> dict[str, float]:
         began = time.perf_counter()
+        rows = self.batches.next()
+        loss, lr, norm = self.update(rows[:, :-1], rows[:, 1:])
+        tokens_per_s = rows[:, 1:].numel() / (time.perf_counter() - began)
+        return {"loss": loss.item(), "lr": lr, "grad_norm": norm.item(), "tokens_per_s": tokens_per_s}
+
+    def update(self, tokens: Tensor, targets: Tensor) -> tuple[Tensor, float, Tensor]:
+        """One step on this batch: its loss, the learning rate, the norm of the gradient."""
         self.step += 1
         lr = lr_at(self.step, self.config)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-        rows = self.batches.next()
-        loss = self.model.loss(rows[:, :-1], rows[:, 1:])
+        loss = self.model.loss(tokens, targets)
         self.optimizer.zero_grad()
         torch.autograd.backward(loss)  # loss.backward(), in the spelling that has type hints
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.grad_clip)
         self.optimizer.step()
-        tokens_per_s = rows[:, 1:].numel() / (time.perf_counter() - began)
-        return {"loss": loss.item(), "lr": lr, "grad_norm": norm.item(), "tokens_per_s": tokens_per_s}
+        return loss, lr, norm
 
     @torch.no_grad()
     def val_loss(self) -> float:

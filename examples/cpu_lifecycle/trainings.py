@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from examples.cpu_lifecycle import interrupts
+
 from rgt import errors, rundir
 
 TRAIN = Path(__file__).with_name("train.py")
@@ -29,12 +31,13 @@ def create(folder: Path, slug: str, config: dict[str, Any], seeds: dict[str, int
 def training(run: rundir.Run) -> Iterator[subprocess.Popen[bytes]]:
     """train.py in a process group of its own, which does not outlive the block: Ctrl-C leaves no orphan."""
     command = [sys.executable, str(TRAIN), "--run", str(run.path)]
-    with run.log.open("ab") as log:
-        child = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+    child = None
     try:
+        with run.log.open("ab") as log, interrupts.held():
+            child = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
         yield child
     finally:
-        if child.poll() is None:
+        if child and child.poll() is None:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
 

@@ -59,7 +59,7 @@ class Progress:
         return True
 
     def _judge(self, phase: Phase, path: Path | None) -> None:
-        verdict = judge(self.run, self.schedule, phase)
+        verdict = judge(self.run, phase)
         place = {"checkpoint": path.relative_to(self.run.path).as_posix()} if path else {}
         following = self.schedule.at(phase.end)
         after = {"next": following.name} if following.start == phase.end else {}
@@ -120,7 +120,7 @@ def verdicts(run: Run) -> dict[str, dict[str, Any]]:
     return {row["phase"]: row for row in events(run) if row["event"] == "phase"}
 
 
-def judge(run: Run, schedule: Schedule, phase: Phase) -> dict[str, Any]:
+def judge(run: Run, phase: Phase) -> dict[str, Any]:
     """met | missed | unjudged, with the number and the bound it was held against."""
     wanted = phase.criterion
     if wanted is None:

@@ -65,7 +65,7 @@ def _read(path: Path) -> bytes:
 
 def _encoder(tokenizer: Path | None) -> tuple[Any, int]:
     if tokenizer is None:
-        return lambda data: [*data, END_OF_TEXT], END_OF_TEXT + 1
+        return _byte_tokens, END_OF_TEXT + 1
     try:
         from tokenizers import Tokenizer
     except ImportError:
@@ -77,6 +77,15 @@ def _encoder(tokenizer: Path | None) -> tuple[Any, int]:
     except Exception as error:  # the library raises a bare Exception
         raise bad_input(f"{tokenizer} is not a tokenizer.json: {str(error)[:200]}") from None
     return lambda data: found.encode(data.decode(errors="replace")).ids, found.get_vocab_size()
+
+
+def _byte_tokens(data: bytes) -> np.ndarray[Any, Any]:
+    import numpy as np
+
+    ids = np.empty(len(data) + 1, dtype="uint16")  # a list of them would take four times the memory
+    ids[:-1] = np.frombuffer(data, dtype="uint8")
+    ids[-1] = END_OF_TEXT
+    return ids
 
 
 class Source:

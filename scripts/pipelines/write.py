@@ -32,13 +32,16 @@ def write(folder: Path, config: dict[str, Any], target: str) -> list[Path]:
     """All or nothing: a folder that holds anything is refused, and a failure leaves no half."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise bad_input(f"{folder} exists already and is not empty; a new pipeline needs a new folder")
-    beside = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    final = folder.absolute()
+    beside = final.with_name(f".{final.name}.{os.getpid()}.tmp")
     try:
         beside.mkdir(parents=True)
-        _fill(beside, folder.absolute(), config, target)
-        if folder.exists():
-            folder.rmdir()
-        beside.rename(folder)
+        _fill(beside, final, config, target)
+        if folder.exists():  # the folder itself stays: its caller may stand in it
+            for path in list(beside.iterdir()):
+                path.rename(folder / path.name)
+        else:
+            beside.rename(folder)
     except OSError as error:
         raise from_os_error(error, f"write {folder}") from None
     finally:

@@ -38,9 +38,9 @@ def _check_world(plan: Plan, report: Report) -> None:
     wanted = plan.config.get("world_size")
     if wanted not in (None, plan.processes):
         machines = f"{plan.nodes} x {plan.gpus} GPUs" if plan.gpus else f"{plan.nodes} x 1 process without a GPU"
+        other = "" if wanted % plan.nodes else f", or --gpus {wanted // plan.nodes}"
         report.add("world-size", "error", f"world_size is {wanted}, but {machines} make {plan.processes} processes",
-                   path=str(plan.path), where="world_size",
-                   fix=f"world_size: {plan.processes}, or --gpus {wanted // plan.nodes}")  # fmt: skip
+                   path=str(plan.path), where="world_size", fix=f"world_size: {plan.processes}{other}")  # fmt: skip
 
 
 def _check_precision(plan: Plan, report: Report) -> None:
@@ -67,8 +67,9 @@ def _check_saving(plan: Plan, report: Report) -> None:
 
 
 def _check_stopping(plan: Plan, report: Report) -> None:
-    patience, every, epochs = (plan.config.get(key) for key in ("early_stopping_patience", "validate_every", "epochs"))
-    if not patience or epochs is None:
+    patience, every = plan.config.get("early_stopping_patience"), plan.config.get("validate_every")
+    epochs = plan.config["epochs"]
+    if not patience:
         return
     place = {"path": str(plan.path), "where": "early_stopping_patience"}
     if every is None:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, Trainer, TrainerCallback, TrainingArguments, set_seed
 
-from pipelines.progress import Progress
+from pipelines.progress import PREEMPTED, Progress
 from pipelines.session import Session, conduct
 from pipelines.tokens import Stream, Validation
 
@@ -146,7 +146,7 @@ def train(session: Session, progress: Progress | None) -> int:
         trainer.schedule = session.schedule
         trainer.train(resume_from_checkpoint=str(session.resume) if session.resume else None)
         if trainer.state.global_step < total:
-            return progress.preempted(trainer.state.global_step, session.stop) if progress else 143
+            return progress.preempted(trainer.state.global_step, session.stop) if progress else PREEMPTED
     if progress:
         progress.finished(total, Validation(session.config, session.data))
     return 0

@@ -22,7 +22,7 @@ from litgpt.config import Config
 from litgpt.model import GPT, Block
 from litgpt.utils import save_config
 
-from pipelines.progress import Progress
+from pipelines.progress import PREEMPTED, Progress
 from pipelines.session import Session, conduct
 from pipelines.tokens import Stream, Validation
 
@@ -214,7 +214,7 @@ def train(session: Session, progress: Progress | None) -> int:
                 if progress:
                     progress.stop_if_missed(training.step)
         except Stopped:
-            return progress.preempted(training.step, session.stop) if progress else 143
+            return progress.preempted(training.step, session.stop) if progress else PREEMPTED
     if progress:
         progress.finished(session.schedule.total, Validation(session.config, session.data))
     return 0

@@ -2,56 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from trials.case import Box, Case
-from worlds import facts, quiz
+from worlds import quiz, sheet
+from worlds.sheet import Fact
 
-TRUTH: dict[str, Any] = {
-    "colab_exec_gives_up_after_seconds_without_output_by_default": 30,
-    "colab_exec_exit_code_when_train_py_raised": 0,
-    "colab_run_exit_code_when_the_script_did_sys_exit_3": 3,
-    "colab_stop_exit_code_when_this_machine_does_not_know_the_name": 0,
-    "colab_cli_keeps_an_idle_runtime_alive_for_at_most_hours": 24,
-    "colab_idle_runtime_without_that_ends_after_about_minutes": 90,
-    "colab_ssh_flag_that_makes_it_a_ProxyCommand_for_rsync": "--proxy-mode",
-    "colab_ssh_refuses_keys_of_type": "rsa",
-    "colab_last_5_entries_of_the_log_of_session_night": "colab log -s night -n 5",
-    "colab_what_is_still_burning_units": "colab sessions",
-    "kaggle_kernels_push_exit_code_after_it_printed_kernel_push_error": 0,
-    "kaggle_gpu_hours_left_this_week": "kaggle quota",
-    "kaggle_log_of_lab/night": "kaggle kernels logs lab/night",
-    "kaggle_cli_can_stop_a_running_kernel": False,
+PROFILE = "profiles/generic-ssh.md"
+SHEET: sheet.Sheet = {
+    "colab_exec_gives_up_after_seconds_without_output_by_default": Fact(
+        30, PROFILE, r"`colab exec` and `colab run` is (\d+) s without output"
+    ),
+    "colab_exec_exit_code_when_train_py_raised": Fact(0, PROFILE, r"`exec` ends with (\d) also when the script raised"),
+    "colab_run_exit_code_when_the_script_did_sys_exit_3": Fact(
+        3, PROFILE, r"`colab run` passes the script's exit code on"
+    ),
+    "colab_stop_exit_code_when_this_machine_does_not_know_the_name": Fact(
+        0, PROFILE, r"Session '<name>' not found.`, exit (\d)"
+    ),
+    "colab_cli_keeps_an_idle_runtime_alive_for_at_most_hours": Fact(24, PROFILE, r"keeps off for (\d+) h"),
+    "colab_idle_runtime_without_that_ends_after_about_minutes": Fact(90, PROFILE, r"after about (\d+) minutes"),
+    "colab_ssh_flag_that_makes_it_a_ProxyCommand_for_rsync": Fact(
+        "--proxy-mode", PROFILE, r"`colab ssh (--[\w-]+) -s <name>` is a ProxyCommand"
+    ),
+    "colab_ssh_refuses_keys_of_type": Fact("rsa", PROFILE, r"RSA is refused\)"),
+    "colab_last_5_entries_of_the_log_of_session_night": Fact(
+        "colab log -s night -n 5", PROFILE, r"`colab log -s <name> -n 5`"
+    ),
+    "colab_what_is_still_burning_units": Fact("colab sessions", PROFILE, r'list: \{value: "(colab sessions)"'),
+    "kaggle_kernels_push_exit_code_after_it_printed_kernel_push_error": Fact(0, PROFILE, r"`kernels push` exits (\d)"),
+    "kaggle_gpu_hours_left_this_week": Fact("kaggle quota", PROFILE, r'list: \{value: "(kaggle quota);'),
+    "kaggle_log_of_lab/night": Fact("kaggle kernels logs lab/night", PROFILE, r"kaggle kernels logs <id>"),
+    "kaggle_cli_can_stop_a_running_kernel": Fact(False, PROFILE, r"no verb that stops a running kernel"),
 }
-
-
-def look_up(box: Box) -> dict[str, Any]:
-    every = facts.Profile(box, "generic-ssh")
-    colab, kaggle = (facts.Profile(box, "generic-ssh", name) for name in ("colab", "kaggle"))
-    log = every.word((), r"`(colab log -s <name> -n 5)`").replace("<name>", "night")
-    logs = kaggle.word(("verbs", "watch"), r"(kaggle kernels logs <id>)").replace("<id>", "lab/night")
-    return dict(
-        zip(
-            TRUTH,
-            (
-                every.number((), r"`colab exec` and `colab run` is (\d+) s without output"),
-                every.number((), r"`exec` ends with (\d) also when the script raised"),
-                3 if every.says((), r"`colab run` passes the script's exit code on") else None,
-                every.number((), r"Session '<name>' not found.`, exit (\d)"),
-                colab.number(("auto_release",), r"keeps off for (\d+) h"),
-                colab.number(("auto_release",), r"after about (\d+) minutes"),
-                every.word((), r"`colab ssh (--[\w-]+) -s <name>` is a ProxyCommand"),
-                every.word((), r"(\w+) is refused\)").lower(),
-                log,
-                colab.value("meter", "list"),
-                every.number((), r"`kernels push` exits (\d)"),
-                kaggle.value("meter", "list").split(";")[0],
-                logs,
-                not kaggle.says(("verbs", "down"), r"no verb that stops a running kernel"),
-            ),
-            strict=True,
-        )
-    )
+TRUTH = sheet.truth(SHEET)
 
 
 def verify(box: Box) -> list[str]:
@@ -71,12 +53,12 @@ def verify(box: Box) -> list[str]:
 
 CASE = Case(
     route="which platform, what survives, what bills?",
-    reads=("profiles/generic-ssh.md",),
+    reads=sheet.pages(SHEET),
     minutes=5,
     commands=10,
     make=quiz.note("crontab.txt", "0 22 * * 5 ./kaggle_night.sh && ./colab_night.sh || mail -s failed me\n"),
     verify=verify,
-    reference=quiz.writer(look_up),
+    reference=sheet.look_up(SHEET),
     naive=quiz.remembered(
         TRUTH,
         colab_exec_gives_up_after_seconds_without_output_by_default=600,

@@ -31,8 +31,8 @@ for maker in zoo.HEALTHY:
         random.seed(0)
         maker(folder)
 """
-_SCRIPT = """#!/bin/sh
-exec python {script} "$1" --json >/dev/null
+_REFERENCE = """#!/bin/sh
+exec python {scripts}/verify_local.py "$1" --json >/dev/null
 """
 
 
@@ -75,16 +75,8 @@ def _accepts(box: Box, maker: object, folder: Path) -> bool:
     return tool.call(box, "accept", maker(place), seconds=30).code == 0  # type: ignore[operator]
 
 
-def reference(box: Box) -> None:
-    tool.leave(box, "accept", _SCRIPT.format(script=box.skill / "scripts" / "verify_local.py"))
-
-
-def naive(box: Box) -> None:
-    """It opens, and no float of it is nan."""
-    tool.leave(
-        box,
-        "accept",
-        """#!/usr/bin/env python
+# it opens, and no float of it is nan
+_NAIVE = """#!/usr/bin/env python
 import sys, zipfile
 from pathlib import Path
 import numpy as np
@@ -98,10 +90,7 @@ for file in [path] if path.is_file() else [p for p in path.rglob("*") if p.is_fi
     elif file.suffix in (".pt", ".pth", ".bin", ".ckpt") and zipfile.is_zipfile(file):
         if zipfile.ZipFile(file).testzip():
             sys.exit(1)
-""",
-    )
-
-
+"""
 CASE = Case(
     route="is this checkpoint real?",
     reads=(),
@@ -109,7 +98,7 @@ CASE = Case(
     commands=40,
     make=make,
     verify=verify,
-    reference=reference,
-    naive=naive,
+    reference=tool.leaving(_REFERENCE, "accept"),
+    naive=tool.leaving(_NAIVE, "accept"),
     expected="accept refuses nearly every broken upload, passes the sound ones and runs nothing that is inside them.",
 )

@@ -17,14 +17,15 @@ TRACE = (
     'Traceback (most recent call last):\n  File "/srv/train.py", line 90, in <module>\n    main()\n'
     "RuntimeError: The size of tensor a (512) must match the size of tensor b (511) at non-singleton dimension 1\n"
 )
-_SCRIPT = """#!/usr/bin/env python
+_REFERENCE = """#!/usr/bin/env python
 import json, os, subprocess, sys
 env = dict(os.environ, XDG_CACHE_HOME=os.path.join(os.path.dirname(os.path.abspath(__file__)), ".notes"))
-done = subprocess.run([sys.executable, {script!r}, sys.argv[1], "--json"], capture_output=True, text=True, env=env)
+watch = [sys.executable, '{scripts}/watch.py', sys.argv[1], "--json"]
+done = subprocess.run(watch, capture_output=True, text=True, env=env)
 found = json.loads(done.stdout)
-codes = {{row["code"] for row in found["findings"] if row["severity"] != "info"}}
-errors = {{row["code"] for row in found["findings"] if row["severity"] == "error"}}
-if errors & {{"oom", "no-space", "hang", "killed", "crash", "failed"}}: print("dead")
+codes = {row["code"] for row in found["findings"] if row["severity"] != "info"}
+errors = {row["code"] for row in found["findings"] if row["severity"] == "error"}
+if errors & {"oom", "no-space", "hang", "killed", "crash", "failed"}: print("dead")
 elif "nan" in errors: print("nan")
 elif found["now"]["state"] == "finished": print("finished")
 elif "diverged" in codes: print("diverging")
@@ -149,16 +150,8 @@ def verify(box: Box) -> list[str]:
     return []
 
 
-def reference(box: Box) -> None:
-    tool.leave(box, "alarm", _SCRIPT.format(script=str(box.skill / "scripts" / "watch.py")))
-
-
-def naive(box: Box) -> None:
-    """The last loss against the smallest, the last line for words, the mtime for silence."""
-    tool.leave(
-        box,
-        "alarm",
-        r"""#!/usr/bin/env python
+# the last loss against the smallest, the last line for words, the mtime for silence
+_NAIVE = r"""#!/usr/bin/env python
 import math, os, re, sys, time
 text = re.sub(r"\x1b\[[0-9;]*m", "", open(sys.argv[1], errors="replace").read().replace("\r", "\n"))
 lines = [line for line in text.split("\n") if line.strip()]
@@ -177,10 +170,7 @@ elif age > 900:
     print("stuck")
 else:
     print("ok")
-""",
-    )
-
-
+"""
 CASE = Case(
     route="how is it doing?",
     reads=(),
@@ -188,8 +178,8 @@ CASE = Case(
     commands=30,
     make=make,
     verify=verify,
-    reference=reference,
-    naive=naive,
+    reference=tool.leaving(_REFERENCE, "alarm"),
+    naive=tool.leaving(_NAIVE, "alarm"),
     held_out=True,
     expected="alarm says the right word at nearly every look: spikes, slow runs, restarts and rotations raise none.",
 )

@@ -15,8 +15,8 @@ from worlds import parts, tool
 
 SHOWN, JUDGED, CLAIMS = 10, 80, 80
 KNOWN = 4  # wordings of results, and of what is no result, that the drafts have
-_SCRIPT = """#!/bin/sh
-cd "$1" && python {script} . --evidence "$2" --json | python -c '
+_REFERENCE = """#!/bin/sh
+cd "$1" && python {scripts}/reconcile.py . --evidence "$2" --json | python -c '
 import json, sys
 found = json.load(sys.stdin)["findings"]
 print(json.dumps([dict(file=f["path"].split("/")[-1], number=f["evidence"]) for f in found if f["code"] == "drift"]))'
@@ -65,16 +65,8 @@ def _digits(text: str) -> str:
     return found[0].replace(",", "") if found else ""
 
 
-def reference(box: Box) -> None:
-    tool.leave(box, "check", _SCRIPT.format(script=box.skill / "scripts" / "reconcile.py"))
-
-
-def naive(box: Box) -> None:
-    """Any number with a point in a text file that no claim rounds to."""
-    tool.leave(
-        box,
-        "check",
-        """#!/usr/bin/env python
+# any number with a point in a text file that no claim rounds to
+_NAIVE = """#!/usr/bin/env python
 import json, re, sys
 from pathlib import Path
 claims = [claim["value"] for claim in json.loads(Path(sys.argv[2]).read_text())["claims"]]
@@ -85,10 +77,7 @@ for path in sorted(Path(sys.argv[1]).glob("d*")):
         numbers = re.findall(r"\\d+\\.\\d+", path.read_text())
         stale += [{"file": path.name, "number": n} for n in numbers if n not in right]
 print(json.dumps(stale))
-""",
-    )
-
-
+"""
 CASE = Case(
     route="do the documents still say what the runs say?",
     reads=(),
@@ -96,8 +85,8 @@ CASE = Case(
     commands=40,
     make=make,
     verify=verify,
-    reference=reference,
-    naive=naive,
+    reference=tool.leaving(_REFERENCE, "check"),
+    naive=tool.leaving(_NAIVE, "check"),
     held_out=True,
     expected="check finds at least eight of ten stale numbers in unseen wordings, with at most one wrong alarm in ten.",
 )

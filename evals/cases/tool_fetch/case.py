@@ -13,16 +13,16 @@ from worlds import link, scenes, tool
 LIMIT = 1_500_000  # bytes that a connection lives for
 NAMES = ["-rf", "--help", "two\nlines", "quo'te\"s", "$(touch x)", "*", "ünïcode 训练", "~", "a:b", "\\back", " lead"]
 OVERLOOKED, SLANDERED = 2, 1  # of the damaged and of the sound
-_SCRIPT = """#!/usr/bin/env python
+_REFERENCE = """#!/usr/bin/env python
 import json, os, subprocess, sys
 place, local = sys.argv[1:]
-words = [sys.executable, {script!r}, "pull", place, local, "--patience", "30s", "--json"]
+words = [sys.executable, '{scripts}/transfer.py', "pull", place, local, "--patience", "30s", "--json"]
 done = subprocess.run(words, stdout=subprocess.PIPE)
 try:
     findings = json.loads(done.stdout)["findings"]
 except ValueError:
     findings = []
-bad = {{row["path"] for row in findings if row["severity"] == "error" and row.get("path")}}
+bad = {row["path"] for row in findings if row["severity"] == "error" and row.get("path")}
 for path in sorted(bad):
     print(os.path.relpath(path, local) if os.path.lexists(path) else path)
 sys.exit(done.returncode)
@@ -138,10 +138,6 @@ def _at_once(box: Box, root: Path) -> Iterator[str]:
             yield from scene.whole("called again after two at once")
 
 
-def reference(box: Box) -> None:
-    tool.leave(box, "fetch", _SCRIPT.format(script=str(box.skill / "scripts" / "transfer.py")))
-
-
 # sizes, an offset to go on from, and a load at the end
 _NAIVE = """#!/usr/bin/env python
 import os, shlex, subprocess, sys
@@ -194,7 +190,7 @@ CASE = Case(
     commands=30,
     make=make,
     verify=verify,
-    reference=reference,
-    naive=lambda box: tool.leave(box, "fetch", _NAIVE),
+    reference=tool.leaving(_REFERENCE, "fetch"),
+    naive=tool.leaving(_NAIVE, "fetch"),
     expected="fetch says 0 only when all is here and intact, goes on after drops and kills, and names damaged files.",
 )

@@ -12,11 +12,11 @@ from worlds import parts, tool
 
 EVERY, CLEAN, NOISE = 2, 6, 6
 WRONG = 0.1  # the share that may be judged wrongly
-_SCRIPT = """#!/bin/sh
-python {script} "$1" --vs "$2" --metric "$3" --intended lr --json 2>/dev/null | python -c '
+_REFERENCE = """#!/bin/sh
+python {scripts}/compare_runs.py "$1" --vs "$2" --metric "$3" --intended lr --json 2>/dev/null | python -c '
 import json, sys
 verdict = json.load(sys.stdin)["verdict"]
-print({{"effect": "publish", "noise": "noise"}}.get(verdict, "hold"))'
+print({"effect": "publish", "noise": "noise"}.get(verdict, "hold"))'
 """
 
 
@@ -72,16 +72,8 @@ def verify(box: Box) -> list[str]:
     return [] if len(wrong) <= WRONG * len(pairs) else [f"{len(wrong)} of {len(pairs)} pairs: {'; '.join(wrong[:3])}"]
 
 
-def reference(box: Box) -> None:
-    tool.leave(box, "judge", _SCRIPT.format(script=box.skill / "scripts" / "compare_runs.py"))
-
-
-def naive(box: Box) -> None:
-    """Welch's test on the two lists of values."""
-    tool.leave(
-        box,
-        "judge",
-        """#!/usr/bin/env python
+# Welch's test on the two lists of values
+_NAIVE = """#!/usr/bin/env python
 import json, sys
 from pathlib import Path
 from scipy import stats
@@ -90,10 +82,7 @@ def values(arm):
     return [row["value"] for row in rows if row["name"] == sys.argv[3]]
 p = stats.ttest_ind(values(sys.argv[1]), values(sys.argv[2]), equal_var=False).pvalue
 print("publish" if p < 0.05 else "noise")
-""",
-    )
-
-
+"""
 CASE = Case(
     route="is this gain real?",
     reads=("references/verifying/methodology.md",),
@@ -101,7 +90,7 @@ CASE = Case(
     commands=40,
     make=make,
     verify=verify,
-    reference=reference,
-    naive=naive,
+    reference=tool.leaving(_REFERENCE, "judge"),
+    naive=tool.leaving(_NAIVE, "judge"),
     expected="judge says hold to nearly all confounded or impossible pairs, publish to clean effects, noise to noise.",
 )

@@ -170,6 +170,7 @@ text = k8s.manifest_text(order).replace(engine_name(spec["name"]), spec["name"])
 old, log = "log=$$RGT_RUN_DIR/train", "log=" + spec["log"]
 print(text.replace(old + ".log", log).replace(old + ".$$PET_NODE_RANK.log", log + ".$$PET_NODE_RANK"))
 """
+# a good manifest by one who does not know that Kubernetes reads $$ and $(NAME)
 _NAIVE = r"""#!/usr/bin/env python
 import json, shlex, sys
 s = json.load(open(sys.argv[1]))
@@ -206,15 +207,6 @@ print(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
 """
 
 
-def reference(box: Box) -> None:
-    tool.leave(box, "render", _REFERENCE.replace("{scripts}", str(box.skill / "scripts")))
-
-
-def naive(box: Box) -> None:
-    """A good manifest by one who does not know that Kubernetes reads $$ and $(NAME)."""
-    tool.leave(box, "render", _NAIVE)
-
-
 CASE = Case(
     route="train something: here, over ssh, docker, Slurm, Kubernetes",
     reads=("references/run-local/launch.md",),
@@ -222,8 +214,8 @@ CASE = Case(
     commands=30,
     make=make,
     verify=verify,
-    reference=reference,
-    naive=naive,
+    reference=tool.leaving(_REFERENCE, "render"),
+    naive=tool.leaving(_NAIVE, "render"),
     held_out=True,
     expected="Jobs whose words, variables, signals and exit codes arrive, forgiving preemptions, with one rendezvous.",
 )

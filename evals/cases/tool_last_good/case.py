@@ -11,8 +11,8 @@ from worlds import tool
 from worlds.killed_runs import RUNS
 
 MISSES, ENOUGH = 2, 8
-_SCRIPT = """#!/bin/sh
-python {script} latest "$1" 2>/dev/null || echo none
+_REFERENCE = """#!/bin/sh
+python {scripts}/checkpoints.py latest "$1" 2>/dev/null || echo none
 """
 SAMPLES = {
     "a": "nanogpt_cut",
@@ -64,16 +64,8 @@ def _state(run: Path) -> list[tuple[str, int, int]]:
     return [(str(path), status.st_size, status.st_mtime_ns) for path, status in found]
 
 
-def reference(box: Box) -> None:
-    tool.leave(box, "last_good", _SCRIPT.format(script=box.skill / "scripts" / "checkpoints.py"))
-
-
-def naive(box: Box) -> None:
-    """Newest number first, until all files open and no weight is nan."""
-    tool.leave(
-        box,
-        "last_good",
-        """#!/usr/bin/env python
+# newest number first, until all files open and no weight is nan
+_NAIVE = """#!/usr/bin/env python
 import json, re, sys, zipfile
 from pathlib import Path
 import numpy as np
@@ -109,10 +101,7 @@ for p in sorted(found, key=step, reverse=True):
         pass
 else:
     print("none")
-""",
-    )
-
-
+"""
 CASE = Case(
     route="save, resume",
     reads=("references/training/checkpoint-resume.md",),
@@ -120,7 +109,7 @@ CASE = Case(
     commands=30,
     make=make,
     verify=verify,
-    reference=reference,
-    naive=naive,
+    reference=tool.leaving(_REFERENCE, "last_good"),
+    naive=tool.leaving(_NAIVE, "last_good"),
     expected="last_good names the right checkpoint, or none, for all but two of fifty run folders of seven trainers.",
 )

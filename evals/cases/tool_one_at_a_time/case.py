@@ -35,8 +35,8 @@ def _line(one: card.Card) -> None:
     one.call("ended waiting", LONG, one.words("ended waiting", "quick"))
     one.call("missing", LONG, ["no-such-program-here"], by=os.path.relpath(one.command, elsewhere), cwd=elsewhere)
     one.call("last", LONG, one.words("last", "quick", 3), cwd=elsewhere)
-    card.kill(one.callers["killed waiting"].pid)
-    card.kill(one.callers["ended waiting"].pid, signal.SIGTERM)
+    boxes.kill(one.callers["killed waiting"].pid)
+    boxes.kill(one.callers["ended waiting"].pid, signal.SIGTERM)
     os.killpg(one.callers["closed"].pid, signal.SIGHUP)
     time.sleep(0.5)
     one.check("nobody passes the worker that was left behind", len({row[1] for row in one.rows()}) == 1)
@@ -94,7 +94,7 @@ def _signals(one: card.Card) -> None:
     one.go("prints")
     one.must("a hangup ended a running job", one.until(lambda: bool(one.rows("prints", "end")), 5))
     one.check("the next one starts", one.began("told"))
-    card.kill(one.callers["told"].pid, signal.SIGTERM)
+    boxes.kill(one.callers["told"].pid, signal.SIGTERM)
     one.check("a plain kill reaches the job", one.until(lambda: bool(one.rows("told", "saved")), 5))
     one.go("told")
     one.check("and its exit code comes back", one.code("told") == 4)
@@ -108,7 +108,7 @@ def _crowd(one: card.Card) -> None:
         one.call(key, LONG, one.words(key, "quick", 6), settle=False)
     for key in keys[2::3]:
         time.sleep(dice.uniform(0.05, 0.3))
-        card.kill(one.callers[key].pid)
+        boxes.kill(one.callers[key].pid)
     for key in keys:
         code = one.code(key, 20)
         one.check(f"{key} ends with {code}", code == 6 or key in keys[2::3])
@@ -135,8 +135,8 @@ def verify(box: Box) -> list[str]:
 _REFERENCE = """#!/bin/sh
 name=$1 limit=$2
 shift 3
-export RGT_QUEUE="{state}"  # one line for all, whatever their HOME is
-exec "{gate}" run -n "$name" -t "${{limit}}s" --grace 2s --slots 1 -- "$@"
+export RGT_QUEUE="{work}/.queue"  # one line for all, whatever their HOME is
+exec "{scripts}/gpu_gate.sh" run -n "$name" -t "${limit}s" --grace 2s --slots 1 -- "$@"
 """
 # what a capable agent in a hurry leaves: numbered tickets, a lock that the job inherits, the group killed at the limit
 _NAIVE = r"""#!/usr/bin/env python
@@ -180,15 +180,6 @@ sys.exit(code if code >= 0 else 128 - code)
 """
 
 
-def reference(box: Box) -> None:
-    gate = box.skill / "scripts" / "gpu_gate.sh"
-    tool.leave(box, "only", _REFERENCE.format(state=box.work / ".queue", gate=gate))
-
-
-def naive(box: Box) -> None:
-    tool.leave(box, "only", _NAIVE)
-
-
 CASE = Case(
     route="only queue a command on the GPUs of this box",
     reads=(),
@@ -196,7 +187,7 @@ CASE = Case(
     commands=30,
     make=make,
     verify=verify,
-    reference=reference,
-    naive=naive,
+    reference=tool.leaving(_REFERENCE, "only"),
+    naive=tool.leaving(_NAIVE, "only"),
     expected="Jobs run in order and never two at once, whoever is killed and whatever a job leaves behind.",
 )

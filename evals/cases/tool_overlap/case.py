@@ -10,9 +10,9 @@ from worlds import copied_rows, tool
 
 WRONG, ENOUGH = 2, 4
 FOUND, FALSE = 0.95, 0.03
-_SCRIPT = """#!/bin/sh
+_REFERENCE = """#!/bin/sh
 list=$(mktemp)
-python {script} overlap --train "$1" --test "$2" --list "$list" --json >/dev/null 2>&1
+python {scripts}/leak_probe.py overlap --train "$1" --test "$2" --list "$list" --json >/dev/null 2>&1
 python - "$list" <<'EOF'
 import json, sys
 rows = [json.loads(line) for line in open(sys.argv[1])]
@@ -64,16 +64,8 @@ def _compare(out: str, copies: set[int]) -> str:
     return f"{len(given) - hit} of {len(given)} too many" if len(given) - hit > FALSE * len(given) else ""
 
 
-def reference(box: Box) -> None:
-    tool.leave(box, "overlap", _SCRIPT.format(script=box.skill / "scripts" / "leak_probe.py"))
-
-
-def naive(box: Box) -> None:
-    """Words without case and punctuation; the same, or nearly the same set of three words in a row."""
-    tool.leave(
-        box,
-        "overlap",
-        """#!/usr/bin/env python
+# words without case and punctuation; the same, or nearly the same set of three words in a row
+_NAIVE = """#!/usr/bin/env python
 import csv, json, re, sys, unicodedata
 from collections import Counter, defaultdict
 def rows(path):
@@ -104,10 +96,7 @@ for number, text in rows(sys.argv[2]):
         if count >= 0.7 * min(len(found), len(train[other])):
             print(number)
             break
-""",
-    )
-
-
+"""
 CASE = Case(
     route="is the test set clean? copies, near-duplicates, shared patients, changed splits",
     reads=(),
@@ -115,7 +104,7 @@ CASE = Case(
     commands=30,
     make=make,
     verify=verify,
-    reference=reference,
-    naive=naive,
+    reference=tool.leaving(_REFERENCE, "overlap"),
+    naive=tool.leaving(_NAIVE, "overlap"),
     expected="overlap names the copied rows of nearly all of fifteen pairs, and no form letter or chance match.",
 )

@@ -9,7 +9,7 @@ from trials.case import Box, Case
 from worlds import bundles, sealed, tool
 
 WRONG, ENOUGH = 1, 5
-_SCRIPT = """#!/bin/sh
+_REFERENCE = """#!/bin/sh
 cd "$1" || exit 2
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
@@ -48,16 +48,8 @@ def _state(root: Path) -> dict[str, str]:
     return {str(path): sealed.sha256(path) for path in sorted(root.rglob("*")) if path.is_file()}
 
 
-def reference(box: Box) -> None:
-    tool.leave(box, "ready", _SCRIPT.format(scripts=box.skill / "scripts"))
-
-
-def naive(box: Box) -> None:
-    """Every word of the request as it reads; each run against its own seal."""
-    tool.leave(
-        box,
-        "ready",
-        r"""#!/usr/bin/env python
+# every word of the request as it reads; each run against its own seal
+_NAIVE = r"""#!/usr/bin/env python
 import hashlib, json, re, statistics, sys
 from pathlib import Path
 root = Path(sys.argv[1])
@@ -86,10 +78,7 @@ try:
 except Exception:
     no = True
 print("no" if no else "ship")
-""",
-    )
-
-
+"""
 CASE = Case(
     route='tables, figures, LaTeX numbers, a report to hand over; "is it ready to ship?"',
     reads=("references/delivering/principles.md",),
@@ -97,8 +86,8 @@ CASE = Case(
     commands=30,
     make=make,
     verify=verify,
-    reference=reference,
-    naive=naive,
+    reference=tool.leaving(_REFERENCE, "ready"),
+    naive=tool.leaving(_NAIVE, "ready"),
     held_out=True,
     expected="ready says ship to the sound deliveries and no to nearly all that have something wrong with them.",
 )

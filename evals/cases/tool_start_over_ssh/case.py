@@ -10,6 +10,7 @@ from typing import Any
 from trials.case import Box, Case
 from worlds import boxes, tool
 
+COMMANDS = ("start", "state", "log")
 HOSTS = ("gpu-lab", "alpha.example", "beta", "gamma", "delta")
 WRONG = 0.1  # the share of checks that may fail
 WORDS = [
@@ -117,7 +118,7 @@ def _plugs(lab: boxes.Lab) -> None:
 
 
 def verify(box: Box) -> list[str]:
-    for name in ("start", "state", "log"):
+    for name in COMMANDS:
         tool.call(box, name, "nobody", "x", "--", "true", seconds=boxes.SECONDS)
     boxes.put_up(box.world, *HOSTS)
     labs = [boxes.Lab(box, host) for host in HOSTS]
@@ -178,16 +179,6 @@ else:
 """
 
 
-def reference(box: Box) -> None:
-    for name in ("start", "state", "log"):
-        tool.leave(box, name, _REFERENCE.replace("{scripts}", str(box.skill / "scripts")))
-
-
-def naive(box: Box) -> None:
-    for name in ("start", "state", "log"):
-        tool.leave(box, name, _NAIVE)
-
-
 CASE = Case(
     route="train something: here, over ssh, docker, Slurm, Kubernetes",
     reads=("references/run-local/launch.md",),
@@ -195,7 +186,7 @@ CASE = Case(
     commands=30,
     make=make,
     verify=verify,
-    reference=reference,
-    naive=naive,
+    reference=tool.leaving(_REFERENCE, *COMMANDS),
+    naive=tool.leaving(_NAIVE, *COMMANDS),
     expected="Jobs run once, one at a time and in order, words intact, whatever plug is pulled.",
 )

@@ -17,13 +17,13 @@ LIMIT = 1_500_000
 ID, NEIGHBOURS = {"vast": "33007", "runpod": "k3x9pod"}, {"vast": ["3300", "33008"], "runpod": ["k3x9", "k3x9pod2"]}
 CLIENT, VARIABLE = {"vast": "vastai", "runpod": "runpodctl"}, {"vast": "CONTAINER_ID", "runpod": "RUNPOD_POD_ID"}
 DAMAGED = ["torch_one_bit_flipped", "nan_in_one_moment", "shard_lost_a_tensor"]
-_SCRIPT = """#!/usr/bin/env python
+_REFERENCE = """#!/usr/bin/env python
 import os, subprocess, sys
 provider, box, place, local = sys.argv[1:]
-transfer = [sys.executable, {script!r}]
+transfer = [sys.executable, '{scripts}/transfer.py']
 if subprocess.run([*transfer, "pull", place, local, "--patience", "25s"], stdout=subprocess.DEVNULL).returncode:
     sys.exit(4)
-profile, variable = {{"vast": ("vastai", "CONTAINER_ID"), "runpod": ("runpod", "RUNPOD_POD_ID")}}[provider]
+profile, variable = {"vast": ("vastai", "CONTAINER_ID"), "runpod": ("runpod", "RUNPOD_POD_ID")}[provider]
 name = os.path.basename(os.path.abspath(local))
 words = ["down", local, "--profile", profile, "--id", box, "--id-env", variable, "--approve", name, "--execute"]
 sys.exit(subprocess.run([*transfer, *words], stdout=subprocess.DEVNULL).returncode)
@@ -194,7 +194,7 @@ CASE = Case(
     commands=30,
     make=make,
     verify=verify,
-    reference=lambda box: tool.leave(box, "off", _SCRIPT.format(script=str(box.skill / "scripts" / "transfer.py"))),
-    naive=lambda box: tool.leave(box, "off", _NAIVE),
+    reference=tool.leaving(_REFERENCE, "off"),
+    naive=tool.leaving(_NAIVE, "off"),
     expected="off destroys only what is here and intact, says 4 when it left a box alone, and 0 only when it is gone.",
 )

@@ -55,15 +55,16 @@ WORD_OF = {
     "data": "DP12 DP13 DP14",
     "hang": "DL2",
 }
-_SCRIPT = """#!/usr/bin/env python
+_REFERENCE = """#!/usr/bin/env python
 import json, subprocess, sys
-words = {words!r}
-done = subprocess.run([sys.executable, {script!r}, sys.argv[1], "--top", "9", "--json"], capture_output=True, text=True)
+words = {words}
+triage = [sys.executable, '{scripts}/triage.py', sys.argv[1], "--top", "9", "--json"]
+done = subprocess.run(triage, capture_output=True, text=True)
 report = json.loads(done.stdout)
 found = [one for one in report["diagnoses"] if one["role"] not in ("survived", "hint")]
 ids = [one.get("id") for one in found if one["role"] == found[0]["role"]]
 print("fine" if report["ok"] else next((words[one] for one in ids if one in words), "code"))
-"""
+""".replace("{words}", repr({id_: word for word, ids in WORD_OF.items() for id_ in ids.split()}))
 
 
 def make(box: Box) -> None:
@@ -139,17 +140,8 @@ def verify(box: Box) -> list[str]:
     return [] if len(wrong) <= most else [f"more than {most:.0f} of {len(hidden)} logs: {'; '.join(wrong)}"]
 
 
-def reference(box: Box) -> None:
-    words = {id_: word for word, ids in WORD_OF.items() for id_ in ids.split()}
-    tool.leave(box, "why", _SCRIPT.format(words=words, script=str(box.skill / "scripts" / "triage.py")))
-
-
-def naive(box: Box) -> None:
-    """A table of expressions, the first line that one of them matches decides; other ranks' timeouts come last."""
-    tool.leave(
-        box,
-        "why",
-        r"""#!/usr/bin/env python
+# a table of expressions, the first that matches decides; other ranks' timeouts come last
+_NAIVE = r"""#!/usr/bin/env python
 import re, sys
 from pathlib import Path
 RULES = [
@@ -178,10 +170,7 @@ for word, rule in RULES:
         break
 else:
     print("fine")
-""",
-    )
-
-
+"""
 CASE = Case(
     route="a run failed, hangs, is slow or does not learn",
     reads=(),
@@ -189,7 +178,7 @@ CASE = Case(
     commands=30,
     make=make,
     verify=verify,
-    reference=reference,
-    naive=naive,
+    reference=tool.leaving(_REFERENCE, "why"),
+    naive=tool.leaving(_NAIVE, "why"),
     expected="why names what really killed each job for nearly all logs, however wrapped, and says fine to survivors.",
 )
