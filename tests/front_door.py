@@ -1,6 +1,7 @@
 """A script's command line in this process: its answer is the same, without a Python that starts for each question.
 
-tests/test_cli.py asks every script in a process of its own.
+That each script starts as a process of its own is seen in tests/test_docs.py, and what becomes of stdout, signals and
+exit codes there in tests/test_cli.py.
 """
 
 from __future__ import annotations
