@@ -15,7 +15,9 @@ help: ## list the targets
 demo: .venv/demo.stamp ## the whole arc on a CPU: launch, kill, resume, pull, compare, deliver, tear down
 	$(BIN)/python examples/cpu_lifecycle/demo.py
 
+# compiled once: an image that sets PYTHONDONTWRITEBYTECODE would have thousands of processes do it
 test: .venv/test.stamp lint ## lint and the tests, minutes
+	-$(BIN)/python -m compileall -q scripts evals examples
 	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "not soak"
 
 soak: .venv/test.stamp ## the long chaos versions: hundreds of kills, big files

@@ -1,11 +1,17 @@
-"""For every test: Hypothesis takes a busy machine for no failure and tries the same examples in CI; Ctrl-C works."""
+"""For every test: one thread each; a busy machine is no failure, CI tries the same examples; Ctrl-C works."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 
 from hypothesis import HealthCheck, settings
+
+# two workers and what they start share few cores: torch's second thread only spins there, for a third of the CPU time
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+# an image that forbids bytecode would have each worker rewrite the asserts of every test file anew
+sys.dont_write_bytecode = False
 
 settings.register_profile(
     "rgt", deadline=None, derandomize="CI" in os.environ, suppress_health_check=[HealthCheck.too_slow]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import random
@@ -12,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from rgt import rundir
+
+from . import front_door
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 README = """# Results
@@ -35,14 +35,7 @@ def call(folder: Path, script: str, *words: object, **settings: str) -> subproce
     if settings:
         command = [sys.executable, str(SCRIPTS / script), *map(str, words)]
         return subprocess.run(command, cwd=folder, capture_output=True, text=True, env={**os.environ, **settings})
-    main = importlib.import_module(script.removesuffix(".py")).main
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        done = CliRunner().invoke(main, list(map(str, words)))
-    finally:
-        os.chdir(before)
-    return subprocess.CompletedProcess([script], done.exit_code, done.stdout, done.stderr)
+    return front_door.call(script, *words, cwd=folder)
 
 
 def add_run(folder: Path, method: str, seed: int, accuracy: float, rng: random.Random, **more: Any) -> Path:

@@ -21,6 +21,7 @@ import yaml
 
 from rgt.rundir import Run
 
+from . import front_door
 from .gate_box import ROOT
 
 SCRIPT = ROOT / "scripts" / "scaffold_training.py"
@@ -47,9 +48,8 @@ WORDS = {
 
 
 def scaffold(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    environment = {**ENVIRONMENT, **options.pop("env", {})}
-    return subprocess.run([sys.executable, str(SCRIPT), *map(str, words)], capture_output=True, text=True, timeout=120,
-                          env=environment, **options)  # fmt: skip
+    env = {"RGT_RUN_DIR": None, "PYTHON": sys.executable, **options.pop("env", {})}
+    return front_door.call("scaffold_training.py", *words, env=env, **options)
 
 
 def small(folder: Path, framework: str, phases: list[dict[str, Any]] | None = None, **changes: Any) -> Path:
@@ -147,9 +147,8 @@ class Nursery:
         return self.end()
 
     def close(self) -> None:
-        assert self.process.stdin
-        self.process.stdin.close()
-        self.process.wait(timeout=DEADLINE)
+        self.process.kill()  # to take torch apart in order costs seconds
+        self.process.communicate()
 
 
 def kill_at_random(start: Callable[[], int], end: Callable[[], int], run: Path, dice: random.Random) -> int:
@@ -164,7 +163,7 @@ def kill_at_random(start: Callable[[], int], end: Callable[[], int], run: Path, 
         if not in_save and progress(run) > rows:
             time.sleep(dice.uniform(0, 0.03))  # not only right behind a log line
             break
-        time.sleep(0.0005)
+        time.sleep(0.002)
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -26,10 +26,10 @@ from rgt import job
 from rgt.errors import RgtError
 from rgt.hosts import Host
 
+from . import front_door
 from .real.support import missing
 
 ROOT = Path(__file__).resolve().parent.parent
-LAUNCH = ROOT / "scripts" / "launch.py"
 RUN_ID = "20261116-083000-tiny-1f00ab"
 NAME = f"rgt-{RUN_ID}"
 SECRET = "s3cr3t-value"
@@ -329,10 +329,7 @@ def test_k8s_resume(
 
 
 def launch(folder: Path, path: str, *words: object, **env: str) -> subprocess.CompletedProcess[str]:
-    own = {**os.environ, "PATH": path, **env}
-    return subprocess.run(
-        [sys.executable, LAUNCH, *map(str, words)], capture_output=True, text=True, cwd=folder, env=own
-    )
+    return front_door.call("launch.py", *words, cwd=folder, env={"PATH": path, **env})
 
 
 def spec_file(folder: Path, kind: str, **changes: Any) -> Path:

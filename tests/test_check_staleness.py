@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "check_staleness.py"
+from . import front_door
 
 
 def month(days_ago: int) -> str:
@@ -18,7 +17,7 @@ def month(days_ago: int) -> str:
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, SCRIPT, *map(str, arguments)], capture_output=True, text=True)
+    return front_door.call("check_staleness.py", *arguments)
 
 
 def findings(path: Path, *arguments: str) -> list[tuple[str, int]]:

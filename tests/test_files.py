@@ -178,7 +178,7 @@ def rewrite_forever(path: Path, seed: int) -> Callable[[Callable[[int], None]], 
     return work
 
 
-@pytest.mark.parametrize("kills", [100, pytest.param(5000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kills", [50, pytest.param(5000, marks=pytest.mark.soak)])
 def test_write_json_under_sigkill_leaves_the_old_file_or_the_new_one(tmp_path: Path, kills: int) -> None:
     path = tmp_path / "state.json"
     write_json(path, document(0, 1))
@@ -270,7 +270,7 @@ def kill_appenders(path: Path, turn: int, count: int, delay: float) -> dict[int,
     return {name: max([acked[name], *writer.reap()]) for name, writer in enumerate(running)}
 
 
-@pytest.mark.parametrize("kills", [100, pytest.param(5000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kills", [50, pytest.param(5000, marks=pytest.mark.soak)])
 def test_append_jsonl_under_sigkill_keeps_every_acknowledged_row_once(tmp_path: Path, kills: int) -> None:
     count, dice = 4, random.Random(kills)
     for turn in range(kills // (count + 1)):

@@ -20,6 +20,7 @@ from rgt import gate, job, procs
 from rgt.errors import RgtError
 from rgt.hosts import Done, Host
 
+from . import front_door
 from .gate_box import kill, until
 from .real.support import free_port
 
@@ -28,8 +29,7 @@ SPEC: dict[str, Any] = {"name": "tiny", "script": "train.py", "args": ["--out", 
 
 
 def launch(*words: object, **env: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(LAUNCH), *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **env}, timeout=60)
+    return front_door.call("launch.py", *words, env=env)
 
 
 def steps(tmp_path: Path, target: str, **changes: Any) -> list[dict[str, Any]]:

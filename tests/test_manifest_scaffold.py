@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,11 @@ import pytest
 
 from rgt import rundir
 
-SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "manifest_scaffold.py"
+from . import front_door
 
 
 def run(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPT), *map(str, words)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    return front_door.call("manifest_scaffold.py", *words, cwd=folder)
 
 
 def findings(folder: Path, *words: object) -> list[tuple[str, str]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,9 @@ import docx
 import pptx
 import pytest
 
-from . import reconcile_corpus
+from . import front_door, reconcile_corpus
 from .real.support import need
 
-SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "reconcile.py"
 RUN = {"run_id": "20260101-000000-a-abcdef"}
 
 
@@ -45,7 +43,7 @@ def reconcile(folder: Path, *words: object, claims: list[dict[str, Any]] = CLAIM
 
 
 def run(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, SCRIPT, *map(str, words)], cwd=folder, capture_output=True, text=True)
+    return front_door.call("reconcile.py", *words, cwd=folder)
 
 
 def drifts(report: dict[str, Any]) -> list[tuple[int, str]]:

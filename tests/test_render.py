@@ -450,14 +450,12 @@ def repro(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_repro_from_a_clean_clone(project: Path, tmp_path: Path) -> None:
-    assert render(project, "gate").returncode == 1 and render(project, "report").returncode == 0
     shutil.rmtree(project / "figures/loss")  # one figure is enough here
     edit_json(
         project / "EVIDENCE.json",
         lambda data: [claim.pop("figure") for claim in data["claims"] if claim["figure"] == "loss"],
     )
-    for words in (["gate"], ["report"]):
-        render(project, *words)
+    assert render(project, "gate").returncode == 1 and render(project, "report").returncode == 0
     (project / "requirements.lock").write_text(
         f"click=={importlib.metadata.version('click')}\nnone==1 ; sys_platform == 'x'\n"
     )

@@ -18,9 +18,9 @@ from trials import agents, case, proofs, routing, summary, triggers
 ROOT = Path(__file__).resolve().parent.parent
 CLI = [sys.executable, str(ROOT / "evals" / "run_evals.py")]
 NAMES = case.names()
-# one per kind of world, and quick; `make evals` proves all of them
+# one per kind of world; `make evals` proves all of them
 SHORT = [
-    "runpod_rest_v2",
+    pytest.param("runpod_rest_v2", marks=pytest.mark.soak),  # it sleeps for ten seconds to see what is armed
     "claims_60_to_disclose",
     "platform_runpod_night",
     "facts_slow_home_line",

@@ -31,6 +31,7 @@ from inventory import snapshot as machine
 from rgt import logs, rundir
 from rgt.report import CODES
 
+from . import front_door
 from .real.support import need
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
@@ -52,6 +53,8 @@ Env = dict[str, str]
 
 def run(*arguments: object, cwd: Path | None = None, env: Env | None = None) -> subprocess.CompletedProcess[str]:
     """The script through its front door; a hang fails the test."""
+    if arguments[0] == "validate":  # the other verbs look at processes, and ours should not be among them
+        return front_door.call("takeover.py", *arguments, cwd=cwd, env=env)
     environment = {**os.environ, "RGT_QUEUE": "/nonexistent/queue", **(env or {})}
     command = [sys.executable, str(SCRIPT), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=60, env=environment)

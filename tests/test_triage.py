@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,8 @@ from diagnosis.prefilter import Prefilter
 from diagnosis.regexes import words
 from doccheck import documents, signatures
 
+from . import front_door
+
 ROOT = Path(__file__).resolve().parents[1]
 FAILURES = ROOT / "tests" / "triage" / "failures"
 TRAINING = ("oom-memory", "distributed-launch", "precision-stability", "throughput-profiling", "checkpoint-resume",
@@ -31,8 +32,8 @@ MISSING = "ModuleNotFoundError: No module named 'apex'\n"
 
 
 def run(*words: str | Path, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, str(ROOT / "scripts" / "triage.py"), *map(str, words)]
-    return subprocess.run(command, input=stdin, capture_output=True, check=False)
+    done = front_door.call("triage.py", *words, input=stdin)
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.encode(), done.stderr.encode())
 
 
 def ask(*words: str | Path, stdin: bytes = b"", code: int = 1) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The same torch job on every engine that runs here, interrupted in the way that engine interrupts, and resumed.
+"""The same job on every engine that runs here, interrupted in the way that engine interrupts, and resumed.
 
 Each test ends with the loss of an uninterrupted run, and with a record that tells the truth on the way there.
 """
@@ -112,6 +112,7 @@ def final(directory: Path) -> dict[str, Any]:
 def go_on(lab: Lab, directory: Path, loss: float, resumed_at: int | None) -> None:
     """Let it finish: same loss; `resumed_at` is the step it must have taken up again (None: it never stopped)."""
     (directory / "go").touch()
+    wait_for("the job's result", (directory / "final.json").exists)  # launch is dearer to ask than a file
     assert lab.until(directory, "done")["exit_code"] == 0
     assert final(directory) == {"loss": loss, "started_at": resumed_at or 0}
     events = [json.loads(line)["event"] for line in (directory / "events.jsonl").read_text().splitlines()]

@@ -102,7 +102,7 @@ def cuts(lab: Lab, mover: str, count: int) -> None:
 
 @pytest.mark.parametrize("mover", MOVERS)
 def test_cut_three_times(lab: Lab, mover: str) -> None:
-    lab.make(mib=64 if mover == "rsync" else 24, small=300)
+    lab.make(mib=64 if mover == "rsync" else 24, small=100)
     cuts(lab, mover, 3)
     down = lab.provider.down(lab.here, "--approve", RUN_ID, "--execute", **lab.env)
     assert down.returncode == 0, down.stdout

@@ -1,0 +1,35 @@
+"""A script's command line in this process: its answer is the same, without a Python that starts for each question.
+
+That each script starts as a process of its own is seen in tests/test_docs.py, and what becomes of stdout, signals and
+exit codes there in tests/test_cli.py.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from click.testing import CliRunner
+
+
+def call(
+    script: str,
+    *words: object,
+    cwd: Path | None = None,
+    env: Mapping[str, str | None] | None = None,
+    input: bytes = b"",
+) -> subprocess.CompletedProcess[str]:
+    """`env` is added to ours for the time of the call; None takes a variable away."""
+    main = importlib.import_module(script.removesuffix(".py")).main
+    before = Path.cwd()
+    os.chdir(cwd or before)
+    try:
+        done = CliRunner(env=env).invoke(main, list(map(str, words)), input=input)
+    finally:
+        os.chdir(before)
+    if done.exception and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return subprocess.CompletedProcess([script], done.exit_code, done.stdout, done.stderr)
