@@ -6,7 +6,7 @@ What job.yaml means here:
     workdir     on such a mount, or below /kaggle: a push uploads the runner and nothing else, so the code is a dataset,
                 or `command` clones it (the internet is on)
     output      always /kaggle/working/<its last part>: Kaggle keeps nothing else
-    hardware    accelerators is Kaggle's name of a machine, such as NvidiaTeslaT4 (two cards); without it, one P100
+    hardware    accelerators is Kaggle's name of a machine, such as NvidiaTeslaT4 (two cards); without it Kaggle chooses
     time_limit  `push --timeout`; Kaggle's own limit comes first
 secrets are refused: a secret reaches a kernel only when someone attaches it in the editor. image, grace and signal are
 not Kaggle's words. The CLI has no verb that stops a kernel. `resume` mounts the kernel's own last output and copies the

@@ -97,7 +97,7 @@ def description(config: dict[str, Any], folder: Path, target: str) -> dict[str, 
         owner, slug = kaggle_owner(), slugify(config["name"])
         spec["workdir"] = "/kaggle/pipeline"
         spec["mounts"] = [{"from": f"dataset:{owner}/{slug}", "to": "/kaggle/pipeline"}]
-        if cuda:  # its default, the P100, cannot run the torch of its default image: kaggle-cli issue 1151
+        if cuda:  # named, since the default changes: it was a P100 until September 2026
             spec["hardware"] = {"accelerators": "NvidiaTeslaT4"}
     return spec
 
