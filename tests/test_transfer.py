@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cargo import boxside
 from rgt import rundir, seal
 
 from .real.support import need
@@ -548,6 +549,37 @@ def test_aggregate_gathers_is_idempotent_and_goes_on_after_a_failure(tmp_path: P
     mended = json.loads(transfer("aggregate", one / RUN_ID, tmp_path / "shared", "--json").stdout)
     assert [row["state"] for row in mended["runs"]] == ["verified"]
     same_tree(one / RUN_ID, tmp_path / "shared" / RUN_ID)
+
+
+# -- the box's own side
+
+
+def test_a_link_that_goes_away_during_the_listing_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trainers replace `latest` by removing it first; here that happens just before the link is read."""
+    (tmp_path / "latest").symlink_to(".")
+    (tmp_path / "train.log").write_text("a")
+    real = os.readlink
+
+    def late(path: str) -> str:
+        os.unlink(path)
+        return real(path)
+
+    monkeypatch.setattr(os, "readlink", late)
+    assert [row["p"] for row in boxside.walk(str(tmp_path), [])] == ["train.log"]
+
+
+def test_a_writer_is_seen_while_it_opens_and_closes_other_files(tmp_path: Path) -> None:
+    code = f"f = open({str(tmp_path / 'log')!r}, 'a'); print('up', flush=True)\n" \
+           "while True: [other.close() for other in [open('/dev/null') for _ in range(99)]]"  # fmt: skip
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as child:
+        try:
+            assert child.stdout and child.stdout.readline() == b"up\n"
+            seen = [boxside.writers(str(tmp_path)) for _ in range(20)]
+        finally:
+            child.kill()
+    assert {tuple(row.split()[0] for row in rows) for rows in seen} == {(str(child.pid),)}
 
 
 # -- push, to a folder here

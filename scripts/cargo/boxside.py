@@ -102,9 +102,8 @@ def writers(root: str) -> list[str]:
     """Processes that have a file below `root` open for writing."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else []):
-        with contextlib.suppress(OSError, ValueError):
-            names = [name for name in os.listdir(f"/proc/{pid}/fd") if _writes_below(pid, name, root)]
-            if names:
+        with contextlib.suppress(OSError):
+            if any(_writes_below(pid, name, root) for name in os.listdir(f"/proc/{pid}/fd")):
                 with open(f"/proc/{pid}/cmdline", "rb") as file:
                     words = os.fsdecode(file.read().replace(b"\0", b" ")).strip()
                 found.append(f"{pid} ({words[:80]})")
@@ -112,11 +111,12 @@ def writers(root: str) -> list[str]:
 
 
 def _writes_below(pid: str, name: str, root: str) -> bool:
-    if not os.readlink(f"/proc/{pid}/fd/{name}").startswith(root + os.sep):
-        return False
-    with open(f"/proc/{pid}/fdinfo/{name}", encoding="ascii") as file:
-        flags = next(int(line.split()[1], 8) for line in file if line.startswith("flags:"))
-    return bool(flags & os.O_ACCMODE)
+    """One that was closed since does not: it must not hide the others of its process."""
+    with contextlib.suppress(OSError):
+        if os.readlink(f"/proc/{pid}/fd/{name}").startswith(root + os.sep):
+            with open(f"/proc/{pid}/fdinfo/{name}", encoding="ascii") as file:
+                return any(int(line.split()[1], 8) & os.O_ACCMODE for line in file if line.startswith("flags:"))
+    return False
 
 
 def rsync_version() -> str | None:
@@ -172,10 +172,11 @@ def excluded(path: str, patterns: list[str]) -> bool:
 def _row(root: str, path: str, entry: os.DirEntry[str], hard: dict[tuple[int, int], str]) -> Iterator[dict[str, Any]]:
     try:
         seen = entry.stat(follow_symlinks=False)
+        link = _link(root, path) if stat.S_ISLNK(seen.st_mode) else None
     except OSError:  # gone since
         return
-    if stat.S_ISLNK(seen.st_mode):
-        yield _link(root, path)
+    if link:
+        yield link
         return
     if not stat.S_ISREG(seen.st_mode):
         yield {"x": path, "why": "special"}
