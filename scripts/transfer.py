@@ -67,9 +67,9 @@ def push(local: str, target: str, exclude: tuple[str, ...], patience: float, dry
 
     where, found = place.parse(target), Report("transfer")
     if local == "-":
-        pushing.send_secret(sys.stdin.buffer.read(), where)
+        pushing.send_secret(sys.stdin.buffer.read(), where, dry_run)
         found.data = {"target": where.text, "mode": "0600"}
-        return found.emit(fmt, f"written: {where.text}, mode 0600")
+        return found.emit(fmt, f"{'nothing was sent' if dry_run else 'written'}: {where.text}, mode 0600")
     load = pushing.gather(Path(local), exclude)
     found.findings = load.findings
     found.data = {"target": where.text, "files": len(load.files), "bytes": load.bytes, "by_git": load.by_git}

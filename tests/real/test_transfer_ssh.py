@@ -370,9 +370,12 @@ def test_push_goes_on_after_a_cut_and_a_secret_is_for_its_owner_only(lab: Lab) -
     finally:
         if there.parent != lab.home:
             shutil.rmtree(there)
-    secret = transfer("push", "-", f"box:{lab.home}/.config/key.env", env=lab.env, input=b"KEY=s3cret\n")
-    assert secret.returncode == 0, secret.stderr
     path = lab.home / ".config" / "key.env"
+    words = ("push", "-", f"box:{path}")
+    tried = transfer(*words, "--dry-run", env=lab.env, input=b"KEY=s3cret\n")
+    assert (tried.stdout, path.exists()) == (f"nothing was sent: box:{path}, mode 0600\n", False), tried.stderr
+    secret = transfer(*words, env=lab.env, input=b"KEY=s3cret\n")
+    assert secret.returncode == 0, secret.stderr
     assert (path.read_text(), oct(path.stat().st_mode & 0o777)) == ("KEY=s3cret\n", "0o600")
     assert "s3cret" not in secret.stdout + secret.stderr
 
