@@ -166,8 +166,13 @@ def gather(sources: list[Place], target: Path, patience: float) -> Iterator[Gath
             continue
         if not rows:
             yield Gathered("", where.text, "failed", "holds no run directory (a folder with run.json)")
-        for row in sorted(rows, key=lambda row: str(row["run"])):
-            yield _gather_one(Place(where.host, row["run"]), target / os.path.basename(row["run"]), patience)
+        for path in sorted(row["run"] for row in rows):
+            name, there = os.path.basename(path), Place(where.host, path)
+            why = roster.fault(name)
+            if why:
+                yield Gathered("", there.text, "failed", f"its name {why}; nothing was copied")
+            else:
+                yield _gather_one(there, target / name, patience)
 
 
 def _gather_one(where: Place, local: Path, patience: float) -> Gathered:

@@ -150,8 +150,11 @@ def fault(path: str) -> str | None:
         return "leads out of the folder"
     if not path or "" in parts or "." in parts or "\0" in path:
         return "is no plain relative path"
-    if len(os.fsencode(path)) > _LONGEST or any(len(os.fsencode(part)) > 255 for part in parts):
-        return "is too long"
+    try:
+        if len(os.fsencode(path)) > _LONGEST or any(len(os.fsencode(part)) > 255 for part in parts):
+            return "is too long"
+    except UnicodeEncodeError:  # a lone surrogate that no file name can hold
+        return "is no file name"
     if parts[0] in boxside.OURS:
         return "is a name of our own records"
     return None
@@ -162,7 +165,7 @@ def _check(found: Roster) -> None:
         found.entries = {path: dataclasses.replace(entry, sealed=True) for path, entry in found.entries.items()}
     elif EVENTS in found.entries:
         found.entries.pop(EVENTS_THERE, None)  # of an earlier pull; its lines are part of events.jsonl
-    bad = [(path, why) for path in (*found.entries, *found.links) if (why := _fault(path))]
+    bad = [(path, why) for path in (*found.entries, *found.links) if (why := fault(path))]
     bad += [(path, "points to a name that leads out") for path, to in found.links.items() if to != "." and fault(to)]
     bad += list(_collisions(found))
     if bad:
@@ -172,13 +175,6 @@ def _check(found: Roster) -> None:
     for entry in found.entries.values():
         if entry.same_as and found.entries.get(entry.same_as, entry).same_as:
             raise bad_input(f"{found.host.title} lists {entry.path[:100]!r} as a link to a link; nothing was copied")
-
-
-def _fault(path: str) -> str | None:
-    try:
-        return fault(path)
-    except UnicodeEncodeError:  # a lone surrogate that no file name can hold
-        return "is no file name"
 
 
 def _collisions(found: Roster) -> Iterator[tuple[str, str]]:

@@ -286,6 +286,19 @@ def test_a_hostile_listing_is_refused_whole(lab: Lab) -> None:
         assert not lab.here.exists() and not list(lab.folder.rglob("evil"))
 
 
+def test_a_hostile_name_of_a_run_does_not_lead_out_of_the_target(lab: Lab) -> None:
+    runs, listing, parent = lab.folder / "runs", lab.folder / "listing", lab.folder / "parent"
+    runs.write_text("rgt-cargo-1\n" + json.dumps({"run": "/x/..", "artifacts": 1}) + '\n{"end": true}\n')
+    listing.write_text(_lie("evil"))
+    (lab.bin / "python3").unlink()
+    fake = f"#!/bin/sh\nread line\ncase $line in *runs*) exec cat {runs};; *) exec cat {listing};; esac\n"
+    (lab.bin / "python3").write_text(fake)
+    (lab.bin / "python3").chmod(0o755)
+    done = transfer("aggregate", "box:/x", parent / "shared", "--patience", "1s", env=lab.env)
+    assert (done.returncode, "its name leads out of the folder" in done.stdout) == (1, True), done.stdout + done.stderr
+    assert not parent.exists()
+
+
 def _lie(name: str) -> str:
     rows = [{"root": "/x", "rsync": None, "record": None, "last_event": None, "writers": []},
             {"p": "train.log", "b": 1, "m": 1, "o": 0o644}, {"p": name, "b": 1, "m": 1, "o": 0o4777},
