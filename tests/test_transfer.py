@@ -648,6 +648,29 @@ def test_push_dry_run_and_an_empty_folder(tmp_path: Path) -> None:
     assert secret.returncode == 2 and "a secret is pushed to HOST:FILE" in secret.stderr
 
 
+# -- the loop
+
+
+def test_loop_goes_on_when_the_engine_does_not_answer_once(bench: Bench) -> None:
+    record = json.loads((bench.there / "run.json").read_text())
+    record["job"] = {"target": "docker", "spec": {"name": "tiny"}}
+    (bench.there / "run.json").write_text(json.dumps(record))
+    answers = bench.folder / "answers"
+    answers.write_text('{"Status": "running"}\n\n{"Status": "exited", "ExitCode": 0}\n')
+    docker = bench.provider.bin / "docker"
+    docker.write_text(f"#!/bin/sh\nhead -n 1 {answers} | grep . || code=1\nsed -i 1d {answers}\nexit ${{code:-0}}\n")
+    docker.chmod(0o755)
+    words = ("pull", bench.there, bench.here, "--loop", "--every", "10ms")
+    done = transfer(*words, env=bench.provider.env)
+    assert (done.returncode, "pulled and verified" in done.stdout) == (0, True), done.stdout + done.stderr
+    assert "unknown (cannot ask docker on this machine: exit code 1); " in done.stderr
+    shutil.rmtree(bench.here)
+    never = transfer(*words, env=bench.provider.env)  # the first time it may never
+    assert (never.returncode, never.stderr) == (
+        3, f"error: cannot tell when {bench.there} is over: cannot ask docker on this machine: exit code 1; pull "
+        "without --loop\n")  # fmt: skip
+
+
 # -- what a box needs
 
 

@@ -50,12 +50,12 @@ class Delivery:
         }
 
 
-def deliver(where: Place, local: Path, exclude: Sequence[str], patience: float) -> Delivery:
-    """Copied, verified, recorded."""
+def deliver(where: Place, local: Path, exclude: Sequence[str], patience: float, known: bool = False) -> Delivery:
+    """Copied, verified, recorded. `known`: the box has answered before."""
     refuse_sealed(local)
     prove.get_ready()
     for attempt in range(_AGAIN + 1):
-        outcome = Pull(where, local, exclude, patience).run()
+        outcome = Pull(where, local, exclude, patience, known=known).run()
         delivery = Delivery(local, outcome, findings=list(outcome.findings))
         if not outcome.complete:
             return delivery
@@ -72,10 +72,10 @@ def deliver(where: Place, local: Path, exclude: Sequence[str], patience: float) 
     return delivery
 
 
-def snapshot(where: Place, local: Path, exclude: Sequence[str], patience: float) -> Delivery:
+def snapshot(where: Place, local: Path, exclude: Sequence[str], patience: float, known: bool = False) -> Delivery:
     """What can be had of a run that goes on: copied once, proved later."""
     refuse_sealed(local)
-    outcome = Pull(where, local, exclude, patience, rounds=1).run()
+    outcome = Pull(where, local, exclude, patience, rounds=1, known=known).run()
     merge_events(local)
     return Delivery(local, outcome, state=state.of(outcome.found, state.own_record(local)))
 

@@ -47,6 +47,7 @@ class Pull:
     exclude: Sequence[str] = ()
     patience: float = 900.0
     rounds: int = ROUNDS
+    known: bool = False  # the box has answered before: a drop is waited out from the start
 
     def __post_init__(self) -> None:
         self.stage = Stage(self.local)
@@ -57,8 +58,7 @@ class Pull:
 
     def run(self) -> Outcome:
         start = time.monotonic()
-        found = wire.first(self.place.host, self._list)
-        self.waiting.progress()
+        found = self._again(lambda: wire.first(self.place.host, self._list, self.known))
         self.stage.open(found)
         try:
             changed = self._rounds(found)

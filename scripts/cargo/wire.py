@@ -66,8 +66,8 @@ class NotShipped(Exception):
     """The box does not have this version of us yet."""
 
 
-def first(host: Host, action: Callable[[], T]) -> T:
-    """First contact: a drop here is a wrong name or port, and is said at once."""
+def first(host: Host, action: Callable[[], T], known: bool = False) -> T:
+    """First contact: a drop here is a wrong name or port, and is said at once, unless it has answered before."""
     try:
         try:
             return action()
@@ -75,6 +75,8 @@ def first(host: Host, action: Callable[[], T]) -> T:
             ssh.ship(host)
             return action()
     except Dropped as drop:
+        if known:
+            raise
         raise hosts.unreachable(host.name, Done(hosts.LOST, "", str(drop))) from None
 
 

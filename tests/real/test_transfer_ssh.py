@@ -421,6 +421,9 @@ def test_loop_until_the_run_is_over(lab: Lab) -> None:
         with start("pull", lab.here, "--loop", "--every", "1s", env=lab.env) as loop:
             assert loop.stderr
             wait_for("a first look", lambda: "running; " in loop.stderr.readline(), 60)  # type: ignore[union-attr]
+            lab.sshd.stop()
+            wait_for("a drop", lambda: "trying again in" in loop.stderr.readline(), 60)  # type: ignore[union-attr]
+            lab.sshd.restart()
             (work / "go").touch()
             out, err = loop.communicate(timeout=120)
         assert (loop.returncode, "pulled and verified" in out) == (0, True), out + err
