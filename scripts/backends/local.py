@@ -9,7 +9,7 @@ from pathlib import Path
 
 from backends import Order, Status, Step
 from rgt.errors import lacking
-from rgt.hosts import Host
+from rgt.hosts import SECONDS, Host
 
 GATE = Path(__file__).resolve().parents[1] / "gpu_gate.py"
 _STATES = {"timeout": "failed"}
@@ -58,7 +58,9 @@ def stop(order: Order) -> list[Step]:
 
 
 def cancel(order: Order, host: Host, gate: list[str]) -> Step:
-    return Step([*gate, "cancel", order.run_id], host, env=_queue(order), expand=(1,))
+    """It returns when the job has ended, which may take its whole grace."""
+    seconds = order.job.grace + SECONDS
+    return Step([*gate, "cancel", order.run_id], host, env=_queue(order), expand=(1,), seconds=seconds)
 
 
 def _queue(order: Order) -> dict[str, str]:
