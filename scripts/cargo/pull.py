@@ -253,10 +253,13 @@ class Digests(threading.Thread):
                 self.session = session
                 session.ask({"root": self.found.root, "paths": paths})
                 for row in session.lines():
-                    entry = asked[row["i"]]
+                    try:
+                        entry: Entry = asked[row["i"]]
+                    except (KeyError, IndexError, TypeError):
+                        raise session.strange(row) from None
                     answered.add(entry.path)
                     if (row.get("b"), row.get("m")) == (entry.bytes, entry.mtime_ns):
-                        self.stage.know(entry.path, entry.bytes, entry.mtime_ns, str(row["s"]))
+                        self.stage.know(*entry.version, str(row.get("s")))
                     self.waiting.progress()
         finally:
             self.wanted = [entry for entry in self.wanted if entry.path not in answered]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cargo import boxside, wire
-from rgt.errors import RgtError, bad_input
+from rgt.errors import bad_input
 from rgt.hosts import Host
 from rgt.ids import RUN_ID
 from rgt.report import Finding
@@ -87,7 +87,7 @@ def take(
         try:
             found = _head(host, head)
         except (KeyError, TypeError, ValueError):
-            raise bad_input(f"{host.title} answered something that is not ours: {str(head)[:60]}") from None
+            raise session.strange(head) from None
         for row in session.lines():
             _take_row(found, row)
     _check(found)
@@ -203,6 +203,7 @@ def folded(paths: Iterable[str], fold: Any) -> list[list[str]]:
 def runs_below(host: Host, directory: str, depth: int) -> list[dict[str, Any]]:
     with wire.Session(host, "runs") as session:
         rows = list(session.ask({"root": directory, "depth": depth}).lines())
-    if not all(isinstance(row.get("run"), str) and isinstance(row.get("artifacts"), int) for row in rows):
-        raise RgtError(f"{host.title} answered something that is not ours")
+        for row in rows:
+            if not isinstance(row.get("run"), str) or not isinstance(row.get("artifacts"), int):
+                raise session.strange(row)
     return rows

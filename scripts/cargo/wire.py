@@ -148,7 +148,10 @@ class Session:
             data = json.loads(raw)
             if isinstance(data, dict):
                 return data
-        raise bad_input(f"{self.host.title} answered something that is not ours: {raw[:60]!r}")
+        raise self.strange(raw)
+
+    def strange(self, answer: object) -> RgtError:
+        return bad_input(f"{self.host.title} answered something that is not ours: {str(answer)[:60]}")
 
     def lines(self) -> Iterator[dict[str, Any]]:
         while "end" not in (data := self.line()):

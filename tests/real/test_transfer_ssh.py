@@ -286,6 +286,16 @@ def test_a_hostile_listing_is_refused_whole(lab: Lab) -> None:
         assert not lab.here.exists() and not list(lab.folder.rglob("evil"))
 
 
+def test_an_answer_to_another_question_is_a_sentence(lab: Lab) -> None:
+    answer = lab.folder / "answer"
+    answer.write_text(_lie("model.pt"))
+    (lab.bin / "python3").unlink()
+    (lab.bin / "python3").write_text(f"#!/bin/sh\nexec cat {answer}\n")
+    (lab.bin / "python3").chmod(0o755)
+    done = lab.pull()
+    assert done.returncode == 2 and done.stderr.startswith("error: box answered something that is not ours: {'root': ")
+
+
 def test_a_hostile_name_of_a_run_does_not_lead_out_of_the_target(lab: Lab) -> None:
     runs, listing, parent = lab.folder / "runs", lab.folder / "listing", lab.folder / "parent"
     runs.write_text("rgt-cargo-1\n" + json.dumps({"run": "/x/..", "artifacts": 1}) + '\n{"end": true}\n')
