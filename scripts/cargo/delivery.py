@@ -127,8 +127,8 @@ def merge_events(local: Path) -> None:
         return
     with here.open("ab+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        known = {_canonical(row) for row in files.read_jsonl(here, bad=[])}
-        new = [row for row in files.read_jsonl(there, bad=[]) if _canonical(row) not in known]
+        known = {state.canonical(row) for row in files.read_jsonl(here, bad=[])}
+        new = [row for row in files.read_jsonl(there, bad=[]) if state.canonical(row) not in known]
         if not new:
             return
         file.seek(0)
@@ -137,10 +137,6 @@ def merge_events(local: Path) -> None:
         file.write(gap + b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in new))
         file.flush()
         os.fsync(file.fileno())
-
-
-def _canonical(row: dict[str, Any]) -> str:
-    return json.dumps(row, sort_keys=True)
 
 
 # -- many runs
