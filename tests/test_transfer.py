@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cargo import boxside
+from cargo import tree
 from rgt import rundir, seal
 
 from .real.support import need
@@ -567,7 +567,7 @@ def test_a_link_that_goes_away_during_the_listing_is_passed_over(
         return real(path)
 
     monkeypatch.setattr(os, "readlink", late)
-    assert [row["p"] for row in boxside.walk(str(tmp_path), [])] == ["train.log"]
+    assert [row["p"] for row in tree.walk(str(tmp_path), [])] == ["train.log"]
 
 
 def test_a_writer_is_seen_while_it_opens_and_closes_other_files(tmp_path: Path) -> None:
@@ -576,7 +576,7 @@ def test_a_writer_is_seen_while_it_opens_and_closes_other_files(tmp_path: Path) 
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as child:
         try:
             assert child.stdout and child.stdout.readline() == b"up\n"
-            seen = [boxside.writers(str(tmp_path)) for _ in range(20)]
+            seen = [tree.writers(str(tmp_path)) for _ in range(20)]
         finally:
             child.kill()
     assert {tuple(row.split()[0] for row in rows) for rows in seen} == {(str(child.pid),)}

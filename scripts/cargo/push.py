@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cargo import boxside, frames, wire
+from cargo import frames, tree, wire
 from cargo.gauge import Gauge
 from cargo.place import Place
 from rgt.errors import bad_input, from_os_error, lacking
@@ -48,7 +48,7 @@ def gather(root: Path, exclude: Sequence[str]) -> Load:
     names = _by_git(root)
     load = Load(root, by_git=names is not None)
     for name in names if names is not None else _walk(root):
-        if any(boxside.excluded(part, list(exclude)) for part in _above(name)):
+        if any(tree.excluded(part, list(exclude)) for part in _above(name)):
             continue
         _add(load, name)
     if not load.files and not load.findings:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from cargo import boxside, wire
+from cargo import tree, wire
 from rgt.errors import bad_input
 from rgt.hosts import Host
 from rgt.ids import RUN_ID
@@ -155,7 +155,7 @@ def fault(path: str) -> str | None:
             return "is too long"
     except UnicodeEncodeError:  # a lone surrogate that no file name can hold
         return "is no file name"
-    if parts[0] in boxside.OURS:
+    if parts[0] in tree.OURS:
         return "is a name of our own records"
     return None
 
