@@ -82,9 +82,9 @@ class Checkpoints:
         path = self.path(state["step"])
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            self._sweep()
         except OSError as error:
             raise from_os_error(error, f"save {path}") from error
-        self._sweep()
         name = index.relative(self.run, path)
         before = [entry for entry in index.entries(self.run) if entry["path"] != name]
         if path.exists():  # its record must not outlive it: a kill after the rename would make the new one look damaged

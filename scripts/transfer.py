@@ -67,9 +67,9 @@ def push(local: str, target: str, exclude: tuple[str, ...], patience: float, dry
 
     where, found = place.parse(target), Report("transfer")
     if local == "-":
-        pushing.send_secret(sys.stdin.buffer.read(), where)
+        pushing.send_secret(sys.stdin.buffer.read(), where, dry_run)
         found.data = {"target": where.text, "mode": "0600"}
-        return found.emit(fmt, f"written: {where.text}, mode 0600")
+        return found.emit(fmt, f"{'nothing was sent' if dry_run else 'written'}: {where.text}, mode 0600")
     load = pushing.gather(Path(local), exclude)
     found.findings = load.findings
     found.data = {"target": where.text, "files": len(load.files), "bytes": load.bytes, "by_git": load.by_git}
@@ -109,7 +109,7 @@ def pull(source: str, local: Path | None, loop: bool, every: float, exclude: tup
     where, local, others = _ends(source, local)
     if loop:
         _loop(where, local, exclude, patience, every)
-    done = delivery.deliver(where, local, exclude, patience)
+    done = delivery.deliver(where, local, exclude, patience, known=loop)
     found = Report("transfer", done.findings, done.as_dict())
     for node in others:
         fix = f"python scripts/transfer.py pull {shlex.quote(node.text)} {shlex.quote(str(local))}-{node.host.name}"
@@ -139,18 +139,21 @@ def _loop(where: Place, local: Path, exclude: tuple[str, ...], patience: float, 
     """Until the run is over. The last pull, the one with the proof, comes after."""
     from cargo import delivery
 
+    known, told = False, 0.0  # whether its state was ever known, and when that was last so
     while True:
-        done = delivery.snapshot(where, local, exclude, patience)
+        done = delivery.snapshot(where, local, exclude, patience, known)
         now = done.state
         assert now
         if now.over:
             progress(f"{where.text}: {now.word}; now the proof")
             return
-        if now.word == "unknown":
+        if now.word != "unknown":
+            known, told = True, time.monotonic()
+        elif not known or time.monotonic() - told > every + patience:
             raise errors.lacking(f"cannot tell when {where.text} is over: {now.detail}; pull without --loop")
-        progress(
-            f"{where.text}: {now.word}; {len(done.outcome.found.entries)} files, again in {units.show_duration(every)}"
-        )
+        word = f"{now.word} ({now.detail})" if now.word == "unknown" else now.word
+        files = len(done.outcome.found.entries)
+        progress(f"{where.text}: {word}; {files} files, again in {units.show_duration(every)}")
         time.sleep(every)
 
 

@@ -77,6 +77,28 @@ def run(*words: str | Path) -> Done:
     return Done(result.exit_code, result.stdout, result.stderr)
 
 
+# -- somebody else's files
+
+
+def test_a_foreign_file_of_our_name_stands_in_nobodys_way(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    metrics = {"loss": 2.0, "history": [3.0, 2.0], "each": torch.ones(2), "huge": 10**400, "nan": float("nan")}
+    foreign = {**make(5), "time": float("nan"), "metrics": metrics}
+    torch.save(foreign, tmp_path / "checkpoints" / "step_000005.pt")
+    torch.save({**make(6), "metrics": [1.0]}, tmp_path / "checkpoints" / "step_000006.pt")
+    filled(tmp_path, 10)
+    assert [entry.get("metrics") for entry in listed(tmp_path)] == [{"loss": 2.0}, None, {"loss": 0.0}]
+    (tmp_path / index.INDEX).unlink()
+    done = run("verify", tmp_path)
+    assert "3 of 3 checkpoints are real" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_metric_that_is_no_number_is_a_sentence(tmp_path: Path) -> None:
+    for value in (torch.ones(2), 10**400, "x", None):
+        with pytest.raises(CheckpointError, match=r"the metric 'loss' is .*; expected a number"):
+            Checkpoints(tmp_path).save(1, make(1), {"loss": value})
+
+
 # -- a full round trip
 
 

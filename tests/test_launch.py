@@ -15,6 +15,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import backends
 from backends import box
 from rgt import gate, job, procs
 from rgt.errors import RgtError
@@ -124,6 +125,19 @@ def test_sbatch_file(tmp_path: Path) -> None:
             ["shellcheck", "-s", "bash", "-S", "warning", "-"], input=text, capture_output=True, text=True
         )
         assert checked.returncode == 0, checked.stdout
+
+
+@pytest.mark.parametrize("kind", ["local", "ssh", "docker"])
+def test_stop_waits_for_longer_than_the_grace(kind: str) -> None:
+    given = job.from_dict({**SPEC, "grace": "10m", "image": "img"}, Path("/home/me"))
+    (step,) = backends.backend(kind).stop(backends.Order(given, "x", kind, [Host("box")]))
+    assert step.seconds > 610  # the gate itself waits ten seconds longer
+
+
+def test_docker_may_take_long_to_bring_the_image() -> None:
+    given = job.from_dict({**SPEC, "image": "img"}, Path("/home/me"))
+    (step,) = backends.backend("docker").render(backends.Order(given, "x", "docker"))
+    assert step.seconds >= 1800
 
 
 def test_dry_run_shows_a_command_a_person_can_read_and_makes_nothing(tmp_path: Path) -> None:

@@ -804,6 +804,22 @@ def test_ctrl_c_before_popen_has_returned_ends_the_smoke_too(experiment: Experim
     assert living(str(tmp_path)) == [] and list(experiment.folder.glob("preflight-smoke-*")) == []
 
 
+def test_ctrl_c_ends_an_interpreter_that_hangs(experiment: Experiment, tmp_path: Path) -> None:
+    program = experiment.program("hangs", "#!/bin/sh\ntouch asked\nexec sleep 1000\n")
+    environ = {**os.environ, LIVING: str(tmp_path)}
+    us = subprocess.Popen([sys.executable, SCRIPT, "audit", experiment.spec(python=str(program))], env=environ)
+    until((experiment.folder / "asked").exists)
+    us.send_signal(signal.SIGINT)
+    assert us.wait(60) == 128 + signal.SIGINT
+    until(lambda: living(str(tmp_path)) == [])
+
+
+def test_smoke_that_is_ended_by_a_signal_without_a_name(experiment: Experiment) -> None:
+    report = experiment.smoke("import os\nos.kill(os.getpid(), 40)\n")
+    ((name, status, seen),) = smoke_rows(report)
+    assert (name, status, seen) == ("smoke", "fail", "ended by signal 40: it said nothing")
+
+
 def until(ready: Callable[[], object], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not ready():

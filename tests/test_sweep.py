@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from cells import judge, ledger, plan
 from rgt import procs
 
 from . import front_door
@@ -128,6 +129,30 @@ def two_boxes(bench: Bench) -> Path:
 
 def states(report: dict[str, Any]) -> dict[str, str]:
     return {" ".join(cell["values"].values()): cell["state"] for cell in report["cells"]}
+
+
+def test_a_job_that_deletes_a_checkpoint_can_be_looked_at(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention deletes while we look; here that happens just after the file was seen."""
+    code = 'touch "$RGT_RUN_DIR/checkpoints/old.pt" up; while [ ! -e go ]; do sleep 0.1; done'
+    bench.write(job={"name": "tick", "command": ["sh", "-c", code], "env": {"N": "{n}"}}, cells=[{"n": 1}])
+    assert bench.sweep("run", "lr.yaml").returncode == 0
+    until((bench.directory / "up").exists)
+    real = Path.is_file
+
+    def late(path: Path) -> bool:
+        seen = real(path)
+        if path.name == "old.pt":
+            path.unlink()
+        return seen
+
+    for name, value in bench.environment.items():
+        monkeypatch.setenv(name, value)
+    sweep = plan.load(bench.directory / "lr.yaml")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "is_file", late)
+        rows = judge.look(sweep, ledger.read_ledger(sweep))
+    (bench.directory / "go").touch()
+    assert [row.state for row in rows] == ["running"]
 
 
 # -- the whole arc

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cargo import tree
 from rgt import rundir, seal
 
 from .real.support import need
@@ -550,6 +551,37 @@ def test_aggregate_gathers_is_idempotent_and_goes_on_after_a_failure(tmp_path: P
     same_tree(one / RUN_ID, tmp_path / "shared" / RUN_ID)
 
 
+# -- the box's own side
+
+
+def test_a_link_that_goes_away_during_the_listing_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trainers replace `latest` by removing it first; here that happens just before the link is read."""
+    (tmp_path / "latest").symlink_to(".")
+    (tmp_path / "train.log").write_text("a")
+    real = os.readlink
+
+    def late(path: str) -> str:
+        os.unlink(path)
+        return real(path)
+
+    monkeypatch.setattr(os, "readlink", late)
+    assert [row["p"] for row in tree.walk(str(tmp_path), [])] == ["train.log"]
+
+
+def test_a_writer_is_seen_while_it_opens_and_closes_other_files(tmp_path: Path) -> None:
+    code = f"f = open({str(tmp_path / 'log')!r}, 'a'); print('up', flush=True)\n" \
+           "while True: [other.close() for other in [open('/dev/null') for _ in range(99)]]"  # fmt: skip
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as child:
+        try:
+            assert child.stdout and child.stdout.readline() == b"up\n"
+            seen = [tree.writers(str(tmp_path)) for _ in range(20)]
+        finally:
+            child.kill()
+    assert {tuple(row.split()[0] for row in rows) for rows in seen} == {(str(child.pid),)}
+
+
 # -- push, to a folder here
 
 
@@ -614,6 +646,29 @@ def test_push_dry_run_and_an_empty_folder(tmp_path: Path) -> None:
     assert empty.returncode == 2 and "holds no file to send" in empty.stderr
     secret = transfer("push", "-", tmp_path / "there", input=b"key")
     assert secret.returncode == 2 and "a secret is pushed to HOST:FILE" in secret.stderr
+
+
+# -- the loop
+
+
+def test_loop_goes_on_when_the_engine_does_not_answer_once(bench: Bench) -> None:
+    record = json.loads((bench.there / "run.json").read_text())
+    record["job"] = {"target": "docker", "spec": {"name": "tiny"}}
+    (bench.there / "run.json").write_text(json.dumps(record))
+    answers = bench.folder / "answers"
+    answers.write_text('{"Status": "running"}\n\n{"Status": "exited", "ExitCode": 0}\n')
+    docker = bench.provider.bin / "docker"
+    docker.write_text(f"#!/bin/sh\nhead -n 1 {answers} | grep . || code=1\nsed -i 1d {answers}\nexit ${{code:-0}}\n")
+    docker.chmod(0o755)
+    words = ("pull", bench.there, bench.here, "--loop", "--every", "10ms")
+    done = transfer(*words, env=bench.provider.env)
+    assert (done.returncode, "pulled and verified" in done.stdout) == (0, True), done.stdout + done.stderr
+    assert "unknown (cannot ask docker on this machine: exit code 1); " in done.stderr
+    shutil.rmtree(bench.here)
+    never = transfer(*words, env=bench.provider.env)  # the first time it may never
+    assert (never.returncode, never.stderr) == (
+        3, f"error: cannot tell when {bench.there} is over: cannot ask docker on this machine: exit code 1; pull "
+        "without --loop\n")  # fmt: skip
 
 
 # -- what a box needs

@@ -24,6 +24,16 @@ from rgt.job import Job
 KINDS = ("local", "ssh", "docker", "slurm", "k8s", "skypilot", "kaggle", "openclaw")
 STATES = ("queued", "running", "done", "failed", "cancelled", "lost")
 
+# sh: wait for $child to its end, also when traps (our signals) come in between; its exit code is $code
+WAIT_FOR_CHILD = """\
+while :; do
+  wait "$child"; code=$?
+  kill -0 "$child" 2>/dev/null || break   # a trap ended the wait, not the job
+done
+wait "$child" 2>/dev/null; last=$?          # its own code, where a trap ended the wait in the moment it ended
+[ "$last" = 127 ] || code=$last
+"""
+
 
 @dataclass
 class Order:

@@ -12,10 +12,12 @@ from backends import Order, Status, Step
 from backends.local import combine
 from rgt import units
 from rgt.errors import bad_input, lacking
+from rgt.hosts import SECONDS
 
 # the log goes to the run directory as everywhere else; `docker logs` would die with the container
 _TO_LOG = 'exec "$@" >> "$RGT_RUN_DIR/train.log" 2>&1'
 _FOR_NCCL = ["--ulimit", "memlock=-1", "--ulimit", "stack=67108864"]  # pinned buffers; a CPU job needs no such right
+_PULL_SECONDS = 3600.0  # `docker run` brings the image first, gigabytes on a fresh box
 _STATES = {"created": "queued", "running": "running", "paused": "running", "restarting": "running", "dead": "failed"}
 
 
@@ -45,7 +47,7 @@ def _run(order: Order, node: int) -> Step:
         *(word for key in job.secrets for word in ("--env", key)),  # no value: docker takes it from its environment
         job.image, "sh", "-c", _TO_LOG, "sh", *_limit(order), *job.words(order.run_dir),
     ]  # fmt: skip
-    return Step(words, host, secrets=list(job.secrets))
+    return Step(words, host, secrets=list(job.secrets), seconds=_PULL_SECONDS)
 
 
 def _limit(order: Order) -> list[str]:
@@ -88,8 +90,8 @@ def _inspect(order: Order, node: int) -> Status:
 
 
 def stop(order: Order) -> list[Step]:
-    grace = f"{order.job.grace:.0f}"
-    return [Step(["docker", "stop", "--time", grace, name(order)], host) for host in order.hosts]
+    words = ["docker", "stop", "--time", f"{order.job.grace:.0f}", name(order)]
+    return [Step(words, host, seconds=order.job.grace + SECONDS) for host in order.hosts]
 
 
 def resume(order: Order) -> list[Step]:

@@ -20,7 +20,7 @@ import sys
 from pathlib import PurePosixPath
 from typing import Any
 
-from backends import Order, Status, Step, engine_name
+from backends import WAIT_FOR_CHILD, Order, Status, Step, engine_name
 from rgt import units
 from rgt.errors import bad_input, lacking
 
@@ -41,13 +41,7 @@ tail -n 0 -F "$log" 2>/dev/null &
 tail=$!
 "$@" >> "$log" 2>&1 &
 child=$!
-while :; do
-  wait "$child"; code=$?
-  kill -0 "$child" 2>/dev/null || break   # a trap ended the wait, not the job
-done
-wait "$child" 2>/dev/null; last=$?          # its own code, where a trap ended the wait in the moment it ended
-[ "$last" = 127 ] || code=$last
-sleep 1   # for tail to copy the last lines
+{wait}sleep 1   # for tail to copy the last lines
 kill "$tail" 2>/dev/null
 exit "$code"
 """
@@ -168,13 +162,14 @@ def _container(order: Order) -> dict[str, Any]:
     job = order.job
     # in a script, what `&` starts ignores INT, and only env can undo that
     words = [*(["env", "--default-signal=INT"] if job.signal == "INT" else []), *job.words(order.run_dir)]
+    command = ["sh", "-c", _BODY.format(signal=job.signal, wait=WAIT_FOR_CHILD), "sh", *words]
     mounts = [
         {"name": f"mount-{index}", "mountPath": mount["to"], "readOnly": mount.get("read_only", False)}
         for index, mount in enumerate(job.mounts)
     ]
     return {
         "name": "job", "image": job.image, "workingDir": job.workdir,
-        "command": [literal(word) for word in ["sh", "-c", _BODY.format(signal=job.signal), "sh", *words]],
+        "command": [literal(word) for word in command],
         "env": _env(order), "resources": _resources(order),
         "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}, *mounts],
     }  # fmt: skip

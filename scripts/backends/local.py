@@ -9,18 +9,18 @@ from pathlib import Path
 
 from backends import Order, Status, Step
 from rgt.errors import lacking
-from rgt.hosts import Host
+from rgt.hosts import SECONDS, Host
 
 GATE = Path(__file__).resolve().parents[1] / "gpu_gate.py"
 _STATES = {"timeout": "failed"}
 
 
-def gate_words(host: Host) -> list[str]:
+def gate_words() -> list[str]:
     return [sys.executable, str(GATE)]
 
 
 def render(order: Order) -> list[Step]:
-    return [start(order, host, gate_words(host), node) for node, host in enumerate(order.hosts)]
+    return [start(order, host, gate_words(), node) for node, host in enumerate(order.hosts)]
 
 
 def start(order: Order, host: Host, gate: list[str], node: int) -> Step:
@@ -29,19 +29,9 @@ def start(order: Order, host: Host, gate: list[str], node: int) -> Step:
     where = ["--gpus", str(job.gpus_per_node)] if job.gpus_per_node else ["--slots", "1"]
     log = f"{order.run_dir}/train.log" if node == 0 else f"{order.run_dir}/train.{node}.log"
     words = [
-        *gate,
-        "-n",
-        order.run_id,
-        *limit,
-        "--grace",
-        f"{job.grace:g}",
-        *where,
-        "--unique",
-        "--detach",
-        "--log",
-        log,
-        "--",
-    ]
+        *gate, "-n", order.run_id, *limit, "--grace", f"{job.grace:g}", *where, "--unique", "--detach",
+        "--log", log, "--",
+    ]  # fmt: skip
     variables = job.variables(order.run_dir, node, order.head.address())
     # words 0 and 1 are the interpreter and the bundle in the home directory; the log's path may start there, too
     expand = (0, 1, words.index(log))
@@ -54,24 +44,26 @@ def resume(order: Order) -> list[Step]:
 
 
 def stop(order: Order) -> list[Step]:
-    return [cancel(order, host, gate_words(host)) for host in order.hosts]
+    return [cancel(order, host, gate_words()) for host in order.hosts]
 
 
 def cancel(order: Order, host: Host, gate: list[str]) -> Step:
-    return Step([*gate, "cancel", order.run_id], host, env=_queue(order), expand=(1,))
+    """It returns when the job has ended, which may take its whole grace."""
+    seconds = order.job.grace + SECONDS
+    return Step([*gate, "cancel", order.run_id], host, env=queue(order), expand=(1,), seconds=seconds)
 
 
-def _queue(order: Order) -> dict[str, str]:
+def queue(order: Order) -> dict[str, str]:
     """A queue that job.yaml chose is the one to ask later, too."""
     return {name: value for name, value in order.job.env.items() if name == "RGT_QUEUE"}
 
 
 def status(order: Order) -> Status:
-    return combine([gate_status(order, host, gate_words(host)) for host in order.hosts])
+    return combine([gate_status(order, host, gate_words()) for host in order.hosts])
 
 
 def gate_status(order: Order, host: Host, gate: list[str]) -> Status:
-    done = host.run([*gate, "status", order.run_id, "--json"], env=_queue(order), expand=(1,))
+    done = host.run([*gate, "status", order.run_id, "--json"], env=queue(order), expand=(1,))
     if done.code == 2 and "no job is called" in done.err:
         return Status("lost", detail=f"the gate on {host.title} knows no such job")
     if done.code:

@@ -89,17 +89,17 @@ def _call(order: Order, node: int, command: str, **more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _gate(order: Order, words: list[str]) -> str:
+def _gate(words: list[str]) -> str:
     """The node's shell expands $HOME and nothing else."""
-    return f'python3 "$HOME"/{_bundle(order)} {shlex.join(["gpu_gate", *words])}'
+    return f'python3 "$HOME"/{_bundle()} {shlex.join(["gpu_gate", *words])}'
 
 
-def _bundle(order: Order) -> str:
-    return ssh.gate_words(order.head)[1].removeprefix("~/")
+def _bundle() -> str:
+    return ssh.gate_words()[1].removeprefix("~/")
 
 
 def _ready(order: Order, node: int) -> dict[str, Any]:
-    bundle, secrets = _bundle(order), order.job.secrets
+    bundle, secrets = _bundle(), order.job.secrets
     tests = [f'test -s "$HOME"/{bundle}', *(f'test -n "${{{name}:-}}"' for name in secrets)]
     wanted = shlex.quote(" ".join(["the node lacks one of:", f"~/{bundle}", *secrets]))
     return _call(order, node, f"{' && '.join(tests)} && echo ready || {{ echo {wanted}; exit 3; }}")
@@ -108,13 +108,12 @@ def _ready(order: Order, node: int) -> dict[str, Any]:
 def _start(order: Order, node: int) -> dict[str, Any]:
     """What the ssh target would run there."""
     step = local.start(order, order.hosts[node], [], node)
-    return _call(order, node, _gate(order, step.words), workdir=order.job.workdir, env=step.env)
+    return _call(order, node, _gate(step.words), workdir=order.job.workdir, env=step.env)
 
 
 def _verb(order: Order, node: int, verb: str, *more: str) -> dict[str, Any]:
-    """A queue that job.yaml chose is the one to ask later, too."""
-    queue = {name: value for name, value in order.job.env.items() if name == "RGT_QUEUE"}
-    return _call(order, node, _gate(order, [verb, order.run_id, *more]), **({"env": queue} if queue else {}))
+    queue = local.queue(order)
+    return _call(order, node, _gate([verb, order.run_id, *more]), **({"env": queue} if queue else {}))
 
 
 def _read(order: Order, node: int) -> dict[str, Any]:

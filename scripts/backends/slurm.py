@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import shlex
 
-from backends import Order, Status, Step
+from backends import WAIT_FOR_CHILD, Order, Status, Step
 from rgt import units
 from rgt.errors import bad_input, lacking
 
@@ -26,18 +26,13 @@ cd {workdir} || exit 2
 {exports}
 {start} &
 child=$!
-while :; do
-  wait "$child"; code=$?
-  kill -0 "$child" 2>/dev/null || break   # a trap ended the wait, not the job
-done
-wait "$child" 2>/dev/null; last=$?          # its own code, where a trap ended the wait in the moment it ended
-[ "$last" = 127 ] || code=$last
-if [ "$warned" = 1 ] && [ "$code" -ne 0 ] && [ "$restarts" -lt {max_restarts} ]; then
+{wait}if [ "$warned" = 1 ] && [ "$code" -ne 0 ] && [ "$restarts" -lt {max_restarts} ]; then
   scontrol requeue "$SLURM_JOB_ID" && exit "$code"
 fi
 echo "$code" > {exit_code}.part && mv {exit_code}.part {exit_code}
 exit "$code"
 """
+_RANKED = 'export PET_NODE_RANK=$SLURM_NODEID PET_MASTER_ADDR=$(scontrol show hostnames | head -n 1); exec "$@"'
 _ACTIVE = {
     "PENDING": "queued", "CONFIGURING": "queued", "REQUEUED": "queued", "REQUEUE_HOLD": "queued", "SUSPENDED": "queued",
     "RUNNING": "running", "COMPLETING": "running", "STOPPED": "running", "RESIZING": "running", "SIGNALING": "running",
@@ -60,6 +55,7 @@ def script(order: Order) -> str:
     body = _BODY.format(
         exit_code=shlex.quote(f"{order.run_dir}/exit_code"), signal=job.signal, workdir=shlex.quote(job.workdir),
         exports="\n".join(exports), start=_start(order), max_restarts=job.max_restarts,
+        wait=WAIT_FOR_CHILD,
     )  # fmt: skip
     return "\n".join(["#!/bin/bash", *(f"#SBATCH {option}" for option in _options(order)), body])
 
@@ -88,10 +84,7 @@ def _start(order: Order) -> str:
         words = f"env --default-signal=INT {words}"  # a shell starts what runs behind & with SIGINT ignored
     if order.job.nodes == 1:
         return words
-    ranked = 'PET_NODE_RANK=$SLURM_NODEID PET_MASTER_ADDR=$(scontrol show hostnames | head -n 1) exec "$@"'
-    return (
-        f"srun --kill-on-bad-exit=1 bash -c {shlex.quote('export ' + ranked.replace(' exec', '; exec'))} bash {words}"
-    )
+    return f"srun --kill-on-bad-exit=1 bash -c {shlex.quote(_RANKED)} bash {words}"
 
 
 def status(order: Order) -> Status:

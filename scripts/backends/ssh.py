@@ -22,7 +22,7 @@ def tool_words(tool: str) -> list[str]:
     return ["python3", f"~/.cache/rgt/{_bundle()[0]}", tool]
 
 
-def gate_words(host: Host) -> list[str]:
+def gate_words() -> list[str]:
     return tool_words("gpu_gate")
 
 
@@ -37,7 +37,7 @@ def ship(host: Host) -> None:
 def render(order: Order) -> list[Step]:
     if len(order.hosts) != order.job.nodes:
         raise bad_input(f"the job wants {order.job.nodes} nodes, --on names {len(order.hosts)}: --on ssh:HOST1,HOST2")
-    return [local.start(order, host, gate_words(host), node) for node, host in enumerate(order.hosts)]
+    return [local.start(order, host, gate_words(), node) for node, host in enumerate(order.hosts)]
 
 
 def resume(order: Order) -> list[Step]:
@@ -45,7 +45,7 @@ def resume(order: Order) -> list[Step]:
 
 
 def stop(order: Order) -> list[Step]:
-    return [local.cancel(order, host, gate_words(host)) for host in order.hosts]
+    return [local.cancel(order, host, gate_words()) for host in order.hosts]
 
 
 def status(order: Order) -> Status:
@@ -55,7 +55,7 @@ def status(order: Order) -> Status:
 def _ask(order: Order, host: Host) -> Status:
     """A box without the bundle (a submit that died early, an emptied cache) is one that knows no such job."""
     try:
-        return local.gate_status(order, host, gate_words(host))
+        return local.gate_status(order, host, gate_words())
     except RgtError:
         ship(host)  # asked once more also when it is there by now: another launch may have just brought it
-        return local.gate_status(order, host, gate_words(host))
+        return local.gate_status(order, host, gate_words())

@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 
-from cargo import boxside, wire
+from cargo import tree, wire
 from cargo.roster import Entry, Roster
 from cargo.stage import Stage
 from rgt import hosts
@@ -33,7 +33,7 @@ class Unusable(Exception):
 
 def usable(found: Roster) -> bool:
     """Both sides need the real one, 3.1 or newer."""
-    versions = (boxside.rsync_version(), found.rsync)
+    versions = (tree.rsync_version(), found.rsync)
     return bool(found.host.name) and all(version and _new_enough(version) for version in versions)
 
 

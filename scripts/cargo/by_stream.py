@@ -23,14 +23,16 @@ _GROWTH = 64 << 20  # bytes by which a log may have grown since it was listed
 
 def move(found: Roster, todo: list[Entry], stage: Stage, shown: Callable[[int], None]) -> None:
     """One connection. Returns when every file was sent; raises wire.Dropped when it broke."""
-    asked, states = [], []
+    here = []  # of each file: how many bytes, and their digest
     for entry in todo:
         try:
-            offset, state = _here(stage, entry)
+            here.append(_here(stage, entry))
         except OSError as error:
             raise from_os_error(error, f"write {stage.part(entry)}") from None
-        asked.append([entry.path, offset, state.hexdigest() if offset else ""])
-        states.append(state)
+    asked = [
+        [entry.path, offset, state.hexdigest() if offset else ""]
+        for entry, (offset, state) in zip(todo, here, strict=True)
+    ]
     keep_open = (stage.lock.fileno(),) if stage.lock else ()
     count = 0
 
@@ -41,8 +43,8 @@ def move(found: Roster, todo: list[Entry], stage: Stage, shown: Callable[[int], 
 
     with wire.Session(found.host, "send", keep_open) as session:
         session.ask({"root": found.root, "files": asked})
-        for entry, state in zip(todo, states, strict=True):
-            _take(session, entry, state, stage, tick)
+        for entry, (offset, state) in zip(todo, here, strict=True):
+            _take(session, entry, offset, state, stage, tick)
 
 
 def _here(stage: Stage, entry: Entry) -> tuple[int, Any]:
@@ -55,11 +57,15 @@ def _here(stage: Stage, entry: Entry) -> tuple[int, Any]:
     return size, state
 
 
-def _take(session: wire.Session, entry: Entry, state: Any, stage: Stage, tick: Callable[[int], None]) -> None:
+def _take(
+    session: wire.Session, entry: Entry, offset: int, state: Any, stage: Stage, tick: Callable[[int], None]
+) -> None:
     head = session.line()
     if "e" in head:  # gone, or not readable: the next listing tells
         return
-    if not head.get("o"):
+    if head.get("o") not in (0, offset):
+        raise session.strange(head)
+    if head["o"] == 0:
         state = hashlib.sha256()
     try:
         descriptor = os.open(stage.part(entry), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -75,7 +81,7 @@ def _take(session: wire.Session, entry: Entry, state: Any, stage: Stage, tick: C
     if state.hexdigest() != tail.get("s"):
         stage.part(entry).unlink()  # damaged on its way: sent anew in the next round
     elif (tail.get("b"), tail.get("m")) == (entry.bytes, entry.mtime_ns):
-        stage.know(entry.path, entry.bytes, entry.mtime_ns, tail["s"])
+        stage.know(*entry.version, tail["s"])
         stage.settle(entry)
 
 

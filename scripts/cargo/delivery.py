@@ -50,12 +50,12 @@ class Delivery:
         }
 
 
-def deliver(where: Place, local: Path, exclude: Sequence[str], patience: float) -> Delivery:
-    """Copied, verified, recorded."""
+def deliver(where: Place, local: Path, exclude: Sequence[str], patience: float, known: bool = False) -> Delivery:
+    """Copied, verified, recorded. `known`: the box has answered before."""
     refuse_sealed(local)
     prove.get_ready()
     for attempt in range(_AGAIN + 1):
-        outcome = Pull(where, local, exclude, patience).run()
+        outcome = Pull(where, local, exclude, patience, known=known).run()
         delivery = Delivery(local, outcome, findings=list(outcome.findings))
         if not outcome.complete:
             return delivery
@@ -72,10 +72,10 @@ def deliver(where: Place, local: Path, exclude: Sequence[str], patience: float) 
     return delivery
 
 
-def snapshot(where: Place, local: Path, exclude: Sequence[str], patience: float) -> Delivery:
+def snapshot(where: Place, local: Path, exclude: Sequence[str], patience: float, known: bool = False) -> Delivery:
     """What can be had of a run that goes on: copied once, proved later."""
     refuse_sealed(local)
-    outcome = Pull(where, local, exclude, patience, rounds=1).run()
+    outcome = Pull(where, local, exclude, patience, rounds=1, known=known).run()
     merge_events(local)
     return Delivery(local, outcome, state=state.of(outcome.found, state.own_record(local)))
 
@@ -127,8 +127,8 @@ def merge_events(local: Path) -> None:
         return
     with here.open("ab+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        known = {_canonical(row) for row in files.read_jsonl(here, bad=[])}
-        new = [row for row in files.read_jsonl(there, bad=[]) if _canonical(row) not in known]
+        known = {state.canonical(row) for row in files.read_jsonl(here, bad=[])}
+        new = [row for row in files.read_jsonl(there, bad=[]) if state.canonical(row) not in known]
         if not new:
             return
         file.seek(0)
@@ -137,10 +137,6 @@ def merge_events(local: Path) -> None:
         file.write(gap + b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in new))
         file.flush()
         os.fsync(file.fileno())
-
-
-def _canonical(row: dict[str, Any]) -> str:
-    return json.dumps(row, sort_keys=True)
 
 
 # -- many runs
@@ -166,8 +162,13 @@ def gather(sources: list[Place], target: Path, patience: float) -> Iterator[Gath
             continue
         if not rows:
             yield Gathered("", where.text, "failed", "holds no run directory (a folder with run.json)")
-        for row in sorted(rows, key=lambda row: str(row["run"])):
-            yield _gather_one(Place(where.host, row["run"]), target / os.path.basename(row["run"]), patience)
+        for path in sorted(row["run"] for row in rows):
+            name, there = os.path.basename(path), Place(where.host, path)
+            why = roster.fault(name)
+            if why:
+                yield Gathered("", there.text, "failed", f"its name {why}; nothing was copied")
+            else:
+                yield _gather_one(there, target / name, patience)
 
 
 def _gather_one(where: Place, local: Path, patience: float) -> Gathered:

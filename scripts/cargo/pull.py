@@ -47,6 +47,7 @@ class Pull:
     exclude: Sequence[str] = ()
     patience: float = 900.0
     rounds: int = ROUNDS
+    known: bool = False  # the box has answered before: a drop is waited out from the start
 
     def __post_init__(self) -> None:
         self.stage = Stage(self.local)
@@ -57,8 +58,7 @@ class Pull:
 
     def run(self) -> Outcome:
         start = time.monotonic()
-        found = wire.first(self.place.host, self._list)
-        self.waiting.progress()
+        found = self._again(lambda: wire.first(self.place.host, self._list, self.known))
         self.stage.open(found)
         try:
             changed = self._rounds(found)
@@ -253,10 +253,13 @@ class Digests(threading.Thread):
                 self.session = session
                 session.ask({"root": self.found.root, "paths": paths})
                 for row in session.lines():
-                    entry = asked[row["i"]]
+                    try:
+                        entry: Entry = asked[row["i"]]
+                    except (KeyError, IndexError, TypeError):
+                        raise session.strange(row) from None
                     answered.add(entry.path)
                     if (row.get("b"), row.get("m")) == (entry.bytes, entry.mtime_ns):
-                        self.stage.know(entry.path, entry.bytes, entry.mtime_ns, str(row["s"]))
+                        self.stage.know(*entry.version, str(row.get("s")))
                     self.waiting.progress()
         finally:
             self.wanted = [entry for entry in self.wanted if entry.path not in answered]

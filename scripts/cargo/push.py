@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cargo import boxside, frames, wire
+from cargo import frames, tree, wire
 from cargo.gauge import Gauge
 from cargo.place import Place
 from rgt.errors import bad_input, from_os_error, lacking
@@ -48,7 +48,7 @@ def gather(root: Path, exclude: Sequence[str]) -> Load:
     names = _by_git(root)
     load = Load(root, by_git=names is not None)
     for name in names if names is not None else _walk(root):
-        if any(boxside.excluded(part, list(exclude)) for part in _above(name)):
+        if any(tree.excluded(part, list(exclude)) for part in _above(name)):
             continue
         _add(load, name)
     if not load.files and not load.findings:
@@ -203,14 +203,17 @@ def _send_file(session: wire.Session, path: Path, offset: int, tick: Callable[[i
         raise from_os_error(error, f"read {path}") from None
 
 
-def send_secret(data: bytes, place: Place) -> None:
+def send_secret(data: bytes, place: Place, dry_run: bool) -> None:
     """From stdin into a file that only its owner can read: in no argument list, no log, no history."""
     if not data:
         raise bad_input("stdin is empty; a secret is piped in: push - HOST:FILE < FILE")
     if not place.host.name:
         raise bad_input("a secret is pushed to HOST:FILE")
-    place.host.put(place.path if "/" in place.path else f"./{place.path}", data, 0o600)
-    seen = place.host.run(["sh", "-c", 'wc -c < "$0" && ls -l "$0"', place.path], expand=(3,))
+    if dry_run:
+        return
+    path = place.path if "/" in place.path else f"./{place.path}"
+    place.host.put(path, data, 0o600)
+    seen = place.host.run(["sh", "-c", 'wc -c < "$0" && ls -l "$0"', path], expand=(3,))
     words = seen.out.split()
     if seen.code or words[:1] != [str(len(data))] or words[1][:10] != "-rw-------":
         raise lacking(f"{place.text} was written, and is not a file of mode 0600 there: {seen.sentence()}")

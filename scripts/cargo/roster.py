@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from cargo import boxside, wire
-from rgt.errors import RgtError, bad_input
+from cargo import tree, wire
+from rgt.errors import bad_input
 from rgt.hosts import Host
 from rgt.ids import RUN_ID
 from rgt.report import Finding
@@ -87,7 +87,7 @@ def take(
         try:
             found = _head(host, head)
         except (KeyError, TypeError, ValueError):
-            raise bad_input(f"{host.title} answered something that is not ours: {str(head)[:60]}") from None
+            raise session.strange(head) from None
         for row in session.lines():
             _take_row(found, row)
     _check(found)
@@ -150,9 +150,12 @@ def fault(path: str) -> str | None:
         return "leads out of the folder"
     if not path or "" in parts or "." in parts or "\0" in path:
         return "is no plain relative path"
-    if len(os.fsencode(path)) > _LONGEST or any(len(os.fsencode(part)) > 255 for part in parts):
-        return "is too long"
-    if parts[0] in boxside.OURS:
+    try:
+        if len(os.fsencode(path)) > _LONGEST or any(len(os.fsencode(part)) > 255 for part in parts):
+            return "is too long"
+    except UnicodeEncodeError:  # a lone surrogate that no file name can hold
+        return "is no file name"
+    if parts[0] in tree.OURS:
         return "is a name of our own records"
     return None
 
@@ -162,7 +165,7 @@ def _check(found: Roster) -> None:
         found.entries = {path: dataclasses.replace(entry, sealed=True) for path, entry in found.entries.items()}
     elif EVENTS in found.entries:
         found.entries.pop(EVENTS_THERE, None)  # of an earlier pull; its lines are part of events.jsonl
-    bad = [(path, why) for path in (*found.entries, *found.links) if (why := _fault(path))]
+    bad = [(path, why) for path in (*found.entries, *found.links) if (why := fault(path))]
     bad += [(path, "points to a name that leads out") for path, to in found.links.items() if to != "." and fault(to)]
     bad += list(_collisions(found))
     if bad:
@@ -172,13 +175,6 @@ def _check(found: Roster) -> None:
     for entry in found.entries.values():
         if entry.same_as and found.entries.get(entry.same_as, entry).same_as:
             raise bad_input(f"{found.host.title} lists {entry.path[:100]!r} as a link to a link; nothing was copied")
-
-
-def _fault(path: str) -> str | None:
-    try:
-        return fault(path)
-    except UnicodeEncodeError:  # a lone surrogate that no file name can hold
-        return "is no file name"
 
 
 def _collisions(found: Roster) -> Iterator[tuple[str, str]]:
@@ -207,6 +203,7 @@ def folded(paths: Iterable[str], fold: Any) -> list[list[str]]:
 def runs_below(host: Host, directory: str, depth: int) -> list[dict[str, Any]]:
     with wire.Session(host, "runs") as session:
         rows = list(session.ask({"root": directory, "depth": depth}).lines())
-    if not all(isinstance(row.get("run"), str) and isinstance(row.get("artifacts"), int) for row in rows):
-        raise RgtError(f"{host.title} answered something that is not ours")
+        for row in rows:
+            if not isinstance(row.get("run"), str) or not isinstance(row.get("artifacts"), int):
+                raise session.strange(row)
     return rows

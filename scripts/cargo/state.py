@@ -43,7 +43,7 @@ def log(local: Path, event: str, **detail: Any) -> None:
 
 def own_record(local: Path) -> dict[str, Any] | None:
     """run.json of a run that launch started from here. One that came with a pull is only the box's word."""
-    here, there = ({_canonical(row) for row in _submits(local / name)} for name in (EVENTS, EVENTS_THERE))
+    here, there = ({canonical(row) for row in _submits(local / name)} for name in (EVENTS, EVENTS_THERE))
     if not here - there:
         return None
     with contextlib.suppress(RgtError):
@@ -57,7 +57,7 @@ def _submits(path: Path) -> Iterator[dict[str, Any]]:
     return (row for row in rows if row.get("event") == "submitted")
 
 
-def _canonical(row: dict[str, Any]) -> str:
+def canonical(row: dict[str, Any]) -> str:
     return json.dumps(row, sort_keys=True)
 
 

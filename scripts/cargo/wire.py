@@ -66,8 +66,8 @@ class NotShipped(Exception):
     """The box does not have this version of us yet."""
 
 
-def first(host: Host, action: Callable[[], T]) -> T:
-    """First contact: a drop here is a wrong name or port, and is said at once."""
+def first(host: Host, action: Callable[[], T], known: bool = False) -> T:
+    """First contact: a drop here is a wrong name or port, and is said at once, unless it has answered before."""
     try:
         try:
             return action()
@@ -75,6 +75,8 @@ def first(host: Host, action: Callable[[], T]) -> T:
             ssh.ship(host)
             return action()
     except Dropped as drop:
+        if known:
+            raise
         raise hosts.unreachable(host.name, Done(hosts.LOST, "", str(drop))) from None
 
 
@@ -146,7 +148,10 @@ class Session:
             data = json.loads(raw)
             if isinstance(data, dict):
                 return data
-        raise bad_input(f"{self.host.title} answered something that is not ours: {raw[:60]!r}")
+        raise self.strange(raw)
+
+    def strange(self, answer: object) -> RgtError:
+        return bad_input(f"{self.host.title} answered something that is not ours: {str(answer)[:60]}")
 
     def lines(self) -> Iterator[dict[str, Any]]:
         while "end" not in (data := self.line()):

@@ -67,7 +67,8 @@ def _look(sweep: Sweep, ledger: Ledger, cell: Cell) -> Row:
     attempt = ledger.last(cell.id)
     if attempt is None or attempt.run is None:
         return Row(cell, "missing", tried)
-    if attempt.fingerprint == _fingerprint(sweep, attempt.run):  # its engine was asked when it verified first
+    # its engine was asked when it verified first
+    if attempt.fingerprint and attempt.fingerprint == _fingerprint(sweep, attempt.run):
         state, detail = _verdict(sweep, cell, attempt.run) if "command" in sweep.verify else ("verified", "")
         return Row(cell, state, tried, attempt, detail=detail)
     state, code, detail = _engine(sweep, ledger, attempt)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -73,15 +74,18 @@ def entries(run: Path) -> list[Entry]:
 def describe(run: Path, path: Path, step: int) -> Entry:
     """An entry from the file alone. It is not called verified: that is said by whoever read every byte."""
     inside, status = disk.peek(path), path.stat()
-    when = inside.get("time")
+    when, metrics = inside.get("time"), inside.get("metrics")
     entry: Entry = {
         "path": relative(run, path),
         "step": step,
-        "time": float(when) if isinstance(when, (int, float)) else status.st_mtime,
+        "time": float(when) if isinstance(when, (int, float)) and 0 <= when < 1e12 else status.st_mtime,
         "bytes": status.st_size,
     }
-    metrics = numbers(inside.get("metrics") or {})
-    return {**entry, "metrics": metrics} if metrics else entry
+    scores: dict[str, float] = {}
+    for name, value in metrics.items() if isinstance(metrics, dict) else ():
+        with contextlib.suppress(CheckpointError):  # another program's file may keep its history there
+            scores |= numbers({name: value})
+    return {**entry, "metrics": scores} if scores else entry
 
 
 def write(run: Path, listed: list[Entry]) -> None:
@@ -109,7 +113,7 @@ def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
     for name, value in metrics.items():
         try:
             number = float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError, RuntimeError):  # RuntimeError: a tensor of several numbers
             raise CheckpointError(f"the metric {name!r} is {str(value)[:60]!r}; expected a number") from None
         if math.isfinite(number):
             found[str(name)] = number

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from checks import Check, Plan, fail, looks_like_path, ok, python, quote, warn
 from rgt.errors import RgtError
-from rgt.report import Report
+from rgt.report import Finding, Report
 
 _CONFIG = (".yaml", ".yml", ".json", ".py")
 _SCRIPT_BYTES = 1 << 20  # of a script that are looked at
@@ -192,10 +192,7 @@ def _settings(plan: Plan, file: Path, name: str) -> Iterator[Check]:
         yield ok(name, f"{len(checker.paths)} paths checked from {plan.workdir}")
 
 
-def _as_row(name: str, finding: object, plan: Plan) -> Check:
-    from rgt.report import Finding
-
-    assert isinstance(finding, Finding)
+def _as_row(name: str, finding: Finding, plan: Plan) -> Check:
     status = {"error": "fail", "warn": "warn"}.get(finding.severity, "ok")
     seen = f"{finding.where}: {finding.message}" if finding.where else finding.message
     fix = finding.fix or "correct the path, or make it there"

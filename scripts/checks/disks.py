@@ -167,7 +167,7 @@ def _newest(folder: Path) -> tuple[int, str]:
     """Size and name of the newest checkpoint of earlier runs."""
     if not folder.is_dir():
         return 0, ""
-    from inventory import survey  # not part of the bundle for a box: there --checkpoint-size is needed
+    from inventory import survey  # here, because it is needed only without --checkpoint-size
 
     runs = survey.look(folder, time.monotonic() + SURVEY_SECONDS, check=False).runs
     newest = max((run.checkpoints[-1] for run in runs if run.checkpoints), key=lambda file: file.mtime, default=None)

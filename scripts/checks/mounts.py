@@ -9,23 +9,15 @@ from pathlib import Path
 MEMORY = {"tmpfs", "ramfs", "devtmpfs", "zram"}
 LAYER = {"overlay", "aufs"}  # a container's own writable layer
 NETWORK = {
-    *("nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "9p", "afs", "pvfs2"),
-    *(
-        "fuse.sshfs",
-        "fuse.glusterfs",
-        "fuse.ceph",
-        "fuse.juicefs",
-        "juicefs",
-        "fuse.cephfs",
-        "fuse.alluxio-fuse",
-        "wekafs",
-    ),
-}
+    "nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "9p", "afs", "pvfs2",
+    "fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.juicefs", "juicefs", "fuse.cephfs", "fuse.alluxio-fuse",
+    "wekafs",
+}  # fmt: skip
 # object stores behind FUSE: a rename is a copy, and nobody sees a file before it is closed
 OBJECTS = {
-    *("fuse.s3fs", "fuse.gcsfuse", "fuse.goofys", "fuse.rclone", "fuse.mountpoint-s3", "fuse.ossfs", "fuse.cosfs"),
-    *("fuse.blobfuse", "fuse.blobfuse2", "fuse.obsfs"),
-}
+    "fuse.s3fs", "fuse.gcsfuse", "fuse.goofys", "fuse.rclone", "fuse.mountpoint-s3", "fuse.ossfs", "fuse.cosfs",
+    "fuse.blobfuse", "fuse.blobfuse2", "fuse.obsfs",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import json
 import os
@@ -85,19 +86,27 @@ def _ask(program: str, workdir: str, environ: tuple[tuple[str, str], ...]) -> tu
         )  # fmt: skip
     except OSError as error:
         return None, f"does not start: {error.strerror}"
+    end = functools.partial(_end, process)
+    atexit.register(end)  # Ctrl-C ends the main thread and not this one, which waits
     try:
         out, err = process.communicate(timeout=ASK_SECONDS)
     except subprocess.TimeoutExpired:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        end()
         process.wait()
         return None, f"no answer within {ASK_SECONDS:g} s"
+    finally:
+        atexit.unregister(end)
     try:
         facts = json.loads(out.decode(errors="replace").strip().splitlines()[-1])
         return (facts, "") if isinstance(facts, dict) else (None, "it is no Python")
     except (ValueError, IndexError):
         words = err.decode(errors="replace").strip().splitlines()
         return None, words[-1][:200] if words else f"it is no Python (exit code {process.returncode})"
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def ask(plan: Plan) -> Answer | None:

@@ -21,7 +21,9 @@ def choose(gpus: int | None, gpu_ids: str | None) -> list[gpu.Gpu]:
         if gpus not in (None, len(cards)):
             raise bad_input("--gpus and --gpu-ids disagree; one of them is enough")
     if (gpus or 1) > len(cards):
-        raise bad_input(f"--gpus {gpus}: only {len(cards)} can be seen here (nvidia-smi -L lists them)")
+        hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+        why = f"CUDA_VISIBLE_DEVICES is {hidden!r}" if hidden else "nvidia-smi -L lists them"
+        raise bad_input(f"--gpus {gpus or 1}: only {len(cards)} can be seen here ({why})")
     return cards
 
 
@@ -31,7 +33,7 @@ def _visible() -> list[gpu.Gpu]:
     if not reading.gpus:
         why = f" ({reading.problem})" if reading.problem else ""
         raise lacking(f"no GPU found here{why}; to queue jobs without one, say how many may run at once: --slots 1")
-    words = (os.environ.get("CUDA_VISIBLE_DEVICES") or "").split(",")
+    words = [word.strip() for word in (os.environ.get("CUDA_VISIBLE_DEVICES") or "").split(",")]
     return [card for card in reading.gpus if words == [""] or str(card.index) in words or card.uuid in words]
 
 

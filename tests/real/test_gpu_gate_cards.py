@@ -37,6 +37,11 @@ def test_cards_hidden_from_us_are_not_given_away(box: Gate, nvml: Nvml) -> None:
     box.environment["CUDA_VISIBLE_DEVICES"] = "1"
     assert box.run("-n", "a", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES").stdout == "1\n"
     assert box.run("-n", "b", "--gpus", 2, "--", "true").returncode == 2
+    box.environment["CUDA_VISIBLE_DEVICES"] = "0, 1"
+    assert box.run("-n", "c", "--gpus", 2, "--", "true").returncode == 0
+    box.environment["CUDA_VISIBLE_DEVICES"] = "7"
+    none = box.run("-n", "d", "--", "true")
+    assert none.stderr == "error: --gpus 1: only 0 can be seen here (CUDA_VISIBLE_DEVICES is '7')\n"
 
 
 def test_foreign_process_is_waited_for_and_named(box: Gate, nvml: Nvml) -> None:

@@ -286,6 +286,29 @@ def test_a_hostile_listing_is_refused_whole(lab: Lab) -> None:
         assert not lab.here.exists() and not list(lab.folder.rglob("evil"))
 
 
+def test_an_answer_to_another_question_is_a_sentence(lab: Lab) -> None:
+    answer = lab.folder / "answer"
+    answer.write_text(_lie("model.pt"))
+    (lab.bin / "python3").unlink()
+    (lab.bin / "python3").write_text(f"#!/bin/sh\nexec cat {answer}\n")
+    (lab.bin / "python3").chmod(0o755)
+    done = lab.pull()
+    assert done.returncode == 2 and done.stderr.startswith("error: box answered something that is not ours: {'root': ")
+
+
+def test_a_hostile_name_of_a_run_does_not_lead_out_of_the_target(lab: Lab) -> None:
+    runs, listing, parent = lab.folder / "runs", lab.folder / "listing", lab.folder / "parent"
+    runs.write_text("rgt-cargo-1\n" + json.dumps({"run": "/x/..", "artifacts": 1}) + '\n{"end": true}\n')
+    listing.write_text(_lie("evil"))
+    (lab.bin / "python3").unlink()
+    fake = f"#!/bin/sh\nread line\ncase $line in *runs*) exec cat {runs};; *) exec cat {listing};; esac\n"
+    (lab.bin / "python3").write_text(fake)
+    (lab.bin / "python3").chmod(0o755)
+    done = transfer("aggregate", "box:/x", parent / "shared", "--patience", "1s", env=lab.env)
+    assert (done.returncode, "its name leads out of the folder" in done.stdout) == (1, True), done.stdout + done.stderr
+    assert not parent.exists()
+
+
 def _lie(name: str) -> str:
     rows = [{"root": "/x", "rsync": None, "record": None, "last_event": None, "writers": []},
             {"p": "train.log", "b": 1, "m": 1, "o": 0o644}, {"p": name, "b": 1, "m": 1, "o": 0o4777},
@@ -370,9 +393,12 @@ def test_push_goes_on_after_a_cut_and_a_secret_is_for_its_owner_only(lab: Lab) -
     finally:
         if there.parent != lab.home:
             shutil.rmtree(there)
-    secret = transfer("push", "-", f"box:{lab.home}/.config/key.env", env=lab.env, input=b"KEY=s3cret\n")
-    assert secret.returncode == 0, secret.stderr
     path = lab.home / ".config" / "key.env"
+    words = ("push", "-", f"box:{path}")
+    tried = transfer(*words, "--dry-run", env=lab.env, input=b"KEY=s3cret\n")
+    assert (tried.stdout, path.exists()) == (f"nothing was sent: box:{path}, mode 0600\n", False), tried.stderr
+    secret = transfer(*words, env=lab.env, input=b"KEY=s3cret\n")
+    assert secret.returncode == 0, secret.stderr
     assert (path.read_text(), oct(path.stat().st_mode & 0o777)) == ("KEY=s3cret\n", "0o600")
     assert "s3cret" not in secret.stdout + secret.stderr
 
@@ -405,6 +431,9 @@ def test_loop_until_the_run_is_over(lab: Lab) -> None:
         with start("pull", lab.here, "--loop", "--every", "1s", env=lab.env) as loop:
             assert loop.stderr
             wait_for("a first look", lambda: "running; " in loop.stderr.readline(), 60)  # type: ignore[union-attr]
+            lab.sshd.stop()
+            wait_for("a drop", lambda: "trying again in" in loop.stderr.readline(), 60)  # type: ignore[union-attr]
+            lab.sshd.restart()
             (work / "go").touch()
             out, err = loop.communicate(timeout=120)
         assert (loop.returncode, "pulled and verified" in out) == (0, True), out + err

@@ -143,7 +143,7 @@ try:
     ssh.ship(host)  # the gate: one file, its own line of jobs on the box
     start = ["-n", name, "--slots", "1", "--unique", "--detach", "--", *sys.argv[4:]]
     gate = {"start": start, "state": ["status", name, "--json"], "log": ["logs", name, "-n", "1000000"]}[verb]
-    done = host.run([*ssh.gate_words(host), *gate], expand=(1,))
+    done = host.run([*ssh.gate_words(), *gate], expand=(1,))
 except errors.RgtError as error:
     print("unknown" if verb == "state" else "")
     sys.exit(error.message)
