@@ -579,6 +579,50 @@ def test_places_that_hang_or_break_others(tmp_path: Path) -> None:
     assert "\\udcff.log" in run("snapshot", tmp_path).stdout
 
 
+def bad_csv(run: Path) -> None:
+    (run / "metrics.csv").write_text("step,loss\n1,0.5\n2," + "9" * 200_000 + "\n")
+
+
+def bad_state(run: Path) -> None:
+    (run / "trainer_state.json").write_text('{"global_step": 1e999, "max_steps": 100}')
+
+
+def bad_total(run: Path) -> None:
+    (run / "run.json").write_text(json.dumps({"config": {"steps": 10**400}}))
+    (run / "train.log").write_text("step 5 loss 0.5, 3.0 it/s\n")
+
+
+def fifo_record(run: Path) -> None:
+    os.mkfifo(run / "run.json")
+    (run / "train.log").write_text("step 5 loss 0.5\n")
+
+
+def bad_speed(run: Path) -> None:
+    (run / "train.log").write_text("step 5/100000 loss 0.5 it_per_s: 1e-320\n")
+
+
+def bad_offsets(run: Path) -> None:
+    header = b'{"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, Infinity]}}'
+    (run / "a.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(8))
+
+
+def bad_index(run: Path) -> None:
+    safetensors(run / "model-00001-of-00002.safetensors")
+    (run / "model.safetensors.index.json").write_text('{"weight_map": {"a": 1, "b": "x"}}')
+
+
+def test_a_run_with_a_bad_file_hides_no_other(tmp_path: Path) -> None:
+    (tmp_path / "good.log").write_text("step 5 loss 0.5\n")
+    plants = (bad_csv, bad_state, bad_total, fifo_record, bad_speed, bad_offsets, bad_index)
+    for plant in plants:
+        (tmp_path / plant.__name__).mkdir()
+        plant(tmp_path / plant.__name__)
+    found = survey.look(tmp_path, time.monotonic() + 10)
+    assert len(found.runs) == 1 + len(plants) and found.stopped == []
+    shown = run("snapshot", tmp_path)
+    assert "good.log: step 5" in shown.stdout and shown.stderr == ""
+
+
 def test_a_directory_that_may_not_be_read() -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root to become somebody else")

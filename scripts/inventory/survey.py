@@ -22,6 +22,7 @@ from typing import Any
 
 from inventory import ckpt
 from rgt import logs
+from rgt.logline import is_sane
 
 DEPTH = 8
 ENTRIES = 200_000
@@ -29,6 +30,7 @@ CROWDED = 20_000  # entries of one directory; more is a data set, not a run
 _SAID = 20  # places that could not be looked at and are named
 _READ_RUNS = 20  # runs whose newest checkpoint is read, not only its structure
 _READ_SECONDS = 0.4  # for reading newest checkpoints byte by byte, all runs together
+_RECORD_BYTES = 1 << 20  # of a run.json
 _STATE_BYTES = 8 << 20  # a trainer_state.json up to this size is parsed as a whole
 
 _SKIPPED = {
@@ -356,10 +358,9 @@ def _read(run: Run) -> None:
 def _fill_totals(run: Run) -> None:
     """The number of steps as the run's own config has it."""
     try:
-        with open(os.path.join(run.path, "run.json"), "rb") as file:
-            config = json.loads(file.read(1 << 20))["config"]
-        words = {name: value for name, value in config.items() if isinstance(value, int) and value > 0}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        config = json.loads(logs.head(os.path.join(run.path, "run.json"), _RECORD_BYTES))["config"]
+        words = {name: value for name, value in config.items() if isinstance(value, int) and _is_count(value)}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return
     for name in ("steps", "max_steps", "max_iters", "total_steps", "train_steps"):
         run.summary.fill({"total": words.get(name)})
@@ -385,22 +386,15 @@ def _read_log(path: str) -> logs.Summary:
 def _read_csv(path: str) -> logs.Summary:
     """Lightning's and LitGPT's CSV: a header, then rows with holes."""
     lines = logs.tail(path)
-    header = _first_line(path)
-    rows = list(csv.reader([header, *lines[-50:]]))
+    header = logs.head(path).decode("utf-8", "replace").partition("\n")[0].strip()
     if lines and lines[0] == header:
-        rows = list(csv.reader(lines[:1] + lines[1:][-50:]))
+        del lines[0]
+    try:
+        rows = list(csv.reader([header, *lines[-50:]]))
+    except csv.Error:  # not a table: a cell of 100 KB
+        return logs.Summary()
     words = [", ".join(f"'{key}': {cell}" for key, cell in zip(rows[0], row, strict=False) if cell) for row in rows[1:]]
     return logs.summarise("\n".join(f"{{{word}}}" for word in words))
-
-
-def _first_line(path: str) -> str:
-    descriptor = logs.open_regular(path)
-    if descriptor is None:
-        return ""
-    try:
-        return os.pread(descriptor, logs.HEAD, 0).decode("utf-8", "replace").partition("\n")[0].strip()
-    finally:
-        os.close(descriptor)
 
 
 def _read_trainer_state(table: File) -> logs.Summary:
@@ -408,22 +402,23 @@ def _read_trainer_state(table: File) -> logs.Summary:
     if table.bytes > _STATE_BYTES:
         return logs.read(table.path)
     try:
-        with open(table.path, "rb") as file:
-            state = json.loads(file.read(_STATE_BYTES + 1))
+        state = json.loads(logs.head(table.path, _STATE_BYTES + 1))
         lines = [json.dumps(row) for row in state.get("log_history", [])[-20:]]
         counters = {
             "step": state["global_step"],
             "total": state.get("max_steps"),
             "epochs": state.get("num_train_epochs"),
         }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return logs.Summary()
     summary = logs.summarise("\n".join(lines))
     summary.step = None
-    summary.fill(
-        {name: int(value) for name, value in counters.items() if isinstance(value, (int, float)) and value > 0}
-    )
+    summary.fill({name: int(value) for name, value in counters.items() if _is_count(value)})
     return summary
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, (int, float)) and value > 0 and is_sane(value)
 
 
 def _check_newest(runs: list[Run], deadline: float) -> None:

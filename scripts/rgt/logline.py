@@ -19,7 +19,7 @@ from rgt.errors import RgtError
 
 _LONGEST = 2000  # characters of a line that are looked at
 _METRICS = 40  # of one line
-_LARGEST = 1e15  # no counter, speed or time is larger
+_LARGEST = 1e15  # no counter, speed or time is larger, none but 0 smaller than its inverse
 
 Point = dict[str, Any]  # the fields of Summary that the line tells, and `time` (seconds since 1970)
 
@@ -144,12 +144,16 @@ def parse_line(text: str) -> Point:
         _take_prose(point, text)
     if nested and not point["metrics"] and "poch" not in text:  # an evaluation inside of the training
         return {}
-    return {name: value for name, value in point.items() if value not in (None, {}) and _is_sane(value)}
+    return {
+        name: value
+        for name, value in point.items()
+        if value not in (None, {}) and (isinstance(value, dict) or is_sane(value))
+    }
 
 
-def _is_sane(value: Any) -> bool:
-    """A counter of a thousand digits is noise that only looks like one; metrics may be anything."""
-    return isinstance(value, dict) or -_LARGEST < value < _LARGEST
+def is_sane(value: float) -> bool:
+    """A counter of a thousand digits is noise that only looks like one, and so is a speed of 1e-300; not a metric."""
+    return value == 0 or 1 / _LARGEST < abs(value) < _LARGEST
 
 
 def plain(text: str) -> str:

@@ -153,6 +153,19 @@ def to_text(data: bytes, cut: bool = False) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
+def head(path: Path | str, limit: int = HEAD) -> bytes:
+    """The first bytes of a regular file; empty when it cannot be read."""
+    descriptor = open_regular(path)
+    if descriptor is None:
+        return b""
+    try:
+        return os.pread(descriptor, limit, 0)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+
+
 def read(path: Path | str, limit: int = TAIL) -> Summary:
     """The end of a log, and its beginning for the number of steps."""
     head, end = _ends(path, limit)
