@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -25,9 +25,7 @@ from rgt import cli, errors, files, units
 from rgt.errors import bad_input
 from rgt.report import CODES, Report, print_json
 
-F = TypeVar("F")
 _SHORTEST = 1.0  # seconds between two looks
-_OVER = ("finished", "failed", "stopped")
 
 
 class _Verbs(cli.Group):
@@ -90,10 +88,12 @@ def show(
 
     Example: python scripts/watch.py show train.log --silence plateau --html status.html
     """
+    from health.view import OVER
+
     while True:
         found = _look(targets, silenced)
         _show(found, page, as_json)
-        if mode != "follow" or found["now"]["state"] in _OVER:
+        if mode != "follow" or found["now"]["state"] in OVER:
             return errors.OK if found["ok"] else errors.FINDINGS
         time.sleep(max(_SHORTEST, every))
 

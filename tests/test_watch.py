@@ -312,9 +312,37 @@ def test_metrics_file_beside_the_log_is_preferred(tmp_path: Path) -> None:
     finished = look(run.path)
     assert (finished["now"]["state"], finished["decision"]["word"]) == ("finished", "stop")
     assert finished["decision"]["next"] == f"python scripts/verify_local.py {run.path}"
+
+
+@pytest.mark.parametrize(
+    ("detail", "said"),
+    [
+        ({"exit_code": 137}, "exit code 137"),
+        ({"exit_code": 1, "reason": "the box is gone"}, "the box is gone"),
+        ({}, "its record does not say why"),
+    ],
+)
+def test_why_a_run_failed(tmp_path: Path, detail: dict[str, Any], said: str) -> None:
+    run = rundir.create(tmp_path, "tiny", command=["x"], config={})
+    run.log.write_text(rows(0, 5))
+    run.log_event("finished")
     run.log_event("resumed")
-    run.log_event("failed", reason="exit code 137")
-    assert codes(looks.look(targets.find((str(run.path),)), box=False))["failed"] == "error"
+    run.log_event("failed", **detail)
+    failed = [
+        row for row in looks.look(targets.find((str(run.path),)), box=False)["findings"] if row["code"] == "failed"
+    ]
+    assert [(row["severity"], row["message"]) for row in failed] == [("error", f"the run failed: {said}")]
+
+
+def test_the_end_of_a_run_is_known_behind_many_checkpoints_and_rows_that_came_late(tmp_path: Path) -> None:
+    run = rundir.create(tmp_path, "tiny", command=["x"], config={})
+    run.log.write_text(rows(0, 5))
+    now = time.time()
+    late = [{"event": "failed", "time": now + 9000, "exit_code": 1}, {"event": "resumed", "time": now + 1}]
+    saves = [{"event": "checkpoint", "time": now + step, "step": step} for step in range(2, 8000)]
+    with run.events.open("a") as file:
+        file.writelines(json.dumps(row) + "\n" for row in [*saves, *late])
+    assert looks.look(targets.find((str(run.path),)), box=False)["now"]["state"] == "failed"
 
 
 def test_several_logs_of_one_run(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ class Record(logs.Progress):
         if _WORTH.search(text) and "wandb:" not in text:  # its summary comes after the end, of whatever kind
             point = parse_line(text)
             if point:
-                self._take_point(point, text)
+                self.take_point(point, text)
 
     def _take_words(self, text: str) -> None:
         code = logs.problem_in(text)
@@ -85,7 +85,7 @@ class Record(logs.Progress):
         where.append(row)
         del where[:-_KEPT]
 
-    def _take_point(self, point: Point, text: str) -> None:
+    def take_point(self, point: Point, text: str) -> None:
         if point.get("batch") == 0:  # a bar that was reset, with the numbers of the epoch before
             point = {name: value for name, value in point.items() if name == "epochs"}
         metrics: dict[str, float] = point.get("metrics", {})

@@ -98,7 +98,7 @@ class Run:
             return None
         last: dict[str, Any] | None = None
         for row in files.read_jsonl(self.events, bad=[]):
-            if row.get("event") in LIFE and (last is None or _time(row) >= _time(last)):
+            if row.get("event") in LIFE and (last is None or event_time(row) >= event_time(last)):
                 last = row
         return last
 
@@ -123,8 +123,17 @@ class Run:
             raise bad_input(f"{self.path} is sealed; a sealed run never changes, start a new one")
 
 
-def _time(row: dict[str, Any]) -> float:
-    return row["time"] if isinstance(row.get("time"), (int, float)) else 0.0
+def event_time(row: dict[str, Any]) -> float:
+    """0 when it does not say."""
+    when = row.get("time")
+    return float(when) if isinstance(when, (int, float)) and math.isfinite(when) else 0.0
+
+
+def event_reason(row: dict[str, Any]) -> str:
+    """Why, as an event tells it."""
+    code = row.get("exit_code")
+    said = row.get("reason") or row.get("detail") or (f"exit code {code}" if code is not None else "")
+    return str(said or "its record does not say why")
 
 
 def json_number(value: float) -> float | str:
