@@ -672,3 +672,23 @@ def test_health_log_is_bounded(tmp_path: Path) -> None:
         files.append_jsonl(path, {"time": n, "state": "running", "findings": []}, "watch_health")
     kept = [row["time"] for row in files.read_jsonl(path)]
     assert path.stat().st_size < 4300 and kept == list(range(kept[0], 300)) and len(kept) > 20
+
+
+def test_a_writer_is_seen_while_it_opens_and_closes_other_files(tmp_path: Path) -> None:
+    code = (
+        "import os, sys\nprint(1, flush=True)\nwhile True:\n    for fd in [os.dup(0) for _ in range(200)]: os.close(fd)"
+    )
+    with (tmp_path / "train.log").open("wb") as log:
+        held = [os.dup(log.fileno())]
+        while held[-1] < 150:  # among the descriptors that come and go
+            held.append(os.dup(held[-1]))
+        busy = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, pass_fds=held[-1:])
+    try:
+        for descriptor in held:
+            os.close(descriptor)
+        assert busy.stdout and busy.stdout.readline()
+        for _ in range(20):
+            assert machine.writers([str(tmp_path / "train.log")]) == [busy.pid]
+    finally:
+        busy.kill()
+        busy.wait()

@@ -115,7 +115,7 @@ class _Table:
         self.children: dict[int, list[int]] = {}
         for pid in procs.pids():
             self._add(pid)
-        self.mine = self._ancestors(os.getpid())
+        self.mine = {os.getpid(), *self._above(os.getpid())}
         self._readers: dict[str, list[int]] | None = None
 
     def _add(self, pid: int) -> None:
@@ -126,13 +126,6 @@ class _Table:
         self.children.setdefault(parent, []).append(pid)
         if command := procs.command(pid):  # a zombie has none
             self.commands[pid] = command
-
-    def _ancestors(self, pid: int) -> set[int]:
-        found = set()
-        while pid and pid not in found:
-            found.add(pid)
-            pid = self.parents.get(pid, 0)
-        return found
 
     # -- which ones
 
@@ -154,12 +147,13 @@ class _Table:
     def root(self, pid: int, reasons: Mapping[int, str]) -> int:
         """The topmost training process above it: torchrun for a worker, the main process for a data loader."""
         top = pid
-        for above in self._line(pid):
+        for above in self._above(pid):
             if above in reasons:
                 top = above
         return top
 
-    def _line(self, pid: int) -> Iterable[int]:
+    def _above(self, pid: int) -> Iterable[int]:
+        """Its parent, the parent of that, and so on."""
         seen = {pid}
         while (pid := self.parents.get(pid, 0)) and pid not in seen:
             seen.add(pid)
@@ -180,7 +174,7 @@ class _Table:
         cwd = _readlink(f"/proc/{pid}/cwd")
         row = Trainer(pid, self.parents[pid], self.commands[pid], why, members=members, cwd=cwd)
         row.user = _user(pid)
-        row.state = _state(pid)
+        row.state = procs.state(pid)
         row.elapsed = max(0.0, _uptime() - self.starts[pid] / os.sysconf("SC_CLK_TCK"))
         row.python = _interpreter(pid, self.commands[pid], cwd, environment)
         row.gate_job = environment.get(gate.MARK, "")
@@ -197,7 +191,7 @@ class _Table:
             return f"gpu_gate {environment[gate.MARK]}"
         if "SLURM_JOB_ID" in environment:
             return f"slurm job {environment['SLURM_JOB_ID']}"
-        for above in self._line(pid):
+        for above in self._above(pid):
             starter = _STARTERS.get(_comm(above))
             if starter:
                 return starter
@@ -250,15 +244,15 @@ class _Table:
         if self._readers is None:
             self._readers = {}
             for other in self.commands:
-                for number, target in _descriptors(other):
-                    if target.startswith("pipe:") and not _writable(other, number):
+                for number, target in procs.descriptors(other) or []:
+                    if target.startswith("pipe:") and not procs.writes_to(other, number):
                         self._readers.setdefault(target, []).append(other)
         for reader in self._readers.get(pipe, []):
             if reader == pid:
                 continue
             name = f"{_comm(reader)} (pid {reader})"
-            for number, target in _descriptors(reader):
-                if number != 2 and target.startswith("/") and _writable(reader, number):
+            for number, target in procs.descriptors(reader) or []:
+                if number != 2 and target.startswith("/") and procs.writes_to(reader, number):
                     link = f"/proc/{reader}/fd/{number}"
                     if _is_regular(link):
                         return Output("pipe", target.removesuffix(" (deleted)"), via=name, readable=link)
@@ -268,10 +262,10 @@ class _Table:
     def written(self, pid: int) -> list[str]:
         """Regular files it holds open for writing, beside its standard streams."""
         found = []
-        for number, target in _descriptors(pid):
+        for number, target in procs.descriptors(pid) or []:
             if number > 2 and target.startswith("/") and not target.startswith(("/dev/", "/proc/", "/memfd:")):
                 link = f"/proc/{pid}/fd/{number}"
-                if _writable(pid, number) and _is_regular(link):
+                if procs.writes_to(pid, number) and _is_regular(link):
                     found.append(target)
         return found
 
@@ -348,22 +342,6 @@ def _readlink(path: str) -> str:
         return ""
 
 
-def _descriptors(pid: int) -> list[tuple[int, str]]:
-    try:
-        numbers = [int(name) for name in os.listdir(f"/proc/{pid}/fd")]
-    except OSError:
-        return []
-    return [(number, target) for number in sorted(numbers) if (target := _readlink(f"/proc/{pid}/fd/{number}"))]
-
-
-def _writable(pid: int, number: int) -> bool:
-    """The link's own permission bits are the mode the file was opened with."""
-    try:
-        return bool(os.lstat(f"/proc/{pid}/fd/{number}").st_mode & stat.S_IWUSR)
-    except OSError:
-        return False
-
-
 def _is_regular(link: str) -> bool:
     try:
         return stat.S_ISREG(os.stat(link).st_mode)
@@ -385,16 +363,6 @@ def _container_id(pid: int) -> str:
         return ""
     name = re.search(r"[0-9a-f]{64}", groups)
     return name[0] if name else ""
-
-
-def _state(pid: int) -> str:
-    """R runs, S sleeps, D waits for a disk, T is stopped."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text(errors="replace")
-    except OSError:
-        return ""
-    state = re.search(r"^State:\t(\w)", status, re.M)
-    return state[1] if state else ""
 
 
 def _user(pid: int) -> str:
