@@ -56,7 +56,7 @@ def main(log: Path, number: int, name: str, cause: str, fix: str, check: str, so
     lines = _lines(log)
     if number > len(lines):
         raise bad_input(f"{log} has {len(lines)} lines, so no line {number}")
-    text = read(lines[number - 1]).text.strip()
+    text = read(lines[number - 1].rpartition(b"\r")[2]).text.strip()
     signature = generalised(text)
     report = Report("draft_gotcha")
     _refuse(report, text, signature)
@@ -75,8 +75,9 @@ def main(log: Path, number: int, name: str, cause: str, fix: str, check: str, so
 
 
 def _lines(log: Path) -> list[bytes]:
+    """As triage numbers them: the states of a progress bar are one line."""
     try:
-        return log.read_bytes().splitlines()
+        return log.read_bytes().replace(b"\r\n", b"\n").removesuffix(b"\n").split(b"\n")
     except OSError as error:
         raise from_os_error(error, f"read {log}") from None
 
@@ -139,7 +140,7 @@ def _test(entry_id: str, name: str, lines: list[bytes]) -> str:
     if not (ROOT / LABELS).is_file():
         return ""
     slug = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
-    log = "".join(_SECRET.sub(r"\1***", line.decode("utf-8", "replace")) + "\n" for line in lines)
+    log = _SECRET.sub(r"\1***", b"\n".join(lines).decode("utf-8", "replace").replace("\r", "\n")) + "\n"
     labels = (ROOT / LABELS).read_text(encoding="utf-8")
     labelled = labels.rstrip("\n") + f"\n{slug}: {{expect: [{entry_id}], made: real}}\n"
     return _diff(f"tests/triage/failures/{slug}.log", "", log) + _diff(LABELS, labels, labelled)
