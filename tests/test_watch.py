@@ -692,3 +692,25 @@ def test_a_writer_is_seen_while_it_opens_and_closes_other_files(tmp_path: Path) 
     finally:
         busy.kill()
         busy.wait()
+
+
+def test_checkpoints_are_counted_while_old_ones_are_deleted(tmp_path: Path) -> None:
+    code = "\n".join(
+        (
+            "import pathlib, sys",
+            "files = [pathlib.Path(sys.argv[1], f'{n}.pt') for n in range(20)]",
+            "while True:",
+            "    for file in files: file.touch()",
+            "    for file in files: file.unlink()",
+        )
+    )
+    (tmp_path / "train.log").touch()
+    (tmp_path / "last.pt").touch()
+    target = targets.find((str(tmp_path),))
+    retention = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)])
+    try:
+        wait_for(lambda: (tmp_path / "0.pt").exists())
+        assert all(target.checkpoints() for _ in range(1000))
+    finally:
+        retention.kill()
+        retention.wait()
