@@ -376,7 +376,7 @@ def _metrics(row: Row) -> list[dict[str, Any]]:
         if not key.startswith("_") and isinstance(value, (int, float)) and not isinstance(value, bool):
             split, name = _split(key)
             by_split.setdefault(split, {})[name] = (
-                rundir.json_number(float(value)) if isinstance(value, float) else value
+                files.json_number(float(value)) if isinstance(value, float) else value
             )
     head = {"step": int(row["_step"]), "time": float(row.get("_timestamp", 0.0))}
     return [{**head, "split": split, **values} for split, values in by_split.items()]

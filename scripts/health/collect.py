@@ -15,6 +15,7 @@ from typing import Any
 from health import series
 from health.series import Series
 from rgt import logs
+from rgt.files import json_number
 from rgt.logline import Point, parse_line, plain, says_ended, says_saved, unwrap
 
 SERIES = 24  # curves of one log
@@ -148,7 +149,7 @@ class Record(logs.Progress):
         return float(self.base + self.step) if self.step is not None else float(self.lines)
 
     def _put(self, name: str, place: float, value: float, text: str) -> None:
-        self.metrics[name] = logs.json_number(value)
+        self.metrics[name] = json_number(value)
         if not math.isfinite(value):
             if "loss" in name or "norm" in name:
                 self._note(self.not_numbers, f"nan:{name}", {"name": name, "x": place, "line": _short(text)})

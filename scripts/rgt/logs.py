@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rgt.files import json_number
 from rgt.logline import Point, parse_line, plain, unwrap
 
 TAIL = 256 * 1024
@@ -100,10 +101,6 @@ class Summary(Progress):
             self.eta = (epochs_left * self.batches + self.batches - self.batch) / self.it_per_s
         elif self.epoch_time and epochs_left is not None:
             self.eta = epochs_left * self.epoch_time
-
-
-def json_number(value: float) -> float | str:
-    return value if math.isfinite(value) else str(value).replace("nan", "NaN").replace("inf", "Infinity")
 
 
 def open_regular(path: Path | str) -> int | None:
@@ -294,9 +291,15 @@ _MARKS = (
     ("killed", ("Killed", "Segmentation fault", "Bus error", "CANCELLED AT", "DUE TO TIME LIMIT", "SignalException")),
     ("crash", ("Traceback (most recent call last)", "ChildFailedError", "Aborted (core dumped)")),
 )
-_RAISED = re.compile(r"^(?:\[?rank\d+\]?:\s*)?[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)?\b.{0,400}$")
-
-
+SENTENCES = {
+    "nan": "the loss is not a number",
+    "oom": "ran out of memory",
+    "no-space": "the disk was full",
+    "hang": "a collective operation timed out",
+    "killed": "was killed",
+    "crash": "ended in an error",
+}
+_RAISED = re.compile(r"^(?:\[?rank\d+\]?:\s*)?[A-Za-z_][\w.]*\b.{0,400}$")
 _ANY_MARK = re.compile("|".join(re.escape(mark) for _, marks in _MARKS for mark in marks))
 _CODE_OF = {mark: code for code, marks in _MARKS for mark in marks}
 

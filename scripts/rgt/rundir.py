@@ -85,7 +85,7 @@ class Run:
 
     def log_metrics(self, *, step: int, split: str, **metrics: float) -> None:
         """Takes Python, numpy and one-element tensor numbers. NaN and infinities are data here: they are kept."""
-        values = {name: json_number(float(value)) for name, value in metrics.items()}
+        values = {name: files.json_number(float(value)) for name, value in metrics.items()}
         row = {**values, "step": operator.index(step), "time": time.time(), "split": split}
         files.append_jsonl(self.metrics, row, "metrics")
 
@@ -134,11 +134,6 @@ def event_reason(row: dict[str, Any]) -> str:
     code = row.get("exit_code")
     said = row.get("reason") or row.get("detail") or (f"exit code {code}" if code is not None else "")
     return str(said or "its record does not say why")
-
-
-def json_number(value: float) -> float | str:
-    """Strict JSON has no NaN; the words "NaN", "Infinity" and "-Infinity" stand for them, and float() reads them."""
-    return value if math.isfinite(value) else str(value).replace("nan", "NaN").replace("inf", "Infinity")
 
 
 def create(
