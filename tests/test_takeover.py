@@ -1064,9 +1064,19 @@ def test_what_a_block_refuses(tmp_path: Path) -> None:
     )
     gone = block("--path", "gone.pt", "--no-state", cwd=tmp_path)
     assert gone.stderr == "error: --path gone.pt does not exist; a hand-over names only what the next one will find\n"
-    assert block("--note", "a\nb", "--no-state", cwd=tmp_path).stderr == "error: --note must be one line of text\n"
+    for note in ("a\nb", "a\rb", " "):
+        done = block("--note", note, "--no-state", cwd=tmp_path)
+        assert done.stderr == "error: --note must be one line of text\n"
     assert block("--dry-run", "--no-state", cwd=tmp_path).stdout.startswith("## ")
     assert not (tmp_path / "HANDOFF.md").exists()
+
+
+def test_a_block_names_a_path_that_is_not_utf_8(tmp_path: Path) -> None:
+    odd = tmp_path / os.fsdecode(b"caf\xe9.pt")
+    odd.touch()
+    done = block("--path", odd, "--no-state", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "caf\\udce9.pt\n" in (tmp_path / "HANDOFF.md").read_text()
 
 
 def test_another_host_is_not_judged_from_here(tmp_path: Path) -> None:
