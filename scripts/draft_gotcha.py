@@ -22,6 +22,7 @@ import click
 
 from diagnosis import catalogue
 from diagnosis.lines import read
+from inventory.trainers import redact
 from rgt import cli, files
 from rgt.errors import bad_input, from_os_error
 from rgt.report import Report
@@ -32,6 +33,7 @@ LABELS = "tests/triage/labels.yaml"
 _AROUND = 15  # lines of the log before and behind the one that shows it, for the test
 _LONGEST = 160  # characters of a signature: what follows is this run's own
 _VARIES = re.compile(r"0x[0-9a-f]+|\d+(?:\.\d+)?|(?<![\w.])/[\w./-]+|'[^']{1,60}'|\"[^\"]{1,60}\"")
+# a patch gets published: rather too much than too little
 _SECRET = re.compile(r"(?i)((?:key|token|secret|password|passwd)\W{1,3})\S{8,}")
 
 
@@ -140,7 +142,8 @@ def _test(entry_id: str, name: str, lines: list[bytes]) -> str:
     if not (ROOT / LABELS).is_file():
         return ""
     slug = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
-    log = _SECRET.sub(r"\1***", b"\n".join(lines).decode("utf-8", "replace").replace("\r", "\n")) + "\n"
+    log = b"\n".join(lines).decode("utf-8", "replace").replace("\r", "\n") + "\n"
+    log = redact(_SECRET.sub(r"\1***", log))
     labels = (ROOT / LABELS).read_text(encoding="utf-8")
     labelled = labels.rstrip("\n") + f"\n{slug}: {{expect: [{entry_id}], made: real}}\n"
     return _diff(f"tests/triage/failures/{slug}.log", "", log) + _diff(LABELS, labels, labelled)

@@ -14,7 +14,7 @@ from .real.support import need
 
 ROOT = Path(__file__).resolve().parents[1]
 SHOWS = b"FrobnicatorError: rank 3 lost its flux capacitor at '/data/x.bin' after 1.21 GW"
-LOG = b"step 1 loss 2.0\nstep 2 loss 1.9\nwandb: api_key=0123456789abcdef\n" + SHOWS + b"\n"
+LOG = b"step 1 loss 2.0\nstep 2 loss 1.9\nwandb: api_key=0123456789abcdef hf_0123456789abcdef\n" + SHOWS + b"\n"
 WORDS = {
     "--name": "flux capacitor lost",
     "--cause": "the capacitor was never charged",
