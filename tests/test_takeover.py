@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 import pytest
 
 from bench.takeover import make_runs
-from inventory import cadence, ckpt, outside, survey, trainers
+from inventory import cadence, ckpt, outside, streams, survey, trainers
 from inventory import snapshot as machine
 from rgt import logs, rundir
 from rgt.report import CODES
@@ -232,7 +232,7 @@ def test_total_from_the_command_line_and_mean_speed(tmp_path: Path) -> None:
     log = tmp_path / "x.log"
     log.write_text("step 10 loss 2.0\nstep 60 loss 1.0\n")  # resumed at 10
     trainer = trainers.Trainer(1, 0, ["python", "train.py", "--max-iters", "110", "--lr=1"], "", elapsed=100.0)
-    trainer.log = trainers.Output("file", str(log), readable=str(log))
+    trainer.log = streams.Output("file", str(log), readable=str(log))
     process = machine.Process(trainer, logs.read(log), age=0.0)
     machine.finish(process)
     summary = process.summary

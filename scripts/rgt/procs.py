@@ -73,6 +73,23 @@ def descendants(root: int) -> list[int]:
     return found
 
 
+def comm(pid: int) -> str:
+    """The kernel's short name for it."""
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def link(pid: int, name: str) -> str:
+    """Where /proc/PID/<name> leads; empty when it is gone or not ours to see."""
+    try:
+        return os.readlink(f"/proc/{pid}/{name}")
+    except OSError:
+        return ""
+
+
 def command(pid: int) -> list[str]:
     """The argument list; empty for a kernel thread, a zombie, or somebody else's hidden process."""
     try:
