@@ -39,7 +39,7 @@ _WRAPPED = 0.97  # a counter that starts anew from here has finished an epoch; f
 class Record(logs.Progress):
     """All of it is JSON but `series`."""
 
-    clock: float | None = None  # of the newest line that has one
+    clocked: list[float] | None = None  # time and step of the newest row that has both
     base: int = 0  # steps of the epochs before, where every epoch counts from 0
     lines: int = 0
     first: int | None = None  # step
@@ -168,17 +168,16 @@ class Record(logs.Progress):
 
     def _rate_from_clock(self, clock: float, step: int, place: float) -> None:
         """metrics.jsonl says when; how fast follows."""
-        mark = self.metrics.pop("_clocked", None)
-        if mark and clock > mark[0] and step > mark[1]:
-            self.it_per_s = (step - mark[1]) / (clock - mark[0])
+        before, since = self.clocked or (math.inf, step)
+        if clock > before and step > since:
+            self.it_per_s = (step - since) / (clock - before)
             self._put("it_per_s", place, self.it_per_s, "")
             self.metrics.pop("it_per_s", None)
-        if mark and step == mark[1]:
-            clock = mark[0]
-        self.metrics["_clocked"] = [clock, step]
-        self.clock = clock
+        if self.clocked is None or step != since:
+            self.clocked = [clock, step]
 
     def shown_metrics(self) -> dict[str, Any]:
+        """Without what a tracker keeps for itself, such as _runtime."""
         return {name: value for name, value in self.metrics.items() if not name.startswith("_")}
 
     def as_dict(self) -> dict[str, Any]:
