@@ -339,6 +339,7 @@ def test_the_end_of_a_run_is_known_behind_many_checkpoints_and_rows_that_came_la
     run.log.write_text(rows(0, 5))
     now = time.time()
     late = [{"event": "failed", "time": now + 9000, "exit_code": 1}, {"event": "resumed", "time": now + 1}]
+    late += [{"event": "resumed", "time": when} for when in (10**400, "noon", None)]
     saves = [{"event": "checkpoint", "time": now + step, "step": step} for step in range(2, 8000)]
     with run.events.open("a") as file:
         file.writelines(json.dumps(row) + "\n" for row in [*saves, *late])

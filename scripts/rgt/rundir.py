@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import math
 import operator
 import os
 import time
@@ -27,6 +26,7 @@ from rgt import files
 from rgt.errors import bad_input, from_os_error
 from rgt.ids import LIFE, mint_id
 
+_DOOMSDAY = 1e12  # seconds since 1970
 _DEPTH = 4  # how deep below a folder runs are looked for: runs/, outputs/project/runs/, ...
 
 
@@ -124,9 +124,9 @@ class Run:
 
 
 def event_time(row: dict[str, Any]) -> float:
-    """0 when it does not say."""
+    """0 when it does not say, or says nonsense."""
     when = row.get("time")
-    return float(when) if isinstance(when, (int, float)) and math.isfinite(when) else 0.0
+    return float(when) if isinstance(when, (int, float)) and 0 < when < _DOOMSDAY else 0.0
 
 
 def event_reason(row: dict[str, Any]) -> str:
