@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.10"
-# dependencies = ["click", "pyyaml"]
+# dependencies = ["click"]
 # ///
 """META · lists the dated facts that must be looked up again
 

@@ -22,6 +22,7 @@ import click
 
 from diagnosis import catalogue
 from diagnosis.lines import read
+from inventory.trainers import redact
 from rgt import cli, files
 from rgt.errors import bad_input, from_os_error
 from rgt.report import Report
@@ -32,6 +33,7 @@ LABELS = "tests/triage/labels.yaml"
 _AROUND = 15  # lines of the log before and behind the one that shows it, for the test
 _LONGEST = 160  # characters of a signature: what follows is this run's own
 _VARIES = re.compile(r"0x[0-9a-f]+|\d+(?:\.\d+)?|(?<![\w.])/[\w./-]+|'[^']{1,60}'|\"[^\"]{1,60}\"")
+# a patch gets published: rather too much than too little
 _SECRET = re.compile(r"(?i)((?:key|token|secret|password|passwd)\W{1,3})\S{8,}")
 
 
@@ -56,7 +58,7 @@ def main(log: Path, number: int, name: str, cause: str, fix: str, check: str, so
     lines = _lines(log)
     if number > len(lines):
         raise bad_input(f"{log} has {len(lines)} lines, so no line {number}")
-    text = read(lines[number - 1]).text.strip()
+    text = read(lines[number - 1].rpartition(b"\r")[2]).text.strip()
     signature = generalised(text)
     report = Report("draft_gotcha")
     _refuse(report, text, signature)
@@ -75,8 +77,9 @@ def main(log: Path, number: int, name: str, cause: str, fix: str, check: str, so
 
 
 def _lines(log: Path) -> list[bytes]:
+    """As triage numbers them: the states of a progress bar are one line."""
     try:
-        return log.read_bytes().splitlines()
+        return log.read_bytes().replace(b"\r\n", b"\n").removesuffix(b"\n").split(b"\n")
     except OSError as error:
         raise from_os_error(error, f"read {log}") from None
 
@@ -139,7 +142,8 @@ def _test(entry_id: str, name: str, lines: list[bytes]) -> str:
     if not (ROOT / LABELS).is_file():
         return ""
     slug = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
-    log = "".join(_SECRET.sub(r"\1***", line.decode("utf-8", "replace")) + "\n" for line in lines)
+    log = b"\n".join(lines).decode("utf-8", "replace").replace("\r", "\n") + "\n"
+    log = redact(_SECRET.sub(r"\1***", log))
     labels = (ROOT / LABELS).read_text(encoding="utf-8")
     labelled = labels.rstrip("\n") + f"\n{slug}: {{expect: [{entry_id}], made: real}}\n"
     return _diff(f"tests/triage/failures/{slug}.log", "", log) + _diff(LABELS, labels, labelled)

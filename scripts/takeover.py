@@ -25,8 +25,6 @@ from rgt import cli, errors, units
 from rgt.errors import bad_input
 from rgt.report import Report, print_json
 
-SECONDS = 1.2
-
 directories = click.argument(
     "directories", nargs=-1, type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="[DIR]..."
 )
@@ -34,7 +32,7 @@ queue = click.option(
     "--queue", "queues", multiple=True, type=click.Path(path_type=Path), help="Also this gpu_gate queue directory."
 )
 seconds = click.option(
-    "--seconds", type=units.Duration(), default=SECONDS, show_default=True, help="Time for looking through directories."
+    "--seconds", type=units.Duration(), default=1.2, show_default=True, help="Time for looking through directories."
 )
 
 

@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.10"
-# dependencies = ["click", "pyyaml", "jsonschema"]
+# dependencies = ["click", "jsonschema"]
 # ///
 """RUN · names the disease of a log: ranked catalogue entries, each with the line that shows it, the cause and the fix
 
@@ -15,12 +15,11 @@ what training survived is no finding; a failure that no entry explains is called
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import stat
 import sys
-from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import BinaryIO
 
@@ -91,7 +90,7 @@ def _recorded_exit(names: tuple[str, ...]) -> int | None:
     for name in names:
         events = rundir.Run(Path(name)).events
         if name != "-" and events.is_file():
-            for event in reversed(list(files.read_jsonl(events))):
+            for event in reversed(list(files.read_jsonl(events, bad=[]))):
                 if isinstance(event.get("exit_code"), int):
                     return int(event["exit_code"])
     return None
@@ -104,22 +103,20 @@ def scan_all(paths: list[str], patterns: Patterns, dmesg: Path | None = None) ->
 
 
 def _scan(path: str, patterns: Patterns, kernel: bool = False) -> Trace:
-    with _open(path) as stream:
-        return Scan(patterns, path, kernel).run(stream)
+    try:
+        with _open(path) as stream:
+            return Scan(patterns, path, kernel).run(stream)
+    except OSError as error:
+        raise from_os_error(error, f"read {path}") from error
 
 
-@contextlib.contextmanager
-def _open(path: str) -> Iterator[BinaryIO]:
+def _open(path: str) -> AbstractContextManager[BinaryIO]:
     if path == "-":
-        yield sys.stdin.buffer
-        return
+        return nullcontext(sys.stdin.buffer)
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise bad_input(f"{path} is not a regular file; pipe it in and give - instead")
-        with open(path, "rb") as stream:
-            yield stream
-    except OSError as error:
-        raise from_os_error(error, f"read {path}") from error
+        return open(path, "rb")
     except ValueError as error:  # a NUL in the name
         raise bad_input(f"cannot read {path!r}: {error}") from error
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -25,9 +25,7 @@ from rgt import cli, errors, files, units
 from rgt.errors import bad_input
 from rgt.report import CODES, Report, print_json
 
-F = TypeVar("F")
 _SHORTEST = 1.0  # seconds between two looks
-_OVER = ("finished", "failed", "stopped")
 
 
 class _Verbs(cli.Group):
@@ -90,10 +88,12 @@ def show(
 
     Example: python scripts/watch.py show train.log --silence plateau --html status.html
     """
+    from health.view import OVER
+
     while True:
         found = _look(targets, silenced)
         _show(found, page, as_json)
-        if mode != "follow" or found["now"]["state"] in _OVER:
+        if mode != "follow" or found["now"]["state"] in OVER:
             return errors.OK if found["ok"] else errors.FINDINGS
         time.sleep(max(_SHORTEST, every))
 
@@ -114,6 +114,8 @@ def _look(targets: tuple[str, ...], silenced: tuple[str, ...]) -> dict[str, Any]
 
 def _ask_elsewhere(path: Path, silenced: tuple[str, ...]) -> dict[str, Any] | None:
     """The record of a run on another machine has no log of its own."""
+    from health import status
+
     try:
         from health import remote
     except ImportError:  # box.pyz has no backends: there every run is the run itself
@@ -122,14 +124,8 @@ def _ask_elsewhere(path: Path, silenced: tuple[str, ...]) -> dict[str, Any] | No
     if order is None:
         return None
     found = remote.ask(order, path, silenced) | {"where": str(path)}
-    return _with_status(found, path)
-
-
-def _with_status(found: dict[str, Any], record: Path) -> dict[str, Any]:
-    from health import status
-
-    if not (record / "seal.json").exists():
-        files.write_text(record / "training_status.md", status.render(found))
+    if not (path / "seal.json").exists():
+        files.write_text(path / "training_status.md", status.render(found))
     return found
 
 
@@ -242,11 +238,10 @@ def mem_monitor(pids: tuple[int, ...], fmt: str | None) -> int:
     for pid in pids:
         if not Path(f"/proc/{pid}").is_dir():
             raise bad_input(f"there is no process {pid}")
-    sample = {"time": time.time(), "memory": machine.memory(list(pids))}
+    memory = machine.memory(list(pids))
     report = Report("watch")
-    report.findings = list(machine.judge([sample], live=False))
-    report.data = {"memory": sample["memory"]}
-    memory: dict[str, Any] = sample["memory"]  # type: ignore[assignment]
+    report.findings = list(machine.judge([{"time": time.time(), "memory": memory}], live=False))
+    report.data = {"memory": memory}
     lines = [f"pid {pid}: {units.show_size(size)} resident" for pid, size in memory["rss"].items()]
     if "limit" in memory:
         lines.append(f"{units.show_size(memory['used'])} of {units.show_size(memory['limit'])} used ({memory['what']})")

@@ -319,6 +319,15 @@ def test_a_full_disk_behind_an_unbuffered_stdout(folder: Path) -> None:
     assert process.returncode == 3 and stderr.endswith(b": No space left on device\n") and stderr.count(b"\n") == 1
 
 
+@pytest.mark.parametrize(("arguments", "code"), [("say x", 0), ("give 1", 1), ("--help", 0), ("fail input", 2)])
+def test_a_closed_stdout_is_nobody_s_loss(folder: Path, arguments: str, code: int) -> None:
+    """As in `tool.py say x >&-`, where Python has no stdout at all."""
+    command = f'exec "$0" tool.py {arguments} >&-'
+    environment = {**os.environ, "PYTHONPATH": str(SCRIPTS)}
+    done = subprocess.run(["sh", "-c", command, sys.executable], cwd=folder, env=environment, capture_output=True)
+    assert (done.returncode, b"Traceback" in done.stderr) == (code, False), done.stderr
+
+
 def test_any_file_name_can_be_printed(folder: Path) -> None:
     code, stdout, stderr = run(folder, "name", PYTHONIOENCODING="utf-8")
     assert (code, stderr) == (3, "")

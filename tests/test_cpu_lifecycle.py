@@ -485,7 +485,7 @@ def assert_told(out: str) -> None:
     for line in (
         r"-> 4 ok, 0 warn, 0 fail",
         r"-> failed, exit code 137: ",
-        r"-> Decision: stop — failed: the run failed: (exit code )?137",
+        r"-> Decision: stop — failed: the run failed: exit code 137",
         r"-> done, exit code 0: ",
         r"-> Decision: stop — the run is finished",
         r"-> caught: error digest: .*step_000020\.pt",

@@ -14,7 +14,7 @@ from .real.support import need
 
 ROOT = Path(__file__).resolve().parents[1]
 SHOWS = b"FrobnicatorError: rank 3 lost its flux capacitor at '/data/x.bin' after 1.21 GW"
-LOG = b"step 1 loss 2.0\nstep 2 loss 1.9\nwandb: api_key=0123456789abcdef\n" + SHOWS + b"\n"
+LOG = b"step 1 loss 2.0\nstep 2 loss 1.9\nwandb: api_key=0123456789abcdef hf_0123456789abcdef\n" + SHOWS + b"\n"
 WORDS = {
     "--name": "flux capacitor lost",
     "--cause": "the capacitor was never charged",
@@ -62,6 +62,15 @@ def test_the_patch_applies_and_triage_then_names_the_failure(bundle: Path) -> No
         f"flux_capacitor_lost: {{expect: [{said['id']}], made: real}}"
         in (bundle / "tests/triage/labels.yaml").read_text()
     )
+
+
+def test_a_line_has_the_number_that_triage_gives_it(bundle: Path) -> None:
+    """The states of a progress bar are one line there, whatever ends them."""
+    bars = b"".join(b"\r%3d%%|#| %d/50 [00:01<00:01]" % (n * 2, n) for n in range(50))
+    (bundle / "train.log").write_bytes(b"step 1 loss 2.0\r\n" + bars + b"\r" + SHOWS + b"\nstep 2 loss 1.9\n")
+    done = draft(bundle, "--line", 2, "--json")
+    assert json.loads(done.stdout)["signature"].startswith("FrobnicatorError: rank "), done.stderr
+    assert "\r" not in Path(bundle / "U44.patch").read_bytes().decode()
 
 
 def test_nothing_but_the_patch_is_written(bundle: Path) -> None:

@@ -188,6 +188,7 @@ def test_run_directory_that_launch_did_not_make(tmp_path: Path) -> None:
     [
         ("", "does not fit the job schema: None is not of type 'object'"),
         ("a: [", "is not YAML"),
+        ("{name: x, command: [a], time_limit: 2026-02-30}", "is not YAML: day is out of range for month"),
         (r'{"name": "half \ud83d of an emoji", "command": ["a"]}', "is not YAML"),
         ("name: x", "does not fit the job schema"),
         ("{name: x, command: [a], script: b}", "does not fit the job schema"),

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 import pytest
 
 from bench.takeover import make_runs
-from inventory import cadence, ckpt, outside, survey, trainers
+from inventory import cadence, ckpt, outside, streams, survey, trainers
 from inventory import snapshot as machine
 from rgt import logs, rundir
 from rgt.report import CODES
@@ -235,7 +235,7 @@ def test_total_from_the_command_line_and_mean_speed(tmp_path: Path) -> None:
     log = tmp_path / "x.log"
     log.write_text("step 10 loss 2.0\nstep 60 loss 1.0\n")  # resumed at 10
     trainer = trainers.Trainer(1, 0, ["python", "train.py", "--max-iters", "110", "--lr=1"], "", elapsed=100.0)
-    trainer.log = trainers.Output("file", str(log), readable=str(log))
+    trainer.log = streams.Output("file", str(log), readable=str(log))
     process = machine.Process(trainer, logs.read(log), age=0.0)
     machine.finish(process)
     summary = process.summary
@@ -580,6 +580,50 @@ def test_places_that_hang_or_break_others(tmp_path: Path) -> None:
     assert steps == {"good.log": 5, "huge.log": 6, odd: 7, "new\nline.log": 8}
     assert found["stopped"] == [f"{crowd} has 20000 entries or more; only the first were looked at"]
     assert "\\udcff.log" in run("snapshot", tmp_path).stdout
+
+
+def bad_csv(run: Path) -> None:
+    (run / "metrics.csv").write_text("step,loss\n1,0.5\n2," + "9" * 200_000 + "\n")
+
+
+def bad_state(run: Path) -> None:
+    (run / "trainer_state.json").write_text('{"global_step": 1e999, "max_steps": 100}')
+
+
+def bad_total(run: Path) -> None:
+    (run / "run.json").write_text(json.dumps({"config": {"steps": 10**400}}))
+    (run / "train.log").write_text("step 5 loss 0.5, 3.0 it/s\n")
+
+
+def fifo_record(run: Path) -> None:
+    os.mkfifo(run / "run.json")
+    (run / "train.log").write_text("step 5 loss 0.5\n")
+
+
+def bad_speed(run: Path) -> None:
+    (run / "train.log").write_text("step 5/100000 loss 0.5 it_per_s: 1e-320\n")
+
+
+def bad_offsets(run: Path) -> None:
+    header = b'{"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, Infinity]}}'
+    (run / "a.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(8))
+
+
+def bad_index(run: Path) -> None:
+    safetensors(run / "model-00001-of-00002.safetensors")
+    (run / "model.safetensors.index.json").write_text('{"weight_map": {"a": 1, "b": "x"}}')
+
+
+def test_a_run_with_a_bad_file_hides_no_other(tmp_path: Path) -> None:
+    (tmp_path / "good.log").write_text("step 5 loss 0.5\n")
+    plants = (bad_csv, bad_state, bad_total, fifo_record, bad_speed, bad_offsets, bad_index)
+    for plant in plants:
+        (tmp_path / plant.__name__).mkdir()
+        plant(tmp_path / plant.__name__)
+    found = survey.look(tmp_path, time.monotonic() + 10)
+    assert len(found.runs) == 1 + len(plants) and found.stopped == []
+    shown = run("snapshot", tmp_path)
+    assert "good.log: step 5" in shown.stdout and shown.stderr == ""
 
 
 def test_a_directory_that_may_not_be_read() -> None:
@@ -1023,9 +1067,19 @@ def test_what_a_block_refuses(tmp_path: Path) -> None:
     )
     gone = block("--path", "gone.pt", "--no-state", cwd=tmp_path)
     assert gone.stderr == "error: --path gone.pt does not exist; a hand-over names only what the next one will find\n"
-    assert block("--note", "a\nb", "--no-state", cwd=tmp_path).stderr == "error: --note must be one line of text\n"
+    for note in ("a\nb", "a\rb", " "):
+        done = block("--note", note, "--no-state", cwd=tmp_path)
+        assert done.stderr == "error: --note must be one line of text\n"
     assert block("--dry-run", "--no-state", cwd=tmp_path).stdout.startswith("## ")
     assert not (tmp_path / "HANDOFF.md").exists()
+
+
+def test_a_block_names_a_path_that_is_not_utf_8(tmp_path: Path) -> None:
+    odd = tmp_path / os.fsdecode(b"caf\xe9.pt")
+    odd.touch()
+    done = block("--path", odd, "--no-state", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "caf\\udce9.pt\n" in (tmp_path / "HANDOFF.md").read_text()
 
 
 def test_another_host_is_not_judged_from_here(tmp_path: Path) -> None:

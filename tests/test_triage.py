@@ -196,7 +196,8 @@ def test_torchruns_root_cause_names_the_rank(tmp_path: Path) -> None:
 def test_a_run_directory_gives_its_log_and_exit_code(tmp_path: Path) -> None:
     (tmp_path / "train.log").write_text(STEPS)
     (tmp_path / "notes.log").write_text(MISSING)
-    (tmp_path / "events.jsonl").write_text('{"time": 1, "event": "failed", "exit_code": 137}\n')
+    damaged = '{"time": 1, "event": "failed", "exit_code": 137}\n\0\0half a row\n{"time": 2, "event": "verified"}\n'
+    (tmp_path / "events.jsonl").write_text(damaged)
     assert "U9" in [one["id"] for one in ask(tmp_path)]
 
 

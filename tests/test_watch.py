@@ -318,9 +318,38 @@ def test_metrics_file_beside_the_log_is_preferred(tmp_path: Path) -> None:
     finished = look(run.path)
     assert (finished["now"]["state"], finished["decision"]["word"]) == ("finished", "stop")
     assert finished["decision"]["next"] == f"python scripts/verify_local.py {run.path}"
+
+
+@pytest.mark.parametrize(
+    ("detail", "said"),
+    [
+        ({"exit_code": 137}, "exit code 137"),
+        ({"exit_code": 1, "reason": "the box is gone"}, "the box is gone"),
+        ({}, "its record does not say why"),
+    ],
+)
+def test_why_a_run_failed(tmp_path: Path, detail: dict[str, Any], said: str) -> None:
+    run = rundir.create(tmp_path, "tiny", command=["x"], config={})
+    run.log.write_text(rows(0, 5))
+    run.log_event("finished")
     run.log_event("resumed")
-    run.log_event("failed", reason="exit code 137")
-    assert codes(looks.look(targets.find((str(run.path),)), box=False))["failed"] == "error"
+    run.log_event("failed", **detail)
+    failed = [
+        row for row in looks.look(targets.find((str(run.path),)), box=False)["findings"] if row["code"] == "failed"
+    ]
+    assert [(row["severity"], row["message"]) for row in failed] == [("error", f"the run failed: {said}")]
+
+
+def test_the_end_of_a_run_is_known_behind_many_checkpoints_and_rows_that_came_late(tmp_path: Path) -> None:
+    run = rundir.create(tmp_path, "tiny", command=["x"], config={})
+    run.log.write_text(rows(0, 5))
+    now = time.time()
+    late = [{"event": "failed", "time": now + 9000, "exit_code": 1}, {"event": "resumed", "time": now + 1}]
+    late += [{"event": "resumed", "time": when} for when in (10**400, "noon", None)]
+    saves = [{"event": "checkpoint", "time": now + step, "step": step} for step in range(2, 8000)]
+    with run.events.open("a") as file:
+        file.writelines(json.dumps(row) + "\n" for row in [*saves, *late])
+    assert looks.look(targets.find((str(run.path),)), box=False)["now"]["state"] == "failed"
 
 
 def test_several_logs_of_one_run(tmp_path: Path) -> None:
@@ -650,3 +679,45 @@ def test_health_log_is_bounded(tmp_path: Path) -> None:
         files.append_jsonl(path, {"time": n, "state": "running", "findings": []}, "watch_health")
     kept = [row["time"] for row in files.read_jsonl(path)]
     assert path.stat().st_size < 4300 and kept == list(range(kept[0], 300)) and len(kept) > 20
+
+
+def test_a_writer_is_seen_while_it_opens_and_closes_other_files(tmp_path: Path) -> None:
+    code = (
+        "import os, sys\nprint(1, flush=True)\nwhile True:\n    for fd in [os.dup(0) for _ in range(200)]: os.close(fd)"
+    )
+    with (tmp_path / "train.log").open("wb") as log:
+        held = [os.dup(log.fileno())]
+        while held[-1] < 150:  # among the descriptors that come and go
+            held.append(os.dup(held[-1]))
+        busy = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, pass_fds=held[-1:])
+    try:
+        for descriptor in held:
+            os.close(descriptor)
+        assert busy.stdout and busy.stdout.readline()
+        for _ in range(20):
+            assert machine.writers([str(tmp_path / "train.log")]) == [busy.pid]
+    finally:
+        busy.kill()
+        busy.wait()
+
+
+def test_checkpoints_are_counted_while_old_ones_are_deleted(tmp_path: Path) -> None:
+    code = "\n".join(
+        (
+            "import pathlib, sys",
+            "files = [pathlib.Path(sys.argv[1], f'{n}.pt') for n in range(20)]",
+            "while True:",
+            "    for file in files: file.touch()",
+            "    for file in files: file.unlink()",
+        )
+    )
+    (tmp_path / "train.log").touch()
+    (tmp_path / "last.pt").touch()
+    target = targets.find((str(tmp_path),))
+    retention = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)])
+    try:
+        wait_for(lambda: (tmp_path / "0.pt").exists())
+        assert all(target.checkpoints() for _ in range(1000))
+    finally:
+        retention.kill()
+        retention.wait()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
@@ -145,12 +146,8 @@ class Scan:
         if self.open or self.root_cause > 0:
             self._continue(block, 0, first)
         spots = self.filter.candidates(block, self.often)
-        number, counted, resume, skipped = first, 0, 0, -1
-        for start in [*sorted(spots), -1]:
-            if start < 0 or spots[start] <= self.often:  # of what is printed all the time the last one will do
-                start, skipped = (skipped, -1) if start < 0 else (-1, start)
-            if start < counted:
-                continue
+        number, counted, resume = first, 0, 0
+        for start in self._chosen(spots):
             self._steps(block, resume, start)
             end = _line_end(block, start)
             number += block.count(b"\n", counted, start)
@@ -161,6 +158,18 @@ class Scan:
         self.trace.lines += block.count(b"\n")
         self.trace.size += len(block)
         self.trace.tail = (self.trace.tail + block)[-TAIL:] if len(block) < TAIL else block[-TAIL:]
+
+    def _chosen(self, spots: dict[int, frozenset[int]]) -> Iterator[int]:
+        """The spots in order; of what is printed all the time the last one will do."""
+        newest = often = -1
+        for start in sorted(spots):
+            if spots[start] <= self.often:
+                often = start
+            else:
+                newest = start
+                yield start
+        if often > newest:
+            yield often
 
     def _line(self, block: bytes, start: int, end: int, number: int, owners: frozenset[int]) -> bool:
         """True when a pattern matches this line."""

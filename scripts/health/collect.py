@@ -15,6 +15,7 @@ from typing import Any
 from health import series
 from health.series import Series
 from rgt import logs
+from rgt.files import json_number
 from rgt.logline import Point, parse_line, plain, says_ended, says_saved, unwrap
 
 SERIES = 24  # curves of one log
@@ -38,7 +39,7 @@ _WRAPPED = 0.97  # a counter that starts anew from here has finished an epoch; f
 class Record(logs.Progress):
     """All of it is JSON but `series`."""
 
-    clock: float | None = None  # of the newest line that has one
+    clocked: list[float] | None = None  # time and step of the newest row that has both
     base: int = 0  # steps of the epochs before, where every epoch counts from 0
     lines: int = 0
     first: int | None = None  # step
@@ -70,7 +71,7 @@ class Record(logs.Progress):
         if _WORTH.search(text) and "wandb:" not in text:  # its summary comes after the end, of whatever kind
             point = parse_line(text)
             if point:
-                self._take_point(point, text)
+                self.take_point(point, text)
 
     def _take_words(self, text: str) -> None:
         code = logs.problem_in(text)
@@ -85,7 +86,7 @@ class Record(logs.Progress):
         where.append(row)
         del where[:-_KEPT]
 
-    def _take_point(self, point: Point, text: str) -> None:
+    def take_point(self, point: Point, text: str) -> None:
         if point.get("batch") == 0:  # a bar that was reset, with the numbers of the epoch before
             point = {name: value for name, value in point.items() if name == "epochs"}
         metrics: dict[str, float] = point.get("metrics", {})
@@ -148,7 +149,7 @@ class Record(logs.Progress):
         return float(self.base + self.step) if self.step is not None else float(self.lines)
 
     def _put(self, name: str, place: float, value: float, text: str) -> None:
-        self.metrics[name] = logs.json_number(value)
+        self.metrics[name] = json_number(value)
         if not math.isfinite(value):
             if "loss" in name or "norm" in name:
                 self._note(self.not_numbers, f"nan:{name}", {"name": name, "x": place, "line": _short(text)})
@@ -167,17 +168,16 @@ class Record(logs.Progress):
 
     def _rate_from_clock(self, clock: float, step: int, place: float) -> None:
         """metrics.jsonl says when; how fast follows."""
-        mark = self.metrics.pop("_clocked", None)
-        if mark and clock > mark[0] and step > mark[1]:
-            self.it_per_s = (step - mark[1]) / (clock - mark[0])
+        before, since = self.clocked or (math.inf, step)
+        if clock > before and step > since:
+            self.it_per_s = (step - since) / (clock - before)
             self._put("it_per_s", place, self.it_per_s, "")
             self.metrics.pop("it_per_s", None)
-        if mark and step == mark[1]:
-            clock = mark[0]
-        self.metrics["_clocked"] = [clock, step]
-        self.clock = clock
+        if self.clocked is None or step != since:
+            self.clocked = [clock, step]
 
     def shown_metrics(self) -> dict[str, Any]:
+        """Without what a tracker keeps for itself, such as _runtime."""
         return {name: value for name, value in self.metrics.items() if not name.startswith("_")}
 
     def as_dict(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import select
 import signal
 import sys
 import time
@@ -18,14 +19,13 @@ from types import FrameType
 from typing import Any
 
 from health import look, status
-from health.target import Target
+from health.target import Target, find
+from health.view import OVER
 from rgt import files, procs
 from rgt.errors import RgtError, bad_input, from_os_error
 
-EVERY = 60.0
 _LOG_BYTES = 1 << 20  # of health.jsonl; then its older half goes
 _GONE = 3  # looks in a row without any log or folder: it was deleted
-_OVER = ("finished", "failed", "stopped")
 
 
 def lock(target: Target) -> int:
@@ -95,7 +95,7 @@ def watch(target: Target, every: float, silenced: tuple[str, ...]) -> None:
         if found:
             _write(target, found)
         state = found["now"]["state"] if found else "gone"
-        reason = state if state in _OVER or gone >= _GONE else "told to stop" if stop.asked else ""
+        reason = state if state in OVER or gone >= _GONE else "told to stop" if stop.asked else ""
         if not target.keep.is_dir():
             return
         _beat(target, every, looks, found, reason)
@@ -123,8 +123,6 @@ class _Stop:
             os.write(self.write, b"x")
 
     def wait(self, seconds: float) -> None:
-        import select
-
         select.select([self.read], [], [], seconds)
 
 
@@ -133,8 +131,6 @@ def _look(target: Target, silenced: tuple[str, ...]) -> dict[str, Any] | None:
     if target.directory and not target.directory.is_dir():
         return None
     try:
-        from health.target import find
-
         fresh = find((str(target.directory),)) if target.directory else target  # logs may have come since
         return look.look(fresh, silenced)
     except (RgtError, OSError) as error:

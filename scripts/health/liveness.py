@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from health.view import View
-from rgt import units
+from rgt import logs, units
 from rgt.report import Finding
 
 QUIET = 600.0  # seconds without a line that need no explanation
@@ -16,15 +16,6 @@ QUIET_STEPS = 20  # or this many steps, or gaps between two lines, of its own sp
 _FROZEN = 3  # times the usual gap between two steps without a step, while lines still come
 _LOOP = 3  # starts without getting further that make a loop
 _UNSAVED = 3600.0  # seconds of work that may exist only in memory
-
-
-_SENTENCES = {
-    "oom": "ran out of memory",
-    "no-space": "the disk was full",
-    "hang": "a collective operation timed out",
-    "killed": "was killed",
-    "crash": "ended in an error",
-}
 
 
 def findings(view: View) -> Iterator[Finding]:
@@ -68,7 +59,7 @@ def problems(view: View) -> Iterator[Finding]:
         times = f" {count} times" if count > 1 else ""
         after = "; training went on after it" if row["recovered"] else ""
         yield Finding(
-            code, severity, f"{_SENTENCES[code]}{times}{after}", path=view.log, evidence=row["line"], sure=0.95
+            code, severity, f"{logs.SENTENCES[code]}{times}{after}", path=view.log, evidence=row["line"], sure=0.95
         )
 
 

@@ -22,7 +22,7 @@ from health import view as views
 from health.collect import Record
 from health.target import Target
 from health.view import Facts, View
-from rgt import files, procs, units
+from rgt import files, procs, rundir, units
 from rgt.errors import RgtError, from_os_error
 from rgt.logline import parse_line
 from rgt.report import Finding, Report
@@ -30,9 +30,7 @@ from rgt.report import Finding, Report
 VERSION = 1
 _CURVE = 240  # points of a curve that leave this machine
 _EVENTS_SHOWN = 40
-_ENDS = ("finished", "failed", "stopped", "preempted", "destroyed")
 _STARTS = ("launched", "submitted", "resumed")
-_EVENTS_BYTES = 256 << 10
 
 
 def look(target: Target, silenced: tuple[str, ...] = (), box: bool = True) -> dict[str, Any]:
@@ -48,7 +46,7 @@ def look(target: Target, silenced: tuple[str, ...] = (), box: bool = True) -> di
         report = Report("watch")
         findings = [*_judge(view, samples), *_watcher(target, view)]
         report.findings = [_placed(finding, view) for finding in findings if finding.code not in silenced]
-        report.data = _data(view, memory, report, samples, silenced)
+        report.data = _data(view, memory, samples, silenced)
         memory["last"] = report.data["now"] | {
             "findings": sorted({f.code for f in report.findings if f.severity != "info"})
         }
@@ -124,7 +122,7 @@ def _peek(record: Record, text: str) -> None:
     for state in text.replace("\r", "\n").split("\n"):
         point = {name: value for name, value in parse_line(state).items() if name != "metrics"}
         if point:
-            record._take_point(point, state)
+            record.take_point(point, state)
 
 
 def _note_gap(row: dict[str, Any], lines: int, mtime: float) -> None:
@@ -149,20 +147,19 @@ def _facts(target: Target, memory: dict[str, Any], records: dict[str, Record], m
 
 
 def _read_events(path: Path, facts: Facts) -> None:
-    if not path.exists() or path.stat().st_size > _EVENTS_BYTES:
+    if not path.exists():
         return
+    saved = set(facts.saved)
     with contextlib.suppress(RgtError):
-        for row in files.read_jsonl(path, bad=[]):
+        for row in sorted(files.read_jsonl(path, bad=[]), key=rundir.event_time):  # a box's rows may come late
             event = row.get("event")
-            if event in _ENDS:
-                facts.event, facts.reason = (
-                    event,
-                    str(row.get("reason") or row.get("detail") or row.get("exit_code") or ""),
-                )
+            if event in views.ENDS:
+                facts.event, facts.reason = str(event), rundir.event_reason(row)
             elif event in _STARTS:
                 facts.event, facts.reason = "", ""
-            elif event == "checkpoint" and isinstance(row.get("time"), (int, float)):
-                facts.saved = sorted({*facts.saved, float(row["time"])})
+            elif event == "checkpoint":
+                saved.add(rundir.event_time(row))
+    facts.saved = sorted(saved - {0.0})
 
 
 def _progress(memory: dict[str, Any], view: View) -> None:
@@ -183,9 +180,7 @@ def _sample(target: Target, memory: dict[str, Any], view: View) -> list[dict[str
 def _judge(view: View, samples: list[dict[str, Any]]) -> Iterator[Finding]:
     yield from liveness.findings(view)
     if view.state == "failed":
-        yield Finding(
-            "failed", "error", f"the run failed: {view.facts.reason or 'its record does not say why'}", sure=0.99
-        )
+        yield Finding("failed", "error", f"the run failed: {view.facts.reason}", sure=0.99)
     yield from judge_curves(view)
     yield from machine.judge(samples, view.eta, live=view.state == "running")
 
@@ -225,7 +220,7 @@ def _placed(finding: Finding, view: View) -> Finding:
 
 
 def _data(
-    view: View, memory: dict[str, Any], report: Report, samples: list[dict[str, Any]], silenced: tuple[str, ...]
+    view: View, memory: dict[str, Any], samples: list[dict[str, Any]], silenced: tuple[str, ...]
 ) -> dict[str, Any]:
     now = {
         "time": round(view.now, 1),

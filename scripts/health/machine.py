@@ -115,7 +115,7 @@ def xids() -> list[dict[str, Any]]:
 
 
 def writers(paths: list[str]) -> list[int] | None:
-    """Who has one of these files open; None when not everybody may be asked."""
+    """Who has one of these files open to write; None when not everybody may be asked."""
     wanted = {os.path.realpath(path) for path in paths}
     found, blind = [], False
     try:
@@ -123,22 +123,12 @@ def writers(paths: list[str]) -> list[int] | None:
     except OSError:
         return None
     for pid in pids:
-        try:
-            for name in os.listdir(f"/proc/{pid}/fd"):
-                if os.readlink(f"/proc/{pid}/fd/{name}") in wanted and _may_write(pid, name):
-                    found.append(pid)
-                    break
-        except PermissionError:
+        held = procs.descriptors(pid)
+        if held is None:
             blind = True
-        except OSError:
-            continue  # it ended, or the descriptor was closed, meanwhile
-    return sorted(set(found)) or (None if blind else [])
-
-
-def _may_write(pid: int, name: str) -> bool:
-    with open(f"/proc/{pid}/fdinfo/{name}", encoding="ascii") as file:
-        flags = next(int(line.split()[1], 8) for line in file if line.startswith("flags:"))
-    return bool(flags & (os.O_WRONLY | os.O_RDWR))
+        elif any(target in wanted and procs.writes_to(pid, number) for number, target in held):
+            found.append(pid)
+    return sorted(found) or (None if blind else [])
 
 
 # -- judging

@@ -36,7 +36,7 @@ pre{background:#f6f8fa;padding:10px;border-radius:6px;white-space:pre-wrap;overf
 
 def render(found: dict[str, Any]) -> str:
     word, reason = status.decide(found)
-    numbers = [line for line in status._now(found) if line]
+    numbers = [line for line in status.numbers(found) if line]
     title = html.escape(str(found["where"]))
     colour = "done" if found["now"]["state"] == _GOOD_END else _WORDS[word]
     parts = [

@@ -35,7 +35,7 @@ def walk(root: Path, silenced: tuple[str, ...]) -> tuple[Report, list[str]]:
 
 def _line(found: dict[str, Any], word: str) -> str:
     codes = sorted({row["code"] for row in found["findings"] if row["severity"] != "info"})
-    numbers = next(iter(status._now(found))).strip("*")
+    numbers = next(iter(status.numbers(found))).strip("*")
     return f"{word} · {found['now']['state']} · {numbers}" + (f" · {', '.join(codes)}" if codes else "")
 
 

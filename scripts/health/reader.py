@@ -11,6 +11,7 @@ that was truncated is read from its beginning.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -133,10 +134,12 @@ def _consume(descriptor: int, start: int, end: int, take: Take) -> tuple[int, st
 
 def _skip_hole(descriptor: int, start: int, end: int) -> int:
     """A log truncated under a writer without O_APPEND starts with a hole of the old length."""
+    if start >= end:
+        return start
     try:
-        return min(end, os.lseek(descriptor, start, os.SEEK_DATA)) if start < end else start
-    except OSError:
-        return end if start < end else start  # ENXIO: nothing but a hole
+        return min(end, os.lseek(descriptor, start, os.SEEK_DATA))
+    except OSError as error:
+        return end if error.errno == errno.ENXIO else start  # nothing but a hole; or a file system without such a word
 
 
 def _line_start(descriptor: int, place: int) -> int:
@@ -194,9 +197,8 @@ def _thin(descriptor: int, start: int, end: int, words: tuple[bytes, ...]) -> It
 
 
 def _rare(data: bytes, start: int, stop: int, words: tuple[bytes, ...]) -> Iterator[tuple[int, int]]:
-    nan = (
-        b"NaN" if data.startswith((b'{"', b'\n{"')) or b'\n{"' in data[:_MARGIN] else b"nan"
-    )  # as JSON, and C, spell it
+    rows_of_json = data.startswith(b'{"') or b'\n{"' in data[:_MARGIN]
+    nan = b"NaN" if rows_of_json else b"nan"
     for word in (nan, *words):
         place = data.find(word, start, stop)
         for _ in range(_PER_BLOCK):

@@ -42,19 +42,8 @@ def poll(host: Host, run: str, silenced: tuple[str, ...] = ()) -> dict[str, Any]
     """One look at `run` there; the paths in it are that machine's."""
     name, data = _bundle()
     path = f"~/.cache/rgt/{name}"
-    words = [
-        "sh",
-        "-c",
-        _SCRIPT,
-        "sh",
-        path,
-        "watch",
-        "show",
-        "--json",
-        *(f"--silence={code}" for code in silenced),
-        "--",
-        run,
-    ]
+    options = ["--json", *(f"--silence={code}" for code in silenced)]
+    words = ["sh", "-c", _SCRIPT, "sh", path, "watch", "show", *options, "--", run]
     expand = (4, len(words) - 1)
     done = host.run(words, expand=expand)
     if done.code == _MISSING:
@@ -104,8 +93,7 @@ def _as_recorded(found: dict[str, Any], record: Path) -> dict[str, Any]:
         return found
     found["now"] |= {"state": last["event"], "eta": None}
     if last["event"] == "failed":
-        why = last.get("reason") or last.get("detail") or f"exit code {last.get('exit_code')}"
-        message = f"the run failed: {why}"
+        message = f"the run failed: {rundir.event_reason(last)}"
         found["findings"].insert(0, Finding("failed", "error", message, str(record), sure=0.99).as_dict())
         found["ok"] = False
     return found

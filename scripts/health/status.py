@@ -80,7 +80,7 @@ def wait(found: dict[str, Any]) -> float:
 
 def render(found: dict[str, Any]) -> str:
     word, reason = decide(found)
-    lines = [f"# {found['where']}", "", *_now(found), "", f"**Decision: {word}** — {reason}.", ""]
+    lines = [f"# {found['where']}", "", *numbers(found), "", f"**Decision: {word}** — {reason}.", ""]
     risks = [row for row in found["findings"] if row["severity"] != "info"]
     notes = [row for row in found["findings"] if row["severity"] == "info"]
     lines += ["## Risks", "", *(_risk(row) for row in [*risks, *notes][:_SHOWN])]
@@ -94,11 +94,12 @@ def render(found: dict[str, Any]) -> str:
     return "\n".join([*lines, *_changes(found)]) + "\n"
 
 
-def _now(found: dict[str, Any]) -> Iterator[str]:
+def numbers(found: dict[str, Any]) -> Iterator[str]:
+    """The first lines of every report: where it is, how fast and how old, then the other metrics."""
     now = found["now"]
     place = [_of("epoch", now["epoch"], now["epochs"]), _of("step", now["step"], now["total"])]
-    numbers = [f"{name} {_number(now['metrics'][name])}" for name in _names(found)]
-    yield "**" + " · ".join([part for part in (*place, *numbers[:4]) if part] or ["no numbers yet"]) + "**"
+    metrics = [f"{name} {_number(now['metrics'][name])}" for name in _names(found)]
+    yield "**" + " · ".join([part for part in (*place, *metrics[:4]) if part] or ["no numbers yet"]) + "**"
     speed = f"{now['it_per_s']:.4g} it/s" if now["it_per_s"] else ""
     tokens = f"{now['tokens_per_s']:,.0f} tokens/s" if now["tokens_per_s"] else ""
     left = f"{units.show_duration(now['eta'])} left" if now["eta"] is not None else ""
@@ -107,9 +108,9 @@ def _now(found: dict[str, Any]) -> Iterator[str]:
     parts = [now["state"], speed, tokens, left, age, saved, *_box(found)]
     yield ""
     yield " · ".join(part for part in parts if part)
-    if len(numbers) > 4:
+    if len(metrics) > 4:
         yield ""
-        yield ", ".join(numbers[4:_SHOWN])
+        yield ", ".join(metrics[4:_SHOWN])
 
 
 def _names(found: dict[str, Any]) -> list[str]:

@@ -9,6 +9,7 @@ written, they go into the user's cache, so that somebody else's directory stays 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -40,8 +41,9 @@ class Target:
     @property
     def status(self) -> Path | None:
         """training_status.md, where it may be written."""
-        own = self.directory and self.keep.parent == self.directory
-        return self.directory / "training_status.md" if own and self.directory else None
+        if self.directory is None or self.keep.parent != self.directory:
+            return None
+        return self.directory / "training_status.md"
 
     @property
     def place(self) -> Path:
@@ -52,11 +54,10 @@ class Target:
         """When each was written, oldest first."""
         times: list[float] = []
         for folder in (self.directory, self.directory / "checkpoints") if self.directory else ():
-            try:
-                entries = [entry for entry in os.scandir(folder) if _is_checkpoint(entry)]
-                times += [entry.stat().st_mtime for entry in entries]
-            except OSError:
-                continue
+            with contextlib.suppress(OSError), os.scandir(folder) as entries:
+                for entry in filter(_is_checkpoint, entries):
+                    with contextlib.suppress(OSError):  # deleted meanwhile, by retention
+                        times.append(entry.stat().st_mtime)
         return sorted(times)[-_CHECKPOINTS:]
 
 

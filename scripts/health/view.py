@@ -22,7 +22,8 @@ _LRS = ("lr", "learning_rate", "train_lr", "train_learning_rate")
 _NORMS = ("grad_norm", "train_grad_norm", "gnorm", "norm")
 _RATES = ("tokens_per_s", "samples_per_s", "it_per_s")
 _ACCURACIES = ("val_acc", "val_accuracy", "eval_accuracy", "eval_acc", "acc", "accuracy", "train_acc", "acc@1")
-_OVER = ("finished", "failed", "stopped", "preempted", "destroyed")
+ENDS = ("finished", "failed", "stopped", "preempted", "destroyed")  # events
+OVER = ("finished", "failed", "stopped")  # states
 _SETTLED = 120.0  # seconds without a line after which the last step of the last epoch is the end
 
 
@@ -203,8 +204,8 @@ class View:
     def state(self) -> str:
         """running, finished, failed, stopped, or waiting for its first line."""
         event = self.facts.event
-        if event in _OVER:
-            return "stopped" if event in ("stopped", "preempted", "destroyed") else event
+        if event in ENDS:
+            return event if event in OVER else "stopped"
         dead = any(not row["recovered"] for row in self.problems)
         if not dead and (
             self.facts.results or any(record.ended for record in self.records.values()) or self._complete()
@@ -217,7 +218,7 @@ class View:
     @property
     def finished(self) -> bool:
         """No more lines are to be expected."""
-        return self.state in _OVER
+        return self.state in OVER
 
     def _complete(self) -> bool:
         """At its last step, and quiet: a bar that counts one of many epochs starts again at once."""

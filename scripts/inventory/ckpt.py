@@ -175,7 +175,7 @@ def _safetensors(file: Any, size: int, read: int, deadline: float) -> tuple[str,
     try:
         header = json.loads(file.read(length))
         ends = [int(entry["data_offsets"][1]) for name, entry in header.items() if name != "__metadata__"]
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, OverflowError):
         raise Broken("its header is not the JSON of safetensors") from None
     expected = 8 + length + max(ends, default=0)
     if size != expected:
@@ -231,7 +231,7 @@ def _missing_shards(path: Path, names: list[str]) -> list[str]:
     for name in names:
         if name.endswith(".index.json"):
             try:
-                wanted |= set(json.loads((path / name).read_bytes())["weight_map"].values())
+                wanted |= {str(shard) for shard in json.loads((path / name).read_bytes())["weight_map"].values()}
             except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 return [name]
     return sorted(wanted - set(names))

@@ -48,7 +48,8 @@ class Block:
         rows += [f"- paths: {', '.join(self.paths)}"] if self.paths else []
         rows += [f"- note: {self.note}"] if self.note else []
         rows += [f"{_STATE}{key}: {value}" for key, value in self.changes(known).items()]
-        return "\n".join(rows) + "\n"
+        # a file name need not be UTF-8, a Markdown file is
+        return ("\n".join(rows) + "\n").encode("utf-8", "backslashreplace").decode()
 
     def changes(self, known: dict[str, str]) -> dict[str, str]:
         fresh = {key: value for key, value in self.state.items() if known.get(key) != value}
@@ -78,7 +79,7 @@ def state_of(box: Snapshot) -> dict[str, str]:
     living = [run for run in box.runs if run.pid]
     for run in [*living, *(run for run in box.runs[:_RUNS] if not run.pid)]:
         state[f"run {here}:{run.path}"] = _run_state(run)
-    return {_one_line(key).replace(": ", ":"): _one_line(value) for key, value in state.items()}
+    return {_flat(key).replace(": ", ":"): _flat(value) for key, value in state.items()}
 
 
 def _run_state(run: Run) -> str:
@@ -99,15 +100,15 @@ def _progress(summary: logs.Summary) -> str:
     return ", ".join([*facts, *(f"{name} {value:.4g}" for name, value in key_metrics(summary.metrics))])
 
 
-def _one_line(text: str) -> str:
-    text = " ".join(text.split())
-    text = text.encode("utf-8", "backslashreplace").decode()  # a file name need not be UTF-8, a Markdown file is
+def _flat(text: str) -> str:
+    """As it stands in the file, so that it can be compared with what was read from there."""
+    text = " ".join(text.split()).encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
 
 
 def one_line(text: str, option: str) -> str:
     """What the user typed, refused when it is not one line: a block must stay compact and readable back."""
-    if not text.strip() or "\n" in text.strip():
+    if len(text.strip().splitlines()) != 1:
         raise bad_input(f"{option} must be one line of text")
     return text.strip()
 

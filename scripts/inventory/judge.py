@@ -8,7 +8,7 @@ import time
 from inventory.screen import plural
 from inventory.snapshot import Process, Snapshot
 from inventory.survey import Run
-from rgt import gate, units
+from rgt import gate, logs, units
 from rgt.report import Report
 
 RECENT = 86400.0  # seconds; a run that ended before is not judged
@@ -17,15 +17,6 @@ QUIET_STEPS = 20  # or this many steps of its own speed, if that is longer
 _FULL = 0.03  # share of bytes or inodes that may be left
 
 _NAMELESS = re.compile(r"/#\d+$")  # O_TMPFILE: it never had a name that could be deleted
-
-_SENTENCES = {
-    "nan": "the loss is not a number",
-    "oom": "ran out of memory",
-    "no-space": "the disk was full",
-    "hang": "a collective operation timed out",
-    "killed": "was killed",
-    "crash": "ended in an error",
-}
 
 
 def judge(box: Snapshot, report: Report) -> None:
@@ -47,7 +38,12 @@ def _process(process: Process, report: Report) -> None:
     for problem in process.summary.problems:
         if not problem.recovered:
             report.add(
-                problem.code, "error", _SENTENCES[problem.code], path=process.source, where=who, evidence=problem.line
+                problem.code,
+                "error",
+                logs.SENTENCES[problem.code],
+                path=process.source,
+                where=who,
+                evidence=problem.line,
             )
     if trainer.log.kind == "deleted" and not _NAMELESS.search(trainer.log.path):
         fix = f"cp {trainer.log.readable} rescued.log, before the process ends"
@@ -75,7 +71,7 @@ def _run(run: Run, report: Report, judged: set[str]) -> None:
     if not judged & {run.path, run.log.path if run.log else run.path}:
         for problem in run.summary.problems:
             if not problem.recovered:
-                report.add(problem.code, "error", _SENTENCES[problem.code], path=run.path, evidence=problem.line)
+                report.add(problem.code, "error", logs.SENTENCES[problem.code], path=run.path, evidence=problem.line)
     if run.check and run.check.state == "broken":
         older = f"; {len(run.checkpoints) - 1} older ones are there" if len(run.checkpoints) > 1 else ""
         report.add(

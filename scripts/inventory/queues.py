@@ -22,6 +22,7 @@ from rgt import gate, procs
 
 _ENDED_SHOWN = 20  # finished gpu_gate jobs that are listed
 _PANE_LINES = 200
+_GATE_FIELDS = "id name state reason command cwd log gpus submitted started ended exit_code".split()
 Job = dict[str, Any]
 
 
@@ -71,36 +72,14 @@ def _open_queues() -> list[Path]:
     found = []
     for pid in procs.pids():
         if any("gpu_gate" in word for word in procs.command(pid)[:3]):
-            for link in _links(pid):
-                if link.endswith(".lock") and os.path.basename(os.path.dirname(link)) == "jobs":
-                    found.append(Path(link).parent.parent)
+            for _, target in procs.descriptors(pid) or []:
+                if target.endswith(".lock") and os.path.basename(os.path.dirname(target)) == "jobs":
+                    found.append(Path(target).parent.parent)
     return found
 
 
-def _links(pid: int) -> list[str]:
-    try:
-        folder = f"/proc/{pid}/fd"
-        return [os.readlink(f"{folder}/{name}") for name in os.listdir(folder)]
-    except OSError:
-        return []
-
-
 def _gate_job(queue: Path, record: gate.Record) -> Job:
-    wanted = (
-        "id",
-        "name",
-        "state",
-        "reason",
-        "command",
-        "cwd",
-        "log",
-        "gpus",
-        "submitted",
-        "started",
-        "ended",
-        "exit_code",
-    )
-    return {"queue": str(queue), **{name: record.get(name) for name in wanted}}
+    return {"queue": str(queue), **{name: record.get(name) for name in _GATE_FIELDS}}
 
 
 def slurm() -> Row:

@@ -14,6 +14,7 @@ from rgt.units import show_duration, show_size
 
 WIDTH = 160
 _PROCESSES, _RUNS, _JOBS, _FINDINGS, _STOPPED = 5, 10, 4, 8, 3  # rows shown
+_JOB_FIELDS = "state id name session pane tty elapsed status image where reason command".split()
 # the metrics that are shown, in this order; the first of each line that is there
 _SHOWN = (
     ("loss", "train_loss", "total_loss", "lm_loss"),
@@ -80,7 +81,8 @@ def _gpus(box: Snapshot) -> Iterator[str]:
 def _processes(box: Snapshot) -> Iterator[str]:
     if not box.processes:
         yield "no training process"
-    for process in box.processes[:_PROCESSES]:
+    who_holds_a_card_first = sorted(box.processes, key=lambda process: not process.trainer.gpus)
+    for process in who_holds_a_card_first[:_PROCESSES]:
         yield from _process(process)
     if len(box.processes) > _PROCESSES:
         yield f"... and {len(box.processes) - _PROCESSES} more (--json)"
@@ -170,22 +172,8 @@ def _job_order(job: dict[str, object]) -> int:
 
 
 def _job(tool: str, job: dict[str, object]) -> str:
-    names = (
-        "state",
-        "id",
-        "name",
-        "session",
-        "pane",
-        "tty",
-        "elapsed",
-        "status",
-        "image",
-        "where",
-        "reason",
-        "command",
-    )
     words = []
-    for name in names:
+    for name in _JOB_FIELDS:
         value = job.get(name)
         if value:
             words.append(" ".join(map(str, value)) if isinstance(value, list) else str(value))

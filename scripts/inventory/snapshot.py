@@ -1,9 +1,9 @@
 """Everything at once: GPUs, training processes, queues, git, runs and disks, and which process writes which run.
 
 Example:
-    box = take([], queues=[], seconds=1.2)       box.processes[0].summary.step        box.findings(report)
+    box = take([], queues=[], seconds=1.2)       box.processes[0].summary.step        box.runs
 
-Nothing is written, nothing is started, nothing is waited for longer than its limit. What failed is in `problems`.
+Nothing is written, nothing is started, nothing is waited for longer than its limit. What failed is in `stopped`.
 """
 
 from __future__ import annotations
@@ -22,18 +22,11 @@ from inventory import git, outside, queues, survey, trainers
 from rgt import gpu, logs
 from rgt.logline import parse_line
 
-SECONDS = 1.2  # for looking through directories
 _ROOTS = 8  # directories that are looked through when none is named
 _SECONDS = 3.0  # for each look at the machine
 _SETTLE = 30.0  # a process younger than this has no mean speed yet
-_NOBODYS = {
-    "/tmp",
-    "/var/tmp",
-    "/var/log",
-    "/dev",
-    "/dev/pts",
-    "/dev/shm",
-}  # a log there says nothing about its neighbours
+# a log there says nothing about its neighbours
+_NOBODYS = {"/tmp", "/var/tmp", "/var/log", "/dev", "/dev/pts", "/dev/shm"}
 _COUNT = re.compile(r"--?([\w-]+)[= ](\d+)(?= |$)")
 
 
@@ -102,7 +95,7 @@ class Snapshot:
         return pids
 
 
-def take(directories: list[Path], queue_directories: list[Path], seconds: float = SECONDS) -> Snapshot:
+def take(directories: list[Path], queue_directories: list[Path], seconds: float) -> Snapshot:
     """Look at the machine; at `directories` if given, else wherever something runs and at the current one."""
     began = time.monotonic()
     box = Snapshot(time.time(), host=_host())

@@ -4,13 +4,11 @@ Example:
     found = look(Path("exp"), deadline=time.monotonic() + 1)
     found.runs        newest first: path, log, summary, checkpoints        found.stopped    what was left out, and why
 
-The walk is bounded in time, entries and depth. It reads names first, then the ends of the files that matter.
+Names first (walk.py), then the ends of the files that matter (tables.py, ckpt.py).
 """
 
 from __future__ import annotations
 
-import csv
-import json
 import os
 import re
 import stat
@@ -20,32 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from inventory import ckpt
+from inventory import ckpt, tables
+from inventory.walk import Met, Walk
 from rgt import logs
 
-DEPTH = 8
-ENTRIES = 200_000
-CROWDED = 20_000  # entries of one directory; more is a data set, not a run
-_SAID = 20  # places that could not be looked at and are named
 _READ_RUNS = 20  # runs whose newest checkpoint is read, not only its structure
 _READ_SECONDS = 0.4  # for reading newest checkpoints byte by byte, all runs together
-_STATE_BYTES = 8 << 20  # a trainer_state.json up to this size is parsed as a whole
-
-_SKIPPED = {
-    *(
-        ".git",
-        ".hg",
-        "node_modules",
-        "site-packages",
-        "dist-packages",
-        "__pycache__",
-        "venv",
-        "env",
-        "conda",
-        "miniconda3",
-    ),
-    *("anaconda3", "proc", "sys", "dev"),
-}
 _LOG = re.compile(r".*\.(?:log|out|err)|(?:train|log|stdout|stderr|output)[\w-]*\.txt", re.I | re.S)
 # not every .jsonl: train.jsonl is a data set
 _TABLE = re.compile(
@@ -125,7 +103,7 @@ def look(root: Path, deadline: float, check: bool = True) -> Found:
     """
     found = Found(str(root))
     sorter = _Sorter(str(root))
-    for directory, entry, prepared in _Walk(str(root), deadline, found.stopped):
+    for directory, entry, prepared in Walk(str(root), deadline, found.stopped):
         sorter.add(directory, entry, prepared)
     found.runs = sorted(sorter.runs(), key=lambda run: -run.newest)
     if not check:
@@ -140,71 +118,6 @@ def look(root: Path, deadline: float, check: bool = True) -> Found:
         found.stopped.append(f"{left} of {len(found.runs)} runs were not read: the time was over")
     _check_newest(found.runs, deadline)
     return found
-
-
-# -- the walk
-
-
-class _Walk:
-    """Breadth first, so that what is near is found even when the time ends. Links come last, and no place twice."""
-
-    def __init__(self, root: str, deadline: float, stopped: list[str]) -> None:
-        self.deadline, self.stopped = deadline, stopped
-        self.edge: list[tuple[str, int, str]] = [(root, 0, "")]  # directory, depth, the run directory it is in
-        self.links: list[tuple[str, int, str]] = []
-        self.seen: set[tuple[int, int]] = set()
-        self.entries = 0
-
-    def __iter__(self) -> Iterator[tuple[str, os.DirEntry[str], str]]:
-        while self.edge or self.links:
-            edge, self.edge = self.edge or self.links, []
-            if edge is self.links:
-                self.links = []
-            for directory, depth, prepared in edge:
-                if time.monotonic() > self.deadline or self.entries > ENTRIES:
-                    why = f"more than {ENTRIES} entries" if self.entries > ENTRIES else "the time was over"
-                    self.stopped.append(f"the walk ended in {directory}: {why}")
-                    return
-                yield from self._directory(directory, depth, prepared)
-
-    def _directory(self, directory: str, depth: int, prepared: str) -> Iterator[tuple[str, os.DirEntry[str], str]]:
-        try:
-            place = os.stat(directory)
-            if (place.st_dev, place.st_ino) in self.seen:
-                return
-            self.seen.add((place.st_dev, place.st_ino))
-            with os.scandir(directory) as scan:
-                entries = [entry for entry, _ in zip(scan, range(CROWDED), strict=False)]
-        except OSError as error:
-            self._say(f"{directory} cannot be read: {error.strerror}")
-            return
-        self.entries += len(entries)
-        if len(entries) == CROWDED:
-            self._say(f"{directory} has {CROWDED} entries or more; only the first were looked at")
-        names = {entry.name for entry in entries}
-        if "run.json" in names:
-            prepared = prepared or directory
-        if "pyvenv.cfg" in names or "conda-meta" in names:
-            return
-        for entry in entries:
-            if not self._enter(entry, depth, prepared):
-                yield directory, entry, prepared
-
-    def _say(self, message: str) -> None:
-        if len(self.stopped) < _SAID:
-            self.stopped.append(message)
-
-    def _enter(self, entry: os.DirEntry[str], depth: int, prepared: str) -> bool:
-        """Put a directory on the list; True when the entry was one."""
-        try:
-            if not entry.is_dir():
-                return False
-            hidden = entry.name.startswith(".") or entry.name in _SKIPPED
-            if not hidden and depth < DEPTH:
-                (self.links if entry.is_symlink() else self.edge).append((entry.path, depth + 1, prepared))
-        except OSError:  # a link that leads in circles
-            pass
-        return True
 
 
 # -- what belongs together
@@ -280,7 +193,7 @@ class _Sorter:
         self.root = root
         self.homes: dict[str, _Home] = {}
         self.met: set[tuple[int, int]] = set()
-        self.links: list[tuple[str, os.DirEntry[str], str]] = []
+        self.links: list[Met] = []
 
     def runs(self) -> Iterator[Run]:
         links, self.links = self.links, []
@@ -339,9 +252,9 @@ def _home(directory: str, root: str) -> str:
 def _read(run: Run) -> None:
     """Metrics from the table where there is one; what went wrong from the log."""
     run.read = True
-    told = _read_log(run.log.path) if run.log else logs.Summary()
+    told = tables.read_log(run.log.path) if run.log else logs.Summary()
     if run.table:
-        run.summary = _read_table(run.table)
+        run.summary = tables.read_table(run.table.path)
         run.summary.problems += [problem for problem in told.problems if problem.code != "nan"]
         run.summary.last_line = told.last_line or run.summary.last_line
         run.summary.fill({name: getattr(told, name) for name in ("total", "epoch", "epochs", "it_per_s", "eta")})
@@ -349,81 +262,8 @@ def _read(run: Run) -> None:
     else:
         run.summary = told
     if run.kind == "run":
-        _fill_totals(run)
+        tables.fill_totals(run.summary, run.path)
     run.summary.finish_eta()
-
-
-def _fill_totals(run: Run) -> None:
-    """The number of steps as the run's own config has it."""
-    try:
-        with open(os.path.join(run.path, "run.json"), "rb") as file:
-            config = json.loads(file.read(1 << 20))["config"]
-        words = {name: value for name, value in config.items() if isinstance(value, int) and value > 0}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return
-    for name in ("steps", "max_steps", "max_iters", "total_steps", "train_steps"):
-        run.summary.fill({"total": words.get(name)})
-    for name in ("epochs", "max_epochs", "num_epochs", "num_train_epochs"):
-        run.summary.fill({"epochs": words.get(name)})
-
-
-def _read_table(table: File) -> logs.Summary:
-    name = os.path.basename(table.path)
-    if name.endswith(".csv"):
-        return _read_csv(table.path)
-    if name == "trainer_state.json":
-        return _read_trainer_state(table)
-    return _read_log(table.path)
-
-
-def _read_log(path: str) -> logs.Summary:
-    """A quarter of the usual end is enough for most, and there may be hundreds."""
-    summary = logs.read(path, logs.TAIL // 4)
-    return summary if summary.found else logs.read(path)
-
-
-def _read_csv(path: str) -> logs.Summary:
-    """Lightning's and LitGPT's CSV: a header, then rows with holes."""
-    lines = logs.tail(path)
-    header = _first_line(path)
-    rows = list(csv.reader([header, *lines[-50:]]))
-    if lines and lines[0] == header:
-        rows = list(csv.reader(lines[:1] + lines[1:][-50:]))
-    words = [", ".join(f"'{key}': {cell}" for key, cell in zip(rows[0], row, strict=False) if cell) for row in rows[1:]]
-    return logs.summarise("\n".join(f"{{{word}}}" for word in words))
-
-
-def _first_line(path: str) -> str:
-    descriptor = logs.open_regular(path)
-    if descriptor is None:
-        return ""
-    try:
-        return os.pread(descriptor, logs.HEAD, 0).decode("utf-8", "replace").partition("\n")[0].strip()
-    finally:
-        os.close(descriptor)
-
-
-def _read_trainer_state(table: File) -> logs.Summary:
-    """HF Trainer writes its whole history into every checkpoint."""
-    if table.bytes > _STATE_BYTES:
-        return logs.read(table.path)
-    try:
-        with open(table.path, "rb") as file:
-            state = json.loads(file.read(_STATE_BYTES + 1))
-        lines = [json.dumps(row) for row in state.get("log_history", [])[-20:]]
-        counters = {
-            "step": state["global_step"],
-            "total": state.get("max_steps"),
-            "epochs": state.get("num_train_epochs"),
-        }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return logs.Summary()
-    summary = logs.summarise("\n".join(lines))
-    summary.step = None
-    summary.fill(
-        {name: int(value) for name, value in counters.items() if isinstance(value, (int, float)) and value > 0}
-    )
-    return summary
 
 
 def _check_newest(runs: list[Run], deadline: float) -> None:

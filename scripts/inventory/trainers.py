@@ -3,7 +3,7 @@
 Example:
     for row in find(gpu_processes): row.pid, row.command, row.cwd, row.python, row.elapsed, row.log, row.origin
 
-The log is where stdout really goes: /proc/PID/fd, through a pipe to tee, or into a terminal. Only reads.
+The log is where stdout really goes (streams.py). Only reads.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from __future__ import annotations
 import os
 import pwd
 import re
-import stat
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from inventory import ckpt
+from inventory import ckpt, streams
+from inventory.streams import Output, Streams
 from rgt import gate, procs
 
 # the script or module of a python command line
@@ -43,16 +43,12 @@ _SECRET = re.compile(
     r"(?i)((?:api[-_]?key|(?:auth|access|hf|wandb|github)[-_]?token|secret|password)[=\s]+)\S+"
     r"|\b(?:hf_|sk-|ghp_|github_pat_)\w{8,}"
 )
-
-
-@dataclass
-class Output:
-    """Where stdout goes. `readable` is the path to open: it works for deleted files and inside containers."""
-
-    kind: str  # file | deleted | pipe | terminal | null | socket | closed | hidden
-    path: str = ""
-    via: str = ""
-    readable: str = ""
+# ancestors that tell who started it; the kernel keeps 15 letters of a name
+_STARTERS = {
+    "tmux: server": "tmux", "screen": "screen", "SCREEN": "screen", "tsp": "tsp", "slurmstepd": "slurm", "cron": "cron",
+    "crond": "cron", "atd": "at", "containerd-shim": "a container",
+    "sshd": "an ssh login", "sshd-session": "an ssh login", "jupyter-lab": "jupyter", "jupyter-noteboo": "jupyter",
+}  # fmt: skip
 
 
 @dataclass
@@ -93,10 +89,10 @@ def find(gpu_memory: Mapping[int, Mapping[int, int | None]], panes: Mapping[str,
     """`gpu_memory`: pid -> GPU index -> bytes. `panes`: terminal -> name of the tmux pane that shows it."""
     table = _Table()
     reasons = {pid: why for pid in table.commands if (why := table.reason(pid, pid in gpu_memory))}
-    roots: dict[int, list[int]] = {}
-    for pid in sorted(reasons, key=lambda pid: (table.starts[pid], pid)):
-        roots.setdefault(table.root(pid, reasons), []).append(pid)
-    rows = [table.row(root, reasons[root], panes or {}) for root in roots]
+    oldest_first = sorted(reasons, key=lambda pid: (table.starts[pid], pid))
+    roots = dict.fromkeys(table.root(pid, reasons) for pid in oldest_first)
+    outputs = Streams(table.commands, panes or {})
+    rows = [table.row(root, reasons[root], outputs) for root in roots]
     for row in rows:
         cards = [(index, used) for pid in row.members for index, used in gpu_memory.get(pid, {}).items()]
         row.gpus = sorted({index for index, _ in cards})
@@ -115,8 +111,7 @@ class _Table:
         self.children: dict[int, list[int]] = {}
         for pid in procs.pids():
             self._add(pid)
-        self.mine = self._ancestors(os.getpid())
-        self._readers: dict[str, list[int]] | None = None
+        self.mine = {os.getpid(), *self._above(os.getpid())}
 
     def _add(self, pid: int) -> None:
         parent, start = procs.parent(pid), procs.start_time(pid)
@@ -126,13 +121,6 @@ class _Table:
         self.children.setdefault(parent, []).append(pid)
         if command := procs.command(pid):  # a zombie has none
             self.commands[pid] = command
-
-    def _ancestors(self, pid: int) -> set[int]:
-        found = set()
-        while pid and pid not in found:
-            found.add(pid)
-            pid = self.parents.get(pid, 0)
-        return found
 
     # -- which ones
 
@@ -147,19 +135,20 @@ class _Table:
             return ""
         if why := looks_like_training(command):
             return why
-        if any(_is_training_file(path) for path in self.written(pid)):
+        if any(_is_training_file(path) for path in streams.written(pid)):
             return "the files it writes"
         return "its libraries" if _maps_torch(pid) else ""
 
     def root(self, pid: int, reasons: Mapping[int, str]) -> int:
         """The topmost training process above it: torchrun for a worker, the main process for a data loader."""
         top = pid
-        for above in self._line(pid):
+        for above in self._above(pid):
             if above in reasons:
                 top = above
         return top
 
-    def _line(self, pid: int) -> Iterable[int]:
+    def _above(self, pid: int) -> Iterable[int]:
+        """Its parent, the parent of that, and so on."""
         seen = {pid}
         while (pid := self.parents.get(pid, 0)) and pid not in seen:
             seen.add(pid)
@@ -174,21 +163,21 @@ class _Table:
 
     # -- what they are
 
-    def row(self, pid: int, why: str, panes: Mapping[str, str]) -> Trainer:
+    def row(self, pid: int, why: str, outputs: Streams) -> Trainer:
         members = self.tree(pid)
         environment = procs.environment(pid)
-        cwd = _readlink(f"/proc/{pid}/cwd")
+        cwd = procs.link(pid, "cwd")
         row = Trainer(pid, self.parents[pid], self.commands[pid], why, members=members, cwd=cwd)
         row.user = _user(pid)
-        row.state = _state(pid)
+        row.state = procs.state(pid)
         row.elapsed = max(0.0, _uptime() - self.starts[pid] / os.sysconf("SC_CLK_TCK"))
         row.python = _interpreter(pid, self.commands[pid], cwd, environment)
         row.gate_job = environment.get(gate.MARK, "")
         row.origin = self._origin(pid, environment)
-        row.container = _readlink(f"/proc/{pid}/ns/mnt") != _readlink("/proc/self/ns/mnt")
+        row.container = procs.link(pid, "ns/mnt") != procs.link(os.getpid(), "ns/mnt")
         row.container_id = _container_id(pid) if row.container else ""
-        row.log = self._log(members, panes)
-        row.outputs = _unique(path for member in members for path in self.written(member) if _OUTPUT.search(path))
+        row.log = outputs.log(members)
+        row.outputs = _unique(path for member in members for path in streams.written(member) if _OUTPUT.search(path))
         return row
 
     def _origin(self, pid: int, environment: Mapping[str, str]) -> str:
@@ -197,8 +186,8 @@ class _Table:
             return f"gpu_gate {environment[gate.MARK]}"
         if "SLURM_JOB_ID" in environment:
             return f"slurm job {environment['SLURM_JOB_ID']}"
-        for above in self._line(pid):
-            starter = _STARTERS.get(_comm(above))
+        for above in self._above(pid):
+            starter = _STARTERS.get(procs.comm(above))
             if starter:
                 return starter
         if "TMUX" in environment or "STY" in environment:
@@ -206,81 +195,7 @@ class _Table:
         parent = self.parents.get(pid, 0)
         if parent <= 1:
             return "by hand, detached (its starter is gone)"
-        return f"by hand, from {_comm(parent) or 'a hidden process'} {parent}"
-
-    def _log(self, members: list[int], panes: Mapping[str, str]) -> Output:
-        """stdout of the root, else the first of its tree that writes to a file."""
-        outputs = [self._stdout(pid, panes) for pid in members[:16]]
-        for kind in ("file", "deleted", "pipe", "terminal"):
-            for output in outputs:
-                if output.kind == kind and (kind != "pipe" or output.path):
-                    return output
-        return outputs[0]
-
-    def _stdout(self, pid: int, panes: Mapping[str, str]) -> Output:
-        output = Output("hidden")
-        for number in (1, 2):
-            found = self._descriptor(pid, number, panes)
-            if found.kind in ("file", "deleted") or (number == 1 and found.kind != "null"):
-                return found
-            if output.kind == "hidden":
-                output = found
-        return output
-
-    def _descriptor(self, pid: int, number: int, panes: Mapping[str, str]) -> Output:
-        link = f"/proc/{pid}/fd/{number}"
-        target = _readlink(link)
-        if not target:
-            return Output("closed" if os.access(f"/proc/{pid}/fd", os.R_OK) else "hidden")
-        if target == os.devnull:
-            return Output("null", target)
-        if target.startswith("pipe:"):
-            return self._behind_pipe(pid, target)
-        if target.startswith("socket:"):
-            return Output("socket", via=target)
-        if target.startswith(("/dev/pts/", "/dev/tty")):
-            return Output("terminal", target, via=panes.get(target, ""))
-        if not _is_regular(link):
-            return Output("hidden", target)
-        deleted = target.endswith(" (deleted)")
-        return Output("deleted" if deleted else "file", target.removesuffix(" (deleted)"), readable=link)
-
-    def _behind_pipe(self, pid: int, pipe: str) -> Output:
-        """Follow a pipe to the file its reader writes: `python train.py | tee run.log`."""
-        if self._readers is None:
-            self._readers = {}
-            for other in self.commands:
-                for number, target in _descriptors(other):
-                    if target.startswith("pipe:") and not _writable(other, number):
-                        self._readers.setdefault(target, []).append(other)
-        for reader in self._readers.get(pipe, []):
-            if reader == pid:
-                continue
-            name = f"{_comm(reader)} (pid {reader})"
-            for number, target in _descriptors(reader):
-                if number != 2 and target.startswith("/") and _writable(reader, number):
-                    link = f"/proc/{reader}/fd/{number}"
-                    if _is_regular(link):
-                        return Output("pipe", target.removesuffix(" (deleted)"), via=name, readable=link)
-            return Output("pipe", via=name)
-        return Output("pipe", via="nobody reads it")
-
-    def written(self, pid: int) -> list[str]:
-        """Regular files it holds open for writing, beside its standard streams."""
-        found = []
-        for number, target in _descriptors(pid):
-            if number > 2 and target.startswith("/") and not target.startswith(("/dev/", "/proc/", "/memfd:")):
-                link = f"/proc/{pid}/fd/{number}"
-                if _writable(pid, number) and _is_regular(link):
-                    found.append(target)
-        return found
-
-
-_STARTERS = {
-    "tmux: server": "tmux", "screen": "screen", "SCREEN": "screen", "tsp": "tsp", "slurmstepd": "slurm", "cron": "cron",
-    "crond": "cron", "atd": "at", "containerd-shim": "a container", "containerd-shim-runc-v2": "a container",
-    "sshd": "an ssh login", "sshd-session": "an ssh login", "jupyter-lab": "jupyter", "jupyter-noteboo": "jupyter",
-}  # fmt: skip
+        return f"by hand, from {procs.comm(parent) or 'a hidden process'} {parent}"
 
 
 def looks_like_training(command: list[str]) -> str:
@@ -295,7 +210,7 @@ def looks_like_training(command: list[str]) -> str:
 
 
 def _is_python(pid: int, command: list[str]) -> bool:
-    names = (os.path.basename(_readlink(f"/proc/{pid}/exe")), os.path.basename(command[0]))
+    names = (os.path.basename(procs.link(pid, "exe")), os.path.basename(command[0]))
     return any(name.startswith(("python", "pypy")) or name in _LAUNCHERS for name in names)
 
 
@@ -338,44 +253,7 @@ def _interpreter(pid: int, command: list[str], cwd: str, environment: Mapping[st
         candidate = os.path.join(folder, word)
         if folder and os.access(candidate, os.X_OK):
             return candidate
-    return _readlink(f"/proc/{pid}/exe")
-
-
-def _readlink(path: str) -> str:
-    try:
-        return os.readlink(path)
-    except OSError:
-        return ""
-
-
-def _descriptors(pid: int) -> list[tuple[int, str]]:
-    try:
-        numbers = [int(name) for name in os.listdir(f"/proc/{pid}/fd")]
-    except OSError:
-        return []
-    return [(number, target) for number in sorted(numbers) if (target := _readlink(f"/proc/{pid}/fd/{number}"))]
-
-
-def _writable(pid: int, number: int) -> bool:
-    """The link's own permission bits are the mode the file was opened with."""
-    try:
-        return bool(os.lstat(f"/proc/{pid}/fd/{number}").st_mode & stat.S_IWUSR)
-    except OSError:
-        return False
-
-
-def _is_regular(link: str) -> bool:
-    try:
-        return stat.S_ISREG(os.stat(link).st_mode)
-    except OSError:
-        return False
-
-
-def _comm(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
-    except OSError:
-        return ""
+    return procs.link(pid, "exe")
 
 
 def _container_id(pid: int) -> str:
@@ -385,16 +263,6 @@ def _container_id(pid: int) -> str:
         return ""
     name = re.search(r"[0-9a-f]{64}", groups)
     return name[0] if name else ""
-
-
-def _state(pid: int) -> str:
-    """R runs, S sleeps, D waits for a disk, T is stopped."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text(errors="replace")
-    except OSError:
-        return ""
-    state = re.search(r"^State:\t(\w)", status, re.M)
-    return state[1] if state else ""
 
 
 def _user(pid: int) -> str:

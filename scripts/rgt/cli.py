@@ -66,6 +66,8 @@ class _FrontDoor(click.Command):
     ) -> Any:
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        if sys.stdout is None:  # closed with >&-: nobody wants to read it
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")  # for file names that are not UTF-8; JSON reads it back
         words = sys.argv[1:] if args is None else list(args)

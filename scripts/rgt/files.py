@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -49,6 +50,11 @@ def dump(data: Any, where: str, **layout: Any) -> bytes:
         raise bad_input(f"{where} cannot hold this as JSON: {error}") from None
     except RecursionError:
         raise bad_input(f"{where} cannot hold this as JSON: nested too deep") from None
+
+
+def json_number(value: float) -> float | str:
+    """Strict JSON has no NaN; the words "NaN", "Infinity" and "-Infinity" stand for them, and float() reads them."""
+    return value if math.isfinite(value) else str(value).replace("nan", "NaN").replace("inf", "Infinity")
 
 
 def write_with(path: Path, write: Callable[[IO[bytes]], Any]) -> None:

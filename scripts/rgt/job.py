@@ -115,7 +115,7 @@ def load_yaml(path: Path, name: str) -> dict[str, Any]:
         data = yaml.load(path.read_text(encoding="utf-8"), Loader)
     except OSError as error:
         raise from_os_error(error, f"read {path}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: no UTF-8, or a date such as 2026-02-30
         raise bad_input(f"{path} is not YAML: {' '.join(str(error).split())[:200]}") from None
     schema.check(data, name, str(path))
     checked: dict[str, Any] = data

@@ -19,7 +19,7 @@ from rgt.errors import RgtError
 
 _LONGEST = 2000  # characters of a line that are looked at
 _METRICS = 40  # of one line
-_LARGEST = 1e15  # no counter, speed or time is larger
+_LARGEST = 1e15  # no counter, speed or time is larger, none but 0 smaller than its inverse
 
 Point = dict[str, Any]  # the fields of Summary that the line tells, and `time` (seconds since 1970)
 
@@ -67,48 +67,30 @@ _ENDED = re.compile(
 _PAST = re.compile(r"\bbest\b.*\b(?:at|from|in) (?:epoch|step|iter)", re.I)
 _RAISED = re.compile(r"(?:^|[\s\"])[\w.]*(?:Error|Exception): ")  # "shapes of step 300 do not fit" is no progress
 
-_STEPS = {"global_step", "step", "iter", "iteration", "it", "iter_num", "_step", "num_updates", "update"}
+_STEPS = set("global_step step iter iteration it iter_num _step num_updates update".split())
 _PLURALS = {"steps", "iters", "iterations"}  # a counter only when nothing stands before them
-_TOTAL = {
-    *("max_steps", "max_iters", "max_iterations", "max_train_steps", "num_steps", "num_training_steps", "total_steps"),
-    *("total_optimization_steps", "train_iters", "train_steps", "total_iters"),
-}
-_TOTAL_EPOCHS = {"epochs", "max_epochs", "num_epochs", "num_train_epochs", "n_epochs", "total_epochs", "train_epochs"}
+_TOTAL = set(
+    """max_steps max_iters max_iterations max_train_steps num_steps num_training_steps total_steps total_iters
+    total_optimization_steps train_iters train_steps""".split()
+)
+_TOTAL_EPOCHS = set("epochs max_epochs num_epochs num_train_epochs n_epochs total_epochs train_epochs".split())
 _TIMES = {"time", "dt", "iter_time", "step_time", "batch_time", "elapsed_time_per_iteration"}
 _CLOCKS = {"time", "timestamp", "_timestamp"}
-_QUALIFIERS = {
-    *("train", "training", "val", "valid", "validation", "eval", "test", "dev", "best", "avg", "mean", "running"),
-    *(
-        "total",
-        "grad",
-        "learning",
-        "lm",
-        "max",
-        "num",
-        "global",
-        "optimization",
-        "iter",
-        "step",
-        "elapsed",
-        "per",
-        "time",
-    ),
-}
+_QUALIFIERS = set(
+    """train training val valid validation eval test dev best avg mean running total grad learning lm max num global
+    optimization iter step elapsed per time""".split()
+)
 # "Gradient Accumulation steps = 4" and "number of skipped iterations: 10" count something else
-_SPOILERS = {
-    *("accumulation", "skipped", "nan", "warmup", "per", "save", "saving", "eval", "evaluation", "logging", "log"),
-    *("decay", "of", "micro", "every", "inner", "max", "best"),
-}
+_SPOILERS = set(
+    """accumulation skipped nan warmup per save saving eval evaluation logging log decay of micro every inner max
+    best""".split()
+)
 # names that need no ':' or '=' before their number
-_METRIC_WORDS = {
-    *("loss", "acc", "accuracy", "ppl", "perplexity", "lr", "learning_rate", "grad_norm", "gnorm", "mfu", "f1", "auc"),
-    *("map", "iou", "miou", "dice", "psnr", "ssim", "fid", "wer", "cer", "bleu", "reward", "return", "score", "top1"),
-    *("top5", "acc@1", "acc@5", "mse", "mae", "rmse", "kl", "entropy", "nll", "bpb", "bpc", "precision", "recall"),
-}
-_NOT_METRICS = {
-    *("v_num", "rank", "local_rank", "world_size", "cuda", "gpu", "pid", "port", "seed", "line", "node", "version"),
-    *("eta", "train", "time"),
-}
+_METRIC_WORDS = set(
+    """loss acc accuracy ppl perplexity lr learning_rate grad_norm gnorm mfu f1 auc map iou miou dice psnr ssim fid wer
+    cer bleu reward return score top1 top5 acc@1 acc@5 mse mae rmse kl entropy nll bpb bpc precision recall""".split()
+)
+_NOT_METRICS = set("v_num rank local_rank world_size cuda gpu pid port seed line node version eta train time".split())
 _VAL = {"valid": "val", "validation": "val"}
 
 
@@ -144,12 +126,16 @@ def parse_line(text: str) -> Point:
         _take_prose(point, text)
     if nested and not point["metrics"] and "poch" not in text:  # an evaluation inside of the training
         return {}
-    return {name: value for name, value in point.items() if value not in (None, {}) and _is_sane(value)}
+    return {
+        name: value
+        for name, value in point.items()
+        if value not in (None, {}) and (isinstance(value, dict) or is_sane(value))
+    }
 
 
-def _is_sane(value: Any) -> bool:
-    """A counter of a thousand digits is noise that only looks like one; metrics may be anything."""
-    return isinstance(value, dict) or -_LARGEST < value < _LARGEST
+def is_sane(value: float) -> bool:
+    """A counter of a thousand digits is noise that only looks like one, and so is a speed of 1e-300; not a metric."""
+    return value == 0 or 1 / _LARGEST < abs(value) < _LARGEST
 
 
 def plain(text: str) -> str:

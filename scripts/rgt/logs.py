@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rgt.files import json_number
 from rgt.logline import Point, parse_line, plain, unwrap
 
 TAIL = 256 * 1024
@@ -102,10 +103,6 @@ class Summary(Progress):
             self.eta = epochs_left * self.epoch_time
 
 
-def json_number(value: float) -> float | str:
-    return value if math.isfinite(value) else str(value).replace("nan", "NaN").replace("inf", "Infinity")
-
-
 def open_regular(path: Path | str) -> int | None:
     """A descriptor to read, or None. A FIFO is never opened: that would block, or end the one who writes to it."""
     try:
@@ -151,6 +148,19 @@ def to_text(data: bytes, cut: bool = False) -> str:
     if '{"log":' in text:
         text = "\n".join(unwrap(line).removesuffix("\n") for line in text.split("\n"))
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def head(path: Path | str, limit: int = HEAD) -> bytes:
+    """The first bytes of a regular file; empty when it cannot be read."""
+    descriptor = open_regular(path)
+    if descriptor is None:
+        return b""
+    try:
+        return os.pread(descriptor, limit, 0)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
 
 
 def read(path: Path | str, limit: int = TAIL) -> Summary:
@@ -281,9 +291,15 @@ _MARKS = (
     ("killed", ("Killed", "Segmentation fault", "Bus error", "CANCELLED AT", "DUE TO TIME LIMIT", "SignalException")),
     ("crash", ("Traceback (most recent call last)", "ChildFailedError", "Aborted (core dumped)")),
 )
-_RAISED = re.compile(r"^(?:\[?rank\d+\]?:\s*)?[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)?\b.{0,400}$")
-
-
+SENTENCES = {
+    "nan": "the loss is not a number",
+    "oom": "ran out of memory",
+    "no-space": "the disk was full",
+    "hang": "a collective operation timed out",
+    "killed": "was killed",
+    "crash": "ended in an error",
+}
+_RAISED = re.compile(r"^(?:\[?rank\d+\]?:\s*)?[A-Za-z_][\w.]*\b.{0,400}$")
 _ANY_MARK = re.compile("|".join(re.escape(mark) for _, marks in _MARKS for mark in marks))
 _CODE_OF = {mark: code for code, marks in _MARKS for mark in marks}
 

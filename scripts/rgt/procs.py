@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import os
 import resource
+import stat
 from collections.abc import Iterator
 
 _FILE_LOCKS = 10  # RLIMIT_LOCKS: every child inherits it, and Linux has not enforced it since 2.4
@@ -32,6 +33,12 @@ def start_time(pid: int) -> int | None:
     """Clock ticks since boot."""
     fields = _stat(pid)
     return int(fields[19]) if fields else None
+
+
+def state(pid: int) -> str:
+    """R runs, S sleeps, D waits for a disk, T is stopped, Z is dead; empty when it is gone."""
+    fields = _stat(pid)
+    return fields[0] if fields else ""
 
 
 def parent(pid: int) -> int | None:
@@ -66,6 +73,23 @@ def descendants(root: int) -> list[int]:
     return found
 
 
+def comm(pid: int) -> str:
+    """The kernel's short name for it."""
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def link(pid: int, name: str) -> str:
+    """Where /proc/PID/<name> leads; empty when it is gone or not ours to see."""
+    try:
+        return os.readlink(f"/proc/{pid}/{name}")
+    except OSError:
+        return ""
+
+
 def command(pid: int) -> list[str]:
     """The argument list; empty for a kernel thread, a zombie, or somebody else's hidden process."""
     try:
@@ -85,11 +109,33 @@ def environment(pid: int) -> dict[str, str]:
         return {}
 
 
+def descriptors(pid: int) -> list[tuple[int, str]] | None:
+    """What it holds open, each with the target of its link; None when it is not ours to see."""
+    found = []
+    try:
+        for number in sorted(map(int, os.listdir(f"/proc/{pid}/fd"))):
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                found.append((number, os.readlink(f"/proc/{pid}/fd/{number}")))
+    except PermissionError:
+        return None
+    except OSError:  # it ended
+        return []
+    return found
+
+
+def writes_to(pid: int, number: int) -> bool:
+    """The link's own permission bits are the mode the descriptor was opened with."""
+    try:
+        return bool(os.lstat(f"/proc/{pid}/fd/{number}").st_mode & stat.S_IWUSR)
+    except OSError:
+        return False
+
+
 def carrying(name: str, value: str) -> Iterator[int]:
     """Living processes with name=value in their environment, or `branded` with the value."""
     brand = _brand(value)
     for pid in pids():
-        if (environment(pid).get(name) == value or _file_locks(pid) == brand) and (_stat(pid) or "Z")[0] != "Z":
+        if (environment(pid).get(name) == value or _file_locks(pid) == brand) and state(pid) not in ("", "Z"):
             yield pid
 
 

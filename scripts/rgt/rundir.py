@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import math
 import operator
 import os
 import time
@@ -27,6 +26,7 @@ from rgt import files
 from rgt.errors import bad_input, from_os_error
 from rgt.ids import LIFE, mint_id
 
+_DOOMSDAY = 1e12  # seconds since 1970
 _DEPTH = 4  # how deep below a folder runs are looked for: runs/, outputs/project/runs/, ...
 
 
@@ -85,7 +85,7 @@ class Run:
 
     def log_metrics(self, *, step: int, split: str, **metrics: float) -> None:
         """Takes Python, numpy and one-element tensor numbers. NaN and infinities are data here: they are kept."""
-        values = {name: json_number(float(value)) for name, value in metrics.items()}
+        values = {name: files.json_number(float(value)) for name, value in metrics.items()}
         row = {**values, "step": operator.index(step), "time": time.time(), "split": split}
         files.append_jsonl(self.metrics, row, "metrics")
 
@@ -98,7 +98,7 @@ class Run:
             return None
         last: dict[str, Any] | None = None
         for row in files.read_jsonl(self.events, bad=[]):
-            if row.get("event") in LIFE and (last is None or _time(row) >= _time(last)):
+            if row.get("event") in LIFE and (last is None or event_time(row) >= event_time(last)):
                 last = row
         return last
 
@@ -123,13 +123,17 @@ class Run:
             raise bad_input(f"{self.path} is sealed; a sealed run never changes, start a new one")
 
 
-def _time(row: dict[str, Any]) -> float:
-    return row["time"] if isinstance(row.get("time"), (int, float)) else 0.0
+def event_time(row: dict[str, Any]) -> float:
+    """0 when it does not say, or says nonsense."""
+    when = row.get("time")
+    return float(when) if isinstance(when, (int, float)) and 0 < when < _DOOMSDAY else 0.0
 
 
-def json_number(value: float) -> float | str:
-    """Strict JSON has no NaN; the words "NaN", "Infinity" and "-Infinity" stand for them, and float() reads them."""
-    return value if math.isfinite(value) else str(value).replace("nan", "NaN").replace("inf", "Infinity")
+def event_reason(row: dict[str, Any]) -> str:
+    """Why, as an event tells it."""
+    code = row.get("exit_code")
+    said = row.get("reason") or row.get("detail") or (f"exit code {code}" if code is not None else "")
+    return str(said or "its record does not say why")
 
 
 def create(

@@ -55,7 +55,7 @@ def _metrics(row: Row) -> list[dict[str, Any]]:
     for key, value in row.items():
         if not key.startswith("_") and isinstance(value, (int, float)) and not isinstance(value, bool):
             split, name = _split(key)
-            by_split.setdefault(split, {})[name] = rundir.json_number(value) if isinstance(value, float) else value
+            by_split.setdefault(split, {})[name] = files.json_number(value) if isinstance(value, float) else value
     head = {"step": int(row["_step"]), "time": float(row.get("_timestamp", 0.0))}
     # last: a metric may be called step or time, too
     return [{**values, **head, "split": split} for split, values in by_split.items()]

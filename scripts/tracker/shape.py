@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from rgt.rundir import json_number
+from rgt.files import json_number
 
 Row = dict[str, Any]
 
