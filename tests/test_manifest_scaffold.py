@@ -105,6 +105,16 @@ def test_tampering_is_named(project: Path, name: str) -> None:
     assert len(said) == len(expected) and all(end in line for line, end in zip(said, expected, strict=True))
 
 
+def test_a_seal_that_was_killed_before_the_ledger_knew_it_is_finished_by_the_next(project: Path) -> None:
+    path = make_run(project, 0.9)
+    run(project, "seal", path)
+    (project / "runs" / "SEALS.jsonl").unlink()
+    ((code, message),) = findings(project, "seal", "--check", path)
+    assert code == "missing" and message.endswith("the ledger was cut")
+    assert run(project, "seal", path).returncode == 0
+    assert findings(project, "seal", "--check", path) == []
+
+
 def test_a_claim_notices_that_its_run_was_resealed(project: Path) -> None:
     path = make_run(project, 0.9)
     run(project, "claim", "add", "acc", "--metric", "accuracy", "--run", path)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-import signal
 from collections.abc import Iterator
 
 from checks import Check, fail, ok, warn
 from checks.smoke import Smoke, last_lines
-from rgt import logs, units
+from rgt import logs, procs, units
 from rgt.job import RUN, RUN_VARIABLE
 from rgt.logline import parse_line, plain
 
@@ -43,18 +42,11 @@ def _ending(smoke: Smoke, timeout: float) -> Check:
         return fail("smoke", "gpu", _with("it needs a GPU, so it shows nothing before one is rented", cause), fix)
     code = smoke.exit_code
     if code < 0:
-        seen = _with(f"ended by {_signal(-code)}", cause)
+        seen = _with(f"ended by {procs.signal_name(-code)}", cause)
         return fail("smoke", "killed", seen, "SIGKILL is the memory limit's; SIGBUS is /dev/shm's; else read the log")
     found = {problem.code for problem in logs.summarise(smoke.log).problems}
     word = next((one for one in ("oom", "no-space") if one in found), "crash")
     return fail("smoke", word, _with(f"exit code {code}", cause), "mend it here, where it costs nothing")
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # Python names only the first and the last of the real-time signals
-        return f"signal {number}"
 
 
 def _needs_gpu(smoke: Smoke, cause: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any
 
 from probing.process import POLL, Child
 from probing.results import Result, several
+from rgt import procs
 from rgt.errors import bad_input
 
 _WAITING = ("timed out", "timeout", "connection closed", "connection reset", "monitoredbarrier", "detected mismatch",
@@ -122,7 +122,7 @@ def _dead(result: Result, ranks: list[Rank]) -> bool:
         left = not rank.ended_by_us and not rank.done and not rank.error
         raised = rank.error and not _is_waiting(rank)
         if left or raised:
-            how = f"by {signal.Signals(-rank.code).name}" if rank.code < 0 else f"with exit code {rank.code}"
+            how = f"by {procs.signal_name(-rank.code)}" if rank.code < 0 else f"with exit code {rank.code}"
             what = rank.error["error"] if rank.error else f"ended {how}"
             place = rank.error["site"] if rank.error else rank.stack[0] if rank.stack else ""
             others = [other for other in ranks if other is not rank and not other.done]

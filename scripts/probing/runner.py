@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import tempfile
 import time
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from probing.process import POLL, Child
+from rgt import procs
 from rgt.errors import BAD_INPUT, RgtError, bad_input
 
 _RETRIES = 1  # a second crash or hang is not chance, and every new process costs seconds
@@ -86,7 +86,7 @@ def _lost(at: str | None, child: Child, hung: str) -> dict[str, Any]:
         code_word, message = "hang", "did not end in its time"
         fix = "what waits there: a lock, a queue, a collective, a loader worker? --timeout gives it longer"
     else:
-        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        how = f"{procs.signal_name(-code)}" if code < 0 else f"exit code {code}"
         code_word, message = "crash", f"the process ended with {how}"
         fix = "SIGKILL is usually the memory limit; SIGSEGV a native library: run it alone under faulthandler"
     if at is None and not hung and "Error" in last:

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import os
 import resource
+import signal
 import stat
 from collections.abc import Iterator
 
@@ -165,6 +166,13 @@ def _file_locks(pid: int) -> int | None:
         return int(words[3])
     except (OSError, ValueError, IndexError):
         return None
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # Python names only the first and the last of the real-time signals
+        return f"signal {number}"
 
 
 def become_subreaper() -> None:

@@ -22,6 +22,7 @@ from rgt.errors import RgtError, bad_input, from_os_error
 from rgt.rundir import Run
 
 LEDGER = "SEALS.jsonl"
+_UNRECORDED = f"is not in {LEDGER}: it was not made by `seal`, or the ledger was cut"
 _BLOCK = 1 << 20
 
 
@@ -45,11 +46,17 @@ def digest_of(path: Path) -> str:
 
 def seal(run: Run) -> str:
     """Make the run immutable; returns the sha256 of its seal. An intact sealed run is left as it is."""
-    if run.seal.exists():
-        found = problems(run)
-        if found:
-            raise bad_input(f"{run.path} is sealed and changed since: {found[0].name} {found[0].message}")
-        return digest_of(run.seal)
+    if not run.seal.exists():
+        _write(run)
+    elif found := [problem for problem in problems(run) if problem.message != _UNRECORDED]:
+        raise bad_input(f"{run.path} is sealed and changed since: {found[0].name} {found[0].message}")
+    digest = digest_of(run.seal)
+    if not _recorded(run):  # after a kill between the two files as well
+        files.append_jsonl(run.path.parent / LEDGER, {"run_id": run.id, "seal_sha256": digest, "time": time.time()})
+    return digest
+
+
+def _write(run: Run) -> None:
     if not run.results.is_file():
         raise bad_input(f"{run.path} has no results.json: write its final metrics before it is sealed")
     files.read_json(run.results, "results")
@@ -60,9 +67,6 @@ def seal(run: Run) -> str:
         "files": {name: _settled(run.path / name) for name in sorted(_names(run))},
     }
     files.write_json(run.seal, record, "seal")
-    digest = digest_of(run.seal)
-    files.append_jsonl(run.path.parent / LEDGER, {"run_id": run.id, "seal_sha256": digest, "time": time.time()})
-    return digest
 
 
 def _settled(path: Path) -> str:
@@ -107,18 +111,16 @@ def problems(run: Run) -> list[Problem]:
 def _against_ledger(run: Run, record: dict[str, Any]) -> list[Problem]:
     if record["run_id"] != run.id:
         return [Problem("digest", "seal.json", f"is the seal of {record['run_id']}")]
-    ledger = run.path.parent / LEDGER
-    known = [row["seal_sha256"] for row in _rows(ledger) if row.get("run_id") == run.id and "seal_sha256" in row]
+    known = _recorded(run)
     if not known:
-        return [
-            Problem(
-                "missing", "seal.json", f"is not in {ledger.name}: it was not made by `seal`, or the ledger was cut"
-            )
-        ]
+        return [Problem("missing", "seal.json", _UNRECORDED)]
     if known[0] != digest_of(run.seal):
-        return [Problem("digest", "seal.json", f"is not the seal that {ledger.name} recorded first")]
+        return [Problem("digest", "seal.json", f"is not the seal that {LEDGER} recorded first")]
     return []
 
 
-def _rows(ledger: Path) -> list[dict[str, Any]]:
-    return list(files.read_jsonl(ledger)) if ledger.exists() else []
+def _recorded(run: Run) -> list[str]:
+    """The digests of its seals in the ledger, oldest first."""
+    ledger = run.path.parent / LEDGER
+    rows = files.read_jsonl(ledger) if ledger.exists() else ()
+    return [row["seal_sha256"] for row in rows if row.get("run_id") == run.id and "seal_sha256" in row]
