@@ -641,7 +641,7 @@ def test_kaggle_log_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         ({"secrets": ["TOKEN"]}, "cannot get the secret TOKEN"),
         ({"workdir": "/home/me"}, "Kaggle gets the runner, not /home/me; make the code a dataset"),
         ({"mounts": [{"from": "/code", "to": "/code"}]}, "Kaggle mounts dataset:, kernel:, model: or competition:"),
-        ({"gpus_per_node": 2}, "Kaggle's default machine has one GPU, the job wants 2"),
+        ({"gpus_per_node": 2}, "the job wants 2 GPUs and names no machine"),
     ],
 )
 def test_kaggle_refuses(changes: dict[str, Any], said: str) -> None:

@@ -170,8 +170,8 @@ def _machine(order: Order) -> str:
         return named[0]
     if job.gpus_per_node > 1:
         raise bad_input(
-            f"Kaggle's default machine has one GPU, the job wants {job.gpus_per_node}; "
-            "name one that has them, such as hardware: {accelerators: NvidiaTeslaT4} with two"
+            f"the job wants {job.gpus_per_node} GPUs and names no machine of Kaggle's that has them; "
+            "such as hardware: {accelerators: NvidiaTeslaT4} with two"
         )
     return ""
 
