@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
-# loadgroup keeps the tests that share one real server on one worker; a third of the time a worker only waits, so three
+# loadgroup keeps the tests that share one real server on one worker; for a fifth of the time two workers only wait, so three
 # fill two cores
 WORKERS ?= 3
 DEBIAN := openssh-server openssh-client rsync slurmctld slurmd slurm-client munge docker.io busybox-static \
