@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +28,7 @@ from probing.samples import digest
 from rgt import procs
 
 from . import broken_trainings as zoo
+from .real.support import wait_for
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = str(ROOT / "scripts" / "probes.py")
@@ -277,14 +278,6 @@ time.sleep(1000)
 """
 
 
-def until(ready: Callable[[], Any], seconds: float = 60.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (seen := ready()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return seen
-
-
 def sleepers(folder: Path) -> list[dict[str, int]]:
     return [procs.identify(int(path.suffix[1:])) for path in folder.glob("pid.*")]
 
@@ -296,11 +289,11 @@ def test_nothing_runs_on_when_we_are_ended(tmp_path: Path, word: str, count: int
     (tmp_path / "sleepy.py").write_text(SLEEPY)
     tool = subprocess.Popen([sys.executable, SCRIPT, word, "--factory", "sleepy:gone"], cwd=tmp_path)
     try:
-        until(lambda: len(sleepers(tmp_path)) == count)
+        wait_for("the children", lambda: len(sleepers(tmp_path)) == count)
         children = sleepers(tmp_path)
         tool.send_signal(number)
         assert tool.wait(60) == (130 if number == signal.SIGINT else -number)
-        until(lambda: not any(map(procs.alive, children)))
+        wait_for("their end", lambda: not any(map(procs.alive, children)))
     finally:
         tool.kill()
         tool.wait()
@@ -326,7 +319,7 @@ def test_ctrl_c_before_popen_has_returned_ends_the_child_too(tmp_path: Path) -> 
     done = subprocess.run([sys.executable, "-c", INTERRUPTED], cwd=tmp_path, env=environ)
     (child,) = sleepers(tmp_path)
     assert done.returncode == 130
-    until(lambda: not procs.alive(child))
+    wait_for("its end", lambda: not procs.alive(child))
 
 
 def test_a_segfault_is_reported_and_the_other_probes_still_run(folder: Path) -> None:
