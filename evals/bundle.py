@@ -15,9 +15,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 NAME = "remote-gpu-trainer"
 BUNDLE = (
-    "SKILL.md", "README.md", "SECURITY.md", "LICENSE", "pyproject.toml",
-    "references", "profiles", "scripts", "examples",
-)  # fmt: skip
+    "SKILL.md",
+    "README.md",
+    "SECURITY.md",
+    "LICENSE",
+    "pyproject.toml",
+    "references",
+    "profiles",
+    "scripts",
+    "examples",
+)
 _TIME = (2026, 1, 1, 0, 0, 0)  # a zip has no time zone, and a build no opinion on time
 
 

@@ -16,18 +16,17 @@ from __future__ import annotations
 
 import calendar
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
 import click
 
-from rgt import cli, units
+from rgt import cli
+from rgt.bundle import ROOT
 from rgt.errors import bad_input, from_os_error
 from rgt.report import Report
 
-BUNDLE = Path(__file__).resolve().parent.parent
 MAX_AGE = "180d"
 # front-matter keys whose facts cost money or data when they are wrong
 BILLING = ("meter", "storage", "auto_release", "down", "egress")
@@ -46,14 +45,26 @@ class Stamp:
     key: str  # where in the front matter, such as meter.stops_with; empty in prose
     source: str
 
-    @property
-    def billing(self) -> bool:
-        return any(part in BILLING for part in self.key.split("."))
+    def check(self, report: Report, max_age_days: float) -> None:
+        place = {"path": str(self.path), "line": self.line, "where": self.key or None}
+        month, today = _MONTH.fullmatch(self.text), date.today()
+        year, number = (int(month[1]), int(month[2])) if month else (today.year, today.month)
+        age = (today - date(year, number, calendar.monthrange(year, number)[1])).days
+        billing = any(part in BILLING for part in self.key.split("."))
+        limit = max_age_days / (2 if billing else 1)
+        if not month:
+            report.add("malformed", "error", f"{self.text!r} is not a month", fix="write verified: YYYY-MM", **place)
+        elif (year, number) > (today.year, today.month):
+            report.add("future", "error", f"{self.text} has not come yet", fix="write the month of the check", **place)
+        elif age > limit:
+            kind = "money or data depends on it; " if billing else ""
+            fix = f"look it up again: {self.source}" if self.source else "look it up again and add its source"
+            report.add("stale", "warn", f"{kind}checked {age} days ago, {limit:.0f} allowed", fix=fix, **place)
 
 
 @click.command(cls=cli.Command)
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--max-age", type=units.Duration(), default=MAX_AGE, show_default=True, help="Oldest fact to accept.")
+@click.option("--max-age", type=cli.Duration(), default=MAX_AGE, show_default=True, help="Oldest fact to accept.")
 @cli.report_options
 def main(paths: tuple[Path, ...], max_age: float, fmt: str | None) -> int:
     """List the facts of the bundle (or of PATHS) that are too old, undated by mistake, or dated in the future.
@@ -61,25 +72,17 @@ def main(paths: tuple[Path, ...], max_age: float, fmt: str | None) -> int:
     Example: python scripts/check_staleness.py --max-age 90d
     """
     report = Report("check_staleness")
-    stamps = [stamp for path in _markdown(paths or (BUNDLE,)) for stamp in read_stamps(path)]
+    stamps: list[Stamp] = []
+    for path in paths or (ROOT,):
+        if not path.exists():
+            raise bad_input(f"{path} does not exist; name a Markdown file or a folder of them")
+        for file in sorted(path.rglob("*.md")) if path.is_dir() else [path]:
+            if not any(part.startswith(".") for part in file.relative_to(path).parts):
+                stamps += read_stamps(file)
     for stamp in stamps:
-        _judge(report, stamp, max_age / 86400)
+        stamp.check(report, max_age / 86400)
     report.data = {"stamps": len(stamps)}
     return report.emit(fmt, f"{len(stamps)} dated facts, {len(report.findings)} to look up again")
-
-
-def _markdown(paths: tuple[Path, ...]) -> Iterator[Path]:
-    for path in paths:
-        if path.is_dir():
-            yield from sorted(file for file in path.rglob("*.md") if not _hidden(file.relative_to(path)))
-        elif path.exists():
-            yield path
-        else:
-            raise bad_input(f"{path} does not exist; name a Markdown file or a folder of them")
-
-
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
 
 
 def read_stamps(path: Path) -> list[Stamp]:
@@ -88,49 +91,22 @@ def read_stamps(path: Path) -> list[Stamp]:
     except OSError as error:
         raise from_os_error(error, f"read {path}") from None
     front = re.match(r"---\n.*?\n---\n", text, re.S)
-    return [_stamp(path, text, match, front.end() if front else 0) for match in _STAMP.finditer(_no_code(text))]
-
-
-def _no_code(text: str) -> str:
-    """Blank what is in backticks: there the word is talked about, not used."""
-    return re.sub(r"`[^`\n]*`", lambda match: " " * len(match[0]), text)
-
-
-def _stamp(path: Path, text: str, match: re.Match[str], front_end: int) -> Stamp:
-    key = _key(text[: match.start()]) if match.start() < front_end else ""
-    nearby = list(_SOURCE.finditer(text, max(0, match.start() - 300), match.start()))
-    source = nearby[-1][1] or nearby[-1][2] if nearby else ""
-    return Stamp(path, text.count("\n", 0, match.start()) + 1, match[1].rstrip("."), key, source)
-
-
-def _key(before: str) -> str:
-    """The dotted key of the YAML line that ends `before`: its own parents, by indentation."""
-    parents: list[str] = []
-    indent = 10**6
-    for line in reversed(before.split("\n")):
-        match = re.match(r"( *)(?:- )?([\w-]+):", line)
-        if match and len(match[1]) < indent:
-            indent = len(match[1])
-            parents.append(match[2])
-    return ".".join(reversed(parents))
-
-
-def _judge(report: Report, stamp: Stamp, max_age_days: float) -> None:
-    place = {"path": str(stamp.path), "line": stamp.line, "where": stamp.key or None}
-    month = _MONTH.fullmatch(stamp.text)
-    if not month:
-        report.add("malformed", "error", f"{stamp.text!r} is not a month", fix="write verified: YYYY-MM", **place)
-        return
-    year, number = int(month[1]), int(month[2])
-    last_day = date(year, number, calendar.monthrange(year, number)[1])
-    if (year, number) > (date.today().year, date.today().month):
-        report.add("future", "error", f"{stamp.text} has not come yet", fix="write the month of the check", **place)
-        return
-    age, limit = (date.today() - last_day).days, max_age_days / (2 if stamp.billing else 1)
-    if age > limit:
-        kind = "money or data depends on it; " if stamp.billing else ""
-        fix = f"look it up again: {stamp.source}" if stamp.source else "look it up again and add its source"
-        report.add("stale", "warn", f"{kind}checked {age} days ago, {limit:.0f} allowed", fix=fix, **place)
+    # blank what is in backticks: there the word is talked about, not used
+    prose = re.sub(r"`[^`\n]*`", lambda match: " " * len(match[0]), text)
+    stamps = []
+    for match in _STAMP.finditer(prose):
+        start = match.start()
+        keys: list[str] = []  # of the YAML line, with its parents before it by indentation
+        indent = 10**6
+        for line in reversed(text[:start].split("\n") if front and start < front.end() else []):
+            key = re.match(r"( *)(?:- )?([\w-]+):", line)
+            if key and len(key[1]) < indent:
+                indent = len(key[1])
+                keys.insert(0, key[2])
+        nearby = list(_SOURCE.finditer(text, max(0, start - 300), start))
+        source = nearby[-1][1] or nearby[-1][2] if nearby else ""
+        stamps.append(Stamp(path, text.count("\n", 0, start) + 1, match[1].rstrip("."), ".".join(keys), source))
+    return stamps
 
 
 if __name__ == "__main__":

@@ -20,14 +20,14 @@ from pathlib import Path
 
 import click
 
-from diagnosis import catalogue
-from diagnosis.lines import read
-from inventory.trainers import redact
 from rgt import cli, files
+from rgt.bundle import ROOT
+from rgt.catalogue import entries
 from rgt.errors import bad_input, from_os_error
+from rgt.log.line import bare_line
+from rgt.machine.trainers import redact
 from rgt.report import Report
 
-ROOT = catalogue.ROOT
 CATALOGUE = "references/run-remote/gotchas_universal.md"
 LABELS = "tests/triage/labels.yaml"
 _AROUND = 15  # lines of the log before and behind the one that shows it, for the test
@@ -48,8 +48,7 @@ _SECRET = re.compile(r"(?i)((?:key|token|secret|password|passwd)\W{1,3})\S{8,}")
 @click.option("--reproduced", required=True, help="The command that makes it happen again.")
 @click.option("--into", default=CATALOGUE, show_default=True, help="The catalogue, below the bundle.")
 @cli.report_options
-def main(log: Path, number: int, name: str, cause: str, fix: str, check: str, source: str, reproduced: str, into: str,
-         fmt: str | None) -> int:  # fmt: skip
+def main(log: Path, number: int, name: str, into: str, fmt: str | None, **told: str) -> int:
     """Draft an entry for what line --line of LOG shows, as a patch for people to read.
 
     Example: python scripts/draft_gotcha.py train.log --line 812 --name ... --cause ... --fix ... --check ...
@@ -58,18 +57,29 @@ def main(log: Path, number: int, name: str, cause: str, fix: str, check: str, so
     lines = _lines(log)
     if number > len(lines):
         raise bad_input(f"{log} has {len(lines)} lines, so no line {number}")
-    text = read(lines[number - 1].rpartition(b"\r")[2]).text.strip()
+    text = bare_line(lines[number - 1].rpartition(b"\r")[2]).text.strip()
     signature = generalised(text)
     report = Report("draft_gotcha")
     _refuse(report, text, signature)
     if report.findings:
         return report.emit(fmt, "no draft")
-    document = _document(into)
+    try:
+        document = (ROOT / into).read_text(encoding="utf-8")
+    except OSError as error:
+        raise from_os_error(error, f"read {ROOT / into}") from None
     entry_id = next_id(document, into)
-    prose = {"Cause": cause, "Fix": fix, "Check": check, "Source": f"{source}; reproduced by `{reproduced}`"}
-    entry = _entry(entry_id, name, signature, text, prose)
+    told["source"] += f"; reproduced by `{told['reproduced']}`"
+    entry = f"### {entry_id} · {name}\nsignature: `{signature}`\n\n**Symptom** `{text}`\n"
+    entry += "".join(f"**{key.title()}** {told[key]}\n" for key in ("cause", "fix", "check", "source"))
     patch = _diff(into, document, document.rstrip("\n") + "\n\n" + entry)
-    patch += _test(entry_id, name, lines[max(0, number - 1 - _AROUND) : number + _AROUND])
+    if (ROOT / LABELS).is_file():  # an installed bundle has no tests
+        slug = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+        around = b"\n".join(lines[max(0, number - 1 - _AROUND) : number + _AROUND])
+        failure = around.decode("utf-8", "replace").replace("\r", "\n") + "\n"
+        labels = (ROOT / LABELS).read_text(encoding="utf-8")
+        labelled = labels.rstrip("\n") + f"\n{slug}: {{expect: [{entry_id}], made: real}}\n"
+        patch += _diff(f"tests/triage/failures/{slug}.log", "", redact(_SECRET.sub(r"\1***", failure)))
+        patch += _diff(LABELS, labels, labelled)
     path = Path(f"{entry_id}.patch")
     files.write_bytes(path, patch.encode())
     report.data = {"id": entry_id, "signature": signature, "patch": str(path)}
@@ -86,67 +96,36 @@ def _lines(log: Path) -> list[bytes]:
 
 def generalised(text: str) -> str:
     """A regex for this line in anybody's log: numbers, paths and quoted names may be others."""
-    text = text[:_LONGEST]
-    parts, end = [], 0
-    for found in _VARIES.finditer(text):
-        first = found[0][0]
+    parts, end, text = [], 0, text[:_LONGEST]
+    for match in _VARIES.finditer(text):
+        first = match[0][0]
         kind = r"\S+" if first == "/" else f"{first}[^{first}]*{first}" if first in "'\"" else r"[\d.xa-f]+"
-        parts += [re.escape(text[end : found.start()]).replace(r"\ ", " "), kind]
-        end = found.end()
-    return "".join([*parts, re.escape(text[end:]).replace(r"\ ", " ")])
+        parts += [re.escape(text[end : match.start()]), kind]
+        end = match.end()
+    return "".join([*parts, re.escape(text[end:])]).replace(r"\ ", " ")
 
 
 def _refuse(report: Report, text: str, signature: str) -> None:
-    """A second entry for a known disease hides both; a signature that healthy logs have cries wolf."""
+    """A second entry for a known disease hides both; a signature that healthy logs have is a false alarm."""
     if len(re.sub(r"\W|\d", "", text)) < 8:
-        report.add(
-            "unknown", "error", f"{text!r} says too little to be told from other lines; choose a more telling one"
-        )
-    for entry in catalogue.load():
-        if any(re.search(one, text) for one in entry.signatures) and not any(
-            re.search(e, text) for e in entry.excluders
-        ):
+        report.add("unknown", "error", f"{text!r} says too little to be told from other lines; choose another one")
+    for entry in entries.load():
+        hit, excluded = (any(re.search(one, text) for one in each) for each in (entry.signatures, entry.excluders))
+        if hit and not excluded:
             report.add("known", "error", f"{entry.id} {entry.name} knows this line", path=entry.path, fix=entry.read)
     for healthy in sorted((ROOT / "tests/triage/healthy").glob("*")):
-        if any(re.search(signature, read(line).text) for line in _lines(healthy)):
-            report.add(
-                "known", "error", "this healthy log has such a line, too; choose a more telling one", path=healthy.name
-            )
+        if any(re.search(signature, bare_line(line).text) for line in _lines(healthy)):
+            report.add("known", "error", "this healthy log has such a line, too; choose another one", path=healthy.name)
             return
-
-
-def _document(into: str) -> str:
-    path = ROOT / into
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise from_os_error(error, f"read {path}") from None
 
 
 def next_id(document: str, into: str) -> str:
     """One more than the highest of the catalogue; its letters are the catalogue's own."""
-    ids = [re.fullmatch(r"([A-Z]+)(\d+)", entry.id) for entry in catalogue.parse(document, into)]
+    ids = [re.fullmatch(r"([A-Z]+)(\d+)", entry.id) for entry in entries.parse(document, into)]
     found = [(match[1], int(match[2])) for match in ids if match]
     if not found:
         raise bad_input(f"{into} is no catalogue: it has no entry such as `### U7 · short name`")
     return f"{found[0][0]}{max(number for _, number in found) + 1}"
-
-
-def _entry(entry_id: str, name: str, signature: str, text: str, prose: dict[str, str]) -> str:
-    head = f"### {entry_id} · {name}\nsignature: `{signature}`\n\n**Symptom** `{text}`\n"
-    return head + "".join(f"**{key}** {value}\n" for key, value in prose.items())
-
-
-def _test(entry_id: str, name: str, lines: list[bytes]) -> str:
-    """The log around the line as a labelled failure; an installed bundle has no tests, so there it is left out."""
-    if not (ROOT / LABELS).is_file():
-        return ""
-    slug = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
-    log = b"\n".join(lines).decode("utf-8", "replace").replace("\r", "\n") + "\n"
-    log = redact(_SECRET.sub(r"\1***", log))
-    labels = (ROOT / LABELS).read_text(encoding="utf-8")
-    labelled = labels.rstrip("\n") + f"\n{slug}: {{expect: [{entry_id}], made: real}}\n"
-    return _diff(f"tests/triage/failures/{slug}.log", "", log) + _diff(LABELS, labels, labelled)
 
 
 def _diff(name: str, old: str, new: str) -> str:

@@ -20,15 +20,16 @@ from pathlib import Path
 
 import click
 
-import backends
-from backends import Order, Status
-from rgt import cli, errors, job, rundir
+from rgt import cli, errors
 from rgt.errors import RgtError, bad_input
-from rgt.report import print_json
+from rgt.job import backends, description
+from rgt.job.backends import Order, Status
+from rgt.run import record as rundir
+from rgt.run.record import ACTIVE, OVER
 
 LINE_BYTES = 1000  # read per line asked for; a longer line is cut
 FOLLOW_SECONDS = 1.0
-ENDED = {"done": "finished", "failed": "failed", "cancelled": "stopped", "lost": "failed"}  # state -> event
+TARGETS = "local, ssh:HOST[,HOST...], docker[:HOST], slurm[:HOST], k8s, skypilot, kaggle or openclaw."
 
 
 @click.group(cls=cli.Group)
@@ -40,37 +41,46 @@ def main() -> None:
 
 
 run_argument = click.argument("run", type=click.Path(path_type=Path, exists=True, file_okay=False))
+dry_run_option = click.option("--dry-run", is_flag=True, help="Print the exact commands and files, and do nothing.")
 
 
 @main.command()
 @click.argument("spec", type=click.Path(path_type=Path))
-@click.option("--on", "target", required=True, help="local, ssh:HOST[,HOST...], docker[:HOST], slurm[:HOST], k8s, "
-              "skypilot, kaggle or openclaw.")  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Print the exact commands and files, and do nothing.")
+@click.option("--on", "target", required=True, help=TARGETS)
+@dry_run_option
 @cli.json_option
 def submit(spec: Path, target: str, dry_run: bool, as_json: bool) -> None:
     """Start the job of SPEC (job.yaml) on a target; prints the run directory.
 
     Example: python scripts/launch.py submit job.yaml --on slurm --dry-run
     """
-    wanted = job.load(spec)
+    wanted = description.load(spec)
     kind, hosts = backends.parse_target(target)
+    engine = backends.backend(kind)
     if dry_run:
-        _show(Order(wanted, "<run-id>", kind, hosts), as_json)
+        _print_steps(engine.render(Order(wanted, "<run-id>", kind, hosts)), as_json)
         return
-    wanted.secret_values()  # a missing one is said before anything exists
+    wanted.secret_values()  # a missing one is reported before anything exists
     wanted = replace(wanted, workdir=hosts[0].absolute(wanted.workdir), output=hosts[0].absolute(wanted.output))
-    backends.backend(kind).render(Order(wanted, "check", kind, hosts))
-    run = _create(wanted, target)
+    engine.render(Order(wanted, "check", kind, hosts))
+    here, elsewhere = wanted.roots()
+    is_local = kind in ("local", "docker", "slurm") and not hosts[0].name
+    root, code = (here, Path(wanted.workdir)) if is_local else (elsewhere, None)
+    words, config = wanted.words("{run}"), wanted.spec()
+    job = {"target": target, "spec": config}
+    run = rundir.create(root, wanted.name, command=words, config=config, backend=kind, job=job, code=code)
     order = Order(wanted, run.id, kind, hosts)
     try:
-        _prepare(order, run)
-        backends.carry_out(order, backends.backend(kind).render(order))
+        # the same record on every machine that runs it
+        for host in hosts if kind in ("ssh", "docker", "slurm") else []:
+            host.put(f"{order.run_dir}/run.json", run.run_json.read_bytes())
+        _ship(order)
+        backends.carry_out(order, engine.render(order))
     except RgtError as error:
         run.log_event("failed", reason=error.message)
         raise
     run.log_event("submitted", target=target)
-    _tell(run, as_json)
+    cli.show({"run_id": run.id, "run": str(run.path)}, as_json, [str(run.path)])
 
 
 @main.command()
@@ -83,12 +93,10 @@ def status(run: Path, as_json: bool) -> int:
     """
     opened, order = _open(run)
     now = _settle(opened, order)
-    claimed = _last_event(opened)
-    if as_json:
-        print_json({"run": str(opened.path), "target": opened.record()["job"]["target"], "event": claimed, **vars(now)})
-    else:
-        code = "" if now.exit_code is None else f", exit code {now.exit_code}"
-        click.echo(f"{now.state}{code}: {opened.id}" + (f" ({now.detail})" if now.detail else ""))
+    target, last = opened.record()["job"]["target"], (opened.last_event() or {}).get("event", "")
+    code = "" if now.exit_code is None else f", exit code {now.exit_code}"
+    line = f"{now.state}{code}: {opened.id}" + (f" ({now.detail})" if now.detail else "")
+    cli.show({"run": str(opened.path), "target": target, "event": last, **vars(now)}, as_json, [line])
     return errors.FINDINGS if now.state in ("failed", "lost") else errors.OK
 
 
@@ -100,19 +108,31 @@ def status(run: Path, as_json: bool) -> int:
 def logs(run: Path, lines: int, follow: bool, as_json: bool) -> None:
     """Print the end of the log, wherever it is."""
     opened, order = _open(run)
-    tail, seen = _tail(order, lines)
-    if as_json:
-        print_json({"run": str(opened.path), "lines": tail})
-        return
-    for line in tail:
-        click.echo(line)
-    if follow:
-        _follow(opened, order, seen)
+    own = getattr(backends.backend(order.kind), "logs", None)  # of an engine without a file that we can read
+    if own and follow and not as_json:
+        raise bad_input(f"--follow reads a file; on {order.kind} ask again without it")
+    tail, start = own(order, lines) if own else [], 0
+    if not own:
+        size = order.head.size(order.log())
+        if size is None:
+            raise bad_input(f"there is no log yet: {order.log()} on {order.head.title}")
+        start = max(0, size - lines * LINE_BYTES)
+        data = order.head.read(order.log(), start) or b""
+        tail, start = data.decode(errors="replace").splitlines()[-lines:], start + len(data)
+    cli.show({"run": str(opened.path), "lines": tail}, as_json, tail)
+    ended = as_json or not follow
+    while not ended:  # only what is new crosses the wire; once more after the end, for what was printed last
+        ended = _settle(opened, order).state not in ACTIVE
+        data = order.head.read(order.log(), start) or b""
+        click.echo(data.decode(errors="replace"), nl=False)
+        start += len(data)
+        if not ended:
+            time.sleep(FOLLOW_SECONDS)
 
 
 @main.command()
 @run_argument
-@click.option("--dry-run", is_flag=True, help="Print the exact commands, and do nothing.")
+@dry_run_option
 @cli.json_option
 def stop(run: Path, dry_run: bool, as_json: bool) -> None:
     """End the job: its warning signal, its grace, then the kill. The run directory stays."""
@@ -121,28 +141,33 @@ def stop(run: Path, dry_run: bool, as_json: bool) -> None:
     if dry_run:
         _print_steps(steps, as_json)
         return
-    _stop_all(order, steps)
+    failures = []
+    for step in steps:  # every node is asked, also when one does not answer: what still runs still costs money
+        try:
+            backends.carry_out(order, [step])
+        except RgtError as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
     opened.log_event("stopped", reason="launch stop")
-    _tell(opened, as_json)
+    cli.show({"run_id": opened.id, "run": str(opened.path)}, as_json, [str(opened.path)])
 
 
 @main.command()
 @run_argument
-@click.option("--dry-run", is_flag=True, help="Print the exact commands and files, and do nothing.")
+@dry_run_option
 @cli.json_option
 def resume(run: Path, dry_run: bool, as_json: bool) -> None:
     """Start an ended job again on its own run directory; what it resumes from is its own checkpoint."""
     opened, order = _open(run)
     opened.refuse_if_sealed()
     now = backends.backend(order.kind).status(order)
-    if now.state in ("queued", "running"):
+    if now.state in ACTIVE:
         raise bad_input(f"{opened.id} is {now.state}; two of one run would write over each other's checkpoints")
     if now.still_running:
         where = ", ".join(order.hosts[node].title for node in now.still_running)
-        raise bad_input(
-            f"{opened.id} {now.state}, but its old attempt still runs on {where} and would join the new one; "
-            f"wait for it to notice, or end it: launch.py stop {opened.path}"
-        )
+        still = f"{opened.id} {now.state}, but its old attempt still runs on {where} and would join the new one"
+        raise bad_input(f"{still}; wait for it to notice, or end it: launch.py stop {opened.path}")
     steps = backends.backend(order.kind).resume(order)
     if dry_run:
         _print_steps(steps, as_json)
@@ -150,132 +175,45 @@ def resume(run: Path, dry_run: bool, as_json: bool) -> None:
     _ship(order)
     backends.carry_out(order, steps)
     opened.log_event("resumed", before=now.state)
-    _tell(opened, as_json)
+    cli.show({"run_id": opened.id, "run": str(opened.path)}, as_json, [str(opened.path)])
 
 
 # -- the record
 
 
-def _create(wanted: job.Job, target: str) -> rundir.Run:
-    """The run directory on this machine: the run itself when it is here, else its record."""
-    kind, hosts = backends.parse_target(target)
-    local = kind in ("local", "docker", "slurm") and not hosts[0].name
-    here, record = wanted.roots()
-    return rundir.create(
-        here if local else record,
-        wanted.name,
-        command=wanted.words("{run}"),
-        config=wanted.spec(),
-        backend=target.partition(":")[0],
-        job={"target": target, "spec": wanted.spec()},
-        code=Path(wanted.workdir) if local else None,
-    )
-
-
-def _prepare(order: Order, run: rundir.Run) -> None:
-    """The same record on every machine that will run it; the bundle where there is none of our scripts."""
-    for host in order.hosts if order.kind in ("ssh", "docker", "slurm") else []:
-        host.put(f"{order.run_dir}/run.json", run.run_json.read_bytes())
-    _ship(order)
-
-
 def _ship(order: Order) -> None:
     if order.kind == "ssh":
-        from backends import ssh
+        from rgt.host import box
 
         for host in order.hosts:
-            ssh.ship(host)
+            box.ship(host)
 
 
 def _open(path: Path) -> tuple[rundir.Run, Order]:
     run = rundir.open_run(path)
-    record = run.record()
-    if "target" not in record["job"]:
+    order = backends.order_of(run)
+    if not order:
         raise bad_input(f"{path} was not started by launch; takeover.py snapshot can tell what runs there")
-    kind, hosts = backends.parse_target(record["job"]["target"])
-    return run, Order(job.from_record(record), run.id, kind, hosts)
-
-
-def _stop_all(order: Order, steps: list[backends.Step]) -> None:
-    """Every node is asked, also when one does not answer: what goes on running goes on billing."""
-    without_secrets = replace(order, job=replace(order.job, secrets=[]))
-    failures = []
-    for step in steps:
-        try:
-            backends.carry_out(without_secrets, [step])
-        except RgtError as error:
-            failures.append(error)
-    if failures:
-        raise failures[0]
+    return run, order
 
 
 def _settle(run: rundir.Run, order: Order) -> Status:
     """What the engine says; an end that nobody recorded becomes an event now."""
     now: Status = backends.backend(order.kind).status(order)
-    event, last = ENDED.get(now.state), _last_event(run)
+    last = (run.last_event() or {}).get("event")
     under_way = now.state == "lost" and last == "launched"  # the submit may still be on its way there
-    if event and not under_way and last not in ("finished", "failed", "stopped"):
+    if now.state in OVER and not under_way and last not in ("finished", "failed", "stopped"):
+        event = "failed" if now.state == "lost" else now.state
         run.log_event(event, state=now.state, exit_code=now.exit_code, detail=now.detail)
     return now
-
-
-def _last_event(run: rundir.Run) -> str:
-    last = run.last_event()
-    return str(last["event"]) if last else ""
 
 
 # -- what a person sees
 
 
-def _show(order: Order, as_json: bool) -> None:
-    _print_steps(backends.backend(order.kind).render(order), as_json)
-
-
 def _print_steps(steps: list[backends.Step], as_json: bool) -> None:
-    if as_json:
-        shown = [{"host": s.host.title, "cwd": s.cwd, "words": s.words, "env": s.env, "files": s.files} for s in steps]
-        print_json({"dry_run": True, "steps": shown})
-        return
-    for step in steps:
-        click.echo(step.show())
-
-
-def _tell(run: rundir.Run, as_json: bool) -> None:
-    if as_json:
-        print_json({"run_id": run.id, "run": str(run.path)})
-    else:
-        click.echo(str(run.path))
-
-
-def _log(order: Order) -> str:
-    return f"{order.run_dir}/train.log"
-
-
-def _tail(order: Order, lines: int) -> tuple[list[str], int]:
-    """The last lines, and how far the log has been read. Engines without a file to read have their own `logs`."""
-    own = getattr(backends.backend(order.kind), "logs", None)
-    if own:
-        return own(order, lines), 0
-    size = order.head.size(_log(order))
-    if size is None:
-        raise bad_input(f"there is no log yet: {_log(order)} on {order.head.title}")
-    start = max(0, size - lines * LINE_BYTES)
-    data = order.head.read(_log(order), start) or b""
-    return data.decode(errors="replace").splitlines()[-lines:], start + len(data)
-
-
-def _follow(run: rundir.Run, order: Order, seen: int) -> None:
-    """Only what is new crosses the wire; once more after the end, for what was printed last."""
-    if hasattr(backends.backend(order.kind), "logs"):
-        raise bad_input(f"--follow reads a file; on {order.kind} ask again without it")
-    while True:
-        ended = _settle(run, order).state not in ("queued", "running")
-        data = order.head.read(_log(order), seen) or b""
-        click.echo(data.decode(errors="replace"), nl=False)
-        seen += len(data)
-        if ended:
-            return
-        time.sleep(FOLLOW_SECONDS)
+    shown = [{"host": s.host.title, "cwd": s.cwd, "words": s.words, "env": s.env, "files": s.files} for s in steps]
+    cli.show({"dry_run": True, "steps": shown}, as_json, [step.show() for step in steps])
 
 
 if __name__ == "__main__":

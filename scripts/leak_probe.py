@@ -27,15 +27,17 @@ from rgt import cli, errors
 from rgt.report import SEVERITIES, Report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from leakage.sources import Source
+    from rgt.leak_probe.splits import Source
 
 F = TypeVar("F", bound="Callable[..., Any]")
+SPLITS = {"train": "training", "val": "validation", "test": "test"}
 
 
 def _split_options(function: F) -> F:
-    for name, text in (("test", "The test split."), ("val", "The validation split."), ("train", "The training split.")):
+    for name, word in reversed(SPLITS.items()):
+        text = f"The {word} split."
         function = click.option(f"--{name}", type=click.Path(path_type=Path), metavar="PATH", help=text)(function)
     return function
 
@@ -49,11 +51,11 @@ def main() -> None:
 @_split_options
 @click.option("--group", multiple=True, metavar="COLUMN", help="Each value must be in one split only; repeatable.")
 @click.option("--time", metavar="COLUMN", help="Train must end before val and test begin.")
-@click.option("--list", "listing", type=click.Path(path_type=Path), metavar="FILE",
-              help="Write every match there, one JSON object per line.")  # fmt: skip
+@click.option("--list", "listing", type=click.Path(path_type=Path), metavar="FILE", help="Write all matches as jsonl.")
 @cli.report_options
-def overlap(train: Path | None, val: Path | None, test: Path | None, group: tuple[str, ...], time: str | None,
-            listing: Path | None, fmt: str | None) -> int:  # fmt: skip
+def overlap(
+    group: tuple[str, ...], time: str | None, listing: Path | None, fmt: str | None, **paths: Path | None
+) -> int:
     """Find items of one split in another: exact after normalisation, near-duplicates, shared groups, the future.
 
     Coincidences (short or low-information items that chance explains) and boilerplate are counted apart, as
@@ -61,24 +63,27 @@ def overlap(train: Path | None, val: Path | None, test: Path | None, group: tupl
 
     Example: python scripts/leak_probe.py overlap --train train.csv --test test.csv --group patient_id
     """
-    _need_numpy()
-    from leakage import account, columns, matching
+    sources = _open(paths)
+    from rgt.leak_probe import leak_findings
 
-    sources = _open({"train": train, "val": val, "test": test})
     if len(sources) < 2:
         raise errors.bad_input("one split cannot leak into itself; give at least two of --train, --val, --test")
-    _same_kind(sources, group, time)
-    found = matching.compare(sources, group, time)
+    kinds = {name: source.kind for name, source in sources.items()}
+    if len(set(kinds.values())) > 1:
+        said = ", ".join(f"{name} is {kind}" for name, kind in kinds.items())
+        raise errors.bad_input(f"the splits are of different kinds ({said}) and cannot be compared; use one form")
+    if (group or time) and "rows" not in kinds.values():
+        raise errors.bad_input("--group and --time need columns; expected csv, tsv, json or jsonl")
+    found = leak_findings.compare(sources, group, time)
     report = Report("leak_probe")
-    for pair in found.pairs:
-        account.say_pair(report, pair)
-    report.findings += columns.group_findings(found, group)
+    report.findings += [finding for pair in found.pairs for finding in leak_findings.pair_findings(pair)]
+    report.findings += leak_findings.group_findings(found, group)
     if time:
-        report.findings += columns.time_findings(found, time)
-    account.say_splits(report, found)
+        report.findings += leak_findings.time_findings(found, time)
+    leak_findings.say_splits(report, found)
     report.findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
-    report.data = account.data(found, listing)
-    return report.emit(fmt, account.summary(report.data))
+    report.data = leak_findings.data(found, listing)
+    return report.emit(fmt, leak_findings.summary(report.data))
 
 
 @main.command()
@@ -87,49 +92,35 @@ def overlap(train: Path | None, val: Path | None, test: Path | None, group: tupl
 @click.option("--check", is_flag=True, help="Compare the splits with the pin instead of writing it.")
 @click.option("--dry-run", is_flag=True, help="Say what would be pinned; write nothing.")
 @cli.report_options
-def pin(train: Path | None, val: Path | None, test: Path | None, out: Path, check: bool, dry_run: bool,
-        fmt: str | None) -> int:  # fmt: skip
+def pin(out: Path, check: bool, dry_run: bool, fmt: str | None, **paths: Path | None) -> int:
     """Write down by hash which items each split holds, or --check that they still do.
 
     Without --train, --val and --test, --check looks where the pin says the splits were.
 
     Example: python scripts/leak_probe.py pin --train train.csv --test test.csv --out SPLITS.json
     """
-    _need_numpy()
-    from leakage import pins
-
-    paths = {"train": train, "val": val, "test": test}
-    if check:
-        return _check_pin(out, paths, fmt)
     sources = _open(paths)
+    from rgt.leak_probe import pins
+
+    report = Report("leak_probe", data={"pin": str(out)})
+    if check:
+        pinned = pins.read(out)
+        for name in sources:
+            if name not in pinned:
+                raise errors.bad_input(f"{out} has no pin of {name}; it has {', '.join(pinned)}")
+        sources = sources or _open({name: Path(entry["path"]) for name, (entry, _) in pinned.items()})
+        report.findings += pins.check(pinned, sources)
+        report.data["checked"] = list(sources)
+        return report.emit(fmt, "" if report.findings else f"{', '.join(sources)}: every item is as pinned in {out}")
     if not sources:
         raise errors.bad_input("nothing to pin; give at least one of --train, --val, --test")
-    report = Report("leak_probe")
     if dry_run:
-        report.data = {"would_pin": {name: str(source.path) for name, source in sources.items()}, "pin": str(out)}
+        report.data["would_pin"] = {name: str(source.path) for name, source in sources.items()}
         return report.emit(fmt, f"would pin {', '.join(sources)} in {out}")
-    record = pins.write(sources, out)
-    report.data = {
-        "pin": str(out),
-        "splits": {n: {k: e[k] for k in ("items", "sha256")} for n, e in record["splits"].items()},
-    }
-    said = ", ".join(f"{name} {entry['items']} items" for name, entry in record["splits"].items())
+    entries = pins.write(sources, out)["splits"]
+    report.data["splits"] = {name: {key: entry[key] for key in ("items", "sha256")} for name, entry in entries.items()}
+    said = ", ".join(f"{name} {entry['items']} items" for name, entry in entries.items())
     return report.emit(fmt, f"pinned in {out}: {said}")
-
-
-def _check_pin(out: Path, paths: dict[str, Path | None], fmt: str | None) -> int:
-    from leakage import pins
-
-    pinned = pins.read(out)
-    given = {name: path for name, path in paths.items() if path}
-    for name in given:
-        if name not in pinned:
-            raise errors.bad_input(f"{out} has no pin of {name}; it has {', '.join(pinned)}")
-    sources = _open(given or {name: Path(entry["path"]) for name, (entry, _) in pinned.items()})
-    report = Report("leak_probe")
-    report.findings += pins.check(pinned, sources)
-    report.data = {"pin": str(out), "checked": list(sources)}
-    return report.emit(fmt, "" if report.findings else f"{', '.join(sources)}: every item is as pinned in {out}")
 
 
 @main.command()
@@ -144,13 +135,12 @@ def touched(runs: tuple[str, ...], fmt: str | None) -> int:
 
     Example: python scripts/leak_probe.py touched runs/
     """
-    from leakage import touched as records
+    from rgt.leak_probe import touched as records
 
     found, without = records.runs_of(runs)
     if not found:
-        raise errors.bad_input(
-            f"{without[0]} is no run directory and has none below: no run.json, metrics.jsonl or results.json"
-        )
+        nothing = "is no run directory and has none below: no run.json, metrics.jsonl or results.json"
+        raise errors.bad_input(f"{without[0]} {nothing}")
     report = Report("leak_probe")
     judged = 0
     for run in found:
@@ -167,7 +157,8 @@ def touched(runs: tuple[str, ...], fmt: str | None) -> int:
     return report.emit(fmt, "" if report.findings else clean)
 
 
-def _need_numpy() -> None:
+def _open(given: Mapping[str, Path | None]) -> dict[str, Source]:
+    """The splits that were given, in the order train, val, test."""
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # its matrices are small: on a busy machine threads only wait for each other
     try:
@@ -176,12 +167,9 @@ def _need_numpy() -> None:
         raise errors.lacking("numpy cannot be imported; pip install 'numpy>=2'") from None
     if not hasattr(np, "bitwise_count"):
         raise errors.lacking(f"numpy {np.__version__} is too old (np.bitwise_count is missing); pip install 'numpy>=2'")
+    from rgt.leak_probe.splits import open_source
 
-
-def _open(paths: dict[str, Path | None] | dict[str, Path]) -> dict[str, Source]:
-    from leakage.sources import open_source
-
-    sources = {name: open_source(name, path) for name, path in paths.items() if path}
+    sources = {name: open_source(name, path) for name in SPLITS if (path := given.get(name))}
     for (a, one), (b, two) in itertools.combinations(sources.items(), 2):
         first, second = os.path.realpath(one.path), os.path.realpath(two.path)
         if first == second:
@@ -189,15 +177,6 @@ def _open(paths: dict[str, Path | None] | dict[str, Path]) -> dict[str, Source]:
         if os.path.commonpath([first, second]) in (first, second):
             raise errors.bad_input(f"--{a} {one.path} and --{b} {two.path} overlap as paths; give two separate folders")
     return sources
-
-
-def _same_kind(sources: dict[str, Source], group: tuple[str, ...], time: str | None) -> None:
-    kinds = {name: source.kind for name, source in sources.items()}
-    if len(set(kinds.values())) > 1:
-        said = ", ".join(f"{name} is {kind}" for name, kind in kinds.items())
-        raise errors.bad_input(f"the splits are of different kinds ({said}) and cannot be compared; use one form")
-    if (group or time) and "rows" not in kinds.values():
-        raise errors.bad_input("--group and --time need columns; expected csv, tsv, json or jsonl")
 
 
 if __name__ == "__main__":

@@ -11,11 +11,12 @@ Example:
     python scripts/probes.py predictions runs/x/predictions.npz
 
 A factory is a function without arguments that builds what the real run builds and returns
-probes.Training(model, data, loss, optimizer, ...); its fields are explained in scripts/probing/contract.py. The
-training runs in a child process; what hangs or crashes there is reported. Nothing of it is changed or written.
+probes.Training(model, data, loss, optimizer, ...); its fields are explained in scripts/rgt/probes/factory.py. The
+training runs in a child process, every probe in a fork of it; what hangs or crashes there is reported. Nothing of it
+is changed or written. CUDA does not survive a fork: with it, the factory is called again for every probe that trains.
 
 In a training script: `from probes import Watcher` looks at every 50th step; `from probes import examine` runs probes
-in this process and puts everything back (weights, optimizer, gradients, modes, hooks, random numbers).
+in forks of this process, which itself stays as it is (with CUDA in use it needs make=, a function like the factory).
 """
 
 from __future__ import annotations
@@ -24,31 +25,34 @@ import importlib.util
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from probing.catalogue import NAMES, PROBES
-from probing.contract import Training
-from probing.watcher import Watcher
-from rgt import cli, errors, report, units
+from rgt import cli, errors, report
+from rgt.probes import runner
+from rgt.probes.factory import Result, Training
+from rgt.probes.observe import Watcher
+from rgt.probes.probe_session import Session
+from rgt.probes.runner import NAMES, PROBES
 from rgt.report import Finding, Report
-
-if TYPE_CHECKING:
-    from probing.results import Result
 
 __all__ = ["NAMES", "Training", "Watcher", "examine", "main"]
 
 _MARKS = {"fine": "ok", "found": "FOUND", "unjudged": "-"}
 
 
-def examine(training: Training, names: tuple[str, ...] = NAMES, *, make: Callable[[], Training] | None = None,
-            steps: int = 20, seconds: float = 20.0, seed: int = 0) -> Iterator[Result]:  # fmt: skip
-    """Probe a training in this process, one result after the other; it is afterwards what it was before."""
-    from probing import catalogue
-    from probing.session import Session
-
-    return catalogue.run(Session(training, steps=steps, seconds=seconds, make=make, seed=seed), names)
+def examine(
+    training: Training,
+    names: tuple[str, ...] = NAMES,
+    *,
+    make: Callable[[], Training] | None = None,
+    steps: int = 20,
+    seconds: float = 20.0,
+    seed: int = 0,
+) -> Iterator[Result]:
+    """Probe a training of this process, one result after the other; it is afterwards what it was before."""
+    return runner.run(Session(training, steps=steps, seconds=seconds, make=make, seed=seed), names)
 
 
 @click.group(cls=cli.Group)
@@ -59,57 +63,50 @@ def main() -> None:
     """
 
 
-def factory_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
-        click.option("--seed", type=int, default=0, show_default=True, help="Seed set before the factory is called."),
-        click.option("--steps", type=click.IntRange(2, 10_000), default=20, show_default=True,
-                     help="Optimizer steps a probe may look at."),
-        click.option("--path", "paths", multiple=True, type=click.Path(exists=True, file_okay=False),
-                     help="Folder to import the factory from. [default: the current one]"),
-        click.option("--factory", required=True, metavar="MODULE:FUNCTION", help="Function that builds the training."),
-    ):  # fmt: skip
-        function = option(function)
-    return function
+def factory_options(seconds: float) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """What every command that calls a factory takes; `seconds` is the default of --timeout."""
+    folder = click.Path(exists=True, file_okay=False)
+    options: dict[str, dict[str, Any]] = {
+        "--factory": {"required": True, "metavar": "MODULE:FUNCTION", "help": "Function that builds the training."},
+        "--path": {"multiple": True, "type": folder, "help": "Folder to import from. [default: the current one]"},
+        "--steps": {"type": click.IntRange(2, 10_000), "default": 20, "help": "Optimizer steps a probe may look at."},
+        "--seed": {"type": int, "default": 0, "help": "Seed set before the factory is called."},
+        "--timeout": {"type": cli.Duration(), "default": seconds, "help": "Time for everything; the rest is reported."},
+    }
 
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        function = cli.report_options(function)
+        for name, settings in reversed(options.items()):
+            function = click.option(name, show_default="default" in settings, **settings)(function)
+        return function
 
-def _timeout(seconds: float) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    return click.option("--timeout", type=units.Duration(), default=seconds, show_default=True,
-                        help="Time for everything; what is not done by then is reported as such.")  # fmt: skip
+    return decorate
 
 
 @main.command("all")
-@factory_options
-@_timeout(120.0)
-@cli.report_options
-def every(fmt: str | None, **how: Any) -> int:
+@factory_options(120.0)
+def every(fmt: str | None, timeout: float, **request: Any) -> int:
     """Run all probes in order (list: `names`), each on the untouched training.
 
     Example: python scripts/probes.py all --factory train:factory --timeout 2m
     """
-    return _run(NAMES, fmt, **how)
+    return _probe(NAMES, fmt, timeout, request)
 
 
-def _single(name: str, text: str) -> None:
-    @main.command(name, help=f"{text}\n\nExample: python scripts/probes.py {name} --factory train:factory",
-                  short_help=text)  # fmt: skip
-    @factory_options
-    @_timeout(60.0)
-    @cli.report_options
-    def command(fmt: str | None, **how: Any) -> int:
-        return _run((name,), fmt, **how)
+for _one in PROBES:
+    _help = f"{_one.help}\n\nExample: python scripts/probes.py {_one.name} --factory train:factory"
 
-
-for _probe in PROBES:
-    _single(_probe.name, _probe.help)
+    @main.command(_one.name, help=_help, short_help=_one.help)
+    @factory_options(60.0)
+    @click.pass_context
+    def one(context: click.Context, /, fmt: str | None, timeout: float, **request: Any) -> int:
+        return _probe((str(context.info_name),), fmt, timeout, request)
 
 
 @main.command()
 @click.option("--ranks", type=click.IntRange(2, 16), default=2, show_default=True, help="Processes to start.")
-@factory_options
-@_timeout(60.0)
-@cli.report_options
-def desync(factory: str, paths: tuple[str, ...], ranks: int, steps: int, timeout: float, seed: int,
-           fmt: str | None) -> int:  # fmt: skip
+@factory_options(60.0)
+def desync(fmt: str | None, ranks: int, timeout: float, **request: Any) -> int:
     """Run ranks on gloo and name the one that left the others: which rank, which collective, where it stands.
 
     The factory is called as FUNCTION(rank, world_size), or without arguments, in every process, with the process group
@@ -118,11 +115,9 @@ def desync(factory: str, paths: tuple[str, ...], ranks: int, steps: int, timeout
 
     Example: python scripts/probes.py desync --factory train:rank_main --ranks 2
     """
-    _need_torch()
-    from probing import ranks as processes
+    from rgt.probes import ranks as rank_probe
 
-    row = processes.desync(factory, _folders(paths), ranks, steps, timeout, seed)
-    return _emit([row], fmt)
+    return _emit([rank_probe.desync(_checked(request), ranks, timeout).as_dict()], fmt)
 
 
 @main.command()
@@ -140,9 +135,9 @@ def predictions(path: Path, fmt: str | None) -> int:
     """
     if importlib.util.find_spec("numpy") is None:
         raise errors.lacking("numpy cannot be imported; pip install numpy")
-    from probing import predictions as saved
+    from rgt.probes.predictions import judge_file
 
-    return _emit([result.as_dict() for result in saved.examine(saved.read(path))], fmt)
+    return _emit([result.as_dict() for result in judge_file(path)], fmt)
 
 
 @main.command()
@@ -157,39 +152,26 @@ def names(as_json: bool) -> int:
     return errors.OK
 
 
-def _run(names: tuple[str, ...], fmt: str | None, *, factory: str, paths: tuple[str, ...], steps: int, timeout: float,
-         seed: int) -> int:  # fmt: skip
-    _need_torch()
-    from probing import runner
-
-    rows = runner.probe(factory, names, paths=_folders(paths), steps=steps, timeout=timeout, seed=seed,
-                        tell=lambda row: report.progress(f"{row['probe']}: {row['verdict']}"))  # fmt: skip
-    return _emit(rows, fmt)
+def _probe(names: tuple[str, ...], fmt: str | None, timeout: float, request: dict[str, Any]) -> int:
+    return _emit(runner.probe(_checked(request), names, timeout), fmt)
 
 
-def _folders(paths: tuple[str, ...]) -> list[str]:
-    return [os.path.abspath(path) for path in paths] or [os.getcwd()]
-
-
-def _need_torch() -> None:
+def _checked(request: dict[str, Any]) -> dict[str, Any]:
+    """What the child is asked for, when torch is there to answer."""
     if importlib.util.find_spec("torch") is None:
         raise errors.lacking("torch cannot be imported, and probes need it; run this in the training's environment")
+    return {**request, "paths": [os.path.abspath(path) for path in request["path"] or (".",)]}
 
 
 def _emit(rows: list[dict[str, Any]], fmt: str | None) -> int:
-    found = Report("probes", data={"probes": [_without_findings(row) for row in rows]})
-    for row in rows:
-        found.findings += [Finding(**finding) for finding in row["findings"]]
+    findings = [Finding(**finding) for row in rows for finding in row["findings"]]
+    shown = [{key: value for key, value in row.items() if key != "findings"} for row in rows]
     if fmt is None:
         for row in rows:
             click.echo(f"{_MARKS[row['verdict']]:6}{row['probe']:13}{row['evidence'][:300]}")
-    named = sum(row["verdict"] == "found" for row in rows)
-    judged = sum(row["verdict"] != "unjudged" for row in rows)
-    return found.emit(fmt, f"{named} of {judged} probes found something; {len(rows) - judged} had nothing to judge")
-
-
-def _without_findings(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if key not in ("findings", "nothing_ran")}
+    named, unjudged = (sum(row["verdict"] == verdict for row in rows) for verdict in ("found", "unjudged"))
+    summary = f"{named} of {len(rows) - unjudged} probes found something; {unjudged} had nothing to judge"
+    return Report("probes", findings, {"probes": shown}).emit(fmt, summary)
 
 
 if __name__ == "__main__":

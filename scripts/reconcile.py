@@ -17,20 +17,22 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import click
 
-from mentions import cells, readers, sentences
-from mentions.evidence import Evidence
-from mentions.passages import Block, Table
-from mentions.verdict import Mention
-from rgt import cli, documents
-from rgt import evidence as evidence_layer
+from rgt import cli
 from rgt.errors import RgtError
+from rgt.evidence import claims as evidence_layer
+from rgt.evidence.claims import chosen_documents
+from rgt.reconcile.agreement import Mention
+from rgt.reconcile.claim_index import Evidence
+from rgt.reconcile.passages import READERS, Block, Table, read_document
+from rgt.reconcile.sentences import sentence_mentions
+from rgt.reconcile.table_numbers import table_mentions
 from rgt.report import Report
 
 _MANY = 64  # documents: from here on a second process pays for its start
@@ -39,9 +41,7 @@ _LISTED = 200  # ambiguous mentions in --json; the rest is counted
 
 @click.command(cls=cli.Command)
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
-@click.option(
-    "--evidence", type=click.Path(path_type=Path), default=Path("EVIDENCE.json"), show_default=True, help="The claims."
-)
+@cli.evidence_option
 @click.option("--ambiguous", "show_ambiguous", is_flag=True, help="Print the ambiguous mentions, too.")
 @cli.report_options
 def main(paths: tuple[Path, ...], evidence: Path, show_ambiguous: bool, fmt: str | None) -> int:
@@ -52,31 +52,51 @@ def main(paths: tuple[Path, ...], evidence: Path, show_ambiguous: bool, fmt: str
     Exit 1 when a document says another number than the evidence. Ambiguous mentions are listed apart and do not count.
     """
     known = load(evidence)
-    chosen = documents.chosen(paths, evidence.resolve().parent, frozenset(readers.KINDS))
+    chosen = chosen_documents(paths, evidence.resolve().parent, frozenset(READERS))
     report = Report("reconcile")
-    seen = _Tally()
-    for path, examined in _read_all(chosen, known):
+    compared = drifts = 0
+    agreed: set[str] = set()
+    ambiguous: list[dict[str, Any]] = []
+    for path, examined in _examined(chosen, known):
         if examined.unreadable:
             report.add("unreadable", "warn", examined.unreadable, path=str(path))
-        seen.compared += examined.agreed
-        seen.agreed |= examined.ids
-        for mention in examined.rest:
-            seen.add(path, mention, report)
-    report.data = seen.data(known, len(chosen))
-    if show_ambiguous and fmt is None:
-        for row in seen.ambiguous:
-            click.echo(
-                f"maybe {row['path']}:{row['line']}: {row['reported']} ({row['why']}; {' or '.join(row['claims'][:4])})"
-            )
-    return report.emit(fmt, seen.summary(known, len(chosen)))
+        compared += examined.agreed
+        agreed |= examined.ids
+        for mention in examined.differing:
+            ids = [claim["id"] for claim in mention.claims]
+            place: dict[str, Any] = {"path": str(path), "line": mention.line}
+            if mention.verdict == "ambiguous":
+                about = {"where": mention.where, "reported": mention.reported, "claims": ids, "why": mention.why}
+                ambiguous.append({**place, **about})
+                continue
+            drifts += 1
+            code, message = "unknown-claim", mention.why
+            if ids:
+                name = " ".join(evidence_layer.words_of(mention.claims[0]))
+                right = mention.authoritative
+                should = "" if right is None else f"; EVIDENCE.json has {right:.6g}"
+                why = f" ({mention.why})" if mention.why else ""
+                code, message = "drift", f"{'/'.join(ids[:3])} {name}: {mention.reported}{should}{why} [{mention.sure}]"
+                fix = f"generate it from {ids[0]} (render.py), or correct the evidence"
+                place |= {"where": mention.where or None, "fix": fix}
+            report.add(code, "error", message, evidence=mention.reported, **place)
+    compared += drifts
+    report.data = {"documents": len(chosen), "compared": compared, "drifts": drifts}
+    report.data |= {"ambiguous": ambiguous[:_LISTED], "ambiguous_count": len(ambiguous)}
+    report.data |= {"unmentioned": sorted(set(known.by_id) - agreed)}
+    for row in ambiguous if show_ambiguous and fmt is None else []:
+        which = " or ".join(row["claims"][:4])
+        click.echo(f"maybe {row['path']}:{row['line']}: {row['reported']} ({row['why']}; {which})")
+    numbers = f"{len(chosen)} documents, {compared} numbers compared with {len(known.claims)} claims"
+    return report.emit(fmt, f"{numbers}: {drifts} differ, {len(ambiguous)} ambiguous")
 
 
 def load(path: Path) -> Evidence:
     project = evidence_layer.load(path)
-    return Evidence(project.claims, project.aliases)
+    return Evidence(project.claims, project.data.get("aliases", {}))
 
 
-# -- reading them
+# -- reading the documents
 
 
 @dataclass
@@ -85,114 +105,50 @@ class Examined:
 
     agreed: int = 0
     ids: set[str] = field(default_factory=set)
-    rest: list[Mention] = field(default_factory=list)  # drifts and ambiguous ones
+    differing: list[Mention] = field(default_factory=list)  # drifts and ambiguous ones
     unreadable: str = ""
-
-
-def _read_all(paths: list[Path], evidence: Evidence) -> Iterable[tuple[Path, Examined]]:
-    if len(paths) < _MANY or (os.cpu_count() or 1) < 2:
-        return ((path, examine(path, evidence)) for path in paths)
-    return _in_processes(paths, evidence)
-
-
-def _in_processes(paths: list[Path], evidence: Evidence) -> Iterator[tuple[Path, Examined]]:
-    from concurrent.futures import ProcessPoolExecutor  # here, because --help and a few documents need none
-
-    with ProcessPoolExecutor(
-        os.cpu_count(), initializer=_prepare, initargs=(evidence.claims, evidence.aliases)
-    ) as pool:
-        yield from zip(paths, pool.map(_examine, paths, chunksize=max(1, len(paths) // 64)), strict=True)
 
 
 _shared: list[Evidence] = []  # of a worker process
 
 
+def _examined(paths: list[Path], evidence: Evidence) -> Iterator[tuple[Path, Examined]]:
+    if len(paths) < _MANY or (os.cpu_count() or 1) < 2:
+        yield from ((path, examine(path, evidence)) for path in paths)
+        return
+    from concurrent.futures import ProcessPoolExecutor  # here, because --help and a few documents need none
+
+    shared = (evidence.claims, evidence.aliases)
+    with ProcessPoolExecutor(os.cpu_count(), initializer=_prepare, initargs=shared) as pool:
+        yield from zip(paths, pool.map(examine, paths, chunksize=max(1, len(paths) // 64)), strict=True)
+
+
 def _prepare(claims: list[dict[str, Any]], aliases: dict[str, list[str]]) -> None:
-    gc.disable()  # workers live for seconds and make no rings
+    gc.disable()  # workers live for seconds and make no reference cycles
     _shared.append(Evidence(claims, aliases))
 
 
-def _examine(path: Path) -> Examined:
-    return examine(path, _shared[0])
+def mentions(block: Block, evidence: Evidence) -> Iterator[Mention]:
+    return table_mentions(block, evidence) if isinstance(block, Table) else sentence_mentions(block, evidence)
 
 
-def examine(path: Path, evidence: Evidence) -> Examined:
-    """The numbers of one document, or the sentence why it could not be read."""
-    seen = Examined()
+def examine(path: Path, evidence: Evidence | None = None) -> Examined:
+    """The numbers of one document, or the sentence why it could not be read. A worker process has its evidence."""
+    evidence = evidence or _shared[0]
+    examined = Examined()
     try:
-        for block in readers.read(path):
-            for mention in _find(block, evidence):
+        for block in read_document(path):
+            for mention in mentions(block, evidence):
                 if mention.verdict == "ok":
-                    seen.agreed += 1
-                    seen.ids.update(claim["id"] for claim in mention.claims)
+                    examined.agreed += 1
+                    examined.ids.update(claim["id"] for claim in mention.claims)
                 else:
-                    seen.rest.append(mention)
+                    examined.differing.append(mention)
     except RgtError as error:
-        seen.unreadable = error.message
+        examined.unreadable = error.message
     except Exception as error:  # markup can be anything; one document hides no other
-        seen.unreadable = f"{path} has something no reader knows: {type(error).__name__}: {str(error)[:100]}"
-    return seen
-
-
-def _find(block: Block, evidence: Evidence) -> Iterator[Mention]:
-    return cells.find(block, evidence) if isinstance(block, Table) else sentences.find(block, evidence)
-
-
-# -- what was found
-
-
-@dataclass
-class _Tally:
-    compared: int = 0
-    agreed: set[str] = field(default_factory=set)
-    drifts: int = 0
-    ambiguous: list[dict[str, Any]] = field(default_factory=list)
-
-    def add(self, path: Path, mention: Mention, report: Report) -> None:
-        ids = [claim["id"] for claim in mention.claims]
-        if mention.verdict == "ambiguous":
-            row = {"path": str(path), "line": mention.line, "where": mention.where, "reported": mention.reported}
-            self.ambiguous.append({**row, "claims": ids, "why": mention.why})
-            return
-        self.compared += 1
-        self.drifts += 1
-        _report(path, mention, ids, report)
-
-    def data(self, evidence: Evidence, count: int) -> dict[str, Any]:
-        return {
-            "documents": count,
-            "compared": self.compared,
-            "drifts": self.drifts,
-            "ambiguous": self.ambiguous[:_LISTED],
-            "ambiguous_count": len(self.ambiguous),
-            "unmentioned": sorted(set(evidence.by_id) - self.agreed),
-        }
-
-    def summary(self, evidence: Evidence, count: int) -> str:
-        return (
-            f"{count} documents, {self.compared} numbers compared with {len(evidence.claims)} claims: "
-            f"{self.drifts} differ, {len(self.ambiguous)} ambiguous"
-        )
-
-
-def _report(path: Path, mention: Mention, ids: list[str], report: Report) -> None:
-    claim = mention.claims[0] if mention.claims else None
-    if claim is None:
-        report.add("unknown-claim", "error", mention.why, path=str(path), line=mention.line, evidence=mention.reported)
-        return
-    name = " ".join(str(claim[key]) for key in ("metric", "method", "dataset", "split") if claim.get(key))
-    should = f"; EVIDENCE.json has {mention.authoritative:.6g}" if mention.authoritative is not None else ""
-    why = f" ({mention.why})" if mention.why else ""
-    report.add(
-        "drift",
-        "error",
-        f"{'/'.join(ids[:3])} {name}: {mention.reported}{should}{why} [{mention.sure}]",
-        path=str(path),
-        line=mention.line,
-        where=mention.where or None,
-        evidence=mention.reported,
-        fix=f"generate it from {ids[0]} (render.py), or correct the evidence",
-    )
+        examined.unreadable = f"{path} has something no reader knows: {type(error).__name__}: {str(error)[:100]}"
+    return examined
 
 
 if __name__ == "__main__":

@@ -14,35 +14,42 @@ remote_train.json, and prints the commands that watch, pull and verify the run.
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import hashlib
 import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-import backends
-from production.checks import check
-from production.plan import Plan
-from rgt import cli, errors, files, job, rundir, submit, units
+from rgt import cli, errors, files, schema, units
 from rgt.errors import RgtError, bad_input
-from rgt.ids import slugify
+from rgt.job import backends, description
+from rgt.job.audit import Row, add_findings, fail, warn
 from rgt.report import Report
+from rgt.run.record import slugify
+from rgt.units import show_duration, show_size
 
-MAX_LOSS = "1h"
+FILE = click.Path(path_type=Path, dir_okay=False)
+# Accelerate and the HF Trainer say no, fp16, bf16, fp8; Lightning says 16-mixed and so on. YAML reads `no` as false.
+PRECISIONS = "no none false fp32 tf32 fp16 bf16 fp8 16-mixed bf16-mixed 16-true bf16-true 32-true".split()
+WITH_FILES = ("local", "ssh", "slurm", "docker")  # targets whose disk we can look at
+JOB_KEYS = "command script args workdir python env secrets image time_limit grace max_restarts".split()
 _HEAD = "# written by remote_train.py"
+# Finds the nearest folder that exists (the output folder may not yet), prints the KiB that are free there.
+_FREE = 'p=$0; while [ ! -e "$p" ]; do p=$(dirname "$p"); done; df -Pk "$p" | tail -n 1'
 
 
 @click.command(cls=cli.Command)
-@click.option("--cluster", required=True, help="local, a host that ssh knows (several: a,b), or a target of launch.py "
-              "such as slurm:login.")  # fmt: skip
-@click.option(
-    "--config", required=True, type=click.Path(path_type=Path, dir_okay=False), help="Production config, YAML."
-)
+@click.option("--cluster", required=True, help="local, ssh hosts (a or a,b), or a target of launch.py (slurm:login).")
+@click.option("--config", required=True, type=FILE, help="Production config, YAML.")
 @click.option("--gpus", required=True, type=click.IntRange(0), help="GPUs on each node; 0 trains on the CPU.")
 @click.option("--name", required=True, help="Name of the run.")
-@click.option("--epoch-time", type=units.Duration(), help="Measured time of one epoch, validation included: 95s, 12m.")
-@click.option("--max-loss", type=units.Duration(), default=MAX_LOSS, show_default=True,
-              help="Work that a preemption may cost without a warning: the time between two checkpoints.")  # fmt: skip
+@click.option("--epoch-time", type=cli.Duration(), help="Measured time of one epoch, validation included: 95s, 12m.")
+@click.option("--max-loss", type=cli.Duration(), default="1h", show_default=True, help="What a preemption may cost.")
 @click.option("--dry-run", is_flag=True, help="Check everything, print the exact commands, and start nothing.")
 @cli.report_options
 def main(config: Path, cluster: str, dry_run: bool, fmt: str | None, **how: Any) -> int:
@@ -53,124 +60,216 @@ def main(config: Path, cluster: str, dry_run: bool, fmt: str | None, **how: Any)
 
     Example: scripts/remote_train.sh --cluster box --config prod.yaml --gpus 4 --name base --epoch-time 95s
     """
+    kind, colon, _ = cluster.partition(":")
+    target = cluster if cluster == "local" or (colon and kind in backends.KINDS) else f"ssh:{cluster}"
     path = config.absolute()
-    plan = Plan(job.load_yaml(path, "production_config"), path, target=_target(cluster), **how)
-    report = Report("remote_train")
-    check(plan, report)
-    report.data = {"target": plan.target, "estimate": plan.estimate, "run": None, "next": {}}
-    blocked = any(finding.severity == "error" for finding in report.findings)
-    lines = ["nothing was started"] if blocked else _dry_run(plan, report) if dry_run else _start(plan, report)
+    run = ProductionRun(description.load_yaml(path, "production_config"), path, target=target, **how)
+    rows = [replace(row, path=str(path) if row.name else "") for row in run.rows()]
+    report = Report("remote_train", data={"target": target, "estimate": run.estimate, "run": None, "next": {}})
+    add_findings(report, rows)
+    blocked = any(row.status == "fail" for row in rows)
+    lines = ["nothing was started"]
+    if dry_run and not blocked:
+        report.data["next"] = _next_commands(run, f"{run.job.roots()[-1]}/<run-id>")
+        words = shlex.join(run.job.words("{run}"))
+        lines = [f"would run  {words}", f"in         {run.job.workdir} on {target}", *lines]
+        lines = [f"would put  {run.there(run.shipped)}", *lines] if run.ships_config else lines
+    elif not blocked:
+        lines = _start(run, report)
     if fmt is None:
-        click.echo("\n".join(_facts(plan)))
+        click.echo("\n".join(run.facts()))
     report.emit(fmt, "\n".join(lines))
     return errors.FINDINGS if blocked else errors.OK
 
 
-def _target(cluster: str) -> str:
-    """A bare word is a host."""
-    kind, colon, _ = cluster.partition(":")
-    target = cluster if cluster == "local" or (colon and kind in backends.KINDS) else f"ssh:{cluster}"
-    backends.parse_target(target)
-    return target
+@dataclass
+class ProductionRun:
+    """A production config, and where it goes: as a job description for launch, with what can be said against it."""
 
+    config: dict[str, Any]
+    path: Path
+    name: str
+    target: str
+    gpus: int
+    epoch_time: float | None
+    max_loss: float
 
-# -- what is printed
+    def __post_init__(self) -> None:
+        self.kind, self.hosts = backends.parse_target(self.target)
+        self.nodes = int(self.config.get("nodes", len(self.hosts)))
+        self.processes = self.nodes * max(1, self.gpus)
+        # where {config} is, seen from workdir: its own file for each content, so that a run keeps what it read
+        self.shipped = f".rgt/{self.path.stem}-{hashlib.sha256(self.path.read_bytes()).hexdigest()[:8]}.yaml"
+        self.given = {key: self.config[key] for key in JOB_KEYS if key in self.config}
+        self.ships_config = "config" in description.holes(self.given)
 
+    @functools.cached_property
+    def spec(self) -> dict[str, Any]:
+        """The job description for launch."""
+        given = self.given
+        if ("command" in given) == ("script" in given):
+            raise bad_input(f"{self.path} must say what to start: either command (words) or script (with args)")
+        scalars = {key: value for key, value in self.config.items() if isinstance(value, (str, int, float))}
+        values = {key: description.text(value) for key, value in scalars.items()} | {"config": self.shipped}
+        for name in sorted(description.holes(given) - set(values)):
+            raise bad_input(f"{self.path} asks for {{{name}}} in its words, but has no {name}")
+        size = {"name": self.name, "nodes": self.nodes, "gpus_per_node": self.gpus}
+        spec = {**description.fill(given, values), **size, "output": self.config.get("output_dir", "runs")}
+        schema.check(spec, "job", f"the job of {self.path}")
+        return {**spec, "workdir": description.from_dict(spec, self.path.parent).workdir}
 
-def _facts(plan: Plan) -> list[str]:
-    config = plan.config
-    processes = "1 process" if plan.processes == 1 else f"{plan.processes} processes"
-    lines = [f"run        {plan.name} on {plan.target}: {processes} ({plan.nodes} x {plan.gpus} GPUs)"]
-    if "batch_size" in config:
-        steps = config.get("gradient_accumulation_steps", 1)
-        total = config["batch_size"] * plan.processes * steps
-        lines.append(f"batch      {config['batch_size']} x {processes} x {steps} accumulated = {total}")
-    return [*lines, f"duration   {_duration(plan)}"]
+    @functools.cached_property
+    def job(self) -> description.Job:
+        return description.from_dict(self.spec, self.path.parent)
 
+    def there(self, path: str) -> str:
+        """A path of the config on the machine of the job."""
+        return path if path.startswith(("/", "~")) else f"{self.job.workdir}/{path}"
 
-def _duration(plan: Plan) -> str:
-    estimate = plan.estimate
-    if estimate is None:
-        return (
-            "unknown; measure it: run a copy of the config with epochs: 2, take the second epoch's time from its log "
-            "(the first warms up), and give it as --epoch-time"
-        )
-    each, all_ = units.show_duration(estimate["epoch_time"]), units.show_duration(estimate["seconds"])
-    early = "; early stopping can end it sooner" if plan.config.get("early_stopping_patience") else ""
-    resumed = "; what resume_from has done already comes off" if plan.config.get("resume_from") else ""
-    return f"{all_} = {estimate['epochs']} epochs x {each} an epoch{early}{resumed}"
+    @property
+    def estimate(self) -> dict[str, Any] | None:
+        """epochs x measured time of one; None when nobody measured."""
+        epochs, each = self.config["epochs"], self.epoch_time
+        return None if each is None else {"epochs": epochs, "epoch_time": each, "seconds": epochs * each}
 
+    def facts(self) -> Iterator[str]:
+        config, estimate = self.config, self.estimate
+        processes = "1 process" if self.processes == 1 else f"{self.processes} processes"
+        yield f"run        {self.name} on {self.target}: {processes} ({self.nodes} x {self.gpus} GPUs)"
+        if "batch_size" in config:
+            steps = config.get("gradient_accumulation_steps", 1)
+            total = config["batch_size"] * self.processes * steps
+            yield f"batch      {config['batch_size']} x {processes} x {steps} accumulated = {total}"
+        if estimate is None:
+            how = "run a copy of the config with epochs: 2, take the second epoch's time from its log"
+            yield f"duration   unknown; measure it: {how} (the first warms up), and give it as --epoch-time"
+            return
+        early = "; early stopping can end it sooner" if config.get("early_stopping_patience") else ""
+        resumed = "; what resume_from has done already comes off" if config.get("resume_from") else ""
+        each = f"{estimate['epochs']} epochs x {show_duration(estimate['epoch_time'])} an epoch"
+        yield f"duration   {show_duration(estimate['seconds'])} = {each}{early}{resumed}"
 
-def _next(plan: Plan, run: str) -> dict[str, str]:
-    """The commands for later."""
-    word = shlex.quote(run)
-    ours = {
-        "watch": f"watch.py {word}",
-        "state": f"launch.py status {word}",
-        "log": f"launch.py logs {word} --follow",
-        "pull": f"transfer.py pull {word}",
-        "verify": f"verify_local.py {word}",
-    }
-    if not plan.hosts[0].name:  # it is here, or its engine has its own way to hand out files
-        del ours["pull"]
-    return {key: f"python scripts/{line}" for key, line in ours.items()}
+    # -- what can be said against it before money is spent; a row is named by the key of the config that it is about
+
+    def rows(self) -> Iterator[Row]:
+        """fail is what cannot work; the rest is told."""
+        yield from self._numbers()
+        yield from self._early_stopping()
+        limit, estimate = self.job.time_limit, self.estimate
+        if limit and estimate and estimate["seconds"] > limit:
+            seen = f"it will take {show_duration(estimate['seconds'])} and is ended after {show_duration(limit)}"
+            yield warn("time_limit", "time-limit", seen)
+        if self.kind in WITH_FILES:
+            yield from self._files()
+        else:
+            seen = f"paths and disk were not looked at: {self.kind} has no disk before the job runs"
+            yield Row("", "info", seen, code="unjudged")
+
+    def _numbers(self) -> Iterator[Row]:
+        wanted, epochs, every = self.config.get("world_size"), self.config["epochs"], self.config.get("save_every")
+        if wanted not in (None, self.processes):
+            machines = f"{self.nodes} x {self.gpus} GPUs" if self.gpus else f"{self.nodes} x 1 process without a GPU"
+            other = "" if wanted % self.nodes else f", or --gpus {wanted // self.nodes}"
+            seen = f"world_size is {wanted}, but {machines} make {self.processes} processes"
+            yield fail("world_size", "world-size", seen, f"world_size: {self.processes}{other}")
+        precision = description.text(self.config.get("mixed_precision") or "no")
+        if precision.lower() not in PRECISIONS:
+            seen = f"mixed_precision is {precision!r}; known are {', '.join(PRECISIONS)}"
+            yield warn("mixed_precision", "precision", seen)
+        if every is None:
+            yield warn("save_every", "cadence", "save_every is not set: nobody knows when a checkpoint is saved")
+        elif every > epochs:
+            seen = f"save_every {every} is more than epochs {epochs}: no checkpoint before the end"
+            yield warn("save_every", "cadence", seen)
+        elif self.epoch_time and every * self.epoch_time > self.max_loss:
+            loss, each, most = map(show_duration, (every * self.epoch_time, self.epoch_time, self.max_loss))
+            seen = f"a preemption loses up to {loss} of work: {every} epochs x {each} between checkpoints"
+            fix = f"save_every: {max(1, int(self.max_loss // self.epoch_time))}"
+            yield warn("save_every", "cadence", f"{seen} (--max-loss is {most})", fix)
+
+    def _early_stopping(self) -> Iterator[Row]:
+        patience, every = self.config.get("early_stopping_patience"), self.config.get("validate_every")
+        epochs, seen = self.config["epochs"], ""
+        if patience and every is None:
+            seen = "early stopping needs validations, and validate_every is not set"
+        elif patience and every > epochs:
+            seen = f"validate_every {every} is more than epochs {epochs}: it never validates before the end"
+        elif patience and patience * every >= epochs:
+            seen = f"counted in validations it never fires: {patience} x {every} = {patience * every} epochs "
+            seen += f"without progress, and there are {epochs}"
+        elif patience and every > patience:
+            seen = f"validate_every {every} is more than the patience {patience}: counted in epochs, the first bad "
+            seen += f"validation stops the run; counted in validations, it goes on for {patience * every} epochs"
+        if seen:
+            yield warn("early_stopping_patience", "early-stopping", seen)
+
+    def _files(self) -> Iterator[Row]:
+        named = {key: self.there(self.config[key]) for key in ("script", "resume_from") if self.config.get(key)}
+        for host in self.hosts:
+            for key, path in {"workdir": self.job.workdir, **named}.items():
+                if host.run(["test", "-e", path], expand=(2,)).code:
+                    seen = f"{path} does not exist on {host.title}"
+                    yield fail(key, "missing", seen, "bring it there, or mend the path")
+        size, epochs = self.config.get("checkpoint_size"), self.config["epochs"]
+        if size is None:
+            yield Row("", "info", "the disk was not looked at: checkpoint_size is not in the config", code="unjudged")
+            return
+        kept = self.config.get("keep") or max(1, epochs // (self.config.get("save_every") or epochs))
+        each = units.size(str(size))
+        need = each * kept * 2  # the new one is written beside the old ones; logs and other runs need room, too
+        for host in self.hosts:
+            done = host.run(["sh", "-c", _FREE, self.there(self.job.output)], expand=(3,))
+            fields = done.out.split()
+            free = int(fields[3]) * 1024 if done.code == 0 and len(fields) > 3 and fields[3].isdigit() else need
+            if free < need:
+                seen = f"checkpoints need {show_size(need)} ({show_size(each)} x {kept} kept x 2), "
+                fix = f"keep: {free // (2 * each)}" if free >= 2 * each else "another disk"
+                yield warn("checkpoint_size", "no-space", f"{seen}{host.title} has {show_size(free)} free", fix)
 
 
 # -- the launch
 
 
-def _write_description(plan: Plan) -> Path:
-    path = plan.path.with_name(f"{slugify(plan.name)}.job.yaml")
-    if path.exists() and not path.read_bytes().startswith(_HEAD.encode()):
-        raise bad_input(f"{path} is not of our making and would be overwritten; choose another --name, or move it")
-    text = files.dump(plan.spec(), str(path), indent=2).decode()
-    files.write_text(path, f"{_HEAD} from {plan.path.name}\n{text}\n")
-    return path
-
-
-def _refuse_twin(plan: Plan) -> None:
-    """The same name twice at once is a slip of the hand that costs a second set of GPUs."""
-    for run, record in submit.runs(plan.job(), slugify(plan.name)):
-        if record["config"].get("name") != plan.name or _ended(run):
+def _start(run: ProductionRun, report: Report) -> list[str]:
+    # the same name twice at once is a slip of the hand that costs a second set of GPUs
+    for twin, record in description.runs(run.job, slugify(run.name)):
+        last: dict[str, Any] = {}
+        with contextlib.suppress(RgtError):
+            last = twin.last_event() or {}
+        # a submit that failed half-way is recorded without an exit code: its job may be there
+        ends = ("finished", "stopped", "failed") if last.get("exit_code") is not None else ("finished", "stopped")
+        if record["config"].get("name") != run.name or last.get("event") in ends:
             continue
-        reply = submit.launch("status", str(run.path))
+        reply = description.launch("status", str(twin.path))
         state = reply.data.get("state")
         if state is None:
-            raise bad_input(f"{run.path} may be running: {reply.sentence}; choose another --name")
+            raise bad_input(f"{twin.path} may be running: {reply.sentence}; choose another --name")
         if state in ("queued", "running"):
-            raise bad_input(f"{plan.name} is {state} already: {run.path}; stop it with launch.py, or change --name")
-
-
-def _ended(run: rundir.Run) -> bool:
-    """By its own record; a submit that failed half-way is recorded, too, but its job may be there."""
-    try:
-        last = run.last_event()
-    except RgtError:
-        return False
-    if last is None:
-        return False
-    return last["event"] in ("finished", "stopped") or (last["event"] == "failed" and last.get("exit_code") is not None)
-
-
-def _dry_run(plan: Plan, report: Report) -> list[str]:
-    words = shlex.join(plan.job().words("{run}"))
-    report.data["next"] = _next(plan, f"{plan.job().roots()[-1]}/<run-id>")
-    shipped = [f"would put  {plan.there(plan.shipped)}"] if plan.ships_config else []
-    return [*shipped, f"would run  {words}", f"in         {plan.job().workdir} on {plan.target}", "nothing was started"]
-
-
-def _start(plan: Plan, report: Report) -> list[str]:
-    _refuse_twin(plan)
-    if plan.ships_config:
-        for host in plan.hosts:
-            host.put(plan.there(plan.shipped), plan.path.read_bytes())
-    reply = submit.launch("submit", str(_write_description(plan)), "--on", plan.target)
+            raise bad_input(f"{run.name} is {state} already: {twin.path}; stop it with launch.py, or change --name")
+    if run.ships_config:
+        for host in run.hosts:
+            host.put(run.there(run.shipped), run.path.read_bytes())
+    path = run.path.with_name(f"{slugify(run.name)}.job.yaml")
+    if path.exists() and not path.read_bytes().startswith(_HEAD.encode()):
+        raise bad_input(f"{path} was not written by remote_train and would be overwritten; choose another --name")
+    text = files.dump(run.spec, str(path), indent=2).decode()
+    files.write_text(path, f"{_HEAD} from {run.path.name}\n{text}\n")
+    reply = description.launch("submit", str(path), "--on", run.target)
     if reply.code:
         raise RgtError(reply.sentence, reply.code)
-    run = reply.data["run"]
-    report.data |= {"run": run, "next": _next(plan, run)}
-    files.write_json(Path(run) / "remote_train.json", report.as_dict(), "report")
-    return [f"started    {run}", *(f"{key:10} {line}" for key, line in report.data["next"].items())]
+    directory = reply.data["run"]
+    report.data |= {"run": directory, "next": _next_commands(run, directory)}
+    files.write_json(Path(directory) / "remote_train.json", report.as_dict(), "report")
+    return [f"started    {directory}", *(f"{key:10} {line}" for key, line in report.data["next"].items())]
+
+
+def _next_commands(run: ProductionRun, directory: str) -> dict[str, str]:
+    word = shlex.quote(directory)
+    ours = {"watch": f"watch.py {word}", "state": f"launch.py status {word}", "log": f"launch.py logs {word} --follow"}
+    if run.hosts[0].name:  # else it is here, or its engine has its own way to hand out files
+        ours["pull"] = f"transfer.py pull {word}"
+    ours["verify"] = f"verify_local.py {word}"
+    return {key: f"python scripts/{line}" for key, line in ours.items()}
 
 
 if __name__ == "__main__":

@@ -10,64 +10,58 @@ Example:
     python scripts/scaffold_training.py data pipelines/base web corpus/*.txt
     bash pipelines/base/train.sh
 
-`new` writes train.sh, training_config.yaml, pretrain.py, job.yaml, training_status.md, checkpoints_index.json and lib/;
-the folder needs nothing of this bundle afterwards. train.sh again, after any end, goes on from the last good
-checkpoint.
+`new` writes train.sh, training_config.yaml, pretrain.py, job.yaml, checkpoints_index.json and lib/; the folder needs
+nothing of this bundle afterwards. train.sh again, after any end, goes on from the last good checkpoint.
 """
 
 from __future__ import annotations
 
-import os
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from pipelines import budget, settings, tokens
-from pipelines.progress import status as read_status
-from rgt import cli, errors, files, units
-from rgt.errors import RgtError, bad_input
+from rgt import cli, errors, files
+from rgt.checkpoint import index
+from rgt.errors import bad_input
+from rgt.job import description
+from rgt.job.backends import KINDS
 from rgt.report import Report, print_json
-from rgt.rundir import Run
+from rgt.run.phases import Schedule, phase_rows
+from rgt.run.record import Run
+from rgt.scaffold_training import budget, pipeline, tokens
 
 SEED = 1337
-F = TypeVar("F")
+STATES = {"launched": "started", "resumed": "started"}  # other events are named like the state they lead to
+F = TypeVar("F", bound=Callable[..., Any])
+_ABOVE_0, _SHARE = click.FloatRange(0, min_open=True), click.FloatRange(0.01, 1)
+_PATH, _FOLDER = click.Path(path_type=Path), click.Path(path_type=Path, exists=True, file_okay=False)
+_HALF = click.FloatRange(0, 0.5, min_open=True)
+_PRECISION = click.Choice(["bf16", "fp16", "fp32"])
+_MFU_HELP = "Share of the peak that the training reaches: an assumption until it is measured."
+_VOCAB_HELP = "Of the tokenizer; 257 for bytes."
 
 
-class Count(click.ParamType):  # type: ignore[type-arg]  # not generic in older click
-    """124M, 1.5B, 3e9."""
-
-    name = "count"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            return budget.count(value)
-        except RgtError as error:
-            self.fail(error.message, param, ctx)
+BUDGET = (
+    click.option("--params", type=budget.count, help="Parameters, such as 124M."),
+    click.option("--tokens", type=budget.count, help="Tokens to train on, such as 2.5B. [default: 20 a parameter]"),
+    click.option("--gpu", help="Card, such as A100. [default: this machine's, else the CPU]"),
+    click.option("--gpu-mem", type=cli.Size(), help="Memory of one card. [default: the card's]"),
+    click.option("--peak-flops", type=_ABOVE_0, help="16-bit FLOP/s of one card, for a card that is not known."),
+    click.option("--gpus", type=click.IntRange(1), default=1, show_default=True, help="Cards, on one machine."),
+    click.option("--price", type=click.FloatRange(0), help="Of one card for an hour, for the cost."),
+    click.option("--mfu", type=_SHARE, default=budget.MFU, show_default=True, help=_MFU_HELP),
+    click.option("--precision", type=_PRECISION, help="[default: by the card's compute capability]"),
+    click.option("--block-size", type=click.IntRange(8), default=1024, show_default=True, help="Tokens a sequence."),
+    click.option("--vocab-size", type=click.IntRange(2), default=50_304, show_default=True, help=_VOCAB_HELP),
+)
 
 
 def budget_options(function: F) -> F:
     """What `plan` and `new` size a run by."""
-    for option in reversed((
-        click.option("--params", type=Count(), help="Parameters, such as 124M."),
-        click.option("--tokens", type=Count(), help="Tokens to train on, such as 2.5B. [default: 20 a parameter]"),
-        click.option("--gpu", help="Card, such as A100. [default: this machine's, else the CPU]"),
-        click.option("--gpu-mem", type=units.Size(), help="Memory of one card. [default: the card's]"),
-        click.option("--peak-flops", type=click.FloatRange(0, min_open=True),
-                     help="16-bit FLOP/s of one card, for a card that is not known."),
-        click.option("--gpus", type=click.IntRange(1), default=1, show_default=True, help="Cards, on one machine."),
-        click.option("--price", type=click.FloatRange(0), help="Of one card for an hour, for the cost."),
-        click.option("--mfu", type=click.FloatRange(0.01, 1), default=budget.MFU, show_default=True,
-                     help="Share of the peak that the training reaches: an assumption until it is measured."),
-        click.option("--precision", type=click.Choice(["bf16", "fp16", "fp32"]),
-                     help="[default: by the card's compute capability]"),
-        click.option("--block-size", type=click.IntRange(8), default=1024, show_default=True,
-                     help="Tokens a sequence."),
-        click.option("--vocab-size", type=click.IntRange(2), default=50_304, show_default=True,
-                     help="Of the tokenizer; 257 for bytes."),
-    )):  # fmt: skip
-        function = option(function)  # type: ignore[type-var]
-    return function
+    return functools.reduce(lambda decorated, option: option(decorated), reversed(BUDGET), function)
 
 
 @click.group(cls=cli.Group)
@@ -88,7 +82,7 @@ def plan(as_json: bool, **wishes: Any) -> None:
 
     Example: python scripts/scaffold_training.py plan --tokens 3B --gpu 4090 --price 0.4
     """
-    proposed, why, device = _propose(**wishes)
+    proposed, why, device = _propose(wishes)
     if as_json:
         print_json({**proposed.as_dict(), "precision_because": why, "device": device})
     else:
@@ -96,83 +90,85 @@ def plan(as_json: bool, **wishes: Any) -> None:
 
 
 @main.command()
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--framework", required=True, type=click.Choice(settings.FRAMEWORKS), help="Whose trainer.")
-@click.option("--phases", "phases_file", type=click.Path(path_type=Path),
-              help="YAML with phases. [default: broad, curated, domain, anneal]")  # fmt: skip
-@click.option("--target", default="local", show_default=True, help="Where it will run, a kind of launch.py's targets; "
-              "kaggle adds kernel-metadata.json.")  # fmt: skip
+@click.argument("folder", type=_PATH)
+@click.option("--framework", required=True, type=click.Choice(pipeline.FRAMEWORKS), help="Whose trainer.")
+@click.option("--phases", "phases_file", type=_PATH, help="YAML with phases. [default: broad, curated, domain, anneal]")
+@click.option("--target", default="local", show_default=True, help="Where it will run: a kind of launch.py's targets.")
 @click.option("--name", help="Of the run. [default: the folder's]")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=SEED, show_default=True, help="Of everything.")
 @click.option("--dry-run", is_flag=True, help="Print training_config.yaml and write nothing.")
 @budget_options
 @cli.report_options
-def new(folder: Path, framework: str, phases_file: Path | None, target: str, name: str | None, seed: int, dry_run: bool,
-        fmt: str | None, **wishes: Any) -> int:  # fmt: skip
+def new(
+    folder: Path,
+    framework: str,
+    phases_file: Path | None,
+    target: str,
+    name: str | None,
+    seed: int,
+    dry_run: bool,
+    fmt: str | None,
+    **wishes: Any,
+) -> int:
     """Write a pipeline to FOLDER, which must not hold anything yet.
 
     Example: python scripts/scaffold_training.py new pipelines/base --framework litgpt --params 124M --gpu A100
     """
-    from pipelines import write
-
-    if target not in write.TARGETS:
-        raise bad_input(f"--target {target!r} is none of {', '.join(write.TARGETS)}")
+    if target not in KINDS:
+        raise bad_input(f"--target {target!r} is none of {', '.join(sorted(KINDS))}")
     if wishes["params"] is None and wishes["tokens"] is None:
         wishes["params"] = 124e6
     if target == "kaggle" and not wishes["gpu"] and not wishes["gpu_mem"]:
         wishes["gpu"] = "T4"  # this machine's card says nothing about Kaggle's
-    proposed, why, device = _propose(**wishes)
-    given = settings.load_phases(phases_file) if phases_file else settings.default_phases(wishes["vocab_size"])
-    phases = settings.resolve(given, proposed, framework, str(phases_file or "the default phases"))
-    config = settings.build(framework, name or folder.absolute().name, proposed, phases, seed, device)
+    proposed, why, device = _propose(wishes)
+    given: list[dict[str, Any]] = pipeline.default_phases(wishes["vocab_size"])
+    if phases_file:
+        given = description.load_yaml(phases_file, "phases")["phases"]
+    phases = pipeline.resolve_phases(given, proposed, framework, str(phases_file or "the default phases"))
+    config = pipeline.build_config(framework, name or folder.absolute().name, proposed, phases, seed, device)
     report = Report("scaffold_training")
     for phase in given if framework == "nanogpt" else []:
         if (phase.get("lr") or {}).get("policy") == "linear":
             report.add("unjudged", "info", f"nanoGPT has no linear decay: phase {phase['name']} gets the cosine")
     report.data = {"plan": proposed.as_dict(), "config": config, "files": [], "folder": str(folder)}
     if dry_run:
-        lines = [settings.dump(config).rstrip(), "nothing was written"]
+        lines = [pipeline.as_yaml(config).rstrip(), "nothing was written"]
     else:
-        report.data["files"] = [str(path) for path in write.write(folder, config, target)]
-        lines = [*budget.explain(proposed, why), *_next(folder, config, target)]
+        report.data["files"] = [str(path) for path in pipeline.write(folder, config, target)]
+        lines = [*budget.explain(proposed, why), f"written    {folder}"]
+        for source in sorted({name for phase in phases for name in phase["mix"]}):
+            lines.append(f"data       python scripts/scaffold_training.py data {folder} {source} <text files>")
+        if framework == "nanogpt":
+            lines.append(f"nanoGPT    clone it to {folder}/nanoGPT, or set nanogpt_dir in training_config.yaml")
+        start = f"start      python scripts/launch.py submit {folder}/job.yaml --on {target}"
+        if target == "kaggle":
+            start = f"push       kaggle datasets create -p {folder} -r zip && kaggle kernels push -p {folder}"
+        elif target == "local":
+            start = f"start      bash {folder}/train.sh"
+        status = [f"status     python scripts/scaffold_training.py status {folder}"]
+        lines += [start, *(status if target != "kaggle" else [])]
     report.emit(fmt, "\n".join(lines))
     return errors.OK
 
 
-def _propose(*, params: float | None, tokens: float | None, gpu: str | None, gpu_mem: int | None,
-             peak_flops: float | None, precision: str | None, **rest: Any) -> tuple[budget.Plan, str, str]:  # fmt: skip
-    card = budget.card(gpu, gpu_mem, peak_flops)
+def _propose(wishes: dict[str, Any]) -> tuple[budget.Plan, str, str]:
+    rest = dict(wishes)
+    card = budget.card(rest.pop("gpu"), rest.pop("gpu_mem"), rest.pop("peak_flops"))
     device = "cpu" if card.name == "CPU" else "cuda"
     chosen, why = budget.precision(card.compute_cap, device == "cpu")
-    if precision:
-        chosen, why = precision, "as asked"
-    wish = budget.Wish(card, params, tokens, precision=chosen, **rest)
-    return budget.propose(wish), why, device
-
-
-def _next(folder: Path, config: dict[str, Any], target: str) -> list[str]:
-    names = sorted({name for phase in config["phases"] for name in phase["mix"]})
-    lines = [f"written    {folder}"]
-    lines += [f"data       python scripts/scaffold_training.py data {folder} {name} <text files>" for name in names]
-    if config["framework"] == "nanogpt":
-        lines.append(f"nanoGPT    clone it to {folder}/nanoGPT, or set nanogpt_dir in training_config.yaml")
-    if target == "kaggle":
-        return [*lines, f"push       kaggle datasets create -p {folder} -r zip && kaggle kernels push -p {folder}"]
-    start = (
-        f"bash {folder}/train.sh"
-        if target == "local"
-        else f"python scripts/launch.py submit {folder}/job.yaml --on {target}"
-    )
-    return [*lines, f"start      {start}", f"status     python scripts/scaffold_training.py status {folder}"]
+    if rest["precision"]:
+        chosen, why = rest["precision"], "as asked"
+    return budget.propose(budget.Wish(card, **{**rest, "precision": chosen})), why, device
 
 
 @main.command()
-@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("folder", type=_FOLDER)
 @click.argument("source")
-@click.argument("texts", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--tokenizer", type=click.Path(path_type=Path), help="A tokenizer.json. [default: bytes as tokens]")
-@click.option("--val-share", type=click.FloatRange(0, 0.5, min_open=True), default=tokens.VAL_SHARE, show_default=True,
-              help="Last part of each file that is kept for validation.")  # fmt: skip
+@click.argument("texts", nargs=-1, required=True, type=_PATH)
+@click.option("--tokenizer", type=_PATH, help="A tokenizer.json. [default: bytes as tokens]")
+@click.option(
+    "--val-share", type=_HALF, default=tokens.VAL_SHARE, show_default=True, help="End of each file for val.bin."
+)
 @cli.json_option
 def data(
     folder: Path, source: str, texts: tuple[Path, ...], tokenizer: Path | None, val_share: float, as_json: bool
@@ -189,31 +185,58 @@ def data(
     if as_json:
         print_json({"source": source, **meta})
     else:
-        click.echo(f"{folder}/data/{source}: {meta['train_tokens']:,} tokens to train on, {meta['val_tokens']:,} to "
-                   f"validate with, vocabulary {meta['vocab_size']}")  # fmt: skip
+        counts = f"{meta['train_tokens']:,} tokens to train on, {meta['val_tokens']:,} to validate with"
+        click.echo(f"{folder}/data/{source}: {counts}, vocabulary {meta['vocab_size']}")
 
 
 @main.command()
-@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option("--run", "run_dir", type=click.Path(path_type=Path, exists=True, file_okay=False),
-              help="Run directory, when launch.py started it. [default: FOLDER]")  # fmt: skip
+@click.argument("folder", type=_FOLDER)
+@click.option("--run", "run_dir", type=_FOLDER, help="Run directory, when launch.py started it. [default: FOLDER]")
 @cli.report_options
 def status(folder: Path, run_dir: Path | None, fmt: str | None) -> int:
     """Say where the pipeline in FOLDER is, from its files; exit 1 when a phase missed its criterion.
 
     Example: python scripts/scaffold_training.py status pipelines/base
     """
-    config = settings.load(folder / settings.NAME)
-    run = Run(run_dir or folder)
-    facts = read_status(run, config)
-    text = facts.pop("text")
+    config = pipeline.load_config(folder / pipeline.CONFIG)
+    run, schedule = Run(run_dir or folder), Schedule.of(config)
+    events = list(files.read_jsonl(run.events, bad=[])) if run.events.exists() else []
+    lives = [row["event"] for row in events if row["event"] not in ("checkpoint", "phase", "set_aside")]
+    state = STATES.get(lives[-1], lives[-1]) if lives else "not started"
+    saved = index.entries(run.path)
+    curves = {split: run.curve("loss", split) for split in ("train", "val")}
+    losses = {split: next(reversed(curve.values())) if curve else None for split, curve in curves.items()}
+    facts: dict[str, Any] = {
+        "state": state,
+        "step": max([saved[-1]["step"] if saved else 0, *curves["train"]]),
+        "total": schedule.total,
+        "checkpoint": saved[-1]["path"] if saved else None,
+        "loss": losses,
+        "phases": phase_rows(events, schedule.plan()),
+    }
     report = Report("scaffold_training", data=facts)
     for phase in facts["phases"]:
         if phase["verdict"] == "missed":
             report.add("missed", "warn", f"phase {phase['name']} {phase['result']}", path=str(run.events))
-    if fmt is None and os.access(run.path, os.W_OK):
-        files.write_text(run.status, text)
-    return report.emit(fmt, text.rstrip())
+    lines = [
+        f"# {config['name']}: {state}, step {facts['step']} of {schedule.total}",
+        "",
+        f"- framework: {config['framework']}, {config['precision']}, {config['devices']} device(s)",
+        f"- newest checkpoint: {facts['checkpoint'] or 'none yet'}",
+        *(f"- {split} loss: {value:.4f}" for split, value in losses.items() if value is not None),
+        "",
+        "| phase | steps | data mix | learning rate | criterion | result |",
+        "|---|---|---|---|---|---|",
+    ]
+    for phase, row in zip(schedule.phases, facts["phases"], strict=True):
+        mix = ", ".join(f"{name} {weight:g}" for name, weight in phase.mix.items())
+        rate = f"{phase.lr['policy']} {schedule.peak * phase.lr['start']:.3g} to {schedule.peak * phase.lr['end']:.3g}"
+        cells = (phase.name, f"{phase.start} to {phase.end}", mix, rate, phase.goal(), row["result"])
+        lines.append(f"| {' | '.join(cells)} |")
+    aside = [row["reason"] for row in events if row["event"] == "set_aside"]
+    lines += ["", "Set aside:", "", *(f"- {line}" for line in aside[-10:])] if aside else []
+    lines += ["", "Start, or go on after a stop: `./train.sh` in the pipeline's folder."]
+    return report.emit(fmt, "\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -24,30 +24,30 @@ from pathlib import Path
 
 import click
 
-from cells import MARK
-from cells.judge import ACTIVE, BAD, STATES, Row, Rows, look
-from cells.ledger import Attempt, Ledger, alone, read_ledger
-from cells.plan import Cell, Sweep, load
-from rgt import cli, errors, files, job, rundir, submit, units
+from rgt import cli, errors, files
+from rgt.job import description as job
 from rgt.report import Report, progress
+from rgt.run.record import ACTIVE
+from rgt.sweep.cells import BAD, MARK, STATES, Attempt, Cell, Ledger, Row, Sweep, alone, load, look, read_ledger
 
 _ROWS = 100  # of the table; --json has them all
 _VALUES = 60  # characters of a cell's values in the table
+_ALWAYS_SHOWN = ("verified", "failed")  # also when there is none
 
 _AGAIN = "python scripts/launch.py logs {run}; then python scripts/sweep.py run {sweep} --retry"
+_GONE = "if its machine is gone for good, take it out of targets, then python scripts/sweep.py run {sweep} --retry"
 _FINDINGS = {  # state: code, severity, what is said, what helps
     "failed": ("failed", "error", "failed", _AGAIN),
-    "cancelled": ("failed", "error", "cancelled", _AGAIN),
+    "stopped": ("failed", "error", "stopped", _AGAIN),
     "lost": ("failed", "error", "lost", _AGAIN),
     "unverified": ("unverified", "error", "ended without an artifact that verifies", _AGAIN),
     "unjudged": ("unjudged", "error", "ended, but could not be judged", ""),
     "unpulled": ("unpulled", "warn", "finished elsewhere", "bring the run directory to {run}, then report again"),
-    "unknown": ("unfinished", "warn", "state unknown", "look again later; if that machine is gone for good, take it "
-                "out of targets, then python scripts/sweep.py run {sweep} --retry"),
+    "unknown": ("unfinished", "warn", "state unknown", _GONE),
     "running": ("unfinished", "warn", "running", ""),
     "queued": ("unfinished", "warn", "queued", ""),
     "missing": ("unfinished", "warn", "not submitted", "python scripts/sweep.py run {sweep}"),
-}  # fmt: skip
+}
 
 # -- the command line
 
@@ -75,46 +75,32 @@ def run(sweep: Path, retry: bool, dry_run: bool, fmt: str | None) -> int:
     Example: python scripts/sweep.py run lr.yaml --retry
     """
     wanted = load(sweep)
+    report = Report("sweep")
     if dry_run:
-        return _dry_run(wanted, retry, fmt)
-    report = Report("sweep")
-    with alone(wanted) as (ledger, lock):
-        _recover(wanted, ledger)
-        todo = _todo(wanted, ledger, retry)
-        begun = _submit_all(wanted, ledger, todo, lock, report)
-    cells = {cell.id: cell for cell in wanted.cells}
-    report.data = {
-        "sweep": str(wanted.path), "dry_run": False, "expected": len(wanted.cells),
-        "submitted": [Row(cells[each.cell], "submitted", each.number, each).as_dict() for each in begun],
-        "left_alone": len(wanted.cells) - len(todo),
-    }  # fmt: skip
-    after = f"{len(begun)} submitted, {len(wanted.cells) - len(todo)} left alone, of {len(wanted.cells)} cells"
-    return report.emit(fmt, f"{after}; python scripts/sweep.py report {sweep} tells what became of them")
-
-
-def _todo(sweep: Sweep, ledger: Ledger, retry: bool, write: bool = True) -> list[Cell]:
-    if not retry:
-        return [cell for cell in sweep.cells if ledger.last(cell.id) is None]
-    return [row.cell for row in look(sweep, ledger, write) if row.state in ("missing", *BAD)]
-
-
-def _dry_run(sweep: Sweep, retry: bool, fmt: str | None) -> int:
-    ledger = read_ledger(sweep)
-    todo = _todo(sweep, ledger, retry, write=False)
-    report = Report("sweep")
-    shown = []
-    for number, cell in enumerate(todo):
-        words = shlex.join(sweep.job(cell).words("{run}"))
-        shown.append({"cell": cell.id, "values": cell.values, "command": words})
-        if fmt is None and number < _ROWS:
-            click.echo(f"would submit {cell.id}  {cell.title}: {words}")
-    alone = len(sweep.cells) - len(todo)
-    report.data = {"sweep": str(sweep.path), "dry_run": True, "expected": len(sweep.cells), "targets": sweep.targets,
-                   "would_submit": shown, "left_alone": alone}  # fmt: skip
-    where = ", ".join(sweep.targets)
-    return report.emit(
-        fmt, f"{len(todo)} would be submitted to {where}, {alone} left alone, of {len(sweep.cells)} cells"
-    )
+        todo = _todo(wanted, read_ledger(wanted), retry, write=False)
+        commands = {cell.id: shlex.join(wanted.job(cell).words("{run}")) for cell in todo}
+        shown = [{"cell": cell.id, "values": cell.values, "command": commands[cell.id]} for cell in todo]
+        changes = {"targets": wanted.targets, "would_submit": shown}
+        for cell in todo[:_ROWS] if fmt is None else []:
+            click.echo(f"would submit {cell.id}  {cell.title}: {commands[cell.id]}")
+        head, tail = f"{len(todo)} would be submitted to {', '.join(wanted.targets)}", ""
+    else:
+        with alone(wanted) as (ledger, lock):
+            # an attempt without an outcome: we were killed. We hold the lock, so its launch is over: look for its run
+            for attempt in ledger.unsettled():
+                given = job.load(wanted.description(attempt.cell))  # what launch read; the sweep may have changed since
+                made = job.find(given, attempt.cell, MARK, ledger.mark(attempt))
+                interrupted = "interrupted before it had a run directory; nothing was started"
+                ledger.settle(attempt, str(made.path) if made else "", interrupted)
+            todo = _todo(wanted, ledger, retry)
+            begun = _submit_all(wanted, ledger, todo, lock, report)
+        cells = {cell.id: cell for cell in wanted.cells}
+        changes = {"submitted": [Row(cells[each.cell], "submitted", each.number, each).as_dict() for each in begun]}
+        head, tail = f"{len(begun)} submitted", f"; python scripts/sweep.py report {sweep} tells what became of them"
+    left = len(wanted.cells) - len(todo)
+    counts = {"expected": len(wanted.cells), **changes, "left_alone": left}
+    report.data = {"sweep": str(wanted.path), "dry_run": dry_run, **counts}
+    return report.emit(fmt, f"{head}, {left} left alone, of {len(wanted.cells)} cells{tail}")
 
 
 @main.command()
@@ -127,12 +113,12 @@ def report(sweep: Path, fmt: str | None) -> int:
     """
     wanted = load(sweep)
     ledger = read_ledger(wanted)
-    return _tell(wanted, ledger, look(wanted, ledger), fmt)
+    return _emit(wanted, ledger, look(wanted, ledger), fmt)
 
 
 @main.command()
 @sweep_argument
-@click.option("--timeout", type=units.Duration(), help="Stop waiting after this long; the jobs go on.")
+@click.option("--timeout", type=cli.Duration(), help="Stop waiting after this long; the jobs go on.")
 @cli.report_options
 def wait(sweep: Path, timeout: float | None, fmt: str | None) -> int:
     """Wait until no submitted cell of SWEEP is queued or running, then report. Exit 1 unless all are verified.
@@ -147,7 +133,7 @@ def wait(sweep: Path, timeout: float | None, fmt: str | None) -> int:
         rows = look(wanted, ledger)
         active = sum(row.state in ACTIVE for row in rows)
         if not active or time.monotonic() >= deadline:
-            return _tell(wanted, ledger, rows, fmt)
+            return _emit(wanted, ledger, rows, fmt)
         progress(f"{active} of {len(rows)} cells are queued or running")
         # asking costs processes and connections: a tenth of the time at most, also of a big sweep
         pause = min(60.0, max(1.0, 9 * (time.monotonic() - start)))
@@ -157,34 +143,24 @@ def wait(sweep: Path, timeout: float | None, fmt: str | None) -> int:
 # -- submitting
 
 
-def _recover(sweep: Sweep, ledger: Ledger) -> None:
-    """We were killed between an intent and its end. We hold the lock, so no launch of ours lives: look what it made."""
-    for attempt in list(ledger.open()):
-        given = job.load(sweep.description(attempt.cell))  # what launch read; the sweep file may have changed since
-        run = submit.find(given, attempt.cell, MARK, ledger.mark(attempt))
-        if run:
-            ledger.write("submitted", attempt, run=str(run.path))
-        else:
-            ledger.write("refused", attempt, reason="interrupted before it had a run directory; nothing was started")
+def _todo(sweep: Sweep, ledger: Ledger, retry: bool, write: bool = True) -> list[Cell]:
+    if not retry:
+        return [cell for cell in sweep.cells if ledger.last(cell.id) is None]
+    return [row.cell for row in look(sweep, ledger, write) if row.state in ("missing", *BAD)]
 
 
 def _submit(sweep: Sweep, ledger: Ledger, cell: Cell, target: str, lock: int) -> tuple[Attempt, str]:
-    """One attempt at one cell; the sentence is empty when all went well."""
+    """One attempt at one cell, and why it failed (empty when it did not)."""
     number = len(ledger.attempts.get(cell.id, [])) + 1
     attempt = Attempt(cell.id, number, target, cell.values, cell.job_sha256)
-    spec = {**cell.spec, "name": cell.name, "env": {**cell.spec.get("env", {}), MARK: ledger.mark(attempt)}}
-    description = sweep.description(cell.id)
-    files.write_json(description, spec)  # JSON is YAML
+    mark = {MARK: ledger.mark(attempt)}
+    description = sweep.description(cell.id)  # JSON is YAML
+    files.write_json(description, {**cell.spec, "name": cell.name, "env": {**cell.spec.get("env", {}), **mark}})
     ledger.write("intent", attempt, target=target, values=cell.values, job_sha256=cell.job_sha256)
     attempt = ledger.attempts[cell.id][-1]
-    marked = {**os.environ, MARK: ledger.mark(attempt)}
-    reply = submit.launch("submit", str(description), "--on", target, env=marked, keep_open=(lock,))
-    made = reply.data.get("run") or submit.find(sweep.job(cell), cell.id, MARK, ledger.mark(attempt))
-    path = made.path if isinstance(made, rundir.Run) else made
-    if path:
-        ledger.write("submitted", attempt, run=str(path))
-    else:
-        ledger.write("refused", attempt, reason=reply.sentence)
+    reply = job.launch("submit", str(description), "--on", target, env={**os.environ, **mark}, keep_open=(lock,))
+    made = job.find(sweep.job(cell), cell.id, MARK, mark[MARK]) if "run" not in reply.data else None
+    ledger.settle(attempt, reply.data.get("run") or (str(made.path) if made else ""), reply.sentence)
     return attempt, "" if reply.code == errors.OK else reply.sentence
 
 
@@ -193,8 +169,10 @@ def _submit_all(sweep: Sweep, ledger: Ledger, todo: list[Cell], lock: int, repor
     begun: list[Attempt] = []
     targets = list(sweep.targets)
     for number, cell in enumerate(todo, 1):
-        while targets:
-            target = _emptiest(targets, ledger)
+        attempt = None
+        while targets and not (attempt and attempt.run):
+            load = Counter(last.target for tried in ledger.attempts if (last := ledger.last(tried)))
+            target = min(targets, key=lambda name: load[name])
             attempt, problem = _submit(sweep, ledger, cell, target, lock)
             if attempt.run:
                 begun.append(attempt)
@@ -202,19 +180,12 @@ def _submit_all(sweep: Sweep, ledger: Ledger, todo: list[Cell], lock: int, repor
             if problem:
                 targets.remove(target)
                 report.add("failed", "error", f"{target} did not take the cell: {problem}", where=_where(cell))
-            if attempt.run:
-                break
-        else:
-            left = len(todo) - number + 1
-            report.add("unfinished", "error", f"{left} cells are not submitted: no target is left",
-                       fix=f"mend what is said above, then python scripts/sweep.py run {sweep.path}")  # fmt: skip
+        if not (attempt and attempt.run):
+            message = f"{len(todo) - number + 1} cells are not submitted: no target is left"
+            fix = f"mend what is said above, then python scripts/sweep.py run {sweep.path}"
+            report.add("unfinished", "error", message, fix=fix)
             break
     return begun
-
-
-def _emptiest(targets: list[str], ledger: Ledger) -> str:
-    load = Counter(last.target for cell in ledger.attempts if (last := ledger.last(cell)))
-    return min(targets, key=lambda target: load[target])
 
 
 def _where(cell: Cell) -> str:
@@ -224,69 +195,42 @@ def _where(cell: Cell) -> str:
 # -- the report
 
 
-def _count(rows: Rows) -> dict[str, int]:
-    """expected is the sum of all states; submitted and finished cut across them."""
-    states = Counter(row.state for row in rows)
-    finished = sum(states[state] for state in ("verified", "unverified", "unpulled", "unjudged"))
-    ours = {"expected": len(rows), "submitted": len(rows) - states["missing"], "finished": finished}
-    return {**ours, **{state: states[state] for state in STATES}}
-
-
-def _find(sweep: Sweep, ledger: Ledger, rows: Rows, report: Report) -> None:
+def _emit(sweep: Sweep, ledger: Ledger, rows: list[Row], fmt: str | None) -> int:
+    report = Report("sweep")
     for row in rows:
-        _find_row(sweep, row, report)
-    names = {cell.id for cell in sweep.cells}
-    for cell, attempts in ledger.attempts.items():
-        last = attempts[-1]
-        if cell not in names:
-            values = " ".join(f"{name}={value}" for name, value in last.values.items())
-            report.add("removed", "info", "not in the sweep any more", path=str(last.run.path) if last.run else "",
-                       where=f"{cell} ({values})")  # fmt: skip
-
-
-def _find_row(sweep: Sweep, row: Row, report: Report) -> None:
-    run = str(row.attempt.run.path) if row.attempt and row.attempt.run else ""
-    if row.state in _FINDINGS:
-        code, severity, message, fix = _FINDINGS[row.state]
-        ended = "" if row.exit_code is None else f", exit code {row.exit_code}"
-        detail = f": {row.detail}" if row.detail else ""
-        advice = fix.format(run=run, sweep=sweep.path) or None
-        report.add(code, severity, f"{message}{ended}{detail}", path=run, where=_where(row.cell), fix=advice)
-    if row.attempt and row.attempt.job_sha256 != row.cell.job_sha256:
-        message = "ran with a job description that was changed since"
-        report.add("superseded", "info", message, path=run, where=_where(row.cell))
-
-
-def _print_table(rows: Rows) -> None:
+        run = str(row.run.path) if row.run else ""
+        if row.state in _FINDINGS:
+            code, severity, message, fix = _FINDINGS[row.state]
+            ended = "" if row.exit_code is None else f", exit code {row.exit_code}"
+            detail = f": {row.detail}" if row.detail else ""
+            advice = fix.format(run=run, sweep=sweep.path) or None
+            report.add(code, severity, f"{message}{ended}{detail}", path=run, where=_where(row.cell), fix=advice)
+        if row.attempt and row.attempt.job_sha256 != row.cell.job_sha256:
+            message = "ran with a job description that was changed since"
+            report.add("superseded", "info", message, path=run, where=_where(row.cell))
+    present = {cell.id for cell in sweep.cells}
+    for last in (attempts[-1] for cell, attempts in ledger.attempts.items() if cell not in present):
+        run, where = str(last.run.path) if last.run else "", _where(Cell(last.cell, last.values, {}))
+        report.add("removed", "info", "not in the sweep any more", path=run, where=where)
+    states = Counter(row.state for row in rows)
+    # expected is the sum of all states; submitted and finished cut across them
+    finished = sum(states[state] for state in ("verified", "unverified", "unpulled", "unjudged"))
+    counts = {"expected": len(rows), "submitted": len(rows) - states["missing"], "finished": finished}
+    counts |= {state: states[state] for state in STATES}
+    report.data = {"sweep": str(sweep.path), "counts": counts, "cells": [row.as_dict() for row in rows]}
     lines = [("cell", "state", "tries", "target", "values", "run")]
     for row in rows[:_ROWS]:
-        run = row.attempt.run.id if row.attempt and row.attempt.run else "-"
-        target = row.attempt.target if row.attempt else "-"
-        values = row.cell.title if len(row.cell.title) <= _VALUES else row.cell.title[: _VALUES - 3] + "..."
-        lines.append((row.cell.id, row.state, str(row.attempts), target, values, run))
+        title, target = row.cell.title, row.attempt.target if row.attempt else "-"
+        values = title if len(title) <= _VALUES else title[: _VALUES - 3] + "..."
+        lines.append((row.cell.id, row.state, str(row.attempts), target, values, row.run.id if row.run else "-"))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
+    for line in lines if fmt is None else []:
         click.echo("  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip())
-    if len(rows) > _ROWS:
+    if fmt is None and len(rows) > _ROWS:
         click.echo(f"... and {len(rows) - _ROWS} more; --json lists them all")
-
-
-def _summary(counts: dict[str, int]) -> str:
-    parts = [f"{counts[state]} {state}" for state in STATES if counts[state] or state in ("verified", "failed")]
-    return (
-        f"{counts['expected']} expected = {' + '.join(parts)}; "
-        f"{counts['submitted']} submitted, {counts['finished']} finished"
-    )
-
-
-def _tell(sweep: Sweep, ledger: Ledger, rows: Rows, fmt: str | None) -> int:
-    report = Report("sweep")
-    _find(sweep, ledger, rows, report)
-    counts = _count(rows)
-    report.data = {"sweep": str(sweep.path), "counts": counts, "cells": [row.as_dict() for row in rows]}
-    if fmt is None:
-        _print_table(rows)
-    return report.emit(fmt, _summary(counts))
+    parts = " + ".join(f"{states[state]} {state}" for state in STATES if states[state] or state in _ALWAYS_SHOWN)
+    summary = f"{len(rows)} expected = {parts}; {counts['submitted']} submitted, {finished} finished"
+    return report.emit(fmt, summary)
 
 
 if __name__ == "__main__":

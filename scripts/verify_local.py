@@ -12,63 +12,84 @@ Example:
 Reads every byte once, executes nothing that a file holds, and needs neither torch nor much memory. When everything
 passes, PULL_VERIFIED.json is written beside PULL_MANIFEST.json, or into the folder that was given; a proof that no
 longer holds is renamed to PULL_VERIFIED.json.stale.
+
+A spec for --expect:
+    tensors:
+      lm_head.weight: [50304, 768]                       # shape
+      wte.weight: {shape: [50304, 768], dtype: bfloat16}
+    step: 2000            parameters: 124439808           ema: true            optimizer: true
+    extra: true           # other tensors may be there, too
+    allow: {zero: ["*.lora_B.weight"]}                   # findings that are meant, by tensor name
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Sized
+from collections.abc import Iterator, Sized
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rgt import cli, errors, report, units
+from rgt.errors import bad_input
 from rgt.report import Report
 
 if TYPE_CHECKING:
-    from artifacts.expect import Expectation
-    from artifacts.model import Artifact, Problem
-    from artifacts.survey import Survey
-    from artifacts.verify import Request, Verdict
+    from rgt.checkpoint.layout import Artifact, Problem
+    from rgt.checkpoint.survey import Survey
+    from rgt.checkpoint.verify import Verification
 
 MAX_ABS = 1e6
 _LINES = 200  # of artifacts, and of tensors with --list; --json has them all
-_BAR = 30
+_NAMED = 5
 _SEVERITIES = ("error", "warn", "info")
 
 # The hand-over checklist, and the findings that speak against each point.
+_LOADS = """
+    truncated malformed crc bounds overlap duplicate gap trailing empty bomb path-name error-page lfs-pointer
+    not-a-checkpoint object-array hostile refused-global unloadable unreadable changed no-crc unjudged
+"""
 CHECKLIST = {
-    "loads": ("truncated", "malformed", "crc", "bounds", "overlap", "duplicate", "gap", "trailing", "empty", "bomb",
-              "path-name", "error-page", "lfs-pointer", "not-a-checkpoint", "object-array", "hostile", "refused-global",
-              "unloadable", "unreadable", "changed", "no-crc", "unjudged"),
-    "no NaN or Inf": ("nan", "inf"),
-    "not all zero": ("zero", "hole", "constant"),
-    "expected dimensions": ("shape", "dtype", "renamed"),
-    "in range": ("range", "denormal"),
-    "complete": ("missing", "extra", "partial", "count", "stale-index", "optimizer", "step", "ema"),
-    "as pulled": ("digest", "size", "stale-proof"),
-}  # fmt: skip
+    "loads": _LOADS.split(),
+    "no NaN or Inf": ["nan", "inf"],
+    "not all zero": ["zero", "hole", "constant"],
+    "expected dimensions": ["shape", "dtype", "renamed"],
+    "in range": ["range", "denormal"],
+    "complete": ["missing", "extra", "partial", "count", "stale-index", "optimizer", "step", "ema"],
+    "as pulled": ["digest", "size", "stale-proof"],
+}
 VALUES = ("no NaN or Inf", "not all zero", "in range")
+_PATH, _ABOVE_0 = click.Path(path_type=Path), click.FloatRange(0, min_open=True)
+_PICKLE_HELP = "Also load files with unknown pickle names, in a subprocess. RUNS THE CODE IN THEM."
 
 
 @click.command(cls=cli.Command)
-@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--expect", type=click.Path(path_type=Path),
-              help="Names, shapes and dtypes: a YAML or JSON spec, or a good checkpoint.")  # fmt: skip
+@click.argument("paths", nargs=-1, required=True, type=_PATH)
+@click.option("--expect", type=_PATH, help="Names, shapes and dtypes: a YAML or JSON spec, or a good checkpoint.")
 @click.option("--expect-count", type=click.IntRange(1), help="Fewest artifacts (files with tensors) to find.")
-@click.option("--max-abs", type=click.FloatRange(0, min_open=True), default=MAX_ABS, show_default=True,
-              help="Largest magnitude of a weight.")  # fmt: skip
+@click.option("--max-abs", type=_ABOVE_0, default=MAX_ABS, show_default=True, help="Largest magnitude of a weight.")
 @click.option("--list", "listing", is_flag=True, help="Show what is inside, from the headers, and check nothing else.")
-@click.option("--allow-pickle", is_flag=True,
-              help="Also load files with unknown pickle names, in a subprocess. RUNS THE CODE IN THEM.")  # fmt: skip
+@click.option("--allow-pickle", is_flag=True, help=_PICKLE_HELP)
 @click.option("--deep", is_flag=True, help="Also load each file for real: torch.load, weights only, mmap.")
 @click.option("--jobs", type=click.IntRange(1, 64), help="Files at once. [default: one per core, at most 4]")
 @click.option("--no-digest", "digest", flag_value=False, default=True, help="Leave sha256 out: faster, but no proof.")
 @cli.report_options
-def main(paths: tuple[Path, ...], expect: Path | None, expect_count: int | None, listing: bool, fmt: str | None,
-         **how: Any) -> int:  # fmt: skip
+def main(
+    paths: tuple[Path, ...],
+    expect: Path | None,
+    expect_count: int | None,
+    max_abs: float,
+    listing: bool,
+    allow_pickle: bool,
+    deep: bool,
+    jobs: int | None,
+    digest: bool,
+    fmt: str | None,
+) -> int:
     """Check checkpoints, folders of them, run directories and pulled trees: PATHS.
 
     \b
@@ -77,128 +98,89 @@ def main(paths: tuple[Path, ...], expect: Path | None, expect_count: int | None,
 
     Example: python scripts/verify_local.py checkpoints/step_2000.pt --expect checkpoints/step_1000.pt
     """
-    _need_numpy()
-    from artifacts import expect as expectations
-    from artifacts.survey import survey
-
-    surveys = [survey(path) for path in dict.fromkeys(paths)]
-    if listing:
-        return _list(surveys, fmt)
-    expectation = expectations.load(expect) if expect else None
-    start = time.perf_counter()
-    verdicts = _verify(surveys, _request(expectation, **how))
-    return _report(verdicts, expectation, expect_count, how, time.perf_counter() - start, fmt)
-
-
-def _need_numpy() -> None:
     try:
         import numpy  # noqa: F401
     except ImportError:
         message = "numpy cannot be imported, and values cannot be checked without it; pip install numpy"
         raise errors.lacking(message) from None
+    from rgt.checkpoint import verify
+    from rgt.checkpoint.examine import Options
+    from rgt.checkpoint.layout import Problem
+    from rgt.checkpoint.survey import survey
 
-
-def _request(expectation: Expectation | None, *, max_abs: float, digest: bool, deep: bool, allow_pickle: bool,
-             jobs: int | None) -> Request:  # fmt: skip
-    from artifacts.examine import Options
-    from artifacts.verify import JOBS, Request
-
+    surveys = [survey(path) for path in dict.fromkeys(paths)]
+    if listing:
+        return list_contents(surveys, fmt)
+    expected = load_expectation(expect) if expect else None
     if allow_pickle:
         report.progress("warning: --allow-pickle runs whatever code the files hold, as you, in a subprocess")
-    options = Options(digest=digest, max_abs=max_abs, allow=expectation.allow if expectation else {})
-    return Request(options, expectation, deep, allow_pickle, jobs or JOBS)
-
-
-def _verify(surveys: list[Survey], request: Request) -> list[Verdict]:
-    from artifacts import verify
-
-    bar = Progress(sum(map(verify.sizes, surveys)))
-    try:
-        return [verify.verify(found, request, bar.tick) for found in surveys]
-    finally:
-        bar.close()
-
-
-class Progress:
-    """A bar on a terminal; nothing in a log."""
-
-    def __init__(self, total: int) -> None:
-        self.total, self.done, self.shown = total, 0, -1
-        self.start = time.perf_counter()
-        self.visible = sys.stderr.isatty()
-
-    def tick(self, count: int) -> None:
-        self.done += count
-        percent = 100 * self.done // max(self.total, 1)
-        if not self.visible or percent == self.shown:
-            return
-        self.shown = percent
-        full = "#" * (_BAR * percent // 100)
-        rate = units.show_size(self.done / max(time.perf_counter() - self.start, 1e-9))
-        click.echo(f"\r[{full:{_BAR}}] {percent:3d} %  {rate}/s ", nl=False, err=True)
-
-    def close(self) -> None:
-        if self.shown >= 0:
-            click.echo("\r\033[K", nl=False, err=True)
+    options = Options(digest=digest, max_abs=max_abs, allow=expected.allow if expected else {})
+    request = verify.Request(options, deep, allow_pickle, jobs or verify.JOBS)
+    start, total = time.perf_counter(), sum(map(verify.sizes, surveys))
+    shown = click.progressbar(length=total, file=sys.stderr) if sys.stderr.isatty() else contextlib.nullcontext()
+    with shown as bar:
+        verdicts = [verify.verify(found, request, bar.update if bar else None) for found in surveys]
+    artifacts = [artifact for verdict in verdicts for artifact in verdict.artifacts]
+    for verdict in verdicts if expected else ():
+        compare(expected, verdict)  # type: ignore[arg-type]
+    problems = [entry for verdict in verdicts for entry in verdict.problems]
+    short = expect_count is not None and len(artifacts) < expect_count
+    if short:
+        message = f"{_count(artifacts, 'artifact')} found, {expect_count} expected"
+        problems.append((verdicts[0].found.given, Problem("count", "error", message)))
+    record = {"max_abs": max_abs, "expect": str(expect) if expect else None, "deep": deep}
+    proofs = [] if short else [path for verdict in verdicts for path in verify.prove(verdict, record)]
+    problems += [entry for verdict in verdicts if short or verdict.failed for entry in verify.withdraw(verdict)]
+    data = {
+        "artifacts": [_row(artifact) for artifact in artifacts],
+        "checklist": checklist(problems, artifacts, max_abs),
+        "proof": [str(path) for path in proofs],
+        "seconds": round(time.perf_counter() - start, 3),
+    }
+    return emit(problems, artifacts, data, fmt)
 
 
 # -- the report
 
 
-def _report(verdicts: list[Verdict], expectation: Expectation | None, expect_count: int | None, how: dict[str, Any],
-            seconds: float, fmt: str | None) -> int:  # fmt: skip
-    from artifacts import verify
-
-    artifacts = [artifact for verdict in verdicts for artifact in verdict.artifacts]
-    problems = [entry for verdict in verdicts for entry in verdict.problems]
-    short = _short(verdicts, artifacts, expect_count)
-    record = {"max_abs": how["max_abs"], "expect": expectation.source if expectation else None, "deep": how["deep"]}
-    proofs = [] if short else [path for verdict in verdicts for path in verify.prove(verdict, record)]
-    problems += short + [entry for verdict in verdicts if short or verdict.failed for entry in verify.withdraw(verdict)]
-    found = Report("verify_local")
+def emit(problems: list[tuple[Path, Problem]], artifacts: list[Artifact], data: dict[str, Any], fmt: str | None) -> int:
+    found = Report("verify_local", data=data)
     for path, problem in sorted(problems, key=lambda entry: _SEVERITIES.index(entry[1].severity)):
-        found.add(problem.code, problem.severity, problem.message, path=str(path), where=problem.where,
-                  evidence=problem.evidence, fix=problem.fix)  # fmt: skip
-    found.data = {
-        "artifacts": [_row(artifact) for artifact in artifacts],
-        "checklist": _checklist(problems, artifacts, how["max_abs"]),
-        "proof": [str(path) for path in proofs],
-        "seconds": round(seconds, 3),
-    }
-    if fmt is None:
-        _print_artifacts(artifacts)
-    return found.emit(fmt, _summary(found, artifacts, seconds))
+        found.add(**vars(problem), path=str(path))
+    for artifact in artifacts[:_LINES] if fmt is None else ():
+        parts = [str(artifact.path), artifact.format, units.show_size(artifact.bytes)]
+        if artifact.layout.tensors:
+            parts += [_count(artifact.layout.tensors, "tensor"), f"{artifact.parameters:,} parameters"]
+        click.echo(f"{'ok' if artifact.real else 'FAIL':5} " + "  ".join(parts))
+    if fmt is None and len(artifacts) > _LINES:
+        click.echo(f"... and {len(artifacts) - _LINES} more; --json lists them all")
+    failed = sum(not artifact.real for artifact in artifacts)
+    errors_, warnings = (sum(problem.severity == level for _, problem in problems) for level in _SEVERITIES[:2])
+    word = "NOT VERIFIED" if errors_ else "verified with warnings" if warnings else "verified"
+    count = f"{failed} of {_count(artifacts, 'artifact')} failed" if failed else _count(artifacts, "artifact")
+    proofs = "".join(f"; proof: {path}" for path in data["proof"])
+    points = " · ".join(f"{point}: {answer}" for point, answer in data["checklist"].items())
+    took = units.show_duration(data["seconds"])
+    last = f"{word}: {count}, {errors_} errors, {warnings} warnings, {took}{proofs}"
+    return found.emit(fmt, f"checklist: {points}\n{last}")
 
 
-def _short(verdicts: list[Verdict], artifacts: list[Artifact], wanted: int | None) -> list[tuple[Path, Problem]]:
-    from artifacts.model import Problem
-
-    if wanted is None or len(artifacts) >= wanted:
-        return []
-    message = f"{_count(artifacts, 'artifact')} found, {wanted} expected"
-    return [(verdicts[0].found.given, Problem("count", "error", message))]
-
-
-def _checklist(problems: list[tuple[Path, Problem]], artifacts: list[Artifact], max_abs: float) -> dict[str, str]:
-    """yes | NO | look (a warning) | why there is no answer."""
-    found = {}
-    for point, codes in CHECKLIST.items():
-        worst = {problem.severity for _, problem in problems if problem.code in codes}
-        answer = "NO" if "error" in worst else "look" if "warn" in worst else _no_answer(point, artifacts) or "yes"
-        found[f"|x| <= {max_abs:g}" if point == "in range" else point] = answer
-    return found
-
-
-def _no_answer(point: str, artifacts: list[Artifact]) -> str | None:
-    """Nothing speaks against a point that was not looked at, and nothing for it either."""
+def checklist(problems: list[tuple[Path, Problem]], artifacts: list[Artifact], max_abs: float) -> dict[str, str]:
+    """yes | NO | look (a warning) | why there is no answer: nothing speaks for a point that was not looked at."""
     checks = {check for artifact in artifacts for check in artifact.checks}
-    if point in VALUES and (not artifacts or any(not a.real and "finite" not in a.checks for a in artifacts)):
-        return "not checked (unreadable)"
-    if point == "expected dimensions" and "dimensions" not in checks:
-        return "not asked (--expect)"
-    if point == "as pulled" and "digest" not in checks:
-        return "not asked (no PULL_MANIFEST.json)"
-    return None
+    unreadable = not artifacts or any(not a.real and "finite" not in a.checks for a in artifacts)
+    open_points = dict.fromkeys(VALUES, "not checked (unreadable)") if unreadable else {}
+    if "dimensions" not in checks:
+        open_points["expected dimensions"] = "not asked (--expect)"
+    if "digest" not in checks:
+        open_points["as pulled"] = "not asked (no PULL_MANIFEST.json)"
+    answers = {}
+    for point, codes in CHECKLIST.items():
+        severities = {problem.severity for _, problem in problems if problem.code in codes}
+        against = "NO" if "error" in severities else "look" if "warn" in severities else None
+        name = f"|x| <= {max_abs:g}" if point == "in range" else point
+        answers[name] = against or open_points.get(point, "yes")
+    return answers
 
 
 def _row(artifact: Artifact) -> dict[str, Any]:
@@ -215,66 +197,188 @@ def _row(artifact: Artifact) -> dict[str, Any]:
     }
 
 
-def _print_artifacts(artifacts: list[Artifact]) -> None:
-    for artifact in artifacts[:_LINES]:
-        parts = [str(artifact.path), artifact.format, units.show_size(artifact.bytes)]
-        if artifact.layout.tensors:
-            parts += [_count(artifact.layout.tensors, "tensor"), f"{artifact.parameters:,} parameters"]
-        click.echo(f"{'ok' if artifact.real else 'FAIL':5} " + "  ".join(parts))
-    if len(artifacts) > _LINES:
-        click.echo(f"... and {len(artifacts) - _LINES} more; --json lists them all")
-
-
-def _summary(found: Report, artifacts: list[Artifact], seconds: float) -> str:
-    failed = sum(not artifact.real for artifact in artifacts)
-    errors_, warnings = (sum(f.severity == level for f in found.findings) for level in _SEVERITIES[:2])
-    verdict = "NOT VERIFIED" if errors_ else "verified with warnings" if warnings else "verified"
-    count = f"{failed} of {_count(artifacts, 'artifact')} failed" if failed else _count(artifacts, "artifact")
-    proofs = "".join(f"; proof: {path}" for path in found.data["proof"])
-    points = " · ".join(f"{point}: {answer}" for point, answer in found.data["checklist"].items())
-    last = f"{verdict}: {count}, {errors_} errors, {warnings} warnings, {units.show_duration(seconds)}{proofs}"
-    return f"checklist: {points}\n{last}"
-
-
 def _count(things: Sized, word: str) -> str:
     return f"{len(things)} {word}{'' if len(things) == 1 else 's'}"
 
 
-# -- --list
+def list_contents(surveys: list[Survey], fmt: str | None) -> int:
+    from rgt.checkpoint.examine import HEADERS, examine
 
-
-def _list(surveys: list[Survey], fmt: str | None) -> int:
-    from artifacts.examine import HEADERS, examine
-
-    found = Report("verify_local")
-    artifacts = [examine(path, HEADERS, part.blobs(path)) for part in surveys for path in part.artifacts]
-    for artifact in artifacts:
+    found, rows, left = Report("verify_local"), [], _LINES
+    for artifact in (examine(path, HEADERS, part.blobs(path)) for part in surveys for path in part.artifacts):
+        tensors = artifact.layout.tensors
         for problem in artifact.problems:
             found.add(problem.code, problem.severity, problem.message, path=str(artifact.path), where=problem.where)
-    found.data = {"artifacts": [{**_row(artifact), "contents": _contents(artifact)} for artifact in artifacts]}
-    if fmt is None:
-        _print_contents(artifacts)
-    return found.emit(fmt, f"{_count(artifacts, 'artifact')}, headers only: nothing was verified")
-
-
-def _contents(artifact: Artifact) -> list[dict[str, Any]]:
-    return [
-        {"name": tensor.name, "dtype": tensor.dtype.name, "shape": list(tensor.shape), "role": tensor.role}
-        for tensor in artifact.layout.tensors
-    ]
-
-
-def _print_contents(artifacts: list[Artifact]) -> None:
-    left = _LINES
-    for artifact in artifacts:
-        rows = artifact.layout.tensors
-        click.echo(f"{artifact.path}  {artifact.format}  {_count(rows, 'tensor')}  {artifact.parameters:,} parameters")
-        for tensor in rows[: max(left, 0)]:
-            shape = "x".join(map(str, tensor.shape)) or "scalar"
-            click.echo(f"  {tensor.name[:120]}  {tensor.dtype.name}  {shape}  {tensor.role}")
-        left -= len(rows)
-    if left < 0:
+        contents = [{"name": t.name, "dtype": t.dtype.name, "shape": list(t.shape), "role": t.role} for t in tensors]
+        rows.append({**_row(artifact), "contents": contents})
+        if fmt is None:
+            counts = f"{_count(tensors, 'tensor')}  {artifact.parameters:,} parameters"
+            click.echo(f"{artifact.path}  {artifact.format}  {counts}")
+            for tensor in tensors[: max(left, 0)]:
+                shape = "x".join(map(str, tensor.shape)) or "scalar"
+                click.echo(f"  {tensor.name[:120]}  {tensor.dtype.name}  {shape}  {tensor.role}")
+            left -= len(tensors)
+    if fmt is None and left < 0:
         click.echo(f"... and {-left} more tensors; --json lists them all")
+    found.data = {"artifacts": rows}
+    return found.emit(fmt, f"{_count(rows, 'artifact')}, headers only: nothing was verified")
+
+
+# -- --expect: what a checkpoint should hold, from a spec or from another checkpoint that is known to be good
+
+Table = dict[str, tuple[str | None, tuple[int, ...] | None]]  # name -> dtype, shape; None: not asked
+# what wrappers put before a key: DataParallel, torch.compile, FSDP, activation checkpointing, a plain outer module
+_WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "model.")
+
+
+@dataclass
+class Expectation:
+    tensors: Table = field(default_factory=dict)
+    step: int | None = None
+    parameters: int | None = None
+    ema: bool = False
+    optimizer: bool = False
+    extra: bool = False
+    allow: dict[str, list[str]] = field(default_factory=dict)
+    format: str | None = None  # of a checkpoint to compare with: an export needs no optimizer because that has one
+
+
+@dataclass
+class Model:
+    """What belongs together: a file, or all files of a sharded or distributed checkpoint."""
+
+    path: Path
+    weights: Table
+    parameters: int
+    members: list[Artifact]
+
+    def __post_init__(self) -> None:
+        facts = [artifact.layout.facts for artifact in self.members]
+        tensors = [tensor for artifact in self.members for tensor in artifact.layout.tensors]
+        self.format = self.members[0].format if self.members else "unknown"
+        self.ema = any(each.get("ema") for each in facts)
+        self.optimizer = any(tensor.role == "optimizer" for tensor in tensors)
+        self.step = next((each["step"] for each in facts if each.get("step") is not None), None)
+
+
+def load_expectation(path: Path) -> Expectation:
+    from rgt.checkpoint.examine import HEADERS, examine
+    from rgt.checkpoint.survey import survey
+    from rgt.job.description import load_yaml
+
+    if not path.exists():
+        raise bad_input(f"{path} does not exist; --expect takes a YAML or JSON spec, or a good checkpoint")
+    if path.is_file() and path.suffix in (".yaml", ".yml", ".json") and not path.name.endswith(".index.json"):
+        spec = load_yaml(path, "expect")
+        tensors: Table = {}
+        for name, entry in spec.pop("tensors", {}).items():
+            wanted = entry if isinstance(entry, dict) else {"shape": entry}
+            dtype, shape = wanted.get("dtype"), wanted.get("shape")
+            tensors[name] = dtype and dtype.removeprefix("torch."), None if shape is None else tuple(shape)
+        return Expectation(tensors, **spec)
+    found = survey(path)
+    models = list(_models(found, [examine(p, HEADERS, found.blobs(p)) for p in found.artifacts]))
+    if not models:
+        raise bad_input(f"{path} cannot be compared with: it is neither a spec nor a checkpoint that can be read")
+    model = max(models, key=lambda each: len(each.weights))
+    return Expectation(model.weights, ema=model.ema, optimizer=model.optimizer, format=model.format)
+
+
+def _models(found: Survey, artifacts: list[Artifact]) -> Iterator[Model]:
+    """Shards of one index together, a DCP folder as its metadata describes it."""
+    files: dict[Path, list[Artifact]] = {}
+    for artifact in artifacts:
+        path = artifact.path
+        if not found.blobs(path) and any(tensor.role == "weight" for tensor in artifact.layout.tensors):
+            files.setdefault(path.parent if "-of-" in path.name else path, []).append(artifact)
+    for path, members in files.items():
+        weights: Table = {}
+        for member in members:
+            tensors = [tensor for tensor in member.layout.tensors if tensor.role == "weight"]
+            weights |= _model_names({t.name: (t.dtype.name, t.shape) for t in tensors}, member.layout.root)
+        yield Model(path, weights, sum(member.parameters for member in members), members)
+    for directory, metadata in found.metadata.items():
+        members = [artifact for artifact in artifacts if artifact.path.is_relative_to(directory)]
+        parts = [tensor for member in members for tensor in member.layout.tensors if tensor.role == "weight"]
+        names = {tensor.name for tensor in parts}
+        described: Table = {name: entry for name, entry in metadata.shapes.items() if name in names}
+        yield Model(directory, _model_names(described), sum(tensor.numel for tensor in parts), members)
+
+
+def _model_names(weights: Table, root: Any = None) -> Table:
+    """The tensors by the names the model knows: {"model": {...}, "step": 3} is looked into."""
+    from rgt.checkpoint.examine import CONTAINERS
+    from rgt.checkpoint.formats.torch_files import keys
+
+    for container in CONTAINERS:
+        prefix = f"{container}."
+        inside = {name[len(prefix) :]: entry for name, entry in weights.items() if name.startswith(prefix)}
+        if inside and (len(inside) == len(weights) if root is None else bool(keys(keys(root).get(container)))):
+            return inside
+    return weights
+
+
+def compare(expected: Expectation, verdict: Verification) -> None:
+    """Add what differs to the verdict."""
+    from rgt.checkpoint.layout import Problem
+
+    models = list(_models(verdict.found, verdict.artifacts))
+    if not models:
+        message = "holds no weights to compare with --expect"
+        verdict.problems.append((verdict.found.given, Problem("missing", "error", message)))
+    for model in models:
+        problems = list(differences(expected, model))
+        verdict.problems += [(model.path, problem) for problem in problems]
+        for member in model.members:
+            member.checks.append("dimensions")
+            member.problems += problems if member.path == model.path else []
+
+
+def differences(expected: Expectation, model: Model) -> Iterator[Problem]:
+    from rgt.checkpoint.layout import Problem
+
+    actual, wanted = dict(model.weights), expected.tensors
+    yield from _rename(wanted, actual)
+    lost = [name for name in wanted if name not in actual]
+    added = [name for name in actual if name not in wanted] if wanted and not expected.extra else []
+    for code, names, what in (("missing", lost, "expected and not there"), ("extra", added, "there and not expected")):
+        if names:
+            shown = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+            yield Problem(code, "error", f"{len(names)} tensors are {what}", where=names[0][:200], evidence=shown[:400])
+    for name in (name for name in wanted if name in actual):
+        (dtype, shape), (actual_dtype, actual_shape) = wanted[name], actual[name]
+        if shape not in (None, actual_shape):
+            message = f"has shape {list(actual_shape or ())[:8]}, expected {list(shape or ())[:8]}"
+            yield Problem("shape", "error", message, where=name[:200])
+        if dtype not in (None, actual_dtype):
+            yield Problem("dtype", "error", f"is {actual_dtype}, expected {dtype}", where=name[:200])
+    if expected.parameters not in (None, model.parameters):
+        yield Problem("shape", "error", f"has {model.parameters} parameters, expected {expected.parameters}")
+    if expected.step not in (None, model.step):
+        told = "says no step" if model.step is None else f"is of step {model.step}"
+        yield Problem("step", "error", f"{told}, expected {expected.step}")
+    same_kind = expected.format in (None, model.format)
+    for code, what in (("ema", "EMA of the weights"), ("optimizer", "optimizer state")):
+        if same_kind and getattr(expected, code) and not getattr(model, code):
+            yield Problem(code, "error", f"holds no {what}, and one is expected")
+
+
+def _rename(wanted: Table, actual: Table) -> Iterator[Problem]:
+    """Keys that differ by a wrapper's prefix are one finding, not two per tensor; `actual` gets the expected names."""
+    from rgt.checkpoint.layout import Problem
+
+    for wrapper in _WRAPPERS:
+        missing, extra = wanted.keys() - actual.keys(), actual.keys() - wanted.keys()
+        longer = {name: name.replace(wrapper, "") for name in extra if name.replace(wrapper, "") in missing}
+        shorter = {name.replace(wrapper, ""): name for name in missing if name.replace(wrapper, "") in extra}
+        strip = f'strip it: {{k.replace("{wrapper}", ""): v for k, v in state.items()}}'
+        for pairs, what, fix in (
+            (longer, f"carry the prefix {wrapper!r}, the expected ones do not", strip),
+            (shorter, f"lack the prefix {wrapper!r} of the expected ones", "load into the inner module"),
+        ):
+            if pairs:
+                yield Problem("renamed", "error", f"{len(pairs)} keys {what}", where=min(pairs)[:200], fix=fix)
+            actual |= {other: actual.pop(name) for name, other in pairs.items()}
 
 
 if __name__ == "__main__":

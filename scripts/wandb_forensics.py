@@ -16,6 +16,7 @@ service. `prune` prints a plan; it acts only on ids you name, with --yes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,9 @@ import click
 from rgt import cli
 from rgt.errors import bad_input, refused
 from rgt.report import Report, print_json
-from tracker import choice, judge, rewrite
-from tracker.hosted import Hosted
-from tracker.offline import Offline
-from tracker.shape import Source, Tracked, joined, strict
+from rgt.wandb_forensics import tracked
 
 _SHOWN = 40
-
 source_argument = click.argument("source")
 run_argument = click.argument("run_id")
 
@@ -40,12 +37,20 @@ def main() -> None:
     """Look at the runs of a tracker as evidence."""
 
 
-def open_source(text: str) -> Source:
+def open_source(text: str) -> tracked.Source:
     """A path that exists is a folder; two or three words with slashes are the hosted service."""
     path = Path(text)
     if path.exists() or text.startswith((".", "/", "~")) or text.count("/") not in (1, 2):
-        return Offline(path.expanduser())
-    return Hosted(text)
+        return tracked.Offline(path.expanduser())
+    return tracked.Hosted(text)
+
+
+def show(as_json: bool, data: dict[str, Any], lines: Iterable[str]) -> None:
+    if as_json:
+        print_json(data)
+        return
+    for line in lines:
+        click.echo(line)
 
 
 @main.command("list")
@@ -57,49 +62,25 @@ def list_runs(source: str, fmt: str | None) -> int:
     runs = opened.runs()
     report = Report("wandb_forensics")
     for run in runs:
-        _state(report, run)
-    _doubles(report, opened, runs)
-    report.data = {"runs": [_row(run) for run in runs]}
-    if fmt is None:
-        for run in runs[:_SHOWN]:
-            click.echo(_line(run))
+        if run.damage:
+            report.add("truncated", "warn", f"{run.damage}; what came before is readable", path=run.where, where=run.id)
+        if run.state in ("crashed", "failed"):
+            code = "" if run.exit_code is None else f" with exit code {run.exit_code}"
+            report.add("failed", "info", f"{run.state}{code} after {run.length} rows", path=run.where, where=run.id)
+    for group in tracked.groups_of(opened, runs):
+        kept = group.keep
+        if group.kind == "copy":
+            message = f"{', '.join(group.ids)} hold the same curve: one run counted {len(group.ids)} times"
+            report.add("duplicate", "warn", message, where=kept.id)
+        elif group.kind == "resume":
+            message = f"{kept.id} has {len(group.runs)} records, it was resumed; the longest is {kept.where}"
+            report.add("duplicate", "info", message, where=kept.id)
+    report.data = {"runs": [run.as_dict() for run in runs]}
+    for run in runs[:_SHOWN] if fmt is None else []:
+        numbers = [f"{key}={value:.4g}" for key, value in run.numbers().items() if isinstance(value, (int, float))]
+        click.echo(f"{run.id}  {run.state:9} {run.length:>7} rows  {run.name}  {' '.join(numbers[:4])}")
     more = f", {len(runs) - _SHOWN} not shown" if len(runs) > _SHOWN else ""
     return report.emit(fmt, f"{len(runs)} runs{more}, {len(report.findings)} findings")
-
-
-def _state(report: Report, run: Tracked) -> None:
-    if run.damage:
-        report.add("truncated", "warn", f"{run.damage}; what came before is readable", path=run.where, where=run.id)
-    if run.state in ("crashed", "failed"):
-        code = "" if run.exit_code is None else f" with exit code {run.exit_code}"
-        report.add("failed", "info", f"{run.state}{code} after {run.length} rows", path=run.where, where=run.id)
-
-
-def _doubles(report: Report, source: Source, runs: list[Tracked]) -> None:
-    for group in judge.groups(source, runs):
-        ids, count = ", ".join(group.ids), len(group.runs)
-        if group.kind == "copy":
-            message = f"{ids} hold the same curve: one run counted {len(group.ids)} times"
-            report.add("duplicate", "warn", message, where=group.keep.id)
-        elif group.kind == "resume":
-            message = f"{group.keep.id} has {count} records, it was resumed; the longest is {group.keep.where}"
-            report.add("duplicate", "info", message, where=group.keep.id)
-
-
-def _row(run: Tracked) -> dict[str, Any]:
-    numbers = {
-        key: value for key, value in run.summary.items() if isinstance(value, (int, float)) and not key.startswith("_")
-    }
-    return {
-        "id": run.id, "name": run.name, "project": run.project, "state": run.state, "created": run.created,
-        "rows": run.rows, "last_step": run.steps, "resumed": run.resumed, "where": run.where,
-        "summary": strict(numbers), "config": run.settings(),
-    }  # fmt: skip
-
-
-def _line(run: Tracked) -> str:
-    numbers = [f"{key}={value:.4g}" for key, value in _row(run)["summary"].items() if isinstance(value, (int, float))]
-    return f"{run.id}  {run.state:9} {run.length:>7} rows  {run.name}  {' '.join(numbers[:4])}"
 
 
 @main.command()
@@ -111,30 +92,22 @@ def diff(source: str, first: str, second: str, as_json: bool) -> int:
     """What differs between two runs: config, code commit, command, final values. Exit 1 when the config does."""
     opened = open_source(source)
     runs = opened.runs()
-    a, b = choice.longest(runs, first), choice.longest(runs, second)
+    a, b = tracked.longest_record(runs, first), tracked.longest_record(runs, second)
     for run in (a, b):
         opened.details(run)
-    changed = {part: _changed(left, right) for part, left, right in _compared(a, b)}
-    if as_json:
-        print_json({"first": a.id, "second": b.id, **changed})
-    else:
-        for part, keys in changed.items():
-            for key, (left, right) in keys.items():
-                click.echo(f"{part:8} {key}: {left!r} -> {right!r}")
-        click.echo(f"{len(changed['config'])} settings differ")
+    compared: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+        "config": (a.settings(), b.settings()),
+        "code": ({**a.git, "command": a.command}, {**b.git, "command": b.command}),
+        "summary": (a.numbers(), b.numbers()),
+    }
+    changed = {
+        part: {key: (x.get(key), y.get(key)) for key in sorted({*x, *y}) if x.get(key) != y.get(key)}
+        for part, (x, y) in compared.items()
+    }
+    rows = [(part, key, *pair) for part, keys in changed.items() for key, pair in keys.items()]
+    lines = [f"{part:8} {key}: {left!r} -> {right!r}" for part, key, left, right in rows]
+    show(as_json, {"first": a.id, "second": b.id, **changed}, [*lines, f"{len(changed['config'])} settings differ"])
     return 1 if changed["config"] else 0
-
-
-def _compared(a: Tracked, b: Tracked) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
-    return [
-        ("config", a.settings(), b.settings()),
-        ("code", {**a.git, "command": a.command}, {**b.git, "command": b.command}),
-        ("summary", _row(a)["summary"], _row(b)["summary"]),
-    ]
-
-
-def _changed(left: dict[str, Any], right: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    return {key: (left.get(key), right.get(key)) for key in sorted({*left, *right}) if left.get(key) != right.get(key)}
 
 
 @main.command()
@@ -145,18 +118,14 @@ def _changed(left: dict[str, Any], right: dict[str, Any]) -> dict[str, tuple[Any
 def curve(source: str, run_id: str, metric: str, as_json: bool) -> None:
     """Every logged value of METRIC, unsampled, as CSV (step,value) or JSON; of a resumed run all records, joined."""
     opened = open_source(source)
-    parts = choice.whole(opened, run_id)
+    parts = tracked.joined_records(opened, run_id)
     run = parts[-1]
-    points = [(row["_step"], row[metric]) for row in joined(opened, parts) if metric in row]
+    points = [(row["_step"], row[metric]) for row in tracked.joined_history(opened, parts) if metric in row]
     if not points:
-        names = sorted({key for row in joined(opened, parts) for key in row if not key.startswith("_")})
+        names = sorted({key for row in tracked.joined_history(opened, parts) for key in row if not key.startswith("_")})
         raise bad_input(f"{run.id} never logged {metric}; it logged: {', '.join(names[:20])}")
-    if as_json:
-        print_json({"run": run.id, "metric": metric, "points": strict(points)})
-        return
-    click.echo("step,value")
-    for step, value in points:
-        click.echo(f"{step},{value!r}")
+    data = {"run": run.id, "metric": metric, "points": tracked.strict(points)}
+    show(as_json, data, ["step,value", *(f"{step},{value!r}" for step, value in points)])
 
 
 @main.command()
@@ -168,87 +137,59 @@ def dupes(source: str, as_json: bool) -> int:
     Exit 1 when one run is counted twice.
     """
     opened = open_source(source)
-    found = judge.groups(opened, opened.runs())
-    if as_json:
-        rows = [{"kind": one.kind, "keep": one.keep.id, "runs": [run.where for run in one.runs]} for one in found]
-        print_json({"groups": rows})
-    else:
-        for group in found:
-            click.echo(f"{group.kind}: {', '.join(group.ids)} (longest: {group.keep.where})")
-        click.echo(f"{len(found)} groups")
-    return 1 if any(group.kind == "copy" for group in found) else 0
+    groups = tracked.groups_of(opened, opened.runs())
+    rows = [{"kind": one.kind, "keep": one.keep.id, "runs": [run.where for run in one.runs]} for one in groups]
+    lines = [f"{one.kind}: {', '.join(one.ids)} (longest: {one.keep.where})" for one in groups]
+    show(as_json, {"groups": rows}, [*lines, f"{len(groups)} groups"])
+    return 1 if any(group.kind == "copy" for group in groups) else 0
 
 
 @main.command()
 @source_argument
 @click.argument("ids", nargs=-1)
-@click.option(
-    "--shorter-than",
-    type=click.IntRange(1),
-    default=10,
-    show_default=True,
-    help="Crashed runs with fewer rows are listed.",
-)
+@click.option("--shorter-than", type=click.IntRange(1), default=10, show_default=True, help="List crashes below it.")
 @click.option("--yes", is_flag=True, help="Really do it, for the IDS that you name.")
 @cli.json_option
 def prune(source: str, ids: tuple[str, ...], shorter_than: int, yes: bool, as_json: bool) -> int:
     """Print what could go, and why; with IDS and --yes take exactly those away, then list again.
 
-    Offline runs move to pruned/ beside them, a resumed one with all its records. Hosted runs are gone for good.
+    Candidates are copies, and crashed runs of fewer rows than --shorter-than. Offline runs move to pruned/ beside them,
+    a resumed one with all its records. Hosted runs are gone for good.
     """
     opened = open_source(source)
     runs = opened.runs()
     if not yes:
-        _print_plan(judge.prunable(opened, runs, shorter_than), as_json)
+        plan = tracked.prunable(opened, runs, shorter_than)
+        lines = [f"{run.id}  {why}  {run.where}" for run, why in plan]
+        last = f"{len(plan)} candidates; nothing was removed (name ids and --yes to do it)"
+        rows = [{"id": run.id, "where": run.where, "why": why} for run, why in plan]
+        show(as_json, {"plan": rows}, [*lines, last])
         return 0
     if not ids:
         raise refused("--yes needs the ids of the runs to remove; `prune` without it prints the candidates")
-    chosen = list({record.where: record for run_id in ids for record in choice.records(runs, run_id)}.values())
+    chosen = list({record.where: record for run_id in ids for record in tracked.records_of(runs, run_id)}.values())
     alive = [run.id for run in chosen if run.state == "running"]
     if alive:
         raise refused(f"{', '.join(alive)} still runs; nothing was removed")
-    done = [(run.id, opened.delete(run)) for run in chosen]
+    done = [{"id": run.id, "now": opened.delete(run)} for run in chosen]
     left = [run.id for run in opened.remaining(chosen)]
-    if as_json:
-        print_json({"removed": [{"id": run_id, "now": where} for run_id, where in done], "still_listed": left})
-    else:
-        for run_id, where in done:
-            click.echo(f"removed {run_id}: {where}")
-        click.echo(f"still listed: {', '.join(left) or 'none'}")
+    lines = [*(f"removed {row['id']}: {row['now']}" for row in done), f"still listed: {', '.join(left) or 'none'}"]
+    show(as_json, {"removed": done, "still_listed": left}, lines)
     return 1 if left else 0
-
-
-def _print_plan(plan: list[tuple[Tracked, str]], as_json: bool) -> None:
-    if as_json:
-        print_json({"plan": [{"id": run.id, "where": run.where, "why": why} for run, why in plan]})
-        return
-    for run, why in plan:
-        click.echo(f"{run.id}  {why}  {run.where}")
-    click.echo(f"{len(plan)} candidates; nothing was removed (name ids and --yes to do it)")
 
 
 @main.command()
 @source_argument
 @run_argument
-@click.option(
-    "--into",
-    type=click.Path(path_type=Path),
-    default=Path("runs"),
-    show_default=True,
-    help="Where run directories live.",
-)
+@click.option("--into", type=click.Path(path_type=Path), default="runs", show_default=True, help="Where runs live.")
 @cli.json_option
 def export(source: str, run_id: str, into: Path, as_json: bool) -> None:
     """Write a run directory from a tracked run, so that every script can read it."""
     opened = open_source(source)
-    parts = choice.whole(opened, run_id)
-    tracked = parts[-1]
-    opened.details(tracked)
-    path, rows = rewrite.as_run(into, tracked, joined(opened, parts))
-    if as_json:
-        print_json({"run": str(path), "rows": rows})
-    else:
-        click.echo(path)
+    parts = tracked.joined_records(opened, run_id)
+    opened.details(parts[-1])
+    path, rows = tracked.write_run(into, parts[-1], tracked.joined_history(opened, parts))
+    show(as_json, {"run": str(path), "rows": rows}, [str(path)])
 
 
 if __name__ == "__main__":

@@ -15,17 +15,25 @@ only to the user's cache. Exit 0: healthy, or finished. Exit 1: something is fou
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rgt import cli, errors, files, units
-from rgt.errors import bad_input
-from rgt.report import CODES, Report, print_json
+from rgt.errors import RgtError, bad_input, lacking
+from rgt.report import CODES, Finding, Report, print_json
+
+if TYPE_CHECKING:
+    from rgt.host.ssh import Host
+    from rgt.run.record import Run
 
 _SHORTEST = 1.0  # seconds between two looks
+_ENGINE_LINES = 5000  # of an engine that has only a command for its log
 
 
 class _Verbs(cli.Group):
@@ -48,18 +56,16 @@ def main() -> None:
 
 
 def _code(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    for value in values:
-        if value not in CODES:
-            raise click.BadParameter(
-                f"{value!r} is no finding's code; a finding prints its own, such as spike or plateau"
-            )
+    if unknown := [value for value in values if value not in CODES]:
+        message = f"{unknown[0]!r} is no finding's code; a finding prints its own, such as spike or plateau"
+        raise click.BadParameter(message)
     return values
 
 
 silence = click.option(
     "--silence", "silenced", multiple=True, callback=_code, metavar="CODE", help="Do not judge this; repeatable."
 )
-every = click.option("--every", type=units.Duration(), default=60.0, show_default=True, help="Time between two looks.")
+every = click.option("--every", type=cli.Duration(), default=60.0, show_default=True, help="Time between two looks.")
 targets = click.argument("targets", nargs=-1, required=True, metavar="RUN_DIR|LOG...")
 page_option = click.option(
     "--html", "page", type=click.Path(dir_okay=False, path_type=Path), help="Also write one self-contained page."
@@ -88,58 +94,94 @@ def show(
 
     Example: python scripts/watch.py show train.log --silence plateau --html status.html
     """
-    from health.view import OVER
+    from rgt.run.record import OVER
 
     while True:
         found = _look(targets, silenced)
-        _show(found, page, as_json)
+        code = _show(found, page, as_json)
         if mode != "follow" or found["now"]["state"] in OVER:
-            return errors.OK if found["ok"] else errors.FINDINGS
+            return code
         time.sleep(max(_SHORTEST, every))
 
 
 def _look(targets: tuple[str, ...], silenced: tuple[str, ...]) -> dict[str, Any]:
-    from health import look, status, target
+    """Here, or, for the record of a run on another machine, there: a record has no log of its own."""
+    from rgt.run.record import Run
+    from rgt.watch import status
+    from rgt.watch.look import find_target, look
 
-    if len(targets) == 1 and Path(targets[0], "run.json").is_file():
-        found = _ask_elsewhere(Path(targets[0]), silenced)
-        if found is not None:
-            return found
-    aim = target.find(targets)
-    found = look.look(aim, silenced)
-    if aim.status:
-        files.write_text(aim.status, status.render(found))
+    run = Run(Path(targets[0]))
+    only_record = len(targets) == 1 and run.run_json.is_file() and not (run.log.exists() or run.metrics.exists())
+    # box.pyz has no backends: there every run is the run itself
+    found = _look_elsewhere(run, silenced) if only_record and importlib.util.find_spec("rgt.job.backends") else None
+    if found is not None:
+        status.write(None if run.seal.exists() else run.status, found)
+        return found
+    target = find_target(targets)
+    found = look(target, silenced)
+    status.write(target.status, found)
     return found
 
 
-def _ask_elsewhere(path: Path, silenced: tuple[str, ...]) -> dict[str, Any] | None:
-    """The record of a run on another machine has no log of its own."""
-    from health import status
+def _look_elsewhere(run: Run, silenced: tuple[str, ...]) -> dict[str, Any] | None:
+    """At a run that launch.py started on another machine, or by its engine's log; None when `run` is the run itself."""
+    from rgt.job.backends import backend, order_of
+    from rgt.run import record
+    from rgt.watch.look import Target, look
 
-    try:
-        from health import remote
-    except ImportError:  # box.pyz has no backends: there every run is the run itself
-        return None
-    order = remote.elsewhere(path)
+    order = order_of(run)
     if order is None:
         return None
-    found = remote.ask(order, path, silenced) | {"where": str(path)}
-    if not (path / "seal.json").exists():
-        files.write_text(path / "training_status.md", status.render(found))
+    engine = backend(order.kind)
+    if hasattr(engine, "logs"):
+        lines = engine.logs(order, _ENGINE_LINES)
+        if not lines:
+            raise lacking(f"{order.kind} has no log of {order.run_id} yet")
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "train.log"
+            path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+            found = look(Target(str(run.path), [path], Path(folder) / "watch"), silenced, box=False)
+        return found | {"log": f"python scripts/launch.py logs {run.path}"}
+    if not order.head.name:
+        return None
+    found = _poll(order.head, order.run_dir, silenced) | {"where": str(run.path)}
+    # an end that launch.py has seen and wrote down here: on the box there is only a log that stops
+    last = run.last_event()
+    state = record.AFTER_EVENT[last["event"]] if last else record.UNKNOWN
+    if found["now"]["state"] in record.ACTIVE and state in (record.FAILED, record.STOPPED):
+        found["now"] |= {"state": state, "eta": None}
+        if last and state == record.FAILED:
+            message = f"the run failed: {record.event_reason(last)}"
+            found["findings"].insert(0, Finding("failed", "error", message, str(run.path), sure=0.99).as_dict())
+            found["ok"] = False
     return found
 
 
-def _show(found: dict[str, Any], page: Path | None, as_json: bool) -> None:
-    from health import page as pages
-    from health import status
+def _poll(host: Host, run: str, silenced: tuple[str, ...]) -> dict[str, Any]:
+    """One short connection: the box reads, with our scripts as one file there, and sends back one JSON."""
+    from rgt.host import box
+
+    words = ["show", "--json", *(f"--silence={code}" for code in silenced), "--", run]
+    done = box.run_tool(host, "watch", words, expand=(len(words) - 1,))
+    try:
+        found: dict[str, Any] = json.loads(done.out)
+    except ValueError:
+        code = done.code if done.code == errors.BAD_INPUT else errors.ENVIRONMENT
+        raise RgtError(f"{run} on {host.title}: {done.sentence().removeprefix('error: ')}", code) from None
+    return found | {"host": host.name}
+
+
+def _show(found: dict[str, Any], page: Path | None, as_json: bool) -> int:
+    from rgt.watch import status
 
     if page:
-        files.write_text(page, pages.render(found))
+        files.write_text(page, status.render_page(found))
     if as_json:
         word, reason = status.decide(found)
         print_json(found | {"decision": {"word": word, "reason": reason, "next": status.next_command(found)}})
     else:
         click.echo(status.render(found), nl=False)
+    return errors.OK if found["ok"] else errors.FINDINGS
 
 
 @main.command()
@@ -156,20 +198,18 @@ def daemon(targets: tuple[str, ...], every: float, silenced: tuple[str, ...], fo
 
     Example: python scripts/watch.py daemon runs/20260101-120000-tiny-a1b2c3 --every 2m
     """
-    from health import daemon as daemons
-    from health import target
+    from rgt.watch import daemon as daemons
+    from rgt.watch.look import find_target
 
-    aim = target.find(tuple(str(Path(word).resolve()) for word in targets))
-    daemons.lock(aim)
+    target = find_target(tuple(str(Path(word).resolve()) for word in targets))
     every = max(_SHORTEST, every)
+    pid = daemons.start(target, every, silenced, foreground)
     if foreground:
-        daemons.watch(aim, every, silenced)
         return
-    pid = daemons.detach(aim, lambda: daemons.watch(aim, every, silenced))
     if as_json:
-        print_json({"tool": "watch", "ok": True, "findings": [], "pid": pid, "keep": str(aim.keep)})
+        print_json({"tool": "watch", "ok": True, "findings": [], "pid": pid, "keep": str(target.keep)})
     else:
-        click.echo(f"pid {pid} looks at {aim.where} every {units.show_duration(every)}; its files: {aim.keep}")
+        click.echo(f"pid {pid} looks at {target.where} every {units.show_duration(every)}; its files: {target.keep}")
 
 
 @main.command()
@@ -182,13 +222,12 @@ def poll(place: str, silenced: tuple[str, ...], page: Path | None, as_json: bool
 
     Example: python scripts/watch.py poll box:runs/20260101-120000-tiny-a1b2c3 --html status.html
     """
-    from health import remote
-    from rgt.hosts import open_host
+    from rgt.host.ssh import parse_place
 
-    host, run = remote.split(place)
-    found = remote.poll(open_host(host), run, silenced) | {"where": place}
-    _show(found, page, as_json)
-    return errors.OK if found["ok"] else errors.FINDINGS
+    there = parse_place(place)
+    if not there.host.name:
+        raise bad_input(f"{place!r} is not HOST:RUN; write it like box:runs/x (a name that `ssh` knows, a path there)")
+    return _show(_poll(there.host, there.path, silenced) | {"where": place}, page, as_json)
 
 
 # -- the box alone
@@ -201,28 +240,21 @@ def gpu_health(fmt: str | None) -> int:
 
     Example: python scripts/watch.py gpu_health --json
     """
-    from health import machine
+    from rgt.watch import box_health
 
-    sample = machine.take(Path())
-    report = Report("watch")
-    report.findings = [
-        finding for finding in machine.judge([sample], live=False) if finding.code not in ("no-space", "host-memory")
-    ]
-    report.data = {"gpus": sample["gpus"], "xid": sample["xid"]}
-    summary = "\n".join(_card_line(card) for card in sample["gpus"]) or "no GPU is visible here"
-    return report.emit(fmt, summary)
-
-
-def _card_line(card: dict[str, Any]) -> str:
-    used, total = card.get("memory_used"), card.get("memory_total")
-    room = f", {units.show_size(used)} of {units.show_size(total)}" if used is not None and total else ""
-    facts = [
-        f"{card[name]}{unit}"
-        for name, unit in (("utilization", " %"), ("temperature", " °C"), ("power_draw", " W"))
-        if name in card
-    ]
-    held = f", held by {', '.join(map(str, card['processes']))}" if card["processes"] else ""
-    return f"GPU {card['index']} {card.get('name', '')}: {', '.join(facts)}{room}{held}"
+    sample = box_health.take(Path())
+    report = Report("watch", data={"gpus": sample["gpus"], "xid": sample["xid"]})
+    found = box_health.judge([sample], live=False)
+    report.findings = [finding for finding in found if finding.code not in ("no-space", "host-memory")]
+    lines = []
+    for card in sample["gpus"]:
+        used, total = card.get("memory_used"), card.get("memory_total")
+        room = f", {units.show_size(used)} of {units.show_size(total)}" if used is not None and total else ""
+        shown = (("utilization", " %"), ("temperature", " °C"), ("power_draw", " W"))
+        facts = ", ".join(f"{card[name]}{unit}" for name, unit in shown if name in card)
+        held = f", held by {', '.join(map(str, card['processes']))}" if card["processes"] else ""
+        lines.append(f"GPU {card['index']} {card.get('name', '')}: {facts}{room}{held}")
+    return report.emit(fmt, "\n".join(lines) or "no GPU is visible here")
 
 
 @main.command(name="mem_monitor")
@@ -233,15 +265,14 @@ def mem_monitor(pids: tuple[int, ...], fmt: str | None) -> int:
 
     Example: python scripts/watch.py mem_monitor 4711
     """
-    from health import machine
+    from rgt.watch import box_health
 
     for pid in pids:
         if not Path(f"/proc/{pid}").is_dir():
             raise bad_input(f"there is no process {pid}")
-    memory = machine.memory(list(pids))
-    report = Report("watch")
-    report.findings = list(machine.judge([{"time": time.time(), "memory": memory}], live=False))
-    report.data = {"memory": memory}
+    memory = box_health.memory_in_use(list(pids))
+    report = Report("watch", data={"memory": memory})
+    report.findings = list(box_health.judge([{"time": time.time(), "memory": memory}], live=False))
     lines = [f"pid {pid}: {units.show_size(size)} resident" for pid, size in memory["rss"].items()]
     if "limit" in memory:
         lines.append(f"{units.show_size(memory['used'])} of {units.show_size(memory['limit'])} used ({memory['what']})")
@@ -257,9 +288,27 @@ def health_patrol(root: Path, silenced: tuple[str, ...], fmt: str | None) -> int
 
     Example: python scripts/watch.py health_patrol runs
     """
-    from health import patrol
+    from rgt.run import record
+    from rgt.watch import status
+    from rgt.watch.look import find_target, look
 
-    report, lines = patrol.walk(root, silenced)
+    report, lines = Report("watch", data={"runs": []}), []
+    for run in record.find(root):
+        if not (run.log.exists() or run.metrics.exists()):
+            lines.append(f"{run.id}: its log is not here; look with `watch.py show`")
+            continue
+        try:
+            found = look(find_target((str(run.path),)), silenced, box=False)
+        except RgtError as error:
+            report.add("unreadable", "warn", error.message, path=str(run.path))
+            continue
+        word, _ = status.decide(found)
+        report.data["runs"].append({"run": str(run.path), "decision": word, **found["now"]})
+        codes = sorted({row["code"] for row in found["findings"] if row["severity"] != "info"})
+        parts = [word, found["now"]["state"], next(status.numbers(found)).strip("*"), ", ".join(codes)]
+        lines.append(f"{run.id}: {' · '.join(part for part in parts if part)}")
+        for row in found["findings"]:
+            report.findings.append(Finding(**row | {"where": " ".join([run.id, *filter(None, [row.get("where")])])}))
     return report.emit(fmt, "\n".join(lines) or f"no run directory below {root}")
 
 

@@ -6,11 +6,11 @@ import hashlib
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rgt import rundir
+from rgt.run import record as rundir
 
 SEEDS = (0, 1, 2, 3, 4)
 HASH = hashlib.sha256(b"the eval set").hexdigest()
@@ -46,40 +46,19 @@ def write(root: Path, spec: Spec, number: int) -> Path:
     run_id = spec.run_id or f"20261116-0830{number:02d}-cell-{hashlib.sha1(f'{root}{number}'.encode()).hexdigest()[:6]}"
     folder = root / run_id
     folder.mkdir(parents=True)
-    git: dict[str, Any] = {
-        "commit": spec.commit,
-        "branch": "main",
-        "dirty": spec.dirty or bool(spec.diff),
-        "untracked": [],
-    }
+    git: dict[str, Any] = {"commit": spec.commit, "branch": "main", "dirty": spec.dirty, "untracked": []}
     if spec.diff:
-        git |= {"diff": spec.diff, "diff_sha256": hashlib.sha256(spec.diff.encode()).hexdigest()}
-    record = {
-        "run_id": run_id,
-        "created": f"2026-11-16T08:30:{number:02d}Z",
-        "command": ["python", "train.py", "--run", f"/box{number}/runs/{run_id}", *spec.flags],
-        "cwd": f"/box{number}",
-        "config": spec.config,
-        "config_sha256": rundir.config_hash(spec.config),
-        "seeds": {"model": spec.seed},
-        "backend": "local",
-        "job": {},
-        "git": git,
-        "env": {"python": "3.11.2", "executable": f"/venv{number}/python", "packages": spec.packages},
-        "host": {"name": f"host{number}", "platform": "Linux", "cpus": 8},
-        "devices": [{"index": i, "name": name} for i, name in enumerate(spec.devices)],
-    }
+        git |= {"dirty": True, "diff": spec.diff, "diff_sha256": hashlib.sha256(spec.diff.encode()).hexdigest()}
+    record: dict[str, Any] = {"run_id": run_id, "created": f"2026-11-16T08:30:{number:02d}Z", "git": git}
+    record["command"] = ["python", "train.py", "--run", f"/box{number}/runs/{run_id}", *spec.flags]
+    record |= {"config": spec.config, "config_sha256": rundir.config_hash(spec.config), "seeds": {"model": spec.seed}}
+    record |= {"cwd": f"/box{number}", "backend": "local", "job": {}}
+    record |= {"host": {"name": f"host{number}", "platform": "Linux", "cpus": 8}}
+    record["env"] = {"python": "3.11.2", "executable": f"/venv{number}/python", "packages": spec.packages}
+    record["devices"] = [{"index": i, "name": name} for i, name in enumerate(spec.devices)]
     (folder / "run.json").write_text(json.dumps(record))
-    metric = {
-        "name": spec.metric,
-        "value": spec.value,
-        "split": spec.split,
-        "n": spec.n,
-        "direction": spec.direction,
-        "step": spec.step,
-    }
-    if spec.eval_set:
-        metric["eval_set_sha256"] = spec.eval_set
+    metric = {"name": spec.metric} | {key: getattr(spec, key) for key in ("value", "split", "n", "direction", "step")}
+    metric |= {"eval_set_sha256": spec.eval_set} if spec.eval_set else {}
     (folder / "results.json").write_text(json.dumps({"run_id": run_id, "metrics": [metric], **spec.extra}))
     rows = [
         {"step": step, "time": 1.0 + step, "split": split, spec.metric: value}
@@ -115,202 +94,110 @@ def with_curves(specs: list[Spec], step: int, **make: Callable[[float], list[flo
     return specs
 
 
-def second_change() -> tuple[list[Spec], list[Spec]]:
-    return arm(NEW, 3e-4, config={"model": {"depth": 24}}), arm(OLD, 1e-3)
+Arms = tuple[list[Spec], list[Spec]]
+Make = Callable[[], Arms]
 
 
-def nested_yaml_change() -> tuple[list[Spec], list[Spec]]:
-    return arm(NEW, 3e-4, config={"opt": [{"betas": [0.9, 0.95]}]}), arm(
-        OLD, 1e-3, config={"opt": [{"betas": [0.9, 0.99]}]}
-    )
-
-
-def flag_change() -> tuple[list[Spec], list[Spec]]:
-    return (
-        arm(NEW, 3e-4, config={"args": ["--warmup", "100", "--bf16"]}),
-        arm(OLD, 1e-3, config={"args": ["--warmup=0", "--bf16"]}),
-    )
-
-
-def flipped() -> tuple[list[Spec], list[Spec]]:
-    return arm(NEW, 3e-4, direction="down"), arm(OLD, 1e-3, direction="down")
-
-
-def one_flipped() -> tuple[list[Spec], list[Spec]]:
-    return arm(NEW, 3e-4, direction="down"), arm(OLD, 1e-3)
-
-
-def longer() -> tuple[list[Spec], list[Spec]]:
-    return arm(NEW, 3e-4, step=2000), arm(OLD, 1e-3)
-
-
-def more_tokens() -> tuple[list[Spec], list[Spec]]:
-    return arm(NEW, 3e-4, extra={"tokens": 2e9}), arm(OLD, 1e-3, extra={"tokens": 1e9})
-
-
-def more_tuning() -> tuple[list[Spec], list[Spec]]:
-    return arm(NEW, 3e-4, extra={"budget": {"tuning_trials": 64}}), arm(
-        OLD, 1e-3, extra={"budget": {"tuning_trials": 1}}
-    )
-
-
-def more_epochs() -> tuple[list[Spec], list[Spec]]:
-    return arm(NEW, 3e-4, config={"num_train_epochs": 20}), arm(OLD, 1e-3, config={"num_train_epochs": 10})
-
-
-def best_on_test() -> tuple[list[Spec], list[Spec]]:
-    return (
-        with_curves(arm(NEW, 3e-4), 500, test=peaked, val=rising),
-        with_curves(arm(OLD, 1e-3), 1000, test=rising, val=rising),
-    )
-
-
-def both_best_on_test() -> tuple[list[Spec], list[Spec]]:
-    return with_curves(arm(NEW, 3e-4), 500, test=peaked), with_curves(arm(OLD, 1e-3), 500, test=peaked)
-
-
-def different_rule() -> tuple[list[Spec], list[Spec]]:
-    return (
-        with_curves(arm(NEW, 3e-4, split="val"), 500, val=peaked),
-        with_curves(arm(OLD, 1e-3, split="val"), 1000, val=lambda v: [v + 0.04, *rising(v)[1:]]),
-    )
-
-
-def seed_twice() -> tuple[list[Spec], list[Spec]]:
-    b = arm(OLD, 1e-3)
-    b[4].seed = b[4].config["seed"] = 3
-    return arm(NEW, 3e-4), b
-
-
-def mixed_arm() -> tuple[list[Spec], list[Spec]]:
-    a = arm(NEW, 3e-4)
-    a[2].config["lr"] = 1e-4
-    return a, arm(OLD, 1e-3)
-
-
-def diverged() -> tuple[list[Spec], list[Spec]]:
-    a = arm(NEW, 3e-4)
-    a[3].value = math.nan
-    return a, arm(OLD, 1e-3)
-
-
-def drifted() -> tuple[list[Spec], list[Spec]]:
-    a = with_curves(arm(NEW, 3e-4), 1000, test=rising)
-    a[0].curves["test"][1000] = 0.85
-    return a, with_curves(arm(OLD, 1e-3), 1000, test=rising)
-
-
-def leaked() -> tuple[list[Spec], list[Spec]]:
-    return (
-        with_curves(arm(NEW, 3e-4), 1000, train=lambda v: [0.5, 0.6, 0.7]),
-        with_curves(arm(OLD, 1e-3), 1000, train=lambda v: [0.5, 0.8, 0.95]),
-    )
-
-
-def unknown_diff() -> tuple[list[Spec], list[Spec]]:
-    return arm(NEW, 3e-4, dirty=True), arm(OLD, 1e-3, dirty=True)
-
-
-def contradicted() -> tuple[list[Spec], list[Spec]]:
-    return arm(NEW, 3e-4, flags=("--lr", "1e-3")), arm(OLD, 1e-3, flags=("--lr", "1e-3"))
-
-
-def tied(
-    values: tuple[float, ...], other: tuple[float, ...] = OLD, **changes: Any
-) -> Callable[[], tuple[list[Spec], list[Spec]]]:
+def tied(values: tuple[float, ...], other: tuple[float, ...] = OLD, **changes: Any) -> Make:
+    """Both arms are changed, and still differ in lr."""
     return lambda: (arm(values, 3e-4, **changes), arm(other, 1e-3, **changes))
 
 
-CHANGED = {"commit": "b" * 40}
+def first(**changes: Any) -> Make:
+    """The first arm is changed."""
+    return lambda: (arm(NEW, 3e-4, **changes), arm(OLD, 1e-3))
+
+
+def each(key: str, a: Any, b: Any) -> Make:
+    return lambda: (arm(NEW, 3e-4, **{key: a}), arm(OLD, 1e-3, **{key: b}))
+
+
+def one_run(arm_number: int, number: int, **changes: Any) -> Make:
+    """One run of one arm is changed."""
+
+    def make() -> Arms:
+        arms = first()()
+        old = arms[arm_number][number]
+        arms[arm_number][number] = replace(old, **{**changes, "config": {**old.config, **changes.get("config", {})}})
+        return arms
+
+    return make
+
+
+def curved(a: dict[str, Any], b: dict[str, Any], **changes: Any) -> Make:
+    return lambda: (
+        with_curves(arm(NEW, 3e-4, **changes), **a),
+        with_curves(arm(OLD, 1e-3, **changes), **b),
+    )
+
+
+def drifted() -> Arms:
+    a, b = curved({"step": 1000, "test": rising}, {"step": 1000, "test": rising})()
+    a[0].curves["test"][1000] = 0.85
+    return a, b
+
+
 DIFF = "diff --git a/loss.py b/loss.py\n--- a/loss.py\n+++ b/loss.py\n@@ -1 +1 @@\n-x\n+y\n"
-PLANTED: dict[str, tuple[Callable[[], tuple[list[Spec], list[Spec]]], str, str, str]] = {
-    "second config change": (second_change, "confound", "model.depth: 24 vs 12", "undecided"),
-    "nested list change": (nested_yaml_change, "confound", "opt.0.betas: [0.9, 0.95] vs [0.9, 0.99]", "undecided"),
-    "command line flag": (flag_change, "confound", "--warmup: 100 vs 0", "undecided"),
-    "eval set differs": (
-        lambda: (arm(NEW, 3e-4, eval_set="0" * 64), arm(OLD, 1e-3)),
-        "eval-set",
-        "differ",
-        "bug-suspect",
-    ),
-    "eval set size": (lambda: (arm(NEW, 3e-4, n=9999), arm(OLD, 1e-3)), "eval-set", "9999, 10000", "bug-suspect"),
-    "eval set unknown": (lambda: (arm(NEW, 3e-4, eval_set=None), arm(OLD, 1e-3)), "unrecorded", "hash", "effect"),
-    "split differs": (
-        lambda: (arm(NEW, 3e-4, split="val"), arm(OLD, 1e-3)),
-        "split",
-        "A on val, B on test",
-        "bug-suspect",
-    ),
-    "test-selected checkpoint": (best_on_test, "selection", "selected on the test set", "undecided"),
-    "both test-selected": (both_best_on_test, "selection", "arm B reports the best test value", "undecided"),
-    "different checkpoint rule": (different_rule, "selection", "A best-val, B last", "undecided"),
-    "peak-picking": (different_rule, "peak", "arm A reports the peak of its val curve", "undecided"),
-    "direction flipped": (flipped, "direction", "results.json says down", "bug-suspect"),
-    "direction flipped in one arm": (one_flipped, "direction", "says down/up", "bug-suspect"),
-    "more steps": (longer, "budget", "budget.steps: 2000 vs 1000", "undecided"),
-    "more tokens": (more_tokens, "budget", "budget.tokens: 2e+09 vs 1e+09", "undecided"),
-    "more tuning": (more_tuning, "budget", "budget.tuning_trials: 64 vs 1", "undecided"),
-    "more epochs": (more_epochs, "budget", "num_train_epochs: 20 vs 10", "undecided"),
-    "another commit": (lambda: (arm(NEW, 3e-4, **CHANGED), arm(OLD, 1e-3)), "confound", "code.commit", "undecided"),
-    "dirty diff": (lambda: (arm(NEW, 3e-4, diff=DIFF), arm(OLD, 1e-3)), "confound", "loss.py", "undecided"),
-    "another torch": (
-        lambda: (arm(NEW, 3e-4, packages={"torch": "2.12.1"}), arm(OLD, 1e-3)),
-        "confound",
-        "env.torch: 2.12.1 vs 2.13.0",
-        "undecided",
-    ),
-    "training data": (
-        lambda: (
-            arm(NEW, 3e-4, extra={"train_set_sha256": "1" * 64}),
-            arm(OLD, 1e-3, extra={"train_set_sha256": "2" * 64}),
-        ),
-        "confound",
-        "data.train_set_sha256",
-        "undecided",
-    ),
-    "data path": (
-        lambda: (arm(NEW, 3e-4, config={"data_dir": "/d/v2"}), arm(OLD, 1e-3, config={"data_dir": "/d/v1"})),
-        "confound",
-        "data_dir: /d/v2 vs /d/v1",
-        "undecided",
-    ),
-    "more cards": (
-        lambda: (arm(NEW, 3e-4, devices=("A",) * 8), arm(OLD, 1e-3)),
-        "confound",
-        "cards: 8 vs 1",
-        "undecided",
-    ),
-    "uncommitted code without a diff": (
-        unknown_diff,
-        "unrecorded",
-        "uncommitted code that was not recorded",
-        "undecided",
-    ),
-    "command contradicts config": (contradicted, "unrecorded", "its command says --lr 0.001", "undecided"),
-    "another GPU": (lambda: (arm(NEW, 3e-4, devices=("H100",)), arm(OLD, 1e-3)), "hardware", "H100", "effect"),
-    "different n": (lambda: (arm(NEW, 3e-4), arm(OLD[:4], 1e-3)), "seeds", "arm A has 5 runs, arm B 4", "effect"),
-    "a seed twice": (seed_twice, "seeds", "more than once", "effect"),
-    "mixed arm": (mixed_arm, "mixed", "arm A mixes runs with lr = 0.0001/0.0003", "undecided"),
-    "NaN": (diverged, "nan", "diverged run", "bug-suspect"),
-    "reported is not logged": (drifted, "drift", "its own log says 0.85", "bug-suspect"),
-    "better than train in one arm": (leaked, "too-good", "better on test than on train", "bug-suspect"),
-    "constant over seeds": (tied((0.91234,) * 5), "constant", "in all 5 runs", "bug-suspect"),
-    "identical to the last digit": (tied(OLD), "identical", "every value is in both arms", "bug-suspect"),
-    "one checkpoint in both arms": (tied((*NEW[:4], OLD[0])), "identical", "0.8912", "bug-suspect"),
-    "above 100": (
-        tied((101.2, 99.1, 98.3, 99.9, 98.7), (95.1, 95.2, 95.4, 95.3, 95.6)),
-        "range",
-        "not possible",
-        "bug-suspect",
-    ),
-    "fraction and percent": (tied(tuple(100 * v for v in NEW)), "range", "in percent in others", "bug-suspect"),
-    "perfect": (tied((1.0, 0.98213, 0.97312, 0.99112, 0.98441)), "too-good", "perfect", "bug-suspect"),
-    "chance": (
-        tied((0.1, 0.11234, 0.10871, 0.10543, 0.10412), config={"num_classes": 10}),
-        "chance",
-        "1 of 10",
-        "bug-suspect",
-    ),
-    "chance AUC": (tied((0.5, 0.61, 0.62, 0.6, 0.63), metric="auc"), "chance", "AUC of a half", "bug-suspect"),
-    "change not applied": (lambda: (arm(NEW, 1e-3), arm(OLD, 1e-3)), "unapplied", "not applied", "bug-suspect"),
+second_change = first(config={"model": {"depth": 24}})
+flag_change = each("config", {"args": ["--warmup", "100", "--bf16"]}, {"args": ["--warmup=0", "--bf16"]})
+nested_change = each("config", {"opt": [{"betas": [0.9, 0.95]}]}, {"opt": [{"betas": [0.9, 0.99]}]})
+more_epochs = each("config", {"num_train_epochs": 20}, {"num_train_epochs": 10})
+more_tuning = each("extra", {"budget": {"tuning_trials": 64}}, {"budget": {"tuning_trials": 1}})
+other_data = each("extra", {"train_set_sha256": "1" * 64}, {"train_set_sha256": "2" * 64})
+best_on_test = curved({"step": 500, "test": peaked, "val": rising}, {"step": 1000, "test": rising, "val": rising})
+both_best_on_test = curved({"step": 500, "test": peaked}, {"step": 500, "test": peaked})
+different_rule = curved(
+    {"step": 500, "val": peaked}, {"step": 1000, "val": lambda v: [v + 0.04, *rising(v)[1:]]}, split="val"
+)
+leaked = curved({"step": 1000, "train": lambda v: [0.5, 0.6, 0.7]}, {"step": 1000, "train": lambda v: [0.5, 0.8, 0.95]})
+# verdict -> name: how it is planted, the code of its finding, words of the message
+BY_VERDICT: dict[str, dict[str, tuple[Make, str, str]]] = {
+    "effect": {
+        "eval set unknown": (first(eval_set=None), "unrecorded", "hash"),
+        "another GPU": (first(devices=("H100",)), "hardware", "H100"),
+        "different n": (lambda: (arm(NEW, 3e-4), arm(OLD[:4], 1e-3)), "seeds", "arm A has 5 runs, arm B 4"),
+        "a seed twice": (one_run(1, 4, seed=3, config={"seed": 3}), "seeds", "more than once"),
+    },
+    "undecided": {
+        "second config change": (second_change, "confound", "model.depth: 24 vs 12"),
+        "nested list change": (nested_change, "confound", "opt.0.betas: [0.9, 0.95] vs [0.9, 0.99]"),
+        "command line flag": (flag_change, "confound", "--warmup: 100 vs 0"),
+        "test-selected checkpoint": (best_on_test, "selection", "selected on the test set"),
+        "both test-selected": (both_best_on_test, "selection", "arm B reports the best test value"),
+        "different checkpoint rule": (different_rule, "selection", "A best-val, B last"),
+        "peak-picking": (different_rule, "peak", "arm A reports the peak of its val curve"),
+        "more steps": (first(step=2000), "budget", "budget.steps: 2000 vs 1000"),
+        "more tokens": (each("extra", {"tokens": 2e9}, {"tokens": 1e9}), "budget", "budget.tokens: 2e+09 vs 1e+09"),
+        "more tuning": (more_tuning, "budget", "budget.tuning_trials: 64 vs 1"),
+        "more epochs": (more_epochs, "budget", "num_train_epochs: 20 vs 10"),
+        "another commit": (first(commit="b" * 40), "confound", "code.commit"),
+        "dirty diff": (first(diff=DIFF), "confound", "loss.py"),
+        "another torch": (first(packages={"torch": "2.12.1"}), "confound", "env.torch: 2.12.1 vs 2.13.0"),
+        "training data": (other_data, "confound", "data.train_set_sha256"),
+        "data path": (each("config", {"data_dir": "/v2"}, {"data_dir": "/v1"}), "confound", "data_dir: /v2 vs /v1"),
+        "more cards": (first(devices=("A",) * 8), "confound", "cards: 8 vs 1"),
+        "code without a diff": (tied(NEW, dirty=True), "unrecorded", "uncommitted code that was not recorded"),
+        "command contradicts config": (tied(NEW, flags=("--lr", "1e-3")), "unrecorded", "its command says --lr 0.001"),
+        "mixed arm": (one_run(0, 2, config={"lr": 1e-4}), "mixed", "arm A mixes runs with lr = 0.0001/0.0003"),
+    },
+    "bug-suspect": {
+        "eval set differs": (first(eval_set="0" * 64), "eval-set", "differ"),
+        "eval set size": (first(n=9999), "eval-set", "9999, 10000"),
+        "split differs": (first(split="val"), "split", "A on val, B on test"),
+        "direction flipped": (tied(NEW, direction="down"), "direction", "results.json says down"),
+        "direction flipped in one arm": (first(direction="down"), "direction", "says down/up"),
+        "NaN": (one_run(0, 3, value=math.nan), "nan", "diverged run"),
+        "reported is not logged": (drifted, "drift", "its own log says 0.85"),
+        "better than train in one arm": (leaked, "too-good", "better on test than on train"),
+        "constant over seeds": (tied((0.91234,) * 5), "constant", "in all 5 runs"),
+        "identical to the last digit": (tied(OLD), "identical", "every value is in both arms"),
+        "one checkpoint in both arms": (tied((*NEW[:4], OLD[0])), "identical", "0.8912"),
+        "above 100": (tied((101.2, 99.1, 98.3, 99.9, 98.7), (95.1, 95.2, 95.4, 95.3, 95.6)), "range", "not possible"),
+        "fraction and percent": (tied(tuple(100 * v for v in NEW)), "range", "in percent in others"),
+        "perfect": (tied((1.0, 0.98213, 0.97312, 0.99112, 0.98441)), "too-good", "perfect"),
+        "chance": (tied((0.1, 0.112, 0.108, 0.105, 0.104), config={"num_classes": 10}), "chance", "1 of 10"),
+        "chance AUC": (tied((0.5, 0.61, 0.62, 0.6, 0.63), metric="auc"), "chance", "AUC of a half"),
+        "change not applied": (lambda: (arm(NEW, 1e-3), arm(OLD, 1e-3)), "unapplied", "not applied"),
+    },
 }
+PLANTED = {name: (*rest, verdict) for verdict, rows in BY_VERDICT.items() for name, rest in rows.items()}

@@ -134,10 +134,14 @@ def broken(index: int | tuple[int, ...], value: float, *shape: int, dtype: torch
 
 def manifest(folder: Path) -> Path:
     files = [
-        {"path": str(path.relative_to(folder)), "bytes": path.stat().st_size,
-         "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
-        for path in sorted(folder.rglob("*")) if path.is_file()
-    ]  # fmt: skip
+        {
+            "path": str(path.relative_to(folder)),
+            "bytes": path.stat().st_size,
+            "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        }
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    ]
     (folder / "PULL_MANIFEST.json").write_text(
         json.dumps({"source": "box:/runs", "created": "2026-11-16", "files": files})
     )
@@ -911,8 +915,10 @@ def optimizer_of_another_step(folder: Path) -> Path:
 @defect("optimizer", "every moment is zero although the optimizer made 40 steps")
 def optimizer_moments_zero(folder: Path) -> Path:
     state = zoo.checkpoint()
-    states = {key: {name: tensor if name == "step" else torch.zeros_like(tensor) for name, tensor in entry.items()}
-              for key, entry in state["optimizer"]["state"].items()}  # fmt: skip
+    states = {
+        key: {name: tensor if name == "step" else torch.zeros_like(tensor) for name, tensor in entry.items()}
+        for key, entry in state["optimizer"]["state"].items()
+    }
     return saved(folder, {**state, "optimizer": {**state["optimizer"], "state": states}})
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rgt import rundir
+from rgt.run import record
 
 from . import front_door
 
@@ -39,7 +39,7 @@ def call(folder: Path, script: str, *words: object, **settings: str) -> subproce
 
 
 def add_run(folder: Path, method: str, seed: int, accuracy: float, rng: random.Random, **more: Any) -> Path:
-    run = rundir.create(folder / "runs", method, command=["train"], config={"m": method}, seeds={"torch": seed})
+    run = record.create(folder / "runs", method, command=["train"], config={"m": method}, seeds={"torch": seed})
     pace = 0.98 if method == "Ours" else 0.985
     for step in range(0, 160, 20):
         run.log_metrics(step=step, split="val", loss=2 * pace**step + rng.random() / 20)
@@ -49,27 +49,23 @@ def add_run(folder: Path, method: str, seed: int, accuracy: float, rng: random.R
     return run.path
 
 
-def make(folder: Path, accuracies: dict[str, float] | None = None) -> Path:
+def add_claim(
+    folder: Path, name: str, metric: str, split: str, method: str, runs: list[Path], figure: str = ""
+) -> subprocess.CompletedProcess[str]:
+    words = ["--metric", metric, "--split", split, "--dataset", "CIFAR-10", "--method", method]
+    words += ["--figure", figure] if figure else []
+    given = [word for path in runs for word in ("--run", path)]
+    return call(folder, "manifest_scaffold.py", "claim", "add", name, *words, *given)
+
+
+def make(folder: Path) -> Path:
     """init, runs, claims; nothing is rendered yet."""
     assert call(folder, "manifest_scaffold.py", "init").returncode == 0
     rng = random.Random(0)
-    for method, mean in (accuracies or {"Ours": 0.92, "Baseline": 0.88}).items():
+    for method, mean in (("Ours", 0.92), ("Baseline", 0.88)):
         runs = [add_run(folder, method, seed, mean + (seed - 1) * 0.004, rng) for seed in range(3)]
-        words = [word for path in runs for word in ("--run", path)]
         for name, metric, split in (("acc", "accuracy", "test"), ("loss", "loss", "val")):
-            named = [
-                "--metric",
-                metric,
-                "--split",
-                split,
-                "--dataset",
-                "CIFAR-10",
-                "--method",
-                method,
-                "--figure",
-                name,
-            ]
-            done = call(folder, "manifest_scaffold.py", "claim", "add", f"{name}-{method.lower()}", *named, *words)
+            done = add_claim(folder, f"{name}-{method.lower()}", metric, split, method, runs, name)
             assert done.returncode == 0, done.stderr
     (folder / "README.md").write_text(README)
     (folder / "paper.tex").write_text(PAPER)

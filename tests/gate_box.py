@@ -13,7 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rgt import gate, procs
+from rgt.job import queue
+from rgt.machine import processes
 
 ROOT = Path(__file__).resolve().parent.parent
 SHELL = ROOT / "scripts" / "gpu_gate.sh"
@@ -34,19 +35,14 @@ class Gate:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.queue = gate.Queue(directory / "queue")
+        self.queue = queue.Queue(directory / "queue")
         self.environment = {**os.environ, "RGT_QUEUE": str(self.queue.directory), "PYTHON": sys.executable}
         self.started: list[subprocess.Popen[str]] = []
 
-    def popen(self, *words: object, **options: Any) -> subprocess.Popen[str]:
-        command = [str(SHELL), *map(str, words)]
-        pipes: dict[str, Any] = {
-            "stdout": subprocess.PIPE,
-            "stderr": subprocess.PIPE,
-            "text": True,
-            "cwd": self.directory,
-        }
-        process = subprocess.Popen(command, **{"env": self.environment, **pipes, **options})
+    def popen(self, *words: object, program: tuple[object, ...] = (SHELL,), **options: Any) -> subprocess.Popen[str]:
+        own: dict[str, Any] = {"env": self.environment, "cwd": self.directory, "text": True}
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen([*map(str, (*program, *words))], **{**own, **pipes, **options})
         self.started.append(process)
         return process
 
@@ -84,12 +80,16 @@ class Gate:
                 process.kill()
                 process.wait()
         for record in self.queue.records():
-            if record["state"] not in ("queued", "running", "lost"):
-                continue
-            for pid in procs.carrying(gate.MARK, record["id"]):
-                kill(pid)
-            if procs.alive(record["gate"]):
-                kill(record["gate"]["pid"])
+            kill_job(record)
+
+
+def kill_job(record: dict[str, Any]) -> None:
+    """Every process of it, and its gate."""
+    if record["state"] in ("queued", "running", "lost"):
+        if processes.alive(record["gate"]):
+            kill(record["gate"]["pid"])
+        for pid in processes.carrying(queue.MARK, record["id"]):
+            kill(pid)
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> None:

@@ -19,14 +19,40 @@ import numpy as np
 import torch
 
 DEFAULTS: dict[str, Any] = {
-    "out_dir": "out", "eval_interval": 2000, "log_interval": 1, "eval_iters": 200, "eval_only": False,
-    "always_save_checkpoint": True, "init_from": "scratch", "wandb_log": False, "wandb_project": "owt",
-    "wandb_run_name": "gpt2", "dataset": "openwebtext", "gradient_accumulation_steps": 40, "batch_size": 12,
-    "block_size": 1024, "n_layer": 12, "n_head": 12, "n_embd": 768, "dropout": 0.0, "bias": False,
-    "learning_rate": 6e-4, "max_iters": 600000, "weight_decay": 1e-1, "beta1": 0.9, "beta2": 0.95, "grad_clip": 1.0,
-    "decay_lr": True, "warmup_iters": 2000, "lr_decay_iters": 600000, "min_lr": 6e-5, "backend": "nccl",
-    "device": "cuda", "dtype": "float16", "compile": True,
-}  # fmt: skip
+    "out_dir": "out",
+    "eval_interval": 2000,
+    "log_interval": 1,
+    "eval_iters": 200,
+    "eval_only": False,
+    "always_save_checkpoint": True,
+    "init_from": "scratch",
+    "wandb_log": False,
+    "wandb_project": "owt",
+    "wandb_run_name": "gpt2",
+    "dataset": "openwebtext",
+    "gradient_accumulation_steps": 40,
+    "batch_size": 12,
+    "block_size": 1024,
+    "n_layer": 12,
+    "n_head": 12,
+    "n_embd": 768,
+    "dropout": 0.0,
+    "bias": False,
+    "learning_rate": 6e-4,
+    "max_iters": 600000,
+    "weight_decay": 1e-1,
+    "beta1": 0.9,
+    "beta2": 0.95,
+    "grad_clip": 1.0,
+    "decay_lr": True,
+    "warmup_iters": 2000,
+    "lr_decay_iters": 600000,
+    "min_lr": 6e-5,
+    "backend": "nccl",
+    "device": "cuda",
+    "dtype": "float16",
+    "compile": True,
+}
 
 
 def read_settings(words: list[str]) -> dict[str, Any]:
@@ -85,12 +111,20 @@ class Training:
 
     @torch.no_grad()
     def evaluate(self) -> None:
-        mean = {split: sum(self.loss(split).item() for _ in range(self.g["eval_iters"])) / self.g["eval_iters"]
-                for split in ("train", "val")}  # fmt: skip
+        mean = {
+            split: sum(self.loss(split).item() for _ in range(self.g["eval_iters"])) / self.g["eval_iters"]
+            for split in ("train", "val")
+        }
         print(f"step {self.iter_num}: train loss {mean['train']:.4f}, val loss {mean['val']:.4f}", flush=True)
         if self.iter_num > 0:
-            state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "model_args": {},
-                     "iter_num": self.iter_num, "best_val_loss": mean["val"], "config": {}}  # fmt: skip
+            state = {
+                "model": self.model.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "model_args": {},
+                "iter_num": self.iter_num,
+                "best_val_loss": mean["val"],
+                "config": {},
+            }
             print(f"saving checkpoint to {self.g['out_dir']}", flush=True)
             torch.save(state, os.path.join(self.g["out_dir"], "ckpt.pt"))
 

@@ -35,14 +35,12 @@ def _edit(noise: random.Random, text: str, vocabulary: list[str]) -> str:
     for _ in range(max(1, len(tokens) // 20)):
         at = noise.randrange(len(tokens))
         kind = noise.choice(("replace", "drop", "add", "typo"))
-        if kind == "replace":
-            tokens[at] = noise.choice(vocabulary)
-        elif kind == "drop":
+        if kind == "drop":
             del tokens[at]
-        elif kind == "add":
-            tokens.insert(at, noise.choice(vocabulary))
-        else:
+        elif kind == "typo":
             tokens[at] = tokens[at][:1] + "q" + tokens[at][1:]
+        else:
+            tokens[at : at + (kind == "replace")] = [noise.choice(vocabulary)]
     return " ".join(tokens)
 
 
@@ -68,9 +66,8 @@ def texts(size: int, seed: int = 0) -> Planted:
         return words(noise, vocabulary, noise.randint(20, 120))
 
     train = [clean() for _ in range(size)]
-    sources = [
-        text for text in dict.fromkeys(train) if LICENCE not in text and "the customer" not in text and len(text) > 40
-    ]
+    templates = (LICENCE, "the customer")
+    sources = [text for text in dict.fromkeys(train) if len(text) > 40 and not any(part in text for part in templates)]
     test, exact, near = [], set(), set()
     for index in range(size // 4):
         kind = noise.random()
@@ -78,8 +75,7 @@ def texts(size: int, seed: int = 0) -> Planted:
             test.append(_disguise(noise, noise.choice(sources)))
             exact.add(index)
         elif kind < 0.2:
-            source = noise.choice(sources)
-            test.append(_edit(noise, source, vocabulary))
+            test.append(_edit(noise, noise.choice(sources), vocabulary))
             near.add(index)
         else:
             test.append(clean())
@@ -137,44 +133,38 @@ def _photo(noise: np.random.Generator, kind: int, side: int = 128) -> Image.Imag
     picture[..., kind % 3] += 60 * np.exp(-((x - 0.5) ** 2 + (y - 0.5) ** 2) * 8)
     for cells in (4, 8, 16, 32):
         coarse = noise.normal(0, 110 / cells**0.5, (cells, cells, 3))
-        picture += np.asarray([np.asarray(Image.fromarray(coarse[..., c].astype(np.float32)).resize((side, side),
-                               Image.Resampling.BICUBIC)) for c in range(3)]).transpose(1, 2, 0)  # fmt: skip
+        layers = [Image.fromarray(coarse[..., c].astype(np.float32)) for c in range(3)]
+        picture += np.stack([np.asarray(layer.resize((side, side), Image.Resampling.BICUBIC)) for layer in layers], -1)
     for _ in range(6):
         cy, cx, r = noise.random(3) * (1, 1, 0.15)
         picture[((x - cx) ** 2 + (y - cy) ** 2) < r**2] = noise.integers(0, 255, 3)
     return Image.fromarray(picture.clip(0, 255).astype(np.uint8))
 
 
-def _jpeg(image: Image.Image, quality: int) -> bytes:
+def _encoded(image: Image.Image, kind: str, **settings: Any) -> bytes:
     out = io.BytesIO()
-    image.save(out, "JPEG", quality=quality)
-    return out.getvalue()
-
-
-def _png(image: Image.Image) -> bytes:
-    out = io.BytesIO()
-    image.save(out, "PNG")
+    image.save(out, kind, **settings)
     return out.getvalue()
 
 
 def _alter(noise: np.random.Generator, image: Image.Image, way: int) -> bytes:
     side = image.width
     if way == 0:
-        return _jpeg(image, int(noise.integers(25, 90)))
-    if way == 1:
-        return _png(image.transpose(Image.Transpose.FLIP_LEFT_RIGHT))
-    if way == 2:
-        return _png(image.transpose(Image.Transpose.FLIP_TOP_BOTTOM))
+        return _encoded(image, "JPEG", quality=int(noise.integers(25, 90)))
+    if way in (1, 2):
+        flips = (Image.Transpose.FLIP_LEFT_RIGHT, Image.Transpose.FLIP_TOP_BOTTOM)
+        return _encoded(image.transpose(flips[way - 1]), "PNG")
     if way == 3:  # up to 15 % of the side lost, anywhere
         size = int(side * noise.uniform(0.85, 0.97))
         left, top = noise.integers(0, side - size + 1, 2)
-        return _jpeg(image.crop((left, top, left + size, top + size)), 90)
+        return _encoded(image.crop((left, top, left + size, top + size)), "JPEG", quality=90)
     if way == 4:
-        return _png(image.resize((side // 2, side // 2)))
+        return _encoded(image.resize((side // 2, side // 2)), "PNG")
     if way == 5:
-        return _jpeg(ImageEnhance.Brightness(image).enhance(1.25), 85)
+        return _encoded(ImageEnhance.Brightness(image).enhance(1.25), "JPEG", quality=85)
     size = int(side * 0.92)  # flipped, cropped and encoded again
-    return _jpeg(image.transpose(Image.Transpose.FLIP_LEFT_RIGHT).crop((3, 5, 3 + size, 5 + size)), 75)
+    cropped = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT).crop((3, 5, 3 + size, 5 + size))
+    return _encoded(cropped, "JPEG", quality=75)
 
 
 WAYS = 7
@@ -186,11 +176,9 @@ def images(folder: Path, size: int, seed: int = 0) -> tuple[Path, Path, set[str]
     train, test = folder / "train", folder / "test"
     train.mkdir(parents=True)
     test.mkdir()
-    kept = []
-    for number in range(size):
-        image = _photo(noise, number % 4)
+    kept = [_photo(noise, number % 4) for number in range(size)]
+    for number, image in enumerate(kept):
         image.save(train / f"{number}.png")
-        kept.append(image)
     exact, near = set(), set()
     for number in range(size // 2):
         name, kind = f"t{number}.png", number % 5

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from probing.contract import Training
+from rgt.probes.factory import Training
 
 
 def data(rank: int, world: int, count: int = 32) -> DataLoader[Any]:
@@ -21,29 +21,27 @@ def data(rank: int, world: int, count: int = 32) -> DataLoader[Any]:
     return DataLoader(dataset, batch_size=4, sampler=DistributedSampler(dataset, world, rank))
 
 
-def average(model: nn.Module, skip: int = 0) -> None:
-    for parameter in list(model.parameters())[skip:]:
-        assert parameter.grad is not None
-        dist.all_reduce(parameter.grad)
-        parameter.grad.div_(dist.get_world_size())
-
-
-def by_hand(rank: int, world: int, change: Any = None, **more: Any) -> Training:
+def by_hand(
+    rank: int, world: int, at: tuple[int, int] = (-1, -1), act: Any = None, skip: int = 0, batches: Any = None
+) -> Training:
+    """Averages gradients itself; rank and step `at` do `act` first, and do not average when it returns True."""
     torch.manual_seed(0)
-    model = nn.Linear(4, 3)
-    count = [0]
+    model, count = nn.Linear(4, 3), [0]
 
     def step(t: Training, batch: Any) -> Any:
         count[0] += 1
         loss = t.loss(t.model(batch[0]), batch[1])
         t.optimizer.zero_grad()
         loss.backward()
-        (change or (lambda model, step: average(model)))(t.model, count[0])
+        stop = act() if (rank, count[0]) == at else False
+        for parameter in [] if stop is True else list(t.model.parameters())[skip:]:
+            dist.all_reduce(parameter.grad)
+            parameter.grad.div_(world)
         t.optimizer.step()
         return loss
 
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return Training(model, more.get("data") or data(rank, world), nn.CrossEntropyLoss(), optimizer, step=step)
+    return Training(model, batches or data(rank, world), nn.CrossEntropyLoss(), optimizer, step=step)
 
 
 def healthy(rank: int, world: int) -> Training:
@@ -54,46 +52,27 @@ def healthy(rank: int, world: int) -> Training:
 
 
 def skips_a_collective(rank: int, world: int) -> Training:
-    def change(model: nn.Module, step: int) -> None:
-        if not (rank == 1 and step == 3):
-            average(model)
-
-    return by_hand(rank, world, change)
+    return by_hand(rank, world, (1, 3), lambda: True)
 
 
 def rank_zero_only(rank: int, world: int) -> Training:
-    def change(model: nn.Module, step: int) -> None:
-        average(model)
-        if rank == 0 and step == 2:
-            dist.barrier()
-
-    return by_hand(rank, world, change)
+    return by_hand(rank, world, (0, 2), dist.barrier)
 
 
 def forgets_a_parameter(rank: int, world: int) -> Training:
-    return by_hand(rank, world, lambda model, step: average(model, skip=1))
+    return by_hand(rank, world, skip=1)
 
 
 def same_data(rank: int, world: int) -> Training:
-    return by_hand(rank, world, data=data(0, 2))
+    return by_hand(rank, world, batches=data(0, 2))
 
 
 def dies(rank: int, world: int) -> Training:
-    def change(model: nn.Module, step: int) -> None:
-        if rank == 1 and step == 2:
-            os.kill(os.getpid(), signal.SIGKILL)
-        average(model)
-
-    return by_hand(rank, world, change)
+    return by_hand(rank, world, (1, 2), lambda: os.kill(os.getpid(), signal.SIGKILL))
 
 
 def raises(rank: int, world: int) -> Training:
-    def change(model: nn.Module, step: int) -> None:
-        if rank == 1 and step == 2:
-            raise KeyError("image_017")
-        average(model)
-
-    return by_hand(rank, world, change)
+    return by_hand(rank, world, (1, 2), lambda: dict[str, int]()["image_017"])
 
 
 def uneven(rank: int, world: int) -> Training:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import yaml
 
-from rgt import files, rundir
+from rgt import files
+from rgt.run import record
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = ROOT / "examples" / "autodl_sweep"
@@ -18,13 +19,9 @@ EXAMPLE = ROOT / "examples" / "autodl_sweep"
 
 def sweep(folder: Path) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["sh", str(EXAMPLE / "sweep.sh"), str(folder)],
-        env={**os.environ, "PATH": path, "RGT_QUEUE": str(folder.parent / "queue")},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    words = ["sh", str(EXAMPLE / "sweep.sh"), str(folder)]
+    env = {**os.environ, "PATH": path, "RGT_QUEUE": str(folder.parent / "queue")}
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -41,7 +38,7 @@ def test_the_sweep_runs_as_it_is(tmp_path: Path) -> None:
     ):
         assert line in out, out
     assert "RGT_CELL" not in out  # the sweep's own mark on a cell is no second variable
-    runs = rundir.find(tmp_path / "sweep" / "runs")
+    runs = record.find(tmp_path / "sweep" / "runs")
     assert len(runs) == 9
     assert all(row["split"] == "val" for run in runs for row in files.read_json(run.results, "results")["metrics"])
     assert "<svg" in (tmp_path / "sweep" / "status.html").read_text()

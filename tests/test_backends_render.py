@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,37 +19,27 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import backends
-from backends import Order, Step, engine_name, k8s, kaggle, openclaw, skypilot
-from rgt import job
 from rgt.errors import RgtError
-from rgt.hosts import Host
+from rgt.host.ssh import Host
+from rgt.job import backends, description
+from rgt.job.backends import Order, Step, engine_name, k8s, kaggle, openclaw, skypilot
 
 from . import front_door
+from .gate_box import until
+from .hostile import HOSTILE
 from .real.support import missing
 
 ROOT = Path(__file__).resolve().parent.parent
 RUN_ID = "20261116-083000-tiny-1f00ab"
 NAME = f"rgt-{RUN_ID}"
 SECRET = "s3cr3t-value"
-HOSTILE = [
-    "", " ", "a b", "'", '"', "'\"'", "$(touch pwned)", "`touch pwned`", "$HOME", "${HOME}", "$(HOME)", "$$", "$", "$é",
-    "a\nb", "\\", "\\n", "日本 é", "$$(A)", "!x", "*", "~", "-n", "--", "{job}", "{0}", "%s", "; touch pwned", "&",
-    "|", "#", "\t", "\r", "'''", '"""', "\u2028", "\x85", "\x1b[0m", "off", "1e3", "null", "- a: b",
-]  # fmt: skip
 CHARACTERS = st.characters(exclude_characters="\0", exclude_categories=["Cs"])
 TEXT = st.text(CHARACTERS, max_size=12) | st.sampled_from(HOSTILE)
 # writes what has arrived: its words, and the variable V
 PROBE = "import json,os,sys;json.dump([sys.argv[1:],os.environ['V']],open(os.environ['RGT_RUN_DIR']+'/got.json','w'))"
 
 
-def order(kind: str, hosts: list[Host] | None = None, run_id: str = RUN_ID, **changes: Any) -> Order:
-    spec: dict[str, Any] = {"name": "tiny", "script": "train.py", "workdir": "/code", **MOUNTED[kind], **changes}
-    if "command" in spec:
-        del spec["script"]
-    return Order(job.from_dict(spec, Path("/home/me")), run_id, kind, hosts or [Host()])
-
-
+TINY = {"name": "tiny", "script": "train.py", "workdir": "/code"}
 MOUNTED: dict[str, dict[str, Any]] = {
     "k8s": {"image": "img@sha256:1", "mounts": [{"from": "pvc:data", "to": "/data"}], "output": "/data/runs"},
     "skypilot": {"mounts": [{"from": "s3://b", "to": "/data"}], "output": "/data/runs"},
@@ -59,9 +48,16 @@ MOUNTED: dict[str, dict[str, Any]] = {
 }
 
 
+def order(kind: str, hosts: list[Host] | None = None, run_id: str = RUN_ID, **changes: Any) -> Order:
+    spec: dict[str, Any] = {**TINY, **MOUNTED[kind], **changes}
+    if "command" in spec:
+        del spec["script"]
+    return Order(description.from_dict(spec, Path("/home/me")), run_id, kind, hosts or [Host()])
+
+
 def kept(source: str, folder: Path) -> dict[str, Any]:
     """Everything in one folder of ours, where the engine would have its mount."""
-    return {"workdir": str(folder), "output": str(folder), "mounts": [{"from": source, "to": str(folder)}]}
+    return {"workdir": str(folder), "output": str(folder), "mounts": [mount(source, str(folder))]}
 
 
 @pytest.fixture(autouse=True)
@@ -69,11 +65,41 @@ def _me(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAGGLE_USERNAME", "me")
 
 
-def refusal(wanted: Order) -> str:
-    with pytest.raises(RgtError) as error:
-        list(openclaw.calls(wanted)) if wanted.kind == "openclaw" else backends.backend(wanted.kind).render(wanted)
+def mount(source: str, target: str = "/data", **more: Any) -> dict[str, Any]:
+    return {"from": source, "to": target, **more}
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "said"),
+    [
+        ("k8s", {"image": ""}, "the k8s target needs `image:`"),
+        ("k8s", {"output": "runs"}, f"/code/runs/{RUN_ID} is on no mount, so checkpoints would die"),
+        ("k8s", {"workdir": "~/x"}, "it starts with /, not ~/x"),
+        ("k8s", {"mounts": [mount("s3://b")]}, "k8s mounts pvc:NAME or an absolute path on the node, not 's3"),
+        ("skypilot", {"output": "runs"}, "output runs would vanish with the machine"),
+        ("skypilot", {"mounts": [mount("/local")]}, "output /data/runs would vanish"),
+        ("skypilot", {"mounts": [mount("s3://b", read_only=True)]}, "output /data/runs would vanish"),
+        ("skypilot", {"mounts": [mount("s3://b"), mount("pvc:x", "/x")]}, "is a word of the k8s target"),
+        ("skypilot", {"gpus_per_node": 1}, "SkyPilot chooses from a list"),
+        ("skypilot", {"gpus_per_node": 2, "hardware": {"accelerators": "L4:1"}}, "says L4:1, gpus_per_node says 2"),
+        ("kaggle", {"nodes": 2}, "Kaggle has one machine"),
+        ("kaggle", {"secrets": ["TOKEN"]}, "cannot get the secret TOKEN"),
+        ("kaggle", {"workdir": "/home/me"}, "Kaggle gets the runner, not /home/me; make the code a dataset"),
+        ("kaggle", {"mounts": [mount("/code", "/code")]}, "Kaggle mounts dataset:, kernel:, model: or competition:"),
+        ("kaggle", {"gpus_per_node": 2}, "the job wants 2 GPUs and names no machine"),
+        ("openclaw", {"workdir": "~/x"}, "OpenClaw does not expand ~"),
+        ("openclaw", {"nodes": 2}, "the job wants 2 nodes, --on names 1"),
+        *(
+            ("openclaw", {"env": {name: "x"}}, f"OpenClaw takes no {name} from a call")  # it would drop them
+            for name in ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "https_proxy")
+        ),
+    ],
+)
+def test_what_a_target_cannot_do_is_refused(kind: str, changes: dict[str, Any], said: str) -> None:
+    wanted = order(kind, run_id=openclaw.PLACEHOLDER if kind == "openclaw" else RUN_ID, **changes)
+    with pytest.raises(RgtError, match=re.escape(said)) as error:
+        backends.backend(kind).render(wanted)
     assert error.value.exit_code == 2
-    return error.value.message
 
 
 # -- names
@@ -95,8 +121,7 @@ def test_names_stay_apart() -> None:
     long = "20261116-083000-" + "a" * 40
     ids = [RUN_ID, RUN_ID.replace("tiny", "ti.ny"), RUN_ID.replace("tiny", "ti_ny"), f"{long}-000000", f"{long}-000001"]
     assert len({engine_name(each) for each in ids}) == len(ids)
-    assert len(engine_name(ids[-1])) <= 52 < len(ids[-1])
-    assert engine_name(RUN_ID) == NAME
+    assert (engine_name(RUN_ID), len(engine_name(ids[-1]))) == (NAME, 52)
 
 
 # -- Kubernetes
@@ -111,11 +136,9 @@ def validate(manifests: list[dict[str, Any]], version: str) -> None:
         validator.validate(manifest, version, strict=True)
 
 
-EVERYTHING: dict[str, Any] = {
-    "gpus_per_node": 8, "secrets": ["TOKEN"], "env": {"A": "$(B)"}, "time_limit": "90m", "grace": 0.5, "signal": "USR1",
-    "hardware": {"min_gpu_memory": "24GiB", "cpus": 4, "memory": "16GiB", "accelerators": "L4:8,A10G:8", "spot": True},
-    "shm_size": "2GB", "max_restarts": 0,
-}  # fmt: skip
+HARDWARE = {"min_gpu_memory": "24GiB", "cpus": 4, "memory": "16GiB", "accelerators": "L4:8,A10G:8", "spot": True}
+EVERYTHING: dict[str, Any] = {"gpus_per_node": 8, "secrets": ["TOKEN"], "env": {"A": "$(B)"}, "hardware": HARDWARE}
+EVERYTHING |= {"time_limit": "90m", "grace": 0.5, "signal": "USR1", "shm_size": "2GB", "max_restarts": 0}
 
 
 @pytest.mark.parametrize("version", ["1.29", "1.33", "1.37"])
@@ -184,15 +207,6 @@ def run_pod(folder: Path, wanted: Order, **more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(words, env=own, cwd=folder, stdout=subprocess.PIPE, text=True)
 
 
-def test_words_and_variables_arrive_in_the_pod(tmp_path: Path) -> None:
-    place = kept("pvc:x", tmp_path)
-    value = "\n".join(HOSTILE)
-    done = run_pod(tmp_path, order("k8s", command=[sys.executable, "-c", PROBE, *HOSTILE], env={"V": value}, **place))
-    assert done.wait(30) == 0
-    assert json.loads((tmp_path / RUN_ID / "got.json").read_text()) == [HOSTILE, value]
-    assert not list(tmp_path.rglob("pwned"))
-
-
 @pytest.mark.parametrize("word", ["TERM", "USR1", "INT"])
 def test_the_pod_passes_the_warning_on_and_keeps_the_log(tmp_path: Path, word: str) -> None:
     # INT as Python has it by default: not at all, where the shell has left it ignored
@@ -201,35 +215,15 @@ def test_the_pod_passes_the_warning_on_and_keeps_the_log(tmp_path: Path, word: s
         f"import os, signal, sys, time\n{heed}\ntry:\n    os.write(1, b'ready\\n'); time.sleep(60)\n"
         "except KeyboardInterrupt:\n    os.write(1, b'warned\\n'); sys.exit(7)"
     )
-    place = kept("pvc:x", tmp_path)
-    shell = run_pod(
-        tmp_path, order("k8s", command=[sys.executable, "-c", body], signal=word, nodes=2, **place), PET_NODE_RANK="1"
-    )
+    command = [sys.executable, "-c", body]
+    wanted = order("k8s", command=command, signal=word, nodes=2, **kept("pvc:x", tmp_path))
+    shell = run_pod(tmp_path, wanted, PET_NODE_RANK="1")
     log = tmp_path / RUN_ID / "train.1.log"
-    for _ in range(600):
-        if log.exists() and log.read_text() == "ready\n":
-            break
-        time.sleep(0.05)
+    until(lambda: log.exists() and log.read_text() == "ready\n")
     shell.send_signal(signal.SIGTERM)
     out, _ = shell.communicate(timeout=30)
     assert (shell.returncode, log.read_text()) == (7, "ready\nwarned\n")
     assert out == "ready\nwarned\n"  # for `kubectl logs`
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"image": ""}, "the k8s target needs `image:`"),
-        ({"output": "runs"}, "/code/runs/20261116-083000-tiny-1f00ab is on no mount, so checkpoints would die"),
-        ({"workdir": "~/x"}, "it starts with /, not ~/x"),
-        (
-            {"mounts": [{"from": "s3://b", "to": "/data"}]},
-            "k8s mounts pvc:NAME or an absolute path on the node, not 's3",
-        ),
-    ],
-)
-def test_k8s_refuses(changes: dict[str, Any], said: str) -> None:
-    assert said in refusal(order("k8s", **changes))
 
 
 # -- a stand-in for each engine's command: it writes down what it was given, and answers
@@ -250,14 +244,14 @@ for start, (code, out, err) in {answers!r}.items():
 class Engine:
     """A command on PATH with its answers."""
 
-    def __init__(self, folder: Path, name: str, answers: dict[str, str | tuple[int, str, str]]) -> None:
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch, name: str, answers: dict[str, Any]) -> None:
         self.record = folder / f"{name}.jsonl"
         full = {start: (0, each, "") if isinstance(each, str) else each for start, each in answers.items()}
         tool = folder / "bin" / name
         tool.parent.mkdir(exist_ok=True)
         tool.write_text(FAKE.format(python=sys.executable, record=str(self.record), answers=full))
         tool.chmod(0o755)
-        self.path = f"{tool.parent}:{os.environ['PATH']}"
+        patch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
 
     def rows(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.record.read_text().splitlines()]
@@ -267,84 +261,124 @@ class Engine:
 
 
 def pods(*containers: dict[str, Any], **status: Any) -> str:
-    items = [{"metadata": {"creationTimestamp": f"2026-11-16T08:30:0{n}Z"}, "status": {"containerStatuses": [each]}}
-             for n, each in enumerate(containers)]  # fmt: skip
+    items = [
+        {"metadata": {"creationTimestamp": f"2026-11-16T08:30:0{n}Z"}, "status": {"containerStatuses": [each]}}
+        for n, each in enumerate(containers)
+    ]
     return json.dumps({"items": items or [{"metadata": {}, "status": status}]})
 
 
 SUSPENDED = {"type": "Suspended", "status": "True"}
 FAILED = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "too many"}
+TOOLS = {"k8s": "kubectl", "skypilot": "sky", "kaggle": "kaggle"}
 UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes have gpu"}
 
 
+def k8s_says(state: dict[str, Any], of_pods: str = "") -> dict[str, Any]:
+    return {f"get job {NAME}": json.dumps({"status": state}), "get pods": of_pods or pods()}
+
+
+def terminated(**how: Any) -> dict[str, Any]:
+    return {"state": {"terminated": how}}
+
+
+def sky_says(*rows: dict[str, Any]) -> dict[str, Any]:
+    queue = [{"job_id": number, "job_name": NAME, **row} for number, row in enumerate(rows)]
+    return {"jobs queue --all --output json": "a notice of sky\n" + json.dumps(queue)}
+
+
+def kaggle_says(answer: Any) -> dict[str, Any]:
+    return {f"kernels status me/{NAME}": f"me/{NAME} has status {answer}\n" if isinstance(answer, str) else answer}
+
+
+OUT_OF_MEMORY = pods(terminated(exitCode=1), terminated(exitCode=137, reason="OOMKilled"))
+NO_IMAGE = pods({"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}})
+NOT_SUSPENDED = {**SUSPENDED, "status": "False"}
+DENIED = (1, "", f"Cannot access kernel 'me/{NAME}' (Permission 'kernels.get' was denied).\n")
+NOT_FOUND = (1, "", f'Error from server (NotFound): jobs.batch "{NAME}" not found\n')
+
+
+MANY, ERROR = "BackoffLimitExceeded: too many", "KernelWorkerStatus.ERROR"
+NO_NODE = "Unschedulable: 0/3 nodes have gpu"
+
+
 @pytest.mark.parametrize(
-    ("state", "of_pods", "expected"),
+    ("kind", "answers", "expected"),
     [
-        ({"conditions": [{"type": "Complete", "status": "True"}]}, pods(), ("done", 0, "")),
-        ({"conditions": [FAILED]}, pods({"state": {"terminated": {"exitCode": 1}}},
-            {"state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}),
-            ("failed", 137, "BackoffLimitExceeded: too many; killed by its memory limit")),
-        ({"conditions": [FAILED]}, pods(), ("failed", None, "BackoffLimitExceeded: too many")),
-        ({"conditions": [SUSPENDED]}, pods(), ("cancelled", None, "suspended")),
-        ({"conditions": [{**SUSPENDED, "status": "False"}], "ready": 1}, pods(), ("running", None, "")),
-        ({"ready": 0}, pods(conditions=[UNSCHEDULABLE]), ("queued", None, "Unschedulable: 0/3 nodes have gpu")),
-        ({"active": 1}, pods({"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}),
-            ("queued", None, "ImagePullBackOff: no such image")),
-        ({}, pods(), ("queued", None, "")),
+        ("k8s", k8s_says({"conditions": [{"type": "Complete", "status": "True"}]}), "finished 0"),
+        ("k8s", k8s_says({"conditions": [FAILED]}, OUT_OF_MEMORY), f"failed 137 {MANY}; killed by its memory limit"),
+        ("k8s", k8s_says({"conditions": [FAILED]}), f"failed None {MANY}"),
+        ("k8s", k8s_says({"conditions": [SUSPENDED]}), "stopped None suspended"),
+        ("k8s", k8s_says({"conditions": [NOT_SUSPENDED], "ready": 1}), "running None"),
+        ("k8s", k8s_says({"ready": 0}, pods(conditions=[UNSCHEDULABLE])), f"queued None {NO_NODE}"),
+        ("k8s", k8s_says({"active": 1}, NO_IMAGE), "queued None ImagePullBackOff: no such image"),
+        ("k8s", k8s_says({}), "queued None"),
+        ("k8s", {"get": NOT_FOUND}, f"lost None kubectl's current context has no job {NAME}"),
+        ("skypilot", sky_says({"status": "RUNNING"}), "running None"),
+        ("skypilot", sky_says({"status": "SUCCEEDED"}), "finished 0"),
+        ("skypilot", sky_says({"status": "RECOVERING"}), "queued None RECOVERING"),
+        ("skypilot", sky_says({"status": "CANCELLED"}), "stopped None CANCELLED"),
+        ("skypilot", sky_says({"status": "FAILED", "failure_reason": "exit 1"}), "failed None exit 1"),
+        ("skypilot", sky_says({"status": "FAILED_NO_RESOURCE"}), "failed None FAILED_NO_RESOURCE"),
+        ("skypilot", sky_says({"status": "FAILED"}, {"status": "RUNNING"}), "running None"),  # the newest counts
+        ("skypilot", sky_says({"job_name": "other"}), f"lost None SkyPilot knows no managed job {NAME}"),
+        ("kaggle", kaggle_says('"KernelWorkerStatus.RUNNING"'), "running None"),
+        ("kaggle", kaggle_says('"complete"'), "finished 0"),
+        ("kaggle", kaggle_says(f'"{ERROR}"\nFailure message: "out of memory"'), "failed None out of memory"),
+        ("kaggle", kaggle_says('"KernelWorkerStatus.CANCEL_ACKNOWLEDGED"'), "stopped None"),
+        ("kaggle", kaggle_says(DENIED), f"lost None Kaggle shows no kernel me/{NAME}"),
     ],
-    ids=["complete", "oom", "failed", "suspended", "running", "unschedulable", "no image", "new"],
-)  # fmt: skip
-def test_k8s_status(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: dict[str, Any], of_pods: str, expected: tuple[Any, ...]
+)
+def test_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, answers: dict[str, Any], expected: str
 ) -> None:
-    engine = Engine(tmp_path, "kubectl", {f"get job {NAME}": json.dumps({"status": state}), "get pods": of_pods})
-    monkeypatch.setenv("PATH", engine.path)
-    now = k8s.status(order("k8s"))
-    assert (now.state, now.exit_code, now.detail) == expected
+    Engine(tmp_path, monkeypatch, TOOLS[kind], answers)
+    now = backends.backend(kind).status(order(kind))
+    assert f"{now.state} {now.exit_code} {now.detail}".rstrip() == expected
 
 
-def test_k8s_that_is_gone_or_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = (1, "", f'Error from server (NotFound): jobs.batch "{NAME}" not found\n')
-    monkeypatch.setenv("PATH", Engine(tmp_path, "kubectl", {"get": gone}).path)
-    assert k8s.status(order("k8s")).state == "lost"
-    monkeypatch.setenv("PATH", Engine(tmp_path, "kubectl", {"get": (1, "", "Unable to connect to the server\n")}).path)
-    with pytest.raises(RgtError, match="cannot ask Kubernetes: Unable to connect to the server") as error:
-        k8s.status(order("k8s"))
+@pytest.mark.parametrize(
+    ("kind", "answer", "said"),
+    [
+        ("k8s", (1, "", "Unable to connect to the server\n"), "cannot ask Kubernetes: Unable to connect to the server"),
+        ("skypilot", "No managed jobs found\n", "gave no JSON but 'No managed jobs found'"),  # an older sky
+        ("kaggle", "hello\n", "cannot ask Kaggle: hello"),
+    ],
+)
+def test_an_engine_that_does_not_answer_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, answer: Any, said: str
+) -> None:
+    Engine(tmp_path, monkeypatch, TOOLS[kind], {"": answer})
+    with pytest.raises(RgtError, match=said) as error:
+        backends.backend(kind).status(order(kind))
     assert error.value.exit_code == 3
 
 
-@pytest.mark.parametrize(
-    ("state", "expected"),
-    [
-        ({"conditions": [SUSPENDED]}, ["patch"]),
-        ({"conditions": [FAILED]}, ["delete", "apply"]),
-    ],
-)
+@pytest.mark.parametrize(("condition", "expected"), [(SUSPENDED, ["patch"]), (FAILED, ["delete", "apply"])])
 def test_k8s_resume(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: dict[str, Any], expected: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, condition: dict[str, Any], expected: list[str]
 ) -> None:
-    engine = Engine(tmp_path, "kubectl", {"get job": json.dumps({"status": state}), "get pods": pods()})
-    monkeypatch.setenv("PATH", engine.path)
+    Engine(tmp_path, monkeypatch, "kubectl", k8s_says({"conditions": [condition]}))
     assert [step.words[1] for step in k8s.resume(order("k8s"))] == expected
 
 
-def launch(folder: Path, path: str, *words: object, **env: str) -> subprocess.CompletedProcess[str]:
-    return front_door.call("launch.py", *words, cwd=folder, env={"PATH": path, **env})
+def launch(folder: Path, *words: object, **env: str) -> subprocess.CompletedProcess[str]:
+    return front_door.call("launch.py", *words, cwd=folder, env=env)
 
 
 def spec_file(folder: Path, kind: str, **changes: Any) -> Path:
     path = folder / "job.yaml"
-    path.write_text(
-        yaml.safe_dump({"name": "tiny", "script": "train.py", "workdir": "/code", **MOUNTED[kind], **changes})
-    )
+    path.write_text(yaml.safe_dump({**TINY, **MOUNTED[kind], **changes}))
     return path
 
 
-def test_k8s_from_submit_to_stop_and_the_secret_is_only_in_a_pipe(tmp_path: Path) -> None:
+def test_k8s_from_submit_to_stop_and_the_secret_is_only_in_a_pipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     suspended = json.dumps({"status": {"conditions": [SUSPENDED]}})
-    engine = Engine(tmp_path, "kubectl", {"get job rgt- -o jsonpath": "", "get job": suspended})
+    engine = Engine(tmp_path, monkeypatch, "kubectl", {"get job rgt- -o jsonpath": "", "get job": suspended})
     spec = spec_file(tmp_path, "k8s", secrets=["TOKEN"])
-    done = launch(tmp_path, engine.path, "submit", spec, "--on", "k8s", TOKEN=SECRET)
+    done = launch(tmp_path, "submit", spec, "--on", "k8s", TOKEN=SECRET)
     assert done.returncode == 0, done.stderr
     run = Path(done.stdout.strip())
     apply, uid, secret = engine.rows()
@@ -356,20 +390,21 @@ def test_k8s_from_submit_to_stop_and_the_secret_is_only_in_a_pipe(tmp_path: Path
     assert run / "k8s.json" in files
     everywhere = [done.stdout, done.stderr, *engine.words(), *(path.read_text() for path in files)]
     assert not [text for text in everywhere if SECRET in text]
-    assert launch(tmp_path, engine.path, "stop", run).returncode == 0
-    assert (
-        engine.words()[-1] == f'patch job {engine_name(run.name)} --type=merge --patch {{"spec": {{"suspend": true}}}}'
-    )
-    assert launch(tmp_path, engine.path, "status", run).stdout == f"cancelled: {run.name} (suspended)\n"
+    assert launch(tmp_path, "stop", run).returncode == 0
+    patch = '{"spec": {"suspend": true}}'
+    assert engine.words()[-1] == f"patch job {engine_name(run.name)} --type=merge --patch {patch}"
+    assert launch(tmp_path, "status", run).stdout == f"stopped: {run.name} (suspended)\n"
 
 
-def test_no_kubectl_is_one_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("target", "program"), [("k8s", "kubectl"), ("slurm", "sbatch")])
+def test_a_client_that_is_not_installed_is_one_sentence(tmp_path: Path, target: str, program: str) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()
-    for tool in ("sh", "mkdir", "dirname", "cat", "chmod", "mv"):
+    for tool in "sh mkdir dirname cat chmod mv git".split():
         (tools / tool).symlink_to(str(shutil.which(tool)))
-    done = launch(tmp_path, str(tools), "submit", spec_file(tmp_path, "k8s"), "--on", "k8s")
-    assert (done.returncode, done.stderr) == (3, "error: kubectl is not installed on this machine\n")
+    spec = spec_file(tmp_path, "k8s") if target == "k8s" else spec_file(tmp_path, "openclaw", workdir=str(tmp_path))
+    done = launch(tmp_path, "submit", spec, "--on", target, PATH=str(tools))
+    assert (done.returncode, done.stderr) == (3, f"error: {program} is not installed on this machine\n")
 
 
 # -- SkyPilot
@@ -424,14 +459,14 @@ def test_sky_itself_takes_the_tasks(tmp_path: Path) -> None:
     assert (volume["volumes"], volume["file_mounts"]) == ({"/data": "v"}, {"/h": "/etc/hosts"})
 
 
-def test_sky_launch_names_the_secret_only() -> None:
+def test_sky_launch_names_the_secret_only_and_can_go_by_memory_alone() -> None:
     (step,) = skypilot.render(order("skypilot", secrets=["TOKEN"]))
     path = f"/home/me/runs/{RUN_ID}/skypilot.yaml"
-    assert step.words == [
-        "sky", "jobs", "launch", "--yes", "--detach-run", "--name", NAME, "--secret", "TOKEN", path,
-    ]  # fmt: skip
+    assert step.words == f"sky jobs launch --yes --detach-run --name {NAME} --secret TOKEN {path}".split()
     assert yaml.safe_load(step.files[path])["secrets"] == {"TOKEN": None}
     assert step.secrets == ["TOKEN"]
+    by_memory = skypilot.task(order("skypilot", gpus_per_node=2, hardware={"min_gpu_memory": "24GB"}))
+    assert by_memory["resources"]["accelerators"] == "24GB+:2"
 
 
 def test_sky_nodes_find_their_rank_and_head(tmp_path: Path) -> None:
@@ -452,69 +487,18 @@ def test_sky_keeps_the_exit_code_and_the_time_limit(tmp_path: Path) -> None:
     assert bash(tmp_path, skypilot.script(slow)).returncode == 124
 
 
-def queue(*rows: dict[str, Any]) -> str:
-    return "a notice of sky\n" + json.dumps([{"job_id": n, "job_name": NAME, **row} for n, row in enumerate(rows)])
-
-
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [
-        (queue({"status": "RUNNING"}), ("running", None, "")),
-        (queue({"status": "SUCCEEDED"}), ("done", 0, "")),
-        (queue({"status": "RECOVERING"}), ("queued", None, "RECOVERING")),
-        (queue({"status": "CANCELLED"}), ("cancelled", None, "CANCELLED")),
-        (queue({"status": "FAILED", "failure_reason": "exit 1"}), ("failed", None, "exit 1")),
-        (queue({"status": "FAILED_NO_RESOURCE"}), ("failed", None, "FAILED_NO_RESOURCE")),
-        (queue({"status": "FAILED"}, {"status": "RUNNING"}), ("running", None, "")),  # resumed: the newest counts
-        (queue({"status": "RUNNING", "job_name": "other"}), ("lost", None, f"SkyPilot knows no managed job {NAME}")),
-    ],
-)
-def test_sky_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, expected: tuple[Any, ...]) -> None:
-    monkeypatch.setenv("PATH", Engine(tmp_path, "sky", {"jobs queue --all --output json": answer}).path)
-    now = skypilot.status(order("skypilot"))
-    assert (now.state, now.exit_code, now.detail) == expected
-
-
-def test_an_older_sky_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", Engine(tmp_path, "sky", {"jobs": "No managed jobs found\n"}).path)
-    with pytest.raises(RgtError, match="gave no JSON but 'No managed jobs found'"):
-        skypilot.status(order("skypilot"))
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"output": "runs"}, "output runs would vanish with the machine"),
-        ({"mounts": [{"from": "/local", "to": "/data"}]}, "output /data/runs would vanish"),
-        ({"mounts": [{"from": "s3://b", "to": "/data", "read_only": True}]}, "output /data/runs would vanish"),
-        ({"mounts": [{"from": "s3://b", "to": "/data"}, {"from": "pvc:x", "to": "/x"}]}, "is a word of the k8s target"),
-        ({"gpus_per_node": 1}, "SkyPilot chooses from a list"),
-        ({"gpus_per_node": 2, "hardware": {"accelerators": "L4:1"}}, "says L4:1, gpus_per_node says 2"),
-    ],
-)
-def test_sky_refuses(changes: dict[str, Any], said: str) -> None:
-    assert said in refusal(order("skypilot", **changes))
-
-
-def test_sky_can_go_by_memory_alone() -> None:
-    made = skypilot.task(order("skypilot", gpus_per_node=2, hardware={"min_gpu_memory": "24GB"}))
-    assert made["resources"]["accelerators"] == "24GB+:2"
-
-
 # -- Kaggle
 
 # `kaggle kernels init` 2.2.4 writes these; docs/kernels_metadata.md of Kaggle/kaggle-cli explains them
-PUBLISHED = {
-    "id", "title", "code_file", "language", "kernel_type", "is_private", "enable_gpu", "enable_tpu", "enable_internet",
-    "machine_shape", "dataset_sources", "competition_sources", "kernel_sources", "model_sources",
-}  # fmt: skip
+PUBLISHED = set(
+    "id title code_file language kernel_type is_private enable_gpu enable_tpu enable_internet machine_shape "
+    "dataset_sources competition_sources kernel_sources model_sources".split()
+)
 
 
 def test_kaggle_metadata_has_the_published_fields() -> None:
-    mounts = [
-        {"from": "dataset:me/code", "to": "/code"}, {"from": "competition:titanic", "to": "/t"},
-        {"from": "model:g/gemma/pyTorch/2b/1", "to": "/m"}, {"from": "kernel:me/prep", "to": "/p"},
-    ]  # fmt: skip
+    mounts = [mount("dataset:me/code", "/code"), mount("competition:titanic", "/t"), mount("kernel:me/prep", "/p")]
+    mounts.append(mount("model:g/gemma/pyTorch/2b/1", "/m"))
     long = "20261116-083000-a.very_long.slug-that-kaggle-would-cut-1f00ab"
     wanted = order("kaggle", run_id=long, gpus_per_node=1, mounts=mounts)
     made = kaggle.metadata(wanted, kaggle.kernel(wanted), resume=True)
@@ -565,27 +549,9 @@ def test_the_runner_resumes_from_its_last_output(tmp_path: Path, monkeypatch: py
     assert (tmp_path / "working" / "runs" / RUN_ID / "train.log").read_text() == "old\nstep 7\n"
 
 
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [
-        (f'me/{NAME} has status "KernelWorkerStatus.RUNNING"\n', ("running", None, "")),
-        (f'me/{NAME} has status "complete"\n', ("done", 0, "")),
-        (f'me/{NAME} has status "KernelWorkerStatus.ERROR"\nFailure message: "out of memory"\n',
-            ("failed", None, "out of memory")),
-        (f'me/{NAME} has status "KernelWorkerStatus.CANCEL_ACKNOWLEDGED"\n', ("cancelled", None, "")),
-        ((1, "", f"Cannot access kernel 'me/{NAME}' (Permission 'kernels.get' was denied).\n"),
-            ("lost", None, f"Kaggle shows no kernel me/{NAME}")),
-    ],
-)  # fmt: skip
-def test_kaggle_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Any, expected: tuple[Any, ...]) -> None:
-    monkeypatch.setenv("PATH", Engine(tmp_path, "kaggle", {f"kernels status me/{NAME}": answer}).path)
-    now = kaggle.status(order("kaggle"))
-    assert (now.state, now.exit_code, now.detail) == expected
-
-
 def carried_out(tmp_path: Path, step: Step) -> str:
     """The error of the push, or nothing."""
-    wanted = Order(job.from_dict({"name": "x", "command": ["x"]}, tmp_path), RUN_ID, "kaggle")
+    wanted = Order(description.from_dict({"name": "x", "command": ["x"]}, tmp_path), RUN_ID, "kaggle")
     step.files = {str(tmp_path / Path(path).name): text for path, text in step.files.items()}
     try:
         backends.carry_out(wanted, [step])
@@ -606,8 +572,7 @@ def carried_out(tmp_path: Path, step: Step) -> str:
 def test_a_push_that_failed_is_seen_although_it_exits_0(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Any, said: str
 ) -> None:
-    engine = Engine(tmp_path, "kaggle", {"kernels push": answer})
-    monkeypatch.setenv("PATH", engine.path)
+    engine = Engine(tmp_path, monkeypatch, "kaggle", {"kernels push": answer})
     (step,) = kaggle.render(order("kaggle", time_limit="1h"))
     message = carried_out(tmp_path, step)
     assert (said in message) if said else not message
@@ -617,35 +582,18 @@ def test_a_push_that_failed_is_seen_although_it_exits_0(
 def test_kaggle_asks_who_you_are_and_cannot_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KAGGLE_USERNAME")
     view = "Configuration values from /x\n- username: someone\n- auth_method: OAUTH\n"
-    monkeypatch.setenv("PATH", Engine(tmp_path, "kaggle", {"config view": view}).path)
+    Engine(tmp_path, monkeypatch, "kaggle", {"config view": view})
     with pytest.raises(RgtError, match=f"cancel it on its page: https://www.kaggle.com/code/someone/{NAME}"):
         kaggle.stop(order("kaggle"))
-    monkeypatch.setenv("PATH", Engine(tmp_path, "kaggle", {"config view": "- username: None\n"}).path)
+    Engine(tmp_path, monkeypatch, "kaggle", {"config view": "- username: None\n"})
     with pytest.raises(RgtError, match="set KAGGLE_USERNAME"):
         kaggle.render(order("kaggle"))
 
 
 def test_kaggle_log_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [
-        {"stream_name": "stdout", "time": 1.0, "data": "a\n"},
-        {"stream_name": "stdout", "time": 2.0, "data": "b\n"},
-    ]
-    monkeypatch.setenv("PATH", Engine(tmp_path, "kaggle", {"kernels logs": json.dumps(rows)}).path)
+    rows = [{"stream_name": "stdout", "time": 1.0, "data": f"{text}\n"} for text in "ab"]
+    Engine(tmp_path, monkeypatch, "kaggle", {"kernels logs": json.dumps(rows)})
     assert kaggle.logs(order("kaggle"), 1) == ["b"]
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"nodes": 2}, "Kaggle has one machine"),
-        ({"secrets": ["TOKEN"]}, "cannot get the secret TOKEN"),
-        ({"workdir": "/home/me"}, "Kaggle gets the runner, not /home/me; make the code a dataset"),
-        ({"mounts": [{"from": "/code", "to": "/code"}]}, "Kaggle mounts dataset:, kernel:, model: or competition:"),
-        ({"gpus_per_node": 2}, "the job wants 2 GPUs and names no machine"),
-    ],
-)
-def test_kaggle_refuses(changes: dict[str, Any], said: str) -> None:
-    assert said in refusal(order("kaggle", **changes))
 
 
 # -- OpenClaw
@@ -659,13 +607,14 @@ def test_openclaw_call_word_by_word() -> None:
     made = call(order("openclaw", [Host("mac-1")], gpus_per_node=1, time_limit="1h"), "now, start")
     bundle = re.search(r"box-\w{12}\.pyz", made["command"])
     assert bundle
-    assert made == {
-        "tool": "exec", "host": "node", "node": "mac-1",
-        "command": f'python3 "$HOME"/.cache/rgt/{bundle[0]} gpu_gate -n {RUN_ID} -t 3600 --grace 60 --gpus 1 '
-        f"--unique --detach --log /code/runs/{RUN_ID}/train.log -- python3 train.py",
-        "workdir": "/code", "env": {"RGT_RUN_DIR": f"/code/runs/{RUN_ID}", "PYTHONUNBUFFERED": "1"},
-        "background": False, "pty": False, "timeoutSeconds": 120,
-    }  # fmt: skip
+    command = (
+        f'python3 "$HOME"/.cache/rgt/{bundle[0]} gpu_gate -n {RUN_ID} -t 3600 --grace 60 --gpus 1 '
+        f"--unique --detach --log /code/runs/{RUN_ID}/train.log -- python3 train.py"
+    )
+    env = {"RGT_RUN_DIR": f"/code/runs/{RUN_ID}", "PYTHONUNBUFFERED": "1"}
+    how = {"background": False, "pty": False, "timeoutSeconds": 120}
+    where = {"tool": "exec", "host": "node", "node": "mac-1"}
+    assert made == {**where, "command": command, "workdir": "/code", "env": env, **how}
 
 
 def test_openclaw_nodes_get_the_same_words_and_their_own_rank() -> None:
@@ -693,28 +642,17 @@ def test_openclaw_node_says_what_it_lacks(tmp_path: Path) -> None:
     assert node(tmp_path, made, TOKEN=SECRET).stdout == "ready\n"
 
 
-@pytest.mark.parametrize("name", ["PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "https_proxy"])
-def test_openclaw_refuses_overrides_it_would_drop(name: str) -> None:
-    assert refusal(order("openclaw", env={name: "x"})).startswith(f"OpenClaw takes no {name} from a call")
-
-
-def test_openclaw_refuses_a_tilde_and_a_wrong_number_of_nodes() -> None:
-    assert "OpenClaw does not expand ~" in refusal(order("openclaw", workdir="~/x"))
-    assert "the job wants 2 nodes, --on names 1" in refusal(order("openclaw", nodes=2))
-
-
 def test_openclaw_prints_calls_and_cannot_submit(tmp_path: Path) -> None:
     spec = spec_file(tmp_path, "openclaw")
-    shown = launch(tmp_path, os.environ["PATH"], "submit", spec, "--on", "openclaw:mac-1", "--dry-run")
+    shown = launch(tmp_path, "submit", spec, "--on", "openclaw:mac-1", "--dry-run")
     first, _, rest = shown.stdout.partition("\n")
     assert first == "# exec call now, check: mac-1"
     assert json.JSONDecoder().raw_decode(rest)[0]["host"] == "node"
     assert "<run-id>" not in shown.stdout  # the calls can be made as they stand
-    done = launch(tmp_path, os.environ["PATH"], "submit", spec, "--on", "openclaw:mac-1")
+    done = launch(tmp_path, "submit", spec, "--on", "openclaw:mac-1")
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.startswith(
-        "error: only an OpenClaw agent can submit on an OpenClaw node; print the exec calls with"
-    )
+    sentence = "error: only an OpenClaw agent can start, ask or stop a job on mac-1; print the exec calls with"
+    assert done.stderr.startswith(sentence)
     assert [path.name for path in tmp_path.iterdir()] == ["job.yaml"]
 
 
@@ -728,34 +666,34 @@ def test_words_and_variables_arrive_verbatim(
     tmp_path_factory: pytest.TempPathFactory, words: list[str], value: str, name: str
 ) -> None:
     folder = tmp_path_factory.mktemp("verbatim")
-    changes: dict[str, Any] = {"name": name, "command": [sys.executable, "-c", PROBE, *words], "env": {"V": value},
-               "workdir": str(folder), "output": str(folder / "a b'$(x)")}  # fmt: skip
     run = folder / "a b'$(x)" / RUN_ID
+    command, places = [sys.executable, "-c", PROBE, *words], {"workdir": str(folder), "output": str(run.parent)}
+    changes: dict[str, Any] = {"name": name, "command": command, "env": {"V": value}, **places}
 
     def check(done: subprocess.CompletedProcess[str]) -> None:
         assert done.returncode == 0, done.stderr
         assert json.loads((run / "got.json").read_text()) == [[w.replace("{run}", str(run)) for w in words], value]
         (run / "got.json").unlink()
 
-    (step,) = skypilot.render(order("skypilot", **changes, mounts=[{"from": "s3://b", "to": str(folder)}]))
+    (step,) = skypilot.render(order("skypilot", **changes, mounts=[mount("s3://b", str(folder))]))
     check(bash(folder, yaml.safe_load(step.files[step.words[-1]])["run"]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kaggle, "WORKING", str(folder))
         check(run_kaggle(folder, kaggle.runner(order("kaggle", **{**changes, "mounts": []}))))
     check(node(folder, call(order("openclaw", **changes), "now, start")))
+    if words == HOSTILE:  # once: a pod waits a second for the end of its log
+        with run_pod(folder, order("k8s", **changes, mounts=[mount("pvc:x", str(folder))])) as process:
+            out, _ = process.communicate(timeout=30)
+        check(subprocess.CompletedProcess([], process.returncode, out, out))
     assert not list(folder.rglob("pwned"))
 
 
 @pytest.mark.parametrize("kind", ["k8s", "skypilot", "openclaw"])
-def test_no_secret_is_rendered(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_is_rendered_and_commands_can_be_typed(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN", SECRET)
     run_id = openclaw.PLACEHOLDER if kind == "openclaw" else RUN_ID
     steps = backends.backend(kind).render(order(kind, run_id=run_id, secrets=["TOKEN"]))
     shown = "\n".join(step.show() for step in steps)
-    assert "TOKEN" in shown
-    assert SECRET not in shown
-
-
-def test_shown_commands_can_be_typed() -> None:
-    (step,) = skypilot.stop(order("skypilot"))
-    assert shlex.split(step.show().splitlines()[-1]) == step.words
+    assert "TOKEN" in shown and SECRET not in shown
+    (stop,) = skypilot.stop(order("skypilot"))
+    assert shlex.split(stop.show().splitlines()[-1]) == stop.words

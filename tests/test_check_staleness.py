@@ -20,9 +20,13 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     return front_door.call("check_staleness.py", *arguments)
 
 
-def findings(path: Path, *arguments: str) -> list[tuple[str, int]]:
-    report = json.loads(run(path, "--json", *arguments).stdout)
-    return [(finding["code"], finding["line"]) for finding in report["findings"]]
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    return tmp_path / "page.md"
+
+
+FACT = f"{{value: x, source: https://example.org/a, verified: {month(130)}}}"
+BLOCK = f"      down:\n        value: x\n        source: https://example.org/a\n        verified: {month(130)}\n"
 
 
 @pytest.mark.parametrize(
@@ -38,23 +42,19 @@ def findings(path: Path, *arguments: str) -> list[tuple[str, int]]:
         ("fact, verified: 2099-01", [("future", 1)]),
         ("talk about `verified: 2020-01` in code", []),
         ("", []),
+        # a billing fact may be half as old as another
+        (f"---\nspot: {FACT}\nmeter:\n  down: {FACT}\nstorage:\n  - {FACT}\n---\n", [("stale", 4), ("stale", 6)]),
+        # also one of a variant
+        (f"---\nvariants:\n  slurm:\n    verbs:\n{BLOCK}    ssh: {FACT}\n---\n", [("stale", 8)]),
     ],
 )
-def test_prose_stamp(tmp_path: Path, text: str, expected: list[tuple[str, int]]) -> None:
-    page = tmp_path / "page.md"
+def test_what_is_found(page: Path, text: str, expected: list[tuple[str, int]]) -> None:
     page.write_text(text)
-    assert findings(page) == expected
+    report = json.loads(run(page, "--json").stdout)
+    assert [(finding["code"], finding["line"]) for finding in report["findings"]] == expected
 
 
-def test_billing_fact_may_be_half_as_old(tmp_path: Path) -> None:
-    page = tmp_path / "p.md"
-    fact = f"{{value: x, source: https://example.org/a, verified: {month(130)}}}"
-    page.write_text(f"---\nspot: {fact}\nmeter:\n  stops_with: {fact}\nstorage:\n  - {fact}\n---\n")
-    assert findings(page) == [("stale", 4), ("stale", 6)]
-
-
-def test_text_names_the_place_and_the_source(tmp_path: Path) -> None:
-    page = tmp_path / "p.md"
+def test_text_names_the_place_and_the_source(page: Path) -> None:
     page.write_text("---\nmeter:\n  zero_balance: {value: x, source: https://example.org/a, verified: 2020-01}\n---\n")
     done = run(page, "--max-age", "10d")
     age = (date.today() - date(2020, 1, 31)).days
@@ -74,23 +74,12 @@ def test_text_names_the_place_and_the_source(tmp_path: Path) -> None:
         ("two: https://example.org/c and https://example.org/d,\nverified: 2020-01", "https://example.org/d"),
     ],
 )
-def test_the_address_before_a_stamp_is_its_source(tmp_path: Path, text: str, source: str) -> None:
-    page = tmp_path / "p.md"
+def test_the_address_before_a_stamp_is_its_source(page: Path, text: str, source: str) -> None:
     page.write_text(text)
     assert f"fix: look it up again: {source}\n" in run(page).stdout
 
 
-def test_facts_of_a_variant_are_billing_facts_too(tmp_path: Path) -> None:
-    page = tmp_path / "p.md"
-    block = f"      down:\n        value: x\n        source: https://example.org/a\n        verified: {month(130)}\n"
-    page.write_text(
-        f"---\nvariants:\n  slurm:\n    verbs:\n{block}    ssh: {{value: x, verified: {month(130)}}}\n---\n"
-    )
-    assert findings(page) == [("stale", 8)]
-
-
-def test_github_annotation(tmp_path: Path) -> None:
-    page = tmp_path / "p.md"
+def test_github_annotation(page: Path) -> None:
     page.write_text("x verified: 2099-01")
     assert run(page, "--github").stdout.startswith(f"::error file={page},line=1,title=future::2099-01 has not come yet")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import errno
 import fcntl
 import json
@@ -12,23 +11,30 @@ import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy
 import pytest
 import torch
-from click.testing import CliRunner
 
 import checkpoints
-from checkpointing import commands, disk, index, retention, sink, snapshot, state
 from checkpoints import CheckpointError, Checkpoints, StopSignals
 from rgt import schema
+from rgt.checkpoint import index, saved_file, sink
+from rgt.checkpoint import store as store_module
+from rgt.checkpoint import training_state as state
+
+from . import front_door
+from .gate_box import until
+from .nursery import Nursery
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 SCRIPT = SCRIPTS / "checkpoints.py"
@@ -55,7 +61,7 @@ def filled(folder: Path, *steps: int, **keep: Any) -> Checkpoints:
 
 
 def steps_on_disk(folder: Path) -> list[int]:
-    return sorted(index.files(folder))
+    return [step for step, _ in index.on_disk(folder / index.FOLDER)]
 
 
 def listed(folder: Path) -> list[dict[str, Any]]:
@@ -64,17 +70,8 @@ def listed(folder: Path) -> list[dict[str, Any]]:
     return list(data["checkpoints"])
 
 
-@dataclasses.dataclass
-class Done:
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def run(*words: str | Path) -> Done:
-    """The command in this process: importing torch for each of its calls would take most of the time."""
-    result = CliRunner().invoke(commands.main, [str(word) for word in words])
-    return Done(result.exit_code, result.stdout, result.stderr)
+def run(*words: object) -> subprocess.CompletedProcess[str]:
+    return front_door.call("checkpoints.py", *words)
 
 
 # -- somebody else's files
@@ -91,12 +88,6 @@ def test_a_foreign_file_of_our_name_stands_in_nobodys_way(tmp_path: Path) -> Non
     (tmp_path / index.INDEX).unlink()
     done = run("verify", tmp_path)
     assert "3 of 3 checkpoints are real" in done.stdout, done.stdout + done.stderr
-
-
-def test_a_metric_that_is_no_number_is_a_sentence(tmp_path: Path) -> None:
-    for value in (torch.ones(2), 10**400, "x", None):
-        with pytest.raises(CheckpointError, match=r"the metric 'loss' is .*; expected a number"):
-            Checkpoints(tmp_path).save(1, make(1), {"loss": value})
 
 
 # -- a full round trip
@@ -161,7 +152,7 @@ def test_the_index_names_what_was_written(tmp_path: Path) -> None:
     assert (first["step"], second["step"], second["verified"]) == (1, 2, True)
     assert second["metrics"] == {"loss": 8.0} and second["path"] == "checkpoints/step_000002.pt"
     path = tmp_path / second["path"]
-    assert (second["bytes"], second["sha256"]) == (path.stat().st_size, disk.digest(path))
+    assert (second["bytes"], second["sha256"]) == (path.stat().st_size, saved_file.digest(path))
     assert torch.load(path, weights_only=True)["note"] == "of step 2"
 
 
@@ -171,13 +162,6 @@ def test_a_checkpoint_larger_than_all_blocks_is_whole(tmp_path: Path) -> None:
     store.save(1, {"model": {"w": large}})
     found = store.load_latest()
     assert found and torch.equal(found.state["model"]["w"], large)
-
-
-def test_without_o_direct_the_same_file_comes_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for folder in ("direct", "buffered"):
-        disk.write(tmp_path / f"{folder}.pt", make(3, 3_000_000))
-        monkeypatch.setattr(sink, "_DIRECT", 0)
-    assert (tmp_path / "direct.pt").read_bytes() == (tmp_path / "buffered.pt").read_bytes()
 
 
 @pytest.mark.parametrize("refused", ["open", "pwrite", "preadv"])
@@ -216,16 +200,11 @@ def one_bit(data: bytes) -> bytes:
     return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
 
 
-def empty(data: bytes) -> bytes:
-    return b""
-
-
-def error_page(data: bytes) -> bytes:
-    return b"<html>404</html>"
+DAMAGES: list[Callable[[bytes], bytes]] = [truncated, one_bit, lambda _: b"", lambda _: b"<html>404</html>"]
 
 
 @pytest.mark.parametrize("indexed", [True, False], ids=["indexed", "index lost"])
-@pytest.mark.parametrize("damage", [truncated, one_bit, empty, error_page])
+@pytest.mark.parametrize("damage", DAMAGES, ids=["truncated", "one bit", "empty", "error page"])
 def test_a_damaged_one_is_passed_over_and_named(
     tmp_path: Path, damage: Callable[[bytes], bytes], indexed: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -271,10 +250,11 @@ def test_an_empty_or_missing_folder_is_a_fresh_start(tmp_path: Path) -> None:
     assert checkpoints.load_latest(tmp_path) is None and checkpoints.load_latest(tmp_path / "new") is None
 
 
-FOREIGN = '{"checkpoints": [{"path": "checkpoints/step_000001.pt", "step": 1, "time": 1, "metrics": {"loss": "low"}}]}'
+ENTRY = '{"checkpoints": [{"path": "checkpoints/step_000001.pt", "step": 1, "time": 1, %s}]}'
+FOREIGN = [ENTRY % more for more in ('"metrics": {"loss": "low"}', '"metrics": {"loss": NaN}', '"owner": "others"')]
 
 
-@pytest.mark.parametrize("content", [None, "", '{"checkpoints": [', "[]", '{"checkpoints": [{"path": 3}]}', FOREIGN])
+@pytest.mark.parametrize("content", [None, "", '{"checkpoints": [', "[]", '{"checkpoints": [{"path": 3}]}', *FOREIGN])
 def test_a_lost_or_torn_index_is_made_again(tmp_path: Path, content: str | None) -> None:
     store = filled(tmp_path, 1, 2)
     (tmp_path / index.INDEX).unlink()
@@ -328,22 +308,22 @@ def test_a_state_that_would_not_load_is_refused_at_once(tmp_path: Path, bad: dic
     assert assert_whole(store.load_latest()) == 1
 
 
-def test_a_model_in_place_of_a_state(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"the state is a Linear; expected a dict, as capture\(\) gives"):
-        Checkpoints(tmp_path).save(1, torch.nn.Linear(2, 2))  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((1, torch.nn.Linear(2, 2)), "the state is a Linear; expected a dict, as capture() gives"),
+        *(((step, make(1)), "expected a whole number from 0") for step in (-1, 1.5, "3", None, True)),
+        *(((1, make(1), {"loss": bad}), "; expected a number") for bad in (torch.ones(2), 10**400, "x", None)),
+    ],
+)
+def test_what_cannot_be_saved_is_a_sentence(tmp_path: Path, words: tuple[Any, ...], sentence: str) -> None:
+    with pytest.raises(CheckpointError, match=re.escape(sentence)):
+        Checkpoints(tmp_path).save(*words)
+    assert steps_on_disk(tmp_path) == []
 
 
-@pytest.mark.parametrize("step", [-1, 1.5, "3", None, True])
-def test_a_step_that_is_no_number(tmp_path: Path, step: Any) -> None:
-    with pytest.raises(CheckpointError, match="expected a whole number from 0"):
-        Checkpoints(tmp_path).save(step, make(1))
-
-
-def test_metrics_are_numbers(tmp_path: Path) -> None:
-    store = Checkpoints(tmp_path)
-    with pytest.raises(CheckpointError, match="the metric 'loss' is 'low'; expected a number"):
-        store.save(1, make(1), {"loss": "low"})
-    store.save(2, make(2), {"loss": torch.tensor(0.5), "ppl": float("nan")})
+def test_the_index_keeps_finite_metrics(tmp_path: Path) -> None:
+    Checkpoints(tmp_path).save(2, make(2), {"loss": torch.tensor(0.5), "ppl": float("nan")})
     assert listed(tmp_path)[0]["metrics"] == {"loss": 0.5}
 
 
@@ -457,22 +437,16 @@ def test_latest_best_and_every_kth_stay(tmp_path: Path) -> None:
     assert steps_on_disk(tmp_path) == [35, 45]
 
 
-def test_a_damaged_one_does_not_count_as_kept(tmp_path: Path) -> None:
-    store = filled(tmp_path, 1, 2, 3, keep_last=3)
-    store.path(3).write_bytes(b"")
-    store.keep = retention.Keep(last=2)
-    store.save(4, make(4))
-    assert steps_on_disk(tmp_path) == [2, 3, 4]  # 3 is left for somebody to look at
-    assert assert_whole(store.load_latest()) == 4
-
-
-def test_the_only_good_one_is_never_deleted(tmp_path: Path) -> None:
+def test_damaged_ones_do_not_count_and_are_left_for_somebody_to_look_at(tmp_path: Path) -> None:
     store = filled(tmp_path, 1, 2, 3)
-    for step in (2, 3):
-        store.path(step).write_bytes(b"")
-    store.keep = retention.Keep(last=1)
+    store.path(3).write_bytes(b"")
+    store.keep = index.Keep(last=2)
+    store.save(4, make(4))
+    assert steps_on_disk(tmp_path) == [2, 3, 4]
+    store.path(4).write_bytes(b"")
+    store.keep = index.Keep(last=1)
     store.tidy()
-    assert assert_whole(store.load_latest()) == 1
+    assert assert_whole(store.load_latest()) == 2  # the only good one
 
 
 def test_an_index_cannot_reach_outside_of_its_run(tmp_path: Path) -> None:
@@ -480,7 +454,7 @@ def test_an_index_cannot_reach_outside_of_its_run(tmp_path: Path) -> None:
     store = filled(tmp_path / "run", 5)
     rows = [{**entry, "path": "../other/checkpoints/step_000001.pt", "step": 1} for entry in listed(tmp_path / "run")]
     (tmp_path / "run" / index.INDEX).write_text(json.dumps({"checkpoints": rows}))
-    store.keep = retention.Keep(last=1)
+    store.keep = index.Keep(last=1)
     store.save(6, make(6))
     assert victim.exists() and [entry["step"] for entry in listed(tmp_path / "run")] == [6]
 
@@ -502,7 +476,7 @@ def test_one_that_cannot_be_deleted_does_not_end_the_training(
 
 def test_what_was_just_saved_stays_after_a_step_back(tmp_path: Path) -> None:
     store = filled(tmp_path, 10, 20)
-    store.keep = retention.Keep(last=1)
+    store.keep = index.Keep(last=1)
     store.save(15, make(15))
     assert steps_on_disk(tmp_path) == [15, 20]
 
@@ -510,11 +484,21 @@ def test_what_was_just_saved_stays_after_a_step_back(tmp_path: Path) -> None:
 # -- in the background
 
 
+def test_the_interpreter_ends_while_a_save_is_under_way(tmp_path: Path) -> None:
+    code = (
+        "import sys, torch, checkpoints; "
+        "state = {'model': {'w': torch.full((20_000_000,), 4.0), 'b': torch.arange(5.0)}, 'note': 'of step 3'}; "
+        "checkpoints.Checkpoints(sys.argv[1]).save(3, state, wait=False)"
+    )
+    subprocess.run([sys.executable, "-c", code, tmp_path], cwd=SCRIPTS, check=True)
+    assert assert_whole(checkpoints.load_latest(tmp_path)) == 3
+
+
 def test_training_cannot_change_what_is_being_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, model = Checkpoints(tmp_path), torch.nn.Linear(300, 300)
     tied = {"a": model.weight, "b": model.weight}
-    may_write, whole = threading.Event(), disk.write
-    monkeypatch.setattr(disk, "write", lambda *words: may_write.wait(PATIENCE) and whole(*words))
+    may_write, whole = threading.Event(), saved_file.write
+    monkeypatch.setattr(saved_file, "write", lambda *words: may_write.wait(PATIENCE) and whole(*words))
     order = [3, 1, 2]
     before = model.weight.detach().clone()
     store.save(1, {"model": model.state_dict(), "tied": tied, "order": order}, wait=False)
@@ -531,12 +515,21 @@ def test_training_cannot_change_what_is_being_saved(tmp_path: Path, monkeypatch:
 def test_every_kind_of_tensor_is_copied() -> None:
     values = torch.randn(4, 6)
     given = [
-        values, values.T, values[::2, 1:3], values[0, 0], values[:0], values.expand(3, 4, 6), values.to(torch.bfloat16),
-        values.to(torch.complex64).conj(), values > 0, values.to_sparse(), torch.nn.Parameter(values),
-    ]  # fmt: skip
+        values,
+        values.T,
+        values[::2, 1:3],
+        values[0, 0],
+        values[:0],
+        values.expand(3, 4, 6),
+        values.to(torch.bfloat16),
+        values.to(torch.complex64).conj(),
+        values > 0,
+        values.to_sparse(),
+        torch.nn.Parameter(values),
+    ]
     expected = [each.detach().clone() for each in given]
     for _ in range(2):
-        taken = snapshot.Snapshot().take({"all": given})["all"]
+        taken = store_module.Snapshot().take({"all": given})["all"]
         assert all(torch.equal(a.to_dense(), b.to_dense()) for a, b in zip(taken, expected, strict=True))
     values.zero_()
     assert all(torch.equal(a.to_dense(), b.to_dense()) for a, b in zip(taken, expected, strict=True))
@@ -556,11 +549,11 @@ def test_only_one_is_under_way_and_its_error_is_raised_at_the_next_call(
 ) -> None:
     store, running = Checkpoints(tmp_path), []
 
-    def failing(path: Path, state: dict[str, Any]) -> disk.Written:
+    def failing(path: Path, state: dict[str, Any]) -> saved_file.Written:
         running.append(sum(thread.name == "checkpoint-save" for thread in threading.enumerate()))
         raise CheckpointError(f"cannot save {path.name}: No space left on device", full=True)
 
-    monkeypatch.setattr(disk, "write", failing)
+    monkeypatch.setattr(saved_file, "write", failing)
     store.save(1, make(1), wait=False)
     with pytest.raises(CheckpointError, match=r"cannot save step_000001\.pt: No space"):
         store.save(2, make(2), wait=False)
@@ -613,55 +606,36 @@ def _simulate(interval: float, cost: float, mtbf: float) -> float:
 
 # -- killed while saving
 
-SAVER = """
-import sys
-sys.path[:0] = [sys.argv[1], sys.argv[2]]
-import torch, os
-from test_checkpoints import make
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    one = Nursery("torch", "tests.test_checkpoints")
+    yield one
+    one.close()
+
+
+SAVES = """
 from checkpoints import Checkpoints
-for line in sys.stdin:
-    pid = os.fork()
-    if pid == 0:
-        store = Checkpoints(sys.argv[3], keep_last=2)
-        found = store.load_latest()
-        step = found.step + 1 if found else 1
-        while True:
-            store.save(step, make(step, 600_000), wait=step % 3 > 0)
-            step += 1
-    print(pid, flush=True)
-    os.waitpid(pid, 0)
-    print("over", flush=True)
+from tests.test_checkpoints import make
+store = Checkpoints(folder, keep_last=2)
+found = store.load_latest()
+step = found.step + 1 if found else 1
+while True:
+    store.save(step, make(step, 600_000), wait=step % 3 > 0)
+    step += 1
 """
 
 
-@pytest.fixture
-def saver(tmp_path: Path) -> Iterator[Callable[[float], None]]:
-    """A process that saves without a pause; calling the fixture starts one and SIGKILLs it after some seconds."""
-    words = [sys.executable, "-c", SAVER, str(SCRIPTS), str(Path(__file__).parent), str(tmp_path / "run")]
-    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdin and process.stdout
-    stdin, stdout = process.stdin, process.stdout
-
-    def kill_after(seconds: float) -> None:
-        stdin.write("go\n")
-        stdin.flush()
-        pid = int(stdout.readline())
-        time.sleep(seconds)  # the point of the test: a random moment
-        os.kill(pid, signal.SIGKILL)
-        assert stdout.readline() == "over\n"
-
-    yield kill_after
-    process.kill()
-    process.communicate()
-
-
-def kill_many_times(folder: Path, saver: Callable[[float], None], kills: int) -> None:
+def kill_many_times(folder: Path, nursery: Nursery, kills: int) -> None:
     """So many, and more, ever later ones where the machine is so slow that none has met a save."""
     rng, last, done = random.Random(), 0, 0
     seen: set[str] = set()
     while done < kills or not (last and ".tmp" in seen):
         assert done < kills + 50, "no kill hit a save"
-        saver(rng.uniform(0.02, 0.25) * max(1, done - kills))
+        pid = nursery.start(SAVES, folder.with_name("log"), folder=str(folder))
+        time.sleep(rng.uniform(0.02, 0.25) * max(1, done - kills))  # the point of the test: a random moment
+        os.kill(pid, signal.SIGKILL)
+        assert nursery.end() == -signal.SIGKILL
         done += 1
         names = os.listdir(folder / "checkpoints") if (folder / "checkpoints").exists() else []
         seen.update(".tmp" if name.endswith(".tmp") else "" for name in names)
@@ -673,62 +647,55 @@ def kill_many_times(folder: Path, saver: Callable[[float], None], kills: int) ->
         last = step
 
 
-def test_kills_at_random_moments_never_cost_the_last_good_one(tmp_path: Path, saver: Callable[[float], None]) -> None:
-    kill_many_times(tmp_path / "run", saver, 20)
+def test_kills_at_random_moments_never_cost_the_last_good_one(tmp_path: Path, nursery: Nursery) -> None:
+    kill_many_times(tmp_path / "run", nursery, 20)
 
 
 @pytest.mark.soak
-def test_five_hundred_kills(tmp_path: Path, saver: Callable[[float], None]) -> None:
-    kill_many_times(tmp_path / "run", saver, 500)
+def test_five_hundred_kills(tmp_path: Path, nursery: Nursery) -> None:
+    kill_many_times(tmp_path / "run", nursery, 500)
 
 
 # -- signals
 
 LOOP = """
-import os, sys, time
-sys.path.insert(0, {scripts!r})
-import torch
+import sys, time, torch
 from checkpoints import Checkpoints, StopSignals
-store, stop, step = Checkpoints({folder!r}), StopSignals(again={again}), 0
+store, stop, step = Checkpoints(folder), StopSignals(again=float(again)), 0
 print("up", flush=True)
 while True:
     step += 1
-    {body}
+    time.sleep(float(step_time))
     if stop.requested():
-        store.save(step, {{"model": torch.ones(3)}})
+        store.save(step, {"model": torch.ones(3)})
         print("signal", stop.number, flush=True)
         sys.exit(stop.exit_code)
-    time.sleep(0.01)
 """
 
 
-def loop(folder: Path, body: str = "pass", again: float = 10.0) -> subprocess.Popen[str]:
-    code = LOOP.format(scripts=str(SCRIPTS), folder=str(folder), body=body, again=again)
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout and process.stdout.readline() == "up\n"
-    return process
-
-
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 138)])
-def test_a_signal_saves_and_ends_with_its_code(tmp_path: Path, number: signal.Signals, code: int) -> None:
-    process = loop(tmp_path)
+def test_a_signal_saves_and_ends_with_its_code(
+    tmp_path: Path, nursery: Nursery, number: signal.Signals, code: int
+) -> None:
+    log = tmp_path / "log"
+    pid = nursery.start(LOOP, log, folder=str(tmp_path), again="10", step_time="0.01")
+    until(lambda: log.exists() and log.read_text() == "up\n", PATIENCE)
     for _ in range(3):  # launchers repeat themselves
         with contextlib.suppress(ProcessLookupError):
-            process.send_signal(number)
-    out, _ = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, out) == (code, f"signal {number.value}\n")
+            os.kill(pid, number)
+    assert (nursery.end(), log.read_text()) == (code, f"up\nsignal {number.value}\n")
     assert checkpoints.load_latest(tmp_path)
 
 
-def test_a_second_signal_ends_a_step_that_hangs(tmp_path: Path) -> None:
-    process = loop(tmp_path, "time.sleep(1e6)", again=0.3)
-    process.send_signal(signal.SIGTERM)
-    deadline = time.monotonic() + PATIENCE
-    while process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.5)
-        process.send_signal(signal.SIGTERM)
-    assert process.communicate()[1] == "second signal: ending without another save\n"
-    assert process.returncode == 143 and checkpoints.load_latest(tmp_path) is None
+def test_a_second_signal_ends_a_step_that_hangs(tmp_path: Path, nursery: Nursery) -> None:
+    log = tmp_path / "log"
+    pid = nursery.start(LOOP, log, folder=str(tmp_path), again="0.1", step_time="1000")
+    until(lambda: log.exists() and log.read_text() == "up\n", PATIENCE)
+    os.kill(pid, signal.SIGTERM)
+    time.sleep(0.3)  # longer than `again`
+    os.kill(pid, signal.SIGTERM)
+    assert nursery.end() == 143 and checkpoints.load_latest(tmp_path) is None
+    assert log.read_text() == "up\nsecond signal: ending without another save\n"
 
 
 def test_signals_in_this_process() -> None:
@@ -739,67 +706,48 @@ def test_signals_in_this_process() -> None:
     assert (stop.requested(), stop.exit_code) == (True, 138)
     stop.restore()
     assert signal.getsignal(signal.SIGUSR1) is before
-    problems: list[str] = []
-
-    def elsewhere() -> None:
-        try:
-            StopSignals()
-        except CheckpointError as error:
-            problems.append(str(error))
-
-    thread = threading.Thread(target=elsewhere)
-    thread.start()
-    thread.join()
-    assert problems == ["signals can only be caught in the main thread; make StopSignals() there"]
+    with ThreadPoolExecutor(1) as pool, pytest.raises(CheckpointError, match="only be caught in the main thread"):
+        pool.submit(StopSignals).result()
 
 
 DDP = """
 import os, sys, time
-sys.path.insert(0, sys.argv[1])
+os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "RANK": rank}
 import torch, torch.distributed as dist
 from checkpoints import Checkpoints, StopSignals, capture
 dist.init_process_group("gloo")
-rank, store, stop, step = dist.get_rank(), Checkpoints(sys.argv[2]), StopSignals(), 0
-torch.manual_seed(rank)
-open(f"{sys.argv[2]}/pid{rank}", "w").write(str(os.getpid()))
-while True:
+store, stop, step = Checkpoints(folder), StopSignals(), 0
+torch.manual_seed(int(rank))
+print("up", flush=True)
+while not stop.requested():
     step += 1
-    time.sleep(0.002 * rank)
-    if stop.requested():
-        store.save(step, capture(model=torch.nn.Linear(2, 2), rank=rank))
-        open(f"{sys.argv[2]}/end{rank}", "w").write(f"{step} {stop.exit_code}")
-        dist.barrier()
-        dist.destroy_process_group()
-        sys.exit(stop.exit_code)
+    time.sleep(0.002 * int(rank))
+store.save(step, capture(model=torch.nn.Linear(2, 2), rank=int(rank)))
+print(step, flush=True)
+dist.barrier()
+dist.destroy_process_group()
+sys.exit(stop.exit_code)
 """
 
 
-def test_a_signal_to_one_rank_stops_both_at_the_same_step(tmp_path: Path) -> None:
-    env = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": "2"}
-    ranks = [
-        subprocess.Popen([sys.executable, "-c", DDP, SCRIPTS, tmp_path], env={**env, "RANK": str(rank)})
-        for rank in range(2)
-    ]
-    deadline = time.monotonic() + PATIENCE
-    while not all((tmp_path / f"pid{rank}").exists() for rank in range(2)):
-        assert time.monotonic() < deadline and all(process.poll() is None for process in ranks)
-        time.sleep(0.01)
-    ranks[1].send_signal(signal.SIGUSR1)
-    assert [process.wait(PATIENCE) for process in ranks] == [138, 138]
-    ends = [(tmp_path / f"end{rank}").read_text().split() for rank in range(2)]
-    assert ends[0] == ends[1]
-    found = checkpoints.load_latest(tmp_path)
-    assert found and found.step == int(ends[0][0]) and found.state["rank"] == 0
-    first, second = found.state["rng"]
-    assert not torch.equal(first["torch"], second["torch"])
-
-
-def _free_port() -> int:
-    import socket
-
+def test_a_signal_to_one_rank_stops_both_at_the_same_step(tmp_path: Path, nursery: Nursery) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        port = str(probe.getsockname()[1])
+    other, logs = Nursery("torch"), [tmp_path / f"log{rank}" for rank in range(2)]
+    ranks = [nursery, other]
+    pids = [
+        each.start(DDP, logs[rank], folder=str(tmp_path), port=port, rank=str(rank)) for rank, each in enumerate(ranks)
+    ]
+    until(lambda: all(log.exists() and "up\n" in log.read_text() for log in logs), PATIENCE)
+    os.kill(pids[1], signal.SIGUSR1)
+    assert [each.end() for each in ranks] == [138, 138]
+    other.close()
+    ends = [log.read_text().split()[-1] for log in logs]
+    found = checkpoints.load_latest(tmp_path)
+    assert ends[0] == ends[1] and found and found.step == int(ends[0]) and found.state["rank"] == 0
+    first, second = found.state["rng"]
+    assert not torch.equal(first["torch"], second["torch"])
 
 
 # -- the catalogue knows the lines that torch really prints
@@ -841,7 +789,7 @@ def test_every_signature_meets_a_real_line_and_no_other(tmp_path: Path) -> None:
 def test_it_imports_without_click_and_without_torch(tmp_path: Path) -> None:
     """On a box with torch alone, and quickly; and from a copy of the two names that the documents name."""
     shutil.copy(SCRIPT, tmp_path)
-    shutil.copytree(SCRIPTS / "checkpointing", tmp_path / "checkpointing")
+    shutil.copytree(SCRIPTS / "rgt", tmp_path / "rgt")
     (tmp_path / "checkpoints").mkdir()  # a folder of that name beside it does not hide the module
     code = "import sys; sys.modules['click'] = None; import checkpoints as c; print('torch' in sys.modules, c.__file__)"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)

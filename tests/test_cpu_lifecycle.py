@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import json
 import os
 import random
 import re
-import select
 import shutil
 import signal
 import subprocess
@@ -24,8 +21,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from examples.cpu_lifecycle import bit_equal, box, settings, text, trainings
 
-import checkpoints
-from rgt import errors, files, rundir, schema
+from rgt import errors, files, schema
+from rgt.run import record
+
+from .nursery import Nursery
 
 ROOT = Path(__file__).resolve().parent.parent
 DEMO = ROOT / "examples" / "cpu_lifecycle" / "demo.py"
@@ -33,38 +32,14 @@ pytestmark = pytest.mark.xdist_group("cpu_lifecycle")  # the fixtures are dear: 
 PATIENCE = 120.0  # seconds for anything that is waited for here; all of it takes a few
 
 # About 10 batches make an epoch, so that both generators matter: python's shuffles three more times, torch's drops out.
-TINY = {
-    **settings.CONFIG,
-    "steps": 40,
-    "batch_size": 16,
-    "block_size": 8,
-    "n_layer": 1,
-    "n_head": 2,
-    "n_embd": 16,
-    "warmup_steps": 5,
-    "eval_interval": 10,
-    "checkpoint_interval": 7,
-    "text_bytes": 1_500,
-}
+TINY = {**settings.CONFIG, "steps": 40, "batch_size": 16, "block_size": 8, "n_layer": 1, "n_head": 2, "n_embd": 16}
+TINY |= {"warmup_steps": 5, "eval_interval": 10, "checkpoint_interval": 7, "text_bytes": 1_500}
 
-# A process that has imported torch (4 s) and forks a training (0.1 s) for each line it reads.
-NURSERY = """
-import json, os, sys
-import torch._dynamo
+TRAIN = """
+import os
 from examples.cpu_lifecycle import train
-for line in sys.stdin:
-    job = json.loads(line)
-    pid = os.fork()
-    if pid == 0:
-        log = os.open(job["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        os.dup2(log, 1), os.dup2(log, 2)
-        exec(job["fault"])
-        try:
-            train.main(["--run", job["run"]])
-        except SystemExit as end:
-            os._exit(end.code)  # taking torch apart again would cost another second
-    print(pid, flush=True)
-    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+exec(fault)
+train.main(["--run", run])
 """
 
 KILLED_IN_THE_MIDDLE_OF_A_SAVE = """
@@ -78,52 +53,42 @@ def half_write(descriptor, data, offset):
 os.pwrite = half_write
 """
 
-KILLED_BETWEEN_FILE_AND_INDEX = """
+KILLED_BEFORE_THE_CALL = """
 import signal
-from checkpointing import index
-whole_write = index.write
-def no_write(run, listed):
-    if listed[-1]["step"] == STEP:
+from rgt.checkpoint import index
+from rgt.run.record import Run
+original = getattr(OWNER, NAME)
+def replacement(run, what, **detail):
+    if WHEN:
         os.kill(os.getpid(), signal.SIGKILL)
-    whole_write(run, listed)
-index.write = no_write
-"""
-
-KILLED_BEFORE_THE_FINISHED_EVENT = """
-import signal
-from rgt import rundir
-whole_log = rundir.Run.log_event
-def no_log(run, event, **detail):
-    if event == "finished":
-        os.kill(os.getpid(), signal.SIGKILL)
-    whole_log(run, event, **detail)
-rundir.Run.log_event = no_log
+    return original(run, what, **detail)
+setattr(OWNER, NAME, replacement)
 """
 
 
-@dataclasses.dataclass
-class Nursery:
-    process: subprocess.Popen[bytes]
-    runs: Path
+def killed_before(owner: str, name: str, when: str) -> str:
+    return KILLED_BEFORE_THE_CALL.replace("OWNER", owner).replace("NAME", repr(name)).replace("WHEN", when)
 
-    def new_run(self, **changes: Any) -> rundir.Run:
-        return rundir.create(self.runs, "tiny", command=[], config={**TINY, **changes}, seeds=settings.SEEDS)
 
-    def train(self, run: rundir.Run, fault: str = "", at: int = 0, send: signal.Signals = signal.SIGKILL) -> int:
+def killed_before_index(step: int) -> str:
+    return killed_before("index", "write", f'what[-1]["step"] == {step}')
+
+
+class TrainNursery(Nursery):
+    def __init__(self, runs: Path) -> None:
+        super().__init__("torch._dynamo", "examples.cpu_lifecycle.train")
+        self.runs = runs
+
+    def new_run(self, **changes: Any) -> record.Run:
+        return record.create(self.runs, "tiny", command=[], config={**TINY, **changes}, seeds=settings.SEEDS)
+
+    def train(self, run: record.Run, fault: str = "", at: int = 0, send: signal.Signals = signal.SIGKILL) -> int:
         """Run train.py's command to its end, or send it a signal once step `at` is logged; gives the exit code."""
-        assert self.process.stdin
-        job = {"run": str(run.path), "log": str(run.log), "fault": fault}
-        self.process.stdin.write(json.dumps(job).encode() + b"\n")
-        pid = self.answer()
+        pid = self.start(TRAIN, run.log, fault=fault, run=str(run.path))
         if at:
             wait_until(lambda: trainings.last_step(run) >= at)
             os.kill(pid, send)
-        return self.answer()
-
-    def answer(self) -> int:
-        assert self.process.stdout
-        assert select.select([self.process.stdout], [], [], PATIENCE)[0], "the forked training hangs"
-        return int(self.process.stdout.readline())
+        return self.end()
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -147,36 +112,28 @@ def demo_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[sub
 
 
 @pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory, demo_process: object) -> Iterator[Nursery]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", NURSERY],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        bufsize=0,  # select sees only what has not been read ahead
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "scripts")])},
-    )
-    yield Nursery(process, tmp_path_factory.mktemp("runs"))
-    process.kill()
-    process.communicate()
+def nursery(tmp_path_factory: pytest.TempPathFactory, demo_process: object) -> Iterator[TrainNursery]:
+    one = TrainNursery(tmp_path_factory.mktemp("runs"))
+    yield one
+    one.close()
 
 
 @pytest.fixture(scope="module")
-def reference(nursery: Nursery) -> rundir.Run:
+def reference(nursery: TrainNursery) -> record.Run:
     run = nursery.new_run()
     assert nursery.train(run) == 0, run.log.read_text()
     return run
 
 
-def assert_same(run: rundir.Run, reference: rundir.Run) -> None:
+def assert_same(run: record.Run, reference: record.Run) -> None:
     assert bit_equal.curves(reference, run, "train") == TINY["steps"]
     assert bit_equal.curves(reference, run, "val") == 5
     assert bit_equal.final_states(reference, run) > 50
-    values = [files.read_json(each.results)["metrics"][0]["value"] for each in (reference, run)]
-    assert values[0] == values[1]
+    assert len({files.read_json(each.results)["metrics"][0]["value"] for each in (reference, run)}) == 1
     bit_equal.redone_steps(run)
 
 
-def resumed_steps(run: rundir.Run) -> list[int]:
+def resumed_steps(run: record.Run) -> list[int]:
     """As the training says it; here, without ssh, the launcher writes into the same file, and knows no step."""
     return [row["step"] for row in files.read_jsonl(run.events) if row["event"] == "resumed" and "step" in row]
 
@@ -186,145 +143,81 @@ def one_sentence(log: str) -> str:
     return log.strip()
 
 
-def test_random_kills_leave_no_trace_in_the_result(nursery: Nursery, reference: rundir.Run) -> None:
-    kill_many_times(nursery, reference, nursery.new_run(), random.Random(), kills=4)
-
-
-def kill_many_times(nursery: Nursery, reference: rundir.Run, run: rundir.Run, rng: random.Random, kills: int) -> None:
-    steps = int(run.record()["config"]["steps"])
-    for step in sorted(rng.choices(range(1, steps - 10), k=kills)):
+@pytest.mark.parametrize(("steps", "kills"), [(40, 4), pytest.param(1_000, 200, marks=pytest.mark.soak)])
+def test_random_kills_leave_no_trace_in_the_result(
+    nursery: TrainNursery, reference: record.Run, steps: int, kills: int
+) -> None:
+    whole, run = reference, nursery.new_run(steps=steps)
+    if steps != TINY["steps"]:
+        whole = nursery.new_run(steps=steps)
+        assert nursery.train(whole) == 0
+    for step in sorted(random.Random().choices(range(1, steps - 10), k=kills)):
         assert nursery.train(run, at=step) == -signal.SIGKILL
     assert nursery.train(run) == 0, run.log.read_text()
     assert len(resumed_steps(run)) >= 1 and bit_equal.redone_steps(run) > 0
-    assert bit_equal.curves(reference, run, "train") == steps
-    bit_equal.curves(reference, run, "val")
-    bit_equal.final_states(reference, run)
+    assert bit_equal.curves(whole, run, "train") == steps
+    bit_equal.curves(whole, run, "val")
+    bit_equal.final_states(whole, run)
 
 
-@pytest.mark.soak
-def test_hundreds_of_kills_leave_no_trace_in_the_result(nursery: Nursery) -> None:
-    reference, run = (nursery.new_run(steps=1_000) for _ in range(2))
-    assert nursery.train(reference) == 0
-    kill_many_times(nursery, reference, run, random.Random(), kills=200)
-
-
-def test_a_kill_before_the_first_checkpoint_starts_over(nursery: Nursery, reference: rundir.Run) -> None:
+def test_a_kill_before_the_first_checkpoint_starts_over(nursery: TrainNursery, reference: record.Run) -> None:
     run = nursery.new_run(checkpoint_interval=30)
     assert nursery.train(run, at=5) == -signal.SIGKILL
-    assert nursery.train(run) == 0
-    assert resumed_steps(run) == [0]
+    assert (nursery.train(run), resumed_steps(run)) == (0, [0])
     assert bit_equal.curves(reference, run, "train") == TINY["steps"]
 
 
-def test_a_kill_in_the_middle_of_a_save_leaves_the_checkpoint_before(nursery: Nursery, reference: rundir.Run) -> None:
+def test_a_kill_in_the_middle_of_a_save_leaves_the_checkpoint_before(
+    nursery: TrainNursery, reference: record.Run
+) -> None:
     run = nursery.new_run()
     assert nursery.train(run, KILLED_IN_THE_MIDDLE_OF_A_SAVE) == -signal.SIGKILL
     half = [path for path in run.checkpoints.iterdir() if path.suffix == ".tmp"]
     assert len(half) == 1 and half[0].stat().st_size > 0
-    assert nursery.train(run) == 0
-    assert resumed_steps(run) == [14]
-    assert not half[0].exists()
+    assert (nursery.train(run), resumed_steps(run), half[0].exists()) == (0, [14], False)
     assert_same(run, reference)
 
 
 @pytest.mark.parametrize("step", [21, 40])
-def test_a_kill_between_file_and_index_uses_the_file(nursery: Nursery, reference: rundir.Run, step: int) -> None:
+def test_a_kill_between_file_and_index_uses_the_file(nursery: TrainNursery, reference: record.Run, step: int) -> None:
     run = nursery.new_run()
-    assert nursery.train(run, KILLED_BETWEEN_FILE_AND_INDEX.replace("STEP", str(step))) == -signal.SIGKILL
-    assert nursery.train(run) == 0
-    assert resumed_steps(run) == [step]
+    assert nursery.train(run, killed_before_index(step)) == -signal.SIGKILL
+    assert (nursery.train(run), resumed_steps(run)) == (0, [step])
     assert_same(run, reference)
 
 
-def test_a_kill_between_results_and_the_last_event_still_finishes(nursery: Nursery, reference: rundir.Run) -> None:
+def test_a_kill_between_results_and_the_last_event_still_finishes(nursery: TrainNursery, reference: record.Run) -> None:
     run = nursery.new_run()
-    assert nursery.train(run, KILLED_BEFORE_THE_FINISHED_EVENT) == -signal.SIGKILL
+    assert nursery.train(run, killed_before("Run", "log_event", "what == 'finished'")) == -signal.SIGKILL
     assert run.results.exists()
     assert nursery.train(run) == 0
     assert [row["event"] for row in files.read_jsonl(run.events)][-2:] == ["resumed", "finished"]
     assert_same(run, reference)
 
 
-def truncated(data: bytes) -> bytes:
-    return data[: len(data) // 2]
-
-
-def empty(data: bytes) -> bytes:
-    return b""
-
-
-def one_byte_flipped(data: bytes) -> bytes:
-    middle = len(data) // 2
-    return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
-
-
-def not_a_checkpoint(data: bytes) -> bytes:
-    return b"<html>404</html>"
-
-
-@pytest.fixture(scope="module")
-def three_checkpoints(nursery: Nursery) -> rundir.Run:
+def test_a_run_goes_on_from_the_checkpoint_before_the_damaged_one(nursery: TrainNursery, reference: record.Run) -> None:
     """Killed with 14 and 21 in the index and 28 not yet."""
     run = nursery.new_run()
-    assert nursery.train(run, KILLED_BETWEEN_FILE_AND_INDEX.replace("STEP", "28")) == -signal.SIGKILL
-    return run
-
-
-def copy_and_damage(run: rundir.Run, target: Path, **damages: Callable[[bytes], bytes]) -> rundir.Run:
-    copy = rundir.Run(Path(shutil.copytree(run.path, target / run.id)))
-    for name, damage in damages.items():
-        path = copy.checkpoints / f"{name}.pt"
-        path.write_bytes(damage(path.read_bytes()))
-    return copy
-
-
-@pytest.mark.parametrize("damage", [truncated, empty, one_byte_flipped, not_a_checkpoint])
-def test_a_damaged_checkpoint_is_set_aside(
-    three_checkpoints: rundir.Run, tmp_path: Path, damage: Callable[[bytes], bytes], capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = copy_and_damage(three_checkpoints, tmp_path, step_000021=damage, step_000028=truncated)
-    found = checkpoints.load_latest(run.path)
-    assert found and found.step == found.state["step"] == 14
-    assert re.findall(r"^step_0000\d\d.pt is damaged", capsys.readouterr().err, re.MULTILINE) == [
-        "step_000028.pt is damaged",
-        "step_000021.pt is damaged",
-    ]
-    assert sorted(path.name for path in run.checkpoints.iterdir()) == [
-        "step_000014.pt",
-        "step_000021.pt.damaged",
-        "step_000028.pt.damaged",
-    ]
-    assert [entry["step"] for entry in checkpoints.Checkpoints(run.path).entries()] == [14]
-
-
-def test_a_run_goes_on_from_the_checkpoint_before_the_damaged_one(
-    nursery: Nursery, reference: rundir.Run, three_checkpoints: rundir.Run, tmp_path: Path
-) -> None:
-    run = copy_and_damage(three_checkpoints, tmp_path, step_000028=truncated)
+    assert nursery.train(run, killed_before_index(28)) == -signal.SIGKILL
+    newest = run.checkpoints / "step_000028.pt"
+    os.truncate(newest, newest.stat().st_size // 2)
     assert nursery.train(run) == 0, run.log.read_text()
     assert "step_000028.pt is damaged (" in run.log.read_text()
     assert resumed_steps(run) == [21]
     assert_same(run, reference)
 
 
-def test_sigterm_saves_and_ends_with_143(nursery: Nursery, reference: rundir.Run) -> None:
+def test_sigterm_saves_and_ends_with_143(nursery: TrainNursery, reference: record.Run) -> None:
     run = nursery.new_run()
     assert nursery.train(run, at=15, send=signal.SIGTERM) == 143
     *_, saved, last = files.read_jsonl(run.events)
     assert (saved["event"], last["event"], last["signal"]) == ("checkpoint", "preempted", "SIGTERM")
     assert saved["step"] == last["step"] == trainings.last_step(run) < TINY["steps"]
-    assert nursery.train(run) == 0
-    assert resumed_steps(run) == [last["step"]]
-    assert bit_equal.redone_steps(run) == 0
+    assert (nursery.train(run), resumed_steps(run), bit_equal.redone_steps(run)) == (0, [last["step"]], 0)
     assert_same(run, reference)
 
 
-def test_the_run_directory_keeps_the_contract(reference: rundir.Run) -> None:
-    assert_contract(reference)
-    assert sorted(path.name for path in reference.checkpoints.iterdir()) == ["step_000035.pt", "step_000040.pt"]
-
-
-def assert_contract(run: rundir.Run) -> None:
+def assert_contract(run: record.Run) -> None:
     for path, name in ((run.run_json, "run"), (run.results, "results"), (run.checkpoints_index, "checkpoints_index")):
         assert schema.problems(files.read_json(path), name) == []
     for path, name in ((run.metrics, "metrics"), (run.events, "events")):
@@ -334,45 +227,39 @@ def assert_contract(run: rundir.Run) -> None:
         assert files.read_json(run.results)["metrics"][0]["n"] > 0
 
 
-def test_a_finished_run_is_left_alone(nursery: Nursery, reference: rundir.Run) -> None:
+def test_a_finished_run_keeps_the_contract_and_is_left_alone(nursery: TrainNursery, reference: record.Run) -> None:
+    assert_contract(reference)
+    assert sorted(path.name for path in reference.checkpoints.iterdir()) == ["step_000035.pt", "step_000040.pt"]
     before = reference.metrics.read_bytes(), reference.events.read_bytes()
     assert nursery.train(reference) == 0
     assert (reference.metrics.read_bytes(), reference.events.read_bytes()) == before
     assert reference.log.read_text().endswith("is finished already; a re-run needs a new run directory\n")
 
 
-def test_a_sealed_run_is_refused(nursery: Nursery) -> None:
+def test_a_sealed_run_and_a_folder_that_is_no_run_are_refused(nursery: TrainNursery, tmp_path: Path) -> None:
     run = nursery.new_run()
     run.seal.write_text("{}")
-    assert nursery.train(run) == errors.BAD_INPUT
-    assert "is sealed" in one_sentence(run.log.read_text())
-    assert not run.metrics.exists()
+    assert nursery.train(run) == nursery.train(record.Run(tmp_path)) == errors.BAD_INPUT
+    assert "is sealed" in one_sentence(run.log.read_text()) and not run.metrics.exists()
+    said = one_sentence(record.Run(tmp_path).log.read_text())
+    assert said == f"error: {tmp_path} is not a run directory: it has no run.json"
 
 
-def test_a_folder_that_is_no_run_is_bad_input(nursery: Nursery, tmp_path: Path) -> None:
-    run = rundir.Run(tmp_path)
-    assert nursery.train(run) == errors.BAD_INPUT
-    assert one_sentence(run.log.read_text()) == f"error: {tmp_path} is not a run directory: it has no run.json"
+def test_a_config_that_cannot_train_is_one_sentence(nursery: TrainNursery) -> None:
+    for key, value, sentence in (
+        ("learning_rat", 0.1, "has these settings too few or too many: learning_rat"),
+        ("steps", "many", "has steps = 'many'; expected a whole number from 1"),
+        ("checkpoint_interval", 0, "has checkpoint_interval = 0; expected a whole number from 1"),
+        ("dropout", -0.1, "has dropout = -0.1; expected a number from 0"),
+        ("text_bytes", 999, "a text of 999 bytes cannot be made; ask for 1000 to 1000000"),
+        ("batch_size", 5_000, "text_bytes = 1500 is less than one batch; make it larger"),
+    ):
+        run = nursery.new_run(**{key: value})
+        assert nursery.train(run) == errors.BAD_INPUT
+        assert one_sentence(run.log.read_text()).endswith(sentence)
 
 
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"learning_rat": 0.1}, "has these settings too few or too many: learning_rat"),
-        ({"steps": "many"}, "has steps = 'many'; expected a whole number from 1"),
-        ({"checkpoint_interval": 0}, "has checkpoint_interval = 0; expected a whole number from 1"),
-        ({"dropout": -0.1}, "has dropout = -0.1; expected a number from 0"),
-        ({"text_bytes": 999}, "a text of 999 bytes cannot be made; ask for 1000 to 1000000"),
-        ({"batch_size": 5_000}, "text_bytes = 1500 is less than one batch; make it larger"),
-    ],
-)
-def test_a_config_that_cannot_train_is_one_sentence(nursery: Nursery, changes: dict[str, Any], sentence: str) -> None:
-    run = nursery.new_run(**changes)
-    assert nursery.train(run) == errors.BAD_INPUT
-    assert one_sentence(run.log.read_text()).endswith(sentence)
-
-
-def test_a_loss_that_is_not_finite_ends_the_run(nursery: Nursery) -> None:
+def test_a_loss_that_is_not_finite_ends_the_run(nursery: TrainNursery) -> None:
     run = nursery.new_run(learning_rate=1e30)
     assert nursery.train(run) == errors.FINDINGS
     last = list(files.read_jsonl(run.events))[-1]
@@ -380,7 +267,7 @@ def test_a_loss_that_is_not_finite_ends_the_run(nursery: Nursery) -> None:
     assert re.fullmatch(r"error: the loss is (nan|inf) at step \d+", run.log.read_text().splitlines()[-1])
 
 
-def test_two_different_runs_are_told_apart_at_their_first_step(nursery: Nursery, reference: rundir.Run) -> None:
+def test_two_different_runs_are_told_apart_at_their_first_step(nursery: TrainNursery, reference: record.Run) -> None:
     run = nursery.new_run(dropout=0.5)
     assert nursery.train(run) == 0
     with pytest.raises(errors.RgtError, match="the train loss first differs at step 1: "):
@@ -409,8 +296,7 @@ def test_the_text_repeats_and_its_splits_share_no_sentence() -> None:
 def test_a_stopped_demo_leaves_nothing_behind(tmp_path: Path, number: signal.Signals, sight: str) -> None:
     """Stopped in the smoke, and while the detached job trains on the box: no training, no gate, no sshd stays."""
     command = [sys.executable, str(DEMO), "--out", str(tmp_path), "--steps", "2000"]
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
+    (scratch := tmp_path / "scratch").mkdir()
     variables = {**os.environ, "TMPDIR": str(scratch)}
     child = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     wait_until(lambda: any(str(tmp_path) in line and sight in line for line in processes().splitlines()))
@@ -431,20 +317,20 @@ class Popen(subprocess.Popen):
             signal.raise_signal(signal.SIGINT)
 subprocess.Popen = Popen
 from examples.cpu_lifecycle import box, story, trainings
-from rgt import rundir
+from rgt.run import record as rundir
 folder = Path(sys.argv[1])
 story.SCRIPTS, trainings.TRAIN = folder, folder / "sleeps.py"
 """
 
 
-@pytest.mark.parametrize(
-    "start",
-    [
-        "story.Demo(folder, folder, {}).quiet_tool('sleeps')",
-        "trainings.finish([rundir.Run(folder)])",
-        "box._start([sys.executable, str(trainings.TRAIN)], folder, 9)",
-    ],
+INTERRUPTED_STARTS = (
+    "story.Demo(folder, folder, {}).quiet_tool('sleeps')",
+    "trainings.finish([rundir.Run(folder)])",
+    "box._start([sys.executable, str(trainings.TRAIN)], folder, 9)",
 )
+
+
+@pytest.mark.parametrize("start", INTERRUPTED_STARTS)
 def test_ctrl_c_before_popen_has_returned_leaves_nothing_behind(tmp_path: Path, start: str) -> None:
     (tmp_path / "sleeps.py").write_text("import sys, time\n'-t' in sys.argv or time.sleep(1000)\n")
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "scripts")])}
@@ -463,48 +349,42 @@ def processes() -> str:
     return "\n".join(lines)
 
 
+# each stage's one line of outcome
+TOLD = r"""
+bit-equal: 20 of 20 steps, 6 of 6 evaluations
+-> 4 ok, 0 warn, 0 fail
+-> failed, exit code 137:
+-> Decision: stop — failed: the run failed: exit code 137
+-> finished, exit code 0:
+-> Decision: stop — the run is finished
+-> caught: error digest: .*step_000020\.pt
+-> pulled and verified: (?s:.*)-> pulled and verified:
+-> effect: the means differ by
+-> noise: the means differ by
+-> caught: error drift: STALE\.md:1: loss-fast
+-> exit 4, error unapproved:
+-> everything holds, and nothing was executed
+"""
+
+
 def test_demo_through_its_front_door(demo_process: tuple[subprocess.Popen[str], Path]) -> None:
     process, directory = demo_process
     out, err = process.communicate(timeout=3 * PATIENCE)
     assert (process.returncode, err) == (0, ""), out + err
     assert str(directory) not in processes()
     folder = directory / "2"
-    assert "     bit-equal: 20 of 20 steps, 6 of 6 evaluations\n" in out
     (reference,) = (folder / "runs").glob("*-reference-*")
-    (killed,) = rundir.find(folder / "box" / "runs")
-    assert resumed_steps(rundir.Run(reference)) == [] and resumed_steps(killed)[-1] >= 8
-    for run in (rundir.Run(reference), killed):
+    (killed,) = record.find(folder / "box" / "runs")
+    assert resumed_steps(record.Run(reference)) == [] and resumed_steps(killed)[-1] >= 8
+    for run in (record.Run(reference), killed):
         assert_contract(run)
-    assert_told(out)
-    assert_delivered(folder)
-    assert_page(directory / "index.html")
-
-
-def assert_told(out: str) -> None:
-    """Each stage's one line of outcome."""
-    for line in (
-        r"-> 4 ok, 0 warn, 0 fail",
-        r"-> failed, exit code 137: ",
-        r"-> Decision: stop — failed: the run failed: exit code 137",
-        r"-> done, exit code 0: ",
-        r"-> Decision: stop — the run is finished",
-        r"-> caught: error digest: .*step_000020\.pt",
-        r"-> pulled and verified: (?s:.*)-> pulled and verified: ",
-        r"-> effect: the means differ by ",
-        r"-> noise: the means differ by ",
-        r"-> caught: error drift: STALE\.md:1: loss-fast",
-        r"-> exit 4, error unapproved: ",
-        r"-> everything holds, and nothing was executed",
-    ):
+    for line in TOLD.strip().splitlines():
         assert re.search(line, out), f"{line!r} is not in\n{out}"
-    where = "ssh:box" if not [name for name in box.NEEDED if not shutil.which(name)] else "local"
-    assert f", on {where}\n" in out
-
-
-def assert_delivered(folder: Path) -> None:
-    delivery = folder / "delivery"
-    sealed = [run.id for run in rundir.find(delivery) if run.seal.exists()]
-    assert len(rundir.find(delivery)) == 9 and len(sealed) == 6 and not any("again" in run for run in sealed)
+    assert f", on {'ssh:box' if all(map(shutil.which, box.NEEDED)) else 'local'}\n" in out
+    assert_page(directory / "index.html")
+    delivered = record.find(folder / "delivery")
+    sealed = [run.id for run in delivered if run.seal.exists()]
+    assert len(delivered) == 9 and len(sealed) == 6 and not any("again" in run for run in sealed)
     (pulled,) = (folder / "pulled").iterdir()
     decisions = [row["event"] for row in files.read_jsonl(pulled / "events.jsonl") if row.get("act") == "down"]
     assert decisions == ["refused", "approved"]
@@ -519,9 +399,8 @@ def assert_page(index: Path) -> None:
 @pytest.mark.soak
 def test_demo_with_nothing_but_python(tmp_path: Path) -> None:
     """No sshd, no ssh, no rsync, no git, no ps: what a bare image has is a shell and its core tools."""
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    for name in ("sh", "mkdir", "cat", "chmod", "mv", "test", "wc", "ls", "tail", "base64", "nice"):
+    (tools := tmp_path / "bin").mkdir()
+    for name in "sh mkdir cat chmod mv test wc ls tail base64 nice".split():
         (tools / name).symlink_to(str(shutil.which(name)))
     (tools / "python3").symlink_to(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
     command = [sys.executable, str(DEMO), "--out", str(tmp_path / "out"), "--steps", "20"]
@@ -534,10 +413,9 @@ def test_demo_with_nothing_but_python(tmp_path: Path) -> None:
 
 def test_settings_that_are_none_are_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
-    for text_, sentence in (
-        ("[]", "is no training's settings"),
-        ('{"config": {}, "seeds": {"data": 1}}', "expected one for 'data' and one for 'train'"),
-    ):
-        path.write_text(text_)
+    bad = {"[]": "is no training's settings"}
+    bad['{"config": {}, "seeds": {"data": 1}}'] = "expected one for 'data' and one for 'train'"
+    for content, sentence in bad.items():
+        path.write_text(content)
         with pytest.raises(errors.RgtError, match=re.escape(sentence)):
-            settings.read(rundir.Run(tmp_path), path)
+            settings.read(record.Run(tmp_path), path)

@@ -19,10 +19,10 @@ from rgt import schema
 
 ROOT = Path(__file__).resolve().parent.parent
 REPOSITORY = rules.Repository(ROOT)
-SECTIONS = [
-    "1 Launch", "2 Storage and survival", "3 Network and SSH", "4 Spot, interruption, resume",
-    "5 Teardown and billing", "6 Daemon", "7 Gotchas", "8 Overrides",
-]  # fmt: skip
+SECTIONS = (
+    "1 Launch | 2 Storage and survival | 3 Network and SSH | 4 Spot, interruption, resume | 5 Teardown and billing"
+    " | 6 Daemon | 7 Gotchas | 8 Overrides"
+).split(" | ")
 
 Rule = Callable[[rules.Repository], Iterator[str]]
 
@@ -62,36 +62,26 @@ BREAKS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("rule", "text", "expected"), BREAKS, ids=[f"{b[0].__name__}-{i}" for i, b in enumerate(BREAKS)]
-)
+@pytest.mark.parametrize(("rule", "text", "expected"), BREAKS)
 def test_break_is_named(rule: Rule, text: str, expected: str) -> None:
     found = problems(rule, text)
     assert any(expected in problem for problem in found), found
 
 
-def test_budget_counts_chinese_characters_whole() -> None:
-    assert parse(Path("x.md"), "训练abcd").tokens == 3
+GOOD = """```bash
+python scripts/check_staleness.py <path> --max-age <age>
+uv run scripts/check_staleness.py profiles --json | jq . > out.json
+X=1 {baseDir}/scripts/check_staleness.py --max-age 90d && echo done
+python scripts/check_staleness.py ... # all of them
+python scripts/check_staleness.py --help
+```"""
 
 
-def test_page_without_a_link_is_unreachable() -> None:
-    assert problems(rules.reachable, "text", skill="no link") == [
-        "references/x.md: not within 2 links of SKILL.md; link it or delete it"
-    ]
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "python scripts/check_staleness.py <path> --max-age <age>",
-        "uv run scripts/check_staleness.py profiles --json | jq . > out.json",
-        "X=1 {baseDir}/scripts/check_staleness.py --max-age 90d && echo done",
-        "python scripts/check_staleness.py ... # all of them",
-        "python scripts/check_staleness.py --help",
-    ],
-)
-def test_good_command_lines_pass(line: str) -> None:
-    assert problems(rules.command_lines, f"```bash\n{line}\n```") == []
+def test_good_command_lines_pass_and_a_page_without_a_link_does_not() -> None:
+    assert problems(rules.command_lines, GOOD) == []
+    unreachable = ["references/x.md: not within 2 links of SKILL.md; link it or delete it"]
+    assert problems(rules.reachable, "text", skill="no link") == unreachable
+    assert parse(Path("x.md"), "训练abcd").tokens == 3  # a budget counts Chinese characters whole
 
 
 @click.group()
@@ -106,40 +96,29 @@ def verb(where: str, on: str) -> None:
     """Never called here."""
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("verb gone.txt --on local", []),
-        ("verb gone.txt", ["Missing option '--on'."]),
-        ("verb --on ssh", ["Missing argument 'WHERE'."]),
-        ("verb x --on moon", ["Invalid value for '--on': 'moon' is not one of 'local', 'ssh'."]),
-        ("gone", ["No such command 'gone'."]),
-    ],
-)
-def test_verbs_are_parsed_like_click_does(words: str, expected: list[str]) -> None:
-    assert commands.parse_problems(group, "tool", words.split()) == expected
+def test_verbs_are_parsed_like_click_does() -> None:
+    expected = {
+        "verb gone.txt --on local": [],
+        "verb gone.txt": ["Missing option '--on'."],
+        "verb --on ssh": ["Missing argument 'WHERE'."],
+        "verb x --on moon": ["Invalid value for '--on': 'moon' is not one of 'local', 'ssh'."],
+        "gone": ["No such command 'gone'."],
+    }
+    assert {words: commands.parse_problems(group, "tool", words.split()) for words in expected} == expected
 
 
-def python_script(word: str) -> str | None:
-    stem = commands.script_of(word)
-    return stem if stem and (ROOT / "scripts" / f"{stem}.py").is_file() else None
-
-
-def shown_options() -> list[tuple[str, str, str]]:
+def shown_options() -> Iterator[tuple[str, str, str]]:
     """(line, script, option) for every option of ours that any document shows."""
     lines = [line.text for document in REPOSITORY.documents for line in commands.command_lines(document)]
-    used = []
-    for line in lines:
-        for words in commands.simple_commands(line):
-            scripts = [(place, stem) for place, word in enumerate(words) if (stem := python_script(word))]
-            for place, stem in scripts:
+    for line, words in [(text, words) for text in lines for words in commands.simple_commands(text)]:
+        for place, stem in enumerate(map(commands.script_of, words)):
+            if stem and (ROOT / "scripts" / f"{stem}.py").is_file():
                 own = itertools.takewhile(lambda word: word != "--", words[place + 1 :])
-                used += [(line, stem, word) for word in own if re.fullmatch(r"--?[a-z][\w-]*", word)]
-    return used
+                yield from ((line, stem, word) for word in own if re.fullmatch(r"--?[a-z][\w-]*", word))
 
 
 def test_deleting_an_option_that_a_document_shows_is_red(monkeypatch: pytest.MonkeyPatch) -> None:
-    used = shown_options()
+    used = list(shown_options())
     assert used, "no document shows an option: this test would prove nothing"
     for line, stem, option in used:
         owners = [

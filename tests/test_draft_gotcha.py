@@ -10,19 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from . import front_door
 from .real.support import need
 
 ROOT = Path(__file__).resolve().parents[1]
 SHOWS = b"FrobnicatorError: rank 3 lost its flux capacitor at '/data/x.bin' after 1.21 GW"
 LOG = b"step 1 loss 2.0\nstep 2 loss 1.9\nwandb: api_key=0123456789abcdef hf_0123456789abcdef\n" + SHOWS + b"\n"
-WORDS = {
-    "--name": "flux capacitor lost",
-    "--cause": "the capacitor was never charged",
-    "--fix": "charge it",
-    "--check": "flux --status",
-    "--source": "https://example.org/flux",
-    "--reproduced": "flux --drain; python train.py",
-}
+GIVEN = (
+    *("--name", "flux capacitor lost", "--cause", "the capacitor was never charged", "--fix", "charge it"),
+    *("--check", "flux --status", "--source", "https://example.org/flux"),
+    *("--reproduced", "flux --drain; python train.py"),
+)
 
 
 @pytest.fixture
@@ -33,23 +31,29 @@ def bundle(tmp_path: Path) -> Path:
     return tmp_path / "bundle"
 
 
-def draft(bundle: Path, *words: object, log: str = "train.log") -> subprocess.CompletedProcess[str]:
-    given = [word for pair in WORDS.items() for word in pair]
-    return run(bundle, "draft_gotcha.py", log, *given, *words)
-
-
 def run(bundle: Path, script: str, *words: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(bundle / "scripts" / script), *map(str, words)]
     return subprocess.run(command, cwd=bundle, capture_output=True, text=True)
+
+
+def draft(bundle: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    return run(bundle, "draft_gotcha.py", "train.log", *GIVEN, *words)
+
+
+def files(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
 
 
 def test_the_patch_applies_and_triage_then_names_the_failure(bundle: Path) -> None:
     need("git", "git")
     before = json.loads(run(bundle, "triage.py", "train.log", "--json").stdout)["diagnoses"]
     assert all(one["id"] != "U44" for one in before)
+    files_before = files(bundle)
     done = draft(bundle, "--line", 4, "--json")
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
+    files_after = files(bundle)
+    assert files_after.pop(bundle / said["patch"]) and files_after == files_before  # nothing but the patch is written
     subprocess.run(["git", "init", "-q"], cwd=bundle, check=True)
     subprocess.run(["git", "apply", said["patch"]], cwd=bundle, check=True)
     other = SHOWS.replace(b"rank 3", b"rank 11").replace(b"/data/x.bin", b"/mnt/y.bin").replace(b"1.21", b"7")
@@ -58,10 +62,8 @@ def test_the_patch_applies_and_triage_then_names_the_failure(bundle: Path) -> No
     assert named[0]["id"] == said["id"]
     test = (bundle / "tests/triage/failures/flux_capacitor_lost.log").read_text()
     assert "FrobnicatorError" in test and "0123456789abcdef" not in test
-    assert (
-        f"flux_capacitor_lost: {{expect: [{said['id']}], made: real}}"
-        in (bundle / "tests/triage/labels.yaml").read_text()
-    )
+    label = f"flux_capacitor_lost: {{expect: [{said['id']}], made: real}}"
+    assert label in (bundle / "tests/triage/labels.yaml").read_text()
 
 
 def test_a_line_has_the_number_that_triage_gives_it(bundle: Path) -> None:
@@ -71,14 +73,6 @@ def test_a_line_has_the_number_that_triage_gives_it(bundle: Path) -> None:
     done = draft(bundle, "--line", 2, "--json")
     assert json.loads(done.stdout)["signature"].startswith("FrobnicatorError: rank "), done.stderr
     assert "\r" not in Path(bundle / "U44.patch").read_bytes().decode()
-
-
-def test_nothing_but_the_patch_is_written(bundle: Path) -> None:
-    before = {path: path.read_bytes() for path in bundle.rglob("*") if path.is_file() and path.suffix != ".pyc"}
-    assert draft(bundle, "--line", 4).returncode == 0
-    after = {path: path.read_bytes() for path in bundle.rglob("*") if path.is_file() and path.suffix != ".pyc"}
-    assert [path.suffix for path in after.keys() - before.keys()] == [".patch"]
-    assert all(after[path] == data for path, data in before.items())
 
 
 @pytest.mark.parametrize(
@@ -92,13 +86,10 @@ def test_nothing_but_the_patch_is_written(bundle: Path) -> None:
         (LOG, ("--line", 4, "--into", "references/none.md"), 2, "none.md"),
     ],
 )
-def test_what_gets_no_draft(bundle: Path, text: bytes, words: tuple[object, ...], code: int, sentence: str) -> None:
-    (bundle / "train.log").write_bytes(text)
-    done = draft(bundle, *words)
+def test_what_gets_no_draft(tmp_path: Path, text: bytes, words: tuple[object, ...], code: int, sentence: str) -> None:
+    (tmp_path / "train.log").write_bytes(text)
+    done = front_door.call("draft_gotcha.py", "train.log", *GIVEN, *words, cwd=tmp_path)
     assert done.returncode == code and sentence in done.stdout + done.stderr
-    assert not list(bundle.glob("*.patch"))
-
-
-def test_a_log_that_is_not_there(bundle: Path) -> None:
-    done = draft(bundle, "--line", 1, log="none.log")
-    assert (done.returncode, done.stdout) == (2, "") and "none.log" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["train.log"]
+    gone = front_door.call("draft_gotcha.py", "none.log", *GIVEN, "--line", 1, cwd=tmp_path)
+    assert (gone.returncode, gone.stdout) == (2, "") and "none.log" in gone.stderr

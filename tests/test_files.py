@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -30,14 +31,8 @@ from rgt.files import append_jsonl, read_json, read_jsonl, write_json
 
 from .real.support import missing
 
-SCALARS = (
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.integers(min_value=-(10**1000), max_value=10**1000)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text()
-)
+NUMBERS = st.integers() | st.integers(-(10**1000), 10**1000) | st.floats(allow_nan=False, allow_infinity=False)
+SCALARS = st.none() | st.booleans() | st.text() | NUMBERS
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
 ROWS = st.lists(st.dictionaries(st.text(), SCALARS | st.lists(SCALARS, max_size=2), max_size=3), max_size=4)
 
@@ -48,10 +43,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("files")
 
 
-def sentence(error: RgtError) -> str:
-    """The message, having checked that it is one readable line."""
-    assert error.message and "\n" not in error.message and len(error.message) < 1000
-    return error.message
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    return list(read_jsonl(path))
+
+
+def refused(act: Callable[..., object], *words: Any, code: int = BAD_INPUT) -> str:
+    """The message with which `act` fails, having checked that it is one readable line."""
+    with pytest.raises(RgtError) as caught:
+        act(*words)
+    message = caught.value.message
+    assert message and "\n" not in message and len(message) < 1000 and caught.value.exit_code == code
+    return message
 
 
 def names(directory: Path) -> set[str]:
@@ -75,17 +77,14 @@ def test_append_jsonl_then_read_jsonl_gives_the_same_rows(folder: Path, rows: li
     path.write_bytes(b"")
     for row in rows:
         append_jsonl(path, row)
-    assert list(read_jsonl(path)) == rows
+    assert rows_of(path) == rows
     assert path.read_bytes().count(b"\n") == len(rows)
 
 
-def test_a_file_reads_well_for_people(tmp_path: Path) -> None:
+def test_a_file_reads_well_for_people_and_a_row_is_one_line(tmp_path: Path) -> None:
     write_json(tmp_path / "a.json", {"name": "微调", "lr": 3e-4, "layers": [1, 2]})
     expected = '{\n  "name": "微调",\n  "lr": 0.0003,\n  "layers": [\n    1,\n    2\n  ]\n}\n'
     assert (tmp_path / "a.json").read_text(encoding="utf-8") == expected
-
-
-def test_a_row_is_one_line(tmp_path: Path) -> None:
     append_jsonl(tmp_path / "a.jsonl", {"note": "two\nlines", "名": 1})
     assert (tmp_path / "a.jsonl").read_text(encoding="utf-8") == '{"note": "two\\nlines", "名": 1}\n'
 
@@ -105,15 +104,19 @@ ACK = struct.Struct("<q")
 READ_BACK_SECONDS = 0.005  # a kill comes at a random moment in this time: about the length of one fsynced write
 
 
+Acknowledge = Callable[[int], object]
+Work = Callable[[Acknowledge], None]
+
+
 class Writer:
     """A forked child that works until SIGKILL and acknowledges each finished write over a pipe."""
 
-    def __init__(self, work: Callable[[Callable[[int], None]], None]) -> None:
+    def __init__(self, work: Work) -> None:
         self.pipe, acks = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             try:
-                work(lambda number: void(os.write(acks, ACK.pack(number))))
+                work(lambda number: os.write(acks, ACK.pack(number)))
             except BaseException:
                 traceback.print_exc()
             finally:
@@ -137,12 +140,8 @@ class Writer:
         return [int(number) for (number,) in ACK.iter_unpack(rest)]
 
 
-def void(_: object) -> None:
-    """For a lambda whose value nobody wants."""
-
-
 @contextlib.contextmanager
-def writers(*works: Callable[[Callable[[int], None]], None]) -> Iterator[list[Writer]]:
+def writers(*works: Work) -> Iterator[list[Writer]]:
     """Writers that are dead afterwards, also when the test fails in between."""
     running = [Writer(work) for work in works]
     try:
@@ -166,12 +165,10 @@ def version_of(path: Path) -> int:
     return int(data["version"])
 
 
-def rewrite_forever(path: Path, seed: int) -> Callable[[Callable[[int], None]], None]:
-    def work(acknowledge: Callable[[int], None]) -> None:
+def rewrite_forever(path: Path, seed: int) -> Work:
+    def work(acknowledge: Acknowledge) -> None:
         dice = random.Random(seed)
-        version = read_json(path)["version"]
-        while True:
-            version += 1
+        for version in itertools.count(read_json(path)["version"] + 1):
             write_json(path, document(version, dice.choice([0, 10, 1_000, 10_000])))
             acknowledge(version)
 
@@ -210,7 +207,7 @@ def test_a_crash_just_before_each_step(tmp_path: Path, module: Any, step: str, v
     path = tmp_path / "state.json"
     write_json(path, document(0, 1))
 
-    def work(_: Callable[[int], None]) -> None:
+    def work(_: Acknowledge) -> None:
         setattr(module, step, lambda *arguments: os.kill(os.getpid(), signal.SIGKILL))
         write_json(path, document(1, 1))
 
@@ -224,12 +221,10 @@ def test_a_crash_just_before_each_step(tmp_path: Path, module: Any, step: str, v
 Key = tuple[int, int, int]
 
 
-def append_forever(path: Path, turn: int, name: int) -> Callable[[Callable[[int], None]], None]:
-    def work(acknowledge: Callable[[int], None]) -> None:
+def append_forever(path: Path, turn: int, name: int) -> Work:
+    def work(acknowledge: Acknowledge) -> None:
         dice = random.Random(turn * 1000 + name)
-        number = 0
-        while True:
-            number += 1
+        for number in itertools.count(1):
             row = {"turn": turn, "writer": name, **document(number, dice.choice([0, 10, 200, 4_000]))}
             append_jsonl(path, row)
             acknowledge(number)
@@ -237,10 +232,10 @@ def append_forever(path: Path, turn: int, name: int) -> Callable[[Callable[[int]
     return work
 
 
-def die_inside_a_line(path: Path) -> Callable[[Callable[[int], None]], None]:
+def die_inside_a_line(path: Path) -> Work:
     """A crash in the middle of write(2) while the others wait for the lock; a kill from outside seldom hits that."""
 
-    def work(_: Callable[[int], None]) -> None:
+    def work(_: Acknowledge) -> None:
         with path.open("ab", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.write(b'{"turn": -1, "payload": "half a charact\xe6\x8d')
@@ -300,9 +295,10 @@ def line(row: dict[str, Any]) -> bytes:
 def test_a_last_line_torn_at_any_byte_is_skipped_and_healed(tmp_path: Path, before: list[dict[str, Any]]) -> None:
     path = tmp_path / "rows.jsonl"
     whole, last = b"".join(map(line, before)), line(LAST)
-    for cut in range(len(last) - 1):  # from nothing of the last line to all but "}\n"; many cuts are inside a character
-        path.write_bytes(whole + last[:cut])
-        assert list(read_jsonl(path)) == before
+    torn = [last[:cut] for cut in range(len(last) - 1)]  # up to all but "}\n"; many cuts are inside a character
+    for rest in [*torn, b'{"big": "' + b"x" * 200_000]:  # and one that is longer than a step of the search
+        path.write_bytes(whole + rest)
+        assert rows_of(path) == before
         append_jsonl(path, NEXT)
         assert path.read_bytes() == whole + line(NEXT)
 
@@ -311,25 +307,15 @@ def test_a_last_line_that_only_lacks_its_newline_is_a_row(tmp_path: Path) -> Non
     """Other people's writers join with newlines. No prefix of an object is an object, so nothing is guessed."""
     path = tmp_path / "rows.jsonl"
     path.write_bytes(line(FIRST[0]) + line(LAST).rstrip(b"\n"))
-    assert list(read_jsonl(path)) == [FIRST[0], LAST]
+    assert rows_of(path) == [FIRST[0], LAST]
     append_jsonl(path, NEXT)
-    assert list(read_jsonl(path)) == [FIRST[0], LAST, NEXT]
-
-
-def test_a_torn_line_longer_than_the_search_step_is_cut(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_bytes(line(FIRST[0]) + b'{"big": "' + b"x" * 200_000)
-    assert list(read_jsonl(path)) == FIRST[:1]
-    append_jsonl(path, NEXT)
-    assert path.read_bytes() == line(FIRST[0]) + line(NEXT)
+    assert rows_of(path) == [FIRST[0], LAST, NEXT]
 
 
 def test_a_broken_line_in_the_middle_is_named(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_bytes(line(FIRST[0]) + b'{"step": 2, "lo\n' + b"[3]\n" + b"\n" + b"\xff\n" + line(LAST))
-    with pytest.raises(RgtError) as caught:
-        list(read_jsonl(path))
-    assert sentence(caught.value) == f'{path} line 2 is not JSON: b\'{{"step": 2, "lo\\n\''
+    assert refused(rows_of, path) == f'{path} line 2 is not JSON: b\'{{"step": 2, "lo\\n\''
     bad: list[str] = []
     assert list(read_jsonl(path, bad=bad)) == [FIRST[0], LAST]
     assert [problem.removeprefix(f"{path} ") for problem in bad] == [
@@ -377,10 +363,8 @@ def test_write_json_on_a_full_disk_keeps_the_old_file(small_disk: Path, free: in
     path = small_disk / "run.json"
     write_json(path, {"old": True})
     fill(small_disk, free)
-    with pytest.raises(RgtError) as caught:
-        write_json(path, {"new": "x" * 40_000})
-    assert sentence(caught.value) == f"cannot write {path}: No space left on device"
-    assert caught.value.exit_code == ENVIRONMENT
+    message = refused(write_json, path, {"new": "x" * 40_000}, code=ENVIRONMENT)
+    assert message == f"cannot write {path}: No space left on device"
     assert read_json(path) == {"old": True}
     assert names(small_disk) == {"run.json", "filler"}
 
@@ -393,10 +377,8 @@ def test_append_jsonl_on_a_full_disk_keeps_the_rows(small_disk: Path, free: int,
     append_jsonl(path, {"step": 1})
     fill(small_disk, free)
     before = path.read_bytes()
-    with pytest.raises(RgtError) as caught:
-        append_jsonl(path, {"new": "x" * length})
-    assert sentence(caught.value) == f"cannot append to {path}: No space left on device"
-    assert caught.value.exit_code == ENVIRONMENT
+    message = refused(append_jsonl, path, {"new": "x" * length}, code=ENVIRONMENT)
+    assert message == f"cannot append to {path}: No space left on device"
     assert path.read_bytes() == before
     (small_disk / "filler").unlink()
     append_jsonl(path, {"step": 2})
@@ -410,13 +392,13 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-@pytest.mark.parametrize("before", [0o600, 0o640, 0o664, 0o444])
-def test_a_rewritten_file_keeps_its_mode(tmp_path: Path, before: int) -> None:
+def test_a_rewritten_file_keeps_its_mode(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    write_json(path, 1)
-    path.chmod(before)
-    write_json(path, 2)
-    assert (mode(path), read_json(path)) == (before, 2)
+    for before in (0o600, 0o640, 0o664, 0o444):
+        write_json(path, 1)
+        path.chmod(before)
+        write_json(path, before)
+        assert (mode(path), read_json(path)) == (before, before)
 
 
 @pytest.mark.parametrize(("mask", "expected"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
@@ -425,9 +407,8 @@ def test_a_new_file_has_the_mode_of_the_umask(tmp_path: Path, mask: int, expecte
     try:
         write_json(tmp_path / "a.json", 1)
         append_jsonl(tmp_path / "a.jsonl", {})
-        assert os.umask(mask) == mask, "the umask itself is left as it was"
     finally:
-        os.umask(before)
+        assert os.umask(before) == mask, "the umask itself is left as it was"
     assert (mode(tmp_path / "a.json"), mode(tmp_path / "a.jsonl")) == (expected, expected)
 
 
@@ -441,55 +422,37 @@ def nested(depth: int) -> Any:
     return value
 
 
-@pytest.mark.parametrize(
-    ("value", "why"),
-    [
-        (math.nan, "Out of range float values are not JSON compliant"),
-        (math.inf, "Out of range float values are not JSON compliant"),
-        ({1, 2}, "Object of type set is not JSON serializable"),
-        (b"bytes", "Object of type bytes is not JSON serializable"),
-        ({(1, 2): 3}, "keys must be str, int, float, bool or None, not tuple"),
-        (10**5000, "Exceeds the limit"),
-        (nested(100_000), "nested too deep"),
-    ],
-    ids=["nan", "inf", "set", "bytes", "tuple key", "huge int", "deep"],
-)
-def test_what_json_cannot_hold_is_said_and_the_old_file_stays(tmp_path: Path, value: Any, why: str) -> None:
+UNFIT: list[tuple[Any, str]] = [
+    (math.nan, "Out of range float values are not JSON compliant"),
+    (math.inf, "Out of range float values are not JSON compliant"),
+    ({1, 2}, "Object of type set is not JSON serializable"),
+    (b"bytes", "Object of type bytes is not JSON serializable"),
+    ({(1, 2): 3}, "keys must be str, int, float, bool or None, not tuple"),
+    (10**5000, "Exceeds the limit"),
+    (nested(100_000), "nested too deep"),
+]
+
+
+def test_what_json_cannot_hold_is_said_and_the_old_file_stays(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     write_json(path, {"old": 1})
-    with pytest.raises(RgtError) as caught:
-        write_json(path, {"key": value})
-    assert sentence(caught.value).startswith(f"{path} cannot hold this as JSON: ")
-    assert why in caught.value.message and caught.value.exit_code == BAD_INPUT
-    with pytest.raises(RgtError):
-        append_jsonl(tmp_path / "a.jsonl", {"key": value})
-    assert read_json(path) == {"old": 1} and names(tmp_path) == {"a.json"}
+    for value, why in UNFIT:
+        message = refused(write_json, path, {"key": value})
+        assert message.startswith(f"{path} cannot hold this as JSON: ") and why in message
+        refused(append_jsonl, tmp_path / "a.jsonl", {"key": value})
+        assert read_json(path) == {"old": 1} and names(tmp_path) == {"a.json"}
 
 
-def test_a_value_that_does_not_fit_the_schema_is_not_written(tmp_path: Path) -> None:
-    with pytest.raises(RgtError, match="does not fit the seal schema"):
-        write_json(tmp_path / "seal.json", {}, "seal")
-    with pytest.raises(RgtError, match="does not fit the events schema"):
-        append_jsonl(tmp_path / "events.jsonl", {"event": "exploded"}, "events")
+def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    seal, row, path = tmp_path / "seal.json", {"event": "exploded"}, tmp_path / "no" / "a.json"
+    assert "does not fit the seal schema" in refused(write_json, seal, {}, "seal")
+    assert "does not fit the events schema" in refused(append_jsonl, tmp_path / "events.jsonl", row, "events")
+    assert refused(write_json, path, 1) == f"cannot write {path}: No such file or directory"
+    assert refused(append_jsonl, path, {}) == f"cannot append to {path}: No such file or directory"
     assert names(tmp_path) == set()
-
-
-def test_writing_into_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    path = tmp_path / "no" / "a.json"
-    with pytest.raises(RgtError) as caught:
-        write_json(path, 1)
-    assert sentence(caught.value) == f"cannot write {path}: No such file or directory"
-    with pytest.raises(RgtError) as caught:
-        append_jsonl(path, {})
-    assert sentence(caught.value) == f"cannot append to {path}: No such file or directory"
-    assert caught.value.exit_code == BAD_INPUT
-
-
-def test_writing_over_a_folder_leaves_nothing_behind(tmp_path: Path) -> None:
-    (tmp_path / "a.json").mkdir()
-    with pytest.raises(RgtError, match=r"cannot write .*a.json: Is a directory"):
-        write_json(tmp_path / "a.json", 1)
-    assert names(tmp_path) == {"a.json"}
+    seal.mkdir()
+    assert refused(write_json, seal, 1) == f"cannot write {seal}: Is a directory"
+    assert names(tmp_path) == {"seal.json"}
 
 
 def test_a_writer_that_fails_half_way_leaves_the_old_file(tmp_path: Path) -> None:
@@ -508,64 +471,38 @@ def test_a_writer_that_fails_half_way_leaves_the_old_file(tmp_path: Path) -> Non
 # --- what cannot be read ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (None, "does not exist"),
-        (b"", "is empty; expected JSON"),
-        (b" \n\t", "is empty; expected JSON"),
-        (b'{"a": "caf\xe9"}', "is not text: byte 10 is not UTF-8"),
-        (b"\x80\x04\x95", "is not text: byte 0 is not UTF-8"),
-        (b'{"a": 1,\n "b": [1, 2', "line 2 is not JSON: Expecting ',' delimiter"),
-        (b"{'a': 1}", "line 1 is not JSON: Expecting property name enclosed in double quotes"),
-        (b"[" * 100_000, "is not usable JSON: nested too deep"),
-        (b"9" * 5000, "is not usable JSON: Exceeds the limit (4300 digits) for integer string conversion"),
-    ],
-    ids=["missing", "empty", "blank", "latin-1", "pickle", "truncated", "python", "deep", "huge int"],
-)
-def test_read_json_says_what_is_wrong(tmp_path: Path, content: bytes | None, expected: str) -> None:
+UNREADABLE = {
+    b"": "is empty; expected JSON",
+    b" \n\t": "is empty; expected JSON",
+    b'{"a": "caf\xe9"}': "is not text: byte 10 is not UTF-8",
+    b"\x80\x04\x95": "is not text: byte 0 is not UTF-8",
+    b'{"a": 1,\n "b": [1, 2': "line 2 is not JSON: Expecting ',' delimiter",
+    b"{'a': 1}": "line 1 is not JSON: Expecting property name enclosed in double quotes",
+    b"[" * 100_000: "is not usable JSON: nested too deep",
+    b"9" * 5000: "is not usable JSON: Exceeds the limit (4300 digits) for integer string conversion",
+}
+
+
+def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    if content is not None:
+    assert refused(read_json, path) == refused(rows_of, path) == f"{path} does not exist"
+    for content, expected in UNREADABLE.items():
         path.write_bytes(content)
-    with pytest.raises(RgtError) as caught:
-        read_json(path)
-    assert sentence(caught.value).startswith(f"{path} {expected}")
-    assert caught.value.exit_code == BAD_INPUT
+        assert refused(read_json, path).startswith(f"{path} {expected}")
+    for content in (b"[" * 100_000, b"9" * 5000):
+        path.write_bytes(content + b"\n")
+        assert refused(rows_of, path).startswith(f"{path} line 1 is not JSON")
+    for read in (read_json, rows_of):
+        assert refused(read, tmp_path) == f"cannot read {tmp_path}: Is a directory"
+    assert refused(append_jsonl, tmp_path, {}) == f"cannot append to {tmp_path}: Is a directory"
 
 
-@pytest.mark.parametrize("depth", [300, 900, 950, 970, 980, 990, 1000, 1100])
-def test_nesting_around_the_limit_is_a_sentence_with_a_schema_too(tmp_path: Path, depth: int) -> None:
+def test_nesting_around_the_limit_is_a_sentence_with_a_schema_too(tmp_path: Path) -> None:
     """What json still parses, the validator's own frames and its repr may no longer hold."""
     path = tmp_path / "a.json"
-    path.write_text("[" * depth + "]" * depth)
-    with pytest.raises(RgtError) as caught:
-        read_json(path, "run")
-    assert sentence(caught.value)
-
-
-@pytest.mark.parametrize("content", [b"[" * 100_000 + b"\n", b"9" * 5000 + b"\n"], ids=["deep", "huge int"])
-def test_read_jsonl_says_what_is_wrong(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(content)
-    with pytest.raises(RgtError) as caught:
-        list(read_jsonl(path))
-    assert sentence(caught.value).startswith(f"{path} line 1 is not JSON")
-
-
-def test_a_folder_instead_of_a_file(tmp_path: Path) -> None:
-    for read in (read_json, lambda path: list(read_jsonl(path))):
-        with pytest.raises(RgtError) as caught:
-            read(tmp_path)
-        assert sentence(caught.value) == f"cannot read {tmp_path}: Is a directory"
-        assert caught.value.exit_code == BAD_INPUT
-    with pytest.raises(RgtError, match=r"cannot append to .*: Is a directory"):
-        append_jsonl(tmp_path, {})
-
-
-def test_a_missing_jsonl_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RgtError) as caught:
-        list(read_jsonl(tmp_path / "a.jsonl"))
-    assert sentence(caught.value) == f"{tmp_path / 'a.jsonl'} does not exist"
+    for depth in (300, 900, 950, 970, 980, 990, 1000, 1100):
+        path.write_text("[" * depth + "]" * depth)
+        assert refused(read_json, path, "run")
 
 
 @settings(deadline=None, max_examples=200)

@@ -11,11 +11,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rgt import gpu
-from rgt.gpu import Gpu, Process, Reading, read
+from rgt.machine import gpus
+from rgt.machine.gpus import Gpu, Process, Reading, read
 
 MIB = 1 << 20
 QUERY = (
@@ -65,20 +66,16 @@ def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Smi:
     return Smi(folder)
 
 
-# --- nothing there ---------------------------------------------------------------------------------------------
+NOTHING = Reading("none", [], driver=None, problem=None)
 
 
 def test_a_machine_without_driver_has_no_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert read() == Reading("none", [], driver=None, problem=None)
-
-
-@pytest.mark.skipif(bool(ctypes.util.find_library("nvidia-ml")), reason="this machine has a driver")
-def test_nvidia_ml_py_without_driver_has_no_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "pynvml")
-    pytest.importorskip("pynvml")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert read() == Reading("none", [], driver=None, problem=None)
+    assert read() == NOTHING
+    if not ctypes.util.find_library("nvidia-ml"):  # nvidia-ml-py alone shows none either
+        monkeypatch.delitem(sys.modules, "pynvml")
+        pytest.importorskip("pynvml")
+        assert read() == NOTHING
 
 
 # --- a healthy machine -----------------------------------------------------------------------------------------
@@ -86,76 +83,39 @@ def test_nvidia_ml_py_without_driver_has_no_gpus(tmp_path: Path, monkeypatch: py
 
 def test_two_cards_and_their_processes(smi: Smi) -> None:
     smi(f"{A100}\n{T4}", apps="GPU-aaaa, 4711, 1000\nGPU-bbbb, 4712, [N/A]\nGPU-aaaa, 4713, 24")
-    assert read() == Reading(
-        "nvidia-smi",
-        [
-            Gpu(
-                index=0,
-                uuid="GPU-aaaa",
-                name="NVIDIA A100-SXM4-80GB",
-                memory_total=81920 * MIB,
-                memory_used=1024 * MIB,
-                utilization=97,
-                temperature=61,
-                power_draw=312.45,
-                power_limit=400.0,
-                compute_cap="8.0",
-                processes=[Process(4711, 1000 * MIB), Process(4713, 24 * MIB)],
-            ),
-            Gpu(
-                index=1,
-                uuid="GPU-bbbb",
-                name="Tesla T4",
-                memory_total=15360 * MIB,
-                memory_used=0,
-                utilization=0,
-                temperature=35,
-                power_draw=None,
-                power_limit=None,
-                compute_cap="7.5",
-                processes=[Process(4712, None)],
-            ),
-        ],
-    )
+    a100 = Gpu(0, "GPU-aaaa", "NVIDIA A100-SXM4-80GB", 81920 * MIB, 1024 * MIB, 97, 61, 312.45, 400.0, "8.0")
+    a100.processes = [Process(4711, 1000 * MIB), Process(4713, 24 * MIB)]
+    t4 = Gpu(1, "GPU-bbbb", "Tesla T4", 15360 * MIB, 0, 0, 35, None, None, "7.5", processes=[Process(4712, None)])
+    assert read() == Reading("nvidia-smi", [a100, t4])
     csv = "--format=csv,noheader,nounits"
     assert smi.calls == [f"{QUERY} {csv}", f"--query-compute-apps=gpu_uuid,pid,used_memory {csv}"]
 
-
-def test_memory_free() -> None:
-    assert Gpu(0, memory_total=10, memory_used=3).memory_free == 7
-    assert Gpu(0, memory_total=10, memory_used=11).memory_free == 0
-    assert Gpu(0, memory_total=10).memory_free is None and Gpu(0, memory_used=3).memory_free is None
-
-
-def test_as_dict_is_ready_for_json(smi: Smi) -> None:
-    smi(A100, apps="GPU-aaaa, 4711, 1000")
-    shown = read().gpus[0].as_dict()
+    shown = read().gpus[0].as_dict()  # ready for JSON
     assert shown["memory_used"] == 1024 * MIB and shown["slowdown"] == [] and shown["error"] is None
     assert (shown["processes"][0]["pid"], shown["processes"][0]["used_memory"]) == (4711, 1000 * MIB)
 
 
-def test_processes_of_unknown_cards_and_other_noise_are_left_out(smi: Smi) -> None:
+def test_memory_free() -> None:
+    cards = [Gpu(0, memory_total=10, memory_used=used) for used in (3, 11, None)] + [Gpu(0, memory_used=3)]
+    assert [card.memory_free for card in cards] == [7, 0, None, None]
+
+
+def test_unknown_facts_are_none_and_noise_is_left_out(smi: Smi) -> None:
+    for unknown in ("[N/A]", "[Not Supported]", "N/A", "[Insufficient Permissions]", ""):
+        smi("0, GPU-aaaa, Some Card, " + ", ".join([unknown] * 7))
+        assert read().gpus == [Gpu(0, "GPU-aaaa", "Some Card")]
     smi(A100, apps="GPU-zzzz, 1, 1\nGPU-aaaa, [N/A], 5\nGPU-aaaa\n\nNo running processes found")
     assert read().gpus[0].processes == []
-
-
-@pytest.mark.parametrize("unknown", ["[N/A]", "[Not Supported]", "N/A", "[Insufficient Permissions]", ""])
-def test_an_unknown_fact_is_none_and_no_sickness(smi: Smi, unknown: str) -> None:
-    smi("0, GPU-aaaa, Some Card, " + ", ".join([unknown] * 7))
-    assert read().gpus == [Gpu(0, "GPU-aaaa", "Some Card")]
 
 
 # --- sick machines ---------------------------------------------------------------------------------------------
 
 
-def test_a_lost_card_is_a_row_with_an_error(smi: Smi) -> None:
+def test_a_sick_card_is_a_row_with_an_error(smi: Smi) -> None:
     smi(f"{A100}\n{T4}\n{LOST}")
     reading = read()
     assert [(card.index, card.error) for card in reading.gpus] == [(0, None), (1, None), (2, "GPU is lost")]
     assert reading.gpus[2].memory_total is None and reading.gpus[2].compute_cap is None
-
-
-def test_a_card_with_one_unreadable_fact_says_so(smi: Smi) -> None:
     smi(A100.replace("312.45", "[Unknown Error]"))
     (card,) = read().gpus
     assert (card.error, card.power_draw, card.memory_total) == ("Unknown Error", None, 81920 * MIB)
@@ -174,79 +134,69 @@ def test_the_cards_printed_before_a_failure_still_count(smi: Smi) -> None:
     lost = "Unable to determine the device handle for GPU 0000:3B:00.0: GPU is lost.  Reboot the system to recover it"
     smi(f"{A100}\n{T4}\n{lost}", apps="GPU-aaaa, 4711, 1000", code=15)
     reading = read()
-    assert [(card.index, card.name, card.error) for card in reading.gpus] == [
-        (0, "NVIDIA A100-SXM4-80GB", None),
-        (1, "Tesla T4", None),
-    ]
+    names = [(card.name, card.error) for card in reading.gpus]
+    assert names == [("NVIDIA A100-SXM4-80GB", None), ("Tesla T4", None)]
     assert (reading.source, reading.problem) == ("nvidia-smi", lost)
     assert [process.pid for process in reading.gpus[0].processes] == [4711]
 
 
-FAILED = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
+FAILED = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that it runs."
 
 
-@pytest.mark.parametrize("stream", ["stdout", "stderr"])
-def test_a_driver_that_does_not_answer_is_a_problem(smi: Smi, stream: str) -> None:
-    message = f"{FAILED} Make sure that the latest NVIDIA driver is installed and running.\n\nmore"
-    smi(cards=message, code=9) if stream == "stdout" else smi(stderr=message, code=9)
-    assert read() == Reading("none", [], problem=message.splitlines()[0])
-
-
-def test_no_devices_were_found_is_no_card(smi: Smi) -> None:
-    """Older drivers say so with exit code 0, newer ones with 6."""
-    for code in (0, 6):
-        smi("No devices were found", code=code)
-        assert read() == Reading("none", [], problem="No devices were found")
-
-
-def test_a_failure_without_a_word(smi: Smi) -> None:
-    for act in ("exit 3", "echo; exit 3", "echo >&2; exit 3"):
-        smi(act=act)
-        assert read() == Reading("none", [], problem="nvidia-smi ended with exit code 3 and no message")
+def test_a_driver_that_does_not_answer_is_a_problem(smi: Smi) -> None:
+    answers: dict[str, list[dict[str, Any]]] = {
+        FAILED: [{"cards": f"{FAILED}\n\nmore", "code": 9}, {"stderr": f"{FAILED}\n\nmore", "code": 9}],
+        # older drivers say so with exit code 0, newer ones with 6
+        "No devices were found": [{"cards": "No devices were found", "code": code} for code in (0, 6)],
+        "nvidia-smi ended with exit code 3 and no message": [
+            {"act": act} for act in ("exit 3", "echo; exit 3", "echo >&2; exit 3")
+        ],
+    }
+    for problem, cases in answers.items():
+        for case in cases:
+            smi(**case)
+            assert read() == Reading("none", [], problem=problem)
+    (smi.folder / "nvidia-smi").write_text("not a program")
+    assert read() == Reading("none", [], problem="nvidia-smi does not start: Exec format error")
 
 
 def test_an_nvidia_smi_that_hangs_is_given_up_once(smi: Smi, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "_SMI_SECONDS", 1.0)
+    monkeypatch.setattr(gpus, "_SMI_SECONDS", 0.5)
     smi(act="exec sleep 60")
-    assert read() == Reading("none", [], problem="nvidia-smi did not answer within 1 s")
+    assert read() == Reading("none", [], problem="nvidia-smi did not answer within 0.5 s")
     assert len(smi.calls) == 1, "a second question to a hanging driver only doubles the wait"
+    smi(act="sleep 5 & wait")  # a helper that keeps the pipe open
+    assert read().problem == "nvidia-smi did not answer within 0.5 s"
 
 
 def test_an_nvidia_smi_that_cannot_even_be_killed_is_not_waited_for(smi: Smi, monkeypatch: pytest.MonkeyPatch) -> None:
     """Inside a sick driver a process is in state D, where SIGKILL has no effect: the same as no SIGKILL."""
     monkeypatch.setattr(subprocess.Popen, "kill", lambda process: None)
-    monkeypatch.setattr(gpu, "_SMI_SECONDS", 0.2)
+    monkeypatch.setattr(gpus, "_SMI_SECONDS", 0.2)
     smi(act="exec sleep 5")
     before = time.monotonic()
     assert read().problem == "nvidia-smi did not answer within 0.2 s"
     assert time.monotonic() - before < 4
 
 
-def test_a_helper_that_keeps_the_pipe_open_does_not_hang_us(smi: Smi, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "_SMI_SECONDS", 1.0)
-    smi(act="sleep 5 & wait")
-    assert read().problem == "nvidia-smi did not answer within 1 s"
-
-
-def test_an_nvidia_smi_that_cannot_be_started_is_a_problem(smi: Smi) -> None:
-    (smi.folder / "nvidia-smi").write_text("not a program")
-    (smi.folder / "nvidia-smi").chmod(0o755)
-    assert read() == Reading("none", [], problem="nvidia-smi does not start: Exec format error")
-
-
-@pytest.mark.parametrize(
-    "output",
-    [
-        r"printf '\377\376\000 garbage\n'",
-        r"printf '0, \"GPU-quote, x\n1, GPU-b\n'",
-        "printf '0, u, n, nan, inf, 1e999, -, , ,\\n'",
-        "printf ',,,,,,,,,\\n'",
-        "head -c 300000 /dev/zero | tr '\\0' x",
-        "yes '0,' | head -c 20000",
-    ],
-    ids=["bytes", "quote", "not finite", "commas", "long line", "many rows"],
+NOISE = (
+    r"printf '\377\376\000 garbage\n'",
+    r"printf '0, \"GPU-quote, x\n1, GPU-b\n'",
+    "printf '0, u, n, nan, inf, 1e999, -, , ,\\n'",
+    "printf ',,,,,,,,,\\n'",
+    "head -c 300000 /dev/zero | tr '\\0' x",
+    "yes '0,' | head -c 20000",
 )
+
+
+@pytest.mark.parametrize("output", NOISE)
 def test_any_output_is_read_without_an_exception(smi: Smi, output: str) -> None:
     smi.script(output)
-    reading = read()
-    assert all(card.memory_total is None and card.utilization is None for card in reading.gpus)
+    assert all(card.memory_total is None and card.utilization is None for card in read().gpus)
+
+
+def test_cuda_visible_devices() -> None:
+    """As CUDA reads it: in this order, and the first word that is no device ends the list."""
+    cards = [Gpu(0, "GPU-aaaa"), Gpu(1, "GPU-bbbb")]
+    seen = {None: [0, 1], "": [], "1": [1], " 1, 0 ": [1, 0], "GPU-b": [1], "0,7,1": [0], "-1": []}
+    assert {mask: [card.index for card in gpus.visible(cards, mask)] for mask in seen} == seen

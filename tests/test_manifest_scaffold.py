@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rgt import rundir
+from rgt.run import record as rundir
 
 from . import front_door
 
@@ -33,6 +35,11 @@ def make_run(folder: Path, value: float, **extra: Any) -> Path:
     return made.path
 
 
+def add(folder: Path, *runs: Path, words: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    given = [word for path in runs for word in ("--run", path)]
+    return run(folder, "claim", "add", "acc", "--metric", "accuracy", *words, *given)
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     assert run(tmp_path, "init").returncode == 0
@@ -46,8 +53,7 @@ def test_init_makes_the_tree_once(tmp_path: Path) -> None:
 
 def test_a_claim_is_computed_from_its_runs(project: Path) -> None:
     runs = [make_run(project, value) for value in (0.90, 0.92, 0.94)]
-    words = [word for path in runs for word in ("--run", path)]
-    done = run(project, "claim", "add", "acc", "--metric", "accuracy", "--split", "test", "--method", "Ours", *words)
+    done = add(project, *runs, words=["--split", "test", "--method", "Ours"])
     assert done.stdout == "acc: accuracy Ours test = 0.92 ± 0.02 (3 runs)\n"
     claim = json.loads((project / "EVIDENCE.json").read_text())["claims"][0]
     assert (claim["n"], claim["direction"]) == (3, "up")
@@ -56,13 +62,8 @@ def test_a_claim_is_computed_from_its_runs(project: Path) -> None:
     assert run(project, "claim", "list").stdout == done.stdout
 
 
-def test_one_run_has_no_spread(project: Path) -> None:
-    done = run(project, "claim", "add", "acc", "--metric", "accuracy", "--run", make_run(project, 0.9))
-    assert done.stdout == "acc: accuracy = 0.9 (1 run)\n"
-
-
-def test_a_typed_value_is_found(project: Path) -> None:
-    run(project, "claim", "add", "acc", "--metric", "accuracy", "--run", make_run(project, 0.9))
+def test_one_run_has_no_spread_and_a_typed_value_is_found(project: Path) -> None:
+    assert add(project, make_run(project, 0.9)).stdout == "acc: accuracy = 0.9 (1 run)\n"
     path = project / "EVIDENCE.json"
     path.write_text(path.read_text().replace("0.9,", "0.91,"))
     assert findings(project, "claim", "check") == [("drift", "value is 0.91 here and 0.9 in its runs")]
@@ -79,18 +80,16 @@ def reseal(path: Path) -> None:
     text = (path / "results.json").read_text()
     (path / "results.json").write_text(text.replace("0.9", "0.95"))
     record = json.loads((path / "seal.json").read_text())
-    import hashlib
-
     record["files"]["results.json"] = hashlib.sha256((path / "results.json").read_bytes()).hexdigest()
     (path / "seal.json").write_text(json.dumps(record))
 
 
 TAMPERINGS = {
-    "a byte": (change_a_byte, ["metrics.jsonl changed since it was sealed"]),
-    "a file gone": (lambda path: (path / "metrics.jsonl").unlink(), ["metrics.jsonl was sealed and is gone"]),
-    "a file more": (lambda path: (path / "note").write_text("x"), ["note was added after the seal"]),
-    "no seal": (lambda path: (path / "seal.json").unlink(), ["seal.json does not exist"]),
-    "a new seal": (reseal, ["seal.json is not the seal that SEALS.jsonl recorded first"]),
+    "a byte": (change_a_byte, "metrics.jsonl changed since it was sealed"),
+    "a file gone": (lambda path: (path / "metrics.jsonl").unlink(), "metrics.jsonl was sealed and is gone"),
+    "a file more": (lambda path: (path / "note").write_text("x"), "note was added after the seal"),
+    "no seal": (lambda path: (path / "seal.json").unlink(), "seal.json does not exist"),
+    "a new seal": (reseal, "seal.json is not the seal that SEALS.jsonl recorded first"),
 }
 
 
@@ -101,8 +100,8 @@ def test_tampering_is_named(project: Path, name: str) -> None:
     assert run(project, "seal", path).returncode == 0
     assert findings(project, "seal", "--check", path) == []
     tamper(path)
-    said = [message for _, message in findings(project, "seal", "--check", path)]
-    assert len(said) == len(expected) and all(end in line for line, end in zip(said, expected, strict=True))
+    ((_, message),) = findings(project, "seal", "--check", path)
+    assert expected in message
 
 
 def test_a_seal_that_was_killed_before_the_ledger_knew_it_is_finished_by_the_next(project: Path) -> None:
@@ -113,93 +112,73 @@ def test_a_seal_that_was_killed_before_the_ledger_knew_it_is_finished_by_the_nex
     assert code == "missing" and message.endswith("the ledger was cut")
     assert run(project, "seal", path).returncode == 0
     assert findings(project, "seal", "--check", path) == []
-
-
-def test_a_claim_notices_that_its_run_was_resealed(project: Path) -> None:
-    path = make_run(project, 0.9)
-    run(project, "claim", "add", "acc", "--metric", "accuracy", "--run", path)
-    reseal(path)
-    (project / "runs" / "SEALS.jsonl").unlink()
-    said = " / ".join(message for _, message in findings(project, "claim", "check"))
-    assert "the ledger was cut" in said
-    assert "not the one this claim was computed from" in said
-    assert "value is 0.9 here and 0.95 in its runs" in said
-
-
-def test_what_a_claim_names_must_exist(project: Path) -> None:
-    words = ["--figure", "curve", "--anchor", "paper.tex#tab", "--code", "train.py:12"]
-    run(project, "claim", "add", "acc", "--metric", "accuracy", "--run", make_run(project, 0.9), *words)
-    assert findings(project, "claim", "check") == [
-        ("missing", "figures/curve does not exist"),
-        ("missing", "paper.tex does not exist"),
-        ("missing", "train.py does not exist"),
-    ]
-
-
-def test_a_sealed_run_is_never_resumed(project: Path) -> None:
-    path = make_run(project, 0.9)
-    run(project, "seal", path)
     with pytest.raises(Exception, match="is sealed; a sealed run never changes"):
         rundir.open_run(path).refuse_if_sealed()
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["seal", "nothing"], "nothing is not a run directory: it has no run.json"),
-        (["claim", "add", "a", "--metric", "f1", "--run", "RUN"], "has no f1; it has: accuracy test"),
-        (["claim", "add", "a", "--metric", "accuracy", "--split", "val", "--run", "RUN"], "has no accuracy val"),
-        (["claim", "add", "a", "--metric", "accuracy", "--run", "RUN", "--run", "RUN"], "a run is named twice"),
-        (["claim", "add", "1x", "--metric", "accuracy", "--run", "RUN"], "1x"),
-        (["claim", "check", "--evidence", "no.json"], "no.json does not exist"),
-    ],
-)  # fmt: skip
-def test_bad_input(project: Path, words: list[str], sentence: str) -> None:
+def test_a_claim_notices_that_its_run_was_resealed(project: Path) -> None:
     path = make_run(project, 0.9)
-    done = run(project, *(str(path) if word == "RUN" else word for word in words))
-    assert done.returncode == 2 and sentence in done.stderr and "Traceback" not in done.stderr
+    add(project, path)
+    reseal(path)
+    (project / "runs" / "SEALS.jsonl").unlink()
+    said = " / ".join(message for _, message in findings(project, "claim", "check"))
+    for words in (
+        "the ledger was cut",
+        "not the one this claim was computed from",
+        "value is 0.9 here and 0.95 in its",
+    ):
+        assert words in said
+
+
+def test_what_a_claim_names_must_exist(project: Path) -> None:
+    add(project, make_run(project, 0.9), words="--figure curve --anchor paper.tex#tab --code train.py:12".split())
+    absent = ("figures/curve", "paper.tex", "train.py")
+    assert findings(project, "claim", "check") == [("missing", f"{name} does not exist") for name in absent]
+
+
+BAD = {
+    "seal nothing": "nothing is not a run directory: it has no run.json",
+    "claim add a --metric f1 --run RUN": "has no f1; it has: accuracy test",
+    "claim add a --metric accuracy --split val --run RUN": "has no accuracy val",
+    "claim add a --metric accuracy --run RUN --run RUN": "a run is named twice",
+    "claim add 1x --metric accuracy --run RUN": "1x",
+    "claim check --evidence no.json": "no.json does not exist",
+}
+
+
+def test_bad_input(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = make_run(project, 0.9)
+    for words, sentence in BAD.items():
+        done = run(project, *words.replace("RUN", str(path)).split())
+        assert done.returncode == 2 and sentence in done.stderr and "Traceback" not in done.stderr
     assert json.loads((project / "EVIDENCE.json").read_text())["claims"] == []
     assert not (path / "seal.json").exists()  # a claim that failed leaves its runs open to be mended
-
-
-@pytest.mark.parametrize("odd", ["NaN", "-Infinity"])
-def test_a_diverged_run_is_no_result(project: Path, odd: str) -> None:
-    runs = [make_run(project, value) for value in (0.9, 0.92)]
-    words = [word for path in runs for word in ("--run", path)]
-    add = ["claim", "add", "acc", "--metric", "accuracy", *words]
-    assert run(project, *add).returncode == 0
-    results = runs[0] / "results.json"
-    results.write_text(results.read_text().replace("0.9", odd))
-    assert any("that is no result" in message for _, message in findings(project, "claim", "check"))
-    for path in runs:
-        (path / "seal.json").unlink()
-    done = run(project, *add)
-    assert done.returncode == 2 and f"accuracy is {float(odd)}; that is no result" in done.stderr
-
-
-def test_runs_that_disagree_on_the_direction(project: Path) -> None:
-    words = [word for way in ("up", "down") for word in ("--run", make_run(project, 0.9, direction=way))]
-    done = run(project, "claim", "add", "acc", "--metric", "accuracy", *words)
+    done = add(project, make_run(tmp_path_factory.mktemp("elsewhere"), 0.9))
+    assert done.returncode == 2 and "no run" in done.stderr
+    done = add(project, *(make_run(project, 0.9, direction=way) for way in ("up", "down")))
     assert done.returncode == 2 and "the runs disagree on which way accuracy is better" in done.stderr
-
-
-def test_a_run_without_results_is_not_sealed(project: Path) -> None:
-    path = make_run(project, 0.9)
     (path / "results.json").unlink()
     done = run(project, "seal", path)
     assert done.returncode == 2 and "has no results.json" in done.stderr and not (path / "seal.json").exists()
 
 
+@pytest.mark.parametrize("odd", ["NaN", "-Infinity"])
+def test_a_diverged_run_is_no_result(project: Path, odd: str) -> None:
+    runs = [make_run(project, value) for value in (0.9, 0.92)]
+    assert add(project, *runs).returncode == 0
+    results = runs[0] / "results.json"
+    results.write_text(results.read_text().replace("0.9", odd))
+    assert any("that is no result" in message for _, message in findings(project, "claim", "check"))
+    for path in runs:
+        (path / "seal.json").unlink()
+    done = add(project, *runs)
+    assert done.returncode == 2 and f"accuracy is {float(odd)}; that is no result" in done.stderr
+
+
 def test_two_claims_of_one_id(project: Path) -> None:
-    run(project, "claim", "add", "acc", "--metric", "accuracy", "--run", make_run(project, 0.9))
+    add(project, make_run(project, 0.9))
     data = json.loads((project / "EVIDENCE.json").read_text())
     data["claims"] *= 2
     (project / "EVIDENCE.json").write_text(json.dumps(data))
     done = run(project, "claim", "check")
     assert done.returncode == 2 and "has the claim acc twice" in done.stderr
-
-
-def test_a_run_elsewhere_is_refused(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    path = make_run(tmp_path_factory.mktemp("elsewhere"), 0.9)
-    done = run(project, "claim", "add", "acc", "--metric", "accuracy", "--run", path)
-    assert done.returncode == 2 and "no run" in done.stderr

@@ -11,42 +11,40 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import checks
-from checks import Check, Plan, cards, cgroups, mounts, ok
-from rgt import gpu, procs, schema
+from rgt import schema
+from rgt.job import audit
+from rgt.job.audit import Check, PlannedJob, Row, ok
+from rgt.machine import disks, gpus, memory, processes
+from rgt.preflight import box_checks, gpu_checks, smoke
 
 from . import front_door
+from .gate_box import until
 
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "preflight.py"
-FACTS = {
-    "executable": "/envs/train/bin/python", "prefix": "/envs/train", "base_prefix": "/usr", "version": "3.11.7",
-    "conda": False, "base": False, "frameworks": [],
-}  # fmt: skip
+FACTS: dict[str, Any] = {"executable": "/envs/train/bin/python", "prefix": "/envs/train", "base_prefix": "/usr"}
+FACTS |= {"version": "3.11.7", "conda": False, "base": False, "frameworks": []}
+Env = dict[str, str] | None
+Done = subprocess.CompletedProcess[str]
+Rows = dict[str, list[dict[str, str]]]
 LIVING = "RGT_TEST_SMOKE"  # marks the processes of one test
 
 
-def run(*arguments: object, env: dict[str, str] | None = None, **more: Any) -> subprocess.CompletedProcess[str]:
+def run(*arguments: object, env: Env = None, cwd: Path | None = None) -> Done:
     """An audit in this process; a smoke in its own, which is then the parent of the job."""
-    if arguments[0] == "audit" and set(more) <= {"cwd"}:
+    if arguments[0] == "audit":
         without: dict[str, str | None] = {name: None for name in os.environ if "proxy" in name.lower()}
-        return front_door.call("preflight.py", *arguments, env={**without, **(env or {})}, **more)
-    inherited = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
-    return subprocess.run(
-        [sys.executable, SCRIPT, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env={**inherited, **(env or {})},
-        **more,
-    )
+        return front_door.call("preflight.py", *arguments, env={**without, **(env or {})}, cwd=cwd)
+    environ = {**os.environ, **(env or {})}
+    return subprocess.run([sys.executable, SCRIPT, *map(str, arguments)], capture_output=True, text=True, env=environ)
 
 
-def rows(done: subprocess.CompletedProcess[str]) -> dict[str, list[dict[str, str]]]:
+def rows(done: Done) -> Rows:
     """Checks by name; the JSON fits its schema, and its findings are the rows that are not ok."""
     assert done.stdout, done.stderr
     report = json.loads(done.stdout)
@@ -55,10 +53,13 @@ def rows(done: subprocess.CompletedProcess[str]) -> dict[str, list[dict[str, str
     assert [finding["where"] for finding in report["findings"]] == [row["name"] for row in bad]
     assert all(row["fix"] for row in bad)
     assert done.returncode == (1 if bad else 0)
-    found: dict[str, list[dict[str, str]]] = {}
-    for row in report["checks"]:
-        found.setdefault(row["name"], []).append(row)
-    return found
+    names = dict.fromkeys(row["name"] for row in report["checks"])
+    return {name: [row for row in report["checks"] if row["name"] == name] for name in names}
+
+
+def stub(**changes: Any) -> str:
+    """An interpreter that answers these facts."""
+    return f"#!/bin/sh\ncat <<'END'\n{json.dumps({**FACTS, **changes})}\nEND\n"
 
 
 class Experiment:
@@ -66,16 +67,15 @@ class Experiment:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        (folder / "train.py").write_text("print('hello')\n")
-        self.python = self.stub("python", FACTS)
+        self.file("train.py", "print('hello')\n")
+        self.python = self.file("python", stub())
 
-    def stub(self, name: str, facts: object) -> Path:
-        return self.program(name, f"#!/bin/sh\ncat <<'END'\n{json.dumps(facts)}\nEND\n")
-
-    def program(self, name: str, text: str) -> Path:
+    def file(self, name: str, text: str) -> Path:
+        """One that starts with #! is executable."""
         path = self.folder / name
-        path.write_text(text)
-        path.chmod(0o755)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, newline="")
+        path.chmod(0o755 if text.startswith("#!") else 0o644)
         return path
 
     def spec(self, **settings: Any) -> Path:
@@ -86,12 +86,10 @@ class Experiment:
         path.write_text(json.dumps(data))
         return path
 
-    def audit(
-        self, *options: object, environ: dict[str, str] | None = None, cwd: Path | None = None, **settings: Any
-    ) -> dict[str, list[dict[str, str]]]:
+    def audit(self, *options: object, environ: Env = None, cwd: Path | None = None, **settings: Any) -> Rows:
         return rows(run("audit", self.spec(**settings), "--json", *options, env=environ, cwd=cwd))
 
-    def smoke(self, text: str, *options: object, environ: dict[str, str] | None = None, **settings: Any) -> Any:
+    def smoke(self, text: str, *options: object, environ: Env = None, **settings: Any) -> Any:
         """Run `text` as the smoke; the whole report."""
         (self.folder / "smoke.py").write_text(text)
         spec = self.spec(smoke=[sys.executable, "smoke.py"], **settings)
@@ -107,7 +105,7 @@ def experiment(tmp_path: Path) -> Experiment:
     return Experiment(folder)
 
 
-def status(found: dict[str, list[dict[str, str]]], name: str) -> str:
+def status(found: Rows, name: str) -> str:
     (row,) = found[name]
     return row["status"]
 
@@ -117,18 +115,8 @@ def status(found: dict[str, list[dict[str, str]]], name: str) -> str:
 
 def test_a_machine_without_a_job(tmp_path: Path) -> None:
     found = rows(run("audit", "--json", "--python", sys.executable, cwd=tmp_path))
-    expected = [
-        "interpreter",
-        "gpus",
-        "torch",
-        "memory",
-        "cpus",
-        "/dev/shm",
-        "open files",
-        "locked memory",
-        "processes",
-    ]
-    assert [name for name in found if name != "quota"] == [*expected, "clock", "proxies", "disk TMPDIR", "disk HF_HOME"]
+    expected = "interpreter, gpus, torch, memory, cpus, /dev/shm, open files, processes, clock, proxies"
+    assert [name for name in found if name != "quota"] == [*expected.split(", "), "disk TMPDIR", "disk HF_HOME"]
     assert found["torch"][0]["seen"].startswith("torch 2.")  # the real one, asked in its own process
 
 
@@ -138,7 +126,7 @@ def test_it_starts_without_torch_numpy_jsonschema_and_yaml(experiment: Experimen
     spec = experiment.spec()
     environ = {**os.environ, "PYTHONPATH": str(SCRIPT.parent)}
 
-    def start(*words: object) -> subprocess.CompletedProcess[str]:
+    def start(*words: object) -> Done:
         command = [sys.executable, "-c", code, str(SCRIPT), "audit", *map(str, words)]
         return subprocess.run(command, capture_output=True, text=True, env=environ)
 
@@ -150,23 +138,19 @@ def test_it_starts_without_torch_numpy_jsonschema_and_yaml(experiment: Experimen
     assert done.stderr.startswith(f"error: reading {as_yaml} needs pyyaml")
 
 
-def shell_audit(limits: str, *arguments: object) -> dict[str, list[dict[str, str]]]:
+def shell_audit(limits: str, *arguments: object) -> Rows:
     words = [sys.executable, str(SCRIPT), "audit", "--json", "--python", "none", *map(str, arguments)]
     return rows(subprocess.run(["bash", "-c", f'{limits}; exec "$@"', "bash", *words], capture_output=True, text=True))
 
 
-def test_few_open_files() -> None:
-    (row,) = shell_audit("ulimit -n 256")["open files"]
+def test_limits() -> None:
+    (row,) = shell_audit("ulimit -S -n 256")["open files"]
+    assert (row["status"], row["fix"][:10]) == ("warn", "ulimit -n ")
+    found = shell_audit("ulimit -n 256; ulimit -f 1000000; ulimit -v 8000000; ulimit -u 500")
+    (row,) = found["open files"]
     assert (row["status"], row["seen"]) == ("warn", "ulimit -n is 256; DataLoader workers need thousands")
     assert row["fix"] == "docker run --ulimit nofile=65536:65536"  # the hard limit went down, too
-    (row,) = shell_audit("ulimit -S -n 256")["open files"]
-    assert row["fix"].startswith("ulimit -n ")
-
-
-def test_limits_that_cut_a_file_or_the_address_space() -> None:
-    found = shell_audit("ulimit -f 1000000; ulimit -v 8000000; ulimit -u 500")
-    assert found["file size"][0]["status"] == "fail"
-    assert found["file size"][0]["seen"].startswith("ulimit -f cuts every file at ")
+    assert status(found, "file size") == "fail" and "; every file is cut there" in found["file size"][0]["seen"]
     assert (status(found, "address space"), status(found, "processes")) == ("warn", "warn")
 
 
@@ -197,178 +181,164 @@ def test_a_file_from_the_future(experiment: Experiment) -> None:
 
 
 def test_an_unsynchronised_clock_matters_to_several_nodes(experiment: Experiment) -> None:
-    experiment.program("timedatectl", "#!/bin/sh\necho no\n")
+    experiment.file("timedatectl", "#!/bin/sh\necho no\n")
     path = {"PATH": f"{experiment.folder}:{os.environ['PATH']}"}
     assert status(experiment.audit(environ=path, nodes=2), "clock") == "warn"
     (row,) = experiment.audit(environ=path)["clock"]
     assert row["status"] == "ok" and row["seen"].endswith(", not synchronised")
 
 
-def test_more_is_asked_for_than_is_there(experiment: Experiment) -> None:
-    found = experiment.audit(hardware={"memory": "900TiB", "cpus": 100_000})
-    assert (status(found, "memory"), status(found, "cpus")) == ("fail", "fail")
-    assert found["memory"][0]["seen"].endswith("the job asks for 900 TiB")
-
-
 # --- cgroups: the tree of a container, laid out as the kernel does --------------------------------------------------
 
-Tree = Callable[[str, str, dict[str, str]], cgroups.Limits]
-
-
-@pytest.fixture
-def tree(tmp_path: Path) -> Tree:
-    """Limits read from /proc/self/cgroup, mountinfo and files below /sys/fs/cgroup as given."""
-
-    def read(cgroup: str, mountinfo: str, files: dict[str, str]) -> cgroups.Limits:
-        (tmp_path / "cgroup").write_text(cgroup + "\n")
-        (tmp_path / "mountinfo").write_text(mountinfo + "\n")
-        for name, text in files.items():
-            path = tmp_path / "sys/fs/cgroup" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text + "\n")
-        return cgroups.read(tmp_path, tmp_path)
-
-    return read
-
-
 V2 = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate"
+V1 = "\n".join(
+    f"3{number} 23 0:2{number} /docker/abc /sys/fs/cgroup/{name} ro - cgroup cgroup rw,{name}"
+    for number, name in enumerate(("memory", "cpu,cpuacct"))
+)
+HYBRID = """\
+35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
+41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw"""
 UNLIMITED = "9223372036854771712"
-
-
-def test_v2_the_tightest_limit_on_the_way_up_counts(tree: Tree) -> None:
-    files = {
-        "user/job/memory.max": "max", "user/job/memory.high": "3000", "user/memory.max": "5000",
-        "user/memory.current": "4000", "user/memory.stat": "anon 10\ninactive_file 1500",
-        "user/job/cpu.max": "max 100000", "user/cpu.max": "250000 100000", "user/job/pids.max": "max",
-    }  # fmt: skip
-    assert tree("0::/user/job", V2, files) == cgroups.Limits(5000, 3000, 2500, 2.5, None)
-
-
-def test_v2_inside_a_container_with_its_own_namespace(tree: Tree) -> None:
-    files = {"memory.max": "8589934592", "cpu.max": "200000 100000", "pids.max": "100", "memory.current": "7"}
-    assert tree("0::/", V2, files) == cgroups.Limits(8 << 30, None, 7, 2.0, 100)
-
-
-def test_v1_inside_a_container_that_sees_only_its_part(tree: Tree) -> None:
-    """/proc/self/cgroup names the host's path; what is mounted starts at the container's own cgroup."""
-    mountinfo = "\n".join(
-        f"3{number} 23 0:2{number} /docker/abc /sys/fs/cgroup/{name} ro - cgroup cgroup rw,{name}"
-        for number, name in enumerate(("memory", "cpu,cpuacct"))
-    )
-    files = {
-        "memory/memory.limit_in_bytes": "1073741824", "memory/memory.usage_in_bytes": "900",
-        "memory/memory.stat": "cache 1\ntotal_inactive_file 100",
-        "cpu,cpuacct/cpu.cfs_quota_us": "150000", "cpu,cpuacct/cpu.cfs_period_us": "100000",
-    }  # fmt: skip
-    found = tree("4:memory:/docker/abc\n2:cpu,cpuacct:/docker/abc\n0::/docker/abc", mountinfo, files)
-    assert found == cgroups.Limits(1 << 30, None, 800, 1.5, None)
-
-
-def test_hybrid_the_controller_of_v1_decides(tree: Tree) -> None:
-    mountinfo = (
-        "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
-        "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw"
-    )
-    files = {"memory/a/memory.limit_in_bytes": "4096", "unified/memory.max": "1"}
-    assert tree("4:memory:/a\n0::/", mountinfo, files).memory == 4096
+BOTH = {"memory/a/memory.limit_in_bytes": "4096", "unified/memory.max": "1"}
+NESTED = {
+    "user/job/memory.max": "max",
+    "user/job/memory.high": "3000",
+    "user/memory.max": "5000",
+    "user/memory.current": "4000",
+    "user/memory.stat": "anon 10\ninactive_file 1500",
+    "user/job/cpu.max": "max 100000",
+    "user/cpu.max": "250000 100000",
+    "user/job/pids.max": "max",
+}
+CONTAINER = {"memory.max": "8589934592", "cpu.max": "200000 100000", "pids.max": "100", "memory.current": "7"}
+OLD_CONTAINER = {
+    "memory/memory.limit_in_bytes": "1073741824",
+    "memory/memory.usage_in_bytes": "900",
+    "memory/memory.stat": "cache 1\ntotal_inactive_file 100",
+    "cpu,cpuacct/cpu.cfs_quota_us": "150000",
+    "cpu,cpuacct/cpu.cfs_period_us": "100000",
+}
 
 
 @pytest.mark.parametrize(
-    ("cgroup", "files"),
+    ("cgroup", "mountinfo", "files", "expected"),
     [
-        ("0::/", {"memory.max": "max", "cpu.max": "max 100000", "pids.max": "max"}),
-        ("0::/gone/../../x", {"cgroup.procs": ""}),
-        ("0::/", {"memory.max": "", "cpu.max": "100", "pids.max": "many"}),
-        ("0::/", {"memory.max": UNLIMITED, "cpu.max": "100 0"}),
+        # the tightest limit on the way up counts
+        ("0::/user/job", V2, NESTED, memory.Limits(5000, 3000, 2500, 2.5, None)),
+        ("0::/", V2, CONTAINER, memory.Limits(8 << 30, None, 7, 2.0, 100)),
+        # /proc/self/cgroup names the host's path; what is mounted starts at the container's own cgroup
+        ("4:memory:/docker/abc\n2:cpu,cpuacct:/docker/abc", V1, OLD_CONTAINER, memory.Limits(1 << 30, None, 800, 1.5)),
+        # the controller of v1 decides
+        ("4:memory:/a\n0::/", HYBRID, BOTH, memory.Limits(4096)),
+        ("0::/", V2, {"memory.max": "max", "cpu.max": "max 100000", "pids.max": "max"}, memory.Limits()),
+        ("0::/gone/../../x", V2, {"cgroup.procs": ""}, memory.Limits()),
+        ("0::/", V2, {"memory.max": "", "cpu.max": "100", "pids.max": "many"}, memory.Limits()),
+        ("0::/", V2, {"memory.max": UNLIMITED, "cpu.max": "100 0"}, memory.Limits()),
     ],
 )
-def test_no_limit(tree: Tree, cgroup: str, files: dict[str, str]) -> None:
-    assert tree(cgroup, V2, files) == cgroups.Limits()
+def test_cgroup_limits(
+    tmp_path: Path, cgroup: str, mountinfo: str, files: dict[str, str], expected: memory.Limits
+) -> None:
+    (tmp_path / "cgroup").write_text(cgroup + "\n")
+    (tmp_path / "mountinfo").write_text(mountinfo + "\n")
+    for name, text in files.items():
+        path = tmp_path / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    assert memory.limits(tmp_path, tmp_path) == expected
 
 
 def test_memory_and_cpus_speak_of_the_container(monkeypatch: pytest.MonkeyPatch) -> None:
-    from checks import box
-
-    def row(check: checks.CheckFunction, limits: cgroups.Limits, environ: dict[str, str] | None = None) -> Check:
-        monkeypatch.setattr(cgroups, "read", lambda: limits)
-        return next(check(Plan(inherited=environ or {})))
+    def row(check: Check, limits: memory.Limits, environ: Env = None) -> Row:
+        monkeypatch.setattr(memory, "limits", lambda: limits)
+        return next(check(PlannedJob(inherited=environ or {})))
 
     mib = 1 << 20
-    assert "512 MiB may be used (cgroup limit; free and top show" in row(box.memory, cgroups.Limits(512 * mib)).seen
-    assert row(box.memory, cgroups.Limits(512 * mib, used=100 * mib)).status == "ok"
-    assert row(box.memory, cgroups.Limits(512 * mib, used=500 * mib)).status == "warn"
-    assert "slowed to a crawl" in row(box.memory, cgroups.Limits(512 * mib, 400 * mib)).seen
+    seen = "512 MiB may be used (cgroup limit; free and top show"
+    assert seen in row(box_checks.memory, memory.Limits(512 * mib)).seen
+    assert row(box_checks.memory, memory.Limits(512 * mib, used=100 * mib)).status == "ok"
+    assert row(box_checks.memory, memory.Limits(512 * mib, used=500 * mib)).status == "warn"
+    assert "slowed to a crawl" in row(box_checks.memory, memory.Limits(512 * mib, 400 * mib)).seen
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)))
-    few = row(box.cpus, cgroups.Limits(cpus=7.5))
-    assert (few.status, few.seen) == (
-        "warn", "64 visible, 7.5 may be used (cgroup quota): every process would start 64 threads",
-    )  # fmt: skip
+    few = row(box_checks.cpus, memory.Limits(cpus=7.5))
+    seen = "64 visible, 7.5 may be used (cgroup quota): every process would start 64 threads"
+    assert (few.status, few.seen) == ("warn", seen)
     assert few.fix == "put OMP_NUM_THREADS: 7 into the job's env"
-    assert row(box.cpus, cgroups.Limits(cpus=7.5), {"OMP_NUM_THREADS": "7"}).status == "ok"
-    assert row(box.cpus, cgroups.Limits()).status == "ok"
+    assert row(box_checks.cpus, memory.Limits(cpus=7.5), {"OMP_NUM_THREADS": "7"}).status == "ok"
+    assert row(box_checks.cpus, memory.Limits()).status == "ok"
 
 
 def test_the_mount_of_a_path() -> None:
-    table = [mounts.Mount("/", point, kind, "") for point, kind in (("/", "ext4"), ("/tmp", "tmpfs"), ("/tmp", "nfs"))]
-    assert mounts.of(Path("/usr"), table) == table[0]
-    assert mounts.of(Path("/tmp"), table) == table[2]  # the later one hides the earlier
-    assert mounts.of(Path("/tmpx"), table) == table[0]
+    table = [disks.Mount("/", point, kind, "") for point, kind in (("/", "ext4"), ("/tmp", "tmpfs"), ("/tmp", "nfs"))]
+    assert disks.mount_of(Path("/usr"), table) == table[0]
+    assert disks.mount_of(Path("/tmp"), table) == table[2]  # the later one hides the earlier
+    assert disks.mount_of(Path("/tmpx"), table) == table[0]
 
 
-# --- the interpreter ------------------------------------------------------------------------------------------------
+# --- one row each --------------------------------------------------------------------------------------------------
+
+
+def case(name: str, status: str, seen: str, *options: str, **job: Any) -> Any:
+    """A job with these settings gives this row; `seen` and `fix` are parts of its text, `absent` rows are not there."""
+    return pytest.param(name, status, seen, options, job, id=f"{name} {seen[:30]}")
+
+
+IMAGE = {"image": "train:1", "shm_size": "16GiB"}
+RESUME = ["--resume_from", "last.pt", "--out_dir", "{run}"]
+LIAR = {"liar": "#!/bin/sh\necho hello\n"}
+BROKEN = {"broken": "#!/bin/sh\necho libpython3.11.so: cannot open shared object file >&2; exit 127\n"}
+CRLF = {"run.sh": "#!/bin/sh\r\necho hi\r\n", "train.py": "print('hi')\r\n"}  # Python itself does not mind
+NO_TORCH = {"python": stub(torch={"problem": "ImportError: libcudnn.so.9: cannot open"})}
+VENV, TORCHRUN = {".venv/pyvenv.cfg": ""}, {"torchrun": "#!/bin/sh"}
+CONFIG, GOOD_CONFIG = ["--config", "c.json"], {"c.json": '{"output_dir": "out"}'}
+NO_DATA = {"c.json": '{"data_dir": "gone/x/y", "output_dir": "out"}'}
+SIZES = "2 kept + 1 being written x 900 TiB (--checkpoint-size) = 2.64 PiB, twice that to be safe; "
+NOT_THERE = "is neither a file in {folder} nor a program on PATH"
 
 
 @pytest.mark.parametrize(
-    ("word", "seen"),
+    ("name", "status", "seen", "options", "job"),
     [
-        ("no-such-python", "no-such-python: there is no such program on PATH"),
-        ("bin/gone", "bin/gone: there is no such program from {folder}"),
-        ("~/env/bin/python", "~/env/bin/python: no shell expands the ~"),
-        ("train.py", "train.py: there is no such program on PATH"),
-        ("./train.py", "./train.py: {folder}/train.py is not executable"),
-        ("./liar", "./liar: it is no Python (exit code 0)"),
-        ("./broken", "./broken: libpython3.11.so: cannot open shared object file"),
+        case("interpreter", "fail", "none: there is no such program on PATH", python="none", absent={"torch"}),
+        case("interpreter", "fail", "bin/gone: there is no such program from {folder}", python="bin/gone"),
+        case("interpreter", "fail", "~/bin/python: no shell expands the ~", python="~/bin/python"),
+        case("interpreter", "fail", "train.py: there is no such program on PATH", python="train.py"),
+        case("interpreter", "fail", "./train.py: {folder}/train.py is not executable", python="./train.py"),
+        case("interpreter", "fail", "./liar: it is not a Python (exit code 0)", python="./liar", files=LIAR),
+        case("interpreter", "fail", "./broken: libpython3.11.so: cannot open", python="./broken", files=BROKEN),
+        case("interpreter", "warn", "conda's base environment", files={"python": stub(conda=True, base=True)}),
+        case("interpreter", "warn", "has .venv", files=VENV, fix="{folder}/.venv/bin/python in the job"),
+        case("interpreter", "ok", "/envs/train/bin/python (3.11.7)", files=TORCHRUN, command=["./torchrun"]),
+        case("interpreter", "ok", "that of the image train:1; run this audit in there, too", absent={"torch"}, **IMAGE),
+        case("/dev/shm", "ok", "the container gets its own: 16GiB (shm_size of the job)", **IMAGE),
+        case("torch", "fail", "does not import: ImportError: libcudnn.so.9: cannot open", files=NO_TORCH),
+        case("memory", "fail", "the job asks for 900 TiB", hardware={"memory": "900TiB"}),
+        case("cpus", "fail", "the job asks for 100000", hardware={"cpus": 100_000}),
+        case("disk write", "fail", "but a write fails: ", "--write", "/proc/preflight"),
+        case("disk output", "fail", "{folder}/train.py is a file, not a directory", output="train.py/runs"),
+        case("checkpoints", "fail", SIZES, "--checkpoint-size", "900TiB", "--keep", "2"),
+        case("checkpoints", "ok", "size unknown"),
+        case("workdir", "fail", "{folder}/gone is not a directory", workdir="gone", absent={"program", "disk workdir"}),
+        case("command line", "fail", "resume_from: {folder}/last.pt: ", args=RESUME, files={"last.pt": "PK\3\4\0\0\0"}),
+        case("command line", "fail", "resume_from: {folder}/last.pt does not exist", args=RESUME),
+        case("config c.json", "fail", "data_dir: {folder}/gone/x/y does not", args=CONFIG, files=NO_DATA),
+        case("config c.json", "ok", "1 paths", command=["python3", "a.py", "c.json"], files=GOOD_CONFIG),
+        case("config c.json", "warn", "c.json is not JSON", args=CONFIG, files={"c.json": "{"}),
+        case("line ends", "fail", "run.sh has Windows", command=["./run.sh"], files=CRLF, fix="r$//' {folder}/run.sh"),
+        case("program", "fail", "{folder}/train.py cannot be executed", command=["./train.py"]),
+        case("program", "fail", f"./gone.sh {NOT_THERE}", command=["./gone.sh"]),
+        case("program", "fail", f"no-such-program {NOT_THERE}", command=["no-such-program"]),
+        case("program", "fail", "~/run.sh: no shell expands the ~", command=["~/run.sh"]),
     ],
 )
-def test_no_interpreter(experiment: Experiment, word: str, seen: str) -> None:
-    experiment.program("liar", "#!/bin/sh\necho hello\n")
-    experiment.program("broken", "#!/bin/sh\necho libpython3.11.so: cannot open shared object file >&2; exit 127\n")
-    found = experiment.audit(python=word)
-    (row,) = found["interpreter"]
-    assert (row["status"], row["seen"]) == ("fail", seen.format(folder=experiment.folder))
-    assert "torch" not in found and status(found, "program") == "ok"  # the others go on
-
-
-def test_conda_base(experiment: Experiment) -> None:
-    experiment.stub("python", {**FACTS, "conda": True, "base": True})
-    (row,) = experiment.audit()["interpreter"]
-    assert row["status"] == "warn" and "conda's base environment" in row["seen"]
-
-
-def test_the_environment_beside_the_job_is_not_the_one_used(experiment: Experiment) -> None:
-    (experiment.folder / ".venv").mkdir()
-    (experiment.folder / ".venv" / "pyvenv.cfg").write_text("")
-    (row,) = experiment.audit()["interpreter"]
-    assert (row["status"], row["fix"]) == ("warn", f"python: {experiment.folder}/.venv/bin/python in the job")
-
-
-def test_torchrun_leads_to_its_own_interpreter(experiment: Experiment) -> None:
-    experiment.program("torchrun", "#!/bin/sh\n")
-    (row,) = experiment.audit(command=["./torchrun", "train.py"])["interpreter"]
-    assert row["seen"].startswith("/envs/train/bin/python (3.11.7)")
-
-
-def test_an_image_has_its_own_interpreter_and_shared_memory(experiment: Experiment) -> None:
-    found = experiment.audit(image="train:1", shm_size="16GiB")
-    assert found["interpreter"][0]["seen"] == "that of the image train:1; run this audit in there, too"
-    assert found["/dev/shm"][0]["seen"] == "the container gets its own: 16GiB (shm_size of the job)"
-    assert "torch" not in found
-
-
-def test_a_torch_that_does_not_import(experiment: Experiment) -> None:
-    experiment.stub("python", {**FACTS, "torch": {"problem": "ImportError: libcudnn.so.9: cannot open"}})
-    (row,) = experiment.audit()["torch"]
-    assert (row["status"], row["seen"]) == ("fail", "does not import: ImportError: libcudnn.so.9: cannot open")
+def test_one_row(experiment: Experiment, name: str, status: str, seen: str, options: tuple[str], job: Any) -> None:
+    files, fix, absent = job.pop("files", {}), job.pop("fix", ""), job.pop("absent", set())
+    for path, text in files.items():
+        experiment.file(path, text)
+    found = experiment.audit(*options, **job)
+    (row,) = found[name]
+    assert row["status"] == status and not absent & set(found)
+    assert seen.format(folder=experiment.folder) in row["seen"] and fix.format(folder=experiment.folder) in row["fix"]
 
 
 # --- the triangle ---------------------------------------------------------------------------------------------------
@@ -392,7 +362,7 @@ def test_a_torch_that_does_not_import(experiment: Experiment) -> None:
     ],
 )
 def test_which_card_runs_which_build(card: str | None, archs: str, expected: str) -> None:
-    assert cards.runs(card, archs.split()) == expected
+    assert gpu_checks.runs(card, archs.split()) == expected
 
 
 def torch_facts(**changes: Any) -> dict[str, Any]:
@@ -400,8 +370,8 @@ def torch_facts(**changes: Any) -> dict[str, Any]:
     return {**facts, "error": "", **changes}
 
 
-A100 = gpu.Gpu(0, name="A100", compute_cap="8.0")
-V100 = gpu.Gpu(0, name="V100", compute_cap="7.0")
+A100 = gpus.Gpu(0, name="A100", compute_cap="8.0")
+V100 = gpus.Gpu(0, name="V100", compute_cap="7.0")
 
 
 @pytest.mark.parametrize(
@@ -415,28 +385,22 @@ V100 = gpu.Gpu(0, name="V100", compute_cap="7.0")
         ({"arch": ["compute_70"]}, A100, (12, 4), "warn", "only PTX: minutes of compiling"),
         ({"arch": ["compute_70"], "cuda": "12.8"}, A100, (12, 4), "fail", "cannot compile PTX of CUDA 12.8"),
         ({"cuda": None}, A100, (12, 4), "fail", "is a CPU-only build: it will never see a GPU"),
-        (
-            {"available": False, "error": "CUDA unknown error"},
-            A100,
-            (12, 4),
-            "fail",
-            "sees no card: CUDA unknown error",
-        ),
+        ({"available": False, "error": "CUDA unknown"}, A100, (12, 4), "fail", "sees no card: CUDA unknown"),
         ({"cuda": None, "hip": "6.2"}, None, None, "ok", "for ROCm 6.2"),
         ({"available": False}, None, None, "ok", "no card here to try it on"),
         ({}, A100, None, "ok", "they fit"),
     ],
 )
 def test_one_verdict(
-    facts: dict[str, Any], card: gpu.Gpu | None, cuda: tuple[int, int] | None, expected: str, seen: str
+    facts: dict[str, Any], card: gpus.Gpu | None, cuda: tuple[int, int] | None, expected: str, seen: str
 ) -> None:
-    row = cards.verdict(cards.Triangle(torch_facts(**facts), [card] if card else [], cuda))
+    row = gpu_checks.Triangle(torch_facts(**facts), [card] if card else [], cuda).verdict()
     assert (row.status, seen in row.seen) == (expected, True), row
 
 
 def test_no_gpu_here_but_one_is_asked_for(experiment: Experiment) -> None:
     no_driver = {"PATH": "/usr/bin:/bin"}
-    experiment.stub("python", {**FACTS, "torch": torch_facts(cuda=None, available=False)})
+    experiment.file("python", stub(torch=torch_facts(cuda=None, available=False)))
     found = experiment.audit(gpus_per_node=2, environ=no_driver)
     assert found["gpus"][0]["seen"] == "none here, the job asks for 2"
     assert status(found, "torch") == "fail"
@@ -449,35 +413,16 @@ def test_every_place_the_job_writes_to_is_tried(experiment: Experiment, tmp_path
     env = {"TMPDIR": str(tmp_path), "HF_HOME": str(tmp_path / "hf")}
     found = experiment.audit("--write", tmp_path / "logs", environ=env, output="out")
     places = {name: row[0]["seen"].partition(":")[0] for name, row in found.items() if name.startswith("disk ")}
-    assert places == {
-        "disk output": f"{experiment.folder}/out", "disk write": f"{tmp_path}/logs", "disk TMPDIR": str(tmp_path),
-        "disk HF_HOME": f"{tmp_path}/hf", "disk workdir": str(experiment.folder),
-    }  # fmt: skip
+    folder = experiment.folder
+    expected = {"output": f"{folder}/out", "write": f"{tmp_path}/logs", "TMPDIR": tmp_path, "HF_HOME": f"{tmp_path}/hf"}
+    assert places == {f"disk {name}": str(path) for name, path in {**expected, "workdir": folder}.items()}
     assert sorted(path.name for path in experiment.folder.iterdir()) == ["job.json", "python", "train.py"]
 
 
-def test_a_place_that_cannot_be_written_to(experiment: Experiment) -> None:
-    (row,) = experiment.audit("--write", "/proc/preflight")["disk write"]
-    assert row["status"] == "fail" and "but a write fails: " in row["seen"]
-    (row,) = experiment.audit(output="train.py/runs")["disk output"]
-    assert (row["status"], row["seen"]) == ("fail", f"{experiment.folder}/train.py is a file, not a directory")
-
-
 def test_a_quota_that_is_passed(experiment: Experiment) -> None:
-    said = "Block limit reached on /home"
-    experiment.program("quota", f"#!/bin/sh\necho '{said}'\nexit 1\n")
-    path = {"PATH": f"{experiment.folder}:{os.environ['PATH']}"}
-    (row,) = experiment.audit(environ=path)["quota"]
-    assert (row["status"], row["seen"]) == ("warn", said)
-
-
-def test_checkpoint_budget(experiment: Experiment) -> None:
-    (row,) = experiment.audit("--checkpoint-size", "900TiB", "--keep", "2")["checkpoints"]
-    assert row["status"] == "fail"
-    start = "2 kept + 1 being written x 900 TiB (--checkpoint-size) = 2.64 PiB, twice that to be safe; "
-    assert row["seen"].startswith(start)
-    (row,) = experiment.audit()["checkpoints"]
-    assert (row["status"], row["seen"].partition(";")[0]) == ("ok", "size unknown")
+    experiment.file("quota", "#!/bin/sh\necho 'Block limit reached on /home'\nexit 1\n")
+    (row,) = experiment.audit(environ={"PATH": f"{experiment.folder}:{os.environ['PATH']}"})["quota"]
+    assert (row["status"], row["seen"]) == ("warn", "Block limit reached on /home")
 
 
 def test_checkpoint_size_of_an_earlier_run(experiment: Experiment) -> None:
@@ -489,13 +434,6 @@ def test_checkpoint_size_of_an_earlier_run(experiment: Experiment) -> None:
 
 
 # --- what the launch takes for granted ------------------------------------------------------------------------------
-
-
-def test_a_missing_workdir_is_one_row(experiment: Experiment) -> None:
-    found = experiment.audit(workdir="gone", args=["--data_dir", "x/y"])
-    (row,) = found["workdir"]
-    assert (row["status"], row["seen"]) == ("fail", f"{experiment.folder}/gone is not a directory")
-    assert not {"program", "disk workdir", "command line"} & set(found)
 
 
 def test_data_that_is_not_there(experiment: Experiment) -> None:
@@ -522,45 +460,6 @@ def test_a_relative_path_that_is_right_only_from_here(experiment: Experiment, tm
     assert "command line" not in found  # said once
 
 
-def test_a_checkpoint_to_resume_from_must_be_whole(experiment: Experiment) -> None:
-    (experiment.folder / "last.pt").write_bytes(b"PK\x03\x04" + b"\0" * 500)
-    (row,) = experiment.audit(args=["--resume_from", "last.pt", "--out_dir", "{run}"])["command line"]
-    assert row["status"] == "fail" and row["seen"].startswith(f"resume_from: {experiment.folder}/last.pt: ")
-    (row,) = experiment.audit(args=["--resume_from=ckpt/gone.pt"])["command line"]
-    assert row["seen"].startswith(f"resume_from: {experiment.folder}/ckpt/gone.pt does not exist")
-
-
-def test_the_paths_of_a_config(experiment: Experiment) -> None:
-    (experiment.folder / "c.json").write_text('{"data_dir": "gone/x/y", "output_dir": "out"}')
-    (row,) = experiment.audit(args=["--config", "c.json"])["config c.json"]
-    assert row["status"] == "fail" and row["seen"].startswith(f"data_dir: {experiment.folder}/gone/x/y does not exist")
-    (experiment.folder / "c.json").write_text('{"output_dir": "out"}')
-    assert status(experiment.audit(command=["python3", "train.py", "c.json"]), "config c.json") == "ok"
-    (experiment.folder / "c.json").write_text("{")
-    assert status(experiment.audit(args=["--config", "c.json"]), "config c.json") == "warn"
-
-
-def test_windows_line_ends(experiment: Experiment) -> None:
-    script = experiment.program("run.sh", "#!/bin/sh\r\necho hi\r\n")
-    (experiment.folder / "train.py").write_bytes(b"print('hi')\r\n")  # Python itself does not mind
-    (row,) = experiment.audit(command=["./run.sh", "train.py"])["line ends"]
-    assert (row["status"], row["fix"]) == ("fail", f"sed -i 's/\\r$//' {script}")
-
-
-@pytest.mark.parametrize(
-    ("command", "seen"),
-    [
-        ("./train.py", "{folder}/train.py cannot be executed"),
-        ("./gone.sh", "./gone.sh is no file from {folder} and no program on PATH"),
-        ("no-such-program", "no-such-program is no file from {folder} and no program on PATH"),
-        ("~/run.sh", "~/run.sh: no shell expands the ~"),
-    ],
-)
-def test_a_command_that_does_not_start(experiment: Experiment, command: str, seen: str) -> None:
-    (row,) = experiment.audit(command=[command])["program"]
-    assert (row["status"], row["seen"]) == ("fail", seen.format(folder=experiment.folder))
-
-
 def test_secrets_are_named_and_never_shown(experiment: Experiment) -> None:
     env = {"MY_TOKEN": "hunter2"}
     assert status(experiment.audit(secrets=["MY_TOKEN"], environ=env), "secrets") == "ok"
@@ -570,24 +469,12 @@ def test_secrets_are_named_and_never_shown(experiment: Experiment) -> None:
 
 
 def test_words_of_a_command_line() -> None:
-    from rgt.job import Job
+    from rgt.job.description import Job
 
-    words = [
-        "python",
-        "train.py",
-        "--lr=1e-3",
-        "--flag",
-        "--seed",
-        "-1",
-        "data.num_workers=4",
-        "+x.y=z",
-        "-v",
-        "c.yaml",
-    ]
-    plan = Plan(Job("x", command=words))
-    assert plan.options == [
-        ("", "train.py"), ("lr", "1e-3"), ("seed", "-1"), ("data.num_workers", "4"), ("x.y", "z"), ("v", "c.yaml"),
-    ]  # fmt: skip
+    words = "python train.py --lr=1e-3 --flag --seed -1 data.num_workers=4 +x.y=z -v c.yaml".split()
+    plan = PlannedJob(Job("x", command=words))
+    pairs = [("lr", "1e-3"), ("seed", "-1"), ("data.num_workers", "4"), ("x.y", "z"), ("v", "c.yaml")]
+    assert plan.options == [("", "train.py"), *pairs]
     assert plan.workers == 4
 
 
@@ -597,31 +484,31 @@ def test_words_of_a_command_line() -> None:
 def test_a_check_that_breaks_or_hangs_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     stuck = threading.Event()
 
-    def fine(plan: Plan) -> Iterator[Check]:
+    def fine(planned: PlannedJob) -> Iterator[Row]:
         yield ok("fine", "all well")
 
-    def broken_half_way(plan: Plan) -> Iterator[Check]:
+    def broken_half_way(planned: PlannedJob) -> Iterator[Row]:
         yield ok("half", "first")
         raise OSError("the disk is gone")
 
-    def hanging(plan: Plan) -> Iterator[Check]:
+    def hanging(planned: PlannedJob) -> Iterator[Row]:
         stuck.wait()
         yield ok("never", "")
 
-    monkeypatch.setattr(checks, "CHECK_SECONDS", 0.05)
-    found = checks.collect([broken_half_way, hanging, fine], Plan())
+    monkeypatch.setattr(audit, "CHECK_SECONDS", 0.05)
+    found = audit.audit([broken_half_way, hanging, fine], PlannedJob())
     stuck.set()
     assert [(row.name, row.status, row.seen) for row in found] == [
         ("half", "ok", "first"),
         ("broken half way", "warn", "not checked: OSError: the disk is gone"),
-        ("hanging", "warn", "no answer within 0.05 s"),
+        ("hanging", "warn", "not checked: no answer within 0.05 s"),
         ("fine", "ok", "all well"),
     ]
 
 
 def test_the_table() -> None:
-    found = [ok("cpus", "2 visible"), checks.fail("port", "port", "29500\nis taken", "choose another")]
-    assert "\n".join([*checks.table(found), checks.summary(found)]) == (
+    found = [ok("cpus", "2 visible"), audit.fail("port", "port", "29500\nis taken", "choose another")]
+    assert "\n".join([*audit.table(found), audit.count(found)]) == (
         "ok    cpus  2 visible\nfail  port  29500 is taken\n            fix: choose another\n1 ok, 0 warn, 1 fail"
     )
 
@@ -663,9 +550,7 @@ def test_smoke_as_text(experiment: Experiment) -> None:
     (log,) = experiment.folder.glob("preflight-smoke-*/smoke.log")
     text = re.sub(r"[\d.]+s of wall time, [\d.]+ MiB", "1.0s of wall time, 10 MiB", done.stdout)
     assert (done.returncode, done.stderr) == (1, "")
-    assert (
-        text
-        == f"""\
+    expected = f"""\
 fail  smoke  exit code 1: ValueError: bad shape
              fix: mend it here, where it costs nothing
 ok    cost   1.0s of wall time, 10 MiB of memory at the peak
@@ -676,7 +561,7 @@ ok    cost   1.0s of wall time, 10 MiB of memory at the peak
 all of it: {log}
 1 ok, 0 warn, 1 fail
 """
-    )
+    assert text == expected
 
 
 def test_smoke_sees_no_gpu_no_logger_and_a_scratch_directory(experiment: Experiment) -> None:
@@ -700,41 +585,30 @@ def test_smoke_that_writes_to_the_real_output(experiment: Experiment) -> None:
     assert smoke_rows(report)[-1] == ("scratch", "warn", "new in the real output folder: mine")
 
 
-@pytest.mark.parametrize("line", ["step 2 loss nan", '{"step": 2, "loss": NaN}', "iter 1: loss inf, time 2ms"])
-def test_smoke_prints_a_loss_that_is_no_number(experiment: Experiment, line: str) -> None:
-    report = experiment.smoke(GOOD + f"print({line!r})\nprint('step 3 loss 2.0')\n")
-    name, status, seen = smoke_rows(report)[1]
-    assert (name, status) == ("numbers", "fail") and seen.endswith(line)
-    assert [finding["code"] for finding in report["findings"]] == ["nan"]
+NEEDS_GPU = "it needs a GPU, so it shows nothing before one is rented: "
+DESERIALIZE = "RuntimeError: Attempting to deserialize object on a CUDA device but cuda is not there"
+NO_DRIVER = "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU"
+CPU_BUILD = "AssertionError: Torch not compiled with CUDA enabled"
+NCCL = "RuntimeError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!"
+AUTOCAST = "UserWarning: User provided device_type of 'cuda', but CUDA is not available. Disabling"  # on every CPU
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("exit_code", "log", "name", "code", "seen"),
     [
-        "import torch; torch.zeros(1, device='cuda')",
-        "raise RuntimeError('Attempting to deserialize object on a CUDA device but cuda is not there')",
-        "raise RuntimeError('ProcessGroupNCCL is only supported with GPUs, no GPUs found!')",
+        (0, "step 2 loss nan\nstep 3 loss 2.0", "numbers", "nan", "loss is nan: step 2 loss nan"),
+        (0, '{"step": 2, "loss": NaN}\nstep 3', "numbers", "nan", 'loss is nan: {"step": 2, "loss": NaN}'),
+        (0, "iter 1: loss inf, time 2ms", "numbers", "nan", "loss is inf: iter 1: loss inf, time 2ms"),
+        (1, DESERIALIZE, "smoke", "gpu", NEEDS_GPU + DESERIALIZE),
+        *((1, error, "smoke", "gpu", NEEDS_GPU + error) for error in (NCCL, NO_DRIVER, CPU_BUILD)),
+        (1, f"{AUTOCAST}\nKeyError: 'label'", "smoke", "crash", "exit code 1: KeyError: 'label'"),
+        (-9, "step 1", "smoke", "killed", "ended by SIGKILL: step 1"),
+        (-40, "", "smoke", "killed", "ended by signal 40: it printed nothing"),
     ],
 )
-def test_smoke_that_needs_a_gpu(experiment: Experiment, text: str) -> None:
-    report = experiment.smoke(text)
-    ((name, status, seen),) = smoke_rows(report)
-    assert (name, status) == ("smoke", "fail")
-    assert seen.startswith("it needs a GPU, so it shows nothing before one is rented: ")
-    assert report["findings"][0]["code"] == "gpu"
-
-
-def test_a_warning_about_cuda_is_not_the_cause(experiment: Experiment) -> None:
-    """torch.autocast says this on every CPU."""
-    warning = "UserWarning: User provided device_type of 'cuda', but CUDA is not available. Disabling"
-    report = experiment.smoke(f"print({warning!r})\nraise KeyError('label')")
-    assert smoke_rows(report) == [("smoke", "fail", "exit code 1: KeyError: 'label'")]
-
-
-def test_smoke_ended_by_a_signal(experiment: Experiment) -> None:
-    report = experiment.smoke("import os; print('step 1', flush=True); os.kill(os.getpid(), 9)")
-    assert smoke_rows(report) == [("smoke", "fail", "ended by SIGKILL: step 1")]
-    assert report["smoke"]["exit_code"] == -9
+def test_what_a_smoke_means(exit_code: int, log: str, name: str, code: str, seen: str) -> None:
+    rows = list(smoke.verdict(smoke.Smoke(exit_code, log=log, written=["step_1.pt"]), 60))
+    assert [(row.name, row.code, row.seen) for row in rows if row.status == "fail"] == [(name, code, seen)]
 
 
 # a child with a session of its own, and a grandchild whose parent is gone: neither is found by process group or parent
@@ -748,7 +622,7 @@ print("started", flush=True)
 
 
 def living(mark: str) -> list[int]:
-    return list(procs.carrying(LIVING, mark))
+    return list(processes.carrying(LIVING, mark))
 
 
 def test_smoke_that_hangs_is_ended_with_all_its_processes(experiment: Experiment, tmp_path: Path) -> None:
@@ -790,9 +664,10 @@ class Popen(subprocess.Popen):
         raise KeyboardInterrupt
 subprocess.Popen = Popen
 from pathlib import Path
-from checks import Plan, smoke
-from rgt import job
-smoke.run(Plan(job.load(Path(sys.argv[1])), ""), 60)
+from rgt.job import description
+from rgt.job.audit import PlannedJob
+from rgt.preflight import smoke
+smoke.run(PlannedJob(description.load(Path(sys.argv[1])), ""), 60)
 """
 
 
@@ -805,26 +680,13 @@ def test_ctrl_c_before_popen_has_returned_ends_the_smoke_too(experiment: Experim
 
 
 def test_ctrl_c_ends_an_interpreter_that_hangs(experiment: Experiment, tmp_path: Path) -> None:
-    program = experiment.program("hangs", "#!/bin/sh\ntouch asked\nexec sleep 1000\n")
+    program = experiment.file("hangs", "#!/bin/sh\ntouch asked\nexec sleep 1000\n")
     environ = {**os.environ, LIVING: str(tmp_path)}
     us = subprocess.Popen([sys.executable, SCRIPT, "audit", experiment.spec(python=str(program))], env=environ)
     until((experiment.folder / "asked").exists)
     us.send_signal(signal.SIGINT)
     assert us.wait(60) == 128 + signal.SIGINT
     until(lambda: living(str(tmp_path)) == [])
-
-
-def test_smoke_that_is_ended_by_a_signal_without_a_name(experiment: Experiment) -> None:
-    report = experiment.smoke("import os\nos.kill(os.getpid(), 40)\n")
-    ((name, status, seen),) = smoke_rows(report)
-    assert (name, status, seen) == ("smoke", "fail", "ended by signal 40: it said nothing")
-
-
-def until(ready: Callable[[], object], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not ready():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 # --- bad input ------------------------------------------------------------------------------------------------------
@@ -854,12 +716,11 @@ def test_bad_input(tmp_path: Path, text: str | None, command: str, message: str)
 def test_a_smoke_that_is_no_program(experiment: Experiment) -> None:
     done = run("smoke", experiment.spec(smoke=["./gone"]), env={"TMPDIR": str(experiment.folder)})
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr == (
-        f"error: the smoke does not start: ./gone, from {experiment.folder}: No such file or directory\n"
-    )
+    where = f"./gone, from {experiment.folder}"
+    assert done.stderr == f"error: the smoke does not start: {where}: No such file or directory\n"
     assert list(experiment.folder.glob("preflight-smoke-*")) == []
 
 
-def test_a_size_that_is_none() -> None:
+def test_a_word_that_is_not_a_size() -> None:
     done = run("audit", "--checkpoint-size", "big")
     assert done.returncode == 2 and "'big' is not a size" in done.stderr

@@ -16,7 +16,7 @@ from doccheck.documents import parse
 from rgt import schema
 
 ROOT = Path(__file__).resolve().parent.parent
-NAMES = ["autodl", "china", "generic-ssh", "lambda", "local", "paperspace", "runpod", "vastai"]
+NAMES = "autodl china generic-ssh lambda local paperspace runpod vastai".split()
 
 
 def front(name: str) -> dict[str, Any]:
@@ -45,12 +45,9 @@ def programs() -> list[tuple[str, dict[str, Any]]]:
 
 def test_the_eight_are_there() -> None:
     assert [path.stem for path in generate.profile_paths(ROOT)] == NAMES
-    assert [name for name, _ in PLATFORMS if name.startswith("china:")] == [
-        "china:gpushare", "china:matpool", "china:featurize", "china:lanrui",
-    ]  # fmt: skip
-    assert [name for name, _ in PLATFORMS if name.startswith("generic-ssh:")] == [
-        f"generic-ssh:{name}" for name in ("slurm", "k8s", "colab", "kaggle", "skypilot", "dstack")
-    ]
+    variants = {name: [one.split(":")[1] for one, _ in PLATFORMS if one.startswith(f"{name}:")] for name in NAMES}
+    assert variants["china"] == ["gpushare", "matpool", "featurize", "lanrui"]
+    assert variants["generic-ssh"] == ["slurm", "k8s", "colab", "kaggle", "skypilot", "dstack"]
 
 
 @pytest.mark.parametrize(("name", "profile"), PLATFORMS, ids=[name for name, _ in PLATFORMS])
@@ -78,16 +75,12 @@ def test_gone_is_no_bare_word_of_an_answer_in_json() -> None:
 def test_every_down_names_what_it_ends() -> None:
     down = [(name, p["verbs"]["down"]) for name, p in PLATFORMS if "argv" in p["verbs"]["down"]]
     assert [name for name, fact in down if "<id>" not in " ".join(fact["argv"])] == []
-    assert [name for name, _ in down] == [
-        "autodl", "china:featurize", "generic-ssh:slurm", "generic-ssh:k8s", "generic-ssh:colab",
-        "generic-ssh:skypilot", "generic-ssh:dstack", "lambda", "paperspace", "runpod", "vastai",
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", ["vastai", "generic-ssh:skypilot", "generic-ssh:dstack"])
-def test_tools_that_ask_are_told_yes(name: str) -> None:
-    """Without a terminal these take silence for no; vastai even exits 0 then."""
-    assert "-y" in dict(PLATFORMS)[name]["verbs"]["down"]["argv"]
+    ssh = [f"generic-ssh:{name}" for name in ("slurm", "k8s", "colab", "skypilot", "dstack")]
+    rented = ["lambda", "paperspace", "runpod", "vastai"]
+    assert [name for name, _ in down] == ["autodl", "china:featurize", *ssh, *rented]
+    # without a terminal these take silence for no; vastai even exits 0 then
+    for name in ("vastai", "generic-ssh:skypilot", "generic-ssh:dstack"):
+        assert "-y" in dict(down)[name]["argv"]
 
 
 def options_of(command: click.Command, stem: str) -> set[str]:
@@ -117,8 +110,9 @@ def test_unknown_needs_no_source_and_a_claim_does() -> None:
     assert schema.problems(profile, "profile") == []
     profile["auto_release"] = {"value": "never"}
     assert schema.problems(profile, "profile") == [
-        "auto_release: 'source' is a required property", "auto_release: 'verified' is a required property",
-    ]  # fmt: skip
+        "auto_release: 'source' is a required property",
+        "auto_release: 'verified' is a required property",
+    ]
     profile = front("generic-ssh")
     del profile["variants"]["slurm"]["meter"]["stops_with"]["source"]
     assert schema.problems(profile, "profile") == ["variants/slurm/meter/stops_with: 'source' is a required property"]
@@ -126,11 +120,9 @@ def test_unknown_needs_no_source_and_a_claim_does() -> None:
 
 def test_table_row_is_short_and_says_by_variant() -> None:
     rows = generate.platforms(ROOT).splitlines()[2:]
-    assert len(rows) == len(NAMES)
-    assert max(map(len, rows)) <= 260
+    assert len(rows) == len(NAMES) and max(map(len, rows)) <= 260
     generic = next(row for row in rows if "generic-ssh" in row)
-    assert "unknown" not in generic
-    assert "by variant" in generic
+    assert "unknown" not in generic and "by variant" in generic
     vast = next(row for row in rows if "vastai" in row)
     assert "| `vastai destroy instance <id> -y` (final) | the whole disk, often dearer than running |" in vast
     assert "| container disk, volume | volume |" in vast

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
-from rgt import files, provenance, rundir, schema
-from rgt.provenance import collect, git_commit, git_state
+from rgt import files, schema
+from rgt.run import provenance
+from rgt.run import record as rundir
+from rgt.run.provenance import collect, git_commit, git_state
 
 pytestmark = pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
 
@@ -26,9 +28,7 @@ def own_git_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
     for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_EXTERNAL_DIFF"):
         monkeypatch.delenv(name, raising=False)
-    git(tmp_path, "config", "--global", "user.name", "A")
-    git(tmp_path, "config", "--global", "user.email", "a@example.org")
-    git(tmp_path, "config", "--global", "init.defaultBranch", "main")
+    (tmp_path / "gitconfig").write_text("[user]\nname = A\nemail = a@example.org\n[init]\ndefaultBranch = main\n")
 
 
 def git(directory: Path, *arguments: str, stdin: bytes = b"") -> str:
@@ -56,10 +56,12 @@ def state_of(directory: Path) -> dict[str, Any]:
     return state
 
 
-def test_a_clean_repository(repository: Path) -> None:
+def test_a_clean_repository_and_a_detached_head(repository: Path) -> None:
     commit = git(repository, "rev-parse", "HEAD")
     assert git_state(repository) == {"commit": commit, "branch": "main", "dirty": False, "untracked": []}
     assert git_commit(repository) == commit and len(commit) == 40
+    git(repository, "checkout", "-q", "--detach")
+    assert state_of(repository)["branch"] == "HEAD"
 
 
 def test_a_changed_file_is_dirty_and_its_diff_is_kept(repository: Path) -> None:
@@ -68,22 +70,14 @@ def test_a_changed_file_is_dirty_and_its_diff_is_kept(repository: Path) -> None:
     assert state["dirty"] and state["untracked"] == []
     assert state["diff"].endswith("@@ -1,2 +1,2 @@\n-lr = 0.1\n+lr = 0.2\n steps = 10\n")
     assert state["diff_sha256"] == hashlib.sha256(state["diff"].encode()).hexdigest()
-
-
-def test_a_staged_change_is_dirty_too(repository: Path) -> None:
-    (repository / "train.py").write_text("lr = 0.3\n")
-    git(repository, "add", "train.py")
-    assert "+lr = 0.3" in state_of(repository)["diff"]
+    git(repository, "add", "train.py")  # a staged change is one, too
+    assert state_of(repository) == state == git_state(repository / "src")  # of the whole repository, from anywhere
 
 
 def test_the_diff_brings_the_working_tree_back(repository: Path, tmp_path: Path) -> None:
     """Also where a file has Windows line ends, no last newline, another encoding, is not text, or is gone."""
-    contents: dict[str, bytes] = {
-        "src/model.py": b"layers = 4\r\nheads = 2\r\n",
-        "new.py": "名 = 'x'".encode(),
-        "gbk.py": "# 学习率\n".encode("gbk"),
-        "weights.bin": bytes(range(256)),
-    }
+    contents = {"src/model.py": b"layers = 4\r\nheads = 2\r\n", "new.py": "名 = 'x'".encode()}
+    contents |= {"gbk.py": "# 学习率\n".encode("gbk"), "weights.bin": bytes(range(256))}
     for name, content in contents.items():
         (repository / name).write_bytes(content)
     git(repository, "add", ".")
@@ -98,16 +92,13 @@ def test_the_diff_brings_the_working_tree_back(repository: Path, tmp_path: Path)
     assert not (tmp_path / "copy" / "train.py").exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("diff.external", "true"), ("color.ui", "always"), ("color.diff", "always")],
-)
-def test_the_diff_does_not_depend_on_the_users_git_settings(repository: Path, name: str, value: str) -> None:
+def test_the_diff_does_not_depend_on_the_users_git_settings(repository: Path) -> None:
     """With a diff tool for eyes, such as difftastic, the diff could not be applied, or a dirty run would look clean."""
     (repository / "train.py").write_text("lr = 0.2\n")
     expected = state_of(repository)
-    git(repository, "config", "--global", name, value)
-    assert state_of(repository) == expected and expected["dirty"]
+    for name, value in (("color.ui", "always"), ("color.diff", "always"), ("diff.external", "true")):
+        git(repository, "config", "--global", name, value)
+        assert state_of(repository) == expected and expected["dirty"]
 
 
 def test_untracked_files_are_listed_and_ignored_ones_are_not(repository: Path) -> None:
@@ -116,17 +107,8 @@ def test_untracked_files_are_listed_and_ignored_ones_are_not(repository: Path) -
     (repository / "src" / "数据 set.py").write_text("")
     (repository / "two\nlines.py").write_text("")
     state = state_of(repository)
-    assert state["dirty"] and "diff" not in state
+    assert state["dirty"] and "diff" not in state and state_of(repository / "src") == state
     assert state["untracked"] == [".gitignore", "src/数据 set.py", "two\nlines.py"]
-
-
-def test_a_subfolder_tells_about_the_whole_repository(repository: Path) -> None:
-    (repository / "helper.py").write_text("")
-    (repository / "train.py").write_text("lr = 0.2\n")
-    assert git_state(repository / "src") == git_state(repository)
-
-
-def test_a_hundred_untracked_files_are_enough(repository: Path) -> None:
     for number in range(150):
         (repository / f"{number:03}.py").write_text("")
     assert len(state_of(repository)["untracked"]) == 100
@@ -140,53 +122,32 @@ def test_a_large_diff_is_named_by_its_hash_only(repository: Path, monkeypatch: p
     assert (state["diff"], state["diff_sha256"], state["dirty"]) == (None, whole, True)
 
 
-def test_a_detached_head_has_no_branch_name(repository: Path) -> None:
-    git(repository, "checkout", "-q", "--detach")
-    assert state_of(repository)["branch"] == "HEAD"
-
-
-def test_outside_a_repository_there_is_nothing_to_say(tmp_path: Path) -> None:
-    assert git_state(tmp_path) is None and git_commit(tmp_path) is None
-    assert git_state(tmp_path / "nowhere") is None
-
-
-def test_a_repository_without_commits_has_no_commit(tmp_path: Path) -> None:
+def test_without_a_repository_a_commit_or_git_there_is_nothing_to_say(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     git(tmp_path, "init", "-q", "empty")
-    assert git_state(tmp_path / "empty") is None
-
-
-def test_without_git_there_is_nothing_to_say(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [git_state(tmp_path / name) for name in (".", "nowhere", "empty")] == [None, None, None]
+    assert git_commit(tmp_path) is None
     monkeypatch.setenv("PATH", str(repository / "src"))
     assert git_state(repository) is None
 
 
-def wrap_git(folder: Path, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put a git before the real one that does something else for the sub-command `case`."""
-    folder.mkdir()
-    pattern, act = case.split(" ", 1)
-    script = f'#!/bin/sh\ncase "$3" in {pattern}) {act};; esac\nexec {shutil.which("git")} "$@"\n'
-    (folder / "git").write_text(script)
-    (folder / "git").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-
-
-@pytest.mark.parametrize("case", ["diff exit 128", "diff exec sleep 60", "ls-files exit 128"])
+@pytest.mark.parametrize(
+    "case", ["diff exit 128", "diff exec sleep 60", "ls-files exit 128", "rev-parse exec sleep 60"]
+)
 def test_what_git_could_not_compare_is_not_called_clean(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
     """A diff of gigabytes runs into the time limit; `dirty: false` would be a claim nobody checked."""
-    monkeypatch.setattr(provenance, "_GIT_SECONDS", 3.0 if "sleep" in case else 60.0)
-    wrap_git(tmp_path / "bin", case, monkeypatch)
-    state = state_of(repository)
-    assert state["dirty"] is True and "diff" not in state
-
-
-def test_a_git_that_hangs_does_not_hang_the_launch(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(provenance, "_GIT_SECONDS", 0.2)
-    wrap_git(tmp_path / "bin", "rev-parse exec sleep 60", monkeypatch)
-    assert git_state(repository) is None
+    monkeypatch.setattr(provenance, "_GIT_SECONDS", 1.0 if "sleep" in case else 60.0)
+    pattern, act = case.split(" ", 1)
+    wrapper = tmp_path / "bin" / "git"  # does something else for one sub-command
+    wrapper.parent.mkdir()
+    wrapper.write_text(f'#!/bin/sh\ncase "$3" in {pattern}) {act};; esac\nexec {shutil.which("git")} "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}{os.pathsep}{os.environ['PATH']}")
+    state = git_state(repository)
+    assert state is None if "rev-parse" in case else state and state["dirty"] is True and "diff" not in state
 
 
 def test_collect_fits_the_record_of_a_run(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,10 +159,8 @@ def test_collect_fits_the_record_of_a_run(repository: Path, tmp_path: Path, monk
     assert record["git"] == git_state(repository)
     assert record["env"]["executable"] == sys.executable and record["host"]["cpus"] == os.cpu_count()
     assert Path(record["cwd"]) == repository
-
-
-def test_collect_takes_a_directory(repository: Path) -> None:
-    assert collect(repository)["git"]["branch"] == "main"
+    monkeypatch.chdir(tmp_path)
+    assert collect(repository)["git"] == record["git"]
 
 
 def test_a_half_removed_package_does_not_fail_the_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import zipfile
@@ -11,6 +12,8 @@ from typing import Any
 import docx
 import pptx
 import pytest
+
+from rgt.reconcile import packed_reader, passages
 
 from . import front_door, reconcile_corpus
 from .real.support import need
@@ -30,7 +33,7 @@ CLAIMS = [
     claim("C4", "PSNR", 31.42, method="Ours", dataset="Set14", unit="dB", direction="up"),
     claim("C5", "throughput", 12345.6, method="Ours", unit="tokens/s"),
     claim("C6", "loss", 0.000321, method="Ours", dataset="CIFAR-10", split="val", direction="down"),
-]  # fmt: skip
+]
 
 
 def reconcile(folder: Path, *words: object, claims: list[dict[str, Any]] = CLAIMS) -> dict[str, Any]:
@@ -44,6 +47,11 @@ def reconcile(folder: Path, *words: object, claims: list[dict[str, Any]] = CLAIM
 
 def run(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
     return front_door.call("reconcile.py", *words, cwd=folder)
+
+
+def reconciled(folder: Path, text: str, name: str = "a.md") -> dict[str, Any]:
+    (folder / name).write_text(text)
+    return reconcile(folder)
 
 
 def drifts(report: dict[str, Any]) -> list[tuple[int, str]]:
@@ -76,8 +84,7 @@ AGREES = [
 
 @pytest.mark.parametrize("text", AGREES)
 def test_a_correct_number_is_compared_and_agrees(tmp_path: Path, text: str) -> None:
-    (tmp_path / "a.md").write_text(text)
-    report = reconcile(tmp_path)
+    report = reconciled(tmp_path, text)
     assert drifts(report) == [] and report["ambiguous_count"] == 0
     assert report["compared"] >= 1
 
@@ -110,9 +117,7 @@ DRIFTS = [
 
 @pytest.mark.parametrize(("text", "reported"), DRIFTS)
 def test_a_wrong_number_is_a_drift(tmp_path: Path, text: str, reported: str) -> None:
-    (tmp_path / "a.md").write_text(text)
-    line = text.count("\n") + 1
-    assert drifts(reconcile(tmp_path)) == [(line, reported)]
+    assert drifts(reconciled(tmp_path, text)) == [(text.count("\n") + 1, reported)]
 
 
 SILENT = [
@@ -139,8 +144,7 @@ SILENT = [
 
 @pytest.mark.parametrize("text", SILENT)
 def test_what_reports_no_result_is_left_alone(tmp_path: Path, text: str) -> None:
-    (tmp_path / "a.md").write_text(text)
-    report = reconcile(tmp_path)
+    report = reconciled(tmp_path, text)
     assert (report["findings"], report["ambiguous"]) == ([], [])
 
 
@@ -161,8 +165,7 @@ AMBIGUOUS = [
 
 @pytest.mark.parametrize("text", AMBIGUOUS)
 def test_what_may_be_somebody_elses_number_is_listed_apart(tmp_path: Path, text: str) -> None:
-    (tmp_path / "a.md").write_text(text)
-    report = reconcile(tmp_path)
+    report = reconciled(tmp_path, text)
     assert report["findings"] == [] and report["ambiguous_count"] == 1
     assert report["ambiguous"][0]["line"] == 1
 
@@ -170,31 +173,21 @@ def test_what_may_be_somebody_elses_number_is_listed_apart(tmp_path: Path, text:
 def test_rows_of_anchored_cells_are_no_header(tmp_path: Path) -> None:
     rows = ["Ours & 0.914\\claim{C1} \\\\", "Baseline & 0.899\\claim{C2} \\\\", "Ours & 0.961\\claim{C3} \\\\"]
     table = ["\\begin{tabular}{lr}", "method & accuracy \\\\", *rows, "\\end{tabular}"]
-    (tmp_path / "paper.tex").write_text("\n".join(table))
-    assert drifts(reconcile(tmp_path, "paper.tex")) == [(4, "0.899")]
+    assert drifts(reconciled(tmp_path, "\n".join(table), "paper.tex")) == [(4, "0.899")]
 
 
 def test_an_anchor_wins_over_a_guess(tmp_path: Path) -> None:
-    (tmp_path / "a.md").write_text(
-        "It was 96.1 <!-- claim:C3 --> then, and 90.0 <!-- claim:C1 --> now; 5 <!-- claim:NO -->.\n"
-    )
-    report = reconcile(tmp_path)
-    assert [(finding["code"], finding["evidence"]) for finding in report["findings"]] == [
-        ("drift", "90.0"),
-        ("unknown-claim", "<!-- claim:NO -->"),
-    ]
+    text = "It was 96.1 <!-- claim:C3 --> then, and 90.0 <!-- claim:C1 --> now; 5 <!-- claim:NO -->.\n"
+    found = [(finding["code"], finding["evidence"]) for finding in reconciled(tmp_path, text)["findings"]]
+    assert found == [("drift", "90.0"), ("unknown-claim", "<!-- claim:NO -->")]
 
 
-MARKDOWN_TABLE = """\
-# Results
+def md(*rows: str) -> str:
+    """A Markdown table of rows of cells that are divided by /."""
+    head, *body = (f"| {row.replace('/', ' | ')} |" for row in rows)
+    return "\n".join([head, "|" + "---|" * rows[0].count("/") + "---|", *body]) + "\n"
 
-| Method | CIFAR-10 Acc (%) ↑ | SVHN Acc | PSNR | Params (M) |
-|:--|--:|---|---|---|
-| Baseline [4] | 89.21 ± 0.40 | 93.0 | | 11.2 |
-| Ours | **{a}** | {b} | 31.42 | 11.4 |
-| Ours + CutMix | 92.0 | 0.97 | 33 | 11.4 |
-| ViT-B | 95 | 0.98 | 33 | 86 |
-"""
+
 LATEX_TABLE = r"""\documentclass{{article}}
 \begin{{document}}
 \begin{{table}}
@@ -220,51 +213,12 @@ HTML_TABLE = """\
 </table></body></html>
 """
 RST_TABLE = """\
-Results
-=======
-
 ========== ============= ======
 Accuracy   CIFAR-10      SVHN
 ========== ============= ======
 Baseline   89.2          -
 Ours       {a}          {b}
 ========== ============= ======
-"""
-LONG_CSV = """\
-method,dataset,metric,value,std,n
-Baseline,CIFAR-10,accuracy,0.8921,0.0040,5
-Ours,CIFAR-10,accuracy,{a},0.0031,5
-Ours,SVHN,accuracy,{b},,
-"""
-SPREAD_COLUMNS = """\
-Accuracy (%) of all methods.
-
-| Method | CIFAR-10 mean | CIFAR-10 std | SVHN mean |
-|---|---|---|---|
-| Baseline | 89.2 | 0.4 | – |
-| Ours | {a} | 0.3 | {b} |
-"""
-SECTION_ROWS = """\
-| Method | accuracy |
-|---|---|
-| *CIFAR-10* | |
-| Baseline | 89.2 |
-| Ours | {a} |
-| *SVHN* | |
-| Ours | {b} |
-"""
-TWO_HEADERS = """\
-,CIFAR-10,,SVHN,
-Method,accuracy,std,accuracy,std
-Baseline,0.892,0.004,,
-Ours,{a},0.0031,{b},
-"""
-ALIGNED = """\
-Accuracy (%) of all methods.
-
-Method     CIFAR-10   SVHN
-Baseline   89.2       –
-Ours       {a}       {b}
 """
 LIST_TABLE = """\
 .. list-table:: Accuracy (%)
@@ -280,67 +234,60 @@ LIST_TABLE = """\
      - {a}
      - {b}
 """
-CSV_TABLE = """\
-.. csv-table:: 准确率
-   :header: Method,CIFAR-10,SVHN
-
-   Baseline,89.2,
-   Ours,{a},{b}
+ALIGNED = (
+    "Accuracy (%) of all methods.\n\nMethod     CIFAR-10   SVHN\nBaseline   89.2       –\nOurs       {a}       {b}\n"
+)
+SPREAD = md("Method/CIFAR-10 mean/CIFAR-10 std/SVHN mean", "Baseline/89.2/0.4/–", "Ours/{a}/0.3/{b}")
+COLUMNS = md(
+    "Method/CIFAR-10 Acc (%) ↑/SVHN Acc/PSNR/Params (M)",
+    "Baseline [4]/89.21 ± 0.40/93.0//11.2",
+    "Ours/**{a}**/{b}/31.42/11.4",
+    "Ours + CutMix/92.0/0.97/33/11.4",
+    "ViT-B/95/0.98/33/86",
+)
+BELOW = md("Method/accuracy/loss", "Baseline/89.2/", "Ours/{a}/") + "\nTable 3: Results on CIFAR-10.\n\nTable 4: "
+TWO_HEADERS = ",CIFAR-10,,SVHN,\nMethod,accuracy,std,accuracy,std\nBaseline,0.892,0.004,,\nOurs,{a},0.0031,{b},\n"
+LONG_CSV = """\
+method,dataset,metric,value,std,n
+Baseline,CIFAR-10,accuracy,0.8921,0.0040,5
+Ours,CIFAR-10,accuracy,{a},0.0031,5
+Ours,SVHN,accuracy,{b},,
 """
-BELOW = """\
-On Set14 we see a PSNR of 31.42 dB with Ours.
-
-| Method | accuracy | loss |
-|---|---|---|
-| Baseline | 89.2 | |
-| Ours | {a} | |
-
-Table 3: Results on CIFAR-10.
-
-Table 4: Results on SVHN.
-
-| Method | accuracy |
-|---|---|
-| Ours | {b} |
-| Other | 90 |
-"""
+SECTIONS = md("Method/accuracy", "*CIFAR-10*/", "Baseline/89.2", "Ours/{a}", "*SVHN*/", "Ours/{b}")
+CSV_TABLE = ".. csv-table:: 准确率\n   :header: Method,CIFAR-10,SVHN\n\n   Baseline,89.2,\n   Ours,{a},{b}\n"
+GOOD, BAD = ("91.4", "96.1"), ("91.9", "96.4")
+# file, template, right values, wrong ones, the lines of these
 TABLES = [
-    ("spread.md", SPREAD_COLUMNS, ("91.4", "96.1"), ("91.9", "96.4"), [6, 6]),
-    ("sections.md", SECTION_ROWS, ("91.4", "96.1"), ("91.9", "96.4"), [5, 7]),
+    ("spread.md", f"Accuracy (%) of all methods.\n\n{SPREAD}", GOOD, BAD, [6, 6]),
+    ("sections.md", SECTIONS, GOOD, BAD, [5, 7]),
+    ("aligned.txt", ALIGNED, GOOD, BAD, [5, 5]),
+    ("list.rst", LIST_TABLE, GOOD, BAD, [11, 12]),
+    ("csv.rst", CSV_TABLE, GOOD, BAD, [5, 5]),
+    ("below.md", BELOW + "Results on SVHN.\n\n" + md("Method/accuracy", "Ours/{b}", "Other/90"), GOOD, BAD, [4, 12]),
+    ("t.md", COLUMNS, ("91.42 ± 0.31", "0.961"), ("91.24 ± 0.31", "0.971"), [4, 4]),
+    ("t.tex", LATEX_TABLE, GOOD, BAD, [11, 11]),
+    ("t.html", HTML_TABLE, GOOD, BAD, [5, 5]),
+    ("t.rst", RST_TABLE, GOOD, BAD, [5, 5]),
     ("headers.csv", TWO_HEADERS, ("0.914", "0.961"), ("0.919", "0.964"), [4, 4]),
-    ("aligned.txt", ALIGNED, ("91.4", "96.1"), ("91.9", "96.4"), [5, 5]),
-    ("list.rst", LIST_TABLE, ("91.4", "96.1"), ("91.9", "96.4"), [11, 12]),
-    ("csv.rst", CSV_TABLE, ("91.4", "96.1"), ("91.9", "96.4"), [5, 5]),
-    ("below.md", BELOW, ("91.4", "96.1"), ("91.9", "96.4"), [6, 14]),
-    ("t.md", MARKDOWN_TABLE, ("91.42 ± 0.31", "0.961"), ("91.24 ± 0.31", "0.971"), [6, 6]),
-    ("t.tex", LATEX_TABLE, ("91.4", "96.1"), ("91.9", "96.4"), [11, 11]),
-    ("t.html", HTML_TABLE, ("91.4", "96.1"), ("91.9", "96.4"), [5, 5]),
-    ("t.rst", RST_TABLE, ("91.4", "96.1"), ("91.9", "96.4"), [8, 8]),
     ("t.csv", LONG_CSV, ("0.9142", "0.9611"), ("0.9145", "0.9711"), [3, 4]),
 ]
 
 
-@pytest.mark.parametrize(("name", "template", "good", "bad", "lines"), TABLES, ids=[table[0] for table in TABLES])
-def test_tables(
-    tmp_path: Path, name: str, template: str, good: tuple[str, str], bad: tuple[str, str], lines: list[int]
-) -> None:
-    path = tmp_path / name
-    path.write_text(template.format(a=good[0], b=good[1]))
-    report = reconcile(tmp_path)
+@pytest.mark.parametrize("table", TABLES, ids=[table[0] for table in TABLES])
+def test_tables(tmp_path: Path, table: tuple[str, str, tuple[str, str], tuple[str, str], list[int]]) -> None:
+    name, template, good, bad, lines = table
+    report = reconciled(tmp_path, template.format(a=good[0], b=good[1]), name)
     assert drifts(report) == [] and report["compared"] >= 3
-    path.write_text(template.format(a=bad[0], b=bad[1]))
-    assert [line for line, _ in drifts(reconcile(tmp_path))] == lines
+    report = reconciled(tmp_path, template.format(a=bad[0], b=bad[1]), name)
+    assert [line for line, _ in drifts(report)] == lines
 
 
-def test_swapped_rows_are_found(tmp_path: Path) -> None:
-    (tmp_path / "t.md").write_text("| Accuracy | CIFAR-10 |\n|---|---|\n| Ours | 89.2 |\n| Baseline | 91.4 |\n")
-    assert drifts(reconcile(tmp_path)) == [(3, "89.2"), (4, "91.4")]
-
-
-def test_a_curve_is_data(tmp_path: Path) -> None:
+def test_swapped_rows_are_found_and_a_curve_is_data(tmp_path: Path) -> None:
+    swapped = md("Accuracy/CIFAR-10", "Ours/89.2", "Baseline/91.4")
+    assert drifts(reconciled(tmp_path, swapped)) == [(3, "89.2"), (4, "91.4")]
+    (tmp_path / "a.md").unlink()
     (tmp_path / "curve.csv").write_text("step,accuracy\n1,0.1\n2,0.5\n")
-    claims = [claim("C1", "accuracy", 0.9)]
-    assert reconcile(tmp_path, claims=claims)["compared"] == 0
+    assert reconcile(tmp_path, claims=[claim("C1", "accuracy", 0.9)])["compared"] == 0
 
 
 def test_notebook_lines_are_those_of_the_file(tmp_path: Path) -> None:
@@ -348,7 +295,7 @@ def test_notebook_lines_are_those_of_the_file(tmp_path: Path) -> None:
     cells = [
         {"cell_type": "code", "source": ["x = 1\n"], "outputs": [printed]},
         {"cell_type": "markdown", "source": ["# Results\n", "\n", "Ours reaches 92.2% accuracy on CIFAR-10.\n"]},
-    ]  # fmt: skip
+    ]
     path = tmp_path / "n.ipynb"
     path.write_text(json.dumps({"cells": cells}, indent=1))
     text = path.read_text().splitlines()
@@ -370,12 +317,8 @@ def test_word_and_powerpoint(tmp_path: Path) -> None:
         slide = show.slides.add_slide(show.slide_layouts[1])
         slide.shapes.title.text = text
     show.save(str(tmp_path / "p.pptx"))
-    report = reconcile(tmp_path)
-    assert [(finding["where"], finding["evidence"]) for finding in report["findings"]] == [
-        ("slide 2", "96.9%"),
-        ("paragraph 2", "92.2%"),
-        ("table at 3", "89.9"),
-    ]
+    found = {finding["where"]: finding["evidence"] for finding in reconcile(tmp_path)["findings"]}
+    assert found == {"slide 2": "96.9%", "paragraph 2": "92.2%", "table at 3": "89.9"}
 
 
 def test_many_documents_give_the_same_answer_as_one_by_one(tmp_path: Path) -> None:
@@ -384,26 +327,18 @@ def test_many_documents_give_the_same_answer_as_one_by_one(tmp_path: Path) -> No
         value = "91.4" if number % 8 else "92.4"
         (tmp_path / f"d{number:02}.md").write_text(f"Ours reaches {value}% accuracy on CIFAR-10.\n")
     report = reconcile(tmp_path)
-    assert [Path(finding["path"]).name for finding in report["findings"]] == [
-        f"d{number:02}.md" for number in range(0, 80, 8)
-    ]
+    found = [Path(finding["path"]).name for finding in report["findings"]]
+    assert found == [f"d{number:02}.md" for number in range(0, 80, 8)]
     assert report["unmentioned"] == ["C2", "C3", "C4", "C5", "C6"]
 
 
-def test_planted_drifts_in_all_formats(tmp_path: Path) -> None:
-    """The full size, 200 documents and more, is `make bench` and the soak."""
-    _corpus(tmp_path, documents=40)
+FULL = [pytest.param(200, seed, marks=pytest.mark.soak) for seed in range(5)]
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", range(5))
-def test_planted_drifts_at_full_size(tmp_path: Path, seed: int) -> None:
-    _corpus(tmp_path, documents=200, seed=seed)
-
-
-def _corpus(folder: Path, documents: int, seed: int = 11) -> None:
-    planted = reconcile_corpus.write(folder, documents, 60, seed, drift_rate=0.05)
-    done = run(folder, ".", "--json")
+@pytest.mark.parametrize(("documents", "seed"), [(40, 11), *FULL])
+def test_planted_drifts_in_all_formats(tmp_path: Path, documents: int, seed: int) -> None:
+    planted = reconcile_corpus.write(tmp_path, documents, 60, seed, drift_rate=0.05)
+    done = run(tmp_path, ".", "--json")
     score = reconcile_corpus.score(json.loads(done.stdout), planted)
     assert score.planted > documents / 4
     assert score.missed <= 0.05 * score.planted and score.false <= 0.02 * score.alarms and score.flagged_clean == 0
@@ -420,105 +355,78 @@ def test_git_decides_what_belongs_to_the_project(tmp_path: Path) -> None:
 
 
 def test_text_names_place_claim_and_both_numbers(tmp_path: Path) -> None:
-    (tmp_path / "a.md").write_text(
-        "\nOurs reaches 92.4% accuracy on CIFAR-10. Prior work has 88% accuracy on CIFAR-10.\n"
-    )
-    reconcile(tmp_path)
+    reconciled(tmp_path, "\nOurs reaches 92.4% accuracy on CIFAR-10. Prior work has 88% accuracy on CIFAR-10.\n")
     out = run(tmp_path, "a.md", "--ambiguous").stdout
     assert "drift: a.md:2: C1 accuracy Ours CIFAR-10 test: 92.4%; EVIDENCE.json has 91.42 [certain]" in out
     assert "maybe a.md:2: 88%" in out
     assert out.endswith("1 documents, 1 numbers compared with 6 claims: 1 differ, 1 ambiguous\n")
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "sentence"),
-    [
-        ("a.docx", b"PK not a zip", "cannot be read as an Office file"),
-        ("a.ipynb", b"{}", "is not a notebook"),
-        ("a.md", b"\x00\x01\x02", "is not text"),
-    ],
-)
+def archive(content: bytes, encrypted: bool = False) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("word/document.xml", content)
+    data = bytearray(file.getvalue())
+    for head, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        data[data.index(head) + flags] |= encrypted  # the bit that says so
+    return bytes(data)
+
+
+MULTIROW = b"\\begin{tabular}{l}\\multirow{" + b"9" * 5000 + b"}{*}{x} \\\\ \\end{tabular}"
+UNREADABLE = {
+    "zip.docx": (b"PK not a zip", "cannot be read as an Office file"),
+    "encrypted.docx": (archive(b"<a/>", encrypted=True), "cannot be read as an Office file"),
+    "bomb.docx": (archive(b" " * 2**21), "has an unreasonable word/document.xml"),
+    "a.ipynb": (b"{}", "is not a notebook"),
+    "a.md": (b"\x00\x01\x02", "is not text"),
+    "data.csv": (bytes(2**20 + 1), "is data, not a document"),
+    "a.tex": (MULTIROW, "has something no reader knows: ValueError"),
+}
+
+
 def test_an_unreadable_document_is_a_finding_and_the_others_are_read(
-    tmp_path: Path, name: str, content: bytes, sentence: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / name).write_bytes(content)
-    (tmp_path / "z.md").write_text("Ours reaches 92.4% accuracy on CIFAR-10.\n")
-    codes = {finding["code"]: finding["message"] for finding in reconcile(tmp_path)["findings"]}
-    assert sentence in codes["unreadable"] and "drift" in codes
+    for module in (passages, packed_reader):
+        monkeypatch.setattr(module, "MAX_BYTES", 2**20)
+    for name, (content, _) in UNREADABLE.items():
+        (tmp_path / name).write_bytes(content)
+    found = reconciled(tmp_path, "Ours reaches 92.4% accuracy on CIFAR-10.\n", "z.md")["findings"]
+    told = {Path(finding["path"]).name: finding["message"] for finding in found if finding["code"] == "unreadable"}
+    assert sorted(told) == sorted(UNREADABLE) and "drift" in [finding["code"] for finding in found]
+    assert [name for name, (_, sentence) in UNREADABLE.items() if sentence not in told[name]] == []
 
 
 def test_a_number_that_no_float_holds_is_no_result(tmp_path: Path) -> None:
     """It once ended the whole run."""
-    (tmp_path / "a.md").write_text(
-        "The accuracy is 1e400, then 3 x 10^400, then 91.4 ± 1e999 and 1e" + "9" * 5000 + ".\n"
-    )
-    (tmp_path / "b.md").write_text("Ours has an accuracy of 0.924 on CIFAR-10.\n")
-    report = reconcile(tmp_path)
+    (tmp_path / "a.md").write_text(f"The accuracy is 1e400, then 3 x 10^400, then 91.4 ± 1e999 and 1e{'9' * 5000}.\n")
+    report = reconciled(tmp_path, "Ours has an accuracy of 0.924 on CIFAR-10.\n", "b.md")
     assert [finding["path"].rpartition("/")[2] for finding in report["findings"]] == ["b.md"]
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("a.html", "<![x[ odd ]]><table><tr><th>Method</th><th>CIFAR-10 accuracy</th><tr><td>Ours<td>0.924"),
-        ("a.md", "# x\n\n<table><tr><th>Method</th><th>CIFAR-10 accuracy</th></tr>\n<tr><td>Ours</td><td>0.924</td>\n"),
-        ("a.rst", ".. csv-table:: x\n\n   a," + "b" * 200_000 + "\n\nOurs has an accuracy of 0.924 on CIFAR-10.\n"),
-    ],
-    ids=["html", "md", "rst"],
-)
-def test_broken_markup_hides_no_number(tmp_path: Path, name: str, text: str) -> None:
-    (tmp_path / name).write_text(text)
-    assert [reported for _, reported in drifts(reconcile(tmp_path))] == ["0.924"]
+ODD = {
+    "a.html": "<![x[ odd ]]><table><tr><th>Method</th><th>CIFAR-10 accuracy</th><tr><td>Ours<td>0.924",
+    "a.md": "# x\n\n<table><tr><th>Method</th><th>CIFAR-10 accuracy</th></tr>\n<tr><td>Ours</td><td>0.924</td>\n",
+    "a.rst": ".. csv-table:: x\n\n   a," + "b" * 200_000 + "\n\nOurs has an accuracy of 0.924 on CIFAR-10.\n",
+}
 
 
-def test_what_no_reader_knows_hides_no_other_document(tmp_path: Path) -> None:
-    (tmp_path / "a.tex").write_text("\\begin{tabular}{l}\\multirow{" + "9" * 5000 + "}{*}{x} \\\\ \\end{tabular}")
-    (tmp_path / "b.md").write_text("Ours has an accuracy of 0.924 on CIFAR-10.\n")
-    assert {finding["code"] for finding in reconcile(tmp_path)["findings"]} == {"unreadable", "drift"}
+def test_broken_markup_hides_no_number(tmp_path: Path) -> None:
+    for name, text in ODD.items():
+        (tmp_path / name).write_text(text)
+    assert [reported for _, reported in drifts(reconcile(tmp_path))] == ["0.924"] * 3
 
 
-def test_what_is_too_large_for_a_document_is_not_read(tmp_path: Path) -> None:
-    with (tmp_path / "data.csv").open("wb") as file:
-        file.truncate(256 * 2**20 + 1)
-    [finding] = reconcile(tmp_path)["findings"]
-    assert finding["code"] == "unreadable" and "is data, not a document" in finding["message"]
-
-
-def test_an_encrypted_document_is_a_finding(tmp_path: Path) -> None:
-    path = tmp_path / "a.docx"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("word/document.xml", "<a/>")
-    data = bytearray(path.read_bytes())
-    for head, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
-        data[data.index(head) + flags] |= 1  # the bit that says: encrypted
-    path.write_bytes(data)
-    (finding,) = reconcile(tmp_path)["findings"]
-    assert finding["code"] == "unreadable" and "cannot be read as an Office file" in finding["message"]
-
-
-def test_a_zip_bomb_is_not_unpacked(tmp_path: Path) -> None:
-    with (
-        zipfile.ZipFile(tmp_path / "a.docx", "w", zipfile.ZIP_DEFLATED) as archive,
-        archive.open("word/document.xml", "w") as file,
-    ):
-        for _ in range(300):
-            file.write(b" " * 2**20)
-    assert "unreasonable" in reconcile(tmp_path)["findings"][0]["message"]
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["no.md"], "no.md does not exist; name documents or folders of them"),
-        (["--evidence", "no.json"], "no.json does not exist"),
-        (["a.png"], "is not a document this reads"),
-    ],
-)
-def test_bad_input(tmp_path: Path, words: list[str], sentence: str) -> None:
+def test_bad_input(tmp_path: Path) -> None:
     (tmp_path / "EVIDENCE.json").write_text(json.dumps({"claims": CLAIMS}))
     (tmp_path / "a.png").write_bytes(b"x")
-    done = run(tmp_path, *words)
-    assert done.returncode in (1, 2) and sentence in done.stdout + done.stderr and "Traceback" not in done.stderr
+    for words, sentence in {
+        "no.md": "no.md does not exist; name documents or folders of them",
+        "--evidence no.json": "no.json does not exist",
+        "a.png": "is not a document this reads",
+    }.items():
+        done = run(tmp_path, *words.split())
+        assert done.returncode in (1, 2) and sentence in done.stdout + done.stderr and "Traceback" not in done.stderr
 
 
 def test_other_encodings(tmp_path: Path) -> None:

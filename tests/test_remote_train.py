@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -20,16 +21,15 @@ from .gate_box import ROOT, until
 from .test_sweep import Bench, own_bench, two_boxes  # noqa: F401  # the fixtures bench and boxes
 
 SHELL = ROOT / "scripts" / "remote_train.sh"
-GOOD = {
-    "script": "train.py", "args": ["--config", "{config}", "--epochs", "{epochs}"], "python": sys.executable,
-    "epochs": 200, "early_stopping_patience": 3, "save_every": 5, "validate_every": 1, "gradient_checkpointing": True,
-    "mixed_precision": "bf16", "world_size": 1, "batch_size": 32, "checkpoint_size": "1KiB", "keep": 2, "lr": 0.1,
-}  # fmt: skip
+GOOD: dict[str, Any] = {"script": "train.py", "args": ["--config", "{config}", "--epochs", "{epochs}"], "lr": 0.1}
+GOOD |= {"python": sys.executable, "epochs": 200, "early_stopping_patience": 3, "save_every": 5, "validate_every": 1}
+GOOD |= {"gradient_checkpointing": True, "mixed_precision": "bf16", "world_size": 1, "batch_size": 32}
+GOOD |= {"checkpoint_size": "1KiB", "keep": 2}
 
 
-def train(bench: Bench, *words: object, cluster: str = "local", gpus: int = 0, name: str = "base", **config: Any) -> (
-    subprocess.CompletedProcess[str]
-):  # fmt: skip
+def train(
+    bench: Bench, *words: object, cluster: str = "local", gpus: int = 0, name: str = "base", **config: Any
+) -> subprocess.CompletedProcess[str]:
     """One call with the good config, some keys changed; None takes a key out. Who only asks, asks in this process."""
     (bench.directory / "train.py").write_text("import sys; print(sys.argv[1:])")
     kept = {key: value for key, value in {**GOOD, **config}.items() if value is not None}
@@ -37,8 +37,8 @@ def train(bench: Bench, *words: object, cluster: str = "local", gpus: int = 0, n
     given = ["--cluster", cluster, "--config", "prod.yaml", "--gpus", gpus, "--name", name, *words]
     if {"--dry-run", "--json"} & set(words):
         return front_door.call("remote_train.py", *given, cwd=bench.directory, env=bench.environment)
-    return subprocess.run([str(SHELL), *map(str, given)], cwd=bench.directory, env=bench.environment, text=True,
-                          capture_output=True, timeout=120)  # fmt: skip
+    where: dict[str, Any] = {"cwd": bench.directory, "env": bench.environment}
+    return subprocess.run([SHELL, *map(str, given)], text=True, capture_output=True, timeout=120, **where)
 
 
 def findings(done: subprocess.CompletedProcess[str]) -> list[tuple[str, str, str]]:
@@ -47,7 +47,7 @@ def findings(done: subprocess.CompletedProcess[str]) -> list[tuple[str, str, str
 
 
 def test_starts_the_job_and_says_how_to_go_on(bench: Bench) -> None:
-    done = train(bench, "--epoch-time", "95s")
+    done = train(bench, "--epoch-time", "95s", mixed_precision="fp17")
     assert (done.returncode, done.stderr) == (0, "")
     lines = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
     assert lines["run"] == "base on local: 1 process (1 x 0 GPUs)"
@@ -57,32 +57,26 @@ def test_starts_the_job_and_says_how_to_go_on(bench: Bench) -> None:
     config = next((bench.directory / ".rgt").iterdir())
     assert config.read_bytes() == (bench.directory / "prod.yaml").read_bytes()
     until(lambda: (run / "train.log").read_text() == f"{['--config', f'.rgt/{config.name}', '--epochs', '200']}\n")
-    assert schema.problems(json.loads((run / "remote_train.json").read_text()), "report") == []
+    report = json.loads((run / "remote_train.json").read_text())
+    assert schema.problems(report, "report") == [] and [f["code"] for f in report["findings"]] == ["precision"]
     follow = [lines[key] for key in ("state", "log", "verify")]
     assert "pull" not in lines and all(str(run) in line for line in follow)
-    assert [commands.problems(ROOT, line) for line in lines.values() if line.startswith("python scripts/")] == [
-        [] for line in lines.values() if line.startswith("python scripts/")
-    ]
+    printed = [line for line in lines.values() if line.startswith("python scripts/")]
+    assert not any(commands.problems(ROOT, line) for line in printed)
 
 
 def test_dry_run_checks_and_starts_nothing(bench: Bench) -> None:
     done = train(bench, "--dry-run")
-    assert done.returncode == 0
-    assert done.stdout.splitlines()[2:] == [
-        "duration   unknown; measure it: run a copy of the config with epochs: 2, take the second epoch's time from "
-        "its log (the first warms up), and give it as --epoch-time",
-        f"would put  {bench.directory}/.rgt/{shipped(bench)}",
-        f"would run  {sys.executable} train.py --config .rgt/{shipped(bench)} --epochs 200",
+    shipped = f".rgt/prod-{hashlib.sha256((bench.directory / 'prod.yaml').read_bytes()).hexdigest()[:8]}.yaml"
+    measure = "duration   unknown; measure it: run a copy of the config with epochs: 2, take the second epoch's time"
+    assert done.returncode == 0 and done.stdout.splitlines()[2].startswith(measure)
+    assert done.stdout.splitlines()[3:] == [
+        f"would put  {bench.directory}/{shipped}",
+        f"would run  {sys.executable} train.py --config {shipped} --epochs 200",
         f"in         {bench.directory} on local",
         "nothing was started",
     ]
     assert sorted(path.name for path in bench.directory.iterdir()) == ["prod.yaml", "train.py"]
-
-
-def shipped(bench: Bench) -> str:
-    import hashlib
-
-    return f"prod-{hashlib.sha256((bench.directory / 'prod.yaml').read_bytes()).hexdigest()[:8]}.yaml"
 
 
 # -- what cannot work stops before anything starts
@@ -114,52 +108,37 @@ def test_the_proposed_gpus_make_the_wanted_processes(bench: Bench) -> None:
 # -- what is doubtful travels
 
 
+LOSES = "a preemption loses up to {} between checkpoints (--max-loss is {})"
+COUNTED = "counted in epochs, the first bad validation stops the run; counted in validations, it goes on for 30 epochs"
+TOO_RARE = "validate_every 201 is more than epochs 200: it never validates before the end"
+NOT_VALIDATED = "early stopping needs validations, and validate_every is not set"
+NEVER = "counted in validations it never fires: 3 x 70 = 210 epochs without progress, and there are 200"
+KNOWN = "no, none, false, fp32, tf32, fp16, bf16, fp8, 16-mixed, bf16-mixed, 16-true, bf16-true, 32-true"
+
+
 @pytest.mark.parametrize(
     ("config", "words", "code", "message"),
     [
-        ({"save_every": 300}, [], "cadence", "save_every 300 is more than epochs 200: no checkpoint before the end"),
-        ({"save_every": None}, [], "cadence", "save_every is not set: nobody knows when a checkpoint is saved"),
-        (
-            {"save_every": 50}, ["--epoch-time", "95s"], "cadence",
-            "a preemption loses up to 1h19m of work: 50 epochs x 1m35s between checkpoints (--max-loss is 1h00m)",
-        ),
-        (
-            {}, ["--epoch-time", "10m", "--max-loss", "45m"], "cadence",
-            "a preemption loses up to 50m00s of work: 5 epochs x 10m00s between checkpoints (--max-loss is 45m00s)",
-        ),
-        (
-            {"validate_every": 10}, [], "early-stopping",
-            "validate_every 10 is more than the patience 3: counted in epochs, the first bad validation stops the run; "
-            "counted in validations, it goes on for 30 epochs",
-        ),
-        (
-            {"validate_every": 70}, [], "early-stopping",
-            "counted in validations it never fires: 3 x 70 = 210 epochs without progress, and there are 200",
-        ),
-        (
-            {"validate_every": 201}, [], "early-stopping",
-            "validate_every 201 is more than epochs 200: it never validates before the end, so it never stops early",
-        ),
-        (
-            {"validate_every": None}, [], "early-stopping",
-            "early stopping needs validations, and validate_every is not set",
-        ),
-        (
-            {"mixed_precision": "fp17"}, [], "precision",
-            "mixed_precision is 'fp17'; known are no, none, false, fp32, tf32, fp16, bf16, fp8, 16-mixed, bf16-mixed, "
-            "16-true, bf16-true, 32-true",
-        ),
-        ({"time_limit": "1h"}, ["--epoch-time", "60s"], "time-limit", "it will take 3h20m and is ended after 1h00m"),
+        ({"save_every": 300}, "", "cadence", "save_every 300 is more than epochs 200: no checkpoint before the end"),
+        ({"save_every": None}, "", "cadence", "save_every is not set: nobody knows when a checkpoint is saved"),
+        ({"save_every": 50}, "--epoch-time 95s", "cadence", LOSES.format("1h19m of work: 50 epochs x 1m35s", "1h00m")),
+        ({}, "--epoch-time 10m --max-loss 45m", "cadence", LOSES.format("50m00s of work: 5 epochs x 10m00s", "45m00s")),
+        ({"validate_every": 10}, "", "early-stopping", f"validate_every 10 is more than the patience 3: {COUNTED}"),
+        ({"validate_every": 70}, "", "early-stopping", NEVER),
+        ({"validate_every": 201}, "", "early-stopping", TOO_RARE),
+        ({"validate_every": None}, "", "early-stopping", NOT_VALIDATED),
+        ({"mixed_precision": "fp17"}, "", "precision", f"mixed_precision is 'fp17'; known are {KNOWN}"),
+        ({"time_limit": "1h"}, "--epoch-time 60s", "time-limit", "it will take 3h20m and is ended after 1h00m"),
     ],
-)  # fmt: skip
-def test_warns(bench: Bench, config: dict[str, Any], words: list[str], code: str, message: str) -> None:
-    done = train(bench, "--dry-run", "--json", *words, **config)
+)
+def test_warns(bench: Bench, config: dict[str, Any], words: str, code: str, message: str) -> None:
+    done = train(bench, "--dry-run", "--json", *words.split(), **config)
     assert (done.returncode, findings(done)) == (0, [(code, "warn", message)])
 
 
-@pytest.mark.parametrize("precision", ["no", False, "bf16-mixed", "FP16"])
-def test_known_precisions_pass(bench: Bench, precision: Any) -> None:
-    assert findings(train(bench, "--dry-run", "--json", mixed_precision=precision)) == []
+def test_known_precisions_pass(bench: Bench) -> None:
+    for precision in ("no", False, "bf16-mixed", "FP16"):
+        assert findings(train(bench, "--dry-run", "--json", mixed_precision=precision)) == []
 
 
 @pytest.mark.parametrize(("keep", "kept"), [(3, 3), (None, 40)])
@@ -170,23 +149,14 @@ def test_disk(bench: Bench, keep: int | None, kept: int) -> None:
     assert message.startswith(f"checkpoints need {20 * kept} TiB (10 TiB x {kept} kept x 2), this machine has ")
 
 
-def test_warning_stays_with_the_run(bench: Bench) -> None:
-    done = train(bench, "--json", mixed_precision="fp17")
-    run = Path(json.loads(done.stdout)["run"])
-    assert done.returncode == 0
-    assert [f["code"] for f in json.loads((run / "remote_train.json").read_text())["findings"]] == ["precision"]
-
-
 # -- a machine behind ssh (a stand-in for ssh, with a home of its own)
 
 
 def test_looks_at_the_host_and_runs_there(bench: Bench, boxes: Path) -> None:
     home = boxes / "a" / "exp"
     missing = train(bench, "--json", cluster="a", workdir="~/exp", python="python3", resume_from="ckpt/last.pt")
-    assert [message for _, _, message in findings(missing)] == [
-        "~/exp/train.py does not exist on a",
-        "~/exp/ckpt/last.pt does not exist on a",
-    ]
+    gone = ["~/exp/train.py does not exist on a", "~/exp/ckpt/last.pt does not exist on a"]
+    assert [message for _, _, message in findings(missing)] == gone
     (home / "ckpt").mkdir()
     (home / "ckpt" / "last.pt").touch()
     (home / "train.py").write_text("import sys; open('seen', 'w').write(open(sys.argv[2]).read())")
@@ -230,7 +200,8 @@ def test_name_that_runs_already_is_refused(bench: Bench) -> None:
 def test_file_of_somebody_else_is_not_overwritten(bench: Bench) -> None:
     (bench.directory / "base.job.yaml").write_text("name: mine\n")
     done = train(bench)
-    assert done.returncode == 2 and "base.job.yaml is not of our making and would be overwritten" in done.stderr
+    problem = "base.job.yaml was not written by remote_train and would be overwritten"
+    assert done.returncode == 2 and problem in done.stderr
     assert (bench.directory / "base.job.yaml").read_text() == "name: mine\n"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rgt import procs
+from rgt.machine import processes
 from trials import agents, case, proofs, routing, summary, triggers
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,17 +35,11 @@ def cli(*words: str | Path, ok: tuple[int, ...] = (0,)) -> subprocess.CompletedP
     return done
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_case_has_its_parts(name: str) -> None:
-    assert proofs.shape(case.load(name)) == []
-
-
-def test_there_are_cases_for_every_purpose() -> None:
-    kinds = [case.load(name).case.kind for name in NAMES]
-    held = [name for name in NAMES if case.load(name).case.held_out]
-    assert len(NAMES) >= 30
-    assert len(kinds) - kinds.count("use") >= 8
-    assert len(held) >= len(NAMES) // 3
+def test_every_case_has_its_parts_and_every_purpose_its_cases() -> None:
+    cases = {name: case.load(name) for name in NAMES}
+    assert [problem for loaded in cases.values() for problem in proofs.shape(loaded)] == []
+    assert len(NAMES) >= 25 and sum(loaded.case.kind != "use" for loaded in cases.values()) >= 8
+    assert sum(bool(loaded.case.held_out) for loaded in cases.values()) >= len(NAMES) // 3
 
 
 @pytest.mark.parametrize("name", SHORT)
@@ -85,16 +79,11 @@ def test_a_broken_case_turns_check_red(copy: Path, old: str, new: str, said: str
     assert said in cli("check", "--folder", copy, ok=(1,)).stdout
 
 
-def test_a_prompt_that_names_the_skill_is_a_hint(copy: Path) -> None:
+def test_a_prompt_that_names_the_skill_is_a_hint_and_an_unknown_case_is_named(copy: Path) -> None:
     (copy / "one" / "prompt.md").write_text("use verify_local.py for this")
     assert "the prompt gives a hint: verify_local.py" in cli("check", "--folder", copy, ok=(1,)).stdout
-
-
-def test_an_unknown_case_is_named_with_those_there_are(copy: Path) -> None:
-    assert (
-        "no case is called nothing; there are: one"
-        in cli("check", "--folder", copy, "--cases", "nothing", ok=(2,)).stderr
-    )
+    error = cli("check", "--folder", copy, "--cases", "nothing", ok=(2,)).stderr
+    assert "no case is called nothing; there are: one" in error
 
 
 def test_an_answer_of_a_wrong_shape_fails_and_does_not_crash(tmp_path: Path) -> None:
@@ -125,55 +114,43 @@ def trials(copy: Path, tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
-def test_trials_report_what_the_skill_changed(trials: Path) -> None:
+def test_trials_report_what_the_skill_changed(trials: Path, copy: Path) -> None:
     page = cli("report", trials).stdout
     data = json.loads((trials / "benchmark.json").read_text())
-    assert data["run_summary"]["with_skill"]["pass_rate"]["mean"] == 1.0
-    assert data["run_summary"]["without_skill"]["pass_rate"]["mean"] == 0.0
-    assert data["run_summary"]["delta"]["pass_rate"] == "+1.00"
-    assert data["run_summary"]["paired_pass_rate"] == {"cases": 1, "difference": 1.0, "ci95": [1.0, 1.0]}
-    assert len(data["runs"]) == 4
-    assert "| one | none | 0/2 | 0/2 |" in page
-    assert "answer.json is not there" in page
-
-
-def test_the_skill_arm_has_the_bundle_without_the_answers(trials: Path) -> None:
+    found = data["run_summary"]
+    rates = [found[arm]["pass_rate"]["mean"] for arm in ("with_skill", "without_skill")]
+    assert (rates, found["delta"]["pass_rate"], len(data["runs"])) == ([1.0, 0.0], "+1.00", 4)
+    assert found["paired_pass_rate"] == {"cases": 1, "difference": 1.0, "ci95": [1.0, 1.0]}
+    assert "| one | none | 0/2 | 0/2 |" in page and "answer.json is not there" in page
+    # the bundle without the answers, and only where it should be
     installed = trials / "one/skill-1/desk/.skills/remote-gpu-trainer"
-    assert (installed / "SKILL.md").is_file()
-    assert not (installed / "evals").exists()
-    assert not (installed / "tests").exists()
+    assert [(installed / name).exists() for name in ("SKILL.md", "evals", "tests")] == [True, False, False]
     assert not list((trials / "one/none-1").rglob("SKILL.md"))
-
-
-def test_a_trial_that_is_there_is_left_alone(trials: Path, copy: Path) -> None:
+    # a trial that is there is left alone
     before = (trials / "one/none-1/trial.json").read_bytes()
     cli("run", "--folder", copy, "--agent", "false", "--out", trials)
     assert (trials / "one/none-1/trial.json").read_bytes() == before
 
 
 def test_a_trial_by_hand_is_prepared_and_graded(copy: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    made = json.loads(cli("prepare", "one", "--folder", copy, "--arm", "none", "--out", out).stdout)
+    folders = ("--folder", copy, "--out", tmp_path / "out")
+    words = ("one", "--arm", "none", *folders)
+    made = json.loads(cli("prepare", *words).stdout)
     assert "runpod" in Path(made["prompt"]).read_text()
-    assert (
-        "answer.json is not there"
-        in cli("grade", "one", "--folder", copy, "--arm", "none", "--out", out, ok=(1,)).stdout
-    )
+    assert "answer.json is not there" in cli("grade", *words, ok=(1,)).stdout
     truth = sys.modules[case.load("one", copy).case.verify.__module__].TRUTH
     (Path(made["work"]) / "answer.json").write_text(json.dumps(truth))
-    cli("grade", "one", "--folder", copy, "--arm", "none", "--out", out, "--commands", "8")
-    late = cli("grade", "one", "--folder", copy, "--arm", "none", "--out", out, "--seconds", "999", ok=(1,)).stdout
-    assert "999 s of 240 s" in late
-    assert "is there already" in cli("prepare", "one", "--folder", copy, "--arm", "none", "--out", out, ok=(2,)).stderr
-    assert "make it with prepare" in cli("grade", "one", "--folder", copy, "--out", out, ok=(2,)).stderr
+    cli("grade", *words, "--commands", "8")
+    assert "999 s of 240 s" in cli("grade", *words, "--seconds", "999", ok=(1,)).stdout
+    assert "is there already" in cli("prepare", *words, ok=(2,)).stderr
+    assert "make it with prepare" in cli("grade", "one", *folders, ok=(2,)).stderr
 
 
 def test_an_agent_out_of_time_is_ended_and_fails(copy: Path, tmp_path: Path) -> None:
     edit(copy, "minutes=4", "minutes=0.02")
     cli("run", "--folder", copy, "--agent", "sleep 600", "--arms", "none", "--out", tmp_path / "out")
     record = json.loads((tmp_path / "out/one/none-1/trial.json").read_text())
-    assert record["ended"] == "out of time"
-    assert not record["passed"]
+    assert (record["ended"], record["passed"]) == ("out of time", False)
 
 
 def test_a_trial_that_never_began_is_run_by_the_next_call(copy: Path, tmp_path: Path) -> None:
@@ -195,59 +172,47 @@ def test_what_an_agent_leaves_behind_in_its_group_ends_with_it(copy: Path, tmp_p
     cli("run", "--folder", copy, "--agent", agent, "--arms", "none", "--out", tmp_path / "out")
     pid = int((tmp_path / "out/one/none-1/desk/pid").read_text())
     deadline = time.monotonic() + 20
-    while procs.alive(procs.identify(pid)):
+    while processes.alive(processes.identify(pid)):
         assert time.monotonic() < deadline, "it lives"
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize(("agent", "said"), [("", "--agent is empty"), ("x 'y", "No closing quotation")])
-def test_an_agent_that_is_no_command_line_gets_a_sentence(tmp_path: Path, agent: str, said: str) -> None:
-    error = cli("run", "--agent", agent, "--out", tmp_path, ok=(2,)).stderr
-    assert said in error and "please report" not in error
-
-
-def test_a_folder_without_cases_is_no_success(tmp_path: Path) -> None:
-    for verb in ("check", "routing", "export"):
-        assert f"{tmp_path} holds no case" in cli(verb, "--folder", tmp_path, ok=(2,)).stderr
-
-
-def test_a_bench_that_is_none_is_named_with_those_there_are() -> None:
+def test_wrong_words_get_a_sentence(tmp_path: Path) -> None:
+    for words, said in (
+        (("run", "--agent", "", "--out", tmp_path), "--agent is empty"),
+        (("run", "--agent", "x 'y", "--out", tmp_path), "No closing quotation"),
+        (("run", "--agent", "x", "--arms", "both", "--out", tmp_path), "it is none, skill or none,skill"),
+        (("report", tmp_path), "has no trial.json"),
+        *(((verb, "--folder", tmp_path), f"{tmp_path} holds no case") for verb in ("check", "routing", "export")),
+    ):
+        error = cli(*words, ok=(2,)).stderr
+        assert said in error and "please report" not in error
     done = subprocess.run([sys.executable, ROOT / "evals/bench/run.py", "gate"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: no bench is called gate; there are: start_up, gpu_gate, ")
 
 
-def test_wrong_words_get_a_sentence(tmp_path: Path) -> None:
-    assert (
-        "it is none, skill or none,skill"
-        in cli("run", "--agent", "x", "--arms", "both", "--out", tmp_path, ok=(2,)).stderr
-    )
-    assert "has no trial.json" in cli("report", tmp_path, ok=(2,)).stderr
+def transcript(path: Path, *rows: Any) -> Path:
+    path.write_text("noise\n" + "".join(json.dumps(row) + "\n" for row in rows))
+    return path
 
 
 def test_transcripts_are_counted(tmp_path: Path) -> None:
-    lines: list[dict[str, Any]] = [
-        {"type": "assistant", "message": {"content": [{"type": "text"}, {"type": "tool_use"}, {"type": "tool_use"}]}},
-        {"type": "result", "usage": {"input_tokens": 10, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 7,
-                                     "output_tokens": 3}},
-    ]  # fmt: skip
-    path = tmp_path / "t.jsonl"
-    path.write_text("noise\n" + "".join(json.dumps(line) + "\n" for line in lines))
-    assert agents.claude(path) == agents.Effort(2, 18, 7)
-    lines = [
-        {"type": "item.completed", "item": {"type": "command_execution"}},
-        {"type": "item.completed", "item": {"type": "agent_message"}},
-        {"type": "turn.completed", "usage": {"input_tokens": 100, "cached_input_tokens": 60, "output_tokens": 9}},
-    ]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    used = {"input_tokens": 10, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 7, "output_tokens": 3}
+    said = {"content": [{"type": "text"}, {"type": "tool_use"}, {"type": "tool_use"}]}
+    rows = {"type": "assistant", "message": said}, {"type": "result", "usage": used}
+    assert agents.claude(transcript(tmp_path / "t.jsonl", *rows)) == agents.Effort(2, 18, 7)
+    items = [{"type": "item.completed", "item": {"type": kind}} for kind in ("command_execution", "agent_message")]
+    usage = {"input_tokens": 100, "cached_input_tokens": 60, "output_tokens": 9}
+    path = transcript(tmp_path / "t.jsonl", *items, {"type": "turn.completed", "usage": usage})
     assert agents.codex(path) == agents.Effort(1, 49, 60)
     path.write_text("")
     assert agents.claude(path) == agents.codex(path) == agents.Effort()
 
 
-def record(name: str, arm: str, passed: bool, **more: Any) -> dict[str, Any]:
-    return {"case": name, "arm": arm, "trial": 1, "passed": passed, "outcome": passed, "problems": [],
-            "over_budget": [], "seconds": 60.0, "commands": 5, "tokens": 1000, **more}  # fmt: skip
+def record(name: str, arm: str, passed: bool) -> dict[str, Any]:
+    about = {"case": name, "arm": arm, "trial": 1, "passed": passed, "outcome": passed, "problems": []}
+    return {**about, "over_budget": [], "seconds": 60.0, "commands": 5, "tokens": 1000}
 
 
 def test_the_interval_is_over_cases_and_notes_name_the_useless_ones() -> None:
@@ -269,13 +234,10 @@ def test_from_the_hub_to_the_answer_is_short() -> None:
 
 def test_the_description_still_covers_what_users_say() -> None:
     measured = triggers.measure()
-    assert measured["should"] >= 60
-    assert measured["should_not"] >= 40
+    assert measured["should"] >= 60 and measured["should_not"] >= 40
     assert measured["recall"] >= 0.8, measured["missed"]
     assert measured["specificity"] >= 0.9, measured["false"]
-
-
-def test_a_description_that_drops_a_topic_is_noticed() -> None:
+    # and one that drops a topic is noticed
     assert triggers.measure("Run, verify and deliver experiments. Not for theory questions.")["recall"] < 0.3
 
 

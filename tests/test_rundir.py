@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 import re
@@ -17,10 +18,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rgt import files, rundir, schema
+from rgt import files, schema
 from rgt.errors import BAD_INPUT, RgtError
-from rgt.ids import RUN_ID, mint_id, slugify
-from rgt.rundir import Run, config_hash, create, find, open_run
+from rgt.run import record as rundir
+from rgt.run.record import RUN_ID, Run, config_hash, create, find, mint_id, open_run, slugify
 
 NOW = 1_794_818_400.0  # 2026-11-16 08:40:00 UTC
 
@@ -28,6 +29,13 @@ NOW = 1_794_818_400.0  # 2026-11-16 08:40:00 UTC
 def new_run(root: Path, **changes: Any) -> Run:
     settings: dict[str, Any] = {"command": ["python", "train.py"], "config": {"lr": 0.1}, **changes}
     return create(root, settings.pop("slug", "tiny gpt"), **settings)
+
+
+def refusal(act: Callable[[], Any]) -> str:
+    with pytest.raises(RgtError) as caught:
+        act()
+    assert caught.value.exit_code == BAD_INPUT
+    return caught.value.message
 
 
 # --- ids -------------------------------------------------------------------------------------------------------
@@ -55,31 +63,15 @@ def test_an_id_is_an_id_whatever_the_slug(slug: str) -> None:
 @given(st.text())
 def test_a_slug_of_a_slug_is_itself(text: str) -> None:
     assert slugify(slugify(text)) == slugify(text)
+    texts = ("", "微调", "Llama-3.1 8B", "a/b/c", ".hidden", "__x")
+    assert [slugify(text) for text in texts] == ["run", "run", "llama-3.1-8b", "a-b-c", "hidden", "x"]
 
 
-@pytest.mark.parametrize(
-    ("text", "slug"),
-    [
-        ("", "run"),
-        ("微调", "run"),
-        ("Llama-3.1 8B", "llama-3.1-8b"),
-        ("a/b/c", "a-b-c"),
-        (".hidden", "hidden"),
-        ("__x", "x"),
-    ],
-)
-def test_how_a_slug_looks(text: str, slug: str) -> None:
-    assert slugify(text) == slug
-
-
-def test_ids_sort_by_time() -> None:
+def test_ids_sort_by_time_and_those_of_one_second_differ() -> None:
+    """Six hex digits: among a thousand, three or more repeats happen less than once in a million times."""
     times = [NOW + offset for offset in (0, 1, 59, 60, 3600, 86400, 40 * 86400, 400 * 86400)]
     ids = [mint_id(slug, now) for slug, now in zip("zyxwvuts", times, strict=True)]
     assert sorted(ids) == ids
-
-
-def test_ids_of_one_second_differ() -> None:
-    """Six hex digits: among a thousand, three or more repeats happen less than once in a million times."""
     assert len({mint_id("sweep", NOW) for _ in range(1000)}) > 997
 
 
@@ -95,33 +87,21 @@ def test_a_repeated_id_is_minted_again(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_create_writes_a_valid_record_and_the_launched_event(tmp_path: Path) -> None:
-    run = create(
-        tmp_path / "outputs" / "runs",
-        "微调 tiny",
-        command=["python", "train.py", "--lr", "0.1"],
-        config={"lr": 0.1, "model": {"layers": 2}},
-        seeds={"python": 1, "torch": 2**63 - 1},
-        backend="slurm",
-        job={"job_id": "4711"},
-    )
+    given: dict[str, Any] = {"seeds": {"python": 1, "torch": 2**63 - 1}, "backend": "slurm", "job": {"job_id": "4711"}}
+    config = {"lr": 0.1, "model": {"layers": 2}}
+    command = ["python", "train.py", "--run={run}"]
+    run = create(tmp_path / "outputs" / "runs", "微调 tiny", command=command, config=config, **given)
     record = run.record()
     schema.check(record, "run", "run.json")
     assert record["run_id"] == run.id == run.path.name
-    assert record["command"] == ["python", "train.py", "--lr", "0.1"]
+    assert record["command"] == ["python", "train.py", f"--run={run.path}"]
     assert record["config_sha256"] == config_hash({"model": {"layers": 2}, "lr": 0.1})
-    assert (record["seeds"], record["backend"], record["job"]) == (
-        {"python": 1, "torch": 2**63 - 1},
-        "slurm",
-        {"job_id": "4711"},
-    )
+    assert {name: record[name] for name in given} == given
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", record["created"])
     (event,) = files.read_jsonl(run.events, "events")
     assert (event["event"], event["backend"]) == ("launched", "slurm")
     assert {path.name for path in run.path.iterdir()} == {"run.json", "events.jsonl", "checkpoints"}
-
-
-def test_two_runs_of_the_same_thing_have_two_directories(tmp_path: Path) -> None:
-    assert new_run(tmp_path).path != new_run(tmp_path).path
+    assert create(run.path.parent, "微调 tiny", command=command, config=config).path != run.path
 
 
 @pytest.mark.parametrize(
@@ -137,51 +117,36 @@ def test_two_runs_of_the_same_thing_have_two_directories(tmp_path: Path) -> None
 def test_a_config_that_json_cannot_hold_is_refused_before_anything_is_made(
     tmp_path: Path, config: dict[str, Any], why: str
 ) -> None:
-    with pytest.raises(RgtError) as caught:
-        new_run(tmp_path, config=config)
-    assert caught.value.message.startswith("the config cannot hold this as JSON: ") and why in caught.value.message
-    assert caught.value.exit_code == BAD_INPUT
+    message = refusal(lambda: new_run(tmp_path, config=config))
+    assert message.startswith("the config cannot hold this as JSON: ") and why in message
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_root_that_cannot_be_is_a_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["file", "unmounted"])
+def test_a_root_that_cannot_be_is_a_sentence(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "unmounted").symlink_to("nowhere")
-    for root in (tmp_path / "file", tmp_path / "unmounted"):
-        with pytest.raises(RgtError) as caught:
-            new_run(root)
-        assert caught.value.message == f"cannot make a run directory in {root}: File exists"
+    message = refusal(lambda: new_run(tmp_path / name))
+    assert message == f"cannot make a run directory in {tmp_path / name}: File exists"
 
 
 def test_the_paths_of_a_run() -> None:
     run = Run(Path("runs/x"))
-    names = ["run_json", "log", "metrics", "events", "checkpoints", "checkpoints_index", "status", "results", "seal"]
-    assert [str(getattr(run, name).relative_to("runs/x")) for name in names] == [
-        "run.json",
-        "train.log",
-        "metrics.jsonl",
-        "events.jsonl",
-        "checkpoints",
-        "checkpoints_index.json",
-        "training_status.md",
-        "results.json",
-        "seal.json",
-    ]
+    files_of_it = (run.run_json, run.log, run.metrics, run.events, run.status, run.results, run.seal)
+    names = "run.json train.log metrics.jsonl events.jsonl training_status.md results.json seal.json"
+    assert [str(path) for path in files_of_it] == [f"runs/x/{name}" for name in names.split()]
+    assert (run.checkpoints.name, run.checkpoints_index.name) == ("checkpoints", "checkpoints_index.json")
 
 
-def test_open_run_wants_a_run(tmp_path: Path) -> None:
-    run = new_run(tmp_path)
-    assert open_run(run.path) == run
-    with pytest.raises(RgtError) as caught:
-        open_run(tmp_path)
-    assert caught.value.message == f"{tmp_path} is not a run directory: it has no run.json"
-
-
-def test_a_record_that_does_not_fit_is_refused(tmp_path: Path) -> None:
-    run = new_run(tmp_path)
-    files.write_json(run.run_json, {**run.record(), "seeds": {"torch": "one"}})
-    with pytest.raises(RgtError, match=r"run\.json does not fit the run schema: seeds/torch: 'one' is not of type"):
-        run.record()
+def test_open_run_wants_a_run_and_its_record_has_to_fit(tmp_path: Path) -> None:
+    run = new_run(tmp_path, config={"lr": 1})
+    assert open_run(run.path) == run and run.curve("loss") == {}  # it has not logged yet
+    assert refusal(lambda: open_run(tmp_path)) == f"{tmp_path} is not a run directory: it has no run.json"
+    record = run.record()
+    files.write_json(run.run_json, {**record, "seeds": {"torch": "one"}})
+    assert "run.json does not fit the run schema: seeds/torch: 'one' is not of type" in refusal(run.record)
+    files.write_json(run.run_json, {**record, "config": {"lr": 2}})
+    assert "run.json was edited: its config has another sha256" in refusal(run.record)
 
 
 # --- the config's hash -----------------------------------------------------------------------------------------
@@ -205,22 +170,11 @@ def test_the_hash_does_not_depend_on_order(config: dict[str, Any]) -> None:
     assert config_hash(turned(config)) == config_hash(config)
 
 
-def test_the_hash_depends_on_everything_else() -> None:
-    configs: list[dict[str, Any]] = [
-        {},
-        {"a": 1},
-        {"a": 2},
-        {"a": "1"},
-        {"b": 1},
-        {"a": [1, 2]},
-        {"a": [2, 1]},
-        {"a": {}},
-    ]
-    assert len({config_hash(config) for config in configs}) == len(configs)
-
-
-def test_the_hash_is_the_one_anybody_can_compute() -> None:
+def test_the_hash_depends_on_everything_else_and_anybody_can_compute_it() -> None:
     """printf '{"a":1,"lr":0.1}' | sha256sum"""
+    values: list[Any] = [1, 2, "1", [1, 2], [2, 1], {}]
+    configs: list[dict[str, Any]] = [{}, {"b": 1}, *({"a": value} for value in values)]
+    assert len({config_hash(config) for config in configs}) == len(configs)
     assert config_hash({"lr": 0.1, "a": 1}) == "cf6a98db3b939e18be14c1aa202843bc04028ef6bff8384852386f37d1fbe06a"
 
 
@@ -245,14 +199,8 @@ def test_nan_and_infinities_are_kept(tmp_path: Path) -> None:
     assert [row["loss"] for row in files.read_jsonl(run.metrics, "metrics")] == ["NaN", "Infinity", "-Infinity"]
     curve = run.curve("loss")
     assert math.isnan(curve[0]) and (curve[1], curve[2]) == (math.inf, -math.inf)
-
-
-def test_nan_as_other_peoples_json_writes_it(tmp_path: Path) -> None:
-    run = Run(tmp_path)
-    run.metrics.write_text(
-        '{"step": 1, "split": "train", "loss": NaN}\n{"step": 2, "split": "train", "loss": -Infinity}\n'
-    )
-    assert math.isnan(run.curve("loss")[1]) and run.curve("loss")[2] == -math.inf
+    run.metrics.write_text('{"step": 1, "split": "train", "loss": NaN}\n')  # as other people's JSON has it
+    assert math.isnan(run.curve("loss")[1])
 
 
 def test_numbers_of_numpy_are_taken(tmp_path: Path) -> None:
@@ -265,22 +213,18 @@ def test_numbers_of_numpy_are_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "row",
     [
-        '{"split": "train", "loss": 1}',
-        '{"step": 1, "split": "train", "loss": null}',
-        '{"step": 1, "split": "train", "loss": "low"}',
-        '{"step": 1, "split": "train", "loss": {"mean": 1}}',
-        '{"step": "first", "split": "train", "loss": 1}',
-        '{"step": 1, "split": "train", "loss": 1' + "0" * 400 + "}",
+        {"loss": 1},
+        {"step": "first", "loss": 1},
+        *({"step": 1, "loss": value} for value in (None, "low", {"mean": 1}, 10**400)),
     ],
-    ids=["no step", "null", "word", "object", "step is a word", "huge"],
+    ids=["no step", "step is a word", "null", "word", "object", "huge"],
 )
-def test_a_row_that_is_no_point_is_named(tmp_path: Path, row: str) -> None:
+def test_a_row_that_is_no_point_is_named(tmp_path: Path, row: dict[str, Any]) -> None:
     run = Run(tmp_path)
-    run.metrics.write_text('{"step": 0, "split": "train", "loss": 1}\n' + row + "\n")
-    with pytest.raises(RgtError) as caught:
-        run.curve("loss")
-    assert caught.value.message.startswith(f"{run.metrics} has a row whose step or loss is not a number: ")
-    assert len(caught.value.message) < 1000
+    rows = [{"step": 0, "split": "train", "loss": 1}, {"split": "train", **row}]
+    run.metrics.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    message = refusal(lambda: run.curve("loss"))
+    assert message.startswith(f"{run.metrics} has a row whose step or loss is not a number: ") and len(message) < 1000
 
 
 @pytest.mark.parametrize(
@@ -295,27 +239,15 @@ def test_a_row_that_is_no_point_is_named(tmp_path: Path, row: str) -> None:
     ids=["negative step", "unknown split", "no metric", "unknown event", "no results"],
 )
 def test_what_does_not_fit_is_not_written(tmp_path: Path, act: Callable[[Run], None]) -> None:
-    run = Run(tmp_path)
-    with pytest.raises(RgtError, match="does not fit"):
-        act(run)
+    assert "does not fit" in refusal(lambda: act(Run(tmp_path)))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_results_are_written(tmp_path: Path) -> None:
-    run = new_run(tmp_path)
-    metric = {"name": "accuracy", "value": 0.9, "split": "test", "n": 1000, "direction": "up"}
-    run.write_results({"run_id": run.id, "metrics": [metric]})
-    assert files.read_json(run.results, "results")["metrics"] == [metric]
 
 
 def test_a_sealed_run_is_refused(tmp_path: Path) -> None:
     run = new_run(tmp_path)
     run.refuse_if_sealed()
     files.write_json(run.seal, {"run_id": run.id, "sealed": "2026-11-16T08:40:00+00:00", "files": {}}, "seal")
-    with pytest.raises(RgtError) as caught:
-        run.refuse_if_sealed()
-    assert caught.value.message == f"{run.path} is sealed; a sealed run never changes, start a new one"
-    assert caught.value.exit_code == BAD_INPUT
+    assert refusal(run.refuse_if_sealed) == f"{run.path} is sealed; a sealed run never changes, start a new one"
 
 
 # --- find ------------------------------------------------------------------------------------------------------
@@ -335,38 +267,24 @@ def test_find_sees_runs_at_every_level_oldest_first(tmp_path: Path) -> None:
     assert find(tmp_path) == [oldest, middle, newest]
 
 
-def test_find_of_a_run_is_that_run(tmp_path: Path) -> None:
-    run = place(tmp_path / "runs" / "x")
+def test_find_of_a_run_below_a_link_and_below_nothing(tmp_path: Path) -> None:
+    run = place(tmp_path / "disk" / "x")
     place(run.path / "nested" / "y")
-    assert find(run.path) == [run] and find(tmp_path) == [run]
+    assert find(run.path) == [run] and find(tmp_path) == [run] and find(tmp_path / "nothing") == []
+    (tmp_path / "runs").symlink_to(tmp_path / "disk")
+    assert [found.id for found in find(tmp_path / "runs")] == [run.id]
 
 
-@pytest.mark.parametrize("name", [".git", ".hidden", "node_modules"])
-def test_find_leaves_out(tmp_path: Path, name: str) -> None:
-    place(tmp_path / name / "x")
-    assert find(tmp_path) == []
-
-
-def test_find_ignores_files_left_by_a_crash(tmp_path: Path) -> None:
+def test_find_passes_by_hidden_folders_remains_of_a_crash_and_loops(tmp_path: Path) -> None:
+    for name in (".git", ".hidden", "node_modules"):
+        place(tmp_path / name / "x")
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / ".run.json.k3j2.tmp").write_text("{}")
     (tmp_path / "y" / "run.json").mkdir(parents=True)
-    assert find(tmp_path) == []
-
-
-def test_find_does_not_follow_a_loop(tmp_path: Path) -> None:
     run = place(tmp_path / "runs" / "x")
-    (tmp_path / "runs" / "again").symlink_to(tmp_path)
-    (tmp_path / "runs" / "self").symlink_to("self")
-    (tmp_path / "runs" / "broken").symlink_to("nowhere")
+    for name, target in (("again", str(tmp_path)), ("self", "self"), ("broken", "nowhere")):
+        (tmp_path / "runs" / name).symlink_to(target)
     assert find(tmp_path) == [run]
-
-
-def test_find_below_a_link_and_below_nothing(tmp_path: Path) -> None:
-    run = place(tmp_path / "disk" / "x")
-    (tmp_path / "runs").symlink_to(tmp_path / "disk")
-    assert [found.id for found in find(tmp_path / "runs")] == [run.id]
-    assert find(tmp_path / "nothing") == []
 
 
 @pytest.fixture
@@ -411,17 +329,20 @@ def test_an_unreadable_folder_hides_its_runs_and_no_others(open_folder: Path, mo
         (open_folder / "secret").chmod(0o755)
 
 
-def test_command_names_the_new_directory(tmp_path: Path) -> None:
-    run = rundir.create(tmp_path, "x", command=["train", "--run={run}"], config={})
-    assert run.record()["command"] == ["train", f"--run={run.path}"]
-
-
-def test_edited_config_is_refused(tmp_path: Path) -> None:
-    run = rundir.create(tmp_path, "x", command=["train"], config={"lr": 1})
-    run.run_json.write_text(run.run_json.read_text().replace('"lr": 1', '"lr": 2'))
-    with pytest.raises(RgtError, match=r"run\.json was edited: its config has another sha256"):
-        run.record()
-
-
-def test_curve_of_a_run_that_has_not_logged_yet(tmp_path: Path) -> None:
-    assert rundir.create(tmp_path, "x", command=["train"], config={}).curve("loss") == {}
+@pytest.mark.parametrize(
+    ("events", "state"),
+    [
+        ("", "unknown"),
+        ("launched", "queued"),
+        ("launched submitted resumed", "running"),
+        ("launched finished verified pulled destroyed", "finished"),
+        ("launched preempted", "preempted"),
+        ("launched preempted resumed stopped checkpoint", "stopped"),
+        ("launched resumed destroyed", "stopped"),
+        ("launched destroyed resumed", "running"),
+    ],
+)
+def test_the_state_that_events_leave_a_run_in(events: str, state: str) -> None:
+    rows = [{"event": word, "time": 1e9 + number} for number, word in enumerate(events.split())]
+    assert rundir.state_after(rows) == rundir.state_after(reversed(rows)) == state
+    assert set(rundir.AFTER_EVENT.values()) < set(rundir.STATES)

@@ -8,33 +8,46 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
-from artifacts.examine import examine
-from pipelines import budget
+from rgt.checkpoint.examine import examine
+from rgt.scaffold_training import budget
 
-from .gate_box import ROOT, until
-from .pipeline_box import DEADLINE, PHASES, Nursery, curves, events, kill_at_random, names, small, train
+from . import front_door
+from .gate_box import until
+from .pipeline_box import (
+    DEADLINE,
+    PHASES,
+    PipelineNursery,
+    curves,
+    edit,
+    events,
+    kill_at_random,
+    names,
+    nano,
+    small,
+    train,
+)
 
 FRAMEWORKS = ["hf-trainer", "litgpt"]
 STEPS = 24
 
 
-@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(f"pipeline-{name}"))
-                                        for name in FRAMEWORKS])  # fmt: skip
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=pytest.mark.xdist_group(f"pipeline-{name}")) for name in FRAMEWORKS],
+)
 def framework(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def nursery(framework: str) -> Iterator[Nursery]:
-    one = Nursery(framework)
+def nursery(framework: str) -> Iterator[PipelineNursery]:
+    one = PipelineNursery(framework)
     yield one
     one.close()
 
@@ -45,7 +58,7 @@ def pipeline(framework: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(pipeline: Path, framework: str, nursery: Nursery) -> Path:
+def whole(pipeline: Path, framework: str, nursery: PipelineNursery) -> Path:
     """The run that nobody disturbs: through train.sh, which for LitGPT the soak version does."""
     if framework == "litgpt":
         assert nursery.finish(pipeline, pipeline) == 0, (pipeline / "train.log").read_text()[-3000:]
@@ -58,11 +71,6 @@ def whole(pipeline: Path, framework: str, nursery: Nursery) -> Path:
 def weights(run: Path, framework: str, steps: int = STEPS) -> bytes:
     names = {"hf-trainer": f"checkpoint-{steps}/model.safetensors", "litgpt": f"step-{steps:08d}/lit_model.pth"}
     return (run / "checkpoints" / names[framework]).read_bytes()
-
-
-def verify(path: Path) -> int:
-    words = [sys.executable, str(ROOT / "scripts" / "verify_local.py"), str(path)]
-    return subprocess.run(words, capture_output=True, timeout=DEADLINE).returncode
 
 
 def test_trains_through_all_phases(whole: Path, framework: str) -> None:
@@ -80,17 +88,17 @@ def test_the_estimate_of_parameters_is_the_model_s(whole: Path, framework: str) 
     assert abs(real / budget.shape(40e3, 257).params - 1) < 0.01
 
 
-def chaos(nursery: Nursery, pipeline: Path, run: Path, kills: int, seed: int) -> int:
+def chaos(nursery: PipelineNursery, pipeline: Path, run: Path, kills: int, seed: int) -> int:
     """Kill so many times, then let it finish; how many checkpoints were set aside."""
     dice = random.Random(seed)
     for _ in range(kills):
-        code = kill_at_random(lambda: nursery.start(pipeline, run), nursery.end, run, dice)
+        code = kill_at_random(lambda: nursery.train(pipeline, run), nursery.end, run, dice)
         assert code == -9, (code, (run / "train.log").read_text()[-3000:])
     assert nursery.finish(pipeline, run) == 0, (run / "train.log").read_text()[-3000:]
     return sum(row["event"] == "set_aside" for row in events(run))
 
 
-def test_three_kills_end_bit_equal(whole: Path, nursery: Nursery, framework: str, tmp_path: Path) -> None:
+def test_three_kills_end_bit_equal(whole: Path, nursery: PipelineNursery, framework: str, tmp_path: Path) -> None:
     run = tmp_path / "20261116-083000-killed-1f00ab"  # a run id, as launch gives one
     chaos(nursery, whole, run, 3, seed=3)
     assert curves(run) == curves(whole)
@@ -98,11 +106,40 @@ def test_three_kills_end_bit_equal(whole: Path, nursery: Nursery, framework: str
     assert [row["event"] for row in events(run)].count("resumed") >= 1
     (result,) = json.loads((run / "results.json").read_text())["metrics"]
     assert (result["value"], result["n"], result["step"]) == (curves(run)["val"][STEPS], 6, STEPS)
-    assert verify(run / result["checkpoint"]) == 0 and not (whole / "results.json").exists()
+    assert (run / result["checkpoint"]).exists() and not (whole / "results.json").exists()
+
+
+def test_a_finished_run_is_proved_and_its_box_may_be_stopped(whole: Path, tmp_path: Path) -> None:
+    assert_provable(whole, tmp_path)
+
+
+@pytest.mark.xdist_group("pipeline-nanogpt")
+def test_a_finished_nanogpt_run_is_proved_and_its_box_may_be_stopped(tmp_path: Path) -> None:
+    folder = nano(tmp_path / "pipeline", [{**PHASES[0], "steps": 60}])  # on a busy machine some saves are overwritten
+    edit(folder, checkpoints={"every_steps": 4, "keep": 2})
+    done = train(folder)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    assert_provable(folder, tmp_path)
+
+
+def assert_provable(run: Path, tmp_path: Path) -> None:
+    """More saves than are kept; the index names what is there, so that the pull is a proof and only approval lacks."""
+    saved = [row["step"] for row in events(run) if row["event"] == "checkpoint"]
+    listed = json.loads((run / "checkpoints_index.json").read_text())["checkpoints"]
+    assert len(listed) < len(set(saved)) and {entry["path"] for entry in listed} == {
+        f"checkpoints/{name}" for name in names(run)
+    }
+    here = tmp_path / "pulled" / run.name
+    for words in (("verify_local.py", run), ("transfer.py", "pull", run, here)):
+        done = front_door.call(*words)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    done = front_door.call("transfer.py", "down", here, "--profile", "local", "--json")
+    assert done.returncode == 4
+    assert [row["code"] for row in json.loads(done.stdout)["findings"] if row["severity"] == "error"] == ["unapproved"]
 
 
 @pytest.mark.soak
-def test_twenty_kills_end_bit_equal(framework: str, nursery: Nursery, tmp_path: Path) -> None:
+def test_twenty_kills_end_bit_equal(framework: str, nursery: PipelineNursery, tmp_path: Path) -> None:
     long = [{**phase, "steps": 3 * int(str(phase["steps"]))} for phase in PHASES]
     pipeline = small(tmp_path / "pipeline", framework, long)
     whole, run = tmp_path / "whole", tmp_path / "killed"
@@ -120,12 +157,12 @@ def reached(run: Path, step: int) -> bool:
 
 
 def test_a_stop_signal_saves_and_the_next_start_goes_on(
-    whole: Path, nursery: Nursery, framework: str, tmp_path: Path
+    whole: Path, nursery: PipelineNursery, framework: str, tmp_path: Path
 ) -> None:
     """SIGTERM (spot), SIGUSR1 (Slurm) between two regular saves: no step is trained twice, and the end is the same."""
     run = tmp_path / "stopped"
     for number, step in ((signal.SIGTERM, 4), (signal.SIGUSR1, 10)):
-        pid = nursery.start(whole, run)
+        pid = nursery.train(whole, run)
         until(functools.partial(reached, run, step), DEADLINE)
         os.kill(pid, number)
         assert nursery.end() == 143
@@ -139,14 +176,14 @@ def test_a_stop_signal_saves_and_the_next_start_goes_on(
     assert (curves(run), weights(run, framework)) == (curves(whole), weights(whole, framework))
 
 
-def test_train_again_after_the_end_changes_nothing(whole: Path, nursery: Nursery) -> None:
+def test_train_again_after_the_end_changes_nothing(whole: Path, nursery: PipelineNursery) -> None:
     before = (whole / "metrics.jsonl").read_bytes()
     assert nursery.finish(whole, whole) == 0
     assert (whole / "metrics.jsonl").read_bytes() == before
     assert [row["event"] for row in events(whole)].count("finished") == 1
 
 
-def test_a_phase_that_says_stop_stops_and_stays_stopped(whole: Path, nursery: Nursery, tmp_path: Path) -> None:
+def test_a_phase_that_says_stop_stops_and_stays_stopped(whole: Path, nursery: PipelineNursery, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     for name in ("lib", "data"):

@@ -64,19 +64,15 @@ def lived_in(home: Home) -> Home:
     return home
 
 
-def test_undo_gives_every_byte_and_mode_back(lived_in: Home) -> None:
-    before = lived_in.files()
-    assert lived_in.run().returncode == 0
-    assert lived_in.files() != before
-    done = lived_in.run("--undo")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert lived_in.files() == before
-
-
-def test_undo_in_an_empty_home_leaves_nothing_behind(home: Home) -> None:
-    home.run()
-    home.run("--undo")
-    assert home.files() == {}
+@pytest.mark.parametrize("fixture", ["lived_in", "home"])
+def test_second_run_changes_nothing_and_undo_gives_all_back(fixture: str, request: pytest.FixtureRequest) -> None:
+    home: Home = request.getfixturevalue(fixture)
+    before = home.files()
+    assert home.run().returncode == 0
+    once = home.files()
+    assert once != before and "change " not in home.run().stdout and home.files() == once
+    done = home.run("--undo")
+    assert (done.returncode, done.stderr, home.files()) == (0, "", before)
 
 
 def test_dry_run_names_every_file_and_changes_none(lived_in: Home) -> None:
@@ -88,17 +84,6 @@ def test_dry_run_names_every_file_and_changes_none(lived_in: Home) -> None:
     undo = lived_in.run("--undo", "--dry-run")
     assert (undo.returncode, lived_in.files()) == (0, after)
     assert undo.stdout.count("would ") == 7
-
-
-def test_second_run_changes_nothing_and_undo_still_goes_back_to_the_start(lived_in: Home) -> None:
-    before = lived_in.files()
-    lived_in.run()
-    once = lived_in.files()
-    again = lived_in.run()
-    assert "change " not in again.stdout
-    assert lived_in.files() == once
-    lived_in.run("--undo")
-    assert lived_in.files() == before
 
 
 def test_an_older_version_of_our_file_is_replaced_and_undone(home: Home) -> None:
@@ -132,44 +117,37 @@ def test_a_folder_that_cannot_be_made_ends_with_3(home: Home) -> None:
     assert done.stderr.splitlines()[-1].startswith(f"error: cannot write {home.path}/.config/pip/pip.conf")
 
 
-def test_what_is_written_is_what_the_tools_read(lived_in: Home) -> None:
+def pip_settings(home: Home) -> configparser.ConfigParser:
+    settings = configparser.ConfigParser()
+    settings.read(home.path / ".config/pip/pip.conf")
+    return settings
+
+
+def test_what_is_written_is_what_the_tools_and_jobs_read(lived_in: Home) -> None:
     lived_in.run()
-    pip = configparser.ConfigParser()
-    pip.read(lived_in.path / ".config/pip/pip.conf")
-    assert dict(pip["global"]) == {"index-url": f"https://{MIRROR}/pypi/web/simple", "timeout": "60"}
+    assert dict(pip_settings(lived_in)["global"]) == {"index-url": f"https://{MIRROR}/pypi/web/simple", "timeout": "60"}
     conda = yaml.safe_load((lived_in.path / ".condarc").read_text())
     assert conda["auto_activate_base"] is False
     assert conda["custom_channels"]["conda-forge"] == f"https://{MIRROR}/anaconda/cloud"
     apt = (lived_in.apt / "sources.list").read_text()
     assert apt == f"deb http://{MIRROR}/ubuntu noble main\ndeb https://vendor.example/x y\n"
     assert f"URIs: http://{MIRROR}/debian\n" in (lived_in.apt / "sources.list.d/debian.sources").read_text()
-
-
-def test_an_ini_file_that_ends_without_a_newline_stays_readable(home: Home) -> None:
-    file = home.write(".config/pip/pip.conf", "[install]\nuser = true")
-    home.run()
-    pip = configparser.ConfigParser()
-    pip.read(file)
-    assert (pip["install"]["user"], pip["global"]["index-url"]) == ("true", f"https://{MIRROR}/pypi/web/simple")
-
-
-def test_no_proxy_lines_of_the_user_are_no_finding(home: Home) -> None:
-    home.write(".bashrc", "export no_proxy=node-7\nNO_PROXY=node-7\n")
-    assert home.run("--dry-run").returncode == 0
-
-
-def test_a_job_that_nobody_types_into_sees_the_mirrors(lived_in: Home) -> None:
-    lived_in.run()
-    names = "HF_ENDPOINT HF_HUB_DISABLE_XET UV_DEFAULT_INDEX MODELSCOPE_DOMAIN"
-    seen = lived_in.shell(f"printenv {names}")
+    # a job that nobody types into
+    seen = lived_in.shell("printenv HF_ENDPOINT HF_HUB_DISABLE_XET UV_DEFAULT_INDEX MODELSCOPE_DOMAIN")
     assert seen.split() == ["https://hf-mirror.com", "1", f"https://{MIRROR}/pypi/web/simple", "www.modelscope.cn"]
-
-
-def test_mirrors_and_this_machine_stay_off_a_proxy_that_is_set_later(lived_in: Home) -> None:
-    lived_in.run()
+    # mirrors and this machine stay off a proxy that is set later; none is ever written
     twice = lived_in.shell(". ~/.bashrc; printenv no_proxy NO_PROXY; printenv http_proxy", no_proxy="node-7")
     value = f"localhost,127.0.0.1,::1,{MIRROR},hf-mirror.com,www.modelscope.cn,node-7"
     assert twice.split() == [value, value]
+    text = "\n".join(content.decode() for content, _ in lived_in.files().values()).lower()
+    assert "proxy" not in text.replace("no_proxy", "")
+
+
+def test_an_ini_file_that_ends_without_a_newline_stays_readable(home: Home) -> None:
+    home.write(".config/pip/pip.conf", "[install]\nuser = true")
+    home.run()
+    pip = pip_settings(home)
+    assert (pip["install"]["user"], pip["global"]["index-url"]) == ("true", f"https://{MIRROR}/pypi/web/simple")
 
 
 def test_settings_of_the_user_stay(home: Home) -> None:
@@ -182,30 +160,23 @@ def test_settings_of_the_user_stay(home: Home) -> None:
     assert (pip.read_text(), conda.read_text()) == before
 
 
-def test_a_file_changed_since_is_not_overwritten(lived_in: Home) -> None:
+def test_what_was_changed_since_is_not_overwritten(lived_in: Home) -> None:
     lived_in.run()
-    pip = lived_in.path / ".config/pip/pip.conf"
+    pip, bashrc = lived_in.path / ".config/pip/pip.conf", lived_in.path / ".bashrc"
     pip.write_text(pip.read_text() + "retries = 9\n")
+    torn = "".join(line for line in bashrc.read_text().splitlines(True) if not line.startswith("# <<<"))
+    whole = bashrc.read_text()
+    bashrc.write_text(torn)  # a block without its end
     done = lived_in.run("--undo")
-    assert done.returncode == 1
+    assert done.returncode == 1 and "delete the block by hand" in done.stdout
     assert f"not restored {pip}: it was changed since; the original is " in done.stdout
-    assert "retries = 9" in pip.read_text()
+    assert "retries = 9" in pip.read_text() and bashrc.read_text() == torn
     assert (lived_in.path / ".condarc").read_text() == "auto_activate_base: false"
     backup = Path(done.stdout.split("the original is ")[1].split("\n")[0])
     assert backup.read_text() == "[global]\ntimeout = 60\n"
     pip.write_text(backup.read_text())  # put right by hand: nothing is left to complain about
+    bashrc.write_text(whole)
     assert lived_in.run("--undo").returncode == 0
-
-
-def test_a_block_without_its_end_is_left_alone(lived_in: Home) -> None:
-    lived_in.run()
-    bashrc = lived_in.path / ".bashrc"
-    torn = "".join(line for line in bashrc.read_text().splitlines(True) if not line.startswith("# <<<"))
-    bashrc.write_text(torn)
-    done = lived_in.run("--undo")
-    assert done.returncode == 1
-    assert "delete the block by hand" in done.stdout
-    assert bashrc.read_text() == torn
 
 
 def test_a_linked_dotfile_stays_a_link(home: Home) -> None:
@@ -218,36 +189,28 @@ def test_a_linked_dotfile_stays_a_link(home: Home) -> None:
     assert ((home.path / ".bashrc").is_symlink(), real.read_text()) == (True, "export MINE=1\n")
 
 
-@pytest.mark.parametrize(
-    ("file", "text", "line"),
-    [
-        (".bashrc", "export https_proxy=http://me:pw@10.0.0.1:1\n", "http://***@10.0.0.1:1"),
-        (".bashrc", "source /etc/network_turbo\n", "source /etc/network_turbo"),
-        (".gitconfig", "[http]\n\tproxy = http://10.0.0.1:1\n", "proxy = http://10.0.0.1:1"),
-        (".config/pip/pip.conf", "[global]\nproxy = http://10.0.0.1:1\n", "proxy = http://10.0.0.1:1"),
-        ("etc-apt/apt.conf", 'Acquire::http::Proxy "http://10.0.0.1:1";\n', "Acquire::http::Proxy"),
-    ],
-)
-def test_a_proxy_that_would_stay_on_is_a_finding(home: Home, file: str, text: str, line: str) -> None:
-    place = home.write(file, text)
-    done = home.run("--dry-run")
-    assert done.returncode == 1
-    assert "a proxy is on; training must not inherit it:\n" in done.stdout
-    assert f"{place}:" in done.stdout
-    assert line in done.stdout
-    assert "pw@" not in done.stdout
+PROXIES = [
+    (".bashrc", "export https_proxy=http://me:pw@10.0.0.1:1\n", "http://***@10.0.0.1:1"),
+    (".bashrc", "source /etc/network_turbo\n", "source /etc/network_turbo"),
+    (".gitconfig", "[http]\n\tproxy = http://10.0.0.1:1\n", "proxy = http://10.0.0.1:1"),
+    (".config/pip/pip.conf", "[global]\nproxy = http://10.0.0.1:1\n", "proxy = http://10.0.0.1:1"),
+    ("etc-apt/apt.conf", 'Acquire::http::Proxy "http://10.0.0.1:1";\n', "Acquire::http::Proxy"),
+]
 
 
-def test_a_proxy_in_the_environment_is_shown_without_its_password(home: Home) -> None:
+def test_a_proxy_that_would_stay_on_is_a_finding_without_its_password(home: Home) -> None:
+    home.write(".bashrc", "export no_proxy=node-7\nNO_PROXY=node-7\n")
+    assert home.run("--dry-run").returncode == 0
+    for file, text, line in PROXIES:
+        place = home.write(file, text)
+        done = home.run("--dry-run")
+        assert (done.returncode, "pw@" in done.stdout) == (1, False)
+        for part in ("a proxy is on; training must not inherit it:\n", f"{place}:", line):
+            assert part in done.stdout
+        place.unlink()
     done = home.run(https_proxy="http://me:pw@10.0.0.1:1")
     assert done.returncode == 1
     assert "environment: https_proxy=http://***@10.0.0.1:1\n  fix: unset https_proxy\n" in done.stdout
-
-
-def test_no_proxy_is_ever_written(lived_in: Home) -> None:
-    lived_in.run()
-    text = "\n".join(content.decode() for content, _ in lived_in.files().values()).lower()
-    assert "proxy" not in text.replace("no_proxy", "")
 
 
 def test_bad_words_and_homes(home: Home, tmp_path: Path) -> None:

@@ -6,24 +6,24 @@ What needs a server (drops, kills, a full disk, missing tools) is in tests/real/
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 
-from cargo import tree
-from rgt import rundir, seal
+from rgt.platform import profiles
+from rgt.run import record as rundir
+from rgt.run import seal
+from rgt.transfer import boxside
 
-from .real.support import need
-from .transfer_lab import OTHER_ID, ROOT, RUN_ID, Provider, Result, copy, events, make_run, same_tree, transfer
+from .real.support import need, wait_for
+from .transfer_lab import OTHER_ID, ROOT, RUN_ID, Provider, Result, events, make_run, same_tree, transfer
 
 Break = Callable[["Bench"], object]
 
@@ -32,11 +32,11 @@ class Bench:
     """One run on 'the box' (a folder), pulled to `here`."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.box = folder, folder / "box"
-        self.there = make_run(self.box)
-        self.here = folder / "pulled" / RUN_ID
+        self.folder, self.box, self.here = folder, folder / "box", folder / "pulled" / RUN_ID
+        self.there = self.box / RUN_ID if self.box.exists() else make_run(self.box)
         self.provider = Provider(folder / "provider")
-        self.children: list[subprocess.Popen[bytes]] = []
+        self.manifest, self.proof = self.here / "PULL_MANIFEST.json", self.here / "PULL_VERIFIED.json"
+        self.writer: subprocess.Popen[bytes] | None = None
 
     def pull(self, *words: object) -> Result:
         return transfer("pull", self.there, self.here, *words)
@@ -44,52 +44,34 @@ class Bench:
     def write_on_the_box(self) -> None:
         """A process that has a file of the run open for writing, as a training has."""
         code = f"f = open({str(self.there / 'train.log')!r}, 'a'); print('up', flush=True); input()"
-        pipe = subprocess.PIPE
-        child = subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe)
-        assert child.stdout and child.stdout.readline() == b"up\n"
-        self.children.append(child)
+        self.writer = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self.writer.stdout and self.writer.stdout.readline() == b"up\n"
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path)
-    yield made
-    for child in made.children:
-        child.kill()
-        child.communicate()
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
 
 
 @pytest.fixture(scope="module")
-def pulled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pull that is whole and verified; tests work on copies of the folder around it."""
-    folder = tmp_path_factory.mktemp("pulled")
-    bench = Bench(folder)
-    done = bench.pull()
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pull that is whole and verified."""
+    world = tmp_path_factory.mktemp("good") / "world"
+    done = Bench(world).pull()
     assert done.returncode == 0, done.stdout + done.stderr
-    return folder
+    return Path(shutil.copytree(world, world.with_name("pristine")))
 
 
 @pytest.fixture
-def good(pulled: Path, tmp_path: Path) -> Iterator[Bench]:
-    """The one good state, in a folder of its own."""
-    bench = Bench.__new__(Bench)
-    bench.folder, bench.children = tmp_path, []
-    bench.box, bench.there = pulled / "box", pulled / "box" / RUN_ID
-    bench.here = copy(pulled / "pulled" / RUN_ID, tmp_path / "pulled" / RUN_ID)
-    bench.provider = Provider(tmp_path / "provider")
-    # a copy of the box, under the name that the manifest has
-    bench.box = copy(pulled / "box", tmp_path / "box")
-    bench.there = bench.box / RUN_ID
-    manifest = bench.here / "PULL_MANIFEST.json"
-    old = hashlib.sha256(manifest.read_bytes()).hexdigest()
-    manifest.write_text(manifest.read_text().replace(str(pulled / "box"), str(bench.box)))
-    new = hashlib.sha256(manifest.read_bytes()).hexdigest()
-    for name in ("PULL_VERIFIED.json", "events.jsonl"):
-        rewrite(bench.here / name, old, new)
+def good(pristine: Path) -> Iterator[Bench]:
+    """The one good state; its manifest has absolute paths, so it is put back to the same place for each test."""
+    world = pristine.with_name("world")
+    shutil.rmtree(world)
+    bench = Bench(Path(shutil.copytree(pristine, world)))
     yield bench
-    for child in bench.children:
-        child.kill()
-        child.communicate()
+    if bench.writer:
+        bench.writer.kill()
+        bench.writer.communicate()
 
 
 # -- pull
@@ -98,38 +80,21 @@ def good(pulled: Path, tmp_path: Path) -> Iterator[Bench]:
 def test_pull_is_complete_verified_and_recorded(bench: Bench) -> None:
     done = bench.pull("--json")
     answer = json.loads(done.stdout)
-    assert (done.returncode, answer["complete"], answer["state"], answer["findings"]) == (0, True, "done", [])
+    assert (done.returncode, answer["complete"], answer["state"], answer["findings"]) == (0, True, "finished", [])
     same_tree(bench.there, bench.here)
-    manifest = json.loads((bench.here / "PULL_MANIFEST.json").read_text())
+    manifest = json.loads(bench.manifest.read_text())
     assert (manifest["source"], manifest["run_id"], len(manifest["files"])) == (str(bench.there), RUN_ID, 8)
     assert events(bench.here) == ["launched", "finished", "pulled", "verified"]
 
 
-def test_a_second_pull_sends_nothing_and_keeps_manifest_and_proof_true(bench: Bench) -> None:
-    bench.pull()
-    before = (bench.here / "PULL_MANIFEST.json").read_bytes()
-    (bench.there / "notes.txt").write_text("new")
-    again = json.loads(bench.pull("--json").stdout)
-    third = json.loads(bench.pull("--json").stdout)
+def test_a_second_pull_sends_nothing_and_keeps_manifest_and_proof_true(good: Bench) -> None:
+    before = good.manifest.read_bytes()
+    (good.there / "notes.txt").write_text("new")
+    again = json.loads(good.pull("--json").stdout)
+    third = json.loads(good.pull("--json").stdout)
     assert (again["files"], third["by"]) == (9, "nothing to copy")
-    assert (bench.here / "PULL_MANIFEST.json").read_bytes() != before
-    assert third["proof"] == str(bench.here / "PULL_VERIFIED.json")
-    assert events(bench.here).count("finished") == 1  # the box's events are merged once
-
-
-HOSTILE = ["-rf", "--delete", "#comment", ";semi", "sp ace", "two\nlines", "quo'te\"", "$(touch x)", "*", "ünïcode训练",
-           b"not-utf8-\xff".decode(errors="surrogateescape"), ".hidden", "~", "a:b", "\\back", "%s",
-           "tab\t"]  # fmt: skip
-
-
-def test_names_arrive_as_they_are(bench: Bench) -> None:
-    for name in HOSTILE:
-        (bench.there / name).write_text(name.encode(errors="surrogateescape").hex())
-        (bench.there / "sub" / name).parent.mkdir(exist_ok=True)
-        (bench.there / "sub" / name).write_text("deep")
-    done = bench.pull()
-    assert done.returncode == 0, done.stdout + done.stderr
-    same_tree(bench.there, bench.here)
+    assert good.manifest.read_bytes() != before
+    assert (third["proof"], events(good.here).count("finished")) == (str(good.proof), 1)  # events are merged once
 
 
 def test_links_holes_and_two_names_of_one_file(bench: Bench) -> None:
@@ -145,8 +110,7 @@ def test_links_holes_and_two_names_of_one_file(bench: Bench) -> None:
     done = bench.pull("--json")
     answer = json.loads(done.stdout)
     assert done.returncode == 0, done.stdout
-    assert [(f["path"], f["severity"]) for f in answer["findings"] if f["path"] in ("gone", "pipe")] == [
-        ("gone", "info"), ("pipe", "info")]  # fmt: skip
+    assert {("gone", "info"), ("pipe", "info")} <= {(f["path"], f["severity"]) for f in answer["findings"]}
     assert os.readlink(bench.here / "latest") == "checkpoints/step_1.npy"
     assert os.readlink(bench.here / "folder") == "checkpoints"  # absolute there, relative here
     assert os.path.samefile(bench.here / "train.log", bench.here / "second name.log")
@@ -155,83 +119,77 @@ def test_links_holes_and_two_names_of_one_file(bench: Bench) -> None:
 
 
 def test_a_link_out_of_the_tree_is_an_error_and_no_proof(bench: Bench) -> None:
-    elsewhere = bench.folder / "elsewhere"
-    elsewhere.mkdir()
+    (elsewhere := bench.folder / "elsewhere").mkdir()
     (bench.there / "data").symlink_to(elsewhere)
     done = bench.pull()
     assert done.returncode == 1
     assert f"error unpulled: data: is a link to '{elsewhere}', outside of {bench.there}" in done.stdout
-    assert not (bench.here / "PULL_VERIFIED.json").exists()
+    assert not bench.proof.exists()
     left_out = bench.pull("--exclude", "data")
     assert left_out.returncode == 0, left_out.stdout
     assert not os.path.lexists(bench.here / "data")
 
 
-def test_two_runs_do_not_mix(bench: Bench) -> None:
-    bench.pull()
-    other = make_run(bench.box, OTHER_ID)
-    done = transfer("pull", other, bench.here)
+def test_two_runs_or_a_run_and_other_things_do_not_mix(good: Bench) -> None:
+    done = transfer("pull", make_run(good.box, OTHER_ID), good.here)
     assert (done.returncode, done.stdout) == (4, "")
-    assert done.stderr == (f"error: {bench.here} holds {RUN_ID}, and this is {OTHER_ID}: two runs in one folder cannot "
-                           "be told apart later; pull into another one\n")  # fmt: skip
+    assert f"{good.here} holds {RUN_ID}, and this is {OTHER_ID}: two runs in one folder cannot" in done.stderr
+    (mine := good.folder / "mine").mkdir()
+    (mine / "notes.txt").write_text("mine")
+    done = transfer("pull", good.there, mine)
+    assert done.returncode == 4 and os.listdir(mine) == ["notes.txt"]
+    assert f"{mine} is not empty and holds no earlier pull of {good.there}" in done.stderr
 
 
-def test_a_folder_with_other_things_is_refused(bench: Bench) -> None:
-    bench.here.mkdir(parents=True)
-    (bench.here / "notes.txt").write_text("mine")
-    done = bench.pull()
-    assert done.returncode == 4
-    assert f"{bench.here} is not empty and holds no earlier pull of {bench.there}" in done.stderr
-    assert os.listdir(bench.here) == ["notes.txt"]
-
-
-def test_the_same_run_at_a_new_address_goes_on(bench: Bench) -> None:
-    bench.pull()
-    moved = bench.box.rename(bench.folder / "other-mount") / RUN_ID
-    done = transfer("pull", moved, bench.here)
+def test_the_same_run_at_a_new_address_goes_on(good: Bench) -> None:
+    moved = good.box.rename(good.folder / "other-mount") / RUN_ID
+    done = transfer("pull", moved, good.here)
     assert done.returncode == 0, done.stderr
     (moved / "train.log").unlink()  # another node has the same run.json, and other files
     for path in [*moved.rglob("*.txt"), *moved.rglob("*.npy"), moved / "events.jsonl"]:
         os.utime(path, (1, 1))
-    node = moved.parent.rename(bench.folder / "node-2") / RUN_ID
-    assert transfer("pull", node, bench.here).returncode == 4
+    node = moved.parent.rename(good.folder / "node-2") / RUN_ID
+    assert transfer("pull", node, good.here).returncode == 4
 
 
-def test_a_linked_folder_here_is_not_written_through(bench: Bench) -> None:
-    outside = bench.folder / "outside"
-    outside.mkdir()
-    bench.pull()
-    for path in (bench.here / "logs").iterdir():
-        path.unlink()
-    (bench.here / "logs").rmdir()
-    (bench.here / "logs").symlink_to(outside)
-    done = bench.pull()
-    assert done.returncode == 4 and f"{bench.here / 'logs'} is a link" in done.stderr
+def test_a_linked_folder_here_is_not_written_through(good: Bench) -> None:
+    (outside := good.folder / "outside").mkdir()
+    shutil.rmtree(good.here / "logs")
+    (good.here / "logs").symlink_to(outside)
+    done = good.pull()
+    assert done.returncode == 4 and f"{good.here / 'logs'} is a link" in done.stderr
     assert not any(outside.iterdir())
 
 
-def test_a_damaged_copy_here_is_fetched_again(bench: Bench) -> None:
-    bench.pull()
-    path = bench.here / "checkpoints" / "step_1.npy"
+def test_a_damaged_copy_here_is_fetched_again(good: Bench) -> None:
+    path = good.here / "checkpoints" / "step_1.npy"
     times = path.stat()
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # size and time still say that it is whole
-    done = bench.pull()
+    done = good.pull()
     assert done.returncode == 0, done.stdout
+    same_tree(good.there, good.here)
+
+
+def test_a_part_with_another_beginning_is_fetched_anew(bench: Bench) -> None:
+    part = bench.here / ".rgt-pull" / "parts" / "checkpoints" / "step_1.npy"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"of another version" * 99)
+    done = bench.pull()
+    assert done.returncode == 0, done.stdout + done.stderr
     same_tree(bench.there, bench.here)
 
 
-def test_a_sealed_folder_is_left_alone(bench: Bench) -> None:
-    bench.pull()
-    (bench.here / "seal.json").write_text("{}")
-    done = bench.pull()
+def test_a_sealed_folder_is_left_alone(good: Bench) -> None:
+    (good.here / "seal.json").write_text("{}")
+    done = good.pull()
     assert done.returncode == 2 and "is sealed" in done.stderr
 
 
 def test_two_pulls_at_once_do_not_share_a_folder(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cargo.stage.LOCK_SECONDS", 0.2)
+    monkeypatch.setattr("rgt.transfer.stage.LOCK_SECONDS", 0.2)
     (bench.here / ".rgt-pull").mkdir(parents=True)
     with (bench.here / ".rgt-pull" / "lock").open("ab") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
@@ -241,19 +199,12 @@ def test_two_pulls_at_once_do_not_share_a_folder(bench: Bench, monkeypatch: pyte
     assert bench.pull().returncode == 0
 
 
-def test_names_that_a_disk_would_fold_are_told_apart_or_refused() -> None:
-    from cargo.roster import folded
-
-    assert folded(["a/Log", "a/log", "b"], str.casefold) == [["a/Log", "a/log"]]
-    assert folded(["a/Log", "a/log", "b"], str) == []
-
-
 def test_progress_has_speed_and_eta() -> None:
-    from cargo.gauge import Gauge
+    from rgt.transfer.delivery import Gauge
 
     gauge = Gauge(100 << 20, "pull box:x")
     gauge.begin(20 << 20)  # an earlier start brought it: it is no speed of this one
-    gauge.show(60 << 20)
+    gauge.add(40 << 20)
     assert gauge.line(gauge.start + 10) == "pull box:x: 60 %, 60 MiB of 100 MiB, 4 MiB/s, ETA 10s"
 
 
@@ -271,55 +222,37 @@ def test_a_run_that_was_sealed_on_the_box_stays_sealed_here(bench: Bench) -> Non
     done = bench.pull()
     assert changed_since_sealed(bench.here) == [], done.stdout
     assert (done.returncode, bench.pull().returncode) == (0, 0), done.stdout
-    down = bench.provider.down(bench.here, "--approve", RUN_ID)
-    assert down.returncode == 0, down.stdout
+    assert bench.provider.down(bench.here, "--approve", RUN_ID).returncode == 0
     assert changed_since_sealed(bench.here) == []
     beside = bench.here.with_name(f"{RUN_ID}.events.jsonl").read_text().splitlines()
     assert [json.loads(line)["event"] for line in beside] == ["pulled", "verified", "pulled", "verified", "approved"]
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "sentence"),
+    ("words", "sentence"),
     [
-        (["pull", "box:"], 2, "box: names no directory on box; write box:DIR"),
-        (["pull", "-oProxyCommand=x:dir", "here"], 2, "No such option"),
-        (["pull", "--", "-oProxyCommand=x:dir", "here"], 2, "is not a host: ssh would read it as an option"),
-        (["pull", "box:dir"], 2, "name the folder to pull into"),
-        (["pull", "nowhere"], 2, "nowhere is not a run directory: it has no run.json"),
-        (["pull", "nowhere", "here"], 2, "there is no directory nowhere on this machine"),
-        (["aggregate", "one"], 2, "name at least one source and the target"),
-        (["aggregate", "one", "box:two"], 2, "box:two is behind ssh; the target is a folder that is mounted here"),
-        (["push", "nowhere", "box:dir"], 2, "nowhere is not a directory"),
-        (["push", ".", "box:"], 2, "names no directory on box"),
-        (["down", "nowhere", "--profile", "local"], 2, "nowhere is not a directory"),
-        (["down", ".", "--profile", "runpod"], 2, "the command of this platform needs its id: give --id ID"),
-        (["down", ".", "--profile", "moon"], 2, "there is no profile moon; known are"),
-        (["down", ".", "--profile", "runpod:moon"], 2, "has no variant moon; it has none"),
-        (["down", ".", "--profile", "runpod", "--set", "x"], 2, "--set takes NAME=VALUE, not 'x'"),
+        (["pull", "box:"], "box: names no directory on box; write box:DIR"),
+        (["pull", "--", "-oProxyCommand=x:dir", "here"], "is not a host: ssh would read it as an option"),
+        (["pull", "box:dir"], "name the folder to pull into"),
+        (["pull", "nowhere"], "nowhere is not a run directory: it has no run.json"),
+        (["pull", "nowhere", "here"], "there is no directory nowhere on this machine"),
+        (["aggregate", "one"], "name at least one source and the target"),
+        (["aggregate", "one", "box:two"], "box:two is behind ssh; the target is a folder that is mounted here"),
+        (["push", "nowhere", "box:dir"], "nowhere is not a directory"),
+        (["down", "nowhere", "--profile", "local"], "nowhere is not a directory"),
+        (["down", ".", "--profile", "runpod"], "the command of this platform needs its id: give --id ID"),
+        (["down", ".", "--profile", "moon"], "there is no profile moon; known are"),
+        (["down", ".", "--profile", "runpod:moon"], "has no variant moon; it has none"),
+        (["down", ".", "--profile", "runpod", "--set", "x"], "--set takes NAME=VALUE, not 'x'"),
     ],
 )
-def test_slips_of_the_hand(
-    words: list[str], code: int, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    done = transfer(*words)
-    assert (done.returncode, done.stdout) == (code, ""), done.stderr
+def test_slips_of_the_hand(words: list[str], sentence: str, tmp_path: Path) -> None:
+    done = transfer(*words, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert sentence in done.stderr and "Traceback" not in done.stderr
 
 
 # -- down
-
-
-def running(bench: Bench) -> None:
-    bench.write_on_the_box()
-
-
-def add(bench: Bench, name: str) -> None:
-    (bench.there / name).write_text("new")
-
-
-def unfinished(bench: Bench) -> None:
-    (bench.here / ".rgt-pull").mkdir()
 
 
 def rewrite(path: Path, old: str, new: str) -> None:
@@ -331,66 +264,51 @@ def rewrite(path: Path, old: str, new: str) -> None:
 def forget_the_end(bench: Bench) -> None:
     """The box is gone, and nobody saw the run's end."""
     bench.box.rename(bench.folder / "off")
-    rewrite(bench.here / "events.jsonl", '"state": "done"', '"state": "running"')
+    rewrite(bench.here / "events.jsonl", '"state": "finished"', '"state": "running"')
 
 
 def no_tensors(bench: Bench) -> None:
-    path = bench.here / "PULL_VERIFIED.json"
-    proof = json.loads(path.read_text())
+    proof = json.loads(bench.proof.read_text())
     for row in proof["artifacts"]:
         row |= {"format": "file", "tensors": 0}
-    path.write_text(json.dumps(proof))
+    bench.proof.write_text(json.dumps(proof))
 
 
+NEW = "are new or changed since the pull:"
 AGAINST: dict[str, tuple[Break, str]] = {
-    "nothing pulled": (lambda b: (b.here / "PULL_MANIFEST.json").unlink(), "nothing was pulled here"),
-    "not verified": (lambda b: (b.here / "PULL_VERIFIED.json").unlink(), "what was pulled is not verified by load"),
-    "proof withdrawn": (
-        lambda b: (b.here / "PULL_VERIFIED.json").rename(b.here / "PULL_VERIFIED.json.stale"), "not verified by load"),
-    "proof is garbage": (lambda b: (b.here / "PULL_VERIFIED.json").write_text("{"), "is not JSON"),
-    "proof of nothing": (
-        lambda b: (b.here / "PULL_VERIFIED.json").write_text("{}"), "does not fit the pull_verified schema"),
+    "nothing pulled": (lambda b: b.manifest.unlink(), "nothing was pulled here"),
+    "not verified": (lambda b: b.proof.unlink(), "what was pulled is not verified by load"),
+    "proof withdrawn": (lambda b: b.proof.rename(f"{b.proof}.stale"), "not verified by load"),
+    "proof is garbage": (lambda b: b.proof.write_text("{"), "is not JSON"),
+    "proof of nothing": (lambda b: b.proof.write_text("{}"), "does not fit the pull_verified schema"),
     "proof without a load": (no_tensors, "nothing in it was verified by load"),
-    "proof of another manifest": (
-        lambda b: rewrite(b.here / "PULL_MANIFEST.json", '"bytes"', ' "bytes"'), "is not of this PULL_MANIFEST.json"),
-    "pull under way": (unfinished, "an unfinished pull is in this folder"),
+    "proof of other files": (lambda b: rewrite(b.manifest, '"bytes"', ' "bytes"'), "is not of this PULL_MANIFEST.json"),
+    "pull under way": (lambda b: (b.here / ".rgt-pull").mkdir(), "an unfinished pull is in this folder"),
     "file deleted here": (lambda b: (b.here / "train.log").unlink(), "1 pulled files are no longer here: 'train.log'"),
-    "file changed here": (
-        lambda b: (b.here / "checkpoints/step_1.npy").write_bytes(b"x"),
-        "1 files have changed since they were verified"),
-    "file new on the box": (
-        lambda b: add(b, "step_2.pt"), "1 files on this machine are new or changed since the pull: 'step_2.pt'"),
-    "file changed on the box": (lambda b: add(b, "train.log"), "are new or changed since the pull: 'train.log'"),
+    "file changed here": (lambda b: (b.here / "train.log").write_bytes(b"x"), "have changed since they were verified"),
+    "file new on the box": (lambda b: (b.there / "step_2.pt").write_text("new"), f"{NEW} 'step_2.pt'"),
+    "file changed on the box": (lambda b: (b.there / "train.log").write_text("new"), f"{NEW} 'train.log'"),
     "link out on the box": (lambda b: (b.there / "data").symlink_to("/"), "is a link to '/', outside of"),
-    "run still running": (running, "the run is running"),
-    "another run on the box": (lambda b: make_run(b.box, OTHER_ID), f"{OTHER_ID} is on the box, too, with 0 artifacts"),
+    "run still running": (Bench.write_on_the_box, "the run is running"),
+    "another run on the box": (lambda b: make_run(b.box, OTHER_ID), f"{OTHER_ID} is on the box, too, with 1 artifacts"),
     "box gone, end not seen": (forget_the_end, "at the last pull the run's state was: running"),
-    "another run in the place": (
-        lambda b: rewrite(b.there / "run.json", RUN_ID, OTHER_ID), f"now holds {OTHER_ID}, not {RUN_ID}"),
+    "another run there": (lambda b: rewrite(b.there / "run.json", RUN_ID, OTHER_ID), f"now holds {OTHER_ID}, not"),
     "not approved": (lambda b: None, "there is no --approve"),
     "approved something else": (lambda b: None, f"--approve names '{RUN_ID}x'"),
     "approved the folder": (lambda b: None, "--approve names 'yes'"),
-}  # fmt: skip
-APPROVALS = {
-    "not approved": [],
-    "approved something else": ["--approve", RUN_ID + "x"],
-    "approved the folder": ["--approve", "yes"],
 }
+APPROVALS: dict[str, list[str]] = {"not approved": [], "approved the folder": ["--approve=yes"]}
+APPROVALS["approved something else"] = [f"--approve={RUN_ID}x"]
 
 
 @pytest.mark.parametrize("state", AGAINST)
 def test_down_is_refused(good: Bench, state: str) -> None:
     damage, sentence = AGAINST[state]
     damage(good)
-    if state == "another run on the box":
-        np.savez(good.box / OTHER_ID / "checkpoints" / "w.npz", w=np.ones(3))
-        sentence = sentence.replace("0 artifacts", "1 artifacts")
     done = good.provider.down(good.here, "--execute", *APPROVALS.get(state, ["--approve", RUN_ID]))
     assert done.returncode == 4, done.stdout + done.stderr
-    assert sentence in done.stdout
-    assert "nothing was executed" in done.stdout
-    assert good.provider.calls == []
-    assert events(good.here)[-1] == "refused"
+    assert sentence in done.stdout and "nothing was executed" in done.stdout
+    assert (good.provider.calls, events(good.here)[-1]) == ([], "refused")
 
 
 def test_down_in_the_one_good_state_shows_then_executes(good: Bench) -> None:
@@ -410,13 +328,11 @@ def test_down_in_the_one_good_state_shows_then_executes(good: Bench) -> None:
 def test_down_when_the_box_is_off_needs_only_what_the_last_pull_saw(good: Bench) -> None:
     good.box.rename(good.folder / "off")
     done = good.provider.down(good.here, "--approve", RUN_ID)
-    assert done.returncode == 0, done.stdout
-    assert "what is on it now could not be compared" in done.stdout
+    assert (done.returncode, "what is on it now could not be compared" in done.stdout) == (0, True), done.stdout
 
 
 def test_down_with_the_other_runs_given_up_or_pulled(good: Bench) -> None:
     other = make_run(good.box, OTHER_ID)
-    np.savez(other / "checkpoints" / "w.npz", w=np.arange(3.0))
     given_up = good.provider.down(good.here, "--approve", RUN_ID, "--abandon", OTHER_ID)
     assert given_up.returncode == 0, given_up.stdout
     assert f"lost          {other}, another run with 1 artifacts" in given_up.stdout
@@ -424,37 +340,36 @@ def test_down_with_the_other_runs_given_up_or_pulled(good: Bench) -> None:
     assert good.provider.down(good.here, "--approve", RUN_ID).returncode == 0
 
 
-def test_down_says_when_it_cannot_show_that_nothing_bills(good: Bench) -> None:
-    good.provider.profile(meter__list={"value": "the web console"})
+STOP = {"verbs__down": {"value": "x", "argv": ["fakectl", "stop", "<id>"]}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "listed", "sentence", "calls"),
+    [
+        ({"meter__list": {"value": "the web console"}}, "pod-1  RUNNING", "look at it yourself: the web console", 1),
+        (STOP, "pod-1  RUNNING", "fakectl list still lists pod-1: it may still bill", 2),
+        ({}, "", "fakectl ended with 1; the box may still bill", 1),
+    ],
+)
+def test_down_that_is_not_shown_to_stop_the_meter(
+    good: Bench, changes: dict[str, Any], listed: str, sentence: str, calls: int
+) -> None:
+    good.provider.profile(**changes)
+    good.provider.list_file.write_text(listed)
     done = good.provider.down(good.here, "--approve", RUN_ID, "--execute")
-    assert done.returncode == 1
-    assert "this cannot show that nothing bills; look at it yourself: the web console" in done.stdout
-    assert good.provider.calls == [["delete", "pod-1"]]
-
-
-def test_down_that_leaves_the_box_listed_is_a_finding(good: Bench) -> None:
-    good.provider.profile(verbs__down={"value": "x", "argv": ["fakectl", "stop", "<id>"]})
-    done = good.provider.down(good.here, "--approve", RUN_ID, "--execute")
-    assert done.returncode == 1 and "fakectl list still lists pod-1: it may still bill" in done.stdout
-
-
-def test_down_whose_command_fails_is_not_down(good: Bench) -> None:
-    good.provider.list_file.write_text("")
-    done = good.provider.down(good.here, "--approve", RUN_ID, "--execute")
-    assert done.returncode == 1
-    assert "fakectl ended with 1; the box may still bill" in done.stdout and "no such pod" in done.stdout
-    assert events(good.here)[-1] == "refused"
+    assert (done.returncode, sentence in done.stdout, len(good.provider.calls)) == (1, True, calls), done.stdout
+    assert events(good.here)[-1] == ("destroyed" if listed else "refused")
 
 
 def test_down_without_a_command_or_its_program(good: Bench) -> None:
     good.provider.profile(verbs__down={"value": "the web console, Delete"})
     by_hand = good.provider.down(good.here, "--approve", RUN_ID, "--execute")
-    assert (by_hand.returncode, by_hand.stdout.splitlines()[-1]) == (
-        3, "this platform has no command for it: by hand: the web console, Delete")  # fmt: skip
+    assert by_hand.returncode == 3
+    assert by_hand.stdout.endswith("\nthis platform has no command for it: by hand: the web console, Delete\n")
     good.provider.profile(verbs__down={"value": "x", "argv": ["nosuchctl", "<id>"]})
     missing = good.provider.down(good.here, "--approve", RUN_ID, "--execute")
-    assert (missing.returncode, missing.stderr.splitlines()[-1]) == (
-        3, "error: nosuchctl is not installed here; install it, or run by hand: nosuchctl pod-1")  # fmt: skip
+    assert missing.returncode == 3
+    assert missing.stderr.endswith("nosuchctl is not installed here; install it, or run by hand: nosuchctl pod-1\n")
 
 
 @pytest.mark.parametrize("name", ["-rf", "--all", "a b", "x;rm", "$(x)", "a\nb", "<id>", "*"])
@@ -466,12 +381,11 @@ def test_down_takes_no_id_that_could_be_something_else(good: Bench, name: str) -
 def test_down_fills_other_placeholders_and_gives_a_key_by_stdin_only(good: Bench) -> None:
     seen = good.folder / "seen"
     code = f"import sys; open({str(seen)!r}, 'w').write(sys.argv[1] + '|' + sys.stdin.read())"
-    fact = {
-        "value": "x",
-        "argv": [sys.executable, "-c", code, '{"ids":["<id>"],"zone":"<zone>"}'],
-        "stdin": "key ${FAKE_KEY}",
-    }
-    good.provider.profile(verbs__down=fact)
+    argv = [sys.executable, "-c", code, '{"ids":["<id>"],"zone":"<zone>"}']
+    good.provider.profile(meter__list={"value": "x", "argv": ["fakectl", "list", "<zone>"]})
+    early = good.provider.down(good.here, "--approve", RUN_ID, "--execute")  # the list's values, before it destroys
+    assert (early.returncode, good.provider.calls) == (2, []) and "give --set zone=VALUE" in early.stderr
+    good.provider.profile(verbs__down={"value": "x", "argv": argv, "stdin": "key ${FAKE_KEY}"})
     lacking = good.provider.down(good.here, "--approve", RUN_ID)
     assert lacking.returncode == 2 and "needs its zone: give --set zone=VALUE" in lacking.stderr
     words = ("--set", "zone=eu-1", "--approve", RUN_ID, "--execute")
@@ -484,12 +398,10 @@ def test_down_fills_other_placeholders_and_gives_a_key_by_stdin_only(good: Bench
 
 def test_down_of_a_variant(good: Bench) -> None:
     facts = {"source": "https://example.org", "verified": "2026-11"}
-    variant = {
-        "title": "Moon", "kind": "rented", "auto_release": {"value": "none", **facts},
-        "verbs": {"down": {"value": "x", "argv": ["moonctl", "<id>"], **facts}},
-        "meter": {"stops_with": {"value": "x", "irreversible": False, **facts},
-                  "stopped_still_bills": {"value": "cheese", **facts}, "list": {"value": "look up", **facts}},
-    }  # fmt: skip
+    variant: dict[str, Any] = {"title": "Moon", "kind": "rented", "auto_release": {"value": "none", **facts}}
+    variant["verbs"] = {"down": {"value": "x", "argv": ["moonctl", "<id>"], **facts}}
+    stops, bills = {"value": "x", "irreversible": False, **facts}, {"value": "cheese", **facts}
+    variant["meter"] = {"stops_with": stops, "stopped_still_bills": bills, "list": {"value": "look up", **facts}}
     path = good.provider.profile("many", variants={"moon": variant})
     done = transfer("down", good.here, "--profile", f"{path}:moon", "--id", "pod-1", "--approve", RUN_ID)
     assert "platform      Moon" in done.stdout and "moonctl pod-1   (can be undone)" in done.stdout
@@ -506,22 +418,11 @@ def test_down_of_the_wrong_box_is_refused(good: Bench) -> None:
     assert good.provider.down(good.here, "--approve", RUN_ID, FAKE_POD="C.pod-1").returncode == 0
 
 
-@pytest.mark.parametrize(
-    ("text", "listed"),
-    [
-        ("pod-1  RUNNING", True),
-        ("pod-10  RUNNING\nmy-pod-1  RUNNING", False),
-        ("pod-1  terminated", False),
-        ('[{"id": "pod-1", "status": "terminated"}, {"id": "pod-2"}]', False),
-        ('[{"id": "pod-1", "status": "active"}]', True),
-        ('{"data": {"pod": "pod-1"', True),
-        ("", False),
-    ],
-)
-def test_what_counts_as_listed(text: str, listed: bool) -> None:
-    from cargo.profile import still_listed
-
-    assert still_listed(text, "pod-1", ["terminated"]) is listed
+def test_what_counts_as_listed() -> None:
+    gone = ["", "pod-10  RUNNING\nmy-pod-1  RUNNING", "pod-1  terminated"]
+    gone += ['[{"id": "pod-1", "status": "terminated"}, {"id": "pod-2"}]']
+    listed = ["pod-1  RUNNING", '[{"id": "pod-1", "status": "active"}]', '{"data": {"pod": "pod-1"']
+    assert [text for text in [*gone, *listed] if profiles.still_listed(text, "pod-1", ["terminated"])] == listed
 
 
 # -- aggregate
@@ -537,9 +438,8 @@ def test_aggregate_gathers_is_idempotent_and_goes_on_after_a_failure(tmp_path: P
     done = transfer(*words)
     rows = json.loads(done.stdout)["runs"]
     assert done.returncode == 1
-    assert [(row["run"], row["state"]) for row in rows] == [
-        (RUN_ID, "verified"), ("20261116-100000-bad-000000", "failed"), (OTHER_ID, "verified"),
-        (RUN_ID, "failed"), ("", "failed")]  # fmt: skip
+    assert [row["run"] for row in rows] == [RUN_ID, bad.name, OTHER_ID, RUN_ID, ""]
+    assert [row["state"] for row in rows] == ["verified", "failed", "verified", "failed", "failed"]
     assert "two runs in one folder cannot be told apart" in rows[3]["detail"]
     assert "there is no directory" in rows[4]["detail"]
     same_tree(one / RUN_ID, tmp_path / "shared" / RUN_ID)
@@ -554,9 +454,7 @@ def test_aggregate_gathers_is_idempotent_and_goes_on_after_a_failure(tmp_path: P
 # -- the box's own side
 
 
-def test_a_link_that_goes_away_during_the_listing_is_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_link_that_goes_away_while_listed_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trainers replace `latest` by removing it first; here that happens just before the link is read."""
     (tmp_path / "latest").symlink_to(".")
     (tmp_path / "train.log").write_text("a")
@@ -567,16 +465,18 @@ def test_a_link_that_goes_away_during_the_listing_is_passed_over(
         return real(path)
 
     monkeypatch.setattr(os, "readlink", late)
-    assert [row["p"] for row in tree.walk(str(tmp_path), [])] == ["train.log"]
+    assert [row["p"] for row in boxside.walk(str(tmp_path), [])] == ["train.log"]
 
 
 def test_a_writer_is_seen_while_it_opens_and_closes_other_files(tmp_path: Path) -> None:
-    code = f"f = open({str(tmp_path / 'log')!r}, 'a'); print('up', flush=True)\n" \
-           "while True: [other.close() for other in [open('/dev/null') for _ in range(99)]]"  # fmt: skip
+    code = (
+        f"f = open({str(tmp_path / 'log')!r}, 'a'); print('up', flush=True)\n"
+        "while True: [other.close() for other in [open('/dev/null') for _ in range(99)]]"
+    )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as child:
         try:
             assert child.stdout and child.stdout.readline() == b"up\n"
-            seen = [tree.writers(str(tmp_path)) for _ in range(20)]
+            seen = [next(boxside.list_tree(str(tmp_path), [], ""))["writers"] for _ in range(20)]
         finally:
             child.kill()
     assert {tuple(row.split()[0] for row in rows) for rows in seen} == {(str(child.pid),)}
@@ -586,8 +486,7 @@ def test_a_writer_is_seen_while_it_opens_and_closes_other_files(tmp_path: Path) 
 
 
 def repository(folder: Path) -> Path:
-    code = folder / "code"
-    code.mkdir()
+    (code := folder / "code").mkdir()
     (code / "train.py").write_text("print('hi')\n")
     (code / "run.sh").write_text("#!/bin/bash\necho hi\n")
     (code / "run.sh").chmod(0o755)
@@ -666,9 +565,8 @@ def test_loop_goes_on_when_the_engine_does_not_answer_once(bench: Bench) -> None
     assert "unknown (cannot ask docker on this machine: exit code 1); " in done.stderr
     shutil.rmtree(bench.here)
     never = transfer(*words, env=bench.provider.env)  # the first time it may never
-    assert (never.returncode, never.stderr) == (
-        3, f"error: cannot tell when {bench.there} is over: cannot ask docker on this machine: exit code 1; pull "
-        "without --loop\n")  # fmt: skip
+    assert never.returncode == 3
+    assert f"cannot tell when {bench.there} is over: cannot ask docker on this machine: exit code 1" in never.stderr
 
 
 # -- what a box needs
@@ -677,13 +575,11 @@ def test_loop_goes_on_when_the_engine_does_not_answer_once(bench: Bench) -> None
 def test_box_setup_says_what_is_lacking(tmp_path: Path) -> None:
     script = (ROOT / "scripts" / "templates" / "box_setup.sh").read_text()
     (tmp_path / ".bashrc").write_text("echo hello\n")
-    good = subprocess.run(
-        ["sh", "-s"], input=script, env={**os.environ, "HOME": str(tmp_path)}, capture_output=True, text=True
-    )
+    env = {**os.environ, "HOME": str(tmp_path)}
+    good = subprocess.run(["sh", "-s"], input=script, env=env, capture_output=True, text=True)
     assert (good.returncode, "ok       python3: 3." in good.stdout) == (0, True), good.stdout + good.stderr
     assert f"note     {tmp_path}/.bashrc prints or activates something" in good.stdout
-    tools = tmp_path / "bin"
-    tools.mkdir()
+    (tools := tmp_path / "bin").mkdir()
     for name in ("mkdir", "chmod", "grep", "df", "awk"):
         (tools / name).symlink_to(shutil.which(name) or "")
     bare = {"PATH": str(tools), "HOME": str(tmp_path)}
@@ -694,14 +590,11 @@ def test_box_setup_says_what_is_lacking(tmp_path: Path) -> None:
 def test_download_loop_runs_detached_to_the_proof(bench: Bench) -> None:
     log, script = bench.folder / "loop.log", ROOT / "scripts" / "templates" / "download_loop.sh"
     env = {**os.environ, "DOWNLOAD_LOG": str(log), "PYTHON": sys.executable}
-    done = subprocess.run(
-        ["sh", str(script), str(bench.there), str(bench.here)], env=env, capture_output=True, text=True
-    )
+    words = ["sh", str(script), str(bench.there), str(bench.here)]
+    done = subprocess.run(words, env=env, capture_output=True, text=True)
     assert (done.returncode, done.stdout.startswith("pid ")) == (0, True), done.stderr
-    deadline = time.monotonic() + 60
-    while "pulled and verified" not in log.read_text() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert f"{bench.there}: done; now the proof" in log.read_text()
+    wait_for("the proof", lambda: "pulled and verified" in log.read_text())
+    assert f"{bench.there}: finished; now the proof" in log.read_text()
     same_tree(bench.there, bench.here)
     nothing = subprocess.run(["sh", str(script)], capture_output=True, text=True)
     assert nothing.returncode == 2 and nothing.stderr.startswith("usage: download_loop.sh RUN | HOST:DIR LOCAL")

@@ -22,11 +22,11 @@ from click.testing import CliRunner, Result
 from safetensors.torch import save_file
 
 import verify_local
-from artifacts import loading, survey, verify
-from artifacts.examine import Options, examine
-from artifacts.values import stream
 from bench import verify_local as bench_verify_local
 from rgt import files, schema, units
+from rgt.checkpoint import survey, verify
+from rgt.checkpoint.examine import Options, examine
+from rgt.checkpoint.formats.container import Window
 from rgt.report import CODES
 
 from . import corruption, zoo
@@ -114,24 +114,16 @@ def test_the_byte_named_is_the_byte_of_the_value(tmp_path: Path) -> None:
 
 
 def test_the_hand_over_checklist_is_one_command(tmp_path: Path) -> None:
-    """Loads, no NaN, not all zeros, expected dimensions, nothing above 1e6."""
+    """Loads, no NaN, not all zeros, expected dimensions, nothing above 1e6; no answer is not a yes."""
     good, new = small(tmp_path, "good.pt"), small(tmp_path, "new.pt")
+    asked = ["loads", "no NaN or Inf", "not all zero", "expected dimensions", "|x| <= 1e+06", "complete"]
     assert report(new, "--expect", good)["checklist"] == {
-        "loads": "yes",
-        "no NaN or Inf": "yes",
-        "not all zero": "yes",
-        "expected dimensions": "yes",
-        "|x| <= 1e+06": "yes",
-        "complete": "yes",
+        **dict.fromkeys(asked, "yes"),
         "as pulled": "not asked (no PULL_MANIFEST.json)",
     }
-
-
-def test_no_answer_is_not_a_yes(tmp_path: Path) -> None:
-    """A file that cannot be read says nothing about its values."""
     answers = report(corruption.torch_cut_in_half(tmp_path))["checklist"]
-    assert answers["loads"] == "NO"
-    assert answers["no NaN or Inf"] == answers["not all zero"] == answers["|x| <= 1e+06"] == "not checked (unreadable)"
+    values = dict.fromkeys(["no NaN or Inf", "not all zero", "|x| <= 1e+06"], "not checked (unreadable)")
+    assert answers | {"loads": "NO", **values} == answers
 
 
 def test_every_code_belongs_to_one_point_of_the_checklist() -> None:
@@ -175,7 +167,7 @@ def test_a_progress_bar_only_on_a_terminal(tmp_path: Path) -> None:
     path = small(tmp_path)
     assert run(path).stderr == ""
     seen = in_terminal(sys.executable, SCRIPT, path)
-    assert "100 %" in seen and "[" + "#" * 30 + "]" in seen
+    assert "100%" in seen and "#" * 30 + "]" in seen
 
 
 def small(folder: Path, name: str = "small.pt") -> Path:
@@ -253,34 +245,21 @@ def test_a_folder_without_manifest_gets_its_proof(tmp_path: Path) -> None:
     assert "manifest_sha256" not in json.loads((tmp_path / "PULL_VERIFIED.json").read_text())
 
 
-def test_a_failed_verification_takes_the_proof_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["folder", "file", "count"])
+def test_a_failed_verification_takes_the_proof_back(tmp_path: Path, how: str) -> None:
     path = small(tmp_path)
+    corruption.manifest(tmp_path)
     run(tmp_path)
     proof = (tmp_path / "PULL_VERIFIED.json").read_bytes()
-    corruption.truncate(path, 0.5)
-    found = report(tmp_path)
-    assert not (tmp_path / "PULL_VERIFIED.json").exists()
+    if how != "count":
+        corruption.truncate(path, 0.5)
+    found = report(path if how == "file" else tmp_path, *(["--expect-count", "2"] if how == "count" else []))
+    assert not found["ok"] and not (tmp_path / "PULL_VERIFIED.json").exists()
     assert (tmp_path / "PULL_VERIFIED.json.stale").read_bytes() == proof
     assert "the earlier proof no longer holds; it is now PULL_VERIFIED.json.stale" in str(found["findings"])
     small(tmp_path)
     assert report(tmp_path)["proof"]
     assert not (tmp_path / "PULL_VERIFIED.json.stale").exists()
-
-
-def test_a_failed_file_takes_back_the_proof_of_its_folder(tmp_path: Path) -> None:
-    path = small(tmp_path)
-    corruption.manifest(tmp_path)
-    run(tmp_path)
-    corruption.truncate(path, 0.5)
-    assert run(path).exit_code == 1
-    assert not (tmp_path / "PULL_VERIFIED.json").exists()
-
-
-def test_a_short_count_takes_the_proof_back(tmp_path: Path) -> None:
-    small(tmp_path)
-    run(tmp_path)
-    assert run(tmp_path, "--expect-count", "2").exit_code == 1
-    assert not (tmp_path / "PULL_VERIFIED.json").exists()
 
 
 def test_a_warning_does_not_stop_the_proof_but_is_counted_in_it(tmp_path: Path) -> None:
@@ -388,20 +367,16 @@ def test_nothing_to_compare(tmp_path: Path) -> None:
 # -- bad input
 
 
-SPEC_KEYS = "it may have allow, ema, extra, optimizer, parameters, step, tensors"
-
-
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
         (None, "spec.yaml does not exist; --expect takes a YAML or JSON spec, or a good checkpoint"),
-        ("[1]", f"spec.yaml is not a spec: no mapping; {SPEC_KEYS}"),
-        ("shapes: {}", f"spec.yaml is not a spec: shapes; {SPEC_KEYS}"),
+        ("[1]", "spec.yaml does not fit the expect schema: [1] is not of type 'object'"),
+        ("shapes: {}", "Additional properties are not allowed ('shapes' was unexpected)"),
         ("[1", "spec.yaml is not YAML: while parsing a flow sequence"),
-        ("tensors: {w: 3}", "spec.yaml: w should be a shape like [768, 768] or {shape: ..., dtype: ...}"),
-        ("tensors: [w]", "spec.yaml: tensors should be a shape like [768, 768] or {shape: ..., dtype: ...}"),
-        ("step: x", "spec.yaml: step should be a number and is 'x'"),
-        ("allow: [zero]", 'spec.yaml: allow should be like {zero: ["*.lora_B.weight"]}'),
+        ("tensors: {w: 3}", "tensors/w: 3 is not valid under any of the given schemas"),
+        ("step: x", "spec.yaml does not fit the expect schema: step: 'x' is not of type 'integer'"),
+        ("allow: [zero]", "allow: ['zero'] is not of type 'object'"),
     ],
 )
 def test_a_bad_spec_is_one_sentence(
@@ -412,7 +387,8 @@ def test_a_bad_spec_is_one_sentence(
     if spec is not None:
         (tmp_path / "spec.yaml").write_text(spec)
     done = run("small.pt", "--expect", "spec.yaml")
-    assert (done.exit_code, done.stdout, done.stderr) == (2, "", f"error: {message}\n")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_a_reference_that_cannot_be_read(tmp_path: Path) -> None:
@@ -442,15 +418,8 @@ def test_without_numpy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_a_fifo_and_a_directory_named_like_a_checkpoint(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.pt")
-    small(tmp_path)
-    found = report(tmp_path)
-    assert [f["message"] for f in found["findings"] if f["code"] == "unreadable"] == ["not a regular file"]
-
-
-@pytest.mark.parametrize("name", ["results.json", "metrics.jsonl", "checkpoints_index.json", ".metadata"])
-def test_a_fifo_beside_the_checkpoints_is_not_waited_for(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["pipe.pt", "results.json", "metrics.jsonl", "checkpoints_index.json", ".metadata"])
+def test_a_fifo_is_not_waited_for(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)
     (tmp_path / "__0_0.distcp").touch()
     wanted = "the file has no bytes" if name == ".metadata" else "not a regular file"
@@ -463,34 +432,28 @@ def test_a_rank_beyond_all_numbers(tmp_path: Path) -> None:
     assert report(tmp_path)["ok"]
 
 
-@pytest.mark.parametrize("make", [corruption.run_index_climbs_out, corruption.deepspeed_latest_climbs_out])
+@pytest.mark.parametrize("make", [corruption.run_index_climbs_out, corruption.deepspeed_latest_climbs_out, None])
 def test_a_listed_name_that_no_disk_can_hold_is_missing(tmp_path: Path, make: Any) -> None:
-    folder = make(tmp_path)
-    for path in (folder / "checkpoints_index.json", folder / "latest"):
-        if path.exists():
-            path.write_text(path.read_text().replace("../../x.pt", "x" * 300).replace("../../etc", "x" * 300))
+    small(tmp_path)
+    folder = make(tmp_path) if make else corruption.manifest(tmp_path)
+    lists = {"checkpoints_index.json": "../../x.pt", "latest": "../../etc", "PULL_MANIFEST.json": "small.pt"}
+    for name, old in lists.items():
+        if (folder / name).exists():
+            (folder / name).write_text((folder / name).read_text().replace(old, "x" * 300))
     missing = [f["message"] for f in report(folder)["findings"] if f["code"] == "missing"]
     assert any("not there" in message for message in missing)
 
 
-def test_a_manifest_with_a_name_that_no_disk_can_hold(tmp_path: Path) -> None:
-    small(tmp_path)
-    path = corruption.manifest(tmp_path) / "PULL_MANIFEST.json"
-    path.write_text(path.read_text().replace("small.pt", "x" * 300))
-    assert "is listed in PULL_MANIFEST.json and not there" in str(report(tmp_path)["findings"])
-
-
 def test_a_file_that_grows_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = small(tmp_path)
-    real = stream.run
+    real = Window.read_into
 
-    def slow(*arguments: Any, **options: Any) -> Any:
-        done = real(*arguments, **options)
+    def slow(window: Window, at: int, buffer: memoryview) -> memoryview:
         with path.open("ab") as file:
             file.write(b"more")
-        return done
+        return real(window, at, buffer)
 
-    monkeypatch.setattr(stream, "run", slow)
+    monkeypatch.setattr(Window, "read_into", slow)
     assert "was written to while it was read" in str(report(path)["findings"])
 
 
@@ -508,34 +471,47 @@ def test_file_names_that_are_not_text(tmp_path: Path) -> None:
 
 
 def test_deep_loads_for_real(tmp_path: Path) -> None:
+    """In one process; also what torch.load(weights_only=True) refuses, although it is harmless."""
     small(tmp_path)
     save_file(zoo.weights(), tmp_path / "model.safetensors")
     np.save(tmp_path / "a.npy", np.arange(3.0))
+    zoo.torch_exotic(tmp_path)
     found = report(tmp_path, "--deep")
-    assert found["ok"]
-    assert all("load" in artifact["checks"] for artifact in found["artifacts"])
+    loaded = {Path(artifact["path"]).name: "load" in artifact["checks"] for artifact in found["artifacts"]}
+    assert found["ok"] and loaded == {
+        "a.npy": True,
+        "exotic.pth": False,
+        "model.safetensors": True,
+        "small.pt": True,
+    }
+    refused = next(f for f in found["findings"] if f["code"] == "unloadable")
+    assert refused["severity"] == "info"
+    assert refused["message"].startswith("torch.load(weights_only=True) refuses argparse.Namespace")
     proof = json.loads((tmp_path / "PULL_VERIFIED.json").read_text())
     assert proof["deep"] and proof["versions"]["torch"] == torch.__version__
 
 
-def test_deep_says_what_torch_would_refuse(tmp_path: Path) -> None:
-    found = report(zoo.torch_exotic(tmp_path), "--deep")
-    assert found["ok"]
-    refused = next(f for f in found["findings"] if f["code"] == "unloadable")
-    assert refused["severity"] == "info"
-    assert refused["message"].startswith("torch.load(weights_only=True) refuses argparse.Namespace")
+@pytest.mark.parametrize(
+    ("python", "message"),
+    [
+        ("/bin/false", "the loading process ended with code 1: it printed nothing"),
+        ("/bin/echo", "the loading process ended with code 0: it printed nothing"),
+    ],
+)
+def test_deep_reports_a_loader_that_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python: str, message: str
+) -> None:
+    monkeypatch.setattr(sys, "executable", python)
+    assert f"does not load: {message}" in str(report(small(tmp_path), "--deep")["findings"])
 
 
 def test_deep_reports_what_does_not_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "_run", lambda *arguments: [{"error": "invalid magic number", "refused": None}])
+    loader = tmp_path / "python"
+    loader.write_text('#!/bin/sh\necho \'{"error": "invalid magic number", "refused": null}\'\n')
+    loader.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(loader))
     found = report(small(tmp_path), "--deep")
     assert found["findings"][0]["message"] == "does not load: invalid magic number"
-
-
-def test_deep_reports_a_loader_that_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", "/bin/false")
-    found = report(small(tmp_path), "--deep")
-    assert "does not load: the loading process ended with code 1: it printed nothing" in str(found["findings"])
 
 
 def test_deep_without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -569,25 +545,16 @@ def test_allow_pickle_still_refuses_hostile_files(tmp_path: Path) -> None:
 # -- bounds
 
 
-def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
-    """300 MB are verified in a fraction of that: the ring of buffers, whatever the size."""
-    save_file({f"layer{n}.weight": torch.randn(1024, 1024).repeat(9, 1) for n in range(8)}, tmp_path / "m.safetensors")
-    peak, code = peak_of(SCRIPT, tmp_path / "m.safetensors")
+@pytest.mark.parametrize(
+    ("size", "most"),
+    [(256 << 20, 120e6), pytest.param(8 << 30, 200e6, marks=pytest.mark.soak)],
+    ids=["256 MiB", "8 GiB"],
+)
+def test_memory_does_not_grow_with_the_file(tmp_path: Path, size: int, most: float) -> None:
+    path = bench_verify_local.make_safetensors(tmp_path / "m.safetensors", size)
+    peak, code = bench_verify_local.anonymous_peak([sys.executable, str(SCRIPT), str(path)])
     assert code == 0
-    assert peak < 120e6
-
-
-@pytest.mark.soak
-def test_memory_is_the_same_for_eight_gibibytes(tmp_path: Path) -> None:
-    sparse = bench_verify_local.make_safetensors(tmp_path / "big.safetensors", 8 << 30)
-    peak, code = peak_of(SCRIPT, sparse)
-    assert code == 0
-    assert peak < 200e6
-
-
-def peak_of(script: Path, path: Path) -> tuple[float, int]:
-    """Peak anonymous memory of a verification, in bytes, and its exit code."""
-    return bench_verify_local.anonymous_peak([sys.executable, str(script), str(path)])
+    assert peak < most
 
 
 @pytest.mark.parametrize("make", [zoo.torch_zip, zoo.safetensors, zoo.torch_legacy], ids=lambda make: make.__name__)
@@ -652,10 +619,10 @@ def test_an_index_without_a_step_in_the_file_is_held_against_the_optimizer(tmp_p
     assert "checkpoints_index.json says step 40, the optimizer made 0" in str(report(path)["findings"])
 
 
-@pytest.mark.parametrize(("name", "ok"), [("results.json", True), ("metrics.jsonl", True)])
-def test_json_alone(tmp_path: Path, name: str, ok: bool) -> None:
+@pytest.mark.parametrize("name", ["results.json", "metrics.jsonl"])
+def test_json_alone(tmp_path: Path, name: str) -> None:
     run_folder = zoo.run_directory(tmp_path)
-    assert report(run_folder / name)["ok"] is ok
+    assert report(run_folder / name)["ok"]
     (run_folder / name).write_text("{")
     assert run(run_folder / name).exit_code == 1
 
@@ -702,35 +669,23 @@ def test_relative_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         Path("PULL_VERIFIED.json").unlink()
 
 
-def test_an_interrupt_ends_the_reading(tmp_path: Path) -> None:
-    """Ctrl-C in the middle of a large file does not wait for its end."""
-    save_file({"w": torch.randn(5000, 5000)}, tmp_path / "x.safetensors")
-    seen = 0
-
-    def interrupt(count: int) -> None:
-        nonlocal seen
-        if not seen:
-            os.kill(os.getpid(), signal.SIGINT)
-        seen += count
-
-    with pytest.raises(KeyboardInterrupt):
-        verify.verify(survey.survey(tmp_path), verify.Request(Options()), interrupt)
-    assert seen < 50e6
-
-
-def test_an_interrupt_ends_the_reading_of_other_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["x.safetensors", "results.json"])
+def test_an_interrupt_ends_the_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Ctrl-C in the middle of a large file does not wait for its end, nor for that of a file without tensors."""
     small(tmp_path)
-    with (tmp_path / "results.json").open("wb") as file:
-        file.truncate(64 << 30)  # sparse: minutes of reading, no disk
+    header = json.dumps({"w": {"dtype": "U8", "shape": [64 << 30], "data_offsets": [0, 64 << 30]}}).encode()
+    with (tmp_path / name).open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate((64 << 30) + 8 + len(header))  # sparse: minutes of reading, no disk
     read = 0
-    real = stream._fill
+    real = Window.read_into
 
-    def fill(window: Any, piece: Any, buffer: Any) -> Any:
+    def fill(window: Window, at: int, buffer: memoryview) -> memoryview:
         nonlocal read
-        read += piece.length
-        return real(window, piece, buffer)
+        read += len(buffer)
+        return real(window, at, buffer)
 
-    monkeypatch.setattr(stream, "_fill", fill)
+    monkeypatch.setattr(Window, "read_into", fill)
     with pytest.raises(KeyboardInterrupt):
         request = verify.Request(Options(), jobs=2)
         verify.verify(survey.survey(tmp_path), request, lambda count: os.kill(os.getpid(), signal.SIGINT))

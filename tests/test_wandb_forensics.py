@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 import wandb.proto.wandb_internal_pb2 as wandb_proto
 
-from tracker.offline import Offline
+from rgt.run import record as rundir
+from rgt.wandb_forensics import tracked as sources
 
 from . import front_door
 from .tracker_service import Service
 
 HERE = Path(__file__).resolve().parent
-SCRIPT = HERE.parent / "scripts" / "wandb_forensics.py"
 pb: Any = wandb_proto
 pytestmark = pytest.mark.xdist_group("wandb_forensics")  # the runs are made once
 
@@ -87,10 +87,8 @@ def ended(code: int = 0) -> Any:
 
 
 def run(*words: object) -> subprocess.CompletedProcess[str]:
-    """In this process, which imports wandb (a second) once; the hosted service has a client with a memory."""
-    if "WANDB_BASE_URL" not in os.environ:
-        return front_door.call("wandb_forensics.py", *words)
-    return subprocess.run([sys.executable, SCRIPT, *map(str, words)], capture_output=True, text=True)
+    """In this process, which imports wandb (a second) once."""
+    return front_door.call("wandb_forensics.py", *words)
 
 
 def answer(*words: object, code: int = 0) -> dict[str, Any]:
@@ -107,12 +105,10 @@ def same(a: Any, b: Any) -> bool:
 
 
 def test_history_is_what_was_logged_bit_by_bit(made: Path) -> None:
-    source = Offline(made)
-    by_id = {tracked.id: tracked for tracked in source.runs()}
-    logged = [json.loads(line) for line in (made / "logged.jsonl").read_text().splitlines()]
-    read = {run_id: {row["_step"]: row for row in source.history(by_id[run_id])} for run_id in by_id}
+    source = sources.Offline(made)
+    read = {run.id: {row["_step"]: row for row in source.history(run)} for run in source.runs()}
     checked = 0
-    for entry in logged:
+    for entry in map(json.loads, (made / "logged.jsonl").read_text().splitlines()):
         row = read[entry["id"]].get(entry["step"], {})
         if entry["id"] == "killed01" and not row:
             continue  # died before it was written
@@ -126,13 +122,9 @@ def test_history_is_what_was_logged_bit_by_bit(made: Path) -> None:
 def test_list_knows_every_fate(made: Path) -> None:
     report = answer("list", made, code=1)
     states = {row["id"]: (row["state"], row["rows"]) for row in report["runs"]}
-    assert {key: value for key, value in states.items() if key != "killed01"} == {
-        "good0001": ("finished", 40),
-        "copy0001": ("finished", 40),
-        "other001": ("finished", 40),
-        "failed01": ("failed", 2),
-    }
-    assert states["killed01"][0] in ("running", "crashed")
+    assert states.pop("killed01")[0] in ("running", "crashed")
+    whole = dict.fromkeys(("good0001", "copy0001", "other001"), ("finished", 40))
+    assert states == {**whole, "failed01": ("failed", 2)}
     assert [finding["code"] for finding in report["findings"] if finding["severity"] == "warn"] == ["duplicate"]
     good = next(row for row in report["runs"] if row["id"] == "good0001")
     assert good["config"] == {"lr": 0.1, "seed": 1, "optim.name": "adam", "optim.eps": 1e-8}
@@ -165,7 +157,7 @@ def test_a_resumed_run_is_parts_of_one(runs: Path) -> None:
     assert "this is the longest" in run("diff", runs, "good0001", "other001").stderr
 
 
-def test_the_curve_of_a_resumed_run_is_joined(resumed: Path) -> None:
+def test_the_curve_of_a_resumed_run_is_joined_and_exported_whole(resumed: Path, tmp_path: Path) -> None:
     done = run("curve", resumed, "halves01", "loss", "--json")
     twin = answer("curve", resumed, "twin0001", "loss")["points"]
     assert len(twin) == 55 and json.loads(done.stdout)["points"] == twin  # the later record wins from step 25 on
@@ -173,21 +165,14 @@ def test_the_curve_of_a_resumed_run_is_joined(resumed: Path) -> None:
     assert "part0" in done.stderr and "steps 0 to 29" in done.stderr and "steps 25 to 54" in done.stderr
     early = answer("curve", resumed, "halves01", "early")["points"]
     assert [step for step, _ in early] == list(range(30))  # what only the earlier record logged at a step stays
-
-
-def test_a_resumed_run_is_exported_whole(resumed: Path, tmp_path: Path) -> None:
-    from rgt import rundir
-
     path = Path(answer("export", resumed, "halves01", "--into", tmp_path / "runs")["run"])
     assert list(rundir.open_run(path).curve("loss")) == list(range(55))
 
 
 def test_a_copy_of_a_resumed_run_is_found(resumed: Path) -> None:
     groups = answer("dupes", resumed, code=1)["groups"]
-    assert [(group["kind"], group["keep"], len(group["runs"])) for group in groups] == [
-        ("resume", "halves01", 2),
-        ("copy", "halves01", 3),
-    ]
+    found = [(group["kind"], group["keep"], len(group["runs"])) for group in groups]
+    assert found == [("resume", "halves01", 2), ("copy", "halves01", 3)]
     said = [finding["message"] for finding in answer("list", resumed, code=1)["findings"]]
     assert "halves01, twin0001 hold the same curve: one run counted 2 times" in said
     assert [row["id"] for row in answer("prune", resumed)["plan"]] == ["twin0001"]
@@ -206,11 +191,8 @@ def test_a_damaged_file_is_read_up_to_the_damage(runs: Path, harm: str) -> None:
     path = next((runs / "wandb").glob("*good0001/*.wandb"))
     data = bytearray(path.read_bytes())
     middle = len(data) * 3 // 4
-    if harm == "cut":
-        path.write_bytes(data[:middle])
-    else:
-        data[middle] ^= 0xFF
-        path.write_bytes(data)
+    data[middle] ^= 0xFF
+    path.write_bytes(data[:middle] if harm == "cut" else data)
     report = answer("list", runs, code=1)
     row = next(row for row in report["runs"] if row["id"] == "good0001")
     assert 5 < row["rows"] < 40
@@ -238,8 +220,7 @@ def test_a_file_that_ends_where_its_block_has_no_room_for_another_header(tmp_pat
     filler.output.line += "x" * short
     path = record_file(tmp_path / "run-edge0001.wandb", first, filler)
     assert path.stat().st_size == 32768 - 3
-    done = subprocess.run([sys.executable, SCRIPT, "list", path, "--json"], capture_output=True, text=True, timeout=60)
-    assert [row["id"] for row in json.loads(done.stdout)["runs"]] == ["edge0001"]
+    assert [row["id"] for row in answer("list", path)["runs"]] == ["edge0001"]
 
 
 def test_prune_takes_only_the_run_it_was_told(tmp_path: Path) -> None:
@@ -268,12 +249,15 @@ def test_prune_keeps_what_was_pruned_before(tmp_path: Path) -> None:
     assert len(list((tmp_path / "w" / "pruned").iterdir())) == 2
 
 
-def test_prune_refuses_a_name_that_several_runs_have(tmp_path: Path) -> None:
+def test_prune_refuses_a_name_that_several_runs_have_and_a_running_run(tmp_path: Path) -> None:
     for run_id in ("aa", "bb"):
         record_file(tmp_path / "w" / run_id / f"run-{run_id}.wandb", started(run_id, "baseline"), ended())
+    record_file(tmp_path / "w" / "live" / "run-live0001.wandb", started("live0001"), row(0, loss="1"))
     done = run("prune", tmp_path / "w", "baseline", "--yes")
     assert done.returncode == 2 and "baseline names 2 runs: aa, bb; name one by its id" in done.stderr
-    assert len(answer("list", tmp_path / "w")["runs"]) == 2
+    alive = run("prune", tmp_path / "w", "live0001", "--yes")
+    assert alive.returncode == 4 and "live0001 still runs; nothing was removed" in alive.stderr
+    assert len(answer("list", tmp_path / "w")["runs"]) == 3
 
 
 def test_prune_plans_refuses_and_moves(runs: Path) -> None:
@@ -288,28 +272,17 @@ def test_prune_plans_refuses_and_moves(runs: Path) -> None:
     assert len(answer("list", runs, code=1)["runs"]) == 4
 
 
-def test_a_running_run_is_never_pruned(tmp_path: Path) -> None:
-    record_file(tmp_path / "w" / "live" / "run-live0001.wandb", started("live0001"), row(0, loss="1"))
-    done = run("prune", tmp_path / "w", "live0001", "--yes")
-    assert done.returncode == 4 and "live0001 still runs; nothing was removed" in done.stderr
-    assert (tmp_path / "w" / "live").is_dir()
-
-
 def test_export_gives_a_run_directory(made: Path, tmp_path: Path) -> None:
-    from rgt import rundir
-
     path = Path(answer("export", made, "good0001", "--into", tmp_path / "runs")["run"])
     exported = rundir.open_run(path)
     assert exported.record()["config"]["lr"] == 0.1 and exported.record()["seeds"] == {"seed": 1}
     assert len(exported.curve("loss")) == 40 and len(exported.curve("acc", split="val")) == 40
-    source = Offline(made)
+    source = sources.Offline(made)
     tracked = next(one for one in source.runs() if one.id == "good0001")
     assert list(exported.curve("loss").values()) == [row["loss"] for row in source.history(tracked)]
 
 
 def test_an_export_keeps_its_own_step_and_what_strict_json_has_no_word_for(tmp_path: Path) -> None:
-    from rgt import rundir
-
     first = started("odd00001", dropout="NaN", lr="0.1")
     rows = [row(7, **{"train/step": "900", "train/time": "0.25", "loss": "Infinity", "_timestamp": "5.0"})]
     record_file(tmp_path / "w" / "run-odd00001.wandb", first, *rows, ended())
@@ -321,26 +294,20 @@ def test_an_export_keeps_its_own_step_and_what_strict_json_has_no_word_for(tmp_p
 
 
 @pytest.fixture
-def service() -> Iterator[Service]:
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     rows = [{"_step": step, "_timestamp": 1.0, "loss": 1 / (step + 3)} for step in range(1200)]
-    end = {"loss": 0.1, "_step": 1199}
-    service = Service(
-        {
-            "a1": {"state": "finished", "config": {"lr": 0.1}, "summary": end, "rows": rows},
-            "b2": {"state": "crashed", "config": {"lr": 0.2}, "summary": {"_step": 2}, "rows": rows[:3]},
-        }
-    )
+    whole = {"state": "finished", "config": {"lr": 0.1}, "summary": {"loss": 0.1, "_step": 1199}, "rows": rows}
+    short = {"state": "crashed", "config": {"lr": 0.2}, "summary": {"_step": 2}, "rows": rows[:3]}
+    service = Service({"a1": whole, "b2": short})
+    monkeypatch.setattr(sources, "_RELIST", (0, 0.1))
+    monkeypatch.setenv("WANDB_BASE_URL", service.start())
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
     yield service
     service.stop()
 
 
-def test_the_hosted_service_through_its_real_client(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WANDB_BASE_URL", service.start())
-    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
-    assert [(row["id"], row["state"]) for row in answer("list", "me/p")["runs"]] == [
-        ("a1", "finished"),
-        ("b2", "crashed"),
-    ]
+def test_the_hosted_service_through_its_real_client(service: Service) -> None:
+    assert {row["id"]: row["state"] for row in answer("list", "me/p")["runs"]} == {"a1": "finished", "b2": "crashed"}
     points = answer("curve", "me/p", "a1", "loss")["points"]
     assert points == [[step, 1 / (step + 3)] for step in range(1200)]  # `history` would have sampled 500 of them
     assert answer("diff", "me/p", "a1", "b2", code=1)["config"] == {"lr": [0.1, 0.2]}
@@ -349,37 +316,24 @@ def test_the_hosted_service_through_its_real_client(service: Service, monkeypatc
     assert (service.deleted, done["still_listed"]) == (["b2"], [])  # listed once more, as the real one does, then gone
 
 
-def test_a_service_says_nan_as_a_word(service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from rgt import rundir
-
+def test_a_service_says_nan_as_a_word(service: Service, tmp_path: Path) -> None:
     service.runs["a1"]["rows"] = [{"_step": 0, "_timestamp": 1.0, "loss": 0.5}, {"_step": 1, "loss": "NaN"}]
-    monkeypatch.setenv("WANDB_BASE_URL", service.start())
-    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
     exported = rundir.open_run(Path(answer("export", "me/p", "a1", "--into", tmp_path)["run"]))
     assert math.isnan(exported.curve("loss")[1])
 
 
-def test_a_deletion_that_cannot_be_checked_is_not_called_done(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WANDB_BASE_URL", service.start())
-    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+def test_a_deletion_that_cannot_be_checked_is_not_called_done(service: Service) -> None:
     service.breaks = True
     done = run("prune", "me/p", "b2", "--yes", "--json")
     assert done.returncode == 1 and json.loads(done.stdout)["still_listed"] == ["b2"]
     assert "was not seen gone: the hosted service did not give me/p" in done.stderr
 
 
-def test_a_service_that_does_not_know_us(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_that_does_not_know_us(service: Service) -> None:
     service.runs, service.viewer = {}, {}
-    monkeypatch.setenv("WANDB_BASE_URL", service.start())
-    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
     done = run("list", "me/p")
-    assert (
-        done.returncode == 3
-        and "the hosted service did not give me/p: " in done.stderr
-        and "Traceback" not in done.stderr
-    )
+    assert (done.returncode, "Traceback" in done.stderr) == (3, False)
+    assert "the hosted service did not give me/p: " in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,13 +19,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench import watch_curves
-from health import curves, daemon, liveness, machine, page, reader, status, view
-from health import look as looks
-from health import target as targets
-from health.collect import Record, from_dict
-from health.series import OLD, RECENT, Series, thin
-from rgt import files, rundir, schema
+from rgt import files, schema
+from rgt.log import reader
+from rgt.machine import open_files
 from rgt.report import Finding
+from rgt.run import record as rundir
+from rgt.watch import box_health, curves, daemon, status
+from rgt.watch import look as looks
+from rgt.watch.history import OLD, RECENT, History, Series, thin
+from rgt.watch.view import View, liveness
 
 from . import front_door
 
@@ -59,12 +62,44 @@ def look(*words: object) -> dict[str, Any]:
     return found
 
 
+def seen(path: Path, *silenced: str) -> dict[str, Any]:
+    """A look without the machine and the command around it."""
+    return looks.look(looks.find_target((str(path),)), silenced, box=False)
+
+
 def codes(found: dict[str, Any]) -> dict[str, str]:
     return {row["code"]: row["severity"] for row in found["findings"]}
 
 
-def take(path: Path, record: Record, cursor: reader.Cursor | None = None) -> tuple[reader.Cursor | None, reader.Grown]:
-    return reader.advance(path, cursor, record.take)
+class Reading:
+    """A log that is written and read in turns."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.history = path, History()
+        self.cursor: reader.Cursor | None = None
+
+    def look(self, text: str | None = None, mode: str = "a") -> reader.Grown:
+        if text is not None:
+            with self.path.open(mode) as file:
+                file.write(text)
+        self.cursor, grown = reader.advance(self.path, self.cursor, self.history.take)
+        return grown
+
+    @property
+    def loss(self) -> Series:
+        return self.history.series["loss"]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Reading:
+    return Reading(tmp_path / "x.log")
+
+
+def recorded(*lines: str) -> History:
+    history = History()
+    for line in lines:
+        history.take(line)
+    return history
 
 
 # -- logs of real trainers
@@ -73,15 +108,16 @@ def take(path: Path, record: Record, cursor: reader.Cursor | None = None) -> tup
 @pytest.mark.parametrize("log", sorted(CORPUS.glob("*.log")), ids=lambda path: path.stem)
 def test_corpus_is_extracted_exactly(log: Path) -> None:
     truth = json.loads(log.with_suffix(".json").read_text())
-    record = Record()
-    take(log, record)
+    reading = Reading(log)
+    reading.look()
+    history = reading.history
     names = {name for row in truth for name in row} - {"step", "epoch"}
-    read = {name: [value for _, value in record.series[name].points()] for name in names}
+    read = {name: [value for _, value in history.series[name].points()] for name in names}
     assert read == {name: [row[name] for row in truth if name in row] for name in names}
     steps = [row["step"] for row in truth if "step" in row]
     if steps:
-        assert record.step == steps[-1]
-        places = [x for x, _ in record.series[next(name for name in truth[-1] if name in record.series)].points()]
+        assert history.step == steps[-1]
+        places = [x for x, _ in history.series[next(name for name in truth[-1] if name in history.series)].points()]
         assert places[-1] == steps[-1]
 
 
@@ -98,15 +134,15 @@ def test_corpus_is_extracted_exactly(log: Path) -> None:
     ],
 )
 def test_corpus_counters(name: str, expected: dict[str, Any]) -> None:
-    record = Record()
-    take(CORPUS / f"{name}.log", record)
-    known = {**vars(record), **record.counts}
+    reading = Reading(CORPUS / f"{name}.log")
+    reading.look()
+    known = {**vars(reading.history), **reading.history.counts}
     assert {key: known[key] for key in expected} == expected
 
 
 def test_corpus_runs_are_healthy_and_the_killed_one_is_not() -> None:
     for log in sorted(CORPUS.glob("*.log")):
-        found = looks.look(targets.find((str(log),)), ("stalled",), box=False)
+        found = seen(log, "stalled")
         bad = {code: severity for code, severity in codes(found).items() if severity != "info"}
         assert bad == ({"killed": "error"} if log.stem == "slurm" else {}), log.stem
 
@@ -121,21 +157,19 @@ def test_a_loss_that_doubles_within_a_short_log_has_diverged() -> None:
 
 
 def test_rows_beside_a_bar_are_placed_by_its_steps() -> None:
-    record = Record()
-    for step in range(10, 60, 10):
-        record.take(f"  0%|          | {step}/40000 [00:04<4:26:36,  2.50it/s]")
-        record.take("{'loss': 2.5, 'grad_norm': 0.8, 'learning_rate': 2e-05, 'epoch': 0.0}")
-    assert [x for x, _ in record.series["loss"].points()] == [10, 20, 30, 40, 50]
+    row = "{'loss': 2.5, 'grad_norm': 0.8, 'learning_rate': 2e-05, 'epoch': 0.0}"
+    bars = [f"  0%|          | {step}/40000 [00:04<4:26:36,  2.50it/s]" for step in range(10, 60, 10)]
+    history = recorded(*(line for bar in bars for line in (bar, row)))
+    assert [x for x, _ in history.series["loss"].points()] == [10, 20, 30, 40, 50]
 
 
 def test_what_is_printed_after_a_crash_is_no_recovery() -> None:
     bar = " 67%|######7   | 6/9 [00:17<00:08,  2.91s/it]"
-    record = Record()
-    for line in (bar, "Traceback (most recent call last):", "KeyError: 'x'", bar, "wandb: epoch 1", "wandb: loss 2.5"):
-        record.take(line)
-    assert [row["recovered"] for row in record.problems] == [False] and "loss" not in record.series
-    record.take(" 78%|#######8  | 7/9 [00:20<00:05,  2.91s/it]")
-    assert [row["recovered"] for row in record.problems] == [True]
+    crash = ("Traceback (most recent call last):", "KeyError: 'x'")
+    history = recorded(bar, *crash, bar, "wandb: epoch 1", "wandb: loss 2.5")
+    assert [row["recovered"] for row in history.problems] == [False] and "loss" not in history.series
+    history.take(" 78%|#######8  | 7/9 [00:20<00:05,  2.91s/it]")
+    assert [row["recovered"] for row in history.problems] == [True]
 
 
 # -- reading what is new
@@ -146,78 +180,58 @@ def rows(start: int, stop: int, level: float = 2.0) -> str:
     return "".join(f"step {n} loss {level + dice.gauss(0, 0.01):.4f}\n" for n in range(start, stop))
 
 
-def test_only_what_is_new_is_read(tmp_path: Path) -> None:
-    log = tmp_path / "x.log"
-    log.write_text(rows(0, 50))
-    record = Record()
-    cursor, grown = take(log, record)
-    assert (grown.bytes, record.step) == (log.stat().st_size, 49)
-    with log.open("a") as file:
-        file.write("step 50 loss 2.0\nstep 51 lo")
-    cursor, grown = take(log, record, cursor)
-    assert (record.step, grown.unfinished, record.series["loss"].count) == (50, "step 51 lo", 51)
-    with log.open("a") as file:
-        file.write("ss 2.5\n")
-    cursor, grown = take(log, record, cursor)
-    assert (record.step, record.metrics["loss"], grown.bytes) == (51, 2.5, len("step 51 loss 2.5\n"))
-    assert take(log, record, cursor)[1].bytes == 0
+def test_only_what_is_new_is_read(log: Reading) -> None:
+    grown = log.look(rows(0, 50))
+    assert (grown.bytes, log.history.step) == (log.path.stat().st_size, 49)
+    grown = log.look("step 50 loss 2.0\nstep 51 lo")
+    assert (log.history.step, grown.unfinished, log.loss.count) == (50, "step 51 lo", 51)
+    grown = log.look("ss 2.5\n")
+    assert (log.history.step, log.history.metrics["loss"], grown.bytes) == (51, 2.5, len("step 51 loss 2.5\n"))
+    assert log.look().bytes == 0
 
 
-def test_rotation_is_finished_before_the_new_file(tmp_path: Path) -> None:
-    log, record = tmp_path / "x.log", Record()
-    log.write_text(rows(0, 20))
-    cursor, _ = take(log, record)
-    with log.open("a") as file:
+def test_rotation_is_finished_before_the_new_file(log: Reading) -> None:
+    log.look(rows(0, 20))
+    with log.path.open("a") as file:
         file.write(rows(20, 25) + "step 25 loss 1.5")  # the writer rotated before it wrote the line's end
-    log.rename(tmp_path / "x.log.1")
-    log.write_text(rows(26, 30))
-    _, grown = take(log, record, cursor)
-    assert (grown.restarted, record.step, record.series["loss"].count) == ("rotated", 29, 30)
-    assert dict(record.series["loss"].points())[25] == 1.5
+    log.path.rename(log.path.with_suffix(".log.1"))
+    assert (log.look(rows(26, 30)).restarted, log.history.step, log.loss.count) == ("rotated", 29, 30)
+    assert dict(log.loss.points())[25] == 1.5
 
 
-def test_truncation_starts_at_the_beginning(tmp_path: Path) -> None:
-    log, record = tmp_path / "x.log", Record()
-    log.write_text(rows(0, 40))
-    cursor, _ = take(log, record)
-    log.write_text(rows(40, 42))
-    cursor, grown = take(log, record, cursor)
-    assert (grown.restarted, record.step) == ("truncated", 41)
-    log.write_text(rows(100, 200))  # and longer than before: its size alone would not tell
-    _, grown = take(log, record, cursor)
-    assert (grown.restarted, record.step, record.series["loss"].count) == ("truncated", 199, 142)
+def test_truncation_starts_at_the_beginning(log: Reading) -> None:
+    log.look(rows(0, 40))
+    assert (log.look(rows(40, 42), "w").restarted, log.history.step) == ("truncated", 41)
+    # and longer than before: its size alone would not tell
+    assert log.look(rows(100, 200), "w").restarted == "truncated"
+    assert (log.history.step, log.loss.count) == (199, 142)
 
 
-def test_a_hole_left_by_truncation_costs_nothing(tmp_path: Path) -> None:
-    log, record = tmp_path / "x.log", Record()
-    with log.open("wb") as file:
+def test_a_hole_left_by_truncation_costs_nothing(log: Reading) -> None:
+    with log.path.open("wb") as file:
         file.seek(5 << 30)  # a writer without O_APPEND goes on at its old place
         file.write(b"\nstep 7 loss 0.5\n")
     start = time.perf_counter()
-    take(log, record)
-    assert (record.step, time.perf_counter() - start < 5) == (7, True)
+    log.look()
+    assert (log.history.step, time.perf_counter() - start < 5) == (7, True)
 
 
-def test_bytes_that_are_no_text(tmp_path: Path) -> None:
-    log, record = tmp_path / "x.log", Record()
-    log.write_bytes(b"\xff\xfe\x00\xf0 noise\nstep 1 loss 2.5 \xe9\xff\n" + "step 2 loss 2.25\r\n".encode("utf-16"))
-    take(log, record)
-    assert (record.step, record.metrics["loss"]) == (2, 2.25)
+def test_bytes_that_are_no_text(log: Reading) -> None:
+    data = b"\xff\xfe\x00\xf0 noise\nstep 1 loss 2.5 \xe9\xff\n" + "step 2 loss 2.25\r\n".encode("utf-16")
+    log.path.write_bytes(data)
+    log.look()
+    assert (log.history.step, log.history.metrics["loss"]) == (2, 2.25)
 
 
-def test_bars_are_states_of_one_line(tmp_path: Path) -> None:
-    log, record = tmp_path / "x.log", Record()
+def test_bars_are_states_of_one_line(log: Reading) -> None:
     states = [f"\r {n}%|##| {n}/100 [00:01<00:09, 2.00it/s, loss={n / 10}]" for n in range(1, 60)]
-    log.write_text("".join(states))
-    _, grown = take(log, record)
-    assert record.step == 58  # the last state may still be written
-    assert grown.unfinished.endswith("loss=5.9]")
-    found = look(log)
+    grown = log.look("".join(states))
+    assert log.history.step == 58 and grown.unfinished.endswith("loss=5.9]")  # the last state may still be written
+    found = look(log.path)
     assert (found["now"]["step"], found["curves"]["loss"]["points"][-1]) == (59, [58, 5.8])
 
 
-def test_a_long_backlog_is_thinned_and_its_rare_lines_are_not(tmp_path: Path) -> None:
-    log, record = tmp_path / "x.log", Record()
+def test_a_long_backlog_is_thinned_and_its_rare_lines_are_not(log: Reading) -> None:
     lines = [f"iter {n}: loss {3 - n / 1e6:.4f}, time 12.00ms, mfu 31.20%\n" for n in range(100_000)]
     lines[0] = "max_iters = 200000\n" + lines[0]
     lines[51_000] = "iter 51000: loss nan, time 12.00ms, mfu 31.20%\n"
@@ -225,26 +239,21 @@ def test_a_long_backlog_is_thinned_and_its_rare_lines_are_not(tmp_path: Path) ->
         lines[n] = f"step {n}: train loss 2.5000, val loss {2.6 - n / 1e6:.4f}\n" + lines[n]
     lines[60_000] += "saving checkpoint to out\n"
     lines[70_000] += "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
-    log.write_text("".join(lines))
-    _, grown = take(log, record)
-    assert grown.thinned and log.stat().st_size > reader.WHOLE
-    assert (record.step, record.total, record.counts) == (99_999, 200_000, {"nan:loss": 1, "saves": 1, "oom": 1})
-    assert record.not_numbers[0]["x"] == 51_000
-    assert [x for x, _ in record.series["val_loss"].points()] == list(range(0, 100_000, 2000))
-    newest = record.series["loss"].points()[-500:]
-    assert [x for x, _ in newest] == list(range(99_500, 100_000))  # the end is taken whole
-    assert len(record.series["loss"].points()) <= RECENT + OLD
+    assert log.look("".join(lines)).thinned and log.path.stat().st_size > reader.WHOLE
+    history = log.history
+    assert (history.step, history.total, history.counts) == (99_999, 200_000, {"nan:loss": 1, "saves": 1, "oom": 1})
+    assert history.not_numbers[0]["x"] == 51_000
+    assert [x for x, _ in history.series["val_loss"].points()] == list(range(0, 100_000, 2000))
+    assert [x for x, _ in log.loss.points()[-500:]] == list(range(99_500, 100_000))  # the end is taken whole
+    assert len(log.loss.points()) <= RECENT + OLD
 
 
 @settings(max_examples=60)
 @given(st.lists(st.binary(max_size=60), max_size=12), st.data())
 def test_any_bytes_in_any_pieces_read_alike(parts: list[bytes], data: st.DataObject) -> None:
-    import tempfile
-
     with tempfile.TemporaryDirectory() as name:
         log = Path(name) / "x.log"
         whole = b"\n".join([*parts, b"step 3 loss 1.5", b""])
-        log.write_bytes(b"")
         cursor: reader.Cursor | None = None
         pieces: list[str] = []
         cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=4)))
@@ -254,14 +263,12 @@ def test_any_bytes_in_any_pieces_read_alike(parts: list[bytes], data: st.DataObj
             cursor, _ = reader.advance(log, cursor, pieces.append)
         at_once: list[str] = []
         reader.advance(log, None, at_once.append)
-        assert pieces == at_once
-        record = Record()
-        for line in at_once:
-            record.take(line)
-        assert from_dict(json.loads(json.dumps(record.as_dict(), allow_nan=False))).as_dict() == record.as_dict()
+    assert pieces == at_once
+    kept = recorded(*at_once).as_dict()
+    assert History.from_json(json.loads(json.dumps(kept, allow_nan=False))).as_dict() == kept
 
 
-def test_a_curve_takes_bounded_room() -> None:
+def test_a_curve_takes_bounded_room_and_its_plot_keeps_a_spike() -> None:
     curve = Series()
     for n in range(100_000):
         curve.add(n, float(n))
@@ -269,11 +276,7 @@ def test_a_curve_takes_bounded_room() -> None:
     assert curve.points() == sorted(curve.points())
     curve.add(500, 1.0)  # resumed from a checkpoint
     assert curve.points()[-1] == (500, 1.0) and len(curve.points()) <= OLD
-
-
-def test_a_thinned_plot_keeps_its_spike() -> None:
-    points = [(float(n), 1.0) for n in range(5000)]
-    points[2345] = (2345.0, 9.0)
+    points = [(float(n), 9.0 if n == 2345 else 1.0) for n in range(5000)]
     assert (2345.0, 9.0) in thin(points, 200) and len(thin(points, 200)) <= 201
 
 
@@ -301,7 +304,7 @@ def test_status_file_has_numbers_decision_risks_next_and_changes(tmp_path: Path)
     assert "**Decision: stop** — nan: loss is not a number since 110." in second
     assert "- step: 99 → 111" in second and "- new: `nan`" in second and "(sure: 99%)" in second
     assert "- nothing" in watch(folder, expect=1).stdout  # nothing new, and only that is said
-    state = files.read_json(folder / "watch" / "state.json", "watch_state")
+    state = files.read_json(folder / "watch" / "state.json")
     assert state["files"][str(folder / "train.log")]["cursor"]["offset"] == (folder / "train.log").stat().st_size
 
 
@@ -334,10 +337,8 @@ def test_why_a_run_failed(tmp_path: Path, detail: dict[str, Any], said: str) -> 
     run.log_event("finished")
     run.log_event("resumed")
     run.log_event("failed", **detail)
-    failed = [
-        row for row in looks.look(targets.find((str(run.path),)), box=False)["findings"] if row["code"] == "failed"
-    ]
-    assert [(row["severity"], row["message"]) for row in failed] == [("error", f"the run failed: {said}")]
+    (failed,) = [row for row in seen(run.path)["findings"] if row["code"] == "failed"]
+    assert (failed["severity"], failed["message"]) == ("error", f"the run failed: {said}")
 
 
 def test_the_end_of_a_run_is_known_behind_many_checkpoints_and_rows_that_came_late(tmp_path: Path) -> None:
@@ -349,7 +350,7 @@ def test_the_end_of_a_run_is_known_behind_many_checkpoints_and_rows_that_came_la
     saves = [{"event": "checkpoint", "time": now + step, "step": step} for step in range(2, 8000)]
     with run.events.open("a") as file:
         file.writelines(json.dumps(row) + "\n" for row in [*saves, *late])
-    assert looks.look(targets.find((str(run.path),)), box=False)["now"]["state"] == "failed"
+    assert seen(run.path)["now"]["state"] == "failed"
 
 
 def test_several_logs_of_one_run(tmp_path: Path) -> None:
@@ -359,14 +360,10 @@ def test_several_logs_of_one_run(tmp_path: Path) -> None:
     assert (found["now"]["step"], codes(found)["oom"]) == (29, "error")
 
 
-def test_a_bare_log_leaves_its_directory_alone(tmp_path: Path, cache: Path) -> None:
+def test_a_bare_log_and_a_sealed_run_are_read_and_not_touched(tmp_path: Path, cache: Path) -> None:
     folder = run_dir(tmp_path, rows(0, 30))
     watch(folder / "train.log", expect=0)
     assert os.listdir(folder) == ["train.log"] and list(cache.rglob("state.json"))
-
-
-def test_a_sealed_run_is_read_and_not_touched(tmp_path: Path) -> None:
-    folder = run_dir(tmp_path, rows(0, 30))
     (folder / "seal.json").write_text("{}")
     watch(folder, expect=0)
     assert sorted(os.listdir(folder)) == ["seal.json", "train.log"]
@@ -375,9 +372,12 @@ def test_a_sealed_run_is_read_and_not_touched(tmp_path: Path) -> None:
 def test_a_broken_memory_is_forgotten(tmp_path: Path) -> None:
     folder = run_dir(tmp_path, rows(0, 30))
     watch(folder, expect=0)
-    for text in ("", "{", '{"version": 1}', '{"version": 99, "files": {}, "samples": [], "last": null, "since": 0}'):
+    good = json.loads((folder / "watch" / "state.json").read_text())
+    (row,) = good["files"].values()
+    bad = [{"version": 99}, {"files": None}, {"files": {"x": {}}}, {"files": {"x": row | {"cursor": [1]}}}]
+    for text in ("", "{", "[]", '{"version": 2}', *(json.dumps(good | part) for part in bad)):
         (folder / "watch" / "state.json").write_text(text)
-        assert looks.look(targets.find((str(folder),)), box=False)["now"]["step"] == 29
+        assert seen(folder)["now"]["step"] == 29
 
 
 def test_silenced_is_silent_and_said(tmp_path: Path) -> None:
@@ -438,72 +438,66 @@ def test_memory_of_a_process() -> None:
 # -- detectors
 
 
-def judged(**facts: Any) -> Callable[[Record], dict[str, Finding]]:
-    def judge(record: Record) -> dict[str, Finding]:
-        now = time.time()
-        built = view.build({"x.log": record}, view.Facts(now, "x", **{"mtimes": {"x.log": now}, **facts}))
-        return {finding.code: finding for finding in liveness.findings(built)}
-
-    return judge
+def judged(*lines: str, **facts: Any) -> dict[str, Finding]:
+    now = time.time()
+    view = View({"x.log": recorded(*lines)}, now, "x", **{"mtimes": {"x.log": now}, **facts})
+    return {finding.code: finding for finding in liveness(view)}
 
 
-def recorded(*lines: str) -> Record:
-    record = Record()
-    for line in lines:
-        record.take(line)
-    return record
+STEP = "step 1 loss 1.0"
+OOM = "RuntimeError: CUDA out of memory. Tried to allocate 1 GiB"
 
 
-def test_a_nan_that_passed_is_a_note() -> None:
-    assert judged()(recorded("step 1 loss nan", "step 2 loss 1.0"))["nan"].severity == "info"
-    assert judged()(recorded("step 1 loss 1.0", "step 2 loss inf"))["nan"].severity == "error"
-
-
-def test_one_oom_that_was_survived_is_a_note_and_two_are_not() -> None:
-    oom = "RuntimeError: CUDA out of memory. Tried to allocate 1 GiB"
-    assert judged()(recorded("step 1 loss 1.0", oom, "step 2 loss 1.0"))["oom"].severity == "info"
-    repeated = judged()(recorded("step 1 loss 1.0", oom, "step 2 loss 1.0", oom, "step 3 loss 1.0"))["oom"]
-    assert (repeated.severity, "2 times" in repeated.message) == ("warn", True)
-    assert judged()(recorded("step 1 loss 1.0", oom))["oom"].severity == "error"
+@pytest.mark.parametrize(
+    ("code", "lines", "severity"),
+    [
+        ("nan", ["step 1 loss nan", "step 2 loss 1.0"], "info"),
+        ("nan", [STEP, "step 2 loss inf"], "error"),
+        ("oom", [STEP, OOM], "error"),
+        ("oom", [STEP, OOM, "step 2 loss 1.0"], "info"),
+        ("oom", [STEP, OOM, "step 2 loss 1.0", OOM, "step 3 loss 1.0"], "warn"),
+    ],
+)
+def test_what_was_survived_once_is_a_note(code: str, lines: list[str], severity: str) -> None:
+    finding = judged(*lines)[code]
+    assert finding.severity == severity and ("2 times" in finding.message) == (severity == "warn")
 
 
 def test_restart_loop_and_its_look_alikes() -> None:
     loop = ["step 100 loss 1.0", "step 101 loss 1.0", "step 102 loss 1.0", "Killed"] * 4
-    assert "restarts" in judged()(recorded(*loop))
-    assert "restarts" in judged()(recorded(*(f"step {n} loss 1.0" for _ in range(4) for n in (50, 102))))
+    assert "restarts" in judged(*loop)
+    assert "restarts" in judged(*(f"step {n} loss 1.0" for _ in range(4) for n in (50, 102)))
     two_writers = [f"step {n - back} loss 1.0" for n in range(100, 200) for back in (0, 1)]
-    assert "restarts" not in judged()(recorded(*two_writers))
+    assert "restarts" not in judged(*two_writers)
     further = [f"step {n} loss 1.0" for start in (0, 400, 800, 1200) for n in (start, start + 500)]
-    assert "restarts" not in judged()(recorded(*further))  # resumed, and each time further
+    assert "restarts" not in judged(*further)  # resumed, and each time further
     epochs = [f"{n * 10}%|#| {n}/10 [00:01<00:01, 2.00it/s]" for _ in range(5) for n in range(1, 11)]
-    record = recorded(*epochs)
-    assert "restarts" not in judged()(record) and record.base + (record.step or 0) == 50
+    history = recorded(*epochs)
+    assert "restarts" not in judged(*epochs) and history.base + (history.step or 0) == 50
 
 
 def test_stalled_by_its_own_speed() -> None:
-    fast = recorded(*(f"step {n} loss 1.0 1.00it/s" for n in range(30)))
-    slow = recorded(*(f"step {n} loss 1.0 0.002it/s" for n in range(30)))
+    fast, slow = ([f"step {n} loss 1.0 {speed}it/s" for n in range(30)] for speed in ("1.00", "0.002"))
     old = {"mtimes": {"x.log": time.time() - 3000}}
-    assert "stalled" in judged(**old)(fast)
-    assert "stalled" not in judged(**old)(slow)  # 500 s a step: six steps are no stall
-    gone = judged(**old, writers=[])(fast)["stalled"]
+    assert "stalled" in judged(*fast, **old)
+    assert "stalled" not in judged(*slow, **old)  # 500 s a step: six steps are no stall
+    gone = judged(*fast, **old, writers=[])["stalled"]
     assert "no process here writes to it any more" in gone.message and gone.sure == 0.95
-    assert judged(**old, writers=[4711])(fast)["stalled"].fix == "py-spy dump --pid 4711"
-    frozen = judged(progress=time.time() - 4000)(fast)["stalled"]
+    assert judged(*fast, **old, writers=[4711])["stalled"].fix == "py-spy dump --pid 4711"
+    frozen = judged(*fast, progress=time.time() - 4000)["stalled"]
     assert "step 29 has not changed for" in frozen.message
-    assert "stalled" not in judged(**old, event="stopped")(fast)
+    assert "stalled" not in judged(*fast, **old, events_state="stopped")
 
 
 def test_a_checkpoint_that_is_due() -> None:
     lines = [line for n in range(0, 300, 10) for line in (f"step {n} loss 1.0", "saving checkpoint to x")]
-    assert "cadence" not in judged()(recorded(*lines))
-    assert "cadence" in judged()(recorded(*lines, "step 400 loss 1.0"))
-    bare = recorded("step 1 loss 1.0")
-    assert "cadence" in judged(since=time.time() - 7200)(bare)
-    assert "cadence" not in judged(since=time.time() - 600)(bare)
     now = time.time()
-    assert "cadence" in judged(saved=[now - 9000, now - 8000, now - 7000])(bare)
-    assert "cadence" not in judged(saved=[now - 2500, now - 1500, now - 500])(bare)
+    assert "cadence" not in judged(*lines)
+    assert "cadence" in judged(*lines, "step 400 loss 1.0")
+    assert "cadence" in judged(STEP, since=now - 7200)
+    assert "cadence" not in judged(STEP, since=now - 600)
+    assert "cadence" in judged(STEP, saved=[now - 9000, now - 8000, now - 7000])
+    assert "cadence" not in judged(STEP, saved=[now - 2500, now - 1500, now - 500])
 
 
 def test_lr_that_ends_too_early_or_is_negative() -> None:
@@ -545,7 +539,7 @@ def sample(when: float, **changes: Any) -> dict[str, Any]:
 
 
 def box_codes(samples: list[dict[str, Any]], eta: float | None = None) -> list[str]:
-    return [finding.code for finding in machine.judge(samples, eta)]
+    return [finding.code for finding in box_health.judge(samples, eta)]
 
 
 def test_disk_that_fills_before_the_end() -> None:
@@ -578,32 +572,30 @@ def test_page_needs_nothing_but_itself(tmp_path: Path) -> None:
     assert "<polyline" in text and 'class="event"' in text and "viewport" in text
     for outside in ("http:", "https:", "<script", "url(", "@import", "src="):
         assert outside not in text, outside
-    assert page.render(look(folder)).count("<svg") >= 1
+    assert status.render_page(look(folder)).count("<svg") >= 1
 
 
 def test_numbers_on_an_axis_are_short() -> None:
-    seen = [
-        page.short(value) for value in (0.00031234, 1.18234, 4210.0, 34153.0, 421_000.0, 3.2e7, 2e10, 5e13, -34153.0)
-    ]
-    assert seen == ["0.0003123", "1.182", "4210", "34.2k", "421k", "32M", "20G", "5e+13", "-34.2k"]
+    values = (0.00031234, 1.18234, 4210.0, 34153.0, 421_000.0, 3.2e7, 2e10, 5e13, -34153.0)
+    assert [*map(status.short, values)] == "0.0003123 1.182 4210 34.2k 421k 32M 20G 5e+13 -34.2k".split()
 
 
-def test_decision_words() -> None:
-    base = {
-        "where": "x", "log": "x", "ok": False, "silenced": [], "machine": [], "files": [], "roles": {}, "before": None,
-        "now": {"state": "running", "eta": None},
-    }  # fmt: skip
-
-    def word(*rows: tuple[str, str, float]) -> str:
-        found = [{"code": c, "severity": s, "message": "m", "path": "", "sure": sure} for c, s, sure in rows]
-        return status.decide({**base, "findings": found})[0]
-
-    assert word() == "continue"
-    assert word(("diverged", "error", 0.9)) == "branch"
-    assert word(("diverged", "error", 0.9), ("nan", "error", 0.99)) == "stop"
-    assert word(("diverged", "error", 0.6)) == "continue"  # not sure enough to act on
-    assert word(("stalled", "warn", 0.95)) == "stop"
-    assert word(("slow", "warn", 0.9)) == "continue"
+@pytest.mark.parametrize(
+    ("word", "state", "rows"),
+    [
+        ("continue", "running", []),
+        ("branch", "running", [("diverged", "error", 0.9)]),
+        ("stop", "running", [("diverged", "error", 0.9), ("nan", "error", 0.99)]),
+        ("continue", "running", [("diverged", "error", 0.6)]),  # not sure enough to act on
+        ("stop", "running", [("stalled", "warn", 0.95)]),
+        ("continue", "running", [("slow", "warn", 0.9)]),
+        *(("stop", state, []) for state in ("finished", "stopped", "preempted")),
+        ("continue", "queued", []),
+    ],
+)
+def test_decision_words(word: str, state: str, rows: list[tuple[str, str, float]]) -> None:
+    found = [{"code": c, "severity": s, "message": "m", "path": "", "sure": sure} for c, s, sure in rows]
+    assert status.decide({"now": {"state": state}, "findings": found})[0] == word
 
 
 # -- the daemon
@@ -619,7 +611,7 @@ def wait_for(ready: Callable[[], Any], seconds: float = 40.0) -> Any:
 
 def beat(folder: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = files.read_json(folder / "watch" / "heartbeat.json", "watch_heartbeat")
+        found: dict[str, Any] = files.read_json(folder / "watch" / "heartbeat.json")
     except Exception:
         return {}
     return found
@@ -647,7 +639,7 @@ def test_daemon_survives_its_starter_and_ends_with_the_run(watched: Path) -> Non
     wait_for(lambda: beat(watched).get("state") == "ended")
     assert beat(watched)["reason"] == "finished" and beat(watched)["step"] == 24
     assert "step 24" in (watched / "training_status.md").read_text()
-    health = list(files.read_jsonl(watched / "watch" / "health.jsonl", "watch_health"))
+    health = list(files.read_jsonl(watched / "watch" / "health.jsonl"))
     assert health[-1]["state"] == "finished" and health[-1]["loss"] is not None
     assert watch(watched, expect=0)
 
@@ -676,15 +668,14 @@ def test_health_log_is_bounded(tmp_path: Path) -> None:
     path = tmp_path / "health.jsonl"
     for n in range(300):
         daemon.bound(path, 4096)
-        files.append_jsonl(path, {"time": n, "state": "running", "findings": []}, "watch_health")
+        files.append_jsonl(path, {"time": n, "state": "running", "findings": []})
     kept = [row["time"] for row in files.read_jsonl(path)]
     assert path.stat().st_size < 4300 and kept == list(range(kept[0], 300)) and len(kept) > 20
 
 
 def test_a_writer_is_seen_while_it_opens_and_closes_other_files(tmp_path: Path) -> None:
-    code = (
-        "import os, sys\nprint(1, flush=True)\nwhile True:\n    for fd in [os.dup(0) for _ in range(200)]: os.close(fd)"
-    )
+    loop = "while True:\n    for fd in [os.dup(0) for _ in range(200)]: os.close(fd)"
+    code = f"import os, sys\nprint(1, flush=True)\n{loop}"
     with (tmp_path / "train.log").open("wb") as log:
         held = [os.dup(log.fileno())]
         while held[-1] < 150:  # among the descriptors that come and go
@@ -695,29 +686,24 @@ def test_a_writer_is_seen_while_it_opens_and_closes_other_files(tmp_path: Path) 
             os.close(descriptor)
         assert busy.stdout and busy.stdout.readline()
         for _ in range(20):
-            assert machine.writers([str(tmp_path / "train.log")]) == [busy.pid]
+            assert open_files.writers([str(tmp_path / "train.log")]) == [busy.pid]
     finally:
         busy.kill()
         busy.wait()
 
 
 def test_checkpoints_are_counted_while_old_ones_are_deleted(tmp_path: Path) -> None:
-    code = "\n".join(
-        (
-            "import pathlib, sys",
-            "files = [pathlib.Path(sys.argv[1], f'{n}.pt') for n in range(20)]",
-            "while True:",
-            "    for file in files: file.touch()",
-            "    for file in files: file.unlink()",
-        )
+    code = (
+        "import pathlib, sys\nfiles = [pathlib.Path(sys.argv[1], f'{n}.pt') for n in range(20)]\n"
+        "while True:\n    for file in files: file.touch()\n    for file in files: file.unlink()"
     )
     (tmp_path / "train.log").touch()
     (tmp_path / "last.pt").touch()
-    target = targets.find((str(tmp_path),))
+    target = looks.find_target((str(tmp_path),))
     retention = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)])
     try:
         wait_for(lambda: (tmp_path / "0.pt").exists())
-        assert all(target.checkpoints() for _ in range(1000))
+        assert all(target.checkpoint_times() for _ in range(1000))
     finally:
         retention.kill()
         retention.wait()

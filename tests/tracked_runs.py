@@ -23,18 +23,21 @@ def values(seed: int, step: int) -> dict[str, Any]:
     """Numbers that a careless reader would change: long fractions, tiny, huge, NaN, unicode keys, nested ones."""
     rng = random.Random(seed * 1000 + step)
     return {
-        "loss": rng.random() * 1e-3, "val/acc": rng.random(), "tiny": 5e-324 * (step + 1),
-        "huge": 1.7976931348623157e308, "count": 2**60 + step, "bad": float("nan") if step % 2 else float("inf"),
-        "损失": -rng.random(), "deep": {"er": rng.random()}, "text": "x" * (40000 if step == 7 else 3),
-    }  # fmt: skip
+        "loss": rng.random() * 1e-3,
+        "val/acc": rng.random(),
+        "tiny": 5e-324 * (step + 1),
+        "huge": 1.7976931348623157e308,
+        "count": 2**60 + step,
+        "bad": float("nan") if step % 2 else float("inf"),
+        "损失": -rng.random(),
+        "deep": {"er": rng.random()},
+        "text": "x" * (40000 if step == 7 else 3),
+    }
 
 
-def make(
-    folder: Path, name: str, run_id: str, seed: int, steps: int, config: dict[str, Any], end: str = "finish"
-) -> None:
-    run = wandb.init(
-        project="forensics", name=name, id=run_id, config=config, dir=str(folder), reinit="finish_previous"
-    )
+def make(folder: Path, run_id: str, seed: int, steps: int, config: dict[str, Any], end: str = "finish") -> None:
+    where: dict[str, Any] = {"project": "forensics", "dir": str(folder), "reinit": "finish_previous"}
+    run = wandb.init(**where, name=run_id.rstrip("01"), id=run_id, config=config)
     with (folder / "logged.jsonl").open("a") as log:
         for step in range(steps):
             run.log(values(seed, step))
@@ -60,15 +63,13 @@ def resume(folder: Path) -> None:
 def main() -> None:
     folder, kind = Path(sys.argv[1]), sys.argv[2]
     if kind == "resumed":
-        resume(folder)
-        return
+        return resume(folder)
     if kind == "killed":
-        make(folder, "killed", "killed01", 3, 5, {"lr": 0.3}, "kill")
-        return
-    make(folder, "good", "good0001", 1, CURVE, {"lr": 0.1, "seed": 1, "optim": {"name": "adam", "eps": 1e-8}})
-    make(folder, "copy", "copy0001", 1, CURVE, {"lr": 0.1, "seed": 1, "optim": {"name": "adam", "eps": 1e-8}})
-    make(folder, "other", "other001", 2, CURVE, {"lr": 0.2, "seed": 2, "optim": {"name": "adam", "eps": 1e-8}})
-    make(folder, "bad", "failed01", 4, 2, {"lr": 9.0}, "fail")
+        return make(folder, "killed01", 3, 5, {"lr": 0.3}, "kill")
+    for run_id, seed in (("good0001", 1), ("copy0001", 1), ("other001", 2)):
+        config = {"lr": seed / 10, "seed": seed, "optim": {"name": "adam", "eps": 1e-8}}
+        make(folder, run_id, seed, CURVE, config)
+    return make(folder, "failed01", 4, 2, {"lr": 9.0}, "fail")
 
 
 if __name__ == "__main__":

@@ -12,13 +12,25 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 VIEWER = {"id": "u", "entity": "me", "username": "me", "email": "me@example.org", "flags": "{}", "teams": {"edges": []}}
+PROJECT = {"internalId": "1", "readOnly": False}
+NODE: dict[str, Any] = {  # what the client asks of every run, and what nobody here looks at
+    **dict.fromkeys(("sweepName", "group", "jobType", "commit", "runInfo")),
+    **dict.fromkeys(("createdAt", "heartbeatAt"), "2026-11-16T00:00:00Z"),
+    **dict.fromkeys(("description", "notes"), ""),
+    "projectId": 1,
+    "tags": [],
+    "readOnly": False,
+    "systemMetrics": "{}",
+    "fileCount": 0,
+    "files": {"edges": []},
+    "user": {"name": "me", "username": "me"},
+}
 
 
 @dataclass
 class Service:
     runs: dict[str, dict[str, Any]]  # id -> {"state", "config", "summary", "rows"}
     deleted: list[str] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
     lag: int = 1
     breaks: bool = False  # with the first deletion
     viewer: dict[str, Any] = field(default_factory=lambda: VIEWER)
@@ -50,13 +62,16 @@ class Service:
     def answer(self, body: bytes) -> dict[str, Any]:
         question = json.loads(body)
         query, variables = question["query"], question.get("variables") or {}
-        self.asked.append(query)
         if "deleteRun" in query:
-            return self._delete(variables)
+            self.deleted.append(str(variables["id"]).removeprefix("gid-"))
+            return {"deleteRun": {"clientMutationId": None}}
         if "viewer" in query:
             return {"viewer": self.viewer or None}
         if "HistoryPage" in query or "history(" in query:
-            return {"project": {"run": self._history(variables)}}
+            name = variables.get("run") or variables["name"]
+            first, last = int(variables.get("minStep", 0)), int(variables.get("maxStep", 10**9))
+            rows = [json.dumps(row) for row in self.runs[name]["rows"] if first <= row["_step"] < last]
+            return {"project": {"run": {**self._node(name), "history": rows}}}
         if self.breaks and self.deleted:
             return {"project": None}
         return {"project": {**PROJECT, **self._listed(), "run": self._node(variables.get("name", ""))}}
@@ -74,25 +89,7 @@ class Service:
         run = self.runs.get(name)
         if run is None:
             return {}
-        return {
-            "id": f"gid-{name}", "projectId": 1, "tags": [], "name": name, "displayName": f"run {name}",
-            "sweepName": None, "state": run["state"], "group": None, "jobType": None, "commit": None, "readOnly": False,
-            "createdAt": "2026-11-16T00:00:00Z", "heartbeatAt": "2026-11-16T00:00:00Z", "description": "", "notes": "",
-            "historyLineCount": len(run["rows"]), "user": {"name": "me", "username": "me"},
-            "config": json.dumps({key: {"value": value} for key, value in run["config"].items()}),
-            "summaryMetrics": json.dumps(run["summary"]), "systemMetrics": "{}", "runInfo": None,
-            "fileCount": 0, "files": {"edges": []}, "historyKeys": {"lastStep": len(run["rows"]) - 1, "keys": {}},
-        }  # fmt: skip
-
-    def _history(self, variables: dict[str, Any]) -> dict[str, Any]:
-        rows = self.runs[variables.get("run") or variables["name"]]["rows"]
-        first, last = int(variables.get("minStep", 0)), int(variables.get("maxStep", 10**9))
-        node = self._node(variables.get("run") or variables["name"])
-        return {**node, "history": [json.dumps(row) for row in rows if first <= row["_step"] < last]}
-
-    def _delete(self, variables: dict[str, Any]) -> dict[str, Any]:
-        self.deleted.append(str(variables["id"]).removeprefix("gid-"))
-        return {"deleteRun": {"clientMutationId": None}}
-
-
-PROJECT = {"internalId": "1", "readOnly": False}
+        rows, config = run["rows"], {key: {"value": value} for key, value in run["config"].items()}
+        node = {"id": f"gid-{name}", "name": name, "displayName": f"run {name}", "state": run["state"]}
+        node |= {"config": json.dumps(config), "summaryMetrics": json.dumps(run["summary"])}
+        return {**NODE, **node, "historyLineCount": len(rows), "historyKeys": {"lastStep": len(rows) - 1, "keys": {}}}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
-import shutil
-import stat
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -14,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import yaml
-from click.testing import CliRunner
 
-from rgt import rundir
-from transfer import main as command_line
+from rgt.run import record as rundir
+
+from . import front_door
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "scripts" / "transfer.py"
@@ -32,19 +31,8 @@ def start(*words: object, env: dict[str, str] | None = None) -> subprocess.Popen
     return subprocess.Popen(command, env={**os.environ, **(env or {})}, stdout=pipe, stderr=pipe, text=True)
 
 
-@dataclass
-class Result:
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def transfer(*words: object, env: dict[str, str] | None = None, input: bytes | None = None) -> Result:
-    """The same in this process: numpy is imported once for all tests."""
-    done = CliRunner(env=env).invoke(command_line, [str(word) for word in words], input=input)
-    if done.exception and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    return Result(done.exit_code, done.stdout, done.stderr)
+Result = subprocess.CompletedProcess[str]
+transfer = functools.partial(front_door.call, "transfer.py")
 
 
 def make_run(folder: Path, run_id: str = RUN_ID, mib: float = 0.1, small: int = 3) -> Path:
@@ -60,12 +48,11 @@ def make_run(folder: Path, run_id: str = RUN_ID, mib: float = 0.1, small: int = 
     (run / "train.log").write_text("step 1 loss 2.0\n")
     (run / "events.jsonl").write_text(json.dumps({"time": 1.0, "event": "launched"}) + "\n" + json.dumps(DONE) + "\n")
     config = {"lr": 0.1}
-    record = {
-        "run_id": run_id, "created": "2026-11-16T08:30:00+00:00", "command": ["train"], "cwd": "/exp", "config": config,
-        "config_sha256": rundir.config_hash(config), "seeds": {}, "backend": "none", "job": {}, "git": None,
-        "env": {"python": "3.12", "executable": "python3", "packages": {}},
-        "host": {"name": "box", "platform": "linux", "cpus": 2}, "devices": [],
-    }  # fmt: skip
+    record: dict[str, Any] = {"run_id": run_id, "created": "2026-11-16T08:30:00+00:00", "job": {}}
+    record |= {"command": ["train"], "cwd": "/exp"}
+    record |= {"config": config, "config_sha256": rundir.config_hash(config), "seeds": {}, "backend": "none"}
+    record |= {"git": None, "env": {"python": "3.12", "executable": "python3", "packages": {}}, "devices": []}
+    record |= {"host": {"name": "box", "platform": "linux", "cpus": 2}}
     (run / "run.json").write_text(json.dumps(record))
     return run
 
@@ -93,10 +80,12 @@ class Provider:
 
     def __post_init__(self) -> None:
         self.bin = self.folder / "bin"
-        self.bin.mkdir(parents=True)
+        self.bin.mkdir(parents=True, exist_ok=True)
         self.calls_file, self.list_file = self.folder / "calls", self.folder / "instances"
         self.list_file.write_text("".join(f"{name}  RUNNING\n" for name in self.instances))
-        self._tool("fakectl", f"""
+        tool = self.bin / "fakectl"
+        tool.write_text(
+            f"""#!{sys.executable}
 import sys
 open({str(self.calls_file)!r}, "a").write("\\0".join(sys.argv[1:]) + "\\n")
 if sys.argv[1] == "list":
@@ -107,13 +96,10 @@ elif sys.argv[1] == "delete":
         sys.exit("no such pod")
     keep = [row for row in rows if not row.startswith(sys.argv[2] + " ")]
     open({str(self.list_file)!r}, "w").write("".join(row + "\\n" for row in keep))
-""")  # fmt: skip
+"""
+        )
+        tool.chmod(0o755)
         self.profile()
-
-    def _tool(self, name: str, text: str) -> None:
-        path = self.bin / name
-        path.write_text(f"#!{sys.executable}\n{text}")
-        path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
     def profile(self, name: str = "fake", **changes: Any) -> Path:
         """profiles/runpod.md with other commands; a dotted key changes one fact: {"meter.list": {...}}."""
@@ -144,8 +130,3 @@ elif sys.argv[1] == "delete":
     def down(self, local: Path, *words: object, **how: Any) -> Result:
         profile = self.folder / "fake.md"
         return transfer("down", local, "--profile", profile, "--id", "pod-1", *words, env={**self.env, **how})
-
-
-def copy(tree: Path, to: Path) -> Path:
-    shutil.copytree(tree, to, symlinks=True)
-    return to

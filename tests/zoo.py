@@ -253,8 +253,12 @@ def accelerate(folder: Path) -> Path:
     torch.save(model_and_optimizer()[1].state_dict(), folder / "optimizer.bin")
     torch.save({"last_epoch": STEP, "_last_lr": [1e-3]}, folder / "scheduler.bin")
     for rank in range(2):
-        states = {"step": STEP, "random_state": random.getstate(), "numpy_random_seed": np.random.get_state(),
-                  "torch_manual_seed": torch.get_rng_state()}  # fmt: skip
+        states = {
+            "step": STEP,
+            "random_state": random.getstate(),
+            "numpy_random_seed": np.random.get_state(),
+            "torch_manual_seed": torch.get_rng_state(),
+        }
         torch.save(states, folder / f"random_states_{rank}.pkl")
     return folder
 
@@ -273,20 +277,37 @@ def deepspeed(folder: Path, ranks: int = 2) -> Path:
     model = model_and_optimizer()[0]
     shapes = [OrderedDict((name, tensor.shape) for name, tensor in model.named_parameters())]
     torch.save(
-        {"module": model.state_dict(), "buffer_names": ["mask"], "optimizer": None, "param_shapes": shapes,
-         "global_steps": STEP, "skipped_steps": 0, "dp_world_size": ranks, "mp_world_size": 1, "ds_version": "0.15.0",
-         "sparse_tensor_module_names": set(), "ds_config": {"zero_optimization": {"stage": 2}}},
+        {
+            "module": model.state_dict(),
+            "buffer_names": ["mask"],
+            "optimizer": None,
+            "param_shapes": shapes,
+            "global_steps": STEP,
+            "skipped_steps": 0,
+            "dp_world_size": ranks,
+            "mp_world_size": 1,
+            "ds_version": "0.15.0",
+            "sparse_tensor_module_names": set(),
+            "ds_config": {"zero_optimization": {"stage": 2}},
+        },
         tag / "mp_rank_00_model_states.pt",
-    )  # fmt: skip
+    )
     flat = torch.cat([tensor.detach().flatten() for tensor in model.parameters()])
     for rank, part in enumerate(flat.chunk(ranks)):
         state = {"step": STEP, "exp_avg": torch.randn_like(part) * 1e-3, "exp_avg_sq": torch.rand_like(part) * 1e-6}
         torch.save(
-            {"optimizer_state_dict": {"base_optimizer_state": {"state": {0: state}, "param_groups": [{"params": [0]}]},
-             "single_partition_of_fp32_groups": [part.clone()], "zero_stage": 2, "group_paddings": [0],
-             "partition_count": [ranks]}, "ds_version": "0.15.0"},
+            {
+                "optimizer_state_dict": {
+                    "base_optimizer_state": {"state": {0: state}, "param_groups": [{"params": [0]}]},
+                    "single_partition_of_fp32_groups": [part.clone()],
+                    "zero_stage": 2,
+                    "group_paddings": [0],
+                    "partition_count": [ranks],
+                },
+                "ds_version": "0.15.0",
+            },
             tag / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt",
-        )  # fmt: skip
+        )
     return folder
 
 
@@ -335,10 +356,25 @@ def fresh(folder: Path) -> Path:
 
 
 HEALTHY: tuple[Callable[[Path], Path], ...] = (
-    torch_zip, torch_exotic, torch_legacy, torch_without_crc, torch_big_endian, torch_zipped_again, torchscript,
-    lightning, safetensors, hf_sharded, hf_sharded_bin, hf_trainer, accelerate, distributed, deepspeed, numpy_arrays,
-    run_directory, fresh,
-)  # fmt: skip
+    torch_zip,
+    torch_exotic,
+    torch_legacy,
+    torch_without_crc,
+    torch_big_endian,
+    torch_zipped_again,
+    torchscript,
+    lightning,
+    safetensors,
+    hf_sharded,
+    hf_sharded_bin,
+    hf_trainer,
+    accelerate,
+    distributed,
+    deepspeed,
+    numpy_arrays,
+    run_directory,
+    fresh,
+)
 
 
 def hub_cache(folder: Path) -> Path:

@@ -17,7 +17,7 @@ from bench.measure import ROOT, Row
 
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from comparison import stats
+from rgt.compare_runs import stats
 
 COMPARISONS = 2000
 SEEDS = (3, 5, 10)

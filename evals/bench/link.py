@@ -32,12 +32,18 @@ class Link:
         self.port = int(self.listener.getsockname()[1])
 
     def __enter__(self) -> Link:
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._acceptor = threading.Thread(target=self._accept, daemon=True)
+        self._acceptor.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # Wake accept and wait for its end first: after a mere close, its thread accepts for whatever socket gets this
+        # file descriptor next, which is the next test's Link.
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self._acceptor.join()
         self.listener.close()
         self.cut()
 

@@ -43,7 +43,8 @@ class Score:
 def score(root: Path = ROOT) -> Score:
     """Judge every log below tests/triage with the catalogue below `root`."""
     import triage
-    from diagnosis import catalogue, judge
+    from rgt.catalogue import entries as catalogue
+    from rgt.triage import causes
 
     entries = catalogue.load(root)
     patterns, owners = triage.compiled(entries)
@@ -56,12 +57,12 @@ def score(root: Path = ROOT) -> Score:
             continue
         kernel = LOGS / "failures" / f"{name}.dmesg" if label.get("dmesg") else None
         traces = triage.scan_all(files(name), patterns, kernel)
-        said = [one.entry.id if one.entry else "unknown" for one in judge.judge(traces, owners, label.get("exit"))]
+        said = [one.entry.id if one.entry else "unknown" for one in causes.diagnose(traces, owners, label.get("exit"))]
         _place(found, name, expected, said)
     for path in sorted((LOGS / "healthy").iterdir()):
         found.healthy += 1
-        verdict = judge.judge(triage.scan_all([str(path)], patterns), owners)
-        alarms = [one.entry.id if one.entry else "unknown" for one in verdict if one.role in judge.FINDINGS]
+        verdict = causes.diagnose(triage.scan_all([str(path)], patterns), owners)
+        alarms = [one.entry.id if one.entry else "unknown" for one in verdict if one.role in causes.FINDINGS]
         if alarms:
             found.alarms[path.name] = alarms
     return found

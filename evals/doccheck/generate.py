@@ -23,8 +23,10 @@ PHASES = ("RUN", "VERIFY", "DELIVER", "META")
 
 def platforms(root: Path) -> str:
     """One row per profile: what stops the meter, what goes on billing, what is kept, what is deleted by itself."""
-    rows = ["| platform | the meter stops with | stopped, it bills | stop keeps | destroy keeps | deletes by itself |",
-            "|---|---|---|---|---|---|"]  # fmt: skip
+    rows = [
+        "| platform | the meter stops with | stopped, it bills | stop keeps | destroy keeps | deletes by itself |",
+        "|---|---|---|---|---|---|",
+    ]
     rows += [_platform_row(path.name, _profile(path)) for path in profile_paths(root)]
     return "\n".join(rows) + "\n"
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from diagnosis.catalogue import FOLDERS
-from diagnosis.catalogue import parse as parse_entries
 from doccheck import commands, generate, signatures
 from doccheck.documents import Document, catalogue_entries, load_all, repository_files
+from rgt.catalogue.entries import FOLDERS
+from rgt.catalogue.entries import parse as parse_entries
 
 SKILL = Path("SKILL.md")
 SKILL_LINES, SKILL_TOKENS, REFERENCE_TOKENS, CATALOGUE_TOKENS = 200, 3500, 3500, 6000
@@ -234,6 +234,15 @@ def light_help(repository: Repository) -> Iterator[str]:
 
 
 RULES: tuple[Callable[[Repository], Iterator[str]], ...] = (
-    links, paths, command_lines, make_targets, reachable, budgets, catalogue, generated, documented, help_texts,
+    links,
+    paths,
+    command_lines,
+    make_targets,
+    reachable,
+    budgets,
+    catalogue,
+    generated,
+    documented,
+    help_texts,
     light_help,
-)  # fmt: skip
+)

@@ -6,12 +6,15 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from diagnosis.catalogue import KINDS, STAGES, Entry
-from diagnosis.regexes import REPEATS, SHORTEST, sre, words
+from rgt.catalogue.entries import KINDS, REPEATS, SHORTEST, STAGES, Entry, literal_ways, sre
 
 _LOOPS = 4  # unbounded repeats in one regex
-_BANNED = {sre.ASSERT: "a look-around", sre.ASSERT_NOT: "a look-around", sre.GROUPREF: "a back-reference",
-           sre.GROUPREF_EXISTS: "a back-reference"}  # fmt: skip
+_BANNED = {
+    sre.ASSERT: "a look-around",
+    sre.ASSERT_NOT: "a look-around",
+    sre.GROUPREF: "a back-reference",
+    sre.GROUPREF_EXISTS: "a back-reference",
+}
 
 
 def problems(entry: Entry) -> Iterator[str]:
@@ -44,7 +47,7 @@ def regex_problems(pattern: str) -> Iterator[str]:
     yield from sorted(set(_slow(tree, inside=False)))
     if sum(_loops(tree)) > _LOOPS or sum(_loops(tree, anything=True)) > 1:
         yield "repeats too often without a bound; use one .* or [^)]* or .{0,80}"
-    if any(max(map(len, way), default=0) < SHORTEST for way in words(pattern)):
+    if any(max(map(len, way), default=0) < SHORTEST for way in literal_ways(pattern)):
         yield f"can match without {SHORTEST} fixed letters in a row; name more of the message"
 
 

@@ -7,6 +7,7 @@ notes what it got. The last functions are what an expert would look at in a mani
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -19,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from trials.case import Missing
-from worlds import boxes
 
 GIB = 2**30
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -107,9 +107,16 @@ def run(pod: dict[str, Any], tools: Path, index: int, secrets: dict[str, str], s
     env = {"PATH": f"{tools}:/usr/local/bin:/usr/bin:/bin", "HOME": "/root", "LANG": "C.UTF-8", **known}
     try:
         process = subprocess.Popen(
-            words, cwd=container.get("workingDir") or "/", env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
-        )  # fmt: skip
+            words,
+            cwd=container.get("workingDir") or "/",
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
     except (OSError, IndexError):
         return Ended(None, "")
     try:
@@ -120,7 +127,8 @@ def run(pod: dict[str, Any], tools: Path, index: int, secrets: dict[str, str], s
     except subprocess.TimeoutExpired:
         code = None
     for pid in _session(process.pid):  # the container is gone with its first process
-        boxes.kill(pid)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     out, _ = process.communicate()
     return Ended(code, out)
 

@@ -63,9 +63,14 @@ class Stage:
             raise Missing(f"{words[1]} is not there")
         try:
             return subprocess.run(
-                words, cwd=self.desk, env=self.env, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds,
+                words,
+                cwd=self.desk,
+                env=self.env,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=seconds,
                 check=False,
-            ).returncode  # fmt: skip
+            ).returncode
         except subprocess.TimeoutExpired:
             raise Missing(f"{' '.join(words)} did not end") from None
 

@@ -85,8 +85,10 @@ def main() -> None:
     np.savez(run / "checkpoints" / f"step_{STEPS:06d}.npz", **network.weights)  # type: ignore[arg-type]
     held_out = hashlib.sha256(val_x.tobytes() + val_y.tobytes()).hexdigest()
     same = {"split": "val", "n": len(val_y), "eval_set_sha256": held_out, "step": STEPS}
-    rows_ = [{"name": "accuracy", "value": scores["accuracy"], "direction": "up", **same},
-             {"name": "loss", "value": scores["loss"], "direction": "down", **same}]  # fmt: skip
+    rows_ = [
+        {"name": "accuracy", "value": scores["accuracy"], "direction": "up", **same},
+        {"name": "loss", "value": scores["loss"], "direction": "down", **same},
+    ]
     half = run / "results.json.part"  # beside, then moved: half a results.json would be a cell that is not verified
     half.write_text(json.dumps({"run_id": run.name, "metrics": rows_}))
     half.replace(run / "results.json")

@@ -16,10 +16,11 @@ import click
 # rgt is not installed: the bundle is used from its folder
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
-from rgt import cli, errors, files, rundir
+from rgt import cli, errors, files
+from rgt.run import record
 
 
-def curves(a: rundir.Run, b: rundir.Run, split: str) -> int:
+def curves(a: record.Run, b: record.Run, split: str) -> int:
     """How many losses of this split are the same number in both runs: all of them, or it raises."""
     left, right = a.curve("loss", split), b.curve("loss", split)
     for step in sorted(left.keys() | right.keys()):
@@ -29,7 +30,7 @@ def curves(a: rundir.Run, b: rundir.Run, split: str) -> int:
     return len(left)
 
 
-def redone_steps(run: rundir.Run) -> int:
+def redone_steps(run: record.Run) -> int:
     """How many steps were computed more than once. A curve keeps the last row of a step; here all have a say."""
     seen: dict[int, list[float]] = {}
     for row in files.read_jsonl(run.metrics):
@@ -41,7 +42,7 @@ def redone_steps(run: rundir.Run) -> int:
     return sum(len(losses) > 1 for losses in seen.values())
 
 
-def final_states(a: rundir.Run, b: rundir.Run) -> int:
+def final_states(a: record.Run, b: record.Run) -> int:
     """How many tensors of the last checkpoints are equal; every other value in them must be equal as well."""
     import torch
 
@@ -60,7 +61,7 @@ def final_states(a: rundir.Run, b: rundir.Run) -> int:
     return tensors
 
 
-def last_state(run: rundir.Run) -> dict[str, Any]:
+def last_state(run: record.Run) -> dict[str, Any]:
     import torch
 
     last = files.read_json(run.checkpoints_index, "checkpoints_index")["checkpoints"][-1]["path"]
@@ -73,7 +74,7 @@ def differ(what: str) -> errors.RgtError:
     return errors.RgtError(f"the two runs are not bit-equal: {what}", errors.FINDINGS)
 
 
-def sentences(reference: rundir.Run, resumed: rundir.Run) -> list[str]:
+def sentences(reference: record.Run, resumed: record.Run) -> list[str]:
     """All of it; the first difference raises."""
     steps, evaluations = (curves(reference, resumed, split) for split in ("train", "val"))
     return [
@@ -88,7 +89,7 @@ def sentences(reference: rundir.Run, resumed: rundir.Run) -> list[str]:
 @click.argument("resumed", type=click.Path(path_type=Path))
 def main(reference: Path, resumed: Path) -> None:
     """Compare a run that was killed and RESUMED with the REFERENCE that never was. Exit 1 names what differs."""
-    for sentence in sentences(rundir.open_run(reference), rundir.open_run(resumed)):
+    for sentence in sentences(record.open_run(reference), record.open_run(resumed)):
         click.echo(sentence)
 
 

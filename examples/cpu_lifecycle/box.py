@@ -19,7 +19,7 @@ from pathlib import Path
 
 from examples.cpu_lifecycle import interrupts
 
-from rgt import procs
+from rgt.machine import processes
 
 NEEDED = ("sshd", "ssh", "ssh-keygen")
 SECONDS = 10.0  # for the server to answer; it takes a tenth
@@ -63,7 +63,7 @@ class Box:
 
     def close(self) -> None:
         """The server and what it started; the commands behind it are short."""
-        started = [self.server.pid, *procs.descendants(self.server.pid)]
+        started = [self.server.pid, *processes.descendants(self.server.pid)]
         for pid in started:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)

@@ -101,7 +101,7 @@ def close(demo: Demo) -> None:
 def main(out: Path, steps: int) -> None:
     """Launch, kill, resume, pull, compare, ship and tear down one small training on this machine's CPU."""
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _: cli.stop(128 + number))  # as Ctrl-C: through every finally
+        signal.signal(number, lambda number, _: sys.exit(128 + number))  # as Ctrl-C: through every finally
     began = time.monotonic()
     every = steps // 5
     config = {"steps": steps, "eval_interval": every, "checkpoint_interval": every, **settings.CONFIG}

@@ -15,7 +15,8 @@ from examples.cpu_lifecycle import bit_equal, box, trainings
 from examples.cpu_lifecycle.settings import SEEDS
 from examples.cpu_lifecycle.story import Demo, here
 
-from rgt import errors, files, rundir
+from rgt import errors, files
+from rgt.run import record
 
 ACTIVE = ("queued", "running")
 SMOKE_RUN = "20000101-000000-smoke-000000"  # results.json wants an id; this one is thrown away
@@ -63,8 +64,8 @@ def launch(demo: Demo) -> None:
         demo.show(f"export RGT_SSH_CONFIG={here(rented.config)}")
         demo.tell(f"a private sshd listens on 127.0.0.1:{rented.port}, with throw-away keys and a home of its own")
     said = demo.tool("launch", "submit", here(demo.folder / "job.yaml"), "--on", demo.target)
-    demo.record = rundir.open_run(Path(said.strip()))
-    demo.killed = rundir.Run(demo.folder / "box" / "runs" / demo.record.id)
+    demo.record = record.open_run(Path(said.strip()))
+    demo.killed = record.Run(demo.folder / "box" / "runs" / demo.record.id)
     demo.last(demo.tool("launch", "status", here(demo.record.path)))
 
 

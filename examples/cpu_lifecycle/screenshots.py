@@ -22,8 +22,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 from rgt import cli, errors, files
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-QUIET = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync", "--hide-scrollbars", "--force-color-profile=srgb")  # fmt: skip
+QUIET = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+    "--force-color-profile=srgb",
+)
 SECONDS = 60.0
 PAGES = {"status.png": ("status.html", 715), "report.png": ("delivery/report.html", 1480)}  # picture: page, height
 

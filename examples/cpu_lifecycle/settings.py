@@ -6,7 +6,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from rgt import errors, files, rundir
+from rgt import errors, files
+from rgt.run import record as rundir
 
 SEEDS = {"data": 7, "train": 1337}
 CONFIG = {

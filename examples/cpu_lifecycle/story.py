@@ -19,7 +19,8 @@ import click
 from examples.cpu_lifecycle import interrupts
 from examples.cpu_lifecycle.box import Box
 
-from rgt import errors, rundir
+from rgt import errors
+from rgt.run import record as rundir
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 PATIENCE = 60.0  # seconds for a command to end after it was told to; they take one or two
@@ -94,9 +95,15 @@ class Demo:
             with interrupts.held():
                 # a session of its own: Ctrl-C reaches the demo alone, which then ends things in their order
                 child = subprocess.Popen(
-                    command, cwd=inside, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE, text=True, start_new_session=True,
-                )  # fmt: skip
+                    command,
+                    cwd=inside,
+                    env=variables,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    start_new_session=True,
+                )
             out, err = child.communicate()
         except BaseException:
             if child:

@@ -33,7 +33,8 @@ from examples.cpu_lifecycle.model import GPT
 from examples.cpu_lifecycle.settings import Config
 
 import checkpoints
-from rgt import cli, errors, files, rundir
+from rgt import cli, errors, files
+from rgt.run import record
 
 
 class Batches:
@@ -129,7 +130,7 @@ def lr_at(step: int, config: Config) -> float:
     return config.min_lr + (config.learning_rate - config.min_lr) * (1 + math.cos(math.pi * done)) / 2
 
 
-def start(run: rundir.Run, config: Path | None = None) -> Trainer:
+def start(run: record.Run, config: Path | None = None) -> Trainer:
     """A fresh trainer, or the one that was stopped, in the state it had then."""
     trainer = Trainer(*settings.read(run, config))
     store = checkpoints.Checkpoints(run.path)
@@ -145,7 +146,7 @@ def start(run: rundir.Run, config: Path | None = None) -> Trainer:
     return trainer
 
 
-def train(run: rundir.Run, trainer: Trainer, stop: checkpoints.StopSignals) -> int:
+def train(run: record.Run, trainer: Trainer, stop: checkpoints.StopSignals) -> int:
     config, store = trainer.config, checkpoints.Checkpoints(run.path)
     while trainer.step < config.steps:
         metrics = one_step(run, trainer)
@@ -163,7 +164,7 @@ def train(run: rundir.Run, trainer: Trainer, stop: checkpoints.StopSignals) -> i
     return errors.OK
 
 
-def one_step(run: rundir.Run, trainer: Trainer) -> dict[str, float]:
+def one_step(run: record.Run, trainer: Trainer) -> dict[str, float]:
     """Train, log, evaluate when due; gives the losses of this step."""
     metrics, config = trainer.train_step(), trainer.config
     run.log_metrics(step=trainer.step, split="train", **metrics)
@@ -179,7 +180,7 @@ def one_step(run: rundir.Run, trainer: Trainer) -> dict[str, float]:
     return losses
 
 
-def finish(run: rundir.Run, trainer: Trainer) -> None:
+def finish(run: record.Run, trainer: Trainer) -> None:
     final = checkpoints.Checkpoints(run.path).entries()[-1]
     loss = {
         "name": "loss",
@@ -196,7 +197,7 @@ def finish(run: rundir.Run, trainer: Trainer) -> None:
     say(f"finished: val loss {loss['value']:.4f} over {loss['n']} characters")
 
 
-def is_finished(run: rundir.Run) -> bool:
+def is_finished(run: record.Run) -> bool:
     """By the event, which comes last: a run killed between results.json and the event still has to end properly."""
     return run.events.exists() and any(row["event"] == "finished" for row in files.read_jsonl(run.events))
 
@@ -213,7 +214,7 @@ def main(directory: Path, config: Path | None) -> int:
 
     SIGTERM saves a checkpoint after the step at hand and ends with exit code 143; SIGUSR1 does the same with 138.
     """
-    run = rundir.Run(directory) if config else rundir.open_run(directory)
+    run = record.Run(directory) if config else record.open_run(directory)
     run.path.mkdir(parents=True, exist_ok=True)  # a smoke's: it has no run.json
     run.refuse_if_sealed()
     if is_finished(run):
@@ -222,10 +223,7 @@ def main(directory: Path, config: Path | None) -> int:
     stop = checkpoints.StopSignals()
     torch.use_deterministic_algorithms(True)  # an operation that cannot repeat its result raises instead
     torch.set_num_threads(1)  # the order of a sum over several threads may depend on how busy the machine is
-    try:
-        return train(run, start(run, config), stop)
-    except checkpoints.CheckpointError as error:
-        raise errors.RgtError(str(error), errors.ENVIRONMENT if error.full else errors.BAD_INPUT) from None
+    return train(run, start(run, config), stop)
 
 
 if __name__ == "__main__":

@@ -14,21 +14,22 @@ from typing import Any
 
 from examples.cpu_lifecycle import interrupts
 
-from rgt import errors, rundir
+from rgt import errors
+from rgt.run import record
 
 TRAIN = Path(__file__).with_name("train.py")
 DEADLINE = 300.0  # seconds for one training process; it takes about 10, so one that takes this long hangs
 POLL = 0.02  # seconds; a step takes about 0.03
 
 
-def create(folder: Path, slug: str, config: dict[str, Any], seeds: dict[str, int]) -> rundir.Run:
+def create(folder: Path, slug: str, config: dict[str, Any], seeds: dict[str, int]) -> record.Run:
     """A new run directory: what launch makes for a real job."""
     command = ["python", os.path.relpath(TRAIN), "--run", "{run}"]
-    return rundir.create(folder, slug, command=command, config=config, seeds=seeds)
+    return record.create(folder, slug, command=command, config=config, seeds=seeds)
 
 
 @contextlib.contextmanager
-def training(run: rundir.Run) -> Iterator[subprocess.Popen[bytes]]:
+def training(run: record.Run) -> Iterator[subprocess.Popen[bytes]]:
     """train.py in a process group of its own, which does not outlive the block: Ctrl-C leaves no orphan."""
     command = [sys.executable, str(TRAIN), "--run", str(run.path)]
     child = None
@@ -42,7 +43,7 @@ def training(run: rundir.Run) -> Iterator[subprocess.Popen[bytes]]:
             child.wait()
 
 
-def finish(runs: list[rundir.Run], at_once: int = 1) -> None:
+def finish(runs: list[record.Run], at_once: int = 1) -> None:
     """Train them all to the end, `at_once` side by side; each uses one core."""
     for first in range(0, len(runs), at_once):
         with contextlib.ExitStack() as stack:
@@ -51,7 +52,7 @@ def finish(runs: list[rundir.Run], at_once: int = 1) -> None:
                 _wait(run, child)
 
 
-def _wait(run: rundir.Run, child: subprocess.Popen[bytes]) -> None:
+def _wait(run: record.Run, child: subprocess.Popen[bytes]) -> None:
     try:
         code = child.wait(DEADLINE)
     except subprocess.TimeoutExpired:
@@ -61,7 +62,7 @@ def _wait(run: rundir.Run, child: subprocess.Popen[bytes]) -> None:
         raise broken(run, f"ended with exit code {code}", code if documented else errors.FINDINGS)
 
 
-def wait_for_step(run: rundir.Run, step: int, alive: Callable[[], bool]) -> None:
+def wait_for_step(run: record.Run, step: int, alive: Callable[[], bool]) -> None:
     """`alive` is asked only now and then: it may cost a process."""
     deadline, asked = time.monotonic() + DEADLINE, time.monotonic()
     while last_step(run) < step:
@@ -74,11 +75,11 @@ def wait_for_step(run: rundir.Run, step: int, alive: Callable[[], bool]) -> None
         time.sleep(POLL)
 
 
-def last_step(run: rundir.Run) -> int:
+def last_step(run: record.Run) -> int:
     return max(run.curve("loss"), default=0)
 
 
-def broken(run: rundir.Run, what: str, code: int = errors.FINDINGS) -> errors.RgtError:
+def broken(run: record.Run, what: str, code: int = errors.FINDINGS) -> errors.RgtError:
     lines = run.log.read_text(errors="replace").splitlines() if run.log.exists() else []
     last = f": {lines[-1]}" if lines else ""
     return errors.RgtError(f"the training of {run.path} {what}; {run.log} says more{last}", code)

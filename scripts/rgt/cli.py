@@ -10,42 +10,57 @@ A command function returns its exit code (None counts as 0). RGT_DEBUG=1 shows t
 
 from __future__ import annotations
 
-import functools
 import io
 import os
 import select
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
-from rgt import errors
+from rgt import errors, units
 
 EXIT_CODES = """\b
 Exit codes: 0 fine, 1 findings, 2 usage or bad input,
-3 the environment lacks something, 4 refused (Iron Law)."""
+3 the environment lacks something, 4 refused (Iron Law),
+5 an error of ours."""
 
 _SHOWN = 300  # characters of an unexpected exception; torch's have pages
+_JSON = ("json", "one JSON object for machines")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def report_options(function: F) -> F:
     """--json, --github and --sarif: three other renderings of the same findings (text is the default)."""
-    for name, text in (
-        ("sarif", "Print findings as SARIF 2.1.0."),
-        ("github", "Print findings as GitHub annotations."),
-        ("json", "Print one JSON object for machines."),
-    ):
-        function = click.option(f"--{name}", "fmt", flag_value=name, default=None, help=text)(function)
+    for name, what in (("sarif", "findings as SARIF 2.1.0"), ("github", "findings as GitHub annotations"), _JSON):
+        function = click.option(f"--{name}", "fmt", flag_value=name, default=None, help=f"Print {what}.")(function)
     return function
 
 
 def json_option(function: F) -> F:
     """--json alone, for commands that report state rather than findings."""
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object for machines.")(function)
+    return click.option("--json", "as_json", is_flag=True, help=f"Print {_JSON[1]}.")(function)
+
+
+def show(data: Any, as_json: bool, lines: Iterable[str]) -> None:
+    """What a command with `json_option` reports: one JSON object for machines, or lines for people."""
+    if as_json:
+        from rgt.report import print_json  # here, because its import costs what a submit to the gate need not pay
+
+        print_json(data)
+        return
+    for line in lines:
+        click.echo(line)
+
+
+def evidence_option(function: F) -> F:
+    """--evidence: the claims that DELIVER works on."""
+    kind, default = click.Path(path_type=Path), Path("EVIDENCE.json")
+    return click.option("--evidence", type=kind, default=default, show_default=True, help="The claims.")(function)
 
 
 class _FrontDoor(click.Command):
@@ -71,12 +86,20 @@ class _FrontDoor(click.Command):
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")  # for file names that are not UTF-8; JSON reads it back
         words = sys.argv[1:] if args is None else list(args)
-        sys.exit(_flushed(_run(functools.partial(self._body, prog_name or _script(), words, extra))))
 
-    def _body(self, name: str, words: list[str], extra: dict[str, Any]) -> Any:
-        """click's main without its endings: it takes an EOFError for Ctrl-C, and any broken pipe for stdout's."""
-        with self.make_context(name, words, **extra) as context:
-            return self.invoke(context)
+        def body() -> Any:
+            """click's main without its endings: it takes an EOFError for Ctrl-C, and any broken pipe for stdout's."""
+            with self.make_context(prog_name or _script(), words, **extra) as context:
+                return self.invoke(context)
+
+        code = _run(body)
+        problem = _flush()  # a full disk or a closed pipe may show only here; it must not end as 'fine'
+        if isinstance(problem, BrokenPipeError):
+            code = 128 + signal.SIGPIPE
+        elif problem:
+            errors.from_os_error(problem, "write to stdout").show()
+            code = errors.ENVIRONMENT
+        sys.exit(code)
 
 
 class Command(_FrontDoor):
@@ -97,25 +120,20 @@ def _run(body: Callable[[], Any]) -> int:
         return done.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 128 + signal.SIGINT
-    except click.ClickException as problem:
+    except (errors.RgtError, click.ClickException) as problem:
         problem.show()
         return problem.exit_code if isinstance(problem, errors.RgtError) else errors.BAD_INPUT
     except OSError as problem:
-        return _os_error(problem)
+        if isinstance(problem, BrokenPipeError) and _reader_left():  # `| head` is no error; an ssh that died is one
+            _silence_stdout()
+            return 128 + signal.SIGPIPE
+        return _fail(errors.from_os_error(problem, "write to stdout" if _flush() else ""))
     except Exception as problem:
         seen = " ".join(f"{type(problem).__name__}: {problem}".split())
         seen = seen if len(seen) <= _SHOWN else seen[:_SHOWN] + "..."
         hint = "(RGT_DEBUG=1 shows where; please report it)"
-        return _fail(errors.bad_input(f"{_script()} met a case it does not know: {seen} {hint}"))
+        return _fail(errors.RgtError(f"internal error in {_script()}: {seen} {hint}", errors.BUG))
     return code if isinstance(code, int) else errors.OK
-
-
-def _os_error(problem: OSError) -> int:
-    """`| head` is no error; any other broken pipe (an ssh that died) is one."""
-    if isinstance(problem, BrokenPipeError) and _reader_left():
-        _silence_stdout()
-        return 128 + signal.SIGPIPE
-    return _fail(errors.from_os_error(problem, "write to stdout" if _flush() else ""))
 
 
 def _reader_left() -> bool:
@@ -140,17 +158,6 @@ def _flush() -> OSError | None:
     return None
 
 
-def _flushed(code: int) -> int:
-    """A full disk or a closed pipe behind stdout may show only at flush; it must not end as 'fine'."""
-    problem = _flush()
-    if problem is None:
-        return code
-    if isinstance(problem, BrokenPipeError):
-        return 128 + signal.SIGPIPE
-    errors.from_os_error(problem, "write to stdout").show()
-    return errors.ENVIRONMENT
-
-
 def _silence_stdout() -> None:
     """Python flushes stdout once more at exit and would print a traceback there."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -160,6 +167,23 @@ def _script() -> str:
     return os.path.basename(sys.argv[0]) or "the script"
 
 
-def stop(code: int) -> NoReturn:
-    """End now with this exit code."""
-    raise click.exceptions.Exit(code)
+class _Quantity(click.ParamType):  # type: ignore[type-arg]  # not generic in older click
+    parse: Callable[[str], float]
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            return self.parse(str(value))
+        except errors.RgtError as error:
+            self.fail(error.message, param, ctx)
+
+
+class Duration(_Quantity):
+    """An option that takes a duration and gives seconds."""
+
+    name, parse = "duration", staticmethod(units.duration)
+
+
+class Size(_Quantity):
+    """An option that takes a size and gives bytes."""
+
+    name, parse = "size", staticmethod(units.size)

@@ -1,7 +1,10 @@
 """The one error class: a sentence for the user and a documented exit code, never a traceback.
 
 Exit codes, the same in every script:
-    0 fine · 1 findings · 2 usage or bad input · 3 the environment lacks something · 4 refused (Iron Law)
+    0 fine · 1 findings · 2 usage or bad input · 3 the environment lacks something · 4 refused ·
+    5 an error of ours
+
+Standard library only: the parts that run inside a training import it, where there may be no click.
 """
 
 from __future__ import annotations
@@ -9,24 +12,25 @@ from __future__ import annotations
 import errno
 import sys
 
-import click
-
-OK, FINDINGS, BAD_INPUT, ENVIRONMENT, REFUSED = 0, 1, 2, 3, 4
+OK, FINDINGS, BAD_INPUT, ENVIRONMENT, REFUSED, BUG = 0, 1, 2, 3, 4, 5
 
 # A full disk or a read-only mount is a fact about the machine, not about what the user typed.
-_ENVIRONMENT_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO}
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_ENVIRONMENT_ERRNOS = {*_FULL, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO}
 
 
-class RgtError(click.ClickException):
+class RgtError(Exception):
     """What happened, where, what was expected, what to do: in one sentence."""
 
-    def __init__(self, message: str, exit_code: int = BAD_INPUT) -> None:
+    def __init__(self, message: str, exit_code: int = BAD_INPUT, full: bool = False) -> None:
         super().__init__(message)
-        self.exit_code = exit_code  # type: ignore[misc]
+        self.message = message
+        self.exit_code = exit_code
+        self.full = full  # bytes, inodes or a quota ran out
 
-    def show(self, file: object = None) -> None:
+    def show(self) -> None:
         sys.stdout.flush()  # in a log of both streams the reason stands last
-        click.echo(f"error: {self.message}", err=True)
+        print(f"error: {self.message}", file=sys.stderr)
 
 
 def bad_input(message: str) -> RgtError:
@@ -45,4 +49,4 @@ def from_os_error(error: OSError, doing: str = "") -> RgtError:
     """Turn an OSError into its sentence: 'cannot write runs/x/run.json: No space left on device'."""
     target = doing or (f"access {error.filename}" if error.filename else "do that")
     code = ENVIRONMENT if error.errno in _ENVIRONMENT_ERRNOS else BAD_INPUT
-    return RgtError(f"cannot {target}: {error.strerror or error}", code)
+    return RgtError(f"cannot {target}: {error.strerror or error}", code, error.errno in _FULL)

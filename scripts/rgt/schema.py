@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import functools
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rgt import bundle
 from rgt.errors import bad_input
 
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import ValidationError
 
-DIRECTORY = Path(__file__).resolve().parent.parent / "schemas"
+DIRECTORY = bundle.SCHEMAS
 _SHOWN = 3  # problems named in one sentence; the rest is counted
 _LONGEST = 160  # characters of one problem
 
@@ -32,8 +31,7 @@ def names() -> list[str]:
 
 @functools.cache
 def load(name: str) -> dict[str, Any]:
-    schema: dict[str, Any] = json.loads((DIRECTORY / f"{name}.schema.json").read_text(encoding="utf-8"))
-    return schema
+    return json.loads((DIRECTORY / f"{name}.schema.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
 
 @functools.cache
@@ -47,9 +45,12 @@ def _validator(name: str) -> Draft202012Validator | None:
 
 def problems(data: Any, name: str) -> list[str]:
     validator = _validator(name)
-    if validator is None:
-        return []
-    return [_sentence(error) for error in sorted(validator.iter_errors(data), key=lambda e: [str(p) for p in e.path])]
+    errors = validator.iter_errors(data) if validator else ()
+    sentences = []
+    for error in sorted(errors, key=lambda error: [str(part) for part in error.path]):
+        field = "/".join(map(str, error.absolute_path))
+        sentences.append(": ".join(_short(part) for part in (field, error.message) if part))
+    return sentences
 
 
 def check(data: Any, name: str, where: str) -> None:
@@ -57,12 +58,6 @@ def check(data: Any, name: str, where: str) -> None:
     if found:
         more = f" (and {len(found) - _SHOWN} more)" if len(found) > _SHOWN else ""
         raise bad_input(f"{where} does not fit the {name} schema: {'; '.join(found[:_SHOWN])}{more}")
-
-
-def _sentence(error: ValidationError) -> str:
-    field = "/".join(str(part) for part in error.absolute_path)
-    message = _short(error.message)
-    return f"{_short(field)}: {message}" if field else message
 
 
 def _short(text: str) -> str:

@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any
 
-import click
-
-from rgt.errors import RgtError, bad_input
+from rgt.errors import bad_input
 
 _SECONDS = {"w": 604800.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "min": 60.0, "s": 1.0, "sec": 1.0, "ms": 0.001}
 _LONGEST = 60  # characters; longer is no unit, and would make the patterns slow
@@ -93,27 +90,3 @@ def show_size(count: float) -> str:
     power = min(len(_BINARY) - 1, int(math.log(abs(count), 1000)) - 1)
     value = count / 1024 ** (power + 1)
     return f"{value:.3g} {_BINARY[power]}" if abs(value) < 999.5 else f"{value:.0f} {_BINARY[power]}"
-
-
-class Duration(click.ParamType):  # type: ignore[type-arg]  # not generic in older click
-    """A click option that takes a duration and gives seconds."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            return float(value) if isinstance(value, (int, float)) else duration(value)
-        except RgtError as error:
-            self.fail(error.message, param, ctx)
-
-
-class Size(click.ParamType):  # type: ignore[type-arg]  # not generic in older click
-    """A click option that takes a size and gives bytes."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            return value if isinstance(value, int) else size(value)
-        except RgtError as error:
-            self.fail(error.message, param, ctx)

@@ -7,15 +7,13 @@ of the step (tokens.Stream with the sequential sampler), and so is the learning 
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, Trainer, TrainerCallback, TrainingArguments, set_seed
 
-from pipelines.progress import PREEMPTED, Progress
-from pipelines.session import Session, conduct
-from pipelines.tokens import Stream, Validation
+from rgt.scaffold_training.tokens import Stream, Validation
+from rgt.scaffold_training.training_session import Session, conduct
 
 
 def build_model(session: Session) -> Any:
@@ -54,48 +52,31 @@ class PhasedTrainer(Trainer):
 class Record(TrainerCallback):
     """Saves and validates at the end of a phase, hears the stop signal, and writes the run's records."""
 
-    def __init__(self, session: Session, progress: Progress | None) -> None:
-        self.session, self.progress = session, progress
-        self.ends = {phase.end for phase in session.schedule.phases}
+    def __init__(self, session: Session) -> None:
+        self.session = session
         self.clock, self.clock_step = time.perf_counter(), session.step
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if state.global_step in self.ends:
+        if state.global_step in self.session.schedule.ends:
             control.should_evaluate = control.should_save = control.should_log = True
-        if _any_rank(bool(self.session.stop)):
-            self.session.stop = self.session.stop or "SIGTERM"
+        if self.session.stop.requested():
             control.should_save = control.should_training_stop = True
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
-        if self.progress is None or not logs:
+        if not self.session.first_rank or not logs:
             return
         if "eval_loss" in logs:
             self.session.run.log_metrics(step=state.global_step, split="val", loss=logs["eval_loss"])
         elif "loss" in logs:
-            config, now = self.session.config, time.perf_counter()
-            samples = config["batch"]["micro_batch"] * config["batch"]["accumulation"] * config["devices"]
-            tokens = (state.global_step - self.clock_step) * samples * config["data"]["block_size"]
-            rate = tokens / max(now - self.clock, 1e-9)
+            now = time.perf_counter()
+            rate = (state.global_step - self.clock_step) * self.session.step_tokens / max(now - self.clock, 1e-9)
             self.clock, self.clock_step = now, state.global_step
-            self.session.run.log_metrics(
-                step=state.global_step, split="train", loss=logs["loss"], lr=logs["learning_rate"],
-                grad_norm=logs.get("grad_norm", 0.0), tokens_per_s=rate,
-            )  # fmt: skip
+            row = {"loss": logs["loss"], "lr": logs["learning_rate"], "grad_norm": logs.get("grad_norm", 0.0)}
+            self.session.run.log_metrics(step=state.global_step, split="train", **row, tokens_per_s=rate)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if self.progress:
-            self.progress.saved(Path(args.output_dir) / f"checkpoint-{state.global_step}", state.global_step)
-            self.progress.stop_if_missed(state.global_step)
-
-
-def _any_rank(flag: bool) -> bool:
-    """One rank hears the signal first; all must stop after the same step."""
-    if not torch.distributed.is_initialized():
-        return flag
-    device = "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"
-    shared = torch.tensor(int(flag), device=device)
-    torch.distributed.all_reduce(shared, op=torch.distributed.ReduceOp.MAX)
-    return bool(shared.item())
+        self.session.saved(state.global_step)
+        self.session.stop_if_missed(state.global_step)
 
 
 def arguments(session: Session) -> TrainingArguments:
@@ -132,24 +113,21 @@ def arguments(session: Session) -> TrainingArguments:
     )
 
 
-def train(session: Session, progress: Progress | None) -> int:
-    total = session.schedule.total
-    if session.step < total:
-        model = build_model(session)
+def train(session: Session) -> int:
+    validation = Validation(session.config, session.data)
+    if session.step < session.schedule.total:
         trainer = PhasedTrainer(
-            model=model,
+            model=build_model(session),
             args=arguments(session),
             train_dataset=Rows(Stream(session.config, session.data)),
-            eval_dataset=Rows(Validation(session.config, session.data)),
-            callbacks=[Record(session, progress)],
+            eval_dataset=Rows(validation),
+            callbacks=[Record(session)],
         )
         trainer.schedule = session.schedule
         trainer.train(resume_from_checkpoint=str(session.resume) if session.resume else None)
-        if trainer.state.global_step < total:
-            return progress.preempted(trainer.state.global_step, session.stop) if progress else PREEMPTED
-    if progress:
-        progress.finished(total, Validation(session.config, session.data))
-    return 0
+        if trainer.state.global_step < session.schedule.total:
+            return session.preempted(trainer.state.global_step)
+    return session.finished(validation)
 
 
 if __name__ == "__main__":

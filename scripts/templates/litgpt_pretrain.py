@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import lightning
@@ -22,9 +21,8 @@ from litgpt.config import Config
 from litgpt.model import GPT, Block
 from litgpt.utils import save_config
 
-from pipelines.progress import PREEMPTED, Progress
-from pipelines.session import Session, conduct
-from pipelines.tokens import Stream, Validation
+from rgt.scaffold_training.tokens import Stream, Validation
+from rgt.scaffold_training.training_session import Session, conduct
 
 PRECISION = {"bf16": "bf16-mixed", "fp16": "16-mixed", "fp32": "32-true"}
 
@@ -72,33 +70,30 @@ class RunLogger(Logger):
             done = self.state["step_count"]
             self.session.run.log_metrics(step=done, split="val", loss=float(metrics["val_loss"]))
         elif "loss" in metrics:
-            tokens = self.session.config["data"]["block_size"] * self.session.config["batch"]["micro_batch"]
-            rate = tokens * self.session.config["devices"] / max(metrics["iter_time"], 1e-9)
-            self.session.run.log_metrics(step=metrics["step"], split="train", loss=metrics["loss"],
-                                         lr=metrics["learning_rate"], tokens_per_s=rate)  # fmt: skip
+            accumulation = self.session.config["batch"]["accumulation"]
+            rate = self.session.step_tokens / accumulation / max(metrics["iter_time"], 1e-9)
+            row = {"loss": metrics["loss"], "lr": metrics["learning_rate"], "tokens_per_s": rate}
+            self.session.run.log_metrics(step=metrics["step"], split="train", **row)
 
 
 class Training:
     """One process's model, optimizer and place in the run."""
 
-    def __init__(self, session: Session, progress: Progress | None) -> None:
-        self.session, self.progress, self.config = session, progress, session.config
+    def __init__(self, session: Session) -> None:
+        self.session, self.config = session, session.config
         self.accumulation = self.config["batch"]["accumulation"]
-        devices = self.config["devices"]
+        devices, optimizer, logger = self.config["devices"], self.config["optimizer"], RunLogger(session)
         strategy: Any = "auto"
         if devices > 1:
             strategy = FSDPStrategy(auto_wrap_policy={Block}, state_dict_type="full", sharding_strategy="HYBRID_SHARD")
-        accelerator = "cpu" if self.config["device"] == "cpu" else "auto"
-        logger = RunLogger(session)
-        self.fabric = lightning.Fabric(accelerator=accelerator, devices=devices, strategy=strategy,
-                                       precision=PRECISION[self.config["precision"]],  # type: ignore[arg-type]
-                                       loggers=[logger])  # fmt: skip
+        self.fabric = lightning.Fabric(
+            accelerator="cpu" if self.config["device"] == "cpu" else "auto",
+            devices=devices,
+            strategy=strategy,
+            precision=PRECISION[self.config["precision"]],  # type: ignore[arg-type]
+            loggers=[logger],
+        )
         self.fabric.launch()
-        self.state = logger.state = self._build()
-        lit.get_lr = self._lr  # fit asks for it by this name, before every iteration
-
-    def _build(self) -> dict[str, Any]:
-        optimizer = self.config["optimizer"]
         self.fabric.seed_everything(self.config["seed"])
         with self.fabric.init_module(empty_init=True):
             model = GPT(Config(**self.config["model"]))
@@ -107,36 +102,27 @@ class Training:
         model.max_seq_length = self.config["data"]["block_size"]
         compiled: Any = torch.compile(model) if self.config["compile"] else model
         prepared = self.fabric.setup(compiled)
-        adam = torch.optim.AdamW(prepared.parameters(), lr=optimizer["learning_rate"],
-                                 betas=(optimizer["beta1"], optimizer["beta2"]),
-                                 weight_decay=optimizer["weight_decay"],
-                                 fused=self.fabric.device.type == "cuda")  # fmt: skip
-        state: dict[str, Any] = {
-            "model": prepared,
-            "optimizer": self.fabric.setup_optimizers(adam),
-            "iter_num": 0,
-            "step_count": 0,
-        }
+        adam = torch.optim.AdamW(
+            prepared.parameters(),
+            lr=optimizer["learning_rate"],
+            betas=(optimizer["beta1"], optimizer["beta2"]),
+            weight_decay=optimizer["weight_decay"],
+            fused=self.fabric.device.type == "cuda",
+        )
+        self.state: dict[str, Any] = {"model": prepared, "optimizer": self.fabric.setup_optimizers(adam)}
+        self.state |= {"iter_num": 0, "step_count": 0}
         if self.config["precision"] == "fp16":
-            state["precision"] = self.fabric.strategy.precision  # the loss scale, which `litgpt pretrain` forgets
-        if self.session.resume:
-            self.fabric.load(self.session.resume / "lit_model.pth", state)
-        return state
+            self.state["precision"] = self.fabric.strategy.precision  # the loss scale, which `litgpt pretrain` forgets
+        if session.resume:
+            self.fabric.load(session.resume / "lit_model.pth", self.state)
+        logger.state = self.state
+        lit.get_lr = self._lr  # fit asks for it by this name, before every iteration
 
     def _lr(self, learning_rate: float, it: int, warmup_iters: int, max_iters: int, min_lr: float) -> float:
         step, inside = divmod(it, self.accumulation)
-        if not inside and self._asked_to_stop():
+        if not inside and self.session.stop.requested():
             raise Stopped
         return self.session.schedule.lr(step)
-
-    def _asked_to_stop(self) -> bool:
-        """One rank hears the signal first; all must stop after the same step."""
-        heard = bool(self.session.stop)
-        if self.fabric.world_size > 1:
-            votes: Any = self.fabric.all_reduce(torch.tensor(float(heard)), reduce_op="sum")
-            heard = bool(votes.item())
-        self.session.stop = self.session.stop or ("SIGTERM" if heard else "")
-        return heard
 
     @property
     def step(self) -> int:
@@ -147,39 +133,44 @@ class Training:
         every = self.config["checkpoints"]["every_steps"]
         while self.step < end:
             target = min(end, (self.step // every + 1) * every)
+            batch, block = self.config["batch"]["micro_batch"], self.config["data"]["block_size"]
+            world = self.fabric.world_size
+            done = int(self.state["iter_num"]) * batch * world
+            stream = Stream(self.config, self.session.data, start=done)
+            train = TrainArgs(
+                save_interval=None,
+                log_interval=self.config["log_every_steps"],
+                global_batch_size=batch * self.accumulation * world,
+                micro_batch_size=batch,
+                lr_warmup_steps=None,
+                max_tokens=target * self.accumulation * batch * block * world,
+                max_norm=self.config["optimizer"]["grad_clip"],
+            )
+            validation = Validation(self.config, self.session.data)
+            last = target in self.session.schedule.ends
+            evaluation = EvalArgs(
+                interval=self.config["eval"]["every_steps"], max_iters=len(validation), final_validation=last
+            )
             try:
-                self._fit(target)
+                lit.fit(
+                    fabric=self.fabric,
+                    devices=world,
+                    state=self.state,
+                    train_dataloader=Loader(stream, batch, self.fabric),
+                    val_dataloader=Loader(validation, 1, self.fabric),
+                    out_dir=self.session.run.checkpoints,
+                    tokenizer_dir=None,
+                    train=train,
+                    eval=evaluation,
+                )
             except Stopped:
                 self.save()
                 raise
             self.save()
 
-    def _fit(self, target: int) -> None:
-        batch, block = self.config["batch"]["micro_batch"], self.config["data"]["block_size"]
-        world = self.fabric.world_size
-        done = int(self.state["iter_num"]) * batch * world
-        stream = Stream(self.config, self.session.data, start=done)
-        train = TrainArgs(
-            save_interval=None,
-            log_interval=self.config["log_every_steps"],
-            global_batch_size=batch * self.accumulation * world,
-            micro_batch_size=batch,
-            lr_warmup_steps=None,
-            max_tokens=target * self.accumulation * batch * block * world,
-            max_norm=self.config["optimizer"]["grad_clip"],
-        )
-        last = target in {phase.end for phase in self.session.schedule.phases}
-        validation = Validation(self.config, self.session.data)
-        evaluation = EvalArgs(interval=self.config["eval"]["every_steps"], max_iters=len(validation),
-                              final_validation=last)  # fmt: skip
-        lit.fit(fabric=self.fabric, devices=world, state=self.state,
-                train_dataloader=Loader(stream, batch, self.fabric),
-                val_dataloader=Loader(validation, 1, self.fabric),
-                out_dir=self.session.run.checkpoints, tokenizer_dir=None, train=train, eval=evaluation)  # fmt: skip
-
     def save(self) -> None:
         """Written beside, then renamed: a checkpoint with its real name is whole."""
-        final = self.session.run.checkpoints / f"step-{self.step:08d}"
+        final = self.session.checkpoint(self.step)
         if final.exists() or not self.step:  # stopped before the first step behind a checkpoint
             return
         beside = final.with_name(f".{final.name}.tmp")
@@ -191,33 +182,25 @@ class Training:
         self.fabric.barrier()
         if self.session.first_rank:
             save_config(self.state["model"].config, beside)
-            _sync(beside)
+            for path in [*beside.iterdir(), beside]:
+                descriptor = os.open(path, os.O_RDONLY)
+                os.fsync(descriptor)
+                os.close(descriptor)
             os.rename(beside, final)
-            if self.progress:
-                self.progress.saved(final, self.step)
+            self.session.saved(self.step)
         self.fabric.barrier()
 
 
-def _sync(folder: Path) -> None:
-    for path in [*folder.iterdir(), folder]:
-        descriptor = os.open(path, os.O_RDONLY)
-        os.fsync(descriptor)
-        os.close(descriptor)
-
-
-def train(session: Session, progress: Progress | None) -> int:
+def train(session: Session) -> int:
     if session.step < session.schedule.total:
-        training = Training(session, progress)
+        training = Training(session)
         try:
             for phase in session.schedule.phases:
                 training.run_phase(phase.end)
-                if progress:
-                    progress.stop_if_missed(training.step)
+                session.stop_if_missed(training.step)
         except Stopped:
-            return progress.preempted(training.step, session.stop) if progress else PREEMPTED
-    if progress:
-        progress.finished(session.schedule.total, Validation(session.config, session.data))
-    return 0
+            return session.preempted(training.step)
+    return session.finished(Validation(session.config, session.data))
 
 
 if __name__ == "__main__":

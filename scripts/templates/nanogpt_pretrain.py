@@ -8,6 +8,7 @@ a copy.
 from __future__ import annotations
 
 import os
+import pickle
 import re
 import shutil
 import signal
@@ -16,13 +17,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pipelines import ledger
-from pipelines.progress import Progress
-from pipelines.schedule import Phase
-from pipelines.session import Session, conduct
-from pipelines.tokens import mixed
 from rgt import files
+from rgt.checkpoint.examine import Options, examine
+from rgt.checkpoint.inventory import Checkpoint
 from rgt.errors import FINDINGS, RgtError, bad_input, lacking
+from rgt.run.phases import Phase
+from rgt.scaffold_training.tokens import mixed
+from rgt.scaffold_training.training_session import Session, conduct
 
 DTYPE = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 _EVAL = re.compile(r"step (\d+): train loss ([\d.naif]+), val loss ([\d.naif]+)")
@@ -56,10 +57,7 @@ def settings_of(session: Session, phase: Phase, step: int, dataset: Path, out_di
         # its cosine begins where the warm-up ends; a later phase was warm before it began
         "warmup_iters": phase.lr.get("warmup_steps", 0) if phase.start == 0 else phase.start,
         "lr_decay_iters": phase.end,
-        "weight_decay": config["optimizer"]["weight_decay"],
-        "beta1": config["optimizer"]["beta1"],
-        "beta2": config["optimizer"]["beta2"],
-        "grad_clip": config["optimizer"]["grad_clip"],
+        **{name: config["optimizer"][name] for name in ("weight_decay", "beta1", "beta2", "grad_clip")},
         "device": config["device"],
         "dtype": DTYPE[config["precision"]],
         "compile": config["compile"],
@@ -71,56 +69,48 @@ def settings_of(session: Session, phase: Phase, step: int, dataset: Path, out_di
 class Trainer:
     """One train.py after another, and the copies of what it saves."""
 
-    def __init__(self, session: Session, progress: Progress) -> None:
-        self.session, self.progress = session, progress
+    def __init__(self, session: Session) -> None:
+        self.session = session
         self.out = session.run.path / "nanogpt_out"
         self.ckpt = self.out / "ckpt.pt"
         self.step = self.begin = session.step
         self.evaluated = 0  # step of the last validation whose line was read
         self.end = session.schedule.total
-        session.on_stop = self._terminate
+        session.stop.then = self._terminate
         self.child: subprocess.Popen[str] | None = None
-        folder = Path(session.config.get("nanogpt_dir", "nanoGPT"))
-        self.folder = folder if folder.is_absolute() else session.home / folder
+        self.folder = session.home / session.config.get("nanogpt_dir", "nanoGPT")
         if not (self.folder / "train.py").is_file():
-            raise lacking(f"{self.folder}/train.py does not exist; clone https://github.com/karpathy/nanoGPT there, or "
-                          "set nanogpt_dir in training_config.yaml")  # fmt: skip
+            advice = "clone https://github.com/karpathy/nanoGPT there, or set nanogpt_dir in training_config.yaml"
+            raise lacking(f"{self.folder}/train.py does not exist; {advice}")
 
     def run_phase(self, phase: Phase) -> None:
-        dataset = self._dataset(phase)
         self.begin, self.end = self.step, phase.end
         self.out.mkdir(parents=True, exist_ok=True)
-        resume = ledger.find(self.session.run, "nanogpt")
+        resume = self.session.checkpoint(self.step) if self.step else None
         if resume:
-            files.write_with(self.ckpt, lambda file: shutil.copyfileobj(resume[0].path.open("rb"), file))
+            files.write_with(self.ckpt, lambda file: shutil.copyfileobj(resume.open("rb"), file))
+        dataset = (self.session.run.path / "nanogpt_data" / phase.name).absolute()
+        if not (dataset / "meta.pkl").exists():  # the phase's mix as one folder; made once
+            mixed(self.session.config, self.session.data, phase.name, dataset)
+            meta = pickle.dumps({"vocab_size": self.session.config["model"]["vocab_size"]})  # where train.py reads it
+            files.write_bytes(dataset / "meta.pkl", meta)
         config = self.out / f"{phase.name}.py"
         files.write_text(config, settings_of(self.session, phase, self.step, dataset, self.out))
-        words = [sys.executable]
-        if self.session.config["devices"] > 1:
-            words += ["-m", "torch.distributed.run", "--standalone",
-                      f"--nproc_per_node={self.session.config['devices']}"]  # fmt: skip
-        words += ["train.py", str(config.absolute()), f"--init_from={'resume' if resume else 'scratch'}",
-                  f"--max_iters={phase.end}"]  # fmt: skip
-        self._watch(words)
-        if self.step < phase.end:
-            raise RgtError(
-                f"train.py ended at step {self.step} of phase {phase.name}, which ends at {phase.end}", FINDINGS
-            )
-
-    def _dataset(self, phase: Phase) -> Path:
-        """The phase's mix as one folder; made once."""
-        import pickle
-
-        target = (self.session.run.path / "nanogpt_data" / phase.name).absolute()
-        if not (target / "meta.pkl").exists():
-            mixed(self.session.config, self.session.data, phase.name, target)
-            meta = pickle.dumps({"vocab_size": self.session.config["model"]["vocab_size"]})  # where train.py reads it
-            files.write_bytes(target / "meta.pkl", meta)
-        return target
+        devices, init = self.session.config["devices"], "resume" if resume else "scratch"
+        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={devices}"]
+        words = [sys.executable, *(torchrun if devices > 1 else []), "train.py", str(config.absolute())]
+        self._watch([*words, f"--init_from={init}", f"--max_iters={phase.end}"])
+        if self.step < phase.end and not self.session.stop.number:
+            ended = f"train.py ended at step {self.step} of phase {phase.name}"
+            raise RgtError(f"{ended}, which ends at {phase.end}", FINDINGS)
 
     def _watch(self, words: list[str]) -> None:
-        self.child = subprocess.Popen(words, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                      text=True, errors="replace", start_new_session=True, close_fds=False)  # fmt: skip
+        """Print and log its lines, keep what it saves; a failure here or a stop signal ends it."""
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        pipes |= {"errors": "replace", "start_new_session": True, "close_fds": False}  # it inherits the lock
+        self.child = subprocess.Popen(words, cwd=self.folder, **pipes)
+        if self.session.stop.number:  # it came while train.py was being started
+            self._terminate()
         saving = False
         try:
             for line in self.child.stdout or ():
@@ -129,10 +119,17 @@ class Trainer:
                 if saving and _ITER.search(line):  # printed behind the save: ckpt.pt is complete now
                     self._keep()
                 saving = (saving and not _ITER.search(line)) or line.startswith("saving checkpoint")
+        except BaseException:
+            self._terminate()
+            raise
         finally:
-            code = self._end()
+            try:
+                code = self.child.wait(timeout=30 if self.session.stop.number else None)
+            except subprocess.TimeoutExpired:
+                os.killpg(self.child.pid, signal.SIGKILL)
+                code = self.child.wait()
         self._keep()
-        if code and not self.session.stop:
+        if code and not self.session.stop.number:
             raise RgtError(f"train.py ended with exit code {code}; its last lines are above", FINDINGS)
 
     def _terminate(self) -> None:
@@ -140,33 +137,19 @@ class Trainer:
         if self.child is not None and self.child.poll() is None:
             os.killpg(self.child.pid, signal.SIGTERM)
 
-    def _end(self) -> int:
-        assert self.child is not None
-        if sys.exc_info()[0] is not None or self.session.stop:
-            self._terminate()
-        try:
-            return self.child.wait(timeout=30 if self.session.stop else None)
-        except subprocess.TimeoutExpired:
-            os.killpg(self.child.pid, signal.SIGKILL)
-            return self.child.wait()
-
     def _log(self, line: str) -> None:
-        run, config = self.session.run, self.session.config
+        run = self.session.run
         evaluated, iterated = _EVAL.search(line), _ITER.search(line)
         if evaluated:
             self.evaluated = int(evaluated[1])
-            if 0 < self.evaluated <= self.begin:  # measured before the stop; other batches would give another number
-                return
-            run.log_metrics(step=int(evaluated[1]), split="val", loss=float(evaluated[3]))
-        elif iterated:
-            batch = config["batch"]["micro_batch"] * config["batch"]["accumulation"] * config["devices"]
-            rate = batch * config["data"]["block_size"] * 1000 / max(float(iterated[3]), 1e-6)
-            step = int(iterated[1])
-            if step >= self.end:  # the one update behind max_iters, which nothing saves
-                return
+            if not 0 < self.evaluated <= self.begin:  # measured before the stop; other batches give another number
+                run.log_metrics(step=self.evaluated, split="val", loss=float(evaluated[3]))
+        elif iterated and int(iterated[1]) < self.end:  # not the one update behind max_iters, which nothing saves
+            step, loss = int(iterated[1]), float(iterated[2])
+            rate = self.session.step_tokens * 1000 / max(float(iterated[3]), 1e-6)
             # nanoGPT counts from 0: this loss was measured before update number step + 1
-            run.log_metrics(step=step + 1, split="train", loss=float(iterated[2]), lr=self.session.schedule.lr(step),
-                            tokens_per_s=rate)  # fmt: skip
+            lr = self.session.schedule.lr(step)
+            run.log_metrics(step=step + 1, split="train", loss=loss, lr=lr, tokens_per_s=rate)
 
     def _keep(self) -> None:
         """Copy, verify, then give it its name."""
@@ -175,40 +158,35 @@ class Trainer:
         step = self._step_of(self.ckpt)
         if step is None or not self.step < step <= self.evaluated:  # its validation is not read yet: next time
             return
-        final = self.session.run.checkpoints / f"step-{step:08d}.pt"
+        final = self.session.checkpoint(step)
         beside = final.with_name(f".{final.name}.tmp")
         files.write_with(beside, lambda file: shutil.copyfileobj(self.ckpt.open("rb"), file))
-        why = ledger.damage(ledger.Checkpoint(step, beside), "nanogpt")
-        if why or self._step_of(beside) != step:
+        if Checkpoint(beside, step).damage() or self._step_of(beside) != step:
             beside.unlink()  # train.py was already writing the next one; that will be copied
             return
         os.rename(beside, final)
         files.sync_directory(final.parent)
         self.step = step
-        self.progress.saved(final, step)
-        self.progress.stop_if_missed(step)
+        self.session.saved(step)
+        self.session.stop_if_missed(step)
 
     def _step_of(self, path: Path) -> int | None:
-        from artifacts.examine import Options, examine
-
         artifact = examine(path, Options(digest=False, values=False))
         step: int | None = artifact.layout.facts.get("step")  # nanoGPT's iter_num
         return step if artifact.real else None
 
 
-def train(session: Session, progress: Progress | None) -> int:
-    if progress is None:
+def train(session: Session) -> int:
+    if not session.first_rank:
         raise bad_input("nanoGPT's pipeline is started once; train.py starts its own processes")
-    total = session.schedule.total
-    if session.step < total:
-        trainer = Trainer(session, progress)
+    if session.step < session.schedule.total:
+        trainer = Trainer(session)
         for phase in session.schedule.phases:
             if trainer.step < phase.end:
                 trainer.run_phase(phase)
-            if session.stop:
-                return progress.preempted(trainer.step, session.stop)
-    progress.finished(total)
-    return 0
+            if session.stop.number:
+                return session.preempted(trainer.step)
+    return session.finished()
 
 
 if __name__ == "__main__":

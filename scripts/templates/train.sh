@@ -15,7 +15,7 @@ cd "$here" || exit 3
 export PYTHONPATH=$here/lib${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 "$python" -c 'import click, numpy, yaml' 2>/dev/null || {
   echo "error: $python lacks one of click, numpy, pyyaml; pip install them, or set PYTHON" >&2; exit 3; }
-"$python" -m pipelines.session "$here" "$RUN" || exit $?
+"$python" -m rgt.scaffold_training.training_session "$here" "$RUN" || exit $?
 if [ -z "${RGT_RUN_DIR:-}" ]; then  # launch.py keeps the log itself
   exec > >(trap '' TERM INT USR1 HUP; exec 9>&-; exec tee -a "$RUN/train.log") 2>&1
 fi

@@ -24,11 +24,6 @@ HERE = Path(__file__).resolve().parent
 Rows = list[dict[str, Any]]
 
 
-def _short(value: float) -> float:
-    """HF Trainer prints four significant digits."""
-    return float(f"{value:.4g}")
-
-
 # -- real trainers
 
 
@@ -44,16 +39,16 @@ def hf_trainer(bars: bool = True) -> Rows:
             row = torch.randint(0, 64, (16,), generator=torch.Generator().manual_seed(index))
             return {"input_ids": row, "labels": row}
 
+    often = {"logging_steps": 4, "eval_strategy": "epoch", "save_strategy": "epoch", "lr_scheduler_type": "cosine"}
+    quiet = {"report_to": [], "disable_tqdm": not bars, "use_cpu": True}
     with tempfile.TemporaryDirectory() as folder:
-        options = TrainingArguments(
-            folder, num_train_epochs=3, per_device_train_batch_size=8, logging_steps=4, eval_strategy="epoch",
-            save_strategy="epoch", report_to=[], disable_tqdm=not bars, use_cpu=True, lr_scheduler_type="cosine",
-        )  # fmt: skip
+        options = TrainingArguments(folder, num_train_epochs=3, per_device_train_batch_size=8, **often, **quiet)
         model = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_positions=16, n_embd=32, n_layer=1, n_head=2))
         trainer = Trainer(model, options, train_dataset=Tokens(), eval_dataset=Tokens())
         trainer.train()
     names = ("loss", "grad_norm", "learning_rate", "eval_loss", "epoch")
-    rows = [{name: _short(row[name]) for name in names if name in row} for row in trainer.state.log_history]
+    # HF Trainer prints four significant digits
+    rows = [{name: float(f"{row[name]:.4g}") for name in names if name in row} for row in trainer.state.log_history]
     return [row for row in rows if len(row) > 1]
 
 
@@ -86,21 +81,18 @@ def litgpt() -> Rows:
 
     def keep(self: Any, metrics: Any, step: Any = None) -> None:
         if "loss" in metrics:
-            seen.append(
-                {"step": metrics["step"], "train_loss": float(f"{metrics['loss']:.3f}"), "epoch": metrics["epoch"] + 1}
-            )
+            loss = float(f"{metrics['loss']:.3f}")
+            seen.append({"step": metrics["step"], "train_loss": loss, "epoch": metrics["epoch"] + 1})
         log(self, metrics, step)
 
     Fabric.log_dict = keep
+    batches = {"global_batch_size": 4, "micro_batch_size": 2, "max_tokens": 2000}
+    often = {"save_interval": 10, "log_interval": 1}
+    train = TrainArgs(**batches, **often, max_norm=1.0, min_lr=1e-5, lr_warmup_steps=2, tie_embeddings=False)
+    model = Config(name="tiny", block_size=16, n_layer=1, n_embd=16, n_head=2, padded_vocab_size=64)
+    plain = {"precision": "32-true", "devices": 1, "logger_name": "csv", "eval": EvalArgs(interval=10, max_iters=2)}
     with tempfile.TemporaryDirectory(dir=".") as folder:
-        pretrain.setup(
-            "tiny",
-            model_config=Config(name="tiny", block_size=16, n_layer=1, n_embd=16, n_head=2, padded_vocab_size=64),
-            out_dir=Path(folder), precision="32-true", data=Tokens(), devices=1, logger_name="csv",
-            train=TrainArgs(save_interval=10, log_interval=1, global_batch_size=4, micro_batch_size=2, max_tokens=2000,
-                            max_norm=1.0, min_lr=1e-5, lr_warmup_steps=2, tie_embeddings=False),
-            eval=EvalArgs(interval=10, max_iters=2),
-        )  # fmt: skip
+        pretrain.setup("tiny", model_config=model, out_dir=Path(folder), data=Tokens(), train=train, **plain)
     return seen
 
 
@@ -128,9 +120,8 @@ def lightning() -> Rows:
     data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(40, 8)), batch_size=4)
     with tempfile.TemporaryDirectory() as folder:
         bar = pl.pytorch.callbacks.TQDMProgressBar(refresh_rate=1)
-        pl.Trainer(max_epochs=3, accelerator="cpu", logger=False, default_root_dir=folder, callbacks=[bar]).fit(
-            Model(), data
-        )
+        trainer = pl.Trainer(max_epochs=3, accelerator="cpu", logger=False, default_root_dir=folder, callbacks=[bar])
+        trainer.fit(Model(), data)
     return seen
 
 
@@ -190,10 +181,8 @@ def keras_like() -> Rows:
         print(f"Epoch {epoch + 1}/3")
         for batch in range(1, 11):
             loss = losses[epoch * 10 + batch - 1]
-            done = "━" * batch + " " * (10 - batch)
-            print(
-                f"\r{batch}/10 {done} 1s 25ms/step - accuracy: {batch / 20:.4f} - loss: {loss:.4f}", end="", flush=True
-            )
+            head = f"\r{batch}/10 {'━' * batch}{' ' * (10 - batch)} 1s 25ms/step"
+            print(f"{head} - accuracy: {batch / 20:.4f} - loss: {loss:.4f}", end="", flush=True)
             row = {"accuracy": round(batch / 20, 4), "loss": round(loss, 4)}
             if batch == 10:
                 print(f" - val_accuracy: {0.4:.4f} - val_loss: {loss + 0.1:.4f}")
@@ -210,8 +199,10 @@ def torchtitan() -> Rows:
     for step, loss in enumerate(_curve(60, 3), 1):
         if step != 1 and step % 10:
             continue
-        print(f"{head}{red}step: {step:2}  {green}loss: {loss:7.4f}  {red}grad_norm: {loss / 2:7.4f}  "
-              f"{blue}memory:  1.25GiB(1.57%)  tps: {12345 + step:,}  tflops: 12.34  mfu: 23.45%{reset}")  # fmt: skip
+        print(
+            f"{head}{red}step: {step:2}  {green}loss: {loss:7.4f}  {red}grad_norm: {loss / 2:7.4f}  "
+            f"{blue}memory:  1.25GiB(1.57%)  tps: {12345 + step:,}  tflops: 12.34  mfu: 23.45%{reset}"
+        )
         seen.append({"step": step, "loss": round(loss, 4), "grad_norm": round(loss / 2, 4), "mfu": 23.45})
         if step % 20 == 0:
             print(f"{head}{red}validate step: {step:2}  {green}loss: {loss + 0.1:7.4f}  {blue}tps: 9,000{reset}")
@@ -223,12 +214,10 @@ def key_value() -> Rows:
     seen: Rows = []
     for step, loss in enumerate(_curve(40, 4)):
         lr = 3e-4 * (1 - step / 40)
-        print(
-            f"2026-01-01 10:00:{step:02d} INFO step={step}/40 train/loss={loss:.5f} lr={lr:.3e} samples/s={512 + step}"
-        )
-        seen.append(
-            {"step": step, "train_loss": round(loss, 5), "lr": float(f"{lr:.3e}"), "samples_per_s": 512.0 + step}
-        )
+        head = f"2026-01-01 10:00:{step:02d} INFO step={step}/40"
+        print(f"{head} train/loss={loss:.5f} lr={lr:.3e} samples/s={512 + step}")
+        rounded = {"train_loss": round(loss, 5), "lr": float(f"{lr:.3e}"), "samples_per_s": 512.0 + step}
+        seen.append({"step": step, **rounded})
     return seen
 
 
@@ -243,7 +232,7 @@ def json_lines() -> Rows:
 
 def metrics_jsonl() -> Rows:
     """Written by rgt.rundir, as every run of ours writes it."""
-    from rgt.rundir import Run
+    from rgt.run.record import Run
 
     seen: Rows = []
     with tempfile.TemporaryDirectory() as folder:
@@ -280,36 +269,24 @@ def slurm() -> Rows:
     return seen
 
 
-MAKERS: dict[str, Callable[[], Rows]] = {
-    maker.__name__: maker
-    for maker in (
-        *(hf_trainer, hf_printer, litgpt, lightning, accelerate_tqdm, nanogpt, keras_like, torchtitan, key_value),
-        *(json_lines, metrics_jsonl, docker_json, slurm),
-    )
-}
-
-
-def _neutral(output: bytes, folder: str) -> bytes:
-    """Without this machine's paths, and without the advertisements that name other hosts."""
-    for path, word in ((folder, "/exp"), (sys.prefix, "/venv"), (str(HERE.parents[1]), "/repo")):
-        output = output.replace(path.encode(), word.encode())
-    return b"\n".join(line for line in output.split(b"\n") if "Tip: " not in line.decode(errors="replace"))
+_REAL = (hf_trainer, hf_printer, litgpt, lightning, accelerate_tqdm)
+_OURS = (nanogpt, keras_like, torchtitan, key_value, json_lines, metrics_jsonl, docker_json, slurm)
+MAKERS: dict[str, Callable[[], Rows]] = {maker.__name__: maker for maker in (*_REAL, *_OURS)}
 
 
 def make(name: str) -> None:
     """In a process of its own, so that the log has what a shell's redirection would have."""
     with tempfile.TemporaryDirectory() as folder:
-        env = {
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": str(HERE.parents[1] / "scripts"),
-            "HF_HUB_OFFLINE": "1",
-        }
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+        env["PYTHONPATH"] = str(HERE.parents[1] / "scripts")
         command = [sys.executable, "-u", str(HERE / "make.py"), "--inside", name, str(Path(folder) / "truth.json")]
         done = subprocess.run(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if done.returncode:
             raise SystemExit(f"{name} failed:\n{done.stdout.decode(errors='replace')[-3000:]}")
-        text = _neutral(done.stdout, folder)
+        text = done.stdout  # without this machine's paths, and without the advertisements that name other hosts
+        for path, word in ((folder, "/exp"), (sys.prefix, "/venv"), (str(HERE.parents[1]), "/repo")):
+            text = text.replace(path.encode(), word.encode())
+        text = b"\n".join(line for line in text.split(b"\n") if b"Tip: " not in line)
         (HERE / f"{name}.log").write_bytes(text)
         rows = json.loads((Path(folder) / "truth.json").read_text())
         (HERE / f"{name}.json").write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
@@ -318,11 +295,10 @@ def make(name: str) -> None:
 
 def main(words: list[str]) -> None:
     if words[:1] == ["--inside"]:
-        rows = MAKERS[words[1]]()
-        Path(words[2]).write_text(json.dumps(rows))
-        return
-    for name in words or MAKERS:
-        make(name)
+        Path(words[2]).write_text(json.dumps(MAKERS[words[1]]()))
+    else:
+        for name in words or MAKERS:
+            make(name)
 
 
 if __name__ == "__main__":

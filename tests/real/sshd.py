@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import getpass
 import os
 import re
 import shlex
-import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from .support import Daemon, children, descendants, free_port, kill, need, private_dir, run, wait_for
+from .support import Daemon, children, descendants, free_port, kill, need, private_dir, run
 
 # StrictModes: the temp directory's parents are world-writable. MaxStartups: a burst of logins is not an attack here.
 SERVER = """\
@@ -55,6 +56,9 @@ Host box
 """
 
 
+_HELD = 2.0  # seconds for which a child of the last sshd may hold the port
+
+
 @dataclass
 class Sshd:
     host: str
@@ -81,8 +85,18 @@ class Sshd:
         return subprocess.Popen([*self.ssh, "box", cmd], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
     def start(self) -> None:
-        self.daemon.start(self._listening)
-        wait_for("the end of our own probe", lambda: not self._connections())
+        """Its log says when it listens. A probe could be answered by another server: one that took the port before us,
+        or a dying child of our last sshd; then the test's first connection is refused."""
+        log, deadline = self.daemon.log, time.monotonic() + _HELD
+        while True:
+            seen = len(log.read_bytes()) if log.exists() else 0
+            try:
+                self.daemon.start(functools.partial(_listens, log, seen))
+                return
+            except RuntimeError as error:
+                if time.monotonic() > deadline or "Address already in use" not in str(error):
+                    raise
+            time.sleep(0.1)
 
     def stop(self) -> None:
         """The box is gone: no listener, no live connection."""
@@ -108,10 +122,9 @@ class Sshd:
         for connection in connections:
             kill([connection, *(pid for pid in descendants(connection) if _is_sshd(pid))])
 
-    def _listening(self) -> bool:
-        with suppress(OSError), socket.create_connection((self.host, self.port), timeout=1):
-            return True
-        return False
+
+def _listens(log: Path, seen: int) -> bool:
+    return b"Server listening on 127.0.0.1" in log.read_bytes()[seen:]
 
 
 def _is_sshd(pid: int) -> bool:
@@ -121,18 +134,23 @@ def _is_sshd(pid: int) -> bool:
     return False
 
 
-def _make(directory: Path) -> Sshd:
+def started(directory: Path) -> Sshd:
     need("ssh", "openssh-client")
     server, keygen = need("sshd", "openssh-server"), need("ssh-keygen", "openssh-client")
     for name in ("host_key", "user_key"):
         run([keygen, "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", str(directory / name)])
-    port, user = free_port(), getpass.getuser()
-    (directory / "sshd_config").write_text(SERVER.format(port=port, dir=directory))
-    (directory / "ssh_config").write_text(CLIENT.format(port=port, dir=directory, user=user))
     argv = [server, "-D", "-e", "-f", str(directory / "sshd_config")]
-    _privilege_separation(argv)
-    daemon = Daemon(argv, directory / "sshd.log")
-    return Sshd("127.0.0.1", port, user, directory / "user_key", directory / "ssh_config", daemon)
+    for _ in range(5):  # between free_port and sshd somebody else may take it
+        port, user = free_port(), getpass.getuser()
+        (directory / "sshd_config").write_text(SERVER.format(port=port, dir=directory))
+        (directory / "ssh_config").write_text(CLIENT.format(port=port, dir=directory, user=user))
+        _privilege_separation(argv)
+        daemon = Daemon(argv, directory / "sshd.log")
+        made = Sshd("127.0.0.1", port, user, directory / "user_key", directory / "ssh_config", daemon)
+        with suppress(RuntimeError):
+            made.start()
+            return made
+    raise RuntimeError(f"sshd found no port to listen on; its log ends:\n{daemon.tail()}")
 
 
 def _privilege_separation(argv: list[str]) -> None:
@@ -146,9 +164,8 @@ def _privilege_separation(argv: list[str]) -> None:
 def sshd() -> Iterator[Sshd]:
     """Per test: it starts in a few hundredths of a second, and tests break it on purpose."""
     with private_dir("sshd-") as directory:
-        server = _make(directory)
+        server = started(directory)
         try:
-            server.start()
             yield server
         finally:
             server.stop()

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import checkpoints
-from checkpointing import disk
 from checkpoints import CheckpointError, Checkpoints
+from rgt.checkpoint import saved_file
 
 from .disk import TinyDisk
 
@@ -54,7 +54,7 @@ def test_it_fills_up_in_the_middle_of_a_save(tiny_disk: TinyDisk, monkeypatch: p
     folder = tiny_disk(size="32m")
     store = Checkpoints(folder)
     store.save(1, make(1, 4))
-    monkeypatch.setattr(disk, "_need_room", lambda path, state: None)
+    monkeypatch.setattr(saved_file, "_need_room", lambda path, state: None)
     for megabytes in (28, 29, 40, 100):
         sentence = (
             "No space left on device; free space or prune, then save again: the checkpoints before it are untouched"
@@ -92,14 +92,14 @@ def test_the_index_does_not_fit_any_more(tiny_disk: TinyDisk, monkeypatch: pytes
     folder = tiny_disk(size="8m")
     store = Checkpoints(folder)
     store.save(1, make(1, 0.5))
-    whole = disk.write
+    whole = saved_file.write
 
-    def then_fill(path: Path, state: dict[str, Any]) -> disk.Written:
+    def then_fill(path: Path, state: dict[str, Any]) -> saved_file.Written:
         written = whole(path, state)
         fill(folder)
         return written
 
-    monkeypatch.setattr(disk, "write", then_fill)
+    monkeypatch.setattr(saved_file, "write", then_fill)
     with pytest.raises(CheckpointError, match=r"cannot write .*checkpoints_index.json: No space left"):
         store.save(2, make(2, 0.5))
     monkeypatch.undo()
@@ -126,7 +126,7 @@ def test_random_sizes_on_a_disk_that_is_nearly_full(tiny_disk: TinyDisk, monkeyp
     for step in range(1, 41):
         with monkeypatch.context() as patch:
             if rng.random() < 0.5:
-                patch.setattr(disk, "_need_room", lambda path, state: None)
+                patch.setattr(saved_file, "_need_room", lambda path, state: None)
             try:
                 store.save(step, make(step, rng.uniform(1, 18)), wait=rng.random() < 0.5)
                 store.wait()

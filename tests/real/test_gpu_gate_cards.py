@@ -44,43 +44,25 @@ def test_cards_hidden_from_us_are_not_given_away(box: Gate, nvml: Nvml) -> None:
     assert none.stderr == "error: --gpus 1: only 0 can be seen here (CUDA_VISIBLE_DEVICES is '7')\n"
 
 
-def test_foreign_process_is_waited_for_and_named(box: Gate, nvml: Nvml) -> None:
-    nvml.set([Gpu(processes=[(4242, GIB)], memory_used=GIB)])
-    job = box.detach("a", "true", slots=None)
-    until(lambda: reason(box, job) == "GPU 0 is used by pids [4242], not started through this gate")
-    nvml.set([Gpu()])
-    assert box.run("wait", job, "--timeout", "30s").returncode == 0
-
-
-def test_free_card_is_taken_past_a_busy_one(box: Gate, nvml: Nvml) -> None:
-    nvml.set([Gpu(processes=[(4242, None)]), Gpu()])
+def test_free_card_is_taken_past_a_busy_one_also_with_a_desktop_on_it(box: Gate, nvml: Nvml) -> None:
+    desktop = Gpu(graphics_processes=[(1000, 2 * GIB)], memory_used=2 * GIB)
+    nvml.set([Gpu(processes=[(4242, None)]), desktop])
     assert box.run("-n", "a", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES").stdout == "1\n"
-
-
-def test_desktop_on_the_card_is_no_obstacle(box: Gate, nvml: Nvml) -> None:
-    nvml.set([Gpu(graphics_processes=[(1000, 2 * GIB)], memory_used=2 * GIB)])
-    assert box.run("-n", "a", "--", "true").returncode == 0
-
-
-def test_memory_held_by_no_visible_process_is_told(box: Gate, nvml: Nvml) -> None:
-    nvml.set([Gpu(memory_used=30 * GIB)])
-    job = box.detach("a", "true", slots=None)
-    until(lambda: reason(box, job).startswith("GPU 0 has 30 GiB in use by no visible process"))
-    nvml.set([Gpu()])
-    assert box.run("wait", job, "--timeout", "30s").returncode == 0
 
 
 @pytest.mark.parametrize(
     ("busy", "options", "expected"),
     [
+        (Gpu(processes=[(4242, GIB)], memory_used=GIB), (), "GPU 0 is used by pids [4242], not started through"),
+        (Gpu(memory_used=30 * GIB), (), "GPU 0 has 30 GiB in use by no visible process"),
         (Gpu(memory_used=70 * GIB), ("--min-free-mem", "20GiB"), "GPU 0 has 10 GiB free"),
         (Gpu(utilization=90), ("--max-util", "20"), "GPU 0 is 90 % busy"),
     ],
 )
-def test_own_conditions(box: Gate, nvml: Nvml, busy: Gpu, options: tuple[str, str], expected: str) -> None:
+def test_what_a_job_waits_for(box: Gate, nvml: Nvml, busy: Gpu, options: tuple[str, ...], expected: str) -> None:
     nvml.set([busy])
     job = box.detach("a", "true", slots=None, options=options)
-    until(lambda: reason(box, job) == expected)
+    until(lambda: expected in reason(box, job))
     nvml.set([Gpu()])
     assert box.run("wait", job, "--timeout", "30s").returncode == 0
 
@@ -129,23 +111,23 @@ def test_requests_for_different_cards_pass_each_other(box: Gate, nvml: Nvml) -> 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--gpu-ids", "7"], "error: there is no GPU '7' here; there are 0, 1\n"),
-        (["--gpu-ids", "0,0"], "error: --gpu-ids 0,0 names a card twice\n"),
-        (["--gpu-ids", "0", "--gpus", "2"], "error: --gpus and --gpu-ids disagree; one of them is enough\n"),
-        (["--gpus", "3"], "error: --gpus 3: only 2 can be seen here (nvidia-smi -L lists them)\n"),
+        ("--gpu-ids 7", "error: there is no GPU '7' here; there are 0, 1\n"),
+        ("--gpu-ids 0,0", "error: --gpu-ids 0,0 names a card twice\n"),
+        ("--gpu-ids 0 --gpus 2", "error: --gpus and --gpu-ids disagree; one of them is enough\n"),
+        ("--gpus 3", "error: --gpus 3: only 2 can be seen here (nvidia-smi -L lists them)\n"),
     ],
 )
-def test_impossible_request(box: Gate, nvml: Nvml, options: list[str], sentence: str) -> None:
+def test_impossible_request(box: Gate, nvml: Nvml, options: str, sentence: str) -> None:
     nvml.set([Gpu(), Gpu()])
-    done = box.run("-n", "a", *options, "--", "true")
+    done = box.run("-n", "a", *options.split(), "--", "true")
     assert (done.returncode, done.stderr, box.tickets()) == (2, sentence, [])
 
 
 def test_sick_driver_is_named(box: Gate, nvml: Nvml) -> None:
     nvml.set([], init_error=9)
     done = box.run("-n", "a", "--", "true")
-    assert done.returncode == 3
-    assert done.stderr.startswith("error: no GPU found here (NVML does not start: Driver Not Loaded)")
+    sentence = "error: no GPU found here (NVML does not start: Driver Not Loaded)"
+    assert (done.returncode, done.stderr.startswith(sentence)) == (3, True)
 
 
 def test_full_disk_leaves_no_ticket_behind(box: Gate, tiny_disk: TinyDisk) -> None:

@@ -37,38 +37,20 @@ def ask(nvml: Nvml, *expressions: str) -> list[Any]:
     return [json.loads(answer) for answer in answers[1:]]
 
 
-BUSY = Gpu(
-    name="NVIDIA H100",
-    uuid="GPU-feed",
-    memory_total=80 * GIB,
-    memory_used=50 * GIB,
-    memory_reserved=1 * GIB,
-    utilization=97,
-    memory_utilization=40,
-    processes=[(101, 30 * GIB), (102, None)],
-    graphics_processes=[(103, 5)],
-    temperature=81,
-    power_usage=690_123,
-    power_limit=700_000,
-    compute_capability=(9, 0),
-    ecc_corrected=1,
-    ecc_uncorrected=2,
-    ecc_corrected_aggregate=3,
-    ecc_uncorrected_aggregate=4,
-    clocks_event_reasons=0x44,
-    persistence_mode=1,
-    mig_mode=1,
-    pci_bus=0x3B,
-)
+WORK = [(101, 30 * GIB), (102, None)]
+FACTS: dict[str, Any] = {"name": "NVIDIA H100", "uuid": "GPU-feed", "compute_capability": (9, 0), "pci_bus": 0x3B}
+FACTS |= {"memory_total": 80 * GIB, "memory_used": 50 * GIB, "memory_reserved": 1 * GIB, "memory_utilization": 40}
+FACTS |= {"power_usage": 690_123, "power_limit": 700_000, "temperature": 81, "clocks_event_reasons": 0x44}
+FACTS |= {"ecc_corrected": 1, "ecc_uncorrected": 2, "ecc_corrected_aggregate": 3, "ecc_uncorrected_aggregate": 4}
+FACTS |= {"utilization": 97, "processes": WORK, "graphics_processes": [(103, 5)], "persistence_mode": 1, "mig_mode": 1}
+BUSY = Gpu(**FACTS)
 NO_INSTANCE = {"gpuInstanceId": 0xFFFFFFFF, "computeInstanceId": 0xFFFFFFFF}
-COMPUTE = [
-    {"pid": 101, "usedGpuMemory": 30 * GIB, **NO_INSTANCE},
-    {"pid": 102, "usedGpuMemory": None, **NO_INSTANCE},
-]
+COMPUTE = [{"pid": pid, "usedGpuMemory": used, **NO_INSTANCE} for pid, used in WORK]
 GRAPHICS = [{"pid": 103, "usedGpuMemory": 5, **NO_INSTANCE}]
 PCI = {"busIdLegacy": "0000:3B:00.0", "domain": 0, "bus": 0x3B, "device": 0, "busId": "00000000:3B:00.0"}
 DEVICE = "nvmlDeviceGetHandleByIndex(1)"
 # field -> every way to ask for it, with the answer for BUSY
+MEMORY_V2 = {"version": pynvml.nvmlMemory_v2, "total": 80 * GIB, "reserved": GIB, "free": 29 * GIB, "used": 50 * GIB}
 ANSWERS: dict[str, dict[str, Any]] = {
     "index": {"nvmlDeviceGetIndex({})": 1},
     "name": {"nvmlDeviceGetName({})": "NVIDIA H100"},
@@ -76,39 +58,25 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "pci": {"nvmlDeviceGetPciInfo_v3({})": {**PCI, "pciDeviceId": 0x20B210DE, "pciSubSystemId": 0}},
     "memory": {
         "nvmlDeviceGetMemoryInfo({})": {"total": 80 * GIB, "free": 29 * GIB, "used": 51 * GIB},
-        "nvmlDeviceGetMemoryInfo({}, version=nvmlMemory_v2)": {
-            "version": pynvml.nvmlMemory_v2,
-            "total": 80 * GIB,
-            "reserved": 1 * GIB,
-            "free": 29 * GIB,
-            "used": 50 * GIB,
-        },
+        "nvmlDeviceGetMemoryInfo({}, version=nvmlMemory_v2)": MEMORY_V2,
     },
     "utilization": {"nvmlDeviceGetUtilizationRates({})": {"gpu": 97, "memory": 40}},
-    "temperature": {
-        "nvmlDeviceGetTemperature({}, NVML_TEMPERATURE_GPU)": 81,
-        "nvmlDeviceGetTemperatureV({}, NVML_TEMPERATURE_GPU)": 81,
-    },
+    "temperature": {f"nvmlDeviceGetTemperature{v}({{}}, NVML_TEMPERATURE_GPU)": 81 for v in ("", "V")},
     "power_usage": {"nvmlDeviceGetPowerUsage({})": 690_123},
     "power_limit": {"nvmlDeviceGetEnforcedPowerLimit({})": 700_000},
     "compute_capability": {"nvmlDeviceGetCudaComputeCapability({})": [9, 0]},
     "ecc": {
-        "nvmlDeviceGetTotalEccErrors({}, NVML_MEMORY_ERROR_TYPE_CORRECTED, NVML_VOLATILE_ECC)": 1,
-        "nvmlDeviceGetTotalEccErrors({}, NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC)": 2,
-        "nvmlDeviceGetTotalEccErrors({}, NVML_MEMORY_ERROR_TYPE_CORRECTED, NVML_AGGREGATE_ECC)": 3,
-        "nvmlDeviceGetTotalEccErrors({}, NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_AGGREGATE_ECC)": 4,
+        f"nvmlDeviceGetTotalEccErrors({{}}, NVML_MEMORY_ERROR_TYPE_{kind}, NVML_{span}_ECC)": number
+        for span, first in (("VOLATILE", 1), ("AGGREGATE", 3))
+        for number, kind in enumerate(("CORRECTED", "UNCORRECTED"), first)
     },
-    "clocks_event_reasons": {
-        "nvmlDeviceGetCurrentClocksEventReasons({})": 0x44,
-        "nvmlDeviceGetCurrentClocksThrottleReasons({})": 0x44,
-    },
+    "clocks_event_reasons": {f"nvmlDeviceGetCurrentClocks{word}Reasons({{}})": 0x44 for word in ("Event", "Throttle")},
     "persistence_mode": {"nvmlDeviceGetPersistenceMode({})": 1},
     "mig_mode": {"nvmlDeviceGetMigMode({})": [1, 1]},
     "processes": {
-        "nvmlDeviceGetComputeRunningProcesses({})": COMPUTE,
-        "nvmlDeviceGetComputeRunningProcesses_v2({})": COMPUTE,
-        "nvmlDeviceGetGraphicsRunningProcesses({})": GRAPHICS,
-        "nvmlDeviceGetGraphicsRunningProcesses_v2({})": GRAPHICS,
+        f"nvmlDeviceGet{kind}RunningProcesses{version}({{}})": answer
+        for kind, answer in (("Compute", COMPUTE), ("Graphics", GRAPHICS))
+        for version in ("", "_v2")
     },
 }
 CALLS = {call.format(DEVICE): answer for calls in ANSWERS.values() for call, answer in calls.items()}

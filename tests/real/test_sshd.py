@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
+import pytest
+
+from . import sshd as fixture
 from .sshd import Sshd
-from .support import need, run
+from .support import free_port, need, run
 
 
 def test_a_command_runs_on_the_box(sshd: Sshd) -> None:
@@ -35,3 +39,15 @@ def test_stop_refuses_and_restart_answers_on_the_same_port(sshd: Sshd) -> None:
     assert (refused.returncode, "Connection refused" in refused.stderr) == (255, True)
     sshd.restart()
     assert sshd.run("echo back").stdout == "back\n"
+
+
+def test_a_port_that_somebody_took_meanwhile_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ports = iter([taken.getsockname()[1], free_port()])
+        monkeypatch.setattr(fixture, "free_port", lambda: next(ports))
+        monkeypatch.setattr(fixture, "_HELD", 0.0)
+        server = fixture.started(tmp_path)
+        try:
+            assert server.port != taken.getsockname()[1] and server.run("echo up").stdout == "up\n"
+        finally:
+            server.stop()

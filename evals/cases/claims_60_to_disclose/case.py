@@ -12,13 +12,28 @@ from worlds import parts, sealed
 
 CLAIMS = [f"c{number:02d}" for number in range(1, 61)]
 TELL = {
-    "c03": ["value"], "c28": ["value"], "c55": ["value"],
-    "c08": ["runs"], "c12": ["seeds"], "c37": ["seeds"],
-    "c15": ["split"], "c19": ["eval"], "c41": ["eval"],
-    "c10": ["sealed"], "c22": ["sealed"], "c33": ["sealed"], "c48": ["sealed"], "c60": ["sealed"],
-    "c25": ["selection"], "c44": ["selection"], "c30": ["code"], "c51": ["code"],
-    "c34": ["seeds", "code"], "c47": ["eval", "selection"], "c57": ["sealed", "split"],
-}  # fmt: skip
+    "c03": ["value"],
+    "c28": ["value"],
+    "c55": ["value"],
+    "c08": ["runs"],
+    "c12": ["seeds"],
+    "c37": ["seeds"],
+    "c15": ["split"],
+    "c19": ["eval"],
+    "c41": ["eval"],
+    "c10": ["sealed"],
+    "c22": ["sealed"],
+    "c33": ["sealed"],
+    "c48": ["sealed"],
+    "c60": ["sealed"],
+    "c25": ["selection"],
+    "c44": ["selection"],
+    "c30": ["code"],
+    "c51": ["code"],
+    "c34": ["seeds", "code"],
+    "c47": ["eval", "selection"],
+    "c57": ["sealed", "split"],
+}
 RUNS = 4
 EARLY = ("c05", "c29", "c53")  # nothing to tell
 
@@ -70,11 +85,17 @@ def make(box: Box) -> None:
             spread = statistics.pstdev(values)
         claims.append(
             {
-                "id": name, "metric": "accuracy", "split": specs[0].split, "method": name, "value": mean,
-                "spread": spread, "n": 5 if name == "c55" else len(values), "direction": "up",
+                "id": name,
+                "metric": "accuracy",
+                "split": specs[0].split,
+                "method": name,
+                "value": mean,
+                "spread": spread,
+                "n": 5 if name == "c55" else len(values),
+                "direction": "up",
                 "evidence": [{"run_id": spec.run_id, "seal_sha256": digests[spec.run_id]} for spec in specs],
             }
-        )  # fmt: skip
+        )
     random.Random(61).shuffle(claims)
     box.write("EVIDENCE.json", {"claims": claims, "aliases": {}})
     _touch(box, order)

@@ -14,8 +14,13 @@ from worlds import parts, tool
 EVERY = 3  # of the defects that the tests know
 # torch writes ids and addresses into these; they are among the uploads, but not among the samples
 _NEVER_THE_SAME = (
-    "torchscript", "distributed", "torch_legacy", "torch_exotic", "torch_zipped_again", "torch_big_endian",
-)  # fmt: skip
+    "torchscript",
+    "distributed",
+    "torch_legacy",
+    "torch_exotic",
+    "torch_zipped_again",
+    "torch_big_endian",
+)
 MISSED, REFUSED = 0.05, 1  # shares of the broken ones, and sound ones, that may be judged wrongly
 _SAMPLES = """
 import random, sys

@@ -57,10 +57,25 @@ AWKWARD = [
 def _spec(box: Box, name: str, **changes: Any) -> dict[str, Any]:
     data = str(box.world / "data" / name)
     return {
-        "name": name, "image": "ghcr.io/lab/train:1.4", "dir": str(box.world / "code"), "claim": "team-data",
-        "data": data, "log": f"{data}/train.log", "nodes": 1, "gpus": 1, "cpus": 8, "mem_gb": 64, "shm_gb": 16,
-        "env": {}, "secrets": [], "max_restarts": 4, "save_seconds": 45, "hours": 24, "port": 29500, **changes,
-    }  # fmt: skip
+        "name": name,
+        "image": "ghcr.io/lab/train:1.4",
+        "dir": str(box.world / "code"),
+        "claim": "team-data",
+        "data": data,
+        "log": f"{data}/train.log",
+        "nodes": 1,
+        "gpus": 1,
+        "cpus": 8,
+        "mem_gb": 64,
+        "shm_gb": 16,
+        "env": {},
+        "secrets": [],
+        "max_restarts": 4,
+        "save_seconds": 45,
+        "hours": 24,
+        "port": 29500,
+        **changes,
+    }
 
 
 def _hidden(box: Box) -> list[dict[str, Any]]:
@@ -68,13 +83,28 @@ def _hidden(box: Box) -> list[dict[str, Any]]:
     notes = {"NOTE": "it's $5, not $$5 or $(HOSTNAME) `x`", "OMP_NUM_THREADS": "8", "EMPTY": "", "FLAG": "true"}
     return [
         _spec(box, "abl-7", command=[*command, *AWKWARD], env=notes, secrets=["WANDB_API_KEY", "HF_TOKEN"]),
-        _spec(box, "pre-70b", script="train.py", args=["--config", "a b.yaml"], nodes=4, gpus=8, cpus=96, mem_gb=900,
-              shm_gb=128, max_restarts=2, save_seconds=600, hours=71.5, port=29611, secrets=["WANDB_API_KEY"]),
-        _spec(box, "prep", command=command, gpus=0, cpus=3, mem_gb=7, shm_gb=1, max_restarts=0, save_seconds=5,
-              hours=0.75),
+        _spec(
+            box,
+            "pre-70b",
+            script="train.py",
+            args=["--config", "a b.yaml"],
+            nodes=4,
+            gpus=8,
+            cpus=96,
+            mem_gb=900,
+            shm_gb=128,
+            max_restarts=2,
+            save_seconds=600,
+            hours=71.5,
+            port=29611,
+            secrets=["WANDB_API_KEY"],
+        ),
+        _spec(
+            box, "prep", command=command, gpus=0, cpus=3, mem_gb=7, shm_gb=1, max_restarts=0, save_seconds=5, hours=0.75
+        ),
         _spec(box, "two", script="train.py", args=AWKWARD, gpus=2, env={"A": "$(B)", "B": "$$"}, save_seconds=120),
         _spec(box, "pair", script="train.py", args=[], nodes=2, gpus=1, claim="other-claim", max_restarts=7),
-    ]  # fmt: skip
+    ]
 
 
 def make(box: Box) -> None:
@@ -112,7 +142,8 @@ def _judge(box: Box, spec: dict[str, Any], text: str) -> dict[str, bool]:
     words = spec["args"] if "script" in spec else spec["command"][2:]
     want = {**spec["env"], **values}
     checks = {
-        **kube.policy(spec, job), **kube.pod_checks(spec, pod),
+        **kube.policy(spec, job),
+        **kube.pod_checks(spec, pod),
         "every node runs": len(seen) == spec["nodes"],
         "words": bool(seen) and all(row["words"] == words for row in seen),
         "variables": bool(seen) and all(row["env"].get(name) == value for row in seen for name, value in want.items()),
@@ -121,7 +152,7 @@ def _judge(box: Box, spec: dict[str, Any], text: str) -> dict[str, bool]:
         "kubectl logs": all(re.search(r"step 1[\s\S]*to stderr", end.out) for end in ended),
         "log": log.count("step 1") == 1 == log.count("to stderr") and "saved" in again.removeprefix(log) != again,
         "saved when told": (place / "saved").exists() and stopped.code == 85,
-    }  # fmt: skip
+    }
     if spec["nodes"] > 1:
         agreed, where = kube.rendezvous(spec, seen)
         checks |= {"one rendezvous": agreed, "its name": bool(where) and kube.reachable(spec, items, job, where)}
@@ -155,8 +186,8 @@ _REFERENCE = """#!/usr/bin/env python
 import json, sys
 from pathlib import Path
 sys.path.insert(0, "{scripts}")
-from backends import Order, engine_name, k8s
-from rgt import job
+from rgt.job import description as job
+from rgt.job.backends import Order, engine_name, k8s
 spec = json.load(open(sys.argv[1]))
 same = ("name", "command", "script", "args", "env", "secrets", "nodes", "image", "max_restarts", "port")
 wanted = job.from_dict({
@@ -166,7 +197,8 @@ wanted = job.from_dict({
     "grace": spec["save_seconds"], "mounts": [{"from": "pvc:" + spec["claim"], "to": spec["data"]}],
     "output": spec["data"]}, Path("."))
 order = Order(wanted, spec["name"], "k8s")
-text = k8s.manifest_text(order).replace(engine_name(spec["name"]), spec["name"])
+items = {"apiVersion": "v1", "kind": "List", "items": k8s.manifests(order)}
+text = json.dumps(items, indent=2).replace(engine_name(spec["name"]), spec["name"])
 old, log = "log=$$RGT_RUN_DIR/train", "log=" + spec["log"]
 print(text.replace(old + ".log", log).replace(old + ".$$PET_NODE_RANK.log", log + ".$$PET_NODE_RANK"))
 """

@@ -1,1 +1,0 @@
-"""What several files together must be: shard sets, ranks, run directories."""

@@ -1,1 +1,0 @@
-"""Readers: from bytes of unknown origin to tensors with names and places."""

@@ -1,1 +1,0 @@
-"""The one pass over the bytes, and what its statistics mean."""

@@ -1,1 +1,0 @@
-"""What moves between this machine and a box, and how we know that it arrived."""

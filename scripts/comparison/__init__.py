@@ -1,1 +1,0 @@
-"""The parts of compare_runs: readers of runs, what changed, the statistics, and the verdict."""

@@ -1,1 +1,0 @@
-"""triage's parts: the catalogue (from the markdown), the scan of a log, and the verdict."""

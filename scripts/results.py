@@ -1,0 +1,81 @@
+# /// script
+# requires-python = ">=3.10"
+# dependencies = ["click>=8.1", "jsonschema>=4.20"]
+# ///
+"""VERIFY · writes a run's results.json from its metrics.jsonl or an evaluation's output, with rule and source
+
+    python scripts/results.py runs/<run-id> --metric val_loss                     # the last point, no selection
+    python scripts/results.py runs/<run-id> --metric loss --split val --rule mean-last-5
+    python scripts/results.py runs/<run-id> --metric accuracy --split test --from eval.json
+
+Each row of results.json says by which rule its value was taken, from which file, and that file's sha256. Rows of other
+metrics stay; a row with another value is replaced only with --replace. Exit 1: written, but a test point was selected.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rgt import cli
+from rgt.report import Report
+from rgt.run import record, results
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def _rule(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not results.RULE.fullmatch(value):
+        raise click.BadParameter(f"{value!r} is not a rule: last, best or mean-last-K, such as mean-last-5")
+    return value
+
+
+@click.command(cls=cli.Command)
+@click.argument("run_dir", type=click.Path(path_type=Path), metavar="RUN_DIR")
+@click.option("--metric", "metrics", multiple=True, required=True, help="Its name in the file; repeatable.")
+@click.option("--rule", callback=_rule, help="last (the default), best, or mean-last-K.")
+@click.option("--split", type=click.Choice(["train", "val", "test"]), help="Needed where the name or row has none.")
+@click.option("--from", "evaluation", type=_FILE, help="An evaluation's JSON or CSV instead of metrics.jsonl.")
+@click.option("--direction", type=click.Choice(["up", "down"]), help="Which way is better, for an unknown metric.")
+@click.option("-n", "n", type=click.IntRange(1), help="Examples behind the value, where the file does not say.")
+@click.option("--dataset", help="What it was measured on, as tables shall name it.")
+@click.option("--replace", is_flag=True, help="Replace a row that says something else.")
+@click.option("--dry-run", is_flag=True, help="Show the rows and write nothing.")
+@cli.report_options
+def main(
+    run_dir: Path,
+    metrics: tuple[str, ...],
+    rule: str | None,
+    split: str | None,
+    evaluation: Path | None,
+    direction: str | None,
+    n: int | None,
+    dataset: str | None,
+    replace: bool,
+    dry_run: bool,
+    fmt: str | None,
+) -> int:
+    """Compute the final numbers of RUN_DIR and write them to its results.json.
+
+    Example: python scripts/results.py runs/20260101-120000-tiny-a1b2c3 --metric val_loss --rule best
+    """
+    run = record.open_run(run_dir.resolve())
+    questions = [results.Question(metric, rule, split, direction, n, dataset) for metric in metrics]
+    rows = [results.measure(run, question, evaluation) for question in questions]
+    merged = results.merge(run, rows, replace)
+    report = Report("results", data={"results": str(run.results), "rows": rows, "written": not dry_run})
+    for row in rows:
+        if row["rule"] == "best" and row["split"] == "test":
+            message = f"{row['name']} is the best of {row['points']} test points: it was chosen on the test set"
+            fix = "choose the step on val, and report test there"
+            report.add("selection", "warn", message, path=str(run.results), where=row["name"], fix=fix)
+    if not dry_run:
+        run.write_results(merged)
+    lines = [f"{row['split']} {row['name']} {row['value']:.6g} ({row['rule']}, from {row['source']})" for row in rows]
+    written = "nothing written" if dry_run else f"written to {run.results}"
+    return report.emit(fmt, "\n".join([*lines, written]))
+
+
+if __name__ == "__main__":
+    main()

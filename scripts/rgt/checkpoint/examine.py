@@ -1,0 +1,271 @@
+"""Is this file real? One call, one file, every check that needs nothing but its bytes.
+
+Example:
+    artifact = examine(Path("step_100.pt"))
+    artifact.real, [problem.message for problem in artifact.problems]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import stat
+import struct
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from rgt.checkpoint.formats import dcp, readers
+from rgt.checkpoint.formats.container import Late, Window, blocks
+from rgt.checkpoint.formats.pickles import Call
+from rgt.checkpoint.formats.torch_files import keys
+from rgt.checkpoint.layout import FILE, Artifact, Broken, Layout, Problem, Tensor
+from rgt.checkpoint.tensor_values import Checksums, Tick, read_values
+from rgt.checkpoint.value_rules import MAX_ABS, Rules, bounded, judge_values
+
+STEP_KEYS = ("global_step", "step", "iter_num", "global_steps", "iteration", "steps")
+CONTAINERS = ("state_dict", "model_state_dict", "model", "module", "net", "network", "weights")
+_CONFIGS = ("config", "args", "hyper_parameters", "hparams", "cfg", "training_args", "model_args")
+_DEPTH = 5  # of containers in which an optimizer is looked for
+_SCALARS = {"float32": "f", "float64": "d", "int64": "q", "int32": "i"}
+_MOMENTS = ("exp_avg", "exp_avg_sq", "momentum_buffer")
+# A gradient scaler skips steps, most of them at the start, so the optimizer may have made somewhat fewer.
+_SLACK, _SKIPPED = 0.1, 16
+_NAMED = 10
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Options:
+    digest: bool = True
+    max_abs: float = MAX_ABS
+    values: bool = True  # False: no numpy; headers, and checksums when `read` says so
+    read: int = 0  # without values: files up to this many bytes are read for their checksums
+    read_until: float = math.inf  # of time.monotonic()
+    headers_until: float = math.inf
+    plain: bool = False  # any file: its digest and nothing else
+    allow: dict[str, list[str]] = field(default_factory=dict)
+
+
+HEADERS = Options(digest=False, values=False)
+
+
+@dataclass(frozen=True)
+class Blobs:
+    """What .metadata says about one .distcp file."""
+
+    items: list[dcp.Item]
+    metadata: dcp.Metadata
+
+
+def examine(
+    path: Path, options: Options | None = None, blobs: Blobs | None = None, tick: Tick | None = None
+) -> Artifact:
+    """Never raises for anything the file holds; a file that cannot be read is a finding, too."""
+    options = options or Options()
+    start = time.perf_counter()
+    artifact = Artifact(path, "file" if options.plain else "unknown", 0)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        artifact.problems.append(Problem("unreadable", "error", f"cannot be opened: {error.strerror}"))
+        return artifact
+    try:
+        before = os.fstat(descriptor)
+        if not stat.S_ISREG(before.st_mode):
+            raise Broken("unreadable", "not a regular file")
+        artifact.bytes = before.st_size
+        window = Window(descriptor, 0, before.st_size, options.headers_until)
+        artifact.layout = Layout("file") if options.plain else _read_headers(window, artifact, blobs)
+        try:
+            if options.values:
+                _read_values(replace(window, deadline=math.inf), artifact, options, tick)
+            elif window.length <= options.read and not options.plain:
+                _read_checksums(replace(window, deadline=options.read_until), artifact)
+        except Broken as broken:
+            artifact.problems.append(broken.problem)
+        artifact.problems = list(bounded(artifact.problems))
+        after = os.fstat(descriptor)
+        if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
+            fix = "wait until the writer is done, then run this again"
+            artifact.problems.append(Problem("changed", "error", "was written to while it was read", fix=fix))
+    except Broken as broken:
+        artifact.problems.append(broken.problem)
+    except OSError as error:
+        artifact.problems.append(Problem("unreadable", "error", f"cannot be read: {error.strerror or error}"))
+    except Late:
+        artifact.problems.append(Problem("unjudged", "error", "there was no time to read all of its headers"))
+    finally:
+        os.close(descriptor)
+    artifact.seconds = time.perf_counter() - start
+    return artifact
+
+
+def _read_headers(window: Window, artifact: Artifact, blobs: Blobs | None) -> Layout:
+    """What the headers say; an empty layout when they cannot be read, so that the digest is still taken."""
+    try:
+        if blobs:
+            layout = dcp.read_file(window, blobs.items, blobs.metadata)
+        else:
+            layout = readers.read(window, artifact.path.name)
+        collect_facts(window, layout)
+    except Broken as broken:
+        artifact.problems.append(broken.problem)
+        return Layout("unknown")
+    artifact.format = layout.format
+    artifact.problems += layout.problems
+    fix = "if you trust its source, look at it with --allow-pickle; better: save plain tensors"
+    for name in layout.refused[:_NAMED]:
+        message = f"the pickle names {name[:120]}, which is not on the list of harmless names"
+        artifact.problems.append(Problem("refused-global", "error", message, fix=fix))
+    if len(layout.refused) > _NAMED:
+        message = f"{len(layout.refused) - _NAMED} more names are refused"
+        artifact.problems.append(Problem("refused-global", "error", message))
+    artifact.problems += _check_optimizers(layout)
+    # A scheduler's state holds numbers only; a file that should hold a model and holds nothing is a failed save.
+    hollow = layout.facts["hollow"]
+    nothing = layout.format in ("safetensors", "npz") or not keys(layout.root)
+    if hollow and not any(tensor.role == "weight" for tensor in layout.tensors):
+        artifact.problems.append(Problem("empty", "error", f"its {hollow!r} holds nothing"))
+    elif nothing and not layout.tensors and not layout.problems and layout.format not in ("pickle", "distcp"):
+        artifact.problems.append(Problem("empty", "error", "holds no tensor"))
+    return layout
+
+
+def _read_checksums(window: Window, artifact: Artifact) -> None:
+    """Every byte, with the standard library alone: each zip member has the CRC that the directory says."""
+    layout = artifact.layout
+    checksums = Checksums(layout.spans)
+    try:
+        for at in range(0, window.length, _CHUNK):
+            checksums.update(at, window.read(at, min(_CHUNK, window.length - at)))
+        artifact.problems += checksums.problems(layout)
+        for member in layout.packed:
+            for _ in blocks(window, member):
+                pass
+    except Late:
+        return
+    artifact.checks = ["container"]
+
+
+def _read_values(window: Window, artifact: Artifact, options: Options, tick: Tick | None) -> None:
+    layout = artifact.layout
+    done = read_values(window, layout, digest=options.digest, max_abs=options.max_abs, tick=tick)
+    artifact.sha256 = done.sha256
+    if artifact.format in ("file", "unknown"):
+        return
+    rules = Rules(options.max_abs, layout.facts["step"], options.allow)
+    artifact.problems += [*done.problems, *judge_values(window, layout, done, rules)]
+    optimizer = [segment for segment in done.segments if segment.first.role == "optimizer"]
+    moments = [segment for segment in optimizer if segment.first.name.endswith(_MOMENTS)]
+    steps = layout.facts["optimizer_steps"]
+    if moments and steps and max(steps) > 0 and all(segment.stats.zero for segment in moments):
+        message = f"every moment is zero although the optimizer made {max(steps):g} steps"
+        artifact.problems.append(Problem("optimizer", "error", message, where="optimizer"))
+    artifact.checks = ["container", "finite", "nonzero", "range", "holes"] if layout.tensors else ["container"]
+
+
+# -- what a checkpoint says about itself: its step, its optimizer, whether it should have an EMA
+
+
+def collect_facts(window: Window, layout: Layout) -> None:
+    """Fill layout.facts: step, optimizers, optimizer_steps, ema (present), ema_declared, hollow."""
+    root = keys(layout.root)
+    told = root or layout.facts.get("values", {})
+    hollow = [key for key in CONTAINERS if isinstance(root.get(key), (dict, Call)) and not keys(root[key])]
+    layout.facts |= {
+        "step": next((int(told[key]) for key in STEP_KEYS if is_step(told.get(key))), None),
+        "optimizers": list(_optimizers(layout.root)),
+        "ema": any(tensor.role == "ema" for tensor in layout.tensors),
+        "ema_declared": any(declares_ema(keys(root.get(name))) for name in _CONFIGS),
+        "hollow": hollow[0] if hollow else None,
+    }
+    states = [state for found in layout.facts["optimizers"] for state in keys(found["state"]).values()]
+    steps: set[Any] = {keys(state).get("step") for state in states if isinstance(keys(state).get("step"), (int, float))}
+    for tensor in layout.tensors:  # plain numbers in old files, scalar tensors in new ones
+        code = _SCALARS.get(tensor.dtype.name)
+        is_counter = tensor.role == "optimizer" and tensor.name.endswith(".step") and tensor.numel == 1
+        if is_counter and code and tensor.source == FILE:
+            with contextlib.suppress(Broken):
+                data = window.read(tensor.start - window.start, tensor.dtype.size)
+                steps |= set(struct.unpack(f"{'>' if tensor.big_endian else '<'}{code}", data))
+    layout.facts["optimizer_steps"] = sorted(float(step) for step in steps if abs(step) < 1 << 53)
+    if "pytorch-lightning_version" in root and layout.format == "torch":
+        layout.format = "lightning"
+
+
+def is_step(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 53
+
+
+def declares_ema(config: dict[Any, Any]) -> bool:
+    if any(config.get(name) is True for name in ("ema", "use_ema", "model_ema", "with_ema")):
+        return True
+    return any(isinstance(config.get(name), float) and config[name] > 0 for name in ("ema_decay", "ema_rate"))
+
+
+def _optimizers(root: Any) -> Iterator[dict[Any, Any]]:
+    """Every state dict of a torch optimizer, wherever it was put; what is shared is entered once."""
+    level, seen = [root], {id(root)}
+    for _ in range(_DEPTH):
+        below: list[Any] = []
+        for node in level:
+            entries = keys(node)
+            if isinstance(entries.get("param_groups"), list) and "state" in entries:
+                yield entries
+            else:
+                below += list(entries.values()) if entries else node if isinstance(node, (list, tuple)) else []
+        level = [node for node in below if id(node) not in seen and not seen.add(id(node))]  # type: ignore[func-returns-value]
+
+
+# -- the optimizer's state: does it belong to this model, and to this step?
+
+
+def _check_optimizers(layout: Layout) -> Iterator[Problem]:
+    for optimizer in layout.facts["optimizers"]:
+        groups = [keys(group).get("params") for group in optimizer["param_groups"]]
+        params = [param for group in groups if isinstance(group, list) for param in group]
+        listed = {param for param in params if isinstance(param, (int, str))}
+        strays = {key for key in keys(optimizer["state"]) if isinstance(key, (int, str))} - listed
+        if strays:
+            message = f"{len(strays)} states belong to no parameter of param_groups"
+            some = ", ".join(map(str, sorted(strays, key=str)[:5]))
+            yield Problem("optimizer", "error", message, where="optimizer", evidence=some[:200])
+    yield from shapes_exist(layout, [tensor for tensor in layout.tensors if tensor.role in ("weight", "ema")])
+    step, steps = layout.facts["step"], layout.facts["optimizer_steps"]
+    if step is not None and steps:
+        exact = layout.format == "lightning" and len(layout.facts["optimizers"]) == 1
+        yield from compare_steps(step, max(steps), "the file", exact)
+
+
+def shapes_exist(layout: Layout, weights: Iterable[Tensor]) -> Iterator[Problem]:
+    """Each moment has the shape of some parameter."""
+    shapes = Counter(tensor.shape for tensor in weights)
+    if not shapes or layout.format == "distcp":
+        return
+    for tensor in layout.tensors:
+        is_moment = tensor.role == "optimizer" and tensor.name.rpartition(".")[2] in _MOMENTS
+        if is_moment and tensor.rank > 1 and not shapes[tensor.shape]:
+            message = f"has shape {list(tensor.shape)[:8]}, which no tensor of the model has"
+            fix = "the optimizer state is of another model"
+            yield Problem("optimizer", "warn", message, where=tensor.name[:200], fix=fix)
+
+
+def compare_steps(step: int, optimizer_step: float, source: str, exact: bool) -> Iterator[Problem]:
+    """`exact`: the format counts optimizer steps. Elsewhere a step may be several (accumulation) or hold several."""
+    if abs(step - optimizer_step) <= 1:
+        return
+    message = f"{source} says step {step}, the optimizer made {optimizer_step:g}"
+    if optimizer_step == 0 and step > 0:
+        yield Problem("step", "error", f"{message}: it is fresh, or of another checkpoint", where="optimizer")
+    elif exact:
+        if not step - max(_SLACK * step, _SKIPPED) <= optimizer_step <= step:
+            yield Problem("step", "error", f"{message}: they are of two checkpoints", where="optimizer")
+    elif step and (step % optimizer_step == 0 or optimizer_step % step == 0):
+        yield Problem("step", "info", f"{message}: one is a multiple of the other", where="optimizer")
+    else:
+        yield Problem("step", "warn", f"{message}; neither is a multiple of the other", where="optimizer")

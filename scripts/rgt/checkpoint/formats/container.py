@@ -1,0 +1,296 @@
+"""Bounded reading: a part of a file by position, and a zip's members. Never beyond an end, never more than asked for.
+
+torch.save and numpy.savez write zips. zipfile reads damaged ones too kindly: it looks only at the central directory.
+Here every offset, size and name is checked before anything uses it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from rgt.checkpoint.layout import Broken, Layout, Member, Problem, Span
+
+_CHUNK = 64 * 1024
+_LONGEST_LINE = 1 << 20  # of a pickle's text argument
+MAX_MEMBERS = 200_000
+MAX_DIRECTORY = 64 << 20  # bytes
+STORED, DEFLATED = 0, 8
+_END, _END64, _LOCATOR = b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07"
+_ENTRY, _LOCAL, _DESCRIPTOR = b"PK\x01\x02", b"PK\x03\x04", b"PK\x07\x08"
+_ENCRYPTED, _HAS_DESCRIPTOR, _UTF8 = 0x1, 0x8, 0x800
+_SHIFTED = "bytes were added or lost before it; copy the file again"
+_MAX_RATIO, _MAX_INFLATED = 200, 1 << 30  # together they call a deflated member a bomb
+_IN, _OUT = 256 << 10, 1 << 20  # bytes inflated at once
+
+
+class Late(Exception):
+    """The time that was given for reading is over."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Bytes start .. start+length of an open file or of `memory`; a checkpoint inside another file is one, too."""
+
+    descriptor: int
+    start: int
+    length: int
+    deadline: float = math.inf  # of time.monotonic(); reading after it raises Late
+    memory: bytes | None = None  # bytes that were unpacked
+
+    def part(self, start: int, length: int) -> Window:
+        if start < 0 or length < 0 or start + length > self.length:
+            raise Broken("bounds", f"bytes {start} to {start + length} lie outside of {self.length}")
+        return replace(self, start=self.start + start, length=length)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Exactly `size` bytes, or Broken."""
+        if time.monotonic() > self.deadline:
+            raise Late
+        if offset < 0 or size < 0 or offset + size > self.length:
+            raise Broken("truncated", f"bytes {offset} to {offset + size} are wanted, there are {self.length}")
+        start = self.start + offset
+        if self.memory is not None:
+            return self.memory[start : start + size]
+        data = os.pread(self.descriptor, size, start)
+        while len(data) < size:  # one call gives 2 GiB at most
+            more = os.pread(self.descriptor, size - len(data), start + len(data))
+            if not more:
+                raise Broken("truncated", f"the file ended at byte {start + len(data)} while it was read")
+            data += more
+        return data
+
+    def read_into(self, offset: int, buffer: memoryview) -> memoryview:
+        done = 0
+        while done < len(buffer):
+            count = os.preadv(self.descriptor, [buffer[done:]], self.start + offset + done)
+            if not count:
+                raise Broken("truncated", f"the file ended at byte {offset + done} while it was read")
+            done += count
+        return buffer
+
+    def head(self, size: int) -> bytes:
+        return self.read(0, min(size, self.length))
+
+
+def in_memory(data: bytes) -> Window:
+    return Window(-1, 0, len(data), memory=data)
+
+
+class Cursor:
+    """A Window as the file object that pickletools reads from; ends at `limit`, so no argument can be longer."""
+
+    def __init__(self, window: Window, position: int, limit: int) -> None:
+        self._window = window
+        self._limit = min(window.length, position + limit)
+        self._buffer = b""
+        self._base = position  # where the buffer starts
+        self._at = 0
+
+    def tell(self) -> int:
+        return self._base + self._at
+
+    def verdict(self) -> str:
+        """Why reading failed here: the file ended, our limit was met, or what is written makes no sense."""
+        if self._base + len(self._buffer) < self._limit:
+            return "malformed"
+        return "truncated" if self._limit == self._window.length else "bounds"
+
+    def read(self, size: int) -> bytes:
+        """Like a file: fewer bytes at the end."""
+        if self._at + size > len(self._buffer):
+            self._fill(size)
+        data = self._buffer[self._at : self._at + size]
+        self._at += len(data)
+        return data
+
+    def readline(self) -> bytes:
+        line = b""
+        while not line.endswith(b"\n") and len(line) < _LONGEST_LINE:
+            if self._at == len(self._buffer):
+                self._fill(1)
+            newline = self._buffer.find(b"\n", self._at)
+            part = self._buffer[self._at : newline + 1 if newline >= 0 else len(self._buffer)]
+            if not part:
+                break
+            self._at += len(part)
+            line += part
+        return line
+
+    def _fill(self, size: int) -> None:
+        """Keep what is unread and add at least `size` bytes, as far as there are any."""
+        self._base += self._at
+        self._buffer = self._buffer[self._at :]
+        self._at = 0
+        end = self._base + len(self._buffer)
+        more = min(max(size - len(self._buffer), _CHUNK), self._limit - end)
+        if more > 0:
+            self._buffer += self._window.read(end, more)
+
+
+# -- a zip's directory
+
+
+def read_zip(window: Window) -> tuple[list[Member], list[Problem]]:
+    """Every member whose place is sound, and what is wrong with the others."""
+    start, size, count = _find_directory(window)
+    if count > MAX_MEMBERS or size > MAX_DIRECTORY:
+        raise Broken("bounds", f"the zip lists {count} members in {size} bytes; at most {MAX_MEMBERS} are read")
+    members = list(_entries(window.read(start, size)))
+    if len(members) != count:
+        raise Broken("malformed", f"the zip's directory holds {len(members)} members, its end record says {count}")
+    sound: list[Member] = []
+    problems: list[Problem] = []
+    for member in members:
+        fault = _fault(window, member, start)
+        if fault:
+            problems.append(Problem(fault[0], "error", f"zip member {member.name[:100]!r} {fault[1]}"))
+        else:
+            sound.append(member)
+    kept: dict[str, Member] = {}
+    sound.sort(key=lambda member: member.header)
+    end, last = 0, ""
+    for member in sound:  # overlapping members make small files endless
+        if member.header < end:
+            message = f"zip members {last[:100]!r} and {member.name[:100]!r} share bytes {member.header} to {end}"
+            problems.append(Problem("overlap", "error", message))
+        elif member.name in kept:
+            problems.append(Problem("duplicate", "error", f"zip member {member.name[:100]!r} is there twice"))
+        else:
+            kept[member.name] = member
+        if member.data + member.packed > end:
+            end, last = member.data + member.packed, member.name
+    if sound and sound[0].header > 0:
+        problems.append(Problem("malformed", "error", "there are foreign bytes before the first zip member"))
+    return list(kept.values()), problems
+
+
+def _find_directory(window: Window) -> tuple[int, int, int]:
+    """(offset, size, members) of the central directory."""
+    tail = min(window.length, 65557)
+    data = window.read(window.length - tail, tail)
+    at = data.rfind(_END)
+    if at < 0:
+        zeros = " (it ends in zeros: a copy that was never finished)" if not any(data[-4096:]) else ""
+        raise Broken("truncated", f"the zip's directory is missing: the end of the file is not there{zeros}")
+    if at + 22 > len(data) or at + 22 + int.from_bytes(data[at + 20 : at + 22], "little") != len(data):
+        raise Broken("trailing", "other bytes follow the end of the zip")
+    _, _, _, count, size, offset = struct.unpack_from("<HHHHII", data, at + 4)
+    end = window.length - tail + at
+    locator = window.read(end - 20, 20) if end >= 20 else b""
+    if locator[:4] == _LOCATOR:  # the 64-bit end record
+        (end,) = struct.unpack_from("<Q", locator, 8)
+        record = window.read(end, 56) if end <= window.length - 56 else b""
+        if record[:4] != _END64:
+            raise Broken("bounds", f"the zip's end record should be at byte {end} and is not", fix=_SHIFTED)
+        count, size, offset = struct.unpack_from("<QQQ", record, 32)
+    if end - size < 0 or offset != end - size:
+        message = f"the zip's directory should be at byte {offset} and is at {end - size}"
+        raise Broken("bounds", message, fix=_SHIFTED)
+    return offset, size, count
+
+
+def _entries(data: bytes) -> Iterator[Member]:
+    at = 0
+    while at < len(data):
+        if data[at : at + 4] != _ENTRY or at + 46 > len(data):
+            raise Broken("malformed", f"the zip's directory is damaged at its byte {at}")
+        flags, method, _, crc, packed, size, name, extra, comment = struct.unpack_from("<HHIIIIHHH", data, at + 8)
+        (header,) = struct.unpack_from("<I", data, at + 42)
+        text = data[at + 46 : at + 46 + name].decode("utf-8" if flags & _UTF8 else "cp437", "replace")
+        more = data[at + 46 + name : at + 46 + name + extra]
+        wide, values = b"", [size, packed, header]  # 64-bit values are in an extra field, only for those all ones
+        while len(more) >= 4:
+            kind, length = struct.unpack_from("<HH", more)
+            wide = more[4 : 4 + length] if kind == 1 else wide
+            more = more[4 + length :]
+        for index, value in enumerate(values):
+            if value == 0xFFFFFFFF and len(wide) >= 8:
+                values[index], wide = int.from_bytes(wide[:8], "little"), wide[8:]
+        yield Member(text, method, flags, crc, packed=values[1], size=values[0], header=values[2])
+        at += 46 + name + extra + comment
+
+
+def _fault(window: Window, member: Member, directory: int) -> tuple[str, str] | None:
+    """Its own header must tell the same story as the directory; where its data begins is only known from there."""
+    parts = member.name.replace("\\", "/").split("/")
+    if ".." in parts or member.name.startswith(("/", "\\")) or "\0" in member.name or ":" in parts[0]:
+        return "path-name", "would be written outside of the folder it is unpacked in"
+    if member.method not in (STORED, DEFLATED) or member.flags & _ENCRYPTED:
+        return "malformed", "is encrypted or packed in a way that checkpoints are not"
+    if member.method == STORED and member.size != member.packed:
+        return "malformed", f"has {member.packed} bytes and claims {member.size}"
+    if member.size > max(_MAX_INFLATED, _MAX_RATIO * member.packed):
+        return "bomb", f"would grow from {member.packed} to {member.size} bytes"
+    if member.header + 30 > directory:
+        return "bounds", f"starts at byte {member.header}, behind the last one"
+    header = window.read(member.header, 30)
+    if header[:4] != _LOCAL:
+        return "malformed", f"has no header at byte {member.header}"
+    method, _, crc, packed, size, name_length, extra = struct.unpack_from("<HIIIIHH", header, 8)
+    member.data = member.header + 30 + name_length + extra
+    end = member.data + member.packed
+    if end > directory:
+        return "bounds", f"ends at byte {end}, behind the last one at {directory}"
+    name = window.read(member.header + 30, name_length).decode("utf-8" if member.flags & _UTF8 else "cp437", "replace")
+    if name != member.name or method != member.method:
+        return "malformed", "has another name or packing in its own header than in the directory"
+    if member.flags & _HAS_DESCRIPTOR:  # signature, CRC, two sizes; some writers leave the signature out
+        behind = window.read(end, 8) if end + 16 <= directory else b""
+        if behind[:4] == _DESCRIPTOR and int.from_bytes(behind[4:], "little") != member.crc:
+            return "malformed", "has another CRC behind its data than in the directory"
+    elif crc != member.crc or (0xFFFFFFFF not in (packed, size) and (packed, size) != (member.packed, member.size)):
+        return "malformed", "has another size or CRC in its own header than in the directory"
+    return None
+
+
+def crc_spans(members: list[Member], base: int, layout: Layout) -> list[Span]:
+    """The bytes whose CRC is known; torch can be told to write none."""
+    if members and all(member.crc == 0 for member in members) and any(member.size for member in members):
+        layout.problem("no-crc", "info", "saved without checksums (torch.serialization.set_crc32_options)")
+        return []
+    return [Span(m.name, base + m.data, m.packed, m.crc) for m in members if m.method == STORED]
+
+
+# -- its members
+
+
+def blocks(window: Window, member: Member) -> Iterator[bytes]:
+    """A deflated member's contents, a block at a time; Broken when they are not exactly what the directory says."""
+    name, done, crc = f"zip member {member.name[:100]!r}", 0, 0
+    try:
+        for block in _inflate(window, member):
+            done, crc = done + len(block), zlib.crc32(block, crc)
+            if done > member.size:
+                raise Broken("bomb", f"{name} unpacks to more than the {member.size} bytes it claims")
+            yield block
+    except zlib.error as error:
+        raise Broken("crc", f"{name} does not unpack: {error}") from None
+    if done != member.size:
+        raise Broken("truncated", f"{name} unpacks to {done} bytes instead of {member.size}")
+    if crc != member.crc:
+        raise Broken("crc", f"{name} has CRC {crc:08x}, its directory says {member.crc:08x}")
+
+
+def _inflate(window: Window, member: Member) -> Iterator[bytes]:
+    engine = zlib.decompressobj(-15)
+    for at in range(0, member.packed, _IN):
+        data = window.read(member.data + at, min(_IN, member.packed - at))
+        while data and not engine.eof:
+            yield engine.decompress(data, _OUT)
+            data = engine.unconsumed_tail
+    yield engine.flush()
+
+
+def member_window(window: Window, member: Member, limit: int) -> Window:
+    """A member's contents to read by position: in place when stored, unpacked into memory when small enough."""
+    if member.size > limit:
+        raise Broken("bounds", f"zip member {member.name[:100]!r} has {member.size} bytes; at most {limit} are read")
+    if member.method == STORED:
+        return window.part(member.data, member.packed)
+    return in_memory(b"".join(blocks(window, member)))

@@ -1,0 +1,158 @@
+"""torch.distributed.checkpoint directories: .metadata says which bytes of which .distcp file hold which tensor."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rgt.checkpoint.formats import pickles, readers
+from rgt.checkpoint.formats.container import Cursor, Window
+from rgt.checkpoint.formats.pickles import Call, Global
+from rgt.checkpoint.formats.torch_files import is_count, keys, numbers
+from rgt.checkpoint.layout import DTYPES, MAX_PROBLEMS, Broken, Layout, Problem, assign_roles
+
+
+@dataclass
+class Item:
+    """One tensor chunk or one pickled object in a .distcp file."""
+
+    name: str
+    offset: int
+    length: int
+    index: tuple[int, ...] = ()  # where the chunk is in its tensor
+    transformed: bool = False  # compressed or encrypted by an extension
+
+
+@dataclass
+class Metadata:
+    files: dict[str, list[Item]] = field(default_factory=dict)
+    shapes: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)  # dtype and whole shape of each tensor
+    chunks: dict[tuple[str, tuple[int, ...]], tuple[int, ...]] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def missing(self, name: str, message: str) -> None:
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(Problem("missing", "error", message, name[:200]))
+
+
+def read_metadata(path: Path) -> Metadata:
+    """Raises Broken or OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        window = Window(descriptor, 0, os.fstat(descriptor).st_size)
+        if not window.length:
+            raise Broken("empty", "the file has no bytes")
+        pickle = pickles.read(Cursor(window, 0, pickles.MAX_PICKLE))
+    finally:
+        os.close(descriptor)
+    found = Metadata()
+    hostile, unknown = pickles.sort_out(pickle.globals)
+    for code, names in (("hostile", hostile), ("refused-global", unknown)):
+        messages = [f"the pickle names {name[:120]}, which no .metadata needs" for name in names]
+        found.problems += [Problem(code, "error", message) for message in messages]
+    entries = keys(pickle.root)
+    described, stored = keys(entries.get("state_dict_metadata")), keys(entries.get("storage_data"))
+    if not described or not stored:
+        raise Broken("malformed", "not the metadata of a checkpoint: it lists no tensors")
+    for name, entry in described.items():
+        if isinstance(name, str) and isinstance(entry, Call) and entry.dotted.endswith("TensorStorageMetadata"):
+            fields = keys(entry)
+            properties, chunks = fields.get("properties"), fields.get("chunks")
+            state = properties.state if isinstance(properties, Call) else None
+            dtype = state[0] if isinstance(state, tuple) and state else keys(properties).get("dtype")
+            found.shapes[name] = dtype.name if isinstance(dtype, Global) else "", numbers(fields.get("size"))
+            for part in map(keys, chunks if isinstance(chunks, list) else ()):
+                found.chunks[name, numbers(part.get("offsets"))] = numbers(part.get("sizes"))
+    for key, value in ((keys(key), keys(value)) for key, value in stored.items()):
+        name, relative = key.get("fqn"), value.get("relative_path")
+        place: list[Any] = [value.get("offset"), value.get("length")]
+        if not isinstance(name, str) or not isinstance(relative, str) or not all(map(is_count, place)):
+            raise Broken("malformed", "an entry of storage_data lacks its name, path, offset or length")
+        if Path(relative).is_absolute() or ".." in Path(relative).parts or "\0" in relative:
+            raise Broken("path-name", f"{relative[:100]!r} leads out of the checkpoint")
+        index = numbers(key["offset"]) if key.get("offset") is not None else ()
+        item = Item(name, int(place[0]), int(place[1]), index, bool(value.get("transform_descriptors")))
+        found.files.setdefault(relative, []).append(item)
+    _check_chunks(found)
+    return found
+
+
+def _check_chunks(found: Metadata) -> None:
+    """Every tensor is there as a whole: its chunks are stored and their sizes add up."""
+    stored = {(item.name, item.index) for items in found.files.values() for item in items}
+    sums: dict[str, int] = {}
+    for (name, index), sizes in found.chunks.items():
+        sums[name] = sums.get(name, 0) + math.prod(sizes)
+        if (name, index) not in stored:
+            found.missing(name, f"its chunk at {list(index)[:8]} is stored in no file")
+    for name, (_, shape) in found.shapes.items():
+        if sums.get(name, 0) != math.prod(shape):
+            found.missing(name, f"its chunks hold {sums.get(name, 0)} values, its shape needs {math.prod(shape)}")
+
+
+def read_file(window: Window, items: list[Item], metadata: Metadata) -> Layout:
+    """All items of one .distcp file, each a small checkpoint of its own."""
+    layout = Layout("distcp")
+    end = 0
+    for item in sorted(items, key=lambda item: item.offset):
+        where = item.name[:200]
+        if item.offset < end:
+            layout.problem("overlap", "error", f"shares {end - item.offset} bytes with another item", where=where)
+            continue
+        end = item.offset + item.length
+        if item.transformed:
+            layout.problem("unjudged", "info", "is stored transformed; its values are not judged", where=where)
+            continue
+        try:
+            if end > window.length:
+                message = f"should be at bytes {item.offset} to {end}, the file has {window.length}"
+                raise Broken("truncated", message, fix="the file was cut off; copy it again")
+            _merge(layout, item, readers.read(window.part(item.offset, item.length), item.name), metadata)
+        except Broken as broken:
+            broken.problem.where = where
+            layout.add(broken.problem)
+    if end < window.length:
+        layout.problem("trailing", "error", f"{window.length - end} bytes follow the last item")
+    assign_roles(layout.tensors)
+    return layout
+
+
+def _merge(layout: Layout, item: Item, blob: Layout, metadata: Metadata) -> None:
+    shift = len(layout.packed)
+    layout.packed += blob.packed
+    layout.spans += blob.spans
+    layout.refused += blob.refused
+    for problem in blob.problems:
+        problem.where = ".".join(part for part in (item.name, problem.where) if part and part != "(root)")[:200]
+        layout.add(problem)
+    for tensor in blob.tensors:
+        tensor.name = item.name if tensor.name == "(root)" else f"{item.name}.{tensor.name}"
+        tensor.source += shift if tensor.source >= 0 else 0
+        layout.tensors.append(tensor)
+    if not blob.tensors:
+        layout.facts.setdefault("values", {})[item.name] = blob.root
+    elif (item.name, item.index) in metadata.chunks:
+        tensor, sizes = blob.tensors[0], metadata.chunks[item.name, item.index]
+        dtype = metadata.shapes.get(item.name, ("", ()))[0]
+        if tensor.shape != sizes:
+            message = f"has shape {list(tensor.shape)[:8]}, the metadata says {list(sizes)[:8]}"
+            layout.problem("shape", "error", message, where=item.name[:200])
+        if dtype in DTYPES and tensor.dtype.name != dtype:
+            message = f"is {tensor.dtype.name}, the metadata says {dtype}"
+            layout.problem("dtype", "error", message, where=item.name[:200])
+
+
+def lost_files(directory: Path, metadata: Metadata) -> Iterator[tuple[Path, Problem]]:
+    """Files that the metadata names and that are gone, and files it does not name."""
+    for name, items in metadata.files.items():
+        if not os.path.isfile(directory / name):  # unlike Path's, it answers for a name that is too long
+            message = f"is missing; {len(items)} tensors and values are in it"
+            names = ", ".join(item.name for item in items[:3])
+            yield directory / name, Problem("missing", "error", message, evidence=names[:200])
+    for path in sorted(directory.glob("*.distcp")):
+        if path.name not in metadata.files:
+            yield path, Problem("extra", "error", "is named by no entry of .metadata: it is of another save")

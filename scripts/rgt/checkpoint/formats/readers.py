@@ -1,0 +1,259 @@
+"""From bytes to a Layout, whatever the format: the file's content decides which. Also safetensors and numpy's files.
+
+safetensors: eight bytes of length, a JSON header, then the tensors back to back, without hole or overlap.
+.npy and .npz: read without numpy and without ever allowing a pickle.
+"""
+
+from __future__ import annotations
+
+import ast
+import codecs
+import json
+import math
+from typing import Any
+
+from rgt.checkpoint.formats import torch_files
+from rgt.checkpoint.formats.container import STORED, Window, blocks, crc_spans, in_memory, read_zip
+from rgt.checkpoint.layout import DTYPES, FILE, SAFETENSORS, Broken, Dtype, Layout, Tensor, assign_roles, from_numpy
+
+NPY = b"\x93NUMPY"
+_HEAD = 512
+# what is often saved under a checkpoint's name, and what to call it
+_PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
+_OTHERS = {b"\x89HDF": "an HDF5 file (Keras, h5py)", b"GGUF": "a GGUF file (llama.cpp)", b"\x7fELF": "a program"}
+_MARKUP = (b"<!doctype html", b"<html", b"<?xml", b"<error", b"<head")
+_MAX_HEADER = 32 << 20  # bytes of safetensors; 100,000 tensors need 10 MB
+_MAX_NPY_HEADER = 10_000  # numpy's own limit: literal_eval is not safe on longer text
+MAX_JSON = 64 << 20
+# A bracket costs a container, a comma a value: 50 times the bytes of the text
+_MAX_CONTAINERS, _MAX_VALUES = 1_000_000, 4_000_000
+
+
+def read(window: Window, name: str) -> Layout:
+    """Raises Broken when the file is not a checkpoint or its structure is beyond reading."""
+    head = window.head(_HEAD)
+    if not head:
+        raise Broken("empty", "the file has no bytes", fix="the save or the copy never happened; do it again")
+    if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
+        layout = _zip(window)
+    elif head.startswith(NPY):
+        layout = Layout("npy", [_array("array", window, window.length, window.start, FILE)])
+    elif head[8:9] == b"{" and (head[6:8] == b"\0\0" or name.endswith(".safetensors")):
+        layout = read_safetensors(window)
+    elif head[:1] == b"\x80" and len(head) > 1 and head[1] <= 5:
+        layout = torch_files.read_pickle(window)
+    else:
+        _name_the_stranger(window, head)
+        if not name.endswith(".safetensors"):
+            message = "no format that is known here starts like this"
+            raise Broken("not-a-checkpoint", message, evidence=head[:16].hex(" "))
+        layout = read_safetensors(window)
+    assign_roles(layout.tensors, name)
+    return layout
+
+
+def looks_like_one(head: bytes) -> bool:
+    """Whether a file of any name is worth examining: its first bytes are those of a checkpoint."""
+    header = head[8:9] == b"{" and head[5:8] == b"\0\0\0"
+    zipped = head.startswith(b"PK\x03\x04") and b"data.pkl" in head
+    return header or zipped or head.startswith((NPY, torch_files.MAGIC_PICKLE))
+
+
+def _zip(window: Window) -> Layout:
+    members, problems = read_zip(window)
+    pickles = [member.name for member in members if member.name.endswith("data.pkl") and member.name.count("/") == 1]
+    if len(pickles) > 1:
+        raise Broken("malformed", f"the zip holds {len(pickles)} checkpoints", evidence=", ".join(pickles[:3])[:200])
+    if pickles:
+        root = pickles[0].removesuffix("data.pkl")
+        layout = torch_files.read_zip(window, [member for member in members if member.name.startswith(root)], root)
+    elif members and all(member.name.endswith(".npy") for member in members):
+        layout = Layout("npz")
+        for member in members:
+            name = member.name.removesuffix(".npy")
+            try:
+                part, place = window, FILE
+                if member.method == STORED:
+                    part = window.part(member.data, member.packed)
+                else:
+                    unpacked, head = blocks(window, member), b""
+                    while len(head) < 12 + _MAX_NPY_HEADER and (block := next(unpacked, b"")):
+                        head += block
+                    layout.packed.append(member)
+                    part, place = in_memory(head), len(layout.packed) - 1
+                layout.tensors.append(_array(name, part, member.size, part.start, place))
+            except Broken as broken:
+                broken.problem.where = name[:200]
+                layout.add(broken.problem)
+    elif problems:
+        layout = Layout("zip")  # the zip's own problems say more than what is missing because of them
+    else:
+        names = ", ".join(member.name for member in members[:5])
+        raise Broken("not-a-checkpoint", f"a zip of {len(members)} other files, without data.pkl", evidence=names[:200])
+    layout.problems = problems + layout.problems
+    layout.spans = crc_spans(members, window.start, layout)
+    return layout
+
+
+def _name_the_stranger(window: Window, head: bytes) -> None:
+    if head.startswith(b"version https://git-lfs.github.com/spec/"):
+        raise Broken("lfs-pointer", "a git-LFS pointer, not the file itself", fix="run: git lfs pull")
+    shown = " ".join(head[:120].decode("utf-8", "replace").split())
+    markup = head.lstrip().lower().startswith(_MARKUP)
+    if markup or (head.lstrip()[:1] in (b"{", b"[") and _is_text(head)):
+        what = f"{'an HTML or XML page' if markup else 'JSON text'}, as a server sends instead of a file"
+        raise Broken("error-page", what, evidence=shown, fix="check the address and the login, then download again")
+    if not any(head) and not any(window.read(window.length // 2, min(_HEAD, window.length - window.length // 2))):
+        raise Broken("hole", "begins with zeros: the space was reserved and never written", fix="copy it again")
+    packed = [name for magic, name in _PACKED.items() if head.startswith(magic)]
+    packed += ["tar"] if head[257:262] == b"ustar" else []
+    if packed:
+        raise Broken("not-a-checkpoint", f"a {packed[0]} file", fix="unpack it first")
+    for magic, what in _OTHERS.items():
+        if head.startswith(magic):
+            raise Broken("not-a-checkpoint", what, fix="it is not checked here")
+    if _is_text(head):
+        raise Broken("not-a-checkpoint", "plain text", evidence=shown)
+
+
+def _is_text(head: bytes) -> bool:
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(head)  # a character cut off by _HEAD is fine
+    except UnicodeDecodeError:
+        return False
+    return all(sign.isprintable() or sign in "\t\r\n" for sign in text)
+
+
+# -- safetensors
+
+
+def read_safetensors(window: Window) -> Layout:
+    layout = Layout("safetensors")
+    size = int.from_bytes(window.head(8), "little")
+    if size > _MAX_HEADER:
+        raise Broken("bounds", f"the header claims {size} bytes; at most {_MAX_HEADER} are read")
+    if 8 + size > window.length:
+        raise Broken("truncated", f"the header ends at byte {8 + size}, the file at {window.length}")
+    header = parse_json(window.read(8, size), "the header")
+    if not isinstance(header, dict):
+        raise Broken("malformed", f"the header is a {type(header).__name__}, not an object")
+    metadata = header.pop("__metadata__", {})
+    layout.facts["metadata"] = metadata if isinstance(metadata, dict) else {}
+    data = window.part(8 + size, window.length - 8 - size)
+    for name, entry in header.items():
+        try:
+            layout.tensors.append(_safetensor(name, entry, data))
+        except Broken as broken:
+            broken.problem.where = name[:200]
+            layout.add(broken.problem)
+    # The tensors must cover the data exactly once: the format says so, and hidden bytes have no honest use.
+    at, apart = data.start, []
+    for tensor in sorted(layout.tensors, key=lambda tensor: (tensor.start, tensor.extent)):
+        if tensor.start < at:
+            message = f"shares {at - tensor.start} bytes with another tensor"
+            layout.problem("overlap", "error", message, where=tensor.name[:200])
+        else:
+            apart.append(tensor)
+            if tensor.start > at and not layout.problems:
+                message = f"{tensor.start - at} bytes before it belong to no tensor"
+                layout.problem("gap", "error", message, where=tensor.name[:200])
+        at = max(at, tensor.start + tensor.extent)
+    left = data.start + data.length - at
+    if left and not layout.problems:
+        layout.problem("trailing", "error", f"{left} bytes follow the last tensor")
+    if layout.problems:  # reading shared bytes once per tensor would make a small hostile file endless
+        layout.tensors = apart
+    return layout
+
+
+def _safetensor(name: str, entry: Any, data: Window) -> Tensor:
+    entry = entry if isinstance(entry, dict) else {}
+    code, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
+    if not isinstance(code, str) or not _are_counts(shape, list) or not _are_counts(offsets, list) or len(offsets) != 2:
+        raise Broken("malformed", "the header describes it by something else than dtype, shape and data_offsets")
+    if code not in SAFETENSORS:
+        raise Broken("malformed", f"has the unknown dtype {code[:40]!r}")
+    dtype, (begin, end) = DTYPES[SAFETENSORS[code]], offsets
+    wanted = math.prod(shape) * dtype.size
+    if end - begin != wanted:
+        message = f"{code} {shape[:8]} needs {wanted} bytes, its offsets {begin} to {end} hold {end - begin}"
+        raise Broken("bounds", message)
+    if end > data.length:
+        message = f"ends {end - data.length} bytes behind the end of the file"
+        raise Broken("truncated", message, fix="the file was cut off; copy it again")
+    return Tensor(name, dtype, tuple(shape), data.start + begin)
+
+
+def _are_counts(node: Any, kind: type) -> bool:
+    return isinstance(node, kind) and len(node) <= 64 and all(type(n) is int and 0 <= n < 1 << 62 for n in node)  # type: ignore[arg-type,attr-defined]
+
+
+def parse_json(data: bytes, what: str) -> Any:
+    """JSON of unknown origin: bounded before it is parsed, duplicate keys reported."""
+    if len(data) > MAX_JSON:
+        raise Broken("bounds", f"{what} has {len(data)} bytes of JSON; at most {MAX_JSON} are read")
+    if data.count(b"[") + data.count(b"{") > _MAX_CONTAINERS or data.count(b",") > _MAX_VALUES:
+        raise Broken("bounds", f"{what} holds more than {_MAX_CONTAINERS} lists and objects")
+    try:
+        return json.loads(data.decode("utf-8"), object_pairs_hook=_unique)
+    except UnicodeDecodeError as error:
+        raise Broken("malformed", f"{what} is not text: byte {error.start} is not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise Broken("malformed", f"{what} is not JSON: {error.msg} at character {error.pos}") from None
+    except (RecursionError, ValueError):
+        raise Broken("malformed", f"{what} is nested too deep or holds a number that is too long") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise Broken("duplicate", f"the key {key[:100]!r} is there twice")
+        found[key] = value
+    return found
+
+
+# -- numpy
+
+
+def _array(name: str, window: Window, size: int, start: int, source: int) -> Tensor:
+    """`window` holds at least the header; the array's `size` bytes are at `start` of its source."""
+    head = window.head(12)
+    if not head.startswith(NPY) or len(head) < 10 or head[6] not in (1, 2, 3):
+        raise Broken("malformed", "not a .npy file: its magic or version is another")
+    width = 2 if head[6] == 1 else 4
+    length = int.from_bytes(head[8 : 8 + width], "little")
+    if length > _MAX_NPY_HEADER:
+        raise Broken("bounds", f"the header claims {length} bytes; at most {_MAX_NPY_HEADER} are read")
+    begin = 8 + width + length
+    text = window.read(8 + width, length)
+    try:
+        header = ast.literal_eval(text.decode("utf-8" if head[6] == 3 else "latin-1").strip())
+    except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+        raise Broken("malformed", "the header is not a Python literal") from None
+    if not isinstance(header, dict):
+        raise Broken("malformed", "the header is not a dict")
+    descr = header.get("descr")
+    # a record's values are not judged
+    record = Dtype("record", sum(map(_field_size, descr)), "opaque") if isinstance(descr, list) else None
+    dtype, big_endian = (record, False) if record else from_numpy(descr)
+    shape: Any = header.get("shape")
+    if not _are_counts(shape, tuple):
+        raise Broken("malformed", "the header's shape is not one")
+    wanted = math.prod(shape) * dtype.size
+    if begin + wanted > size:
+        raise Broken("truncated", f"{dtype.name} {list(shape)[:8]} needs {wanted} bytes, there are {size - begin}")
+    if begin + wanted < size:
+        raise Broken("trailing", f"{size - begin - wanted} bytes follow the array")
+    axes = tuple(reversed(shape)) if header.get("fortran_order") is True else shape
+    return Tensor(name, dtype, axes, start + begin, source=source, big_endian=big_endian, role="weight")
+
+
+def _field_size(field: Any) -> int:
+    counts = field[2] if isinstance(field, tuple) and len(field) == 3 else ()
+    counts = (counts,) if isinstance(counts, int) else counts
+    if not isinstance(field, tuple) or len(field) not in (2, 3) or not _are_counts(counts, tuple):
+        raise Broken("malformed", "the header's record dtype is not one")
+    nested = field[1]
+    size = sum(map(_field_size, nested)) if isinstance(nested, list) else from_numpy(nested)[0].size
+    return size * math.prod(counts)

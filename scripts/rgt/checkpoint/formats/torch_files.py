@@ -1,0 +1,361 @@
+"""torch.save's two formats, the zip (since 1.6) and the row of pickles before it, and plain pickles.
+
+From a pickle's inert tree to named tensors: which storage, which offset, which shape. Names are the path of keys from
+the root: model.blocks.0.weight. A container that is reached twice is walked once, so neither shared nor self-containing
+structures can make the walk long.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from rgt.checkpoint.formats import pickles
+from rgt.checkpoint.formats.container import STORED, Cursor, Window, member_window
+from rgt.checkpoint.formats.pickles import Call, Global, Persistent
+from rgt.checkpoint.layout import (
+    DTYPES,
+    FILE,
+    INLINE,
+    TORCH_STORAGES,
+    Broken,
+    Dtype,
+    Layout,
+    Member,
+    Tensor,
+    from_numpy,
+)
+
+MAGIC_PICKLE = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # what a legacy file starts with
+MAX_DEPTH, MAX_LEAVES = 200, 500_000
+MAX_NAME = 1000  # characters
+MAX_NUMBER = 1 << 62
+MAX_RANK = 64
+_SHOWN = 10  # names in one sentence
+_DENSE = {f"torch._utils._rebuild_{kind}" for kind in ("tensor", "tensor_v2", "tensor_v3", "qtensor")}
+_ARRAYS = {
+    f"{core}.{name}"
+    for core in ("numpy.core", "numpy._core")
+    for name in ("multiarray._reconstruct", "multiarray.scalar", "numeric._frombuffer")
+}
+_LEAVES = _DENSE | _ARRAYS
+_DO_NOT_LOAD = "do not load this file; get it from its source again"
+
+
+@dataclass(frozen=True)
+class Storage:
+    """What a persistent id says: key and element count of bytes that are elsewhere in the file."""
+
+    key: str
+    dtype: Dtype
+    numel: int
+
+    @property
+    def bytes(self) -> int:
+        return self.numel * self.dtype.size
+
+
+@dataclass
+class View:
+    """A tensor as the pickle describes it, before its storage has a place."""
+
+    name: str
+    storage: Storage
+    dtype: Dtype
+    offset: int  # in values
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+
+@dataclass
+class Contents:
+    """The tensors of a pickled tree, before their storages have a place."""
+
+    views: list[View] = field(default_factory=list)
+    storages: dict[str, Storage] = field(default_factory=dict)
+
+    @functools.cached_property
+    def users(self) -> dict[str, str]:
+        """Storage key -> the first tensors that use it."""
+        names: dict[str, list[str]] = {}
+        for view in self.views:
+            names.setdefault(view.storage.key, []).append(view.name)
+        return {key: ", ".join(users[:3])[:200] for key, users in names.items()}
+
+
+def keys(node: Any) -> dict[Any, Any]:
+    """A pickled mapping or namespace as a dict; empty for anything else."""
+    if isinstance(node, Call):
+        is_namespace = isinstance(node.state, dict) and not node.dotted.startswith("collections.")
+        return node.pairs or (node.state if is_namespace else None) or {}
+    return node if isinstance(node, dict) else {}
+
+
+# -- files
+
+
+def read_zip(window: Window, members: list[Member], root: str) -> Layout:
+    """A zip whose members are below `root`/, one of them data.pkl."""
+    names = {member.name.removeprefix(root): member for member in members}
+    script = "constants.pkl" in names
+    layout = Layout("torchscript" if script else "torch")
+    layout.packed = [member for member in members if member.method != STORED]
+    for pickle in ("constants.pkl", "data.pkl") if script else ("data.pkl",):
+        content = member_window(window, names[pickle], pickles.MAX_PICKLE)
+        layout.root = _read_pickle(content, 0, layout, script).root
+        folder = "constants/" if pickle == "constants.pkl" else "data/"
+        found = find(layout)
+        order = member_window(window, names["byteorder"], 16).head(16) if "byteorder" in names else b"little"
+        if order not in (b"little", b"big"):
+            raise Broken("malformed", f"the byte order of the file is given as {order!r}")
+        packed = {id(member): number for number, member in enumerate(layout.packed)}
+        places = {}
+        for key, storage in found.storages.items():
+            member = names.get(folder + key)
+            if member is None:
+                message = f"storage {key[:100]} is not in the file"
+                layout.problem("malformed", "error", message, where=found.users.get(key))
+            elif member.size != storage.bytes:
+                message = f"storage {key[:100]} has {member.size} bytes, the pickle wants {storage.bytes}"
+                layout.problem("bounds", "error", message, where=found.users.get(key))
+            elif member.method == STORED:
+                places[key] = FILE, window.start + member.data
+            else:
+                places[key] = packed[id(member)], 0
+        for view in found.views:
+            if view.storage.key in places:
+                source, start = places[view.storage.key]
+                place(layout, view, start, source=source, big_endian=order == b"big")
+        stored = {name.removeprefix(folder) for name in names if name.startswith(folder)}
+        extra = sorted(stored - set(found.storages))
+        if extra:
+            message = f"{len(extra)} storages belong to no tensor: {', '.join(extra[:_SHOWN])}"
+            layout.problem("extra", "warn", message[:300])
+    return layout
+
+
+def read_pickle(window: Window) -> Layout:
+    """A plain pickle, or torch's legacy format."""
+    if window.head(len(MAGIC_PICKLE)) == MAGIC_PICKLE:
+        return _read_legacy(window)
+    layout = Layout("pickle")
+    pickle = _read_pickle(window, 0, layout)
+    layout.root = pickle.root
+    found = find(layout)
+    if found.views:
+        layout.problem("malformed", "error", f"{len(found.views)} tensors have no storage in this pickle")
+    if pickle.end != window.length:
+        layout.problem("trailing", "error", f"{window.length - pickle.end} bytes follow the end of the pickle")
+    return layout
+
+
+def _read_legacy(window: Window) -> Layout:
+    """magic, protocol, system, object, storage keys: five pickles; then each storage as its count and its bytes."""
+    layout = Layout("torch-legacy")
+    at, parts = len(MAGIC_PICKLE), []
+    for _ in range(4):
+        pickle = _read_pickle(window, at, layout)
+        at = pickle.end
+        parts.append(pickle.root)
+    _, system, layout.root, listed = parts
+    if not isinstance(listed, list) or not all(isinstance(key, str) for key in listed):
+        raise Broken("malformed", "the list of storages is not one")
+    big = isinstance(system, dict) and system.get("little_endian") is False
+    found = find(layout)
+    places: dict[str, int] = {}
+    for key in listed:
+        storage, name = found.storages.get(key), f"storage {key[:100]}"
+        if storage is None:
+            raise Broken("malformed", f"{name} is listed and no tensor uses it")
+        count = struct.unpack(">q" if big else "<q", window.read(at, 8))[0]
+        if count != storage.numel:
+            message = f"{name} has {count} values, the pickle says {storage.numel}"
+            raise Broken("bounds", message, where=found.users.get(key))
+        places[key] = at + 8
+        at += 8 + storage.bytes
+        if at > window.length:
+            raise Broken("truncated", f"{name} needs {at - window.length} bytes more", where=found.users.get(key))
+    if at != window.length:
+        layout.problem("trailing", "error", f"{window.length - at} bytes follow the last storage")
+    for view in found.views:
+        if view.storage.key in places:
+            place(layout, view, window.start + places[view.storage.key], big_endian=big)
+        else:
+            message = f"storage {view.storage.key[:100]} is not in the file"
+            layout.problem("malformed", "error", message, where=view.name[:200])
+    return layout
+
+
+def _read_pickle(window: Window, start: int, layout: Layout, script: bool = False) -> pickles.Pickle:
+    """One pickle with its globals judged; the caller may go on with the tree, since nothing in it was run."""
+    pickle = pickles.read(Cursor(window, start, pickles.MAX_PICKLE))
+    hostile, unknown = pickles.sort_out(pickle.globals, script)
+    for name in hostile[:_SHOWN]:
+        message = f"the pickle wants to call {name[:120]}, which can run any code"
+        layout.problem("hostile", "error", message, fix=_DO_NOT_LOAD)
+    layout.refused += [name for name in unknown if name not in layout.refused]
+    if pickle.odd_calls:
+        message = f"the pickle calls {pickle.odd_calls} values that it computed itself"
+        layout.problem("hostile", "error", message, fix=_DO_NOT_LOAD)
+    return pickle
+
+
+def place(layout: Layout, view: View, start: int, **where: Any) -> None:
+    """The tensor at its bytes; `start` is its storage's."""
+    tensor = Tensor(view.name, view.dtype, view.shape, start + view.offset * view.dtype.size, view.stride, **where)
+    end = view.offset * view.dtype.size + tensor.extent
+    if end > view.storage.bytes:
+        message = f"needs {end} bytes of storage {view.storage.key[:100]}, which has {view.storage.bytes}"
+        layout.problem("bounds", "error", message, where=view.name[:200])
+    else:
+        layout.tensors.append(tensor)
+
+
+# -- the tree
+
+
+def find(layout: Layout) -> Contents:
+    """The tensors of layout.root; arrays and odd floats, which need no storage, go into the layout at once."""
+    found = Contents()
+    for name, node in _leaves(layout.root):
+        try:
+            if isinstance(node, float):  # NaN or infinite
+                layout.facts.setdefault("odd_scalars", []).append((name, node))
+            elif isinstance(node, Persistent):
+                storage = _storage(node, found.storages)
+                found.views.append(View(name, storage, storage.dtype, 0, (storage.numel,), (1,)))
+            elif node.dotted in _ARRAYS:
+                layout.tensors.append(numpy_array(name, node))
+            else:
+                found.views.append(_view(name, node, found.storages))
+        except Broken as broken:
+            broken.problem.where = name[:200]
+            layout.add(broken.problem)
+    return found
+
+
+def _leaves(root: Any) -> Iterator[tuple[str, Any]]:
+    """Tensors, arrays and odd floats with their names, in the order they were written."""
+    stack: list[tuple[str, Iterator[tuple[str, Any]]]] = [("", iter([("", root)]))]
+    seen: dict[int, Any] = {}  # holds the nodes: the id of a freed one is used again
+    count = 0
+    while stack:
+        prefix, children = stack[-1]
+        key, node = next(children, (None, None))
+        if key is None:
+            stack.pop()
+            continue
+        name = f"{prefix}.{key}"[:MAX_NAME] if prefix and key else prefix or key
+        odd = isinstance(node, float) and not math.isfinite(node)
+        if odd or isinstance(node, Persistent) or (isinstance(node, Call) and node.dotted in _LEAVES):
+            count += 1
+            if count > MAX_LEAVES:
+                raise Broken("bounds", f"the pickle holds more than {MAX_LEAVES} tensors")
+            yield name or "(root)", node
+        elif isinstance(node, (dict, list, tuple, Call)) and id(node) not in seen:
+            seen[id(node)] = node
+            stack.append((name, _children(node)))
+            if len(stack) > MAX_DEPTH:
+                raise Broken("bounds", f"the pickle is nested deeper than {MAX_DEPTH}")
+
+
+def _children(node: Any) -> Iterator[tuple[str, Any]]:
+    """An object's contents have plain names: a parameter is its data, a namespace its attributes."""
+    if isinstance(node, dict):
+        for key, child in node.items():
+            if isinstance(key, int) and abs(key) >= MAX_NUMBER:  # str() refuses very long numbers
+                key = "int"
+            yield str(key)[:500] if isinstance(key, (str, int, float, bytes)) else type(key).__name__, child
+    elif isinstance(node, (list, tuple)):
+        yield from ((str(index), child) for index, child in enumerate(node))
+    else:
+        arguments = node.arguments if isinstance(node.arguments, tuple) else (node.arguments,)
+        yield from (("", child) for child in (*arguments, node.pairs, node.items))
+        state = node.state
+        yield "", {k: child for k, child in state.items() if k != "_metadata"} if isinstance(state, dict) else state
+
+
+def _view(name: str, call: Call, storages: dict[str, Storage]) -> View:
+    arguments = call.arguments
+    if not isinstance(arguments, tuple) or len(arguments) < 4 or not isinstance(arguments[0], Persistent):
+        raise Broken("malformed", "the tensor is described by something else than storage, offset, size and stride")
+    storage = _storage(arguments[0], storages)
+    dtype = storage.dtype
+    if call.dotted.endswith("tensor_v3"):
+        named = arguments[6] if len(arguments) > 6 else None
+        if not isinstance(named, Global) or named.module != "torch" or named.name not in DTYPES:
+            raise Broken("malformed", "the tensor has a dtype that is not known")
+        dtype = DTYPES[named.name]
+    shape, stride = numbers(arguments[2]), numbers(arguments[3])
+    if not is_count(arguments[1]) or len(shape) != len(stride):
+        raise Broken("malformed", "the tensor's offset, size and stride do not go together")
+    return View(name, storage, dtype, arguments[1], shape, stride)
+
+
+def _storage(node: Persistent, storages: dict[str, Storage]) -> Storage:
+    record = node.id
+    if not isinstance(record, tuple) or len(record) < 5 or record[0] != "storage" or not isinstance(record[1], Global):
+        raise Broken("malformed", "a storage is described by something else than type, key, place and size")
+    key, numel = record[2], record[4]
+    dtype = TORCH_STORAGES.get(record[1].name)
+    if not isinstance(key, str) or not is_count(numel) or not dtype:
+        raise Broken("malformed", f"a storage of type {record[1].dotted[:100]} is not known")
+    storage = Storage(key, DTYPES[dtype], numel)
+    if storages.setdefault(key, storage).bytes != storage.bytes:
+        raise Broken("malformed", f"storage {key[:100]} is described twice, with two sizes")
+    return storage
+
+
+def is_count(node: Any) -> bool:
+    return isinstance(node, int) and 0 <= node < MAX_NUMBER
+
+
+def numbers(node: Any) -> tuple[int, ...]:
+    if isinstance(node, Call) and node.dotted == "torch.Size" and isinstance(node.arguments, tuple):
+        node = node.arguments[0] if node.arguments else ()
+    if not isinstance(node, (tuple, list)) or len(node) > MAX_RANK:
+        raise Broken("malformed", "the tensor's size or stride is not a list of numbers")
+    if not all(map(is_count, node)):
+        raise Broken("malformed", "the tensor's size or stride holds something else than plain numbers")
+    return tuple(node)
+
+
+# -- numpy arrays and scalars whose bytes are inside a pickle: random states, metrics, Accelerate's extras
+
+
+def numpy_array(name: str, call: Call) -> Tensor:
+    """Of the three ways numpy pickles: _reconstruct with a state, scalar, _frombuffer."""
+    arguments = call.arguments if isinstance(call.arguments, tuple) else ()
+    fortran, wanted = False, 0 if call.dotted.endswith("_reconstruct") else 2 if call.dotted.endswith("scalar") else 4
+    if len(arguments) < wanted:
+        raise Broken("malformed", "a numpy value has too few arguments")
+    if not wanted:
+        if not isinstance(call.state, tuple) or len(call.state) != 5:
+            raise Broken("malformed", "a numpy array has no contents")
+        _, shape, described, is_fortran, data = call.state
+        fortran = is_fortran is True
+    elif wanted == 2:
+        (described, data), shape = arguments[:2], ()
+    else:
+        data, described, shape, order = arguments[:4]
+        fortran = order == "F"
+    inner = described.arguments if isinstance(described, Call) and described.dotted == "numpy.dtype" else None
+    dtype, _ = from_numpy(inner[0] if isinstance(inner, tuple) and inner else None)
+    state = described.state
+    big_endian = isinstance(state, tuple) and len(state) > 1 and state[1] == ">"
+    if isinstance(data, Call) and data.dotted == "_codecs.encode" and isinstance(data.arguments, tuple):
+        text = data.arguments[0] if data.arguments else None  # protocol 2 has no bytes: they are written as text
+        if isinstance(text, str) and data.arguments[1:] in ((), ("latin1",), ("latin-1",)):
+            data = text.encode("latin-1", "replace")
+    if not isinstance(data, (bytes, bytearray)):
+        raise Broken("malformed", "a numpy array's contents are not bytes")
+    if not isinstance(shape, tuple) or not all(map(is_count, shape)):
+        raise Broken("malformed", "a numpy array has a shape that is not one")
+    if math.prod(shape) * dtype.size != len(data):
+        raise Broken("truncated", f"a numpy array of shape {list(shape)[:8]} has {len(data)} bytes")
+    axes = tuple(reversed(shape)) if fortran else shape
+    return Tensor(name, dtype, axes, 0, source=INLINE, big_endian=big_endian, role="other", data=bytes(data))

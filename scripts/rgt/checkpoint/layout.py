@@ -1,0 +1,357 @@
+"""What readers hand to the checks: number formats, tensors with their place in the file, problems in one shape.
+
+A number format is a bit pattern: the magnitude bits of a float order like integers, so one integer maximum answers NaN,
+infinity and range for a whole block without converting a value.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+FILE = -1  # Tensor.source: bytes of the file itself; otherwise the index of a packed member
+INLINE = -2  # bytes that came with the pickle
+MAX_PROBLEMS = 200  # kept of one file
+
+
+@dataclass(frozen=True)
+class Dtype:
+    """`kind`: float | complex | int | bool | opaque (bytes whose values are not judged)."""
+
+    name: str
+    size: int  # bytes of one value; a complex one counts both parts
+    kind: str = "int"
+    exponent: int = 0
+    mantissa: int = 0
+    bias: int = 0
+    infinite: bool = True  # has infinities above the finite values, as IEEE 754
+    nan_raw: int | None = None  # the one pattern that is NaN, in formats without a sign for it
+
+    @property
+    def word(self) -> int:
+        """Bytes of the unit that is examined: half a complex value."""
+        return self.size // 2 if self.kind == "complex" else min(self.size, 8)
+
+    @property
+    def floating(self) -> bool:
+        return self.kind in ("float", "complex")
+
+    @property
+    def magnitude(self) -> int:
+        """Mask that drops the sign."""
+        return (1 << (8 * self.word - 1)) - 1
+
+    @property
+    def infinity(self) -> int:
+        """Magnitude bits of infinity; in formats without one, a value that no magnitude has."""
+        return ((1 << self.exponent) - 1) << self.mantissa if self.infinite else self.magnitude + 1
+
+    @property
+    def largest(self) -> int:
+        """Magnitude bits of the largest finite value."""
+        if self.nan_raw is not None:
+            return self.magnitude
+        return self.infinity - 1 if self.infinite else self.magnitude - 1
+
+    @property
+    def smallest_normal(self) -> int:
+        return 1 << self.mantissa
+
+    def value(self, bits: int) -> float:
+        """The number behind a bit pattern (of one word)."""
+        magnitude = bits & self.magnitude
+        sign = -1.0 if bits > self.magnitude else 1.0
+        if bits == self.nan_raw or (self.nan_raw is None and magnitude > self.largest and magnitude != self.infinity):
+            return math.nan
+        return sign * (math.inf if magnitude == self.infinity else self._finite(magnitude))
+
+    def _finite(self, magnitude: int) -> float:
+        exponent, fraction = magnitude >> self.mantissa, magnitude & ((1 << self.mantissa) - 1)
+        if exponent:
+            return math.ldexp(fraction + (1 << self.mantissa), exponent - self.bias - self.mantissa)
+        return math.ldexp(fraction, 1 - self.bias - self.mantissa)
+
+    @functools.lru_cache(maxsize=64)  # noqa: B019  # two dozen dtypes, all of them constants
+    def limit(self, max_abs: float) -> int:
+        """Magnitude bits of the largest value that is not above `max_abs`."""
+        low, high = 0, self.largest
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self._finite(middle) <= max_abs else (low, middle - 1)
+        return low
+
+
+_FLOATS = (
+    Dtype("float64", 8, "float", 11, 52, 1023),
+    Dtype("float32", 4, "float", 8, 23, 127),
+    Dtype("bfloat16", 2, "float", 8, 7, 127),
+    Dtype("float16", 2, "float", 5, 10, 15),
+    Dtype("float8_e4m3fn", 1, "float", 4, 3, 7, infinite=False),
+    Dtype("float8_e5m2", 1, "float", 5, 2, 15),
+    Dtype("float8_e4m3fnuz", 1, "float", 4, 3, 8, infinite=False, nan_raw=0x80),
+    Dtype("float8_e5m2fnuz", 1, "float", 5, 2, 16, infinite=False, nan_raw=0x80),
+    Dtype("complex128", 16, "complex", 11, 52, 1023),
+    Dtype("complex64", 8, "complex", 8, 23, 127),
+    Dtype("complex32", 4, "complex", 5, 10, 15),
+    Dtype("float8_e8m0fnu", 1, nan_raw=0xFF),  # a power of two, used as a scale
+    Dtype("bool", 1, "bool"),
+)
+# by bytes; of those with two or more values in a byte only zero and constant have a meaning here
+_INTS = {
+    1: "int8 uint8 qint8 quint8 quint4x2 quint2x4 float4_e2m1fn_x2 bits8",
+    2: "int16 uint16 bits16",
+    4: "int32 uint32 qint32",
+    8: "int64 uint64",
+}
+DTYPES: dict[str, Dtype] = {dtype.name: dtype for dtype in _FLOATS} | {
+    name: Dtype(name, size) for size, names in _INTS.items() for name in names.split()
+}
+
+
+def _pairs(text: str) -> dict[str, str]:
+    return dict(pair.split("=") for pair in text.split())
+
+
+TORCH_STORAGES = _pairs("""
+    DoubleStorage=float64 FloatStorage=float32 HalfStorage=float16 BFloat16Storage=bfloat16 LongStorage=int64
+    IntStorage=int32 ShortStorage=int16 CharStorage=int8 ByteStorage=uint8 BoolStorage=bool
+    ComplexDoubleStorage=complex128 ComplexFloatStorage=complex64 QInt8Storage=qint8 QUInt8Storage=quint8
+    QInt32Storage=qint32 QUInt4x2Storage=quint4x2 QUInt2x4Storage=quint2x4 UntypedStorage=uint8
+""")
+SAFETENSORS = _pairs("""
+    F64=float64 F32=float32 F16=float16 BF16=bfloat16 I64=int64 I32=int32 I16=int16 I8=int8 U64=uint64 U32=uint32
+    U16=uint16 U8=uint8 BOOL=bool F8_E4M3=float8_e4m3fn F8_E5M2=float8_e5m2 F8_E8M0=float8_e8m0fnu C64=complex64
+    F8_E4M3FNUZ=float8_e4m3fnuz F8_E5M2FNUZ=float8_e5m2fnuz
+""")
+_NUMPY = _pairs("""
+    f2=float16 f4=float32 f8=float64 c8=complex64 c16=complex128 b1=bool i1=int8 i2=int16 i4=int32 i8=int64
+    u1=uint8 u2=uint16 u4=uint32 u8=uint64
+""")
+_NUMPY_CODE = re.compile(r"([<>|=]?)([biufcSUVmM])(\d*)(\[\w+\])?")
+
+
+@dataclass
+class Problem:
+    """One finding about one file, before it has a path."""
+
+    code: str
+    severity: str
+    message: str
+    where: str | None = None
+    evidence: str | None = None
+    fix: str | None = None
+
+
+class Broken(Exception):
+    """A reader cannot go on: the file is not what it should be. Carries the finding."""
+
+    def __init__(self, code: str, message: str, **place: Any) -> None:
+        super().__init__(message)
+        self.problem = Problem(code, "error", message, **place)
+
+
+def from_numpy(code: Any) -> tuple[Dtype, bool]:
+    """numpy's code, such as <f4 or U10, and whether it is big endian. What we do not judge is opaque."""
+    match = _NUMPY_CODE.fullmatch(code) if isinstance(code, str) and len(code) < 40 else None
+    if not match:
+        message = f"a numpy array of {str(code)[:40]!r} holds Python objects, which only a pickle can load"
+        raise Broken("object-array", message, fix="save numbers instead, and strings as a fixed-width or JSON text")
+    order, kind, width = match[1], match[2], int(match[3] or 1)
+    name = _NUMPY.get(f"{kind}{width}")
+    return DTYPES[name] if name else Dtype(code, width * (4 if kind == "U" else 1), "opaque"), order == ">"
+
+
+@dataclass(slots=True)
+class Tensor:
+    name: str
+    dtype: Dtype
+    shape: tuple[int, ...]
+    start: int  # byte offset of the first value in its source
+    stride: tuple[int, ...] | None = None  # in values; None: contiguous
+    source: int = FILE
+    big_endian: bool = False
+    role: str = "weight"  # weight | optimizer | ema | other
+    data: bytes = b""  # of an INLINE one
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def extent(self) -> int:
+        """Bytes from the first to the last value, gaps included."""
+        if not self.numel:
+            return 0
+        if self.stride is None:
+            return self.numel * self.dtype.size
+        last = sum((size - 1) * step for size, step in zip(self.shape, self.stride, strict=True))
+        return (last + 1) * self.dtype.size
+
+    @property
+    def gappy(self) -> bool:
+        """True when values between its first and last one are not its own: x[:, :10] of a wider x."""
+        if self.stride is None:
+            return False
+        own, reach = 1, 1
+        for step, size in self.by_stride():
+            if step < reach:  # rows that share values: all between first and last is its own
+                return False
+            own, reach = own * size, step * size
+        return own * self.dtype.size != self.extent
+
+    def by_stride(self) -> list[tuple[int, int]]:
+        """(stride, size) of the axes that move, smallest stride first."""
+        return sorted((step, size) for step, size, _ in self._axes())
+
+    def _axes(self) -> list[tuple[int, int, int]]:
+        strides = self.stride if self.stride is not None else contiguous(self.shape)
+        return [(strides[axis], size, axis) for axis, size in enumerate(self.shape) if strides[axis] and size > 1]
+
+    @property
+    def rank(self) -> int:
+        """Axes longer than one: [1, 768, 1, 1] is a vector."""
+        return sum(size > 1 for size in self.shape)
+
+    def position(self, element: int) -> str:
+        """Where the tensor's n-th value, in the order of the file, is: [3, 17]."""
+        place = [0] * len(self.shape)
+        for _, size, axis in sorted(self._axes()):
+            element, place[axis] = divmod(element, size)
+        return str(place)
+
+
+def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+@dataclass
+class Member:
+    """One entry of a zip's directory."""
+
+    name: str
+    method: int
+    flags: int
+    crc: int
+    packed: int  # bytes in the file
+    size: int  # bytes unpacked
+    header: int  # offset of the local header
+    data: int = 0  # offset of the first byte behind it
+
+
+@dataclass
+class Span:
+    """A zip member's bytes and the CRC-32 they must have."""
+
+    name: str
+    start: int
+    length: int
+    crc: int
+
+
+@dataclass
+class Layout:
+    """What a reader found in one file, headers only."""
+
+    format: str
+    tensors: list[Tensor] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    packed: list[Member] = field(default_factory=list)  # deflated members, in the order of Tensor.source
+    problems: list[Problem] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)  # globals of pickles that are neither known nor hostile
+    root: Any = None  # the pickled object, as inert data
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def problem(self, code: str, severity: str, message: str, **place: Any) -> None:
+        self.add(Problem(code, severity, message, **place))
+
+    def add(self, problem: Problem) -> None:
+        """A hostile file can have a million faults; the first ones tell enough."""
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(problem)
+
+
+@dataclass
+class Artifact:
+    """The verdict on one file."""
+
+    path: Path
+    format: str
+    bytes: int
+    sha256: str | None = None
+    seconds: float = 0.0
+    layout: Layout = field(default_factory=lambda: Layout("unknown"))
+    problems: list[Problem] = field(default_factory=list)
+    checks: list[str] = field(default_factory=list)
+
+    @property
+    def real(self) -> bool:
+        return not any(problem.severity == "error" for problem in self.problems)
+
+    @property
+    def parameters(self) -> int:
+        """Values of the weights; tied ones count once."""
+        places = {(t.source, t.start, t.shape): t.numel for t in self.layout.tensors if t.role == "weight"}
+        return sum(places.values())
+
+
+# -- what a tensor is for, from its name: the same zeros are fatal in a weight and ordinary in a bias or a fresh Adam
+
+_LONGEST = 300  # characters of a name that are looked at; hostile ones are longer
+
+_OPTIMIZER = re.compile(
+    r"(^|\.)(opt|opt_state\w*|optim|optim_\w+|optimizers?|optimizer_\w+|base_optimizer_state|fp32_flat_groups"
+    r"|single_partition_of_fp32_groups|exp_avg(_sq)?|exp_inf|max_exp_avg_sqs?|momentum_buffer|square_avg|grad_avg"
+    r"|acc_delta)(\.|$)|^state\.\d+\."
+)
+_EMA = re.compile(r"(^|[._])ema([._]|$)|(^|\.)(averaged_model|swa_model)\.")
+_OTHER = re.compile(
+    r"(^|\.)(callbacks|loops|lr_schedulers?|schedulers?|scaler|loss_scaler|metrics?|history|\w*rng\w*|random_states?"
+    r"|numpy_random_seed|torch_manual_seed|torch_cuda_manual_seed)(\.|$)"
+)
+_RANDOM_FILES = ("rng_state", "random_states")
+_MASK = re.compile(r"mask|alibi|causal", re.I)
+_COUNTER = re.compile(
+    r"(^|\.)(steps?|num_batches_tracked|\w*position\w*|(\w*_)?ids|seed|counts?|counter|timesteps?|epoch|growth_tracker"
+    r"|(\w*_)?(idx|index|indices))$"
+)
+_ZERO_IS_ORDINARY = re.compile(
+    r"(^|[._])(bias|beta|mask\w*|running_\w+|\w*position\w*|pos_embed\w*|token_type\w*|\w*cache\w*|zero_point\w*"
+    r"|\w*offset\w*|absmax|\w*buffer\w*)$"
+)
+
+
+def role_of(name: str) -> str:
+    """weight | optimizer | ema | other"""
+    name = name[-_LONGEST:]
+    if _OPTIMIZER.search(name):
+        return "optimizer"
+    if _EMA.search(name):
+        return "ema"
+    return "other" if _OTHER.search(name) else "weight"
+
+
+def assign_roles(tensors: list[Tensor], file: str = "") -> None:
+    for tensor in tensors:
+        if tensor.role == "weight":
+            tensor.role = "other" if file.startswith(_RANDOM_FILES) else role_of(tensor.name)
+
+
+def is_mask(tensor: Tensor) -> bool:
+    return bool(_MASK.search(tensor.name.rpartition(".")[2][-_LONGEST:]))
+
+
+def is_counter(tensor: Tensor) -> bool:
+    return bool(_COUNTER.search(tensor.name[-_LONGEST:]))
+
+
+def zero_is_ordinary(tensor: Tensor) -> bool:
+    last = tensor.name.rpartition(".")[2][-_LONGEST:]
+    return tensor.rank < 2 or not tensor.dtype.floating or bool(_ZERO_IS_ORDINARY.search(last))

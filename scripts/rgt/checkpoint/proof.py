@@ -1,0 +1,133 @@
+"""PULL_MANIFEST.json and PULL_VERIFIED.json: what was to arrive, and the proof that it did."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from rgt import VERSION, files
+from rgt.checkpoint import index
+from rgt.checkpoint.folders import index_entries
+from rgt.checkpoint.layout import Artifact, Problem
+from rgt.checkpoint.survey import Survey
+from rgt.errors import RgtError
+
+MANIFEST, PROOF, STALE = "PULL_MANIFEST.json", "PULL_VERIFIED.json", "PULL_VERIFIED.json.stale"
+_UP = 3  # folders above the named path in which its manifest is looked for
+
+
+@dataclass
+class Expected:
+    """Digests that are known beforehand, and the manifest they come from."""
+
+    folder: Path  # where the proof belongs
+    digests: dict[Path, list[tuple[str, str, int | None]]] = field(default_factory=dict)  # source, sha256, bytes
+    listed: list[Path] = field(default_factory=list)  # everything the manifest names
+    outside: list[Path] = field(default_factory=list)  # listed, but not below the path that was given
+    manifest_sha256: str | None = None
+    problems: list[tuple[Path, Problem]] = field(default_factory=list)
+
+    def add(self, path: Path, source: str, sha256: str, size: int | None) -> None:
+        self.digests.setdefault(path, []).append((source, sha256, size))
+
+
+def gather(found: Survey) -> Expected:
+    folders = [found.root, *found.root.absolute().parents][: _UP + 1]
+    manifest = next((folder / MANIFEST for folder in folders if (folder / MANIFEST).is_file()), None)
+    expected = Expected(manifest.parent if manifest else found.root)
+    if manifest:
+        _read_manifest(manifest, found, expected)
+    for run in {found.root, found.root.parent} | {path.parent for path in found.sides if path.name == index.INDEX}:
+        for entry in index_entries(run):
+            if isinstance(entry.get("sha256"), str):
+                expected.add(run / entry["path"], index.INDEX, entry["sha256"], entry.get("bytes"))
+    return expected
+
+
+def _read_manifest(path: Path, found: Survey, expected: Expected) -> None:
+    try:
+        entries = files.read_json(path, "pull_manifest")["files"]
+        expected.manifest_sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    except (RgtError, OSError) as error:
+        message = getattr(error, "message", str(error)).removeprefix(f"{path} ")
+        expected.problems.append((path, Problem("malformed", "error", message)))
+        return
+    if not entries:
+        expected.problems.append((path, Problem("empty", "error", "lists no file")))
+    for entry in entries:
+        target = path.parent / entry["path"]
+        with contextlib.suppress(ValueError):  # as the survey writes it, when the manifest is above a relative path
+            target = found.root / target.absolute().relative_to(found.root.absolute())
+        if ".." in Path(entry["path"]).parts:
+            message = f"names {entry['path'][:100]!r}, outside of its folder"
+            expected.problems.append((path, Problem("path-name", "error", message)))
+            continue
+        expected.listed.append(target)
+        expected.add(target, MANIFEST, entry["sha256"], entry["bytes"])
+        if not target.is_relative_to(found.given):
+            expected.outside.append(target)
+        elif not os.path.isfile(target):  # unlike Path's, it answers for a name that is too long
+            expected.problems.append((target, Problem("missing", "error", f"is listed in {MANIFEST} and not there")))
+
+
+def compare(artifact: Artifact, expected: Expected) -> Iterator[Problem]:
+    for source, sha256, size in expected.digests.get(artifact.path, ()):
+        if size is not None and size != artifact.bytes:
+            fix = "the copy is not finished, or the file changed since; pull it again"
+            yield Problem("size", "error", f"has {artifact.bytes} bytes, {source} says {size}", fix=fix)
+        elif artifact.sha256 and sha256 != artifact.sha256:
+            message = f"its sha256 is {artifact.sha256[:16]}..., {source} says {sha256[:16]}..."
+            fix = "pull it again; if it still differs, the source changed since"
+            yield Problem("digest", "error", message, fix=fix)
+        elif artifact.sha256:
+            artifact.checks.append("digest")
+
+
+def write(expected: Expected, artifacts: list[Artifact], warnings: int, how: dict[str, Any]) -> Path:
+    """Only called when nothing failed."""
+    from importlib import metadata  # slow to import, and only a proof needs it
+
+    versions = {"python": platform.python_version(), "numpy": metadata.version("numpy")}
+    for name in ("torch", "safetensors") if any("load" in artifact.checks for artifact in artifacts) else ():
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    rows = [
+        {
+            "path": os.path.relpath(artifact.path, expected.folder),
+            "bytes": artifact.bytes,
+            "sha256": artifact.sha256,
+            "format": artifact.format,
+            "tensors": len(artifact.layout.tensors),
+            "checks": sorted(set(artifact.checks)),
+        }
+        for artifact in artifacts
+    ]
+    proof = {
+        "verified": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "tool_version": VERSION,
+        "versions": versions,
+        "artifacts": rows,
+        "warnings": warnings,
+        **how,
+        **({"manifest_sha256": expected.manifest_sha256} if expected.manifest_sha256 else {}),
+    }
+    path = expected.folder / PROOF
+    files.write_json(path, proof, "pull_verified")
+    with contextlib.suppress(OSError):
+        (expected.folder / STALE).unlink()
+    return path
+
+
+def withdraw(folder: Path) -> bool:
+    """A proof that no longer holds must not be found: it is renamed, so that its content is not lost."""
+    there = (folder / PROOF).is_file()
+    if there:
+        os.replace(folder / PROOF, folder / STALE)
+    return there

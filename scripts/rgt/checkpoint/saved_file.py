@@ -1,0 +1,152 @@
+"""One checkpoint file of ours: written whole or not at all, checked before it counts and again before it is used."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import pickle
+import re
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, cast
+
+from rgt import files
+from rgt.checkpoint.sink import Sink
+from rgt.errors import ENVIRONMENT, RgtError, bad_input, from_os_error
+
+_CHUNK = 4 << 20
+_SPARE = 1 << 20  # bytes beyond the tensors: pickle, headers, the index
+_ALLOWED = "store tensors, numbers, strings, lists, tuples and dicts (float(x) for a numpy number)"
+_UNTOUCHED = "the checkpoints before it are untouched"
+
+
+class Damaged(Exception):
+    """Why a file is not the checkpoint it should be."""
+
+
+@dataclass
+class Written:
+    bytes: int
+    sha256: str
+
+
+def write(path: Path, state: dict[str, Any]) -> Written:
+    """Temporary name, every byte read back and compared, fsync, a trial load, rename, fsync of the directory."""
+    import torch
+
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        _need_room(path, state)
+        sink = Sink(temporary)
+        try:
+            torch.save(state, cast(IO[bytes], sink))
+        except BaseException:
+            sink.close()
+            raise
+        sink.finish()
+        _torch_load(temporary, "cpu", mmap=True)  # reads no tensor; refuses now what a resume would refuse later
+        os.replace(temporary, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        if isinstance(error, OSError):
+            problem = from_os_error(error, f"save {path}")
+            advice = f"; free space or prune, then save again: {_UNTOUCHED}" if problem.full else ""
+            raise RgtError(problem.message + advice, problem.exit_code, problem.full) from error
+        if isinstance(error, pickle.UnpicklingError):
+            named = re.search(r"GLOBAL ([\w.]+)", str(error))
+            what = f"it holds a {named[1]}, which" if named else "it"
+            raise bad_input(f"cannot save {path}: {what} does not load with weights_only=True; {_ALLOWED}") from None
+        if isinstance(error, (pickle.PicklingError, AttributeError, TypeError)):  # a lambda, a lock, an open file
+            raise bad_input(f"cannot save {path}: {_line(error)}; {_ALLOWED}") from None
+        raise
+    files.sync_directory(path.parent)
+    return Written(sink.size, sink.sha256)
+
+
+def _need_room(path: Path, state: dict[str, Any]) -> None:
+    """Before gigabytes are written for nothing. Retention deletes after a save, so both must fit at once."""
+    import torch
+
+    storages: dict[int, int] = {}  # bytes of each; shared ones are written once
+    values: list[Any] = [state]
+    while values:
+        value = values.pop()
+        if isinstance(value, torch.Tensor):
+            with contextlib.suppress(Exception):  # a sparse or a wrapper tensor has no plain storage
+                storages[value.untyped_storage()._cdata] = value.untyped_storage().nbytes()
+        elif isinstance(value, (dict, list, tuple)):
+            values += value.values() if isinstance(value, dict) else value
+    needed, status = sum(storages.values()) + _SPARE, os.statvfs(path.parent)
+    free = status.f_bavail * status.f_frsize
+    if status.f_blocks and free < needed:
+        sizes = f"it needs about {needed / 2**20:,.0f} MiB and {free / 2**20:,.0f} MiB are free"
+        raise RgtError(f"cannot save {path}: {sizes}; free space or prune; {_UNTOUCHED}", ENVIRONMENT, full=True)
+
+
+def load(path: Path, entry: dict[str, Any], map_location: Any = "cpu") -> dict[str, Any]:
+    """The state, after every byte was checked; Damaged says why not. torch.load itself checks no CRC.
+
+    Checked by the sha256 of its index entry; a file without one (a kill came in between) by the CRCs inside it.
+    """
+    look(path, entry)
+    try:
+        if "sha256" not in entry:
+            with zipfile.ZipFile(path) as archive:
+                bad = archive.testzip()
+            if bad:
+                raise Damaged(f"the bytes of {bad} do not fit their CRC")
+        elif digest(path) != entry["sha256"]:
+            raise Damaged("its sha256 is not the one in checkpoints_index.json")
+        return _torch_load(path, map_location)
+    except (OSError, Damaged):
+        raise
+    except Exception as error:  # torch raises another type for every place where a file can be damaged
+        raise Damaged(_line(error)) from None
+
+
+def _torch_load(path: Path, map_location: Any, mmap: bool = False) -> dict[str, Any]:
+    import torch
+
+    # weights_only: a checkpoint is data, also one from a rented box; it must not be able to run code
+    state = torch.load(path, map_location=map_location, weights_only=True, mmap=mmap)
+    if not isinstance(state, dict):
+        raise Damaged(f"it holds a {type(state).__name__}, not a dict")
+    return state
+
+
+def peek(path: Path) -> dict[str, Any]:
+    """What is in the file without reading its tensors; {} when it cannot be loaded."""
+    try:
+        return _torch_load(path, "cpu", mmap=True)
+    except Exception:
+        return {}
+
+
+def look(path: Path, entry: dict[str, Any]) -> None:
+    """Without reading it all: the size, and the directory that torch writes last."""
+    size = path.stat().st_size
+    if size != entry.get("bytes", size):
+        raise Damaged(f"it has {size} bytes, checkpoints_index.json says {entry['bytes']}")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            archive.infolist()
+    except OSError:
+        raise
+    except Exception:  # a hostile directory makes zipfile raise more than BadZipFile
+        raise Damaged("empty" if size == 0 else "its end is missing or it is no torch file") from None
+
+
+def digest(path: Path) -> str:
+    state, buffer = hashlib.sha256(), memoryview(bytearray(_CHUNK))
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            state.update(buffer[:count])
+    return state.hexdigest()
+
+
+def _line(error: BaseException) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 200 else text[:200] + "..."

@@ -1,0 +1,123 @@
+"""Which files below a path are artifacts, which are JSON beside them, and which are the remains of a broken copy."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rgt.checkpoint import names
+from rgt.checkpoint.examine import Blobs
+from rgt.checkpoint.formats import dcp, readers
+from rgt.checkpoint.layout import Broken, Problem
+from rgt.errors import bad_input, from_os_error
+
+MAX_FILES = 200_000
+_SKIPPED = {".git", ".venv", "node_modules", "__pycache__"}
+_SIDE = re.compile(r"(.*results|.*metrics|trainer_state|checkpoints_index|.*\.index)\.json|metrics\.jsonl")
+
+
+@dataclass
+class Survey:
+    given: Path
+    root: Path  # the folder that was given, or the one the file is in
+    artifacts: list[Path] = field(default_factory=list)
+    sides: list[Path] = field(default_factory=list)
+    problems: list[tuple[Path, Problem]] = field(default_factory=list)
+    metadata: dict[Path, dcp.Metadata] = field(default_factory=dict)  # of DCP folders
+    skipped: list[Path] = field(default_factory=list)  # pickles under other names: not examined
+
+    def blobs(self, path: Path) -> Blobs | None:
+        for directory in path.parents if self.metadata else ():
+            metadata = self.metadata.get(directory)
+            name = str(path.relative_to(directory))
+            if metadata and (name in metadata.files or path.suffix == ".distcp"):
+                return Blobs(metadata.files.get(name, []), metadata)
+        return None
+
+    @property
+    def folders(self) -> list[Path]:
+        """Every folder that holds something to check."""
+        return sorted({path.parent for path in [*self.artifacts, *self.sides]} | set(self.metadata))
+
+
+def survey(given: Path) -> Survey:
+    """Raises a sentence when the path is not there at all."""
+    if not os.path.lexists(given):
+        raise bad_input(f"{given} does not exist; name a checkpoint, a folder of them or a run directory")
+    found = Survey(given, given if given.is_dir() else given.parent)
+    if given.is_dir():
+        for path in _walk(given):
+            _sort(found, path)
+    elif given.name == names.METADATA or given.suffix == ".distcp":
+        for path in sorted(given.parent.iterdir()):  # one file of a DCP checkpoint means nothing without the others
+            if path.name == names.METADATA or path.suffix == ".distcp":
+                _sort(found, path)
+    elif _SIDE.fullmatch(given.name):
+        found.sides.append(given)
+        if given.name.endswith(names.INDEX):
+            suffix = given.name.removesuffix(names.INDEX).rpartition(".")[2]
+            found.artifacts += sorted(given.parent.glob(f"*-of-*.{suffix}"))
+    else:
+        found.artifacts.append(given)
+    for directory in {path.parent for path in found.artifacts if path.suffix == ".distcp"} - set(found.metadata):
+        message = "has .distcp files and no .metadata to read them by"
+        found.problems.append((directory, Problem("missing", "error", message)))
+    return found
+
+
+def _walk(root: Path) -> Iterator[Path]:
+    """Files in order; links to files are followed (the hub's cache is made of them), links to folders are not."""
+
+    def unreadable(error: OSError) -> None:
+        raise from_os_error(error, f"read {error.filename}")
+
+    count = 0
+    for folder, folders, here in os.walk(root, onerror=unreadable):
+        if "snapshots" in folders and "blobs" in folders:
+            folders.remove("blobs")  # the same files under their digests
+        folders[:] = sorted(name for name in folders if name not in _SKIPPED)
+        for name in sorted(here):
+            count += 1
+            if count > MAX_FILES:
+                raise bad_input(f"{root} holds more than {MAX_FILES} files; name the folder of the checkpoints")
+            yield Path(folder, name)
+
+
+def _sort(found: Survey, path: Path) -> None:
+    name = path.name
+    if name == names.METADATA and (any(path.parent.glob("*.distcp")) or _head(path)[:1] == b"\x80"):
+        try:
+            metadata = dcp.read_metadata(path)
+        except Broken as broken:
+            found.problems.append((path, broken.problem))
+        except OSError as error:
+            found.problems.append((path, Problem("unreadable", "error", f"cannot be read: {error.strerror}")))
+        else:
+            found.metadata[path.parent] = metadata
+            found.problems += [(path, problem) for problem in metadata.problems]
+            found.problems += dcp.lost_files(path.parent, metadata)
+    elif names.is_partial_copy(name):
+        message = "a copy that was not finished"
+        found.problems.append((path, Problem("partial", "error", message, fix="finish the transfer, or delete it")))
+    elif name.startswith(".") and name.endswith(".tmp"):
+        found.problems.append((path, Problem("partial", "info", "left by a save that was killed; harmless")))
+    elif _SIDE.fullmatch(name):
+        found.sides.append(path)
+    elif names.is_artifact(name) or readers.looks_like_one(_head(path)):
+        found.artifacts.append(path)
+    elif path.suffix in (".pkl", ".pickle"):
+        found.skipped.append(path)
+
+
+def _head(path: Path) -> bytes:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            return os.read(descriptor, 256)
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return b""

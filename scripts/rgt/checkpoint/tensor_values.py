@@ -1,0 +1,324 @@
+"""The one pass over a file: digest, CRCs and the statistics of every tensor share each block that is read.
+
+Values are never converted. A block is viewed as unsigned integers, its sign bits are masked away, and the maximum tells
+whether any value is NaN, infinite or too large; only then is the block looked at again for counts and places. Memory is
+one buffer, whatever the size of the file; hashing and CRCs run in threads beside the statistics.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rgt.checkpoint.formats.container import Window, blocks
+from rgt.checkpoint.layout import FILE, INLINE, Broken, Dtype, Layout, Problem, Span, Tensor
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Words = np.ndarray[Any, np.dtype[Any]]
+
+READ = 16 << 20  # bytes read at once
+BLOCK = 1 << 20  # bytes looked at in one go: stays in the cache between two operations
+PAGE = 4096
+HOLE = 64 << 10  # bytes of zeros in a row that no dense tensor has by chance
+_SAMPLE = 16  # subnormals are counted in every 16th value of a large block
+_MAX_RUNS = 1000
+_NAMED = 20  # damaged zip members
+Tick = Callable[[int], None]
+
+
+@dataclass
+class Tally:
+    """How many values are bad in one way, and the first of them."""
+
+    count: int = 0
+    first: int = -1  # index of the word
+    bits: int = 0
+
+    def add(self, where: Words, words: Words, at: int) -> None:
+        found = int(where.sum())
+        if found and not self.count:
+            index = int(where.argmax())
+            self.first, self.bits = at + index, int(words[index])
+        self.count += found
+
+
+@dataclass
+class Stats:
+    dtype: Dtype
+    limit: int  # largest magnitude bits that are in range
+    nan: Tally = field(default_factory=Tally)
+    inf: Tally = field(default_factory=Tally)
+    over: Tally = field(default_factory=Tally)
+    count: int = 0  # words seen
+    largest: int = 0  # magnitude bits, floats only
+    largest_finite: int = 0
+    constant: bool = True
+    first: int = 0
+    subnormal: int = 0
+    sampled: int = 0
+    low: int = 0  # of the infinite or too large values: those below zero
+    runs: list[tuple[int, int]] = field(default_factory=list)  # [first, last] page of a run of zeros
+    _open: int | None = None
+
+    @property
+    def zero(self) -> bool:
+        if not self.count:
+            return False
+        return self.largest == 0 and not self.nan.count if self.dtype.floating else self.constant and self.first == 0
+
+    @property
+    def bad(self) -> bool:
+        return bool(self.nan.count or self.inf.count or self.over.count)
+
+    def update(self, words: Words) -> None:
+        """One block of words, in order."""
+        if not len(words):
+            return
+        words = words if words.flags.aligned else words.copy()
+        if not self.count:
+            self.first = int(words[0])
+        if self.constant:
+            self.constant = bool((words[:64] == self.first).all()) and bool((words == self.first).all())
+        dtype = self.dtype
+        if dtype.floating:
+            magnitudes = words & words.dtype.type(dtype.magnitude)
+            largest = int(magnitudes.max())
+            self.largest = max(self.largest, largest)
+            if largest <= self.limit:
+                self.largest_finite = max(self.largest_finite, largest)
+            else:
+                inf = magnitudes == dtype.infinity if dtype.infinite else magnitudes < 0
+                nan = (magnitudes > dtype.largest) & ~inf
+                over = (magnitudes > self.limit) & (magnitudes <= dtype.largest)
+                for tally, where in ((self.nan, nan), (self.inf, inf), (self.over, over)):
+                    tally.add(where, words, self.count)
+                self.low += int(((words > dtype.magnitude) & (inf | over)).sum())
+                finite = magnitudes[magnitudes <= dtype.largest]
+                self.largest_finite = max(self.largest_finite, int(finite.max(initial=0)))
+            sample = magnitudes[::_SAMPLE] if len(magnitudes) > 1 << 16 else magnitudes
+            self.sampled += len(sample)
+            self.subnormal += int((sample < dtype.smallest_normal).sum()) - int((sample == 0).sum())
+        elif dtype.kind == "bool" and int(words.max()) > 1:
+            self.over.add(words > 1, words, self.count)
+        if dtype.nan_raw is not None:
+            self.nan.add(words == dtype.nan_raw, words, self.count)
+        self.count += len(words)
+
+    def pages(self, flags: Words, first: int) -> None:
+        """`flags`: for each page, counted from `first`, whether its first eight bytes are zero."""
+        import numpy as np
+
+        if not flags.any():
+            self.close_run(first)
+            return
+        edges = np.flatnonzero(np.diff(flags.astype(np.int8), prepend=0, append=0)).tolist()
+        for start, end in zip(edges[::2], edges[1::2], strict=True):
+            if start > 0 or self._open is None:
+                self.close_run(first)
+                self._open = first + start
+            if end < len(flags):
+                self.close_run(first + end)
+
+    def close_run(self, page: int) -> None:
+        """A run of zeros ended before `page`."""
+        if self._open is not None and (page - self._open) * PAGE >= HOLE - PAGE and len(self.runs) < _MAX_RUNS:
+            self.runs.append((self._open, page - 1))
+        self._open = None
+
+
+@dataclass
+class Segment:
+    """Bytes of one dense tensor, or of several with the same place (tied weights)."""
+
+    source: int
+    start: int
+    length: int
+    tensors: list[Tensor]
+    stats: Stats
+    done: int = 0  # bytes that were judged
+
+    @property
+    def first(self) -> Tensor:
+        return self.tensors[0]
+
+    @property
+    def end(self) -> int:
+        return self.start + self.length
+
+    def judge(self, data: memoryview | bytes) -> None:
+        """The next bytes of it."""
+        import numpy as np
+
+        tensor, dtype = self.first, self.first.dtype
+        if dtype.kind != "opaque":
+            words = np.frombuffer(data, f"{'>' if tensor.big_endian else '<'}u{dtype.word}")
+            step = BLOCK // dtype.word
+            for begin in range(0, len(words), step):
+                self.stats.update(words[begin : begin + step])
+            if self.length >= 2 * HOLE and not tensor.gappy:
+                heads = np.frombuffer(data[: len(data) // 8 * 8], "u8")[:: PAGE // 8]
+                self.stats.pages(heads == 0, self.done // PAGE)
+        self.done += len(data)
+
+
+@dataclass
+class Pass:
+    """What the pass learned."""
+
+    segments: list[Segment] = field(default_factory=list)  # by source and start, never overlapping
+    alone: list[Segment] = field(default_factory=list)  # views with gaps or that overlap: read once more, by themselves
+    sha256: str | None = None
+    problems: list[Problem] = field(default_factory=list)
+
+
+def read_values(window: Window, layout: Layout, *, digest: bool, max_abs: float, tick: Tick | None = None) -> Pass:
+    """Read every byte of the file once (views that overlap and deflated members a second time)."""
+    done = _plan(layout.tensors, max_abs)
+    _read_file(window, layout, done, digest, tick or (lambda count: None))
+    for segment in done.segments:
+        if segment.source == INLINE:
+            segment.judge(segment.first.data)
+    for number, member in enumerate(layout.packed):
+        pending = deque(segment for segment in done.segments if segment.source == number)
+        at, data = 0, b""
+        try:
+            for block in blocks(window, member):
+                data += block
+                kept = _judge_block(pending, at, memoryview(data))
+                at, data = kept, data[kept - at :]
+        except Broken as broken:
+            done.problems.append(broken.problem)
+    done.problems += _read_again(window, done.alone)
+    for segment in (*done.segments, *done.alone):
+        segment.stats.close_run(-(-segment.length // PAGE))
+    return done
+
+
+def _plan(tensors: list[Tensor], max_abs: float) -> Pass:
+    """Tensors of one place and dtype together; the longer of two that start together comes first."""
+    places: dict[tuple[object, ...], Segment] = {}
+    for number, tensor in enumerate(tensors):
+        length = tensor.extent
+        if not length:
+            continue
+        alone = number if tensor.source == INLINE or tensor.gappy else None
+        key = (tensor.source, tensor.start, length, tensor.dtype.name, alone)
+        if key not in places:
+            limit = tensor.dtype.limit(max_abs) if tensor.dtype.floating else 0
+            places[key] = Segment(tensor.source, tensor.start, length, [], Stats(tensor.dtype, limit))
+        places[key].tensors.append(tensor)
+    plan, end, last_source = Pass(), 0, None
+    for segment in sorted(places.values(), key=lambda segment: (segment.source, segment.start, -segment.length)):
+        if segment.source != last_source:
+            end, last_source = 0, segment.source
+        if segment.source != INLINE and (segment.start < end or segment.first.gappy):
+            plan.alone.append(segment)
+        else:
+            plan.segments.append(segment)
+            end = segment.end
+    return plan
+
+
+def _read_file(window: Window, layout: Layout, done: Pass, digest: bool, tick: Tick) -> None:
+    sha256, checksums = hashlib.sha256(), Checksums(layout.spans)
+    pending = deque(segment for segment in done.segments if segment.source == FILE)
+    buffer = memoryview(bytearray(min(READ, window.length)))
+    at = read = 0  # the buffer starts at `at`; `read` bytes of the file were hashed
+    with ThreadPoolExecutor(2) as pool:
+        while read < window.length:
+            data = window.read_into(at, buffer[: min(len(buffer), window.length - at)])
+            fresh = data[read - at :]
+            beside = [pool.submit(checksums.update, read, fresh)] if layout.spans else []
+            beside += [pool.submit(sha256.update, fresh)] if digest else []
+            kept = _judge_block(pending, at, data)
+            for future in beside:
+                future.result()
+            tick(len(fresh))
+            at, read = kept, at + len(data)
+    done.sha256 = sha256.hexdigest() if digest else None
+    done.problems += checksums.problems(layout)
+
+
+def _judge_block(pending: deque[Segment], at: int, data: memoryview) -> int:
+    """Give each segment its part of the bytes from `at` on, in whole pages, so that no value is cut in two.
+
+    Returns from where on the next block must repeat them.
+    """
+    end = at + len(data)
+    while pending and pending[0].start < end:
+        segment = pending[0]
+        begin = segment.start + segment.done
+        size = min(segment.end, end) - begin
+        if segment.end > end:
+            size -= size % PAGE
+        if size:
+            segment.judge(data[begin - at : begin - at + size])
+        if segment.done < segment.length:
+            return begin + size
+        pending.popleft()
+    return end
+
+
+@dataclass
+class Checksums:
+    """Running CRC-32 of the spans, which come in the order of the file and do not overlap."""
+
+    spans: list[Span]
+    values: list[int] = field(default_factory=list)
+    next: int = 0
+
+    def __post_init__(self) -> None:
+        self.spans = sorted(self.spans, key=lambda span: span.start)
+        self.values = [0] * len(self.spans)
+
+    def update(self, start: int, data: memoryview | bytes) -> None:
+        end = start + len(data)
+        while self.next < len(self.spans):
+            span = self.spans[self.next]
+            low, high = max(span.start, start), min(span.start + span.length, end)
+            if low < high:
+                self.values[self.next] = zlib.crc32(data[low - start : high - start], self.values[self.next])
+            if span.start + span.length > end:
+                return
+            self.next += 1
+
+    def problems(self, layout: Layout) -> Iterator[Problem]:
+        wrong = [(span, crc) for span, crc in zip(self.spans, self.values, strict=True) if span.crc != crc]
+        for span, crc in wrong[:_NAMED]:
+            end = span.start + span.length
+            inside = [t.name for t in layout.tensors if t.source == FILE and span.start <= t.start < end]
+            crcs = f"has CRC {crc:08x}, its directory says {span.crc:08x}: its bytes changed"
+            where, place = ", ".join(inside[:3])[:200] or None, f"bytes {span.start} to {end}"
+            fix = "copy the file again; if the source has the same CRC error, it was damaged there"
+            yield Problem("crc", "error", f"zip member {span.name[:100]!r} {crcs}", where, place, fix)
+
+
+def _read_again(window: Window, alone: list[Segment]) -> Iterator[Problem]:
+    """Exact, but each is read by itself; so only up to a few times the length of the file."""
+    import numpy as np
+
+    budget = 4 * window.length
+    for segment in alone:
+        tensor = segment.first
+        if segment.source != FILE or segment.length > budget:
+            message = "a view whose values were judged only as part of others"
+            yield Problem("unjudged", "info", message, where=tensor.name[:200])
+            continue
+        budget -= segment.length
+        for at in range(0, segment.length, BLOCK):
+            data = window.read(segment.start - window.start + at, min(BLOCK, segment.length - at))
+            if tensor.gappy:  # leave out the values between its own
+                rest = np.arange(at // tensor.dtype.size, (at + len(data)) // tensor.dtype.size)
+                mine = np.ones(len(rest), bool)
+                for step, size in reversed(tensor.by_stride()):
+                    index, rest = np.divmod(rest, step)
+                    mine &= index < size
+                data = np.frombuffer(data, f"V{tensor.dtype.size}")[mine & (rest == 0)].tobytes()
+            segment.judge(data)

@@ -1,0 +1,182 @@
+"""From statistics to findings. NaN and infinity are errors; what zero and large mean depends on the tensor.
+
+Runs of zeros that a crashed copy leaves in an otherwise dense tensor are told from rows that are meant to be zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from rgt.checkpoint.formats.container import Window
+from rgt.checkpoint.layout import FILE, Layout, Problem, is_counter, is_mask, role_of, zero_is_ordinary
+from rgt.checkpoint.tensor_values import HOLE, PAGE, Pass, Segment, Tally
+
+MAX_ABS = 1e6
+# Half precision holds small weights as subnormals by design; elsewhere they are underflow.
+_SUBNORMAL = {"float16": 0.5, "complex32": 0.5, "float32": 0.01, "float64": 0.01, "bfloat16": 0.01, "complex64": 0.01}
+_ENOUGH = 64  # values below which a share means nothing
+_SHOWN = 20  # findings of one code per file; the rest is counted
+_NAMED = 5
+_STEP = 256 << 10  # bytes in which the ends of a hole are looked for
+
+_ORDINARY = {
+    "zero": "all zero where that is ordinary (biases, buffers, integers, optimizer state)",
+    "constant": "one value throughout, which is ordinary there (norms, counters, small buffers)",
+    "range": "not judged by --max-abs (masks, counters, positions)",
+    "denormal": "mostly subnormal, as decayed optimizer state is",
+    "inf": "infinite where that is ordinary (attention masks, best-so-far scores)",
+    "nan": "NaN in bookkeeping that no forward pass reads",
+}
+
+
+@dataclass
+class Rules:
+    max_abs: float = MAX_ABS
+    step: int | None = None  # what the file says; at 0 a zero-initialised layer is ordinary
+    allow: dict[str, list[str]] = field(default_factory=dict)  # code -> patterns of tensor names
+
+
+def judge_values(window: Window, layout: Layout, done: Pass, rules: Rules) -> Iterator[Problem]:
+    ordinary: dict[str, list[str]] = {}
+    for segment in (*done.segments, *done.alone):
+        name = segment.first.name
+        for problem in _segment_problems(window, segment, rules, bool(layout.spans)):
+            allowed = any(fnmatchcase(name, pattern) for pattern in rules.allow.get(problem.code, ()))
+            if problem.severity == "info" or allowed:
+                ordinary.setdefault(problem.code, []).append(name)
+            else:
+                yield problem
+    for name, value in layout.facts.get("odd_scalars", ()):
+        # a learning rate of NaN is a plain float in the pickle; a best loss of infinity is how training starts
+        if value != value and role_of(name) == "optimizer":
+            yield Problem("nan", "error", "is NaN", where=name[:200])
+    for code, names in sorted(ordinary.items()):
+        shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+        what = "1 tensor is" if len(names) == 1 else f"{len(names)} tensors are"
+        message = f"{what} {_ORDINARY.get(code, 'allowed by --expect')}"
+        yield Problem(code, "info", message, evidence=shown[:400])
+
+
+def _segment_problems(window: Window, segment: Segment, rules: Rules, has_crc: bool) -> Iterator[Problem]:
+    tensor, stats = segment.first, segment.stats
+    if tensor.dtype.kind == "opaque":
+        return
+    bookkeeping = tensor.role == "other" and tensor.numel == 1
+    if stats.nan.count:
+        yield _tally(segment, "nan", "info" if bookkeeping else "error", "NaN", stats.nan)
+    if stats.inf.count:
+        mask = is_mask(tensor) and stats.low == stats.inf.count + stats.over.count
+        yield _tally(segment, "inf", "info" if bookkeeping or mask else "error", "infinite", stats.inf)
+    if stats.over.count:
+        code, severity, hint = "range", "error", None
+        what = f"above {rules.max_abs:g} in magnitude, the largest {tensor.dtype.value(stats.largest_finite):.4g}"
+        if tensor.dtype.kind == "bool":
+            code, what = "malformed", "neither true nor false"
+        elif is_mask(tensor) or is_counter(tensor):
+            severity = "info"
+        elif stats.over.bits & tensor.dtype.magnitude == tensor.dtype.largest and stats.low >= stats.over.count:
+            severity = "warn"
+            hint = "only the lowest finite value: if this is an additive mask, allow it with --expect"
+        yield _tally(segment, code, severity, what, stats.over, hint)
+    yield from _zero_or_constant(segment, rules)
+    allowed = _SUBNORMAL.get(tensor.dtype.name)
+    if allowed is not None and stats.sampled >= _ENOUGH and stats.subnormal > allowed * stats.sampled:
+        severity = "warn" if tensor.role in ("weight", "ema") else "info"
+        share = 100 * stats.subnormal / stats.sampled
+        message = f"{share:.0f} % of the values are subnormal (too small for full precision)"
+        yield Problem("denormal", severity, message, where=tensor.name[:200])
+    if not has_crc and not is_mask(tensor):  # a checksum that is right leaves no room for a hole
+        yield from _holes(window, segment)
+
+
+def _tally(segment: Segment, code: str, severity: str, what: str, tally: Tally, fix: str | None = None) -> Problem:
+    """`3 of 4096 values are NaN`, with the first of them."""
+    tensor = segment.first
+    parts = 2 if tensor.dtype.kind == "complex" else 1
+    total = segment.stats.count // parts
+    message = f"{tally.count} of {total} value{'s' if total != 1 else ''} {'is' if tally.count == 1 else 'are'} {what}"
+    place = f"first at {tensor.position(tally.first // parts)}"
+    if tensor.source == FILE and not tensor.gappy:
+        place += f", byte {tensor.start + tally.first * tensor.dtype.word} of the file"
+    others = [other.name for other in segment.tensors[1:]]
+    tied = f"; tied to {', '.join(others[:3])}" if others else ""
+    return Problem(code, severity, message, where=tensor.name[:200], evidence=(place + tied)[:400], fix=fix)
+
+
+def _zero_or_constant(segment: Segment, rules: Rules) -> Iterator[Problem]:
+    tensor, stats = segment.first, segment.stats
+    judged = tensor.role in ("weight", "ema") and not zero_is_ordinary(tensor) and rules.step != 0
+    if stats.zero:
+        shape = f"{tensor.dtype.name} {'x'.join(map(str, tensor.shape))}"
+        severity, message = "error" if judged else "info", f"all {tensor.numel} values are zero"
+        fix = "never written, or never trained"
+        yield Problem("zero", severity, message, where=tensor.name[:200], evidence=shape, fix=fix)
+    elif stats.constant and tensor.numel > 1 and not stats.bad:
+        value = tensor.dtype.value(stats.first) if tensor.dtype.floating else stats.first
+        message = f"all {tensor.numel} values are {value:g}"
+        yield Problem("constant", "warn" if judged else "info", message, where=tensor.name[:200])
+
+
+def bounded(problems: list[Problem]) -> Iterator[Problem]:
+    """The first findings of each code; the rest is counted."""
+    seen: dict[str, int] = {}
+    for problem in problems:
+        seen[problem.code] = seen.get(problem.code, 0) + 1
+        if seen[problem.code] <= _SHOWN:
+            yield problem
+    for code, count in seen.items():
+        if count > _SHOWN:
+            severity = max((p.severity for p in problems if p.code == code), key=("info", "warn", "error").index)
+            yield Problem(code, severity, f"{count - _SHOWN} more of the same")
+
+
+# -- holes
+
+
+def _holes(window: Window, segment: Segment) -> Iterator[Problem]:
+    """A page boundary speaks for damage, a row boundary for intention."""
+    tensor = segment.first
+    size, where = tensor.dtype.size, tensor.name[:200]
+    axes = tensor.by_stride()
+    row = math.prod(count for _, count in axes[:-1]) * size if axes else 0  # bytes of a step along the slowest axis
+    if tensor.dtype.kind == "bool":
+        return
+    for run in _zero_runs(window, segment):
+        inner = [edge for edge in run if edge not in (segment.start, segment.end)]
+        # give or take the bytes of one value that may happen to be zero
+        paged = bool(inner) and all(min(edge % PAGE, -edge % PAGE) <= size for edge in inner)
+        offsets = [edge - segment.start for edge in inner]
+        by_rows = row > size and all(min(offset % row, -offset % row) <= size for offset in offsets)
+        if not paged and (not tensor.dtype.floating or by_rows or tensor.rank < 2):
+            continue
+        message = f"{run[1] - run[0]} bytes of zeros in a row inside a tensor that is dense elsewhere"
+        place = tensor.position((run[0] - segment.start) // size)
+        evidence = f"from {place}, bytes {run[0]} to {run[1]} of the file"
+        fix = "a copy or a disk lost these pages; copy the file again"
+        yield Problem("hole", "warn" if by_rows else "error", message, where, evidence, fix)
+
+
+def _zero_runs(window: Window, segment: Segment) -> list[tuple[int, int]]:
+    """First byte, and byte behind the last, of every run of at least HOLE zero bytes.
+
+    The pass only sampled a word per page; here the suspected places are read for their exact ends.
+    """
+    import numpy as np
+
+    found: list[tuple[int, int]] = []
+    for first, last in segment.stats.runs if segment.source == FILE and not segment.stats.zero else ():
+        begin = segment.start + max(0, (first - 1) * PAGE)
+        end = min(segment.end, segment.start + (last + 2) * PAGE)
+        before = begin - 1  # the last byte seen that is not zero
+        for at in range(begin, end, _STEP):
+            data = window.read(at - window.start, min(_STEP, end - at))
+            edges = np.concatenate(([before], at + np.flatnonzero(np.frombuffer(data, np.uint8))))
+            gaps = np.flatnonzero(np.diff(edges) > HOLE).tolist()
+            found += [(int(edges[index]) + 1, int(edges[index + 1])) for index in gaps]
+            before = int(edges[-1])
+        if end - before > HOLE:
+            found.append((before + 1, end))
+    return list(dict.fromkeys(found))

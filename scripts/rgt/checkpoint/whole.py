@@ -1,0 +1,98 @@
+"""Is this checkpoint whole? One answer for every tool, from the readers that verify_local uses.
+
+Example:
+    answer = verdict(Path("checkpoint-500"))
+    answer.whole, answer.reason        True, ""  |  False, "model.safetensors: ends 80 bytes behind the end of the file"
+
+A look reads headers, and up to READ bytes for their checksums; `values=True` also judges every value (NaN, zeros,
+range), which needs numpy. Otherwise the standard library is enough. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rgt.checkpoint import names
+from rgt.checkpoint.examine import Options
+from rgt.checkpoint.survey import survey
+from rgt.checkpoint.verify import Request, verify
+from rgt.errors import RgtError
+
+READ = 256 << 20  # bytes that a look reads for their checksums
+_HEADERS_SECONDS = 5.0
+_SETTLED = 60.0  # seconds without a write after which an incomplete file counts as broken, not as being written
+_UNSURE = {"not-a-checkpoint", "refused-global", "unjudged"}  # not verified, and not shown to be damaged either
+
+
+@dataclass
+class Verdict:
+    path: Path
+    whole: bool
+    reason: str = ""  # the first error, in a clause
+    code: str = ""  # of that error
+    step: int | None = None
+    bytes: int = 0
+    format: str = "unknown"
+    mtime: float = 0.0
+    depth: str = "none"  # values | read (all checksums) | structure | none
+    files: tuple[Path, ...] = ()  # that were examined
+
+    @property
+    def state(self) -> str:
+        """ok | writing | unknown (a format or a pickle that cannot be judged) | broken"""
+        if self.whole:
+            return "ok"
+        if time.time() - self.mtime < _SETTLED:
+            return "writing"
+        return "unknown" if self.code in _UNSURE else "broken"
+
+    @property
+    def message(self) -> str:
+        if self.state != "writing":
+            return self.reason
+        return f"written seconds ago and not complete yet ({self.reason}); look again"
+
+    def as_dict(self) -> dict[str, Any]:
+        row: dict[str, Any] = {
+            "path": str(self.path),
+            "state": self.state,
+            "depth": self.depth,
+            "message": self.message,
+        }
+        row |= {"bytes": self.bytes, "mtime": self.mtime, "format": self.format, "step": self.step}
+        return {name: value for name, value in row.items() if value not in ("", None)}
+
+
+def verdict(path: Path, values: bool = False, read: int = READ, read_until: float = math.inf) -> Verdict:
+    """One file, or a folder that is one checkpoint. Never raises for what is there. Times are of time.monotonic()."""
+    try:
+        found = survey(path)
+        headers_until = time.monotonic() + _HEADERS_SECONDS
+        share = read // max(len(found.artifacts), 1)
+        options = Options(False, values=values, read=share, read_until=read_until, headers_until=headers_until)
+        done = verify(found, Request(options, jobs=1))
+    except (RgtError, OSError, ValueError) as error:
+        return Verdict(path, False, getattr(error, "message", None) or str(error), "unreadable")
+    answer = Verdict(path, not done.failed, files=tuple(artifact.path for artifact in done.artifacts))
+    for artifact in done.artifacts:
+        answer.bytes += artifact.bytes
+        with contextlib.suppress(OSError):
+            answer.mtime = max(answer.mtime, os.stat(artifact.path).st_mtime)
+        answer.step = artifact.layout.facts.get("step") if answer.step is None else answer.step
+        answer.format = artifact.format if answer.format == "unknown" else answer.format
+    if answer.step is None:
+        answer.step = names.step(path.name)
+    answer.depth = "values" if values else "read" if all(a.checks for a in done.artifacts) else "structure"
+    errors = [entry for entry in done.problems if entry[1].severity == "error"]
+    errors.sort(key=lambda entry: entry[1].code in _UNSURE)  # damage is said first
+    if errors:
+        place, problem = errors[0]
+        inside = place.relative_to(path).as_posix() if place != path and place.is_relative_to(path) else ""
+        answer.code, answer.reason = problem.code, f"{inside}: {problem.message}" if inside else problem.message
+    return answer

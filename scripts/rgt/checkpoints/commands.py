@@ -1,0 +1,268 @@
+"""The command line of checkpoints.py."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rgt import cli, errors, files, units
+from rgt.checkpoint import index, names
+from rgt.checkpoint.index import Keep
+from rgt.checkpoint.index import cadence as optimal_cadence
+from rgt.report import Report, print_json
+
+TABLE_COSTS = (2.0, 10.0, 60.0, 300.0)  # seconds a save holds training up
+TABLE_MTBFS = (1800.0, 7200.0, 6 * 3600.0, 86400.0, 7 * 86400.0)
+
+
+def _open_run(context: click.Context, parameter: click.Parameter, path: Path) -> Path:
+    from rgt.checkpoint import inventory  # here and below, because --help needs no reader of checkpoints
+
+    return inventory.open_run(path)
+
+
+run_argument = click.argument("run", type=click.Path(path_type=Path), callback=_open_run)
+_DIRECTION = click.Choice(["down", "up"])
+dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+
+
+@click.group(cls=cli.Group)
+def main() -> None:
+    """See, prove and thin out the checkpoints of a run directory; say how often to save.
+
+    Example: python scripts/checkpoints.py list runs/20261116-083000-tiny-gpt-1f00ab
+    """
+
+
+@main.command("list")
+@run_argument
+@cli.json_option
+def list_(run: Path, as_json: bool) -> int:
+    """List the checkpoints of RUN, oldest first, from names, sizes, the index and a look at each.
+
+    Exit 1 when something needs a look: a lost index, a file it names that is gone, remains of a save, damaged ones.
+    Headers are read, and checksums for two seconds; `verify` reads every byte.
+
+    Example: python scripts/checkpoints.py list runs/20261116-083000-tiny-gpt-1f00ab
+    """
+
+    from rgt.checkpoint import inventory, whole
+
+    report, read_until = Report("checkpoints"), time.monotonic() + 2
+    _add_state(report, run)
+    rows: list[dict[str, Any]] = []
+    for each in inventory.find(run):
+        size, entry = each.bytes, each.entry
+        verified = bool(entry.get("verified")) and entry.get("bytes", size) == size
+        row = {"path": index.relative(run, each.path), "step": each.step, "bytes": size, "verified": verified}
+        answer = whole.verdict(each.path, read_until=read_until)
+        rows.append({**row, "metrics": entry.get("metrics", {}), "whole": answer.whole})
+        if not answer.whole:
+            report.add(answer.code, "error", answer.message, path=str(each.path))
+    if as_json:
+        print_json({**report.as_dict(), "run": str(run), "checkpoints": rows})
+        return errors.OK if report.ok else errors.FINDINGS
+    for row in rows:
+        state = "NOT WHOLE" if not row["whole"] else "verified" if row["verified"] else "not verified"
+        metrics = "  ".join(f"{name} {value:.6g}" for name, value in row["metrics"].items())
+        shown = units.show_size(row["bytes"])
+        click.echo(f"{row['step']:>9}  {shown:>9}  {state:12}  {row['path']}  {metrics}".rstrip())
+    return report.emit(None, f"{len(rows)} checkpoints, {units.show_size(sum(row['bytes'] for row in rows))}")
+
+
+def _add_state(report: Report, run: Path) -> None:
+    """What the index and the names in the folder show without reading a checkpoint."""
+
+    from rgt.checkpoint import inventory
+
+    problem = inventory.index_problem(run)
+    if problem:
+        fix = f"python scripts/checkpoints.py rebuild {run}"
+        report.add("stale-index", "warn", problem, path=str(run / index.INDEX), fix=fix)
+    for entry in index.read(run) or []:
+        if not (run / entry["path"]).exists():
+            message = f"is listed in {index.INDEX} and not there"
+            report.add("missing", "warn", message, path=str(run / entry["path"]))
+    for path in sorted(inventory.place(run).iterdir()):
+        if names.DAMAGED in path.name:
+            message = "was found damaged and set aside"
+            report.add("truncated", "warn", message, path=str(path), fix="look at it, delete it")
+        elif path.name.startswith(".") and path.suffix == ".tmp":
+            report.add("partial", "info", "a save under way, or the remains of one that was killed", path=str(path))
+
+
+@main.command()
+@run_argument
+@dry_run
+@cli.report_options
+def verify(run: Path, dry_run: bool, fmt: str | None) -> int:
+    """Read every byte of every checkpoint of RUN, and note in the index which ones are real.
+
+    Container, CRCs, sha256, NaN, zeros and range, as scripts/verify_local.py does. Exit 1 when one is not real.
+
+    Example: python scripts/checkpoints.py verify runs/20261116-083000-tiny-gpt-1f00ab
+    """
+
+    from rgt.checkpoint import inventory
+
+    report = Report("checkpoints")
+    _add_state(report, run)
+    checkpoints = inventory.read_all(run)
+    for each in checkpoints:
+        for _, problem in each.problems or []:
+            report.add(path=str(each.path), **asdict(problem))
+    if not dry_run:
+        index.write(run, [each.new_entry(run) for each in checkpoints])
+    good = [each for each in checkpoints if each.good]
+    newest = str(good[-1].path) if good else None
+    report.data = {"run": str(run), "good": len(good), "checkpoints": len(checkpoints), "latest": newest}
+    return report.emit(fmt, f"{len(good)} of {len(checkpoints)} checkpoints are real; last good: {newest or 'none'}")
+
+
+@main.command()
+@run_argument
+@dry_run
+@cli.json_option
+def rebuild(run: Path, dry_run: bool, as_json: bool) -> int:
+    """Write checkpoints_index.json anew from the files of RUN, each read and judged; the damaged stay out of it.
+
+    Example: python scripts/checkpoints.py rebuild runs/20261116-083000-tiny-gpt-1f00ab
+    """
+
+    from rgt.checkpoint import inventory
+
+    checkpoints = inventory.read_all(run)
+    good = [each for each in checkpoints if each.good]
+    bad = [str(each.path) for each in checkpoints if not each.good]
+    if not dry_run:
+        index.write(run, [each.new_entry(run) for each in good])
+    if as_json:
+        print_json({"run": str(run), "listed": [str(each.path) for each in good], "damaged": bad})
+    else:
+        lists = f"{run / index.INDEX} {'would list' if dry_run else 'lists'} {len(good)} checkpoints"
+        click.echo(f"{lists}; {len(bad)} damaged: {', '.join(bad) or 'none'}")
+    return errors.FINDINGS if bad else errors.OK
+
+
+@main.command()
+@run_argument
+@cli.json_option
+def latest(run: Path, as_json: bool) -> int:
+    """Print the path of the last good checkpoint of RUN; newer ones that are damaged are named on stderr.
+
+    It is read in full before it is named, and has the parts that the others have, of one step. RUN may also be a
+    Trainer's output_dir, DeepSpeed's folder or nanoGPT's out. Exit 1 when none is good.
+
+    Example: python scripts/checkpoints.py latest runs/20261116-083000-tiny-gpt-1f00ab
+    """
+
+    from rgt.checkpoint import inventory
+
+    newest, skipped = inventory.newest_whole([*inventory.find(run), *inventory.without_step(run)])
+    for each, why in skipped:
+        click.echo(f"{each.path} is damaged ({why.code}: {why.message}), trying the one before it", err=True)
+    if newest is None:
+        raise errors.RgtError(f"{inventory.place(run)} holds no good checkpoint", errors.FINDINGS)
+    if as_json:
+        print_json({"path": str(newest.path), "step": newest.step, "sha256": newest.sha256})
+    else:
+        click.echo(newest.path)
+    return errors.OK
+
+
+@main.command()
+@run_argument
+@click.option("--keep-last", type=click.IntRange(1), default=2, show_default=True, help="So many of the newest good.")
+@click.option("--best", help="Also the best by this metric of the index.")
+@click.option("--direction", type=_DIRECTION, default="down", show_default=True, help="down: less is better.")
+@click.option("--every", type=click.IntRange(1), help="Also those whose step is a multiple of this.")
+@dry_run
+@cli.json_option
+def prune(
+    run: Path, keep_last: int, best: str | None, direction: str, every: int | None, dry_run: bool, as_json: bool
+) -> int:
+    """Delete the checkpoints of RUN that none of the rules keeps.
+
+    Every one is read first, and only good ones count: the last good one, the one that results.json names, and
+    whatever is damaged stay. Exit 4 when none is good, or the run is sealed.
+
+    Example: python scripts/checkpoints.py prune runs/20261116-083000-tiny-gpt-1f00ab --best val_loss --dry-run
+    """
+
+    from rgt.checkpoint import inventory
+
+    if (run / "seal.json").exists():
+        raise errors.refused(f"{run} is sealed; a sealed run never changes")
+    checkpoints = inventory.read_all(run)
+    metrics = {name for each in checkpoints for name in each.entry.get("metrics", {})}
+    if best and best not in metrics:
+        there = ", ".join(sorted(metrics)) or "none"
+        raise errors.bad_input(f"no checkpoint has a metric {best!r}; the index has {there}")
+    bad = [str(each.path) for each in checkpoints if not each.good]
+    if len(bad) == len(checkpoints):
+        raise errors.refused(f"none of the {len(bad)} checkpoints of {run} is good; nothing is deleted")
+    wanted: set[str] = set()
+    if (run / "results.json").exists():
+        results = files.read_json(run / "results.json", "results")  # unreadable: better to stop than to delete
+        wanted = {metric["checkpoint"] for metric in results["metrics"] if metric.get("checkpoint")}
+    listed = [each.new_entry(run) for each in checkpoints if each.good]
+    doomed = Keep(keep_last, best, direction, every).doomed(listed, lambda entry: True)
+    gone = [entry for entry in doomed if entry["path"] not in wanted]
+    if not dry_run:
+        index.delete(run, listed, gone)
+    deleted = [str(run / entry["path"]) for entry in gone]
+    kept = [str(run / entry["path"]) for entry in listed if entry not in gone]
+    size = sum(entry["bytes"] for entry in gone)
+    if as_json:
+        print_json({"deleted": deleted, "kept": kept, "damaged": bad, "bytes": size, "dry_run": dry_run})
+        return errors.OK
+    for path in deleted:
+        click.echo(path)
+    word = "would delete" if dry_run else "deleted"
+    left = f", {len(bad)} damaged left alone" if bad else ""
+    click.echo(f"{word} {len(gone)}, {units.show_size(size)}; {len(kept)} stay{left}", err=True)
+    return errors.OK
+
+
+@main.command()
+@click.option("--save-cost", type=cli.Duration(), help="How long a save holds training up, such as 12s.")
+@click.option("--mtbf", type=cli.Duration(), help="Mean time between interruptions of one node, such as 6h.")
+@click.option("--restart", type=cli.Duration(), default=0.0, help="From an interruption until training goes on.")
+@click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Any of them stops the run.")
+@click.option("--step-time", type=cli.Duration(), help="Of one training step: gives the interval in steps, too.")
+@cli.json_option
+def cadence(
+    save_cost: float | None, mtbf: float | None, restart: float, nodes: int, step_time: float | None, as_json: bool
+) -> int:
+    """Say how often to save (Young, Daly); without --save-cost and --mtbf, print a table.
+
+    Example: python scripts/checkpoints.py cadence --save-cost 12s --mtbf 6h --restart 5m --step-time 1.4s
+    """
+    if (save_cost is None) != (mtbf is None):
+        raise click.UsageError("--save-cost and --mtbf belong together")
+    if save_cost is None or mtbf is None:
+        table = {cost: {mtbf: optimal_cadence(cost, mtbf) for mtbf in TABLE_MTBFS} for cost in TABLE_COSTS}
+        if as_json:
+            pairs = [(cost, mtbf, each) for cost, line in table.items() for mtbf, each in line.items()]
+            rows = [{"save_cost": c, "mtbf": m, "interval": e.interval, "overhead": e.overhead} for c, m, e in pairs]
+            print_json({"table": rows})
+            return errors.OK
+        heads = [f"MTBF {units.show_duration(mtbf)}".rjust(17) for mtbf in TABLE_MTBFS]
+        click.echo("save costs".ljust(12) + "".join(heads))
+        for cost, line in table.items():
+            cells = [f"{units.show_duration(each.interval)} ({each.overhead:.1%})" for each in line.values()]
+            click.echo(units.show_duration(cost).ljust(12) + "".join(cell.rjust(17) for cell in cells))
+        return errors.OK
+    best = optimal_cadence(save_cost, mtbf, restart, nodes)
+    steps = max(1, round(best.interval / step_time)) if step_time else None
+    if as_json:
+        print_json({**asdict(best), "overhead": best.overhead, "steps": steps})
+        return errors.OK
+    every = units.show_duration(best.interval) + (f" ({steps} steps)" if steps else "")
+    parts = f"saving {best.saving:.1%}, computed again {best.lost:.1%}, restarting {best.restarting:.1%}"
+    click.echo(f"save every {every}: {best.overhead:.1%} of the time goes to interruptions ({parts})")
+    return errors.OK

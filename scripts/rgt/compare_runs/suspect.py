@@ -1,0 +1,224 @@
+"""Numbers that more often come from a bug than from a method. Looked at before any statistics."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterator
+
+from rgt.compare_runs.flat_settings import kind, last
+from rgt.compare_runs.trial import Arm, Curve, Note, Reading, Sample, Trial, bug, count, short, told
+from rgt.metrics.table import Metric, better, is_perfect, possible, says_peak, words
+from rgt.run.results import fitting_rules
+
+_DIGITS = 5  # two equal values with this many significant digits are not a coincidence
+_PERCENT = 1.5  # a share above this is written in percent
+_CLASSES = {"num_classes", "n_classes", "num_labels", "nclasses", "classes"}
+_BETTER = 0.1  # relative: eval better than train by more than this
+
+
+def suspicious(a: Sample, b: Sample, name: str, metric: Metric | None, direction: str) -> Iterator[Note]:
+    for sample in (a, b):
+        own, seeds = sample.values, {trial.seed for trial in sample.trials} - {None}
+        # two coarse values may agree by chance (0.91 and 0.91); three, or two with many digits, do not
+        enough = len(own) >= 3 or (len(own) == 2 and _digits(own[0]) >= _DIGITS)
+        if enough and len(set(own)) == 1 and len(seeds) != 1:
+            yield bug(
+                "constant",
+                f"arm {sample.arm.name} has exactly {short(own[0])} in all {len(own)} runs: the seed has no effect, "
+                "one checkpoint was evaluated for all, the output is degenerate, or the values were rounded",
+            )
+        if metric:
+            yield from _impossible(sample, name, metric)
+    values = a.values + b.values
+    above = sum(value > _PERCENT for value in values)
+    if metric and metric.share and 0 < above < len(values) and any(value <= 1 for value in values):
+        yield bug("range", f"{name} is written as a fraction in some runs and in percent in others")
+    equal = [value for value in Counter(a.values) & Counter(b.values) if _digits(value) >= _DIGITS]
+    if equal and (len(a.values) == 1 or len(set(a.values)) > 1):  # an arm that is constant has its own finding
+        what = "every value" if sorted(a.values) == sorted(b.values) else f"{short(equal[0])} (to the last digit)"
+        message = f"{what} is in both arms: the change was not applied, or one checkpoint was evaluated as two"
+        yield bug("identical", message)
+    # dropout and augmentation make eval better than train, too, but in both arms alike
+    beats = [_beats_train(sample, name, direction) for sample in (a, b)]
+    for sample, own_beats, other in ((a, beats[0], beats[1]), (b, beats[1], beats[0])):
+        if own_beats and other is False:
+            split = sample.readings[0].split
+            message = f"arm {sample.arm.name} is better on {split} than on train, the other arm is not"
+            yield bug("too-good", message, fix="look for eval data in the training set of that arm")
+
+
+def _digits(value: float) -> int:
+    return len(f"{value:.15g}".lower().partition("e")[0].replace(".", "").replace("-", "").strip("0"))
+
+
+def _impossible(sample: Sample, name: str, metric: Metric) -> Iterator[Note]:
+    at_chance = False
+    for trial, reading in zip(sample.trials, sample.readings, strict=True):
+        value = short(reading.value)
+        if not possible(metric, reading.value):
+            yield bug("range", f"{name} = {value} is not possible", path=trial.source)
+        elif is_perfect(metric, reading.value):
+            fix = "look for the label in the input, an overlap of train and test, or an empty eval set"
+            yield bug("too-good", f"{name} is exactly {value}: perfect", fix=fix, path=trial.source)
+        why = None if at_chance else _chance_level(name, reading, trial)
+        if why:
+            at_chance = True  # one of them is enough
+            yield bug("chance", f"{name} = {value} is exactly chance level ({why})", path=trial.source)
+
+
+def _chance_level(name: str, reading: Reading, trial: Trial) -> str | None:
+    word, value = set(words(name)), reading.value
+    if word & {"auc", "auroc"} and math.isclose(value, 0.5, abs_tol=1e-9):
+        return "an AUC of a half"
+    if word & {"mcc", "kappa", "r2", "pearson", "spearman"} and value == 0.0:
+        return "zero"
+    classes = next((v for k, v in (trial.config or {}).items() if last(k) in _CLASSES), None)
+    if isinstance(classes, float) and classes >= 2:
+        share = value / 100 if value > _PERCENT else value
+        if word & {"acc", "accuracy"} and math.isclose(share, 1 / classes, abs_tol=1e-6):
+            return f"1 of {classes:g} classes"
+        if word & {"loss", "nll"} and math.isclose(value, math.log(classes), abs_tol=1e-4):
+            return f"ln {classes:g}"
+    return None
+
+
+def _beats_train(sample: Sample, name: str, direction: str) -> bool | None:
+    known = []
+    for trial, reading in zip(sample.trials, sample.readings, strict=True):
+        train = trial.curves.get((name, "train"), {})
+        if reading.split == "train" or not train:
+            continue
+        final = train[max(train)]
+        margin = abs(reading.value - final) > _BETTER * max(abs(final), 1e-12)
+        known.append(better(reading.value, final, direction) and margin)
+    return all(known) if known else None
+
+
+# -- which runs count
+
+
+def duplicates(arms: list[Arm]) -> list[Note]:
+    """One run counts once: by its id, or by being equal in everything that was read. Removes what is counted twice."""
+    notes, seen = [], dict[str, tuple[str, str]]()
+    for arm in arms:
+        kept = []
+        for trial in arm.trials:
+            marks = [trial.run_id or trial.source]
+            readings = {name: [repr(r.value) for r in some] for name, some in sorted(trial.readings.items())}
+            # a copied run folder has the same numbers to the last digit; two trainings with one seed rarely do
+            precise = any(_digits(r.value) >= _DIGITS for some in trial.readings.values() for r in some)
+            if precise and trial.seed is not None:
+                config = sorted((k, str(v)) for k, v in (trial.config or {}).items() if kind(k) != "harmless")
+                marks.append("\0" + json.dumps([readings, trial.seed, config]))
+            twin = next((seen[mark] for mark in marks if mark in seen), None)
+            if twin and twin[0] == arm.name:
+                message = f"is in arm {arm.name} twice (also as {twin[1]}); it counts once"
+                said = f"{arm.name}: a run given twice was counted once"
+                notes.append(told("duplicate", message, said, trial.source))
+                continue
+            if twin:
+                message = f"is in both arms, {twin[0]} and {arm.name}: the comparison is partly of a thing with itself"
+                notes.append(bug("duplicate", message, "the same run is in both arms", path=trial.source))
+            seen |= dict.fromkeys(marks, (arm.name, trial.source))
+            kept.append(trial)
+        arm.trials = kept
+    return notes
+
+
+def repeated_seeds(sample: Sample, keys: list[str | None]) -> Iterator[Note]:
+    twice = [key for key, times in Counter(keys).items() if key is not None and times > 1]
+    if twice:
+        message = (
+            f"arm {sample.arm.name} has {count(len(twice), 'seed')} more than once with different values ({twice[0]}): "
+            "repeats of one seed are not new evidence, and the better of two is a selection"
+        )
+        yield told("seeds", message, f"{sample.arm.name}: a seed occurs more than once")
+
+
+# -- By which rule the reported number was taken from the curve, and what shape the curve has
+
+
+_FEWEST = 5  # points of a curve whose shape is judged
+_DRIFT = 1e-3
+_SHAPES = {
+    "collapsed": "peaked early and fell back: its last value is not its best, and its best is not stable",
+    "still-improving": "was still improving at its end: undertrained, the comparison depends on when it is stopped",
+    "flat": "never moved: not trained, or the metric does not see it",
+}
+
+
+def selection_notes(a: Sample, b: Sample, metric: str, direction: str) -> Iterator[Note]:
+    fits = []
+    for sample in (a, b):
+        rules = []
+        for trial, reading in zip(sample.trials, sample.readings, strict=True):
+            own, val = (trial.curves.get((metric, split), {}) for split in (reading.split, "val"))
+            on_test = reading.split == "test"
+            rules.append(fitting_rules(reading.value, reading.step, direction, own, val, on_test))
+            if not reading.from_curve and reading.step is not None and reading.step in own:
+                logged = own[reading.step]
+                if not math.isclose(logged, reading.value, rel_tol=_DRIFT, abs_tol=1e-9):
+                    at = f"at step {reading.step}, where its own log says {short(logged)}"
+                    message = f"reports {short(reading.value)} {at}"
+                    yield bug("drift", message, "a reported value is not the logged one", path=trial.source)
+        known = [fit for fit in rules if fit]
+        fits.append(set.intersection(*known) if known else None)
+        yield from _chosen(sample, fits[-1], metric)
+    if fits[0] is not None and fits[1] is not None and not fits[0] & fits[1]:
+        said = [" or ".join(sorted(fit or ())) or "no one rule" for fit in fits]
+        message = f"the checkpoint was chosen by different rules: {a.arm.name} {said[0]}, {b.arm.name} {said[1]}"
+        yield Note("selection", "error", message, "undecided", message, "report both arms by one rule fixed beforehand")
+    if says_peak(metric):
+        yield told("peak", f"{metric} is by its name the best of a curve, not the value of one checkpoint")
+    shapes = []
+    for sample in (a, b):  # the shape of at least half of the arm's curves
+        each = []
+        for trial, reading in zip(sample.trials, sample.readings, strict=True):
+            own, val = (trial.curves.get((metric, split), {}) for split in (reading.split, "val"))
+            each.append(shape(val if len(val) >= _FEWEST else own, direction))  # val decides where there is one
+        ranked = Counter(filter(None, each)).most_common(1)
+        shapes.append(ranked[0][0] if ranked and 2 * ranked[0][1] >= len(each) else None)
+    for sample, name in zip((a, b), shapes, strict=True):
+        if name in _SHAPES:
+            message = f"the curve of arm {sample.arm.name} {_SHAPES[name]}"
+            alike = name == "still-improving" and shapes[0] == shapes[1]
+            yield Note("curve", "info", message) if alike else told("curve", message, f"{sample.arm.name} {name}")
+
+
+def _chosen(sample: Sample, fit: set[str] | None, metric: str) -> Iterator[Note]:
+    arm = sample.arm.name
+    if fit == {"best-test"}:
+        message = f"arm {arm} reports the best test value of its curve: the checkpoint was selected on the test set"
+        yield Note("selection", "error", message, "undecided", message, "select on val, report test once")
+    elif fit == {"best-val"} and sample.readings[0].split == "val":
+        ends = []
+        for trial, reading in zip(sample.trials, sample.readings, strict=True):
+            curve = trial.curves.get((metric, reading.split), {})
+            finite = [step for step, value in curve.items() if math.isfinite(value)]
+            ends += [reading.value - curve[max(finite)]] if finite else []
+        gain = f" (mean {statistics.fmean(ends):+.4g} against its last point)" if ends else ""
+        message = f"arm {arm} reports the peak of its val curve, not its end{gain}"
+        yield told("peak", f"{message}: the maximum of noise is not its mean", f"{arm}: best of the val curve{gain}")
+
+
+def shape(curve: Curve, direction: str) -> str | None:
+    """collapsed | still-improving | flat | settled; None when it is too short to say."""
+    sign = 1.0 if direction == "up" else -1.0
+    values = [sign * value for value in curve.values() if math.isfinite(value)]
+    if len(values) < _FEWEST:
+        return None
+    # the noise of one point, from second differences: a slope does not count as noise
+    bends = [abs(a - 2 * b + c) for a, b, c in zip(values, values[1:], values[2:], strict=False)]
+    noise = 1.4826 * statistics.median(bends) / math.sqrt(6)
+    best = max(range(len(values)), key=lambda index: values[index])
+    rise, fall = values[best] - values[0], values[best] - values[-1]
+    if best < 0.7 * (len(values) - 1) and fall > max(0.3 * rise, 4 * noise) and fall > 0:
+        return "collapsed"
+    if max(values) - min(values) <= max(4 * noise, 1e-12 * abs(values[0])):
+        return "flat"
+    fifth = max(2, len(values) // 5)
+    gain = statistics.fmean(values[-fifth:]) - statistics.fmean(values[-2 * fifth : -fifth])
+    return "still-improving" if gain > max(0.05 * rise, 3 * noise * math.sqrt(2 / fifth)) else "settled"

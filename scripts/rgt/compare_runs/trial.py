@@ -1,0 +1,145 @@
+"""What is known of one training run, whoever recorded it. None and {} mean: not recorded, which is not 'the same'."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass, field
+from typing import Any
+
+from rgt.errors import bad_input
+
+SPLITS = ("test", "val", "train")
+Curve = dict[int, float]
+
+
+@dataclass
+class Reading:
+    """One reported value of one metric."""
+
+    value: float
+    split: str | None = None
+    n: int | None = None  # examples behind it
+    direction: str | None = None  # as the record says: up | down
+    eval_set: str | None = None
+    step: int | None = None
+    from_curve: bool = False  # not reported: the last point of the curve
+
+
+@dataclass
+class Trial:
+    """One training run: one seed of one arm."""
+
+    source: str
+    run_id: str | None = None
+    seed: str | None = None
+    readings: dict[str, list[Reading]] = field(default_factory=dict)
+    curves: dict[tuple[str, str | None], Curve] = field(default_factory=dict)  # (metric, split) -> step -> value
+    items: dict[str, dict[str, float]] = field(default_factory=dict)  # metric -> eval item -> score
+    config: dict[str, Any] | None = None
+    code: dict[str, str] | None = None
+    diff: str = ""
+    env: dict[str, str] | None = None
+    data: dict[str, str] = field(default_factory=dict)
+    budget: dict[str, float] = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
+    cards: int | None = None  # how many; the effective batch often hangs on it
+    doubts: list[str] = field(default_factory=list)  # why its record does not say what ran
+    available: set[str] = field(default_factory=set)  # metric names seen, for the sentence about a missing one
+
+
+@dataclass
+class Arm:
+    name: str
+    trials: list[Trial]
+
+
+@dataclass
+class Sample:
+    """The values of one metric in one arm, and the trials they came from."""
+
+    arm: Arm
+    trials: list[Trial]
+    readings: list[Reading]
+
+    @property
+    def values(self) -> list[float]:
+        return [reading.value for reading in self.readings]
+
+    @property
+    def mean(self) -> float:
+        return sum(self.values) / len(self.values)
+
+    @property
+    def sd(self) -> float:
+        """NaN for a single run."""
+        return statistics.stdev(self.values) if len(self.values) > 1 else math.nan
+
+    def taken(self, places: list[int]) -> Sample:
+        return Sample(self.arm, [self.trials[at] for at in places], [self.readings[at] for at in places])
+
+
+@dataclass
+class Note:
+    """A finding before it is reported; `blocks` is the verdict it forces, if any."""
+
+    code: str
+    severity: str
+    message: str
+    blocks: str | None = None  # bug-suspect | undecided
+    disclose: str | None = None  # its words in the disclosure sentence
+    fix: str | None = None
+    evidence: str | None = None
+    path: str = ""
+
+
+def bug(code: str, message: str, disclose: str | None = None, fix: str | None = None, path: str = "") -> Note:
+    """A finding that makes the comparison a bug suspect."""
+    return Note(code, "error", message, "bug-suspect", disclose or message, fix, path=path)
+
+
+def told(code: str, message: str, disclose: str | None = None, path: str = "") -> Note:
+    """A finding that travels with the number and changes no verdict."""
+    return Note(code, "warn", message, disclose=disclose or message, path=path)
+
+
+def usable(value: float) -> bool:
+    """A loss of 1e60 is as diverged as NaN, and the fourth power of it is no float."""
+    return math.isfinite(value) and abs(value) < 1e50
+
+
+def short(value: float) -> str:
+    """Four significant digits, more when the number is large: 0.9134, 27.31, 12345."""
+    if not math.isfinite(value):
+        return str(value)
+    return f"{value:.0f}" if abs(value) >= 1e4 and abs(value) < 1e9 else f"{value:.4g}"
+
+
+def count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def add_last_points(trial: Trial, wanted: tuple[str, ...]) -> None:
+    """A metric that nobody reported is the last point of its curve: the default, without any selection."""
+    for (name, split), points in list(trial.curves.items()):
+        trial.curves[name, split] = ordered = dict(sorted(points.items()))
+        if name in wanted and not any(r.split == split for r in trial.readings.get(name, [])):
+            step = next(reversed(ordered))
+            trial.readings.setdefault(name, []).append(Reading(ordered[step], split, step=step, from_curve=True))
+
+
+def number(value: Any, where: str) -> float:
+    try:
+        if isinstance(value, bool):
+            raise ValueError
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise bad_input(f"{where} is not a number: {str(value)[:60]!r}") from None
+
+
+def whole(value: Any, where: str) -> int:
+    """A step. Fractions of an epoch count down to it."""
+    found = number(value, where)
+    if not math.isfinite(found):
+        raise bad_input(f"{where} is {found}; expected a step")
+    return int(found)

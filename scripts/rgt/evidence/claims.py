@@ -1,0 +1,154 @@
+"""EVIDENCE.json: the claims, and their values computed anew from the runs they rest on.
+
+Example:
+    project = load(Path("EVIDENCE.json"))
+    value, spread, n = project.measure(claim)         from the results.json of its runs
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import statistics
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rgt import files
+from rgt.errors import bad_input
+from rgt.run import record, seal
+from rgt.run.record import Run
+
+Claim = dict[str, Any]
+
+
+@dataclass
+class Project:
+    path: Path
+    data: dict[str, Any]
+    _runs: dict[str, Run] = field(default_factory=dict)
+    _seals: dict[str, list[seal.Problem]] = field(default_factory=dict)
+
+    @property
+    def root(self) -> Path:
+        return self.path.resolve().parent
+
+    @property
+    def claims(self) -> list[Claim]:
+        claims: list[Claim] = self.data["claims"]
+        return claims
+
+    def claim(self, claim_id: str) -> Claim:
+        for claim in self.claims:
+            if claim["id"] == claim_id:
+                return claim
+        known = ", ".join(claim["id"] for claim in self.claims[:8]) or "none"
+        raise bad_input(f"{self.path} has no claim {claim_id}; it has: {known}")
+
+    def run(self, run_id: str) -> Run:
+        """The run of that id, anywhere below the project."""
+        if not self._runs:
+            self._runs = {run.id: run for run in record.find(self.root)}
+        if run_id not in self._runs:
+            raise bad_input(f"no run {run_id} below {self.root}")
+        return self._runs[run_id]
+
+    def seal_problems(self, run_id: str) -> list[seal.Problem]:
+        """What differs from a run's seal; its files are hashed once, whatever the number of claims on it."""
+        if run_id not in self._seals:
+            self._seals[run_id] = seal.problems(self.run(run_id))
+        return self._seals[run_id]
+
+    def measure(self, claim: Claim) -> tuple[float, float | None, int]:
+        """Mean, spread (sample standard deviation, None for one run) and number of runs."""
+        values: list[float] = []
+        for run_id in runs_of(claim):
+            values.append(self.result(run_id, claim)["value"])
+            if not math.isfinite(values[-1]):
+                raise bad_input(f"{self.run(run_id).results}: {claim['metric']} is {values[-1]}; that is no result")
+        spread = statistics.stdev(values) if len(values) > 1 else None
+        return math.fsum(values) / len(values), spread, len(values)
+
+    def result(self, run_id: str, claim: Claim) -> dict[str, Any]:
+        """The row of a run's results.json that a claim speaks of."""
+        run = self.run(run_id)
+        rows: list[dict[str, Any]] = files.read_json(run.results, "results")["metrics"]
+        named = [item["metric"] for item in claim["evidence"] if item["run_id"] == run_id and "metric" in item]
+        name = named[0] if named else claim["metric"]
+        fitting = [row for row in rows if row["name"].lower() == name.lower()]
+        for key in ("split", "dataset"):
+            fitting = [row for row in fitting if key not in claim or row.get(key, claim[key]) == claim[key]]
+        if len(fitting) == 1:
+            return fitting[0]
+        have = ", ".join(sorted({_title(row) for row in rows}))
+        many = "no" if not fitting else "more than one"
+        raise bad_input(f"{run.results} has {many} {_title({**claim, 'name': name})}; it has: {have}")
+
+    def save(self) -> None:
+        files.write_json(self.path, self.data, "evidence")
+
+
+def _title(row: dict[str, Any]) -> str:
+    return " ".join(str(row[key]) for key in ("name", "split", "dataset") if row.get(key))
+
+
+def load(path: Path) -> Project:
+    data = files.read_json(path, "evidence")
+    counts = Counter(claim["id"] for claim in data["claims"])
+    twice = [name for name, count in counts.items() if count > 1]
+    if twice:
+        raise bad_input(f"{path} has the claim {twice[0]} twice; ids must be unique")
+    return Project(path, data)
+
+
+def runs_of(claim: Claim) -> list[str]:
+    return [item["run_id"] for item in claim["evidence"]]
+
+
+def words_of(claim: Claim) -> list[str]:
+    """What it is about: metric, method, dataset and split, as far as it names them."""
+    return [str(claim[key]) for key in ("metric", "method", "dataset", "split") if claim.get(key)]
+
+
+def same_number(one: float, other: float) -> bool:
+    """A claim holds the very numbers of its runs: only what a rounding in the last bit changes is allowed."""
+    return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-15)
+
+
+# -- The documents of a project: those git knows, or every file; never inside runs, environments or hidden folders
+
+
+_SKIPPED = frozenset(["runs", "node_modules", "site-packages", "__pycache__", "wandb", "build", "dist"])
+_DATA = "source_data.csv"  # what a figure is drawn from: single runs, which state no claim; render.py checks it
+
+
+def chosen_documents(paths: tuple[Path, ...], root: Path, suffixes: frozenset[str]) -> list[Path]:
+    """The documents among `paths` (files as they are, folders searched); without paths, those of `root`."""
+    if not paths:
+        return sorted(_in_folder(root, suffixes))
+    documents: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            documents += sorted(_in_folder(path, suffixes))
+        elif path.exists():
+            documents.append(path)
+        else:
+            raise bad_input(f"{path} does not exist; name documents or folders of them")
+    return list(dict.fromkeys(documents))
+
+
+def _in_folder(folder: Path, suffixes: frozenset[str]) -> Iterator[Path]:
+    words = ["git", "-C", str(folder), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    tracked: list[Path] = []
+    with contextlib.suppress(FileNotFoundError):  # no git
+        done = subprocess.run(words, capture_output=True)
+        names = done.stdout.split(b"\0") if done.returncode == 0 else []
+        tracked = [folder / os.fsdecode(name) for name in names if name]
+    for path in filter(Path.is_file, tracked or folder.rglob("*")):
+        skipped = any(part in _SKIPPED or part.startswith(".") for part in path.relative_to(folder).parts)
+        if path.suffix.lower() in suffixes and path.name != _DATA and not skipped:
+            yield path

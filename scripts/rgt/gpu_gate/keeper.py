@@ -1,0 +1,308 @@
+"""One job, from the line to the end of its last process: the Keeper waits and starts it, the Supervisor follows it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rgt import errors, units
+from rgt.errors import RgtError, bad_input, from_os_error
+from rgt.gpu_gate.locks import FORWARDED, Lock, next_signal
+from rgt.job import queue as gate
+from rgt.machine import processes
+
+POLL_FIRST, POLL_LAST = 0.2, 5.0  # seconds between looks at a card that others use
+TIMEOUT_CODE = 124  # as timeout(1)
+ECHO_SECONDS = 0.2
+KILL_AGAIN_SECONDS = 0.2  # for what was forked between two looks
+Asked = dict[str, Any]
+
+
+class Ended(Exception):
+    """The job ended before it started (cancelled, or the one it waited for failed): state, exit code, reason."""
+
+
+class Keeper:
+    """Owns one job until it ends. The constructor queues it on disk; all its state is also in the record."""
+
+    def __init__(self, queue: gate.Queue, record: gate.Record) -> None:
+        self.queue, self.record, self.asked = queue, record, record["asked"]
+        self.locks: list[Lock] = []
+        self.cards: dict[str, Any] = {}  # by lock name, as last seen
+        try:
+            self.log = os.open(record["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise from_os_error(error, f"write the log {record['log']}") from None
+        try:
+            self.life = queue.open_file(queue.job_path(record["id"], "lock"))
+            fcntl.flock(self.life, fcntl.LOCK_EX)
+            # under the mutex, so that of two unique jobs submitted at once one is refused
+            with queue.mutex() if self.asked["unique"] else contextlib.nullcontext():
+                for other in queue.records() if self.asked["unique"] else []:
+                    if other["name"] == record["name"] and other["state"] not in gate.FINAL:
+                        raise bad_input(f"{record['name']} is already {other['state']} as {other['id']}")
+                queue.save(record, durable=True)
+            self.ticket: gate.Ticket = queue.enter_line(record["wanted"], self.asked["then"])
+        except (OSError, RgtError) as error:  # a job that could not be queued leaves nothing behind
+            for suffix in ("json", "lock", "log"):
+                with contextlib.suppress(OSError):
+                    queue.job_path(record["id"], suffix).unlink()
+            if isinstance(error, OSError):
+                raise from_os_error(error, f"queue the job in {queue.directory}") from None
+            raise
+
+    def hand_over(self) -> None:
+        """In the parent after a fork: the child holds the locks now, and alone."""
+        for descriptor in (self.log, self.life, self.ticket.descriptor):
+            os.close(descriptor)
+
+    def run(self, echo: bool) -> int:
+        """From the line to the end of the job's last process; the exit code."""
+        from rgt.run import provenance  # here, and not before a detached submit has returned
+
+        processes.become_subreaper()
+        commit = provenance.git_commit(Path.cwd())
+        self.update(gate=processes.identify(os.getpid()), taken=self.ticket.taken, git_commit=commit)
+        log = os.open(self.record["log"], os.O_RDONLY | os.O_CLOEXEC) if echo else None
+        if log is not None:
+            os.lseek(log, 0, os.SEEK_END)  # before the job can print
+        try:
+            if other := self.asked["then"]:
+                self._waits_because(f"{other} must finish first")
+                self._wait_for(self.queue.job_path(other, "lock"))
+                state = (self.queue.load(other) or {"state": "gone"})["state"]
+                if state != "done":
+                    raise Ended("cancelled", errors.ENVIRONMENT, f"{other}, which it waited for, is {state}")
+            pid = self._start(self._wait_for_resources())
+        except Ended as end:
+            return self._finish(*end.args)
+        except OSError as error:
+            return self._finish("failed", errors.ENVIRONMENT, f"the queue cannot be used: {error}")
+        flag = self.queue.job_path(self.record["id"], "cancel")
+        return self._finish(*Supervisor(pid, self.asked, log, self.say, flag).run())
+
+    def update(self, **fields: Any) -> None:
+        """Change the record; a full disk must not end a running job."""
+        self.record.update(fields)
+        try:
+            self.queue.save(self.record)
+        except OSError as error:
+            self.say(f"cannot update the record: {error.strerror}")
+
+    def say(self, message: str) -> None:
+        """Print to stderr: the terminal, or (detached) the job's log."""
+        with contextlib.suppress(OSError):
+            os.write(2, f"gpu_gate: {message}\n".encode())
+
+    def _waits_because(self, reason: str) -> None:
+        """Record and print each new reason once."""
+        if reason != self.record["reason"]:
+            self.update(reason=reason)
+            self.say(f"waiting: {reason}")
+
+    def _finish(self, state: str, code: int, reason: str | None) -> int:
+        self.update(state=state, exit_code=code, reason=reason, ended=time.time())
+        for lock in self.locks:
+            if lock.got and not lock.unwanted:
+                lock.write_owner("")
+                lock.drop()
+        self.ticket.leave()
+        if reason:
+            self.say(f"{state}: {reason}")
+        return code
+
+    # -- waiting
+
+    def _pause(self, seconds: float | None = None) -> None:
+        """Until a lock was won, a signal came or the time is over. TERM and INT end a job that waits."""
+        number = next_signal(seconds)
+        if number in (signal.SIGTERM, signal.SIGINT):
+            raise Ended("cancelled", 128 + number, f"{signal.Signals(number).name} while it waited")
+
+    def _wait_for(self, path: Path) -> None:
+        """Until nobody holds that file's lock any more."""
+        try:
+            lock = Lock(os.open(path, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_SH)
+        except FileNotFoundError:
+            return
+        while not lock.got:
+            self._pause()
+        lock.drop()
+
+    def _wait_for_resources(self) -> list[Lock]:
+        """Locks of enough good cards, when it is our turn. Only the first in line collects cards: no deadlock."""
+        wanted = self.record["wanted"]
+        while True:
+            while ahead := self.queue.ahead(self.ticket.number, wanted):
+                self._waits_because("others are ahead in line")
+                self._wait_for(ahead)
+            good = self._collect(wanted)
+            # what it waited for may end in the same moment as what a job ahead of it waited for: look once more
+            if not self.queue.ahead(self.ticket.number, wanted):
+                return good
+            for lock in self.locks:
+                lock.drop()
+            self.locks = []
+
+    def _collect(self, wanted: list[str]) -> list[Lock]:
+        self.locks = [Lock(self.queue.open_file(self.queue.locks / name), fcntl.LOCK_EX, name) for name in wanted]
+        needed, poll = self.asked["gpus"] or 1, POLL_FIRST
+        while True:
+            held = [lock for lock in self.locks if lock.got]
+            if len(held) < needed:
+                taken = " ".join(lock.name for lock in self.locks if not lock.got)
+                self._waits_because(f"first in line; taken by other jobs: {taken[:80]}")
+                self._pause()
+                continue
+            problems = self._problems(held)
+            good = [lock for lock in held if lock.name not in problems]
+            if problems:
+                self._waits_because("; ".join(problems.values()))
+            if len(good) >= needed:
+                return good[:needed]
+            self._pause(poll)
+            poll = min(POLL_LAST, poll * 1.5)
+
+    def _problems(self, held: list[Lock]) -> dict[str, str]:
+        """Why a card that no gate holds must not be used: by lock name, good ones left out."""
+        problems: dict[str, str | None] = {}
+        if not self.asked["slots"]:
+            from rgt.gpu_gate import cards  # here, because reading GPUs costs what a job on slots need not pay
+
+            self.cards, missing = cards.by_lock()
+            for name in (lock.name for lock in held):
+                gone = f"{name} does not answer: {missing}"
+                problems[name] = cards.problem(self.cards[name], self.asked) if name in self.cards else gone
+        for lock in held:
+            # a killed gate left its job's id in the lock file: children that closed our descriptor may live on
+            owner = lock.read_owner()
+            living = list(processes.carrying(gate.MARK, owner)) if owner else []
+            if living:
+                problems[lock.name] = f"{lock.name} is still used by pids {living} of {owner}, whose gate was killed"
+        return {name: reason for name, reason in problems.items() if reason}
+
+    # -- starting
+
+    def _start(self, chosen: list[Lock]) -> int:
+        """Start the job with the locks inherited: its process tree keeps them even if we are killed."""
+        for lock in self.locks:
+            if lock in chosen:
+                lock.write_owner(self.record["id"])
+            else:
+                lock.drop()
+        gpus = sorted(self.cards[lock.name].index for lock in chosen if lock.name in self.cards)
+        descriptors = [self.life, *(lock.descriptor for lock in chosen)]
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, True)
+        # record "running" before spawning: a record that knows of no start would let a killed job be started twice
+        slot = None if gpus else chosen[0].name
+        self.update(state="running", reason=None, started=time.time(), gpus=gpus, slot=slot)
+        own = {gate.MARK: self.record["id"], "PYTHONUNBUFFERED": "1"}  # a buffered log looks like a hang
+        if gpus:
+            own["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # so that our indices, NVML's, are also CUDA's
+            own["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
+        command, environment = self.record["command"], {**os.environ, **self.record["environment"], **own}
+        actions: list[Any] = [(os.POSIX_SPAWN_DUP2, self.log, 1), (os.POSIX_SPAWN_DUP2, self.log, 2)]
+        if self.record["detached"] or os.isatty(0):
+            actions.append((os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0))
+        to_default = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP]  # ignored in Python, or by us
+        how: dict[str, Any] = {"file_actions": actions, "setsid": True, "setsigmask": [], "setsigdef": to_default}
+        try:
+            os.chdir(self.record["cwd"])
+            with processes.branded(self.record["id"]):
+                pid = os.posix_spawnp(command[0], command, environment, **how)
+        except OSError as error:
+            raise Ended("failed", errors.BAD_INPUT, f"cannot start {command[0]}: {error.strerror}") from None
+        self.update(job=processes.identify(pid))
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+        self.ticket.leave()  # only now: whoever is next must not start before us
+        return pid
+
+
+class Supervisor:
+    """The running job: signals in, exit code out. Follows the process tree of `pid` until its last process is dead."""
+
+    def __init__(self, pid: int, asked: Asked, log: int | None, say: Callable[[str], None], flag: Path) -> None:
+        self.pid, self.log, self.say, self.cancel_flag = pid, log, say, flag
+        self.timeout, self.grace = asked["timeout"], float(asked["grace"])
+        self.deadline = None if self.timeout is None else time.monotonic() + self.timeout
+        self.code: int | None = None
+        self.ending: str | None = None  # "timeout" or "cancelled" once we end it ourselves
+        self.note: str | None = None
+        self.leftovers_named = False
+
+    def run(self) -> tuple[str, int, str | None]:
+        """State, exit code and what there is to say about them."""
+        while self._reap():
+            if self.deadline is not None and time.monotonic() >= self.deadline:
+                if self.ending:
+                    self._signal_tree(signal.SIGKILL)
+                    self.deadline = time.monotonic() + KILL_AGAIN_SECONDS
+                else:
+                    self._end("timeout", f"timeout after {units.show_duration(self.timeout)}")
+            limits = [] if self.deadline is None else [max(0.0, self.deadline - time.monotonic())]
+            if self.log is not None:
+                self._copy_log()
+                limits.append(ECHO_SECONDS)
+            number = next_signal(min(limits, default=None))
+            if number == signal.SIGTERM and self.cancel_flag.exists():
+                self._end("cancelled", "cancelled")
+            elif number in FORWARDED:  # to the job's own process group, as a terminal would
+                self.note = f"{signal.Signals(number).name} was passed on to it"
+                self.say(self.note)
+                if self.code is None:
+                    os.killpg(self.pid, number)
+                else:
+                    self._signal_tree(number)
+        self._copy_log()
+        assert self.code is not None
+        if self.ending == "timeout":
+            return "timeout", TIMEOUT_CODE, self.note
+        return self.ending or ("failed" if self.code else "done"), self.code, self.note
+
+    def _reap(self) -> bool:
+        """Collect the dead; False when the whole tree is gone. Orphans come to us: we are their subreaper."""
+        try:
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == self.pid:
+                    code = os.waitstatus_to_exitcode(status)
+                    self.code = code if code >= 0 else 128 - code  # as a shell tells a signal
+                if pid == 0:
+                    break
+        except ChildProcessError:
+            return False
+        if self.code is not None and not self.ending and not self.leftovers_named:
+            self.leftovers_named = True
+            left = processes.descendants(os.getpid())
+            words = " ".join(processes.command(left[0]))[:60] if left else ""
+            self.say(f"the command ended with {self.code}; waiting for the {len(left)} processes it left: {words}")
+        return True
+
+    def _end(self, state: str, why: str) -> None:
+        if self.ending:
+            return
+        self.ending, self.deadline = state, time.monotonic() + self.grace
+        count = self._signal_tree(signal.SIGTERM)
+        self.note = f"{why}: SIGTERM to {count} processes, SIGKILL after {units.show_duration(self.grace)}"
+        self.say(self.note)
+
+    def _signal_tree(self, number: int) -> int:
+        tree = processes.descendants(os.getpid())
+        for pid in tree:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        return len(tree)
+
+    def _copy_log(self) -> None:
+        """To our stdout. The job writes to the file itself, so it survives our death."""
+        with contextlib.suppress(OSError):  # stdout is closed; the log is complete
+            while self.log is not None and (block := os.read(self.log, 1 << 16)):
+                os.write(1, block)

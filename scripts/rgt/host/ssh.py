@@ -1,0 +1,217 @@
+"""A machine to run things on: this one, or one behind ssh. argv is passed verbatim, without shell quoting.
+
+Example:
+    host = Host("box")                           "" is this machine; else a name that `ssh` knows
+    done = host.run(["sbatch", "job.sh"], cwd="~/exp", env={"A": "$(not run)"})
+    host.put("~/exp/job.sh", text)
+
+Nothing that varies is ever part of the remote command line: a constant one-liner there reads one line of JSON (words,
+directory, environment) from its stdin and becomes the program. So no quoting rule of any shell applies, and a secret is
+in no argument list.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass, field
+
+from rgt.errors import RgtError, bad_input, lacking
+
+SECONDS = 60.0  # for one short command; ssh's own ConnectTimeout comes first
+# reads byte by byte, because what follows the first line belongs to the program
+_BOOTSTRAP = (
+    "import json,os,shutil,sys;d=json.loads(open(0,'rb',buffering=0,closefd=False).readline());"
+    "os.environ.update(d['e']);p=os.path.expanduser(d['d']);"
+    "os.path.isdir(p) or sys.exit('rgt: there is no directory '+p);os.chdir(p);"
+    "w=[os.path.expanduser(x) if i in d['x'] else x for i,x in enumerate(d['w'])];"
+    "shutil.which(w[0]) or sys.exit('rgt: '+w[0]+' is not installed');os.execvp(w[0],w)"
+)
+_REFUSED = "rgt: "  # how the one-liner starts what it has to say
+_SSH = ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=15"]
+LOST = 255  # ssh's own exit code: the connection, not the command
+_NOT_FOUND = 127  # a shell's: there is no such program
+_HOST_KEY = "Host key verification failed"
+_WRONG = ("Permission denied", _HOST_KEY, "Bad configuration", "Too many authentication failures")
+
+
+@dataclass
+class Done:
+    code: int
+    out: str
+    err: str
+
+    def sentence(self) -> str:
+        """The line of what it said that names the failure: the first with "error" in it, else the last."""
+        lines = [line.strip() for line in (self.err or self.out).splitlines() if line.strip()]
+        named = [line for line in lines if "error" in line.lower()]
+        return (named or lines[-1:] or [f"exit code {self.code}"])[0]
+
+
+@dataclass
+class Host:
+    """`name` is empty for this machine. `ssh_config` is passed to ssh -F (tests, jump hosts)."""
+
+    name: str = ""
+    ssh_config: str | None = field(default_factory=lambda: os.environ.get("RGT_SSH_CONFIG"))
+    port: int | None = None  # None: what ssh's own configuration says
+
+    def ssh_words(self) -> list[str]:
+        """ssh with our options, without a host: for rsync's -e."""
+        config = ["-F", self.ssh_config] if self.ssh_config else []
+        return [*_SSH, *config, *(["-p", str(self.port)] if self.port else [])]
+
+    @property
+    def bracketed(self) -> str:
+        """The name as it stands before a colon: an IPv6 address in brackets."""
+        user, at, address = self.name.rpartition("@")
+        return f"{user}{at}[{address}]" if ":" in address else self.name
+
+    def argv(self) -> list[str]:
+        """What reaches the one-liner on that machine."""
+        if not self.name:
+            return [sys.executable, "-c", _BOOTSTRAP]
+        return [*self.ssh_words(), "--", self.name, f"exec python3 -c {shlex.quote(_BOOTSTRAP)}"]
+
+    def run(
+        self,
+        words: list[str],
+        *,
+        cwd: str = ".",
+        env: dict[str, str] | None = None,
+        input: bytes = b"",
+        seconds: float = SECONDS,
+        expand: tuple[int, ...] = (),
+    ) -> Done:
+        """Run to the end. `expand` names the words in which a leading ~ means the home directory there."""
+        head = {"w": words, "d": cwd, "e": env or {}, "x": list(expand)}
+        data = json.dumps(head).encode() + b"\n" + input
+        try:
+            done = subprocess.run(self.argv(), input=data, capture_output=True, timeout=seconds)
+        except FileNotFoundError as error:
+            raise lacking(f"{error.filename} is not installed here") from None
+        except subprocess.TimeoutExpired:
+            raise lacking(f"{self.title} did not answer within {seconds:.0f} s: {words[0]}") from None
+        text = Done(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+        if self.name and text.code == LOST:
+            raise unreachable(self.name, text)
+        problem = failure(self, text)
+        if problem:
+            raise problem
+        return text
+
+    def address(self) -> str:
+        """Where other machines find this one, as ssh itself resolves the name."""
+        if not self.name:
+            return "127.0.0.1"
+        config = ["-F", self.ssh_config] if self.ssh_config else []
+        try:
+            shown = subprocess.run(["ssh", *config, "-G", "--", self.name], capture_output=True, text=True).stdout
+        except FileNotFoundError:  # then nothing resolves names but the network, and OpenClaw needs no ssh
+            return self.name
+        found = [line.split(maxsplit=1)[1] for line in shown.splitlines() if line.startswith("hostname ")]
+        return found[0] if found else self.name
+
+    def absolute(self, path: str) -> str:
+        """With a leading ~ resolved there: a job that is told '~/runs' would make a folder of that name."""
+        if not path.startswith("~"):
+            return path
+        done = self.run(["sh", "-c", 'printf %s "$0"', path], expand=(3,))
+        return done.out if done.code == 0 else path
+
+    @property
+    def title(self) -> str:
+        return self.name or "this machine"
+
+    def put(self, path: str, data: bytes, mode: int = 0o644) -> None:
+        """Write a file whole or not at all; its folder is made."""
+        # a name of its own ($$), because two of us may bring the same file at the same time
+        script = 'mkdir -p "${0%/*}" && umask 077 && t="$0.$$.part" && cat > "$t" && chmod "$1" "$t" && mv "$t" "$0"'
+        done = self.run(["sh", "-c", script, path, f"{mode:o}"], input=data, expand=(3,), seconds=10 * SECONDS)
+        if done.code:
+            raise RgtError(f"cannot write {path} on {self.title}: {done.sentence()}")
+
+    def read(self, path: str, start: int = 0) -> bytes | None:
+        """A file's bytes from `start` on (negative: that many from its end); None when it is not there."""
+        where = f"+{start + 1}" if start >= 0 else str(-start)
+        script = 'test -e "$0" || exit 44; tail -c "$1" "$0" | base64'
+        done = self.run(["sh", "-c", script, path, where], expand=(3,))
+        return base64.b64decode(done.out) if done.code == 0 else None
+
+    def size(self, path: str) -> int | None:
+        """Bytes; None when it is not there."""
+        done = self.run(["sh", "-c", 'test -e "$0" && wc -c < "$0"', path], expand=(3,))
+        return int(done.out) if done.code == 0 else None
+
+
+def failure(host: Host, done: Done) -> RgtError | None:
+    """What no second try can mend: a refused key, another host key, no python3. None for a mere drop, or success."""
+    if done.code == LOST and any(word in done.err for word in _WRONG):
+        return unreachable(host.name, done)
+    if done.code == _NOT_FOUND and "python3" in done.err:
+        return lacking(f"{host.title} has no python3 that a plain `ssh {host.name} python3` finds; install it there")
+    refusals = [line for line in done.err.splitlines() if line.startswith(_REFUSED)]  # ssh may warn of something first
+    if done.code and refusals:
+        return lacking(f"{refusals[0].removeprefix(_REFUSED).strip()} on {host.title}")
+    return None
+
+
+def unreachable(name: str, done: Done) -> RgtError:
+    said = done.sentence()
+    if "Permission denied" in said:
+        return lacking(f"{name} refused the key: {said}; check `ssh {name}` by hand")
+    if _HOST_KEY in done.err:
+        why = "a rebuilt box has a new one; so has an attacker"
+        fix = "compare it with what the provider shows, `ssh-keygen -R` the old one, log in once by hand"
+        return lacking(f"the host key of {name} is not the known one, or not known yet ({why}): {fix}")
+    return lacking(f"{name} cannot be reached: {said}; check `ssh {name}` by hand")
+
+
+# -- Where something is: HOST:DIR behind ssh, or a directory here. The one parser of such words
+
+
+_HOST = r"(?P<user>[^/:@\s]+@)?(?:\[(?P<ipv6>[^][/@\s]+)\]|(?P<name>[^][/:@\s]+))"
+_SCP = re.compile(rf"{_HOST}:(?P<path>.*)", re.S)
+_URL = re.compile(rf"ssh://{_HOST}(?::(?P<port>\d+))?/(?P<path>.*)", re.S)  # absolute, or /~/ below the home
+
+
+@dataclass(frozen=True)
+class Place:
+    host: Host
+    path: str
+
+    @property
+    def text(self) -> str:
+        """What `parse_place` reads as the same place."""
+        if not self.host.name:
+            return f"./{self.path}" if ":" in self.path.partition("/")[0] else self.path
+        if self.host.port:
+            path = self.path if self.path.startswith("/") else f"/~/{self.path.removeprefix('~/')}"
+            return f"ssh://{self.host.bracketed}:{self.host.port}{path}"
+        return f"{self.host.bracketed}:{self.path}"
+
+
+def parse_place(text: str) -> Place:
+    if not text or "\0" in text:
+        raise bad_input("a place is HOST:DIR or a directory here; this one is empty")
+    url = text.startswith("ssh://")
+    if not url and ":" not in text.partition("/")[0]:
+        return Place(Host(), text)
+    match = (_URL if url else _SCP).fullmatch(text)
+    if not match or (not url and re.match(r"[A-Za-z]:\\", text)):
+        form = "ssh://USER@HOST:PORT/DIR" if url else f"HOST:DIR; a directory here with a colon in its name is ./{text}"
+        raise bad_input(f"{text!r} is not {form}")
+    name = (match["user"] or "") + (match["ipv6"] or match["name"])
+    if name.startswith("-"):
+        raise bad_input(f"{name!r} is not a host: ssh would read it as an option")
+    if not match["path"]:
+        raise bad_input(f"{text} names no directory on {name}; write {name}:DIR")
+    if not url:
+        return Place(Host(name), match["path"])
+    path = match["path"] if match["path"].startswith("~") else f"/{match['path']}"
+    return Place(Host(name, port=int(match["port"]) if match["port"] else None), path)

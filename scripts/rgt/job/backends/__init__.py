@@ -1,0 +1,213 @@
+"""Where a job can run. One module per kind of target, each with the same few functions:
+
+    render(order)  ->  [Step, ...]     what will be done: words, files, on which host; --dry-run shows exactly this
+    status(order)  ->  Status          what is really there, asked of the engine itself
+    stop(order)    ->  [Step, ...]     end it, with its grace
+    resume(order)  ->  [Step, ...]     continue on the same run directory
+    logs(order, lines)                 only where the log is not a file that we can read
+
+A job is found again by its run id, which is its name everywhere: nothing that submit returned has to be remembered.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import re
+import shlex
+from dataclasses import dataclass, field, replace
+from types import ModuleType
+
+from rgt.errors import bad_input, lacking
+from rgt.host.ssh import SECONDS, Done, Host
+from rgt.job.description import Job, from_record, seconds_word
+from rgt.run.record import ACTIVE, FAILED, FINISHED, LOST, STOPPED, Run
+
+KINDS = ("local", "ssh", "docker", "slurm", "k8s", "skypilot", "kaggle", "openclaw")
+
+# sh: wait for $child to its end, also when traps (our signals) come in between; its exit code is $code
+WAIT_FOR_CHILD = """\
+while :; do
+  wait "$child"; code=$?
+  kill -0 "$child" 2>/dev/null || break   # a trap ended the wait, not the job
+done
+wait "$child" 2>/dev/null; last=$?          # its own code, where a trap ended the wait in the moment it ended
+[ "$last" = 127 ] || code=$last
+"""
+
+
+@dataclass
+class Order:
+    """One job on one target: what every backend function gets."""
+
+    job: Job
+    run_id: str
+    kind: str
+    hosts: list[Host] = field(default_factory=lambda: [Host()])
+
+    @property
+    def run_dir(self) -> str:
+        """On the machine the job runs on."""
+        root = self.job.output if self.job.output.startswith(("/", "~")) else f"{self.job.workdir}/{self.job.output}"
+        return f"{root}/{self.run_id}"
+
+    @property
+    def record_dir(self) -> str:
+        """On this machine: the record of a run that is elsewhere, beside job.yaml."""
+        return str(self.job.roots()[1] / self.run_id)
+
+    @property
+    def head(self) -> Host:
+        return self.hosts[0]
+
+    @property
+    def label(self) -> str:
+        """The job's name at engines that want a DNS label."""
+        return engine_name(self.run_id)
+
+    def log(self, node: int = 0) -> str:
+        return f"{self.run_dir}/train.{node}.log" if node else f"{self.run_dir}/train.log"
+
+    def check_nodes(self) -> None:
+        if len(self.hosts) != self.job.nodes:
+            wanted = f"the job wants {self.job.nodes} nodes, --on names {len(self.hosts)}"
+            raise bad_input(f"{wanted}: --on {self.kind}:HOST1,HOST2")
+
+
+@dataclass
+class Step:
+    """One command on one host, after its files are there. `secrets` are names; values are added when it runs.
+
+    Without words it is a step that only somebody else can take: its files are shown, nothing runs.
+    """
+
+    words: list[str]
+    host: Host = field(default_factory=Host)
+    cwd: str = "."
+    env: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    secrets: list[str] = field(default_factory=list)
+    expand: tuple[int, ...] = ()
+    seconds: float = SECONDS  # that it may take: an engine that brings up machines needs minutes
+
+    def show(self) -> str:
+        """For --dry-run: what a person could type."""
+        lines = [f"# {path}\n{text}" for path, text in self.files.items()]
+        if not self.words:
+            return "\n".join(lines)
+        variables = [f"{name}={shlex.quote(value)}" for name, value in self.env.items()]
+        hidden = [f"{name}=<secret>" for name in self.secrets]
+        where = [f"# on {self.host.title}, in {self.cwd}"]
+        return "\n".join([*lines, *where, " ".join([*variables, *hidden, shlex.join(self.words)])])
+
+
+@dataclass
+class Status:
+    state: str  # one of rgt.run.record
+    exit_code: int | None = None
+    detail: str = ""
+    still_running: tuple[int, ...] = ()  # nodes that outlive the one that decided the state
+
+
+def parse_target(target: str) -> tuple[str, list[Host]]:
+    """'local', 'ssh:a,b', 'docker', 'docker:box', 'slurm:login', 'k8s', ..."""
+    kind, _, names = target.partition(":")
+    if kind not in KINDS:
+        raise bad_input(f"unknown target {target!r}; it is one of {', '.join(KINDS)}, some with :host")
+    hosts = [Host(name.strip()) for name in names.split(",") if name.strip()]
+    if kind == "ssh" and not hosts:
+        raise bad_input("the target ssh needs a host: --on ssh:HOST (a name that `ssh` knows)")
+    if names and kind not in ("ssh", "docker", "slurm", "openclaw"):
+        raise bad_input(f"the target {kind} takes no host")
+    if len({host.name for host in hosts}) < len(hosts):
+        raise bad_input(f"{target} names a host twice")
+    return kind, hosts or [Host()]
+
+
+def order_of(run: Run) -> Order | None:
+    """The order by which launch started this run; None when something else did."""
+    record = run.record()
+    if "target" not in record["job"]:
+        return None
+    kind, hosts = parse_target(record["job"]["target"])
+    return Order(from_record(record), run.id, kind, hosts)
+
+
+def engine_name(run_id: str, longest: int = 52) -> str:
+    """The run id where a name must be a DNS label: one id, one name, always the same.
+
+    52, because Kubernetes adds "-<index>" and five random letters within 63.
+    """
+    name = "rgt-" + re.sub(r"[^a-z0-9]+", "-", run_id.lower()).strip("-")
+    if name == f"rgt-{run_id}" and len(name) <= longest:
+        return name
+    return f"{name[: longest - 9].rstrip('-')}-{hashlib.sha256(run_id.encode()).hexdigest()[:8]}"
+
+
+def backend(kind: str) -> ModuleType:
+    return importlib.import_module(f"rgt.job.backends.{kind}")
+
+
+def carry_out(order: Order, steps: list[Step]) -> None:
+    """Run the steps in order; stop with one sentence at the first failure. status tells how far it got."""
+    secrets = order.job.secret_values() if any(step.secrets for step in steps) else {}
+    for step in steps:
+        for path, text in step.files.items():
+            step.host.put(path, text.encode())
+        env = {**step.env, **{name: secrets[name] for name in step.secrets}}
+        done = step.host.run(step.words, cwd=step.cwd, env=env, expand=step.expand, seconds=step.seconds)
+        if done.code:
+            raise lacking(f"{step.words[0]} failed on {step.host.title}: {done.sentence()}")
+
+
+# -- what several backends render
+
+
+def exports(variables: dict[str, str]) -> str:
+    """For a shell script, each value quoted."""
+    return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())
+
+
+def limit_words(job: Job) -> list[str]:
+    """timeout(1) with the job's signal and grace, for engines without a time limit of their own."""
+    if not job.time_limit:
+        return []
+    return ["timeout", "-s", job.signal, "-k", seconds_word(job.grace), seconds_word(job.time_limit)]
+
+
+def background_words(order: Order) -> list[str]:
+    """For a script that starts the job with `&`: the shell makes it ignore INT, and only env can undo that."""
+    undo = ["env", "--default-signal=INT"] if order.job.signal == "INT" else []
+    return [*undo, *order.job.words(order.run_dir)]
+
+
+# -- what several backends make of an answer
+
+
+def engine_states(**words: str) -> dict[str, str]:
+    """Map each of the engine's words to our state, from keywords such as queued="PENDING CONFIGURING"."""
+    return {word: state for state, text in words.items() for word in text.split()}
+
+
+def ask(host: Host, words: list[str], doing: str, gone: str = "", seconds: float = SECONDS) -> Done | None:
+    """The engine's answer; None when it says that there is no such job. Any other failure raises."""
+    done = host.run(words, seconds=seconds)
+    if done.code and gone and re.search(gone, done.out + done.err):
+        return None
+    if done.code:
+        raise lacking(f"cannot {doing}: {done.sentence()}")
+    return done
+
+
+def ended(code: int, detail: str = "") -> Status:
+    return Status(FAILED if code else FINISHED, code, detail)
+
+
+def combine(parts: list[Status]) -> Status:
+    """Several nodes: one that failed, or is lost, decides; the job is finished when all are."""
+    worst_first = (FAILED, LOST, STOPPED, *ACTIVE, FINISHED)
+    first = min(parts, key=lambda part: worst_first.index(part.state))
+    if first.state in (*ACTIVE, FINISHED):
+        return first
+    living = tuple(node for node, part in enumerate(parts) if part.state in ACTIVE)
+    return replace(first, still_running=living)

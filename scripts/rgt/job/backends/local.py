@@ -1,0 +1,59 @@
+"""This machine, through gpu_gate: the job waits for its cards, outlives us, and its record is the gate's."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from rgt import bundle
+from rgt.errors import lacking
+from rgt.host.ssh import SECONDS, Host
+from rgt.job.backends import Order, Status, Step, combine, engine_states
+from rgt.job.description import seconds_word
+
+_STATES = engine_states(finished="done", failed="timeout", stopped="cancelled")  # the gate's other words are ours
+GATE = [sys.executable, str(bundle.SCRIPTS / "gpu_gate.py")]
+
+
+def render(order: Order) -> list[Step]:
+    return [start(order, host, GATE, node) for node, host in enumerate(order.hosts)]
+
+
+resume = render  # a new job of the same name in the gate, on the same run directory
+
+
+def start(order: Order, host: Host, gate: list[str], node: int) -> Step:
+    job, log = order.job, order.log(node)
+    words = [*gate, "-n", order.run_id, *(["-t", seconds_word(job.time_limit)] if job.time_limit else [])]
+    words += ["--grace", seconds_word(job.grace)]
+    words += ["--gpus", str(job.gpus_per_node)] if job.gpus_per_node else ["--slots", "1"]
+    words += ["--unique", "--detach", "--log", log, "--"]
+    variables = job.variables(order.run_dir, node, order.head.address())
+    # words 0 and 1 are the interpreter and the bundle in the home directory; the log's path may start there, too
+    expand = (0, 1, words.index(log))
+    return Step([*words, *job.words(order.run_dir)], host, job.workdir, variables, {}, list(job.secrets), expand)
+
+
+def queue_variable(order: Order) -> dict[str, str]:
+    """A queue that job.yaml chose is the one to ask later, too."""
+    return {name: value for name, value in order.job.env.items() if name == "RGT_QUEUE"}
+
+
+def stop(order: Order, gate: list[str] = GATE) -> list[Step]:
+    """It returns when the job has ended, which may take its whole grace."""
+    words, seconds = [*gate, "cancel", order.run_id], order.job.grace + SECONDS
+    return [Step(words, host, env=queue_variable(order), expand=(1,), seconds=seconds) for host in order.hosts]
+
+
+def status(order: Order) -> Status:
+    return combine([gate_status(order, host, GATE) for host in order.hosts])
+
+
+def gate_status(order: Order, host: Host, gate: list[str]) -> Status:
+    done = host.run([*gate, "status", order.run_id, "--json"], env=queue_variable(order), expand=(1,))
+    if done.code == 2 and "no job is called" in done.err:
+        return Status("lost", detail=f"the gate on {host.title} knows no such job")
+    if done.code:
+        raise lacking(f"cannot ask the gate on {host.title}: {done.sentence()}")
+    record = json.loads(done.out)
+    return Status(_STATES.get(record["state"], record["state"]), record["exit_code"], record["reason"] or "")

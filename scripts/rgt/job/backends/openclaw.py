@@ -1,0 +1,88 @@
+"""OpenClaw nodes: the exact `exec` calls that an OpenClaw agent makes. Nothing here can make them itself.
+
+    python scripts/launch.py submit job.yaml --on openclaw:NODE --dry-run
+
+Each call is short: it hands the job to the gate on the node and returns. A job that were itself the call would end with
+OpenClaw's timeout (1800 s unless said otherwise), and `background` would leave it to the memory of a gateway, until its
+next restart. So background and pty are off; timeoutSeconds (called timeout before 2026.8) bounds the handing over.
+
+The node has python3, and the bundle in ~/.cache/rgt: `--on ssh:` brings it, or any copy. The first call says so if not.
+Secrets are in the environment of the node's own service: in a call they would be in the agent's transcript.
+Several nodes are openclaw:NODE1,NODE2, and the first one's name is an address that the others reach.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NoReturn
+
+from rgt.errors import bad_input, lacking
+from rgt.host import box
+from rgt.job.backends import Order, Step, local
+from rgt.run import record
+
+PLACEHOLDER = "<run-id>"  # what launch's --dry-run calls a run
+_SECONDS = 120
+# Overrides that OpenClaw refuses or drops for a command on a host (its host-env-security-policy.json), as far as a
+# training job would set them.
+_REFUSED = """
+    PATH HOME SHELL ENV BASH_ENV PYTHONPATH PYTHONHOME PYTHONSTARTUP PYTHONUSERBASE VIRTUAL_ENV
+    CC CXX CPATH LIBRARY_PATH NODE_OPTIONS HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY
+    SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_CONFIG_FILE
+    UV_INDEX UV_INDEX_URL UV_DEFAULT_INDEX UV_PYTHON XDG_CONFIG_HOME KUBECONFIG DOCKER_HOST
+    GOOGLE_APPLICATION_CREDENTIALS AWS_CONFIG_FILE AWS_SHARED_CREDENTIALS_FILE
+""".split()
+_REFUSED_STARTS = ("LD_", "DYLD_", "BASH_FUNC_", "GIT_CONFIG_", "NPM_CONFIG_")
+
+
+def render(order: Order) -> list[Step]:
+    """For --dry-run: the calls, with a run id of their own so that they can be made as they stand."""
+    if order.run_id != PLACEHOLDER:
+        only_the_agent(order)
+    named = replace(order, run_id=record.mint_id(order.job.name))
+    return [Step([], files={title: json.dumps(call, indent=2, ensure_ascii=False)}) for title, call in calls(named)]
+
+
+def calls(order: Order) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What to do now, node by node; then what to do later. Each with its title."""
+    job = order.job
+    order.check_nodes()
+    if not order.run_dir.startswith("/") or not job.workdir.startswith("/"):
+        raise bad_input(f"OpenClaw does not expand ~; give workdir as an absolute path on the node, not {job.workdir}")
+    refused = [name for name in job.env if name.upper() in _REFUSED or name.upper().startswith(_REFUSED_STARTS)]
+    if refused:
+        advice = f"set it in the node's own service, or start the job as command: [env, {refused[0]}=..., ...]"
+        raise bad_input(f"OpenClaw takes no {refused[0]} from a call; {advice}")
+    bundle = box.tool_words("gpu_gate")[1].removeprefix("~/")
+    wanted = shlex.quote(" ".join(["the node lacks one of:", f"~/{bundle}", *job.secrets]))
+    tests = [f'test -s "$HOME"/{bundle}', *(f'test -n "${{{name}:-}}"' for name in job.secrets)]
+    ready = f"{' && '.join(tests)} && echo ready || {{ echo {wanted}; exit 3; }}"
+    gate = f'python3 "$HOME"/{bundle} gpu_gate '  # the node's shell expands $HOME and nothing else
+    later_env = {"env": queue} if (queue := local.queue_variable(order)) else {}
+
+    def call(what: str, node: int, command: str, **more: Any) -> tuple[str, dict[str, Any]]:
+        name = order.hosts[node].name
+        where = {"tool": "exec", "host": "node", **({"node": name} if name else {})}
+        how = {"background": False, "pty": False, "timeoutSeconds": _SECONDS}
+        return f"exec call {what}: {name or 'the node'}", {**where, "command": command, **more, **how}
+
+    for node, host in enumerate(order.hosts):
+        step = local.start(order, host, [], node)  # what the ssh target would run there
+        yield call("now, check", node, ready)
+        yield call("now, start", node, gate + shlex.join(step.words), workdir=job.workdir, env=step.env)
+    for node in range(job.nodes):
+        yield call("later, to ask", node, f"{gate}status {order.run_id} --json", **later_env)
+        yield call("later, to read the log", node, shlex.join(["tail", "-n", "50", order.log(node)]))
+        yield call("later, to stop", node, f"{gate}cancel {order.run_id}", **later_env)
+
+
+def only_the_agent(order: Order) -> NoReturn:
+    advice = "print the exec calls with `submit job.yaml --on openclaw:NODE --dry-run` and make them"
+    node = order.head.name or "a node"
+    raise lacking(f"only an OpenClaw agent can start, ask or stop a job on {node}; {advice}")
+
+
+status = stop = resume = only_the_agent

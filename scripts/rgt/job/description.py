@@ -1,0 +1,221 @@
+"""job.yaml: one description of a job for every place it can run (scripts/schemas/job.schema.json).
+
+Example:
+    job = load(Path("job.yaml"))
+    job.words("/data/runs/x")                                 the command line, the same on every node
+    job.variables("/data/runs/x", node=1, head="node-a")      what differs is in the environment
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rgt import bundle, files, schema, units
+from rgt.errors import RgtError, bad_input, from_os_error, lacking
+from rgt.run import record as rundir
+
+RUN = "{run}"
+RUN_VARIABLE = "RGT_RUN_DIR"
+
+
+@dataclass(frozen=True)
+class Job:
+    name: str
+    folder: str = "."  # of job.yaml
+    command: list[str] = field(default_factory=list)
+    script: str = ""
+    args: list[str] = field(default_factory=list)
+    workdir: str = "."
+    python: str = "python3"
+    env: dict[str, str] = field(default_factory=dict)
+    secrets: list[str] = field(default_factory=list)
+    nodes: int = 1
+    gpus_per_node: int = 0
+    hardware: dict[str, Any] = field(default_factory=dict)
+    image: str = ""
+    mounts: list[dict[str, Any]] = field(default_factory=list)
+    data: list[str] = field(default_factory=list)
+    output: str = "runs"
+    time_limit: float | None = None  # seconds
+    grace: float = 60.0
+    signal: str = "TERM"
+    max_restarts: int = 3
+    port: int = 29500
+    shm_size: str = "8GiB"
+    smoke: list[str] = field(default_factory=list)
+
+    @property
+    def distributed(self) -> bool:
+        return self.nodes > 1 or self.gpus_per_node > 1
+
+    def words(self, run_dir: str) -> list[str]:
+        """The command line. A script is started by torchrun when there is more than one process."""
+        given = [word.replace(RUN, run_dir) for word in self.command or (self.script, *self.args)]
+        if self.command or not self.distributed:
+            return given if self.command else [self.python, *given]
+        # torchrun expands $ in the words after its own; $$ stands for $
+        return [self.python, "-m", "torch.distributed.run", *(word.replace("$", "$$") for word in given)]
+
+    def variables(self, run_dir: str, node: int | str = 0, head: str = "127.0.0.1") -> dict[str, str]:
+        """The environment of every process, without the secrets.
+
+        torchrun reads its own options from PET_<OPTION>: so the words are the same on every node, and a backend that
+        learns rank and head only on the node (Slurm, Kubernetes) sets two variables and nothing else.
+        """
+        chosen = {name: value.replace(RUN, run_dir) for name, value in self.env.items()}
+        own = {RUN_VARIABLE: run_dir, "PYTHONUNBUFFERED": "1"}
+        if self.distributed:
+            # torchrun kills its workers 30 s after a signal, and dies of signals that it does not handle
+            chosen.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", f"{self.grace:.0f}")
+            chosen.setdefault("PET_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1")
+            own |= {"PET_NNODES": str(self.nodes), "PET_NPROC_PER_NODE": str(max(1, self.gpus_per_node))}
+        if self.nodes > 1:
+            own |= {"PET_NODE_RANK": str(node), "PET_MASTER_ADDR": head, "PET_MASTER_PORT": str(self.port)}
+        return {**chosen, **own}
+
+    def roots(self) -> tuple[Path, Path]:
+        """Where run directories go on this machine: those of runs that are here, and the records of remote ones."""
+        here = Path(self.output) if self.output.startswith("/") else Path(self.workdir) / self.output
+        return here, Path(self.folder) / Path(self.output).name
+
+    def secret_values(self) -> dict[str, str]:
+        """Values read from our own environment now; they are never written to a file."""
+        for name in sorted(set(self.secrets) - set(os.environ)):
+            raise lacking(f"the secret {name} is not set in this environment; export it, then submit again")
+        return {name: os.environ[name] for name in self.secrets}
+
+    def spec(self) -> dict[str, Any]:
+        """For run.json: everything that is set. Secrets are only named here."""
+        return {name: value for name, value in self.__dict__.items() if value not in ("", [], {}, None)}
+
+
+def load(path: Path) -> Job:
+    """Read and check job.yaml; every problem is a sentence."""
+    return from_dict(load_yaml(path, "job"), path.parent)
+
+
+def load_yaml(path: Path, name: str) -> dict[str, Any]:
+    """Read a YAML file and check it against the schema of that name; every problem is a sentence."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        """JSON escapes an emoji as a surrogate pair, which YAML does not join; a lone surrogate cannot be encoded."""
+
+        def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> str:
+            return str(super().construct_scalar(node)).encode("utf-16", "surrogatepass").decode("utf-16")
+
+    try:
+        data = yaml.load(path.read_text(encoding="utf-8"), Loader)
+    except OSError as error:
+        raise from_os_error(error, f"read {path}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: no UTF-8, or a date such as 2026-02-30
+        raise bad_input(f"{path} is not YAML: {' '.join(str(error).split())[:200]}") from None
+    schema.check(data, name, str(path))
+    return dict(data)
+
+
+def from_dict(data: dict[str, Any], folder: Path) -> Job:
+    """A checked mapping as a Job: durations in seconds, everything for the command line as text."""
+    data, here = dict(data), folder.absolute()
+    for name in ("time_limit", "grace"):
+        if name in data:
+            data[name] = units.duration(str(data[name]))
+    data["args"] = [str(word) for word in data.get("args", [])]
+    data["env"] = {name: text(value) for name, value in data.get("env", {}).items()}
+    for name in sorted(set(data["env"]) & set(data.get("secrets", []))):
+        raise bad_input(f"{name} is in env and in secrets; a secret's value does not belong in a file")
+    units.size(data.get("shm_size", Job.shm_size))
+    workdir = data.get("workdir", ".")
+    absolute = workdir if workdir.startswith(("/", "~")) else os.path.normpath(here / workdir)
+    return Job(**{**data, "folder": str(here), "workdir": absolute})
+
+
+def text(value: Any) -> str:
+    """A YAML scalar as a word of a command line."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def seconds_word(seconds: float) -> str:
+    """A duration for a command line: two weeks are 1209600, where :g would write 1.2096e+06."""
+    return f"{seconds:.3f}".rstrip("0").rstrip(".")
+
+
+def from_record(record: dict[str, Any]) -> Job:
+    """The job of an existing run, from its run.json; fields that another version wrote are left out."""
+    spec = record["job"]["spec"]
+    return Job(**{name: value for name, value in spec.items() if name in Job.__dataclass_fields__})
+
+
+# -- For scripts that put jobs through launch.py: fill in a description, call launch, find the run it made
+
+
+_HOLE = re.compile(r"(?<!\$)\{([A-Za-z_][A-Za-z0-9_]*)\}")  # ${HOME} belongs to the shell of whoever wrote it
+_RUN = "run"  # {run} is launch's own
+_WORDS = ("command", "args", "smoke")
+
+
+# -- placeholders
+
+
+def holes(data: dict[str, Any]) -> set[str]:
+    """The names in braces that a job description leaves open."""
+    words = [*(word for key in _WORDS for word in data.get(key, [])), *data.get("env", {}).values()]
+    return {name for word in words for name in _HOLE.findall(text(word))} - {_RUN}
+
+
+def fill(data: dict[str, Any], values: dict[str, str]) -> dict[str, Any]:
+    """The description with its holes filled. A value stays one word, whatever is in it: no shell sees it."""
+
+    def put(word: Any) -> str:
+        return _HOLE.sub(lambda hole: values.get(hole[1], hole[0]), text(word))
+
+    words = {key: [put(word) for word in data[key]] for key in _WORDS if key in data}
+    env = {name: put(value) for name, value in data.get("env", {}).items()}
+    return {**data, **words, **({"env": env} if env else {})}
+
+
+# -- launch
+
+
+@dataclass
+class Reply:
+    """What launch said: its JSON, or the sentence that it failed with."""
+
+    code: int
+    data: dict[str, Any]
+    sentence: str
+
+
+def launch(*words: str, env: dict[str, str] | None = None, keep_open: tuple[int, ...] = ()) -> Reply:
+    """Call launch.py in a session of its own: what ends us, Ctrl-C included, does not end a half-done submit."""
+    command = [sys.executable, str(bundle.SCRIPTS / "launch.py"), *words, "--json"]
+    pipes: dict[str, Any] = {"capture_output": True, "stdin": subprocess.DEVNULL}
+    done = subprocess.run(command, env=env, pass_fds=keep_open, start_new_session=True, **pipes)
+    lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"launch.py ended with {done.returncode}"]
+    reply = Reply(done.returncode, {}, lines[-1].removeprefix("error: "))
+    with contextlib.suppress(ValueError):
+        reply.data = json.loads(done.stdout)
+    return reply
+
+
+def runs(job: Job, slug: str) -> Iterator[tuple[rundir.Run, dict[str, Any]]]:
+    """Runs of jobs whose name has `slug` in it, each with its record, oldest first; unreadable ones are passed over."""
+    for run in (run for root in dict.fromkeys(job.roots()) for run in rundir.find(root)):
+        if slug in run.id:
+            with contextlib.suppress(RgtError):
+                yield run, files.read_json(run.run_json, "run")
+
+
+def find(job: Job, slug: str, variable: str, value: str) -> rundir.Run | None:
+    """The run of the job that was given variable=value in its environment."""
+    marked = (run for run, record in runs(job, slug) if record["config"].get("env", {}).get(variable) == value)
+    return next(marked, None)

@@ -1,0 +1,320 @@
+"""What is said: matches of two splits, groups and times on both sides, problems of a split, and the data of --json."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rgt import files
+from rgt.errors import bad_input
+from rgt.leak_probe import normal
+from rgt.leak_probe.near_duplicates import PictureIndex, RowIndex, TextIndex
+from rgt.leak_probe.normal import Array
+from rgt.leak_probe.split_tables import Items, Schema, fit
+from rgt.leak_probe.splits import Source
+from rgt.report import Finding, Report
+
+_SHOWN = 3  # examples in a finding
+_LISTED = 10_000  # matches in --json; more go to a file
+_FILES = 20  # findings about single files
+
+
+_BOILERPLATE = "are texts that stand three times or more in both {a} and {b}: boilerplate"
+_SAYINGS = {  # kind of match -> code, severity, what is said of the items
+    "exact": ("leak", "error", "({share:.2g} %) are in {a}, the same after normalisation"),
+    "near": ("near-duplicate", "error", "({share:.2g} %) are near-duplicates of items in {a}"),
+    "coincidence": ("coincidence", "info", "match {a}, and are short or common enough to do so by chance"),
+    "boilerplate": ("coincidence", "info", _BOILERPLATE),
+}
+
+
+def pair_findings(pair: Pair) -> Iterator[Finding]:
+    a, b = pair.a.name, pair.b.name
+    for kind, (code, severity, saying) in _SAYINGS.items():
+        matches = pair.matches[kind]
+        if not matches:
+            continue
+        shown = [
+            f"{m.place} = {m.other}" if m.similarity is None else f"{m.place} ~ {m.other} ({m.similarity:.2f})"
+            for m in matches[:_SHOWN]
+        ]
+        said = saying.format(a=a, b=b, share=100 * len(matches) / pair.items)
+        message = f"{len(matches)} of {pair.items} {b} items {said}"
+        fix = f"remove them from {a} (or from {b}) and report both numbers: with and without"
+        fixed = fix if severity == "error" else None
+        yield Finding(code, severity, message, path=str(pair.b.path), evidence="; ".join(shown), fix=fixed)
+
+
+def say_splits(report: Report, found: Found) -> None:
+    for name, items in found.splits.items():
+        source, size = items.source, len(items)
+        path = str(source.path)
+        blank, repeated = int((items.exact == 0).sum()), _repeated(items)
+        if blank == size:
+            report.add("empty", "warn", f"{name} holds no item with content, so nothing was compared", path=path)
+        elif blank:
+            report.add("empty", "info", f"{blank} of {size} items are blank and were not compared", path=path)
+        if repeated:
+            text = f"{repeated} of {size} items repeat another item of {name}: a random split of such data leaks"
+            report.add("duplicate", "info", text, path=path)
+        if source.malformed:
+            text = f"{source.malformed} rows are not JSON or have another number of fields than the header"
+            report.add("malformed", "warn", text, path=path, evidence=f"first: {source.malformed_at}")
+        if found.schema.lacking.get(name):
+            text = f"has no column {', '.join(found.schema.lacking[name])[:200]}; other splits do; it was not compared"
+            report.add("unjudged", "info", text, path=path)
+        for place, code, said in items.problems[:_FILES]:
+            report.add(code, "info" if code == "unjudged" else "warn", said, path=place)
+        if len(items.problems) > _FILES:
+            report.add("unreadable", "warn", f"{len(items.problems) - _FILES} more files have such problems", path=path)
+
+
+def _repeated(items: Items) -> int:
+    content = items.exact[items.exact != 0]
+    return len(content) - len(np.unique(content))
+
+
+def data(found: Found, listing: Path | None) -> dict[str, Any]:
+    splits = {
+        name: {"path": str(i.source.path), "kind": i.source.kind, "items": len(i), "repeated": _repeated(i)}
+        for name, i in found.splits.items()
+    }
+    pairs, matches = [], []
+    for pair in found.pairs:
+        names = {"a": pair.a.name, "b": pair.b.name}
+        counts = {kind: len(some) for kind, some in pair.matches.items()}
+        pairs.append({**names, **counts, "leaks_expected_by_chance": round(min(pair.expected, 1e9), 6)})
+        for kind, some in pair.matches.items():
+            for m in some:
+                similarity = 1.0 if m.similarity is None else m.similarity
+                matches.append({**names, "kind": kind, "item": m.place, "same_as": m.other, "similarity": similarity})
+    schema = found.schema
+    compared = {"columns": schema.used, "ignored": schema.ignored, "text": schema.text, "near_by": schema.near}
+    made: dict[str, Any] = {"splits": splits, "compared": compared, "pairs": pairs, "matches": matches[:_LISTED]}
+    if listing or len(matches) > _LISTED:
+        path = listing or Path(tempfile.mkdtemp(prefix="leak_probe-")) / "matches.jsonl"
+        lines = [json.dumps(match, ensure_ascii=True) + "\n" for match in matches]
+        files.write_text(path, "".join(lines))
+        made["full_list"] = str(path)
+    return made
+
+
+def summary(data: dict[str, Any]) -> str:
+    splits = data["splits"]
+    said = ", ".join(f"{name} {split['items']}" for name, split in splits.items())
+    compared = data["compared"]
+    by = f"; columns compared: {', '.join(compared['columns'])[:200]}" if compared["columns"] else ""
+    ignored = f"; left out as ids or groups: {', '.join(compared['ignored'])[:200]}" if compared["ignored"] else ""
+    full = f"\nall matches: {data['full_list']}" if "full_list" in data else ""
+    clean = "" if any(p["exact"] + p["near"] for p in data["pairs"]) else "no item is shared by two splits; "
+    return f"{clean}items: {said}{by}{ignored}{full}"
+
+
+# -- leakage that no copy shows: the same patient, or the future, on both sides of a split
+
+
+_FEWEST = 10  # values of a column in the later split; fewer (site, sex) are shared by any split
+_IN_NAME = re.compile(
+    r"(?i)(?:^|[^a-z])(patient|subject|sub|speaker|spk|user|session|sess|scan|video|vid|case|person)[-_]?([a-z]{0,3}\d+)"
+)
+_FORMATS = ("%Y/%m/%d", "%d.%m.%Y", "%Y%m%d", "%Y/%m/%d %H:%M:%S", "%Y-%m", "%Y")
+
+
+def group_findings(found: Found, asked: tuple[str, ...]) -> Iterator[Finding]:
+    """Asked for: an error. Only named like a group: a warning, because the split may be meant that way."""
+    for a, b in combinations(found.splits.values(), 2):
+        groups = {name: (a.columns[name], b.columns[name]) for name in a.columns}
+        if a.source.kind == "files":
+            groups["file name"] = _name_groups(a), _name_groups(b)
+        for name, (ours, theirs) in groups.items():
+            values, first = np.unique(theirs, return_index=True)
+            shared = np.isin(values, ours) & (values != 0)
+            known = int((values != 0).sum())
+            if not shared.any() or (name not in asked and known < _FEWEST):
+                continue
+            rows = int(np.isin(theirs, values[shared]).sum())
+            examples = [
+                f"{b.place(at)} and {a.place(int(np.flatnonzero(ours == theirs[at])[0]))}"
+                for at in first[shared][:_SHOWN].tolist()
+            ]
+            share = f"{int(shared.sum())} of {known} values of {name} in {b.source.name}"
+            message = f"{share} are also in {a.source.name} ({rows} of {len(theirs)} items)"
+            severity, fix = "error", f"split by {name}, so that each value is in one split only"
+            if name not in asked:
+                hint = "" if name == "file name" else f" (--group {name} makes it an error)"
+                severity, fix = "warn", f"{fix}; if items of one {name} are independent, say so{hint}"
+            path, evidence = str(b.source.path), "; ".join(examples)
+            yield Finding("group-leak", severity, message, path=path, where=name, evidence=evidence, fix=fix)
+
+
+def _name_groups(items: Items) -> Array:
+    """patient012 of train/patient012_slice3.png; 0 where a name has none."""
+    inside = (part.relative_to(items.source.path).as_posix() for part in items.source.parts)
+    seen = map(_IN_NAME.search, inside)
+    groups = [normal.digest((each[1] + each[2].lstrip("0")).lower().encode()) if each else 0 for each in seen]
+    return np.array(groups, dtype=np.uint64)
+
+
+def time_findings(found: Found, name: str) -> Iterator[Finding]:
+    times = {split: _times(items, name) for split, items in found.splits.items()}
+    for (split_a, a), (split_b, b) in combinations(found.splits.items(), 2):
+        if not all(np.isfinite(times[split]).any() for split in (split_a, split_b)):
+            continue
+        first, last = int(np.nanargmin(times[split_b])), int(np.nanargmax(times[split_a]))
+        late = int((times[split_a] >= times[split_b][first]).sum())
+        if late:
+            message = (
+                f"{late} of {len(a)} items of {split_a} are not older than the first of {split_b} ({split_b} starts at "
+                f"{b.times[first]}, {split_a} ends at {a.times[last]}): the model was trained on the future"
+            )
+            seen = f"{b.place(first)} and {a.place(last)}"
+            fix = f"cut at one moment: {split_a} before it, {split_b} after it"
+            yield Finding("time-leak", "error", message, path=str(a.source.path), where=name, evidence=seen, fix=fix)
+
+
+def _times(items: Items, name: str) -> Array:
+    values = np.array([moment(value) for value in items.times], dtype=np.float64)
+    filled = [(value, when) for value, when in zip(items.times, values, strict=True) if value not in (None, "")]
+    bad = [value for value, when in filled if not math.isfinite(when)]
+    if 2 * len(bad) > len(filled):
+        where = f"{str(bad[0])[:40]!r} in {items.source.path}"
+        raise bad_input(f"--time {name}: {where} is no time; expected a number or 2026-01-31T12:00")
+    return values
+
+
+def moment(value: Any) -> float:
+    """Seconds, or whatever unit a number is in; NaN when it is no time."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    text = str(value or "").strip()
+    number = normal.to_number(text)
+    if number is not None:
+        return number
+    for form in ("", *_FORMATS):
+        try:
+            when = datetime.strptime(text, form) if form else datetime.fromisoformat(text.replace("Z", "+00:00"))
+            return (when if when.tzinfo else when.replace(tzinfo=timezone.utc)).timestamp()
+        except ValueError:
+            continue
+    return math.nan
+
+
+# -- Which items of one split are in another: all splits but the largest are held as hashes, the largest streams by
+
+
+ORDER = ("train", "val", "test")
+KINDS = ("exact", "near", "coincidence", "boilerplate")
+_OFTEN = 3  # times in both splits: boilerplate, not a copied example
+
+
+@dataclass
+class Match:
+    """One item that is in another split too."""
+
+    place: str
+    other: str
+    similarity: float | None = None  # None: the same after normalisation
+
+
+@dataclass
+class Pair:
+    """What of split `b` is in split `a`; b comes later in train, val, test."""
+
+    a: Source
+    b: Source
+    items: int  # of b
+    matches: dict[str, list[Match]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
+    expected: float = 0.0  # matches that chance gives, among those counted as leaks
+
+
+@dataclass
+class Found:
+    splits: dict[str, Items]
+    pairs: list[Pair]
+    schema: Schema
+
+
+Near = dict[tuple[str, str], list[tuple[int, int, float]]]  # (split, split) -> item, item, similarity
+
+
+def compare(sources: dict[str, Source], group: tuple[str, ...] = (), time: str | None = None) -> Found:
+    """All pairs of the splits; each is read once, and compared with those before it."""
+    by_size = sorted(sources.values(), key=lambda source: source.bytes)
+    schema = fit(by_size, group, time)
+    near: Near = {}
+    splits: dict[str, Items] = {}
+    indexes: dict[str, Index] = {}
+    for source in by_size:
+        parts: list[Items] = []
+        start, held = 0, source is not by_size[-1]
+        for chunk in source.chunks():
+            part = schema.encode(source, chunk, time)
+            for other, index in indexes.items():
+                judge_held = ORDER.index(other) > ORDER.index(source.name)
+                near.setdefault((other, source.name), []).extend(index.matches(part, start, judge_held))
+            start += chunk.size
+            parts.append(part if held else replace(part, texts=None, numbers=None, extra=None, pictures=None))
+        splits[source.name] = Items.join(parts)
+        if held:
+            indexes[source.name] = Index(splits[source.name], schema)
+    names = [name for name in ORDER if name in splits]
+    pairs = [_pair(splits[a], splits[b], near) for a, b in combinations(names, 2)]
+    return Found({name: splits[name] for name in names}, pairs, schema)
+
+
+class Index:
+    """Near-duplicates of the items that are held: text and pictures, or rows of numbers."""
+
+    def __init__(self, held: Items, schema: Schema) -> None:
+        self.held = held
+        self.texts = TextIndex(held.texts, schema.common) if held.texts else None
+        self.rows = RowIndex(held.numbers, held.extra, schema.scales) if schema.scales else None  # type: ignore[arg-type]
+        self.pictures = PictureIndex(held.pictures) if held.pictures is not None else None
+
+    def matches(self, part: Items, start: int, judge_held: bool) -> Iterator[tuple[int, int, float]]:
+        """(held item, item of the other split, similarity); `start` is the number of the first item of the part."""
+        if self.texts and part.texts:
+            yield from ((a, start + b, alike) for a, b, alike in self.texts.matches(part.texts, judge_held))
+        if self.rows and part.numbers is not None and part.extra is not None:
+            yield from ((a, start + b, alike) for a, b, alike in self.rows.matches(part.numbers, part.extra))
+        if self.pictures and part.pictures is not None:
+            for a, b, alike in self.pictures.matches(part.pictures):
+                yield int(self.held.pictured[a]), int(part.pictured[b]), alike  # type: ignore[index]
+
+
+def _pair(a: Items, b: Items, near: Near) -> Pair:
+    pair = Pair(a.source, b.source, len(b))
+    values, first, counts = np.unique(a.exact, return_index=True, return_counts=True)
+    at = np.minimum(np.searchsorted(values, b.exact), len(values) - 1)
+    exact = np.flatnonzero((values[at] == b.exact) & (b.exact != 0))
+    own = dict(zip(*np.unique(b.exact[exact], return_counts=True), strict=True))
+    bar, pair.expected = normal.bar(b.bits, b.bits[exact], len(a))
+    for item in exact.tolist():
+        common = counts[at[item]] >= _OFTEN and own[b.exact[item]] >= _OFTEN
+        kind = "coincidence" if b.bits[item] < bar else "boilerplate" if common else "exact"
+        pair.matches[kind].append(Match(b.place(item), a.place(int(first[at[item]]))))
+    # the best partner of each item that is not there exactly
+    known = set(exact.tolist())
+    turned = [(y, x, alike) for x, y, alike in near.get((b.source.name, a.source.name), [])]
+    best: dict[int, tuple[float, int]] = {}
+    for item_a, item_b, alike in [*near.get((a.source.name, b.source.name), []), *turned]:
+        if item_b not in known and alike > best.get(item_b, (0.0, 0))[0]:
+            best[item_b] = (alike, item_a)
+    bar, items = 0.0, sorted(best)
+    if b.near_bits is not None:
+        bar, by_chance = normal.bar(b.near_bits, b.near_bits[items], len(a))
+        pair.expected += by_chance
+    for item in items:
+        kind = "coincidence" if b.near_bits is not None and b.near_bits[item] < bar else "near"
+        pair.matches[kind].append(Match(b.place(item), a.place(best[item][1]), round(best[item][0], 3)))
+    return pair

@@ -1,0 +1,113 @@
+"""What processes hold open: where a process logs to (a file, a pipe, a terminal), what it writes, who writes a path.
+
+Example:
+    Streams(pids, panes).log(members).path      panes: terminal -> name of the tmux pane that shows it
+    written_by(pid)                          writers(["runs/x"])
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from rgt.machine import processes
+
+_MEMBERS = 16  # of a tree that are asked for a log
+_DELETED = " (deleted)"
+_READABLE = "file deleted pipe terminal".split()  # kinds of output, best first
+
+
+@dataclass
+class Output:
+    """Where stdout goes. `readable` is the path to open: it works for deleted files and inside containers."""
+
+    kind: str  # file | deleted | pipe | terminal | null | socket | closed | hidden
+    path: str = ""
+    via: str = ""
+    readable: str = ""
+
+
+class Streams:
+    def __init__(self, pids: Iterable[int], panes: Mapping[str, str]) -> None:
+        self.pids, self.panes = list(pids), panes
+
+    def log(self, members: list[int]) -> Output:
+        """stdout of the root, else the first of its tree that writes to a file; stderr where stdout is thrown away."""
+        outputs = []
+        for pid in members[:_MEMBERS]:
+            output, errors = self._output(pid, 1), self._output(pid, 2)
+            outputs.append(errors if output.kind == "null" and errors.kind in ("file", "deleted") else output)
+        ranked = [output for kind in _READABLE for output in outputs if output.kind == kind]
+        return next((output for output in ranked if output.path), outputs[0])
+
+    def _output(self, pid: int, number: int) -> Output:
+        target = processes.link(pid, f"fd/{number}")
+        if not target:
+            return Output("closed" if os.access(f"/proc/{pid}/fd", os.R_OK) else "hidden")
+        if target == os.devnull:
+            return Output("null", target)
+        if target.startswith("pipe:"):
+            reader = next((other for other in self._readers.get(target, []) if other != pid), None)
+            if reader is None:
+                return Output("pipe", via="nobody reads it")
+            name = f"{processes.comm(reader)} (pid {reader})"
+            for held, path in processes.descriptors(reader) or []:  # `python train.py | tee run.log`
+                if held != 2 and path.startswith("/") and _is_written(reader, held):
+                    return Output("pipe", path.removesuffix(_DELETED), name, f"/proc/{reader}/fd/{held}")
+            return Output("pipe", via=name)
+        if target.startswith("socket:"):
+            return Output("socket", via=target)
+        if target.startswith(("/dev/pts/", "/dev/tty")):
+            return Output("terminal", target, via=self.panes.get(target, ""))
+        if not _is_regular(pid, number):
+            return Output("hidden", target)
+        kind = "deleted" if target.endswith(_DELETED) else "file"
+        return Output(kind, target.removesuffix(_DELETED), readable=f"/proc/{pid}/fd/{number}")
+
+    @functools.cached_property
+    def _readers(self) -> dict[str, list[int]]:
+        """Pipe -> who reads it."""
+        found: dict[str, list[int]] = {}
+        for pid in self.pids:
+            for number, target in processes.descriptors(pid) or []:
+                if target.startswith("pipe:") and not processes.writes_to(pid, number):
+                    found.setdefault(target, []).append(pid)
+        return found
+
+
+def writers(paths: Iterable[str]) -> list[int] | None:
+    """Processes that have one of these files, or a file below one of these directories, open for writing.
+
+    None when none was found but not every process may be asked.
+    """
+    files = {os.path.realpath(path) for path in paths}
+    folders = tuple(path + os.sep for path in files)
+    found, blind = [], not os.path.isdir("/proc/self")
+    for pid in [] if blind else processes.pids():
+        held = processes.descriptors(pid)
+        blind = blind or held is None
+        here = ((number, target) for number, target in held or [] if target in files or target.startswith(folders))
+        if any(processes.writes_to(pid, number) for number, _ in here):
+            found.append(pid)
+    return sorted(found) or (None if blind else [])
+
+
+def written_by(pid: int) -> list[str]:
+    """Regular files it holds open for writing, beside its standard streams."""
+    held = [(number, path) for number, path in processes.descriptors(pid) or [] if number > 2 and path[:1] == "/"]
+    plain = [(number, path) for number, path in held if not path.startswith(("/dev/", "/proc/", "/memfd:"))]
+    return [path for number, path in plain if _is_written(pid, number)]
+
+
+def _is_written(pid: int, number: int) -> bool:
+    return processes.writes_to(pid, number) and _is_regular(pid, number)
+
+
+def _is_regular(pid: int, number: int) -> bool:
+    try:
+        return stat.S_ISREG(os.stat(f"/proc/{pid}/fd/{number}").st_mode)
+    except OSError:
+        return False

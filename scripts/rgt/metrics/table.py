@@ -1,0 +1,184 @@
+"""The one table of metrics: how they are spelled, which way is better, which values are possible; and of splits.
+
+Example:
+    known("val/top1_acc")          Metric("accuracy", "up", 0, 1, share=True, ...)       known("cosine_drop") -> None
+    split_and_rest("eval_loss")    ("val", "loss")
+
+An unknown metric is never guessed. Logs, tables of runs, comparisons and documents all read this table.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from dataclasses import dataclass, replace
+
+_INF = math.inf
+
+
+@dataclass(frozen=True)
+class Metric:
+    name: str  # the canonical one
+    direction: str  # up or down: where better lies; empty when neither is better in itself
+    low: float = -_INF
+    high: float = _INF
+    share: bool = False  # some write it as 0..1 and some as 0..100
+    perfect: float | None = None  # the value that nothing real reaches
+    spellings: tuple[str, ...] = ()  # all of them, the canonical one first; in documents they may be phrases
+
+
+# `name: spelling, spelling` for each metric of a kind; several of them on a line with a semicolon between
+_TABLE = {
+    Metric("", "up", 0, 1, share=True, perfect=1.0): """
+        accuracy: acc, accuracies, top 1 accuracy, top 1, acc@1, classification accuracy, 准确率, 正确率, 精度
+        top 5 accuracy: top 5, acc@5
+        f1: f1 score, f1 measure, f1 值, f1 分数; fscore: f score
+        auc: auroc, roc auc, auc roc, area under the curve; auprc: pr auc
+        map: mean average precision, 平均精度均值; ap: average precision; ar: average recall
+        precision: prec, 精确率, 查准率; recall: rec, sensitivity, tpr, 召回率, 查全率; specificity: tnr
+        iou: 交并比; miou: mean iou, 平均交并比; dice: dsc
+        bleu: bleu score, sacrebleu; rouge; rouge1; rouge2; rougelsum; rouge l: rouge-l score
+        meteor; chrf; bertscore: bert score; em: exact match, 精确匹配; vqascore: vqa score
+        ndcg; mrr; hits: hit, hit rate; pass; winrate: win rate; successrate: success rate""",
+    Metric("", "down", 0, 1, share=True, perfect=0.0): "error: err, error rate, 错误率, 误差; fpr; fnr; eer; ece",
+    # insertions: above 1 is possible
+    Metric("", "down", 0, share=True, perfect=0.0): """
+        wer: word error rate, 词错误率, 词错率; cer: character error rate, 字错误率, 字错率; ter""",
+    Metric("", "up", -1, 1, perfect=1.0): """
+        mcc; kappa; pearson: pearsonr; spearman: spearmanr
+        ssim: 结构相似性, 结构相似度, structural similarity; ms ssim""",
+    Metric("", "down", 0, perfect=0.0): """
+        mse: mean squared error, 均方误差; rmse: root mean squared error, 均方根误差
+        mae: mean absolute error, 平均绝对误差; nmse: normalized mean squared error, 归一化均方误差
+        nrmse; mape; smape; absrel: abs rel; brier; crps
+        fid: frechet inception distance, fréchet inception distance; lpips: 感知损失; kid; fvd; dists; niqe
+        epe; hausdorff; hd95; chamfer; mpjpe; ade; fde""",
+    # a density may have a negative one
+    Metric("", "down", perfect=0.0): """
+        loss: losses, 损失, 损失值; ce: cross entropy, ce loss; nll; bpb: bits per byte; bpc; bits per token""",
+    Metric("", "up"): """
+        reward; return; elo; vmaf; cider; spice; comet; clipscore: clip score; is: inception score
+        loglikelihood: log likelihood""",
+    Metric("", "down", 1, perfect=1.0): "perplexity: ppl, 困惑度",
+    Metric("", "up", perfect=_INF): "psnr: 峰值信噪比, peak signal to noise ratio",
+    Metric("", "up", high=1, perfect=1.0): "r2: r squared, r^2",
+    Metric("", ""): """
+        lr: learning rate; grad norm: gnorm, gradient norm; mfu; score; kl: kl divergence; entropy
+        latency: 延迟, 时延, 推理时间; throughput: 吞吐量, 吞吐率""",
+}
+METRICS: tuple[Metric, ...] = tuple(
+    replace(kind, name=row.partition(": ")[0], spellings=tuple(filter(None, re.split(": |, ", row))))
+    for kind, text in _TABLE.items()
+    for row in map(str.strip, re.split("[;\n]", text))
+    if row
+)
+
+SPLITS = {
+    "train": ("train", "training", "train set", "训练集"),
+    "val": ("val", "valid", "validation", "dev", "eval", "val set", "验证集", "验证"),
+    "test": ("test", "testing", "test set", "测试集", "测试"),
+}
+SPLIT_WORDS = {word: split for split, spellings in SPLITS.items() for word in spellings if re.fullmatch("[a-z]+", word)}
+
+# What a status shows first; of each role the first name that a run has.
+ROLES = {
+    "loss": "loss train_loss lm_loss total_loss training_loss train_total_loss".split(),
+    "val_loss": "val_loss eval_loss valid_loss dev_loss test_loss".split(),
+    "lr": "lr learning_rate train_lr train_learning_rate".split(),
+    "grad_norm": "grad_norm train_grad_norm gnorm norm".split(),
+    "rate": "tokens_per_s samples_per_s it_per_s".split(),
+    "accuracy": "val_acc val_accuracy eval_accuracy eval_acc test_accuracy acc accuracy acc@1 train_acc".split(),
+}
+# metrics that a trainer prints while it trains, also on a line that counts no step
+_CURVES = set("loss accuracy perplexity lr f1 auc bleu reward score mfu".split()) | {"grad norm"}
+CURVE_WORDS = {word for metric in METRICS if metric.name in _CURVES for word in metric.spellings if word.isascii()}
+# in the prose of a log these are metrics only with a ':' or '=' behind them
+_EVERYDAY = set("is hit hits pass error err em ap ar ce ter kid ade fde rec prec comet spice meteor dists".split())
+LOG_WORDS = {
+    written
+    for metric in METRICS
+    for spelling in metric.spellings
+    if spelling.isascii() and spelling not in _EVERYDAY
+    for written in (spelling.replace(" ", "_"), spelling.replace(" ", ""))
+} - {"latency", "throughput"}
+
+_QUALIFIERS = set(
+    """top1 top5 top macro micro weighted mean avg average score final best max min balanced per box mask bbox k at
+    word token ema last""".split()
+)
+_PEAK = {"best", "max", "min", "peak"}
+
+
+def words(name: str) -> list[str]:
+    """`val/mAP@0.5:0.95` -> [val, map]: case, numbers after @ and separators do not matter."""
+    plain = re.sub(r"@[\d.:k]+", " ", name.lower()[:200])
+    return [word for word in re.split(r"[^a-z0-9]+", plain) if word]
+
+
+_BY_SPELLING = {
+    "".join(words(spelling)): metric
+    for metric in METRICS
+    for spelling in reversed(metric.spellings)
+    if spelling.isascii() and "@" not in spelling
+}
+
+
+@functools.lru_cache(4096)
+def split_of(name: str) -> str | None:
+    found = {SPLIT_WORDS[word] for word in words(name) if word in SPLIT_WORDS}
+    return found.pop() if len(found) == 1 else None
+
+
+def is_evaluation(name: str) -> bool:
+    return split_of(name) in ("val", "test")
+
+
+def split_and_rest(name: str) -> tuple[str | None, str]:
+    """`eval_loss` -> (val, loss), `test/acc` -> (test, acc); (None, name) when it does not start with a split."""
+    first, sign, rest = re.match(r"([^_/.]*)([_/.]?)(.*)", name, re.S).groups()  # type: ignore[union-attr]
+    split = SPLIT_WORDS.get(first.lower())
+    return (split, rest) if split and sign and rest else (None, name)
+
+
+@functools.lru_cache(4096)
+def _named(name: str) -> Metric | None:
+    last = words(name.rstrip("/").rpartition("/")[2])
+    named = [word for word in last if word not in SPLIT_WORDS and not word.isdigit()]
+    joined = "".join(word for word in named if word not in _QUALIFIERS)
+    for key in ("".join(named), joined, re.sub(r"\d+$", "", joined)):
+        if key in _BY_SPELLING:
+            return _BY_SPELLING[key]
+    return None
+
+
+def known(name: str) -> Metric | None:
+    """The metric that a name stands for; None when any word of it is not understood (`acc_drop`, `loss_scale`)."""
+    metric = _named(name)
+    return metric if metric and metric.direction else None
+
+
+def is_curve(name: str) -> bool:
+    """Does a name end with a metric of training, such as lm_loss, val_acc or total_grad_norm?"""
+    parts = words(name)
+    ends = (_named("_".join(parts[start:])) for start in range(len(parts)))
+    return any(metric and metric.name in _CURVES for metric in ends)
+
+
+def says_peak(name: str) -> bool:
+    return bool(_PEAK & set(words(name)))
+
+
+def better(a: float, b: float, direction: str) -> bool:
+    return a > b if direction == "up" else a < b
+
+
+def possible(metric: Metric, value: float) -> bool:
+    high = 100.0 if metric.share and metric.high == 1 else metric.high
+    return metric.low <= value <= high
+
+
+def is_perfect(metric: Metric, value: float) -> bool:
+    if metric.perfect is None:
+        return False
+    return value == metric.perfect or (metric.share and metric.perfect == 1.0 and value == 100.0)

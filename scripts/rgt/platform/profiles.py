@@ -1,0 +1,123 @@
+"""What `down` needs to know of a platform: the front matter of profiles/<name>.md, and commands made of its words.
+
+A command is a list of words; no shell sees it, and an id is one word or part of one, whatever is in it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rgt import schema
+from rgt.bundle import PROFILES
+from rgt.errors import RgtError, bad_input, from_os_error, lacking
+
+SECONDS = 180.0  # for one command of a provider
+_FRONT = re.compile(r"---\n(.*?)\n---\n", re.S)
+_HOLE = re.compile(r"<([a-z][a-z0-9_-]*)>")
+_VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+=-]*")
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def load(name: str) -> dict[str, Any]:
+    """A profile, or NAME:VARIANT, a platform that shares it: verbs and meter replaced key by key, all else whole."""
+    import yaml
+
+    name, _, variant = name.partition(":")
+    path = Path(name) if name.endswith(".md") else PROFILES / f"{name}.md"
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        known = sorted(one.stem for one in PROFILES.glob("[a-z]*.md"))
+        raise bad_input(f"there is no profile {name}; known are {', '.join(known)}, or give the path of one") from None
+    front = _FRONT.match(text)
+    try:
+        data = yaml.safe_load(front[1]) if front else None
+    except yaml.YAMLError as error:
+        raise bad_input(f"{path} is not YAML: {' '.join(str(error).split())[:200]}") from None
+    schema.check(data, "profile", str(path))
+    profile = dict(data or {})
+    variants = profile.pop("variants", {})
+    if not variant:
+        return profile
+    if variant not in variants:
+        raise bad_input(f"{path} has no variant {variant}; it has {', '.join(sorted(variants)) or 'none'}")
+    own = variants[variant]
+    parts = {key: {**profile[key], **own.get(key, {})} for key in ("verbs", "meter")}
+    return {**profile, **own, **parts}
+
+
+@dataclass
+class Command:
+    """One command of a provider, its holes filled."""
+
+    words: list[str]
+    stdin: str = ""
+
+    @property
+    def text(self) -> str:
+        return shlex.join(self.words)
+
+    def run(self) -> tuple[int, str]:
+        """Its exit code, and its output, stderr included. A key joins only here, by stdin."""
+        missing = [name for name in _VARIABLE.findall(self.stdin) if name not in os.environ]
+        if missing:
+            raise lacking(f"{missing[0]} is not set in this environment; the command needs it")
+        stdin = _VARIABLE.sub(lambda hole: os.environ[hole[1]], self.stdin).encode()
+        try:
+            done = subprocess.run(self.words, input=stdin, capture_output=True, timeout=SECONDS)
+        except FileNotFoundError:
+            raise lacking(f"{self.words[0]} is not installed here; install it, or run by hand: {self.text}") from None
+        except subprocess.TimeoutExpired:
+            return 124, f"did not end within {SECONDS:g} s"
+        except OSError as error:
+            raise from_os_error(error, f"run {self.words[0]}") from None
+        return done.returncode, (done.stdout + done.stderr).decode(errors="replace")
+
+
+def command(fact: dict[str, Any] | None, values: dict[str, str]) -> Command | None:
+    """None when the platform has no such command."""
+    if not fact or "argv" not in fact:
+        return None
+    for name, value in values.items():
+        if not _VALUE.fullmatch(value):
+            allowed = "letters, digits and . _ : / @ + = - only, no leading dash"
+            raise bad_input(f"{value!r} cannot be the {name} of anything: {allowed}")
+    wanted = {hole for word in fact["argv"] for hole in _HOLE.findall(word)}
+    missing = sorted(wanted - set(values))
+    if missing:
+        how = "--id ID" if missing[0] == "id" else f"--set {missing[0]}=VALUE"
+        raise bad_input(f"the command of this platform needs its {missing[0]}: give {how} ({shlex.join(fact['argv'])})")
+    words = [_HOLE.sub(lambda hole: values[hole[1]], word) for word in fact["argv"]]
+    return Command(words, fact.get("stdin", ""))
+
+
+def still_listed(text: str, name: str, gone: list[str]) -> bool:
+    """Whether the id occurs as a word of its own in a line (or JSON object) that does not call it gone."""
+    whole = re.compile(rf"(?<![A-Za-z0-9_-]){re.escape(name)}(?![A-Za-z0-9_-])")
+    blocks = re.findall(r"\{[^{}]*\}", text) if text.lstrip().startswith(("{", "[")) else text.splitlines()
+    found = [block for block in blocks if whole.search(block)]
+    if not found:
+        return bool(whole.search(text))
+    return any(not any(word in block for word in gone) for block in found)
+
+
+def shown_gone(listing: Command | None, name: str, fact: dict[str, Any]) -> tuple[bool, str]:
+    """Whether the provider's own list shows that nothing bills, and the sentence for it."""
+    look = fact.get("value", "the provider's console")
+    if listing is None or not name:
+        return False, f"this cannot show that nothing bills; look at it yourself: {look}"
+    try:
+        code, text = listing.run()
+    except RgtError as error:
+        return False, f"the list could not be asked ({error.message}); look at it yourself: {look}"
+    if code:
+        return False, f"{listing.text} ended with {code}; look at it yourself: {text.strip()[-200:]}"
+    if still_listed(text, name, fact.get("gone", [])):
+        return False, f"{listing.text} still lists {name}: it may still bill"
+    return True, f"{listing.text} no longer lists {name} among what bills"

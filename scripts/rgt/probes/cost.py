@@ -1,0 +1,135 @@
+"""What a step costs: memory by kind and whether it grows, time by data and compute."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import statistics
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from rgt.probes.factory import Result, Unjudged
+from rgt.probes.probe_session import Session, move
+from rgt.units import show_size
+
+_KEPT = 1024  # bytes per step that are worth a warning when no graph hangs on them
+_ROUND = 3  # steps between two counts
+_SHARE = 0.5  # of the time spent waiting for data
+_WORTH = 0.02  # seconds per step: below it, a probe on a few batches cannot tell waiting from noise
+_STEPS = 12
+_ROUNDS = 4
+_FEWEST = 3  # steps to take a median of
+
+
+def memory(session: Session, result: Result) -> None:
+    """Bytes of parameters, gradients, optimizer and activations; what is kept from step to step (a leak)."""
+    anatomy = _anatomy(session)
+    gc.freeze()  # a process has hundreds of thousands of objects; only what comes after this is looked through
+    counts, accumulate = [], session.training.accumulate
+    for index, batch in enumerate(session.cycle(3 * _ROUND * accumulate)):
+        session.train_step(batch)
+        if (index + 1) % (_ROUND * accumulate) == 0:
+            gc.collect(0)
+            live = [thing for thing in gc.get_objects() if type(thing) in (torch.Tensor, torch.nn.Parameter)]
+            size = sum(tensor.numel() * tensor.element_size() for tensor in live)
+            counts.append((len(live), size, sum(tensor.grad_fn is not None for tensor in live)))
+            del live
+    gc.unfreeze()
+    result.data = {"bytes": anatomy, "live_tensors": counts}
+    result.evidence = ", ".join(f"{name} {show_size(size)}" for name, size in anatomy.items())
+    # every round must add at least one tensor per step: anything less has another cause
+    more = [[b - a for a, b in zip(*pair, strict=True)] for pair in itertools.pairwise(counts)]
+    if len(more) == 2 and all(tensors >= _ROUND for tensors, _, _ in more):
+        tensors, size, graphs = (count / _ROUND for count in more[-1])
+        if all(graphs >= _ROUND for _, _, graphs in more):
+            message = "tensors with their graph are kept from step to step: memory grows until OOM"
+            result.add("growth", message, f"{graphs:.0f} more tensor with a graph alive after each step")
+            result.fix("keep loss.item() or loss.detach(), not loss")
+        elif size >= _KEPT:
+            shown = f"{tensors:.0f} more tensors alive per step, none with a graph"
+            result.add("growth", f"{show_size(size)} more are kept after each step", shown, severity="warn")
+            result.fix("write it out or move it to the CPU instead of collecting it in a list")
+    graphs = [step.graph for step in session.observation.steps if step.graph]
+    if len(graphs) >= 4 and all(later > earlier for earlier, later in itertools.pairwise(graphs)):
+        shown = f"{graphs[0]} nodes in the first step, {graphs[-1]} in step {len(graphs)}"
+        result.add("growth", "the graph grows with every step: backward reaches into earlier steps", shown)
+        result.fix("detach what is carried over (hidden states, running losses) at the start of a step")
+    if session.device.type == "cuda":
+        names = {"allocated": "memory_allocated", "reserved": "memory_reserved", "peak": "max_memory_allocated"}
+        result.data["cuda"] = {name: getattr(torch.cuda, function)() for name, function in names.items()}
+
+
+def _anatomy(session: Session) -> dict[str, int]:
+    """Of one whole step: the optimizer's state appears at its end, which is why the second step needs more."""
+    training, parameters = session.training, list(session.training.model.parameters())
+    own = {p.untyped_storage().data_ptr() for p in parameters}
+    storages: dict[int, int] = {}
+
+    def pack(tensor: Any) -> Any:
+        if not tensor.is_sparse and tensor.untyped_storage().data_ptr() not in own:
+            storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        for batch in session.cycle(training.accumulate):
+            storages.clear()
+            session.train_step(batch)
+    state = [t for entry in training.optimizer.state.values() for t in entry.values() if hasattr(t, "element_size")]
+    return {
+        "parameters": sum(p.numel() * p.element_size() for p in parameters),
+        # cleared by zero_grad: they are as large as what they belong to
+        "gradients": sum(p.numel() * p.element_size() for p in parameters if p.requires_grad),
+        "optimizer": sum(t.numel() * t.element_size() for t in state),
+        "activations": sum(storages.values()),
+    }
+
+
+def throughput(session: Session, result: Result) -> None:
+    """Time per step split into data and compute, with a batch in memory as the control."""
+    batch = session.batches(1)[0]
+    for _ in range(_ROUNDS):
+        _step_times(session, itertools.repeat(batch, 2))  # warm up
+        real = _step_times(session, itertools.islice(iter(session.training.data), _STEPS))
+        synthetic = _step_times(session, itertools.repeat(batch, _STEPS))
+        if min(len(real), len(synthetic)) < _FEWEST:
+            raise Unjudged(f"fewer than {_FEWEST} batches, or no time for them")
+        step, compute = statistics.median(real), statistics.median(synthetic)
+        waits = step - compute > max(_SHARE * step, _WORTH)
+        if not waits:  # a busy machine is no slow loader: it must wait every time
+            break
+    share = max(0.0, 1 - compute / step)
+    result.evidence = f"{step * 1e3:.1f} ms a step with real data, {compute * 1e3:.1f} ms with a batch in memory"
+    result.data = {"seconds_per_step": step, "compute": compute, "data_share": share}
+    if waits:
+        message = f"{share:.0%} of the time the model waits for data"
+        result.add("starved", message, result.evidence, severity="warn")
+        result.fix("more workers, cheaper decoding, a local disk; a faster card changes nothing")
+
+
+def _step_times(session: Session, batches: Iterator[Any]) -> list[float]:
+    """Of each step with the wait for its batch; without the first, which pays for starting the workers."""
+    times: list[float] = []
+    start = _clock()
+    for batch in batches:
+        session.train_step(move(batch, session.device))
+        if session.device.type == "cuda":  # it works on after the call returns
+            torch.cuda.synchronize()
+        now = _clock()
+        times.append(now - start)
+        start = now
+        if session.late:
+            break
+    return times[1:]
+
+
+def _clock() -> float:
+    """Seconds, without those in which other processes had the core: they say nothing about this loader."""
+    try:
+        with open("/proc/thread-self/schedstat", encoding="ascii") as file:
+            queued = int(file.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):  # not Linux, or not built in
+        queued = 0.0
+    return time.perf_counter() - queued

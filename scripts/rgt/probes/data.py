@@ -1,0 +1,218 @@
+"""Probes of the data: batches and what is in them, images, workers, order."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from rgt.probes.factory import Result, Unjudged, several
+from rgt.probes.probe_session import Session, describe, digest, inputs_of, sentence, site, target_of, tensors
+
+_BATCHES = 16  # looked at
+_DRAWS = 4  # of the same sample, per worker
+_MOST = 2048  # samples of one epoch that are compared
+_LABELS = 256  # samples that are read for their label
+
+
+def collate(session: Session, result: Result) -> None:
+    """Do samples stack into batches; if not, which field of which samples is ragged."""
+    try:
+        batches = session.batches(min(_BATCHES, session.steps))
+    except Exception as error:  # a dataset may raise anything
+        shapes: dict[str, list[str]] = {}  # of each field over the first samples
+        with contextlib.suppress(Exception):  # no dataset with indices, or one whose samples raise
+            dataset: Any = session.training.data.dataset  # type: ignore[attr-defined]
+            for index in range(min(len(dataset), 64)):
+                for name, tensor in tensors(dataset[index]):
+                    shapes.setdefault(name, []).append("x".join(map(str, tensor.shape)) or "scalar")
+        uneven = [f"{name} is {several(list(dict.fromkeys(s)))}" for name, s in shapes.items() if len(set(s)) > 1]
+        if uneven:
+            message = f"samples of different shape cannot be stacked: {'; '.join(uneven)}"
+            result.add("ragged", message, sentence(error)[:200])
+            result.fix("pad in a collate_fn, and keep a mask of the padding")
+        else:
+            result.add("crash", f"the data raises: {sentence(error)}", where=site(error))
+        return
+    sizes = sorted({len(t) for batch in batches for _, t in list(tensors(batch))[:1] if t.dim()})
+    result.evidence = f"{len(batches)} batches of {several([str(s) for s in sizes])} samples"
+    for index, batch in enumerate(batches):
+        lengths = {name: len(t) for name, t in tensors(batch) if t.dim()}
+        if len(set(lengths.values())) > 1 and not isinstance(inputs_of(batch), dict):
+            shown = ", ".join(f"{name} {length}" for name, length in lengths.items())
+            result.add("ragged", f"batch {index} has a different number of rows per field", shown, severity="warn")
+            result.fix("samples were dropped or repeated in one field only")
+            break
+
+
+def data(session: Session, result: Result) -> None:
+    """NaN and Inf in batches, constant inputs or labels, one sample repeated, an empty loader."""
+    source = session.training.data
+    batches = session.batches(min(_BATCHES, session.steps))
+    if not batches:
+        dataset, size = getattr(source, "dataset", None), getattr(source, "batch_size", None)
+        count = len(dataset) if dataset is not None and hasattr(dataset, "__len__") else None
+        shown = f"{count} samples, batch_size {size}, drop_last {getattr(source, 'drop_last', None)}" if size else ""
+        result.add("empty", "the data gives no batch", shown)
+        result.fix("fewer samples than batch_size with drop_last=True gives an empty epoch")
+        return
+    for index, (name, tensor) in ((i, pair) for i, batch in enumerate(batches) for pair in tensors(batch)):
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            rows = (~tensor.isfinite()).flatten(1).any(1).nonzero().flatten().tolist() if tensor.dim() > 1 else []
+            shown = f"{describe(tensor)}; rows {several([str(row) for row in rows])}"
+            result.add("nan", f"batch {index} holds NaN or Inf", shown, where=name)
+            result.fix("repair the source, or drop the rows; one NaN spreads to every weight")
+            break
+    fields = [dict(tensors(inputs_of(batch))) for batch in batches]
+    for name, first in fields[0].items():
+        whole = [part[name] for part in fields if name in part]
+        rows = sum(len(t) for t in whole) if first.dim() >= 2 and first.is_floating_point() else 0
+        if rows and all(bool((t == first.flatten()[0]).all()) for t in whole):
+            result.add("constant", "the input is one constant number in every batch", describe(first), where=name)
+            result.fix("follow one sample from the file to here")
+        elif rows > 2 and all(bool((t == first[0]).all()) for t in whole):
+            result.add("duplicate", "every sample of every batch is the same", f"{rows} rows, 1 distinct", where=name)
+            result.fix("does __getitem__ use its index?")
+    targets = [t for batch in batches if isinstance(batch, (tuple, list)) for _, t in [*tensors(target_of(batch))][:1]]
+    labels = [label for t in targets if t.dim() == 1 and not t.is_floating_point() for label in t.tolist()]
+    if len(labels) >= 16 and len(set(labels)) == 1:
+        result.add("constant", f"all {len(labels)} labels are {labels[0]}", where="target")
+        result.fix("look at how the label is read; sorted files without a shuffle look like this too")
+    result.evidence = f"{len(batches)} batches: " + "; ".join(f"{n} {describe(t)}" for n, t in tensors(batches[0]))
+
+
+def images(session: Session, result: Result) -> None:
+    """Images: 0-255 instead of 0-1, divided twice, channels last, BGR against the declared channel means."""
+    batches = session.batches(min(_BATCHES, session.steps))
+    found = [t for batch in batches for _, t in tensors(inputs_of(batch)) if t.dim() == 4]
+    found = [t for t in found if t.shape[1] in (1, 3, 4) or (t.shape[-1] in (1, 3, 4) and t.shape[1] > 4)]
+    if not found:
+        raise Unjudged("no batch of images (4 dimensions, 1, 3 or 4 channels)")
+    first = found[0]
+    result.evidence = describe(first)
+    low, high = min(float(t.min()) for t in found), max(float(t.max()) for t in found)
+    if first.shape[1] not in (1, 3, 4):
+        result.add("image", f"channels are last ({tuple(first.shape)}); convolutions want them at dimension 1")
+        result.fix("permute(0, 3, 1, 2)")
+    elif not first.is_floating_point():
+        return
+    elif low >= 0 and 2 < high <= 255 and all(bool((t == t.round()).all()) for t in found):
+        message = f"float images from {low:g} to {high:g}: not divided by 255"
+        result.add("image", message, "every value is a whole number")
+        result.fix("x / 255, then normalise")
+    elif low >= 0 and 0 < high <= 1.01 / 255:
+        result.add("image", f"images from {low:g} to {high:.4g}: divided by 255 twice")
+        result.fix("ToTensor divides already")
+    elif session.training.channel_mean is not None and first.shape[1] == 3:
+        seen = torch.stack([t.double().mean((0, 2, 3)) for t in found])
+        wanted = torch.tensor(session.training.channel_mean, dtype=torch.double)
+        if session.training.channel_std is not None:  # back to what it was before normalisation
+            seen = seen * torch.tensor(session.training.channel_std, dtype=torch.double) + wanted
+        straight, swapped = (seen - wanted).abs().sum(1), (seen.flip(1) - wanted).abs().sum(1)
+        # each batch votes: chance alone rarely makes all of them agree, and the margin must be clear
+        if bool((swapped < straight).all()) and float(swapped.mean()) < 0.5 * float(straight.mean()):
+            shown, declared = (", ".join(f"{v:.3f}" for v in values) for values in (seen.mean(0), wanted))
+            message = "the channels are in reverse order (BGR for RGB)"
+            result.add("image", message, f"means {shown}; declared {declared}")
+            result.fix("cv2.cvtColor(x, cv2.COLOR_BGR2RGB), or x[..., ::-1].copy()")
+
+
+# -- workers
+
+
+def workers(session: Session, result: Result) -> None:
+    """Random augmentations that repeat over workers or epochs; an IterableDataset that every worker reads whole."""
+    loader = session.training.data
+    if not isinstance(loader, DataLoader) or loader.num_workers < 1:
+        raise Unjudged("the data is no DataLoader with workers")
+    count: Any = loader.num_workers
+    if isinstance(loader.dataset, IterableDataset):
+        seen = list(itertools.islice(_sample_digests(loader), _MOST))
+        copies = len(seen) / max(len(set(seen)), 1)
+        result.evidence = f"{len(seen)} samples, {len(set(seen))} distinct, from {count} workers"
+        result.data = {"samples": len(seen), "distinct": len(set(seen))}
+        if count > 1 and copies > 1.5:
+            message = f"every sample comes {copies:.0f} times: each worker reads the whole stream"
+            result.add("duplicate", message, result.evidence)
+            result.fix("in __iter__, keep only get_worker_info().id of num_workers (and of the ranks)")
+        return
+    # the first sample over and over, from the same dataset (worker_init_fn may change it): what differs is random
+    same = {name: getattr(loader, name) for name in ("num_workers", "worker_init_fn", "multiprocessing_context")}
+    again: Any = DataLoader(loader.dataset, sampler=[0] * (count * _DRAWS), collate_fn=digest, timeout=60, **same)
+    epochs = [list(again) for _ in range(2)]
+    first = [tuple(epochs[0][worker::count]) for worker in range(count)]  # batch i is read by worker i mod n
+    sequences, spread = len(set(first)), len(set(first[0]))
+    result.data = {"workers": count, "distinct_draws_of_one_sample": spread}
+    if spread == 1 and sequences == 1:
+        result.evidence = "a sample is read the same every time: nothing random in the dataset"
+        return
+    result.evidence = f"{count} workers draw different random numbers, and others in the next epoch"
+    if sequences < count:
+        shown = f"{count} workers, the same sample read {_DRAWS} times by each: {sequences} distinct sequences"
+        result.add("worker-rng", "workers draw the same random numbers: augmentations come in copies", shown)
+        result.fix("make the generator in worker_init_fn from torch.initial_seed(), not in __init__")
+    if epochs[0] == epochs[1]:
+        shown = "two epochs, identical draws in every worker"
+        result.add("worker-rng", "the random numbers are the same in every epoch", shown)
+        result.fix("seed the generator from torch.initial_seed() in worker_init_fn, or persistent_workers=True")
+
+
+def _sample_digests(source: Any) -> Iterator[str]:
+    """One digest per row of each batch."""
+    for batch in source:
+        parts = [tensor for _, tensor in tensors(batch) if tensor.dim()]
+        if not parts or len({len(part) for part in parts}) > 1:
+            yield digest(batch)
+        else:
+            yield from (digest([part[index] for part in parts]) for index in range(len(parts[0])))
+
+
+# -- order
+
+
+def order(session: Session, result: Result) -> None:
+    """The order of two epochs: all the same, or sorted by label."""
+    training = session.training
+    make = training.make_loader
+    chosen = isinstance(training.data, DataLoader) and not isinstance(training.data.dataset, IterableDataset)
+    if make is None and not chosen:
+        raise Unjudged("the order of a list of batches or of a stream is not the loader's choice")
+    (first, labels), (second, _) = (_order_of(make(n) if make else training.data, n == 0) for n in range(2))
+    if len(set(first)) < 3:
+        raise Unjudged("fewer than three distinct samples")
+    result.evidence = f"{len(first)} samples in two epochs, in different order"
+    same = sum((labels.count(label) / len(labels)) ** 2 for label in set(labels))
+    expected = (len(labels) - 1) * (1 - same)
+    changes = sum(a != b for a, b in itertools.pairwise(labels))
+    # standard deviation of the number of changes is at most that of a coin per neighbour pair
+    spread = max((len(labels) - 1) * same * (1 - same), 1e-9) ** 0.5
+    if len(labels) >= 16 and changes < min(expected - 6 * spread, 0.5 * expected):
+        shown = f"{changes} label changes where a shuffle has about {expected:.0f}"
+        result.add("order", "the samples come sorted by label", shown)
+        result.fix("shuffle=True")
+    elif first == second:
+        result.evidence = f"{len(first)} samples, the same order in two epochs"
+        result.add("order", "every epoch has the same order", result.evidence, severity="warn")
+        result.fix("shuffle=True; set_epoch(epoch) of a DistributedSampler; no new seed of its generator each epoch")
+
+
+def _order_of(loader: Any, with_labels: bool) -> tuple[list[str], list[int]]:
+    """The order, by the sampler's indices where there is one: contents may be random. And the labels in that order."""
+    sampler = getattr(loader, "batch_sampler", None) or getattr(loader, "sampler", None)
+    if sampler is None:
+        return list(itertools.islice(_sample_digests(loader), _MOST)), []
+    drawn = itertools.islice(iter(sampler), _MOST)
+    indices = [i for batch in drawn for i in (batch if isinstance(batch, (list, tuple)) else [batch])][:_MOST]
+    labels = []
+    for index in indices[:_LABELS] if with_labels else []:
+        value = target_of(loader.dataset[index])
+        if hasattr(value, "numel"):
+            value = int(value) if value.numel() == 1 and not value.is_floating_point() else None
+        if not isinstance(value, int):
+            return [str(i) for i in indices], []
+        labels.append(value)
+    return [str(i) for i in indices], labels

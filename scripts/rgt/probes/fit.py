@@ -1,0 +1,222 @@
+"""Can the model learn: do gradients arrive, are units alive and different, and is one small batch learnt by heart?
+
+A training that cannot learn eight samples will not learn the rest either. When it cannot, Adam at three learning rates
+tries the same model, loss and samples. If Adam can, the recipe (rate, clipping, decay) is at fault; if Adam cannot, the
+model, the loss or the data is.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import statistics
+from typing import Any
+
+import torch
+
+from rgt.probes.factory import Result, Unjudged, several
+from rgt.probes.probe_session import Session, each_tensor, number, sentence, tensors
+
+VANISH = 1e-6  # first quarter's gradient against the last's; a healthy deep net keeps within 1e-3
+EXPLODE = 1e4  # gradient RMS against weight RMS: one plain step of lr 1e-3 would move weights by ten times themselves
+DEAD = 0.5  # share of units that never fire; some always are
+SATURATED = 0.9
+STEPS = 120
+ROWS = 8
+ENOUGH = 0.5  # of the way to the best possible loss
+DONE = 0.9  # there is no need to go on
+RATES = (1e-3, 1e-2, 5e-2)
+
+
+def gradients(session: Session, result: Result) -> None:
+    """Vanishing or exploding gradients by depth, dead or saturated units, units that are copies of each other."""
+    seen = session.observation
+    records = {r.name: r for r in seen.parameters if r.meta.dim() >= 2 and r.grad_rms and r.trainable}
+    sizes = {name: statistics.median(record.grad_rms) for name, record in records.items()}
+    if not sizes:
+        raise Unjudged("no weight got a gradient; see the parameters probe")
+    # by the order of registration, which is the order of depth in nearly every model; embeddings are in front
+    names, values, quarter = list(sizes), list(sizes.values()), len(sizes) // 4
+    first, last = (statistics.median(part or [0.0]) for part in (values[:quarter], values[len(values) - quarter :]))
+    if first < VANISH * last:
+        shown = f"median RMS of the first and last quarter of {len(values)} weights"
+        message = f"the gradient vanishes towards the input: {first:.1e} against {last:.1e}"
+        result.add("gradient", message, shown, where=several(names[:quarter]))
+        result.fix("residual connections, normalisation, ReLU-like units or their initialisation instead of sigmoids")
+    relative = {name: size / records[name].rms for name, size in sizes.items() if records[name].rms > 0}
+    worst = max(relative, key=relative.__getitem__, default="")
+    if worst and relative[worst] > EXPLODE:
+        message = f"the gradient explodes: {sizes[worst]:.1e}, {relative[worst]:.0e} times the weight itself"
+        result.add("gradient", message, f"limit {EXPLODE:.0e}", where=worst)
+        result.fix("scale the initialisation and the inputs; clip_grad_norm_ hides it")
+    copies = [r.name for r in seen.parameters if r.rows_equal and r.learns and not r.frozen]
+    if copies and any(step.optimizer_steps for step in seen.steps):
+        message = "all units of a layer are copies of each other, also after training steps"
+        result.add("symmetry", message, "every row of the weight is equal", where=several(copies))
+        result.fix("initialise with random numbers; a constant start never separates them")
+    _units(result, session)
+    result.evidence = f"gradient RMS {min(values):.1e} to {max(values):.1e} over {len(sizes)} weights"
+    result.data["gradient_rms"] = sizes
+
+
+def _units(result: Result, session: Session) -> None:
+    """Activations in train mode over a few batches: which units never fire, which are at the end of their range."""
+    live: dict[str, Any] = {}
+    shares: dict[str, list[float]] = {}
+    bounded = (torch.nn.Sigmoid, torch.nn.Tanh, torch.nn.Hardtanh)
+
+    def note(name: str) -> Any:
+        def hook(module: Any, _: Any, output: Any) -> None:
+            for _name, tensor in tensors(output):
+                # samples x units: channels are dimension 1 of an image, the last one otherwise
+                flat = tensor.movedim(1, -1) if tensor.dim() == 4 else tensor
+                flat = flat.reshape(-1, flat.shape[-1]) if flat.dim() > 1 else flat.reshape(1, -1)
+                if isinstance(module, bounded):
+                    low = 0.0 if isinstance(module, torch.nn.Sigmoid) else -1.0
+                    near = (flat - low < 0.01 * (1 - low)) | (1.0 - flat < 0.01 * (1 - low))
+                    shares.setdefault(name, []).append(float(near.double().mean()))
+                else:
+                    fired = (flat != 0).any(0)
+                    live[name] = fired | live[name] if name in live and live[name].shape == fired.shape else fired
+
+        return hook
+
+    for name, module in session.training.model.named_modules():
+        if isinstance(module, (torch.nn.ReLU, torch.nn.ReLU6, *bounded)):
+            module.register_forward_hook(note(name))
+    with torch.no_grad():
+        for batch in session.cycle(min(4, session.steps)):
+            session.forward(batch)
+    dead = {name: 1 - float(fired.double().mean()) for name, fired in live.items() if fired.numel() >= 4}
+    result.data["dead_share"] = dead
+    worst = max(dead, key=dead.__getitem__, default="")
+    if worst and dead[worst] > DEAD:
+        shown = "output 0 for every sample of the batches tried: no gradient reaches them again"
+        result.add("dead-units", f"{dead[worst]:.0%} of the units never fire", shown, where=worst)
+        result.fix("lower learning rate, look at the bias and at the scale of the inputs, or LeakyReLU")
+    saturated = {name: statistics.mean(values) for name, values in shares.items()}
+    worst = max(saturated, key=saturated.__getitem__, default="")
+    if worst and saturated[worst] > SATURATED:
+        shown = "within 1 % of the function's end: its slope is almost 0 there"
+        result.add("dead-units", f"{saturated[worst]:.0%} of the activations are saturated", shown, where=worst)
+        result.fix("normalise the inputs, shrink the weights")
+
+
+# -- one batch
+
+
+def overfit(session: Session, result: Result) -> None:
+    """Can the model learn one small batch; if not, is it the recipe or the wiring (an Adam control decides)?"""
+    whole, floor = session.batches(1)[0], session.isolated(_best_loss)
+    lengths = {len(t) if t.dim() else 0 for _, t in tensors(whole)}
+    batch = each_tensor(whole, lambda t: t[:ROWS]) if len(lengths) == 1 and lengths.pop() > ROWS else whole
+    try:
+        losses = session.isolated(_own_steps, batch, floor)
+    except Exception as error:  # a model may insist on its batch size
+        batch, result.data["whole_batch"] = whole, sentence(error)
+        losses = session.isolated(_own_steps, batch, floor)
+    if len(losses) < 2 or not all(map(math.isfinite, losses)):
+        raise Unjudged("the loss is not finite (see the nan probe), or there was no time")
+    gain = _gain(losses, floor)
+    result.evidence = f"loss {losses[0]:.4g} -> {_last(losses):.4g} in {len(losses)} steps on {ROWS} samples at most"
+    result.data |= {"first": losses[0], "last": _last(losses), "steps": len(losses), "gain": gain, "floor": floor}
+    if gain >= ENOUGH:
+        return
+    try:
+        runs = {rate: session.isolated(_adam_steps, batch, rate) for rate in RATES}
+    except Exception as error:
+        result.add("no-fit", "one batch is not learnt", result.evidence)
+        result.fix(f"the control with Adam could not run: {sentence(error)}")
+        return
+    rate = max(runs, key=lambda rate: _gain(runs[rate][0], floor))
+    losses, ignored = runs[rate]
+    best = _gain(losses, floor)
+    shown = f"{result.evidence}; Adam at {rate:g}: {losses[0]:.4g} -> {_last(losses):.4g}"
+    result.data["control"] = {"lr": rate, "gain": best}
+    rates = [max(lrs) for lrs in session.observation.lrs]
+    warming = len(rates) > 3 and rates[-1] > rates[-2] > rates[-3]  # a short run cannot judge a long warm-up
+    if ignored:
+        shown = f"{shown}; after training, exchanged inputs give the same loss to the last digit"
+        result.add("ignored-input", "the output does not depend on the input", shown)
+        result.fix("follow the input through forward: overwritten, multiplied by 0, wrong variable")
+    elif best < 0.1:
+        message = "one batch cannot be learnt, by Adam neither: model, loss or data are wired wrongly"
+        result.add("no-fit", message, shown)
+        result.fix("run parameters, loss, gradients and data probes")
+    elif gain < 0.5 * best and not warming:
+        result.add("no-fit", "one batch is not learnt, but Adam learns it: the recipe is at fault", shown)
+        result.fix("learning rate, clipping, weight decay, schedule: see lr and ratios")
+    else:
+        result.evidence = f"{shown}: as far as this model can"
+
+
+def _last(losses: list[float]) -> float:
+    return statistics.median(losses[-max(1, len(losses) // 10) :])
+
+
+def _gain(losses: list[float], floor: float) -> float:
+    """Share of the way from the first loss to the best possible one."""
+    way = losses[0] - floor
+    return (losses[0] - _last(losses)) / way if way > 1e-9 else 1.0
+
+
+def _best_loss(session: Session) -> float:
+    """0, but for label smoothing, where even a perfect model pays the entropy of the smoothed target."""
+    smooth = getattr(session.training.loss, "label_smoothing", 0.0)
+    if not smooth:
+        return 0.0
+    classes = session.training.num_classes
+    if classes is None:
+        with torch.no_grad():
+            scores = next((t for _, t in tensors(session.forward(session.batches(1)[0]))), None)
+        classes = int(scores.shape[1]) if scores is not None and scores.dim() > 1 else 2
+    off = smooth / classes
+    on = 1 - smooth + off
+    return -(on * math.log(on) + (classes - 1) * off * math.log(off))
+
+
+def _own_steps(session: Session, batch: Any, floor: float) -> list[float]:
+    """Losses of the training's own step, held at the highest rate seen: a schedule says nothing about one batch."""
+
+    def is_plain(value: Any) -> bool:
+        """Not the optimizer, other schedulers or functions."""
+        if isinstance(value, (list, tuple)):
+            return all(map(is_plain, value))
+        return value is None or isinstance(value, (int, float, str, dict))
+
+    training, scheduler, losses = session.training, session.training.scheduler, list[float]()
+    rates = [max(column) for column in zip(*session.observation.lrs, strict=True)]
+    state = vars(scheduler) if scheduler is not None else {}
+    start = copy.deepcopy({key: value for key, value in state.items() if is_plain(value)})
+    for _ in range(STEPS * training.accumulate):
+        for group, rate in zip(training.optimizer.param_groups, rates, strict=False):
+            group["lr"] = rate
+        state.update(copy.deepcopy(start))
+        losses.append(number(session.train_step(batch)))
+        if session.late or not math.isfinite(losses[-1]) or _gain(losses, floor) > DONE:
+            break
+    return losses
+
+
+def _adam_steps(session: Session, batch: Any, rate: float) -> tuple[list[float], bool]:
+    """Losses, and whether exchanging the inputs afterwards changes nothing."""
+    losses = []
+    parameters = [p for p in session.training.model.parameters() if p.requires_grad]
+    adam = torch.optim.Adam(parameters, lr=rate) if parameters else None
+    for _ in range(STEPS):
+        loss = session.loss(session.forward(batch), batch)
+        losses.append(number(loss))
+        if adam is None or not loss.requires_grad or session.late:
+            break
+        adam.zero_grad()
+        torch.autograd.backward(loss)
+        adam.step()
+    if not isinstance(batch, (tuple, list)) or len(batch) < 2:
+        return losses, False
+    session.training.model.eval()
+    rolled = type(batch)([each_tensor(batch[0], lambda t: t.roll(1, 0) if t.dim() else t), *batch[1:]])
+    with torch.no_grad():
+        real, other = (dict(tensors(session.forward(b))) for b in (batch, rolled))
+    distinct = any(bool((t != t[:1]).any()) for _, t in tensors(batch[0]) if t.dim())
+    same = bool(real) and all(torch.equal(real[name], other[name]) for name in real if name in other)
+    return losses, distinct and same

@@ -1,0 +1,141 @@
+"""Does a reported number agree with a claim? Rounded correctly, as a percent or a fraction, with its spread.
+
+What came of each number is a Mention: ok, drift or ambiguous.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rgt.evidence.claims import Claim
+from rgt.metrics import table as names
+from rgt.reconcile.claim_index import Evidence, Hit
+from rgt.reconcile.numerals import Numeral
+
+# <!-- claim:C1 --> beside a number says which claim it is; readers turn \\claim{C1} into it
+ANCHOR = re.compile(r"<!--\s*claim:\s*([\w-]+)\s*-->")
+_ARROW = re.compile(r"[↑↓]|\b(?:lower|higher|smaller|larger)[- ]is[- ]better\b|越[低小高大]越好", re.I)
+_HINT = re.compile(r"[↑↓越]|[Bb](?:etter|ETTER)")  # quick to look for: nearly no sentence has one
+_UP = re.compile(r"↑|higher|larger|越[高大]", re.I)
+_SLACK = 1e-6  # of a unit of the last place: what binary floats lose
+# metrics between 0 and 1 that people also write as percent without the sign, and words that mean one
+_SHARES = {word for metric in names.METRICS if metric.share for word in metric.spellings}
+_SHARES |= {"top", "r", "rate", "success", "ssim"}
+
+
+def agrees(claim: Claim, numeral: Numeral, percent_column: bool = False) -> bool:
+    """Is this number `claim`, to the digits that were written?"""
+    if numeral.role == "spread":
+        return _spread_agrees(claim, numeral.value, numeral.ulp, numeral, percent_column)
+    if numeral.role == "n":
+        return "n" not in claim or claim["n"] == numeral.value
+    ulp = numeral.ulp
+    if numeral.approx:  # "about 1,200" vouches for two digits, not for the zeros
+        while numeral.value and ulp and numeral.value % (ulp * 10) == 0:
+            ulp *= 10
+        ulp *= 2
+    readings = (numeral.value,) if numeral.other is None else (numeral.value, numeral.other)
+    exact = [claim["value"] * scale for scale in scales(claim, numeral, percent_column)]
+    if not any(_rounds_to(value, reading, ulp) for value in exact for reading in readings):
+        return False
+    return numeral.spread is None or _spread_agrees(claim, numeral.spread, numeral.spread_ulp, numeral, percent_column)
+
+
+def _rounds_to(exact: float, written: float, ulp: float) -> bool:
+    return abs(exact - written) <= ulp * (0.5 + _SLACK) + abs(exact) * 1e-12
+
+
+def scales(claim: Claim, numeral: Numeral, percent_column: bool) -> tuple[float, ...]:
+    """What the claim's value is multiplied with before it is compared."""
+    value, unit = abs(claim["value"]), str(claim.get("unit", ""))
+    in_percent = unit in ("%", "percent")
+    if numeral.percent or percent_column:
+        if in_percent:
+            return (1.0,)
+        return (100.0, 1.0) if value <= 1 and not _is_share(claim["metric"]) else (100.0,) if value <= 1 else (1.0,)
+    if in_percent:
+        return (1.0, 0.01)
+    if _is_share(claim["metric"]):
+        return (1.0, 100.0) if value <= 1 else (1.0, 0.01)
+    return (1.0,)
+
+
+@functools.cache
+def _is_share(metric: str) -> bool:
+    return metric.endswith("率") or any(part in _SHARES for part in re.split(r"[-_@\s]+", metric.lower()))
+
+
+def _spread_agrees(claim: Claim, value: float, ulp: float, numeral: Numeral, percent_column: bool) -> bool:
+    if "spread" not in claim:
+        return True  # nothing to hold it against
+    every_scale = {1.0, *scales(claim, numeral, percent_column)}
+    return any(_rounds_to(claim["spread"] * scale, value, ulp) for scale in every_scale)
+
+
+def nearest_scale(claim: Claim, numeral: Numeral, percent_column: bool = False) -> float:
+    """The claim's value as the document would write it, for the message."""
+    values = (float(claim["value"]) * scale for scale in scales(claim, numeral, percent_column))
+    return min(values, key=lambda value: abs(value - numeral.value))
+
+
+def far_off(claim: Claim, numeral: Numeral, percent_column: bool = False, times: float = 4.0) -> bool:
+    """So different that the number is probably about something else."""
+    exact, written = abs(nearest_scale(claim, numeral, percent_column)), abs(numeral.value)
+    if numeral.percent and _rounds_to(exact, 100 * written, 100 * numeral.ulp):
+        return False  # 0.914 % for 91.4 %: a slip, not another number
+    return not exact / times <= written <= exact * times if exact else written > 4
+
+
+@dataclass
+class Mention:
+    """A number that was looked at, and what came of it."""
+
+    line: int
+    where: str
+    reported: str
+    verdict: str  # ok, drift, ambiguous
+    claims: list[Claim]
+    sure: str  # anchored, certain, likely
+    why: str = ""
+    authoritative: float | None = None
+
+
+def verdict(
+    line: int, where: str, text: str, numeral: Numeral, claims: list[Claim], sure: str, percent_column: bool = False
+) -> Mention:
+    reported = " ".join(text[numeral.start : numeral.end].split())
+    for claim in claims:
+        if agrees(claim, numeral, percent_column):
+            return Mention(line, where, reported, "ok", [claim], sure)
+    nearest = min(claims, key=lambda claim: abs(nearest_scale(claim, numeral, percent_column) - numeral.value))
+    why, expected = "", nearest_scale(nearest, numeral, percent_column)
+    if numeral.role == "n":
+        why, expected = "the number of runs differs", float(nearest["n"])
+    elif numeral.role == "spread" or (
+        numeral.spread is not None and agrees(nearest, Numeral(0, 0, numeral.value, numeral.ulp, numeral.percent))
+    ):
+        why, expected = "the spread differs", float(nearest.get("spread", 0.0))
+    return Mention(line, where, reported, "drift", claims, sure, why, expected)
+
+
+# -- which way is better
+
+
+def direction_said(text: str, by_dimension: dict[str, list[Hit]]) -> tuple[str, str] | None:
+    """(metric, up or down) when the text says which way is better, about one metric."""
+    said = _ARROW.search(text) if _HINT.search(text) else None
+    values = {hit.value for hit in by_dimension.get("metric", [])}
+    if not said or len(values) != 1:
+        return None
+    return next(iter(values)), "up" if _UP.search(said[0]) else "down"
+
+
+def check_direction(said: tuple[str, str], line: int, where: str, evidence: Evidence) -> Iterator[Mention]:
+    claims = [claim for claim in evidence.by_key.get((said[0], None, None, None), []) if claim.get("direction")]
+    if claims and all(claim["direction"] != said[1] for claim in claims):
+        word = "higher" if said[1] == "up" else "lower"
+        why = f"for {said[0]} {claims[0]['direction']} is better"
+        yield Mention(line, where, f"{word} is better", "drift", claims[:1], "certain", why)

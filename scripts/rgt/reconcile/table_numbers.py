@@ -1,0 +1,186 @@
+"""Numbers in tables: a cell takes its terms from its row and its column, then from the caption.
+
+A row about something that no claim knows (somebody else's method) never gets a method of ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from rgt.reconcile.agreement import ANCHOR, Mention, check_direction, direction_said, far_off, verdict
+from rgt.reconcile.claim_index import DIMENSIONS, Evidence, Hit, Hits, Surroundings, by_dimension, extended, tokens
+from rgt.reconcile.numerals import find_numerals, has_digit
+from rgt.reconcile.passages import Cell, Table
+
+_STARTS = re.compile(r"[\W_]*[-+±]?\.?\d")
+_MARKS = re.compile(r"\[[^\]]*\]|[†‡*]|\(ours\)")
+_SPREAD_HEAD = re.compile(r"^[\W_]*(?:std|stdev|sd|s\.d\.|spread|±|stderr|se|标准差|standard deviation)[\W_]*$", re.I)
+_N_HEAD = re.compile(
+    r"^[\W_]*(?:n|seeds?|runs?|trials?|num[_ ]?(?:seeds|runs)|(?:运行|实验|重复)?次数|种子数)[\W_]*$", re.I
+)
+_VALUE_HEAD = re.compile(
+    r"^\W*(?:value|mean|avg|average|score|results?|reported|数值|均值|结果|平均值?)\W*(?:\(.*\))?$", re.I
+)
+_CHANGE_HEAD = re.compile(r"Δ|\b(?:delta|diff(?:erence)?|gain|improvement|change|vs\.?|relative)\b|提升|差值", re.I)
+
+
+_HARMLESS = frozenset("ours our the method model proposed paper this full final best default a".split())
+
+
+@dataclass
+class _Column:
+    text: str
+    hits: Hits
+    role: str  # value, spread, n, skip, or plain (its header says nothing)
+    percent: bool
+
+
+def table_mentions(table: Table, evidence: Evidence) -> Iterator[Mention]:
+    table = _whole_header(table)
+    if len(table.rows) <= table.header:
+        return
+    head = table.rows[: table.header]
+    corner = _header_text(head, 0)
+    percent = any("%" in text or "percent" in text.lower() for text in (corner, table.caption))
+    around = Surroundings(evidence, table.where, (corner, table.caption, table.heading, table.context))
+    columns = []
+    for index in range(max(map(len, table.rows))):
+        text = _without_anchors(_header_text(head, index))
+        found = evidence.vocabulary.find(text)
+        hits, role = by_dimension(found), _own_role(text, found)
+        if not role:
+            named = "value" if hits or _VALUE_HEAD.match(text) else "plain"
+            role = "skip" if _CHANGE_HEAD.search(text) else named
+        columns.append(_Column(text, hits, role, percent or "%" in text))
+    first: Cell | None = None  # of the row above: an empty first cell goes on with it
+    for row in table.rows[table.header :]:
+        texts = {cell.text for cell in row if cell.text}
+        if len(row) > 1 and len(texts) == 1 and not _is_number(min(texts)):
+            around.nearest = by_dimension(evidence.vocabulary.find(min(texts)))  # one name: a heading of rows
+            first = None
+            continue
+        label = [cell for cell in row if cell.text and not _is_number(cell.text)]
+        if row and not row[0].text and first:
+            label.insert(0, first)
+        first = label[0] if label else None
+        yield from _in_row(row, label, columns, around)
+    for column in columns:
+        said = direction_said(column.text, column.hits)
+        if said:
+            yield from check_direction(said, table.rows[0][0].line if table.rows[0] else 0, table.where, evidence)
+
+
+def _whole_header(table: Table) -> Table:
+    """Rows of words below the header belong to it: few formats mark a second one. What spans columns is repeated."""
+    header = table.header
+    while header < min(3, len(table.rows) - 1):
+        texts = [cell.text for cell in table.rows[header] if cell.text]
+        all_named = len(set(texts)) > 1 and len(texts) >= len(table.rows[header]) - 1
+        if not all_named or any(_is_number(text) for text in texts):
+            break
+        header += 1
+    if header < 2:
+        return table
+    filled: list[list[Cell]] = []
+    for row in table.rows[: header - 1]:
+        filled.append([])
+        for cell in row:
+            filled[-1].append(filled[-1][-1] if filled[-1] and not cell.text else cell)
+    return replace(table, rows=[*filled, *table.rows[header - 1 :]], header=header)
+
+
+def _header_text(rows: list[list[Cell]], index: int) -> str:
+    return " ".join(dict.fromkeys(row[index].text for row in rows if index < len(row)))
+
+
+def _own_role(text: str, hits: list[Hit]) -> str:
+    """spread or n, when that is all a header or label says beside its terms: "CIFAR-10 std"."""
+    for hit in reversed(hits):
+        text = text[: hit.start] + " " + text[hit.end :]
+    return "spread" if _SPREAD_HEAD.match(text) else "n" if _N_HEAD.match(text) else ""
+
+
+def _without_anchors(text: str) -> str:
+    return ANCHOR.sub(" ", text) if "<!--" in text else text
+
+
+def _is_number(text: str) -> bool:
+    text = _without_anchors(text)
+    return _STARTS.match(text) is not None and sum(map(str.isalpha, text)) <= 6
+
+
+def _in_row(row: list[Cell], label: list[Cell], columns: list[_Column], around: Surroundings) -> Iterator[Mention]:
+    evidence = around.evidence
+    words = _without_anchors(" | ".join(cell.text for cell in label))
+    row_hits = evidence.vocabulary.find(words)
+    row_terms = by_dimension([hit for hit in row_hits if hit.dimension != "method" or not extended(words, hit)])
+    stranger = _stranger(label, row_terms, evidence)
+    role = _own_role(words, row_hits)
+    for index, cell in enumerate(row):
+        if not has_digit(cell.text):
+            continue
+        anchor = ANCHOR.search(cell.text) if "<!--" in cell.text else None
+        if anchor:
+            claim = evidence.by_id.get(anchor[1])
+            bare = ANCHOR.sub(lambda match: " " * len(match[0]), cell.text)
+            found = find_numerals(bare, evidence.units, in_cell=True)
+            if claim is None:
+                why = f"EVIDENCE.json has no claim {anchor[1]}"
+                yield Mention(cell.line, around.where, anchor[0], "drift", [], "anchored", why)
+            elif found:
+                yield verdict(cell.line, around.where, bare, found[0], [claim], "anchored")
+        elif index < len(columns) and _is_number(cell.text):
+            column = columns[index]
+            if role or "%" in words:
+                column = replace(column, role=role or column.role, percent=column.percent or "%" in words)
+            mention = _cell(cell, column, row_terms, around, stranger)
+            if mention:
+                yield mention
+
+
+def _stranger(label: list[Cell], row_terms: Hits, evidence: Evidence) -> bool:
+    """Is the row about something no claim knows? Then what the caption says of methods does not hold for it."""
+    if not label or "method" not in evidence.distinguishes:
+        return bool(label) and not row_terms and bool(label[0].text)
+    if "method" not in row_terms:
+        return not row_terms
+    for cell in label:  # "Ours + CutMix": words beside the method that no claim knows make it another method
+        text = _MARKS.sub(" ", _without_anchors(cell.text))
+        hits = evidence.vocabulary.find(text)
+        if any(hit.dimension == "method" for hit in hits):
+            left = [word for word, start in tokens(text) if not any(hit.start <= start < hit.end for hit in hits)]
+            return any(word not in _HARMLESS for word in left)
+    return False
+
+
+def _cell(cell: Cell, column: _Column, row: Hits, around: Surroundings, stranger: bool) -> Mention | None:
+    found = find_numerals(cell.text, around.evidence.units, in_cell=True)
+    if not found or column.role in ("skip", "plain"):
+        return None
+    chosen: dict[str, str | None] = {}
+    doubtful = False
+    for name in DIMENSIONS:
+        values = {hit.value for hit in column.hits.get(name, [])} or {hit.value for hit in row.get(name, [])}
+        if len(values) == 1:
+            chosen[name] = next(iter(values))
+            continue
+        chosen[name] = None if values or (name == "method" and stranger) else around.only(name)
+        doubtful = doubtful or chosen[name] is not None
+    metric = chosen["metric"]
+    claims = around.evidence.lookup(metric, chosen["method"], chosen["dataset"], chosen["split"]) if metric else []
+    if not claims:
+        return None
+    numeral, percent = found[0], column.percent
+    if column.role in ("spread", "n"):
+        numeral = numeral._replace(approx=False, role=column.role, unit="", spread=None, spread_ulp=0.0, other=None)
+    sure = "likely" if doubtful else "certain"
+    mention = verdict(cell.line, around.where, cell.text, numeral, claims, sure, percent)
+    unnamed = stranger and not column.hits.get("method")
+    elsewhere = doubtful and numeral.role == "value" and far_off(claims[0], numeral, percent)
+    if mention.verdict == "drift" and (len(claims) > 1 or unnamed or elsewhere):
+        mention.verdict, mention.why = "ambiguous", "the table does not say which claim this is"
+        if unnamed:
+            mention.why = "the row names nothing that a claim has"
+    return mention

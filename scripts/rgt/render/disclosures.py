@@ -1,0 +1,212 @@
+"""The checklist of every number: what its reader must be told. It travels with the deliverable and blocks nothing.
+
+Example:
+    for item in checklists(project, compare, audits)["acc-ours"]: print(item.check, item.state, item.sentence)
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rgt import files
+from rgt.errors import RgtError, bad_input
+from rgt.evidence.claims import Claim, Project, runs_of, same_number, words_of
+from rgt.render.document_numbers import Style
+from rgt.render.figure_check import Problem
+from rgt.report import SEVERITIES
+from rgt.run import seal
+from rgt.run.record import RUN_ID
+from rgt.run.results import chosen_on_test
+
+CHECKS = ("value", "runs", "seeds", "split", "eval set", "sealed", "selection", "code", "figure", "comparison")
+_SHOWN = 3  # problems of one figure
+
+
+class Item(NamedTuple):
+    check: str
+    state: str  # ok, disclose, unknown; own: the claim's own sentence
+    sentence: str = ""
+
+
+Note = tuple[str, str]  # state, sentence
+Look = Callable[[Project, Claim], Iterator[Note]]
+_LOOKS: dict[str, Look] = {}
+
+
+def _check(name: str) -> Callable[[Look], Look]:
+    """Makes a function one of the checks; it yields nothing when all is fine."""
+    return lambda look: _LOOKS.setdefault(name, look)
+
+
+Lists = dict[str, list[Item]]  # by id of the claim
+
+
+def checklists(project: Project, compare: tuple[Path, ...], audits: dict[str, list[Problem]]) -> Lists:
+    """One item per check, more where more is to say. `compare`: what `compare_runs.py --json` wrote."""
+    lists: Lists = {}
+    compared = []
+    for path in compare:
+        compared.append(files.read_json(path))
+        if not isinstance(compared[-1], dict) or not isinstance(compared[-1].get("findings"), list):
+            raise bad_input(f"{path} is no report with findings: give the output of `compare_runs.py --json`")
+    for claim in project.claims:
+        items: list[Item] = []
+        for check, look in _LOOKS.items():
+            try:
+                items += [Item(check, *note) for note in look(project, claim)] or [Item(check, "ok")]
+            except RgtError as error:  # a check that cannot be made says so instead of failing
+                items.append(Item(check, "unknown", error.message.replace(f"{project.root}/", "")))
+        figure = claim.get("figure", "")
+        problems = sorted(audits.get(figure, []), key=lambda problem: SEVERITIES.index(problem.severity))
+        shown = [problem.message for problem in problems[:_SHOWN]]
+        if len(problems) > _SHOWN:
+            shown.append(f"{len(problems) - _SHOWN} more, `render.py figures --check` lists them")
+        items += [Item("figure", "disclose", f"figure {figure}: {text}") for text in shown]
+        alone = ("ok", "") if compared else ("unknown", "no comparison of runs was given")
+        told = [("disclose", text) for text in _compared(claim, compared)]
+        items += [Item("comparison", *note) for note in told or [alone]]
+        lists[claim["id"]] = items + [Item("own", "own", text) for text in claim.get("disclosures", [])]
+    return lists
+
+
+@_check("value")
+def _value(project: Project, claim: Claim) -> Iterator[Note]:
+    value, _, _ = project.measure(claim)
+    if not same_number(value, claim["value"]):
+        yield "disclose", "the number is not what its runs give; `claim check` has the difference"
+
+
+@_check("runs")
+def _runs(project: Project, claim: Claim) -> Iterator[Note]:
+    count = len(claim["evidence"])
+    if count == 1:
+        yield "disclose", "one run: no spread, so a difference to it cannot be told from noise"
+    elif "spread" not in claim:
+        yield "disclose", "no spread is given although there are several runs"
+    elif count == 2:
+        yield "disclose", "two runs: the spread itself is hardly known"
+
+
+@_check("seeds")
+def _seeds(project: Project, claim: Claim) -> Iterator[Note]:
+    seeds = [project.run(run_id).record()["seeds"] for run_id in runs_of(claim)]
+    distinct = {json.dumps(one, sort_keys=True) for one in seeds}
+    if not all(seeds):
+        yield "unknown", "a run recorded no seed"
+    elif len(distinct) < len(seeds):
+        yield "disclose", "runs share a seed: the spread is not one over seeds"
+
+
+@_check("split")
+def _split(project: Project, claim: Claim) -> Iterator[Note]:
+    split = claim.get("split")
+    if split is None:
+        yield "unknown", "the claim does not name its split"
+    elif split != "test":
+        why = "what settings are chosen on" if split == "val" else "what was trained on"
+        yield "disclose", f"measured on {split}: {why}, so it is better than on new data"
+
+
+@_check("eval set")
+def _eval_set(project: Project, claim: Claim) -> Iterator[Note]:
+    rows = [project.result(run_id, claim) for run_id in runs_of(claim)]
+    known = {row.get("eval_set_sha256") for row in rows}
+    if None in known:
+        yield "unknown", "the hash of the evaluation set is not recorded: nobody can show it was the same"
+    elif len(known) > 1:
+        yield "disclose", "its runs were measured on different evaluation sets"
+    if len({row.get("n") for row in rows}) > 1:
+        yield "disclose", "its runs were measured on different numbers of examples"
+
+
+@_check("sealed")
+def _sealed(project: Project, claim: Claim) -> Iterator[Note]:
+    for item in claim["evidence"]:
+        run = project.run(item["run_id"])
+        changes = project.seal_problems(run.id)
+        if not run.seal.exists() or "seal_sha256" not in item:
+            yield "disclose", f"{run.id} is not sealed: it may change unseen"
+        elif changes:
+            yield "disclose", f"{run.id}: {changes[0].name} {changes[0].message}"
+        elif seal.digest_of(run.seal) != item["seal_sha256"]:
+            yield "disclose", f"{run.id} has another seal than when the claim was made"
+
+
+@_check("selection")
+def _selection(project: Project, claim: Claim) -> Iterator[Note]:
+    """Was the reported step picked by looking at the test set? Its curve shows it, when there is one."""
+    for run_id in runs_of(claim):
+        run, row = project.run(run_id), project.result(run_id, claim)
+        if row["split"] != "test":
+            continue
+        test, val = run.curve(row["name"], "test"), run.curve(row["name"], "val")
+        if chosen_on_test(row["value"], row.get("step"), row["direction"], test, val):
+            count = sum(map(math.isfinite, test.values()))
+            yield "disclose", f"{run_id}: the best of {count} evaluations on the test set is reported"
+            return
+
+
+@_check("code")
+def _code(project: Project, claim: Claim) -> Iterator[Note]:
+    states = [project.run(run_id).record().get("git") for run_id in runs_of(claim)]
+    if any(state is None for state in states):
+        yield "unknown", "a run was not started from a git repository: its code is not known"
+        return
+    if any(state["dirty"] for state in states if state):
+        yield "disclose", "a run was started with uncommitted changes"
+    if len({state["commit"] for state in states if state}) > 1:
+        yield "disclose", "its runs were started from different commits"
+
+
+def _compared(claim: Claim, compared: list[dict[str, Any]]) -> Iterator[str]:
+    """What a comparison found about the runs of a claim."""
+    mine = set(runs_of(claim))
+    for report in compared:
+        everyone = set(RUN_ID.findall(json.dumps(report)))
+        for finding in report["findings"]:
+            if not isinstance(finding, dict) or finding.get("severity") == "info":
+                continue
+            about = set(RUN_ID.findall(json.dumps(finding))) or everyone or mine
+            if about & mine:
+                yield f"{finding.get('code', 'finding')}: {finding.get('message', '')}"
+
+
+# -- the file that travels
+
+
+def as_data(lists: Lists) -> dict[str, Any]:
+    claims = []
+    for name, items in lists.items():
+        sentences = [item.sentence for item in to_disclose(items)]
+        claims.append({"id": name, "checks": [item._asdict() for item in items], "disclose": sentences})
+    return {"claims": claims}
+
+
+def to_disclose(items: list[Item]) -> list[Item]:
+    return [item for item in items if (item.state != "ok" and item.check != "comparison") or item.state == "disclose"]
+
+
+def sentences(items: list[Item]) -> list[str]:
+    said = [f"{'not known: ' if item.state == 'unknown' else ''}{item.sentence}" for item in to_disclose(items)]
+    return said or ["nothing to disclose"]
+
+
+def markdown(project: Project, lists: Lists) -> str:
+    purpose = "What a reader of each number must know. Written by `render.py gate`; nothing here blocks."
+    lines = ["# Disclosures", "", purpose]
+    for name, items in lists.items():
+        claim = project.claim(name)
+        number = Style(spread=True, n=True).text(claim)
+        lines += ["", f"## {name}", "", f"{', '.join(words_of(claim))}: {number} <!-- claim:{name} -->", ""]
+        lines += [f"- {sentence}" for sentence in sentences(items)]
+    lines += ["", "## Checklist", "", "✓ fine · ! disclosed above · ? not known", ""]
+    lines += ["| number | " + " | ".join(CHECKS) + " |", "|---" * (len(CHECKS) + 1) + "|"]
+    for name, items in lists.items():
+        states = [{item.state for item in items if item.check == check} for check in CHECKS]
+        signs = ["!" if "disclose" in state else "?" if "unknown" in state else "✓" for state in states]
+        lines.append(f"| {name} | " + " | ".join(signs) + " |")
+    return "\n".join(lines) + "\n"

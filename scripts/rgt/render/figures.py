@@ -1,0 +1,181 @@
+"""figures/<id>/: runs -> source_data.csv -> figure.py -> figure.png, .pdf, .svg, and a sidecar that says from what.
+
+build() makes them in a folder where nothing but the two inputs lies; audit() says what changed since. The same runs,
+code and versions give the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rgt import files
+from rgt.bundle import TEMPLATES
+from rgt.errors import RgtError, bad_input, lacking
+from rgt.evidence.claims import Project, runs_of
+from rgt.render import artists, figure_data
+from rgt.render.figure_check import ARTISTS, OUTPUTS, Problem, figure_problems
+from rgt.render.figure_data import DATA
+from rgt.run import seal
+
+CODE = "figure.py"
+SIDECAR = "figure.provenance.json"
+_PANEL_IN = (3.5, 2.6)  # one column of a paper; two panels share a page's width
+_SECONDS = 600
+
+
+def folder_of(project: Project, figure: str) -> Path:
+    return project.root / "figures" / figure_data.checked(figure)
+
+
+# -- make
+
+
+def build(project: Project, figure: str) -> list[Problem]:
+    """Write everything anew, then figure_problems at it."""
+    source = figure_data.collect(project, figure)
+    folder = folder_of(project, figure)
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / CODE).exists():
+        across = min(source.panels, 2)
+        size = (round(_PANEL_IN[0] * across, 2), round(_PANEL_IN[1] * -(-source.panels // across), 2))
+        text = (TEMPLATES / CODE).read_text(encoding="utf-8").replace("SIZE_IN = (3.5, 2.6)", f"SIZE_IN = {size}")
+        files.write_text(folder / CODE, text.replace("COLUMNS = 1 ", f"COLUMNS = {across} "))
+    stderr = _draw(folder, source.text)
+    files.write_json(folder / SIDECAR, _sidecar(project, figure, source), "figure_provenance")
+    problems = audit(project, figure)
+    absent = sorted(set(re.findall(r"Glyph \d+ \((.*?)\) missing from", stderr)))
+    if absent:
+        names = ", ".join(name[-40:] for name in absent[:3])
+        message = f"{len(absent)} signs have no picture in the font and are drawn as boxes: {names}"
+        problems.insert(0, Problem("font", message))
+    return problems
+
+
+def _draw(folder: Path, data: str) -> str:
+    """Run figure.py beside its data and nothing else; returns its stderr."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise lacking("figures need matplotlib in this Python: pip install matplotlib")
+    code = folder / CODE
+    settings = {"TZ": "UTC", "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0", "MPLBACKEND": "Agg", "SOURCE_DATE_EPOCH": "0"}
+    with tempfile.TemporaryDirectory(prefix="figure-") as name:
+        room = Path(name)
+        (room / DATA).write_text(data, encoding="utf-8", newline="")
+        shutil.copy(code, room / CODE)
+        command, env = [sys.executable, artists.__file__, CODE, ARTISTS], {**os.environ, **settings}
+        try:
+            done = subprocess.run(command, cwd=room, env=env, capture_output=True, errors="replace", timeout=_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise bad_input(f"{code} did not end within {_SECONDS} s") from None
+        if done.returncode:
+            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            raise bad_input(f"{code} failed: {last[:300]} (delete it to get a fresh one)")
+        absent = [output for output in OUTPUTS if not (room / output).is_file()]
+        if absent:
+            raise bad_input(f"{code} ended without writing {', '.join(absent)}")
+        for output in (*OUTPUTS, ARTISTS):
+            files.write_bytes(folder / output, (room / output).read_bytes())
+    files.write_text(folder / DATA, data)
+    return done.stderr
+
+
+def _sidecar(project: Project, figure: str, source: figure_data.Source) -> dict[str, Any]:
+    folder, claims = folder_of(project, figure), figure_data.claims_of(project, figure)
+    runs = [project.run(run_id) for run_id in dict.fromkeys(run_id for claim in claims for run_id in runs_of(claim))]
+    read = [(run.results if source.kind == "points" else run.metrics).resolve() for run in runs]
+    dates = [  # a figure is as old as its data: the same on every rebuild
+        files.read_json(run.seal, "seal")["sealed"] if run.seal.exists() else run.record()["created"] for run in runs
+    ]
+    versions = {name: importlib.metadata.version(name) for name in ("matplotlib", "numpy", "pillow")}
+    inputs = [*read, folder / DATA, folder / CODE]
+    record = {
+        "figure": figure,
+        "created": max(map(str, dates)),
+        "command": ["python", CODE],
+        "inputs": {path.relative_to(project.root).as_posix(): seal.digest_of(path) for path in inputs},
+        "outputs": {name: seal.digest_of(folder / name) for name in (*OUTPUTS, ARTISTS)},
+        "versions": {"python": platform.python_version(), **versions},
+        "claims": [claim["id"] for claim in claims],
+        "seals": {run.id: seal.digest_of(run.seal) for run in runs if run.seal.exists()},
+        "notes": source.notes,
+    }
+    return {**record, "sha256": digest(record)}
+
+
+def digest(record: dict[str, Any]) -> str:
+    """The sha256 that a sidecar carries about itself."""
+    return hashlib.sha256(files.dump(record, SIDECAR, sort_keys=True)).hexdigest()
+
+
+# -- what changed since
+
+
+def audits(project: Project) -> dict[str, list[Problem]]:
+    """Of every figure that a claim names."""
+    audited = {}
+    for name in figure_data.names(project):
+        try:
+            audited[name] = audit(project, name)
+        except RgtError as error:  # a name that leads out of figures/
+            audited[name] = [Problem("malformed", error.message)]
+    return audited
+
+
+def audit(project: Project, figure: str) -> list[Problem]:
+    """Every link of the chain, then the drawing itself."""
+    folder = folder_of(project, figure)
+    try:
+        record = files.read_json(folder / SIDECAR, "figure_provenance")
+    except RgtError as error:
+        return [Problem("missing" if "not exist" in error.message else "malformed", _relative(error.message, project))]
+    return [*_chain(project, figure, record), *figure_problems(folder)]
+
+
+def _relative(message: str, project: Project) -> str:
+    return message.replace(f"{project.root}/", "")
+
+
+def _chain(project: Project, figure: str, record: dict[str, Any]) -> Iterator[Problem]:
+    """What is not the file or run that the sidecar names. The pictures themselves are compared by figure_problems()."""
+    bare = {key: value for key, value in record.items() if key != "sha256"}
+    if record.get("sha256") != digest(bare) or record["figure"] != figure:
+        yield Problem("digest", f"{SIDECAR} was edited: it does not fit its own sha256")
+        return
+    for run_id, known in record.get("seals", {}).items():
+        try:
+            run, problems = project.run(run_id), project.seal_problems(run_id)
+        except RgtError as error:
+            yield Problem("missing", _relative(error.message, project))
+            continue
+        for problem in problems[:3]:
+            yield Problem("digest", f"the sealed run {run_id}: {problem.name} {_relative(problem.message, project)}")
+        if not problems and seal.digest_of(run.seal) != known:
+            yield Problem("digest", f"the sealed run {run_id} has another seal than when the figure was drawn")
+    folder, inside = folder_of(project, figure), f"figures/{figure}/"
+    for name, known, code, sentence in (
+        (DATA, record["inputs"].get(inside + DATA), "digest", "is not the one that was made: it changed since"),
+        (ARTISTS, record["outputs"].get(ARTISTS), "digest", "is not the one that was made: it changed since"),
+        (CODE, record["inputs"].get(inside + CODE), "stale", "was edited since the figure was drawn; draw it again"),
+    ):
+        if not (folder / name).is_file():
+            yield Problem("missing", f"{name} does not exist")
+        elif seal.digest_of(folder / name) != known:
+            yield Problem(code, f"{name} {sentence}")
+    try:
+        now = hashlib.sha256(figure_data.collect(project, figure).text.encode()).hexdigest()
+    except RgtError as error:
+        yield Problem("stale-source", f"its data cannot be computed anew: {_relative(error.message, project)}")
+        return
+    if now != record["inputs"].get(inside + DATA):
+        yield Problem("stale-source", f"{DATA} is not what the runs and claims say now; draw it again")

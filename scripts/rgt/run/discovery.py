@@ -1,0 +1,301 @@
+"""What runs left below a directory: run directories, logs, metric tables, checkpoints, whoever wrote them and however.
+
+Example:
+    found = discover(Path("exp"), deadline=time.monotonic() + 1)
+    found.runs        newest first: path, log, summary, checkpoints        found.stopped    what was left out, and why
+
+Names first, then the ends of the files that matter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import stat
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rgt.checkpoint import names
+from rgt.log import summary as logs
+from rgt.log.line import is_sane
+
+if TYPE_CHECKING:
+    from rgt.checkpoint.whole import Verdict
+from collections import deque
+from itertools import islice
+
+_RANKS = {".jsonl": 2, ".csv": 1}  # of several tables the one written line by line is best
+_RECORD_BYTES = 1 << 20  # of a run.json
+_TOTALS = {
+    "total": "steps max_steps max_iters total_steps train_steps".split(),
+    "epochs": "epochs max_epochs num_epochs num_train_epochs".split(),
+}
+_READ_RUNS = 20  # runs whose newest checkpoint is read, not only its structure
+_READ_SECONDS = 0.4  # for reading newest checkpoints byte by byte, all runs together
+_LOG = re.compile(r".*\.(?:log|out|err)|(?:train|log|stdout|stderr|output)[\w-]*\.txt", re.I | re.S)
+# not every .jsonl: train.jsonl is a data set
+_TABLE = re.compile(
+    r"(?:.*[-_.])?(?:metrics|logs?|history|progress)(?:[-_.].*)?\.jsonl|(?:metrics|progress)\.csv|trainer_state\.json"
+    r"|wandb-summary\.json",
+    re.I | re.S,
+)
+_NOT_LOG = re.compile(
+    r"events\.jsonl|(?:pip|apt|dpkg|install|build|setup|debug-internal|debug)[\w.-]*\.log|wandb-\w+\.log", re.I
+)
+# folders inside a run, not runs themselves
+_INNER = set("checkpoints checkpoint ckpt ckpts weights models snapshots files logs log out".split())
+
+
+@dataclass
+class File:
+    path: str
+    bytes: int
+    mtime: float
+
+
+@dataclass
+class Run:
+    """One run: a run directory, or a log with what lies beside it. `kind` is run, log, table or checkpoints."""
+
+    path: str
+    kind: str
+    newest: float = 0.0
+    log: File | None = None
+    table: File | None = None
+    tfevents: bool = False
+    checkpoints: list[File] = field(default_factory=list)  # oldest first; a directory may be one
+    check: Verdict | None = None  # of the newest
+    summary: logs.Summary = field(default_factory=logs.Summary)
+    finished: bool = False
+    read: bool = False  # False: there was no time to
+    pid: int | None = None
+
+    @property
+    def age(self) -> float:
+        """Seconds since the last line; since the last checkpoint where there is no log."""
+        return max(0.0, time.time() - self.newest)
+
+    def as_dict(self) -> dict[str, Any]:
+        row: dict[str, Any] = {"path": self.path, "kind": self.kind, "age": round(self.age, 1)}
+        row |= {"finished": self.finished}
+        row |= {name: file.path for name, file in (("log", self.log), ("table", self.table)) if file}
+        row |= self.summary.as_dict() if self.read else {"unread": True}
+        if self.checkpoints:
+            newest, total = self.checkpoints[-1], sum(file.bytes for file in self.checkpoints)
+            unchecked = {"state": "unchecked", "path": newest.path, "bytes": newest.bytes}
+            check = self.check.as_dict() if self.check else unchecked
+            age = round(max(0.0, time.time() - newest.mtime), 1)
+            row["checkpoints"] = {"count": len(self.checkpoints), "bytes": total, "newest": {**check, "age": age}}
+        return row | {name: value for name, value in (("pid", self.pid), ("tfevents", self.tfevents)) if value}
+
+
+@dataclass
+class Found:
+    root: str
+    runs: list[Run] = field(default_factory=list)
+    stopped: list[str] = field(default_factory=list)
+
+
+def discover(root: Path, deadline: float, check: bool = True) -> Found:
+    """Everything below `root`. `deadline` is of time.monotonic(); what is not done by then is said, not waited for.
+
+    Without `check` the files are only listed, neither read nor checked.
+    """
+    found = Found(str(root))
+    entries = [met for met in walk(str(root), deadline, found.stopped) if _kind(met[1].name)]
+    homes = _sort(str(root), sorted(entries, key=lambda met: met[1].is_symlink()))
+    found.runs = sorted((run for home in homes for run in home.runs()), key=lambda run: -run.newest)
+    if not check:
+        return found
+    for run in found.runs:
+        if time.monotonic() < deadline:
+            _read(run)
+    if left := sum(not run.read for run in found.runs):
+        found.stopped.append(f"{left} of {len(found.runs)} runs were not read: the time was over")
+    _check_newest(found.runs, deadline)
+    return found
+
+
+# -- what belongs together
+
+
+@dataclass
+class _Home:
+    """Files of one run, or of one directory of runs."""
+
+    path: str
+    prepared: bool
+    logs: list[File] = field(default_factory=list)
+    tables: list[File] = field(default_factory=list)
+    checkpoints: dict[str, File] = field(default_factory=dict)
+    tfevents: float = 0.0
+    finished: bool = False
+
+    def add(self, kind: str, directory: str, file: File) -> None:
+        if kind == "checkpoint":  # one file, or the directory whose files only together are a checkpoint
+            name, folder = os.path.basename(file.path), os.path.basename(directory)
+            path = directory if names.is_step_folder(folder) or names.is_shard(name) else file.path
+            known = self.checkpoints.setdefault(path, File(path, 0, 0.0))
+            known.bytes += file.bytes
+            known.mtime = max(known.mtime, file.mtime)
+        elif kind == "tfevents":
+            self.tfevents = max(self.tfevents, file.mtime)
+        elif kind == "result":
+            self.finished = True
+        else:
+            (self.tables if kind == "table" else self.logs).append(file)
+
+    def runs(self) -> Iterator[Run]:
+        """A run directory is one run. Elsewhere every log is one, with the table and checkpoints if it is alone."""
+        logs = sorted(self.logs, key=lambda file: (self.prepared and file.path.endswith("/train.log"), file.mtime))
+        table = max(self.tables, key=lambda file: (_RANKS.get(Path(file.path).suffix, 0), file.mtime), default=None)
+        weights = sorted(self.checkpoints.values(), key=lambda file: file.mtime)
+        rest = "table" if table else "checkpoints"
+        if self.prepared or len(logs) <= 1:
+            log = logs[-1] if logs else None
+            yield self._run("run" if self.prepared else "log" if log else rest, log, table, weights)
+            return
+        yield from (self._run("log", log, None, []) for log in logs)
+        if table or weights:
+            yield self._run(rest, None, table, weights)
+
+    def _run(self, kind: str, log: File | None, table: File | None, weights: list[File]) -> Run:
+        path = log.path if kind == "log" and log else self.path
+        newest = max([self.tfevents, *(file.mtime for file in ([file for file in (log, table) if file] or weights))])
+        finished = self.finished and self.prepared
+        return Run(path, kind, newest, log, table, self.tfevents > 0, weights, finished=finished)
+
+
+def _sort(root: str, entries: list[Met]) -> Iterable[_Home]:
+    """Every file to its run. A link to a file that was met as itself is not a second one, so links come last."""
+    homes: dict[str, _Home] = {}
+    seen: set[tuple[int, int]] = set()
+    for directory, entry, prepared in entries:
+        try:
+            status = entry.stat()
+        except OSError:  # a link that leads nowhere
+            continue
+        inode = (status.st_dev, status.st_ino)
+        if not stat.S_ISREG(status.st_mode) or inode in seen:  # a FIFO must never be opened
+            continue
+        seen.add(inode)
+        path = prepared or directory
+        # checkpoints/, checkpoint-500/ and logs/ are parts of the run around them
+        while not prepared and path != root:
+            folder = os.path.basename(path)
+            if folder.lower() not in _INNER and not names.is_step_folder(folder):
+                break
+            path = os.path.dirname(path)
+        home = homes.setdefault(path, _Home(path, bool(prepared)))
+        home.add(_kind(entry.name), directory, File(entry.path, status.st_size, status.st_mtime))
+    return homes.values()
+
+
+def _kind(name: str) -> str:
+    """What a file is to a run, by its name; empty when it is nothing."""
+    if names.is_checkpoint(name):
+        return "checkpoint"
+    if "tfevents" in name or name == "results.json":
+        return "tfevents" if "tfevents" in name else "result"
+    if _NOT_LOG.fullmatch(name):
+        return ""
+    return "table" if _TABLE.fullmatch(name) else "log" if _LOG.fullmatch(name) else ""
+
+
+# -- what they say
+
+
+def _read(run: Run) -> None:
+    """Metrics from the table where there is one; what went wrong from the log."""
+    run.read = True
+    run.summary = told = _read_end(run.log.path) if run.log else logs.Summary()
+    if run.table:
+        run.summary = _read_end(run.table.path)
+        run.summary.problems += [problem for problem in told.problems if problem.code != "nan"]
+        run.summary.last_line = told.last_line or run.summary.last_line
+        from_log = ("total", "epoch", "epochs", "it_per_s", "eta", "metrics")
+        run.summary.fill({name: getattr(told, name) for name in from_log})
+    if run.kind == "run":  # the number of steps as the run's own config has it
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            config = json.loads(logs.head(os.path.join(run.path, "run.json"), _RECORD_BYTES))["config"]
+            known = {name: value for name, value in config.items() if isinstance(value, int) and is_sane(value)}
+            for counter, spellings in _TOTALS.items():
+                run.summary.fill({counter: next((known[name] for name in spellings if known.get(name, 0) > 0), None)})
+    run.summary.finish_eta()
+
+
+def _read_end(path: str) -> logs.Summary:
+    """A quarter of the usual end is enough for most, and there may be hundreds."""
+    summary = logs.read(path, logs.TAIL // 4)
+    return summary if summary.found else logs.read(path)
+
+
+def _check_newest(runs: list[Run], deadline: float) -> None:
+    """Structure of every run's newest checkpoint; the most recent ones are also read while the time lasts."""
+    from rgt.checkpoint import whole  # the readers of all formats: not needed to list files
+
+    budget, reading = whole.READ, min(deadline, time.monotonic() + _READ_SECONDS)
+    by_age = sorted((run for run in runs if run.checkpoints), key=lambda run: -run.checkpoints[-1].mtime)
+    for number, run in enumerate(by_age):
+        newest = run.checkpoints[-1]
+        if time.monotonic() > deadline + _READ_SECONDS:
+            return
+        read = budget if time.monotonic() < reading and number < _READ_RUNS else 0
+        run.check = whole.verdict(Path(newest.path), read=read, read_until=reading)
+        if run.check.depth == "read":
+            budget -= newest.bytes
+
+
+# -- Every file below a directory, near ones first, bounded in time, entries and depth
+
+
+DEPTH = 8
+ENTRIES = 200_000
+CROWDED = 20_000  # entries of one directory; more is a data set, not a run
+_NAMED = 20  # places that could not be looked at and are named
+_SKIPPED = frozenset(
+    "node_modules site-packages dist-packages __pycache__ venv env conda miniconda3 anaconda3 proc sys dev".split()
+)
+
+Met = tuple[str, os.DirEntry[str], str]
+_Place = tuple[str, int, str]  # a directory, its depth, the run directory it is in
+
+
+def walk(root: str, deadline: float, stopped: list[str]) -> Iterator[Met]:
+    """Breadth first, so that what is near is found even when the time ends. Links come last, and no place twice."""
+    places, links = deque([(root, 0, "")]), deque[_Place]()
+    seen: set[tuple[int, int]] = set()
+    count = 0
+    while places or links:
+        directory, depth, prepared = (places or links).popleft()
+        if time.monotonic() > deadline or count > ENTRIES:
+            why = f"more than {ENTRIES} entries" if count > ENTRIES else "the time was over"
+            stopped.append(f"the walk ended in {directory}: {why}")
+            return
+        try:
+            place = os.stat(directory)
+            with os.scandir(directory) as scan:
+                entries = [] if (place.st_dev, place.st_ino) in seen else list(islice(scan, CROWDED))
+        except OSError as error:
+            stopped += [f"{directory} cannot be read: {error.strerror}"] if len(stopped) < _NAMED else []
+            continue
+        seen.add((place.st_dev, place.st_ino))
+        count += len(entries)
+        if len(entries) == CROWDED and len(stopped) < _NAMED:
+            stopped.append(f"{directory} has {CROWDED} entries or more; only the first were looked at")
+        names = {entry.name for entry in entries}
+        prepared = prepared or (directory if "run.json" in names else "")
+        for entry in [] if names & {"pyvenv.cfg", "conda-meta"} else entries:
+            try:
+                folder = entry.is_dir()
+            except OSError:  # a link that leads in circles
+                continue
+            if not folder:
+                yield directory, entry, prepared
+            elif depth < DEPTH and not entry.name.startswith(".") and entry.name not in _SKIPPED:
+                (links if entry.is_symlink() else places).append((entry.path, depth + 1, prepared))

@@ -1,0 +1,123 @@
+"""Where a run came from: code, interpreter, packages, machine, devices. Nothing here may fail a launch.
+
+Example:
+    collect(Path("project"))           the fields of run.json that are read off the machine
+    repository_state(top(Path.cwd()))  branch, changed and untracked files, commits that no remote has
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import os
+import platform
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from rgt.machine import gpus, outside
+
+PACKAGES = "torch numpy transformers accelerate lightning litgpt deepspeed safetensors wandb".split()
+_GIT_SECONDS = 10.0
+_DIFF_BYTES = 1 << 20  # a larger diff is named by its hash only
+_NAMED = 10  # changed and untracked files that a look at a repository lists
+
+
+def collect(directory: Path | None = None) -> dict[str, Any]:
+    """The fields of run.json that are read off the machine."""
+    packages: dict[str, str] = {}
+    for name in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError, KeyError):
+            packages[name] = importlib.metadata.version(name)
+    packages = {name: version for name, version in packages.items() if version}  # None: pip left it half removed
+    return {
+        "git": git_state(directory or Path.cwd()),
+        "env": {"python": platform.python_version(), "executable": sys.executable, "packages": packages},
+        "host": {"name": socket.gethostname(), "platform": platform.platform(), "cpus": os.cpu_count()},
+        "devices": [device.as_dict() for device in gpus.read().gpus],
+    }
+
+
+def git_commit(directory: Path) -> str | None:
+    commit = _git_output(directory, "rev-parse", "HEAD")
+    return commit.strip() if commit else None
+
+
+def git_state(directory: Path) -> dict[str, Any] | None:
+    """Commit, branch, and the uncommitted diff (with its hash); None outside a repository or without git."""
+    commit = git_commit(directory)
+    if commit is None:
+        return None
+    # the user's own diff tool and colours are for eyes; this diff is for `git apply`
+    diff = _git_output(directory, "diff", "HEAD", "--binary", "--no-ext-diff", "--no-textconv", "--no-color")
+    untracked = _git_output(directory, "ls-files", "-z", "--others", "--exclude-standard", "--full-name", ":/")
+    state: dict[str, Any] = {
+        "commit": commit,
+        "branch": (_git_output(directory, "rev-parse", "--abbrev-ref", "HEAD") or "").strip(),
+        "dirty": diff != "" or untracked != "",  # None: git could not say, so it is not called clean
+        "untracked": (untracked or "").split("\0")[:-1][:100],
+    }
+    if diff:
+        state["diff_sha256"] = hashlib.sha256(diff.encode(errors="surrogateescape")).hexdigest()
+        state["diff"] = diff if len(diff) <= _DIFF_BYTES else None
+    return state
+
+
+def _git_output(directory: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(directory), *arguments], capture_output=True, timeout=_GIT_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    # byte for byte, also in a file that is not UTF-8: \r stays, and the escapes encode back
+    return done.stdout.decode(errors="surrogateescape") if done.returncode == 0 else None
+
+
+# -- a repository that somebody else may own: asked without touching it (`git status` alone would rewrite its index)
+
+
+def top(directory: Path) -> Path | None:
+    """The repository around a directory, found without git."""
+    return next((place for place in (directory, *directory.parents) if os.path.lexists(place / ".git")), None)
+
+
+def repository_state(repository: Path) -> dict[str, Any]:
+    """Branch, commit, changed and untracked files, commits that no remote has; `problem` when git refuses."""
+
+    def git(*arguments: str) -> outside.Answer:
+        # the repository's own configuration may name a program as fsmonitor, which must not run here
+        quiet = ("--no-optional-locks", "-c", "core.fsmonitor=false")
+        return outside.tool("git", *quiet, "-C", str(repository), *arguments)
+
+    status = git("status", "--porcelain=v2", "--branch", "--show-stash", "--untracked-files=normal", "-z")
+    if status.problem:
+        return {"path": str(repository), "problem": status.problem}
+    row: dict[str, Any] = {"path": str(repository), "branch": "", "commit": None, "upstream": None, "stashes": 0}
+    files: dict[str, list[str]] = {"changed": [], "untracked": []}
+    records = iter(status.text.split("\0"))
+    for record in records:
+        kind, _, rest = record.partition(" ")
+        header, _, value = rest.partition(" ") if kind == "#" else ("", "", "")
+        if header == "branch.oid":
+            row["commit"] = None if value == "(initial)" else value
+        elif header in ("branch.head", "branch.upstream"):
+            row["branch" if header == "branch.head" else "upstream"] = value
+        elif header == "stash":
+            row["stashes"] = int(value)
+        elif kind == "?":
+            files["untracked"].append(rest)
+        elif kind in ("1", "2", "u"):
+            files["changed"].append(rest.split(" ", {"1": 7, "2": 8, "u": 9}[kind])[-1])
+            if kind == "2":
+                next(records, None)  # a rename's old name is a record of its own
+    for name, paths in files.items():
+        row |= {name: len(paths), f"{name}_files": paths[:_NAMED]}
+    if row["commit"]:
+        unpushed = git("rev-list", "--count", "HEAD", "--not", "--remotes").text.strip()
+        row |= {"remote": bool(git("remote").text.strip()), "unpushed": int(unpushed) if unpushed.isdigit() else None}
+        row["subject"] = git("log", "-1", "--format=%s").text.strip()[:100]
+    return row

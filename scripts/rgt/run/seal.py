@@ -1,0 +1,117 @@
+"""Sealed runs: seal.json holds the sha256 of every file, and the ledger beside the runs holds the sha256 of every seal.
+
+Example:
+    digest = seal(run)            hashes, writes runs/<id>/seal.json, appends to runs/SEALS.jsonl
+    problems(run)                 [("digest", "metrics.jsonl", "changed since it was sealed"), ...]
+
+A byte changed later is found against seal.json; a seal.json made anew is found against the ledger, which only grows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import NamedTuple
+
+from rgt import files
+from rgt.errors import RgtError, bad_input, from_os_error
+from rgt.run.record import Run
+
+LEDGER = "SEALS.jsonl"
+_UNRECORDED = f"is not in {LEDGER}: it was not made by `seal`, or the ledger was cut"
+_BLOCK = 1 << 20
+
+
+class Problem(NamedTuple):
+    code: str  # of report.CODES
+    name: str  # path inside the run
+    message: str
+
+
+def digest_of(path: Path) -> str:
+    """sha256 of a file's bytes, read in blocks."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                digest.update(block)
+    except OSError as error:
+        raise from_os_error(error, f"read {path}") from None
+    return digest.hexdigest()
+
+
+def seal(run: Run) -> str:
+    """Make the run immutable; returns the sha256 of its seal. An intact sealed run is left as it is."""
+    if not run.seal.exists():
+        _write_seal(run)
+    elif found := [problem for problem in problems(run) if problem.message != _UNRECORDED]:
+        raise bad_input(f"{run.path} is sealed and changed since: {found[0].name} {found[0].message}")
+    digest = digest_of(run.seal)
+    if not _recorded(run):  # after a kill between the two files as well
+        files.append_jsonl(run.path.parent / LEDGER, {"run_id": run.id, "seal_sha256": digest, "time": time.time()})
+    return digest
+
+
+def _write_seal(run: Run) -> None:
+    if not run.results.is_file():
+        raise bad_input(f"{run.path} has no results.json: write its final metrics before it is sealed")
+    files.read_json(run.results, "results")
+    run.log_event("sealed")
+    digests = {}
+    for name in sorted(_names(run)):
+        path = run.path / name
+        before = path.stat()
+        digests[name] = digest_of(path)
+        after = path.stat()
+        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+            message = f"{path} was written to while it was sealed: the run is still going; seal it when it has ended"
+            raise bad_input(message)
+    sealed = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    files.write_json(run.seal, {"run_id": run.id, "sealed": sealed, "files": digests}, "seal")
+
+
+def _names(run: Run) -> Iterator[str]:
+    """Every file but the seal itself and the proofs of a pull, which are about this copy and are made anew."""
+    apart = {run.seal, *(run.path / name for name in ("PULL_MANIFEST.json", "PULL_VERIFIED.json"))}
+    for folder, folders, names in os.walk(run.path):
+        folders.sort()
+        for name in names:
+            path = Path(folder, name)
+            if path not in apart:
+                yield path.relative_to(run.path).as_posix()
+
+
+def problems(run: Run) -> list[Problem]:
+    """What differs from the seal. Empty: every byte is the sealed one."""
+    try:
+        record = files.read_json(run.seal, "seal")
+    except RgtError as error:
+        return [Problem("missing", "seal.json", error.message)]
+    sealed: dict[str, str] = record["files"]
+    there = set(_names(run))
+    found = [Problem("missing", name, "was sealed and is gone") for name in sorted(set(sealed) - there)]
+    found += [Problem("extra", name, "was added after the seal") for name in sorted(there - set(sealed))]
+    found += [
+        Problem("digest", name, "changed since it was sealed")
+        for name in sorted(there & set(sealed))
+        if digest_of(run.path / name) != sealed[name]
+    ]
+    known = _recorded(run)
+    if record["run_id"] != run.id:
+        found.append(Problem("digest", "seal.json", f"is the seal of {record['run_id']}"))
+    elif not known:
+        found.append(Problem("missing", "seal.json", _UNRECORDED))
+    elif known[0] != digest_of(run.seal):
+        found.append(Problem("digest", "seal.json", f"is not the seal that {LEDGER} recorded first"))
+    return found
+
+
+def _recorded(run: Run) -> list[str]:
+    """The digests of its seals in the ledger, oldest first."""
+    ledger = run.path.parent / LEDGER
+    rows = files.read_jsonl(ledger) if ledger.exists() else ()
+    return [row["seal_sha256"] for row in rows if row.get("run_id") == run.id and "seal_sha256" in row]

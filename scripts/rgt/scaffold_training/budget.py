@@ -1,0 +1,255 @@
+"""From a budget to a plan: shape of the model, batch x accumulation x steps, memory, FLOPs, time, cost, with formulas.
+
+Example:
+    plan = propose(Wish(params=124e6, tokens=None, card=card("A100", None)))
+    plan.memory["total"], plan.seconds, plan.cost
+
+Memory of mixed-precision AdamW: 4 (fp32 weights) + 4 (fp32 gradients) + 8 (two moments) bytes a parameter, and 2 for
+the 16-bit copy that autocast holds. Activations by Korthikanti et al. 2022 (https://arxiv.org/abs/2205.05198), with
+fused attention, that is without the term quadratic in the length. FLOPs by PaLM's count
+(https://arxiv.org/abs/2204.02311).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from rgt import units
+from rgt.errors import bad_input
+from rgt.machine import gpus as gpu
+
+# Dense peak of 16-bit matrix products with fp32 accumulation (V100, T4, P100: fp16), and memory, from the data sheets.
+_SHEETS = """
+    B200=2250e12/180/10.0 H200=989e12/141/9.0 H100=989e12/80/9.0 A100=312e12/80/8.0 L40S=362e12/48/8.9
+    A6000=155e12/48/8.6 A10=125e12/24/8.6 L4=121e12/24/8.9 4090=165e12/24/8.9 3090=71e12/24/8.6
+    V100=125e12/32/7.0 T4=65e12/16/7.5 P100=18.7e12/16/6.0
+"""  # FLOP/s, GiB, compute capability
+CARDS = {name: sheet.split("/") for name, sheet in (pair.split("=") for pair in _SHEETS.split())}
+MFU = 0.35
+TOKENS_PER_PARAMETER = 20
+RESERVE, CONTEXT = 0.10, 1 << 30  # fragmentation; what CUDA itself and the libraries take
+BATCH_TOKENS, LEAST_STEPS = 524_288, 1000
+_LARGEST = 64
+
+
+@dataclass(frozen=True)
+class Card:
+    name: str
+    memory: int | None = None  # bytes of one
+    peak: float | None = None  # FLOP/s of one
+    compute_cap: str | None = None
+
+
+def card(name: str | None, memory: int | None, peak: float | None = None) -> Card:
+    """A card by name, or the first one of this machine, or none; given numbers win."""
+    if name is not None:
+        key = next((key for key in CARDS if re.search(rf"(?<![A-Z0-9]){key}(?![0-9])", name.upper())), None)
+        if key is None:
+            known = f"known are {', '.join(CARDS)}"
+            raise bad_input(f"no card called {name!r} is known; {known}; or give --gpu-mem and --peak-flops instead")
+        flops_per_second, gibibytes, compute_cap = CARDS[key]
+        return Card(key, memory or int(gibibytes) << 30, peak or float(flops_per_second), compute_cap)
+    found = [each for each in gpu.read().gpus if each.error is None]
+    if not found:
+        return Card("GPU" if memory or peak else "CPU", memory, peak)
+    here = found[0]
+    key = next((key for key in CARDS if key in here.name.upper()), None)
+    return Card(
+        here.name, memory or here.memory_total, peak or (float(CARDS[key][0]) if key else None), here.compute_cap
+    )
+
+
+def precision(compute_cap: str | None, on_cpu: bool) -> tuple[str, str]:
+    """The precision for a card, and why. bf16 has fp32's range and needs no loss scaling; cards have it since 8.0."""
+    if on_cpu:
+        return "fp32", "there is no GPU"
+    if compute_cap is None:
+        return "bf16", "the card's compute capability is unknown; every NVIDIA card since 2020 has bf16"
+    major = int(compute_cap.partition(".")[0])
+    if major >= 8:
+        return "bf16", f"compute capability {compute_cap} has bf16 (8.0 and newer)"
+    if major >= 7:
+        return "fp16", f"compute capability {compute_cap} has fp16 tensor cores and no bf16"
+    return "fp32", f"compute capability {compute_cap} has no tensor cores: fp16 saves memory there, not time"
+
+
+@dataclass(frozen=True)
+class Shape:
+    layers: int
+    width: int
+    heads: int
+    vocab_size: int
+
+    @property
+    def params(self) -> int:
+        """12 L d^2 of the blocks and V d of the embedding, which the output layer shares."""
+        return 12 * self.layers * self.width**2 + self.vocab_size * self.width
+
+
+def shape(params: float, vocab_size: int) -> Shape:
+    """The shape nearest to a number of parameters: width a multiple of the head size, 64 to 128 wide a layer."""
+    head = 64 if params >= 5e6 else 16
+    shapes = (
+        Shape(max(1, round(width / ratio)), width, width // head, vocab_size)
+        for width in range(head, 16384 + 1, head)
+        for ratio in (128, 112, 96, 80, 64, 48, 32)
+    )
+    best = min(shapes, key=lambda each: abs(math.log(each.params / params)))
+    if not 0.5 < best.params / params < 2:
+        why = f"the embedding alone has {vocab_size * head:,}; give --vocab-size, or more --params"
+        raise bad_input(f"no shape has about {_count(params)} parameters with a vocabulary of {vocab_size}: {why}")
+    return best
+
+
+@dataclass(frozen=True)
+class Wish:
+    card: Card
+    params: float | None = None
+    tokens: float | None = None
+    block_size: int = 1024
+    vocab_size: int = 50_304
+    gpus: int = 1
+    precision: str = "bf16"
+    price: float | None = None
+    mfu: float = MFU
+
+
+@dataclass(frozen=True)
+class Plan:
+    wish: Wish
+    shape: Shape
+    tokens: float
+    micro_batch: int
+    accumulation: int
+    steps: int
+
+    @property
+    def step_tokens(self) -> int:
+        return self.micro_batch * self.accumulation * self.wish.gpus * self.wish.block_size
+
+    @property
+    def memory(self) -> dict[str, int]:
+        return memory(self.shape, self.wish, self.micro_batch)
+
+    @property
+    def flops(self) -> float:
+        return flops(self.shape, self.wish.block_size, self.steps * self.step_tokens)
+
+    @property
+    def seconds(self) -> float | None:
+        peak = self.wish.card.peak
+        return self.flops / (peak * self.wish.gpus * self.wish.mfu) if peak else None
+
+    @property
+    def cost(self) -> float | None:
+        price = self.wish.price
+        return None if price is None or self.seconds is None else self.seconds / 3600 * price * self.wish.gpus
+
+    def as_dict(self) -> dict[str, Any]:
+        own = ("micro_batch", "accumulation", "steps", "memory", "flops", "seconds", "cost")
+        asked = ("gpus", "block_size", "precision", "mfu")
+        return {
+            "params": self.shape.params,
+            "shape": vars(self.shape),
+            "tokens": self.steps * self.step_tokens,
+            "card": self.wish.card.name,
+            **{name: getattr(self, name) for name in own},
+            **{name: getattr(self.wish, name) for name in asked},
+        }
+
+
+def memory(each: Shape, wish: Wish, micro_batch: int) -> dict[str, int]:
+    """Bytes on one card, replicated on each (data parallel without sharding)."""
+    half = wish.precision != "fp32"
+    tokens = micro_batch * wish.block_size
+    parts = {
+        "weights": each.params * (6 if half else 4),
+        "gradients": each.params * 4,
+        "adam": each.params * 8,
+        "activations": tokens * each.layers * each.width * (34 if half else 68),
+        "logits": tokens * each.vocab_size * (10 if half else 8),
+        "context": CONTEXT if wish.card.name != "CPU" else 0,
+    }
+    return {**parts, "total": round(sum(parts.values()) * (1 + RESERVE))}
+
+
+def flops(each: Shape, block_size: int, tokens: float) -> float:
+    return (6 * each.params + 12 * each.layers * each.width * block_size) * tokens
+
+
+def propose(wish: Wish) -> Plan:
+    """The largest micro-batch that fits, accumulated to the batch; refused when not even one sequence fits."""
+    if wish.params is None and wish.tokens is None:
+        raise bad_input("give --params, --tokens or both; the other one follows from 20 tokens a parameter")
+    params = wish.params or (wish.tokens or 0) / TOKENS_PER_PARAMETER
+    tokens = wish.tokens or params * TOKENS_PER_PARAMETER
+    each = shape(params, wish.vocab_size)
+    # half a million tokens a step, but at least a thousand steps: a short run needs its updates
+    sequences = max(1, round(min(BATCH_TOKENS, tokens / LEAST_STEPS) / wish.block_size / wish.gpus))
+    sizes = [1 << power for power in range(min(_LARGEST, sequences).bit_length())]
+    room = wish.card.memory
+    fitting = [size for size in sizes if room is None or memory(each, wish, size)["total"] <= room]
+    if room is not None and not fitting:
+        need = memory(each, wish, 1)
+        parts = ", ".join(f"{name} {units.show_size(value)}" for name, value in need.items() if name != "total")
+        raise bad_input(
+            f"{_count(each.params)} parameters do not fit on {wish.card.name} with {units.show_size(room)}: one "
+            f"sequence of {wish.block_size} needs {units.show_size(need['total'])} ({parts}, and {RESERVE:.0%}); "
+            "take fewer --params, a shorter --block-size, or a larger card"
+        )
+    micro = fitting[-1]
+    accumulation = max(1, round(sequences / micro))
+    steps = max(1, math.ceil(tokens / (micro * accumulation * wish.gpus * wish.block_size)))
+    return Plan(wish, each, tokens, micro, accumulation, steps)
+
+
+def explain(plan: Plan, why_precision: str = "") -> list[str]:
+    """The plan in lines, each number with its formula."""
+    each, wish, parts = plan.shape, plan.wish, plan.memory
+    half = wish.precision != "fp32"
+    per = {"weights": "4+2" if half else "4", "gradients": "4", "adam": "8"}
+    sizes = {name: units.show_size(value) for name, value in parts.items()}
+    pieces = "; ".join(f"{name} {per[name]} B x N = {sizes[name]}" for name in per)
+    activations = f"{34 if half else 68} B x {plan.micro_batch} x {wish.block_size} x L x d = {sizes['activations']}"
+    reserve = f"with {RESERVE:.0%} for fragmentation {sizes['total']}"
+    room = f" of {units.show_size(wish.card.memory)}" if wish.card.memory else ""
+    batch = f"{plan.micro_batch} x {plan.accumulation} accumulated x {wish.gpus} GPU(s) x {wish.block_size} tokens"
+    tokens = plan.steps * plan.step_tokens
+    counts = f"L {each.layers}, d {each.width}, {each.heads} heads, V {each.vocab_size}"
+    lines = [
+        f"model      N = 12 L d^2 + V d = {_count(each.params)}: {counts}",
+        f"batch      {batch} = {plan.step_tokens:,} tokens a step",
+        f"steps      {plan.steps:,} x {plan.step_tokens:,} = D = {_count(tokens)} tokens "
+        f"({tokens / each.params:.3g} a parameter)",
+        f"precision  {wish.precision}" + (f": {why_precision}" if why_precision else ""),
+        f"memory     {pieces}; activations {activations}; logits {sizes['logits']}; {reserve}{room} "
+        "(estimate: the first steps tell)",
+        f"FLOPs      (6 N + 12 L d T) x D = {plan.flops:.3g}",
+    ]
+    if plan.seconds is None:
+        return [*lines, "time       unknown: the card's peak is not known; give --gpu or --peak-flops"]
+    rate = f"{wish.gpus} x {wish.card.peak or 0:.3g} FLOP/s x {wish.mfu:.0%} MFU"
+    doubt = "the MFU is an assumption: measure tokens/s on the first steps"
+    lines.append(f"time       FLOPs / ({rate}) = {units.show_duration(plan.seconds)}; {doubt}")
+    if plan.cost is not None:
+        lines.append(f"cost       {plan.seconds / 3600:.3g} h x {wish.gpus} x {wish.price:g} an hour = {plan.cost:.2f}")
+    return lines
+
+
+def _count(number: float) -> str:
+    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
+        if number >= size:
+            return f"{number / size:.3g}{letter}"
+    return f"{number:.0f}"
+
+
+def count(text: str | float) -> float:
+    """124M, 1.5B, 3e9."""
+    match = re.fullmatch(r"([0-9]*\.?[0-9]+(?:e[0-9]+)?|[0-9]+\.)\s*([KMBT]?)", str(text).strip(), re.I)
+    number = float(match[1]) * {"": 1, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}[match[2].upper()] if match else 0.0
+    if not 1 <= number < 1e16:
+        raise bad_input(f"{str(text)[:40]!r} is not a count; write it like 124M, 1.5B or 3e9")
+    return number

@@ -1,0 +1,177 @@
+"""A connection to the part of us that runs on the box (boxside.py), and what to do when it breaks.
+
+A broken connection is waited out; what waiting cannot mend (a refused key, a missing directory, a full disk) is said.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from typing import IO, Any, NoReturn, TypeVar, cast
+
+from rgt import units
+from rgt.bundle import SCRIPTS
+from rgt.errors import ENVIRONMENT, RgtError, bad_input, lacking
+from rgt.host import box, ssh
+from rgt.host.ssh import Done, Host
+from rgt.report import progress
+from rgt.transfer import boxside
+
+_HERE = f"import sys; sys.path.insert(0, {str(SCRIPTS)!r}); from rgt.transfer.boxside import main; main()"
+FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0
+_END_SECONDS = 20.0
+_NOISE = 1 << 16  # bytes that a login script may print before us
+_LINE = 1 << 24
+_ONLY_TERMINALS = "SSH client doesn't support PTY"  # what ssh.runpod.io says
+T = TypeVar("T")
+
+
+class Dropped(Exception):
+    """The connection ended before the answer did."""
+
+
+class Connection:
+    """Asks boxside.py on a host. It connects with the first question, and again with the first one after a drop."""
+
+    def __init__(self, host: Host, patience: float = 0.0, known: bool = False) -> None:
+        """`patience`: seconds without a byte after which it gives up. `known`: the host has answered before."""
+        self.host, self.patience, self.known = host, patience, known
+        self.process: subprocess.Popen[bytes] | None = None
+        self.noise, self.drops = "", 0
+        self.advance()
+
+    def advance(self) -> None:
+        """Something has moved: the next drop is waited out from the shortest wait on."""
+        self.moved, self.delay = time.monotonic(), FIRST_WAIT
+
+    def again(self, action: Callable[[], T]) -> T:
+        """The action's result, drops waited out. At first contact a drop is a wrong name or port, and is said."""
+        while True:
+            try:
+                return action()
+            except Dropped as drop:
+                if not self.known:
+                    raise ssh.unreachable(self.host.name, Done(ssh.LOST, "", str(drop))) from None
+                self.drops += 1
+                quiet, why = time.monotonic() - self.moved, str(drop)
+            if quiet + self.delay > self.patience:
+                silence = f"{self.host.title} sent nothing for {units.show_duration(quiet)}"
+                kept = "what has arrived is kept, the same command goes on from there"
+                raise lacking(f"{silence}: {why}; {kept}")
+            progress(f"{self.host.title}: {why}; trying again in {self.delay:g} s")
+            time.sleep(self.delay)
+            self.delay = min(2 * self.delay, LONGEST_WAIT)
+
+    def answer(self, verb: str, **asked: Any) -> Iterator[dict[str, Any]]:
+        """The rows of one answer; Dropped when the connection ends before it."""
+        whole = False
+        try:
+            if not self.process:
+                self._connect()
+            self.write(json.dumps({"verb": verb, **asked}).encode() + b"\n")
+            while True:
+                raw = self.output.readline(_LINE)
+                if not raw.endswith(b"\n"):
+                    self._fail()
+                self.advance()
+                try:
+                    row = json.loads(raw)
+                except (ValueError, RecursionError):
+                    row = None
+                if not isinstance(row, dict):
+                    raise self.strange(raw)
+                if "end" in row:
+                    whole = True
+                    return
+                yield row
+        finally:
+            if not whole:
+                self.close()
+
+    def write(self, data: bytes) -> None:
+        try:
+            self.input.write(data)
+            self.input.flush()
+        except BrokenPipeError:
+            self._fail()
+
+    def read(self, count: int) -> bytes:
+        data = self.output.read(count)
+        if len(data) < count:
+            self._fail()
+        return data
+
+    def strange(self, answer: object) -> RgtError:
+        return bad_input(f"{self.host.title} answered something that is not ours: {str(answer)[:60]}")
+
+    def close(self) -> None:
+        if self.process:
+            with contextlib.suppress(OSError):
+                self.process.kill()
+            for stream in (self.input, self.output, self.errors):
+                with contextlib.suppress(OSError):
+                    stream.close()
+            self.process.wait()
+            self.process = None
+
+    def _connect(self) -> None:
+        # -S: the standard library is enough, and some boxes' site-packages take a second to look through
+        python, *words = box.tool_words("transfer") if self.host.name else [sys.executable, "-c", _HERE]
+        head = {"w": [python, "-S", *words], "d": ".", "e": {}, "x": [2] if self.host.name else []}
+        self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the connection)
+        argv, pipe = self.host.argv(), subprocess.PIPE
+        try:
+            self.process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=self.errors, start_new_session=True)
+        except FileNotFoundError as error:
+            raise lacking(f"{error.filename} is not installed here") from None
+        self.input, self.output = cast(IO[bytes], self.process.stdin), cast(IO[bytes], self.process.stdout)
+        self.write(json.dumps(head).encode() + b"\n")
+        seen, line = 0, b""
+        while (line := self.output.readline(_NOISE)) != boxside.MARK:
+            seen += len(line)
+            self.noise = line.decode(errors="replace").strip() or self.noise
+            if not line:
+                if not box.is_missing(self._ended()):
+                    self._fail()
+                self.close()
+                box.ship(self.host)
+                self._connect()
+                return
+            if seen > _NOISE:
+                why = "does a login script start another program?"
+                raise lacking(f"{self.host.title} prints text at log-in and never our answer; {why}")
+        self.known = True
+
+    def _ended(self) -> Done:
+        """How the other side ended; one that does not end is ended."""
+        assert self.process
+        with contextlib.suppress(OSError):
+            self.input.close()
+        try:
+            code = self.process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            code = self.process.wait()
+        self.errors.seek(0)
+        return Done(code, "", self.errors.read().decode(errors="replace"))
+
+    def _fail(self) -> NoReturn:
+        """Dropped when another try may help, else a sentence."""
+        done = self._ended()
+        if problem := ssh.failure(self.host, done):
+            raise problem
+        for line in done.err.splitlines():
+            if line.startswith("error: "):
+                raise bad_input(f"{line.removeprefix('error: ')} on {self.host.title}")
+        if _ONLY_TERMINALS in self.noise + done.err:
+            way = "no command, scp, sftp or rsync goes through it; use the box's direct address, or object storage"
+            raise lacking(f"{self.host.title} serves terminals only ({_ONLY_TERMINALS}): {way}")
+        if 0 < done.code < 128:
+            last = done.sentence() if done.err.strip() else self.noise or f"exit code {done.code}"
+            raise RgtError(f"python3 on {self.host.title} failed: {last}", ENVIRONMENT)
+        raise Dropped(done.sentence() if done.err.strip() else "the connection was lost")

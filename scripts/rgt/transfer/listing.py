@@ -1,0 +1,190 @@
+"""What is on the box, as it says itself. A box is not trusted: no name it gives may lead out of the target folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from rgt.errors import bad_input
+from rgt.host.ssh import Host, Place
+from rgt.report import Finding
+from rgt.run.record import OVER, RUN_ID
+from rgt.transfer.boxside import OURS
+from rgt.transfer.connection import Connection
+
+EVENTS, EVENTS_THERE, SEAL = "events.jsonl", "events.box.jsonl", "seal.json"
+_MOST_ROWS = 2_000_000
+_LONGEST = 4000  # bytes of a path
+Version = tuple[str, int, int | None]  # path, bytes, mtime_ns
+
+
+@dataclass
+class State:
+    word: str  # one of the states of rgt.run.record, or idle: nobody can tell, and nobody writes there
+    detail: str = ""
+
+    @property
+    def over(self) -> bool:
+        return self.word in (*OVER, "idle")
+
+
+@dataclass(frozen=True)
+class Entry:
+    path: str  # on the box
+    bytes: int
+    mtime_ns: int
+    mode: int
+    same_as: str = ""  # another entry: two names of one file
+    sparse: bool = False
+    sealed: bool = False  # part of a sealed run: every name stays
+
+    @property
+    def local(self) -> str:
+        """Its name here. Our own decisions are appended to events.jsonl, so the box's one gets a name of its own."""
+        return EVENTS_THERE if self.path == EVENTS and not self.sealed else self.path
+
+    @property
+    def version(self) -> Version:
+        return self.path, self.bytes, self.mtime_ns
+
+
+@dataclass
+class Listing:
+    host: Host
+    root: str
+    record: dict[str, Any] | None = None  # its run.json
+    last_event: str | None = None
+    writers: list[str] = field(default_factory=list)
+    env: str = ""
+    entries: dict[str, Entry] = field(default_factory=dict)
+    links: dict[str, str] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    excluded: list[str] = field(default_factory=list)
+    excluded_bytes: int = 0
+
+    @property
+    def source(self) -> str:
+        return Place(self.host, self.root).text
+
+    @property
+    def run_id(self) -> str | None:
+        name = (self.record or {}).get("run_id")
+        return name if isinstance(name, str) and RUN_ID.fullmatch(name) else None
+
+    @property
+    def bytes(self) -> int:
+        return sum(entry.bytes for entry in self.entries.values() if not entry.same_as)
+
+    def versions(self) -> set[Version]:
+        return {entry.version for entry in self.entries.values()}
+
+    def take(self, row: dict[str, Any]) -> None:
+        """One row of the box's answer; KeyError, TypeError or ValueError when it is none of ours."""
+        if "l" in row:
+            self.links[str(row["l"])] = str(row["t"])
+            return
+        if "p" in row:
+            same_as, sparse = str(row.get("h", "")), bool(row.get("s"))
+            entry = Entry(str(row["p"]), row["b"], row["m"], row["o"] & 0o777, same_as, sparse)
+            if not (0 <= entry.bytes < 1 << 62 and abs(entry.mtime_ns) < 1 << 62):
+                raise ValueError
+            self.entries[entry.path] = entry
+            return
+        path, why, said, name = str(row["x"]), row["why"], str(row.get("say", "")), self.host.title
+        if why == "excluded":
+            self.excluded.append(path)
+            self.excluded_bytes += int(row.get("b", 0))
+            return
+        unread = f"is a link to {said!r}, outside of {self.root}: what it leads to was not copied"
+        code, severity, message = {
+            "outside": ("unpulled", "error", unread),
+            "unreadable": ("unreadable", "error", f"cannot be read on {name}: {said}"),
+            "broken": ("missing", "info", f"is a link to {said!r}, which does not exist on {name}"),
+        }.get(why, ("unjudged", "info", "is not a regular file (pipe, socket or device): not copied"))
+        fix = f"pull that place, too, or leave it out: --exclude {path!r}" if why == "outside" else None
+        self.findings.append(Finding(code, severity, message, path, fix=fix))
+
+    def bad_names(self) -> Iterator[tuple[str, str]]:
+        """(name, why). A name cannot be a file and a folder either, and two names cannot be one."""
+        names = {*self.entries, *self.links}
+        for path in names:
+            if why := fault(path):
+                yield path, why
+            above = path
+            while above := above.rpartition("/")[0]:
+                if above in names:
+                    yield path, "is below a name that is a file or a link"
+                    break
+        for path, to in self.links.items():
+            if to != "." and fault(to):
+                yield path, "points to a name that leads out"
+            if path in self.entries:
+                yield path, "is a file and a link"
+        if EVENTS in self.entries and EVENTS_THERE in self.links:
+            yield EVENTS_THERE, f"is what {EVENTS} is called here"
+        for entry in self.entries.values():
+            if entry.same_as and self.entries.get(entry.same_as, entry).same_as:
+                yield entry.path, "is a second name of a second name"
+
+
+def take_listing(box: Connection, directory: str, exclude: Iterable[str] = (), variable: str = "") -> Listing:
+    """Every file by size and time, without digests; refused whole when one name in it is not to be trusted."""
+    return box.again(lambda: _take_listing(box, directory, list(exclude), variable))
+
+
+def _take_listing(box: Connection, directory: str, exclude: list[str], variable: str) -> Listing:
+    rows = box.answer("list", root=directory, exclude=exclude, env=variable)
+    head = next(rows, {})
+    try:
+        record = head["record"] if isinstance(head["record"], dict) else None
+        writers = [str(line)[:200] for line in head["writers"]]
+        there = Listing(box.host, str(head["root"]), record, head["last_event"], writers, str(head.get("env") or ""))
+        if not there.root.startswith("/"):
+            raise ValueError
+    except (KeyError, TypeError, ValueError):
+        raise box.strange(head) from None
+    for count, row in enumerate(rows):
+        if count > _MOST_ROWS:
+            raise bad_input(f"{there.source} holds more than {_MOST_ROWS} files; leave folders out with --exclude")
+        try:
+            there.take(row)
+        except (KeyError, TypeError, ValueError):
+            raise bad_input(f"{box.host.title} listed something that is not a file: {str(row)[:100]}") from None
+    if SEAL in there.entries:
+        there.entries = {path: dataclasses.replace(entry, sealed=True) for path, entry in there.entries.items()}
+    elif EVENTS in there.entries:
+        there.entries.pop(EVENTS_THERE, None)  # of an earlier pull; its lines are part of events.jsonl
+    bad = list(there.bad_names())
+    if bad:
+        path, why = bad[0]
+        more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
+        raise bad_input(f"{box.host.title} lists {path[:100]!r}, which {why}{more}; nothing was copied")
+    return there
+
+
+def fault(path: str) -> str | None:
+    """Why a name that came from elsewhere must not be used here."""
+    parts = path.split("/")
+    if path.startswith("/") or ".." in parts:
+        return "leads out of the folder"
+    if not path or "" in parts or "." in parts or "\0" in path:
+        return "is not a plain relative path"
+    try:
+        if len(os.fsencode(path)) > _LONGEST or any(len(os.fsencode(part)) > 255 for part in parts):
+            return "is too long"
+    except UnicodeEncodeError:  # a lone surrogate that no file name can hold
+        return "is not a file name"
+    if parts[0] in OURS:
+        return "is a name of our own records"
+    return None
+
+
+def runs_below(box: Connection, directory: str, depth: int) -> list[dict[str, Any]]:
+    rows = box.again(lambda: list(box.answer("runs", root=directory, depth=depth)))
+    for row in rows:
+        if not isinstance(row.get("run"), str) or not isinstance(row.get("artifacts"), int):
+            raise box.strange(row)
+    return rows

@@ -1,0 +1,158 @@
+"""Push: the files git knows (or everything but rubbish), each compared by sha256 on the box before and after."""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import os
+import stat
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rgt.errors import bad_input, lacking
+from rgt.host.ssh import Place
+from rgt.report import Finding
+from rgt.transfer.boxside import CHUNK, excluded, sha256_of
+from rgt.transfer.connection import Connection
+from rgt.transfer.delivery import Gauge
+
+_RUBBISH = ".git .venv venv __pycache__ node_modules .mypy_cache .pytest_cache .ruff_cache .rgt-pull .rgt-push *.pyc"
+# names under which credentials lie; what they hold goes by stdin
+_SECRET = """.env .env.* .netrc .pypirc .npmrc *.pem id_rsa id_ed25519 id_ecdsa credentials credentials.json kaggle.json
+service-account*.json"""
+_HARMLESS = ".env.example .env.sample .env.template"
+_SCRIPT = "*.sh *.bash *.zsh *.slurm *.sbatch"
+_HEAD = 1 << 16
+
+
+@dataclass
+class Load:
+    """What is to be sent."""
+
+    root: Path
+    files: list[dict[str, Any]] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    by_git: bool = False
+
+    @property
+    def bytes(self) -> int:
+        return sum(item["bytes"] for item in self.files)
+
+
+def gather_load(root: Path, exclude: Sequence[str]) -> Load:
+    """What git tracks, and what is new and not ignored; outside of a repository everything but rubbish."""
+    if not root.is_dir():
+        raise bad_input(f"{root} is not a directory; push takes the folder of the code, or - for a secret from stdin")
+    words = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    load, names = Load(root), set()
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        git = subprocess.run(words, capture_output=True, timeout=120)
+        load.by_git = git.returncode == 0
+        names = {os.fsdecode(name) for name in git.stdout.split(b"\0") if name}
+    for name in sorted(names if load.by_git else _walk(root)):
+        above = [name[:end] for end, letter in enumerate(name) if letter == "/"]
+        if not any(excluded(part, list(exclude)) for part in (name, *above)):
+            _add(load, name)
+    if not load.files and not load.findings:
+        raise bad_input(f"{root} holds no file to send")
+    return load
+
+
+def _walk(root: Path) -> Iterator[str]:
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if not _matches(name, _RUBBISH)]
+        yield from (os.path.relpath(os.path.join(folder, name), root) for name in names if not _matches(name, _RUBBISH))
+
+
+def _matches(name: str, patterns: str) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns.split())
+
+
+def _add(load: Load, name: str) -> None:
+    path = load.root / name
+    base = name.rpartition("/")[2]
+    if _matches(base, _SECRET) and not _matches(base, _HARMLESS):
+        fix = f"push - HOST:{name} < {name} puts it there from stdin, readable by its owner only"
+        load.findings.append(Finding("secret", "warn", "is named like a credential and was not sent", name, fix=fix))
+        return
+    try:
+        seen = path.lstat()
+        if stat.S_ISLNK(seen.st_mode):
+            message = f"is a link to {os.readlink(path)!r} and was not sent"
+            fix = "push what it leads to by its own path"
+            load.findings.append(Finding("unjudged", "info", message, name, fix=fix))
+        if not stat.S_ISREG(seen.st_mode):  # a link, a submodule's folder, a socket
+            return
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+        sha256 = sha256_of(path)
+    except FileNotFoundError:  # tracked, but deleted here
+        return
+    if b"\r\n" in head and (_matches(base, _SCRIPT) or head.startswith(b"#!")):
+        fix = f"sed -i 's/\\r$//' {name}, and `*.sh text eol=lf` in .gitattributes"
+        message = "has Windows line ends: the box would look for an interpreter called 'bash\\r'"
+        load.findings.append(Finding("crlf", "error", message, name, fix=fix))
+    row = {"path": name, "bytes": seen.st_size, "mtime_ns": seen.st_mtime_ns, "sha256": sha256}
+    load.files.append({**row, "mode": 0o755 if seen.st_mode & 0o100 else 0o644})
+
+
+# -- sending
+
+
+@dataclass
+class Sent:
+    files: int = 0
+    bytes: int = 0
+    drops: int = 0
+    failed: list[tuple[str, str]] = field(default_factory=list)
+
+
+def send(load: Load, place: Place, patience: float) -> Sent:
+    """Until the box has every file with its sha256. A broken connection goes on where it was."""
+    box, sent = Connection(place.host, patience), Sent()
+
+    def attempt() -> None:
+        rows = box.answer("receive", root=place.path, files=load.files)
+        wanted = next(rows).get("wanted", [])
+        gauge.begin(load.bytes - sum(load.files[number]["bytes"] - offset for number, offset in wanted))
+        for number, offset in wanted:
+            path, left = load.files[number]["path"], load.files[number]["bytes"] - offset
+            with (load.root / path).open("rb") as file:
+                file.seek(offset)
+                while left:  # a file that became shorter is filled up with zeros, and fails by its digest
+                    data = file.read(min(CHUNK, left)) or bytes(min(CHUNK, left))
+                    box.write(data)
+                    box.advance()
+                    left -= len(data)
+                    sent.bytes += len(data)
+                    gauge.add(len(data))
+            if problem := next(rows).get("e"):
+                sent.failed.append((path, str(problem)))
+            else:
+                sent.files += 1
+        for row in rows:
+            raise box.strange(row)
+
+    with contextlib.closing(box), contextlib.closing(Gauge(load.bytes, f"push {place.text}")) as gauge:
+        box.again(attempt)
+    sent.drops = box.drops
+    return sent
+
+
+def send_secret(data: bytes, place: Place, dry_run: bool) -> None:
+    """From stdin into a file that only its owner can read: in no argument list, no log, no history."""
+    if not data:
+        raise bad_input("stdin is empty; a secret is piped in: push - HOST:FILE < FILE")
+    if not place.host.name:
+        raise bad_input("a secret is pushed to HOST:FILE")
+    if dry_run:
+        return
+    path = place.path if "/" in place.path else f"./{place.path}"
+    place.host.put(path, data, 0o600)
+    seen = place.host.run(["sh", "-c", 'wc -c < "$0" && ls -l "$0"', path], expand=(3,))
+    words = seen.out.split()
+    if seen.code or words[:1] != [str(len(data))] or words[1][:10] != "-rw-------":
+        raise lacking(f"{place.text} was written, and is not a file of mode 0600 there: {seen.sentence()}")

@@ -1,0 +1,180 @@
+"""The box under a run: GPUs, host memory against its limit, disk and inodes, and what the kernel says of the cards.
+
+Example:
+    sample = take(Path("runs/x"), pids=[4711])       one reading, JSON-ready
+    for finding in judge(samples, eta=7200): ...      the newest against those before it
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rgt import units
+from rgt.machine import disks, gpus, memory, outside, processes
+from rgt.report import Finding
+
+SAMPLES = 240
+_FULL = 0.03  # share of a disk that may be left
+_TIGHT = 0.92  # share of a memory limit from which the kernel's kill is near
+_HOT = 90  # degrees Celsius at which every data-centre card throttles; below it, 15 above its own usual
+_IDLE = 5  # percent
+_IDLE_SAMPLES = 3
+_IDLE_SECONDS = 120.0
+_SLOPE_SAMPLES = 4
+_SLOPE_SECONDS = 300.0
+_HELD = 600 << 20  # bytes; drivers and contexts of their own stay below
+_XID = re.compile(r"NVRM: Xid \(([^)]*)\): (\d+),?\s*(.*)")
+# NVIDIA's catalogue of Xid errors: these mean the hardware or its memory, the others mostly the program
+_XID_HARDWARE = {48, 61, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120}
+_DMESG_SECONDS = 5.0
+
+
+def take(where: Path, pids: list[int] | None = None) -> dict[str, Any]:
+    """One reading. What cannot be read is left out."""
+    reading = gpus.read()
+    sample: dict[str, Any] = {"time": time.time(), "gpus": [], "disk": {}, "xid": []}
+    for card in reading.gpus:
+        known = {name: value for name, value in card.as_dict().items() if value not in (None, "", [])}
+        sample["gpus"].append({**known, "processes": [process.pid for process in card.processes]})
+    if reading.problem:
+        sample["gpu_problem"] = reading.problem
+    sample["memory"] = memory_in_use(pids or [])
+    with contextlib.suppress(OSError):
+        sample["disk"] = {name: value for name, value in vars(disks.room(where)).items() if name != "device"}
+    if reading.gpus or reading.problem:  # the kernel's ring buffer, newest last; empty when it may not be read
+        lines = outside.tool("dmesg", seconds=_DMESG_SECONDS).text.splitlines()
+        matches = [(match, line.strip()[:200]) for line in lines if (match := _XID.search(line))]
+        sample["xid"] = [{"device": match[1], "xid": int(match[2]), "line": line} for match, line in matches[-8:]]
+    sample["pids"] = sorted({pid for root in pids or [] for pid in (root, *processes.descendants(root))})
+    return sample
+
+
+def memory_in_use(pids: list[int]) -> dict[str, Any]:
+    """Used and limit of the run's own cgroup; without a limit, the host's."""
+    limits = memory.Limits()
+    with contextlib.suppress(OSError, ValueError):
+        limits = memory.limits(Path(f"/proc/{pids[0]}" if pids else "/proc/self"))
+    rss = {str(pid): size for pid in pids if (size := memory.resident(pid)) is not None}
+    total, available = memory.host_memory()
+    if limits.memory and limits.used is not None and (not total or limits.memory < total):
+        return {"used": limits.used, "limit": limits.memory, "what": "the container's limit", "rss": rss}
+    if total:
+        return {"used": total - available, "limit": total, "what": "the host's memory", "rss": rss}
+    return {"rss": rss}
+
+
+# -- judging
+
+
+def judge(samples: list[dict[str, Any]], eta: float | None = None, live: bool = True) -> Iterator[Finding]:
+    """`live`: the run should be using the box now; `eta` is how long it will still need it."""
+    if not samples:
+        return
+    now = samples[-1]
+    if now.get("gpu_problem"):
+        yield Finding("gpu", "error", now["gpu_problem"], sure=0.95)
+    for card in now.get("gpus", []):
+        rows = [(sample["time"], row) for sample in samples for row in sample.get("gpus", [])]
+        yield from _judge_card(card, [row for row in rows if row[1]["index"] == card["index"]], now, live)
+    for row in {row["line"]: row for row in now.get("xid", [])}.values():
+        hardware = row["xid"] in _XID_HARDWARE
+        message = f"Xid {row['xid']}: {'the card or its memory' if hardware else 'most often the program'}"
+        place = {"where": row["device"], "evidence": row["line"], "sure": 0.9}
+        yield Finding("xid", "error" if hardware else "warn", message, **place)
+    yield from _judge_memory(samples, eta)
+    yield from _judge_disk(samples, eta)
+
+
+def _judge_card(
+    card: dict[str, Any], history: list[tuple[float, dict[str, Any]]], now: dict[str, Any], live: bool
+) -> Iterator[Finding]:
+    def finding(code: str, severity: str, message: str, sure: float, **more: Any) -> Finding:
+        return Finding(code, severity, message, where=f"GPU {card['index']}", sure=sure, **more)
+
+    if card.get("error"):
+        yield finding("gpu", "error", card["error"], 0.99)
+        return
+    yield from _judge_heat(card, history, finding)
+    if errors := card.get("ecc_errors"):
+        before = next((row.get("ecc_errors", 0) for _, row in history), 0)
+        more = f", {errors - before} since the first look" if errors > before else ""
+        fix = "save, drain the card and ask for another; numbers computed on it are suspect"
+        yield finding("ecc", "error", f"{errors} uncorrectable memory errors since boot{more}", 0.95, fix=fix)
+    used, holders = card.get("memory_used") or 0, set(card["processes"])
+    if not holders and used > _HELD:
+        fix = "a process in another container, or a dead one: fuser -v /dev/nvidia*"
+        yield finding("held", "warn", f"{units.show_size(used)} in use, but no visible process holds it", 0.8, fix=fix)
+    # held by the run; where the run's processes are not known, by anybody
+    mine = holders & set(now["pids"]) if now.get("pids") else holders
+    newest = history[-_IDLE_SAMPLES:]
+    quiet = len(newest) == _IDLE_SAMPLES and all(row.get("utilization", 100) < _IDLE for _, row in newest)
+    span = newest[-1][0] - newest[0][0]
+    if live and mine and quiet and span >= _IDLE_SECONDS:
+        evidence = f"{_IDLE_SAMPLES} looks over {units.show_duration(span)}"
+        message = f"used {card.get('utilization', 0)} % while the run goes on"
+        yield finding("gpu-idle", "warn", message, 0.8, evidence=evidence)
+
+
+def _judge_heat(
+    card: dict[str, Any], history: list[tuple[float, dict[str, Any]]], finding: Callable[..., Finding]
+) -> Iterator[Finding]:
+    degrees, reasons = card.get("temperature"), card.get("slowdown", [])
+    usual = [row["temperature"] for _, row in history[:-1] if "temperature" in row]
+    own = median(usual) if len(usual) >= 5 else None
+    if degrees is not None and (degrees >= _HOT or (own is not None and degrees >= max(80, own + 15))):
+        told = f", usually {own:g}" if own is not None else ""
+        yield finding("gpu-hot", "warn", f"{degrees} degrees{told}", 0.9, evidence=", ".join(reasons) or None)
+    if any("thermal" in reason or reason in ("hw_slowdown", "hw_power_brake_slowdown") for reason in reasons):
+        yield finding("throttled", "warn", f"slowed down: {', '.join(reasons)}", 0.95)
+    elif reasons:  # sw_power_cap: a card at full load usually is at its power limit
+        yield finding("throttled", "info", f"at its limit: {', '.join(reasons)}", 0.9)
+
+
+def _judge_memory(samples: list[dict[str, Any]], eta: float | None) -> Iterator[Finding]:
+    now = samples[-1].get("memory", {})
+    if not now.get("limit"):
+        return
+    share = now["used"] / now["limit"]
+    told = f"{units.show_size(now['used'])} of {units.show_size(now['limit'])} ({now['what']})"
+    fix = "fewer data-loader workers; the kernel kills with exit code 137 and no traceback"
+    if share > _TIGHT:
+        yield Finding("host-memory", "warn", f"{told} are used", evidence=f"{share:.0%}", fix=fix, sure=0.9)
+        return
+    rows = [(s["time"], float(s["memory"]["used"])) for s in samples if s.get("memory", {}).get("used") is not None]
+    left = _until(rows, float(now["limit"]))
+    if left is not None and share > 0.5 and left < (eta or 6 * 3600):
+        message = f"{told} are used and grow: full in {units.show_duration(left)}"
+        yield Finding("host-memory", "warn", message, evidence=f"{len(rows)} looks", fix=fix, sure=0.7)
+
+
+def _judge_disk(samples: list[dict[str, Any]], eta: float | None) -> Iterator[Finding]:
+    now = samples[-1].get("disk", {})
+    for unit, total in (("free", "total"), ("inodes_free", "inodes")):
+        if not now.get(total):  # btrfs and others have no fixed number of inodes
+            continue
+        left = f"{units.show_size(now['free'])} free" if unit == "free" else f"{now[unit]} inodes free of {now[total]}"
+        if now[unit] < _FULL * now[total]:
+            yield Finding("no-space", "warn", left, path=now["path"], sure=0.95)
+            continue
+        rows = [(s["time"], -float(s["disk"][unit])) for s in samples if s.get("disk", {}).get(unit) is not None]
+        seconds = _until(rows, 0.0)
+        if seconds is not None and seconds < (eta if eta is not None else 24 * 3600):
+            message = f"{left}, and full in {units.show_duration(seconds)} at this rate"
+            message += ", before the run ends" if eta is not None else ""
+            yield Finding("no-space", "warn", message, path=now["path"], evidence=f"{len(rows)} looks", sure=0.75)
+
+
+def _until(rows: list[tuple[float, float]], limit: float) -> float | None:
+    """Seconds until a growing quantity reaches `limit`, by the median of pairwise slopes (Theil-Sen)."""
+    rows = rows[-60:]
+    if len(rows) < _SLOPE_SAMPLES or rows[-1][0] - rows[0][0] < _SLOPE_SECONDS:
+        return None
+    slopes = [(b[1] - a[1]) / (b[0] - a[0]) for n, a in enumerate(rows) for b in rows[n + 1 :] if b[0] > a[0]]
+    slope = median(slopes) if slopes else 0.0
+    return max(0.0, (limit - rows[-1][1]) / slope) if slope > 0 else None

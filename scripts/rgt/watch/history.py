@@ -1,0 +1,221 @@
+"""What the lines of one log add up to: counters, curves, checkpoints, restarts and errors, ready to be kept as JSON.
+
+Example:
+    history = History()
+    history.take("iter 100: loss 2.34, time 12.5ms")       history.step, history.series["loss"].points()
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from rgt.files import json_number
+from rgt.log import summary
+from rgt.log.line import Point, parse_line, plain, says_ended, says_saved, unwrap
+from rgt.metrics.table import CURVE_WORDS, is_curve, is_evaluation
+
+RECENT = 512  # points of a curve that are kept as they are
+OLD = 512  # and before them, ever more thinly
+Points = list[tuple[float, float]]
+SERIES = 24  # curves of one log
+_KEPT = 32  # checkpoints, restarts and errors that are remembered
+_LINE = 200  # characters of a line that are remembered
+# lines without any of these can give no point: parsing one costs ten times as much as this look
+_WORDS = CURVE_WORDS | {"norm", "learning"}
+_WORTH = re.compile(
+    r"step|iter|poch|batch|[%━\"']|\d\s*/\s*\d|\[\s*\d|updat|/s|s/|tok|total|max_|num_|eta|remaining|"
+    + "|".join(sorted(word for word in _WORDS if not any(part in word for part in _WORDS - {word}))),
+    re.I,
+)
+_RATES = ("it_per_s", "tokens_per_s")
+_WRAPPED = 0.97  # a counter that starts anew from here has finished an epoch; from below it was restarted
+
+
+@dataclass
+class Series:
+    recent: Points = field(default_factory=list)
+    old: Points = field(default_factory=list)
+    stride: int = 1  # one of so many points that leave `recent` is kept
+    passed: int = 0
+    count: int = 0
+
+    def add(self, x: float, value: float) -> None:
+        if not (math.isfinite(value) and math.isfinite(x)):
+            return
+        if self.recent and x < self.recent[-1][0]:  # a resumed run computes steps again: the later value counts
+            self.recent = [point for point in self.recent if point[0] < x]
+            self.old = [point for point in self.old if point[0] < x]
+        if self.recent and self.recent[-1][0] == x:  # a bar shows a step first with the old value, then with the new
+            self.recent[-1] = (x, value)
+            return
+        self.recent.append((x, value))
+        self.count += 1
+        if len(self.recent) > RECENT:
+            oldest = self.recent.pop(0)
+            self.passed += 1
+            if self.passed % self.stride == 0:
+                self.old.append(oldest)
+            if len(self.old) > OLD:
+                self.old, self.stride = self.old[::2], 2 * self.stride
+
+    def points(self) -> Points:
+        return self.old + self.recent
+
+    @classmethod
+    def from_json(cls, row: dict[str, Any]) -> Series:
+        """Of what dataclasses.asdict gave; JSON has made lists of the points."""
+        recent, old = ([(float(x), float(value)) for x, value in row[name]] for name in ("recent", "old"))
+        return cls(recent, old, int(row["stride"]), int(row["passed"]), int(row["count"]))
+
+
+def thin(points: Points, limit: int) -> Points:
+    """At most `limit` points for a plot; in each stretch the lowest and the highest stay, so that no spike is lost."""
+    if len(points) <= limit:
+        return points
+    width = math.ceil(len(points) / max(1, limit // 2))
+    kept: Points = []
+    for start in range(0, len(points), width):
+        stretch = points[start : start + width]
+        kept += sorted({min(stretch, key=lambda point: point[1]), max(stretch, key=lambda point: point[1])})
+    kept[-1] = points[-1]
+    return kept
+
+
+@dataclass
+class History(summary.Progress):
+    """All of it is JSON but `series`."""
+
+    clocked: list[float] | None = None  # time and step of the newest row that has both
+    base: int = 0  # steps of the epochs before, where every epoch counts from 0
+    lines: int = 0
+    furthest: int = 0
+    metrics: dict[str, Any] = field(default_factory=dict)  # the newest of each; NaN and infinities as words
+    not_numbers: list[dict[str, Any]] = field(default_factory=list)
+    problems: list[dict[str, Any]] = field(default_factory=list)
+    saves: list[dict[str, Any]] = field(default_factory=list)
+    restarts: list[dict[str, Any]] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)  # how often each of the four was seen, however many are kept
+    ended: bool = False
+    last_line: str = ""
+    series: dict[str, Series] = field(default_factory=dict)
+
+    def take(self, text: str) -> None:
+        """One line as it stands in the file."""
+        wrapped = text.startswith('{"log":')
+        for line in unwrap(text).replace("\r", "\n").split("\n") if wrapped else [text]:
+            if not line or line.isspace():
+                continue
+            self.lines += 1
+            self.last_line = line
+            if code := summary.problem_in(line):
+                row = {"code": code, "line": _short(line), "step": self.step, "recovered": False}
+                self._note(self.problems, code, row)
+            if says_saved(line):
+                self._note(self.saves, "saves", {"step": self.step, "line": _short(line)})
+            self.ended = says_ended(line) or self.ended
+            # wandb's summary comes after the end, of whatever kind
+            if _WORTH.search(line) and "wandb:" not in line and (point := parse_line(line)):
+                self.take_point(point, line)
+
+    def _note(self, where: list[dict[str, Any]], what: str, row: dict[str, Any]) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+        where.append(row)
+        del where[:-_KEPT]
+
+    def take_point(self, point: Point, text: str) -> None:
+        if point.get("batch") == 0:  # a bar that was reset, with the numbers of the epoch before
+            point = {name: value for name, value in point.items() if name == "epochs"}
+        metrics: dict[str, float] = point.get("metrics", {})
+        counted = "step" in point or "batch" in point or "epoch" in point
+        if metrics and not counted and not any(map(is_curve, metrics)):
+            metrics = {}  # a configuration that is printed has many numbers, and none of them is a curve
+        before = self.step, self.batch, self.epoch
+        only_eval = bool(metrics) and all(map(is_evaluation, metrics))
+        if not only_eval or self.step is None:  # LitGPT's validation counts micro-batches
+            self._count(point)
+        place = self._place(point, only_eval)
+        for name, value in metrics.items():
+            self.metrics[name] = json_number(value)
+            self._put(name, place, value, text)
+        self._take_rates(point, place)
+        if counted and not only_eval:
+            if (self.step, self.batch, self.epoch) != before:  # a bar is drawn once more after a crash
+                for problem in self.problems:
+                    problem["recovered"] = True
+            if self.step != before[0]:  # a bar is drawn once more after the end
+                self.ended = says_ended(text)
+
+    def _count(self, point: Point) -> None:
+        shorter = self._is_shorter_bar(point)
+        for name in ("epochs", "epoch", "batches", "batch", "eta", "epoch_time", *_RATES):
+            if name in point:
+                setattr(self, name, point[name])
+        if not shorter:
+            self.total = point.get("total", self.total)
+        if "step" not in point or shorter:
+            return
+        step, before = point["step"], self.step
+        if before is not None and step < before:
+            if self.total and before >= _WRAPPED * self.total and self.epochs != 1:
+                self.base += self.total
+            elif step <= max(1, 0.98 * before) or any(not problem["recovered"] for problem in self.problems):
+                # a step or two back is two writers in one log, unless something ended in between
+                self._note(self.restarts, "restarts", {"at": before, "to": step})
+        self.step = step
+        self.furthest = max(self.furthest, self.base + step)
+
+    def _is_shorter_bar(self, point: Point) -> bool:
+        """A second bar inside of the training's own (an evaluation, a copy) counts to less."""
+        return bool(self.total and point.get("total") and "step" in point and point["total"] < 0.5 * self.total)
+
+    def _place(self, point: Point, only_eval: bool) -> float:
+        """Where on the x axis: steps where the line counts them, else epochs, else lines."""
+        here = None if self.step is None else float(self.base + self.step)
+        if only_eval and here is not None:
+            return here
+        if "step" in point and not self._is_shorter_bar(point):
+            return float(self.base + point["step"])
+        if "batch" in point and self.batches:
+            return max(0.0, float(point.get("epoch", self.epoch) or 0)) * self.batches + float(point["batch"])
+        if "epoch" in point and (here is None or self.total is None):  # a bar counts finer than 0.01 epochs
+            return float(point["epoch"])
+        return float(self.lines) if here is None else here
+
+    def _put(self, name: str, place: float, value: float, text: str = "") -> None:
+        if not math.isfinite(value):
+            if "loss" in name or "norm" in name:
+                self._note(self.not_numbers, f"nan:{name}", {"name": name, "x": place, "line": _short(text)})
+        elif name in self.series or len(self.series) < SERIES:
+            self.series.setdefault(name, Series()).add(place, value)
+
+    def _take_rates(self, point: Point, place: float) -> None:
+        """As the line says it, or from the clock and step of two rows."""
+        for name in _RATES:
+            if name in point:
+                self._put(name, place, point[name])
+        clock, step = point.get("time"), point.get("step")
+        if not clock or step is None or "it_per_s" in point:
+            return
+        before, since = self.clocked or (math.inf, step)
+        if clock > before and step > since:
+            self.it_per_s = (step - since) / (clock - before)
+            self._put("it_per_s", place, self.it_per_s)
+        if self.clocked is None or step != since:
+            self.clocked = [clock, step]
+
+    def as_dict(self) -> dict[str, Any]:
+        curves = {name: vars(curve) for name, curve in self.series.items()}  # asdict would copy every point
+        return vars(self) | {"series": curves, "last_line": _short(self.last_line)}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> History:
+        known = {item.name for item in fields(cls)}
+        curves = {name: Series.from_json(row) for name, row in data.get("series", {}).items()}
+        return cls(**{name: value for name, value in data.items() if name in known} | {"series": curves})
+
+
+def _short(text: str) -> str:
+    return plain(text).strip()[:_LINE]

@@ -1,0 +1,290 @@
+"""One look at a run: read what is new, judge, remember. All it found is one JSON object; every output is made of it.
+
+Example:
+    found = look(find_target(("runs/x",)), silenced=())        found["findings"], found["now"], found["before"], ...
+
+In a directory the watcher's own files go into its `watch/` folder. For a bare log, a sealed run, and where nothing can
+be written, they go into the user's cache, so that somebody else's directory stays as it is. Two looks at one run take
+turns (a lock), so the daemon and a person never read over each other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rgt import files, units
+from rgt.checkpoint.names import is_checkpoint, is_step_folder
+from rgt.errors import RgtError, bad_input, from_os_error
+from rgt.log import reader
+from rgt.log.line import parse_line
+from rgt.log.summary import open_regular
+from rgt.machine import open_files, processes
+from rgt.report import Finding, Report
+from rgt.run import record
+from rgt.run.phases import phase_rows
+from rgt.run.record import Run
+from rgt.watch import box_health, curves
+from rgt.watch.history import History, thin
+from rgt.watch.view import View, liveness
+
+_VERSION = 2  # of state.json; one of another version is not used, and the logs are read again
+_FOLDER = "watch"
+_LOG = re.compile(
+    r".*\.(?:log|(?:out|err)(?:\.\d+)?)|(?:train|log|stdout|stderr|output)[\w-]*\.txt|metrics\.jsonl", re.I
+)
+_LOGS = 16
+_CHECKPOINTS = 200
+_CURVE, _MARKS, _SAMPLES = 240, 40, 120  # points of a curve, marks and samples of the machine that leave it
+_CARD = ("index", "utilization", "memory_used", "memory_total", "temperature")
+_UNUSABLE = (RgtError, KeyError, TypeError, ValueError, AttributeError)  # a file of ours that is broken
+
+
+@dataclass
+class Target:
+    """What is watched, and where its watcher keeps its own files."""
+
+    where: str
+    logs: list[Path]
+    keep: Path
+    directory: Path | None = None
+
+    @property
+    def status(self) -> Path | None:
+        """training_status.md, where it may be written."""
+        return Run(self.directory).status if self.directory and self.keep.parent == self.directory else None
+
+    def checkpoint_times(self) -> list[float]:
+        """When each was written, oldest first."""
+        times: list[float] = []
+        for folder in (self.directory, self.directory / "checkpoints") if self.directory else ():
+            with contextlib.suppress(OSError), os.scandir(folder) as entries:
+                for entry in entries:
+                    with contextlib.suppress(OSError):  # deleted meanwhile, by retention
+                        if is_checkpoint(entry.name) or (is_step_folder(entry.name) and entry.is_dir()):
+                            times.append(entry.stat().st_mtime)
+        return sorted(times)[-_CHECKPOINTS:]
+
+
+def find_target(words: tuple[str, ...]) -> Target:
+    """One directory, or one or more logs; a sentence for anything else."""
+    paths = [Path(word) for word in words]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rgt" / _FOLDER
+    name = "\0".join(sorted(os.path.realpath(path) for path in paths))
+    keep = cache / hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
+    for path in paths:
+        if not path.exists():
+            raise bad_input(f"{path} does not exist; give a run directory or a log")
+        if path.is_dir() and len(paths) > 1:
+            raise bad_input(f"{path} is a directory: watch one of them at a time, or name its logs")
+        if not path.is_dir():
+            descriptor = open_regular(path)
+            if descriptor is None:
+                raise bad_input(f"{path} cannot be read as a log: it is no regular file, or not readable by you")
+            os.close(descriptor)
+    directory = paths[0]
+    if not directory.is_dir():
+        return Target(", ".join(words), paths, keep)
+    names = [entry.name for entry in os.scandir(directory) if entry.is_file() and _LOG.fullmatch(entry.name)]
+    # newest first would change with every line; names do not
+    names.sort(key=lambda name: (name != "train.log", name != "metrics.jsonl", name))
+    if not names and not Run(directory).run_json.is_file():
+        raise bad_input(f"{directory} has no log: no *.log, *.out, *.err or metrics.jsonl; name the log itself")
+    if not Run(directory).seal.exists() and os.access(directory, os.W_OK):
+        keep = directory / _FOLDER
+    return Target(str(directory), [directory / name for name in names[:_LOGS]], keep, directory)
+
+
+def look(target: Target, silenced: tuple[str, ...] = (), box: bool = True) -> dict[str, Any]:
+    """The report of one look, as --json prints it; `box`: the machine is looked at, too."""
+    with locked(target.keep / "lock"):
+        memory = _load(target.keep)
+        view = _view(target, memory)
+        if not memory["progress"] or memory["progress"]["step"] != view.step:
+            memory["progress"] = {"step": view.step, "time": view.now}  # when somebody first saw this step
+        view.progress = memory["progress"]["time"]
+        if box:
+            place = target.directory or (target.logs[0].parent if target.logs else Path())
+            memory["samples"] = [*memory["samples"], box_health.take(place, view.writers)][-box_health.SAMPLES :]
+        samples = memory["samples"] if box else []
+        report = Report("watch")
+        for finding in (*_judge(view, samples), *_missing_daemon(target, view)):
+            if finding.code not in silenced:
+                finding.path = finding.path or (view.log if finding.where in view.chosen else view.where)
+                report.findings.append(finding)
+        report.data = _data(view, memory, samples) | {"silenced": list(silenced), "phases": view.phases}
+        codes = {finding.code for finding in report.findings if finding.severity != "info"}
+        memory["last"] = report.data["now"] | {"findings": sorted(codes)}
+        rows = {
+            path: {**row, "history": row["history"].as_dict(), "cursor": row["cursor"] and asdict(row["cursor"])}
+            for path, row in memory["files"].items()
+        }
+        files.write_json(target.keep / "state.json", {**memory, "files": rows})
+    return report.as_dict()
+
+
+@contextlib.contextmanager
+def locked(path: Path, wait: bool = True) -> Iterator[None]:
+    """Hold a lock that the kernel frees with this process; BlockingIOError when it is taken and not `wait`."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise from_os_error(error, f"keep the watcher's files in {path.parent}") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
+    finally:
+        os.close(lock)
+
+
+def _load(folder: Path) -> dict[str, Any]:
+    """What the last look remembered. Of another version, or broken: nothing, and the logs are read again."""
+    fresh: dict[str, Any] = {"version": _VERSION, "files": {}, "samples": [], "last": None, "progress": None}
+    fresh["since"] = time.time()
+    with contextlib.suppress(*_UNUSABLE):
+        found: dict[str, Any] = files.read_json(folder / "state.json")
+        for row in found["files"].values():
+            row["history"] = History.from_json(row["history"])
+            row["cursor"] = reader.Cursor(**row["cursor"]) if row["cursor"] else None
+        if found["version"] == _VERSION:
+            return fresh | found
+    return fresh
+
+
+def _view(target: Target, memory: dict[str, Any]) -> View:
+    """Read what is new in the logs, and what stands beside them."""
+    mtimes = {}
+    for path in target.logs:
+        row = memory["files"].setdefault(str(path), {"cursor": None, "history": History(), "mtime": 0.0})
+        history: History = row["history"]
+        before = history.lines
+        new, grown = reader.advance(path, row["cursor"], history.take)
+        if new is None:
+            continue
+        if "%|" in grown.unfinished and grown.unfinished.rstrip().endswith("]"):  # a bar's newest state has no end yet
+            for text in grown.unfinished.replace("\r", "\n").split("\n"):
+                # counters only: it will be read again, with its end, next time
+                point = {name: value for name, value in parse_line(text).items() if name != "metrics"}
+                history.take_point(point, text)
+        lines = history.lines - before
+        if lines > 0 and row["mtime"] and grown.mtime > row["mtime"]:
+            row["gap"] = (grown.mtime - row["mtime"]) / lines
+        row |= {"cursor": new, "mtime": grown.mtime, "restarted": grown.restarted}
+        row |= {"thinned": grown.thinned, "bytes": grown.bytes}
+        mtimes[str(path)] = grown.mtime
+    logs = [str(path) for path in target.logs]
+    memory["files"] = {path: row for path, row in memory["files"].items() if path in logs}
+    view = View({path: memory["files"][path]["history"] for path in logs}, time.time(), target.where, mtimes)
+    view.since, view.saved = memory["since"], target.checkpoint_times()
+    view.line_gap = min((row["gap"] for row in memory["files"].values() if row.get("gap")), default=None)
+    view.writers = open_files.writers(logs) if logs else None
+    run = Run(target.directory) if target.directory else None
+    view.results = run is not None and run.results.exists()
+    if run and (run.run_json.is_file() or run.events.is_file()):  # a pipeline that launch did not start has no run.json
+        events: list[record.Event] = []
+        with contextlib.suppress(RgtError):  # what was read up to there counts
+            events.extend(files.read_jsonl(run.events, bad=[]))
+        view.events_state = record.state_after(events)
+        view.reason = record.event_reason(record.last_event(events) or {})
+        saved = {record.event_time(row) for row in events if row.get("event") == "checkpoint"}
+        view.saved = sorted((saved | set(view.saved)) - {0.0})
+        with contextlib.suppress(*_UNUSABLE):
+            view.phases = phase_rows(events)
+        with contextlib.suppress(*_UNUSABLE):
+            view.since = datetime.fromisoformat(files.read_json(run.run_json)["created"]).timestamp()
+    return view
+
+
+# -- judging
+
+
+def _judge(view: View, samples: list[dict[str, Any]]) -> Iterator[Finding]:
+    yield from liveness(view)
+    if view.state == record.FAILED:
+        yield Finding("failed", "error", f"the run failed: {view.reason}", sure=0.99)
+    loss, rates, done = view.points("loss"), view.points("lr"), view.share_done
+    found = list(curves.diverged(loss))
+    yield from found
+    if not found:
+        yield from curves.spike(loss)
+        yield from curves.plateau(loss, rates, done)
+    yield from curves.no_better(view.points("val_loss"), view.name_of("val_loss"))
+    yield from curves.spike(view.points("grad_norm"), "grad_norm")
+    yield from curves.lr(rates, done)
+    if not view.over:
+        yield from curves.slow(view.points("rate"), view.name_of("rate"))
+    yield from box_health.judge(samples, view.eta, live=view.state == record.RUNNING)
+
+
+def heartbeat(target: Target) -> dict[str, Any]:
+    """The daemon's last sign of life; empty when there is none."""
+    with contextlib.suppress(*_UNUSABLE):
+        return dict(files.read_json(target.keep / "heartbeat.json"))
+    return {}
+
+
+def _missing_daemon(target: Target, view: View) -> Iterator[Finding]:
+    """A daemon that promised to look and does not: its silence would be taken for health."""
+    beat = heartbeat(target)
+    with contextlib.suppress(*_UNUSABLE):
+        late = view.now - beat["time"]
+        here = processes.alive(beat["process"]) and late <= 3 * beat["every"] + 60
+        if beat["state"] == "watching" and not here and not view.over:
+            message = f"the daemon's last heartbeat is {units.show_duration(late)} old and it is gone or stuck"
+            fix = f"python scripts/watch.py daemon {target.where}"
+            yield Finding("watcher", "warn", message, path=target.where, fix=fix, sure=0.95)
+
+
+# -- what leaves
+
+
+def _data(view: View, memory: dict[str, Any], samples: list[dict[str, Any]]) -> dict[str, Any]:
+    now = {
+        "time": round(view.now, 1),
+        "state": view.state,
+        "step": view.step,
+        "total": view.total,
+        **{name: view.first(name) for name in ("epoch", "epochs", "it_per_s", "tokens_per_s")},
+        "eta": None if view.eta is None else round(view.eta, 1),
+        "age": None if view.age is None else round(view.age, 1),
+        "metrics": view.metrics,
+        "checkpoints": view.counts.get("saves", 0),
+        "checkpoint_age": round(view.now - view.saved[-1], 1) if view.saved else None,
+    }
+    marks = [("checkpoint", row.get("step")) for row in view.longest("saves")]  # in a plot
+    marks += [("restart", row["at"]) for row in view.longest("restarts")]
+    marks += [(row["code"], row.get("step")) for row in view.problems]
+    marks += [("nan", rows[0]["x"]) for rows in view.not_numbers.values()]
+    machine = [
+        {
+            "time": round(sample["time"], 1),
+            "gpus": [{name: card.get(name) for name in _CARD} for card in sample["gpus"]],
+            "memory": {name: sample["memory"][name] for name in ("used", "limit") if name in sample["memory"]},
+            "disk": {name: sample["disk"][name] for name in ("free", "total") if name in sample["disk"]},
+        }
+        for sample in samples[-_SAMPLES:]
+    ]
+    return {
+        "where": view.where,
+        "log": view.log,
+        "now": now,
+        "before": memory["last"],
+        "roles": {role: name for role, (name, _) in view.chosen.items()},
+        "curves": {role: {"name": name, "points": thin(curve, _CURVE)} for role, (name, curve) in view.chosen.items()},
+        "events": [{"kind": kind, "x": x} for kind, x in marks if x is not None][-_MARKS:],
+        "machine": machine,
+        "files": [
+            {"path": path, **{name: row.get(name) for name in ("bytes", "thinned", "restarted")}}
+            for path, row in memory["files"].items()
+        ],
+    }

@@ -1,0 +1,277 @@
+"""One run as its files tell it: which log counts, which curve is the loss, how old it all is; and is it going on?
+
+Example:
+    view = View({"train.log": log}, now=time.time(), where="runs/x")         view.step, view.points("loss"), view.age
+    for finding in liveness(view): ...
+
+Whether it goes on is judged by the log, its clock and the checkpoints; a process that lives proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rgt import units
+from rgt.log import summary
+from rgt.metrics.table import ROLES, is_evaluation
+from rgt.report import Finding
+from rgt.run import record
+from rgt.watch.history import History, Points
+
+_TABLE = "metrics.jsonl"
+_SETTLED = 120.0  # seconds without a line after which the last step of the last epoch is the end
+QUIET = 600.0  # seconds without a line that need no explanation
+QUIET_STEPS = 20  # or this many steps, or gaps between two lines, of its own speed
+_FROZEN = 3  # times the usual gap between two steps without a step, while lines still come
+_LOOP = 3  # starts without getting further that make a loop
+_UNSAVED = 3600.0  # seconds of work that may exist only in memory
+
+
+@dataclass
+class View:
+    """What the logs say, and what the files beside them and the machine say."""
+
+    logs: dict[str, History]  # by path
+    now: float
+    where: str
+    mtimes: dict[str, float] = field(default_factory=dict)  # of the logs
+    events_state: str = record.UNKNOWN  # after its events.jsonl
+    reason: str = ""  # of its last event
+    phases: list[dict[str, Any]] = field(default_factory=list)  # as phase_rows() gives them
+    results: bool = False
+    writers: list[int] | None = None  # pids that write to the logs; None: cannot be known
+    saved: list[float] = field(default_factory=list)  # when checkpoints were written, oldest first
+    since: float = 0.0  # when it started, or was first looked at
+    progress: float = 0.0  # when the step last changed
+    line_gap: float | None = None  # seconds between two lines, from one look to the next
+
+    @cached_property
+    def log(self) -> str:
+        return next((path for path in self.logs if Path(path).name != _TABLE), next(iter(self.logs), ""))
+
+    @cached_property
+    def main(self) -> History:
+        """For counters: what has got furthest."""
+        logs = self.logs.values()
+        return max(logs, key=lambda log: (log.step is not None, log.furthest, log.lines), default=History())
+
+    @cached_property
+    def chosen(self) -> dict[str, tuple[str, Points]]:
+        """role -> name and points; metrics.jsonl is preferred, then the log with the most points."""
+        found: dict[str, list[tuple[bool, int, str]]] = {}
+        for path, log in self.logs.items():
+            for name, curve in log.series.items():
+                found.setdefault(name, []).append((Path(path).name == _TABLE, curve.count, path))
+        others = sorted(name for name in found if name.endswith("loss") and not is_evaluation(name))
+        best = {}
+        for role, names in ROLES.items():
+            there = [name for name in (*names, *(others if role == "loss" else ())) if name in found]
+            if there:
+                best[role] = (there[0], self.logs[max(found[there[0]])[2]].series[there[0]].points())
+        return best
+
+    def points(self, role: str) -> Points:
+        return self.chosen.get(role, ("", []))[1]
+
+    def name_of(self, role: str) -> str:
+        return self.chosen.get(role, ("", []))[0]
+
+    # -- counters
+
+    def first(self, name: str) -> Any:
+        """Of the main log, else of any that says it: epoch, epochs, total, it_per_s, tokens_per_s, eta."""
+        values = (getattr(log, name) for log in (self.main, *self.logs.values()))
+        return next((value for value in values if value is not None), None)
+
+    @property
+    def step(self) -> int | None:
+        return None if self.main.step is None else self.main.base + self.main.step
+
+    @property
+    def total(self) -> int | None:
+        """Not one of an epoch, and not one of something else: no run is further than its end."""
+        total: int | None = self.first("total")
+        wrong = total is not None and (self.main.furthest > total or (self.main.base and total == self.main.total))
+        return None if wrong else total
+
+    @property
+    def eta(self) -> float | None:
+        speed, epoch, epochs = self.first("it_per_s"), self.first("epoch"), self.first("epochs")
+        if self.over:
+            return None
+        if (said := self.first("eta")) is not None:
+            return float(said)
+        if self.total and self.step is not None and speed:
+            return float(max(0.0, (self.total - self.step) / speed))
+        if epochs and epoch is not None and self.main.epoch_time:
+            return float(max(0.0, epochs - epoch) * self.main.epoch_time)
+        return None
+
+    @property
+    def share_done(self) -> float | None:
+        pairs = ((self.step, self.total), (self.first("epoch"), self.first("epochs")))
+        return next((min(1.0, done / all_of) for done, all_of in pairs if all_of and done is not None), None)
+
+    # -- what was seen
+
+    @cached_property
+    def metrics(self) -> dict[str, Any]:
+        """Without what a tracker keeps for itself, such as _runtime."""
+        logs = (*self.logs.values(), self.main)
+        return {name: v for log in logs for name, v in log.metrics.items() if not name.startswith("_")}
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        names = {name for log in self.logs.values() for name in log.counts}
+        # not their sum: the ranks of one job tell of one event each
+        return {name: max(log.counts.get(name, 0) for log in self.logs.values()) for name in names}
+
+    @property
+    def problems(self) -> list[dict[str, Any]]:
+        return [row for log in self.logs.values() for row in log.problems]
+
+    def longest(self, name: str) -> list[dict[str, Any]]:
+        """The saves or restarts of the log that tells of the most."""
+        return max((getattr(log, name) for log in self.logs.values()), key=len, default=[])
+
+    @cached_property
+    def not_numbers(self) -> dict[str, list[dict[str, Any]]]:
+        """By metric."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for log in self.logs.values():
+            for row in log.not_numbers:
+                found.setdefault(row["name"], []).append(row)
+        return found
+
+    # -- clocks
+
+    @property
+    def age(self) -> float | None:
+        """Seconds since the last line of any log."""
+        return max(0.0, self.now - max(self.mtimes.values())) if self.mtimes else None
+
+    @property
+    def gap(self) -> float | None:
+        """Seconds between two lines that show a step."""
+        places = [x for x, _ in self.points("loss")[-20:]]
+        gaps = [after - before for before, after in pairwise(places) if after > before]
+        speed = self.first("it_per_s")
+        return max(median(gaps), 1.0) / speed if gaps and speed and self.main.step is not None else self.line_gap
+
+    # -- the end
+
+    @property
+    def state(self) -> str:
+        """By its events; where they name no end, by its lines. Queued: it has not printed a line yet."""
+        if self.events_state in record.OVER:
+            return self.events_state
+        dead = any(not row["recovered"] for row in self.problems)
+        # at its last step and quiet; a bar that counts one of many epochs starts again at once
+        quiet = self.writers == [] or (self.age or 0.0) > _SETTLED
+        complete = self.share_done is not None and self.share_done >= 1.0 and quiet
+        if not dead and (self.results or complete or any(log.ended for log in self.logs.values())):
+            return record.FINISHED
+        return record.RUNNING if any(log.lines for log in self.logs.values()) else record.QUEUED
+
+    @property
+    def over(self) -> bool:
+        """No more lines are to be expected."""
+        return self.state in record.OVER
+
+
+# -- is it going on?
+
+
+def liveness(view: View) -> Iterator[Finding]:
+    yield from not_a_number(view)
+    yield from problems(view)
+    yield from restart_loop(view)
+    if not view.over:
+        yield from stalled(view)
+        yield from unsaved(view)
+
+
+def not_a_number(view: View) -> Iterator[Finding]:
+    for name, rows in view.not_numbers.items():
+        count, first = view.counts.get(f"nan:{name}", len(rows)), f"{rows[0]['x']:g}"
+        facts: dict[str, Any] = {"path": view.log, "where": name, "evidence": rows[-1]["line"], "sure": 0.99}
+        if isinstance(view.metrics.get(name), str):  # still
+            facts["fix"] = f"go back to a checkpoint before {first}"
+            severity = "error" if "loss" in name else "warn"
+            yield Finding("nan", severity, f"{name} is not a number since {first}", **facts)
+        else:
+            yield Finding("nan", "info", f"{name} was not a number {count} times", **facts)
+
+
+def problems(view: View) -> Iterator[Finding]:
+    """A repeated OOM counts although each was survived: the next one may come in the save."""
+    fatal = any(row["code"] != "crash" and not row["recovered"] for row in view.problems)
+    newest = {row["code"]: row for row in view.problems}
+    for code, row in newest.items():
+        if code == "crash" and fatal:
+            continue
+        count = view.counts.get(code, 1)
+        severity = "error" if not row["recovered"] else "warn" if code == "oom" and count > 1 else "info"
+        times = f" {count} times" if count > 1 else ""
+        after = "; training went on after it" if row["recovered"] else ""
+        message = f"{summary.SENTENCES[code]}{times}{after}"
+        yield Finding(code, severity, message, path=view.log, evidence=row["line"], sure=0.95)
+
+
+def restart_loop(view: View) -> Iterator[Finding]:
+    rows, count = view.longest("restarts")[-_LOOP:], view.counts.get("restarts", 0)
+    furthest = [row["at"] for row in rows]
+    if count >= _LOOP and max(furthest) - min(furthest) <= 0.1 * max(furthest) + 1:
+        message = f"started again {count} times without getting further than step {max(furthest)}"
+        evidence = "steps went back: " + ", ".join(f"{row['at']} to {row['to']}" for row in rows)
+        fix = "read the end of the log before each start; a resume that fails at one step will fail there again"
+        yield Finding("restarts", "error", message, path=view.log, evidence=evidence, fix=fix, sure=0.9)
+
+
+def stalled(view: View) -> Iterator[Finding]:
+    gap, last_line = view.gap or 0.0, view.main.last_line[:200].strip()
+    quiet = max(QUIET, QUIET_STEPS * gap)
+    frozen = view.now - view.progress if view.progress and view.step is not None else 0.0
+    if view.age is not None and view.age > quiet:
+        nobody = "; no process here writes to it any more" if view.writers == [] else ""
+        buffered = "; its stdout may be buffered (PYTHONUNBUFFERED=1)" if not last_line else ""
+        message = f"no new line for {units.show_duration(view.age)}{nobody}{buffered}"
+        usual = f"a line every {units.show_duration(gap)} is usual" if gap else "how often it writes is not known"
+        evidence, sure = f"{usual}; last: {last_line}", 0.95 if nobody or view.age > 3 * quiet else 0.8
+    elif view.age is not None and frozen > max(QUIET, _FROZEN * QUIET_STEPS * gap / 4):
+        message = f"lines still come, but step {view.step} has not changed for {units.show_duration(frozen)}"
+        evidence, sure = f"last: {last_line}", 0.8
+    else:
+        return
+    search = "look for its process: python scripts/takeover.py snapshot"
+    fix = f"py-spy dump --pid {view.writers[0]}" if view.writers else search
+    yield Finding("stalled", "warn", message, evidence=evidence, path=view.log, fix=fix, sure=sure)
+
+
+def unsaved(view: View) -> Iterator[Finding]:
+    """Due is what the run itself did before; without a first checkpoint, an hour."""
+    saves = view.longest("saves")
+    steps = [int(row["step"]) for row in saves if row.get("step") is not None]
+    gaps = [after - before for before, after in pairwise(steps) if after > before]
+    pauses = [after - before for before, after in pairwise(view.saved) if after - before > 1]
+    late = view.now - view.saved[-1] if view.saved else 0.0
+    running = view.now - view.since if view.since else 0.0
+    if gaps and view.step is not None and view.step - steps[-1] > 2 * median(gaps):
+        message = f"the last checkpoint was at step {steps[-1]}, one every {median(gaps):g} steps was usual"
+        sure = 0.85
+    elif len(pauses) >= 2 and late > 2.5 * median(pauses):
+        usual = units.show_duration(median(pauses))
+        message, sure = f"no checkpoint for {units.show_duration(late)}, one every {usual} was usual", 0.8
+    elif not saves and not view.saved and running > _UNSAVED:
+        message, sure = f"no checkpoint yet after {units.show_duration(running)}", 0.6
+    else:
+        return
+    evidence = f"now at step {view.step}" if view.step is not None else "the step is not known"
+    fix = "look at the free space and at how often it is told to save"
+    yield Finding("cadence", "warn", message, path=view.where, evidence=evidence, fix=fix, sure=sure)

@@ -1,0 +1,419 @@
+"""Readers: nothing is read outside of its window; hostile bytes never cause a traceback, an import or a call."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import pickletools
+import struct
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+
+from rgt.checkpoint.examine import examine
+from rgt.checkpoint.formats import dcp, pickles, readers
+from rgt.checkpoint.formats import torch_files as tensors
+from rgt.checkpoint.formats.container import Cursor, Window, in_memory
+from rgt.checkpoint.formats.pickles import Call, Global, Persistent
+from rgt.checkpoint.formats.torch_files import numpy_array
+from rgt.checkpoint.layout import Broken, Layout
+
+EXAMPLES = settings(max_examples=200, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=60, suppress_health_check=list(HealthCheck))
+
+
+@pytest.fixture(autouse=True)
+def nothing_may_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def caught(*arguments: Any, **options: Any) -> None:
+        raise AssertionError("a pickle was executed")
+
+    for module, name in ((os, "system"), (os, "popen"), (pickle, "load"), (pickle, "loads"), (torch, "load")):
+        monkeypatch.setattr(module, name, caught)
+
+
+def read_pickle(data: bytes) -> pickles.Pickle:
+    return pickles.read(Cursor(in_memory(data), 0, pickles.MAX_PICKLE))
+
+
+# -- windows
+
+
+@pytest.fixture
+def window(tmp_path: Path) -> Iterator[Window]:
+    (tmp_path / "x").write_bytes(bytes(range(100)))
+    descriptor = os.open(tmp_path / "x", os.O_RDONLY)
+    yield Window(descriptor, 0, 100)
+    os.close(descriptor)
+
+
+def test_a_window_ends_where_it_ends(window: Window) -> None:
+    part = window.part(10, 20)
+    assert part.read(0, 20) == bytes(range(10, 30))
+    assert part.head(50) == bytes(range(10, 30))
+    for offset, size in ((0, 21), (-1, 5), (20, 1), (5, -1)):
+        with pytest.raises(Broken, match="are wanted, there are 20"):
+            part.read(offset, size)
+    for start, length in ((0, 21), (-1, 5), (21, 0), (5, -1)):
+        with pytest.raises(Broken, match="lie outside of 20"):
+            part.part(start, length)
+
+
+def test_a_file_that_shrank_while_it_was_read(window: Window, tmp_path: Path) -> None:
+    os.truncate(tmp_path / "x", 50)
+    with pytest.raises(Broken, match="the file ended at byte 50 while it was read"):
+        window.read(0, 100)
+
+
+def test_a_cursor_gives_what_is_there(window: Window) -> None:
+    cursor = Cursor(window.part(10, 20), 5, 10)
+    assert cursor.read(4) == bytes(range(15, 19))
+    assert cursor.tell() == 9
+    assert cursor.read(1 << 60) == bytes(range(19, 25))
+    assert cursor.read(1) == b""
+    assert Cursor(window.part(5, 10), 0, 10).readline() == bytes(range(5, 11))  # byte 10 is a newline
+
+
+# -- pickles, opcode by opcode
+
+GLOBALS = [
+    name.replace("/", " ")
+    for name in """
+    os/system posix/system builtins/eval collections/OrderedDict torch._utils/_rebuild_tensor_v2
+    torch/FloatStorage torch/Size numpy.core.multiarray/_reconstruct numpy/dtype _codecs/encode
+    torch.storage/UntypedStorage torch._utils/_rebuild_tensor_v3 argparse/Namespace
+""".split()
+]
+NUMBERS = st.one_of(st.integers(0, 10), st.integers(-(2**70), 2**70), st.just(10**5000))
+
+
+def code(name: str) -> bytes:
+    return next(op for op in pickletools.opcodes if op.name == name).code.encode("latin-1")
+
+
+def text(value: str) -> bytes:
+    data = value.encode("utf-8", "surrogatepass")
+    return code("BINUNICODE") + struct.pack("<I", len(data)) + data
+
+
+def number(value: int) -> bytes:
+    data = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
+    return code("LONG4") + struct.pack("<i", len(data)) + data
+
+
+NO_ARGUMENT = [op.code.encode("latin-1") for op in pickletools.opcodes if op.arg is None and op.name != "STOP"]
+OPCODE = st.one_of(
+    st.sampled_from(NO_ARGUMENT),
+    st.sampled_from([code("MARK"), code("TUPLE"), code("REDUCE"), code("BUILD"), code("BINPERSID"), code("SETITEMS")]),
+    st.sampled_from(["storage", "cpu", "0", "step", "state", "param_groups", "latin1", "f8", "\ud800"]).map(text),
+    st.sampled_from(GLOBALS).map(lambda name: code("GLOBAL") + name.replace(" ", "\n").encode() + b"\n"),
+    NUMBERS.map(number),
+    st.integers(0, 5).map(lambda index: code("BINPUT") + bytes([index])),
+    st.integers(0, 5).map(lambda index: code("BINGET") + bytes([index])),
+    st.floats().map(lambda value: code("BINFLOAT") + struct.pack(">d", value)),
+    st.binary(max_size=20).map(lambda data: code("SHORT_BINBYTES") + bytes([len(data)]) + data),
+)
+
+
+@EXAMPLES
+@given(st.lists(OPCODE, max_size=60))
+def test_any_sequence_of_opcodes_is_data_or_a_sentence(ops: list[bytes]) -> None:
+    before = set(sys.modules)
+    try:
+        found = read_pickle(b"\x80\x04" + b"".join(ops) + b".")
+    except Broken as broken:
+        assert broken.problem.message
+    else:
+        pickles.sort_out(found.globals)
+        tensors.find(Layout("pickle", root=found.root))
+    assert set(sys.modules) == before
+
+
+@EXAMPLES
+@given(st.binary(max_size=300))
+def test_any_bytes_after_a_protocol_mark(data: bytes) -> None:
+    try:
+        tensors.find(Layout("pickle", root=read_pickle(b"\x80\x02" + data).root))
+    except Broken as broken:
+        assert len(broken.problem.message) < 1000
+
+
+@EXAMPLES
+@given(
+    storage=st.tuples(st.sampled_from(["storage", "x", 3]), st.sampled_from(["0", 0, None]), NUMBERS),
+    offset=NUMBERS,
+    size=st.lists(NUMBERS, max_size=3),
+    stride=st.lists(NUMBERS, max_size=3),
+)
+def test_any_tensor_description(storage: tuple[Any, ...], offset: int, size: list[int], stride: list[int]) -> None:
+    """What _rebuild_tensor_v2 is called with decides where we read: nothing outside of the file may be reached."""
+    kind, key, numel = storage
+    record = Persistent((kind, Global("torch", "FloatStorage"), key, "cpu", numel))
+    call = Call(Global("torch._utils", "_rebuild_tensor_v2"), (record, offset, tuple(size), tuple(stride), False, {}))
+    layout = Layout("torch", root={"w": call})
+    for view in tensors.find(layout).views:
+        tensors.place(layout, view, 100)
+        for tensor in layout.tensors:
+            assert tensor.start >= 100 and tensor.start + tensor.extent <= 100 + view.storage.numel * 4
+
+
+def test_a_deep_tree_a_shared_tree_and_a_ring_end() -> None:
+    laughs = b"\x80\x02]q\x00" + b"".join(
+        b"](h" + bytes([n]) + b"h" + bytes([n]) + b"eq" + bytes([n + 1]) for n in range(90)
+    )
+    tensors.find(Layout("pickle", root=read_pickle(laughs + b".").root))  # 2**90 paths, 90 lists
+    tensors.find(Layout("pickle", root=read_pickle(b"\x80\x02]q\x00h\x00a.").root))
+    with pytest.raises(Broken, match="nested deeper"):
+        tensors.find(Layout("pickle", root=read_pickle(b"\x80\x02" + b"]" * 500 + b"a" * 499 + b".").root))
+
+
+def test_no_name_of_the_standard_library_that_runs_code_is_allowed() -> None:
+    names = """
+        os.system posix.system subprocess.Popen builtins.eval builtins.getattr sys.exit importlib.import_module
+        runpy.run_path operator.attrgetter functools.partial pickle.loads shutil.rmtree socket.socket
+        ctypes.CDLL webbrowser.open pty.spawn timeit.timeit __builtin__.eval types.FunctionType code.interact
+        asyncio.run http.client
+    """.split()
+    assert pickles.sort_out(names) == (sorted(names), [])
+
+
+# -- damaged files of every format
+
+
+def _torch(folder: Path) -> Path:
+    torch.save({"model": {"w": torch.randn(8, 8)}, "step": 3, "rng": np.random.get_state()}, folder / "x.pt")
+    return folder / "x.pt"
+
+
+def _legacy(folder: Path) -> Path:
+    torch.save({"w": torch.randn(8, 8)}, folder / "x.pt", _use_new_zipfile_serialization=False)
+    return folder / "x.pt"
+
+
+def _safetensors(folder: Path) -> Path:
+    save_file({"a": torch.randn(4, 4), "b": torch.randn(3)}, folder / "x.safetensors")
+    return folder / "x.safetensors"
+
+
+def _npy(folder: Path) -> Path:
+    np.save(folder / "x.npy", np.arange(12.0).reshape(3, 4))
+    return folder / "x.npy"
+
+
+def _npz(folder: Path) -> Path:
+    np.savez_compressed(folder / "x.npz", a=np.arange(300.0), b=np.ones((2, 2)))
+    return folder / "x.npz"
+
+
+@pytest.mark.parametrize("make", [_torch, _legacy, _safetensors, _npy, _npz], ids=lambda make: make.__name__)
+@FEW
+@given(data=st.data())
+def test_a_mutated_file_is_examined_to_the_end(
+    tmp_path_factory: pytest.TempPathFactory, make: Callable[[Path], Path], data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("fuzz")
+    path = make(folder)
+    content = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(content) - 1))
+        how = data.draw(st.sampled_from(["set", "cut", "insert", "drop"]))
+        if how == "set":
+            content[at] = data.draw(st.integers(0, 255))
+        elif how == "cut":
+            del content[max(at, 1) :]
+        elif how == "insert":
+            content[at:at] = data.draw(st.binary(max_size=16))
+        else:
+            del content[at : at + data.draw(st.integers(1, 16))]
+            content = content or bytearray(b"x")
+    path.write_bytes(content)
+    artifact = examine(path)
+    assert all(len(problem.message) < 1000 for problem in artifact.problems)
+    assert artifact.sha256
+
+
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-(2**65), 2**65), st.text(max_size=5), st.floats()),
+    lambda children: st.one_of(
+        st.lists(children, max_size=3), st.dictionaries(st.text(max_size=5), children, max_size=3)
+    ),
+    max_leaves=8,
+)
+ENTRY = st.fixed_dictionaries(
+    {},
+    optional={
+        "dtype": st.one_of(st.sampled_from(["F32", "BF16", "I8", "F8_E4M3", "X"]), VALUES),
+        "shape": st.one_of(st.lists(st.integers(-1, 2**63), max_size=3), VALUES),
+        "data_offsets": st.one_of(st.lists(st.integers(0, 64), min_size=2, max_size=2), VALUES),
+    },
+)
+
+
+@EXAMPLES
+@given(
+    st.one_of(VALUES, st.dictionaries(st.text(max_size=5), st.one_of(ENTRY, VALUES), max_size=4)), st.integers(0, 64)
+)
+def test_any_safetensors_header(header: Any, length: int) -> None:
+    text = json.dumps(header).encode()
+    window = in_memory(len(text).to_bytes(8, "little") + text + bytes(length))
+    try:
+        layout = readers.read_safetensors(window)
+    except Broken:
+        return
+    for tensor in layout.tensors:
+        assert tensor.start >= 8 + len(text) and tensor.start + tensor.extent <= window.length
+
+
+@EXAMPLES
+@given(st.one_of(st.text(max_size=60), VALUES.map(repr)), st.integers(0, 3), st.integers(0, 300))
+def test_any_npy_header(header: str, version: int, claimed: int) -> None:
+    text = header.encode("utf-8", "surrogatepass")
+    size = struct.pack("<H" if version < 2 else "<I", claimed or len(text))
+    try:
+        readers.read(in_memory(readers.NPY + bytes([version, 0]) + size + text + bytes(50)), "x.npy")
+    except Broken as broken:
+        assert broken.problem.code
+
+
+@EXAMPLES
+@given(st.binary(max_size=100))
+def test_any_bytes_as_json(data: bytes) -> None:
+    try:
+        readers.parse_json(data, "x")
+    except Broken as broken:
+        assert len(broken.problem.message) < 300
+
+
+@FEW
+@given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), min_size=1, max_size=6))
+def test_any_zip_directory(changes: list[tuple[int, int]]) -> None:
+    """Offsets, sizes, counts and names of the central directory, the part that decides where is read."""
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x/data.pkl", b"\x80\x02}.")
+        archive.writestr("x/version", "3")
+        archive.writestr("x/data/0", bytes(100))
+    content = bytearray(target.getvalue())
+    for distance, value in changes:
+        content[-1 - distance % len(content)] = value
+    try:
+        readers.read(in_memory(bytes(content)), "x.pt")
+    except Broken as broken:
+        assert broken.problem.message
+
+
+@FEW
+@given(st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 255)), min_size=1, max_size=4))
+def test_any_metadata_of_a_distributed_checkpoint(
+    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]]
+) -> None:
+    content = bytearray(METADATA)
+    for at, value in changes:
+        content[at % len(content)] = value
+    path = tmp_path_factory.mktemp("dcp") / ".metadata"
+    path.write_bytes(content)
+    try:
+        dcp.read_metadata(path)
+    except Broken as broken:
+        assert len(broken.problem.message) < 1000
+
+
+def _metadata() -> bytes:
+    from torch.distributed.checkpoint import metadata as names
+    from torch.distributed.checkpoint.filesystem import _StorageInfo
+
+    properties = names.TensorProperties(dtype=torch.float32)
+    chunk = names.ChunkStorageMetadata(offsets=torch.Size([0, 0]), sizes=torch.Size([4, 4]))
+    tensor = names.TensorStorageMetadata(properties=properties, size=torch.Size([4, 4]), chunks=[chunk])
+    index = names.MetadataIndex("w", torch.Size([0, 0]), 0)
+    info = _StorageInfo("__0_0.distcp", 0, 100)
+    return pickle.dumps(names.Metadata({"w": tensor}, storage_data={index: info}))
+
+
+METADATA = _metadata()
+
+
+# -- numpy inside pickles
+
+
+def array(shape: object, code: object, data: object, state: object = None) -> Call:
+    dtype = Call(Global("numpy", "dtype"), (code, False, True), (3, "<", None, None, None, -1, -1, 0))
+    contents = (1, shape, dtype, False, data) if state is None else state
+    return Call(Global("numpy.core.multiarray", "_reconstruct"), (), contents)
+
+
+def test_an_array_is_read_from_its_bytes() -> None:
+    tensor = numpy_array("a", array((2, 3), "f4", np.arange(6, dtype="f4").tobytes()))
+    assert (tensor.shape, tensor.dtype.name, tensor.data) == ((2, 3), "float32", np.arange(6, dtype="f4").tobytes())
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (array((2, 3), "f4", bytes(20)), r"a numpy array of shape \[2, 3\] has 20 bytes"),
+        (array((2, -3), "f4", bytes(24)), "has a shape that is not one"),
+        (array([2, 3], "f4", bytes(24)), "has a shape that is not one"),
+        (array((2,), "O8", bytes(16)), "holds Python objects"),
+        (array((2,), None, bytes(16)), "holds Python objects"),
+        (array((2,), "f8", 5), "contents are not bytes"),
+        (array((2,), "f8", b"", state=(1, 2)), "has no contents"),
+        (Call(Global("numpy.core.multiarray", "scalar"), (1,)), "too few arguments"),
+    ],
+)
+def test_an_array_that_is_none(call: Call, message: str) -> None:
+    with pytest.raises(Broken, match=message):
+        numpy_array("a", call)
+
+
+def test_nan_inside_a_pickle_is_found(tmp_path: Path) -> None:
+    """Protocol 2 writes the bytes as latin-1 text, protocol 4 as bytes, protocol 5 by _frombuffer."""
+    values = np.array([[1.0, np.nan], [2.0, 3.0]])
+    for protocol in (2, 4, 5):
+        torch.save({"curve": values, "last": np.float32("nan")}, tmp_path / "x.pt", pickle_protocol=protocol)
+        found = {problem.where: problem for problem in examine(tmp_path / "x.pt").problems if problem.code == "nan"}
+        assert found["curve"].message == "1 of 4 values is NaN" and found["curve"].severity == "error"
+        assert found["curve"].evidence == "first at [0, 1]"
+
+
+ENUM = b"ctransformers.trainer_utils\nIntervalStrategy\n"
+LOOK_UP = b"c__builtin__\ngetattr\n"
+NO = b"X\x02\x00\x00\x00NO"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        b"\x80\x02" + LOOK_UP + ENUM + NO + b"\x86R.",
+        b"\x80\x04cbuiltins\ngetattr\nq\x00" + ENUM + NO + b"\x86R0h\x00" + ENUM + NO + b"\x86R.",
+        b"(" + ENUM + NO + b"i__builtin__\ngetattr\n.",
+    ],
+    ids=["once", "twice", "inst"],
+)
+def test_a_member_of_an_enum_as_python_3_11_2_writes_it(source: bytes) -> None:
+    assert set(read_pickle(source).globals) == {"transformers.trainer_utils.IntervalStrategy"}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        b"\x80\x02" + LOOK_UP + b"ctorch\nTensor\n" + NO + b"\x86R.",
+        b"\x80\x02" + LOOK_UP + ENUM + b"X\x05\x00\x00\x00__mro" + b"\x86R.",
+        b"\x80\x02" + LOOK_UP + ENUM + b"\x85R.",
+        b"\x80\x02" + LOOK_UP + b"q\x00" + ENUM + NO + b"\x86R0h\x00.",
+        b"(" + ENUM + NO + b"i__builtin__\ngetattr\n0" + LOOK_UP + b".",
+        b"\x80\x02(" + LOOK_UP + LOOK_UP + ENUM + NO + b"\x86Rt.",
+    ],
+    ids=["no enum", "inner name", "one argument", "kept in the memo", "beside an inst", "in a tuple"],
+)
+def test_any_other_use_of_getattr_is_named(source: bytes) -> None:
+    assert "__builtin__.getattr" in set(read_pickle(source).globals)

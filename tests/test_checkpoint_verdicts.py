@@ -1,0 +1,283 @@
+"""One checkpoint, one answer: takeover, checkpoints list, verify_local and transfer's proof agree on what is whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import takeover
+import verify_local
+from rgt.checkpoint import whole
+from rgt.checkpoint.whole import verdict
+from rgt.checkpoints import commands
+from rgt.transfer import delivery
+
+from . import zoo
+from .corruption import flip, member_offset, rezip, truncate
+
+STEP = zoo.STEP
+
+
+class Settings:
+    """A class of the training's own, as people save it with their weights."""
+
+
+def named(make: Callable[[Path], Path], name: str) -> Callable[[Path], Path]:
+    """What `make` leaves, under a name that says its step."""
+
+    def run(folder: Path) -> Path:
+        return make(folder).rename(folder / name)
+
+    return run
+
+
+def inside(make: Callable[[Path], Path], name: str) -> Callable[[Path], Path]:
+    """What `make` leaves, inside a folder whose name says its step."""
+
+    def run(folder: Path) -> Path:
+        (folder / name).mkdir()
+        make(folder / name)
+        return folder / name
+
+    return run
+
+
+def with_array(folder: Path) -> Path:
+    zoo.hf_trainer(folder)
+    np.savez(folder / f"checkpoint-{STEP}" / "ema.npz", ema=np.arange(1.0, 50.0))
+    return folder / f"checkpoint-{STEP}"
+
+
+TORCH = named(zoo.torch_zip, "step_000040.pt")
+LEGACY = named(zoo.torch_legacy, "step_000040.pt")
+SAFETENSORS = named(zoo.safetensors, "step-40.safetensors")
+SHARDED = inside(zoo.hf_sharded, "checkpoint-40")
+DCP = named(zoo.distributed, "step_40")  # "step" is an entry that is no tensor
+
+HEALTHY: dict[str, Callable[[Path], Path]] = {
+    "torch": TORCH,
+    "torch legacy": LEGACY,
+    "torch without checksums": named(zoo.torch_without_crc, "step_000040.pt"),
+    "torch packed again": named(zoo.torch_zipped_again, "step_000040.pt"),
+    "torch of every dtype": named(zoo.torch_exotic, "step_000040.pth"),
+    "lightning": zoo.lightning,
+    "safetensors": SAFETENSORS,
+    "sharded": SHARDED,
+    "sharded bin": inside(zoo.hf_sharded_bin, "checkpoint-40"),
+    "Trainer": zoo.hf_trainer,
+    "accelerate": inside(zoo.accelerate, "step_40"),
+    "dcp with other entries": DCP,
+    "deepspeed": lambda folder: zoo.deepspeed(folder) / f"global_step{STEP}",
+    "folder with an npz": with_array,
+}
+
+
+def written(data: bytes) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        (folder / "step_000040.pt").write_bytes(data)
+        return folder / "step_000040.pt"
+
+    return make
+
+
+def changed(make: Callable[[Path], Path], change: Callable[[Path], object]) -> Callable[[Path], Path]:
+    def run(folder: Path) -> Path:
+        path = make(folder)
+        change(path)
+        return path
+
+    return run
+
+
+def lengthen(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"more")
+
+
+def flip_a_weight(path: Path) -> None:
+    flip(path, member_offset(path, "data/0") + 8)
+
+
+def flip_a_packed_weight(path: Path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        member = max(archive.infolist(), key=lambda each: each.compress_size)
+    flip(path, member.header_offset + 200)
+
+
+def torch_pickle(name: str) -> bytes:
+    return b"\x80\x02c" + name.replace(" ", "\n").encode() + b"\n)R."
+
+
+BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {  # how, and what the reason names
+    "cut": (changed(TORCH, lambda path: truncate(path, 0.5)), "the zip's directory is missing"),
+    "last byte lost": (changed(TORCH, lambda path: os.truncate(path, path.stat().st_size - 1)), "zip"),
+    "trailing bytes": (changed(TORCH, lengthen), "other bytes follow the end of the zip"),
+    "bit flipped": (changed(TORCH, flip_a_weight), "has CRC"),
+    "bit flipped, packed": (
+        changed(named(zoo.torch_zipped_again, "step_000040.pt"), flip_a_packed_weight),
+        "zip member",
+    ),
+    "storage missing": (
+        changed(TORCH, lambda path: rezip(path, lambda name, data: None if name.endswith("data/0") else data)),
+        "is not in the file",
+    ),
+    "empty": (written(b""), "the file has no bytes"),
+    "zeros": (written(bytes(9000)), "begins with zeros"),
+    "LFS pointer": (written(b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n"), "git-LFS pointer"),
+    "error page": (written(b"<!DOCTYPE html><html>403</html>"), "HTML"),
+    "text": (written(b"loss 0.3\n" * 100), "plain text"),
+    "hostile pickle": (written(torch_pickle("os system")), "os.system"),
+    "pickle of a class": (written(pickle.dumps(Settings())), "names tests.test_checkpoint_verdicts.Settings"),
+    "legacy cut": (changed(LEGACY, lambda path: truncate(path, 0.7)), "bytes"),
+    "legacy with a tail": (changed(LEGACY, lengthen), "4 bytes follow the last storage"),
+    "safetensors short": (changed(SAFETENSORS, lambda path: truncate(path, 0.9)), "behind the end of the file"),
+    "safetensors long": (changed(SAFETENSORS, lengthen), "4 bytes follow the last tensor"),
+    "safetensors of nothing": (
+        changed(SAFETENSORS, lambda path: path.write_bytes(b"\x02" + bytes(7) + b"{}")),
+        "holds no tensor",
+    ),
+    "shard missing": (
+        changed(SHARDED, lambda path: (path / "model-00002-of-00003.safetensors").unlink()),
+        "model-00002-of-00003.safetensors: is named by model.safetensors.index.json and not there",
+    ),
+    "shard short": (
+        changed(SHARDED, lambda path: truncate(path / "model-00002-of-00003.safetensors", 0.9)),
+        "model-00002-of-00003.safetensors: ",
+    ),
+    "index missing": (
+        changed(SHARDED, lambda path: (path / "model.safetensors.index.json").unlink()),
+        "no *.index.json for them",
+    ),
+    "dcp file short": (changed(DCP, lambda path: truncate(path / "__0_0.distcp", 0.6)), "__0_0.distcp: should be at"),
+    "dcp without .metadata": (changed(DCP, lambda path: (path / ".metadata").unlink()), "no .metadata"),
+    "dcp .metadata short": (changed(DCP, lambda path: truncate(path / ".metadata", 0.5)), ".metadata: "),
+    "rank missing": (
+        changed(HEALTHY["deepspeed"], lambda path: (path / "zero_pp_rank_1_mp_rank_00_optim_states.pt").unlink()),
+        "1 of 2 ranks have no optim_states file",
+    ),
+    "of another step": (
+        changed(zoo.hf_trainer, lambda path: (path / "trainer_state.json").write_text('{"global_step": 39}')),
+        "is of step 39, its folder of step 40",
+    ),
+    "model missing": (changed(zoo.hf_trainer, lambda path: (path / "model.safetensors").unlink()), "no model weights"),
+    "npz cut": (changed(with_array, lambda path: truncate(path / "ema.npz", 0.5)), "ema.npz: "),
+}
+
+
+def settle(folder: Path) -> None:
+    """Old enough not to be taken for a file that is still written."""
+    for path in folder.rglob("*"):
+        os.utime(path, (0, time.time() - 1000))
+
+
+def answer(main: Any, *arguments: object) -> dict[str, Any]:
+    done = CliRunner().invoke(main, [*map(str, arguments), "--json"])
+    assert done.exit_code in (0, 1), done.output
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+def answers(run: Path, path: Path) -> dict[str, bool]:
+    """Whether it is whole, by everyone who is asked."""
+    settle(run)
+    newest = answer(takeover.main, "snapshot", run)["runs"][0]["checkpoints"]["newest"]
+    assert newest["path"] == str(path)
+    delivered = delivery.verify_folder(path if path.is_dir() else path.parent)
+    rows = {row["path"]: row["whole"] for row in answer(commands.main, "list", run)["checkpoints"]}
+    return {
+        "verdict": verdict(path).whole,
+        "verdict on values": verdict(path, values=True).whole,
+        "takeover": newest["state"] == "ok",
+        "checkpoints list": rows[path.relative_to(run).as_posix()],
+        "verify_local": answer(verify_local.main, path)["ok"],
+        "transfer": delivered.proof is not None,
+    }
+
+
+def run_folder(tmp_path: Path) -> Path:
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    return tmp_path / "run"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", HEALTHY)
+def test_everyone_calls_it_whole(tmp_path: Path, name: str) -> None:
+    run = run_folder(tmp_path)
+    path = HEALTHY[name](run / "checkpoints")
+    said = answers(run, path)
+    assert [who for who, good in said.items() if not good] == []
+    found = verdict(path)
+    assert (found.state, found.depth, found.reason) == ("ok", "read", "")
+    assert found.step == STEP
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", BROKEN)
+def test_nobody_calls_it_whole(tmp_path: Path, name: str) -> None:
+    run = run_folder(tmp_path)
+    make, named_by = BROKEN[name]
+    path = make(run / "checkpoints")
+    said = answers(run, path)
+    assert [who for who, good in said.items() if good] == []
+    found = verdict(path)
+    assert named_by in found.reason
+    assert found.state == ("unknown" if name in ("text", "pickle of a class") else "broken")
+    if path.is_file():
+        os.utime(path)
+        assert verdict(path).state == "writing"
+        assert verdict(path).message == f"written seconds ago and not complete yet ({found.reason}); look again"
+
+
+def test_a_look_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = TORCH(tmp_path)
+    assert verdict(path).depth == "read" and verdict(path, values=True).depth == "values"
+    flip_a_weight(path)
+    settle(tmp_path)
+    assert verdict(path).reason.startswith("zip member 'ckpt/data/0' has CRC")
+    for limits in ({"read": 1000}, {"read_until": 0.0}):
+        assert (verdict(path, **limits).state, verdict(path, **limits).depth) == ("ok", "structure")
+    monkeypatch.setattr(whole, "_HEADERS_SECONDS", -1.0)
+    late = verdict(path)
+    assert (late.whole, late.state) == (False, "unknown")
+    assert late.reason == "there was no time to read all of its headers"
+
+
+def test_what_is_not_there_or_not_a_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo.pt")
+    (tmp_path / "loop.pt").symlink_to(tmp_path / "loop.pt")
+    (tmp_path / "checkpoint-1").mkdir()
+    assert verdict(tmp_path / "gone.pt").reason.startswith(f"{tmp_path}/gone.pt does not exist")
+    assert verdict(tmp_path / "fifo.pt").reason == "not a regular file"
+    assert verdict(tmp_path / "loop.pt").reason == "cannot be opened: Too many levels of symbolic links"
+    assert verdict(tmp_path / "checkpoint-1").code == "empty" and not verdict(tmp_path / "checkpoint-1").files
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_bare_python_gives_the_same_answer(tmp_path: Path) -> None:
+    """As on a rented box: no numpy, no torch, no click, no schema."""
+    healthy, broken = DCP(tmp_path), LEGACY(tmp_path)
+    lengthen(broken)
+    code = (
+        "import sys, pathlib\n"
+        "for name in ('numpy', 'torch', 'click', 'yaml', 'jsonschema'): sys.modules[name] = None\n"
+        "from rgt.checkpoint.whole import verdict\n"
+        "print([verdict(pathlib.Path(path)).whole for path in sys.argv[1:]])\n"
+    )
+    scripts = str(Path(takeover.__file__).parent)
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code, str(healthy), str(broken)],
+        env={"PYTHONPATH": scripts},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.stdout.strip(), done.stderr) == ("[True, False]", "")

@@ -1,0 +1,161 @@
+"""results.py: the final number of a run, by a rule, from a file that is named with its sha256."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rgt import files
+from rgt.run import record, seal
+from rgt.run.record import Run
+
+from . import front_door
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    made = record.create(tmp_path / "runs", "tiny", command=["x"], config={})
+    for step, loss in ((100, 3.0), (200, 1.0), (300, 2.0), (200, 1.5)):  # 200 was computed again after a resume
+        made.log_metrics(step=step, split="val", loss=loss, acc=1 - loss / 10)
+        made.log_metrics(step=step, split="train", loss=loss - 0.5, zap=loss)
+    made.log_metrics(step=300, split="train", val_f1=0.5)
+    return made
+
+
+def results(run: Run, *words: object, expect: int = 0) -> Any:
+    """The rows that were written; of a failure the sentence."""
+    done = front_door.call("results.py", run.path, *words)
+    assert done.returncode == expect, done.stdout + done.stderr
+    return done.stderr if expect > 1 else files.read_json(run.results, "results")["metrics"]
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "value", "step", "rule"),
+    [
+        (("--metric", "val_loss"), "loss", 2.0, 300, "last"),
+        (("--metric", "loss", "--split", "train"), "loss", 1.5, 300, "last"),
+        (("--metric", "val_loss", "--rule", "best"), "loss", 1.5, 200, "best"),
+        (("--metric", "val/acc", "--rule", "best"), "acc", 0.85, 200, "best"),
+        (("--metric", "val_loss", "--rule", "mean-last-2"), "loss", 1.75, 300, "mean-last-2"),
+        (("--metric", "zap", "--direction", "down"), "zap", 2.0, 300, "last"),
+    ],
+)
+def test_a_rule_takes_its_number_from_the_curve(
+    run: Run, words: tuple[str, ...], name: str, value: float, step: int, rule: str
+) -> None:
+    (row,) = results(run, *words)
+    assert (row["name"], row["value"], row["step"], row["rule"], row["points"]) == (name, value, step, rule, 3)
+    assert row["source"] == "metrics.jsonl"
+    assert row["source_sha256"] == hashlib.sha256(run.metrics.read_bytes()).hexdigest()
+
+
+def test_a_name_with_its_split_in_a_row_of_another_split(run: Run) -> None:
+    files.append_jsonl(run.metrics, {"step": 400, "val_f1": 0.75})
+    sentence = results(run, "--metric", "val_f1", expect=2)
+    assert "has val_f1 of train, val_f1 of val: say --metric and --split so that one is meant" in sentence
+    assert results(run, "--metric", "val_f1", "--split", "val")[0]["value"] == 0.75
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--metric", "loss"), "has loss of train, loss of val: say --metric and --split"),
+        (("--metric", "gone"), "metrics.jsonl has no gone"),
+        (("--metric", "zap"), "which way zap is better is not known; say --direction up or --direction down"),
+        (("--metric", "val_loss", "--rule", "mean-last-9"), "has 3 points of loss, fewer than mean-last-9 needs"),
+        (("--metric", "val_loss", "--rule", "first"), "'first' is not a rule: last, best or mean-last-K"),
+    ],
+)
+def test_what_cannot_be_answered_is_a_sentence(run: Run, words: tuple[str, ...], sentence: str) -> None:
+    assert sentence in results(run, *words, expect=2)
+    assert not run.results.exists()
+
+
+def test_a_last_point_that_is_not_a_number_is_no_result(run: Run) -> None:
+    run.log_metrics(step=400, split="val", loss=float("nan"))
+    assert "val_loss is nan; a result is a number" in results(run, "--metric", "val_loss", expect=2)
+    assert results(run, "--metric", "val_loss", "--rule", "best")[0]["value"] == 1.5
+
+
+def test_other_rows_stay_and_a_different_one_is_not_overwritten(run: Run) -> None:
+    results(run, "--metric", "val_loss", "--metric", "val_acc")
+    before = run.results.read_bytes()
+    assert len(results(run, "--metric", "val_loss")) == 2 and set(run.results.read_bytes()) == set(before)
+    sentence = results(run, "--metric", "val_loss", "--rule", "best", expect=4)
+    assert "has another val loss already (value 2.0, rule last); --replace puts 1.5 there" in sentence
+    rows = results(run, "--metric", "val_loss", "--rule", "best", "--replace")
+    assert {row["name"]: row["value"] for row in rows} == {"acc": 0.8, "loss": 1.5}
+    seal.seal(run)
+    assert "is sealed" in results(run, "--metric", "val_loss", "--replace", expect=2)
+
+
+def test_a_dry_run_writes_nothing(run: Run) -> None:
+    done = front_door.call("results.py", run.path, "--metric", "val_loss", "--dry-run", "--json")
+    found = json.loads(done.stdout)
+    assert (found["written"], found["rows"][0]["value"], run.results.exists()) == (False, 2.0, False)
+
+
+def test_the_best_of_the_test_points_is_disclosed(run: Run) -> None:
+    for step in (100, 200):
+        run.log_metrics(step=step, split="test", acc=step / 1000)
+    done = front_door.call("results.py", run.path, "--metric", "test_acc", "--rule", "best", "--json")
+    (finding,) = json.loads(done.stdout)["findings"]
+    assert (done.returncode, finding["code"]) == (1, "selection") and run.results.exists()
+
+
+def test_the_checkpoint_of_its_step_is_named(run: Run) -> None:
+    entry = {"path": "checkpoints/step_200.pt", "step": 200, "time": 1.0, "bytes": 1, "sha256": "0" * 64}
+    files.write_json(run.checkpoints_index, {"checkpoints": [entry]}, "checkpoints_index")
+    assert results(run, "--metric", "val_loss", "--rule", "best")[0]["checkpoint"] == "checkpoints/step_200.pt"
+    assert "checkpoint" not in results(run, "--metric", "val_acc")[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words", "expected"),
+    [
+        ("e.json", '{"eval_accuracy": 0.5, "eval_samples": 64}', "eval_accuracy", ("val", 0.5, "reported", 64)),
+        ("e.json", '{"a": {"acc": 0.5, "n": 8}, "b": {"acc": 1}}', "a.acc --split test", ("test", 0.5, "reported", 8)),
+        ("e.json", '{"task": {"acc": 0.25}}', "acc --split test -n 9", ("test", 0.25, "reported", 9)),
+        ("e.csv", "item,acc\na,1\nb,0\nc,1\nd,1\n", "acc --split test", ("test", 0.75, "mean", 4)),
+        ("e.csv", "acc,loss\n0.5,1\n", "acc --split test", ("test", 0.5, "reported", None)),
+        ("e.csv", "step,val_acc\n1,0.5\n2,\n3,0.25\n", "val_acc --rule best", ("val", 0.5, "best", None)),
+    ],
+)
+def test_the_output_of_an_evaluation(
+    run: Run, tmp_path: Path, name: str, text: str, words: str, expected: tuple[Any, ...]
+) -> None:
+    (tmp_path / name).write_text(text)
+    (row,) = results(run, "--from", tmp_path / name, "--metric", *words.split())
+    assert (row["split"], row["value"], row["rule"], row.get("n")) == expected
+    assert (row["source"], len(row["source_sha256"])) == (str(tmp_path / name), 64)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words", "sentence"),
+    [
+        ("e.json", '{"a": {"acc": 1}, "b": {"acc": 1}}', "acc --split test", "more than one acc; it has a.acc, b.acc"),
+        ("e.json", '{"acc": 0.5}', "acc", "does not say of which split acc is; say --split train, val or test"),
+        ("e.json", '{"acc": 0.5}', "acc --split val --rule best", "--rule best chooses from a curve, and"),
+        ("e.json", "[1, 2]", "acc --split val", "has no acc; it has no number"),
+        ("e.csv", "item,acc\na,oops\n", "acc --split val", "has a cell that is not a number"),
+        ("e.csv", "item,acc\n", "acc --split val", "has no column acc; it has no row"),
+        ("e.csv", "acc\n\xff\n", "acc --split val", "cannot read"),
+    ],
+)
+def test_an_output_that_does_not_tell(
+    run: Run, tmp_path: Path, name: str, text: str, words: str, sentence: str
+) -> None:
+    (tmp_path / name).write_bytes(text.encode("latin-1"))
+    assert sentence in results(run, "--from", tmp_path / name, "--metric", *words.split(), expect=2)
+
+
+def test_results_written_before_rules_were_recorded_stay_valid(run: Run) -> None:
+    row = {"name": "loss", "value": 2.0, "split": "val", "n": 10, "direction": "down", "step": 300}
+    run.write_results({"run_id": run.id, "metrics": [row], "seed": 3})
+    assert "has another val loss already (value 2.0)" in results(run, "--metric", "val_loss", expect=4)
+    results(run, "--metric", "val_acc")
+    assert files.read_json(run.results, "results")["seed"] == 3
