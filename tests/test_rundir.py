@@ -104,6 +104,22 @@ def test_create_writes_a_valid_record_and_the_launched_event(tmp_path: Path) -> 
     assert create(run.path.parent, "微调 tiny", command=command, config=config).path != run.path
 
 
+def test_a_launch_killed_before_its_record_was_written_left_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that has a run.json also has its `launched` event: whoever finds it may count on that."""
+
+    def killed(self: Run, record: dict[str, Any]) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Run, "write_record", killed)
+    with pytest.raises(KeyboardInterrupt):
+        create(tmp_path, "tiny", command=["true"], config={})
+    assert find(tmp_path) == []
+    (remains,) = tmp_path.iterdir()
+    assert '"launched"' in (remains / "events.jsonl").read_text()
+
+
 @pytest.mark.parametrize(
     ("config", "why"),
     [

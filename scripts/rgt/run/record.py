@@ -207,8 +207,8 @@ def create(
         "job": job or {},
         **provenance.collect(code),
     }
+    run.log_event("launched", backend=backend)  # first: a directory with a run.json is a run, and its events begin here
     run.write_record(record)
-    run.log_event("launched", backend=backend)
     return run
 
 
