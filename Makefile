@@ -5,10 +5,11 @@ PYTEST := $(BIN)/python -m pytest
 # loadgroup keeps the tests that share one real server on one worker; for a fifth of the time two workers only wait, so three
 # fill two cores
 WORKERS ?= 3
+comma := ,
 DEBIAN := openssh-server openssh-client rsync slurmctld slurmd slurm-client munge docker.io busybox-static \
 	iproute2 gcc libc6-dev shellcheck tmux task-spooler git procps chromium
 
-.PHONY: help demo test soak bench dist evals lint docs lock system-deps sky clean
+.PHONY: help demo test soak bench dist evals lint docs lock system-deps sky clients clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -21,13 +22,13 @@ test: .venv/test.stamp lint ## lint and the tests, minutes
 	-$(BIN)/python -m compileall -q scripts evals examples
 	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "not soak"
 
-soak: .venv/test.stamp ## the long chaos versions: hundreds of kills, big files
+soak: .venv/test.stamp clients ## the long chaos versions: hundreds of kills, big files
 	$(PYTEST) -n $(WORKERS) --dist loadgroup -m soak
 
 bench: .venv/test.stamp ## every speed claim as a ratio measured in one run
 	$(BIN)/python evals/bench/run.py
 
-dist: .venv/test.stamp ## the skill as one zip, without tests
+dist: .venv/test.stamp ## what users install: skill, plugins and marketplace, one file
 	$(BIN)/python evals/bundle.py
 
 evals: .venv/test.stamp ## prove every case of evals/ without a model, minutes
@@ -52,8 +53,10 @@ system-deps: ## the Debian packages behind tests/real (root)
 
 sky: .venv-sky/stamp ## SkyPilot in an environment of its own, for the test of our task files
 
+clients: .clients/stamp ## the agent clients, for the tests of what make dist builds
+
 clean:
-	rm -rf .venv .venv-sky demo-out build dist *.egg-info
+	rm -rf .venv .venv-sky .clients demo-out build dist *.egg-info
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
@@ -64,10 +67,21 @@ clean:
 	.venv-sky/bin/python -m pip install -q skypilot==0.14.1
 	@touch $@
 
+.clients/stamp:
+	npm install --silent --prefix .clients/others @anthropic-ai/claude-code skills @openai/codex
+	npm install --silent --prefix .clients/node node@24
+	# by number: for a bare name npm takes the newest that fits its own Node, which is the oldest of all
+	npm install --silent --prefix .clients/openclaw --ignore-scripts openclaw@$$(npm view openclaw version)
+	@touch $@
+
+# what the package needs, not the package: a copy of the scripts in .venv would go stale, and an editable install makes
+# every start of Python a third slower
+install = $(BIN)/python -m pip install -q -c requirements.lock '.[$(1)]' && $(BIN)/python -m pip uninstall -q -y remote-gpu-trainer
+
 .venv/demo.stamp: .venv/bin/python pyproject.toml requirements.lock
-	$(BIN)/python -m pip install -q -c requirements.lock -e '.[torch,figures,stats]'
+	$(call install,torch$(comma)figures$(comma)stats)
 	@touch $@
 
 .venv/test.stamp: .venv/bin/python pyproject.toml requirements.lock
-	$(BIN)/python -m pip install -q -c requirements.lock -e '.[torch,gpu,wandb,figures,stats,leak,dev]'
+	$(call install,torch$(comma)gpu$(comma)wandb$(comma)figures$(comma)stats$(comma)leak$(comma)dev)
 	@touch $@ .venv/demo.stamp

@@ -1,0 +1,119 @@
+"""bin/rgt: every tool from any directory, in an environment of its own that the first call makes."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import bundle
+from rgt import environment
+
+ROOT = Path(__file__).resolve().parent.parent
+RGT = ROOT / "bin" / "rgt"
+TOOLS = sorted(path.stem for path in (ROOT / "scripts").glob("*.py"))
+
+
+def call(*words: object, cwd: Path, rgt: Path = RGT, **env: str) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, **env}
+    return subprocess.run([str(rgt), *map(str, words)], cwd=cwd, env=environ, capture_output=True, text=True)
+
+
+def test_alone_it_lists_every_tool_by_phase_also_through_a_link(tmp_path: Path) -> None:
+    link = tmp_path / "commands" / "rgt"
+    link.parent.mkdir()
+    link.symlink_to(RGT)
+    done = call(cwd=tmp_path, rgt=link)
+    assert done.returncode == 0
+    assert re.findall(r"^([A-Z]+):$", done.stdout, re.M) == ["RUN", "VERIFY", "DELIVER", "META"]
+    assert sorted(re.findall(r"^  (\w+)  ", done.stdout, re.M)) == TOOLS
+
+
+@pytest.mark.parametrize("word", ["nope", "../evals/docs", "wat", "Watch"])
+def test_an_unknown_tool_is_one_sentence(tmp_path: Path, word: str) -> None:
+    done = call(word, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "") and f"No such command '{word}'" in done.stderr
+
+
+def test_the_shell_completes_tools_and_their_verbs(tmp_path: Path) -> None:
+    def completed(words: str) -> list[str]:
+        place = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+        return call(cwd=tmp_path, _RGT_COMPLETE="bash_complete", **place).stdout.split()
+
+    assert completed("rgt wat") == ["plain,watch"]
+    assert completed("rgt launch su") == ["plain,submit"]
+    assert "rgt" in call(cwd=tmp_path, _RGT_COMPLETE="bash_source").stdout
+
+
+# -- without a .venv beside it
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    folder = tmp_path / "skills" / bundle.NAME
+    for path, (data, mode) in bundle.skill().items():
+        place = folder / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(data)
+        place.chmod(mode)
+    return folder
+
+
+def bare(tmp_path: Path, **env: str) -> dict[str, str]:
+    """A user's machine: no uv, no active environment, an empty cache."""
+    home = tmp_path / "home"
+    home.mkdir(exist_ok=True)
+    path = os.pathsep.join(part for part in os.environ["PATH"].split(os.pathsep) if not os.path.exists(f"{part}/uv"))
+    return {"HOME": str(home), "XDG_CACHE_HOME": "", "VIRTUAL_ENV": "", "PYTHONPATH": "", "PATH": path, **env}
+
+
+def test_the_first_call_makes_an_environment_once_though_two_start_together(tmp_path: Path, installed: Path) -> None:
+    project, cache = tmp_path / "project", tmp_path / "home" / ".cache" / "rgt"
+    project.mkdir()
+    (project / "train.log").write_text("RuntimeError: CUDA error: out of memory\n")
+    dead = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True).stdout.strip()
+    (cache / f"env-0123456789ab.{dead}").mkdir(parents=True)  # of a first call that was killed
+    env = {**os.environ, **bare(tmp_path)}
+    words, pipe = [str(installed / "bin" / "rgt"), "triage", "train.log"], subprocess.PIPE
+    calls = [subprocess.Popen(words, cwd=project, env=env, stdout=pipe, stderr=pipe, text=True) for _ in range(2)]
+    for process in calls:
+        out, err = process.communicate()
+        assert process.returncode == 1 and "OOM12" in out, out + err
+        assert err.startswith("rgt: first call: making ") and err.count("\n") == 1
+    (made,) = cache.iterdir()
+    assert re.fullmatch(r"env-[0-9a-f]{12}", made.name)
+    again = call("triage", "train.log", cwd=project, rgt=installed / "bin" / "rgt", **bare(tmp_path))
+    assert (again.returncode, again.stderr) == (1, "")
+
+
+def test_without_an_index_it_says_so_and_leaves_nothing(tmp_path: Path, installed: Path) -> None:
+    nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": ""}
+    done = call("triage", "log", cwd=tmp_path, rgt=installed / "bin" / "rgt", **bare(tmp_path, **nowhere))
+    assert (done.returncode, done.stdout) == (3, "")
+    first, second = done.stderr.splitlines()
+    assert first.startswith("rgt: first call: ") and second.startswith("error: cannot install click, jsonschema (")
+    assert list((tmp_path / "home" / ".cache" / "rgt").iterdir()) == []
+
+
+def test_without_python_it_says_so(tmp_path: Path, installed: Path) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("readlink", "sh"):
+        (tools / name).symlink_to(str(shutil.which(name)))
+    done = call("triage", "log", cwd=tmp_path, rgt=installed / "bin" / "rgt", PATH=str(tools))
+    assert (done.returncode, done.stderr) == (
+        3,
+        "error: rgt needs python3 (3.10 or newer), and there is none on PATH\n",
+    )
+
+
+def test_a_python_without_venv_is_named() -> None:
+    debian = (
+        "The virtual environment was not created successfully because ensurepip is not\navailable.  On Debian/Ubuntu "
+        "systems, you need to install the python3-venv\npackage using the following command.\n"
+    )
+    assert "apt install python3-venv" in environment.why(["python3", "-m", "venv", "x"], debian, ["click"])
