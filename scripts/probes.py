@@ -15,8 +15,8 @@ probes.Training(model, data, loss, optimizer, ...); its fields are explained in 
 training runs in a child process, every probe in a fork of it; what hangs or crashes there is reported. Nothing of it
 is changed or written. CUDA does not survive a fork: with it, the factory is called again for every probe that trains.
 
-In a training script: `from probes import Watcher` looks at every 50th step; `from probes import examine` runs probes
-in forks of this process, which itself stays as it is (with CUDA in use it needs make=, a function like the factory).
+In a script of your own: `from probes import examine` runs probes in forks of this process, which itself stays as it is
+(with CUDA in use it needs make=, a function like the factory).
 """
 
 from __future__ import annotations
@@ -32,12 +32,11 @@ import click
 from rgt import cli, errors, report
 from rgt.probes import runner
 from rgt.probes.factory import Result, Training
-from rgt.probes.observe import Watcher
 from rgt.probes.probe_session import Session
 from rgt.probes.runner import NAMES, PROBES
 from rgt.report import Finding, Report
 
-__all__ = ["NAMES", "Training", "Watcher", "examine", "main"]
+__all__ = ["NAMES", "Training", "examine", "main"]
 
 _MARKS = {"fine": "ok", "found": "FOUND", "unjudged": "-"}
 

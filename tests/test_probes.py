@@ -121,34 +121,6 @@ def test_where_a_process_cannot_fork_every_probe_gets_a_new_training(monkeypatch
     assert "this process cannot fork (CUDA is in use): give make=" in result.unjudged
 
 
-# --- the watcher -------------------------------------------------------------------------------------------------
-
-
-def test_the_watcher_samples_and_leaves_no_hook() -> None:
-    training = zoo.HEALTHY["plain"]()
-    seen = []
-    with probes.Watcher(training.model, training.optimizer, every=3) as watcher:
-        for _ in range(7):
-            loss = zoo.update(training, zoo.usual_loss(training, next(iter(training.data))))
-            seen += watcher.step(loss)
-    assert seen == []
-    assert [sample["step"] for sample in watcher.samples] == [0, 3, 6]
-    assert all(0 < ratio < 1 for ratio in watcher.samples[-1]["update_ratio"].values())
-    assert not training.optimizer._optimizer_step_pre_hooks and not training.optimizer._optimizer_step_post_hooks
-    with pytest.raises(ValueError, match="every=0"):
-        probes.Watcher(training.model, training.optimizer, every=0)
-
-
-@pytest.mark.parametrize("name", ["root_at_zero", "group_with_rate_zero", "module_never_called"])
-def test_the_watcher_names_what_is_wrong(name: str) -> None:
-    seed_all(0)
-    training = zoo.BROKEN[name].make()
-    with probes.Watcher(training.model, training.optimizer, every=1) as watcher:
-        for batch in list(training.data)[:2]:
-            found = watcher.step(zoo.update(training, zoo.usual_loss(training, batch)))
-    assert zoo.BROKEN[name].code in [finding.code for finding in found]
-
-
 # --- the command ---------------------------------------------------------------------------------------------------
 
 
