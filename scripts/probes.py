@@ -7,7 +7,6 @@
 Example:
     python scripts/probes.py all --factory examples.cpu_lifecycle.factory:factory
     python scripts/probes.py nan --factory train:factory --path src --steps 50
-    python scripts/probes.py desync --factory train:rank_main --ranks 2
     python scripts/probes.py predictions runs/x/predictions.npz
 
 A factory is a function without arguments that builds what the real run builds and returns
@@ -100,23 +99,6 @@ for _one in PROBES:
     @click.pass_context
     def one(context: click.Context, /, fmt: str | None, timeout: float, **request: Any) -> int:
         return _probe((str(context.info_name),), fmt, timeout, request)
-
-
-@main.command()
-@click.option("--ranks", type=click.IntRange(2, 16), default=2, show_default=True, help="Processes to start.")
-@factory_options(60.0)
-def desync(fmt: str | None, ranks: int, timeout: float, **request: Any) -> int:
-    """Run ranks on gloo and name the one that left the others: which rank, which collective, where it stands.
-
-    The factory is called as FUNCTION(rank, world_size), or without arguments, in every process, with the process group
-    ready (its own init_process_group is let pass); the Training it returns is stepped. Its model may be wrapped in DDP,
-    and it may call collectives itself.
-
-    Example: python scripts/probes.py desync --factory train:rank_main --ranks 2
-    """
-    from rgt.probes import ranks as rank_probe
-
-    return _emit([rank_probe.desync(_checked(request), ranks, timeout).as_dict()], fmt)
 
 
 @main.command()

@@ -28,7 +28,6 @@ from rgt.probes import factory as contract
 from rgt.probes import runner
 from rgt.probes.factory import Training
 from rgt.probes.probe_session import Session, digest, seed_all
-from rgt.probes.ranks import Rank, judge_ranks
 
 from . import broken_trainings as zoo
 from .real.support import wait_for
@@ -213,18 +212,17 @@ def sleepers(folder: Path) -> list[dict[str, int]]:
 ENDED = {
     "data --factory sleepy:pause": signal.SIGINT,
     "loss --factory sleepy_factory:in_a_step": signal.SIGKILL,
-    "desync --factory sleepy:pause": signal.SIGINT,
 }
 
 
 @pytest.mark.parametrize("words", ENDED)
 def test_nothing_runs_on_when_we_are_ended(tmp_path: Path, words: str) -> None:
-    number, count = ENDED[words], 2 if words.startswith("desync") else 1
+    number = ENDED[words]
     for name, text in (("sleepy", SLEEPY), ("sleepy_factory", SLEEPY), ("mine", FACTORIES)):
         (tmp_path / f"{name}.py").write_text(text)
     tool = subprocess.Popen([sys.executable, SCRIPT, *words.split()], cwd=tmp_path)
     try:
-        wait_for("the children", lambda: len(sleepers(tmp_path)) == count)
+        wait_for("the children", lambda: len(sleepers(tmp_path)) == 1)
         children = sleepers(tmp_path)
         tool.send_signal(number)
         assert tool.wait(60) == (130 if number == signal.SIGINT else -number)
@@ -304,46 +302,6 @@ def test_the_demo_passes_every_probe_within_two_minutes() -> None:
     answer = json.loads(done.stdout)
     assert (done.exit_code, [f["message"] for f in answer["findings"] if f["severity"] != "info"]) == (0, [])
     assert not [row for row in answer["probes"] if "no time left" in row["evidence"]]
-
-
-# --- ranks -----------------------------------------------------------------------------------------------------------
-
-
-def ranks(name: str) -> tuple[int, dict[str, Any]]:
-    factory = ("--factory", f"rank_trainings:{name}", "--path", TESTS)
-    done = command("desync", *factory, "--steps", "4", "--timeout", "60", "--json")
-    return done.exit_code, json.loads(done.stdout)
-
-
-def test_two_ranks_that_stay_together() -> None:
-    code, answer = ranks("healthy")
-    assert (code, answer["findings"]) == (0, [])
-    assert [row["steps"] for row in answer["probes"][0]["ranks"]] == [4, 4]
-
-
-PARTED = {
-    "raises": "rank 1 failed at step 1: KeyError: 'image_017'",
-    "forgets_a_parameter": "ranks end with different weights",
-    "skips_a_collective": "rank 1 never began collective 6: all_reduce float32[3x4] at",
-    "rank_zero_only": "rank 0 runs barrier at",
-    "same_data": "rank 1 reads the same batches as rank 0",
-    "dies": "rank 1 failed at step 1: ended by SIGKILL",
-    "uneven": "rank 1 ended after 2 steps, and rank 0 waits for it in step 3",
-}
-
-
-@pytest.mark.parametrize("name", [n if n == "raises" else pytest.param(n, marks=pytest.mark.soak) for n in PARTED])
-def test_the_rank_that_left_is_named(name: str) -> None:
-    code, answer = ranks(name)
-    (finding,) = answer["findings"]
-    assert (code, finding["code"]) == (1, "duplicate" if name == "same_data" else "desync")
-    assert PARTED[name] in finding["message"]
-
-
-def test_a_rank_that_just_leaves_is_named() -> None:
-    rows: list[dict[str, Any]] = [{"ready": True}, {"step": 1}]
-    result = judge_ranks([Rank(0, -9, rows, [], "", True), Rank(1, 3, rows, [], "", False)])
-    assert [finding.message for finding in result.findings] == ["rank 1 failed at step 1: ended with exit code 3"]
 
 
 # --- saved predictions -----------------------------------------------------------------------------------------------

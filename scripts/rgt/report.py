@@ -45,7 +45,6 @@ cuda              driver, CUDA build of the framework and card do not fit togeth
 curve             a training curve collapsed, never moved or was still improving at its end
 dead-units        units of a network never fire, or sit at the end of their range
 denormal          too many values of a tensor are subnormal
-desync            ranks of a distributed job went different ways
 digest            a file's sha256 is not the recorded one
 direction         which way a metric is better contradicts its meaning, or itself
 disclose          a number has something that its reader must be told

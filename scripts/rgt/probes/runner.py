@@ -101,21 +101,21 @@ def judge(session: Session, probe: Probe) -> Result:
 
 
 class Child:
-    """`main` of a module of this folder, in a session of its own; as a context, nothing of it outlives the block.
+    """`main` below, in a session of its own; as a context, nothing of it outlives the block.
 
     The request is its stdin, as JSON. It appends rows to `out`, one JSON object per line, and Python stacks to `stacks`
     when it crashes or gets SIGUSR1.
     """
 
-    def __init__(self, module: str, request: dict[str, Any], folder: Path, name: str = "") -> None:
-        self.out, self.stacks, self.log = (folder / f"{kind}{name}" for kind in ("out", "stacks", "log"))
+    def __init__(self, request: dict[str, Any], folder: Path) -> None:
+        self.out, self.stacks, self.log = (folder / kind for kind in ("out", "stacks", "log"))
         self.out.write_text("")
         self.stacks.write_text("")
-        order = folder / f"request{name}"
+        order = folder / "request"
         more = {"out": str(self.out), "stacks": str(self.stacks), "parent": os.getpid()}
         order.write_text(json.dumps({**request, **more}))
         # not a script of this folder: the user's imports must not find our modules as their own
-        program = f"import sys; sys.path[0] = {str(SCRIPTS)!r}; from rgt.probes.{module} import main; main()"
+        program = f"import sys; sys.path[0] = {str(SCRIPTS)!r}; from rgt.probes.runner import main; main()"
         with order.open("rb") as source, self.log.open("wb") as sink:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", program], stdin=source, stdout=sink, stderr=sink, start_new_session=True
@@ -241,7 +241,7 @@ def probe(request: dict[str, Any], names: tuple[str, ...], timeout: float) -> li
     limit = 0.95 * timeout if alone else timeout / 2  # of several probes, the others must still be heard
     with tempfile.TemporaryDirectory(prefix="rgt-probes-") as folder:
         while left:
-            with Child("runner", {**request, "probes": left, "seconds": max(2.0, timeout / 6)}, Path(folder)) as child:
+            with Child({**request, "probes": left, "seconds": max(2.0, timeout / 6)}, Path(folder)) as child:
                 hung = _wait(child, end, limit)
                 hung = "hang" if hung and alone else hung  # nothing else took its time
                 if hung:
