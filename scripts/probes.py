@@ -11,11 +11,10 @@ Example:
 
 A factory is a function without arguments that builds what the real run builds and returns
 probes.Training(model, data, loss, optimizer, ...); its fields are explained in scripts/rgt/probes/factory.py. The
-training runs in a child process, every probe in a fork of it; what hangs or crashes there is reported. Nothing of it
-is changed or written. CUDA does not survive a fork: with it, the factory is called again for every probe that trains.
+training runs in a child process, and the factory is called again for every probe that trains; what hangs or crashes
+there is reported. Nothing is written.
 
-In a script of your own: `from probes import examine` runs probes in forks of this process, which itself stays as it is
-(with CUDA in use it needs make=, a function like the factory).
+In a script of your own: `from probes import examine`, with a function like the factory.
 """
 
 from __future__ import annotations
@@ -41,16 +40,10 @@ _MARKS = {"fine": "ok", "found": "FOUND", "unjudged": "-"}
 
 
 def examine(
-    training: Training,
-    names: tuple[str, ...] = NAMES,
-    *,
-    make: Callable[[], Training] | None = None,
-    steps: int = 20,
-    seconds: float = 20.0,
-    seed: int = 0,
+    make: Callable[[], Training], names: tuple[str, ...] = NAMES, *, steps: int = 20, seconds: float = 20.0
 ) -> Iterator[Result]:
-    """Probe a training of this process, one result after the other; it is afterwards what it was before."""
-    return runner.run(Session(training, steps=steps, seconds=seconds, make=make, seed=seed), names)
+    """Probe what `make` builds, in this process, one result after the other; it builds a new one for every probe."""
+    return runner.run(Session(make, steps, seconds), names)
 
 
 @click.group(cls=cli.Group)

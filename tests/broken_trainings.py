@@ -91,9 +91,6 @@ memory growth | the graph grows: running_loss_never_detached
 throughput starved | waits for data: slow_decoding
 determinism nondeterminism | the initial weights: seed_from_the_system | the batch: unseeded_shuffle
 determinism nondeterminism | the loss: unseeded_noise_in_forward
-resume resume | optimizer state: momentum_not_saved | scheduler step: scheduler_not_saved
-resume resume | random state of torch: dropout_state_not_saved | buffer scale: buffer_not_persistent
-resume order | starts again from the first batch: data_position_not_saved
 """
 
 
@@ -501,52 +498,6 @@ def unseeded_shuffle() -> Training:
     return training(data=Shuffled())
 
 
-class Place:
-    """Batches without end that know where they are."""
-
-    def __init__(self, x: Tensor, y: Tensor) -> None:
-        self.x, self.y, self.at = x, y, 0
-
-    def __iter__(self) -> Iterator[Any]:
-        while True:
-            first = self.at % len(self.x)
-            self.at += BATCH
-            yield self.x[first : first + BATCH], self.y[first : first + BATCH]
-
-    def state_dict(self) -> dict[str, int]:
-        return {"at": self.at}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.at = state["at"]
-
-
-def saving(model: nn.Module, forgets: str = "") -> Training:
-    """A training with its own checkpoint, which carries everything but one part."""
-    place = Place(*points(96))
-    optimizer, scheduler = sgd(lr=1e-2, momentum=0.9), lambda o: StepLR(o, 2, 0.5)
-    t = training(model, data=place, optimizer=optimizer, scheduler=scheduler, also=(place,))
-    parts: dict[str, Any] = {"model": model, "optimizer": t.optimizer, "scheduler": t.scheduler, "place": place}
-
-    def save() -> Any:
-        state = {name: part.state_dict() for name, part in parts.items()} | {"rng": torch.get_rng_state()}
-        return {name: value for name, value in state.items() if name != forgets}
-
-    def load(state: Any) -> None:
-        for name, value in state.items():
-            torch.set_rng_state(value) if name == "rng" else parts[name].load_state_dict(copy.deepcopy(value))
-
-    t.save, t.load = save, load
-    return t
-
-
-def buffer_not_persistent() -> Training:
-    def forward(net: Any, x: Tensor) -> Any:
-        net.scale *= 0.9 if net.training else 1.0
-        return net.head(net.backbone(x)) * net.scale
-
-    return saving(after(Net(forward), lambda net: net.register_buffer("scale", torch.ones(1), persistent=False)))
-
-
 # --- healthy, though it looks odd --------------------------------------------------------------------------------
 
 
@@ -672,10 +623,6 @@ SHORT: dict[str, Make] = {
     "outputs_collected": lambda: collecting(lambda scores, loss: scores.detach().repeat(100, 1)),
     "slow_decoding": lambda: sampling(slow_decoder, workers=0),
     "unseeded_noise_in_forward": lambda: training(Wrapped(lambda net, x: net(x + random.SystemRandom().random()))),
-    "momentum_not_saved": lambda: saving(mlp(), forgets="optimizer"),
-    "scheduler_not_saved": lambda: saving(mlp(), forgets="scheduler"),
-    "dropout_state_not_saved": lambda: saving(mlp(nn.Dropout(0.2)), forgets="rng"),
-    "data_position_not_saved": lambda: saving(mlp(), forgets="place"),
     "regression_broadcast": lambda: training(mlp(out=1), nn.MSELoss(), numbers(lambda x: x[:, 0])),
     "scheduler_never_stepped": lambda: training(
         scheduler=lambda o: CosineAnnealingLR(o, 100), step=step_in_order("zero backward step")
@@ -725,7 +672,6 @@ HEALTHY: dict[str, Make] = {
     "log_softmax_then_nll": lambda: training(mlp(nn.LogSoftmax(dim=1)), nn.NLLLoss()),
     "zero_initialised_head": lambda: training(after(mlp(), lambda m: m[2].weight.zero_())),
     "normalised_pictures": lambda: pictures(lambda x: x, normalised=True),
-    "complete_checkpoint": lambda: saving(mlp(nn.Dropout(0.1))),
     "momentum_and_clipping": lambda: training(Net(), optimizer=sgd(lr=0.05, momentum=0.9), clip=0.5),
     "regression": lambda: training(
         mlp(out=1), nn.MSELoss(), numbers(lambda x: x[:, :1] * 2 + torch.randn(64, 1) * 0.1)

@@ -51,10 +51,6 @@ class Training:
     pad_id: int | None = None  # target value that pads short rows
     channel_mean: tuple[float, ...] | None = None  # of the images as the model expects them, before normalisation
     channel_std: tuple[float, ...] | None = None  # given with channel_mean when the batches are normalised
-    save: Callable[[], Any] | None = None  # what the run writes into a checkpoint
-    load: Callable[[Any], None] | None = None  # and how it takes it back
-    # other objects that reading a batch changes (a position in a stream, counters): their attributes are put back
-    also: tuple[Any, ...] = ()
 
     def is_frozen(self, name: str) -> bool:
         return any(fnmatch.fnmatchcase(name, pattern) or name.startswith(pattern + ".") for pattern in self.frozen)
