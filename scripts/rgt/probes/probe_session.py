@@ -49,8 +49,8 @@ class Session:
     def isolated(self, work: Callable[..., Any], *given: Any) -> Any:
         """work(session, *given) on a training that nobody has run: a new one from the factory where it must be."""
         if self.touched:
-            vars(self).pop("training", None)
-            gc.collect()  # hooks make cycles, which would keep the old one's memory
+            if self.device.type != "cpu":
+                gc.collect()  # hooks make cycles, which keep the memory of earlier ones
             self._build()
         return work(self, *given)
 
