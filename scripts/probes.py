@@ -27,7 +27,7 @@ from typing import Any
 
 import click
 
-from rgt import cli, errors, report
+from rgt import cli, errors
 from rgt.probes import runner
 from rgt.probes.factory import Result, Training
 from rgt.probes.probe_session import Session
@@ -77,7 +77,7 @@ def factory_options(seconds: float) -> Callable[[Callable[..., Any]], Callable[.
 @main.command("all")
 @factory_options(120.0)
 def every(fmt: str | None, timeout: float, **request: Any) -> int:
-    """Run all probes in order (list: `names`), each on the untouched training.
+    """Run all probes in the order of this list, each on a new training.
 
     Example: python scripts/probes.py all --factory train:factory --timeout 2m
     """
@@ -98,11 +98,10 @@ for _one in PROBES:
 @click.argument("path", type=click.Path(path_type=Path))
 @cli.report_options
 def predictions(path: Path, fmt: str | None) -> int:
-    """Collapse and hidden failures in saved predictions: PATH is npz, csv or jsonl.
+    """Collapse and hidden failures in saved predictions: PATH is npz or csv.
 
     \b
-    Columns: pred, prob or logits; target; embedding;
-    pred_shuffled (inputs exchanged), pred_label_shuffled (trained on shuffled labels), pred_without_<input>.
+    Columns: pred, prob or logits; target; embedding; pred_shuffled (inputs exchanged between samples).
     In csv, prob_0, prob_1, ... make one row.
 
     Example: python scripts/probes.py predictions runs/x/predictions.npz
@@ -112,18 +111,6 @@ def predictions(path: Path, fmt: str | None) -> int:
     from rgt.probes.predictions import judge_file
 
     return _emit([result.as_dict() for result in judge_file(path)], fmt)
-
-
-@main.command()
-@cli.json_option
-def names(as_json: bool) -> int:
-    """List the probes in the order of `all`."""
-    if as_json:
-        report.print_json([{"name": probe.name, "help": probe.help} for probe in PROBES])
-    else:
-        for probe in PROBES:
-            click.echo(f"{probe.name:12} {probe.help}")
-    return errors.OK
 
 
 def _probe(names: tuple[str, ...], fmt: str | None, timeout: float, request: dict[str, Any]) -> int:

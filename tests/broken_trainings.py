@@ -37,10 +37,10 @@ class Planted(NamedTuple):
 
 
 PLANTED = """
-loss loss-input | softmax is applied twice: softmax_before_cross_entropy softmax_in_the_loss_function
+loss loss-input | softmax is applied twice: softmax_before_cross_entropy
 loss loss-input | raw scores: logits_before_nll logits_before_bce
 loss loss-input | instead of their logarithms: probabilities_before_nll | sigmoid twice: sigmoid_before_bce_with_logits
-loss target | targets from 1 to 3 for 3 classes: labels_from_one | for 2 classes: too_few_outputs
+loss target | targets from 1 to 3 for 3 classes: labels_from_one
 loss target | targets from -1 to: unlabelled_is_minus_one | must be int64: float_class_numbers
 loss target | every target is ignore_index: all_targets_ignored | not shifted: targets_not_shifted
 loss target | shifted twice: targets_shifted_twice
@@ -49,7 +49,7 @@ loss padding | padding (0) counts: padding_in_the_mean mask_that_only_divides
 parameters not-updating | not in the optimizer: head_not_in_the_optimizer
 parameters not-updating | none of the model's parameters: optimizer_of_a_copy
 parameters not-updating | nobody declared it frozen: frozen_and_forgotten
-parameters not-updating | its module runs, but the loss does not reach it: detached_features no_grad_around_backbone
+parameters not-updating | its module runs, but the loss does not reach it: detached_features
 parameters not-updating | never called: module_never_called | optimizer.step() was never called: step_forgotten
 parameters not-updating | gone when the optimizer steps: zero_grad_before_step | no graph: loss_rebuilt_from_a_number
 parameters not-updating | lost to rounding: bfloat16_swallows_updates
@@ -60,20 +60,18 @@ parameters accumulated | earlier steps: zero_grad_forgotten model_zero_grad_of_a
 lr lr | never stepped: scheduler_never_stepped | scheduler of epochs is stepped inside: epoch_scheduler_per_batch
 lr lr | the schedule ends at step: schedule_in_epochs | climbs back: cosine_period_in_epochs
 lr lr | another optimizer: scheduler_of_an_old_optimizer | more often than the optimizer: scheduler_per_micro_batch
-lr lr | lr_at(0) is: rate_set_on_the_wrong_attribute | 0 in every step: warmup_never_leaves_zero
-ratios update-ratio | too large: rate_far_too_high | cannot teach: rate_far_too_low
-overfit no-fit | the recipe is at fault: clipped_to_nothing weight_decay_wins
-overfit ignored-input | does not depend on the input: input_multiplied_away wrong_variable_in_forward
+lr lr | 0 in every step: warmup_never_leaves_zero
+overfit no-fit | the recipe is at fault: clipped_to_nothing weight_decay_wins rate_far_too_high rate_far_too_low
+overfit ignored-input | does not depend on the input: input_multiplied_away
 nan nan | born in the forward, in log: log_of_zero | born in the backward: root_at_zero
-nan nan | softmax: attention_row_fully_masked | in std: deviation_of_one_sample | in exp: exp_overflows
+nan nan | softmax: attention_row_fully_masked | in std: deviation_of_one_sample
 nan nan | is born in the forward: half_precision_overflows | itself holds NaN: infinity_in_the_target
 data nan | batch: nan_in_one_sample
 data empty | no batch: drop_last_drops_everything
 data duplicate | every sample of every batch is the same: index_ignored
 data constant | labels are 1: one_label_for_all
 gradients gradient | vanishes: twelve_sigmoids | explodes: wide_initialisation
-gradients dead-units | never fire: dead_relu | saturated: saturated_tanh
-gradients symmetry | copies of each other: constant_initialisation
+gradients dead-units | never fire: dead_relu
 mode mode | in eval mode during the training step: left_in_eval_mode
 mode mode | in train mode during the evaluation: evaluates_in_train_mode
 mode mode | leaves the model in eval mode: never_back_to_train_mode
@@ -82,10 +80,10 @@ mode moving | evaluating changes the model: evaluation_moves_batchnorm
 workers worker-rng | workers draw the same random numbers: generator_copied_into_workers every_worker_seeded_alike
 workers worker-rng | same in every epoch: one_worker_repeats_each_epoch
 workers duplicate | every sample comes 2 times: stream_not_sharded
-order order | same order: never_shuffled set_epoch_forgotten | sorted by label: sorted_by_class
+order order | same order: never_shuffled set_epoch_forgotten
 collate ragged | [0] is 4, 5, 6: sequences_of_different_length
 images image | not divided by 255: images_not_divided | divided by 255 twice: images_divided_twice
-images image | BGR: channels_reversed channels_reversed_then_normalised | channels are last: channels_last
+images image | channels are last: channels_last
 memory growth | with their graph: losses_kept_with_their_graph | more are kept after each step: outputs_collected
 memory growth | the graph grows: running_loss_never_detached
 throughput starved | waits for data: slow_decoding
@@ -307,25 +305,12 @@ def scheduler_per_micro_batch() -> Training:
     return training(scheduler=lambda o: LinearLR(o, 1.0, 0.1, total_iters=1000), step=step, accumulate=4)
 
 
-def rate_set_on_the_wrong_attribute() -> Training:
-    def step(t: Training, batch: Any) -> Any:
-        t.optimizer.lr = 1e-4  # no such setting: param_groups keep theirs
-        return update(t, usual_loss(t, batch))
-
-    return training(step=step, lr_at=lambda step: 1e-4)
-
-
 # --- NaN and Inf ---------------------------------------------------------------------------------------------------
 
 
 def attention_row_fully_masked() -> Training:
     mask = torch.zeros(BATCH, 1).index_fill(0, torch.tensor(0), -math.inf)
     return training(Wrapped(lambda net, x: net(x) * (net(x) + mask).softmax(1)))
-
-
-def exp_overflows() -> Training:
-    model = Wrapped(lambda net, x: net(x * 300).exp() / net(x * 300).exp().sum(1, keepdim=True))
-    return training(model, lambda p, y: -(p.gather(1, y[:, None]) + 1e-9).log().mean())
 
 
 def half_precision_overflows() -> Training:
@@ -350,11 +335,6 @@ def twelve_sigmoids() -> Training:
 def wide_initialisation() -> Training:
     layers = [after(nn.Linear(WIDTH, WIDTH, bias=False), lambda m: m.weight.normal_(std=3.0)) for _ in range(10)]
     return training(nn.Sequential(*layers, nn.Linear(WIDTH, CLASSES)), optimizer=sgd(lr=1e-12))
-
-
-def constant_initialisation() -> Training:
-    model = after(mlp(), *(lambda m, i=i: (m[i].weight.fill_(0.1), m[i].bias.zero_()) for i in (0, 2)))
-    return training(model, data=(torch.randn(64, WIDTH), points()[1]))
 
 
 # --- data ------------------------------------------------------------------------------------------------------------
@@ -416,12 +396,6 @@ def set_epoch_forgotten() -> Training:
     return training(data=DataLoader(dataset, BATCH, sampler=DistributedSampler(dataset, 2, 0)))
 
 
-def sorted_by_class() -> Training:
-    x, y = points(96)
-    at = y.argsort()
-    return training(data=DataLoader(TensorDataset(x[at], y[at]), BATCH))
-
-
 class Ragged(Dataset[Any]):
     def __len__(self) -> int:
         return 32
@@ -439,18 +413,11 @@ class Pictures(nn.Module):
         return self.head(F.relu(self.conv(x)).mean((2, 3)))
 
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-
-
-def pictures(change: Callable[[Tensor], Tensor], normalised: bool = False, **more: Any) -> Training:
-    """Three kinds of pictures, with the channel means of photographs, in whole steps of 1/255, then changed."""
+def pictures(change: Callable[[Tensor], Tensor]) -> Training:
+    """Three kinds of pictures, in whole steps of 1/255, then changed."""
     y = torch.arange(48) % CLASSES
-    mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (MEAN, STD))
-    tint = F.one_hot(y, 3)[:, :, None, None] * 0.2 - 0.0667
-    x = change(((mean + tint + torch.randn(48, 3, 6, 6) * 0.1).clamp(0, 1) * 255).round() / 255)
-    if normalised:
-        x, more = (x - mean) / std, {"channel_mean": MEAN, "channel_std": STD}
-    return training(Pictures(), data=(x, y), **more)
+    x = F.one_hot(y, 3)[:, :, None, None] * 0.2 + 0.4 + torch.randn(48, 3, 6, 6) * 0.1
+    return training(Pictures(), data=(change((x.clamp(0, 1) * 255).round() / 255), y))
 
 
 # --- memory, speed, repetition ---------------------------------------------------------------------------------------
@@ -512,13 +479,6 @@ def frozen_on_purpose() -> Training:
     return training(model, optimizer=adam(model.head.parameters()), frozen=("backbone",))
 
 
-def mixed_groups() -> Training:
-    model = Net()
-    decay, rest = ([p for p in model.parameters() if (p.dim() > 1) == wide] for wide in (True, False))
-    groups = [{"params": decay, "weight_decay": 0.1, "lr": 1e-2}, {"params": rest, "weight_decay": 0.0, "lr": 1e-3}]
-    return training(model, optimizer=AdamW(groups))
-
-
 def sparse_embedding() -> Training:
     words = torch.randint(0, 1000, (64, 5))
     model = nn.Sequential(nn.EmbeddingBag(1000, 16, mode="mean"), nn.Linear(16, CLASSES))
@@ -552,26 +512,14 @@ def causal_mask_of_infinities() -> Training:
     return training(Wrapped(lambda net, x: net((x @ x.T + mask).softmax(1) @ x + x)))
 
 
-def unbounded_negative_loss() -> Training:
-    """A log-likelihood of a density: it may go below zero."""
-
-    def loss(output: Tensor, y: Tensor) -> Tensor:
-        mean, log_std = output[:, 0], output[:, 1].clamp(-4, 4)
-        return (log_std + 0.5 * ((y - mean) / log_std.exp()).square()).mean()
-
-    return training(mlp(out=2), loss, numbers(lambda x: x[:, 0]))
-
-
 # --- in a line each ---------------------------------------------------------------------------------------------
 
 SHORT: dict[str, Make] = {
-    "softmax_in_the_loss_function": lambda: training(loss=lambda s, y: F.cross_entropy(s.softmax(1), y)),
     "logits_before_nll": lambda: training(loss=nn.NLLLoss()),
     "probabilities_before_nll": lambda: training(mlp(nn.Softmax(dim=1)), nn.NLLLoss()),
     "sigmoid_before_bce_with_logits": lambda: training(mlp(nn.Sigmoid(), out=1), binary(nn.BCEWithLogitsLoss())),
     "logits_before_bce": lambda: training(mlp(out=1), binary(nn.BCELoss())),
     "labels_from_one": lambda: training(data=points(labels=lambda y: y + 1)),
-    "too_few_outputs": lambda: training(mlp(out=2)),
     "unlabelled_is_minus_one": lambda: training(data=points(labels=lambda y: y.where(torch.arange(64) % 8 > 0, -1))),
     "float_class_numbers": lambda: training(data=points(labels=Tensor.float)),
     "all_targets_ignored": lambda: training(data=points(labels=lambda y: torch.full_like(y, -100))),
@@ -582,7 +530,6 @@ SHORT: dict[str, Make] = {
     "optimizer_of_a_copy": lambda: training(Net(), optimizer=lambda p: adam(copy.deepcopy(list(p)))),
     "frozen_and_forgotten": lambda: training(after(Net(), lambda net: net.backbone.requires_grad_(False))),
     "detached_features": lambda: training(Net(lambda net, x: net.head(net.backbone(x).detach()))),
-    "no_grad_around_backbone": lambda: training(Net(lambda net, x: net.head(torch.no_grad()(net.backbone.forward)(x)))),
     "module_never_called": lambda: training(after(Net(), lambda net: net.add_module("adapter", nn.Linear(16, 16)))),
     "frozen_only_by_name": lambda: training(Net(), frozen=("backbone.0",)),
     "step_forgotten": lambda: training(step=step_in_order("zero backward")),
@@ -596,7 +543,6 @@ SHORT: dict[str, Make] = {
     "clipped_to_nothing": lambda: training(optimizer=sgd(lr=1e-2), clip=1e-3),
     "weight_decay_wins": lambda: training(optimizer=lambda p: AdamW(p, lr=1e-2, weight_decay=30.0)),
     "input_multiplied_away": lambda: training(Wrapped(lambda net, x: net(x * 0.0))),
-    "wrong_variable_in_forward": lambda: training(Wrapped(lambda net, x: net(torch.ones_like(x)))),
     "log_of_zero": lambda: training(mlp(nn.ReLU()), lambda s, y: -(s + 0.0).log().gather(1, y[:, None]).mean()),
     "deviation_of_one_sample": lambda: training(Wrapped(lambda net, x: net(x / x.std(0))), data=[points(1)] * 4),
     "dead_relu": lambda: training(after(mlp(), lambda m: m[0].bias.fill_(-20.0)), optimizer=sgd(lr=1e-3)),
@@ -616,8 +562,6 @@ SHORT: dict[str, Make] = {
     "sequences_of_different_length": lambda: training(data=DataLoader(Ragged(), batch_size=4)),
     "images_not_divided": lambda: pictures(lambda x: (x * 255).round()),
     "images_divided_twice": lambda: pictures(lambda x: x / 255),
-    "channels_reversed": lambda: pictures(lambda x: x.flip(1), channel_mean=MEAN),
-    "channels_reversed_then_normalised": lambda: pictures(lambda x: x.flip(1), normalised=True),
     "channels_last": lambda: pictures(lambda x: x.permute(0, 2, 3, 1)),
     "losses_kept_with_their_graph": lambda: collecting(lambda scores, loss: loss),
     "outputs_collected": lambda: collecting(lambda scores, loss: scores.detach().repeat(100, 1)),
@@ -639,9 +583,6 @@ SHORT: dict[str, Make] = {
     "root_at_zero": lambda: training(loss=lambda s, y: F.cross_entropy(s, y) + (s - s.detach()).square().sum().sqrt()),
     "infinity_in_the_target": lambda: training(
         mlp(out=1), nn.MSELoss(), numbers(lambda x: 1 / (x[:, :1] > -1).float())
-    ),
-    "saturated_tanh": lambda: training(
-        hidden(nn.Tanh()), data=points(inputs=lambda x: x * 1000), optimizer=sgd(lr=1e-4)
     ),
 }
 BROKEN = {
@@ -671,7 +612,7 @@ HEALTHY: dict[str, Make] = {
     "log_softmax_then_cross_entropy": lambda: training(mlp(nn.LogSoftmax(dim=1))),
     "log_softmax_then_nll": lambda: training(mlp(nn.LogSoftmax(dim=1)), nn.NLLLoss()),
     "zero_initialised_head": lambda: training(after(mlp(), lambda m: m[2].weight.zero_())),
-    "normalised_pictures": lambda: pictures(lambda x: x, normalised=True),
+    "normalised_pictures": lambda: pictures(lambda x: (x - 0.45) / 0.225),
     "momentum_and_clipping": lambda: training(Net(), optimizer=sgd(lr=0.05, momentum=0.9), clip=0.5),
     "regression": lambda: training(
         mlp(out=1), nn.MSELoss(), numbers(lambda x: x[:, :1] * 2 + torch.randn(64, 1) * 0.1)
@@ -680,10 +621,8 @@ HEALTHY: dict[str, Make] = {
         scheduler=lambda o: LinearLR(o, 1.0, 0.1, total_iters=500), accumulate=4, total_steps=500
     ),
     "frozen_on_purpose": frozen_on_purpose,
-    "mixed_groups": mixed_groups,
     "sparse_embedding": sparse_embedding,
     "two_losses": two_losses,
     "ema_beside_the_model": ema_beside_the_model,
     "causal_mask_of_infinities": causal_mask_of_infinities,
-    "unbounded_negative_loss": unbounded_negative_loss,
 }

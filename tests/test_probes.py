@@ -56,7 +56,6 @@ def one_thread() -> Iterator[None]:
 def test_the_zoo_is_large_enough() -> None:
     assert len(zoo.BROKEN) >= 40 and len(zoo.HEALTHY) >= 15
     assert {planted.probe for planted in zoo.BROKEN.values()} == set(probes.NAMES)
-    assert [line.split()[0] for line in command("names").output.splitlines()] == list(probes.NAMES)
 
 
 @pytest.mark.parametrize("name", zoo.BROKEN)
@@ -282,9 +281,6 @@ def test_the_demo_passes_every_probe_within_two_minutes() -> None:
 def save(path: Path, **arrays: Any) -> Path:
     if path.suffix == ".npz":
         numpy.savez(path, **arrays)
-    elif path.suffix == ".jsonl":
-        rows = zip(*(array.tolist() for array in arrays.values()), strict=True)
-        path.write_text("\n".join(json.dumps(dict(zip(arrays, row, strict=True))) for row in rows))
     else:
         wide = {n: a if a.ndim > 1 else a[:, None] for n, a in arrays.items()}
         names = [f"{n}_{i}" if arrays[n].ndim > 1 else n for n, a in wide.items() for i in range(a.shape[1])]
@@ -304,7 +300,7 @@ def classes(count: int = 200) -> tuple[Any, Any]:
     return numpy.eye(4)[target] * 3 + rng.normal(size=(count, 4)), target
 
 
-@pytest.mark.parametrize("suffix", ["npz", "csv", "jsonl"])
+@pytest.mark.parametrize("suffix", ["npz", "csv"])
 def test_saved_predictions_good_and_bad(tmp_path: Path, suffix: str) -> None:
     logits, target = classes()
     shuffled = numpy.roll(logits, 1, 0)
@@ -316,9 +312,8 @@ def test_saved_predictions_good_and_bad(tmp_path: Path, suffix: str) -> None:
 
 def test_kinds_of_collapse_and_hidden_failures(tmp_path: Path) -> None:
     rng = numpy.random.default_rng(0)
-    logits, target = classes(100)
+    _, target = classes(100)
     one, other = numpy.eye(4)[numpy.zeros(100, int)] * 0.98 + 0.005, rng.normal(size=(100, 4))
-    truth = {"pred": target, "target": target}
     cases = {
         "every prediction is the same": {"pred": numpy.full(100, 0.25), "target": target},
         "97% of the predictions are class 2": {"pred": numpy.where(numpy.arange(100) < 97, 2, 1), "target": target},
@@ -327,14 +322,10 @@ def test_kinds_of_collapse_and_hidden_failures(tmp_path: Path) -> None:
         "3 of 100 predictions hold NaN or Inf": {"pred": numpy.where(numpy.arange(100) < 3, numpy.nan, 0.5)},
         "every prediction is close to uniform: nothing was learnt": {"prob": 0.25 + other * 1e-4},
         "the score does not need the right input": {"logits": other, "target": target, "logits_shuffled": other + 1e-9},
-        "a model trained on shuffled labels still scores above chance": {**truth, "pred_label_shuffled": target},
-        "has no influence on any prediction": {**truth, "pred_without_text": target},
     }
     for message, arrays in cases.items():
         code, messages = judged(save(tmp_path / "case.npz", **arrays))
         assert (code, message in messages) == (1, True), (message, messages)
-    chance = save(tmp_path / "chance.npz", logits=logits, target=target, logits_label_shuffled=other)
-    assert judged(chance) == (0, [])
 
 
 def npz(write: Any = numpy.savez, damage: slice = slice(0, 0), **arrays: Any) -> bytes:
@@ -346,7 +337,7 @@ def npz(write: Any = numpy.savez, damage: slice = slice(0, 0), **arrays: Any) ->
 
 
 UNREADABLE: dict[str, dict[bytes, str]] = {
-    "x.txt": {b"": "is none of .npz, .csv, .jsonl"},
+    "x.txt": {b"": "is neither .npz nor .csv"},
     "x.npz": {
         b"PK\x03\x04 torn": "cannot be read as npz",
         npz(numpy.savez_compressed, slice(60, 90), pred=numpy.arange(5000) % 7): "cannot be read as npz: ",
@@ -357,12 +348,7 @@ UNREADABLE: dict[str, dict[bytes, str]] = {
         b"pred,target\n1,two\n": "column target is not a number in every row",
         b"": "holds no predictions",
         b"\xff\xfe\x00": "cannot be read as csv",
-    },
-    "x.jsonl": {
-        b'{"pred": 1}\n{"pred": ': "line 2 is not JSON",
-        b"[1]\n": "line 1 is not a JSON object",
-        b'{"score": 1}\n': "expected one of logits, prob, pred, embedding",
-        b'{"pred": 1' + b"0" * 400 + b"}\n": "column pred is not a number in every row",
+        b"score\n1\n": "expected one of logits, prob, pred, embedding",
     },
 }
 
@@ -379,9 +365,7 @@ def test_flags_small_integers_and_several_labels_per_sample(tmp_path: Path) -> N
     assert "is not a file" in command("predictions", tmp_path / "gone.npz").stderr
     for dtype in (bool, numpy.uint8):
         pred = (numpy.arange(100) % 2).astype(dtype)
-        path = save(tmp_path / "x.npz", pred=pred, target=pred, pred_without_text=pred[::-1])
-        rows = json.loads(command("predictions", path, "--json").stdout)["probes"]
-        assert {row["probe"]: row["evidence"] for row in rows}["ablation"] == "largest change 1"
+        assert judged(save(tmp_path / "x.npz", pred=pred, target=pred, pred_shuffled=pred[::-1])) == (0, [])
     target = numpy.random.default_rng(0).integers(0, 2, (200, 4))
     logits = 4.0 * target - 2
     path = save(tmp_path / "x.npz", logits=logits, target=target, logits_shuffled=numpy.roll(logits, 1, 0))

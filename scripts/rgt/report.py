@@ -84,7 +84,6 @@ inf               a tensor or number is infinite
 interpreter       the Python a job would use is missing, broken or not the one meant
 killed            a process was ended from outside
 known             a log shows a failure that the catalogue knows
-label-control     a model trained on shuffled labels still scores above chance
 leak              an item of one split is in another split
 leftover          processes outlived the command that started them
 lfs-pointer       a git-LFS pointer is in place of the file
@@ -145,7 +144,6 @@ stalled           a process lives but shows no progress
 starved           a training waits for its data
 step              two records of the training step disagree
 superseded        a result was made from a description that was changed since
-symmetry          units of a layer are copies of each other
 target            targets do not fit the loss: range, dtype or shift
 throttled         a GPU is slowed down by heat or power
 time-leak         training data is not older than the data it is judged on
@@ -174,7 +172,6 @@ unsealed          a claim rests on a run that was not sealed
 unseen            something is in use by a process that is not visible here
 untrusted         a file can only be loaded by running code from it
 unverified        a job ended, and no artifact of it verifies
-update-ratio      updates are too large or too small for the weights
 volatile          what is written there is lost when the machine or container stops
 watcher           the watcher of a run is dead, so nobody looks after it
 worker-rng        data workers or epochs draw the same random numbers

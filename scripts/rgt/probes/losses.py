@@ -54,7 +54,7 @@ def loss(session: Session, result: Result) -> None:
         recorded, error = record(session, batch)
         calls += recorded
         for call in recorded:
-            (_classes if call.name in _CLASSES else _pairs)(result, call, session)
+            (_classes if call.name in _CLASSES else _pairs)(result, call)
         _padding(result, session, batch, recorded)
         _shift(result, batch, recorded)
         if error is not None and not result.findings:
@@ -92,7 +92,7 @@ def record(session: Session, batch: Any) -> tuple[list[Call], Exception | None]:
     return calls, None
 
 
-def _classes(result: Result, call: Call, session: Session) -> None:
+def _classes(result: Result, call: Call) -> None:
     """One score per class, one class number per sample."""
     rows = call.input.detach().double()  # samples x classes; the class dimension is 1, or 0 without a batch
     rows = (rows.movedim(1, -1).flatten(0, -2) if rows.dim() > 2 else rows)[:_LONGEST]
@@ -122,12 +122,9 @@ def _classes(result: Result, call: Call, session: Session) -> None:
         hint = "a value to ignore that was not declared" if low < 0 else "they count from 1, or the outputs are too few"
         result.add("target", f"targets from {low} to {int(counted.max())} for {width} classes", describe(target))
         result.fix(f"{hint}; on a GPU this is a device-side assert, far from its cause")
-    classes = session.training.num_classes
-    if classes not in (None, width):
-        result.add("target", f"the model scores {width} classes, num_classes is {classes}", describe(call.input))
 
 
-def _pairs(result: Result, call: Call, session: Session) -> None:
+def _pairs(result: Result, call: Call) -> None:
     """One target per output."""
     given, target = call.input, call.target
     if given.shape != target.shape:

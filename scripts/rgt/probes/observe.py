@@ -152,9 +152,6 @@ class Recorder:
             tensor = self.tensors[record.name].detach()
             record.moved = not _equal(tensor, self.before[record.name])
             record.rounded &= not record.moved
-            if tensor.dim() >= 2:
-                rows = tensor.flatten(1)
-                record.rows_equal = min(rows.shape) > 1 and bool((rows == rows[0]).all())
         now = dict(self.training.model.named_buffers())
         self.seen.buffers_moved = [n for n, old in self.buffers.items() if n in now and not _equal(now[n], old)]
         self.seen.done = True

@@ -1,17 +1,14 @@
-"""Saved predictions: collapse and hidden failures, as far as the columns of an npz, csv or jsonl file allow.
+"""Saved predictions: collapse and hidden failures, as far as the columns of an npz or csv file allow.
 
 pred | prob | logits            what the model said (logits and prob are rows of one number per class)
 target                          the truth
-pred_shuffled (or prob_ logits_)         of the same model on inputs exchanged between samples
-pred_label_shuffled (or prob_ logits_)   of a model trained on shuffled labels
-pred_without_<input>            of the same model with that input exchanged
+pred_shuffled (or prob_ logits_)  of the same model on inputs (or one of them) exchanged between samples
 embedding                       rows of a representation
 """
 
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,22 +43,14 @@ def judge_file(path: Path) -> list[Result]:
     score = accuracy if classes else negative_error
     if f"{kind}_shuffled" in arrays:
         results.append(shuffled_input(given, arrays[f"{kind}_shuffled"], target, score))
-    if f"{kind}_label_shuffled" in arrays:
-        results.append(label_shuffle(arrays[f"{kind}_label_shuffled"], target, score))
-    for name in (name for name in arrays if name.startswith(f"{kind}_without_")):
-        result = Result("ablation", f"largest change {float(numpy.abs(given - arrays[name]).max()):.3g}")
-        if numpy.array_equal(given, arrays[name]):
-            shown, place = "with it exchanged, every prediction stays the same", name.rpartition("without_")[2]
-            result.add("ignored-input", "has no influence on any prediction", shown, where=place, severity="warn")
-        results.append(result)
     return results
 
 
 def read_arrays(path: Path) -> dict[str, Any]:
     """Arrays by name; one sentence for what cannot be read."""
     kind = path.suffix.removeprefix(".")
-    if kind not in ("npz", "csv", "jsonl"):
-        raise bad_input(f"{path} is none of .npz, .csv, .jsonl")
+    if kind not in ("npz", "csv"):
+        raise bad_input(f"{path} is neither .npz nor .csv")
     if not path.is_file():
         raise bad_input(f"{path} is not a file")
     try:
@@ -71,11 +60,9 @@ def read_arrays(path: Path) -> dict[str, Any]:
                 raise bad_input(f"{path} holds one array without a name; use numpy.savez(pred=...)")
             with loaded:
                 arrays = dict(loaded)
-        elif kind == "csv":
+        else:
             with path.open(encoding="utf-8-sig", newline="") as file:  # spreadsheets put a mark in front
                 arrays = _columns(path, list(csv.DictReader(file)))
-        else:
-            arrays = _columns(path, _json_rows(path))
     except RgtError:
         raise
     except Exception as error:  # csv, zipfile, zlib and numpy each raise their own for a damaged file
@@ -91,18 +78,6 @@ def read_arrays(path: Path) -> dict[str, Any]:
     if not {*_KINDS, "embedding"} & set(arrays):
         raise bad_input(f"{path} has {', '.join(arrays)}; expected one of {', '.join(_KINDS)}, embedding")
     return {name: array.astype(float) for name, array in arrays.items()}  # flags and uint8 cannot be subtracted
-
-
-def _json_rows(path: Path) -> list[dict[str, Any]]:
-    rows = []
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
-        try:
-            rows += [json.loads(line)] if line.strip() else []
-        except ValueError as error:
-            raise bad_input(f"{path} line {number} is not JSON: {error}") from None
-        if rows and not isinstance(rows[-1], dict):
-            raise bad_input(f"{path} line {number} is not a JSON object")
-    return rows
 
 
 def _columns(path: Path, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -209,20 +184,6 @@ def shuffled_input(real: Any, shuffled: Any, targets: Any, score: Score, seed: i
     elif low <= 0:
         result.add("ignored-input", "the score does not need the right input", result.evidence)
         result.fix("the model scores by the prior, or the score is blind; n may be too small")
-    return result
-
-
-def label_shuffle(predictions: Any, targets: Any, score: Score, seed: int = 0) -> Result:
-    """Of a model of shuffled labels: is its score within what its predictions get against permuted targets?"""
-    result, rng = Result("label-shuffle"), numpy.random.default_rng(seed)
-    ours = float(score(predictions, targets))
-    chance = numpy.array([score(predictions, rng.permutation(targets)) for _ in range(_ROUNDS)])
-    p = (1 + int((chance >= ours).sum())) / (1 + _ROUNDS)
-    result.evidence = f"score {ours:.4g}; chance {chance.mean():.4g} +- {chance.std():.2g}; p = {p:.3g}"
-    result.data = {"score": ours, "chance": float(chance.mean()), "p": p}
-    if p < 0.01:
-        result.add("label-control", "a model trained on shuffled labels still scores above chance", result.evidence)
-        result.fix("the labels reach it another way: leak_probe on the split, ids, order")
     return result
 
 
