@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import SGD, AdamW
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LinearLR, LRScheduler, StepLR
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, TensorDataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
 
 from rgt.probes.factory import Training
 
@@ -41,7 +41,7 @@ loss loss-input | softmax is applied twice: softmax_before_cross_entropy
 loss loss-input | raw scores: logits_before_nll logits_before_bce
 loss loss-input | instead of their logarithms: probabilities_before_nll | sigmoid twice: sigmoid_before_bce_with_logits
 loss target | targets from 1 to 3 for 3 classes: labels_from_one
-loss target | targets from -1 to: unlabelled_is_minus_one | must be int64: float_class_numbers
+loss target | must be int64: float_class_numbers
 loss target | every target is ignore_index: all_targets_ignored | not shifted: targets_not_shifted
 loss target | shifted twice: targets_shifted_twice
 loss shape | broadcast: regression_broadcast
@@ -56,7 +56,7 @@ parameters not-updating | lost to rounding: bfloat16_swallows_updates
 parameters not-updating | learning rate of its group is 0: group_with_rate_zero
 parameters unregistered | not parameters of the model: layers_in_a_plain_list
 parameters moving | running statistics: frozen_batchnorm_moves | declared frozen, and moves: frozen_only_by_name
-parameters accumulated | earlier steps: zero_grad_forgotten model_zero_grad_of_a_part
+parameters accumulated | earlier steps: zero_grad_forgotten
 lr lr | never stepped: scheduler_never_stepped | scheduler of epochs is stepped inside: epoch_scheduler_per_batch
 lr lr | the schedule ends at step: schedule_in_epochs | climbs back: cosine_period_in_epochs
 lr lr | another optimizer: scheduler_of_an_old_optimizer | more often than the optimizer: scheduler_per_micro_batch
@@ -64,7 +64,7 @@ lr lr | 0 in every step: warmup_never_leaves_zero
 overfit no-fit | the recipe is at fault: clipped_to_nothing weight_decay_wins rate_far_too_high rate_far_too_low
 overfit ignored-input | does not depend on the input: input_multiplied_away
 nan nan | born in the forward, in log: log_of_zero | born in the backward: root_at_zero
-nan nan | softmax: attention_row_fully_masked | in std: deviation_of_one_sample
+nan nan | softmax: attention_row_fully_masked
 nan nan | is born in the forward: half_precision_overflows | itself holds NaN: infinity_in_the_target
 data nan | batch: nan_in_one_sample
 data empty | no batch: drop_last_drops_everything
@@ -77,13 +77,12 @@ mode mode | in train mode during the evaluation: evaluates_in_train_mode
 mode mode | leaves the model in eval mode: never_back_to_train_mode
 mode mode | same input gives two different outputs: dropout_that_never_stops
 mode moving | evaluating changes the model: evaluation_moves_batchnorm
-workers worker-rng | workers draw the same random numbers: generator_copied_into_workers every_worker_seeded_alike
+workers worker-rng | workers draw the same random numbers: generator_copied_into_workers
 workers worker-rng | same in every epoch: one_worker_repeats_each_epoch
 workers duplicate | every sample comes 2 times: stream_not_sharded
-order order | same order: never_shuffled set_epoch_forgotten
+order order | same order: never_shuffled
 collate ragged | [0] is 4, 5, 6: sequences_of_different_length
-images image | not divided by 255: images_not_divided | divided by 255 twice: images_divided_twice
-images image | channels are last: channels_last
+data image | not divided by 255: images_not_divided
 memory growth | with their graph: losses_kept_with_their_graph | more are kept after each step: outputs_collected
 memory growth | the graph grows: running_loss_never_detached
 throughput starved | waits for data: slow_decoding
@@ -161,9 +160,7 @@ def step_in_order(acts: str) -> Callable[[Training, Any], Any]:
         loss = usual_loss(t, batch)
         does = {
             "zero": t.optimizer.zero_grad,
-            "zero_head": lambda: t.model.head.zero_grad(),
             "backward": loss.backward,
-            "clip": lambda: nn.utils.clip_grad_norm_(t.model.parameters(), 1.0),
             "step": t.optimizer.step,
             "schedule": lambda: t.scheduler.step(),
         }
@@ -357,17 +354,9 @@ def own_noise(samples: Samples, x: Tensor) -> Tensor:
     return x + torch.from_numpy(samples.rng.normal(size=WIDTH)).float() * 0.1
 
 
-def torch_noise(samples: Samples, x: Tensor) -> Tensor:
-    return x + torch.randn(WIDTH) * 0.1
-
-
 def slow_decoder(samples: Samples, x: Tensor) -> Tensor:
     time.sleep(0.003)
     return x
-
-
-def same_seed(worker: int) -> None:
-    torch.manual_seed(7)
 
 
 def own_seed(worker: int) -> None:
@@ -391,11 +380,6 @@ class Lines(IterableDataset[Any]):
         return iter([(self.x[i], self.y[i]) for i in range(first, len(self.x), step)])
 
 
-def set_epoch_forgotten() -> Training:
-    dataset = TensorDataset(*points())
-    return training(data=DataLoader(dataset, BATCH, sampler=DistributedSampler(dataset, 2, 0)))
-
-
 class Ragged(Dataset[Any]):
     def __len__(self) -> int:
         return 32
@@ -404,20 +388,8 @@ class Ragged(Dataset[Any]):
         return torch.ones(4 + index % 3), index % CLASSES
 
 
-class Pictures(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.head = nn.Conv2d(3, 8, 3, padding=1), nn.Linear(8, CLASSES)
-
-    def forward(self, x: Tensor) -> Any:
-        return self.head(F.relu(self.conv(x)).mean((2, 3)))
-
-
-def pictures(change: Callable[[Tensor], Tensor]) -> Training:
-    """Three kinds of pictures, in whole steps of 1/255, then changed."""
-    y = torch.arange(48) % CLASSES
-    x = F.one_hot(y, 3)[:, :, None, None] * 0.2 + 0.4 + torch.randn(48, 3, 6, 6) * 0.1
-    return training(Pictures(), data=(change((x.clamp(0, 1) * 255).round() / 255), y))
+def pictures() -> Any:
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(128, CLASSES))
 
 
 # --- memory, speed, repetition ---------------------------------------------------------------------------------------
@@ -520,7 +492,6 @@ SHORT: dict[str, Make] = {
     "sigmoid_before_bce_with_logits": lambda: training(mlp(nn.Sigmoid(), out=1), binary(nn.BCEWithLogitsLoss())),
     "logits_before_bce": lambda: training(mlp(out=1), binary(nn.BCELoss())),
     "labels_from_one": lambda: training(data=points(labels=lambda y: y + 1)),
-    "unlabelled_is_minus_one": lambda: training(data=points(labels=lambda y: y.where(torch.arange(64) % 8 > 0, -1))),
     "float_class_numbers": lambda: training(data=points(labels=Tensor.float)),
     "all_targets_ignored": lambda: training(data=points(labels=lambda y: torch.full_like(y, -100))),
     "padding_in_the_mean": lambda: training(Tagger(padding_idx=0), token_loss, sentences(pad=True)),
@@ -535,7 +506,6 @@ SHORT: dict[str, Make] = {
     "step_forgotten": lambda: training(step=step_in_order("zero backward")),
     "zero_grad_before_step": lambda: training(step=step_in_order("backward zero step")),
     "zero_grad_forgotten": lambda: training(step=step_in_order("backward step")),
-    "model_zero_grad_of_a_part": lambda: training(Net(), step=step_in_order("backward clip step zero_head")),
     "schedule_in_epochs": lambda: training(scheduler=lambda o: LinearLR(o, 1.0, 0.0, total_iters=10), total_steps=1000),
     "cosine_period_in_epochs": lambda: training(scheduler=lambda o: CosineAnnealingLR(o, T_max=50), total_steps=1000),
     "warmup_never_leaves_zero": lambda: training(scheduler=lambda o: LambdaLR(o, lambda s: s // 1000)),  # / was meant
@@ -544,7 +514,6 @@ SHORT: dict[str, Make] = {
     "weight_decay_wins": lambda: training(optimizer=lambda p: AdamW(p, lr=1e-2, weight_decay=30.0)),
     "input_multiplied_away": lambda: training(Wrapped(lambda net, x: net(x * 0.0))),
     "log_of_zero": lambda: training(mlp(nn.ReLU()), lambda s, y: -(s + 0.0).log().gather(1, y[:, None]).mean()),
-    "deviation_of_one_sample": lambda: training(Wrapped(lambda net, x: net(x / x.std(0))), data=[points(1)] * 4),
     "dead_relu": lambda: training(after(mlp(), lambda m: m[0].bias.fill_(-20.0)), optimizer=sgd(lr=1e-3)),
     "left_in_eval_mode": lambda: training(Net().eval()),
     "evaluates_in_train_mode": lambda: training(mlp(nn.Dropout(0.2)), evaluate=evaluation()),
@@ -552,7 +521,6 @@ SHORT: dict[str, Make] = {
     "dropout_that_never_stops": lambda: training(Wrapped(lambda net, x: F.dropout(net(x), 0.3))),
     "evaluation_moves_batchnorm": lambda: training(Net(), evaluate=evaluation()),
     "generator_copied_into_workers": lambda: sampling(own_noise),
-    "every_worker_seeded_alike": lambda: sampling(torch_noise, init=same_seed),
     "one_worker_repeats_each_epoch": lambda: sampling(own_noise, workers=1),
     "stream_not_sharded": lambda: training(data=DataLoader(Lines(shard=False), batch_size=8, num_workers=2)),
     "never_shuffled": lambda: training(data=DataLoader(TensorDataset(*points()), BATCH)),
@@ -560,9 +528,7 @@ SHORT: dict[str, Make] = {
     "index_ignored": lambda: training(data=points(inputs=lambda x: x[:1].expand(64, -1))),
     "one_label_for_all": lambda: training(data=points(labels=torch.ones_like)),
     "sequences_of_different_length": lambda: training(data=DataLoader(Ragged(), batch_size=4)),
-    "images_not_divided": lambda: pictures(lambda x: (x * 255).round()),
-    "images_divided_twice": lambda: pictures(lambda x: x / 255),
-    "channels_last": lambda: pictures(lambda x: x.permute(0, 2, 3, 1)),
+    "images_not_divided": lambda: training(pictures(), data=(torch.randint(256, (64, 3, 6, 6)).float(), points()[1])),
     "losses_kept_with_their_graph": lambda: collecting(lambda scores, loss: loss),
     "outputs_collected": lambda: collecting(lambda scores, loss: scores.detach().repeat(100, 1)),
     "slow_decoding": lambda: sampling(slow_decoder, workers=0),
@@ -612,7 +578,7 @@ HEALTHY: dict[str, Make] = {
     "log_softmax_then_cross_entropy": lambda: training(mlp(nn.LogSoftmax(dim=1))),
     "log_softmax_then_nll": lambda: training(mlp(nn.LogSoftmax(dim=1)), nn.NLLLoss()),
     "zero_initialised_head": lambda: training(after(mlp(), lambda m: m[2].weight.zero_())),
-    "normalised_pictures": lambda: pictures(lambda x: (x - 0.45) / 0.225),
+    "normalised_pictures": lambda: training(pictures(), data=(torch.randn(64, 3, 6, 6), points()[1])),
     "momentum_and_clipping": lambda: training(Net(), optimizer=sgd(lr=0.05, momentum=0.9), clip=0.5),
     "regression": lambda: training(
         mlp(out=1), nn.MSELoss(), numbers(lambda x: x[:, :1] * 2 + torch.randn(64, 1) * 0.1)

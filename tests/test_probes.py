@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -201,29 +200,6 @@ def test_nothing_runs_on_when_we_are_ended(tmp_path: Path, words: str) -> None:
     finally:
         tool.kill()
         tool.wait()
-
-
-INTERRUPTED = """
-import glob, subprocess, time
-class Popen(subprocess.Popen):
-    def __init__(self, *words, **more):
-        super().__init__(*words, **more)
-        while not glob.glob("pid.*"):
-            time.sleep(0.05)
-        raise KeyboardInterrupt
-subprocess.Popen = Popen
-import probes
-probes.main(["data", "--factory", "sleepy:gone"])
-"""
-
-
-def test_ctrl_c_before_popen_has_returned_ends_the_child_too(tmp_path: Path) -> None:
-    (tmp_path / "sleepy.py").write_text(SLEEPY)
-    environ = os.environ | {"PYTHONPATH": str(ROOT / "scripts")}
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED], cwd=tmp_path, env=environ)
-    (child,) = sleepers(tmp_path)
-    assert done.returncode == 130
-    wait_for("its end", lambda: not processes.alive(child))
 
 
 def test_a_segfault_is_reported_and_the_other_probes_still_run(folder: Path) -> None:

@@ -79,7 +79,7 @@ host-memory       the memory of the host or container is about to run out
 hostile           a pickle names something that can run any code
 identical         two arms share a value to the last digit
 ignored-input     an output does not depend on an input
-image             images have another scale, layout or channel order than the model expects
+image             images have another scale than the model expects
 inf               a tensor or number is infinite
 interpreter       the Python a job would use is missing, broken or not the one meant
 killed            a process was ended from outside

@@ -1,4 +1,4 @@
-"""Probes of the data: batches and what is in them, images, workers, order."""
+"""Probes of the data: batches and what is in them, workers, order."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def collate(session: Session, result: Result) -> None:
 
 
 def data(session: Session, result: Result) -> None:
-    """NaN and Inf in batches, constant inputs or labels, one sample repeated, an empty loader."""
+    """NaN and Inf in batches, constants, one sample repeated, images from 0 to 255, an empty loader."""
     source = session.training.data
     batches = session.batches(min(_BATCHES, session.steps))
     if not batches:
@@ -65,6 +65,9 @@ def data(session: Session, result: Result) -> None:
         if rows and all(bool((t == first.flatten()[0]).all()) for t in whole):
             result.add("constant", "the input is one constant number in every batch", describe(first), where=name)
             result.fix("follow one sample from the file to here")
+        elif rows and first.dim() == 4 and all(bool((t == t.round()).all() and t.min() >= 0) for t in whole):
+            result.add("image", "float images of whole numbers: not divided by 255", describe(first), where=name)
+            result.fix("x / 255, then normalise")
         elif rows > 2 and all(bool((t == first[0]).all()) for t in whole):
             result.add("duplicate", "every sample of every batch is the same", f"{rows} rows, 1 distinct", where=name)
             result.fix("does __getitem__ use its index?")
@@ -74,30 +77,6 @@ def data(session: Session, result: Result) -> None:
         result.add("constant", f"all {len(labels)} labels are {labels[0]}", where="target")
         result.fix("look at how the label is read; sorted files without a shuffle look like this too")
     result.evidence = f"{len(batches)} batches: " + "; ".join(f"{n} {describe(t)}" for n, t in tensors(batches[0]))
-
-
-def images(session: Session, result: Result) -> None:
-    """Images: 0-255 instead of 0-1, divided twice, channels last."""
-    batches = session.batches(min(_BATCHES, session.steps))
-    found = [t for batch in batches for _, t in tensors(inputs_of(batch)) if t.dim() == 4]
-    found = [t for t in found if t.shape[1] in (1, 3, 4) or (t.shape[-1] in (1, 3, 4) and t.shape[1] > 4)]
-    if not found:
-        raise Unjudged("no batch of images (4 dimensions, 1, 3 or 4 channels)")
-    first = found[0]
-    result.evidence = describe(first)
-    low, high = min(float(t.min()) for t in found), max(float(t.max()) for t in found)
-    if first.shape[1] not in (1, 3, 4):
-        result.add("image", f"channels are last ({tuple(first.shape)}); convolutions want them at dimension 1")
-        result.fix("permute(0, 3, 1, 2)")
-    elif not first.is_floating_point():
-        return
-    elif low >= 0 and 2 < high <= 255 and all(bool((t == t.round()).all()) for t in found):
-        message = f"float images from {low:g} to {high:g}: not divided by 255"
-        result.add("image", message, "every value is a whole number")
-        result.fix("x / 255, then normalise")
-    elif low >= 0 and 0 < high <= 1.01 / 255:
-        result.add("image", f"images from {low:g} to {high:.4g}: divided by 255 twice")
-        result.fix("ToTensor divides already")
 
 
 # -- workers

@@ -45,7 +45,7 @@ class Training:
     clip: float | None = None  # clip_grad_norm_ of the default step
     frozen: tuple[str, ...] = ()  # name patterns of what is frozen on purpose: ("backbone.*",)
     evaluate: Callable[[Any], Any] | None = None  # evaluate(training) -> a number or numbers; the real evaluation
-    pad_id: int | None = None  # target value that pads short rows
+    pad_id: int | None = None  # target value that pads short rows; else padding_idx of an embedding
 
     def is_frozen(self, name: str) -> bool:
         return any(fnmatch.fnmatchcase(name, pattern) or name.startswith(pattern + ".") for pattern in self.frozen)

@@ -47,8 +47,7 @@ class Probe(NamedTuple):
 # in the order of `all`: the cheap ones first, and those that explain others before what they explain
 PROBES = (
     Probe("collate", "data", "Do samples stack into batches; if not, which field is ragged."),
-    Probe("data", "data", "NaN, constants, repeats and empty loaders in the batches themselves."),
-    Probe("images", "data", "Scale (0-255, divided twice), channels last."),
+    Probe("data", "data", "NaN, constants, repeats, images from 0 to 255 and empty loaders in the batches themselves."),
     Probe("workers", "data", "Random numbers that workers or epochs repeat; streams that are not sharded."),
     Probe("order", "data", "The same order in every epoch."),
     Probe("loss", "losses", "Softmax before cross-entropy, logits before NLL, targets, padding, shift."),
