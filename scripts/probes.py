@@ -7,7 +7,6 @@
 Example:
     python scripts/probes.py all --factory examples.cpu_lifecycle.factory:factory
     python scripts/probes.py nan --factory train:factory --path src --steps 50
-    python scripts/probes.py predictions runs/x/predictions.npz
 
 A factory is a function without arguments that builds what the real run builds and returns
 probes.Training(model, data, loss, optimizer, ...); its fields are explained in scripts/rgt/probes/factory.py. The
@@ -22,7 +21,6 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import click
@@ -92,25 +90,6 @@ for _one in PROBES:
     @click.pass_context
     def one(context: click.Context, /, fmt: str | None, timeout: float, **request: Any) -> int:
         return _probe((str(context.info_name),), fmt, timeout, request)
-
-
-@main.command()
-@click.argument("path", type=click.Path(path_type=Path))
-@cli.report_options
-def predictions(path: Path, fmt: str | None) -> int:
-    """Collapse and hidden failures in saved predictions: PATH is npz or csv.
-
-    \b
-    Columns: pred, prob or logits; target; embedding; pred_shuffled (inputs exchanged between samples).
-    In csv, prob_0, prob_1, ... make one row.
-
-    Example: python scripts/probes.py predictions runs/x/predictions.npz
-    """
-    if importlib.util.find_spec("numpy") is None:
-        raise errors.lacking("numpy cannot be imported; pip install numpy")
-    from rgt.probes.predictions import judge_file
-
-    return _emit([result.as_dict() for result in judge_file(path)], fmt)
 
 
 def _probe(names: tuple[str, ...], fmt: str | None, timeout: float, request: dict[str, Any]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import signal
 import subprocess
@@ -15,7 +14,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import click.testing
-import numpy
 import pytest
 import torch
 
@@ -249,100 +247,3 @@ def test_the_demo_passes_every_probe_within_two_minutes() -> None:
     answer = json.loads(done.stdout)
     assert (done.exit_code, [f["message"] for f in answer["findings"] if f["severity"] != "info"]) == (0, [])
     assert not [row for row in answer["probes"] if "no time left" in row["evidence"]]
-
-
-# --- saved predictions -----------------------------------------------------------------------------------------------
-
-
-def save(path: Path, **arrays: Any) -> Path:
-    if path.suffix == ".npz":
-        numpy.savez(path, **arrays)
-    else:
-        wide = {n: a if a.ndim > 1 else a[:, None] for n, a in arrays.items()}
-        names = [f"{n}_{i}" if arrays[n].ndim > 1 else n for n, a in wide.items() for i in range(a.shape[1])]
-        table = numpy.hstack(list(wide.values()))
-        path.write_text("\n".join([",".join(names), *(",".join(map(str, row)) for row in table)]), "utf-8-sig")
-    return path
-
-
-def judged(path: Path) -> tuple[int, list[str]]:
-    done = command("predictions", path, "--json")
-    return done.exit_code, [finding["message"] for finding in json.loads(done.stdout)["findings"]]
-
-
-def classes(count: int = 200) -> tuple[Any, Any]:
-    rng = numpy.random.default_rng(0)
-    target = rng.integers(0, 4, count)
-    return numpy.eye(4)[target] * 3 + rng.normal(size=(count, 4)), target
-
-
-@pytest.mark.parametrize("suffix", ["npz", "csv"])
-def test_saved_predictions_good_and_bad(tmp_path: Path, suffix: str) -> None:
-    logits, target = classes()
-    shuffled = numpy.roll(logits, 1, 0)
-    good = save(tmp_path / f"good.{suffix}", logits=logits, target=target, logits_shuffled=shuffled)
-    assert judged(good) == (0, [])
-    bad = save(tmp_path / f"bad.{suffix}", logits=logits, target=target, logits_shuffled=logits)
-    assert judged(bad) == (1, ["real and shuffled input give identical predictions"])
-
-
-def test_kinds_of_collapse_and_hidden_failures(tmp_path: Path) -> None:
-    rng = numpy.random.default_rng(0)
-    _, target = classes(100)
-    one, other = numpy.eye(4)[numpy.zeros(100, int)] * 0.98 + 0.005, rng.normal(size=(100, 4))
-    cases = {
-        "every prediction is the same": {"pred": numpy.full(100, 0.25), "target": target},
-        "97% of the predictions are class 2": {"pred": numpy.where(numpy.arange(100) < 97, 2, 1), "target": target},
-        "all predictions put their weight on the same class": {"prob": one + other * 1e-5},
-        "vectors of 8 numbers vary along one direction only": {"embedding": other[:, :1] * numpy.ones((1, 8))},
-        "3 of 100 predictions hold NaN or Inf": {"pred": numpy.where(numpy.arange(100) < 3, numpy.nan, 0.5)},
-        "every prediction is close to uniform: nothing was learnt": {"prob": 0.25 + other * 1e-4},
-        "the score does not need the right input": {"logits": other, "target": target, "logits_shuffled": other + 1e-9},
-    }
-    for message, arrays in cases.items():
-        code, messages = judged(save(tmp_path / "case.npz", **arrays))
-        assert (code, message in messages) == (1, True), (message, messages)
-
-
-def npz(write: Any = numpy.savez, damage: slice = slice(0, 0), **arrays: Any) -> bytes:
-    file = io.BytesIO()
-    write(file, **arrays)
-    data = bytearray(file.getvalue())
-    data[damage] = bytes(len(data[damage]))
-    return bytes(data)
-
-
-UNREADABLE: dict[str, dict[bytes, str]] = {
-    "x.txt": {b"": "is neither .npz nor .csv"},
-    "x.npz": {
-        b"PK\x03\x04 torn": "cannot be read as npz",
-        npz(numpy.savez_compressed, slice(60, 90), pred=numpy.arange(5000) % 7): "cannot be read as npz: ",
-        npz(numpy.save, arr=numpy.arange(5)): "holds one array without a name; use numpy.savez(pred=...)",
-        npz(pred=numpy.ones(3), target=numpy.ones(4)): "columns of different length",
-    },
-    "x.csv": {
-        b"pred,target\n1,two\n": "column target is not a number in every row",
-        b"": "holds no predictions",
-        b"\xff\xfe\x00": "cannot be read as csv",
-        b"score\n1\n": "expected one of logits, prob, pred, embedding",
-    },
-}
-
-
-@pytest.mark.parametrize("name", UNREADABLE)
-def test_unreadable_predictions_are_one_sentence(tmp_path: Path, name: str) -> None:
-    for content, sentence in UNREADABLE[name].items():
-        (tmp_path / name).write_bytes(content)
-        done = command("predictions", tmp_path / name)
-        assert (done.exit_code, done.stdout, sentence in done.stderr) == (2, "", True), done.stderr
-
-
-def test_flags_small_integers_and_several_labels_per_sample(tmp_path: Path) -> None:
-    assert "is not a file" in command("predictions", tmp_path / "gone.npz").stderr
-    for dtype in (bool, numpy.uint8):
-        pred = (numpy.arange(100) % 2).astype(dtype)
-        assert judged(save(tmp_path / "x.npz", pred=pred, target=pred, pred_shuffled=pred[::-1])) == (0, [])
-    target = numpy.random.default_rng(0).integers(0, 2, (200, 4))
-    logits = 4.0 * target - 2
-    path = save(tmp_path / "x.npz", logits=logits, target=target, logits_shuffled=numpy.roll(logits, 1, 0))
-    assert judged(path) == (0, [])

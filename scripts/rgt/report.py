@@ -33,7 +33,6 @@ changed           a file was written to while it was read
 clipped           something of a figure is cut off
 clock             a clock of this machine, or of a file server, is wrong
 coincidence       a match of two splits that chance or boilerplate explains
-collapse          a model gives one answer, one class or one direction for everything
 colour            colours of a figure that not everybody can tell apart
 confound          more than the intended variable differs between the arms of a comparison
 constant          a tensor, or a metric over all seeds, holds one value throughout
