@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import math
-import os
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -84,7 +83,6 @@ order order | same order: never_shuffled
 collate ragged | [0] is 4, 5, 6: sequences_of_different_length
 data image | not divided by 255: images_not_divided
 memory growth | with their graph: losses_kept_with_their_graph | more are kept after each step: outputs_collected
-memory growth | the graph grows: running_loss_never_detached
 throughput starved | waits for data: slow_decoding
 determinism nondeterminism | the initial weights: seed_from_the_system | the batch: unseeded_shuffle
 determinism nondeterminism | the loss: unseeded_noise_in_forward
@@ -185,27 +183,15 @@ def evaluation(*modes: bool) -> Callable[[Training], float]:
 
 
 class Net(nn.Module):
-    """Two parts with names, to break one of them; `function(net, x)` replaces the forward pass."""
+    """Two parts with names, to break one of them."""
 
-    def __init__(self, function: Callable[[Any, Tensor], Any] | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.backbone = nn.Sequential(nn.Linear(WIDTH, 16), nn.BatchNorm1d(16), nn.ReLU())
         self.head = nn.Linear(16, CLASSES)
-        self.function = function
 
     def forward(self, x: Tensor) -> Any:
-        return self.function(self, x) if self.function else self.head(self.backbone(x))
-
-
-class Wrapped(nn.Module):
-    """A forward of one's own around the usual net."""
-
-    def __init__(self, function: Callable[[nn.Module, Tensor], Tensor]) -> None:
-        super().__init__()
-        self.net, self.function = mlp(), function
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(self.net, x)
+        return self.head(self.backbone(x))
 
 
 def softmax_before_cross_entropy() -> Training:
@@ -260,7 +246,7 @@ def head_not_in_the_optimizer() -> Training:
 
 def layers_in_a_plain_list() -> Training:
     hidden = [nn.Linear(WIDTH, 16)]
-    return training(Net(lambda net, x: net.head(hidden[0](x).relu() + net.backbone(x))))
+    return training(Net(), forward=lambda net, b: net.head(hidden[0](b[0]).relu() + net.backbone(b[0])))
 
 
 def frozen_batchnorm_moves() -> Training:
@@ -307,7 +293,7 @@ def scheduler_per_micro_batch() -> Training:
 
 def attention_row_fully_masked() -> Training:
     mask = torch.zeros(BATCH, 1).index_fill(0, torch.tensor(0), -math.inf)
-    return training(Wrapped(lambda net, x: net(x) * (net(x) + mask).softmax(1)))
+    return training(forward=lambda net, b: net(b[0]) * (net(b[0]) + mask).softmax(1))
 
 
 def half_precision_overflows() -> Training:
@@ -380,14 +366,6 @@ class Lines(IterableDataset[Any]):
         return iter([(self.x[i], self.y[i]) for i in range(first, len(self.x), step)])
 
 
-class Ragged(Dataset[Any]):
-    def __len__(self) -> int:
-        return 32
-
-    def __getitem__(self, index: int) -> Any:
-        return torch.ones(4 + index % 3), index % CLASSES
-
-
 def pictures() -> Any:
     return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(128, CLASSES))
 
@@ -408,33 +386,14 @@ def collecting(what: Callable[[Tensor, Tensor], Tensor]) -> Training:
     return training(step=step)
 
 
-def running_loss_never_detached() -> Training:
-    total: list[Any] = [0.0]
-
-    def step(t: Training, batch: Any) -> Any:
-        loss = usual_loss(t, batch)
-        total[0] = total[0] * 0.5 + loss
-        t.optimizer.zero_grad()
-        total[0].backward(retain_graph=True)
-        return loss
-
-    return training(step=step, optimizer=sgd(lr=0.0))
-
-
 def seed_from_the_system() -> Training:
-    generator = torch.Generator().manual_seed(int.from_bytes(os.urandom(4), "little"))
+    generator = torch.Generator().manual_seed(random.SystemRandom().getrandbits(32))
     return training(after(mlp(), lambda m: m[0].weight.normal_(0, 0.3, generator=generator)))
 
 
 def unseeded_shuffle() -> Training:
-    x, y = points()
-
-    class Shuffled:
-        def __iter__(self) -> Iterator[Any]:
-            at = random.SystemRandom().sample(range(64), 64)
-            return iter([(x[at[i : i + 16]], y[at[i : i + 16]]) for i in range(0, 64, 16)])
-
-    return training(data=Shuffled())
+    generator = torch.Generator().manual_seed(random.SystemRandom().getrandbits(32))
+    return training(data=DataLoader(TensorDataset(*points()), BATCH, shuffle=True, generator=generator))
 
 
 # --- healthy, though it looks odd --------------------------------------------------------------------------------
@@ -462,7 +421,7 @@ def two_losses() -> Training:
         main, extra = F.cross_entropy(output[0], y), output[1].square().mean()
         return {"loss": main + 0.01 * extra, "main": main, "extra": extra}
 
-    return training(Net(lambda net, x: (net.head(features := net.backbone(x)), features)), loss)
+    return training(Net(), loss, forward=lambda net, b: (net.head(features := net.backbone(b[0])), features))
 
 
 def ema_beside_the_model() -> Training:
@@ -481,7 +440,7 @@ def ema_beside_the_model() -> Training:
 
 def causal_mask_of_infinities() -> Training:
     mask = torch.full((BATCH, BATCH), -math.inf).triu(1)
-    return training(Wrapped(lambda net, x: net((x @ x.T + mask).softmax(1) @ x + x)))
+    return training(forward=lambda net, b: net((b[0] @ b[0].T + mask).softmax(1) @ b[0] + b[0]))
 
 
 # --- in a line each ---------------------------------------------------------------------------------------------
@@ -500,7 +459,7 @@ SHORT: dict[str, Make] = {
     "targets_shifted_twice": lambda: training(Tagger(), lambda s, y: token_loss(s[:, :-1], y[:, 1:]), sentences()),
     "optimizer_of_a_copy": lambda: training(Net(), optimizer=lambda p: adam(copy.deepcopy(list(p)))),
     "frozen_and_forgotten": lambda: training(after(Net(), lambda net: net.backbone.requires_grad_(False))),
-    "detached_features": lambda: training(Net(lambda net, x: net.head(net.backbone(x).detach()))),
+    "detached_features": lambda: training(Net(), forward=lambda net, b: net.head(net.backbone(b[0]).detach())),
     "module_never_called": lambda: training(after(Net(), lambda net: net.add_module("adapter", nn.Linear(16, 16)))),
     "frozen_only_by_name": lambda: training(Net(), frozen=("backbone.0",)),
     "step_forgotten": lambda: training(step=step_in_order("zero backward")),
@@ -512,13 +471,13 @@ SHORT: dict[str, Make] = {
     "rate_far_too_low": lambda: training(optimizer=sgd(lr=1e-8)),
     "clipped_to_nothing": lambda: training(optimizer=sgd(lr=1e-2), clip=1e-3),
     "weight_decay_wins": lambda: training(optimizer=lambda p: AdamW(p, lr=1e-2, weight_decay=30.0)),
-    "input_multiplied_away": lambda: training(Wrapped(lambda net, x: net(x * 0.0))),
+    "input_multiplied_away": lambda: training(forward=lambda net, b: net(b[0] * 0.0)),
     "log_of_zero": lambda: training(mlp(nn.ReLU()), lambda s, y: -(s + 0.0).log().gather(1, y[:, None]).mean()),
     "dead_relu": lambda: training(after(mlp(), lambda m: m[0].bias.fill_(-20.0)), optimizer=sgd(lr=1e-3)),
     "left_in_eval_mode": lambda: training(Net().eval()),
     "evaluates_in_train_mode": lambda: training(mlp(nn.Dropout(0.2)), evaluate=evaluation()),
     "never_back_to_train_mode": lambda: training(Net(), evaluate=evaluation(False)),
-    "dropout_that_never_stops": lambda: training(Wrapped(lambda net, x: F.dropout(net(x), 0.3))),
+    "dropout_that_never_stops": lambda: training(forward=lambda net, b: F.dropout(net(b[0]), 0.3)),
     "evaluation_moves_batchnorm": lambda: training(Net(), evaluate=evaluation()),
     "generator_copied_into_workers": lambda: sampling(own_noise),
     "one_worker_repeats_each_epoch": lambda: sampling(own_noise, workers=1),
@@ -527,12 +486,14 @@ SHORT: dict[str, Make] = {
     "drop_last_drops_everything": lambda: training(data=DataLoader(TensorDataset(*points(10)), BATCH, drop_last=True)),
     "index_ignored": lambda: training(data=points(inputs=lambda x: x[:1].expand(64, -1))),
     "one_label_for_all": lambda: training(data=points(labels=torch.ones_like)),
-    "sequences_of_different_length": lambda: training(data=DataLoader(Ragged(), batch_size=4)),
+    "sequences_of_different_length": lambda: training(
+        data=DataLoader([(torch.ones(4 + i % 3), 1) for i in range(32)], 4)
+    ),
     "images_not_divided": lambda: training(pictures(), data=(torch.randint(256, (64, 3, 6, 6)).float(), points()[1])),
     "losses_kept_with_their_graph": lambda: collecting(lambda scores, loss: loss),
     "outputs_collected": lambda: collecting(lambda scores, loss: scores.detach().repeat(100, 1)),
     "slow_decoding": lambda: sampling(slow_decoder, workers=0),
-    "unseeded_noise_in_forward": lambda: training(Wrapped(lambda net, x: net(x + random.SystemRandom().random()))),
+    "unseeded_noise_in_forward": lambda: training(forward=lambda net, b: net(b[0] + random.SystemRandom().random())),
     "regression_broadcast": lambda: training(mlp(out=1), nn.MSELoss(), numbers(lambda x: x[:, 0])),
     "scheduler_never_stepped": lambda: training(
         scheduler=lambda o: CosineAnnealingLR(o, 100), step=step_in_order("zero backward step")

@@ -37,13 +37,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def resumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("resumed")
-    subprocess.run([sys.executable, HERE / "tracked_runs.py", folder, "resumed"], check=True)
-    return folder
-
-
 @pytest.fixture
 def runs(made: Path, tmp_path: Path) -> Path:
     """A copy that a test may harm."""
@@ -84,6 +77,19 @@ def ended(code: int = 0) -> Any:
     record = pb.Record()
     record.exit.exit_code = code
     return record
+
+
+@pytest.fixture
+def resumed(tmp_path: Path) -> Path:
+    """One run in two records that overlap by five steps, and the whole of it under another id."""
+    first = [row(step, loss=f"{1 / (step + 1)}", early="1") for step in range(30)]
+    second = [row(step, loss=f"{2 / (step + 1)}") for step in range(25, 55)]
+    whole = [row(step, loss=f"{(1 if step < 25 else 2) / (step + 1)}") for step in range(55)]
+    for step in range(30):
+        whole[step].history.item.add(key="early", value_json="1")
+    for number, (run_id, rows) in enumerate((("halves01", first), ("halves01", second), ("twin0001", whole))):
+        record_file(tmp_path / "w" / f"part{number}" / f"run-{run_id}.wandb", started(run_id), *rows, ended())
+    return tmp_path / "w"
 
 
 def run(*words: object) -> subprocess.CompletedProcess[str]:

@@ -205,7 +205,6 @@ class StepRecord:
     lrs: list[float] = field(default_factory=list)  # per group, at the optimizer step; empty without one
     wiped: bool = False  # a gradient was computed, and was gone when the optimizer stepped
     nonfinite: str = ""  # or "loss", "weight", "gradient"
-    graph: int = 0  # nodes of the graph that backward went through
 
 
 @dataclass

@@ -85,7 +85,7 @@ class Recorder:
             self.seen.modes[name] = module.training
 
     def backward(self, original: Callable[..., Any], tensors: Any, *args: Any, **kwargs: Any) -> Any:
-        """Walk through the graph: how many nodes it has, and which trainable leaves are not parameters of the model."""
+        """Walk through the graph: which trainable leaves are not parameters of the model?"""
         self.current.backwards += 1
         given = tensors if isinstance(tensors, (tuple, list)) else [tensors]
         edge, visited = [node for tensor in given if (node := getattr(tensor, "grad_fn", None)) is not None], set()
@@ -99,7 +99,6 @@ class Recorder:
                 self.known.add(id(leaf))
                 self.seen.strangers += ["x".join(map(str, leaf.shape))] if leaf.requires_grad else []
             edge += [following for following, _ in node.next_functions if following is not None]
-        self.current.graph += len(visited)
         return original(tensors, *args, **kwargs)
 
     def before_step(self, optimizer: Any, *_: Any) -> None:
