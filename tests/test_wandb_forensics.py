@@ -84,9 +84,8 @@ def resumed(tmp_path: Path) -> Path:
     """One run in two records that overlap by five steps, and the whole of it under another id."""
     first = [row(step, loss=f"{1 / (step + 1)}", early="1") for step in range(30)]
     second = [row(step, loss=f"{2 / (step + 1)}") for step in range(25, 55)]
-    whole = [row(step, loss=f"{(1 if step < 25 else 2) / (step + 1)}") for step in range(55)]
-    for step in range(30):
-        whole[step].history.item.add(key="early", value_json="1")
+    both = [row(step, loss=f"{2 / (step + 1)}", early="1") for step in range(25, 30)]
+    whole = [*first[:25], *both, *second[5:]]
     for number, (run_id, rows) in enumerate((("halves01", first), ("halves01", second), ("twin0001", whole))):
         record_file(tmp_path / "w" / f"part{number}" / f"run-{run_id}.wandb", started(run_id), *rows, ended())
     return tmp_path / "w"
@@ -217,9 +216,6 @@ def test_export_gives_a_run_directory(made: Path, tmp_path: Path) -> None:
     exported = rundir.open_run(path)
     assert exported.record()["config"]["lr"] == 0.1 and exported.record()["seeds"] == {"seed": 1}
     assert len(exported.curve("loss")) == 40 and len(exported.curve("acc", split="val")) == 40
-    source = sources.Offline(made)
-    tracked = next(one for one in source.runs() if one.id == "good0001")
-    assert list(exported.curve("loss").values()) == [row["loss"] for row in source.history(tracked)]
 
 
 def test_an_export_keeps_its_own_step_and_what_strict_json_has_no_word_for(tmp_path: Path) -> None:

@@ -179,12 +179,13 @@ def main() -> None:
         out.write(json.dumps(row) + "\n")
         out.flush()
 
-    def make() -> factory.Training:
-        return factory.as_training(function(), request["factory"])
-
     sys.path[:0] = request["paths"]  # in front, as `python train.py` would have it
     try:
         function = factory.find(request["factory"])
+
+        def make() -> factory.Training:
+            return factory.as_training(function(), request["factory"])
+
         session = Session(make, request["steps"], request["seconds"], request["seed"])
         for name in request["probes"]:
             say(start=name)
