@@ -75,7 +75,7 @@ def factory_options(seconds: float) -> Callable[[Callable[..., Any]], Callable[.
 @main.command("all")
 @factory_options(120.0)
 def every(fmt: str | None, timeout: float, **request: Any) -> int:
-    """Run all probes in the order of this list, each on a new training.
+    """Run all probes, the cheap ones first, each on a new training.
 
     Example: python scripts/probes.py all --factory train:factory --timeout 2m
     """

@@ -501,6 +501,7 @@ HEALTHY: dict[str, Make] = {
     # Superfluous and harmless: log_softmax of log-probabilities changes nothing.
     "log_softmax_then_cross_entropy": lambda: training(mlp(nn.LogSoftmax(dim=1))),
     "zero_initialised_head": lambda: training(after(mlp(), lambda m: m[2].weight.zero_())),
+    "masks_as_pictures": lambda: training(pictures(), data=(torch.randint(2, (64, 3, 6, 6)).float(), points()[1])),
     "normalised_pictures": lambda: training(pictures(), data=(torch.randn(64, 3, 6, 6), points()[1])),
     "momentum_and_clipping": lambda: training(Net(), optimizer=sgd(lr=0.05, momentum=0.9), clip=0.5),
     "regression": lambda: training(mlp(out=1), nn.MSELoss(), numbers(lambda x: x[:, :1] * 2 + x[:, 1:2] ** 2)),

@@ -65,7 +65,7 @@ def data(session: Session, result: Result) -> None:
         if rows and all(bool((t == first.flatten()[0]).all()) for t in whole):
             result.add("constant", "the input is one constant number in every batch", describe(first), where=name)
             result.fix("follow one sample from the file to here")
-        elif rows and first.dim() == 4 and all(bool((t == t.round()).all() and t.min() >= 0) for t in whole):
+        elif rows and first.dim() == 4 and _bytes_as_floats(whole):
             result.add("image", "float images of whole numbers: not divided by 255", describe(first), where=name)
             result.fix("x / 255, then normalise")
         elif rows > 2 and all(bool((t == first[0]).all()) for t in whole):
@@ -77,6 +77,12 @@ def data(session: Session, result: Result) -> None:
         result.add("constant", f"all {len(labels)} labels are {labels[0]}", where="target")
         result.fix("look at how the label is read; sorted files without a shuffle look like this too")
     result.evidence = f"{len(batches)} batches: " + "; ".join(f"{n} {describe(t)}" for n, t in tensors(batches[0]))
+
+
+def _bytes_as_floats(images: list[Any]) -> bool:
+    """Not masks, which end at 1."""
+    whole = all(bool((t == t.round()).all() and t.min() >= 0) for t in images)
+    return whole and 2 < max(float(t.max()) for t in images) <= 255
 
 
 # -- workers
