@@ -7,16 +7,13 @@
 Example:
     python scripts/probes.py all --factory examples.cpu_lifecycle.factory:factory
     python scripts/probes.py nan --factory train:factory --path src --steps 50
-    python scripts/probes.py desync --factory train:rank_main --ranks 2
-    python scripts/probes.py predictions runs/x/predictions.npz
 
 A factory is a function without arguments that builds what the real run builds and returns
 probes.Training(model, data, loss, optimizer, ...); its fields are explained in scripts/rgt/probes/factory.py. The
-training runs in a child process, every probe in a fork of it; what hangs or crashes there is reported. Nothing of it
-is changed or written. CUDA does not survive a fork: with it, the factory is called again for every probe that trains.
+training runs in a child process, and the factory is called again for every probe that trains; what hangs or crashes
+there is reported. Nothing is written.
 
-In a training script: `from probes import Watcher` looks at every 50th step; `from probes import examine` runs probes
-in forks of this process, which itself stays as it is (with CUDA in use it needs make=, a function like the factory).
+In a script of your own: `from probes import examine`, with a function like the factory.
 """
 
 from __future__ import annotations
@@ -24,35 +21,27 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import click
 
-from rgt import cli, errors, report
+from rgt import cli, errors
 from rgt.probes import runner
 from rgt.probes.factory import Result, Training
-from rgt.probes.observe import Watcher
 from rgt.probes.probe_session import Session
 from rgt.probes.runner import NAMES, PROBES
 from rgt.report import Finding, Report
 
-__all__ = ["NAMES", "Training", "Watcher", "examine", "main"]
+__all__ = ["NAMES", "Training", "examine", "main"]
 
 _MARKS = {"fine": "ok", "found": "FOUND", "unjudged": "-"}
 
 
 def examine(
-    training: Training,
-    names: tuple[str, ...] = NAMES,
-    *,
-    make: Callable[[], Training] | None = None,
-    steps: int = 20,
-    seconds: float = 20.0,
-    seed: int = 0,
+    make: Callable[[], Training], names: tuple[str, ...] = NAMES, *, steps: int = 20, seconds: float = 20.0
 ) -> Iterator[Result]:
-    """Probe a training of this process, one result after the other; it is afterwards what it was before."""
-    return runner.run(Session(training, steps=steps, seconds=seconds, make=make, seed=seed), names)
+    """Probe what `make` builds, in this process, one result after the other; it builds a new one for every probe."""
+    return runner.run(Session(make, steps, seconds), names)
 
 
 @click.group(cls=cli.Group)
@@ -86,7 +75,7 @@ def factory_options(seconds: float) -> Callable[[Callable[..., Any]], Callable[.
 @main.command("all")
 @factory_options(120.0)
 def every(fmt: str | None, timeout: float, **request: Any) -> int:
-    """Run all probes in order (list: `names`), each on the untouched training.
+    """Run all probes, the cheap ones first, each on a new training.
 
     Example: python scripts/probes.py all --factory train:factory --timeout 2m
     """
@@ -101,55 +90,6 @@ for _one in PROBES:
     @click.pass_context
     def one(context: click.Context, /, fmt: str | None, timeout: float, **request: Any) -> int:
         return _probe((str(context.info_name),), fmt, timeout, request)
-
-
-@main.command()
-@click.option("--ranks", type=click.IntRange(2, 16), default=2, show_default=True, help="Processes to start.")
-@factory_options(60.0)
-def desync(fmt: str | None, ranks: int, timeout: float, **request: Any) -> int:
-    """Run ranks on gloo and name the one that left the others: which rank, which collective, where it stands.
-
-    The factory is called as FUNCTION(rank, world_size), or without arguments, in every process, with the process group
-    ready (its own init_process_group is let pass); the Training it returns is stepped. Its model may be wrapped in DDP,
-    and it may call collectives itself.
-
-    Example: python scripts/probes.py desync --factory train:rank_main --ranks 2
-    """
-    from rgt.probes import ranks as rank_probe
-
-    return _emit([rank_probe.desync(_checked(request), ranks, timeout).as_dict()], fmt)
-
-
-@main.command()
-@click.argument("path", type=click.Path(path_type=Path))
-@cli.report_options
-def predictions(path: Path, fmt: str | None) -> int:
-    """Collapse and hidden failures in saved predictions: PATH is npz, csv or jsonl.
-
-    \b
-    Columns: pred, prob or logits; target; embedding;
-    pred_shuffled (inputs exchanged), pred_label_shuffled (trained on shuffled labels), pred_without_<input>.
-    In csv, prob_0, prob_1, ... make one row.
-
-    Example: python scripts/probes.py predictions runs/x/predictions.npz
-    """
-    if importlib.util.find_spec("numpy") is None:
-        raise errors.lacking("numpy cannot be imported; pip install numpy")
-    from rgt.probes.predictions import judge_file
-
-    return _emit([result.as_dict() for result in judge_file(path)], fmt)
-
-
-@main.command()
-@cli.json_option
-def names(as_json: bool) -> int:
-    """List the probes in the order of `all`."""
-    if as_json:
-        report.print_json([{"name": probe.name, "help": probe.help} for probe in PROBES])
-    else:
-        for probe in PROBES:
-            click.echo(f"{probe.name:12} {probe.help}")
-    return errors.OK
 
 
 def _probe(names: tuple[str, ...], fmt: str | None, timeout: float, request: dict[str, Any]) -> int:

@@ -2,7 +2,7 @@
 # requires-python = ">=3.10"
 # dependencies = ["click", "jsonschema", "wandb"]
 # ///
-"""VERIFY · what a tracker really holds: list, diff, curve, duplicates, prune, export; offline files and the hosted API
+"""VERIFY · what a tracker really holds: list, diff, curve, duplicates, export; offline files and the hosted API
 
 Example:
     python scripts/wandb_forensics.py list wandb/
@@ -11,7 +11,7 @@ Example:
     python scripts/wandb_forensics.py export wandb/ <id> --into runs
 
 SOURCE is a folder with run-*.wandb files (read as they are, also after a crash) or entity/project of the hosted
-service. `prune` prints a plan; it acts only on ids you name, with --yes.
+service. Nothing of it is changed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 import click
 
 from rgt import cli
-from rgt.errors import bad_input, refused
+from rgt.errors import bad_input
 from rgt.report import Report, print_json
 from rgt.wandb_forensics import tracked
 
@@ -67,14 +67,12 @@ def list_runs(source: str, fmt: str | None) -> int:
         if run.state in ("crashed", "failed"):
             code = "" if run.exit_code is None else f" with exit code {run.exit_code}"
             report.add("failed", "info", f"{run.state}{code} after {run.length} rows", path=run.where, where=run.id)
-    for group in tracked.groups_of(opened, runs):
-        kept = group.keep
-        if group.kind == "copy":
-            message = f"{', '.join(group.ids)} hold the same curve: one run counted {len(group.ids)} times"
-            report.add("duplicate", "warn", message, where=kept.id)
-        elif group.kind == "resume":
-            message = f"{kept.id} has {len(group.runs)} records, it was resumed; the longest is {kept.where}"
-            report.add("duplicate", "info", message, where=kept.id)
+    for parts in (parts for parts in tracked.whole_runs(runs) if len(parts) > 1):
+        message = f"{len(parts)} records, it was resumed; curve and export join them"
+        report.add("duplicate", "info", message, path=parts[-1].where, where=parts[-1].id)
+    for ids in tracked.copies(opened, runs):
+        message = f"{', '.join(ids)} hold the same curve: one run counted {len(ids)} times"
+        report.add("duplicate", "warn", message, where=ids[0])
     report.data = {"runs": [run.as_dict() for run in runs]}
     for run in runs[:_SHOWN] if fmt is None else []:
         numbers = [f"{key}={value:.4g}" for key, value in run.numbers().items() if isinstance(value, (int, float))]
@@ -92,7 +90,7 @@ def diff(source: str, first: str, second: str, as_json: bool) -> int:
     """What differs between two runs: config, code commit, command, final values. Exit 1 when the config does."""
     opened = open_source(source)
     runs = opened.runs()
-    a, b = tracked.longest_record(runs, first), tracked.longest_record(runs, second)
+    a, b = (tracked.records_of(runs, run_id)[-1] for run_id in (first, second))
     for run in (a, b):
         opened.details(run)
     compared: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -118,7 +116,7 @@ def diff(source: str, first: str, second: str, as_json: bool) -> int:
 def curve(source: str, run_id: str, metric: str, as_json: bool) -> None:
     """Every logged value of METRIC, unsampled, as CSV (step,value) or JSON; of a resumed run all records, joined."""
     opened = open_source(source)
-    parts = tracked.joined_records(opened, run_id)
+    parts = tracked.records_of(opened.runs(), run_id)
     run = parts[-1]
     points = [(row["_step"], row[metric]) for row in tracked.joined_history(opened, parts) if metric in row]
     if not points:
@@ -130,63 +128,13 @@ def curve(source: str, run_id: str, metric: str, as_json: bool) -> None:
 
 @main.command()
 @source_argument
-@cli.json_option
-def dupes(source: str, as_json: bool) -> int:
-    """Runs that are one (same curve), parts of one (resumed), or repeats (same config).
-
-    Exit 1 when one run is counted twice.
-    """
-    opened = open_source(source)
-    groups = tracked.groups_of(opened, opened.runs())
-    rows = [{"kind": one.kind, "keep": one.keep.id, "runs": [run.where for run in one.runs]} for one in groups]
-    lines = [f"{one.kind}: {', '.join(one.ids)} (longest: {one.keep.where})" for one in groups]
-    show(as_json, {"groups": rows}, [*lines, f"{len(groups)} groups"])
-    return 1 if any(group.kind == "copy" for group in groups) else 0
-
-
-@main.command()
-@source_argument
-@click.argument("ids", nargs=-1)
-@click.option("--shorter-than", type=click.IntRange(1), default=10, show_default=True, help="List crashes below it.")
-@click.option("--yes", is_flag=True, help="Really do it, for the IDS that you name.")
-@cli.json_option
-def prune(source: str, ids: tuple[str, ...], shorter_than: int, yes: bool, as_json: bool) -> int:
-    """Print what could go, and why; with IDS and --yes take exactly those away, then list again.
-
-    Candidates are copies, and crashed runs of fewer rows than --shorter-than. Offline runs move to pruned/ beside them,
-    a resumed one with all its records. Hosted runs are gone for good.
-    """
-    opened = open_source(source)
-    runs = opened.runs()
-    if not yes:
-        plan = tracked.prunable(opened, runs, shorter_than)
-        lines = [f"{run.id}  {why}  {run.where}" for run, why in plan]
-        last = f"{len(plan)} candidates; nothing was removed (name ids and --yes to do it)"
-        rows = [{"id": run.id, "where": run.where, "why": why} for run, why in plan]
-        show(as_json, {"plan": rows}, [*lines, last])
-        return 0
-    if not ids:
-        raise refused("--yes needs the ids of the runs to remove; `prune` without it prints the candidates")
-    chosen = list({record.where: record for run_id in ids for record in tracked.records_of(runs, run_id)}.values())
-    alive = [run.id for run in chosen if run.state == "running"]
-    if alive:
-        raise refused(f"{', '.join(alive)} still runs; nothing was removed")
-    done = [{"id": run.id, "now": opened.delete(run)} for run in chosen]
-    left = [run.id for run in opened.remaining(chosen)]
-    lines = [*(f"removed {row['id']}: {row['now']}" for row in done), f"still listed: {', '.join(left) or 'none'}"]
-    show(as_json, {"removed": done, "still_listed": left}, lines)
-    return 1 if left else 0
-
-
-@main.command()
-@source_argument
 @run_argument
 @click.option("--into", type=click.Path(path_type=Path), default="runs", show_default=True, help="Where runs live.")
 @cli.json_option
 def export(source: str, run_id: str, into: Path, as_json: bool) -> None:
     """Write a run directory from a tracked run, so that every script can read it."""
     opened = open_source(source)
-    parts = tracked.joined_records(opened, run_id)
+    parts = tracked.records_of(opened.runs(), run_id)
     opened.details(parts[-1])
     path, rows = tracked.write_run(into, parts[-1], tracked.joined_history(opened, parts))
     show(as_json, {"run": str(path), "rows": rows}, [str(path)])

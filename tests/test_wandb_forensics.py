@@ -37,13 +37,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def resumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("resumed")
-    subprocess.run([sys.executable, HERE / "tracked_runs.py", folder, "resumed"], check=True)
-    return folder
-
-
 @pytest.fixture
 def runs(made: Path, tmp_path: Path) -> Path:
     """A copy that a test may harm."""
@@ -84,6 +77,18 @@ def ended(code: int = 0) -> Any:
     record = pb.Record()
     record.exit.exit_code = code
     return record
+
+
+@pytest.fixture
+def resumed(tmp_path: Path) -> Path:
+    """One run in two records that overlap by five steps, and the whole of it under another id."""
+    first = [row(step, loss=f"{1 / (step + 1)}", early="1") for step in range(30)]
+    second = [row(step, loss=f"{2 / (step + 1)}") for step in range(25, 55)]
+    both = [row(step, loss=f"{2 / (step + 1)}", early="1") for step in range(25, 30)]
+    whole = [*first[:25], *both, *second[5:]]
+    for number, (run_id, rows) in enumerate((("halves01", first), ("halves01", second), ("twin0001", whole))):
+        record_file(tmp_path / "w" / f"part{number}" / f"run-{run_id}.wandb", started(run_id), *rows, ended())
+    return tmp_path / "w"
 
 
 def run(*words: object) -> subprocess.CompletedProcess[str]:
@@ -144,25 +149,11 @@ def test_curve_is_unsampled(made: Path) -> None:
     assert done.returncode == 2 and "never logged no; it logged: bad, count, deep.er" in done.stderr
 
 
-def test_dupes(made: Path) -> None:
-    groups = answer("dupes", made, code=1)["groups"]
-    assert [(group["kind"], len(group["runs"])) for group in groups] == [("copy", 2)]
-
-
-def test_a_resumed_run_is_parts_of_one(runs: Path) -> None:
-    folder = next((runs / "wandb").glob("*good0001"))
-    shutil.copytree(folder, folder.with_name("offline-run-20991231_000000-good0001"))
-    groups = answer("dupes", runs, code=1)["groups"]
-    assert [(group["kind"], len(group["runs"])) for group in groups] == [("resume", 2), ("copy", 3)]
-    assert "this is the longest" in run("diff", runs, "good0001", "other001").stderr
-
-
 def test_the_curve_of_a_resumed_run_is_joined_and_exported_whole(resumed: Path, tmp_path: Path) -> None:
     done = run("curve", resumed, "halves01", "loss", "--json")
     twin = answer("curve", resumed, "twin0001", "loss")["points"]
     assert len(twin) == 55 and json.loads(done.stdout)["points"] == twin  # the later record wins from step 25 on
-    assert "2 records of halves01 were joined by step, the later one counts where both have a step (5):" in done.stderr
-    assert "part0" in done.stderr and "steps 0 to 29" in done.stderr and "steps 25 to 54" in done.stderr
+    assert "2 records of halves01, which was resumed; the later one counts where both have a step: " in done.stderr
     early = answer("curve", resumed, "halves01", "early")["points"]
     assert [step for step, _ in early] == list(range(30))  # what only the earlier record logged at a step stays
     path = Path(answer("export", resumed, "halves01", "--into", tmp_path / "runs")["run"])
@@ -170,20 +161,10 @@ def test_the_curve_of_a_resumed_run_is_joined_and_exported_whole(resumed: Path, 
 
 
 def test_a_copy_of_a_resumed_run_is_found(resumed: Path) -> None:
-    groups = answer("dupes", resumed, code=1)["groups"]
-    found = [(group["kind"], group["keep"], len(group["runs"])) for group in groups]
-    assert found == [("resume", "halves01", 2), ("copy", "halves01", 3)]
-    said = [finding["message"] for finding in answer("list", resumed, code=1)["findings"]]
-    assert "halves01, twin0001 hold the same curve: one run counted 2 times" in said
-    assert [row["id"] for row in answer("prune", resumed)["plan"]] == ["twin0001"]
-
-
-def test_a_resumed_run_is_pruned_whole_and_its_short_first_record_never_alone(resumed: Path) -> None:
-    plan = answer("prune", resumed, "--shorter-than", "1000")["plan"]
-    assert "halves01" not in {row["id"] for row in plan}
-    done = answer("prune", resumed, "halves01", "--yes")
-    assert [row["id"] for row in done["removed"]] == ["halves01", "halves01"] and done["still_listed"] == []
-    assert [row["id"] for row in answer("list", resumed)["runs"]] == ["twin0001"]
+    assert [finding["message"] for finding in answer("list", resumed, code=1)["findings"]] == [
+        "2 records, it was resumed; curve and export join them",
+        "halves01, twin0001 hold the same curve: one run counted 2 times",
+    ]
 
 
 @pytest.mark.parametrize("harm", ["cut", "flip"])
@@ -223,53 +204,11 @@ def test_a_file_that_ends_where_its_block_has_no_room_for_another_header(tmp_pat
     assert [row["id"] for row in answer("list", path)["runs"]] == ["edge0001"]
 
 
-def test_prune_takes_only_the_run_it_was_told(tmp_path: Path) -> None:
-    """Record files that somebody gathered in one folder, and wandb's own link to the newest run."""
-    flat = tmp_path / "flat"
-    for run_id in ("aa", "bb"):
-        record_file(flat / f"run-{run_id}.wandb", started(run_id), row(0, loss="1"), ended())
-    done = answer("prune", flat, "aa", "--yes")
-    assert done["still_listed"] == [] and Path(done["removed"][0]["now"]).is_file()
-    assert [row["id"] for row in answer("list", flat)["runs"]] == ["bb"]
-
-    folder = tmp_path / "w" / "offline-run-20261101_080000-cc"
-    record_file(folder / "run-cc.wandb", started("cc"), ended())
-    (tmp_path / "w" / "latest-run").symlink_to(folder.name)
-    assert Path(answer("prune", tmp_path / "w" / "latest-run", "cc", "--yes")["removed"][0]["now"]).is_dir()
-    assert not folder.exists()
-    assert [row["id"] for row in answer("list", tmp_path / "w" / "pruned")["runs"]] == ["cc"]
-
-
-def test_prune_keeps_what_was_pruned_before(tmp_path: Path) -> None:
-    for loss in ("1", "2"):
-        folder = tmp_path / "w" / "offline-run-20261101_080000-aa"
-        record_file(folder / "run-aa.wandb", started("aa"), row(0, loss=loss), ended())
-        now = Path(answer("prune", tmp_path / "w", "aa", "aa", "--yes")["removed"][0]["now"])
-        assert now.parent == tmp_path / "w" / "pruned" and (now / "run-aa.wandb").is_file()
-    assert len(list((tmp_path / "w" / "pruned").iterdir())) == 2
-
-
-def test_prune_refuses_a_name_that_several_runs_have_and_a_running_run(tmp_path: Path) -> None:
+def test_a_name_that_several_runs_have_is_refused(tmp_path: Path) -> None:
     for run_id in ("aa", "bb"):
         record_file(tmp_path / "w" / run_id / f"run-{run_id}.wandb", started(run_id, "baseline"), ended())
-    record_file(tmp_path / "w" / "live" / "run-live0001.wandb", started("live0001"), row(0, loss="1"))
-    done = run("prune", tmp_path / "w", "baseline", "--yes")
+    done = run("curve", tmp_path / "w", "baseline", "loss")
     assert done.returncode == 2 and "baseline names 2 runs: aa, bb; name one by its id" in done.stderr
-    alive = run("prune", tmp_path / "w", "live0001", "--yes")
-    assert alive.returncode == 4 and "live0001 still runs; nothing was removed" in alive.stderr
-    assert len(answer("list", tmp_path / "w")["runs"]) == 3
-
-
-def test_prune_plans_refuses_and_moves(runs: Path) -> None:
-    plan = {row["id"]: row["why"] for row in answer("prune", runs)["plan"]}
-    assert plan["failed01"] == "failed after 2 rows"
-    assert ("copy0001" in plan) != ("good0001" in plan)
-    assert len(answer("list", runs, code=1)["runs"]) == 5  # a plan removes nothing
-    refused = run("prune", runs, "--yes")
-    assert refused.returncode == 4 and "--yes needs the ids" in refused.stderr
-    done = answer("prune", runs, "failed01", "--yes")
-    assert done["still_listed"] == [] and Path(done["removed"][0]["now"]).is_dir()
-    assert len(answer("list", runs, code=1)["runs"]) == 4
 
 
 def test_export_gives_a_run_directory(made: Path, tmp_path: Path) -> None:
@@ -277,9 +216,6 @@ def test_export_gives_a_run_directory(made: Path, tmp_path: Path) -> None:
     exported = rundir.open_run(path)
     assert exported.record()["config"]["lr"] == 0.1 and exported.record()["seeds"] == {"seed": 1}
     assert len(exported.curve("loss")) == 40 and len(exported.curve("acc", split="val")) == 40
-    source = sources.Offline(made)
-    tracked = next(one for one in source.runs() if one.id == "good0001")
-    assert list(exported.curve("loss").values()) == [row["loss"] for row in source.history(tracked)]
 
 
 def test_an_export_keeps_its_own_step_and_what_strict_json_has_no_word_for(tmp_path: Path) -> None:
@@ -299,7 +235,6 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     whole = {"state": "finished", "config": {"lr": 0.1}, "summary": {"loss": 0.1, "_step": 1199}, "rows": rows}
     short = {"state": "crashed", "config": {"lr": 0.2}, "summary": {"_step": 2}, "rows": rows[:3]}
     service = Service({"a1": whole, "b2": short})
-    monkeypatch.setattr(sources, "_RELIST", (0, 0.1))
     monkeypatch.setenv("WANDB_BASE_URL", service.start())
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
     yield service
@@ -311,22 +246,12 @@ def test_the_hosted_service_through_its_real_client(service: Service) -> None:
     points = answer("curve", "me/p", "a1", "loss")["points"]
     assert points == [[step, 1 / (step + 3)] for step in range(1200)]  # `history` would have sampled 500 of them
     assert answer("diff", "me/p", "a1", "b2", code=1)["config"] == {"lr": [0.1, 0.2]}
-    assert [row["id"] for row in answer("prune", "me/p")["plan"]] == ["b2"] and service.deleted == []
-    done = answer("prune", "me/p", "b2", "--yes")
-    assert (service.deleted, done["still_listed"]) == (["b2"], [])  # listed once more, as the real one does, then gone
 
 
 def test_a_service_says_nan_as_a_word(service: Service, tmp_path: Path) -> None:
     service.runs["a1"]["rows"] = [{"_step": 0, "_timestamp": 1.0, "loss": 0.5}, {"_step": 1, "loss": "NaN"}]
     exported = rundir.open_run(Path(answer("export", "me/p", "a1", "--into", tmp_path)["run"]))
     assert math.isnan(exported.curve("loss")[1])
-
-
-def test_a_deletion_that_cannot_be_checked_is_not_called_done(service: Service) -> None:
-    service.breaks = True
-    done = run("prune", "me/p", "b2", "--yes", "--json")
-    assert done.returncode == 1 and json.loads(done.stdout)["still_listed"] == ["b2"]
-    assert "was not seen gone: the hosted service did not give me/p" in done.stderr
 
 
 def test_a_service_that_does_not_know_us(service: Service) -> None:

@@ -47,23 +47,8 @@ def make(folder: Path, run_id: str, seed: int, steps: int, config: dict[str, Any
     run.finish(exit_code=1 if end == "fail" else 0)
 
 
-def resume(folder: Path) -> None:
-    """One run in two records of equal length that overlap by five steps, and the whole of it under another id."""
-    first, second = dict.fromkeys(range(30), 5), dict.fromkeys(range(25, 55), 6)  # step -> seed of its values
-    parts = [("halves01", first), ("halves01", second), ("twin0001", {**first, **second})]
-    for number, (run_id, seeds) in enumerate(parts):
-        place = folder / f"part{number}"  # two records of one second would share a folder
-        place.mkdir(parents=True)
-        run = wandb.init(project="forensics", id=run_id, config={"lr": 0.5}, dir=str(place), reinit="finish_previous")
-        for step, seed in seeds.items():
-            run.log({**values(seed, step), **({"early": 1} if step < 30 and number != 1 else {})}, step=step)
-        run.finish()
-
-
 def main() -> None:
     folder, kind = Path(sys.argv[1]), sys.argv[2]
-    if kind == "resumed":
-        return resume(folder)
     if kind == "killed":
         return make(folder, "killed01", 3, 5, {"lr": 0.3}, "kill")
     for run_id, seed in (("good0001", 1), ("copy0001", 1), ("other001", 2)):

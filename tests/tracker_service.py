@@ -1,7 +1,4 @@
-"""A stand-in for the hosted tracker: the few GraphQL questions that the real wandb client asks, answered from memory.
-
-Deleted runs stay in the list for one more question, as they do at the real service.
-"""
+"""A stand-in for the hosted tracker: the GraphQL questions that the real wandb client asks, answered from memory."""
 
 from __future__ import annotations
 
@@ -30,9 +27,6 @@ NODE: dict[str, Any] = {  # what the client asks of every run, and what nobody h
 @dataclass
 class Service:
     runs: dict[str, dict[str, Any]]  # id -> {"state", "config", "summary", "rows"}
-    deleted: list[str] = field(default_factory=list)
-    lag: int = 1
-    breaks: bool = False  # with the first deletion
     viewer: dict[str, Any] = field(default_factory=lambda: VIEWER)
 
     def start(self) -> str:
@@ -62,9 +56,6 @@ class Service:
     def answer(self, body: bytes) -> dict[str, Any]:
         question = json.loads(body)
         query, variables = question["query"], question.get("variables") or {}
-        if "deleteRun" in query:
-            self.deleted.append(str(variables["id"]).removeprefix("gid-"))
-            return {"deleteRun": {"clientMutationId": None}}
         if "viewer" in query:
             return {"viewer": self.viewer or None}
         if "HistoryPage" in query or "history(" in query:
@@ -72,17 +63,10 @@ class Service:
             first, last = int(variables.get("minStep", 0)), int(variables.get("maxStep", 10**9))
             rows = [json.dumps(row) for row in self.runs[name]["rows"] if first <= row["_step"] < last]
             return {"project": {"run": {**self._node(name), "history": rows}}}
-        if self.breaks and self.deleted:
-            return {"project": None}
         return {"project": {**PROJECT, **self._listed(), "run": self._node(variables.get("name", ""))}}
 
     def _listed(self) -> dict[str, Any]:
-        names = list(self.runs)
-        if self.deleted and self.lag:
-            self.lag -= 1
-        elif self.deleted:
-            names = [name for name in names if name not in self.deleted]
-        edges = [{"node": self._node(name), "cursor": name} for name in names]
+        edges = [{"node": self._node(name), "cursor": name} for name in self.runs]
         return {"runCount": len(edges), "runs": {"edges": edges, "pageInfo": {"endCursor": "", "hasNextPage": False}}}
 
     def _node(self, name: str) -> dict[str, Any]:

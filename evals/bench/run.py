@@ -30,7 +30,6 @@ BENCHES = (
     "checkpoints",
     "watch",
     "triage",
-    "probes",
     "transfer",
     "verify_local",
     "compare_runs",

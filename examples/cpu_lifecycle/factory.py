@@ -1,4 +1,4 @@
-"""The demo's training as the probes want it: the same model, data, schedule, step, evaluation and checkpoint.
+"""The demo's training as the probes want it: the same model, data, schedule, step and evaluation.
 
 Usage:
     python scripts/probes.py all --factory examples.cpu_lifecycle.factory:factory
@@ -25,7 +25,7 @@ STEPS = 200
 
 
 class Stream:
-    """Batches without end from where the trainer stands in its epoch, which is part of its checkpoint."""
+    """Batches without end from where the trainer stands in its epoch."""
 
     def __init__(self, batches: train.Batches) -> None:
         self.batches = batches
@@ -49,7 +49,4 @@ def factory() -> Training:
         step=lambda training, batch: trainer.update(*batch)[0],
         evaluate=lambda training: trainer.val_loss(),
         total_steps=STEPS,
-        save=lambda: {**trainer.state(), "step": trainer.step},  # the store adds it in the job
-        load=trainer.load,
-        also=(trainer, trainer.batches),
     )

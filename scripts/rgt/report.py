@@ -33,7 +33,6 @@ changed           a file was written to while it was read
 clipped           something of a figure is cut off
 clock             a clock of this machine, or of a file server, is wrong
 coincidence       a match of two splits that chance or boilerplate explains
-collapse          a model gives one answer, one class or one direction for everything
 colour            colours of a figure that not everybody can tell apart
 confound          more than the intended variable differs between the arms of a comparison
 constant          a tensor, or a metric over all seeds, holds one value throughout
@@ -45,7 +44,6 @@ cuda              driver, CUDA build of the framework and card do not fit togeth
 curve             a training curve collapsed, never moved or was still improving at its end
 dead-units        units of a network never fire, or sit at the end of their range
 denormal          too many values of a tensor are subnormal
-desync            ranks of a distributed job went different ways
 digest            a file's sha256 is not the recorded one
 direction         which way a metric is better contradicts its meaning, or itself
 disclose          a number has something that its reader must be told
@@ -80,12 +78,11 @@ host-memory       the memory of the host or container is about to run out
 hostile           a pickle names something that can run any code
 identical         two arms share a value to the last digit
 ignored-input     an output does not depend on an input
-image             images have another scale, layout or channel order than the model expects
+image             images have another scale than the model expects
 inf               a tensor or number is infinite
 interpreter       the Python a job would use is missing, broken or not the one meant
 killed            a process was ended from outside
 known             a log shows a failure that the catalogue knows
-label-control     a model trained on shuffled labels still scores above chance
 leak              an item of one split is in another split
 leftover          processes outlived the command that started them
 lfs-pointer       a git-LFS pointer is in place of the file
@@ -146,7 +143,6 @@ stalled           a process lives but shows no progress
 starved           a training waits for its data
 step              two records of the training step disagree
 superseded        a result was made from a description that was changed since
-symmetry          units of a layer are copies of each other
 target            targets do not fit the loss: range, dtype or shift
 throttled         a GPU is slowed down by heat or power
 time-leak         training data is not older than the data it is judged on
@@ -175,7 +171,6 @@ unsealed          a claim rests on a run that was not sealed
 unseen            something is in use by a process that is not visible here
 untrusted         a file can only be loaded by running code from it
 unverified        a job ended, and no artifact of it verifies
-update-ratio      updates are too large or too small for the weights
 volatile          what is written there is lost when the machine or container stops
 watcher           the watcher of a run is dead, so nobody looks after it
 worker-rng        data workers or epochs draw the same random numbers

@@ -52,11 +52,6 @@ def memory(session: Session, result: Result) -> None:
             shown = f"{tensors:.0f} more tensors alive per step, none with a graph"
             result.add("growth", f"{show_size(size)} more are kept after each step", shown, severity="warn")
             result.fix("write it out or move it to the CPU instead of collecting it in a list")
-    graphs = [step.graph for step in session.observation.steps if step.graph]
-    if len(graphs) >= 4 and all(later > earlier for earlier, later in itertools.pairwise(graphs)):
-        shown = f"{graphs[0]} nodes in the first step, {graphs[-1]} in step {len(graphs)}"
-        result.add("growth", "the graph grows with every step: backward reaches into earlier steps", shown)
-        result.fix("detach what is carried over (hidden states, running losses) at the start of a step")
     if session.device.type == "cuda":
         names = {"allocated": "memory_allocated", "reserved": "memory_reserved", "peak": "max_memory_allocated"}
         result.data["cuda"] = {name: getattr(torch.cuda, function)() for name, function in names.items()}

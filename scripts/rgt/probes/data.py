@@ -1,4 +1,4 @@
-"""Probes of the data: batches and what is in them, images, workers, order."""
+"""Probes of the data: batches and what is in them, workers, order."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from rgt.probes.factory import Result, Unjudged, several
@@ -16,7 +15,6 @@ from rgt.probes.probe_session import Session, describe, digest, inputs_of, sente
 _BATCHES = 16  # looked at
 _DRAWS = 4  # of the same sample, per worker
 _MOST = 2048  # samples of one epoch that are compared
-_LABELS = 256  # samples that are read for their label
 
 
 def collate(session: Session, result: Result) -> None:
@@ -40,17 +38,10 @@ def collate(session: Session, result: Result) -> None:
         return
     sizes = sorted({len(t) for batch in batches for _, t in list(tensors(batch))[:1] if t.dim()})
     result.evidence = f"{len(batches)} batches of {several([str(s) for s in sizes])} samples"
-    for index, batch in enumerate(batches):
-        lengths = {name: len(t) for name, t in tensors(batch) if t.dim()}
-        if len(set(lengths.values())) > 1 and not isinstance(inputs_of(batch), dict):
-            shown = ", ".join(f"{name} {length}" for name, length in lengths.items())
-            result.add("ragged", f"batch {index} has a different number of rows per field", shown, severity="warn")
-            result.fix("samples were dropped or repeated in one field only")
-            break
 
 
 def data(session: Session, result: Result) -> None:
-    """NaN and Inf in batches, constant inputs or labels, one sample repeated, an empty loader."""
+    """NaN and Inf in batches, constants, one sample repeated, images from 0 to 255, an empty loader."""
     source = session.training.data
     batches = session.batches(min(_BATCHES, session.steps))
     if not batches:
@@ -74,6 +65,9 @@ def data(session: Session, result: Result) -> None:
         if rows and all(bool((t == first.flatten()[0]).all()) for t in whole):
             result.add("constant", "the input is one constant number in every batch", describe(first), where=name)
             result.fix("follow one sample from the file to here")
+        elif rows and first.dim() == 4 and _bytes_as_floats(whole):
+            result.add("image", "float images of whole numbers: not divided by 255", describe(first), where=name)
+            result.fix("x / 255, then normalise")
         elif rows > 2 and all(bool((t == first[0]).all()) for t in whole):
             result.add("duplicate", "every sample of every batch is the same", f"{rows} rows, 1 distinct", where=name)
             result.fix("does __getitem__ use its index?")
@@ -85,40 +79,10 @@ def data(session: Session, result: Result) -> None:
     result.evidence = f"{len(batches)} batches: " + "; ".join(f"{n} {describe(t)}" for n, t in tensors(batches[0]))
 
 
-def images(session: Session, result: Result) -> None:
-    """Images: 0-255 instead of 0-1, divided twice, channels last, BGR against the declared channel means."""
-    batches = session.batches(min(_BATCHES, session.steps))
-    found = [t for batch in batches for _, t in tensors(inputs_of(batch)) if t.dim() == 4]
-    found = [t for t in found if t.shape[1] in (1, 3, 4) or (t.shape[-1] in (1, 3, 4) and t.shape[1] > 4)]
-    if not found:
-        raise Unjudged("no batch of images (4 dimensions, 1, 3 or 4 channels)")
-    first = found[0]
-    result.evidence = describe(first)
-    low, high = min(float(t.min()) for t in found), max(float(t.max()) for t in found)
-    if first.shape[1] not in (1, 3, 4):
-        result.add("image", f"channels are last ({tuple(first.shape)}); convolutions want them at dimension 1")
-        result.fix("permute(0, 3, 1, 2)")
-    elif not first.is_floating_point():
-        return
-    elif low >= 0 and 2 < high <= 255 and all(bool((t == t.round()).all()) for t in found):
-        message = f"float images from {low:g} to {high:g}: not divided by 255"
-        result.add("image", message, "every value is a whole number")
-        result.fix("x / 255, then normalise")
-    elif low >= 0 and 0 < high <= 1.01 / 255:
-        result.add("image", f"images from {low:g} to {high:.4g}: divided by 255 twice")
-        result.fix("ToTensor divides already")
-    elif session.training.channel_mean is not None and first.shape[1] == 3:
-        seen = torch.stack([t.double().mean((0, 2, 3)) for t in found])
-        wanted = torch.tensor(session.training.channel_mean, dtype=torch.double)
-        if session.training.channel_std is not None:  # back to what it was before normalisation
-            seen = seen * torch.tensor(session.training.channel_std, dtype=torch.double) + wanted
-        straight, swapped = (seen - wanted).abs().sum(1), (seen.flip(1) - wanted).abs().sum(1)
-        # each batch votes: chance alone rarely makes all of them agree, and the margin must be clear
-        if bool((swapped < straight).all()) and float(swapped.mean()) < 0.5 * float(straight.mean()):
-            shown, declared = (", ".join(f"{v:.3f}" for v in values) for values in (seen.mean(0), wanted))
-            message = "the channels are in reverse order (BGR for RGB)"
-            result.add("image", message, f"means {shown}; declared {declared}")
-            result.fix("cv2.cvtColor(x, cv2.COLOR_BGR2RGB), or x[..., ::-1].copy()")
+def _bytes_as_floats(images: list[Any]) -> bool:
+    """Not masks, which end at 1."""
+    whole = all(bool((t == t.round()).all() and t.min() >= 0) for t in images)
+    return whole and 2 < max(float(t.max()) for t in images) <= 255
 
 
 # -- workers
@@ -175,44 +139,16 @@ def _sample_digests(source: Any) -> Iterator[str]:
 
 
 def order(session: Session, result: Result) -> None:
-    """The order of two epochs: all the same, or sorted by label."""
-    training = session.training
-    make = training.make_loader
-    chosen = isinstance(training.data, DataLoader) and not isinstance(training.data.dataset, IterableDataset)
-    if make is None and not chosen:
+    """The order of two epochs: is it the same?"""
+    loader = session.training.data
+    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
         raise Unjudged("the order of a list of batches or of a stream is not the loader's choice")
-    (first, labels), (second, _) = (_order_of(make(n) if make else training.data, n == 0) for n in range(2))
-    if len(set(first)) < 3:
-        raise Unjudged("fewer than three distinct samples")
-    result.evidence = f"{len(first)} samples in two epochs, in different order"
-    same = sum((labels.count(label) / len(labels)) ** 2 for label in set(labels))
-    expected = (len(labels) - 1) * (1 - same)
-    changes = sum(a != b for a, b in itertools.pairwise(labels))
-    # standard deviation of the number of changes is at most that of a coin per neighbour pair
-    spread = max((len(labels) - 1) * same * (1 - same), 1e-9) ** 0.5
-    if len(labels) >= 16 and changes < min(expected - 6 * spread, 0.5 * expected):
-        shown = f"{changes} label changes where a shuffle has about {expected:.0f}"
-        result.add("order", "the samples come sorted by label", shown)
-        result.fix("shuffle=True")
-    elif first == second:
-        result.evidence = f"{len(first)} samples, the same order in two epochs"
+    if len(loader.dataset) < 3:  # type: ignore[arg-type]
+        raise Unjudged("fewer than three samples")
+    # the sampler's indices: the contents may be random
+    first, second = (list(itertools.islice(iter(loader.batch_sampler or loader.sampler), _MOST)) for _ in range(2))
+    result.evidence = f"{len(first)} batches in two epochs, in different order"
+    if first == second:
+        result.evidence = f"{len(first)} batches, the same order in two epochs"
         result.add("order", "every epoch has the same order", result.evidence, severity="warn")
         result.fix("shuffle=True; set_epoch(epoch) of a DistributedSampler; no new seed of its generator each epoch")
-
-
-def _order_of(loader: Any, with_labels: bool) -> tuple[list[str], list[int]]:
-    """The order, by the sampler's indices where there is one: contents may be random. And the labels in that order."""
-    sampler = getattr(loader, "batch_sampler", None) or getattr(loader, "sampler", None)
-    if sampler is None:
-        return list(itertools.islice(_sample_digests(loader), _MOST)), []
-    drawn = itertools.islice(iter(sampler), _MOST)
-    indices = [i for batch in drawn for i in (batch if isinstance(batch, (list, tuple)) else [batch])][:_MOST]
-    labels = []
-    for index in indices[:_LABELS] if with_labels else []:
-        value = target_of(loader.dataset[index])
-        if hasattr(value, "numel"):
-            value = int(value) if value.numel() == 1 and not value.is_floating_point() else None
-        if not isinstance(value, int):
-            return [str(i) for i in indices], []
-        labels.append(value)
-    return [str(i) for i in indices], labels

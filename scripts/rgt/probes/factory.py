@@ -40,21 +40,12 @@ class Training:
     step: Callable[[Any, Any], Any] | None = None  # step(training, batch) -> loss; with backward and optimizer.step
     scheduler: Any = None
     scheduler_interval: str = "step"  # or "epoch": when the real run calls scheduler.step()
-    lr_at: Callable[[int], float] | None = None  # the schedule as meant: lr_at(0) is for the first optimizer step
     total_steps: int | None = None  # optimizer steps of the whole run
     accumulate: int = 1  # batches per optimizer step
     clip: float | None = None  # clip_grad_norm_ of the default step
     frozen: tuple[str, ...] = ()  # name patterns of what is frozen on purpose: ("backbone.*",)
     evaluate: Callable[[Any], Any] | None = None  # evaluate(training) -> a number or numbers; the real evaluation
-    make_loader: Callable[[int], Iterable[Any]] | None = None  # make_loader(epoch), where the run builds one per epoch
-    num_classes: int | None = None
-    pad_id: int | None = None  # target value that pads short rows
-    channel_mean: tuple[float, ...] | None = None  # of the images as the model expects them, before normalisation
-    channel_std: tuple[float, ...] | None = None  # given with channel_mean when the batches are normalised
-    save: Callable[[], Any] | None = None  # what the run writes into a checkpoint
-    load: Callable[[Any], None] | None = None  # and how it takes it back
-    # other objects that reading a batch changes (a position in a stream, counters): their attributes are put back
-    also: tuple[Any, ...] = ()
+    pad_id: int | None = None  # target value that pads short rows; else padding_idx of an embedding
 
     def is_frozen(self, name: str) -> bool:
         return any(fnmatch.fnmatchcase(name, pattern) or name.startswith(pattern + ".") for pattern in self.frozen)
@@ -194,7 +185,6 @@ class ParameterRecord:
     nonzero: int = 0  # of those, with a value other than zero
     moved: bool = False
     rounded: bool = False  # updates were made and lost to the dtype's precision
-    rows_equal: bool = False  # its units are still copies of each other after the last step
     ratios: list[float] = field(default_factory=list)  # |update| / |weight| per optimizer step
     grad_rms: list[float] = field(default_factory=list)
     stale: list[float] = field(default_factory=list)  # 1: the last step's gradient is still in the applied one
@@ -215,7 +205,6 @@ class StepRecord:
     lrs: list[float] = field(default_factory=list)  # per group, at the optimizer step; empty without one
     wiped: bool = False  # a gradient was computed, and was gone when the optimizer stepped
     nonfinite: str = ""  # or "loss", "weight", "gradient"
-    graph: int = 0  # nodes of the graph that backward went through
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Can the model learn: do gradients arrive, are units alive and different, and is one small batch learnt by heart?
+"""Can the model learn: do gradients arrive, are units alive, and is one small batch learnt by heart?
 
 A training that cannot learn eight samples will not learn the rest either. When it cannot, Adam at three learning rates
 tries the same model, loss and samples. If Adam can, the recipe (rate, clipping, decay) is at fault; if Adam cannot, the
@@ -20,7 +20,6 @@ from rgt.probes.probe_session import Session, each_tensor, number, sentence, ten
 VANISH = 1e-6  # first quarter's gradient against the last's; a healthy deep net keeps within 1e-3
 EXPLODE = 1e4  # gradient RMS against weight RMS: one plain step of lr 1e-3 would move weights by ten times themselves
 DEAD = 0.5  # share of units that never fire; some always are
-SATURATED = 0.9
 STEPS = 120
 ROWS = 8
 ENOUGH = 0.5  # of the way to the best possible loss
@@ -29,7 +28,7 @@ RATES = (1e-3, 1e-2, 5e-2)
 
 
 def gradients(session: Session, result: Result) -> None:
-    """Vanishing or exploding gradients by depth, dead or saturated units, units that are copies of each other."""
+    """Vanishing or exploding gradients by depth, and units that never fire."""
     seen = session.observation
     records = {r.name: r for r in seen.parameters if r.meta.dim() >= 2 and r.grad_rms and r.trainable}
     sizes = {name: statistics.median(record.grad_rms) for name, record in records.items()}
@@ -49,41 +48,24 @@ def gradients(session: Session, result: Result) -> None:
         message = f"the gradient explodes: {sizes[worst]:.1e}, {relative[worst]:.0e} times the weight itself"
         result.add("gradient", message, f"limit {EXPLODE:.0e}", where=worst)
         result.fix("scale the initialisation and the inputs; clip_grad_norm_ hides it")
-    copies = [r.name for r in seen.parameters if r.rows_equal and r.learns and not r.frozen]
-    if copies and any(step.optimizer_steps for step in seen.steps):
-        message = "all units of a layer are copies of each other, also after training steps"
-        result.add("symmetry", message, "every row of the weight is equal", where=several(copies))
-        result.fix("initialise with random numbers; a constant start never separates them")
     _units(result, session)
     result.evidence = f"gradient RMS {min(values):.1e} to {max(values):.1e} over {len(sizes)} weights"
     result.data["gradient_rms"] = sizes
 
 
 def _units(result: Result, session: Session) -> None:
-    """Activations in train mode over a few batches: which units never fire, which are at the end of their range."""
+    """Activations in train mode over a few batches: which units never fire."""
     live: dict[str, Any] = {}
-    shares: dict[str, list[float]] = {}
-    bounded = (torch.nn.Sigmoid, torch.nn.Tanh, torch.nn.Hardtanh)
 
-    def note(name: str) -> Any:
-        def hook(module: Any, _: Any, output: Any) -> None:
-            for _name, tensor in tensors(output):
-                # samples x units: channels are dimension 1 of an image, the last one otherwise
-                flat = tensor.movedim(1, -1) if tensor.dim() == 4 else tensor
-                flat = flat.reshape(-1, flat.shape[-1]) if flat.dim() > 1 else flat.reshape(1, -1)
-                if isinstance(module, bounded):
-                    low = 0.0 if isinstance(module, torch.nn.Sigmoid) else -1.0
-                    near = (flat - low < 0.01 * (1 - low)) | (1.0 - flat < 0.01 * (1 - low))
-                    shares.setdefault(name, []).append(float(near.double().mean()))
-                else:
-                    fired = (flat != 0).any(0)
-                    live[name] = fired | live[name] if name in live and live[name].shape == fired.shape else fired
-
-        return hook
+    def note(name: str, output: Any) -> None:
+        # samples x units: channels are dimension 1 of an image, the last one otherwise
+        flat = output.movedim(1, -1) if output.dim() == 4 else output
+        fired = (flat.reshape(-1, flat.shape[-1]) != 0).any(0)
+        live[name] = fired | live[name] if name in live and live[name].shape == fired.shape else fired
 
     for name, module in session.training.model.named_modules():
-        if isinstance(module, (torch.nn.ReLU, torch.nn.ReLU6, *bounded)):
-            module.register_forward_hook(note(name))
+        if isinstance(module, (torch.nn.ReLU, torch.nn.ReLU6)):
+            module.register_forward_hook(lambda module, inputs, output, name=name: note(name, output))
     with torch.no_grad():
         for batch in session.cycle(min(4, session.steps)):
             session.forward(batch)
@@ -94,12 +76,6 @@ def _units(result: Result, session: Session) -> None:
         shown = "output 0 for every sample of the batches tried: no gradient reaches them again"
         result.add("dead-units", f"{dead[worst]:.0%} of the units never fire", shown, where=worst)
         result.fix("lower learning rate, look at the bias and at the scale of the inputs, or LeakyReLU")
-    saturated = {name: statistics.mean(values) for name, values in shares.items()}
-    worst = max(saturated, key=saturated.__getitem__, default="")
-    if worst and saturated[worst] > SATURATED:
-        shown = "within 1 % of the function's end: its slope is almost 0 there"
-        result.add("dead-units", f"{saturated[worst]:.0%} of the activations are saturated", shown, where=worst)
-        result.fix("normalise the inputs, shrink the weights")
 
 
 # -- one batch
@@ -115,9 +91,9 @@ def overfit(session: Session, result: Result) -> None:
     except Exception as error:  # a model may insist on its batch size
         batch, result.data["whole_batch"] = whole, sentence(error)
         losses = session.isolated(_own_steps, batch, floor)
-    if len(losses) < 2 or not all(map(math.isfinite, losses)):
+    if len(losses) < 2 or not math.isfinite(losses[0]):
         raise Unjudged("the loss is not finite (see the nan probe), or there was no time")
-    gain = _gain(losses, floor)
+    gain = _gain(losses, floor) if math.isfinite(losses[-1]) else -math.inf  # it ends at the first that is not finite
     result.evidence = f"loss {losses[0]:.4g} -> {_last(losses):.4g} in {len(losses)} steps on {ROWS} samples at most"
     result.data |= {"first": losses[0], "last": _last(losses), "steps": len(losses), "gain": gain, "floor": floor}
     if gain >= ENOUGH:
@@ -145,7 +121,7 @@ def overfit(session: Session, result: Result) -> None:
         result.fix("run parameters, loss, gradients and data probes")
     elif gain < 0.5 * best and not warming:
         result.add("no-fit", "one batch is not learnt, but Adam learns it: the recipe is at fault", shown)
-        result.fix("learning rate, clipping, weight decay, schedule: see lr and ratios")
+        result.fix("learning rate, clipping, weight decay, schedule: see lr and parameters")
     else:
         result.evidence = f"{shown}: as far as this model can"
 
@@ -165,11 +141,9 @@ def _best_loss(session: Session) -> float:
     smooth = getattr(session.training.loss, "label_smoothing", 0.0)
     if not smooth:
         return 0.0
-    classes = session.training.num_classes
-    if classes is None:
-        with torch.no_grad():
-            scores = next((t for _, t in tensors(session.forward(session.batches(1)[0]))), None)
-        classes = int(scores.shape[1]) if scores is not None and scores.dim() > 1 else 2
+    with torch.no_grad():
+        scores = next((t for _, t in tensors(session.forward(session.batches(1)[0]))), None)
+    classes = int(scores.shape[1]) if scores is not None and scores.dim() > 1 else 2
     off = smooth / classes
     on = 1 - smooth + off
     return -(on * math.log(on) + (classes - 1) * off * math.log(off))

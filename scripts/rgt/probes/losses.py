@@ -12,7 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from rgt.probes.factory import Result, Unjudged
-from rgt.probes.probe_session import Session, describe, inputs_of, sentence, site, target_of, tensors
+from rgt.probes.probe_session import Session, describe, inputs_of, sentence, site, tensors
 
 # autograd nodes that only move values around
 _SHAPES_ONLY = (
@@ -54,8 +54,8 @@ def loss(session: Session, result: Result) -> None:
         recorded, error = record(session, batch)
         calls += recorded
         for call in recorded:
-            (_classes if call.name in _CLASSES else _pairs)(result, call, session)
-        _padding(result, session, batch, recorded)
+            (_classes if call.name in _CLASSES else _pairs)(result, call)
+        _padding(result, session, recorded)
         _shift(result, batch, recorded)
         if error is not None and not result.findings:
             result.add("crash", f"the step raises: {sentence(error)}", where=site(error))
@@ -92,7 +92,7 @@ def record(session: Session, batch: Any) -> tuple[list[Call], Exception | None]:
     return calls, None
 
 
-def _classes(result: Result, call: Call, session: Session) -> None:
+def _classes(result: Result, call: Call) -> None:
     """One score per class, one class number per sample."""
     rows = call.input.detach().double()  # samples x classes; the class dimension is 1, or 0 without a batch
     rows = (rows.movedim(1, -1).flatten(0, -2) if rows.dim() > 2 else rows)[:_LONGEST]
@@ -122,12 +122,9 @@ def _classes(result: Result, call: Call, session: Session) -> None:
         hint = "a value to ignore that was not declared" if low < 0 else "they count from 1, or the outputs are too few"
         result.add("target", f"targets from {low} to {int(counted.max())} for {width} classes", describe(target))
         result.fix(f"{hint}; on a GPU this is a device-side assert, far from its cause")
-    classes = session.training.num_classes
-    if classes not in (None, width):
-        result.add("target", f"the model scores {width} classes, num_classes is {classes}", describe(call.input))
 
 
-def _pairs(result: Result, call: Call, session: Session) -> None:
+def _pairs(result: Result, call: Call) -> None:
     """One target per output."""
     given, target = call.input, call.target
     if given.shape != target.shape:
@@ -149,20 +146,12 @@ def _pairs(result: Result, call: Call, session: Session) -> None:
         result.fix("binary_cross_entropy_with_logits")
 
 
-def _padding(result: Result, session: Session, batch: Any, calls: list[Call]) -> None:
+def _padding(result: Result, session: Session, calls: list[Call]) -> None:
     """Does the loss pull on scores of padded positions? Their gradient tells, whatever mask was used."""
-    pad, target = session.training.pad_id, next((t for _, t in tensors(target_of(batch))), None)
-    rows = target is not None and target.dim() == 2 and not target.is_floating_point() and target.shape[1] >= 4
-    if pad is None and target is not None and rows:
-        # a value that only ever fills the ends of rows: an embedding's padding_idx, or the end of many rows
-        value = int(target[:, -1].mode().values)
-        tail = (target == value).flip(1).long().cumprod(1).sum(1)  # length of the run at each row's end
-        embeddings = [m for m in session.training.model.modules() if isinstance(m, torch.nn.Embedding)]
-        runs = tail[tail >= 2]
-        often = len(runs) * 2 >= len(target) and len(runs.unique()) > 1
-        declared = any(embedding.padding_idx == value for embedding in embeddings)
-        only_there = value >= 0 and int((target == value).sum()) == int(tail.sum())
-        pad = value if only_there and (declared or often) else None
+    embeddings = (m for m in session.training.model.modules() if isinstance(m, torch.nn.Embedding))
+    pad = session.training.pad_id
+    if pad is None:
+        pad = next((m.padding_idx for m in embeddings if m.padding_idx is not None), None)
     for call in calls:
         if pad is None or call.name not in _CLASSES or call.target.is_floating_point() or call.input.grad is None:
             continue

@@ -1,7 +1,8 @@
-"""Where the first NaN or Inf is born, and train and eval mode: what the numbers of a step depend on."""
+"""Where the first NaN or Inf is born, train and eval mode, the seed: what the numbers of a step depend on."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from rgt.probes.factory import Result, several
 from rgt.probes.observe import mode_dependent
-from rgt.probes.probe_session import Session, describe, sentence, site, tensors
+from rgt.probes.probe_session import Session, describe, digest, move, number, sentence, site, tensors
 
 # These make an Inf on purpose: masks, running maxima, new tensors.
 _FILLS = (
@@ -36,6 +37,14 @@ _ADVICE = (
     ("", "", "bound the input of this operation; in float16 or bfloat16 try it in float32 first"),
 )
 _BIRTHS = 20  # remembered
+_STEPS = 8  # of each of two runs that must be equal
+_SEEDING = {
+    "start": "something draws before or without the seed: os.urandom, time, a generator of its own, a set's order",
+    "batch": "the data order or an augmentation uses a generator that nobody seeds",
+    "loss": "same weights, same batch, another loss: an unseeded dropout, or an operation that is not deterministic; "
+    "torch.use_deterministic_algorithms(True) names it",
+    "weights": "same loss, other update: an unseeded optimizer or noise in the gradients",
+}
 
 
 @dataclass
@@ -223,3 +232,37 @@ def _evaluation(result: Result, session: Session) -> None:
         shown = "dropout drops, BatchNorm uses the batch's own statistics"
         result.add("mode", "in train mode during the evaluation", shown, where=several(awake))
         result.fix("model.eval() before evaluating, model.train() after")
+
+
+# -- the seed
+
+
+def determinism(session: Session, result: Result) -> None:
+    """Two runs from the same seed: the first step at which they differ, and in what (weights, data, loss)."""
+    runs = []
+    for _ in range(2):
+        session.touched = True
+        runs.append(session.isolated(_digests_by_step))
+    result.evidence = f"two runs from seed {session.seed} are equal in every bit over {len(runs[0]) - 1} steps"
+    for row, (one, other) in enumerate(zip(*runs, strict=False)):
+        different = [part for part in one if one[part] != other[part]]
+        if different:
+            step, where = max(0, row - 1), f"the {different[0]}" if row else "the initial weights"
+            result.data = {"step": step, "differs": different}
+            result.evidence = f"the runs differ from step {step} on, first in {where}"
+            message = f"two runs from one seed differ from step {step} on, first in {where}"
+            result.add("nondeterminism", message, f"{one} against {other}"[:300], severity="warn")
+            result.fix(_SEEDING[different[0]])
+            break
+
+
+def _digests_by_step(session: Session) -> list[dict[str, str]]:
+    weights = list(session.training.model.parameters())
+    rows = [{"start": digest(weights)}]
+    for batch in itertools.islice(iter(session.training.data), _STEPS * session.training.accumulate):
+        content = digest(batch)
+        loss = number(session.train_step(move(batch, session.device)))
+        rows.append({"batch": content, "loss": repr(loss), "weights": digest(weights)})
+        if session.late:
+            break
+    return rows

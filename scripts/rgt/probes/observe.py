@@ -1,4 +1,4 @@
-"""Steps seen from outside: the first ones of a training for the probes, every n-th one of a real run for the Watcher.
+"""The first steps of a training, seen from outside.
 
 Nothing in the user's code is replaced. Hooks sit on the optimizer, on parameters and on modules, and
 torch.autograd.backward, which every backward pass goes through, is wrapped while the probes record.
@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
 from rgt.probes.factory import Observation, ParameterRecord, StepRecord
 from rgt.probes.probe_session import Session, number, sentence, site
-from rgt.report import Finding
 
 _EPS = 1e-30
-_KEEP = 1000  # samples that a Watcher remembers
 
 
 def observe(session: Session) -> Observation:
@@ -88,7 +85,7 @@ class Recorder:
             self.seen.modes[name] = module.training
 
     def backward(self, original: Callable[..., Any], tensors: Any, *args: Any, **kwargs: Any) -> Any:
-        """Walk through the graph: how many nodes it has, and which trainable leaves are not parameters of the model."""
+        """Walk through the graph: which trainable leaves are not parameters of the model?"""
         self.current.backwards += 1
         given = tensors if isinstance(tensors, (tuple, list)) else [tensors]
         edge, visited = [node for tensor in given if (node := getattr(tensor, "grad_fn", None)) is not None], set()
@@ -102,7 +99,6 @@ class Recorder:
                 self.known.add(id(leaf))
                 self.seen.strangers += ["x".join(map(str, leaf.shape))] if leaf.requires_grad else []
             edge += [following for following, _ in node.next_functions if following is not None]
-        self.current.graph += len(visited)
         return original(tensors, *args, **kwargs)
 
     def before_step(self, optimizer: Any, *_: Any) -> None:
@@ -155,9 +151,6 @@ class Recorder:
             tensor = self.tensors[record.name].detach()
             record.moved = not _equal(tensor, self.before[record.name])
             record.rounded &= not record.moved
-            if tensor.dim() >= 2:
-                rows = tensor.flatten(1)
-                record.rows_equal = min(rows.shape) > 1 and bool((rows == rows[0]).all())
         now = dict(self.training.model.named_buffers())
         self.seen.buffers_moved = [n for n, old in self.buffers.items() if n in now and not _equal(now[n], old)]
         self.seen.done = True
@@ -195,88 +188,3 @@ def stale_share(incoming: Any, present: Any, applied: Any) -> list[float]:
         cosines.append(float(one @ other) / size)
     alone, both = cosines
     return [max(0.0, (both - alone) / (1 - alone)) if alone < 0.9999 else 0.0]
-
-
-class Watcher(AbstractContextManager["Watcher"]):
-    """A sampler for a running training: at every n-th step it looks at loss, gradients, updates, rate.
-
-    Example:
-        with Watcher(model, optimizer, every=50) as watcher:
-            for batch in loader:
-                ...                              # forward, backward, optimizer.step() as always
-                for finding in watcher.step(loss):
-                    print(finding.message)
-
-    Two hooks on the optimizer, removed by close(). `samples` holds what was seen, newest last.
-    """
-
-    def __init__(self, model: Any, optimizer: Any, every: int = 50) -> None:
-        if every < 1:
-            raise ValueError(f"every={every}; expected a whole number from 1")
-        self.every, self.count = every, 0
-        self.samples: list[dict[str, Any]] = []
-        self._named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-        self._before: list[Any] = []
-        self._sample: dict[str, Any] | None = None
-        self._handles = [optimizer.register_step_pre_hook(self._pre), optimizer.register_step_post_hook(self._post)]
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._before = []
-
-    def _pre(self, optimizer: Any, *_: Any) -> None:
-        if self.count % self.every:
-            return
-        import torch
-
-        with torch.no_grad():
-            grads = [(n, p.grad) for n, p in self._named if p.grad is not None and not p.grad.is_sparse]
-            norms = torch.stack(torch._foreach_norm([g for _, g in grads])) if grads else torch.zeros(0)
-            self._before = [p.detach().clone() for _, p in self._named]
-        self._sample = {
-            "step": self.count,
-            "lr": [float(group["lr"]) for group in optimizer.param_groups],
-            "grad_norm": float(norms.norm()) if grads else 0.0,
-            "bad_gradients": [grads[i][0] for i in (~norms.isfinite()).nonzero().flatten().tolist()],
-            "without_gradient": [n for n, p in self._named if p.grad is None],
-        }
-
-    def _post(self, optimizer: Any, *_: Any) -> None:
-        if self._sample is None or not self._before:
-            return
-        import torch
-
-        with torch.no_grad():
-            now = [p.detach() for _, p in self._named]
-            change = torch.stack(torch._foreach_norm(torch._foreach_sub(now, self._before)))
-            size = torch.stack(torch._foreach_norm(self._before))
-            ratios = (change / size.clamp_min(_EPS)).tolist()
-        self._before = []
-        names = [name for name, _ in self._named]
-        self._sample["update_ratio"] = dict(zip(names, ratios, strict=True))
-        self._sample["still"] = [name for name, moved in zip(names, change.tolist(), strict=True) if moved == 0]
-
-    def step(self, loss: Any = None) -> list[Finding]:
-        """Call after optimizer.step(): counts, and on a sampled step gives what is wrong (usually nothing)."""
-        sample, self._sample = self._sample, None
-        self.count += 1
-        if sample is None:
-            return []
-        if loss is not None:
-            sample["loss"] = number(loss)
-        self.samples = [*self.samples[1 - _KEEP :], sample]
-        findings, at = [], f"at step {sample['step']}"
-        if not math.isfinite(sample.get("loss", 0.0)):
-            message = f"the loss is {sample['loss']} {at}"
-            findings.append(Finding("nan", "error", message, fix="stop; run the nan probe"))
-        if sample["bad_gradients"]:
-            names = ", ".join(sample["bad_gradients"][:4])
-            findings.append(Finding("nan", "warn", f"gradients are not finite {at}", where=names))
-        if any(sample["lr"]) and sample.get("still"):
-            names, message = ", ".join(sample["still"][:4]), f"{len(sample['still'])} parameters did not move {at}"
-            findings.append(Finding("not-updating", "warn", message, where=names, fix="run the parameters probe"))
-        return findings

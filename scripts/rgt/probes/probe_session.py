@@ -1,150 +1,72 @@
-"""One training under examination: its batches, its step, its time, and copies of it that a probe may change."""
+"""One training under examination: its batches, its step, its time, and a new one for every probe that runs it."""
 
 from __future__ import annotations
 
-import ctypes
+import gc
 import hashlib
 import itertools
-import multiprocessing
-import os
-import pickle
 import random
-import signal
-import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rgt.checkpoint.training_state import restore_rng, rng_state
-from rgt.errors import bad_input
 from rgt.probes.factory import Observation, Training
 
-READ_AHEAD = 20  # steps whose batches are read once for all probes
 _OURS = str(Path(__file__).resolve().parent)
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
-
-
-class Died(BaseException):
-    """A fork ended without an answer; `code` as in subprocess: negative for a signal."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(f"the process of a probe ended with code {code}")
-        self.code = code
-
-
-class RaisedInFork(Exception):
-    """Its arguments are the sentence and the place of what was raised."""
 
 
 @dataclass
 class Session:
     """`steps` bounds every loop of optimizer steps, `seconds` the time one probe may take in such a loop."""
 
-    training: Training
-    _: KW_ONLY
+    make: Callable[[], Training]
     steps: int = 20
     seconds: float = 20.0
-    make: Callable[[], Training] | None = None
     seed: int = 0
-    threads: int = 1
-    on_fork: Callable[[int], None] = lambda pid: None
 
     def __post_init__(self) -> None:
         self.observation = Observation()  # made before the first probe that reads it
-        self._batches: list[Any] = []
-        self._whole = False  # are the batches above all there are?
-        self._touched = True  # has anybody run this training?
-        self._system_threads = _system_threads()
+        self._batches: list[Any] | None = None
+        self._build()
         self.start()
 
     def start(self) -> None:
         """A probe begins: its time runs from here."""
         self._end = time.monotonic() + self.seconds
-        self._micro = 0
 
     @property
     def late(self) -> bool:
         return time.monotonic() > self._end
 
-    # -- copies of the training
+    def _build(self) -> None:
+        seed_all(self.seed)
+        self.training, self._micro = self.make(), 0
+        self.touched = False  # has anybody run this training, or read its data?
 
     def isolated(self, work: Callable[..., Any], *given: Any) -> Any:
-        """work(session, *given) on a training that nobody has run, and nothing that it does is seen afterwards.
-
-        It runs in a fork of this process, and its value comes back as a pickle. CUDA does not survive a fork, nor does
-        Metal: with them, the work gets a new training from the factory instead.
-        """
-        import torch
-
-        self._micro = 0
-        if torch.cuda.is_initialized() or sys.platform != "linux":  # type: ignore[no-untyped-call]
-            if self.make is None:
-                why = "CUDA is in use" if sys.platform == "linux" else "it is not Linux"
-                raise bad_input(f"this process cannot fork ({why}): give make=, a function like the factory")
-            with same_random():
-                if self._touched:
-                    seed_all(self.seed)
-                    self.training, self._touched = self.make(), False
-                return work(self, *given)
-        parent = os.getpid()
-        # OpenMP's threads do not survive a fork: a second thread only where this process has started none
-        threads = self.threads if _system_threads() <= self._system_threads else 1
-        with tempfile.TemporaryFile() as file:  # not a pipe: a loader's workers would hold its other end open
-
-            def answer() -> None:
-                end_with(parent)
-                torch.set_num_threads(threads)
-                self.training.model.zero_grad()
-                self._system_threads = _system_threads()
-                outcome: tuple[Any, Any]
-                try:
-                    outcome = work(self, *given), None
-                except Exception as problem:
-                    outcome = None, (sentence(problem), site(problem))
-                pickle.dump(outcome, file)
-                file.flush()
-
-            fork: Any = multiprocessing.get_context("fork").Process(target=answer)
-            fork.start()
-            self.on_fork(fork.pid)
-            fork.join()
-            self.on_fork(0)
-            if fork.exitcode:
-                raise Died(fork.exitcode)
-            file.seek(0)
-            value, error = pickle.load(file)
-        if error:
-            raise RaisedInFork(*error)
-        return value
+        """work(session, *given) on a training that nobody has run: a new one from the factory where it must be."""
+        if self.touched:
+            if self.device.type != "cpu":
+                gc.collect()  # hooks make cycles, which keep the memory of earlier ones
+            self._build()
+        return work(self, *given)
 
     # -- data
 
     def batches(self, count: int) -> list[Any]:
-        """The first `count` batches, or all when there are fewer; random states and `also` are as before."""
-        if len(self._batches) < count and not self._whole:
-            kept = [(thing, dict(vars(thing))) for thing in self.training.also]
-            with same_random(self.training.data):
-                try:
-                    read = list(itertools.islice(iter(self.training.data), count))
-                finally:
-                    for thing, attributes in kept:
-                        vars(thing).update(attributes)
-            self._whole = len(read) < count
+        """The first `count` batches, or all when there are fewer; read once, and a copy for whoever asks."""
+        if self._batches is None:
+            self.touched = True
+            read = itertools.islice(iter(self.training.data), self.steps * self.training.accumulate)
             self._batches = [move(batch, self.device) for batch in read]
-        return self._batches[:count]
-
-    def read_ahead(self) -> None:
-        with suppress(Exception):  # the collate probe reads again, and reports it
-            self.batches(min(self.steps, READ_AHEAD) * self.training.accumulate)
+        return [each_tensor(batch, lambda tensor: tensor.clone()) for batch in self._batches[:count]]
 
     def cycle(self, count: int) -> Iterator[Any]:
         """Batches for `count` calls of the step, from the front again when there are fewer; ends when time is up."""
-        known = self.batches(min(count, self.steps * self.training.accumulate))
+        known = self.batches(count)
         for index in range(count):
             if not known or (self.late and index % self.training.accumulate == 0 and index):
                 return
@@ -159,7 +81,7 @@ class Session:
     # -- the step
 
     def forward(self, batch: Any) -> Any:
-        self._touched = True
+        self.touched = True
         training = self.training
         if training.forward:
             return training.forward(training.model, batch)
@@ -176,7 +98,7 @@ class Session:
         import torch
 
         training = self.training
-        self._touched = True
+        self.touched = True
         if training.step:
             return _scalar(training.step(training, batch))
         loss = self.loss(self.forward(batch), batch)
@@ -190,19 +112,6 @@ class Session:
                 training.scheduler.step()
             training.optimizer.zero_grad()
         return loss
-
-
-def end_with(parent: int) -> None:
-    """This process ends when its parent does, however that one ends."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)
-
-
-def _system_threads() -> int:
-    """0 where there is no /proc."""
-    return len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 0
 
 
 # -- batches, outputs and losses, of whatever shape
@@ -307,16 +216,12 @@ def digest(item: Any) -> str:
 
 
 def sentence(error: BaseException) -> str:
-    if isinstance(error, RaisedInFork):
-        return str(error.args[0])
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
 
 
 def site(error: BaseException) -> str:
     """file:line of the deepest frame that is neither ours nor torch's: where the user has to look."""
-    if isinstance(error, RaisedInFork):
-        return str(error.args[1])
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not foreign(f.filename)]
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 
@@ -336,17 +241,3 @@ def seed_all(seed: int) -> None:
     random.seed(seed)
     numpy.random.seed(seed)
     torch.manual_seed(seed)
-
-
-@contextmanager
-def same_random(data: Any = None) -> Iterator[None]:
-    """Whatever is drawn inside, also from the generators of a loader, is drawn again afterwards."""
-    holders = [data, getattr(data, "sampler", None), getattr(getattr(data, "batch_sampler", None), "sampler", None)]
-    generators = {id(g): g for holder in holders if (g := getattr(holder, "generator", None)) is not None}
-    rng, states = rng_state(), [(generator, generator.get_state()) for generator in generators.values()]
-    try:
-        yield
-    finally:
-        for generator, state in states:
-            generator.set_state(state)
-        restore_rng([rng])

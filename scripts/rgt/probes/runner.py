@@ -1,11 +1,12 @@
 """The list of probes, and how they are run: in a child process, so that a hang or a crash of the user's code is a row.
 
-The child (`main` below) imports the user's module, calls the factory once, and gives every probe a fork of itself.
+The child (`main` below) imports the user's module and calls the factory anew for every probe that runs the training.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import faulthandler
 import importlib
 import json
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,13 +26,14 @@ from rgt.errors import BAD_INPUT, RgtError, bad_input
 from rgt.machine import processes
 from rgt.probes import factory
 from rgt.probes.factory import Result, Unjudged
-from rgt.probes.probe_session import Died, Session, end_with, foreign, seed_all, sentence, site
+from rgt.probes.probe_session import Session, foreign, sentence, site
 from rgt.report import progress
 
-POLL = 0.05
+_POLL = 0.05
 _RETRIES = 1  # a second crash or hang is not chance, and every new process costs seconds
 _DUMP = 10.0  # seconds a stuck process gets to write its stacks
 _WHOLE = ("in <module>\n", "  ...\n")  # how a dump ends; faulthandler leaves out what is deeper than 100 calls
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _FRAME = re.compile(r'File "([^"]+)", line (\d+) in (.+)')
 
 
@@ -45,22 +47,19 @@ class Probe(NamedTuple):
 # in the order of `all`: the cheap ones first, and those that explain others before what they explain
 PROBES = (
     Probe("collate", "data", "Do samples stack into batches; if not, which field is ragged."),
-    Probe("data", "data", "NaN, constants, repeats and empty loaders in the batches themselves."),
-    Probe("images", "data", "Scale (0-255, divided twice), channels last, BGR for RGB."),
+    Probe("data", "data", "NaN, constants, repeats, images from 0 to 255 and empty loaders in the batches themselves."),
     Probe("workers", "data", "Random numbers that workers or epochs repeat; streams that are not sharded."),
-    Probe("order", "data", "The same order in every epoch, or sorted by label."),
+    Probe("order", "data", "The same order in every epoch."),
     Probe("loss", "losses", "Softmax before cross-entropy, logits before NLL, targets, padding, shift."),
     Probe("nan", "numerics", "Where the first NaN or Inf is born: batch, phase, module, operation.", True),
-    Probe("parameters", "updates", "Not in the optimizer, not updating, frozen but moving.", True),
+    Probe("parameters", "updates", "Not in the optimizer, not updating, frozen but moving; update ratio.", True),
     Probe("mode", "numerics", "Train and eval mode in the step, in the evaluation, and after it.", True),
-    Probe("lr", "updates", "The learning rate applied in each step against the one that was meant.", True),
-    Probe("gradients", "fit", "Vanishing, exploding, dead or saturated units, units that are copies.", True),
-    Probe("ratios", "updates", "Update-to-weight ratios: too large, or too small to matter.", True),
+    Probe("lr", "updates", "The learning rate applied in each step, and what the schedule does with it.", True),
+    Probe("gradients", "fit", "Vanishing, exploding, units that never fire.", True),
     Probe("memory", "cost", "Parameters, gradients, optimizer, activations; what grows from step to step.", True),
     Probe("throughput", "cost", "Time of a step: data against compute, with a batch in memory as control.", True),
     Probe("overfit", "fit", "Can one small batch be learnt; if not, recipe or wiring (Adam as control).", True),
-    Probe("determinism", "repeat", "Two runs from one seed: first step that differs, and in what."),
-    Probe("resume", "repeat", "Train N against N/2, save, load, N/2: what the checkpoint does not carry."),
+    Probe("determinism", "numerics", "Two runs from one seed: first step that differs, and in what."),
 )
 NAMES = tuple(probe.name for probe in PROBES)
 
@@ -70,52 +69,44 @@ def run(session: Session, names: tuple[str, ...] = NAMES) -> Iterator[Result]:
     from rgt.probes.observe import observe
 
     for probe in (probe for probe in PROBES if probe.name in names):
-        start = time.perf_counter()
+        start, result = time.perf_counter(), Result(probe.name)
         session.start()
         try:
-            session.read_ahead()
+            with contextlib.suppress(Exception):  # the collate probe reads again, and reports it
+                session.batches(1)
             if probe.observes and not session.observation.done:
                 session.observation = session.isolated(observe)
             if probe.observes and not session.observation.steps and probe.name not in ("nan", "parameters"):
                 error = session.observation.error
-                result = Result(probe.name, unjudged=f"the step raises: {error}" if error else "the data gave no batch")
-            else:
-                result = session.isolated(judge, probe)
+                raise Unjudged(f"the step raises: {error}" if error else "the data gave no batch")
+            session.isolated(getattr(importlib.import_module(f"rgt.probes.{probe.module}"), probe.name), result)
+        except Unjudged as why:
+            result.unjudged = str(why)
         except Exception as error:  # the user's code may raise anywhere
             result = Result(probe.name, unjudged=f"{sentence(error)} ({site(error) or 'in the probe'})")
         result.seconds = time.perf_counter() - start
         yield result
 
 
-def judge(session: Session, probe: Probe) -> Result:
-    """In the fork."""
-    result = Result(probe.name)
-    try:
-        getattr(importlib.import_module(f"rgt.probes.{probe.module}"), probe.name)(session, result)
-    except Unjudged as why:
-        result.unjudged = str(why)
-    return result
-
-
 # -- a process for the user's code
 
 
 class Child:
-    """`main` of a module of this folder, in a session of its own; as a context, nothing of it outlives the block.
+    """`main` below, in a session of its own; as a context, nothing of it outlives the block.
 
     The request is its stdin, as JSON. It appends rows to `out`, one JSON object per line, and Python stacks to `stacks`
     when it crashes or gets SIGUSR1.
     """
 
-    def __init__(self, module: str, request: dict[str, Any], folder: Path, name: str = "") -> None:
-        self.out, self.stacks, self.log = (folder / f"{kind}{name}" for kind in ("out", "stacks", "log"))
+    def __init__(self, request: dict[str, Any], folder: Path) -> None:
+        self.out, self.stacks, self.log = (folder / kind for kind in ("out", "stacks", "log"))
         self.out.write_text("")
         self.stacks.write_text("")
-        order = folder / f"request{name}"
+        order = folder / "request"
         more = {"out": str(self.out), "stacks": str(self.stacks), "parent": os.getpid()}
         order.write_text(json.dumps({**request, **more}))
         # not a script of this folder: the user's imports must not find our modules as their own
-        program = f"import sys; sys.path[0] = {str(SCRIPTS)!r}; from rgt.probes.{module} import main; main()"
+        program = f"import sys; sys.path[0] = {str(SCRIPTS)!r}; from rgt.probes.runner import main; main()"
         with order.open("rb") as source, self.log.open("wb") as sink:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", program], stdin=source, stdout=sink, stderr=sink, start_new_session=True
@@ -135,18 +126,17 @@ class Child:
         return self.process.returncode is None
 
     def _kill_group(self) -> None:
-        """The whole group: forks and loader workers too."""
+        """The whole group: loader workers too."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
     def dump(self) -> None:
-        """Have it write its stacks; its fork, when it is one that is at work."""
-        fork = next((row["fork"] for row in reversed(self.rows()) if "fork" in row), 0)
+        """Have it write its stacks."""
         with contextlib.suppress(ProcessLookupError):
-            os.kill(fork or self.process.pid, signal.SIGUSR1)
+            os.kill(self.process.pid, signal.SIGUSR1)
         end = time.monotonic() + _DUMP
         while time.monotonic() < end and self.running() and not self._written_stacks().endswith(_WHOLE):
-            time.sleep(POLL)
+            time.sleep(_POLL)
 
     def _written_stacks(self) -> str:
         return self.stacks.read_text(encoding="utf-8", errors="replace")
@@ -176,8 +166,8 @@ class Child:
         return next((line[:300] for line in reversed(summary.tail(self.log)) if line.strip()), "")
 
 
-def enter() -> tuple[dict[str, Any], Callable[..., None]]:
-    """In the child: the request, and say(key=value, ...), which appends one row."""
+def main() -> None:
+    """In the child. Its rows: {"start": probe}, then its result; or {"fatal": sentence, "code": exit code}."""
     request = json.load(sys.stdin)
     end_with(request["parent"])  # Ctrl-C may come before Popen has returned, and nothing else runs after a SIGKILL
     stacks = open(request["stacks"], "w", encoding="utf-8")  # noqa: SIM115  # open until the process ends
@@ -190,29 +180,13 @@ def enter() -> tuple[dict[str, Any], Callable[..., None]]:
         out.flush()
 
     sys.path[:0] = request["paths"]  # in front, as `python train.py` would have it
-    return request, say
-
-
-def main() -> None:
-    """In the child. Its rows: {"start": probe}, then its result; or {"fatal": sentence, "code": exit code}."""
-    request, say = enter()
     try:
-        import torch
-
-        # OpenMP's threads do not survive a fork: here one thread, in the forks what the user or torch wants
-        wanted, set_threads = [torch.get_num_threads()], torch.set_num_threads
-        set_threads(1)
-        torch.set_num_threads = wanted.append  # type: ignore[assignment]
         function = factory.find(request["factory"])
 
         def make() -> factory.Training:
             return factory.as_training(function(), request["factory"])
 
-        seed_all(request["seed"])
-        training = make()
-        torch.set_num_threads = set_threads
-        options = {key: request[key] for key in ("steps", "seconds", "seed")}
-        session = Session(training, make=make, threads=wanted[-1], on_fork=lambda pid: say(fork=pid), **options)
+        session = Session(make, request["steps"], request["seconds"], request["seed"])
         for name in request["probes"]:
             say(start=name)
             for result in run(session, (name,)):
@@ -223,11 +197,14 @@ def main() -> None:
         where = site(error)
         place = f" at {where}" if where else ""
         say(fatal=f"{request['factory']} raises {sentence(error)}{place}", code=BAD_INPUT)
-    except Died as death:  # end as the fork did, whose stacks are written already
-        faulthandler.disable()
-        if death.code < 0:
-            os.kill(os.getpid(), -death.code)
-        os._exit(death.code)
+
+
+def end_with(parent: int) -> None:
+    """This process ends when its parent does, however that one ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
 
 
 # -- our side
@@ -241,7 +218,7 @@ def probe(request: dict[str, Any], names: tuple[str, ...], timeout: float) -> li
     limit = 0.95 * timeout if alone else timeout / 2  # of several probes, the others must still be heard
     with tempfile.TemporaryDirectory(prefix="rgt-probes-") as folder:
         while left:
-            with Child("runner", {**request, "probes": left, "seconds": max(2.0, timeout / 6)}, Path(folder)) as child:
+            with Child({**request, "probes": left, "seconds": max(2.0, timeout / 6)}, Path(folder)) as child:
                 hung = _wait(child, end, limit)
                 hung = "hang" if hung and alone else hung  # nothing else took its time
                 if hung:
@@ -271,7 +248,7 @@ def _wait(child: Child, end: float, limit: float) -> str:
     told, since = 0, time.monotonic()
     while True:
         running = child.running()
-        rows, now = [row for row in child.rows() if "fork" not in row], time.monotonic()
+        rows, now = child.rows(), time.monotonic()
         for row in rows[told:]:
             since = now
             if "probe" in row:
@@ -280,7 +257,7 @@ def _wait(child: Child, end: float, limit: float) -> str:
         if not running or now - since > limit or now > end:
             # half of the limit and the end of all time: more likely stuck than slow
             return "" if not running else "hang" if now - since > limit / 2 else "late"
-        time.sleep(POLL)
+        time.sleep(_POLL)
 
 
 def _ended_early(name: str | None, child: Child, hung: str) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import math
 import statistics
 import warnings
 from typing import Any
@@ -57,8 +56,13 @@ def parameters(session: Session, result: Result) -> None:
         shown = f"{seen.orphans} tensors in the optimizer, none of them in the model"
         result.add("not-updating", "the optimizer holds none of the model's parameters", shown)
         result.fix("the model was rebuilt, copied or reloaded after the optimizer was made")
-    result.evidence = f"{len(moved)} of {len(seen.parameters)} parameters moved in {len(seen.steps)} steps"
-    result.data = {"parameters": len(seen.parameters), "moved": len(moved)}
+    ratios = [statistics.median(r.ratios) for r in seen.parameters if r.learns and r.ratios and r.meta.dim() >= 2]
+    ratio = statistics.median(ratios or [0.0])
+    result.evidence = (
+        f"{len(moved)} of {len(seen.parameters)} parameters moved in {len(seen.steps)} steps, "
+        f"by {ratio:.1e} of the weights per step"
+    )
+    result.data = {"parameters": len(seen.parameters), "moved": len(moved), "update_ratio": ratio}
 
 
 def _whole_step(result: Result, seen: Observation, accumulate: int) -> None:
@@ -116,39 +120,6 @@ def _cause(record: ParameterRecord, seen: Observation) -> tuple[str, str] | None
     return None if noise else (message, "is something copied over it after the step?")
 
 
-def ratios(session: Session, result: Result) -> None:
-    """|update| / |weight| per step: too large when the loss rises with it, too small when nothing can move."""
-    seen = session.observation
-    live = [index for index, lrs in enumerate(seen.lrs) if any(lrs)]  # a warm-up may start at 0
-    table = {
-        record.name: statistics.median(values)
-        for record in seen.parameters
-        if record.meta.dim() >= 2 and record.learns
-        if (values := [record.ratios[i] for i in live if i < len(record.ratios)])
-    }
-    if not table:
-        raise Unjudged("no weight was updated; see the parameters probe")
-    middle = statistics.median(table.values())
-    result.evidence = f"median |update|/|weight| {middle:.1e} over {len(table)} weights"
-    result.data = {"median": middle, "weights": table}
-    losses = [step.loss for step in seen.steps if not math.isnan(step.loss)]
-    half = len(losses) // 2
-    early, late = (statistics.median(part) if half >= 2 else 0.0 for part in (losses[:half], losses[half:]))
-    diverged = len(losses) > 3 and max(losses[1:]) > 10 * max(abs(losses[0]), 1e-3)
-    shown = f"{result.evidence}; loss {losses[0]:.4g} -> {losses[-1]:.4g}" if losses else result.evidence
-    # an update below the dtype's own resolution cannot be stored
-    dtypes = {record.meta.dtype for record in seen.parameters if record.meta.is_floating_point()}
-    smallest = 10 * max(torch.finfo(dtype).eps for dtype in dtypes)
-    worst = max(table, key=table.__getitem__)
-    if (late > 2 * early or diverged) and table[worst] > 0.05:
-        message = f"updates are too large, and the loss rises: {table[worst]:.2g} of it per step"
-        result.add("update-ratio", message, shown, where=worst)
-        result.fix("divide the learning rate by 10, or warm up")
-    elif middle < smallest and not late < early:
-        result.add("update-ratio", f"updates of {middle:.1e} of the weights cannot teach anything", shown)
-        result.fix("look at the learning rate really applied (lr probe) and at clipping")
-
-
 # -- the learning rate
 
 
@@ -163,13 +134,6 @@ def lr(session: Session, result: Result) -> None:
     if not any(any(rates) for rates in seen.lrs):
         result.add("lr", "the learning rate is 0 in every step", result.evidence)
         result.fix("a warm-up that is never stepped, or a schedule that has already ended")
-    for step, rates in enumerate(seen.lrs):
-        wanted = training.lr_at(step) if training.lr_at else rates[0]
-        if not any(math.isclose(rate, wanted, rel_tol=1e-3, abs_tol=1e-12) for rate in rates):
-            message = f"optimizer step {step} used {rates[0]:.4g}; lr_at({step}) is {wanted:.4g}"
-            result.add("lr", message, f"applied: {', '.join(f'{rate:.3g}' for rate in firsts[:6])}")
-            result.fix("set it in optimizer.param_groups, for every group, before optimizer.step()")
-            break
     if training.scheduler is not None:
         _scheduler(result, training, seen)
 

@@ -12,14 +12,13 @@ import math
 import struct
 import time
 import zlib
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from importlib import import_module
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from rgt import files
 from rgt.errors import RgtError, bad_input, lacking
@@ -36,11 +35,9 @@ _HEADER = struct.Struct("<IHB")
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _ALIVE = 300  # seconds since the last write: a run without an end may still be going
 _PAGE = 1000
-_RELIST = (0, 2, 5, 10)  # seconds between looks after a deletion: the service's list lags behind
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}  # how the service says them
 
 Row = dict[str, Any]
-Item = TypeVar("Item")
 
 
 @dataclass
@@ -71,11 +68,6 @@ class Tracked:
     def length(self) -> int:
         """Its rows, or where nobody counted them its steps."""
         return self.steps if self.rows is None else self.rows
-
-    @property
-    def begun(self) -> tuple[str, str]:
-        """Sorts the records of one run."""
-        return self.created, self.where
 
     def take(self, record: Any) -> None:
         """One record of its .wandb file."""
@@ -219,7 +211,6 @@ class Offline:
         paths = [self.root]
         if self.root.is_dir():
             paths = [path for path in sorted(self.root.rglob("*.wandb")) if path.is_file() and not path.is_symlink()]
-            paths = [path for path in paths if "pruned" not in path.relative_to(self.root).parts]
         found = []
         for path in paths:
             run = Tracked(path.stem.removeprefix("run-"), "", "", "", where=str(path), rows=0)
@@ -246,21 +237,6 @@ class Offline:
                 row = {item.key or ".".join(item.nested_key): _value(item) for item in record.history.item}
                 row.setdefault("_step", record.history.step.num)
                 yield row
-
-    def delete(self, run: Tracked) -> str:
-        """Offline nothing is deleted: the run's own folder, or else its file alone, moves to pruned/ beside it."""
-        path = Path(run.where).resolve()  # latest-run is a link
-        moved = path.parent if path.parent.name.startswith(("run-", "offline-run-")) else path
-        target, number = moved.parent / "pruned" / moved.name, 1
-        while target.exists():
-            number += 1
-            target = target.with_name(f"{number}-{moved.name}")
-        target.parent.mkdir(exist_ok=True)
-        moved.rename(target)
-        return str(target)
-
-    def remaining(self, deleted: list[Tracked]) -> list[Tracked]:
-        return [run for run in deleted if Path(run.where).exists()]
 
 
 @dataclass
@@ -303,26 +279,6 @@ class Hosted:
                 numbers = {key: _WORDS.get(value, value) for key, value in row.items() if isinstance(value, str)}
                 yield {key: value for key, value in {**row, **numbers}.items() if value is not None}
 
-    def delete(self, run: Tracked) -> str:
-        with _one_sentence(run.where):
-            self._runs[run.id].delete(delete_artifacts=False)
-        return "deleted at the service; its artifacts stay"
-
-    def remaining(self, deleted: list[Tracked]) -> list[Tracked]:
-        project = Hosted("/".join(self.path.split("/")[:2]))  # a run alone is not found any more
-        left = deleted
-        for pause in _RELIST:
-            time.sleep(pause)
-            try:
-                listed = {run.where for run in project.runs()}
-            except RgtError as error:
-                progress(f"{', '.join(run.id for run in left)} was not seen gone: {error.message}")
-                return left
-            left = [run for run in deleted if run.where in listed]
-            if not left:
-                break
-        return left
-
 
 @contextlib.contextmanager
 def _one_sentence(path: str) -> Iterator[None]:
@@ -343,36 +299,27 @@ Source = Offline | Hosted
 
 
 def records_of(runs: list[Tracked], run_id: str) -> list[Tracked]:
-    """Every record of the run with this id, or else this name, as they were begun."""
+    """Every record of the run with this id, or else this name, the last one last; that there are several is told."""
     found = [run for run in runs if run.id == run_id] or [run for run in runs if run.name == run_id]
     if not found:
         raise bad_input(f"no run {run_id}; there are: {', '.join(run.id for run in runs[:10])}")
-    named = list(dict.fromkeys((run.project, run.id) for run in found))
-    if len(named) > 1:
-        ids = ", ".join(dict.fromkeys(one for _, one in named[:10]))
-        raise bad_input(f"{run_id} names {len(named)} runs: {ids}; name one by its id, or its own place as SOURCE")
-    return sorted(found, key=lambda run: run.begun)
-
-
-def longest_record(runs: list[Tracked], run_id: str) -> Tracked:
-    found = records_of(runs, run_id)
-    chosen = max(found, key=lambda run: run.length)
+    whole = whole_runs(found)
+    if len(whole) > 1:
+        ids = ", ".join(dict.fromkeys(parts[0].id for parts in whole[:10]))
+        raise bad_input(f"{run_id} names {len(whole)} runs: {ids}; name one by its id, or its own place as SOURCE")
     if len(found) > 1:
-        progress(f"{len(found)} records of {run_id} (a resumed or copied run); this is the longest: {chosen.where}")
-    return chosen
+        places = ", ".join(part.where for part in whole[0])
+        rule = "the later one counts where both have a step"
+        progress(f"{len(found)} records of {found[0].id}, which was resumed; {rule}: {places}")
+    return whole[0]
 
 
-def joined_records(source: Source, run_id: str) -> list[Tracked]:
-    """Every record of one run, the last one last; that they are joined is told."""
-    parts = records_of(source.runs(), run_id)
-    if len(parts) > 1:
-        steps = [{row["_step"] for row in source.history(part)} for part in parts]
-        both = sum(times > 1 for times in Counter(chain(*steps)).values())
-        spans = [f"steps {min(own)} to {max(own)}" if own else "no steps" for own in steps]
-        each = ", ".join(f"{part.where} ({span})" for part, span in zip(parts, spans, strict=True))
-        rule = f"the later one counts where both have a step ({both})"
-        progress(f"{len(parts)} records of {parts[0].id} were joined by step, {rule}: {each}")
-    return parts
+def whole_runs(runs: list[Tracked]) -> list[list[Tracked]]:
+    """Every run as its records, as they were begun."""
+    by_id: dict[tuple[str, str], list[Tracked]] = {}
+    for run in sorted(runs, key=lambda run: (run.created, run.where)):
+        by_id.setdefault((run.project, run.id), []).append(run)
+    return list(by_id.values())
 
 
 def joined_history(source: Source, parts: list[Tracked]) -> Iterator[Row]:
@@ -380,72 +327,26 @@ def joined_history(source: Source, parts: list[Tracked]) -> Iterator[Row]:
     if len(parts) == 1:
         return source.history(parts[0])
     rows: dict[int, Row] = {}
-    for part in sorted(parts, key=lambda part: part.begun):
+    for part in parts:
         for row in source.history(part):
             rows[row["_step"]] = {**rows.get(row["_step"], {}), **row}
     return iter([rows[step] for step in sorted(rows)])
 
 
-# -- which runs were resumed, and which are there twice
-
-
-@dataclass
-class Group:
-    """Records of runs that are one, or that share a config."""
-
-    kind: str  # copy: the same curve; resume: parts of one run; rerun: the same config, another curve
-    runs: list[Tracked]
-
-    @property
-    def keep(self) -> Tracked:
-        """The longest record of the longest run, and of equals the one that ended well."""
-        whole: Counter[str] = Counter()
-        for run in self.runs:
-            whole[run.id] += run.length
-        return max(self.runs, key=lambda run: (whole[run.id], run.length, run.state == "finished", run.created))
-
-    @property
-    def ids(self) -> list[str]:
-        return list(dict.fromkeys(run.id for run in self.runs))
-
-
-def groups_of(source: Source, runs: list[Tracked]) -> list[Group]:
-    def config_key(parts: list[Tracked]) -> str:
-        last = max(parts, key=lambda part: part.begun)
-        return last.project + json.dumps(last.settings(), sort_keys=True, default=str)
-
-    def curve_key(parts: list[Tracked]) -> str:
-        rows = list(islice(joined_history(source, parts), _COMPARED))
-        values = [[row.get("_step"), {key: row[key] for key in row if key not in _OWN}] for row in rows]
-        return json.dumps(values, sort_keys=True, default=str) if rows else ""
-
-    whole = list(_by(runs, lambda run: f"{run.project}/{run.id}").values())  # every run as its records
-    found = [Group("resume", parts) for parts in whole if len(parts) > 1]
-    for same in _by(whole, config_key).values():
-        if len(same) > 1:  # one config: those whose curves are equal are copies, the others re-runs
-            by_curve = _by(same, curve_key)
-            found += [Group("copy", [*chain(*copies)]) for key, copies in by_curve.items() if len(copies) > 1 and key]
-            if len(by_curve) > 1:
-                found.append(Group("rerun", [*chain(*(copies[0] for copies in by_curve.values()))]))
-    return found
-
-
-def _by(items: list[Item], key: Callable[[Item], str]) -> dict[str, list[Item]]:
-    result: dict[str, list[Item]] = {}
-    for item in items:
-        result.setdefault(key(item), []).append(item)
-    return result
-
-
-def prunable(source: Source, runs: list[Tracked], shorter_than: int) -> list[tuple[Tracked, str]]:
-    """What could go, each with its reason: copies beside a longer one, and runs that died before they began."""
-    copies = [group for group in groups_of(source, runs) if group.kind == "copy"]
-    plan = [(run, f"a copy of {one.keep.id}") for one in copies for run in one.runs if run.id != one.keep.id]
-    planned = {run.where for run, _ in plan}
-    records = Counter((run.project, run.id) for run in runs)  # several: parts of a run that was resumed
-    alone = [run for run in runs if run.where not in planned and records[run.project, run.id] == 1]
-    dead = [run for run in alone if run.state in ("crashed", "failed") and run.length < shorter_than]
-    return plan + [(run, f"{run.state} after {run.length} rows") for run in dead]
+def copies(source: Source, runs: list[Tracked]) -> list[list[str]]:
+    """Ids of runs with the same config and the same curve: one run that was tracked several times."""
+    by_config: dict[str, list[list[Tracked]]] = {}
+    for parts in whole_runs(runs):
+        key = parts[-1].project + json.dumps(parts[-1].settings(), sort_keys=True, default=str)
+        by_config.setdefault(key, []).append(parts)
+    by_curve: dict[tuple[str, str], list[str]] = {}
+    for key, alike in by_config.items():
+        for parts in alike if len(alike) > 1 else []:
+            rows = list(islice(joined_history(source, parts), _COMPARED))
+            values = [[row.get("_step"), {key: row[key] for key in row if key not in _OWN}] for row in rows]
+            if rows:
+                by_curve.setdefault((key, json.dumps(values, sort_keys=True, default=str)), []).append(parts[0].id)
+    return [ids for ids in by_curve.values() if len(ids) > 1]
 
 
 # -- export
