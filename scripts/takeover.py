@@ -98,7 +98,7 @@ def snapshot(directories: tuple[Path, ...], queues: tuple[Path, ...], seconds: f
 @main.command()
 @click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--cwd", type=FOLDER, default=".", show_default=True, help="Directory the job will run in.")
-@click.option("--python", help="The interpreter that is meant; the config must lead to the same one.")
+@click.option("--python", help="The interpreter of the job. [default: the shell's]")
 @click.option("--load/--no-load", default=True, help="Load checkpoints with the job's torch, tensors only (default).")
 @cli.report_options
 def validate(config: Path, cwd: Path, python: str | None, load: bool, fmt: str | None) -> int:
@@ -111,7 +111,7 @@ def validate(config: Path, cwd: Path, python: str | None, load: bool, fmt: str |
 
     cwd = Path(os.path.abspath(cwd))
     given = settings.read(config)
-    interpreter, rows = config_paths.config_interpreter(given, config, cwd, python)
+    interpreter, rows = config_paths.job_interpreter(python, cwd)
     checked = config_paths.ConfigPaths(given, config, cwd, interpreter.facts, load)
     report = Report("takeover")
     add_findings(report, [*rows, *checked.rows()])

@@ -4,7 +4,7 @@ Example:
     config = ConfigPaths(settings.read(path), path, cwd=Path("/data/exp"), facts=interpreter.facts)
     rows = list(config.rows())          config.paths: what was looked at
 
-Keys are recognised by their names, at any depth: resume_from, ckpt_path, data_dir, output_dir, python and their kin.
+Keys are recognised by their names, at any depth: resume_from, ckpt_path, data_dir, output_dir and their kin.
 """
 
 from __future__ import annotations
@@ -20,21 +20,19 @@ from typing import Any
 
 from rgt import units
 from rgt.checkpoint import names
-from rgt.job.audit import Interpreter, Row, interrogate
+from rgt.job.audit import Interpreter, Row, fail, interrogate, warn
 from rgt.job.settings import Setting
 from rgt.machine import disks, outside
 from rgt.run import discovery, provenance
 
 READ = 4 << 30  # bytes of a checkpoint that are read to check them
 READ_SECONDS, LOAD_SECONDS, SURVEY_SECONDS = 60.0, 120.0, 3.0
-LITTLE, FEW = 1 << 30, 1000  # bytes and inodes that are too few for any run
 _NO_RESUME = {"", "none", "null", "false", "no", "scratch", "0"}
 _NEWEST = {"resume", "auto", "latest", "last", "true", "best", "1"}
 _REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]*://", re.I)
 _PATH_ENDINGS = ("output", "_dir", "_path", "_file", "_root", "_folder", "_files")
-_HUB = re.compile(r"[\w.-]+/[\w.-]+")
-Judged = tuple[Interpreter, list[Row]]
+_HUB = re.compile(r"\w[\w.-]*/[\w.-]+")
 _LOAD = """
 import sys, torch
 try:
@@ -65,7 +63,7 @@ class ConfigPaths:
         self.checkpoint_bytes = 0
 
     def rows(self) -> Iterator[Row]:
-        checks = {"resume": self._resume, "output": self._output, "data": self._input, "path": self._input}
+        checks = {"resume": self._resume, "output": self._output, "data": self._data}
         # outputs come last: how much room they need is known from the checkpoint to resume from
         for setting in sorted(self.settings, key=lambda setting: setting.kind == "output"):
             for value in setting.value if isinstance(setting.value, list) else [setting.value]:
@@ -102,7 +100,7 @@ class ConfigPaths:
         return self._expanded(str(value))
 
     def _row(self, setting: Setting, status: str, code: str, seen: str, fix: str = "") -> Row:
-        return Row(setting.key, status, seen, fix, code, str(self.config), setting.line)
+        return Row(setting.key, status, seen, fix, code, str(self.config))
 
     def _expanded(self, value: str) -> str:
         """With ~, $VARIABLES and references to other settings."""
@@ -110,70 +108,55 @@ class ConfigPaths:
             value = _REFERENCE.sub(lambda match: str(self.values.get(match[1], match[0])), value)
         return os.path.expandvars(os.path.expanduser(value))
 
-    def _missing(self, setting: Setting, path: Path, value: str, status: str = "fail") -> Row:
+    def _missing(self, setting: Setting, path: Path, value: str, status: str = "fail", hub: bool = False) -> Row:
         """Say so, and where else a relative path would lead."""
         if not os.path.isabs(os.path.expanduser(value)):
             for base in (self.config.resolve().parent, provenance.top(self.cwd), *self.cwd.parents[:2]):
                 if base and base != self.cwd and (base / value).exists():
                     seen = f"{value} does not exist from {self.cwd}, where the job runs, but it does from {base}"
                     return self._row(setting, "fail", "unresolved", seen, f"write {base / value}")
+        if hub and _HUB.fullmatch(value) and not names.is_checkpoint(value):
+            return self._row(setting, "info", "missing", f"{path} does not exist; taken for an id of the hub")
         seen = f"{path} does not exist (the path is there up to {disks.nearest_existing(path)})"
         return self._row(setting, status, "missing", seen)
 
-    def _input(self, setting: Setting, path: Path, value: str) -> Iterator[Row]:
-        """Data must be there; of other paths, the job may make the last part."""
-        if setting.kind == "path":
-            if not path.exists() and not path.parent.exists():
-                yield self._missing(setting, path, value, "warn")
-        elif glob.has_magic(str(path)):
+    def _data(self, setting: Setting, path: Path, value: str) -> Iterator[Row]:
+        if glob.has_magic(str(path)):
             if not next(glob.iglob(str(path), recursive=True), None):
                 yield self._row(setting, "fail", "missing", f"nothing matches {path}")
         elif path.is_dir() and not any(path.iterdir()):
             yield self._row(setting, "fail", "missing", f"{path} is empty")
-        elif not path.exists() and _HUB.fullmatch(value) and not value.startswith("."):
-            seen = f"{path} does not exist; taken for the id of a hub data set"
-            yield self._row(setting, "info", "missing", seen)
         elif not path.exists():
-            yield self._missing(setting, path, value)
+            yield self._missing(setting, path, value, hub=True)
 
     def _output(self, setting: Setting, path: Path, value: str) -> Iterator[Row]:
         if setting.name.endswith("_path") and path.suffix and not path.is_dir():  # output_path: out/model.pt
             path = path.parent
         place = disks.nearest_existing(path)
-        if place == path.parent and not path.exists():
-            seen = f"{path} does not exist yet; the job must make it"
-            yield self._row(setting, "info", "missing", seen, f"mkdir {path}")
-        elif place != path:
-            yield self._missing(setting, path, value, "warn")
         if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
             problem = "cannot be written to" if place.is_dir() else "is a file, not a directory"
             yield self._row(setting, "fail", "missing", f"{place} {problem}")
             return
-        room, newest = disks.room(place), None if self.checkpoint_bytes else newest_checkpoint(place)
+        if place not in (path, path.parent):  # the last part is the job's to make
+            yield self._missing(setting, path, value, "warn")
+        newest = None if self.checkpoint_bytes else newest_checkpoint(place)
         # the old checkpoint stays until the new one is whole
         needed = 2 * (newest.bytes if newest else self.checkpoint_bytes)
-        free = units.show_size(room.free)
-        if room.free < needed:
-            seen = f"{place}: {free} free, two checkpoints take {units.show_size(needed)}"
+        if (free := disks.room(place).free) < needed:
+            seen = f"{place}: {units.show_size(free)} free, two checkpoints take {units.show_size(needed)}"
             yield self._row(setting, "fail", "no-space", seen)
-        elif room.free < LITTLE:
-            yield self._row(setting, "warn", "no-space", f"{place}: only {free} free")
-        if room.inodes and room.inodes_free < FEW:
-            yield self._row(setting, "warn", "no-space", f"{place}: only {room.inodes_free} inodes free")
 
     # -- the checkpoint to go on from
 
     def _resume(self, setting: Setting, path: Path, value: str) -> Iterator[Row]:
-        may_be_hub = setting.name == "init_from" or setting.name.startswith("pretrained")
         if path.exists():
             yield from self._checkpoint(setting, path)
         elif value.strip().lower() in _NEWEST:
             seen = f"{setting.key} is {value}, but no output directory has a checkpoint"
             yield self._row(setting, "fail", "missing", seen)
-        elif may_be_hub and _HUB.fullmatch(value) and not names.is_checkpoint(value):
-            yield self._row(setting, "info", "missing", f"{path} does not exist; taken for the id of a hub model")
         else:
-            yield self._missing(setting, path, value)
+            hub = setting.name == "init_from" or setting.name.startswith("pretrained")
+            yield self._missing(setting, path, value, hub=hub)
 
     def _checkpoint(self, setting: Setting, path: Path) -> Iterator[Row]:
         """Whole, and loadable by the job's own torch, tensors only: no code of the file is run."""
@@ -200,29 +183,16 @@ class ConfigPaths:
                 yield self._row(setting, "fail", "unloadable", f"{file} does not load: {problem}")
 
 
-def config_interpreter(settings: list[Setting], config: Path, cwd: Path, meant: str | None) -> Judged:
-    """The one that the config names, else `meant`, else the shell's; it must run, have a framework, and be `meant`."""
-    named = next((s for s in settings if s.kind == "interpreter" and isinstance(s.value, str)), None)
-    word = named.value if named else meant or ("python" if shutil.which("python") else "python3")
-    found = interrogate(os.path.expanduser(word), cwd, os.environ)
-    rows: list[Row] = []
-
-    def note(status: str, seen: str, fix: str = "") -> None:
-        setting = named or Setting("python", None)
-        rows.append(Row(setting.key, status, seen, fix, "interpreter", str(config), setting.line))
-
+def job_interpreter(word: str | None, cwd: Path) -> tuple[Interpreter, list[Row]]:
+    """The one given, else the shell's; it must run, have a framework, and be the one of the job's directory."""
+    shell = "python" if shutil.which("python") else "python3"
+    found = interrogate(os.path.expanduser(word or shell), cwd, os.environ)
     if found.problem:
-        note("fail", f"{found.word}: {found.problem}", found.fix)
-        return found, rows
-    program = found.facts["executable"]
+        return found, [fail("python", "interpreter", f"{found.word}: {found.problem}", found.fix)]
+    rows, program = [], found.facts["executable"]
     if not found.facts["frameworks"]:
-        note("warn", f"{program} has no torch, jax or tensorflow")
-    wanted = interrogate(os.path.expanduser(meant), cwd, os.environ) if meant else None
-    own = found.other_environment(cwd)
-    if wanted and wanted.program:
-        if wanted.facts.get("prefix") != found.facts["prefix"]:
-            note("fail", f"the job would use {program}, not {meant}", f"name it: {wanted.program}")
-    elif own:
+        rows.append(warn("python", "interpreter", f"{program} has no torch, jax or tensorflow"))
+    if own := found.other_environment(cwd):
         seen = f"the job would use {program}, but its directory has {own.name}"
-        note("warn", seen, f"name it: {own / 'bin' / 'python'}")
+        rows.append(warn("python", "interpreter", seen, f"name it: --python {own / 'bin' / 'python'}"))
     return found, rows
