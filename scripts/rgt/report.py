@@ -31,7 +31,6 @@ cadence           checkpoints are saved too rarely, or never
 chance            a metric is exactly at chance level
 changed           a file was written to while it was read
 clipped           something of a figure is cut off
-clock             a clock of this machine, or of a file server, is wrong
 coincidence       a match of two splits that chance or boilerplate explains
 collapse          a model gives one answer, one class or one direction for everything
 colour            colours of a figure that not everybody can tell apart
