@@ -119,7 +119,6 @@ path-name         a name inside a file leads out of its folder
 peak              a reported number is the best of a curve
 plateau           a curve no longer improves
 port              a port that the job needs is in use
-precision         a word for the numeric precision that no trainer knows
 proxy             a proxy is set for the training process
 ragged            samples of different shape cannot be stacked
 range             a weight or a metric has a value that it cannot or may not have
