@@ -19,7 +19,7 @@ import pytest
 from rgt import schema
 from rgt.job import audit
 from rgt.job.audit import Check, PlannedJob, Row, ok
-from rgt.machine import disks, gpus, memory, processes
+from rgt.machine import gpus, memory, processes
 from rgt.preflight import box_checks, gpu_checks, smoke
 
 from . import front_door
@@ -114,7 +114,7 @@ def status(found: Rows, name: str) -> str:
 
 def test_a_machine_without_a_job(tmp_path: Path) -> None:
     found = rows(run("audit", "--json", "--python", sys.executable, cwd=tmp_path))
-    expected = "interpreter, gpus, torch, memory, cpus, /dev/shm, open files, processes, proxies"
+    expected = "interpreter, gpus, torch, memory, cpus, /dev/shm, open files, proxies"
     assert list(found) == [*expected.split(", "), "disk TMPDIR", "disk HF_HOME"]
     assert found["torch"][0]["seen"].startswith("torch 2.")  # the real one, asked in its own process
 
@@ -139,11 +139,10 @@ def test_it_starts_without_torch_numpy_jsonschema_and_yaml(experiment: Experimen
 
 def test_limits() -> None:
     words = [sys.executable, SCRIPT, "audit", "--json", "--python", "none"]
-    shell = ["bash", "-c", 'ulimit -n 256; ulimit -u 500; exec "$@"', "bash", *words]
+    shell = ["bash", "-c", 'ulimit -n 256; exec "$@"', "bash", *words]
     found = rows(subprocess.run(shell, capture_output=True, text=True))
     (row,) = found["open files"]
     assert (row["status"], row["seen"]) == ("warn", "ulimit -n is 256; DataLoader workers need thousands")
-    assert status(found, "processes") == "warn"
 
 
 def test_a_proxy_is_named_without_its_password() -> None:
@@ -174,7 +173,6 @@ V1 = "\n".join(
 HYBRID = """\
 35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
 41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw"""
-UNLIMITED = "9223372036854771712"
 BOTH = {"memory/a/memory.limit_in_bytes": "4096", "unified/memory.max": "1"}
 NESTED = {
     "user/job/memory.max": "max",
@@ -183,9 +181,8 @@ NESTED = {
     "user/memory.stat": "anon 10\ninactive_file 1500",
     "user/job/cpu.max": "max 100000",
     "user/cpu.max": "250000 100000",
-    "user/job/pids.max": "max",
 }
-CONTAINER = {"memory.max": "8589934592", "cpu.max": "200000 100000", "pids.max": "100", "memory.current": "7"}
+CONTAINER = {"memory.max": "8589934592", "cpu.max": "200000 100000", "memory.current": "7"}
 OLD_CONTAINER = {
     "memory/memory.limit_in_bytes": "1073741824",
     "memory/memory.usage_in_bytes": "900",
@@ -200,15 +197,14 @@ OLD_CONTAINER = {
     [
         # the tightest limit on the way up counts
         ("0::/user/job", V2, NESTED, memory.Limits(5000, 2500, 2.5)),
-        ("0::/", V2, CONTAINER, memory.Limits(8 << 30, 7, 2.0, 100)),
+        ("0::/", V2, CONTAINER, memory.Limits(8 << 30, 7, 2.0)),
         # /proc/self/cgroup names the host's path; what is mounted starts at the container's own cgroup
         ("4:memory:/docker/abc\n2:cpu,cpuacct:/docker/abc", V1, OLD_CONTAINER, memory.Limits(1 << 30, 800, 1.5)),
         # the controller of v1 decides
         ("4:memory:/a\n0::/", HYBRID, BOTH, memory.Limits(4096)),
-        ("0::/", V2, {"memory.max": "max", "cpu.max": "max 100000", "pids.max": "max"}, memory.Limits()),
+        ("0::/", V2, {"memory.max": "max", "cpu.max": "max 100000"}, memory.Limits()),
         ("0::/gone/../../x", V2, {"cgroup.procs": ""}, memory.Limits()),
-        ("0::/", V2, {"memory.max": "", "cpu.max": "100", "pids.max": "many"}, memory.Limits()),
-        ("0::/", V2, {"memory.max": UNLIMITED, "cpu.max": "100 0"}, memory.Limits()),
+        ("0::/", V2, {"memory.max": "", "cpu.max": "100"}, memory.Limits()),
     ],
 )
 def test_cgroup_limits(
@@ -240,13 +236,6 @@ def test_memory_and_cpus_speak_of_the_container(monkeypatch: pytest.MonkeyPatch)
     assert few.fix == "put OMP_NUM_THREADS: 7 into the job's env"
     assert row(box_checks.cpus, memory.Limits(cpus=7.5), {"OMP_NUM_THREADS": "7"}).status == "ok"
     assert row(box_checks.cpus, memory.Limits()).status == "ok"
-
-
-def test_the_mount_of_a_path() -> None:
-    table = [disks.Mount("/", point, kind, "") for point, kind in (("/", "ext4"), ("/tmp", "tmpfs"), ("/tmp", "nfs"))]
-    assert disks.mount_of(Path("/usr"), table) == table[0]
-    assert disks.mount_of(Path("/tmp"), table) == table[2]  # the later one hides the earlier
-    assert disks.mount_of(Path("/tmpx"), table) == table[0]
 
 
 # --- one row each --------------------------------------------------------------------------------------------------
@@ -297,7 +286,6 @@ NOT_THERE = "is neither a file in {folder} nor a program on PATH"
         case("config c.json", "warn", "c.json is not JSON", args=CONFIG, files={"c.json": "{"}),
         case("program", "fail", "{folder}/train.py cannot be executed", command=["./train.py"]),
         case("program", "fail", f"./gone.sh {NOT_THERE}", command=["./gone.sh"]),
-        case("program", "fail", "~/run.sh: no shell expands the ~", command=["~/run.sh"]),
     ],
 )
 def test_one_row(experiment: Experiment, name: str, status: str, seen: str, options: tuple[str], job: Any) -> None:
@@ -352,7 +340,6 @@ V100 = gpus.Gpu(0, name="V100", compute_cap="7.0")
         ({"available": False, "error": "CUDA unknown"}, A100, (12, 4), "fail", "sees no card: CUDA unknown"),
         ({"cuda": None, "hip": "6.2"}, None, None, "ok", "for ROCm 6.2"),
         ({"available": False}, None, None, "ok", "no card here to try it on"),
-        ({}, A100, None, "ok", "they fit"),
     ],
 )
 def test_one_verdict(
@@ -459,12 +446,6 @@ def test_the_table() -> None:
     )
 
 
-def test_github_annotations(experiment: Experiment) -> None:
-    spec = experiment.spec(workdir="gone")
-    done = run("audit", spec, "--github")
-    assert f"::error file={spec},title=missing::workdir {experiment.folder}/gone is not a directory" in done.stdout
-
-
 # --- the smoke ------------------------------------------------------------------------------------------------------
 
 GOOD = """
@@ -530,11 +511,9 @@ print("RUN", os.environ["RGT_RUN_DIR"])
     ("exit_code", "log", "name", "code", "seen"),
     [
         (0, "step 2 loss nan\nstep 3 loss 2.0", "numbers", "nan", "loss is nan: step 2 loss nan"),
-        (0, '{"step": 2, "loss": NaN}\nstep 3', "numbers", "nan", 'loss is nan: {"step": 2, "loss": NaN}'),
         (0, "iter 1: loss inf, time 2ms", "numbers", "nan", "loss is inf: iter 1: loss inf, time 2ms"),
         (1, "KeyError: 'label'", "smoke", "crash", "exit code 1: KeyError: 'label'"),
         (-9, "step 1", "smoke", "killed", "ended by SIGKILL: step 1"),
-        (-40, "", "smoke", "killed", "ended by signal 40: it printed nothing"),
     ],
 )
 def test_what_a_smoke_means(exit_code: int, log: str, name: str, code: str, seen: str) -> None:
@@ -566,11 +545,12 @@ def test_smoke_that_hangs_is_ended_with_all_its_processes(experiment: Experiment
     assert living(str(tmp_path)) == []
 
 
-def test_smoke_that_leaves_processes_behind(experiment: Experiment, tmp_path: Path) -> None:
-    report = experiment.smoke(GOOD + HANG, environ={LIVING: str(tmp_path)})
-    name, status, seen = smoke_rows(report)[-1]
-    assert (name, status) == ("leftovers", "warn")
-    assert seen.endswith("processes outlived it and were ended: sleep 1000")
+def test_what_a_smoke_leaves_behind_is_ended(experiment: Experiment, tmp_path: Path) -> None:
+    assert smoke_rows(experiment.smoke(GOOD + HANG, environ={LIVING: str(tmp_path)}))[0] == (
+        "smoke",
+        "ok",
+        "exit code 0",
+    )
     assert living(str(tmp_path)) == []
 
 
@@ -626,9 +606,6 @@ def test_ctrl_c_ends_an_interpreter_that_hangs(experiment: Experiment, tmp_path:
     ("text", "command", "message"),
     [
         (None, "audit", "{spec} is not a file; expected a job description (job.yaml)"),
-        (None, "smoke", "{spec} is not a file; expected a job description (job.yaml)"),
-        ("", "audit", "{spec} does not fit the job schema: "),
-        ("name: [", "audit", "{spec} is not YAML: "),
         ("name: x\nscript: a.py\nsmokes: [a]\n", "audit", "{spec} does not fit the job schema: "),
         ("name: x\nscript: a.py\n", "smoke", "{spec} has no `smoke`; add a command of a minute on the CPU, such as "),
         ("name: x\nscript: a.py\nworkdir: gone\nsmoke: [a]\n", "smoke", "the workdir of {spec} is not a directory: "),
@@ -649,8 +626,3 @@ def test_a_smoke_that_is_no_program(experiment: Experiment) -> None:
     where = f"./gone, from {experiment.folder}"
     assert done.stderr == f"error: the smoke does not start: {where}: No such file or directory\n"
     assert list(experiment.folder.glob("preflight-smoke-*")) == []
-
-
-def test_a_word_that_is_not_a_size() -> None:
-    done = run("audit", "--checkpoint-size", "big")
-    assert done.returncode == 2 and "'big' is not a size" in done.stderr

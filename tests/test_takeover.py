@@ -636,8 +636,8 @@ def test_a_config_without_a_fault(tmp_path: Path) -> None:
     tree(tmp_path, {"data/train.bin": "", "out/log": ""})
     torch_zip(tmp_path / "out" / "ckpt.pt")
     data = {"train_file": "data/train.bin", "val_data": "data/*.bin", "dataset": "openwebtext"}
-    trainer = {"resume_from": "out/ckpt.pt", "output_dir": "${root}/out", "learning_rate": 1e-4}
-    config = {"python": sys.executable, "root": str(tmp_path), "model": {"name_or_path": "gpt2"}}
+    trainer = {"resume_from": "out/ckpt.pt", "output_dir": "out", "learning_rate": 1e-4}
+    config = {"model": {"name_or_path": "gpt2"}}
     assert validate({**config, "data": data, "trainer": trainer}, tmp_path, "--no-load") == []
 
 
@@ -648,7 +648,7 @@ def test_every_fault_is_told(tmp_path: Path) -> None:
     cut.write_bytes(cut.read_bytes()[:-30])
     settled(cut)
     missing = f"does not exist (the path is there up to {tmp_path})"
-    unset = "holds a variable that is not set here; it was not checked"
+    unset = "holds a variable that is not known here; it was not checked"
     faults: dict[str, tuple[Any, str, str]] = {  # key -> value, code, message
         "trainer.resume_from": ("gone.pt", "missing", f"{tmp_path}/gone.pt {missing}"),
         "ckpt_path": ("cut.pt", "truncated", f"{tmp_path}/cut.pt: {CUT_ZIP}"),

@@ -86,7 +86,6 @@ killed            a process was ended from outside
 known             a log shows a failure that the catalogue knows
 label-control     a model trained on shuffled labels still scores above chance
 leak              an item of one split is in another split
-leftover          processes outlived the command that started them
 lfs-pointer       a git-LFS pointer is in place of the file
 limit             a limit of the container or the system is lower than the job needs
 loss-input        a loss function gets scores of another kind than it expects

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ import pytest
 
 from .disk import TinyDisk
 from .nvml import GIB, Gpu, Nvml
-from .support import missing, need, need_root, run
+from .support import need, need_root, run
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "preflight.py"
 AUDIT = [sys.executable, str(SCRIPT), "audit", "--json", "--python", "no-such-python"]
@@ -143,37 +141,3 @@ def test_shared_memory_of_a_plain_container() -> None:
     mount = 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"'
     ((status, seen),) = audit(before=[need("unshare", "util-linux"), "-m", "sh", "-c", mount, "sh"])["/dev/shm"]
     assert (status, seen) == ("warn", "64 MiB: DataLoader workers die with a bus error when it is full")
-
-
-@pytest.fixture
-def cpu_cgroup() -> Iterator[Path]:
-    """A cgroup of our own in which half a CPU may be used; v1 or v2, whichever has the cpu controller."""
-    need_root("making a cgroup")
-    for root, name, text in (
-        ("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "50000"),
-        ("/sys/fs/cgroup", "cpu.max", "50000 100000"),
-    ):
-        folder = Path(root) / f"rgt-test-{os.getpid()}"
-        try:
-            folder.mkdir()
-        except OSError:
-            continue
-        try:
-            (folder / name).write_text(text)
-            yield folder
-            return
-        except OSError:
-            continue
-        finally:
-            folder.rmdir()
-    missing("no cgroup with the cpu controller can be made here")
-
-
-def test_the_quota_of_a_real_cgroup(cpu_cgroup: Path) -> None:
-    if len(os.sched_getaffinity(0)) < 2:
-        missing("one CPU is no more than half a CPU rounded up")
-    enter = [need("sh", "dash"), "-c", f'echo $$ > {cpu_cgroup}/cgroup.procs && exec "$@"', "sh"]
-    count = len(os.sched_getaffinity(0))
-    warning = f"{count} visible, 0.5 may be used (cgroup quota): every process would start {count} threads"
-    assert audit(before=enter, env={"OMP_NUM_THREADS": ""})["cpus"] == [("warn", warning)]
-    assert audit(before=enter, env={"OMP_NUM_THREADS": "1"})["cpus"][0][0] == "ok"

@@ -29,7 +29,6 @@ READ = 4 << 30  # bytes of a checkpoint that are read to check them
 READ_SECONDS, LOAD_SECONDS, SURVEY_SECONDS = 60.0, 120.0, 3.0
 _NO_RESUME = {"", "none", "null", "false", "no", "scratch", "0"}
 _NEWEST = {"resume", "auto", "latest", "last", "true", "best", "1"}
-_REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]*://", re.I)
 _PATH_ENDINGS = ("output", "_dir", "_path", "_file", "_root", "_folder", "_files")
 _HUB = re.compile(r"\w[\w.-]*/[\w.-]+")
@@ -57,7 +56,6 @@ class ConfigPaths:
         self, settings: list[Setting], config: Path, cwd: Path, facts: dict[str, Any], load: bool = True
     ) -> None:
         self.settings, self.config, self.cwd = settings, config, Path(os.path.abspath(cwd))
-        self.values = {setting.key: setting.value for setting in settings}
         self.python = facts["executable"] if load and "torch" in facts.get("frameworks", []) else ""
         self.paths: list[dict[str, Any]] = []
         self.checkpoint_bytes = 0
@@ -69,7 +67,7 @@ class ConfigPaths:
             for value in setting.value if isinstance(setting.value, list) else [setting.value]:
                 text = self._path_text(setting, value) if setting.kind in checks else ""
                 if "$" in text:
-                    seen = f"{text} holds a variable that is not set here; it was not checked"
+                    seen = f"{text} holds a variable that is not known here; it was not checked"
                     yield self._row(setting, "info", "unresolved", seen)
                 elif text:
                     path = Path(os.path.normpath(self.cwd / text))
@@ -103,9 +101,7 @@ class ConfigPaths:
         return Row(setting.key, status, seen, fix, code, str(self.config))
 
     def _expanded(self, value: str) -> str:
-        """With ~, $VARIABLES and references to other settings."""
-        for _ in range(5):  # a reference may lead to a reference
-            value = _REFERENCE.sub(lambda match: str(self.values.get(match[1], match[0])), value)
+        """With ~ and $VARIABLES; what is still open then (${a.b} of Hydra) is told, not checked."""
         return os.path.expandvars(os.path.expanduser(value))
 
     def _missing(self, setting: Setting, path: Path, value: str, status: str = "fail", hub: bool = False) -> Row:

@@ -1,7 +1,7 @@
 """How much memory, CPU and how many processes may really be used: the host's memory and the tightest cgroup limit.
 
 Example:
-    host_memory().available         limits().memory, .used, .cpus, .pids; None: no limit
+    host_memory().available         limits().memory, .used, .cpus; None: no limit
 
 /proc/meminfo and nproc describe the host; the kernel kills by the limit of the cgroup (v1 or v2), or of one above it.
 """
@@ -42,7 +42,6 @@ class Limits:
     memory: int | None = None
     used: int | None = None  # under the tightest memory limit, without page cache that can be dropped
     cpus: float | None = None
-    pids: int | None = None
 
 
 def limits(proc: Path = Path("/proc/self"), root: Path = Path("/")) -> Limits:
@@ -54,13 +53,12 @@ def limits(proc: Path = Path("/proc/self"), root: Path = Path("/")) -> Limits:
     if where and used is not None:  # as the kubelet counts: without inactive page cache
         stat: dict[str, str] = dict(re.findall(r"^(\w+) (\d+)$", _text(where / "memory.stat"), re.M))
         used = max(0, used - int(stat.get("total_inactive_file") or stat.get("inactive_file") or 0))
-    pids = [number for at in _cgroups(proc, root, "pids") if (number := _number(at, "pids.max")) is not None]
     cpus = []
     for at in _cgroups(proc, root, "cpu"):  # v2 has both numbers in one file: '200000 100000', or 'max 100000'
         words = _text(at / "cpu.max").split() or [_text(at / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
         if len(words) == 2 and all(word.isdigit() for word in words) and int(words[1]):
             cpus.append(int(words[0]) / int(words[1]))
-    return Limits(tightest, used, min(cpus, default=None), min(pids, default=None))
+    return Limits(tightest, used, min(cpus, default=None))
 
 
 def _cgroups(proc: Path, root: Path, controller: str) -> Iterator[Path]:

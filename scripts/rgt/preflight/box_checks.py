@@ -22,7 +22,6 @@ from rgt.units import show_size
 
 LITTLE_SHM = 1 << 30  # a worker passes batches through it; docker gives 64 MiB
 FILES = 4096  # DataLoader workers pass tensors as descriptors; 1024 ends as "received 0 items of ancdata"
-PROCESSES = 1024  # threads count, too
 FULL = 0.9  # part of the memory limit
 TOO_LITTLE, LITTLE = 100 << 20, 2 << 30  # bytes: nothing fits, hardly anything fits
 TOO_FEW, FEW = 100, 10_000  # inodes; a data set of small files takes millions
@@ -84,17 +83,12 @@ def shared_memory(planned: PlannedJob) -> Iterator[Row]:
 
 
 def limits(planned: PlannedJob) -> Iterator[Row]:
-    """Descriptors and processes: too few of them break a job hours later."""
+    """Too few descriptors break a job hours later."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     seen = f"ulimit -n is {'unlimited' if files == _ANY else files}"
     fix = "ulimit -n 65536 before the start; in a container: docker run --ulimit nofile=65536:65536"
     few = "; DataLoader workers need thousands"
     yield judged("open files", "limit", seen, [(files != _ANY and files < FILES, warn, few, fix)])
-    numbers = (resource.getrlimit(resource.RLIMIT_NPROC)[0], machine_memory.limits().pids)
-    pids = min((number for number in numbers if number not in (None, _ANY)), default=None)
-    seen = f"{pids or 'any number of'} processes and threads at most"
-    fix = "ulimit -u 4096, or docker run --pids-limit=-1"
-    yield judged("processes", "limit", seen, [(bool(pids and pids < PROCESSES), warn, "", fix)])
 
 
 def port(planned: PlannedJob) -> Iterator[Row]:

@@ -1,7 +1,7 @@
 """The CPU smoke: the job's own short command, with no GPU, no logger and a scratch run directory, in bounded time.
 
 Whatever it starts is ended with it, also what called setsid: orphans come to us, and the whole tree is ours to end.
-`verdict` says how it ended and why, whether its numbers are numbers, what it wrote and what it left behind.
+`verdict` says how it ended and why, whether its numbers are numbers, and what it wrote.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from rgt.machine import processes
 
 THREADS = 4
 POLL = 0.05
-LEAVE = 3.0  # for helpers that end after the command (a logger's)
 STACKS = 3.0  # for Python to write its stacks after SIGABRT
 UNKILLABLE = 10.0  # a process stuck in a driver or a network mount does not even die
 LINES = 15  # of the log that are shown
@@ -50,7 +49,6 @@ class Smoke:
     exit_code: int | None = None  # None: it had to be ended
     seconds: float = 0.0
     peak_memory: int = 0  # bytes of its largest process
-    ended: list[str] = field(default_factory=list)  # commands of processes that we had to end
     log: str = ""
     written: list[str] = field(default_factory=list)
 
@@ -103,11 +101,7 @@ def _follow(process: subprocess.Popen[bytes], timeout: float) -> Smoke:
                 os.kill(pid, signal.SIGABRT)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(STACKS)
-    else:
-        deadline = time.monotonic() + LEAVE
-        while _tree() and time.monotonic() < deadline:
-            time.sleep(POLL)
-    smoke.ended = _end_all()
+    _end_all()
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(UNKILLABLE)
     smoke.peak_memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
@@ -119,19 +113,14 @@ def _tree() -> list[int]:
     return [pid for pid in processes.descendants(os.getpid()) if processes.alive(processes.identify(pid))]
 
 
-def _end_all() -> list[str]:
+def _end_all() -> None:
     """SIGKILL, again and again: something may be forked between two looks."""
-    ended: list[str] = []
     deadline = time.monotonic() + UNKILLABLE
     while (tree := _tree()) and time.monotonic() < deadline:
         for pid in tree:
-            words = " ".join(processes.command(pid))[:100]
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-                if words and words not in ended:
-                    ended.append(words)
         time.sleep(POLL)
-    return ended
 
 
 def last_lines(text: str) -> list[str]:
@@ -159,9 +148,6 @@ def verdict(smoke: Smoke, timeout: float) -> Iterator[Row]:
     elif smoke.exit_code == 0:
         seen = "nothing was written to the run directory: saving is not covered, and fails at the first checkpoint"
         yield warn("written", "empty", seen, f"let it save one checkpoint to {RUN} (or ${RUN_VARIABLE})")
-    if smoke.exit_code == 0 and smoke.ended:
-        seen = f"{len(smoke.ended)} processes outlived it and were ended: {smoke.ended[0]}"
-        yield warn("leftovers", "leftover", seen, "join or end what you start: on a GPU it would hold the memory")
     cost = f"{units.show_duration(smoke.seconds)} of wall time, {units.show_size(smoke.peak_memory)}"
     yield ok("cost", f"{cost} of memory in the largest process")
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from rgt import units
 from rgt.errors import bad_input
-from rgt.job.backends import WAIT_FOR_CHILD, Order, Status, Step, ask, background_words
+from rgt.job.backends import WAIT_FOR_CHILD, Order, Status, Step, ask
 
 LABEL = "rgt-run"
 _RANK = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
@@ -149,7 +149,7 @@ def _container(order: Order) -> dict[str, Any]:
         for index, mount in enumerate(job.mounts)
     ]
     body = _BODY.format(signal=job.signal, wait=WAIT_FOR_CHILD)
-    words = [literal(word) for word in ("sh", "-c", body, "sh", *background_words(order))]
+    words = [literal(word) for word in ("sh", "-c", body, "sh", *job.words(order.run_dir))]
     starts = {"name": "job", "image": job.image, "workingDir": job.workdir, "command": words, "env": env}
     mounted = [{"name": "shm", "mountPath": "/dev/shm"}, *mounts]
     return {**starts, "resources": {"limits": limits, "requests": requests}, "volumeMounts": mounted}
