@@ -162,7 +162,7 @@ def data(planned: PlannedJob) -> Iterator[Row]:
 
 
 def configs(planned: PlannedJob) -> Iterator[Row]:
-    """The command line is a config, too (--resume_from must load, --output_dir have room); then its config files."""
+    """The command line is a config, too (--resume_from must be whole, --output_dir have room); then config files."""
     if not planned.workdir.is_dir():
         return
     given = []
@@ -189,8 +189,7 @@ def configs(planned: PlannedJob) -> Iterator[Row]:
 def _settings(planned: PlannedJob, given: list[Setting], path: Path, name: str) -> Iterator[Row]:
     from rgt.job.config_paths import ConfigPaths
 
-    python = planned.interpreter
-    config = ConfigPaths(given, path, planned.workdir, python.facts if python else {})
+    config = ConfigPaths(given, path, planned.workdir)
     bad = [row for row in config.rows() if row.status in ("warn", "fail")]
     for row in bad:
         fix = row.fix or "correct the path, or make it there"

@@ -99,10 +99,9 @@ def snapshot(directories: tuple[Path, ...], queues: tuple[Path, ...], seconds: f
 @click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--cwd", type=FOLDER, default=".", show_default=True, help="Directory the job will run in.")
 @click.option("--python", help="The interpreter of the job. [default: the shell's]")
-@click.option("--load/--no-load", default=True, help="Load checkpoints with the job's torch, tensors only (default).")
 @cli.report_options
-def validate(config: Path, cwd: Path, python: str | None, load: bool, fmt: str | None) -> int:
-    """Check the paths of CONFIG (YAML, JSON or Python): there, whole, loadable, writable, with room.
+def validate(config: Path, cwd: Path, python: str | None, fmt: str | None) -> int:
+    """Check the paths of CONFIG (YAML, JSON or Python): there, whole, writable, with room.
 
     Example: python scripts/takeover.py validate train.yaml --cwd /data/exp --python .venv/bin/python
     """
@@ -112,7 +111,7 @@ def validate(config: Path, cwd: Path, python: str | None, load: bool, fmt: str |
     cwd = Path(os.path.abspath(cwd))
     given = settings.read(config)
     interpreter, rows = config_paths.job_interpreter(python, cwd)
-    checked = config_paths.ConfigPaths(given, config, cwd, interpreter.facts, load)
+    checked = config_paths.ConfigPaths(given, config, cwd)
     report = Report("takeover")
     add_findings(report, [*rows, *checked.rows()])
     facts = interpreter.facts or {"problem": interpreter.problem}

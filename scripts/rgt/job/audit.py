@@ -26,7 +26,6 @@ CHECK_SECONDS = 150.0  # for one check: a dead network mount, or an import of to
 ASK_SECONDS, TORCH_SECONDS = 20.0, 120.0  # torch may come from a cold network disk
 _SEVERITIES = {"info": "info", "warn": "warn", "fail": "error"}  # status of a row -> severity of the finding
 _NEGATIVE = re.compile(r"-\d*\.?\d+(?:e[-+]?\d+)?", re.I)
-Case = tuple[bool, Callable[..., "Row"], str, str]
 
 
 @dataclass
@@ -51,12 +50,6 @@ def warn(name: str, code: str, seen: str, fix: str = "", path: str = "") -> Row:
 
 def fail(name: str, code: str, seen: str, fix: str = "", path: str = "") -> Row:
     return Row(name, "fail", seen, fix, code, path)
-
-
-def judged(name: str, code: str, seen: str, cases: Iterable[Case], path: str = "") -> Row:
-    """The first case that holds, as (holds, fail or warn, what to add to `seen`, fix); ok when none does."""
-    row = next((level(name, code, seen + more, fix, path) for holds, level, more, fix in cases if holds), None)
-    return row or ok(name, seen)
 
 
 def add_findings(report: Report, rows: Iterable[Row]) -> None:
@@ -91,10 +84,6 @@ class PlannedJob:
     def usable_cards(self) -> list[gpu.Gpu]:
         mask = self.environ.get("CUDA_VISIBLE_DEVICES")
         return [card for card in gpu.visible(self.reading.gpus, mask) if not card.error]
-
-    def hardware(self, name: str) -> str:
-        """What the job asks for, as text; 0 when it does not say."""
-        return str(self.job.hardware.get(name, 0))
 
     @functools.cached_property
     def options(self) -> list[tuple[str, str]]:

@@ -1,7 +1,7 @@
 """The paths that a training config names, checked before the job is started: there, whole, writable, with room.
 
 Example:
-    config = ConfigPaths(settings.read(path), path, cwd=Path("/data/exp"), facts=interpreter.facts)
+    config = ConfigPaths(settings.read(path), path, cwd=Path("/data/exp"))
     rows = list(config.rows())          config.paths: what was looked at
 
 Keys are recognised by their names, at any depth: resume_from, ckpt_path, data_dir, output_dir and their kin.
@@ -22,23 +22,16 @@ from rgt import units
 from rgt.checkpoint import names
 from rgt.job.audit import Interpreter, Row, fail, interrogate, warn
 from rgt.job.settings import Setting
-from rgt.machine import disks, outside
+from rgt.machine import disks
 from rgt.run import discovery, provenance
 
 READ = 4 << 30  # bytes of a checkpoint that are read to check them
-READ_SECONDS, LOAD_SECONDS, SURVEY_SECONDS = 60.0, 120.0, 3.0
+READ_SECONDS, SURVEY_SECONDS = 60.0, 3.0
 _NO_RESUME = {"", "none", "null", "false", "no", "scratch", "0"}
 _NEWEST = {"resume", "auto", "latest", "last", "true", "best", "1"}
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]*://", re.I)
 _PATH_ENDINGS = ("output", "_dir", "_path", "_file", "_root", "_folder", "_files")
 _HUB = re.compile(r"\w[\w.-]*/[\w.-]+")
-_LOAD = """
-import sys, torch
-try:
-    torch.load(sys.argv[1], map_location="cpu", weights_only=True, mmap=True)
-except RuntimeError:  # written in the old format, which cannot be mapped
-    torch.load(sys.argv[1], map_location="cpu", weights_only=True)
-"""
 
 
 def newest_checkpoint(folder: Path) -> discovery.File | None:
@@ -50,13 +43,10 @@ def newest_checkpoint(folder: Path) -> discovery.File | None:
 
 
 class ConfigPaths:
-    """`facts` of the job's interpreter say whether its torch can be asked to load a checkpoint."""
+    """The paths of one config, as a job in `cwd` would read them."""
 
-    def __init__(
-        self, settings: list[Setting], config: Path, cwd: Path, facts: dict[str, Any], load: bool = True
-    ) -> None:
+    def __init__(self, settings: list[Setting], config: Path, cwd: Path) -> None:
         self.settings, self.config, self.cwd = settings, config, Path(os.path.abspath(cwd))
-        self.python = facts["executable"] if load and "torch" in facts.get("frameworks", []) else ""
         self.paths: list[dict[str, Any]] = []
         self.checkpoint_bytes = 0
 
@@ -155,7 +145,6 @@ class ConfigPaths:
             yield self._missing(setting, path, value, hub=hub)
 
     def _checkpoint(self, setting: Setting, path: Path) -> Iterator[Row]:
-        """Whole, and loadable by the job's own torch, tensors only: no code of the file is run."""
         from rgt.checkpoint import whole  # the readers of all formats: few configurations name a checkpoint
 
         check = whole.verdict(path, read=READ, read_until=time.monotonic() + READ_SECONDS)
@@ -164,19 +153,9 @@ class ConfigPaths:
             newest = newest_checkpoint(path)
             seen = f"{path} is a directory without a weight file in it"
             yield self._row(setting, "fail", "missing", seen, f"write {newest.path}" if newest else "")
-            return
-        if check.state in ("broken", "writing"):
+        elif check.state in ("broken", "writing"):
             code = "untrusted" if check.code == "hostile" else "truncated"
             yield self._row(setting, "fail", code, f"{path}: {check.message}")
-            return
-        torch_files = [file for file in check.files if file.suffix in (".pt", ".pth", ".ckpt", ".bin")]
-        for file in torch_files if self.python else []:
-            problem = outside.tool(self.python, "-c", _LOAD, str(file), seconds=LOAD_SECONDS).problem
-            if problem and re.search("weights[_ ]only", problem, re.I):
-                seen = f"{file} holds more than tensors: whole, but it loads only with weights_only=False, "
-                yield self._row(setting, "info", "untrusted", seen + "which runs its code")
-            elif problem:
-                yield self._row(setting, "fail", "unloadable", f"{file} does not load: {problem}")
 
 
 def job_interpreter(word: str | None, cwd: Path) -> tuple[Interpreter, list[Row]]:

@@ -13,8 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from rgt import units
-from rgt.job.audit import PlannedJob, Row, fail, judged, ok, warn
+from rgt.job.audit import PlannedJob, Row, fail, ok, warn
 from rgt.job.config_paths import newest_checkpoint
 from rgt.machine import disks
 from rgt.machine import memory as machine_memory
@@ -27,7 +26,6 @@ TOO_LITTLE, LITTLE = 100 << 20, 2 << 30  # bytes: nothing fits, hardly anything 
 TOO_FEW, FEW = 100, 10_000  # inodes; a data set of small files takes millions
 PROBE = 1 << 20  # bytes that are really written: a quota shows only then
 _ANY = resource.RLIM_INFINITY
-LARGER = "take a larger machine or container, or lower `hardware` in the job"
 # file systems where a result should not stay, what they are, and what to do
 _VOLATILE = (
     (disks.MEMORY, "memory, gone at a stop, and counted as memory used", "write to a disk"),
@@ -36,35 +34,31 @@ _VOLATILE = (
 )
 
 
+def _limit(name: str, seen: str, low: bool, problem: str, fix: str) -> Row:
+    return warn(name, "limit", seen + problem, fix) if low else ok(name, seen)
+
+
 def memory(planned: PlannedJob) -> Iterator[Row]:
     limits, host = machine_memory.limits(), machine_memory.host_memory().total
     limit = min(host, limits.memory or host)
     seen = f"{show_size(limit)} may be used"
     if limit < host:
         seen += f" (cgroup limit; free and top show the host's {show_size(host)})"
-    asked = units.size(planned.hardware("memory"))
     used = limits.used or 0
     full = f", {show_size(used)} of it is in use"
-    cases = [
-        (asked > limit, fail, f", the job asks for {show_size(asked)}", LARGER),
-        (used > FULL * limit, warn, full, "end what holds it: the kernel kills at the limit (exit code 137)"),
-    ]
-    yield judged("memory", "limit", seen, cases)
+    fix = "end what holds it: the kernel kills at the limit (exit code 137)"
+    yield _limit("memory", seen, used > FULL * limit, full, fix)
 
 
 def cpus(planned: PlannedJob) -> Iterator[Row]:
     visible, quota = len(os.sched_getaffinity(0)), machine_memory.limits().cpus
     allowed = min(visible, quota or visible)
-    asked, threads = int(planned.hardware("cpus")), planned.environ.get("OMP_NUM_THREADS", "")
+    threads = planned.environ.get("OMP_NUM_THREADS", "")
     seen = f"{visible} visible, {allowed:g} may be used" + (f", OMP_NUM_THREADS={threads}" if threads else "")
     each = max(1, math.floor(allowed / max(1, planned.job.gpus_per_node)))
     many = f" (cgroup quota): every process would start {visible} threads"
     fix = f"put OMP_NUM_THREADS: {each} into the job's env"
-    cases = [
-        (asked > allowed, fail, f", the job asks for {asked}", LARGER),
-        (visible > math.ceil(allowed) and not threads, warn, many, fix),
-    ]
-    yield judged("cpus", "limit", seen, cases)
+    yield _limit("cpus", seen, visible > math.ceil(allowed) and not threads, many, fix)
 
 
 def shared_memory(planned: PlannedJob) -> Iterator[Row]:
@@ -79,7 +73,7 @@ def shared_memory(planned: PlannedJob) -> Iterator[Row]:
         return
     fix = "docker run --shm-size=8g (or --ipc=host); else num_workers=0"
     little = ": DataLoader workers die with a bus error when it is full"
-    yield judged(name, "limit", show_size(total), [(total < LITTLE_SHM, warn, little, fix)])
+    yield _limit(name, show_size(total), total < LITTLE_SHM, little, fix)
 
 
 def limits(planned: PlannedJob) -> Iterator[Row]:
@@ -88,7 +82,7 @@ def limits(planned: PlannedJob) -> Iterator[Row]:
     seen = f"ulimit -n is {'unlimited' if files == _ANY else files}"
     fix = "ulimit -n 65536 before the start; in a container: docker run --ulimit nofile=65536:65536"
     few = "; DataLoader workers need thousands"
-    yield judged("open files", "limit", seen, [(files != _ANY and files < FILES, warn, few, fix)])
+    yield _limit("open files", seen, files != _ANY and files < FILES, few, fix)
 
 
 def port(planned: PlannedJob) -> Iterator[Row]:

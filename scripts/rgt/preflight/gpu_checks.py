@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from rgt import units
@@ -27,12 +25,9 @@ def interpreter(planned: PlannedJob) -> Iterator[Row]:
         yield fail(name, name, f"{python.word}: {python.problem}", python.fix)
         return
     seen = f"{python.facts['executable']} ({python.facts['version']})"
-    other = shutil.which("python", path=planned.environ.get("PATH"))
     if own := python.other_environment(planned.workdir):
         fix = f"python: {own / 'bin' / 'python'} in the job"
         yield warn(name, name, f"{seen}, but the job's directory has {own.name}", fix)
-    elif planned.spec and other and Path(other).parent != Path(python.facts["executable"]).parent:
-        yield ok(name, f"{seen}; a shell's python here is {other}")
     else:
         yield ok(name, seen)
 
@@ -64,7 +59,7 @@ def gpus(planned: PlannedJob) -> Iterator[Row]:
 
 def card_health(planned: PlannedJob) -> Iterator[Row]:
     """Too little memory, memory that errs, a card that is slowed down."""
-    least = units.size(planned.hardware("min_gpu_memory"))
+    least = units.size(planned.job.hardware.get("min_gpu_memory", "0"))
     for card in planned.usable_cards:
         where = f"GPU {card.index}"
         if card.memory_total is not None and card.memory_total < least * 0.9:  # an "80GB" card has a little less
