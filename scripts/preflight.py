@@ -28,9 +28,8 @@ import click
 
 from rgt import cli, errors, files
 from rgt.errors import RgtError, bad_input, lacking
-from rgt.job import description, settings
+from rgt.job import description
 from rgt.job.audit import PlannedJob, Row, add_findings, audit, count, fail, ok, table, warn
-from rgt.job.settings import Setting
 from rgt.report import Report
 
 PLACE = click.Path(path_type=Path)
@@ -134,9 +133,7 @@ def program(planned: PlannedJob) -> Iterator[Row]:
         return
     word = job.command[0] if job.command else job.script
     path = planned.workdir / (planned.program(word) or word if job.command else word)
-    if word.startswith("~"):
-        yield fail("program", "unresolved", f"{word}: no shell expands the ~", f"write {os.path.expanduser(word)}")
-    elif not path.is_file():
+    if not path.is_file():
         seen = f"{word} is neither a file in {planned.workdir} nor a program on PATH"
         yield fail("program", "missing", seen, "correct it in the job", planned.spec)
     elif job.command and not os.access(path, os.X_OK):
@@ -154,48 +151,41 @@ def data(planned: PlannedJob) -> Iterator[Row]:
             yield fail("data", "missing", f"{path} does not exist", fix, planned.spec)
         elif path.is_dir() and not any(path.iterdir()):
             yield fail("data", "empty", f"{path} is empty", "a mount that is not there looks like this", planned.spec)
-        elif not os.access(path, os.R_OK):
-            fix = f"chmod -R a+rX {quote(str(path))}"
-            yield fail("data", "unreadable", f"{path} cannot be read", fix, planned.spec)
         else:
             yield ok("data", str(path))
 
 
 def configs(planned: PlannedJob) -> Iterator[Row]:
     """The command line is a config, too (--resume_from must be whole, --output_dir have room); then config files."""
+    from rgt.job import config_paths
+
     if not planned.workdir.is_dir():
         return
-    given = []
-    for key, word in planned.options:
-        if word.startswith(("~/", "$")):
-            fix = "write its value: no shell reads the job, so it stays as it is"
-            yield warn("command line", "unresolved", f"--{key} {word}" if key else word, fix, planned.spec)
-        elif key and description.RUN not in word:
-            given.append(Setting(key, word))
-    yield from _settings(planned, given, Path(planned.spec), "command line")
+    given: list[config_paths.Setting] = []
+    found = [("command line", Path(planned.spec), given)]
     program = next((word for word in planned.job.command if word.endswith(".py")), "")
     for key, word in planned.options:
         path = planned.workdir / word
         named = (not key and word != program) or re.search(r"conf|cfg|recipe", key)
+        if word.startswith(("~/", "$")):
+            fix = "write its value: no shell reads the job, so it stays as it is"
+            yield warn("command line", "unresolved", f"--{key} {word}" if key else word, fix, planned.spec)
+        elif key and description.RUN not in word:
+            given.append(config_paths.Setting(key, word))
         if named and word.endswith(_CONFIGS) and path.is_file():
-            name = f"config {path.name}"
             try:
-                yield from _settings(planned, settings.read(path), path, name)
+                found.append((f"config {path.name}", path, config_paths.read_settings(path)))
             except RgtError as error:
                 fix = "if it is a config, mend it; else this does not matter"
-                yield warn(name, "unjudged", error.message, fix, planned.spec)
-
-
-def _settings(planned: PlannedJob, given: list[Setting], path: Path, name: str) -> Iterator[Row]:
-    from rgt.job.config_paths import ConfigPaths
-
-    config = ConfigPaths(given, path, planned.workdir)
-    bad = [row for row in config.rows() if row.status in ("warn", "fail")]
-    for row in bad:
-        fix = row.fix or "correct the path, or make it there"
-        yield replace(row, name=name, seen=f"{row.name}: {row.seen}", fix=fix)
-    if config.paths and not bad:
-        yield ok(name, f"{len(config.paths)} paths checked from {planned.workdir}")
+                yield warn(f"config {path.name}", "unjudged", error.message, fix, planned.spec)
+    for name, path, settings in found:
+        config = config_paths.ConfigPaths(settings, path, planned.workdir)
+        bad = [row for row in config.rows() if row.status in ("warn", "fail")]
+        for row in bad:
+            fix = row.fix or "correct the path, or make it there"
+            yield replace(row, name=name, seen=f"{row.name}: {row.seen}", fix=fix)
+        if config.paths and not bad:
+            yield ok(name, f"{len(config.paths)} paths checked from {planned.workdir}")
 
 
 JOB_CHECKS = (workdir, program, data, configs)

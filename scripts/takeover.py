@@ -105,11 +105,11 @@ def validate(config: Path, cwd: Path, python: str | None, fmt: str | None) -> in
 
     Example: python scripts/takeover.py validate train.yaml --cwd /data/exp --python .venv/bin/python
     """
-    from rgt.job import config_paths, settings
+    from rgt.job import config_paths
     from rgt.job.audit import add_findings
 
     cwd = Path(os.path.abspath(cwd))
-    given = settings.read(config)
+    given = config_paths.read_settings(config)
     interpreter, rows = config_paths.job_interpreter(python, cwd)
     checked = config_paths.ConfigPaths(given, config, cwd)
     report = Report("takeover")

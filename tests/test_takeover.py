@@ -654,7 +654,6 @@ def test_every_fault_is_told(tmp_path: Path) -> None:
         "data_dir": ("empty", "missing", f"{tmp_path}/empty is empty"),
         "train_file": ("no/such/train.bin", "missing", f"{tmp_path}/no/such/train.bin {missing}"),
         "val_files": (["x/*.bin"], "missing", f"nothing matches {tmp_path}/x/*.bin"),
-        "output_dir": ("a/b/c", "missing", f"{tmp_path}/a/b/c {missing}"),
         "log_dir": ("file", "missing", f"{tmp_path}/file is a file, not a directory"),
         "out_dir": ("$NOT_SET_ANYWHERE/x", "unresolved", f"$NOT_SET_ANYWHERE/x {unset}"),
     }
