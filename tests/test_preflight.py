@@ -114,8 +114,8 @@ def status(found: Rows, name: str) -> str:
 
 def test_a_machine_without_a_job(tmp_path: Path) -> None:
     found = rows(run("audit", "--json", "--python", sys.executable, cwd=tmp_path))
-    expected = "interpreter, gpus, torch, memory, cpus, /dev/shm, open files, proxies"
-    assert list(found) == [*expected.split(", "), "disk TMPDIR", "disk HF_HOME"]
+    expected = "interpreter, gpus, torch, memory, cpus, /dev/shm, open files, proxies, disk TMPDIR, disk HF_HOME"
+    assert list(found) == expected.split(", ")
     assert found["torch"][0]["seen"].startswith("torch 2.")  # the real one, asked in its own process
 
 
@@ -170,10 +170,6 @@ V1 = "\n".join(
     f"3{number} 23 0:2{number} /docker/abc /sys/fs/cgroup/{name} ro - cgroup cgroup rw,{name}"
     for number, name in enumerate(("memory", "cpu,cpuacct"))
 )
-HYBRID = """\
-35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
-41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw"""
-BOTH = {"memory/a/memory.limit_in_bytes": "4096", "unified/memory.max": "1"}
 NESTED = {
     "user/job/memory.max": "max",
     "user/memory.max": "5000",
@@ -200,10 +196,7 @@ OLD_CONTAINER = {
         ("0::/", V2, CONTAINER, memory.Limits(8 << 30, 7, 2.0)),
         # /proc/self/cgroup names the host's path; what is mounted starts at the container's own cgroup
         ("4:memory:/docker/abc\n2:cpu,cpuacct:/docker/abc", V1, OLD_CONTAINER, memory.Limits(1 << 30, 800, 1.5)),
-        # the controller of v1 decides
-        ("4:memory:/a\n0::/", HYBRID, BOTH, memory.Limits(4096)),
         ("0::/", V2, {"memory.max": "max", "cpu.max": "max 100000"}, memory.Limits()),
-        ("0::/gone/../../x", V2, {"cgroup.procs": ""}, memory.Limits()),
         ("0::/", V2, {"memory.max": "", "cpu.max": "100"}, memory.Limits()),
     ],
 )
@@ -345,14 +338,6 @@ def test_one_verdict(
 ) -> None:
     row = gpu_checks.verdict(torch_facts(**facts), [card] if card else [], cuda)
     assert (row.status, seen in row.seen) == (expected, True), row
-
-
-def test_no_gpu_here_but_one_is_asked_for(experiment: Experiment) -> None:
-    no_driver = {"PATH": "/usr/bin:/bin"}
-    experiment.file("python", stub(torch=torch_facts(cuda=None, available=False)))
-    found = experiment.audit(gpus_per_node=2, environ=no_driver)
-    assert found["gpus"][0]["seen"] == "0 of 0 usable, the job asks for 2"
-    assert status(found, "torch") == "fail"
 
 
 # --- disks ----------------------------------------------------------------------------------------------------------

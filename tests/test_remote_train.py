@@ -84,7 +84,6 @@ def test_dry_run_checks_and_starts_nothing(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("config", "gpus", "code", "message"),
     [
-        ({"world_size": 4}, 0, "world-size", "world_size is 4, but 1 x 1 process without a GPU make 1 processes"),
         ({"world_size": 4}, 8, "world-size", "world_size is 4, but 1 x 8 GPUs make 8 processes"),
         ({"nodes": 2, "world_size": 4}, 4, "world-size", "world_size is 4, but 2 x 4 GPUs make 8 processes"),
         ({"resume_from": "ckpt/last.pt"}, 0, "missing", "{folder}/ckpt/last.pt does not exist on this machine"),
@@ -183,9 +182,7 @@ def test_file_of_somebody_else_is_not_overwritten(bench: Bench) -> None:
     ("config", "sentence"),
     [
         ({"epochs": None}, "'epochs' is a required property"),
-        ({"epochs": "many"}, "epochs: 'many' is not of type 'integer'"),
         ({"script": None, "args": None}, "must say what to start: either command (words) or script (with args)"),
-        ({"command": ["x"]}, "must say what to start: either command (words) or script (with args)"),
         ({"args": ["{lrr}"]}, "asks for {lrr} in its words, but has no lrr"),
         ({"time_limit": "soon"}, "'soon' is not a duration"),
     ],
@@ -200,10 +197,8 @@ def test_bad_config(bench: Bench, config: dict[str, Any], sentence: str) -> None
     ("words", "sentence"),
     [
         (["--config", "absent.yaml"], "cannot read {folder}/absent.yaml: No such file or directory"),
-        (["--gpus", "-1"], "Invalid value for '--gpus'"),
         (["--epoch-time", "long"], "Invalid value for '--epoch-time': 'long' is not a duration"),
         (["--cluster", "a,a"], "ssh:a,a names a host twice"),
-        (["--name", ""], "name: '' should be non-empty"),
     ],
 )
 def test_bad_words(bench: Bench, words: list[str], sentence: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import math
 import os
@@ -13,6 +12,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from rgt import files
+from rgt.errors import RgtError
 from rgt.job.audit import PlannedJob, Row, fail, ok, warn
 from rgt.job.config_paths import newest_checkpoint
 from rgt.machine import disks
@@ -155,20 +156,14 @@ def _place(name: str, path: Path, keeps: bool) -> Row:
 
 def _write_error(place: Path) -> OSError | None:
     """Write, sync, rename and remove a file; the error, if there is one."""
-    name = ""
+    probe = place / f".preflight.{os.getpid()}"
     try:
-        descriptor, name = tempfile.mkstemp(prefix=".preflight.", dir=place)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(b"\0" * PROBE)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, name + ".renamed")
+        files.write_bytes(probe, b"\0" * PROBE)
+        probe.unlink()
     except OSError as error:
         return error
-    finally:
-        for path in (name, name + ".renamed"):
-            with contextlib.suppress(OSError):
-                os.unlink(path)
+    except RgtError as error:
+        return error.__cause__ if isinstance(error.__cause__, OSError) else OSError(error.message)
     return None
 
 
