@@ -435,11 +435,6 @@ def test_sky_nodes_find_their_rank_and_head(tmp_path: Path) -> None:
         assert done.stdout == (tmp_path / RUN_ID / log).read_text() == f"{rank} 10.0.0.5 2 4\n"
 
 
-def test_sky_keeps_the_exit_code_and_the_time_limit(tmp_path: Path) -> None:
-    slow = order("skypilot", command=["sleep", "60"], time_limit=0.2, **kept("s3://b", tmp_path))
-    assert bash(tmp_path, skypilot.script(slow)).returncode == 124
-
-
 # -- Kaggle
 
 # `kaggle kernels init` 2.2.4 writes these; docs/kernels_metadata.md of Kaggle/kaggle-cli explains them

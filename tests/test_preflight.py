@@ -138,7 +138,7 @@ def test_it_starts_without_torch_numpy_jsonschema_and_yaml(experiment: Experimen
 
 
 def test_limits() -> None:
-    words = [sys.executable, SCRIPT, "audit", "--json", "--python", "none"]
+    words = [sys.executable, str(SCRIPT), "audit", "--json", "--python", "none"]
     shell = ["bash", "-c", 'ulimit -n 256; exec "$@"', "bash", *words]
     found = rows(subprocess.run(shell, capture_output=True, text=True))
     (row,) = found["open files"]
@@ -437,12 +437,8 @@ def smoke_rows(report: Any) -> list[tuple[str, str, str]]:
 
 def test_smoke_passes(experiment: Experiment) -> None:
     report = experiment.smoke(GOOD)
-    assert smoke_rows(report) == [
-        ("smoke", "ok", "exit code 0"),
-        ("numbers", "ok", "loss 2.5"),
-        ("written", "ok", "step_1.pt"),
-    ]
-    assert report["smoke"]["exit_code"] == 0 and report["smoke"]["peak_memory"] > 1 << 20
+    seen = [("smoke", "ok", "exit code 0"), ("numbers", "ok", "loss 2.5"), ("written", "ok", "step_1.pt")]
+    assert smoke_rows(report) == seen and report["smoke"]["peak_memory"] > 1 << 20
     assert list(experiment.folder.glob("preflight-smoke-*")) == []
 
 
