@@ -14,7 +14,6 @@ Writes runs/<run-id>/ with run.json and events.jsonl before anything is started,
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +27,6 @@ from rgt.run import record as rundir
 from rgt.run.record import ACTIVE, OVER
 
 LINE_BYTES = 1000  # read per line asked for; a longer line is cut
-FOLLOW_SECONDS = 1.0
 TARGETS = "local, ssh:HOST[,HOST...], docker[:HOST], slurm[:HOST], k8s, skypilot, kaggle or openclaw."
 
 
@@ -103,31 +101,19 @@ def status(run: Path, as_json: bool) -> int:
 @main.command()
 @run_argument
 @click.option("-n", "--lines", type=click.IntRange(1), default=50, show_default=True, help="How many last lines.")
-@click.option("--follow", is_flag=True, help="Go on printing until the job ends.")
 @cli.json_option
-def logs(run: Path, lines: int, follow: bool, as_json: bool) -> None:
+def logs(run: Path, lines: int, as_json: bool) -> None:
     """Print the end of the log, wherever it is."""
     opened, order = _open(run)
     own = getattr(backends.backend(order.kind), "logs", None)  # of an engine without a file that we can read
-    if own and follow and not as_json:
-        raise bad_input(f"--follow reads a file; on {order.kind} ask again without it")
-    tail, start = own(order, lines) if own else [], 0
-    if not own:
-        size = order.head.size(order.log())
-        if size is None:
+    if own:
+        tail = own(order, lines)
+    else:
+        data = order.head.read(order.log(), -lines * LINE_BYTES)
+        if data is None:
             raise bad_input(f"there is no log yet: {order.log()} on {order.head.title}")
-        start = max(0, size - lines * LINE_BYTES)
-        data = order.head.read(order.log(), start) or b""
-        tail, start = data.decode(errors="replace").splitlines()[-lines:], start + len(data)
+        tail = data.decode(errors="replace").splitlines()[-lines:]
     cli.show({"run": str(opened.path), "lines": tail}, as_json, tail)
-    ended = as_json or not follow
-    while not ended:  # only what is new crosses the wire; once more after the end, for what was printed last
-        ended = _settle(opened, order).state not in ACTIVE
-        data = order.head.read(order.log(), start) or b""
-        click.echo(data.decode(errors="replace"), nl=False)
-        start += len(data)
-        if not ended:
-            time.sleep(FOLLOW_SECONDS)
 
 
 @main.command()

@@ -28,17 +28,12 @@ import click
 
 from rgt import cli, errors, files
 from rgt.errors import RgtError, bad_input, lacking
-from rgt.job import description, settings
+from rgt.job import description
 from rgt.job.audit import PlannedJob, Row, add_findings, audit, count, fail, ok, table, warn
-from rgt.job.settings import Setting
 from rgt.report import Report
 
 PLACE = click.Path(path_type=Path)
-_SCRIPT_BYTES = 1 << 20  # of a script that are looked at
-_SHELL = re.compile(rb"#!.*\b(?:ba|da|z|k)?sh\b")
-_VARIABLE = re.compile(r"\$\{?[A-Za-z_]\w*\}?(?=/|$)")
 _CONFIGS = (".yaml", ".yml", ".json", ".py")
-_FILES = (*_CONFIGS, ".pt", ".pth", ".ckpt", ".safetensors", ".bin")
 
 
 @click.group(cls=cli.Group)
@@ -132,136 +127,68 @@ def workdir(planned: PlannedJob) -> Iterator[Row]:
 
 
 def program(planned: PlannedJob) -> Iterator[Row]:
-    """The script, or the command's first word: there, executable, with Unix line ends."""
+    """The script, or the command's first word: there, and executable."""
     job = planned.job
     if job.image or not planned.workdir.is_dir():
         return
     word = job.command[0] if job.command else job.script
     path = planned.workdir / (planned.program(word) or word if job.command else word)
-    if word.startswith("~"):
-        yield fail("program", "unresolved", f"{word}: no shell expands the ~", f"write {os.path.expanduser(word)}")
-    elif not path.is_file():
+    if not path.is_file():
         seen = f"{word} is neither a file in {planned.workdir} nor a program on PATH"
-        yield fail("program", "missing", seen, _elsewhere(planned, word) or "correct it in the job", planned.spec)
+        yield fail("program", "missing", seen, "correct it in the job", planned.spec)
     elif job.command and not os.access(path, os.X_OK):
-        noexec = path.stat().st_mode & 0o111
-        fix = "it is on a noexec mount: copy it elsewhere" if noexec else f"chmod +x {quote(str(path))}"
+        fix = f"chmod +x {quote(str(path))}, or copy it off a noexec mount"
         yield fail("program", "missing", f"{path} cannot be executed", fix, str(path))
     else:
         yield ok("program", str(path))
-
-
-def line_ends(planned: PlannedJob) -> Iterator[Row]:
-    job = planned.job
-    words = filter(None, (*job.command, job.script, *job.args, *job.smoke))
-    for path in sorted({path for word in words if (path := planned.workdir / word).is_file()}):
-        with path.open("rb") as file:
-            text = file.read(_SCRIPT_BYTES)
-        first = text.partition(b"\n")[0]
-        shell = path.suffix in (".sh", ".bash") or _SHELL.match(first)
-        run_by_kernel = first.startswith(b"#!") and first.endswith(b"\r") and os.access(path, os.X_OK)
-        if b"\r\n" in text and (shell or run_by_kernel):
-            fix = f"sed -i 's/\\r$//' {quote(str(path))}"
-            yield fail("line ends", "crlf", f"{path} has Windows line ends", fix, str(path))
 
 
 def data(planned: PlannedJob) -> Iterator[Row]:
     for word in planned.job.data:
         path = planned.workdir / os.path.expanduser(word)
         if not path.exists():
-            fix = _elsewhere(planned, word) or "copy it there, or correct `data` in the job"
+            fix = "copy it there, or correct `data` in the job; a relative path is read from workdir"
             yield fail("data", "missing", f"{path} does not exist", fix, planned.spec)
         elif path.is_dir() and not any(path.iterdir()):
             yield fail("data", "empty", f"{path} is empty", "a mount that is not there looks like this", planned.spec)
-        elif not os.access(path, os.R_OK):
-            fix = f"chmod -R a+rX {quote(str(path))}"
-            yield fail("data", "unreadable", f"{path} cannot be read", fix, planned.spec)
         else:
             yield ok("data", str(path))
 
 
-def secrets(planned: PlannedJob) -> Iterator[Row]:
-    names = planned.job.secrets
-    unset = [name for name in names if not planned.inherited.get(name)]
-    if unset:
-        yield fail("secrets", "missing", f"not set here: {', '.join(unset)}", f"export {unset[0]}=..., then submit")
-    elif names:
-        yield ok("secrets", f"set: {', '.join(names)}")
-
-
-def paths(planned: PlannedJob) -> Iterator[Row]:
-    """Words of the command line that mean a path, and do not where the job runs."""
-    if planned.options and planned.workdir.is_dir():
-        bad = [row for key, word in planned.options if (row := _misleading(planned, key, word))]
-        yield from bad
-        if not bad:
-            number = sum(_looks_like_path(word) for _, word in planned.options)
-            yield ok("paths", f"{number} in the command line, all lead where they seem to")
-
-
-def _misleading(planned: PlannedJob, key: str, word: str) -> Row | None:
-    shown = f"--{key} {word}" if key else word
-    home = word.startswith("~/") or word == "~"
-    if home or _VARIABLE.match(word):
-        seen = f"{shown}: no shell reads the job, so {'~' if home else 'the variable'} stays as it is"
-        fix = f"write {os.path.expanduser(word)}" if home else "write its value, or read it from env in the program"
-        return warn("paths", "unresolved", seen, fix, planned.spec)
-    if not _looks_like_path(word) or (planned.workdir / word).exists() or not (fix := _elsewhere(planned, word)):
-        return None
-    seen = f"{shown} does not exist from {planned.workdir}, where the job runs"
-    return fail("paths", "unresolved", seen, fix, planned.spec)
-
-
-def _looks_like_path(word: str) -> bool:
-    if description.RUN in word or "://" in word or "\n" in word or not word.strip("./"):
-        return False
-    return "/" in word or word.endswith(_FILES)
-
-
-def _elsewhere(planned: PlannedJob, word: str) -> str:
-    """Where a relative path would have been right: the caller's directory, or that of the job's file."""
-    if not os.path.isabs(word):
-        for base in (Path.cwd(), Path(planned.job.folder)):
-            if base != planned.workdir and (base / word).exists():
-                return f"write {base / word}: a relative path is read from workdir"
-    return ""
-
-
 def configs(planned: PlannedJob) -> Iterator[Row]:
-    """The command line is a config, too (--resume_from must load, --output_dir have room); then its config files."""
-    job = planned.job
+    """The command line is a config, too (--resume_from must be whole, --output_dir have room); then config files."""
+    from rgt.job import config_paths
+
     if not planned.workdir.is_dir():
         return
-    options = [(key, word) for key, word in planned.options if description.RUN not in word]
-    given = [Setting(key, word) for key, word in options if key and not _misleading(planned, key, word)]
-    yield from _settings(planned, given, Path(planned.spec), "command line")
-    main_script = job.script or next((word for word in job.command if word.endswith(".py")), "")
-    for key, word in options:
+    given: list[config_paths.Setting] = []
+    found = [("command line", Path(planned.spec), given)]
+    program = next((word for word in planned.job.command if word.endswith(".py")), "")
+    for key, word in planned.options:
         path = planned.workdir / word
-        named = not key or re.search(r"conf|cfg|recipe", key)
-        if named and word.endswith(_CONFIGS) and word != main_script and path.is_file():
-            name = f"config {path.name}"
+        named = (not key and word != program) or re.search(r"conf|cfg|recipe", key)
+        if word.startswith(("~/", "$")):
+            fix = "write its value: no shell reads the job, so it stays as it is"
+            yield warn("command line", "unresolved", f"--{key} {word}" if key else word, fix, planned.spec)
+        elif key and description.RUN not in word:
+            given.append(config_paths.Setting(key, word))
+        if named and word.endswith(_CONFIGS) and path.is_file():
             try:
-                yield from _settings(planned, settings.read(path), path, name)
+                found.append((f"config {path.name}", path, config_paths.read_settings(path)))
             except RgtError as error:
                 fix = "if it is a config, mend it; else this does not matter"
-                yield warn(name, "unjudged", error.message, fix, planned.spec)
+                yield warn(f"config {path.name}", "unjudged", error.message, fix, planned.spec)
+    for name, path, settings in found:
+        config = config_paths.ConfigPaths(settings, path, planned.workdir)
+        bad = [row for row in config.rows() if row.status in ("warn", "fail")]
+        for row in bad:
+            fix = row.fix or "correct the path, or make it there"
+            yield replace(row, name=name, seen=f"{row.name}: {row.seen}", fix=fix)
+        if config.paths and not bad:
+            yield ok(name, f"{len(config.paths)} paths checked from {planned.workdir}")
 
 
-def _settings(planned: PlannedJob, given: list[Setting], path: Path, name: str) -> Iterator[Row]:
-    from rgt.job.config_paths import ConfigPaths
-
-    python = planned.interpreter
-    config = ConfigPaths(given, path, planned.workdir, python.facts if python else {})
-    bad = [row for row in config.rows() if row.status in ("warn", "fail")]
-    for row in bad:
-        fix = row.fix or "correct the path, or make it there"
-        yield replace(row, name=name, seen=f"{row.name}: {row.seen}", fix=fix)
-    if config.paths and not bad:
-        yield ok(name, f"{len(config.paths)} paths checked from {planned.workdir}")
-
-
-JOB_CHECKS = (workdir, program, line_ends, data, secrets, paths, configs)
+JOB_CHECKS = (workdir, program, data, configs)
 
 
 if __name__ == "__main__":

@@ -25,22 +25,18 @@ from typing import Any
 
 import click
 
-from rgt import cli, errors, files, schema, units
+from rgt import cli, errors, files, schema
 from rgt.errors import RgtError, bad_input
 from rgt.job import backends, description
 from rgt.job.audit import Row, add_findings, fail, warn
 from rgt.report import Report
-from rgt.run.record import slugify
-from rgt.units import show_duration, show_size
+from rgt.run.record import ACTIVE, slugify
+from rgt.units import show_duration
 
 FILE = click.Path(path_type=Path, dir_okay=False)
-# Accelerate and the HF Trainer say no, fp16, bf16, fp8; Lightning says 16-mixed and so on. YAML reads `no` as false.
-PRECISIONS = "no none false fp32 tf32 fp16 bf16 fp8 16-mixed bf16-mixed 16-true bf16-true 32-true".split()
 WITH_FILES = ("local", "ssh", "slurm", "docker")  # targets whose disk we can look at
 JOB_KEYS = "command script args workdir python env secrets image time_limit grace max_restarts".split()
 _HEAD = "# written by remote_train.py"
-# Finds the nearest folder that exists (the output folder may not yet), prints the KiB that are free there.
-_FREE = 'p=$0; while [ ! -e "$p" ]; do p=$(dirname "$p"); done; df -Pk "$p" | tail -n 1'
 
 
 @click.command(cls=cli.Command)
@@ -143,18 +139,20 @@ class ProductionRun:
         if estimate is None:
             how = "run a copy of the config with epochs: 2, take the second epoch's time from its log"
             yield f"duration   unknown; measure it: {how} (the first warms up), and give it as --epoch-time"
-            return
-        early = "; early stopping can end it sooner" if config.get("early_stopping_patience") else ""
-        resumed = "; what resume_from has done already comes off" if config.get("resume_from") else ""
-        each = f"{estimate['epochs']} epochs x {show_duration(estimate['epoch_time'])} an epoch"
-        yield f"duration   {show_duration(estimate['seconds'])} = {each}{early}{resumed}"
+        else:
+            each = f"{estimate['epochs']} epochs x {show_duration(estimate['epoch_time'])} an epoch"
+            yield f"duration   {show_duration(estimate['seconds'])} = {each} at most"
 
     # -- what can be said against it before money is spent; a row is named by the key of the config that it is about
 
     def rows(self) -> Iterator[Row]:
         """fail is what cannot work; the rest is told."""
-        yield from self._numbers()
-        yield from self._early_stopping()
+        wanted = self.config.get("world_size")
+        if wanted not in (None, self.processes):
+            machines = f"{self.nodes} x {self.gpus} GPUs" if self.gpus else f"{self.nodes} x 1 process without a GPU"
+            seen = f"world_size is {wanted}, but {machines} make {self.processes} processes"
+            yield fail("world_size", "world-size", seen, f"world_size: {self.processes}, or another --gpus")
+        yield from self._cadence()
         limit, estimate = self.job.time_limit, self.estimate
         if limit and estimate and estimate["seconds"] > limit:
             seen = f"it will take {show_duration(estimate['seconds'])} and is ended after {show_duration(limit)}"
@@ -165,42 +163,19 @@ class ProductionRun:
             seen = f"paths and disk were not looked at: {self.kind} has no disk before the job runs"
             yield Row("", "info", seen, code="unjudged")
 
-    def _numbers(self) -> Iterator[Row]:
-        wanted, epochs, every = self.config.get("world_size"), self.config["epochs"], self.config.get("save_every")
-        if wanted not in (None, self.processes):
-            machines = f"{self.nodes} x {self.gpus} GPUs" if self.gpus else f"{self.nodes} x 1 process without a GPU"
-            other = "" if wanted % self.nodes else f", or --gpus {wanted // self.nodes}"
-            seen = f"world_size is {wanted}, but {machines} make {self.processes} processes"
-            yield fail("world_size", "world-size", seen, f"world_size: {self.processes}{other}")
-        precision = description.text(self.config.get("mixed_precision") or "no")
-        if precision.lower() not in PRECISIONS:
-            seen = f"mixed_precision is {precision!r}; known are {', '.join(PRECISIONS)}"
-            yield warn("mixed_precision", "precision", seen)
-        if every is None:
-            yield warn("save_every", "cadence", "save_every is not set: nobody knows when a checkpoint is saved")
-        elif every > epochs:
-            seen = f"save_every {every} is more than epochs {epochs}: no checkpoint before the end"
-            yield warn("save_every", "cadence", seen)
+    def _cadence(self) -> Iterator[Row]:
+        """How much a preemption costs, and whether early stopping can do what it is for."""
+        epochs, every = self.config["epochs"], self.config.get("save_every")
+        if every is None or every > epochs:
+            yield warn("save_every", "cadence", f"save_every is {every}: no checkpoint before the end, {epochs} epochs")
         elif self.epoch_time and every * self.epoch_time > self.max_loss:
             loss, each, most = map(show_duration, (every * self.epoch_time, self.epoch_time, self.max_loss))
             seen = f"a preemption loses up to {loss} of work: {every} epochs x {each} between checkpoints"
             fix = f"save_every: {max(1, int(self.max_loss // self.epoch_time))}"
             yield warn("save_every", "cadence", f"{seen} (--max-loss is {most})", fix)
-
-    def _early_stopping(self) -> Iterator[Row]:
-        patience, every = self.config.get("early_stopping_patience"), self.config.get("validate_every")
-        epochs, seen = self.config["epochs"], ""
-        if patience and every is None:
-            seen = "early stopping needs validations, and validate_every is not set"
-        elif patience and every > epochs:
-            seen = f"validate_every {every} is more than epochs {epochs}: it never validates before the end"
-        elif patience and patience * every >= epochs:
-            seen = f"counted in validations it never fires: {patience} x {every} = {patience * every} epochs "
-            seen += f"without progress, and there are {epochs}"
-        elif patience and every > patience:
-            seen = f"validate_every {every} is more than the patience {patience}: counted in epochs, the first bad "
-            seen += f"validation stops the run; counted in validations, it goes on for {patience * every} epochs"
-        if seen:
+        patience, validated = self.config.get("early_stopping_patience"), self.config.get("validate_every")
+        if patience and (validated is None or patience * validated >= epochs):
+            seen = f"it never fires: patience {patience} x validate_every {validated}, and there are {epochs} epochs"
             yield warn("early_stopping_patience", "early-stopping", seen)
 
     def _files(self) -> Iterator[Row]:
@@ -210,21 +185,6 @@ class ProductionRun:
                 if host.run(["test", "-e", path], expand=(2,)).code:
                     seen = f"{path} does not exist on {host.title}"
                     yield fail(key, "missing", seen, "bring it there, or mend the path")
-        size, epochs = self.config.get("checkpoint_size"), self.config["epochs"]
-        if size is None:
-            yield Row("", "info", "the disk was not looked at: checkpoint_size is not in the config", code="unjudged")
-            return
-        kept = self.config.get("keep") or max(1, epochs // (self.config.get("save_every") or epochs))
-        each = units.size(str(size))
-        need = each * kept * 2  # the new one is written beside the old ones; logs and other runs need room, too
-        for host in self.hosts:
-            done = host.run(["sh", "-c", _FREE, self.there(self.job.output)], expand=(3,))
-            fields = done.out.split()
-            free = int(fields[3]) * 1024 if done.code == 0 and len(fields) > 3 and fields[3].isdigit() else need
-            if free < need:
-                seen = f"checkpoints need {show_size(need)} ({show_size(each)} x {kept} kept x 2), "
-                fix = f"keep: {free // (2 * each)}" if free >= 2 * each else "another disk"
-                yield warn("checkpoint_size", "no-space", f"{seen}{host.title} has {show_size(free)} free", fix)
 
 
 # -- the launch
@@ -244,7 +204,7 @@ def _start(run: ProductionRun, report: Report) -> list[str]:
         state = reply.data.get("state")
         if state is None:
             raise bad_input(f"{twin.path} may be running: {reply.sentence}; choose another --name")
-        if state in ("queued", "running"):
+        if state in ACTIVE:
             raise bad_input(f"{run.name} is {state} already: {twin.path}; stop it with launch.py, or change --name")
     if run.ships_config:
         for host in run.hosts:
@@ -265,7 +225,7 @@ def _start(run: ProductionRun, report: Report) -> list[str]:
 
 def _next_commands(run: ProductionRun, directory: str) -> dict[str, str]:
     word = shlex.quote(directory)
-    ours = {"watch": f"watch.py {word}", "state": f"launch.py status {word}", "log": f"launch.py logs {word} --follow"}
+    ours = {"watch": f"watch.py {word}", "state": f"launch.py status {word}", "log": f"launch.py logs {word}"}
     if run.hosts[0].name:  # else it is here, or its engine has its own way to hand out files
         ours["pull"] = f"transfer.py pull {word}"
     ours["verify"] = f"verify_local.py {word}"

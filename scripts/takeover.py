@@ -98,21 +98,20 @@ def snapshot(directories: tuple[Path, ...], queues: tuple[Path, ...], seconds: f
 @main.command()
 @click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--cwd", type=FOLDER, default=".", show_default=True, help="Directory the job will run in.")
-@click.option("--python", help="The interpreter that is meant; the config must lead to the same one.")
-@click.option("--load/--no-load", default=True, help="Load checkpoints with the job's torch, tensors only (default).")
+@click.option("--python", help="The interpreter of the job. [default: the shell's]")
 @cli.report_options
-def validate(config: Path, cwd: Path, python: str | None, load: bool, fmt: str | None) -> int:
-    """Check the paths of CONFIG (YAML, JSON or Python): there, whole, loadable, writable, with room.
+def validate(config: Path, cwd: Path, python: str | None, fmt: str | None) -> int:
+    """Check the paths of CONFIG (YAML, JSON or Python): there, whole, writable, with room.
 
     Example: python scripts/takeover.py validate train.yaml --cwd /data/exp --python .venv/bin/python
     """
-    from rgt.job import config_paths, settings
+    from rgt.job import config_paths
     from rgt.job.audit import add_findings
 
     cwd = Path(os.path.abspath(cwd))
-    given = settings.read(config)
-    interpreter, rows = config_paths.config_interpreter(given, config, cwd, python)
-    checked = config_paths.ConfigPaths(given, config, cwd, interpreter.facts, load)
+    given = config_paths.read_settings(config)
+    interpreter, rows = config_paths.job_interpreter(python, cwd)
+    checked = config_paths.ConfigPaths(given, config, cwd)
     report = Report("takeover")
     add_findings(report, [*rows, *checked.rows()])
     facts = interpreter.facts or {"problem": interpreter.problem}

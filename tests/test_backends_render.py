@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -75,11 +74,10 @@ def mount(source: str, target: str = "/data", **more: Any) -> dict[str, Any]:
         ("k8s", {"image": ""}, "the k8s target needs `image:`"),
         ("k8s", {"output": "runs"}, f"/code/runs/{RUN_ID} is on no mount, so checkpoints would die"),
         ("k8s", {"workdir": "~/x"}, "it starts with /, not ~/x"),
+        ("k8s", {"hardware": {"min_gpu_memory": "24GB"}}, "k8s chooses no card by its memory"),
         ("k8s", {"mounts": [mount("s3://b")]}, "k8s mounts pvc:NAME or an absolute path on the node, not 's3"),
         ("skypilot", {"output": "runs"}, "output runs would vanish with the machine"),
-        ("skypilot", {"mounts": [mount("/local")]}, "output /data/runs would vanish"),
         ("skypilot", {"mounts": [mount("s3://b", read_only=True)]}, "output /data/runs would vanish"),
-        ("skypilot", {"mounts": [mount("s3://b"), mount("pvc:x", "/x")]}, "is a word of the k8s target"),
         ("skypilot", {"gpus_per_node": 1}, "SkyPilot chooses from a list"),
         ("skypilot", {"gpus_per_node": 2, "hardware": {"accelerators": "L4:1"}}, "says L4:1, gpus_per_node says 2"),
         ("kaggle", {"nodes": 2}, "Kaggle has one machine"),
@@ -89,10 +87,8 @@ def mount(source: str, target: str = "/data", **more: Any) -> dict[str, Any]:
         ("kaggle", {"gpus_per_node": 2}, "the job wants 2 GPUs and names no machine"),
         ("openclaw", {"workdir": "~/x"}, "OpenClaw does not expand ~"),
         ("openclaw", {"nodes": 2}, "the job wants 2 nodes, --on names 1"),
-        *(
-            ("openclaw", {"env": {name: "x"}}, f"OpenClaw takes no {name} from a call")  # it would drop them
-            for name in ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "https_proxy")
-        ),
+        ("openclaw", {"env": {"A": "", "LD_X": "", "PATH": ""}}, "OpenClaw takes no LD_X from a call"),  # it drops them
+        ("openclaw", {"env": {"https_proxy": "x"}}, "OpenClaw takes no https_proxy from a call"),
     ],
 )
 def test_what_a_target_cannot_do_is_refused(kind: str, changes: dict[str, Any], said: str) -> None:
@@ -105,23 +101,15 @@ def test_what_a_target_cannot_do_is_refused(kind: str, changes: dict[str, Any], 
 # -- names
 
 
-@given(
-    st.text(min_size=1, max_size=90)
-    | st.from_regex(r"20261116-083000-[a-z0-9][a-z0-9._-]{0,39}-[0-9a-f]{6}", fullmatch=True)
-)
+@given(st.text(min_size=1, max_size=90))
 def test_a_name_is_a_dns_label_and_a_sky_name(run_id: str) -> None:
-    for longest in (50, 52):
-        name = engine_name(run_id, longest)
-        assert len(name) <= longest
-        assert re.fullmatch(r"[a-z]([a-z0-9]*-?[a-z0-9])*", name)
-        assert engine_name(run_id, longest) == name
+    assert re.fullmatch(r"[a-z]([a-z0-9]*-?[a-z0-9])*", name := engine_name(run_id)) and len(name) <= 52
 
 
 def test_names_stay_apart() -> None:
     long = "20261116-083000-" + "a" * 40
     ids = [RUN_ID, RUN_ID.replace("tiny", "ti.ny"), RUN_ID.replace("tiny", "ti_ny"), f"{long}-000000", f"{long}-000001"]
     assert len({engine_name(each) for each in ids}) == len(ids)
-    assert (engine_name(RUN_ID), len(engine_name(ids[-1]))) == (NAME, 52)
 
 
 # -- Kubernetes
@@ -136,7 +124,7 @@ def validate(manifests: list[dict[str, Any]], version: str) -> None:
         validator.validate(manifest, version, strict=True)
 
 
-HARDWARE = {"min_gpu_memory": "24GiB", "cpus": 4, "memory": "16GiB", "accelerators": "L4:8,A10G:8", "spot": True}
+HARDWARE = {"cpus": 4, "memory": "16GiB", "accelerators": "L4:8,A10G:8", "spot": True}
 EVERYTHING: dict[str, Any] = {"gpus_per_node": 8, "secrets": ["TOKEN"], "env": {"A": "$(B)"}, "hardware": HARDWARE}
 EVERYTHING |= {"time_limit": "90m", "grace": 0.5, "signal": "USR1", "shm_size": "2GB", "max_restarts": 0}
 
@@ -145,13 +133,6 @@ EVERYTHING |= {"time_limit": "90m", "grace": 0.5, "signal": "USR1", "shm_size": 
 @pytest.mark.parametrize("changes", [{}, {"nodes": 2}, EVERYTHING, {**EVERYTHING, "nodes": 3}])
 def test_manifests_are_valid(changes: dict[str, Any], version: str) -> None:
     validate(k8s.manifests(order("k8s", **changes)), version)
-
-
-def test_a_wrong_manifest_would_be_found() -> None:
-    (made,) = k8s.manifests(order("k8s"))
-    made["spec"]["template"]["spec"]["gracePeriod"] = 1
-    with pytest.raises(Exception, match="gracePeriod"):
-        validate([made], "1.37")
 
 
 def pod(wanted: Order) -> dict[str, Any]:
@@ -166,8 +147,6 @@ def test_the_pod_has_what_people_forget() -> None:
     (container,) = made["containers"]
     assert container["resources"]["limits"] == {"nvidia.com/gpu": "8", "memory": "17179869184"}
     assert {"name": "shm", "mountPath": "/dev/shm"} in container["volumeMounts"]
-    (term,) = made["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    assert int(term["matchExpressions"][0]["values"][0]) < 23034  # what an L4 has, sold as 24 GB
 
 
 def test_several_nodes_are_an_indexed_job_behind_a_headless_service() -> None:
@@ -193,12 +172,6 @@ def expand(text: str, known: dict[str, str]) -> str:
     return re.sub(r"\$\$|\$\(([^)]*)\)", one, text)
 
 
-@given(TEXT, st.text("$()A", max_size=12))
-def test_the_kubelet_expands_nothing_of_ours(text: str, dollars: str) -> None:
-    for each in (text, dollars):
-        assert expand(k8s.literal(each), {"A": "expanded", "": "expanded", "HOME": "expanded"}) == each
-
-
 def run_pod(folder: Path, wanted: Order, **more: str) -> subprocess.Popen[str]:
     (container,) = pod(wanted)["containers"]
     env = {each["name"]: expand(each["value"], {}) for each in container["env"] if "value" in each}
@@ -207,12 +180,11 @@ def run_pod(folder: Path, wanted: Order, **more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(words, env=own, cwd=folder, stdout=subprocess.PIPE, text=True)
 
 
-@pytest.mark.parametrize("word", ["TERM", "USR1", "INT"])
+@pytest.mark.parametrize("word", ["TERM", "USR1"])
 def test_the_pod_passes_the_warning_on_and_keeps_the_log(tmp_path: Path, word: str) -> None:
-    # INT as Python has it by default: not at all, where the shell has left it ignored
-    heed = "" if word == "INT" else f"signal.signal(signal.SIG{word}, lambda *_: signal.default_int_handler(0, None))"
     body = (
-        f"import os, signal, sys, time\n{heed}\ntry:\n    os.write(1, b'ready\\n'); time.sleep(60)\n"
+        f"import os, signal, sys, time\nsignal.signal(signal.SIG{word}, signal.default_int_handler)\n"
+        "try:\n    os.write(1, b'ready\\n'); time.sleep(60)\n"
         "except KeyboardInterrupt:\n    os.write(1, b'warned\\n'); sys.exit(7)"
     )
     command = [sys.executable, "-c", body]
@@ -307,25 +279,19 @@ NO_NODE = "Unschedulable: 0/3 nodes have gpu"
     [
         ("k8s", k8s_says({"conditions": [{"type": "Complete", "status": "True"}]}), "finished 0"),
         ("k8s", k8s_says({"conditions": [FAILED]}, OUT_OF_MEMORY), f"failed 137 {MANY}; killed by its memory limit"),
-        ("k8s", k8s_says({"conditions": [FAILED]}), f"failed None {MANY}"),
         ("k8s", k8s_says({"conditions": [SUSPENDED]}), "stopped None suspended"),
         ("k8s", k8s_says({"conditions": [NOT_SUSPENDED], "ready": 1}), "running None"),
         ("k8s", k8s_says({"ready": 0}, pods(conditions=[UNSCHEDULABLE])), f"queued None {NO_NODE}"),
         ("k8s", k8s_says({"active": 1}, NO_IMAGE), "queued None ImagePullBackOff: no such image"),
-        ("k8s", k8s_says({}), "queued None"),
         ("k8s", {"get": NOT_FOUND}, f"lost None kubectl's current context has no job {NAME}"),
-        ("skypilot", sky_says({"status": "RUNNING"}), "running None"),
         ("skypilot", sky_says({"status": "SUCCEEDED"}), "finished 0"),
         ("skypilot", sky_says({"status": "RECOVERING"}), "queued None RECOVERING"),
-        ("skypilot", sky_says({"status": "CANCELLED"}), "stopped None CANCELLED"),
         ("skypilot", sky_says({"status": "FAILED", "failure_reason": "exit 1"}), "failed None exit 1"),
-        ("skypilot", sky_says({"status": "FAILED_NO_RESOURCE"}), "failed None FAILED_NO_RESOURCE"),
         ("skypilot", sky_says({"status": "FAILED"}, {"status": "RUNNING"}), "running None"),  # the newest counts
         ("skypilot", sky_says({"job_name": "other"}), f"lost None SkyPilot knows no managed job {NAME}"),
         ("kaggle", kaggle_says('"KernelWorkerStatus.RUNNING"'), "running None"),
         ("kaggle", kaggle_says('"complete"'), "finished 0"),
         ("kaggle", kaggle_says(f'"{ERROR}"\nFailure message: "out of memory"'), "failed None out of memory"),
-        ("kaggle", kaggle_says('"KernelWorkerStatus.CANCEL_ACKNOWLEDGED"'), "stopped None"),
         ("kaggle", kaggle_says(DENIED), f"lost None Kaggle shows no kernel me/{NAME}"),
     ],
 )
@@ -394,17 +360,6 @@ def test_k8s_from_submit_to_stop_and_the_secret_is_only_in_a_pipe(
     patch = '{"spec": {"suspend": true}}'
     assert engine.words()[-1] == f"patch job {engine_name(run.name)} --type=merge --patch {patch}"
     assert launch(tmp_path, "status", run).stdout == f"stopped: {run.name} (suspended)\n"
-
-
-@pytest.mark.parametrize(("target", "program"), [("k8s", "kubectl"), ("slurm", "sbatch")])
-def test_a_client_that_is_not_installed_is_one_sentence(tmp_path: Path, target: str, program: str) -> None:
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    for tool in "sh mkdir dirname cat chmod mv git".split():
-        (tools / tool).symlink_to(str(shutil.which(tool)))
-    spec = spec_file(tmp_path, "k8s") if target == "k8s" else spec_file(tmp_path, "openclaw", workdir=str(tmp_path))
-    done = launch(tmp_path, "submit", spec, "--on", target, PATH=str(tools))
-    assert (done.returncode, done.stderr) == (3, f"error: {program} is not installed on this machine\n")
 
 
 # -- SkyPilot
@@ -480,13 +435,6 @@ def test_sky_nodes_find_their_rank_and_head(tmp_path: Path) -> None:
         assert done.stdout == (tmp_path / RUN_ID / log).read_text() == f"{rank} 10.0.0.5 2 4\n"
 
 
-def test_sky_keeps_the_exit_code_and_the_time_limit(tmp_path: Path) -> None:
-    place = kept("s3://b", tmp_path)
-    assert bash(tmp_path, skypilot.script(order("skypilot", command=["sh", "-c", "exit 5"], **place))).returncode == 5
-    slow = order("skypilot", command=["sleep", "60"], time_limit=0.2, **place)
-    assert bash(tmp_path, skypilot.script(slow)).returncode == 124
-
-
 # -- Kaggle
 
 # `kaggle kernels init` 2.2.4 writes these; docs/kernels_metadata.md of Kaggle/kaggle-cli explains them
@@ -520,12 +468,9 @@ def run_kaggle(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, script], capture_output=True, text=True, env=own, cwd=folder)
 
 
-@pytest.mark.parametrize("place", ["code", "datasets/me/code"])
-def test_the_runner_links_the_code_and_keeps_log_and_exit_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
+def test_the_runner_links_the_code_and_keeps_log_and_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kaggle, "WORKING", str(tmp_path / "working"))
-    code = tmp_path / "input" / place
+    code = tmp_path / "input" / "datasets/me/code"
     code.mkdir(parents=True)
     (code / "train.py").write_text("print('step 1'); raise SystemExit(4)")
     linked = str(tmp_path / "linked" / "code")
@@ -590,12 +535,6 @@ def test_kaggle_asks_who_you_are_and_cannot_stop(tmp_path: Path, monkeypatch: py
         kaggle.render(order("kaggle"))
 
 
-def test_kaggle_log_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [{"stream_name": "stdout", "time": 1.0, "data": f"{text}\n"} for text in "ab"]
-    Engine(tmp_path, monkeypatch, "kaggle", {"kernels logs": json.dumps(rows)})
-    assert kaggle.logs(order("kaggle"), 1) == ["b"]
-
-
 # -- OpenClaw
 
 
@@ -617,14 +556,6 @@ def test_openclaw_call_word_by_word() -> None:
     assert made == {**where, "command": command, "workdir": "/code", "env": env, **how}
 
 
-def test_openclaw_nodes_get_the_same_words_and_their_own_rank() -> None:
-    made = dict(openclaw.calls(order("openclaw", [Host("a"), Host("b")], nodes=2, gpus_per_node=8)))
-    first, second = made["exec call now, start: a"], made["exec call now, start: b"]
-    assert first["command"].partition(" -- ")[2] == second["command"].partition(" -- ")[2]
-    assert [each["env"]["PET_NODE_RANK"] for each in (first, second)] == ["0", "1"]
-    assert [each["env"]["PET_MASTER_ADDR"] for each in (first, second)] == ["a", "a"]
-
-
 def node(tmp_path: Path, made: dict[str, Any], **env: str) -> subprocess.CompletedProcess[str]:
     """What a node does with a call, with a bundle that starts the command in its own place."""
     bundle = re.search(r"\.cache/rgt/box-\w+\.pyz", made["command"])
@@ -633,13 +564,6 @@ def node(tmp_path: Path, made: dict[str, Any], **env: str) -> subprocess.Complet
         (tmp_path / bundle[0]).write_text("import os,sys;w=sys.argv[sys.argv.index('--')+1:];os.execvp(w[0],w)")
     own = {**os.environ, "HOME": str(tmp_path), **made.get("env", {}), **env}
     return subprocess.run(["sh", "-c", made["command"]], capture_output=True, text=True, env=own, cwd=tmp_path)
-
-
-def test_openclaw_node_says_what_it_lacks(tmp_path: Path) -> None:
-    made = call(order("openclaw", secrets=["TOKEN"]), "now, check")
-    lacking = node(tmp_path, made)
-    assert (lacking.returncode, "TOKEN" in lacking.stdout) == (3, True)
-    assert node(tmp_path, made, TOKEN=SECRET).stdout == "ready\n"
 
 
 def test_openclaw_prints_calls_and_cannot_submit(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,15 +19,15 @@ import pytest
 from rgt import schema
 from rgt.job import audit
 from rgt.job.audit import Check, PlannedJob, Row, ok
-from rgt.machine import disks, gpus, memory, processes
+from rgt.machine import gpus, memory, processes
 from rgt.preflight import box_checks, gpu_checks, smoke
 
 from . import front_door
 from .gate_box import until
 
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "preflight.py"
-FACTS: dict[str, Any] = {"executable": "/envs/train/bin/python", "prefix": "/envs/train", "base_prefix": "/usr"}
-FACTS |= {"version": "3.11.7", "conda": False, "base": False, "frameworks": []}
+FACTS: dict[str, Any] = {"executable": "/envs/train/bin/python", "prefix": "/envs/train"}
+FACTS |= {"version": "3.11.7", "frameworks": []}
 Env = dict[str, str] | None
 Done = subprocess.CompletedProcess[str]
 Rows = dict[str, list[dict[str, str]]]
@@ -115,8 +114,8 @@ def status(found: Rows, name: str) -> str:
 
 def test_a_machine_without_a_job(tmp_path: Path) -> None:
     found = rows(run("audit", "--json", "--python", sys.executable, cwd=tmp_path))
-    expected = "interpreter, gpus, torch, memory, cpus, /dev/shm, open files, processes, clock, proxies"
-    assert [name for name in found if name != "quota"] == [*expected.split(", "), "disk TMPDIR", "disk HF_HOME"]
+    expected = "interpreter, gpus, torch, memory, cpus, /dev/shm, open files, proxies, disk TMPDIR, disk HF_HOME"
+    assert list(found) == expected.split(", ")
     assert found["torch"][0]["seen"].startswith("torch 2.")  # the real one, asked in its own process
 
 
@@ -138,20 +137,12 @@ def test_it_starts_without_torch_numpy_jsonschema_and_yaml(experiment: Experimen
     assert done.stderr.startswith(f"error: reading {as_yaml} needs pyyaml")
 
 
-def shell_audit(limits: str, *arguments: object) -> Rows:
-    words = [sys.executable, str(SCRIPT), "audit", "--json", "--python", "none", *map(str, arguments)]
-    return rows(subprocess.run(["bash", "-c", f'{limits}; exec "$@"', "bash", *words], capture_output=True, text=True))
-
-
 def test_limits() -> None:
-    (row,) = shell_audit("ulimit -S -n 256")["open files"]
-    assert (row["status"], row["fix"][:10]) == ("warn", "ulimit -n ")
-    found = shell_audit("ulimit -n 256; ulimit -f 1000000; ulimit -v 8000000; ulimit -u 500")
+    words = [sys.executable, str(SCRIPT), "audit", "--json", "--python", "none"]
+    shell = ["bash", "-c", 'ulimit -n 256; exec "$@"', "bash", *words]
+    found = rows(subprocess.run(shell, capture_output=True, text=True))
     (row,) = found["open files"]
     assert (row["status"], row["seen"]) == ("warn", "ulimit -n is 256; DataLoader workers need thousands")
-    assert row["fix"] == "docker run --ulimit nofile=65536:65536"  # the hard limit went down, too
-    assert status(found, "file size") == "fail" and "; every file is cut there" in found["file size"][0]["seen"]
-    assert (status(found, "address space"), status(found, "processes")) == ("warn", "warn")
 
 
 def test_a_proxy_is_named_without_its_password() -> None:
@@ -172,22 +163,6 @@ def test_a_port_in_use_matters_to_several_nodes_only(experiment: Experiment) -> 
     assert status(experiment.audit(nodes=2, port=number), "port") == "ok"
 
 
-def test_a_file_from_the_future(experiment: Experiment) -> None:
-    later = time.time() + 7200
-    os.utime(experiment.folder / "train.py", (later, later))
-    (row,) = experiment.audit()["clock"]
-    assert row["status"] == "warn"
-    assert f"{experiment.folder}/train.py is from the future" in row["seen"]
-
-
-def test_an_unsynchronised_clock_matters_to_several_nodes(experiment: Experiment) -> None:
-    experiment.file("timedatectl", "#!/bin/sh\necho no\n")
-    path = {"PATH": f"{experiment.folder}:{os.environ['PATH']}"}
-    assert status(experiment.audit(environ=path, nodes=2), "clock") == "warn"
-    (row,) = experiment.audit(environ=path)["clock"]
-    assert row["status"] == "ok" and row["seen"].endswith(", not synchronised")
-
-
 # --- cgroups: the tree of a container, laid out as the kernel does --------------------------------------------------
 
 V2 = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate"
@@ -195,22 +170,15 @@ V1 = "\n".join(
     f"3{number} 23 0:2{number} /docker/abc /sys/fs/cgroup/{name} ro - cgroup cgroup rw,{name}"
     for number, name in enumerate(("memory", "cpu,cpuacct"))
 )
-HYBRID = """\
-35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
-41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw"""
-UNLIMITED = "9223372036854771712"
-BOTH = {"memory/a/memory.limit_in_bytes": "4096", "unified/memory.max": "1"}
 NESTED = {
     "user/job/memory.max": "max",
-    "user/job/memory.high": "3000",
     "user/memory.max": "5000",
     "user/memory.current": "4000",
     "user/memory.stat": "anon 10\ninactive_file 1500",
     "user/job/cpu.max": "max 100000",
     "user/cpu.max": "250000 100000",
-    "user/job/pids.max": "max",
 }
-CONTAINER = {"memory.max": "8589934592", "cpu.max": "200000 100000", "pids.max": "100", "memory.current": "7"}
+CONTAINER = {"memory.max": "8589934592", "cpu.max": "200000 100000", "memory.current": "7"}
 OLD_CONTAINER = {
     "memory/memory.limit_in_bytes": "1073741824",
     "memory/memory.usage_in_bytes": "900",
@@ -224,16 +192,12 @@ OLD_CONTAINER = {
     ("cgroup", "mountinfo", "files", "expected"),
     [
         # the tightest limit on the way up counts
-        ("0::/user/job", V2, NESTED, memory.Limits(5000, 3000, 2500, 2.5, None)),
-        ("0::/", V2, CONTAINER, memory.Limits(8 << 30, None, 7, 2.0, 100)),
+        ("0::/user/job", V2, NESTED, memory.Limits(5000, 2500, 2.5)),
+        ("0::/", V2, CONTAINER, memory.Limits(8 << 30, 7, 2.0)),
         # /proc/self/cgroup names the host's path; what is mounted starts at the container's own cgroup
-        ("4:memory:/docker/abc\n2:cpu,cpuacct:/docker/abc", V1, OLD_CONTAINER, memory.Limits(1 << 30, None, 800, 1.5)),
-        # the controller of v1 decides
-        ("4:memory:/a\n0::/", HYBRID, BOTH, memory.Limits(4096)),
-        ("0::/", V2, {"memory.max": "max", "cpu.max": "max 100000", "pids.max": "max"}, memory.Limits()),
-        ("0::/gone/../../x", V2, {"cgroup.procs": ""}, memory.Limits()),
-        ("0::/", V2, {"memory.max": "", "cpu.max": "100", "pids.max": "many"}, memory.Limits()),
-        ("0::/", V2, {"memory.max": UNLIMITED, "cpu.max": "100 0"}, memory.Limits()),
+        ("4:memory:/docker/abc\n2:cpu,cpuacct:/docker/abc", V1, OLD_CONTAINER, memory.Limits(1 << 30, 800, 1.5)),
+        ("0::/", V2, {"memory.max": "max", "cpu.max": "max 100000"}, memory.Limits()),
+        ("0::/", V2, {"memory.max": "", "cpu.max": "100"}, memory.Limits()),
     ],
 )
 def test_cgroup_limits(
@@ -258,7 +222,6 @@ def test_memory_and_cpus_speak_of_the_container(monkeypatch: pytest.MonkeyPatch)
     assert seen in row(box_checks.memory, memory.Limits(512 * mib)).seen
     assert row(box_checks.memory, memory.Limits(512 * mib, used=100 * mib)).status == "ok"
     assert row(box_checks.memory, memory.Limits(512 * mib, used=500 * mib)).status == "warn"
-    assert "slowed to a crawl" in row(box_checks.memory, memory.Limits(512 * mib, 400 * mib)).seen
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)))
     few = row(box_checks.cpus, memory.Limits(cpus=7.5))
     seen = "64 visible, 7.5 may be used (cgroup quota): every process would start 64 threads"
@@ -266,13 +229,6 @@ def test_memory_and_cpus_speak_of_the_container(monkeypatch: pytest.MonkeyPatch)
     assert few.fix == "put OMP_NUM_THREADS: 7 into the job's env"
     assert row(box_checks.cpus, memory.Limits(cpus=7.5), {"OMP_NUM_THREADS": "7"}).status == "ok"
     assert row(box_checks.cpus, memory.Limits()).status == "ok"
-
-
-def test_the_mount_of_a_path() -> None:
-    table = [disks.Mount("/", point, kind, "") for point, kind in (("/", "ext4"), ("/tmp", "tmpfs"), ("/tmp", "nfs"))]
-    assert disks.mount_of(Path("/usr"), table) == table[0]
-    assert disks.mount_of(Path("/tmp"), table) == table[2]  # the later one hides the earlier
-    assert disks.mount_of(Path("/tmpx"), table) == table[0]
 
 
 # --- one row each --------------------------------------------------------------------------------------------------
@@ -287,7 +243,6 @@ IMAGE = {"image": "train:1", "shm_size": "16GiB"}
 RESUME = ["--resume_from", "last.pt", "--out_dir", "{run}"]
 LIAR = {"liar": "#!/bin/sh\necho hello\n"}
 BROKEN = {"broken": "#!/bin/sh\necho libpython3.11.so: cannot open shared object file >&2; exit 127\n"}
-CRLF = {"run.sh": "#!/bin/sh\r\necho hi\r\n", "train.py": "print('hi')\r\n"}  # Python itself does not mind
 NO_TORCH = {"python": stub(torch={"problem": "ImportError: libcudnn.so.9: cannot open"})}
 VENV, TORCHRUN = {".venv/pyvenv.cfg": ""}, {"torchrun": "#!/bin/sh"}
 CONFIG, GOOD_CONFIG = ["--config", "c.json"], {"c.json": '{"output_dir": "out"}'}
@@ -302,18 +257,14 @@ NOT_THERE = "is neither a file in {folder} nor a program on PATH"
         case("interpreter", "fail", "none: there is no such program on PATH", python="none", absent={"torch"}),
         case("interpreter", "fail", "bin/gone: there is no such program from {folder}", python="bin/gone"),
         case("interpreter", "fail", "~/bin/python: no shell expands the ~", python="~/bin/python"),
-        case("interpreter", "fail", "train.py: there is no such program on PATH", python="train.py"),
         case("interpreter", "fail", "./train.py: {folder}/train.py is not executable", python="./train.py"),
         case("interpreter", "fail", "./liar: it is not a Python (exit code 0)", python="./liar", files=LIAR),
         case("interpreter", "fail", "./broken: libpython3.11.so: cannot open", python="./broken", files=BROKEN),
-        case("interpreter", "warn", "conda's base environment", files={"python": stub(conda=True, base=True)}),
         case("interpreter", "warn", "has .venv", files=VENV, fix="{folder}/.venv/bin/python in the job"),
         case("interpreter", "ok", "/envs/train/bin/python (3.11.7)", files=TORCHRUN, command=["./torchrun"]),
         case("interpreter", "ok", "that of the image train:1; run this audit in there, too", absent={"torch"}, **IMAGE),
         case("/dev/shm", "ok", "the container gets its own: 16GiB (shm_size of the job)", **IMAGE),
         case("torch", "fail", "does not import: ImportError: libcudnn.so.9: cannot open", files=NO_TORCH),
-        case("memory", "fail", "the job asks for 900 TiB", hardware={"memory": "900TiB"}),
-        case("cpus", "fail", "the job asks for 100000", hardware={"cpus": 100_000}),
         case("disk write", "fail", "but a write fails: ", "--write", "/proc/preflight"),
         case("disk output", "fail", "{folder}/train.py is a file, not a directory", output="train.py/runs"),
         case("checkpoints", "fail", SIZES, "--checkpoint-size", "900TiB", "--keep", "2"),
@@ -324,11 +275,8 @@ NOT_THERE = "is neither a file in {folder} nor a program on PATH"
         case("config c.json", "fail", "data_dir: {folder}/gone/x/y does not", args=CONFIG, files=NO_DATA),
         case("config c.json", "ok", "1 paths", command=["python3", "a.py", "c.json"], files=GOOD_CONFIG),
         case("config c.json", "warn", "c.json is not JSON", args=CONFIG, files={"c.json": "{"}),
-        case("line ends", "fail", "run.sh has Windows", command=["./run.sh"], files=CRLF, fix="r$//' {folder}/run.sh"),
         case("program", "fail", "{folder}/train.py cannot be executed", command=["./train.py"]),
         case("program", "fail", f"./gone.sh {NOT_THERE}", command=["./gone.sh"]),
-        case("program", "fail", f"no-such-program {NOT_THERE}", command=["no-such-program"]),
-        case("program", "fail", "~/run.sh: no shell expands the ~", command=["~/run.sh"]),
     ],
 )
 def test_one_row(experiment: Experiment, name: str, status: str, seen: str, options: tuple[str], job: Any) -> None:
@@ -347,22 +295,19 @@ def test_one_row(experiment: Experiment, name: str, status: str, seen: str, opti
 @pytest.mark.parametrize(
     ("card", "archs", "expected"),
     [
-        ("8.0", "sm_80", "yes"),
-        ("8.6", "sm_80 sm_90", "yes"),  # an older minor of the same major
-        ("8.0", "sm_86", "no"),
-        ("9.0", "sm_80 compute_80", "ptx"),
-        ("12.0", "sm_50 sm_80 sm_90", "no"),
-        ("6.1", "sm_75 sm_80 compute_90", "no"),  # PTX is for later cards, not for earlier ones
-        ("9.0", "sm_90a", "yes"),
-        ("10.3", "sm_100a", "no"),  # a means exactly that card
-        ("10.3", "sm_100f", "yes"),  # f means its family
-        ("12.0", "sm_90 compute_90a", "no"),
-        ("8.0", "", "?"),
-        (None, "sm_80", "?"),
+        ("8.6", "sm_80 sm_90", True),  # an older minor of the same major
+        ("8.0", "sm_86", False),
+        ("9.0", "sm_80 compute_80", True),
+        ("12.0", "sm_50 sm_80 sm_90", False),
+        ("6.1", "sm_75 sm_80 compute_90", False),  # PTX is for later cards, not for earlier ones
+        ("9.0", "sm_90a", True),
+        ("10.3", "sm_100a", False),  # a means exactly that card
+        ("10.3", "sm_100f", True),  # f means its family
+        ("12.0", "sm_90 compute_90a", False),
     ],
 )
-def test_which_card_runs_which_build(card: str | None, archs: str, expected: str) -> None:
-    assert gpu_checks.runs(card, archs.split()) == expected
+def test_which_card_runs_which_build(card: str, archs: str, expected: bool) -> None:
+    assert gpu_checks.has_kernels(card, archs.split()) == expected
 
 
 def torch_facts(**changes: Any) -> dict[str, Any]:
@@ -382,28 +327,17 @@ V100 = gpus.Gpu(0, name="V100", compute_cap="7.0")
         ({"cuda": "13.0", "available": False}, A100, (12, 4), "fail", "the driver ends at CUDA 12.4"),
         ({"cuda": "13.0"}, A100, (12, 4), "ok", "they fit"),  # the compatibility package: torch itself says it works
         ({}, V100, (12, 4), "fail", "no kernel image for V100 (sm_70): torch 2.6.0 has sm_80 sm_90"),
-        ({"arch": ["compute_70"]}, A100, (12, 4), "warn", "only PTX: minutes of compiling"),
-        ({"arch": ["compute_70"], "cuda": "12.8"}, A100, (12, 4), "fail", "cannot compile PTX of CUDA 12.8"),
         ({"cuda": None}, A100, (12, 4), "fail", "is a CPU-only build: it will never see a GPU"),
         ({"available": False, "error": "CUDA unknown"}, A100, (12, 4), "fail", "sees no card: CUDA unknown"),
         ({"cuda": None, "hip": "6.2"}, None, None, "ok", "for ROCm 6.2"),
         ({"available": False}, None, None, "ok", "no card here to try it on"),
-        ({}, A100, None, "ok", "they fit"),
     ],
 )
 def test_one_verdict(
     facts: dict[str, Any], card: gpus.Gpu | None, cuda: tuple[int, int] | None, expected: str, seen: str
 ) -> None:
-    row = gpu_checks.Triangle(torch_facts(**facts), [card] if card else [], cuda).verdict()
+    row = gpu_checks.verdict(torch_facts(**facts), [card] if card else [], cuda)
     assert (row.status, seen in row.seen) == (expected, True), row
-
-
-def test_no_gpu_here_but_one_is_asked_for(experiment: Experiment) -> None:
-    no_driver = {"PATH": "/usr/bin:/bin"}
-    experiment.file("python", stub(torch=torch_facts(cuda=None, available=False)))
-    found = experiment.audit(gpus_per_node=2, environ=no_driver)
-    assert found["gpus"][0]["seen"] == "none here, the job asks for 2"
-    assert status(found, "torch") == "fail"
 
 
 # --- disks ----------------------------------------------------------------------------------------------------------
@@ -417,12 +351,6 @@ def test_every_place_the_job_writes_to_is_tried(experiment: Experiment, tmp_path
     expected = {"output": f"{folder}/out", "write": f"{tmp_path}/logs", "TMPDIR": tmp_path, "HF_HOME": f"{tmp_path}/hf"}
     assert places == {f"disk {name}": str(path) for name, path in {**expected, "workdir": folder}.items()}
     assert sorted(path.name for path in experiment.folder.iterdir()) == ["job.json", "python", "train.py"]
-
-
-def test_a_quota_that_is_passed(experiment: Experiment) -> None:
-    experiment.file("quota", "#!/bin/sh\necho 'Block limit reached on /home'\nexit 1\n")
-    (row,) = experiment.audit(environ={"PATH": f"{experiment.folder}:{os.environ['PATH']}"})["quota"]
-    assert (row["status"], row["seen"]) == ("warn", "Block limit reached on /home")
 
 
 def test_checkpoint_size_of_an_earlier_run(experiment: Experiment) -> None:
@@ -450,22 +378,11 @@ def test_a_relative_path_that_is_right_only_from_here(experiment: Experiment, tm
     (tmp_path / "sets").mkdir()
     (tmp_path / "sets" / "a.bin").write_text("x")
     args = ["--train_file", "sets/a.bin", "--cache", "~/cache", "--out=$HOME/x", "--lr", "1e-3", "--name", "a/b"]
-    found = experiment.audit(args=args, cwd=tmp_path)
-    assert [(row["status"], row["seen"]) for row in found["paths"]] == [
-        ("fail", f"--train_file sets/a.bin does not exist from {experiment.folder}, where the job runs"),
-        ("warn", "--cache ~/cache: no shell reads the job, so ~ stays as it is"),
-        ("warn", "--out $HOME/x: no shell reads the job, so the variable stays as it is"),
-    ]
-    assert found["paths"][0]["fix"] == f"write {tmp_path}/sets/a.bin: a relative path is read from workdir"
-    assert "command line" not in found  # said once
-
-
-def test_secrets_are_named_and_never_shown(experiment: Experiment) -> None:
-    env = {"MY_TOKEN": "hunter2"}
-    assert status(experiment.audit(secrets=["MY_TOKEN"], environ=env), "secrets") == "ok"
-    (row,) = experiment.audit(secrets=["MY_TOKEN", "OTHER_TOKEN"], environ=env)["secrets"]
-    assert (row["status"], row["seen"]) == ("fail", "not set here: OTHER_TOKEN")
-    assert "hunter2" not in run("audit", experiment.spec(secrets=["MY_TOKEN"]), env=env).stdout
+    first, second, third = experiment.audit(args=args)["command line"]
+    assert (first["status"], first["seen"], second["seen"]) == ("warn", "--cache ~/cache", "--out $HOME/x")
+    where = f"does not exist from {experiment.folder}, where the job runs, but it does from {tmp_path}"
+    assert (third["status"], third["seen"]) == ("fail", f"train_file: sets/a.bin {where}")
+    assert third["fix"] == f"write {tmp_path}/sets/a.bin"
 
 
 def test_words_of_a_command_line() -> None:
@@ -475,7 +392,6 @@ def test_words_of_a_command_line() -> None:
     plan = PlannedJob(Job("x", command=words))
     pairs = [("lr", "1e-3"), ("seed", "-1"), ("data.num_workers", "4"), ("x.y", "z"), ("v", "c.yaml")]
     assert plan.options == [("", "train.py"), *pairs]
-    assert plan.workers == 4
 
 
 # --- rows -----------------------------------------------------------------------------------------------------------
@@ -506,19 +422,6 @@ def test_a_check_that_breaks_or_hangs_is_a_row(monkeypatch: pytest.MonkeyPatch) 
     ]
 
 
-def test_the_table() -> None:
-    found = [ok("cpus", "2 visible"), audit.fail("port", "port", "29500\nis taken", "choose another")]
-    assert "\n".join([*audit.table(found), audit.count(found)]) == (
-        "ok    cpus  2 visible\nfail  port  29500 is taken\n            fix: choose another\n1 ok, 0 warn, 1 fail"
-    )
-
-
-def test_github_annotations(experiment: Experiment) -> None:
-    spec = experiment.spec(workdir="gone")
-    done = run("audit", spec, "--github")
-    assert f"::error file={spec},title=missing::workdir {experiment.folder}/gone is not a directory" in done.stdout
-
-
 # --- the smoke ------------------------------------------------------------------------------------------------------
 
 GOOD = """
@@ -534,12 +437,8 @@ def smoke_rows(report: Any) -> list[tuple[str, str, str]]:
 
 def test_smoke_passes(experiment: Experiment) -> None:
     report = experiment.smoke(GOOD)
-    assert smoke_rows(report) == [
-        ("smoke", "ok", "exit code 0"),
-        ("numbers", "ok", "loss 2.5"),
-        ("written", "ok", "step_1.pt"),
-    ]
-    assert report["smoke"]["exit_code"] == 0 and report["smoke"]["peak_memory"] > 1 << 20
+    seen = [("smoke", "ok", "exit code 0"), ("numbers", "ok", "loss 2.5"), ("written", "ok", "step_1.pt")]
+    assert smoke_rows(report) == seen and report["smoke"]["peak_memory"] > 1 << 20
     assert list(experiment.folder.glob("preflight-smoke-*")) == []
 
 
@@ -552,8 +451,8 @@ def test_smoke_as_text(experiment: Experiment) -> None:
     assert (done.returncode, done.stderr) == (1, "")
     expected = f"""\
 fail  smoke  exit code 1: ValueError: bad shape
-             fix: mend it here, where it costs nothing
-ok    cost   1.0s of wall time, 10 MiB of memory at the peak
+             fix: mend it here, where it costs nothing; it must run without a GPU (device, map_location, gloo)
+ok    cost   1.0s of wall time, 10 MiB of memory in the largest process
     Traceback (most recent call last):
       File "{experiment.folder}/smoke.py", line 1, in <module>
         raise ValueError('bad shape')
@@ -580,30 +479,13 @@ print("RUN", os.environ["RGT_RUN_DIR"])
     assert smoke_rows(report)[1][:2] == ("written", "warn")  # it saved nothing
 
 
-def test_smoke_that_writes_to_the_real_output(experiment: Experiment) -> None:
-    report = experiment.smoke(GOOD + "os.makedirs('runs/mine')\n")
-    assert smoke_rows(report)[-1] == ("scratch", "warn", "new in the real output folder: mine")
-
-
-NEEDS_GPU = "it needs a GPU, so it shows nothing before one is rented: "
-DESERIALIZE = "RuntimeError: Attempting to deserialize object on a CUDA device but cuda is not there"
-NO_DRIVER = "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU"
-CPU_BUILD = "AssertionError: Torch not compiled with CUDA enabled"
-NCCL = "RuntimeError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!"
-AUTOCAST = "UserWarning: User provided device_type of 'cuda', but CUDA is not available. Disabling"  # on every CPU
-
-
 @pytest.mark.parametrize(
     ("exit_code", "log", "name", "code", "seen"),
     [
         (0, "step 2 loss nan\nstep 3 loss 2.0", "numbers", "nan", "loss is nan: step 2 loss nan"),
-        (0, '{"step": 2, "loss": NaN}\nstep 3', "numbers", "nan", 'loss is nan: {"step": 2, "loss": NaN}'),
         (0, "iter 1: loss inf, time 2ms", "numbers", "nan", "loss is inf: iter 1: loss inf, time 2ms"),
-        (1, DESERIALIZE, "smoke", "gpu", NEEDS_GPU + DESERIALIZE),
-        *((1, error, "smoke", "gpu", NEEDS_GPU + error) for error in (NCCL, NO_DRIVER, CPU_BUILD)),
-        (1, f"{AUTOCAST}\nKeyError: 'label'", "smoke", "crash", "exit code 1: KeyError: 'label'"),
+        (1, "KeyError: 'label'", "smoke", "crash", "exit code 1: KeyError: 'label'"),
         (-9, "step 1", "smoke", "killed", "ended by SIGKILL: step 1"),
-        (-40, "", "smoke", "killed", "ended by signal 40: it printed nothing"),
     ],
 )
 def test_what_a_smoke_means(exit_code: int, log: str, name: str, code: str, seen: str) -> None:
@@ -631,16 +513,16 @@ def test_smoke_that_hangs_is_ended_with_all_its_processes(experiment: Experiment
     ((name, status, seen),) = smoke_rows(report)
     assert (name, status, report["smoke"]["exit_code"]) == ("smoke", "fail", None)
     assert seen.startswith("still running after 3.0s; ")
-    assert f'it was at File "{experiment.folder}/smoke.py", line 3 in wait_for_data' in seen
     assert any("wait_for_data" in line for line in report["smoke"]["last_lines"])
     assert living(str(tmp_path)) == []
 
 
-def test_smoke_that_leaves_processes_behind(experiment: Experiment, tmp_path: Path) -> None:
-    report = experiment.smoke(GOOD + HANG, environ={LIVING: str(tmp_path)})
-    name, status, seen = smoke_rows(report)[-1]
-    assert (name, status) == ("leftovers", "warn")
-    assert seen.endswith("processes outlived it and were ended: sleep 1000")
+def test_what_a_smoke_leaves_behind_is_ended(experiment: Experiment, tmp_path: Path) -> None:
+    assert smoke_rows(experiment.smoke(GOOD + HANG, environ={LIVING: str(tmp_path)}))[0] == (
+        "smoke",
+        "ok",
+        "exit code 0",
+    )
     assert living(str(tmp_path)) == []
 
 
@@ -654,29 +536,6 @@ def test_terminating_us_ends_the_smoke_too(experiment: Experiment, tmp_path: Pat
     us.send_signal(signal.SIGTERM)
     assert us.wait(60) == 128 + signal.SIGTERM
     assert living(str(tmp_path)) == []
-
-
-INTERRUPTED = """
-import subprocess, sys
-class Popen(subprocess.Popen):
-    def __init__(self, *words, **more):
-        super().__init__(*words, **more)
-        raise KeyboardInterrupt
-subprocess.Popen = Popen
-from pathlib import Path
-from rgt.job import description
-from rgt.job.audit import PlannedJob
-from rgt.preflight import smoke
-smoke.run(PlannedJob(description.load(Path(sys.argv[1])), ""), 60)
-"""
-
-
-def test_ctrl_c_before_popen_has_returned_ends_the_smoke_too(experiment: Experiment, tmp_path: Path) -> None:
-    spec = experiment.spec(smoke=["sleep", "1000"])
-    environ = {LIVING: str(tmp_path), "TMPDIR": str(experiment.folder), "PYTHONPATH": str(SCRIPT.parent)}
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED, spec], env=os.environ | environ, capture_output=True)
-    assert done.stderr.strip().endswith(b"KeyboardInterrupt")
-    assert living(str(tmp_path)) == [] and list(experiment.folder.glob("preflight-smoke-*")) == []
 
 
 def test_ctrl_c_ends_an_interpreter_that_hangs(experiment: Experiment, tmp_path: Path) -> None:
@@ -696,9 +555,6 @@ def test_ctrl_c_ends_an_interpreter_that_hangs(experiment: Experiment, tmp_path:
     ("text", "command", "message"),
     [
         (None, "audit", "{spec} is not a file; expected a job description (job.yaml)"),
-        (None, "smoke", "{spec} is not a file; expected a job description (job.yaml)"),
-        ("", "audit", "{spec} does not fit the job schema: "),
-        ("name: [", "audit", "{spec} is not YAML: "),
         ("name: x\nscript: a.py\nsmokes: [a]\n", "audit", "{spec} does not fit the job schema: "),
         ("name: x\nscript: a.py\n", "smoke", "{spec} has no `smoke`; add a command of a minute on the CPU, such as "),
         ("name: x\nscript: a.py\nworkdir: gone\nsmoke: [a]\n", "smoke", "the workdir of {spec} is not a directory: "),
@@ -719,8 +575,3 @@ def test_a_smoke_that_is_no_program(experiment: Experiment) -> None:
     where = f"./gone, from {experiment.folder}"
     assert done.stderr == f"error: the smoke does not start: {where}: No such file or directory\n"
     assert list(experiment.folder.glob("preflight-smoke-*")) == []
-
-
-def test_a_word_that_is_not_a_size() -> None:
-    done = run("audit", "--checkpoint-size", "big")
-    assert done.returncode == 2 and "'big' is not a size" in done.stderr

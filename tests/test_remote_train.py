@@ -24,7 +24,6 @@ SHELL = ROOT / "scripts" / "remote_train.sh"
 GOOD: dict[str, Any] = {"script": "train.py", "args": ["--config", "{config}", "--epochs", "{epochs}"], "lr": 0.1}
 GOOD |= {"python": sys.executable, "epochs": 200, "early_stopping_patience": 3, "save_every": 5, "validate_every": 1}
 GOOD |= {"gradient_checkpointing": True, "mixed_precision": "bf16", "world_size": 1, "batch_size": 32}
-GOOD |= {"checkpoint_size": "1KiB", "keep": 2}
 
 
 def train(
@@ -47,18 +46,18 @@ def findings(done: subprocess.CompletedProcess[str]) -> list[tuple[str, str, str
 
 
 def test_starts_the_job_and_says_how_to_go_on(bench: Bench) -> None:
-    done = train(bench, "--epoch-time", "95s", mixed_precision="fp17")
+    done = train(bench, "--epoch-time", "95s", save_every=50)
     assert (done.returncode, done.stderr) == (0, "")
     lines = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
     assert lines["run"] == "base on local: 1 process (1 x 0 GPUs)"
     assert lines["batch"] == "32 x 1 process x 1 accumulated = 32"
-    assert lines["duration"] == "5h16m = 200 epochs x 1m35s an epoch; early stopping can end it sooner"
+    assert lines["duration"] == "5h16m = 200 epochs x 1m35s an epoch at most"
     run = Path(lines["started"])
     config = next((bench.directory / ".rgt").iterdir())
     assert config.read_bytes() == (bench.directory / "prod.yaml").read_bytes()
     until(lambda: (run / "train.log").read_text() == f"{['--config', f'.rgt/{config.name}', '--epochs', '200']}\n")
     report = json.loads((run / "remote_train.json").read_text())
-    assert schema.problems(report, "report") == [] and [f["code"] for f in report["findings"]] == ["precision"]
+    assert schema.problems(report, "report") == [] and [f["code"] for f in report["findings"]] == ["cadence"]
     follow = [lines[key] for key in ("state", "log", "verify")]
     assert "pull" not in lines and all(str(run) in line for line in follow)
     printed = [line for line in lines.values() if line.startswith("python scripts/")]
@@ -85,7 +84,6 @@ def test_dry_run_checks_and_starts_nothing(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("config", "gpus", "code", "message"),
     [
-        ({"world_size": 4}, 0, "world-size", "world_size is 4, but 1 x 1 process without a GPU make 1 processes"),
         ({"world_size": 4}, 8, "world-size", "world_size is 4, but 1 x 8 GPUs make 8 processes"),
         ({"nodes": 2, "world_size": 4}, 4, "world-size", "world_size is 4, but 2 x 4 GPUs make 8 processes"),
         ({"resume_from": "ckpt/last.pt"}, 0, "missing", "{folder}/ckpt/last.pt does not exist on this machine"),
@@ -100,53 +98,28 @@ def test_stops(bench: Bench, config: dict[str, Any], gpus: int, code: str, messa
     assert sorted(path.name for path in bench.directory.iterdir()) == ["prod.yaml", "train.py"]
 
 
-def test_the_proposed_gpus_make_the_wanted_processes(bench: Bench) -> None:
-    fixes = [json.loads(train(bench, "--json", gpus=4, nodes=2, world_size=size).stdout) for size in (4, 3)]
-    assert [report["findings"][0]["fix"] for report in fixes] == ["world_size: 8, or --gpus 2", "world_size: 8"]
-
-
 # -- what is doubtful travels
 
 
 LOSES = "a preemption loses up to {} between checkpoints (--max-loss is {})"
-COUNTED = "counted in epochs, the first bad validation stops the run; counted in validations, it goes on for 30 epochs"
-TOO_RARE = "validate_every 201 is more than epochs 200: it never validates before the end"
-NOT_VALIDATED = "early stopping needs validations, and validate_every is not set"
-NEVER = "counted in validations it never fires: 3 x 70 = 210 epochs without progress, and there are 200"
-KNOWN = "no, none, false, fp32, tf32, fp16, bf16, fp8, 16-mixed, bf16-mixed, 16-true, bf16-true, 32-true"
+NEVER = "it never fires: patience 3 x validate_every {}, and there are 200 epochs"
 
 
 @pytest.mark.parametrize(
     ("config", "words", "code", "message"),
     [
-        ({"save_every": 300}, "", "cadence", "save_every 300 is more than epochs 200: no checkpoint before the end"),
-        ({"save_every": None}, "", "cadence", "save_every is not set: nobody knows when a checkpoint is saved"),
+        ({"save_every": 300}, "", "cadence", "save_every is 300: no checkpoint before the end, 200 epochs"),
+        ({"save_every": None}, "", "cadence", "save_every is None: no checkpoint before the end, 200 epochs"),
         ({"save_every": 50}, "--epoch-time 95s", "cadence", LOSES.format("1h19m of work: 50 epochs x 1m35s", "1h00m")),
         ({}, "--epoch-time 10m --max-loss 45m", "cadence", LOSES.format("50m00s of work: 5 epochs x 10m00s", "45m00s")),
-        ({"validate_every": 10}, "", "early-stopping", f"validate_every 10 is more than the patience 3: {COUNTED}"),
-        ({"validate_every": 70}, "", "early-stopping", NEVER),
-        ({"validate_every": 201}, "", "early-stopping", TOO_RARE),
-        ({"validate_every": None}, "", "early-stopping", NOT_VALIDATED),
-        ({"mixed_precision": "fp17"}, "", "precision", f"mixed_precision is 'fp17'; known are {KNOWN}"),
+        ({"validate_every": 70}, "", "early-stopping", NEVER.format(70)),
+        ({"validate_every": None}, "", "early-stopping", NEVER.format(None)),
         ({"time_limit": "1h"}, "--epoch-time 60s", "time-limit", "it will take 3h20m and is ended after 1h00m"),
     ],
 )
 def test_warns(bench: Bench, config: dict[str, Any], words: str, code: str, message: str) -> None:
     done = train(bench, "--dry-run", "--json", *words.split(), **config)
     assert (done.returncode, findings(done)) == (0, [(code, "warn", message)])
-
-
-def test_known_precisions_pass(bench: Bench) -> None:
-    for precision in ("no", False, "bf16-mixed", "FP16"):
-        assert findings(train(bench, "--dry-run", "--json", mixed_precision=precision)) == []
-
-
-@pytest.mark.parametrize(("keep", "kept"), [(3, 3), (None, 40)])
-def test_disk(bench: Bench, keep: int | None, kept: int) -> None:
-    done = train(bench, "--dry-run", "--json", checkpoint_size="10TiB", keep=keep)
-    ((code, severity, message),) = findings(done)
-    assert (code, severity) == ("no-space", "warn")
-    assert message.startswith(f"checkpoints need {20 * kept} TiB (10 TiB x {kept} kept x 2), this machine has ")
 
 
 # -- a machine behind ssh (a stand-in for ssh, with a home of its own)
@@ -209,11 +182,8 @@ def test_file_of_somebody_else_is_not_overwritten(bench: Bench) -> None:
     ("config", "sentence"),
     [
         ({"epochs": None}, "'epochs' is a required property"),
-        ({"epochs": "many"}, "epochs: 'many' is not of type 'integer'"),
         ({"script": None, "args": None}, "must say what to start: either command (words) or script (with args)"),
-        ({"command": ["x"]}, "must say what to start: either command (words) or script (with args)"),
         ({"args": ["{lrr}"]}, "asks for {lrr} in its words, but has no lrr"),
-        ({"checkpoint_size": "huge"}, "'huge' is not a size"),
         ({"time_limit": "soon"}, "'soon' is not a duration"),
     ],
 )
@@ -227,10 +197,8 @@ def test_bad_config(bench: Bench, config: dict[str, Any], sentence: str) -> None
     ("words", "sentence"),
     [
         (["--config", "absent.yaml"], "cannot read {folder}/absent.yaml: No such file or directory"),
-        (["--gpus", "-1"], "Invalid value for '--gpus'"),
         (["--epoch-time", "long"], "Invalid value for '--epoch-time': 'long' is not a duration"),
         (["--cluster", "a,a"], "ssh:a,a names a host twice"),
-        (["--name", ""], "name: '' should be non-empty"),
     ],
 )
 def test_bad_words(bench: Bench, words: list[str], sentence: str) -> None:

@@ -31,7 +31,6 @@ cadence           checkpoints are saved too rarely, or never
 chance            a metric is exactly at chance level
 changed           a file was written to while it was read
 clipped           something of a figure is cut off
-clock             a clock of this machine, or of a file server, is wrong
 coincidence       a match of two splits that chance or boilerplate explains
 colour            colours of a figure that not everybody can tell apart
 confound          more than the intended variable differs between the arms of a comparison
@@ -84,7 +83,6 @@ interpreter       the Python a job would use is missing, broken or not the one m
 killed            a process was ended from outside
 known             a log shows a failure that the catalogue knows
 leak              an item of one split is in another split
-leftover          processes outlived the command that started them
 lfs-pointer       a git-LFS pointer is in place of the file
 limit             a limit of the container or the system is lower than the job needs
 loss-input        a loss function gets scores of another kind than it expects
@@ -117,7 +115,6 @@ path-name         a name inside a file leads out of its folder
 peak              a reported number is the best of a curve
 plateau           a curve no longer improves
 port              a port that the job needs is in use
-precision         a word for the numeric precision that no trainer knows
 proxy             a proxy is set for the training process
 ragged            samples of different shape cannot be stacked
 range             a weight or a metric has a value that it cannot or may not have

@@ -129,18 +129,6 @@ def test_local_job_survives_its_gate_and_resumes_after_a_reboot(lab: Lab, loss: 
     go_on(lab, directory, loss, resumed_at=6)
 
 
-@pytest.mark.soak
-def test_stop_ends_a_local_job_with_its_grace(lab: Lab, loss: float) -> None:
-    directory = lab.submit("local")
-    lab.paused(directory)
-    assert "cancel" in lab("stop", directory, "--dry-run").stdout
-    lab("stop", directory)
-    now = lab.status(directory)
-    assert (now["event"], now["state"], now["exit_code"]) == ("stopped", "stopped", 143)
-    lab("resume", directory)
-    go_on(lab, directory, loss, resumed_at=6)
-
-
 def test_ssh_job_survives_the_loss_of_every_connection(lab: Lab, sshd: Sshd, loss: float) -> None:
     lab.env["RGT_SSH_CONFIG"] = str(sshd.config)
     directory = lab.submit("ssh:box", env={"RGT_QUEUE": lab.env["RGT_QUEUE"]})
@@ -199,16 +187,6 @@ def test_docker_job_is_stopped_and_resumed(lab: Lab, dockerd: Dockerd, loss: flo
     go_on(lab, directory, loss, resumed_at=6)
 
 
-@pytest.mark.soak
-def test_removed_container_is_lost_and_a_new_one_resumes(lab: Lab, dockerd: Dockerd, loss: float) -> None:
-    directory = lab.submit("docker", **docker_lab(lab, dockerd))
-    lab.paused(directory)
-    dockerd.run(["rm", "--force", f"rgt-{directory.name}"])
-    assert lab.state(directory) == "lost"
-    lab("resume", directory)
-    go_on(lab, directory, loss, resumed_at=6)
-
-
 def slurm_job(slurm: Slurm, lab: Lab) -> tuple[Path, str]:
     """The paused job: its run directory, and its number in Slurm."""
     lab.env |= slurm.env
@@ -216,16 +194,6 @@ def slurm_job(slurm: Slurm, lab: Lab) -> tuple[Path, str]:
     lab.paused(directory)
     number = slurm.run(["squeue", "--noheader", "--name", directory.name, "--format=%A"]).stdout.strip()
     return directory, number
-
-
-@pytest.mark.soak
-def test_slurm_job_is_cancelled_and_resumed(lab: Lab, slurm: Slurm, loss: float) -> None:
-    directory, number = slurm_job(slurm, lab)
-    assert lab.state(directory) == "running"
-    slurm.run(["scancel", number])
-    wait_for("the end", lambda: lab.state(directory) in ("lost", "failed"), 60)
-    lab("resume", directory)
-    go_on(lab, directory, loss, resumed_at=6)
 
 
 def test_slurm_requeue_resumes_by_itself(lab: Lab, slurm: Slurm, loss: float) -> None:
@@ -374,14 +342,10 @@ def test_secret_reaches_the_job_and_nothing_else(lab: Lab, request: pytest.Fixtu
     [
         ("moon", {}, 2, "error: unknown target 'moon'; it is one of local, ssh, docker"),
         ("ssh", {}, 2, "error: the target ssh needs a host: --on ssh:HOST"),
-        ("k8s:box", {}, 2, "error: the target k8s takes no host"),
         ("ssh:a,a", {}, 2, "error: ssh:a,a names a host twice"),
         ("ssh:a", {"nodes": 2}, 2, "error: the job wants 2 nodes, --on names 1"),
         ("ssh:no-such-host.invalid", {}, 3, "error: no-such-host.invalid cannot be reached"),
-        ("docker", {}, 2, "error: the docker target needs `image:`"),
-        ("local", {"name": None}, 2, "does not fit the job schema: 'name' is a required property"),
         ("local", {"gpus": 3}, 2, "does not fit the job schema: Additional properties are not allowed ('gpus'"),
-        ("local", {"time_limit": "soon"}, 2, "error: 'soon' is not a duration"),
         ("local", {"secrets": ["RGT_NOT_SET"]}, 3, "error: the secret RGT_NOT_SET is not set in this environment"),
         ("local", {"secrets": ["A"], "env": {"A": "1"}}, 2, "error: A is in env and in secrets"),
         ("local", {"script": None, "command": ["no-such-program"]}, 3, "the command 'no-such-program' is not found"),
@@ -402,12 +366,6 @@ def test_refused_key_is_named(lab: Lab, sshd: Sshd) -> None:
     lab.env["RGT_SSH_CONFIG"] = str(config)
     done = lab("submit", lab.job(), "--on", "ssh:box", check=False)
     assert done.returncode == 3 and done.stderr.startswith("error: box refused the key: ")
-
-
-def test_unknown_image_is_named(lab: Lab, dockerd: Dockerd) -> None:
-    docker_lab(lab, dockerd)
-    done = lab("submit", lab.job(image="no-such-image:1"), "--on", "docker", check=False)
-    assert done.returncode == 3 and "docker failed on this machine" in done.stderr
 
 
 def test_running_job_is_not_resumed(lab: Lab) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,13 +12,13 @@ import pytest
 
 from .disk import TinyDisk
 from .nvml import GIB, Gpu, Nvml
-from .support import missing, need, need_root, run
+from .support import need, need_root, run
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "preflight.py"
 AUDIT = [sys.executable, str(SCRIPT), "audit", "--json", "--python", "no-such-python"]
 TORCH: dict[str, Any] = {"version": "2.6.0+cu124", "cuda": "12.4", "hip": None, "arch": ["sm_80", "sm_90"]}
 TORCH |= {"available": True, "count": 1, "error": ""}
-FACTS = {"executable": "/env/bin/python", "prefix": "/env", "base_prefix": "/usr", "version": "3.11.7"}
+FACTS = {"executable": "/env/bin/python", "prefix": "/env", "version": "3.11.7"}
 
 Rows = dict[str, list[tuple[str, str]]]
 
@@ -69,15 +67,15 @@ def test_the_versions_that_nvml_tells_reach_the_verdict(box: Any, nvml: Nvml) ->
     no_kernel = "no kernel image for RTX 5090 (sm_120): torch 2.6.0+cu124 has sm_80 sm_90"
     assert box(gpus_per_node=1)["torch"] == [("fail", no_kernel)]
     nvml.set([Gpu()], cuda=12040)
-    old_driver = "torch 2.6.0+cu124 is built for CUDA 13.0, the driver ends at CUDA 12.4"
+    old_driver = "torch 2.6.0+cu124, built for CUDA 13.0, the driver ends at CUDA 12.4"
     assert box({"cuda": "13.0", "available": False}, gpus_per_node=1)["torch"] == [("fail", old_driver)]
 
 
 def test_cards_that_do_not_suffice(box: Any, nvml: Nvml) -> None:
     nvml.set([Gpu(), Gpu()])
-    assert box(gpus_per_node=4)["gpus"] == [("fail", "2 here, the job asks for 4")]
+    assert box(gpus_per_node=4)["gpus"] == [("fail", "2 of 2 usable, the job asks for 4")]
     hidden = box(gpus_per_node=2, env={"CUDA_VISIBLE_DEVICES": "1"})
-    assert hidden["gpus"] == [("fail", "1 of 2 visible (CUDA_VISIBLE_DEVICES='1'), the job asks for 2")]
+    assert hidden["gpus"] == [("fail", "1 of 2 usable (CUDA_VISIBLE_DEVICES='1'), the job asks for 2")]
     small = box(gpus_per_node=1, hardware={"min_gpu_memory": "140GiB"})
     assert small["gpu memory"][0] == ("fail", "GPU 0 has 80 GiB, the job asks for 140 GiB")
 
@@ -86,7 +84,7 @@ def test_a_lost_card_is_a_row_and_the_others_count(box: Any, nvml: Nvml) -> None
     nvml.set([Gpu(lost=True), Gpu()])
     ((status, lost), (other, _)) = box(gpus_per_node=1)["gpus"]
     assert (status, other) == ("warn", "ok") and lost.startswith("GPU 0: ")
-    assert [row[0] for row in box(gpus_per_node=2)["gpus"]] == ["fail", "ok"]
+    assert [row[0] for row in box(gpus_per_node=2)["gpus"]] == ["fail", "fail"]
 
 
 def test_a_sick_card(box: Any, nvml: Nvml) -> None:
@@ -138,48 +136,8 @@ def test_checkpoint_budget(tiny_disk: TinyDisk, size: str, status: str) -> None:
 # --- limits of a container ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("workers", "status"), [("8", "fail"), ("0", "ok"), (None, "warn")])
-def test_shared_memory_of_a_plain_container(tmp_path: Path, workers: str | None, status: str) -> None:
+def test_shared_memory_of_a_plain_container() -> None:
     need_root("a mount namespace of its own")
-    (tmp_path / "train.py").write_text("")
-    spec = tmp_path / "job.json"
-    args = ["--num_workers", workers] if workers else []
-    spec.write_text(json.dumps({"name": "x", "script": "train.py", "python": "none", "args": args}))
     mount = 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"'
-    found = audit(str(spec), before=[need("unshare", "util-linux"), "-m", "sh", "-c", mount, "sh"])
-    assert found["/dev/shm"][0][0] == status
-    assert found["/dev/shm"][0][1].startswith("64 MiB")
-
-
-@pytest.fixture
-def cpu_cgroup() -> Iterator[Path]:
-    """A cgroup of our own in which half a CPU may be used; v1 or v2, whichever has the cpu controller."""
-    need_root("making a cgroup")
-    for root, name, text in (
-        ("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "50000"),
-        ("/sys/fs/cgroup", "cpu.max", "50000 100000"),
-    ):
-        folder = Path(root) / f"rgt-test-{os.getpid()}"
-        try:
-            folder.mkdir()
-        except OSError:
-            continue
-        try:
-            (folder / name).write_text(text)
-            yield folder
-            return
-        except OSError:
-            continue
-        finally:
-            folder.rmdir()
-    missing("no cgroup with the cpu controller can be made here")
-
-
-def test_the_quota_of_a_real_cgroup(cpu_cgroup: Path) -> None:
-    if len(os.sched_getaffinity(0)) < 2:
-        missing("one CPU is no more than half a CPU rounded up")
-    enter = [need("sh", "dash"), "-c", f'echo $$ > {cpu_cgroup}/cgroup.procs && exec "$@"', "sh"]
-    count = len(os.sched_getaffinity(0))
-    warning = f"{count} visible, 0.5 may be used (cgroup quota): every process would start {count} threads"
-    assert audit(before=enter, env={"OMP_NUM_THREADS": ""})["cpus"] == [("warn", warning)]
-    assert audit(before=enter, env={"OMP_NUM_THREADS": "1"})["cpus"][0][0] == "ok"
+    ((status, seen),) = audit(before=[need("unshare", "util-linux"), "-m", "sh", "-c", mount, "sh"])["/dev/shm"]
+    assert (status, seen) == ("warn", "64 MiB: DataLoader workers die with a bus error when it is full")

@@ -143,11 +143,6 @@ class Host:
         done = self.run(["sh", "-c", script, path, where], expand=(3,))
         return base64.b64decode(done.out) if done.code == 0 else None
 
-    def size(self, path: str) -> int | None:
-        """Bytes; None when it is not there."""
-        done = self.run(["sh", "-c", 'test -e "$0" && wc -c < "$0"', path], expand=(3,))
-        return int(done.out) if done.code == 0 else None
-
 
 def failure(host: Host, done: Done) -> RgtError | None:
     """What no second try can mend: a refused key, another host key, no python3. None for a mere drop, or success."""

@@ -26,8 +26,6 @@ CHECK_SECONDS = 150.0  # for one check: a dead network mount, or an import of to
 ASK_SECONDS, TORCH_SECONDS = 20.0, 120.0  # torch may come from a cold network disk
 _SEVERITIES = {"info": "info", "warn": "warn", "fail": "error"}  # status of a row -> severity of the finding
 _NEGATIVE = re.compile(r"-\d*\.?\d+(?:e[-+]?\d+)?", re.I)
-Case = tuple[bool, Callable[..., "Row"], str, str]
-_WORKERS = ("num_workers", "dataloader_num_workers", "workers", "n_workers")
 
 
 @dataclass
@@ -40,7 +38,6 @@ class Row:
     fix: str = ""
     code: str = ""
     path: str = ""
-    line: int | None = None
 
 
 def ok(name: str, seen: str) -> Row:
@@ -55,17 +52,11 @@ def fail(name: str, code: str, seen: str, fix: str = "", path: str = "") -> Row:
     return Row(name, "fail", seen, fix, code, path)
 
 
-def judged(name: str, code: str, seen: str, cases: Iterable[Case], path: str = "") -> Row:
-    """The first case that holds, as (holds, fail or warn, what to add to `seen`, fix); ok when none does."""
-    row = next((level(name, code, seen + more, fix, path) for holds, level, more, fix in cases if holds), None)
-    return row or ok(name, seen)
-
-
 def add_findings(report: Report, rows: Iterable[Row]) -> None:
     for row in rows:
         if row.status in _SEVERITIES:
-            place = {"path": row.path, "line": row.line, "where": row.name or None}
-            report.add(row.code, _SEVERITIES[row.status], row.seen, fix=row.fix or None, **place)
+            severity, where = _SEVERITIES[row.status], row.name or None
+            report.add(row.code, severity, row.seen, fix=row.fix or None, path=row.path, where=where)
 
 
 @dataclass
@@ -94,10 +85,6 @@ class PlannedJob:
         mask = self.environ.get("CUDA_VISIBLE_DEVICES")
         return [card for card in gpu.visible(self.reading.gpus, mask) if not card.error]
 
-    def hardware(self, name: str) -> str:
-        """What the job asks for, as text; 0 when it does not say."""
-        return str(self.job.hardware.get(name, 0))
-
     @functools.cached_property
     def options(self) -> list[tuple[str, str]]:
         """--key value, --key=value and key=value of the command line; a word alone has the key ''."""
@@ -112,13 +99,6 @@ class PlannedJob:
             pairs.append((name.lstrip("+"), value) if assigns else (key, word))
             key = ""
         return pairs
-
-    @property
-    def workers(self) -> int | None:
-        """DataLoader workers per process, when the command line says so."""
-        names = [(key.rpartition(".")[2].replace("-", "_").lower(), value) for key, value in self.options]
-        counts = [int(value) for name, value in names if name in _WORKERS and value.isdigit()]
-        return counts[-1] if counts else None
 
     def program(self, word: str) -> str | None:
         """The file that execvp would start, from the job's directory."""
@@ -180,11 +160,10 @@ def _one_line(text: str) -> str:
 # -- the interpreter that the job would use; torch is imported there, never by us
 
 _ASK = """
-import importlib.util, json, os, sys, warnings
+import importlib.util, json, sys, warnings
 found = [name for name in ("torch", "jax", "tensorflow") if importlib.util.find_spec(name)]
-facts = {"executable": sys.executable, "prefix": sys.prefix, "base_prefix": sys.base_prefix, "frameworks": found,
-         "version": sys.version.split()[0], "conda": os.path.isdir(os.path.join(sys.prefix, "conda-meta")),
-         "base": os.path.isdir(os.path.join(sys.prefix, "condabin"))}
+facts = {"executable": sys.executable, "prefix": sys.prefix, "frameworks": found,
+         "version": sys.version.split()[0]}
 if "torch" in found and sys.argv[1:] == ["torch"]:
     try:
         import torch
@@ -193,11 +172,6 @@ if "torch" in found and sys.argv[1:] == ["torch"]:
             available, count = torch.cuda.is_available(), torch.cuda.device_count()
         flags = getattr(torch._C, "_cuda_getArchFlags", lambda: "")() or ""
         error = str(said[-1].message) if said else ""
-        if torch.version.cuda and not available and not error:
-            try:
-                torch.cuda.init()
-            except Exception as problem:
-                error = str(problem)
         facts["torch"] = {"version": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip,
                           "arch": flags.split(), "available": available, "count": count, "error": error}
     except Exception as problem:
@@ -211,7 +185,6 @@ class Interpreter:
     """`facts` is what it says about itself; empty when there is a `problem`, which `fix` mends."""
 
     word: str  # as the job names it
-    program: str = ""  # what that leads to
     facts: dict[str, Any] = field(default_factory=dict)
     problem: str = ""
     fix: str = ""
@@ -231,7 +204,7 @@ def interrogate(word: str, cwd: Path, environ: Mapping[str, str], torch: bool = 
         where = f"from {cwd}" if "/" in word else "on PATH"
         return Interpreter(word, problem=f"there is no such program {where}", fix="correct the name of the interpreter")
     if not os.access(program, os.X_OK):
-        return Interpreter(word, program, problem=f"{program} is not executable", fix=f"chmod +x {program}")
+        return Interpreter(word, problem=f"{program} is not executable", fix=f"chmod +x {program}")
     # it runs in the job's directory: a torch.py there would be imported by the job, too
     words, seconds = (["torch"], TORCH_SECONDS) if torch else ([], ASK_SECONDS)
     env = {**environ, "PYTHONDONTWRITEBYTECODE": "1"}
@@ -240,6 +213,6 @@ def interrogate(word: str, cwd: Path, environ: Mapping[str, str], torch: bool = 
     with contextlib.suppress(ValueError, IndexError):
         facts = json.loads(answer.text.strip().splitlines()[-1])
     if isinstance(facts, dict):
-        return Interpreter(word, program, facts)
+        return Interpreter(word, facts)
     fix = "make the environment anew; it was moved, or its base was removed"
-    return Interpreter(word, program, problem=answer.problem or "it is not a Python (exit code 0)", fix=fix)
+    return Interpreter(word, problem=answer.problem or "it is not a Python (exit code 0)", fix=fix)

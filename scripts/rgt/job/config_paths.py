@@ -1,47 +1,122 @@
 """The paths that a training config names, checked before the job is started: there, whole, writable, with room.
 
 Example:
-    config = ConfigPaths(settings.read(path), path, cwd=Path("/data/exp"), facts=interpreter.facts)
+    config = ConfigPaths(read_settings(path), path, cwd=Path("/data/exp"))
     rows = list(config.rows())          config.paths: what was looked at
 
-Keys are recognised by their names, at any depth: resume_from, ckpt_path, data_dir, output_dir, python and their kin.
+Keys are recognised by their names, at any depth: resume_from, ckpt_path, data_dir, output_dir and their kin.
 """
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import glob
+import json
 import os
 import re
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rgt import units
 from rgt.checkpoint import names
-from rgt.job.audit import Interpreter, Row, interrogate
-from rgt.job.settings import Setting
-from rgt.machine import disks, outside
+from rgt.errors import bad_input, from_os_error, lacking
+from rgt.job.audit import Interpreter, Row, fail, interrogate, warn
+from rgt.machine import disks
 from rgt.run import discovery, provenance
 
 READ = 4 << 30  # bytes of a checkpoint that are read to check them
-READ_SECONDS, LOAD_SECONDS, SURVEY_SECONDS = 60.0, 120.0, 3.0
-LITTLE, FEW = 1 << 30, 1000  # bytes and inodes that are too few for any run
+READ_SECONDS, SURVEY_SECONDS = 60.0, 3.0
 _NO_RESUME = {"", "none", "null", "false", "no", "scratch", "0"}
 _NEWEST = {"resume", "auto", "latest", "last", "true", "best", "1"}
-_REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]*://", re.I)
 _PATH_ENDINGS = ("output", "_dir", "_path", "_file", "_root", "_folder", "_files")
-_HUB = re.compile(r"[\w.-]+/[\w.-]+")
-Judged = tuple[Interpreter, list[Row]]
-_LOAD = """
-import sys, torch
-try:
-    torch.load(sys.argv[1], map_location="cpu", weights_only=True, mmap=True)
-except RuntimeError:  # written in the old format, which cannot be mapped
-    torch.load(sys.argv[1], map_location="cpu", weights_only=True)
-"""
+_HUB = re.compile(r"\w[\w.-]*/[\w.-]+")
+_CONFIG_BYTES = 10 << 20
+# by the last word of a key; the first that fits
+_KINDS = {
+    "output": r"""(?:output|out|save|log|logging|work|run|results?|default_root|tensorboard)_(?:dir|path|root|folder)
+                  |(?:checkpoint|ckpt)s?_(?:dir|root|folder)|output""",
+    "resume": r"""resume(?:_from(?:_checkpoint)?|_path|_ckpt|_checkpoint)?|(?:init|load|restore|start)_from
+                  |(?:init|initial|pretrained|load)_(?:checkpoint|ckpt|weights|path)(?:_dir|_path)?
+                  |(?:ckpt|checkpoint|weights)(?:_path|_file)?|pretrained""",
+    "data": r"""(?:.*_)?(?:data|datasets?|corpus)(?:_(?:dir|path|root|files?|folder))?
+                |(?:train|val|valid|validation|test|eval)_(?:dir|path|root|files?|folder|data|set)""",
+}
+_PATTERNS = {kind: re.compile(pattern, re.X) for kind, pattern in _KINDS.items()}
+
+
+@dataclass
+class Setting:
+    key: str
+    value: Any
+
+    @property
+    def name(self) -> str:
+        return self.key.rpartition(".")[2].lower().replace("-", "_")
+
+    @property
+    def kind(self) -> str:
+        return next((kind for kind, pattern in _PATTERNS.items() if pattern.fullmatch(self.name)), "")
+
+
+def read_settings(path: Path) -> list[Setting]:
+    """Every scalar of a YAML, JSON or Python config with its dotted key."""
+    try:
+        if not path.is_file() or path.stat().st_size > _CONFIG_BYTES:
+            raise bad_input(f"{path} is not a config: expected a YAML, JSON or Python file of at most 10 MiB")
+        data = _parsed(path.read_text(encoding="utf-8"), path.suffix)
+    except UnicodeDecodeError:
+        raise bad_input(f"{path} is not text in UTF-8; expected YAML, JSON or Python settings") from None
+    except OSError as error:
+        raise from_os_error(error, f"read {path}") from None
+    except RecursionError:
+        raise bad_input(f"{path} is nested too deep to be a config") from None
+    except (SyntaxError, ValueError) as error:
+        language = {".json": "JSON", ".py": "Python"}.get(path.suffix, "YAML")
+        raise bad_input(f"{path} is not {language}: {' '.join(str(error).split())[:200]}") from None
+    settings = list(_flat(data, "", set())) if isinstance(data, dict) else []
+    if not settings:
+        raise bad_input(f"{path} has no settings; expected keys such as output_dir and resume_from")
+    return settings
+
+
+def _parsed(text: str, suffix: str) -> Any:
+    if suffix == ".json":
+        return json.loads(text)
+    if suffix != ".py":
+        try:
+            import yaml
+        except ImportError:
+            raise lacking("reading YAML needs pyyaml: pip install pyyaml, or give the config as JSON") from None
+        try:
+            return yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ValueError(error) from None
+    values = {}  # nanoGPT's configs: assignments of plain values. They are parsed, never run
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            with contextlib.suppress(ValueError, TypeError, MemoryError):
+                values[node.targets[0].id] = ast.literal_eval(node.value)
+    return values
+
+
+def _flat(data: Any, key: str, seen: set[int]) -> Iterator[Setting]:
+    """A list of scalars is one value, other lists give keys such as layers.0.width.
+
+    An alias of YAML is the same object again: visited once, so no file explodes.
+    """
+    nested = isinstance(data, list) and any(isinstance(item, (dict, list)) for item in data)
+    if not isinstance(data, dict) and not nested:
+        yield Setting(key, data)
+    elif id(data) not in seen:
+        seen.add(id(data))
+        for name, inner in data.items() if isinstance(data, dict) else enumerate(data):
+            yield from _flat(inner, f"{key}.{name}" if key else str(name), seen)
 
 
 def newest_checkpoint(folder: Path) -> discovery.File | None:
@@ -53,25 +128,21 @@ def newest_checkpoint(folder: Path) -> discovery.File | None:
 
 
 class ConfigPaths:
-    """`facts` of the job's interpreter say whether its torch can be asked to load a checkpoint."""
+    """The paths of one config, as a job in `cwd` would read them."""
 
-    def __init__(
-        self, settings: list[Setting], config: Path, cwd: Path, facts: dict[str, Any], load: bool = True
-    ) -> None:
+    def __init__(self, settings: list[Setting], config: Path, cwd: Path) -> None:
         self.settings, self.config, self.cwd = settings, config, Path(os.path.abspath(cwd))
-        self.values = {setting.key: setting.value for setting in settings}
-        self.python = facts["executable"] if load and "torch" in facts.get("frameworks", []) else ""
         self.paths: list[dict[str, Any]] = []
         self.checkpoint_bytes = 0
 
     def rows(self) -> Iterator[Row]:
-        checks = {"resume": self._resume, "output": self._output, "data": self._input, "path": self._input}
+        checks = {"resume": self._resume, "output": self._output, "data": self._data}
         # outputs come last: how much room they need is known from the checkpoint to resume from
         for setting in sorted(self.settings, key=lambda setting: setting.kind == "output"):
             for value in setting.value if isinstance(setting.value, list) else [setting.value]:
                 text = self._path_text(setting, value) if setting.kind in checks else ""
                 if "$" in text:
-                    seen = f"{text} holds a variable that is not set here; it was not checked"
+                    seen = f"{text} holds a variable that is not known here; it was not checked"
                     yield self._row(setting, "info", "unresolved", seen)
                 elif text:
                     path = Path(os.path.normpath(self.cwd / text))
@@ -102,81 +173,59 @@ class ConfigPaths:
         return self._expanded(str(value))
 
     def _row(self, setting: Setting, status: str, code: str, seen: str, fix: str = "") -> Row:
-        return Row(setting.key, status, seen, fix, code, str(self.config), setting.line)
+        return Row(setting.key, status, seen, fix, code, str(self.config))
 
     def _expanded(self, value: str) -> str:
-        """With ~, $VARIABLES and references to other settings."""
-        for _ in range(5):  # a reference may lead to a reference
-            value = _REFERENCE.sub(lambda match: str(self.values.get(match[1], match[0])), value)
+        """With ~ and $VARIABLES; what is still open then (${a.b} of Hydra) is told, not checked."""
         return os.path.expandvars(os.path.expanduser(value))
 
-    def _missing(self, setting: Setting, path: Path, value: str, status: str = "fail") -> Row:
+    def _missing(self, setting: Setting, path: Path, value: str, hub: bool = False) -> Row:
         """Say so, and where else a relative path would lead."""
         if not os.path.isabs(os.path.expanduser(value)):
             for base in (self.config.resolve().parent, provenance.top(self.cwd), *self.cwd.parents[:2]):
                 if base and base != self.cwd and (base / value).exists():
                     seen = f"{value} does not exist from {self.cwd}, where the job runs, but it does from {base}"
                     return self._row(setting, "fail", "unresolved", seen, f"write {base / value}")
+        if hub and _HUB.fullmatch(value) and not names.is_checkpoint(value):
+            return self._row(setting, "info", "missing", f"{path} does not exist; taken for an id of the hub")
         seen = f"{path} does not exist (the path is there up to {disks.nearest_existing(path)})"
-        return self._row(setting, status, "missing", seen)
+        return self._row(setting, "fail", "missing", seen)
 
-    def _input(self, setting: Setting, path: Path, value: str) -> Iterator[Row]:
-        """Data must be there; of other paths, the job may make the last part."""
-        if setting.kind == "path":
-            if not path.exists() and not path.parent.exists():
-                yield self._missing(setting, path, value, "warn")
-        elif glob.has_magic(str(path)):
+    def _data(self, setting: Setting, path: Path, value: str) -> Iterator[Row]:
+        if glob.has_magic(str(path)):
             if not next(glob.iglob(str(path), recursive=True), None):
                 yield self._row(setting, "fail", "missing", f"nothing matches {path}")
         elif path.is_dir() and not any(path.iterdir()):
             yield self._row(setting, "fail", "missing", f"{path} is empty")
-        elif not path.exists() and _HUB.fullmatch(value) and not value.startswith("."):
-            seen = f"{path} does not exist; taken for the id of a hub data set"
-            yield self._row(setting, "info", "missing", seen)
         elif not path.exists():
-            yield self._missing(setting, path, value)
+            yield self._missing(setting, path, value, hub=True)
 
     def _output(self, setting: Setting, path: Path, value: str) -> Iterator[Row]:
-        if setting.name.endswith("_path") and path.suffix and not path.is_dir():  # output_path: out/model.pt
-            path = path.parent
         place = disks.nearest_existing(path)
-        if place == path.parent and not path.exists():
-            seen = f"{path} does not exist yet; the job must make it"
-            yield self._row(setting, "info", "missing", seen, f"mkdir {path}")
-        elif place != path:
-            yield self._missing(setting, path, value, "warn")
         if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
             problem = "cannot be written to" if place.is_dir() else "is a file, not a directory"
             yield self._row(setting, "fail", "missing", f"{place} {problem}")
             return
-        room, newest = disks.room(place), None if self.checkpoint_bytes else newest_checkpoint(place)
+        newest = None if self.checkpoint_bytes else newest_checkpoint(place)
         # the old checkpoint stays until the new one is whole
         needed = 2 * (newest.bytes if newest else self.checkpoint_bytes)
-        free = units.show_size(room.free)
-        if room.free < needed:
-            seen = f"{place}: {free} free, two checkpoints take {units.show_size(needed)}"
+        if (free := disks.room(place).free) < needed:
+            seen = f"{place}: {units.show_size(free)} free, two checkpoints take {units.show_size(needed)}"
             yield self._row(setting, "fail", "no-space", seen)
-        elif room.free < LITTLE:
-            yield self._row(setting, "warn", "no-space", f"{place}: only {free} free")
-        if room.inodes and room.inodes_free < FEW:
-            yield self._row(setting, "warn", "no-space", f"{place}: only {room.inodes_free} inodes free")
 
     # -- the checkpoint to go on from
 
     def _resume(self, setting: Setting, path: Path, value: str) -> Iterator[Row]:
-        may_be_hub = setting.name == "init_from" or setting.name.startswith("pretrained")
         if path.exists():
             yield from self._checkpoint(setting, path)
         elif value.strip().lower() in _NEWEST:
             seen = f"{setting.key} is {value}, but no output directory has a checkpoint"
             yield self._row(setting, "fail", "missing", seen)
-        elif may_be_hub and _HUB.fullmatch(value) and not names.is_checkpoint(value):
-            yield self._row(setting, "info", "missing", f"{path} does not exist; taken for the id of a hub model")
         else:
-            yield self._missing(setting, path, value)
+            hub = setting.name == "init_from" or setting.name.startswith("pretrained")
+            yield self._missing(setting, path, value, hub=hub)
 
     def _checkpoint(self, setting: Setting, path: Path) -> Iterator[Row]:
-        """Whole, and loadable by the job's own torch, tensors only: no code of the file is run."""
         from rgt.checkpoint import whole  # the readers of all formats: few configurations name a checkpoint
 
         check = whole.verdict(path, read=READ, read_until=time.monotonic() + READ_SECONDS)
@@ -185,44 +234,21 @@ class ConfigPaths:
             newest = newest_checkpoint(path)
             seen = f"{path} is a directory without a weight file in it"
             yield self._row(setting, "fail", "missing", seen, f"write {newest.path}" if newest else "")
-            return
-        if check.state in ("broken", "writing"):
+        elif check.state in ("broken", "writing"):
             code = "untrusted" if check.code == "hostile" else "truncated"
             yield self._row(setting, "fail", code, f"{path}: {check.message}")
-            return
-        torch_files = [file for file in check.files if file.suffix in (".pt", ".pth", ".ckpt", ".bin")]
-        for file in torch_files if self.python else []:
-            problem = outside.tool(self.python, "-c", _LOAD, str(file), seconds=LOAD_SECONDS).problem
-            if problem and re.search("weights[_ ]only", problem, re.I):
-                seen = f"{file} holds more than tensors: whole, but it loads only with weights_only=False, "
-                yield self._row(setting, "info", "untrusted", seen + "which runs its code")
-            elif problem:
-                yield self._row(setting, "fail", "unloadable", f"{file} does not load: {problem}")
 
 
-def config_interpreter(settings: list[Setting], config: Path, cwd: Path, meant: str | None) -> Judged:
-    """The one that the config names, else `meant`, else the shell's; it must run, have a framework, and be `meant`."""
-    named = next((s for s in settings if s.kind == "interpreter" and isinstance(s.value, str)), None)
-    word = named.value if named else meant or ("python" if shutil.which("python") else "python3")
-    found = interrogate(os.path.expanduser(word), cwd, os.environ)
-    rows: list[Row] = []
-
-    def note(status: str, seen: str, fix: str = "") -> None:
-        setting = named or Setting("python", None)
-        rows.append(Row(setting.key, status, seen, fix, "interpreter", str(config), setting.line))
-
+def job_interpreter(word: str | None, cwd: Path) -> tuple[Interpreter, list[Row]]:
+    """The one given, else the shell's; it must run, have a framework, and be the one of the job's directory."""
+    shell = "python" if shutil.which("python") else "python3"
+    found = interrogate(os.path.expanduser(word or shell), cwd, os.environ)
     if found.problem:
-        note("fail", f"{found.word}: {found.problem}", found.fix)
-        return found, rows
-    program = found.facts["executable"]
+        return found, [fail("python", "interpreter", f"{found.word}: {found.problem}", found.fix)]
+    rows, program = [], found.facts["executable"]
     if not found.facts["frameworks"]:
-        note("warn", f"{program} has no torch, jax or tensorflow")
-    wanted = interrogate(os.path.expanduser(meant), cwd, os.environ) if meant else None
-    own = found.other_environment(cwd)
-    if wanted and wanted.program:
-        if wanted.facts.get("prefix") != found.facts["prefix"]:
-            note("fail", f"the job would use {program}, not {meant}", f"name it: {wanted.program}")
-    elif own:
+        rows.append(warn("python", "interpreter", f"{program} has no torch, jax or tensorflow"))
+    if own := found.other_environment(cwd):
         seen = f"the job would use {program}, but its directory has {own.name}"
-        note("warn", seen, f"name it: {own / 'bin' / 'python'}")
+        rows.append(warn("python", "interpreter", seen, f"name it: --python {own / 'bin' / 'python'}"))
     return found, rows

@@ -78,9 +78,3 @@ def mount_of(path: Path, table: list[Mount]) -> Mount | None:
     real = f"{path.resolve()}/".replace("//", "/")
     above = [mount for mount in table if real.startswith(mount.point.rstrip("/") + "/")]
     return max(reversed(above), key=lambda mount: len(mount.point), default=None)
-
-
-def is_container() -> bool:
-    root = mount_of(Path("/"), mounts())
-    marks = ("/.dockerenv", "/run/.containerenv", "/run/secrets/kubernetes.io")
-    return any(Path(mark).exists() for mark in marks) or (root is not None and root.fstype in LAYER)

@@ -1,7 +1,7 @@
 """How much memory, CPU and how many processes may really be used: the host's memory and the tightest cgroup limit.
 
 Example:
-    host_memory().available         limits().memory, .memory_high, .used, .cpus, .pids; None: no limit
+    host_memory().available         limits().memory, .used, .cpus; None: no limit
 
 /proc/meminfo and nproc describe the host; the kernel kills by the limit of the cgroup (v1 or v2), or of one above it.
 """
@@ -37,38 +37,28 @@ def resident(pid: int) -> int | None:
     return int(words[1]) * os.sysconf("SC_PAGE_SIZE") if len(words) > 1 else None
 
 
-def proportional(pid: int) -> int:
-    """Proportional set size: pages that workers share with their parent are counted once. 0 when it cannot be read."""
-    match = re.search(r"^Pss:\s+(\d+) kB", _text(Path(f"/proc/{pid}/smaps_rollup")), re.M)
-    return int(match[1]) << 10 if match else 0
-
-
 @dataclass(frozen=True)
 class Limits:
     memory: int | None = None
-    memory_high: int | None = None  # v2: above it the process is not killed but slowed to a crawl
     used: int | None = None  # under the tightest memory limit, without page cache that can be dropped
     cpus: float | None = None
-    pids: int | None = None
 
 
 def limits(proc: Path = Path("/proc/self"), root: Path = Path("/")) -> Limits:
     """`root` is put before every mount point, for a tree that is not this machine's."""
-    folders = list(_cgroups(proc, root, "memory"))
-    caps = [(cap, at) for at in folders if (cap := _number(at, "memory.max", "memory.limit_in_bytes")) is not None]
+    files = ("memory.max", "memory.limit_in_bytes")
+    caps = [(cap, at) for at in _cgroups(proc, root, "memory") if (cap := _number(at, *files)) is not None]
     tightest, where = min(caps, default=(None, None), key=lambda pair: pair[0])
     used = _number(where, "memory.current", "memory.usage_in_bytes") if where else None
     if where and used is not None:  # as the kubelet counts: without inactive page cache
         stat: dict[str, str] = dict(re.findall(r"^(\w+) (\d+)$", _text(where / "memory.stat"), re.M))
         used = max(0, used - int(stat.get("total_inactive_file") or stat.get("inactive_file") or 0))
-    high = [number for at in folders if (number := _number(at, "memory.high")) is not None]
-    pids = [number for at in _cgroups(proc, root, "pids") if (number := _number(at, "pids.max")) is not None]
     cpus = []
     for at in _cgroups(proc, root, "cpu"):  # v2 has both numbers in one file: '200000 100000', or 'max 100000'
         words = _text(at / "cpu.max").split() or [_text(at / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
         if len(words) == 2 and all(word.isdigit() for word in words) and int(words[1]):
             cpus.append(int(words[0]) / int(words[1]))
-    return Limits(tightest, min(high, default=None), used, min(cpus, default=None), min(pids, default=None))
+    return Limits(tightest, used, min(cpus, default=None))
 
 
 def _cgroups(proc: Path, root: Path, controller: str) -> Iterator[Path]:

@@ -1,8 +1,7 @@
-"""The machine and its disks: memory, CPUs, limits, clock, port, proxies, and every place the job writes to."""
+"""The machine and its disks: memory, CPUs, limits, port, proxies, and every place the job writes to."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import math
 import os
@@ -10,30 +9,24 @@ import re
 import resource
 import socket
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from shlex import quote
 
-from rgt import units
-from rgt.job.audit import PlannedJob, Row, fail, judged, ok, warn
+from rgt import files
+from rgt.errors import RgtError
+from rgt.job.audit import PlannedJob, Row, fail, ok, warn
 from rgt.job.config_paths import newest_checkpoint
-from rgt.machine import disks, outside
+from rgt.machine import disks
 from rgt.machine import memory as machine_memory
 from rgt.units import show_size
 
 LITTLE_SHM = 1 << 30  # a worker passes batches through it; docker gives 64 MiB
-TINY_SHM = 128 << 20
 FILES = 4096  # DataLoader workers pass tensors as descriptors; 1024 ends as "received 0 items of ancdata"
-PROCESSES = 1024  # threads count, too
 FULL = 0.9  # part of the memory limit
-EARLIEST = 2025  # no certificate of today is valid before it
-SKEW = 60.0  # seconds a file may lie in the future
 TOO_LITTLE, LITTLE = 100 << 20, 2 << 30  # bytes: nothing fits, hardly anything fits
 TOO_FEW, FEW = 100, 10_000  # inodes; a data set of small files takes millions
 PROBE = 1 << 20  # bytes that are really written: a quota shows only then
 _ANY = resource.RLIM_INFINITY
-LARGER = "take a larger machine or container, or lower `hardware` in the job"
 # file systems where a result should not stay, what they are, and what to do
 _VOLATILE = (
     (disks.MEMORY, "memory, gone at a stop, and counted as memory used", "write to a disk"),
@@ -42,41 +35,35 @@ _VOLATILE = (
 )
 
 
+def _limit(name: str, seen: str, low: bool, problem: str, fix: str) -> Row:
+    return warn(name, "limit", seen + problem, fix) if low else ok(name, seen)
+
+
 def memory(planned: PlannedJob) -> Iterator[Row]:
     limits, host = machine_memory.limits(), machine_memory.host_memory().total
     limit = min(host, limits.memory or host)
     seen = f"{show_size(limit)} may be used"
     if limit < host:
         seen += f" (cgroup limit; free and top show the host's {show_size(host)})"
-    asked = units.size(planned.hardware("memory"))
-    used, high = limits.used or 0, limits.memory_high or limit
+    used = limits.used or 0
     full = f", {show_size(used)} of it is in use"
-    slow = f", above memory.high {show_size(high)} it is slowed to a crawl"
-    cases = [
-        (asked > limit, fail, f", the job asks for {show_size(asked)}", LARGER),
-        (used > FULL * limit, warn, full, "end what holds it: the kernel kills at the limit (exit code 137)"),
-        (high < limit, warn, slow, "stay below memory.high, or have it raised"),
-    ]
-    yield judged("memory", "limit", seen, cases)
+    fix = "end what holds it: the kernel kills at the limit (exit code 137)"
+    yield _limit("memory", seen, used > FULL * limit, full, fix)
 
 
 def cpus(planned: PlannedJob) -> Iterator[Row]:
     visible, quota = len(os.sched_getaffinity(0)), machine_memory.limits().cpus
     allowed = min(visible, quota or visible)
-    asked, threads = int(planned.hardware("cpus")), planned.environ.get("OMP_NUM_THREADS", "")
+    threads = planned.environ.get("OMP_NUM_THREADS", "")
     seen = f"{visible} visible, {allowed:g} may be used" + (f", OMP_NUM_THREADS={threads}" if threads else "")
     each = max(1, math.floor(allowed / max(1, planned.job.gpus_per_node)))
     many = f" (cgroup quota): every process would start {visible} threads"
     fix = f"put OMP_NUM_THREADS: {each} into the job's env"
-    cases = [
-        (asked > allowed, fail, f", the job asks for {asked}", LARGER),
-        (visible > math.ceil(allowed) and not threads, warn, many, fix),
-    ]
-    yield judged("cpus", "limit", seen, cases)
+    yield _limit("cpus", seen, visible > math.ceil(allowed) and not threads, many, fix)
 
 
 def shared_memory(planned: PlannedJob) -> Iterator[Row]:
-    name, workers = "/dev/shm", planned.workers
+    name = "/dev/shm"
     if planned.job.image:
         yield ok(name, f"the container gets its own: {planned.job.shm_size} (shm_size of the job)")
         return
@@ -85,58 +72,18 @@ def shared_memory(planned: PlannedJob) -> Iterator[Row]:
     except OSError:
         yield fail(name, "limit", "it is not there", "mount -t tmpfs tmpfs /dev/shm, or docker run --shm-size=8g")
         return
-    seen = show_size(total) + (f" for {workers} DataLoader workers" if workers else "")
-    fix, little = "docker run --shm-size=8g (or --ipc=host); else num_workers=0", workers != 0 and total < LITTLE_SHM
-    cases = [
-        (little and bool(workers) and total <= TINY_SHM, fail, ": they die with a bus error", fix),
-        (little, warn, ": DataLoader workers die with a bus error when it is full", fix),
-    ]
-    yield judged(name, "limit", seen, cases)
+    fix = "docker run --shm-size=8g (or --ipc=host); else num_workers=0"
+    little = ": DataLoader workers die with a bus error when it is full"
+    yield _limit(name, show_size(total), total < LITTLE_SHM, little, fix)
 
 
 def limits(planned: PlannedJob) -> Iterator[Row]:
-    """ulimit: a limit on descriptors, file sizes or the address space breaks a job hours later."""
-    files, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if files != _ANY and files < FILES:
-        more = 65536 if hard == _ANY else min(hard, 65536)
-        fix = f"ulimit -n {more} before the start" if more >= FILES else "docker run --ulimit nofile=65536:65536"
-        yield warn("open files", "limit", f"ulimit -n is {files}; DataLoader workers need thousands", fix)
-    else:
-        yield ok("open files", f"ulimit -n is {'unlimited' if files == _ANY else files}")
-    infiniband = planned.job.nodes > 1 and Path("/sys/class/infiniband").is_dir()
-    for name, letter, which, level, matters, problem in (
-        ("locked memory", "l", resource.RLIMIT_MEMLOCK, warn, infiniband, "InfiniBand registers its buffers"),
-        ("file size", "f", resource.RLIMIT_FSIZE, fail, True, "every file is cut there"),
-        ("address space", "v", resource.RLIMIT_AS, warn, True, "CUDA alone reserves more than the card's memory"),
-    ):
-        if matters and (most := resource.getrlimit(which)[0]) != _ANY:
-            fix = f"ulimit -{letter} unlimited before the start"
-            yield level(name, "limit", f"ulimit -{letter} is {show_size(most)}; {problem}", fix)
-    numbers = (resource.getrlimit(resource.RLIMIT_NPROC)[0], machine_memory.limits().pids)
-    pids = min((number for number in numbers if number not in (None, _ANY)), default=None)
-    seen = f"{pids or 'any number of'} processes and threads at most"
-    fix = "ulimit -u 4096, or docker run --pids-limit=-1"
-    yield warn("processes", "limit", seen, fix) if pids and pids < PROCESSES else ok("processes", seen)
-
-
-def clock(planned: PlannedJob) -> Iterator[Row]:
-    now = time.time()
-    stamp = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
-    # 'yes', 'no', or nothing where nobody can tell (containers)
-    synced = outside.tool("timedatectl", "show", "-p", "NTPSynchronized", "--value", seconds=10).text.strip()
-    newest, path = 0.0, ""
-    with contextlib.suppress(OSError):
-        entries = [(entry.stat(follow_symlinks=False).st_mtime, entry.path) for entry in os.scandir(planned.workdir)]
-        newest, path = max(entries, default=(newest, path))
-    fix = "set the clock (timedatectl set-ntp true); in a container: on the host"
-    stamp += {"yes": ", synchronised", "no": ", not synchronised"}.get(synced, "")
-    future = f", but {path} is from the future: this clock, or the one of its writer, is wrong"
-    cases = [
-        (time.gmtime(now).tm_year < EARLIEST, fail, ": every TLS certificate is refused", fix),
-        (newest > now + SKEW, warn, future, f"{fix}; then touch {quote(path)}"),
-        (planned.job.nodes > 1 and synced == "no", warn, "; logs of several nodes will not line up", fix),
-    ]
-    yield judged("clock", "clock", stamp, cases)
+    """Too few descriptors break a job hours later."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    seen = f"ulimit -n is {'unlimited' if files == _ANY else files}"
+    fix = "ulimit -n 65536 before the start; in a container: docker run --ulimit nofile=65536:65536"
+    few = "; DataLoader workers need thousands"
+    yield _limit("open files", seen, files != _ANY and files < FILES, few, fix)
 
 
 def port(planned: PlannedJob) -> Iterator[Row]:
@@ -209,20 +156,14 @@ def _place(name: str, path: Path, keeps: bool) -> Row:
 
 def _write_error(place: Path) -> OSError | None:
     """Write, sync, rename and remove a file; the error, if there is one."""
-    name = ""
+    probe = place / f".preflight.{os.getpid()}"
     try:
-        descriptor, name = tempfile.mkstemp(prefix=".preflight.", dir=place)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(b"\0" * PROBE)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, name + ".renamed")
+        files.write_bytes(probe, b"\0" * PROBE)
+        probe.unlink()
     except OSError as error:
         return error
-    finally:
-        for path in (name, name + ".renamed"):
-            with contextlib.suppress(OSError):
-                os.unlink(path)
+    except RgtError as error:
+        return error.__cause__ if isinstance(error.__cause__, OSError) else OSError(error.message)
     return None
 
 
@@ -245,16 +186,4 @@ def checkpoints(planned: PlannedJob) -> Iterator[Row]:
     yield ok("checkpoints", seen) if free >= 2 * need else level("checkpoints", "no-space", seen, fix, str(target))
 
 
-def quota(planned: PlannedJob) -> Iterator[Row]:
-    """`quota -q` speaks only when a limit is passed; df does not know of quotas."""
-    answer = outside.tool("quota", "-q", seconds=20)
-    if answer.text.strip():
-        fix = "free room or files on that file system, or have the quota raised"
-        yield warn("quota", "no-space", " ".join(answer.text.split())[:200], fix)
-    elif not answer.problem:
-        yield ok("quota", "not exceeded")
-    elif answer.problem != "not installed":
-        yield warn("quota", "unjudged", f"`quota -q`: {answer.problem}", "ask again by hand")
-
-
-CHECKS = (memory, cpus, shared_memory, limits, clock, port, proxies, written_places, checkpoints, quota)
+CHECKS = (memory, cpus, shared_memory, limits, port, proxies, written_places, checkpoints)

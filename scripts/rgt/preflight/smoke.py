@@ -1,16 +1,14 @@
 """The CPU smoke: the job's own short command, with no GPU, no logger and a scratch run directory, in bounded time.
 
 Whatever it starts is ended with it, also what called setsid: orphans come to us, and the whole tree is ours to end.
-`verdict` says how it ended and why, whether its numbers are numbers, what it wrote and what it left behind.
+`verdict` says how it ended and why, whether its numbers are numbers, and what it wrote.
 """
 
 from __future__ import annotations
 
 import contextlib
-import glob
 import math
 import os
-import re
 import resource
 import shutil
 import signal
@@ -29,12 +27,10 @@ from rgt.job.audit import PlannedJob, Row, fail, ok, warn
 from rgt.job.description import RUN, RUN_VARIABLE
 from rgt.log import summary
 from rgt.log.line import parse_line, plain
-from rgt.machine import memory, processes
+from rgt.machine import processes
 
 THREADS = 4
 POLL = 0.05
-SAMPLE = 0.5  # between two looks at the memory of the tree
-LEAVE = 3.0  # for helpers that end after the command (a logger's)
 STACKS = 3.0  # for Python to write its stacks after SIGABRT
 UNKILLABLE = 10.0  # a process stuck in a driver or a network mount does not even die
 LINES = 15  # of the log that are shown
@@ -44,13 +40,6 @@ _LOG_BYTES = 4 << 20
 LOGGERS_OFF = {"WANDB_MODE": "disabled", "SWANLAB_MODE": "disabled", "NEPTUNE_MODE": "debug", "COMET_MODE": "DISABLED"}
 LOGGERS_OFF |= {"CLEARML_OFFLINE_MODE": "1", "DISABLE_MLFLOW_INTEGRATION": "TRUE"}
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
-_NEEDS_GPU = re.compile(
-    r"Found no NVIDIA driver|No CUDA GPUs are available|Torch not compiled with CUDA enabled|no CUDA-capable device"
-    r"|CUDA driver version is insufficient|Attempting to deserialize object on (?:a )?CUDA|invalid device ordinal"
-    r"|Unexpected error from cudaGetDeviceCount|no GPUs found|CUDA is not available|requires? (?:a )?(?:CUDA|GPU)"
-    r"|Could not find (?:a )?CUDA|libcuda\.so|CUDA_ERROR_NO_DEVICE|(?:CUDA|cuda) (?:must|needs to) be available",
-    re.I,
-)
 
 
 @dataclass
@@ -59,11 +48,9 @@ class Smoke:
 
     exit_code: int | None = None  # None: it had to be ended
     seconds: float = 0.0
-    peak_memory: int = 0  # bytes of the whole tree
-    ended: list[str] = field(default_factory=list)  # commands of processes that we had to end
+    peak_memory: int = 0  # bytes of its largest process
     log: str = ""
     written: list[str] = field(default_factory=list)
-    elsewhere: list[str] = field(default_factory=list)  # new entries in the job's real output folder
 
     def as_dict(self) -> dict[str, Any]:
         shown = {name: value for name, value in vars(self).items() if name != "log"}
@@ -82,7 +69,6 @@ def run(planned: PlannedJob, timeout: float) -> tuple[Smoke, Path]:
     environ |= {"MLFLOW_TRACKING_URI": (scratch / "mlruns").as_uri()}
     environ |= {"TENSORBOARD_LOGGING_DIR": str(scratch / "tensorboard")}
     environ |= {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}  # so that a hang can be asked where it is
-    before = set(glob.glob("*", root_dir=planned.output)) if planned.output else set()
     processes.become_subreaper()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # the same endings as Ctrl-C
     try:
@@ -100,20 +86,14 @@ def run(planned: PlannedJob, timeout: float) -> tuple[Smoke, Path]:
         raise
     smoke.log = "\n".join(summary.tail(scratch / "smoke.log", _LOG_BYTES))
     smoke.written = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-    smoke.elsewhere = sorted(set(glob.glob("*", root_dir=planned.output)) - before) if planned.output else []
     return smoke, scratch
 
 
 def _follow(process: subprocess.Popen[bytes], timeout: float) -> Smoke:
-    smoke, start = Smoke(), time.monotonic()
-    look = start
-    while process.poll() is None and time.monotonic() < start + timeout:
-        if time.monotonic() >= look:
-            smoke.peak_memory = max(smoke.peak_memory, sum(map(memory.proportional, _tree())))
-            look = time.monotonic() + SAMPLE
-        time.sleep(POLL)
-    smoke.seconds = time.monotonic() - start
-    smoke.exit_code = process.poll()
+    start = time.monotonic()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout)
+    smoke = Smoke(process.poll(), time.monotonic() - start)
     if smoke.exit_code is None:
         for pid in _tree():  # SIGABRT makes Python's faulthandler write where every thread is, into the log
             with contextlib.suppress(OSError):
@@ -121,18 +101,10 @@ def _follow(process: subprocess.Popen[bytes], timeout: float) -> Smoke:
                 os.kill(pid, signal.SIGABRT)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(STACKS)
-    else:
-        deadline = time.monotonic() + LEAVE
-        while _tree() and time.monotonic() < deadline:
-            time.sleep(POLL)
-    smoke.ended = _end_all()
+    _end_all()
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(UNKILLABLE)
-    with contextlib.suppress(ChildProcessError):  # collect orphans that came to us, so that their memory is counted
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
-    smoke.peak_memory = max(smoke.peak_memory, largest)
+    smoke.peak_memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     return smoke
 
 
@@ -141,19 +113,14 @@ def _tree() -> list[int]:
     return [pid for pid in processes.descendants(os.getpid()) if processes.alive(processes.identify(pid))]
 
 
-def _end_all() -> list[str]:
+def _end_all() -> None:
     """SIGKILL, again and again: something may be forked between two looks."""
-    ended: list[str] = []
     deadline = time.monotonic() + UNKILLABLE
     while (tree := _tree()) and time.monotonic() < deadline:
         for pid in tree:
-            words = " ".join(processes.command(pid))[:100]
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-                if words and words not in ended:
-                    ended.append(words)
         time.sleep(POLL)
-    return ended
 
 
 def last_lines(text: str) -> list[str]:
@@ -175,21 +142,14 @@ def verdict(smoke: Smoke, timeout: float) -> Iterator[Row]:
     else:
         if values:
             yield ok("numbers", ", ".join(f"{name} {value:g}" for name, value in list(values.items())[:4]))
-    target = f"{RUN} (or ${RUN_VARIABLE})"
     if smoke.exit_code == 0 and smoke.written:
         more = f" and {len(smoke.written) - 3} more" if len(smoke.written) > 3 else ""
         yield ok("written", ", ".join(smoke.written[:3]) + more)
     elif smoke.exit_code == 0:
         seen = "nothing was written to the run directory: saving is not covered, and fails at the first checkpoint"
-        yield warn("written", "empty", seen, f"let it save one checkpoint to {target}")
-    if smoke.exit_code == 0 and smoke.elsewhere:
-        seen = f"new in the real output folder: {', '.join(smoke.elsewhere[:3])}"
-        yield warn("scratch", "extra", seen, f"write below {target}; remove what the smoke left there")
-    if smoke.exit_code == 0 and smoke.ended:
-        seen = f"{len(smoke.ended)} processes outlived it and were ended: {smoke.ended[0]}"
-        yield warn("leftovers", "leftover", seen, "join or end what you start: on a GPU it would hold the memory")
+        yield warn("written", "empty", seen, f"let it save one checkpoint to {RUN} (or ${RUN_VARIABLE})")
     cost = f"{units.show_duration(smoke.seconds)} of wall time, {units.show_size(smoke.peak_memory)}"
-    yield ok("cost", f"{cost} of memory at the peak")
+    yield ok("cost", f"{cost} of memory in the largest process")
 
 
 def _ending(smoke: Smoke, timeout: float) -> Row:
@@ -197,23 +157,13 @@ def _ending(smoke: Smoke, timeout: float) -> Row:
     if code == 0:
         return ok("smoke", "exit code 0")
     if code is None:
-        seen = f"still running after {units.show_duration(timeout)}; "
-        seen += f"it and its {len(smoke.ended) or 'no'} remaining processes were ended"
-        # where the job's own code waits: faulthandler's innermost frame that is not of a library
-        match = re.search(r"\(most recent call first\):\n((?:\s+File .*\n?)+)", smoke.log)
-        frames = [line.strip() for line in match[1].splitlines()] if match else []
-        own = [frame for frame in frames if not re.search(r"/lib(?:64)?/python3|<frozen", frame)]
-        seen += f": it was at {(own or frames)[0]}" if frames else ""
-        return fail("smoke", "timeout", seen, "1 or 2 batches must do; else --timeout 10m")
-    problems = summary.summarise(smoke.log).problems
-    causes = [problem.line for problem in problems if problem.code != "nan"]
+        seen = f"still running after {units.show_duration(timeout)}; it was ended, with all its processes"
+        fix = "the log ends with where Python was; 1 or 2 batches must do, else --timeout 10m"
+        return fail("smoke", "timeout", seen, fix)
+    causes = [problem.line for problem in summary.summarise(smoke.log).problems if problem.code != "nan"]
     cause = causes[0] if causes else lines[-1] if lines else "it printed nothing"
-    # by the error itself or the lines before the end; warnings about CUDA stand in every log of a CPU
-    if any(_NEEDS_GPU.search(line) for line in [cause, *(line for line in lines if "warn" not in line.lower())]):
-        fix = "device = 'cuda' if torch.cuda.is_available() else 'cpu'; map_location='cpu'; backend gloo on the CPU"
-        return fail("smoke", "gpu", f"it needs a GPU, so it shows nothing before one is rented: {cause}", fix)
     if code < 0:
         fix = "SIGKILL is the memory limit's; SIGBUS is /dev/shm's; else read the log"
         return fail("smoke", "killed", f"ended by {processes.signal_name(-code)}: {cause}", fix)
-    word = next((word for word in ("oom", "no-space") if word in {problem.code for problem in problems}), "crash")
-    return fail("smoke", word, f"exit code {code}: {cause}", "mend it here, where it costs nothing")
+    fix = "mend it here, where it costs nothing; it must run without a GPU (device, map_location, gloo)"
+    return fail("smoke", "crash", f"exit code {code}: {cause}", fix)

@@ -175,12 +175,6 @@ def limit_words(job: Job) -> list[str]:
     return ["timeout", "-s", job.signal, "-k", seconds_word(job.grace), seconds_word(job.time_limit)]
 
 
-def background_words(order: Order) -> list[str]:
-    """For a script that starts the job with `&`: the shell makes it ignore INT, and only env can undo that."""
-    undo = ["env", "--default-signal=INT"] if order.job.signal == "INT" else []
-    return [*undo, *order.job.words(order.run_dir)]
-
-
 # -- what several backends make of an answer
 
 

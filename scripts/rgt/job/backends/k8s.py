@@ -9,7 +9,7 @@ What job.yaml means here:
     max_restarts    per node; evictions and drains do not count
 Several nodes are an Indexed Job behind a headless Service: rank from the index, the first pod is the head.
 `stop` suspends the Job (pods get their grace, the Job stays), `resume` takes it up again. Needs Kubernetes 1.29.
-`hardware.accelerators` and `spot` are words of other engines; min_gpu_memory asks NVIDIA's node label.
+`hardware.accelerators` and `spot` are words of other engines.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from typing import Any
 
 from rgt import units
 from rgt.errors import bad_input
-from rgt.job.backends import WAIT_FOR_CHILD, Order, Status, Step, ask, background_words
+from rgt.job.backends import WAIT_FOR_CHILD, Order, Status, Step, ask
 
 LABEL = "rgt-run"
 _RANK = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
-_GPU, _GPU_MEMORY = "nvidia.com/gpu", "nvidia.com/gpu.memory"  # the second is set by GPU feature discovery, in MiB
-_NOMINAL = 0.93  # a "24 GB" card has 23034 MiB, a "16 GB" one 15360
+_GPU = "nvidia.com/gpu"
 
 # The shell is PID 1, for which TERM has no default action: it passes the signal on, and reaps what is orphaned.
 # The log is a file in the run directory as everywhere; tail copies it to where `kubectl logs` looks.
@@ -70,6 +69,8 @@ def render(order: Order) -> list[Step]:
     if not any(PurePosixPath(order.run_dir).is_relative_to(mount["to"]) for mount in job.mounts):
         advice = "add mounts: [{from: pvc:NAME, to: /data}] and output: /data/runs"
         raise bad_input(f"{order.run_dir} is on no mount, so checkpoints would die with the pod; {advice}")
+    if "min_gpu_memory" in job.hardware:
+        raise bad_input("k8s chooses no card by its memory; leave hardware.min_gpu_memory out")
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests(order)}, indent=2)
     steps = [Step(["kubectl", "apply", "-f", path], files={path: text})]
     if job.secrets:
@@ -122,11 +123,6 @@ def _pod(order: Order) -> dict[str, Any]:
         pod["subdomain"] = order.label
     if job.gpus_per_node:
         pod["tolerations"] = [{"key": _GPU, "operator": "Exists"}]
-    if "min_gpu_memory" in job.hardware:
-        least = str(int(units.size(job.hardware["min_gpu_memory"]) * _NOMINAL) >> 20)
-        terms = [{"matchExpressions": [{"key": _GPU_MEMORY, "operator": "Gt", "values": [least]}]}]
-        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-        pod["affinity"] = {"nodeAffinity": required}
     return pod
 
 
@@ -149,7 +145,7 @@ def _container(order: Order) -> dict[str, Any]:
         for index, mount in enumerate(job.mounts)
     ]
     body = _BODY.format(signal=job.signal, wait=WAIT_FOR_CHILD)
-    words = [literal(word) for word in ("sh", "-c", body, "sh", *background_words(order))]
+    words = [literal(word) for word in ("sh", "-c", body, "sh", *job.words(order.run_dir))]
     starts = {"name": "job", "image": job.image, "workingDir": job.workdir, "command": words, "env": env}
     mounted = [{"name": "shm", "mountPath": "/dev/shm"}, *mounts]
     return {**starts, "resources": {"limits": limits, "requests": requests}, "volumeMounts": mounted}

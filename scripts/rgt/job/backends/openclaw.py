@@ -14,6 +14,7 @@ Several nodes are openclaw:NODE1,NODE2, and the first one's name is an address t
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,14 +29,12 @@ PLACEHOLDER = "<run-id>"  # what launch's --dry-run calls a run
 _SECONDS = 120
 # Overrides that OpenClaw refuses or drops for a command on a host (its host-env-security-policy.json), as far as a
 # training job would set them.
-_REFUSED = """
-    PATH HOME SHELL ENV BASH_ENV PYTHONPATH PYTHONHOME PYTHONSTARTUP PYTHONUSERBASE VIRTUAL_ENV
-    CC CXX CPATH LIBRARY_PATH NODE_OPTIONS HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY
-    SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_CONFIG_FILE
-    UV_INDEX UV_INDEX_URL UV_DEFAULT_INDEX UV_PYTHON XDG_CONFIG_HOME KUBECONFIG DOCKER_HOST
-    GOOGLE_APPLICATION_CREDENTIALS AWS_CONFIG_FILE AWS_SHARED_CREDENTIALS_FILE
-""".split()
-_REFUSED_STARTS = ("LD_", "DYLD_", "BASH_FUNC_", "GIT_CONFIG_", "NPM_CONFIG_")
+_REFUSED = re.compile(
+    r"(?:LD|DYLD|BASH_FUNC|GIT_CONFIG|NPM_CONFIG|PIP|UV|SSL_CERT)_\w+|\w+_PROXY|PATH|HOME|SHELL|(?:BASH_)?ENV|VIRTUAL_ENV"
+    r"|PYTHON(?:PATH|HOME|STARTUP|USERBASE)|CC|CXX|CPATH|LIBRARY_PATH|NODE_OPTIONS|(?:REQUESTS|CURL)_CA_BUNDLE"
+    r"|XDG_CONFIG_HOME|KUBECONFIG|DOCKER_HOST|GOOGLE_APPLICATION_CREDENTIALS|AWS_(?:CONFIG|SHARED_CREDENTIALS)_FILE",
+    re.I,
+)
 
 
 def render(order: Order) -> list[Step]:
@@ -52,7 +51,7 @@ def calls(order: Order) -> Iterator[tuple[str, dict[str, Any]]]:
     order.check_nodes()
     if not order.run_dir.startswith("/") or not job.workdir.startswith("/"):
         raise bad_input(f"OpenClaw does not expand ~; give workdir as an absolute path on the node, not {job.workdir}")
-    refused = [name for name in job.env if name.upper() in _REFUSED or name.upper().startswith(_REFUSED_STARTS)]
+    refused = [name for name in job.env if _REFUSED.fullmatch(name)]
     if refused:
         advice = f"set it in the node's own service, or start the job as command: [env, {refused[0]}=..., ...]"
         raise bad_input(f"OpenClaw takes no {refused[0]} from a call; {advice}")

@@ -47,14 +47,7 @@ set -o pipefail
 def render(order: Order) -> list[Step]:
     import yaml
 
-    class Dumper(yaml.SafeDumper):
-        """Writes a script as a block, as people write it, where YAML can hold it so."""
-
-        def represent_str(self, value: str) -> yaml.ScalarNode:
-            return self.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
-
-    Dumper.add_representer(str, Dumper.represent_str)
-    text = yaml.dump(task(order), Dumper=Dumper, sort_keys=False, width=1000)
+    text = yaml.safe_dump(task(order), sort_keys=False, width=1000)
     path, secrets = f"{order.record_dir}/skypilot.yaml", list(order.job.secrets)
     words = ["sky", "jobs", "launch", "--yes", "--detach-run", "--name", order.label]
     words += [word for name in secrets for word in ("--secret", name)]  # no value: from its environment
@@ -75,8 +68,6 @@ def task(order: Order) -> dict[str, Any]:
             volumes[target] = source.removeprefix("volume:")
         elif source.startswith(_BUCKETS):
             files[target] = {"source": source, "mode": "MOUNT" if read_only else "MOUNT_CACHED"}
-        elif source.startswith("pvc:"):
-            raise bad_input(f"{source} is a word of the k8s target; for SkyPilot make a volume and write volume:NAME")
         else:
             files[target] = str(Path(job.folder) / Path(source).expanduser())
         if source.startswith((*_BUCKETS, "volume:")) and not read_only:

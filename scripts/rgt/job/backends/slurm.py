@@ -10,7 +10,7 @@ import shlex
 
 from rgt import units
 from rgt.errors import bad_input
-from rgt.job.backends import WAIT_FOR_CHILD, Order, Status, Step, ask, background_words, ended, engine_states, exports
+from rgt.job.backends import WAIT_FOR_CHILD, Order, Status, Step, ask, ended, engine_states, exports
 
 # Slurm signals only the batch shell (B:); the shell passes it on, and puts the job back in the queue if it heeded it.
 _BODY = """\
@@ -51,7 +51,7 @@ def render(order: Order) -> list[Step]:
         "signal": f"B:USR1@{math.ceil(job.grace)}",
         "dependency": "singleton",  # never two of one run at once, whatever was submitted twice
     }
-    start = shlex.join(background_words(order))
+    start = shlex.join(job.words(order.run_dir))
     if job.nodes > 1:  # srun on each, which tells every node its rank and who is the first
         start = f"srun --kill-on-bad-exit=1 bash -c {shlex.quote(_RANKED)} bash {start}"
     places = {"exit_code": shlex.quote(f"{order.run_dir}/exit_code"), "workdir": shlex.quote(job.workdir)}
