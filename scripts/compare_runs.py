@@ -9,8 +9,8 @@ Example:
     python scripts/compare_runs.py ours.csv --vs baseline.csv --metric psnr
     python scripts/compare_runs.py table.csv::method=ours --vs table.csv::method=base --metric val/loss --json
 
-Reads run directories, folders of them, results.json, CSV (one row per run, per eval item or per step) and wandb
-exports. Writes nothing. Ends with a sentence to put beside the number.
+Reads run directories, folders of them, results.json and CSV (one row per run or per eval item). Writes nothing. Ends
+with a sentence to put beside the number.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def main(
     """Compare RUNS (arm A) with those after --vs (arm B): bug-suspect, effect, noise or undecided.
 
     \b
-    A run is a run directory, a folder of them, a results.json, a wandb export (run folder, history JSON, CSV) or a row
-    of a CSV. FILE.csv::COLUMN=VALUE takes only those rows. Exit 0 means: an effect, and nothing to disclose beside it.
+    A run is a run directory, a folder of them, a results.json or a row of a CSV; FILE.csv::COLUMN=VALUE takes only
+    those rows. Exit 0 means: an effect, and nothing to disclose beside it.
 
     Example: python scripts/compare_runs.py runs/new --vs runs/base --metric accuracy --intended lr
     """

@@ -135,11 +135,3 @@ def number(value: Any, where: str) -> float:
         return float(value)
     except (TypeError, ValueError, OverflowError):
         raise bad_input(f"{where} is not a number: {str(value)[:60]!r}") from None
-
-
-def whole(value: Any, where: str) -> int:
-    """A step. Fractions of an epoch count down to it."""
-    found = number(value, where)
-    if not math.isfinite(found):
-        raise bad_input(f"{where} is {found}; expected a step")
-    return int(found)
