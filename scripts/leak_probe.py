@@ -2,12 +2,11 @@
 # requires-python = ">=3.10"
 # dependencies = ["click", "pyyaml", "jsonschema", "numpy>=2", "pillow"]
 # ///
-"""VERIFY · is the test set clean: items, near-duplicates, groups or the future shared by splits; pins; test-chosen runs
+"""VERIFY · is the test set clean: items, near-duplicates, groups or the future shared by splits; pins of splits
 
 Example:
     python scripts/leak_probe.py overlap --train train.jsonl --test test.jsonl --group patient_id
     python scripts/leak_probe.py pin --train data/train --test data/test --out SPLITS.json
-    python scripts/leak_probe.py touched runs/
 
 A split is a file (txt: an item per line; jsonl, json, csv, tsv: per row; npy, npz: per row of the array) or a folder
 (an item per file: images by pixels, arrays by values, JSON and text by content; a folder of nothing but csv, tsv or
@@ -44,7 +43,7 @@ def _split_options(function: F) -> F:
 
 @click.group(cls=cli.Group)
 def main() -> None:
-    """Is the test set clean? Overlap of splits, pins of splits, and runs that chose by the test set."""
+    """Is the test set clean? Overlap of splits, and pins of splits."""
 
 
 @main.command()
@@ -121,40 +120,6 @@ def pin(out: Path, check: bool, dry_run: bool, fmt: str | None, **paths: Path | 
     report.data["splits"] = {name: {key: entry[key] for key in ("items", "sha256")} for name, entry in entries.items()}
     said = ", ".join(f"{name} {entry['items']} items" for name, entry in entries.items())
     return report.emit(fmt, f"pinned in {out}: {said}")
-
-
-@main.command()
-@click.argument("runs", nargs=-1, required=True)
-@cli.report_options
-def touched(runs: tuple[str, ...], fmt: str | None) -> int:
-    """Was the test set used to choose? RUNS are run directories, or folders of them.
-
-    \b
-    error  early stopping or checkpoint choice on test (config), or the reported step is the best on test only
-    warn   test was evaluated at many steps during training
-
-    Example: python scripts/leak_probe.py touched runs/
-    """
-    from rgt.leak_probe import touched as records
-
-    found, without = records.runs_of(runs)
-    if not found:
-        nothing = "is no run directory and has none below: no run.json, metrics.jsonl or results.json"
-        raise errors.bad_input(f"{without[0]} {nothing}")
-    report = Report("leak_probe")
-    judged = 0
-    for run in found:
-        try:
-            report.findings += records.findings(run)
-            judged += 1
-        except errors.RgtError as error:  # one broken run hides no other
-            report.add("unreadable", "warn", error.message, path=str(run.path))
-    for path in without:
-        report.add("missing", "warn", "no run directory here or below", path=path)
-    report.findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
-    report.data = {"runs": [str(run.path) for run in found], "judged": judged}
-    clean = f"{judged} runs: nothing in their records says that test was used to choose"
-    return report.emit(fmt, "" if report.findings else clean)
 
 
 def _open(given: Mapping[str, Path | None]) -> dict[str, Source]:

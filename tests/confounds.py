@@ -163,6 +163,11 @@ BY_VERDICT: dict[str, dict[str, tuple[Make, str, str]]] = {
         "nested list change": (nested_change, "confound", "opt.0.betas: [0.9, 0.95] vs [0.9, 0.99]"),
         "command line flag": (flag_change, "confound", "--warmup: 100 vs 0"),
         "test-selected checkpoint": (best_on_test, "selection", "selected on the test set"),
+        "stopped on test": (
+            tied(NEW, config={"early_stopping": {"monitor": "test_loss"}}),
+            "selection",
+            "monitor",
+        ),
         "both test-selected": (both_best_on_test, "selection", "arm B reports the best test value"),
         "different checkpoint rule": (different_rule, "selection", "A best-val, B last"),
         "peak-picking": (different_rule, "peak", "arm A reports the peak of its val curve"),

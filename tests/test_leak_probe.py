@@ -19,7 +19,6 @@ from PIL import Image
 
 import leak_probe
 from rgt.leak_probe import leak_findings, normal, splits
-from rgt.run import record
 
 from . import planted
 
@@ -354,58 +353,6 @@ def test_a_pin_that_was_changed_is_refused(pinned: Path) -> None:
         done = run("pin", "--check", "--out", pinned)
         assert done.exit_code == 2 and sentence in done.stderr
         digests.unlink(missing_ok=True)
-
-
-# -- test-touched runs
-
-
-def trained(
-    root: Path, test: list[float], val: list[float] | None = None, step: int | None = None, **config: Any
-) -> record.Run:
-    made = record.create(root, "r", command=["train"], config=config)
-    for split, values in (("test", test), ("val", val or [])):
-        for number, value in enumerate(values):
-            made.log_metrics(step=number * 100, split=split, acc=value)
-    if step is not None:
-        metric = {"name": "acc", "value": test[step // 100], "split": "test", "n": 9, "direction": "up", "step": step}
-        made.write_results({"run_id": made.id, "metrics": [metric]})
-    return made
-
-
-def test_a_step_that_was_chosen_on_test(tmp_path: Path) -> None:
-    trained(tmp_path, [0.1, 0.9, 0.5, 0.4], [0.2, 0.3, 0.6, 0.5], step=100)
-    found = report("touched", tmp_path)
-    assert codes(found) == ["selection", "touched"]
-    expected = "step 100, the best on test of 4 steps (best on val is 200, the last is 300): chosen on test"
-    assert expected in found["findings"][0]["message"]
-    trained(tmp_path / "by config", [0.5], trainer={"early_stopping": {"monitor": "test_loss"}}, test_batch="test")
-    (finding,) = report("touched", tmp_path / "by config")["findings"]
-    assert (finding["code"], finding["where"]) == ("selection", "trainer.early_stopping.monitor")
-
-
-def test_val_chose_or_the_last_is_reported(tmp_path: Path) -> None:
-    for arguments in (
-        ([0.1, 0.9], [0.2, 0.8], 100),
-        ([0.5], [0.1, 0.2, 0.3], None),
-        ([0.4, 0.9, 0], [0.1, 0.9, 0.2], 100),
-    ):
-        trained(tmp_path, *arguments, monitor="val_loss", test_every=10)
-    assert "selection" not in codes(report("touched", tmp_path))
-
-
-def test_touched_reads_what_it_can(tmp_path: Path) -> None:
-    good = trained(tmp_path / "runs", [0.1, 0.2, 0.3])
-    broken = trained(tmp_path / "runs", [0.1])
-    broken.run_json.write_text("{")
-    with good.metrics.open("a") as file:
-        file.write('{"step": "x", "split": "test", "acc": 1}\nnonsense\n')
-    found = report("touched", tmp_path / "runs")
-    assert sorted(codes(found, "warn", "info")) == ["touched", "unjudged", "unreadable"]
-    good.results.write_text('{"metrics": 5}')
-    good.checkpoints_index.write_text('{"checkpoints": 5}')
-    assert "touched" in codes(report("touched", tmp_path / "runs"), "warn", "info")
-    done = run("touched", tmp_path / "nothing")
-    assert done.exit_code == 2 and "is no run directory and has none below" in done.stderr
 
 
 # -- hostile input

@@ -153,7 +153,6 @@ time-leak         training data is not older than the data it is judged on
 time-limit        a job is expected to run longer than it may
 timeout           a command did not end in its time
 too-good          a result is better than is plausible
-touched           the test set was evaluated many times before the reported number
 trailing          bytes follow the end of the contents
 truncated         a file is shorter than its own content says, or damaged
 unapplied         the variable that was meant to differ does not

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import statistics
 from collections import Counter
 from collections.abc import Iterator
@@ -141,6 +142,11 @@ def repeated_seeds(sample: Sample, keys: list[str | None]) -> Iterator[Note]:
 # -- By which rule the reported number was taken from the curve, and what shape the curve has
 
 
+_CHOOSES = re.compile(
+    r"(?i)monitor|early[_-]?stop|metric_for_best|best_metric|checkpoint_metric|select(ion)?_(on|metric|split)"
+    r"|save_best|plateau|objective|stop_on|model_selection"
+)
+_TEST = re.compile(r"(?i)(^|[^a-z])test([^a-z]|$)")
 _FEWEST = 5  # points of a curve whose shape is judged
 _DRIFT = 1e-3
 _SHAPES = {
@@ -190,6 +196,11 @@ def selection_notes(a: Sample, b: Sample, metric: str, direction: str) -> Iterat
 
 def _chosen(sample: Sample, fit: set[str] | None, metric: str) -> Iterator[Note]:
     arm = sample.arm.name
+    settings = {(key, str(value)) for trial in sample.trials for key, value in (trial.config or {}).items()}
+    for key, value in sorted(settings):
+        if _CHOOSES.search(key) and _TEST.search(value):
+            message = f"arm {arm}: {key} is {value}: training was stopped or a checkpoint chosen by the test set"
+            yield Note("selection", "error", message, "undecided", message, "choose on val, report test once")
     if fit == {"best-test"}:
         message = f"arm {arm} reports the best test value of its curve: the checkpoint was selected on the test set"
         yield Note("selection", "error", message, "undecided", message, "select on val, report test once")
