@@ -9,8 +9,8 @@ Example:
     python scripts/leak_probe.py pin --train data/train --test data/test --out SPLITS.json
 
 A split is a file (txt: an item per line; jsonl, json, csv, tsv: per row; npy, npz: per row of the array) or a folder
-(an item per file: images by pixels, arrays by values, JSON and text by content; a folder of nothing but csv, tsv or
-jsonl is one table).
+(an item per file: images by pixels, arrays by values, text by its words; a folder of nothing but csv, tsv or jsonl is
+one table).
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -25,16 +24,14 @@ from rgt.leak_probe.splits import Source
 from rgt.report import Finding, Report
 
 _SHOWN = 3  # examples in a finding
-_LISTED = 10_000  # matches in --json; more go to a file
+_LISTED = 10_000  # matches in --json; --list writes all
 _FILES = 20  # findings about single files
 
 
-_BOILERPLATE = "are texts that stand three times or more in both {a} and {b}: boilerplate"
 _SAYINGS = {  # kind of match -> code, severity, what is said of the items
     "exact": ("leak", "error", "({share:.2g} %) are in {a}, the same after normalisation"),
     "near": ("near-duplicate", "error", "({share:.2g} %) are near-duplicates of items in {a}"),
     "coincidence": ("coincidence", "info", "match {a}, and are short or common enough to do so by chance"),
-    "boilerplate": ("coincidence", "info", _BOILERPLATE),
 }
 
 
@@ -48,7 +45,7 @@ def pair_findings(pair: Pair) -> Iterator[Finding]:
             f"{m.place} = {m.other}" if m.similarity is None else f"{m.place} ~ {m.other} ({m.similarity:.2f})"
             for m in matches[:_SHOWN]
         ]
-        said = saying.format(a=a, b=b, share=100 * len(matches) / pair.items)
+        said = saying.format(a=a, share=100 * len(matches) / pair.items)
         message = f"{len(matches)} of {pair.items} {b} items {said}"
         fix = f"remove them from {a} (or from {b}) and report both numbers: with and without"
         fixed = fix if severity == "error" else None
@@ -99,13 +96,17 @@ def data(found: Found, listing: Path | None) -> dict[str, Any]:
                 similarity = 1.0 if m.similarity is None else m.similarity
                 matches.append({**names, "kind": kind, "item": m.place, "same_as": m.other, "similarity": similarity})
     schema = found.schema
-    compared = {"columns": schema.used, "ignored": schema.ignored, "text": schema.text, "near_by": schema.near}
+    numbered = next(iter(found.splits.values())).source.kind == "array"  # columns without a name
+    compared = {
+        "columns": [] if numbered else schema.used,
+        "ignored": schema.ignored,
+        "text": schema.text,
+        "near_by": schema.near,
+    }
     made: dict[str, Any] = {"splits": splits, "compared": compared, "pairs": pairs, "matches": matches[:_LISTED]}
-    if listing or len(matches) > _LISTED:
-        path = listing or Path(tempfile.mkdtemp(prefix="leak_probe-")) / "matches.jsonl"
-        lines = [json.dumps(match, ensure_ascii=True) + "\n" for match in matches]
-        files.write_text(path, "".join(lines))
-        made["full_list"] = str(path)
+    made["matches_left_out"] = max(0, len(matches) - _LISTED)
+    if listing:
+        files.write_text(listing, "".join(json.dumps(match, ensure_ascii=True) + "\n" for match in matches))
     return made
 
 
@@ -115,9 +116,8 @@ def summary(data: dict[str, Any]) -> str:
     compared = data["compared"]
     by = f"; columns compared: {', '.join(compared['columns'])[:200]}" if compared["columns"] else ""
     ignored = f"; left out as ids or groups: {', '.join(compared['ignored'])[:200]}" if compared["ignored"] else ""
-    full = f"\nall matches: {data['full_list']}" if "full_list" in data else ""
     clean = "" if any(p["exact"] + p["near"] for p in data["pairs"]) else "no item is shared by two splits; "
-    return f"{clean}items: {said}{by}{ignored}{full}"
+    return f"{clean}items: {said}{by}{ignored}"
 
 
 # -- leakage that no copy shows: the same patient, or the future, on both sides of a split
@@ -127,7 +127,6 @@ _FEWEST = 10  # values of a column in the later split; fewer (site, sex) are sha
 _IN_NAME = re.compile(
     r"(?i)(?:^|[^a-z])(patient|subject|sub|speaker|spk|user|session|sess|scan|video|vid|case|person)[-_]?([a-z]{0,3}\d+)"
 )
-_FORMATS = ("%Y/%m/%d", "%d.%m.%Y", "%Y%m%d", "%Y/%m/%d %H:%M:%S", "%Y-%m", "%Y")
 
 
 def group_findings(found: Found, asked: tuple[str, ...]) -> Iterator[Finding]:
@@ -200,21 +199,19 @@ def moment(value: Any) -> float:
     number = normal.to_number(text)
     if number is not None:
         return number
-    for form in ("", *_FORMATS):
-        try:
-            when = datetime.strptime(text, form) if form else datetime.fromisoformat(text.replace("Z", "+00:00"))
-            return (when if when.tzinfo else when.replace(tzinfo=timezone.utc)).timestamp()
-        except ValueError:
-            continue
-    return math.nan
+    try:
+        when = datetime.fromisoformat(text.replace("/", "-").replace("Z", "+00:00"))
+    except ValueError:
+        return math.nan
+    return (when if when.tzinfo else when.replace(tzinfo=timezone.utc)).timestamp()
 
 
 # -- Which items of one split are in another: all splits but the largest are held as hashes, the largest streams by
 
 
 ORDER = ("train", "val", "test")
-KINDS = ("exact", "near", "coincidence", "boilerplate")
-_OFTEN = 3  # times in both splits: boilerplate, not a copied example
+KINDS = ("exact", "near", "coincidence")
+_OFTEN = 3  # times in both splits: boilerplate such as a licence line, not a copied example
 
 
 @dataclass
@@ -301,7 +298,7 @@ def _pair(a: Items, b: Items, near: Near) -> Pair:
     bar, pair.expected = normal.bar(b.bits, b.bits[exact], len(a))
     for item in exact.tolist():
         common = counts[at[item]] >= _OFTEN and own[b.exact[item]] >= _OFTEN
-        kind = "coincidence" if b.bits[item] < bar else "boilerplate" if common else "exact"
+        kind = "coincidence" if b.bits[item] < bar or common else "exact"
         pair.matches[kind].append(Match(b.place(item), a.place(int(first[at[item]]))))
     # the best partner of each item that is not there exactly
     known = set(exact.tolist())

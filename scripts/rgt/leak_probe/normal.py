@@ -70,9 +70,9 @@ def number_hashes(values: Array) -> Array:
     return hashes
 
 
-def cells(values: list[Any]) -> tuple[Array, Array]:
+def cells(values: list[Any] | Array) -> tuple[Array, Array]:
     """Hashes of a column's cells, and their numbers (NaN where a cell holds none)."""
-    floats = _all_numbers(values)
+    floats = values if isinstance(values, np.ndarray) else _all_numbers(values)
     if floats is not None:
         return number_hashes(floats), floats
     hashes = np.zeros(len(values), dtype=np.uint64)

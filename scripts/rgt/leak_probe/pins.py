@@ -18,12 +18,11 @@ from rgt import files
 from rgt.errors import bad_input, from_os_error
 from rgt.leak_probe import normal
 from rgt.leak_probe.normal import Array
-from rgt.leak_probe.splits import Source, array_chunks, bounded_lines
+from rgt.leak_probe.splits import Source, array_rows, bounded_lines
 from rgt.report import Finding
 from rgt.run.seal import digest_of
 
 _SHOWN = 5
-_CODES = ("moved", "digest", "extra")  # in the order of findings
 
 
 def hashes(source: Source) -> Array:
@@ -33,7 +32,7 @@ def hashes(source: Source) -> Array:
         if source.kind == "files":
             found.append(int(digest_of(part)[:16], 16))
         elif source.kind == "array":
-            found += [normal.digest(row.tobytes()) for chunk in array_chunks(part) for row in chunk.matrix]  # type: ignore[union-attr]
+            found += [normal.digest(row.tobytes()) for matrix in array_rows(part) for row in matrix]
         else:
             try:
                 with part.open("rb") as file:
@@ -57,7 +56,7 @@ def write(sources: dict[str, Source], out: Path) -> dict[str, Any]:
         entry = {"path": str(source.path), "kind": source.kind, "items": len(values), "sha256": _digest(values)}
         made[name] = {**entry, "hashes": beside.name, "hashes_sha256": digest_of(beside)}
         if source.kind == "files":
-            made[name]["files"] = _file_names(source)
+            made[name]["files"] = [part.relative_to(source.path).as_posix() for part in source.parts]
     record = {"created": datetime.now(timezone.utc).isoformat(timespec="seconds"), "splits": made}
     files.write_json(out, record, "split_pins")
     return record
@@ -85,32 +84,21 @@ def check(pinned: dict[str, tuple[dict[str, Any], Array]], sources: dict[str, So
             continue
         came, gone = _surplus(now[name], then), _surplus(then, now[name])
         origins = _elsewhere(now[name][came], {other: then for other, (_, then) in pinned.items() if other != name})
-        targets = _elsewhere(then[gone], {other: values for other, values in now.items() if other != name})
-        # the same place or file name with other content is a change; the rest was added or removed
-        then_names = entry.get("files", range(len(then)))
-        now_names = _file_names(source) if "files" in entry else range(len(now[name]))
-        lost = {then_names[at]: at for at, target in zip(gone, targets, strict=True) if not target}
-        groups: dict[tuple[str, str], list[int]] = {}
+        groups: dict[str, list[int]] = {}
         for at, origin in zip(came, origins, strict=True):
-            changed = ("digest", "have other content than") if now_names[at] in lost else ("extra", "were not there")
-            groups.setdefault(("moved", f"were in {origin}") if origin else changed, []).append(at)
-        for (code, words), items in sorted(
-            groups.items(), key=lambda row: ("moved", "digest", "extra").index(row[0][0])
-        ):
+            groups.setdefault(origin, []).append(at)
+        for origin, items in sorted(groups.items(), reverse=True):
             in_folder = source.kind == "files"
             places = [str(source.parts[at]) if in_folder else f"{source.path} item {at + 1}" for at in items[:_SHOWN]]
-            message = f"{len(items)} items of {name} {words} when the splits were pinned"
-            fix = "numbers from before and after the pin are not comparable" if code == "moved" else None
-            yield Finding(code, "error", message, path=str(source.path), evidence="; ".join(places), fix=fix)
-        kept = {now_names[at] for at in groups.get(("digest", "have other content than"), [])}
-        removed = [key if "files" in entry else f"item {at + 1}" for key, at in lost.items() if key not in kept]
-        if removed:
-            message, shown = f"{len(removed)} pinned items of {name} are gone", "; ".join(removed[:_SHOWN])
+            what = f"were in {origin}" if origin else "were not there, or had other content,"
+            message = f"{len(items)} items of {name} {what} when the splits were pinned"
+            fix = "numbers from before and after the pin are not comparable" if origin else None
+            code, evidence = "moved" if origin else "extra", "; ".join(places)
+            yield Finding(code, "error", message, path=str(source.path), evidence=evidence, fix=fix)
+        if gone:
+            message = f"{len(gone)} pinned items of {name} are gone, or have other content now"
+            shown = "; ".join(entry["files"][at] if "files" in entry else f"item {at + 1}" for at in gone[:_SHOWN])
             yield Finding("missing", "error", message, path=str(source.path), evidence=shown)
-
-
-def _file_names(source: Source) -> list[str]:
-    return [part.relative_to(source.path).as_posix() for part in source.parts]
 
 
 def _surplus(these: Array, those: Array) -> list[int]:

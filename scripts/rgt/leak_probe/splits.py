@@ -40,11 +40,10 @@ _UNPACKED = 1 << 30  # bytes of an npz
 
 @dataclass
 class Chunk:
-    """Some items: columns of cells, or a matrix of numbers, or paths of files."""
+    """Some items: columns of cells (arrays where the split is one), or paths of files."""
 
     places: Array  # line, row or number of each item
-    columns: dict[str, list[Any]] = field(default_factory=dict)
-    matrix: Array | None = None
+    columns: dict[str, list[Any] | Array] = field(default_factory=dict)
     paths: list[Path] = field(default_factory=list)
     file: int = 0  # which of the source's files the items are in
 
@@ -75,7 +74,7 @@ class Source:
         self.malformed = 0
         for number, part in enumerate(self.parts):
             try:
-                for chunk in array_chunks(part) if self.kind == "array" else _batches(self._rows(part)):
+                for chunk in _array_chunks(part) if self.kind == "array" else _batches(self._rows(part)):
                     chunk.file = number
                     yield chunk
             except OSError as error:
@@ -201,7 +200,7 @@ def _batches(rows: Iterator[tuple[int, dict[str, Any]]]) -> Iterator[Chunk]:
         if not batch:
             return
         names = dict.fromkeys(name for _, row in batch for name in row)
-        columns = {name: [row.get(name) for _, row in batch] for name in names}
+        columns: dict[str, list[Any] | Array] = {name: [row.get(name) for _, row in batch] for name in names}
         yield Chunk(np.array([place for place, _ in batch]), columns)
 
 
@@ -220,8 +219,16 @@ def load_arrays(file: Path | IO[bytes], suffix: str) -> dict[str, Array]:
     return {"": found} if isinstance(found, np.ndarray) else {name: found[name] for name in found.files}
 
 
-def array_chunks(part: Path) -> Iterator[Chunk]:
-    """Of the arrays in a file that hold one example per row."""
+def _array_chunks(part: Path) -> Iterator[Chunk]:
+    start = 0
+    for matrix in array_rows(part):
+        columns: dict[str, list[Any] | Array] = {str(number): column for number, column in enumerate(matrix.T)}
+        yield Chunk(np.arange(start, start + len(matrix)), columns)
+        start += len(matrix)
+
+
+def array_rows(part: Path) -> Iterator[Array]:
+    """Pieces of a matrix, one example per row, from the arrays in a file that have as many rows."""
     try:
         arrays = load_arrays(part, part.suffix.lower()).values()
     except Exception as error:  # a damaged header raises anything
@@ -236,12 +243,11 @@ def array_chunks(part: Path) -> Iterator[Chunk]:
     width = sum(array.shape[1] for array in wide)
     step = max(1, min(ROWS, _CELLS // max(1, width)))
     for start in range(0, rows, step):
-        matrix = np.concatenate([np.asarray(a[start : start + step], dtype=np.float64) for a in wide], axis=1)
-        yield Chunk(np.arange(start, start + len(matrix)), matrix=matrix)
+        yield np.concatenate([np.asarray(a[start : start + step], dtype=np.float64) for a in wide], axis=1)
 
 
-# -- one file of a folder as an item: an image by its pixels, an array by its values, JSON by its canonical form, text
-# by its words, anything else by its bytes
+# -- one file of a folder as an item: an image by its pixels, an array by its values, text by its words, anything else
+# by its bytes
 
 
 IMAGES = set(".png .jpg .jpeg .bmp .gif .webp .tif .tiff .ppm .pgm".split())
@@ -287,14 +293,6 @@ def read_item(path: Path) -> Content:
         code = "bomb" if "Bomb" in type(error).__name__ else "unreadable"
         by_bytes.problem = (code, f"cannot be decoded ({str(error)[:80]}): compared by its bytes only")
         return by_bytes
-    if suffix == ".json":
-        try:  # 4.0 is 4
-            value = json.loads(data, parse_float=lambda digits: int(x) if (x := float(digits)).is_integer() else x)
-            plain = json.dumps(value, sort_keys=True).encode()
-            bits = SURE if len(plain) > _SMALL else 0.0
-            return Content(normal.digest(b"json" + plain), bits, normal.text(normal.cell_text(value))[:_TEXT])
-        except (ValueError, RecursionError):
-            pass  # compared as text
     words = b"" if b"\0" in data[:8192] else normal.text(data.decode("utf-8", "surrogateescape"))
     return Content(normal.digest(words), 0.0 if normal.is_short(words) else SURE, words[:_TEXT]) if words else by_bytes
 
