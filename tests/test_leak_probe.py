@@ -240,7 +240,7 @@ def test_chance_of_a_match() -> None:
     assert least == 40.0 and expected < 1e-5
 
 
-# -- groups and time
+# -- groups
 
 
 def visits(path: Path, patients: list[str], day: int = 1) -> Path:
@@ -260,21 +260,12 @@ def test_the_same_patient_in_two_splits(tmp_path: Path) -> None:
     assert finding["message"] == "5 of 20 values of patient_id in test are also in train (5 of 20 items)"
     assert f"{test}:2 and {train}:27" in finding["evidence"]
     test = visits(tmp_path / "b.csv", [f"p{n + 50}" for n in range(20)], day=12)
-    done = run("overlap", "--train", train, "--test", test, "--group", "patient_id", "--time", "visit")
+    done = run("overlap", "--train", train, "--test", test, "--group", "patient_id")
     assert done.exit_code == 0
     assert done.stdout == (
         "no item is shared by two splits; items: train 90, test 20; columns compared: visit, a, b, c; "
         "left out as ids or groups: patient_id\n"
     )
-
-
-def test_the_future_in_train(tmp_path: Path) -> None:
-    train = visits(tmp_path / "a.csv", [f"p{n}" for n in range(90)])
-    test = visits(tmp_path / "b.csv", [f"q{n}" for n in range(20)], day=9)
-    found = overlap(train, test, "--time", "visit")
-    assert codes(found) == ["time-leak"]
-    assert "10 of 90 items of train are not older than the first of test" in found["findings"][0]["message"]
-    assert "(test starts at 2026-01-09, train ends at 2026-01-09)" in found["findings"][0]["message"]
 
 
 def test_patients_in_file_names(tmp_path: Path) -> None:
@@ -285,75 +276,6 @@ def test_patients_in_file_names(tmp_path: Path) -> None:
             (tmp_path / split / f"patient{number:03d}_slice_{split}.bin").write_bytes(content)
     found = overlap(tmp_path / "a", tmp_path / "b")
     assert codes(found) == ["group-leak"] and found["findings"][0]["message"].startswith("5 of 20 values of file name")
-
-
-# -- pins
-
-
-@pytest.fixture
-def pinned(tmp_path: Path) -> Path:
-    lines(tmp_path / "train.txt", [f"row {n}" for n in range(50)])
-    lines(tmp_path / "test.txt", [f"row {n}" for n in range(50, 60)])
-    words = ["--train", tmp_path / "train.txt", "--test", tmp_path / "test.txt", "--out", tmp_path / "SPLITS.json"]
-    assert "would" in run("pin", *words, "--dry-run").stdout and not (tmp_path / "SPLITS.json").exists()
-    done = run("pin", *words)
-    assert done.exit_code == 0 and "train 50 items, test 10 items" in done.stdout
-    return tmp_path / "SPLITS.json"
-
-
-def checked(pin: Path) -> dict[str, str]:
-    found = report("pin", "--check", "--out", pin)
-    return {finding["code"]: f"{finding['message']}: {Path(finding['evidence']).name}" for finding in found["findings"]}
-
-
-def test_pin_holds_for_another_order_and_finds_moved_changed_added_and_removed_items(pinned: Path) -> None:
-    train, test = pinned.with_name("train.txt"), pinned.with_name("test.txt")
-    assert checked(pinned) == {}
-    lines(train, train.read_text().split("\n")[:50][::-1])
-    assert checked(pinned) == {}
-    rows = [f"row {n}" for n in range(49)]  # row 49 goes to test
-    rows[7] = "row seven"
-    lines(train, rows)
-    lines(test, [*(f"row {n}" for n in range(50, 60)), "row 49", "row 99"])
-    assert checked(pinned) == {
-        "missing": "2 pinned items of train are gone, or have other content now: item 8; item 50",
-        "moved": "1 items of test were in train when the splits were pinned: test.txt item 11",
-        "extra": "1 items of test were not there, or had other content, when the splits were pinned: test.txt item 12",
-    }
-
-
-def test_a_split_that_changed_in_every_row_is_checked_in_time(tmp_path: Path) -> None:
-    """Another number format in each of them: once the square of the rows was looked at, minutes for these."""
-    for name in ("train", "test"):
-        lines(tmp_path / f"{name}.txt", [f"{name} {n}" for n in range(60_000)])
-    words = ["--train", tmp_path / "train.txt", "--test", tmp_path / "test.txt", "--out", tmp_path / "SPLITS.json"]
-    assert run("pin", *words).exit_code == 0
-    lines(tmp_path / "train.txt", [f"train {n}.0" for n in range(60_000)])
-    command = [sys.executable, leak_probe.__file__, "pin", "--check", *map(str, words), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
-    assert [finding["code"] for finding in json.loads(done.stdout)["findings"]] == ["extra", "missing"]
-
-
-def test_pin_of_a_folder_names_the_file(tmp_path: Path) -> None:
-    (folder := tmp_path / "test").mkdir()
-    for name in "abc":
-        (folder / name).write_text(name)
-    assert run("pin", "--test", folder, "--out", tmp_path / "P.json").exit_code == 0
-    (folder / "b").write_text("B")
-    (folder / "c").unlink()
-    assert checked(tmp_path / "P.json") == {
-        "extra": "1 items of test were not there, or had other content, when the splits were pinned: b",
-        "missing": "2 pinned items of test are gone, or have other content now: b; c",
-    }
-
-
-def test_a_pin_that_was_changed_is_refused(pinned: Path) -> None:
-    digests = pinned.with_name("SPLITS.train.npy")
-    np.save(digests, np.zeros(50, np.uint64))
-    for sentence in ("is not the file that", "is missing: the pin"):
-        done = run("pin", "--check", "--out", pinned)
-        assert done.exit_code == 2 and sentence in done.stderr
-        digests.unlink(missing_ok=True)
 
 
 # -- hostile input
@@ -415,11 +337,9 @@ BAD = {
     "folder void": "is an empty folder",
     "a.txt t.csv": "different kinds (train is lines, test is rows)",
     "t.csv u.csv --group patient": "--group patient: t.csv has no such column; it has v, w",
-    "t.csv u.csv --time when": "--time when: t.csv has no such column",
-    "t.csv w.csv --time w": "'x' in t.csv is no time; expected a number or",
     "t.csv x.csv": "the splits have no column name in common (train: v, w; test: other)",
     "u.csv v.csv": "every column that the splits share looks like an id (id)",
-    "a.txt b.txt --group x": "--group and --time need columns",
+    "a.txt b.txt --group x": "--group needs columns",
     "a.txt binary.dat": "is binary and of no known kind",
     "good.npy bad.npy": "bad.npy cannot be read as numpy data",
     "good.npy strings.npy": "strings.npy holds <U1 values; expected numbers",
@@ -453,16 +373,8 @@ def test_bad_input_gets_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_other_bad_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = lines(tmp_path / "a.txt", ["x"])
-    for arguments, sentence in (
-        (["overlap", "--train", one], "one split cannot leak into itself"),
-        (["pin"], "nothing to pin"),
-        (["pin", "--check", "--out", tmp_path / "no.json"], "no.json does not exist"),
-    ):
-        done = run(*arguments)
-        assert done.exit_code == 2 and sentence in done.stderr, done.output
-    run("pin", "--train", one, "--out", tmp_path / "P.json")
-    done = run("pin", "--check", "--test", one, "--out", tmp_path / "P.json")
-    assert "has no pin of test; it has train" in done.stderr
+    done = run("overlap", "--train", one)
+    assert done.exit_code == 2 and "one split cannot leak into itself" in done.stderr
     monkeypatch.setattr(splits, "LINE", 100)
     huge = lines(tmp_path / "b.txt", ["short", "x" * 200])
     done = run("overlap", "--train", one, "--test", huge)

@@ -98,7 +98,6 @@ missed            a phase of a training ended without meeting its criterion
 missing           a file or directory that is referred to is not there, or not usable
 mixed             one arm of a comparison holds runs of several settings
 mode              train or eval mode is not the one that fits the phase
-moved             an item is in another split than when the splits were pinned
 moving            something that is meant to stay changes
 nan               a value that must be a number is NaN or infinite
 near-duplicate    an item of one split is almost the same as one of another split
@@ -149,7 +148,6 @@ superseded        a result was made from a description that was changed since
 symmetry          units of a layer are copies of each other
 target            targets do not fit the loss: range, dtype or shift
 throttled         a GPU is slowed down by heat or power
-time-leak         training data is not older than the data it is judged on
 time-limit        a job is expected to run longer than it may
 timeout           a command did not end in its time
 too-good          a result is better than is plausible

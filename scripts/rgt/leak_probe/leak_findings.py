@@ -1,13 +1,11 @@
-"""What is said: matches of two splits, groups and times on both sides, problems of a split, and the data of --json."""
+"""What is said: matches of two splits, groups on both sides, problems of a split, and the data of --json."""
 
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from rgt import files
-from rgt.errors import bad_input
 from rgt.leak_probe import normal
 from rgt.leak_probe.near_duplicates import PictureIndex, RowIndex, TextIndex
 from rgt.leak_probe.normal import Array
@@ -41,10 +38,7 @@ def pair_findings(pair: Pair) -> Iterator[Finding]:
         matches = pair.matches[kind]
         if not matches:
             continue
-        shown = [
-            f"{m.place} = {m.other}" if m.similarity is None else f"{m.place} ~ {m.other} ({m.similarity:.2f})"
-            for m in matches[:_SHOWN]
-        ]
+        shown = [f"{m['item']} ~ {m['same_as']} ({m['similarity']:.2f})" for m in matches[:_SHOWN]]
         said = saying.format(a=a, share=100 * len(matches) / pair.items)
         message = f"{len(matches)} of {pair.items} {b} items {said}"
         fix = f"remove them from {a} (or from {b}) and report both numbers: with and without"
@@ -91,10 +85,7 @@ def data(found: Found, listing: Path | None) -> dict[str, Any]:
         names = {"a": pair.a.name, "b": pair.b.name}
         counts = {kind: len(some) for kind, some in pair.matches.items()}
         pairs.append({**names, **counts, "leaks_expected_by_chance": round(min(pair.expected, 1e9), 6)})
-        for kind, some in pair.matches.items():
-            for m in some:
-                similarity = 1.0 if m.similarity is None else m.similarity
-                matches.append({**names, "kind": kind, "item": m.place, "same_as": m.other, "similarity": similarity})
+        matches += [{**names, "kind": kind, **match} for kind, some in pair.matches.items() for match in some]
     schema = found.schema
     numbered = next(iter(found.splits.values())).source.kind == "array"  # columns without a name
     compared = {
@@ -120,7 +111,7 @@ def summary(data: dict[str, Any]) -> str:
     return f"{clean}items: {said}{by}{ignored}"
 
 
-# -- leakage that no copy shows: the same patient, or the future, on both sides of a split
+# -- leakage that no copy shows: the same patient on both sides of a split
 
 
 _FEWEST = 10  # values of a column in the later split; fewer (site, sex) are shared by any split
@@ -164,48 +155,6 @@ def _name_groups(items: Items) -> Array:
     return np.array(groups, dtype=np.uint64)
 
 
-def time_findings(found: Found, name: str) -> Iterator[Finding]:
-    times = {split: _times(items, name) for split, items in found.splits.items()}
-    for (split_a, a), (split_b, b) in combinations(found.splits.items(), 2):
-        if not all(np.isfinite(times[split]).any() for split in (split_a, split_b)):
-            continue
-        first, last = int(np.nanargmin(times[split_b])), int(np.nanargmax(times[split_a]))
-        late = int((times[split_a] >= times[split_b][first]).sum())
-        if late:
-            message = (
-                f"{late} of {len(a)} items of {split_a} are not older than the first of {split_b} ({split_b} starts at "
-                f"{b.times[first]}, {split_a} ends at {a.times[last]}): the model was trained on the future"
-            )
-            seen = f"{b.place(first)} and {a.place(last)}"
-            fix = f"cut at one moment: {split_a} before it, {split_b} after it"
-            yield Finding("time-leak", "error", message, path=str(a.source.path), where=name, evidence=seen, fix=fix)
-
-
-def _times(items: Items, name: str) -> Array:
-    values = np.array([moment(value) for value in items.times], dtype=np.float64)
-    filled = [(value, when) for value, when in zip(items.times, values, strict=True) if value not in (None, "")]
-    bad = [value for value, when in filled if not math.isfinite(when)]
-    if 2 * len(bad) > len(filled):
-        where = f"{str(bad[0])[:40]!r} in {items.source.path}"
-        raise bad_input(f"--time {name}: {where} is no time; expected a number or 2026-01-31T12:00")
-    return values
-
-
-def moment(value: Any) -> float:
-    """Seconds, or whatever unit a number is in; NaN when it is no time."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
-    text = str(value or "").strip()
-    number = normal.to_number(text)
-    if number is not None:
-        return number
-    try:
-        when = datetime.fromisoformat(text.replace("/", "-").replace("Z", "+00:00"))
-    except ValueError:
-        return math.nan
-    return (when if when.tzinfo else when.replace(tzinfo=timezone.utc)).timestamp()
-
-
 # -- Which items of one split are in another: all splits but the largest are held as hashes, the largest streams by
 
 
@@ -215,22 +164,17 @@ _OFTEN = 3  # times in both splits: boilerplate such as a licence line, not a co
 
 
 @dataclass
-class Match:
-    """One item that is in another split too."""
-
-    place: str
-    other: str
-    similarity: float | None = None  # None: the same after normalisation
-
-
-@dataclass
 class Pair:
     """What of split `b` is in split `a`; b comes later in train, val, test."""
 
     a: Source
     b: Source
     items: int  # of b
-    matches: dict[str, list[Match]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
+    matches: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
+
+    def add(self, kind: str, item: str, same_as: str, similarity: float = 1.0) -> None:
+        self.matches[kind].append({"item": item, "same_as": same_as, "similarity": round(similarity, 3)})
+
     expected: float = 0.0  # matches that chance gives, among those counted as leaks
 
 
@@ -244,10 +188,10 @@ class Found:
 Near = dict[tuple[str, str], list[tuple[int, int, float]]]  # (split, split) -> item, item, similarity
 
 
-def compare(sources: dict[str, Source], group: tuple[str, ...] = (), time: str | None = None) -> Found:
+def compare(sources: dict[str, Source], group: tuple[str, ...] = ()) -> Found:
     """All pairs of the splits; each is read once, and compared with those before it."""
     by_size = sorted(sources.values(), key=lambda source: source.bytes)
-    schema = fit(by_size, group, time)
+    schema = fit(by_size, group)
     near: Near = {}
     splits: dict[str, Items] = {}
     indexes: dict[str, Index] = {}
@@ -255,7 +199,7 @@ def compare(sources: dict[str, Source], group: tuple[str, ...] = (), time: str |
         parts: list[Items] = []
         start, held = 0, source is not by_size[-1]
         for chunk in source.chunks():
-            part = schema.encode(source, chunk, time)
+            part = schema.encode(source, chunk)
             for other, index in indexes.items():
                 judge_held = ORDER.index(other) > ORDER.index(source.name)
                 near.setdefault((other, source.name), []).extend(index.matches(part, start, judge_held))
@@ -299,7 +243,7 @@ def _pair(a: Items, b: Items, near: Near) -> Pair:
     for item in exact.tolist():
         common = counts[at[item]] >= _OFTEN and own[b.exact[item]] >= _OFTEN
         kind = "coincidence" if b.bits[item] < bar or common else "exact"
-        pair.matches[kind].append(Match(b.place(item), a.place(int(first[at[item]]))))
+        pair.add(kind, b.place(item), a.place(int(first[at[item]])))
     # the best partner of each item that is not there exactly
     known = set(exact.tolist())
     turned = [(y, x, alike) for x, y, alike in near.get((b.source.name, a.source.name), [])]
@@ -313,5 +257,5 @@ def _pair(a: Items, b: Items, near: Near) -> Pair:
         pair.expected += by_chance
     for item in items:
         kind = "coincidence" if b.near_bits is not None and b.near_bits[item] < bar else "near"
-        pair.matches[kind].append(Match(b.place(item), a.place(best[item][1]), round(best[item][0], 3)))
+        pair.add(kind, b.place(item), a.place(best[item][1]), best[item][0])
     return pair

@@ -43,7 +43,6 @@ class Items:
     places: Array
     files: Array
     columns: dict[str, Array] = field(default_factory=dict)  # hashes of the group columns
-    times: list[Any] = field(default_factory=list)
     problems: list[tuple[str, str, str]] = field(default_factory=list)  # place, code, sentence
     near_bits: Array | None = None
     # what near-duplicates are found by
@@ -66,10 +65,10 @@ class Items:
             some = [getattr(part, name) for part in parts]
             arrays[name] = None if some[0] is None else np.concatenate(some)
         columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
-        times, problems = ([each for part in parts for each in getattr(part, name)] for name in ("times", "problems"))
+        problems = [each for part in parts for each in part.problems]
         sketches = [part.texts for part in parts if part.texts is not None]
         texts = Sketch.join(sketches) if sketches else None
-        return cls(parts[0].source, columns=columns, times=times, problems=problems, texts=texts, **arrays)
+        return cls(parts[0].source, columns=columns, problems=problems, texts=texts, **arrays)
 
 
 @dataclass
@@ -87,7 +86,7 @@ class Schema:
     common: Array = field(default_factory=lambda: np.zeros(0, dtype=bool))
     lacking: dict[str, list[str]] = field(default_factory=dict)  # split -> columns that only others have
 
-    def encode(self, source: Source, chunk: Chunk, time: str | None = None) -> Items:
+    def encode(self, source: Source, chunk: Chunk) -> Items:
         size = chunk.size
         files = np.full(size, chunk.file, dtype=np.int32)
         out = Items(source, np.zeros(size, np.uint64), np.zeros(size, np.float32), chunk.places, files)
@@ -102,7 +101,6 @@ class Schema:
             out.problems = [(str(p), *c.problem) for p, c in zip(chunk.paths, found, strict=True) if c.problem]
         else:
             self._encode_columns(out, chunk.columns)
-            out.times = list(chunk.columns.get(time, [None] * size)) if time else []
         if out.numbers is not None and self.scales is not None:
             out.near_bits = self.scales.bits(out.numbers)
         return out
@@ -148,7 +146,7 @@ class Schema:
 # -- from the first piece of each split
 
 
-def fit(sources: list[Source], group: tuple[str, ...], time: str | None) -> Schema:
+def fit(sources: list[Source], group: tuple[str, ...]) -> Schema:
     """`sources` come smallest first."""
     if sources[0].kind == "files":
         parts = [
@@ -158,11 +156,11 @@ def fit(sources: list[Source], group: tuple[str, ...], time: str | None) -> Sche
         return Schema("files", common=_common([text for part in plain if (text := read_item(part).text)]))
     firsts = [next(source.chunks(), Chunk(np.zeros(0))) for source in sources]
     names = [name for name in firsts[0].columns if all(name in first.columns for first in firsts)]
-    for option, name in [*(("--group", name) for name in group), *([("--time", time)] if time else [])]:
+    for name in group:
         for source, first in zip(sources, firsts, strict=True):
             if name not in first.columns:
                 have = ", ".join(first.columns)[:200]
-                raise bad_input(f"{option} {name}: {source.path} has no such column; it has {have}")
+                raise bad_input(f"--group {name}: {source.path} has no such column; it has {have}")
     if not names:
         shown = (f"{s.name}: {', '.join(first.columns)[:100]}" for s, first in zip(sources, firsts, strict=True))
         raise bad_input(

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, AnyStr
+from typing import IO, Any
 
 import numpy as np
 
@@ -92,7 +92,7 @@ class Source:
             utf16 = binary.read(2) in (b"\xff\xfe", b"\xfe\xff")
         encoding = "utf-16" if utf16 else "utf-8-sig"
         with part.open(encoding=encoding, errors="surrogateescape", newline="\n") as file:
-            lines = bounded_lines(file, part)
+            lines = _bounded_lines(file, part)
             if self.kind == "lines":
                 yield from ((number, {"text": line.rstrip("\r\n")}) for number, line in enumerate(lines, 1))
             elif suffix in (".jsonl", ".ndjson"):
@@ -162,7 +162,7 @@ def open_source(name: str, path: Path) -> Source:
     return Source(name, path, known, [path])
 
 
-def bounded_lines(file: IO[AnyStr], part: Path) -> Iterator[AnyStr]:
+def _bounded_lines(file: IO[str], part: Path) -> Iterator[str]:
     for number in itertools.count(1):
         line = file.readline(LINE)
         if len(line) == LINE:
@@ -220,15 +220,7 @@ def load_arrays(file: Path | IO[bytes], suffix: str) -> dict[str, Array]:
 
 
 def _array_chunks(part: Path) -> Iterator[Chunk]:
-    start = 0
-    for matrix in array_rows(part):
-        columns: dict[str, list[Any] | Array] = {str(number): column for number, column in enumerate(matrix.T)}
-        yield Chunk(np.arange(start, start + len(matrix)), columns)
-        start += len(matrix)
-
-
-def array_rows(part: Path) -> Iterator[Array]:
-    """Pieces of a matrix, one example per row, from the arrays in a file that have as many rows."""
+    """One example per row, from the arrays in a file that have as many rows; its columns are numbered."""
     try:
         arrays = load_arrays(part, part.suffix.lower()).values()
     except Exception as error:  # a damaged header raises anything
@@ -243,7 +235,9 @@ def array_rows(part: Path) -> Iterator[Array]:
     width = sum(array.shape[1] for array in wide)
     step = max(1, min(ROWS, _CELLS // max(1, width)))
     for start in range(0, rows, step):
-        yield np.concatenate([np.asarray(a[start : start + step], dtype=np.float64) for a in wide], axis=1)
+        matrix = np.concatenate([np.asarray(a[start : start + step], dtype=np.float64) for a in wide], axis=1)
+        columns: dict[str, list[Any] | Array] = {str(number): column for number, column in enumerate(matrix.T)}
+        yield Chunk(np.arange(start, start + len(matrix)), columns)
 
 
 # -- one file of a folder as an item: an image by its pixels, an array by its values, text by its words, anything else
