@@ -149,7 +149,6 @@ both_best_on_test = curved({"step": 500, "test": peaked}, {"step": 500, "test": 
 different_rule = curved(
     {"step": 500, "val": peaked}, {"step": 1000, "val": lambda v: [v + 0.04, *rising(v)[1:]]}, split="val"
 )
-leaked = curved({"step": 1000, "train": lambda v: [0.5, 0.6, 0.7]}, {"step": 1000, "train": lambda v: [0.5, 0.8, 0.95]})
 # verdict -> name: how it is planted, the code of its finding, words of the message
 BY_VERDICT: dict[str, dict[str, tuple[Make, str, str]]] = {
     "effect": {
@@ -188,12 +187,10 @@ BY_VERDICT: dict[str, dict[str, tuple[Make, str, str]]] = {
     "bug-suspect": {
         "eval set differs": (first(eval_set="0" * 64), "eval-set", "differ"),
         "eval set size": (first(n=9999), "eval-set", "9999, 10000"),
-        "split differs": (first(split="val"), "split", "A on val, B on test"),
         "direction flipped": (tied(NEW, direction="down"), "direction", "results.json says down"),
         "direction flipped in one arm": (first(direction="down"), "direction", "says down/up"),
         "NaN": (one_run(0, 3, value=math.nan), "nan", "diverged run"),
         "reported is not logged": (drifted, "drift", "its own log says 0.85"),
-        "better than train in one arm": (leaked, "too-good", "better on test than on train"),
         "constant over seeds": (tied((0.91234,) * 5), "constant", "in all 5 runs"),
         "identical to the last digit": (tied(OLD), "identical", "every value is in both arms"),
         "one checkpoint in both arms": (tied((*NEW[:4], OLD[0])), "identical", "0.8912"),

@@ -375,9 +375,6 @@ def test_the_same_run_twice_counts_once_and_in_both_arms_is_a_bug(tmp_path: Path
     assert found["verdict"] == "effect"
     found = report(*a, "--vs", *b, a[0], "--metric", "accuracy")
     assert found["verdict"] == "bug-suspect" and "is in both arms, A and B" in str(found["findings"])
-    copied = arm(NEW, 3e-4)
-    found = compare(tmp_path / "copied", [*copied, copied[2]], arm(OLD, 1e-3), "--intended", "lr")
-    assert "duplicate" in codes(found) and found["comparisons"][0]["seeds_test"]["n"] == [5, 5]
 
 
 def test_wandb_table_with_a_crashed_run_and_rows_selected(tmp_path: Path) -> None:
@@ -434,6 +431,7 @@ def test_bad_files(tmp_path: Path, name: str) -> None:
 
 def test_bad_calls(tmp_path: Path) -> None:
     good = table(tmp_path / "good.csv", "seed,acc", [(s, 0.5 + s / 100) for s in range(3)])
+    split = table(tmp_path / "split.csv", "seed,split,acc", [(s, "val", 0.5) for s in range(3)])
     empty = tmp_path / "empty"
     empty.mkdir()
     for arguments, expected in (
@@ -443,7 +441,8 @@ def test_bad_calls(tmp_path: Path) -> None:
         (["--vs", f"{good}::seed"], "expected FILE.csv::COLUMN=VALUE"),
         (["--vs", f"{good}::fold=1"], "no column 'fold' to select by"),
         (["--vs", f"{empty}::a=1"], "rows can only be selected from a CSV"),
-        (["--split", "test", "--vs", good], "has 'acc' on test; they have it on None"),
+        (["--split", "test", "--vs", good], "the arms have 'acc' not both on test: A on None, B on None"),
+        (["--vs", split], "the arms have 'acc' on different splits: A on None, B on val"),
         ([], "Missing option '--vs'"),
     ):
         done = run(good, *arguments, "--metric", "acc")

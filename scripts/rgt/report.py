@@ -136,7 +136,6 @@ single-run        one run per arm: the noise between seeds is unknown
 size              a file's length is not the recorded one
 slow              a run became slower than it was
 spike             a curve jumped
-split             numbers that are compared come from different splits
 stale             a dated fact is older than allowed
 stale-index       an index does not describe the files beside it
 stale-proof       an earlier proof no longer holds and was put aside

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import statistics
 from collections import Counter
 from collections.abc import Iterator
 
-from rgt.compare_runs.flat_settings import kind, last
+from rgt.compare_runs.flat_settings import last
 from rgt.compare_runs.trial import Arm, Curve, Note, Reading, Sample, Trial, bug, count, short, told
-from rgt.metrics.table import Metric, better, is_perfect, possible, says_peak, words
+from rgt.metrics.table import Metric, is_perfect, possible, words
 from rgt.run.results import fitting_rules
 
 _DIGITS = 5  # two equal values with this many significant digits are not a coincidence
 _PERCENT = 1.5  # a share above this is written in percent
 _CLASSES = {"num_classes", "n_classes", "num_labels", "nclasses", "classes"}
-_BETTER = 0.1  # relative: eval better than train by more than this
 
 
-def suspicious(a: Sample, b: Sample, name: str, metric: Metric | None, direction: str) -> Iterator[Note]:
+def suspicious(a: Sample, b: Sample, name: str, metric: Metric | None) -> Iterator[Note]:
     for sample in (a, b):
         own, seeds = sample.values, {trial.seed for trial in sample.trials} - {None}
         # two coarse values may agree by chance (0.91 and 0.91); three, or two with many digits, do not
@@ -42,13 +40,6 @@ def suspicious(a: Sample, b: Sample, name: str, metric: Metric | None, direction
         what = "every value" if sorted(a.values) == sorted(b.values) else f"{short(equal[0])} (to the last digit)"
         message = f"{what} is in both arms: the change was not applied, or one checkpoint was evaluated as two"
         yield bug("identical", message)
-    # dropout and augmentation make eval better than train, too, but in both arms alike
-    beats = [_beats_train(sample, name, direction) for sample in (a, b)]
-    for sample, own_beats, other in ((a, beats[0], beats[1]), (b, beats[1], beats[0])):
-        if own_beats and other is False:
-            split = sample.readings[0].split
-            message = f"arm {sample.arm.name} is better on {split} than on train, the other arm is not"
-            yield bug("too-good", message, fix="look for eval data in the training set of that arm")
 
 
 def _digits(value: float) -> int:
@@ -74,47 +65,24 @@ def _chance_level(name: str, reading: Reading, trial: Trial) -> str | None:
     word, value = set(words(name)), reading.value
     if word & {"auc", "auroc"} and math.isclose(value, 0.5, abs_tol=1e-9):
         return "an AUC of a half"
-    if word & {"mcc", "kappa", "r2", "pearson", "spearman"} and value == 0.0:
-        return "zero"
     classes = next((v for k, v in (trial.config or {}).items() if last(k) in _CLASSES), None)
     if isinstance(classes, float) and classes >= 2:
         share = value / 100 if value > _PERCENT else value
         if word & {"acc", "accuracy"} and math.isclose(share, 1 / classes, abs_tol=1e-6):
             return f"1 of {classes:g} classes"
-        if word & {"loss", "nll"} and math.isclose(value, math.log(classes), abs_tol=1e-4):
-            return f"ln {classes:g}"
     return None
-
-
-def _beats_train(sample: Sample, name: str, direction: str) -> bool | None:
-    known = []
-    for trial, reading in zip(sample.trials, sample.readings, strict=True):
-        train = trial.curves.get((name, "train"), {})
-        if reading.split == "train" or not train:
-            continue
-        final = train[max(train)]
-        margin = abs(reading.value - final) > _BETTER * max(abs(final), 1e-12)
-        known.append(better(reading.value, final, direction) and margin)
-    return all(known) if known else None
 
 
 # -- which runs count
 
 
 def duplicates(arms: list[Arm]) -> list[Note]:
-    """One run counts once: by its id, or by being equal in everything that was read. Removes what is counted twice."""
+    """One run counts once, by its id. Removes what is counted twice."""
     notes, seen = [], dict[str, tuple[str, str]]()
     for arm in arms:
         kept = []
         for trial in arm.trials:
-            marks = [trial.run_id or trial.source]
-            readings = {name: [repr(r.value) for r in some] for name, some in sorted(trial.readings.items())}
-            # a copied run folder has the same numbers to the last digit; two trainings with one seed rarely do
-            precise = any(_digits(r.value) >= _DIGITS for some in trial.readings.values() for r in some)
-            if precise and trial.seed is not None:
-                config = sorted((k, str(v)) for k, v in (trial.config or {}).items() if kind(k) != "harmless")
-                marks.append("\0" + json.dumps([readings, trial.seed, config]))
-            twin = next((seen[mark] for mark in marks if mark in seen), None)
+            twin = seen.get(trial.run_id or trial.source)
             if twin and twin[0] == arm.name:
                 message = f"is in arm {arm.name} twice (also as {twin[1]}); it counts once"
                 said = f"{arm.name}: a run given twice was counted once"
@@ -123,7 +91,7 @@ def duplicates(arms: list[Arm]) -> list[Note]:
             if twin:
                 message = f"is in both arms, {twin[0]} and {arm.name}: the comparison is partly of a thing with itself"
                 notes.append(bug("duplicate", message, "the same run is in both arms", path=trial.source))
-            seen |= dict.fromkeys(marks, (arm.name, trial.source))
+            seen[trial.run_id or trial.source] = (arm.name, trial.source)
             kept.append(trial)
         arm.trials = kept
     return notes
@@ -177,8 +145,6 @@ def selection_notes(a: Sample, b: Sample, metric: str, direction: str) -> Iterat
         said = [" or ".join(sorted(fit or ())) or "no one rule" for fit in fits]
         message = f"the checkpoint was chosen by different rules: {a.arm.name} {said[0]}, {b.arm.name} {said[1]}"
         yield Note("selection", "error", message, "undecided", message, "report both arms by one rule fixed beforehand")
-    if says_peak(metric):
-        yield told("peak", f"{metric} is by its name the best of a curve, not the value of one checkpoint")
     shapes = []
     for sample in (a, b):  # the shape of at least half of the arm's curves
         each = []
