@@ -112,7 +112,7 @@ def main(
 def _print(question: Question) -> None:
     from rgt.compare_runs.trial import short
 
-    a, b, outcome = question.a, question.b, question.outcome
+    a, b = question.a, question.b
     better = "higher" if question.direction == "up" else "lower"
     said = f"{question.split or 'split not recorded'}; {better} is better, {question.stated_by}"
     click.echo(f"{question.verdict.upper()}: {a.arm.name} vs {b.arm.name} in {question.metric} ({said})")
@@ -124,11 +124,6 @@ def _print(question: Question) -> None:
         several = f"mean {short(sample.mean)} sd {short(sample.sd)}  ({shown})"
         line = f"{sample.arm.name}: n={len(values)} {several if len(values) > 1 else f'{shown}, a single run'}"
         click.echo("  " + line[:_WIDTH])
-    if outcome:
-        low, high = outcome.ci
-        boot = f", bootstrap [{outcome.bootstrap[0]:+.4g}, {outcome.bootstrap[1]:+.4g}]" if outcome.bootstrap else ""
-        by = f"{a.arm.name} - {b.arm.name} = {outcome.difference:+.4g} ({question.leads})"
-        click.echo(f"  {by}, 95 % [{low:+.4g}, {high:+.4g}]{boot}")
     changed = "; ".join(str(change) for change in question.changes.found[:6]) or "nothing that was recorded"
     click.echo(f"  changed: {changed}")
 

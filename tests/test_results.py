@@ -122,7 +122,6 @@ def test_the_checkpoint_of_its_step_is_named(run: Run) -> None:
         ("e.json", '{"task": {"acc": 0.25}}', "acc --split test -n 9", ("test", 0.25, "reported", 9)),
         ("e.csv", "item,acc\na,1\nb,0\nc,1\nd,1\n", "acc --split test", ("test", 0.75, "mean", 4)),
         ("e.csv", "acc,loss\n0.5,1\n", "acc --split test", ("test", 0.5, "reported", None)),
-        ("e.csv", "step,val_acc\n1,0.5\n2,\n3,0.25\n", "val_acc --rule best", ("val", 0.5, "best", None)),
     ],
 )
 def test_the_output_of_an_evaluation(
@@ -143,6 +142,7 @@ def test_the_output_of_an_evaluation(
         ("e.json", "[1, 2]", "acc --split val", "has no acc; it has no number"),
         ("e.csv", "item,acc\na,oops\n", "acc --split val", "has a cell that is not a number"),
         ("e.csv", "item,acc\n", "acc --split val", "has no column acc; it has no row"),
+        ("e.csv", "step,acc\n1,0.5\n2,0.6\n", "acc --split val", "has a row per step"),
         ("e.csv", "acc\n\xff\n", "acc --split val", "cannot read"),
     ],
 )

@@ -42,7 +42,6 @@ crash             a log ends in an error
 crc               bytes differ from the checksum stored with them
 crlf              a script has Windows line ends
 cuda              driver, CUDA build of the framework and card do not fit together
-curve             a training curve collapsed, never moved or was still improving at its end
 dead-units        units of a network never fire, or sit at the end of their range
 denormal          too many values of a tensor are subnormal
 desync            ranks of a distributed job went different ways
@@ -53,7 +52,7 @@ diverged          the loss rises and does not come back
 drawn             a figure does not show its source data
 drift             a reported number is not the one in the record it came from
 dtype             a tensor's dtype is not the expected one
-duplicate         a tensor, key, shard, zip member, run or item of a split is there twice
+duplicate         a tensor, key, shard, zip member or run is there twice
 early-stopping    early stopping cannot fire, or fires at another time than meant
 ecc               a GPU counted uncorrectable memory errors
 effect            a difference is larger than the noise between runs

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-import statistics
 from collections import Counter
 from collections.abc import Iterator
 
 from rgt.compare_runs.flat_settings import last
-from rgt.compare_runs.trial import Arm, Curve, Note, Reading, Sample, Trial, bug, count, short, told
+from rgt.compare_runs.trial import Arm, Note, Reading, Sample, Trial, bug, count, short, told
 from rgt.metrics.table import Metric, is_perfect, possible, words
 from rgt.run.results import fitting_rules
 
@@ -107,7 +106,7 @@ def repeated_seeds(sample: Sample, keys: list[str | None]) -> Iterator[Note]:
         yield told("seeds", message, f"{sample.arm.name}: a seed occurs more than once")
 
 
-# -- By which rule the reported number was taken from the curve, and what shape the curve has
+# -- by which rule the reported number was taken from the curve
 
 
 _CHOOSES = re.compile(
@@ -115,13 +114,7 @@ _CHOOSES = re.compile(
     r"|save_best|plateau|objective|stop_on|model_selection"
 )
 _TEST = re.compile(r"(?i)(^|[^a-z])test([^a-z]|$)")
-_FEWEST = 5  # points of a curve whose shape is judged
 _DRIFT = 1e-3
-_SHAPES = {
-    "collapsed": "peaked early and fell back: its last value is not its best, and its best is not stable",
-    "still-improving": "was still improving at its end: undertrained, the comparison depends on when it is stopped",
-    "flat": "never moved: not trained, or the metric does not see it",
-}
 
 
 def selection_notes(a: Sample, b: Sample, metric: str, direction: str) -> Iterator[Note]:
@@ -140,27 +133,14 @@ def selection_notes(a: Sample, b: Sample, metric: str, direction: str) -> Iterat
                     yield bug("drift", message, "a reported value is not the logged one", path=trial.source)
         known = [fit for fit in rules if fit]
         fits.append(set.intersection(*known) if known else None)
-        yield from _chosen(sample, fits[-1], metric)
+        yield from _chosen(sample, fits[-1])
     if fits[0] is not None and fits[1] is not None and not fits[0] & fits[1]:
         said = [" or ".join(sorted(fit or ())) or "no one rule" for fit in fits]
         message = f"the checkpoint was chosen by different rules: {a.arm.name} {said[0]}, {b.arm.name} {said[1]}"
         yield Note("selection", "error", message, "undecided", message, "report both arms by one rule fixed beforehand")
-    shapes = []
-    for sample in (a, b):  # the shape of at least half of the arm's curves
-        each = []
-        for trial, reading in zip(sample.trials, sample.readings, strict=True):
-            own, val = (trial.curves.get((metric, split), {}) for split in (reading.split, "val"))
-            each.append(shape(val if len(val) >= _FEWEST else own, direction))  # val decides where there is one
-        ranked = Counter(filter(None, each)).most_common(1)
-        shapes.append(ranked[0][0] if ranked and 2 * ranked[0][1] >= len(each) else None)
-    for sample, name in zip((a, b), shapes, strict=True):
-        if name in _SHAPES:
-            message = f"the curve of arm {sample.arm.name} {_SHAPES[name]}"
-            alike = name == "still-improving" and shapes[0] == shapes[1]
-            yield Note("curve", "info", message) if alike else told("curve", message, f"{sample.arm.name} {name}")
 
 
-def _chosen(sample: Sample, fit: set[str] | None, metric: str) -> Iterator[Note]:
+def _chosen(sample: Sample, fit: set[str] | None) -> Iterator[Note]:
     arm = sample.arm.name
     settings = {(key, str(value)) for trial in sample.trials for key, value in (trial.config or {}).items()}
     for key, value in sorted(settings):
@@ -171,31 +151,5 @@ def _chosen(sample: Sample, fit: set[str] | None, metric: str) -> Iterator[Note]
         message = f"arm {arm} reports the best test value of its curve: the checkpoint was selected on the test set"
         yield Note("selection", "error", message, "undecided", message, "select on val, report test once")
     elif fit == {"best-val"} and sample.readings[0].split == "val":
-        ends = []
-        for trial, reading in zip(sample.trials, sample.readings, strict=True):
-            curve = trial.curves.get((metric, reading.split), {})
-            finite = [step for step, value in curve.items() if math.isfinite(value)]
-            ends += [reading.value - curve[max(finite)]] if finite else []
-        gain = f" (mean {statistics.fmean(ends):+.4g} against its last point)" if ends else ""
-        message = f"arm {arm} reports the peak of its val curve, not its end{gain}"
-        yield told("peak", f"{message}: the maximum of noise is not its mean", f"{arm}: best of the val curve{gain}")
-
-
-def shape(curve: Curve, direction: str) -> str | None:
-    """collapsed | still-improving | flat | settled; None when it is too short to say."""
-    sign = 1.0 if direction == "up" else -1.0
-    values = [sign * value for value in curve.values() if math.isfinite(value)]
-    if len(values) < _FEWEST:
-        return None
-    # the noise of one point, from second differences: a slope does not count as noise
-    bends = [abs(a - 2 * b + c) for a, b, c in zip(values, values[1:], values[2:], strict=False)]
-    noise = 1.4826 * statistics.median(bends) / math.sqrt(6)
-    best = max(range(len(values)), key=lambda index: values[index])
-    rise, fall = values[best] - values[0], values[best] - values[-1]
-    if best < 0.7 * (len(values) - 1) and fall > max(0.3 * rise, 4 * noise) and fall > 0:
-        return "collapsed"
-    if max(values) - min(values) <= max(4 * noise, 1e-12 * abs(values[0])):
-        return "flat"
-    fifth = max(2, len(values) // 5)
-    gain = statistics.fmean(values[-fifth:]) - statistics.fmean(values[-2 * fifth : -fifth])
-    return "still-improving" if gain > max(0.05 * rise, 3 * noise * math.sqrt(2 / fifth)) else "settled"
+        message = f"arm {arm} reports the peak of its val curve, not its end: the maximum of noise is not its mean"
+        yield told("peak", message, f"{arm}: best of the val curve")

@@ -42,8 +42,7 @@ class Trial:
     env: dict[str, str] | None = None
     data: dict[str, str] = field(default_factory=dict)
     budget: dict[str, float] = field(default_factory=dict)
-    devices: tuple[str, ...] = ()
-    cards: int | None = None  # how many; the effective batch often hangs on it
+    devices: tuple[str, ...] = ()  # one name per card; the effective batch often hangs on their number
     doubts: list[str] = field(default_factory=list)  # why its record does not say what ran
     available: set[str] = field(default_factory=set)  # metric names seen, for the sentence about a missing one
 

@@ -11,7 +11,6 @@ from rgt import files
 from rgt.compare_runs import csv_tables, flat_settings
 from rgt.compare_runs.trial import Reading, Trial, add_last_points, number
 from rgt.errors import bad_input
-from rgt.log import summary as logs
 from rgt.metrics import table
 from rgt.run import record as rundir
 
@@ -73,8 +72,7 @@ def _from_run(run: rundir.Run, wanted: tuple[str, ...]) -> Trial:
             shown = "/".join(sorted(map(show, known)))
             trial.doubts.append(f"its command says {key} {show(value)}, its config {shown}")
     trial.env = {"python": record["env"]["python"], **record["env"]["packages"]}
-    trial.devices = tuple(sorted({str(device["name"]) for device in record["devices"]}))
-    trial.cards = len(record["devices"]) or None
+    trial.devices = tuple(str(device["name"]) for device in record["devices"])
     return _with_records(trial, run, wanted)
 
 
@@ -90,11 +88,6 @@ def _with_records(trial: Trial, run: rundir.Run, wanted: tuple[str, ...]) -> Tri
         _add_rows(trial, run.metrics, wanted)
     if run.results.is_file():
         _add_results(trial, run.results)
-    elif not run.metrics.is_file() and run.log.is_file():
-        for name, value in logs.read(run.log).metrics.items():
-            trial.available.add(name)
-            if name in wanted:
-                trial.readings.setdefault(name, []).append(Reading(value, table.split_of(name), from_curve=True))
     for path in [run.path / name for name in CONFIGS.split()]:
         if path.is_file() and path.stat().st_size:
             trial.config = flat_settings.merged(trial.config or {}, flat_settings.read_file(path))
@@ -142,8 +135,5 @@ def _add_results(trial: Trial, path: Path) -> None:
     for name, value in data.items():
         if isinstance(value, str) and name.lower().endswith(("sha256", "_hash")):
             trial.data[name] = value
-    if isinstance(data.get("config"), dict) and trial.config is None:
-        trial.config = flat_settings.flatten(data["config"])
-        trial.seed = trial.seed or _seed(trial.config)
     if trial.seed is None and isinstance(data.get("seed"), int):
         trial.seed = str(data["seed"])

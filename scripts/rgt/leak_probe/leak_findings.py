@@ -50,14 +50,11 @@ def say_splits(report: Report, found: Found) -> None:
     for name, items in found.splits.items():
         source, size = items.source, len(items)
         path = str(source.path)
-        blank, repeated = int((items.exact == 0).sum()), _repeated(items)
+        blank = int((items.exact == 0).sum())
         if blank == size:
             report.add("empty", "warn", f"{name} holds no item with content, so nothing was compared", path=path)
         elif blank:
             report.add("empty", "info", f"{blank} of {size} items are blank and were not compared", path=path)
-        if repeated:
-            text = f"{repeated} of {size} items repeat another item of {name}: a random split of such data leaks"
-            report.add("duplicate", "info", text, path=path)
         if source.malformed:
             text = f"{source.malformed} rows are not JSON or have another number of fields than the header"
             report.add("malformed", "warn", text, path=path, evidence=f"first: {source.malformed_at}")
@@ -70,21 +67,14 @@ def say_splits(report: Report, found: Found) -> None:
             report.add("unreadable", "warn", f"{len(items.problems) - _FILES} more files have such problems", path=path)
 
 
-def _repeated(items: Items) -> int:
-    content = items.exact[items.exact != 0]
-    return len(content) - len(np.unique(content))
-
-
 def data(found: Found, listing: Path | None) -> dict[str, Any]:
     splits = {
-        name: {"path": str(i.source.path), "kind": i.source.kind, "items": len(i), "repeated": _repeated(i)}
-        for name, i in found.splits.items()
+        name: {"path": str(i.source.path), "kind": i.source.kind, "items": len(i)} for name, i in found.splits.items()
     }
     pairs, matches = [], []
     for pair in found.pairs:
         names = {"a": pair.a.name, "b": pair.b.name}
-        counts = {kind: len(some) for kind, some in pair.matches.items()}
-        pairs.append({**names, **counts, "leaks_expected_by_chance": round(min(pair.expected, 1e9), 6)})
+        pairs.append({**names, **{kind: len(some) for kind, some in pair.matches.items()}})
         matches += [{**names, "kind": kind, **match} for kind, some in pair.matches.items() for match in some]
     schema = found.schema
     numbered = next(iter(found.splits.values())).source.kind == "array"  # columns without a name
@@ -158,7 +148,6 @@ def _name_groups(items: Items) -> Array:
 # -- Which items of one split are in another: all splits but the largest are held as hashes, the largest streams by
 
 
-ORDER = ("train", "val", "test")
 KINDS = ("exact", "near", "coincidence")
 _OFTEN = 3  # times in both splits: boilerplate such as a licence line, not a copied example
 
@@ -175,8 +164,6 @@ class Pair:
     def add(self, kind: str, item: str, same_as: str, similarity: float = 1.0) -> None:
         self.matches[kind].append({"item": item, "same_as": same_as, "similarity": round(similarity, 3)})
 
-    expected: float = 0.0  # matches that chance gives, among those counted as leaks
-
 
 @dataclass
 class Found:
@@ -190,6 +177,7 @@ Near = dict[tuple[str, str], list[tuple[int, int, float]]]  # (split, split) -> 
 
 def compare(sources: dict[str, Source], group: tuple[str, ...] = ()) -> Found:
     """All pairs of the splits; each is read once, and compared with those before it."""
+    order = list(sources)  # train, val, test
     by_size = sorted(sources.values(), key=lambda source: source.bytes)
     schema = fit(by_size, group)
     near: Near = {}
@@ -201,16 +189,15 @@ def compare(sources: dict[str, Source], group: tuple[str, ...] = ()) -> Found:
         for chunk in source.chunks():
             part = schema.encode(source, chunk)
             for other, index in indexes.items():
-                judge_held = ORDER.index(other) > ORDER.index(source.name)
+                judge_held = order.index(other) > order.index(source.name)
                 near.setdefault((other, source.name), []).extend(index.matches(part, start, judge_held))
             start += chunk.size
             parts.append(part if held else replace(part, texts=None, numbers=None, extra=None, pictures=None))
         splits[source.name] = Items.join(parts)
         if held:
             indexes[source.name] = Index(splits[source.name], schema)
-    names = [name for name in ORDER if name in splits]
-    pairs = [_pair(splits[a], splits[b], near) for a, b in combinations(names, 2)]
-    return Found({name: splits[name] for name in names}, pairs, schema)
+    pairs = [_pair(splits[a], splits[b], near) for a, b in combinations(order, 2)]
+    return Found({name: splits[name] for name in order}, pairs, schema)
 
 
 class Index:
@@ -239,7 +226,7 @@ def _pair(a: Items, b: Items, near: Near) -> Pair:
     at = np.minimum(np.searchsorted(values, b.exact), len(values) - 1)
     exact = np.flatnonzero((values[at] == b.exact) & (b.exact != 0))
     own = dict(zip(*np.unique(b.exact[exact], return_counts=True), strict=True))
-    bar, pair.expected = normal.bar(b.bits, b.bits[exact], len(a))
+    bar = normal.bar(b.bits, b.bits[exact], len(a))
     for item in exact.tolist():
         common = counts[at[item]] >= _OFTEN and own[b.exact[item]] >= _OFTEN
         kind = "coincidence" if b.bits[item] < bar or common else "exact"
@@ -253,8 +240,7 @@ def _pair(a: Items, b: Items, near: Near) -> Pair:
             best[item_b] = (alike, item_a)
     bar, items = 0.0, sorted(best)
     if b.near_bits is not None:
-        bar, by_chance = normal.bar(b.near_bits, b.near_bits[items], len(a))
-        pair.expected += by_chance
+        bar = normal.bar(b.near_bits, b.near_bits[items], len(a))
     for item in items:
         kind = "coincidence" if b.near_bits is not None and b.near_bits[item] < bar else "near"
         pair.add(kind, b.place(item), a.place(best[item][1]), best[item][0])

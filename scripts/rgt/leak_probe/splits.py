@@ -14,7 +14,6 @@ import json
 import os
 import warnings
 import zipfile
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -116,10 +115,7 @@ class Source:
             if not header and 2 * sum(normal.to_number(cell) is not None for cell in row) > len(row):
                 header = [str(number) for number in range(1, len(row) + 1)]  # numbers: this row is data already
             elif not header:
-                seen = Counter[str]()
-                for name in map(str.strip, row):
-                    seen[name] += 1
-                    header.append(name if seen[name] == 1 else f"{name}.{seen[name]}")
+                header = [name.strip() for name in row]
                 continue
             if len(row) != len(header):
                 self._note_malformed(f"{part}:{reader.line_num}")
