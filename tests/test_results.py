@@ -151,11 +151,3 @@ def test_an_output_that_does_not_tell(
 ) -> None:
     (tmp_path / name).write_bytes(text.encode("latin-1"))
     assert sentence in results(run, "--from", tmp_path / name, "--metric", *words.split(), expect=2)
-
-
-def test_results_written_before_rules_were_recorded_stay_valid(run: Run) -> None:
-    row = {"name": "loss", "value": 2.0, "split": "val", "n": 10, "direction": "down", "step": 300}
-    run.write_results({"run_id": run.id, "metrics": [row], "seed": 3})
-    assert "has another val loss already (value 2.0)" in results(run, "--metric", "val_loss", expect=4)
-    results(run, "--metric", "val_acc")
-    assert files.read_json(run.results, "results")["seed"] == 3
