@@ -153,7 +153,7 @@ def fit(sources: list[Source], group: tuple[str, ...]) -> Schema:
             part for source in (sources[0], sources[-1]) for part in source.parts[:: len(source.parts) // 1000 + 1]
         ]
         plain = (part for part in parts if part.suffix.lower() not in IMAGES)
-        return Schema("files", common=_common([text for part in plain if (text := read_item(part).text)]))
+        return Schema("files", common=_common([words for part in plain if (words := read_item(part).text)]))
     firsts = [next(source.chunks(), Chunk(np.zeros(0))) for source in sources]
     names = [name for name in firsts[0].columns if all(name in first.columns for first in firsts)]
     for name in group:
