@@ -220,12 +220,6 @@ def test_normal_form_of_cells() -> None:
             assert (found[0] == found[1]) == ((one, other) in same), (one, other)
 
 
-def test_chance_of_a_match() -> None:
-    """A thousand rows of a fair coin match by chance; one of 40 bits does not."""
-    assert normal.bar(np.full(1000, 1.0), np.full(500, 1.0), 1000) == float("inf")
-    assert normal.bar(np.full(1000, 40.0), np.full(5, 40.0), 1000) == 40.0
-
-
 # -- groups
 
 
