@@ -9,8 +9,8 @@ Example:
     python scripts/compare_runs.py ours.csv --vs baseline.csv --metric psnr
     python scripts/compare_runs.py table.csv::method=ours --vs table.csv::method=base --metric val/loss --json
 
-Reads run directories, folders of them, results.json, CSV (one row per run, per eval item or per step) and wandb
-exports. Writes nothing. Ends with a sentence to put beside the number.
+Reads run directories, folders of them, results.json and CSV (one row per run or per eval item). Writes nothing. Ends
+with a sentence to put beside the number.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def main(
     """Compare RUNS (arm A) with those after --vs (arm B): bug-suspect, effect, noise or undecided.
 
     \b
-    A run is a run directory, a folder of them, a results.json, a wandb export (run folder, history JSON, CSV) or a row
-    of a CSV. FILE.csv::COLUMN=VALUE takes only those rows. Exit 0 means: an effect, and nothing to disclose beside it.
+    A run is a run directory, a folder of them, a results.json or a row of a CSV; FILE.csv::COLUMN=VALUE takes only
+    those rows. Exit 0 means: an effect, and nothing to disclose beside it.
 
     Example: python scripts/compare_runs.py runs/new --vs runs/base --metric accuracy --intended lr
     """
@@ -112,7 +112,7 @@ def main(
 def _print(question: Question) -> None:
     from rgt.compare_runs.trial import short
 
-    a, b, outcome = question.a, question.b, question.outcome
+    a, b = question.a, question.b
     better = "higher" if question.direction == "up" else "lower"
     said = f"{question.split or 'split not recorded'}; {better} is better, {question.stated_by}"
     click.echo(f"{question.verdict.upper()}: {a.arm.name} vs {b.arm.name} in {question.metric} ({said})")
@@ -124,11 +124,6 @@ def _print(question: Question) -> None:
         several = f"mean {short(sample.mean)} sd {short(sample.sd)}  ({shown})"
         line = f"{sample.arm.name}: n={len(values)} {several if len(values) > 1 else f'{shown}, a single run'}"
         click.echo("  " + line[:_WIDTH])
-    if outcome:
-        low, high = outcome.ci
-        boot = f", bootstrap [{outcome.bootstrap[0]:+.4g}, {outcome.bootstrap[1]:+.4g}]" if outcome.bootstrap else ""
-        by = f"{a.arm.name} - {b.arm.name} = {outcome.difference:+.4g} ({question.leads})"
-        click.echo(f"  {by}, 95 % [{low:+.4g}, {high:+.4g}]{boot}")
     changed = "; ".join(str(change) for change in question.changes.found[:6]) or "nothing that was recorded"
     click.echo(f"  changed: {changed}")
 

@@ -2,16 +2,14 @@
 # requires-python = ">=3.10"
 # dependencies = ["click", "pyyaml", "jsonschema", "numpy>=2", "pillow"]
 # ///
-"""VERIFY · is the test set clean: items, near-duplicates, groups or the future shared by splits; pins; test-chosen runs
+"""VERIFY · is the test set clean: items, near-duplicates or groups shared by splits
 
 Example:
     python scripts/leak_probe.py overlap --train train.jsonl --test test.jsonl --group patient_id
-    python scripts/leak_probe.py pin --train data/train --test data/test --out SPLITS.json
-    python scripts/leak_probe.py touched runs/
 
 A split is a file (txt: an item per line; jsonl, json, csv, tsv: per row; npy, npz: per row of the array) or a folder
-(an item per file: images by pixels, arrays by values, JSON and text by content; a folder of nothing but csv, tsv or
-jsonl is one table).
+(an item per file: images by pixels, arrays by values, text by its words; a folder of nothing but csv, tsv or jsonl is
+one table).
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from __future__ import annotations
 import itertools
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
@@ -27,39 +25,32 @@ from rgt import cli, errors
 from rgt.report import SEVERITIES, Report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from rgt.leak_probe.splits import Source
 
-F = TypeVar("F", bound="Callable[..., Any]")
-SPLITS = {"train": "training", "val": "validation", "test": "test"}
-
-
-def _split_options(function: F) -> F:
-    for name, word in reversed(SPLITS.items()):
-        text = f"The {word} split."
-        function = click.option(f"--{name}", type=click.Path(path_type=Path), metavar="PATH", help=text)(function)
-    return function
+SPLITS = ("train", "val", "test")
+_PATH = click.Path(path_type=Path)
 
 
 @click.group(cls=cli.Group)
 def main() -> None:
-    """Is the test set clean? Overlap of splits, pins of splits, and runs that chose by the test set."""
+    """Is the test set clean?"""
 
 
 @main.command()
-@_split_options
+@click.option("--train", type=_PATH, metavar="PATH", help="The training split.")
+@click.option("--val", type=_PATH, metavar="PATH", help="The validation split.")
+@click.option("--test", type=_PATH, metavar="PATH", help="The test split.")
 @click.option("--group", multiple=True, metavar="COLUMN", help="Each value must be in one split only; repeatable.")
-@click.option("--time", metavar="COLUMN", help="Train must end before val and test begin.")
-@click.option("--list", "listing", type=click.Path(path_type=Path), metavar="FILE", help="Write all matches as jsonl.")
+@click.option("--list", "listing", type=_PATH, metavar="FILE", help="Write all matches as jsonl.")
 @cli.report_options
-def overlap(
-    group: tuple[str, ...], time: str | None, listing: Path | None, fmt: str | None, **paths: Path | None
-) -> int:
-    """Find items of one split in another: exact after normalisation, near-duplicates, shared groups, the future.
+def overlap(group: tuple[str, ...], listing: Path | None, fmt: str | None, **paths: Path | None) -> int:
+    """Find items of one split in another: exact after normalisation, near-duplicates, shared groups.
 
-    Coincidences (short or low-information items that chance explains) and boilerplate are counted apart, as
-    information. Not looked for: a test item quoted inside a much longer training document, translations, paraphrases.
+    Coincidences (short or low-information items that chance explains, boilerplate) are counted apart, as information.
+    Not looked for: a test item quoted inside a much longer training document, translations, paraphrases, training data
+    that is younger than the test data.
 
     Example: python scripts/leak_probe.py overlap --train train.csv --test test.csv --group patient_id
     """
@@ -72,89 +63,16 @@ def overlap(
     if len(set(kinds.values())) > 1:
         said = ", ".join(f"{name} is {kind}" for name, kind in kinds.items())
         raise errors.bad_input(f"the splits are of different kinds ({said}) and cannot be compared; use one form")
-    if (group or time) and "rows" not in kinds.values():
-        raise errors.bad_input("--group and --time need columns; expected csv, tsv, json or jsonl")
-    found = leak_findings.compare(sources, group, time)
+    if group and "rows" not in kinds.values():
+        raise errors.bad_input("--group needs columns; expected csv, tsv, json or jsonl")
+    found = leak_findings.compare(sources, group)
     report = Report("leak_probe")
     report.findings += [finding for pair in found.pairs for finding in leak_findings.pair_findings(pair)]
     report.findings += leak_findings.group_findings(found, group)
-    if time:
-        report.findings += leak_findings.time_findings(found, time)
     leak_findings.say_splits(report, found)
     report.findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     report.data = leak_findings.data(found, listing)
     return report.emit(fmt, leak_findings.summary(report.data))
-
-
-@main.command()
-@_split_options
-@click.option("--out", type=click.Path(path_type=Path), default=Path("SPLITS.json"), show_default=True, help="The pin.")
-@click.option("--check", is_flag=True, help="Compare the splits with the pin instead of writing it.")
-@click.option("--dry-run", is_flag=True, help="Say what would be pinned; write nothing.")
-@cli.report_options
-def pin(out: Path, check: bool, dry_run: bool, fmt: str | None, **paths: Path | None) -> int:
-    """Write down by hash which items each split holds, or --check that they still do.
-
-    Without --train, --val and --test, --check looks where the pin says the splits were.
-
-    Example: python scripts/leak_probe.py pin --train train.csv --test test.csv --out SPLITS.json
-    """
-    sources = _open(paths)
-    from rgt.leak_probe import pins
-
-    report = Report("leak_probe", data={"pin": str(out)})
-    if check:
-        pinned = pins.read(out)
-        for name in sources:
-            if name not in pinned:
-                raise errors.bad_input(f"{out} has no pin of {name}; it has {', '.join(pinned)}")
-        sources = sources or _open({name: Path(entry["path"]) for name, (entry, _) in pinned.items()})
-        report.findings += pins.check(pinned, sources)
-        report.data["checked"] = list(sources)
-        return report.emit(fmt, "" if report.findings else f"{', '.join(sources)}: every item is as pinned in {out}")
-    if not sources:
-        raise errors.bad_input("nothing to pin; give at least one of --train, --val, --test")
-    if dry_run:
-        report.data["would_pin"] = {name: str(source.path) for name, source in sources.items()}
-        return report.emit(fmt, f"would pin {', '.join(sources)} in {out}")
-    entries = pins.write(sources, out)["splits"]
-    report.data["splits"] = {name: {key: entry[key] for key in ("items", "sha256")} for name, entry in entries.items()}
-    said = ", ".join(f"{name} {entry['items']} items" for name, entry in entries.items())
-    return report.emit(fmt, f"pinned in {out}: {said}")
-
-
-@main.command()
-@click.argument("runs", nargs=-1, required=True)
-@cli.report_options
-def touched(runs: tuple[str, ...], fmt: str | None) -> int:
-    """Was the test set used to choose? RUNS are run directories, or folders of them.
-
-    \b
-    error  early stopping or checkpoint choice on test (config), or the reported step is the best on test only
-    warn   test was evaluated at many steps during training
-
-    Example: python scripts/leak_probe.py touched runs/
-    """
-    from rgt.leak_probe import touched as records
-
-    found, without = records.runs_of(runs)
-    if not found:
-        nothing = "is no run directory and has none below: no run.json, metrics.jsonl or results.json"
-        raise errors.bad_input(f"{without[0]} {nothing}")
-    report = Report("leak_probe")
-    judged = 0
-    for run in found:
-        try:
-            report.findings += records.findings(run)
-            judged += 1
-        except errors.RgtError as error:  # one broken run hides no other
-            report.add("unreadable", "warn", error.message, path=str(run.path))
-    for path in without:
-        report.add("missing", "warn", "no run directory here or below", path=path)
-    report.findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
-    report.data = {"runs": [str(run.path) for run in found], "judged": judged}
-    clean = f"{judged} runs: nothing in their records says that test was used to choose"
-    return report.emit(fmt, "" if report.findings else clean)
 
 
 def _open(given: Mapping[str, Path | None]) -> dict[str, Source]:

@@ -37,13 +37,12 @@ class Spec:
     step: int = 1000
     curves: dict[str, dict[int, Any]] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
-    run_id: str | None = None
     dirty: bool = False
     flags: tuple[str, ...] = ()
 
 
 def write(root: Path, spec: Spec, number: int) -> Path:
-    run_id = spec.run_id or f"20261116-0830{number:02d}-cell-{hashlib.sha1(f'{root}{number}'.encode()).hexdigest()[:6]}"
+    run_id = f"20261116-0830{number:02d}-cell-{hashlib.sha1(f'{root}{number}'.encode()).hexdigest()[:6]}"
     folder = root / run_id
     folder.mkdir(parents=True)
     git: dict[str, Any] = {"commit": spec.commit, "branch": "main", "dirty": spec.dirty, "untracked": []}
@@ -140,16 +139,12 @@ def drifted() -> Arms:
 DIFF = "diff --git a/loss.py b/loss.py\n--- a/loss.py\n+++ b/loss.py\n@@ -1 +1 @@\n-x\n+y\n"
 second_change = first(config={"model": {"depth": 24}})
 flag_change = each("config", {"args": ["--warmup", "100", "--bf16"]}, {"args": ["--warmup=0", "--bf16"]})
-nested_change = each("config", {"opt": [{"betas": [0.9, 0.95]}]}, {"opt": [{"betas": [0.9, 0.99]}]})
-more_epochs = each("config", {"num_train_epochs": 20}, {"num_train_epochs": 10})
-more_tuning = each("extra", {"budget": {"tuning_trials": 64}}, {"budget": {"tuning_trials": 1}})
+more_tuning = each("extra", {"tuning_trials": 64}, {"tuning_trials": 1})
 other_data = each("extra", {"train_set_sha256": "1" * 64}, {"train_set_sha256": "2" * 64})
 best_on_test = curved({"step": 500, "test": peaked, "val": rising}, {"step": 1000, "test": rising, "val": rising})
-both_best_on_test = curved({"step": 500, "test": peaked}, {"step": 500, "test": peaked})
 different_rule = curved(
     {"step": 500, "val": peaked}, {"step": 1000, "val": lambda v: [v + 0.04, *rising(v)[1:]]}, split="val"
 )
-leaked = curved({"step": 1000, "train": lambda v: [0.5, 0.6, 0.7]}, {"step": 1000, "train": lambda v: [0.5, 0.8, 0.95]})
 # verdict -> name: how it is planted, the code of its finding, words of the message
 BY_VERDICT: dict[str, dict[str, tuple[Make, str, str]]] = {
     "effect": {
@@ -160,16 +155,18 @@ BY_VERDICT: dict[str, dict[str, tuple[Make, str, str]]] = {
     },
     "undecided": {
         "second config change": (second_change, "confound", "model.depth: 24 vs 12"),
-        "nested list change": (nested_change, "confound", "opt.0.betas: [0.9, 0.95] vs [0.9, 0.99]"),
         "command line flag": (flag_change, "confound", "--warmup: 100 vs 0"),
         "test-selected checkpoint": (best_on_test, "selection", "selected on the test set"),
-        "both test-selected": (both_best_on_test, "selection", "arm B reports the best test value"),
+        "stopped on test": (
+            tied(NEW, config={"early_stopping": {"monitor": "test_loss"}}),
+            "selection",
+            "monitor",
+        ),
         "different checkpoint rule": (different_rule, "selection", "A best-val, B last"),
         "peak-picking": (different_rule, "peak", "arm A reports the peak of its val curve"),
         "more steps": (first(step=2000), "budget", "budget.steps: 2000 vs 1000"),
         "more tokens": (each("extra", {"tokens": 2e9}, {"tokens": 1e9}), "budget", "budget.tokens: 2e+09 vs 1e+09"),
         "more tuning": (more_tuning, "budget", "budget.tuning_trials: 64 vs 1"),
-        "more epochs": (more_epochs, "budget", "num_train_epochs: 20 vs 10"),
         "another commit": (first(commit="b" * 40), "confound", "code.commit"),
         "dirty diff": (first(diff=DIFF), "confound", "loss.py"),
         "another torch": (first(packages={"torch": "2.12.1"}), "confound", "env.torch: 2.12.1 vs 2.13.0"),
@@ -183,12 +180,9 @@ BY_VERDICT: dict[str, dict[str, tuple[Make, str, str]]] = {
     "bug-suspect": {
         "eval set differs": (first(eval_set="0" * 64), "eval-set", "differ"),
         "eval set size": (first(n=9999), "eval-set", "9999, 10000"),
-        "split differs": (first(split="val"), "split", "A on val, B on test"),
         "direction flipped": (tied(NEW, direction="down"), "direction", "results.json says down"),
-        "direction flipped in one arm": (first(direction="down"), "direction", "says down/up"),
         "NaN": (one_run(0, 3, value=math.nan), "nan", "diverged run"),
         "reported is not logged": (drifted, "drift", "its own log says 0.85"),
-        "better than train in one arm": (leaked, "too-good", "better on test than on train"),
         "constant over seeds": (tied((0.91234,) * 5), "constant", "in all 5 runs"),
         "identical to the last digit": (tied(OLD), "identical", "every value is in both arms"),
         "one checkpoint in both arms": (tied((*NEW[:4], OLD[0])), "identical", "0.8912"),

@@ -115,13 +115,6 @@ def rows(size: int, seed: int = 0) -> Planted:
     return train, test, exact, near
 
 
-def coarse_rows(size: int, seed: int = 0) -> Planted:
-    """Rows such as (0, 1): every test row is in train, by chance."""
-    noise = np.random.default_rng(seed)
-    train = noise.integers(0, 4, (size, 3)).tolist()
-    return train, noise.integers(0, 4, (size // 4, 3)).tolist(), set(), set()
-
-
 # -- images
 
 

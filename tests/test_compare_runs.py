@@ -6,8 +6,6 @@ import csv
 import json
 import math
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +15,11 @@ from click.testing import CliRunner, Result
 
 import compare_runs
 from bench import compare_runs as bench
-from rgt.compare_runs import flat_settings, stats, suspect
+from rgt.compare_runs import flat_settings, stats
 from rgt.metrics import table as names
 from rgt.report import CODES
 
-from .confounds import DIFF, NEW, OLD, PLANTED, Spec, arm, curve, rising, second_change, with_curves, write
+from .confounds import DIFF, NEW, OLD, PLANTED, Spec, arm, rising, second_change, with_curves, write
 
 
 def run(*arguments: object) -> Result:
@@ -63,10 +61,6 @@ def test_one_variable_five_seeds_is_an_effect_with_nothing_to_disclose(tmp_path:
     assert (row["variable"], row["confounds"], row["direction"]) == ("lr", [], "up")
     test = row["seeds_test"]
     assert test["paired"] and test["n"] == [5, 5] and test["test"] == "paired t test"
-    differences = np.array(NEW) - np.array(OLD)
-    assert test["difference"] == pytest.approx(differences.mean())
-    half = 2.7764451 * differences.std(ddof=1) / math.sqrt(5)
-    assert test["ci95"] == pytest.approx([differences.mean() - half, differences.mean() + half])
     assert test["p_permutation"] == pytest.approx(2 / 32) and test["permutation_floor"] == 2 / 32
     assert test["bootstrap95"][0] < test["difference"] < test["bootstrap95"][1]
     assert row["disclosure"] == (
@@ -89,7 +83,7 @@ def test_text_report(tmp_path: Path) -> None:
         "below 0.1 with 3 runs, so the t test decides alone",
         "  A: n=3 mean 0.111 sd 0.001  (0.11 0.111 0.112)",
     ]
-    assert lines[4].startswith("  A - B = -0.04 (A better), 95 % [")
+    assert "difference -0.04 (A better), 95 % CI [" in lines[-1]
     assert "warn  unrecorded: not recorded for all runs: config, code, environment" in done.stdout
     assert lines[-1].startswith("disclose: wer (split not recorded, lower is better): A 0.111")
 
@@ -166,7 +160,7 @@ def test_directions_are_known_or_not_guessed() -> None:
     assert {name: metric and metric.direction for name, metric in found.items()} == expected
 
 
-def test_direction_of_an_unknown_metric_is_required(tmp_path: Path) -> None:
+def test_direction_of_an_unknown_metric_is_told_or_recorded(tmp_path: Path) -> None:
     paths = [table(tmp_path / f"{k}.csv", "seed,zap", [(s, k + s / 10) for s in range(3)]) for k in (1, 2)]
     arguments = [paths[0], "--vs", paths[1], "--metric", "zap"]
     done = run(*arguments)
@@ -175,19 +169,10 @@ def test_direction_of_an_unknown_metric_is_required(tmp_path: Path) -> None:
         "error: which way 'zap' is better is not known: it is not in the table of known metrics; say "
         "--higher-is-better or --lower-is-better\n"
     )
-    assert report(*arguments, "--lower-is-better")["comparisons"][0]["direction"] == "down"
     assert "B better" in report(*arguments, "--higher-is-better")["comparisons"][0]["disclosure"]
-
-
-def test_results_json_may_state_the_direction_of_an_unknown_metric(tmp_path: Path) -> None:
     a, b = (arm(values, lr, metric="zap", direction="down") for values, lr in ((NEW, 1e-4), (OLD, 1e-3)))
-    found = compare(tmp_path, a, b)
-    assert (found["comparisons"][0]["direction"], found["comparisons"][0]["direction_from"]) == ("down", "results.json")
-    a[0].direction = "up"
-    for number, spec in enumerate(a):
-        write(tmp_path / "c", spec, number)
-    done = run(tmp_path / "c", "--vs", tmp_path / "b", "--metric", "zap")
-    assert done.exit_code == 2 and "contradict each other" in done.stderr
+    (row,) = compare(tmp_path / "recorded", a, b)["comparisons"]
+    assert (row["direction"], row["direction_from"]) == ("down", "results.json")
 
 
 # -- variance
@@ -325,32 +310,6 @@ def test_items_of_several_seeds_count_as_seeds(tmp_path: Path) -> None:
     assert found["comparisons"][0]["seeds_test"]["n"] == [4, 4] and found["verdict"] == "effect"
 
 
-# -- curves
-
-
-SHAPES: list[tuple[str | None, list[float]]] = [
-    ("collapsed", [0.1, 0.5, 0.8, 0.7, 0.5, 0.3, 0.2, 0.2]),
-    ("still-improving", [0.1 * k for k in range(10)]),
-    ("settled", [1 - 0.5**k for k in range(20)]),
-    ("settled", [0.5 + 0.4 * (k > 3) + 0.01 * (-1) ** k for k in range(30)]),
-    ("flat", [0.5] * 8),
-    (None, [0.5, 0.6]),
-]
-
-
-def test_shapes() -> None:
-    for expected, values in SHAPES:
-        assert suspect.shape(curve(values), "up") == expected
-        assert suspect.shape(curve([-value for value in values]), "down") == expected
-
-
-def test_shapes_are_reported(tmp_path: Path) -> None:
-    a = with_curves(arm(NEW, 3e-4), 1000, test=lambda v: [0.1 * k * v for k in range(1, 11)])
-    b = with_curves(arm(OLD, 1e-3), 1000, test=lambda v: [v + 0.02, v + 0.06, v + 0.05, v + 0.02, *[v] * 6])
-    said = " ".join(f["message"] for f in compare(tmp_path, a, b)["findings"] if f["code"] == "curve")
-    assert "arm A was still improving at its end" in said and "arm B peaked early and fell back" in said
-
-
 # -- other sources
 
 
@@ -359,13 +318,8 @@ def test_metrics_jsonl_alone_gives_the_last_point(tmp_path: Path) -> None:
         for number, spec in enumerate(with_curves(arm(values, values[0]), 1000, val=rising)):
             folder = write(tmp_path / name, spec, number)
             (folder / "results.json").unlink()
-            (folder / "train.log").write_text(f"step 990 loss 0.5\nstep 1000 loss {spec.value}\n")
     row = report(tmp_path / "a", "--vs", tmp_path / "b", "--metric", "accuracy")["comparisons"][0]
     assert (row["split"], row["values"][0]) == ("val", list(NEW))
-    for path in tmp_path.glob("*/*/metrics.jsonl"):  # a log serves when nothing else is there
-        path.unlink()
-    row = report(tmp_path / "a", "--vs", tmp_path / "b", "--metric", "loss")["comparisons"][0]
-    assert row["values"][0] == list(NEW)
 
 
 def test_the_same_run_twice_counts_once_and_in_both_arms_is_a_bug(tmp_path: Path) -> None:
@@ -375,9 +329,6 @@ def test_the_same_run_twice_counts_once_and_in_both_arms_is_a_bug(tmp_path: Path
     assert found["verdict"] == "effect"
     found = report(*a, "--vs", *b, a[0], "--metric", "accuracy")
     assert found["verdict"] == "bug-suspect" and "is in both arms, A and B" in str(found["findings"])
-    copied = arm(NEW, 3e-4)
-    found = compare(tmp_path / "copied", [*copied, copied[2]], arm(OLD, 1e-3), "--intended", "lr")
-    assert "duplicate" in codes(found) and found["comparisons"][0]["seeds_test"]["n"] == [5, 5]
 
 
 def test_wandb_table_with_a_crashed_run_and_rows_selected(tmp_path: Path) -> None:
@@ -392,93 +343,54 @@ def test_wandb_table_with_a_crashed_run_and_rows_selected(tmp_path: Path) -> Non
     assert "this run has no value" in str(found["findings"]) and "missing" in codes(found)
 
 
-def test_wandb_chart_export(tmp_path: Path) -> None:
-    paths = []
-    for name, values in (("a", NEW), ("b", OLD)):
-        header = ",".join(["Step", *(f"{name}{s} - val/acc{end}" for s in range(5) for end in ("", "__MIN", "__MAX"))])
-        rows = [[step, *(x for v in values for x in [v - (1000 - step) / 5000] * 3)] for step in (200, 600, 1000)]
-        paths.append(table(tmp_path / f"{name}.csv", header, rows))
-    row = report(paths[0], "--vs", paths[1], "--metric", "val/acc")["comparisons"][0]
-    assert (row["split"], row["values"]) == ("val", [list(NEW), list(OLD)])
-
-
-def test_wandb_history_json_and_run_folder(tmp_path: Path) -> None:
-    histories, folders = [], []
-    for seed, (new, old) in enumerate(zip(NEW, OLD, strict=True)):
-        history = [{"_step": step, "val/acc": new - (1000 - step) / 5000, "x": None} for step in (200, 600, 1000)]
-        path = tmp_path / f"h{seed}.json"
-        path.write_text(json.dumps({"id": f"r{seed}", "config": {"lr": 1e-4, "seed": seed}, "history": history}))
-        histories.append(path)
-        folder = tmp_path / f"run-2026-{seed}" / "files"
-        folder.mkdir(parents=True)
-        (folder / "wandb-summary.json").write_text(json.dumps({"val/acc": old, "_step": 1000}))
-        config = f"_wandb: {{value: {{x: 1}}}}\nlr: {{desc: null, value: 1e-3}}\nseed: {{value: {seed}}}\n"
-        (folder / "config.yaml").write_text(config)
-        (folder / "wandb-metadata.json").write_text('{"git": {"commit": "%s"}, "gpu": "T4"}' % ("c" * 40))
-        folders.append(folder.parent)
-    (tmp_path / "odd").mkdir()
-    (tmp_path / "odd" / "wandb-summary.json").write_text("[1]")
-    done = run(tmp_path / "odd", "--vs", *folders, "--metric", "val/acc")
-    assert done.exit_code == 2 and "is a list; expected an object of metrics" in done.stderr
-    row = report(*histories, "--vs", *folders, "--metric", "val/acc")["comparisons"][0]
-    assert (row["variable"], row["verdict"], row["seeds_test"]["paired"]) == ("lr", "effect", True)
-    assert row["values"] == [list(NEW), list(OLD)]
-
-
 # -- bad input: one sentence, exit 2
 
 
-BAD: dict[str, dict[bytes, str]] = {
-    "a.csv": {
-        b"": "T/a.csv is empty; expected a header line and rows",
-        b"seed,acc\n": "T/a.csv has no rows (or none that were selected)",
-        b"seed,acc\n1,0.5,7\n": "T/a.csv line 2 has 3 fields; the header has 2",
-        b"seed,acc\n1,good\n": "T/a.csv line 2: acc is not a number: 'good'",
-        b"seed,f1\n1,0.5\n": "T/a.csv has no column 'acc'; it has seed, f1",
-        b"seed,acc,acc\n1,1,2\n": "T/a.csv has the column 'acc' twice; which one counts is not knowable",
-        b"seed,acc\n1,\xff\n": "T/a.csv is not text: byte 11 is not UTF-8",
-        b"acc\n0.1\n0.2\n": "T/a.csv has 2 rows and says not what a row is: a seed or run column makes them runs, "
-        "an item or id column makes them examples; add one",
-        b"step,acc\nnan,0.1\n": "T/a.csv line 2: step is nan; expected a step",
-        b"id,acc\nx,0.1\nx,0.2\n": "T/a.csv line 3 has the item 'x' a second time",
-        b'seed,acc\n1,"%s"\n' % (b"x" * 200_000): "T/a.csv is not usable CSV: field larger than field limit (131072)",
-        b"seed,acc\n1,nan\n2,inf\n": "no run of arm A has a finite value",
-        b"seed,acc\n1,1e99\n": "no run of arm A has a finite value",
-        b"seed,acc\n1,\n": "no run of arm A has 'acc'; they have acc, seed",
-    },
-    "a.json": {
-        b'{"run_id": 1, "run_id": 2}': "T/a.json has the key 'run_id' twice; which one counts is not knowable",
-        b'{"a": ' * 100_000: "T/a.json is not usable JSON: nested too deep",
-        b"[]": "T/a.json is neither a results.json nor a wandb history (a list of rows with _step)",
-        b'[{"_step": 1, "acc": "x"}]': "T/a.json, step 1: acc is not a number: 'x'",
-        b"\xff\xfe": "T/a.json is not text: byte 0 is not UTF-8",
-    },
-    "a.pt": {b"x": "T/a.pt is no run: expected a run directory, a .json or a .csv"},
+BAD = {
+    b"": "T/a.csv is empty; expected a header line and rows",
+    b"seed,acc\n": "T/a.csv has no rows (or none that were selected)",
+    b"seed,acc\n1,0.5,7\n": "T/a.csv line 2 has another number of fields than the header",
+    b"seed,acc\n1,good\n": "T/a.csv line 2: acc is not a number: 'good'",
+    b"seed,acc,acc\n1,1,2\n": "T/a.csv has the column 'acc' twice; which one counts is not knowable",
+    b"seed,acc\n1,\xff\n": "T/a.csv is not text: byte 11 is not UTF-8",
+    b"acc\n0.1\n0.2\n": "T/a.csv has 2 rows and says not what a row is: a seed or run column makes them runs, "
+    "an item or id column makes them examples; add one",
+    b"seed,step,acc\n1,1,0.1\n1,2,0.2\n": "T/a.csv line 3: a row per step is a curve; keep the row of each run "
+    "that counts",
+    b"id,acc\nx,0.1\nx,0.2\n": "T/a.csv line 3 has the item 'x' a second time",
+    b'seed,acc\n1,"%s"\n' % (b"x" * 200_000): "T/a.csv is not usable CSV: field larger than field limit (131072)",
+    b"seed,acc\n1,nan\n2,inf\n": "no run of arm A has a finite value",
+    b"seed,acc\n1,\n": "no run of arm A has 'acc'; they have acc, seed",
 }
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_bad_files(tmp_path: Path, name: str) -> None:
+def test_bad_tables(tmp_path: Path) -> None:
     good = table(tmp_path / "good.csv", "seed,acc", [(s, 0.5 + s / 100) for s in range(3)])
-    for content, sentence in BAD[name].items():
-        (tmp_path / name).write_bytes(content)
-        done = run(tmp_path / name, "--vs", good, "--metric", "acc")
+    for content, sentence in BAD.items():
+        (tmp_path / "a.csv").write_bytes(content)
+        done = run(tmp_path / "a.csv", "--vs", good, "--metric", "acc")
         shown = done.stderr.replace(str(tmp_path), "T")
         assert (done.exit_code, done.stdout, shown) == (2, "", f"error: {sentence}\n")
 
 
 def test_bad_calls(tmp_path: Path) -> None:
     good = table(tmp_path / "good.csv", "seed,acc", [(s, 0.5 + s / 100) for s in range(3)])
+    split = table(tmp_path / "split.csv", "seed,split,acc", [(s, "val", 0.5) for s in range(3)])
     empty = tmp_path / "empty"
     empty.mkdir()
+    deep = tmp_path / "a.json"
+    deep.write_text('{"a": ' * 100_000)
     for arguments, expected in (
+        (["--vs", deep], "a.json is not usable JSON: nested too deep"),
+        (["--vs", compare_runs.__file__], "is no run: expected a run directory, a .json or a .csv"),
         (["--vs"], "arm B is empty"),
         (["--vs", empty], "holds no run"),
         (["--vs", tmp_path / "no"], "does not exist"),
         (["--vs", f"{good}::seed"], "expected FILE.csv::COLUMN=VALUE"),
         (["--vs", f"{good}::fold=1"], "no column 'fold' to select by"),
         (["--vs", f"{empty}::a=1"], "rows can only be selected from a CSV"),
-        (["--split", "test", "--vs", good], "has 'acc' on test; they have it on None"),
+        (["--split", "test", "--vs", good], "the arms have 'acc' not both on test: A on None, B on None"),
+        (["--vs", split], "the arms have 'acc' on different splits: A on None, B on val"),
         ([], "Missing option '--vs'"),
     ):
         done = run(good, *arguments, "--metric", "acc")
@@ -503,37 +415,23 @@ def test_bad_run_directories(tmp_path: Path) -> None:
     twice["metrics"].append({**twice["metrics"][0], "value": 0.5})
     assert "reports accuracy on test 2 times" in message(json.dumps(twice))
     (folder / "results.json").write_text(good)
-    deep = "a: " + "[" * 100 + "]" * 100
-    assert "nested deeper than 60" in message(deep, "config.yaml")
+    assert "line 1 is not YAML" in message("a: [", "config.yaml")
     bomb = "a0: &a0 [x, x]\n" + "".join(f"a{k}: &a{k} [*a{k - 1}, *a{k - 1}]\n" for k in range(1, 30))
-    assert "more than 20000 settings" in message(bomb, "config.yaml")
-    assert "cannot be read as a config" in message("a: [", "config.yaml")
+    (folder / "config.yaml").write_text(bomb)
+    assert run(folder, "--vs", other, "--metric", "accuracy").exit_code == 1
     (folder / "config.yaml").unlink()
     changed = (folder / "run.json").read_text().replace("0.0003", "0.5")
     assert "config has another sha256" in message(changed, "run.json")
 
 
-def test_a_huge_table_of_items_is_compared_in_bounded_time(tmp_path: Path) -> None:
-    paths = []
-    for name in "ab":
-        rng = np.random.default_rng(ord(name))
-        lines = "\n".join(f"i{k},{v:.6f}" for k, v in enumerate(rng.normal(ord(name) / 10, 1, 100_000)))
-        (tmp_path / f"{name}.csv").write_text(f"item,psnr\n{lines}\n")
-        paths.append(tmp_path / f"{name}.csv")
-    row = report(paths[0], "--vs", paths[1], "--metric", "psnr")["comparisons"][0]
-    assert row["items_test"]["n"] == [100_000, 100_000] and row["items_test"]["p_permutation"] is None
-    assert row["items_test"]["difference"] == pytest.approx(-0.1, abs=0.02)
+def test_thousands_of_eval_items_are_compared_without_resampling() -> None:
+    a, b = (list(np.random.default_rng(seed).normal(seed / 10, 1, 100_000)) for seed in (0, 1))
+    found = stats.compare(a, b, paired=True)
+    assert found.p_permutation is None and found.difference == pytest.approx(-0.1, abs=0.02)
 
 
 def test_settings_are_flat_and_spelled_one_way() -> None:
     found = flat_settings.flatten(
-        {"a": {"b": "1e-3", "c": [1, 2]}, "args": ["--x", "-1", "--flag", "y=2"], "d": '{"e": true}'}
+        {"a": {"b": "1e-3", "c": [1, 2]}, "args": ["--x", "-1", "--flag", "y=2"], "d": {"e": True}}
     )
     assert found == {"a.b": 0.001, "a.c": "[1.0, 2.0]", "--x": -1.0, "--flag": "true", "y": 2.0, "d.e": "true"}
-
-
-def test_as_a_command(tmp_path: Path) -> None:
-    a = table(tmp_path / "a.csv", "seed,acc", [(s, 0.5 + s / 100) for s in range(3)])
-    command = [sys.executable, str(compare_runs.__file__), str(a), "--vs", str(a), "--metric", "acc"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and done.stdout.startswith("BUG-SUSPECT") and done.stderr == ""

@@ -34,21 +34,19 @@ def results(run: Run, *words: object, expect: int = 0) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("words", "name", "value", "step", "rule"),
+    ("words", "expected"),
     [
-        (("--metric", "val_loss"), "loss", 2.0, 300, "last"),
-        (("--metric", "loss", "--split", "train"), "loss", 1.5, 300, "last"),
-        (("--metric", "val_loss", "--rule", "best"), "loss", 1.5, 200, "best"),
-        (("--metric", "val/acc", "--rule", "best"), "acc", 0.85, 200, "best"),
-        (("--metric", "val_loss", "--rule", "mean-last-2"), "loss", 1.75, 300, "mean-last-2"),
-        (("--metric", "zap", "--direction", "down"), "zap", 2.0, 300, "last"),
+        ("val_loss", ("loss", 2.0, 300, "last")),
+        ("loss --split train", ("loss", 1.5, 300, "last")),
+        ("val_loss --rule best", ("loss", 1.5, 200, "best")),
+        ("val/acc --rule best", ("acc", 0.85, 200, "best")),
+        ("val_loss --rule mean-last-2", ("loss", 1.75, 300, "mean-last-2")),
+        ("zap --direction down", ("zap", 2.0, 300, "last")),
     ],
 )
-def test_a_rule_takes_its_number_from_the_curve(
-    run: Run, words: tuple[str, ...], name: str, value: float, step: int, rule: str
-) -> None:
-    (row,) = results(run, *words)
-    assert (row["name"], row["value"], row["step"], row["rule"], row["points"]) == (name, value, step, rule, 3)
+def test_a_rule_takes_its_number_from_the_curve(run: Run, words: str, expected: tuple[Any, ...]) -> None:
+    (row,) = results(run, "--metric", *words.split())
+    assert (row["name"], row["value"], row["step"], row["rule"]) == expected and row["points"] == 3
     assert row["source"] == "metrics.jsonl"
     assert row["source_sha256"] == hashlib.sha256(run.metrics.read_bytes()).hexdigest()
 
@@ -58,21 +56,6 @@ def test_a_name_with_its_split_in_a_row_of_another_split(run: Run) -> None:
     sentence = results(run, "--metric", "val_f1", expect=2)
     assert "has val_f1 of train, val_f1 of val: say --metric and --split so that one is meant" in sentence
     assert results(run, "--metric", "val_f1", "--split", "val")[0]["value"] == 0.75
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("--metric", "loss"), "has loss of train, loss of val: say --metric and --split"),
-        (("--metric", "gone"), "metrics.jsonl has no gone"),
-        (("--metric", "zap"), "which way zap is better is not known; say --direction up or --direction down"),
-        (("--metric", "val_loss", "--rule", "mean-last-9"), "has 3 points of loss, fewer than mean-last-9 needs"),
-        (("--metric", "val_loss", "--rule", "first"), "'first' is not a rule: last, best or mean-last-K"),
-    ],
-)
-def test_what_cannot_be_answered_is_a_sentence(run: Run, words: tuple[str, ...], sentence: str) -> None:
-    assert sentence in results(run, *words, expect=2)
-    assert not run.results.exists()
 
 
 def test_a_last_point_that_is_not_a_number_is_no_result(run: Run) -> None:
@@ -122,7 +105,6 @@ def test_the_checkpoint_of_its_step_is_named(run: Run) -> None:
         ("e.json", '{"task": {"acc": 0.25}}', "acc --split test -n 9", ("test", 0.25, "reported", 9)),
         ("e.csv", "item,acc\na,1\nb,0\nc,1\nd,1\n", "acc --split test", ("test", 0.75, "mean", 4)),
         ("e.csv", "acc,loss\n0.5,1\n", "acc --split test", ("test", 0.5, "reported", None)),
-        ("e.csv", "step,val_acc\n1,0.5\n2,\n3,0.25\n", "val_acc --rule best", ("val", 0.5, "best", None)),
     ],
 )
 def test_the_output_of_an_evaluation(
@@ -135,27 +117,30 @@ def test_the_output_of_an_evaluation(
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "words", "sentence"),
+    ("words", "text", "sentence"),
     [
-        ("e.json", '{"a": {"acc": 1}, "b": {"acc": 1}}', "acc --split test", "more than one acc; it has a.acc, b.acc"),
-        ("e.json", '{"acc": 0.5}', "acc", "does not say of which split acc is; say --split train, val or test"),
-        ("e.json", '{"acc": 0.5}', "acc --split val --rule best", "--rule best chooses from a curve, and"),
-        ("e.json", "[1, 2]", "acc --split val", "has no acc; it has no number"),
-        ("e.csv", "item,acc\na,oops\n", "acc --split val", "has a cell that is not a number"),
-        ("e.csv", "item,acc\n", "acc --split val", "has no column acc; it has no row"),
-        ("e.csv", "acc\n\xff\n", "acc --split val", "cannot read"),
+        ("loss", None, "has loss of train, loss of val: say --metric and --split"),
+        ("gone", None, "metrics.jsonl has no gone"),
+        ("zap", None, "which way zap is better is not known; say --direction up or --direction down"),
+        ("val_loss --rule mean-last-9", None, "has 3 points of loss, fewer than mean-last-9 needs"),
+        ("val_loss --rule first", None, "'first' is not a rule: last, best or mean-last-K"),
+        ("acc --split test", '{"a": {"acc": 1}, "b": {"acc": 1}}', "more than one acc; it has a.acc, b.acc"),
+        ("acc", '{"acc": 0.5}', "does not say of which split acc is; say --split train, val or test"),
+        ("acc --split val --rule best", '{"acc": 0.5}', "--rule best chooses from a curve, and"),
+        ("acc --split val", "[1, 2]", "has no acc; it has no number"),
+        ("acc --split val", "item,acc\na,oops\n", "has a cell that is not a number"),
+        ("acc --split val", "item,acc\n", "has no column acc; it has no row"),
+        ("acc --split val", "step,acc\n1,0.5\n2,0.6\n", "has a row per step"),
+        ("acc --split val", "item,acc\n\xff\n", "cannot read"),
     ],
 )
-def test_an_output_that_does_not_tell(
-    run: Run, tmp_path: Path, name: str, text: str, words: str, sentence: str
+def test_what_cannot_be_answered_is_a_sentence(
+    run: Run, tmp_path: Path, words: str, text: str | None, sentence: str
 ) -> None:
-    (tmp_path / name).write_bytes(text.encode("latin-1"))
-    assert sentence in results(run, "--from", tmp_path / name, "--metric", *words.split(), expect=2)
-
-
-def test_results_written_before_rules_were_recorded_stay_valid(run: Run) -> None:
-    row = {"name": "loss", "value": 2.0, "split": "val", "n": 10, "direction": "down", "step": 300}
-    run.write_results({"run_id": run.id, "metrics": [row], "seed": 3})
-    assert "has another val loss already (value 2.0)" in results(run, "--metric", "val_loss", expect=4)
-    results(run, "--metric", "val_acc")
-    assert files.read_json(run.results, "results")["seed"] == 3
+    arguments = ["--metric", *words.split()]
+    if text:
+        path = tmp_path / ("e.csv" if text[0] not in "[{" else "e.json")
+        path.write_bytes(text.encode("latin-1"))
+        arguments += ["--from", str(path)]
+    assert sentence in results(run, *arguments, expect=2)
+    assert not run.results.exists()

@@ -63,7 +63,7 @@ def _probe(train: Path, test: Path) -> tuple[dict[str, set[int]], float, float]:
     outputs: list[Ran] = []
     seconds = timed(lambda: outputs.append(ran(command)))
     report: dict[str, Any] = json.loads(outputs[0].out)
-    lines: dict[str, set[int]] = {"exact": set(), "near": set(), "coincidence": set(), "boilerplate": set()}
+    lines: dict[str, set[int]] = {"exact": set(), "near": set(), "coincidence": set()}
     for match in report["matches"]:
         lines[match["kind"]].add(int(match["item"].rpartition(":")[2]) - 1)
     return lines, seconds, outputs[0].peak

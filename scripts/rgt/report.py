@@ -40,7 +40,6 @@ crash             a log ends in an error
 crc               bytes differ from the checksum stored with them
 crlf              a script has Windows line ends
 cuda              driver, CUDA build of the framework and card do not fit together
-curve             a training curve collapsed, never moved or was still improving at its end
 dead-units        units of a network never fire, or sit at the end of their range
 denormal          too many values of a tensor are subnormal
 digest            a file's sha256 is not the recorded one
@@ -50,7 +49,7 @@ diverged          the loss rises and does not come back
 drawn             a figure does not show its source data
 drift             a reported number is not the one in the record it came from
 dtype             a tensor's dtype is not the expected one
-duplicate         a tensor, key, shard, zip member, run or item of a split is there twice
+duplicate         a tensor, key, shard, zip member or run is there twice
 early-stopping    early stopping cannot fire, or fires at another time than meant
 ecc               a GPU counted uncorrectable memory errors
 effect            a difference is larger than the noise between runs
@@ -93,7 +92,6 @@ missed            a phase of a training ended without meeting its criterion
 missing           a file or directory that is referred to is not there, or not usable
 mixed             one arm of a comparison holds runs of several settings
 mode              train or eval mode is not the one that fits the phase
-moved             an item is in another split than when the splits were pinned
 moving            something that is meant to stay changes
 nan               a value that must be a number is NaN or infinite
 near-duplicate    an item of one split is almost the same as one of another split
@@ -131,7 +129,6 @@ single-run        one run per arm: the noise between seeds is unknown
 size              a file's length is not the recorded one
 slow              a run became slower than it was
 spike             a curve jumped
-split             numbers that are compared come from different splits
 stale             a dated fact is older than allowed
 stale-index       an index does not describe the files beside it
 stale-proof       an earlier proof no longer holds and was put aside
@@ -142,11 +139,9 @@ step              two records of the training step disagree
 superseded        a result was made from a description that was changed since
 target            targets do not fit the loss: range, dtype or shift
 throttled         a GPU is slowed down by heat or power
-time-leak         training data is not older than the data it is judged on
 time-limit        a job is expected to run longer than it may
 timeout           a command did not end in its time
 too-good          a result is better than is plausible
-touched           the test set was evaluated many times before the reported number
 trailing          bytes follow the end of the contents
 truncated         a file is shorter than its own content says, or damaged
 unapplied         the variable that was meant to differ does not

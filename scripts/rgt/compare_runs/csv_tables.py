@@ -1,4 +1,4 @@
-"""CSV: one row per run (seed, run or wandb's Name column), per eval item, or per step; wandb's table and chart exports.
+"""CSV: one row per run (a seed, run or name column says so) or per eval item.
 
 A row is a run or an example, never guessed: taking 1,000 examples for 1,000 runs would make any difference "real".
 """
@@ -6,13 +6,12 @@ A row is a run or an example, never guessed: taking 1,000 examples for 1,000 run
 from __future__ import annotations
 
 import csv
-import itertools
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from rgt.compare_runs import flat_settings
-from rgt.compare_runs.trial import Reading, Trial, add_last_points, number, whole
+from rgt.compare_runs.trial import Reading, Trial, number
 from rgt.errors import bad_input
 from rgt.metrics import table
 
@@ -21,140 +20,103 @@ _ITEM = (
     "item item_id example example_id sample sample_id image image_id filename file question_id qid doc_id utt_id uid "
     "uuid key idx index id"
 ).split()
-_STEP = ("step", "_step", "global_step", "iteration", "iter", "epoch", "trainer/global_step")
-_SPLITS = ("split", "subset")
-_RUNS = 10_000  # a table with more runs is no table of runs
+_STEP = ("step", "global_step", "iteration", "iter", "epoch", "trainer/global_step")
+_SPLIT = ("split", "subset")
 _FIELD = 1 << 17  # characters
 
-Row = tuple[int, list[str]]
+Row = dict[str, str]
 
 
 def load(path: Path, wanted: tuple[str, ...], where: tuple[str, str] | None) -> list[Trial]:
+    """The runs of a table; `where` (column, value) selects rows."""
+    numbered = list(_rows(path, where))
+    if not numbered:
+        raise bad_input(f"{path} has no rows (or none that were selected)")
+    header = list(numbered[0][1])
+    metrics = [name for name in wanted if name in header]
+    if not metrics:
+        raise bad_input(f"{path} has no column {wanted[0]!r}; it has {', '.join(header[:30])}")
+    columns = {name.lower(): name for name in reversed(header)}
+    run, split, item, step = (
+        next((columns[name] for name in names if name in columns), None)
+        for names in (_RUN, _SPLIT, () if "State" in header else _ITEM, _STEP)  # wandb's table has an ID of runs
+    )
+    seed = next(filter(flat_settings.is_seed, header), None)
+    own = [name for name in (run, seed) if name]  # the columns that name a run
+    if item is None and not own and len(numbered) > 1:
+        raise bad_input(
+            f"{path} has {len(numbered)} rows and says not what a row is: a seed or run column makes them runs, an "
+            "item or id column makes them examples; add one"
+        )
+    found: dict[tuple[str, ...], Trial] = {}
+    for line, row in numbered:
+        key = tuple(row[name] for name in own)
+        if item is None and step is None:
+            key = (*key, f"(line {line})")
+        elif item is None and key in found:
+            raise bad_input(f"{path} line {line}: a row per {step} is a curve; keep the row of each run that counts")
+        if key not in found:
+            shown = flat_settings.show(flat_settings.plain(row[seed])) if seed else None
+            name = row[run] if run else None
+            found[key] = Trial(" ".join((str(path), *key)), name, shown, available=set(header))
+        values = {name: number(row[name], f"{path} line {line}: {name}") for name in metrics if row[name].strip()}
+        if item is None:
+            _add_run(found[key], row, values, split, {*own, *metrics})
+        else:
+            _add_item(found[key], row[item], values, f"{path} line {line}")
+    for trial in found.values():
+        for name, scores in trial.items.items():
+            mean = sum(scores.values()) / len(scores)
+            trial.readings[name] = [Reading(mean, table.split_of(name), len(scores))]
+    return list(found.values())
+
+
+def _rows(path: Path, where: tuple[str, str] | None) -> Iterator[tuple[int, Row]]:
+    """The selected rows with their lines; every row has every column."""
     csv.field_size_limit(_FIELD)  # one for the whole process: said, so that nobody else's holds here
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             first = file.readline(1 << 20)
             file.seek(0)
-            reader = csv.reader(file, delimiter=max(",;\t", key=first.count), strict=True)
-            header = [column.strip() for column in next(reader, [])]
+            reader = csv.DictReader(file, delimiter=max(",;\t", key=first.count), strict=True)
+            header = reader.fieldnames = [column.strip() for column in reader.fieldnames or []]
             if not any(header):
                 raise bad_input(f"{path} is empty; expected a header line and rows")
             twice = [name for name, times in Counter(header).items() if name and times > 1]
             if twice:
                 raise bad_input(f"{path} has the column {twice[0][:60]!r} twice; which one counts is not knowable")
-            rows = _checked(path, header, reader)
             if where and where[0] not in header:
                 raise bad_input(f"{path} has no column {where[0]!r} to select by; it has {', '.join(header[:30])}")
-            if where:
-                at, meant = header.index(where[0]), flat_settings.plain(where[1])
-                rows = ((line, row) for line, row in rows if flat_settings.plain(row[at]) == meant)
-            if any(column.endswith(f" - {name}") for name in wanted for column in header):
-                return _charts(path, header, rows, wanted)
-            if not set(wanted) & set(header):
-                raise bad_input(f"{path} has no column {wanted[0]!r}; it has {', '.join(header[:30])}")
-            return _Table(path, header, wanted).trials(rows)
+            for row in reader:
+                if None in row or None in row.values():
+                    raise bad_input(f"{path} line {reader.line_num} has another number of fields than the header")
+                meant = where is None or flat_settings.plain(row[where[0]]) == flat_settings.plain(where[1])
+                if meant and any(row.values()):
+                    yield reader.line_num, row
     except UnicodeDecodeError as error:
         raise bad_input(f"{path} is not text: byte {error.start} is not UTF-8") from None
     except csv.Error as error:
         raise bad_input(f"{path} is not usable CSV: {error}") from None
 
 
-def _checked(path: Path, header: list[str], reader: Iterator[list[str]]) -> Iterator[Row]:
-    for line, row in enumerate(reader, 2):
-        if any(row) and len(row) != len(header):
-            raise bad_input(f"{path} line {line} has {len(row)} fields; the header has {len(header)}")
-        if any(row):
-            yield line, row
+def _add_run(trial: Trial, row: Row, values: dict[str, float], split: str | None, not_settings: set[str]) -> None:
+    """The other columns are settings, unless they are metrics, which differ because runs differ."""
+    word = row[split].strip().lower() if split else ""
+    for name, value in values.items():
+        of_split = table.SPLIT_WORDS.get(word, word or None) if split else table.split_of(name)
+        trial.readings[name] = [Reading(value, of_split)]
+    given = {
+        name: value
+        for name, value in row.items()
+        if value.strip() and name not in not_settings and name != split and name and not name.startswith("_")
+        if table.known(name) is None and table.split_of(name) is None
+    }
+    trial.config = flat_settings.flatten(given) or None
 
 
-def _charts(path: Path, header: list[str], rows: Iterator[Row], wanted: tuple[str, ...]) -> list[Trial]:
-    """wandb's chart export: Step, then per run `<run> - <metric>` with its __MIN and __MAX."""
-    columns = [
-        (at, column.removesuffix(f" - {name}"), name)
-        for at, column in enumerate(header)
-        for name in wanted
-        if column.endswith(f" - {name}")
-    ]
-    trials = {run: Trial(f"{path} {run}", run_id=run) for _, run, _ in columns}
-    for line, row in rows:
-        step = whole(row[0], f"{path} line {line}: {header[0]}")
-        for at, run, name in columns:
-            if row[at].strip():
-                value = number(row[at], f"{path} line {line}: {header[at]}")
-                trials[run].curves.setdefault((name, table.split_of(name)), {})[step] = value
-                trials[run].budget["steps"] = float(step)
-    for trial in trials.values():
-        add_last_points(trial, wanted)
-    return list(trials.values())
-
-
-class _Table:
-    def __init__(self, path: Path, header: list[str], wanted: tuple[str, ...]) -> None:
-        self.path, self.header, self.wanted = path, header, wanted
-        lower, of_wandb = [name.lower() for name in header], "State" in header
-        run, step, split, item = (
-            next((lower.index(name) for name in names if name in lower), None)
-            for names in (_RUN, _STEP, _SPLITS, () if of_wandb else _ITEM)  # wandb's table has an ID of runs
-        )
-        self.run, self.step, self.split, self.item = run, step, split, item
-        self.seed = next((i for i, name in enumerate(header) if flat_settings.is_seed(name)), None)
-        self.metrics = {name: header.index(name) for name in wanted if name in header}
-        history = step is not None and step not in self.metrics.values() and not of_wandb
-        self.row_is = "item" if item is not None else "step" if history else "run"
-        # of runs, the other columns are settings, unless they are metrics, which differ because runs differ
-        skip = {*self.metrics.values(), self.seed, run, split}
-        others = {name: at for at, name in enumerate(header) if at not in skip and name and not name.startswith("_")}
-        self.settings = {n: at for n, at in others.items() if table.known(n) is None and table.split_of(n) is None}
-
-    def trials(self, rows: Iterator[Row]) -> list[Trial]:
-        if self.row_is == "run":
-            some = list(itertools.islice(rows, _RUNS + 1))
-            if len(some) > 1 and self.run is None and self.seed is None:
-                raise bad_input(
-                    f"{self.path} has {'many' if len(some) > _RUNS else len(some)} rows and says not what a row is: a "
-                    "seed or run column makes them runs, an item or id column makes them examples; add one"
-                )
-            rows = iter(some)
-        found: dict[tuple[str, ...], Trial] = {}
-        for line, row in rows:
-            key = tuple(row[at] for at in (self.run, self.seed) if at is not None)
-            key = (*key, f"(line {line})") if self.row_is == "run" else key
-            if key not in found:
-                seed = None if self.seed is None else flat_settings.show(flat_settings.plain(row[self.seed]))
-                run = None if self.run is None else row[self.run]
-                found[key] = Trial(" ".join((str(self.path), *key)), run, seed, available=set(self.header))
-                if len(found) > _RUNS:
-                    raise bad_input(f"{self.path} has more than {_RUNS} runs; give one file per arm with its runs only")
-            self._add(found[key], row, f"{self.path} line {line}")
-        if not found:
-            raise bad_input(f"{self.path} has no rows (or none that were selected)")
-        for trial in found.values():
-            for name, scores in trial.items.items():
-                mean = sum(scores.values()) / len(scores)
-                trial.readings[name] = [Reading(mean, table.split_of(name), len(scores))]
-            add_last_points(trial, self.wanted)
-        return list(found.values())
-
-    def _add(self, trial: Trial, row: list[str], where: str) -> None:
-        values = {n: number(row[at], f"{where}: {n}") for n, at in self.metrics.items() if row[at].strip()}
-        if self.item is not None:
-            for name, value in values.items():
-                scores, item = trial.items.setdefault(name, {}), row[self.item]
-                if item in scores:
-                    raise bad_input(f"{where} has the item {item[:60]!r} a second time")
-                scores[item] = value
-            return
-        step = None
-        if self.step is not None and (values if self.row_is == "step" else row[self.step].strip()):
-            step = whole(row[self.step], f"{where}: {self.header[self.step]}")
-            trial.budget["steps"] = max(trial.budget.get("steps", 0.0), float(step))
-        for name, value in values.items():
-            word = "" if self.split is None else row[self.split].strip().lower()
-            split = table.split_of(name) if self.split is None else table.SPLIT_WORDS.get(word, word or None)
-            if self.row_is == "run":
-                trial.readings[name] = [Reading(value, split)]
-            elif step is not None:
-                trial.curves.setdefault((name, split), {})[step] = value
-        if self.row_is == "run":
-            given = {name: row[at] for name, at in self.settings.items() if row[at].strip()}
-            trial.config = flat_settings.flatten(given, str(self.path)) or None
+def _add_item(trial: Trial, item: str, values: dict[str, float], where: str) -> None:
+    for name, value in values.items():
+        scores = trial.items.setdefault(name, {})
+        if item in scores:
+            raise bad_input(f"{where} has the item {item[:60]!r} a second time")
+        scores[item] = value

@@ -7,17 +7,13 @@ Example:
 
 from __future__ import annotations
 
-import contextlib
-import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rgt.errors import bad_input
+from rgt.job import settings
 
-_KEYS = 20_000  # of one config; a YAML alias bomb has more
-_DEPTH = 60
 _WORD = 300  # characters of a value
 _ABSENT = "(not set)"
 
@@ -38,7 +34,6 @@ _BUDGET = re.compile(
 _DATA = re.compile(
     r".*(data|dataset|corpus|train_(file|files|set)|(val|test|eval)_(file|files|set)|split|fold)(_?(dir|path|name|root|hash|sha256|version|revision))?"
 )
-TRIALS = re.compile(r"(tuning|n|num|max)_?trials|trials")
 
 
 def last(key: str) -> str:
@@ -58,32 +53,23 @@ def kind(key: str) -> str:
     return "harmless" if re.search(r"(^|\.)(_?wandb|hydra)\.", key.lower()) else "config"
 
 
-def flatten(config: Any, where: str = "the config") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in _walk(config, "", 0, where):
-        if len(found) >= _KEYS:
-            raise bad_input(f"{where} has more than {_KEYS} settings; compare the part that matters")
-        found[key[:_WORD]] = value
-    return found
+def flatten(config: Any) -> dict[str, Any]:
+    return _one_spelling(settings.flatten(config))
 
 
-def _walk(value: Any, key: str, depth: int, where: str) -> Iterator[tuple[str, Any]]:
-    if depth > _DEPTH:
-        raise bad_input(f"{where} is nested deeper than {_DEPTH} levels")
-    # a string that holds a JSON object is a config within a config (Hydra overrides, wandb, CSV cells)
-    if isinstance(value, str) and value[:1] in "{[" and len(value) < 1 << 20:
-        with contextlib.suppress(ValueError, RecursionError):
-            value = json.loads(value)
-    if last(key) == "args" and isinstance(value, list):
-        yield from flags([str(word) for word in value]).items()
-    elif isinstance(value, dict) and value:
-        for name, inner in value.items():
-            yield from _walk(inner, f"{key}.{name}" if key else str(name), depth + 1, where)
-    elif isinstance(value, list) and any(isinstance(entry, (dict, list)) for entry in value):
-        for index, inner in enumerate(value):
-            yield from _walk(inner, f"{key}.{index}", depth + 1, where)
-    elif key:
-        yield key, plain(value)
+def read_file(path: Path) -> dict[str, Any]:
+    """A YAML or JSON config beside a run, flat."""
+    return _one_spelling(settings.read(path))
+
+
+def _one_spelling(found: Iterable[settings.Setting]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for setting in found:
+        if setting.name == "args" and isinstance(setting.value, list):
+            flat |= flags([str(word) for word in setting.value])
+        else:
+            flat[setting.key[:_WORD]] = plain(setting.value)
+    return flat
 
 
 def plain(value: Any) -> Any:
@@ -129,33 +115,3 @@ def show(value: Any) -> str:
     if value is None:
         return _ABSENT
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def read_file(path: Path) -> dict[str, Any]:
-    """A YAML or JSON config beside a run, flat; wandb's {"value": ...} wrapping is undone."""
-    import yaml
-
-    class Plain(yaml.SafeLoader):
-        """An unknown tag (!!python/object of a saved argparse.Namespace) is plain data."""
-
-    def construct(loader: Any, _: str, node: Any) -> Any:
-        if isinstance(node, yaml.MappingNode):
-            return loader.construct_mapping(node, deep=True)
-        if isinstance(node, yaml.SequenceNode):
-            return loader.construct_sequence(node, deep=True)
-        return loader.construct_scalar(node)
-
-    Plain.add_multi_constructor("", construct)
-    try:
-        text = path.read_text(encoding="utf-8")
-        data = yaml.load(text, Loader=Plain) if path.suffix in (".yaml", ".yml") else json.loads(text)
-    except UnicodeDecodeError as error:
-        raise bad_input(f"{path} is not text: byte {error.start} is not UTF-8") from None
-    except (ValueError, yaml.YAMLError, RecursionError) as error:
-        raise bad_input(f"{path} cannot be read as a config: {' '.join(str(error).split())[:200]}") from None
-    config = {}
-    for key, inner in data.items() if isinstance(data, dict) else ():
-        wrapped = isinstance(inner, dict) and "value" in inner and set(inner) <= {"desc", "value"}
-        if key not in ("_wandb", "wandb_version"):
-            config[key] = inner["value"] if wrapped else inner
-    return flatten(config, str(path))

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import math
-import statistics
+import re
 from collections import Counter
 from collections.abc import Iterator
 
-from rgt.compare_runs.flat_settings import kind, last
-from rgt.compare_runs.trial import Arm, Curve, Note, Reading, Sample, Trial, bug, count, short, told
-from rgt.metrics.table import Metric, better, is_perfect, possible, says_peak, words
+from rgt.compare_runs.flat_settings import last
+from rgt.compare_runs.trial import Arm, Note, Reading, Sample, Trial, bug, count, short, told
+from rgt.metrics.table import Metric, is_perfect, possible, words
 from rgt.run.results import fitting_rules
 
 _DIGITS = 5  # two equal values with this many significant digits are not a coincidence
 _PERCENT = 1.5  # a share above this is written in percent
 _CLASSES = {"num_classes", "n_classes", "num_labels", "nclasses", "classes"}
-_BETTER = 0.1  # relative: eval better than train by more than this
 
 
-def suspicious(a: Sample, b: Sample, name: str, metric: Metric | None, direction: str) -> Iterator[Note]:
+def suspicious(a: Sample, b: Sample, name: str, metric: Metric | None) -> Iterator[Note]:
     for sample in (a, b):
         own, seeds = sample.values, {trial.seed for trial in sample.trials} - {None}
         # two coarse values may agree by chance (0.91 and 0.91); three, or two with many digits, do not
@@ -41,13 +39,6 @@ def suspicious(a: Sample, b: Sample, name: str, metric: Metric | None, direction
         what = "every value" if sorted(a.values) == sorted(b.values) else f"{short(equal[0])} (to the last digit)"
         message = f"{what} is in both arms: the change was not applied, or one checkpoint was evaluated as two"
         yield bug("identical", message)
-    # dropout and augmentation make eval better than train, too, but in both arms alike
-    beats = [_beats_train(sample, name, direction) for sample in (a, b)]
-    for sample, own_beats, other in ((a, beats[0], beats[1]), (b, beats[1], beats[0])):
-        if own_beats and other is False:
-            split = sample.readings[0].split
-            message = f"arm {sample.arm.name} is better on {split} than on train, the other arm is not"
-            yield bug("too-good", message, fix="look for eval data in the training set of that arm")
 
 
 def _digits(value: float) -> int:
@@ -73,47 +64,24 @@ def _chance_level(name: str, reading: Reading, trial: Trial) -> str | None:
     word, value = set(words(name)), reading.value
     if word & {"auc", "auroc"} and math.isclose(value, 0.5, abs_tol=1e-9):
         return "an AUC of a half"
-    if word & {"mcc", "kappa", "r2", "pearson", "spearman"} and value == 0.0:
-        return "zero"
     classes = next((v for k, v in (trial.config or {}).items() if last(k) in _CLASSES), None)
     if isinstance(classes, float) and classes >= 2:
         share = value / 100 if value > _PERCENT else value
         if word & {"acc", "accuracy"} and math.isclose(share, 1 / classes, abs_tol=1e-6):
             return f"1 of {classes:g} classes"
-        if word & {"loss", "nll"} and math.isclose(value, math.log(classes), abs_tol=1e-4):
-            return f"ln {classes:g}"
     return None
-
-
-def _beats_train(sample: Sample, name: str, direction: str) -> bool | None:
-    known = []
-    for trial, reading in zip(sample.trials, sample.readings, strict=True):
-        train = trial.curves.get((name, "train"), {})
-        if reading.split == "train" or not train:
-            continue
-        final = train[max(train)]
-        margin = abs(reading.value - final) > _BETTER * max(abs(final), 1e-12)
-        known.append(better(reading.value, final, direction) and margin)
-    return all(known) if known else None
 
 
 # -- which runs count
 
 
 def duplicates(arms: list[Arm]) -> list[Note]:
-    """One run counts once: by its id, or by being equal in everything that was read. Removes what is counted twice."""
+    """One run counts once, by its id. Removes what is counted twice."""
     notes, seen = [], dict[str, tuple[str, str]]()
     for arm in arms:
         kept = []
         for trial in arm.trials:
-            marks = [trial.run_id or trial.source]
-            readings = {name: [repr(r.value) for r in some] for name, some in sorted(trial.readings.items())}
-            # a copied run folder has the same numbers to the last digit; two trainings with one seed rarely do
-            precise = any(_digits(r.value) >= _DIGITS for some in trial.readings.values() for r in some)
-            if precise and trial.seed is not None:
-                config = sorted((k, str(v)) for k, v in (trial.config or {}).items() if kind(k) != "harmless")
-                marks.append("\0" + json.dumps([readings, trial.seed, config]))
-            twin = next((seen[mark] for mark in marks if mark in seen), None)
+            twin = seen.get(trial.run_id or trial.source)
             if twin and twin[0] == arm.name:
                 message = f"is in arm {arm.name} twice (also as {twin[1]}); it counts once"
                 said = f"{arm.name}: a run given twice was counted once"
@@ -122,7 +90,7 @@ def duplicates(arms: list[Arm]) -> list[Note]:
             if twin:
                 message = f"is in both arms, {twin[0]} and {arm.name}: the comparison is partly of a thing with itself"
                 notes.append(bug("duplicate", message, "the same run is in both arms", path=trial.source))
-            seen |= dict.fromkeys(marks, (arm.name, trial.source))
+            seen[trial.run_id or trial.source] = (arm.name, trial.source)
             kept.append(trial)
         arm.trials = kept
     return notes
@@ -138,16 +106,15 @@ def repeated_seeds(sample: Sample, keys: list[str | None]) -> Iterator[Note]:
         yield told("seeds", message, f"{sample.arm.name}: a seed occurs more than once")
 
 
-# -- By which rule the reported number was taken from the curve, and what shape the curve has
+# -- by which rule the reported number was taken from the curve
 
 
-_FEWEST = 5  # points of a curve whose shape is judged
+_CHOOSES = re.compile(
+    r"(?i)monitor|early[_-]?stop|metric_for_best|best_metric|checkpoint_metric|select(ion)?_(on|metric|split)"
+    r"|save_best|plateau|objective|stop_on|model_selection"
+)
+_TEST = re.compile(r"(?i)(^|[^a-z])test([^a-z]|$)")
 _DRIFT = 1e-3
-_SHAPES = {
-    "collapsed": "peaked early and fell back: its last value is not its best, and its best is not stable",
-    "still-improving": "was still improving at its end: undertrained, the comparison depends on when it is stopped",
-    "flat": "never moved: not trained, or the metric does not see it",
-}
 
 
 def selection_notes(a: Sample, b: Sample, metric: str, direction: str) -> Iterator[Note]:
@@ -166,59 +133,23 @@ def selection_notes(a: Sample, b: Sample, metric: str, direction: str) -> Iterat
                     yield bug("drift", message, "a reported value is not the logged one", path=trial.source)
         known = [fit for fit in rules if fit]
         fits.append(set.intersection(*known) if known else None)
-        yield from _chosen(sample, fits[-1], metric)
+        yield from _chosen(sample, fits[-1])
     if fits[0] is not None and fits[1] is not None and not fits[0] & fits[1]:
         said = [" or ".join(sorted(fit or ())) or "no one rule" for fit in fits]
         message = f"the checkpoint was chosen by different rules: {a.arm.name} {said[0]}, {b.arm.name} {said[1]}"
         yield Note("selection", "error", message, "undecided", message, "report both arms by one rule fixed beforehand")
-    if says_peak(metric):
-        yield told("peak", f"{metric} is by its name the best of a curve, not the value of one checkpoint")
-    shapes = []
-    for sample in (a, b):  # the shape of at least half of the arm's curves
-        each = []
-        for trial, reading in zip(sample.trials, sample.readings, strict=True):
-            own, val = (trial.curves.get((metric, split), {}) for split in (reading.split, "val"))
-            each.append(shape(val if len(val) >= _FEWEST else own, direction))  # val decides where there is one
-        ranked = Counter(filter(None, each)).most_common(1)
-        shapes.append(ranked[0][0] if ranked and 2 * ranked[0][1] >= len(each) else None)
-    for sample, name in zip((a, b), shapes, strict=True):
-        if name in _SHAPES:
-            message = f"the curve of arm {sample.arm.name} {_SHAPES[name]}"
-            alike = name == "still-improving" and shapes[0] == shapes[1]
-            yield Note("curve", "info", message) if alike else told("curve", message, f"{sample.arm.name} {name}")
 
 
-def _chosen(sample: Sample, fit: set[str] | None, metric: str) -> Iterator[Note]:
+def _chosen(sample: Sample, fit: set[str] | None) -> Iterator[Note]:
     arm = sample.arm.name
+    settings = {(key, str(value)) for trial in sample.trials for key, value in (trial.config or {}).items()}
+    for key, value in sorted(settings):
+        if _CHOOSES.search(key) and _TEST.search(value):
+            message = f"arm {arm}: {key} is {value}: training was stopped or a checkpoint chosen by the test set"
+            yield Note("selection", "error", message, "undecided", message, "choose on val, report test once")
     if fit == {"best-test"}:
         message = f"arm {arm} reports the best test value of its curve: the checkpoint was selected on the test set"
         yield Note("selection", "error", message, "undecided", message, "select on val, report test once")
     elif fit == {"best-val"} and sample.readings[0].split == "val":
-        ends = []
-        for trial, reading in zip(sample.trials, sample.readings, strict=True):
-            curve = trial.curves.get((metric, reading.split), {})
-            finite = [step for step, value in curve.items() if math.isfinite(value)]
-            ends += [reading.value - curve[max(finite)]] if finite else []
-        gain = f" (mean {statistics.fmean(ends):+.4g} against its last point)" if ends else ""
-        message = f"arm {arm} reports the peak of its val curve, not its end{gain}"
-        yield told("peak", f"{message}: the maximum of noise is not its mean", f"{arm}: best of the val curve{gain}")
-
-
-def shape(curve: Curve, direction: str) -> str | None:
-    """collapsed | still-improving | flat | settled; None when it is too short to say."""
-    sign = 1.0 if direction == "up" else -1.0
-    values = [sign * value for value in curve.values() if math.isfinite(value)]
-    if len(values) < _FEWEST:
-        return None
-    # the noise of one point, from second differences: a slope does not count as noise
-    bends = [abs(a - 2 * b + c) for a, b, c in zip(values, values[1:], values[2:], strict=False)]
-    noise = 1.4826 * statistics.median(bends) / math.sqrt(6)
-    best = max(range(len(values)), key=lambda index: values[index])
-    rise, fall = values[best] - values[0], values[best] - values[-1]
-    if best < 0.7 * (len(values) - 1) and fall > max(0.3 * rise, 4 * noise) and fall > 0:
-        return "collapsed"
-    if max(values) - min(values) <= max(4 * noise, 1e-12 * abs(values[0])):
-        return "flat"
-    fifth = max(2, len(values) // 5)
-    gain = statistics.fmean(values[-fifth:]) - statistics.fmean(values[-2 * fifth : -fifth])
-    return "still-improving" if gain > max(0.05 * rise, 3 * noise * math.sqrt(2 / fifth)) else "settled"
+        message = f"arm {arm} reports the peak of its val curve, not its end: the maximum of noise is not its mean"
+        yield told("peak", message, f"{arm}: best of the val curve")

@@ -42,8 +42,7 @@ class Trial:
     env: dict[str, str] | None = None
     data: dict[str, str] = field(default_factory=dict)
     budget: dict[str, float] = field(default_factory=dict)
-    devices: tuple[str, ...] = ()
-    cards: int | None = None  # how many; the effective batch often hangs on it
+    devices: tuple[str, ...] = ()  # one name per card; the effective batch often hangs on their number
     doubts: list[str] = field(default_factory=list)  # why its record does not say what ran
     available: set[str] = field(default_factory=set)  # metric names seen, for the sentence about a missing one
 
@@ -135,11 +134,3 @@ def number(value: Any, where: str) -> float:
         return float(value)
     except (TypeError, ValueError, OverflowError):
         raise bad_input(f"{where} is not a number: {str(value)[:60]!r}") from None
-
-
-def whole(value: Any, where: str) -> int:
-    """A step. Fractions of an epoch count down to it."""
-    found = number(value, where)
-    if not math.isfinite(found):
-        raise bad_input(f"{where} is {found}; expected a step")
-    return int(found)

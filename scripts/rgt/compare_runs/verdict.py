@@ -50,16 +50,16 @@ class Question:
 
 
 def ask(a: Arm, b: Arm, metric: str, split: str | None, better: str | None, intended: str | None) -> Question:
-    splits, notes = _splits((a, b), metric, split)
-    sides = [_sample(arm, metric, splits[arm.name], notes) for arm in (a, b)]
+    notes: list[Note] = []
+    one = _split((a, b), metric, split)
+    sides = [_sample(arm, metric, one, notes) for arm in (a, b)]
     known = table.known(metric)
     direction, by = _direction(metric, known, better, sides, notes)
     changes = changing.compare(a, b, intended)
-    one = next(iter(splits.values())) if len(set(splits.values())) == 1 else None
     question = Question(metric, direction, by, one, sides[0], sides[1], changes, notes)
     notes += changing.eval_set(*sides)
     _pair(question)
-    notes += suspect.suspicious(question.a, question.b, metric, known, direction)
+    notes += suspect.suspicious(question.a, question.b, metric, known)
     notes += suspect.selection_notes(question.a, question.b, metric, direction)
     if question.fewest >= 2:
         question.outcome = stats.compare(question.a.values, question.b.values, question.paired)
@@ -73,27 +73,22 @@ def ask(a: Arm, b: Arm, metric: str, split: str | None, better: str | None, inte
     return question
 
 
-def _splits(arms: tuple[Arm, Arm], metric: str, asked: str | None) -> tuple[dict[str, str | None], list[Note]]:
-    """The split each arm is read on: the one asked for, else the first of test, val, train that all runs have."""
-    have: dict[str, set[str | None]] = {}
+def _split(arms: tuple[Arm, Arm], metric: str, asked: str | None) -> str | None:
+    """The split that is read: the one asked for, else the first of test, val, train that both arms have."""
+    have: list[set[str | None]] = []
     for arm in arms:
-        have[arm.name] = {reading.split for trial in arm.trials for reading in trial.readings.get(metric, [])}
-        if not have[arm.name]:
+        have.append({reading.split for trial in arm.trials for reading in trial.readings.get(metric, [])})
+        if not have[-1]:
             names = sorted({name for trial in arm.trials for name in trial.available})
             raise bad_input(f"no run of arm {arm.name} has {metric!r}; they have {', '.join(names[:30]) or 'nothing'}")
-        if asked and asked not in have[arm.name]:
-            seen = ", ".join(str(split) for split in have[arm.name])
-            raise bad_input(f"no run of arm {arm.name} has {metric!r} on {asked}; they have it on {seen}")
-    if asked:
-        return dict.fromkeys(have, asked), []
-    common = [split for split in (*SPLITS, None) if all(split in found for found in have.values())]
-    common += sorted(set.intersection(*({str(s) for s in found if s} for found in have.values())) - set(SPLITS))
-    if common:
-        return dict.fromkeys(have, common[0]), []
-    chosen = {name: next(s for s in (*SPLITS, None, *found) if s in found) for name, found in have.items()}
-    said = ", ".join(f"{name} on {split or 'an unnamed split'}" for name, split in chosen.items())
-    message = f"the arms have {metric} on different splits: {said}"
-    return chosen, [bug("split", message, f"the arms are read on different splits ({said})")]
+    common = set.intersection(*have)
+    order = [asked] if asked else [*SPLITS, None, *sorted(filter(None, common))]
+    chosen = [split for split in order if split in common]
+    if not chosen:
+        said = [f"{arm.name} on {'/'.join(sorted(map(str, found)))}" for arm, found in zip(arms, have, strict=True)]
+        what = f"not both on {asked}" if asked else "on different splits"
+        raise bad_input(f"the arms have {metric!r} {what}: {', '.join(said)}; the numbers are not of the same thing")
+    return chosen[0]
 
 
 def _sample(arm: Arm, metric: str, split: str | None, notes: list[Note]) -> Sample:

@@ -1,14 +1,11 @@
-"""What is said: matches of two splits, groups and times on both sides, problems of a split, and the data of --json."""
+"""What is said: matches of two splits, groups on both sides, problems of a split, and the data of --json."""
 
 from __future__ import annotations
 
 import json
-import math
 import re
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from rgt import files
-from rgt.errors import bad_input
 from rgt.leak_probe import normal
 from rgt.leak_probe.near_duplicates import PictureIndex, RowIndex, TextIndex
 from rgt.leak_probe.normal import Array
@@ -25,16 +21,14 @@ from rgt.leak_probe.splits import Source
 from rgt.report import Finding, Report
 
 _SHOWN = 3  # examples in a finding
-_LISTED = 10_000  # matches in --json; more go to a file
+_LISTED = 10_000  # matches in --json; --list writes all
 _FILES = 20  # findings about single files
 
 
-_BOILERPLATE = "are texts that stand three times or more in both {a} and {b}: boilerplate"
 _SAYINGS = {  # kind of match -> code, severity, what is said of the items
     "exact": ("leak", "error", "({share:.2g} %) are in {a}, the same after normalisation"),
     "near": ("near-duplicate", "error", "({share:.2g} %) are near-duplicates of items in {a}"),
     "coincidence": ("coincidence", "info", "match {a}, and are short or common enough to do so by chance"),
-    "boilerplate": ("coincidence", "info", _BOILERPLATE),
 }
 
 
@@ -44,11 +38,8 @@ def pair_findings(pair: Pair) -> Iterator[Finding]:
         matches = pair.matches[kind]
         if not matches:
             continue
-        shown = [
-            f"{m.place} = {m.other}" if m.similarity is None else f"{m.place} ~ {m.other} ({m.similarity:.2f})"
-            for m in matches[:_SHOWN]
-        ]
-        said = saying.format(a=a, b=b, share=100 * len(matches) / pair.items)
+        shown = [f"{m['item']} ~ {m['same_as']} ({m['similarity']:.2f})" for m in matches[:_SHOWN]]
+        said = saying.format(a=a, share=100 * len(matches) / pair.items)
         message = f"{len(matches)} of {pair.items} {b} items {said}"
         fix = f"remove them from {a} (or from {b}) and report both numbers: with and without"
         fixed = fix if severity == "error" else None
@@ -59,14 +50,11 @@ def say_splits(report: Report, found: Found) -> None:
     for name, items in found.splits.items():
         source, size = items.source, len(items)
         path = str(source.path)
-        blank, repeated = int((items.exact == 0).sum()), _repeated(items)
+        blank = int((items.exact == 0).sum())
         if blank == size:
             report.add("empty", "warn", f"{name} holds no item with content, so nothing was compared", path=path)
         elif blank:
             report.add("empty", "info", f"{blank} of {size} items are blank and were not compared", path=path)
-        if repeated:
-            text = f"{repeated} of {size} items repeat another item of {name}: a random split of such data leaks"
-            report.add("duplicate", "info", text, path=path)
         if source.malformed:
             text = f"{source.malformed} rows are not JSON or have another number of fields than the header"
             report.add("malformed", "warn", text, path=path, evidence=f"first: {source.malformed_at}")
@@ -79,33 +67,27 @@ def say_splits(report: Report, found: Found) -> None:
             report.add("unreadable", "warn", f"{len(items.problems) - _FILES} more files have such problems", path=path)
 
 
-def _repeated(items: Items) -> int:
-    content = items.exact[items.exact != 0]
-    return len(content) - len(np.unique(content))
-
-
 def data(found: Found, listing: Path | None) -> dict[str, Any]:
     splits = {
-        name: {"path": str(i.source.path), "kind": i.source.kind, "items": len(i), "repeated": _repeated(i)}
-        for name, i in found.splits.items()
+        name: {"path": str(i.source.path), "kind": i.source.kind, "items": len(i)} for name, i in found.splits.items()
     }
     pairs, matches = [], []
     for pair in found.pairs:
         names = {"a": pair.a.name, "b": pair.b.name}
-        counts = {kind: len(some) for kind, some in pair.matches.items()}
-        pairs.append({**names, **counts, "leaks_expected_by_chance": round(min(pair.expected, 1e9), 6)})
-        for kind, some in pair.matches.items():
-            for m in some:
-                similarity = 1.0 if m.similarity is None else m.similarity
-                matches.append({**names, "kind": kind, "item": m.place, "same_as": m.other, "similarity": similarity})
+        pairs.append({**names, **{kind: len(some) for kind, some in pair.matches.items()}})
+        matches += [{**names, "kind": kind, **match} for kind, some in pair.matches.items() for match in some]
     schema = found.schema
-    compared = {"columns": schema.used, "ignored": schema.ignored, "text": schema.text, "near_by": schema.near}
+    numbered = next(iter(found.splits.values())).source.kind == "array"  # columns without a name
+    compared = {
+        "columns": [] if numbered else schema.used,
+        "ignored": schema.ignored,
+        "text": schema.text,
+        "near_by": schema.near,
+    }
     made: dict[str, Any] = {"splits": splits, "compared": compared, "pairs": pairs, "matches": matches[:_LISTED]}
-    if listing or len(matches) > _LISTED:
-        path = listing or Path(tempfile.mkdtemp(prefix="leak_probe-")) / "matches.jsonl"
-        lines = [json.dumps(match, ensure_ascii=True) + "\n" for match in matches]
-        files.write_text(path, "".join(lines))
-        made["full_list"] = str(path)
+    made["matches_left_out"] = max(0, len(matches) - _LISTED)
+    if listing:
+        files.write_text(listing, "".join(json.dumps(match, ensure_ascii=True) + "\n" for match in matches))
     return made
 
 
@@ -115,19 +97,17 @@ def summary(data: dict[str, Any]) -> str:
     compared = data["compared"]
     by = f"; columns compared: {', '.join(compared['columns'])[:200]}" if compared["columns"] else ""
     ignored = f"; left out as ids or groups: {', '.join(compared['ignored'])[:200]}" if compared["ignored"] else ""
-    full = f"\nall matches: {data['full_list']}" if "full_list" in data else ""
     clean = "" if any(p["exact"] + p["near"] for p in data["pairs"]) else "no item is shared by two splits; "
-    return f"{clean}items: {said}{by}{ignored}{full}"
+    return f"{clean}items: {said}{by}{ignored}"
 
 
-# -- leakage that no copy shows: the same patient, or the future, on both sides of a split
+# -- leakage that no copy shows: the same patient on both sides of a split
 
 
 _FEWEST = 10  # values of a column in the later split; fewer (site, sex) are shared by any split
 _IN_NAME = re.compile(
     r"(?i)(?:^|[^a-z])(patient|subject|sub|speaker|spk|user|session|sess|scan|video|vid|case|person)[-_]?([a-z]{0,3}\d+)"
 )
-_FORMATS = ("%Y/%m/%d", "%d.%m.%Y", "%Y%m%d", "%Y/%m/%d %H:%M:%S", "%Y-%m", "%Y")
 
 
 def group_findings(found: Found, asked: tuple[str, ...]) -> Iterator[Finding]:
@@ -165,65 +145,11 @@ def _name_groups(items: Items) -> Array:
     return np.array(groups, dtype=np.uint64)
 
 
-def time_findings(found: Found, name: str) -> Iterator[Finding]:
-    times = {split: _times(items, name) for split, items in found.splits.items()}
-    for (split_a, a), (split_b, b) in combinations(found.splits.items(), 2):
-        if not all(np.isfinite(times[split]).any() for split in (split_a, split_b)):
-            continue
-        first, last = int(np.nanargmin(times[split_b])), int(np.nanargmax(times[split_a]))
-        late = int((times[split_a] >= times[split_b][first]).sum())
-        if late:
-            message = (
-                f"{late} of {len(a)} items of {split_a} are not older than the first of {split_b} ({split_b} starts at "
-                f"{b.times[first]}, {split_a} ends at {a.times[last]}): the model was trained on the future"
-            )
-            seen = f"{b.place(first)} and {a.place(last)}"
-            fix = f"cut at one moment: {split_a} before it, {split_b} after it"
-            yield Finding("time-leak", "error", message, path=str(a.source.path), where=name, evidence=seen, fix=fix)
-
-
-def _times(items: Items, name: str) -> Array:
-    values = np.array([moment(value) for value in items.times], dtype=np.float64)
-    filled = [(value, when) for value, when in zip(items.times, values, strict=True) if value not in (None, "")]
-    bad = [value for value, when in filled if not math.isfinite(when)]
-    if 2 * len(bad) > len(filled):
-        where = f"{str(bad[0])[:40]!r} in {items.source.path}"
-        raise bad_input(f"--time {name}: {where} is no time; expected a number or 2026-01-31T12:00")
-    return values
-
-
-def moment(value: Any) -> float:
-    """Seconds, or whatever unit a number is in; NaN when it is no time."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
-    text = str(value or "").strip()
-    number = normal.to_number(text)
-    if number is not None:
-        return number
-    for form in ("", *_FORMATS):
-        try:
-            when = datetime.strptime(text, form) if form else datetime.fromisoformat(text.replace("Z", "+00:00"))
-            return (when if when.tzinfo else when.replace(tzinfo=timezone.utc)).timestamp()
-        except ValueError:
-            continue
-    return math.nan
-
-
 # -- Which items of one split are in another: all splits but the largest are held as hashes, the largest streams by
 
 
-ORDER = ("train", "val", "test")
-KINDS = ("exact", "near", "coincidence", "boilerplate")
-_OFTEN = 3  # times in both splits: boilerplate, not a copied example
-
-
-@dataclass
-class Match:
-    """One item that is in another split too."""
-
-    place: str
-    other: str
-    similarity: float | None = None  # None: the same after normalisation
+KINDS = ("exact", "near", "coincidence")
+_OFTEN = 3  # times in both splits: boilerplate such as a licence line, not a copied example
 
 
 @dataclass
@@ -233,8 +159,10 @@ class Pair:
     a: Source
     b: Source
     items: int  # of b
-    matches: dict[str, list[Match]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
-    expected: float = 0.0  # matches that chance gives, among those counted as leaks
+    matches: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
+
+    def add(self, kind: str, item: str, same_as: str, similarity: float = 1.0) -> None:
+        self.matches[kind].append({"item": item, "same_as": same_as, "similarity": round(similarity, 3)})
 
 
 @dataclass
@@ -247,10 +175,11 @@ class Found:
 Near = dict[tuple[str, str], list[tuple[int, int, float]]]  # (split, split) -> item, item, similarity
 
 
-def compare(sources: dict[str, Source], group: tuple[str, ...] = (), time: str | None = None) -> Found:
+def compare(sources: dict[str, Source], group: tuple[str, ...] = ()) -> Found:
     """All pairs of the splits; each is read once, and compared with those before it."""
+    order = list(sources)  # train, val, test
     by_size = sorted(sources.values(), key=lambda source: source.bytes)
-    schema = fit(by_size, group, time)
+    schema = fit(by_size, group)
     near: Near = {}
     splits: dict[str, Items] = {}
     indexes: dict[str, Index] = {}
@@ -258,18 +187,17 @@ def compare(sources: dict[str, Source], group: tuple[str, ...] = (), time: str |
         parts: list[Items] = []
         start, held = 0, source is not by_size[-1]
         for chunk in source.chunks():
-            part = schema.encode(source, chunk, time)
+            part = schema.encode(source, chunk)
             for other, index in indexes.items():
-                judge_held = ORDER.index(other) > ORDER.index(source.name)
+                judge_held = order.index(other) > order.index(source.name)
                 near.setdefault((other, source.name), []).extend(index.matches(part, start, judge_held))
             start += chunk.size
             parts.append(part if held else replace(part, texts=None, numbers=None, extra=None, pictures=None))
         splits[source.name] = Items.join(parts)
         if held:
             indexes[source.name] = Index(splits[source.name], schema)
-    names = [name for name in ORDER if name in splits]
-    pairs = [_pair(splits[a], splits[b], near) for a, b in combinations(names, 2)]
-    return Found({name: splits[name] for name in names}, pairs, schema)
+    pairs = [_pair(splits[a], splits[b], near) for a, b in combinations(order, 2)]
+    return Found({name: splits[name] for name in order}, pairs, schema)
 
 
 class Index:
@@ -298,11 +226,11 @@ def _pair(a: Items, b: Items, near: Near) -> Pair:
     at = np.minimum(np.searchsorted(values, b.exact), len(values) - 1)
     exact = np.flatnonzero((values[at] == b.exact) & (b.exact != 0))
     own = dict(zip(*np.unique(b.exact[exact], return_counts=True), strict=True))
-    bar, pair.expected = normal.bar(b.bits, b.bits[exact], len(a))
+    bar = normal.bar(b.bits, b.bits[exact], len(a))
     for item in exact.tolist():
         common = counts[at[item]] >= _OFTEN and own[b.exact[item]] >= _OFTEN
-        kind = "coincidence" if b.bits[item] < bar else "boilerplate" if common else "exact"
-        pair.matches[kind].append(Match(b.place(item), a.place(int(first[at[item]]))))
+        kind = "coincidence" if b.bits[item] < bar or common else "exact"
+        pair.add(kind, b.place(item), a.place(int(first[at[item]])))
     # the best partner of each item that is not there exactly
     known = set(exact.tolist())
     turned = [(y, x, alike) for x, y, alike in near.get((b.source.name, a.source.name), [])]
@@ -312,9 +240,8 @@ def _pair(a: Items, b: Items, near: Near) -> Pair:
             best[item_b] = (alike, item_a)
     bar, items = 0.0, sorted(best)
     if b.near_bits is not None:
-        bar, by_chance = normal.bar(b.near_bits, b.near_bits[items], len(a))
-        pair.expected += by_chance
+        bar = normal.bar(b.near_bits, b.near_bits[items], len(a))
     for item in items:
         kind = "coincidence" if b.near_bits is not None and b.near_bits[item] < bar else "near"
-        pair.matches[kind].append(Match(b.place(item), a.place(best[item][1]), round(best[item][0], 3)))
+        pair.add(kind, b.place(item), a.place(best[item][1]), best[item][0])
     return pair

@@ -250,10 +250,9 @@ _SMALL, _LOW = 32, 8
 _NEAR = 14  # of 64 bits that may differ in a candidate
 _COARSE = 0.85  # correlation of roughly aligned pictures, below which no finer alignment is tried
 _ALIKE = 0.93  # correlation of the same picture
-_FINE, _FINE_CROPPED = 0.85, 0.9  # of its fine structure; a crop may be fitted, so more is asked of it
+_FINE, _FINE_CROPPED = 0.85, 0.8  # of its fine structure; a crop is only roughly aligned
 _FINE_SPARSE = 0.95  # of a picture with little structure: two digits, shifted and scaled, are soon the same
 _SPARSE = 0.4  # share of flat pixels from which a picture has little, and its crops are not judged
-_WORTH = 0.75  # of the fine structure, from which a fit is tried
 _PICTURE_PARTNERS = 4  # candidates of one picture in one piece
 _FLIPS = ((1, 1), (1, -1), (-1, 1))
 
@@ -346,22 +345,8 @@ def _aligned(picture: Array, target: Array) -> float:
     alike, agreement = _correlation(crops, whole), _correlation(_detail(crops), detail)
     if agreement[0] >= (_FINE_SPARSE if sparse else _FINE) and alike[0] >= _ALIKE:
         return float(alike[0])
-    window, fine = _FINE_CROPS[int(np.argmax(agreement))], agreement.max()
-    if sparse or fine < _WORTH:
-        return 0.0
-    for step in (1.0, 0.5, 0.25):  # move the edges of the window as long as the fine structure agrees better
-        for _ in range(3):
-            moves = []
-            for edge, by in itertools.product(range(4), (-step, step)):
-                y, x, height, width = (value + by * (edge == at) for at, value in enumerate(window))
-                height, width = min(height, SIDE), min(width, SIDE)
-                moves.append((min(max(0.0, y), SIDE - height), min(max(0.0, x), SIDE - width), height, width))
-            agreement = _correlation(_detail(_cut(picture, _weights(moves))), detail)
-            if agreement.max() <= fine:
-                break
-            window, fine = moves[int(np.argmax(agreement))], agreement.max()
-    rough = float(_correlation(_cut(picture, _weights([window])), whole)[0])
-    return rough if fine >= _FINE_CROPPED and rough >= _ALIKE else 0.0
+    best = int(np.argmax(agreement))
+    return float(alike[best]) if agreement[best] >= _FINE_CROPPED and alike[best] >= _ALIKE and not sparse else 0.0
 
 
 def _cut(picture: Array, weights: tuple[Array, Array]) -> Array:

@@ -70,9 +70,9 @@ def number_hashes(values: Array) -> Array:
     return hashes
 
 
-def cells(values: list[Any]) -> tuple[Array, Array]:
+def cells(values: list[Any] | Array) -> tuple[Array, Array]:
     """Hashes of a column's cells, and their numbers (NaN where a cell holds none)."""
-    floats = _all_numbers(values)
+    floats = values if isinstance(values, np.ndarray) else _all_numbers(values)
     if floats is not None:
         return number_hashes(floats), floats
     hashes = np.zeros(len(values), dtype=np.uint64)
@@ -184,20 +184,20 @@ def within_bits(sample: Array, values: Array, tolerance: float) -> Array:
     return np.where(np.isnan(values), 0.0, bits)
 
 
-def bar(all_bits: Array, matched_bits: Array, others: int) -> tuple[float, float]:
-    """The bits from which a match is a leak, and how many matches chance would give at or above it.
+def bar(all_bits: Array, matched_bits: Array, others: int) -> float:
+    """The bits from which a match is a leak.
 
     `all_bits` of every item of the split, `matched_bits` of those found in the other split of `others` items.
     """
     if not len(matched_bits):
-        return 0.0, 0.0
+        return 0.0
     ordered = np.sort(all_bits)[::-1]
     expected = np.cumsum(np.minimum(1.0, others * np.exp2(-ordered)))
     levels = np.unique(matched_bits)[::-1]
     matched = np.sort(matched_bits)[::-1]
-    best, least = float("inf"), 0.0
+    best = float("inf")
     for level in levels[:: max(1, len(levels) // 1000)]:  # a thousand bars are enough to choose from
         by_chance = float(expected[np.searchsorted(-ordered, -level, "right") - 1])
         if by_chance <= ALLOWED * np.searchsorted(-matched, -level, "right"):
-            best, least = float(level), by_chance
-    return best, least
+            best = float(level)
+    return best

@@ -14,11 +14,10 @@ import json
 import os
 import warnings
 import zipfile
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, AnyStr
+from typing import IO, Any
 
 import numpy as np
 
@@ -40,11 +39,10 @@ _UNPACKED = 1 << 30  # bytes of an npz
 
 @dataclass
 class Chunk:
-    """Some items: columns of cells, or a matrix of numbers, or paths of files."""
+    """Some items: columns of cells (arrays where the split is one), or paths of files."""
 
     places: Array  # line, row or number of each item
-    columns: dict[str, list[Any]] = field(default_factory=dict)
-    matrix: Array | None = None
+    columns: dict[str, list[Any] | Array] = field(default_factory=dict)
     paths: list[Path] = field(default_factory=list)
     file: int = 0  # which of the source's files the items are in
 
@@ -75,7 +73,7 @@ class Source:
         self.malformed = 0
         for number, part in enumerate(self.parts):
             try:
-                for chunk in array_chunks(part) if self.kind == "array" else _batches(self._rows(part)):
+                for chunk in _array_chunks(part) if self.kind == "array" else _batches(self._rows(part)):
                     chunk.file = number
                     yield chunk
             except OSError as error:
@@ -93,7 +91,7 @@ class Source:
             utf16 = binary.read(2) in (b"\xff\xfe", b"\xfe\xff")
         encoding = "utf-16" if utf16 else "utf-8-sig"
         with part.open(encoding=encoding, errors="surrogateescape", newline="\n") as file:
-            lines = bounded_lines(file, part)
+            lines = _bounded_lines(file, part)
             if self.kind == "lines":
                 yield from ((number, {"text": line.rstrip("\r\n")}) for number, line in enumerate(lines, 1))
             elif suffix in (".jsonl", ".ndjson"):
@@ -117,10 +115,7 @@ class Source:
             if not header and 2 * sum(normal.to_number(cell) is not None for cell in row) > len(row):
                 header = [str(number) for number in range(1, len(row) + 1)]  # numbers: this row is data already
             elif not header:
-                seen = Counter[str]()
-                for name in map(str.strip, row):
-                    seen[name] += 1
-                    header.append(name if seen[name] == 1 else f"{name}.{seen[name]}")
+                header = [name.strip() for name in row]
                 continue
             if len(row) != len(header):
                 self._note_malformed(f"{part}:{reader.line_num}")
@@ -163,7 +158,7 @@ def open_source(name: str, path: Path) -> Source:
     return Source(name, path, known, [path])
 
 
-def bounded_lines(file: IO[AnyStr], part: Path) -> Iterator[AnyStr]:
+def _bounded_lines(file: IO[str], part: Path) -> Iterator[str]:
     for number in itertools.count(1):
         line = file.readline(LINE)
         if len(line) == LINE:
@@ -201,7 +196,7 @@ def _batches(rows: Iterator[tuple[int, dict[str, Any]]]) -> Iterator[Chunk]:
         if not batch:
             return
         names = dict.fromkeys(name for _, row in batch for name in row)
-        columns = {name: [row.get(name) for _, row in batch] for name in names}
+        columns: dict[str, list[Any] | Array] = {name: [row.get(name) for _, row in batch] for name in names}
         yield Chunk(np.array([place for place, _ in batch]), columns)
 
 
@@ -220,8 +215,8 @@ def load_arrays(file: Path | IO[bytes], suffix: str) -> dict[str, Array]:
     return {"": found} if isinstance(found, np.ndarray) else {name: found[name] for name in found.files}
 
 
-def array_chunks(part: Path) -> Iterator[Chunk]:
-    """Of the arrays in a file that hold one example per row."""
+def _array_chunks(part: Path) -> Iterator[Chunk]:
+    """One example per row, from the arrays in a file that have as many rows; its columns are numbered."""
     try:
         arrays = load_arrays(part, part.suffix.lower()).values()
     except Exception as error:  # a damaged header raises anything
@@ -237,11 +232,12 @@ def array_chunks(part: Path) -> Iterator[Chunk]:
     step = max(1, min(ROWS, _CELLS // max(1, width)))
     for start in range(0, rows, step):
         matrix = np.concatenate([np.asarray(a[start : start + step], dtype=np.float64) for a in wide], axis=1)
-        yield Chunk(np.arange(start, start + len(matrix)), matrix=matrix)
+        columns: dict[str, list[Any] | Array] = {str(number): column for number, column in enumerate(matrix.T)}
+        yield Chunk(np.arange(start, start + len(matrix)), columns)
 
 
-# -- one file of a folder as an item: an image by its pixels, an array by its values, JSON by its canonical form, text
-# by its words, anything else by its bytes
+# -- one file of a folder as an item: an image by its pixels, an array by its values, text by its words, anything else
+# by its bytes
 
 
 IMAGES = set(".png .jpg .jpeg .bmp .gif .webp .tif .tiff .ppm .pgm".split())
@@ -287,14 +283,6 @@ def read_item(path: Path) -> Content:
         code = "bomb" if "Bomb" in type(error).__name__ else "unreadable"
         by_bytes.problem = (code, f"cannot be decoded ({str(error)[:80]}): compared by its bytes only")
         return by_bytes
-    if suffix == ".json":
-        try:  # 4.0 is 4
-            value = json.loads(data, parse_float=lambda digits: int(x) if (x := float(digits)).is_integer() else x)
-            plain = json.dumps(value, sort_keys=True).encode()
-            bits = SURE if len(plain) > _SMALL else 0.0
-            return Content(normal.digest(b"json" + plain), bits, normal.text(normal.cell_text(value))[:_TEXT])
-        except (ValueError, RecursionError):
-            pass  # compared as text
     words = b"" if b"\0" in data[:8192] else normal.text(data.decode("utf-8", "surrogateescape"))
     return Content(normal.digest(words), 0.0 if normal.is_short(words) else SURE, words[:_TEXT]) if words else by_bytes
 

@@ -107,7 +107,6 @@ _QUALIFIERS = set(
     """top1 top5 top macro micro weighted mean avg average score final best max min balanced per box mask bbox k at
     word token ema last""".split()
 )
-_PEAK = {"best", "max", "min", "peak"}
 
 
 def words(name: str) -> list[str]:
@@ -163,10 +162,6 @@ def is_curve(name: str) -> bool:
     parts = words(name)
     ends = (_named("_".join(parts[start:])) for start in range(len(parts)))
     return any(metric and metric.name in _CURVES for metric in ends)
-
-
-def says_peak(name: str) -> bool:
-    return bool(_PEAK & set(words(name)))
 
 
 def better(a: float, b: float, direction: str) -> bool:

@@ -66,7 +66,7 @@ def measure(run: Run, question: Question, evaluation: Path | None = None) -> Row
     source = evaluation or run.metrics
     try:
         if evaluation is None:
-            row = _from_curves(_metrics_points(run), question, source)
+            row = _from_curves(run, question)
         else:
             row = (_from_table if evaluation.suffix.lower() == ".csv" else _from_json)(evaluation, question)
     except (OSError, csv.Error, UnicodeDecodeError) as error:
@@ -118,11 +118,12 @@ def _metrics_points(run: Run) -> Iterator[tuple[str, str | None, int, float]]:
                 continue
 
 
-def _from_curves(numbers: Iterator[tuple[str, str | None, int, float]], question: Question, source: Path) -> Row:
+def _from_curves(run: Run, question: Question) -> Row:
     """By the question's rule from the one curve it means; the later row of a step that was computed twice counts."""
+    source = run.metrics
     split, rest = names.split_and_rest(question.metric)
     curves: dict[tuple[str, str | None], Curve] = {}
-    for name, of_split, step, value in numbers:
+    for name, of_split, step, value in _metrics_points(run):
         if name == question.metric or (name == rest and of_split == split):
             curves.setdefault((name, of_split), {})[step] = value
     wanted = {key: curve for key, curve in curves.items() if question.split in (None, key[1]) or key[1] is None}
@@ -149,18 +150,15 @@ def _from_curves(numbers: Iterator[tuple[str, str | None, int, float]], question
 
 
 def _from_table(path: Path, question: Question) -> Row:
-    """A CSV with a step column is a curve; any other has one row per example, or one row."""
+    """One row per example, or one row."""
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     if not rows or question.metric not in rows[0]:
         have = ", ".join(str(name) for name in (rows[0] if rows else ())) or "no row"
         raise bad_input(f"{path} has no column {question.metric}; it has {have}")
-    steps = next((name for name in ("step", "global_step", "_step") if name in rows[0]), None)
+    if "step" in rows[0]:
+        raise bad_input(f"{path} has a row per step, and a mean over steps is no result; log them to metrics.jsonl")
     try:
-        if steps:
-            cells = [(int(float(row[steps])), float(row[question.metric])) for row in rows if row[question.metric]]
-            split = names.split_of(question.metric)
-            return _from_curves(((question.metric, split, step, value) for step, value in cells), question, path)
         values = [float(row[question.metric]) for row in rows]
     except (TypeError, ValueError) as error:
         raise bad_input(f"{path}: column {question.metric} has a cell that is not a number: {error}") from None
