@@ -14,10 +14,9 @@ from typing import IO, Any, cast
 
 from rgt import files
 from rgt.checkpoint.sink import Sink
-from rgt.errors import ENVIRONMENT, RgtError, bad_input, from_os_error
+from rgt.errors import RgtError, bad_input, from_os_error
 
 _CHUNK = 4 << 20
-_SPARE = 1 << 20  # bytes beyond the tensors: pickle, headers, the index
 _ALLOWED = "store tensors, numbers, strings, lists, tuples and dicts (float(x) for a numpy number)"
 _UNTOUCHED = "the checkpoints before it are untouched"
 
@@ -38,7 +37,6 @@ def write(path: Path, state: dict[str, Any]) -> Written:
 
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        _need_room(path, state)
         sink = Sink(temporary)
         try:
             torch.save(state, cast(IO[bytes], sink))
@@ -64,26 +62,6 @@ def write(path: Path, state: dict[str, Any]) -> Written:
         raise
     files.sync_directory(path.parent)
     return Written(sink.size, sink.sha256)
-
-
-def _need_room(path: Path, state: dict[str, Any]) -> None:
-    """Before gigabytes are written for nothing. Retention deletes after a save, so both must fit at once."""
-    import torch
-
-    storages: dict[int, int] = {}  # bytes of each; shared ones are written once
-    values: list[Any] = [state]
-    while values:
-        value = values.pop()
-        if isinstance(value, torch.Tensor):
-            with contextlib.suppress(Exception):  # a sparse or a wrapper tensor has no plain storage
-                storages[value.untyped_storage()._cdata] = value.untyped_storage().nbytes()
-        elif isinstance(value, (dict, list, tuple)):
-            values += value.values() if isinstance(value, dict) else value
-    needed, status = sum(storages.values()) + _SPARE, os.statvfs(path.parent)
-    free = status.f_bavail * status.f_frsize
-    if status.f_blocks and free < needed:
-        sizes = f"it needs about {needed / 2**20:,.0f} MiB and {free / 2**20:,.0f} MiB are free"
-        raise RgtError(f"cannot save {path}: {sizes}; free space or prune; {_UNTOUCHED}", ENVIRONMENT, full=True)
 
 
 def load(path: Path, entry: dict[str, Any], map_location: Any = "cpu") -> dict[str, Any]:
