@@ -308,7 +308,7 @@ def test_a_full_disk_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_spec_that_fits(tmp_path: Path) -> None:
     spec = tmp_path / "spec.yaml"
-    spec.write_text("tensors:\n  weight: {shape: [8, 8], dtype: torch.float32}\n  bias: [8]\nparameters: 72\n")
+    spec.write_text("tensors:\n  weight: {shape: [8, 8], dtype: torch.float32}\n  bias: [8]\n")
     found = report(small(tmp_path), "--expect", spec)
     assert found["ok"] and found["checklist"]["expected dimensions"] == "yes"
     assert found["artifacts"][0]["checks"][1] == "dimensions"
@@ -317,9 +317,6 @@ def test_a_spec_that_fits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "code", "message"),
     [
-        ("parameters: 73", "shape", "has 72 parameters, expected 73"),
-        ("step: 5", "step", "says no step, expected 5"),
-        ("optimizer: true", "optimizer", "holds no optimizer state, and one is expected"),
         ("tensors: {weight: [8, 8]}", "extra", "1 tensors are there and not expected"),
         ("tensors: {head: [8, 8]}\nextra: true", "missing", "1 tensors are expected and not there"),
     ],
@@ -352,12 +349,6 @@ def test_one_model_in_two_formats_compares_equal(tmp_path: Path, make: Any) -> N
     assert found["checklist"]["expected dimensions"] == "yes"
 
 
-def test_an_export_is_not_asked_for_the_optimizer_of_its_source(tmp_path: Path) -> None:
-    torch.save({"model": zoo.weights(), "optimizer": zoo.trained_optimizer(40)}, tmp_path / "train.pt")
-    save_file(zoo.weights(), tmp_path / "export.safetensors")
-    assert run(tmp_path / "export.safetensors", "--expect", tmp_path / "train.pt").exit_code == 0
-
-
 def test_nothing_to_compare(tmp_path: Path) -> None:
     torch.save({"last_epoch": 3}, tmp_path / "scheduler.pt")
     found = report(tmp_path / "scheduler.pt", "--expect", small(tmp_path))
@@ -375,7 +366,6 @@ def test_nothing_to_compare(tmp_path: Path) -> None:
         ("shapes: {}", "Additional properties are not allowed ('shapes' was unexpected)"),
         ("[1", "spec.yaml is not YAML: while parsing a flow sequence"),
         ("tensors: {w: 3}", "tensors/w: 3 is not valid under any of the given schemas"),
-        ("step: x", "spec.yaml does not fit the expect schema: step: 'x' is not of type 'integer'"),
         ("allow: [zero]", "allow: ['zero'] is not of type 'object'"),
     ],
 )
@@ -403,7 +393,7 @@ def test_a_path_that_does_not_exist() -> None:
     assert (done.exit_code, done.stdout, done.stderr) == (2, "", f"error: {message}\n")
 
 
-@pytest.mark.parametrize("arguments", [[], ["x", "--max-abs", "0"], ["x", "--jobs", "0"], ["x", "--expect-count", "0"]])
+@pytest.mark.parametrize("arguments", [[], ["x", "--max-abs", "0"], ["x", "--expect-count", "0"]])
 def test_usage(arguments: list[str]) -> None:
     done = run(*arguments)
     assert done.exit_code == 2 and "Error" in done.stderr
@@ -418,7 +408,7 @@ def test_without_numpy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["pipe.pt", "results.json", "metrics.jsonl", "checkpoints_index.json", ".metadata"])
+@pytest.mark.parametrize("name", ["pipe.pt", "results.json", "checkpoints_index.json", ".metadata"])
 def test_a_fifo_is_not_waited_for(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)
     (tmp_path / "__0_0.distcp").touch()
@@ -479,7 +469,7 @@ def test_deep_loads_for_real(tmp_path: Path) -> None:
     found = report(tmp_path, "--deep")
     loaded = {Path(artifact["path"]).name: "load" in artifact["checks"] for artifact in found["artifacts"]}
     assert found["ok"] and loaded == {
-        "a.npy": True,
+        "a.npy": False,
         "exotic.pth": False,
         "model.safetensors": True,
         "small.pt": True,
@@ -522,23 +512,15 @@ def test_deep_without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert done.stderr == "error: torch cannot be imported, and a real load needs it; pip install torch\n"
 
 
-def test_allow_pickle_is_loud_and_in_a_subprocess(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_can_be_allowed_and_nothing_of_them_runs(tmp_path: Path) -> None:
     path = corruption.raw_pickle(tmp_path, b"\x80\x02}X\x01\x00\x00\x00ccmyproject\nConfig\n)\x81s.")
-    code = "import os\nprint('hello')\nos.write(1, b'\\xff')\nclass Config: pass\n"  # and something that is not UTF-8
-    (tmp_path / "myproject.py").write_text(code)
+    spec = tmp_path / "spec.yaml"
+    spec.write_text('allow: {refused-global: ["myproject.*", "posix.*"]}')
     assert "the pickle names myproject.Config, which is not on the list of harmless names" in str(report(path))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    done = run(path, "--allow-pickle")
-    assert done.exit_code == 0
-    assert done.stderr == "warning: --allow-pickle runs whatever code the files hold, as you, in a subprocess\n"
-    assert "it was run in a subprocess because of --allow-pickle" in done.stdout
-    assert "myproject" not in sys.modules
-
-
-def test_allow_pickle_still_refuses_hostile_files(tmp_path: Path) -> None:
-    done = run(corruption.pickle_calls_system(tmp_path), "--allow-pickle", "--deep")
-    assert done.exit_code == 1
-    assert "error hostile" in done.stdout
+    found = report(path, "--expect", spec)
+    assert [f["severity"] for f in found["findings"] if f["code"] == "refused-global"] == ["info"]
+    done = run(corruption.pickle_calls_system(tmp_path), "--expect", spec)
+    assert done.exit_code == 1 and "error hostile" in done.stdout
     assert not sentinel(tmp_path).exists()
 
 
@@ -575,16 +557,6 @@ def paths(found: dict[str, Any]) -> list[str]:
     return [Path(artifact["path"]).name for artifact in found["artifacts"]]
 
 
-def test_an_index_stands_for_its_shards(tmp_path: Path) -> None:
-    zoo.hf_sharded(tmp_path)
-    found = report(tmp_path / "model.safetensors.index.json")
-    assert found["ok"] and len(found["artifacts"]) == 3
-    (tmp_path / "model-00002-of-00003.safetensors").unlink()
-    assert "is named by model.safetensors.index.json and not there" in str(
-        report(tmp_path / "model.safetensors.index.json")
-    )
-
-
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["__0_0.distcp", ".metadata"])
 def test_one_file_of_a_distributed_checkpoint_stands_for_all(tmp_path: Path, name: str) -> None:
@@ -619,12 +591,11 @@ def test_an_index_without_a_step_in_the_file_is_held_against_the_optimizer(tmp_p
     assert "checkpoints_index.json says step 40, the optimizer made 0" in str(report(path)["findings"])
 
 
-@pytest.mark.parametrize("name", ["results.json", "metrics.jsonl"])
-def test_json_alone(tmp_path: Path, name: str) -> None:
+def test_json_alone(tmp_path: Path) -> None:
     run_folder = zoo.run_directory(tmp_path)
-    assert report(run_folder / name)["ok"]
-    (run_folder / name).write_text("{")
-    assert run(run_folder / name).exit_code == 1
+    assert report(run_folder / "results.json")["ok"]
+    (run_folder / "results.json").write_text("{")
+    assert run(run_folder / "results.json").exit_code == 1
 
 
 def test_a_shard_alone_is_just_a_file(tmp_path: Path) -> None:
@@ -653,7 +624,7 @@ def test_several_paths_each_get_their_proof(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         small(tmp_path / name)
-    found = report(tmp_path / "a", tmp_path / "b", tmp_path / "a", "--jobs", "1")
+    found = report(tmp_path / "a", tmp_path / "b", tmp_path / "a")
     assert found["proof"] == [str(tmp_path / "a" / "PULL_VERIFIED.json"), str(tmp_path / "b" / "PULL_VERIFIED.json")]
 
 

@@ -16,7 +16,7 @@ from rgt.errors import bad_input, from_os_error
 
 MAX_FILES = 200_000
 _SKIPPED = {".git", ".venv", "node_modules", "__pycache__"}
-_SIDE = re.compile(r"(.*results|.*metrics|trainer_state|checkpoints_index|.*\.index)\.json|metrics\.jsonl")
+_SIDE = re.compile(r"(.*results|.*metrics|trainer_state|checkpoints_index|.*\.index)\.json")
 
 
 @dataclass
@@ -57,9 +57,6 @@ def survey(given: Path) -> Survey:
                 _sort(found, path)
     elif _SIDE.fullmatch(given.name):
         found.sides.append(given)
-        if given.name.endswith(names.INDEX):
-            suffix = given.name.removesuffix(names.INDEX).rpartition(".")[2]
-            found.artifacts += sorted(given.parent.glob(f"*-of-*.{suffix}"))
     else:
         found.artifacts.append(given)
     for directory in {path.parent for path in found.artifacts if path.suffix == ".distcp"} - set(found.metadata):

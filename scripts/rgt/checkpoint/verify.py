@@ -1,6 +1,6 @@
 """All checks of one path: its files in parallel, then what only several of them together show.
 
-`deep` and `allow_pickle` also load files for real, in a subprocess, and compare the answer with what the headers said.
+`deep` also loads files for real, in a subprocess, and compares the answer with what the headers said.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from typing import Any
 from rgt.checkpoint import names, proof
 from rgt.checkpoint.examine import Options, examine
 from rgt.checkpoint.folders import check_folders
-from rgt.checkpoint.layout import INLINE, Artifact, Problem
+from rgt.checkpoint.layout import Artifact, Problem
 from rgt.checkpoint.survey import Survey
 from rgt.checkpoint.tensor_values import Tick
 from rgt.errors import lacking
 
 JOBS = min(4, os.cpu_count() or 1)  # files at once; each holds a buffer of 16 MB
-_NEED_TORCH = {"torch", "torch-legacy", "lightning", "safetensors", "distcp"}
-_LOADABLE = _NEED_TORCH | {"npy", "npz", "pickle"}
+_LOADABLE = {"torch", "torch-legacy", "lightning", "safetensors"}
 # In a folder of its own: Python looks for modules beside a script first, and a pickle may name one called `model`.
 _SCRIPT = Path(__file__).with_name("child") / "load.py"
 
@@ -37,7 +36,6 @@ _SCRIPT = Path(__file__).with_name("child") / "load.py"
 class Request:
     options: Options
     deep: bool = False
-    allow_pickle: bool = False
     jobs: int = JOBS
 
 
@@ -72,8 +70,8 @@ class _Stopped(Exception):
 def verify(found: Survey, request: Request, tick: Tick | None = None) -> Verification:
     expected = proof.gather(found)
     verdict = Verification(found, expected, *_examine_all(found, expected, request, tick))
-    if request.deep or request.allow_pickle:
-        load_for_real(verdict, request)
+    if request.deep:
+        load_for_real(verdict.artifacts)
     by_path = {artifact.path: artifact for artifact in verdict.artifacts}
     of_files: list[tuple[Path, Problem]] = []
     for artifact in (*verdict.artifacts, *verdict.plain):
@@ -128,69 +126,50 @@ def _examine_all(
 # -- a real load
 
 
-def load_for_real(verdict: Verification, request: Request) -> None:
-    """Only files that passed every other check, or lack nothing but trust. Exit 3 without torch."""
-    loadable = []
-    for artifact in verdict.artifacts:
-        errors = {problem.code for problem in artifact.problems if problem.severity == "error"}
-        trusted = errors == {"refused-global"} and request.allow_pickle
-        plain_pickle = artifact.format == "pickle" and not request.allow_pickle
-        if ((request.deep and not errors) or trusted) and artifact.format in _LOADABLE and not plain_pickle:
-            loadable.append(artifact)
-    formats = {artifact.format for artifact in loadable}
-    wanted = [*(["torch"] if formats & _NEED_TORCH else []), *(["safetensors"] if "safetensors" in formats else [])]
-    lost = [name for name in wanted if importlib.util.find_spec(name) is None]
+def load_for_real(artifacts: list[Artifact]) -> None:
+    """Only files that passed every other check. Exit 3 without torch."""
+    loadable = [artifact for artifact in artifacts if artifact.real and artifact.format in _LOADABLE]
+    wanted = ["torch", *(["safetensors"] if any(each.format == "safetensors" for each in loadable) else [])]
+    lost = [name for name in wanted if loadable and importlib.util.find_spec(name) is None]
     if lost:
         what = f"{' and '.join(lost)} cannot be imported, and a real load needs it"
         raise lacking(f"{what}; pip install {' '.join(lost)}")
-    requests = []
-    for artifact in loadable:
-        blobs = verdict.found.blobs(artifact.path)
-        items = [(item.name, item.offset, item.length) for item in blobs.items] if blobs else []
-        requests.append((artifact.format, str(artifact.path), items))
+    requests = [(artifact.format, str(artifact.path)) for artifact in loadable]
     answers: list[dict[str, Any]] = []
-    while len(answers) < len(requests):  # one process for all, as importing torch takes seconds; one each for own code
-        left = requests[len(answers) :]
-        answers += _loaded(left[:1], "pickle") if request.allow_pickle else _loaded(left, "weights-only")
+    while len(answers) < len(requests):  # one process for all, as importing torch takes seconds
+        answers += _loaded(requests[len(answers) :])
     for artifact, answer in zip(loadable, answers, strict=True):
-        artifact.problems += _judge_answer(artifact, answer, request.allow_pickle)
+        artifact.problems += _judge_answer(artifact, answer)
 
 
-def _loaded(requests: list[tuple[str, str, list[tuple[str, int, int]]]], mode: str) -> list[dict[str, Any]]:
+def _loaded(requests: list[tuple[str, str]]) -> list[dict[str, Any]]:
     """As many answers as the process gave, and a last one for the file at which it died."""
-    command = [sys.executable, str(_SCRIPT), mode]
-    done = subprocess.run(command, input=json.dumps(requests), capture_output=True, encoding="utf-8", errors="replace")
-    answers = []
-    for line in done.stdout.splitlines():
-        with contextlib.suppress(ValueError):  # what a file's own code prints is not an answer
-            answer = json.loads(line)
-            if isinstance(answer, dict) and {"tensors", "error"} & set(answer):
-                answers.append(answer)
+    command, text = [sys.executable, str(_SCRIPT)], json.dumps(requests)
+    done = subprocess.run(command, input=text, capture_output=True, encoding="utf-8", errors="replace")
+    answers: list[dict[str, Any]] = []
+    with contextlib.suppress(ValueError):
+        answers += map(json.loads, done.stdout.splitlines())
     if len(answers) < len(requests):
         last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
         answers.append({"error": f"the loading process ended with code {done.returncode}: {last[:200]}"})
-    return answers[: len(requests)]
+    return answers
 
 
-def _judge_answer(artifact: Artifact, answer: dict[str, Any], allow_pickle: bool) -> Iterator[Problem]:
-    refused = answer.get("refused")
-    if "error" in answer and refused and not allow_pickle:
-        message = f"torch.load(weights_only=True) refuses {refused[:120]}; it is harmless, but not on its list"
-        yield Problem("unloadable", "info", message, fix="add --allow-pickle to load it all the same")
+def _judge_answer(artifact: Artifact, answer: dict[str, Any]) -> Iterator[Problem]:
+    if answer.get("refused"):
+        message = (
+            f"torch.load(weights_only=True) refuses {answer['refused'][:120]}; it is harmless, but not on its list"
+        )
+        yield Problem("unloadable", "info", message)
         return
     if "error" in answer:
         yield Problem("unloadable", "error", f"does not load: {answer['error']}")
         return
     artifact.checks.append("load")
-    for problem in artifact.problems if allow_pickle else ():
-        if problem.code == "refused-global":  # disclosed, no longer an error
-            problem.severity, problem.fix = "info", None
-            problem.message += "; it was run in a subprocess because of --allow-pickle"
-    ours = {tensor.name: tensor for tensor in artifact.layout.tensors if tensor.source != INLINE}
-    for name, (dtype, shape) in answer["tensors"].items() if artifact.format not in ("npy", "npz") else ():
-        tensor = ours.get(name)
-        if tensor and (tensor.dtype.name, list(tensor.shape)) != (dtype, shape):
-            message = f"loads as {dtype} {shape[:8]}, its header says {tensor.dtype.name} {list(tensor.shape)[:8]}"
+    ours = {tensor.name: [tensor.dtype.name, list(tensor.shape)] for tensor in artifact.layout.tensors}
+    for name, (dtype, shape) in answer["tensors"].items():
+        if ours.get(name, [dtype, shape]) != [dtype, shape]:
+            message = f"loads as {dtype} {shape[:8]}, its header says {ours[name][0]} {ours[name][1][:8]}"
             yield Problem("unloadable", "error", message, where=name[:200])
 
 

@@ -219,13 +219,11 @@ def place(layout: Layout, view: View, start: int, **where: Any) -> None:
 
 
 def find(layout: Layout) -> Contents:
-    """The tensors of layout.root; arrays and odd floats, which need no storage, go into the layout at once."""
+    """The tensors of layout.root; arrays, which need no storage, go into the layout at once."""
     found = Contents()
     for name, node in _leaves(layout.root):
         try:
-            if isinstance(node, float):  # NaN or infinite
-                layout.facts.setdefault("odd_scalars", []).append((name, node))
-            elif isinstance(node, Persistent):
+            if isinstance(node, Persistent):
                 storage = _storage(node, found.storages)
                 found.views.append(View(name, storage, storage.dtype, 0, (storage.numel,), (1,)))
             elif node.dotted in _ARRAYS:
@@ -239,7 +237,7 @@ def find(layout: Layout) -> Contents:
 
 
 def _leaves(root: Any) -> Iterator[tuple[str, Any]]:
-    """Tensors, arrays and odd floats with their names, in the order they were written."""
+    """Tensors and arrays with their names, in the order they were written."""
     stack: list[tuple[str, Iterator[tuple[str, Any]]]] = [("", iter([("", root)]))]
     seen: dict[int, Any] = {}  # holds the nodes: the id of a freed one is used again
     count = 0
@@ -250,8 +248,7 @@ def _leaves(root: Any) -> Iterator[tuple[str, Any]]:
             stack.pop()
             continue
         name = f"{prefix}.{key}"[:MAX_NAME] if prefix and key else prefix or key
-        odd = isinstance(node, float) and not math.isfinite(node)
-        if odd or isinstance(node, Persistent) or (isinstance(node, Call) and node.dotted in _LEAVES):
+        if isinstance(node, Persistent) or (isinstance(node, Call) and node.dotted in _LEAVES):
             count += 1
             if count > MAX_LEAVES:
                 raise Broken("bounds", f"the pickle holds more than {MAX_LEAVES} tensors")
