@@ -45,14 +45,14 @@ if TYPE_CHECKING:
     from rgt.checkpoint.verify import Verification
 
 MAX_ABS = 1e6
-_LINES = 200  # of artifacts, and of tensors with --list; --json has them all
+_LINES = 200  # of artifacts; --json has them all
 _NAMED = 5
 _SEVERITIES = ("error", "warn", "info")
 
 # The hand-over checklist, and the findings that speak against each point.
 _LOADS = """
     truncated malformed crc bounds overlap duplicate gap trailing empty bomb path-name error-page lfs-pointer
-    not-a-checkpoint object-array hostile refused-global unloadable unreadable changed no-crc unjudged
+    not-a-checkpoint object-array hostile refused-global unreadable changed no-crc unjudged
 """
 CHECKLIST = {
     "loads": _LOADS.split(),
@@ -72,8 +72,6 @@ _PATH, _ABOVE_0 = click.Path(path_type=Path), click.FloatRange(0, min_open=True)
 @click.option("--expect", type=_PATH, help="Names, shapes and dtypes: a YAML or JSON spec, or a good checkpoint.")
 @click.option("--expect-count", type=click.IntRange(1), help="Fewest artifacts (files with tensors) to find.")
 @click.option("--max-abs", type=_ABOVE_0, default=MAX_ABS, show_default=True, help="Largest magnitude of a weight.")
-@click.option("--list", "listing", is_flag=True, help="Show what is inside, from the headers, and check nothing else.")
-@click.option("--deep", is_flag=True, help="Also load each file for real: torch.load, weights only, mmap.")
 @click.option("--no-digest", "digest", flag_value=False, default=True, help="Leave sha256 out: faster, but no proof.")
 @cli.report_options
 def main(
@@ -81,8 +79,6 @@ def main(
     expect: Path | None,
     expect_count: int | None,
     max_abs: float,
-    listing: bool,
-    deep: bool,
     digest: bool,
     fmt: str | None,
 ) -> int:
@@ -105,15 +101,12 @@ def main(
     from rgt.checkpoint.survey import survey
 
     surveys = [survey(path) for path in dict.fromkeys(paths)]
-    if listing:
-        return list_contents(surveys, fmt)
     expected = load_expectation(expect) if expect else None
     options = Options(digest=digest, max_abs=max_abs, allow=expected.allow if expected else {})
-    request = verify.Request(options, deep)
     start, total = time.perf_counter(), sum(map(verify.sizes, surveys))
     shown = click.progressbar(length=total, file=sys.stderr) if sys.stderr.isatty() else contextlib.nullcontext()
     with shown as bar:
-        verdicts = [verify.verify(found, request, bar.update if bar else None) for found in surveys]
+        verdicts = [verify.verify(found, options, bar.update if bar else None) for found in surveys]
     artifacts = [artifact for verdict in verdicts for artifact in verdict.artifacts]
     for verdict in verdicts if expected else ():
         compare(expected, verdict)  # type: ignore[arg-type]
@@ -122,7 +115,7 @@ def main(
     if short:
         message = f"{_count(artifacts, 'artifact')} found, {expect_count} expected"
         problems.append((verdicts[0].found.given, Problem("count", "error", message)))
-    record = {"max_abs": max_abs, "expect": str(expect) if expect else None, "deep": deep}
+    record = {"max_abs": max_abs, "expect": str(expect) if expect else None}
     proofs = [] if short else [path for verdict in verdicts for path in verify.prove(verdict, record)]
     problems += [entry for verdict in verdicts if short or verdict.failed for entry in verify.withdraw(verdict)]
     data = {
@@ -186,36 +179,12 @@ def _row(artifact: Artifact) -> dict[str, Any]:
         "sha256": artifact.sha256,
         "tensors": len(artifact.layout.tensors),
         "parameters": artifact.parameters,
-        "seconds": round(artifact.seconds, 3),
         "checks": sorted(set(artifact.checks)),
     }
 
 
 def _count(things: Sized, word: str) -> str:
     return f"{len(things)} {word}{'' if len(things) == 1 else 's'}"
-
-
-def list_contents(surveys: list[Survey], fmt: str | None) -> int:
-    from rgt.checkpoint.examine import HEADERS, examine
-
-    found, rows, left = Report("verify_local"), [], _LINES
-    for artifact in (examine(path, HEADERS, part.blobs(path)) for part in surveys for path in part.artifacts):
-        tensors = artifact.layout.tensors
-        for problem in artifact.problems:
-            found.add(problem.code, problem.severity, problem.message, path=str(artifact.path), where=problem.where)
-        contents = [{"name": t.name, "dtype": t.dtype.name, "shape": list(t.shape), "role": t.role} for t in tensors]
-        rows.append({**_row(artifact), "contents": contents})
-        if fmt is None:
-            counts = f"{_count(tensors, 'tensor')}  {artifact.parameters:,} parameters"
-            click.echo(f"{artifact.path}  {artifact.format}  {counts}")
-            for tensor in tensors[: max(left, 0)]:
-                shape = "x".join(map(str, tensor.shape)) or "scalar"
-                click.echo(f"  {tensor.name[:120]}  {tensor.dtype.name}  {shape}  {tensor.role}")
-            left -= len(tensors)
-    if fmt is None and left < 0:
-        click.echo(f"... and {-left} more tensors; --json lists them all")
-    found.data = {"artifacts": rows}
-    return found.emit(fmt, f"{_count(rows, 'artifact')}, headers only: nothing was verified")
 
 
 # -- --expect: what a checkpoint should hold, from a spec or from another checkpoint that is known to be good

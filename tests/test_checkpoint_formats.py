@@ -161,10 +161,10 @@ def test_any_tensor_description(storage: tuple[Any, ...], offset: int, size: lis
     record = Persistent((kind, Global("torch", "FloatStorage"), key, "cpu", numel))
     call = Call(Global("torch._utils", "_rebuild_tensor_v2"), (record, offset, tuple(size), tuple(stride), False, {}))
     layout = Layout("torch", root={"w": call})
-    for view in tensors.find(layout).views:
-        tensors.place(layout, view, 100)
+    for found, view in tensors.find(layout).views:
+        tensors.place(layout, found, view, 100)
         for tensor in layout.tensors:
-            assert tensor.start >= 100 and tensor.start + tensor.extent <= 100 + view.storage.numel * 4
+            assert tensor.start >= 100 and tensor.start + tensor.extent <= 100 + found.numel * 4
 
 
 def test_a_deep_tree_a_shared_tree_and_a_ring_end() -> None:

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 from rgt.checkpoint import tensor_values
 from rgt.checkpoint.examine import examine
-from rgt.checkpoint.layout import DTYPES, Artifact, Tensor, role_of, zero_is_ordinary
+from rgt.checkpoint.layout import DTYPES, Artifact, role_of
 from rgt.checkpoint.tensor_values import Stats
 
 
@@ -270,25 +270,6 @@ def test_runs_of_pages_against_brute_force(flags: list[bool], cuts: list[int]) -
 )
 def test_roles_by_name(role: str, names: str) -> None:
     assert {name: role_of(name) for name in names.split()} == dict.fromkeys(names.split(), role)
-
-
-@pytest.mark.parametrize(
-    ("name", "shape", "ordinary"),
-    [
-        ("h.bias", (8,), True),
-        ("h.bias", (8, 8), True),
-        ("h.weight", (8, 8), False),
-        ("h.weight", (1, 8), True),
-        ("cls_token", (1, 1, 8), True),
-        ("pos_embed", (1, 9, 8), True),
-        ("running_mean", (8,), True),
-        ("relative_position_bias_table", (9, 8), True),
-        ("lora_B", (8, 8), False),
-        ("conv.weight", (8, 8, 1, 1), False),
-    ],
-)
-def test_where_zero_is_ordinary(name: str, shape: tuple[int, ...], ordinary: bool) -> None:
-    assert zero_is_ordinary(Tensor(name, DTYPES["float32"], shape, 0)) is ordinary
 
 
 def test_a_name_of_megabytes_costs_nothing(tmp_path: Path) -> None:

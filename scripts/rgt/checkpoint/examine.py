@@ -12,7 +12,6 @@ import math
 import os
 import stat
 import struct
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -51,12 +50,7 @@ class Options:
 HEADERS = Options(digest=False, values=False)
 
 
-@dataclass(frozen=True)
-class Blobs:
-    """What .metadata says about one .distcp file."""
-
-    items: list[dcp.Item]
-    metadata: dcp.Metadata
+Blobs = tuple[list[dcp.Item], dcp.Metadata]  # what .metadata says about one .distcp file
 
 
 def examine(
@@ -64,7 +58,6 @@ def examine(
 ) -> Artifact:
     """Never raises for anything the file holds; a file that cannot be read is a finding, too."""
     options = options or Options()
-    start = time.perf_counter()
     artifact = Artifact(path, "file" if options.plain else "unknown", 0)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -98,17 +91,13 @@ def examine(
         artifact.problems.append(Problem("unjudged", "error", "there was no time to read all of its headers"))
     finally:
         os.close(descriptor)
-    artifact.seconds = time.perf_counter() - start
     return artifact
 
 
 def _read_headers(window: Window, artifact: Artifact, blobs: Blobs | None, options: Options) -> Layout:
     """What the headers say; an empty layout when they cannot be read, so that the digest is still taken."""
     try:
-        if blobs:
-            layout = dcp.read_file(window, blobs.items, blobs.metadata)
-        else:
-            layout = readers.read(window, artifact.path.name)
+        layout = dcp.read_file(window, *blobs) if blobs else readers.read(window, artifact.path.name)
         collect_facts(window, layout)
     except Broken as broken:
         artifact.problems.append(broken.problem)
@@ -171,7 +160,7 @@ def collect_facts(window: Window, layout: Layout) -> None:
     hollow = [key for key in CONTAINERS if isinstance(root.get(key), (dict, Call)) and not keys(root[key])]
     layout.facts |= {
         "step": next((int(told[key]) for key in STEP_KEYS if is_step(told.get(key))), None),
-        "optimizers": list(_optimizers(layout.root)),
+        "optimizers": list(_optimizers(layout.root, set())),
         "hollow": hollow[0] if hollow else None,
     }
     states = [state for found in layout.facts["optimizers"] for state in keys(found["state"]).values()]
@@ -192,18 +181,15 @@ def is_step(value: Any) -> bool:
     return type(value) is int and 0 <= value < 1 << 53
 
 
-def _optimizers(root: Any) -> Iterator[dict[Any, Any]]:
+def _optimizers(node: Any, seen: set[int], depth: int = _DEPTH) -> Iterator[dict[Any, Any]]:
     """Every state dict of a torch optimizer, wherever it was put; what is shared is entered once."""
-    level, seen = [root], {id(root)}
-    for _ in range(_DEPTH):
-        below: list[Any] = []
-        for node in level:
-            entries = keys(node)
-            if isinstance(entries.get("param_groups"), list) and "state" in entries:
-                yield entries
-            else:
-                below += list(entries.values()) if entries else node if isinstance(node, (list, tuple)) else []
-        level = [node for node in below if id(node) not in seen and not seen.add(id(node))]  # type: ignore[func-returns-value]
+    entries = keys(node)
+    if isinstance(entries.get("param_groups"), list) and "state" in entries:
+        yield entries
+    elif depth and id(node) not in seen:
+        seen.add(id(node))
+        for child in list(entries.values()) if entries else node if isinstance(node, (list, tuple)) else ():
+            yield from _optimizers(child, seen, depth - 1)
 
 
 def compare_steps(step: int, optimizer_step: float, source: str, exact: bool) -> Iterator[Problem]:

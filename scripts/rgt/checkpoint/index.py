@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rgt import files, schema
-from rgt.checkpoint import names, saved_file
+from rgt.checkpoint import names
 from rgt.errors import RgtError, bad_input, from_os_error
 
 INDEX, FOLDER = "checkpoints_index.json", "checkpoints"
@@ -82,7 +82,10 @@ def describe(run: Path, path: Path, step: int) -> Entry:
     entry["bytes"] = size_on_disk(path)
     if names.own_step(path.name) is None:
         return entry
-    inside = saved_file.peek(path)
+    from rgt.checkpoint.examine import HEADERS, examine  # the readers of all formats: few calls need them
+    from rgt.checkpoint.formats.torch_files import keys
+
+    inside = keys(examine(path, HEADERS).layout.root)
     if isinstance(inside.get("time"), (int, float)) and 0 <= inside["time"] < _DOOMSDAY:
         entry["time"] = float(inside["time"])
     metrics = inside.get("metrics")

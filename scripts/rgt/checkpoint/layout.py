@@ -269,7 +269,6 @@ class Artifact:
     format: str
     bytes: int
     sha256: str | None = None
-    seconds: float = 0.0
     layout: Layout = field(default_factory=lambda: Layout("unknown"))
     problems: list[Problem] = field(default_factory=list)
     checks: list[str] = field(default_factory=list)

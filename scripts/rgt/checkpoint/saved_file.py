@@ -69,7 +69,6 @@ def load(path: Path, entry: dict[str, Any], map_location: Any = "cpu") -> dict[s
 
     Checked by the sha256 of its index entry; a file without one (a kill came in between) by the CRCs inside it.
     """
-    look(path, entry)
     try:
         if "sha256" not in entry:
             with zipfile.ZipFile(path) as archive:
@@ -93,28 +92,6 @@ def _torch_load(path: Path, map_location: Any, mmap: bool = False) -> dict[str, 
     if not isinstance(state, dict):
         raise Damaged(f"it holds a {type(state).__name__}, not a dict")
     return state
-
-
-def peek(path: Path) -> dict[str, Any]:
-    """What is in the file without reading its tensors; {} when it cannot be loaded."""
-    try:
-        return _torch_load(path, "cpu", mmap=True)
-    except Exception:
-        return {}
-
-
-def look(path: Path, entry: dict[str, Any]) -> None:
-    """Without reading it all: the size, and the directory that torch writes last."""
-    size = path.stat().st_size
-    if size != entry.get("bytes", size):
-        raise Damaged(f"it has {size} bytes, checkpoints_index.json says {entry['bytes']}")
-    try:
-        with zipfile.ZipFile(path) as archive:
-            archive.infolist()
-    except OSError:
-        raise
-    except Exception:  # a hostile directory makes zipfile raise more than BadZipFile
-        raise Damaged("empty" if size == 0 else "its end is missing or it is no torch file") from None
 
 
 def digest(path: Path) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rgt.checkpoint import index, names, saved_file
+from rgt.checkpoint import index, names, saved_file, whole
 from rgt.checkpoint.index import Keep
 from rgt.checkpoint.training_state import rank
 from rgt.errors import RgtError, bad_input, from_os_error
@@ -54,10 +54,10 @@ class Checkpoints:
             raise bad_input(f"the state is a {type(state).__name__}; expected a dict, as capture() gives")
         if isinstance(step, bool) or not hasattr(step, "__index__") or int(step) < 0:
             raise bad_input(f"the step is {step!r}; expected a whole number from 0")
-        whole = {**state, "step": int(step), "time": clock.time(), "metrics": dict(metrics or {})}
+        saved = {**state, "step": int(step), "time": clock.time(), "metrics": dict(metrics or {})}
         if rank() == 0:
-            index.numbers(whole["metrics"])  # refuses what is no number before anything is written
-            self._save(whole)
+            index.numbers(saved["metrics"])  # refuses what is no number before anything is written
+            self._save(saved)
         return self.path(step)
 
     def _save(self, state: dict[str, Any]) -> None:
@@ -84,12 +84,8 @@ class Checkpoints:
         """The one just written stays even when it is not the highest step; only files of ours are ever deleted."""
 
         def good(entry: index.Entry) -> bool:
-            path = self.run / entry["path"]
-            try:  # it was read back when it was written: a look is enough
-                saved_file.look(path, entry)
-            except (saved_file.Damaged, OSError):
-                return False
-            return names.own_step(path.name) is not None
+            path = self.run / entry["path"]  # it was read back when it was written: a look at its headers is enough
+            return names.own_step(path.name) is not None and whole.verdict(path, read=0).whole
 
         gone = [entry for entry in self.keep.doomed(listed, good) if self.run / entry["path"] != newest]
         if gone:

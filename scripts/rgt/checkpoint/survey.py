@@ -34,7 +34,7 @@ class Survey:
             metadata = self.metadata.get(directory)
             name = str(path.relative_to(directory))
             if metadata and (name in metadata.files or path.suffix == ".distcp"):
-                return Blobs(metadata.files.get(name, []), metadata)
+                return metadata.files.get(name, []), metadata
         return None
 
     @property
@@ -52,9 +52,7 @@ def survey(given: Path) -> Survey:
         for path in _walk(given):
             _sort(found, path)
     elif given.name == names.METADATA or given.suffix == ".distcp":
-        for path in sorted(given.parent.iterdir()):  # one file of a DCP checkpoint means nothing without the others
-            if path.name == names.METADATA or path.suffix == ".distcp":
-                _sort(found, path)
+        return survey(given.parent)  # one file of a DCP checkpoint means nothing without the others
     elif _SIDE.fullmatch(given.name):
         found.sides.append(given)
     else:

@@ -142,12 +142,23 @@ class Segment:
         if dtype.kind != "opaque":
             words = np.frombuffer(data, f"{'>' if tensor.big_endian else '<'}u{dtype.word}")
             step = BLOCK // dtype.word
+            gappy = len(self.tensors) == 1 and tensor.numel * dtype.size < self.length
             for begin in range(0, len(words), step):
-                self.stats.update(words[begin : begin + step])
-            if self.length >= 2 * HOLE:
+                part = words[begin : begin + step]
+                self.stats.update(self._own_words(part) if gappy else part)
+            if self.length >= 2 * HOLE and not gappy:
                 heads = np.frombuffer(data[: len(data) // 8 * 8], "u8")[:: PAGE // 8]
                 self.stats.zero_pages.append(np.flatnonzero(heads == 0) + self.done // PAGE)
         self.done += len(data)
+
+    def _own_words(self, words: Words) -> Words:
+        """Of x[:, :10] of a wider x: what lies between its values is replaced by its first one."""
+        import numpy as np
+
+        rest = (self.stats.count + np.arange(len(words))) * self.first.dtype.word // self.first.dtype.size
+        for stride, size, _ in reversed(self.first.axes()):
+            rest -= np.minimum(rest // stride, size - 1) * stride
+        return np.where(rest == 0, words, words.dtype.type(self.stats.first if self.stats.count else words[0]))
 
 
 @dataclass
@@ -180,7 +191,7 @@ def read_values(window: Window, layout: Layout, *, digest: bool, max_abs: float,
 
 
 def _plan(tensors: list[Tensor], max_abs: float) -> list[Segment]:
-    """One segment for each tensor; tensors that share bytes are judged together, gaps between their values included."""
+    """One segment for each tensor; tensors that share bytes are judged together."""
     plan: list[Segment] = []
     for tensor in sorted(tensors, key=lambda tensor: (tensor.source, tensor.start, -tensor.extent)):
         last = plan[-1] if plan and plan[-1].source == tensor.source != INLINE else None

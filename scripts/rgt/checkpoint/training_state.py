@@ -8,33 +8,20 @@ from typing import Any
 
 from rgt.errors import bad_input
 
-PARTS = ("model", "optimizer", "scheduler", "scaler", "ema", "sampler")
 
-
-def capture(
-    *,
-    model: Any = None,
-    optimizer: Any = None,
-    scheduler: Any = None,
-    scaler: Any = None,
-    ema: Any = None,
-    sampler: Any = None,
-    **extra: Any,
-) -> dict[str, Any]:
+def capture(**parts: Any) -> dict[str, Any]:
     """The state of each part, and of all random generators. A collective call when torch.distributed is up.
 
-    A part is an object with state_dict(), or the state itself; lists and dicts of parts work too. `extra` is saved as
-    it is.
+    A part (model, optimizer, scheduler, scaler, ema, sampler, ...) is an object with state_dict(), or the state itself;
+    lists and dicts of parts work too.
     """
-    given = zip(PARTS, (model, optimizer, scheduler, scaler, ema, sampler), strict=True)
-    parts = {name: _state_of(part) for name, part in given if part is not None}
     generators: list[Any] = [rng_state()]
     if world() > 1:
         import torch
 
         generators = [None] * world()
         torch.distributed.all_gather_object(generators, rng_state())
-    return {**parts, **extra, "rng": generators}
+    return {**{name: _state_of(part) for name, part in parts.items() if part is not None}, "rng": generators}
 
 
 def _state_of(part: Any) -> Any:

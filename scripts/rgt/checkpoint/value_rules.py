@@ -18,14 +18,6 @@ _SHOWN = 20  # findings of one code per file; the rest is counted
 _NAMED = 5
 _STEP = 256 << 10  # bytes in which the ends of a hole are looked for
 
-_ORDINARY = {
-    "zero": "all zero where that is ordinary (biases, buffers, integers, optimizer state)",
-    "constant": "one value throughout, which is ordinary there (norms, counters, small buffers)",
-    "range": "not judged by --max-abs (masks, counters, positions)",
-    "inf": "infinite where that is ordinary (attention masks, best-so-far scores)",
-    "nan": "NaN in bookkeeping that no forward pass reads",
-}
-
 
 @dataclass
 class Rules:
@@ -47,7 +39,7 @@ def judge_values(window: Window, layout: Layout, done: Pass, rules: Rules) -> It
     for code, names in sorted(ordinary.items()):
         shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
         what = "1 tensor is" if len(names) == 1 else f"{len(names)} tensors are"
-        message = f"{what} {_ORDINARY.get(code, 'allowed by --expect')}"
+        message = f"{what} so where that is ordinary (biases, buffers, masks, counters, optimizer state), or allowed"
         yield Problem(code, "info", message, evidence=shown[:400])
 
 
@@ -62,22 +54,19 @@ def _segment_problems(window: Window, segment: Segment, rules: Rules, has_crc: b
         mask = is_mask(tensor) and stats.low == stats.inf.count + stats.over.count
         yield _tally(segment, "inf", "info" if bookkeeping or mask else "error", "infinite", stats.inf)
     if stats.over.count:
-        code, severity, hint = "range", "error", None
+        code, severity = "range", "error"
         what = f"above {rules.max_abs:g} in magnitude, the largest {tensor.dtype.value(stats.largest_finite):.4g}"
         if tensor.dtype.kind == "bool":
             code, what = "malformed", "neither true nor false"
         elif is_mask(tensor) or is_counter(tensor):
             severity = "info"
-        elif stats.over.bits & tensor.dtype.magnitude == tensor.dtype.largest and stats.low >= stats.over.count:
-            severity = "warn"
-            hint = "only the lowest finite value: if this is an additive mask, allow it with --expect"
-        yield _tally(segment, code, severity, what, stats.over, hint)
+        yield _tally(segment, code, severity, what, stats.over)
     yield from _zero_or_constant(segment, rules)
     if not has_crc and not is_mask(tensor):  # a checksum that is right leaves no room for a hole
         yield from _holes(window, segment)
 
 
-def _tally(segment: Segment, code: str, severity: str, what: str, tally: Tally, fix: str | None = None) -> Problem:
+def _tally(segment: Segment, code: str, severity: str, what: str, tally: Tally) -> Problem:
     """`3 of 4096 values are NaN`, with the first of them."""
     dtype = segment.first.dtype
     at = segment.start + tally.first * dtype.word
@@ -90,7 +79,7 @@ def _tally(segment: Segment, code: str, severity: str, what: str, tally: Tally, 
         place += f", byte {at} of the file"
     others = [other.name for other in holders[1:]]
     tied = f"; tied to {', '.join(others[:3])}" if others else ""
-    return Problem(code, severity, message, where=tensor.name[:200], evidence=(place + tied)[:400], fix=fix)
+    return Problem(code, severity, message, where=tensor.name[:200], evidence=(place + tied)[:400])
 
 
 def _zero_or_constant(segment: Segment, rules: Rules) -> Iterator[Problem]:

@@ -1,16 +1,8 @@
-"""All checks of one path: its files in parallel, then what only several of them together show.
-
-`deep` also loads files for real, in a subprocess, and compares the answer with what the headers said.
-"""
+"""All checks of one path: its files in parallel, then what only several of them together show."""
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
-import json
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,19 +16,8 @@ from rgt.checkpoint.folders import check_folders
 from rgt.checkpoint.layout import Artifact, Problem
 from rgt.checkpoint.survey import Survey
 from rgt.checkpoint.tensor_values import Tick
-from rgt.errors import lacking
 
 JOBS = min(4, os.cpu_count() or 1)  # files at once; each holds a buffer of 16 MB
-_LOADABLE = {"torch", "torch-legacy", "lightning", "safetensors"}
-# In a folder of its own: Python looks for modules beside a script first, and a pickle may name one called `model`.
-_SCRIPT = Path(__file__).with_name("child") / "load.py"
-
-
-@dataclass(frozen=True)
-class Request:
-    options: Options
-    deep: bool = False
-    jobs: int = JOBS
 
 
 @dataclass
@@ -67,11 +48,9 @@ class _Stopped(Exception):
     """Ends the threads that still read when the main thread was interrupted."""
 
 
-def verify(found: Survey, request: Request, tick: Tick | None = None) -> Verification:
+def verify(found: Survey, options: Options, tick: Tick | None = None, jobs: int = JOBS) -> Verification:
     expected = proof.gather(found)
-    verdict = Verification(found, expected, *_examine_all(found, expected, request, tick))
-    if request.deep:
-        load_for_real(verdict.artifacts)
+    verdict = Verification(found, expected, *_examine_all(found, expected, options, tick, jobs))
     by_path = {artifact.path: artifact for artifact in verdict.artifacts}
     of_files: list[tuple[Path, Problem]] = []
     for artifact in (*verdict.artifacts, *verdict.plain):
@@ -96,7 +75,7 @@ def verify(found: Survey, request: Request, tick: Tick | None = None) -> Verific
 
 
 def _examine_all(
-    found: Survey, expected: proof.Expected, request: Request, tick: Tick | None
+    found: Survey, expected: proof.Expected, options: Options, tick: Tick | None, jobs: int
 ) -> tuple[list[Artifact], list[Artifact]]:
     """The artifacts, and the other files of which only the digest is taken."""
     named = {*expected.listed, *found.sides, *(folder / names.METADATA for folder in found.metadata)}
@@ -112,65 +91,15 @@ def _examine_all(
         with lock:
             (tick or (lambda _: None))(count)
 
-    with ThreadPoolExecutor(request.jobs) as pool:
+    with ThreadPoolExecutor(jobs) as pool:
         try:
-            work = [pool.submit(examine, p, request.options, found.blobs(p), shared_tick) for p in found.artifacts]
-            more = [pool.submit(examine, path, replace(request.options, plain=True), tick=halt) for path in plain]
+            work = [pool.submit(examine, p, options, found.blobs(p), shared_tick) for p in found.artifacts]
+            more = [pool.submit(examine, path, replace(options, plain=True), tick=halt) for path in plain]
             return [future.result() for future in work], [future.result() for future in more]
         except BaseException:
             stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-
-
-# -- a real load
-
-
-def load_for_real(artifacts: list[Artifact]) -> None:
-    """Only files that passed every other check. Exit 3 without torch."""
-    loadable = [artifact for artifact in artifacts if artifact.real and artifact.format in _LOADABLE]
-    wanted = ["torch", *(["safetensors"] if any(each.format == "safetensors" for each in loadable) else [])]
-    lost = [name for name in wanted if loadable and importlib.util.find_spec(name) is None]
-    if lost:
-        what = f"{' and '.join(lost)} cannot be imported, and a real load needs it"
-        raise lacking(f"{what}; pip install {' '.join(lost)}")
-    requests = [(artifact.format, str(artifact.path)) for artifact in loadable]
-    answers: list[dict[str, Any]] = []
-    while len(answers) < len(requests):  # one process for all, as importing torch takes seconds
-        answers += _loaded(requests[len(answers) :])
-    for artifact, answer in zip(loadable, answers, strict=True):
-        artifact.problems += _judge_answer(artifact, answer)
-
-
-def _loaded(requests: list[tuple[str, str]]) -> list[dict[str, Any]]:
-    """As many answers as the process gave, and a last one for the file at which it died."""
-    command, text = [sys.executable, str(_SCRIPT)], json.dumps(requests)
-    done = subprocess.run(command, input=text, capture_output=True, encoding="utf-8", errors="replace")
-    answers: list[dict[str, Any]] = []
-    with contextlib.suppress(ValueError):
-        answers += map(json.loads, done.stdout.splitlines())
-    if len(answers) < len(requests):
-        last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-        answers.append({"error": f"the loading process ended with code {done.returncode}: {last[:200]}"})
-    return answers
-
-
-def _judge_answer(artifact: Artifact, answer: dict[str, Any]) -> Iterator[Problem]:
-    if answer.get("refused"):
-        message = (
-            f"torch.load(weights_only=True) refuses {answer['refused'][:120]}; it is harmless, but not on its list"
-        )
-        yield Problem("unloadable", "info", message)
-        return
-    if "error" in answer:
-        yield Problem("unloadable", "error", f"does not load: {answer['error']}")
-        return
-    artifact.checks.append("load")
-    ours = {tensor.name: [tensor.dtype.name, list(tensor.shape)] for tensor in artifact.layout.tensors}
-    for name, (dtype, shape) in answer["tensors"].items():
-        if ours.get(name, [dtype, shape]) != [dtype, shape]:
-            message = f"loads as {dtype} {shape[:8]}, its header says {ours[name][0]} {ours[name][1][:8]}"
-            yield Problem("unloadable", "error", message, where=name[:200])
 
 
 # -- the proof
