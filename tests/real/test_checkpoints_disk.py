@@ -76,7 +76,7 @@ def test_the_index_does_not_fit_any_more(tiny_disk: TinyDisk, monkeypatch: pytes
     store.save(1, make(1, 0.5))
     whole = saved_file.write
 
-    def then_fill(path: Path, state: dict[str, Any]) -> saved_file.Written:
+    def then_fill(path: Path, state: dict[str, Any]) -> Any:
         written = whole(path, state)
         fill(folder)
         return written

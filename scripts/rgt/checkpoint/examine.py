@@ -28,7 +28,6 @@ from rgt.checkpoint.value_rules import MAX_ABS, Rules, bounded, judge_values
 
 STEP_KEYS = ("global_step", "step", "iter_num", "global_steps", "iteration", "steps")
 CONTAINERS = ("state_dict", "model_state_dict", "model", "module", "net", "network", "weights")
-_DEPTH = 5  # of containers in which an optimizer is looked for
 _SCALARS = {"float32": "f", "float64": "d", "int64": "q", "int32": "i"}
 # A gradient scaler skips steps, most of them at the start, so the optimizer may have made somewhat fewer.
 _SLACK, _SKIPPED = 0.1, 16
@@ -111,13 +110,15 @@ def _read_headers(window: Window, artifact: Artifact, blobs: Blobs | None, optio
         artifact.problems.append(Problem("refused-global", "info" if allowed else "error", message, fix=fix))
     step, steps = layout.facts["step"], layout.facts["optimizer_steps"]
     if step is not None and steps:
-        exact = layout.format == "lightning" and len(layout.facts["optimizers"]) == 1
+        several = any(tensor.name.startswith("optimizer_states.1.") for tensor in layout.tensors)
+        exact = layout.format == "lightning" and not several
         artifact.problems += compare_steps(step, max(steps), "the file", exact)
     # A scheduler's state holds numbers only; a file that should hold a model and holds nothing is a failed save.
-    hollow = layout.facts["hollow"]
-    nothing = layout.format in ("safetensors", "npz") or not keys(layout.root)
+    root = keys(layout.root)
+    hollow = [key for key in CONTAINERS if isinstance(root.get(key), (dict, Call)) and not keys(root[key])]
+    nothing = layout.format in ("safetensors", "npz") or not root
     if hollow and not any(tensor.role == "weight" for tensor in layout.tensors):
-        artifact.problems.append(Problem("empty", "error", f"its {hollow!r} holds nothing"))
+        artifact.problems.append(Problem("empty", "error", f"its {hollow[0]!r} holds nothing"))
     elif nothing and not layout.tensors and not layout.problems and layout.format not in ("pickle", "distcp"):
         artifact.problems.append(Problem("empty", "error", "holds no tensor"))
     return layout
@@ -154,18 +155,12 @@ def _read_values(window: Window, artifact: Artifact, options: Options, tick: Tic
 
 
 def collect_facts(window: Window, layout: Layout) -> None:
-    """Fill layout.facts: step, optimizers, optimizer_steps, hollow."""
+    """Fill layout.facts: step, optimizer_steps."""
     root = keys(layout.root)
     told = root or layout.facts.get("values", {})
-    hollow = [key for key in CONTAINERS if isinstance(root.get(key), (dict, Call)) and not keys(root[key])]
-    layout.facts |= {
-        "step": next((int(told[key]) for key in STEP_KEYS if is_step(told.get(key))), None),
-        "optimizers": list(_optimizers(layout.root, set())),
-        "hollow": hollow[0] if hollow else None,
-    }
-    states = [state for found in layout.facts["optimizers"] for state in keys(found["state"]).values()]
-    steps: set[Any] = {keys(state).get("step") for state in states if isinstance(keys(state).get("step"), (int, float))}
-    for tensor in layout.tensors:  # plain numbers in old files, scalar tensors in new ones
+    layout.facts["step"] = next((int(told[key]) for key in STEP_KEYS if is_step(told.get(key))), None)
+    steps: set[float] = set()
+    for tensor in layout.tensors:
         code = _SCALARS.get(tensor.dtype.name)
         is_counter = tensor.role == "optimizer" and tensor.name.endswith(".step") and tensor.numel == 1
         if is_counter and code and tensor.source == FILE:
@@ -179,17 +174,6 @@ def collect_facts(window: Window, layout: Layout) -> None:
 
 def is_step(value: Any) -> bool:
     return type(value) is int and 0 <= value < 1 << 53
-
-
-def _optimizers(node: Any, seen: set[int], depth: int = _DEPTH) -> Iterator[dict[Any, Any]]:
-    """Every state dict of a torch optimizer, wherever it was put; what is shared is entered once."""
-    entries = keys(node)
-    if isinstance(entries.get("param_groups"), list) and "state" in entries:
-        yield entries
-    elif depth and id(node) not in seen:
-        seen.add(id(node))
-        for child in list(entries.values()) if entries else node if isinstance(node, (list, tuple)) else ():
-            yield from _optimizers(child, seen, depth - 1)
 
 
 def compare_steps(step: int, optimizer_step: float, source: str, exact: bool) -> Iterator[Problem]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 from rgt import schema
 from rgt.checkpoint import index, names
 from rgt.checkpoint.examine import compare_steps, is_step
-from rgt.checkpoint.formats.readers import MAX_JSON, parse_json
+from rgt.checkpoint.formats.readers import read_json
 from rgt.checkpoint.formats.torch_files import keys
 from rgt.checkpoint.layout import Artifact, Broken, Problem
 from rgt.checkpoint.survey import Survey
@@ -52,7 +51,9 @@ def check_folders(found: Survey, artifacts: Artifacts) -> Problems:
             yield found.given, Problem("unjudged", "info", message, evidence=some[:200])
     else:  # one file of a run: what the run's index says about it
         runs = (found.root, found.root.parent)
-        for artifact, entry in ((artifacts.get(run / row["path"]), row) for run in runs for row in index_entries(run)):
+        for artifact, entry in (
+            (artifacts.get(run / row["path"]), row) for run in runs for row in (index.read(run) or [])
+        ):
             yield from _check_entry(entry, artifact)
 
 
@@ -186,16 +187,8 @@ def _check_deepspeed(folder: Path, artifacts: Artifacts) -> Problems:
 # -- our run directories
 
 
-def index_entries(run: Path) -> list[dict[str, Any]]:
-    """What the index lists, also outside of the run; the JSON check says what else is wrong with it."""
-    data = _json_or_none(run / index.INDEX)
-    rows = data.get("checkpoints") if isinstance(data, dict) else None
-    rows = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-    return [row for row in rows if isinstance(row.get("path"), str) and is_step(row.get("step"))]
-
-
 def _check_run(run: Path, artifacts: Artifacts) -> Problems:
-    listed = index_entries(run)
+    listed = index.read(run) or []
     for entry in listed:
         path = run / entry["path"]
         if ".." in Path(entry["path"]).parts or Path(entry["path"]).is_absolute():
@@ -221,27 +214,16 @@ def _check_entry(entry: dict[str, Any], artifact: Artifact | None) -> Problems:
 # -- JSON beside the checkpoints: it parses, and ours fit their schemas
 
 
-def _read_json(path: Path) -> Any:
-    """Raises Broken or OSError. A FIFO is opened at once, and not only when somebody writes to it."""
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise Broken("unreadable", "not a regular file")
-        if status.st_size > MAX_JSON:
-            raise Broken("bounds", f"more than {MAX_JSON} bytes of JSON")
-        return parse_json(file.read(MAX_JSON), "the file")
-
-
 def _json_or_none(path: Path) -> Any:
     try:
-        return _read_json(path)
+        return read_json(path)
     except (Broken, OSError):
         return None
 
 
 def _check_json(path: Path) -> Iterator[Problem]:
     try:
-        data = _read_json(path)
+        data = read_json(path)
     except Broken as broken:
         yield broken.problem
         return

@@ -9,7 +9,6 @@ Example:
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import shutil
@@ -21,6 +20,8 @@ from typing import Any
 
 from rgt import files, schema
 from rgt.checkpoint import names
+from rgt.checkpoint.formats.readers import read_json
+from rgt.checkpoint.layout import Broken
 from rgt.errors import RgtError, bad_input, from_os_error
 
 INDEX, FOLDER = "checkpoints_index.json", "checkpoints"
@@ -39,7 +40,7 @@ def run_directory(path: Path) -> Path:
 def read(run: Path) -> list[Entry] | None:
     """What the index says; None when there is none, or one that cannot be used. Paths may lead anywhere."""
     try:
-        data = json.loads((run / INDEX).read_text(encoding="utf-8"))
+        data = read_json(run / INDEX)
         listed: list[Entry] = list(data["checkpoints"])
         for entry in listed:  # also on a box without jsonschema
             values = [entry["time"], *entry.get("metrics", {}).values()]
@@ -47,7 +48,7 @@ def read(run: Path) -> list[Entry] | None:
                 return None
             if not all(type(each) in (int, float) and math.isfinite(each) for each in values):
                 return None
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError):
+    except (Broken, OSError, LookupError, TypeError, AttributeError, OverflowError):
         return None
     return None if schema.problems(data, "checkpoints_index") else listed
 

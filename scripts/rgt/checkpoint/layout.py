@@ -230,22 +230,12 @@ class Member:
 
 
 @dataclass
-class Span:
-    """A zip member's bytes and the CRC-32 they must have."""
-
-    name: str
-    start: int
-    length: int
-    crc: int
-
-
-@dataclass
 class Layout:
     """What a reader found in one file, headers only."""
 
     format: str
     tensors: list[Tensor] = field(default_factory=list)
-    spans: list[Span] = field(default_factory=list)
+    spans: list[Member] = field(default_factory=list)  # stored members whose CRC is known; `data` is of the file
     packed: list[Member] = field(default_factory=list)  # deflated members, in the order of Tensor.source
     problems: list[Problem] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)  # globals of pickles that are neither known nor hostile

@@ -8,7 +8,6 @@ import os
 import pickle
 import re
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -25,13 +24,7 @@ class Damaged(Exception):
     """Why a file is not the checkpoint it should be."""
 
 
-@dataclass
-class Written:
-    bytes: int
-    sha256: str
-
-
-def write(path: Path, state: dict[str, Any]) -> Written:
+def write(path: Path, state: dict[str, Any]) -> Sink:
     """Temporary name, every byte read back and compared, fsync, a trial load, rename, fsync of the directory."""
     import torch
 
@@ -61,7 +54,7 @@ def write(path: Path, state: dict[str, Any]) -> Written:
             raise bad_input(f"cannot save {path}: {_line(error)}; {_ALLOWED}") from None
         raise
     files.sync_directory(path.parent)
-    return Written(sink.size, sink.sha256)
+    return sink
 
 
 def load(path: Path, entry: dict[str, Any], map_location: Any = "cpu") -> dict[str, Any]:

@@ -77,7 +77,7 @@ class Checkpoints:
         if path.exists():  # its record must not outlive it: a kill after the rename would make the new one look damaged
             index.write(self.run, [old for old in index.entries(self.run) if old["path"] != entry["path"]])
         written = saved_file.write(path, state)
-        entry |= {"bytes": written.bytes, "sha256": written.sha256, "verified": True}
+        entry |= {"bytes": written.size, "sha256": written.sha256, "verified": True}
         self._let_go(index.record(self.run, entry), path)
 
     def _let_go(self, listed: list[index.Entry], newest: Path) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rgt.checkpoint.formats.container import Window, blocks
-from rgt.checkpoint.layout import FILE, INLINE, Broken, Dtype, Layout, Problem, Span, Tensor
+from rgt.checkpoint.layout import FILE, INLINE, Broken, Dtype, Layout, Member, Problem, Tensor
 
 if TYPE_CHECKING:
     import numpy as np
@@ -249,31 +249,31 @@ def _judge_block(pending: deque[Segment], at: int, data: memoryview) -> int:
 class Checksums:
     """Running CRC-32 of the spans, which come in the order of the file and do not overlap."""
 
-    spans: list[Span]
+    spans: list[Member]
     values: list[int] = field(default_factory=list)
     next: int = 0
 
     def __post_init__(self) -> None:
-        self.spans = sorted(self.spans, key=lambda span: span.start)
+        self.spans = sorted(self.spans, key=lambda span: span.data)
         self.values = [0] * len(self.spans)
 
     def update(self, start: int, data: memoryview | bytes) -> None:
         end = start + len(data)
         while self.next < len(self.spans):
             span = self.spans[self.next]
-            low, high = max(span.start, start), min(span.start + span.length, end)
+            low, high = max(span.data, start), min(span.data + span.packed, end)
             if low < high:
                 self.values[self.next] = zlib.crc32(data[low - start : high - start], self.values[self.next])
-            if span.start + span.length > end:
+            if span.data + span.packed > end:
                 return
             self.next += 1
 
     def problems(self, layout: Layout) -> Iterator[Problem]:
         wrong = [(span, crc) for span, crc in zip(self.spans, self.values, strict=True) if span.crc != crc]
         for span, crc in wrong[:_NAMED]:
-            end = span.start + span.length
-            inside = [t.name for t in layout.tensors if t.source == FILE and span.start <= t.start < end]
+            end = span.data + span.packed
+            inside = [t.name for t in layout.tensors if t.source == FILE and span.data <= t.start < end]
             crcs = f"has CRC {crc:08x}, its directory says {span.crc:08x}: its bytes changed"
-            where, place = ", ".join(inside[:3])[:200] or None, f"bytes {span.start} to {end}"
+            where, place = ", ".join(inside[:3])[:200] or None, f"bytes {span.data} to {end}"
             fix = "copy the file again; if the source has the same CRC error, it was damaged there"
             yield Problem("crc", "error", f"zip member {span.name[:100]!r} {crcs}", where, place, fix)

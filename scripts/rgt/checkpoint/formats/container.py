@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rgt.checkpoint.layout import Broken, Layout, Member, Problem, Span
+from rgt.checkpoint.layout import Broken, Layout, Member, Problem
 
 _CHUNK = 64 * 1024
 MAX_MEMBERS = 200_000
@@ -235,12 +235,12 @@ def _fault(window: Window, member: Member, directory: int) -> tuple[str, str] | 
     return None
 
 
-def crc_spans(members: list[Member], base: int, layout: Layout) -> list[Span]:
+def crc_spans(members: list[Member], base: int, layout: Layout) -> list[Member]:
     """The bytes whose CRC is known; torch can be told to write none."""
     if members and all(member.crc == 0 for member in members) and any(member.size for member in members):
         layout.problem("no-crc", "info", "saved without checksums (torch.serialization.set_crc32_options)")
         return []
-    return [Span(m.name, base + m.data, m.packed, m.crc) for m in members if m.method == STORED]
+    return [replace(member, data=base + member.data) for member in members if member.method == STORED]
 
 
 # -- its members

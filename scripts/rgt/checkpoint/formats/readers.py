@@ -10,6 +10,9 @@ import ast
 import codecs
 import json
 import math
+import os
+import stat
+from pathlib import Path
 from typing import Any
 
 from rgt.checkpoint.formats import torch_files
@@ -202,6 +205,17 @@ def parse_json(data: bytes, what: str) -> Any:
         raise Broken("malformed", f"{what} is not JSON: {error.msg} at character {error.pos}") from None
     except (RecursionError, ValueError):
         raise Broken("malformed", f"{what} is nested too deep or holds a number that is too long") from None
+
+
+def read_json(path: Path) -> Any:
+    """Raises Broken or OSError. A FIFO is opened at once, and not only when somebody writes to it."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise Broken("unreadable", "not a regular file")
+        if status.st_size > MAX_JSON:
+            raise Broken("bounds", f"more than {MAX_JSON} bytes of JSON")
+        return parse_json(file.read(MAX_JSON), "the file")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
