@@ -352,11 +352,6 @@ def array(shape: object, code: object, data: object, state: object = None) -> Ca
     return Call(Global("numpy.core.multiarray", "_reconstruct"), (), contents)
 
 
-def test_an_array_is_read_from_its_bytes() -> None:
-    tensor = numpy_array("a", array((2, 3), "f4", np.arange(6, dtype="f4").tobytes()))
-    assert (tensor.shape, tensor.dtype.name, tensor.data) == ((2, 3), "float32", np.arange(6, dtype="f4").tobytes())
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [

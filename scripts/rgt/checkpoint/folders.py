@@ -50,11 +50,9 @@ def check_folders(found: Survey, artifacts: Artifacts) -> Problems:
             message = f"{len(found.skipped)} pickles were not examined; name one to have it examined"
             yield found.given, Problem("unjudged", "info", message, evidence=some[:200])
     else:  # one file of a run: what the run's index says about it
-        runs = (found.root, found.root.parent)
-        for artifact, entry in (
-            (artifacts.get(run / row["path"]), row) for run in runs for row in (index.read(run) or [])
-        ):
-            yield from _check_entry(entry, artifact)
+        for run in (found.root, found.root.parent):
+            for entry in index.read(run) or []:
+                yield from _check_entry(entry, artifacts.get(run / entry["path"]))
 
 
 # -- Hugging Face

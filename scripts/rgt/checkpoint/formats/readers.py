@@ -247,7 +247,8 @@ def _array(name: str, window: Window, size: int, start: int, source: int) -> Ten
         raise Broken("malformed", "the header is not a Python literal") from None
     if not isinstance(header, dict):
         raise Broken("malformed", "the header is not a dict")
-    shape, descr = header.get("shape"), header.get("descr")
+    shape: Any = header.get("shape")
+    descr = header.get("descr")
     if not _are_counts(shape, tuple):
         raise Broken("malformed", "the header's shape is not one")
     if isinstance(descr, list):  # records: their values are not judged, and any size of one is taken
