@@ -173,6 +173,13 @@ class Pass:
 def read_values(window: Window, layout: Layout, *, digest: bool, max_abs: float, tick: Tick | None = None) -> Pass:
     """Read every byte of the file once (deflated members a second time)."""
     done = Pass(_plan(layout.tensors, max_abs))
+    for segment in done.segments:
+        for tensor in segment.tensors:
+            if tensor.dtype != segment.first.dtype:
+                message = (
+                    f"shares bytes with {segment.first.name[:100]} and was judged only as {segment.first.dtype.name}"
+                )
+                done.problems.append(Problem("unjudged", "info", message, where=tensor.name[:200]))
     _read_file(window, layout, done, digest, tick or (lambda count: None))
     for segment in done.segments:
         if segment.source == INLINE:
