@@ -21,7 +21,7 @@ from rgt.errors import bad_input
 
 _UNFINISHED_MARK = "checkpoint-is-incomplete.txt"  # transformers, enable_jit_checkpoint
 # Findings that do not show damage: they say that two saves may be mixed, or that the training went wrong.
-_DOUBTS = {("optimizer", "warn"), ("step", "warn"), ("zero", "error"), ("range", "error")}
+_DOUBTS = {("step", "warn"), ("zero", "error"), ("range", "error")}
 
 
 @dataclass
