@@ -2,7 +2,7 @@
 # requires-python = ">=3.10"
 # dependencies = ["click", "pyyaml", "jsonschema", "numpy"]
 # ///
-"""RUN · checkpoints that survive anything: atomic and verified save, last good one, retention, index, save cadence
+"""RUN · checkpoints that survive anything: atomic and verified save, last good one, retention, index
 
 Example:
     store = checkpoints.Checkpoints(run, keep_last=2, best="val_loss", every=1000)
@@ -18,40 +18,14 @@ put this folder on PYTHONPATH, or copy this file and rgt/ beside the training co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from rgt.checkpoint.index import Cadence, cadence
 from rgt.checkpoint.signals import StopSignals
 from rgt.checkpoint.store import Checkpoints, Loaded
-from rgt.checkpoint.training_state import capture, restore, rng_state
+from rgt.checkpoint.training_state import capture, restore
 from rgt.errors import RgtError as CheckpointError
 
-__all__ = [
-    "Cadence",
-    "CheckpointError",
-    "Checkpoints",
-    "Loaded",
-    "StopSignals",
-    "cadence",
-    "capture",
-    "load_latest",
-    "restore",
-    "rng_state",
-    "save",
-]
-
-
-def save(
-    run: Path | str, step: int, state: Mapping[str, Any], metrics: Mapping[str, Any] | None = None, **keep: Any
-) -> Path:
-    """Checkpoints(run, **keep).save(...) for code that has no place to hold an object."""
-    return Checkpoints(run, **keep).save(step, state, metrics)
-
-
-def load_latest(run: Path | str, map_location: Any = "cpu") -> Loaded | None:
-    return Checkpoints(run).load_latest(map_location)
+__all__ = ["CheckpointError", "Checkpoints", "Loaded", "StopSignals", "capture", "restore"]
 
 
 def __getattr__(name: str) -> Any:

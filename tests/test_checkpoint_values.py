@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
+import struct
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 from rgt.checkpoint import tensor_values
 from rgt.checkpoint.examine import examine
-from rgt.checkpoint.layout import DTYPES, Artifact, Tensor, role_of, zero_is_ordinary
+from rgt.checkpoint.layout import DTYPES, Artifact, role_of
 from rgt.checkpoint.tensor_values import Stats
 
 
@@ -69,12 +69,10 @@ def test_statistics_against_numpy(values: list[float], code: str, step: int) -> 
         found.update(parts[at : at + step].view(f"u{dtype.word}"))
     with np.errstate(all="ignore"):
         over = np.isfinite(parts) & (np.abs(parts) > 1e6)
-        subnormal = (parts != 0) & (np.abs(parts) < np.finfo(parts.dtype).tiny)
     assert found.nan.count == np.isnan(parts).sum()
     assert found.inf.count == np.isinf(parts).sum()
     assert found.over.count == over.sum()
     assert found.zero == (not parts.any())
-    assert found.subnormal == subnormal.sum()
     assert found.constant == (len(set(parts.view(f"u{dtype.word}").tolist())) == 1)
     for tally, where in ((found.nan, np.isnan(parts)), (found.inf, np.isinf(parts)), (found.over, over)):
         assert tally.first == (int(where.argmax()) if where.any() else -1)
@@ -110,8 +108,8 @@ def test_small_buffers_find_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @settings(max_examples=60)
 @given(data=st.data())
-def test_views_are_judged_by_their_own_values(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    """Slices, steps, transposes and expansions of one storage with one NaN: only views that hold it are named."""
+def test_a_nan_in_any_view_is_found(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """Slices, steps and transposes of one storage with one NaN; what shares bytes is judged together."""
     base = torch.randn(12, 10)
     row, column = data.draw(st.integers(0, 11)), data.draw(st.integers(0, 9))
     base[row, column] = math.nan
@@ -122,16 +120,15 @@ def test_views_are_judged_by_their_own_values(tmp_path_factory: pytest.TempPathF
         views[f"v{number}"] = view.t() if data.draw(st.booleans()) else view
     path = tmp_path_factory.mktemp("views") / "x.pt"
     torch.save(views, path)
-    found = {problem.where: problem for problem in examine(path).problems if problem.code == "nan"}
-    for name, view in views.items():
-        named = [
-            where for where, problem in found.items() if name == where or f"tied to {name}" in str(problem.evidence)
-        ]
-        tied = any(name in str(problem.evidence) for problem in found.values())
-        assert bool(named or tied) == bool(view.isnan().any())
-        if name in found:
-            place = view.isnan().nonzero()[0].tolist()
-            assert f"first at {place}" in str(found[name].evidence)
+    found = [problem for problem in examine(path).problems if problem.code == "nan"]
+    bad = {name: view for name, view in views.items() if view.isnan().any()}
+    assert len(found) == 1 or not bad
+    for problem in found:
+        byte = int(str(problem.evidence).partition("byte ")[2].split()[0])
+        assert math.isnan(struct.unpack("<f", path.read_bytes()[byte : byte + 4])[0])
+        named = bad.get(str(problem.where))
+        if named is not None:
+            assert f"first at {named.isnan().nonzero()[0].tolist()}" in str(problem.evidence)
 
 
 def test_overlapping_windows_are_judged_as_a_whole(tmp_path: Path) -> None:
@@ -246,11 +243,8 @@ def test_runs_of_pages_against_brute_force(flags: list[bool], cuts: list[int]) -
     found = Stats(DTYPES["float32"], 0)
     at = 0
     for cut in [*cuts, len(flags)]:
-        part = flags[at : at + cut]
-        if part:
-            found.pages(np.array(part), at)
-        at += len(part)
-    found.close_run(len(flags))
+        found.zero_pages.append(at + np.flatnonzero(flags[at : at + cut]))
+        at += len(flags[at : at + cut])
     expected, start = [], None
     for index, flag in enumerate([*flags, False]):
         if flag and start is None:
@@ -259,7 +253,7 @@ def test_runs_of_pages_against_brute_force(flags: list[bool], cuts: list[int]) -
             if index - start >= tensor_values.HOLE // tensor_values.PAGE - 1:
                 expected.append((start, index - 1))
             start = None
-    assert found.runs == expected
+    assert found.zero_runs() == expected
 
 
 # -- roles
@@ -278,37 +272,9 @@ def test_roles_by_name(role: str, names: str) -> None:
     assert {name: role_of(name) for name in names.split()} == dict.fromkeys(names.split(), role)
 
 
-@pytest.mark.parametrize(
-    ("name", "shape", "ordinary"),
-    [
-        ("h.bias", (8,), True),
-        ("h.bias", (8, 8), True),
-        ("h.weight", (8, 8), False),
-        ("h.weight", (1, 8), True),
-        ("cls_token", (1, 1, 8), True),
-        ("pos_embed", (1, 9, 8), True),
-        ("running_mean", (8,), True),
-        ("relative_position_bias_table", (9, 8), True),
-        ("lora_B", (8, 8), False),
-        ("conv.weight", (8, 8, 1, 1), False),
-    ],
-)
-def test_where_zero_is_ordinary(name: str, shape: tuple[int, ...], ordinary: bool) -> None:
-    assert zero_is_ordinary(Tensor(name, DTYPES["float32"], shape, 0)) is ordinary
-
-
 def test_a_name_of_megabytes_costs_nothing(tmp_path: Path) -> None:
     save_file({"a_" * 1_000_000 + "position": torch.randn(3, 3)}, tmp_path / "x.safetensors")
     assert examine(tmp_path / "x.safetensors").real
-
-
-def test_adam_that_decayed_into_subnormals_is_information(tmp_path: Path) -> None:
-    state: dict[str, Any] = {
-        "state": {0: {"step": torch.tensor(9.0), "exp_avg": torch.full((64, 64), 1e-45)}},
-        "param_groups": [{"params": [0]}],
-    }
-    torch.save({"optimizer": state}, tmp_path / "x.pt")
-    assert codes(examine(tmp_path / "x.pt")) == []
 
 
 @pytest.mark.parametrize("chunk", [2 * 4096, 1 << 16, 1 << 22])
@@ -319,12 +285,3 @@ def test_the_digest_is_that_of_the_file(tmp_path: Path, monkeypatch: pytest.Monk
     artifact = examine(tmp_path / "x.pt")
     assert artifact.sha256 == hashlib.sha256((tmp_path / "x.pt").read_bytes()).hexdigest()
     assert artifact.real
-
-
-def test_constant_means_to_the_end(tmp_path: Path) -> None:
-    tensor = torch.ones(100, 100)
-    tensor[99, 99] = 2
-    path, _ = safetensors_with(tmp_path, tensor)
-    assert codes(examine(path)) == []
-    path, _ = safetensors_with(tmp_path, torch.ones(100, 100))
-    assert codes(examine(path)) == [("constant", "w")]

@@ -29,7 +29,6 @@ import checkpoints
 from checkpoints import CheckpointError, Checkpoints, StopSignals
 from rgt import schema
 from rgt.checkpoint import index, saved_file, sink
-from rgt.checkpoint import store as store_module
 from rgt.checkpoint import training_state as state
 
 from . import front_door
@@ -234,7 +233,7 @@ def test_when_none_is_whole_it_does_not_start_over(tmp_path: Path) -> None:
         store.path(step).write_bytes(b"")
     for _ in range(2):  # and a second start does not either
         with pytest.raises(
-            CheckpointError, match=r"none of the 2 checkpoints of .* is whole \(step_000002.pt: it has 0"
+            CheckpointError, match=r"none of the 2 checkpoints of .* is whole \(step_000002.pt: its sha256 is not"
         ):
             store.load_latest()
     assert steps_on_disk(tmp_path) == [1, 2]
@@ -247,7 +246,7 @@ def test_a_checkpoint_that_would_run_code_is_damaged(tmp_path: Path) -> None:
 
 
 def test_an_empty_or_missing_folder_is_a_fresh_start(tmp_path: Path) -> None:
-    assert checkpoints.load_latest(tmp_path) is None and checkpoints.load_latest(tmp_path / "new") is None
+    assert Checkpoints(tmp_path).load_latest() is None and Checkpoints(tmp_path / "new").load_latest() is None
 
 
 ENTRY = '{"checkpoints": [{"path": "checkpoints/step_000001.pt", "step": 1, "time": 1, %s}]}'
@@ -322,24 +321,6 @@ def test_what_cannot_be_saved_is_a_sentence(tmp_path: Path, words: tuple[Any, ..
     assert steps_on_disk(tmp_path) == []
 
 
-def test_the_index_keeps_finite_metrics(tmp_path: Path) -> None:
-    Checkpoints(tmp_path).save(2, make(2), {"loss": torch.tensor(0.5), "ppl": float("nan")})
-    assert listed(tmp_path)[0]["metrics"] == {"loss": 0.5}
-
-
-@pytest.mark.parametrize(
-    ("keep", "sentence"),
-    [
-        ({"keep_last": 0}, "keep_last is 0; at least 1"),
-        ({"direction": "sideways"}, "direction is 'sideways'; expected 'down'"),
-        ({"every": 0}, "every is 0; expected a number of steps from 1"),
-    ],
-)
-def test_rules_that_make_no_sense(tmp_path: Path, keep: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(CheckpointError, match=re.escape(sentence)):
-        Checkpoints(tmp_path, **keep)
-
-
 def test_a_file_in_place_of_the_run(tmp_path: Path) -> None:
     (tmp_path / "x").touch()
     with pytest.raises(CheckpointError, match="is a file; expected a run directory"):
@@ -351,7 +332,7 @@ def test_a_file_in_place_of_the_run(tmp_path: Path) -> None:
 
 def test_the_checkpoints_folder_stands_for_its_run(tmp_path: Path) -> None:
     filled(tmp_path, 1)
-    assert assert_whole(checkpoints.load_latest(tmp_path / "checkpoints")) == 1
+    assert assert_whole(Checkpoints(tmp_path / "checkpoints").load_latest()) == 1
 
 
 def test_bytes_that_come_back_different_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -398,12 +379,7 @@ def test_restore_says_what_does_not_fit() -> None:
     given = checkpoints.capture(model=torch.nn.Linear(2, 2), optimizer={"a": torch.optim.SGD([torch.zeros(1)])})
     for parts, sentence in (
         ({"scheduler": Position()}, "the checkpoint has no 'scheduler'; it holds model, optimizer, rng."),
-        ({"model": torch.nn.Linear(3, 2)}, "1 shapes differ (weight is (2, 2) there and (2, 3) here)"),
-        (
-            {"model": torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(2, 2))},
-            "2 names are missing (1.weight, 1.bias)",
-        ),
-        ({"model": torch.nn.ModuleDict({"module": torch.nn.Linear(2, 2)})}, "the names differ by the prefix 'module.'"),
+        ({"model": torch.nn.Linear(3, 2)}, "'model' does not fit this Linear: Error(s) in loading state_dict"),
         ({"optimizer": {"b": Position()}}, "the checkpoint's 'optimizer' has no 'b'"),
         (
             {"optimizer": {"a": torch.optim.SGD([torch.zeros(1), torch.zeros(1)])}},
@@ -481,129 +457,6 @@ def test_what_was_just_saved_stays_after_a_step_back(tmp_path: Path) -> None:
     assert steps_on_disk(tmp_path) == [15, 20]
 
 
-# -- in the background
-
-
-def test_the_interpreter_ends_while_a_save_is_under_way(tmp_path: Path) -> None:
-    code = (
-        "import sys, torch, checkpoints; "
-        "state = {'model': {'w': torch.full((20_000_000,), 4.0), 'b': torch.arange(5.0)}, 'note': 'of step 3'}; "
-        "checkpoints.Checkpoints(sys.argv[1]).save(3, state, wait=False)"
-    )
-    subprocess.run([sys.executable, "-c", code, tmp_path], cwd=SCRIPTS, check=True)
-    assert assert_whole(checkpoints.load_latest(tmp_path)) == 3
-
-
-def test_training_cannot_change_what_is_being_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store, model = Checkpoints(tmp_path), torch.nn.Linear(300, 300)
-    tied = {"a": model.weight, "b": model.weight}
-    may_write, whole = threading.Event(), saved_file.write
-    monkeypatch.setattr(saved_file, "write", lambda *words: may_write.wait(PATIENCE) and whole(*words))
-    order = [3, 1, 2]
-    before = model.weight.detach().clone()
-    store.save(1, {"model": model.state_dict(), "tied": tied, "order": order}, wait=False)
-    with torch.no_grad():
-        model.weight.zero_()
-    order.clear()
-    may_write.set()
-    store.wait()
-    found = store.load_latest()
-    assert found and torch.equal(found.state["model"]["weight"], before) and found.state["order"] == [3, 1, 2]
-    assert found.state["tied"]["a"].data_ptr() == found.state["tied"]["b"].data_ptr()
-
-
-def test_every_kind_of_tensor_is_copied() -> None:
-    values = torch.randn(4, 6)
-    given = [
-        values,
-        values.T,
-        values[::2, 1:3],
-        values[0, 0],
-        values[:0],
-        values.expand(3, 4, 6),
-        values.to(torch.bfloat16),
-        values.to(torch.complex64).conj(),
-        values > 0,
-        values.to_sparse(),
-        torch.nn.Parameter(values),
-    ]
-    expected = [each.detach().clone() for each in given]
-    for _ in range(2):
-        taken = store_module.Snapshot().take({"all": given})["all"]
-        assert all(torch.equal(a.to_dense(), b.to_dense()) for a, b in zip(taken, expected, strict=True))
-    values.zero_()
-    assert all(torch.equal(a.to_dense(), b.to_dense()) for a, b in zip(taken, expected, strict=True))
-
-
-def test_the_memory_of_a_snapshot_is_used_again(tmp_path: Path) -> None:
-    with Checkpoints(tmp_path) as store:
-        addresses = set()
-        for step in (1, 2, 3):
-            store.save(step, make(step), wait=False)
-            addresses.add(next(iter(store._snapshot._buffers.values())).data_ptr())
-    assert len(addresses) == 1 and assert_whole(store.load_latest()) == 3
-
-
-def test_only_one_is_under_way_and_its_error_is_raised_at_the_next_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    store, running = Checkpoints(tmp_path), []
-
-    def failing(path: Path, state: dict[str, Any]) -> saved_file.Written:
-        running.append(sum(thread.name == "checkpoint-save" for thread in threading.enumerate()))
-        raise CheckpointError(f"cannot save {path.name}: No space left on device", full=True)
-
-    monkeypatch.setattr(saved_file, "write", failing)
-    store.save(1, make(1), wait=False)
-    with pytest.raises(CheckpointError, match=r"cannot save step_000001\.pt: No space"):
-        store.save(2, make(2), wait=False)
-    store.save(3, make(3), wait=False)
-    with pytest.raises(CheckpointError, match=r"cannot save step_000003\.pt"):
-        store.close()
-    store.close()  # told once
-    with pytest.raises(ValueError, match="of the training"), store:
-        store.save(4, make(4), wait=False)
-        raise ValueError("of the training")
-    assert (
-        running == [1, 1, 1] and "the save in the background failed: cannot save step_000001" in capfd.readouterr().err
-    )
-
-
-# -- cadence
-
-
-def test_daly_against_numbers_worked_out_by_hand() -> None:
-    found = checkpoints.cadence(60.0, 86400.0)
-    assert found.young == pytest.approx(3219.94, abs=0.01)  # sqrt(2 * 60 * 86400)
-    # young * (1 + sqrt(60/172800)/3 + (60/172800)/9) - 60
-    assert found.interval == pytest.approx(3180.06, abs=0.01)
-    assert checkpoints.cadence(60.0, 86400.0 * 8, nodes=8).interval == pytest.approx(found.interval)
-    assert checkpoints.cadence(100.0, 40.0).interval == 100.0  # hopeless: as often as can be
-    assert checkpoints.cadence(60.0, 86400.0, restart=864.0).restarting == pytest.approx(0.01)
-
-
-@pytest.mark.parametrize("values", [(0, 60), (60, 0), (-1, 60), (float("nan"), 60), (1, float("inf"))])
-def test_no_cadence_without_a_cost(values: tuple[float, float]) -> None:
-    with pytest.raises(CheckpointError, match="both must be above 0"):
-        checkpoints.cadence(*values)
-
-
-def test_simulated_interruptions_agree_with_the_optimum() -> None:
-    """Both neighbours lose more time than the interval that is recommended."""
-    best = checkpoints.cadence(30.0, 3600.0).interval
-    wasted = [_simulate(best * factor, 30.0, 3600.0) for factor in (0.3, 1.0, 3.5)]
-    assert wasted[1] < wasted[0] and wasted[1] < wasted[2]
-
-
-def _simulate(interval: float, cost: float, mtbf: float) -> float:
-    rng, work, elapsed = random.Random(0), 0.0, 0.0
-    while work < 5_000 * 3600:
-        alive = rng.expovariate(1 / mtbf)
-        work += alive // (interval + cost) * interval
-        elapsed += alive
-    return 1 - work / elapsed
-
-
 # -- killed while saving
 
 
@@ -621,7 +474,7 @@ store = Checkpoints(folder, keep_last=2)
 found = store.load_latest()
 step = found.step + 1 if found else 1
 while True:
-    store.save(step, make(step, 600_000), wait=step % 3 > 0)
+    store.save(step, make(step, 600_000))
     step += 1
 """
 
@@ -639,7 +492,7 @@ def kill_many_times(folder: Path, nursery: Nursery, kills: int) -> None:
         done += 1
         names = os.listdir(folder / "checkpoints") if (folder / "checkpoints").exists() else []
         seen.update(".tmp" if name.endswith(".tmp") else "" for name in names)
-        found = checkpoints.load_latest(folder)
+        found = Checkpoints(folder).load_latest()
         step = assert_whole(found) if last or found else 0
         assert step >= last and (found is None or found.skipped == [])  # never a step back, never a damaged newest
         if (folder / index.INDEX).exists():
@@ -684,7 +537,7 @@ def test_a_signal_saves_and_ends_with_its_code(
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
     assert (nursery.end(), log.read_text()) == (code, f"up\nsignal {number.value}\n")
-    assert checkpoints.load_latest(tmp_path)
+    assert Checkpoints(tmp_path).load_latest()
 
 
 def test_a_second_signal_ends_a_step_that_hangs(tmp_path: Path, nursery: Nursery) -> None:
@@ -694,7 +547,7 @@ def test_a_second_signal_ends_a_step_that_hangs(tmp_path: Path, nursery: Nursery
     os.kill(pid, signal.SIGTERM)
     time.sleep(0.3)  # longer than `again`
     os.kill(pid, signal.SIGTERM)
-    assert nursery.end() == 143 and checkpoints.load_latest(tmp_path) is None
+    assert nursery.end() == 143 and Checkpoints(tmp_path).load_latest() is None
     assert log.read_text() == "up\nsecond signal: ending without another save\n"
 
 
@@ -744,7 +597,7 @@ def test_a_signal_to_one_rank_stops_both_at_the_same_step(tmp_path: Path, nurser
     assert [each.end() for each in ranks] == [138, 138]
     other.close()
     ends = [log.read_text().split()[-1] for log in logs]
-    found = checkpoints.load_latest(tmp_path)
+    found = Checkpoints(tmp_path).load_latest()
     assert ends[0] == ends[1] and found and found.step == int(ends[0]) and found.state["rank"] == 0
     first, second = found.state["rng"]
     assert not torch.equal(first["torch"], second["torch"])
@@ -853,20 +706,6 @@ def test_a_nan_is_whole_but_not_real(tmp_path: Path) -> None:
     assert done.returncode == 1 and "nan: " in done.stdout and f"last good: {store.path(1)}" in done.stdout
 
 
-def test_rebuild_leaves_the_damaged_out(tmp_path: Path) -> None:
-    store = filled(tmp_path, 1, 2, 3)
-    before = listed(tmp_path)
-    (tmp_path / index.INDEX).write_text("{")
-    assert run("rebuild", tmp_path, "--dry-run").returncode == 0
-    assert (tmp_path / index.INDEX).read_text() == "{"
-    assert run("rebuild", tmp_path).returncode == 0
-    assert listed(tmp_path) == before
-    damage(store.path(3))
-    done = run("rebuild", tmp_path, "--json")
-    assert done.returncode == 1 and json.loads(done.stdout)["damaged"] == [str(store.path(3))]
-    assert [entry["step"] for entry in listed(tmp_path)] == [1, 2]
-
-
 def test_prune_counts_only_good_ones(tmp_path: Path) -> None:
     store = filled(tmp_path, 1, 2, 3, 4, 5, 6)
     damage(store.path(6))
@@ -923,7 +762,7 @@ def test_folders_of_other_trainers_are_checkpoints_too(tmp_path: Path) -> None:
     assert [(entry["path"], entry["step"]) for entry in listed(tmp_path)] == [("checkpoints/checkpoint-1000", 1000)]
 
 
-@pytest.mark.parametrize("verb", ["list", "verify", "rebuild", "latest", "prune"])
+@pytest.mark.parametrize("verb", ["list", "verify", "latest", "prune"])
 def test_a_wrong_folder_is_one_sentence(tmp_path: Path, verb: str) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
@@ -935,37 +774,18 @@ def test_a_wrong_folder_is_one_sentence(tmp_path: Path, verb: str) -> None:
         done = run(verb, tmp_path / name)
         assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
         assert sentence in done.stderr
-    if verb in ("verify", "rebuild", "prune"):
+    if verb in ("verify", "prune"):
         done = run(verb, tmp_path / "run")
         assert done.returncode == 2 and "holds no checkpoint: no file or folder with a step" in done.stderr
 
 
-def test_an_unknown_metric_is_named(tmp_path: Path) -> None:
-    filled(tmp_path, 1)
-    done = run("prune", tmp_path, "--best", "accuracy")
-    assert done.returncode == 2 and "no checkpoint has a metric 'accuracy'; the index has loss" in done.stderr
-
-
-def test_cadence_on_the_command_line() -> None:
-    done = run("cadence", "--save-cost", "12s", "--mtbf", "6h", "--restart", "5m", "--step-time", "1.4s")
-    assert done.stdout.startswith("save every 11m52s (509 steps): 4.7% of the time goes to interruptions (saving 1.7%")
-    assert json.loads(run("cadence", "--save-cost", "60", "--mtbf", "1d", "--json").stdout)["steps"] is None
-    table = run("cadence").stdout.splitlines()
-    assert len(table) == 5 and table[3].split()[:4] == ["1m00s", "7m06s", "(24.2%)", "14m50s"]
-    assert len(json.loads(run("cadence", "--json").stdout)["table"]) == 20
-    done = run("cadence", "--save-cost", "60")
-    assert done.returncode == 2 and "--save-cost and --mtbf belong together" in done.stderr
-    done = run("cadence", "--save-cost", "0", "--mtbf", "1h")
-    assert done.returncode == 2 and "both must be above 0" in done.stderr
-
-
-def _trainer_folder(folder: Path, step: int, *, made: int | None = None, width: int = 8) -> Path:
+def _trainer_folder(folder: Path, step: int) -> Path:
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True)
     save_file({"w": torch.rand(8, 8) + step}, folder / "model.safetensors")
-    moments = {name: torch.rand(8, width) for name in ("exp_avg", "exp_avg_sq")}
-    state = {0: {"step": torch.tensor(float(step if made is None else made)), **moments}}
+    moments = {name: torch.rand(8, 8) for name in ("exp_avg", "exp_avg_sq")}
+    state = {0: {"step": torch.tensor(float(step)), **moments}}
     torch.save({"state": state, "param_groups": [{"params": [0]}]}, folder / "optimizer.pt")
     torch.save({"last_epoch": step}, folder / "scheduler.pt")
     (folder / "trainer_state.json").write_text(json.dumps({"global_step": step}))
@@ -976,15 +796,14 @@ def test_latest_wants_all_parts_of_one_save(tmp_path: Path) -> None:
     """A Trainer's output_dir: without checkpoints/, 900 before 1000, and newer ones that would resume half of it."""
     good = [_trainer_folder(tmp_path / f"checkpoint-{step}", step) for step in (800, 900, 1000)][-1]
     (_trainer_folder(tmp_path / "checkpoint-1100", 1100) / "scheduler.pt").unlink()
-    _trainer_folder(tmp_path / "checkpoint-1200", 1200, width=5)
     _trainer_folder(tmp_path / "tmp-checkpoint-1300", 1300)
     _trainer_folder(tmp_path / "checkpoint-1400.tmp", 1400)
     (_trainer_folder(tmp_path / "checkpoint-1500", 1500) / "checkpoint-is-incomplete.txt").touch()
     done = run("latest", tmp_path)
     assert (done.returncode, done.stdout) == (0, f"{good}\n")
     said = done.stderr.splitlines()
-    assert len(said) == 3 and "checkpoint-is-incomplete.txt says that this save was cut" in said[0]
-    assert "which no tensor of the model has" in said[1] and "scheduler.pt is not there, most others have it" in said[2]
+    assert len(said) == 2 and "checkpoint-is-incomplete.txt says that this save was cut" in said[0]
+    assert "scheduler.pt is not there, most others have it" in said[1]
 
 
 def test_latest_looks_for_the_step_inside(tmp_path: Path) -> None:

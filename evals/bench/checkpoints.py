@@ -1,22 +1,20 @@
 """A save that is read back before it counts must not cost much more than one that is not.
 
 1 GiB of tensors, written in turns to files of their own: against torch.save as everybody calls it, and against
-torch.save with the fsync that makes it survive a power cut. A save in the background is measured by how long it holds
-up the caller.
+torch.save with the fsync that makes it survive a power cut.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.measure import ROOT, Row, take_turns, timed
+from bench.measure import ROOT, Row, take_turns
 
 SIZE = 1 << 30
 TENSORS = 64
@@ -46,11 +44,6 @@ def _rows(folder: Path, state: dict[str, Any]) -> Iterator[Row]:
     yield Row("blocking save of 1 GiB / torch.save", *_turns(ours.blocking, plain.save), 1.15)
     # a yardstick without a goal: the peer that is as safe against a power cut, and reads nothing back
     yield Row("blocking save of 1 GiB / torch.save + fsync", *_turns(ours.blocking, synced.save), math.inf)
-    first = timed(ours.background)
-    ours.wait()
-    blocked, blocking = ours.turns(ROUNDS)
-    yield Row("held up by a save in the background / blocking save", blocked, blocking, 0.1)
-    yield Row("the same for the first one, which takes its memory", first, blocking, math.inf)
 
 
 def _turns(ours: Callable[[], object], peer: Callable[[], object]) -> tuple[float, float]:
@@ -65,21 +58,6 @@ class Saver:
     def blocking(self) -> None:
         self.step += 1
         self.store.save(self.step, self.state)
-
-    def background(self) -> None:
-        self.step += 1
-        self.store.save(self.step, self.state, wait=False)
-
-    def wait(self) -> None:
-        self.store.wait()
-
-    def turns(self, rounds: int) -> tuple[float, float]:
-        pairs = []
-        for _ in range(rounds):
-            blocked = timed(self.background)
-            self.wait()  # training goes on until the next save is due: not part of what holds it up
-            pairs.append((blocked, timed(self.blocking)))
-        return statistics.median(pair[0] for pair in pairs), statistics.median(pair[1] for pair in pairs)
 
 
 class Plain:

@@ -41,7 +41,6 @@ crc               bytes differ from the checksum stored with them
 crlf              a script has Windows line ends
 cuda              driver, CUDA build of the framework and card do not fit together
 dead-units        units of a network never fire, or sit at the end of their range
-denormal          too many values of a tensor are subnormal
 digest            a file's sha256 is not the recorded one
 direction         which way a metric is better contradicts its meaning, or itself
 disclose          a number has something that its reader must be told
@@ -53,7 +52,6 @@ duplicate         a tensor, key, shard, zip member or run is there twice
 early-stopping    early stopping cannot fire, or fires at another time than meant
 ecc               a GPU counted uncorrectable memory errors
 effect            a difference is larger than the noise between runs
-ema               an EMA of the weights is declared or expected and not there
 empty             a file, folder or list holds nothing
 error-page        a server's answer was saved in place of the file
 eval-set          numbers that are compared come from different eval sets
@@ -104,7 +102,6 @@ not-a-checkpoint  a file is of another kind than its name says
 not-updating      a parameter that should learn stays as it is
 object-array      a numpy array holds Python objects, which only a pickle can load
 oom               memory of the GPU or the host ran out
-optimizer         optimizer state does not belong to the model
 order             samples come in an order that repeats, is sorted or is not resumed
 overlap           two tensors or zip members share bytes
 padding           padded positions count in a loss

@@ -12,10 +12,9 @@ import math
 import os
 import stat
 import struct
-import time
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +22,15 @@ from rgt.checkpoint.formats import dcp, readers
 from rgt.checkpoint.formats.container import Late, Window, blocks
 from rgt.checkpoint.formats.pickles import Call
 from rgt.checkpoint.formats.torch_files import keys
-from rgt.checkpoint.layout import FILE, Artifact, Broken, Layout, Problem, Tensor
+from rgt.checkpoint.layout import FILE, Artifact, Broken, Layout, Problem
 from rgt.checkpoint.tensor_values import Checksums, Tick, read_values
 from rgt.checkpoint.value_rules import MAX_ABS, Rules, bounded, judge_values
 
 STEP_KEYS = ("global_step", "step", "iter_num", "global_steps", "iteration", "steps")
 CONTAINERS = ("state_dict", "model_state_dict", "model", "module", "net", "network", "weights")
-_CONFIGS = ("config", "args", "hyper_parameters", "hparams", "cfg", "training_args", "model_args")
-_DEPTH = 5  # of containers in which an optimizer is looked for
 _SCALARS = {"float32": "f", "float64": "d", "int64": "q", "int32": "i"}
-_MOMENTS = ("exp_avg", "exp_avg_sq", "momentum_buffer")
 # A gradient scaler skips steps, most of them at the start, so the optimizer may have made somewhat fewer.
 _SLACK, _SKIPPED = 0.1, 16
-_NAMED = 10
 _CHUNK = 1 << 20
 
 
@@ -54,12 +49,7 @@ class Options:
 HEADERS = Options(digest=False, values=False)
 
 
-@dataclass(frozen=True)
-class Blobs:
-    """What .metadata says about one .distcp file."""
-
-    items: list[dcp.Item]
-    metadata: dcp.Metadata
+Blobs = tuple[list[dcp.Item], dcp.Metadata]  # what .metadata says about one .distcp file
 
 
 def examine(
@@ -67,7 +57,6 @@ def examine(
 ) -> Artifact:
     """Never raises for anything the file holds; a file that cannot be read is a finding, too."""
     options = options or Options()
-    start = time.perf_counter()
     artifact = Artifact(path, "file" if options.plain else "unknown", 0)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -80,7 +69,7 @@ def examine(
             raise Broken("unreadable", "not a regular file")
         artifact.bytes = before.st_size
         window = Window(descriptor, 0, before.st_size, options.headers_until)
-        artifact.layout = Layout("file") if options.plain else _read_headers(window, artifact, blobs)
+        artifact.layout = Layout("file") if options.plain else _read_headers(window, artifact, blobs, options)
         try:
             if options.values:
                 _read_values(replace(window, deadline=math.inf), artifact, options, tick)
@@ -101,36 +90,35 @@ def examine(
         artifact.problems.append(Problem("unjudged", "error", "there was no time to read all of its headers"))
     finally:
         os.close(descriptor)
-    artifact.seconds = time.perf_counter() - start
     return artifact
 
 
-def _read_headers(window: Window, artifact: Artifact, blobs: Blobs | None) -> Layout:
+def _read_headers(window: Window, artifact: Artifact, blobs: Blobs | None, options: Options) -> Layout:
     """What the headers say; an empty layout when they cannot be read, so that the digest is still taken."""
     try:
-        if blobs:
-            layout = dcp.read_file(window, blobs.items, blobs.metadata)
-        else:
-            layout = readers.read(window, artifact.path.name)
+        layout = dcp.read_file(window, *blobs) if blobs else readers.read(window, artifact.path.name)
         collect_facts(window, layout)
     except Broken as broken:
         artifact.problems.append(broken.problem)
         return Layout("unknown")
     artifact.format = layout.format
     artifact.problems += layout.problems
-    fix = "if you trust its source, look at it with --allow-pickle; better: save plain tensors"
-    for name in layout.refused[:_NAMED]:
+    fix = "if you trust its source, allow the name with --expect; better: save plain tensors"
+    for name in layout.refused:
+        allowed = any(fnmatchcase(name, pattern) for pattern in options.allow.get("refused-global", ()))
         message = f"the pickle names {name[:120]}, which is not on the list of harmless names"
-        artifact.problems.append(Problem("refused-global", "error", message, fix=fix))
-    if len(layout.refused) > _NAMED:
-        message = f"{len(layout.refused) - _NAMED} more names are refused"
-        artifact.problems.append(Problem("refused-global", "error", message))
-    artifact.problems += _check_optimizers(layout)
+        artifact.problems.append(Problem("refused-global", "info" if allowed else "error", message, fix=fix))
+    step, steps = layout.facts["step"], layout.facts["optimizer_steps"]
+    if step is not None and steps:
+        several = any(tensor.name.startswith("optimizer_states.1.") for tensor in layout.tensors)
+        exact = layout.format == "lightning" and not several
+        artifact.problems += compare_steps(step, max(steps), "the file", exact)
     # A scheduler's state holds numbers only; a file that should hold a model and holds nothing is a failed save.
-    hollow = layout.facts["hollow"]
-    nothing = layout.format in ("safetensors", "npz") or not keys(layout.root)
+    root = keys(layout.root)
+    hollow = [key for key in CONTAINERS if isinstance(root.get(key), (dict, Call)) and not keys(root[key])]
+    nothing = layout.format in ("safetensors", "npz") or not root
     if hollow and not any(tensor.role == "weight" for tensor in layout.tensors):
-        artifact.problems.append(Problem("empty", "error", f"its {hollow!r} holds nothing"))
+        artifact.problems.append(Problem("empty", "error", f"its {hollow[0]!r} holds nothing"))
     elif nothing and not layout.tensors and not layout.problems and layout.format not in ("pickle", "distcp"):
         artifact.problems.append(Problem("empty", "error", "holds no tensor"))
     return layout
@@ -160,33 +148,19 @@ def _read_values(window: Window, artifact: Artifact, options: Options, tick: Tic
         return
     rules = Rules(options.max_abs, layout.facts["step"], options.allow)
     artifact.problems += [*done.problems, *judge_values(window, layout, done, rules)]
-    optimizer = [segment for segment in done.segments if segment.first.role == "optimizer"]
-    moments = [segment for segment in optimizer if segment.first.name.endswith(_MOMENTS)]
-    steps = layout.facts["optimizer_steps"]
-    if moments and steps and max(steps) > 0 and all(segment.stats.zero for segment in moments):
-        message = f"every moment is zero although the optimizer made {max(steps):g} steps"
-        artifact.problems.append(Problem("optimizer", "error", message, where="optimizer"))
     artifact.checks = ["container", "finite", "nonzero", "range", "holes"] if layout.tensors else ["container"]
 
 
-# -- what a checkpoint says about itself: its step, its optimizer, whether it should have an EMA
+# -- what a checkpoint says about itself: its step, its optimizer
 
 
 def collect_facts(window: Window, layout: Layout) -> None:
-    """Fill layout.facts: step, optimizers, optimizer_steps, ema (present), ema_declared, hollow."""
+    """Fill layout.facts: step, optimizer_steps."""
     root = keys(layout.root)
     told = root or layout.facts.get("values", {})
-    hollow = [key for key in CONTAINERS if isinstance(root.get(key), (dict, Call)) and not keys(root[key])]
-    layout.facts |= {
-        "step": next((int(told[key]) for key in STEP_KEYS if is_step(told.get(key))), None),
-        "optimizers": list(_optimizers(layout.root)),
-        "ema": any(tensor.role == "ema" for tensor in layout.tensors),
-        "ema_declared": any(declares_ema(keys(root.get(name))) for name in _CONFIGS),
-        "hollow": hollow[0] if hollow else None,
-    }
-    states = [state for found in layout.facts["optimizers"] for state in keys(found["state"]).values()]
-    steps: set[Any] = {keys(state).get("step") for state in states if isinstance(keys(state).get("step"), (int, float))}
-    for tensor in layout.tensors:  # plain numbers in old files, scalar tensors in new ones
+    layout.facts["step"] = next((int(told[key]) for key in STEP_KEYS if is_step(told.get(key))), None)
+    steps: set[float] = set()
+    for tensor in layout.tensors:
         code = _SCALARS.get(tensor.dtype.name)
         is_counter = tensor.role == "optimizer" and tensor.name.endswith(".step") and tensor.numel == 1
         if is_counter and code and tensor.source == FILE:
@@ -202,59 +176,6 @@ def is_step(value: Any) -> bool:
     return type(value) is int and 0 <= value < 1 << 53
 
 
-def declares_ema(config: dict[Any, Any]) -> bool:
-    if any(config.get(name) is True for name in ("ema", "use_ema", "model_ema", "with_ema")):
-        return True
-    return any(isinstance(config.get(name), float) and config[name] > 0 for name in ("ema_decay", "ema_rate"))
-
-
-def _optimizers(root: Any) -> Iterator[dict[Any, Any]]:
-    """Every state dict of a torch optimizer, wherever it was put; what is shared is entered once."""
-    level, seen = [root], {id(root)}
-    for _ in range(_DEPTH):
-        below: list[Any] = []
-        for node in level:
-            entries = keys(node)
-            if isinstance(entries.get("param_groups"), list) and "state" in entries:
-                yield entries
-            else:
-                below += list(entries.values()) if entries else node if isinstance(node, (list, tuple)) else []
-        level = [node for node in below if id(node) not in seen and not seen.add(id(node))]  # type: ignore[func-returns-value]
-
-
-# -- the optimizer's state: does it belong to this model, and to this step?
-
-
-def _check_optimizers(layout: Layout) -> Iterator[Problem]:
-    for optimizer in layout.facts["optimizers"]:
-        groups = [keys(group).get("params") for group in optimizer["param_groups"]]
-        params = [param for group in groups if isinstance(group, list) for param in group]
-        listed = {param for param in params if isinstance(param, (int, str))}
-        strays = {key for key in keys(optimizer["state"]) if isinstance(key, (int, str))} - listed
-        if strays:
-            message = f"{len(strays)} states belong to no parameter of param_groups"
-            some = ", ".join(map(str, sorted(strays, key=str)[:5]))
-            yield Problem("optimizer", "error", message, where="optimizer", evidence=some[:200])
-    yield from shapes_exist(layout, [tensor for tensor in layout.tensors if tensor.role in ("weight", "ema")])
-    step, steps = layout.facts["step"], layout.facts["optimizer_steps"]
-    if step is not None and steps:
-        exact = layout.format == "lightning" and len(layout.facts["optimizers"]) == 1
-        yield from compare_steps(step, max(steps), "the file", exact)
-
-
-def shapes_exist(layout: Layout, weights: Iterable[Tensor]) -> Iterator[Problem]:
-    """Each moment has the shape of some parameter."""
-    shapes = Counter(tensor.shape for tensor in weights)
-    if not shapes or layout.format == "distcp":
-        return
-    for tensor in layout.tensors:
-        is_moment = tensor.role == "optimizer" and tensor.name.rpartition(".")[2] in _MOMENTS
-        if is_moment and tensor.rank > 1 and not shapes[tensor.shape]:
-            message = f"has shape {list(tensor.shape)[:8]}, which no tensor of the model has"
-            fix = "the optimizer state is of another model"
-            yield Problem("optimizer", "warn", message, where=tensor.name[:200], fix=fix)
-
-
 def compare_steps(step: int, optimizer_step: float, source: str, exact: bool) -> Iterator[Problem]:
     """`exact`: the format counts optimizer steps. Elsewhere a step may be several (accumulation) or hold several."""
     if abs(step - optimizer_step) <= 1:
@@ -265,7 +186,5 @@ def compare_steps(step: int, optimizer_step: float, source: str, exact: bool) ->
     elif exact:
         if not step - max(_SLACK * step, _SKIPPED) <= optimizer_step <= step:
             yield Problem("step", "error", f"{message}: they are of two checkpoints", where="optimizer")
-    elif step and (step % optimizer_step == 0 or optimizer_step % step == 0):
-        yield Problem("step", "info", f"{message}: one is a multiple of the other", where="optimizer")
-    else:
+    elif not step or (step % optimizer_step and optimizer_step % step):
         yield Problem("step", "warn", f"{message}; neither is a multiple of the other", where="optimizer")

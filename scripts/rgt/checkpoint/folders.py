@@ -1,29 +1,24 @@
-"""What only several files together show: complete sets, one step, a declared EMA, JSON beside the checkpoints.
+"""What only several files together show: complete sets, one step, JSON beside the checkpoints.
 
 Hugging Face (index, shards, companions of a Trainer or Accelerate), DeepSpeed (`latest`, one file per rank), our own
-run directories (checkpoints_index.json, metrics.jsonl, run.json).
+run directories (checkpoints_index.json, results.json).
 """
 
 from __future__ import annotations
 
-import contextlib
-import itertools
-import math
 import os
 import re
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rgt import files, schema
+from rgt import schema
 from rgt.checkpoint import index, names
-from rgt.checkpoint.examine import compare_steps, declares_ema, is_step, shapes_exist
-from rgt.checkpoint.formats.readers import MAX_JSON, parse_json
+from rgt.checkpoint.examine import compare_steps, is_step
+from rgt.checkpoint.formats.readers import read_json
 from rgt.checkpoint.formats.torch_files import keys
 from rgt.checkpoint.layout import Artifact, Broken, Problem
 from rgt.checkpoint.survey import Survey
-from rgt.errors import RgtError
 
 Problems = Iterator[tuple[Path, Problem]]
 Artifacts = dict[Path, Artifact]
@@ -37,8 +32,6 @@ _ZERO_OPTIM = re.compile(r"(?:\w+_)?zero_pp_rank_(\d+)_mp_rank_(\d+)_optim_state
 _ZERO_MODEL = re.compile(r"(?:zero_pp_rank_(\d+)_)?mp_rank_(\d+)_model_states\.pt")
 _MAX_RANKS = 100_000  # a higher number in a name is no rank
 _NAMED = 5
-_DEPTH = 20  # of JSON
-_SHOWN = 20  # findings in one JSON file
 
 
 def check_folders(found: Survey, artifacts: Artifacts) -> Problems:
@@ -56,17 +49,10 @@ def check_folders(found: Survey, artifacts: Artifacts) -> Problems:
             some = ", ".join(path.name for path in found.skipped[:5])
             message = f"{len(found.skipped)} pickles were not examined; name one to have it examined"
             yield found.given, Problem("unjudged", "info", message, evidence=some[:200])
-    elif found.given.name.endswith(names.INDEX):
-        yield from _check_hugging_face(found.root, artifacts)
     else:  # one file of a run: what the run's index says about it
-        runs = (found.root, found.root.parent)
-        for artifact, entry in ((artifacts.get(run / row["path"]), row) for run in runs for row in index_entries(run)):
-            yield from _check_entry(entry, artifact)
-    for path, artifact in artifacts.items():
-        if artifact.layout.facts.get("ema_declared"):  # it may be in the same file or in one beside it
-            beside = [other for other in artifacts.values() if other.path.parent == path.parent]
-            if not any(other.layout.facts.get("ema") or "ema" in other.path.stem for other in beside):
-                yield path, Problem("ema", "error", "its configuration asks for an EMA and it holds none")
+        for run in (found.root, found.root.parent):
+            for entry in index.read(run) or []:
+                yield from _check_entry(entry, artifacts.get(run / entry["path"]))
 
 
 # -- Hugging Face
@@ -90,11 +76,6 @@ def _check_hugging_face(folder: Path, artifacts: Artifacts) -> Problems:
         if lost:
             yield folder, Problem("missing", "error", f"{stem}{lost[0]} is not there, but a higher rank is")
     yield from _check_trainer(folder, artifacts)
-    here = [artifact for path, artifact in artifacts.items() if path.parent == folder]
-    weights = [tensor for artifact in here for tensor in artifact.layout.tensors if tensor.role == "weight"]
-    for artifact in here:
-        if artifact.path.name in _OPTIMIZERS and weights:
-            yield from ((artifact.path, problem) for problem in shapes_exist(artifact.layout, weights))
 
 
 def _check_index(path: Path, artifacts: Artifacts) -> Problems:
@@ -120,21 +101,7 @@ def _check_index(path: Path, artifacts: Artifacts) -> Problems:
         if beside.name not in wanted and names.shard_stem(beside.name) in stems:
             message = f"is a shard that {path.name} does not name: it is of another save"
             yield beside, Problem("extra", "error", message)
-    digests: dict[str, str] = {}
-    for name, shard in shards.items():
-        same = digests.setdefault(shard.sha256, name) if shard.sha256 else name
-        if same != name:
-            yield shard.path, Problem("duplicate", "error", f"is the same file as {same}")
     yield from _check_tensors(path, weight_map, shards)
-    metadata = data.get("metadata")
-    total = metadata.get("total_size") if isinstance(metadata, dict) else None
-    if isinstance(total, int) and all(shard.layout.tensors for shard in shards.values()):
-        tensors = [(shard.path, tensor) for shard in shards.values() for tensor in shard.layout.tensors]
-        sizes = [(place, tensor.start, tensor.numel * tensor.dtype.size) for place, tensor in tensors]
-        sums = sum(size for *_, size in sizes), sum(size for *_, size in set(sizes))
-        if total not in sums:
-            message = f"total_size is {total}, the tensors have {sums[0]} bytes"
-            yield path, Problem("stale-index", "warn", message)
 
 
 def _check_tensors(path: Path, weight_map: dict[str, str], shards: dict[str, Artifact]) -> Problems:
@@ -218,16 +185,8 @@ def _check_deepspeed(folder: Path, artifacts: Artifacts) -> Problems:
 # -- our run directories
 
 
-def index_entries(run: Path) -> list[dict[str, Any]]:
-    """What the index lists, also outside of the run; the JSON check says what else is wrong with it."""
-    data = _json_or_none(run / index.INDEX)
-    rows = data.get("checkpoints") if isinstance(data, dict) else None
-    rows = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-    return [row for row in rows if isinstance(row.get("path"), str) and is_step(row.get("step"))]
-
-
 def _check_run(run: Path, artifacts: Artifacts) -> Problems:
-    listed = index_entries(run)
+    listed = index.read(run) or []
     for entry in listed:
         path = run / entry["path"]
         if ".." in Path(entry["path"]).parts or Path(entry["path"]).is_absolute():
@@ -237,62 +196,32 @@ def _check_run(run: Path, artifacts: Artifacts) -> Problems:
         else:
             yield from _check_entry(entry, artifacts.get(path))
     if listed:
-        newest, steps = max(entry["step"] for entry in listed), []
-        curve, known = run / "metrics.jsonl", {run / entry["path"] for entry in listed}
-        with contextlib.suppress(RgtError):  # _check_json says what is wrong with it
-            rows = files.read_jsonl(curve, bad=[]) if curve.is_file() else ()
-            steps = [row["step"] for row in rows if isinstance(row.get("step"), int)]
-        if steps and max(steps) < newest - 1:
-            message = f"ends at step {max(steps)}, the newest checkpoint is of step {newest}"
-            yield curve, Problem("step", "warn", message)
+        known = {run / entry["path"] for entry in listed}
         extra = [path.name for path in artifacts if path.parent == run / "checkpoints" and path not in known]
         if extra:
             message = f"does not list {len(extra)} files of checkpoints/: {', '.join(sorted(extra)[:5])}"
             yield run / index.INDEX, Problem("extra", "info", message[:300])
-    record = _json_or_none(run / "run.json")
-    config = record.get("config") if isinstance(record, dict) else None
-    without = artifacts and not any(artifact.layout.facts.get("ema") for artifact in artifacts.values())
-    if isinstance(config, dict) and declares_ema(config) and without:
-        yield run, Problem("ema", "error", "run.json asks for an EMA and no checkpoint holds one")
 
 
 def _check_entry(entry: dict[str, Any], artifact: Artifact | None) -> Problems:
-    facts = artifact.layout.facts if artifact else {}
-    step, steps = facts.get("step"), facts.get("optimizer_steps")
+    step = artifact.layout.facts.get("step") if artifact else None
     if artifact and step not in (None, entry["step"]):
         yield artifact.path, Problem("step", "error", f"is of step {step}, {index.INDEX} says {entry['step']}")
-    if artifact and step is None and steps:
-        problems = compare_steps(entry["step"], max(steps), index.INDEX, exact=False)
-        yield from ((artifact.path, problem) for problem in problems)
 
 
-# -- JSON beside the checkpoints: it parses, and its numbers are numbers
-
-
-def _read_json(path: Path) -> Any:
-    """Raises Broken or OSError. A FIFO is opened at once, and not only when somebody writes to it."""
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise Broken("unreadable", "not a regular file")
-        if status.st_size > MAX_JSON:
-            raise Broken("bounds", f"more than {MAX_JSON} bytes of JSON")
-        return parse_json(file.read(MAX_JSON), "the file")
+# -- JSON beside the checkpoints: it parses, and ours fit their schemas
 
 
 def _json_or_none(path: Path) -> Any:
     try:
-        return _read_json(path)
+        return read_json(path)
     except (Broken, OSError):
         return None
 
 
 def _check_json(path: Path) -> Iterator[Problem]:
-    if path.suffix == ".jsonl":
-        yield from _check_metrics(path)
-        return
     try:
-        data = _read_json(path)
+        data = read_json(path)
     except Broken as broken:
         yield broken.problem
         return
@@ -304,40 +233,3 @@ def _check_json(path: Path) -> Iterator[Problem]:
         name = "results"
     for sentence in schema.problems(data, name) if name else ():
         yield Problem("malformed", "error", sentence)
-    if path.name == "trainer_state.json" and isinstance(data, dict) and isinstance(data.get("log_history"), list):
-        data = data["log_history"][-1:]  # a Trainer's history may pass through NaN; only where it ends counts
-    for where in itertools.islice(_not_finite(data), _SHOWN):
-        yield Problem("nan", "error", "is NaN or infinite", where=where[:200])
-
-
-def _not_finite(node: Any, where: str = "", depth: int = _DEPTH) -> Iterator[str]:
-    if isinstance(node, float) and not math.isfinite(node):
-        yield where
-    elif isinstance(node, dict) and depth:
-        for key, child in node.items():
-            yield from _not_finite(child, f"{where}.{key}".lstrip("."), depth - 1)
-    elif isinstance(node, list) and depth:
-        for position, child in enumerate(node):
-            yield from _not_finite(child, f"{where}[{position}]", depth - 1)
-
-
-def _check_metrics(path: Path) -> Iterator[Problem]:
-    """A curve may pass through NaN; one that ends there has no result."""
-    if path.exists() and not path.is_file():
-        yield Problem("unreadable", "error", "not a regular file")
-        return
-    bad: list[str] = []
-    last: dict[str, Any] = {}
-    try:
-        for row in files.read_jsonl(path, bad=bad):
-            last.update({f"{row.get('split', '')}.{key}": value for key, value in row.items()})
-    except RgtError as error:
-        yield Problem("unreadable", "error", error.message)
-        return
-    if bad:
-        yield Problem("malformed", "error", f"{len(bad)} lines are not JSON objects", evidence=bad[0][:300])
-    if not last and not bad:
-        yield Problem("empty", "error", "holds no row")
-    for name, value in last.items():
-        if value in ("NaN", "Infinity", "-Infinity") or (isinstance(value, float) and not math.isfinite(value)):
-            yield Problem("nan", "error", f"its last value is {value}", where=name[:200])

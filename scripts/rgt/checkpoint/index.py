@@ -9,7 +9,6 @@ Example:
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import shutil
@@ -20,7 +19,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rgt import files, schema
-from rgt.checkpoint import names, saved_file
+from rgt.checkpoint import names
+from rgt.checkpoint.formats.readers import read_json
+from rgt.checkpoint.layout import Broken
 from rgt.errors import RgtError, bad_input, from_os_error
 
 INDEX, FOLDER = "checkpoints_index.json", "checkpoints"
@@ -39,7 +40,7 @@ def run_directory(path: Path) -> Path:
 def read(run: Path) -> list[Entry] | None:
     """What the index says; None when there is none, or one that cannot be used. Paths may lead anywhere."""
     try:
-        data = json.loads((run / INDEX).read_text(encoding="utf-8"))
+        data = read_json(run / INDEX)
         listed: list[Entry] = list(data["checkpoints"])
         for entry in listed:  # also on a box without jsonschema
             values = [entry["time"], *entry.get("metrics", {}).values()]
@@ -47,7 +48,7 @@ def read(run: Path) -> list[Entry] | None:
                 return None
             if not all(type(each) in (int, float) and math.isfinite(each) for each in values):
                 return None
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError):
+    except (Broken, OSError, LookupError, TypeError, AttributeError, OverflowError):
         return None
     return None if schema.problems(data, "checkpoints_index") else listed
 
@@ -82,7 +83,10 @@ def describe(run: Path, path: Path, step: int) -> Entry:
     entry["bytes"] = size_on_disk(path)
     if names.own_step(path.name) is None:
         return entry
-    inside = saved_file.peek(path)
+    from rgt.checkpoint.examine import HEADERS, examine  # the readers of all formats: few calls need them
+    from rgt.checkpoint.formats.torch_files import keys
+
+    inside = keys(examine(path, HEADERS).layout.root)
     if isinstance(inside.get("time"), (int, float)) and 0 <= inside["time"] < _DOOMSDAY:
         entry["time"] = float(inside["time"])
     metrics = inside.get("metrics")
@@ -164,7 +168,7 @@ def sweep(run: Path) -> None:
             shutil.rmtree(half) if half.is_dir() else half.unlink()
 
 
-# -- How often to save, and which checkpoints stay: the newest good ones, the best one, and one every so many steps
+# -- which checkpoints stay: the newest good ones, the best one, and one every so many steps
 
 
 @dataclass(frozen=True)
@@ -194,28 +198,3 @@ class Keep:
             sign = 1 if self.direction == "down" else -1
             kept.append(min(scored, key=lambda entry: (sign * entry["metrics"][self.best], -entry["step"])))
         return [entry for entry in sound if entry not in kept]
-
-
-@dataclass(frozen=True)
-class Cadence:
-    interval: float  # seconds of training between two saves (Daly)
-    young: float  # the same by Young's formula; good while a save costs little against the MTBF
-    saving: float  # share of the time spent saving
-    lost: float  # share of the time computed again after an interruption, half an interval each
-    restarting: float  # share of the time until training goes on
-
-    @property
-    def overhead(self) -> float:
-        return self.saving + self.lost + self.restarting
-
-
-def cadence(save_cost: float, mtbf: float, restart: float = 0.0, nodes: int = 1) -> Cadence:
-    """Seconds in, seconds out. `save_cost` is how long a save holds training up; `mtbf` is of one node."""
-    if not (save_cost > 0 and mtbf > 0 and restart >= 0 and nodes >= 1) or math.isinf(save_cost * mtbf):
-        raise bad_input(f"a save of {save_cost} s and an MTBF of {mtbf} s have no cadence; both must be above 0")
-    mean = mtbf / nodes
-    ratio = save_cost / (2 * mean)
-    young = math.sqrt(2 * save_cost * mean)
-    daly = young * (1 + math.sqrt(ratio) / 3 + ratio / 9) - save_cost if ratio < 1 else mean
-    interval = max(daly, save_cost)  # saving half of the time is the most there is a point in
-    return Cadence(interval, young, save_cost / (interval + save_cost), interval / (2 * mean), restart / mean)

@@ -16,12 +16,12 @@ from rgt.checkpoint.examine import Options, compare_steps, examine
 from rgt.checkpoint.formats.torch_files import keys
 from rgt.checkpoint.layout import Problem
 from rgt.checkpoint.survey import survey
-from rgt.checkpoint.verify import Request, verify
+from rgt.checkpoint.verify import verify
 from rgt.errors import bad_input
 
 _UNFINISHED_MARK = "checkpoint-is-incomplete.txt"  # transformers, enable_jit_checkpoint
 # Findings that do not show damage: they say that two saves may be mixed, or that the training went wrong.
-_DOUBTS = {("optimizer", "warn"), ("step", "warn"), ("zero", "error"), ("range", "error")}
+_DOUBTS = {("step", "warn"), ("zero", "error"), ("range", "error")}
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Checkpoint:
 
     def read(self, values: bool = True) -> Checkpoint:
         """Every byte, once: container, CRCs, finite and nonzero values, the recorded sha256; else the headers only."""
-        verdict = verify(survey(self.path), Request(Options(digest=values, values=values)))
+        verdict = verify(survey(self.path), Options(digest=values, values=values))
         self.problems = list(verdict.problems)
         if not verdict.artifacts and not self.problems:
             self.problems.append((self.path, Problem("empty", "error", "holds no artifact")))

@@ -57,10 +57,6 @@ class Dtype:
             return self.magnitude
         return self.infinity - 1 if self.infinite else self.magnitude - 1
 
-    @property
-    def smallest_normal(self) -> int:
-        return 1 << self.mantissa
-
     def value(self, bits: int) -> float:
         """The number behind a bit pattern (of one word)."""
         magnitude = bits & self.magnitude
@@ -191,25 +187,11 @@ class Tensor:
         last = sum((size - 1) * step for size, step in zip(self.shape, self.stride, strict=True))
         return (last + 1) * self.dtype.size
 
-    @property
-    def gappy(self) -> bool:
-        """True when values between its first and last one are not its own: x[:, :10] of a wider x."""
-        if self.stride is None:
-            return False
-        own, reach = 1, 1
-        for step, size in self.by_stride():
-            if step < reach:  # rows that share values: all between first and last is its own
-                return False
-            own, reach = own * size, step * size
-        return own * self.dtype.size != self.extent
-
-    def by_stride(self) -> list[tuple[int, int]]:
-        """(stride, size) of the axes that move, smallest stride first."""
-        return sorted((step, size) for step, size, _ in self._axes())
-
-    def _axes(self) -> list[tuple[int, int, int]]:
+    def axes(self) -> list[tuple[int, int, int]]:
+        """(stride, size, number) of the axes that move, smallest stride first."""
         strides = self.stride if self.stride is not None else contiguous(self.shape)
-        return [(strides[axis], size, axis) for axis, size in enumerate(self.shape) if strides[axis] and size > 1]
+        moving = [(strides[axis], size, axis) for axis, size in enumerate(self.shape)]
+        return sorted(entry for entry in moving if entry[0] and entry[1] > 1)
 
     @property
     def rank(self) -> int:
@@ -217,10 +199,11 @@ class Tensor:
         return sum(size > 1 for size in self.shape)
 
     def position(self, element: int) -> str:
-        """Where the tensor's n-th value, in the order of the file, is: [3, 17]."""
+        """Which value is `element` values behind the first one in the file: [3, 17]."""
         place = [0] * len(self.shape)
-        for _, size, axis in sorted(self._axes()):
-            element, place[axis] = divmod(element, size)
+        for stride, size, axis in reversed(self.axes()):
+            place[axis] = min(element // stride, size - 1)
+            element -= place[axis] * stride
         return str(place)
 
 
@@ -247,22 +230,12 @@ class Member:
 
 
 @dataclass
-class Span:
-    """A zip member's bytes and the CRC-32 they must have."""
-
-    name: str
-    start: int
-    length: int
-    crc: int
-
-
-@dataclass
 class Layout:
     """What a reader found in one file, headers only."""
 
     format: str
     tensors: list[Tensor] = field(default_factory=list)
-    spans: list[Span] = field(default_factory=list)
+    spans: list[Member] = field(default_factory=list)  # stored members whose CRC is known; `data` is of the file
     packed: list[Member] = field(default_factory=list)  # deflated members, in the order of Tensor.source
     problems: list[Problem] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)  # globals of pickles that are neither known nor hostile
@@ -286,7 +259,6 @@ class Artifact:
     format: str
     bytes: int
     sha256: str | None = None
-    seconds: float = 0.0
     layout: Layout = field(default_factory=lambda: Layout("unknown"))
     problems: list[Problem] = field(default_factory=list)
     checks: list[str] = field(default_factory=list)

@@ -14,7 +14,6 @@ from typing import Any
 
 from rgt import VERSION, files
 from rgt.checkpoint import index
-from rgt.checkpoint.folders import index_entries
 from rgt.checkpoint.layout import Artifact, Problem
 from rgt.checkpoint.survey import Survey
 from rgt.errors import RgtError
@@ -45,7 +44,7 @@ def gather(found: Survey) -> Expected:
     if manifest:
         _read_manifest(manifest, found, expected)
     for run in {found.root, found.root.parent} | {path.parent for path in found.sides if path.name == index.INDEX}:
-        for entry in index_entries(run):
+        for entry in index.read(run) or []:
             if isinstance(entry.get("sha256"), str):
                 expected.add(run / entry["path"], index.INDEX, entry["sha256"], entry.get("bytes"))
     return expected
@@ -94,10 +93,6 @@ def write(expected: Expected, artifacts: list[Artifact], warnings: int, how: dic
     """Only called when nothing failed."""
     from importlib import metadata  # slow to import, and only a proof needs it
 
-    versions = {"python": platform.python_version(), "numpy": metadata.version("numpy")}
-    for name in ("torch", "safetensors") if any("load" in artifact.checks for artifact in artifacts) else ():
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            versions[name] = metadata.version(name)
     rows = [
         {
             "path": os.path.relpath(artifact.path, expected.folder),
@@ -112,7 +107,7 @@ def write(expected: Expected, artifacts: list[Artifact], warnings: int, how: dic
     proof = {
         "verified": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "tool_version": VERSION,
-        "versions": versions,
+        "versions": {"python": platform.python_version(), "numpy": metadata.version("numpy")},
         "artifacts": rows,
         "warnings": warnings,
         **how,

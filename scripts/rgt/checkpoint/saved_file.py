@@ -8,16 +8,14 @@ import os
 import pickle
 import re
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
 from rgt import files
 from rgt.checkpoint.sink import Sink
-from rgt.errors import ENVIRONMENT, RgtError, bad_input, from_os_error
+from rgt.errors import RgtError, bad_input, from_os_error
 
 _CHUNK = 4 << 20
-_SPARE = 1 << 20  # bytes beyond the tensors: pickle, headers, the index
 _ALLOWED = "store tensors, numbers, strings, lists, tuples and dicts (float(x) for a numpy number)"
 _UNTOUCHED = "the checkpoints before it are untouched"
 
@@ -26,19 +24,12 @@ class Damaged(Exception):
     """Why a file is not the checkpoint it should be."""
 
 
-@dataclass
-class Written:
-    bytes: int
-    sha256: str
-
-
-def write(path: Path, state: dict[str, Any]) -> Written:
+def write(path: Path, state: dict[str, Any]) -> Sink:
     """Temporary name, every byte read back and compared, fsync, a trial load, rename, fsync of the directory."""
     import torch
 
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        _need_room(path, state)
         sink = Sink(temporary)
         try:
             torch.save(state, cast(IO[bytes], sink))
@@ -63,27 +54,7 @@ def write(path: Path, state: dict[str, Any]) -> Written:
             raise bad_input(f"cannot save {path}: {_line(error)}; {_ALLOWED}") from None
         raise
     files.sync_directory(path.parent)
-    return Written(sink.size, sink.sha256)
-
-
-def _need_room(path: Path, state: dict[str, Any]) -> None:
-    """Before gigabytes are written for nothing. Retention deletes after a save, so both must fit at once."""
-    import torch
-
-    storages: dict[int, int] = {}  # bytes of each; shared ones are written once
-    values: list[Any] = [state]
-    while values:
-        value = values.pop()
-        if isinstance(value, torch.Tensor):
-            with contextlib.suppress(Exception):  # a sparse or a wrapper tensor has no plain storage
-                storages[value.untyped_storage()._cdata] = value.untyped_storage().nbytes()
-        elif isinstance(value, (dict, list, tuple)):
-            values += value.values() if isinstance(value, dict) else value
-    needed, status = sum(storages.values()) + _SPARE, os.statvfs(path.parent)
-    free = status.f_bavail * status.f_frsize
-    if status.f_blocks and free < needed:
-        sizes = f"it needs about {needed / 2**20:,.0f} MiB and {free / 2**20:,.0f} MiB are free"
-        raise RgtError(f"cannot save {path}: {sizes}; free space or prune; {_UNTOUCHED}", ENVIRONMENT, full=True)
+    return sink
 
 
 def load(path: Path, entry: dict[str, Any], map_location: Any = "cpu") -> dict[str, Any]:
@@ -91,7 +62,6 @@ def load(path: Path, entry: dict[str, Any], map_location: Any = "cpu") -> dict[s
 
     Checked by the sha256 of its index entry; a file without one (a kill came in between) by the CRCs inside it.
     """
-    look(path, entry)
     try:
         if "sha256" not in entry:
             with zipfile.ZipFile(path) as archive:
@@ -115,28 +85,6 @@ def _torch_load(path: Path, map_location: Any, mmap: bool = False) -> dict[str, 
     if not isinstance(state, dict):
         raise Damaged(f"it holds a {type(state).__name__}, not a dict")
     return state
-
-
-def peek(path: Path) -> dict[str, Any]:
-    """What is in the file without reading its tensors; {} when it cannot be loaded."""
-    try:
-        return _torch_load(path, "cpu", mmap=True)
-    except Exception:
-        return {}
-
-
-def look(path: Path, entry: dict[str, Any]) -> None:
-    """Without reading it all: the size, and the directory that torch writes last."""
-    size = path.stat().st_size
-    if size != entry.get("bytes", size):
-        raise Damaged(f"it has {size} bytes, checkpoints_index.json says {entry['bytes']}")
-    try:
-        with zipfile.ZipFile(path) as archive:
-            archive.infolist()
-    except OSError:
-        raise
-    except Exception:  # a hostile directory makes zipfile raise more than BadZipFile
-        raise Damaged("empty" if size == 0 else "its end is missing or it is no torch file") from None
 
 
 def digest(path: Path) -> str:

@@ -34,16 +34,12 @@ class StopSignals:
     exit code, and what was saved last stays whole. `then` is called at each signal, such as to end a child process.
     """
 
-    def __init__(
-        self,
-        signals: tuple[signal.Signals, ...] = SIGNALS,
-        again: float = AGAIN,
-        then: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, signals: tuple[signal.Signals, ...] = SIGNALS, again: float = AGAIN) -> None:
         if threading.current_thread() is not threading.main_thread():
             raise bad_input("signals can only be caught in the main thread; make StopSignals() there")
         self.seen: dict[int, float] = {}
-        self.again, self.then = again, then
+        self.again = again
+        self.then: Callable[[], None] | None = None
         self._before: dict[int, Any] = {number: signal.signal(number, self._note) for number in signals}
 
     def _note(self, number: int, frame: FrameType | None) -> None:

@@ -1,8 +1,7 @@
 """A file that torch.save writes to; each block is read back and compared while the next ones are written.
 
 Writing, reading back and hashing run in one thread each, behind the serializer: one after the other they would more
-than double the time of a save. They are plain threads, because an executor takes no more work once the interpreter
-ends, and a save in the background may still be under way then. With O_DIRECT the bytes do not pass the page cache: what
+than double the time of a save. With O_DIRECT the bytes do not pass the page cache: what
 is read back comes from the disk, and a checkpoint does not push the data set out of memory. File systems without
 O_DIRECT are written as usual.
 """
@@ -16,9 +15,9 @@ import fcntl
 import hashlib
 import mmap
 import os
-import queue
-import threading
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -53,25 +52,8 @@ class Sink:
             self._file = os.open(path, flags, 0o666)
         self._digest, self._echo = hashlib.sha256(), _aligned_buffer()
         self._buffer, self._filled = _aligned_buffer(), 0
-        # A block is written, read back, hashed, and then free again: each queue leads to the next stage.
-        self._queues: list[queue.SimpleQueue[tuple[memoryview, int, int] | None]]
-        self._queues = [queue.SimpleQueue() for _ in range(4)]
-        for _ in range(BLOCKS - 1):
-            self._queues[3].put((_aligned_buffer(), 0, 0))
-        stages = (self._write, self._read_back, lambda block, length, _: self._digest.update(block[:length]))
-        self._threads = [threading.Thread(target=self._run, args=(each, n)) for n, each in enumerate(stages)]
-        for thread in self._threads:
-            thread.start()
-
-    def _run(self, stage: Callable[[memoryview, int, int], None], number: int) -> None:
-        while block := self._queues[number].get():
-            try:
-                if self._problem is None:
-                    stage(*block)
-            except BaseException as problem:
-                self._problem = problem
-            self._queues[number + 1].put(block)
-        self._queues[number + 1].put(None)
+        self._writer, self._reader, self._hasher = (ThreadPoolExecutor(1) for _ in range(3))
+        self._under_way: deque[tuple[memoryview, list[Future[None]]]] = deque()
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
@@ -90,11 +72,22 @@ class Sink:
 
     def _send(self) -> None:
         """Hand the block to the threads and take a free one; wait when all are in work."""
-        self._queues[0].put((self._buffer, self._filled, self.size))
-        self.size, self._filled = self.size + self._filled, 0
-        free = self._queues[3].get()
-        assert free  # None comes only after close()
-        self._buffer = free[0]
+        block, length = self._buffer, self._filled
+        written = self._writer.submit(self._write, block, length, self.size)
+        compared = self._reader.submit(self._read_back, written, block, length, self.size)
+        self._under_way.append((block, [compared, self._hasher.submit(self._digest.update, block[:length])]))
+        self.size, self._filled = self.size + length, 0
+        self._buffer = self._oldest() if len(self._under_way) >= BLOCKS else _aligned_buffer()
+
+    def _oldest(self) -> memoryview:
+        """The block that was handed over first, once it is done."""
+        block, work = self._under_way.popleft()
+        for each in work:
+            try:
+                each.result()
+            except OSError as problem:
+                self._problem = self._problem or problem
+        return block
 
     def _write(self, buffer: memoryview, length: int, offset: int) -> None:
         padded = -(-length // _ALIGN) * _ALIGN
@@ -103,7 +96,8 @@ class Sink:
         while done < padded:
             done += self._transfer(os.pwrite, buffer[done:padded], offset + done)
 
-    def _read_back(self, buffer: memoryview, length: int, offset: int) -> None:
+    def _read_back(self, written: Future[None], buffer: memoryview, length: int, offset: int) -> None:
+        written.result()
         done, count = 0, 1
         while done < length and count:
             count = self._transfer(lambda file, part, at: os.preadv(file, [part], at), self._echo[done:], offset + done)
@@ -127,8 +121,9 @@ class Sink:
         """Everything is on disk, read back and equal; or the first thing that went wrong is raised."""
         if self._filled and self._problem is None:
             self._send()
-        self._end_threads()
         try:
+            while self._under_way:
+                self._oldest()
             if self._problem is not None:
                 raise self._problem
             os.ftruncate(self._file, self.size)  # the last block was padded
@@ -137,13 +132,9 @@ class Sink:
             self.close()
         self.sha256 = self._digest.hexdigest()
 
-    def _end_threads(self) -> None:
-        self._queues[0].put(None)
-        for thread in self._threads:
-            thread.join()
-
     def close(self) -> None:
-        self._end_threads()
+        for pool in (self._writer, self._reader, self._hasher):
+            pool.shutdown()
         with contextlib.suppress(OSError):
             os.close(self._file)
         self._file = -1

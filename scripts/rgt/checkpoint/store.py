@@ -1,25 +1,22 @@
-"""The checkpoints of a run directory for a training loop: save, in the background too; load the last good one.
+"""The checkpoints of a run directory for a training loop: save, and load the last good one.
 
 Example:
     store = Checkpoints(run, keep_last=2, best="val_loss", every=1000)
     found = store.load_latest()                     the last good one, or None for a fresh start
-    store.save(step, state, metrics={"val_loss": 2.3}, wait=False)
+    store.save(step, state, metrics={"val_loss": 2.3})
 """
 
 from __future__ import annotations
 
-import copy
-import ctypes
 import errno
 import sys
-import threading
 import time as clock
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rgt.checkpoint import index, names, saved_file
+from rgt.checkpoint import index, names, saved_file, whole
 from rgt.checkpoint.index import Keep
 from rgt.checkpoint.training_state import rank
 from rgt.errors import RgtError, bad_input, from_os_error
@@ -47,35 +44,20 @@ class Checkpoints:
     ) -> None:
         self.run = index.run_directory(Path(run))
         self.keep = Keep(keep_last, best, direction, every)
-        self._snapshot, self._thread = Snapshot(), threading.Thread()
-        self._problem: BaseException | None = None
 
     def path(self, step: int) -> Path:
         return self.run / index.FOLDER / names.own(step)
 
-    def save(
-        self, step: int, state: Mapping[str, Any], metrics: Mapping[str, Any] | None = None, *, wait: bool = True
-    ) -> Path:
-        """Write, verify, index, and only then delete what retention lets go.
-
-        With wait=False training goes on as soon as the state is copied; a save that is still under way is waited for
-        first, and what went wrong with it is raised here.
-        """
-        self.wait()
+    def save(self, step: int, state: Mapping[str, Any], metrics: Mapping[str, Any] | None = None) -> Path:
+        """Write, verify, index, and only then delete what retention lets go."""
         if not isinstance(state, Mapping):
             raise bad_input(f"the state is a {type(state).__name__}; expected a dict, as capture() gives")
         if isinstance(step, bool) or not hasattr(step, "__index__") or int(step) < 0:
             raise bad_input(f"the step is {step!r}; expected a whole number from 0")
-        whole = {**state, "step": int(step), "time": clock.time(), "metrics": dict(metrics or {})}
+        saved = {**state, "step": int(step), "time": clock.time(), "metrics": dict(metrics or {})}
         if rank() == 0:
-            index.numbers(whole["metrics"])  # refuses what is no number before anything is written
-            if wait:
-                self._save(whole)
-            else:
-                taken = self._snapshot.take(whole)
-                # not a daemon: the interpreter waits for it before it ends
-                self._thread = threading.Thread(target=self._save_beside, args=(taken,), name="checkpoint-save")
-                self._thread.start()
+            index.numbers(saved["metrics"])  # refuses what is no number before anything is written
+            self._save(saved)
         return self.path(step)
 
     def _save(self, state: dict[str, Any]) -> None:
@@ -95,26 +77,15 @@ class Checkpoints:
         if path.exists():  # its record must not outlive it: a kill after the rename would make the new one look damaged
             index.write(self.run, [old for old in index.entries(self.run) if old["path"] != entry["path"]])
         written = saved_file.write(path, state)
-        entry |= {"bytes": written.bytes, "sha256": written.sha256, "verified": True}
+        entry |= {"bytes": written.size, "sha256": written.sha256, "verified": True}
         self._let_go(index.record(self.run, entry), path)
-
-    def _save_beside(self, state: dict[str, Any]) -> None:
-        try:
-            self._save(state)
-        except BaseException as problem:
-            self._problem = problem
-            print(f"the save in the background failed: {problem}", file=sys.stderr, flush=True)
 
     def _let_go(self, listed: list[index.Entry], newest: Path) -> None:
         """The one just written stays even when it is not the highest step; only files of ours are ever deleted."""
 
         def good(entry: index.Entry) -> bool:
-            path = self.run / entry["path"]
-            try:  # it was read back when it was written: a look is enough
-                saved_file.look(path, entry)
-            except (saved_file.Damaged, OSError):
-                return False
-            return names.own_step(path.name) is not None
+            path = self.run / entry["path"]  # it was read back when it was written: a look at its headers is enough
+            return names.own_step(path.name) is not None and whole.verdict(path, read=0).whole
 
         gone = [entry for entry in self.keep.doomed(listed, good) if self.run / entry["path"] != newest]
         if gone:
@@ -163,74 +134,8 @@ class Checkpoints:
 
     def tidy(self) -> None:
         """After a resume: remove the half of a killed save, index what a kill left out, let go what is too much."""
-        self.wait()
         listed = self.entries()
         if rank() == 0 and listed:
             index.sweep(self.run)
             index.write(self.run, listed)
             self._let_go(listed, self.run / listed[-1]["path"])
-
-    def wait(self) -> None:
-        """Until a save in the background is on disk; raises what went wrong with it."""
-        if self._thread.is_alive():
-            self._thread.join()
-        problem, self._problem = self._problem, None
-        if problem:
-            raise problem
-
-    close = wait
-
-    def __enter__(self) -> Checkpoints:
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        try:
-            self.wait()
-        except RgtError:
-            if kind is None:  # otherwise the exception that ends training is the one to see
-                raise
-
-
-class Snapshot:
-    """Copies a state into memory of its own and uses it again the next time: fresh pages cost more than the copy."""
-
-    def __init__(self) -> None:
-        self._buffers: dict[tuple[Any, ...], Any] = {}
-
-    def take(self, state: Any) -> Any:
-        import torch
-
-        used: dict[tuple[Any, ...], Any] = {}
-        with torch.no_grad():
-            taken = self._copy(state, (), used, {})
-        if any(buffer.is_pinned() for buffer in used.values()):
-            torch.cuda.synchronize()  # the copies to pinned memory were only queued
-        self._buffers = used  # what is no longer part of the state is given back
-        return taken
-
-    def _copy(self, value: Any, where: tuple[Any, ...], used: dict[Any, Any], seen: dict[Any, Any]) -> Any:
-        """Tied weights stay tied: the same tensor under two names is copied once, and saved once."""
-        import torch
-
-        if isinstance(value, dict):
-            return {key: self._copy(each, (*where, key), used, seen) for key, each in value.items()}
-        if type(value) in (list, tuple):
-            return type(value)(self._copy(each, (*where, n), used, seen) for n, each in enumerate(value))
-        if not isinstance(value, torch.Tensor):
-            return copy.deepcopy(value)
-        if value.layout is not torch.strided or type(value) not in (torch.Tensor, torch.nn.Parameter):
-            return value.detach().cpu().clone()
-        form = (value.shape, value.stride(), value.dtype)
-        same = (value.untyped_storage()._cdata, value.storage_offset(), *form)
-        if same not in seen:
-            key = (*where, *form)
-            buffer = self._buffers.get(key)
-            if buffer is None:
-                buffer = torch.empty_like(value, device="cpu", pin_memory=value.is_cuda, requires_grad=False)
-            plain = value.device.type == "cpu" and value.is_contiguous() and not (value.is_conj() or value.is_neg())
-            if plain and value.nbytes:  # the threads of copy_ wait for each other, thrice as long on a busy machine
-                ctypes.memmove(buffer.data_ptr(), value.data_ptr(), value.nbytes)
-            else:
-                buffer.copy_(value.detach(), non_blocking=value.is_cuda)
-            seen[same] = used[key] = buffer
-        return seen[same]

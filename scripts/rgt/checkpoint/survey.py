@@ -16,7 +16,7 @@ from rgt.errors import bad_input, from_os_error
 
 MAX_FILES = 200_000
 _SKIPPED = {".git", ".venv", "node_modules", "__pycache__"}
-_SIDE = re.compile(r"(.*results|.*metrics|trainer_state|checkpoints_index|.*\.index)\.json|metrics\.jsonl")
+_SIDE = re.compile(r"(.*results|.*metrics|trainer_state|checkpoints_index|.*\.index)\.json")
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Survey:
             metadata = self.metadata.get(directory)
             name = str(path.relative_to(directory))
             if metadata and (name in metadata.files or path.suffix == ".distcp"):
-                return Blobs(metadata.files.get(name, []), metadata)
+                return metadata.files.get(name, []), metadata
         return None
 
     @property
@@ -52,14 +52,9 @@ def survey(given: Path) -> Survey:
         for path in _walk(given):
             _sort(found, path)
     elif given.name == names.METADATA or given.suffix == ".distcp":
-        for path in sorted(given.parent.iterdir()):  # one file of a DCP checkpoint means nothing without the others
-            if path.name == names.METADATA or path.suffix == ".distcp":
-                _sort(found, path)
+        return survey(given.parent)  # one file of a DCP checkpoint means nothing without the others
     elif _SIDE.fullmatch(given.name):
         found.sides.append(given)
-        if given.name.endswith(names.INDEX):
-            suffix = given.name.removesuffix(names.INDEX).rpartition(".")[2]
-            found.artifacts += sorted(given.parent.glob(f"*-of-*.{suffix}"))
     else:
         found.artifacts.append(given)
     for directory in {path.parent for path in found.artifacts if path.suffix == ".distcp"} - set(found.metadata):

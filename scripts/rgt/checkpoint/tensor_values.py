@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rgt.checkpoint.formats.container import Window, blocks
-from rgt.checkpoint.layout import FILE, INLINE, Broken, Dtype, Layout, Problem, Span, Tensor
+from rgt.checkpoint.layout import FILE, INLINE, Broken, Dtype, Layout, Member, Problem, Tensor
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +27,6 @@ READ = 16 << 20  # bytes read at once
 BLOCK = 1 << 20  # bytes looked at in one go: stays in the cache between two operations
 PAGE = 4096
 HOLE = 64 << 10  # bytes of zeros in a row that no dense tensor has by chance
-_SAMPLE = 16  # subnormals are counted in every 16th value of a large block
 _MAX_RUNS = 1000
 _NAMED = 20  # damaged zip members
 Tick = Callable[[int], None]
@@ -61,11 +60,8 @@ class Stats:
     largest_finite: int = 0
     constant: bool = True
     first: int = 0
-    subnormal: int = 0
-    sampled: int = 0
     low: int = 0  # of the infinite or too large values: those below zero
-    runs: list[tuple[int, int]] = field(default_factory=list)  # [first, last] page of a run of zeros
-    _open: int | None = None
+    zero_pages: list[Words] = field(default_factory=list)  # numbers of pages whose first eight bytes are zero
 
     @property
     def zero(self) -> bool:
@@ -102,40 +98,26 @@ class Stats:
                 self.low += int(((words > dtype.magnitude) & (inf | over)).sum())
                 finite = magnitudes[magnitudes <= dtype.largest]
                 self.largest_finite = max(self.largest_finite, int(finite.max(initial=0)))
-            sample = magnitudes[::_SAMPLE] if len(magnitudes) > 1 << 16 else magnitudes
-            self.sampled += len(sample)
-            self.subnormal += int((sample < dtype.smallest_normal).sum()) - int((sample == 0).sum())
         elif dtype.kind == "bool" and int(words.max()) > 1:
             self.over.add(words > 1, words, self.count)
         if dtype.nan_raw is not None:
             self.nan.add(words == dtype.nan_raw, words, self.count)
         self.count += len(words)
 
-    def pages(self, flags: Words, first: int) -> None:
-        """`flags`: for each page, counted from `first`, whether its first eight bytes are zero."""
+    def zero_runs(self) -> list[tuple[int, int]]:
+        """[first, last] page of every run of zeros that is long enough to be a hole."""
         import numpy as np
 
-        if not flags.any():
-            self.close_run(first)
-            return
-        edges = np.flatnonzero(np.diff(flags.astype(np.int8), prepend=0, append=0)).tolist()
-        for start, end in zip(edges[::2], edges[1::2], strict=True):
-            if start > 0 or self._open is None:
-                self.close_run(first)
-                self._open = first + start
-            if end < len(flags):
-                self.close_run(first + end)
-
-    def close_run(self, page: int) -> None:
-        """A run of zeros ended before `page`."""
-        if self._open is not None and (page - self._open) * PAGE >= HOLE - PAGE and len(self.runs) < _MAX_RUNS:
-            self.runs.append((self._open, page - 1))
-        self._open = None
+        pages = np.concatenate([np.empty(0, int), *self.zero_pages])
+        breaks = np.flatnonzero(np.diff(pages) > 1)
+        first, last = pages[np.append(0, breaks + 1)[: len(pages)]], pages[np.append(breaks, -1)[: len(pages)]]
+        long = (last - first + 1) * PAGE >= HOLE - PAGE
+        return list(zip(first[long].tolist(), last[long].tolist(), strict=True))[:_MAX_RUNS]
 
 
 @dataclass
 class Segment:
-    """Bytes of one dense tensor, or of several with the same place (tied weights)."""
+    """Bytes of one tensor, or of several that share them: tied weights, views of one storage."""
 
     source: int
     start: int
@@ -160,27 +142,44 @@ class Segment:
         if dtype.kind != "opaque":
             words = np.frombuffer(data, f"{'>' if tensor.big_endian else '<'}u{dtype.word}")
             step = BLOCK // dtype.word
+            gappy = len(self.tensors) == 1 and tensor.numel * dtype.size < self.length
             for begin in range(0, len(words), step):
-                self.stats.update(words[begin : begin + step])
-            if self.length >= 2 * HOLE and not tensor.gappy:
+                part = words[begin : begin + step]
+                self.stats.update(self._own_words(part) if gappy else part)
+            if self.length >= 2 * HOLE and not gappy:
                 heads = np.frombuffer(data[: len(data) // 8 * 8], "u8")[:: PAGE // 8]
-                self.stats.pages(heads == 0, self.done // PAGE)
+                self.stats.zero_pages.append(np.flatnonzero(heads == 0) + self.done // PAGE)
         self.done += len(data)
+
+    def _own_words(self, words: Words) -> Words:
+        """Of x[:, :10] of a wider x: what lies between its values is replaced by its first one."""
+        import numpy as np
+
+        rest = (self.stats.count + np.arange(len(words))) * self.first.dtype.word // self.first.dtype.size
+        for stride, size, _ in reversed(self.first.axes()):
+            rest -= np.minimum(rest // stride, size - 1) * stride
+        return np.where(rest == 0, words, words.dtype.type(self.stats.first if self.stats.count else words[0]))
 
 
 @dataclass
 class Pass:
     """What the pass learned."""
 
-    segments: list[Segment] = field(default_factory=list)  # by source and start, never overlapping
-    alone: list[Segment] = field(default_factory=list)  # views with gaps or that overlap: read once more, by themselves
+    segments: list[Segment]  # by source and start, never overlapping
     sha256: str | None = None
     problems: list[Problem] = field(default_factory=list)
 
 
 def read_values(window: Window, layout: Layout, *, digest: bool, max_abs: float, tick: Tick | None = None) -> Pass:
-    """Read every byte of the file once (views that overlap and deflated members a second time)."""
-    done = _plan(layout.tensors, max_abs)
+    """Read every byte of the file once (deflated members a second time)."""
+    done = Pass(_plan(layout.tensors, max_abs))
+    for segment in done.segments:
+        for tensor in segment.tensors:
+            if tensor.dtype != segment.first.dtype:
+                message = (
+                    f"shares bytes with {segment.first.name[:100]} and was judged only as {segment.first.dtype.name}"
+                )
+                done.problems.append(Problem("unjudged", "info", message, where=tensor.name[:200]))
     _read_file(window, layout, done, digest, tick or (lambda count: None))
     for segment in done.segments:
         if segment.source == INLINE:
@@ -195,34 +194,21 @@ def read_values(window: Window, layout: Layout, *, digest: bool, max_abs: float,
                 at, data = kept, data[kept - at :]
         except Broken as broken:
             done.problems.append(broken.problem)
-    done.problems += _read_again(window, done.alone)
-    for segment in (*done.segments, *done.alone):
-        segment.stats.close_run(-(-segment.length // PAGE))
     return done
 
 
-def _plan(tensors: list[Tensor], max_abs: float) -> Pass:
-    """Tensors of one place and dtype together; the longer of two that start together comes first."""
-    places: dict[tuple[object, ...], Segment] = {}
-    for number, tensor in enumerate(tensors):
-        length = tensor.extent
-        if not length:
-            continue
-        alone = number if tensor.source == INLINE or tensor.gappy else None
-        key = (tensor.source, tensor.start, length, tensor.dtype.name, alone)
-        if key not in places:
+def _plan(tensors: list[Tensor], max_abs: float) -> list[Segment]:
+    """One segment for each tensor; tensors that share bytes are judged together."""
+    plan: list[Segment] = []
+    for tensor in sorted(tensors, key=lambda tensor: (tensor.source, tensor.start, -tensor.extent)):
+        last = plan[-1] if plan and plan[-1].source == tensor.source != INLINE else None
+        if last and tensor.extent and tensor.start < last.end:
+            length = max(last.length, tensor.start + tensor.extent - last.start)
+            last.length = length - length % last.first.dtype.word
+            last.tensors.append(tensor)
+        elif tensor.extent:
             limit = tensor.dtype.limit(max_abs) if tensor.dtype.floating else 0
-            places[key] = Segment(tensor.source, tensor.start, length, [], Stats(tensor.dtype, limit))
-        places[key].tensors.append(tensor)
-    plan, end, last_source = Pass(), 0, None
-    for segment in sorted(places.values(), key=lambda segment: (segment.source, segment.start, -segment.length)):
-        if segment.source != last_source:
-            end, last_source = 0, segment.source
-        if segment.source != INLINE and (segment.start < end or segment.first.gappy):
-            plan.alone.append(segment)
-        else:
-            plan.segments.append(segment)
-            end = segment.end
+            plan.append(Segment(tensor.source, tensor.start, tensor.extent, [tensor], Stats(tensor.dtype, limit)))
     return plan
 
 
@@ -270,55 +256,31 @@ def _judge_block(pending: deque[Segment], at: int, data: memoryview) -> int:
 class Checksums:
     """Running CRC-32 of the spans, which come in the order of the file and do not overlap."""
 
-    spans: list[Span]
+    spans: list[Member]
     values: list[int] = field(default_factory=list)
     next: int = 0
 
     def __post_init__(self) -> None:
-        self.spans = sorted(self.spans, key=lambda span: span.start)
+        self.spans = sorted(self.spans, key=lambda span: span.data)
         self.values = [0] * len(self.spans)
 
     def update(self, start: int, data: memoryview | bytes) -> None:
         end = start + len(data)
         while self.next < len(self.spans):
             span = self.spans[self.next]
-            low, high = max(span.start, start), min(span.start + span.length, end)
+            low, high = max(span.data, start), min(span.data + span.packed, end)
             if low < high:
                 self.values[self.next] = zlib.crc32(data[low - start : high - start], self.values[self.next])
-            if span.start + span.length > end:
+            if span.data + span.packed > end:
                 return
             self.next += 1
 
     def problems(self, layout: Layout) -> Iterator[Problem]:
         wrong = [(span, crc) for span, crc in zip(self.spans, self.values, strict=True) if span.crc != crc]
         for span, crc in wrong[:_NAMED]:
-            end = span.start + span.length
-            inside = [t.name for t in layout.tensors if t.source == FILE and span.start <= t.start < end]
+            end = span.data + span.packed
+            inside = [t.name for t in layout.tensors if t.source == FILE and span.data <= t.start < end]
             crcs = f"has CRC {crc:08x}, its directory says {span.crc:08x}: its bytes changed"
-            where, place = ", ".join(inside[:3])[:200] or None, f"bytes {span.start} to {end}"
+            where, place = ", ".join(inside[:3])[:200] or None, f"bytes {span.data} to {end}"
             fix = "copy the file again; if the source has the same CRC error, it was damaged there"
             yield Problem("crc", "error", f"zip member {span.name[:100]!r} {crcs}", where, place, fix)
-
-
-def _read_again(window: Window, alone: list[Segment]) -> Iterator[Problem]:
-    """Exact, but each is read by itself; so only up to a few times the length of the file."""
-    import numpy as np
-
-    budget = 4 * window.length
-    for segment in alone:
-        tensor = segment.first
-        if segment.source != FILE or segment.length > budget:
-            message = "a view whose values were judged only as part of others"
-            yield Problem("unjudged", "info", message, where=tensor.name[:200])
-            continue
-        budget -= segment.length
-        for at in range(0, segment.length, BLOCK):
-            data = window.read(segment.start - window.start + at, min(BLOCK, segment.length - at))
-            if tensor.gappy:  # leave out the values between its own
-                rest = np.arange(at // tensor.dtype.size, (at + len(data)) // tensor.dtype.size)
-                mine = np.ones(len(rest), bool)
-                for step, size in reversed(tensor.by_stride()):
-                    index, rest = np.divmod(rest, step)
-                    mine &= index < size
-                data = np.frombuffer(data, f"V{tensor.dtype.size}")[mine & (rest == 0)].tobytes()
-            segment.judge(data)

@@ -8,35 +8,20 @@ from typing import Any
 
 from rgt.errors import bad_input
 
-PARTS = ("model", "optimizer", "scheduler", "scaler", "ema", "sampler")
-_PREFIXES = ("module.", "_orig_mod.", "model.", "module._orig_mod.", "_orig_mod.module.")
-_SHOWN = 3  # names in a sentence
 
-
-def capture(
-    *,
-    model: Any = None,
-    optimizer: Any = None,
-    scheduler: Any = None,
-    scaler: Any = None,
-    ema: Any = None,
-    sampler: Any = None,
-    **extra: Any,
-) -> dict[str, Any]:
+def capture(**parts: Any) -> dict[str, Any]:
     """The state of each part, and of all random generators. A collective call when torch.distributed is up.
 
-    A part is an object with state_dict(), or the state itself; lists and dicts of parts work too. `extra` is saved as
-    it is.
+    A part (model, optimizer, scheduler, scaler, ema, sampler, ...) is an object with state_dict(), or the state itself;
+    lists and dicts of parts work too.
     """
-    given = zip(PARTS, (model, optimizer, scheduler, scaler, ema, sampler), strict=True)
-    parts = {name: _state_of(part) for name, part in given if part is not None}
     generators: list[Any] = [rng_state()]
     if world() > 1:
         import torch
 
         generators = [None] * world()
         torch.distributed.all_gather_object(generators, rng_state())
-    return {**parts, **extra, "rng": generators}
+    return {**{name: _state_of(part) for name, part in parts.items() if part is not None}, "rng": generators}
 
 
 def _state_of(part: Any) -> Any:
@@ -88,36 +73,11 @@ def _load_into(part: Any, state: Any, name: str) -> None:
     if not hasattr(part, "load_state_dict"):
         what = f"{name!r} is a {type(part).__name__} without load_state_dict"
         raise bad_input(f"{what}; take state[{name!r}] yourself")
-    if hasattr(part, "named_parameters") and isinstance(state, dict):
-        _refuse_other_model(part.state_dict(), state, name)
     try:
         part.load_state_dict(state)
-    except (ValueError, KeyError, RuntimeError) as error:
+    except (ValueError, KeyError, RuntimeError) as error:  # torch has a line for each of a thousand names
         seen = " ".join(str(error).split())[:200]
         raise bad_input(f"the checkpoint's {name!r} does not fit this {type(part).__name__}: {seen}") from None
-
-
-def _refuse_other_model(mine: dict[str, Any], theirs: dict[str, Any], name: str) -> None:
-    """In one sentence: torch's own message has a line for each of a thousand names."""
-    problems = []
-    for prefix in _PREFIXES if mine else ():
-        if {f"{prefix}{key}" for key in mine} == set(theirs) or set(mine) == {f"{prefix}{key}" for key in theirs}:
-            problems = [f"the names differ by the prefix {prefix!r}: unwrap the model before saving (capture does)"]
-            break
-    else:
-        missing, extra = [key for key in mine if key not in theirs], [key for key in theirs if key not in mine]
-        for keys, what in ((missing, "missing"), (extra, "unknown")):
-            more = ", ..." if len(keys) > _SHOWN else ""
-            problems += [f"{len(keys)} names are {what} ({', '.join(keys[:_SHOWN])}{more})"] if keys else []
-    shapes = [
-        f"{key} is {tuple(theirs[key].shape)} there and {tuple(mine[key].shape)} here"
-        for key in mine
-        if key in theirs and getattr(theirs[key], "shape", None) != getattr(mine[key], "shape", None)
-    ]
-    if shapes:
-        problems.append(f"{len(shapes)} shapes differ ({'; '.join(shapes[:_SHOWN])})")
-    if problems:
-        raise bad_input(f"the checkpoint's {name!r} is of another model: {'; '.join(problems)}")
 
 
 # -- random generators

@@ -5,31 +5,18 @@ Runs of zeros that a crashed copy leaves in an otherwise dense tensor are told f
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from rgt.checkpoint.formats.container import Window
-from rgt.checkpoint.layout import FILE, Layout, Problem, is_counter, is_mask, role_of, zero_is_ordinary
+from rgt.checkpoint.layout import FILE, Layout, Problem, is_counter, is_mask, zero_is_ordinary
 from rgt.checkpoint.tensor_values import HOLE, PAGE, Pass, Segment, Tally
 
 MAX_ABS = 1e6
-# Half precision holds small weights as subnormals by design; elsewhere they are underflow.
-_SUBNORMAL = {"float16": 0.5, "complex32": 0.5, "float32": 0.01, "float64": 0.01, "bfloat16": 0.01, "complex64": 0.01}
-_ENOUGH = 64  # values below which a share means nothing
 _SHOWN = 20  # findings of one code per file; the rest is counted
 _NAMED = 5
 _STEP = 256 << 10  # bytes in which the ends of a hole are looked for
-
-_ORDINARY = {
-    "zero": "all zero where that is ordinary (biases, buffers, integers, optimizer state)",
-    "constant": "one value throughout, which is ordinary there (norms, counters, small buffers)",
-    "range": "not judged by --max-abs (masks, counters, positions)",
-    "denormal": "mostly subnormal, as decayed optimizer state is",
-    "inf": "infinite where that is ordinary (attention masks, best-so-far scores)",
-    "nan": "NaN in bookkeeping that no forward pass reads",
-}
 
 
 @dataclass
@@ -41,7 +28,7 @@ class Rules:
 
 def judge_values(window: Window, layout: Layout, done: Pass, rules: Rules) -> Iterator[Problem]:
     ordinary: dict[str, list[str]] = {}
-    for segment in (*done.segments, *done.alone):
+    for segment in done.segments:
         name = segment.first.name
         for problem in _segment_problems(window, segment, rules, bool(layout.spans)):
             allowed = any(fnmatchcase(name, pattern) for pattern in rules.allow.get(problem.code, ()))
@@ -49,14 +36,10 @@ def judge_values(window: Window, layout: Layout, done: Pass, rules: Rules) -> It
                 ordinary.setdefault(problem.code, []).append(name)
             else:
                 yield problem
-    for name, value in layout.facts.get("odd_scalars", ()):
-        # a learning rate of NaN is a plain float in the pickle; a best loss of infinity is how training starts
-        if value != value and role_of(name) == "optimizer":
-            yield Problem("nan", "error", "is NaN", where=name[:200])
     for code, names in sorted(ordinary.items()):
         shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
         what = "1 tensor is" if len(names) == 1 else f"{len(names)} tensors are"
-        message = f"{what} {_ORDINARY.get(code, 'allowed by --expect')}"
+        message = f"{what} so where that is ordinary (biases, buffers, masks, counters, optimizer state), or allowed"
         yield Problem(code, "info", message, evidence=shown[:400])
 
 
@@ -71,39 +54,32 @@ def _segment_problems(window: Window, segment: Segment, rules: Rules, has_crc: b
         mask = is_mask(tensor) and stats.low == stats.inf.count + stats.over.count
         yield _tally(segment, "inf", "info" if bookkeeping or mask else "error", "infinite", stats.inf)
     if stats.over.count:
-        code, severity, hint = "range", "error", None
+        code, severity = "range", "error"
         what = f"above {rules.max_abs:g} in magnitude, the largest {tensor.dtype.value(stats.largest_finite):.4g}"
         if tensor.dtype.kind == "bool":
             code, what = "malformed", "neither true nor false"
         elif is_mask(tensor) or is_counter(tensor):
             severity = "info"
-        elif stats.over.bits & tensor.dtype.magnitude == tensor.dtype.largest and stats.low >= stats.over.count:
-            severity = "warn"
-            hint = "only the lowest finite value: if this is an additive mask, allow it with --expect"
-        yield _tally(segment, code, severity, what, stats.over, hint)
+        yield _tally(segment, code, severity, what, stats.over)
     yield from _zero_or_constant(segment, rules)
-    allowed = _SUBNORMAL.get(tensor.dtype.name)
-    if allowed is not None and stats.sampled >= _ENOUGH and stats.subnormal > allowed * stats.sampled:
-        severity = "warn" if tensor.role in ("weight", "ema") else "info"
-        share = 100 * stats.subnormal / stats.sampled
-        message = f"{share:.0f} % of the values are subnormal (too small for full precision)"
-        yield Problem("denormal", severity, message, where=tensor.name[:200])
     if not has_crc and not is_mask(tensor):  # a checksum that is right leaves no room for a hole
         yield from _holes(window, segment)
 
 
-def _tally(segment: Segment, code: str, severity: str, what: str, tally: Tally, fix: str | None = None) -> Problem:
+def _tally(segment: Segment, code: str, severity: str, what: str, tally: Tally) -> Problem:
     """`3 of 4096 values are NaN`, with the first of them."""
-    tensor = segment.first
-    parts = 2 if tensor.dtype.kind == "complex" else 1
-    total = segment.stats.count // parts
+    dtype = segment.first.dtype
+    at = segment.start + tally.first * dtype.word
+    holders = [tensor for tensor in segment.tensors if tensor.start <= at < tensor.start + tensor.extent]
+    tensor = next(iter(holders), segment.first)
+    total = segment.stats.count * dtype.word // dtype.size
     message = f"{tally.count} of {total} value{'s' if total != 1 else ''} {'is' if tally.count == 1 else 'are'} {what}"
-    place = f"first at {tensor.position(tally.first // parts)}"
-    if tensor.source == FILE and not tensor.gappy:
-        place += f", byte {tensor.start + tally.first * tensor.dtype.word} of the file"
-    others = [other.name for other in segment.tensors[1:]]
+    place = f"first at {tensor.position((at - tensor.start) // tensor.dtype.size)}"
+    if tensor.source == FILE:
+        place += f", byte {at} of the file"
+    others = [other.name for other in holders[1:]]
     tied = f"; tied to {', '.join(others[:3])}" if others else ""
-    return Problem(code, severity, message, where=tensor.name[:200], evidence=(place + tied)[:400], fix=fix)
+    return Problem(code, severity, message, where=tensor.name[:200], evidence=(place + tied)[:400])
 
 
 def _zero_or_constant(segment: Segment, rules: Rules) -> Iterator[Problem]:
@@ -140,8 +116,7 @@ def _holes(window: Window, segment: Segment) -> Iterator[Problem]:
     """A page boundary speaks for damage, a row boundary for intention."""
     tensor = segment.first
     size, where = tensor.dtype.size, tensor.name[:200]
-    axes = tensor.by_stride()
-    row = math.prod(count for _, count in axes[:-1]) * size if axes else 0  # bytes of a step along the slowest axis
+    row = max((stride for stride, *_ in tensor.axes()), default=0) * size  # bytes of a step along the slowest axis
     if tensor.dtype.kind == "bool":
         return
     for run in _zero_runs(window, segment):
@@ -167,7 +142,7 @@ def _zero_runs(window: Window, segment: Segment) -> list[tuple[int, int]]:
     import numpy as np
 
     found: list[tuple[int, int]] = []
-    for first, last in segment.stats.runs if segment.source == FILE and not segment.stats.zero else ():
+    for first, last in segment.stats.zero_runs() if segment.source == FILE and not segment.stats.zero else ():
         begin = segment.start + max(0, (first - 1) * PAGE)
         end = min(segment.end, segment.start + (last + 2) * PAGE)
         before = begin - 1  # the last byte seen that is not zero

@@ -1,16 +1,8 @@
-"""All checks of one path: its files in parallel, then what only several of them together show.
-
-`deep` and `allow_pickle` also load files for real, in a subprocess, and compare the answer with what the headers said.
-"""
+"""All checks of one path: its files in parallel, then what only several of them together show."""
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
-import json
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,24 +13,11 @@ from typing import Any
 from rgt.checkpoint import names, proof
 from rgt.checkpoint.examine import Options, examine
 from rgt.checkpoint.folders import check_folders
-from rgt.checkpoint.layout import INLINE, Artifact, Problem
+from rgt.checkpoint.layout import Artifact, Problem
 from rgt.checkpoint.survey import Survey
 from rgt.checkpoint.tensor_values import Tick
-from rgt.errors import lacking
 
 JOBS = min(4, os.cpu_count() or 1)  # files at once; each holds a buffer of 16 MB
-_NEED_TORCH = {"torch", "torch-legacy", "lightning", "safetensors", "distcp"}
-_LOADABLE = _NEED_TORCH | {"npy", "npz", "pickle"}
-# In a folder of its own: Python looks for modules beside a script first, and a pickle may name one called `model`.
-_SCRIPT = Path(__file__).with_name("child") / "load.py"
-
-
-@dataclass(frozen=True)
-class Request:
-    options: Options
-    deep: bool = False
-    allow_pickle: bool = False
-    jobs: int = JOBS
 
 
 @dataclass
@@ -69,11 +48,9 @@ class _Stopped(Exception):
     """Ends the threads that still read when the main thread was interrupted."""
 
 
-def verify(found: Survey, request: Request, tick: Tick | None = None) -> Verification:
+def verify(found: Survey, options: Options, tick: Tick | None = None, jobs: int = JOBS) -> Verification:
     expected = proof.gather(found)
-    verdict = Verification(found, expected, *_examine_all(found, expected, request, tick))
-    if request.deep or request.allow_pickle:
-        load_for_real(verdict, request)
+    verdict = Verification(found, expected, *_examine_all(found, expected, options, tick, jobs))
     by_path = {artifact.path: artifact for artifact in verdict.artifacts}
     of_files: list[tuple[Path, Problem]] = []
     for artifact in (*verdict.artifacts, *verdict.plain):
@@ -98,7 +75,7 @@ def verify(found: Survey, request: Request, tick: Tick | None = None) -> Verific
 
 
 def _examine_all(
-    found: Survey, expected: proof.Expected, request: Request, tick: Tick | None
+    found: Survey, expected: proof.Expected, options: Options, tick: Tick | None, jobs: int
 ) -> tuple[list[Artifact], list[Artifact]]:
     """The artifacts, and the other files of which only the digest is taken."""
     named = {*expected.listed, *found.sides, *(folder / names.METADATA for folder in found.metadata)}
@@ -114,84 +91,15 @@ def _examine_all(
         with lock:
             (tick or (lambda _: None))(count)
 
-    with ThreadPoolExecutor(request.jobs) as pool:
+    with ThreadPoolExecutor(jobs) as pool:
         try:
-            work = [pool.submit(examine, p, request.options, found.blobs(p), shared_tick) for p in found.artifacts]
-            more = [pool.submit(examine, path, replace(request.options, plain=True), tick=halt) for path in plain]
+            work = [pool.submit(examine, p, options, found.blobs(p), shared_tick) for p in found.artifacts]
+            more = [pool.submit(examine, path, replace(options, plain=True), tick=halt) for path in plain]
             return [future.result() for future in work], [future.result() for future in more]
         except BaseException:
             stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-
-
-# -- a real load
-
-
-def load_for_real(verdict: Verification, request: Request) -> None:
-    """Only files that passed every other check, or lack nothing but trust. Exit 3 without torch."""
-    loadable = []
-    for artifact in verdict.artifacts:
-        errors = {problem.code for problem in artifact.problems if problem.severity == "error"}
-        trusted = errors == {"refused-global"} and request.allow_pickle
-        plain_pickle = artifact.format == "pickle" and not request.allow_pickle
-        if ((request.deep and not errors) or trusted) and artifact.format in _LOADABLE and not plain_pickle:
-            loadable.append(artifact)
-    formats = {artifact.format for artifact in loadable}
-    wanted = [*(["torch"] if formats & _NEED_TORCH else []), *(["safetensors"] if "safetensors" in formats else [])]
-    lost = [name for name in wanted if importlib.util.find_spec(name) is None]
-    if lost:
-        what = f"{' and '.join(lost)} cannot be imported, and a real load needs it"
-        raise lacking(f"{what}; pip install {' '.join(lost)}")
-    requests = []
-    for artifact in loadable:
-        blobs = verdict.found.blobs(artifact.path)
-        items = [(item.name, item.offset, item.length) for item in blobs.items] if blobs else []
-        requests.append((artifact.format, str(artifact.path), items))
-    answers: list[dict[str, Any]] = []
-    while len(answers) < len(requests):  # one process for all, as importing torch takes seconds; one each for own code
-        left = requests[len(answers) :]
-        answers += _loaded(left[:1], "pickle") if request.allow_pickle else _loaded(left, "weights-only")
-    for artifact, answer in zip(loadable, answers, strict=True):
-        artifact.problems += _judge_answer(artifact, answer, request.allow_pickle)
-
-
-def _loaded(requests: list[tuple[str, str, list[tuple[str, int, int]]]], mode: str) -> list[dict[str, Any]]:
-    """As many answers as the process gave, and a last one for the file at which it died."""
-    command = [sys.executable, str(_SCRIPT), mode]
-    done = subprocess.run(command, input=json.dumps(requests), capture_output=True, encoding="utf-8", errors="replace")
-    answers = []
-    for line in done.stdout.splitlines():
-        with contextlib.suppress(ValueError):  # what a file's own code prints is not an answer
-            answer = json.loads(line)
-            if isinstance(answer, dict) and {"tensors", "error"} & set(answer):
-                answers.append(answer)
-    if len(answers) < len(requests):
-        last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-        answers.append({"error": f"the loading process ended with code {done.returncode}: {last[:200]}"})
-    return answers[: len(requests)]
-
-
-def _judge_answer(artifact: Artifact, answer: dict[str, Any], allow_pickle: bool) -> Iterator[Problem]:
-    refused = answer.get("refused")
-    if "error" in answer and refused and not allow_pickle:
-        message = f"torch.load(weights_only=True) refuses {refused[:120]}; it is harmless, but not on its list"
-        yield Problem("unloadable", "info", message, fix="add --allow-pickle to load it all the same")
-        return
-    if "error" in answer:
-        yield Problem("unloadable", "error", f"does not load: {answer['error']}")
-        return
-    artifact.checks.append("load")
-    for problem in artifact.problems if allow_pickle else ():
-        if problem.code == "refused-global":  # disclosed, no longer an error
-            problem.severity, problem.fix = "info", None
-            problem.message += "; it was run in a subprocess because of --allow-pickle"
-    ours = {tensor.name: tensor for tensor in artifact.layout.tensors if tensor.source != INLINE}
-    for name, (dtype, shape) in answer["tensors"].items() if artifact.format not in ("npy", "npz") else ():
-        tensor = ours.get(name)
-        if tensor and (tensor.dtype.name, list(tensor.shape)) != (dtype, shape):
-            message = f"loads as {dtype} {shape[:8]}, its header says {tensor.dtype.name} {list(tensor.shape)[:8]}"
-            yield Problem("unloadable", "error", message, where=name[:200])
 
 
 # -- the proof

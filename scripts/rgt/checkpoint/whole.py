@@ -21,7 +21,7 @@ from typing import Any
 from rgt.checkpoint import names
 from rgt.checkpoint.examine import Options
 from rgt.checkpoint.survey import survey
-from rgt.checkpoint.verify import Request, verify
+from rgt.checkpoint.verify import verify
 from rgt.errors import RgtError
 
 READ = 256 << 20  # bytes that a look reads for their checksums
@@ -76,7 +76,7 @@ def verdict(path: Path, values: bool = False, read: int = READ, read_until: floa
         headers_until = time.monotonic() + _HEADERS_SECONDS
         share = read // max(len(found.artifacts), 1)
         options = Options(False, values=values, read=share, read_until=read_until, headers_until=headers_until)
-        done = verify(found, Request(options, jobs=1))
+        done = verify(found, options, jobs=1)
     except (RgtError, OSError, ValueError) as error:
         return Verdict(path, False, getattr(error, "message", None) or str(error), "unreadable")
     answer = Verdict(path, not done.failed, files=tuple(artifact.path for artifact in done.artifacts))

@@ -12,11 +12,7 @@ import click
 from rgt import cli, errors, files, units
 from rgt.checkpoint import index, names
 from rgt.checkpoint.index import Keep
-from rgt.checkpoint.index import cadence as optimal_cadence
 from rgt.report import Report, print_json
-
-TABLE_COSTS = (2.0, 10.0, 60.0, 300.0)  # seconds a save holds training up
-TABLE_MTBFS = (1800.0, 7200.0, 6 * 3600.0, 86400.0, 7 * 86400.0)
 
 
 def _open_run(context: click.Context, parameter: click.Parameter, path: Path) -> Path:
@@ -32,7 +28,7 @@ dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done, 
 
 @click.group(cls=cli.Group)
 def main() -> None:
-    """See, prove and thin out the checkpoints of a run directory; say how often to save.
+    """See, prove and thin out the checkpoints of a run directory.
 
     Example: python scripts/checkpoints.py list runs/20261116-083000-tiny-gpt-1f00ab
     """
@@ -81,7 +77,7 @@ def _add_state(report: Report, run: Path) -> None:
 
     problem = inventory.index_problem(run)
     if problem:
-        fix = f"python scripts/checkpoints.py rebuild {run}"
+        fix = f"python scripts/checkpoints.py verify {run}"
         report.add("stale-index", "warn", problem, path=str(run / index.INDEX), fix=fix)
     for entry in index.read(run) or []:
         if not (run / entry["path"]).exists():
@@ -121,31 +117,6 @@ def verify(run: Path, dry_run: bool, fmt: str | None) -> int:
     newest = str(good[-1].path) if good else None
     report.data = {"run": str(run), "good": len(good), "checkpoints": len(checkpoints), "latest": newest}
     return report.emit(fmt, f"{len(good)} of {len(checkpoints)} checkpoints are real; last good: {newest or 'none'}")
-
-
-@main.command()
-@run_argument
-@dry_run
-@cli.json_option
-def rebuild(run: Path, dry_run: bool, as_json: bool) -> int:
-    """Write checkpoints_index.json anew from the files of RUN, each read and judged; the damaged stay out of it.
-
-    Example: python scripts/checkpoints.py rebuild runs/20261116-083000-tiny-gpt-1f00ab
-    """
-
-    from rgt.checkpoint import inventory
-
-    checkpoints = inventory.read_all(run)
-    good = [each for each in checkpoints if each.good]
-    bad = [str(each.path) for each in checkpoints if not each.good]
-    if not dry_run:
-        index.write(run, [each.new_entry(run) for each in good])
-    if as_json:
-        print_json({"run": str(run), "listed": [str(each.path) for each in good], "damaged": bad})
-    else:
-        lists = f"{run / index.INDEX} {'would list' if dry_run else 'lists'} {len(good)} checkpoints"
-        click.echo(f"{lists}; {len(bad)} damaged: {', '.join(bad) or 'none'}")
-    return errors.FINDINGS if bad else errors.OK
 
 
 @main.command()
@@ -225,44 +196,4 @@ def prune(
     word = "would delete" if dry_run else "deleted"
     left = f", {len(bad)} damaged left alone" if bad else ""
     click.echo(f"{word} {len(gone)}, {units.show_size(size)}; {len(kept)} stay{left}", err=True)
-    return errors.OK
-
-
-@main.command()
-@click.option("--save-cost", type=cli.Duration(), help="How long a save holds training up, such as 12s.")
-@click.option("--mtbf", type=cli.Duration(), help="Mean time between interruptions of one node, such as 6h.")
-@click.option("--restart", type=cli.Duration(), default=0.0, help="From an interruption until training goes on.")
-@click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Any of them stops the run.")
-@click.option("--step-time", type=cli.Duration(), help="Of one training step: gives the interval in steps, too.")
-@cli.json_option
-def cadence(
-    save_cost: float | None, mtbf: float | None, restart: float, nodes: int, step_time: float | None, as_json: bool
-) -> int:
-    """Say how often to save (Young, Daly); without --save-cost and --mtbf, print a table.
-
-    Example: python scripts/checkpoints.py cadence --save-cost 12s --mtbf 6h --restart 5m --step-time 1.4s
-    """
-    if (save_cost is None) != (mtbf is None):
-        raise click.UsageError("--save-cost and --mtbf belong together")
-    if save_cost is None or mtbf is None:
-        table = {cost: {mtbf: optimal_cadence(cost, mtbf) for mtbf in TABLE_MTBFS} for cost in TABLE_COSTS}
-        if as_json:
-            pairs = [(cost, mtbf, each) for cost, line in table.items() for mtbf, each in line.items()]
-            rows = [{"save_cost": c, "mtbf": m, "interval": e.interval, "overhead": e.overhead} for c, m, e in pairs]
-            print_json({"table": rows})
-            return errors.OK
-        heads = [f"MTBF {units.show_duration(mtbf)}".rjust(17) for mtbf in TABLE_MTBFS]
-        click.echo("save costs".ljust(12) + "".join(heads))
-        for cost, line in table.items():
-            cells = [f"{units.show_duration(each.interval)} ({each.overhead:.1%})" for each in line.values()]
-            click.echo(units.show_duration(cost).ljust(12) + "".join(cell.rjust(17) for cell in cells))
-        return errors.OK
-    best = optimal_cadence(save_cost, mtbf, restart, nodes)
-    steps = max(1, round(best.interval / step_time)) if step_time else None
-    if as_json:
-        print_json({**asdict(best), "overhead": best.overhead, "steps": steps})
-        return errors.OK
-    every = units.show_duration(best.interval) + (f" ({steps} steps)" if steps else "")
-    parts = f"saving {best.saving:.1%}, computed again {best.lost:.1%}, restarting {best.restarting:.1%}"
-    click.echo(f"save every {every}: {best.overhead:.1%} of the time goes to interruptions ({parts})")
     return errors.OK

@@ -282,13 +282,13 @@ def verify_folder(local: Path) -> Verified:
     flushing.start()
     found = survey(local)
     gauge = Gauge(verify.sizes(found), f"verify {local}")
-    verdict = verify.verify(found, verify.Request(Options(max_abs=MAX_ABS)), gauge.add)
+    verdict = verify.verify(found, Options(max_abs=MAX_ABS), gauge.add)
     gauge.close()
     flushing.join()
     listed = set(verdict.expected.listed)
     damaged = {path for path, problem in verdict.problems if problem.code in _DAMAGED and path in listed}
     problems = [*verdict.problems, *(verify.withdraw(verdict) if verdict.failed else [])]
-    proof = next(iter(verify.prove(verdict, {"max_abs": MAX_ABS, "expect": None, "deep": False})), None)
+    proof = next(iter(verify.prove(verdict, {"max_abs": MAX_ABS, "expect": None})), None)
     problems.sort(key=lambda entry: SEVERITIES.index(entry[1].severity))
     findings = [
         Finding(p.code, p.severity, p.message, str(path), where=p.where, evidence=p.evidence, fix=p.fix)

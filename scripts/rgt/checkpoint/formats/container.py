@@ -6,6 +6,7 @@ Here every offset, size and name is checked before anything uses it.
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import struct
@@ -13,11 +14,11 @@ import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
-from rgt.checkpoint.layout import Broken, Layout, Member, Problem, Span
+from rgt.checkpoint.layout import Broken, Layout, Member, Problem
 
 _CHUNK = 64 * 1024
-_LONGEST_LINE = 1 << 20  # of a pickle's text argument
 MAX_MEMBERS = 200_000
 MAX_DIRECTORY = 64 << 20  # bytes
 STORED, DEFLATED = 0, 8
@@ -82,55 +83,40 @@ def in_memory(data: bytes) -> Window:
     return Window(-1, 0, len(data), memory=data)
 
 
-class Cursor:
+class Cursor(io.BufferedReader):
     """A Window as the file object that pickletools reads from; ends at `limit`, so no argument can be longer."""
 
     def __init__(self, window: Window, position: int, limit: int) -> None:
-        self._window = window
-        self._limit = min(window.length, position + limit)
-        self._buffer = b""
-        self._base = position  # where the buffer starts
-        self._at = 0
+        self._source = _Source(window, position, min(window.length, position + limit))
+        self._most = max(self._source.end - position, 0)
+        super().__init__(self._source, _CHUNK)
 
-    def tell(self) -> int:
-        return self._base + self._at
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Like a file: fewer bytes at the end. A claim of an exabyte must not allocate one."""
+        return super().read(min(size or 0, self._most))
 
     def verdict(self) -> str:
         """Why reading failed here: the file ended, our limit was met, or what is written makes no sense."""
-        if self._base + len(self._buffer) < self._limit:
+        if self._source.at < self._source.end:
             return "malformed"
-        return "truncated" if self._limit == self._window.length else "bounds"
+        return "truncated" if self._source.end == self._source.window.length else "bounds"
 
-    def read(self, size: int) -> bytes:
-        """Like a file: fewer bytes at the end."""
-        if self._at + size > len(self._buffer):
-            self._fill(size)
-        data = self._buffer[self._at : self._at + size]
-        self._at += len(data)
-        return data
 
-    def readline(self) -> bytes:
-        line = b""
-        while not line.endswith(b"\n") and len(line) < _LONGEST_LINE:
-            if self._at == len(self._buffer):
-                self._fill(1)
-            newline = self._buffer.find(b"\n", self._at)
-            part = self._buffer[self._at : newline + 1 if newline >= 0 else len(self._buffer)]
-            if not part:
-                break
-            self._at += len(part)
-            line += part
-        return line
+class _Source(io.RawIOBase):
+    def __init__(self, window: Window, at: int, end: int) -> None:
+        self.window, self.at, self.end = window, at, end
 
-    def _fill(self, size: int) -> None:
-        """Keep what is unread and add at least `size` bytes, as far as there are any."""
-        self._base += self._at
-        self._buffer = self._buffer[self._at :]
-        self._at = 0
-        end = self._base + len(self._buffer)
-        more = min(max(size - len(self._buffer), _CHUNK), self._limit - end)
-        if more > 0:
-            self._buffer += self._window.read(end, more)
+    def readable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.at
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.window.read(self.at, min(len(buffer), self.end - self.at))
+        buffer[: len(data)] = data
+        self.at += len(data)
+        return len(data)
 
 
 # -- a zip's directory
@@ -249,12 +235,12 @@ def _fault(window: Window, member: Member, directory: int) -> tuple[str, str] | 
     return None
 
 
-def crc_spans(members: list[Member], base: int, layout: Layout) -> list[Span]:
+def crc_spans(members: list[Member], base: int, layout: Layout) -> list[Member]:
     """The bytes whose CRC is known; torch can be told to write none."""
     if members and all(member.crc == 0 for member in members) and any(member.size for member in members):
         layout.problem("no-crc", "info", "saved without checksums (torch.serialization.set_crc32_options)")
         return []
-    return [Span(m.name, base + m.data, m.packed, m.crc) for m in members if m.method == STORED]
+    return [replace(member, data=base + member.data) for member in members if member.method == STORED]
 
 
 # -- its members

@@ -374,7 +374,7 @@ def read(cursor: Cursor) -> Pickle:
     """One pickle; the cursor stands behind it afterwards."""
     machine = Machine()
     try:
-        for count, (opcode, argument, _) in enumerate(pickletools.genops(cursor)):  # type: ignore[arg-type]
+        for count, (opcode, argument, _) in enumerate(pickletools.genops(cursor)):
             if count > MAX_OPCODES:
                 raise Broken("bounds", f"the pickle has more than {MAX_OPCODES} opcodes")
             if opcode.name == "STOP":

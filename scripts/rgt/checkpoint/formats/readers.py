@@ -10,6 +10,9 @@ import ast
 import codecs
 import json
 import math
+import os
+import stat
+from pathlib import Path
 from typing import Any
 
 from rgt.checkpoint.formats import torch_files
@@ -204,6 +207,17 @@ def parse_json(data: bytes, what: str) -> Any:
         raise Broken("malformed", f"{what} is nested too deep or holds a number that is too long") from None
 
 
+def read_json(path: Path) -> Any:
+    """Raises Broken or OSError. A FIFO is opened at once, and not only when somebody writes to it."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise Broken("unreadable", "not a regular file")
+        if status.st_size > MAX_JSON:
+            raise Broken("bounds", f"more than {MAX_JSON} bytes of JSON")
+        return parse_json(file.read(MAX_JSON), "the file")
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
@@ -228,18 +242,19 @@ def _array(name: str, window: Window, size: int, start: int, source: int) -> Ten
     begin = 8 + width + length
     text = window.read(8 + width, length)
     try:
-        header = ast.literal_eval(text.decode("utf-8" if head[6] == 3 else "latin-1").strip())
+        header: Any = ast.literal_eval(text.decode("utf-8" if head[6] == 3 else "latin-1").strip())
     except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
         raise Broken("malformed", "the header is not a Python literal") from None
     if not isinstance(header, dict):
         raise Broken("malformed", "the header is not a dict")
-    descr = header.get("descr")
-    # a record's values are not judged
-    record = Dtype("record", sum(map(_field_size, descr)), "opaque") if isinstance(descr, list) else None
-    dtype, big_endian = (record, False) if record else from_numpy(descr)
     shape: Any = header.get("shape")
+    descr = header.get("descr")
     if not _are_counts(shape, tuple):
         raise Broken("malformed", "the header's shape is not one")
+    if isinstance(descr, list):  # records: their values are not judged, and any size of one is taken
+        dtype, big_endian = Dtype("record", (size - begin) // max(math.prod(shape), 1), "opaque"), False
+    else:
+        dtype, big_endian = from_numpy(descr)
     wanted = math.prod(shape) * dtype.size
     if begin + wanted > size:
         raise Broken("truncated", f"{dtype.name} {list(shape)[:8]} needs {wanted} bytes, there are {size - begin}")
@@ -247,13 +262,3 @@ def _array(name: str, window: Window, size: int, start: int, source: int) -> Ten
         raise Broken("trailing", f"{size - begin - wanted} bytes follow the array")
     axes = tuple(reversed(shape)) if header.get("fortran_order") is True else shape
     return Tensor(name, dtype, axes, start + begin, source=source, big_endian=big_endian, role="weight")
-
-
-def _field_size(field: Any) -> int:
-    counts = field[2] if isinstance(field, tuple) and len(field) == 3 else ()
-    counts = (counts,) if isinstance(counts, int) else counts
-    if not isinstance(field, tuple) or len(field) not in (2, 3) or not _are_counts(counts, tuple):
-        raise Broken("malformed", "the header's record dtype is not one")
-    nested = field[1]
-    size = sum(map(_field_size, nested)) if isinstance(nested, list) else from_numpy(nested)[0].size
-    return size * math.prod(counts)

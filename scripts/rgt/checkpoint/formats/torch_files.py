@@ -60,30 +60,18 @@ class Storage:
 
 
 @dataclass
-class View:
-    """A tensor as the pickle describes it, before its storage has a place."""
-
-    name: str
-    storage: Storage
-    dtype: Dtype
-    offset: int  # in values
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-
-
-@dataclass
 class Contents:
     """The tensors of a pickled tree, before their storages have a place."""
 
-    views: list[View] = field(default_factory=list)
+    views: list[tuple[Storage, Tensor]] = field(default_factory=list)  # the tensor starts at its byte of the storage
     storages: dict[str, Storage] = field(default_factory=dict)
 
     @functools.cached_property
     def users(self) -> dict[str, str]:
         """Storage key -> the first tensors that use it."""
         names: dict[str, list[str]] = {}
-        for view in self.views:
-            names.setdefault(view.storage.key, []).append(view.name)
+        for storage, tensor in self.views:
+            names.setdefault(storage.key, []).append(tensor.name)
         return {key: ", ".join(users[:3])[:200] for key, users in names.items()}
 
 
@@ -126,10 +114,11 @@ def read_zip(window: Window, members: list[Member], root: str) -> Layout:
                 places[key] = FILE, window.start + member.data
             else:
                 places[key] = packed[id(member)], 0
-        for view in found.views:
-            if view.storage.key in places:
-                source, start = places[view.storage.key]
-                place(layout, view, start, source=source, big_endian=order == b"big")
+        for storage, tensor in found.views:
+            if storage.key in places:
+                tensor.source, start = places[storage.key]
+                tensor.big_endian = order == b"big"
+                place(layout, storage, tensor, start)
         stored = {name.removeprefix(folder) for name in names if name.startswith(folder)}
         extra = sorted(stored - set(found.storages))
         if extra:
@@ -181,12 +170,13 @@ def _read_legacy(window: Window) -> Layout:
             raise Broken("truncated", f"{name} needs {at - window.length} bytes more", where=found.users.get(key))
     if at != window.length:
         layout.problem("trailing", "error", f"{window.length - at} bytes follow the last storage")
-    for view in found.views:
-        if view.storage.key in places:
-            place(layout, view, window.start + places[view.storage.key], big_endian=big)
+    for storage, tensor in found.views:
+        if storage.key in places:
+            tensor.big_endian = big
+            place(layout, storage, tensor, window.start + places[storage.key])
         else:
-            message = f"storage {view.storage.key[:100]} is not in the file"
-            layout.problem("malformed", "error", message, where=view.name[:200])
+            message = f"storage {storage.key[:100]} is not in the file"
+            layout.problem("malformed", "error", message, where=tensor.name[:200])
     return layout
 
 
@@ -204,14 +194,14 @@ def _read_pickle(window: Window, start: int, layout: Layout, script: bool = Fals
     return pickle
 
 
-def place(layout: Layout, view: View, start: int, **where: Any) -> None:
+def place(layout: Layout, storage: Storage, tensor: Tensor, start: int) -> None:
     """The tensor at its bytes; `start` is its storage's."""
-    tensor = Tensor(view.name, view.dtype, view.shape, start + view.offset * view.dtype.size, view.stride, **where)
-    end = view.offset * view.dtype.size + tensor.extent
-    if end > view.storage.bytes:
-        message = f"needs {end} bytes of storage {view.storage.key[:100]}, which has {view.storage.bytes}"
-        layout.problem("bounds", "error", message, where=view.name[:200])
+    end = tensor.start + tensor.extent
+    if end > storage.bytes:
+        message = f"needs {end} bytes of storage {storage.key[:100]}, which has {storage.bytes}"
+        layout.problem("bounds", "error", message, where=tensor.name[:200])
     else:
+        tensor.start += start
         layout.tensors.append(tensor)
 
 
@@ -219,15 +209,13 @@ def place(layout: Layout, view: View, start: int, **where: Any) -> None:
 
 
 def find(layout: Layout) -> Contents:
-    """The tensors of layout.root; arrays and odd floats, which need no storage, go into the layout at once."""
+    """The tensors of layout.root; arrays, which need no storage, go into the layout at once."""
     found = Contents()
     for name, node in _leaves(layout.root):
         try:
-            if isinstance(node, float):  # NaN or infinite
-                layout.facts.setdefault("odd_scalars", []).append((name, node))
-            elif isinstance(node, Persistent):
+            if isinstance(node, Persistent):
                 storage = _storage(node, found.storages)
-                found.views.append(View(name, storage, storage.dtype, 0, (storage.numel,), (1,)))
+                found.views.append((storage, Tensor(name, storage.dtype, (storage.numel,), 0)))
             elif node.dotted in _ARRAYS:
                 layout.tensors.append(numpy_array(name, node))
             else:
@@ -239,7 +227,7 @@ def find(layout: Layout) -> Contents:
 
 
 def _leaves(root: Any) -> Iterator[tuple[str, Any]]:
-    """Tensors, arrays and odd floats with their names, in the order they were written."""
+    """Tensors and arrays with their names, in the order they were written."""
     stack: list[tuple[str, Iterator[tuple[str, Any]]]] = [("", iter([("", root)]))]
     seen: dict[int, Any] = {}  # holds the nodes: the id of a freed one is used again
     count = 0
@@ -250,8 +238,7 @@ def _leaves(root: Any) -> Iterator[tuple[str, Any]]:
             stack.pop()
             continue
         name = f"{prefix}.{key}"[:MAX_NAME] if prefix and key else prefix or key
-        odd = isinstance(node, float) and not math.isfinite(node)
-        if odd or isinstance(node, Persistent) or (isinstance(node, Call) and node.dotted in _LEAVES):
+        if isinstance(node, Persistent) or (isinstance(node, Call) and node.dotted in _LEAVES):
             count += 1
             if count > MAX_LEAVES:
                 raise Broken("bounds", f"the pickle holds more than {MAX_LEAVES} tensors")
@@ -279,7 +266,7 @@ def _children(node: Any) -> Iterator[tuple[str, Any]]:
         yield "", {k: child for k, child in state.items() if k != "_metadata"} if isinstance(state, dict) else state
 
 
-def _view(name: str, call: Call, storages: dict[str, Storage]) -> View:
+def _view(name: str, call: Call, storages: dict[str, Storage]) -> tuple[Storage, Tensor]:
     arguments = call.arguments
     if not isinstance(arguments, tuple) or len(arguments) < 4 or not isinstance(arguments[0], Persistent):
         raise Broken("malformed", "the tensor is described by something else than storage, offset, size and stride")
@@ -293,7 +280,7 @@ def _view(name: str, call: Call, storages: dict[str, Storage]) -> View:
     shape, stride = numbers(arguments[2]), numbers(arguments[3])
     if not is_count(arguments[1]) or len(shape) != len(stride):
         raise Broken("malformed", "the tensor's offset, size and stride do not go together")
-    return View(name, storage, dtype, arguments[1], shape, stride)
+    return storage, Tensor(name, dtype, shape, arguments[1] * dtype.size, stride)
 
 
 def _storage(node: Persistent, storages: dict[str, Storage]) -> Storage:
