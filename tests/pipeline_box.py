@@ -58,13 +58,12 @@ def scaffold(*words: object, **options: Any) -> subprocess.CompletedProcess[str]
 def small(folder: Path, framework: str, phases: list[dict[str, Any]] | None = None, **changes: Any) -> Path:
     """A pipeline of 24 steps that saves every third; data made by the `data` verb."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    wanted = folder.parent / f"{folder.name}-phases.yaml"
-    wanted.write_text(yaml.safe_dump({"phases": phases or PHASES}))
     sizes = ("--params", "40K", "--vocab-size", 257, "--block-size", 32)
-    done = scaffold("new", folder, "--framework", framework, "--phases", wanted, *sizes)
+    done = scaffold("new", folder, "--framework", framework, *sizes)
     assert done.returncode == 0, done.stderr
     edit(
         folder,
+        phases=phases or PHASES,
         batch={"micro_batch": 2, "accumulation": 2},
         checkpoints={"every_steps": 3, "keep": 3},
         eval={"every_steps": 4, "samples": 6},

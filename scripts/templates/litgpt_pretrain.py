@@ -197,7 +197,6 @@ def train(session: Session) -> int:
         try:
             for phase in session.schedule.phases:
                 training.run_phase(phase.end)
-                session.stop_if_missed(training.step)
         except Stopped:
             return session.preempted(training.step)
     return session.finished(Validation(session.config, session.data))

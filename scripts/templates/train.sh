@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # ./train.sh    trains, or goes on from the last good checkpoint; safe to run again after any end, refused while it runs
 # Everything is written to $RGT_RUN_DIR (set by launch.py), else to this folder. PYTHON names the interpreter.
-# SIGTERM, SIGUSR1 and Ctrl-C save and end with 143. Exit codes: 0 finished · 1 a phase that says on_miss: stop missed ·
+# SIGTERM, SIGUSR1 and Ctrl-C save and end with 143. Exit codes: 0 finished · 1 the training failed ·
 # 2 bad settings or data, or it runs already · 3 the environment lacks something · 143 stopped, run it again
 set -u
 here=$(cd "$(dirname "$0")" && pwd) || exit 3

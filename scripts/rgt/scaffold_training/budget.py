@@ -28,7 +28,7 @@ _SHEETS = """
     V100=125e12/32/7.0 T4=65e12/16/7.5 P100=18.7e12/16/6.0
 """  # FLOP/s, GiB, compute capability
 CARDS = {name: sheet.split("/") for name, sheet in (pair.split("=") for pair in _SHEETS.split())}
-MFU = 0.35
+MFU = 0.35  # share of the peak that a training reaches: an assumption until it is measured
 TOKENS_PER_PARAMETER = 20
 RESERVE, CONTEXT = 0.10, 1 << 30  # fragmentation; what CUDA itself and the libraries take
 BATCH_TOKENS, LEAST_STEPS = 524_288, 1000
@@ -43,23 +43,19 @@ class Card:
     compute_cap: str | None = None
 
 
-def card(name: str | None, memory: int | None, peak: float | None = None) -> Card:
-    """A card by name, or the first one of this machine, or none; given numbers win."""
-    if name is not None:
-        key = next((key for key in CARDS if re.search(rf"(?<![A-Z0-9]){key}(?![0-9])", name.upper())), None)
-        if key is None:
-            known = f"known are {', '.join(CARDS)}"
-            raise bad_input(f"no card called {name!r} is known; {known}; or give --gpu-mem and --peak-flops instead")
-        flops_per_second, gibibytes, compute_cap = CARDS[key]
-        return Card(key, memory or int(gibibytes) << 30, peak or float(flops_per_second), compute_cap)
-    found = [each for each in gpu.read().gpus if each.error is None]
-    if not found:
-        return Card("GPU" if memory or peak else "CPU", memory, peak)
-    here = found[0]
-    key = next((key for key in CARDS if key in here.name.upper()), None)
-    return Card(
-        here.name, memory or here.memory_total, peak or (float(CARDS[key][0]) if key else None), here.compute_cap
-    )
+def card(name: str | None, memory: int | None) -> Card:
+    """A card by name, or the first one of this machine, or none; a given size of its memory wins."""
+    if name is None:
+        here = next((each for each in gpu.read().gpus if each.error is None), None)
+        if here is None:
+            return Card("GPU" if memory else "CPU", memory)
+        key = next((key for key in CARDS if key in here.name.upper()), None)
+        return Card(here.name, memory or here.memory_total, float(CARDS[key][0]) if key else None, here.compute_cap)
+    key = next((key for key in CARDS if re.search(rf"(?<![A-Z0-9]){key}(?![0-9])", name.upper())), None)
+    if key is None:
+        raise bad_input(f"no card called {name!r} is known; known are {', '.join(CARDS)}; or give --gpu-mem instead")
+    flops_per_second, gibibytes, compute_cap = CARDS[key]
+    return Card(key, memory or int(gibibytes) << 30, float(flops_per_second), compute_cap)
 
 
 def precision(compute_cap: str | None, on_cpu: bool) -> tuple[str, str]:
@@ -114,7 +110,6 @@ class Wish:
     gpus: int = 1
     precision: str = "bf16"
     price: float | None = None
-    mfu: float = MFU
 
 
 @dataclass(frozen=True)
@@ -141,7 +136,7 @@ class Plan:
     @property
     def seconds(self) -> float | None:
         peak = self.wish.card.peak
-        return self.flops / (peak * self.wish.gpus * self.wish.mfu) if peak else None
+        return self.flops / (peak * self.wish.gpus * MFU) if peak else None
 
     @property
     def cost(self) -> float | None:
@@ -150,7 +145,7 @@ class Plan:
 
     def as_dict(self) -> dict[str, Any]:
         own = ("micro_batch", "accumulation", "steps", "memory", "flops", "seconds", "cost")
-        asked = ("gpus", "block_size", "precision", "mfu")
+        asked = ("gpus", "block_size", "precision")
         return {
             "params": self.shape.params,
             "shape": vars(self.shape),
@@ -230,8 +225,8 @@ def explain(plan: Plan, why_precision: str = "") -> list[str]:
         f"FLOPs      (6 N + 12 L d T) x D = {plan.flops:.3g}",
     ]
     if plan.seconds is None:
-        return [*lines, "time       unknown: the card's peak is not known; give --gpu or --peak-flops"]
-    rate = f"{wish.gpus} x {wish.card.peak or 0:.3g} FLOP/s x {wish.mfu:.0%} MFU"
+        return [*lines, "time       unknown: the card's peak is not known; give --gpu"]
+    rate = f"{wish.gpus} x {wish.card.peak or 0:.3g} FLOP/s x {MFU:.0%} MFU"
     doubt = "the MFU is an assumption: measure tokens/s on the first steps"
     lines.append(f"time       FLOPs / ({rate}) = {units.show_duration(plan.seconds)}; {doubt}")
     if plan.cost is not None:
