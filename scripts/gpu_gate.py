@@ -27,7 +27,7 @@ from typing import Any
 import click
 
 from rgt import cli, errors, units
-from rgt.errors import bad_input, from_os_error, lacking
+from rgt.errors import bad_input, lacking
 from rgt.gpu_gate.keeper import Keeper
 from rgt.gpu_gate.locks import WAITED, WAKE, Lock
 from rgt.job import queue as gate
@@ -82,11 +82,9 @@ def verb(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.Com
 @click.option("-n", "--name", required=True, help="Name of the job; --then and the verbs find it by this.")
 @click.option("-t", "--timeout", type=cli.Duration(), help="Longest run time, such as 12h; counts from the start.")
 @click.option("--grace", type=cli.Duration(), default="30s", show_default=True, help="From SIGTERM to SIGKILL.")
-@click.option("--gpus", type=click.IntRange(1), help="How many cards, any of them. [default: 1]")
-@click.option("--gpu-ids", help="Exactly these cards: indices or UUIDs, such as 0,2.")
+@click.option("--gpus", type=click.IntRange(1), help="How many cards of CUDA_VISIBLE_DEVICES, or of all. [default: 1]")
 @click.option("--slots", type=click.IntRange(1), help="On a box without GPUs: how many jobs may run at once.")
 @click.option("--min-free-mem", type=cli.Size(), help="Free memory each card must have, such as 20GiB.")
-@click.option("--max-util", type=click.IntRange(0, 100), help="Highest utilisation in percent a card may show.")
 @click.option("--then", help="Start only after this job (name or id) has finished well.")
 @click.option("--unique", is_flag=True, help="Refuse when a job of this name is already queued or running.")
 @click.option("--detach", is_flag=True, help="Return the job id at once; the job outlives shell, connection and agent.")
@@ -106,15 +104,15 @@ def run(queue: gate.Queue, command: tuple[str, ...], detach: bool, as_json: bool
         raise bad_input(f"the command {command[0]!r} is not found or not executable; give its path, or check PATH")
     if asked["then"]:
         asked["then"] = queue.find(asked["then"])["id"]
-    if asked["slots"] and (asked["gpus"] or asked["gpu_ids"]):
-        raise bad_input("--slots is for boxes without GPUs; leave out --gpus and --gpu-ids")
+    if asked["slots"] and asked["gpus"]:
+        raise bad_input("--slots is for boxes without GPUs; leave out --gpus")
     if asked["slots"]:
         wanted = [f"slot-{number}" for number in range(asked["slots"])]
     else:
         from rgt.gpu_gate import cards  # here, because reading GPUs costs what a job on slots need not pay
 
-        wanted = [cards.lock_name(card) for card in cards.choose(asked["gpus"], asked["gpu_ids"])]
-        asked["gpus"] = len(wanted) if asked["gpu_ids"] else asked["gpus"] or 1
+        asked["gpus"] = asked["gpus"] or 1
+        wanted = [cards.lock_name(card) for card in cards.choose(asked["gpus"])]
     job_id = mint_id(asked["name"])
     log = str((asked.pop("log") or queue.job_path(job_id, "log")).absolute())
     environment = {name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ}
@@ -175,23 +173,6 @@ def list_jobs(everything: bool, queue: gate.Queue, as_json: bool) -> None:
         click.echo(f"{len(records)} jobs" + (f", {len(hidden)} older ones with --all" if hidden else ""), err=True)
 
 
-@verb("logs")
-@click.argument("job")
-@click.option("-n", "--lines", type=click.IntRange(1), default=50, show_default=True, help="How many last lines.")
-def logs(job: str, lines: int, queue: gate.Queue, as_json: bool) -> None:
-    """Print the end of a job's log; the first line on stderr is the log's path."""
-    record = queue.find(job)
-    try:
-        with open(record["log"], "rb") as file:  # from the end: a log may have gigabytes
-            file.seek(max(0, os.fstat(file.fileno()).st_size - lines * 1000))
-            tail = file.read().decode(errors="replace").splitlines()[-lines:]
-    except OSError as error:
-        raise from_os_error(error, f"read the log {record['log']}") from None
-    if not as_json:
-        click.echo(record["log"], err=True)
-    cli.show({"id": record["id"], "log": record["log"], "lines": tail}, as_json, tail)
-
-
 @verb("wait")
 @click.argument("jobs", nargs=-1, required=True)
 @click.option("--timeout", type=cli.Duration(), help="Stop waiting after this long; the jobs go on.")
@@ -220,7 +201,7 @@ def cancel(jobs: tuple[str, ...], dry_run: bool, queue: gate.Queue, as_json: boo
 # -- submitting
 
 _FRESH: gate.Record = {"state": "queued", "submitted": 0.0, "gpus": []}
-_FRESH |= dict.fromkeys("reason gate job slot taken started ended exit_code git_commit".split())
+_FRESH |= dict.fromkeys("reason gate job slot taken started ended exit_code".split())
 
 
 def _submit(queue: gate.Queue, record: gate.Record, as_json: bool) -> int:

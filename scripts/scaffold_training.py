@@ -5,8 +5,8 @@
 """RUN · writes a pretraining pipeline for nanoGPT, LitGPT or HF Trainer: sized to a card, in phases, resumable anywhere
 
 Example:
-    python scripts/scaffold_training.py plan --params 124M --gpu A100 --price 1.8
-    python scripts/scaffold_training.py new pipelines/base --framework litgpt --params 124M --gpu A100
+    python scripts/scaffold_training.py new pipelines/base --framework litgpt --gpu A100 --price 1.8 --dry-run
+    python scripts/scaffold_training.py new pipelines/base --framework litgpt --gpu A100
     python scripts/scaffold_training.py data pipelines/base web corpus/*.txt
     bash pipelines/base/train.sh
 
@@ -16,42 +16,20 @@ nothing of this bundle afterwards. train.sh again, after any end, goes on from t
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from rgt import cli, errors
+from rgt import cli
 from rgt.errors import bad_input
-from rgt.report import Report, print_json
 from rgt.scaffold_training import budget, pipeline, tokens
 
 SEED = 1337
-F = TypeVar("F", bound=Callable[..., Any])
 _PATH, _FOLDER = click.Path(path_type=Path), click.Path(path_type=Path, exists=True, file_okay=False)
 _HALF = click.FloatRange(0, 0.5, min_open=True)
 _PRECISION = click.Choice(["bf16", "fp16", "fp32"])
 _VOCAB_HELP = "Of the tokenizer; 257 for bytes."
-
-
-BUDGET = (
-    click.option("--params", type=budget.count, help="Parameters, such as 124M."),
-    click.option("--tokens", type=budget.count, help="Tokens to train on, such as 2.5B. [default: 20 a parameter]"),
-    click.option("--gpu", help="Card, such as A100. [default: this machine's, else the CPU]"),
-    click.option("--gpu-mem", type=cli.Size(), help="Memory of one card. [default: the card's]"),
-    click.option("--gpus", type=click.IntRange(1), default=1, show_default=True, help="Cards, on one machine."),
-    click.option("--price", type=click.FloatRange(0), help="Of one card for an hour, for the cost."),
-    click.option("--precision", type=_PRECISION, help="[default: by the card's compute capability]"),
-    click.option("--block-size", type=click.IntRange(8), default=1024, show_default=True, help="Tokens a sequence."),
-    click.option("--vocab-size", type=click.IntRange(2), default=50_304, show_default=True, help=_VOCAB_HELP),
-)
-
-
-def budget_options(function: F) -> F:
-    """What `plan` and `new` size a run by."""
-    return functools.reduce(lambda decorated, option: option(decorated), reversed(BUDGET), function)
 
 
 @click.group(cls=cli.Group)
@@ -63,65 +41,52 @@ def main() -> None:
 
 
 @main.command()
-@budget_options
-@cli.json_option
-def plan(as_json: bool, **wishes: Any) -> None:
-    """Propose batch x accumulation x steps, and estimate memory, FLOPs, time and cost with the formulas.
-
-    A model that does not fit on the card is refused: exit 2.
-
-    Example: python scripts/scaffold_training.py plan --tokens 3B --gpu 4090 --price 0.4
-    """
-    proposed, why, device = _propose(wishes)
-    if as_json:
-        print_json({**proposed.as_dict(), "precision_because": why, "device": device})
-    else:
-        click.echo("\n".join(budget.explain(proposed, why)))
-
-
-@main.command()
 @click.argument("folder", type=_PATH)
 @click.option("--framework", required=True, type=click.Choice(pipeline.FRAMEWORKS), help="Whose trainer.")
+@click.option("--params", type=budget.count, help="Parameters, such as 124M. [default: 124M]")
+@click.option("--tokens", type=budget.count, help="Tokens to train on, such as 2.5B. [default: 20 a parameter]")
+@click.option("--gpu", help="Card, such as A100. [default: this machine's, else the CPU]")
+@click.option("--gpu-mem", type=cli.Size(), help="Memory of one card. [default: the card's]")
+@click.option("--gpus", type=click.IntRange(1), default=1, show_default=True, help="Cards, on one machine.")
+@click.option("--price", type=click.FloatRange(0), help="Of one card for an hour, for the cost.")
+@click.option("--precision", type=_PRECISION, help="[default: by the card's compute capability]")
+@click.option("--block-size", type=click.IntRange(8), default=1024, show_default=True, help="Tokens a sequence.")
+@click.option("--vocab-size", type=click.IntRange(2), default=50_304, show_default=True, help=_VOCAB_HELP)
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=SEED, show_default=True, help="Of everything.")
-@click.option("--dry-run", is_flag=True, help="Print training_config.yaml and write nothing.")
-@budget_options
-@cli.report_options
-def new(folder: Path, framework: str, seed: int, dry_run: bool, fmt: str | None, **wishes: Any) -> int:
-    """Write a pipeline to FOLDER, which must not hold anything yet.
+@click.option("--dry-run", is_flag=True, help="Print the plan and training_config.yaml, and write nothing.")
+@cli.json_option
+def new(
+    folder: Path, framework: str, gpu: str, gpu_mem: int, seed: int, dry_run: bool, as_json: bool, **wishes: Any
+) -> None:
+    """Plan a run and write its pipeline to FOLDER, which must not hold anything yet.
 
-    Its phases (broad, curated, domain, anneal) are in training_config.yaml, yours to edit before the first start.
+    The plan is batch x accumulation x steps, and memory, FLOPs, time and cost with their formulas. A model that does
+    not fit on the card is refused: exit 2. The phases (broad, curated, domain, anneal) are in training_config.yaml,
+    yours to edit before the first start.
 
     Example: python scripts/scaffold_training.py new pipelines/base --framework litgpt --params 124M --gpu A100
     """
-    if wishes["params"] is None and wishes["tokens"] is None:
-        wishes["params"] = 124e6
-    proposed, why, device = _propose(wishes)
+    card = budget.card(gpu, gpu_mem)
+    device = "cpu" if card.name == "CPU" else "cuda"
+    chosen, why = budget.precision(card.compute_cap, device == "cpu")
+    if wishes["precision"]:
+        chosen, why = wishes["precision"], "as asked"
+    proposed = budget.propose(budget.Wish(card, **{**wishes, "precision": chosen}))
     config = pipeline.build_config(framework, folder.absolute().name, proposed, seed, device)
-    report = Report("scaffold_training")
-    report.data = {"plan": proposed.as_dict(), "config": config, "files": [], "folder": str(folder)}
+    written = [] if dry_run else pipeline.write(folder, config)
+    lines = budget.explain(proposed, why)
     if dry_run:
-        lines = [pipeline.as_yaml(config).rstrip(), "nothing was written"]
+        lines += [pipeline.as_yaml(config).rstrip(), "nothing was written"]
     else:
-        report.data["files"] = [str(path) for path in pipeline.write(folder, config)]
-        lines = [*budget.explain(proposed, why), f"written    {folder}"]
+        lines.append(f"written    {folder}")
         for source in sorted({name for phase in config["phases"] for name in phase["mix"]}):
             lines.append(f"data       python scripts/scaffold_training.py data {folder} {source} <text files>")
         if framework == "nanogpt":
             lines.append(f"nanoGPT    clone it to {folder}/nanoGPT, or set nanogpt_dir in training_config.yaml")
         lines.append(f"start      bash {folder}/train.sh, or python scripts/launch.py submit {folder}/job.yaml")
         lines.append(f"status     python scripts/watch.py {folder}")
-    report.emit(fmt, "\n".join(lines))
-    return errors.OK
-
-
-def _propose(wishes: dict[str, Any]) -> tuple[budget.Plan, str, str]:
-    rest = dict(wishes)
-    card = budget.card(rest.pop("gpu"), rest.pop("gpu_mem"))
-    device = "cpu" if card.name == "CPU" else "cuda"
-    chosen, why = budget.precision(card.compute_cap, device == "cpu")
-    if rest["precision"]:
-        chosen, why = rest["precision"], "as asked"
-    return budget.propose(budget.Wish(card, **{**rest, "precision": chosen})), why, device
+    plan = {**proposed.as_dict(), "precision_because": why, "device": device}
+    cli.show({"plan": plan, "config": config, "files": list(map(str, written))}, as_json, lines)
 
 
 @main.command()

@@ -18,8 +18,8 @@ from bench import gate_chaos
 from rgt.job import queue
 from rgt.machine import processes as procs
 
-from .gate_box import PYTHON, ROOT, SHELL, Gate, kill, kill_job, until
-from .real.support import missing, need
+from .gate_box import PYTHON, SHELL, Gate, kill, kill_job, until
+from .real.support import missing
 
 
 @pytest.fixture
@@ -41,22 +41,13 @@ def test_passes_output_and_exit_code_through_and_names_the_log_first(box: Gate) 
     assert Path(record["log"]).read_text() == "out\nerr\n"
     seen = [record[name] for name in ("state", "exit_code", "slot", "cwd")]
     assert seen == ["failed", 7, "slot-0", str(box.directory)]
-    # death by a signal is told as a shell does
-    assert box.run("-n", "b", "--slots", 1, "--", "sh", "-c", "kill -9 $$").returncode == 137
-
-
-def test_record_has_its_fields_and_knows_the_commit(box: Gate) -> None:
-    need("git", "git")
-    done = box.run("-n", "a", "--slots", 1, "--", "true", cwd=ROOT)
-    record = box.record("a")
-    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    assert done.returncode == 0
     assert set(record) == set(
-        "id name state reason gate job gpus slot taken submitted started ended exit_code git_commit detached "
+        "id name state reason gate job gpus slot taken submitted started ended exit_code detached "
         "command cwd log wanted asked environment".split()
     )
-    assert record["git_commit"] == (head or None)
     assert record["submitted"] <= record["taken"] <= record["started"] <= record["ended"]
+    # death by a signal is told as a shell does
+    assert box.run("-n", "b", "--slots", 1, "--", "sh", "-c", "kill -9 $$").returncode == 137
 
 
 def test_python_output_is_not_buffered(box: Gate) -> None:
@@ -204,8 +195,7 @@ def test_detach_returns_at_once_and_outlives_its_shell(box: Gate) -> None:
     done = subprocess.run(words, env=box.environment, capture_output=True, text=True, timeout=20)
     job = done.stdout.strip()
     assert box.run("wait", job).returncode == 0
-    logged = box.run("logs", job)
-    assert (logged.stdout, logged.stderr) == ("survived\n", f"{box.record(job)['log']}\n")
+    assert Path(box.record(job)["log"]).read_text() == "survived\n"
 
 
 def test_then_is_cancelled_after_a_bad_end(box: Gate) -> None:
@@ -363,7 +353,7 @@ def test_two_users_share_a_queue(box: Gate, tmp_path_factory: pytest.TempPathFac
         ("-n a --slots 1 --then ghost -- true", 2, "error: no job is called 'ghost'"),
         ("-n a --slots 1 --log no/such/dir/x -- true", 2, "error: cannot write the log "),
         ("--slots 1 -- true", 2, "Missing option '-n' / '--name'"),
-        *((f"{verb} ghost", 2, "error: no job is called 'ghost'") for verb in ("status", "cancel", "logs", "resume")),
+        *((f"{verb} ghost", 2, "error: no job is called 'ghost'") for verb in ("status", "cancel", "resume")),
     ],
 )
 def test_bad_input(box: Gate, words: str, code: int, sentence: str) -> None:

@@ -29,7 +29,7 @@ _SHEETS = """
 """  # FLOP/s, GiB, compute capability
 CARDS = {name: sheet.split("/") for name, sheet in (pair.split("=") for pair in _SHEETS.split())}
 MFU = 0.35  # share of the peak that a training reaches: an assumption until it is measured
-TOKENS_PER_PARAMETER = 20
+TOKENS_PER_PARAMETER, DEFAULT_PARAMS = 20, 124e6
 RESERVE, CONTEXT = 0.10, 1 << 30  # fragmentation; what CUDA itself and the libraries take
 BATCH_TOKENS, LEAST_STEPS = 524_288, 1000
 _LARGEST = 64
@@ -177,9 +177,7 @@ def flops(each: Shape, block_size: int, tokens: float) -> float:
 
 def propose(wish: Wish) -> Plan:
     """The largest micro-batch that fits, accumulated to the batch; refused when not even one sequence fits."""
-    if wish.params is None and wish.tokens is None:
-        raise bad_input("give --params, --tokens or both; the other one follows from 20 tokens a parameter")
-    params = wish.params or (wish.tokens or 0) / TOKENS_PER_PARAMETER
+    params = wish.params or (wish.tokens / TOKENS_PER_PARAMETER if wish.tokens else DEFAULT_PARAMS)
     tokens = wish.tokens or params * TOKENS_PER_PARAMETER
     each = shape(params, wish.vocab_size)
     # half a million tokens a step, but at least a thousand steps: a short run needs its updates
@@ -201,7 +199,7 @@ def propose(wish: Wish) -> Plan:
     return Plan(wish, each, tokens, micro, accumulation, steps)
 
 
-def explain(plan: Plan, why_precision: str = "") -> list[str]:
+def explain(plan: Plan, why_precision: str) -> list[str]:
     """The plan in lines, each number with its formula."""
     each, wish, parts = plan.shape, plan.wish, plan.memory
     half = wish.precision != "fp32"
@@ -219,7 +217,7 @@ def explain(plan: Plan, why_precision: str = "") -> list[str]:
         f"batch      {batch} = {plan.step_tokens:,} tokens a step",
         f"steps      {plan.steps:,} x {plan.step_tokens:,} = D = {_count(tokens)} tokens "
         f"({tokens / each.params:.3g} a parameter)",
-        f"precision  {wish.precision}" + (f": {why_precision}" if why_precision else ""),
+        f"precision  {wish.precision}: {why_precision}",
         f"memory     {pieces}; activations {activations}; logits {sizes['logits']}; {reserve}{room} "
         "(estimate: the first steps tell)",
         f"FLOPs      (6 N + 12 L d T) x D = {plan.flops:.3g}",
