@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shlex
 import signal
 import time
 from collections.abc import Callable
@@ -146,18 +147,9 @@ def resume(jobs: tuple[str, ...], queue: gate.Queue, as_json: bool) -> None:
 @click.argument("job")
 def status(job: str, queue: gate.Queue, as_json: bool) -> None:
     """Show one job (by id, or the newest of that name), checked against the processes that really live."""
-    record, lines = queue.find(job), []
-    for key, value in record.items():
-        if value in (None, "", {}, []) or key == "environment":
-            continue
-        if key in ("submitted", "started", "ended"):
-            value = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(value))
-        elif isinstance(value, dict):
-            value = ", ".join(f"{name} {item}" for name, item in value.items() if item is not None)
-        elif isinstance(value, list):
-            value = " ".join(map(str, value))
-        lines.append(f"{key:10} {value}")
-    cli.show(record, as_json, lines)
+    record = queue.find(job)
+    details = {"command": shlex.join(record["command"]), "cwd": record["cwd"], "log": record["log"]}
+    cli.show(record, as_json, [_line(record), *(f"{key:9} {value}" for key, value in details.items())])
 
 
 @verb("list")
@@ -281,15 +273,16 @@ def _wait_for_end(queue: gate.Queue, record: gate.Record, seconds: float) -> Non
 
 
 def _print_records(records: list[gate.Record], as_json: bool, prefix: str = "", **more: Any) -> None:
-    lines = []
-    for record in records:
-        where = f"GPU {','.join(map(str, record['gpus']))}" if record["gpus"] else record["slot"] or ""
-        since = record["ended"] or record["started"] or record["submitted"]  # how long it is in its present state
-        age = units.show_duration(max(0.0, time.time() - since))
-        code = f" exit {record['exit_code']}" if record["exit_code"] else ""
-        reason = f"  {record['reason']}" if record["reason"] else ""
-        lines.append(f"{prefix}{record['state']:9} {record['id']:44} {age:>7} {where}{code}{reason}")
-    cli.show({**more, "jobs": records}, as_json, lines)
+    cli.show({**more, "jobs": records}, as_json, [prefix + _line(record) for record in records])
+
+
+def _line(record: gate.Record) -> str:
+    where = f"GPU {','.join(map(str, record['gpus']))}" if record["gpus"] else record["slot"] or ""
+    since = record["ended"] or record["started"] or record["submitted"]  # how long it is in its present state
+    age = units.show_duration(max(0.0, time.time() - since))
+    code = f" exit {record['exit_code']}" if record["exit_code"] else ""
+    reason = f"  {record['reason']}" if record["reason"] else ""
+    return f"{record['state']:9} {record['id']:44} {age:>7} {where}{code}{reason}"
 
 
 if __name__ == "__main__":

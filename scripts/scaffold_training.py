@@ -56,7 +56,15 @@ def main() -> None:
 @click.option("--dry-run", is_flag=True, help="Print the plan and training_config.yaml, and write nothing.")
 @cli.json_option
 def new(
-    folder: Path, framework: str, gpu: str, gpu_mem: int, seed: int, dry_run: bool, as_json: bool, **wishes: Any
+    folder: Path,
+    framework: str,
+    gpu: str | None,
+    gpu_mem: int | None,
+    precision: str | None,
+    seed: int,
+    dry_run: bool,
+    as_json: bool,
+    **wishes: Any,
 ) -> None:
     """Plan a run and write its pipeline to FOLDER, which must not hold anything yet.
 
@@ -68,10 +76,10 @@ def new(
     """
     card = budget.card(gpu, gpu_mem)
     device = "cpu" if card.name == "CPU" else "cuda"
-    chosen, why = budget.precision(card.compute_cap, device == "cpu")
-    if wishes["precision"]:
-        chosen, why = wishes["precision"], "as asked"
-    proposed = budget.propose(budget.Wish(card, **{**wishes, "precision": chosen}))
+    best, why = budget.precision(card.compute_cap, device == "cpu")
+    if precision:
+        best, why = precision, "as asked"
+    proposed = budget.propose(card, best, **wishes)
     config = pipeline.build_config(framework, folder.absolute().name, proposed, seed, device)
     written = [] if dry_run else pipeline.write(folder, config)
     lines = budget.explain(proposed, why)

@@ -90,15 +90,6 @@ def test_two_cards_and_their_processes(smi: Smi) -> None:
     csv = "--format=csv,noheader,nounits"
     assert smi.calls == [f"{QUERY} {csv}", f"--query-compute-apps=gpu_uuid,pid,used_memory {csv}"]
 
-    shown = read().gpus[0].as_dict()  # ready for JSON
-    assert shown["memory_used"] == 1024 * MIB and shown["slowdown"] == [] and shown["error"] is None
-    assert (shown["processes"][0]["pid"], shown["processes"][0]["used_memory"]) == (4711, 1000 * MIB)
-
-
-def test_memory_free() -> None:
-    cards = [Gpu(0, memory_total=10, memory_used=used) for used in (3, 11, None)] + [Gpu(0, memory_used=3)]
-    assert [card.memory_free for card in cards] == [7, 0, None, None]
-
 
 def test_unknown_facts_are_none_and_noise_is_left_out(smi: Smi) -> None:
     for unknown in ("[N/A]", "[Not Supported]", "N/A", "[Insufficient Permissions]", ""):

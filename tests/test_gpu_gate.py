@@ -50,11 +50,6 @@ def test_passes_output_and_exit_code_through_and_names_the_log_first(box: Gate) 
     assert box.run("-n", "b", "--slots", 1, "--", "sh", "-c", "kill -9 $$").returncode == 137
 
 
-def test_python_output_is_not_buffered(box: Gate) -> None:
-    job = box.detach("a", sys.executable, "-c", "print('first step'); import time; time.sleep(60)")
-    until(lambda: Path(box.queue.find(job)["log"]).read_text() == "first step\n")
-
-
 def test_standard_input_is_passed_on_and_the_log_may_be_anywhere(box: Gate) -> None:
     with subprocess.Popen(["echo", "fed"], stdout=subprocess.PIPE) as source:
         words = ("-n", "a", "--slots", 1, "--log", "mine.log", "--", "cat")
@@ -297,8 +292,8 @@ def test_list_shows_every_state_and_bounds_itself(box: Gate) -> None:
 
 def test_status_as_text_and_a_torn_record_is_left_out(box: Gate) -> None:
     box.run("-n", "a", "--slots", 1, "--", "echo", "two words")
-    lines = dict(line.split(maxsplit=1) for line in box.run("status", "a").stdout.splitlines())
-    assert (lines["state"], lines["command"], lines["slot"]) == ("done", "echo two words", "slot-0")
+    lines = box.run("status", "a").stdout.splitlines()
+    assert (lines[0][:4], lines[1]) == ("done", "command   echo 'two words'") and lines[0].endswith("slot-0")
     (box.queue.jobs / "20260101-000000-torn-000000.json").write_text('{"id": "20260101')
     assert [job["name"] for job in json.loads(box.run("list", "--json").stdout)["jobs"]] == ["a"]
 

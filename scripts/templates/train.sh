@@ -19,4 +19,17 @@ export PYTHONPATH=$here/lib${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 PYTHON
 if [ -z "${RGT_RUN_DIR:-}" ]; then  # launch.py keeps the log itself
   exec > >(trap '' TERM INT USR1 HUP; exec 9>&-; exec tee -a "$RUN/train.log") 2>&1
 fi
-@LAUNCH@
+ranks=@RANKS@
+if [ "$ranks" -eq 1 ]; then exec "$python" pretrain.py; fi
+# torchrun waits 30 s after a signal, then kills; a save takes longer
+export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-300}
+export PET_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1
+rm -f "$RUN/.exit_code"
+"$python" -m torch.distributed.run --standalone --nproc_per_node="$ranks" pretrain.py &
+child=$!
+trap 'kill -TERM "$child"' TERM INT
+trap 'kill -USR1 "$child"' USR1
+while :; do wait "$child"; code=$?; kill -0 "$child" 2>/dev/null || break; done
+# torchrun makes 1 of whatever its workers ended with; the first of them wrote what it was
+if [ -s "$RUN/.exit_code" ]; then code=$(cat "$RUN/.exit_code"); fi
+exit "$code"

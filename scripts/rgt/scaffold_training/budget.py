@@ -1,8 +1,8 @@
 """From a budget to a plan: shape of the model, batch x accumulation x steps, memory, FLOPs, time, cost, with formulas.
 
 Example:
-    plan = propose(Wish(params=124e6, tokens=None, card=card("A100", None)))
-    plan.memory["total"], plan.seconds, plan.cost
+    plan = propose(card("A100", None), "bf16", params=124e6)
+    plan.memory(plan.micro_batch)["total"], plan.seconds, plan.cost
 
 Memory of mixed-precision AdamW: 4 (fp32 weights) + 4 (fp32 gradients) + 8 (two moments) bytes a parameter, and 2 for
 the 16-bit copy that autocast holds. Activations by Korthikanti et al. 2022 (https://arxiv.org/abs/2205.05198), with
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rgt import units
@@ -101,21 +101,13 @@ def shape(params: float, vocab_size: int) -> Shape:
 
 
 @dataclass(frozen=True)
-class Wish:
-    card: Card
-    params: float | None = None
-    tokens: float | None = None
-    block_size: int = 1024
-    vocab_size: int = 50_304
-    gpus: int = 1
-    precision: str = "bf16"
-    price: float | None = None
-
-
-@dataclass(frozen=True)
 class Plan:
-    wish: Wish
+    card: Card
     shape: Shape
+    precision: str
+    gpus: int
+    block_size: int
+    price: float | None
     tokens: float
     micro_batch: int
     accumulation: int
@@ -123,93 +115,79 @@ class Plan:
 
     @property
     def step_tokens(self) -> int:
-        return self.micro_batch * self.accumulation * self.wish.gpus * self.wish.block_size
-
-    @property
-    def memory(self) -> dict[str, int]:
-        return memory(self.shape, self.wish, self.micro_batch)
+        return self.micro_batch * self.accumulation * self.gpus * self.block_size
 
     @property
     def flops(self) -> float:
-        return flops(self.shape, self.wish.block_size, self.steps * self.step_tokens)
+        per_token = 6 * self.shape.params + 12 * self.shape.layers * self.shape.width * self.block_size
+        return per_token * self.steps * self.step_tokens
 
     @property
     def seconds(self) -> float | None:
-        peak = self.wish.card.peak
-        return self.flops / (peak * self.wish.gpus * MFU) if peak else None
+        return self.flops / (self.card.peak * self.gpus * MFU) if self.card.peak else None
 
     @property
     def cost(self) -> float | None:
-        price = self.wish.price
-        return None if price is None or self.seconds is None else self.seconds / 3600 * price * self.wish.gpus
+        return None if self.price is None or self.seconds is None else self.seconds / 3600 * self.price * self.gpus
+
+    def memory(self, micro_batch: int) -> dict[str, int]:
+        """Bytes on one card, replicated on each (data parallel without sharding)."""
+        each, half, tokens = self.shape, self.precision != "fp32", micro_batch * self.block_size
+        parts = {
+            "weights": each.params * (6 if half else 4),
+            "gradients": each.params * 4,
+            "adam": each.params * 8,
+            "activations": tokens * each.layers * each.width * (34 if half else 68),
+            "logits": tokens * each.vocab_size * (10 if half else 8),
+            "context": CONTEXT if self.card.name != "CPU" else 0,
+        }
+        return {**parts, "total": round(sum(parts.values()) * (1 + RESERVE))}
 
     def as_dict(self) -> dict[str, Any]:
-        own = ("micro_batch", "accumulation", "steps", "memory", "flops", "seconds", "cost")
-        asked = ("gpus", "block_size", "precision")
-        return {
-            "params": self.shape.params,
-            "shape": vars(self.shape),
-            "tokens": self.steps * self.step_tokens,
-            "card": self.wish.card.name,
-            **{name: getattr(self, name) for name in own},
-            **{name: getattr(self.wish, name) for name in asked},
-        }
+        whole = {"params": self.shape.params, "tokens": self.steps * self.step_tokens, "card": self.card.name}
+        derived = {"memory": self.memory(self.micro_batch), "flops": self.flops, "seconds": self.seconds}
+        return {**asdict(self), **whole, **derived, "cost": self.cost}
 
 
-def memory(each: Shape, wish: Wish, micro_batch: int) -> dict[str, int]:
-    """Bytes on one card, replicated on each (data parallel without sharding)."""
-    half = wish.precision != "fp32"
-    tokens = micro_batch * wish.block_size
-    parts = {
-        "weights": each.params * (6 if half else 4),
-        "gradients": each.params * 4,
-        "adam": each.params * 8,
-        "activations": tokens * each.layers * each.width * (34 if half else 68),
-        "logits": tokens * each.vocab_size * (10 if half else 8),
-        "context": CONTEXT if wish.card.name != "CPU" else 0,
-    }
-    return {**parts, "total": round(sum(parts.values()) * (1 + RESERVE))}
-
-
-def flops(each: Shape, block_size: int, tokens: float) -> float:
-    return (6 * each.params + 12 * each.layers * each.width * block_size) * tokens
-
-
-def propose(wish: Wish) -> Plan:
+def propose(
+    card: Card,
+    precision: str,
+    params: float | None = None,
+    tokens: float | None = None,
+    gpus: int = 1,
+    block_size: int = 1024,
+    vocab_size: int = 50_304,
+    price: float | None = None,
+) -> Plan:
     """The largest micro-batch that fits, accumulated to the batch; refused when not even one sequence fits."""
-    params = wish.params or (wish.tokens / TOKENS_PER_PARAMETER if wish.tokens else DEFAULT_PARAMS)
-    tokens = wish.tokens or params * TOKENS_PER_PARAMETER
-    each = shape(params, wish.vocab_size)
+    params = params or (tokens / TOKENS_PER_PARAMETER if tokens else DEFAULT_PARAMS)
+    tokens = tokens or params * TOKENS_PER_PARAMETER
     # half a million tokens a step, but at least a thousand steps: a short run needs its updates
-    sequences = max(1, round(min(BATCH_TOKENS, tokens / LEAST_STEPS) / wish.block_size / wish.gpus))
+    sequences = max(1, round(min(BATCH_TOKENS, tokens / LEAST_STEPS) / block_size / gpus))
+    plan = Plan(card, shape(params, vocab_size), precision, gpus, block_size, price, tokens, 1, 1, 1)
     sizes = [1 << power for power in range(min(_LARGEST, sequences).bit_length())]
-    room = wish.card.memory
-    fitting = [size for size in sizes if room is None or memory(each, wish, size)["total"] <= room]
-    if room is not None and not fitting:
-        need = memory(each, wish, 1)
-        parts = ", ".join(f"{name} {units.show_size(value)}" for name, value in need.items() if name != "total")
+    room = card.memory or math.inf
+    fitting = [size for size in sizes if plan.memory(size)["total"] <= room]
+    if not fitting:
+        need = {name: units.show_size(value) for name, value in plan.memory(1).items()}
+        parts = ", ".join(f"{name} {size}" for name, size in need.items() if name != "total")
         raise bad_input(
-            f"{_count(each.params)} parameters do not fit on {wish.card.name} with {units.show_size(room)}: one "
-            f"sequence of {wish.block_size} needs {units.show_size(need['total'])} ({parts}, and {RESERVE:.0%}); "
+            f"{_count(plan.shape.params)} parameters do not fit on {card.name} with {units.show_size(room)}: one "
+            f"sequence of {block_size} needs {need['total']} ({parts}, and {RESERVE:.0%}); "
             "take fewer --params, a shorter --block-size, or a larger card"
         )
-    micro = fitting[-1]
-    accumulation = max(1, round(sequences / micro))
-    steps = max(1, math.ceil(tokens / (micro * accumulation * wish.gpus * wish.block_size)))
-    return Plan(wish, each, tokens, micro, accumulation, steps)
+    plan = replace(plan, micro_batch=fitting[-1], accumulation=max(1, round(sequences / fitting[-1])))
+    return replace(plan, steps=max(1, math.ceil(tokens / plan.step_tokens)))
 
 
 def explain(plan: Plan, why_precision: str) -> list[str]:
     """The plan in lines, each number with its formula."""
-    each, wish, parts = plan.shape, plan.wish, plan.memory
-    half = wish.precision != "fp32"
-    per = {"weights": "4+2" if half else "4", "gradients": "4", "adam": "8"}
-    sizes = {name: units.show_size(value) for name, value in parts.items()}
-    pieces = "; ".join(f"{name} {per[name]} B x N = {sizes[name]}" for name in per)
-    activations = f"{34 if half else 68} B x {plan.micro_batch} x {wish.block_size} x L x d = {sizes['activations']}"
-    reserve = f"with {RESERVE:.0%} for fragmentation {sizes['total']}"
-    room = f" of {units.show_size(wish.card.memory)}" if wish.card.memory else ""
-    batch = f"{plan.micro_batch} x {plan.accumulation} accumulated x {wish.gpus} GPU(s) x {wish.block_size} tokens"
+    each, half = plan.shape, plan.precision != "fp32"
+    sizes = {name: units.show_size(value) for name, value in plan.memory(plan.micro_batch).items()}
+    pieces = f"{'4+2' if half else '4'} B x N = {sizes['weights']}; gradients 4 B x N = {sizes['gradients']}"
+    activations = f"{34 if half else 68} B x {plan.micro_batch} x {plan.block_size} x L x d = {sizes['activations']}"
+    room = f" of {units.show_size(plan.card.memory)}" if plan.card.memory else ""
+    batch = f"{plan.micro_batch} x {plan.accumulation} accumulated x {plan.gpus} GPU(s) x {plan.block_size} tokens"
     tokens = plan.steps * plan.step_tokens
     counts = f"L {each.layers}, d {each.width}, {each.heads} heads, V {each.vocab_size}"
     lines = [
@@ -217,18 +195,18 @@ def explain(plan: Plan, why_precision: str) -> list[str]:
         f"batch      {batch} = {plan.step_tokens:,} tokens a step",
         f"steps      {plan.steps:,} x {plan.step_tokens:,} = D = {_count(tokens)} tokens "
         f"({tokens / each.params:.3g} a parameter)",
-        f"precision  {wish.precision}: {why_precision}",
-        f"memory     {pieces}; activations {activations}; logits {sizes['logits']}; {reserve}{room} "
-        "(estimate: the first steps tell)",
+        f"precision  {plan.precision}: {why_precision}",
+        f"memory     weights {pieces}; adam 8 B x N = {sizes['adam']}; activations {activations}; logits "
+        f"{sizes['logits']}; with {RESERVE:.0%} for fragmentation {sizes['total']}{room} (an estimate)",
         f"FLOPs      (6 N + 12 L d T) x D = {plan.flops:.3g}",
     ]
     if plan.seconds is None:
         return [*lines, "time       unknown: the card's peak is not known; give --gpu"]
-    rate = f"{wish.gpus} x {wish.card.peak or 0:.3g} FLOP/s x {MFU:.0%} MFU"
+    rate = f"{plan.gpus} x {plan.card.peak or 0:.3g} FLOP/s x {MFU:.0%} MFU"
     doubt = "the MFU is an assumption: measure tokens/s on the first steps"
     lines.append(f"time       FLOPs / ({rate}) = {units.show_duration(plan.seconds)}; {doubt}")
     if plan.cost is not None:
-        lines.append(f"cost       {plan.seconds / 3600:.3g} h x {wish.gpus} x {wish.price:g} an hour = {plan.cost:.2f}")
+        lines.append(f"cost       {plan.seconds / 3600:.3g} h x {plan.gpus} x {plan.price:g} an hour = {plan.cost:.2f}")
     return lines
 
 

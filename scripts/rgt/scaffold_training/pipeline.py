@@ -44,21 +44,6 @@ _HEAD = """\
 # Written by scaffold_training.py and yours to edit.
 # learning_rate is the peak; start and end of a phase's lr are shares of it.
 """
-# nanoGPT's train.py starts its own processes; the other two are started by torchrun on several cards.
-_ONE_PROCESS = 'exec "$python" pretrain.py'
-_TORCHRUN = """\
-# torchrun waits 30 s after a signal, then kills; a save takes longer
-export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-300}
-export PET_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1
-rm -f "$RUN/.exit_code"
-"$python" -m torch.distributed.run --standalone --nproc_per_node=@DEVICES@ pretrain.py &
-child=$!
-trap 'kill -TERM "$child"' TERM INT
-trap 'kill -USR1 "$child"' USR1
-while :; do wait "$child"; code=$?; kill -0 "$child" 2>/dev/null || break; done
-# torchrun makes 1 of whatever its workers ended with; the first of them wrote what it was
-if [ -s "$RUN/.exit_code" ]; then code=$(cat "$RUN/.exit_code"); fi
-exit "$code\""""
 
 
 # -- training_config.yaml
@@ -90,11 +75,11 @@ def build_config(framework: str, name: str, plan: Plan, seed: int, device: str) 
         "name": name,
         "seed": seed,
         "device": device,
-        "precision": plan.wish.precision,
-        "devices": plan.wish.gpus,
+        "precision": plan.precision,
+        "devices": plan.gpus,
         "compile": device == "cuda",
-        "model": _model(framework, plan.shape, plan.wish.block_size),
-        "data": {"folder": "data", "block_size": plan.wish.block_size, "workers": 0 if device == "cpu" else 2},
+        "model": _model(framework, plan.shape, plan.block_size),
+        "data": {"folder": "data", "block_size": plan.block_size, "workers": 0 if device == "cpu" else 2},
         "batch": {"micro_batch": plan.micro_batch, "accumulation": plan.accumulation},
         "optimizer": {"learning_rate": peak, "weight_decay": 0.1, "beta1": 0.9, "beta2": 0.95, "grad_clip": 1.0},
         "phases": phases,
@@ -182,9 +167,8 @@ def write(folder: Path, config: dict[str, Any]) -> list[Path]:
         beside.mkdir(parents=True)
         schema.check(config, "training_config", CONFIG)
         files.write_text(beside / CONFIG, as_yaml(config))
-        several = config["devices"] > 1 and config["framework"] != "nanogpt"
-        launch = _TORCHRUN.replace("@DEVICES@", str(config["devices"])) if several else _ONE_PROCESS
-        text = (TEMPLATES / "train.sh").read_text(encoding="utf-8").replace("@LAUNCH@", launch)
+        ranks = 1 if config["framework"] == "nanogpt" else config["devices"]  # its train.py starts its own processes
+        text = (TEMPLATES / "train.sh").read_text(encoding="utf-8").replace("@RANKS@", str(ranks))
         files.write_text(beside / "train.sh", text)
         (beside / "train.sh").chmod(0o755)
         shutil.copyfile(TEMPLATES / ENTRY[config["framework"]], beside / "pretrain.py")

@@ -38,8 +38,6 @@ def write(folder: Path, texts: list[Path], tokenizer: Path | None, val_share: fl
             from tokenizers import Tokenizer
         except ImportError:
             raise lacking("tokenizers cannot be imported; pip install tokenizers, or leave --tokenizer out") from None
-        if not tokenizer.is_file():
-            raise bad_input(f"{tokenizer} does not exist; expected a tokenizer.json")
         try:
             known = Tokenizer.from_file(str(tokenizer))
         except Exception as error:  # the library raises a bare Exception
@@ -47,18 +45,19 @@ def write(folder: Path, texts: list[Path], tokenizer: Path | None, val_share: fl
     vocab_size = known.get_vocab_size() if known else END_OF_TEXT + 1
     width = "uint16" if vocab_size <= 1 << 16 else "uint32"
     parts: dict[str, list[Any]] = {"train": [], "val": []}
-    for path in texts:
-        try:
+    try:
+        for path in texts:
             text = path.read_bytes()
-        except OSError as error:
-            raise from_os_error(error, f"read {path}") from None
-        if known:
-            ids = np.asarray(known.encode(text.decode(errors="replace")).ids, dtype=width)
-        else:
-            ids = np.append(np.frombuffer(text, "uint8").astype(width), np.asarray([END_OF_TEXT], width))
-        cut = len(ids) - int(len(ids) * val_share)
-        parts["train"].append(ids[:cut])
-        parts["val"].append(ids[cut:])
+            if known:
+                ids = np.asarray(known.encode(text.decode(errors="replace")).ids, dtype=width)
+            else:
+                ids = np.append(np.frombuffer(text, "uint8").astype(width), np.asarray([END_OF_TEXT], width))
+            cut = len(ids) - int(len(ids) * val_share)
+            parts["train"].append(ids[:cut])
+            parts["val"].append(ids[cut:])
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise from_os_error(error) from None
     counts = {split: sum(map(len, arrays)) for split, arrays in parts.items()}
     if not counts["train"] or not counts["val"]:
         seen = f"{counts['train']} tokens to train on, {counts['val']} to validate with"
@@ -70,10 +69,6 @@ def write(folder: Path, texts: list[Path], tokenizer: Path | None, val_share: fl
         "val_tokens": counts["val"],
         "tokenizer": tokenizer.name if tokenizer else "bytes",
     }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise from_os_error(error, f"make {folder}") from None
     for split, arrays in parts.items():
         files.write_bytes(folder / f"{split}.bin", np.concatenate(arrays).tobytes())
     files.write_json(folder / META, meta)
