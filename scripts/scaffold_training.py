@@ -7,11 +7,11 @@
 Example:
     python scripts/scaffold_training.py new pipelines/base --framework litgpt --gpu A100 --price 1.8 --dry-run
     python scripts/scaffold_training.py new pipelines/base --framework litgpt --gpu A100
-    python scripts/scaffold_training.py data pipelines/base web corpus/*.txt
     bash pipelines/base/train.sh
 
 `new` writes train.sh, training_config.yaml, pretrain.py, job.yaml, checkpoints_index.json and lib/; the folder needs
-nothing of this bundle afterwards. train.sh again, after any end, goes on from the last good checkpoint.
+nothing of this bundle afterwards, only token files in data/. train.sh again, after any end, goes on from the last good
+checkpoint.
 """
 
 from __future__ import annotations
@@ -22,13 +22,9 @@ from typing import Any
 import click
 
 from rgt import cli
-from rgt.errors import bad_input
 from rgt.scaffold_training import budget, pipeline, tokens
 
 SEED = 1337
-_PATH, _FOLDER = click.Path(path_type=Path), click.Path(path_type=Path, exists=True, file_okay=False)
-_HALF = click.FloatRange(0, 0.5, min_open=True)
-_PRECISION = click.Choice(["bf16", "fp16", "fp32"])
 _VOCAB_HELP = "Of the tokenizer; 257 for bytes."
 
 
@@ -41,7 +37,7 @@ def main() -> None:
 
 
 @main.command()
-@click.argument("folder", type=_PATH)
+@click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--framework", required=True, type=click.Choice(pipeline.FRAMEWORKS), help="Whose trainer.")
 @click.option("--params", type=budget.count, help="Parameters, such as 124M. [default: 124M]")
 @click.option("--tokens", type=budget.count, help="Tokens to train on, such as 2.5B. [default: 20 a parameter]")
@@ -49,7 +45,6 @@ def main() -> None:
 @click.option("--gpu-mem", type=cli.Size(), help="Memory of one card. [default: the card's]")
 @click.option("--gpus", type=click.IntRange(1), default=1, show_default=True, help="Cards, on one machine.")
 @click.option("--price", type=click.FloatRange(0), help="Of one card for an hour, for the cost.")
-@click.option("--precision", type=_PRECISION, help="[default: by the card's compute capability]")
 @click.option("--block-size", type=click.IntRange(8), default=1024, show_default=True, help="Tokens a sequence.")
 @click.option("--vocab-size", type=click.IntRange(2), default=50_304, show_default=True, help=_VOCAB_HELP)
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=SEED, show_default=True, help="Of everything.")
@@ -60,7 +55,6 @@ def new(
     framework: str,
     gpu: str | None,
     gpu_mem: int | None,
-    precision: str | None,
     seed: int,
     dry_run: bool,
     as_json: bool,
@@ -76,10 +70,8 @@ def new(
     """
     card = budget.card(gpu, gpu_mem)
     device = "cpu" if card.name == "CPU" else "cuda"
-    best, why = budget.precision(card.compute_cap, device == "cpu")
-    if precision:
-        best, why = precision, "as asked"
-    proposed = budget.propose(card, best, **wishes)
+    precision, why = budget.precision(card.compute_cap, device == "cpu")
+    proposed = budget.propose(card, precision, **wishes)
     config = pipeline.build_config(framework, folder.absolute().name, proposed, seed, device)
     written = [] if dry_run else pipeline.write(folder, config)
     lines = budget.explain(proposed, why)
@@ -87,36 +79,14 @@ def new(
         lines += [pipeline.as_yaml(config).rstrip(), "nothing was written"]
     else:
         lines.append(f"written    {folder}")
-        for source in sorted({name for phase in config["phases"] for name in phase["mix"]}):
-            lines.append(f"data       python scripts/scaffold_training.py data {folder} {source} <text files>")
+        names = ",".join(sorted({name for phase in config["phases"] for name in phase["mix"]}))
+        lines.append(f"data       {folder}/data/{{{names}}}/{{train,val}}.bin, like nanoGPT's: {tokens.width(config)}")
         if framework == "nanogpt":
             lines.append(f"nanoGPT    clone it to {folder}/nanoGPT, or set nanogpt_dir in training_config.yaml")
         lines.append(f"start      bash {folder}/train.sh, or python scripts/launch.py submit {folder}/job.yaml")
         lines.append(f"status     python scripts/watch.py {folder}")
     plan = {**proposed.as_dict(), "precision_because": why, "device": device}
     cli.show({"plan": plan, "config": config, "files": list(map(str, written))}, as_json, lines)
-
-
-@main.command()
-@click.argument("folder", type=_FOLDER)
-@click.argument("source")
-@click.argument("texts", nargs=-1, required=True, type=_PATH)
-@click.option("--tokenizer", type=_PATH, help="A tokenizer.json. [default: bytes as tokens]")
-@click.option(
-    "--val-share", type=_HALF, default=tokens.VAL_SHARE, show_default=True, help="End of each file for val.bin."
-)
-def data(folder: Path, source: str, texts: tuple[Path, ...], tokenizer: Path | None, val_share: float) -> None:
-    """Tokenize TEXTS into FOLDER/data/SOURCE/train.bin and val.bin, memory-mapped while training.
-
-    Token files of nanoGPT's kind (16 bits a token) can be put there as they are, without this.
-
-    Example: python scripts/scaffold_training.py data pipelines/base web corpus/a.txt corpus/b.txt
-    """
-    if not source or Path(source).name != source or source.startswith("."):
-        raise bad_input(f"{source!r} is not a name for a source; it becomes a folder of {folder}/data")
-    meta = tokens.write(folder / "data" / source, list(texts), tokenizer, val_share)
-    counts = f"{meta['train_tokens']:,} tokens to train on, {meta['val_tokens']:,} to validate with"
-    click.echo(f"{folder}/data/{source}: {counts}, vocabulary {meta['vocab_size']}")
 
 
 if __name__ == "__main__":

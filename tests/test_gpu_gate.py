@@ -193,15 +193,7 @@ def test_detach_returns_at_once_and_outlives_its_shell(box: Gate) -> None:
     assert Path(box.record(job)["log"]).read_text() == "survived\n"
 
 
-def test_then_is_cancelled_after_a_bad_end(box: Gate) -> None:
-    first = box.detach("first", "false")
-    done = box.run("-n", "second", "--slots", 1, "--then", "first", "--", "touch", "ran")
-    assert (done.returncode, box.state("second")) == (3, "cancelled")
-    assert f"{first}, which it waited for, is failed" in done.stderr
-    assert not (box.directory / "ran").exists()
-
-
-def test_then_starts_after_a_good_end_and_keeps_its_place_in_line(box: Gate) -> None:
+def test_then_starts_after_a_good_end_in_its_place_and_never_after_a_bad_one(box: Gate) -> None:
     box.running(box.detach("first", "sh", "-c", "while [ ! -e go ]; do sleep 0.05; done; echo first >> order"))
     box.detach("second", "sh", "-c", "echo second >> order", options=("--then", "first"))
     for name in ("third", "fourth"):
@@ -210,6 +202,10 @@ def test_then_starts_after_a_good_end_and_keeps_its_place_in_line(box: Gate) -> 
     (box.directory / "go").touch()
     assert box.run("wait", "second", "third", "fourth").returncode == 0
     assert (box.directory / "order").read_text().split() == ["first", "second", "third", "fourth"]
+    bad = box.detach("bad", "false")
+    done = box.run("-n", "never", "--slots", 1, "--then", "bad", "--", "touch", "ran")
+    assert (done.returncode, box.state("never")) == (3, "cancelled")
+    assert f"{bad}, which it waited for, is failed" in done.stderr and not (box.directory / "ran").exists()
 
 
 def test_then_does_not_hold_up_others(box: Gate) -> None:
@@ -218,21 +214,16 @@ def test_then_does_not_hold_up_others(box: Gate) -> None:
     assert box.run("-n", "free", "--slots", 2, "--", "true").returncode == 0
 
 
-def test_unique_job_is_refused_while_another_of_its_name_lives(box: Gate) -> None:
-    first = box.detach("a", "sleep", 300, options=("--unique",))
-    again = box.run("-n", "a", "--slots", 1, "--unique", "--", "true")
-    assert again.returncode == 2
-    assert again.stderr.startswith("error: a is already ") and again.stderr.endswith(f" as {first}\n")
-    assert len(box.queue.records()) == 1
-    box.run("cancel", first)
-    assert box.run("-n", "a", "--slots", 1, "--unique", "--", "true").returncode == 0
-
-
-def test_of_many_unique_jobs_at_once_one_is_taken(box: Gate) -> None:
+def test_of_many_unique_jobs_at_once_one_is_taken_and_later_ones_once_it_ended(box: Gate) -> None:
     words = ("-n", "a", "--slots", 1, "--unique", "--detach", "--", "sleep", 300)
     processes = [box.popen(*words) for _ in range(6)]
-    codes = [process.communicate(timeout=60) and process.returncode for process in processes]
-    assert sorted(codes) == [0, 2, 2, 2, 2, 2]
+    ends = [(process.communicate(timeout=60), process.returncode) for process in processes]
+    assert sorted(code for _, code in ends) == [0, 2, 2, 2, 2, 2]
+    (record,) = box.queue.records()
+    refusals = [err for (_, err), code in ends if code]
+    assert all(err.startswith("error: a is already ") and err.endswith(f" as {record['id']}\n") for err in refusals)
+    box.run("cancel", record["id"])
+    assert box.run("-n", "a", "--slots", 1, "--unique", "--", "true").returncode == 0
 
 
 def test_cancel_ends_a_running_and_a_waiting_job(box: Gate) -> None:

@@ -15,7 +15,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from rgt.run.phases import Schedule
 from rgt.run.record import Run
 from rgt.scaffold_training import budget
 from rgt.scaffold_training import pipeline as pipelines
-from rgt.scaffold_training.tokens import END_OF_TEXT, Stream, Validation, write
+from rgt.scaffold_training.tokens import Stream, Validation
 from rgt.scaffold_training.training_session import Session
 
 from . import front_door
@@ -156,11 +155,11 @@ def test_samples_depend_on_the_step_and_the_mix_alone(made: Path) -> None:
     assert all((stream[40 + n] == later[n]).all() for n in range(len(later)))
     other = Stream({**config, "seed": 1}, made / "data")
     assert any((stream[n] != other[n]).any() for n in range(3))
-    domain = {bytes(stream.sources["domain"].splits["train"].astype(np.uint8))}
+    domain = {bytes(stream.sources["domain"]["train"].astype(np.uint8))}
     texts = [bytes(stream[n].astype(np.uint8)) for n in range(14 * 4, 20 * 4)]  # the phase with nothing but `domain`
     assert all(text in next(iter(domain)) for text in texts)
     broad = [bytes(stream[n].astype(np.uint8)) for n in range(32)]
-    web = bytes(stream.sources["web"].splits["train"].astype(np.uint8))
+    web = bytes(stream.sources["web"]["train"].astype(np.uint8))
     assert 20 <= sum(text in web for text in broad) < 32
     val = Validation(config, made / "data")
     assert [list(val[n]) for n in range(len(val))] == [list(val[n]) for n in range(len(val))]
@@ -207,46 +206,16 @@ def test_an_empty_folder_is_filled_also_by_one_who_stands_in_it(tmp_path: Path) 
 # -- the data
 
 
-def test_bytes_become_tokens_in_a_few_times_their_memory(tmp_path: Path) -> None:
-    text = tmp_path / "a.txt"
-    text.write_bytes(bytes(range(256)) * 8000)
-    tracemalloc.start()
-    meta = write(tmp_path / "a", [text], None)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 8 * text.stat().st_size
-    train = np.fromfile(tmp_path / "a/train.bin", dtype="uint16")
-    assert list(train[:256]) == list(range(256)) and len(train) == meta["train_tokens"]
-    assert np.fromfile(tmp_path / "a/val.bin", dtype="uint16")[-1] == END_OF_TEXT
-
-
-def test_data_refuses(pipeline: Path, tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("hello")
-    cases: list[tuple[list[object], str]] = [
-        (["web", tmp_path / "gone.txt"], f"cannot access {tmp_path}/gone.txt: No such file"),
-        (["../web", tmp_path / "a.txt"], "'../web' is not a name for a source"),
-        (["web", tmp_path / "a.txt"], "too little text for web: 6 tokens to train on, 0 to validate with"),
-        (["web", tmp_path / "a.txt", "--tokenizer", tmp_path / "no.json"], "no.json is not a tokenizer.json"),
-        (["web", tmp_path / "a.txt", "--tokenizer", tmp_path / "a.txt"], "is not a tokenizer.json"),
-    ]
-    before = (pipeline / "data/web/train.bin").read_bytes()
-    for words, message in cases:
-        done = scaffold("data", pipeline, *words)
-        assert done.returncode == 2 and message in done.stderr, done.stderr
-    assert (pipeline / "data/web/train.bin").read_bytes() == before
-
-
-def test_data_takes_a_tokenizer(pipeline: Path, tmp_path: Path) -> None:
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    tokenizer = Tokenizer(models.WordLevel({"a": 0, "b": 1, "[UNK]": 2}, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    (tmp_path / "a.txt").write_text("a b c b " * 50)
-    done = scaffold("data", pipeline, "words", tmp_path / "a.txt", "--tokenizer", tmp_path / "tokenizer.json")
-    said = "198 tokens to train on, 2 to validate with, vocabulary 3"
-    assert done.stdout == f"{pipeline}/data/words: {said}\n"
-    assert np.fromfile(pipeline / "data/words/train.bin", "uint16")[:4].tolist() == [0, 1, 2, 1]
+def test_token_files_that_cannot_be_trained_on_are_refused(pipeline: Path) -> None:
+    config, path = pipelines.load_config(pipeline / "training_config.yaml"), pipeline / "data/web/train.bin"
+    cases = {"has token 257, the model a vocabulary of 257": np.full(100, 257), "has 5 tokens; one sample": np.ones(5)}
+    for sentence, tokens in cases.items():
+        tokens.astype("uint16").tofile(path)
+        with pytest.raises(RgtError, match=sentence):
+            Stream(config, pipeline / "data")
+    path.unlink()
+    with pytest.raises(RgtError, match=r"web/train.bin does not exist; token ids are expected, uint16"):
+        Stream(config, pipeline / "data")
 
 
 # -- train.sh before the trainer

@@ -27,5 +27,3 @@ def test_the_card_of_this_machine(nvml: Nvml, card: Gpu, precision: str, peak_kn
     assert (plan["card"], plan["precision"], plan["device"]) == (card.name, precision, "cuda")
     assert plan["memory"]["total"] <= card.memory_total
     assert (plan["seconds"] is not None) == peak_known
-    asked = json.loads(run([*words, "--precision", "fp32"], env=nvml.env, timeout=60).stdout)["plan"]
-    assert (asked["precision"], asked["precision_because"]) == ("fp32", "as asked")
