@@ -86,24 +86,30 @@ def test_the_estimate_of_parameters_is_the_model_s(whole: Path, framework: str) 
     assert abs(real / budget.shape(40e3, 257).params - 1) < 0.01
 
 
-def chaos(nursery: PipelineNursery, pipeline: Path, run: Path, kills: int, seed: int) -> int:
-    """Kill so many times, then let it finish; how many checkpoints were set aside."""
+def chaos(nursery: PipelineNursery, pipeline: Path, run: Path, kills: int, seed: int) -> None:
+    """Kill so many times, then let it finish."""
     dice = random.Random(seed)
     for _ in range(kills):
         code = kill_at_random(lambda: nursery.train(pipeline, run), nursery.end, run, dice)
         assert code == -9, (code, (run / "train.log").read_text()[-3000:])
     assert nursery.finish(pipeline, run) == 0, (run / "train.log").read_text()[-3000:]
-    return sum(row["event"] == "set_aside" for row in events(run))
 
 
-def test_three_kills_end_bit_equal(whole: Path, nursery: PipelineNursery, framework: str, tmp_path: Path) -> None:
-    run = tmp_path / "20261116-083000-killed-1f00ab"  # a run id, as launch gives one
-    chaos(nursery, whole, run, 3, seed=3)
+@pytest.mark.parametrize(("times", "kills"), [(1, 3), pytest.param(3, 20, marks=pytest.mark.soak)])
+def test_kills_end_bit_equal(
+    whole: Path, nursery: PipelineNursery, framework: str, tmp_path: Path, times: int, kills: int
+) -> None:
+    run, home, steps = tmp_path / "20261116-083000-killed-1f00ab", whole, times * STEPS  # a run id, as launch gives one
+    if times > 1:
+        long = [{**phase, "steps": times * int(str(phase["steps"]))} for phase in PHASES]
+        home, whole = small(tmp_path / "pipeline", framework, long), tmp_path / "whole"
+        assert train(home, RGT_RUN_DIR=str(whole)).returncode == 0
+    chaos(nursery, home, run, kills, seed=kills)
     assert curves(run) == curves(whole)
-    assert weights(run, framework) == weights(whole, framework)
+    assert weights(run, framework, steps) == weights(whole, framework, steps)
     assert [row["event"] for row in events(run)].count("resumed") >= 1
     (result,) = json.loads((run / "results.json").read_text())["metrics"]
-    assert (result["value"], result["n"], result["step"]) == (curves(run)["val"][STEPS], 6, STEPS)
+    assert (result["value"], result["n"], result["step"]) == (curves(run)["val"][steps], 6, steps)
     assert (run / result["checkpoint"]).exists() and not (whole / "results.json").exists()
 
 
@@ -134,20 +140,6 @@ def assert_provable(run: Path, tmp_path: Path) -> None:
     done = front_door.call("transfer.py", "down", here, "--profile", "local", "--json")
     assert done.returncode == 4
     assert [row["code"] for row in json.loads(done.stdout)["findings"] if row["severity"] == "error"] == ["unapproved"]
-
-
-@pytest.mark.soak
-def test_twenty_kills_end_bit_equal(framework: str, nursery: PipelineNursery, tmp_path: Path) -> None:
-    long = [{**phase, "steps": 3 * int(str(phase["steps"]))} for phase in PHASES]
-    pipeline = small(tmp_path / "pipeline", framework, long)
-    whole, run = tmp_path / "whole", tmp_path / "killed"
-    done = train(pipeline, RGT_RUN_DIR=str(whole))
-    assert done.returncode == 0, done.stdout + done.stderr
-    aside = chaos(nursery, pipeline, run, 20, seed=20)
-    assert curves(run) == curves(whole)
-    assert weights(run, framework, 3 * STEPS) == weights(whole, framework, 3 * STEPS)
-    starts = [row["event"] for row in events(run)].count("resumed")
-    print(f"{framework}: {starts} resumes, {aside} halves set aside, final loss {curves(run)['val'][3 * STEPS]}")
 
 
 def reached(run: Path, step: int) -> bool:

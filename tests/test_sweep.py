@@ -426,24 +426,6 @@ def test_bad_input(bench: Bench, sweep: dict[str, Any], sentence: str) -> None:
     assert not (bench.directory / "lr.sweep").exists()
 
 
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        (None, "cannot read {path}: No such file or directory"),
-        (b"", "{path} does not fit the sweep schema: None is not of type 'object'"),
-        (b"job: [", "{path} is not YAML: "),
-    ],
-    ids=["missing", "empty", "truncated"],
-)
-def test_bad_file(bench: Bench, content: bytes | None, sentence: str) -> None:
-    path = bench.directory / "lr.yaml"
-    if content is not None:
-        path.write_bytes(content)
-    done = bench.sweep("report", "lr.yaml")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert f"error: {sentence.format(path=path)}" in done.stderr
-
-
 def test_damaged_state_is_a_sentence_and_a_torn_last_line_is_not(bench: Bench) -> None:
     bench.counting(1)
     bench.sweep("run", "lr.yaml")

@@ -9,7 +9,6 @@ import sys
 from typing import Any
 
 import pynvml
-import pytest
 
 from .nvml import FIELDS, GIB, Gpu, Nvml
 from .support import run
@@ -90,14 +89,6 @@ def test_every_call_of_a_busy_gpu(nvml: Nvml) -> None:
     nvml.set([Gpu(), BUSY])
     assert dict(zip(CALLS, ask(nvml, *CALLS), strict=True)) == CALLS
     assert sorted(ANSWERS) == sorted(FIELDS)
-
-
-def test_only_the_named_fields_are_not_supported(nvml: Nvml) -> None:
-    nvml.set([Gpu(), Gpu(not_supported=[field for field in FIELDS if field != "power_usage"])])
-    for call, answer in zip(CALLS, ask(nvml, *CALLS), strict=True):
-        assert answer == (60_000 if "PowerUsage" in call else error(pynvml.NVML_ERROR_NOT_SUPPORTED)), call
-    with pytest.raises(ValueError, match="power_ussage"):
-        nvml.set([Gpu(not_supported=["power_ussage"])])
 
 
 def test_a_running_process_sees_a_gpu_fall_off_the_bus(nvml: Nvml) -> None:

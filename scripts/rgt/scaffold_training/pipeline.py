@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 CONFIG = "training_config.yaml"
 ENTRY = {"nanogpt": "nanogpt_pretrain.py", "litgpt": "litgpt_pretrain.py", "hf-trainer": "hf_pretrain.py"}
 FRAMEWORKS = tuple(ENTRY)
-PARTS = ("run", "metrics", "log", "checkpoint", "machine", "host", "job", "scaffold_training")  # of rgt/
 GRACE = "5m"
 WARMUP = 0.02  # of the first phase
 # Shares of the tokens, and of the peak learning rate: one falling line over four phases, to zero at the end.
@@ -158,11 +157,6 @@ def write(folder: Path, config: dict[str, Any]) -> list[Path]:
     final = folder.absolute()
     beside = final.with_name(f".{final.name}.{os.getpid()}.tmp")
 
-    def not_needed(parent: str, names: list[str]) -> list[str]:
-        """Of rgt/ a pipeline takes the nouns and its own part, not the other tools."""
-        top = Path(parent) == SCRIPTS / "rgt"
-        return [name for name in names if name == "__pycache__" or (top and "." not in name and name not in PARTS)]
-
     try:
         beside.mkdir(parents=True)
         schema.check(config, "training_config", CONFIG)
@@ -173,7 +167,7 @@ def write(folder: Path, config: dict[str, Any]) -> list[Path]:
         (beside / "train.sh").chmod(0o755)
         shutil.copyfile(TEMPLATES / ENTRY[config["framework"]], beside / "pretrain.py")
         shutil.copytree(SCHEMAS, beside / "lib" / "schemas")
-        shutil.copytree(SCRIPTS / "rgt", beside / "lib" / "rgt", ignore=not_needed)
+        shutil.copytree(SCRIPTS / "rgt", beside / "lib" / "rgt", ignore=shutil.ignore_patterns("__pycache__"))
         index.write(beside, [])
         slug, cuda = slugify(config["name"]), config["device"] == "cuda"
         # train.sh starts the processes of several cards itself
