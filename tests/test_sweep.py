@@ -192,9 +192,8 @@ data = {"run_id": run.name, "metrics": [metric], **json.loads(sys.argv[1])}
 def test_results_that_do_not_count(bench: Bench) -> None:
     (bench.directory / "train.py").write_text(RESULTS)
     job = {"name": "x", "python": sys.executable, "script": "train.py", "args": ["{changes}"]}
-    other = {"run_id": "20260101-000000-other-000000"}
-    rows = [{"changes": json.dumps(changes)} for changes in ({}, other, {"metrics": []})]
-    bench.write(job=job, cells=rows, verify={"checkpoint": False})
+    changes: list[dict[str, Any]] = [{}, {"run_id": "20260101-000000-other-000000"}, {"metrics": []}]
+    bench.write(job=job, cells=[{"changes": json.dumps(change)} for change in changes], verify={"checkpoint": False})
     report = bench.finished()
     assert set(states(report).values()) == {"unverified"}
     sentences = ("loss is nan", "belongs to another run: 20260101-000000-other-000000", "[] should be non-empty")

@@ -113,7 +113,7 @@ def sentence(verdict: dict[str, Any]) -> str:
 
 def phase_rows(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """name, start, end, result and verdict of each phase of the newest plan; [] for a run without phases."""
-    plan = next((row["phases"] for row in reversed(events) if row.get("phases")), [])
+    plan: list[dict[str, Any]] = next((row["phases"] for row in reversed(events) if row.get("phases")), [])
     known, step = verdicts(events), None
     for row in events:
         if row.get("event") in ("checkpoint", "launched", "resumed") and isinstance(row.get("step"), int):
