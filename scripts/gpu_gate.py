@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shlex
 import signal
 import time
 from collections.abc import Callable
@@ -27,7 +28,7 @@ from typing import Any
 import click
 
 from rgt import cli, errors, units
-from rgt.errors import bad_input, from_os_error, lacking
+from rgt.errors import bad_input, lacking
 from rgt.gpu_gate.keeper import Keeper
 from rgt.gpu_gate.locks import WAITED, WAKE, Lock
 from rgt.job import queue as gate
@@ -82,11 +83,9 @@ def verb(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.Com
 @click.option("-n", "--name", required=True, help="Name of the job; --then and the verbs find it by this.")
 @click.option("-t", "--timeout", type=cli.Duration(), help="Longest run time, such as 12h; counts from the start.")
 @click.option("--grace", type=cli.Duration(), default="30s", show_default=True, help="From SIGTERM to SIGKILL.")
-@click.option("--gpus", type=click.IntRange(1), help="How many cards, any of them. [default: 1]")
-@click.option("--gpu-ids", help="Exactly these cards: indices or UUIDs, such as 0,2.")
+@click.option("--gpus", type=click.IntRange(1), help="How many cards of CUDA_VISIBLE_DEVICES, or of all. [default: 1]")
 @click.option("--slots", type=click.IntRange(1), help="On a box without GPUs: how many jobs may run at once.")
 @click.option("--min-free-mem", type=cli.Size(), help="Free memory each card must have, such as 20GiB.")
-@click.option("--max-util", type=click.IntRange(0, 100), help="Highest utilisation in percent a card may show.")
 @click.option("--then", help="Start only after this job (name or id) has finished well.")
 @click.option("--unique", is_flag=True, help="Refuse when a job of this name is already queued or running.")
 @click.option("--detach", is_flag=True, help="Return the job id at once; the job outlives shell, connection and agent.")
@@ -106,15 +105,15 @@ def run(queue: gate.Queue, command: tuple[str, ...], detach: bool, as_json: bool
         raise bad_input(f"the command {command[0]!r} is not found or not executable; give its path, or check PATH")
     if asked["then"]:
         asked["then"] = queue.find(asked["then"])["id"]
-    if asked["slots"] and (asked["gpus"] or asked["gpu_ids"]):
-        raise bad_input("--slots is for boxes without GPUs; leave out --gpus and --gpu-ids")
+    if asked["slots"] and asked["gpus"]:
+        raise bad_input("--slots is for boxes without GPUs; leave out --gpus")
     if asked["slots"]:
         wanted = [f"slot-{number}" for number in range(asked["slots"])]
     else:
         from rgt.gpu_gate import cards  # here, because reading GPUs costs what a job on slots need not pay
 
-        wanted = [cards.lock_name(card) for card in cards.choose(asked["gpus"], asked["gpu_ids"])]
-        asked["gpus"] = len(wanted) if asked["gpu_ids"] else asked["gpus"] or 1
+        asked["gpus"] = asked["gpus"] or 1
+        wanted = [cards.lock_name(card) for card in cards.choose(asked["gpus"])]
     job_id = mint_id(asked["name"])
     log = str((asked.pop("log") or queue.job_path(job_id, "log")).absolute())
     environment = {name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ}
@@ -148,18 +147,9 @@ def resume(jobs: tuple[str, ...], queue: gate.Queue, as_json: bool) -> None:
 @click.argument("job")
 def status(job: str, queue: gate.Queue, as_json: bool) -> None:
     """Show one job (by id, or the newest of that name), checked against the processes that really live."""
-    record, lines = queue.find(job), []
-    for key, value in record.items():
-        if value in (None, "", {}, []) or key == "environment":
-            continue
-        if key in ("submitted", "started", "ended"):
-            value = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(value))
-        elif isinstance(value, dict):
-            value = ", ".join(f"{name} {item}" for name, item in value.items() if item is not None)
-        elif isinstance(value, list):
-            value = " ".join(map(str, value))
-        lines.append(f"{key:10} {value}")
-    cli.show(record, as_json, lines)
+    record = queue.find(job)
+    details = {"command": shlex.join(record["command"]), "cwd": record["cwd"], "log": record["log"]}
+    cli.show(record, as_json, [_line(record), *(f"{key:9} {value}" for key, value in details.items())])
 
 
 @verb("list")
@@ -173,23 +163,6 @@ def list_jobs(everything: bool, queue: gate.Queue, as_json: bool) -> None:
     _print_records(records, as_json)
     if not as_json:
         click.echo(f"{len(records)} jobs" + (f", {len(hidden)} older ones with --all" if hidden else ""), err=True)
-
-
-@verb("logs")
-@click.argument("job")
-@click.option("-n", "--lines", type=click.IntRange(1), default=50, show_default=True, help="How many last lines.")
-def logs(job: str, lines: int, queue: gate.Queue, as_json: bool) -> None:
-    """Print the end of a job's log; the first line on stderr is the log's path."""
-    record = queue.find(job)
-    try:
-        with open(record["log"], "rb") as file:  # from the end: a log may have gigabytes
-            file.seek(max(0, os.fstat(file.fileno()).st_size - lines * 1000))
-            tail = file.read().decode(errors="replace").splitlines()[-lines:]
-    except OSError as error:
-        raise from_os_error(error, f"read the log {record['log']}") from None
-    if not as_json:
-        click.echo(record["log"], err=True)
-    cli.show({"id": record["id"], "log": record["log"], "lines": tail}, as_json, tail)
 
 
 @verb("wait")
@@ -220,7 +193,7 @@ def cancel(jobs: tuple[str, ...], dry_run: bool, queue: gate.Queue, as_json: boo
 # -- submitting
 
 _FRESH: gate.Record = {"state": "queued", "submitted": 0.0, "gpus": []}
-_FRESH |= dict.fromkeys("reason gate job slot taken started ended exit_code git_commit".split())
+_FRESH |= dict.fromkeys("reason gate job slot taken started ended exit_code".split())
 
 
 def _submit(queue: gate.Queue, record: gate.Record, as_json: bool) -> int:
@@ -300,15 +273,16 @@ def _wait_for_end(queue: gate.Queue, record: gate.Record, seconds: float) -> Non
 
 
 def _print_records(records: list[gate.Record], as_json: bool, prefix: str = "", **more: Any) -> None:
-    lines = []
-    for record in records:
-        where = f"GPU {','.join(map(str, record['gpus']))}" if record["gpus"] else record["slot"] or ""
-        since = record["ended"] or record["started"] or record["submitted"]  # how long it is in its present state
-        age = units.show_duration(max(0.0, time.time() - since))
-        code = f" exit {record['exit_code']}" if record["exit_code"] else ""
-        reason = f"  {record['reason']}" if record["reason"] else ""
-        lines.append(f"{prefix}{record['state']:9} {record['id']:44} {age:>7} {where}{code}{reason}")
-    cli.show({**more, "jobs": records}, as_json, lines)
+    cli.show({**more, "jobs": records}, as_json, [prefix + _line(record) for record in records])
+
+
+def _line(record: gate.Record) -> str:
+    where = f"GPU {','.join(map(str, record['gpus']))}" if record["gpus"] else record["slot"] or ""
+    since = record["ended"] or record["started"] or record["submitted"]  # how long it is in its present state
+    age = units.show_duration(max(0.0, time.time() - since))
+    code = f" exit {record['exit_code']}" if record["exit_code"] else ""
+    reason = f"  {record['reason']}" if record["reason"] else ""
+    return f"{record['state']:9} {record['id']:44} {age:>7} {where}{code}{reason}"
 
 
 if __name__ == "__main__":

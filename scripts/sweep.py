@@ -218,14 +218,11 @@ def _emit(sweep: Sweep, ledger: Ledger, rows: list[Row], fmt: str | None) -> int
     counts = {"expected": len(rows), "submitted": len(rows) - states["missing"], "finished": finished}
     counts |= {state: states[state] for state in STATES}
     report.data = {"sweep": str(sweep.path), "counts": counts, "cells": [row.as_dict() for row in rows]}
-    lines = [("cell", "state", "tries", "target", "values", "run")]
-    for row in rows[:_ROWS]:
+    for row in rows[:_ROWS] if fmt is None else []:
         title, target = row.cell.title, row.attempt.target if row.attempt else "-"
         values = title if len(title) <= _VALUES else title[: _VALUES - 3] + "..."
-        lines.append((row.cell.id, row.state, str(row.attempts), target, values, row.run.id if row.run else "-"))
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines if fmt is None else []:
-        click.echo("  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip())
+        run = row.run.id if row.run else "-"
+        click.echo(f"{row.cell.id}  {row.state:10}  {row.attempts} tried  {target:12}  {values}  {run}")
     if fmt is None and len(rows) > _ROWS:
         click.echo(f"... and {len(rows) - _ROWS} more; --json lists them all")
     parts = " + ".join(f"{states[state]} {state}" for state in STATES if states[state] or state in _ALWAYS_SHOWN)

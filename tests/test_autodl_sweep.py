@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
-
-import yaml
 
 from rgt import files
 from rgt.run import record
@@ -43,11 +40,3 @@ def test_the_sweep_runs_as_it_is(tmp_path: Path) -> None:
     assert all(row["split"] == "val" for run in runs for row in files.read_json(run.results, "results")["metrics"])
     assert "<svg" in (tmp_path / "sweep" / "status.html").read_text()
     assert not (EXAMPLE / "runs").exists()
-
-
-def test_the_readme_shows_what_the_files_say() -> None:
-    readme, spec = (EXAMPLE / "README.md").read_text(), yaml.safe_load((EXAMPLE / "lr.yaml").read_text())
-    cells = [(rate, seed) for rate in spec["grid"]["lr"] for seed in spec["seeds"]]
-    assert f"{len(cells)} expected = {len(cells)} verified" in readme
-    changed = set(re.findall(r"^\| `(\w+)` \|", readme, re.MULTILINE))
-    assert changed <= {*spec["job"], *spec} and {"python", "output", "gpus_per_node", "targets"} <= changed

@@ -18,8 +18,8 @@ from bench import gate_chaos
 from rgt.job import queue
 from rgt.machine import processes as procs
 
-from .gate_box import PYTHON, ROOT, SHELL, Gate, kill, kill_job, until
-from .real.support import missing, need
+from .gate_box import PYTHON, SHELL, Gate, kill, kill_job, until
+from .real.support import missing
 
 
 @pytest.fixture
@@ -41,27 +41,13 @@ def test_passes_output_and_exit_code_through_and_names_the_log_first(box: Gate) 
     assert Path(record["log"]).read_text() == "out\nerr\n"
     seen = [record[name] for name in ("state", "exit_code", "slot", "cwd")]
     assert seen == ["failed", 7, "slot-0", str(box.directory)]
-    # death by a signal is told as a shell does
-    assert box.run("-n", "b", "--slots", 1, "--", "sh", "-c", "kill -9 $$").returncode == 137
-
-
-def test_record_has_its_fields_and_knows_the_commit(box: Gate) -> None:
-    need("git", "git")
-    done = box.run("-n", "a", "--slots", 1, "--", "true", cwd=ROOT)
-    record = box.record("a")
-    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    assert done.returncode == 0
     assert set(record) == set(
-        "id name state reason gate job gpus slot taken submitted started ended exit_code git_commit detached "
+        "id name state reason gate job gpus slot taken submitted started ended exit_code detached "
         "command cwd log wanted asked environment".split()
     )
-    assert record["git_commit"] == (head or None)
     assert record["submitted"] <= record["taken"] <= record["started"] <= record["ended"]
-
-
-def test_python_output_is_not_buffered(box: Gate) -> None:
-    job = box.detach("a", sys.executable, "-c", "print('first step'); import time; time.sleep(60)")
-    until(lambda: Path(box.queue.find(job)["log"]).read_text() == "first step\n")
+    # death by a signal is told as a shell does
+    assert box.run("-n", "b", "--slots", 1, "--", "sh", "-c", "kill -9 $$").returncode == 137
 
 
 def test_standard_input_is_passed_on_and_the_log_may_be_anywhere(box: Gate) -> None:
@@ -204,19 +190,10 @@ def test_detach_returns_at_once_and_outlives_its_shell(box: Gate) -> None:
     done = subprocess.run(words, env=box.environment, capture_output=True, text=True, timeout=20)
     job = done.stdout.strip()
     assert box.run("wait", job).returncode == 0
-    logged = box.run("logs", job)
-    assert (logged.stdout, logged.stderr) == ("survived\n", f"{box.record(job)['log']}\n")
+    assert Path(box.record(job)["log"]).read_text() == "survived\n"
 
 
-def test_then_is_cancelled_after_a_bad_end(box: Gate) -> None:
-    first = box.detach("first", "false")
-    done = box.run("-n", "second", "--slots", 1, "--then", "first", "--", "touch", "ran")
-    assert (done.returncode, box.state("second")) == (3, "cancelled")
-    assert f"{first}, which it waited for, is failed" in done.stderr
-    assert not (box.directory / "ran").exists()
-
-
-def test_then_starts_after_a_good_end_and_keeps_its_place_in_line(box: Gate) -> None:
+def test_then_starts_after_a_good_end_in_its_place_and_never_after_a_bad_one(box: Gate) -> None:
     box.running(box.detach("first", "sh", "-c", "while [ ! -e go ]; do sleep 0.05; done; echo first >> order"))
     box.detach("second", "sh", "-c", "echo second >> order", options=("--then", "first"))
     for name in ("third", "fourth"):
@@ -225,6 +202,10 @@ def test_then_starts_after_a_good_end_and_keeps_its_place_in_line(box: Gate) -> 
     (box.directory / "go").touch()
     assert box.run("wait", "second", "third", "fourth").returncode == 0
     assert (box.directory / "order").read_text().split() == ["first", "second", "third", "fourth"]
+    bad = box.detach("bad", "false")
+    done = box.run("-n", "never", "--slots", 1, "--then", "bad", "--", "touch", "ran")
+    assert (done.returncode, box.state("never")) == (3, "cancelled")
+    assert f"{bad}, which it waited for, is failed" in done.stderr and not (box.directory / "ran").exists()
 
 
 def test_then_does_not_hold_up_others(box: Gate) -> None:
@@ -233,21 +214,16 @@ def test_then_does_not_hold_up_others(box: Gate) -> None:
     assert box.run("-n", "free", "--slots", 2, "--", "true").returncode == 0
 
 
-def test_unique_job_is_refused_while_another_of_its_name_lives(box: Gate) -> None:
-    first = box.detach("a", "sleep", 300, options=("--unique",))
-    again = box.run("-n", "a", "--slots", 1, "--unique", "--", "true")
-    assert again.returncode == 2
-    assert again.stderr.startswith("error: a is already ") and again.stderr.endswith(f" as {first}\n")
-    assert len(box.queue.records()) == 1
-    box.run("cancel", first)
-    assert box.run("-n", "a", "--slots", 1, "--unique", "--", "true").returncode == 0
-
-
-def test_of_many_unique_jobs_at_once_one_is_taken(box: Gate) -> None:
+def test_of_many_unique_jobs_at_once_one_is_taken_and_later_ones_once_it_ended(box: Gate) -> None:
     words = ("-n", "a", "--slots", 1, "--unique", "--detach", "--", "sleep", 300)
     processes = [box.popen(*words) for _ in range(6)]
-    codes = [process.communicate(timeout=60) and process.returncode for process in processes]
-    assert sorted(codes) == [0, 2, 2, 2, 2, 2]
+    ends = [(process.communicate(timeout=60), process.returncode) for process in processes]
+    assert sorted(code for _, code in ends) == [0, 2, 2, 2, 2, 2]
+    (record,) = box.queue.records()
+    refusals = [err for (_, err), code in ends if code]
+    assert all(err.startswith("error: a is already ") and err.endswith(f" as {record['id']}\n") for err in refusals)
+    box.run("cancel", record["id"])
+    assert box.run("-n", "a", "--slots", 1, "--unique", "--", "true").returncode == 0
 
 
 def test_cancel_ends_a_running_and_a_waiting_job(box: Gate) -> None:
@@ -307,8 +283,8 @@ def test_list_shows_every_state_and_bounds_itself(box: Gate) -> None:
 
 def test_status_as_text_and_a_torn_record_is_left_out(box: Gate) -> None:
     box.run("-n", "a", "--slots", 1, "--", "echo", "two words")
-    lines = dict(line.split(maxsplit=1) for line in box.run("status", "a").stdout.splitlines())
-    assert (lines["state"], lines["command"], lines["slot"]) == ("done", "echo two words", "slot-0")
+    lines = box.run("status", "a").stdout.splitlines()
+    assert (lines[0][:4], lines[1]) == ("done", "command   echo 'two words'") and lines[0].endswith("slot-0")
     (box.queue.jobs / "20260101-000000-torn-000000.json").write_text('{"id": "20260101')
     assert [job["name"] for job in json.loads(box.run("list", "--json").stdout)["jobs"]] == ["a"]
 
@@ -353,17 +329,14 @@ def test_two_users_share_a_queue(box: Gate, tmp_path_factory: pytest.TempPathFac
         ("-n a --slots 1", 2, "error: no command to run; write it after --, such as:"),
         ("-n a --slots 1 -- ''", 2, "error: no command to run"),
         ("-n a --slots 1 -- no-such-command-x", 2, "error: the command 'no-such-command-x' is not found"),
-        ("-n a --slots 1 -- ./not-there", 2, "error: the command './not-there' is not found"),
         ("-n a -t abc --slots 1 -- true", 2, "Invalid value for '-t' / '--timeout': 'abc' is not"),
-        ("-n a --grace -1 --slots 1 -- true", 2, "Invalid value for '--grace'"),
-        ("-n a --slots 0 -- true", 2, "Invalid value for '--slots'"),
         ("-n a --slots 1 --gpus 1 -- true", 2, "error: --slots is for boxes without GPUs"),
         ("-n a --min-free-mem much -- true", 2, "Invalid value for '--min-free-mem': 'much' is not a size"),
         ("-n a -- true", 3, "error: no GPU found here"),
         ("-n a --slots 1 --then ghost -- true", 2, "error: no job is called 'ghost'"),
         ("-n a --slots 1 --log no/such/dir/x -- true", 2, "error: cannot write the log "),
         ("--slots 1 -- true", 2, "Missing option '-n' / '--name'"),
-        *((f"{verb} ghost", 2, "error: no job is called 'ghost'") for verb in ("status", "cancel", "logs", "resume")),
+        *((f"{verb} ghost", 2, "error: no job is called 'ghost'") for verb in ("status", "cancel", "resume")),
     ],
 )
 def test_bad_input(box: Gate, words: str, code: int, sentence: str) -> None:

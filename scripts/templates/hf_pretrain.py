@@ -76,7 +76,6 @@ class Record(TrainerCallback):
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.session.saved(state.global_step)
-        self.session.stop_if_missed(state.global_step)
 
 
 def arguments(session: Session) -> TrainingArguments:

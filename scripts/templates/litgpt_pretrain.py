@@ -14,7 +14,6 @@ from typing import Any
 import lightning
 import litgpt.pretrain as lit
 import torch
-from lightning.fabric.loggers.logger import Logger
 from lightning.fabric.strategies.fsdp import FSDPStrategy
 from litgpt.args import EvalArgs, TrainArgs
 from litgpt.config import Config
@@ -44,45 +43,13 @@ class Loader:
             yield torch.stack([torch.from_numpy(row) for row in rows]).to(self.fabric.device)
 
 
-class RunLogger(Logger):
-    """LitGPT logs by iterations (micro-batches); the run's records are by optimizer steps."""
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.state: dict[str, Any] = {}
-
-    @property
-    def name(self) -> str:
-        return "run"
-
-    @property
-    def version(self) -> int:
-        return 0
-
-    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        pass
-
-    def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
-        if not self.session.first_rank or step is None:
-            return
-        if "val_loss" in metrics:
-            # `step` is an iteration's index inside the loop and a count of iterations behind it; the state is neither
-            done = self.state["step_count"]
-            self.session.run.log_metrics(step=done, split="val", loss=float(metrics["val_loss"]))
-        elif "loss" in metrics:
-            accumulation = self.session.config["batch"]["accumulation"]
-            rate = self.session.step_tokens / accumulation / max(metrics["iter_time"], 1e-9)
-            row = {"loss": metrics["loss"], "lr": metrics["learning_rate"], "tokens_per_s": rate}
-            self.session.run.log_metrics(step=metrics["step"], split="train", **row)
-
-
 class Training:
     """One process's model, optimizer and place in the run."""
 
     def __init__(self, session: Session) -> None:
         self.session, self.config = session, session.config
         self.accumulation = self.config["batch"]["accumulation"]
-        devices, optimizer, logger = self.config["devices"], self.config["optimizer"], RunLogger(session)
+        devices, optimizer = self.config["devices"], self.config["optimizer"]
         strategy: Any = "auto"
         if devices > 1:
             strategy = FSDPStrategy(auto_wrap_policy={Block}, state_dict_type="full", sharding_strategy="HYBRID_SHARD")
@@ -91,7 +58,6 @@ class Training:
             devices=devices,
             strategy=strategy,
             precision=PRECISION[self.config["precision"]],  # type: ignore[arg-type]
-            loggers=[logger],
         )
         self.fabric.launch()
         self.fabric.seed_everything(self.config["seed"])
@@ -115,14 +81,25 @@ class Training:
             self.state["precision"] = self.fabric.strategy.precision  # the loss scale, which `litgpt pretrain` forgets
         if session.resume:
             self.fabric.load(session.resume / "lit_model.pth", self.state)
-        logger.state = self.state
         lit.get_lr = self._lr  # fit asks for it by this name, before every iteration
+        self.fabric.log_dict = self._log  # type: ignore[method-assign]  # and hands its numbers to this one
 
     def _lr(self, learning_rate: float, it: int, warmup_iters: int, max_iters: int, min_lr: float) -> float:
         step, inside = divmod(it, self.accumulation)
         if not inside and self.session.stop.requested():
             raise Stopped
         return self.session.schedule.lr(step)
+
+    def _log(self, metrics: Any, step: int | None = None) -> None:
+        """LitGPT counts iterations (micro-batches); the run's records are by optimizer steps."""
+        if not self.session.first_rank:
+            return
+        if "val_loss" in metrics:
+            self.session.run.log_metrics(step=self.step, split="val", loss=float(metrics["val_loss"]))
+        elif "loss" in metrics:
+            rate = self.session.step_tokens / self.accumulation / max(metrics["iter_time"], 1e-9)
+            row = {"loss": metrics["loss"], "lr": metrics["learning_rate"], "tokens_per_s": rate}
+            self.session.run.log_metrics(step=metrics["step"], split="train", **row)
 
     @property
     def step(self) -> int:
@@ -197,7 +174,6 @@ def train(session: Session) -> int:
         try:
             for phase in session.schedule.phases:
                 training.run_phase(phase.end)
-                session.stop_if_missed(training.step)
         except Stopped:
             return session.preempted(training.step)
     return session.finished(Validation(session.config, session.data))

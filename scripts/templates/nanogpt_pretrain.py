@@ -168,7 +168,6 @@ class Trainer:
         files.sync_directory(final.parent)
         self.step = step
         self.session.saved(step)
-        self.session.stop_if_missed(step)
 
     def _step_of(self, path: Path) -> int | None:
         artifact = examine(path, Options(digest=False, values=False))

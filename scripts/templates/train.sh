@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # ./train.sh    trains, or goes on from the last good checkpoint; safe to run again after any end, refused while it runs
 # Everything is written to $RGT_RUN_DIR (set by launch.py), else to this folder. PYTHON names the interpreter.
-# SIGTERM, SIGUSR1 and Ctrl-C save and end with 143. Exit codes: 0 finished · 1 a phase that says on_miss: stop missed ·
+# SIGTERM, SIGUSR1 and Ctrl-C save and end with 143. Exit codes: 0 finished · 1 the training failed ·
 # 2 bad settings or data, or it runs already · 3 the environment lacks something · 143 stopped, run it again
 set -u
 here=$(cd "$(dirname "$0")" && pwd) || exit 3
@@ -19,4 +19,17 @@ export PYTHONPATH=$here/lib${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 PYTHON
 if [ -z "${RGT_RUN_DIR:-}" ]; then  # launch.py keeps the log itself
   exec > >(trap '' TERM INT USR1 HUP; exec 9>&-; exec tee -a "$RUN/train.log") 2>&1
 fi
-@LAUNCH@
+ranks=@RANKS@
+if [ "$ranks" -eq 1 ]; then exec "$python" pretrain.py; fi
+# torchrun waits 30 s after a signal, then kills; a save takes longer
+export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-300}
+export PET_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1
+rm -f "$RUN/.exit_code"
+"$python" -m torch.distributed.run --standalone --nproc_per_node="$ranks" pretrain.py &
+child=$!
+trap 'kill -TERM "$child"' TERM INT
+trap 'kill -USR1 "$child"' USR1
+while :; do wait "$child"; code=$?; kill -0 "$child" 2>/dev/null || break; done
+# torchrun makes 1 of whatever its workers ended with; the first of them wrote what it was
+if [ -s "$RUN/.exit_code" ]; then code=$(cat "$RUN/.exit_code"); fi
+exit "$code"

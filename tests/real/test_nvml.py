@@ -9,7 +9,6 @@ import sys
 from typing import Any
 
 import pynvml
-import pytest
 
 from .nvml import FIELDS, GIB, Gpu, Nvml
 from .support import run
@@ -92,31 +91,6 @@ def test_every_call_of_a_busy_gpu(nvml: Nvml) -> None:
     assert sorted(ANSWERS) == sorted(FIELDS)
 
 
-def test_the_system_and_the_handles(nvml: Nvml) -> None:
-    nvml.set([Gpu(), Gpu(uuid="GPU-feed"), Gpu()], driver="535.1", cuda=12020)
-    expected = {
-        "nvmlSystemGetDriverVersion()": "535.1",
-        "nvmlSystemGetNVMLVersion()": "12.535.1",
-        "nvmlSystemGetCudaDriverVersion_v2()": 12020,
-        "nvmlDeviceGetCount()": 3,
-        "nvmlDeviceGetIndex(nvmlDeviceGetHandleByUUID('GPU-feed'))": 1,
-        "nvmlDeviceGetHandleByUUID('GPU-none')": error(pynvml.NVML_ERROR_NOT_FOUND),
-        "nvmlDeviceGetHandleByIndex(3)": error(pynvml.NVML_ERROR_INVALID_ARGUMENT),
-        "nvmlErrorString(NVML_ERROR_GPU_IS_LOST)": "GPU is lost",
-        "nvmlShutdown()": None,
-        "nvmlDeviceGetCount() ": error(pynvml.NVML_ERROR_UNINITIALIZED),
-    }
-    assert dict(zip(expected, ask(nvml, *expected), strict=True)) == expected
-
-
-def test_only_the_named_fields_are_not_supported(nvml: Nvml) -> None:
-    nvml.set([Gpu(), Gpu(not_supported=[field for field in FIELDS if field != "power_usage"])])
-    for call, answer in zip(CALLS, ask(nvml, *CALLS), strict=True):
-        assert answer == (60_000 if "PowerUsage" in call else error(pynvml.NVML_ERROR_NOT_SUPPORTED)), call
-    with pytest.raises(ValueError, match="power_ussage"):
-        nvml.set([Gpu(not_supported=["power_ussage"])])
-
-
 def test_a_running_process_sees_a_gpu_fall_off_the_bus(nvml: Nvml) -> None:
     nvml.set([Gpu(), BUSY])
     pipe, environment = subprocess.PIPE, {**os.environ, **nvml.env}
@@ -148,8 +122,3 @@ def test_a_driver_that_is_not_loaded(nvml: Nvml) -> None:
     assert ask(nvml, "nvmlInit()") == [error(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)]
     nvml.state.unlink()
     assert ask(nvml, "nvmlInit()") == [error(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)]
-
-
-def test_a_typo_in_the_state_is_not_a_healthy_gpu(nvml: Nvml) -> None:
-    nvml.state.write_text(nvml.state.read_text().replace("temperature=", "temprature="))
-    assert ask(nvml, "nvmlInit()") == [error(pynvml.NVML_ERROR_UNKNOWN)]

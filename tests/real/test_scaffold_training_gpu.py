@@ -22,10 +22,8 @@ from .support import run
 )
 def test_the_card_of_this_machine(nvml: Nvml, card: Gpu, precision: str, peak_known: bool) -> None:
     nvml.set([card])
-    words = [sys.executable, str(SCRIPT), "plan", "--params", "124M", "--json"]
-    plan = json.loads(run(words, env=nvml.env, timeout=60).stdout)
+    words = [sys.executable, str(SCRIPT), "new", "never", "--framework", "litgpt", "--dry-run", "--json"]
+    plan = json.loads(run(words, env=nvml.env, timeout=60).stdout)["plan"]
     assert (plan["card"], plan["precision"], plan["device"]) == (card.name, precision, "cuda")
     assert plan["memory"]["total"] <= card.memory_total
     assert (plan["seconds"] is not None) == peak_known
-    asked = json.loads(run([*words, "--precision", "fp32"], env=nvml.env, timeout=60).stdout)
-    assert (asked["precision"], asked["precision_because"]) == ("fp32", "as asked")

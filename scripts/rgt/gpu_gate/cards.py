@@ -12,29 +12,17 @@ from rgt.machine import gpus as gpu
 HELD_BY_NOBODY = 1 << 30  # bytes in use without a visible process that an idle driver does not explain
 
 
-def choose(gpus: int | None, gpu_ids: str | None) -> list[gpu.Gpu]:
-    """The cards a job may be given: those it names, or all that CUDA_VISIBLE_DEVICES leaves; at least what it needs."""
+def choose(gpus: int) -> list[gpu.Gpu]:
+    """The cards a job may be given: all that CUDA_VISIBLE_DEVICES leaves; at least what it needs."""
     reading = gpu.read()
     if not reading.gpus:
         why = f" ({reading.problem})" if reading.problem else ""
         raise lacking(f"no GPU found here{why}; to queue jobs without one, say how many may run at once: --slots 1")
     visible = os.environ.get("CUDA_VISIBLE_DEVICES") or None
     cards = gpu.visible(reading.gpus, visible)
-    if gpu_ids:
-        by_name = {name: card for card in cards for name in (str(card.index), card.uuid)}
-        words = [word.strip() for word in gpu_ids.split(",")]
-        for word in words:
-            if word not in by_name:
-                there = ", ".join(str(card.index) for card in cards)
-                raise bad_input(f"there is no GPU {word!r} here; there are {there}")
-        cards = [by_name[word] for word in words]
-        if len({lock_name(card) for card in cards}) < len(cards):
-            raise bad_input(f"--gpu-ids {gpu_ids} names a card twice")
-        if gpus not in (None, len(cards)):
-            raise bad_input("--gpus and --gpu-ids disagree; one of them is enough")
-    if (gpus or 1) > len(cards):
+    if gpus > len(cards):
         why = f"CUDA_VISIBLE_DEVICES is {visible!r}" if visible else "nvidia-smi -L lists them"
-        raise bad_input(f"--gpus {gpus or 1}: only {len(cards)} can be seen here ({why})")
+        raise bad_input(f"--gpus {gpus}: only {len(cards)} can be seen here ({why})")
     return cards
 
 
@@ -58,8 +46,6 @@ def problem(card: gpu.Gpu, asked: dict[str, Any]) -> str | None:
     foreign = [process.pid for process in card.processes if process.type == "C"]
     if foreign:
         return f"{name} is used by pids {foreign[:5]}, not started through this gate"
-    if asked["max_util"] is not None and (card.utilization or 0) > asked["max_util"]:
-        return f"{name} is {card.utilization} % busy"
     if asked["min_free_mem"]:
         free = card.memory_free
         enough = free is not None and free >= asked["min_free_mem"]

@@ -64,11 +64,8 @@ class Keeper:
 
     def run(self, echo: bool) -> int:
         """From the line to the end of the job's last process; the exit code."""
-        from rgt.run import provenance  # here, and not before a detached submit has returned
-
         processes.become_subreaper()
-        commit = provenance.git_commit(Path.cwd())
-        self.update(gate=processes.identify(os.getpid()), taken=self.ticket.taken, git_commit=commit)
+        self.update(gate=processes.identify(os.getpid()), taken=self.ticket.taken)
         log = os.open(self.record["log"], os.O_RDONLY | os.O_CLOEXEC) if echo else None
         if log is not None:
             os.lseek(log, 0, os.SEEK_END)  # before the job can print

@@ -30,7 +30,6 @@ _SMI_FIELDS = {
     "utilization": "utilization.gpu",
     "temperature": "temperature.gpu",
     "power_draw": "power.draw",
-    "power_limit": "enforced.power.limit",
     "compute_cap": "compute_cap",
 }
 _MIB = 1 << 20
@@ -64,7 +63,6 @@ class Gpu:
     utilization: int | None = None
     temperature: int | None = None
     power_draw: float | None = None
-    power_limit: float | None = None
     compute_cap: str | None = None
     ecc_errors: int | None = None
     slowdown: list[str] = field(default_factory=list)
@@ -144,7 +142,6 @@ def _nvml_gpu(nvml: Any, index: int) -> Gpu:
     gpu.utilization = _ask(lambda: int(nvml.nvmlDeviceGetUtilizationRates(handle).gpu))
     gpu.temperature = _ask(lambda: int(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)))
     gpu.power_draw = _ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000)
-    gpu.power_limit = _ask(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000)
     gpu.compute_cap = _ask(lambda: "{}.{}".format(*nvml.nvmlDeviceGetCudaComputeCapability(handle)))
     gpu.ecc_errors = _ask(
         lambda: int(
@@ -224,7 +221,7 @@ def _smi_gpu(row: list[str]) -> Gpu:
     for name in ("memory_total", "memory_used"):
         number = _number(values.get(name, ""))
         setattr(gpu, name, None if number is None else int(number) * _MIB)
-    gpu.power_draw, gpu.power_limit = _number(values.get("power_draw", "")), _number(values.get("power_limit", ""))
+    gpu.power_draw = _number(values.get("power_draw", ""))
     gpu.compute_cap = values.get("compute_cap") if _number(values.get("compute_cap", "")) else None
     broken = [value for value in row if "lost" in value.lower() or "error" in value.lower()]
     gpu.error = broken[0].strip("[]") if broken else None

@@ -19,7 +19,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rgt.checkpoint.names import is_checkpoint
 from rgt.job import queue
 from rgt.machine import open_files, processes
 from rgt.machine.open_files import Output, Streams
@@ -41,7 +40,6 @@ _NEVER = re.compile(
 _LIBRARIES = (b"libtorch", b"libcuda.so", b"libcudart", b"jaxlib", b"tensorflow")
 _MAPS = 8 << 20  # bytes of /proc/PID/maps that are searched
 _OUTPUT = re.compile(r"\.log$|\.jsonl$|\.out$|tfevents|\.wandb$|metrics\.csv$")
-_TRAINING_FILE = re.compile(r"tfevents|\.wandb$|^metrics\.jsonl$")
 _OUTPUTS = 20  # open files listed per tree
 _SECRET = re.compile(
     r"(?i)((?:api[-_]?key|(?:auth|access|hf|wandb|github)[-_]?token|secret|password)[=\s]+)\S+"
@@ -141,9 +139,6 @@ class _Table:
             return ""
         if why := looks_like_training(command):
             return why
-        written = [os.path.basename(path) for path in open_files.written_by(pid)]
-        if any(is_checkpoint(name) or _TRAINING_FILE.search(name) for name in written):
-            return "the files it writes"
         try:
             with open(f"/proc/{pid}/maps", "rb") as file:
                 libraries = file.read(_MAPS)

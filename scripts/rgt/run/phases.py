@@ -27,7 +27,6 @@ class Phase:
     mix: dict[str, float]
     lr: dict[str, Any]
     criterion: dict[str, Any] | None
-    on_miss: str
 
     @property
     def end(self) -> int:
@@ -63,15 +62,6 @@ class Phase:
         shown = value if math.isfinite(value) else str(value)
         return {**facts, "verdict": "met" if met else "missed", "value": shown, "threshold": threshold}
 
-    def goal(self) -> str:
-        """The criterion in words."""
-        if self.criterion is None:
-            return "none"
-        word = "at_most" if "at_most" in self.criterion else "at_least"
-        bound = self.criterion[word]
-        shown = "the value before the phase" if bound == "previous" else f"{bound:g}"
-        return f"{self.criterion.get('split', 'val')} {self.criterion['metric']} {_BOUNDS[word]} {shown}"
-
 
 @dataclass(frozen=True)
 class Schedule:
@@ -82,9 +72,9 @@ class Schedule:
     def of(cls, config: dict[str, Any]) -> Schedule:
         phases: list[Phase] = []
         for entry in config["phases"]:
-            start, on_miss = phases[-1].end if phases else 0, entry.get("on_miss", "continue")
+            start = phases[-1].end if phases else 0
             data = (entry["steps"], entry["mix"], entry["lr"], entry.get("criterion"))
-            phases.append(Phase(entry["name"], start, *data, on_miss))
+            phases.append(Phase(entry["name"], start, *data))
         return cls(tuple(phases), config["optimizer"]["learning_rate"])
 
     @property
@@ -121,12 +111,9 @@ def sentence(verdict: dict[str, Any]) -> str:
     return f"{verdict['verdict']}: {verdict['split']} {verdict['metric']} {seen}, wanted {wanted}"
 
 
-def phase_rows(events: list[dict[str, Any]], plan: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
-    """name, start, end, result and verdict of each phase; [] for a run without phases.
-
-    `plan` is the schedule's, else the one of the newest event that has one.
-    """
-    plan = plan or next((row["phases"] for row in reversed(events) if row.get("phases")), [])
+def phase_rows(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """name, start, end, result and verdict of each phase of the newest plan; [] for a run without phases."""
+    plan: list[dict[str, Any]] = next((row["phases"] for row in reversed(events) if row.get("phases")), [])
     known, step = verdicts(events), None
     for row in events:
         if row.get("event") in ("checkpoint", "launched", "resumed") and isinstance(row.get("step"), int):

@@ -1,8 +1,8 @@
 """From a budget to a plan: shape of the model, batch x accumulation x steps, memory, FLOPs, time, cost, with formulas.
 
 Example:
-    plan = propose(Wish(params=124e6, tokens=None, card=card("A100", None)))
-    plan.memory["total"], plan.seconds, plan.cost
+    plan = propose(card("A100", None), "bf16", params=124e6)
+    plan.memory(plan.micro_batch)["total"], plan.seconds, plan.cost
 
 Memory of mixed-precision AdamW: 4 (fp32 weights) + 4 (fp32 gradients) + 8 (two moments) bytes a parameter, and 2 for
 the 16-bit copy that autocast holds. Activations by Korthikanti et al. 2022 (https://arxiv.org/abs/2205.05198), with
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rgt import units
@@ -28,8 +28,8 @@ _SHEETS = """
     V100=125e12/32/7.0 T4=65e12/16/7.5 P100=18.7e12/16/6.0
 """  # FLOP/s, GiB, compute capability
 CARDS = {name: sheet.split("/") for name, sheet in (pair.split("=") for pair in _SHEETS.split())}
-MFU = 0.35
-TOKENS_PER_PARAMETER = 20
+MFU = 0.35  # share of the peak that a training reaches: an assumption until it is measured
+TOKENS_PER_PARAMETER, DEFAULT_PARAMS = 20, 124e6
 RESERVE, CONTEXT = 0.10, 1 << 30  # fragmentation; what CUDA itself and the libraries take
 BATCH_TOKENS, LEAST_STEPS = 524_288, 1000
 _LARGEST = 64
@@ -43,23 +43,19 @@ class Card:
     compute_cap: str | None = None
 
 
-def card(name: str | None, memory: int | None, peak: float | None = None) -> Card:
-    """A card by name, or the first one of this machine, or none; given numbers win."""
-    if name is not None:
-        key = next((key for key in CARDS if re.search(rf"(?<![A-Z0-9]){key}(?![0-9])", name.upper())), None)
-        if key is None:
-            known = f"known are {', '.join(CARDS)}"
-            raise bad_input(f"no card called {name!r} is known; {known}; or give --gpu-mem and --peak-flops instead")
-        flops_per_second, gibibytes, compute_cap = CARDS[key]
-        return Card(key, memory or int(gibibytes) << 30, peak or float(flops_per_second), compute_cap)
-    found = [each for each in gpu.read().gpus if each.error is None]
-    if not found:
-        return Card("GPU" if memory or peak else "CPU", memory, peak)
-    here = found[0]
-    key = next((key for key in CARDS if key in here.name.upper()), None)
-    return Card(
-        here.name, memory or here.memory_total, peak or (float(CARDS[key][0]) if key else None), here.compute_cap
-    )
+def card(name: str | None, memory: int | None) -> Card:
+    """A card by name, or the first one of this machine, or none; a given size of its memory wins."""
+    if name is None:
+        here = next((each for each in gpu.read().gpus if each.error is None), None)
+        if here is None:
+            return Card("GPU" if memory else "CPU", memory)
+        key = next((key for key in CARDS if key in here.name.upper()), None)
+        return Card(here.name, memory or here.memory_total, float(CARDS[key][0]) if key else None, here.compute_cap)
+    key = next((key for key in CARDS if re.search(rf"(?<![A-Z0-9]){key}(?![0-9])", name.upper())), None)
+    if key is None:
+        raise bad_input(f"no card called {name!r} is known; known are {', '.join(CARDS)}; or give --gpu-mem instead")
+    flops_per_second, gibibytes, compute_cap = CARDS[key]
+    return Card(key, memory or int(gibibytes) << 30, float(flops_per_second), compute_cap)
 
 
 def precision(compute_cap: str | None, on_cpu: bool) -> tuple[str, str]:
@@ -105,22 +101,13 @@ def shape(params: float, vocab_size: int) -> Shape:
 
 
 @dataclass(frozen=True)
-class Wish:
-    card: Card
-    params: float | None = None
-    tokens: float | None = None
-    block_size: int = 1024
-    vocab_size: int = 50_304
-    gpus: int = 1
-    precision: str = "bf16"
-    price: float | None = None
-    mfu: float = MFU
-
-
-@dataclass(frozen=True)
 class Plan:
-    wish: Wish
+    card: Card
     shape: Shape
+    precision: str
+    gpus: int
+    block_size: int
+    price: float | None
     tokens: float
     micro_batch: int
     accumulation: int
@@ -128,95 +115,79 @@ class Plan:
 
     @property
     def step_tokens(self) -> int:
-        return self.micro_batch * self.accumulation * self.wish.gpus * self.wish.block_size
-
-    @property
-    def memory(self) -> dict[str, int]:
-        return memory(self.shape, self.wish, self.micro_batch)
+        return self.micro_batch * self.accumulation * self.gpus * self.block_size
 
     @property
     def flops(self) -> float:
-        return flops(self.shape, self.wish.block_size, self.steps * self.step_tokens)
+        per_token = 6 * self.shape.params + 12 * self.shape.layers * self.shape.width * self.block_size
+        return per_token * self.steps * self.step_tokens
 
     @property
     def seconds(self) -> float | None:
-        peak = self.wish.card.peak
-        return self.flops / (peak * self.wish.gpus * self.wish.mfu) if peak else None
+        return self.flops / (self.card.peak * self.gpus * MFU) if self.card.peak else None
 
     @property
     def cost(self) -> float | None:
-        price = self.wish.price
-        return None if price is None or self.seconds is None else self.seconds / 3600 * price * self.wish.gpus
+        return None if self.price is None or self.seconds is None else self.seconds / 3600 * self.price * self.gpus
+
+    def memory(self, micro_batch: int) -> dict[str, int]:
+        """Bytes on one card, replicated on each (data parallel without sharding)."""
+        each, half, tokens = self.shape, self.precision != "fp32", micro_batch * self.block_size
+        parts = {
+            "weights": each.params * (6 if half else 4),
+            "gradients": each.params * 4,
+            "adam": each.params * 8,
+            "activations": tokens * each.layers * each.width * (34 if half else 68),
+            "logits": tokens * each.vocab_size * (10 if half else 8),
+            "context": CONTEXT if self.card.name != "CPU" else 0,
+        }
+        return {**parts, "total": round(sum(parts.values()) * (1 + RESERVE))}
 
     def as_dict(self) -> dict[str, Any]:
-        own = ("micro_batch", "accumulation", "steps", "memory", "flops", "seconds", "cost")
-        asked = ("gpus", "block_size", "precision", "mfu")
-        return {
-            "params": self.shape.params,
-            "shape": vars(self.shape),
-            "tokens": self.steps * self.step_tokens,
-            "card": self.wish.card.name,
-            **{name: getattr(self, name) for name in own},
-            **{name: getattr(self.wish, name) for name in asked},
-        }
+        whole = {"params": self.shape.params, "tokens": self.steps * self.step_tokens, "card": self.card.name}
+        derived = {"memory": self.memory(self.micro_batch), "flops": self.flops, "seconds": self.seconds}
+        return {**asdict(self), **whole, **derived, "cost": self.cost}
 
 
-def memory(each: Shape, wish: Wish, micro_batch: int) -> dict[str, int]:
-    """Bytes on one card, replicated on each (data parallel without sharding)."""
-    half = wish.precision != "fp32"
-    tokens = micro_batch * wish.block_size
-    parts = {
-        "weights": each.params * (6 if half else 4),
-        "gradients": each.params * 4,
-        "adam": each.params * 8,
-        "activations": tokens * each.layers * each.width * (34 if half else 68),
-        "logits": tokens * each.vocab_size * (10 if half else 8),
-        "context": CONTEXT if wish.card.name != "CPU" else 0,
-    }
-    return {**parts, "total": round(sum(parts.values()) * (1 + RESERVE))}
-
-
-def flops(each: Shape, block_size: int, tokens: float) -> float:
-    return (6 * each.params + 12 * each.layers * each.width * block_size) * tokens
-
-
-def propose(wish: Wish) -> Plan:
+def propose(
+    card: Card,
+    precision: str,
+    params: float | None = None,
+    tokens: float | None = None,
+    gpus: int = 1,
+    block_size: int = 1024,
+    vocab_size: int = 50_304,
+    price: float | None = None,
+) -> Plan:
     """The largest micro-batch that fits, accumulated to the batch; refused when not even one sequence fits."""
-    if wish.params is None and wish.tokens is None:
-        raise bad_input("give --params, --tokens or both; the other one follows from 20 tokens a parameter")
-    params = wish.params or (wish.tokens or 0) / TOKENS_PER_PARAMETER
-    tokens = wish.tokens or params * TOKENS_PER_PARAMETER
-    each = shape(params, wish.vocab_size)
+    params = params or (tokens / TOKENS_PER_PARAMETER if tokens else DEFAULT_PARAMS)
+    tokens = tokens or params * TOKENS_PER_PARAMETER
     # half a million tokens a step, but at least a thousand steps: a short run needs its updates
-    sequences = max(1, round(min(BATCH_TOKENS, tokens / LEAST_STEPS) / wish.block_size / wish.gpus))
+    sequences = max(1, round(min(BATCH_TOKENS, tokens / LEAST_STEPS) / block_size / gpus))
+    plan = Plan(card, shape(params, vocab_size), precision, gpus, block_size, price, tokens, 1, 1, 1)
     sizes = [1 << power for power in range(min(_LARGEST, sequences).bit_length())]
-    room = wish.card.memory
-    fitting = [size for size in sizes if room is None or memory(each, wish, size)["total"] <= room]
-    if room is not None and not fitting:
-        need = memory(each, wish, 1)
-        parts = ", ".join(f"{name} {units.show_size(value)}" for name, value in need.items() if name != "total")
+    room = card.memory or math.inf
+    fitting = [size for size in sizes if plan.memory(size)["total"] <= room]
+    if not fitting:
+        need = {name: units.show_size(value) for name, value in plan.memory(1).items()}
+        parts = ", ".join(f"{name} {size}" for name, size in need.items() if name != "total")
         raise bad_input(
-            f"{_count(each.params)} parameters do not fit on {wish.card.name} with {units.show_size(room)}: one "
-            f"sequence of {wish.block_size} needs {units.show_size(need['total'])} ({parts}, and {RESERVE:.0%}); "
+            f"{_count(plan.shape.params)} parameters do not fit on {card.name} with {units.show_size(room)}: one "
+            f"sequence of {block_size} needs {need['total']} ({parts}, and {RESERVE:.0%}); "
             "take fewer --params, a shorter --block-size, or a larger card"
         )
-    micro = fitting[-1]
-    accumulation = max(1, round(sequences / micro))
-    steps = max(1, math.ceil(tokens / (micro * accumulation * wish.gpus * wish.block_size)))
-    return Plan(wish, each, tokens, micro, accumulation, steps)
+    plan = replace(plan, micro_batch=fitting[-1], accumulation=max(1, round(sequences / fitting[-1])))
+    return replace(plan, steps=max(1, math.ceil(tokens / plan.step_tokens)))
 
 
-def explain(plan: Plan, why_precision: str = "") -> list[str]:
+def explain(plan: Plan, why_precision: str) -> list[str]:
     """The plan in lines, each number with its formula."""
-    each, wish, parts = plan.shape, plan.wish, plan.memory
-    half = wish.precision != "fp32"
-    per = {"weights": "4+2" if half else "4", "gradients": "4", "adam": "8"}
-    sizes = {name: units.show_size(value) for name, value in parts.items()}
-    pieces = "; ".join(f"{name} {per[name]} B x N = {sizes[name]}" for name in per)
-    activations = f"{34 if half else 68} B x {plan.micro_batch} x {wish.block_size} x L x d = {sizes['activations']}"
-    reserve = f"with {RESERVE:.0%} for fragmentation {sizes['total']}"
-    room = f" of {units.show_size(wish.card.memory)}" if wish.card.memory else ""
-    batch = f"{plan.micro_batch} x {plan.accumulation} accumulated x {wish.gpus} GPU(s) x {wish.block_size} tokens"
+    each, half = plan.shape, plan.precision != "fp32"
+    sizes = {name: units.show_size(value) for name, value in plan.memory(plan.micro_batch).items()}
+    pieces = f"{'4+2' if half else '4'} B x N = {sizes['weights']}; gradients 4 B x N = {sizes['gradients']}"
+    activations = f"{34 if half else 68} B x {plan.micro_batch} x {plan.block_size} x L x d = {sizes['activations']}"
+    room = f" of {units.show_size(plan.card.memory)}" if plan.card.memory else ""
+    batch = f"{plan.micro_batch} x {plan.accumulation} accumulated x {plan.gpus} GPU(s) x {plan.block_size} tokens"
     tokens = plan.steps * plan.step_tokens
     counts = f"L {each.layers}, d {each.width}, {each.heads} heads, V {each.vocab_size}"
     lines = [
@@ -224,18 +195,18 @@ def explain(plan: Plan, why_precision: str = "") -> list[str]:
         f"batch      {batch} = {plan.step_tokens:,} tokens a step",
         f"steps      {plan.steps:,} x {plan.step_tokens:,} = D = {_count(tokens)} tokens "
         f"({tokens / each.params:.3g} a parameter)",
-        f"precision  {wish.precision}" + (f": {why_precision}" if why_precision else ""),
-        f"memory     {pieces}; activations {activations}; logits {sizes['logits']}; {reserve}{room} "
-        "(estimate: the first steps tell)",
+        f"precision  {plan.precision}: {why_precision}",
+        f"memory     weights {pieces}; adam 8 B x N = {sizes['adam']}; activations {activations}; logits "
+        f"{sizes['logits']}; with {RESERVE:.0%} for fragmentation {sizes['total']}{room} (an estimate)",
         f"FLOPs      (6 N + 12 L d T) x D = {plan.flops:.3g}",
     ]
     if plan.seconds is None:
-        return [*lines, "time       unknown: the card's peak is not known; give --gpu or --peak-flops"]
-    rate = f"{wish.gpus} x {wish.card.peak or 0:.3g} FLOP/s x {wish.mfu:.0%} MFU"
+        return [*lines, "time       unknown: the card's peak is not known; give --gpu"]
+    rate = f"{plan.gpus} x {plan.card.peak or 0:.3g} FLOP/s x {MFU:.0%} MFU"
     doubt = "the MFU is an assumption: measure tokens/s on the first steps"
     lines.append(f"time       FLOPs / ({rate}) = {units.show_duration(plan.seconds)}; {doubt}")
     if plan.cost is not None:
-        lines.append(f"cost       {plan.seconds / 3600:.3g} h x {wish.gpus} x {wish.price:g} an hour = {plan.cost:.2f}")
+        lines.append(f"cost       {plan.seconds / 3600:.3g} h x {plan.gpus} x {plan.price:g} an hour = {plan.cost:.2f}")
     return lines
 
 

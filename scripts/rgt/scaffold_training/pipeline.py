@@ -3,8 +3,8 @@
 It stands alone: copied to a box that has the framework, click, numpy and pyyaml, `./train.sh` trains there.
 
 Example:
-    config = build_config("litgpt", "tiny", plan, resolve_phases(phases, plan, ...), seed=1337, device="cuda")
-    write(folder, config, "local")            load_config(path): the same, or a sentence about what is wrong
+    config = build_config("litgpt", "tiny", plan, seed=1337, device="cuda")
+    write(folder, config)                     load_config(path): the same, or a sentence about what is wrong
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from rgt import files, schema
 from rgt.bundle import SCHEMAS, SCRIPTS, TEMPLATES
 from rgt.checkpoint import index
-from rgt.errors import bad_input, from_os_error, lacking
+from rgt.errors import bad_input, from_os_error
 from rgt.job import description as job
 from rgt.run.phases import Schedule
 from rgt.run.record import slugify
@@ -30,84 +30,40 @@ if TYPE_CHECKING:
 CONFIG = "training_config.yaml"
 ENTRY = {"nanogpt": "nanogpt_pretrain.py", "litgpt": "litgpt_pretrain.py", "hf-trainer": "hf_pretrain.py"}
 FRAMEWORKS = tuple(ENTRY)
-PARTS = ("run", "metrics", "log", "checkpoint", "machine", "host", "job", "scaffold_training")  # of rgt/
 GRACE = "5m"
 WARMUP = 0.02  # of the first phase
-DEFAULT_LR = {"policy": "cosine", "start": 1.0, "end": 0.1}
-# Shares of the tokens and of the peak learning rate: one falling line over four phases, to zero at the end.
-FOUR: tuple[tuple[str, float, dict[str, float], dict[str, Any]], ...] = (
-    ("broad", 0.70, {"web": 0.9, "curated": 0.1}, {"policy": "cosine", "start": 1.0, "end": 0.3}),
-    ("curated", 0.15, {"web": 0.3, "curated": 0.7}, {"policy": "cosine", "start": 0.3, "end": 0.15}),
-    ("domain", 0.10, {"curated": 0.4, "domain": 0.6}, {"policy": "cosine", "start": 0.15, "end": 0.1}),
-    ("anneal", 0.05, {"curated": 0.6, "domain": 0.4}, {"policy": "linear", "start": 0.1, "end": 0.0}),
+# Shares of the tokens, and of the peak learning rate: one falling line over four phases, to zero at the end.
+FOUR: tuple[tuple[str, float, dict[str, float], tuple[float, float]], ...] = (
+    ("broad", 0.70, {"web": 0.9, "curated": 0.1}, (1.0, 0.3)),
+    ("curated", 0.15, {"web": 0.3, "curated": 0.7}, (0.3, 0.15)),
+    ("domain", 0.10, {"curated": 0.4, "domain": 0.6}, (0.15, 0.1)),
+    ("anneal", 0.05, {"curated": 0.6, "domain": 0.4}, (0.1, 0.0)),
 )
 _HEAD = """\
 # Written by scaffold_training.py and yours to edit.
 # learning_rate is the peak; start and end of a phase's lr are shares of it.
 """
-# nanoGPT's train.py starts its own processes; the other two are started by torchrun on several cards.
-_ONE_PROCESS = 'exec "$python" pretrain.py'
-_TORCHRUN = """\
-# torchrun waits 30 s after a signal, then kills; a save takes longer
-export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-300}
-export PET_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1
-rm -f "$RUN/.exit_code"
-"$python" -m torch.distributed.run --standalone --nproc_per_node=@DEVICES@ pretrain.py &
-child=$!
-trap 'kill -TERM "$child"' TERM INT
-trap 'kill -USR1 "$child"' USR1
-while :; do wait "$child"; code=$?; kill -0 "$child" 2>/dev/null || break; done
-# torchrun makes 1 of whatever its workers ended with; the first of them wrote what it was
-if [ -s "$RUN/.exit_code" ]; then code=$(cat "$RUN/.exit_code"); fi
-exit "$code\""""
-
-
-# -- the phases
-
-
-def default_phases(vocab_size: int) -> list[dict[str, Any]]:
-    """Four phases. The first must beat guessing by far, the others must not lose what was learned."""
-    learned = round(0.75 * math.log(vocab_size), 2)
-    phases: list[dict[str, Any]] = []
-    for name, share, mix, lr in FOUR:
-        criterion = {"metric": "loss", "split": "val", "at_most": "previous" if phases else learned}
-        phases.append({"name": name, "share": share, "mix": mix, "lr": lr, "criterion": criterion})
-    return phases
-
-
-def resolve_phases(phases: list[dict[str, Any]], plan: Plan, framework: str, where: str) -> list[dict[str, Any]]:
-    """Shares and tokens as steps; what nanoGPT cannot express is refused, or said by `new` (a linear decay)."""
-    from rgt.scaffold_training.budget import count
-
-    if len({phase["name"] for phase in phases}) != len(phases):
-        raise bad_input(f"{where} has two phases of one name; names are how a phase is found again")
-    resolved = []
-    for number, phase in enumerate(phases):
-        given = [key for key in ("steps", "tokens", "share") if key in phase]
-        if len(given) != 1:
-            one_of = f"phase {phase['name']} of {where} needs exactly one of steps, tokens, share"
-            raise bad_input(f"{one_of}; it has {' and '.join(given) or 'none'}")
-        tokens = phase["share"] * plan.tokens if "share" in phase else count(phase.get("tokens", 1))
-        steps = phase.get("steps") or max(1, round(tokens / plan.step_tokens))
-        lr: dict[str, Any] = {**(phase.get("lr") or DEFAULT_LR)}
-        lr.setdefault("end", lr["start"])
-        if number == 0:
-            lr.setdefault("warmup_steps", max(1, round(WARMUP * steps)))
-        if framework == "nanogpt" and lr["policy"] == "linear":
-            lr["policy"] = "cosine"
-        elif framework == "nanogpt" and number and lr.get("warmup_steps"):
-            raise bad_input(f"phase {phase['name']} has a warm-up; nanoGPT warms up from step 0 only")
-        kept: dict[str, Any] = {key: phase[key] for key in ("criterion", "on_miss") if key in phase}
-        resolved.append({"name": phase["name"], "steps": steps, "mix": phase["mix"], "lr": lr, **kept})
-    return resolved
 
 
 # -- training_config.yaml
 
 
-def build_config(
-    framework: str, name: str, plan: Plan, phases: list[dict[str, Any]], seed: int, device: str
-) -> dict[str, Any]:
+def default_phases(plan: Plan) -> list[dict[str, Any]]:
+    """Four phases. The first must beat guessing by far, the others must not lose what was learned."""
+    learned = round(0.75 * math.log(plan.shape.vocab_size), 2)
+    phases: list[dict[str, Any]] = []
+    for name, share, mix, (start, end) in FOUR:
+        steps = max(1, round(share * plan.tokens / plan.step_tokens))
+        lr: dict[str, Any] = {"policy": "cosine", "start": start, "end": end}
+        if not phases:
+            lr["warmup_steps"] = max(1, round(WARMUP * steps))
+        criterion = {"metric": "loss", "split": "val", "at_most": "previous" if phases else learned}
+        phases.append({"name": name, "steps": steps, "mix": mix, "lr": lr, "criterion": criterion})
+    return phases
+
+
+def build_config(framework: str, name: str, plan: Plan, seed: int, device: str) -> dict[str, Any]:
+    phases = default_phases(plan)
     every = max(1, min(1000, sum(phase["steps"] for phase in phases) // 20))
     if framework == "nanogpt":  # it saves where it validates, and nowhere else: a phase must end there
         phases = [{**phase, "steps": -(-phase["steps"] // every) * every} for phase in phases]
@@ -118,11 +74,11 @@ def build_config(
         "name": name,
         "seed": seed,
         "device": device,
-        "precision": plan.wish.precision,
-        "devices": plan.wish.gpus,
+        "precision": plan.precision,
+        "devices": plan.gpus,
         "compile": device == "cuda",
-        "model": _model(framework, plan.shape, plan.wish.block_size),
-        "data": {"folder": "data", "block_size": plan.wish.block_size, "workers": 0 if device == "cpu" else 2},
+        "model": _model(framework, plan.shape, plan.block_size),
+        "data": {"folder": "data", "block_size": plan.block_size, "workers": 0 if device == "cpu" else 2},
         "batch": {"micro_batch": plan.micro_batch, "accumulation": plan.accumulation},
         "optimizer": {"learning_rate": peak, "weight_decay": 0.1, "beta1": 0.9, "beta2": 0.95, "grad_clip": 1.0},
         "phases": phases,
@@ -176,50 +132,47 @@ def load_config(path: Path) -> dict[str, Any]:
     missing = [key for key in schema.load("training_config")["required"] if key not in config]
     if missing:  # on a box without jsonschema
         raise bad_input(f"{path} has no {missing[0]}")
+    phases = Schedule.of(config).phases
+    if len({phase.name for phase in phases}) != len(phases):
+        raise bad_input(f"{path} has two phases of one name; names are how a phase is found again")
     every = config["eval"]["every_steps"]
     if config["framework"] == "nanogpt" and config["checkpoints"]["every_steps"] != every:
         raise bad_input(f"{path}: nanoGPT saves where it validates; checkpoints.every_steps must be eval.every_steps")
-    for phase in Schedule.of(config).phases if config["framework"] == "nanogpt" else ():
+    for phase in phases if config["framework"] == "nanogpt" else ():
         if phase.end % every:
             ends = f"phase {phase.name} ends at step {phase.end}, but nanoGPT saves every {every} steps"
             raise bad_input(f"{path}: {ends}; make its steps a multiple")
+        if phase.lr["policy"] == "linear" or (phase.start and phase.lr.get("warmup_steps")):
+            raise bad_input(f"{path}: phase {phase.name}: nanoGPT has no linear decay, and warms up from step 0 only")
     return config
 
 
 # -- the folder
 
 
-def write(folder: Path, config: dict[str, Any], target: str) -> list[Path]:
+def write(folder: Path, config: dict[str, Any]) -> list[Path]:
     """All or nothing: a folder that holds anything is refused, and a failure leaves no half."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise bad_input(f"{folder} exists already and is not empty; a new pipeline needs a new folder")
     final = folder.absolute()
     beside = final.with_name(f".{final.name}.{os.getpid()}.tmp")
 
-    def not_needed(parent: str, names: list[str]) -> list[str]:
-        """Of rgt/ a pipeline takes the nouns and its own part, not the other tools."""
-        top = Path(parent) == SCRIPTS / "rgt"
-        return [name for name in names if name == "__pycache__" or (top and "." not in name and name not in PARTS)]
-
     try:
         beside.mkdir(parents=True)
         schema.check(config, "training_config", CONFIG)
         files.write_text(beside / CONFIG, as_yaml(config))
-        several = config["devices"] > 1 and config["framework"] != "nanogpt"
-        launch = _TORCHRUN.replace("@DEVICES@", str(config["devices"])) if several else _ONE_PROCESS
-        text = (TEMPLATES / "train.sh").read_text(encoding="utf-8").replace("@LAUNCH@", launch)
+        ranks = 1 if config["framework"] == "nanogpt" else config["devices"]  # its train.py starts its own processes
+        text = (TEMPLATES / "train.sh").read_text(encoding="utf-8").replace("@RANKS@", str(ranks))
         files.write_text(beside / "train.sh", text)
         (beside / "train.sh").chmod(0o755)
         shutil.copyfile(TEMPLATES / ENTRY[config["framework"]], beside / "pretrain.py")
         shutil.copytree(SCHEMAS, beside / "lib" / "schemas")
-        shutil.copytree(SCRIPTS / "rgt", beside / "lib" / "rgt", ignore=not_needed)
+        shutil.copytree(SCRIPTS / "rgt", beside / "lib" / "rgt", ignore=shutil.ignore_patterns("__pycache__"))
         index.write(beside, [])
         slug, cuda = slugify(config["name"]), config["device"] == "cuda"
         # train.sh starts the processes of several cards itself
         spec: dict[str, Any] = {"name": slug, "command": ["bash", "train.sh"], "grace": GRACE}
         spec |= {"gpus_per_node": config["devices"] if cuda else 0, "workdir": str(final)}
-        if target == "kaggle":
-            _add_kaggle(beside, spec, cuda)
         schema.check(spec, "job", "job.yaml")
         files.write_text(beside / "job.yaml", json.dumps(spec, indent=2) + "\n")  # JSON is YAML
         if folder.exists():  # the folder itself stays: its caller may stand in it
@@ -232,22 +185,3 @@ def write(folder: Path, config: dict[str, Any], target: str) -> list[Path]:
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return sorted(path for path in folder.iterdir() if path.name != "lib")
-
-
-def _add_kaggle(here: Path, spec: dict[str, Any], cuda: bool) -> None:
-    """What `kaggle kernels push` takes, made by the same code that launch.py uses; and the dataset's own metadata."""
-    from rgt.host.ssh import Host
-    from rgt.job.backends import Order, kaggle
-
-    owner, slug = os.environ.get("KAGGLE_USERNAME", ""), spec["name"]
-    if not owner:
-        raise lacking("KAGGLE_USERNAME is not set; kernel-metadata.json names its owner: export it and try again")
-    spec["workdir"] = "/kaggle/pipeline"
-    spec["mounts"] = [{"from": f"dataset:{owner}/{slug}", "to": "/kaggle/pipeline"}]
-    if cuda:  # named, since the default changes: it was a P100 until September 2026
-        spec["hardware"] = {"accelerators": "NvidiaTeslaT4"}
-    order = Order(job.from_dict(spec, here), slug, "kaggle", [Host("")])
-    files.write_json(here / "kernel-metadata.json", kaggle.metadata(order, f"{owner}/{slug}-train"))
-    files.write_text(here / "runner.py", kaggle.runner(order))
-    dataset = {"title": slug, "id": f"{owner}/{slug}", "licenses": [{"name": "other"}]}
-    files.write_json(here / "dataset-metadata.json", dataset)

@@ -1,11 +1,11 @@
-"""Token files: data/<source>/{train,val}.bin, 16 or 32 bits a token as nanoGPT has them, and what a step reads of them.
+"""Token files as nanoGPT has them: data/<source>/{train,val}.bin, 16 bits a token; and what a step reads of them.
 
 Example:
-    write(Path("data/web"), [Path("a.txt")], None)            bytes as tokens; or a tokenizer.json
     stream = Stream(config, folder)                            stream[n]: the n-th sample of the whole run
 
-Which tokens sample n holds depends on the seed and n alone. So a resumed run needs no data position in its checkpoint,
-and a sampler that a framework restores wrongly cannot matter.
+A model with a vocabulary above 65,536 reads 32 bits a token. Which tokens sample n holds depends on the seed and n
+alone. So a resumed run needs no data position in its checkpoint, and a sampler that a framework restores wrongly cannot
+matter.
 """
 
 from __future__ import annotations
@@ -17,100 +17,40 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rgt import files
-from rgt.errors import bad_input, from_os_error, lacking
+from rgt.errors import bad_input
 from rgt.run.phases import Schedule
 
 if TYPE_CHECKING:
     import numpy as np
 
-META = "meta.json"
-END_OF_TEXT = 256  # behind each file, when bytes are the tokens
-VAL_SHARE = 0.01
+_LOOKED_AT = 1 << 20  # tokens of a file that are held against the vocabulary
+Splits = dict[str, Any]  # train and val, memory-mapped
 
 
-def write(folder: Path, texts: list[Path], tokenizer: Path | None, val_share: float = VAL_SHARE) -> dict[str, Any]:
-    """Tokenize text files into train.bin and val.bin (the last part of each file). Whole or not at all."""
+def width(config: dict[str, Any]) -> str:
+    return "uint16" if config["model"]["vocab_size"] <= 1 << 16 else "uint32"
+
+
+def sources(config: dict[str, Any], folder: Path) -> dict[str, Splits]:
+    """Every source that a phase names; too short ones, and tokens that the model does not know, are refused."""
     import numpy as np
 
-    known: Any = None
-    if tokenizer:
-        try:
-            from tokenizers import Tokenizer
-        except ImportError:
-            raise lacking("tokenizers cannot be imported; pip install tokenizers, or leave --tokenizer out") from None
-        if not tokenizer.is_file():
-            raise bad_input(f"{tokenizer} does not exist; expected a tokenizer.json")
-        try:
-            known = Tokenizer.from_file(str(tokenizer))
-        except Exception as error:  # the library raises a bare Exception
-            raise bad_input(f"{tokenizer} is not a tokenizer.json: {str(error)[:200]}") from None
-    vocab_size = known.get_vocab_size() if known else END_OF_TEXT + 1
-    width = "uint16" if vocab_size <= 1 << 16 else "uint32"
-    parts: dict[str, list[Any]] = {"train": [], "val": []}
-    for path in texts:
-        try:
-            text = path.read_bytes()
-        except OSError as error:
-            raise from_os_error(error, f"read {path}") from None
-        if known:
-            ids = np.asarray(known.encode(text.decode(errors="replace")).ids, dtype=width)
-        else:
-            ids = np.append(np.frombuffer(text, "uint8").astype(width), np.asarray([END_OF_TEXT], width))
-        cut = len(ids) - int(len(ids) * val_share)
-        parts["train"].append(ids[:cut])
-        parts["val"].append(ids[cut:])
-    counts = {split: sum(map(len, arrays)) for split, arrays in parts.items()}
-    if not counts["train"] or not counts["val"]:
-        seen = f"{counts['train']} tokens to train on, {counts['val']} to validate with"
-        raise bad_input(f"too little text for {folder.name}: {seen}; both must be there")
-    meta = {
-        "vocab_size": vocab_size,
-        "dtype": width,
-        "train_tokens": counts["train"],
-        "val_tokens": counts["val"],
-        "tokenizer": tokenizer.name if tokenizer else "bytes",
-    }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise from_os_error(error, f"make {folder}") from None
-    for split, arrays in parts.items():
-        files.write_bytes(folder / f"{split}.bin", np.concatenate(arrays).tobytes())
-    files.write_json(folder / META, meta)
-    return meta
-
-
-class Source:
-    """One folder of token files."""
-
-    def __init__(self, folder: Path) -> None:
-        import numpy as np
-
-        meta = files.read_json(folder / META) if (folder / META).exists() else {}
-        self.name, self.vocab_size = folder.name, meta.get("vocab_size")
-        self.dtype = np.dtype(meta.get("dtype", "uint16"))  # nanoGPT's own files have no meta.json
-        self.splits: dict[str, Any] = {}
-        for split in ("train", "val"):
-            path = folder / f"{split}.bin"
-            try:
-                self.splits[split] = np.memmap(path, dtype=self.dtype, mode="r")
-            except (OSError, ValueError) as error:
-                why = "does not exist" if not path.exists() else f"is no token file: {error}"
-                advice = f"make it with `scaffold_training.py data <folder> {folder.name} <text files>`"
-                raise bad_input(f"{path} {why}; {advice}") from None
-
-
-def sources(config: dict[str, Any], folder: Path) -> dict[str, Source]:
-    """Every source that a phase names; too short ones, and tokens that the model does not know, are refused."""
-    wanted = sorted({name for phase in config["phases"] for name in phase["mix"]})
-    found = {name: Source(folder / name) for name in wanted}
     need, vocab = config["data"]["block_size"] + 1, config["model"]["vocab_size"]
-    for name, source in found.items():
-        for split, tokens in source.splits.items():
+    found: dict[str, Splits] = {}
+    for name in sorted({name for phase in config["phases"] for name in phase["mix"]}):
+        found[name] = {}
+        for path in (folder / name / "train.bin", folder / name / "val.bin"):
+            try:
+                tokens = np.memmap(path, dtype=width(config), mode="r")
+            except (OSError, ValueError) as error:
+                why = "does not exist" if not path.exists() else f"is not a token file: {error}"
+                raise bad_input(f"{path} {why}; token ids are expected, {width(config)}, nothing else") from None
             if len(tokens) < need:
-                raise bad_input(f"{folder / name}/{split}.bin has {len(tokens)} tokens; one sample needs {need}")
-        if source.vocab_size and source.vocab_size > vocab:
-            raise bad_input(f"{folder / name} has a vocabulary of {source.vocab_size}, the model one of {vocab}")
+                raise bad_input(f"{path} has {len(tokens)} tokens; one sample needs {need}")
+            if (largest := int(tokens[:_LOOKED_AT].max())) >= vocab:
+                why = f"has token {largest}, the model a vocabulary of {vocab}"
+                raise bad_input(f"{path} {why}; are its tokens {width(config)}?")
+            found[name][path.stem] = tokens
     return found
 
 
@@ -137,7 +77,7 @@ class Stream:
         phase = self.schedule.at(sample // self.per_step)
         names, edges = list(phase.mix), self.edges[phase.name]
         drawn = bisect.bisect(edges, dice[0] * edges[-1])
-        tokens = self.sources[names[min(drawn, len(names) - 1)]].splits["train"]
+        tokens = self.sources[names[min(drawn, len(names) - 1)]]["train"]
         begin = int(dice[1] * (len(tokens) - self.block))
         return np.asarray(tokens[begin : begin + self.block + 1], dtype=np.int64)
 
@@ -147,7 +87,7 @@ class Validation:
 
     def __init__(self, config: dict[str, Any], folder: Path) -> None:
         self.block: int = config["data"]["block_size"]
-        self.tokens = [source.splits["val"] for source in sources(config, folder).values()]
+        self.tokens = [source["val"] for source in sources(config, folder).values()]
         self.samples: int = max(len(self.tokens), config["eval"]["samples"])
 
     def __len__(self) -> int:
@@ -178,15 +118,14 @@ def mixed(config: dict[str, Any], folder: Path, phase_name: str, target: Path) -
     schedule = Schedule.of(config)
     phase = next(phase for phase in schedule.phases if phase.name == phase_name)
     stream, val = Stream(config, folder), Validation(config, folder)
-    available = sum(len(source.splits["train"]) for source in stream.sources.values())
+    available = sum(len(source["train"]) for source in stream.sources.values())
     wanted = min(phase.steps * stream.per_step, max(2, 2 * available // stream.block))
-    width = "uint16" if config["model"]["vocab_size"] <= 1 << 16 else "uint32"
     target.mkdir(parents=True, exist_ok=True)
     first = phase.start * stream.per_step
 
     def copy(file: Any, samples: Any) -> None:
         for sample in samples:
-            file.write(np.asarray(sample, dtype=width).tobytes())
+            file.write(np.asarray(sample, dtype=width(config)).tobytes())
 
     files.write_with(target / "train.bin", lambda file: copy(file, (stream[first + n] for n in range(wanted))))
     files.write_with(target / "val.bin", lambda file: copy(file, (val[n] for n in range(len(val)))))

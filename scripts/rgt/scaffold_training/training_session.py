@@ -146,16 +146,6 @@ class Session:
         self.run.log_event("phase", step=phase.end, phase=phase.name, **verdict, **place, **after)
         say(f"phase {phase.name} ended at step {phase.end}: {sentence(verdict)}")
 
-    def stop_if_missed(self, step: int) -> None:
-        """`on_miss: stop` is the user's own word; without it a miss is disclosed and the run goes on."""
-        known = verdicts(self.events()) if self.first_rank else {}
-        for phase in self.schedule.phases:
-            verdict = known.get(phase.name, {})
-            if phase.on_miss == "stop" and phase.end <= step and verdict.get("verdict") == "missed":
-                self.run.log_event("stopped", step=step, reason=f"phase {phase.name} missed its criterion")
-                advice = "says on_miss: stop; set it to continue in training_config.yaml to go on"
-                raise RgtError(f"phase {phase.name} missed its criterion ({sentence(verdict)}) and {advice}", FINDINGS)
-
     def preempted(self, step: int) -> int:
         if self.first_rank:
             name = signal.Signals(self.stop.number).name
@@ -190,11 +180,10 @@ def conduct(train: Callable[[Session], int]) -> None:
         session.open()
         if session.first_rank:
             session.started()
-        session.stop_if_missed(session.step)
         code = train(session)
     except RgtError as error:
         error.show()
-        if session and session.first_rank and error.exit_code != FINDINGS:
+        if session and session.first_rank:
             session.run.log_event("failed", reason=error.message)
         code = error.exit_code
     if session and session.first_rank:

@@ -14,7 +14,6 @@ import json
 import math
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +22,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from rgt import bundle, errors, files, schema
+from rgt import errors, files, schema
 from rgt.errors import RgtError, bad_input, from_os_error
 from rgt.job import backends
 from rgt.job import description as job
@@ -309,6 +308,8 @@ def _verdict(sweep: Sweep, cell: Cell, run: record.Run) -> tuple[str, str]:
         last = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()[-1:]
         why = ": ".join([f"the verify command ended with {done.returncode}", *last])
         return ("unverified", why) if done.returncode else ("verified", "")
+    from rgt.checkpoint.inventory import Checkpoint  # here, because `--help` need not pay for it
+
     try:
         results = files.read_json(run.results, "results")
         if results["run_id"] != run.id:
@@ -316,20 +317,15 @@ def _verdict(sweep: Sweep, cell: Cell, run: record.Run) -> tuple[str, str]:
         for metric in results["metrics"]:
             if not math.isfinite(metric["value"]):
                 raise bad_input(f"{run.results}: {metric['name']} is {metric['value']}")
-        checkpoint = _newest_checkpoint(run) if sweep.verify.get("checkpoint", True) else None
+        problems: list[Any] = []
+        if sweep.verify.get("checkpoint", True):
+            problems = Checkpoint(_newest_checkpoint(run), 0).read().named_problems()
     except RgtError as error:
-        return "unverified", error.message
-    if not checkpoint:
-        return "verified", ""
-    # a process of its own: whatever is wrong with one checkpoint, the other cells are still reported
-    words = [sys.executable, str(bundle.SCRIPTS / "verify_local.py"), str(checkpoint), "--no-digest", "--json"]
-    done = subprocess.run(words, capture_output=True, stdin=subprocess.DEVNULL)
-    if done.returncode not in (errors.OK, errors.FINDINGS):
-        lines = done.stderr.decode(errors="replace").strip().splitlines() or ["no word"]
-        state = "unverified" if done.returncode == errors.BAD_INPUT else "unjudged"
-        return state, lines[-1].removeprefix("error: ")
-    wrong = [each for each in json.loads(done.stdout)["findings"] if each["severity"] == "error"]
-    return ("unverified", "{path}: {code}: {message}".format(**wrong[0])) if wrong else ("verified", "")
+        return "unverified" if error.exit_code == errors.BAD_INPUT else "unjudged", error.message
+    except Exception as error:  # whatever is wrong with one checkpoint, the other cells are still reported
+        return "unjudged", f"its checkpoint cannot be judged: {type(error).__name__}: {error}"
+    wrong = next((problem for problem in problems if problem.severity == "error"), None)
+    return ("unverified", f"its checkpoint: {wrong.code}: {wrong.message}") if wrong else ("verified", "")
 
 
 def _newest_checkpoint(run: record.Run) -> Path:
@@ -340,8 +336,6 @@ def _newest_checkpoint(run: record.Run) -> Path:
     there = [run.path / row["path"] for row in rows] or sorted(visible, key=lambda path: path.stat().st_mtime_ns)
     if not there:
         raise bad_input(f"{run.checkpoints} holds no checkpoint (a job without one: verify: {{checkpoint: false}})")
-    if not there[-1].exists():
-        raise bad_input(f"{there[-1]} does not exist, though {index.name} names it as the newest")
     return Path(there[-1])
 
 
