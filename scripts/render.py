@@ -35,7 +35,7 @@ from rgt.report import Report
 _PATH = click.Path(path_type=Path)
 _FIXES = {
     ("digest", "stale", "stale-source", "missing"): "render.py figures {name} draws it again",
-    ("blank", "clipped", "drawn", "wrong-order", "font", "size"): "edit figures/{name}/figure.py",
+    ("blank", "clipped", "drawn", "wrong-order", "font"): "edit figures/{name}/figure.py",
     ("undeclared",): "a gid such as beside-chance in figures/{name}/figure.py declares what is no data",
 }
 
@@ -163,7 +163,7 @@ def figures_command(project: Project, names: Words, check: bool, fmt: Fmt, **wor
 
     --kind, --metric and --split are remembered.
     """
-    from rgt.render import figure_check, figures
+    from rgt.render import figures
 
     spec = {key: words[key] for key in ("kind", "metric", "split") if words[key]}
     if spec and (check or not names):
@@ -179,7 +179,7 @@ def figures_command(project: Project, names: Words, check: bool, fmt: Fmt, **wor
             fix = next((fix for codes, fix in _FIXES.items() if problem.code in codes), "").format(name=name)
             report.add(problem.code, problem.severity, problem.message, path=f"figures/{name}", fix=fix or None)
         if all(problem.severity == "info" for problem in problems):
-            passed[name] = figure_check.summary(figures.folder_of(project, name))
+            passed[name] = figures.compared(project, name)
     report.data |= {"figures": passed}
     lines = [f"{name}: {text}" for name, text in passed.items()]
     return report.emit(fmt, "\n".join([*lines, f"{len(passed)} figures pass, {len(report.findings)} findings"]))

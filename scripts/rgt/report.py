@@ -34,7 +34,6 @@ clipped           something of a figure is cut off
 clock             a clock of this machine, or of a file server, is wrong
 coincidence       a match of two splits that chance or boilerplate explains
 collapse          a model gives one answer, one class or one direction for everything
-colour            colours of a figure that not everybody can tell apart
 confound          more than the intended variable differs between the arms of a comparison
 constant          a tensor, or a metric over all seeds, holds one value throughout
 count             fewer artifacts were found than expected
@@ -63,7 +62,7 @@ error-page        a server's answer was saved in place of the file
 eval-set          numbers that are compared come from different eval sets
 extra             something is there that no list names
 failed            a queued job failed or was lost
-font              a figure's letters are not in its file, or in a form that is refused
+font              signs of a figure have no picture in its font
 future            a date stamp lies in the future
 gap               bytes between tensors belong to none of them
 gpu               a GPU or its driver does not answer as it should

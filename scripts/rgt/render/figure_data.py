@@ -10,7 +10,6 @@ import csv
 import io
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from rgt.errors import bad_input
@@ -43,28 +42,6 @@ class Source:
     @property
     def panels(self) -> int:
         return len({row["panel"] for row in self.rows})
-
-
-def read(path: Path) -> list[Row]:
-    """The rows of a source_data.csv as it lies on disk."""
-    try:
-        rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
-        for row in rows:
-            number, word = ("spread", "mark") if "mark" in row else ("step", "run_id")
-            absent = [name for name in ("y", "panel", "label", number, word) if row.get(name) is None]
-            if absent:
-                raise ValueError(f"a row has no {absent[0]}")
-            if row.get("mark", "run") not in ("mean", "run"):
-                raise ValueError(f"{row['mark'][:40]!r} is neither mean nor run")
-            float(row["y"])
-            float(row[number] or 0)  # of a run alone there is no spread
-    except FileNotFoundError:
-        raise bad_input(f"{path} does not exist") from None
-    except (OSError, UnicodeDecodeError, csv.Error, ValueError) as error:
-        raise bad_input(f"{path} is not a table that figures are drawn from: {error}") from None
-    if not rows:
-        raise bad_input(f"{path} has no rows")
-    return rows
 
 
 def names(project: Project) -> list[str]:

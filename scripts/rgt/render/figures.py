@@ -25,7 +25,7 @@ from rgt.bundle import TEMPLATES
 from rgt.errors import RgtError, bad_input, lacking
 from rgt.evidence.claims import Project, runs_of
 from rgt.render import artists, figure_data
-from rgt.render.figure_check import ARTISTS, OUTPUTS, Problem, figure_problems
+from rgt.render.figure_check import ARTISTS, OUTPUTS, Problem, figure_problems, summary
 from rgt.render.figure_data import DATA
 from rgt.run import seal
 
@@ -43,7 +43,7 @@ def folder_of(project: Project, figure: str) -> Path:
 
 
 def build(project: Project, figure: str) -> list[Problem]:
-    """Write everything anew, then figure_problems at it."""
+    """Write everything anew; returns what is wrong with it, which the sidecar keeps."""
     source = figure_data.collect(project, figure)
     folder = folder_of(project, figure)
     folder.mkdir(parents=True, exist_ok=True)
@@ -52,26 +52,20 @@ def build(project: Project, figure: str) -> list[Problem]:
         size = (round(_PANEL_IN[0] * across, 2), round(_PANEL_IN[1] * -(-source.panels // across), 2))
         text = (TEMPLATES / CODE).read_text(encoding="utf-8").replace("SIZE_IN = (3.5, 2.6)", f"SIZE_IN = {size}")
         files.write_text(folder / CODE, text.replace("COLUMNS = 1 ", f"COLUMNS = {across} "))
-    stderr = _draw(folder, source.text)
-    files.write_json(folder / SIDECAR, _sidecar(project, figure, source), "figure_provenance")
-    problems = audit(project, figure)
-    absent = sorted(set(re.findall(r"Glyph \d+ \((.*?)\) missing from", stderr)))
-    if absent:
-        names = ", ".join(name[-40:] for name in absent[:3])
-        message = f"{len(absent)} signs have no picture in the font and are drawn as boxes: {names}"
-        problems.insert(0, Problem("font", message))
-    return problems
+    judged = _draw(folder, source)
+    files.write_json(folder / SIDECAR, _sidecar(project, figure, source, judged), "figure_provenance")
+    return audit(project, figure)
 
 
-def _draw(folder: Path, data: str) -> str:
-    """Run figure.py beside its data and nothing else; returns its stderr."""
+def _draw(folder: Path, source: figure_data.Source) -> dict[str, Any]:
+    """Run figure.py beside its data and nothing else; what was compared, and the problems."""
     if importlib.util.find_spec("matplotlib") is None:
         raise lacking("figures need matplotlib in this Python: pip install matplotlib")
     code = folder / CODE
     settings = {"TZ": "UTC", "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0", "MPLBACKEND": "Agg", "SOURCE_DATE_EPOCH": "0"}
     with tempfile.TemporaryDirectory(prefix="figure-") as name:
         room = Path(name)
-        (room / DATA).write_text(data, encoding="utf-8", newline="")
+        (room / DATA).write_text(source.text, encoding="utf-8", newline="")
         shutil.copy(code, room / CODE)
         command, env = [sys.executable, artists.__file__, CODE, ARTISTS], {**os.environ, **settings}
         try:
@@ -84,13 +78,19 @@ def _draw(folder: Path, data: str) -> str:
         absent = [output for output in OUTPUTS if not (room / output).is_file()]
         if absent:
             raise bad_input(f"{code} ended without writing {', '.join(absent)}")
-        for output in (*OUTPUTS, ARTISTS):
+        problems, compared = figure_problems(room, source.rows), summary(room)
+        for output in OUTPUTS:
             files.write_bytes(folder / output, (room / output).read_bytes())
-    files.write_text(folder / DATA, data)
-    return done.stderr
+    files.write_text(folder / DATA, source.text)
+    signs = sorted(set(re.findall(r"Glyph \d+ \((.*?)\) missing from", done.stderr)))
+    if signs:
+        names = ", ".join(sign[-40:] for sign in signs[:3])
+        message = f"{len(signs)} signs have no picture in the font and are drawn as boxes: {names}"
+        problems.insert(0, Problem("font", message))
+    return {"compared": compared, "problems": [problem._asdict() for problem in problems]}
 
 
-def _sidecar(project: Project, figure: str, source: figure_data.Source) -> dict[str, Any]:
+def _sidecar(project: Project, figure: str, source: figure_data.Source, judged: dict[str, Any]) -> dict[str, Any]:
     folder, claims = folder_of(project, figure), figure_data.claims_of(project, figure)
     runs = [project.run(run_id) for run_id in dict.fromkeys(run_id for claim in claims for run_id in runs_of(claim))]
     read = [(run.results if source.kind == "points" else run.metrics).resolve() for run in runs]
@@ -104,11 +104,12 @@ def _sidecar(project: Project, figure: str, source: figure_data.Source) -> dict[
         "created": max(map(str, dates)),
         "command": ["python", CODE],
         "inputs": {path.relative_to(project.root).as_posix(): seal.digest_of(path) for path in inputs},
-        "outputs": {name: seal.digest_of(folder / name) for name in (*OUTPUTS, ARTISTS)},
+        "outputs": {name: seal.digest_of(folder / name) for name in OUTPUTS},
         "versions": {"python": platform.python_version(), **versions},
         "claims": [claim["id"] for claim in claims],
         "seals": {run.id: seal.digest_of(run.seal) for run in runs if run.seal.exists()},
         "notes": source.notes,
+        **judged,
     }
     return {**record, "sha256": digest(record)}
 
@@ -133,13 +134,22 @@ def audits(project: Project) -> dict[str, list[Problem]]:
 
 
 def audit(project: Project, figure: str) -> list[Problem]:
-    """Every link of the chain, then the drawing itself."""
-    folder = folder_of(project, figure)
+    """Every link of the chain, then what was wrong with the drawing itself when it was made."""
     try:
-        record = files.read_json(folder / SIDECAR, "figure_provenance")
+        record = _recorded(project, figure)
     except RgtError as error:
         return [Problem("missing" if "not exist" in error.message else "malformed", _relative(error.message, project))]
-    return [*_chain(project, figure, record), *figure_problems(folder)]
+    return [*_chain(project, figure, record), *(Problem(**problem) for problem in record.get("problems", []))]
+
+
+def compared(project: Project, figure: str) -> str:
+    """What was looked at when the figure was drawn, in a line."""
+    return str(_recorded(project, figure).get("compared", ""))
+
+
+def _recorded(project: Project, figure: str) -> dict[str, Any]:
+    record: dict[str, Any] = files.read_json(folder_of(project, figure) / SIDECAR, "figure_provenance")
+    return record
 
 
 def _relative(message: str, project: Project) -> str:
@@ -147,7 +157,7 @@ def _relative(message: str, project: Project) -> str:
 
 
 def _chain(project: Project, figure: str, record: dict[str, Any]) -> Iterator[Problem]:
-    """What is not the file or run that the sidecar names. The pictures themselves are compared by figure_problems()."""
+    """What is not the file or run that the sidecar names."""
     bare = {key: value for key, value in record.items() if key != "sha256"}
     if record.get("sha256") != digest(bare) or record["figure"] != figure:
         yield Problem("digest", f"{SIDECAR} was edited: it does not fit its own sha256")
@@ -163,15 +173,14 @@ def _chain(project: Project, figure: str, record: dict[str, Any]) -> Iterator[Pr
         if not problems and seal.digest_of(run.seal) != known:
             yield Problem("digest", f"the sealed run {run_id} has another seal than when the figure was drawn")
     folder, inside = folder_of(project, figure), f"figures/{figure}/"
-    for name, known, code, sentence in (
-        (DATA, record["inputs"].get(inside + DATA), "digest", "is not the one that was made: it changed since"),
-        (ARTISTS, record["outputs"].get(ARTISTS), "digest", "is not the one that was made: it changed since"),
-        (CODE, record["inputs"].get(inside + CODE), "stale", "was edited since the figure was drawn; draw it again"),
-    ):
+    made = {DATA: record["inputs"].get(inside + DATA), CODE: record["inputs"].get(inside + CODE)}
+    for name, known in {**made, **{name: record["outputs"].get(name) for name in OUTPUTS}}.items():
         if not (folder / name).is_file():
             yield Problem("missing", f"{name} does not exist")
+        elif seal.digest_of(folder / name) != known and name == CODE:
+            yield Problem("stale", f"{CODE} was edited since the figure was drawn; draw it again")
         elif seal.digest_of(folder / name) != known:
-            yield Problem(code, f"{name} {sentence}")
+            yield Problem("digest", f"{name} is not the one that was made: it changed since")
     try:
         now = hashlib.sha256(figure_data.collect(project, figure).text.encode()).hexdigest()
     except RgtError as error:
