@@ -20,7 +20,7 @@ import docx
 import pptx
 from pptx.util import Inches
 
-FORMATS = "md rst txt tex csv tsv html ipynb docx pptx".split()
+FORMATS = "md txt tex csv tsv html ipynb docx pptx".split()
 METHODS = "Ours Baseline MixNet DeepSup EMA-Net TinyViT ResNet-50 DropMix RandReg LoRA-8".split()
 DATASETS = "CIFAR-10 CIFAR-100 SVHN Set14 ImageNet WMT14 LibriSpeech Kodak".split()
 # metric, lowest, highest, unit, direction, written as percent
@@ -226,15 +226,6 @@ def _markdown(path: Path, writer: Writer, chosen: list[Claim]) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
-def _rst(path: Path, writer: Writer, chosen: list[Claim]) -> None:
-    caption, rows = grid(writer, chosen[:30])
-    widths = [max(len(row[i]) for row in rows) + 2 for i in range(len(rows[0]))]
-    rule = " ".join("=" * width for width in widths)
-    body = [" ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    lines = ["Report", "======", "", *paragraphs(writer, chosen[30:]), "", caption, ""]
-    path.write_text("\n".join([*lines, rule, body[0], rule, *body[1:], rule]) + "\n")
-
-
 def _text(path: Path, writer: Writer, chosen: list[Claim]) -> None:
     caption, rows = grid(writer, chosen[:30])
     widths = [max(len(row[i]) for row in rows) + 3 for i in range(len(rows[0]))]
@@ -322,7 +313,7 @@ def _slides(path: Path, writer: Writer, chosen: list[Claim]) -> None:
     show.save(str(path))
 
 
-_MAKERS = (_markdown, _rst, _text, _latex, _sheet, _sheet, _html, _notebook, _word, _slides)
+_MAKERS = (_markdown, _text, _latex, _sheet, _sheet, _html, _notebook, _word, _slides)
 WRITERS: dict[str, Callable[[Path, Writer, list[Claim]], None]] = dict(zip(FORMATS, _MAKERS, strict=True))
 
 

@@ -7,19 +7,14 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rgt.evidence.claims import Claim
 from rgt.metrics import table as names
-from rgt.reconcile.claim_index import Evidence, Hit
 from rgt.reconcile.numerals import Numeral
 
 # <!-- claim:C1 --> beside a number says which claim it is; readers turn \\claim{C1} into it
 ANCHOR = re.compile(r"<!--\s*claim:\s*([\w-]+)\s*-->")
-_ARROW = re.compile(r"[↑↓]|\b(?:lower|higher|smaller|larger)[- ]is[- ]better\b|越[低小高大]越好", re.I)
-_HINT = re.compile(r"[↑↓越]|[Bb](?:etter|ETTER)")  # quick to look for: nearly no sentence has one
-_UP = re.compile(r"↑|higher|larger|越[高大]", re.I)
 _SLACK = 1e-6  # of a unit of the last place: what binary floats lose
 # metrics between 0 and 1 that people also write as percent without the sign, and words that mean one
 _SHARES = {word for metric in names.METRICS if metric.share for word in metric.spellings}
@@ -119,23 +114,3 @@ def verdict(
     ):
         why, expected = "the spread differs", float(nearest.get("spread", 0.0))
     return Mention(line, where, reported, "drift", claims, sure, why, expected)
-
-
-# -- which way is better
-
-
-def direction_said(text: str, by_dimension: dict[str, list[Hit]]) -> tuple[str, str] | None:
-    """(metric, up or down) when the text says which way is better, about one metric."""
-    said = _ARROW.search(text) if _HINT.search(text) else None
-    values = {hit.value for hit in by_dimension.get("metric", [])}
-    if not said or len(values) != 1:
-        return None
-    return next(iter(values)), "up" if _UP.search(said[0]) else "down"
-
-
-def check_direction(said: tuple[str, str], line: int, where: str, evidence: Evidence) -> Iterator[Mention]:
-    claims = [claim for claim in evidence.by_key.get((said[0], None, None, None), []) if claim.get("direction")]
-    if claims and all(claim["direction"] != said[1] for claim in claims):
-        word = "higher" if said[1] == "up" else "lower"
-        why = f"for {said[0]} {claims[0]['direction']} is better"
-        yield Mention(line, where, f"{word} is better", "drift", claims[:1], "certain", why)

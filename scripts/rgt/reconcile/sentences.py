@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import pairwise, product
 from typing import NamedTuple
 
-from rgt.reconcile.agreement import ANCHOR, Mention, agrees, check_direction, direction_said, far_off, verdict
+from rgt.reconcile.agreement import ANCHOR, Mention, agrees, far_off, verdict
 from rgt.reconcile.claim_index import DIMENSIONS, Evidence, Hit, Hits, Surroundings, by_dimension, extended
 from rgt.reconcile.numerals import Numeral, find_numerals, has_digit
 from rgt.reconcile.passages import Passage
@@ -112,9 +112,6 @@ def _in_sentence(sentence: str, line: int, context: Surroundings) -> Iterator[Me
                     beside = [n for n in values if n.role == "spread" or (n.role == "n" and "n" in claims[0])]
                     companions = [verdict(at, where, bare, numeral, claims, "likely") for numeral in beside]
                     yield from (each for each in companions if each.verdict != "ok")
-        direction = direction_said(bare, hits_of) if values else None
-        if direction:
-            yield from check_direction(direction, line, where, evidence)
     context.nearest |= hits_of  # for the sentences behind it
 
 

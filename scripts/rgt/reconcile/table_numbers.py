@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from rgt.reconcile.agreement import ANCHOR, Mention, check_direction, direction_said, far_off, verdict
+from rgt.reconcile.agreement import ANCHOR, Mention, far_off, verdict
 from rgt.reconcile.claim_index import DIMENSIONS, Evidence, Hit, Hits, Surroundings, by_dimension, extended, tokens
 from rgt.reconcile.numerals import find_numerals, has_digit
 from rgt.reconcile.passages import Cell, Table
@@ -31,7 +31,6 @@ _HARMLESS = frozenset("ours our the method model proposed paper this full final 
 
 @dataclass
 class _Column:
-    text: str
     hits: Hits
     role: str  # value, spread, n, skip, or plain (its header says nothing)
     percent: bool
@@ -53,7 +52,7 @@ def table_mentions(table: Table, evidence: Evidence) -> Iterator[Mention]:
         if not role:
             named = "value" if hits or _VALUE_HEAD.match(text) else "plain"
             role = "skip" if _CHANGE_HEAD.search(text) else named
-        columns.append(_Column(text, hits, role, percent or "%" in text))
+        columns.append(_Column(hits, role, percent or "%" in text))
     first: Cell | None = None  # of the row above: an empty first cell goes on with it
     for row in table.rows[table.header :]:
         texts = {cell.text for cell in row if cell.text}
@@ -66,10 +65,6 @@ def table_mentions(table: Table, evidence: Evidence) -> Iterator[Mention]:
             label.insert(0, first)
         first = label[0] if label else None
         yield from _in_row(row, label, columns, around)
-    for column in columns:
-        said = direction_said(column.text, column.hits)
-        if said:
-            yield from check_direction(said, table.rows[0][0].line if table.rows[0] else 0, table.where, evidence)
 
 
 def _whole_header(table: Table) -> Table:
