@@ -5,7 +5,7 @@
 """DELIVER · tables, TeX macros, numbers in documents, figures and a page, all from EVIDENCE.json; the delivery gate
 
 Example:
-    python scripts/render.py tables --percent accuracy    # tables/results.md, .tex, .csv
+    python scripts/render.py tables --percent accuracy    # tables/results.md, .tex
     python scripts/render.py macros                       # tables/macros.tex
     python scripts/render.py values                       # between the markers of this project's documents
     python scripts/render.py figures loss --kind curve    # figures/loss/, drawn and compared with its data
@@ -78,7 +78,7 @@ def main() -> None:
 def tables_command(
     project: Project, claims: Words, name: str, out: Path | None, percent: Words, check: bool, fmt: Fmt
 ) -> int:
-    """Write one table of all claims (or of CLAIMS, as NAME) as Markdown, LaTeX and CSV; methods are rows.
+    """Write one table of all claims (or of CLAIMS, as NAME) as Markdown and LaTeX; methods are rows.
 
     Example: python scripts/render.py tables acc-ours acc-base --name main --percent accuracy
     """
@@ -118,11 +118,10 @@ def macros_command(project: Project, out: Path | None, percent: Words, check: bo
 @check_option
 @from_evidence
 def values_command(project: Project, paths: tuple[Path, ...], check: bool, fmt: Fmt) -> int:
-    """Write the numbers between the markers of PATHS (.md .html .tex; the project's documents by default).
+    """Write the numbers between the markers of PATHS (.md .html; the project's documents by default).
 
     \b
-    <!-- value:acc-ours percent spread --><!-- /value -->       Markdown, HTML
-    \\claimvalue[percent spread]{acc-ours}{}                     LaTeX
+    <!-- value:acc-ours percent spread --><!-- /value -->
 
     A document with a broken marker or an unknown claim is left as it is and named.
     """
@@ -193,7 +192,7 @@ def figures_command(project: Project, names: Words, check: bool, fmt: Fmt, **wor
 @click.option("--out", type=_PATH, help="Folder of DISCLOSURES.md; that of EVIDENCE.json by default.")
 @from_evidence
 def gate(project: Project, compare: tuple[Path, ...], out: Path | None, fmt: Fmt) -> int:
-    """Go through every number's checklist and write DISCLOSURES.md and .json, which travel with the deliverable.
+    """Go through every number's checklist and write DISCLOSURES.md, which travels with the deliverable.
 
     Exit 1 means that there is something to disclose. It blocks nothing: the user decides what to ship.
     """
@@ -202,17 +201,15 @@ def gate(project: Project, compare: tuple[Path, ...], out: Path | None, fmt: Fmt
     lists = disclosures.checklists(project, compare, figures.audits(project))
     folder, data = out or project.path.parent, disclosures.as_data(lists)
     report = Report("render", data=data)
-    _write(folder / "DISCLOSURES.md", disclosures.markdown(project, lists))
-    files.write_json(folder / "DISCLOSURES.json", data)
-    clean = 0
+    _write(folder / "DISCLOSURES.md", disclosures.markdown(project, lists, compare))
     for name, items in lists.items():
-        told = disclosures.to_disclose(items)
-        clean += not told
-        for item in told:
+        for item in items:
             severity = "info" if item.state == "own" else "warn"
             report.add("disclose", severity, item.sentence, path=project.path.name, where=name)
     where = f"the rest is in {folder / 'DISCLOSURES.md'}"
-    return report.emit(fmt, f"{len(lists)} numbers, {clean} with nothing to disclose; {where}")
+    return report.emit(
+        fmt, f"{len(lists)} numbers, {sum(not items for items in lists.values())} with nothing to disclose; {where}"
+    )
 
 
 @main.command("report")

@@ -7,8 +7,6 @@ Where it is withheld, a note says why.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
@@ -158,11 +156,4 @@ def latex(made: Grid) -> str:
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
-def sheet(made: Grid) -> str:
-    out = io.StringIO()
-    rows = made.body(Style(spread=True, n=True), lambda text, claim: text)
-    csv.writer(out, lineterminator="\n").writerows([["method", *_heads(made, {})], *rows])
-    return out.getvalue()
-
-
-KINDS: dict[str, Callable[[Grid], str]] = {"md": markdown, "tex": latex, "csv": sheet}
+KINDS: dict[str, Callable[[Grid], str]] = {"md": markdown, "tex": latex}
