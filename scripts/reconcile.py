@@ -9,7 +9,7 @@ Example:
     python scripts/reconcile.py paper.tex slides.pptx --evidence EVIDENCE.json --github
 
 A number is compared when its sentence, or its row and column, says which claim it states; correct rounding, percent
-for fraction, a spread and a count of runs are understood. <!-- claim:C1 --> (or \\claim{C1}) behind a number decides
+for fraction and a spread behind ± are understood. <!-- claim:C1 --> (or \\claim{C1}) behind a number decides
 without guessing. What may be a claim's number but does not say which is listed apart as ambiguous.
 """
 
@@ -51,7 +51,8 @@ def main(paths: tuple[Path, ...], evidence: Path, show_ambiguous: bool, fmt: str
 
     Exit 1 when a document says another number than the evidence. Ambiguous mentions are listed apart and do not count.
     """
-    known = load(evidence)
+    project = evidence_layer.load(evidence)
+    known = Evidence(project.claims, project.data.get("aliases", {}))
     chosen = chosen_documents(paths, evidence.resolve().parent, frozenset(READERS))
     report = Report("reconcile")
     compared = drifts = 0
@@ -89,11 +90,6 @@ def main(paths: tuple[Path, ...], evidence: Path, show_ambiguous: bool, fmt: str
         click.echo(f"maybe {row['path']}:{row['line']}: {row['reported']} ({row['why']}; {which})")
     numbers = f"{len(chosen)} documents, {compared} numbers compared with {len(known.claims)} claims"
     return report.emit(fmt, f"{numbers}: {drifts} differ, {len(ambiguous)} ambiguous")
-
-
-def load(path: Path) -> Evidence:
-    project = evidence_layer.load(path)
-    return Evidence(project.claims, project.data.get("aliases", {}))
 
 
 # -- reading the documents

@@ -68,7 +68,6 @@ AGREES = [
     "Ours and the baseline reach 91.4% and 89.2% accuracy on CIFAR-10, respectively.",
     "We get 91.4% for Ours and 89.2% for the baseline (accuracy on CIFAR-10).",
     "Ours outperforms the baseline on CIFAR-10 with 91.4% accuracy.",
-    "Ours has about 12,000 tokens/s of throughput.",
     "The throughput of Ours is 12 346 tokens/s.".replace("12 346", "12\u202f346"),
     "The throughput of Ours is 12.3k tokens/s.",
     "The val loss of Ours on CIFAR-10 is 3.2e-4, that is 3.21×10⁻⁴ or 3.21 x 10^-4.",
@@ -100,7 +99,6 @@ DRIFTS = [
     ("The throughput of Ours is 12,845 tokens/s.", "12,845"),
     ("The val loss of Ours on CIFAR-10 is 3.4e-4.", "3.4e-4"),
     ("在 CIFAR-10 测试集上，我们的方法准确率达到 92.4%。", "92.4%"),
-    ("Ours reaches 91.4% accuracy on CIFAR-10 over 3 seeds.", "3"),
     ("A longer text.\n\nOn SVHN we test OurNet. It reaches 95.1% accuracy.", "95.1%"),
     ("Ours beats the baseline on CIFAR-10 (91.4% vs. 89.9% accuracy).", "89.9%"),
     ("The accuracy on CIFAR-10 goes from 89.9% (Baseline) to 91.4% (Ours).", "89.9%"),
@@ -109,7 +107,6 @@ DRIFTS = [
     ("Accuracy on CIFAR-10:\n\n- Ours: 91.9%", "91.9%"),
     ("Results of Ours:\n\n- accuracy on SVHN: 96.1%\n- accuracy on CIFAR-10: 91.9%", "91.9%"),
     ("- **Ours** – CIFAR-10 – 91.9% accuracy", "91.9%"),
-    ("我们的方法在 CIFAR-10 上运行7次，平均准确率为 91.4%。", "7"),
     ("Baseline [4] reaches 89.9% accuracy on CIFAR-10 in our runs.", "89.9%"),
 ]
 
@@ -120,6 +117,7 @@ def test_a_wrong_number_is_a_drift(tmp_path: Path, text: str, reported: str) -> 
 
 
 SILENT = [
+    "Ours has about 12,000 tokens/s of throughput.",
     "Ours improves accuracy on CIFAR-10 by 2.2 points.",
     "Ours is 2.2% better in accuracy than the baseline on CIFAR-10.",
     "Ours reaches over 90% accuracy on CIFAR-10.",

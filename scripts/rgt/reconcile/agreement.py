@@ -23,20 +23,14 @@ _SHARES |= {"top", "r", "rate", "success", "ssim"}
 
 def agrees(claim: Claim, numeral: Numeral, percent_column: bool = False) -> bool:
     """Is this number `claim`, to the digits that were written?"""
-    if numeral.role == "spread":
-        return _spread_agrees(claim, numeral.value, numeral.ulp, numeral, percent_column)
-    if numeral.role == "n":
-        return "n" not in claim or claim["n"] == numeral.value
-    ulp = numeral.ulp
-    if numeral.approx:  # "about 1,200" vouches for two digits, not for the zeros
-        while numeral.value and ulp and numeral.value % (ulp * 10) == 0:
-            ulp *= 10
-        ulp *= 2
     readings = (numeral.value,) if numeral.other is None else (numeral.value, numeral.other)
     exact = [claim["value"] * scale for scale in scales(claim, numeral, percent_column)]
-    if not any(_rounds_to(value, reading, ulp) for value in exact for reading in readings):
+    if not any(_rounds_to(value, reading, numeral.ulp) for value in exact for reading in readings):
         return False
-    return numeral.spread is None or _spread_agrees(claim, numeral.spread, numeral.spread_ulp, numeral, percent_column)
+    if numeral.spread is None or "spread" not in claim:
+        return True  # nothing to hold it against
+    every_scale = {1.0, *scales(claim, numeral, percent_column)}
+    return any(_rounds_to(claim["spread"] * scale, numeral.spread, numeral.spread_ulp) for scale in every_scale)
 
 
 def _rounds_to(exact: float, written: float, ulp: float) -> bool:
@@ -61,13 +55,6 @@ def scales(claim: Claim, numeral: Numeral, percent_column: bool) -> tuple[float,
 @functools.cache
 def _is_share(metric: str) -> bool:
     return metric.endswith("率") or any(part in _SHARES for part in re.split(r"[-_@\s]+", metric.lower()))
-
-
-def _spread_agrees(claim: Claim, value: float, ulp: float, numeral: Numeral, percent_column: bool) -> bool:
-    if "spread" not in claim:
-        return True  # nothing to hold it against
-    every_scale = {1.0, *scales(claim, numeral, percent_column)}
-    return any(_rounds_to(claim["spread"] * scale, value, ulp) for scale in every_scale)
 
 
 def nearest_scale(claim: Claim, numeral: Numeral, percent_column: bool = False) -> float:
@@ -107,10 +94,6 @@ def verdict(
             return Mention(line, where, reported, "ok", [claim], sure)
     nearest = min(claims, key=lambda claim: abs(nearest_scale(claim, numeral, percent_column) - numeral.value))
     why, expected = "", nearest_scale(nearest, numeral, percent_column)
-    if numeral.role == "n":
-        why, expected = "the number of runs differs", float(nearest["n"])
-    elif numeral.role == "spread" or (
-        numeral.spread is not None and agrees(nearest, Numeral(0, 0, numeral.value, numeral.ulp, numeral.percent))
-    ):
+    if numeral.spread is not None and agrees(nearest, numeral._replace(spread=None), percent_column):
         why, expected = "the spread differs", float(nearest.get("spread", 0.0))
     return Mention(line, where, reported, "drift", claims, sure, why, expected)

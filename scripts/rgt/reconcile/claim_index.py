@@ -32,8 +32,7 @@ _METHODS = (
     "baseline, the baseline, 基线, 基线模型, 基准方法, 基线方法",
 )
 _EXTENDED = re.compile(r"\s?(?:\+|w/o?\b|without\b|with\b(?=\s+[A-Z])|[-/](?=[A-Za-z0-9]))")
-_SIGNS = re.compile(r"[^\w\s]+$")
-_LABEL, _REMEMBERED = 60, 10_000  # characters, texts: labels of rows and columns come again
+_REMEMBERED = 10_000  # texts: labels of rows and columns come again
 
 
 class Hit(NamedTuple):
@@ -64,11 +63,7 @@ def by_dimension(hits: list[Hit]) -> Hits:
 
 def extended(text: str, hit: Hit) -> bool:
     """ "Ours + CutMix" and "Ours-L" are other methods than "Ours"."""
-    end = hit.end
-    own = None if hit.value[-1].isalnum() else _SIGNS.search(hit.value)  # the ++ of SPLADE++ is its own
-    if own and text.startswith(own[0], end):
-        end += len(own[0])
-    return _EXTENDED.match(text, end) is not None
+    return _EXTENDED.match(text, hit.end) is not None
 
 
 Entry = tuple[tuple[str, ...], list[tuple[str, str]]]  # the words, and what they may mean: (dimension, value)
@@ -79,20 +74,12 @@ class Vocabulary:
     """Every term of every claim, by its first word as texts may write it, longest first."""
 
     by_first: dict[str, list[Entry]] = field(default_factory=dict)
-    known: dict[str, list[Hit]] = field(default_factory=dict, repr=False)  # labels of rows and columns come again
 
-    def find(self, text: str) -> list[Hit]:
-        """The terms in `text`, left to right; of two that overlap the longer one counts."""
-        if len(text) > _LABEL:
-            return self._look(text)
-        hits = self.known.get(text)
-        if hits is None:
-            if len(self.known) >= _REMEMBERED:
-                self.known.clear()
-            hits = self.known[text] = self._look(text)
-        return hits
+    def __post_init__(self) -> None:
+        self.find = functools.lru_cache(_REMEMBERED)(self._look)
 
     def _look(self, text: str) -> list[Hit]:
+        """The terms in `text`, left to right; of two that overlap the longer one counts."""
         low = text.lower()
         if len(low) != len(text):  # a few letters grow; then case is kept, so that places stay places
             low = text

@@ -16,9 +16,10 @@ from rgt.reconcile.passages import Cell, Table
 
 _STARTS = re.compile(r"[\W_]*[-+±]?\.?\d")
 _MARKS = re.compile(r"\[[^\]]*\]|[†‡*]|\(ours\)")
-_SPREAD_HEAD = re.compile(r"^[\W_]*(?:std|stdev|sd|s\.d\.|spread|±|stderr|se|标准差|standard deviation)[\W_]*$", re.I)
-_N_HEAD = re.compile(
-    r"^[\W_]*(?:n|seeds?|runs?|trials?|num[_ ]?(?:seeds|runs)|(?:运行|实验|重复)?次数|种子数)[\W_]*$", re.I
+_NO_VALUE_HEAD = re.compile(  # a spread, a number of runs
+    r"^[\W_]*(?:std|stdev|sd|s\.d\.|spread|±|stderr|se|标准差|standard deviation"
+    r"|n|seeds?|runs?|trials?|num[_ ]?(?:seeds|runs)|(?:运行|实验|重复)?次数|种子数)[\W_]*$",
+    re.I,
 )
 _VALUE_HEAD = re.compile(
     r"^\W*(?:value|mean|avg|average|score|results?|reported|数值|均值|结果|平均值?)\W*(?:\(.*\))?$", re.I
@@ -32,7 +33,7 @@ _HARMLESS = frozenset("ours our the method model proposed paper this full final 
 @dataclass
 class _Column:
     hits: Hits
-    role: str  # value, spread, n, skip, or plain (its header says nothing)
+    compared: bool  # its header names something that a claim has, or "value"
     percent: bool
 
 
@@ -48,11 +49,9 @@ def table_mentions(table: Table, evidence: Evidence) -> Iterator[Mention]:
     for index in range(max(map(len, table.rows))):
         text = _without_anchors(_header_text(head, index))
         found = evidence.vocabulary.find(text)
-        hits, role = by_dimension(found), _own_role(text, found)
-        if not role:
-            named = "value" if hits or _VALUE_HEAD.match(text) else "plain"
-            role = "skip" if _CHANGE_HEAD.search(text) else named
-        columns.append(_Column(hits, role, percent or "%" in text))
+        named = bool(found or _VALUE_HEAD.match(text)) and not _CHANGE_HEAD.search(text)
+        compared = named and not _beside_value(text, found)
+        columns.append(_Column(by_dimension(found), compared, percent or "%" in text))
     first: Cell | None = None  # of the row above: an empty first cell goes on with it
     for row in table.rows[table.header :]:
         texts = {cell.text for cell in row if cell.text}
@@ -90,11 +89,11 @@ def _header_text(rows: list[list[Cell]], index: int) -> str:
     return " ".join(dict.fromkeys(row[index].text for row in rows if index < len(row)))
 
 
-def _own_role(text: str, hits: list[Hit]) -> str:
-    """spread or n, when that is all a header or label says beside its terms: "CIFAR-10 std"."""
+def _beside_value(text: str, hits: list[Hit]) -> bool:
+    """Does a header or label say nothing but "std" or "n" beside its terms: "CIFAR-10 std"?"""
     for hit in reversed(hits):
         text = text[: hit.start] + " " + text[hit.end :]
-    return "spread" if _SPREAD_HEAD.match(text) else "n" if _N_HEAD.match(text) else ""
+    return _NO_VALUE_HEAD.match(text) is not None
 
 
 def _without_anchors(text: str) -> str:
@@ -112,7 +111,7 @@ def _in_row(row: list[Cell], label: list[Cell], columns: list[_Column], around: 
     row_hits = evidence.vocabulary.find(words)
     row_terms = by_dimension([hit for hit in row_hits if hit.dimension != "method" or not extended(words, hit)])
     stranger = _stranger(label, row_terms, evidence)
-    role = _own_role(words, row_hits)
+    compared = not _beside_value(words, row_hits)
     for index, cell in enumerate(row):
         if not has_digit(cell.text):
             continue
@@ -126,10 +125,10 @@ def _in_row(row: list[Cell], label: list[Cell], columns: list[_Column], around: 
                 yield Mention(cell.line, around.where, anchor[0], "drift", [], "anchored", why)
             elif found:
                 yield verdict(cell.line, around.where, bare, found[0], [claim], "anchored")
-        elif index < len(columns) and _is_number(cell.text):
+        elif compared and index < len(columns) and columns[index].compared and _is_number(cell.text):
             column = columns[index]
-            if role or "%" in words:
-                column = replace(column, role=role or column.role, percent=column.percent or "%" in words)
+            if "%" in words:
+                column = replace(column, percent=True)
             mention = _cell(cell, column, row_terms, around, stranger)
             if mention:
                 yield mention
@@ -152,7 +151,7 @@ def _stranger(label: list[Cell], row_terms: Hits, evidence: Evidence) -> bool:
 
 def _cell(cell: Cell, column: _Column, row: Hits, around: Surroundings, stranger: bool) -> Mention | None:
     found = find_numerals(cell.text, around.evidence.units, in_cell=True)
-    if not found or column.role in ("skip", "plain"):
+    if not found:
         return None
     chosen: dict[str, str | None] = {}
     doubtful = False
@@ -168,12 +167,10 @@ def _cell(cell: Cell, column: _Column, row: Hits, around: Surroundings, stranger
     if not claims:
         return None
     numeral, percent = found[0], column.percent
-    if column.role in ("spread", "n"):
-        numeral = numeral._replace(approx=False, role=column.role, unit="", spread=None, spread_ulp=0.0, other=None)
     sure = "likely" if doubtful else "certain"
     mention = verdict(cell.line, around.where, cell.text, numeral, claims, sure, percent)
     unnamed = stranger and not column.hits.get("method")
-    elsewhere = doubtful and numeral.role == "value" and far_off(claims[0], numeral, percent)
+    elsewhere = doubtful and far_off(claims[0], numeral, percent)
     if mention.verdict == "drift" and (len(claims) > 1 or unnamed or elsewhere):
         mention.verdict, mention.why = "ambiguous", "the table does not say which claim this is"
         if unnamed:
