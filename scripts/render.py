@@ -5,15 +5,14 @@
 """DELIVER · tables, TeX macros, numbers in documents, figures and a page, all from EVIDENCE.json; the delivery gate
 
 Example:
-    python scripts/render.py tables --percent accuracy    # tables/results.md, .tex
-    python scripts/render.py macros                       # tables/macros.tex
+    python scripts/render.py tables --percent accuracy    # tables/results.md, .tex, macros.tex
     python scripts/render.py values                       # between the markers of this project's documents
     python scripts/render.py figures loss --kind curve    # figures/loss/, drawn and compared with its data
     python scripts/render.py gate --compare compare.json  # DISCLOSURES.md
     python scripts/render.py report                       # report.html
 
-Everything is written from the claims and their runs; the same evidence gives the same bytes. --check writes nothing and
-exits 1 when something on disk is not what would be written.
+Everything is written from the claims and their runs; the same evidence gives the same bytes, so git shows what changed.
+With --check, values and figures write nothing and exit 1 when something is not what the evidence gives.
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ _FIXES = {
 }
 
 check_option = click.option("--check", is_flag=True, help="Write nothing; exit 1 when something is out of date.")
-percent_option = click.option("--percent", multiple=True, help="A metric to write as percent, remembered.")
 compare_option = click.option("--compare", multiple=True, type=_PATH, help="A file that compare_runs.py --json wrote.")
 Command = Callable[..., int]
 Words = tuple[str, ...]
@@ -65,52 +63,48 @@ def main() -> None:
     """What a delivery shows, generated from its evidence."""
 
 
-# -- tables, macros, values
+# -- tables, values
 
 
 @main.command("tables")
 @click.argument("claims", nargs=-1)
 @click.option("--name", default="results", show_default=True, help="Of a table of the given CLAIMS; it is remembered.")
-@click.option("--out", type=_PATH, help="Their folder; tables/ beside EVIDENCE.json by default.")
-@percent_option
-@check_option
+@click.option("--percent", multiple=True, help="A metric to write as percent, remembered.")
 @from_evidence
-def tables_command(
-    project: Project, claims: Words, name: str, out: Path | None, percent: Words, check: bool, fmt: Fmt
-) -> int:
-    """Write one table of all claims (or of CLAIMS, as NAME) as Markdown and LaTeX; methods are rows.
+def tables_command(project: Project, claims: Words, name: str, percent: Words, fmt: Fmt) -> int:
+    r"""Write tables/: one table of all claims (or of CLAIMS, as NAME) as Markdown and LaTeX, and macros.tex.
 
     Example: python scripts/render.py tables acc-ours acc-base --name main --percent accuracy
+
+    Methods are rows. macros.tex has a \newcommand per claim: \valAccOurs is the number, \valAccOursPm the number ± its
+    spread.
     """
+    known = {claim["metric"].lower() for claim in project.claims}
+    for metric in percent:
+        if metric.lower() not in known:
+            raise bad_input(f"--percent {metric}: no claim has this metric; they have {', '.join(sorted(known))}")
+    if percent:
+        project.data["percent"] = sorted(set(percent))
     if claims:
         for claim in claims:
             project.claim(claim)  # refuses an unknown one before it is remembered
-        _remember(project, "tables", {claim_tables.checked(name): list(claims)}, check)
-    _in_percent(project, percent, check)
-    report = Report("render")
+        project.data.setdefault("tables", {})[evidence_layer.checked_name(name)] = list(claims)
+    in_percent = frozenset(metric.lower() for metric in project.data.get("percent", []))
+    texts = {"macros.tex": document_numbers.macros(project.claims, in_percent)}
     notes = []
     for table, chosen in claim_tables.named(project).items():
         made = claim_tables.grid(project, chosen)
         notes += made.notes
-        for kind, text in claim_tables.KINDS.items():
-            _put(report, (out or project.path.parent / "tables") / f"{table}.{kind}", text(made), check)
-    report.data |= {"notes": notes}
-    return report.emit(fmt, "\n".join([*notes, _summary(report, check)]))
-
-
-@main.command("macros")
-@click.option("--out", type=_PATH, help="The file; tables/macros.tex beside EVIDENCE.json by default.")
-@percent_option
-@check_option
-@from_evidence
-def macros_command(project: Project, out: Path | None, percent: Words, check: bool, fmt: Fmt) -> int:
-    r"""Write a \newcommand per claim: \valAccOurs is the number, \valAccOursPm the number ± its spread."""
-    report = Report("render")
-    text = document_numbers.macros(project.claims, _in_percent(project, percent, check))
-    _put(report, out or project.path.parent / "tables" / "macros.tex", text, check)
-    names = [claim["id"] for claim in project.claims]
-    report.data |= {"macros": {name: "\\" + document_numbers.macro_name(name) for name in names}}
-    return report.emit(fmt, _summary(report, check))
+        texts |= {f"{table}.{kind}": text(made) for kind, text in claim_tables.KINDS.items()}
+    if percent or claims:
+        project.save()
+    folder = project.path.parent / "tables"
+    for file, text in texts.items():
+        _write(folder / file, text)
+    written = [str(folder / file) for file in texts]
+    names = {claim["id"]: "\\" + document_numbers.macro_name(claim["id"]) for claim in project.claims}
+    report = Report("render", data={"notes": notes, "written": written, "macros": names})
+    return report.emit(fmt, "\n".join([*notes, f"wrote {', '.join(written)}"]))
 
 
 @main.command("values")
@@ -169,7 +163,8 @@ def figures_command(project: Project, names: Words, check: bool, fmt: Fmt, **wor
         raise bad_input("--kind, --metric and --split describe the figures you name, and are not part of a --check")
     for name in names if spec else ():
         figure_data.claims_of(project, name)
-        _remember(project, "figures", {name: spec}, check)
+        project.data.setdefault("figures", {})[name] = spec
+        project.save()
     report = Report("render")
     passed: dict[str, str] = {}
     for name in names or figure_data.names(project):
@@ -189,9 +184,8 @@ def figures_command(project: Project, names: Words, check: bool, fmt: Fmt, **wor
 
 @main.command()
 @compare_option
-@click.option("--out", type=_PATH, help="Folder of DISCLOSURES.md; that of EVIDENCE.json by default.")
 @from_evidence
-def gate(project: Project, compare: tuple[Path, ...], out: Path | None, fmt: Fmt) -> int:
+def gate(project: Project, compare: tuple[Path, ...], fmt: Fmt) -> int:
     """Go through every number's checklist and write DISCLOSURES.md, which travels with the deliverable.
 
     Exit 1 means that there is something to disclose. It blocks nothing: the user decides what to ship.
@@ -199,75 +193,33 @@ def gate(project: Project, compare: tuple[Path, ...], out: Path | None, fmt: Fmt
     from rgt.render import disclosures, figures
 
     lists = disclosures.checklists(project, compare, figures.audits(project))
-    folder, data = out or project.path.parent, disclosures.as_data(lists)
-    report = Report("render", data=data)
-    _write(folder / "DISCLOSURES.md", disclosures.markdown(project, lists, compare))
+    target = project.path.parent / "DISCLOSURES.md"
+    report = Report("render", data=disclosures.as_data(lists))
+    _write(target, disclosures.markdown(project, lists, compare))
     for name, items in lists.items():
         for item in items:
             severity = "info" if item.state == "own" else "warn"
             report.add("disclose", severity, item.sentence, path=project.path.name, where=name)
-    where = f"the rest is in {folder / 'DISCLOSURES.md'}"
-    return report.emit(
-        fmt, f"{len(lists)} numbers, {sum(not items for items in lists.values())} with nothing to disclose; {where}"
-    )
+    clean = sum(not items for items in lists.values())
+    return report.emit(fmt, f"{len(lists)} numbers, {clean} with nothing to disclose; the rest is in {target}")
 
 
 @main.command("report")
-@click.option("--out", type=_PATH, help="The file; report.html beside EVIDENCE.json by default.")
 @compare_option
-@check_option
 @from_evidence
-def report_command(project: Project, out: Path | None, compare: tuple[Path, ...], check: bool, fmt: Fmt) -> int:
-    """Write one HTML page of the delivery: results, figures, every number with its disclosures and its runs."""
+def report_command(project: Project, compare: tuple[Path, ...], fmt: Fmt) -> int:
+    """Write report.html, one page of the delivery: results, figures, every number with its disclosures and its runs."""
     from rgt.render import disclosures, figures, report_page
 
     audits = figures.audits(project)
-    page = report_page.html(project, disclosures.checklists(project, compare, audits), audits)
-    report = Report("render")
-    _put(report, out or project.path.parent / "report.html", page, check)
-    return report.emit(fmt, _summary(report, check))
-
-
-# -- shared
-
-
-def _remember(project: Project, what: str, spec: dict[str, Any], check: bool) -> None:
-    """How a table or figure was asked for, so that a rebuild needs no options."""
-    project.data.setdefault(what, {}).update(spec)
-    if not check:
-        project.save()
-
-
-def _in_percent(project: Project, metrics: Words, check: bool) -> frozenset[str]:
-    known = {claim["metric"].lower() for claim in project.claims}
-    for metric in metrics:
-        if metric.lower() not in known:
-            raise bad_input(f"--percent {metric}: no claim has this metric; they have {', '.join(sorted(known))}")
-    if metrics:
-        project.data["percent"] = sorted(set(metrics))
-        if not check:
-            project.save()
-    return frozenset(metric.lower() for metric in project.data.get("percent", []))
-
-
-def _put(report: Report, path: Path, text: str, check: bool) -> None:
-    """Write a generated file, or say that the one on disk differs."""
-    if not check:
-        _write(path, text)
-        report.data.setdefault("written", []).append(str(path))
-    elif not path.exists():
-        report.add("missing", "error", "does not exist", path=str(path), fix="render it again")
-    elif path.read_bytes() != text.encode():
-        report.add("stale", "error", "is not what the evidence gives now", path=str(path), fix="render it again")
+    target = project.path.parent / "report.html"
+    _write(target, report_page.html(project, disclosures.checklists(project, compare, audits), audits))
+    return Report("render", data={"written": [str(target)]}).emit(fmt, f"wrote {target}")
 
 
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write_text(path, text)
-
-
-def _summary(report: Report, check: bool) -> str:
-    return f"{len(report.findings)} out of date" if check else "wrote " + ", ".join(report.data.get("written", []))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import statistics
 import subprocess
 from collections import Counter
@@ -120,6 +121,13 @@ def load(path: Path) -> Project:
 
 def runs_of(claim: Claim) -> list[str]:
     return [item["run_id"] for item in claim["evidence"]]
+
+
+def checked_name(name: str) -> str:
+    """The name of a figure or table, which stays inside its folder: EVIDENCE.json may be somebody else's."""
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,80}", name):
+        raise bad_input(f"{name!r} is no name of a figure or table: letters, digits, dash, underscore and dot make one")
+    return name
 
 
 def words_of(claim: Claim) -> list[str]:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from rgt.evidence.claims import Claim
 from rgt.metrics import table as names
-from rgt.reconcile.numerals import Numeral
+from rgt.reconcile.claim_index import Surroundings
+from rgt.reconcile.numerals import Numeral, find_numerals
 
 # <!-- claim:C1 --> beside a number says which claim it is; readers turn \\claim{C1} into it
 ANCHOR = re.compile(r"<!--\s*claim:\s*([\w-]+)\s*-->")
@@ -23,9 +24,8 @@ _SHARES |= {"top", "r", "rate", "success", "ssim"}
 
 def agrees(claim: Claim, numeral: Numeral, percent_column: bool = False) -> bool:
     """Is this number `claim`, to the digits that were written?"""
-    readings = (numeral.value,) if numeral.other is None else (numeral.value, numeral.other)
     exact = [claim["value"] * scale for scale in scales(claim, numeral, percent_column)]
-    if not any(_rounds_to(value, reading, numeral.ulp) for value in exact for reading in readings):
+    if not any(_rounds_to(value, numeral.value, numeral.ulp) for value in exact):
         return False
     if numeral.spread is None or "spread" not in claim:
         return True  # nothing to hold it against
@@ -97,3 +97,19 @@ def verdict(
     if numeral.spread is not None and agrees(nearest, numeral._replace(spread=None), percent_column):
         why, expected = "the spread differs", float(nearest.get("spread", 0.0))
     return Mention(line, where, reported, "drift", claims, sure, why, expected)
+
+
+def anchored(bare: str, anchor: re.Match[str], line: int, context: Surroundings, taken: set[int]) -> Mention:
+    """An anchor speaks of the number before it, or, at the start of a sentence, of the one behind it."""
+    free = [n for n in find_numerals(bare, context.evidence.units, in_cell=True) if n.start not in taken]
+    before = [numeral for numeral in free if numeral.end <= anchor.start()]
+    after = [numeral for numeral in free if numeral.start >= anchor.end()]
+    where, at = context.where, line + bare.count("\n", 0, anchor.start())
+    claim = context.evidence.by_id.get(anchor[1])
+    if claim is None:
+        return Mention(at, where, anchor[0], "drift", [], "anchored", f"EVIDENCE.json has no claim {anchor[1]}")
+    if not before and not after:
+        return Mention(at, where, anchor[0], "drift", [claim], "anchored", "no number beside the anchor")
+    numeral = before[-1] if before else after[0]
+    taken.add(numeral.start)
+    return verdict(line + bare.count("\n", 0, numeral.start), where, bare, numeral, [claim], "anchored")

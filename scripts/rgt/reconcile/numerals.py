@@ -123,7 +123,6 @@ class Numeral(NamedTuple):
     unit: str = ""
     spread: float | None = None
     spread_ulp: float = 0.0
-    other: float | None = None  # 1,234 read with a decimal comma
 
 
 def find_numerals(text: str, units: frozenset[str] = frozenset(), in_cell: bool = False) -> list[Numeral]:
@@ -164,34 +163,27 @@ def _numeral(text: str, match: re.Match[str], units: frozenset[str], in_cell: bo
     said = words_before(text, match.start())
     if not _states_result(text, said, match, last, word in units):
         return None
-    value, ulp, other = _read(body, int(exp or 0) + int(power or 0), _SCALES[scale.strip()] if scale else 1.0)
+    value, ulp = _read(body, int(exp or 0) + int(power or 0), _SCALES[scale.strip()] if scale else 1.0)
     if sign == "-":
-        value, other = -value, None if other is None else -other
+        value = -value
     percent = bool(percent_sign)
     spread = None if last else _SPREAD.match(text, end) or (_IN_BRACKETS.match(text, end) if in_cell else None)
     spread_value, spread_ulp = None, 0.0
     if spread:
-        spread_value, spread_ulp, _ = _read(spread["body"], int(spread["exp"] or 0))
+        spread_value, spread_ulp = _read(spread["body"], int(spread["exp"] or 0))
         end = spread.end()
         percent = percent or bool(spread["percent"]) or text[end : end + 2].strip().startswith("%")
-    return Numeral(match.start(), end, value, ulp, percent, word, spread_value, spread_ulp, other)
+    return Numeral(match.start(), end, value, ulp, percent, word, spread_value, spread_ulp)
 
 
-def _read(body: str, power: int, factor: float = 1.0) -> tuple[float, float, float | None]:
-    """The value, the unit of its last place, and a second way to read a comma."""
+def _read(body: str, power: int, factor: float = 1.0) -> tuple[float, float]:
+    """The value, and the unit of its last place."""
     factor *= 10.0**power
-    other = None
-    if "," in body:
-        whole, _, fraction = body.partition(",")
-        if len(fraction) == 3 and "." not in body and whole != "0":
-            other = float(f"{whole}.{fraction}")
-            body = body.replace(",", "")
-        elif "." in body or body.count(",") > 1:
-            body = body.replace(",", "")
-        else:
-            body = f"{whole}.{fraction}"
+    whole, comma, fraction = body.partition(",")
+    decimal = comma and "." not in body and (whole == "0" or len(fraction) != 3) and "," not in fraction
+    body = body.replace(",", "." if decimal else "")
     decimals = len(body.partition(".")[2])
-    return float(body) * factor, 10.0**-decimals * factor, other
+    return float(body) * factor, 10.0**-decimals * factor
 
 
 def _states_result(text: str, said: frozenset[str], match: re.Match[str], last: bool, in_unit: bool) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import pairwise, product
 from typing import NamedTuple
 
-from rgt.reconcile.agreement import ANCHOR, Mention, agrees, far_off, verdict
+from rgt.reconcile.agreement import ANCHOR, Mention, agrees, anchored, far_off, verdict
 from rgt.reconcile.claim_index import DIMENSIONS, Evidence, Hit, Hits, Surroundings, by_dimension, extended
 from rgt.reconcile.numerals import Numeral, find_numerals, has_digit
 from rgt.reconcile.passages import Passage
@@ -74,7 +74,7 @@ def _in_sentence(sentence: str, line: int, context: Surroundings) -> Iterator[Me
     hits_of = by_dimension(known)
     taken: set[int] = set()
     for anchor in anchors:
-        yield _anchored(bare, anchor, line, context, taken)
+        yield anchored(bare, anchor, line, context, taken)
     if "metric" in hits_of or (  # or it speaks of the one before: "ResNet-50 gets 89.2", "On SVHN it gets 96.1"
         context.only("metric") and ("method" in hits_of or ("dataset" in hits_of and _PRONOUN.search(bare)))
     ):
@@ -97,22 +97,6 @@ def _in_sentence(sentence: str, line: int, context: Surroundings) -> Iterator[Me
 
 def _in_term(place: int, hits: list[Hit]) -> bool:
     return any(hit.start <= place < hit.end for hit in hits)
-
-
-def _anchored(bare: str, anchor: re.Match[str], line: int, context: Surroundings, taken: set[int]) -> Mention:
-    """An anchor speaks of the number before it, or, at the start of a sentence, of the one behind it."""
-    free = [n for n in find_numerals(bare, context.evidence.units, in_cell=True) if n.start not in taken]
-    before = [numeral for numeral in free if numeral.end <= anchor.start()]
-    after = [numeral for numeral in free if numeral.start >= anchor.end()]
-    where, at = context.where, line + bare.count("\n", 0, anchor.start())
-    claim = context.evidence.by_id.get(anchor[1])
-    if claim is None:
-        return Mention(at, where, anchor[0], "drift", [], "anchored", f"EVIDENCE.json has no claim {anchor[1]}")
-    if not before and not after:
-        return Mention(at, where, anchor[0], "drift", [claim], "anchored", "no number beside the anchor")
-    numeral = before[-1] if before else after[0]
-    taken.add(numeral.start)
-    return verdict(line + bare.count("\n", 0, numeral.start), where, bare, numeral, [claim], "anchored")
 
 
 def _one(

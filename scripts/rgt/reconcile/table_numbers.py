@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from rgt.reconcile.agreement import ANCHOR, Mention, far_off, verdict
+from rgt.reconcile.agreement import ANCHOR, Mention, anchored, far_off, verdict
 from rgt.reconcile.claim_index import DIMENSIONS, Evidence, Hit, Hits, Surroundings, by_dimension, extended, tokens
 from rgt.reconcile.numerals import find_numerals, has_digit
 from rgt.reconcile.passages import Cell, Table
@@ -38,7 +38,6 @@ class _Column:
 
 
 def table_mentions(table: Table, evidence: Evidence) -> Iterator[Mention]:
-    table = _whole_header(table)
     if len(table.rows) <= table.header:
         return
     head = table.rows[: table.header]
@@ -64,25 +63,6 @@ def table_mentions(table: Table, evidence: Evidence) -> Iterator[Mention]:
             label.insert(0, first)
         first = label[0] if label else None
         yield from _in_row(row, label, columns, around)
-
-
-def _whole_header(table: Table) -> Table:
-    """Rows of words below the header belong to it: few formats mark a second one. What spans columns is repeated."""
-    header = table.header
-    while header < min(3, len(table.rows) - 1):
-        texts = [cell.text for cell in table.rows[header] if cell.text]
-        all_named = len(set(texts)) > 1 and len(texts) >= len(table.rows[header]) - 1
-        if not all_named or any(_is_number(text) for text in texts):
-            break
-        header += 1
-    if header < 2:
-        return table
-    filled: list[list[Cell]] = []
-    for row in table.rows[: header - 1]:
-        filled.append([])
-        for cell in row:
-            filled[-1].append(filled[-1][-1] if filled[-1] and not cell.text else cell)
-    return replace(table, rows=[*filled, *table.rows[header - 1 :]], header=header)
 
 
 def _header_text(rows: list[list[Cell]], index: int) -> str:
@@ -117,14 +97,8 @@ def _in_row(row: list[Cell], label: list[Cell], columns: list[_Column], around: 
             continue
         anchor = ANCHOR.search(cell.text) if "<!--" in cell.text else None
         if anchor:
-            claim = evidence.by_id.get(anchor[1])
             bare = ANCHOR.sub(lambda match: " " * len(match[0]), cell.text)
-            found = find_numerals(bare, evidence.units, in_cell=True)
-            if claim is None:
-                why = f"EVIDENCE.json has no claim {anchor[1]}"
-                yield Mention(cell.line, around.where, anchor[0], "drift", [], "anchored", why)
-            elif found:
-                yield verdict(cell.line, around.where, bare, found[0], [claim], "anchored")
+            yield anchored(bare, anchor, cell.line, around, set())
         elif compared and index < len(columns) and columns[index].compared and _is_number(cell.text):
             column = columns[index]
             if "%" in words:

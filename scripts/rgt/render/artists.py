@@ -83,7 +83,7 @@ def _add_panel(recorded: dict[str, Any], axes: Any, legend: dict[str, str]) -> N
     titles = [_text(title) for title in (axes.title, axes._left_title, axes._right_title) if _shown(title)]
     recorded["texts"] += [*titles, *legend]
     paper = to_hex(axes.get_facecolor())
-    limits = [sorted(axis.get_view_interval()) for axis in (axes.xaxis, axes.yaxis)]
+    box = axes.bbox.padded(0.01)  # pixels
     groups = (axes.lines, axes.collections, axes.patches, axes.images, axes.tables, axes.artists)
     for artist in (artist for group in groups for artist in group):
         if not artist.get_visible() or artist.get_alpha() == 0:
@@ -95,11 +95,7 @@ def _add_panel(recorded: dict[str, Any], axes: Any, legend: dict[str, str]) -> N
         elif (colour := _colour(artist)) not in ("", paper):  # nobody sees what has no colour of its own
             for points in places:
                 mark = {"titles": titles, "kind": kind, "label": _label(axes, kind, points, colour, legend)}
-                inside = all(
-                    low - 1e-9 * (high - low) <= at <= high + 1e-9 * (high - low)
-                    for point in points
-                    for at, (low, high) in zip(point, limits, strict=True)
-                )
+                inside = all(box.contains(*axes.transData.transform(point)) for point in points)
                 recorded["marks"].append({**mark, "points": points, "inside": inside})
 
 

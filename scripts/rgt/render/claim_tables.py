@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import PurePath
 
 from rgt.errors import bad_input
-from rgt.evidence.claims import Claim, Project, runs_of
+from rgt.evidence.claims import Claim, Project, checked_name, runs_of
 from rgt.render.document_numbers import Style
 
 Column = tuple[str, str, str]  # metric, dataset, split
@@ -43,15 +42,8 @@ class Grid:
 
 def named(project: Project) -> dict[str, list[Claim]]:
     asked = project.data.get("tables") or {}
-    made = {checked(name): [project.claim(one) for one in ids] for name, ids in asked.items()}
+    made = {checked_name(name): [project.claim(one) for one in ids] for name, ids in asked.items()}
     return made or {"results": project.claims}
-
-
-def checked(name: str) -> str:
-    """A name that stays inside its folder: EVIDENCE.json may be somebody else's."""
-    if name != PurePath(name).name:
-        raise bad_input(f"{name!r} is no name of a table: it must name a file, not a path")
-    return name
 
 
 def grid(project: Project, claims: list[Claim]) -> Grid:

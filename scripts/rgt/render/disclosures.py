@@ -21,8 +21,6 @@ from rgt.report import SEVERITIES
 from rgt.run.record import RUN_ID
 from rgt.run.results import chosen_on_test
 
-_SHOWN = 3  # problems of one figure
-
 
 class Item(NamedTuple):
     check: str
@@ -60,10 +58,7 @@ def checklists(project: Project, compare: tuple[Path, ...], audits: dict[str, li
                 items.append(Item(check, "unknown", error.message.replace(f"{project.root}/", "")))
         figure = claim.get("figure", "")
         problems = sorted(audits.get(figure, []), key=lambda problem: SEVERITIES.index(problem.severity))
-        shown = [problem.message for problem in problems[:_SHOWN]]
-        if len(problems) > _SHOWN:
-            shown.append(f"{len(problems) - _SHOWN} more, `render.py figures --check` lists them")
-        items += [Item("figure", "disclose", f"figure {figure}: {text}") for text in shown]
+        items += [Item("figure", "disclose", f"figure {figure}: {problem.message}") for problem in problems]
         items += [Item("comparison", "disclose", text) for text in _compared(claim, compared)]
         lists[claim["id"]] = items + [Item("own", "own", text) for text in claim.get("disclosures", [])]
     return lists
@@ -71,11 +66,9 @@ def checklists(project: Project, compare: tuple[Path, ...], audits: dict[str, li
 
 @_check("value")
 def _value(project: Project, claim: Claim) -> Iterator[Note]:
-    for _, message in project.claim_problems(claim):
-        yield "disclose", message
-    for run_id in runs_of(claim):
-        for problem in project.seal_problems(run_id)[:1] if project.run(run_id).seal.exists() else []:
-            yield "disclose", f"{run_id}: {problem.name} {problem.message}"
+    for code, message in project.claim_problems(claim):
+        if code == "drift":
+            yield "disclose", message
 
 
 @_check("runs")
@@ -119,6 +112,16 @@ def _eval_set(project: Project, claim: Claim) -> Iterator[Note]:
         yield "disclose", "its runs were measured on different evaluation sets"
     if len({row.get("n") for row in rows}) > 1:
         yield "disclose", "its runs were measured on different numbers of examples"
+
+
+@_check("sealed")
+def _sealed(project: Project, claim: Claim) -> Iterator[Note]:
+    for code, message in project.claim_problems(claim):
+        if code != "drift":
+            yield "disclose", message
+    for run_id in runs_of(claim):
+        for problem in project.seal_problems(run_id)[:1] if project.run(run_id).seal.exists() else []:
+            yield "disclose", f"{run_id}: {problem.name} {problem.message}"
 
 
 @_check("selection")

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from dataclasses import dataclass, field
 from typing import Any
 
 from rgt.errors import bad_input
-from rgt.evidence.claims import Claim, Project, runs_of
+from rgt.evidence.claims import Claim, Project, checked_name, runs_of
 from rgt.render.claim_tables import column_of, title
 
 DATA = "source_data.csv"
 KINDS = ("points", "curve")
 COLOURS = 7  # that everybody can tell apart: as many as figure.py has
 _LINE = 2000  # points of one line; more cannot be seen, only downloaded
-_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,80}")
 
 Row = dict[str, str]
 
@@ -49,15 +47,8 @@ def names(project: Project) -> list[str]:
     return sorted({claim["figure"] for claim in project.claims if claim.get("figure")})
 
 
-def checked(figure: str) -> str:
-    """A name that stays inside figures/."""
-    if not _NAME.fullmatch(figure):
-        raise bad_input(f"{figure!r} is no name of a figure: letters, digits, dash, underscore and dot make one")
-    return figure
-
-
 def claims_of(project: Project, figure: str) -> list[Claim]:
-    checked(figure)
+    checked_name(figure)
     claims = [claim for claim in project.claims if claim.get("figure") == figure]
     if not claims:
         known = ", ".join(names(project)) or "none"

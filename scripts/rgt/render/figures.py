@@ -23,7 +23,7 @@ from typing import Any
 from rgt import files
 from rgt.bundle import TEMPLATES
 from rgt.errors import RgtError, bad_input, lacking
-from rgt.evidence.claims import Project, runs_of
+from rgt.evidence.claims import Project, checked_name, runs_of
 from rgt.render import artists, figure_data
 from rgt.render.figure_check import ARTISTS, OUTPUTS, Problem, figure_problems, summary
 from rgt.render.figure_data import DATA
@@ -36,7 +36,7 @@ _SECONDS = 600
 
 
 def folder_of(project: Project, figure: str) -> Path:
-    return project.root / "figures" / figure_data.checked(figure)
+    return project.root / "figures" / checked_name(figure)
 
 
 # -- make
