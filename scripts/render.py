@@ -91,10 +91,8 @@ def tables_command(project: Project, claims: Words, name: str, percent: Words, f
         project.data.setdefault("tables", {})[evidence_layer.checked_name(name)] = list(claims)
     in_percent = frozenset(metric.lower() for metric in project.data.get("percent", []))
     texts = {"macros.tex": document_numbers.macros(project.claims, in_percent)}
-    notes = []
     for table, chosen in claim_tables.named(project).items():
         made = claim_tables.grid(project, chosen)
-        notes += made.notes
         texts |= {f"{table}.{kind}": text(made) for kind, text in claim_tables.KINDS.items()}
     if percent or claims:
         project.save()
@@ -103,8 +101,8 @@ def tables_command(project: Project, claims: Words, name: str, percent: Words, f
         _write(folder / file, text)
     written = [str(folder / file) for file in texts]
     names = {claim["id"]: "\\" + document_numbers.macro_name(claim["id"]) for claim in project.claims}
-    report = Report("render", data={"notes": notes, "written": written, "macros": names})
-    return report.emit(fmt, "\n".join([*notes, f"wrote {', '.join(written)}"]))
+    report = Report("render", data={"written": written, "macros": names})
+    return report.emit(fmt, f"wrote {', '.join(written)}")
 
 
 @main.command("values")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rgt.evidence import claims
-from rgt.render import artists, figure_check, figure_data, figures
+from rgt.render import artists, figure_data, figures
 from rgt.run import seal
 
 from .delivered import add_claim, edit, everything, findings, render
@@ -30,7 +30,7 @@ def project(delivered: Path, tmp_path: Path) -> Path:
 # -- what is drawn wrongly is found
 
 
-def redrawn(project: Path, name: str, *edits: tuple[str, str]) -> list[figure_check.Problem]:
+def redrawn(project: Path, name: str, *edits: tuple[str, str]) -> list[figures.Problem]:
     """Run an edited figure.py as `render.py figures` does, in this process; what is wrong with the figure."""
     from matplotlib import pyplot
 
@@ -39,10 +39,10 @@ def redrawn(project: Path, name: str, *edits: tuple[str, str]) -> list[figure_ch
         edit(folder / "figure.py", old, new)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        artists.record("figure.py", figure_check.ARTISTS)
+        artists.record("figure.py", figures.ARTISTS)
     pyplot.close("all")
     rows = figure_data.collect(claims.load(project / "EVIDENCE.json"), name).rows
-    return figure_check.figure_problems(folder, rows)
+    return figures.figure_problems(folder, json.loads((folder / figures.ARTISTS).read_text()), rows)
 
 
 TITLE = "        axis.set_title"

@@ -69,7 +69,7 @@ def _in_sentence(sentence: str, line: int, context: Surroundings) -> Iterator[Me
     evidence = context.evidence
     anchors = list(ANCHOR.finditer(sentence)) if "<!--" in sentence else []
     bare = ANCHOR.sub(lambda match: " " * len(match[0]), sentence) if anchors else sentence
-    hits = evidence.vocabulary.find(bare)
+    hits = evidence.find(bare)
     known = [hit for hit in hits if hit.dimension != "method" or not extended(bare, hit)]
     hits_of = by_dimension(known)
     taken: set[int] = set()

@@ -47,7 +47,7 @@ def table_mentions(table: Table, evidence: Evidence) -> Iterator[Mention]:
     columns = []
     for index in range(max(map(len, table.rows))):
         text = _without_anchors(_header_text(head, index))
-        found = evidence.vocabulary.find(text)
+        found = evidence.find(text)
         named = bool(found or _VALUE_HEAD.match(text)) and not _CHANGE_HEAD.search(text)
         compared = named and not _beside_value(text, found)
         columns.append(_Column(by_dimension(found), compared, percent or "%" in text))
@@ -55,7 +55,7 @@ def table_mentions(table: Table, evidence: Evidence) -> Iterator[Mention]:
     for row in table.rows[table.header :]:
         texts = {cell.text for cell in row if cell.text}
         if len(row) > 1 and len(texts) == 1 and not _is_number(min(texts)):
-            around.nearest = by_dimension(evidence.vocabulary.find(min(texts)))  # one name: a heading of rows
+            around.nearest = by_dimension(evidence.find(min(texts)))  # one name: a heading of rows
             first = None
             continue
         label = [cell for cell in row if cell.text and not _is_number(cell.text)]
@@ -88,7 +88,7 @@ def _is_number(text: str) -> bool:
 def _in_row(row: list[Cell], label: list[Cell], columns: list[_Column], around: Surroundings) -> Iterator[Mention]:
     evidence = around.evidence
     words = _without_anchors(" | ".join(cell.text for cell in label))
-    row_hits = evidence.vocabulary.find(words)
+    row_hits = evidence.find(words)
     row_terms = by_dimension([hit for hit in row_hits if hit.dimension != "method" or not extended(words, hit)])
     stranger = _stranger(label, row_terms, evidence)
     compared = not _beside_value(words, row_hits)
@@ -116,7 +116,7 @@ def _stranger(label: list[Cell], row_terms: Hits, evidence: Evidence) -> bool:
         return not row_terms
     for cell in label:  # "Ours + CutMix": words beside the method that no claim knows make it another method
         text = _MARKS.sub(" ", _without_anchors(cell.text))
-        hits = evidence.vocabulary.find(text)
+        hits = evidence.find(text)
         if any(hit.dimension == "method" for hit in hits):
             left = [word for word, start in tokens(text) if not any(hit.start <= start < hit.end for hit in hits)]
             return any(word not in _HARMLESS for word in left)

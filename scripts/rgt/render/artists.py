@@ -3,7 +3,7 @@
     python artists.py figure.py artists.json       needs nothing but matplotlib; runs where figure.py lies
 
 A data mark is an artist with a gid such as mean-1 or line-3. Its coordinates are recorded as matplotlib draws them, in
-the units of the axes; figure_check.py compares them with source_data.csv.
+the units of the axes; figures.py compares them with source_data.csv.
 """
 
 from __future__ import annotations
@@ -66,7 +66,6 @@ def drawn(figure: Any) -> dict[str, Any]:
     recorded: dict[str, Any] = {
         "ink": float(ink.mean()),
         "edges": [name for name, edge in edges.items() if edge.any()],
-        "panels": len(axes),
         "marks": [],
         "texts": [_text(text) for owner in (figure, *axes) for text in owner.texts if _shown(text)] + list(shared),
         "beside": [_name(artist) for artist in loose if artist.get_visible()],

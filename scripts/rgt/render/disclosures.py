@@ -16,7 +16,7 @@ from rgt import files
 from rgt.errors import RgtError, bad_input
 from rgt.evidence.claims import Claim, Project, runs_of, words_of
 from rgt.render.document_numbers import Style
-from rgt.render.figure_check import Problem
+from rgt.render.figures import Problem
 from rgt.report import SEVERITIES
 from rgt.run.record import RUN_ID
 from rgt.run.results import chosen_on_test
