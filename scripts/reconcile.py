@@ -56,13 +56,11 @@ def main(paths: tuple[Path, ...], evidence: Path, show_ambiguous: bool, fmt: str
     chosen = chosen_documents(paths, evidence.resolve().parent, frozenset(READERS))
     report = Report("reconcile")
     compared = drifts = 0
-    agreed: set[str] = set()
     ambiguous: list[dict[str, Any]] = []
     for path, examined in _examined(chosen, known):
         if examined.unreadable:
             report.add("unreadable", "warn", examined.unreadable, path=str(path))
         compared += examined.agreed
-        agreed |= examined.ids
         for mention in examined.differing:
             ids = [claim["id"] for claim in mention.claims]
             place: dict[str, Any] = {"path": str(path), "line": mention.line}
@@ -84,7 +82,6 @@ def main(paths: tuple[Path, ...], evidence: Path, show_ambiguous: bool, fmt: str
     compared += drifts
     report.data = {"documents": len(chosen), "compared": compared, "drifts": drifts}
     report.data |= {"ambiguous": ambiguous[:_LISTED], "ambiguous_count": len(ambiguous)}
-    report.data |= {"unmentioned": sorted(set(known.by_id) - agreed)}
     for row in ambiguous if show_ambiguous and fmt is None else []:
         which = " or ".join(row["claims"][:4])
         click.echo(f"maybe {row['path']}:{row['line']}: {row['reported']} ({row['why']}; {which})")
@@ -100,7 +97,6 @@ class Examined:
     """One document: what agrees is only counted, because most of it does and it comes from another process."""
 
     agreed: int = 0
-    ids: set[str] = field(default_factory=set)
     differing: list[Mention] = field(default_factory=list)  # drifts and ambiguous ones
     unreadable: str = ""
 
@@ -137,7 +133,6 @@ def examine(path: Path, evidence: Evidence | None = None) -> Examined:
             for mention in mentions(block, evidence):
                 if mention.verdict == "ok":
                     examined.agreed += 1
-                    examined.ids.update(claim["id"] for claim in mention.claims)
                 else:
                     examined.differing.append(mention)
     except RgtError as error:

@@ -12,7 +12,7 @@ Example:
     python scripts/render.py report                       # report.html
 
 Everything is written from the claims and their runs; the same evidence gives the same bytes, so git shows what changed.
-With --check, values and figures write nothing and exit 1 when something is not what the evidence gives.
+figures --check draws nothing and exits 1 when a figure is not what the evidence gives; reconcile.py checks values.
 """
 
 from __future__ import annotations
@@ -34,11 +34,10 @@ from rgt.report import Report
 _PATH = click.Path(path_type=Path)
 _FIXES = {
     ("digest", "stale", "stale-source", "missing"): "render.py figures {name} draws it again",
-    ("blank", "clipped", "drawn", "wrong-order", "font"): "edit figures/{name}/figure.py",
+    ("blank", "clipped", "drawn", "font"): "edit figures/{name}/figure.py",
     ("undeclared",): "a gid such as beside-chance in figures/{name}/figure.py declares what is no data",
 }
 
-check_option = click.option("--check", is_flag=True, help="Write nothing; exit 1 when something is out of date.")
 compare_option = click.option("--compare", multiple=True, type=_PATH, help="A file that compare_runs.py --json wrote.")
 Command = Callable[..., int]
 Words = tuple[str, ...]
@@ -107,9 +106,8 @@ def tables_command(project: Project, claims: Words, name: str, percent: Words, f
 
 @main.command("values")
 @click.argument("paths", nargs=-1, type=_PATH)
-@check_option
 @from_evidence
-def values_command(project: Project, paths: tuple[Path, ...], check: bool, fmt: Fmt) -> int:
+def values_command(project: Project, paths: tuple[Path, ...], fmt: Fmt) -> int:
     """Write the numbers between the markers of PATHS (.md .html; the project's documents by default).
 
     \b
@@ -128,9 +126,7 @@ def values_command(project: Project, paths: tuple[Path, ...], check: bool, fmt: 
         markers += document.markers
         for line, code, sentence in document.problems:
             report.add(code, "error", sentence, path=str(path), line=line)
-        for line, sentence in document.stale if check else []:
-            report.add("drift", "error", sentence, path=str(path), line=line, fix="render.py values writes it")
-        if document.new != document.old and not check and not document.problems:
+        if document.new != document.old and not document.problems:
             files.write_bytes(path, document.new.encode())
             written.append(str(path))
     report.data |= {"markers": markers, "written": written}
@@ -145,7 +141,7 @@ def values_command(project: Project, paths: tuple[Path, ...], check: bool, fmt: 
 @click.option("--kind", type=click.Choice(figure_data.KINDS), help="points: means and runs; curve: metrics over steps.")
 @click.option("--metric", help="What a curve shows, as metrics.jsonl names it.")
 @click.option("--split", type=click.Choice(["train", "val", "test"]), help="Of a curve.")
-@check_option
+@click.option("--check", is_flag=True, help="Write nothing; exit 1 when something is out of date.")
 @from_evidence
 def figures_command(project: Project, names: Words, check: bool, fmt: Fmt, **words: str | None) -> int:
     """Draw the figures NAMES (all that claims name by default) into figures/<name>/ and compare them with their data.

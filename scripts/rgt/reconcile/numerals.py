@@ -71,21 +71,17 @@ _N_AFTER = re.compile(
 )
 _RANGE_AFTER = re.compile(r"\s?(?:–|-|~|至|\bto\b|\.\.)\s?[+-]?\.?\d")
 _RANGE_BEFORE = re.compile(r"(?<![A-Za-z0-9.-])[-+]?\d+(?:\.\d+)?\s?%?\s?(?:–|-|~|至|\.\.)\s?$")
-_NAMED = re.compile(r"[^.,;()]{0,20}\((?=[A-Z])")  # "from 89.2% (Baseline) to": the brackets say whose it was
 _NEXT_WORD = re.compile(r"[\s~-]?(?P<word>[A-Za-z][A-Za-z/%]*|[\u4e00-\u9fff]{1,2})")
 _GLUED = re.compile(r"[A-Za-z_]|\.\d|:\d|/\d")
 
 # Words near a number: the name of a list, then some of its words; _ is a space. Behind a number: units that results do
-# not have, and links, which make no count of a whole number. Before it: words to skip, nouns of a change,
-# and cues of five kinds.
+# not have, and verbs, which look like a plural. Before it: words to skip, nouns of a change,
+# and cues of four kinds.
 _TABLE = """\
 unit h hr hrs hour hours min mins minute minutes s sec secs second seconds ms us ns day days week weeks kb mb gb tb kib
 unit mib gib tib w kw kwh watts gpu gpus cpu cpus epochs epoch steps step iterations flops gflops tflops usd eur
 unit dollars euros million billion m px
-link a about achieved after against an and are as at because before but by compared despite down during even for from
-link given had has however if in is it its of on only or our over per reported respectively since so still than that
-link the then these they this to under up using versus vs was we were when where whereas which while with within
-link without out
+verb is was has as this its vs versus respectively
 skip of is was at to for @ = : a an the only only: 为 是 设为 设置为
 noun gain gains improvement improvements increase drop reduction decrease difference gap margin delta boost rise
 noun advantage change
@@ -96,19 +92,17 @@ setting learning_rate batch_size weight_decay learning-rate batch-size weight-de
 bound > >= < <= ≥ ≤ ≫ ≪ over above below under exceed exceeds exceeded exceeding within beyond surpass surpasses
 bound surpassed surpassing at_least at_most up_to more_than less_than greater_than lower_than higher_than fewer_than
 bound better_than worse_than ≈ ~ about around roughly approximately approx approx. nearly almost circa some
-change by δ Δ gains gained loses lost adds added
-source from previously formerly
+change by δ Δ gains gained loses lost adds added from previously formerly
 spread std sd s.d. stdev stderr spread standard_deviation standard_error
 """
 _LISTS: dict[str, set[str]] = {}
 for _name, *_words in map(str.split, _TABLE.splitlines()):
     _LISTS.setdefault(_name, set()).update(word.replace("_", " ") for word in _words)
-_CUES = {word: name for name in ("setting", "bound", "change", "source", "spread") for word in _LISTS[name]}
+_CUES = {word: name for name in ("setting", "bound", "change", "spread") for word in _LISTS[name]}
 _CHINESE = {
     "setting": ("学习率", "批大小", "批量大小", "种子", "轮数", "阈值", "温度"),
     "bound": ("超过", "至少", "至多", "低于", "高于", "不到", "不超过", "大于", "小于", "约", "近"),
-    "change": tuple("提升 提高 降低 下降 高出 高 低 增加 减少 增长 相差 差距为 领先 降 升".split()),
-    "source": ("原来的", "从", "由"),
+    "change": tuple("提升 提高 降低 下降 高出 高 低 增加 减少 增长 相差 差距为 领先 降 升 原来的 从 由".split()),
     "spread": ("标准差", "方差"),
 }
 _NO_RESULT = frozenset(["setting", "bound", "change", "spread", "n"])
@@ -156,7 +150,8 @@ def _numeral(text: str, match: re.Match[str], units: frozenset[str], in_cell: bo
     sign, body, exp, power, scale, percent_sign = match.group("sign", "body", "exp", "power", "scale", "percent")
     if not in_cell and word and word not in units and not _N_AFTER.match(text, end):
         bare = not ("." in body or percent_sign or exp or power)
-        if word in _LISTS["unit"] or (bare and word not in _LISTS["link"]):
+        several = word[0] > "\u3000" or text[end] == "-" or (word.endswith("s") and word not in _LISTS["verb"])
+        if word in _LISTS["unit"] or (bare and several):
             return None  # a unit that no claim has, or a whole number of things: 3.5 hours, 3 datasets
     if text[max(0, match.start() - 4) : match.start()].rstrip().endswith(("±", "+/-", "\\pm")):
         return None  # the spread of a number that states no result
@@ -191,7 +186,7 @@ def _states_result(text: str, said: frozenset[str], match: re.Match[str], last: 
     end = match.end()
     if not last and not in_unit and _GLUED.match(text, end):
         return False
-    if match["sign"] == "+" or said & _NO_RESULT or ("source" in said and not _NAMED.match(text, end)):
+    if match["sign"] == "+" or said & _NO_RESULT:
         return False
     if _RANGE_BEFORE.search(text, max(0, match.start() - 16), match.start()):
         return False
@@ -203,7 +198,7 @@ def _states_result(text: str, said: frozenset[str], match: re.Match[str], last: 
 
 
 def words_before(text: str, start: int) -> frozenset[str]:
-    """What the words in front of a number say of it: setting, bound, change, source, spread, n.
+    """What the words in front of a number say of it: setting, bound, change, spread, n.
 
     Looked up, not searched, because every number passes here: "a learning rate of 3e-4" gives {"setting"}.
     """

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import pairwise, product
-from typing import NamedTuple
 
 from rgt.reconcile.agreement import ANCHOR, Mention, agrees, anchored, far_off, verdict
 from rgt.reconcile.claim_index import DIMENSIONS, Evidence, Hit, Hits, Surroundings, by_dimension, extended
@@ -44,7 +43,6 @@ _DIFFERENCE = re.compile(
     r"|\b(?:target|goal|budget|requirement)\b[^.;,\n]*\b(?:is|was|of|at|to)\s?(?:about )?$",
     re.I,
 )
-_RECORD = re.compile(r"^[^\n]{1,80}? – [^\n]{1,80} – [^\n]{1,80}\n", re.M)  # "Ours – SVHN – 0.96 F1": a line of its own
 _AWAY = re.compile(r"\s?(?:[\w@.-]+\s){0,3}?(?:above|below|ahead of|behind|apart)\b")
 _NAME = re.compile(r"\b[A-Z][A-Za-z]*(?:[a-z][A-Z]|-?\d)[\w-]*")  # WideNet-28, GPT4: a name, not a word
 _PRONOUN = re.compile(r"\b(?:it|its)\b|它|其(?![中他余次])", re.I)
@@ -58,8 +56,6 @@ def sentence_mentions(passage: Passage, evidence: Evidence) -> Iterator[Mention]
         return
     context = Surroundings(evidence, passage.where, (passage.lead, passage.heading))
     ends = {match.end() for match in _SENTENCE.finditer(text)}
-    if " – " in text:
-        ends.update(match.end() for match in _RECORD.finditer(text))
     for start, end in pairwise(sorted({0, len(text), *ends})):
         if text[start:end].strip():
             yield from _in_sentence(text[start:end], passage.line + text.count("\n", 0, start), context)
@@ -86,10 +82,11 @@ def _in_sentence(sentence: str, line: int, context: Surroundings) -> Iterator[Me
         results = [n for n in values if not _AWAY.match(bare, n.end)]
         results = [n for n in results if not _DIFFERENCE.search(bare, 0, n.start)]
         given = {name: assign(hits_of.get(name, []), results) for name in DIMENSIONS}
+        clear = all(sure for _, sure in given.values())
         for index, numeral in enumerate(results):
             at = line + bare.count("\n", 0, numeral.start)
-            own = {name: given[name][index] for name in DIMENSIONS}
-            mention = _one(bare, at, numeral, own, hits_of, context, strangers)
+            own = {name: given[name][0][index] for name in DIMENSIONS}
+            mention = _one(bare, at, numeral, own, hits_of, context, strangers and own["method"] is None, clear)
             if mention:
                 yield mention
     context.nearest |= hits_of  # for the sentences behind it
@@ -100,22 +97,29 @@ def _in_term(place: int, hits: list[Hit]) -> bool:
 
 
 def _one(
-    text: str, line: int, numeral: Numeral, own: dict[str, Given], hits_of: Hits, context: Surroundings, strangers: bool
+    text: str,
+    line: int,
+    numeral: Numeral,
+    own: dict[str, str | None],
+    hits_of: Hits,
+    context: Surroundings,
+    stranger: bool,
+    clear: bool,
 ) -> Mention | None:
     evidence, where = context.evidence, context.where
-    chosen = {name: own[name].value for name in DIMENSIONS}
+    chosen = dict(own)
     for name in ("metric", *evidence.distinguishes):
         chosen[name] = chosen[name] or context.only(name)
     metric = chosen["metric"]
     if metric is None:
         return None
-    sure = "certain" if all(chosen[name] == own[name].value for name in DIMENSIONS) else "likely"
+    sure = "certain" if chosen == own else "likely"
     claims = evidence.lookup(metric, chosen["method"], chosen["dataset"], chosen["split"])
     mention = verdict(line, where, text, numeral, claims, sure) if claims else None
     if mention and mention.verdict == "ok":
         return mention  # right, whoever's number it is
-    doubt = (strangers and own["method"].value is None) or _doubtful(text, numeral, hits_of)
-    if doubt and own["method"].value is None:
+    doubt = stranger or _doubtful(text, numeral, hits_of)
+    if doubt and own["method"] is None:
         claims = evidence.lookup(metric, None, chosen["dataset"], chosen["split"])
         mention = verdict(line, where, text, numeral, claims, sure) if claims else None
     if mention is None or numeral.value < 0 <= min(claim["value"] for claim in claims):
@@ -124,13 +128,13 @@ def _one(
         return None  # milliseconds are no throughput
     if mention.verdict == "ok":
         return mention
-    if not all(own[name].sure for name in DIMENSIONS):  # any of the claims that are named will do
+    if not clear:  # any of the claims that are named will do
         metrics, *others = ([hit.value for hit in hits_of.get(name, [])] for name in DIMENSIONS)
         named: list[list[str | None]] = [[*values] or [None] for values in others]
         keys = set(product(metrics, named[0], named[1], named[2]))
         if any(agrees(claim, numeral) for key in keys for claim in evidence.lookup(*key)):
             return Mention(line, where, mention.reported, "ok", claims, "likely")
-    times = 4.0 if own["metric"].value else 1.25  # nothing in the sentence says what the number measures
+    times = 4.0 if own["metric"] else 1.25  # nothing in the sentence says what the number measures
     if doubt or len(claims) > 1 or far_off(claims[0], numeral, times=times):
         elsewhere = "it may be somebody else's number, or of another state of the model"
         mention.verdict, mention.why = "ambiguous", elsewhere if doubt else "the text does not say which claim this is"
@@ -153,13 +157,8 @@ def _doubtful(text: str, numeral: Numeral, hits_of: Hits) -> bool:
 # -- which word belongs to which number
 
 
-class Given(NamedTuple):
-    value: str | None
-    sure: bool
-
-
-def assign(hits: list[Hit], numerals: list[Numeral]) -> list[Given]:
-    """For one dimension: the term of each number; `sure` is False when the sentence can be read in several ways.
+def assign(hits: list[Hit], numerals: list[Numeral]) -> tuple[list[str | None], bool]:
+    """For one dimension: the term of each number; False when the sentence can be read in several ways.
 
     With T for a term and N for a number:
         TNTN   "A reaches 91, B 89"               each number takes the term before it
@@ -168,23 +167,11 @@ def assign(hits: list[Hit], numerals: list[Numeral]) -> list[Given]:
     Anything else is the nearest term, and unsure.
     """
     if len({hit.value for hit in hits}) < 2:
-        return [Given(hits[0].value if hits else None, True)] * len(numerals)
+        return [hits[0].value if hits else None] * len(numerals), True
     terms = [hit for i, hit in enumerate(hits) if i == 0 or hits[i - 1].value != hit.value]  # said twice in a row: one
-    order: list[tuple[int, Hit | Numeral]] = sorted(
-        [(term.start, term) for term in terms] + [(numeral.start, numeral) for numeral in numerals],
-        key=lambda place: (place[0], isinstance(place[1], Hit)),
-    )
-    shape = "".join("T" if isinstance(each, Hit) else "N" for _, each in order)
-    count = len(numerals)
-    if len(terms) == count and shape in (
-        "TN" * count,
-        "NT" * count,
-        "T" * count + "N" * count,
-        "N" * count + "T" * count,
-    ):
-        return [Given(term.value, True) for term in terms]
-
-    def distance(hit: Hit, number: Numeral) -> int:
-        return number.start - hit.end if hit.end <= number.start else hit.start - number.end
-
-    return [Given(min(terms, key=lambda hit: distance(hit, number)).value, False) for number in numerals]
+    order = sorted([*((term.start, "T") for term in terms), *((numeral.start, "N") for numeral in numerals)])
+    shape, n = "".join(sign for _, sign in order), len(numerals)
+    if len(terms) == n and shape in ("TN" * n, "NT" * n, "T" * n + "N" * n, "N" * n + "T" * n):
+        return [term.value for term in terms], True
+    nearest = [min(terms, key=lambda hit: max(one.start - hit.end, hit.start - one.end)) for one in numerals]
+    return [hit.value for hit in nearest], False

@@ -51,17 +51,12 @@ def table_mentions(table: Table, evidence: Evidence) -> Iterator[Mention]:
         named = bool(found or _VALUE_HEAD.match(text)) and not _CHANGE_HEAD.search(text)
         compared = named and not _beside_value(text, found)
         columns.append(_Column(by_dimension(found), compared, percent or "%" in text))
-    first: Cell | None = None  # of the row above: an empty first cell goes on with it
     for row in table.rows[table.header :]:
         texts = {cell.text for cell in row if cell.text}
         if len(row) > 1 and len(texts) == 1 and not _is_number(min(texts)):
             around.nearest = by_dimension(evidence.find(min(texts)))  # one name: a heading of rows
-            first = None
             continue
         label = [cell for cell in row if cell.text and not _is_number(cell.text)]
-        if row and not row[0].text and first:
-            label.insert(0, first)
-        first = label[0] if label else None
         yield from _in_row(row, label, columns, around)
 
 

@@ -94,7 +94,6 @@ class Document:
     old: str
     new: str = ""
     markers: int = 0
-    stale: list[tuple[int, str]] = field(default_factory=list)  # line, sentence
     problems: list[tuple[int, str, str]] = field(default_factory=list)  # line, code, sentence
 
 
@@ -142,9 +141,6 @@ def _inner(document: Document, match: re.Match[str], project: Project) -> str:
         known = any(claim["id"] == claim_id for claim in project.claims)
         document.problems.append((line, "malformed" if known else "unknown-claim", error.message))
         return body
-    if text != body:
-        bare = [" ".join(re.sub(r"<!--.*?-->", "", one).split())[:60] for one in (body, text)]
-        document.stale.append((line, f"{claim_id} says {bare[0] or 'nothing'}, the evidence {bare[1]}"))
     return text
 
 

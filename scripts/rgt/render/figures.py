@@ -283,15 +283,10 @@ def _matched(kind: str, wanted: list[Shown], drawn: list[Shown]) -> Iterator[Pro
             left.remove(fits)
         else:
             missing.append((label, values))
-    elsewhere = [label for label, values in missing if any(same(mark[1], values) for mark in left)]
-    if missing and len(elsewhere) == len(missing):
-        where = "in the colour of" if kind == "line" else "above"
-        names = ", ".join(dict.fromkeys(elsewhere))
-        yield Problem("wrong-order", f"the {kind} of {names} is drawn {where} another label")
-    elif missing:
+    if missing:
         label, values = missing[0]
         number = " to ".join(f"{value:.4g}" for value in values) if len(values) < 3 else f"from {values[0]:.4g} on"
-        instead = ", ".join(f"{values[0]:.4g}" for _, values in left[:3]) or "nothing"
+        instead = ", ".join(f"{values[0]:.4g} of {other}" for other, values in left[:3]) or "nothing"
         yield Problem("drawn", f"the {kind} {number} of {label} is not drawn; drawn instead: {instead}")
     elif left:
         yield Problem("drawn", f"{len(left)} marks ({kind}) are drawn that {DATA} does not have")
