@@ -165,15 +165,16 @@ def check(evidence: Path, fmt: str | None) -> int:
 def _check_claim(report: Report, project: Project, claim: Claim) -> None:
     place = {"path": str(project.path), "where": claim["id"]}
     try:
-        for code, message in project.claim_problems(claim):
-            severity = "warn" if code == "unsealed" else "error"
-            report.add(code, severity, message, fix="claim add computes it" if code == "drift" else None, **place)
+        for code, message in project.sealing_problems(claim):
+            report.add(code, "warn" if code == "unsealed" else "error", message, **place)
+        for message in project.value_problems(claim):
+            report.add("drift", "error", message, fix="claim add computes it", **place)
     except RgtError as error:
         report.add("missing", "error", error.message, **place)
     figure = [f"figures/{claim['figure']}"] if "figure" in claim else []
     documents = [anchor.partition("#")[0] for anchor in claim.get("anchors", [])]
-    code = [re.sub(r":\d+$", "", line) for line in claim.get("code", [])]
-    for name in (*figure, *documents, *code):
+    lines = [re.sub(r":\d+$", "", line) for line in claim.get("code", [])]
+    for name in (*figure, *documents, *lines):
         if not (project.root / name).exists():
             report.add("missing", "warn", f"{name} does not exist", **place)
 

@@ -60,7 +60,6 @@ SVG = 'figure.savefig("figure.svg", metadata={"Date": None})'
 POINTS = {
     "blank: the figure shows no data": [("in enumerate(rows, first)", "in []")],
     "drawn: mean 0.92 of Ours is not drawn; drawn instead: 0.9292": [(PLOT, f"{PLOT}; y *= 1.01")],
-    "drawn: the run 0.916 of Ours": [(PLOT, f"{PLOT}; y += 1e-6 * (row['mark'] == 'run')")],
     "drawn: the mean 0.92 of Ours is not drawn; drawn instead: 0.92 of Baseline": [
         ('[label.replace("$", r"\\$") for label in labels]', "labels[::-1]"),
         ("colour = labels.index", "colour = 1 - labels.index"),
@@ -68,7 +67,6 @@ POINTS = {
     "drawn: the spread 0.916 to 0.924 of Ours is not drawn": [('if row["spread"]:', "if False:")],
     "drawn: the mean 0.92 of Ours is not drawn": [
         (MEAN, f"visible=False, {MEAN}"),
-        ('"s", color=colour', '"s", color="white"'),
         ('y, "s", color', 'y, ls="", color'),
         (MEAN, f"{SHIFTED}, {MEAN}"),
         ("panel.replace", "''.replace"),

@@ -74,12 +74,15 @@ class Project:
         spread = statistics.stdev(values) if len(values) > 1 else None
         return math.fsum(values) / len(values), spread, len(values)
 
-    def claim_problems(self, claim: Claim) -> Iterator[tuple[str, str]]:
-        """What no longer fits between a claim and its runs: code and sentence."""
+    def value_problems(self, claim: Claim) -> Iterator[str]:
+        """Which number of a claim its runs do not give."""
         for name, number in zip(("value", "spread", "n"), self.measure(claim), strict=True):
             # a claim holds the very numbers of its runs: only what a rounding in the last bit changes is allowed
             if name in claim and (number is None or not math.isclose(claim[name], number, rel_tol=1e-9, abs_tol=1e-15)):
-                yield "drift", f"{name} is {claim[name]!r} here and {number!r} in its runs"
+                yield f"{name} is {claim[name]!r} here and {number!r} in its runs"
+
+    def sealing_problems(self, claim: Claim) -> Iterator[tuple[str, str]]:
+        """Which run is not sealed, or sealed anew since: code and sentence."""
         for item in claim["evidence"]:
             run = self.run(item["run_id"])
             if "seal_sha256" not in item or not run.seal.exists():

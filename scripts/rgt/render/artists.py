@@ -51,7 +51,8 @@ def drawn(figure: Any) -> dict[str, Any]:
     from matplotlib.axes import Axes
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    own, canvas = figure.canvas, FigureCanvasAgg(figure)
+    own = figure.canvas
+    canvas: Any = FigureCanvasAgg(figure)
     canvas.draw()  # ticks and texts get their places
     pixels = np.asarray(canvas.buffer_rgba()).astype(int)
     figure.set_canvas(own)
@@ -92,7 +93,7 @@ def _add_panel(recorded: dict[str, Any], axes: Any, legend: dict[str, str]) -> N
         if kind not in KINDS or places == [None]:
             recorded["beside"] += [_name(artist)] if places else []
         elif (colour := _colour(artist)) not in ("", paper):  # nobody sees what has no colour of its own
-            for points in places:
+            for points in filter(None, places):
                 mark = {"titles": titles, "kind": kind, "label": _label(axes, kind, points, colour, legend)}
                 inside = all(box.contains(*axes.transData.transform(point)) for point in points)
                 recorded["marks"].append({**mark, "points": points, "inside": inside})

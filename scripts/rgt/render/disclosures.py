@@ -66,9 +66,8 @@ def checklists(project: Project, compare: tuple[Path, ...], audits: dict[str, li
 
 @_check("value")
 def _value(project: Project, claim: Claim) -> Iterator[Note]:
-    for code, message in project.claim_problems(claim):
-        if code == "drift":
-            yield "disclose", message
+    for message in project.value_problems(claim):
+        yield "disclose", message
 
 
 @_check("runs")
@@ -116,9 +115,8 @@ def _eval_set(project: Project, claim: Claim) -> Iterator[Note]:
 
 @_check("sealed")
 def _sealed(project: Project, claim: Claim) -> Iterator[Note]:
-    for code, message in project.claim_problems(claim):
-        if code != "drift":
-            yield "disclose", message
+    for _, message in project.sealing_problems(claim):
+        yield "disclose", message
     for run_id in runs_of(claim):
         for problem in project.seal_problems(run_id)[:1] if project.run(run_id).seal.exists() else []:
             yield "disclose", f"{run_id}: {problem.name} {problem.message}"
