@@ -302,7 +302,7 @@ def _beside(drawing: Json, rows: list[Row]) -> Iterator[Problem]:
     if texts:
         shown = ", ".join(repr(text[:60]) for text in texts[:5]) + (f" and {len(texts) - 5} more" if texts[5:] else "")
         yield Problem("undeclared", f"the figure says what {DATA} does not: {shown}", "info")
-    beside = Counter(drawing["beside"])
+    beside: Counter[str] = Counter(drawing["beside"])
     if beside:
         shown = ", ".join(f"{count} {name}" for name, count in beside.most_common(5))
         declared = all(" beside-" in name for name in beside)
