@@ -9,7 +9,7 @@ Example:
     python scripts/reconcile.py paper.tex slides.pptx --evidence EVIDENCE.json --github
 
 A number is compared when its sentence, or its row and column, says which claim it states; correct rounding, percent
-for fraction, a spread and a count of runs are understood. <!-- claim:C1 --> (or \\claim{C1}) behind a number decides
+for fraction and a spread behind ± are understood. <!-- claim:C1 --> (or \\claim{C1}) behind a number decides
 without guessing. What may be a claim's number but does not say which is listed apart as ambiguous.
 """
 
@@ -51,17 +51,16 @@ def main(paths: tuple[Path, ...], evidence: Path, show_ambiguous: bool, fmt: str
 
     Exit 1 when a document says another number than the evidence. Ambiguous mentions are listed apart and do not count.
     """
-    known = load(evidence)
+    project = evidence_layer.load(evidence)
+    known = Evidence(project.claims, project.data.get("aliases", {}))
     chosen = chosen_documents(paths, evidence.resolve().parent, frozenset(READERS))
     report = Report("reconcile")
     compared = drifts = 0
-    agreed: set[str] = set()
     ambiguous: list[dict[str, Any]] = []
     for path, examined in _examined(chosen, known):
         if examined.unreadable:
             report.add("unreadable", "warn", examined.unreadable, path=str(path))
         compared += examined.agreed
-        agreed |= examined.ids
         for mention in examined.differing:
             ids = [claim["id"] for claim in mention.claims]
             place: dict[str, Any] = {"path": str(path), "line": mention.line}
@@ -83,17 +82,11 @@ def main(paths: tuple[Path, ...], evidence: Path, show_ambiguous: bool, fmt: str
     compared += drifts
     report.data = {"documents": len(chosen), "compared": compared, "drifts": drifts}
     report.data |= {"ambiguous": ambiguous[:_LISTED], "ambiguous_count": len(ambiguous)}
-    report.data |= {"unmentioned": sorted(set(known.by_id) - agreed)}
     for row in ambiguous if show_ambiguous and fmt is None else []:
         which = " or ".join(row["claims"][:4])
         click.echo(f"maybe {row['path']}:{row['line']}: {row['reported']} ({row['why']}; {which})")
     numbers = f"{len(chosen)} documents, {compared} numbers compared with {len(known.claims)} claims"
     return report.emit(fmt, f"{numbers}: {drifts} differ, {len(ambiguous)} ambiguous")
-
-
-def load(path: Path) -> Evidence:
-    project = evidence_layer.load(path)
-    return Evidence(project.claims, project.data.get("aliases", {}))
 
 
 # -- reading the documents
@@ -104,7 +97,6 @@ class Examined:
     """One document: what agrees is only counted, because most of it does and it comes from another process."""
 
     agreed: int = 0
-    ids: set[str] = field(default_factory=set)
     differing: list[Mention] = field(default_factory=list)  # drifts and ambiguous ones
     unreadable: str = ""
 
@@ -141,7 +133,6 @@ def examine(path: Path, evidence: Evidence | None = None) -> Examined:
             for mention in mentions(block, evidence):
                 if mention.verdict == "ok":
                     examined.agreed += 1
-                    examined.ids.update(claim["id"] for claim in mention.claims)
                 else:
                     examined.differing.append(mention)
     except RgtError as error:

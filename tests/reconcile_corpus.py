@@ -1,4 +1,4 @@
-"""A generator of documents with known drifts: every format, every way of writing a number, and plenty that is no claim.
+"""Documents with known drifts: the text formats, every way of writing a number, and plenty that is no claim.
 
 `write(folder, documents, claims, seed)` makes EVIDENCE.json and the documents, and returns what was planted. The same
 seed gives the same bytes.
@@ -7,7 +7,6 @@ seed gives the same bytes.
 from __future__ import annotations
 
 import csv
-import html
 import json
 import random
 import re
@@ -16,11 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import docx
-import pptx
-from pptx.util import Inches
-
-FORMATS = "md rst txt tex csv tsv html ipynb docx pptx".split()
+FORMATS = "md txt tex csv ipynb".split()
 METHODS = "Ours Baseline MixNet DeepSup EMA-Net TinyViT ResNet-50 DropMix RandReg LoRA-8".split()
 DATASETS = "CIFAR-10 CIFAR-100 SVHN Set14 ImageNet WMT14 LibriSpeech Kodak".split()
 # metric, lowest, highest, unit, direction, written as percent
@@ -57,8 +52,6 @@ def claims(count: int, rng: random.Random) -> list[dict[str, Any]]:
         measured = {"value": value, "n": runs, "spread": spread, "direction": direction}
         evidence = {"evidence": [{"run_id": "20260101-000000-a-abcdef"}], **({"unit": unit} if unit else {})}
         made.append({**about, **measured, **evidence})
-    for extra in range(count - len(made)):  # more claims than cells: more methods
-        made.append({**made[extra], "id": f"X{extra}", "method": f"Variant {extra}", "value": float(extra + 2)})
     return made
 
 
@@ -125,7 +118,6 @@ SENTENCES = [
     "**{v}**: that is the {k} of {M} on {d} [{t}].",
     "For {d} the {k} of {m} improves to {v}.",
     "{m} was evaluated on {d}. Its {k} is {v}.",
-    "**{m}** – {d} – {v} {k}",
     "在 {d} 测试集上，{m} 的{K}达到 {v}。",
     "{m} 在 {d} 上的{K}为{v}，训练了 {e} 轮。",
 ]
@@ -226,15 +218,6 @@ def _markdown(path: Path, writer: Writer, chosen: list[Claim]) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
-def _rst(path: Path, writer: Writer, chosen: list[Claim]) -> None:
-    caption, rows = grid(writer, chosen[:30])
-    widths = [max(len(row[i]) for row in rows) + 2 for i in range(len(rows[0]))]
-    rule = " ".join("=" * width for width in widths)
-    body = [" ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    lines = ["Report", "======", "", *paragraphs(writer, chosen[30:]), "", caption, ""]
-    path.write_text("\n".join([*lines, rule, body[0], rule, *body[1:], rule]) + "\n")
-
-
 def _text(path: Path, writer: Writer, chosen: list[Claim]) -> None:
     caption, rows = grid(writer, chosen[:30])
     widths = [max(len(row[i]) for row in rows) + 3 for i in range(len(rows[0]))]
@@ -268,17 +251,7 @@ def _sheet(path: Path, writer: Writer, chosen: list[Claim]) -> None:
         number = writer.number(claim, True, False).split(" ±")[0]
         rows.append([claim["method"], claim["dataset"], "test", claim["metric"], number, str(claim["n"])])
     with path.open("w", newline="") as file:
-        csv.writer(file, delimiter="\t" if path.suffix == ".tsv" else ",").writerows(rows)
-
-
-def _html(path: Path, writer: Writer, chosen: list[Claim]) -> None:
-    caption, rows = grid(writer, chosen[:30])
-    cells = ["<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows[1:]]
-    head = "<tr>" + "".join(f"<th>{cell}</th>" for cell in rows[0]) + "</tr>"
-    lines = ["<html><head><title>R</title><style>p{margin:12.5px}</style></head><body>"]
-    lines += [f"<p>{html.escape(line).replace('**', '')}</p>" for line in paragraphs(writer, chosen[30:])]
-    lines += [f"<table><caption>{caption}</caption><thead>{head}</thead><tbody>", *cells]
-    path.write_text("\n".join([*lines, "</tbody></table></body></html>"]))
+        csv.writer(file).writerows(rows)
 
 
 def _notebook(path: Path, writer: Writer, chosen: list[Claim]) -> None:
@@ -292,37 +265,7 @@ def _notebook(path: Path, writer: Writer, chosen: list[Claim]) -> None:
     path.write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}, indent=1))
 
 
-def _word(path: Path, writer: Writer, chosen: list[Claim]) -> None:
-    caption, rows = grid(writer, chosen[:30])
-    document = docx.Document()
-    document.add_heading("Results")
-    for line in paragraphs(writer, chosen[30:]):
-        document.add_paragraph(line)
-    document.add_paragraph(caption)
-    table = document.add_table(len(rows), len(rows[0]))
-    for cell, text in zip(table._cells, [text for row in rows for text in row], strict=True):
-        cell.text = text
-    document.save(str(path))
-
-
-def _slides(path: Path, writer: Writer, chosen: list[Claim]) -> None:
-    show = pptx.Presentation()
-    lines = paragraphs(writer, chosen[:20])
-    for start in range(0, len(lines), 5):
-        slide = show.slides.add_slide(show.slide_layouts[1])
-        slide.shapes.title.text = "Results"
-        slide.placeholders[1].text = "\n".join(lines[start : start + 5])
-    caption, rows = grid(writer, chosen[20:])
-    slide = show.slides.add_slide(show.slide_layouts[5])
-    slide.shapes.title.text = caption
-    table = slide.shapes.add_table(len(rows), len(rows[0]), Inches(1), Inches(1), Inches(8), Inches(4)).table
-    for i, texts in enumerate(rows):
-        for j, text in enumerate(texts):
-            table.cell(i, j).text = text
-    show.save(str(path))
-
-
-_MAKERS = (_markdown, _rst, _text, _latex, _sheet, _sheet, _html, _notebook, _word, _slides)
+_MAKERS = (_markdown, _text, _latex, _sheet, _notebook)
 WRITERS: dict[str, Callable[[Path, Writer, list[Claim]], None]] = dict(zip(FORMATS, _MAKERS, strict=True))
 
 

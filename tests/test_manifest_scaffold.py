@@ -146,6 +146,9 @@ BAD = {
 }
 
 
+TWICE = {"id": "acc", "metric": "accuracy", "value": 1, "evidence": [{"run_id": "20260101-000000-a-abcdef"}]}
+
+
 def test_bad_input(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = make_run(project, 0.9)
     for words, sentence in BAD.items():
@@ -157,6 +160,8 @@ def test_bad_input(project: Path, tmp_path_factory: pytest.TempPathFactory) -> N
     assert done.returncode == 2 and "no run" in done.stderr
     done = add(project, *(make_run(project, 0.9, direction=way) for way in ("up", "down")))
     assert done.returncode == 2 and "the runs disagree on which way accuracy is better" in done.stderr
+    (project / "EVIDENCE.json").write_text(json.dumps({"claims": [TWICE, TWICE]}))
+    assert "has the claim acc twice" in run(project, "claim", "check").stderr
     (path / "results.json").unlink()
     done = run(project, "seal", path)
     assert done.returncode == 2 and "has no results.json" in done.stderr and not (path / "seal.json").exists()
@@ -173,12 +178,3 @@ def test_a_diverged_run_is_no_result(project: Path, odd: str) -> None:
         (path / "seal.json").unlink()
     done = add(project, *runs)
     assert done.returncode == 2 and f"accuracy is {float(odd)}; that is no result" in done.stderr
-
-
-def test_two_claims_of_one_id(project: Path) -> None:
-    add(project, make_run(project, 0.9))
-    data = json.loads((project / "EVIDENCE.json").read_text())
-    data["claims"] *= 2
-    (project / "EVIDENCE.json").write_text(json.dumps(data))
-    done = run(project, "claim", "check")
-    assert done.returncode == 2 and "has the claim acc twice" in done.stderr

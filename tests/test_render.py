@@ -8,7 +8,6 @@ import importlib.metadata
 import json
 import math
 import os
-import random
 import re
 import shutil
 import subprocess
@@ -27,7 +26,7 @@ from rgt.render.document_numbers import Style
 from rgt.run import record as rundir
 from rgt.run import seal
 
-from .delivered import SCRIPTS, add_claim, add_run, call, edit, everything, findings, render
+from .delivered import SCRIPTS, call, edit, everything, findings, render
 from .real.support import need
 
 
@@ -48,12 +47,10 @@ SPREAD = Style(spread=True)
 # style -> text: value, spread, n
 DIGITS: list[tuple[Style, dict[str, tuple[float, ...]]]] = [
     (Style(), {"31.42": (31.4159,), "0.9": (0.9,), "3": (3.0,), "0": (0.0,), "3.215e-9": (3.2154e-9,)}),
-    (Style(), {"3.2e21": (3.2e21,), "1.235e30": (1.23456e30,)}),
     (Style(tex=True), {r"$3.215 \times 10^{-9}$": (3.2154e-9,)}),
     (SPREAD, {"0.914 ± 0.003": (0.91423, 0.0031), "0.9142 ± 0.0013": (0.91423, 0.0013), "0.5 ± 0.0": (0.5, 0.0)}),
     (SPREAD, {"0.9142 ± 0.0010": (0.91423, 0.00097), "12346 ± 40": (12345.6, 40.0), "1950.4 ± 40.0": (1950.4, 40.0)}),
     (SPREAD, {"0.000 ± 0.010": (-0.0004, 0.01), "2.000e30 ± 3e27": (2e30, 3e27)}),
-    (SPREAD, {f"2.{'0' * 27}e20 ± 3e-12": (2e20, 3e-12)}),
     (Style(True, True, True), {"91.4 ± 0.3 % (n = 5)": (0.91423, 0.0031, 5)}),
     (Style(True, True, True, True), {r"$91.4 \pm 0.3$\,\% ($n = 5$)": (0.91423, 0.0031, 5)}),
 ]
@@ -78,63 +75,34 @@ def test_reconcile_accepts_every_number_that_is_written(value: float, spread: fl
     claim = {"id": "c", "metric": "accuracy", "value": value, "n": 3, **({} if spread is None else {"spread": spread})}
     style = Style(percent=percent and abs(value) <= 1, spread=True, n=True)
     text = style.text(claim)
-    (numeral,) = [one for one in numerals.find_numerals(text, in_cell=True) if one.role == "value"]
+    (numeral,) = numerals.find_numerals(text, in_cell=True)
     assert agreement.agrees(claim, numeral), text
 
 
 # -- tables
 
 
-def test_tables_show_methods_metrics_spread_and_the_best(delivered: Path) -> None:
+def test_tables_show_methods_metrics_and_spread(delivered: Path) -> None:
     folder = delivered / "tables"
     expected = """\
 | method | accuracy CIFAR-10 test ↑ | loss CIFAR-10 val ↓ |
 |---|---|---|
-| Ours | **92.0 ± 0.4 %** <!-- claim:acc-ours --> | 0.310 ± 0.010 <!-- claim:loss-ours --> |
+| Ours | 92.0 ± 0.4 % <!-- claim:acc-ours --> | 0.310 ± 0.010 <!-- claim:loss-ours --> |
 | Baseline | 88.0 ± 0.4 % <!-- claim:acc-baseline --> | 0.310 ± 0.010 <!-- claim:loss-baseline --> |
 
-- 3 runs each; ± is the sample standard deviation over runs; bold: best, its interval apart from the next
-- loss CIFAR-10 val: no best marked, Ours and Baseline lie within their spreads
+3 runs each; ± is the sample standard deviation over runs
 """
     assert (folder / "results.md").read_text() == expected
-    row = r"Ours & \textbf{\boldmath $92.0 \pm 0.4$\,\%} & $0.310 \pm 0.010$ \\"
+    row = r"Ours & $92.0 \pm 0.4$\,\% & $0.310 \pm 0.010$ \\"
     assert row in (folder / "results.tex").read_text()
-    assert "Ours,92.0 ± 0.4 % (n = 3),0.310 ± 0.010 (n = 3)\n" in (folder / "results.csv").read_text()
-
-
-NO_WINNER: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "one run": (lambda claim: claim.pop("spread"), "Baseline has no spread over runs"),
-    "directions": (lambda claim: claim.update(direction="down"), "do not agree on which way is better"),
-    "close": (lambda claim: claim.update(value=0.914), "Ours and Baseline lie within their spreads"),
-}
-
-
-@pytest.mark.parametrize("name", NO_WINNER)
-def test_the_best_is_marked_only_where_the_claims_allow(project: Path, name: str) -> None:
-    change, reason = NO_WINNER[name]
-    edit_json(project / "EVIDENCE.json", lambda data: change(data["claims"][2]))
-    notes = json.loads(render(project, "tables", "--json").stdout)["notes"]
-    assert reason in notes[0] and "**" not in (project / "tables/results.md").read_text()
-
-
-def test_other_evaluation_sets_have_no_winner(project: Path) -> None:
-    rng = random.Random(1)
-    runs = [add_run(project, "Third", seed, 0.5 + seed / 100, rng, eval_set_sha256="b" * 64) for seed in (0, 1)]
-    assert add_claim(project, "third", "accuracy", "test", "Third", runs).returncode == 0
-    assert "different evaluation sets" in render(project, "tables").stdout
 
 
 def test_a_named_table_is_remembered_and_names_are_escaped(project: Path) -> None:
     edit(project / "EVIDENCE.json", '"method": "Ours"', '"method": "A&B | 50%_x"')
     done = render(project, "tables", "acc-ours", "acc-baseline", "--name", "main")
-    assert done.stdout.endswith("wrote tables/main.md, tables/main.tex, tables/main.csv\n")
+    assert done.stdout.endswith("wrote tables/macros.tex, tables/main.md, tables/main.tex\n")
     assert r"A\&B | 50\%\_x &" in (project / "tables/main.tex").read_text()
     assert r"| A&B \| 50%_x |" in (project / "tables/main.md").read_text()
-    assert render(project, "tables", "--check").returncode == 0
-    edit(project / "tables/main.md", "92.0", "92.1")
-    assert findings(render(project, "tables", "--check", "--json")) == [("stale", "is not what the evidence gives now")]
-    (project / "tables/main.md").unlink()
-    assert findings(render(project, "tables", "--check", "--json")) == [("missing", "does not exist")]
 
 
 # -- macros and values
@@ -157,31 +125,23 @@ Ours reaches <!-- value:acc-ours percent spread -->92.0 ± 0.4 %<!-- claim:acc-o
 on CIFAR-10, the baseline <!-- value:acc-baseline percent -->88.0 %<!-- claim:acc-baseline --><!-- /value -->.
 """
     assert (delivered / "README.md").read_text() == expected
-    assert r"\claimvalue[percent spread]{acc-ours}{$92.0 \pm 0.4$\,\%} on" in (delivered / "paper.tex").read_text()
-    assert render(delivered, "values", "--check").returncode == 0
     report = json.loads(call(delivered, "reconcile.py", "--json").stdout)
-    assert (report["findings"], report["ambiguous"], report["unmentioned"]) == ([], [], [])
-    assert report["compared"] >= 21
+    assert (report["findings"], report["ambiguous"]) == ([], [])
+    assert report["compared"] >= 17
 
 
-@pytest.mark.parametrize("name", ["README.md", "paper.tex"])
-def test_a_stale_value_is_named_by_check_and_by_reconcile(project: Path, name: str) -> None:
-    edit(project / name, "92.0", "92.3")
-    done = render(project, "values", "--check", "--json")
-    ((code, message),) = findings(done)
-    assert code == "drift" and "acc-ours says" in message and "92.3" in message
-    assert json.loads(done.stdout)["findings"][0]["line"] == (3 if name == "README.md" else 4)
-    assert [code for code, _ in findings(call(project, "reconcile.py", name, "--json"))] == ["drift"]
-    before = (project / name).read_text()
+def test_a_stale_value_is_named_by_reconcile_and_written_anew(project: Path) -> None:
+    edit(project / "README.md", "92.0", "92.3")
+    assert [code for code, _ in findings(call(project, "reconcile.py", "README.md", "--json"))] == ["drift"]
+    before = (project / "README.md").read_text()
     assert render(project, "values").returncode == 0
-    assert (project / name).read_text() == before.replace("92.3", "92.0")
+    assert (project / "README.md").read_text() == before.replace("92.3", "92.0")
 
 
 BROKEN = {
     "unclosed": ("<!-- value:acc-ours -->1", "malformed", "the marker of acc-ours is not closed"),
     "nested": ("<!-- value:acc-ours -->\n<!-- value:loss-ours --><!-- /value -->", "malformed", "before the next"),
     "unknown": ("<!-- value:nope -->1<!-- /value -->", "unknown-claim", "has no claim nope"),
-    "a word": ("<!-- value:acc-ours percnt -->1<!-- /value -->", "malformed", "percnt is no word of a marker"),
     "percent of 31": ("<!-- value:acc-ours percent -->1<!-- /value -->", "malformed", "no fraction"),
 }
 
@@ -292,23 +252,20 @@ def logged_curve(*others: str) -> Change:
 
 DISCLOSED: dict[str, tuple[Change, list[str]]] = {
     "nothing": (lambda project: None, []),
-    "one run": (claim(one_run), ["one run: no spread", "the number is not what its runs give"]),
-    "no spread": (claim(lambda claim: claim.pop("spread")), ["no spread is given"]),
+    "one run": (claim(one_run), ["one run: no spread", "value is 0.92 here and 0.916 in its runs"]),
     "one seed": (runs("run.json", lambda record: record.update(seeds={"torch": 1})), ["runs share a seed"]),
     "no seed": (runs("run.json", lambda record: record.update(seeds={})), ["recorded no seed"]),
     "val": (claim(lambda claim: claim.update(split="val")), ["measured on val", "has no accuracy val"]),
     "no split": (claim(lambda claim: claim.pop("split")), ["does not name its split"]),
     "no hash": (results(lambda row: row.pop("eval_set_sha256")), ["hash of the evaluation set is not recorded"]),
     "other set": (results(lambda row: row.update(eval_set_sha256="f" * 64), 1), ["different evaluation sets"]),
-    "other size": (results(lambda row: row.update(n=999), 1), ["different numbers of examples"]),
     "tampered": (lambda p: (runs_of(p)[0] / "train.log").write_text("x"), ["train.log was added after the seal"]),
     "unsealed": (claim(lambda claim: claim["evidence"][0].pop("seal_sha256")), ["is not sealed: it may change unseen"]),
     "picked": (logged_curve(), ["the best of 3 evaluations on the test set is reported"]),
     "picked on val": (logged_curve("val"), []),
     "dirty": (runs("run.json", lambda record: record["git"].update(dirty=True)), ["uncommitted changes"]),
-    "commits": (runs("run.json", lambda record: record["git"].update(commit="d" * 40), 1), ["different commits"]),
     "no git": (runs("run.json", lambda record: record.update(git=None)), ["its code is not known"]),
-    "typed": (claim(lambda claim: claim.update(value=0.93)), ["the number is not what its runs give"]),
+    "typed": (claim(lambda claim: claim.update(value=0.93)), ["value is 0.93 here and 0.92 in its runs"]),
     "figure": (claim(lambda claim: claim.update(figure="none")), ["figure.provenance.json does not exist"]),
     "own": (claim(lambda claim: claim.update(disclosures=["trained on a subset"])), ["trained on a subset"]),
     "run gone": (lambda project: shutil.rmtree(runs_of(project)[0]), ["no run "]),
@@ -337,10 +294,10 @@ def test_what_a_comparison_found_travels_with_its_numbers(clean: Path) -> None:
     found = [finding, about, {**finding, "severity": "info"}]
     data = {"tool": "compare_runs", "ok": False, "findings": found, "runs": [mine, other]}
     (clean / "compare.json").write_text(json.dumps(data))
-    done = render(clean, "gate", "--compare", "compare.json", "--out", "sent", "--json")
+    done = render(clean, "gate", "--compare", "compare.json", "--json")
     assert done.returncode == 1
     assert json.loads(done.stdout)["claims"][0]["disclose"] == ["confound: lr and batch size changed together"]
-    assert "| acc-ours | ✓ | ✓ | ✓ | ✓ | ✓ | ✓ | ✓ | ✓ | ✓ | ! |" in (clean / "sent/DISCLOSURES.md").read_text()
+    assert "Looked at: value, runs," in (clean / "DISCLOSURES.md").read_text()
 
 
 # -- the page
@@ -358,14 +315,11 @@ def test_the_report_needs_nothing_but_itself(project: Path) -> None:
     links = [source for source in sources if not source.startswith(("data:", "#"))]
     assert len(links) == 8 + 12 and all((project / link).is_file() for link in links)
     assert "source_data.csv is not what the runs and claims say now" in text  # the method was renamed
-    assert render(project, "report", "--check").returncode == 0
-    edit(project / "report.html", "92.0", "92.1")
-    assert findings(render(project, "report", "--check", "--json")) == [("stale", "is not what the evidence gives now")]
     shutil.rmtree(project / "figures")
     shutil.rmtree(runs_of(project)[0])
     assert render(project, "report").returncode == 0
     text = (project / "report.html").read_text()
-    assert "Figure acc is not drawn yet" in text and "(not here)" in text and "No table: no run" in text
+    assert "Figure acc is not drawn yet" in text and "(not here)" in text
 
 
 # -- one command from a clean clone
@@ -425,11 +379,11 @@ def test_without_matplotlib_the_rest_works(project: Path) -> None:
 
 BAD = {
     "figures nope": "no claim names the figure nope (claim add --figure does); named are: acc, loss",
-    "figures ../x": "'../x' is no name of a figure",
+    "figures ../x": "'../x' is no name of a figure or table",
     "figures --kind curve": "describe the figures you name",
     "figures loss --kind curve --metric psnr": "has no psnr of the split val",
     "tables nope": "has no claim nope",
-    "tables acc-ours --name ../x": "'../x' is no name of a table",
+    "tables acc-ours --name ../x": "'../x' is no name of a figure or table",
     "tables --percent psnr": "--percent psnr: no claim has this metric; they have accuracy, loss",
     "values nope.md": "nope.md does not exist",
     "gate --compare README.md": "README.md line 1 is not JSON",

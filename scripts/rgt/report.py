@@ -32,7 +32,6 @@ chance            a metric is exactly at chance level
 changed           a file was written to while it was read
 clipped           something of a figure is cut off
 coincidence       a match of two splits that chance or boilerplate explains
-colour            colours of a figure that not everybody can tell apart
 confound          more than the intended variable differs between the arms of a comparison
 constant          a tensor, or a metric over all seeds, holds one value throughout
 count             fewer artifacts were found than expected
@@ -57,7 +56,7 @@ error-page        a server's answer was saved in place of the file
 eval-set          numbers that are compared come from different eval sets
 extra             something is there that no list names
 failed            a queued job failed or was lost
-font              a figure's letters are not in its file, or in a form that is refused
+font              signs of a figure have no picture in its font
 future            a date stamp lies in the future
 gap               bytes between tensors belong to none of them
 gpu               a GPU or its driver does not answer as it should
@@ -165,7 +164,6 @@ watcher           the watcher of a run is dead, so nobody looks after it
 worker-rng        data workers or epochs draw the same random numbers
 world-size        the number of processes is not the number of GPUs
 wrong-box         an id names another machine than the one that was looked at
-wrong-order       a figure shows the right numbers at the wrong names
 xid               the kernel logged an error of a GPU
 zero              a tensor is all zero
 """

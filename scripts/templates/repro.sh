@@ -62,7 +62,6 @@ pins || found $?
 say "claims and seals"
 "$PYTHON" "$RGT/scripts/manifest_scaffold.py" claim check || found $?
 if [ -d tables ]; then say "tables" && { render tables || found $?; }; fi
-if [ -f tables/macros.tex ]; then say "macros" && { render macros || found $?; }; fi
 say "figures"
 render figures || found $?
 say "values in documents"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import statistics
 import subprocess
 from collections import Counter
@@ -73,6 +74,22 @@ class Project:
         spread = statistics.stdev(values) if len(values) > 1 else None
         return math.fsum(values) / len(values), spread, len(values)
 
+    def value_problems(self, claim: Claim) -> Iterator[str]:
+        """Which number of a claim its runs do not give."""
+        for name, number in zip(("value", "spread", "n"), self.measure(claim), strict=True):
+            # a claim holds the very numbers of its runs: only what a rounding in the last bit changes is allowed
+            if name in claim and (number is None or not math.isclose(claim[name], number, rel_tol=1e-9, abs_tol=1e-15)):
+                yield f"{name} is {claim[name]!r} here and {number!r} in its runs"
+
+    def sealing_problems(self, claim: Claim) -> Iterator[tuple[str, str]]:
+        """Which run is not sealed, or sealed anew since: code and sentence."""
+        for item in claim["evidence"]:
+            run = self.run(item["run_id"])
+            if "seal_sha256" not in item or not run.seal.exists():
+                yield "unsealed", f"{run.id} is not sealed: it may change unseen"
+            elif seal.digest_of(run.seal) != item["seal_sha256"]:
+                yield "digest", f"the seal of {run.id} is not the one this claim was computed from"
+
     def result(self, run_id: str, claim: Claim) -> dict[str, Any]:
         """The row of a run's results.json that a claim speaks of."""
         run = self.run(run_id)
@@ -109,14 +126,16 @@ def runs_of(claim: Claim) -> list[str]:
     return [item["run_id"] for item in claim["evidence"]]
 
 
+def checked_name(name: str) -> str:
+    """The name of a figure or table, which stays inside its folder: EVIDENCE.json may be somebody else's."""
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,80}", name):
+        raise bad_input(f"{name!r} is no name of a figure or table: letters, digits, dash, underscore and dot make one")
+    return name
+
+
 def words_of(claim: Claim) -> list[str]:
     """What it is about: metric, method, dataset and split, as far as it names them."""
     return [str(claim[key]) for key in ("metric", "method", "dataset", "split") if claim.get(key)]
-
-
-def same_number(one: float, other: float) -> bool:
-    """A claim holds the very numbers of its runs: only what a rounding in the last bit changes is allowed."""
-    return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-15)
 
 
 # -- The documents of a project: those git knows, or every file; never inside runs, environments or hidden folders

@@ -7,19 +7,15 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rgt.evidence.claims import Claim
 from rgt.metrics import table as names
-from rgt.reconcile.claim_index import Evidence, Hit
-from rgt.reconcile.numerals import Numeral
+from rgt.reconcile.claim_index import Surroundings
+from rgt.reconcile.numerals import Numeral, find_numerals
 
 # <!-- claim:C1 --> beside a number says which claim it is; readers turn \\claim{C1} into it
 ANCHOR = re.compile(r"<!--\s*claim:\s*([\w-]+)\s*-->")
-_ARROW = re.compile(r"[↑↓]|\b(?:lower|higher|smaller|larger)[- ]is[- ]better\b|越[低小高大]越好", re.I)
-_HINT = re.compile(r"[↑↓越]|[Bb](?:etter|ETTER)")  # quick to look for: nearly no sentence has one
-_UP = re.compile(r"↑|higher|larger|越[高大]", re.I)
 _SLACK = 1e-6  # of a unit of the last place: what binary floats lose
 # metrics between 0 and 1 that people also write as percent without the sign, and words that mean one
 _SHARES = {word for metric in names.METRICS if metric.share for word in metric.spellings}
@@ -28,20 +24,13 @@ _SHARES |= {"top", "r", "rate", "success", "ssim"}
 
 def agrees(claim: Claim, numeral: Numeral, percent_column: bool = False) -> bool:
     """Is this number `claim`, to the digits that were written?"""
-    if numeral.role == "spread":
-        return _spread_agrees(claim, numeral.value, numeral.ulp, numeral, percent_column)
-    if numeral.role == "n":
-        return "n" not in claim or claim["n"] == numeral.value
-    ulp = numeral.ulp
-    if numeral.approx:  # "about 1,200" vouches for two digits, not for the zeros
-        while numeral.value and ulp and numeral.value % (ulp * 10) == 0:
-            ulp *= 10
-        ulp *= 2
-    readings = (numeral.value,) if numeral.other is None else (numeral.value, numeral.other)
     exact = [claim["value"] * scale for scale in scales(claim, numeral, percent_column)]
-    if not any(_rounds_to(value, reading, ulp) for value in exact for reading in readings):
+    if not any(_rounds_to(value, numeral.value, numeral.ulp) for value in exact):
         return False
-    return numeral.spread is None or _spread_agrees(claim, numeral.spread, numeral.spread_ulp, numeral, percent_column)
+    if numeral.spread is None or "spread" not in claim:
+        return True  # nothing to hold it against
+    every_scale = {1.0, *scales(claim, numeral, percent_column)}
+    return any(_rounds_to(claim["spread"] * scale, numeral.spread, numeral.spread_ulp) for scale in every_scale)
 
 
 def _rounds_to(exact: float, written: float, ulp: float) -> bool:
@@ -66,13 +55,6 @@ def scales(claim: Claim, numeral: Numeral, percent_column: bool) -> tuple[float,
 @functools.cache
 def _is_share(metric: str) -> bool:
     return metric.endswith("率") or any(part in _SHARES for part in re.split(r"[-_@\s]+", metric.lower()))
-
-
-def _spread_agrees(claim: Claim, value: float, ulp: float, numeral: Numeral, percent_column: bool) -> bool:
-    if "spread" not in claim:
-        return True  # nothing to hold it against
-    every_scale = {1.0, *scales(claim, numeral, percent_column)}
-    return any(_rounds_to(claim["spread"] * scale, value, ulp) for scale in every_scale)
 
 
 def nearest_scale(claim: Claim, numeral: Numeral, percent_column: bool = False) -> float:
@@ -112,30 +94,22 @@ def verdict(
             return Mention(line, where, reported, "ok", [claim], sure)
     nearest = min(claims, key=lambda claim: abs(nearest_scale(claim, numeral, percent_column) - numeral.value))
     why, expected = "", nearest_scale(nearest, numeral, percent_column)
-    if numeral.role == "n":
-        why, expected = "the number of runs differs", float(nearest["n"])
-    elif numeral.role == "spread" or (
-        numeral.spread is not None and agrees(nearest, Numeral(0, 0, numeral.value, numeral.ulp, numeral.percent))
-    ):
+    if numeral.spread is not None and agrees(nearest, numeral._replace(spread=None), percent_column):
         why, expected = "the spread differs", float(nearest.get("spread", 0.0))
     return Mention(line, where, reported, "drift", claims, sure, why, expected)
 
 
-# -- which way is better
-
-
-def direction_said(text: str, by_dimension: dict[str, list[Hit]]) -> tuple[str, str] | None:
-    """(metric, up or down) when the text says which way is better, about one metric."""
-    said = _ARROW.search(text) if _HINT.search(text) else None
-    values = {hit.value for hit in by_dimension.get("metric", [])}
-    if not said or len(values) != 1:
-        return None
-    return next(iter(values)), "up" if _UP.search(said[0]) else "down"
-
-
-def check_direction(said: tuple[str, str], line: int, where: str, evidence: Evidence) -> Iterator[Mention]:
-    claims = [claim for claim in evidence.by_key.get((said[0], None, None, None), []) if claim.get("direction")]
-    if claims and all(claim["direction"] != said[1] for claim in claims):
-        word = "higher" if said[1] == "up" else "lower"
-        why = f"for {said[0]} {claims[0]['direction']} is better"
-        yield Mention(line, where, f"{word} is better", "drift", claims[:1], "certain", why)
+def anchored(bare: str, anchor: re.Match[str], line: int, context: Surroundings, taken: set[int]) -> Mention:
+    """An anchor speaks of the number before it, or, at the start of a sentence, of the one behind it."""
+    free = [n for n in find_numerals(bare, context.evidence.units, in_cell=True) if n.start not in taken]
+    before = [numeral for numeral in free if numeral.end <= anchor.start()]
+    after = [numeral for numeral in free if numeral.start >= anchor.end()]
+    where, at = context.where, line + bare.count("\n", 0, anchor.start())
+    claim = context.evidence.by_id.get(anchor[1])
+    if claim is None:
+        return Mention(at, where, anchor[0], "drift", [], "anchored", f"EVIDENCE.json has no claim {anchor[1]}")
+    if not before and not after:
+        return Mention(at, where, anchor[0], "drift", [claim], "anchored", "no number beside the anchor")
+    numeral = before[-1] if before else after[0]
+    taken.add(numeral.start)
+    return verdict(line + bare.count("\n", 0, numeral.start), where, bare, numeral, [claim], "anchored")

@@ -32,8 +32,7 @@ _METHODS = (
     "baseline, the baseline, 基线, 基线模型, 基准方法, 基线方法",
 )
 _EXTENDED = re.compile(r"\s?(?:\+|w/o?\b|without\b|with\b(?=\s+[A-Z])|[-/](?=[A-Za-z0-9]))")
-_SIGNS = re.compile(r"[^\w\s]+$")
-_LABEL, _REMEMBERED = 60, 10_000  # characters, texts: labels of rows and columns come again
+_REMEMBERED = 10_000  # texts: labels of rows and columns come again
 
 
 class Hit(NamedTuple):
@@ -64,35 +63,68 @@ def by_dimension(hits: list[Hit]) -> Hits:
 
 def extended(text: str, hit: Hit) -> bool:
     """ "Ours + CutMix" and "Ours-L" are other methods than "Ours"."""
-    end = hit.end
-    own = None if hit.value[-1].isalnum() else _SIGNS.search(hit.value)  # the ++ of SPLADE++ is its own
-    if own and text.startswith(own[0], end):
-        end += len(own[0])
-    return _EXTENDED.match(text, end) is not None
+    return _EXTENDED.match(text, hit.end) is not None
 
 
 Entry = tuple[tuple[str, ...], list[tuple[str, str]]]  # the words, and what they may mean: (dimension, value)
 
 
+def _vocabulary(claims: list[Claim], aliases: dict[str, list[str]]) -> dict[str, list[Entry]]:
+    """Every term of every claim, by its first word as texts may write it, longest first.
+
+    `aliases`: other words for a name, as EVIDENCE.json gives them.
+    """
+    named = {(name, claim[name].lower()) for claim in claims for name in DIMENSIONS if claim.get(name)}
+    own = {(dimension, words(value)): value for dimension, value in named}
+    splits = [[word for word in group if word != "eval"] for group in names.SPLITS.values()]
+    groups = [*(metric.spellings for metric in names.METRICS), *splits, *(text.split(", ") for text in _METHODS)]
+    others: dict[tuple[str, ...], set[tuple[str, ...]]] = {}  # every way to say a metric, method or split
+    for group in groups:
+        spellings = {words(name) for name in group}
+        for spelling in spellings:
+            others.setdefault(spelling, set()).update(spellings)
+    for name, more in aliases.items():
+        others.setdefault(words(name), set()).update(map(words, more))
+    meanings: dict[tuple[str, ...], list[tuple[str, str]]] = {}
+    for dimension, value in sorted(named):
+        self = words(value)
+        for spelling in {self} | others.get(self, set()):
+            if spelling and own.get((dimension, spelling), value) == value:  # another claim's own name is no alias
+                meanings.setdefault(spelling, []).append((dimension, value))
+    by_first: dict[str, list[Entry]] = {}
+    for spelling, meant in meanings.items():
+        for written in (spelling[0], *(other for other, same in _SAME.items() if same == spelling[0])):
+            by_first.setdefault(written, []).append((spelling, meant))
+    for entries in by_first.values():
+        entries.sort(key=lambda entry: -len(entry[0]))
+    return by_first
+
+
+Key = tuple[str, str | None, str | None, str | None]  # metric, method, dataset, split
+
+
 @dataclass
-class Vocabulary:
-    """Every term of every claim, by its first word as texts may write it, longest first."""
+class Evidence:
+    """The claims, by every combination of terms that a text may give."""
 
-    by_first: dict[str, list[Entry]] = field(default_factory=dict)
-    known: dict[str, list[Hit]] = field(default_factory=dict, repr=False)  # labels of rows and columns come again
+    claims: list[Claim]
+    aliases: dict[str, list[str]] = field(default_factory=dict)
 
-    def find(self, text: str) -> list[Hit]:
-        """The terms in `text`, left to right; of two that overlap the longer one counts."""
-        if len(text) > _LABEL:
-            return self._look(text)
-        hits = self.known.get(text)
-        if hits is None:
-            if len(self.known) >= _REMEMBERED:
-                self.known.clear()
-            hits = self.known[text] = self._look(text)
-        return hits
+    def __post_init__(self) -> None:
+        self.by_id = {claim["id"]: claim for claim in self.claims}
+        self.by_first = _vocabulary(self.claims, self.aliases)
+        self.find = functools.lru_cache(_REMEMBERED)(self._look)
+        self.measures = frozenset(str(claim["unit"]).lower() for claim in self.claims if claim.get("unit"))
+        self.units = self.measures.union(*(words(claim["metric"]) for claim in self.claims))
+        self.by_key: dict[Key, list[Claim]] = {}
+        for claim in self.claims:
+            own = [claim[name].lower() if claim.get(name) else None for name in DIMENSIONS[1:]]
+            for given in product(*({value, None} for value in own)):
+                self.by_key.setdefault((claim["metric"].lower(), *given), []).append(claim)
+        self.distinguishes = {name for name in DIMENSIONS[1:] if any(claim.get(name) for claim in self.claims)}
 
     def _look(self, text: str) -> list[Hit]:
+        """The terms in `text`, left to right; of two that overlap the longer one counts."""
         low = text.lower()
         if len(low) != len(text):  # a few letters grow; then case is kept, so that places stay places
             low = text
@@ -125,57 +157,6 @@ class Vocabulary:
         alternatives = (rf"(?<!{letter})(?:{'|'.join(group)})(?!{letter})" for letter, group in kinds.items())
         return re.compile("|".join(sorted(alternatives)) or "(?!)")
 
-
-def vocabulary(claims: list[Claim], aliases: dict[str, list[str]]) -> Vocabulary:
-    """`aliases`: other words for a name, as EVIDENCE.json gives them."""
-    named = {(name, claim[name].lower()) for claim in claims for name in DIMENSIONS if claim.get(name)}
-    own = {(dimension, words(value)): value for dimension, value in named}
-    splits = [[word for word in group if word != "eval"] for group in names.SPLITS.values()]
-    groups = [*(metric.spellings for metric in names.METRICS), *splits, *(text.split(", ") for text in _METHODS)]
-    others: dict[tuple[str, ...], set[tuple[str, ...]]] = {}  # every way to say a metric, method or split
-    for group in groups:
-        spellings = {words(name) for name in group}
-        for spelling in spellings:
-            others.setdefault(spelling, set()).update(spellings)
-    for name, more in aliases.items():
-        others.setdefault(words(name), set()).update(map(words, more))
-    meanings: dict[tuple[str, ...], list[tuple[str, str]]] = {}
-    for dimension, value in sorted(named):
-        self = words(value)
-        for spelling in {self} | others.get(self, set()):
-            if spelling and own.get((dimension, spelling), value) == value:  # another claim's own name is no alias
-                meanings.setdefault(spelling, []).append((dimension, value))
-    result = Vocabulary()
-    for spelling, meant in meanings.items():
-        for written in (spelling[0], *(other for other, same in _SAME.items() if same == spelling[0])):
-            result.by_first.setdefault(written, []).append((spelling, meant))
-    for entries in result.by_first.values():
-        entries.sort(key=lambda entry: -len(entry[0]))
-    return result
-
-
-Key = tuple[str, str | None, str | None, str | None]  # metric, method, dataset, split
-
-
-@dataclass
-class Evidence:
-    """The claims, by every combination of terms that a text may give."""
-
-    claims: list[Claim]
-    aliases: dict[str, list[str]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.by_id = {claim["id"]: claim for claim in self.claims}
-        self.vocabulary = vocabulary(self.claims, self.aliases)
-        self.measures = frozenset(str(claim["unit"]).lower() for claim in self.claims if claim.get("unit"))
-        self.units = self.measures.union(*(words(claim["metric"]) for claim in self.claims))
-        self.by_key: dict[Key, list[Claim]] = {}
-        for claim in self.claims:
-            own = [claim[name].lower() if claim.get(name) else None for name in DIMENSIONS[1:]]
-            for given in product(*({value, None} for value in own)):
-                self.by_key.setdefault((claim["metric"].lower(), *given), []).append(claim)
-        self.distinguishes = {name for name in DIMENSIONS[1:] if any(claim.get(name) for claim in self.claims)}
-
     def lookup(self, metric: str, method: str | None, dataset: str | None, split: str | None) -> list[Claim]:
         """The claims that fit. One that leaves a term open fits every text that names one."""
         exact = self.by_key.get((metric, method, dataset, split))
@@ -200,7 +181,7 @@ class Surroundings:
 
     @functools.cached_property
     def farther(self) -> list[Hits]:
-        return [by_dimension(self.evidence.vocabulary.find(text)) for text in self.texts if text]
+        return [by_dimension(self.evidence.find(text)) for text in self.texts if text]
 
     def only(self, dimension: str) -> str | None:
         """The term of the nearest text that has any, if it is one."""

@@ -32,7 +32,6 @@ _SIGNS += "uparrow|nearrow ↑ downarrow|searrow ↓ Delta Δ".split()
 _REWRITES = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
-        (r"\\claimvalue(?:\[[^\]]*\])?\{([^{}]*)\}\{((?:[^{}]|\{[^{}]*\})*)\}", r"\2<!-- claim:\1 -->"),
         (r"\\claim\{([^{}]*)\}", r"<!-- claim:\1 -->"),
         (r"(?<!\\)%\s*claim:\s*([\w-]+)", r"<!-- claim:\1 -->"),
         (r"\\(?:num|np|numprint)(?:\[[^\]]*\])?\{([^{}]*)\}", r"\1"),

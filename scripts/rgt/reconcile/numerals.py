@@ -3,8 +3,9 @@
 Example:
     [n.value for n in find_numerals("accuracy 91.4 ± 0.3 % after 90 epochs")]      [91.4]
 
-Counts (90 epochs), settings (lr 3e-4), differences (by 2.1 points), bounds (over 90 %), ranges, dates, versions and the
-digits of names (ResNet-50) are no results. A unit that a claim itself has is never taken for a count.
+Counts (90 epochs, 5 seeds), settings (lr 3e-4), differences (by 2.1 points), bounds (over 90 %), approximations (about
+90), ranges, dates, versions and the digits of names (ResNet-50) are no results. A unit that a claim itself has is never
+taken for a count.
 """
 
 from __future__ import annotations
@@ -70,49 +71,41 @@ _N_AFTER = re.compile(
 )
 _RANGE_AFTER = re.compile(r"\s?(?:–|-|~|至|\bto\b|\.\.)\s?[+-]?\.?\d")
 _RANGE_BEFORE = re.compile(r"(?<![A-Za-z0-9.-])[-+]?\d+(?:\.\d+)?\s?%?\s?(?:–|-|~|至|\.\.)\s?$")
-_NAMED = re.compile(r"[^.,;()]{0,20}\((?=[A-Z])")  # "from 89.2% (Baseline) to": the brackets say whose it was
 _NEXT_WORD = re.compile(r"[\s~-]?(?P<word>[A-Za-z][A-Za-z/%]*|[\u4e00-\u9fff]{1,2})")
 _GLUED = re.compile(r"[A-Za-z_]|\.\d|:\d|/\d")
 
 # Words near a number: the name of a list, then some of its words; _ is a space. Behind a number: units that results do
-# not have, and links, which make no count of a whole number. Before it: words to skip, nouns of a change,
-# approximations, and cues of five kinds.
+# not have, and verbs, which look like a plural. Before it: words to skip, nouns of a change,
+# and cues of four kinds.
 _TABLE = """\
 unit h hr hrs hour hours min mins minute minutes s sec secs second seconds ms us ns day days week weeks kb mb gb tb kib
 unit mib gib tib w kw kwh watts gpu gpus cpu cpus epochs epoch steps step iterations flops gflops tflops usd eur
 unit dollars euros million billion m px
-link a about achieved after against an and are as at because before but by compared despite down during even for from
-link given had has however if in is it its of on only or our over per reported respectively since so still than that
-link the then these they this to under up using versus vs was we were when where whereas which while with within
-link without out
-skip of is was at to for @ = : ≈ ~ a an the about roughly around only only: 为 是 设为 设置为
+verb is was has as this its vs versus respectively
+skip of is was at to for @ = : a an the only only: 为 是 设为 设置为
 noun gain gains improvement improvements increase drop reduction decrease difference gap margin delta boost rise
 noun advantage change
-approx ≈ ~ about around roughly approximately approx approx. nearly almost circa some
 setting lr batch seed seeds epoch epochs step steps iteration iterations iter iters dropout momentum temperature
 setting patience threshold warmup warm-up alpha beta gamma lambda tau sigma epsilon eps depth width rank resolution
 setting crop clipped version level port layer layers python cuda pytorch torch top iou chance α β γ λ τ σ ε k
 setting learning_rate batch_size weight_decay learning-rate batch-size weight-decay chance_level
 bound > >= < <= ≥ ≤ ≫ ≪ over above below under exceed exceeds exceeded exceeding within beyond surpass surpasses
 bound surpassed surpassing at_least at_most up_to more_than less_than greater_than lower_than higher_than fewer_than
-bound better_than worse_than
-change by δ Δ gains gained loses lost adds added
-source from previously formerly
+bound better_than worse_than ≈ ~ about around roughly approximately approx approx. nearly almost circa some
+change by δ Δ gains gained loses lost adds added from previously formerly
 spread std sd s.d. stdev stderr spread standard_deviation standard_error
 """
 _LISTS: dict[str, set[str]] = {}
 for _name, *_words in map(str.split, _TABLE.splitlines()):
     _LISTS.setdefault(_name, set()).update(word.replace("_", " ") for word in _words)
-_CUES = {word: name for name in ("setting", "bound", "change", "source", "spread") for word in _LISTS[name]}
+_CUES = {word: name for name in ("setting", "bound", "change", "spread") for word in _LISTS[name]}
 _CHINESE = {
     "setting": ("学习率", "批大小", "批量大小", "种子", "轮数", "阈值", "温度"),
-    "bound": ("超过", "至少", "至多", "低于", "高于", "不到", "不超过", "大于", "小于"),
-    "change": tuple("提升 提高 降低 下降 高出 高 低 增加 减少 增长 相差 差距为 领先 降 升".split()),
-    "source": ("原来的", "从", "由"),
+    "bound": ("超过", "至少", "至多", "低于", "高于", "不到", "不超过", "大于", "小于", "约", "近"),
+    "change": tuple("提升 提高 降低 下降 高出 高 低 增加 减少 增长 相差 差距为 领先 降 升 原来的 从 由".split()),
     "spread": ("标准差", "方差"),
 }
-_CHINESE_APPROX = ("约为", "大约", "约", "近", "接近")
-_NO_RESULT = frozenset(["setting", "bound", "change"])
+_NO_RESULT = frozenset(["setting", "bound", "change", "spread", "n"])
 
 
 class Numeral(NamedTuple):
@@ -121,12 +114,9 @@ class Numeral(NamedTuple):
     value: float
     ulp: float  # one unit of the last place that was written
     percent: bool = False
-    approx: bool = False
-    role: str = "value"  # or spread, n
     unit: str = ""
     spread: float | None = None
     spread_ulp: float = 0.0
-    other: float | None = None  # 1,234 read with a decimal comma
 
 
 def find_numerals(text: str, units: frozenset[str] = frozenset(), in_cell: bool = False) -> list[Numeral]:
@@ -160,68 +150,55 @@ def _numeral(text: str, match: re.Match[str], units: frozenset[str], in_cell: bo
     sign, body, exp, power, scale, percent_sign = match.group("sign", "body", "exp", "power", "scale", "percent")
     if not in_cell and word and word not in units and not _N_AFTER.match(text, end):
         bare = not ("." in body or percent_sign or exp or power)
-        if word in _LISTS["unit"] or (bare and word not in _LISTS["link"]):
+        several = word[0] > "\u3000" or text[end] == "-" or (word.endswith("s") and word not in _LISTS["verb"])
+        if word in _LISTS["unit"] or (bare and several):
             return None  # a unit that no claim has, or a whole number of things: 3.5 hours, 3 datasets
     if text[max(0, match.start() - 4) : match.start()].rstrip().endswith(("±", "+/-", "\\pm")):
         return None  # the spread of a number that states no result
     said = words_before(text, match.start())
-    role = _role(text, said, match, last, word in units)
-    if role is None:
+    if not _states_result(text, said, match, last, word in units):
         return None
-    value, ulp, other = _read(body, int(exp or 0) + int(power or 0), _SCALES[scale.strip()] if scale else 1.0)
+    value, ulp = _read(body, int(exp or 0) + int(power or 0), _SCALES[scale.strip()] if scale else 1.0)
     if sign == "-":
-        value, other = -value, None if other is None else -other
+        value = -value
     percent = bool(percent_sign)
     spread = None if last else _SPREAD.match(text, end) or (_IN_BRACKETS.match(text, end) if in_cell else None)
     spread_value, spread_ulp = None, 0.0
     if spread:
-        spread_value, spread_ulp, _ = _read(spread["body"], int(spread["exp"] or 0))
+        spread_value, spread_ulp = _read(spread["body"], int(spread["exp"] or 0))
         end = spread.end()
         percent = percent or bool(spread["percent"]) or text[end : end + 2].strip().startswith("%")
-    return Numeral(
-        match.start(), end, value, ulp, percent, "approx" in said, role, word, spread_value, spread_ulp, other
-    )
+    return Numeral(match.start(), end, value, ulp, percent, word, spread_value, spread_ulp)
 
 
-def _read(body: str, power: int, factor: float = 1.0) -> tuple[float, float, float | None]:
-    """The value, the unit of its last place, and a second way to read a comma."""
+def _read(body: str, power: int, factor: float = 1.0) -> tuple[float, float]:
+    """The value, and the unit of its last place."""
     factor *= 10.0**power
-    other = None
-    if "," in body:
-        whole, _, fraction = body.partition(",")
-        if len(fraction) == 3 and "." not in body and whole != "0":
-            other = float(f"{whole}.{fraction}")
-            body = body.replace(",", "")
-        elif "." in body or body.count(",") > 1:
-            body = body.replace(",", "")
-        else:
-            body = f"{whole}.{fraction}"
+    whole, comma, fraction = body.partition(",")
+    decimal = comma and "." not in body and (whole == "0" or len(fraction) != 3) and "," not in fraction
+    body = body.replace(",", "." if decimal else "")
     decimals = len(body.partition(".")[2])
-    return float(body) * factor, 10.0**-decimals * factor, other
+    return float(body) * factor, 10.0**-decimals * factor
 
 
-def _role(text: str, said: frozenset[str], match: re.Match[str], last: bool, in_unit: bool) -> str | None:
-    """value, spread or n; None for a number that states no result. `last`: nothing stands behind it."""
+def _states_result(text: str, said: frozenset[str], match: re.Match[str], last: bool, in_unit: bool) -> bool:
+    """`said`: by the words before it. `last`: nothing stands behind it."""
     end = match.end()
     if not last and not in_unit and _GLUED.match(text, end):
-        return None
-    if "n" in said or (not last and _N_AFTER.match(text, end)):
-        return "n"
-    if "spread" in said:
-        return "spread"
-    if match["sign"] == "+" or said & _NO_RESULT or ("source" in said and not _NAMED.match(text, end)):
-        return None
+        return False
+    if match["sign"] == "+" or said & _NO_RESULT:
+        return False
     if _RANGE_BEFORE.search(text, max(0, match.start() - 16), match.start()):
-        return None
+        return False
     if last:
-        return "value"
+        return True
     part = match["percent"] and _PART_AFTER.match(text, end)
     change = not in_unit and _CHANGE_AFTER.match(text, end)
-    return None if part or change or _RANGE_AFTER.match(text, end) else "value"
+    return not (part or change or _RANGE_AFTER.match(text, end) or _N_AFTER.match(text, end))
 
 
 def words_before(text: str, start: int) -> frozenset[str]:
-    """What the words in front of a number say of it: setting, bound, change, source, approx, spread, n.
+    """What the words in front of a number say of it: setting, bound, change, spread, n.
 
     Looked up, not searched, because every number passes here: "a learning rate of 3e-4" gives {"setting"}.
     """
@@ -229,9 +206,9 @@ def words_before(text: str, start: int) -> frozenset[str]:
     last = tail[-1:]
     if last > "\u3000":
         tail = tail.removesuffix("了").removesuffix("达")
-        bare = tail.rstrip("约为是近大")
+        bare = tail.rstrip("为是大")
         said = {name for name, endings in _CHINESE.items() if tail.endswith(endings) or bare.endswith(endings)}
-        return frozenset(said | {"approx"} if tail.endswith(_CHINESE_APPROX) else said)
+        return frozenset(said)
     if last in "=:>≥≤≫≪<≈~@Δ":
         tail = f"{tail[:-1]} {last}"  # so that lr=0.1 and lr = 0.1 are one
     words = [word.strip("(,[*_\"'").lower() for word in tail.rsplit(None, 4)[-4:]]
@@ -239,8 +216,7 @@ def words_before(text: str, start: int) -> frozenset[str]:
         return frozenset(["n"])
     if words and words[-1] in ("of", "is", "was") and len(words) > 1 and words[-2] in _LISTS["noun"]:
         return frozenset(["change"])
-    said = {"approx"} if words and words[-1] in _LISTS["approx"] else set()
-    said |= _cues(words)
+    said = _cues(words)
     while words and words[-1] in _LISTS["skip"]:
         words.pop()
     return frozenset(said | _cues(words))

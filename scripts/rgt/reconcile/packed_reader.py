@@ -50,13 +50,10 @@ def read_notebook(path: Path) -> Iterator[Block]:
     for where, kind, source in parts:
         numbers = []  # in the file, of each line of the part: looked for from where the last one was found
         for each in source:
-            bare = each.rstrip("\n")
-            for written in (json.dumps(bare, ensure_ascii=False)[1:-1], json.dumps(bare)[1:-1]):
-                at = text.find(written, offset) if written.strip() else -1
-                if at >= 0:
-                    line += text.count("\n", offset, at)
-                    offset = at
-                    break
+            at = text.find(json.dumps(each.rstrip("\n"), ensure_ascii=False)[1:-1], offset)
+            if at >= 0:
+                line += text.count("\n", offset, at)
+                offset = at
             numbers.append(line)
         if kind == "text":  # printed: every line stands for itself
             yield from (Passage(plain(each), at, "", where) for each, at in zip(source, numbers, strict=True))

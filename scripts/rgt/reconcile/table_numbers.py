@@ -9,16 +9,17 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from rgt.reconcile.agreement import ANCHOR, Mention, check_direction, direction_said, far_off, verdict
+from rgt.reconcile.agreement import ANCHOR, Mention, anchored, far_off, verdict
 from rgt.reconcile.claim_index import DIMENSIONS, Evidence, Hit, Hits, Surroundings, by_dimension, extended, tokens
 from rgt.reconcile.numerals import find_numerals, has_digit
 from rgt.reconcile.passages import Cell, Table
 
 _STARTS = re.compile(r"[\W_]*[-+±]?\.?\d")
 _MARKS = re.compile(r"\[[^\]]*\]|[†‡*]|\(ours\)")
-_SPREAD_HEAD = re.compile(r"^[\W_]*(?:std|stdev|sd|s\.d\.|spread|±|stderr|se|标准差|standard deviation)[\W_]*$", re.I)
-_N_HEAD = re.compile(
-    r"^[\W_]*(?:n|seeds?|runs?|trials?|num[_ ]?(?:seeds|runs)|(?:运行|实验|重复)?次数|种子数)[\W_]*$", re.I
+_NO_VALUE_HEAD = re.compile(  # a spread, a number of runs
+    r"^[\W_]*(?:std|stdev|sd|s\.d\.|spread|±|stderr|se|标准差|standard deviation"
+    r"|n|seeds?|runs?|trials?|num[_ ]?(?:seeds|runs)|(?:运行|实验|重复)?次数|种子数)[\W_]*$",
+    re.I,
 )
 _VALUE_HEAD = re.compile(
     r"^\W*(?:value|mean|avg|average|score|results?|reported|数值|均值|结果|平均值?)\W*(?:\(.*\))?$", re.I
@@ -31,14 +32,12 @@ _HARMLESS = frozenset("ours our the method model proposed paper this full final 
 
 @dataclass
 class _Column:
-    text: str
     hits: Hits
-    role: str  # value, spread, n, skip, or plain (its header says nothing)
+    compared: bool  # its header names something that a claim has, or "value"
     percent: bool
 
 
 def table_mentions(table: Table, evidence: Evidence) -> Iterator[Mention]:
-    table = _whole_header(table)
     if len(table.rows) <= table.header:
         return
     head = table.rows[: table.header]
@@ -48,58 +47,28 @@ def table_mentions(table: Table, evidence: Evidence) -> Iterator[Mention]:
     columns = []
     for index in range(max(map(len, table.rows))):
         text = _without_anchors(_header_text(head, index))
-        found = evidence.vocabulary.find(text)
-        hits, role = by_dimension(found), _own_role(text, found)
-        if not role:
-            named = "value" if hits or _VALUE_HEAD.match(text) else "plain"
-            role = "skip" if _CHANGE_HEAD.search(text) else named
-        columns.append(_Column(text, hits, role, percent or "%" in text))
-    first: Cell | None = None  # of the row above: an empty first cell goes on with it
+        found = evidence.find(text)
+        named = bool(found or _VALUE_HEAD.match(text)) and not _CHANGE_HEAD.search(text)
+        compared = named and not _beside_value(text, found)
+        columns.append(_Column(by_dimension(found), compared, percent or "%" in text))
     for row in table.rows[table.header :]:
         texts = {cell.text for cell in row if cell.text}
         if len(row) > 1 and len(texts) == 1 and not _is_number(min(texts)):
-            around.nearest = by_dimension(evidence.vocabulary.find(min(texts)))  # one name: a heading of rows
-            first = None
+            around.nearest = by_dimension(evidence.find(min(texts)))  # one name: a heading of rows
             continue
         label = [cell for cell in row if cell.text and not _is_number(cell.text)]
-        if row and not row[0].text and first:
-            label.insert(0, first)
-        first = label[0] if label else None
         yield from _in_row(row, label, columns, around)
-    for column in columns:
-        said = direction_said(column.text, column.hits)
-        if said:
-            yield from check_direction(said, table.rows[0][0].line if table.rows[0] else 0, table.where, evidence)
-
-
-def _whole_header(table: Table) -> Table:
-    """Rows of words below the header belong to it: few formats mark a second one. What spans columns is repeated."""
-    header = table.header
-    while header < min(3, len(table.rows) - 1):
-        texts = [cell.text for cell in table.rows[header] if cell.text]
-        all_named = len(set(texts)) > 1 and len(texts) >= len(table.rows[header]) - 1
-        if not all_named or any(_is_number(text) for text in texts):
-            break
-        header += 1
-    if header < 2:
-        return table
-    filled: list[list[Cell]] = []
-    for row in table.rows[: header - 1]:
-        filled.append([])
-        for cell in row:
-            filled[-1].append(filled[-1][-1] if filled[-1] and not cell.text else cell)
-    return replace(table, rows=[*filled, *table.rows[header - 1 :]], header=header)
 
 
 def _header_text(rows: list[list[Cell]], index: int) -> str:
     return " ".join(dict.fromkeys(row[index].text for row in rows if index < len(row)))
 
 
-def _own_role(text: str, hits: list[Hit]) -> str:
-    """spread or n, when that is all a header or label says beside its terms: "CIFAR-10 std"."""
+def _beside_value(text: str, hits: list[Hit]) -> bool:
+    """Does a header or label say nothing but "std" or "n" beside its terms: "CIFAR-10 std"?"""
     for hit in reversed(hits):
         text = text[: hit.start] + " " + text[hit.end :]
-    return "spread" if _SPREAD_HEAD.match(text) else "n" if _N_HEAD.match(text) else ""
+    return _NO_VALUE_HEAD.match(text) is not None
 
 
 def _without_anchors(text: str) -> str:
@@ -114,27 +83,21 @@ def _is_number(text: str) -> bool:
 def _in_row(row: list[Cell], label: list[Cell], columns: list[_Column], around: Surroundings) -> Iterator[Mention]:
     evidence = around.evidence
     words = _without_anchors(" | ".join(cell.text for cell in label))
-    row_hits = evidence.vocabulary.find(words)
+    row_hits = evidence.find(words)
     row_terms = by_dimension([hit for hit in row_hits if hit.dimension != "method" or not extended(words, hit)])
     stranger = _stranger(label, row_terms, evidence)
-    role = _own_role(words, row_hits)
+    compared = not _beside_value(words, row_hits)
     for index, cell in enumerate(row):
         if not has_digit(cell.text):
             continue
         anchor = ANCHOR.search(cell.text) if "<!--" in cell.text else None
         if anchor:
-            claim = evidence.by_id.get(anchor[1])
             bare = ANCHOR.sub(lambda match: " " * len(match[0]), cell.text)
-            found = find_numerals(bare, evidence.units, in_cell=True)
-            if claim is None:
-                why = f"EVIDENCE.json has no claim {anchor[1]}"
-                yield Mention(cell.line, around.where, anchor[0], "drift", [], "anchored", why)
-            elif found:
-                yield verdict(cell.line, around.where, bare, found[0], [claim], "anchored")
-        elif index < len(columns) and _is_number(cell.text):
+            yield anchored(bare, anchor, cell.line, around, set())
+        elif compared and index < len(columns) and columns[index].compared and _is_number(cell.text):
             column = columns[index]
-            if role or "%" in words:
-                column = replace(column, role=role or column.role, percent=column.percent or "%" in words)
+            if "%" in words:
+                column = replace(column, percent=True)
             mention = _cell(cell, column, row_terms, around, stranger)
             if mention:
                 yield mention
@@ -148,7 +111,7 @@ def _stranger(label: list[Cell], row_terms: Hits, evidence: Evidence) -> bool:
         return not row_terms
     for cell in label:  # "Ours + CutMix": words beside the method that no claim knows make it another method
         text = _MARKS.sub(" ", _without_anchors(cell.text))
-        hits = evidence.vocabulary.find(text)
+        hits = evidence.find(text)
         if any(hit.dimension == "method" for hit in hits):
             left = [word for word, start in tokens(text) if not any(hit.start <= start < hit.end for hit in hits)]
             return any(word not in _HARMLESS for word in left)
@@ -157,7 +120,7 @@ def _stranger(label: list[Cell], row_terms: Hits, evidence: Evidence) -> bool:
 
 def _cell(cell: Cell, column: _Column, row: Hits, around: Surroundings, stranger: bool) -> Mention | None:
     found = find_numerals(cell.text, around.evidence.units, in_cell=True)
-    if not found or column.role in ("skip", "plain"):
+    if not found:
         return None
     chosen: dict[str, str | None] = {}
     doubtful = False
@@ -173,12 +136,10 @@ def _cell(cell: Cell, column: _Column, row: Hits, around: Surroundings, stranger
     if not claims:
         return None
     numeral, percent = found[0], column.percent
-    if column.role in ("spread", "n"):
-        numeral = numeral._replace(approx=False, role=column.role, unit="", spread=None, spread_ulp=0.0, other=None)
     sure = "likely" if doubtful else "certain"
     mention = verdict(cell.line, around.where, cell.text, numeral, claims, sure, percent)
     unnamed = stranger and not column.hits.get("method")
-    elsewhere = doubtful and numeral.role == "value" and far_off(claims[0], numeral, percent)
+    elsewhere = doubtful and far_off(claims[0], numeral, percent)
     if mention.verdict == "drift" and (len(claims) > 1 or unnamed or elsewhere):
         mention.verdict, mention.why = "ambiguous", "the table does not say which claim this is"
         if unnamed:

@@ -1,9 +1,9 @@
-"""Runs figure.py and records, at every savefig, what is drawn: the data marks, the axes, the texts, and all the rest.
+"""Runs figure.py and records, at every savefig, what a reader sees: the data marks with their labels, and all the rest.
 
-    python artists.py figure.py figure.artists.json       needs nothing but matplotlib; runs where figure.py lies
+    python artists.py figure.py artists.json       needs nothing but matplotlib; runs where figure.py lies
 
 A data mark is an artist with a gid such as mean-1 or line-3. Its coordinates are recorded as matplotlib draws them, in
-the units of the axes; figure_check.py compares them with source_data.csv.
+the units of the axes; figures.py compares them with source_data.csv.
 """
 
 from __future__ import annotations
@@ -19,91 +19,94 @@ from pathlib import Path
 from typing import Any
 
 KINDS = ("mean", "run", "spread", "line")  # what a gid starts with
-_FONTS = ("pdf.fonttype", "pdf.use14corefonts", "svg.fonttype")
+_OFF = 60  # of 255, summed over the colours: the same colour, softened by an edge
+_NOTHING = ("None", "none", " ", "", None)  # how matplotlib says that no line or marker is drawn
 
 
 def record(code: str, target: str) -> None:
     """Run `code` with a savefig that also records; write the record to `target`."""
-    import matplotlib
     from matplotlib.figure import Figure
 
-    drawings: list[dict[str, Any]] = []
-    settings: Any = matplotlib.rcParams
+    drawings: dict[str, dict[str, Any]] = {}
     patched: Any = Figure
     original = patched.savefig
 
     def savefig(figure: Any, fname: Any, *words: Any, **options: Any) -> None:
         original(figure, fname, *words, **options)
-        if not isinstance(fname, str | os.PathLike):
-            return
-        path, box = Path(fname), options.get("bbox_inches", settings["savefig.bbox"])
-        fonts = {name: settings[name] for name in _FONTS}
-        drawing = {**drawn(figure), "bbox": box if box is None else str(box), "fonts": fonts}
-        for one in drawings:
-            one["files"].pop(path.name, None)  # saved once more
-        same = next((one for one in drawings if {**one, "files": {}} == {**drawing, "files": {}}), None)
-        if same is None:
-            drawings.append(same := {"files": {}, **drawing})
-        same["files"][path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+        if isinstance(fname, str | os.PathLike):
+            path = Path(fname)
+            drawings[path.name] = {"sha256": hashlib.sha256(path.read_bytes()).hexdigest(), **drawn(figure)}
 
     patched.savefig = savefig
     try:
         runpy.run_path(code, run_name="__main__")
     finally:
         patched.savefig = original
-    Path(target).write_text(json.dumps({"drawings": drawings}, allow_nan=False), encoding="utf-8")
+    Path(target).write_text(json.dumps(drawings, allow_nan=False), encoding="utf-8")
 
 
 def drawn(figure: Any) -> dict[str, Any]:
-    """One figure as JSON: its panels, and what does not belong to one."""
+    """One figure as JSON."""
+    import numpy as np
     from matplotlib.axes import Axes
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    figure.canvas.draw()  # ticks and texts get their places
+    own = figure.canvas
+    canvas: Any = FigureCanvasAgg(figure)
+    canvas.draw()  # ticks and texts get their places
+    pixels = np.asarray(canvas.buffer_rgba()).astype(int)
+    figure.set_canvas(own)
+    border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
+    values, counts = np.unique(border, axis=0, return_counts=True)
+    ink = np.abs(pixels - values[counts.argmax()]).sum(axis=2) > _OFF  # the background has the border's usual colour
+    # two pixels, because a cut may go between two letters
+    edges = {"top": ink[:2], "bottom": ink[-2:], "left": ink[:, :2], "right": ink[:, -2:]}
     axes = [one for one in figure.findobj(Axes) if one.get_visible()]
-    others = [text for owner in (figure, *axes) for text in owner.texts if _shown(text)]
-    texts = list(others)
-    for one in axes:  # and those that have a place of their own: titles, labels, ticks, the legend
-        sides = (one.xaxis, one.yaxis)
-        texts += [*_titles(one), *(side.label for side in sides if _shown(side.label))]
-        texts += [*(tick.label1 for side in sides for tick in _ticks(side))]
-        texts += one.get_legend().get_texts() if one.get_legend() else []
-    whole = figure.bbox.padded(0.5)  # pixels: what a letter's soft edge may take
-    boxes = [(text.get_text(), text.get_window_extent()) for text in texts]
     loose = [*figure.lines, *figure.patches, *figure.images, *figure.artists]
-    return {
-        "size_in": [float(side) for side in figure.get_size_inches()],
-        "panels": [_panel(one) for one in axes],
-        "legend": {label: colour for legend in figure.legends for label, colour in _legend(legend)},
-        "texts": [_text(text) for text in others],
+    shared = {label: colour for legend in figure.legends for label, colour in _legend(legend)}
+    recorded: dict[str, Any] = {
+        "ink": float(ink.mean()),
+        "edges": [name for name, edge in edges.items() if edge.any()],
+        "marks": [],
+        "texts": [_text(text) for owner in (figure, *axes) for text in owner.texts if _shown(text)] + list(shared),
         "beside": [_name(artist) for artist in loose if artist.get_visible()],
-        "cut": [text for text, box in boxes if not all(whole.contains(*corner) for corner in (box.min, box.max))],
     }
+    for one in axes:
+        _add_panel(recorded, one, shared)
+    return recorded
 
 
-def _panel(axes: Any) -> dict[str, Any]:
+def _add_panel(recorded: dict[str, Any], axes: Any, legend: dict[str, str]) -> None:
     from matplotlib.colors import to_hex
 
-    marks: list[dict[str, Any]] = []
-    beside = []
+    legend = {**legend, **dict(_legend(axes.get_legend()))}
+    titles = [_text(title) for title in (axes.title, axes._left_title, axes._right_title) if _shown(title)]
+    recorded["texts"] += [*titles, *legend]
     paper = to_hex(axes.get_facecolor())
+    box = axes.bbox.padded(0.01)  # pixels
     groups = (axes.lines, axes.collections, axes.patches, axes.images, axes.tables, axes.artists)
     for artist in (artist for group in groups for artist in group):
         if not artist.get_visible() or artist.get_alpha() == 0:
             continue
-        gid = str(artist.get_gid() or "")
+        kind = str(artist.get_gid() or "").partition("-")[0]
         places = list(_places(axes, artist))
-        if gid.partition("-")[0] not in KINDS or places == [None]:
-            beside += [_name(artist)] if places else []
+        if kind not in KINDS or places == [None]:
+            recorded["beside"] += [_name(artist)] if places else []
         elif (colour := _colour(artist)) not in ("", paper):  # nobody sees what has no colour of its own
-            marks += [{"gid": gid, "colour": colour, "points": points} for points in places]
-    return {
-        "titles": [_text(title) for title in _titles(axes)],
-        "x": _axis(axes.xaxis),
-        "y": _axis(axes.yaxis),
-        "legend": dict(_legend(axes.get_legend())) if axes.get_legend() else {},
-        "marks": marks,
-        "beside": beside,
-    }
+            for points in filter(None, places):
+                mark = {"titles": titles, "kind": kind, "label": _label(axes, kind, points, colour, legend)}
+                inside = all(box.contains(*axes.transData.transform(point)) for point in points)
+                recorded["marks"].append({**mark, "points": points, "inside": inside})
+
+
+def _label(axes: Any, kind: str, points: list[list[float]], colour: str, legend: dict[str, str]) -> str:
+    """By what a reader names a mark: a line has the name of its colour, any other mark that of the nearest tick."""
+    if kind == "line":
+        return next((label for label, its in legend.items() if its == colour), "no label")
+    low, high = sorted(axes.xaxis.get_view_interval())
+    ticks = [tick for tick in axes.xaxis.get_major_ticks() if low <= tick.get_loc() <= high and _shown(tick.label1)]
+    nearest = min(ticks, key=lambda tick: abs(tick.get_loc() - points[0][0]), default=None)
+    return _text(nearest.label1) if nearest and axes.xaxis.get_visible() else "no label"
 
 
 def _places(axes: Any, artist: Any) -> Iterator[list[list[float]] | None]:
@@ -112,10 +115,9 @@ def _places(axes: Any, artist: Any) -> Iterator[list[list[float]] | None]:
 
     if isinstance(artist, lines.Line2D):
         points = _in_data(axes, artist.get_transform(), artist.get_xydata())
-        nothing = ("None", "none", " ", "", None)
-        if artist.get_linestyle() not in nothing:
+        if artist.get_linestyle() not in _NOTHING:
             yield from [points] if points else []
-        elif artist.get_marker() not in nothing:
+        elif artist.get_marker() not in _NOTHING:
             yield from ([point] for point in points)
     elif isinstance(artist, collections.PathCollection):  # scatter
         yield from ([point] for point in _in_data(axes, artist.get_offset_transform(), artist.get_offsets()))
@@ -138,30 +140,8 @@ def _in_data(axes: Any, transform: Any, places: Any) -> list[list[float]]:
     return [[float(x), float(y)] for x, y in places if math.isfinite(x) and math.isfinite(y)]
 
 
-def _axis(axis: Any) -> dict[str, Any]:
-    return {
-        "label": _text(axis.label),
-        "scale": axis.get_scale(),
-        "limits": [float(end) for end in sorted(axis.get_view_interval())],
-        "offset": _text(axis.get_offset_text()),
-        "ticks": [[float(tick.get_loc()), _text(tick.label1)] for tick in _ticks(axis)],
-    }
-
-
-def _ticks(axis: Any) -> list[Any]:
-    """The major ticks that are drawn with a label."""
-    low, high = sorted(axis.get_view_interval())
-    slack = 1e-9 * (high - low)
-    ticks = axis.get_major_ticks() if axis.get_visible() else []
-    return [tick for tick in ticks if low - slack <= tick.get_loc() <= high + slack and _shown(tick.label1)]
-
-
-def _titles(axes: Any) -> list[Any]:
-    return [title for title in (axes.title, axes._left_title, axes._right_title) if _shown(title)]
-
-
 def _legend(legend: Any) -> Iterator[tuple[str, str]]:
-    for handle, text in zip(legend.legend_handles, legend.get_texts(), strict=False):
+    for handle, text in zip(legend.legend_handles, legend.get_texts(), strict=False) if legend else ():
         yield _text(text), _colour(handle)
 
 

@@ -14,22 +14,18 @@ from typing import Any, NamedTuple
 
 from rgt import files
 from rgt.errors import RgtError, bad_input
-from rgt.evidence.claims import Claim, Project, runs_of, same_number, words_of
+from rgt.evidence.claims import Claim, Project, runs_of, words_of
 from rgt.render.document_numbers import Style
-from rgt.render.figure_check import Problem
+from rgt.render.figures import Problem
 from rgt.report import SEVERITIES
-from rgt.run import seal
 from rgt.run.record import RUN_ID
 from rgt.run.results import chosen_on_test
-
-CHECKS = ("value", "runs", "seeds", "split", "eval set", "sealed", "selection", "code", "figure", "comparison")
-_SHOWN = 3  # problems of one figure
 
 
 class Item(NamedTuple):
     check: str
-    state: str  # ok, disclose, unknown; own: the claim's own sentence
-    sentence: str = ""
+    state: str  # disclose, unknown; own: the claim's own sentence
+    sentence: str
 
 
 Note = tuple[str, str]  # state, sentence
@@ -46,7 +42,7 @@ Lists = dict[str, list[Item]]  # by id of the claim
 
 
 def checklists(project: Project, compare: tuple[Path, ...], audits: dict[str, list[Problem]]) -> Lists:
-    """One item per check, more where more is to say. `compare`: what `compare_runs.py --json` wrote."""
+    """What there is to say of each claim. `compare`: what `compare_runs.py --json` wrote."""
     lists: Lists = {}
     compared = []
     for path in compare:
@@ -57,27 +53,21 @@ def checklists(project: Project, compare: tuple[Path, ...], audits: dict[str, li
         items: list[Item] = []
         for check, look in _LOOKS.items():
             try:
-                items += [Item(check, *note) for note in look(project, claim)] or [Item(check, "ok")]
+                items += [Item(check, *note) for note in look(project, claim)]
             except RgtError as error:  # a check that cannot be made says so instead of failing
                 items.append(Item(check, "unknown", error.message.replace(f"{project.root}/", "")))
         figure = claim.get("figure", "")
         problems = sorted(audits.get(figure, []), key=lambda problem: SEVERITIES.index(problem.severity))
-        shown = [problem.message for problem in problems[:_SHOWN]]
-        if len(problems) > _SHOWN:
-            shown.append(f"{len(problems) - _SHOWN} more, `render.py figures --check` lists them")
-        items += [Item("figure", "disclose", f"figure {figure}: {text}") for text in shown]
-        alone = ("ok", "") if compared else ("unknown", "no comparison of runs was given")
-        told = [("disclose", text) for text in _compared(claim, compared)]
-        items += [Item("comparison", *note) for note in told or [alone]]
+        items += [Item("figure", "disclose", f"figure {figure}: {problem.message}") for problem in problems]
+        items += [Item("comparison", "disclose", text) for text in _compared(claim, compared)]
         lists[claim["id"]] = items + [Item("own", "own", text) for text in claim.get("disclosures", [])]
     return lists
 
 
 @_check("value")
 def _value(project: Project, claim: Claim) -> Iterator[Note]:
-    value, _, _ = project.measure(claim)
-    if not same_number(value, claim["value"]):
-        yield "disclose", "the number is not what its runs give; `claim check` has the difference"
+    for message in project.value_problems(claim):
+        yield "disclose", message
 
 
 @_check("runs")
@@ -125,15 +115,11 @@ def _eval_set(project: Project, claim: Claim) -> Iterator[Note]:
 
 @_check("sealed")
 def _sealed(project: Project, claim: Claim) -> Iterator[Note]:
-    for item in claim["evidence"]:
-        run = project.run(item["run_id"])
-        changes = project.seal_problems(run.id)
-        if not run.seal.exists() or "seal_sha256" not in item:
-            yield "disclose", f"{run.id} is not sealed: it may change unseen"
-        elif changes:
-            yield "disclose", f"{run.id}: {changes[0].name} {changes[0].message}"
-        elif seal.digest_of(run.seal) != item["seal_sha256"]:
-            yield "disclose", f"{run.id} has another seal than when the claim was made"
+    for _, message in project.sealing_problems(claim):
+        yield "disclose", message
+    for run_id in runs_of(claim):
+        for problem in project.seal_problems(run_id)[:1] if project.run(run_id).seal.exists() else []:
+            yield "disclose", f"{run_id}: {problem.name} {problem.message}"
 
 
 @_check("selection")
@@ -181,32 +167,23 @@ def _compared(claim: Claim, compared: list[dict[str, Any]]) -> Iterator[str]:
 def as_data(lists: Lists) -> dict[str, Any]:
     claims = []
     for name, items in lists.items():
-        sentences = [item.sentence for item in to_disclose(items)]
-        claims.append({"id": name, "checks": [item._asdict() for item in items], "disclose": sentences})
+        checks = [item._asdict() for item in items]
+        claims.append({"id": name, "checks": checks, "disclose": [item.sentence for item in items]})
     return {"claims": claims}
 
 
-def to_disclose(items: list[Item]) -> list[Item]:
-    return [item for item in items if (item.state != "ok" and item.check != "comparison") or item.state == "disclose"]
-
-
 def sentences(items: list[Item]) -> list[str]:
-    said = [f"{'not known: ' if item.state == 'unknown' else ''}{item.sentence}" for item in to_disclose(items)]
+    said = [f"{'not known: ' if item.state == 'unknown' else ''}{item.sentence}" for item in items]
     return said or ["nothing to disclose"]
 
 
-def markdown(project: Project, lists: Lists) -> str:
+def markdown(project: Project, lists: Lists, compare: tuple[Path, ...]) -> str:
     purpose = "What a reader of each number must know. Written by `render.py gate`; nothing here blocks."
-    lines = ["# Disclosures", "", purpose]
+    given = "what compare_runs found" if compare else "no comparison of runs, because none was given"
+    lines = ["# Disclosures", "", purpose, "", f"Looked at: {', '.join(_LOOKS)}, figure; {given}."]
     for name, items in lists.items():
         claim = project.claim(name)
         number = Style(spread=True, n=True).text(claim)
         lines += ["", f"## {name}", "", f"{', '.join(words_of(claim))}: {number} <!-- claim:{name} -->", ""]
         lines += [f"- {sentence}" for sentence in sentences(items)]
-    lines += ["", "## Checklist", "", "✓ fine · ! disclosed above · ? not known", ""]
-    lines += ["| number | " + " | ".join(CHECKS) + " |", "|---" * (len(CHECKS) + 1) + "|"]
-    for name, items in lists.items():
-        states = [{item.state for item in items if item.check == check} for check in CHECKS]
-        signs = ["!" if "disclose" in state else "?" if "unknown" in state else "✓" for state in states]
-        lines.append(f"| {name} | " + " | ".join(signs) + " |")
     return "\n".join(lines) + "\n"

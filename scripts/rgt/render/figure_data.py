@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from rgt.errors import bad_input
-from rgt.evidence.claims import Claim, Project, runs_of
+from rgt.evidence.claims import Claim, Project, checked_name, runs_of
 from rgt.render.claim_tables import column_of, title
 
 DATA = "source_data.csv"
 KINDS = ("points", "curve")
 COLOURS = 7  # that everybody can tell apart: as many as figure.py has
 _LINE = 2000  # points of one line; more cannot be seen, only downloaded
-_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,80}")
 
 Row = dict[str, str]
 
@@ -45,42 +42,13 @@ class Source:
         return len({row["panel"] for row in self.rows})
 
 
-def read(path: Path) -> list[Row]:
-    """The rows of a source_data.csv as it lies on disk."""
-    try:
-        rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
-        for row in rows:
-            number, word = ("spread", "mark") if "mark" in row else ("step", "run_id")
-            absent = [name for name in ("y", "panel", "label", number, word) if row.get(name) is None]
-            if absent:
-                raise ValueError(f"a row has no {absent[0]}")
-            if row.get("mark", "run") not in ("mean", "run"):
-                raise ValueError(f"{row['mark'][:40]!r} is neither mean nor run")
-            float(row["y"])
-            float(row[number] or 0)  # of a run alone there is no spread
-    except FileNotFoundError:
-        raise bad_input(f"{path} does not exist") from None
-    except (OSError, UnicodeDecodeError, csv.Error, ValueError) as error:
-        raise bad_input(f"{path} is not a table that figures are drawn from: {error}") from None
-    if not rows:
-        raise bad_input(f"{path} has no rows")
-    return rows
-
-
 def names(project: Project) -> list[str]:
     """The figures that claims name."""
     return sorted({claim["figure"] for claim in project.claims if claim.get("figure")})
 
 
-def checked(figure: str) -> str:
-    """A name that stays inside figures/."""
-    if not _NAME.fullmatch(figure):
-        raise bad_input(f"{figure!r} is no name of a figure: letters, digits, dash, underscore and dot make one")
-    return figure
-
-
 def claims_of(project: Project, figure: str) -> list[Claim]:
-    checked(figure)
+    checked_name(figure)
     claims = [claim for claim in project.claims if claim.get("figure") == figure]
     if not claims:
         known = ", ".join(names(project)) or "none"

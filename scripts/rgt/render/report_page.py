@@ -6,13 +6,12 @@ import base64
 from collections.abc import Iterator
 from html import escape
 
-from rgt import files
 from rgt.errors import RgtError
 from rgt.evidence.claims import Claim, Project, runs_of, words_of
 from rgt.render import claim_tables, disclosures, figure_data, figures
 from rgt.render.disclosures import Lists
 from rgt.render.document_numbers import Style
-from rgt.render.figure_check import Problem
+from rgt.render.figures import Problem
 
 _CSS = """
 :root { color-scheme: light dark; --line: #8884; --dim: #777; }
@@ -48,14 +47,12 @@ def _tables(project: Project) -> Iterator[str]:
         heads = "".join(f"<th>{escape(claim_tables.title(column))}</th>" for column in made.columns)
         yield f'<div class="wide"><table><thead><tr><th>method</th>{heads}</tr></thead><tbody>'
 
-        def dress(text: str, claim: Claim, best: set[str] = made.best) -> str:
-            cell = f"{escape(text)}<!-- claim:{claim['id']} -->"
-            return f"<b>{cell}</b>" if claim["id"] in best else cell
+        def dress(text: str, claim: Claim) -> str:
+            return f"{escape(text)}<!-- claim:{claim['id']} -->"
 
         for row, *cells in made.body(Style(spread=True, n=True), dress):
             yield f"<tr><td>{escape(row)}</td>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
         yield "</tbody></table></div>"
-        yield "".join(f'<p class="dim">{escape(note)}</p>' for note in made.notes)
 
 
 def _figures(project: Project, audits: dict[str, list[Problem]]) -> Iterator[str]:
@@ -91,13 +88,8 @@ def _claims(project: Project, lists: Lists) -> Iterator[str]:
         runs = []
         for run_id in runs_of(claim):
             try:
-                run = project.run(run_id)
-                path = escape(run.path.resolve().relative_to(project.root).as_posix())
-                git = files.read_json(run.run_json).get("git") or {}
+                path = escape(project.run(run_id).path.resolve().relative_to(project.root).as_posix())
+                runs.append(f'<a href="{path}/results.json"><code>{run_id}</code></a>')
             except (RgtError, ValueError):
                 runs.append(f"<code>{run_id}</code> (not here)")
-                continue
-            dirty = "+" if git.get("dirty") else ""
-            commit = f"commit {escape(str(git['commit'])[:10])}{dirty}" if git.get("commit") else "no commit"
-            runs.append(f'<a href="{path}/results.json"><code>{run_id}</code></a> ({commit})')
         yield f'<p class="dim">from {", ".join(runs)}{"; " if places else ""}{", ".join(places)}</p>'
