@@ -114,7 +114,7 @@ class Pull:
 
     def _copy(self, there: Listing) -> None:
         """Everything that is not here, or whose digest is not known; once more what came with another digest."""
-        todo = [entry for entry in there.entries.values() if not entry.same_as and not self.stage.in_place(entry)]
+        todo = [entry for entry in there.entries.values() if not self.stage.in_place(entry)]
         if todo:
             self.copied = True
             withdraw(self.local)  # what is about to change has no proof
@@ -125,14 +125,10 @@ class Pull:
                     self.box.again(lambda: self._receive(there, gauge))
         finally:
             self.stage.save(there)
-        for entry in there.entries.values():
-            first = there.entries.get(entry.same_as)
-            if first and self.stage.has(first):
-                self.stage.second_name(entry, first)
 
     def _receive(self, there: Listing, gauge: Gauge) -> bool:
         """One attempt at all that is missing; False when something came with another digest than the box's."""
-        todo = [entry for entry in there.entries.values() if not entry.same_as and not self.stage.has(entry)]
+        todo = [entry for entry in there.entries.values() if not self.stage.has(entry)]
         asked = [(entry.path, self.stage.held(entry), entry.bytes) for entry in todo]
         gauge.begin(gauge.total - sum(size - offset for _, offset, size in asked))
         good = True
