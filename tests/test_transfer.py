@@ -154,7 +154,7 @@ def test_a_linked_folder_here_is_not_written_through(good: Bench) -> None:
     assert not any(outside.iterdir())
 
 
-def test_a_damaged_copy_here_is_fetched_again(good: Bench) -> None:
+def test_a_damaged_copy_here_is_said_and_the_next_pull_fetches_it_again(good: Bench) -> None:
     path = good.here / "checkpoints" / "step_1.npy"
     times = path.stat()
     data = bytearray(path.read_bytes())
@@ -162,7 +162,9 @@ def test_a_damaged_copy_here_is_fetched_again(good: Bench) -> None:
     path.write_bytes(data)
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # size and time still say that it is whole
     done = good.pull()
-    assert done.returncode == 0, done.stdout
+    assert (done.returncode, good.proof.exists()) == (1, False), done.stdout
+    assert "error digest: " in done.stdout and "this copy was removed; the same command fetches it" in done.stdout
+    assert good.pull().returncode == 0
     same_tree(good.there, good.here)
 
 

@@ -10,7 +10,6 @@ import dataclasses
 import importlib
 import json
 import os
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -33,9 +32,8 @@ from rgt.transfer.stage import FOLDER, Stage, listed_versions, read_manifest
 ROUNDS = 3  # listings in which a file may still change before we say that it does
 _PAUSE = 1.0  # seconds between two listings while somebody writes there
 _LOG_BYTES = 64 << 20  # a growing file up to this size is shown while it grows
-_ON_TERMINAL, _IN_LOG = 0.2, 15.0  # seconds between two lines of progress
+_TELL_EVERY = 10.0  # seconds between two lines of progress
 MAX_ABS = 1e6
-_AGAIN = 2  # times that damaged copies are fetched again
 _DAMAGED = ("digest", "size", "missing")  # of a file in the manifest: a copy that is not what was listed
 _ENDS = (rundir.FINISHED, rundir.FAILED, rundir.STOPPED)
 _ON_A_HOST = ("local", "ssh", "docker", "slurm")  # engines that are asked on the box itself
@@ -120,9 +118,9 @@ class Pull:
             withdraw(self.local)  # what is about to change has no proof
             self.stage.need_room(todo)
         try:
-            with contextlib.closing(Gauge(sum(entry.bytes for entry in todo), f"pull {there.source}")) as gauge:
-                if not self.box.again(lambda: self._receive(there, gauge)):
-                    self.box.again(lambda: self._receive(there, gauge))
+            gauge = Gauge(sum(entry.bytes for entry in todo), f"pull {there.source}")
+            if not self.box.again(lambda: self._receive(there, gauge)):
+                self.box.again(lambda: self._receive(there, gauge))
         finally:
             self.stage.save(there)
 
@@ -165,10 +163,10 @@ def write_manifest(local: Path, there: Listing, stage: Stage, exclude: Sequence[
 
 
 class Gauge:
-    """Progress with an ETA on stderr: one line that is rewritten on a terminal, a line now and then in a log."""
+    """Progress with an ETA: a line on stderr now and then."""
 
     def __init__(self, total: int, what: str) -> None:
-        self.total, self.what, self.drawn, self.shown = total, what, False, time.monotonic()
+        self.total, self.what, self.shown = total, what, time.monotonic()
         self.begin(0)
 
     def begin(self, done: int) -> None:
@@ -178,12 +176,10 @@ class Gauge:
 
     def add(self, count: int) -> None:
         self.done += count
-        now, terminal = time.monotonic(), sys.stderr.isatty()
-        if now - self.shown < (_ON_TERMINAL if terminal else _IN_LOG):
-            return
-        self.shown, self.drawn = now, terminal
-        text = f"\r\033[K{self.line(now)}" if terminal else f"{self.line(now)}\n"
-        print(text, end="", file=sys.stderr, flush=True)
+        now = time.monotonic()
+        if now - self.shown >= _TELL_EVERY:
+            self.shown = now
+            progress(self.line(now))
 
     def line(self, now: float) -> str:
         rate = (self.done - self.base) / max(now - self.start, 1e-6)
@@ -192,20 +188,8 @@ class Gauge:
         amounts = f"{units.show_size(self.done)} of {units.show_size(self.total)}"
         return f"{self.what}: {percent} %, {amounts}, {units.show_size(rate)}/s, {eta}"
 
-    def close(self) -> None:
-        if self.drawn:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
-
 
 # -- copy, proof, record
-
-
-@dataclass
-class Verified:
-    proof: Path | None = None
-    artifacts: int = 0
-    findings: list[Finding] = field(default_factory=list)
-    damaged: set[Path] = field(default_factory=set)  # copies that are not what was listed: to be fetched once more
 
 
 def deliver(where: Place, local: Path, exclude: Sequence[str], patience: float, known: bool = False) -> Delivery:
@@ -213,18 +197,10 @@ def deliver(where: Place, local: Path, exclude: Sequence[str], patience: float, 
     refuse_sealed(local)
     # load what the proof needs while the copy waits for the line
     threading.Thread(target=importlib.import_module, args=("rgt.checkpoint.verify",), daemon=True).start()
-    for attempt in range(_AGAIN + 1):
-        done = Pull(where, local, exclude, patience, known).run()
-        if not done.complete:
-            return done
-        verified = verify_folder(local)
-        if not verified.damaged or attempt == _AGAIN:
-            break
-        for entry in done.there.entries.values():
-            if local / entry.local in verified.damaged:
-                Stage(local).discard(entry)
-    done.findings += verified.findings
-    done.proof = verified.proof
+    done = Pull(where, local, exclude, patience, known).run()
+    if not done.complete:
+        return done
+    artifacts = verify_folder(done)
     if not done.failed:
         Stage(local).finish()
     done.state = state_of(done.there, own_record(local))
@@ -232,7 +208,7 @@ def deliver(where: Place, local: Path, exclude: Sequence[str], patience: float, 
     facts = {key: value for key, value in done.as_dict().items() if key in ("source", "files", "bytes", "state")}
     log_decision(local, "pulled", **facts, manifest_sha256=sha256_of(local / MANIFEST))
     if done.proof:
-        log_decision(local, "verified", proof=PROOF, artifacts=verified.artifacts)
+        log_decision(local, "verified", proof=PROOF, artifacts=artifacts)
     return done
 
 
@@ -267,8 +243,11 @@ def refuse_sealed(local: Path) -> None:
     run.refuse_if_sealed()
 
 
-def verify_folder(local: Path) -> Verified:
-    """Load everything the manifest names and compare it; PULL_VERIFIED.json only when all of it passed."""
+def verify_folder(done: Delivery) -> int:
+    """Load everything the manifest names and compare it; PULL_VERIFIED.json only when all of it passed.
+
+    Returns the number of artifacts. A copy that is not what was listed is removed: the next pull fetches it again.
+    """
     from rgt.checkpoint import verify
     from rgt.checkpoint.examine import Options
     from rgt.checkpoint.survey import survey
@@ -276,24 +255,23 @@ def verify_folder(local: Path) -> Verified:
     # a box can be destroyed on the word of the proof: what it speaks of must be on the disk, not in a cache
     flushing = threading.Thread(target=os.sync)
     flushing.start()
-    found = survey(local)
-    gauge = Gauge(verify.sizes(found), f"verify {local}")
+    found = survey(done.local)
+    gauge = Gauge(verify.sizes(found), f"verify {done.local}")
     verdict = verify.verify(found, verify.Request(Options(max_abs=MAX_ABS)), gauge.add)
-    gauge.close()
     flushing.join()
-    listed = set(verdict.expected.listed)
-    damaged = {path for path, problem in verdict.problems if problem.code in _DAMAGED and path in listed}
     problems = [*verdict.problems, *(verify.withdraw(verdict) if verdict.failed else [])]
-    proof = next(iter(verify.prove(verdict, {"max_abs": MAX_ABS, "expect": None, "deep": False})), None)
-    problems.sort(key=lambda entry: SEVERITIES.index(entry[1].severity))
-    findings = [
-        Finding(p.code, p.severity, p.message, str(path), where=p.where, evidence=p.evidence, fix=p.fix)
-        for path, p in problems
-    ]
+    done.proof = next(iter(verify.prove(verdict, {"max_abs": MAX_ABS, "expect": None, "deep": False})), None)
+    for path, p in sorted(problems, key=lambda entry: SEVERITIES.index(entry[1].severity)):
+        fix = p.fix
+        if p.code in _DAMAGED and path in verdict.expected.listed:
+            path.unlink(missing_ok=True)
+            fix = "this copy was removed; the same command fetches it again"
+        place = {"where": p.where, "evidence": p.evidence, "fix": fix}
+        done.findings.append(Finding(p.code, p.severity, p.message, str(path), **place))
     if not verdict.artifacts:
         message = "holds no checkpoint or array, so nothing can be proved by loading it: no PULL_VERIFIED.json"
-        findings.append(Finding("unverified", "warn", message, str(local)))
-    return Verified(proof, len(verdict.artifacts), findings, damaged)
+        done.findings.append(Finding("unverified", "warn", message, str(done.local)))
+    return len(verdict.artifacts)
 
 
 def merge_events(local: Path) -> None:

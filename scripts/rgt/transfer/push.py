@@ -112,7 +112,7 @@ class Sent:
 
 def send(load: Load, place: Place, patience: float) -> Sent:
     """Until the box has every file with its sha256. A broken connection goes on where it was."""
-    box, sent = Connection(place.host, patience), Sent()
+    box, sent, gauge = Connection(place.host, patience), Sent(), Gauge(load.bytes, f"push {place.text}")
 
     def attempt() -> None:
         rows = box.answer("receive", root=place.path, files=load.files)
@@ -136,7 +136,7 @@ def send(load: Load, place: Place, patience: float) -> Sent:
         for row in rows:
             raise box.strange(row)
 
-    with contextlib.closing(box), contextlib.closing(Gauge(load.bytes, f"push {place.text}")) as gauge:
+    with contextlib.closing(box):
         box.again(attempt)
     sent.drops = box.drops
     return sent

@@ -156,11 +156,6 @@ class Stage:
         with contextlib.suppress(OSError), self.part(entry).open("rb") as part:
             files.write_with(final, lambda out: shutil.copyfileobj(part, out))
 
-    def discard(self, entry: Entry) -> None:
-        for path in (self.local / entry.local, self.part(entry)):
-            with contextlib.suppress(OSError):
-                path.unlink()
-
     def _safe(self, path: str) -> Path:
         """The final path, its folders made; a link among them would lead out of LOCAL."""
         folder = self.local
