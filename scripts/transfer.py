@@ -144,7 +144,7 @@ def aggregate(places: Words, patience: float, fmt: str | None) -> int:
     """Gather every run below SOURCES (HOST:DIR or folders here) in TARGET, a folder on a shared file system.
 
     PLACES are the sources, then the target. Each run becomes TARGET/<run-id>, pulled and verified like a single one;
-    one that is there already, unchanged and proved, is left alone, so this can run again and again.
+    run again, it copies only what is new, and verifies all of it.
 
     Example: python scripts/transfer.py aggregate box1:~/exp/runs box2:~/exp/runs runs /mnt/shared/runs
     """
@@ -157,16 +157,19 @@ def aggregate(places: Words, patience: float, fmt: str | None) -> int:
     if target.host.name:
         raise bad_input(f"{places[-1]} is behind ssh; the target is a folder that is mounted here")
     found, rows = Report("transfer"), []
-    for row in delivery.gather([parse_place(one) for one in places[:-1]], Path(target.path), patience):
-        rows.append({key: value for key, value in vars(row).items() if key != "findings"})
-        found.findings += row.findings
-        if row.state == "failed" and not any(finding.severity == "error" for finding in row.findings):
-            found.add("unpulled", "error", row.detail, path=row.source)
+    for there, done in delivery.gather([parse_place(one) for one in places[:-1]], Path(target.path), patience):
+        row = {"run": Path(there.path).name, "source": there.text, "state": "failed"}
+        if isinstance(done, delivery.Delivery):
+            row |= {"state": "verified" if done.proof else "failed", "bytes": done.there.bytes}
+            found.findings += done.findings
+        else:
+            found.add("unpulled", "error", done.message, path=there.text)
+        rows.append(row)
         if fmt is None:
-            click.echo(f"{row.state:9} {row.run or row.source}" + (f"  {row.detail}" if row.detail else ""))
+            click.echo(f"{row['state']:9} {there.text}")
     found.data = {"target": target.path, "runs": rows}
-    counts = {word: sum(row["state"] == word for row in rows) for word in ("verified", "unchanged", "failed")}
-    return found.emit(fmt, ", ".join(f"{count} {word}" for word, count in counts.items()))
+    verified = sum(row["state"] == "verified" for row in rows)
+    return found.emit(fmt, f"{verified} verified, {len(rows) - verified} failed")
 
 
 # -- down

@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from rgt.run import record as rundir
 from rgt.transfer.boxside import CHUNK, sha256_of
 from rgt.transfer.connection import Connection
 from rgt.transfer.listing import EVENTS, EVENTS_THERE, SEAL, Listing, State, fault, runs_below, take_listing
-from rgt.transfer.stage import FOLDER, Stage, listed_versions, read_manifest
+from rgt.transfer.stage import Stage, read_manifest
 
 ROUNDS = 3  # listings in which a file may still change before we say that it does
 _PAUSE = 1.0  # seconds between two listings while somebody writes there
@@ -285,14 +285,11 @@ def merge_events(local: Path) -> None:
 # -- the run: its records here, and whether it is over
 
 
-def decisions_of(local: Path) -> Path:
-    """Where pull and down write down what they did: events.jsonl, or beside a sealed run, which never changes."""
-    sealed = (local / SEAL).exists()
-    return local.absolute().with_name(f"{local.absolute().name}.events.jsonl") if sealed else local / EVENTS
-
-
 def log_decision(local: Path, event: str, **detail: Any) -> None:
-    files.append_jsonl(decisions_of(local), {**detail, "time": time.time(), "event": event}, "events")
+    """What pull and down did: in events.jsonl, or beside a sealed run, which never changes."""
+    sealed = (local / SEAL).exists()
+    path = local.absolute().with_name(f"{local.absolute().name}.events.jsonl") if sealed else local / EVENTS
+    files.append_jsonl(path, {**detail, "time": time.time(), "event": event}, "events")
 
 
 def own_record(local: Path) -> dict[str, Any] | None:
@@ -352,59 +349,24 @@ def _ask_engine(there: Listing, record: dict[str, Any] | None) -> State:
 # -- many runs
 
 
-@dataclass
-class Gathered:
-    run: str
-    source: str
-    state: str  # verified | unchanged | failed
-    detail: str = ""
-    bytes: int = 0
-    findings: list[Finding] = field(default_factory=list)
-
-
-def gather(sources: list[Place], target: Path, patience: float) -> Iterator[Gathered]:
+def gather(sources: list[Place], target: Path, patience: float) -> Iterator[tuple[Place, Delivery | RgtError]]:
     """Every run below the sources into target/<run-id>; one that fails does not stop the others."""
     for where in sources:
         try:
             with contextlib.closing(Connection(where.host, patience)) as box:
-                rows = runs_below(box, where.path, _DEPTH)
+                paths = sorted(row["run"] for row in runs_below(box, where.path, _DEPTH))
+            if not paths:
+                raise errors.bad_input("holds no run directory (a folder with run.json)")
         except RgtError as error:
-            yield Gathered("", where.text, "failed", error.message)
+            yield where, error
             continue
-        if not rows:
-            yield Gathered("", where.text, "failed", "holds no run directory (a folder with run.json)")
-        for path in sorted(row["run"] for row in rows):
+        for path in paths:
             name, there = os.path.basename(path), Place(where.host, path)
-            if why := fault(name):
-                yield Gathered("", there.text, "failed", f"its name {why}; nothing was copied")
-                continue
-            row, local = Gathered(name, there.text, "failed"), target / name
             try:
-                if unchanged(there, local):
-                    row.state, row.bytes = "unchanged", sum(file["bytes"] for file in read_manifest(local)["files"])
-                else:
-                    done = deliver(there, local, (), patience)
-                    worst = [finding.message for finding in done.findings if finding.severity == "error"]
-                    row.detail = "" if done.proof else [*worst, "nothing in it can be verified by load"][0]
-                    row.state = "verified" if done.proof else "failed"
-                    row.bytes, row.findings = done.there.bytes, done.findings
-            except (RgtError, OSError) as error:
-                row.detail = (errors.from_os_error(error) if isinstance(error, OSError) else error).message
-            yield row
-
-
-def unchanged(where: Place, local: Path) -> bool:
-    """Proved before, the same on both sides by size and time: not read again."""
-    try:
-        manifest, proof = read_manifest(local), files.read_json(local / PROOF, "pull_verified")
-        with contextlib.closing(Connection(where.host)) as box:
-            there = take_listing(box, where.path, manifest.get("excluded", {}).get("patterns", []))
-    except RgtError:
-        return False
-    return (
-        not (local / FOLDER).exists()
-        and proof.get("manifest_sha256") == sha256_of(local / MANIFEST)
-        and manifest["source"] == there.source
-        and listed_versions(manifest) == there.versions()
-        and all(map(Stage(local).in_place, there.entries.values()))
-    )
+                if why := fault(name):
+                    raise errors.bad_input(f"its name {why}; nothing was copied")
+                yield there, deliver(there, target / name, (), patience)
+            except RgtError as error:
+                yield there, error
+            except OSError as error:
+                yield there, errors.from_os_error(error)

@@ -117,8 +117,11 @@ class Stage:
     def settle(self, entry: Entry, sha256: str) -> bool:
         """Move a whole partial file to its name; False when it is not the box's: then it is removed."""
         self.digests[entry.version] = sha256
-        if self.in_place(entry):
-            return True
+        if self.in_place(entry):  # perhaps an older version of the same size, written in the same second
+            if sha256_of(self.local / entry.local) == sha256:
+                return True
+            (self.local / entry.local).unlink()
+            return False
         part = self.part(entry)
         if not part.exists():  # empty
             self.write(entry, 0, b"")
