@@ -507,16 +507,6 @@ def test_push_without_git_leaves_rubbish_and_credentials(tmp_path: Path) -> None
     assert sorted(os.listdir(there)) == [".env.example", "train.py"]
 
 
-def test_push_stops_at_windows_line_ends(tmp_path: Path) -> None:
-    code = repository(tmp_path)
-    (code / "run.sh").write_bytes(b"#!/bin/bash\r\necho hi\r\n")
-    (code / "notes.txt").write_bytes(b"fine\r\n")
-    done = transfer("push", code, tmp_path / "there")
-    assert done.returncode == 1
-    assert "error crlf: run.sh: has Windows line ends" in done.stdout and "notes.txt" not in done.stdout
-    assert not (tmp_path / "there").exists()
-
-
 def test_push_dry_run_and_an_empty_folder(tmp_path: Path) -> None:
     done = transfer("push", repository(tmp_path), tmp_path / "there", "--dry-run")
     assert (done.returncode, done.stdout) == (0, "nothing was sent (3 files, 38 B)\n")

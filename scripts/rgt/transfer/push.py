@@ -24,8 +24,6 @@ _RUBBISH = ".git .venv venv __pycache__ node_modules .mypy_cache .pytest_cache .
 _SECRET = """.env .env.* .netrc .pypirc .npmrc *.pem id_rsa id_ed25519 id_ecdsa credentials credentials.json kaggle.json
 service-account*.json"""
 _HARMLESS = ".env.example .env.sample .env.template"
-_SCRIPT = "*.sh *.bash *.zsh *.slurm *.sbatch"
-_HEAD = 1 << 16
 
 
 @dataclass
@@ -86,15 +84,9 @@ def _add(load: Load, name: str) -> None:
             load.findings.append(Finding("unjudged", "info", message, name, fix=fix))
         if not stat.S_ISREG(seen.st_mode):  # a link, a submodule's folder, a socket
             return
-        with path.open("rb") as file:
-            head = file.read(_HEAD)
         sha256 = sha256_of(path)
     except FileNotFoundError:  # tracked, but deleted here
         return
-    if b"\r\n" in head and (_matches(base, _SCRIPT) or head.startswith(b"#!")):
-        fix = f"sed -i 's/\\r$//' {name}, and `*.sh text eol=lf` in .gitattributes"
-        message = "has Windows line ends: the box would look for an interpreter called 'bash\\r'"
-        load.findings.append(Finding("crlf", "error", message, name, fix=fix))
     row = {"path": name, "bytes": seen.st_size, "mtime_ns": seen.st_mtime_ns, "sha256": sha256}
     load.files.append({**row, "mode": 0o755 if seen.st_mode & 0o100 else 0o644})
 
