@@ -44,7 +44,7 @@ percent_option = click.option("--percent", multiple=True, help="A metric to writ
 compare_option = click.option("--compare", multiple=True, type=_PATH, help="A file that compare_runs.py --json wrote.")
 Command = Callable[..., int]
 Words = tuple[str, ...]
-Fmt = str | None  # of the report: json, github, sarif; None is text
+Fmt = str | None  # of the report: json, github; None is text
 
 
 def from_evidence(function: Command) -> Command:

@@ -149,7 +149,7 @@ def run(folder: Path, *arguments: str, **environment: str) -> tuple[int, str, st
 
 HINT = "(RGT_DEBUG=1 shows where; please report it)"
 OURS = "error: internal error in tool.py: "
-ENDS = {f"give 0 --{fmt}": (0, f"{fmt}\n", "") for fmt in ("json", "github", "sarif")}
+ENDS = {f"give 0 --{fmt}": (0, f"{fmt}\n", "") for fmt in ("json", "github")}
 ENDS |= {"nothing": (0, "", ""), "single.py x": (0, "", ""), "single.py x --json": (1, "", "")}
 ENDS |= {"give 0": (0, "None\n", ""), "give 3": (3, "None\n", ""), "fail exit": (7, "", "")}
 ENDS |= {

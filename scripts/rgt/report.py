@@ -1,4 +1,4 @@
-"""One shape for every finding, in every script, rendered as text, JSON, GitHub annotations or SARIF.
+"""One shape for every finding, in every script, rendered as text, JSON or GitHub annotations.
 
 Example:
     report = Report("verify_local")
@@ -11,13 +11,10 @@ A code is a short, stable word. All of them are in CODES, so that two scripts ne
 from __future__ import annotations
 
 import json
-import os
 import sys
 from dataclasses import asdict, dataclass, field
 from typing import Any
-from urllib.parse import quote
 
-from rgt import VERSION
 from rgt.errors import FINDINGS, OK
 
 _MEANINGS = """
@@ -233,8 +230,8 @@ class Report:
 
     def emit(self, fmt: str | None = None, summary: str = "") -> int:
         """Print in the chosen format (`summary` is the text report's last line) and return the exit code."""
-        if fmt in ("json", "sarif"):
-            print_json(_sarif(self) if fmt == "sarif" else self.as_dict())
+        if fmt == "json":
+            print_json(self.as_dict())
         elif fmt == "github":
             print("".join(f"{_github(finding)}\n" for finding in self.findings), end="")
         else:
@@ -278,20 +275,3 @@ def _escape(text: str, more: str = "") -> str:
     for sign in "%\r\n" + more:
         text = text.replace(sign, f"%{ord(sign):02X}")
     return text
-
-
-def _sarif(report: Report) -> dict[str, Any]:
-    used = sorted({finding.code for finding in report.findings})
-    rules = [{"id": code, "shortDescription": {"text": CODES[code]}} for code in used]
-    driver = {"name": report.tool, "version": VERSION, "rules": rules}
-    results = []
-    for finding in report.findings:
-        level = {"error": "error", "warn": "warning", "info": "note"}[finding.severity]
-        result: dict[str, Any] = {"ruleId": finding.code, "level": level, "message": {"text": finding.message}}
-        if finding.path:
-            region = {"region": {"startLine": finding.line}} if finding.line else {}
-            place = {"artifactLocation": {"uri": quote(os.fsencode(finding.path))}, **region}
-            result["locations"] = [{"physicalLocation": place}]
-        results.append(result)
-    run = {"tool": {"driver": driver}, "results": results}
-    return {"version": "2.1.0", "$schema": "https://json.schemastore.org/sarif-2.1.0.json", "runs": [run]}
