@@ -14,7 +14,6 @@ import re
 import signal
 import stat
 import struct
-import subprocess
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -29,7 +28,8 @@ from rgt import files
 from rgt.errors import BAD_INPUT, ENVIRONMENT, RgtError
 from rgt.files import append_jsonl, read_json, read_jsonl, write_json
 
-from .real.support import missing
+from .real import disk
+from .real.disk import TinyDisk
 
 NUMBERS = st.integers() | st.integers(-(10**1000), 10**1000) | st.floats(allow_nan=False, allow_infinity=False)
 SCALARS = st.none() | st.booleans() | st.text() | NUMBERS
@@ -339,27 +339,18 @@ def test_read_jsonl_checks_the_schema_of_each_row(tmp_path: Path) -> None:
 # --- a full disk -----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 64 KiB."""
-    mounted = tmp_path / "disk"
-    mounted.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(mounted)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        missing(f"cannot mount a tmpfs: {done.stderr.strip()}")
-    yield mounted
-    subprocess.run(["umount", str(mounted)], check=True)
+tiny_disk = disk.tiny_disk
 
 
-def fill(disk: Path, free: int = 0) -> None:
+def fill(point: Path, free: int = 0) -> None:
     """Leave `free` bytes."""
-    space = os.statvfs(disk)
-    (disk / "filler").write_bytes(b"x" * (space.f_bavail * space.f_frsize - free))
+    space = os.statvfs(point)
+    (point / "filler").write_bytes(b"x" * (space.f_bavail * space.f_frsize - free))
 
 
 @pytest.mark.parametrize("free", [0, 4096, 8192])
-def test_write_json_on_a_full_disk_keeps_the_old_file(small_disk: Path, free: int) -> None:
+def test_write_json_on_a_full_disk_keeps_the_old_file(tiny_disk: TinyDisk, free: int) -> None:
+    small_disk = tiny_disk("64k")
     path = small_disk / "run.json"
     write_json(path, {"old": True})
     fill(small_disk, free)
@@ -371,8 +362,9 @@ def test_write_json_on_a_full_disk_keeps_the_old_file(small_disk: Path, free: in
 
 @pytest.mark.parametrize("length", [13_000, 40_000])
 @pytest.mark.parametrize("free", [0, 4096, 8192])
-def test_append_jsonl_on_a_full_disk_keeps_the_rows(small_disk: Path, free: int, length: int) -> None:
+def test_append_jsonl_on_a_full_disk_keeps_the_rows(tiny_disk: TinyDisk, free: int, length: int) -> None:
     """A short write takes the first pages of the line; they must go, and no rest may be flushed at close."""
+    small_disk = tiny_disk("64k")
     path = small_disk / "metrics.jsonl"
     append_jsonl(path, {"step": 1})
     fill(small_disk, free)

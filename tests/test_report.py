@@ -138,18 +138,6 @@ def codes_in(source: str) -> Iterator[tuple[str, int]]:
             yield str(node.args[0].value), node.lineno
 
 
-def test_the_search_for_codes_sees_them() -> None:
-    source = """
-report.add("nan", "error", "text")
-self.report.add("stale", severity, f"text")
-findings.append(Finding("drift", "warn", "x"))
-report.Finding("confound", severity=level, message="x")
-names.add("not a code")
-report.add(code, "error", "text")
-"""
-    assert {line: code for code, line in codes_in(source)} == {2: "nan", 3: "stale", 4: "drift", 5: "confound"}
-
-
 def test_every_code_a_script_uses_is_in_the_list() -> None:
     unknown = [
         f"{path.name}:{line} {code}"
