@@ -73,12 +73,12 @@ def push(local: str, target: str, exclude: Words, patience: float, dry_run: bool
     whole = f"{len(load.files)} files, {units.show_size(load.bytes)}"
     if dry_run:
         return found.emit(fmt, f"nothing was sent ({whole})")
-    sent = pushing.send(load, where, patience)
-    for path, why in sent.failed:
+    pushing.send(load, where, patience)
+    for path, why in load.failed:
         found.add("digest", "error", f"was not written on {where.host.title}: {why}", path=path)
-    found.data |= {"sent": sent.files, "sent_bytes": sent.bytes, "drops": sent.drops}
-    state = "NOT complete" if sent.failed else "complete"
-    last = f"{state}: {where.text} has {whole} by sha256; {sent.files} were sent, {units.show_size(sent.bytes)}"
+    found.data |= {"sent": load.sent, "sent_bytes": load.sent_bytes, "drops": load.drops}
+    state = "NOT complete" if load.failed else "complete"
+    last = f"{state}: {where.text} has {whole} by sha256; {load.sent} were sent, {units.show_size(load.sent_bytes)}"
     return found.emit(fmt, last)
 
 
@@ -127,7 +127,7 @@ def pull(
         found.add("unpulled", "warn", message, fix=fix)
     there = done.there
     whole = f"{len(there.entries)} files, {units.show_size(there.bytes)} from {there.source}"
-    whole += f", {units.show_duration(done.seconds)}, {done.drops} drops"
+    whole += f", {units.show_duration(done.seconds)}, {done.box.drops} drops"
     if not done.complete:
         return found.emit(fmt, f"NOT complete: {whole}; the same command goes on from here")
     if not done.proof:

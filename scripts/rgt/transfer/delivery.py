@@ -13,7 +13,6 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -40,19 +39,19 @@ _ON_A_HOST = ("local", "ssh", "docker", "slurm")  # engines that are asked on th
 _DEPTH = 4  # folders below a source in which runs are looked for
 
 
-@dataclass
 class Delivery:
-    """What one pull brought, and, when it was complete, its proof."""
+    """One pull into one folder: what it brought, and, when it was complete, its proof."""
 
-    local: Path
     there: Listing
-    findings: list[Finding]
-    copied: bool
-    drops: int
-    seconds: float
-    complete: bool = False
-    state: State | None = None
-    proof: Path | None = None
+
+    def __init__(self, place: Place, local: Path, exclude: Sequence[str], patience: float, known: bool = False) -> None:
+        """`known`: the box has answered before, so a drop is waited out from the start."""
+        self.place, self.local, self.exclude = place, local, exclude
+        self.box, self.stage = Connection(place.host, patience, known), Stage(local)
+        self.findings: list[Finding] = []
+        self.copied, self.complete, self.seconds = False, False, 0.0
+        self.state: State | None = None
+        self.proof: Path | None = None
 
     @property
     def failed(self) -> bool:
@@ -61,22 +60,12 @@ class Delivery:
     def as_dict(self) -> dict[str, Any]:
         there, by = self.there, "stream" if self.copied else "nothing to copy"
         row: dict[str, Any] = {"source": there.source, "local": str(self.local), "run_id": there.run_id}
-        row |= {"files": len(there.entries), "bytes": there.bytes, "by": by, "drops": self.drops}
+        row |= {"files": len(there.entries), "bytes": there.bytes, "by": by, "drops": self.box.drops}
         row |= {"seconds": round(self.seconds, 3), "complete": self.complete}
         row |= {"state": self.state.word if self.state else None, "proof": str(self.proof) if self.proof else None}
         return row
 
-
-class Pull:
-    """One pull into one folder."""
-
-    def __init__(self, place: Place, local: Path, exclude: Sequence[str], patience: float, known: bool = False) -> None:
-        """`known`: the box has answered before, so a drop is waited out from the start."""
-        self.place, self.local, self.exclude = place, local, exclude
-        self.box, self.stage = Connection(place.host, patience, known), Stage(local)
-        self.copied = False
-
-    def run(self, rounds: int = ROUNDS) -> Delivery:
+    def pull(self, rounds: int = ROUNDS) -> Delivery:
         """Copy, list again, copy what changed meanwhile; what goes on changing is a finding."""
         start = time.monotonic()
         with contextlib.closing(self.box), contextlib.closing(self.stage):
@@ -91,8 +80,7 @@ class Pull:
                 absent = [entry for entry in there.entries.values() if not self.stage.has(entry)]
                 if not moving and not absent:
                     break
-            seconds = time.monotonic() - start
-            done = Delivery(self.local, there, [*there.findings], self.copied, self.box.drops, seconds)
+            self.there, self.findings, self.seconds = there, [*there.findings], time.monotonic() - start
             message, fix = f"could not be copied from {there.host.title}", "pull again; if it stays, look at the box"
             if moving:
                 who = f"; it is being written by process {there.writers[0]}" if there.writers else ""
@@ -100,15 +88,15 @@ class Pull:
                 fix = "pull again when the run is done, or use pull --loop"
             for entry in absent[:20]:
                 code = "changed" if moving else "unpulled"
-                done.findings.append(Finding(code, "error", message, entry.path, fix=fix))
+                self.findings.append(Finding(code, "error", message, entry.path, fix=fix))
                 if entry.bytes <= _LOG_BYTES:
                     self.stage.snapshot(entry)
-            if not done.failed:
+            if not self.failed:
                 for path, target in there.links.items():
                     self.stage.link(path, target)
                 write_manifest(self.local, there, self.stage, self.exclude)
-                done.complete = True
-            return done
+                self.complete = True
+        return self
 
     def _copy(self, there: Listing) -> None:
         """Everything that is not here, or whose digest is not known; once more what came with another digest."""
@@ -197,12 +185,12 @@ def deliver(where: Place, local: Path, exclude: Sequence[str], patience: float, 
     refuse_sealed(local)
     # load what the proof needs while the copy waits for the line
     threading.Thread(target=importlib.import_module, args=("rgt.checkpoint.verify",), daemon=True).start()
-    done = Pull(where, local, exclude, patience, known).run()
+    done = Delivery(where, local, exclude, patience, known).pull()
     if not done.complete:
         return done
     artifacts = verify_folder(done)
     if not done.failed:
-        Stage(local).finish()
+        done.stage.finish()
     done.state = state_of(done.there, own_record(local))
     merge_events(local)
     facts = {key: value for key, value in done.as_dict().items() if key in ("source", "files", "bytes", "state")}
@@ -217,7 +205,7 @@ def follow(where: Place, local: Path, exclude: Sequence[str], patience: float, e
     known, told = False, 0.0  # whether its state was ever known, and when that was last so
     while True:
         refuse_sealed(local)
-        there = Pull(where, local, exclude, patience, known).run(rounds=1).there
+        there = Delivery(where, local, exclude, patience, known).pull(rounds=1).there
         merge_events(local)
         now = state_of(there, own_record(local))
         if now.over:

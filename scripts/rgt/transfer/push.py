@@ -28,12 +28,16 @@ _HARMLESS = ".env.example .env.sample .env.template"
 
 @dataclass
 class Load:
-    """What is to be sent."""
+    """What is to be sent, and what was."""
 
     root: Path
     files: list[dict[str, Any]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     by_git: bool = False
+    sent: int = 0
+    sent_bytes: int = 0
+    drops: int = 0
+    failed: list[tuple[str, str]] = field(default_factory=list)
 
     @property
     def bytes(self) -> int:
@@ -94,17 +98,9 @@ def _add(load: Load, name: str) -> None:
 # -- sending
 
 
-@dataclass
-class Sent:
-    files: int = 0
-    bytes: int = 0
-    drops: int = 0
-    failed: list[tuple[str, str]] = field(default_factory=list)
-
-
-def send(load: Load, place: Place, patience: float) -> Sent:
+def send(load: Load, place: Place, patience: float) -> None:
     """Until the box has every file with its sha256. A broken connection goes on where it was."""
-    box, sent, gauge = Connection(place.host, patience), Sent(), Gauge(load.bytes, f"push {place.text}")
+    box, gauge = Connection(place.host, patience), Gauge(load.bytes, f"push {place.text}")
 
     def attempt() -> None:
         rows = box.answer("receive", root=place.path, files=load.files)
@@ -119,19 +115,18 @@ def send(load: Load, place: Place, patience: float) -> Sent:
                     box.write(data)
                     box.advance()
                     left -= len(data)
-                    sent.bytes += len(data)
+                    load.sent_bytes += len(data)
                     gauge.add(len(data))
             if problem := next(rows).get("e"):
-                sent.failed.append((path, str(problem)))
+                load.failed.append((path, str(problem)))
             else:
-                sent.files += 1
+                load.sent += 1
         for row in rows:
             raise box.strange(row)
 
     with contextlib.closing(box):
         box.again(attempt)
-    sent.drops = box.drops
-    return sent
+    load.drops = box.drops
 
 
 def send_secret(data: bytes, place: Place, dry_run: bool) -> None:
