@@ -86,9 +86,6 @@ def examine(local: Path, variable: str = "", box_id: str = "", abandon: tuple[st
     case.against += [finding for finding in there.findings if finding.severity == "error"]
     if there.run_id and there.run_id != case.run_id:
         case.object("unpulled", f"{there.source} now holds {there.run_id}, not {case.run_id}", there.root)
-    gone = len({path for path, *_ in known} - {path for path, *_ in now})
-    if gone:
-        case.notes.append(f"{gone} of the pulled files are no longer on the box; they are here")
     # the worst accident is the right command on the wrong box
     if variable and box_id and not there.env:
         unchecked = f"that {box_id} is this box could not be checked"
