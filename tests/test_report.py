@@ -155,8 +155,5 @@ def test_every_code_of_the_list_is_a_word_of_some_script() -> None:
     assert [code for code in CODES if not re.search(rf"""["']{code}["']""", sources)] == []
 
 
-def test_codes_are_short_words_in_order() -> None:
-    assert list(CODES) == sorted(CODES)
+def test_codes_are_short_words() -> None:
     assert [code for code in CODES if not re.fullmatch(r"[a-z][a-z0-9-]{1,24}", code)] == []
-    assert len(set(CODES.values())) == len(CODES), "two codes with one meaning"
-    assert [text for text in CODES.values() if text.endswith(".") or len(text) > 100] == []
