@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib
 import json
 import os
 import threading
@@ -106,7 +105,7 @@ class Delivery:
             withdraw(self.local)  # what is about to change has no proof
             self.stage.need_room(todo)
         try:
-            gauge = Gauge(sum(entry.bytes for entry in todo), f"pull {there.source}")
+            gauge = Gauge(sum(entry.bytes - self.stage.held(entry) for entry in todo), f"pull {there.source}")
             if not self.box.again(lambda: self._receive(there, gauge)):
                 self.box.again(lambda: self._receive(there, gauge))
         finally:
@@ -116,7 +115,6 @@ class Delivery:
         """One attempt at all that is missing; False when something came with another digest than the box's."""
         todo = [entry for entry in there.entries.values() if not self.stage.has(entry)]
         asked = [(entry.path, self.stage.held(entry), entry.bytes) for entry in todo]
-        gauge.begin(gauge.total - sum(size - offset for _, offset, size in asked))
         good = True
         for row in self.box.answer("send", root=there.root, files=asked) if asked else ():
             number, offset, size = row.get("i", -1), row.get("o", 0), row.get("n", 0)
@@ -151,16 +149,11 @@ def write_manifest(local: Path, there: Listing, stage: Stage, exclude: Sequence[
 
 
 class Gauge:
-    """Progress with an ETA: a line on stderr now and then."""
+    """Progress with an ETA: a line on stderr now and then. `total` is what is still to come."""
 
     def __init__(self, total: int, what: str) -> None:
-        self.total, self.what, self.shown = total, what, time.monotonic()
-        self.begin(0)
-
-    def begin(self, done: int) -> None:
-        """What an earlier run brought must not count as speed."""
-        self.base = self.done = done
-        self.start = time.monotonic()
+        self.total, self.what, self.done = total, what, 0
+        self.start = self.shown = time.monotonic()
 
     def add(self, count: int) -> None:
         self.done += count
@@ -170,7 +163,7 @@ class Gauge:
             progress(self.line(now))
 
     def line(self, now: float) -> str:
-        rate = (self.done - self.base) / max(now - self.start, 1e-6)
+        rate = self.done / max(now - self.start, 1e-6)
         eta = f"ETA {units.show_duration(round((self.total - self.done) / rate))}" if rate > 0 else "ETA unknown"
         percent = 100 * self.done // max(self.total, 1)
         amounts = f"{units.show_size(self.done)} of {units.show_size(self.total)}"
@@ -183,8 +176,6 @@ class Gauge:
 def deliver(where: Place, local: Path, exclude: Sequence[str], patience: float, known: bool = False) -> Delivery:
     """Copied, verified, recorded. `known`: the box has answered before."""
     refuse_sealed(local)
-    # load what the proof needs while the copy waits for the line
-    threading.Thread(target=importlib.import_module, args=("rgt.checkpoint.verify",), daemon=True).start()
     done = Delivery(where, local, exclude, patience, known).pull()
     if not done.complete:
         return done
@@ -202,10 +193,10 @@ def deliver(where: Place, local: Path, exclude: Sequence[str], patience: float, 
 
 def follow(where: Place, local: Path, exclude: Sequence[str], patience: float, every: float) -> None:
     """Copy what there is, again and again, until the run is over. The pull with the proof comes after."""
-    known, told = False, 0.0  # whether its state was ever known, and when that was last so
+    told = 0.0  # when its state was last known
     while True:
         refuse_sealed(local)
-        there = Delivery(where, local, exclude, patience, known).pull(rounds=1).there
+        there = Delivery(where, local, exclude, patience, known=told > 0).pull(rounds=1).there
         merge_events(local)
         now = state_of(there, own_record(local))
         if now.over:
@@ -213,8 +204,8 @@ def follow(where: Place, local: Path, exclude: Sequence[str], patience: float, e
             return
         word = now.word
         if word != rundir.UNKNOWN:
-            known, told = True, time.monotonic()
-        elif not known or time.monotonic() - told > every + patience:
+            told = time.monotonic()
+        elif not told or time.monotonic() - told > every + patience:
             raise errors.lacking(f"cannot tell when {where.text} is over: {now.detail}; pull without --loop")
         else:
             word = f"{word} ({now.detail})"

@@ -100,12 +100,13 @@ def _add(load: Load, name: str) -> None:
 
 def send(load: Load, place: Place, patience: float) -> None:
     """Until the box has every file with its sha256. A broken connection goes on where it was."""
-    box, gauge = Connection(place.host, patience), Gauge(load.bytes, f"push {place.text}")
+    box = Connection(place.host, patience)
 
     def attempt() -> None:
         rows = box.answer("receive", root=place.path, files=load.files)
         wanted = next(rows).get("wanted", [])
-        gauge.begin(load.bytes - sum(load.files[number]["bytes"] - offset for number, offset in wanted))
+        total = sum(load.files[number]["bytes"] - offset for number, offset in wanted)
+        gauge = Gauge(total, f"push {place.text}")
         for number, offset in wanted:
             path, left = load.files[number]["path"], load.files[number]["bytes"] - offset
             with (load.root / path).open("rb") as file:
