@@ -71,13 +71,6 @@ def test_text_json_and_github(capsys: pytest.CaptureFixture[str]) -> None:
     assert [list(finding) for finding in answer["findings"]] == [keys, keys[:4], keys[:4]]
 
 
-def test_nothing_found(capsys: pytest.CaptureFixture[str]) -> None:
-    assert printed(Report("x"), capsys) == ""
-    assert printed(Report("x"), capsys, summary="all 12 stamps are fresh") == "all 12 stamps are fresh\n"
-    assert printed(Report("x"), capsys, "github") == ""
-    assert json.loads(printed(Report("x"), capsys, "json")) == {"tool": "x", "ok": True, "findings": []}
-
-
 # --- details ---------------------------------------------------------------------------------------------------
 
 

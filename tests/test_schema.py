@@ -29,12 +29,6 @@ def refusal(data: Any, name: str, where: str = "file.json") -> str:
     return caught.value.message
 
 
-def test_every_file_of_the_run_directory_has_a_schema() -> None:
-    run = {"run", "metrics", "events", "checkpoints_index", "results", "seal"}
-    after = {"pull_manifest", "pull_verified", "evidence", "figure_provenance", "report"}
-    assert run | after <= set(NAMES)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_each_schema_is_a_2020_12_schema(name: str) -> None:
     loaded = schema.load(name)
@@ -50,14 +44,6 @@ def test_each_schema_is_a_2020_12_schema(name: str) -> None:
             walk(child)
 
     walk(loaded)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_another_type_and_an_empty_object_are_refused(name: str) -> None:
-    required = schema.load(name).get("required", [])
-    assert bool(required) == (name != "expect")  # each part of a spec for --expect is optional
-    assert all(f"'{field}' is a required property" in refusal({}, name) for field in required[:3])
-    assert refusal([], name).startswith(f"file.json does not fit the {name} schema: [] is not of type 'object'")
 
 
 PATTERN = "^[0-9]{8}-[0-9]{6}-[a-z0-9][a-z0-9._-]*-[0-9a-f]{6}$"

@@ -377,18 +377,6 @@ def test_down_fills_other_placeholders_and_gives_a_key_by_stdin_only(good: Bench
     assert "s3cret" not in done.stdout + done.stderr + (good.here / "events.jsonl").read_text()
 
 
-def test_down_of_a_variant(good: Bench) -> None:
-    facts = {"source": "https://example.org", "verified": "2026-11"}
-    variant: dict[str, Any] = {"title": "Moon", "kind": "rented", "auto_release": {"value": "none", **facts}}
-    variant["verbs"] = {"down": {"value": "x", "argv": ["moonctl", "<id>"], **facts}}
-    stops, bills = {"value": "x", "irreversible": False, **facts}, {"value": "cheese", **facts}
-    variant["meter"] = {"stops_with": stops, "stopped_still_bills": bills, "list": {"value": "look up", **facts}}
-    path = good.provider.profile("many", variants={"moon": variant})
-    done = transfer("down", good.here, "--profile", f"{path}:moon", "--id", "pod-1", "--approve", RUN_ID)
-    assert "platform      Moon" in done.stdout and "moonctl pod-1   (can be undone)" in done.stdout
-    assert "still bills cheese" in done.stdout
-
-
 def test_down_of_the_wrong_box_is_refused(good: Bench) -> None:
     """The box knows its own id, and it is not the one that would be destroyed."""
     good.provider.profile(overrides={"transfer.py": {"--id-env": "FAKE_POD"}})

@@ -118,17 +118,6 @@ def test_receiver_killed_half_way(lab: Lab) -> None:
     assert not list(lab.here.rglob("*.rgt*"))
 
 
-def test_box_reboots_half_way(lab: Lab) -> None:
-    lab.make(mib=16, small=5)
-    lab.link.rate = 20 * MIB
-    with lab.start() as pull:
-        wait_for("a part of it", lambda: lab.link.down > 6 * MIB, 60)
-        lab.sshd.restart()
-        out, err = pull.communicate(timeout=120)
-    assert (pull.returncode, "trying again in" in err) == (0, True), out + err
-    same_tree(lab.there, lab.here)
-
-
 def test_box_that_does_not_come_back(lab: Lab) -> None:
     lab.make(mib=16, small=5)
     lab.link.at = [(6 * MIB, lab.sshd.stop)]
