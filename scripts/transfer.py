@@ -157,16 +157,12 @@ def aggregate(places: Words, patience: float, fmt: str | None) -> int:
     if target.host.name:
         raise bad_input(f"{places[-1]} is behind ssh; the target is a folder that is mounted here")
     found, rows = Report("transfer"), []
-    for there, done in delivery.gather([parse_place(one) for one in places[:-1]], Path(target.path), patience):
-        row = {"run": Path(there.path).name, "source": there.text, "state": "failed"}
-        if isinstance(done, delivery.Delivery):
-            row |= {"state": "verified" if done.proof else "failed", "bytes": done.there.bytes}
-            found.findings += done.findings
-        else:
-            found.add("unpulled", "error", done.message, path=there.text)
-        rows.append(row)
+    for there, proof, findings in delivery.gather(list(map(parse_place, places[:-1])), Path(target.path), patience):
+        state = "verified" if proof else "failed"
+        rows.append({"run": Path(there.path).name, "source": there.text, "state": state})
+        found.findings += findings
         if fmt is None:
-            click.echo(f"{row['state']:9} {there.text}")
+            click.echo(f"{state:9} {there.text}")
     found.data = {"target": target.path, "runs": rows}
     verified = sum(row["state"] == "verified" for row in rows)
     return found.emit(fmt, f"{verified} verified, {len(rows) - verified} failed")

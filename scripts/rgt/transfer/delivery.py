@@ -328,8 +328,8 @@ def _ask_engine(there: Listing, record: dict[str, Any] | None) -> State:
 # -- many runs
 
 
-def gather(sources: list[Place], target: Path, patience: float) -> Iterator[tuple[Place, Delivery | RgtError]]:
-    """Every run below the sources into target/<run-id>; one that fails does not stop the others."""
+def gather(sources: list[Place], target: Path, patience: float) -> Iterator[tuple[Place, Path | None, list[Finding]]]:
+    """Every run below the sources into target/<run-id>, with its proof; one that fails does not stop the others."""
     for where in sources:
         try:
             with contextlib.closing(Connection(where.host, patience)) as box:
@@ -337,15 +337,15 @@ def gather(sources: list[Place], target: Path, patience: float) -> Iterator[tupl
             if not paths:
                 raise errors.bad_input("holds no run directory (a folder with run.json)")
         except RgtError as error:
-            yield where, error
+            yield where, None, [Finding("unpulled", "error", error.message, where.text)]
             continue
         for path in paths:
             name, there = os.path.basename(path), Place(where.host, path)
             try:
                 if why := fault(name):
                     raise errors.bad_input(f"its name {why}; nothing was copied")
-                yield there, deliver(there, target / name, (), patience)
-            except RgtError as error:
-                yield there, error
-            except OSError as error:
-                yield there, errors.from_os_error(error)
+                done = deliver(there, target / name, (), patience)
+                yield there, done.proof, done.findings
+            except (RgtError, OSError) as error:
+                message = error.message if isinstance(error, RgtError) else errors.from_os_error(error).message
+                yield there, None, [Finding("unpulled", "error", message, there.text)]
