@@ -245,8 +245,8 @@ def verify_folder(done: Delivery) -> int:
         if p.code in _DAMAGED and path in verdict.expected.listed:
             path.unlink(missing_ok=True)
             fix = "this copy was removed; the same command fetches it again"
-        place = {"where": p.where, "evidence": p.evidence, "fix": fix}
-        done.findings.append(Finding(p.code, p.severity, p.message, str(path), **place))
+        finding = Finding(p.code, p.severity, p.message, str(path), where=p.where, evidence=p.evidence, fix=fix)
+        done.findings.append(finding)
     if not verdict.artifacts:
         message = "holds no checkpoint or array, so nothing can be proved by loading it: no PULL_VERIFIED.json"
         done.findings.append(Finding("unverified", "warn", message, str(done.local)))
