@@ -41,7 +41,7 @@ _FIXES = {
 compare_option = click.option("--compare", multiple=True, type=_PATH, help="A file that compare_runs.py --json wrote.")
 Command = Callable[..., int]
 Words = tuple[str, ...]
-Fmt = str | None  # of the report: json, github, sarif; None is text
+Fmt = str | None  # of the report: json, github; None is text
 
 
 def from_evidence(function: Command) -> Command:

@@ -54,8 +54,8 @@ def main() -> None:
 def push(local: str, target: str, exclude: Words, patience: float, dry_run: bool, fmt: str | None) -> int:
     """Send the folder LOCAL to TARGET (HOST:DIR): what git tracks, and what is new and not ignored.
 
-    Without git, everything but caches. A script with Windows line ends stops it (exit 1, nothing sent). Files named
-    like credentials are left out: `push - HOST:FILE < FILE` puts stdin into a file of mode 0600.
+    Without git, everything but caches. Files named like credentials are left out: `push - HOST:FILE < FILE` puts
+    stdin into a file of mode 0600.
 
     Example: python scripts/transfer.py push . box:~/exp --exclude data
     """
@@ -71,14 +71,14 @@ def push(local: str, target: str, exclude: Words, patience: float, dry_run: bool
     found.findings = load.findings
     found.data = {"target": where.text, "files": len(load.files), "bytes": load.bytes, "by_git": load.by_git}
     whole = f"{len(load.files)} files, {units.show_size(load.bytes)}"
-    if dry_run or any(finding.severity == "error" for finding in load.findings):
+    if dry_run:
         return found.emit(fmt, f"nothing was sent ({whole})")
-    sent = pushing.send(load, where, patience)
-    for path, why in sent.failed:
+    pushing.send(load, where, patience)
+    for path, why in load.failed:
         found.add("digest", "error", f"was not written on {where.host.title}: {why}", path=path)
-    found.data |= {"sent": sent.files, "sent_bytes": sent.bytes, "drops": sent.drops}
-    state = "NOT complete" if sent.failed else "complete"
-    last = f"{state}: {where.text} has {whole} by sha256; {sent.files} were sent, {units.show_size(sent.bytes)}"
+    found.data |= {"sent": load.sent, "sent_bytes": load.sent_bytes, "drops": load.drops}
+    state = "NOT complete" if load.failed else "complete"
+    last = f"{state}: {where.text} has {whole} by sha256; {load.sent} were sent, {units.show_size(load.sent_bytes)}"
     return found.emit(fmt, last)
 
 
@@ -127,7 +127,7 @@ def pull(
         found.add("unpulled", "warn", message, fix=fix)
     there = done.there
     whole = f"{len(there.entries)} files, {units.show_size(there.bytes)} from {there.source}"
-    whole += f", {units.show_duration(done.seconds)}, {done.drops} drops"
+    whole += f", {units.show_duration(done.seconds)}, {done.box.drops} drops"
     if not done.complete:
         return found.emit(fmt, f"NOT complete: {whole}; the same command goes on from here")
     if not done.proof:
@@ -144,7 +144,7 @@ def aggregate(places: Words, patience: float, fmt: str | None) -> int:
     """Gather every run below SOURCES (HOST:DIR or folders here) in TARGET, a folder on a shared file system.
 
     PLACES are the sources, then the target. Each run becomes TARGET/<run-id>, pulled and verified like a single one;
-    one that is there already, unchanged and proved, is left alone, so this can run again and again.
+    run again, it copies only what is new, and verifies all of it.
 
     Example: python scripts/transfer.py aggregate box1:~/exp/runs box2:~/exp/runs runs /mnt/shared/runs
     """
@@ -157,16 +157,15 @@ def aggregate(places: Words, patience: float, fmt: str | None) -> int:
     if target.host.name:
         raise bad_input(f"{places[-1]} is behind ssh; the target is a folder that is mounted here")
     found, rows = Report("transfer"), []
-    for row in delivery.gather([parse_place(one) for one in places[:-1]], Path(target.path), patience):
-        rows.append({key: value for key, value in vars(row).items() if key != "findings"})
-        found.findings += row.findings
-        if row.state == "failed" and not any(finding.severity == "error" for finding in row.findings):
-            found.add("unpulled", "error", row.detail, path=row.source)
+    for there, proof, findings in delivery.gather(list(map(parse_place, places[:-1])), Path(target.path), patience):
+        state = "verified" if proof else "failed"
+        rows.append({"run": Path(there.path).name, "source": there.text, "state": state})
+        found.findings += findings
         if fmt is None:
-            click.echo(f"{row.state:9} {row.run or row.source}" + (f"  {row.detail}" if row.detail else ""))
+            click.echo(f"{state:9} {there.text}")
     found.data = {"target": target.path, "runs": rows}
-    counts = {word: sum(row["state"] == word for row in rows) for word in ("verified", "unchanged", "failed")}
-    return found.emit(fmt, ", ".join(f"{count} {word}" for word, count in counts.items()))
+    verified = sum(row["state"] == "verified" for row in rows)
+    return found.emit(fmt, f"{verified} verified, {len(rows) - verified} failed")
 
 
 # -- down

@@ -22,6 +22,7 @@ import verify_local
 from rgt.checkpoint import whole
 from rgt.checkpoint.whole import verdict
 from rgt.checkpoints import commands
+from rgt.host.ssh import Host, Place
 from rgt.transfer import delivery
 
 from . import zoo
@@ -174,7 +175,9 @@ def answers(run: Path, path: Path) -> dict[str, bool]:
     settle(run)
     newest = answer(takeover.main, "snapshot", run)["runs"][0]["checkpoints"]["newest"]
     assert newest["path"] == str(path)
-    delivered = delivery.verify_folder(path if path.is_dir() else path.parent)
+    folder = path if path.is_dir() else path.parent
+    delivered = delivery.Delivery(Place(Host(), str(folder)), folder, (), 0.0)
+    delivery.verify_folder(delivered)
     rows = {row["path"]: row["whole"] for row in answer(commands.main, "list", run)["checkpoints"]}
     return {
         "verdict": verdict(path).whole,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import shutil
 import subprocess
@@ -107,32 +106,6 @@ def test_verbs_are_parsed_like_click_does() -> None:
     assert {words: commands.parse_problems(group, "tool", words.split()) for words in expected} == expected
 
 
-def shown_options() -> Iterator[tuple[str, str, str]]:
-    """(line, script, option) for every option of ours that any document shows."""
-    lines = [line.text for document in REPOSITORY.documents for line in commands.command_lines(document)]
-    for line, words in [(text, words) for text in lines for words in commands.simple_commands(text)]:
-        for place, stem in enumerate(map(commands.script_of, words)):
-            if stem and (ROOT / "scripts" / f"{stem}.py").is_file():
-                own = itertools.takewhile(lambda word: word != "--", words[place + 1 :])
-                yield from ((line, stem, word) for word in own if re.fullmatch(r"--?[a-z][\w-]*", word))
-
-
-def test_deleting_an_option_that_a_document_shows_is_red(monkeypatch: pytest.MonkeyPatch) -> None:
-    used = list(shown_options())
-    assert used, "no document shows an option: this test would prove nothing"
-    for line, stem, option in used:
-        owners = [
-            command
-            for _, command in commands.all_commands(commands.load_command(ROOT, stem), stem)
-            if any(option in parameter.opts for parameter in command.params)
-        ]
-        assert owners, f"{stem} has no {option}"
-        with monkeypatch.context() as patch:
-            for command in owners:
-                patch.setattr(command, "params", [p for p in command.params if option not in p.opts])
-            assert commands.problems(ROOT, line), f"{stem} lost {option} and nothing noticed: {line}"
-
-
 def test_heavy_import_at_help_is_named(tmp_path: Path) -> None:
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts" / "slow.py").write_text("import numpy\n")
@@ -170,9 +143,3 @@ def test_profile_has_its_facts_and_its_eight_sections(path: Path) -> None:
     assert schema.problems(document.front_matter(), "profile") == []
     assert document.front_matter()["name"] == path.stem
     assert re.findall(r"^## (.+)$", document.text, re.M) == SECTIONS
-
-
-def test_profile_fact_without_a_source_is_refused() -> None:
-    profile = parse(Path("x.md"), (ROOT / "profiles" / "runpod.md").read_text(encoding="utf-8")).front_matter()
-    del profile["meter"]["stops_with"]["source"]
-    assert schema.problems(profile, "profile") == ["meter/stops_with: 'source' is a required property"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,10 @@ import pytest
 from doccheck import commands, generate
 from doccheck.documents import parse
 from rgt import schema
+from rgt.platform import profiles
 
 ROOT = Path(__file__).resolve().parent.parent
-NAMES = "autodl china generic-ssh lambda local paperspace runpod vastai".split()
+NAMES = [path.stem for path in generate.profile_paths(ROOT)]
 
 
 def front(name: str) -> dict[str, Any]:
@@ -24,30 +24,13 @@ def front(name: str) -> dict[str, Any]:
     return parse(path, path.read_text(encoding="utf-8")).front_matter()
 
 
-def platforms() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every profile and every variant, merged as _schema.md says."""
-    for name in NAMES:
-        profile = front(name)
-        variants = profile.pop("variants", {})
-        yield name, profile
-        for variant, own in variants.items():
-            parts = {key: {**profile[key], **own[key]} for key in ("verbs", "meter")}
-            yield f"{name}:{variant}", {**profile, **own, **parts, "name": name}
-
-
-PLATFORMS = list(platforms())
+VARIANTS = [f"{name}:{variant}" for name in NAMES for variant in front(name).get("variants", {})]
+PLATFORMS = [(name, profiles.load(name)) for name in sorted([*NAMES, *VARIANTS])]
 
 
 def programs() -> list[tuple[str, dict[str, Any]]]:
     found = [(name, fact) for name, p in PLATFORMS for fact in (p["verbs"]["down"], p["meter"]["list"])]
     return [(f"{name}-{i}", fact) for i, (name, fact) in enumerate(found) if "argv" in fact]
-
-
-def test_the_eight_are_there() -> None:
-    assert [path.stem for path in generate.profile_paths(ROOT)] == NAMES
-    variants = {name: [one.split(":")[1] for one, _ in PLATFORMS if one.startswith(f"{name}:")] for name in NAMES}
-    assert variants["china"] == ["gpushare", "matpool", "featurize", "lanrui"]
-    assert variants["generic-ssh"] == ["slurm", "k8s", "colab", "kaggle", "skypilot", "dstack"]
 
 
 @pytest.mark.parametrize(("name", "profile"), PLATFORMS, ids=[name for name, _ in PLATFORMS])
@@ -77,7 +60,7 @@ def test_every_down_names_what_it_ends() -> None:
     assert [name for name, fact in down if "<id>" not in " ".join(fact["argv"])] == []
     ssh = [f"generic-ssh:{name}" for name in ("slurm", "k8s", "colab", "skypilot", "dstack")]
     rented = ["lambda", "paperspace", "runpod", "vastai"]
-    assert [name for name, _ in down] == ["autodl", "china:featurize", *ssh, *rented]
+    assert {name for name, _ in down} == {"autodl", "china:featurize", *ssh, *rented}
     # without a terminal these take silence for no; vastai even exits 0 then
     for name in ("vastai", "generic-ssh:skypilot", "generic-ssh:dstack"):
         assert "-y" in dict(down)[name]["argv"]
@@ -116,13 +99,3 @@ def test_unknown_needs_no_source_and_a_claim_does() -> None:
     profile = front("generic-ssh")
     del profile["variants"]["slurm"]["meter"]["stops_with"]["source"]
     assert schema.problems(profile, "profile") == ["variants/slurm/meter/stops_with: 'source' is a required property"]
-
-
-def test_table_row_is_short_and_says_by_variant() -> None:
-    rows = generate.platforms(ROOT).splitlines()[2:]
-    assert len(rows) == len(NAMES) and max(map(len, rows)) <= 260
-    generic = next(row for row in rows if "generic-ssh" in row)
-    assert "unknown" not in generic and "by variant" in generic
-    vast = next(row for row in rows if "vastai" in row)
-    assert "| `vastai destroy instance <id> -y` (final) | the whole disk, often dearer than running |" in vast
-    assert "| container disk, volume | volume |" in vast

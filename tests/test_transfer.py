@@ -97,24 +97,17 @@ def test_a_second_pull_sends_nothing_and_keeps_manifest_and_proof_true(good: Ben
     assert (third["proof"], events(good.here).count("finished")) == (str(good.proof), 1)  # events are merged once
 
 
-def test_links_holes_and_two_names_of_one_file(bench: Bench) -> None:
-    os.link(bench.there / "train.log", bench.there / "second name.log")
+def test_links_and_what_is_no_file(bench: Bench) -> None:
     (bench.there / "latest").symlink_to("checkpoints/step_1.npy")
     (bench.there / "folder").symlink_to(bench.there / "checkpoints")
     (bench.there / "gone").symlink_to("nowhere")
     os.mkfifo(bench.there / "pipe")
-    with (bench.there / "holes.dat").open("wb") as file:
-        file.truncate(32 << 20)
-        file.seek(16 << 20)
-        file.write(b"middle")
     done = bench.pull("--json")
     answer = json.loads(done.stdout)
     assert done.returncode == 0, done.stdout
     assert {("gone", "info"), ("pipe", "info")} <= {(f["path"], f["severity"]) for f in answer["findings"]}
     assert os.readlink(bench.here / "latest") == "checkpoints/step_1.npy"
     assert os.readlink(bench.here / "folder") == "checkpoints"  # absolute there, relative here
-    assert os.path.samefile(bench.here / "train.log", bench.here / "second name.log")
-    assert (bench.here / "holes.dat").stat().st_blocks * 512 < 4 << 20
     same_tree(bench.there, bench.here)
 
 
@@ -161,7 +154,7 @@ def test_a_linked_folder_here_is_not_written_through(good: Bench) -> None:
     assert not any(outside.iterdir())
 
 
-def test_a_damaged_copy_here_is_fetched_again(good: Bench) -> None:
+def test_a_damaged_copy_here_is_said_and_the_next_pull_fetches_it_again(good: Bench) -> None:
     path = good.here / "checkpoints" / "step_1.npy"
     times = path.stat()
     data = bytearray(path.read_bytes())
@@ -169,7 +162,9 @@ def test_a_damaged_copy_here_is_fetched_again(good: Bench) -> None:
     path.write_bytes(data)
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # size and time still say that it is whole
     done = good.pull()
-    assert done.returncode == 0, done.stdout
+    assert (done.returncode, good.proof.exists()) == (1, False), done.stdout
+    assert "error digest: " in done.stdout and "this copy was removed; the same command fetches it" in done.stdout
+    assert good.pull().returncode == 0
     same_tree(good.there, good.here)
 
 
@@ -188,8 +183,7 @@ def test_a_sealed_folder_is_left_alone(good: Bench) -> None:
     assert done.returncode == 2 and "is sealed" in done.stderr
 
 
-def test_two_pulls_at_once_do_not_share_a_folder(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rgt.transfer.stage.LOCK_SECONDS", 0.2)
+def test_two_pulls_at_once_do_not_share_a_folder(bench: Bench) -> None:
     (bench.here / ".rgt-pull").mkdir(parents=True)
     with (bench.here / ".rgt-pull" / "lock").open("ab") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
@@ -202,10 +196,9 @@ def test_two_pulls_at_once_do_not_share_a_folder(bench: Bench, monkeypatch: pyte
 def test_progress_has_speed_and_eta() -> None:
     from rgt.transfer.delivery import Gauge
 
-    gauge = Gauge(100 << 20, "pull box:x")
-    gauge.begin(20 << 20)  # an earlier start brought it: it is no speed of this one
+    gauge = Gauge(80 << 20, "pull box:x")
     gauge.add(40 << 20)
-    assert gauge.line(gauge.start + 10) == "pull box:x: 60 %, 60 MiB of 100 MiB, 4 MiB/s, ETA 10s"
+    assert gauge.line(gauge.start + 10) == "pull box:x: 50 %, 40 MiB of 80 MiB, 4 MiB/s, ETA 10s"
 
 
 def changed_since_sealed(here: Path) -> list[str]:
@@ -261,12 +254,6 @@ def rewrite(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
-def forget_the_end(bench: Bench) -> None:
-    """The box is gone, and nobody saw the run's end."""
-    bench.box.rename(bench.folder / "off")
-    rewrite(bench.here / "events.jsonl", '"state": "finished"', '"state": "running"')
-
-
 def no_tensors(bench: Bench) -> None:
     proof = json.loads(bench.proof.read_text())
     for row in proof["artifacts"]:
@@ -291,7 +278,7 @@ AGAINST: dict[str, tuple[Break, str]] = {
     "link out on the box": (lambda b: (b.there / "data").symlink_to("/"), "is a link to '/', outside of"),
     "run still running": (Bench.write_on_the_box, "the run is running"),
     "another run on the box": (lambda b: make_run(b.box, OTHER_ID), f"{OTHER_ID} is on the box, too, with 1 artifacts"),
-    "box gone, end not seen": (forget_the_end, "at the last pull the run's state was: running"),
+    "box does not answer": (lambda b: b.box.rename(b.folder / "off"), "what is on it now could not be compared"),
     "another run there": (lambda b: rewrite(b.there / "run.json", RUN_ID, OTHER_ID), f"now holds {OTHER_ID}, not"),
     "not approved": (lambda b: None, "there is no --approve"),
     "approved something else": (lambda b: None, f"--approve names '{RUN_ID}x'"),
@@ -323,12 +310,6 @@ def test_down_in_the_one_good_state_shows_then_executes(good: Bench) -> None:
     assert done.stdout.splitlines()[-1] == "down: fakectl list no longer lists pod-1 among what bills"
     assert good.provider.calls == [["delete", "pod-1"], ["list"]]
     assert events(good.here)[-3:] == ["approved", "approved", "destroyed"]
-
-
-def test_down_when_the_box_is_off_needs_only_what_the_last_pull_saw(good: Bench) -> None:
-    good.box.rename(good.folder / "off")
-    done = good.provider.down(good.here, "--approve", RUN_ID)
-    assert (done.returncode, "what is on it now could not be compared" in done.stdout) == (0, True), done.stdout
 
 
 def test_down_with_the_other_runs_given_up_or_pulled(good: Bench) -> None:
@@ -396,18 +377,6 @@ def test_down_fills_other_placeholders_and_gives_a_key_by_stdin_only(good: Bench
     assert "s3cret" not in done.stdout + done.stderr + (good.here / "events.jsonl").read_text()
 
 
-def test_down_of_a_variant(good: Bench) -> None:
-    facts = {"source": "https://example.org", "verified": "2026-11"}
-    variant: dict[str, Any] = {"title": "Moon", "kind": "rented", "auto_release": {"value": "none", **facts}}
-    variant["verbs"] = {"down": {"value": "x", "argv": ["moonctl", "<id>"], **facts}}
-    stops, bills = {"value": "x", "irreversible": False, **facts}, {"value": "cheese", **facts}
-    variant["meter"] = {"stops_with": stops, "stopped_still_bills": bills, "list": {"value": "look up", **facts}}
-    path = good.provider.profile("many", variants={"moon": variant})
-    done = transfer("down", good.here, "--profile", f"{path}:moon", "--id", "pod-1", "--approve", RUN_ID)
-    assert "platform      Moon" in done.stdout and "moonctl pod-1   (can be undone)" in done.stdout
-    assert "still bills cheese" in done.stdout
-
-
 def test_down_of_the_wrong_box_is_refused(good: Bench) -> None:
     """The box knows its own id, and it is not the one that would be destroyed."""
     good.provider.profile(overrides={"transfer.py": {"--id-env": "FAKE_POD"}})
@@ -428,7 +397,7 @@ def test_what_counts_as_listed() -> None:
 # -- aggregate
 
 
-def test_aggregate_gathers_is_idempotent_and_goes_on_after_a_failure(tmp_path: Path) -> None:
+def test_aggregate_gathers_again_and_again_and_goes_on_after_a_failure(tmp_path: Path) -> None:
     one, two = tmp_path / "a" / "runs", tmp_path / "b" / "deep" / "runs"
     make_run(one, RUN_ID), make_run(two, OTHER_ID)
     bad = make_run(one, "20261116-100000-bad-000000")
@@ -438,16 +407,14 @@ def test_aggregate_gathers_is_idempotent_and_goes_on_after_a_failure(tmp_path: P
     done = transfer(*words)
     rows = json.loads(done.stdout)["runs"]
     assert done.returncode == 1
-    assert [row["run"] for row in rows] == [RUN_ID, bad.name, OTHER_ID, RUN_ID, ""]
+    assert [row["run"] for row in rows] == [RUN_ID, bad.name, OTHER_ID, RUN_ID, "nothing"]
     assert [row["state"] for row in rows] == ["verified", "failed", "verified", "failed", "failed"]
-    assert "two runs in one folder cannot be told apart" in rows[3]["detail"]
-    assert "there is no directory" in rows[4]["detail"]
+    said = [finding["message"] for finding in json.loads(done.stdout)["findings"]]
+    assert "two runs in one folder cannot be told apart" in said[-2] and "there is no directory" in said[-1]
     same_tree(one / RUN_ID, tmp_path / "shared" / RUN_ID)
-    again = json.loads(transfer("aggregate", one / RUN_ID, tmp_path / "b", tmp_path / "shared", "--json").stdout)
-    assert [row["state"] for row in again["runs"]] == ["unchanged", "unchanged"]
     (tmp_path / "shared" / RUN_ID / "train.log").write_text("changed here")
-    mended = json.loads(transfer("aggregate", one / RUN_ID, tmp_path / "shared", "--json").stdout)
-    assert [row["state"] for row in mended["runs"]] == ["verified"]
+    again = transfer("aggregate", one / RUN_ID, tmp_path / "b", tmp_path / "shared")
+    assert (again.returncode, again.stdout.splitlines()[-1]) == (0, "2 verified, 0 failed")
     same_tree(one / RUN_ID, tmp_path / "shared" / RUN_ID)
 
 
@@ -466,20 +433,6 @@ def test_a_link_that_goes_away_while_listed_is_passed_over(tmp_path: Path, monke
 
     monkeypatch.setattr(os, "readlink", late)
     assert [row["p"] for row in boxside.walk(str(tmp_path), [])] == ["train.log"]
-
-
-def test_a_writer_is_seen_while_it_opens_and_closes_other_files(tmp_path: Path) -> None:
-    code = (
-        f"f = open({str(tmp_path / 'log')!r}, 'a'); print('up', flush=True)\n"
-        "while True: [other.close() for other in [open('/dev/null') for _ in range(99)]]"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as child:
-        try:
-            assert child.stdout and child.stdout.readline() == b"up\n"
-            seen = [next(boxside.list_tree(str(tmp_path), [], ""))["writers"] for _ in range(20)]
-        finally:
-            child.kill()
-    assert {tuple(row.split()[0] for row in rows) for rows in seen} == {(str(child.pid),)}
 
 
 # -- push, to a folder here
@@ -525,16 +478,6 @@ def test_push_without_git_leaves_rubbish_and_credentials(tmp_path: Path) -> None
     assert "warn  secret: .env: is named like a credential and was not sent" in done.stdout
     assert "info  unjudged: link: is a link to 'train.py' and was not sent" in done.stdout
     assert sorted(os.listdir(there)) == [".env.example", "train.py"]
-
-
-def test_push_stops_at_windows_line_ends(tmp_path: Path) -> None:
-    code = repository(tmp_path)
-    (code / "run.sh").write_bytes(b"#!/bin/bash\r\necho hi\r\n")
-    (code / "notes.txt").write_bytes(b"fine\r\n")
-    done = transfer("push", code, tmp_path / "there")
-    assert done.returncode == 1
-    assert "error crlf: run.sh: has Windows line ends" in done.stdout and "notes.txt" not in done.stdout
-    assert not (tmp_path / "there").exists()
 
 
 def test_push_dry_run_and_an_empty_folder(tmp_path: Path) -> None:

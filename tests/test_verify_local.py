@@ -129,6 +129,11 @@ def test_json_fits_its_schema(tmp_path: Path) -> None:
             schema.check(found, "report", "stdout")
 
 
+def test_github(tmp_path: Path) -> None:
+    path = corruption.weight_all_zero(tmp_path)
+    assert run(path, "--github").stdout.startswith(f"::error file={path},title=zero::w all 4096 values are zero")
+
+
 def test_a_flood_of_findings_is_counted(tmp_path: Path) -> None:
     torch.save({f"layer{number:03d}": torch.zeros(8, 8) for number in range(300)}, tmp_path / "z.pt")
     found = [f for f in report(tmp_path / "z.pt")["findings"] if f["severity"] == "error"]

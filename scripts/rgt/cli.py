@@ -35,8 +35,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def report_options(function: F) -> F:
-    """--json, --github and --sarif: three other renderings of the same findings (text is the default)."""
-    for name, what in (("sarif", "findings as SARIF 2.1.0"), ("github", "findings as GitHub annotations"), _JSON):
+    """--json and --github: two other renderings of the same findings (text is the default)."""
+    for name, what in (("github", "findings as GitHub annotations"), _JSON):
         function = click.option(f"--{name}", "fmt", flag_value=name, default=None, help=f"Print {what}.")(function)
     return function
 
@@ -71,16 +71,7 @@ class _FrontDoor(click.Command):
         kwargs.setdefault("context_settings", {"help_option_names": ["-h", "--help"], "max_content_width": 100})
         super().__init__(*args, **kwargs)
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        **extra: Any,
-    ) -> Any:
-        if not standalone_mode:
-            return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **extra: Any) -> Any:
         if sys.stdout is None:  # closed with >&-: nobody wants to read it
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         if isinstance(sys.stdout, io.TextIOWrapper):

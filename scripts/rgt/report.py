@@ -1,173 +1,39 @@
-"""One shape for every finding, in every script, rendered as text, JSON, GitHub annotations or SARIF.
+"""One shape for every finding, in every script, rendered as text, JSON or GitHub annotations.
 
 Example:
     report = Report("verify_local")
     report.add("nan", "error", "3 of 4096 values are NaN", path="step_100.pt", where="lm_head.weight")
     return report.emit(fmt)          # prints, and gives the exit code: 1 when there is an error or a warning
 
-A code is a short, stable word. All of them are in CODES, so that two scripts never use one word for two things.
+A code is a short, stable word; its message says what it means. All of them are in CODES, so that none is misspelt.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from dataclasses import asdict, dataclass, field
 from typing import Any
-from urllib.parse import quote
 
-from rgt import VERSION
 from rgt.errors import FINDINGS, OK
 
-_MEANINGS = """
-accumulated       gradients of earlier steps are applied again
-blank             a figure shows nothing, or no data
-bomb              a packed part would grow beyond what it claims or what is sane
-bounds            an offset or size points outside of the file, or beyond what is read
-budget            the arms of a comparison got different steps, tokens or tuning trials
-bug-suspect       a number that more often comes from a bug than from a method
-cadence           checkpoints are saved too rarely, or never
-chance            a metric is exactly at chance level
-changed           a file was written to while it was read
-clipped           something of a figure is cut off
-coincidence       a match of two splits that chance or boilerplate explains
-confound          more than the intended variable differs between the arms of a comparison
-constant          a tensor, or a metric over all seeds, holds one value throughout
-count             fewer artifacts were found than expected
-crash             a log ends in an error
-crc               bytes differ from the checksum stored with them
-crlf              a script has Windows line ends
-cuda              driver, CUDA build of the framework and card do not fit together
-dead-units        units of a network never fire, or sit at the end of their range
-digest            a file's sha256 is not the recorded one
-direction         which way a metric is better contradicts its meaning, or itself
-disclose          a number has something that its reader must be told
-diverged          the loss rises and does not come back
-drawn             a figure does not show its source data
-drift             a reported number is not the one in the record it came from
-dtype             a tensor's dtype is not the expected one
-duplicate         a tensor, key, shard, zip member or run is there twice
-early-stopping    early stopping cannot fire, or fires at another time than meant
-ecc               a GPU counted uncorrectable memory errors
-effect            a difference is larger than the noise between runs
-empty             a file, folder or list holds nothing
-error-page        a server's answer was saved in place of the file
-eval-set          numbers that are compared come from different eval sets
-extra             something is there that no list names
-failed            a queued job failed or was lost
-font              signs of a figure have no picture in its font
-future            a date stamp lies in the future
-gap               bytes between tensors belong to none of them
-gpu               a GPU or its driver does not answer as it should
-gpu-hot           a GPU is hotter than it should be
-gpu-idle          a GPU does nothing while its run is not finished
-gradient          gradients vanish or explode on their way through the model
-group-leak        the same patient, speaker or other group is in two splits
-growth            memory is kept from one step to the next
-hang              a collective operation timed out
-hardware          the arms of a comparison ran on different devices
-held              GPU memory is in use and no process that is visible holds it
-hole              a run of zeros where a copy or a disk lost pages
-host-memory       the memory of the host or container is about to run out
-hostile           a pickle names something that can run any code
-identical         two arms share a value to the last digit
-ignored-input     an output does not depend on an input
-image             images have another scale than the model expects
-inf               a tensor or number is infinite
-interpreter       the Python a job would use is missing, broken or not the one meant
-killed            a process was ended from outside
-known             a log shows a failure that the catalogue knows
-leak              an item of one split is in another split
-lfs-pointer       a git-LFS pointer is in place of the file
-limit             a limit of the container or the system is lower than the job needs
-loss-input        a loss function gets scores of another kind than it expects
-lost-log          what a process prints goes where nobody can read it
-lr                the learning rate that is applied is not the one that was meant, or no schedule does that
-malformed         a stamp or file has the right place but not the right form
-missed            a phase of a training ended without meeting its criterion
-missing           a file or directory that is referred to is not there, or not usable
-mixed             one arm of a comparison holds runs of several settings
-mode              train or eval mode is not the one that fits the phase
-moving            something that is meant to stay changes
-nan               a value that must be a number is NaN or infinite
-near-duplicate    an item of one split is almost the same as one of another split
-no-crc            a torch file was saved without checksums
-no-fit            a training cannot learn one batch
-no-space          bytes or inodes are used up, or will not suffice
-noise             a difference is no larger than the noise between runs
-nondeterminism    two runs from one seed differ
-not-a-checkpoint  a file is of another kind than its name says
-not-updating      a parameter that should learn stays as it is
-object-array      a numpy array holds Python objects, which only a pickle can load
-oom               memory of the GPU or the host ran out
-order             samples come in an order that repeats, is sorted or is not resumed
-overlap           two tensors or zip members share bytes
-padding           padded positions count in a loss
-partial           the remains of a copy or save that was not finished
-path-name         a name inside a file leads out of its folder
-peak              a reported number is the best of a curve
-plateau           a curve no longer improves
-port              a port that the job needs is in use
-proxy             a proxy is set for the training process
-ragged            samples of different shape cannot be stacked
-range             a weight or a metric has a value that it cannot or may not have
-refused-global    a pickle names something that is not known to be harmless
-removed           a cell was run that its sweep no longer names
-renamed           tensor names differ from the expected ones by a prefix
-restarts          a run starts again and again without getting further
-resume            a resumed run is not the run that was interrupted
-secret            a file is named like a credential
-seeds             seeds repeat, or differ in number or kind between arms
-selection         a checkpoint was chosen on the test set, or by a different rule per arm
-shape             a tensor's shape, or the number of parameters, is not the expected one
-single-run        one run per arm: the noise between seeds is unknown
-size              a file's length is not the recorded one
-slow              a run became slower than it was
-spike             a curve jumped
-stale             a dated fact is older than allowed
-stale-index       an index does not describe the files beside it
-stale-proof       an earlier proof no longer holds and was put aside
-stale-source      a figure's source data are not what its runs say now
-stalled           a process lives but shows no progress
-starved           a training waits for its data
-step              two records of the training step disagree
-superseded        a result was made from a description that was changed since
-target            targets do not fit the loss: range, dtype or shift
-throttled         a GPU is slowed down by heat or power
-time-limit        a job is expected to run longer than it may
-timeout           a command did not end in its time
-too-good          a result is better than is plausible
-trailing          bytes follow the end of the contents
-truncated         a file is shorter than its own content says, or damaged
-unapplied         the variable that was meant to differ does not
-unapproved        the user has not approved a destructive act in words
-undecided         the runs do not suffice, or do not allow, to call a difference effect or noise
-undeclared        a figure shows something that is neither its data nor declared as something else
-unfinished        a run, or a cell of a sweep, is not submitted, waiting, running or out of sight
-unjudged          something was not looked at, and why
-unknown           a log shows a failure that no entry of the catalogue explains
-unknown-claim     a document's anchor names a claim that EVIDENCE.json does not have
-unloadable        a checkpoint is whole but does not load
-unpulled          an artifact is on the machine that made it, not here
-unreadable        a file cannot be opened or read
-unrecorded        something that a conclusion depends on was not recorded
-unregistered      something is trained that is not part of the model
-unresolved        a relative path or a variable does not lead where the job runs
-unsaved           work exists only on this disk: uncommitted or unpushed
-unsealed          a claim rests on a run that was not sealed
-unseen            something is in use by a process that is not visible here
-untrusted         a file can only be loaded by running code from it
-unverified        a job ended, and no artifact of it verifies
-volatile          what is written there is lost when the machine or container stops
-watcher           the watcher of a run is dead, so nobody looks after it
-worker-rng        data workers or epochs draw the same random numbers
-world-size        the number of processes is not the number of GPUs
-wrong-box         an id names another machine than the one that was looked at
-xid               the kernel logged an error of a GPU
-zero              a tensor is all zero
-"""
-CODES = dict(line.split(maxsplit=1) for line in _MEANINGS.splitlines() if line)
+CODES = frozenset(
+    """
+    accumulated blank bomb bounds budget bug-suspect cadence chance changed clipped clock coincidence collapse
+    colour confound constant count crash crc crlf cuda curve dead-units denormal desync digest direction disclose
+    diverged drawn drift dtype duplicate early-stopping ecc effect ema empty error-page eval-set extra failed font
+    future gap gpu gpu-hot gpu-idle gradient group-leak growth hang hardware held hole host-memory hostile identical
+    ignored-input image inf interpreter killed known label-control leak leftover lfs-pointer limit loss-input
+    lost-log lr malformed missed missing mixed mode moved moving nan near-duplicate no-crc no-fit no-space noise
+    nondeterminism not-a-checkpoint not-updating object-array oom optimizer order overlap padding partial path-name
+    peak plateau port precision proxy ragged range refused-global removed renamed restarts resume secret seeds
+    selection shape single-run size slow spike split stale stale-index stale-proof stale-source stalled starved step
+    superseded symmetry target throttled time-leak time-limit timeout too-good touched trailing truncated unapplied
+    unapproved undecided undeclared unfinished unjudged unknown unknown-claim unloadable unpulled unreadable
+    unrecorded unregistered unresolved unsaved unsealed unseen untrusted unverified update-ratio volatile watcher
+    worker-rng world-size wrong-box wrong-order xid zero
+    """.split()
+)
 
 SEVERITIES = ("error", "warn", "info")
 _SHOWN = 50  # findings printed as text; the rest is counted, and --json has them all
@@ -215,8 +81,8 @@ class Report:
 
     def emit(self, fmt: str | None = None, summary: str = "") -> int:
         """Print in the chosen format (`summary` is the text report's last line) and return the exit code."""
-        if fmt in ("json", "sarif"):
-            print_json(_sarif(self) if fmt == "sarif" else self.as_dict())
+        if fmt == "json":
+            print_json(self.as_dict())
         elif fmt == "github":
             print("".join(f"{_github(finding)}\n" for finding in self.findings), end="")
         else:
@@ -260,20 +126,3 @@ def _escape(text: str, more: str = "") -> str:
     for sign in "%\r\n" + more:
         text = text.replace(sign, f"%{ord(sign):02X}")
     return text
-
-
-def _sarif(report: Report) -> dict[str, Any]:
-    used = sorted({finding.code for finding in report.findings})
-    rules = [{"id": code, "shortDescription": {"text": CODES[code]}} for code in used]
-    driver = {"name": report.tool, "version": VERSION, "rules": rules}
-    results = []
-    for finding in report.findings:
-        level = {"error": "error", "warn": "warning", "info": "note"}[finding.severity]
-        result: dict[str, Any] = {"ruleId": finding.code, "level": level, "message": {"text": finding.message}}
-        if finding.path:
-            region = {"region": {"startLine": finding.line}} if finding.line else {}
-            place = {"artifactLocation": {"uri": quote(os.fsencode(finding.path))}, **region}
-            result["locations"] = [{"physicalLocation": place}]
-        results.append(result)
-    run = {"tool": {"driver": driver}, "results": results}
-    return {"version": "2.1.0", "$schema": "https://json.schemastore.org/sarif-2.1.0.json", "runs": [run]}

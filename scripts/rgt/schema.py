@@ -25,10 +25,6 @@ _SHOWN = 3  # problems named in one sentence; the rest is counted
 _LONGEST = 160  # characters of one problem
 
 
-def names() -> list[str]:
-    return sorted(path.name.removesuffix(".schema.json") for path in DIRECTORY.glob("*.schema.json"))
-
-
 @functools.cache
 def load(name: str) -> dict[str, Any]:
     return json.loads((DIRECTORY / f"{name}.schema.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]

@@ -6,7 +6,6 @@ import functools
 import getpass
 import os
 import re
-import shlex
 import subprocess
 import time
 from collections.abc import Iterator
@@ -72,17 +71,8 @@ class Sshd:
     def ssh(self) -> list[str]:
         return ["ssh", "-F", str(self.config)]
 
-    @property
-    def rsh(self) -> str:
-        """For `rsync -e` and GIT_SSH_COMMAND."""
-        return shlex.join(self.ssh)
-
     def run(self, cmd: str, *, check: bool = True, timeout: float = 90.0) -> subprocess.CompletedProcess[str]:
         return run([*self.ssh, "box", cmd], check=check, timeout=timeout)
-
-    def popen(self, cmd: str) -> subprocess.Popen[str]:
-        pipe = subprocess.PIPE
-        return subprocess.Popen([*self.ssh, "box", cmd], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
     def start(self) -> None:
         """Its log says when it listens. A probe could be answered by another server: one that took the port before us,
@@ -108,11 +98,9 @@ class Sshd:
         self.stop()
         self.start()
 
-    def cut(self) -> int:
-        """Kill the sshd behind every live connection, as a dropped network does; returns how many there were."""
-        connections = self._connections()
-        self._drop(connections)
-        return len(connections)
+    def cut(self) -> None:
+        """Kill the sshd behind every live connection, as a dropped network does."""
+        self._drop(self._connections())
 
     def _connections(self) -> list[int]:
         return children(self.daemon.process.pid) if self.daemon.process else []

@@ -59,24 +59,13 @@ class Host:
 
     name: str = ""
     ssh_config: str | None = field(default_factory=lambda: os.environ.get("RGT_SSH_CONFIG"))
-    port: int | None = None  # None: what ssh's own configuration says
-
-    def ssh_words(self) -> list[str]:
-        """ssh with our options, without a host: for rsync's -e."""
-        config = ["-F", self.ssh_config] if self.ssh_config else []
-        return [*_SSH, *config, *(["-p", str(self.port)] if self.port else [])]
-
-    @property
-    def bracketed(self) -> str:
-        """The name as it stands before a colon: an IPv6 address in brackets."""
-        user, at, address = self.name.rpartition("@")
-        return f"{user}{at}[{address}]" if ":" in address else self.name
 
     def argv(self) -> list[str]:
         """What reaches the one-liner on that machine."""
         if not self.name:
             return [sys.executable, "-c", _BOOTSTRAP]
-        return [*self.ssh_words(), "--", self.name, f"exec python3 -c {shlex.quote(_BOOTSTRAP)}"]
+        config = ["-F", self.ssh_config] if self.ssh_config else []
+        return [*_SSH, *config, "--", self.name, f"exec python3 -c {shlex.quote(_BOOTSTRAP)}"]
 
     def run(
         self,
@@ -170,9 +159,8 @@ def unreachable(name: str, done: Done) -> RgtError:
 # -- Where something is: HOST:DIR behind ssh, or a directory here. The one parser of such words
 
 
-_HOST = r"(?P<user>[^/:@\s]+@)?(?:\[(?P<ipv6>[^][/@\s]+)\]|(?P<name>[^][/:@\s]+))"
-_SCP = re.compile(rf"{_HOST}:(?P<path>.*)", re.S)
-_URL = re.compile(rf"ssh://{_HOST}(?::(?P<port>\d+))?/(?P<path>.*)", re.S)  # absolute, or /~/ below the home
+_PLACE = re.compile(r"((?:[^/:@\s]+@)?[^][/:@\s]+):(.*)", re.S)
+_HOW = "HOST:DIR; a port or an IPv6 address gets a name in ~/.ssh/config"
 
 
 @dataclass(frozen=True)
@@ -185,28 +173,20 @@ class Place:
         """What `parse_place` reads as the same place."""
         if not self.host.name:
             return f"./{self.path}" if ":" in self.path.partition("/")[0] else self.path
-        if self.host.port:
-            path = self.path if self.path.startswith("/") else f"/~/{self.path.removeprefix('~/')}"
-            return f"ssh://{self.host.bracketed}:{self.host.port}{path}"
-        return f"{self.host.bracketed}:{self.path}"
+        return f"{self.host.name}:{self.path}"
 
 
 def parse_place(text: str) -> Place:
     if not text or "\0" in text:
         raise bad_input("a place is HOST:DIR or a directory here; this one is empty")
-    url = text.startswith("ssh://")
-    if not url and ":" not in text.partition("/")[0]:
+    if ":" not in text.partition("/")[0]:
         return Place(Host(), text)
-    match = (_URL if url else _SCP).fullmatch(text)
-    if not match or (not url and re.match(r"[A-Za-z]:\\", text)):
-        form = "ssh://USER@HOST:PORT/DIR" if url else f"HOST:DIR; a directory here with a colon in its name is ./{text}"
-        raise bad_input(f"{text!r} is not {form}")
-    name = (match["user"] or "") + (match["ipv6"] or match["name"])
+    match = _PLACE.fullmatch(text)
+    if not match or "://" in text or re.match(r"[A-Za-z]:\\", text):
+        raise bad_input(f"{text!r} is not {_HOW}; a directory here with a colon in its name is ./{text}")
+    name, path = match.groups()
     if name.startswith("-"):
         raise bad_input(f"{name!r} is not a host: ssh would read it as an option")
-    if not match["path"]:
+    if not path:
         raise bad_input(f"{text} names no directory on {name}; write {name}:DIR")
-    if not url:
-        return Place(Host(name), match["path"])
-    path = match["path"] if match["path"].startswith("~") else f"/{match['path']}"
-    return Place(Host(name, port=int(match["port"]) if match["port"] else None), path)
+    return Place(Host(name), path)

@@ -101,7 +101,6 @@ def excluded(path: str, patterns: list[str]) -> bool:
 
 def walk(root: str, exclude: list[str]) -> Iterator[Row]:
     """One row per file, link or thing that cannot be copied. Links are never followed."""
-    inodes: dict[tuple[int, int], str] = {}
     folders = [""]
     while folders:
         folder = folders.pop()
@@ -122,11 +121,11 @@ def walk(root: str, exclude: list[str]) -> Iterator[Row]:
                 elif is_folder:
                     below.append(path)
                 else:
-                    yield _row(root, path, seen, inodes)
+                    yield _row(root, path, seen)
         folders += reversed(below)
 
 
-def _row(root: str, path: str, seen: os.stat_result, inodes: dict[tuple[int, int], str]) -> Row:
+def _row(root: str, path: str, seen: os.stat_result) -> Row:
     full = os.path.join(root, path)
     if stat.S_ISLNK(seen.st_mode):
         raw, target = os.readlink(full), os.path.realpath(full)
@@ -139,13 +138,7 @@ def _row(root: str, path: str, seen: os.stat_result, inodes: dict[tuple[int, int
         return {"x": path, "why": "special"}
     if not os.access(full, os.R_OK):
         return {"x": path, "why": "unreadable", "say": "Permission denied"}
-    row: Row = {"p": path, "b": seen.st_size, "m": seen.st_mtime_ns, "o": stat.S_IMODE(seen.st_mode)}
-    first = inodes.setdefault((seen.st_dev, seen.st_ino), path) if seen.st_nlink > 1 else path
-    if first != path:
-        row["h"] = first
-    if seen.st_blocks * 512 < seen.st_size // 2:  # it has holes: it may need less room than its size
-        row["s"] = 1
-    return row
+    return {"p": path, "b": seen.st_size, "m": seen.st_mtime_ns, "o": stat.S_IMODE(seen.st_mode)}
 
 
 def list_runs(root: str, depth: int) -> Iterator[Row]:
@@ -164,7 +157,7 @@ def list_runs(root: str, depth: int) -> Iterator[Row]:
 
 
 def send(root: str, files: list[tuple[str, int, int]]) -> Iterator[Row | bytes]:
-    """Of each (path, offset, size) the bytes from offset to size, but for runs of zeros, and then the digest of it all.
+    """Of each (path, offset, size) the bytes from offset to size, and then the digest of it all.
 
     A file that is there already is asked for from its end on: then only its digest travels.
     """
@@ -180,7 +173,7 @@ def send(root: str, files: list[tuple[str, int, int]]) -> Iterator[Row | bytes]:
                 state.update(data)
                 position += len(data)
                 fresh = data[max(0, len(data) - (position - offset)) :] if position > offset else b""
-                if fresh[:64].strip(b"\0") or fresh.strip(b"\0"):
+                if fresh:
                     yield {"i": number, "o": position - len(fresh), "n": len(fresh)}
                     yield fresh
             seen = os.fstat(file.fileno())

@@ -27,7 +27,6 @@ FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0
 _END_SECONDS = 20.0
 _NOISE = 1 << 16  # bytes that a login script may print before us
 _LINE = 1 << 24
-_ONLY_TERMINALS = "SSH client doesn't support PTY"  # what ssh.runpod.io says
 T = TypeVar("T")
 
 
@@ -168,9 +167,6 @@ class Connection:
         for line in done.err.splitlines():
             if line.startswith("error: "):
                 raise bad_input(f"{line.removeprefix('error: ')} on {self.host.title}")
-        if _ONLY_TERMINALS in self.noise + done.err:
-            way = "no command, scp, sftp or rsync goes through it; use the box's direct address, or object storage"
-            raise lacking(f"{self.host.title} serves terminals only ({_ONLY_TERMINALS}): {way}")
         if 0 < done.code < 128:
             last = done.sentence() if done.err.strip() else self.noise or f"exit code {done.code}"
             raise RgtError(f"python3 on {self.host.title} failed: {last}", ENVIRONMENT)

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib
 import json
 import os
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -28,33 +25,32 @@ from rgt.run import record as rundir
 from rgt.transfer.boxside import CHUNK, sha256_of
 from rgt.transfer.connection import Connection
 from rgt.transfer.listing import EVENTS, EVENTS_THERE, SEAL, Listing, State, fault, runs_below, take_listing
-from rgt.transfer.stage import FOLDER, Stage, listed_versions, read_manifest
+from rgt.transfer.stage import Stage, read_manifest
 
 ROUNDS = 3  # listings in which a file may still change before we say that it does
 _PAUSE = 1.0  # seconds between two listings while somebody writes there
 _LOG_BYTES = 64 << 20  # a growing file up to this size is shown while it grows
-_ON_TERMINAL, _IN_LOG = 0.2, 15.0  # seconds between two lines of progress
+_TELL_EVERY = 10.0  # seconds between two lines of progress
 MAX_ABS = 1e6
-_AGAIN = 2  # times that damaged copies are fetched again
 _DAMAGED = ("digest", "size", "missing")  # of a file in the manifest: a copy that is not what was listed
 _ENDS = (rundir.FINISHED, rundir.FAILED, rundir.STOPPED)
 _ON_A_HOST = ("local", "ssh", "docker", "slurm")  # engines that are asked on the box itself
 _DEPTH = 4  # folders below a source in which runs are looked for
 
 
-@dataclass
 class Delivery:
-    """What one pull brought, and, when it was complete, its proof."""
+    """One pull into one folder: what it brought, and, when it was complete, its proof."""
 
-    local: Path
     there: Listing
-    findings: list[Finding]
-    copied: bool
-    drops: int
-    seconds: float
-    complete: bool = False
-    state: State | None = None
-    proof: Path | None = None
+
+    def __init__(self, place: Place, local: Path, exclude: Sequence[str], patience: float, known: bool = False) -> None:
+        """`known`: the box has answered before, so a drop is waited out from the start."""
+        self.place, self.local, self.exclude = place, local, exclude
+        self.box, self.stage = Connection(place.host, patience, known), Stage(local)
+        self.findings: list[Finding] = []
+        self.copied, self.complete, self.seconds = False, False, 0.0
+        self.state: State | None = None
+        self.proof: Path | None = None
 
     @property
     def failed(self) -> bool:
@@ -63,22 +59,12 @@ class Delivery:
     def as_dict(self) -> dict[str, Any]:
         there, by = self.there, "stream" if self.copied else "nothing to copy"
         row: dict[str, Any] = {"source": there.source, "local": str(self.local), "run_id": there.run_id}
-        row |= {"files": len(there.entries), "bytes": there.bytes, "by": by, "drops": self.drops}
+        row |= {"files": len(there.entries), "bytes": there.bytes, "by": by, "drops": self.box.drops}
         row |= {"seconds": round(self.seconds, 3), "complete": self.complete}
         row |= {"state": self.state.word if self.state else None, "proof": str(self.proof) if self.proof else None}
         return row
 
-
-class Pull:
-    """One pull into one folder."""
-
-    def __init__(self, place: Place, local: Path, exclude: Sequence[str], patience: float, known: bool = False) -> None:
-        """`known`: the box has answered before, so a drop is waited out from the start."""
-        self.place, self.local, self.exclude = place, local, exclude
-        self.box, self.stage = Connection(place.host, patience, known), Stage(local)
-        self.copied = False
-
-    def run(self, rounds: int = ROUNDS) -> Delivery:
+    def pull(self, rounds: int = ROUNDS) -> Delivery:
         """Copy, list again, copy what changed meanwhile; what goes on changing is a finding."""
         start = time.monotonic()
         with contextlib.closing(self.box), contextlib.closing(self.stage):
@@ -93,8 +79,7 @@ class Pull:
                 absent = [entry for entry in there.entries.values() if not self.stage.has(entry)]
                 if not moving and not absent:
                     break
-            seconds = time.monotonic() - start
-            done = Delivery(self.local, there, [*there.findings], self.copied, self.box.drops, seconds)
+            self.there, self.findings, self.seconds = there, [*there.findings], time.monotonic() - start
             message, fix = f"could not be copied from {there.host.title}", "pull again; if it stays, look at the box"
             if moving:
                 who = f"; it is being written by process {there.writers[0]}" if there.writers else ""
@@ -102,39 +87,34 @@ class Pull:
                 fix = "pull again when the run is done, or use pull --loop"
             for entry in absent[:20]:
                 code = "changed" if moving else "unpulled"
-                done.findings.append(Finding(code, "error", message, entry.path, fix=fix))
+                self.findings.append(Finding(code, "error", message, entry.path, fix=fix))
                 if entry.bytes <= _LOG_BYTES:
                     self.stage.snapshot(entry)
-            if not done.failed:
+            if not self.failed:
                 for path, target in there.links.items():
                     self.stage.link(path, target)
                 write_manifest(self.local, there, self.stage, self.exclude)
-                done.complete = True
-            return done
+                self.complete = True
+        return self
 
     def _copy(self, there: Listing) -> None:
         """Everything that is not here, or whose digest is not known; once more what came with another digest."""
-        todo = [entry for entry in there.entries.values() if not entry.same_as and not self.stage.in_place(entry)]
+        todo = [entry for entry in there.entries.values() if not self.stage.in_place(entry)]
         if todo:
             self.copied = True
             withdraw(self.local)  # what is about to change has no proof
             self.stage.need_room(todo)
         try:
-            with contextlib.closing(Gauge(sum(entry.bytes for entry in todo), f"pull {there.source}")) as gauge:
-                if not self.box.again(lambda: self._receive(there, gauge)):
-                    self.box.again(lambda: self._receive(there, gauge))
+            gauge = Gauge(sum(entry.bytes - self.stage.held(entry) for entry in todo), f"pull {there.source}")
+            if not self.box.again(lambda: self._receive(there, gauge)):
+                self.box.again(lambda: self._receive(there, gauge))
         finally:
             self.stage.save(there)
-        for entry in there.entries.values():
-            first = there.entries.get(entry.same_as)
-            if first and self.stage.has(first):
-                self.stage.second_name(entry, first)
 
     def _receive(self, there: Listing, gauge: Gauge) -> bool:
         """One attempt at all that is missing; False when something came with another digest than the box's."""
-        todo = [entry for entry in there.entries.values() if not entry.same_as and not self.stage.has(entry)]
+        todo = [entry for entry in there.entries.values() if not self.stage.has(entry)]
         asked = [(entry.path, self.stage.held(entry), entry.bytes) for entry in todo]
-        gauge.begin(gauge.total - sum(size - offset for _, offset, size in asked))
         good = True
         for row in self.box.answer("send", root=there.root, files=asked) if asked else ():
             number, offset, size = row.get("i", -1), row.get("o", 0), row.get("n", 0)
@@ -169,83 +149,54 @@ def write_manifest(local: Path, there: Listing, stage: Stage, exclude: Sequence[
 
 
 class Gauge:
-    """Progress with an ETA on stderr: one line that is rewritten on a terminal, a line now and then in a log."""
+    """Progress with an ETA: a line on stderr now and then. `total` is what is still to come."""
 
     def __init__(self, total: int, what: str) -> None:
-        self.total, self.what, self.drawn, self.shown = total, what, False, time.monotonic()
-        self.begin(0)
-
-    def begin(self, done: int) -> None:
-        """What an earlier run brought must not count as speed."""
-        self.base = self.done = done
-        self.start = time.monotonic()
+        self.total, self.what, self.done = total, what, 0
+        self.start = self.shown = time.monotonic()
 
     def add(self, count: int) -> None:
         self.done += count
-        now, terminal = time.monotonic(), sys.stderr.isatty()
-        if now - self.shown < (_ON_TERMINAL if terminal else _IN_LOG):
-            return
-        self.shown, self.drawn = now, terminal
-        text = f"\r\033[K{self.line(now)}" if terminal else f"{self.line(now)}\n"
-        print(text, end="", file=sys.stderr, flush=True)
+        now = time.monotonic()
+        if now - self.shown >= _TELL_EVERY:
+            self.shown = now
+            progress(self.line(now))
 
     def line(self, now: float) -> str:
-        rate = (self.done - self.base) / max(now - self.start, 1e-6)
+        rate = self.done / max(now - self.start, 1e-6)
         eta = f"ETA {units.show_duration(round((self.total - self.done) / rate))}" if rate > 0 else "ETA unknown"
         percent = 100 * self.done // max(self.total, 1)
         amounts = f"{units.show_size(self.done)} of {units.show_size(self.total)}"
         return f"{self.what}: {percent} %, {amounts}, {units.show_size(rate)}/s, {eta}"
 
-    def close(self) -> None:
-        if self.drawn:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
-
 
 # -- copy, proof, record
-
-
-@dataclass
-class Verified:
-    proof: Path | None = None
-    artifacts: int = 0
-    findings: list[Finding] = field(default_factory=list)
-    damaged: set[Path] = field(default_factory=set)  # copies that are not what was listed: to be fetched once more
 
 
 def deliver(where: Place, local: Path, exclude: Sequence[str], patience: float, known: bool = False) -> Delivery:
     """Copied, verified, recorded. `known`: the box has answered before."""
     refuse_sealed(local)
-    # load what the proof needs while the copy waits for the line
-    threading.Thread(target=importlib.import_module, args=("rgt.checkpoint.verify",), daemon=True).start()
-    for attempt in range(_AGAIN + 1):
-        done = Pull(where, local, exclude, patience, known).run()
-        if not done.complete:
-            return done
-        verified = verify_folder(local)
-        if not verified.damaged or attempt == _AGAIN:
-            break
-        for entry in done.there.entries.values():
-            if local / entry.local in verified.damaged:
-                Stage(local).discard(entry)
-    done.findings += verified.findings
-    done.proof = verified.proof
+    done = Delivery(where, local, exclude, patience, known).pull()
+    if not done.complete:
+        return done
+    artifacts = verify_folder(done)
     if not done.failed:
-        Stage(local).finish()
+        done.stage.finish()
     done.state = state_of(done.there, own_record(local))
     merge_events(local)
     facts = {key: value for key, value in done.as_dict().items() if key in ("source", "files", "bytes", "state")}
     log_decision(local, "pulled", **facts, manifest_sha256=sha256_of(local / MANIFEST))
     if done.proof:
-        log_decision(local, "verified", proof=PROOF, artifacts=verified.artifacts)
+        log_decision(local, "verified", proof=PROOF, artifacts=artifacts)
     return done
 
 
 def follow(where: Place, local: Path, exclude: Sequence[str], patience: float, every: float) -> None:
     """Copy what there is, again and again, until the run is over. The pull with the proof comes after."""
-    known, told = False, 0.0  # whether its state was ever known, and when that was last so
+    told = 0.0  # when its state was last known
     while True:
         refuse_sealed(local)
-        there = Pull(where, local, exclude, patience, known).run(rounds=1).there
+        there = Delivery(where, local, exclude, patience, known=told > 0).pull(rounds=1).there
         merge_events(local)
         now = state_of(there, own_record(local))
         if now.over:
@@ -253,8 +204,8 @@ def follow(where: Place, local: Path, exclude: Sequence[str], patience: float, e
             return
         word = now.word
         if word != rundir.UNKNOWN:
-            known, told = True, time.monotonic()
-        elif not known or time.monotonic() - told > every + patience:
+            told = time.monotonic()
+        elif not told or time.monotonic() - told > every + patience:
             raise errors.lacking(f"cannot tell when {where.text} is over: {now.detail}; pull without --loop")
         else:
             word = f"{word} ({now.detail})"
@@ -271,8 +222,11 @@ def refuse_sealed(local: Path) -> None:
     run.refuse_if_sealed()
 
 
-def verify_folder(local: Path) -> Verified:
-    """Load everything the manifest names and compare it; PULL_VERIFIED.json only when all of it passed."""
+def verify_folder(done: Delivery) -> int:
+    """Load everything the manifest names and compare it; PULL_VERIFIED.json only when all of it passed.
+
+    Returns the number of artifacts. A copy that is not what was listed is removed: the next pull fetches it again.
+    """
     from rgt.checkpoint import verify
     from rgt.checkpoint.examine import Options
     from rgt.checkpoint.survey import survey
@@ -280,24 +234,23 @@ def verify_folder(local: Path) -> Verified:
     # a box can be destroyed on the word of the proof: what it speaks of must be on the disk, not in a cache
     flushing = threading.Thread(target=os.sync)
     flushing.start()
-    found = survey(local)
-    gauge = Gauge(verify.sizes(found), f"verify {local}")
+    found = survey(done.local)
+    gauge = Gauge(verify.sizes(found), f"verify {done.local}")
     verdict = verify.verify(found, Options(max_abs=MAX_ABS), gauge.add)
-    gauge.close()
     flushing.join()
-    listed = set(verdict.expected.listed)
-    damaged = {path for path, problem in verdict.problems if problem.code in _DAMAGED and path in listed}
     problems = [*verdict.problems, *(verify.withdraw(verdict) if verdict.failed else [])]
-    proof = next(iter(verify.prove(verdict, {"max_abs": MAX_ABS, "expect": None})), None)
-    problems.sort(key=lambda entry: SEVERITIES.index(entry[1].severity))
-    findings = [
-        Finding(p.code, p.severity, p.message, str(path), where=p.where, evidence=p.evidence, fix=p.fix)
-        for path, p in problems
-    ]
+    done.proof = next(iter(verify.prove(verdict, {"max_abs": MAX_ABS, "expect": None})), None)
+    for path, p in sorted(problems, key=lambda entry: SEVERITIES.index(entry[1].severity)):
+        fix = p.fix
+        if p.code in _DAMAGED and path in verdict.expected.listed:
+            path.unlink(missing_ok=True)
+            fix = "this copy was removed; the same command fetches it again"
+        finding = Finding(p.code, p.severity, p.message, str(path), where=p.where, evidence=p.evidence, fix=fix)
+        done.findings.append(finding)
     if not verdict.artifacts:
         message = "holds no checkpoint or array, so nothing can be proved by loading it: no PULL_VERIFIED.json"
-        findings.append(Finding("unverified", "warn", message, str(local)))
-    return Verified(proof, len(verdict.artifacts), findings, damaged)
+        done.findings.append(Finding("unverified", "warn", message, str(done.local)))
+    return len(verdict.artifacts)
 
 
 def merge_events(local: Path) -> None:
@@ -311,14 +264,11 @@ def merge_events(local: Path) -> None:
 # -- the run: its records here, and whether it is over
 
 
-def decisions_of(local: Path) -> Path:
-    """Where pull and down write down what they did: events.jsonl, or beside a sealed run, which never changes."""
-    sealed = (local / SEAL).exists()
-    return local.absolute().with_name(f"{local.absolute().name}.events.jsonl") if sealed else local / EVENTS
-
-
 def log_decision(local: Path, event: str, **detail: Any) -> None:
-    files.append_jsonl(decisions_of(local), {**detail, "time": time.time(), "event": event}, "events")
+    """What pull and down did: in events.jsonl, or beside a sealed run, which never changes."""
+    sealed = (local / SEAL).exists()
+    path = local.absolute().with_name(f"{local.absolute().name}.events.jsonl") if sealed else local / EVENTS
+    files.append_jsonl(path, {**detail, "time": time.time(), "event": event}, "events")
 
 
 def own_record(local: Path) -> dict[str, Any] | None:
@@ -378,59 +328,24 @@ def _ask_engine(there: Listing, record: dict[str, Any] | None) -> State:
 # -- many runs
 
 
-@dataclass
-class Gathered:
-    run: str
-    source: str
-    state: str  # verified | unchanged | failed
-    detail: str = ""
-    bytes: int = 0
-    findings: list[Finding] = field(default_factory=list)
-
-
-def gather(sources: list[Place], target: Path, patience: float) -> Iterator[Gathered]:
-    """Every run below the sources into target/<run-id>; one that fails does not stop the others."""
+def gather(sources: list[Place], target: Path, patience: float) -> Iterator[tuple[Place, Path | None, list[Finding]]]:
+    """Every run below the sources into target/<run-id>, with its proof; one that fails does not stop the others."""
     for where in sources:
         try:
             with contextlib.closing(Connection(where.host, patience)) as box:
-                rows = runs_below(box, where.path, _DEPTH)
+                paths = sorted(row["run"] for row in runs_below(box, where.path, _DEPTH))
+            if not paths:
+                raise errors.bad_input("holds no run directory (a folder with run.json)")
         except RgtError as error:
-            yield Gathered("", where.text, "failed", error.message)
+            yield where, None, [Finding("unpulled", "error", error.message, where.text)]
             continue
-        if not rows:
-            yield Gathered("", where.text, "failed", "holds no run directory (a folder with run.json)")
-        for path in sorted(row["run"] for row in rows):
+        for path in paths:
             name, there = os.path.basename(path), Place(where.host, path)
-            if why := fault(name):
-                yield Gathered("", there.text, "failed", f"its name {why}; nothing was copied")
-                continue
-            row, local = Gathered(name, there.text, "failed"), target / name
             try:
-                if unchanged(there, local):
-                    row.state, row.bytes = "unchanged", sum(file["bytes"] for file in read_manifest(local)["files"])
-                else:
-                    done = deliver(there, local, (), patience)
-                    worst = [finding.message for finding in done.findings if finding.severity == "error"]
-                    row.detail = "" if done.proof else [*worst, "nothing in it can be verified by load"][0]
-                    row.state = "verified" if done.proof else "failed"
-                    row.bytes, row.findings = done.there.bytes, done.findings
+                if why := fault(name):
+                    raise errors.bad_input(f"its name {why}; nothing was copied")
+                done = deliver(there, target / name, (), patience)
+                yield there, done.proof, done.findings
             except (RgtError, OSError) as error:
-                row.detail = (errors.from_os_error(error) if isinstance(error, OSError) else error).message
-            yield row
-
-
-def unchanged(where: Place, local: Path) -> bool:
-    """Proved before, the same on both sides by size and time: not read again."""
-    try:
-        manifest, proof = read_manifest(local), files.read_json(local / PROOF, "pull_verified")
-        with contextlib.closing(Connection(where.host)) as box:
-            there = take_listing(box, where.path, manifest.get("excluded", {}).get("patterns", []))
-    except RgtError:
-        return False
-    return (
-        not (local / FOLDER).exists()
-        and proof.get("manifest_sha256") == sha256_of(local / MANIFEST)
-        and manifest["source"] == there.source
-        and listed_versions(manifest) == there.versions()
-        and all(map(Stage(local).in_place, there.entries.values()))
-    )
+                message = error.message if isinstance(error, RgtError) else errors.from_os_error(error).message
+                yield there, None, [Finding("unpulled", "error", message, there.text)]

@@ -37,8 +37,6 @@ class Entry:
     bytes: int
     mtime_ns: int
     mode: int
-    same_as: str = ""  # another entry: two names of one file
-    sparse: bool = False
     sealed: bool = False  # part of a sealed run: every name stays
 
     @property
@@ -76,7 +74,7 @@ class Listing:
 
     @property
     def bytes(self) -> int:
-        return sum(entry.bytes for entry in self.entries.values() if not entry.same_as)
+        return sum(entry.bytes for entry in self.entries.values())
 
     def versions(self) -> set[Version]:
         return {entry.version for entry in self.entries.values()}
@@ -87,8 +85,7 @@ class Listing:
             self.links[str(row["l"])] = str(row["t"])
             return
         if "p" in row:
-            same_as, sparse = str(row.get("h", "")), bool(row.get("s"))
-            entry = Entry(str(row["p"]), row["b"], row["m"], row["o"] & 0o777, same_as, sparse)
+            entry = Entry(str(row["p"]), row["b"], row["m"], row["o"] & 0o777)
             if not (0 <= entry.bytes < 1 << 62 and abs(entry.mtime_ns) < 1 << 62):
                 raise ValueError
             self.entries[entry.path] = entry
@@ -125,9 +122,6 @@ class Listing:
                 yield path, "is a file and a link"
         if EVENTS in self.entries and EVENTS_THERE in self.links:
             yield EVENTS_THERE, f"is what {EVENTS} is called here"
-        for entry in self.entries.values():
-            if entry.same_as and self.entries.get(entry.same_as, entry).same_as:
-                yield entry.path, "is a second name of a second name"
 
 
 def take_listing(box: Connection, directory: str, exclude: Iterable[str] = (), variable: str = "") -> Listing:

@@ -24,18 +24,20 @@ _RUBBISH = ".git .venv venv __pycache__ node_modules .mypy_cache .pytest_cache .
 _SECRET = """.env .env.* .netrc .pypirc .npmrc *.pem id_rsa id_ed25519 id_ecdsa credentials credentials.json kaggle.json
 service-account*.json"""
 _HARMLESS = ".env.example .env.sample .env.template"
-_SCRIPT = "*.sh *.bash *.zsh *.slurm *.sbatch"
-_HEAD = 1 << 16
 
 
 @dataclass
 class Load:
-    """What is to be sent."""
+    """What is to be sent, and what was."""
 
     root: Path
     files: list[dict[str, Any]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     by_git: bool = False
+    sent: int = 0
+    sent_bytes: int = 0
+    drops: int = 0
+    failed: list[tuple[str, str]] = field(default_factory=list)
 
     @property
     def bytes(self) -> int:
@@ -86,15 +88,9 @@ def _add(load: Load, name: str) -> None:
             load.findings.append(Finding("unjudged", "info", message, name, fix=fix))
         if not stat.S_ISREG(seen.st_mode):  # a link, a submodule's folder, a socket
             return
-        with path.open("rb") as file:
-            head = file.read(_HEAD)
         sha256 = sha256_of(path)
     except FileNotFoundError:  # tracked, but deleted here
         return
-    if b"\r\n" in head and (_matches(base, _SCRIPT) or head.startswith(b"#!")):
-        fix = f"sed -i 's/\\r$//' {name}, and `*.sh text eol=lf` in .gitattributes"
-        message = "has Windows line ends: the box would look for an interpreter called 'bash\\r'"
-        load.findings.append(Finding("crlf", "error", message, name, fix=fix))
     row = {"path": name, "bytes": seen.st_size, "mtime_ns": seen.st_mtime_ns, "sha256": sha256}
     load.files.append({**row, "mode": 0o755 if seen.st_mode & 0o100 else 0o644})
 
@@ -102,22 +98,15 @@ def _add(load: Load, name: str) -> None:
 # -- sending
 
 
-@dataclass
-class Sent:
-    files: int = 0
-    bytes: int = 0
-    drops: int = 0
-    failed: list[tuple[str, str]] = field(default_factory=list)
-
-
-def send(load: Load, place: Place, patience: float) -> Sent:
+def send(load: Load, place: Place, patience: float) -> None:
     """Until the box has every file with its sha256. A broken connection goes on where it was."""
-    box, sent = Connection(place.host, patience), Sent()
+    box = Connection(place.host, patience)
 
     def attempt() -> None:
         rows = box.answer("receive", root=place.path, files=load.files)
         wanted = next(rows).get("wanted", [])
-        gauge.begin(load.bytes - sum(load.files[number]["bytes"] - offset for number, offset in wanted))
+        total = sum(load.files[number]["bytes"] - offset for number, offset in wanted)
+        gauge = Gauge(total, f"push {place.text}")
         for number, offset in wanted:
             path, left = load.files[number]["path"], load.files[number]["bytes"] - offset
             with (load.root / path).open("rb") as file:
@@ -127,19 +116,18 @@ def send(load: Load, place: Place, patience: float) -> Sent:
                     box.write(data)
                     box.advance()
                     left -= len(data)
-                    sent.bytes += len(data)
+                    load.sent_bytes += len(data)
                     gauge.add(len(data))
             if problem := next(rows).get("e"):
-                sent.failed.append((path, str(problem)))
+                load.failed.append((path, str(problem)))
             else:
-                sent.files += 1
+                load.sent += 1
         for row in rows:
             raise box.strange(row)
 
-    with contextlib.closing(box), contextlib.closing(Gauge(load.bytes, f"push {place.text}")) as gauge:
+    with contextlib.closing(box):
         box.again(attempt)
-    sent.drops = box.drops
-    return sent
+    load.drops = box.drops
 
 
 def send_secret(data: bytes, place: Place, dry_run: bool) -> None:

@@ -7,25 +7,22 @@ on from here.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import hashlib
 import os
 import shutil
 import stat
-import time
 from pathlib import Path
 from typing import IO, Any
 
 from rgt import files, units
 from rgt.checkpoint.proof import MANIFEST
-from rgt.errors import RgtError, bad_input, lacking, refused
+from rgt.errors import RgtError, bad_input, from_os_error, lacking, refused
 from rgt.machine import disks
 from rgt.transfer.boxside import sha256_of
 from rgt.transfer.listing import Entry, Listing, Version
 
 FOLDER = ".rgt-pull"
-LOCK_SECONDS = 60.0
 _CLOCK = 2_000_000_000  # nanoseconds: how coarse a file system's time stamps may be
 _RESERVE = 1 << 20  # bytes left for our own records
 
@@ -46,14 +43,10 @@ class Stage:
         _refuse_mixing(self.local, there)
         self.parts.mkdir(parents=True, exist_ok=True)
         self.lock = (self.folder / "lock").open("ab")
-        deadline = time.monotonic() + LOCK_SECONDS
-        while True:
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            if time.monotonic() > deadline:
-                raise bad_input(f"another pull is at work in {self.local}; wait for it, or end it")
-            time.sleep(0.1)
+        try:
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise bad_input(f"another pull is at work in {self.local}; wait for it, or end it") from None
         for path in (self.state, self.local / MANIFEST):
             for row in (_read_object(path) or {}).get("files", []):
                 if "mtime_ns" in row and "sha256" in row:
@@ -86,12 +79,10 @@ class Stage:
     def need_room(self, todo: list[Entry]) -> None:
         """Said before hours of copying, not after."""
         room = disks.room(self.local)
-        missing = sum(entry.bytes - self.held(entry) for entry in todo if not entry.sparse)
+        missing = sum(entry.bytes - self.held(entry) for entry in todo)
         if missing + _RESERVE > room.free:
             sizes = f"{units.show_size(room.free)} free, {units.show_size(missing)} are still to come"
             raise lacking(f"{self.local} has {sizes}; make room, or pull to another disk")
-        if room.inodes and len(todo) > room.inodes_free:
-            raise lacking(f"{self.local} has {room.inodes_free} inodes free, {len(todo)} files are still to come")
 
     # -- partial files
 
@@ -107,7 +98,7 @@ class Stage:
         return 0
 
     def write(self, entry: Entry, offset: int, data: bytes) -> None:
-        """Bytes of a partial file; what lies between its end and them becomes a hole. Hashed on the way if in order."""
+        """Bytes of a partial file, hashed on the way if in order."""
         part = self.part(entry)
         if offset == 0:
             self._hash, self._hashed = hashlib.sha256(), (part, 0)
@@ -121,18 +112,18 @@ class Stage:
                 file.seek(offset)
                 file.write(data)
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            fix = "what has arrived is kept: make room, then run the same command again"
-            raise lacking(f"the disk here is full: cannot write {part}: {error.strerror}; {fix}") from None
+            raise from_os_error(error, f"write {part} (what has arrived is kept)") from None
 
     def settle(self, entry: Entry, sha256: str) -> bool:
         """Move a whole partial file to its name; False when it is not the box's: then it is removed."""
         self.digests[entry.version] = sha256
-        if self.in_place(entry):
-            return True
+        if self.in_place(entry):  # perhaps an older version of the same size, written in the same second
+            if sha256_of(self.local / entry.local) == sha256:
+                return True
+            (self.local / entry.local).unlink()
+            return False
         part = self.part(entry)
-        if not part.exists():  # empty, or nothing but zeros
+        if not part.exists():  # empty
             self.write(entry, 0, b"")
         os.truncate(part, entry.bytes)
         if (self._hash.hexdigest() if self._hashed == (part, entry.bytes) else sha256_of(part)) != sha256:
@@ -156,18 +147,6 @@ class Stage:
     def has(self, entry: Entry) -> bool:
         return entry.version in self.digests and self.in_place(entry)
 
-    def second_name(self, entry: Entry, first: Entry) -> None:
-        """A hard link to a file that is here; a copy on a file system without hard links."""
-        self.digests[entry.version] = self.digests[first.version]
-        if self.in_place(entry):
-            return
-        final, source = self._safe(entry.local), self.local / first.local
-        final.unlink(missing_ok=True)
-        try:
-            os.link(source, final, follow_symlinks=False)
-        except OSError:
-            shutil.copy2(source, final, follow_symlinks=False)
-
     def link(self, path: str, target: str) -> None:
         final = self._safe(path)
         to = os.path.relpath(self.local / target, final.parent)
@@ -179,11 +158,6 @@ class Stage:
         final = self._safe(entry.local)
         with contextlib.suppress(OSError), self.part(entry).open("rb") as part:
             files.write_with(final, lambda out: shutil.copyfileobj(part, out))
-
-    def discard(self, entry: Entry) -> None:
-        for path in (self.local / entry.local, self.part(entry)):
-            with contextlib.suppress(OSError):
-                path.unlink()
 
     def _safe(self, path: str) -> Path:
         """The final path, its folders made; a link among them would lead out of LOCAL."""

@@ -17,7 +17,7 @@ from rgt.host.ssh import parse_place
 from rgt.report import Finding, progress
 from rgt.transfer.boxside import sha256_of
 from rgt.transfer.connection import Connection
-from rgt.transfer.delivery import decisions_of, event_rows, log_decision, own_record, state_of
+from rgt.transfer.delivery import log_decision, own_record, state_of
 from rgt.transfer.listing import State, fault, runs_below, take_listing
 from rgt.transfer.stage import FOLDER, listed_versions
 
@@ -75,7 +75,8 @@ def examine(local: Path, variable: str = "", box_id: str = "", abandon: tuple[st
             there = take_listing(box, where.path, exclude, variable)
             beside = runs_below(box, os.path.dirname(where.path) or "/", _SIBLINGS)
     except RgtError as error:
-        _out_of_reach(case, where.host.title, error.message)
+        message = f"{where.host.title} does not answer ({error.message}): what is on it now could not be compared"
+        case.object("unseen", message, case.local, "start the box, and pull again")
         return case
     known, now = listed_versions(manifest), there.versions()
     newer = sorted({path for path, *_ in now - known})
@@ -85,9 +86,6 @@ def examine(local: Path, variable: str = "", box_id: str = "", abandon: tuple[st
     case.against += [finding for finding in there.findings if finding.severity == "error"]
     if there.run_id and there.run_id != case.run_id:
         case.object("unpulled", f"{there.source} now holds {there.run_id}, not {case.run_id}", there.root)
-    gone = len({path for path, *_ in known} - {path for path, *_ in now})
-    if gone:
-        case.notes.append(f"{gone} of the pulled files are no longer on the box; they are here")
     # the worst accident is the right command on the wrong box
     if variable and box_id and not there.env:
         unchecked = f"that {box_id} is this box could not be checked"
@@ -174,21 +172,6 @@ def _check_proof(case: Case, manifest: dict[str, Any], proof: dict[str, Any]) ->
 
 def _names(paths: list[str]) -> str:
     return ", ".join(map(repr, paths[:_NAMED])) + (", ..." if len(paths) > _NAMED else "")
-
-
-# -- what is there
-
-
-def _out_of_reach(case: Case, host: str, why: str) -> None:
-    """The box is stopped, or gone. Then the last pull must have seen the run's end."""
-    case.notes.append(f"{host} does not answer ({why}); what is on it now could not be compared")
-    sha256 = sha256_of(case.local / MANIFEST)
-    rows = event_rows(decisions_of(case.local))
-    pulls = [row for row in rows.values() if row.get("event") == "pulled" and row.get("manifest_sha256") == sha256]
-    if not pulls or not State(str(pulls[-1].get("state"))).over:
-        seen = pulls[-1].get("state") if pulls else "not recorded"
-        message = f"{host} does not answer, and at the last pull the run's state was: {seen}"
-        case.object("unfinished", message, case.local, "start the box, and pull again")
 
 
 # -- what it means
