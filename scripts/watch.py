@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rgt import cli, errors, files, units
+from rgt import cli, errors, units
 from rgt.errors import RgtError, bad_input, lacking
 from rgt.report import CODES, Finding, Report, print_json
 
@@ -67,39 +67,27 @@ silence = click.option(
 )
 every = click.option("--every", type=cli.Duration(), default=60.0, show_default=True, help="Time between two looks.")
 targets = click.argument("targets", nargs=-1, required=True, metavar="RUN_DIR|LOG...")
-page_option = click.option(
-    "--html", "page", type=click.Path(dir_okay=False, path_type=Path), help="Also write one self-contained page."
-)
 
 
 @main.command()
 @targets
-@click.option("--once", "mode", flag_value="once", default=None, help="One look; the default.")
-@click.option("--follow", "mode", flag_value="follow", help="Look again and again until the run is over.")
+@click.option("--follow", is_flag=True, help="Look again and again until the run is over.")
 @every
 @silence
-@page_option
 @cli.json_option
-def show(
-    targets: tuple[str, ...],
-    mode: str | None,
-    every: float,
-    silenced: tuple[str, ...],
-    page: Path | None,
-    as_json: bool,
-) -> int:
+def show(targets: tuple[str, ...], follow: bool, every: float, silenced: tuple[str, ...], as_json: bool) -> int:
     """Look at RUN_DIR, or at one or more logs of one run.
 
     Prints what training_status.md says. A run directory whose run is on another machine is looked at there.
 
-    Example: python scripts/watch.py show train.log --silence plateau --html status.html
+    Example: python scripts/watch.py show train.log --silence plateau
     """
     from rgt.run.record import OVER
 
     while True:
         found = _look(targets, silenced)
-        code = _show(found, page, as_json)
-        if mode != "follow" or found["now"]["state"] in OVER:
+        code = _show(found, as_json)
+        if not follow or found["now"]["state"] in OVER:
             return code
         time.sleep(max(_SHORTEST, every))
 
@@ -171,11 +159,9 @@ def _poll(host: Host, run: str, silenced: tuple[str, ...]) -> dict[str, Any]:
     return found | {"host": host.name}
 
 
-def _show(found: dict[str, Any], page: Path | None, as_json: bool) -> int:
+def _show(found: dict[str, Any], as_json: bool) -> int:
     from rgt.watch import status
 
-    if page:
-        files.write_text(page, status.render_page(found))
     if as_json:
         word, reason = status.decide(found)
         print_json(found | {"decision": {"word": word, "reason": reason, "next": status.next_command(found)}})
@@ -215,19 +201,18 @@ def daemon(targets: tuple[str, ...], every: float, silenced: tuple[str, ...], fo
 @main.command()
 @click.argument("place", metavar="HOST:RUN")
 @silence
-@page_option
 @cli.json_option
-def poll(place: str, silenced: tuple[str, ...], page: Path | None, as_json: bool) -> int:
+def poll(place: str, silenced: tuple[str, ...], as_json: bool) -> int:
     """Look at a run on another machine by one short connection; the log stays there.
 
-    Example: python scripts/watch.py poll box:runs/20260101-120000-tiny-a1b2c3 --html status.html
+    Example: python scripts/watch.py poll box:runs/20260101-120000-tiny-a1b2c3
     """
     from rgt.host.ssh import parse_place
 
     there = parse_place(place)
     if not there.host.name:
         raise bad_input(f"{place!r} is not HOST:RUN; write it like box:runs/x (a name that `ssh` knows, a path there)")
-    return _show(_poll(there.host, there.path, silenced) | {"where": place}, page, as_json)
+    return _show(_poll(there.host, there.path, silenced) | {"where": place}, as_json)
 
 
 # -- the box alone

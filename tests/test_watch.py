@@ -562,24 +562,6 @@ def test_memory_near_its_limit_or_growing_to_it() -> None:
     assert box_codes(growing, eta=600) == []
 
 
-# -- the page
-
-
-def test_page_needs_nothing_but_itself(tmp_path: Path) -> None:
-    folder = run_dir(tmp_path, rows(0, 200) + "saving checkpoint to <script>x\n" + rows(200, 230))
-    watch(folder, "--html", tmp_path / "status.html", expect=0)
-    text = (tmp_path / "status.html").read_text()
-    assert "<polyline" in text and 'class="event"' in text and "viewport" in text
-    for outside in ("http:", "https:", "<script", "url(", "@import", "src="):
-        assert outside not in text, outside
-    assert status.render_page(look(folder)).count("<svg") >= 1
-
-
-def test_numbers_on_an_axis_are_short() -> None:
-    values = (0.00031234, 1.18234, 4210.0, 34153.0, 421_000.0, 3.2e7, 2e10, 5e13, -34153.0)
-    assert [*map(status.short, values)] == "0.0003123 1.182 4210 34.2k 421k 32M 20G 5e+13 -34.2k".split()
-
-
 @pytest.mark.parametrize(
     ("word", "state", "rows"),
     [

@@ -44,7 +44,7 @@ _LOG = re.compile(
 )
 _LOGS = 16
 _CHECKPOINTS = 200
-_CURVE, _MARKS, _SAMPLES = 240, 40, 120  # points of a curve, marks and samples of the machine that leave it
+_CURVE = 240  # points of a curve that leave it
 _CARD = ("index", "utilization", "memory_used", "memory_total", "temperature")
 _UNUSABLE = (RgtError, KeyError, TypeError, ValueError, AttributeError)  # a file of ours that is broken
 
@@ -261,19 +261,13 @@ def _data(view: View, memory: dict[str, Any], samples: list[dict[str, Any]]) -> 
         "checkpoints": view.counts.get("saves", 0),
         "checkpoint_age": round(view.now - view.saved[-1], 1) if view.saved else None,
     }
-    marks = [("checkpoint", row.get("step")) for row in view.longest("saves")]  # in a plot
-    marks += [("restart", row["at"]) for row in view.longest("restarts")]
-    marks += [(row["code"], row.get("step")) for row in view.problems]
-    marks += [("nan", rows[0]["x"]) for rows in view.not_numbers.values()]
-    machine = [
-        {
-            "time": round(sample["time"], 1),
+    machine = {}
+    if sample := samples[-1] if samples else None:
+        machine = {
             "gpus": [{name: card.get(name) for name in _CARD} for card in sample["gpus"]],
             "memory": {name: sample["memory"][name] for name in ("used", "limit") if name in sample["memory"]},
             "disk": {name: sample["disk"][name] for name in ("free", "total") if name in sample["disk"]},
         }
-        for sample in samples[-_SAMPLES:]
-    ]
     return {
         "where": view.where,
         "log": view.log,
@@ -281,7 +275,6 @@ def _data(view: View, memory: dict[str, Any], samples: list[dict[str, Any]]) -> 
         "before": memory["last"],
         "roles": {role: name for role, (name, _) in view.chosen.items()},
         "curves": {role: {"name": name, "points": thin(curve, _CURVE)} for role, (name, curve) in view.chosen.items()},
-        "events": [{"kind": kind, "x": x} for kind, x in marks if x is not None][-_MARKS:],
         "machine": machine,
         "files": [
             {"path": path, **{name: row.get(name) for name in ("bytes", "thinned", "restarted")}}
