@@ -52,8 +52,7 @@ class Diagnosis:
             row |= {"id": entry.id, "name": entry.name, "cause": entry.cause, "fix": entry.fix}
             row |= {"check": entry.check, "read": entry.read}
         if place := self.place:
-            row |= {"path": place.path, "line": place.line, "evidence": place.text, "stage": place.stage}
-            row["rank"] = place.rank
+            row |= {"path": place.path, "line": place.line, "evidence": place.text, "rank": place.rank}
             if place.time is not None:
                 moment = datetime.fromtimestamp(place.time, timezone.utc).replace(tzinfo=None)
                 row["time"] = moment.isoformat(timespec="milliseconds").removeprefix(f"{NO_YEAR}-")
@@ -96,7 +95,6 @@ def diagnose(traces: list[Trace], owners: list[Entry], exit_code: int | None = N
             place.path if place else "",
             place.line if place else 0,
             -(place.size if place else 0),
-            not (entry and place and place.stage in entry.stages),
         )
 
     return sorted(explanations, key=rank_of)
@@ -177,7 +175,7 @@ def _unknown(
         trace, chain = min(own or chains, key=lambda one: root is not None and one[1][-1].rank != root)
         last = next((one for one in reversed(chain) if one.raised), chain[-1])
         line, text = last.end or last.start, last.raised or last.text[0]
-        place = Place(trace.path, line, text, last.rank, last.time, 0, last.mark, "")
+        place = Place(trace.path, line, text, last.rank, last.time, 0, last.mark)
         note = "no entry of the catalogue explains this exception"
         return [Diagnosis(UNKNOWN, place=place, note=note, traceback=tuple(last.text))]
     if explained:
