@@ -5,13 +5,11 @@ Example:
 
 Up to WHOLE new bytes every line is taken. Of a longer backlog the beginning and the end are taken line by line, and
 between them SAMPLES lines with a number, evenly spread, plus every line with one of RARE: a log of gigabytes costs
-one pass of C-level searches and constant memory. A file that was rotated is finished under its new name first; one
-that was truncated is read from its beginning.
+one pass of C-level searches and constant memory. A file that was rotated or truncated is read from its beginning.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import re
@@ -30,7 +28,6 @@ _MARGIN = 4 << 10  # around a block, for the line that its edge cuts
 _LONGEST = 1 << 20  # bytes without a line's end that are given up as not text
 _MARK = 64  # bytes before the cursor, by which the file is recognised
 _PER_BLOCK = 32  # lines taken for one rare word in one block
-_SIBLINGS = 200  # names beside a rotated log that are looked at
 
 # Long words are cheap to search for (the search skips by their length); only `nan` is short, and costs the most.
 RARE = (b"heckpoint", b"out of memory", b"Traceback (most recent call last)")
@@ -77,7 +74,6 @@ def advance(path: Path, cursor: Cursor | None, take: Take) -> tuple[Cursor | Non
             grown.bytes -= start
         elif cursor:
             grown.restarted = "truncated" if same_file else "rotated"
-            grown.bytes += 0 if same_file else _finish_rotated(path, cursor, take)
         offset, grown.unfinished, grown.thinned = _consume(descriptor, start, status.st_size, take)
         mark = os.pread(descriptor, min(_MARK, offset), offset - min(_MARK, offset))
         return Cursor(status.st_dev, status.st_ino, offset, mark.hex()), grown
@@ -88,27 +84,6 @@ def advance(path: Path, cursor: Cursor | None, take: Take) -> tuple[Cursor | Non
 def _knows(descriptor: int, size: int, cursor: Cursor) -> bool:
     mark = bytes.fromhex(cursor.mark)
     return size >= cursor.offset and os.pread(descriptor, len(mark), cursor.offset - len(mark)) == mark
-
-
-def _finish_rotated(path: Path, cursor: Cursor, take: Take) -> int:
-    """train.log.1, train.log-20260101: found by its inode, whatever the rotation calls it."""
-    old = None
-    with contextlib.suppress(OSError):
-        beside = [entry for entry in os.scandir(path.parent) if entry.name.startswith(path.stem)][:_SIBLINGS]
-        old = next((entry.path for entry in beside if entry.inode() == cursor.inode), None)
-    descriptor = summary.open_regular(old) if old else None
-    if descriptor is None:
-        return 0
-    try:
-        size = os.fstat(descriptor).st_size
-        if not _knows(descriptor, size, cursor):
-            return 0
-        _, rest, _ = _consume(descriptor, cursor.offset, size, take)
-        if rest:
-            take(rest)  # nobody will finish this line any more
-        return size - cursor.offset
-    finally:
-        os.close(descriptor)
 
 
 def _consume(descriptor: int, start: int, end: int, take: Take) -> tuple[int, str, bool]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -22,7 +22,7 @@ from rgt.report import Finding
 SAMPLES = 240
 _FULL = 0.03  # share of a disk that may be left
 _TIGHT = 0.92  # share of a memory limit from which the kernel's kill is near
-_HOT = 90  # degrees Celsius at which every data-centre card throttles; below it, 15 above its own usual
+_HOT = 90  # degrees Celsius at which every data-centre card throttles
 _IDLE = 5  # percent
 _IDLE_SAMPLES = 3
 _IDLE_SECONDS = 120.0
@@ -100,7 +100,11 @@ def _judge_card(
     if card.get("error"):
         yield finding("gpu", "error", card["error"], 0.99)
         return
-    yield from _judge_heat(card, history, finding)
+    reasons = card.get("slowdown", [])  # sw_power_cap is no fault: a card at full load usually is at its power limit
+    if slowed := [reason for reason in reasons if "thermal" in reason or reason.startswith("hw_")]:
+        yield finding("throttled", "warn", f"slowed down: {', '.join(slowed)}", 0.95)
+    if card.get("temperature", 0) >= _HOT:
+        yield finding("gpu-hot", "warn", f"{card['temperature']} degrees", 0.9)
     if errors := card.get("ecc_errors"):
         before = next((row.get("ecc_errors", 0) for _, row in history), 0)
         more = f", {errors - before} since the first look" if errors > before else ""
@@ -119,21 +123,6 @@ def _judge_card(
         evidence = f"{_IDLE_SAMPLES} looks over {units.show_duration(span)}"
         message = f"used {card.get('utilization', 0)} % while the run goes on"
         yield finding("gpu-idle", "warn", message, 0.8, evidence=evidence)
-
-
-def _judge_heat(
-    card: dict[str, Any], history: list[tuple[float, dict[str, Any]]], finding: Callable[..., Finding]
-) -> Iterator[Finding]:
-    degrees, reasons = card.get("temperature"), card.get("slowdown", [])
-    usual = [row["temperature"] for _, row in history[:-1] if "temperature" in row]
-    own = median(usual) if len(usual) >= 5 else None
-    if degrees is not None and (degrees >= _HOT or (own is not None and degrees >= max(80, own + 15))):
-        told = f", usually {own:g}" if own is not None else ""
-        yield finding("gpu-hot", "warn", f"{degrees} degrees{told}", 0.9, evidence=", ".join(reasons) or None)
-    if any("thermal" in reason or reason in ("hw_slowdown", "hw_power_brake_slowdown") for reason in reasons):
-        yield finding("throttled", "warn", f"slowed down: {', '.join(reasons)}", 0.95)
-    elif reasons:  # sw_power_cap: a card at full load usually is at its power limit
-        yield finding("throttled", "info", f"at its limit: {', '.join(reasons)}", 0.9)
 
 
 def _judge_memory(samples: list[dict[str, Any]], eta: float | None) -> Iterator[Finding]:

@@ -71,19 +71,6 @@ class Series:
         return cls(recent, old, int(row["stride"]), int(row["passed"]), int(row["count"]))
 
 
-def thin(points: Points, limit: int) -> Points:
-    """At most `limit` points for a plot; in each stretch the lowest and the highest stay, so that no spike is lost."""
-    if len(points) <= limit:
-        return points
-    width = math.ceil(len(points) / max(1, limit // 2))
-    kept: Points = []
-    for start in range(0, len(points), width):
-        stretch = points[start : start + width]
-        kept += sorted({min(stretch, key=lambda point: point[1]), max(stretch, key=lambda point: point[1])})
-    kept[-1] = points[-1]
-    return kept
-
-
 @dataclass
 class History(summary.Progress):
     """All of it is JSON but `series`."""

@@ -34,7 +34,7 @@ from rgt.run import record
 from rgt.run.phases import phase_rows
 from rgt.run.record import Run
 from rgt.watch import box_health, curves
-from rgt.watch.history import History, thin
+from rgt.watch.history import History
 from rgt.watch.view import View, liveness
 
 _VERSION = 2  # of state.json; one of another version is not used, and the logs are read again
@@ -44,7 +44,6 @@ _LOG = re.compile(
 )
 _LOGS = 16
 _CHECKPOINTS = 200
-_CURVE = 240  # points of a curve that leave it
 _CARD = ("index", "utilization", "memory_used", "memory_total", "temperature")
 _UNUSABLE = (RgtError, KeyError, TypeError, ValueError, AttributeError)  # a file of ours that is broken
 
@@ -274,7 +273,6 @@ def _data(view: View, memory: dict[str, Any], samples: list[dict[str, Any]]) -> 
         "now": now,
         "before": memory["last"],
         "roles": {role: name for role, (name, _) in view.chosen.items()},
-        "curves": {role: {"name": name, "points": thin(curve, _CURVE)} for role, (name, curve) in view.chosen.items()},
         "machine": machine,
         "files": [
             {"path": path, **{name: row.get(name) for name in ("bytes", "thinned", "restarted")}}
