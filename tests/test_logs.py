@@ -146,7 +146,7 @@ def test_a_loss_that_is_no_number_is_kept(word: str) -> None:
 @given(st.text(max_size=300))
 def test_any_text_gives_a_point_that_json_holds(text: str) -> None:
     json.dumps(parse_line(text))
-    json.dumps(logs.summarise(text).as_dict(), allow_nan=False)
+    json.dumps(logs.summarise(text).brief(), allow_nan=False)
 
 
 WORDS = "step loss epoch nan inf 1 2.5 1e5 %| | / [ ] : = it/s ms eta ' \" { }".split()
@@ -155,7 +155,7 @@ WORDS = "step loss epoch nan inf 1 2.5 1e5 %| | / [ ] : = it/s ms eta ' \" { }".
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from([*WORDS, " ", "\r", "\n", "9" * 400]), max_size=40))
 def test_words_of_logs_in_any_order(words: list[str]) -> None:
-    json.dumps(logs.summarise("".join(words)).as_dict(), allow_nan=False)
+    json.dumps(logs.summarise("".join(words)).brief(), allow_nan=False)
 
 
 @settings(max_examples=300, deadline=None)
@@ -247,7 +247,7 @@ def test_five_gigabytes_cost_as_much_as_their_end(tmp_path: Path) -> None:
 def test_what_is_no_file_is_never_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo.log")  # opening it would block for ever
     for path in (tmp_path / "fifo.log", tmp_path, tmp_path / "gone", Path("/dev/zero")):
-        assert logs.read(path) == logs.Summary()
+        assert logs.read(path) == logs.History()
         assert logs.tail(path) == []
 
 
@@ -266,7 +266,7 @@ KILLED = "run.sh: line 3:  4711 Killed                  python train.py"
         ([STEP, *TRACEBACK, "ValueError: bad shape"], "crash", -1, False),
         ([STEP, *TRACEBACK, "my.pkg.Oops: no"], "crash", -1, False),
         ([STEP, *TRACEBACK, "torch.OutOfMemoryError: CUDA out of memory."], "oom", -1, False),
-        ([STEP, *TRACEBACK, "ValueError: retried", STEP, STEP], "crash", -3, True),
+        ([STEP, *TRACEBACK, "ValueError: retried", "step 6 loss 0.5"], "crash", -2, True),
         ([STEP, "step 6 loss nan"], "nan", -1, False),
         (["step 4 loss nan", STEP], "", 0, False),
         ([STEP, KILLED], "killed", -1, False),

@@ -21,12 +21,12 @@ from hypothesis import strategies as st
 from bench import watch_curves
 from rgt import files, schema
 from rgt.log import reader
+from rgt.log.history import OLD, RECENT, History, Series
 from rgt.machine import open_files
 from rgt.report import Finding
 from rgt.run import record as rundir
 from rgt.watch import box_health, curves, daemon, status
 from rgt.watch import look as looks
-from rgt.watch.history import OLD, RECENT, History, Series
 from rgt.watch.view import View, liveness
 
 from . import front_door
@@ -167,9 +167,9 @@ def test_what_is_printed_after_a_crash_is_no_recovery() -> None:
     bar = " 67%|######7   | 6/9 [00:17<00:08,  2.91s/it]"
     crash = ("Traceback (most recent call last):", "KeyError: 'x'")
     history = recorded(bar, *crash, bar, "wandb: epoch 1", "wandb: loss 2.5")
-    assert [row["recovered"] for row in history.problems] == [False] and "loss" not in history.series
+    assert [row.recovered for row in history.problems] == [False] and "loss" not in history.series
     history.take(" 78%|#######8  | 7/9 [00:20<00:05,  2.91s/it]")
-    assert [row["recovered"] for row in history.problems] == [True]
+    assert [row.recovered for row in history.problems] == [True]
 
 
 # -- reading what is new

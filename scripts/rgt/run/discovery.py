@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from rgt.checkpoint import names
 from rgt.log import summary as logs
+from rgt.log.history import History
 from rgt.log.line import is_sane
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Run:
     tfevents: bool = False
     checkpoints: list[File] = field(default_factory=list)  # oldest first; a directory may be one
     check: Verdict | None = None  # of the newest
-    summary: logs.Summary = field(default_factory=logs.Summary)
+    summary: History = field(default_factory=History)
     finished: bool = False
     read: bool = False  # False: there was no time to
     pid: int | None = None
@@ -84,7 +85,7 @@ class Run:
         row: dict[str, Any] = {"path": self.path, "kind": self.kind, "age": round(self.age, 1)}
         row |= {"finished": self.finished}
         row |= {name: file.path for name, file in (("log", self.log), ("table", self.table)) if file}
-        row |= self.summary.as_dict() if self.read else {"unread": True}
+        row |= self.summary.brief() if self.read else {"unread": True}
         if self.checkpoints:
             newest, total = self.checkpoints[-1], sum(file.bytes for file in self.checkpoints)
             unchecked = {"state": "unchecked", "path": newest.path, "bytes": newest.bytes}
@@ -213,7 +214,7 @@ def _kind(name: str) -> str:
 def _read(run: Run) -> None:
     """Metrics from the table where there is one; what went wrong from the log."""
     run.read = True
-    run.summary = told = _read_end(run.log.path) if run.log else logs.Summary()
+    run.summary = told = _read_end(run.log.path) if run.log else History()
     if run.table:
         run.summary = _read_end(run.table.path)
         run.summary.problems += [problem for problem in told.problems if problem.code != "nan"]
@@ -229,7 +230,7 @@ def _read(run: Run) -> None:
     run.summary.finish_eta()
 
 
-def _read_end(path: str) -> logs.Summary:
+def _read_end(path: str) -> History:
     """A quarter of the usual end is enough for most, and there may be hundreds."""
     summary = logs.read(path, logs.TAIL // 4)
     return summary if summary.found else logs.read(path)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sized
 from typing import Any
 
 from rgt.job import queue as gate
-from rgt.log import summary as logs
+from rgt.log.history import SENTENCES, History
 from rgt.metrics.table import ROLES
 from rgt.report import SEVERITIES, Report
 from rgt.takeover.snapshot import Process, Snapshot
@@ -125,7 +125,7 @@ def _plural(count: int, word: str, ending: str = "s") -> str:
     return f"{count} {word}{'' if count == 1 else ending}"
 
 
-def progress(summary: logs.Summary, few: bool = False, speed: bool = True) -> str:
+def progress(summary: History, few: bool = False, speed: bool = True) -> str:
     """'step 1200 of 5000, loss 2.31, val_loss 2.4, 12.1 it/s, ETA 5m13s'; without `speed`, only what stays."""
     step, batch = ("" if number is None else str(number) for number in (summary.step, summary.batch))
     epoch = "" if summary.epoch is None else f"{summary.epoch:g}"
@@ -219,10 +219,10 @@ def judge(box: Snapshot, report: Report) -> None:
             report.add("unsaved", "info", ", ".join(unsaved), path=row["path"])
 
 
-def _add_problems(summary: logs.Summary, report: Report, path: str, where: str | None = None) -> None:
+def _add_problems(summary: History, report: Report, path: str, where: str | None = None) -> None:
     for problem in summary.problems:
         if not problem.recovered:
-            message = logs.SENTENCES[problem.code]
+            message = SENTENCES[problem.code]
             report.add(problem.code, "error", message, path=path, where=where, evidence=problem.line)
 
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from rgt.job import queue as gate
 from rgt.log import summary as logs
+from rgt.log.history import History
 from rgt.log.line import parse_row
 from rgt.machine import disks, memory, outside, processes, trainers
 from rgt.machine import gpus as gpu
@@ -47,12 +48,12 @@ class Process:
     """A training process with what its log says."""
 
     trainer: trainers.Trainer
-    summary: logs.Summary = field(default_factory=logs.Summary)
+    summary: History = field(default_factory=History)
     source: str = ""  # where the numbers are from
     age: float | None = None  # seconds since the last line
 
     def as_dict(self) -> dict[str, Any]:
-        return {**self.trainer.as_dict(), "age": self.age, "numbers_from": self.source, **self.summary.as_dict()}
+        return {**self.trainer.as_dict(), "age": self.age, "numbers_from": self.source, **self.summary.brief()}
 
 
 @dataclass

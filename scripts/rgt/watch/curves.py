@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from statistics import median
 
+from rgt.log.history import Points
 from rgt.report import Finding
-from rgt.watch.history import Points
 
 _MAD = 1.4826  # makes a MAD comparable to a standard deviation
 _BEFORE = 31  # points whose median is the level before a point

@@ -26,6 +26,7 @@ from rgt import files, units
 from rgt.checkpoint.names import is_checkpoint, is_step_folder
 from rgt.errors import RgtError, bad_input, from_os_error
 from rgt.log import reader
+from rgt.log.history import History
 from rgt.log.line import parse_line
 from rgt.log.summary import open_regular
 from rgt.machine import open_files, processes
@@ -34,10 +35,9 @@ from rgt.run import record
 from rgt.run.phases import phase_rows
 from rgt.run.record import Run
 from rgt.watch import box_health, curves
-from rgt.watch.history import History
 from rgt.watch.view import View, liveness
 
-_VERSION = 2  # of state.json; one of another version is not used, and the logs are read again
+_VERSION = 3  # of state.json; one of another version is not used, and the logs are read again
 _FOLDER = "watch"
 _LOG = re.compile(
     r".*\.(?:log|(?:out|err)(?:\.\d+)?)|(?:train|log|stdout|stderr|output)[\w-]*\.txt|metrics\.jsonl", re.I
@@ -256,7 +256,7 @@ def _data(view: View, memory: dict[str, Any], samples: list[dict[str, Any]]) -> 
         **{name: view.first(name) for name in ("epoch", "epochs", "it_per_s", "tokens_per_s")},
         "eta": None if view.eta is None else round(view.eta, 1),
         "age": None if view.age is None else round(view.age, 1),
-        "metrics": view.metrics,
+        "metrics": {name: files.json_number(value) for name, value in view.metrics.items()},
         "checkpoints": view.counts.get("saves", 0),
         "checkpoint_age": round(view.now - view.saved[-1], 1) if view.saved else None,
     }
