@@ -10,7 +10,6 @@ A log of gigabytes costs as much as its last 256 KB. One line alone is `parse_li
 from __future__ import annotations
 
 import csv
-import itertools
 import json
 import math
 import os
@@ -28,9 +27,9 @@ _HINTS = 300  # first lines that are searched for it
 _TOTALS = ("max_", "num_", "pochs", "otal ", "_iters")  # words of the lines that tell it
 _ROWS = 50  # last rows of a table
 _STATE_BYTES = 8 << 20  # a trainer_state.json up to this size is parsed as a whole
-_TRIES = 20  # lines with a rare word
+_TRIES = 6  # lines with a rare word
 _TRACEBACK = 60  # lines of a traceback, up to the one that names its exception
-_LOOK = 40  # last lines that are taken whatever they say
+_LOOK = 16  # last lines that are taken whatever they say
 
 
 def open_regular(path: Path | str) -> int | None:
@@ -156,13 +155,13 @@ def summarise(text: str) -> History:
     """
     lines = text.split("\n")
     wanted = set(range(max(0, len(lines) - _LOOK), len(lines)))
-    for words in (("val", "Val"), ("poch",), *(marks.split("|") for marks in MARKS.values())):
-        there = [word for word in words if word in text]  # most are absent, and this is the fastest way to know
-        places = (n for n in range(len(lines) - 1, -1, -1) if any(word in lines[n] for word in there))
-        found = list(itertools.islice(places, _TRIES)) if there else []
-        wanted.update(found)
-        if found and "Traceback" in there[0]:
-            wanted.update(range(found[0], min(len(lines), found[0] + _TRACEBACK)))
+    for word in ("val", "Val", "poch", *(word for marks in MARKS.values() for word in marks.split("|"))):
+        end = len(text) if word in text else 0  # most are absent, and this is the fastest way to know
+        for _ in range(_TRIES):
+            if (place := text.rfind(word, 0, end)) < 0:
+                break
+            end, number = text.rfind("\n", 0, place) + 1, text.count("\n", 0, place)
+            wanted.update(range(number, min(len(lines), number + (_TRACEBACK if "Traceback" in word else 1))))
     history = History()
     for place in sorted(wanted):
         history.take(lines[place])
@@ -174,8 +173,8 @@ def _finished(history: History) -> History:
     newest = {problem.code: problem for problem in history.problems}
     if any(not problem.recovered for code, problem in newest.items() if code != "crash"):
         newest.pop("crash", None)  # the traceback around it says nothing more
-    lost = [row for row in history.not_numbers if not math.isfinite(history.metrics[row["name"]])]
-    nans = [Problem("nan", row["line"]) for row in lost[-1:] if "loss" in row["name"]]
-    history.problems = [*nans, *newest.values()]
+    losses = [row for row in history.not_numbers if "loss" in row["name"]]
+    nans = [Problem("nan", row["line"]) for row in losses if not math.isfinite(history.metrics[row["name"]])]
+    history.problems = [*nans[-1:], *newest.values()]
     history.finish_eta()
     return history
