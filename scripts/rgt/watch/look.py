@@ -27,7 +27,6 @@ from rgt.checkpoint.names import is_checkpoint, is_step_folder
 from rgt.errors import RgtError, bad_input, from_os_error
 from rgt.log import reader
 from rgt.log.history import History
-from rgt.log.line import parse_line
 from rgt.log.summary import open_regular
 from rgt.machine import open_files, processes
 from rgt.report import Finding, Report
@@ -170,11 +169,6 @@ def _view(target: Target, memory: dict[str, Any]) -> View:
         new, grown = reader.advance(path, row["cursor"], history.take)
         if new is None:
             continue
-        if "%|" in grown.unfinished and grown.unfinished.rstrip().endswith("]"):  # a bar's newest state has no end yet
-            for text in grown.unfinished.replace("\r", "\n").split("\n"):
-                # counters only: it will be read again, with its end, next time
-                point = {name: value for name, value in parse_line(text).items() if name != "metrics"}
-                history.take_point(point, text)
         lines = history.lines - before
         if lines > 0 and row["mtime"] and grown.mtime > row["mtime"]:
             row["gap"] = (grown.mtime - row["mtime"]) / lines

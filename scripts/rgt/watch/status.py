@@ -85,6 +85,8 @@ def render(found: dict[str, Any]) -> str:
         lines += [f"  - {name}: {_one_line(text)}" for name, text in extras if text]
     lines += [f"- and {len(rows) - _SHOWN} more: --json"] if len(rows) > _SHOWN else []
     lines += [] if rows else ["- none seen"]
+    thinned = [row["path"] for row in found["files"] if row["thinned"]]
+    lines += [f"- only a sample was read of all but the newest 256 KiB of {path}" for path in thinned]
     lines += [f"- not judged, as asked: {', '.join(found['silenced'])}"] if found["silenced"] else []
     phases = [
         f"- {_one_line(str(row['name']))}, steps {row['start']} to {row['end']}: {_one_line(row['result'])}"
