@@ -215,22 +215,26 @@ def poll(place: str, silenced: tuple[str, ...], as_json: bool) -> int:
     return _show(_poll(there.host, there.path, silenced) | {"where": place}, as_json)
 
 
-# -- the box alone
-
-
-@main.command(name="gpu_health")
+@main.command()
+@click.argument("pids", nargs=-1, type=click.IntRange(1), metavar="[PID]...")
 @cli.report_options
-def gpu_health(fmt: str | None) -> int:
-    """Look at the cards of this machine: lost, hot, throttled, ECC, Xid, memory that nobody holds.
+def box(pids: tuple[int, ...], fmt: str | None) -> int:
+    """Look at this machine: its cards (gpu_health) and its memory (mem_monitor), against the limit that kills PID.
 
-    Example: python scripts/watch.py gpu_health --json
+    A card may be lost, hot, throttled, with ECC errors or Xids, or hold memory that no process has. The memory's limit
+    is that of PID's container, or of this shell's own.
+
+    Example: python scripts/watch.py box 4711 --json
     """
     from rgt.watch import box_health
 
-    sample = box_health.take(Path())
-    report = Report("watch", data={"gpus": sample["gpus"], "xid": sample["xid"]})
-    found = box_health.judge([sample], live=False)
-    report.findings = [finding for finding in found if finding.code not in ("no-space", "host-memory")]
+    for pid in pids:
+        if not Path(f"/proc/{pid}").is_dir():
+            raise bad_input(f"there is no process {pid}")
+    sample = box_health.take(Path(), list(pids))
+    memory = sample["memory"]
+    report = Report("watch", data={name: sample[name] for name in ("gpus", "xid", "memory")})
+    report.findings = list(box_health.judge([sample], live=False))
     lines = []
     for card in sample["gpus"]:
         used, total = card.get("memory_used"), card.get("memory_total")
@@ -239,29 +243,11 @@ def gpu_health(fmt: str | None) -> int:
         facts = ", ".join(f"{card[name]}{unit}" for name, unit in shown if name in card)
         held = f", held by {', '.join(map(str, card['processes']))}" if card["processes"] else ""
         lines.append(f"GPU {card['index']} {card.get('name', '')}: {facts}{room}{held}")
-    return report.emit(fmt, "\n".join(lines) or "no GPU is visible here")
-
-
-@main.command(name="mem_monitor")
-@click.argument("pids", nargs=-1, type=click.IntRange(1), metavar="[PID]...")
-@cli.report_options
-def mem_monitor(pids: tuple[int, ...], fmt: str | None) -> int:
-    """Host memory against the limit that kills: the container's of PID, or this shell's own.
-
-    Example: python scripts/watch.py mem_monitor 4711
-    """
-    from rgt.watch import box_health
-
-    for pid in pids:
-        if not Path(f"/proc/{pid}").is_dir():
-            raise bad_input(f"there is no process {pid}")
-    memory = box_health.memory_in_use(list(pids))
-    report = Report("watch", data={"memory": memory})
-    report.findings = list(box_health.judge([{"time": time.time(), "memory": memory}], live=False))
-    lines = [f"pid {pid}: {units.show_size(size)} resident" for pid, size in memory["rss"].items()]
+    lines = lines or ["no GPU is visible here"]
+    lines += [f"pid {pid}: {units.show_size(size)} resident" for pid, size in memory["rss"].items()]
     if "limit" in memory:
         lines.append(f"{units.show_size(memory['used'])} of {units.show_size(memory['limit'])} used ({memory['what']})")
-    return report.emit(fmt, "\n".join(lines) or "this machine does not tell its memory")
+    return report.emit(fmt, "\n".join(lines))
 
 
 @main.command(name="health_patrol")

@@ -235,7 +235,9 @@ def test_a_long_backlog_is_sampled_and_its_newest_part_is_read_whole(log: Readin
     assert places[-500:] == list(range(99_500, 100_000)) and sum(x < 50_000 for x in places) > 40
     assert [x for x, _ in history.series["val_loss"].points()][-1] == 98_000
     assert len(places) <= RECENT + OLD
-    assert "- only a sample was read of all but the newest 256 KiB of " in watch(log.path, "--silence", "stalled").stdout
+    assert (
+        "- only a sample was read of all but the newest 256 KiB of " in watch(log.path, "--silence", "stalled").stdout
+    )
 
 
 @settings(max_examples=60)
@@ -384,7 +386,7 @@ def test_silenced_is_silent_and_said(tmp_path: Path) -> None:
         (["fifo"], "fifo cannot be read as a log: it is no regular file, or not readable by you"),
         (["a.log", "--silence", "spikes"], "'spikes' is no finding's code"),
         (["poll", "box"], "'box' is not HOST:RUN; write it like box:runs/x"),
-        (["mem_monitor", "4194304"], "there is no process 4194304"),
+        (["box", "4194304"], "there is no process 4194304"),
     ],
 )
 def test_bad_input_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str) -> None:
@@ -419,7 +421,7 @@ def test_patrol_has_a_line_for_every_run(tmp_path: Path) -> None:
 
 
 def test_memory_of_a_process() -> None:
-    found = json.loads(watch("mem_monitor", os.getpid(), "--json").stdout)
+    found = json.loads(watch("box", os.getpid(), "--json").stdout)
     assert found["memory"]["rss"][str(os.getpid())] > 1 << 20 and found["memory"]["limit"] > found["memory"]["used"]
 
 

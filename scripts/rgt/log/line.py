@@ -369,7 +369,6 @@ _STAMP = re.compile(
     r"(?: (?P<y4>\d{4}))?"
 )
 _MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
-NO_YEAR = 2000  # it has a 29th of February
 _CLOCK_WITHIN = 80  # characters from the left
 
 
@@ -377,7 +376,7 @@ _CLOCK_WITHIN = 80  # characters from the left
 class Line:
     text: str
     rank: int | None = None
-    time: float | None = None  # seconds; in the year 2000 when the line names none
+    time: float | None = None  # seconds; in this year when the line names none
 
 
 def bare_line(data: bytes) -> Line:
@@ -403,7 +402,7 @@ def clock(text: str) -> float | None:
     part = match.groupdict()
     month = part["m"] or part["m2"] or part["m3"] or str(_MONTHS.index(part["m4"]) + 1)
     day = part["d"] or part["d2"] or part["d3"] or part["d4"]
-    own = part["y"] or part["y2"] or part["y4"] or NO_YEAR
+    own = part["y"] or part["y2"] or part["y4"] or datetime.now(timezone.utc).year
     hour, minute, second = (part["t"] or part["t2"] or part["t3"] or part["t4"]).split(":")
     try:
         moment = datetime(int(own), int(month), int(day), int(hour), int(minute), int(second), tzinfo=timezone.utc)
