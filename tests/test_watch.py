@@ -130,7 +130,6 @@ def test_corpus_is_extracted_exactly(log: Path) -> None:
         ("nanogpt", {"step": 60, "total": 60, "saves": 3, "it_per_s": 1000 / 106}),
         ("torchtitan", {"step": 60, "tokens_per_s": 12405.0}),
         ("slurm", {"step": 29, "killed": 1, "it_per_s": 4.0}),
-        ("docker_json", {"step": 29, "total": 30, "it_per_s": 1.0}),
     ],
 )
 def test_corpus_counters(name: str, expected: dict[str, Any]) -> None:

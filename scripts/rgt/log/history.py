@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rgt.files import json_number
-from rgt.log.line import Point, parse_line, plain, says_ended, says_saved, unwrap
+from rgt.log.line import Point, parse_line, plain, says_ended, says_saved
 from rgt.metrics.table import CURVE_WORDS, is_curve, is_evaluation
 
 RECENT = 512  # points of a curve that are kept as they are
@@ -112,25 +112,23 @@ class History:
     last_line: str = ""
     series: dict[str, Series] = field(default_factory=dict)
 
-    def take(self, text: str) -> None:
+    def take(self, line: str) -> None:
         """One line as it stands in the file."""
-        wrapped = text.startswith('{"log":')
-        for line in unwrap(text).replace("\r", "\n").split("\n") if wrapped else [text]:
-            if not line or line.isspace():
-                continue
-            self.lines += 1
-            self.last_line = line
-            last = self.problems[-1] if self.problems else None
-            if last and _TRACEBACK in last.line and _RAISED.match(plain(line)):
-                last.line = _short(line)  # which names the exception
-            if code := problem_in(line):
-                self._note(self.problems, code, Problem(code, _short(line)))
-            if says_saved(line):
-                self._note(self.saves, "saves", {"step": self.step, "line": _short(line)})
-            self.ended = says_ended(line) or self.ended
-            # wandb's summary comes after the end, of whatever kind
-            if _WORTH.search(line) and "wandb:" not in line and (point := parse_line(line)):
-                self.take_point(point, line)
+        if not line or line.isspace():
+            return
+        self.lines += 1
+        self.last_line = line
+        last = self.problems[-1] if self.problems else None
+        if last and _TRACEBACK in last.line and _RAISED.match(plain(line)):
+            last.line = _short(line)  # which names the exception
+        if code := problem_in(line):
+            self._note(self.problems, code, Problem(code, _short(line)))
+        if says_saved(line):
+            self._note(self.saves, "saves", {"step": self.step, "line": _short(line)})
+        self.ended = says_ended(line) or self.ended
+        # wandb's summary comes after the end, of whatever kind
+        if _WORTH.search(line) and "wandb:" not in line and (point := parse_line(line)):
+            self.take_point(point, line)
 
     def _note(self, where: list[Any], what: str, row: Any) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1

@@ -10,7 +10,6 @@ A file that was rotated or truncated is read from its beginning.
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -81,11 +80,6 @@ def _knows(descriptor: int, size: int, cursor: Cursor) -> bool:
 
 def _consume(descriptor: int, start: int, end: int, take: Take) -> tuple[int, bool]:
     """Where the last line ends, and whether lines were left out."""
-    if start < end:
-        try:  # a log truncated under a writer without O_APPEND starts with a hole of the old length
-            start = min(end, os.lseek(descriptor, start, os.SEEK_DATA))
-        except OSError as error:  # ENXIO: nothing but a hole; any other: a file system without SEEK_DATA
-            start = end if error.errno == errno.ENXIO else start
     if end - start <= WHOLE:
         return _take_all(descriptor, start, end, take), False
     middle, newest = _take_all(descriptor, start, start + _HEAD, take), end - _NEWEST

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rgt.log.history import MARKS, History, Problem
-from rgt.log.line import Point, parse_line, parse_row, unwrap
+from rgt.log.line import Point, parse_line, parse_row
 
 TAIL = 256 * 1024
 HEAD = 16 * 1024  # where a log says how many steps there will be
@@ -82,8 +82,6 @@ def to_text(data: bytes, cut: bool = False) -> str:
     body, newline, last = text.rpartition("\n")
     if newline and "\r" not in last:
         text = body
-    if '{"log":' in text:
-        text = "\n".join(unwrap(line).removesuffix("\n") for line in text.split("\n"))
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 

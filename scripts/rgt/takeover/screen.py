@@ -6,7 +6,6 @@ What decides comes first, what is long is counted; --json has it all. Old runs a
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Iterator, Sized
 from typing import Any
@@ -23,7 +22,6 @@ QUIET = 600.0  # seconds without a line after which a living process is suspect
 QUIET_STEPS = 20  # or this many steps of its own speed, if that is longer
 WIDTH = 160
 _FULL = 0.03  # share of bytes or inodes that may be left
-_NAMELESS = re.compile(r"/#\d+$")  # O_TMPFILE: it never had a name that could be deleted
 _PROCESSES, _RUNS, _JOBS, _FINDINGS, _STOPPED = 5, 10, 4, 8, 3  # rows shown
 _JOB_FIELDS = "state id name session pane tty elapsed status image where reason command".split()
 _JOB_STATES = ("running", "RUNNING", "queued", "waiting", "PENDING")
@@ -229,7 +227,7 @@ def _add_problems(summary: History, report: Report, path: str, where: str | None
 def _judge_process(process: Process, report: Report) -> None:
     trainer, log, who = process.trainer, process.trainer.log, f"pid {process.trainer.pid}"
     _add_problems(process.summary, report, process.source, who)
-    if log.kind == "deleted" and not _NAMELESS.search(log.path):
+    if log.kind == "deleted":
         fix = f"cp {log.readable} rescued.log, before the process ends"
         report.add("lost-log", "warn", "its log was deleted while it writes", path=log.path, where=who, fix=fix)
     if log.kind in ("null", "closed") and not process.summary.found:

@@ -296,29 +296,25 @@ Words = dict[bytes, set[int]]  # a word that a line must hold -> the patterns th
 @dataclass
 class Prefilter:
     patterns: tuple[str, ...]
-    harmless: set[bytes] = field(default_factory=set)
-    suspect: dict[bytes, frozenset[int]] = field(default_factory=dict)
+    known: dict[bytes, frozenset[int]] = field(default_factory=dict)  # key of a line -> patterns that may match
 
     def __post_init__(self) -> None:
         self.words = needed_words(self.patterns)
 
     def candidates(self, block: bytes) -> dict[int, frozenset[int]]:
         """Start of line -> patterns that may match there, in the order of the lines."""
-        if len(self.harmless) + len(self.suspect) > _MOST:  # before any key is looked up: a known suspect stays one
-            self.harmless.clear()
-            self.suspect.clear()
+        if len(self.known) > _MOST:
+            self.known.clear()
         keys = block.translate(_LINES, _NUMERIC).split(b"\n")
-        fresh = set(keys).difference(self.harmless)
-        new = [key for key in fresh if key not in self.suspect]
+        distinct = set(keys)
+        new = distinct - self.known.keys()
         together = b"\n".join(new)
         present = [(word, patterns) for word, patterns in self.words.items() if word in together] if new else []
         for key in new:
             start = key[:_LONG]
-            if owners := {pattern for word, patterns in present if word in start for pattern in patterns}:
-                self.suspect[key] = frozenset(owners)
-            else:
-                self.harmless.add(key)
-        suspects = {key: self.suspect[key] for key in fresh if key in self.suspect}
+            near = (patterns for word, patterns in present if word in start)
+            self.known[key] = frozenset().union(*near)
+        suspects = {key: self.known[key] for key in distinct if self.known[key]}
         if not suspects:  # nearly always
             return {}
         starts = itertools.accumulate((len(line) + 1 for line in block.translate(_LINES).split(b"\n")), initial=0)

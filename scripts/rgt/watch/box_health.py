@@ -20,8 +20,11 @@ from rgt.machine import disks, gpus, memory, outside, processes
 from rgt.report import Finding
 
 SAMPLES = 240
-_FULL = 0.03  # share of a disk that may be left
-_TIGHT = 0.92  # share of a memory limit from which the kernel's kill is near
+_ROOMS = (  # code, kind of sample, its number, of what, the share from which it is nearly full
+    ("host-memory", "memory", "used", "limit", 0.92),  # the kernel's kill is near
+    ("no-space", "disk", "free", "total", 0.97),
+    ("no-space", "disk", "inodes_free", "inodes", 0.97),
+)
 _HOT = 90  # degrees Celsius at which every data-centre card throttles
 _IDLE = 5  # percent
 _IDLE_SAMPLES = 3
@@ -87,8 +90,7 @@ def judge(samples: list[dict[str, Any]], eta: float | None = None, live: bool = 
         message = f"Xid {row['xid']}: {'the card or its memory' if hardware else 'most often the program'}"
         place = {"where": row["device"], "evidence": row["line"], "sure": 0.9}
         yield Finding("xid", "error" if hardware else "warn", message, **place)
-    yield from _judge_memory(samples, eta)
-    yield from _judge_disk(samples, eta)
+    yield from _judge_room(samples, eta)
 
 
 def _judge_card(
@@ -125,38 +127,25 @@ def _judge_card(
         yield finding("gpu-idle", "warn", message, 0.8, evidence=evidence)
 
 
-def _judge_memory(samples: list[dict[str, Any]], eta: float | None) -> Iterator[Finding]:
-    now = samples[-1].get("memory", {})
-    if not now.get("limit"):
-        return
-    share = now["used"] / now["limit"]
-    told = f"{units.show_size(now['used'])} of {units.show_size(now['limit'])} ({now['what']})"
-    fix = "fewer data-loader workers; the kernel kills with exit code 137 and no traceback"
-    if share > _TIGHT:
-        yield Finding("host-memory", "warn", f"{told} are used", evidence=f"{share:.0%}", fix=fix, sure=0.9)
-        return
-    rows = [(s["time"], float(s["memory"]["used"])) for s in samples if s.get("memory", {}).get("used") is not None]
-    left = _until(rows, float(now["limit"]))
-    if left is not None and share > 0.5 and left < (eta or 6 * 3600):
-        message = f"{told} are used and grow: full in {units.show_duration(left)}"
-        yield Finding("host-memory", "warn", message, evidence=f"{len(rows)} looks", fix=fix, sure=0.7)
-
-
-def _judge_disk(samples: list[dict[str, Any]], eta: float | None) -> Iterator[Finding]:
-    now = samples[-1].get("disk", {})
-    for unit, total in (("free", "total"), ("inodes_free", "inodes")):
-        if not now.get(total):  # btrfs and others have no fixed number of inodes
+def _judge_room(samples: list[dict[str, Any]], eta: float | None) -> Iterator[Finding]:
+    """Memory, disk and inodes: nearly full now, or more than half full and full before the run ends."""
+    for code, kind, name, whole, tight in _ROOMS:
+        now = samples[-1].get(kind, {})
+        if not (limit := now.get(whole)):  # btrfs and others have no fixed number of inodes
             continue
-        left = f"{units.show_size(now['free'])} free" if unit == "free" else f"{now[unit]} inodes free of {now[total]}"
-        if now[unit] < _FULL * now[total]:
-            yield Finding("no-space", "warn", left, path=now["path"], sure=0.95)
-            continue
-        rows = [(s["time"], -float(s["disk"][unit])) for s in samples if s.get("disk", {}).get(unit) is not None]
-        seconds = _until(rows, 0.0)
-        if seconds is not None and seconds < (eta if eta is not None else 24 * 3600):
-            message = f"{left}, and full in {units.show_duration(seconds)} at this rate"
-            message += ", before the run ends" if eta is not None else ""
-            yield Finding("no-space", "warn", message, path=now["path"], evidence=f"{len(rows)} looks", sure=0.75)
+        values = [(sample["time"], sample.get(kind, {}).get(name)) for sample in samples]
+        used = [(when, float(n if name == "used" else limit - n)) for when, n in values if n is not None]
+        told = f"{now[name]} inodes free of {limit}" if whole == "inodes" else f"{units.show_size(now[name])} free"
+        facts: dict[str, Any] = {"path": now.get("path", ""), "evidence": f"{used[-1][1] / limit:.0%} used"}
+        if name == "used":
+            told = f"{units.show_size(now['used'])} of {units.show_size(limit)} ({now['what']}) are used"
+            facts["fix"] = "fewer data-loader workers; the kernel kills with exit code 137 and no traceback"
+        left = _until(used, float(limit))
+        if used[-1][1] > tight * limit:
+            yield Finding(code, "warn", told, sure=0.9, **facts)
+        elif left is not None and used[-1][1] > 0.5 * limit and left < (eta if eta is not None else 6 * 3600):
+            message = f"{told}, and full in {units.show_duration(left)} at this rate"
+            yield Finding(code, "warn", message, sure=0.75, **facts)
 
 
 def _until(rows: list[tuple[float, float]], limit: float) -> float | None:
