@@ -250,38 +250,5 @@ def box(pids: tuple[int, ...], fmt: str | None) -> int:
     return report.emit(fmt, "\n".join(lines))
 
 
-@main.command(name="health_patrol")
-@click.argument("root", type=click.Path(exists=True, file_okay=False, path_type=Path), default="runs")
-@silence
-@cli.report_options
-def health_patrol(root: Path, silenced: tuple[str, ...], fmt: str | None) -> int:
-    """Look at every run directory below ROOT, one line each; the findings of those that are not over yet.
-
-    Example: python scripts/watch.py health_patrol runs
-    """
-    from rgt.run import record
-    from rgt.watch import status
-    from rgt.watch.look import find_target, look
-
-    report, lines = Report("watch", data={"runs": []}), []
-    for run in record.find(root):
-        if not (run.log.exists() or run.metrics.exists()):
-            lines.append(f"{run.id}: its log is not here; look with `watch.py show`")
-            continue
-        try:
-            found = look(find_target((str(run.path),)), silenced, box=False)
-        except RgtError as error:
-            report.add("unreadable", "warn", error.message, path=str(run.path))
-            continue
-        word, _ = status.decide(found)
-        report.data["runs"].append({"run": str(run.path), "decision": word, **found["now"]})
-        codes = sorted({row["code"] for row in found["findings"] if row["severity"] != "info"})
-        parts = [word, found["now"]["state"], next(status.numbers(found)).strip("*"), ", ".join(codes)]
-        lines.append(f"{run.id}: {' · '.join(part for part in parts if part)}")
-        for row in found["findings"]:
-            report.findings.append(Finding(**row | {"where": " ".join([run.id, *filter(None, [row.get("where")])])}))
-    return report.emit(fmt, "\n".join(lines) or f"no run directory below {root}")
-
-
 if __name__ == "__main__":
     main()

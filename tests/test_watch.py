@@ -410,15 +410,6 @@ def test_follow_ends_with_the_run(tmp_path: Path) -> None:
     assert (process.returncode, "- state: running → finished" in rest, "step 8" in rest) == (0, True, True)
 
 
-def test_patrol_has_a_line_for_every_run(tmp_path: Path) -> None:
-    for name, text in (("good", rows(0, 30)), ("bad", rows(0, 30) + "step 30 loss nan\n")):
-        run = rundir.create(tmp_path, name, command=["x"], config={})
-        run.log.write_text(text)
-    done = watch("health_patrol", tmp_path, expect=1)
-    assert "continue · running · step 29" in done.stdout and "stop · running · step 30" in done.stdout
-    assert [row["code"] for row in json.loads(watch("health_patrol", tmp_path, "--json").stdout)["findings"]] == ["nan"]
-
-
 def test_memory_of_a_process() -> None:
     found = json.loads(watch("box", os.getpid(), "--json").stdout)
     assert found["memory"]["rss"][str(os.getpid())] > 1 << 20 and found["memory"]["limit"] > found["memory"]["used"]
