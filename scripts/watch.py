@@ -55,16 +55,8 @@ def main() -> None:
     """
 
 
-def _code(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    if unknown := [value for value in values if value not in CODES]:
-        message = f"{unknown[0]!r} is no finding's code; a finding prints its own, such as spike or plateau"
-        raise click.BadParameter(message)
-    return values
-
-
-silence = click.option(
-    "--silence", "silenced", multiple=True, callback=_code, metavar="CODE", help="Do not judge this; repeatable."
-)
+codes = click.Choice(list(CODES))
+silence = click.option("--silence", "silenced", multiple=True, type=codes, metavar="CODE", help="Do not judge this.")
 every = click.option("--every", type=cli.Duration(), default=60.0, show_default=True, help="Time between two looks.")
 targets = click.argument("targets", nargs=-1, required=True, metavar="RUN_DIR|LOG...")
 
@@ -221,7 +213,7 @@ def poll(place: str, silenced: tuple[str, ...], as_json: bool) -> int:
 def box(pids: tuple[int, ...], fmt: str | None) -> int:
     """Look at this machine: its cards (gpu_health) and its memory (mem_monitor), against the limit that kills PID.
 
-    A card may be lost, hot, throttled, with ECC errors or Xids, or hold memory that no process has. The memory's limit
+    A card may be lost, hot, throttled, with ECC errors, or hold memory that no process has. The memory's limit
     is that of PID's container, or of this shell's own.
 
     Example: python scripts/watch.py box 4711 --json
@@ -233,7 +225,7 @@ def box(pids: tuple[int, ...], fmt: str | None) -> int:
             raise bad_input(f"there is no process {pid}")
     sample = box_health.take(Path(), list(pids))
     memory = sample["memory"]
-    report = Report("watch", data={name: sample[name] for name in ("gpus", "xid", "memory")})
+    report = Report("watch", data={name: sample[name] for name in ("gpus", "memory")})
     report.findings = list(box_health.judge([sample], live=False))
     lines = []
     for card in sample["gpus"]:

@@ -383,7 +383,7 @@ def test_silenced_is_silent_and_said(tmp_path: Path) -> None:
         (["empty"], "empty has no log: no *.log, *.out, *.err or metrics.jsonl; name the log itself"),
         (["empty", "a.log"], "empty is a directory: watch one of them at a time, or name its logs"),
         (["fifo"], "fifo cannot be read as a log: it is no regular file, or not readable by you"),
-        (["a.log", "--silence", "spikes"], "'spikes' is no finding's code"),
+        (["a.log", "--silence", "spikes"], "'spikes' is not one of "),
         (["poll", "box"], "'box' is not HOST:RUN; write it like box:runs/x"),
         (["box", "4194304"], "there is no process 4194304"),
     ],
@@ -511,7 +511,6 @@ def sample(when: float, **changes: Any) -> dict[str, Any]:
         "time": when,
         "gpus": [],
         "pids": [],
-        "xid": [],
         "memory": {"used": 10, "limit": 100, "what": "the container's limit"},
         "disk": {"path": "/x", "free": 50, "total": 100, "inodes_free": 50, "inodes": 100},
     }

@@ -182,7 +182,6 @@ worker-rng        data workers or epochs draw the same random numbers
 world-size        the number of processes is not the number of GPUs
 wrong-box         an id names another machine than the one that was looked at
 wrong-order       a figure shows the right numbers at the wrong names
-xid               the kernel logged an error of a GPU
 zero              a tensor is all zero
 """
 CODES = dict(line.split(maxsplit=1) for line in _MEANINGS.splitlines() if line)

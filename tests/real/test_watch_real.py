@@ -72,17 +72,6 @@ def test_sick_cards_are_named_and_the_healthy_one_is_not(nvml: Nvml) -> None:
     assert codes(report("box", env=nvml.env)) == {}
 
 
-def test_xid_of_the_kernel_log(nvml: Nvml, tmp_path: Path) -> None:
-    (tmp_path / "dmesg").write_text(
-        "#!/bin/sh\n"
-        "echo '[ 12.3] NVRM: Xid (PCI:0000:01:00): 79, pid=1, GPU has fallen off the bus.'\n"
-        "echo '[ 13.3] NVRM: Xid (PCI:0000:02:00): 31, pid=7, name=python, MMU Fault'\n"
-    )
-    (tmp_path / "dmesg").chmod(0o755)
-    env = nvml.env | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
-    assert codes(report("box", env=env)) == {"xid PCI:0000:01:00": "error", "xid PCI:0000:02:00": "warn"}
-
-
 def test_an_idle_card_is_seen_only_after_several_looks(nvml: Nvml, folder: Path) -> None:
     with (folder / "train.log").open("a") as writer:  # we are the run
         nvml.set([Gpu(utilization=1, processes=[(os.getpid(), GIB)], memory_used=GIB)])

@@ -36,6 +36,7 @@ _TOTALS = {
     "total": "steps max_steps max_iters total_steps train_steps".split(),
     "epochs": "epochs max_epochs num_epochs num_train_epochs".split(),
 }
+_END = 64 << 10  # bytes of a log or table that are read: there may be hundreds
 _READ_RUNS = 20  # runs whose newest checkpoint is read, not only its structure
 _READ_SECONDS = 0.4  # for reading newest checkpoints byte by byte, all runs together
 _LOG = re.compile(r".*\.(?:log|out|err)|(?:train|log|stdout|stderr|output)[\w-]*\.txt", re.I | re.S)
@@ -203,9 +204,9 @@ def _kind(name: str) -> str:
 def _read(run: Run) -> None:
     """Metrics from the table where there is one; what went wrong from the log."""
     run.read = True
-    run.summary = told = _read_end(run.log.path) if run.log else History()
+    run.summary = told = logs.read(run.log.path, _END) if run.log else History()
     if run.table:
-        run.summary = _read_end(run.table.path)
+        run.summary = logs.read(run.table.path, _END)
         run.summary.problems += [problem for problem in told.problems if problem.code != "nan"]
         run.summary.last_line = told.last_line or run.summary.last_line
         from_log = ("total", "epoch", "epochs", "it_per_s", "eta", "metrics")
@@ -217,12 +218,6 @@ def _read(run: Run) -> None:
             for counter, spellings in _TOTALS.items():
                 run.summary.fill({counter: next((known[name] for name in spellings if known.get(name, 0) > 0), None)})
     run.summary.finish_eta()
-
-
-def _read_end(path: str) -> History:
-    """A quarter of the usual end is enough for most, and there may be hundreds."""
-    summary = logs.read(path, logs.TAIL // 4)
-    return summary if summary.found else logs.read(path)
 
 
 def _check_newest(runs: list[Run], deadline: float) -> None:

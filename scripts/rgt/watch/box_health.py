@@ -1,4 +1,4 @@
-"""The box under a run: GPUs, host memory against its limit, disk and inodes, and what the kernel says of the cards.
+"""The box under a run: GPUs, host memory against its limit, disk and inodes.
 
 Example:
     sample = take(Path("runs/x"), pids=[4711])       one reading, JSON-ready
@@ -8,7 +8,6 @@ Example:
 from __future__ import annotations
 
 import contextlib
-import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from rgt import units
-from rgt.machine import disks, gpus, memory, outside, processes
+from rgt.machine import disks, gpus, memory, processes
 from rgt.report import Finding
 
 SAMPLES = 240
@@ -32,16 +31,12 @@ _IDLE_SECONDS = 120.0
 _SLOPE_SAMPLES = 4
 _SLOPE_SECONDS = 300.0
 _HELD = 600 << 20  # bytes; drivers and contexts of their own stay below
-_XID = re.compile(r"NVRM: Xid \(([^)]*)\): (\d+),?\s*(.*)")
-# NVIDIA's catalogue of Xid errors: these mean the hardware or its memory, the others mostly the program
-_XID_HARDWARE = {48, 61, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120}
-_DMESG_SECONDS = 5.0
 
 
 def take(where: Path, pids: list[int] | None = None) -> dict[str, Any]:
     """One reading. What cannot be read is left out."""
     reading = gpus.read()
-    sample: dict[str, Any] = {"time": time.time(), "gpus": [], "disk": {}, "xid": []}
+    sample: dict[str, Any] = {"time": time.time(), "gpus": [], "disk": {}}
     for card in reading.gpus:
         known = {name: value for name, value in card.as_dict().items() if value not in (None, "", [])}
         sample["gpus"].append({**known, "processes": [process.pid for process in card.processes]})
@@ -50,10 +45,6 @@ def take(where: Path, pids: list[int] | None = None) -> dict[str, Any]:
     sample["memory"] = memory_in_use(pids or [])
     with contextlib.suppress(OSError):
         sample["disk"] = {name: value for name, value in vars(disks.room(where)).items() if name != "device"}
-    if reading.gpus or reading.problem:  # the kernel's ring buffer, newest last; empty when it may not be read
-        lines = outside.tool("dmesg", seconds=_DMESG_SECONDS).text.splitlines()
-        matches = [(match, line.strip()[:200]) for line in lines if (match := _XID.search(line))]
-        sample["xid"] = [{"device": match[1], "xid": int(match[2]), "line": line} for match, line in matches[-8:]]
     sample["pids"] = sorted({pid for root in pids or [] for pid in (root, *processes.descendants(root))})
     return sample
 
@@ -85,11 +76,6 @@ def judge(samples: list[dict[str, Any]], eta: float | None = None, live: bool = 
     for card in now.get("gpus", []):
         rows = [(sample["time"], row) for sample in samples for row in sample.get("gpus", [])]
         yield from _judge_card(card, [row for row in rows if row[1]["index"] == card["index"]], now, live)
-    for row in {row["line"]: row for row in now.get("xid", [])}.values():
-        hardware = row["xid"] in _XID_HARDWARE
-        message = f"Xid {row['xid']}: {'the card or its memory' if hardware else 'most often the program'}"
-        place = {"where": row["device"], "evidence": row["line"], "sure": 0.9}
-        yield Finding("xid", "error" if hardware else "warn", message, **place)
     yield from _judge_room(samples, eta)
 
 
@@ -108,10 +94,8 @@ def _judge_card(
     if card.get("temperature", 0) >= _HOT:
         yield finding("gpu-hot", "warn", f"{card['temperature']} degrees", 0.9)
     if errors := card.get("ecc_errors"):
-        before = next((row.get("ecc_errors", 0) for _, row in history), 0)
-        more = f", {errors - before} since the first look" if errors > before else ""
         fix = "save, drain the card and ask for another; numbers computed on it are suspect"
-        yield finding("ecc", "error", f"{errors} uncorrectable memory errors since boot{more}", 0.95, fix=fix)
+        yield finding("ecc", "error", f"{errors} uncorrectable memory errors since boot", 0.95, fix=fix)
     used, holders = card.get("memory_used") or 0, set(card["processes"])
     if not holders and used > _HELD:
         fix = "a process in another container, or a dead one: fuser -v /dev/nvidia*"

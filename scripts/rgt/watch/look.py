@@ -27,7 +27,6 @@ from rgt.checkpoint.names import is_checkpoint, is_step_folder
 from rgt.errors import RgtError, bad_input, from_os_error
 from rgt.log import reader
 from rgt.log.history import History
-from rgt.log.summary import open_regular
 from rgt.machine import open_files, processes
 from rgt.report import Finding, Report
 from rgt.run import record
@@ -84,11 +83,8 @@ def find_target(words: tuple[str, ...]) -> Target:
             raise bad_input(f"{path} does not exist; give a run directory or a log")
         if path.is_dir() and len(paths) > 1:
             raise bad_input(f"{path} is a directory: watch one of them at a time, or name its logs")
-        if not path.is_dir():
-            descriptor = open_regular(path)
-            if descriptor is None:
-                raise bad_input(f"{path} cannot be read as a log: it is no regular file, or not readable by you")
-            os.close(descriptor)
+        if not path.is_dir() and not (path.is_file() and os.access(path, os.R_OK)):
+            raise bad_input(f"{path} cannot be read as a log: it is no regular file, or not readable by you")
     directory = paths[0]
     if not directory.is_dir():
         return Target(", ".join(words), paths, keep)
