@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rgt.log import summary as logs
+from rgt.log.history import History, Problem
 from rgt.log.line import parse_line
 from rgt.metrics import table as names
 
@@ -234,7 +235,7 @@ def test_five_gigabytes_cost_as_much_as_their_end(tmp_path: Path) -> None:
 def test_what_is_no_file_is_never_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo.log")  # opening it would block for ever
     for path in (tmp_path / "fifo.log", tmp_path, tmp_path / "gone", Path("/dev/zero")):
-        assert logs.read(path) == logs.History()
+        assert logs.read(path) == History()
         assert logs.tail(path) == []
 
 
@@ -266,7 +267,7 @@ KILLED = "run.sh: line 3:  4711 Killed                  python train.py"
 )
 def test_problems(tmp_path: Path, lines: list[str], code: str, at: int, recovered: bool) -> None:
     summary = logs.read(write(tmp_path / "x.log", *lines))
-    assert summary.problems == ([logs.Problem(code, lines[at], recovered)] if code else [])
+    assert summary.problems == ([Problem(code, lines[at], recovered)] if code else [])
     assert summary.last_line == lines[-1]
 
 

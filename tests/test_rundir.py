@@ -59,12 +59,9 @@ def test_an_id_is_an_id_whatever_the_slug(slug: str) -> None:
     schema.check({"run_id": run_id, "sealed": "", "files": {}}, "seal", "the pattern of the schemas")
 
 
-def test_ids_sort_by_time_and_those_of_one_second_differ() -> None:
-    """Six hex digits: among a thousand, three or more repeats happen less than once in a million times."""
-    times = [NOW + offset for offset in (0, 1, 59, 60, 3600, 86400, 40 * 86400, 400 * 86400)]
-    ids = [mint_id(slug, now) for slug, now in zip("zyxwvuts", times, strict=True)]
+def test_ids_sort_by_time() -> None:
+    ids = [mint_id(slug, NOW + offset) for slug, offset in zip("zyxw", (0, 1, 3600, 400 * 86400), strict=True)]
     assert sorted(ids) == ids
-    assert len({mint_id("sweep", NOW) for _ in range(1000)}) > 997
 
 
 def test_a_repeated_id_is_minted_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

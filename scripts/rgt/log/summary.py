@@ -90,8 +90,8 @@ def read(path: Path | str, limit: int = TAIL) -> History:
     name = os.path.basename(path)
     if name.endswith(".csv"):
         return summarise_rows(_csv_rows(path))
-    if name == "trainer_state.json" and (state := _trainer_state(path)) is not None:
-        return state
+    if name == "trainer_state.json":
+        return _trainer_state(path)
     summary = summarise(_end_text(path, limit))
     if summary.found and summary.total is None and summary.epochs is None:
         for point in _first_points(path, _TOTALS):
@@ -130,13 +130,10 @@ def _csv_rows(path: Path | str) -> list[dict[str, str]]:
         return []
 
 
-def _trainer_state(path: Path | str) -> History | None:
-    """HF Trainer writes its whole history into every checkpoint. None: it is too long, and only its end is read."""
-    data = head(path, _STATE_BYTES + 1)
-    if len(data) > _STATE_BYTES:
-        return None
+def _trainer_state(path: Path | str) -> History:
+    """HF Trainer writes its whole history into every checkpoint; empty for one that is too long."""
     try:
-        state = json.loads(data)
+        state = json.loads(head(path, _STATE_BYTES))
         summary = summarise_rows(row for row in state.get("log_history", [])[-_ROWS:] if isinstance(row, dict))
         told = parse_row({name: state.get(name) for name in ("global_step", "max_steps", "num_train_epochs")})
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

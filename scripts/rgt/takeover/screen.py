@@ -245,15 +245,13 @@ def _judge_process(process: Process, report: Report) -> None:
 def _judge_gpus_and_jobs(box: Snapshot, report: Report) -> None:
     if box.gpus.problem:
         report.add("gpu", "error", box.gpus.problem)
-    unseen: dict[int, int] = {}  # processes on a card that are not in our /proc: another container's, or dead ones
     for card in box.gpus.gpus:
         if card.error:
             report.add("gpu", "error", card.error, where=f"GPU {card.index}")
         for process in card.processes:
-            if not os.path.exists(f"/proc/{process.pid}"):
-                unseen.setdefault(process.pid, card.index)
-    for pid, index in unseen.items():
-        report.add("unseen", "info", f"pid {pid} holds GPU {index} but is not visible here (another container?)")
+            if not os.path.exists(f"/proc/{process.pid}"):  # another container's, or a dead one
+                message = f"pid {process.pid} holds GPU {card.index} but is not visible here (another container?)"
+                report.add("unseen", "info", message)
     for job in (job for row in box.queues if row.tool == "gpu_gate" for job in row.jobs):
         bad = job["state"] in gate.FINAL and job["state"] not in ("done", "cancelled")
         if bad and time.time() - float(job["ended"] or job["started"] or job["submitted"]) < RECENT:

@@ -293,13 +293,10 @@ _LONG = 4000  # bytes of a key: a dumped tensor is not worth more
 Words = dict[bytes, set[int]]  # a word that a line must hold -> the patterns that it stands for
 
 
-@dataclass
 class Prefilter:
-    patterns: tuple[str, ...]
-    known: dict[bytes, frozenset[int]] = field(default_factory=dict)  # key of a line -> patterns that may match
-
-    def __post_init__(self) -> None:
-        self.words = needed_words(self.patterns)
+    def __init__(self, patterns: tuple[str, ...]) -> None:
+        self.words = needed_words(patterns)
+        self.known: dict[bytes, frozenset[int]] = {}  # key of a line -> patterns that may match
 
     def candidates(self, block: bytes) -> dict[int, frozenset[int]]:
         """Start of line -> patterns that may match there, in the order of the lines."""

@@ -153,10 +153,9 @@ def plateau(points: Points, lr: Points, share_done: float | None) -> Iterator[Fi
     yield Finding("plateau", severity, f"{message} ({told})", where="loss", evidence=evidence, fix=fix, sure=sure)
 
 
-def no_better(points: Points, name: str, lower_is_better: bool = True) -> Iterator[Finding]:
+def no_better(points: Points, name: str) -> Iterator[Finding]:
     """An evaluation that has not improved for five times and two fifths of all; rising means overfitting."""
-    sign = 1 if lower_is_better else -1
-    values = [sign * value for _, value in points]
+    values = [value for _, value in points]
     if len(values) < 8:
         return
     best_at = min(range(len(values)), key=values.__getitem__)

@@ -80,7 +80,8 @@ def render(found: dict[str, Any]) -> str:
     rows = sorted(found["findings"], key=lambda row: row["severity"] == "info")
     for row in rows[:_SHOWN]:
         where = f" [{row['where']}]" if row.get("where") else ""
-        lines.append(f"- {row['severity']} `{row['code']}`{where}: {_one_line(row['message'])}{_sure(row)}")
+        sure = f" (sure: {row['sure']:.0%})" if "sure" in row else ""
+        lines.append(f"- {row['severity']} `{row['code']}`{where}: {_one_line(row['message'])}{sure}")
         extras = (("seen", row.get("evidence")), ("fix", row.get("fix")))
         lines += [f"  - {name}: {_one_line(text)}" for name, text in extras if text]
     lines += [f"- and {len(rows) - _SHOWN} more: --json"] if len(rows) > _SHOWN else []
@@ -138,10 +139,6 @@ def _names(found: dict[str, Any]) -> list[str]:
     chosen = [found["roles"].get(role) for role in ("loss", "val_loss", "accuracy", "lr", "grad_norm")]
     first = [name for name in dict.fromkeys([*chosen, *_FIRST]) if name in metrics]
     return first + [name for name in metrics if name not in first and len(name) < _CONFIG_LIKE]
-
-
-def _sure(row: dict[str, Any]) -> str:
-    return f" (sure: {row['sure']:.0%})" if "sure" in row else ""
 
 
 def _number(value: Any) -> str:
