@@ -53,10 +53,8 @@ _LONGEST = 300  # characters of a state
 
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 FILE = click.Path(dir_okay=False, path_type=Path)
-PLACE = click.Path(path_type=Path)
 COUNT = click.IntRange(0)
 directories = click.argument("directories", nargs=-1, type=FOLDER, metavar="[DIR]...")
-queue = click.option("--queue", "queues", multiple=True, type=PLACE, help="Also this gpu_gate queue directory.")
 seconds = click.option("--seconds", type=cli.Duration(), default=1.2, show_default=True, help="Time for directories.")
 
 
@@ -70,10 +68,9 @@ def main() -> None:
 
 @main.command()
 @directories
-@queue
 @seconds
 @cli.report_options
-def snapshot(directories: tuple[Path, ...], queues: tuple[Path, ...], seconds: float, fmt: str | None) -> int:
+def snapshot(directories: tuple[Path, ...], seconds: float, fmt: str | None) -> int:
     """Show GPUs, training processes, queues, git, runs, checkpoints and disks on one screen; change nothing.
 
     Looks below DIR; without one, below the directories of whatever runs and the current one. Exit 1 when something
@@ -84,7 +81,7 @@ def snapshot(directories: tuple[Path, ...], queues: tuple[Path, ...], seconds: f
     from rgt.takeover import screen
     from rgt.takeover.snapshot import take
 
-    box = take(list(directories), list(queues), seconds)
+    box = take(list(directories), seconds)
     report = Report("takeover")
     screen.judge(box, report)
     report.data = box.as_dict()
@@ -145,8 +142,7 @@ def cadence(epochs: int, epoch: int, epoch_time: float | None, as_json: bool, **
     else:
         stamp = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
         when = "" if wait is None else f", in {units.show_duration(wait)}, at {stamp}"
-        click.echo(f"next look: epoch {looks.next_epoch} of {epochs}{when}")
-        click.echo(f"then: {', '.join(map(str, looks.then)) or 'nothing, that is the end'}\nwhy: {looks.why}")
+        click.echo(f"next look: epoch {looks.next_epoch} of {epochs}{when}\nwhy: {looks.why}")
 
 
 @dataclass
@@ -154,42 +150,33 @@ class Looks:
     phase: str  # startup | steady | unstable | over
     interval: int
     next_epoch: int
-    then: list[int]
     why: str
 
 
 def plan_looks(
     epochs: int, epoch: int, epoch_time: float | None = None, started: int = 0, unstable: int | None = None
 ) -> Looks:
-    """The looks after `epoch`, for a run that (re)started at epoch `started` and shook at epoch `unstable`."""
+    """The next look after `epoch`, for a run that (re)started at epoch `started` and shook at epoch `unstable`."""
     if epoch >= epochs:
-        return Looks("over", 0, epochs, [], "the last epoch is done: verify the result instead of watching it")
+        return Looks("over", 0, epochs, "the last epoch is done: verify the result instead of watching it")
     startup = min(max(STARTUP[0], min(STARTUP[1], epochs // 50)), max(1, epochs // 4))
     tight, steady = max(1, startup // 4), STEADY if epochs >= LONG else max(startup, epochs // 10)
     if epoch_time:
         shortest, longest = math.ceil(SHORTEST / epoch_time), int(LONGEST / epoch_time)
         tight, startup, steady = (max(1, min(max(each, shortest), longest)) for each in (tight, startup, steady))
-    # phase, the epoch that it counts from, how many looks, epochs between two; the first that holds the epoch applies
+    # phase, the epoch that it counts from, how many looks, epochs between two
     phases = [("startup", started, STARTUP_LOOKS, startup), ("steady", 0, epochs, steady)]
     if unstable is not None:
         phases.insert(0, ("unstable", unstable, UNSTABLE_LOOKS, tight))
 
-    def phase_at(now: int) -> tuple[str, int, int, int]:
-        return next(row for row in phases if row[1] <= now < row[1] + row[2] * row[3])
-
-    now, looks = epoch, list[int]()
-    while now < epochs and len(looks) < 6:
-        step = phase_at(now)[3]
-        # counted from what caused the tight looks; steady looks fall on round numbers
-        base = max((row[1] for row in phases if row[1] <= now and step < STEADY), default=0)
-        now = min(epochs, base + ((now - base) // step + 1) * step)
-        looks.append(now)
-    phase, mark, count, step = phase_at(epoch)
+    # the first that holds the epoch applies; steady looks fall on round numbers
+    phase, mark, count, step = next(row for row in phases if row[1] <= epoch < row[1] + row[2] * row[3])
+    next_epoch = min(epochs, mark + ((epoch - mark) // step + 1) * step)
     why = f"steady: every {step} epochs"
     if phase != "steady":
         cause = "start" if phase == "startup" else "instability"
         why = f"{count} looks every {step} epochs after the {cause} at epoch {mark}"
-    return Looks(phase, step, looks[0], looks[1:], why)
+    return Looks(phase, step, next_epoch, why)
 
 
 @main.command()
@@ -199,11 +186,9 @@ def plan_looks(
 @click.option("--hypothesis", multiple=True, required=True, help="The one hypothesis that the decision tests.")
 @click.option("--next", "next_command", required=True, help="The exact next command.")
 @click.option("--path", "paths", multiple=True, help="A path the next one needs; must exist. Repeatable.")
-@click.option("--note", help="One more line, if it must be.")
 @click.option("--file", type=FILE, default="HANDOFF.md", show_default=True, help="The handoff file.")
 @click.option("--state/--no-state", default=True, help="Add what changed on the machine (default).")
 @click.option("--dry-run", is_flag=True, help="Print the block, and write nothing.")
-@queue
 @seconds
 @cli.json_option
 def log(**options: Any) -> None:
@@ -215,8 +200,8 @@ def log(**options: Any) -> None:
 
     if len(options["hypothesis"]) != 1:
         raise bad_input(f"--hypothesis was given {len(options['hypothesis'])} times; a decision tests one at a time")
-    texts = {"hypothesis": options["hypothesis"][0], "next": options["next_command"], "note": options["note"]}
-    texts = {option: text.strip() for option, text in texts.items() if text is not None}
+    texts = {"hypothesis": options["hypothesis"][0], "next": options["next_command"]}
+    texts = {option: text.strip() for option, text in texts.items()}
     for option, text in texts.items():
         if len(text.splitlines()) != 1:  # a block must stay compact and readable back
             raise bad_input(f"--{option} must be one line of text")
@@ -226,10 +211,10 @@ def log(**options: Any) -> None:
     texts["next"] = f"`` {texts['next']} ``" if "`" in texts["next"] else f"`{texts['next']}`"
     if options["paths"]:
         texts["paths"] = ", ".join(map(os.path.abspath, options["paths"]))
-    rows = [f"- {name}: {_utf8(texts[name])}" for name in ("hypothesis", "next", "paths", "note") if name in texts]
+    rows = [f"- {name}: {_utf8(texts[name])}" for name in ("hypothesis", "next", "paths") if name in texts]
     state = {}
     if options["state"]:
-        state = state_of(take(list(options["directories"]), list(options["queues"]), options["seconds"]))
+        state = state_of(take(list(options["directories"]), options["seconds"]))
     heading = f"{options['event']} → {options['decision']}"
     text = append_block(options["file"], partial(block_after, heading, rows, state), options["dry_run"])
     if options["as_json"]:

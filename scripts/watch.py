@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rgt import cli, errors, files, units
+from rgt import cli, errors, units
 from rgt.errors import RgtError, bad_input, lacking
 from rgt.report import CODES, Finding, Report, print_json
 
@@ -55,51 +55,31 @@ def main() -> None:
     """
 
 
-def _code(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    if unknown := [value for value in values if value not in CODES]:
-        message = f"{unknown[0]!r} is no finding's code; a finding prints its own, such as spike or plateau"
-        raise click.BadParameter(message)
-    return values
-
-
-silence = click.option(
-    "--silence", "silenced", multiple=True, callback=_code, metavar="CODE", help="Do not judge this; repeatable."
-)
+codes = click.Choice(list(CODES))
+silence = click.option("--silence", "silenced", multiple=True, type=codes, metavar="CODE", help="Do not judge this.")
 every = click.option("--every", type=cli.Duration(), default=60.0, show_default=True, help="Time between two looks.")
 targets = click.argument("targets", nargs=-1, required=True, metavar="RUN_DIR|LOG...")
-page_option = click.option(
-    "--html", "page", type=click.Path(dir_okay=False, path_type=Path), help="Also write one self-contained page."
-)
 
 
 @main.command()
 @targets
-@click.option("--once", "mode", flag_value="once", default=None, help="One look; the default.")
-@click.option("--follow", "mode", flag_value="follow", help="Look again and again until the run is over.")
+@click.option("--follow", is_flag=True, help="Look again and again until the run is over.")
 @every
 @silence
-@page_option
 @cli.json_option
-def show(
-    targets: tuple[str, ...],
-    mode: str | None,
-    every: float,
-    silenced: tuple[str, ...],
-    page: Path | None,
-    as_json: bool,
-) -> int:
+def show(targets: tuple[str, ...], follow: bool, every: float, silenced: tuple[str, ...], as_json: bool) -> int:
     """Look at RUN_DIR, or at one or more logs of one run.
 
     Prints what training_status.md says. A run directory whose run is on another machine is looked at there.
 
-    Example: python scripts/watch.py show train.log --silence plateau --html status.html
+    Example: python scripts/watch.py show train.log --silence plateau
     """
     from rgt.run.record import OVER
 
     while True:
         found = _look(targets, silenced)
-        code = _show(found, page, as_json)
-        if mode != "follow" or found["now"]["state"] in OVER:
+        code = _show(found, as_json)
+        if not follow or found["now"]["state"] in OVER:
             return code
         time.sleep(max(_SHORTEST, every))
 
@@ -171,11 +151,9 @@ def _poll(host: Host, run: str, silenced: tuple[str, ...]) -> dict[str, Any]:
     return found | {"host": host.name}
 
 
-def _show(found: dict[str, Any], page: Path | None, as_json: bool) -> int:
+def _show(found: dict[str, Any], as_json: bool) -> int:
     from rgt.watch import status
 
-    if page:
-        files.write_text(page, status.render_page(found))
     if as_json:
         word, reason = status.decide(found)
         print_json(found | {"decision": {"word": word, "reason": reason, "next": status.next_command(found)}})
@@ -215,37 +193,40 @@ def daemon(targets: tuple[str, ...], every: float, silenced: tuple[str, ...], fo
 @main.command()
 @click.argument("place", metavar="HOST:RUN")
 @silence
-@page_option
 @cli.json_option
-def poll(place: str, silenced: tuple[str, ...], page: Path | None, as_json: bool) -> int:
+def poll(place: str, silenced: tuple[str, ...], as_json: bool) -> int:
     """Look at a run on another machine by one short connection; the log stays there.
 
-    Example: python scripts/watch.py poll box:runs/20260101-120000-tiny-a1b2c3 --html status.html
+    Example: python scripts/watch.py poll box:runs/20260101-120000-tiny-a1b2c3
     """
     from rgt.host.ssh import parse_place
 
     there = parse_place(place)
     if not there.host.name:
         raise bad_input(f"{place!r} is not HOST:RUN; write it like box:runs/x (a name that `ssh` knows, a path there)")
-    return _show(_poll(there.host, there.path, silenced) | {"where": place}, page, as_json)
+    return _show(_poll(there.host, there.path, silenced) | {"where": place}, as_json)
 
 
-# -- the box alone
-
-
-@main.command(name="gpu_health")
+@main.command()
+@click.argument("pids", nargs=-1, type=click.IntRange(1), metavar="[PID]...")
 @cli.report_options
-def gpu_health(fmt: str | None) -> int:
-    """Look at the cards of this machine: lost, hot, throttled, ECC, Xid, memory that nobody holds.
+def box(pids: tuple[int, ...], fmt: str | None) -> int:
+    """Look at this machine: its cards (gpu_health) and its memory (mem_monitor), against the limit that kills PID.
 
-    Example: python scripts/watch.py gpu_health --json
+    A card may be lost, hot, throttled, with ECC errors, or hold memory that no process has. The memory's limit
+    is that of PID's container, or of this shell's own.
+
+    Example: python scripts/watch.py box 4711 --json
     """
     from rgt.watch import box_health
 
-    sample = box_health.take(Path())
-    report = Report("watch", data={"gpus": sample["gpus"], "xid": sample["xid"]})
-    found = box_health.judge([sample], live=False)
-    report.findings = [finding for finding in found if finding.code not in ("no-space", "host-memory")]
+    for pid in pids:
+        if not Path(f"/proc/{pid}").is_dir():
+            raise bad_input(f"there is no process {pid}")
+    sample = box_health.take(Path(), list(pids))
+    memory = sample["memory"]
+    report = Report("watch", data={name: sample[name] for name in ("gpus", "memory")})
+    report.findings = list(box_health.judge([sample], live=False))
     lines = []
     for card in sample["gpus"]:
         used, total = card.get("memory_used"), card.get("memory_total")
@@ -254,62 +235,11 @@ def gpu_health(fmt: str | None) -> int:
         facts = ", ".join(f"{card[name]}{unit}" for name, unit in shown if name in card)
         held = f", held by {', '.join(map(str, card['processes']))}" if card["processes"] else ""
         lines.append(f"GPU {card['index']} {card.get('name', '')}: {facts}{room}{held}")
-    return report.emit(fmt, "\n".join(lines) or "no GPU is visible here")
-
-
-@main.command(name="mem_monitor")
-@click.argument("pids", nargs=-1, type=click.IntRange(1), metavar="[PID]...")
-@cli.report_options
-def mem_monitor(pids: tuple[int, ...], fmt: str | None) -> int:
-    """Host memory against the limit that kills: the container's of PID, or this shell's own.
-
-    Example: python scripts/watch.py mem_monitor 4711
-    """
-    from rgt.watch import box_health
-
-    for pid in pids:
-        if not Path(f"/proc/{pid}").is_dir():
-            raise bad_input(f"there is no process {pid}")
-    memory = box_health.memory_in_use(list(pids))
-    report = Report("watch", data={"memory": memory})
-    report.findings = list(box_health.judge([{"time": time.time(), "memory": memory}], live=False))
-    lines = [f"pid {pid}: {units.show_size(size)} resident" for pid, size in memory["rss"].items()]
+    lines = lines or ["no GPU is visible here"]
+    lines += [f"pid {pid}: {units.show_size(size)} resident" for pid, size in memory["rss"].items()]
     if "limit" in memory:
         lines.append(f"{units.show_size(memory['used'])} of {units.show_size(memory['limit'])} used ({memory['what']})")
-    return report.emit(fmt, "\n".join(lines) or "this machine does not tell its memory")
-
-
-@main.command(name="health_patrol")
-@click.argument("root", type=click.Path(exists=True, file_okay=False, path_type=Path), default="runs")
-@silence
-@cli.report_options
-def health_patrol(root: Path, silenced: tuple[str, ...], fmt: str | None) -> int:
-    """Look at every run directory below ROOT, one line each; the findings of those that are not over yet.
-
-    Example: python scripts/watch.py health_patrol runs
-    """
-    from rgt.run import record
-    from rgt.watch import status
-    from rgt.watch.look import find_target, look
-
-    report, lines = Report("watch", data={"runs": []}), []
-    for run in record.find(root):
-        if not (run.log.exists() or run.metrics.exists()):
-            lines.append(f"{run.id}: its log is not here; look with `watch.py show`")
-            continue
-        try:
-            found = look(find_target((str(run.path),)), silenced, box=False)
-        except RgtError as error:
-            report.add("unreadable", "warn", error.message, path=str(run.path))
-            continue
-        word, _ = status.decide(found)
-        report.data["runs"].append({"run": str(run.path), "decision": word, **found["now"]})
-        codes = sorted({row["code"] for row in found["findings"] if row["severity"] != "info"})
-        parts = [word, found["now"]["state"], next(status.numbers(found)).strip("*"), ", ".join(codes)]
-        lines.append(f"{run.id}: {' · '.join(part for part in parts if part)}")
-        for row in found["findings"]:
-            report.findings.append(Finding(**row | {"where": " ".join([run.id, *filter(None, [row.get("where")])])}))
-    return report.emit(fmt, "\n".join(lines) or f"no run directory below {root}")
+    return report.emit(fmt, "\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -38,5 +38,4 @@ def test_the_sweep_runs_as_it_is(tmp_path: Path) -> None:
     runs = record.find(tmp_path / "sweep" / "runs")
     assert len(runs) == 9
     assert all(row["split"] == "val" for run in runs for row in files.read_json(run.results, "results")["metrics"])
-    assert "<svg" in (tmp_path / "sweep" / "status.html").read_text()
     assert not (EXAMPLE / "runs").exists()

@@ -79,11 +79,6 @@ def test_the_address_before_a_stamp_is_its_source(page: Path, text: str, source:
     assert f"fix: look it up again: {source}\n" in run(page).stdout
 
 
-def test_github_annotation(page: Path) -> None:
-    page.write_text("x verified: 2099-01")
-    assert run(page, "--github").stdout.startswith(f"::error file={page},line=1,title=future::2099-01 has not come yet")
-
-
 def test_the_bundle_has_stamps_and_none_is_malformed() -> None:
     report = json.loads(run("--json", "--max-age", "9999d").stdout)
     assert (report["ok"], report["findings"]) == (True, [])

@@ -92,13 +92,15 @@ def test_the_diff_brings_the_working_tree_back(repository: Path, tmp_path: Path)
     assert not (tmp_path / "copy" / "train.py").exists()
 
 
-def test_the_diff_does_not_depend_on_the_users_git_settings(repository: Path) -> None:
+def test_the_diff_does_not_depend_on_the_users_git_settings(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a diff tool for eyes, such as difftastic, the diff could not be applied, or a dirty run would look clean."""
     (repository / "train.py").write_text("lr = 0.2\n")
     expected = state_of(repository)
     for name, value in (("color.ui", "always"), ("color.diff", "always"), ("diff.external", "true")):
         git(repository, "config", "--global", name, value)
         assert state_of(repository) == expected and expected["dirty"]
+    monkeypatch.setattr(provenance, "_DIFF_BYTES", 10)  # a large one is named by its hash only
+    assert state_of(repository) == expected | {"diff": None}
 
 
 def test_untracked_files_are_listed_and_ignored_ones_are_not(repository: Path) -> None:
@@ -112,14 +114,6 @@ def test_untracked_files_are_listed_and_ignored_ones_are_not(repository: Path) -
     for number in range(150):
         (repository / f"{number:03}.py").write_text("")
     assert len(state_of(repository)["untracked"]) == 100
-
-
-def test_a_large_diff_is_named_by_its_hash_only(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (repository / "train.py").write_text("lr = 0.2\n")
-    whole = state_of(repository)["diff_sha256"]
-    monkeypatch.setattr(provenance, "_DIFF_BYTES", 10)
-    state = state_of(repository)
-    assert (state["diff"], state["diff_sha256"], state["dirty"]) == (None, whole, True)
 
 
 def test_without_a_repository_a_commit_or_git_there_is_nothing_to_say(

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
 import re
-import shutil
-import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +39,8 @@ def refusal(act: Callable[[], Any]) -> str:
 
 
 def test_an_id_says_when_and_what() -> None:
+    texts = ("", "微调", "Llama-3.1 8B", "a/b/c", ".hidden", "__x")
+    assert [slugify(text) for text in texts] == ["run", "run", "llama-3.1-8b", "a-b-c", "hidden", "x"]
     assert re.fullmatch(r"20261116-084000-tiny-gpt-[0-9a-f]{6}", mint_id("Tiny GPT!", NOW))
 
 
@@ -60,19 +59,9 @@ def test_an_id_is_an_id_whatever_the_slug(slug: str) -> None:
     schema.check({"run_id": run_id, "sealed": "", "files": {}}, "seal", "the pattern of the schemas")
 
 
-@given(st.text())
-def test_a_slug_of_a_slug_is_itself(text: str) -> None:
-    assert slugify(slugify(text)) == slugify(text)
-    texts = ("", "微调", "Llama-3.1 8B", "a/b/c", ".hidden", "__x")
-    assert [slugify(text) for text in texts] == ["run", "run", "llama-3.1-8b", "a-b-c", "hidden", "x"]
-
-
-def test_ids_sort_by_time_and_those_of_one_second_differ() -> None:
-    """Six hex digits: among a thousand, three or more repeats happen less than once in a million times."""
-    times = [NOW + offset for offset in (0, 1, 59, 60, 3600, 86400, 40 * 86400, 400 * 86400)]
-    ids = [mint_id(slug, now) for slug, now in zip("zyxwvuts", times, strict=True)]
+def test_ids_sort_by_time() -> None:
+    ids = [mint_id(slug, NOW + offset) for slug, offset in zip("zyxw", (0, 1, 3600, 400 * 86400), strict=True)]
     assert sorted(ids) == ids
-    assert len({mint_id("sweep", NOW) for _ in range(1000)}) > 997
 
 
 def test_a_repeated_id_is_minted_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,14 +135,6 @@ def test_a_root_that_cannot_be_is_a_sentence(tmp_path: Path, name: str) -> None:
     assert message == f"cannot make a run directory in {tmp_path / name}: File exists"
 
 
-def test_the_paths_of_a_run() -> None:
-    run = Run(Path("runs/x"))
-    files_of_it = (run.run_json, run.log, run.metrics, run.events, run.status, run.results, run.seal)
-    names = "run.json train.log metrics.jsonl events.jsonl training_status.md results.json seal.json"
-    assert [str(path) for path in files_of_it] == [f"runs/x/{name}" for name in names.split()]
-    assert (run.checkpoints.name, run.checkpoints_index.name) == ("checkpoints", "checkpoints_index.json")
-
-
 def test_open_run_wants_a_run_and_its_record_has_to_fit(tmp_path: Path) -> None:
     run = new_run(tmp_path, config={"lr": 1})
     assert open_run(run.path) == run and run.curve("loss") == {}  # it has not logged yet
@@ -165,28 +146,7 @@ def test_open_run_wants_a_run_and_its_record_has_to_fit(tmp_path: Path) -> None:
     assert "run.json was edited: its config has another sha256" in refusal(run.record)
 
 
-# --- the config's hash -----------------------------------------------------------------------------------------
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=8,
-)
-
-
-def turned(value: Any) -> Any:
-    """The same value with every object in the opposite order."""
-    if isinstance(value, dict):
-        return {key: turned(value[key]) for key in reversed(value)}
-    return [turned(item) for item in value] if isinstance(value, list) else value
-
-
-@given(st.dictionaries(st.text(), JSON, max_size=4))
-def test_the_hash_does_not_depend_on_order(config: dict[str, Any]) -> None:
-    assert config_hash(turned(config)) == config_hash(config)
-
-
-def test_the_hash_depends_on_everything_else_and_anybody_can_compute_it() -> None:
+def test_the_hash_depends_on_all_but_the_order_and_anybody_can_compute_it() -> None:
     """printf '{"a":1,"lr":0.1}' | sha256sum"""
     values: list[Any] = [1, 2, "1", [1, 2], [2, 1], {}]
     configs: list[dict[str, Any]] = [{}, {"b": 1}, *({"a": value} for value in values)]
@@ -217,13 +177,6 @@ def test_nan_and_infinities_are_kept(tmp_path: Path) -> None:
     assert math.isnan(curve[0]) and (curve[1], curve[2]) == (math.inf, -math.inf)
     run.metrics.write_text('{"step": 1, "split": "train", "loss": NaN}\n')  # as other people's JSON has it
     assert math.isnan(run.curve("loss")[1])
-
-
-def test_numbers_of_numpy_are_taken(tmp_path: Path) -> None:
-    numpy = pytest.importorskip("numpy")
-    run = new_run(tmp_path)
-    run.log_metrics(step=numpy.int64(3), split="train", loss=numpy.float32(0.5), grad=numpy.array([2.0]).sum())
-    assert run.curve("loss") == {3: 0.5} and run.curve("grad") == {3: 2.0}
 
 
 @pytest.mark.parametrize(
@@ -283,66 +236,38 @@ def test_find_sees_runs_at_every_level_oldest_first(tmp_path: Path) -> None:
     assert find(tmp_path) == [oldest, middle, newest]
 
 
-def test_find_of_a_run_below_a_link_and_below_nothing(tmp_path: Path) -> None:
+def test_find_of_a_run_below_a_link_below_nothing_and_past_remains_and_loops(tmp_path: Path) -> None:
     run = place(tmp_path / "disk" / "x")
     place(run.path / "nested" / "y")
     assert find(run.path) == [run] and find(tmp_path) == [run] and find(tmp_path / "nothing") == []
     (tmp_path / "runs").symlink_to(tmp_path / "disk")
     assert [found.id for found in find(tmp_path / "runs")] == [run.id]
-
-
-def test_find_passes_by_hidden_folders_remains_of_a_crash_and_loops(tmp_path: Path) -> None:
     for name in (".git", ".hidden", "node_modules"):
         place(tmp_path / name / "x")
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / ".run.json.k3j2.tmp").write_text("{}")
     (tmp_path / "y" / "run.json").mkdir(parents=True)
-    run = place(tmp_path / "runs" / "x")
     for name, target in (("again", str(tmp_path)), ("self", "self"), ("broken", "nowhere")):
-        (tmp_path / "runs" / name).symlink_to(target)
+        (tmp_path / "disk" / name).symlink_to(target)
     assert find(tmp_path) == [run]
 
 
-@pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """A folder that another user can reach; pytest's own are closed to everybody else."""
-    folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
-
-
-def as_nobody(work: Callable[[], None]) -> None:
-    """Run `work` in a child without root's right to read everything."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        with contextlib.suppress(BaseException):
-            if os.geteuid() == 0:
-                os.setuid(65534)
-            work()
-            code = 0
-        os._exit(code)
-    _, status = os.waitpid(child, 0)
-    assert not os.WIFSIGNALED(status), signal.strsignal(os.WTERMSIG(status))
-    assert os.WEXITSTATUS(status) == 0
-
-
 @pytest.mark.parametrize("mode", [0o000, 0o444, 0o111])
-def test_an_unreadable_folder_hides_its_runs_and_no_others(open_folder: Path, mode: int) -> None:
+def test_an_unreadable_folder_hides_its_runs_and_no_others(mode: int) -> None:
     """0444 can be listed but not entered: there even the question for run.json is an error."""
-    run = place(open_folder / "runs" / "x")
-    place(open_folder / "secret" / "deeper" / "y")
-    (open_folder / "secret").chmod(mode)
-
-    def look() -> None:
-        assert find(open_folder) == [run]
-        assert find(open_folder / "secret") == []
-
-    try:
-        as_nobody(look)
-    finally:
-        (open_folder / "secret").chmod(0o755)
+    if os.geteuid() != 0:
+        pytest.skip("needs root to become somebody else")
+    with tempfile.TemporaryDirectory() as name:  # pytest's own folders are closed to others
+        folder = Path(name)
+        folder.chmod(0o755)
+        run = place(folder / "runs" / "x")
+        place(folder / "secret" / "deeper" / "y")
+        (folder / "secret").chmod(mode)
+        os.seteuid(65534)  # root reads everything
+        try:
+            assert find(folder) == [run] and find(folder / "secret") == []
+        finally:
+            os.seteuid(0)
 
 
 @pytest.mark.parametrize(

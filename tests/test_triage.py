@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,7 @@ def test_the_named_document_has_the_named_heading() -> None:
 
 def test_json_gives_evidence_cause_fix_and_where_to_read() -> None:
     first = ask(FAILURES / "missing_module.log")[0]
-    assert (first["id"], first["role"], first["stage"]) == ("U33", "cause", "start")
+    assert (first["id"], first["role"]) == ("U33", "cause")
     assert first["evidence"] == "ModuleNotFoundError: No module named 'flash_attn'"
     assert first["path"].endswith("missing_module.log") and first["line"] == 4
     assert first["fix"].startswith("`sys.executable` first") and "interpreter" in first["cause"]
@@ -135,7 +136,7 @@ def test_first_in_time_beats_first_in_the_list_of_files(tmp_path: Path) -> None:
 
 
 def test_glog_without_a_year_is_compared_with_clocks_that_have_one(tmp_path: Path) -> None:
-    late = f"2026-03-21 10:10:00 step 9 loss 2.0\n{MISSING}"
+    late = f"{time.gmtime().tm_year}-03-21 10:10:00 step 9 loss 2.0\n{MISSING}"
     early = f"[rank1]:[E321 10:00:00.551130011 x.cpp:1] hello\n{FULL}"
     assert say(late, early, tmp_path=tmp_path)[0] in ("U6:cause", "C3:cause")
 
@@ -265,13 +266,6 @@ def test_the_prefilter_lets_every_symptom_through() -> None:
             if pattern.search(line):
                 block = f"iter 3: loss 2.1\n[rank7]: {line}\niter 4: loss 2.0\n".encode()
                 assert index in sieve.candidates(block).get(17, ()), (owners[index].id, line)
-
-
-def test_a_full_prefilter_starts_anew_and_still_knows_its_suspects(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan, "_MOST", 1)
-    sieve = scan.Prefilter(("No module named",))
-    for block in (b"hello\nNo module named 'x'\n", b"new line\nNo module named 'x'\n"):
-        assert len(sieve.candidates(block)) == 1
 
 
 def test_the_words_of_a_regex() -> None:

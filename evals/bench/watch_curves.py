@@ -14,9 +14,9 @@ import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from rgt.log.history import Points, Series
 from rgt.report import Finding
 from rgt.watch import curves
-from rgt.watch.history import Points, Series
 
 LENGTH = 1200
 LOOK = 10  # points between two looks

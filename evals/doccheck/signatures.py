@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from rgt.catalogue.entries import KINDS, REPEATS, SHORTEST, STAGES, Entry, literal_ways, sre
+from rgt.catalogue.entries import KINDS, REPEATS, SHORTEST, Entry, literal_ways, sre
 
 _LOOPS = 4  # unbounded repeats in one regex
 _BANNED = {
@@ -23,8 +23,8 @@ def problems(entry: Entry) -> Iterator[str]:
         yield from (f"{entry.id}'s signature {problem}: `{pattern}`" for problem in regex_problems(pattern))
     if entry.signatures and not any(_matches(p, line) for p in entry.signatures for line in entry.examples):
         yield f"{entry.id}: no signature matches a log line of its Symptom (write the line there, in backticks)"
-    if entry.kind not in KINDS or not set(entry.stages) <= set(STAGES):
-        yield f"{entry.id}: rank is one of {', '.join(KINDS)}, stage one of {', '.join(STAGES)}"
+    if entry.kind not in KINDS:
+        yield f"{entry.id}: rank is one of {', '.join(KINDS)}"
 
 
 def _matches(pattern: str, line: str) -> bool:

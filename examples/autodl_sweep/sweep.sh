@@ -31,7 +31,7 @@ tool gpu_gate list
 tool sweep run lr.yaml
 tool sweep wait lr.yaml --timeout 5m
 python3 "$scripts/sweep.py" report lr.yaml --json >report.json
-tool watch health_patrol runs
-tool watch show "$(runs 1.0 | cut -d ' ' -f 1)" --html status.html
+tool takeover snapshot runs
+tool watch show "$(runs 1.0 | cut -d ' ' -f 1)"
 compare 1.0 0.01
 compare 1.0 0.7

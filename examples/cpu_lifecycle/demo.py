@@ -81,7 +81,7 @@ Done in {units.show_duration(seconds)}
      verdicts   {demo.verdicts["slow"]} for two learning rates, {demo.verdicts["fast-again"]} for two sets of seeds
 
 Open {here(index)}
-     it links the status page, the report, the figure, the table, the proof and the event logs"""
+     it links the status, the report, the figure, the table, the proof and the event logs"""
 
 
 def close(demo: Demo) -> None:

@@ -29,8 +29,7 @@ def artifacts(demo: Demo) -> list[tuple[Path, str]]:
     """Path and what it is, in the order of the story."""
     shipped = demo.delivery
     return [
-        (demo.folder / "status.html", "status page of the run that was killed and resumed"),
-        (demo.folder / "status-killed.html", "the same page right after the kill"),
+        (demo.record.status, "status of the run that was killed and resumed"),
         (demo.killed.run_json, "how it was started: command, job description, versions"),
         (demo.killed.metrics, f"every step; {demo.killed_at - demo.resumed_from} of them have two rows"),
         (demo.record.events, "event log of the launch: launched, submitted, failed, resumed, finished"),

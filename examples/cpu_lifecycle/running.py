@@ -1,4 +1,4 @@
-"""RUN: preflight, the gate, a detached launch, a preemption, the resume, and the status page."""
+"""RUN: preflight, the gate, a detached launch, a preemption, the resume, and the status."""
 
 from __future__ import annotations
 
@@ -79,8 +79,7 @@ def preempt(demo: Demo) -> None:
     demo.killed_at = trainings.last_step(demo.killed)
     demo.tell(f"gone at step {demo.killed_at} of {demo.config['steps']}")
     demo.last(demo.tool("launch", "status", here(demo.record.path), codes=(errors.FINDINGS,)))
-    page = ("--html", here(demo.folder / "status-killed.html"))
-    demo.tell(decision(demo.tool("watch", "show", here(demo.record.path), *page, codes=(errors.FINDINGS,))))
+    demo.tell(decision(demo.tool("watch", "show", here(demo.record.path), codes=(errors.FINDINGS,))))
 
 
 def resume(demo: Demo) -> None:
@@ -101,8 +100,7 @@ def resume(demo: Demo) -> None:
 
 
 def watch(demo: Demo) -> None:
-    page = ("--html", here(demo.folder / "status.html"))
-    said = demo.tool("watch", "show", here(demo.record.path), *page, codes=(errors.OK, errors.FINDINGS))
+    said = demo.tool("watch", "show", here(demo.record.path), codes=(errors.OK, errors.FINDINGS))
     demo.tell(decision(said))
 
 

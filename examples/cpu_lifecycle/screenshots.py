@@ -1,4 +1,4 @@
-"""Pictures of the demo's status page and delivery report, for a document: status.png and report.png.
+"""A picture of the demo's delivery report, for a document: report.png.
 
 Usage:
     python examples/cpu_lifecycle/screenshots.py [--out demo-out] [--into DIR]
@@ -34,7 +34,7 @@ QUIET = (
     "--force-color-profile=srgb",
 )
 SECONDS = 60.0
-PAGES = {"status.png": ("status.html", 715), "report.png": ("delivery/report.html", 1480)}  # picture: page, height
+PAGES = {"report.png": ("delivery/report.html", 1480)}  # picture: page, height
 
 
 def newest(out: Path) -> Path:
@@ -62,7 +62,7 @@ def draw(browser: str, page: Path, picture: Path, height: int) -> None:
 @click.option("--out", type=click.Path(path_type=Path), default="demo-out", show_default=True, help="Of the demo.")
 @click.option("--into", type=click.Path(path_type=Path), help="Where the pictures go. [default: beside this script]")
 def main(out: Path, into: Path | None) -> None:
-    """Draw status.png and report.png from the newest demo in --out."""
+    """Draw report.png from the newest demo in --out."""
     browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
     if browser is None:
         raise errors.lacking("chromium is not installed; it draws the pages")

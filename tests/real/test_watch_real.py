@@ -1,12 +1,9 @@
-"""watch.py on real cards (NVML), over a real ssh, inside a real limit, and its page in a real browser."""
+"""watch.py on real cards (NVML), over a real ssh, inside a real limit."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
-import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -18,7 +15,7 @@ from rgt import files
 
 from .nvml import GIB, Gpu, Nvml
 from .sshd import Sshd
-from .support import need, run, wait_for
+from .support import run, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 WATCH = [sys.executable, str(ROOT / "scripts" / "watch.py")]
@@ -42,7 +39,8 @@ def report(*words: object, env: dict[str, str] | None = None) -> dict[str, Any]:
 
 
 def codes(found: dict[str, Any]) -> dict[str, str]:
-    return {f"{row['code']} {row.get('where', '')}".strip(): row["severity"] for row in found["findings"]}
+    rows = (row for row in found["findings"] if row["code"] not in ("no-space", "host-memory"))  # this machine's own
+    return {f"{row['code']} {row.get('where', '')}".strip(): row["severity"] for row in rows}
 
 
 # -- cards
@@ -58,7 +56,7 @@ def test_sick_cards_are_named_and_the_healthy_one_is_not(nvml: Nvml) -> None:
             Gpu(lost=True),
         ]
     )
-    found = report("gpu_health", env=nvml.env)
+    found = report("box", env=nvml.env)
     assert codes(found) == {
         "gpu-hot GPU 1": "warn",
         "throttled GPU 1": "warn",
@@ -66,21 +64,10 @@ def test_sick_cards_are_named_and_the_healthy_one_is_not(nvml: Nvml) -> None:
         "held GPU 3": "warn",
         "gpu GPU 4": "error",
     }
-    text = run([*WATCH, "gpu_health"], env=nvml.env, check=False).stdout
+    text = run([*WATCH, "box"], env=nvml.env, check=False).stdout
     assert "GPU 0 NVIDIA A100-SXM4-80GB: 97 %, 70 °C" in text and "sure: " in text
     nvml.set([Gpu(utilization=97, clocks_event_reasons=0x04)])  # at its power limit: that is what it was bought for
-    assert codes(report("gpu_health", env=nvml.env)) == {"throttled GPU 0": "info"}
-
-
-def test_xid_of_the_kernel_log(nvml: Nvml, tmp_path: Path) -> None:
-    (tmp_path / "dmesg").write_text(
-        "#!/bin/sh\n"
-        "echo '[ 12.3] NVRM: Xid (PCI:0000:01:00): 79, pid=1, GPU has fallen off the bus.'\n"
-        "echo '[ 13.3] NVRM: Xid (PCI:0000:02:00): 31, pid=7, name=python, MMU Fault'\n"
-    )
-    (tmp_path / "dmesg").chmod(0o755)
-    env = nvml.env | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
-    assert codes(report("gpu_health", env=env)) == {"xid PCI:0000:01:00": "error", "xid PCI:0000:02:00": "warn"}
+    assert codes(report("box", env=nvml.env)) == {}
 
 
 def test_an_idle_card_is_seen_only_after_several_looks(nvml: Nvml, folder: Path) -> None:
@@ -112,10 +99,9 @@ def test_poll_is_one_connection_and_the_log_stays_there(sshd: Sshd, folder: Path
     with (folder / "train.log").open("a") as file:
         file.write("step 60 loss nan\n")
     before = connections(sshd)
-    done = run([*WATCH, *words, "--silence", "stalled", "--html", str(tmp_path / "status.html")], env=env, check=False)
+    done = run([*WATCH, *words, "--silence", "stalled"], env=env, check=False)
     assert connections(sshd) - before == 1
     assert done.returncode == 1 and "- step: 59 → 60" in done.stdout and "`nan`" in done.stdout
-    assert "<svg" in (tmp_path / "status.html").read_text()
     assert (folder / "training_status.md").exists()  # the box has it, too
     gone = run([*WATCH, "poll", "box:/nowhere/run"], env=env, check=False)
     assert gone.returncode == 2 and "does not exist; give a run directory or a log" in gone.stderr
@@ -168,58 +154,3 @@ def test_record_of_a_run_on_another_machine_is_looked_at_there(sshd: Sshd, tmp_p
     assert report(run_.path, env=env)["now"]["state"] == "running"
     run_.log_event("stopped", reason="launch stop")
     assert report(run_.path, env=env)["decision"]["reason"] == "the run was stopped; resume it only on purpose"
-
-
-# -- the page
-
-
-def test_page_in_a_browser_on_a_phone(folder: Path, tmp_path: Path) -> None:
-    """Rendered 390 pixels wide: nothing sticks out, the plots are drawn, and not one request leaves the page."""
-    chromium = need("chromium", "chromium")
-    with (folder / "train.log").open("a") as file:
-        file.write("saving checkpoint to a-folder-with-a-very-long-name/" + "x" * 300 + "\n")
-        file.write("".join(f"step {n} loss {1.9 + (n % 5) / 100:.3f} 2.00it/s lr=0.0003\n" for n in range(60, 120)))
-    page = tmp_path / "status.html"
-    run([*WATCH, str(folder), "--html", str(page)], check=False)
-    probe = (
-        "<script>document.title='w'+document.documentElement.scrollWidth+' v'+innerWidth"
-        "+' n'+performance.getEntriesByType('resource').length"
-        "+' s'+[...document.querySelectorAll('svg')].filter(s=>s.getBoundingClientRect().height>50).length</script>"
-    )
-    probed = tmp_path / "probed.html"
-    probed.write_text(page.read_text().replace("</body>", probe + "</body>"))
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
-    flags += ["--disable-component-update", "--disable-sync", "--window-size=390,844"]
-    flags.append(f"--user-data-dir={tmp_path / 'profile'}")
-    dom = run([chromium, *flags, "--dump-dom", probed.as_uri()], timeout=120).stdout
-    title = re.search(r"<title>w(\d+) v(\d+) n(\d+) s(\d+)</title>", dom)
-    assert title, dom[:500]
-    width, view, requests, plots = map(int, title.groups())
-    assert width <= view and requests == 0 and plots >= 3
-    run([chromium, *flags, f"--screenshot={tmp_path / 'page.png'}", page.as_uri()], timeout=120)
-    assert (tmp_path / "page.png").stat().st_size > 10_000  # something is painted: a blank page packs to less
-
-
-# -- memory that stays flat
-
-
-@pytest.mark.soak
-def test_five_gigabytes_take_no_more_memory_than_five_megabytes(tmp_path: Path) -> None:
-    sys.path.insert(0, str(ROOT / "evals"))
-    from bench import watch as bench
-
-    if shutil.disk_usage(tmp_path).free < 8 << 30:
-        pytest.skip("needs 8 GiB of disk")
-    peaks = []
-    for size in (5 << 20, 5 << 30):
-        log = tmp_path / "x.log"
-        bench.write(log, size)
-        command = [*WATCH, str(log), "--json"]
-        script = (
-            "import resource,subprocess,sys;subprocess.run(sys.argv[1:],stdout=-3);"
-            "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
-        )
-        env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / str(size))}
-        peaks.append(int(subprocess.run([sys.executable, "-c", script, *command], env=env, capture_output=True).stdout))
-        log.unlink()
-    assert peaks[1] < 1.3 * peaks[0]

@@ -5,7 +5,6 @@ An entry's lines at column 0 tell triage when it applies, beside the paragraphs 
     signature: `regex`     a line of the log matches it; repeatable, any one will do
     not: `regex`           a look-alike: a line that matches this too is another disease
     exit: 137, -9          exit codes that fit; an entry with nothing else is offered when only the code is known
-    stage: start           where in a run it happens: start, mid or end
     rank: cascade          usually the aftermath of another failure; `hint`: also seen in healthy logs
 """
 
@@ -22,12 +21,11 @@ from typing import Any
 from rgt.bundle import ROOT
 
 FOLDERS = ("references", "profiles")
-STAGES = ("start", "mid", "end")
 KINDS = ("root", "cascade", "hint")
 
 _HEAD = re.compile(r"^### ([A-Z]+\d+) · (.+)$", re.M)
 _NEXT = re.compile(r"^#{1,3} ", re.M)
-_ATTRIBUTE = re.compile(r"^(signature|not|exit|stage|rank): *(.+?) *$", re.M)
+_ATTRIBUTE = re.compile(r"^(signature|not|exit|rank): *(.+?) *$", re.M)
 _PARAGRAPH = re.compile(r"\*\*(Symptom|Cause|Fix|Check|Source)\*\*")
 _FENCE = re.compile(r"^```[^\n]*\n(.*?)^```", re.M | re.S)
 _CODE = re.compile(r"(`+)(.+?)\1", re.S)
@@ -42,7 +40,6 @@ class Entry:
     signatures: tuple[str, ...] = ()
     excluders: tuple[str, ...] = ()
     exits: tuple[int, ...] = ()
-    stages: tuple[str, ...] = ()
     kind: str = "root"
     cause: str = ""
     fix: str = ""
@@ -72,9 +69,8 @@ def parse(text: str, path: str) -> Iterator[Entry]:
             # backticks keep Markdown from eating the stars of a regex; they are not part of it
             quoted = len(value) > 2 and value[0] == value[-1] == "`"
             attributes[key].append(value[1:-1] if quoted else value)
-        exits, stages, ranks = (
-            [word.strip() for value in attributes[key] for word in value.split(",")]
-            for key in ("exit", "stage", "rank")
+        exits, ranks = (
+            [word.strip() for value in attributes[key] for word in value.split(",")] for key in ("exit", "rank")
         )
         parts = _PARAGRAPH.split(_ATTRIBUTE.sub("", body))
         prose = {"Symptom": "", "Cause": "", "Fix": "", "Check": "", **dict(zip(parts[1::2], parts[2::2], strict=True))}
@@ -90,7 +86,6 @@ def parse(text: str, path: str) -> Iterator[Entry]:
             signatures=tuple(attributes["signature"]),
             excluders=tuple(attributes["not"]),
             exits=tuple(int(word) for word in exits if re.fullmatch(r"-?\d{1,3}", word)),
-            stages=tuple(stages),
             kind=ranks[0] if ranks else "root",
             examples=(*fences, *inline),
             **{key.lower(): " ".join(prose[key].split()).strip(" ·") for key in ("Cause", "Fix", "Check")},

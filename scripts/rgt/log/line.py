@@ -112,12 +112,6 @@ def json_object(text: str) -> dict[str, Any] | None:
     return None
 
 
-def unwrap(text: str) -> str:
-    """The text inside a line of Docker's json-file log; any other line is returned as it is."""
-    row = json_object(text) if text.startswith('{"log":') else None
-    return str(row["log"]) if row else text
-
-
 def says_saved(text: str) -> bool:
     """A checkpoint was written, or is being written: a claim until the file has been loaded."""
     return bool(_SAVED.search(text))
@@ -363,13 +357,8 @@ _GLUED = re.compile(r"\[rank(\d{1,5})\]: ")  # two ranks wrote at once: "step 3 
 _CLOCK = re.compile(r"\s*\[?(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)\]?:? ?")
 _STAMP = re.compile(
     r"(?P<y>\d{4})[-/](?P<m>\d\d)[-/](?P<d>\d\d)[T ](?P<t>\d\d:\d\d:\d\d)(?:[.,](?P<f>\d{1,9}))?"
-    r"|(?P<m2>\d\d)/(?P<d2>\d\d)/(?P<y2>\d{4}) (?P<t2>\d\d:\d\d:\d\d)"
-    r"|\b[IWEF](?P<m3>\d{1,2})(?P<d3>[0-3]\d) (?P<t3>\d\d:\d\d:\d\d)(?:\.(?P<f3>\d{1,9}))?"
-    r"|\b(?P<m4>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(?P<d4>\d{1,2}) (?P<t4>\d\d:\d\d:\d\d)"
-    r"(?: (?P<y4>\d{4}))?"
+    r"|\b[IWEF](?P<m2>\d{1,2})(?P<d2>[0-3]\d) (?P<t2>\d\d:\d\d:\d\d)(?:\.(?P<f2>\d{1,9}))?"  # glog
 )
-_MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
-NO_YEAR = 2000  # it has a 29th of February
 _CLOCK_WITHIN = 80  # characters from the left
 
 
@@ -377,7 +366,7 @@ _CLOCK_WITHIN = 80  # characters from the left
 class Line:
     text: str
     rank: int | None = None
-    time: float | None = None  # seconds; in the year 2000 when the line names none
+    time: float | None = None  # seconds; in this year when the line names none
 
 
 def bare_line(data: bytes) -> Line:
@@ -401,15 +390,14 @@ def clock(text: str) -> float | None:
     if not match:
         return None
     part = match.groupdict()
-    month = part["m"] or part["m2"] or part["m3"] or str(_MONTHS.index(part["m4"]) + 1)
-    day = part["d"] or part["d2"] or part["d3"] or part["d4"]
-    own = part["y"] or part["y2"] or part["y4"] or NO_YEAR
-    hour, minute, second = (part["t"] or part["t2"] or part["t3"] or part["t4"]).split(":")
+    year = part["y"] or datetime.now(timezone.utc).year
+    month, day, hours = (part[name] or part[f"{name}2"] for name in "mdt")
+    hour, minute, second = hours.split(":")
     try:
-        moment = datetime(int(own), int(month), int(day), int(hour), int(minute), int(second), tzinfo=timezone.utc)
+        moment = datetime(int(year), int(month), int(day), int(hour), int(minute), int(second), tzinfo=timezone.utc)
     except ValueError:
         return None
-    return moment.timestamp() + float("0." + (part["f"] or part["f3"] or "0"))
+    return moment.timestamp() + float("0." + (part["f"] or part["f2"] or "0"))
 
 
 def rank_of_file(path: str) -> int | None:

@@ -3,16 +3,13 @@
 Example:
     cursor, grown = advance(Path("train.log"), cursor, take)      take(line) for every new line; cursor is JSON-ready
 
-Up to WHOLE new bytes every line is taken. Of a longer backlog the beginning and the end are taken line by line, and
-between them SAMPLES lines with a number, evenly spread, plus every line with one of RARE: a log of gigabytes costs
-one pass of C-level searches and constant memory. A file that was rotated is finished under its new name first; one
-that was truncated is read from its beginning.
+Up to WHOLE new bytes every line is taken. Of a longer backlog the beginning and the newest part are taken line by line,
+and between them SAMPLES lines with a number, evenly spread: a log of gigabytes costs about as much as one of megabytes.
+A file that was rotated or truncated is read from its beginning.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -23,20 +20,13 @@ from rgt.log import summary
 
 WHOLE = 2 << 20  # new bytes of which every line is taken
 _HEAD = 32 << 10  # of a longer backlog: how long the run will be is said here
-_NEWEST = 128 << 10
+_NEWEST = 256 << 10
 SAMPLES = 2000
-_BLOCK = 1 << 20  # searched several times, so it should fit the processor's cache
-_MARGIN = 4 << 10  # around a block, for the line that its edge cuts
+_BLOCK = 1 << 20
+_SAMPLE = 4 << 10  # bytes in which a sample is looked for
 _LONGEST = 1 << 20  # bytes without a line's end that are given up as not text
 _MARK = 64  # bytes before the cursor, by which the file is recognised
-_PER_BLOCK = 32  # lines taken for one rare word in one block
-_SIBLINGS = 200  # names beside a rotated log that are looked at
-
-# Long words are cheap to search for (the search skips by their length); only `nan` is short, and costs the most.
-RARE = (b"heckpoint", b"out of memory", b"Traceback (most recent call last)")
-_EVALUATED = (b"val loss", b"val_loss", b"eval_loss")  # searched for where the log's beginning or end spells it so
-_LOSS = re.compile(rb"[Ll]oss")
-_COUNTER = re.compile(rb"step|iter|poch|it/s")
+_HINTS = (re.compile("[Ll]oss"), re.compile("step|iter|poch|it/s"))  # of a line with a number, the better one first
 
 
 @dataclass
@@ -55,7 +45,6 @@ class Grown:
     thinned: bool = False
     restarted: str = ""  # "rotated" or "truncated"
     mtime: float = 0.0
-    unfinished: str = ""  # text after the last line's end, such as the newest state of a progress bar
 
 
 Take = Callable[[str], None]
@@ -77,8 +66,7 @@ def advance(path: Path, cursor: Cursor | None, take: Take) -> tuple[Cursor | Non
             grown.bytes -= start
         elif cursor:
             grown.restarted = "truncated" if same_file else "rotated"
-            grown.bytes += 0 if same_file else _finish_rotated(path, cursor, take)
-        offset, grown.unfinished, grown.thinned = _consume(descriptor, start, status.st_size, take)
+        offset, grown.thinned = _consume(descriptor, start, status.st_size, take)
         mark = os.pread(descriptor, min(_MARK, offset), offset - min(_MARK, offset))
         return Cursor(status.st_dev, status.st_ino, offset, mark.hex()), grown
     finally:
@@ -90,47 +78,21 @@ def _knows(descriptor: int, size: int, cursor: Cursor) -> bool:
     return size >= cursor.offset and os.pread(descriptor, len(mark), cursor.offset - len(mark)) == mark
 
 
-def _finish_rotated(path: Path, cursor: Cursor, take: Take) -> int:
-    """train.log.1, train.log-20260101: found by its inode, whatever the rotation calls it."""
-    old = None
-    with contextlib.suppress(OSError):
-        beside = [entry for entry in os.scandir(path.parent) if entry.name.startswith(path.stem)][:_SIBLINGS]
-        old = next((entry.path for entry in beside if entry.inode() == cursor.inode), None)
-    descriptor = summary.open_regular(old) if old else None
-    if descriptor is None:
-        return 0
-    try:
-        size = os.fstat(descriptor).st_size
-        if not _knows(descriptor, size, cursor):
-            return 0
-        _, rest, _ = _consume(descriptor, cursor.offset, size, take)
-        if rest:
-            take(rest)  # nobody will finish this line any more
-        return size - cursor.offset
-    finally:
-        os.close(descriptor)
-
-
-def _consume(descriptor: int, start: int, end: int, take: Take) -> tuple[int, str, bool]:
-    """Where the last line ends, the unfinished text after it, and whether lines were left out."""
-    if start < end:
-        try:  # a log truncated under a writer without O_APPEND starts with a hole of the old length
-            start = min(end, os.lseek(descriptor, start, os.SEEK_DATA))
-        except OSError as error:  # ENXIO: nothing but a hole; any other: a file system without SEEK_DATA
-            start = end if error.errno == errno.ENXIO else start
+def _consume(descriptor: int, start: int, end: int, take: Take) -> tuple[int, bool]:
+    """Where the last line ends, and whether lines were left out."""
     if end - start <= WHOLE:
-        return (*_whole(descriptor, start, end, take), False)
-    middle, _ = _whole(descriptor, start, start + _HEAD, take)
-    newest = end - _NEWEST
-    ends = os.pread(descriptor, _HEAD, start) + os.pread(descriptor, _NEWEST, newest)
-    words = tuple(word for word in _EVALUATED if word in ends)
-    for line in _thin(descriptor, middle, newest, (*RARE, *words)):
-        take(line)
-    cut = re.search(rb"[\r\n]", os.pread(descriptor, _MARGIN, newest))
-    return (*_whole(descriptor, newest + cut.end() if cut else newest, end, take), True)
+        return _take_all(descriptor, start, end, take), False
+    middle, newest = _take_all(descriptor, start, start + _HEAD, take), end - _NEWEST
+    for place in range(middle, newest, max(_SAMPLE, (newest - middle) // SAMPLES)):
+        whole = list(_lines(os.pread(descriptor, _SAMPLE, place)))[1:-1]
+        if line := next((line for hint in _HINTS for line in whole if hint.search(line)), None):
+            take(line)
+    cut = re.search(rb"[\r\n]", os.pread(descriptor, _SAMPLE, newest))
+    return _take_all(descriptor, newest + cut.end() if cut else newest, end, take), True
 
 
-def _whole(descriptor: int, start: int, end: int, take: Take) -> tuple[int, str]:
+def _take_all(descriptor: int, start: int, end: int, take: Take) -> int:
+    """Where the last line ends; its unfinished rest is left for the next time."""
     place, rest = start, b""
     while place < end and (data := os.pread(descriptor, min(_BLOCK, end - place), place)):
         place += len(data)
@@ -139,56 +101,11 @@ def _whole(descriptor: int, start: int, end: int, take: Take) -> tuple[int, str]
         for line in _lines(data[:cut]):
             take(line)
         rest = data[cut:] if len(data) - cut <= _LONGEST else b""
-    return place - len(rest), _decode(rest)
-
-
-def _decode(data: bytes) -> str:
-    return data.replace(b"\0", b"").decode("utf-8", "replace")  # zeros: UTF-16 from a Windows shell, a hole
+    return place - len(rest)
 
 
 def _lines(data: bytes) -> Iterator[str]:
-    for line in _decode(data).replace("\r", "\n").split("\n"):
+    text = data.replace(b"\0", b"").decode("utf-8", "replace")  # zeros: UTF-16 from a Windows shell, a hole
+    for line in text.replace("\r", "\n").split("\n"):
         if line and not line.isspace():
             yield line
-
-
-def _thin(descriptor: int, start: int, end: int, words: tuple[bytes, ...]) -> Iterator[str]:
-    """The rare lines, and every so many bytes one with a number, in their order."""
-    spacing = max(1, (end - start) // SAMPLES)
-    sample = start
-    for place in range(start, end, _BLOCK):
-        before = min(_MARGIN, place - start)
-        data = os.pread(descriptor, min(_BLOCK, end - place) + before + _MARGIN, place - before)
-        stop = min(len(data), before + min(_BLOCK, end - place))
-        found = set(_rare(data, before, stop, words))
-        hint = _LOSS if _LOSS.search(data, before, stop) else _COUNTER
-        while sample < place + _BLOCK and sample < end:
-            match = hint.search(data, max(before, sample - place + before), stop)
-            if match is None:
-                sample = place + _BLOCK
-                break
-            found.add(_bounds(data, match.start()))
-            sample = max(sample + spacing, place - before + match.end())
-        for first, last in sorted(found):
-            yield from _lines(data[first:last])
-
-
-def _rare(data: bytes, start: int, stop: int, words: tuple[bytes, ...]) -> Iterator[tuple[int, int]]:
-    rows_of_json = data.startswith(b'{"') or b'\n{"' in data[:_MARGIN]
-    for word in (b"NaN" if rows_of_json else b"nan", *words):
-        place = data.find(word, start, stop)
-        for _ in range(_PER_BLOCK):
-            if place < 0:
-                break
-            bounds = _bounds(data, place)
-            yield bounds
-            place = data.find(word, bounds[1], stop)
-
-
-def _bounds(data: bytes, place: int) -> tuple[int, int]:
-    """The line, or the bar's state, around a place."""
-    first = max(data.rfind(b"\n", 0, place), data.rfind(b"\r", max(0, place - _MARGIN), place)) + 1
-    end = data.find(b"\n", place, place + _MARGIN)
-    back = data.find(b"\r", place, end if end >= 0 else place + _MARGIN)
-    ends = [place for place in (end, back) if place >= 0]
-    return max(first, place - _MARGIN), min(ends) if ends else min(len(data), place + _MARGIN)

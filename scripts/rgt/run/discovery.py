@@ -15,19 +15,20 @@ import os
 import re
 import stat
 import time
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rgt.checkpoint import names
 from rgt.log import summary as logs
+from rgt.log.history import History
 from rgt.log.line import is_sane
 
 if TYPE_CHECKING:
     from rgt.checkpoint.whole import Verdict
-from collections import deque
-from itertools import islice
 
 _RANKS = {".jsonl": 2, ".csv": 1}  # of several tables the one written line by line is best
 _RECORD_BYTES = 1 << 20  # of a run.json
@@ -35,6 +36,7 @@ _TOTALS = {
     "total": "steps max_steps max_iters total_steps train_steps".split(),
     "epochs": "epochs max_epochs num_epochs num_train_epochs".split(),
 }
+_END = 64 << 10  # bytes of a log or table that are read: there may be hundreds
 _READ_RUNS = 20  # runs whose newest checkpoint is read, not only its structure
 _READ_SECONDS = 0.4  # for reading newest checkpoints byte by byte, all runs together
 _LOG = re.compile(r".*\.(?:log|out|err)|(?:train|log|stdout|stderr|output)[\w-]*\.txt", re.I | re.S)
@@ -70,7 +72,7 @@ class Run:
     tfevents: bool = False
     checkpoints: list[File] = field(default_factory=list)  # oldest first; a directory may be one
     check: Verdict | None = None  # of the newest
-    summary: logs.Summary = field(default_factory=logs.Summary)
+    summary: History = field(default_factory=History)
     finished: bool = False
     read: bool = False  # False: there was no time to
     pid: int | None = None
@@ -84,7 +86,7 @@ class Run:
         row: dict[str, Any] = {"path": self.path, "kind": self.kind, "age": round(self.age, 1)}
         row |= {"finished": self.finished}
         row |= {name: file.path for name, file in (("log", self.log), ("table", self.table)) if file}
-        row |= self.summary.as_dict() if self.read else {"unread": True}
+        row |= self.summary.brief() if self.read else {"unread": True}
         if self.checkpoints:
             newest, total = self.checkpoints[-1], sum(file.bytes for file in self.checkpoints)
             unchecked = {"state": "unchecked", "path": newest.path, "bytes": newest.bytes}
@@ -126,35 +128,18 @@ def discover(root: Path, deadline: float, check: bool = True) -> Found:
 
 @dataclass
 class _Home:
-    """Files of one run, or of one directory of runs."""
+    """Files of one run, or of one directory of runs, by kind and path."""
 
     path: str
     prepared: bool
-    logs: list[File] = field(default_factory=list)
-    tables: list[File] = field(default_factory=list)
-    checkpoints: dict[str, File] = field(default_factory=dict)
-    tfevents: float = 0.0
-    finished: bool = False
-
-    def add(self, kind: str, directory: str, file: File) -> None:
-        if kind == "checkpoint":  # one file, or the directory whose files only together are a checkpoint
-            name, folder = os.path.basename(file.path), os.path.basename(directory)
-            path = directory if names.is_step_folder(folder) or names.is_shard(name) else file.path
-            known = self.checkpoints.setdefault(path, File(path, 0, 0.0))
-            known.bytes += file.bytes
-            known.mtime = max(known.mtime, file.mtime)
-        elif kind == "tfevents":
-            self.tfevents = max(self.tfevents, file.mtime)
-        elif kind == "result":
-            self.finished = True
-        else:
-            (self.tables if kind == "table" else self.logs).append(file)
+    files: dict[str, dict[str, File]] = field(default_factory=lambda: defaultdict(dict))
 
     def runs(self) -> Iterator[Run]:
         """A run directory is one run. Elsewhere every log is one, with the table and checkpoints if it is alone."""
-        logs = sorted(self.logs, key=lambda file: (self.prepared and file.path.endswith("/train.log"), file.mtime))
-        table = max(self.tables, key=lambda file: (_RANKS.get(Path(file.path).suffix, 0), file.mtime), default=None)
-        weights = sorted(self.checkpoints.values(), key=lambda file: file.mtime)
+        logs, tables, weights = (list(self.files[kind].values()) for kind in ("log", "table", "checkpoint"))
+        logs.sort(key=lambda file: (self.prepared and file.path.endswith("/train.log"), file.mtime))
+        table = max(tables, key=lambda file: (_RANKS.get(Path(file.path).suffix, 0), file.mtime), default=None)
+        weights.sort(key=lambda file: file.mtime)
         rest = "table" if table else "checkpoints"
         if self.prepared or len(logs) <= 1:
             log = logs[-1] if logs else None
@@ -165,10 +150,11 @@ class _Home:
             yield self._run(rest, None, table, weights)
 
     def _run(self, kind: str, log: File | None, table: File | None, weights: list[File]) -> Run:
-        path = log.path if kind == "log" and log else self.path
-        newest = max([self.tfevents, *(file.mtime for file in ([file for file in (log, table) if file] or weights))])
-        finished = self.finished and self.prepared
-        return Run(path, kind, newest, log, table, self.tfevents > 0, weights, finished=finished)
+        path, boards = log.path if kind == "log" and log else self.path, self.files["tfevents"].values()
+        lines = [file for file in (log, table) if file]
+        newest = max([0.0, *(file.mtime for file in [*boards, *(lines or weights)])])
+        finished = bool(self.files["result"]) and self.prepared
+        return Run(path, kind, newest, log, table, bool(boards), weights, finished=finished)
 
 
 def _sort(root: str, entries: list[Met]) -> Iterable[_Home]:
@@ -192,7 +178,12 @@ def _sort(root: str, entries: list[Met]) -> Iterable[_Home]:
                 break
             path = os.path.dirname(path)
         home = homes.setdefault(path, _Home(path, bool(prepared)))
-        home.add(_kind(entry.name), directory, File(entry.path, status.st_size, status.st_mtime))
+        kind = _kind(entry.name)
+        # one file, or the directory whose files only together are a checkpoint
+        together = names.is_step_folder(os.path.basename(directory)) or names.is_shard(entry.name)
+        path = directory if kind == "checkpoint" and together else entry.path
+        file = home.files[kind].setdefault(path, File(path, 0, 0.0))
+        file.bytes, file.mtime = file.bytes + status.st_size, max(file.mtime, status.st_mtime)
     return homes.values()
 
 
@@ -213,9 +204,9 @@ def _kind(name: str) -> str:
 def _read(run: Run) -> None:
     """Metrics from the table where there is one; what went wrong from the log."""
     run.read = True
-    run.summary = told = _read_end(run.log.path) if run.log else logs.Summary()
+    run.summary = told = logs.read(run.log.path, _END) if run.log else History()
     if run.table:
-        run.summary = _read_end(run.table.path)
+        run.summary = logs.read(run.table.path, _END)
         run.summary.problems += [problem for problem in told.problems if problem.code != "nan"]
         run.summary.last_line = told.last_line or run.summary.last_line
         from_log = ("total", "epoch", "epochs", "it_per_s", "eta", "metrics")
@@ -227,12 +218,6 @@ def _read(run: Run) -> None:
             for counter, spellings in _TOTALS.items():
                 run.summary.fill({counter: next((known[name] for name in spellings if known.get(name, 0) > 0), None)})
     run.summary.finish_eta()
-
-
-def _read_end(path: str) -> logs.Summary:
-    """A quarter of the usual end is enough for most, and there may be hundreds."""
-    summary = logs.read(path, logs.TAIL // 4)
-    return summary if summary.found else logs.read(path)
 
 
 def _check_newest(runs: list[Run], deadline: float) -> None:

@@ -96,7 +96,7 @@ def repository_state(repository: Path) -> dict[str, Any]:
     status = git("status", "--porcelain=v2", "--branch", "--show-stash", "--untracked-files=normal", "-z")
     if status.problem:
         return {"path": str(repository), "problem": status.problem}
-    row: dict[str, Any] = {"path": str(repository), "branch": "", "commit": None, "upstream": None, "stashes": 0}
+    row: dict[str, Any] = {"path": str(repository), "branch": "", "commit": None, "stashes": 0}
     files: dict[str, list[str]] = {"changed": [], "untracked": []}
     records = iter(status.text.split("\0"))
     for record in records:
@@ -104,8 +104,8 @@ def repository_state(repository: Path) -> dict[str, Any]:
         header, _, value = rest.partition(" ") if kind == "#" else ("", "", "")
         if header == "branch.oid":
             row["commit"] = None if value == "(initial)" else value
-        elif header in ("branch.head", "branch.upstream"):
-            row["branch" if header == "branch.head" else "upstream"] = value
+        elif header == "branch.head":
+            row["branch"] = value
         elif header == "stash":
             row["stashes"] = int(value)
         elif kind == "?":
@@ -118,6 +118,5 @@ def repository_state(repository: Path) -> dict[str, Any]:
         row |= {name: len(paths), f"{name}_files": paths[:_NAMED]}
     if row["commit"]:
         unpushed = git("rev-list", "--count", "HEAD", "--not", "--remotes").text.strip()
-        row |= {"remote": bool(git("remote").text.strip()), "unpushed": int(unpushed) if unpushed.isdigit() else None}
-        row["subject"] = git("log", "-1", "--format=%s").text.strip()[:100]
+        row["unpushed"] = int(unpushed) if unpushed.isdigit() else None
     return row

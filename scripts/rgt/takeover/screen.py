@@ -6,13 +6,12 @@ What decides comes first, what is long is counted; --json has it all. Old runs a
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Iterator, Sized
 from typing import Any
 
 from rgt.job import queue as gate
-from rgt.log import summary as logs
+from rgt.log.history import SENTENCES, History
 from rgt.metrics.table import ROLES
 from rgt.report import SEVERITIES, Report
 from rgt.takeover.snapshot import Process, Snapshot
@@ -23,7 +22,6 @@ QUIET = 600.0  # seconds without a line after which a living process is suspect
 QUIET_STEPS = 20  # or this many steps of its own speed, if that is longer
 WIDTH = 160
 _FULL = 0.03  # share of bytes or inodes that may be left
-_NAMELESS = re.compile(r"/#\d+$")  # O_TMPFILE: it never had a name that could be deleted
 _PROCESSES, _RUNS, _JOBS, _FINDINGS, _STOPPED = 5, 10, 4, 8, 3  # rows shown
 _JOB_FIELDS = "state id name session pane tty elapsed status image where reason command".split()
 _JOB_STATES = ("running", "RUNNING", "queued", "waiting", "PENDING")
@@ -125,7 +123,7 @@ def _plural(count: int, word: str, ending: str = "s") -> str:
     return f"{count} {word}{'' if count == 1 else ending}"
 
 
-def progress(summary: logs.Summary, few: bool = False, speed: bool = True) -> str:
+def progress(summary: History, few: bool = False, speed: bool = True) -> str:
     """'step 1200 of 5000, loss 2.31, val_loss 2.4, 12.1 it/s, ETA 5m13s'; without `speed`, only what stays."""
     step, batch = ("" if number is None else str(number) for number in (summary.step, summary.batch))
     epoch = "" if summary.epoch is None else f"{summary.epoch:g}"
@@ -219,17 +217,17 @@ def judge(box: Snapshot, report: Report) -> None:
             report.add("unsaved", "info", ", ".join(unsaved), path=row["path"])
 
 
-def _add_problems(summary: logs.Summary, report: Report, path: str, where: str | None = None) -> None:
+def _add_problems(summary: History, report: Report, path: str, where: str | None = None) -> None:
     for problem in summary.problems:
         if not problem.recovered:
-            message = logs.SENTENCES[problem.code]
+            message = SENTENCES[problem.code]
             report.add(problem.code, "error", message, path=path, where=where, evidence=problem.line)
 
 
 def _judge_process(process: Process, report: Report) -> None:
     trainer, log, who = process.trainer, process.trainer.log, f"pid {process.trainer.pid}"
     _add_problems(process.summary, report, process.source, who)
-    if log.kind == "deleted" and not _NAMELESS.search(log.path):
+    if log.kind == "deleted":
         fix = f"cp {log.readable} rescued.log, before the process ends"
         report.add("lost-log", "warn", "its log was deleted while it writes", path=log.path, where=who, fix=fix)
     if log.kind in ("null", "closed") and not process.summary.found:
@@ -247,15 +245,13 @@ def _judge_process(process: Process, report: Report) -> None:
 def _judge_gpus_and_jobs(box: Snapshot, report: Report) -> None:
     if box.gpus.problem:
         report.add("gpu", "error", box.gpus.problem)
-    unseen: dict[int, int] = {}  # processes on a card that are not in our /proc: another container's, or dead ones
     for card in box.gpus.gpus:
         if card.error:
             report.add("gpu", "error", card.error, where=f"GPU {card.index}")
         for process in card.processes:
-            if not os.path.exists(f"/proc/{process.pid}"):
-                unseen.setdefault(process.pid, card.index)
-    for pid, index in unseen.items():
-        report.add("unseen", "info", f"pid {pid} holds GPU {index} but is not visible here (another container?)")
+            if not os.path.exists(f"/proc/{process.pid}"):  # another container's, or a dead one
+                message = f"pid {process.pid} holds GPU {card.index} but is not visible here (another container?)"
+                report.add("unseen", "info", message)
     for job in (job for row in box.queues if row.tool == "gpu_gate" for job in row.jobs):
         bad = job["state"] in gate.FINAL and job["state"] not in ("done", "cancelled")
         if bad and time.time() - float(job["ended"] or job["started"] or job["submitted"]) < RECENT:

@@ -1,7 +1,7 @@
 """Everything at once: GPUs, training processes, queues, git, runs and disks, and which process writes which run.
 
 Example:
-    box = take([], queue_directories=[], seconds=1.2)       box.processes[0].summary.step        box.runs
+    box = take([], seconds=1.2)       box.processes[0].summary.step        box.runs
 
 Nothing is written, nothing is started, nothing is waited for longer than its limit. What failed is in `stopped`.
 """
@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import getpass
-import glob
 import os
 import re
-import shutil
 import socket
 import time
 from collections.abc import Callable
@@ -24,6 +22,7 @@ from typing import Any
 
 from rgt.job import queue as gate
 from rgt.log import summary as logs
+from rgt.log.history import History
 from rgt.log.line import parse_row
 from rgt.machine import disks, memory, outside, processes, trainers
 from rgt.machine import gpus as gpu
@@ -34,6 +33,7 @@ _SECONDS = 3.0  # for each look at the machine
 _SETTLE = 30.0  # a process younger than this has no mean speed yet
 # a log there says nothing about its neighbours
 _NOBODYS = {"/tmp", "/var/tmp", "/var/log", "/dev", "/dev/pts", "/dev/shm"}
+_TMUX = re.compile(r"/tmux-\d+/[^/]+$")
 _COUNT = re.compile(r"--?([\w-]+)[= ](\d+)(?= |$)")
 _ENDED_SHOWN = 20  # finished gpu_gate jobs that are listed
 _PANE_LINES = 200
@@ -48,12 +48,12 @@ class Process:
     """A training process with what its log says."""
 
     trainer: trainers.Trainer
-    summary: logs.Summary = field(default_factory=logs.Summary)
+    summary: History = field(default_factory=History)
     source: str = ""  # where the numbers are from
     age: float | None = None  # seconds since the last line
 
     def as_dict(self) -> dict[str, Any]:
-        return {**self.trainer.as_dict(), "age": self.age, "numbers_from": self.source, **self.summary.as_dict()}
+        return {**self.trainer.as_dict(), "age": self.age, "numbers_from": self.source, **self.summary.brief()}
 
 
 @dataclass
@@ -94,15 +94,14 @@ class Snapshot:
         return results.get(name)
 
 
-def take(directories: list[Path], queue_directories: list[Path], seconds: float) -> Snapshot:
+def take(directories: list[Path], seconds: float) -> Snapshot:
     """Look at the machine; at `directories` if given, else wherever something runs and at the current one."""
     began = time.monotonic()
     total, available = memory.host_memory()
     box = Snapshot(time.time())
     box.host = {"name": socket.gethostname(), "cpus": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}
     box.host |= {"memory": total, "memory_available": available} if total else {}
-    queues: Asks = {"gpu_gate": partial(gpu_gate_jobs, queue_directories), "slurm": slurm_jobs, "tsp": tsp_jobs}
-    queues |= {"tmux": tmux_panes, "screen": screen_sessions, "docker": docker_containers}
+    queues: Asks = {"gpu_gate": gpu_gate_jobs, "slurm": slurm_jobs, "tmux": tmux_panes, "docker": docker_containers}
     results, problems = outside.together({"gpus": gpu.read, **queues}, _SECONDS)
     box.gpus = results.get("gpus") or gpu.Reading("none", problem=problems.get("gpus"))
     box.queues = [results.get(name) or Queue(name, problem=problems.get(name)) for name in queues]
@@ -228,14 +227,13 @@ def finish(process: Process) -> None:
     summary.finish_eta()
 
 
-# -- queues and terminals. Only looks: `tsp` would start a server where none runs, tmux and screen would make their
-# -- directories, so each is asked only where its socket is alive already.
+# -- queues and terminals. Only looks: tmux would make its directory, so it is asked only where its socket is alive
 
 
-def gpu_gate_jobs(directories: list[Path]) -> Queue:
-    """Every queue directory: the user's own, those named, and those that running gates hold open."""
+def gpu_gate_jobs() -> Queue:
+    """Every queue directory: the user's own, and those that running gates hold open."""
     named = os.environ.get("RGT_QUEUE")
-    places = [*directories, Path(named).absolute() if named else gate.default_directory()]
+    places = [Path(named).absolute() if named else gate.default_directory()]
     for pid in processes.pids():  # a gate and all of its job hold <queue>/jobs/<id>.lock open
         if any("gpu_gate" in word for word in processes.command(pid)[:3]):
             held = [Path(target) for _, target in processes.descriptors(pid) or []]
@@ -266,24 +264,13 @@ def _table(name: str, fields: str, command: tuple[str, ...], separator: str = "\
     return Queue(name, jobs, answer.problem or (None if jobs else "no jobs"))
 
 
-def tsp_jobs() -> Queue:
-    """task-spooler; Debian calls the program tsp, others ts."""
-    sockets = _living_sockets(r"/socket-ts\.[^/]*$", os.environ.get("TS_SOCKET"))
-    row = Queue("tsp", problem=None if sockets else "not running")
-    # '0    running    /tmp/ts-out.x6     [label]sleep 60', or with E-Level and times before the command
-    pattern = re.compile(r"(\d+)\s+(\w+)\s+(\S+)\s+(?:(-?\d+)\s+)?(?:[\d.]+/[\d.]+/[\d.]+\s+)?(.*)")
-    for path in sockets:
-        answer = outside.tool("tsp" if shutil.which("tsp") else "ts", env={"TS_SOCKET": path})
-        row.problem = answer.problem
-        matches = filter(None, map(pattern.match, answer.text.splitlines()[1:]))
-        fields = ("id", "state", "log", "exit_code", "command")
-        row.jobs += [dict(zip(fields, match.groups(), strict=True)) for match in matches]
-    return row
-
-
 def tmux_panes() -> Queue:
     """Every pane of every server of this user, with its terminal."""
-    sockets = _living_sockets(r"/tmux-\d+/[^/]+$")
+    sockets = []  # that somebody listens on: a socket file outlives its server, the kernel's list does not
+    with contextlib.suppress(OSError):
+        rows = Path("/proc/net/unix").read_text(errors="surrogateescape").splitlines()
+        paths = {row.split(" ", 7)[-1].strip() for row in rows if " /" in row}
+        sockets = sorted(path for path in paths if _TMUX.search(path) and os.access(path, os.W_OK))
     row = Queue("tmux", problem=None if sockets else "not running")
     # tmux prints no tabs; a session's name has no ':'
     words = "session_name pane_id pane_tty pane_pid pane_current_command session_attached pane_current_path".split()
@@ -294,22 +281,3 @@ def tmux_panes() -> Queue:
         row.problem = found.problem
         row.jobs += [{**job, "socket": path} for job in found.jobs]
     return row
-
-
-def screen_sessions() -> Queue:
-    """From its socket directories: `screen -ls` would make one."""
-    folders = [os.environ.get("SCREENDIR", "~/.screen"), "~/.screen", "/run/screen/S-*", "/var/run/screen/S-*"]
-    sockets = {os.path.basename(path) for folder in folders for path in glob.glob(f"{os.path.expanduser(folder)}/*.*")}
-    pairs = (name.partition(".")[::2] for name in sorted(sockets))
-    jobs = [{"id": pid, "name": name} for pid, name in pairs if pid.isdigit() and processes.start_time(int(pid))]
-    return Queue("screen", jobs, None if jobs else "not running")
-
-
-def _living_sockets(pattern: str, named: str | None = None) -> list[str]:
-    """Unix sockets somebody listens on, by name: a socket file outlives its server, the kernel's list does not."""
-    try:
-        text = Path("/proc/net/unix").read_text(errors="surrogateescape")
-    except OSError:
-        return []
-    paths = {line.split(" ", 7)[-1].strip() for line in text.splitlines() if " /" in line}
-    return sorted(p for p in paths if (p == named or re.search(pattern, p)) and os.access(p, os.W_OK))

@@ -7,15 +7,12 @@ What training survived, and hints that healthy logs show as well, are not findin
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from typing import Any
 
 from rgt.catalogue.entries import Entry
-from rgt.log.line import NO_YEAR
 from rgt.triage.scan import ENOUGH, Place, Sighting, Trace, Traceback
 
 CAUSE, KERNEL, EXIT_CODE, UNKNOWN, AFTERMATH = "cause", "kernel log", "exit code", "unknown", "aftermath"
@@ -52,11 +49,7 @@ class Diagnosis:
             row |= {"id": entry.id, "name": entry.name, "cause": entry.cause, "fix": entry.fix}
             row |= {"check": entry.check, "read": entry.read}
         if place := self.place:
-            row |= {"path": place.path, "line": place.line, "evidence": place.text, "stage": place.stage}
-            row["rank"] = place.rank
-            if place.time is not None:
-                moment = datetime.fromtimestamp(place.time, timezone.utc).replace(tzinfo=None)
-                row["time"] = moment.isoformat(timespec="milliseconds").removeprefix(f"{NO_YEAR}-")
+            row |= {"path": place.path, "line": place.line, "evidence": place.text, "rank": place.rank}
         row |= {"ranks": list(self.ranks), "note": self.note, "traceback": list(self.traceback)}
         return {key: value for key, value in row.items() if value not in (None, "", [], ())}
 
@@ -70,11 +63,8 @@ def diagnose(traces: list[Trace], owners: list[Entry], exit_code: int | None = N
     for trace in traces:
         for sighting in trace.sightings.values():
             seen.setdefault(owners[sighting.pattern].id, []).append((trace, sighting))
-    # glog and syslog leave the year out; it is that of the lines which have one
-    times = [one.since.time for pairs in seen.values() for _, one in pairs if one.since.time is not None]
-    year = max({datetime.fromtimestamp(time, timezone.utc).year for time in times} - {NO_YEAR}, default=NO_YEAR)
     explanations = [
-        _without_frames(_explain(entry, seen[entry.id], root, code, year), traces, owners)
+        _without_frames(_explain(entry, seen[entry.id], root, code), traces, owners)
         for entry in dict.fromkeys(owners)
         if entry.id in seen
     ]
@@ -96,7 +86,6 @@ def diagnose(traces: list[Trace], owners: list[Entry], exit_code: int | None = N
             place.path if place else "",
             place.line if place else 0,
             -(place.size if place else 0),
-            not (entry and place and place.stage in entry.stages),
         )
 
     return sorted(explanations, key=rank_of)
@@ -105,14 +94,9 @@ def diagnose(traces: list[Trace], owners: list[Entry], exit_code: int | None = N
 _Seen = list[tuple[Trace, Sighting]]
 
 
-def _explain(entry: Entry, seen: _Seen, root: int | None, code: int | None, year: int) -> Diagnosis:
+def _explain(entry: Entry, seen: _Seen, root: int | None, code: int | None) -> Diagnosis:
     live = [(trace, one) for trace, one in seen if trace.progress - one.last.mark < ENOUGH]
     places = [one.since for _, one in live] or [one.last for _, one in seen]
-    for index, place in enumerate(places):
-        moment = datetime.fromtimestamp(place.time or 0.0, timezone.utc)
-        with contextlib.suppress(ValueError):  # the 29th of February
-            if moment.year == NO_YEAR and year != NO_YEAR:
-                places[index] = replace(place, time=moment.replace(year=year).timestamp())
     best = min(places, key=lambda place: (place.rank != root if root is not None else False, _when(place), place.line))
     role = _role(entry, live, code)
     note = "" if live else "training went on after it"
@@ -177,7 +161,7 @@ def _unknown(
         trace, chain = min(own or chains, key=lambda one: root is not None and one[1][-1].rank != root)
         last = next((one for one in reversed(chain) if one.raised), chain[-1])
         line, text = last.end or last.start, last.raised or last.text[0]
-        place = Place(trace.path, line, text, last.rank, last.time, 0, last.mark, "")
+        place = Place(trace.path, line, text, last.rank, last.time, 0, last.mark)
         note = "no entry of the catalogue explains this exception"
         return [Diagnosis(UNKNOWN, place=place, note=note, traceback=tuple(last.text))]
     if explained:

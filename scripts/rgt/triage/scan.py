@@ -14,7 +14,7 @@ import functools
 import itertools
 import json
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
@@ -27,7 +27,7 @@ TAIL = 8 << 10
 ENOUGH = 3  # steps after an error that mean: training went on
 _TRIES = 60  # lines looked at in search of them
 _SEGMENT = 64 << 10  # a line without an end is cut here
-_BACK, _LINES_BACK = 8 << 10, 60  # how far back a clock or a step is looked for
+_BACK, _LINES_BACK = 8 << 10, 60  # how far back a clock is looked for
 _OFTEN = 500  # sightings of one pattern, after which only the ends of a block are looked at
 _MOST = 4096  # places kept
 _TRACEBACKS = 200
@@ -62,7 +62,6 @@ class Place:
     time: float | None
     size: int  # characters that matched: more of them is more specific
     mark: int  # steps counted before it
-    stage: str
 
 
 @dataclass
@@ -178,20 +177,14 @@ class Scan:
         if not hits:
             return False
         self.steps, self.tries = set(), _TRIES
-        window = block[max(0, start - _BACK) : start].replace(b"\r", b"\n").split(b"\n")[-_LINES_BACK:]
-        before = [raw.decode("utf-8", "replace") for raw in reversed(window)]
         when = line.time
         if when is None:  # a traceback has no clock of its own: the last one before it is not later
-            stamps = (lines.clock(text[: lines.LONGEST]) for text in before)
+            window = block[max(0, start - _BACK) : start].replace(b"\r", b"\n").split(b"\n")[-_LINES_BACK:]
+            stamps = (lines.clock(raw[: lines.LONGEST].decode("utf-8", "replace")) for raw in reversed(window))
             when = next((stamp for stamp in stamps if stamp is not None), None)
         rank = self.file_rank if line.rank is None else line.rank
-        # start: no step was printed yet; end: the last one printed was the last of all
-        points = (parse_line(text) for text in before if _STEPLIKE.search(text.encode()))
-        ends = (point["step"] >= point["total"] for point in points if point.get("total") and "step" in point)
-        at_end = next(ends, None)
-        stage = "end" if at_end else "mid" if at_end is False or self.trace.progress else "start"
         for index, size in hits:
-            place = Place(self.trace.path, number, line.text.strip(), rank, when, size, self.trace.progress, stage)
+            place = Place(self.trace.path, number, line.text.strip(), rank, when, size, self.trace.progress)
             if index == self.traceback:
                 self._open(place, block, start, end)
             elif index == self.elastic:
@@ -294,43 +287,31 @@ def _line_end(block: bytes, place: int) -> int:
 
 _NUMERIC = b"0123456789.+-"
 _LINES = bytes.maketrans(b"\r", b"\n")  # every state of a progress bar is a line
-_LENGTHS = (5, 7, 12)  # of a fragment: short ones are shared by many signatures
-_EDGE = re.compile(rb"[^A-Za-z]+|(?<=[a-z])(?=[A-Z])")  # fragments start where a word does
 _MOST = 200_000  # keys kept; a log of ever new lines starts anew
 _LONG = 4000  # bytes of a key: a dumped tensor is not worth more
 
-Way = tuple[int, tuple[bytes, ...]]  # a pattern and the words that a line must hold for it
-FragmentPlan = dict[bytes, list[Way]]  # fragment -> the ways that it stands for
+Words = dict[bytes, set[int]]  # a word that a line must hold -> the patterns that it stands for
 
 
-@dataclass
 class Prefilter:
-    patterns: tuple[str, ...]
-    harmless: set[bytes] = field(default_factory=set)
-    suspect: dict[bytes, frozenset[int]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.plan = fragment_plan(self.patterns)
+    def __init__(self, patterns: tuple[str, ...]) -> None:
+        self.words = needed_words(patterns)
+        self.known: dict[bytes, frozenset[int]] = {}  # key of a line -> patterns that may match
 
     def candidates(self, block: bytes) -> dict[int, frozenset[int]]:
         """Start of line -> patterns that may match there, in the order of the lines."""
-        if len(self.harmless) + len(self.suspect) > _MOST:  # before any key is looked up: a known suspect stays one
-            self.harmless.clear()
-            self.suspect.clear()
+        if len(self.known) > _MOST:
+            self.known.clear()
         keys = block.translate(_LINES, _NUMERIC).split(b"\n")
-        fresh = set(keys).difference(self.harmless)
-        new = [key for key in fresh if key not in self.suspect]
+        distinct = set(keys)
+        new = distinct - self.known.keys()
         together = b"\n".join(new)
-        present = [(fragment, ways) for fragment, ways in self.plan.items() if fragment in together] if new else []
+        present = [(word, patterns) for word, patterns in self.words.items() if word in together] if new else []
         for key in new:
             start = key[:_LONG]
-            near = [ways for fragment, ways in present if fragment in start]
-            owners = {pattern for ways in near for pattern, words in ways if all(word in start for word in words)}
-            if owners:
-                self.suspect[key] = frozenset(owners)
-            else:
-                self.harmless.add(key)
-        suspects = {key: self.suspect[key] for key in fresh if key in self.suspect}
+            near = (patterns for word, patterns in present if word in start)
+            self.known[key] = frozenset().union(*near)
+        suspects = {key: self.known[key] for key in distinct if self.known[key]}
         if not suspects:  # nearly always
             return {}
         starts = itertools.accumulate((len(line) + 1 for line in block.translate(_LINES).split(b"\n")), initial=0)
@@ -338,18 +319,10 @@ class Prefilter:
 
 
 @functools.lru_cache(maxsize=4)
-def fragment_plan(patterns: tuple[str, ...]) -> FragmentPlan:
-    """Each way goes to the fragment of its words that most ways share: fewer fragments to search for."""
-    choices: list[tuple[Way, set[bytes]]] = []
+def needed_words(patterns: tuple[str, ...]) -> Words:
+    """The longest word of each way to match, as it stands in a key: without digits."""
+    needed: Words = defaultdict(set)
     for index, pattern in enumerate(patterns):
         for way in literal_ways(pattern):
-            # as they stand in a key: without digits. Part of a run is enough to be sure that it is missing
-            words = tuple(word for run in way if (word := run.encode().translate(None, _NUMERIC)))
-            starts = [(word, start) for word in words for start in (0, *(m.end() for m in _EDGE.finditer(word)))]
-            fragments = {word[at : at + size] for word, at in starts for size in _LENGTHS if at + size <= len(word)}
-            choices.append(((index, words), fragments or {max(words, key=len)}))
-    shared = Counter(fragment for _, fragments in choices for fragment in fragments)
-    plan: FragmentPlan = defaultdict(list)
-    for way_of_pattern, fragments in choices:
-        plan[max(fragments, key=lambda one: (shared[one], len(one), one))].append(way_of_pattern)
-    return plan
+            needed[max((run.encode().translate(None, _NUMERIC) for run in way), key=len)].add(index)
+    return needed

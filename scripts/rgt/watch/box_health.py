@@ -1,4 +1,4 @@
-"""The box under a run: GPUs, host memory against its limit, disk and inodes, and what the kernel says of the cards.
+"""The box under a run: GPUs, host memory against its limit, disk and inodes.
 
 Example:
     sample = take(Path("runs/x"), pids=[4711])       one reading, JSON-ready
@@ -8,37 +8,35 @@ Example:
 from __future__ import annotations
 
 import contextlib
-import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from rgt import units
-from rgt.machine import disks, gpus, memory, outside, processes
+from rgt.machine import disks, gpus, memory, processes
 from rgt.report import Finding
 
 SAMPLES = 240
-_FULL = 0.03  # share of a disk that may be left
-_TIGHT = 0.92  # share of a memory limit from which the kernel's kill is near
-_HOT = 90  # degrees Celsius at which every data-centre card throttles; below it, 15 above its own usual
+_ROOMS = (  # code, kind of sample, its number, of what, the share from which it is nearly full
+    ("host-memory", "memory", "used", "limit", 0.92),  # the kernel's kill is near
+    ("no-space", "disk", "free", "total", 0.97),
+    ("no-space", "disk", "inodes_free", "inodes", 0.97),
+)
+_HOT = 90  # degrees Celsius at which every data-centre card throttles
 _IDLE = 5  # percent
 _IDLE_SAMPLES = 3
 _IDLE_SECONDS = 120.0
 _SLOPE_SAMPLES = 4
 _SLOPE_SECONDS = 300.0
 _HELD = 600 << 20  # bytes; drivers and contexts of their own stay below
-_XID = re.compile(r"NVRM: Xid \(([^)]*)\): (\d+),?\s*(.*)")
-# NVIDIA's catalogue of Xid errors: these mean the hardware or its memory, the others mostly the program
-_XID_HARDWARE = {48, 61, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120}
-_DMESG_SECONDS = 5.0
 
 
 def take(where: Path, pids: list[int] | None = None) -> dict[str, Any]:
     """One reading. What cannot be read is left out."""
     reading = gpus.read()
-    sample: dict[str, Any] = {"time": time.time(), "gpus": [], "disk": {}, "xid": []}
+    sample: dict[str, Any] = {"time": time.time(), "gpus": [], "disk": {}}
     for card in reading.gpus:
         known = {name: value for name, value in card.as_dict().items() if value not in (None, "", [])}
         sample["gpus"].append({**known, "processes": [process.pid for process in card.processes]})
@@ -47,10 +45,6 @@ def take(where: Path, pids: list[int] | None = None) -> dict[str, Any]:
     sample["memory"] = memory_in_use(pids or [])
     with contextlib.suppress(OSError):
         sample["disk"] = {name: value for name, value in vars(disks.room(where)).items() if name != "device"}
-    if reading.gpus or reading.problem:  # the kernel's ring buffer, newest last; empty when it may not be read
-        lines = outside.tool("dmesg", seconds=_DMESG_SECONDS).text.splitlines()
-        matches = [(match, line.strip()[:200]) for line in lines if (match := _XID.search(line))]
-        sample["xid"] = [{"device": match[1], "xid": int(match[2]), "line": line} for match, line in matches[-8:]]
     sample["pids"] = sorted({pid for root in pids or [] for pid in (root, *processes.descendants(root))})
     return sample
 
@@ -82,13 +76,7 @@ def judge(samples: list[dict[str, Any]], eta: float | None = None, live: bool = 
     for card in now.get("gpus", []):
         rows = [(sample["time"], row) for sample in samples for row in sample.get("gpus", [])]
         yield from _judge_card(card, [row for row in rows if row[1]["index"] == card["index"]], now, live)
-    for row in {row["line"]: row for row in now.get("xid", [])}.values():
-        hardware = row["xid"] in _XID_HARDWARE
-        message = f"Xid {row['xid']}: {'the card or its memory' if hardware else 'most often the program'}"
-        place = {"where": row["device"], "evidence": row["line"], "sure": 0.9}
-        yield Finding("xid", "error" if hardware else "warn", message, **place)
-    yield from _judge_memory(samples, eta)
-    yield from _judge_disk(samples, eta)
+    yield from _judge_room(samples, eta)
 
 
 def _judge_card(
@@ -100,12 +88,14 @@ def _judge_card(
     if card.get("error"):
         yield finding("gpu", "error", card["error"], 0.99)
         return
-    yield from _judge_heat(card, history, finding)
+    reasons = card.get("slowdown", [])  # sw_power_cap is no fault: a card at full load usually is at its power limit
+    if slowed := [reason for reason in reasons if "thermal" in reason or reason.startswith("hw_")]:
+        yield finding("throttled", "warn", f"slowed down: {', '.join(slowed)}", 0.95)
+    if card.get("temperature", 0) >= _HOT:
+        yield finding("gpu-hot", "warn", f"{card['temperature']} degrees", 0.9)
     if errors := card.get("ecc_errors"):
-        before = next((row.get("ecc_errors", 0) for _, row in history), 0)
-        more = f", {errors - before} since the first look" if errors > before else ""
         fix = "save, drain the card and ask for another; numbers computed on it are suspect"
-        yield finding("ecc", "error", f"{errors} uncorrectable memory errors since boot{more}", 0.95, fix=fix)
+        yield finding("ecc", "error", f"{errors} uncorrectable memory errors since boot", 0.95, fix=fix)
     used, holders = card.get("memory_used") or 0, set(card["processes"])
     if not holders and used > _HELD:
         fix = "a process in another container, or a dead one: fuser -v /dev/nvidia*"
@@ -121,53 +111,25 @@ def _judge_card(
         yield finding("gpu-idle", "warn", message, 0.8, evidence=evidence)
 
 
-def _judge_heat(
-    card: dict[str, Any], history: list[tuple[float, dict[str, Any]]], finding: Callable[..., Finding]
-) -> Iterator[Finding]:
-    degrees, reasons = card.get("temperature"), card.get("slowdown", [])
-    usual = [row["temperature"] for _, row in history[:-1] if "temperature" in row]
-    own = median(usual) if len(usual) >= 5 else None
-    if degrees is not None and (degrees >= _HOT or (own is not None and degrees >= max(80, own + 15))):
-        told = f", usually {own:g}" if own is not None else ""
-        yield finding("gpu-hot", "warn", f"{degrees} degrees{told}", 0.9, evidence=", ".join(reasons) or None)
-    if any("thermal" in reason or reason in ("hw_slowdown", "hw_power_brake_slowdown") for reason in reasons):
-        yield finding("throttled", "warn", f"slowed down: {', '.join(reasons)}", 0.95)
-    elif reasons:  # sw_power_cap: a card at full load usually is at its power limit
-        yield finding("throttled", "info", f"at its limit: {', '.join(reasons)}", 0.9)
-
-
-def _judge_memory(samples: list[dict[str, Any]], eta: float | None) -> Iterator[Finding]:
-    now = samples[-1].get("memory", {})
-    if not now.get("limit"):
-        return
-    share = now["used"] / now["limit"]
-    told = f"{units.show_size(now['used'])} of {units.show_size(now['limit'])} ({now['what']})"
-    fix = "fewer data-loader workers; the kernel kills with exit code 137 and no traceback"
-    if share > _TIGHT:
-        yield Finding("host-memory", "warn", f"{told} are used", evidence=f"{share:.0%}", fix=fix, sure=0.9)
-        return
-    rows = [(s["time"], float(s["memory"]["used"])) for s in samples if s.get("memory", {}).get("used") is not None]
-    left = _until(rows, float(now["limit"]))
-    if left is not None and share > 0.5 and left < (eta or 6 * 3600):
-        message = f"{told} are used and grow: full in {units.show_duration(left)}"
-        yield Finding("host-memory", "warn", message, evidence=f"{len(rows)} looks", fix=fix, sure=0.7)
-
-
-def _judge_disk(samples: list[dict[str, Any]], eta: float | None) -> Iterator[Finding]:
-    now = samples[-1].get("disk", {})
-    for unit, total in (("free", "total"), ("inodes_free", "inodes")):
-        if not now.get(total):  # btrfs and others have no fixed number of inodes
+def _judge_room(samples: list[dict[str, Any]], eta: float | None) -> Iterator[Finding]:
+    """Memory, disk and inodes: nearly full now, or more than half full and full before the run ends."""
+    for code, kind, name, whole, tight in _ROOMS:
+        now = samples[-1].get(kind, {})
+        if not (limit := now.get(whole)):  # btrfs and others have no fixed number of inodes
             continue
-        left = f"{units.show_size(now['free'])} free" if unit == "free" else f"{now[unit]} inodes free of {now[total]}"
-        if now[unit] < _FULL * now[total]:
-            yield Finding("no-space", "warn", left, path=now["path"], sure=0.95)
-            continue
-        rows = [(s["time"], -float(s["disk"][unit])) for s in samples if s.get("disk", {}).get(unit) is not None]
-        seconds = _until(rows, 0.0)
-        if seconds is not None and seconds < (eta if eta is not None else 24 * 3600):
-            message = f"{left}, and full in {units.show_duration(seconds)} at this rate"
-            message += ", before the run ends" if eta is not None else ""
-            yield Finding("no-space", "warn", message, path=now["path"], evidence=f"{len(rows)} looks", sure=0.75)
+        values = [(sample["time"], sample.get(kind, {}).get(name)) for sample in samples]
+        used = [(when, float(n if name == "used" else limit - n)) for when, n in values if n is not None]
+        told = f"{now[name]} inodes free of {limit}" if whole == "inodes" else f"{units.show_size(now[name])} free"
+        facts: dict[str, Any] = {"path": now.get("path", ""), "evidence": f"{used[-1][1] / limit:.0%} used"}
+        if name == "used":
+            told = f"{units.show_size(now['used'])} of {units.show_size(limit)} ({now['what']}) are used"
+            facts["fix"] = "fewer data-loader workers; the kernel kills with exit code 137 and no traceback"
+        left = _until(used, float(limit))
+        if used[-1][1] > tight * limit:
+            yield Finding(code, "warn", told, sure=0.9, **facts)
+        elif left is not None and used[-1][1] > 0.5 * limit and left < (eta if eta is not None else 6 * 3600):
+            message = f"{told}, and full in {units.show_duration(left)} at this rate"
+            yield Finding(code, "warn", message, sure=0.75, **facts)
 
 
 def _until(rows: list[tuple[float, float]], limit: float) -> float | None:

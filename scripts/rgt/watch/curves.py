@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from statistics import median
 
+from rgt.log.history import Points
 from rgt.report import Finding
-from rgt.watch.history import Points
 
 _MAD = 1.4826  # makes a MAD comparable to a standard deviation
 _BEFORE = 31  # points whose median is the level before a point
@@ -153,10 +153,9 @@ def plateau(points: Points, lr: Points, share_done: float | None) -> Iterator[Fi
     yield Finding("plateau", severity, f"{message} ({told})", where="loss", evidence=evidence, fix=fix, sure=sure)
 
 
-def no_better(points: Points, name: str, lower_is_better: bool = True) -> Iterator[Finding]:
+def no_better(points: Points, name: str) -> Iterator[Finding]:
     """An evaluation that has not improved for five times and two fifths of all; rising means overfitting."""
-    sign = 1 if lower_is_better else -1
-    values = [sign * value for _, value in points]
+    values = [value for _, value in points]
     if len(values) < 8:
         return
     best_at = min(range(len(values)), key=values.__getitem__)
@@ -188,7 +187,7 @@ def slow(points: Points, name: str) -> Iterator[Finding]:
     if now < 0.7 * level and strength > 5:
         message = f"{name} fell to {now:.4g}, {now / level:.0%} of its usual {level:.4g}"
         evidence = f"newest {', '.join(f'{value:.4g}' for value in newest[-4:])}; usual spread {spread:.2g}"
-        fix = "a throttled GPU, a starved data loader, or a neighbour: python scripts/watch.py gpu_health"
+        fix = "a throttled GPU, a starved data loader, or a neighbour: python scripts/watch.py box"
         yield Finding("slow", "warn", message, where=name, evidence=evidence, fix=fix, sure=_sure(strength, 5))
 
 

@@ -92,7 +92,7 @@ def _look(target: Target, silenced: tuple[str, ...]) -> dict[str, Any] | None:
         **{name: now[name] for name in ("time", "state", "step")},
         "loss": now["metrics"].get(found["roles"].get("loss", "")),
         "findings": sorted({row["code"] for row in found["findings"] if row["severity"] != "info"}),
-        "machine": found["machine"][-1] if found["machine"] else {},
+        "machine": found["machine"],
     }
     with contextlib.suppress(RgtError):
         bound(target.keep / "health.jsonl")

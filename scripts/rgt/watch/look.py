@@ -26,25 +26,22 @@ from rgt import files, units
 from rgt.checkpoint.names import is_checkpoint, is_step_folder
 from rgt.errors import RgtError, bad_input, from_os_error
 from rgt.log import reader
-from rgt.log.line import parse_line
-from rgt.log.summary import open_regular
+from rgt.log.history import History
 from rgt.machine import open_files, processes
 from rgt.report import Finding, Report
 from rgt.run import record
 from rgt.run.phases import phase_rows
 from rgt.run.record import Run
 from rgt.watch import box_health, curves
-from rgt.watch.history import History, thin
 from rgt.watch.view import View, liveness
 
-_VERSION = 2  # of state.json; one of another version is not used, and the logs are read again
+_VERSION = 3  # of state.json; one of another version is not used, and the logs are read again
 _FOLDER = "watch"
 _LOG = re.compile(
     r".*\.(?:log|(?:out|err)(?:\.\d+)?)|(?:train|log|stdout|stderr|output)[\w-]*\.txt|metrics\.jsonl", re.I
 )
 _LOGS = 16
 _CHECKPOINTS = 200
-_CURVE, _MARKS, _SAMPLES = 240, 40, 120  # points of a curve, marks and samples of the machine that leave it
 _CARD = ("index", "utilization", "memory_used", "memory_total", "temperature")
 _UNUSABLE = (RgtError, KeyError, TypeError, ValueError, AttributeError)  # a file of ours that is broken
 
@@ -86,11 +83,8 @@ def find_target(words: tuple[str, ...]) -> Target:
             raise bad_input(f"{path} does not exist; give a run directory or a log")
         if path.is_dir() and len(paths) > 1:
             raise bad_input(f"{path} is a directory: watch one of them at a time, or name its logs")
-        if not path.is_dir():
-            descriptor = open_regular(path)
-            if descriptor is None:
-                raise bad_input(f"{path} cannot be read as a log: it is no regular file, or not readable by you")
-            os.close(descriptor)
+        if not path.is_dir() and not (path.is_file() and os.access(path, os.R_OK)):
+            raise bad_input(f"{path} cannot be read as a log: it is no regular file, or not readable by you")
     directory = paths[0]
     if not directory.is_dir():
         return Target(", ".join(words), paths, keep)
@@ -171,11 +165,6 @@ def _view(target: Target, memory: dict[str, Any]) -> View:
         new, grown = reader.advance(path, row["cursor"], history.take)
         if new is None:
             continue
-        if "%|" in grown.unfinished and grown.unfinished.rstrip().endswith("]"):  # a bar's newest state has no end yet
-            for text in grown.unfinished.replace("\r", "\n").split("\n"):
-                # counters only: it will be read again, with its end, next time
-                point = {name: value for name, value in parse_line(text).items() if name != "metrics"}
-                history.take_point(point, text)
         lines = history.lines - before
         if lines > 0 and row["mtime"] and grown.mtime > row["mtime"]:
             row["gap"] = (grown.mtime - row["mtime"]) / lines
@@ -257,31 +246,23 @@ def _data(view: View, memory: dict[str, Any], samples: list[dict[str, Any]]) -> 
         **{name: view.first(name) for name in ("epoch", "epochs", "it_per_s", "tokens_per_s")},
         "eta": None if view.eta is None else round(view.eta, 1),
         "age": None if view.age is None else round(view.age, 1),
-        "metrics": view.metrics,
+        "metrics": {name: files.json_number(value) for name, value in view.metrics.items()},
         "checkpoints": view.counts.get("saves", 0),
         "checkpoint_age": round(view.now - view.saved[-1], 1) if view.saved else None,
     }
-    marks = [("checkpoint", row.get("step")) for row in view.longest("saves")]  # in a plot
-    marks += [("restart", row["at"]) for row in view.longest("restarts")]
-    marks += [(row["code"], row.get("step")) for row in view.problems]
-    marks += [("nan", rows[0]["x"]) for rows in view.not_numbers.values()]
-    machine = [
-        {
-            "time": round(sample["time"], 1),
+    machine = {}
+    if sample := samples[-1] if samples else None:
+        machine = {
             "gpus": [{name: card.get(name) for name in _CARD} for card in sample["gpus"]],
             "memory": {name: sample["memory"][name] for name in ("used", "limit") if name in sample["memory"]},
             "disk": {name: sample["disk"][name] for name in ("free", "total") if name in sample["disk"]},
         }
-        for sample in samples[-_SAMPLES:]
-    ]
     return {
         "where": view.where,
         "log": view.log,
         "now": now,
         "before": memory["last"],
         "roles": {role: name for role, (name, _) in view.chosen.items()},
-        "curves": {role: {"name": name, "points": thin(curve, _CURVE)} for role, (name, curve) in view.chosen.items()},
-        "events": [{"kind": kind, "x": x} for kind, x in marks if x is not None][-_MARKS:],
         "machine": machine,
         "files": [
             {"path": path, **{name: row.get(name) for name in ("bytes", "thinned", "restarted")}}

@@ -9,6 +9,7 @@ Whether it goes on is judged by the log, its clock and the checkpoints; a proces
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,11 +19,10 @@ from statistics import median
 from typing import Any
 
 from rgt import units
-from rgt.log import summary
+from rgt.log.history import SENTENCES, History, Points, Problem
 from rgt.metrics.table import ROLES, is_evaluation
 from rgt.report import Finding
 from rgt.run import record
-from rgt.watch.history import History, Points
 
 _TABLE = "metrics.jsonl"
 _SETTLED = 120.0  # seconds without a line after which the last step of the last epoch is the end
@@ -121,7 +121,7 @@ class View:
     # -- what was seen
 
     @cached_property
-    def metrics(self) -> dict[str, Any]:
+    def metrics(self) -> dict[str, float]:
         """Without what a tracker keeps for itself, such as _runtime."""
         logs = (*self.logs.values(), self.main)
         return {name: v for log in logs for name, v in log.metrics.items() if not name.startswith("_")}
@@ -133,7 +133,7 @@ class View:
         return {name: max(log.counts.get(name, 0) for log in self.logs.values()) for name in names}
 
     @property
-    def problems(self) -> list[dict[str, Any]]:
+    def problems(self) -> list[Problem]:
         return [row for log in self.logs.values() for row in log.problems]
 
     def longest(self, name: str) -> list[dict[str, Any]]:
@@ -171,7 +171,7 @@ class View:
         """By its events; where they name no end, by its lines. Queued: it has not printed a line yet."""
         if self.events_state in record.OVER:
             return self.events_state
-        dead = any(not row["recovered"] for row in self.problems)
+        dead = any(not row.recovered for row in self.problems)
         # at its last step and quiet; a bar that counts one of many epochs starts again at once
         quiet = self.writers == [] or (self.age or 0.0) > _SETTLED
         complete = self.share_done is not None and self.share_done >= 1.0 and quiet
@@ -201,7 +201,7 @@ def not_a_number(view: View) -> Iterator[Finding]:
     for name, rows in view.not_numbers.items():
         count, first = view.counts.get(f"nan:{name}", len(rows)), f"{rows[0]['x']:g}"
         facts: dict[str, Any] = {"path": view.log, "where": name, "evidence": rows[-1]["line"], "sure": 0.99}
-        if isinstance(view.metrics.get(name), str):  # still
+        if not math.isfinite(view.metrics.get(name, 0.0)):  # still
             facts["fix"] = f"go back to a checkpoint before {first}"
             severity = "error" if "loss" in name else "warn"
             yield Finding("nan", severity, f"{name} is not a number since {first}", **facts)
@@ -211,17 +211,17 @@ def not_a_number(view: View) -> Iterator[Finding]:
 
 def problems(view: View) -> Iterator[Finding]:
     """A repeated OOM counts although each was survived: the next one may come in the save."""
-    fatal = any(row["code"] != "crash" and not row["recovered"] for row in view.problems)
-    newest = {row["code"]: row for row in view.problems}
+    fatal = any(row.code != "crash" and not row.recovered for row in view.problems)
+    newest = {row.code: row for row in view.problems}
     for code, row in newest.items():
         if code == "crash" and fatal:
             continue
         count = view.counts.get(code, 1)
-        severity = "error" if not row["recovered"] else "warn" if code == "oom" and count > 1 else "info"
+        severity = "error" if not row.recovered else "warn" if code == "oom" and count > 1 else "info"
         times = f" {count} times" if count > 1 else ""
-        after = "; training went on after it" if row["recovered"] else ""
-        message = f"{summary.SENTENCES[code]}{times}{after}"
-        yield Finding(code, severity, message, path=view.log, evidence=row["line"], sure=0.95)
+        after = "; training went on after it" if row.recovered else ""
+        message = f"{SENTENCES[code]}{times}{after}"
+        yield Finding(code, severity, message, path=view.log, evidence=row.line, sure=0.95)
 
 
 def restart_loop(view: View) -> Iterator[Finding]:

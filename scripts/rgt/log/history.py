@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from rgt.files import json_number
-from rgt.log import summary
-from rgt.log.line import Point, parse_line, plain, says_ended, says_saved, unwrap
+from rgt.log.line import Point, parse_line, plain, says_ended, says_saved
 from rgt.metrics.table import CURVE_WORDS, is_curve, is_evaluation
 
 RECENT = 512  # points of a curve that are kept as they are
@@ -31,6 +30,10 @@ _WORTH = re.compile(
     re.I,
 )
 _RATES = ("it_per_s", "tokens_per_s")
+_BRIEF = "step total epoch epochs batch batches it_per_s tokens_per_s eta epoch_eta epoch_time metrics problems".split()
+_BRIEF.append("last_line")
+_TRACEBACK = "Traceback (most recent call last)"
+_RAISED = re.compile(r"(?:\[?rank\d+\]?: ?)?[A-Za-z_][\w.]*\b")  # the first line after it that is not indented
 _WRAPPED = 0.97  # a counter that starts anew from here has finished an epoch; from below it was restarted
 
 
@@ -71,30 +74,37 @@ class Series:
         return cls(recent, old, int(row["stride"]), int(row["passed"]), int(row["count"]))
 
 
-def thin(points: Points, limit: int) -> Points:
-    """At most `limit` points for a plot; in each stretch the lowest and the highest stay, so that no spike is lost."""
-    if len(points) <= limit:
-        return points
-    width = math.ceil(len(points) / max(1, limit // 2))
-    kept: Points = []
-    for start in range(0, len(points), width):
-        stretch = points[start : start + width]
-        kept += sorted({min(stretch, key=lambda point: point[1]), max(stretch, key=lambda point: point[1])})
-    kept[-1] = points[-1]
-    return kept
+@dataclass
+class Problem:
+    """A line that says why a run is or will be dead; `recovered` when training went on after it."""
+
+    code: str
+    line: str
+    recovered: bool = False
 
 
 @dataclass
-class History(summary.Progress):
-    """All of it is JSON but `series`."""
+class History:
+    """Counters are None as long as no line tells them."""
 
+    step: int | None = None
+    total: int | None = None
+    epoch: float | None = None
+    epochs: int | None = None
+    batch: int | None = None
+    batches: int | None = None
+    it_per_s: float | None = None
+    tokens_per_s: float | None = None
+    eta: float | None = None
+    epoch_eta: float | None = None  # of this epoch
+    epoch_time: float | None = None
     clocked: list[float] | None = None  # time and step of the newest row that has both
     base: int = 0  # steps of the epochs before, where every epoch counts from 0
     lines: int = 0
     furthest: int = 0
-    metrics: dict[str, Any] = field(default_factory=dict)  # the newest of each; NaN and infinities as words
+    metrics: dict[str, float] = field(default_factory=dict)  # the newest of each
     not_numbers: list[dict[str, Any]] = field(default_factory=list)
-    problems: list[dict[str, Any]] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
     saves: list[dict[str, Any]] = field(default_factory=list)
     restarts: list[dict[str, Any]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)  # how often each of the four was seen, however many are kept
@@ -102,25 +112,25 @@ class History(summary.Progress):
     last_line: str = ""
     series: dict[str, Series] = field(default_factory=dict)
 
-    def take(self, text: str) -> None:
+    def take(self, line: str) -> None:
         """One line as it stands in the file."""
-        wrapped = text.startswith('{"log":')
-        for line in unwrap(text).replace("\r", "\n").split("\n") if wrapped else [text]:
-            if not line or line.isspace():
-                continue
-            self.lines += 1
-            self.last_line = line
-            if code := summary.problem_in(line):
-                row = {"code": code, "line": _short(line), "step": self.step, "recovered": False}
-                self._note(self.problems, code, row)
-            if says_saved(line):
-                self._note(self.saves, "saves", {"step": self.step, "line": _short(line)})
-            self.ended = says_ended(line) or self.ended
-            # wandb's summary comes after the end, of whatever kind
-            if _WORTH.search(line) and "wandb:" not in line and (point := parse_line(line)):
-                self.take_point(point, line)
+        if not line or line.isspace():
+            return
+        self.lines += 1
+        self.last_line = line
+        last = self.problems[-1] if self.problems else None
+        if last and _TRACEBACK in last.line and _RAISED.match(plain(line)):
+            last.line = _short(line)  # which names the exception
+        if code := problem_in(line):
+            self._note(self.problems, code, Problem(code, _short(line)))
+        if says_saved(line):
+            self._note(self.saves, "saves", {"step": self.step, "line": _short(line)})
+        self.ended = says_ended(line) or self.ended
+        # wandb's summary comes after the end, of whatever kind
+        if _WORTH.search(line) and "wandb:" not in line and (point := parse_line(line)):
+            self.take_point(point, line)
 
-    def _note(self, where: list[dict[str, Any]], what: str, row: dict[str, Any]) -> None:
+    def _note(self, where: list[Any], what: str, row: Any) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1
         where.append(row)
         del where[:-_KEPT]
@@ -138,19 +148,19 @@ class History(summary.Progress):
             self._count(point)
         place = self._place(point, only_eval)
         for name, value in metrics.items():
-            self.metrics[name] = json_number(value)
+            self.metrics[name] = value
             self._put(name, place, value, text)
         self._take_rates(point, place)
         if counted and not only_eval:
             if (self.step, self.batch, self.epoch) != before:  # a bar is drawn once more after a crash
                 for problem in self.problems:
-                    problem["recovered"] = True
+                    problem.recovered = True
             if self.step != before[0]:  # a bar is drawn once more after the end
                 self.ended = says_ended(text)
 
     def _count(self, point: Point) -> None:
         shorter = self._is_shorter_bar(point)
-        for name in ("epochs", "epoch", "batches", "batch", "eta", "epoch_time", *_RATES):
+        for name in ("epochs", "epoch", "batches", "batch", "eta", "epoch_eta", "epoch_time", *_RATES):
             if name in point:
                 setattr(self, name, point[name])
         if not shorter:
@@ -161,7 +171,7 @@ class History(summary.Progress):
         if before is not None and step < before:
             if self.total and before >= _WRAPPED * self.total and self.epochs != 1:
                 self.base += self.total
-            elif step <= max(1, 0.98 * before) or any(not problem["recovered"] for problem in self.problems):
+            elif step <= max(1, 0.98 * before) or any(not problem.recovered for problem in self.problems):
                 # a step or two back is two writers in one log, unless something ended in between
                 self._note(self.restarts, "restarts", {"at": before, "to": step})
         self.step = step
@@ -201,21 +211,92 @@ class History(summary.Progress):
             return
         before, since = self.clocked or (math.inf, step)
         if clock > before and step > since:
-            self.it_per_s = (step - since) / (clock - before)
-            self._put("it_per_s", place, self.it_per_s)
+            speed = (step - since) / (clock - before)
+            # smoothed: one interval may hold an evaluation or a save
+            self.it_per_s = speed if self.it_per_s is None else 0.75 * self.it_per_s + 0.25 * speed
+            self._put("it_per_s", place, speed)
         if self.clocked is None or step != since:
             self.clocked = [clock, step]
 
+    # -- what it adds up to
+
+    @property
+    def found(self) -> bool:
+        return self.step is not None or self.epoch is not None or bool(self.metrics)
+
+    def fill(self, point: Point) -> None:
+        """Take what is not known yet, from another source."""
+        for name, value in point.items():
+            if name == "metrics":
+                self.metrics = value | self.metrics
+            elif getattr(self, name) is None:
+                setattr(self, name, value)
+
+    def finish_eta(self) -> None:
+        """Remaining time from speed and total, where the log does not say it itself."""
+        if self.eta is not None:
+            return
+        epochs_left = max(0.0, self.epochs - self.epoch) if self.epochs and self.epoch is not None else None
+        if self.it_per_s and self.total and self.step is not None:
+            self.eta = max(0, self.total - self.step) / self.it_per_s
+        elif self.it_per_s and self.batches and self.batch is not None and epochs_left is not None:
+            self.eta = (epochs_left * self.batches + self.batches - self.batch) / self.it_per_s
+        elif self.epoch_time and epochs_left is not None:
+            self.eta = epochs_left * self.epoch_time
+
+    def brief(self) -> dict[str, Any]:
+        """The newest of everything as strict JSON; what is unknown is left out."""
+        told = self.as_dict()
+        return {name: told[name] for name in _BRIEF if told[name] not in (None, [], {}, "")}
+
     def as_dict(self) -> dict[str, Any]:
         curves = {name: vars(curve) for name, curve in self.series.items()}  # asdict would copy every point
-        return vars(self) | {"series": curves, "last_line": _short(self.last_line)}
+        metrics = {name: json_number(value) for name, value in self.metrics.items()}
+        problems, last_line = [vars(problem) for problem in self.problems], _short(self.last_line)
+        return vars(self) | {"series": curves, "metrics": metrics, "problems": problems, "last_line": last_line}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> History:
-        known = {item.name for item in fields(cls)}
-        curves = {name: Series.from_json(row) for name, row in data.get("series", {}).items()}
-        return cls(**{name: value for name, value in data.items() if name in known} | {"series": curves})
+        series = {name: Series.from_json(row) for name, row in data["series"].items()}
+        metrics = {name: float(value) for name, value in data["metrics"].items()}
+        problems = [Problem(**row) for row in data["problems"]]
+        return cls(**data | {"series": series, "metrics": metrics, "problems": problems})
 
 
 def _short(text: str) -> str:
     return plain(text).strip()[:_LINE]
+
+
+# -- what went wrong
+
+# The few that decide whether a run is dead; the catalogue of causes is another tool's.
+MARKS = {
+    "oom": "out of memory|OutOfMemoryError|OUT_OF_MEMORY|RESOURCE_EXHAUSTED|oom-kill|Cannot allocate",
+    "no-space": "No space left on device|Disk quota exceeded",
+    "hang": "Watchdog caught collective operation timeout|NCCL timeout",
+    "killed": "Killed|Segmentation fault|Bus error|CANCELLED AT|DUE TO TIME LIMIT|SignalException",
+    "crash": "Traceback (most recent call last)|ChildFailedError|Aborted (core dumped)",
+}
+SENTENCES = {
+    "nan": "the loss is not a number",
+    "oom": "ran out of memory",
+    "no-space": "the disk was full",
+    "hang": "a collective operation timed out",
+    "killed": "was killed",
+    "crash": "ended in an error",
+}
+_CODE_OF = {mark: code for code, marks in MARKS.items() for mark in marks.split("|")}
+_ANY_MARK = re.compile("|".join(map(re.escape, _CODE_OF)))
+
+
+def problem_in(line: str) -> str | None:
+    """The code of what this one line says went wrong, or None."""
+    found = _ANY_MARK.search(line)
+    if not found or (_CODE_OF[found[0]] == "killed" and not _is_death(line)):
+        return None
+    return _CODE_OF[found[0]]
+
+
+def _is_death(line: str) -> bool:
+    """'Killed' alone is the shell's word for SIGKILL; inside a sentence it is anything."""
+    return "Killed" not in line or bool(re.search(r"^\s*Killed\s*$|\d\s+Killed\b", line))
