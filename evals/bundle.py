@@ -1,7 +1,7 @@
 """Pack the skill as users install it. `make dist` writes, the same bytes each time:
 
-    dist/remote-gpu-trainer.zip   the skill as one folder: unpack it in an agent's skills folder, upload it, or `uvx --from` it
-    dist/marketplace/             a marketplace with one plugin, for Claude Code, Codex and every client of Agent Plugins 1.0
+    dist/remote-gpu-trainer.zip   the skill as one folder, for an agent's skills folder, an upload, or `uvx --from`
+    dist/marketplace/             with one plugin, for Claude Code, Codex and every client of Agent Plugins 1.0
     dist/rgt.pyz                  every tool in one file: python3 rgt.pyz TOOL ...
 
 Names and texts come from SKILL.md's front matter and pyproject.toml. Tests and evals stay behind: an agent does not
@@ -109,10 +109,11 @@ def skill() -> dict[str, tuple[bytes, int]]:
 def plugin() -> dict[str, tuple[bytes, int]]:
     """One plugin folder that three kinds of clients read."""
     told = facts()
-    common = {key: told[key] for key in ("name", "version", "description", "license")}
+    common: dict[str, Any] = {key: told[key] for key in ("name", "version", "description", "license")}
     common |= {"author": AUTHOR, "keywords": KEYWORDS}
-    shown = {"displayName": TITLE, "shortDescription": told["description"], "longDescription": told["long"]}
-    shown |= {"developerName": AUTHOR["name"], "category": "Developer Tools", "capabilities": ["Interactive", "Write"]}
+    shown: dict[str, Any] = {"displayName": TITLE, "shortDescription": told["description"]}
+    shown |= {"longDescription": told["long"], "developerName": AUTHOR["name"]}
+    shown |= {"category": "Developer Tools", "capabilities": ["Interactive", "Write"]}
     agent_plugins = {"$schema": "https://agent-plugins.org/schemas/1.0.0/plugin.schema.json", **common}
     contents = {f"skills/{NAME}/{path}": content for path, content in skill().items()}
     return contents | {
@@ -125,7 +126,7 @@ def plugin() -> dict[str, tuple[bytes, int]]:
 
 def marketplace() -> dict[str, tuple[bytes, int]]:
     told, source = facts(), f"./plugins/{NAME}"
-    claude = {"name": NAME, "owner": AUTHOR, "metadata": {"description": told["description"]}}
+    claude: dict[str, Any] = {"name": NAME, "owner": AUTHOR, "metadata": {"description": told["description"]}}
     claude |= {"plugins": [{"name": NAME, "source": source, "description": told["description"]}]}
     policy = {"installation": "AVAILABLE", "authentication": "ON_INSTALL"}
     entry = {"name": NAME, "source": {"source": "local", "path": source}, "policy": policy}

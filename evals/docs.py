@@ -8,10 +8,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "evals"), str(ROOT / "scripts")]
 
-import click  # noqa: E402
-
 from doccheck import generate, rules  # noqa: E402
 from rgt import cli, errors  # noqa: E402
+
+import click  # noqa: E402
 
 
 @click.group(cls=cli.Group)

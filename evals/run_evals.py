@@ -12,10 +12,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "evals"), str(ROOT / "scripts")]
 
-import click  # noqa: E402
-
 from rgt import cli, errors, files  # noqa: E402
 from trials import agents, case, proofs, routing, summary, trial, triggers  # noqa: E402
+
+import click  # noqa: E402
 
 FOLDER = click.option(
     "--folder",

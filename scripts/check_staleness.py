@@ -1,12 +1,12 @@
 # /// script
 # requires-python = ">=3.10"
-# dependencies = ["click"]
+# dependencies = ["click", "pyyaml", "jsonschema", "numpy", "nvidia-ml-py"]
 # ///
 """META · lists the dated facts that must be looked up again
 
 Example:
-    python scripts/check_staleness.py                   # the whole bundle
-    python scripts/check_staleness.py profiles/runpod.md --max-age 60d --json
+    rgt check_staleness                   # the whole bundle
+    rgt check_staleness profiles/runpod.md --max-age 60d --json     # of the bundle, from any directory
 
 Reads every `verified: YYYY-MM` stamp: in the front matter of profiles (with the source beside it) and in any prose.
 A fact that decides over money or data may be half as old as any other. Writes nothing.
@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-import click
-
 from rgt import cli
-from rgt.bundle import ROOT
-from rgt.errors import bad_input, from_os_error
+from rgt.bundle import PROFILES, REFERENCES, ROOT
+from rgt.errors import bad_input, from_os_error, lacking
 from rgt.report import Report
+
+import click
 
 MAX_AGE = "180d"
 # front-matter keys whose facts cost money or data when they are wrong
@@ -69,19 +69,24 @@ class Stamp:
 def main(paths: tuple[Path, ...], max_age: float, fmt: str | None) -> int:
     """List the facts of the bundle (or of PATHS) that are too old, undated by mistake, or dated in the future.
 
-    Example: python scripts/check_staleness.py --max-age 90d
+    Example: rgt check_staleness --max-age 90d
     """
     report = Report("check_staleness")
     stamps: list[Stamp] = []
-    for path in paths or (ROOT,):
+    if not paths and not (PROFILES.is_dir() and REFERENCES.is_dir()):
+        raise lacking(f"{ROOT} has no profiles/ and references/: there is nothing to check; install the whole bundle")
+    for given in paths or (ROOT,):
+        path = given if given.exists() else ROOT / given
         if not path.exists():
-            raise bad_input(f"{path} does not exist; name a Markdown file or a folder of them")
+            raise bad_input(f"{given} does not exist; name a Markdown file or a folder of them")
         for file in sorted(path.rglob("*.md")) if path.is_dir() else [path]:
             if not any(part.startswith(".") for part in file.relative_to(path).parts):
                 stamps += read_stamps(file)
     for stamp in stamps:
         stamp.check(report, max_age / 86400)
     report.data = {"stamps": len(stamps)}
+    if not stamps:
+        raise bad_input("no `verified: YYYY-MM` stamp was found there: nothing was checked")
     return report.emit(fmt, f"{len(stamps)} dated facts, {len(report.findings)} to look up again")
 
 

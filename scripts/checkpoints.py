@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.10"
-# dependencies = ["click", "pyyaml", "jsonschema", "numpy"]
+# dependencies = ["click", "pyyaml", "jsonschema", "numpy", "nvidia-ml-py"]
 # ///
 """RUN · checkpoints that survive anything: atomic and verified save, last good one, retention, index
 
@@ -10,7 +10,7 @@ Example:
     if found:
         checkpoints.restore(found.state, model=model, optimizer=optimizer)
     store.save(step, checkpoints.capture(model=model, optimizer=optimizer), metrics={"val_loss": 2.3})
-    python scripts/checkpoints.py list runs/<run-id>
+    rgt checkpoints list runs/<run-id>
 
 Writes <run>/checkpoints/step_000040.pt and <run>/checkpoints_index.json. As a library it needs torch and nothing else:
 put this folder on PYTHONPATH, or copy this file and rgt/ beside the training code.

@@ -1,13 +1,13 @@
 # /// script
 # requires-python = ">=3.10"
-# dependencies = ["click", "pyyaml", "jsonschema", "numpy", "scipy"]
+# dependencies = ["click", "pyyaml", "jsonschema", "numpy", "nvidia-ml-py", "scipy"]
 # ///
 """VERIFY · bug, effect or noise: what changed between two sets of runs, and whether the difference is real
 
 Example:
-    python scripts/compare_runs.py runs/new-* --vs runs/base-* --metric accuracy --intended lr
-    python scripts/compare_runs.py ours.csv --vs baseline.csv --metric psnr
-    python scripts/compare_runs.py table.csv::method=ours --vs table.csv::method=base --metric val/loss --json
+    rgt compare_runs runs/new-* --vs runs/base-* --metric accuracy --intended lr
+    rgt compare_runs ours.csv --vs baseline.csv --metric psnr
+    rgt compare_runs table.csv::method=ours --vs table.csv::method=base --metric val/loss --json
 
 Reads run directories, folders of them, results.json and CSV (one row per run or per eval item). Writes nothing. Ends
 with a sentence to put beside the number.
@@ -19,10 +19,10 @@ import importlib.util
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import click
-
 from rgt import cli, errors
 from rgt.report import SEVERITIES, Report
+
+import click
 
 if TYPE_CHECKING:
     from rgt.compare_runs.verdict import Question
@@ -73,7 +73,7 @@ def main(
     A run is a run directory, a folder of them, a results.json or a row of a CSV; FILE.csv::COLUMN=VALUE takes only
     those rows. Exit 0 means: an effect, and nothing to disclose beside it.
 
-    Example: python scripts/compare_runs.py runs/new --vs runs/base --metric accuracy --intended lr
+    Example: rgt compare_runs runs/new --vs runs/base --metric accuracy --intended lr
     """
     if importlib.util.find_spec("scipy") is None:
         raise errors.lacking("scipy cannot be imported, and there is no test without it; pip install scipy")

@@ -1,13 +1,13 @@
 # /// script
 # requires-python = ">=3.10"
-# dependencies = ["click", "nvidia-ml-py"]
+# dependencies = ["click", "pyyaml", "jsonschema", "numpy", "nvidia-ml-py"]
 # ///
 """RUN · FIFO gate to the GPUs, without a daemon: one job per card, nothing lost when anything is killed
 
 Example:
-    scripts/gpu_gate.sh -n baseline -t 12h -- python train.py --config base.yaml
-    scripts/gpu_gate.sh -n big --gpus 4 --detach -- torchrun --nproc-per-node 4 train.py
-    scripts/gpu_gate.sh list
+    rgt gpu_gate -n baseline -t 12h -- python train.py --config base.yaml
+    rgt gpu_gate -n big --gpus 4 --detach -- torchrun --nproc-per-node 4 train.py
+    rgt gpu_gate list
 
 A job waits in line, gets its cards, runs with CUDA_VISIBLE_DEVICES set, and its whole process tree keeps the cards
 until the last process of it is dead. Records and logs are in the queue directory (see scripts/rgt/job/queue.py).
@@ -25,8 +25,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click
-
 from rgt import cli, errors, units
 from rgt.errors import bad_input, lacking
 from rgt.gpu_gate.keeper import Keeper
@@ -34,6 +32,8 @@ from rgt.gpu_gate.locks import WAITED, WAKE, Lock
 from rgt.job import queue as gate
 from rgt.machine import processes
 from rgt.run.record import mint_id
+
+import click
 
 EXIT_CODES = """\b
 Exit codes: the job's own; 124 timeout; 130 or 143 ended by SIGINT or SIGTERM.

@@ -1,13 +1,13 @@
 # /// script
 # requires-python = ">=3.10"
-# dependencies = ["click", "pyyaml", "jsonschema", "nvidia-ml-py"]
+# dependencies = ["click", "pyyaml", "jsonschema", "numpy", "nvidia-ml-py"]
 # ///
 """RUN · starts one job description on local, ssh, docker, slurm, k8s, skypilot, kaggle or openclaw, and finds it again
 
 Example:
-    python scripts/launch.py submit job.yaml --on local
-    python scripts/launch.py submit job.yaml --on ssh:box --dry-run
-    python scripts/launch.py status runs/20261116-083000-tiny-1f00ab
+    rgt launch submit job.yaml --on local
+    rgt launch submit job.yaml --on ssh:box --dry-run
+    rgt launch status runs/20261116-083000-tiny-1f00ab
 
 Writes runs/<run-id>/ with run.json and events.jsonl before anything is started, so that no job is without a record.
 """
@@ -17,14 +17,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import click
-
-from rgt import cli, errors
+from rgt import bundle, cli, errors
 from rgt.errors import RgtError, bad_input
 from rgt.job import backends, description
 from rgt.job.backends import Order, Status
 from rgt.run import record as rundir
 from rgt.run.record import ACTIVE, OVER
+
+import click
 
 LINE_BYTES = 1000  # read per line asked for; a longer line is cut
 TARGETS = "local, ssh:HOST[,HOST...], docker[:HOST], slurm[:HOST], k8s, skypilot, kaggle or openclaw."
@@ -34,7 +34,7 @@ TARGETS = "local, ssh:HOST[,HOST...], docker[:HOST], slurm[:HOST], k8s, skypilot
 def main() -> None:
     """Run one job description anywhere, and know what became of it.
 
-    Example: python scripts/launch.py submit job.yaml --on ssh:box
+    Example: rgt launch submit job.yaml --on ssh:box
     """
 
 
@@ -50,7 +50,7 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Print the exact c
 def submit(spec: Path, target: str, dry_run: bool, as_json: bool) -> None:
     """Start the job of SPEC (job.yaml) on a target; prints the run directory.
 
-    Example: python scripts/launch.py submit job.yaml --on slurm --dry-run
+    Example: rgt launch submit job.yaml --on slurm --dry-run
     """
     wanted = description.load(spec)
     kind, hosts = backends.parse_target(target)
@@ -153,7 +153,7 @@ def resume(run: Path, dry_run: bool, as_json: bool) -> None:
     if now.still_running:
         where = ", ".join(order.hosts[node].title for node in now.still_running)
         still = f"{opened.id} {now.state}, but its old attempt still runs on {where} and would join the new one"
-        raise bad_input(f"{still}; wait for it to notice, or end it: launch.py stop {opened.path}")
+        raise bad_input(f"{still}; wait for it to notice, or end it: {bundle.command('launch', 'stop', opened.path)}")
     steps = backends.backend(order.kind).resume(order)
     if dry_run:
         _print_steps(steps, as_json)
@@ -179,7 +179,8 @@ def _open(path: Path) -> tuple[rundir.Run, Order]:
     run = rundir.open_run(path)
     order = backends.order_of(run)
     if not order:
-        raise bad_input(f"{path} was not started by launch; takeover.py snapshot can tell what runs there")
+        look = bundle.command("takeover", "snapshot")
+        raise bad_input(f"{path} was not started by launch; see what runs here: {look}")
     return run, order
 
 

@@ -1,11 +1,11 @@
 # /// script
 # requires-python = ">=3.10"
-# dependencies = ["click", "pyyaml", "jsonschema", "numpy>=2", "pillow"]
+# dependencies = ["click", "pyyaml", "jsonschema", "numpy", "nvidia-ml-py", "pillow"]
 # ///
 """VERIFY · is the test set clean: items, near-duplicates or groups shared by splits
 
 Example:
-    python scripts/leak_probe.py overlap --train train.jsonl --test test.jsonl --group patient_id
+    rgt leak_probe overlap --train train.jsonl --test test.jsonl --group patient_id
 
 A split is a file (txt: an item per line; jsonl, json, csv, tsv: per row; npy, npz: per row of the array) or a folder
 (an item per file: images by pixels, arrays by values, text by its words; a folder of nothing but csv, tsv or jsonl is
@@ -19,10 +19,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from rgt import cli, errors
 from rgt.report import SEVERITIES, Report
+
+import click
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,7 +52,7 @@ def overlap(group: tuple[str, ...], listing: Path | None, fmt: str | None, **pat
     Not looked for: a test item quoted inside a much longer training document, translations, paraphrases, training data
     that is younger than the test data.
 
-    Example: python scripts/leak_probe.py overlap --train train.csv --test test.csv --group patient_id
+    Example: rgt leak_probe overlap --train train.csv --test test.csv --group patient_id
     """
     sources = _open(paths)
     from rgt.leak_probe import leak_findings

@@ -1,14 +1,14 @@
 # /// script
 # requires-python = ">=3.10"
-# dependencies = ["click", "jsonschema"]
+# dependencies = ["click", "pyyaml", "jsonschema", "numpy", "nvidia-ml-py"]
 # ///
 """DELIVER · stamps the evidence tree, seals runs, and keeps the map from claims to the runs they rest on
 
 Example:
-    python scripts/manifest_scaffold.py init .
-    python scripts/manifest_scaffold.py seal runs/<id> runs/<id>
-    python scripts/manifest_scaffold.py claim add acc-ours --metric accuracy --split test --run runs/<id>
-    python scripts/manifest_scaffold.py claim check
+    rgt manifest_scaffold init .
+    rgt manifest_scaffold seal runs/<id> runs/<id>
+    rgt manifest_scaffold claim add acc-ours --metric accuracy --split test --run runs/<id>
+    rgt manifest_scaffold claim check
 
 A claim's value is computed from the results.json of its runs, never typed. A sealed run cannot change unseen: one byte
 is found against its seal.json, a new seal against runs/SEALS.jsonl.
@@ -21,8 +21,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import click
-
 from rgt import cli, schema
 from rgt.bundle import TEMPLATES
 from rgt.errors import RgtError, bad_input
@@ -31,6 +29,8 @@ from rgt.evidence.claims import Claim, Project
 from rgt.report import Report
 from rgt.run import record, seal
 from rgt.run.record import Run
+
+import click
 
 _PATH = click.Path(path_type=Path)
 
@@ -69,7 +69,7 @@ def init(folder: Path, as_json: bool) -> None:
 def seal_command(runs: tuple[Path, ...], check: bool, fmt: str | None) -> int:
     """Make RUNS immutable: record the sha256 of every file. Sealing an intact sealed run again changes nothing.
 
-    Example: python scripts/manifest_scaffold.py seal runs/* --check
+    Example: rgt manifest_scaffold seal runs/* --check
     """
     opened = [record.open_run(path) for path in runs if path.name != seal.LEDGER]
     report = Report("manifest_scaffold")

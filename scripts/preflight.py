@@ -1,13 +1,13 @@
 # /// script
 # requires-python = ">=3.10"
-# dependencies = ["click", "pyyaml", "jsonschema", "nvidia-ml-py"]
+# dependencies = ["click", "pyyaml", "jsonschema", "numpy", "nvidia-ml-py"]
 # ///
 """RUN · audits the box and the launch assumptions, and smokes the job on the CPU before a GPU costs money
 
 Example:
-    python scripts/preflight.py audit                             # this machine, no job yet
-    python scripts/preflight.py audit job.yaml --checkpoint-size 14GiB --keep 3
-    python scripts/preflight.py smoke job.yaml --timeout 2m
+    rgt preflight audit                             # this machine, no job yet
+    rgt preflight audit job.yaml --checkpoint-size 14GiB --keep 3
+    rgt preflight smoke job.yaml --timeout 2m
 
 One row per check: ok, warn or fail, what was seen, and the fix. A probe file is written to every place the job writes
 to, and removed; nothing else changes. The smoke runs in a scratch directory, which stays when it fails.
@@ -24,13 +24,13 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-import click
-
 from rgt import cli, errors, files
 from rgt.errors import RgtError, bad_input, lacking
 from rgt.job import description
 from rgt.job.audit import PlannedJob, Row, add_findings, audit, count, fail, ok, table, warn
 from rgt.report import Report
+
+import click
 
 PLACE = click.Path(path_type=Path)
 _CONFIGS = (".yaml", ".yml", ".json", ".py")
@@ -40,7 +40,7 @@ _CONFIGS = (".yaml", ".yml", ".json", ".py")
 def main() -> None:
     """Find what would break the job, before it costs money.
 
-    Example: python scripts/preflight.py audit job.yaml
+    Example: rgt preflight audit job.yaml
     """
 
 
@@ -54,7 +54,7 @@ def main() -> None:
 def audit_command(spec: Path | None, write: tuple[Path, ...], python: str, fmt: str | None, **sizes: Any) -> int:
     """Check this machine, and what JOB (job.yaml) takes for granted.
 
-    Example: python scripts/preflight.py audit job.yaml --checkpoint-size 14GiB
+    Example: rgt preflight audit job.yaml --checkpoint-size 14GiB
     """
     from rgt.preflight import box_checks, gpu_checks
 
@@ -71,7 +71,7 @@ def audit_command(spec: Path | None, write: tuple[Path, ...], python: str, fmt: 
 def smoke(spec: Path, timeout: float, fmt: str | None) -> int:
     """Run the `smoke` command of JOB (job.yaml) on the CPU: no GPU, no logger, a scratch run directory, bounded time.
 
-    Example: python scripts/preflight.py smoke job.yaml --timeout 5m
+    Example: rgt preflight smoke job.yaml --timeout 5m
     """
     from rgt.preflight import smoke as runner
 
@@ -157,11 +157,11 @@ def data(planned: PlannedJob) -> Iterator[Row]:
 
 def configs(planned: PlannedJob) -> Iterator[Row]:
     """The command line is a config, too (--resume_from must be whole, --output_dir have room); then config files."""
-    from rgt.job import config_paths
+    from rgt.job import config_paths, settings
 
     if not planned.workdir.is_dir():
         return
-    given: list[config_paths.Setting] = []
+    given: list[settings.Setting] = []
     found = [("command line", Path(planned.spec), given)]
     program = next((word for word in planned.job.command if word.endswith(".py")), "")
     for key, word in planned.options:
@@ -171,15 +171,15 @@ def configs(planned: PlannedJob) -> Iterator[Row]:
             fix = "write its value: no shell reads the job, so it stays as it is"
             yield warn("command line", "unresolved", f"--{key} {word}" if key else word, fix, planned.spec)
         elif key and description.RUN not in word:
-            given.append(config_paths.Setting(key, word))
+            given.append(settings.Setting(key, word))
         if named and word.endswith(_CONFIGS) and path.is_file():
             try:
-                found.append((f"config {path.name}", path, config_paths.read_settings(path)))
+                found.append((f"config {path.name}", path, settings.read(path)))
             except RgtError as error:
                 fix = "if it is a config, mend it; else this does not matter"
                 yield warn(f"config {path.name}", "unjudged", error.message, fix, planned.spec)
-    for name, path, settings in found:
-        config = config_paths.ConfigPaths(settings, path, planned.workdir)
+    for name, path, named_there in found:
+        config = config_paths.ConfigPaths(named_there, path, planned.workdir)
         bad = [row for row in config.rows() if row.status in ("warn", "fail")]
         for row in bad:
             fix = row.fix or "correct the path, or make it there"

@@ -1,12 +1,12 @@
 # /// script
 # requires-python = ">=3.10"
-# dependencies = ["click", "numpy", "torch"]
+# dependencies = ["click", "pyyaml", "jsonschema", "numpy", "nvidia-ml-py"]
 # ///
 """RUN · finds the bug of a training by measuring: overfit one batch, NaN origin, dead parameters, loss misuse, and more
 
 Example:
-    python scripts/probes.py all --factory examples.cpu_lifecycle.factory:factory
-    python scripts/probes.py nan --factory train:factory --path src --steps 50
+    rgt probes all --factory examples.cpu_lifecycle.factory:factory
+    rgt probes nan --factory train:factory --path src --steps 50
 
 A factory is a function without arguments that builds what the real run builds and returns
 probes.Training(model, data, loss, optimizer, ...); its fields are explained in scripts/rgt/probes/factory.py. The
@@ -23,14 +23,14 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import click
-
 from rgt import cli, errors
 from rgt.probes import runner
 from rgt.probes.factory import Result, Training
 from rgt.probes.probe_session import Session
 from rgt.probes.runner import NAMES, PROBES
 from rgt.report import Finding, Report
+
+import click
 
 __all__ = ["NAMES", "Training", "examine", "main"]
 
@@ -48,7 +48,7 @@ def examine(
 def main() -> None:
     """Measure what is wrong with a training; each probe prints verdict, evidence and next step.
 
-    Example: python scripts/probes.py all --factory examples.cpu_lifecycle.factory:factory
+    Example: rgt probes all --factory examples.cpu_lifecycle.factory:factory
     """
 
 
@@ -77,13 +77,13 @@ def factory_options(seconds: float) -> Callable[[Callable[..., Any]], Callable[.
 def every(fmt: str | None, timeout: float, **request: Any) -> int:
     """Run all probes, the cheap ones first, each on a new training.
 
-    Example: python scripts/probes.py all --factory train:factory --timeout 2m
+    Example: rgt probes all --factory train:factory --timeout 2m
     """
     return _probe(NAMES, fmt, timeout, request)
 
 
 for _one in PROBES:
-    _help = f"{_one.help}\n\nExample: python scripts/probes.py {_one.name} --factory train:factory"
+    _help = f"{_one.help}\n\nExample: rgt probes {_one.name} --factory train:factory"
 
     @main.command(_one.name, help=_help, short_help=_one.help)
     @factory_options(60.0)

@@ -1,12 +1,12 @@
 # /// script
 # requires-python = ">=3.10"
-# dependencies = ["click", "jsonschema"]
+# dependencies = ["click", "pyyaml", "jsonschema", "numpy", "nvidia-ml-py"]
 # ///
 """DELIVER · every number in every document against EVIDENCE.json; edits nothing
 
 Example:
-    python scripts/reconcile.py                                  # the documents of this repository
-    python scripts/reconcile.py paper.tex slides.pptx --evidence EVIDENCE.json --github
+    rgt reconcile                                  # the documents of this repository
+    rgt reconcile paper.tex slides.pptx --evidence EVIDENCE.json --github
 
 A number is compared when its sentence, or its row and column, says which claim it states; correct rounding, percent
 for fraction and a spread behind ± are understood. <!-- claim:C1 --> (or \\claim{C1}) behind a number decides
@@ -22,8 +22,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import click
-
 from rgt import cli
 from rgt.errors import RgtError
 from rgt.evidence import claims as evidence_layer
@@ -34,6 +32,8 @@ from rgt.reconcile.passages import READERS, Block, Table, read_document
 from rgt.reconcile.sentences import sentence_mentions
 from rgt.reconcile.table_numbers import table_mentions
 from rgt.report import Report
+
+import click
 
 _MANY = 64  # documents: from here on a second process pays for its start
 _LISTED = 200  # ambiguous mentions in --json; the rest is counted
@@ -47,7 +47,7 @@ _LISTED = 200  # ambiguous mentions in --json; the rest is counted
 def main(paths: tuple[Path, ...], evidence: Path, show_ambiguous: bool, fmt: str | None) -> int:
     """Compare the numbers in PATHS (documents, folders; the repository by default) with the claims.
 
-    Example: python scripts/reconcile.py docs/ paper.tex
+    Example: rgt reconcile docs/ paper.tex
 
     Exit 1 when a document says another number than the evidence. Ambiguous mentions are listed apart and do not count.
     """

@@ -1,12 +1,12 @@
 # /// script
 # requires-python = ">=3.10"
-# dependencies = ["click", "pyyaml", "jsonschema", "nvidia-ml-py"]
+# dependencies = ["click", "pyyaml", "jsonschema", "numpy", "nvidia-ml-py"]
 # ///
 """RUN · checks a production config against the machine it will run on, says how long it takes, and launches it
 
 Example:
-    scripts/remote_train.sh --cluster box --config prod.yaml --gpus 4 --name base --epoch-time 95s
-    scripts/remote_train.sh --cluster local --config prod.yaml --gpus 1 --name base --dry-run
+    rgt remote_train --cluster box --config prod.yaml --gpus 4 --name base --epoch-time 95s
+    rgt remote_train --cluster local --config prod.yaml --gpus 1 --name base --dry-run
 
 Writes <name>.job.yaml beside the config, starts it with launch.py, leaves its findings in the run directory as
 remote_train.json, and prints the commands that watch, pull and verify the run.
@@ -23,15 +23,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import click
-
-from rgt import cli, errors, files, schema
+from rgt import bundle, cli, errors, files, schema
 from rgt.errors import RgtError, bad_input
 from rgt.job import backends, description
 from rgt.job.audit import Row, add_findings, fail, warn
 from rgt.report import Report
 from rgt.run.record import ACTIVE, slugify
 from rgt.units import show_duration
+
+import click
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 WITH_FILES = ("local", "ssh", "slurm", "docker")  # targets whose disk we can look at
@@ -54,7 +54,7 @@ def main(config: Path, cluster: str, dry_run: bool, fmt: str | None, **how: Any)
     A world_size that is not the number of GPUs, or a path that is not there, stops it: exit 1, nothing started. All
     else is a warning that stays with the run; exit 0 means that the run was submitted.
 
-    Example: scripts/remote_train.sh --cluster box --config prod.yaml --gpus 4 --name base --epoch-time 95s
+    Example: rgt remote_train --cluster box --config prod.yaml --gpus 4 --name base --epoch-time 95s
     """
     kind, colon, _ = cluster.partition(":")
     target = cluster if cluster == "local" or (colon and kind in backends.KINDS) else f"ssh:{cluster}"
@@ -224,12 +224,11 @@ def _start(run: ProductionRun, report: Report) -> list[str]:
 
 
 def _next_commands(run: ProductionRun, directory: str) -> dict[str, str]:
-    word = shlex.quote(directory)
-    ours = {"watch": f"watch.py {word}", "state": f"launch.py status {word}", "log": f"launch.py logs {word}"}
+    ours = {"watch": ["watch"], "state": ["launch", "status"], "log": ["launch", "logs"]}
     if run.hosts[0].name:  # else it is here, or its engine has its own way to hand out files
-        ours["pull"] = f"transfer.py pull {word}"
-    ours["verify"] = f"verify_local.py {word}"
-    return {key: f"python scripts/{line}" for key, line in ours.items()}
+        ours["pull"] = ["transfer", "pull"]
+    ours["verify"] = ["verify_local"]
+    return {key: bundle.command(*words, directory) for key, words in ours.items()}
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
 # /// script
 # requires-python = ">=3.10"
-# dependencies = ["click", "jsonschema", "matplotlib"]
+# dependencies = ["click", "pyyaml", "jsonschema", "numpy", "nvidia-ml-py", "matplotlib"]
 # ///
 """DELIVER · tables, TeX macros, numbers in documents, figures and a page, all from EVIDENCE.json; the delivery gate
 
 Example:
-    python scripts/render.py tables --percent accuracy    # tables/results.md, .tex, macros.tex
-    python scripts/render.py values                       # between the markers of this project's documents
-    python scripts/render.py figures loss --kind curve    # figures/loss/, drawn and compared with its data
-    python scripts/render.py gate --compare compare.json  # DISCLOSURES.md
-    python scripts/render.py report                       # report.html
+    rgt render tables --percent accuracy    # tables/results.md, .tex, macros.tex
+    rgt render values                       # between the markers of this project's documents
+    rgt render figures loss --kind curve    # figures/loss/, drawn and compared with its data
+    rgt render gate --compare compare.json  # DISCLOSURES.md
+    rgt render report                       # report.html
 
 Everything is written from the claims and their runs; the same evidence gives the same bytes, so git shows what changed.
 figures --check draws nothing and exits 1 when a figure is not what the evidence gives; reconcile.py checks values.
@@ -22,14 +22,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click
-
-from rgt import cli, files
+from rgt import bundle, cli, files
 from rgt.errors import RgtError, bad_input
 from rgt.evidence import claims as evidence_layer
 from rgt.evidence.claims import Project, chosen_documents
 from rgt.render import claim_tables, document_numbers, figure_data
 from rgt.report import Report
+
+import click
 
 _PATH = click.Path(path_type=Path)
 _FIXES = {
@@ -51,7 +51,8 @@ def from_evidence(function: Command) -> Command:
     def command(evidence: Path, **options: Any) -> int:
         project = evidence_layer.load(evidence)
         if not project.claims:
-            raise bad_input(f"{evidence} has no claims yet; `manifest_scaffold.py claim add` makes them")
+            how = bundle.command("manifest_scaffold", "claim", "add", "--help")
+            raise bad_input(f"{evidence} has no claims yet; how to add one: {how}")
         return function(project, **options)
 
     return cli.evidence_option(cli.report_options(command))
@@ -73,7 +74,7 @@ def main() -> None:
 def tables_command(project: Project, claims: Words, name: str, percent: Words, fmt: Fmt) -> int:
     r"""Write tables/: one table of all claims (or of CLAIMS, as NAME) as Markdown and LaTeX, and macros.tex.
 
-    Example: python scripts/render.py tables acc-ours acc-base --name main --percent accuracy
+    Example: rgt render tables acc-ours acc-base --name main --percent accuracy
 
     Methods are rows. macros.tex has a \newcommand per claim: \valAccOurs is the number, \valAccOursPm the number ± its
     spread.
@@ -146,7 +147,7 @@ def values_command(project: Project, paths: tuple[Path, ...], fmt: Fmt) -> int:
 def figures_command(project: Project, names: Words, check: bool, fmt: Fmt, **words: str | None) -> int:
     """Draw the figures NAMES (all that claims name by default) into figures/<name>/ and compare them with their data.
 
-    Example: python scripts/render.py figures loss --kind curve --metric loss --split val
+    Example: rgt render figures loss --kind curve --metric loss --split val
 
     --kind, --metric and --split are remembered.
     """

@@ -1,12 +1,12 @@
 # /// script
 # requires-python = ">=3.10"
-# dependencies = ["click>=8.1", "jsonschema>=4.20"]
+# dependencies = ["click", "pyyaml", "jsonschema", "numpy", "nvidia-ml-py"]
 # ///
 """VERIFY · writes a run's results.json from its metrics.jsonl or an evaluation's output, with rule and source
 
-    python scripts/results.py runs/<run-id> --metric val_loss                     # the last point, no selection
-    python scripts/results.py runs/<run-id> --metric loss --split val --rule mean-last-5
-    python scripts/results.py runs/<run-id> --metric accuracy --split test --from eval.json
+    rgt results runs/<run-id> --metric val_loss                     # the last point, no selection
+    rgt results runs/<run-id> --metric loss --split val --rule mean-last-5
+    rgt results runs/<run-id> --metric accuracy --split test --from eval.json
 
 Each row of results.json says by which rule its value was taken, from which file, and that file's sha256. Rows of other
 metrics stay; a row with another value is replaced only with --replace. Exit 1: written, but a test point was selected.
@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
 from rgt import cli
 from rgt.report import Report
 from rgt.run import record, results
+
+import click
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -58,7 +58,7 @@ def main(
 ) -> int:
     """Compute the final numbers of RUN_DIR and write them to its results.json.
 
-    Example: python scripts/results.py runs/20260101-120000-tiny-a1b2c3 --metric val_loss --rule best
+    Example: rgt results runs/20260101-120000-tiny-a1b2c3 --metric val_loss --rule best
     """
     run = record.open_run(run_dir.resolve())
     questions = [results.Question(metric, rule, split, direction, n, dataset) for metric in metrics]

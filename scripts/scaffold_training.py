@@ -5,8 +5,8 @@
 """RUN · writes a pretraining pipeline for nanoGPT, LitGPT or HF Trainer: sized to a card, in phases, resumable anywhere
 
 Example:
-    python scripts/scaffold_training.py new pipelines/base --framework litgpt --gpu A100 --price 1.8 --dry-run
-    python scripts/scaffold_training.py new pipelines/base --framework litgpt --gpu A100
+    rgt scaffold_training new pipelines/base --framework litgpt --gpu A100 --price 1.8 --dry-run
+    rgt scaffold_training new pipelines/base --framework litgpt --gpu A100
     bash pipelines/base/train.sh
 
 `new` writes train.sh, training_config.yaml, pretrain.py, job.yaml, checkpoints_index.json and lib/; the folder needs
@@ -16,13 +16,14 @@ checkpoint.
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
-import click
-
-from rgt import cli
+from rgt import bundle, cli
 from rgt.scaffold_training import budget, pipeline, tokens
+
+import click
 
 SEED = 1337
 _VOCAB_HELP = "Of the tokenizer; 257 for bytes."
@@ -32,7 +33,7 @@ _VOCAB_HELP = "Of the tokenizer; 257 for bytes."
 def main() -> None:
     """Plan and write a pretraining pipeline.
 
-    Example: python scripts/scaffold_training.py new pipelines/base --framework hf-trainer --params 124M
+    Example: rgt scaffold_training new pipelines/base --framework hf-trainer --params 124M
     """
 
 
@@ -66,7 +67,7 @@ def new(
     not fit on the card is refused: exit 2. The phases (broad, curated, domain, anneal) are in training_config.yaml,
     yours to edit before the first start.
 
-    Example: python scripts/scaffold_training.py new pipelines/base --framework litgpt --params 124M --gpu A100
+    Example: rgt scaffold_training new pipelines/base --framework litgpt --params 124M --gpu A100
     """
     card = budget.card(gpu, gpu_mem)
     device = "cpu" if card.name == "CPU" else "cuda"
@@ -83,8 +84,9 @@ def new(
         lines.append(f"data       {folder}/data/{{{names}}}/{{train,val}}.bin, like nanoGPT's: {tokens.width(config)}")
         if framework == "nanogpt":
             lines.append(f"nanoGPT    clone it to {folder}/nanoGPT, or set nanogpt_dir in training_config.yaml")
-        lines.append(f"start      bash {folder}/train.sh, or python scripts/launch.py submit {folder}/job.yaml")
-        lines.append(f"status     python scripts/watch.py {folder}")
+        lines.append(f"start      {shlex.join(['bash', f'{folder}/train.sh'])}")
+        lines.append(f"or         {bundle.command('launch', 'submit', folder / 'job.yaml', '--on', '<target>')}")
+        lines.append(f"status     {bundle.command('watch', folder)}")
     plan = {**proposed.as_dict(), "precision_because": why, "device": device}
     cli.show({"plan": plan, "config": config, "files": list(map(str, written))}, as_json, lines)
 

@@ -1,13 +1,13 @@
 # /// script
 # requires-python = ">=3.10"
-# dependencies = ["click", "pyyaml", "jsonschema", "nvidia-ml-py", "numpy"]
+# dependencies = ["click", "pyyaml", "jsonschema", "numpy", "nvidia-ml-py"]
 # ///
 """RUN · a grid or list of runs over GPUs and hosts: no cell starts twice, and a cell is done when its artifact verifies
 
 Example:
-    python scripts/sweep.py run lr.yaml --dry-run
-    python scripts/sweep.py run lr.yaml          # submits what is missing; run it again after any kill
-    python scripts/sweep.py report lr.yaml       # expected, submitted, finished, verified, failed
+    rgt sweep run lr.yaml --dry-run
+    rgt sweep run lr.yaml          # submits what is missing; run it again after any kill
+    rgt sweep report lr.yaml       # expected, submitted, finished, verified, failed
 
 Writes lr.sweep/ beside lr.yaml: sweep.json (its id), cells.jsonl (every attempt, its intent before it) and the job
 description of each cell. A submitted cell is found again by RGT_CELL in its run.json, so nothing rests on our memory.
@@ -22,20 +22,20 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import click
-
-from rgt import cli, errors, files
+from rgt import bundle, cli, errors, files
 from rgt.job import description as job
 from rgt.report import Report, progress
 from rgt.run.record import ACTIVE
 from rgt.sweep.cells import BAD, MARK, STATES, Attempt, Cell, Ledger, Row, Sweep, alone, load, look, read_ledger
 
+import click
+
 _ROWS = 100  # of the table; --json has them all
 _VALUES = 60  # characters of a cell's values in the table
 _ALWAYS_SHOWN = ("verified", "failed")  # also when there is none
 
-_AGAIN = "python scripts/launch.py logs {run}; then python scripts/sweep.py run {sweep} --retry"
-_GONE = "if its machine is gone for good, take it out of targets, then python scripts/sweep.py run {sweep} --retry"
+_AGAIN = "{logs}; then {retry}"
+_GONE = "if its machine is gone for good, take it out of targets, then {retry}"
 _FINDINGS = {  # state: code, severity, what is said, what helps
     "failed": ("failed", "error", "failed", _AGAIN),
     "stopped": ("failed", "error", "stopped", _AGAIN),
@@ -46,7 +46,7 @@ _FINDINGS = {  # state: code, severity, what is said, what helps
     "unknown": ("unfinished", "warn", "state unknown", _GONE),
     "running": ("unfinished", "warn", "running", ""),
     "queued": ("unfinished", "warn", "queued", ""),
-    "missing": ("unfinished", "warn", "not submitted", "python scripts/sweep.py run {sweep}"),
+    "missing": ("unfinished", "warn", "not submitted", "{again}"),
 }
 
 # -- the command line
@@ -58,7 +58,7 @@ sweep_argument = click.argument("sweep", type=click.Path(path_type=Path, dir_oka
 def main() -> None:
     """Run every cell of a sweep once, and know which ones have an artifact that is real.
 
-    Example: python scripts/sweep.py run lr.yaml
+    Example: rgt sweep run lr.yaml
     """
 
 
@@ -72,7 +72,7 @@ def run(sweep: Path, retry: bool, dry_run: bool, fmt: str | None) -> int:
 
     Exit 1 when a cell could not be submitted.
 
-    Example: python scripts/sweep.py run lr.yaml --retry
+    Example: rgt sweep run lr.yaml --retry
     """
     wanted = load(sweep)
     report = Report("sweep")
@@ -96,7 +96,7 @@ def run(sweep: Path, retry: bool, dry_run: bool, fmt: str | None) -> int:
             begun = _submit_all(wanted, ledger, todo, lock, report)
         cells = {cell.id: cell for cell in wanted.cells}
         changes = {"submitted": [Row(cells[each.cell], "submitted", each.number, each).as_dict() for each in begun]}
-        head, tail = f"{len(begun)} submitted", f"; python scripts/sweep.py report {sweep} tells what became of them"
+        head, tail = f"{len(begun)} submitted", f"; what became of them: {bundle.command('sweep', 'report', sweep)}"
     left = len(wanted.cells) - len(todo)
     counts = {"expected": len(wanted.cells), **changes, "left_alone": left}
     report.data = {"sweep": str(wanted.path), "dry_run": dry_run, **counts}
@@ -109,7 +109,7 @@ def run(sweep: Path, retry: bool, dry_run: bool, fmt: str | None) -> int:
 def report(sweep: Path, fmt: str | None) -> int:
     """Reconcile the cells of SWEEP with what was submitted, finished and verified. Exit 1 unless all are verified.
 
-    Example: python scripts/sweep.py report lr.yaml --json
+    Example: rgt sweep report lr.yaml --json
     """
     wanted = load(sweep)
     ledger = read_ledger(wanted)
@@ -123,7 +123,7 @@ def report(sweep: Path, fmt: str | None) -> int:
 def wait(sweep: Path, timeout: float | None, fmt: str | None) -> int:
     """Wait until no submitted cell of SWEEP is queued or running, then report. Exit 1 unless all are verified.
 
-    Example: python scripts/sweep.py wait lr.yaml --timeout 12h
+    Example: rgt sweep wait lr.yaml --timeout 12h
     """
     wanted = load(sweep)
     deadline = math.inf if timeout is None else time.monotonic() + timeout
@@ -182,7 +182,7 @@ def _submit_all(sweep: Sweep, ledger: Ledger, todo: list[Cell], lock: int, repor
                 report.add("failed", "error", f"{target} did not take the cell: {problem}", where=_where(cell))
         if not (attempt and attempt.run):
             message = f"{len(todo) - number + 1} cells are not submitted: no target is left"
-            fix = f"mend what is said above, then python scripts/sweep.py run {sweep.path}"
+            fix = f"mend what is said above, then {bundle.command('sweep', 'run', sweep.path)}"
             report.add("unfinished", "error", message, fix=fix)
             break
     return begun
@@ -203,7 +203,8 @@ def _emit(sweep: Sweep, ledger: Ledger, rows: list[Row], fmt: str | None) -> int
             code, severity, message, fix = _FINDINGS[row.state]
             ended = "" if row.exit_code is None else f", exit code {row.exit_code}"
             detail = f": {row.detail}" if row.detail else ""
-            advice = fix.format(run=run, sweep=sweep.path) or None
+            again, logs = bundle.command("sweep", "run", sweep.path), bundle.command("launch", "logs", run)
+            advice = fix.format(run=run, logs=logs, again=again, retry=f"{again} --retry") or None
             report.add(code, severity, f"{message}{ended}{detail}", path=run, where=_where(row.cell), fix=advice)
         if row.attempt and row.attempt.job_sha256 != row.cell.job_sha256:
             message = "ran with a job description that was changed since"

@@ -1,14 +1,14 @@
 # /// script
 # requires-python = ">=3.10"
-# dependencies = ["click", "pyyaml", "nvidia-ml-py"]
+# dependencies = ["click", "pyyaml", "jsonschema", "numpy", "nvidia-ml-py"]
 # ///
 """RUN · takes over a running experiment: what runs and what is on disk on one screen, when to look next, a handoff log
 
 Example:
-    python scripts/takeover.py snapshot                     # everything that runs here, whoever started it
-    python scripts/takeover.py validate train.yaml --cwd /data/exp
-    python scripts/takeover.py cadence --epochs 2000 --epoch 40 --epoch-time 95s
-    python scripts/takeover.py log --event failure --decision stop --hypothesis "..." --next "..."
+    rgt takeover snapshot                     # everything that runs here, whoever started it
+    rgt takeover validate train.yaml --cwd /data/exp
+    rgt takeover cadence --epochs 2000 --epoch 40 --epoch-time 95s
+    rgt takeover log --event failure --decision stop --hypothesis "..." --next "..."
 
 `snapshot` and `validate` write nothing; `log` appends one block to HANDOFF.md:
 
@@ -33,11 +33,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from rgt import cli, errors, units
 from rgt.errors import bad_input, from_os_error
 from rgt.report import Report, print_json
+
+import click
 
 if TYPE_CHECKING:
     from rgt.takeover.snapshot import Snapshot
@@ -62,7 +62,7 @@ seconds = click.option("--seconds", type=cli.Duration(), default=1.2, show_defau
 def main() -> None:
     """Take over an experiment that somebody else started.
 
-    Example: python scripts/takeover.py snapshot
+    Example: rgt takeover snapshot
     """
 
 
@@ -76,7 +76,7 @@ def snapshot(directories: tuple[Path, ...], seconds: float, fmt: str | None) -> 
     Looks below DIR; without one, below the directories of whatever runs and the current one. Exit 1 when something
     needs a look: a NaN, a crash, a stalled process, a broken checkpoint, a full disk.
 
-    Example: python scripts/takeover.py snapshot runs --json
+    Example: rgt takeover snapshot runs --json
     """
     from rgt.takeover import screen
     from rgt.takeover.snapshot import take
@@ -100,13 +100,13 @@ def snapshot(directories: tuple[Path, ...], seconds: float, fmt: str | None) -> 
 def validate(config: Path, cwd: Path, python: str | None, fmt: str | None) -> int:
     """Check the paths of CONFIG (YAML, JSON or Python): there, whole, writable, with room.
 
-    Example: python scripts/takeover.py validate train.yaml --cwd /data/exp --python .venv/bin/python
+    Example: rgt takeover validate train.yaml --cwd /data/exp --python .venv/bin/python
     """
-    from rgt.job import config_paths
+    from rgt.job import config_paths, settings
     from rgt.job.audit import add_findings
 
     cwd = Path(os.path.abspath(cwd))
-    given = config_paths.read_settings(config)
+    given = settings.read(config)
     interpreter, rows = config_paths.job_interpreter(python, cwd)
     checked = config_paths.ConfigPaths(given, config, cwd)
     report = Report("takeover")
@@ -130,7 +130,7 @@ def validate(config: Path, cwd: Path, python: str | None, fmt: str | None) -> in
 def cadence(epochs: int, epoch: int, epoch_time: float | None, as_json: bool, **marks: Any) -> None:
     """Say when to look next: every 5 to 20 epochs after a start, every 100 in a long run, tighter after trouble.
 
-    Example: python scripts/takeover.py cadence --epochs 2000 --epoch 40 --epoch-time 95s
+    Example: rgt takeover cadence --epochs 2000 --epoch 40 --epoch-time 95s
     """
     looks = plan_looks(epochs, epoch, epoch_time, **marks)
     wait = None if epoch_time is None else (looks.next_epoch - epoch) * epoch_time

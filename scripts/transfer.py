@@ -1,13 +1,13 @@
 # /// script
 # requires-python = ">=3.10"
-# dependencies = ["click", "pyyaml", "jsonschema", "numpy"]
+# dependencies = ["click", "pyyaml", "jsonschema", "numpy", "nvidia-ml-py"]
 # ///
 """RUN · push, pull with proof, gather many runs, and down: nothing is destroyed before it is pulled, verified, approved
 
 Example:
-    python scripts/transfer.py push . box:~/exp
-    python scripts/transfer.py pull box:~/exp/runs/20261116-083000-tiny-1f00ab pulled/20261116-083000-tiny-1f00ab
-    python scripts/transfer.py down pulled/20261116-083000-tiny-1f00ab --profile runpod --id abc123
+    rgt transfer push . box:~/exp
+    rgt transfer pull box:~/exp/runs/20261116-083000-tiny-1f00ab pulled/20261116-083000-tiny-1f00ab
+    rgt transfer down pulled/20261116-083000-tiny-1f00ab --profile runpod --id abc123
 
 pull writes PULL_MANIFEST.json (made on the box), the files, PULL_VERIFIED.json (proof of load here) and events.jsonl;
 what was interrupted lies in .rgt-pull, and the same command goes on from there.
@@ -15,16 +15,15 @@ what was interrupted lies in .rgt-pull, and the same command goes on from there.
 
 from __future__ import annotations
 
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from rgt import cli, errors, units
+from rgt import bundle, cli, errors, units
 from rgt.errors import bad_input
 from rgt.report import Report, progress
+
+import click
 
 if TYPE_CHECKING:
     from rgt.platform.profiles import Command
@@ -40,7 +39,7 @@ exclude_option = click.option("--exclude", multiple=True, help="A name or path t
 def main() -> None:
     """Bring code there and results back, prove it, and only then stop the meter.
 
-    Example: python scripts/transfer.py pull box:~/exp/runs/<run-id> pulled/<run-id>
+    Example: rgt transfer pull box:~/exp/runs/<run-id> pulled/<run-id>
     """
 
 
@@ -57,7 +56,7 @@ def push(local: str, target: str, exclude: Words, patience: float, dry_run: bool
     Without git, everything but caches. Files named like credentials are left out: `push - HOST:FILE < FILE` puts
     stdin into a file of mode 0600.
 
-    Example: python scripts/transfer.py push . box:~/exp --exclude data
+    Example: rgt transfer push . box:~/exp --exclude data
     """
     from rgt.host.ssh import parse_place
     from rgt.transfer import push as pushing
@@ -98,7 +97,7 @@ def pull(
     SOURCE can be a run directory that launch made for a remote run: its files then join it. A dropped connection is
     waited out; whatever is killed, the same command goes on where it was. Links that lead out of DIR are errors.
 
-    Example: python scripts/transfer.py pull runs/<run-id> --loop
+    Example: rgt transfer pull runs/<run-id> --loop
     """
     from rgt.host.ssh import Place, parse_place
     from rgt.job import backends
@@ -107,7 +106,7 @@ def pull(
 
     where, others = parse_place(source), []
     if local is None and where.host.name:
-        raise bad_input(f"name the folder to pull into: transfer.py pull {shlex.quote(source)} LOCAL")
+        raise bad_input(f"name the folder to pull into: {bundle.command('transfer', 'pull', source, '<local>')}")
     if local is None:  # a run directory here knows its machines
         local = Path(source)
         order = backends.order_of(rundir.open_run(local))
@@ -122,7 +121,7 @@ def pull(
     done = delivery.deliver(where, local, exclude, patience, known=loop)
     found = Report("transfer", done.findings, done.as_dict())
     for node in others:
-        fix = f"python scripts/transfer.py pull {shlex.quote(node.text)} {shlex.quote(str(local))}-{node.host.name}"
+        fix = bundle.command("transfer", "pull", node.text, f"{local}-{node.host.name}")
         message = f"{node.host.name} is another node of this run; what only its disk holds is not here"
         found.add("unpulled", "warn", message, fix=fix)
     there = done.there
@@ -146,7 +145,7 @@ def aggregate(places: Words, patience: float, fmt: str | None) -> int:
     PLACES are the sources, then the target. Each run becomes TARGET/<run-id>, pulled and verified like a single one;
     run again, it copies only what is new, and verifies all of it.
 
-    Example: python scripts/transfer.py aggregate box1:~/exp/runs box2:~/exp/runs runs /mnt/shared/runs
+    Example: rgt transfer aggregate box1:~/exp/runs box2:~/exp/runs runs /mnt/shared/runs
     """
     from rgt.host.ssh import parse_place
     from rgt.transfer import delivery
@@ -197,7 +196,7 @@ def down(
     RUN is the folder that was pulled into. Exit 4 unless everything is pulled, verified by load and still so, the box
     holds nothing newer, the run is over, and --approve names the run. Every decision is an event in RUN/events.jsonl.
 
-    Example: python scripts/transfer.py down pulled/<run-id> --profile runpod --id abc123 --approve <run-id>
+    Example: rgt transfer down pulled/<run-id> --profile runpod --id abc123 --approve <run-id>
     """
     from rgt.platform import profiles
     from rgt.transfer import teardown_rules

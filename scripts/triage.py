@@ -1,13 +1,13 @@
 # /// script
 # requires-python = ">=3.10"
-# dependencies = ["click", "jsonschema"]
+# dependencies = ["click", "pyyaml", "jsonschema", "numpy", "nvidia-ml-py"]
 # ///
 """RUN · names the disease of a log: ranked catalogue entries, each with the line that shows it, the cause and the fix
 
 Example:
-    python scripts/triage.py train.log
-    python scripts/triage.py logs/rank*.log --exit-code 137 --dmesg dmesg.txt
-    kubectl logs train-0 | python scripts/triage.py -
+    rgt triage train.log
+    rgt triage logs/rank*.log --exit-code 137 --dmesg dmesg.txt
+    kubectl logs train-0 | rgt triage -
 
 The catalogue is the `signature:` lines of the documents themselves. The first error in time beats the cascade after it;
 what training survived is no finding; a failure that no entry explains is called unknown. Logs of any size are streamed.
@@ -23,8 +23,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import click
-
 from rgt import cli, files
 from rgt.bundle import ROOT
 from rgt.catalogue import entries as catalogue
@@ -33,6 +31,8 @@ from rgt.report import Report
 from rgt.run import record
 from rgt.triage.causes import AFTERMATH, CAUSE, FINDINGS, Diagnosis, diagnose
 from rgt.triage.scan import Patterns, Scan, Trace
+
+import click
 
 _LOGS = ("train*.log", "*.log", "*.out", "*.err")  # of a directory: the first pattern that finds something
 _EXITS = click.IntRange(-64, 255)
@@ -50,8 +50,8 @@ def main(logs: tuple[str, ...], top: int, exit_code: int | None, dmesg: Path | N
     """Say what killed the run that wrote LOG (- is stdin; several logs are ranks of one run).
 
     \b
-    Example: python scripts/triage.py train.log
-             dmesg -T > kernel.txt; python scripts/triage.py run/ --dmesg kernel.txt
+    Example: rgt triage train.log
+             dmesg -T > kernel.txt; rgt triage run/ --dmesg kernel.txt
     """
     entries = catalogue.load()
     if not entries:

@@ -1,13 +1,13 @@
 # /// script
 # requires-python = ">=3.10"
-# dependencies = ["click", "pyyaml", "jsonschema", "numpy"]
+# dependencies = ["click", "pyyaml", "jsonschema", "numpy", "nvidia-ml-py"]
 # ///
 """VERIFY · is this checkpoint real: loads, finite, nonzero, shaped, in range, complete
 
 Example:
-    python scripts/verify_local.py checkpoints/step_2000.pt --expect checkpoints/step_1000.pt
-    python scripts/verify_local.py runs/20261116-083000-tiny-gpt-1f00ab --expect-count 3
-    python scripts/verify_local.py pulled --json
+    rgt verify_local checkpoints/step_2000.pt --expect checkpoints/step_1000.pt
+    rgt verify_local runs/20261116-083000-tiny-gpt-1f00ab --expect-count 3
+    rgt verify_local pulled --json
 
 Reads every byte once, executes nothing that a file holds, and needs neither torch nor much memory. When everything
 passes, PULL_VERIFIED.json is written beside PULL_MANIFEST.json, or into the folder that was given; a proof that no
@@ -33,11 +33,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from rgt import cli, errors, units
 from rgt.errors import bad_input
 from rgt.report import Report
+
+import click
 
 if TYPE_CHECKING:
     from rgt.checkpoint.layout import Artifact, Problem
@@ -88,7 +88,7 @@ def main(
     Formats: torch (zip and legacy), safetensors, sharded Hugging Face, torch.distributed.checkpoint, DeepSpeed,
     Lightning, Accelerate, numpy; results and index JSON beside them.
 
-    Example: python scripts/verify_local.py checkpoints/step_2000.pt --expect checkpoints/step_1000.pt
+    Example: rgt verify_local checkpoints/step_2000.pt --expect checkpoints/step_1000.pt
     """
     try:
         import numpy  # noqa: F401

@@ -1,14 +1,14 @@
 # /// script
 # requires-python = ">=3.10"
-# dependencies = ["click", "jsonschema", "wandb"]
+# dependencies = ["click", "pyyaml", "jsonschema", "numpy", "nvidia-ml-py", "wandb"]
 # ///
 """VERIFY · what a tracker really holds: list, diff, curve, duplicates, export; offline files and the hosted API
 
 Example:
-    python scripts/wandb_forensics.py list wandb/
-    python scripts/wandb_forensics.py diff wandb/ <id> <id>
-    python scripts/wandb_forensics.py curve entity/project <id> val/loss
-    python scripts/wandb_forensics.py export wandb/ <id> --into runs
+    rgt wandb_forensics list wandb/
+    rgt wandb_forensics diff wandb/ <id> <id>
+    rgt wandb_forensics curve entity/project <id> val/loss
+    rgt wandb_forensics export wandb/ <id> --into runs
 
 SOURCE is a folder with run-*.wandb files (read as they are, also after a crash) or entity/project of the hosted
 service. Nothing of it is changed.
@@ -20,12 +20,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import click
-
 from rgt import cli
 from rgt.errors import bad_input
 from rgt.report import Report, print_json
 from rgt.wandb_forensics import tracked
+
+import click
 
 _SHOWN = 40
 source_argument = click.argument("source")

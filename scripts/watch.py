@@ -1,13 +1,13 @@
 # /// script
 # requires-python = ">=3.10"
-# dependencies = ["click>=8.1", "jsonschema>=4.20", "nvidia-ml-py>=12"]
+# dependencies = ["click", "pyyaml", "jsonschema", "numpy", "nvidia-ml-py"]
 # ///
 """RUN · says what a run is doing, whether it is healthy and what to do next, here or on a box, in one look
 
-    python scripts/watch.py runs/<run-id>                    # one look; only what is new is read
-    python scripts/watch.py slurm-4711.out --follow          # until it is over
-    python scripts/watch.py daemon runs/<run-id>             # on the box: looks until the run is over, survives you
-    python scripts/watch.py poll box:runs/<run-id>           # from elsewhere: one short connection
+    rgt watch runs/<run-id>                    # one look; only what is new is read
+    rgt watch slurm-4711.out --follow          # until it is over
+    rgt watch daemon runs/<run-id>             # on the box: looks until the run is over, survives you
+    rgt watch poll box:runs/<run-id>           # from elsewhere: one short connection
 
 A look at a directory writes its training_status.md and remembers in watch/ how far it read; a look at a bare log writes
 only to the user's cache. Exit 0: healthy, or finished. Exit 1: something is found.
@@ -22,11 +22,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from rgt import cli, errors, units
+from rgt import bundle, cli, errors, units
 from rgt.errors import RgtError, bad_input, lacking
 from rgt.report import CODES, Finding, Report, print_json
+
+import click
 
 if TYPE_CHECKING:
     from rgt.host.ssh import Host
@@ -51,7 +51,7 @@ def main() -> None:
 
     `watch.py RUN_DIR` or `watch.py LOG...` is short for `watch.py show`.
 
-    Example: python scripts/watch.py runs/20260101-120000-tiny-a1b2c3
+    Example: rgt watch runs/20260101-120000-tiny-a1b2c3
     """
 
 
@@ -72,7 +72,7 @@ def show(targets: tuple[str, ...], follow: bool, every: float, silenced: tuple[s
 
     Prints what training_status.md says. A run directory whose run is on another machine is looked at there.
 
-    Example: python scripts/watch.py show train.log --silence plateau
+    Example: rgt watch show train.log --silence plateau
     """
     from rgt.run.record import OVER
 
@@ -121,7 +121,7 @@ def _look_elsewhere(run: Run, silenced: tuple[str, ...]) -> dict[str, Any] | Non
             path = Path(folder) / "train.log"
             path.write_text("\n".join(lines) + "\n", encoding="utf-8")
             found = look(Target(str(run.path), [path], Path(folder) / "watch"), silenced, box=False)
-        return found | {"log": f"python scripts/launch.py logs {run.path}"}
+        return found | {"log": bundle.command("launch", "logs", run.path)}
     if not order.head.name:
         return None
     found = _poll(order.head, order.run_dir, silenced) | {"where": str(run.path)}
@@ -174,7 +174,7 @@ def daemon(targets: tuple[str, ...], every: float, silenced: tuple[str, ...], fo
     It outlives the shell, the connection and the agent, and ends with the run. Its last sign of life is
     watch/heartbeat.json, one line a look goes to watch/health.jsonl (bounded), and training_status.md is always fresh.
 
-    Example: python scripts/watch.py daemon runs/20260101-120000-tiny-a1b2c3 --every 2m
+    Example: rgt watch daemon runs/20260101-120000-tiny-a1b2c3 --every 2m
     """
     from rgt.watch import daemon as daemons
     from rgt.watch.look import find_target
@@ -197,7 +197,7 @@ def daemon(targets: tuple[str, ...], every: float, silenced: tuple[str, ...], fo
 def poll(place: str, silenced: tuple[str, ...], as_json: bool) -> int:
     """Look at a run on another machine by one short connection; the log stays there.
 
-    Example: python scripts/watch.py poll box:runs/20260101-120000-tiny-a1b2c3
+    Example: rgt watch poll box:runs/20260101-120000-tiny-a1b2c3
     """
     from rgt.host.ssh import parse_place
 
@@ -216,7 +216,7 @@ def box(pids: tuple[int, ...], fmt: str | None) -> int:
     A card may be lost, hot, throttled, with ECC errors, or hold memory that no process has. The memory's limit
     is that of PID's container, or of this shell's own.
 
-    Example: python scripts/watch.py box 4711 --json
+    Example: rgt watch box 4711 --json
     """
     from rgt.watch import box_health
 

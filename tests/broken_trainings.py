@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
+from rgt.probes.factory import Training
+
 import numpy
 import torch
 from torch import Tensor, nn
@@ -21,8 +23,6 @@ from torch.nn import functional as F
 from torch.optim import SGD, AdamW
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LinearLR, LRScheduler, StepLR
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
-
-from rgt.probes.factory import Training
 
 Make = Callable[[], Training]
 WIDTH, CLASSES, BATCH = 8, 3, 16

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from rgt.run import record
+
+import pytest
 
 from . import front_door
 

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rgt.run.record import Run
+
 import numpy as np
 import yaml
-
-from rgt.run.record import Run
 
 from . import front_door
 from .gate_box import ROOT

@@ -13,15 +13,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-import yaml
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
-
 from rgt.errors import RgtError
 from rgt.host.ssh import Host
 from rgt.job import backends, description
 from rgt.job.backends import Order, Step, engine_name, k8s, kaggle, openclaw, skypilot
+
+import pytest
+import yaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from . import front_door
 from .gate_box import until

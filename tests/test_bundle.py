@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -9,9 +10,9 @@ import sys
 import zipfile
 from pathlib import Path
 
-import pytest
-
 import bundle
+
+import pytest
 
 from . import zoo
 
@@ -20,7 +21,8 @@ from . import zoo
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("home")
     skills = home / ".claude" / "skills"
-    with zipfile.ZipFile(bundle.pack(home / "bundle.zip")) as opened:
+    bundle.pack(home / "dist")
+    with zipfile.ZipFile(home / "dist" / f"{bundle.NAME}.zip") as opened:
         opened.extractall(skills)
     return skills / bundle.NAME
 
@@ -43,4 +45,18 @@ def test_a_script_works_from_there(installed: Path, tmp_path: Path) -> None:
 
 
 def test_two_builds_are_the_same_bytes(tmp_path: Path) -> None:
-    assert bundle.pack(tmp_path / "a.zip").read_bytes() == bundle.pack(tmp_path / "b.zip").read_bytes()
+    bundle.pack(tmp_path / "a")
+    bundle.pack(tmp_path / "b")
+    for name in (f"{bundle.NAME}.zip", "rgt.pyz"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_the_manifests_fit_what_clients_demand(tmp_path: Path) -> None:
+    """The rules of Agent Plugins 1.0; the real clients judge the rest in tests/real/test_agent_clients.py."""
+    bundle.pack(tmp_path)
+    plugin = tmp_path / "marketplace" / "plugins" / bundle.NAME
+    manifest = json.loads((plugin / "plugin.json").read_text(encoding="utf-8"))
+    allowed = "$schema name version description author homepage repository license keywords extensions".split()
+    assert set(manifest) <= set(allowed) and manifest["$schema"].endswith("/1.0.0/plugin.schema.json")
+    assert re.fullmatch(r"(?!.*(--|\.\.))[a-z0-9]([a-z0-9.-]*[a-z0-9])?", manifest["name"])
+    assert (plugin / "skills" / bundle.NAME / "SKILL.md").is_file()

@@ -14,13 +14,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pytest
-import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from safetensors.torch import save_file
-
 from rgt.checkpoint.examine import examine
 from rgt.checkpoint.formats import dcp, pickles, readers
 from rgt.checkpoint.formats import torch_files as tensors
@@ -28,6 +21,13 @@ from rgt.checkpoint.formats.container import Cursor, Window, in_memory
 from rgt.checkpoint.formats.pickles import Call, Global, Persistent
 from rgt.checkpoint.formats.torch_files import numpy_array
 from rgt.checkpoint.layout import Broken, Layout
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save_file
 
 EXAMPLES = settings(max_examples=200, suppress_health_check=list(HealthCheck))
 FEW = settings(max_examples=60, suppress_health_check=list(HealthCheck))

@@ -7,17 +7,17 @@ import math
 import struct
 from pathlib import Path
 
+from rgt.checkpoint import tensor_values
+from rgt.checkpoint.examine import examine
+from rgt.checkpoint.layout import DTYPES, Artifact, role_of
+from rgt.checkpoint.tensor_values import Stats
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
-
-from rgt.checkpoint import tensor_values
-from rgt.checkpoint.examine import examine
-from rgt.checkpoint.layout import DTYPES, Artifact, role_of
-from rgt.checkpoint.tensor_values import Stats
 
 
 def codes(artifact: Artifact) -> list[tuple[str, str]]:

@@ -13,10 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pytest
-from click.testing import CliRunner
-
 import takeover
 import verify_local
 from rgt.checkpoint import whole
@@ -24,6 +20,10 @@ from rgt.checkpoint.whole import verdict
 from rgt.checkpoints import commands
 from rgt.host.ssh import Host, Place
 from rgt.transfer import delivery
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
 
 from . import zoo
 from .corruption import flip, member_offset, rezip, truncate

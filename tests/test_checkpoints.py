@@ -21,15 +21,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy
-import pytest
-import torch
-
 import checkpoints
 from checkpoints import CheckpointError, Checkpoints, StopSignals
 from rgt import schema
 from rgt.checkpoint import index, saved_file, sink
 from rgt.checkpoint import training_state as state
+
+import numpy
+import pytest
+import torch
 
 from . import front_door
 from .gate_box import until

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 from typing import IO
 
-import pytest
-
 from rgt import cli
 from rgt.errors import from_os_error
+
+import pytest
 
 SCRIPTS = Path(cli.__file__).resolve().parents[1]
 

@@ -9,15 +9,15 @@ import random
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pytest
-from click.testing import CliRunner, Result
-
 import compare_runs
 from bench import compare_runs as bench
 from rgt.compare_runs import flat_settings, stats
 from rgt.metrics import table as names
 from rgt.report import CODES
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
 
 from .confounds import DIFF, NEW, OLD, PLANTED, Spec, arm, rising, second_change, with_curves, write
 

@@ -19,10 +19,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from examples.cpu_lifecycle import bit_equal, box, settings, trainings
-
 from rgt import errors, files, schema
 from rgt.run import record
+
+from examples.cpu_lifecycle import bit_equal, box, settings, trainings
 
 from .nursery import Nursery
 

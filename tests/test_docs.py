@@ -9,12 +9,12 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import click
-import pytest
-
 from doccheck import commands, generate, rules
 from doccheck.documents import parse
 from rgt import schema
+
+import click
+import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 REPOSITORY = rules.Repository(ROOT)

@@ -20,13 +20,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from rgt import files
 from rgt.errors import BAD_INPUT, ENVIRONMENT, RgtError
 from rgt.files import append_jsonl, read_json, read_jsonl, write_json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from .real import disk
 from .real.disk import TinyDisk

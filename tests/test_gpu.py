@@ -13,10 +13,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from rgt.machine import gpus
 from rgt.machine.gpus import Gpu, Process, Reading, read
+
+import pytest
 
 MIB = 1 << 20
 QUERY = "--query-gpu=index,uuid,name,memory.total,memory.used,utilization.gpu,temperature.gpu,power.draw,compute_cap"

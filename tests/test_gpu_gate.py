@@ -12,11 +12,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from bench import gate_chaos
 from rgt.job import queue
 from rgt.machine import processes as procs
+
+import pytest
 
 from .gate_box import PYTHON, SHELL, Gate, kill, kill_job, until
 from .real.support import missing

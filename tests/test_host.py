@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from rgt.errors import RgtError
 from rgt.host.ssh import parse_place
+
+import pytest
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from rgt.errors import RgtError
 from rgt.host import box
 from rgt.host.ssh import Done, Host
 from rgt.job import backends, description
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from . import front_door
 from .real.support import free_port

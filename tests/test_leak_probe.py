@@ -10,13 +10,13 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import leak_probe
+from rgt.leak_probe import leak_findings, normal, splits
+
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from PIL import Image
-
-import leak_probe
-from rgt.leak_probe import leak_findings, normal, splits
 
 from . import planted
 

@@ -8,14 +8,14 @@ import os
 import time
 from pathlib import Path
 
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from rgt.log import summary as logs
 from rgt.log.history import History, Problem
 from rgt.log.line import parse_line
 from rgt.metrics import table as names
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 # "## what it is: what it says", and below it the line; a backslash at a line's end joins it to the next
 LINES = """

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from rgt.run import record as rundir
+
+import pytest
 
 from . import front_door
 

@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from rgt import schema
 from rgt.job import audit
 from rgt.job.audit import Check, PlannedJob, Row, ok
 from rgt.machine import gpus, memory, processes
 from rgt.preflight import box_checks, gpu_checks, smoke
+
+import pytest
 
 from . import front_door
 from .gate_box import until

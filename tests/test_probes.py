@@ -13,10 +13,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import click.testing
-import pytest
-import torch
-
 import probes
 from rgt.errors import RgtError
 from rgt.machine import processes
@@ -24,6 +20,10 @@ from rgt.probes import factory as contract
 from rgt.probes import runner
 from rgt.probes.factory import Training
 from rgt.probes.probe_session import Session
+
+import click.testing
+import pytest
+import torch
 
 from . import broken_trainings as zoo
 from .real.support import wait_for

@@ -7,13 +7,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-import click
-import pytest
-
 from doccheck import commands, generate
 from doccheck.documents import parse
 from rgt import schema
 from rgt.platform import profiles
+
+import click
+import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = [path.stem for path in generate.profile_paths(ROOT)]

@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from rgt import files, schema
 from rgt.run import provenance
 from rgt.run import record as rundir
 from rgt.run.provenance import collect, git_commit, git_state
+
+import pytest
 
 pytestmark = pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
 

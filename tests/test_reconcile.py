@@ -9,11 +9,11 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from rgt.reconcile import packed_reader, passages
+
 import docx
 import pptx
 import pytest
-
-from rgt.reconcile import packed_reader, passages
 
 from . import front_door, reconcile_corpus
 from .real.support import need

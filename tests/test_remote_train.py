@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-import yaml
-
 from doccheck import commands
 from rgt import schema
+
+import pytest
+import yaml
 
 from . import front_door
 from .gate_box import ROOT, until

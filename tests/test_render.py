@@ -16,15 +16,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
-
 from rgt.reconcile import agreement, numerals
 from rgt.render import document_numbers
 from rgt.render.document_numbers import Style
 from rgt.run import record as rundir
 from rgt.run import seal
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from .delivered import SCRIPTS, call, edit, everything, findings, render
 from .real.support import need

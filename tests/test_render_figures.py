@@ -8,10 +8,10 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from rgt.evidence import claims
 from rgt.render import artists, figure_data, figures
+
+import pytest
 
 from .delivered import add_claim, edit, everything, findings, render
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from rgt import report, schema
 from rgt.report import CODES, SEVERITIES, Finding, Report
+
+import pytest
 
 SCRIPTS = Path(report.__file__).resolve().parents[1]
 

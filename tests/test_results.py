@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from rgt import files
 from rgt.run import record, seal
 from rgt.run.record import Run
+
+import pytest
 
 from . import front_door
 

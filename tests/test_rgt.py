@@ -6,20 +6,23 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
-
-import pytest
 
 import bundle
 from rgt import environment
+
+import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 RGT = ROOT / "bin" / "rgt"
 TOOLS = sorted(path.stem for path in (ROOT / "scripts").glob("*.py"))
 
 
-def call(*words: object, cwd: Path, rgt: Path = RGT, **env: str) -> subprocess.CompletedProcess[str]:
-    environ = {**os.environ, **env}
+def call(
+    *words: object, cwd: Path, rgt: Path = RGT, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, **(env or {})}
     return subprocess.run([str(rgt), *map(str, words)], cwd=cwd, env=environ, capture_output=True, text=True)
 
 
@@ -42,11 +45,19 @@ def test_an_unknown_tool_is_one_sentence(tmp_path: Path, word: str) -> None:
 def test_the_shell_completes_tools_and_their_verbs(tmp_path: Path) -> None:
     def completed(words: str) -> list[str]:
         place = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
-        return call(cwd=tmp_path, _RGT_COMPLETE="bash_complete", **place).stdout.split()
+        return call(cwd=tmp_path, env={"_RGT_COMPLETE": "bash_complete", **place}).stdout.split()
 
     assert completed("rgt wat") == ["plain,watch"]
     assert completed("rgt launch su") == ["plain,submit"]
-    assert "rgt" in call(cwd=tmp_path, _RGT_COMPLETE="bash_source").stdout
+    assert "rgt" in call(cwd=tmp_path, env={"_RGT_COMPLETE": "bash_source"}).stdout
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_python_without_click_gets_one_sentence(tmp_path: Path, tool: str) -> None:
+    words = [sys.executable, "-S", str(ROOT / "scripts" / f"{tool}.py"), "--help"]  # -S: no installed packages
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
+    assert done.stderr.startswith("error: ") and f"{RGT} {tool}" in done.stderr
 
 
 # -- without a .venv beside it
@@ -86,16 +97,16 @@ def test_the_first_call_makes_an_environment_once_though_two_start_together(tmp_
         assert err.startswith("rgt: first call: making ") and err.count("\n") == 1
     (made,) = cache.iterdir()
     assert re.fullmatch(r"env-[0-9a-f]{12}", made.name)
-    again = call("triage", "train.log", cwd=project, rgt=installed / "bin" / "rgt", **bare(tmp_path))
+    again = call("triage", "train.log", cwd=project, rgt=installed / "bin" / "rgt", env=bare(tmp_path))
     assert (again.returncode, again.stderr) == (1, "")
 
 
 def test_without_an_index_it_says_so_and_leaves_nothing(tmp_path: Path, installed: Path) -> None:
     nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": ""}
-    done = call("triage", "log", cwd=tmp_path, rgt=installed / "bin" / "rgt", **bare(tmp_path, **nowhere))
+    done = call("triage", "log", cwd=tmp_path, rgt=installed / "bin" / "rgt", env=bare(tmp_path, **nowhere))
     assert (done.returncode, done.stdout) == (3, "")
     first, second = done.stderr.splitlines()
-    assert first.startswith("rgt: first call: ") and second.startswith("error: cannot install click, jsonschema (")
+    assert first.startswith("rgt: first call: ") and second.startswith("error: cannot install click, ")
     assert list((tmp_path / "home" / ".cache" / "rgt").iterdir()) == []
 
 
@@ -104,7 +115,7 @@ def test_without_python_it_says_so(tmp_path: Path, installed: Path) -> None:
     tools.mkdir()
     for name in ("readlink", "sh"):
         (tools / name).symlink_to(str(shutil.which(name)))
-    done = call("triage", "log", cwd=tmp_path, rgt=installed / "bin" / "rgt", PATH=str(tools))
+    done = call("triage", "log", cwd=tmp_path, rgt=installed / "bin" / "rgt", env={"PATH": str(tools)})
     assert (done.returncode, done.stderr) == (
         3,
         "error: rgt needs python3 (3.10 or newer), and there is none on PATH\n",

@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from rgt.machine import processes
 from trials import agents, case, proofs, routing, summary, triggers
+
+import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 CLI = [sys.executable, str(ROOT / "evals" / "run_evals.py")]

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
-
 from rgt import files, schema
 from rgt.errors import BAD_INPUT, RgtError
 from rgt.run import record as rundir
 from rgt.run.record import RUN_ID, Run, config_hash, create, find, mint_id, open_run, slugify
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 NOW = 1_794_818_400.0  # 2026-11-16 08:40:00 UTC
 

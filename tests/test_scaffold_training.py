@@ -18,10 +18,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pytest
-import yaml
-
 from rgt import schema
 from rgt.errors import RgtError
 from rgt.run.phases import Schedule
@@ -30,6 +26,10 @@ from rgt.scaffold_training import budget
 from rgt.scaffold_training import pipeline as pipelines
 from rgt.scaffold_training.tokens import Stream, Validation
 from rgt.scaffold_training.training_session import Session
+
+import numpy as np
+import pytest
+import yaml
 
 from . import front_door
 from .gate_box import until

@@ -10,10 +10,10 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from rgt.checkpoint.examine import examine
 from rgt.scaffold_training import budget
+
+import pytest
 
 from . import front_door
 from .gate_box import until

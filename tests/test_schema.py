@@ -10,12 +10,12 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from rgt import schema
+from rgt.errors import BAD_INPUT, RgtError
+
 import click
 import pytest
 from jsonschema import Draft202012Validator
-
-from rgt import schema
-from rgt.errors import BAD_INPUT, RgtError
 
 RUN_ID = "20261116-083000-tiny-1f00ab"
 SCRIPTS = schema.DIRECTORY.parent

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from rgt.machine import processes
+
 import pytest
 import yaml
-
-from rgt.machine import processes
 
 from . import front_door
 from .gate_box import ROOT, Gate, kill, kill_job, until

@@ -21,8 +21,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import takeover
 from bench.takeover import make_runs
 from rgt.log import summary as logs
@@ -31,6 +29,8 @@ from rgt.run import discovery
 from rgt.run import record as rundir
 from rgt.takeover import screen
 from rgt.takeover import snapshot as machine
+
+import pytest
 
 from . import front_door
 from .real.support import need, wait_for

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from rgt.platform import profiles
 from rgt.run import record as rundir
 from rgt.run import seal
 from rgt.transfer import boxside
+
+import pytest
 
 from .real.support import need, wait_for
 from .transfer_lab import OTHER_ID, ROOT, RUN_ID, Provider, Result, events, make_run, same_tree, transfer

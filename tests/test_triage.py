@@ -10,14 +10,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import triage
 from bench import triage as bench
 from doccheck import documents, signatures
 from rgt.catalogue import entries as catalogue
 from rgt.log.line import bare_line, rank_of_file
 from rgt.triage import causes, scan
+
+import pytest
 
 from . import front_door
 

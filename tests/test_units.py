@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from rgt.cli import Duration, Size
+from rgt.errors import BAD_INPUT, RgtError
+from rgt.units import duration, show_duration, show_size, size
+
 import click
 import pytest
 from click.testing import CliRunner
 from hypothesis import example, given
 from hypothesis import strategies as st
-
-from rgt.cli import Duration, Size
-from rgt.errors import BAD_INPUT, RgtError
-from rgt.units import duration, show_duration, show_size, size
 
 HOUR, DAY = 3600.0, 86400.0
 

@@ -11,12 +11,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pytest
-import torch
-from click.testing import CliRunner, Result
-from safetensors.torch import save_file
-
 import verify_local
 from bench import verify_local as bench_verify_local
 from rgt import files, schema, units
@@ -24,6 +18,12 @@ from rgt.checkpoint import survey, verify
 from rgt.checkpoint.examine import Options, examine
 from rgt.checkpoint.formats.container import Window
 from rgt.report import CODES
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner, Result
+from safetensors.torch import save_file
 
 from . import corruption, zoo
 from .corruption import DEFECTS, Defect, sentinel

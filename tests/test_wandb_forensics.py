@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-import wandb.proto.wandb_internal_pb2 as wandb_proto
-
 from rgt.run import record as rundir
 from rgt.wandb_forensics import tracked as sources
+
+import pytest
+import wandb.proto.wandb_internal_pb2 as wandb_proto
 
 from . import front_door
 from .tracker_service import Service

@@ -14,10 +14,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from bench import watch_curves
 from rgt import files, schema
 from rgt.log import reader
@@ -28,6 +24,10 @@ from rgt.run import record as rundir
 from rgt.watch import box_health, curves, daemon, status
 from rgt.watch import look as looks
 from rgt.watch.view import View, liveness
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from . import front_door
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rgt.run import record as rundir
+
 import numpy as np
 import yaml
-
-from rgt.run import record as rundir
 
 from . import front_door
 

@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bench.measure import ROOT, Ran, Row, ran, timed
+
+import numpy as np
 
 TRAIN, TEST = 900_000, 100_000
 PLANTED = 1_000  # of each kind

@@ -20,10 +20,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
 from bench.link import Link
 from bench.measure import ROOT, Row, timed
+
+import numpy as np
 
 SCRIPT = str(ROOT / "scripts" / "transfer.py")
 GIB, FILES, ROUNDS = 1 << 30, 5000, 3

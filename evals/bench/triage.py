@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from bench.measure import ROOT, Row, ran, take_turns
+
+import yaml
 
 sys.path.insert(0, str(ROOT / "scripts"))
 

@@ -16,12 +16,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
-
 from doccheck.documents import Document, Snippet
+
+import click
 
 _SHELL = {"bash", "sh", "shell", "console"}
 _SCRIPT = re.compile(r"(?:\S*/)?scripts/([\w-]+)\.(?:py|sh)")
+_RGT = re.compile(r"(?:\S*/bin/)?rgt")
+_CALL = re.compile(rf"{_SCRIPT.pattern}|(?<![\w./-]){_RGT.pattern} [a-z_]+")
 _HOLE = "\N{WHITE SQUARE}"  # stands for <placeholder> while a line is split: never part of a real command
 _OPERATORS = set("();|&")
 _REDIRECTS = set("<>")
@@ -61,9 +63,9 @@ def command_lines(document: Document) -> Iterator[Snippet]:
     """Shell lines of the fenced blocks (continuations joined) and inline code, if they call one of our scripts."""
     for fence in document.fences:
         if fence.info.split(" ")[0] in _SHELL:
-            yield from (line for line in _logical_lines(fence) if _SCRIPT.search(line.text))
+            yield from (line for line in _logical_lines(fence) if _CALL.search(line.text))
     for code in document.codes:
-        if _SCRIPT.search(code.text) and " " in code.text.strip():
+        if _CALL.search(code.text) and " " in code.text.strip():
             yield code
 
 
@@ -88,17 +90,19 @@ def problems(root: Path, line: str) -> list[str]:
     """What the scripts on this shell line would refuse."""
     found = []
     for words in simple_commands(line):
-        for position, word in enumerate(words):
-            stem = script_of(word)
-            if stem:
-                found += _script_problems(root, stem, words[position + 1 :])
+        for stem, arguments in calls(words):
+            found += _script_problems(root, stem, arguments)
     return found
 
 
-def script_of(word: str) -> str | None:
-    """`gpu_gate` for scripts/gpu_gate.sh, python or not before it; None for any other word."""
-    match = _SCRIPT.fullmatch(word)
-    return match[1] if match else None
+def calls(words: list[str]) -> Iterator[tuple[str, list[str]]]:
+    """Tool and arguments: `rgt TOOL ...`, or a script by its path, python or not before it."""
+    for position, word in enumerate(words):
+        script, rest = _SCRIPT.fullmatch(word), words[position + 1 :]
+        if script:
+            yield script[1], rest
+        elif _RGT.fullmatch(word) and rest and re.fullmatch("[a-z_]+", rest[0]):
+            yield rest[0], rest[1:]
 
 
 def simple_commands(line: str) -> Iterator[list[str]]:

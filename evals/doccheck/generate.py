@@ -75,7 +75,7 @@ def scripts(root: Path) -> str:
     """One row per script, from the first line of its docstring: `PHASE · what it does`."""
     jobs = sorted(_jobs(root), key=lambda job: (PHASES.index(job[0]), job[1]))
     rows = ["| phase | script | job |", "|---|---|---|"]
-    return "\n".join([*rows, *(f"| {phase} | `scripts/{name}` | {job} |" for phase, name, job in jobs)]) + "\n"
+    return "\n".join([*rows, *(f"| {phase} | `rgt {name}` | {job} |" for phase, name, job in jobs)]) + "\n"
 
 
 def _jobs(root: Path) -> Iterator[tuple[str, str, str]]:

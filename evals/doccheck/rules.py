@@ -194,7 +194,7 @@ def documented(repository: Repository) -> Iterator[str]:
         script = repository.root / "scripts" / f"{stem}.py"
         if generate.first_line(script).partition(" · ")[0] not in generate.PHASES:
             yield f"scripts/{stem}.py: the docstring must start with one of {', '.join(generate.PHASES)} and ' · '"
-        if not re.search(rf"scripts/{stem}\.(py|sh)\b", shown):
+        if not re.search(rf"\brgt {stem}\b", shown):
             yield f"scripts/{stem}.py: no document shows how it is called"
 
 

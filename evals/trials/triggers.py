@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from trials.agents import Agent
 from trials.case import ROOT
+
+import yaml
 
 FILE = ROOT / "evals" / "triggers.yaml"
 THRESHOLD = 0.8

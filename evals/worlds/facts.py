@@ -6,9 +6,9 @@ import re
 from functools import cached_property
 from typing import Any
 
-import yaml
-
 from trials.case import Box, Broken
+
+import yaml
 
 
 class Profile:

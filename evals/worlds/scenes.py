@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
 from trials.case import Box
 from worlds import link, parts, tool
+
+import numpy as np
 
 SECONDS = 90  # the user's sixty, on a machine that others use too
 WIDE = 1 << 30

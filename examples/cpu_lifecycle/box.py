@@ -17,9 +17,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from examples.cpu_lifecycle import interrupts
-
 from rgt.machine import processes
+
+from examples.cpu_lifecycle import interrupts
 
 NEEDED = ("sshd", "ssh", "ssh-keygen")
 SECONDS = 10.0  # for the server to answer; it takes a tenth

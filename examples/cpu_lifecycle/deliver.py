@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 
+from rgt import errors
+
 from examples.cpu_lifecycle.proving import finding
 from examples.cpu_lifecycle.story import Demo, here
-
-from rgt import errors
 
 METHODS = {"fast": "Fast", "slow": "Slow"}  # arm -> as the documents call it
 DOCUMENT = """\

@@ -24,10 +24,10 @@ import click
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
+from rgt import cli, units
+
 from examples.cpu_lifecycle import deliver, interrupts, page, proving, running, settings
 from examples.cpu_lifecycle.story import Demo, here
-
-from rgt import cli, units
 
 STAGES: list[tuple[str, str, Callable[[Demo], None]]] = [
     ("RUN: preflight", "What would break the job is cheaper to hear before the meter runs.", running.preflight),

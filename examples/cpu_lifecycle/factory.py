@@ -15,11 +15,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
+from probes import Training
+
 import torch
 from examples.cpu_lifecycle import train
 from examples.cpu_lifecycle.settings import CONFIG, SEEDS, Config
-
-from probes import Training
 
 STEPS = 200
 

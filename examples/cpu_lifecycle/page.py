@@ -6,9 +6,9 @@ import html
 import os
 from pathlib import Path
 
-from examples.cpu_lifecycle.story import Demo
-
 from rgt import files, units
+
+from examples.cpu_lifecycle.story import Demo
 
 STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;margin:0 auto;max-width:860px;padding:16px;color:#1f2328;background:#fff}

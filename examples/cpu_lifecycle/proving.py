@@ -6,11 +6,11 @@ import json
 import os
 from pathlib import Path
 
+from rgt import errors
+
 from examples.cpu_lifecycle import trainings
 from examples.cpu_lifecycle.settings import SEEDS
 from examples.cpu_lifecycle.story import Demo, here
-
-from rgt import errors
 
 # arm: learning rate, seeds. The last is the first once more, with other seeds: its difference is luck and nothing else.
 ARMS = {"fast": (6e-3, (1, 2, 3)), "slow": (1e-3, (1, 2, 3)), "fast-again": (6e-3, (4, 5, 6))}

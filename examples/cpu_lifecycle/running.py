@@ -10,13 +10,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+from rgt import errors, files
+from rgt.run import record
+
 import yaml
 from examples.cpu_lifecycle import bit_equal, box, trainings
 from examples.cpu_lifecycle.settings import SEEDS
 from examples.cpu_lifecycle.story import Demo, here
-
-from rgt import errors, files
-from rgt.run import record
 
 ACTIVE = ("queued", "running")
 SMOKE_RUN = "20000101-000000-smoke-000000"  # results.json wants an id; this one is thrown away

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rgt import errors
+from rgt.run import record as rundir
+
 import click
 from examples.cpu_lifecycle import interrupts
 from examples.cpu_lifecycle.box import Box
-
-from rgt import errors
-from rgt.run import record as rundir
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 PATIENCE = 60.0  # seconds for a command to end after it was told to; they take one or two

@@ -28,13 +28,13 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
-from examples.cpu_lifecycle import settings, text
-from examples.cpu_lifecycle.model import GPT
-from examples.cpu_lifecycle.settings import Config
-
 import checkpoints
 from rgt import cli, errors, files
 from rgt.run import record
+
+from examples.cpu_lifecycle import settings, text
+from examples.cpu_lifecycle.model import GPT
+from examples.cpu_lifecycle.settings import Config
 
 
 class Batches:

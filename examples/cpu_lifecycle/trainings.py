@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from examples.cpu_lifecycle import interrupts
-
 from rgt import errors
 from rgt.run import record
+
+from examples.cpu_lifecycle import interrupts
 
 TRAIN = Path(__file__).with_name("train.py")
 DEADLINE = 300.0  # seconds for one training process; it takes about 10, so one that takes this long hangs

@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.10"
-# dependencies = ["click", "pyyaml", "jsonschema"]
+# dependencies = ["click", "pyyaml", "jsonschema", "numpy", "nvidia-ml-py"]
 # ///
 """`rgt`: one command for every tool. Alone it lists them by phase; `rgt TOOL ...` is `python scripts/TOOL.py ...`.
 
@@ -20,9 +20,9 @@ SCRIPTS = Path(__file__).resolve().parents[1]
 if str(SCRIPTS) not in sys.path:
     sys.path.insert(0, str(SCRIPTS))  # in a wheel nobody has put it there
 
-import click  # noqa: E402
-
 from rgt import VERSION, cli  # noqa: E402  # before click: it says in one sentence what is missing
+
+import click  # noqa: E402
 
 PHASES = ("RUN", "VERIFY", "DELIVER", "META")
 COMPLETE = "_RGT_COMPLETE"

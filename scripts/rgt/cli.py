@@ -10,6 +10,7 @@ A command function returns its exit code (None counts as 0). RGT_DEBUG=1 shows t
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import os
 import select
@@ -19,9 +20,16 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import click
+from rgt import bundle, errors, units
 
-from rgt import errors, units
+_MISSING = [name for name in ("click", "yaml", "jsonschema") if importlib.util.find_spec(name) is None]
+if _MISSING and ".pyz" not in __file__:  # a box has click alone, and what runs there needs no more
+    _needed = ", ".join({"yaml": "pyyaml"}.get(name, name) for name in _MISSING)
+    _tool = os.path.splitext(os.path.basename(sys.argv[0]))[0]
+    print(f"error: this Python has no {_needed}; call {bundle.command(_tool)}, which brings its own", file=sys.stderr)
+    sys.exit(errors.ENVIRONMENT)
+
+import click  # noqa: E402
 
 EXIT_CODES = """\b
 Exit codes: 0 fine, 1 findings, 2 usage or bad input,

@@ -3,7 +3,7 @@
     python3 environment.py scripts/watch.py ARGUMENTS...     run the tool in it; it is made at the first call
 
 It holds what the tool's head names (`# dependencies = [...]`), at the versions of requirements.lock, and lies in
-~/.cache/rgt/env-<hash>; tools with the same needs share one. Made with uv where it is installed, else with venv and pip.
+~/.cache/rgt/env-<hash>; tools with the same needs share one. Made with uv where that is installed, else venv and pip.
 Standard library only, and nothing newer than Python 3.7 has: this runs on whatever python3 there is.
 """
 

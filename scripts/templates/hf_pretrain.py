@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import torch
-from transformers import AutoConfig, AutoModelForCausalLM, Trainer, TrainerCallback, TrainingArguments, set_seed
-
 from rgt.scaffold_training.tokens import Stream, Validation
 from rgt.scaffold_training.training_session import Session, conduct
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, Trainer, TrainerCallback, TrainingArguments, set_seed
 
 
 def build_model(session: Session) -> Any:

@@ -11,6 +11,9 @@ import shutil
 from collections.abc import Iterator
 from typing import Any
 
+from rgt.scaffold_training.tokens import Stream, Validation
+from rgt.scaffold_training.training_session import Session, conduct
+
 import lightning
 import litgpt.pretrain as lit
 import torch
@@ -19,9 +22,6 @@ from litgpt.args import EvalArgs, TrainArgs
 from litgpt.config import Config
 from litgpt.model import GPT, Block
 from litgpt.utils import save_config
-
-from rgt.scaffold_training.tokens import Stream, Validation
-from rgt.scaffold_training.training_session import Session, conduct
 
 PRECISION = {"bf16": "bf16-mixed", "fp16": "16-mixed", "fp32": "32-true"}
 

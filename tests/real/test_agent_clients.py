@@ -14,9 +14,9 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 import bundle
+
+import pytest
 
 from .support import missing
 

@@ -8,11 +8,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-import torch
-
 from checkpoints import CheckpointError, Checkpoints
 from rgt.checkpoint import saved_file
+
+import pytest
+import torch
 
 from .disk import TinyDisk
 

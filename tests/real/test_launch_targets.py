@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
-import yaml
-
 from rgt.host import box
 from rgt.host import ssh as hosts
 from rgt.job import description as job
 from rgt.job import queue
 from rgt.job.backends import Order, ssh
 from rgt.machine import processes
+
+import pytest
+import yaml
 
 from .. import front_door
 from ..gate_box import kill, kill_job

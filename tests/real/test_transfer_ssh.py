@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bench.link import Link
+from rgt.job import queue as gate
+
 import numpy as np
 import pytest
 import yaml
-
-from bench.link import Link
-from rgt.job import queue as gate
 
 from ..transfer_lab import ROOT, RUN_ID, Provider, Result, events, make_run, same_tree, start, transfer
 from .disk import TinyDisk

@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from rgt import files
+
+import pytest
 
 from .nvml import GIB, Gpu, Nvml
 from .sshd import Sshd

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-from PIL import Image
-
 from trials.case import Box, Case
 from worlds import parts
+
+import numpy as np
+from PIL import Image
 
 SIZE, SEED = 600, 31
 COPIES = 110  # of SIZE // 2 test pictures

@@ -7,12 +7,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import click
-
-from rgt import cli, errors, files, units
+from rgt import bundle, cli, errors, files, units
 from rgt.checkpoint import index, names
 from rgt.checkpoint.index import Keep
 from rgt.report import Report, print_json
+
+import click
 
 
 def _open_run(context: click.Context, parameter: click.Parameter, path: Path) -> Path:
@@ -30,7 +30,7 @@ dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done, 
 def main() -> None:
     """See, prove and thin out the checkpoints of a run directory.
 
-    Example: python scripts/checkpoints.py list runs/20261116-083000-tiny-gpt-1f00ab
+    Example: rgt checkpoints list runs/20261116-083000-tiny-gpt-1f00ab
     """
 
 
@@ -43,7 +43,7 @@ def list_(run: Path, as_json: bool) -> int:
     Exit 1 when something needs a look: a lost index, a file it names that is gone, remains of a save, damaged ones.
     Headers are read, and checksums for two seconds; `verify` reads every byte.
 
-    Example: python scripts/checkpoints.py list runs/20261116-083000-tiny-gpt-1f00ab
+    Example: rgt checkpoints list runs/20261116-083000-tiny-gpt-1f00ab
     """
 
     from rgt.checkpoint import inventory, whole
@@ -77,7 +77,7 @@ def _add_state(report: Report, run: Path) -> None:
 
     problem = inventory.index_problem(run)
     if problem:
-        fix = f"python scripts/checkpoints.py verify {run}"
+        fix = bundle.command("checkpoints", "verify", run)
         report.add("stale-index", "warn", problem, path=str(run / index.INDEX), fix=fix)
     for entry in index.read(run) or []:
         if not (run / entry["path"]).exists():
@@ -100,7 +100,7 @@ def verify(run: Path, dry_run: bool, fmt: str | None) -> int:
 
     Container, CRCs, sha256, NaN, zeros and range, as scripts/verify_local.py does. Exit 1 when one is not real.
 
-    Example: python scripts/checkpoints.py verify runs/20261116-083000-tiny-gpt-1f00ab
+    Example: rgt checkpoints verify runs/20261116-083000-tiny-gpt-1f00ab
     """
 
     from rgt.checkpoint import inventory
@@ -128,7 +128,7 @@ def latest(run: Path, as_json: bool) -> int:
     It is read in full before it is named, and has the parts that the others have, of one step. RUN may also be a
     Trainer's output_dir, DeepSpeed's folder or nanoGPT's out. Exit 1 when none is good.
 
-    Example: python scripts/checkpoints.py latest runs/20261116-083000-tiny-gpt-1f00ab
+    Example: rgt checkpoints latest runs/20261116-083000-tiny-gpt-1f00ab
     """
 
     from rgt.checkpoint import inventory
@@ -161,7 +161,7 @@ def prune(
     Every one is read first, and only good ones count: the last good one, the one that results.json names, and
     whatever is damaged stay. Exit 4 when none is good, or the run is sealed.
 
-    Example: python scripts/checkpoints.py prune runs/20261116-083000-tiny-gpt-1f00ab --best val_loss --dry-run
+    Example: rgt checkpoints prune runs/20261116-083000-tiny-gpt-1f00ab --best val_loss --dry-run
     """
 
     from rgt.checkpoint import inventory

@@ -200,7 +200,7 @@ def launch(*words: str, env: dict[str, str] | None = None, keep_open: tuple[int,
     command = [sys.executable, str(bundle.SCRIPTS / "launch.py"), *words, "--json"]
     pipes: dict[str, Any] = {"capture_output": True, "stdin": subprocess.DEVNULL}
     done = subprocess.run(command, env=env, pass_fds=keep_open, start_new_session=True, **pipes)
-    lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"launch.py ended with {done.returncode}"]
+    lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"launch ended with {done.returncode}"]
     reply = Reply(done.returncode, {}, lines[-1].removeprefix("error: "))
     with contextlib.suppress(ValueError):
         reply.data = json.loads(done.stdout)

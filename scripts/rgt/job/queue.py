@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rgt import bundle
 from rgt.errors import bad_input, from_os_error
 from rgt.machine import processes
 
@@ -134,7 +135,7 @@ class Queue:
         record = self.load(word)
         named = [record] if record else [r for r in self.records() if r["name"] == word]
         if not named:
-            raise bad_input(f"no job is called {word!r} in {self.directory}; `gpu_gate.py list` shows what is there")
+            raise bad_input(f"no job is called {word!r} in {self.directory}; see {bundle.command('gpu_gate', 'list')}")
         return named[-1]
 
     def held(self, path: Path) -> bool:

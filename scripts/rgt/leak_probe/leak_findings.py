@@ -10,8 +10,6 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from rgt import files
 from rgt.leak_probe import normal
 from rgt.leak_probe.near_duplicates import PictureIndex, RowIndex, TextIndex
@@ -19,6 +17,8 @@ from rgt.leak_probe.normal import Array
 from rgt.leak_probe.split_tables import Items, Schema, fit
 from rgt.leak_probe.splits import Source
 from rgt.report import Finding, Report
+
+import numpy as np
 
 _SHOWN = 3  # examples in a finding
 _LISTED = 10_000  # matches in --json; --list writes all

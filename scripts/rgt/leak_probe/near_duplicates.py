@@ -16,9 +16,9 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from rgt.leak_probe.normal import Array, mix, within_bits
+
+import numpy as np
 
 SHINGLE = 6  # bytes: a word, or two Chinese characters
 KEPT = 256  # the smallest hashes of a text: all of a text up to 260 bytes, a fair sample of a longer one

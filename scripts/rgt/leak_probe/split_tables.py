@@ -12,13 +12,13 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from rgt.errors import bad_input
 from rgt.leak_probe import normal
 from rgt.leak_probe.near_duplicates import SIDE, Scales, Sketch, common_table, sketch
 from rgt.leak_probe.normal import SURE, Array, Frequencies
 from rgt.leak_probe.splits import IMAGES, ROWS, Chunk, Source, read_item
+
+import numpy as np
 
 _HEAD = 2_000  # rows that the kind of a column is taken from
 _MEASURED = 64  # columns of an array that the surprise of a row is measured on

@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
-
 from rgt.errors import bad_input, from_os_error, lacking
 from rgt.leak_probe import normal
 from rgt.leak_probe.near_duplicates import FLAT, SIDE
 from rgt.leak_probe.normal import SURE, Array
 from rgt.run.seal import digest_of
+
+import numpy as np
 
 ROWS = 20_000  # of a piece
 CHARACTERS = 16 << 20  # of a piece; whichever comes first

@@ -9,11 +9,11 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import torch
-
 from rgt.probes.factory import Result, Unjudged
 from rgt.probes.probe_session import Session, move
 from rgt.units import show_size
+
+import torch
 
 _KEPT = 1024  # bytes per step that are worth a warning when no graph hangs on them
 _ROUND = 3  # steps between two counts

@@ -7,10 +7,10 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from torch.utils.data import DataLoader, IterableDataset
-
 from rgt.probes.factory import Result, Unjudged, several
 from rgt.probes.probe_session import Session, describe, digest, inputs_of, sentence, site, target_of, tensors
+
+from torch.utils.data import DataLoader, IterableDataset
 
 _BATCHES = 16  # looked at
 _DRAWS = 4  # of the same sample, per worker

@@ -12,10 +12,10 @@ import math
 import statistics
 from typing import Any
 
-import torch
-
 from rgt.probes.factory import Result, Unjudged, several
 from rgt.probes.probe_session import Session, each_tensor, number, sentence, tensors
+
+import torch
 
 VANISH = 1e-6  # first quarter's gradient against the last's; a healthy deep net keeps within 1e-3
 EXPLODE = 1e4  # gradient RMS against weight RMS: one plain step of lr 1e-3 would move weights by ten times themselves

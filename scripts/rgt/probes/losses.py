@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch.overrides import TorchFunctionMode
-
 from rgt.probes.factory import Result, Unjudged
 from rgt.probes.probe_session import Session, describe, inputs_of, sentence, site, tensors
+
+import torch
+from torch.overrides import TorchFunctionMode
 
 # autograd nodes that only move values around
 _SHAPES_ONLY = (

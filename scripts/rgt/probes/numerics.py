@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-
 from rgt.probes.factory import Result, several
 from rgt.probes.observe import mode_dependent
 from rgt.probes.probe_session import Session, describe, digest, move, number, sentence, site, tensors
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 # These make an Inf on purpose: masks, running maxima, new tensors.
 _FILLS = (

@@ -8,10 +8,10 @@ import statistics
 import warnings
 from typing import Any
 
-import torch
-
 from rgt.probes.factory import Observation, ParameterRecord, Result, Training, Unjudged, several
 from rgt.probes.probe_session import Session
+
+import torch
 
 _FOLD = 20  # names of one cause in one finding
 

@@ -61,7 +61,7 @@ def _figures(project: Project, audits: dict[str, list[Problem]]) -> Iterator[str
     for name, problems in audits.items():
         picture = project.root / "figures" / name / "figure.svg"
         if not picture.is_file():
-            yield f"<p>Figure {escape(name)} is not drawn yet: <code>render.py figures {escape(name)}</code></p>"
+            yield f"<p>Figure {escape(name)} is not drawn yet: <code>rgt render figures {escape(name)}</code></p>"
             continue
         data = base64.b64encode(picture.read_bytes()).decode()
         ids = [claim["id"] for claim in figure_data.claims_of(project, name)]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rgt import files, units
+from rgt import bundle, files, units
 from rgt.checkpoint.proof import MANIFEST, PROOF
 from rgt.errors import RgtError, bad_input
 from rgt.host.ssh import parse_place
@@ -58,8 +58,8 @@ class Case:
 
     @property
     def pull_words(self) -> str:
-        source = self.manifest["source"] if self.manifest else "HOST:DIR"
-        return f"python scripts/transfer.py pull {source} {self.local}"
+        source = self.manifest["source"] if self.manifest else "<host:dir>"
+        return bundle.command("transfer", "pull", source, self.local)
 
 
 def examine(local: Path, variable: str = "", box_id: str = "", abandon: tuple[str, ...] = ()) -> Case:
@@ -97,7 +97,7 @@ def examine(local: Path, variable: str = "", box_id: str = "", abandon: tuple[st
     if not case.state.over:
         detail = f" ({case.state.detail})" if case.state.detail else ""
         message = f"the run is {case.state.word}{detail}: what it is yet to write would be lost"
-        fix = "wait for its end, or end it with launch.py stop, then pull again"
+        fix = f"wait for its end, or end it with rgt launch stop, then pull again: {case.pull_words}"
         case.object("unfinished", message, case.local, fix)
     case.lost_too = [row for row in beside if row["run"] != there.root]
     for row in case.lost_too:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from statistics import median
 
+from rgt import bundle
 from rgt.log.history import Points
 from rgt.report import Finding
 
@@ -187,7 +188,7 @@ def slow(points: Points, name: str) -> Iterator[Finding]:
     if now < 0.7 * level and strength > 5:
         message = f"{name} fell to {now:.4g}, {now / level:.0%} of its usual {level:.4g}"
         evidence = f"newest {', '.join(f'{value:.4g}' for value in newest[-4:])}; usual spread {spread:.2g}"
-        fix = "a throttled GPU, a starved data loader, or a neighbour: python scripts/watch.py box"
+        fix = f"a throttled GPU, a starved data loader, or a neighbour: {bundle.command('watch', 'box')}"
         yield Finding("slow", "warn", message, where=name, evidence=evidence, fix=fix, sure=_sure(strength, 5))
 
 

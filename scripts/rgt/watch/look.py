@@ -22,7 +22,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rgt import files, units
+from rgt import bundle, files, units
 from rgt.checkpoint.names import is_checkpoint, is_step_folder
 from rgt.errors import RgtError, bad_input, from_os_error
 from rgt.log import reader
@@ -230,7 +230,7 @@ def _missing_daemon(target: Target, view: View) -> Iterator[Finding]:
         here = processes.alive(beat["process"]) and late <= 3 * beat["every"] + 60
         if beat["state"] == "watching" and not here and not view.over:
             message = f"the daemon's last heartbeat is {units.show_duration(late)} old and it is gone or stuck"
-            fix = f"python scripts/watch.py daemon {target.where}"
+            fix = bundle.command("watch", "daemon", target.where)
             yield Finding("watcher", "warn", message, path=target.where, fix=fix, sure=0.95)
 
 

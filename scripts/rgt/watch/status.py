@@ -7,14 +7,12 @@ Example:
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rgt import files, units
-from rgt.bundle import SCRIPTS
+from rgt import bundle, files, units
 from rgt.run import record
 
 _SHOWN = 12  # metrics, risks
@@ -49,23 +47,23 @@ def decide(found: dict[str, Any]) -> tuple[str, str]:
 
 def next_command(found: dict[str, Any]) -> str:
     """Exactly one, ready to be pasted."""
-    where, log = shlex.quote(found["where"]), shlex.quote(found["log"] or found["where"])
-    around = f"python scripts/takeover.py snapshot {shlex.quote(str(Path(found['log']).parent))}"
+    where, log = found["where"], found["log"] or found["where"]
+    around = bundle.command("takeover", "snapshot", Path(log).parent)
     word, _ = decide(found)
     fixes = [row.get("fix") or "" for row in found["findings"] if row["code"] == "stalled"]
     if found["now"]["state"] == record.FINISHED:
-        return f"python scripts/verify_local.py {where}" if Path(found["where"]).is_dir() else around
+        return bundle.command("verify_local", where) if Path(where).is_dir() else around
     if fixes and fixes[0].startswith("py-spy"):
         return fixes[0]
     if word == "branch":  # which checkpoints there are to branch from
         return around
     if word == "stop":
-        return f"python scripts/triage.py {log}" if (SCRIPTS / "triage.py").exists() else f"tail -n 100 {log}"
+        return bundle.command("triage", log)
     # look again after a twentieth of what is left, between 2 minutes and an hour; sooner when something is odd
     eta = found["now"]["eta"]
     seconds = 1200.0 if eta is None else min(3600.0, max(120.0, eta / 20))
     seconds = seconds if found["ok"] else min(seconds, 300.0)
-    return f"python scripts/watch.py {where}  # in {units.show_duration(seconds)}"
+    return f"{bundle.command('watch', where)}  # in {units.show_duration(seconds)}"
 
 
 def write(path: Path | None, found: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rgt import units
+from rgt import bundle, units
 from rgt.log.history import SENTENCES, History, Points, Problem
 from rgt.metrics.table import ROLES, is_evaluation
 from rgt.report import Finding
@@ -249,7 +249,7 @@ def stalled(view: View) -> Iterator[Finding]:
         evidence, sure = f"last: {last_line}", 0.8
     else:
         return
-    search = "look for its process: python scripts/takeover.py snapshot"
+    search = f"look for its process: {bundle.command('takeover', 'snapshot')}"
     fix = f"py-spy dump --pid {view.writers[0]}" if view.writers else search
     yield Finding("stalled", "warn", message, evidence=evidence, path=view.log, fix=fix, sure=sure)
 

@@ -1,6 +1,6 @@
 """OpenClaw nodes: the exact `exec` calls that an OpenClaw agent makes. Nothing here can make them itself.
 
-    python scripts/launch.py submit job.yaml --on openclaw:NODE --dry-run
+    rgt launch submit job.yaml --on openclaw:NODE --dry-run
 
 Each call is short: it hands the job to the gate on the node and returns. A job that were itself the call would end with
 OpenClaw's timeout (1800 s unless said otherwise), and `background` would leave it to the memory of a gateway, until its
