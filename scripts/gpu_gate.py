@@ -59,7 +59,7 @@ class Verbs(cli.Group):
 def main() -> None:
     """Queue jobs for the GPUs of this box: strict order, one job per card.
 
-    Without a verb it runs a job: gpu_gate.py -n NAME -t TIMEOUT -- COMMAND... (gpu_gate.py run --help)
+    Without a verb it runs a job: rgt gpu_gate -n NAME -t TIMEOUT -- COMMAND... (rgt gpu_gate run --help)
     """
 
 

@@ -1,6 +1,3 @@
 #!/bin/sh
-# gpu_gate.sh -n NAME -t TIMEOUT -- COMMAND...   the same as gpu_gate.py, which has the --help
-here=$(dirname "$0")
-python=$here/../.venv/bin/python
-[ -x "$python" ] || python=python3
-exec "${PYTHON:-$python}" "$here/gpu_gate.py" "$@"
+# gpu_gate.sh -n NAME -t TIMEOUT -- COMMAND...   the same as `rgt gpu_gate`, which has the --help
+here=$(readlink -f -- "$0") && exec "${here%/*}/../bin/rgt" gpu_gate "$@"

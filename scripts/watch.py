@@ -49,7 +49,7 @@ class _Verbs(cli.Group):
 def main() -> None:
     """Say what a run is doing, whether it is healthy and what to do next.
 
-    `watch.py RUN_DIR` or `watch.py LOG...` is short for `watch.py show`.
+    `rgt watch RUN_DIR` or `rgt watch LOG...` is short for `rgt watch show`.
 
     Example: rgt watch runs/20260101-120000-tiny-a1b2c3
     """

@@ -120,7 +120,7 @@ def run(folder: Path, *arguments: str, **environment: str) -> tuple[int, str, st
 # --- return values and errors ------------------------------------------------------------------------------------
 
 HINT = "(RGT_DEBUG=1 shows where; please report it)"
-OURS = "error: internal error in tool.py: "
+OURS = "error: internal error in rgt tool: "
 ENDS = {f"give 0 --{fmt}": (0, f"{fmt}\n", "") for fmt in ("json", "github")}
 ENDS |= {"give 0": (0, "None\n", ""), "give 3": (3, "None\n", ""), "fail exit": (7, "", "")}
 ENDS |= {
@@ -152,7 +152,7 @@ def test_rgt_debug_shows_where(folder: Path, kind: str) -> None:
 def test_a_usage_error_is_2_and_names_what_is_wrong(folder: Path) -> None:
     code, stdout, stderr = run(folder, "lines", "--cuont", "1")
     assert (code, stdout) == (2, "")
-    assert stderr.startswith("Usage: tool.py lines") and "--cuont" in stderr.splitlines()[-1]
+    assert stderr.startswith("Usage: rgt tool lines") and "--cuont" in stderr.splitlines()[-1]
 
 
 # --- signals and pipes -----------------------------------------------------------------------------------------

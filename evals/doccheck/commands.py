@@ -24,6 +24,7 @@ _SHELL = {"bash", "sh", "shell", "console"}
 _SCRIPT = re.compile(r"(?:\S*/)?scripts/([\w-]+)\.(?:py|sh)")
 _RGT = re.compile(r"(?:\S*/bin/)?rgt")
 _CALL = re.compile(rf"{_SCRIPT.pattern}|(?<![\w./-]){_RGT.pattern} [a-z_]+")
+_NAME = re.compile(rf"{_RGT.pattern} [a-z_]+( [a-z_]+){{0,2}}")  # in a sentence: a tool or one of its verbs
 _HOLE = "\N{WHITE SQUARE}"  # stands for <placeholder> while a line is split: never part of a real command
 _OPERATORS = set("();|&")
 _REDIRECTS = set("<>")
@@ -65,7 +66,7 @@ def command_lines(document: Document) -> Iterator[Snippet]:
         if fence.info.split(" ")[0] in _SHELL:
             yield from (line for line in _logical_lines(fence) if _CALL.search(line.text))
     for code in document.codes:
-        if _CALL.search(code.text) and " " in code.text.strip():
+        if _CALL.search(code.text) and " " in code.text.strip() and not _NAME.fullmatch(code.text.strip()):
             yield code
 
 

@@ -74,15 +74,16 @@ def _survivors(storage: list[dict[str, Any]], act: str) -> str:
 def scripts(root: Path) -> str:
     """One row per script, from the first line of its docstring: `PHASE · what it does`."""
     jobs = sorted(_jobs(root), key=lambda job: (PHASES.index(job[0]), job[1]))
-    rows = ["| phase | script | job |", "|---|---|---|"]
-    return "\n".join([*rows, *(f"| {phase} | `rgt {name}` | {job} |" for phase, name, job in jobs)]) + "\n"
+    rows = ["| phase | command | job |", "|---|---|---|"]
+    return "\n".join([*rows, *(f"| {phase} | `{name}` | {job} |" for phase, name, job in jobs)]) + "\n"
 
 
 def _jobs(root: Path) -> Iterator[tuple[str, str, str]]:
     shells = [path for path in (root / "scripts").glob("*.sh") if not path.with_suffix(".py").exists()]
     for path in sorted([*(root / "scripts").glob("*.py"), *shells]):
         phase, _, job = first_line(path).partition(" · ")
-        yield (phase if phase in PHASES else "META"), path.name, job
+        called = f"scripts/{path.name}" if path.suffix == ".sh" else f"rgt {path.stem}"
+        yield (phase if phase in PHASES else "META"), called, job
 
 
 def first_line(path: Path) -> str:

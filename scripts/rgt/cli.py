@@ -163,7 +163,9 @@ def _silence_stdout() -> None:
 
 
 def _script() -> str:
-    return os.path.basename(sys.argv[0]) or "the script"
+    """How the user calls it: `rgt watch` for scripts/watch.py."""
+    name, ending = os.path.splitext(os.path.basename(sys.argv[0]))
+    return f"rgt {name}" if ending == ".py" else name or "the script"
 
 
 class _Quantity(click.ParamType):  # type: ignore[type-arg]  # not generic in older click
