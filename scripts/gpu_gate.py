@@ -47,7 +47,7 @@ KEPT_ENVIRONMENT = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", 
 
 
 class Verbs(cli.Group):
-    """`gpu_gate.py -n NAME -- COMMAND` without a verb means `run`."""
+    """`rgt gpu_gate -n NAME -- COMMAND` without a verb means `run`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
@@ -94,10 +94,10 @@ def verb(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.Com
 def run(queue: gate.Queue, command: tuple[str, ...], detach: bool, as_json: bool, **asked: Any) -> int:
     """Wait in line, then run COMMAND on its cards.
 
-    Example: gpu_gate.py -n baseline -t 12h -- python train.py
+    Example: rgt gpu_gate -n baseline -t 12h -- python train.py
     """
     if not command or not command[0].strip():
-        raise bad_input("no command to run; write it after --, such as: gpu_gate.py -n NAME -- python train.py")
+        raise bad_input("no command to run; write it after --, such as: rgt gpu_gate -n NAME -- python train.py")
     # as shutil.which, whose import would cost a tenth of a submit
     folders = [""] if "/" in command[0] else os.environ.get("PATH", os.defpath).split(os.pathsep)
     paths = [os.path.join(folder, command[0]) for folder in folders]

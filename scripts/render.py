@@ -12,7 +12,7 @@ Example:
     rgt render report                       # report.html
 
 Everything is written from the claims and their runs; the same evidence gives the same bytes, so git shows what changed.
-figures --check draws nothing and exits 1 when a figure is not what the evidence gives; reconcile.py checks values.
+figures --check draws nothing and exits 1 when a figure is not what the evidence gives; rgt reconcile checks values.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ import click
 
 _PATH = click.Path(path_type=Path)
 _FIXES = {
-    ("digest", "stale", "stale-source", "missing"): "render.py figures {name} draws it again",
+    ("digest", "stale", "stale-source", "missing"): "rgt render figures {name} draws it again",
     ("blank", "clipped", "drawn", "font"): "edit figures/{name}/figure.py",
     ("undeclared",): "a gid such as beside-chance in figures/{name}/figure.py declares what is no data",
 }
 
-compare_option = click.option("--compare", multiple=True, type=_PATH, help="A file that compare_runs.py --json wrote.")
+compare_option = click.option("--compare", multiple=True, type=_PATH, help="A file that rgt compare_runs --json wrote.")
 Command = Callable[..., int]
 Words = tuple[str, ...]
 Fmt = str | None  # of the report: json, github; None is text

@@ -194,7 +194,7 @@ def plan_looks(
 def log(**options: Any) -> None:
     """Append one compact block to HANDOFF.md: the decision, the one hypothesis, the next command, what changed.
 
-    Example: takeover.py log --event failure --decision stop --hypothesis "shard 17 is bad" --next "python check.py 17"
+    Example: rgt takeover log --event failure --decision stop --hypothesis "shard 17 is bad" --next "python check.py 17"
     """
     from rgt.takeover.snapshot import take
 

@@ -37,7 +37,7 @@ _ENGINE_LINES = 5000  # of an engine that has only a command for its log
 
 
 class _Verbs(cli.Group):
-    """`watch.py RUN` is `watch.py show RUN`."""
+    """`rgt watch RUN` is `rgt watch show RUN`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
@@ -104,7 +104,7 @@ def _look(targets: tuple[str, ...], silenced: tuple[str, ...]) -> dict[str, Any]
 
 
 def _look_elsewhere(run: Run, silenced: tuple[str, ...]) -> dict[str, Any] | None:
-    """At a run that launch.py started on another machine, or by its engine's log; None when `run` is the run itself."""
+    """At a run that rgt launch started on another machine, or by its engine's log; None when `run` is the run itself."""
     from rgt.job.backends import backend, order_of
     from rgt.run import record
     from rgt.watch.look import Target, look
@@ -125,7 +125,7 @@ def _look_elsewhere(run: Run, silenced: tuple[str, ...]) -> dict[str, Any] | Non
     if not order.head.name:
         return None
     found = _poll(order.head, order.run_dir, silenced) | {"where": str(run.path)}
-    # an end that launch.py has seen and wrote down here: on the box there is only a log that stops
+    # an end that rgt launch has seen and wrote down here: on the box there is only a log that stops
     last = run.last_event()
     state = record.AFTER_EVENT[last["event"]] if last else record.UNKNOWN
     if found["now"]["state"] in record.ACTIVE and state in (record.FAILED, record.STOPPED):

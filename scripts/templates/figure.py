@@ -1,6 +1,6 @@
 """Draws figure.png, figure.pdf and figure.svg from source_data.csv, and from nothing else. Edit it freely.
 
-`render.py figures` runs it and compares what it draws with source_data.csv. It finds the data by the gids (mean, run,
+`rgt render figures` runs it and compares what it draws with source_data.csv. It finds the data by the gids (mean, run,
 spread, line), the titles of the panels, the legend's colours and the labels below the marks: keep those. Anything else
 that is drawn is disclosed.
 """

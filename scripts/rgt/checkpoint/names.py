@@ -36,7 +36,7 @@ _RSYNC = re.compile(r"\.(.+)\.[A-Za-z0-9]{6}")  # .model.pt.Xa81kQ: rsync's name
 
 
 def own(step: int) -> str:
-    """The name that checkpoints.py gives."""
+    """The name that rgt checkpoints gives."""
     return f"step_{step:06d}.pt"
 
 

@@ -142,7 +142,7 @@ def words_of(claim: Claim) -> list[str]:
 
 
 _SKIPPED = frozenset(["runs", "node_modules", "site-packages", "__pycache__", "wandb", "build", "dist"])
-_DATA = "source_data.csv"  # what a figure is drawn from: single runs, which state no claim; render.py checks it
+_DATA = "source_data.csv"  # what a figure is drawn from: single runs, which state no claim; rgt render checks it
 
 
 def chosen_documents(paths: tuple[Path, ...], root: Path, suffixes: frozenset[str]) -> list[Path]:

@@ -196,7 +196,7 @@ class Reply:
 
 
 def launch(*words: str, env: dict[str, str] | None = None, keep_open: tuple[int, ...] = ()) -> Reply:
-    """Call launch.py in a session of its own: what ends us, Ctrl-C included, does not end a half-done submit."""
+    """Call rgt launch in a session of its own: what ends us, Ctrl-C included, does not end a half-done submit."""
     command = [sys.executable, str(bundle.SCRIPTS / "launch.py"), *words, "--json"]
     pipes: dict[str, Any] = {"capture_output": True, "stdin": subprocess.DEVNULL}
     done = subprocess.run(command, env=env, pass_fds=keep_open, start_new_session=True, **pipes)

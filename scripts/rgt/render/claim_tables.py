@@ -1,6 +1,6 @@
 """Claims as one table: methods are rows, metric, dataset and split are columns.
 
-No best is marked: which method is better, and whether the runs can tell, is what compare_runs.py judges.
+No best is marked: which method is better, and whether the runs can tell, is what rgt compare_runs judges.
 """
 
 from __future__ import annotations

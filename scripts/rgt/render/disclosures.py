@@ -42,13 +42,13 @@ Lists = dict[str, list[Item]]  # by id of the claim
 
 
 def checklists(project: Project, compare: tuple[Path, ...], audits: dict[str, list[Problem]]) -> Lists:
-    """What there is to say of each claim. `compare`: what `compare_runs.py --json` wrote."""
+    """What there is to say of each claim. `compare`: what `rgt compare_runs --json` wrote."""
     lists: Lists = {}
     compared = []
     for path in compare:
         compared.append(files.read_json(path))
         if not isinstance(compared[-1], dict) or not isinstance(compared[-1].get("findings"), list):
-            raise bad_input(f"{path} is no report with findings: give the output of `compare_runs.py --json`")
+            raise bad_input(f"{path} is no report with findings: give the output of `rgt compare_runs --json`")
     for claim in project.claims:
         items: list[Item] = []
         for check, look in _LOOKS.items():
@@ -178,7 +178,7 @@ def sentences(items: list[Item]) -> list[str]:
 
 
 def markdown(project: Project, lists: Lists, compare: tuple[Path, ...]) -> str:
-    purpose = "What a reader of each number must know. Written by `render.py gate`; nothing here blocks."
+    purpose = "What a reader of each number must know. Written by `rgt render gate`; nothing here blocks."
     given = "what compare_runs found" if compare else "no comparison of runs, because none was given"
     lines = ["# Disclosures", "", purpose, "", f"Looked at: {', '.join(_LOOKS)}, figure; {given}."]
     for name, items in lists.items():

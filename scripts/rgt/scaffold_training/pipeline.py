@@ -40,7 +40,7 @@ FOUR: tuple[tuple[str, float, dict[str, float], tuple[float, float]], ...] = (
     ("anneal", 0.05, {"curated": 0.6, "domain": 0.4}, (0.1, 0.0)),
 )
 _HEAD = """\
-# Written by scaffold_training.py and yours to edit.
+# Written by rgt scaffold_training and yours to edit.
 # learning_rate is the peak; start and end of a phase's lr are shares of it.
 """
 
