@@ -47,10 +47,11 @@ Fmt = str | None  # of the report: json, github; None is text
 
 def from_evidence(function: Command) -> Command:
     """--evidence, which the function gets as the loaded project, and the formats of its report."""
-    from rgt.evidence import claims as evidence_layer
 
     @functools.wraps(function)
     def command(evidence: Path, **options: Any) -> int:
+        from rgt.evidence import claims as evidence_layer
+
         project = evidence_layer.load(evidence)
         if not project.claims:
             how = bundle.command("manifest_scaffold", "claim", "add", "--help")
