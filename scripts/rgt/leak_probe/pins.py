@@ -115,7 +115,7 @@ def check(name: str, source: Source, pins: Pins) -> Iterator[Finding]:
         ("extra", came, digests, f"items of {name} are new or have other content"),
         ("missing", ~np.isin(pin["hashes"], hashes), then, f"pinned items of {name} are gone or have other content"),
     ]
-    for other in pins.keys() - {name}:
+    for other in (split for split in pins if split != name):
         moved = came & np.isin(hashes, pins[other].get("hashes", []))
         differences.append(("moved", moved, digests, f"items of {name} were in {other} when the splits were pinned"))
     for code, mask, names, words in differences:
