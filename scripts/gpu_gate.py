@@ -165,6 +165,23 @@ def list_jobs(everything: bool, queue: gate.Queue, as_json: bool) -> None:
         click.echo(f"{len(records)} jobs" + (f", {len(hidden)} older ones with --all" if hidden else ""), err=True)
 
 
+@verb("logs")
+@click.argument("job")
+@click.option("-n", "--lines", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
+def logs(job: str, lines: int, queue: gate.Queue, as_json: bool) -> None:
+    """Print the last lines of a job's log, control characters as escapes; stderr says where the log is."""
+    record = queue.find(job)
+    try:
+        with open(record["log"], "rb") as file:  # from the end: a log may have gigabytes
+            file.seek(max(0, os.fstat(file.fileno()).st_size - lines * 1000))
+            text = file.read().decode(errors="backslashreplace")
+    except OSError as error:
+        raise errors.from_os_error(error, f"read the log {record['log']}") from None
+    tail = [cli.visible(line) for line in text.removesuffix("\n").split("\n")[-lines:]]
+    click.echo(f"log: {record['log']}", err=True)
+    cli.show({"id": record["id"], "log": record["log"], "lines": tail}, as_json, tail)
+
+
 @verb("wait")
 @click.argument("jobs", nargs=-1, required=True)
 @click.option("--timeout", type=cli.Duration(), help="Stop waiting after this long; the jobs go on.")

@@ -7,6 +7,7 @@
 Example:
     rgt probes all --factory examples.cpu_lifecycle.factory:factory
     rgt probes nan --factory train:factory --path src --steps 50
+    rgt probes predictions runs/x/predictions.npz
 
 A factory is a function without arguments that builds what the real run builds and returns
 probes.Training(model, data, loss, optimizer, ...); its fields are explained in scripts/rgt/probes/factory.py. The
@@ -21,6 +22,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from rgt import cli, errors
@@ -90,6 +92,25 @@ for _one in PROBES:
     @click.pass_context
     def one(context: click.Context, /, fmt: str | None, timeout: float, **request: Any) -> int:
         return _probe((str(context.info_name),), fmt, timeout, request)
+
+
+@main.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@cli.report_options
+def predictions(path: Path, fmt: str | None) -> int:
+    """Collapse and hidden failures in saved predictions: PATH is npz, csv or jsonl.
+
+    \b
+    Columns: pred, prob or logits; target; pred_shuffled (the answers to inputs exchanged between samples).
+    In csv, prob_0, prob_1, ... make one row; in npz and jsonl, prob is a row of numbers.
+
+    Example: rgt probes predictions runs/x/predictions.npz
+    """
+    if importlib.util.find_spec("numpy") is None:
+        raise errors.lacking("numpy cannot be imported; pip install numpy")
+    from rgt.probes.predictions import judge_file
+
+    return _emit([result.as_dict() for result in judge_file(path)], fmt)
 
 
 def _probe(names: tuple[str, ...], fmt: str | None, timeout: float, request: dict[str, Any]) -> int:

@@ -7,6 +7,7 @@
 Example:
     rgt scaffold_training new pipelines/base --framework litgpt --gpu A100 --price 1.8 --dry-run
     rgt scaffold_training new pipelines/base --framework litgpt --gpu A100
+    rgt scaffold_training data pipelines/base web corpus/a.txt corpus/b.txt
     bash pipelines/base/train.sh
 
 `new` writes train.sh, training_config.yaml, pretrain.py, job.yaml, checkpoints_index.json and lib/; the folder needs
@@ -21,11 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from rgt import bundle, cli
-from rgt.scaffold_training import budget, pipeline, tokens
+from rgt.errors import bad_input
+from rgt.scaffold_training import budget, pipeline, text_files, tokens
 
 import click
 
 SEED = 1337
+_HALF = click.FloatRange(0, 0.5, min_open=True)
 _VOCAB_HELP = "Of the tokenizer; 257 for bytes."
 
 
@@ -80,8 +83,12 @@ def new(
         lines += [pipeline.as_yaml(config).rstrip(), "nothing was written"]
     else:
         lines.append(f"written    {folder}")
-        names = ",".join(sorted({name for phase in config["phases"] for name in phase["mix"]}))
-        lines.append(f"data       {folder}/data/{{{names}}}/{{train,val}}.bin, like nanoGPT's: {tokens.width(config)}")
+        names = sorted({name for phase in config["phases"] for name in phase["mix"]})
+        for name in names:
+            lines.append(f"data       {bundle.command('scaffold_training', 'data', folder, name, '<text files>')}")
+        lines.append(
+            f"or         your own {folder}/data/<source>/{{train,val}}.bin: {tokens.width(config)}, nothing else"
+        )
         if framework == "nanogpt":
             lines.append(f"nanoGPT    clone it to {folder}/nanoGPT, or set nanogpt_dir in training_config.yaml")
         lines.append(f"start      {shlex.join(['bash', f'{folder}/train.sh'])}")
@@ -89,6 +96,34 @@ def new(
         lines.append(f"status     {bundle.command('watch', folder)}")
     plan = {**proposed.as_dict(), "precision_because": why, "device": device}
     cli.show({"plan": plan, "config": config, "files": list(map(str, written))}, as_json, lines)
+
+
+@main.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("source")
+@click.argument("texts", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--tokenizer", type=click.Path(path_type=Path), help="A tokenizer.json. [default: bytes as tokens]")
+@click.option("--val-share", type=_HALF, default=0.01, show_default=True, help="End of each file for val.bin.")
+@cli.json_option
+def data(
+    folder: Path, source: str, texts: tuple[Path, ...], tokenizer: Path | None, val_share: float, as_json: bool
+) -> None:
+    """Tokenize TEXTS into FOLDER/data/SOURCE/train.bin and val.bin, piece by piece.
+
+    Example: rgt scaffold_training data pipelines/base web corpus/a.txt corpus/b.txt
+    """
+    if not source or Path(source).name != source or source.startswith("."):
+        raise bad_input(f"{source!r} is not a name for a source; it becomes a folder of {folder}/data")
+    config = pipeline.load_config(folder / "training_config.yaml")
+    known = text_files.load_tokenizer(tokenizer) if tokenizer else None
+    have, need = config["model"]["vocab_size"], text_files.vocabulary(known)
+    if need > have:
+        raise bad_input(f"the tokenizer has {need} tokens, the model {have}; make it by `new --vocab-size {need}`")
+    target = folder / "data" / source
+    counts = text_files.write(target, list(texts), known, tokens.width(config), val_share)
+    said = f"{counts['train']:,} tokens to train on, {counts['val']:,} to validate with, vocabulary {need}"
+    unread = "" if any(source in phase["mix"] for phase in config["phases"]) else "; no phase reads it yet"
+    cli.show({"folder": str(target), "tokens": counts, "vocab_size": need}, as_json, [f"{target}: {said}{unread}"])
 
 
 if __name__ == "__main__":

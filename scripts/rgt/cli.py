@@ -65,6 +65,11 @@ def show(data: Any, as_json: bool, lines: Iterable[str]) -> None:
         click.echo(line)
 
 
+def visible(text: str) -> str:
+    """A stranger's line for a terminal: control characters are shown as escapes, tabs stay."""
+    return "".join(sign if sign.isprintable() or sign == "\t" else repr(sign)[1:-1] for sign in text)
+
+
 def evidence_option(function: F) -> F:
     """--evidence: the claims that DELIVER works on."""
     kind, default = click.Path(path_type=Path), Path("EVIDENCE.json")
