@@ -2,7 +2,7 @@
 # requires-python = ">=3.10"
 # dependencies = ["click", "pyyaml", "jsonschema", "numpy", "nvidia-ml-py"]
 # ///
-"""RUN · checkpoints that survive anything: atomic and verified save, last good one, retention, index
+"""RUN · checkpoints that survive anything: atomic and verified save, last good one, retention, index, cadence
 
 Example:
     store = checkpoints.Checkpoints(run, keep_last=2, best="val_loss", every=1000)

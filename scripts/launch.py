@@ -14,13 +14,17 @@ Writes runs/<run-id>/ with run.json and events.jsonl before anything is started,
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rgt import bundle, cli, errors
 from rgt.errors import RgtError, bad_input
 from rgt.job import backends, description
 from rgt.job.backends import Order, Status
+from rgt.machine.interpreter import python_word
+from rgt.run import provenance
 from rgt.run import record as rundir
 from rgt.run.record import ACTIVE, OVER
 
@@ -63,10 +67,10 @@ def submit(spec: Path, target: str, dry_run: bool, as_json: bool) -> None:
     engine.render(Order(wanted, "check", kind, hosts))
     here, elsewhere = wanted.roots()
     is_local = kind in ("local", "docker", "slurm") and not hosts[0].name
-    root, code = (here, Path(wanted.workdir)) if is_local else (elsewhere, None)
+    root, origin = here if is_local else elsewhere, _origin(wanted, kind, is_local)
     words, config = wanted.words("{run}"), wanted.spec()
     job = {"target": target, "spec": config}
-    run = rundir.create(root, wanted.name, command=words, config=config, backend=kind, job=job, code=code)
+    run = rundir.create(root, wanted.name, command=words, config=config, backend=kind, job=job, origin=origin)
     order = Order(wanted, run.id, kind, hosts)
     try:
         # the same record on every machine that runs it
@@ -165,6 +169,15 @@ def resume(run: Path, dry_run: bool, as_json: bool) -> None:
 
 
 # -- the record
+
+
+def _origin(job: description.Job, kind: str, is_local: bool) -> dict[str, Any]:
+    """A container has its own Python, a cluster other machines: of those nothing is said that was read here."""
+    environ, workdir = {**os.environ, **job.env}, Path(job.workdir)
+    code = workdir if is_local else Path(job.folder)  # elsewhere workdir is a path of that machine
+    python = python_word(job.command, workdir, environ) if job.command else job.python
+    known = python if kind == "local" else None
+    return provenance.collect(code, known, environ, here=is_local and kind != "slurm")
 
 
 def _ship(order: Order) -> None:

@@ -28,6 +28,7 @@ from rgt import cli, errors, files
 from rgt.errors import RgtError, bad_input, lacking
 from rgt.job import description
 from rgt.job.audit import PlannedJob, Row, add_findings, audit, count, fail, ok, table, warn
+from rgt.machine.interpreter import job_python
 from rgt.report import Report
 
 import click
@@ -49,16 +50,16 @@ def main() -> None:
 @click.option("--write", multiple=True, type=PLACE, help="One more directory that is written to. Repeatable.")
 @click.option("--checkpoint-size", type=cli.Size(), help="Size of one checkpoint. [default: as the newest in output]")
 @click.option("--keep", type=click.IntRange(1), default=3, show_default=True, help="How many checkpoints are kept.")
-@click.option("--python", default="python3", show_default=True, help="Interpreter to ask when no JOB names one.")
+@click.option("--python", help="Interpreter to ask when no JOB names one. [default: the active environment's]")
 @cli.report_options
-def audit_command(spec: Path | None, write: tuple[Path, ...], python: str, fmt: str | None, **sizes: Any) -> int:
+def audit_command(spec: Path | None, write: tuple[Path, ...], python: str | None, fmt: str | None, **sizes: Any) -> int:
     """Check this machine, and what JOB (job.yaml) takes for granted.
 
     Example: rgt preflight audit job.yaml --checkpoint-size 14GiB
     """
     from rgt.preflight import box_checks, gpu_checks
 
-    job = _load(spec) if spec else description.Job("", python=python)
+    job = _load(spec) if spec else description.Job("", python=job_python(python))
     planned = PlannedJob(job, str(spec or ""), list(write), **sizes)
     checks = (*gpu_checks.CHECKS, *box_checks.CHECKS, *(JOB_CHECKS if spec else ()))
     return _emit(audit(checks, planned), fmt)

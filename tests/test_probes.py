@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -234,6 +235,46 @@ def test_a_bad_factory_is_one_sentence_and_code_2(folder: Path, monkeypatch: pyt
     done = command("data", "--factory", "mine:raises", "--path", folder)
     assert (done.exit_code, done.stdout) == (2, "")
     assert "FileNotFoundError: data/train.bin at" in done.stderr and "Traceback" not in done.stderr
+
+
+# --- the training's own Python ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with an environment of its own, which has torch and nothing that rgt needs."""
+    path = tmp_path_factory.mktemp("project")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(path / "venv")], check=True)
+    (packages,) = (path / "venv").glob("lib/python*/site-packages")
+    for entry in Path(torch.__file__).parents[1].iterdir():
+        if not entry.name.startswith(("click", "jsonschema", "yaml", "numpy")) and entry.suffix != ".pth":
+            (packages / entry.name).symlink_to(entry)
+    (path / "mine.py").write_text(f"from probes import Training\n{FACTORIES}\ndef made(): return Training(*good())\n")
+    return path
+
+
+def rgt(*words: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "RGT_COMMAND": str(ROOT / "bin" / "rgt"), **env}
+    return subprocess.run([sys.executable, SCRIPT, *words], cwd=cwd, env=environ, capture_output=True, text=True)
+
+
+def test_the_training_runs_in_the_projects_python(project: Path) -> None:
+    done = rgt("all", "--factory", "mine:made", "--json", cwd=project, VIRTUAL_ENV=str(project / "venv"))
+    assert done.stdout, done.stderr
+    answer = json.loads(done.stdout)
+    assert (done.returncode, answer["findings"]) == (0, [])
+    assert [row for row in answer["probes"] if "Error" in row["evidence"]] == []
+
+
+def test_no_torch_is_one_sentence_that_names_the_interpreter(tmp_path: Path, project: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
+    python = str(tmp_path / "venv" / "bin" / "python")
+    words = ("data", "--factory", "mine:good", "--python")
+    done = rgt(*words, python, cwd=project)
+    why = f"error: {python} cannot run the training: it has no torch; name its interpreter with --python\n"
+    assert (done.returncode, done.stdout, done.stderr) == (3, "", why)
+    done = rgt(*words, "nopython", cwd=project)
+    assert done.returncode == 3 and "nopython cannot run the training: there is no such program on PATH" in done.stderr
 
 
 @pytest.mark.soak

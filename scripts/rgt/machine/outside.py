@@ -21,6 +21,7 @@ from subprocess import DEVNULL, PIPE, STDOUT
 from typing import Any
 
 SECONDS = 2.0
+LATE = "no answer within"  # how a problem begins when the time was over
 Environ = Mapping[str, str] | None
 
 
@@ -55,7 +56,7 @@ def tool(
         for stream in filter(None, (process.stdout, process.stderr)):  # a grandchild may hold them open
             stream.close()
         process.wait()
-        return Answer(problem=f"no answer within {seconds:g} s")
+        return Answer(problem=f"{LATE} {seconds:g} s")
     finally:
         atexit.unregister(kill)
     text = out.decode("utf-8", "replace")
@@ -84,5 +85,5 @@ def together(asks: Mapping[str, Callable[[], Any]], seconds: float) -> tuple[dic
     for name, thread in threads.items():
         thread.join(max(0.0, deadline - time.monotonic()))
         if thread.is_alive():
-            problems[name] = f"no answer within {seconds:g} s"
+            problems[name] = f"{LATE} {seconds:g} s"
     return {name: results[name] for name in asks if name in results and name not in problems}, problems

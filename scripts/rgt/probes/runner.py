@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import faulthandler
 import importlib
+import importlib.util
 import json
 import os
 import re
@@ -94,8 +95,8 @@ def run(session: Session, names: tuple[str, ...] = NAMES) -> Iterator[Result]:
 class Child:
     """`main` below, in a session of its own; as a context, nothing of it outlives the block.
 
-    The request is its stdin, as JSON. It appends rows to `out`, one JSON object per line, and Python stacks to `stacks`
-    when it crashes or gets SIGUSR1.
+    It runs in request["python"], and the request is its stdin, as JSON. It appends rows to `out`, one JSON object per
+    line, and Python stacks to `stacks` when it crashes or gets SIGUSR1.
     """
 
     def __init__(self, request: dict[str, Any], folder: Path) -> None:
@@ -109,7 +110,7 @@ class Child:
         program = f"import sys; sys.path[0] = {str(SCRIPTS)!r}; from rgt.probes.runner import main; main()"
         with order.open("rb") as source, self.log.open("wb") as sink:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", program], stdin=source, stdout=sink, stderr=sink, start_new_session=True
+                [request["python"], "-c", program], stdin=source, stdout=sink, stderr=sink, start_new_session=True
             )
 
     def __enter__(self) -> Child:
@@ -180,6 +181,9 @@ def main() -> None:
         out.flush()
 
     sys.path[:0] = request["paths"]  # in front, as `python train.py` would have it
+    found = importlib.util.find_spec("probes")
+    if found and found.origin == str(SCRIPTS / "probes.py") and not importlib.util.find_spec("click"):
+        sys.modules["probes"] = factory  # enough for `from probes import Training`; the command line needs click
     try:
         function = factory.find(request["factory"])
 
