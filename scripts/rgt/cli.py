@@ -43,8 +43,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def report_options(function: F) -> F:
-    """--json and --github: two other renderings of the same findings (text is the default)."""
-    for name, what in (("github", "findings as GitHub annotations"), _JSON):
+    """--json, --github and --sarif: three other renderings of the same findings (text is the default)."""
+    for name, what in (("sarif", "findings as SARIF 2.1.0"), ("github", "findings as GitHub annotations"), _JSON):
         function = click.option(f"--{name}", "fmt", flag_value=name, default=None, help=f"Print {what}.")(function)
     return function
 

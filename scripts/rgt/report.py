@@ -1,4 +1,4 @@
-"""One shape for every finding, in every script, rendered as text, JSON or GitHub annotations.
+"""One shape for every finding, in every script, rendered as text, JSON, GitHub annotations or SARIF.
 
 Example:
     report = Report("verify_local")
@@ -11,9 +11,11 @@ A code is a short, stable word; its message says what it means. All of them are 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import asdict, dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 from rgt.errors import FINDINGS, OK
 
@@ -83,6 +85,9 @@ class Report:
         """Print in the chosen format (`summary` is the text report's last line) and return the exit code."""
         if fmt == "json":
             print_json(self.as_dict())
+        elif fmt == "sarif":
+            results = [_sarif(finding) for finding in self.findings]
+            print_json({"version": "2.1.0", "runs": [{"tool": {"driver": {"name": self.tool}}, "results": results}]})
         elif fmt == "github":
             print("".join(f"{_github(finding)}\n" for finding in self.findings), end="")
         else:
@@ -111,6 +116,16 @@ def _text(finding: Finding) -> str:
     lines = [" ".join(line.split()) for line in lines]  # evidence may be a page of a log; --json has it all
     lines = [line if len(line) <= _WIDTH else line[:_WIDTH] + "..." for line in lines]
     return f"{finding.severity:5} " + "\n      ".join(lines)
+
+
+def _sarif(finding: Finding) -> dict[str, Any]:
+    level = {"error": "error", "warn": "warning", "info": "note"}[finding.severity]
+    result: dict[str, Any] = {"ruleId": finding.code, "level": level, "message": {"text": finding.message}}
+    if finding.path:
+        region = {"region": {"startLine": finding.line}} if finding.line else {}
+        place = {"artifactLocation": {"uri": quote(os.fsencode(finding.path))}, **region}
+        result["locations"] = [{"physicalLocation": place}]
+    return result
 
 
 def _github(finding: Finding) -> str:
