@@ -27,7 +27,7 @@ from rgt.run.record import ACTIVE, OVER
 import click
 
 LINE_BYTES = 1000  # read per line asked for; a longer line is cut
-TARGETS = "local, ssh:HOST[,HOST...], docker[:HOST], slurm[:HOST], k8s, skypilot, kaggle or openclaw."
+TARGETS = "local, ssh:HOST[,HOST...], ssh://USER@HOST:PORT, docker[:HOST], slurm[:HOST], k8s, skypilot, kaggle or openclaw."
 
 
 @click.group(cls=cli.Group)
