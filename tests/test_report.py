@@ -76,7 +76,9 @@ def test_sarif_is_a_log_of_version_2_1_0(capsys: pytest.CaptureFixture[str]) -> 
     found = example()
     found.add("nan", "warn", "values", path="a:b c/\u6a21 #1.pt")
     place = {"artifactLocation": {"uri": "profiles/autodl.md"}, "region": {"startLine": 12}}
-    malformed, odd = ({"artifactLocation": {"uri": uri}} for uri in ("references/x.md", "a%3Ab%20c/%E6%A8%A1%20%231.pt"))
+    malformed, odd = (
+        {"artifactLocation": {"uri": uri}} for uri in ("references/x.md", "a%3Ab%20c/%E6%A8%A1%20%231.pt")
+    )
     results = [
         ("stale", "error", "the price is 14 months old", place),
         ("malformed", "warning", "no month in the stamp", malformed),
@@ -106,9 +108,9 @@ def test_github_escapes_what_would_end_or_forge_an_annotation(capsys: pytest.Cap
 
 def test_a_page_of_evidence_is_one_line_of_text(capsys: pytest.CaptureFixture[str]) -> None:
     found = Report("x")
-    found.add("stale", "warn", "two\nlines", path="a.log", evidence="step 1\r" * 10_000, fix="read\n\tit")
+    found.add("stale", "warn", "two\nlines", path="a.log", evidence="step 1\r" * 10_000, fix="\x1b[2Jread\n\tit")
     head, seen, fix = printed(found, capsys).splitlines()
-    assert (head, fix) == ("warn  stale: a.log: two lines", "      fix: read it")
+    assert (head, fix) == ("warn  stale: a.log: two lines", r"      fix: \x1b[2Jread it")
     assert seen.startswith("      seen: step 1 step 1 ") and seen.endswith("...") and len(seen) < 600
     assert json.loads(printed(found, capsys, "json"))["findings"][0]["evidence"] == "step 1\r" * 10_000
 

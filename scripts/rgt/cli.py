@@ -62,7 +62,7 @@ def show(data: Any, as_json: bool, lines: Iterable[str]) -> None:
         print_json(data)
         return
     for line in lines:
-        click.echo(line)
+        click.echo(units.show_text(line))
 
 
 def evidence_option(function: F) -> F:

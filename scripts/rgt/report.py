@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 from rgt.errors import FINDINGS, OK
+from rgt.units import show_text
 
 CODES = frozenset(
     """
@@ -113,7 +114,7 @@ def _text(finding: Finding) -> str:
     shown = (("seen", finding.evidence), ("sure", sure), ("fix", finding.fix))
     lines = [": ".join(filter(None, [finding.code, place, finding.message]))]
     lines += [f"{name}: {value}" for name, value in shown if value]
-    lines = [" ".join(line.split()) for line in lines]  # evidence may be a page of a log; --json has it all
+    lines = [show_text(" ".join(line.split())) for line in lines]  # evidence may be a page of a log; --json has it all
     lines = [line if len(line) <= _WIDTH else line[:_WIDTH] + "..." for line in lines]
     return f"{finding.severity:5} " + "\n      ".join(lines)
 
