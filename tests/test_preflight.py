@@ -563,6 +563,38 @@ def test_ctrl_c_ends_an_interpreter_that_hangs(experiment: Experiment, tmp_path:
     until(lambda: living(str(tmp_path)) == [])
 
 
+# Ctrl-C at the worst moments: the child is there, and its parent has not noted it yet; the parent waits for its answer
+INTERRUPTED = """
+import os, signal, subprocess, sys, time
+from rgt.machine import outside
+
+class Popen(subprocess.Popen):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        if "early" in sys.argv:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.5)
+
+subprocess.Popen = Popen
+script = "exec sleep 1000" if "early" in sys.argv else "kill -INT $PPID; exec sleep 1000"
+ask = lambda: outside.tool("sh", "-c", script, seconds=60)
+try:
+    outside.together({"x": ask}, 60) if "thread" in sys.argv else ask()
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+@pytest.mark.parametrize("when", ["early", "late", "early thread", "late thread"])
+def test_ctrl_c_ends_a_program_that_was_asked(tmp_path: Path, when: str) -> None:
+    environ = {**os.environ, LIVING: str(tmp_path), "PYTHONPATH": str(SCRIPT.parent)}
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED, *when.split()], env=environ, timeout=60)
+    left = living(str(tmp_path))
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert (done.returncode, left) == (130, [])
+
+
 # --- bad input ------------------------------------------------------------------------------------------------------
 
 
