@@ -23,18 +23,18 @@ from rgt.units import show_text
 CODES = frozenset(
     """
     accumulated blank bomb bounds budget bug-suspect cadence chance changed clipped clock coincidence collapse
-    colour confound constant count crash crc crlf cuda curve dead-units denormal desync digest direction disclose
+    confound constant count crash crc crlf cuda curve dead-units digest direction disclose
     diverged drawn drift dtype duplicate early-stopping ecc effect ema empty error-page eval-set extra failed font
     future gap gpu gpu-hot gpu-idle gradient group-leak growth hang hardware held hole host-memory hostile identical
-    ignored-input image inf interpreter killed known label-control leak leftover lfs-pointer limit loss-input
+    ignored-input image inf interpreter killed known leak lfs-pointer limit loss-input
     lost-log lr malformed missed missing mixed mode moved moving nan near-duplicate no-crc no-fit no-space noise
     nondeterminism not-a-checkpoint not-updating object-array oom optimizer order overlap padding partial path-name
     peak plateau port precision proxy ragged range refused-global removed renamed restarts resume secret seeds
     selection shape single-run size slow spike split stale stale-index stale-proof stale-source stalled starved step
-    superseded symmetry target throttled time-leak time-limit timeout too-good touched trailing truncated unapplied
+    superseded target throttled time-limit timeout too-good trailing truncated unapplied
     unapproved undecided undeclared unfinished unjudged unknown unknown-claim unloadable unpulled unreadable
-    unrecorded unregistered unresolved unsaved unsealed unseen untrusted unverified update-ratio volatile watcher
-    worker-rng world-size wrong-box wrong-order xid zero
+    unrecorded unregistered unresolved unsaved unsealed unseen untrusted unverified volatile watcher
+    worker-rng world-size wrong-box zero
     """.split()
 )
 
