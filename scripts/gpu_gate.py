@@ -177,7 +177,7 @@ def logs(job: str, lines: int, queue: gate.Queue, as_json: bool) -> None:
             text = file.read().decode(errors="backslashreplace")
     except OSError as error:
         raise errors.from_os_error(error, f"read the log {record['log']}") from None
-    tail = [cli.visible(line) for line in text.removesuffix("\n").split("\n")[-lines:]]
+    tail = text.removesuffix("\n").split("\n")[-lines:]
     click.echo(f"log: {record['log']}", err=True)
     cli.show({"id": record["id"], "log": record["log"], "lines": tail}, as_json, tail)
 

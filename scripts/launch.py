@@ -14,12 +14,14 @@ Writes runs/<run-id>/ with run.json and events.jsonl before anything is started,
 
 from __future__ import annotations
 
+import codecs
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rgt import bundle, cli, errors
+from rgt import bundle, cli, errors, units
 from rgt.errors import RgtError, bad_input
 from rgt.job import backends, description
 from rgt.job.backends import Order, Status
@@ -30,8 +32,11 @@ from rgt.run.record import ACTIVE, OVER
 
 import click
 
+FOLLOW_SECONDS = 1.0
 LINE_BYTES = 1000  # read per line asked for; a longer line is cut
-TARGETS = "local, ssh:HOST[,HOST...], docker[:HOST], slurm[:HOST], k8s, skypilot, kaggle or openclaw."
+TARGETS = (
+    "local, ssh:HOST[,HOST...], ssh://USER@HOST:PORT, docker[:HOST], slurm[:HOST], k8s, skypilot, kaggle or openclaw."
+)
 
 
 @click.group(cls=cli.Group)
@@ -105,11 +110,17 @@ def status(run: Path, as_json: bool) -> int:
 @main.command()
 @run_argument
 @click.option("-n", "--lines", type=click.IntRange(1), default=50, show_default=True, help="How many last lines.")
+@click.option("--follow", is_flag=True, help="Go on printing until the job ends.")
 @cli.json_option
-def logs(run: Path, lines: int, as_json: bool) -> None:
+def logs(run: Path, lines: int, follow: bool, as_json: bool) -> None:
     """Print the end of the log, wherever it is."""
     opened, order = _open(run)
     own = getattr(backends.backend(order.kind), "logs", None)  # of an engine without a file that we can read
+    if follow and (own or as_json):
+        raise bad_input(f"--follow prints a file as text; on {order.kind} ask without {'it' if own else '--json'}")
+    if follow:
+        _follow(opened, order, lines)
+        return
     if own:
         tail = own(order, lines)
     else:
@@ -209,6 +220,21 @@ def _settle(run: rundir.Run, order: Order) -> Status:
 
 
 # -- what a person sees
+
+
+def _follow(run: rundir.Run, order: Order, lines: int) -> None:
+    """The last lines, then only what is new, until the job is over; a job that is silent, or queued, is waited for."""
+    size = order.head.run(["sh", "-c", 'wc -c < "$0"', order.log()], expand=(3,)).out
+    start, ended = max(0, int(size or 0) - lines * LINE_BYTES), False
+    first: int | None = -lines  # of the first read
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a read may end in the middle of a character
+    while not ended:
+        ended = _settle(run, order).state not in ACTIVE  # asked first, so that the read after the end has all of it
+        data = order.head.read(order.log(), start) or b""
+        text = "".join(decoder.decode(data, final=ended).splitlines(keepends=True)[first:])
+        click.echo("\r".join(map(units.show_text, text.split("\r"))), nl=False)  # a progress bar may redraw itself
+        start, first = start + len(data), None
+        time.sleep(0 if ended else FOLLOW_SECONDS)
 
 
 def _print_steps(steps: list[backends.Step], as_json: bool) -> None:

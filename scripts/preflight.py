@@ -34,6 +34,7 @@ from rgt.report import Report
 import click
 
 PLACE = click.Path(path_type=Path)
+_SCRIPT_BYTES = 1 << 20  # of a script, looked through for Windows line ends
 _CONFIGS = (".yaml", ".yml", ".json", ".py")
 
 
@@ -144,6 +145,21 @@ def program(planned: PlannedJob) -> Iterator[Row]:
         yield ok("program", str(path))
 
 
+def line_ends(planned: PlannedJob) -> Iterator[Row]:
+    """In what a shell or the kernel reads; Python itself does not mind."""
+    job = planned.job
+    for word in dict.fromkeys((*job.command, job.script, *job.args, *job.smoke)):
+        path = planned.workdir / word
+        if not word or not path.is_file():
+            continue
+        with path.open("rb") as file:
+            text = file.read(_SCRIPT_BYTES)
+        executed = text.startswith(b"#!") and os.access(path, os.X_OK)
+        if b"\r\n" in text and (executed or path.suffix in (".sh", ".bash")):
+            fix = f"sed -i 's/\\r$//' {quote(str(path))}"
+            yield fail("line ends", "crlf", f"{path} has Windows line ends", fix, str(path))
+
+
 def data(planned: PlannedJob) -> Iterator[Row]:
     for word in planned.job.data:
         path = planned.workdir / os.path.expanduser(word)
@@ -189,7 +205,7 @@ def configs(planned: PlannedJob) -> Iterator[Row]:
             yield ok(name, f"{len(config.paths)} paths checked from {planned.workdir}")
 
 
-JOB_CHECKS = (workdir, program, data, configs)
+JOB_CHECKS = (workdir, program, line_ends, data, configs)
 
 
 if __name__ == "__main__":
