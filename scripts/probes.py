@@ -107,8 +107,6 @@ def predictions(path: Path, fmt: str | None) -> int:
 
     Example: rgt probes predictions runs/x/predictions.npz
     """
-    if importlib.util.find_spec("numpy") is None:
-        raise errors.lacking("numpy cannot be imported; pip install numpy")
     from rgt.probes.predictions import judge_file
 
     return _emit([result.as_dict() for result in judge_file(path)], fmt)

@@ -8,7 +8,7 @@ Example:
     rgt scaffold_training new pipelines/base --framework litgpt --gpu A100 --price 1.8 --dry-run
     rgt scaffold_training new pipelines/base --framework litgpt --gpu A100
     rgt scaffold_training data pipelines/base web corpus/a.txt corpus/b.txt
-    bash pipelines/base/train.sh
+    bash pipelines/base/train.sh                      # once it runs: rgt watch pipelines/base
 
 `new` writes train.sh, training_config.yaml, pretrain.py, job.yaml, checkpoints_index.json and lib/; the folder needs
 nothing of this bundle afterwards, only token files in data/. train.sh again, after any end, goes on from the last good
@@ -93,7 +93,6 @@ def new(
             lines.append(f"nanoGPT    clone it to {folder}/nanoGPT, or set nanogpt_dir in training_config.yaml")
         lines.append(f"start      {shlex.join(['bash', f'{folder}/train.sh'])}")
         lines.append(f"or         {bundle.command('launch', 'submit', folder / 'job.yaml', '--on', '<target>')}")
-        lines.append(f"status     {bundle.command('watch', folder)}")
     plan = {**proposed.as_dict(), "precision_because": why, "device": device}
     cli.show({"plan": plan, "config": config, "files": list(map(str, written))}, as_json, lines)
 
