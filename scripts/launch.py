@@ -19,18 +19,18 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rgt import bundle, cli, errors, units
 from rgt.errors import RgtError, bad_input
-from rgt.job import backends, description
-from rgt.job.backends import Order, Status
-from rgt.machine.interpreter import python_word
-from rgt.run import provenance
-from rgt.run import record as rundir
-from rgt.run.record import ACTIVE, OVER
 
 import click
+
+if TYPE_CHECKING:
+    from rgt.job import backends, description
+    from rgt.job.backends import Order, Status
+    from rgt.run import record as rundir
+
 
 FOLLOW_SECONDS = 1.0
 LINE_BYTES = 1000  # read per line asked for; a longer line is cut
@@ -61,6 +61,10 @@ def submit(spec: Path, target: str, dry_run: bool, as_json: bool) -> None:
 
     Example: rgt launch submit job.yaml --on slurm --dry-run
     """
+    from rgt.job import backends, description
+    from rgt.job.backends import Order
+    from rgt.run import record as rundir
+
     wanted = description.load(spec)
     kind, hosts = backends.parse_target(target)
     engine = backends.backend(kind)
@@ -114,6 +118,8 @@ def status(run: Path, as_json: bool) -> int:
 @cli.json_option
 def logs(run: Path, lines: int, follow: bool, as_json: bool) -> None:
     """Print the end of the log, wherever it is."""
+    from rgt.job import backends
+
     opened, order = _open(run)
     own = getattr(backends.backend(order.kind), "logs", None)  # of an engine without a file that we can read
     if follow and (own or as_json):
@@ -137,6 +143,8 @@ def logs(run: Path, lines: int, follow: bool, as_json: bool) -> None:
 @cli.json_option
 def stop(run: Path, dry_run: bool, as_json: bool) -> None:
     """End the job: its warning signal, its grace, then the kill. The run directory stays."""
+    from rgt.job import backends
+
     opened, order = _open(run)
     steps = backends.backend(order.kind).stop(order)
     if dry_run:
@@ -160,6 +168,9 @@ def stop(run: Path, dry_run: bool, as_json: bool) -> None:
 @cli.json_option
 def resume(run: Path, dry_run: bool, as_json: bool) -> None:
     """Start an ended job again on its own run directory; what it resumes from is its own checkpoint."""
+    from rgt.job import backends
+    from rgt.run.record import ACTIVE
+
     opened, order = _open(run)
     opened.refuse_if_sealed()
     now = backends.backend(order.kind).status(order)
@@ -184,6 +195,9 @@ def resume(run: Path, dry_run: bool, as_json: bool) -> None:
 
 def _origin(job: description.Job, kind: str, is_local: bool) -> dict[str, Any]:
     """A container has its own Python, a cluster other machines: of those nothing is said that was read here."""
+    from rgt.machine.interpreter import python_word
+    from rgt.run import provenance
+
     environ, workdir = {**os.environ, **job.env}, Path(job.workdir)
     code = workdir if is_local else Path(job.folder)  # elsewhere workdir is a path of that machine
     python = python_word(job.command, workdir, environ) if job.command else job.python
@@ -200,6 +214,9 @@ def _ship(order: Order) -> None:
 
 
 def _open(path: Path) -> tuple[rundir.Run, Order]:
+    from rgt.job import backends
+    from rgt.run import record as rundir
+
     run = rundir.open_run(path)
     order = backends.order_of(run)
     if not order:
@@ -210,6 +227,9 @@ def _open(path: Path) -> tuple[rundir.Run, Order]:
 
 def _settle(run: rundir.Run, order: Order) -> Status:
     """What the engine says; an end that nobody recorded becomes an event now."""
+    from rgt.job import backends
+    from rgt.run.record import OVER
+
     now: Status = backends.backend(order.kind).status(order)
     last = (run.last_event() or {}).get("event")
     under_way = now.state == "lost" and last == "launched"  # the submit may still be on its way there
@@ -224,6 +244,8 @@ def _settle(run: rundir.Run, order: Order) -> Status:
 
 def _follow(run: rundir.Run, order: Order, lines: int) -> None:
     """The last lines, then only what is new, until the job is over; a job that is silent, or queued, is waited for."""
+    from rgt.run.record import ACTIVE
+
     size = order.head.run(["sh", "-c", 'wc -c < "$0"', order.log()], expand=(3,)).out
     start, ended = max(0, int(size or 0) - lines * LINE_BYTES), False
     first: int | None = -lines  # of the first read

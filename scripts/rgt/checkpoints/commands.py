@@ -8,9 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rgt import bundle, cli, errors, files, units
-from rgt.checkpoint import index, names
-from rgt.checkpoint.index import Keep
+from rgt import bundle, cli, errors, units
 from rgt.report import Report, print_json
 
 import click
@@ -46,8 +44,7 @@ def list_(run: Path, as_json: bool) -> int:
 
     Example: rgt checkpoints list runs/20261116-083000-tiny-gpt-1f00ab
     """
-
-    from rgt.checkpoint import inventory, whole
+    from rgt.checkpoint import index, inventory, whole
 
     report, read_until = Report("checkpoints"), time.monotonic() + 2
     _add_state(report, run)
@@ -73,8 +70,7 @@ def list_(run: Path, as_json: bool) -> int:
 
 def _add_state(report: Report, run: Path) -> None:
     """What the index and the names in the folder show without reading a checkpoint."""
-
-    from rgt.checkpoint import inventory
+    from rgt.checkpoint import index, inventory, names
 
     problem = inventory.index_problem(run)
     if problem:
@@ -103,8 +99,7 @@ def verify(run: Path, dry_run: bool, fmt: str | None) -> int:
 
     Example: rgt checkpoints verify runs/20261116-083000-tiny-gpt-1f00ab
     """
-
-    from rgt.checkpoint import inventory
+    from rgt.checkpoint import index, inventory
 
     report = Report("checkpoints")
     _add_state(report, run)
@@ -131,7 +126,6 @@ def latest(run: Path, as_json: bool) -> int:
 
     Example: rgt checkpoints latest runs/20261116-083000-tiny-gpt-1f00ab
     """
-
     from rgt.checkpoint import inventory
 
     newest, skipped = inventory.newest_whole([*inventory.find(run), *inventory.without_step(run)])
@@ -164,8 +158,9 @@ def prune(
 
     Example: rgt checkpoints prune runs/20261116-083000-tiny-gpt-1f00ab --best val_loss --dry-run
     """
-
-    from rgt.checkpoint import inventory
+    from rgt import files
+    from rgt.checkpoint import index, inventory
+    from rgt.checkpoint.index import Keep
 
     if (run / "seal.json").exists():
         raise errors.refused(f"{run} is sealed; a sealed run never changes")
