@@ -25,11 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from rgt import cli, errors
-from rgt.machine.interpreter import interrogate, job_python
-from rgt.probes import runner
-from rgt.probes.factory import Result, Training
-from rgt.probes.probe_session import Session
-from rgt.probes.runner import NAMES, PROBES
+from rgt.probes.factory import NAMES, PROBES, Result, Training
 from rgt.report import Finding, Report
 
 import click
@@ -43,6 +39,9 @@ def examine(
     make: Callable[[], Training], names: tuple[str, ...] = NAMES, *, steps: int = 20, seconds: float = 20.0
 ) -> Iterator[Result]:
     """Probe what `make` builds, in this process, one result after the other; it builds a new one for every probe."""
+    from rgt.probes import runner
+    from rgt.probes.probe_session import Session
+
     return runner.run(Session(make, steps, seconds), names)
 
 
@@ -113,11 +112,15 @@ def predictions(path: Path, fmt: str | None) -> int:
 
 
 def _probe(names: tuple[str, ...], fmt: str | None, timeout: float, request: dict[str, Any]) -> int:
+    from rgt.probes import runner
+
     return _emit(runner.probe(_checked(request), names, timeout), fmt)
 
 
 def _checked(request: dict[str, Any]) -> dict[str, Any]:
     """What the child is asked for, when its Python is there, new enough for our code, and has torch."""
+    from rgt.machine.interpreter import interrogate, job_python
+
     python = job_python(request["python"])
     found = interrogate(python, Path.cwd(), os.environ)
     problem = found.problem

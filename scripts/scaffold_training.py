@@ -23,13 +23,19 @@ from typing import Any
 
 from rgt import bundle, cli
 from rgt.errors import bad_input
-from rgt.scaffold_training import budget, pipeline, text_files, tokens
 
 import click
 
+FRAMEWORKS = ("nanogpt", "litgpt", "hf-trainer")
 SEED = 1337
 _HALF = click.FloatRange(0, 0.5, min_open=True)
 _VOCAB_HELP = "Of the tokenizer; 257 for bytes."
+
+
+def _count(text: str) -> float:
+    from rgt.scaffold_training import budget
+
+    return budget.count(text)
 
 
 @click.group(cls=cli.Group)
@@ -42,9 +48,9 @@ def main() -> None:
 
 @main.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--framework", required=True, type=click.Choice(pipeline.FRAMEWORKS), help="Whose trainer.")
-@click.option("--params", type=budget.count, help="Parameters, such as 124M. [default: 124M]")
-@click.option("--tokens", type=budget.count, help="Tokens to train on, such as 2.5B. [default: 20 a parameter]")
+@click.option("--framework", required=True, type=click.Choice(FRAMEWORKS), help="Whose trainer.")
+@click.option("--params", type=_count, help="Parameters, such as 124M. [default: 124M]")
+@click.option("--tokens", type=_count, help="Tokens to train on, such as 2.5B. [default: 20 a parameter]")
 @click.option("--gpu", help="Card, such as A100. [default: this machine's, else the CPU]")
 @click.option("--gpu-mem", type=cli.Size(), help="Memory of one card. [default: the card's]")
 @click.option("--gpus", type=click.IntRange(1), default=1, show_default=True, help="Cards, on one machine.")
@@ -72,6 +78,8 @@ def new(
 
     Example: rgt scaffold_training new pipelines/base --framework litgpt --params 124M --gpu A100
     """
+    from rgt.scaffold_training import budget, pipeline, tokens
+
     card = budget.card(gpu, gpu_mem)
     device = "cpu" if card.name == "CPU" else "cuda"
     precision, why = budget.precision(card.compute_cap, device == "cpu")
@@ -111,6 +119,8 @@ def data(
 
     Example: rgt scaffold_training data pipelines/base web corpus/a.txt corpus/b.txt
     """
+    from rgt.scaffold_training import pipeline, text_files, tokens
+
     if not source or Path(source).name != source or source.startswith("."):
         raise bad_input(f"{source!r} is not a name for a source; it becomes a folder of {folder}/data")
     config = pipeline.load_config(folder / "training_config.yaml")

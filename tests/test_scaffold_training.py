@@ -170,7 +170,7 @@ def test_samples_depend_on_the_step_and_the_mix_alone(made: Path) -> None:
 # -- what `new` writes
 
 
-@pytest.mark.parametrize("framework", pipelines.FRAMEWORKS)
+@pytest.mark.parametrize("framework", pipelines.ENTRY)
 def test_new_writes_a_whole_pipeline(framework: str, tmp_path: Path) -> None:
     folder = tmp_path / "base"
     done = scaffold("new", folder, "--framework", framework, "--params", "124M", "--gpu", "T4", "--gpus", 4)
