@@ -40,8 +40,6 @@ BLOCK = f"      down:\n        value: x\n        source: https://example.org/a\n
         ("fact, verified: January", [("malformed", 1)]),
         ("fact, verified: 2020-13", [("malformed", 1)]),
         ("fact, verified: 2099-01", [("future", 1)]),
-        ("talk about `verified: 2020-01` in code", []),
-        ("", []),
         # a billing fact may be half as old as another
         (f"---\nspot: {FACT}\nmeter:\n  down: {FACT}\nstorage:\n  - {FACT}\n---\n", [("stale", 4), ("stale", 6)]),
         # also one of a variant
@@ -52,6 +50,13 @@ def test_what_is_found(page: Path, text: str, expected: list[tuple[str, int]]) -
     page.write_text(text)
     report = json.loads(run(page, "--json").stdout)
     assert [(finding["code"], finding["line"]) for finding in report["findings"]] == expected
+
+
+@pytest.mark.parametrize("text", ["talk about `verified: 2020-01` in code", ""])
+def test_nothing_to_check_is_not_an_all_clear(page: Path, text: str) -> None:
+    page.write_text(text)
+    done = run(page)
+    assert (done.returncode, done.stdout) == (2, "") and "nothing was checked" in done.stderr
 
 
 def test_text_names_the_place_and_the_source(page: Path) -> None:
