@@ -84,14 +84,17 @@ def every(fmt: str | None, timeout: float, **request: Any) -> int:
     return _probe(NAMES, fmt, timeout, request)
 
 
-for _one in PROBES:
-    _help = f"{_one.help}\n\nExample: rgt probes {_one.name} --factory train:factory"
+@click.command(cls=cli.Command)
+@factory_options(60.0)
+@click.pass_context
+def one(context: click.Context, /, fmt: str | None, timeout: float, **request: Any) -> int:
+    return _probe((str(context.info_name),), fmt, timeout, request)
 
-    @main.command(_one.name, help=_help, short_help=_one.help)
-    @factory_options(60.0)
-    @click.pass_context
-    def one(context: click.Context, /, fmt: str | None, timeout: float, **request: Any) -> int:
-        return _probe((str(context.info_name),), fmt, timeout, request)
+
+for _probe_of in PROBES:  # one set of options serves them all: each costs time at every start
+    _help = f"{_probe_of.help}\n\nExample: rgt probes {_probe_of.name} --factory train:factory"
+    _words = {"help": _help, "short_help": _probe_of.help}
+    main.add_command(cli.Command(_probe_of.name, callback=one.callback, params=one.params, **_words))
 
 
 @main.command()

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -102,6 +101,8 @@ class ProductionRun:
         self.nodes = int(self.config.get("nodes", len(self.hosts)))
         self.processes = self.nodes * max(1, self.gpus)
         # where {config} is, seen from workdir: its own file for each content, so that a run keeps what it read
+        import hashlib  # here, because --help does not need it
+
         self.shipped = f".rgt/{self.path.stem}-{hashlib.sha256(self.path.read_bytes()).hexdigest()[:8]}.yaml"
         self.given = {key: self.config[key] for key in JOB_KEYS if key in self.config}
         self.ships_config = "config" in description.holes(self.given)

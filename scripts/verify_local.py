@@ -36,7 +36,6 @@ from typing import TYPE_CHECKING, Any
 
 from rgt import cli, errors, units
 from rgt.errors import bad_input
-from rgt.machine.interpreter import job_python
 from rgt.report import Report
 
 import click
@@ -96,6 +95,8 @@ def main(
 
     Example: rgt verify_local checkpoints/step_2000.pt --expect checkpoints/step_1000.pt
     """
+    from rgt.machine.interpreter import job_python
+
     if python and not deep:
         raise click.UsageError("--python is the interpreter that --deep loads with; give both")
     try:

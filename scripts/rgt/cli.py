@@ -10,7 +10,7 @@ A command function returns its exit code (None counts as 0). RGT_DEBUG=1 shows t
 
 from __future__ import annotations
 
-import importlib.util
+import importlib.machinery
 import io
 import os
 import select
@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from rgt import bundle, errors, units
 
-_MISSING = [name for name in ("click", "yaml", "jsonschema") if importlib.util.find_spec(name) is None]
+_MISSING = [name for name in ("click", "yaml", "jsonschema") if not importlib.machinery.PathFinder.find_spec(name)]
 if _MISSING and ".pyz" not in __file__:  # a box has click alone, and what runs there needs no more
     _needed = ", ".join({"yaml": "pyyaml"}.get(name, name) for name in _MISSING)
     _tool = os.path.splitext(os.path.basename(sys.argv[0]))[0]
