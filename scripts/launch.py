@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rgt import bundle, cli, errors
-from rgt.errors import RgtError, bad_input
+from rgt.errors import RgtError, bad_input, refused
 from rgt.job import backends, description
 from rgt.job.backends import Order, Status
 from rgt.run import record as rundir
@@ -179,6 +179,9 @@ def _open(path: Path) -> tuple[rundir.Run, Order]:
     run = rundir.open_run(path)
     order = backends.order_of(run)
     if not order:
+        if not run.is_recorded_here:
+            why = "its run.json came with a pull, and nothing that a box wrote is run or contacted from here"
+            raise refused(f"{path}: {why}; name the run directory that launch made")
         look = bundle.command("takeover", "snapshot")
         raise bad_input(f"{path} was not started by launch; see what runs here: {look}")
     return run, order
