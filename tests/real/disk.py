@@ -21,19 +21,23 @@ def tiny_disk(tmp_path: Path) -> Iterator[TinyDisk]:
     mounted: list[Path] = []
 
     def make(size: str = "8m", inodes: int = 50) -> Path:
-        need_root("mounting a tmpfs")
-        point = tmp_path / f"disk{len(mounted)}"
-        point.mkdir()
-        options = f"size={size},nr_inodes={inodes}"
-        done = run([need("mount", "mount"), "-t", "tmpfs", "-o", options, "tmpfs", str(point)], check=False)
-        if done.returncode:  # a container without CAP_SYS_ADMIN
-            missing(f"a tmpfs cannot be mounted: {done.stderr.strip()}")
-        mounted.append(point)
-        return point
+        mounted.append(mount(tmp_path / f"disk{len(mounted)}", f"size={size},nr_inodes={inodes}"))
+        return mounted[-1]
 
     yield make
     for point in reversed(mounted):
         unmount(point)
+
+
+def mount(point: Path, options: str = "") -> Path:
+    """A new tmpfs at a new folder; without options the folder itself, as a mount with all the room."""
+    need_root("mounting a disk")
+    point.mkdir(parents=True)
+    how = ["-t", "tmpfs", "-o", options, "tmpfs"] if options else ["--bind", str(point)]
+    done = run([need("mount", "mount"), *how, str(point)], check=False)
+    if done.returncode:  # a container without CAP_SYS_ADMIN
+        missing(f"a disk cannot be mounted: {done.stderr.strip()}")
+    return point
 
 
 def unmount(point: Path) -> None:

@@ -176,6 +176,8 @@ def _examine_here(case: Case) -> Copies:
         case.run_id = str(files.read_json(local / "run.json", "run")["run_id"])
     beside = [path.parent for path in sorted(local.parent.glob(f"*/{MANIFEST}")) if path.parent != local]
     copies = Copies([local, *beside])
+    if (local / FOLDER).exists():
+        case.object("partial", "an unfinished pull is in this folder", local / FOLDER, f"finish it: {case.pull_words}")
     try:
         case.manifest = read_manifest(local)
     except RgtError as error:
@@ -185,9 +187,6 @@ def _examine_here(case: Case) -> Copies:
     if any(fault(row["path"]) for row in case.manifest["files"]):
         case.object("path-name", "names files outside of its folder", local / MANIFEST, case.pull_words)
         return copies
-    if (local / FOLDER).exists():
-        message = "an unfinished pull is in this folder"
-        case.object("partial", message, local / FOLDER, f"finish it: {case.pull_words}")
     if case.manifest.get("run_id", case.run_id) != case.run_id:
         message = f"the pull is of {case.manifest['run_id']}, not of {case.run_id}"
         case.object("unpulled", message, local / MANIFEST, case.pull_words)
@@ -201,7 +200,7 @@ def _load(case: Case, folder: Path) -> dict[Path, str]:
     words = case.pull_words if folder == case.local.absolute() else f"pull it again into {folder}"
     for path, problem in problems:
         if problem.severity == "error":
-            case.object(problem.code, f"is not what was pulled and verified: {problem.message}", path, words)
+            case.object(problem.code, f"fails the check by load, made now: {problem.message}", path, words)
     if folder == case.local.absolute():
         warnings = sum(problem.severity == "warn" for _, problem in problems)
         files_here = [*verdict.artifacts, *verdict.plain]
@@ -261,7 +260,7 @@ def _take(found: Disks, row: dict[str, Any]) -> None:
     elif "pid" in row:
         found.busy.append({"pid": int(row["pid"]), "what": str(row["what"]), "command": str(row["command"])})
     elif "blind" in row:
-        found.notes.append(f"{int(row['blind'])} processes of other users could not be asked what they write")
+        found.notes.append(f"{int(row['blind'])} processes could not be asked what they write")
     elif "sick" in row:
         found.notes.append(f"the GPUs could not be asked who uses them: {str(row['sick'])[:200]}")
     elif "run" not in row:
@@ -307,7 +306,7 @@ def _compare(case: Case, there: Listing, sizes: dict[str, int], here: set[str]) 
         again = case.pull_words
         if not is_inside(place, [there.root]):
             folder = place if [place] != paths else os.path.dirname(place)
-            target = case.local.parent / os.path.basename(folder)
+            target = case.local.parent / (os.path.basename(folder) or "disk")
             again = bundle.command("transfer", "pull", Place(there.host, folder).text, target)
         elif left_out := (case.manifest or {}).get("excluded"):
             message += f"; the pull left out {_names(left_out['patterns'])}"
