@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from rgt import bundle, cli, errors, units
 from rgt.errors import bad_input
-from rgt.report import Report, progress
+from rgt.report import Report, plain, progress
 
 import click
 
@@ -223,7 +223,7 @@ def down(
     found.data |= {"state": case.state.word if case.state else None}
     if fmt is None:
         for what, sentence in teardown_rules.page(case):
-            click.echo(f"{what:13} {sentence}")
+            click.echo(plain(f"{what:13} {sentence}"))
     reasons = [finding.message for finding in found.findings][:20]
     decision = {"command": command, "execute": execute, "reasons": reasons, "words": approve, "abandoned": abandon}
     unrecorded = case.log("refused" if reasons else "approved", **decision)

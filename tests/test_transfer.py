@@ -395,6 +395,16 @@ def rename_profile(bench: Bench) -> None:
 
 
 STOP: dict[str, Any] = {"verbs__down": {"value": "x", "argv": ["fakectl", "stop", "<id>"]}}
+
+
+def test_names_that_the_box_gives_are_shown_and_not_sent_to_the_terminal(good: Bench) -> None:
+    good.put("a\x1b[31m/m.pt"), good.put("b\x1b[32m/m.pt")
+    done = good.provider.down(good.here, "--abandon", good.box / "b\x1b[32m")
+    assert done.returncode == 4 and "\x1b" not in done.stdout
+    assert "a\\x1b[31m: 1 files on this machine (100 B)" in done.stdout
+    assert "b\\x1b[32m: 1 files, 100 B, given up" in done.stdout
+
+
 APPROVALS: dict[str, tuple[list[str], Break, str]] = {
     "nothing said": ([], lambda b: None, "there is no --approve"),
     "a plain yes": (["--approve=yes"], lambda b: None, "--approve says 'yes', which does not hold the phrase"),
@@ -452,7 +462,7 @@ def test_down_in_the_one_good_state_shows_then_executes(good: Bench) -> None:
 
 
 def test_down_with_the_rest_given_up_by_name_and_true_size_or_pulled(good: Bench) -> None:
-    other = make_run(good.box, OTHER_ID)
+    other = make_run(good.box, OTHER_ID, mib=0.3)
     leave_out(good)
     words = ["--abandon", other, "--abandon", good.there / "data"]
     given_up = good.provider.down_approved(good.here, *words)
@@ -460,7 +470,12 @@ def test_down_with_the_rest_given_up_by_name_and_true_size_or_pulled(good: Bench
     size = sum(path.lstat().st_size for path in other.rglob("*") if path.is_file())
     assert f"lost          {other}: 8 files, {units.show_size(size)}, given up" in given_up.stdout
     assert f"lost          {good.there}/data: 1 files, 30 MiB, given up" in given_up.stdout
-    assert good.provider.down(good.here, "--abandon", good.box).returncode == 4  # the run itself cannot be given up
+    everything = good.provider.down(good.here, "--abandon", good.box)  # the run itself cannot be given up
+    assert everything.returncode == 4 and f"{NOT_HERE} 'data/big.tar'" in everything.stdout
+    (good.box / "link").symlink_to(good.box)
+    linked = good.provider.down(good.here, *words[2:], "--abandon", good.box / "link")  # nor by a link to it
+    assert linked.returncode == 4 and f"{NOT_HERE} '{STEP}'" in linked.stdout
+    (good.box / "link").unlink()
     assert transfer("pull", other, good.here.parent / OTHER_ID).returncode == 0
     assert good.provider.down_approved(good.here, "--abandon", good.there / "data").returncode == 0
 
@@ -524,7 +539,8 @@ def test_down_of_the_wrong_box_is_refused(good: Bench) -> None:
     other = good.provider.down(good.here, "--approve", RUN_ID, "--execute", FAKE_POD="pod-2")
     assert (other.returncode, good.provider.calls) == (4, [])
     assert "calls itself 'pod-2', and --id is 'pod-1': the wrong box" in other.stdout
-    assert "could not be checked" in good.provider.down_approved(good.here).stdout
+    unsure = good.provider.down(good.here, "--execute")
+    assert "the pull is of a folder on this machine: that pod-1 is this box could not be checked" in unsure.stdout
     assert good.provider.down_approved(good.here, FAKE_POD="C.pod-1").returncode == 0
 
 

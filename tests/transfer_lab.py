@@ -126,7 +126,7 @@ elif sys.argv[1] == "delete":
     @property
     def env(self) -> dict[str, str]:
         path = {"PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}"}
-        return path | ({"HOME": str(self.home)} if self.home else {})
+        return path | ({"HOME": str(self.home), "RUNPOD_POD_ID": "pod-1"} if self.home else {})
 
     @property
     def calls(self) -> list[list[str]]:

@@ -102,13 +102,18 @@ def progress(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
+def plain(text: str) -> str:
+    """For a terminal: a control character in a name that a stranger gave is shown, not sent."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def _text(finding: Finding) -> str:
     place = " ".join(filter(None, [finding.path + (f":{finding.line}" if finding.line else ""), finding.where]))
     sure = None if finding.sure is None else f"{finding.sure:.0%}"
     shown = (("seen", finding.evidence), ("sure", sure), ("fix", finding.fix))
     lines = [": ".join(filter(None, [finding.code, place, finding.message]))]
     lines += [f"{name}: {value}" for name, value in shown if value]
-    lines = [" ".join(line.split()) for line in lines]  # evidence may be a page of a log; --json has it all
+    lines = [plain(" ".join(line.split())) for line in lines]  # evidence may be a page of a log; --json has it all
     lines = [line if len(line) <= _WIDTH else line[:_WIDTH] + "..." for line in lines]
     return f"{finding.severity:5} " + "\n      ".join(lines)
 

@@ -70,11 +70,17 @@ def _real(path: str) -> str:
     return os.path.realpath(os.path.expandvars(os.path.expanduser(path)))
 
 
+def _named(path: str) -> str:
+    """The thing of that name itself: a link that is given up does not give up what it leads to."""
+    folder, name = os.path.split(os.path.abspath(os.path.expanduser(path)))
+    return os.path.join(os.path.realpath(folder), name)
+
+
 def sweep(asked: Question, places: list[str]) -> Iterator[Row]:
     """Rows: {"f": file}, {"run": folder}, {"left": folder}, {"denied": folder}, {"late": folder not reached}."""
     end, rows = time.monotonic() + asked.seconds, 0
     points = {mount.point for mount in disks.mounts()} if os.path.exists(_MOUNTS) else set()
-    apart = [asked.run, *map(_real, asked.kept), *map(_real, asked.abandoned)]
+    apart = [asked.run, *map(_real, asked.kept), *map(_named, asked.abandoned)]
     folders = [(place, False) for place in reversed(places)]
     while folders:
         folder, in_run = folders.pop()
@@ -109,11 +115,11 @@ def sweep(asked: Question, places: list[str]) -> Iterator[Row]:
 
 def true_size(path: str, seconds: float) -> Row:
     """Files and bytes below a path that is given up; `whole` is False when the time did not suffice."""
-    end, real = time.monotonic() + seconds, _real(path)
-    row: Row = {"given": real, "n": 0, "b": 0, "whole": True, "there": os.path.lexists(real)}
-    if os.path.isfile(real):
-        return {**row, "n": 1, "b": os.path.getsize(real)}
-    for folder, _, names in os.walk(real):
+    end, path = time.monotonic() + seconds, _named(path)
+    row: Row = {"given": path, "n": 0, "b": 0, "whole": True, "there": os.path.lexists(path)}
+    if os.path.islink(path) or os.path.isfile(path):
+        return {**row, "n": 1, "b": os.lstat(path).st_size}
+    for folder, _, names in os.walk(path):
         for name in names:
             try:
                 row["b"] += os.lstat(os.path.join(folder, name)).st_size

@@ -334,10 +334,13 @@ def _above(path: str) -> list[str]:
 
 def _check_id(case: Case, there: Listing, variable: str) -> None:
     """The worst accident is the right command on the wrong box."""
-    if not variable or not case.box_id:
+    unchecked = f"that {case.box_id or 'what ends'} is this box could not be checked"
+    if not there.host.name and not there.env and case.facts["kind"] in ("rented", "notebook"):
+        fix = f"pull from the box itself: {bundle.command('transfer', 'pull', '<host:dir>', case.local)}"
+        case.object("wrong-box", f"the pull is of a folder on this machine: {unchecked}", there.root, fix)
+    elif not variable or not case.box_id:
         return
-    if not there.env:
-        unchecked = f"that {case.box_id} is this box could not be checked"
+    elif not there.env:
         case.notes.append(f"{variable} is not set on {there.host.title}: {unchecked}")
     elif case.box_id != there.env and not there.env.endswith(f".{case.box_id}"):
         message = f"{there.host.title} calls itself {there.env!r}, and --id is {case.box_id!r}: the wrong box"
