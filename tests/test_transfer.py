@@ -21,7 +21,7 @@ from rgt import units
 from rgt.platform import profiles
 from rgt.run import record as rundir
 from rgt.run import seal
-from rgt.transfer import boxside
+from rgt.transfer import boxside, teardown_rules
 
 import numpy as np
 import pytest
@@ -338,6 +338,13 @@ def use_gpu(bench: Bench) -> None:
     tool.chmod(0o755)
 
 
+def fill_volume(bench: Bench) -> None:
+    """Weights on another disk that the profile names."""
+    (volume := bench.folder / "volume").mkdir()
+    (volume / "last.onnx").write_bytes(b"weights")
+    rewrite(bench.provider.folder / "fake.md", "path: /workspace", f"path: {volume}")
+
+
 STEP = "checkpoints/step_1.npy"
 NOT_HERE = "are not here as they are there now:"
 AGAINST: dict[str, tuple[Break, str]] = {
@@ -360,6 +367,7 @@ AGAINST: dict[str, tuple[Break, str]] = {
     "same name from another host": (same_name_elsewhere, f"{NOT_HERE} '{STEP}'"),
     "sibling being written": (lambda b: b.write_on_the_box(b.put("a.log").name), "writes a.log"),
     "weights elsewhere, small and old": (lambda b: b.put("else/where/last.gguf", age=99), "'else/where/last.gguf'"),
+    "weights on another disk": (fill_volume, f"{NOT_HERE} 'last.onnx'"),
     "large elsewhere, old": (lambda b: b.put("data.tar", 1_000_000, age=99), "(0.954 MiB) are not here"),
     "recent elsewhere, small": (lambda b: b.put("exp/predictions.csv"), f"{NOT_HERE} 'exp/predictions.csv'"),
     "run folder renamed": (lambda b: b.there.rename(b.box / "off"), "does not answer as it should (there is no direct"),
@@ -395,6 +403,13 @@ def rename_profile(bench: Bench) -> None:
 
 
 STOP: dict[str, Any] = {"verbs__down": {"value": "x", "argv": ["fakectl", "stop", "<id>"]}}
+
+
+def test_a_look_that_did_not_reach_everything_is_no_proof(good: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(teardown_rules, "_SECONDS", 0.0)
+    done = good.provider.down(good.here, "--execute")
+    assert (done.returncode, good.provider.acts) == (4, [])
+    assert f"error unseen: {good.box}: the look at the disks ended here, after 0 s" in done.stdout
 
 
 def test_names_that_the_box_gives_are_shown_and_not_sent_to_the_terminal(good: Bench) -> None:

@@ -133,11 +133,12 @@ def examine(case: Case, variable: str = "") -> None:
     if there.run_id and there.run_id != case.run_id:
         case.object("unpulled", f"{there.source} now holds {there.run_id}, not {case.run_id}", there.root)
     _check_id(case, there, variable)
-    case.state = state_of(there, own_record(case.local))
+    record = own_record(case.local)
+    case.state = state_of(there, record)
     if not case.state.over:
         detail = f" ({case.state.detail})" if case.state.detail else ""
         message = f"the run is {case.state.word}{detail}: what it is yet to write would be lost"
-        stop = bundle.command("launch", "stop", case.local)
+        stop = bundle.command("launch", "stop", case.local) if record else f"on {there.host.title}"
         case.object("unfinished", message, case.local, f"wait for its end, or end it ({stop}), then: {case.pull_words}")
 
 
@@ -161,8 +162,9 @@ class Copies:
     def holds(self, size: int, sha256: str) -> bool:
         for path, root in self.by_size[size]:
             if path not in self.digests:
-                self.digests[path] = sha256_of(path)
-            if self.digests[path] == sha256:
+                with contextlib.suppress(OSError):  # what cannot be read here is not here
+                    self.digests[path] = sha256_of(path)
+            if self.digests.get(path) == sha256:
                 self.used.add(root)
                 return True
         return False
