@@ -25,7 +25,6 @@ import contextlib
 import fcntl
 import math
 import os
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -95,10 +94,12 @@ def snapshot(directories: tuple[Path, ...], seconds: float, fmt: str | None) -> 
 @main.command()
 @click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--cwd", type=FOLDER, default=".", show_default=True, help="Directory the job will run in.")
-@click.option("--python", help="The interpreter of the job. [default: the shell's]")
+@click.option("--python", help="The interpreter of the job. [default: the active environment's, else the one on PATH]")
 @cli.report_options
 def validate(config: Path, cwd: Path, python: str | None, fmt: str | None) -> int:
     """Check the paths of CONFIG (YAML, JSON or Python): there, whole, writable, with room.
+
+    A checkpoint to resume from is read, not loaded; `rgt verify_local CHECKPOINT --deep` also loads it.
 
     Example: rgt takeover validate train.yaml --cwd /data/exp --python .venv/bin/python
     """
@@ -236,7 +237,7 @@ def block_after(heading: str, rows: list[str], state: dict[str, str], old: str) 
         # on this host, a process that is no longer listed has ended, and a run is gone when its files are
         kind, _, name = key.partition(" ")
         host, _, place = name.partition(":")
-        if host == socket.gethostname() and (kind == "process" or (kind == "run" and not os.path.exists(place))):
+        if host == os.uname().nodename and (kind == "process" or (kind == "run" and not os.path.exists(place))):
             changes[key] = _GONE
     last = old.rpartition("\n## ")[2] if "\n## " in old else ""
     if not changes and f" {heading}\n" in last and set(rows) <= set(last.splitlines()):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from rgt import bundle, cli, errors, units
 from rgt.errors import bad_input
-from rgt.report import Report, plain, progress
+from rgt.report import Report, progress
 
 import click
 
@@ -121,7 +121,8 @@ def pull(
     done = delivery.deliver(where, local, exclude, patience, known=loop)
     found = Report("transfer", done.findings, done.as_dict())
     for node in others:
-        fix = bundle.command("transfer", "pull", node.text, f"{local}-{node.host.name}")
+        beside = f"{local}-{node.host.name.removeprefix('ssh://')}"
+        fix = bundle.command("transfer", "pull", node.text, beside)
         message = f"{node.host.name} is another node of this run; what only its disk holds is not here"
         found.add("unpulled", "warn", message, fix=fix)
     there = done.there
@@ -223,7 +224,7 @@ def down(
     found.data |= {"state": case.state.word if case.state else None}
     if fmt is None:
         for what, sentence in teardown_rules.page(case):
-            click.echo(plain(f"{what:13} {sentence}"))
+            click.echo(units.show_text(f"{what:13} {sentence}"))
     reasons = [finding.message for finding in found.findings][:20]
     decision = {"command": command, "execute": execute, "reasons": reasons, "words": approve, "abandoned": abandon}
     unrecorded = case.log("refused" if reasons else "approved", **decision)

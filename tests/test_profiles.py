@@ -60,7 +60,7 @@ def test_every_down_names_what_it_ends() -> None:
     assert [name for name, fact in down if "<id>" not in " ".join(fact["argv"])] == []
     ssh = [f"generic-ssh:{name}" for name in ("slurm", "k8s", "colab", "skypilot", "dstack")]
     rented = ["lambda", "paperspace", "runpod", "vastai"]
-    assert {name for name, _ in down} == {"autodl", "china:featurize", *ssh, *rented}
+    assert {name for name, _ in down} == {"autodl", *ssh, *rented}
     # without a terminal these take silence for no; vastai even exits 0 then
     for name in ("vastai", "generic-ssh:skypilot", "generic-ssh:dstack"):
         assert "-y" in dict(down)[name]["argv"]
