@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rgt import bundle, cli, errors, units
-from rgt.errors import RgtError, bad_input
+from rgt.errors import RgtError, bad_input, refused
 
 import click
 
@@ -220,6 +220,9 @@ def _open(path: Path) -> tuple[rundir.Run, Order]:
     run = rundir.open_run(path)
     order = backends.order_of(run)
     if not order:
+        if not run.is_recorded_here:
+            why = "its run.json came with a pull, and nothing that a box wrote is run or contacted from here"
+            raise refused(f"{path}: {why}; name the run directory that launch made")
         look = bundle.command("takeover", "snapshot")
         raise bad_input(f"{path} was not started by launch; see what runs here: {look}")
     return run, order

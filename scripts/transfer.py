@@ -177,8 +177,8 @@ def aggregate(places: Words, patience: float, fmt: str | None) -> int:
 @click.option("--id", "box_id", default="", help="What the provider calls the box.")
 @click.option("--id-env", default="", help="Variable on the box with its own id. [default: the profile's]")
 @click.option("--set", "more", multiple=True, help="Another placeholder of the command: NAME=VALUE; repeatable.")
-@click.option("--approve", default="", help="The user's approval in words: the run id, exactly.")
-@click.option("--abandon", multiple=True, help="Another run on the box that the user gives up; repeatable.")
+@click.option("--approve", default="", help="The user's own words, with the phrase that this page showed them.")
+@click.option("--abandon", multiple=True, help="A path on the box that the user gives up by name; repeatable.")
 @click.option("--execute", is_flag=True, help="Run the provider's command; without it, it is only shown.")
 @cli.report_options
 def down(
@@ -194,13 +194,15 @@ def down(
 ) -> int:
     """Say what the end of RUN's box destroys, what bills on, and the exact command; run it only when all is proved.
 
-    RUN is the folder that was pulled into. Exit 4 unless everything is pulled, verified by load and still so, the box
-    holds nothing newer, the run is over, and --approve names the run. Every decision is an event in RUN/events.jsonl.
+    RUN is the folder that was pulled into. Exit 4 unless the box answers, all that counts on its disks is here by
+    digests made there and here now, or given up by name; what is here loads now; nothing works there any more; and
+    the user repeated the phrase that is shown when all else holds (30 minutes, for this run, id, profile and command).
+    Pulls beside RUN count, too. Every decision is an event in RUN/events.jsonl.
 
-    Example: rgt transfer down pulled/<run-id> --profile runpod --id abc123 --approve <run-id>
+    Example: rgt transfer down pulled/<run-id> --profile runpod --id abc123
     """
     from rgt.platform import profiles
-    from rgt.transfer import teardown_rules
+    from rgt.transfer import approval, teardown_rules
 
     facts = profiles.load(profile)
     for pair in more:
@@ -211,19 +213,21 @@ def down(
     order = profiles.command(facts["verbs"]["down"], values)
     listing = profiles.command(facts["meter"].get("list"), values)  # before anything is executed: it may lack a value
     id_env = id_env or facts["overrides"].get("transfer.py", {}).get("--id-env", "")
-    case = teardown_rules.examine(run, id_env, box_id, abandon)
-    case.require_approval(approve)
     command = order.text if order else f"by hand: {facts['verbs']['down']['value']}"
-    means = [{"what": what, "sentence": line} for what, line in teardown_rules.consequences(facts, case)]
+    case = teardown_rules.Case(run, facts, values, command, abandon)
+    teardown_rules.examine(case, id_env)
+    case.require_approval(approve)
+    means = [{"what": what, "sentence": line} for what, line in teardown_rules.consequences(case)]
     found = Report("transfer", list(case.against), {"run_id": case.run_id, "profile": facts["name"], "id": box_id})
     found.data |= {"irreversible": facts["meter"]["stops_with"]["irreversible"], "command": command}
     found.data |= {"consequences": means, "notes": case.notes, "executed": False}
     found.data |= {"state": case.state.word if case.state else None}
     if fmt is None:
-        for what, sentence in teardown_rules.page(case, facts, command):
-            click.echo(f"{what:13} {sentence}")
+        for what, sentence in teardown_rules.page(case):
+            click.echo(units.show_text(f"{what:13} {sentence}"))
     reasons = [finding.message for finding in found.findings][:20]
-    unrecorded = case.log("refused" if reasons else "approved", command=command, execute=execute, reasons=reasons)
+    decision = {"command": command, "execute": execute, "reasons": reasons, "words": approve, "abandoned": abandon}
+    unrecorded = case.log("refused" if reasons else "approved", **decision)
     if unrecorded and not reasons:
         found.add("unreadable", "error", f"a decision that is not recorded is not made: {unrecorded}")
     if found.findings:
@@ -234,6 +238,7 @@ def down(
     if order is None:
         found.emit(fmt, f"this platform has no command for it: {command}")
         return errors.ENVIRONMENT
+    approval.spend(case.local)
     return found.emit(fmt, _execute(case, found, order, listing, facts["meter"]["list"]))
 
 

@@ -312,7 +312,7 @@ def test_demo_through_its_front_door(demo_process: tuple[subprocess.Popen[str], 
     delivered = record.find(folder / "delivery")
     sealed = [run.id for run in delivered if run.seal.exists()]
     assert len(delivered) == 9 and len(sealed) == 6 and not any("again" in run for run in sealed)
-    (pulled,) = (folder / "pulled").iterdir()
+    (pulled,) = (path for path in (folder / "pulled").iterdir() if path.is_dir())
     decisions = [row["event"] for row in files.read_jsonl(pulled / "events.jsonl") if row.get("act") == "down"]
     assert decisions == ["refused", "approved"]
 

@@ -6,22 +6,27 @@ What needs a server (drops, kills, a full disk, missing tools) is in tests/real/
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from rgt import units
 from rgt.platform import profiles
 from rgt.run import record as rundir
 from rgt.run import seal
-from rgt.transfer import boxside
+from rgt.transfer import boxside, teardown_rules
 
+import numpy as np
 import pytest
 
+from .real.disk import mount, unmount
 from .real.support import need, wait_for
 from .transfer_lab import OTHER_ID, ROOT, RUN_ID, Provider, Result, events, make_run, same_tree, transfer
 
@@ -29,23 +34,35 @@ Break = Callable[["Bench"], object]
 
 
 class Bench:
-    """One run on 'the box' (a folder), pulled to `here`."""
+    """One run on 'the box' (a folder that is its home), pulled to `here`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.box, self.here = folder, folder / "box", folder / "pulled" / RUN_ID
-        self.there = self.box / RUN_ID if self.box.exists() else make_run(self.box)
-        self.provider = Provider(folder / "provider")
+        self.there = self.box / RUN_ID if (self.box / RUN_ID).exists() else make_run(self.box)
+        self.provider = Provider(folder / "provider", self.box)
         self.manifest, self.proof = self.here / "PULL_MANIFEST.json", self.here / "PULL_VERIFIED.json"
-        self.writer: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
 
     def pull(self, *words: object) -> Result:
         return transfer("pull", self.there, self.here, *words)
 
-    def write_on_the_box(self) -> None:
-        """A process that has a file of the run open for writing, as a training has."""
-        code = f"f = open({str(self.there / 'train.log')!r}, 'a'); print('up', flush=True); input()"
-        self.writer = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert self.writer.stdout and self.writer.stdout.readline() == b"up\n"
+    def run_on_the_box(self, code: str, **how: Any) -> None:
+        """A process of the box, as a training is one."""
+        words, pipe = [sys.executable, "-c", f"{code}; print('up', flush=True); input()"], subprocess.PIPE
+        self.process = subprocess.Popen(words, stdin=pipe, stdout=pipe, **how)
+        assert self.process.stdout and self.process.stdout.readline() == b"up\n"
+
+    def write_on_the_box(self, name: str = f"{RUN_ID}/train.log") -> None:
+        self.run_on_the_box(f"f = open({str(self.box / name)!r}, 'a')")
+
+    def put(self, name: str, size: int = 100, age: float = 0) -> Path:
+        """A file on the box, outside of the run; `age` in days."""
+        path = self.box / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(os.urandom(size))
+        when = time.time() - age * 86400
+        os.utime(path, (when, when))
+        return path
 
 
 @pytest.fixture
@@ -54,24 +71,27 @@ def bench(tmp_path: Path) -> Bench:
 
 
 @pytest.fixture(scope="module")
-def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pull that is whole and verified."""
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A pull that is whole and verified. The box has a disk of its own, as `down` looks at all of it."""
     world = tmp_path_factory.mktemp("good") / "world"
+    disk = mount(world / "box")
     done = Bench(world).pull()
     assert done.returncode == 0, done.stdout + done.stderr
-    return Path(shutil.copytree(world, world.with_name("pristine")))
+    yield Path(shutil.copytree(world, world.with_name("pristine")))
+    unmount(disk)
 
 
 @pytest.fixture
 def good(pristine: Path) -> Iterator[Bench]:
     """The one good state; its manifest has absolute paths, so it is put back to the same place for each test."""
     world = pristine.with_name("world")
-    shutil.rmtree(world)
-    bench = Bench(Path(shutil.copytree(pristine, world)))
+    for path in [*(world / "box").iterdir(), *(one for one in world.iterdir() if one.name != "box")]:
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    bench = Bench(Path(shutil.copytree(pristine, world, dirs_exist_ok=True)))
     yield bench
-    if bench.writer:
-        bench.writer.kill()
-        bench.writer.communicate()
+    if bench.process:
+        bench.process.kill()
+        bench.process.communicate()
 
 
 # -- pull
@@ -135,7 +155,7 @@ def test_two_runs_or_a_run_and_other_things_do_not_mix(good: Bench) -> None:
 
 
 def test_the_same_run_at_a_new_address_goes_on(good: Bench) -> None:
-    moved = good.box.rename(good.folder / "other-mount") / RUN_ID
+    moved = Path(shutil.copytree(good.box, good.folder / "other-mount")) / RUN_ID
     done = transfer("pull", moved, good.here)
     assert done.returncode == 0, done.stderr
     (moved / "train.log").unlink()  # another node has the same run.json, and other files
@@ -207,7 +227,9 @@ def changed_since_sealed(here: Path) -> list[str]:
     return [problem.name for problem in found if not problem.name.startswith(("PULL_", "seal.json"))]
 
 
-def test_a_run_that_was_sealed_on_the_box_stays_sealed_here(bench: Bench) -> None:
+def test_a_run_that_was_sealed_on_the_box_stays_sealed_here(good: Bench) -> None:
+    bench = good
+    shutil.rmtree(bench.here)
     metric = {"name": "loss", "value": 1.0, "split": "val", "n": 10, "direction": "down"}
     results = {"run_id": RUN_ID, "metrics": [metric]}
     (bench.there / "results.json").write_text(json.dumps(results))
@@ -215,10 +237,18 @@ def test_a_run_that_was_sealed_on_the_box_stays_sealed_here(bench: Bench) -> Non
     done = bench.pull()
     assert changed_since_sealed(bench.here) == [], done.stdout
     assert (done.returncode, bench.pull().returncode) == (0, 0), done.stdout
-    assert bench.provider.down(bench.here, "--approve", RUN_ID).returncode == 0
+    (bench.box / "SEALS.jsonl").unlink()  # the ledger stays on the box, and would have to be given up
+    assert bench.provider.down_approved(bench.here).returncode == 0
     assert changed_since_sealed(bench.here) == []
     beside = bench.here.with_name(f"{RUN_ID}.events.jsonl").read_text().splitlines()
-    assert [json.loads(line)["event"] for line in beside] == ["pulled", "verified", "pulled", "verified", "approved"]
+    assert [json.loads(line)["event"] for line in beside] == [
+        "pulled",
+        "verified",
+        "pulled",
+        "verified",
+        "refused",
+        "approved",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -254,74 +284,215 @@ def rewrite(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
-def no_tensors(bench: Bench) -> None:
+def rot(path: Path) -> None:
+    """Other content; size and time stay."""
+    was = path.stat()
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(was.st_atime_ns, was.st_mtime_ns))
+
+
+def forge(bench: Bench) -> None:
+    """Records by hand for 5,000 zero bytes that never were a checkpoint."""
+    for folder in (bench.there, bench.here):
+        shutil.rmtree(folder / "checkpoints")
+        (folder / "model.pt").write_bytes(bytes(5000))
+    row = {"path": "model.pt", "bytes": 5000, "sha256": hashlib.sha256(bytes(5000)).hexdigest()}
+    manifest = json.loads(bench.manifest.read_text())
+    manifest["files"] = [*(one for one in manifest["files"] if "step_1" not in one["path"]), row]
+    bench.manifest.write_text(json.dumps(manifest))
     proof = json.loads(bench.proof.read_text())
-    for row in proof["artifacts"]:
-        row |= {"format": "file", "tensors": 0}
+    proof["artifacts"] = [{"format": "file", "tensors": 1, "checks": ["values"], **one} for one in manifest["files"]]
+    proof["artifacts"] = [{key: one[key] for key in PROVED} for one in proof["artifacts"]]
+    proof["manifest_sha256"] = hashlib.sha256(bench.manifest.read_bytes()).hexdigest()
     bench.proof.write_text(json.dumps(proof))
 
 
-NEW = "are new or changed since the pull:"
+PROVED = ("path", "bytes", "sha256", "format", "tensors", "checks")
+
+
+def pulled_sibling(bench: Bench, source: Path | None = None) -> Path:
+    other = make_run(bench.box, OTHER_ID, mib=0.3)
+    assert transfer("pull", source or other, bench.here.parent / OTHER_ID).returncode == 0
+    return other
+
+
+def train_on(bench: Bench) -> None:
+    np.save(pulled_sibling(bench) / "checkpoints" / "step_2.npy", np.arange(9.0))
+
+
+def same_name_elsewhere(bench: Bench) -> None:
+    pulled_sibling(bench, make_run(bench.folder / "another-host", OTHER_ID, mib=0.2))
+
+
+def leave_out(bench: Bench) -> None:
+    bench.put(f"{RUN_ID}/data/big.tar", 30 << 20)
+    assert bench.pull("--exclude", "data").returncode == 0
+
+
+def use_gpu(bench: Bench) -> None:
+    tool = bench.provider.bin / "nvidia-smi"
+    card = "0, GPU-1, A100, 80000, 70000, 99, 60, 300, 8.0"
+    tool.write_text(f"#!/bin/sh\ncase $1 in --query-gpu*) echo '{card}';; *) echo 'GPU-1, 4711, 70000';; esac\n")
+    tool.chmod(0o755)
+
+
+def fill_volume(bench: Bench) -> None:
+    """Weights on another disk that the profile names."""
+    (volume := bench.folder / "volume").mkdir()
+    (volume / "last.onnx").write_bytes(b"weights")
+    rewrite(bench.provider.folder / "fake.md", "path: /workspace", f"path: {volume}")
+
+
+STEP = "checkpoints/step_1.npy"
+NOT_HERE = "are not here as they are there now:"
 AGAINST: dict[str, tuple[Break, str]] = {
-    "nothing pulled": (lambda b: b.manifest.unlink(), "nothing was pulled here"),
-    "not verified": (lambda b: b.proof.unlink(), "what was pulled is not verified by load"),
-    "proof withdrawn": (lambda b: b.proof.rename(f"{b.proof}.stale"), "not verified by load"),
-    "proof is garbage": (lambda b: b.proof.write_text("{"), "is not JSON"),
-    "proof of nothing": (lambda b: b.proof.write_text("{}"), "does not fit the pull_verified schema"),
-    "proof without a load": (no_tensors, "nothing in it was verified by load"),
-    "proof of other files": (lambda b: rewrite(b.manifest, '"bytes"', ' "bytes"'), "is not of this PULL_MANIFEST.json"),
+    "nothing pulled": (lambda b: b.manifest.unlink(), "nothing was pulled here: PULL_MANIFEST.json does not exist"),
+    "records by hand": (forge, "fails the check by load, made now: begins with zeros"),
     "pull under way": (lambda b: (b.here / ".rgt-pull").mkdir(), "an unfinished pull is in this folder"),
-    "file deleted here": (lambda b: (b.here / "train.log").unlink(), "1 pulled files are no longer here: 'train.log'"),
-    "file changed here": (lambda b: (b.here / "train.log").write_bytes(b"x"), "have changed since they were verified"),
-    "file new on the box": (lambda b: (b.there / "step_2.pt").write_text("new"), f"{NEW} 'step_2.pt'"),
-    "file changed on the box": (lambda b: (b.there / "train.log").write_text("new"), f"{NEW} 'train.log'"),
+    "file deleted here": (lambda b: (b.here / "train.log").unlink(), f"{NOT_HERE} 'train.log'"),
+    "file changed here": (lambda b: rot(b.here / "train.log"), f"{NOT_HERE} 'train.log'"),
+    "checkpoint damaged here": (lambda b: rot(b.here / STEP), "fails the check by load, made now: its sha256 is"),
+    "file new on the box": (lambda b: (b.there / "step_2.pt").write_text("new"), f"{NOT_HERE} 'step_2.pt'"),
+    "file changed on the box": (lambda b: (b.there / "train.log").write_text("new"), f"{NOT_HERE} 'train.log'"),
+    "changed, size and mtime kept": (lambda b: rot(b.there / STEP), f"{NOT_HERE} '{STEP}'"),
     "link out on the box": (lambda b: (b.there / "data").symlink_to("/"), "is a link to '/', outside of"),
+    "left out of the pull": (leave_out, "1 files on this machine (30 MiB) are not here as they are there now"),
     "run still running": (Bench.write_on_the_box, "the run is running"),
-    "another run on the box": (lambda b: make_run(b.box, OTHER_ID), f"{OTHER_ID} is on the box, too, with 1 artifacts"),
-    "box does not answer": (lambda b: b.box.rename(b.folder / "off"), "what is on it now could not be compared"),
+    "somebody works in the run": (lambda b: b.run_on_the_box("0", cwd=b.there), f"works in {RUN_ID}"),
+    "somebody uses the GPU": (use_gpu, "process 4711 on this machine uses GPU 0"),
+    "sibling not pulled": (lambda b: make_run(b.box, OTHER_ID, 0.3), f"{NOT_HERE} '{STEP}'"),
+    "sibling trained on since": (train_on, f"{NOT_HERE} 'step_2.npy'"),
+    "same name from another host": (same_name_elsewhere, f"{NOT_HERE} '{STEP}'"),
+    "sibling being written": (lambda b: b.write_on_the_box(b.put("a.log").name), "writes a.log"),
+    "weights elsewhere, small and old": (lambda b: b.put("else/where/last.gguf", age=99), "'else/where/last.gguf'"),
+    "weights on another disk": (fill_volume, f"{NOT_HERE} 'last.onnx'"),
+    "large elsewhere, old": (lambda b: b.put("data.tar", 1_000_000, age=99), "(0.954 MiB) are not here"),
+    "recent elsewhere, small": (lambda b: b.put("exp/predictions.csv"), f"{NOT_HERE} 'exp/predictions.csv'"),
+    "run folder renamed": (lambda b: b.there.rename(b.box / "off"), "does not answer as it should (there is no direct"),
     "another run there": (lambda b: rewrite(b.there / "run.json", RUN_ID, OTHER_ID), f"now holds {OTHER_ID}, not"),
-    "not approved": (lambda b: None, "there is no --approve"),
-    "approved something else": (lambda b: None, f"--approve names '{RUN_ID}x'"),
-    "approved the folder": (lambda b: None, "--approve names 'yes'"),
 }
-APPROVALS: dict[str, list[str]] = {"not approved": [], "approved the folder": ["--approve=yes"]}
-APPROVALS["approved something else"] = [f"--approve={RUN_ID}x"]
+for _end in "gguf onnx h5 msgpack npy pkl joblib keras bin ckpt pth safetensors npz".split():
+    AGAINST[f"sibling with only .{_end}"] = (lambda b, end=_end: b.put(f"other/m.{end}", 9, 99), f"'other/m.{_end}'")  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("state", AGAINST)
-def test_down_is_refused(good: Bench, state: str) -> None:
+def test_down_is_refused_although_the_user_approved(good: Bench, state: str) -> None:
     damage, sentence = AGAINST[state]
+    approval = good.provider.approval(good.here)
     damage(good)
-    done = good.provider.down(good.here, "--execute", *APPROVALS.get(state, ["--approve", RUN_ID]))
+    done = good.provider.down(good.here, "--execute", *approval)
     assert done.returncode == 4, done.stdout + done.stderr
-    assert sentence in done.stdout and "nothing was executed" in done.stdout
-    assert (good.provider.calls, events(good.here)[-1]) == ([], "refused")
+    shown = done.stdout.replace(f"{good.box}/", "")
+    assert sentence in shown and "nothing was executed" in shown, shown
+    assert (good.provider.acts, events(good.here)[-1]) == ([], "refused")
+
+
+def phrase_file(bench: Bench) -> Path:
+    return bench.here.with_name(f".{RUN_ID}.approval.json")
+
+
+def age_phrase(bench: Bench) -> None:
+    state = json.loads(phrase_file(bench).read_text())
+    phrase_file(bench).write_text(json.dumps(state | {"expires": time.time() - 1}))
+
+
+def rename_profile(bench: Bench) -> None:
+    rewrite(bench.provider.folder / "fake.md", "name: runpod", "name: moonpod")
+
+
+STOP: dict[str, Any] = {"verbs__down": {"value": "x", "argv": ["fakectl", "stop", "<id>"]}}
+
+
+def test_a_look_that_did_not_reach_everything_is_no_proof(good: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(teardown_rules, "_SECONDS", 0.0)
+    done = good.provider.down(good.here, "--execute")
+    assert (done.returncode, good.provider.acts) == (4, [])
+    assert f"error unseen: {good.box}: the look at the disks ended here, after 0 s" in done.stdout
+
+
+def test_names_that_the_box_gives_are_shown_and_not_sent_to_the_terminal(good: Bench) -> None:
+    good.put("a\x1b[31m/m.pt"), good.put("b\x1b[32m/m.pt")
+    done = good.provider.down(good.here, "--abandon", good.box / "b\x1b[32m")
+    assert done.returncode == 4 and "\x1b" not in done.stdout
+    assert "a\\x1b[31m: 1 files on this machine (100 B)" in done.stdout
+    assert "b\\x1b[32m: 1 files, 100 B, given up" in done.stdout
+
+
+APPROVALS: dict[str, tuple[list[str], Break, str]] = {
+    "nothing said": ([], lambda b: None, "there is no --approve"),
+    "a plain yes": (["--approve=yes"], lambda b: None, "--approve says 'yes', which does not hold the phrase"),
+    "the run's name": ([f"--approve={RUN_ID}"], lambda b: None, "which does not hold the phrase"),
+    "expired": (["<theirs>"], age_phrase, "the phrase expired at "),
+    "for another box": (["<theirs>", "--id=pod-2"], lambda b: None, "is for another box_id and command"),
+    "more is given up": (["<theirs>", "--abandon=~/x"], lambda b: None, "is for another abandoned"),
+    "for another command": (["<theirs>"], lambda b: b.provider.profile(**STOP), "is for another command"),
+    "for another profile": (["<theirs>"], rename_profile, "is for another profile"),
+    "of another run": (["<theirs>"], lambda b: phrase_file(b).unlink(), "no phrase was shown to the user for this"),
+}
+
+
+@pytest.mark.parametrize("state", APPROVALS)
+def test_words_that_approve_something_else_or_nothing(good: Bench, state: str) -> None:
+    words, change, sentence = APPROVALS[state]
+    theirs = good.provider.approval(good.here)
+    change(good)
+    given = [part for word in words for part in (theirs if word == "<theirs>" else [word])]
+    done = good.provider.down(good.here, "--execute", *given)
+    assert (done.returncode, sentence in done.stdout) == (4, True), done.stdout
+    assert (good.provider.acts, events(good.here)[-1]) == ([], "refused")
+
+
+def test_the_phrase_is_private_new_each_time_and_shown_only_when_all_else_holds(good: Bench) -> None:
+    first = good.provider.approval(good.here)
+    assert good.provider.approval(good.here) == first  # the user may be typing it
+    assert oct(phrase_file(good).stat().st_mode & 0o777) == "0o600"
+    age_phrase(good)
+    assert good.provider.approval(good.here) != first
+    phrase_file(good).unlink()
+    (good.there / "step_2.pt").write_text("new")
+    early = good.provider.down(good.here)
+    assert "mend the rest first" in early.stdout and not phrase_file(good).exists()
 
 
 def test_down_in_the_one_good_state_shows_then_executes(good: Bench) -> None:
-    shown = good.provider.down(good.here, "--approve", RUN_ID)
+    (good.box / ".cache").mkdir()
+    approval = good.provider.approval(good.here)
+    shown = good.provider.down(good.here, *approval)
     assert shown.returncode == 0, shown.stdout
     assert "command       fakectl delete pod-1   (cannot be undone)" in shown.stdout
     assert "lost          volume disk (/workspace)" in shown.stdout
     assert "keeps billing network volume (/workspace), $0.07/GB/month" in shown.stdout
+    assert f"looked at     {good.box}: 0 files that count besides the run's" in shown.stdout
+    assert f"left out      {good.box}/.cache\n" in shown.stdout
     assert good.provider.calls == []
-    done = good.provider.down(good.here, "--approve", RUN_ID, "--execute")
+    done = good.provider.down(good.here, *approval, "--execute")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "down: fakectl list no longer lists pod-1 among what bills"
     assert good.provider.calls == [["delete", "pod-1"], ["list"]]
-    assert events(good.here)[-3:] == ["approved", "approved", "destroyed"]
+    assert events(good.here)[-4:] == ["refused", "approved", "approved", "destroyed"]
+    rows = [json.loads(line) for line in (good.here / "events.jsonl").read_text().splitlines()]
+    assert rows[-2]["words"] == approval[1] and not phrase_file(good).exists()  # their words; one phrase, one act
 
 
-def test_down_with_the_other_runs_given_up_or_pulled(good: Bench) -> None:
-    other = make_run(good.box, OTHER_ID)
-    given_up = good.provider.down(good.here, "--approve", RUN_ID, "--abandon", OTHER_ID)
+def test_down_with_the_rest_given_up_by_name_and_true_size_or_pulled(good: Bench) -> None:
+    other = make_run(good.box, OTHER_ID, mib=0.3)
+    leave_out(good)
+    words = ["--abandon", other, "--abandon", good.there / "data"]
+    given_up = good.provider.down_approved(good.here, *words)
     assert given_up.returncode == 0, given_up.stdout
-    assert f"lost          {other}, another run with 1 artifacts" in given_up.stdout
+    size = sum(path.lstat().st_size for path in other.rglob("*") if path.is_file())
+    assert f"lost          {other}: 8 files, {units.show_size(size)}, given up" in given_up.stdout
+    assert f"lost          {good.there}/data: 1 files, 30 MiB, given up" in given_up.stdout
+    everything = good.provider.down(good.here, "--abandon", good.box)  # the run itself cannot be given up
+    assert everything.returncode == 4 and f"{NOT_HERE} 'data/big.tar'" in everything.stdout
+    (good.box / "link").symlink_to(good.box)
+    linked = good.provider.down(good.here, *words[2:], "--abandon", good.box / "link")  # nor by a link to it
+    assert linked.returncode == 4 and f"{NOT_HERE} '{STEP}'" in linked.stdout
+    (good.box / "link").unlink()
     assert transfer("pull", other, good.here.parent / OTHER_ID).returncode == 0
-    assert good.provider.down(good.here, "--approve", RUN_ID).returncode == 0
-
-
-STOP = {"verbs__down": {"value": "x", "argv": ["fakectl", "stop", "<id>"]}}
+    assert good.provider.down_approved(good.here, "--abandon", good.there / "data").returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -337,18 +508,18 @@ def test_down_that_is_not_shown_to_stop_the_meter(
 ) -> None:
     good.provider.profile(**changes)
     good.provider.list_file.write_text(listed)
-    done = good.provider.down(good.here, "--approve", RUN_ID, "--execute")
+    done = good.provider.down_approved(good.here, "--execute")
     assert (done.returncode, sentence in done.stdout, len(good.provider.calls)) == (1, True, calls), done.stdout
     assert events(good.here)[-1] == ("destroyed" if listed else "refused")
 
 
 def test_down_without_a_command_or_its_program(good: Bench) -> None:
     good.provider.profile(verbs__down={"value": "the web console, Delete"})
-    by_hand = good.provider.down(good.here, "--approve", RUN_ID, "--execute")
+    by_hand = good.provider.down_approved(good.here, "--execute")
     assert by_hand.returncode == 3
     assert by_hand.stdout.endswith("\nthis platform has no command for it: by hand: the web console, Delete\n")
     good.provider.profile(verbs__down={"value": "x", "argv": ["nosuchctl", "<id>"]})
-    missing = good.provider.down(good.here, "--approve", RUN_ID, "--execute")
+    missing = good.provider.down_approved(good.here, "--execute")
     assert missing.returncode == 3
     assert missing.stderr.endswith("nosuchctl is not installed here; install it, or run by hand: nosuchctl pod-1\n")
 
@@ -364,15 +535,15 @@ def test_down_fills_other_placeholders_and_gives_a_key_by_stdin_only(good: Bench
     code = f"import sys; open({str(seen)!r}, 'w').write(sys.argv[1] + '|' + sys.stdin.read())"
     argv = [sys.executable, "-c", code, '{"ids":["<id>"],"zone":"<zone>"}']
     good.provider.profile(meter__list={"value": "x", "argv": ["fakectl", "list", "<zone>"]})
-    early = good.provider.down(good.here, "--approve", RUN_ID, "--execute")  # the list's values, before it destroys
+    early = good.provider.down(good.here, "--execute")  # the list's values, before it destroys
     assert (early.returncode, good.provider.calls) == (2, []) and "give --set zone=VALUE" in early.stderr
     good.provider.profile(verbs__down={"value": "x", "argv": argv, "stdin": "key ${FAKE_KEY}"})
-    lacking = good.provider.down(good.here, "--approve", RUN_ID)
+    lacking = good.provider.down(good.here)
     assert lacking.returncode == 2 and "needs its zone: give --set zone=VALUE" in lacking.stderr
-    words = ("--set", "zone=eu-1", "--approve", RUN_ID, "--execute")
-    keyless = good.provider.down(good.here, *words)
+    words = ("--set", "zone=eu-1", "--execute")
+    keyless = good.provider.down_approved(good.here, *words)
     assert keyless.returncode == 3 and "FAKE_KEY is not set in this environment" in keyless.stderr
-    done = good.provider.down(good.here, *words, FAKE_KEY="s3cret")
+    done = good.provider.down_approved(good.here, *words, FAKE_KEY="s3cret")
     assert seen.read_text() == '{"ids":["pod-1"],"zone":"eu-1"}|key s3cret'
     assert "s3cret" not in done.stdout + done.stderr + (good.here / "events.jsonl").read_text()
 
@@ -383,8 +554,9 @@ def test_down_of_the_wrong_box_is_refused(good: Bench) -> None:
     other = good.provider.down(good.here, "--approve", RUN_ID, "--execute", FAKE_POD="pod-2")
     assert (other.returncode, good.provider.calls) == (4, [])
     assert "calls itself 'pod-2', and --id is 'pod-1': the wrong box" in other.stdout
-    assert "could not be checked" in good.provider.down(good.here, "--approve", RUN_ID).stdout
-    assert good.provider.down(good.here, "--approve", RUN_ID, FAKE_POD="C.pod-1").returncode == 0
+    unsure = good.provider.down(good.here, "--execute")
+    assert "the pull is of a folder on this machine: that pod-1 is this box could not be checked" in unsure.stdout
+    assert good.provider.down_approved(good.here, FAKE_POD="C.pod-1").returncode == 0
 
 
 def test_what_counts_as_listed() -> None:

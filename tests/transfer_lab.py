@@ -76,6 +76,7 @@ class Provider:
     """A platform with a profile of its own and a command line that records every call."""
 
     folder: Path
+    home: Path | None = None  # of a box that is a folder here
     instances: list[str] = field(default_factory=lambda: ["pod-1", "pod-2"])
 
     def __post_init__(self) -> None:
@@ -102,12 +103,16 @@ elif sys.argv[1] == "delete":
         self.profile()
 
     def profile(self, name: str = "fake", **changes: Any) -> Path:
-        """profiles/runpod.md with other commands; a dotted key changes one fact: {"meter.list": {...}}."""
+        """profiles/runpod.md with other commands; a dotted key changes one fact: {"meter.list": {...}}.
+
+        Without its container disk: that is "/", and here it would be this machine's.
+        """
         text = (ROOT / "profiles" / "runpod.md").read_text(encoding="utf-8")
         data = yaml.safe_load(text.split("---\n")[1])
         cited = {"source": "https://example.org", "verified": "2026-11"}
         data["verbs"]["down"] = {"value": "fakectl delete <id>", "argv": ["fakectl", "delete", "<id>"], **cited}
         data["meter"]["list"] = {"value": "fakectl list", "argv": ["fakectl", "list"], **cited}
+        data["storage"] = [tier for tier in data["storage"] if tier["path"] != "/"]
         for key, value in changes.items():
             part, _, rest = key.partition("__")
             if rest:
@@ -120,12 +125,31 @@ elif sys.argv[1] == "delete":
 
     @property
     def env(self) -> dict[str, str]:
-        return {"PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}"}
+        path = {"PATH": f"{self.bin}{os.pathsep}{os.environ['PATH']}"}
+        return path | ({"HOME": str(self.home), "RUNPOD_POD_ID": "pod-1"} if self.home else {})
 
     @property
     def calls(self) -> list[list[str]]:
         lines = self.calls_file.read_text().splitlines() if self.calls_file.exists() else []
         return [line.split("\0") for line in lines]
+
+    @property
+    def acts(self) -> list[list[str]]:
+        """Calls that change something."""
+        return [call for call in self.calls if call[0] != "list"]
+
+    def approval(self, local: Path, *words: object, **how: Any) -> list[str]:
+        """What the user answers to the page: the words with the phrase that it showed."""
+        done = self.down(local, *words, "--json", **how)
+        answer = json.loads(done.stdout)
+        assert [finding["code"] for finding in answer["findings"]] == ["unapproved"], done.stdout
+        phrase = answer["notes"][-1].partition('"')[2].rstrip('"')
+        assert phrase and phrase not in json.dumps(answer["findings"])  # no ready-made command holds it
+        return ["--approve", f"yes, {phrase}, thank you"]
+
+    def down_approved(self, local: Path, *words: object, **how: Any) -> Result:
+        chosen = [word for word in words if word != "--execute"]
+        return self.down(local, *words, *self.approval(local, *chosen, **how), **how)
 
     def down(self, local: Path, *words: object, **how: Any) -> Result:
         profile = self.folder / "fake.md"

@@ -57,4 +57,5 @@ def tear_down(demo: Demo) -> None:
     said = demo.tool("transfer", *words, codes=(errors.REFUSED,))
     demo.tell("exit 4, " + finding(said, "unapproved"))
     demo.last(said)
-    demo.last(demo.tool("transfer", *words, "--approve", demo.pulled.name))
+    phrase = finding(said, "to approve, the user says").partition('"')[2].rstrip('"')
+    demo.last(demo.tool("transfer", *words, "--approve", f"I have read it. {phrase}"))  # here the demo is the user

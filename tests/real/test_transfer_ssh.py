@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from bench.link import Link
@@ -19,8 +20,9 @@ import numpy as np
 import pytest
 import yaml
 
+from .. import front_door
 from ..transfer_lab import ROOT, RUN_ID, Provider, Result, events, make_run, same_tree, start, transfer
-from .disk import TinyDisk
+from .disk import TinyDisk, mount, unmount
 from .sshd import Sshd
 from .support import need, run, wait_for
 
@@ -33,7 +35,7 @@ class Lab:
 
     def __init__(self, sshd: Sshd, folder: Path) -> None:
         self.sshd, self.folder, self.home, self.bin = sshd, folder, folder / "home", folder / "bin"
-        self.home.mkdir()
+        mount(self.home)  # a disk of its own: `down` looks at all of it
         self.bin.mkdir()
         for name in TOOLS:
             (self.bin / name).symlink_to(need(name, "coreutils"))
@@ -63,9 +65,12 @@ class Lab:
 
     def refused(self, sentence: str) -> None:
         """down says no, for this reason, and calls nobody."""
-        done = self.provider.down(self.here, "--approve", RUN_ID, "--execute", **self.env)
+        self.refused_with(["--approve", "yes"], sentence)
+
+    def refused_with(self, approval: list[str], sentence: str) -> None:
+        done = self.provider.down(self.here, *approval, "--execute", **self.env)
         assert (done.returncode, sentence in done.stdout) == (4, True), done.stdout + done.stderr
-        assert self.provider.calls == []
+        assert self.provider.acts == []
 
     def whole(self, done: Result) -> dict[str, Any]:
         assert done.returncode == 0, done.stdout + done.stderr
@@ -76,9 +81,12 @@ class Lab:
 
 @pytest.fixture
 def lab(sshd: Sshd, tmp_path: Path) -> Iterator[Lab]:
-    made = Lab(sshd, tmp_path)
-    with made.link:
-        yield made
+    try:
+        made = Lab(sshd, tmp_path)
+        with made.link:
+            yield made
+    finally:
+        unmount(tmp_path / "home")
 
 
 def cuts(lab: Lab, count: int) -> None:
@@ -94,7 +102,7 @@ def cuts(lab: Lab, count: int) -> None:
 def test_cut_three_times(lab: Lab) -> None:
     lab.make(mib=24, small=100)
     cuts(lab, 3)
-    down = lab.provider.down(lab.here, "--approve", RUN_ID, "--execute", **lab.env)
+    down = lab.provider.down_approved(lab.here, "--execute", **lab.env)
     assert down.returncode == 0, down.stdout
     assert lab.provider.calls == [["delete", "pod-1"], ["list"]]
 
@@ -123,7 +131,7 @@ def test_box_that_does_not_come_back(lab: Lab) -> None:
     lab.link.at = [(6 * MIB, lab.sshd.stop)]
     done = lab.pull("--patience", "2s")
     assert done.returncode == 3 and "box sent nothing for" in done.stderr and "the same command goes on" in done.stderr
-    lab.refused("there is no PULL_VERIFIED.json")
+    lab.refused("nothing was pulled here")
     lab.sshd.restart()
     lab.whole(lab.pull())
 
@@ -143,7 +151,7 @@ def test_disk_full_half_way(lab: Lab, tiny_disk: TinyDisk) -> None:
     done = lab.pull()
     assert done.returncode == 3, done.stdout + done.stderr
     assert "No space left on device" in done.stderr
-    lab.refused("there is no PULL_VERIFIED.json")
+    lab.refused("nothing was pulled here")
     os.truncate(eaten, eaten.stat().st_size - 2 * MIB)
     before = lab.link.down
     early = lab.pull()
@@ -175,7 +183,7 @@ def test_file_that_keeps_changing(lab: Lab) -> None:
         assert "error changed: train.log: keeps changing on box, so it cannot be proved" in done.stdout
         assert f"it is being written by process {writer.pid}" in done.stdout
         assert (lab.here / "train.log").read_text().startswith("step 1 loss 2.0\nstep\n")  # to be read meanwhile
-        lab.refused("there is no PULL_VERIFIED.json")
+        lab.refused("nothing was pulled here")
     finally:
         writer.kill()
         writer.wait()
@@ -189,7 +197,7 @@ def test_file_that_is_corrupt_on_the_box(lab: Lab) -> None:
     path.write_bytes(data[:-100])
     done = lab.pull()
     assert done.returncode == 1 and "error truncated: " in done.stdout and "pulled, NOT verified" in done.stdout
-    lab.refused("there is no PULL_VERIFIED.json")
+    lab.refused("fails the check by load, made now: ")
     path.write_bytes(data)
     lab.whole(lab.pull())
 
@@ -295,6 +303,37 @@ def test_wrong_port_key_and_host_key(lab: Lab) -> None:
     assert changed.stderr.startswith("error: the host key of box is not the known one, or not known yet")
 
 
+def test_down_is_refused_when_the_box_does_not_answer_as_expected(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless the provider's own list says that it is stopped: then what was pulled counts as it is."""
+    lab.make(mib=0.1, small=1)
+    lab.whole(lab.pull())
+    approval, good = lab.provider.approval(lab.here, **lab.env), lab.config.read_text()
+    key, known = lab.folder / "other_key", lab.folder / "known_hosts"
+    run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)])
+    known.write_text(f"[127.0.0.1]:{lab.link.port} {key.with_suffix('.pub').read_text()}")
+    stored = lab.sshd.config.with_name("known_hosts")
+    changed = good.replace(str(stored), str(known)).replace("HostKeyChecking no", "HostKeyChecking yes")
+    for text, sentence in (
+        (good.replace(str(lab.sshd.key), str(key)), "box refused the key"),
+        (changed, "the host key of box is not the known one"),
+        ("", "box cannot be reached"),
+    ):
+        lab.config.write_text(text)
+        lab.refused_with(approval, f"box does not answer as it should ({sentence}")
+    lab.config.write_text(good)
+    away = lab.there.rename(lab.there.with_name("renamed"))
+    lab.refused_with(approval, f"box does not answer as it should (there is no directory {lab.there} on box)")
+    away.rename(lab.there)
+    lab.sshd.stop()
+    for listed in (False, None, True):
+        acts = SimpleNamespace(stopped=lambda facts, values, box_id, listed=listed: box_id == "pod-1" and listed)
+        monkeypatch.setitem(sys.modules, "rgt.platform.acts", acts)
+        if not listed:
+            lab.refused_with(approval, "box does not answer as it should (box cannot be reached")
+    shown = lab.provider.down(lab.here, *approval, **lab.env)
+    assert shown.returncode == 0 and "the provider lists pod-1 as stopped, so the pull counts as it is" in shown.stdout
+
+
 # -- push
 
 
@@ -334,6 +373,48 @@ def test_push_goes_on_after_a_cut_and_a_secret_is_for_its_owner_only(lab: Lab) -
 # -- the loop, with launch
 
 
+def test_a_box_that_rewrites_its_record_commands_nothing_here(lab: Lab) -> None:
+    """Another command, secrets, another host: ours stays, the finding names the fields, nobody is contacted."""
+    work, marker = lab.home / "work", lab.folder / "contacted"
+    work.mkdir()
+    (work / "train.py").write_text(
+        "import os, numpy as np\nnp.save(os.environ['RGT_RUN_DIR'] + '/w.npy', np.ones(3) / 7)"
+    )
+    os.utime(work / "train.py", (1, 1))
+    spec = {"name": "tiny", "script": "train.py", "python": sys.executable, "workdir": str(work)}
+    job = lab.folder / "job.yaml"
+    job.write_text(yaml.safe_dump({**spec, "env": {"RGT_QUEUE": str(lab.folder / "queue")}}))
+    lab.config.write_text(f"{lab.config.read_text()}Host evil\n  ProxyCommand touch {marker}\n")
+    env = {**lab.env, "WANDB_API_KEY": "s3cret"}
+    lab.here = Path(front_door.call("launch.py", "submit", job, "--on", "ssh:box", env=env).stdout.strip())
+    there = work / "runs" / lab.here.name
+    wait_for("the run", lambda: (there / "w.npy").exists())
+    ours = (lab.here / "run.json").read_bytes()
+    record = json.loads(ours)
+    record["command"], record["job"]["target"] = ["sh", "-c", f"touch {marker}"], "ssh:evil"
+    record["job"]["spec"] |= {"script": f"{marker}.py", "secrets": ["WANDB_API_KEY"], "workdir": "/"}
+    (there / "run.json").write_text(json.dumps(record))
+    wait_for("its end", lambda: "finished" in front_door.call("launch.py", "status", lab.here, env=env).stdout)
+    for _ in range(2):  # the second pull finds the first one's records
+        done = transfer("pull", lab.here, env=env)
+        assert done.returncode == 1, done.stdout + done.stderr
+        assert "warn  changed: " in done.stdout and "differs from ours in 'command', 'job'" in done.stdout
+        assert "pulled and verified" in done.stdout
+        assert (lab.here / "run.json").read_bytes() == ours
+        assert json.loads((lab.here / "run.box.json").read_text()) == record
+    resumed = front_door.call("launch.py", "resume", lab.here, "--dry-run", env=env)
+    assert resumed.returncode == 0 and "train.py" in resumed.stdout, resumed.stderr
+    assert not any(word in resumed.stdout for word in ("WANDB_API_KEY", str(marker), "evil"))
+    other = lab.folder / "pulled" / lab.here.name
+    assert transfer("pull", f"box:{there}", other, env=env).returncode == 0
+    for verb in ("resume", "status", "logs", "stop"):
+        refused = front_door.call("launch.py", verb, other, env=env)
+        assert refused.returncode == 4 and "its run.json came with a pull" in refused.stderr, refused.stderr
+    assert transfer("pull", other, env=env).returncode == 2
+    assert lab.provider.down_approved(other, **env).returncode == 0
+    assert not marker.exists()
+
+
 def test_loop_until_the_run_is_over(lab: Lab) -> None:
     """launch starts it, pull RUN --loop follows it unattended, down waits for its end."""
     work = lab.home / "work"
@@ -344,17 +425,16 @@ def test_loop_until_the_run_is_over(lab: Lab) -> None:
         "np.save(run + '/checkpoints.npy', np.arange(9.0) + 0.5)\n"
     )
     (work / "train.py").write_text(code)
+    os.utime(work / "train.py", (1, 1))  # pushed before the run began
     spec = {"name": "tiny", "script": "train.py", "python": sys.executable, "workdir": str(work)}
     job = lab.folder / "job.yaml"
     job.write_text(yaml.safe_dump({**spec, "env": {"RGT_QUEUE": str(lab.folder / "queue")}}))
     launch = [sys.executable, str(ROOT / "scripts" / "launch.py"), "submit", str(job), "--on", "ssh:box"]
     lab.here = Path(run(launch, env=lab.env).stdout.strip())
-    run_id = lab.here.name
     try:
         early = transfer("pull", lab.here, env=lab.env)
         assert early.returncode == 1 and "nothing can be proved by loading it" in early.stdout
-        refused = lab.provider.down(lab.here, "--approve", run_id, "--execute", **lab.env)
-        assert refused.returncode == 4 and "the run is running" in refused.stdout, refused.stdout
+        lab.refused("the run is running")
         with start("pull", lab.here, "--loop", "--every", "1s", env=lab.env) as loop:
             assert loop.stderr
             wait_for("a first look", lambda: "running; " in loop.stderr.readline(), 60)  # type: ignore[union-attr]
@@ -366,7 +446,7 @@ def test_loop_until_the_run_is_over(lab: Lab) -> None:
         assert (loop.returncode, "pulled and verified" in out) == (0, True), out + err
         words = events(lab.here)
         assert words[:2] == ["launched", "submitted"] and words[-2:] == ["pulled", "verified"]
-        down = lab.provider.down(lab.here, "--approve", run_id, "--execute", **lab.env)
+        down = lab.provider.down_approved(lab.here, "--execute", **lab.env)
         assert down.returncode == 0, down.stdout
         assert lab.provider.calls == [["delete", "pod-1"], ["list"]]
     finally:

@@ -18,15 +18,21 @@ ID, NEIGHBOURS = {"vast": "33007", "runpod": "k3x9pod"}, {"vast": ["3300", "3300
 CLIENT, VARIABLE = {"vast": "vastai", "runpod": "runpodctl"}, {"vast": "CONTAINER_ID", "runpod": "RUNPOD_POD_ID"}
 DAMAGED = ["torch_one_bit_flipped", "nan_in_one_moment", "shard_lost_a_tensor"]
 _REFERENCE = """#!/usr/bin/env python
-import os, subprocess, sys
+import json, subprocess, sys
 provider, box, place, local = sys.argv[1:]
-transfer = [sys.executable, '{scripts}/transfer.py']
+scripts = '{scripts}'
+transfer = [sys.executable, f'{scripts}/transfer.py']
 if subprocess.run([*transfer, "pull", place, local, "--patience", "25s"], stdout=subprocess.DEVNULL).returncode:
     sys.exit(4)
 profile, variable = {"vast": ("vastai", "CONTAINER_ID"), "runpod": ("runpod", "RUNPOD_POD_ID")}[provider]
-name = os.path.basename(os.path.abspath(local))
-words = ["down", local, "--profile", profile, "--id", box, "--id-env", variable, "--approve", name, "--execute"]
-sys.exit(subprocess.run([*transfer, *words], stdout=subprocess.DEVNULL).returncode)
+facts = open(f"{scripts}/../profiles/{profile}.md").read()  # here the box is a folder: of its disks only the home ends
+profile = f"{local}-{profile}.md"
+open(profile, "w").write(facts.replace("kind: rented", "kind: scheduler", 1).replace("path: /,", 'path: "~",', 1))
+words = ["down", local, "--profile", profile, "--id", box, "--id-env", variable, "--json"]
+page = subprocess.run([*transfer, *words], stdout=subprocess.PIPE).stdout
+notes = json.loads(page or b"{}").get("notes") or [""]  # who calls this switch is the user, and approves by calling it
+phrase = notes[-1].partition('"')[2].rstrip('"')
+sys.exit(subprocess.run([*transfer, *words, "--approve", phrase, "--execute"], stdout=subprocess.DEVNULL).returncode)
 """
 
 

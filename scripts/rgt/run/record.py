@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from rgt import files
-from rgt.errors import bad_input, from_os_error
+from rgt.errors import RgtError, bad_input, from_os_error
 
 QUEUED, RUNNING = "queued", "running"
 FINISHED, FAILED, STOPPED, PREEMPTED, LOST = "finished", "failed", "stopped", "preempted", "lost"
@@ -130,6 +130,18 @@ class Run:
         if config_hash(record["config"]) != record["config_sha256"]:
             raise bad_input(f"{self.run_json} was edited: its config has another sha256; a changed config is a new run")
         return record
+
+    @property
+    def is_recorded_here(self) -> bool:
+        """Whether run.json is our own record. One that a pull brought is the word of a box: data, never an order."""
+        for path in (self.path / "PULL_MANIFEST.json", self.path / ".rgt-pull" / "state.json"):
+            if os.path.exists(path):
+                try:
+                    if any(row["path"] == self.run_json.name for row in files.read_json(path)["files"]):
+                        return False
+                except (RgtError, KeyError, TypeError):  # nobody can tell whose it is
+                    return False
+        return self.run_json.is_file()
 
     def write_record(self, record: dict[str, Any]) -> None:
         files.write_json(self.run_json, record, "run")

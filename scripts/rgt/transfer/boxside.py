@@ -20,6 +20,7 @@ from typing import Any
 from rgt.checkpoint.names import is_artifact
 from rgt.machine import open_files, processes
 from rgt.run.record import AFTER_EVENT
+from rgt.transfer.disk_sweep import examine_disks, true_size
 
 MARK = b"rgt-transfer-2\n"  # before it, a login script may have printed anything
 CHUNK = 1 << 20
@@ -27,6 +28,7 @@ STAGE = ".rgt-push"
 OURS = (".rgt-pull", STAGE, "PULL_MANIFEST.json", "PULL_VERIFIED.json", "PULL_VERIFIED.json.stale")
 _RUN_JSON = 4 << 20  # bytes; a larger one is not ours
 _SHOWN = 20  # processes
+_SIZE_SECONDS = 20.0  # to add up a folder that is left out
 
 Row = dict[str, Any]
 
@@ -117,7 +119,8 @@ def walk(root: str, exclude: list[str]) -> Iterator[Row]:
                 seen = os.lstat(os.path.join(root, path))
                 is_folder = stat.S_ISDIR(seen.st_mode)
                 if excluded(path, exclude):
-                    yield {"x": path, "why": "excluded", "b": 0 if is_folder else seen.st_size}
+                    size = true_size(os.path.join(root, path), _SIZE_SECONDS)["b"] if is_folder else seen.st_size
+                    yield {"x": path, "why": "excluded", "b": size}
                 elif is_folder:
                     below.append(path)
                 else:
@@ -233,4 +236,4 @@ def _receive(path: str, item: Row, offset: int) -> str | None:
 
 
 VERBS: dict[str, Callable[..., Iterator[Row | bytes]]]
-VERBS = {"list": list_tree, "runs": list_runs, "send": send, "receive": receive}
+VERBS = {"list": list_tree, "runs": list_runs, "send": send, "receive": receive, "disks": examine_disks}

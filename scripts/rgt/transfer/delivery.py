@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rgt import errors, files, units
 from rgt.checkpoint.proof import MANIFEST, PROOF, withdraw
@@ -24,8 +24,23 @@ from rgt.report import SEVERITIES, Finding, progress
 from rgt.run import record as rundir
 from rgt.transfer.boxside import CHUNK, sha256_of
 from rgt.transfer.connection import Connection
-from rgt.transfer.listing import EVENTS, EVENTS_THERE, SEAL, Listing, State, fault, runs_below, take_listing
+from rgt.transfer.listing import (
+    EVENTS,
+    EVENTS_THERE,
+    RECORD,
+    RECORD_THERE,
+    SEAL,
+    Listing,
+    State,
+    fault,
+    runs_below,
+    take_listing,
+)
 from rgt.transfer.stage import Stage, read_manifest
+
+if TYPE_CHECKING:
+    from rgt.checkpoint.layout import Problem
+    from rgt.checkpoint.verify import Verification
 
 ROUNDS = 3  # listings in which a file may still change before we say that it does
 _PAUSE = 1.0  # seconds between two listings while somebody writes there
@@ -68,13 +83,13 @@ class Delivery:
         """Copy, list again, copy what changed meanwhile; what goes on changing is a finding."""
         start = time.monotonic()
         with contextlib.closing(self.box), contextlib.closing(self.stage):
-            there = take_listing(self.box, self.place.path, self.exclude)
+            there = take_listing(self.box, self.place.path, self.local, self.exclude)
             self.stage.open(there)
             for _ in range(rounds):
                 self._copy(there)
                 if there.writers:  # one that pauses between two lines looks still for a moment
                     time.sleep(_PAUSE)
-                before, there = there, take_listing(self.box, self.place.path, self.exclude)
+                before, there = there, take_listing(self.box, self.place.path, self.local, self.exclude)
                 moving = there.versions() != before.versions()
                 absent = [entry for entry in there.entries.values() if not self.stage.has(entry)]
                 if not moving and not absent:
@@ -179,6 +194,7 @@ def deliver(where: Place, local: Path, exclude: Sequence[str], patience: float, 
     done = Delivery(where, local, exclude, patience, known).pull()
     if not done.complete:
         return done
+    done.findings += differing_record(local)
     artifacts = verify_folder(done)
     if not done.failed:
         done.stage.finish()
@@ -227,19 +243,7 @@ def verify_folder(done: Delivery) -> int:
 
     Returns the number of artifacts. A copy that is not what was listed is removed: the next pull fetches it again.
     """
-    from rgt.checkpoint import verify
-    from rgt.checkpoint.examine import Options
-    from rgt.checkpoint.survey import survey
-
-    # a box can be destroyed on the word of the proof: what it speaks of must be on the disk, not in a cache
-    flushing = threading.Thread(target=os.sync)
-    flushing.start()
-    found = survey(done.local)
-    gauge = Gauge(verify.sizes(found), f"verify {done.local}")
-    verdict = verify.verify(found, Options(max_abs=MAX_ABS), gauge.add)
-    flushing.join()
-    problems = [*verdict.problems, *(verify.withdraw(verdict) if verdict.failed else [])]
-    done.proof = next(iter(verify.prove(verdict, {"max_abs": MAX_ABS, "expect": None})), None)
+    verdict, problems, done.proof = load_all(done.local)
     for path, p in sorted(problems, key=lambda entry: SEVERITIES.index(entry[1].severity)):
         fix = p.fix
         if p.code in _DAMAGED and path in verdict.expected.listed:
@@ -251,6 +255,42 @@ def verify_folder(done: Delivery) -> int:
         message = "holds no checkpoint or array, so nothing can be proved by loading it: no PULL_VERIFIED.json"
         done.findings.append(Finding("unverified", "warn", message, str(done.local)))
     return len(verdict.artifacts)
+
+
+def load_all(local: Path) -> tuple[Verification, list[tuple[Path, Problem]], Path | None]:
+    """Load what lies here now; the proof is written anew, or withdrawn."""
+    from rgt.checkpoint import verify
+    from rgt.checkpoint.examine import Options
+    from rgt.checkpoint.survey import survey
+
+    # a box can be destroyed on the word of the proof: what it speaks of must be on the disk, not in a cache
+    flushing = threading.Thread(target=os.sync)
+    flushing.start()
+    found = survey(local)
+    gauge = Gauge(verify.sizes(found), f"verify {local}")
+    verdict = verify.verify(found, Options(max_abs=MAX_ABS), gauge.add)
+    flushing.join()
+    problems = [*verdict.problems, *(verify.withdraw(verdict) if verdict.failed else [])]
+    return verdict, problems, next(iter(verify.prove(verdict, {"max_abs": MAX_ABS, "expect": None})), None)
+
+
+def differing_record(local: Path) -> list[Finding]:
+    """What the box's run.json says otherwise than ours. Ours counts: the box's is only kept to be read."""
+    theirs, ours = local / RECORD_THERE, local / RECORD
+    if not theirs.is_file() or not rundir.Run(local).is_recorded_here:
+        return []
+    try:
+        said, own = files.read_json(theirs), files.read_json(ours)
+        said = said if isinstance(said, dict) else {}
+    except RgtError as error:
+        return [Finding("changed", "warn", f"the run.json on the box is not ours: {error.message}", str(theirs))]
+    fields = [name for name in sorted({*said, *own}) if said.get(name) != own.get(name)]
+    if not fields:
+        return []
+    message = f"the run.json on the box differs from ours in {', '.join(map(repr, fields[:20]))}"
+    evidence = "; ".join(f"{name}: {str(said.get(name))[:100]!r}" for name in fields[:5])
+    fix = "ours is kept and used; find out who changed it on the box before you trust this run's results"
+    return [Finding("changed", "warn", message, str(theirs), evidence=f"quoted from the box: {evidence}", fix=fix)]
 
 
 def merge_events(local: Path) -> None:
@@ -273,11 +313,9 @@ def log_decision(local: Path, event: str, **detail: Any) -> None:
 
 def own_record(local: Path) -> dict[str, Any] | None:
     """run.json of a run that launch started from here. One that came with a pull is only the box's word."""
-    theirs = event_rows(local / EVENTS_THERE)
-    own = [row for key, row in event_rows(local / EVENTS).items() if key not in theirs]
     with contextlib.suppress(RgtError):
-        record: dict[str, Any] = files.read_json(local / "run.json", "run")
-        return record if any(row.get("event") == "submitted" for row in own) else None
+        record: dict[str, Any] = files.read_json(local / RECORD, "run")
+        return record if rundir.Run(local).is_recorded_here else None
     return None
 
 
@@ -320,7 +358,7 @@ def _ask_engine(there: Listing, record: dict[str, Any] | None) -> State:
     elif not record:
         detail = f"it runs with {kind}, which can be asked only with the run directory that launch made"
         return State(rundir.UNKNOWN, detail)
-    run_id = there.run_id or str(chosen.get("run_id"))
+    run_id = str(record["run_id"]) if record else there.run_id or str(chosen.get("run_id"))
     now = backends.backend(kind).status(backends.Order(description.from_record(chosen), run_id, kind, targets))
     return State(now.state, now.detail)
 

@@ -6,16 +6,18 @@ import dataclasses
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from rgt.errors import bad_input
 from rgt.host.ssh import Host, Place
 from rgt.report import Finding
-from rgt.run.record import OVER, RUN_ID
+from rgt.run.record import OVER, RUN_ID, Run
 from rgt.transfer.boxside import OURS
 from rgt.transfer.connection import Connection
 
 EVENTS, EVENTS_THERE, SEAL = "events.jsonl", "events.box.jsonl", "seal.json"
+RECORD, RECORD_THERE = "run.json", "run.box.json"
 _MOST_ROWS = 2_000_000
 _LONGEST = 4000  # bytes of a path
 Version = tuple[str, int, int | None]  # path, bytes, mtime_ns
@@ -37,12 +39,7 @@ class Entry:
     bytes: int
     mtime_ns: int
     mode: int
-    sealed: bool = False  # part of a sealed run: every name stays
-
-    @property
-    def local(self) -> str:
-        """Its name here. Our own decisions are appended to events.jsonl, so the box's one gets a name of its own."""
-        return EVENTS_THERE if self.path == EVENTS and not self.sealed else self.path
+    local: str  # its name here
 
     @property
     def version(self) -> Version:
@@ -85,7 +82,7 @@ class Listing:
             self.links[str(row["l"])] = str(row["t"])
             return
         if "p" in row:
-            entry = Entry(str(row["p"]), row["b"], row["m"], row["o"] & 0o777)
+            entry = Entry(str(row["p"]), row["b"], row["m"], row["o"] & 0o777, str(row["p"]))
             if not (0 <= entry.bytes < 1 << 62 and abs(entry.mtime_ns) < 1 << 62):
                 raise ValueError
             self.entries[entry.path] = entry
@@ -120,16 +117,26 @@ class Listing:
                 yield path, "points to a name that leads out"
             if path in self.entries:
                 yield path, "is a file and a link"
-        if EVENTS in self.entries and EVENTS_THERE in self.links:
-            yield EVENTS_THERE, f"is what {EVENTS} is called here"
+        for path, entry in self.entries.items():
+            if entry.local != path and entry.local in names:
+                yield entry.local, f"is what {path} is called here"
 
 
-def take_listing(box: Connection, directory: str, exclude: Iterable[str] = (), variable: str = "") -> Listing:
-    """Every file by size and time, without digests; refused whole when one name in it is not to be trusted."""
-    return box.again(lambda: _take_listing(box, directory, list(exclude), variable))
+def take_listing(
+    box: Connection, directory: str, local: Path, exclude: Iterable[str] = (), variable: str = ""
+) -> Listing:
+    """Every file by size and time, without digests; refused whole when one name in it is not to be trusted.
+
+    What we keep ourselves in LOCAL (our events, the run.json of a run that was launched from here) is not overwritten:
+    the box's file of that name gets another one here.
+    """
+    renamed = {EVENTS: EVENTS_THERE} | ({RECORD: RECORD_THERE} if Run(local).is_recorded_here else {})
+    return box.again(lambda: _take_listing(box, directory, list(exclude), variable, renamed))
 
 
-def _take_listing(box: Connection, directory: str, exclude: list[str], variable: str) -> Listing:
+def _take_listing(
+    box: Connection, directory: str, exclude: list[str], variable: str, renamed: dict[str, str]
+) -> Listing:
     rows = box.answer("list", root=directory, exclude=exclude, env=variable)
     head = next(rows, {})
     try:
@@ -147,10 +154,12 @@ def _take_listing(box: Connection, directory: str, exclude: list[str], variable:
             there.take(row)
         except (KeyError, TypeError, ValueError):
             raise bad_input(f"{box.host.title} listed something that is not a file: {str(row)[:100]}") from None
-    if SEAL in there.entries:
-        there.entries = {path: dataclasses.replace(entry, sealed=True) for path, entry in there.entries.items()}
+    if SEAL in there.entries:  # its ledger names each file, so names stay; its run.json still never replaces ours
+        renamed = {path: name for path, name in renamed.items() if path != EVENTS}
     elif EVENTS in there.entries:
         there.entries.pop(EVENTS_THERE, None)  # of an earlier pull; its lines are part of events.jsonl
+    for path in renamed.keys() & there.entries.keys():
+        there.entries[path] = dataclasses.replace(there.entries[path], local=renamed[path])
     bad = list(there.bad_names())
     if bad:
         path, why = bad[0]

@@ -1,28 +1,53 @@
-"""The Iron Law as a checklist: nothing is destroyed before it is pulled, verified by load, and approved in words."""
+"""The Iron Law as a checklist: nothing is destroyed before it is pulled, verified by load, and approved in words.
+
+No record is believed: the box makes its digests now, and what lies here is hashed and loaded again now. What the box
+holds is here by digest, or it is given up by name and true size.
+"""
 
 from __future__ import annotations
 
+import calendar
 import contextlib
+import importlib
 import os
+import time
+from collections import defaultdict
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rgt import bundle, files, units
-from rgt.checkpoint.proof import MANIFEST, PROOF
+from rgt.checkpoint.proof import MANIFEST
 from rgt.errors import RgtError, bad_input
-from rgt.host.ssh import parse_place
+from rgt.host.ssh import Place, parse_place
 from rgt.report import Finding, progress
+from rgt.run.record import RUN_ID
+from rgt.transfer import approval
 from rgt.transfer.boxside import sha256_of
 from rgt.transfer.connection import Connection
-from rgt.transfer.delivery import log_decision, own_record, state_of
-from rgt.transfer.listing import State, fault, runs_below, take_listing
-from rgt.transfer.stage import FOLDER, listed_versions
+from rgt.transfer.delivery import load_all, log_decision, own_record, state_of
+from rgt.transfer.disk_sweep import is_inside
+from rgt.transfer.listing import Listing, State, fault, take_listing
+from rgt.transfer.stage import FOLDER, read_manifest
 
 _NAMED = 5
-_SIBLINGS = 1  # folders deep: what lies beside the run
+_GROUPS = 20  # places on the box that are named one by one
+_SECONDS, _ROWS = 60.0, 20_000  # for the look at the box's disks
+
+
+@dataclass
+class Disks:
+    """What the box said about its disks."""
+
+    roots: list[str] = field(default_factory=list)
+    sizes: dict[str, int] = field(default_factory=dict)  # files that count, with their bytes
+    given: list[dict[str, Any]] = field(default_factory=list)  # what is given up, with its true size
+    left: list[str] = field(default_factory=list)  # system folders and package caches
+    unread: list[str] = field(default_factory=list)
+    late: str = ""  # where the time or the rows ended
+    busy: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -30,22 +55,37 @@ class Case:
     """One run, and all that speaks against the end of its box."""
 
     local: Path
-    run_id: str
+    facts: dict[str, Any]  # the platform's profile
+    values: dict[str, str]  # for the holes in its commands
+    command: str
+    abandon: tuple[str, ...] = ()
+    run_id: str = ""
     manifest: dict[str, Any] | None = None
-    proof: dict[str, Any] | None = None
+    loaded: str = ""
     against: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     state: State | None = None
-    lost_too: list[dict[str, Any]] = field(default_factory=list)  # other runs on the box
+    disks: Disks = field(default_factory=Disks)
 
     def object(self, code: str, message: str, path: Path | str = "", fix: str | None = None) -> None:
         self.against.append(Finding(code, "error", message, str(path), fix=fix))
 
+    @property
+    def box_id(self) -> str:
+        return self.values.get("id", "")
+
     def require_approval(self, words: str) -> None:
-        if words != self.run_id:
-            seen = f"--approve names {words!r}" if words else "there is no --approve"
-            message = f"the user has not approved the end of {self.run_id}: {seen}"
-            self.object("unapproved", message, fix=f"show the user this page and ask; then --approve {self.run_id}")
+        """The phrase is shown when nothing else is missing: nobody is asked to approve what cannot be done."""
+        act = approval.Act(self.run_id, self.box_id, self.facts["name"], self.command, self.abandon)
+        why = approval.problem(self.local, act, words)
+        if not why:
+            return
+        fix = "mend the rest first; then the phrase is shown that the user repeats"
+        if not self.against:
+            phrase = approval.phrase_for(self.local, act)
+            self.notes.append(f'to approve, the user says until {phrase.until}: "{phrase.text}"')
+            fix = "show the user this page, wait for their answer, and give it word for word: --approve <their-words>"
+        self.object("unapproved", f"the user has not approved the end of {self.run_id}: {why}", fix=fix)
 
     def log(self, event: str, **detail: Any) -> str:
         """Write a decision down; why that failed, or nothing."""
@@ -62,112 +102,260 @@ class Case:
         return bundle.command("transfer", "pull", source, self.local)
 
 
-def examine(local: Path, variable: str = "", box_id: str = "", abandon: tuple[str, ...] = ()) -> Case:
+def examine(case: Case, variable: str = "") -> None:
     """Collects everything; it does not stop at the first."""
-    case = _examine_here(local)
-    manifest = case.manifest
-    if not manifest:
-        return case
-    where = parse_place(manifest["source"])
-    exclude = manifest.get("excluded", {}).get("patterns", [])
+    if not case.local.is_dir():
+        raise bad_input(f"{case.local} is not a directory; name the folder that the run was pulled into")
+    for path in case.abandon:
+        if not path.startswith(("/", "~")):
+            raise bad_input(f"--abandon takes a path on the box as this page names it (/... or ~/...), not {path!r}")
+    copies = _examine_here(case)
+    if not case.manifest:
+        return
+    where = parse_place(case.manifest["source"])
     try:
         with contextlib.closing(Connection(where.host)) as box:
-            there = take_listing(box, where.path, exclude, variable)
-            beside = runs_below(box, os.path.dirname(where.path) or "/", _SIBLINGS)
+            there = take_listing(box, where.path, case.local, variable=variable)
+            _ask_disks(case, box, there)
+            sizes = {**case.disks.sizes, **{f"{there.root}/{path}": e.bytes for path, e in there.entries.items()}}
+            here = _held_here(box, sizes, copies)
     except RgtError as error:
-        message = f"{where.host.title} does not answer ({error.message}): what is on it now could not be compared"
-        case.object("unseen", message, case.local, "start the box, and pull again")
-        return case
-    known, now = listed_versions(manifest), there.versions()
-    newer = sorted({path for path, *_ in now - known})
-    if newer:
-        message = f"{len(newer)} files on {there.host.title} are new or changed since the pull: {_names(newer)}"
-        case.object("unpulled", message, there.root, case.pull_words)
-    case.against += [finding for finding in there.findings if finding.severity == "error"]
+        message = f"{where.host.title} does not answer as it should ({error.message}): what is on it was not compared"
+        if _is_listed_as_stopped(case):
+            case.notes.append(f"{message}; the provider lists {case.box_id} as stopped, so the pull counts as it is")
+            return
+        fix = f"mend the connection, or start the box, then pull again: {case.pull_words}"
+        case.object("unseen", message, case.local, fix)
+        return
+    _compare(case, there, sizes, here)
+    for folder in sorted(copies.used - {case.local.absolute()}):
+        _load(case, folder)
     if there.run_id and there.run_id != case.run_id:
         case.object("unpulled", f"{there.source} now holds {there.run_id}, not {case.run_id}", there.root)
-    # the worst accident is the right command on the wrong box
-    if variable and box_id and not there.env:
-        unchecked = f"that {box_id} is this box could not be checked"
-        case.notes.append(f"{variable} is not set on {there.host.title}: {unchecked}")
-    elif variable and box_id and box_id != there.env and not there.env.endswith(f".{box_id}"):
-        message = f"{there.host.title} calls itself {there.env!r}, and --id is {box_id!r}: the wrong box"
-        case.object("wrong-box", message, there.root)
-    case.state = state_of(there, own_record(case.local))
+    _check_id(case, there, variable)
+    record = own_record(case.local)
+    case.state = state_of(there, record)
     if not case.state.over:
         detail = f" ({case.state.detail})" if case.state.detail else ""
         message = f"the run is {case.state.word}{detail}: what it is yet to write would be lost"
-        fix = f"wait for its end, or end it with rgt launch stop, then pull again: {case.pull_words}"
-        case.object("unfinished", message, case.local, fix)
-    case.lost_too = [row for row in beside if row["run"] != there.root]
-    for row in case.lost_too:
-        name = os.path.basename(row["run"])
-        pulled = case.local.absolute().parent / name  # its own pull may lie beside this one, whole and verified
-        proved = (pulled / PROOF).is_file() and not _examine_here(pulled).against
-        if row["artifacts"] and name not in abandon and not proved:
-            message = f"{name} is on the box, too, with {row['artifacts']} artifacts, and is not pulled"
-            fix = f"pull it to {pulled}, or give it up in words: --abandon {name}"
-            case.object("unpulled", message, row["run"], fix)
-    return case
+        stop = bundle.command("launch", "stop", case.local) if record else f"on {there.host.title}"
+        case.object("unfinished", message, case.local, f"wait for its end, or end it ({stop}), then: {case.pull_words}")
 
 
-def _examine_here(local: Path) -> Case:
-    """The records of the pull, and whether the files are still those: the proof was true when it was written."""
-    if not local.is_dir():
-        raise bad_input(f"{local} is not a directory; name the folder that the run was pulled into")
-    case = Case(local, local.absolute().name)
+# -- here
+
+
+class Copies:
+    """Files of pulled folders by size; a digest is made when the box has a file of that size."""
+
+    def __init__(self, folders: list[Path]) -> None:
+        self.by_size: dict[int, list[tuple[Path, Path]]] = defaultdict(list)  # file, its pulled folder
+        self.digests: dict[Path, str] = {}
+        self.used: set[Path] = set()  # pulled folders that were needed
+        for root in folders:
+            for folder, below, names in os.walk(root):
+                below[:] = [name for name in below if name != FOLDER]
+                for path in (Path(folder, name) for name in names):
+                    if path.is_file() and not path.is_symlink():
+                        self.by_size[path.stat().st_size].append((path, root))
+
+    def holds(self, size: int, sha256: str) -> bool:
+        for path, root in self.by_size[size]:
+            if path not in self.digests:
+                with contextlib.suppress(OSError):  # what cannot be read here is not here
+                    self.digests[path] = sha256_of(path)
+            if self.digests.get(path) == sha256:
+                self.used.add(root)
+                return True
+        return False
+
+
+def _examine_here(case: Case) -> Copies:
+    """The pull's own folder, loaded again, and the pulls beside it."""
+    local = case.local.absolute()
+    case.run_id = local.name
     with contextlib.suppress(RgtError):
         case.run_id = str(files.read_json(local / "run.json", "run")["run_id"])
-    for name, kept_as, code, what in (
-        (MANIFEST, "manifest", "unpulled", "nothing was pulled here"),
-        (PROOF, "proof", "unverified", "what was pulled is not verified by load"),
-    ):
-        path = local / name
-        if not path.is_file():
-            case.object(code, f"{what}: there is no {name}", local, case.pull_words)
-            continue
-        try:
-            setattr(case, kept_as, files.read_json(path, path.stem.lower()))
-        except RgtError as error:
-            case.object("malformed", error.message.removeprefix(f"{path} "), path, case.pull_words)
+    beside = [path.parent for path in sorted(local.parent.glob(f"*/{MANIFEST}")) if path.parent != local]
+    copies = Copies([local, *beside])
     if (local / FOLDER).exists():
-        message = "an unfinished pull is in this folder"
-        case.object("partial", message, local / FOLDER, f"finish it: {case.pull_words}")
-    if case.manifest and case.proof:
-        _check_proof(case, case.manifest, case.proof)
-    rows = case.manifest["files"] if case.manifest else []
-    inside = [row for row in rows if fault(row["path"]) is None]
-    if len(inside) < len(rows):
-        case.object("path-name", "names files outside of its folder", local / MANIFEST)
-    gone = [row["path"] for row in inside if not (local / row["path"]).is_file()]
-    here = [row for row in inside if row["path"] not in set(gone)]
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-        digests = list(pool.map(lambda row: sha256_of(local / row["path"]), here))
-    other = [row["path"] for row, now in zip(here, digests, strict=True) if now != row["sha256"]]
-    if gone:
-        message = f"{len(gone)} pulled files are no longer here: {_names(gone)}"
-        case.object("missing", message, local, case.pull_words)
-    if other:
-        message = f"{len(other)} files have changed since they were verified: {_names(other)}"
-        case.object("digest", message, local, case.pull_words)
-    return case
+        case.object("partial", "an unfinished pull is in this folder", local / FOLDER, f"finish it: {case.pull_words}")
+    try:
+        case.manifest = read_manifest(local)
+    except RgtError as error:
+        why = error.message.removeprefix(f"{local / MANIFEST} ")
+        case.object("unpulled", f"nothing was pulled here: {MANIFEST} {why}", case.local, case.pull_words)
+        return copies
+    if any(fault(row["path"]) for row in case.manifest["files"]):
+        case.object("path-name", "names files outside of its folder", local / MANIFEST, case.pull_words)
+        return copies
+    if case.manifest.get("run_id", case.run_id) != case.run_id:
+        message = f"the pull is of {case.manifest['run_id']}, not of {case.run_id}"
+        case.object("unpulled", message, local / MANIFEST, case.pull_words)
+    copies.digests |= _load(case, local)
+    return copies
 
 
-def _check_proof(case: Case, manifest: dict[str, Any], proof: dict[str, Any]) -> None:
-    """The proof must be of this manifest, of every file in it, and by load."""
-    if proof.get("manifest_sha256") != sha256_of(case.local / MANIFEST):
-        message = f"is not of this {MANIFEST}: something was pulled since"
-        case.object("stale-proof", message, case.local / PROOF, case.pull_words)
+def _load(case: Case, folder: Path) -> dict[Path, str]:
+    """Load a pulled folder now; its digests. What is damaged speaks against the end."""
+    verdict, problems, _ = load_all(folder)
+    words = case.pull_words if folder == case.local.absolute() else f"pull it again into {folder}"
+    for path, problem in problems:
+        if problem.severity == "error":
+            case.object(problem.code, f"fails the check by load, made now: {problem.message}", path, words)
+    if folder == case.local.absolute():
+        warnings = sum(problem.severity == "warn" for _, problem in problems)
+        files_here = [*verdict.artifacts, *verdict.plain]
+        case.loaded = f"{len(files_here)} files here, {len(verdict.artifacts)} of them loaded now, {warnings} warnings"
+        if not verdict.artifacts:
+            case.object("unverified", "holds nothing that could be verified by load", folder, words)
+    return {one.path: one.sha256 for one in (*verdict.artifacts, *verdict.plain) if one.sha256}
+
+
+# -- on the box
+
+
+def _ask_disks(case: Case, box: Connection, there: Listing) -> None:
+    """Every place that ends with the box. Of a scheduler's job only the named tiers end; one's own machine stays."""
+    kind = case.facts["kind"]
+    whole = kind in ("rented", "notebook")
+    ends = {"rented": ("lost", "unknown"), "notebook": ("lost", "unknown"), "scheduler": ("lost",)}.get(kind, ())
+    fates = [(place.strip(), tier["destroy"]) for tier in case.facts["storage"] for place in tier["path"].split(",")]
+    lost = [place for place, fate in fates if fate in ends]
+    kept = [place.partition("<")[0] for place, fate in fates if fate == "kept" and place not in lost]
+    since = min((entry.mtime_ns / 1e9 for entry in there.entries.values()), default=0.0)
+    if RUN_ID.fullmatch(case.run_id):
+        with contextlib.suppress(ValueError):
+            since = calendar.timegm(time.strptime(case.run_id[:15], "%Y%m%d-%H%M%S"))
+    asked = {
+        "run": there.root,
+        "whole_disk": whole,
+        "roots": [*(["~"] if whole else []), *(place for place in lost if place[:1] in ("/", "~", "$"))],
+        "kept": [place for place in kept if place[:1] in ("/", "~")],
+        "abandoned": list(case.abandon),
+        "since": since,
+        "seconds": _SECONDS,
+        "most": _ROWS,
+    }
+    found = case.disks = Disks()
+    for row in box.again(lambda: list(box.answer("disks", **asked))):
+        try:
+            _take(found, row)
+        except (KeyError, TypeError, ValueError):
+            raise box.strange(row) from None
+    case.notes += found.notes
+
+
+def _take(found: Disks, row: dict[str, Any]) -> None:
+    if "f" in row:
+        found.sizes[str(row["f"])] = int(row["b"])
+    elif "roots" in row:
+        found.roots = [str(root) for root in row["roots"]]
+    elif "given" in row:
+        found.given.append({"path": str(row["given"]), "files": int(row["n"]), "bytes": int(row["b"])} | row)
+    elif "left" in row:
+        found.left.append(str(row["left"]))
+    elif "denied" in row:
+        found.unread.append(str(row["denied"]))
+    elif "late" in row:
+        found.late = str(row["late"])
+    elif "pid" in row:
+        found.busy.append({"pid": int(row["pid"]), "what": str(row["what"]), "command": str(row["command"])})
+    elif "blind" in row:
+        found.notes.append(f"{int(row['blind'])} processes could not be asked what they write")
+    elif "sick" in row:
+        found.notes.append(f"the GPUs could not be asked who uses them: {str(row['sick'])[:200]}")
+    elif "run" not in row:
+        raise ValueError
+
+
+def _held_here(box: Connection, sizes: dict[str, int], copies: Copies) -> set[str]:
+    """Files of the box whose content is here: digests made there now against digests made here now."""
+    asked = [(path, size) for path, size in sorted(sizes.items()) if size in copies.by_size]
+    progress(f"{box.host.title}: sha256 of {len(asked)} files, {units.show_size(sum(size for _, size in asked))}")
+    here = {path for path, size in sizes.items() if not size}  # an empty file holds nothing to lose
+
+    def ask() -> None:
+        for row in box.answer("send", root="/", files=[(path.lstrip("/"), size, size) for path, size in asked]):
+            if not isinstance(row.get("i"), int) or not 0 <= row["i"] < len(asked) or "s" not in row:
+                raise box.strange(row)
+            path, size = asked[row["i"]]
+            if row.get("b") == size and copies.holds(size, str(row["s"])):
+                here.add(path)
+
+    if asked:
+        box.again(ask)
+    return here
+
+
+def _compare(case: Case, there: Listing, sizes: dict[str, int], here: set[str]) -> None:
+    given = [*(str(row["path"]) for row in case.disks.given), *case.abandon]
+    below = [
+        path for path in given if path != there.root and is_inside(path, [there.root])
+    ]  # the run itself is not one
+    is_given = {path: is_inside(path, below if is_inside(path, [there.root]) else given) for path in sizes}
+    lacking = {path: size for path, size in sizes.items() if path not in here and not is_given[path]}
+    groups: dict[str, list[str]] = defaultdict(list)
+    anchors = {above for path in (*here, there.root, *case.disks.roots) for above in _above(path)}
+    anchors |= {there.root, *case.disks.roots}
+    for path in lacking:
+        groups[next((above for above in _above(path) if above not in anchors), path)].append(path)
+    ranked = sorted(groups.items(), key=lambda item: -sum(lacking[path] for path in item[1]))
+    for place, paths in ranked[:_GROUPS]:
+        size, drop = units.show_size(sum(lacking[path] for path in paths)), f"give it up by name: --abandon {place!r}"
+        names = _names([os.path.relpath(path, os.path.dirname(place)) for path in paths])
+        message = f"{len(paths)} files on {there.host.title} ({size}) are not here as they are there now: {names}"
+        again = case.pull_words
+        if not is_inside(place, [there.root]):
+            folder = place if [place] != paths else os.path.dirname(place)
+            target = case.local.parent / (os.path.basename(folder) or "disk")
+            again = bundle.command("transfer", "pull", Place(there.host, folder).text, target)
+        elif left_out := (case.manifest or {}).get("excluded"):
+            message += f"; the pull left out {_names(left_out['patterns'])}"
+        fix = f"{again}; or {drop}"
+        case.object("unpulled", message, place, fix)
+    if len(ranked) > _GROUPS:
+        rest = sum(lacking[path] for _, paths in ranked[_GROUPS:] for path in paths)
+        case.object("unpulled", f"and {len(ranked) - _GROUPS} more places with {units.show_size(rest)}", there.root)
+    for finding in there.findings:
+        if finding.severity == "error" and not is_inside(f"{there.root}/{finding.path}", below):
+            case.against.append(finding)
+    if case.disks.late:
+        message = f"the look at the disks ended here, after {_SECONDS:g} s or {_ROWS} files; the rest is not known"
+        case.object("unseen", message, case.disks.late, "pull or give up what is large: --abandon PATH, then ask again")
+    for row in case.disks.busy:
+        message = f"process {row['pid']} on {there.host.title} {row['what']} ({row['command']!r})"
+        case.object("unfinished", message, there.root, "wait for its end, or end it there; then pull again")
+
+
+def _above(path: str) -> list[str]:
+    """The folders above a path, the highest first, and not the path itself."""
+    parts = path.split("/")
+    return ["/".join(parts[:count]) or "/" for count in range(1, len(parts))]
+
+
+def _check_id(case: Case, there: Listing, variable: str) -> None:
+    """The worst accident is the right command on the wrong box."""
+    unchecked = f"that {case.box_id or 'what ends'} is this box could not be checked"
+    if not there.host.name and not there.env and case.facts["kind"] in ("rented", "notebook"):
+        fix = f"pull from the box itself: {bundle.command('transfer', 'pull', '<host:dir>', case.local)}"
+        case.object("wrong-box", f"the pull is of a folder on this machine: {unchecked}", there.root, fix)
+    elif not variable or not case.box_id:
         return
-    proved = {row["path"]: row["sha256"] for row in proof["artifacts"]}
-    lacking = [row["path"] for row in manifest["files"] if proved.get(row["path"]) != row["sha256"]]
-    if lacking:
-        message = f"{len(lacking)} files of {MANIFEST} are not in {PROOF}: {_names(lacking)}"
-        case.object("unverified", message, case.local, case.pull_words)
-    if not any(row["tensors"] or row["format"] != "file" for row in proof["artifacts"]):
-        case.object("unverified", "nothing in it was verified by load", case.local / PROOF)
-    if manifest.get("run_id", case.run_id) != case.run_id:
-        case.object("unpulled", f"the pull is of {manifest['run_id']}, not of {case.run_id}", case.local / MANIFEST)
+    elif not there.env:
+        case.notes.append(f"{variable} is not set on {there.host.title}: {unchecked}")
+    elif case.box_id != there.env and not there.env.endswith(f".{case.box_id}"):
+        message = f"{there.host.title} calls itself {there.env!r}, and --id is {case.box_id!r}: the wrong box"
+        case.object("wrong-box", message, there.root, f"give the id of this box: --id {there.env!r}")
+
+
+def _is_listed_as_stopped(case: Case) -> bool:
+    """Only the provider's own list can say so; that nobody answers is no sign of it."""
+    try:
+        acts = importlib.import_module("rgt.platform.acts")
+        return bool(case.box_id) and acts.stopped(case.facts, case.values, case.box_id) is True
+    except (ImportError, RgtError):
+        return False
 
 
 def _names(paths: list[str]) -> str:
@@ -177,32 +365,32 @@ def _names(paths: list[str]) -> str:
 # -- what it means
 
 
-def consequences(profile: dict[str, Any], case: Case) -> Iterator[tuple[str, str]]:
+def consequences(case: Case) -> Iterator[tuple[str, str]]:
     """(what, sentence): lost, kept, bills."""
-    for tier in profile["storage"]:
+    for tier in case.facts["storage"]:
         price = f", {tier['price']}" if tier.get("price") else ""
         if tier["destroy"] == "kept":
             yield "keeps billing" if price else "kept", f"{tier['tier']} ({tier['path']}){price}"
         else:
             unsure = "" if tier["destroy"] == "lost" else ": what becomes of it is not known, count it as lost"
             yield "lost", f"{tier['tier']} ({tier['path']}){unsure}"
-    for row in case.lost_too:
-        yield "lost", f"{row['run']}, another run with {row['artifacts']} artifacts"
-    left_out = (case.manifest or {}).get("excluded")
-    if left_out:
-        count, size = left_out["count"], units.show_size(left_out["bytes"])
-        yield "lost", f"what --exclude left out of the pull: {count} paths, {size}: {_names(left_out['paths'])}"
-    yield "only stopped", f"still bills {profile['meter']['stopped_still_bills']['value']}"
+    for row in case.disks.given:
+        size = f"{row['files']} files, {'' if row['whole'] else 'at least '}{units.show_size(row['bytes'])}"
+        yield "lost", f"{row['path']}: {size}, given up" if row["there"] else f"{row['path']}: nothing is there"
+    yield "only stopped", f"still bills {case.facts['meter']['stopped_still_bills']['value']}"
 
 
-def page(case: Case, profile: dict[str, Any], command: str) -> Iterator[tuple[str, str]]:
+def page(case: Case) -> Iterator[tuple[str, str]]:
     """What the user is shown before the decision, as (what, sentence)."""
     yield "run", f"{case.run_id}, pulled from {case.manifest['source'] if case.manifest else 'nowhere'}"
-    yield "platform", profile["title"]
-    yield from consequences(profile, case)
-    if case.proof:
-        count, warnings = len(case.proof["artifacts"]), case.proof.get("warnings", 0)
-        yield "proof", f"{count} files, verified {case.proof['verified']}, {warnings} warnings"
+    yield "platform", case.facts["title"]
+    yield from consequences(case)
+    if case.loaded:
+        yield "proof", case.loaded
+    if case.disks.roots:
+        yield "looked at", f"{', '.join(case.disks.roots)}: {len(case.disks.sizes)} files that count besides the run's"
+    if left := [*case.disks.left, *(f"{path} (unreadable)" for path in case.disks.unread)]:
+        yield "left out", ", ".join(left[:_GROUPS]) + (f" and {len(left) - _GROUPS} more" if left[_GROUPS:] else "")
     yield from (("note", note) for note in case.notes)
-    final = profile["meter"]["stops_with"]["irreversible"]
-    yield "command", f"{command}   ({'cannot' if final else 'can'} be undone)"
+    final = case.facts["meter"]["stops_with"]["irreversible"]
+    yield "command", f"{case.command}   ({'cannot' if final else 'can'} be undone)"

@@ -126,7 +126,9 @@ def parse_target(target: str) -> tuple[str, list[Host]]:
 
 
 def order_of(run: Run) -> Order | None:
-    """The order by which launch started this run; None when something else did."""
+    """The order by which launch started this run; None when something else did, or a box wrote its run.json."""
+    if not run.is_recorded_here:
+        return None
     record = run.record()
     if "target" not in record["job"]:
         return None
