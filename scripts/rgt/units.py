@@ -41,18 +41,15 @@ def _seconds(text: str) -> float | None:
         return float(text)
     clock = _CLOCK.fullmatch(text)
     if clock:
-        return _clock_seconds(*clock.groups())
+        days, first, second, third = clock.groups()
+        # 1:30:00 is hours first; 1:30 is minutes:seconds; with days (1-02:03) it is hours:minutes, as in Slurm
+        if third is None and days is None:
+            return float(first) * 60 + float(second)
+        return float(days or 0) * 86400 + float(first) * 3600 + float(second) * 60 + float(third or 0)
     parts = _PART.findall(text)
     if not parts or _PART.sub("", text):
         return None
     return sum(float(number) * _SECONDS[unit.lower()] for number, unit in parts)
-
-
-def _clock_seconds(days: str | None, first: str, second: str, third: str | None) -> float:
-    """1:30:00 is hours first; 1:30 is minutes:seconds; with days (1-02:03) it is hours:minutes, as in Slurm."""
-    if third is None and days is None:
-        return float(first) * 60 + float(second)
-    return float(days or 0) * 86400 + float(first) * 3600 + float(second) * 60 + float(third or 0)
 
 
 def size(text: str) -> int:

@@ -292,11 +292,8 @@ _ANY_MARK = re.compile("|".join(map(re.escape, _CODE_OF)))
 def problem_in(line: str) -> str | None:
     """The code of what this one line says went wrong, or None."""
     found = _ANY_MARK.search(line)
-    if not found or (_CODE_OF[found[0]] == "killed" and not _is_death(line)):
+    # 'Killed' alone is the shell's word for SIGKILL; inside a sentence it is anything
+    killed = found and "Killed" in line and _CODE_OF[found[0]] == "killed"
+    if not found or (killed and not re.search(r"^\s*Killed\s*$|\d\s+Killed\b", line)):
         return None
     return _CODE_OF[found[0]]
-
-
-def _is_death(line: str) -> bool:
-    """'Killed' alone is the shell's word for SIGKILL; inside a sentence it is anything."""
-    return "Killed" not in line or bool(re.search(r"^\s*Killed\s*$|\d\s+Killed\b", line))

@@ -61,7 +61,11 @@ def advance(path: Path, cursor: Cursor | None, take: Take) -> tuple[Cursor | Non
         start = 0
         same_file = cursor and (status.st_dev, status.st_ino) == (cursor.device, cursor.inode)
         # a copy on another disk (or a restored one) is the same log when it has the same bytes there
-        if cursor and _knows(descriptor, status.st_size, cursor) and (same_file or cursor.offset):
+        known = False
+        if cursor and status.st_size >= cursor.offset:
+            mark = bytes.fromhex(cursor.mark)
+            known = os.pread(descriptor, len(mark), cursor.offset - len(mark)) == mark
+        if cursor and known and (same_file or cursor.offset):
             start = cursor.offset
             grown.bytes -= start
         elif cursor:
@@ -71,11 +75,6 @@ def advance(path: Path, cursor: Cursor | None, take: Take) -> tuple[Cursor | Non
         return Cursor(status.st_dev, status.st_ino, offset, mark.hex()), grown
     finally:
         os.close(descriptor)
-
-
-def _knows(descriptor: int, size: int, cursor: Cursor) -> bool:
-    mark = bytes.fromhex(cursor.mark)
-    return size >= cursor.offset and os.pread(descriptor, len(mark), cursor.offset - len(mark)) == mark
 
 
 def _consume(descriptor: int, start: int, end: int, take: Take) -> tuple[int, bool]:

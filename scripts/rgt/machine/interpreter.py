@@ -67,12 +67,10 @@ def job_python(given: str | None = None, command: Sequence[str] = ()) -> str:
     homes = [os.environ.get("VIRTUAL_ENV"), os.environ.get("CONDA_PREFIX")]
     users = [os.path.join(home, "bin", "python") for home in homes if home]
     users += [found for name in ("python3", "python") if (found := shutil.which(name))]
-    return next((path for path in users if os.access(path, os.X_OK) and not _is_our_own(path)), sys.executable)
-
-
-def _is_our_own(path: str) -> bool:
-    """By its folder: the file itself is a link to the Python that several environments were made from."""
-    return os.path.dirname(os.path.realpath(os.path.dirname(path))) == os.path.realpath(sys.prefix)
+    # our own is known by its folder: the file itself is a link to the Python that several environments were made from
+    own = os.path.join(os.path.realpath(sys.prefix), "bin")
+    theirs = (path for path in users if os.path.realpath(os.path.dirname(path)) != own)
+    return next((path for path in theirs if os.access(path, os.X_OK)), sys.executable)
 
 
 def python_word(command: Sequence[str], cwd: Path, environ: Mapping[str, str]) -> str | None:

@@ -62,10 +62,12 @@ def data(session: Session, result: Result) -> None:
     for name, first in fields[0].items():
         whole = [part[name] for part in fields if name in part]
         rows = sum(len(t) for t in whole) if first.dim() >= 2 and first.is_floating_point() else 0
+        integral = rows and all(bool((t == t.round()).all() and t.min() >= 0) for t in whole)
         if rows and all(bool((t == first.flatten()[0]).all()) for t in whole):
             result.add("constant", "the input is one constant number in every batch", describe(first), where=name)
             result.fix("follow one sample from the file to here")
-        elif rows and first.dim() == 4 and _bytes_as_floats(whole):
+        # 0 to 255 as floats; not masks, which end at 1
+        elif rows and first.dim() == 4 and integral and 2 < max(float(t.max()) for t in whole) <= 255:
             result.add("image", "float images of whole numbers: not divided by 255", describe(first), where=name)
             result.fix("x / 255, then normalise")
         elif rows > 2 and all(bool((t == first[0]).all()) for t in whole):
@@ -77,12 +79,6 @@ def data(session: Session, result: Result) -> None:
         result.add("constant", f"all {len(labels)} labels are {labels[0]}", where="target")
         result.fix("look at how the label is read; sorted files without a shuffle look like this too")
     result.evidence = f"{len(batches)} batches: " + "; ".join(f"{n} {describe(t)}" for n, t in tensors(batches[0]))
-
-
-def _bytes_as_floats(images: list[Any]) -> bool:
-    """Not masks, which end at 1."""
-    whole = all(bool((t == t.round()).all() and t.min() >= 0) for t in images)
-    return whole and 2 < max(float(t.max()) for t in images) <= 255
 
 
 # -- workers

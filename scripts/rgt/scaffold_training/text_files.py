@@ -53,7 +53,10 @@ def write(folder: Path, texts: list[Path], known: Any, width: str, val_share: fl
         for path in texts:
             with path.open("rb") as text:
                 size = os.fstat(text.fileno()).st_size
-                cut = _character_start(text, size - int(size * val_share))
+                text.seek(size - int(size * val_share))
+                ahead = text.read(3)  # up to the next place that is not inside a character of UTF-8
+                inside = next((n for n, byte in enumerate(ahead) if byte & 0xC0 != 0x80), len(ahead))
+                cut = size - int(size * val_share) + inside
                 for split, output, start, stop in (("train", train, 0, cut), ("val", val, cut, size)):
                     text.seek(start)
                     for ids in _tokens(_blocks(text, stop), known) if start < stop else ():
@@ -68,13 +71,6 @@ def write(folder: Path, texts: list[Path], known: Any, width: str, val_share: fl
     train, val = folder / "train.bin", folder / "val.bin"
     files.write_with(train, lambda first: files.write_with(val, lambda second: copy(first, second)))
     return counts
-
-
-def _character_start(text: IO[bytes], position: int) -> int:
-    """The next place that is not inside a character of UTF-8."""
-    text.seek(position)
-    ahead = text.read(3)
-    return position + next((n for n, byte in enumerate(ahead) if byte & 0xC0 != 0x80), len(ahead))
 
 
 def _blocks(text: IO[bytes], stop: int) -> Iterator[bytes]:
