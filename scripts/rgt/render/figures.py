@@ -234,18 +234,17 @@ def _data(drawing: Json, rows: list[Row]) -> Iterator[Problem]:
     for (panel, kind), wanted in _wanted(rows).items():
         mine = [mark for mark in left if mark["kind"] == kind and panel in mark["titles"]]
         left = [mark for mark in left if mark not in mine]
-        for problem in _matched(kind, wanted, [_shown(mark) for mark in mine]):
+        shown: list[Shown] = []
+        for mark in mine:
+            xs, ys = ([point[side] for point in mark["points"]] for side in (0, 1))
+            shown.append((mark["label"], ys + xs if kind == "line" else sorted(ys)))
+        for problem in _matched(kind, wanted, shown):
             yield problem._replace(message=f"{panel}: {problem.message}")
     if left:
         yield Problem("drawn", f"{len(left)} marks ({left[0]['kind']}) are drawn that {DATA} does not have")
     outside = sum(not mark["inside"] for mark in drawing["marks"])
     if outside:
         yield Problem("clipped", f"{outside} marks lie outside of the axes and are cut off")
-
-
-def _shown(mark: Json) -> Shown:
-    xs, ys = ([point[side] for point in mark["points"]] for side in (0, 1))
-    return mark["label"], ys + xs if mark["kind"] == "line" else sorted(ys)
 
 
 def _wanted(rows: list[Row]) -> dict[tuple[str, str], list[Shown]]:

@@ -7,7 +7,7 @@ import fnmatch
 import os
 import stat
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,24 +49,22 @@ def gather_load(root: Path, exclude: Sequence[str]) -> Load:
     if not root.is_dir():
         raise bad_input(f"{root} is not a directory; push takes the folder of the code, or - for a secret from stdin")
     words = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    load, names = Load(root), set()
+    load = Load(root)
+    names: set[str] = set()
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         git = subprocess.run(words, capture_output=True, timeout=120)
         load.by_git = git.returncode == 0
         names = {os.fsdecode(name) for name in git.stdout.split(b"\0") if name}
-    for name in sorted(names if load.by_git else _walk(root)):
+    for folder, folders, inside in os.walk(root) if not load.by_git else ():
+        folders[:] = [name for name in folders if not _matches(name, _RUBBISH)]
+        names |= {os.path.relpath(os.path.join(folder, name), root) for name in inside if not _matches(name, _RUBBISH)}
+    for name in sorted(names):
         above = [name[:end] for end, letter in enumerate(name) if letter == "/"]
         if not any(excluded(part, list(exclude)) for part in (name, *above)):
             _add(load, name)
     if not load.files and not load.findings:
         raise bad_input(f"{root} holds no file to send")
     return load
-
-
-def _walk(root: Path) -> Iterator[str]:
-    for folder, folders, names in os.walk(root):
-        folders[:] = [name for name in folders if not _matches(name, _RUBBISH)]
-        yield from (os.path.relpath(os.path.join(folder, name), root) for name in names if not _matches(name, _RUBBISH))
 
 
 def _matches(name: str, patterns: str) -> bool:
