@@ -104,7 +104,7 @@ def _look(targets: tuple[str, ...], silenced: tuple[str, ...]) -> dict[str, Any]
 
 
 def _look_elsewhere(run: Run, silenced: tuple[str, ...]) -> dict[str, Any] | None:
-    """At a run that rgt launch started on another machine, or by its engine's log; None when `run` is the run itself."""
+    """At a run that launch started on another machine, or by its engine's log; None when `run` is the run itself."""
     from rgt.job.backends import backend, order_of
     from rgt.run import record
     from rgt.watch.look import Target, look

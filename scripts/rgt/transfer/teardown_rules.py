@@ -14,6 +14,7 @@ from rgt import bundle, files, units
 from rgt.checkpoint.proof import MANIFEST, PROOF
 from rgt.errors import RgtError, bad_input
 from rgt.host.ssh import parse_place
+from rgt.platform import acts
 from rgt.report import Finding, progress
 from rgt.transfer.boxside import sha256_of
 from rgt.transfer.connection import Connection
@@ -177,32 +178,24 @@ def _names(paths: list[str]) -> str:
 # -- what it means
 
 
-def consequences(profile: dict[str, Any], case: Case) -> Iterator[tuple[str, str]]:
+def consequences(profile: dict[str, Any], case: Case, act: str) -> Iterator[tuple[str, str]]:
     """(what, sentence): lost, kept, bills."""
-    for tier in profile["storage"]:
-        price = f", {tier['price']}" if tier.get("price") else ""
-        if tier["destroy"] == "kept":
-            yield "keeps billing" if price else "kept", f"{tier['tier']} ({tier['path']}){price}"
-        else:
-            unsure = "" if tier["destroy"] == "lost" else ": what becomes of it is not known, count it as lost"
-            yield "lost", f"{tier['tier']} ({tier['path']}){unsure}"
+    yield from acts.consequences(profile, act)
     for row in case.lost_too:
         yield "lost", f"{row['run']}, another run with {row['artifacts']} artifacts"
     left_out = (case.manifest or {}).get("excluded")
     if left_out:
         count, size = left_out["count"], units.show_size(left_out["bytes"])
         yield "lost", f"what --exclude left out of the pull: {count} paths, {size}: {_names(left_out['paths'])}"
-    yield "only stopped", f"still bills {profile['meter']['stopped_still_bills']['value']}"
 
 
-def page(case: Case, profile: dict[str, Any], command: str) -> Iterator[tuple[str, str]]:
+def page(case: Case, profile: dict[str, Any], command: str, act: str) -> Iterator[tuple[str, str]]:
     """What the user is shown before the decision, as (what, sentence)."""
     yield "run", f"{case.run_id}, pulled from {case.manifest['source'] if case.manifest else 'nowhere'}"
     yield "platform", profile["title"]
-    yield from consequences(profile, case)
+    yield from consequences(profile, case, act)
     if case.proof:
         count, warnings = len(case.proof["artifacts"]), case.proof.get("warnings", 0)
         yield "proof", f"{count} files, verified {case.proof['verified']}, {warnings} warnings"
     yield from (("note", note) for note in case.notes)
-    final = profile["meter"]["stops_with"]["irreversible"]
-    yield "command", f"{command}   ({'cannot' if final else 'can'} be undone)"
+    yield "command", f"{command}   ({'cannot' if act == 'destroy' else 'can'} be undone)"
