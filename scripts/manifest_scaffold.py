@@ -19,18 +19,19 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rgt import cli, schema
+from rgt import cli
 from rgt.bundle import TEMPLATES
 from rgt.errors import RgtError, bad_input
-from rgt.evidence import claims
-from rgt.evidence.claims import Claim, Project
 from rgt.report import Report
-from rgt.run import record, seal
-from rgt.run.record import Run
 
 import click
+
+if TYPE_CHECKING:
+    from rgt.evidence.claims import Claim, Project
+    from rgt.run.record import Run
+
 
 _PATH = click.Path(path_type=Path)
 
@@ -45,6 +46,9 @@ def main() -> None:
 @cli.json_option
 def init(folder: Path, as_json: bool) -> None:
     """Make EVIDENCE.json, runs/, figures/ and repro.sh in FOLDER; what is there already stays as it is."""
+    from rgt.evidence import claims
+    from rgt.evidence.claims import Project
+
     made = [name for name in ("runs/", "figures/") if not (folder / name).is_dir()]
     for name in made:
         (folder / name).mkdir(parents=True)
@@ -71,6 +75,8 @@ def seal_command(runs: tuple[Path, ...], check: bool, fmt: str | None) -> int:
 
     Example: rgt manifest_scaffold seal runs/* --check
     """
+    from rgt.run import record, seal
+
     opened = [record.open_run(path) for path in runs if path.name != seal.LEDGER]
     report = Report("manifest_scaffold")
     digests = {} if check else {run.id: seal.seal(run) for run in opened}
@@ -82,6 +88,8 @@ def seal_command(runs: tuple[Path, ...], check: bool, fmt: str | None) -> int:
 
 
 def _add_seal_problems(report: Report, run: Run) -> None:
+    from rgt.run import seal
+
     for problem in seal.problems(run):
         report.add(problem.code, "error", f"{problem.name} {problem.message}", path=str(run.path / problem.name))
 
@@ -108,6 +116,10 @@ def claim() -> None:
 @cli.json_option
 def add(claim_id: str, metric: str, runs: tuple[Path, ...], evidence: Path, as_json: bool, **words: Any) -> None:
     """Add or replace the claim CLAIM_ID; its value, spread and n come from the runs."""
+    from rgt import schema
+    from rgt.evidence import claims
+    from rgt.run import record, seal
+
     project = claims.load(evidence)
     opened = [record.open_run(run) for run in runs]
     if len({run.id for run in opened}) < len(opened):
@@ -129,6 +141,8 @@ def add(claim_id: str, metric: str, runs: tuple[Path, ...], evidence: Path, as_j
 
 
 def _line(claim: Claim) -> str:
+    from rgt.evidence import claims
+
     spread = f" ± {claim['spread']:.4g}" if "spread" in claim else ""
     name = " ".join(claims.words_of(claim))
     runs = "1 run" if claim.get("n", 1) == 1 else f"{claim['n']} runs"
@@ -140,6 +154,8 @@ def _line(claim: Claim) -> str:
 @cli.json_option
 def list_claims(evidence: Path, as_json: bool) -> None:
     """Print every claim with its value."""
+    from rgt.evidence import claims
+
     known = claims.load(evidence).claims
     cli.show({"claims": known}, as_json, map(_line, known))
 
@@ -149,6 +165,8 @@ def list_claims(evidence: Path, as_json: bool) -> None:
 @cli.report_options
 def check(evidence: Path, fmt: str | None) -> int:
     """Compute every claim anew from its runs, and look at every seal, figure, document and line of code it names."""
+    from rgt.evidence import claims
+
     project = claims.load(evidence)
     report = Report("manifest_scaffold")
     for run_id in sorted({run_id for claim in project.claims for run_id in claims.runs_of(claim)}):

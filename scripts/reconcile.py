@@ -20,20 +20,19 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rgt import cli
 from rgt.errors import RgtError
-from rgt.evidence import claims as evidence_layer
-from rgt.evidence.claims import chosen_documents
-from rgt.reconcile.agreement import Mention
-from rgt.reconcile.claim_index import Evidence
-from rgt.reconcile.passages import READERS, Block, Table, read_document
-from rgt.reconcile.sentences import sentence_mentions
-from rgt.reconcile.table_numbers import table_mentions
 from rgt.report import Report
 
 import click
+
+if TYPE_CHECKING:
+    from rgt.reconcile.agreement import Mention
+    from rgt.reconcile.claim_index import Evidence
+    from rgt.reconcile.passages import Block
+
 
 _MANY = 64  # documents: from here on a second process pays for its start
 _LISTED = 200  # ambiguous mentions in --json; the rest is counted
@@ -51,6 +50,11 @@ def main(paths: tuple[Path, ...], evidence: Path, show_ambiguous: bool, fmt: str
 
     Exit 1 when a document says another number than the evidence. Ambiguous mentions are listed apart and do not count.
     """
+    from rgt.evidence import claims as evidence_layer
+    from rgt.evidence.claims import chosen_documents
+    from rgt.reconcile.claim_index import Evidence
+    from rgt.reconcile.passages import READERS
+
     project = evidence_layer.load(evidence)
     known = Evidence(project.claims, project.data.get("aliases", {}))
     chosen = chosen_documents(paths, evidence.resolve().parent, frozenset(READERS))
@@ -117,15 +121,23 @@ def _examined(paths: list[Path], evidence: Evidence) -> Iterator[tuple[Path, Exa
 
 def _prepare(claims: list[dict[str, Any]], aliases: dict[str, list[str]]) -> None:
     gc.disable()  # workers live for seconds and make no reference cycles
+    from rgt.reconcile.claim_index import Evidence
+
     _shared.append(Evidence(claims, aliases))
 
 
 def mentions(block: Block, evidence: Evidence) -> Iterator[Mention]:
+    from rgt.reconcile.passages import Table
+    from rgt.reconcile.sentences import sentence_mentions
+    from rgt.reconcile.table_numbers import table_mentions
+
     return table_mentions(block, evidence) if isinstance(block, Table) else sentence_mentions(block, evidence)
 
 
 def examine(path: Path, evidence: Evidence | None = None) -> Examined:
     """The numbers of one document, or the sentence why it could not be read. A worker process has its evidence."""
+    from rgt.reconcile.passages import read_document
+
     evidence = evidence or _shared[0]
     examined = Examined()
     try:

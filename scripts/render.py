@@ -20,16 +20,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rgt import bundle, cli, files
+from rgt import bundle, cli
 from rgt.errors import RgtError, bad_input
-from rgt.evidence import claims as evidence_layer
-from rgt.evidence.claims import Project, chosen_documents
-from rgt.render import claim_tables, document_numbers, figure_data
 from rgt.report import Report
 
 import click
+
+if TYPE_CHECKING:
+    from rgt.evidence.claims import Project
+
 
 _PATH = click.Path(path_type=Path)
 _FIXES = {
@@ -49,6 +50,8 @@ def from_evidence(function: Command) -> Command:
 
     @functools.wraps(function)
     def command(evidence: Path, **options: Any) -> int:
+        from rgt.evidence import claims as evidence_layer
+
         project = evidence_layer.load(evidence)
         if not project.claims:
             how = bundle.command("manifest_scaffold", "claim", "add", "--help")
@@ -79,6 +82,9 @@ def tables_command(project: Project, claims: Words, name: str, percent: Words, f
     Methods are rows. macros.tex has a \newcommand per claim: \valAccOurs is the number, \valAccOursPm the number ± its
     spread.
     """
+    from rgt.evidence import claims as evidence_layer
+    from rgt.render import claim_tables, document_numbers
+
     known = {claim["metric"].lower() for claim in project.claims}
     for metric in percent:
         if metric.lower() not in known:
@@ -116,6 +122,10 @@ def values_command(project: Project, paths: tuple[Path, ...], fmt: Fmt) -> int:
 
     A document with a broken marker or an unknown claim is left as it is and named.
     """
+    from rgt import files
+    from rgt.evidence.claims import chosen_documents
+    from rgt.render import document_numbers
+
     report = Report("render")
     written, markers = [], 0
     for path in chosen_documents(paths, project.root, document_numbers.SUFFIXES):
@@ -139,7 +149,9 @@ def values_command(project: Project, paths: tuple[Path, ...], fmt: Fmt) -> int:
 
 @main.command("figures")
 @click.argument("names", nargs=-1)
-@click.option("--kind", type=click.Choice(figure_data.KINDS), help="points: means and runs; curve: metrics over steps.")
+@click.option(
+    "--kind", type=click.Choice(("points", "curve")), help="points: means and runs; curve: metrics over steps."
+)
 @click.option("--metric", help="What a curve shows, as metrics.jsonl names it.")
 @click.option("--split", type=click.Choice(["train", "val", "test"]), help="Of a curve.")
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 when something is out of date.")
@@ -151,7 +163,8 @@ def figures_command(project: Project, names: Words, check: bool, fmt: Fmt, **wor
 
     --kind, --metric and --split are remembered.
     """
-    from rgt.render import figures
+
+    from rgt.render import figure_data, figures
 
     spec = {key: words[key] for key in ("kind", "metric", "split") if words[key]}
     if spec and (check or not names):
@@ -213,6 +226,8 @@ def report_command(project: Project, compare: tuple[Path, ...], fmt: Fmt) -> int
 
 
 def _write(path: Path, text: str) -> None:
+    from rgt import files
+
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write_text(path, text)
 

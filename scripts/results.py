@@ -18,7 +18,6 @@ from pathlib import Path
 
 from rgt import cli
 from rgt.report import Report
-from rgt.run import record, results
 
 import click
 
@@ -26,6 +25,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def _rule(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    from rgt.run import results
+
     if value is not None and not results.RULE.fullmatch(value):
         raise click.BadParameter(f"{value!r} is not a rule: last, best or mean-last-K, such as mean-last-5")
     return value
@@ -60,6 +61,8 @@ def main(
 
     Example: rgt results runs/20260101-120000-tiny-a1b2c3 --metric val_loss --rule best
     """
+    from rgt.run import record, results
+
     run = record.open_run(run_dir.resolve())
     questions = [results.Question(metric, rule, split, direction, n, dataset) for metric in metrics]
     rows = [results.measure(run, question, evaluation) for question in questions]

@@ -21,14 +21,16 @@ import shlex
 import time
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rgt import bundle, cli, errors, files
-from rgt.job import description as job
+from rgt import bundle, cli, errors
 from rgt.report import Report, progress
-from rgt.run.record import ACTIVE
-from rgt.sweep.cells import BAD, MARK, STATES, Attempt, Cell, Ledger, Row, Sweep, alone, load, look, read_ledger
 
 import click
+
+if TYPE_CHECKING:
+    from rgt.sweep.cells import Attempt, Cell, Ledger, Row, Sweep
+
 
 _ROWS = 100  # of the table; --json has them all
 _VALUES = 60  # characters of a cell's values in the table
@@ -74,6 +76,9 @@ def run(sweep: Path, retry: bool, dry_run: bool, fmt: str | None) -> int:
 
     Example: rgt sweep run lr.yaml --retry
     """
+    from rgt.job import description as job
+    from rgt.sweep.cells import MARK, Row, alone, load, read_ledger
+
     wanted = load(sweep)
     report = Report("sweep")
     if dry_run:
@@ -111,6 +116,8 @@ def report(sweep: Path, fmt: str | None) -> int:
 
     Example: rgt sweep report lr.yaml --json
     """
+    from rgt.sweep.cells import load, look, read_ledger
+
     wanted = load(sweep)
     ledger = read_ledger(wanted)
     return _emit(wanted, ledger, look(wanted, ledger), fmt)
@@ -125,6 +132,9 @@ def wait(sweep: Path, timeout: float | None, fmt: str | None) -> int:
 
     Example: rgt sweep wait lr.yaml --timeout 12h
     """
+    from rgt.run.record import ACTIVE
+    from rgt.sweep.cells import load, look, read_ledger
+
     wanted = load(sweep)
     deadline = math.inf if timeout is None else time.monotonic() + timeout
     while True:
@@ -144,6 +154,8 @@ def wait(sweep: Path, timeout: float | None, fmt: str | None) -> int:
 
 
 def _todo(sweep: Sweep, ledger: Ledger, retry: bool, write: bool = True) -> list[Cell]:
+    from rgt.sweep.cells import BAD, look
+
     if not retry:
         return [cell for cell in sweep.cells if ledger.last(cell.id) is None]
     return [row.cell for row in look(sweep, ledger, write) if row.state in ("missing", *BAD)]
@@ -151,6 +163,10 @@ def _todo(sweep: Sweep, ledger: Ledger, retry: bool, write: bool = True) -> list
 
 def _submit(sweep: Sweep, ledger: Ledger, cell: Cell, target: str, lock: int) -> tuple[Attempt, str]:
     """One attempt at one cell, and why it failed (empty when it did not)."""
+    from rgt import files
+    from rgt.job import description as job
+    from rgt.sweep.cells import MARK, Attempt
+
     number = len(ledger.attempts.get(cell.id, [])) + 1
     attempt = Attempt(cell.id, number, target, cell.values, cell.job_sha256)
     mark = {MARK: ledger.mark(attempt)}
@@ -196,6 +212,8 @@ def _where(cell: Cell) -> str:
 
 
 def _emit(sweep: Sweep, ledger: Ledger, rows: list[Row], fmt: str | None) -> int:
+    from rgt.sweep.cells import STATES, Cell
+
     report = Report("sweep")
     for row in rows:
         run = str(row.run.path) if row.run else ""

@@ -25,7 +25,6 @@ import contextlib
 import fcntl
 import math
 import os
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -236,7 +235,7 @@ def block_after(heading: str, rows: list[str], state: dict[str, str], old: str) 
         # on this host, a process that is no longer listed has ended, and a run is gone when its files are
         kind, _, name = key.partition(" ")
         host, _, place = name.partition(":")
-        if host == socket.gethostname() and (kind == "process" or (kind == "run" and not os.path.exists(place))):
+        if host == os.uname().nodename and (kind == "process" or (kind == "run" and not os.path.exists(place))):
             changes[key] = _GONE
     last = old.rpartition("\n## ")[2] if "\n## " in old else ""
     if not changes and f" {heading}\n" in last and set(rows) <= set(last.splitlines()):

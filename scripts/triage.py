@@ -21,18 +21,20 @@ import stat
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rgt import cli, files
+from rgt import cli
 from rgt.bundle import ROOT
-from rgt.catalogue import entries as catalogue
 from rgt.errors import bad_input, from_os_error
 from rgt.report import Report
-from rgt.run import record
-from rgt.triage.causes import AFTERMATH, CAUSE, FINDINGS, Diagnosis, diagnose
-from rgt.triage.scan import Patterns, Scan, Trace
 
 import click
+
+if TYPE_CHECKING:
+    from rgt.catalogue import entries as catalogue
+    from rgt.triage.causes import Diagnosis
+    from rgt.triage.scan import Patterns, Trace
+
 
 _LOGS = ("train*.log", "*.log", "*.out", "*.err")  # of a directory: the first pattern that finds something
 _EXITS = click.IntRange(-64, 255)
@@ -53,6 +55,11 @@ def main(logs: tuple[str, ...], top: int, exit_code: int | None, dmesg: Path | N
     Example: rgt triage train.log
              dmesg -T > kernel.txt; rgt triage run/ --dmesg kernel.txt
     """
+    from rgt import files
+    from rgt.catalogue import entries as catalogue
+    from rgt.run import record
+    from rgt.triage.causes import diagnose
+
     entries = catalogue.load()
     if not entries:
         raise bad_input(f"no catalogue: {ROOT} has no references/ with signature lines beside scripts/")
@@ -83,6 +90,8 @@ def compiled(entries: tuple[catalogue.Entry, ...]) -> tuple[Patterns, list[catal
 
 def scan_all(paths: list[str], patterns: Patterns, dmesg: Path | None = None) -> list[Trace]:
     """One trace for each log, in the order given; the kernel's comes last."""
+    from rgt.triage.scan import Scan
+
     traces = []
     for path, kernel in [*((path, False) for path in paths), *([(str(dmesg), True)] if dmesg else [])]:
         try:
@@ -101,6 +110,8 @@ def scan_all(paths: list[str], patterns: Patterns, dmesg: Path | None = None) ->
 
 
 def _report(explanations: list[Diagnosis], traces: list[Trace], top: int, fmt: str | None) -> int:
+    from rgt.triage.causes import AFTERMATH, CAUSE, FINDINGS
+
     report = Report("triage")
     for one in explanations[:top]:
         place, entry = one.place, one.entry

@@ -18,14 +18,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rgt import cli
 from rgt.errors import bad_input
 from rgt.report import Report, print_json
-from rgt.wandb_forensics import tracked
 
 import click
+
+if TYPE_CHECKING:
+    from rgt.wandb_forensics import tracked
+
 
 _SHOWN = 40
 source_argument = click.argument("source")
@@ -39,6 +42,8 @@ def main() -> None:
 
 def open_source(text: str) -> tracked.Source:
     """A path that exists is a folder; two or three words with slashes are the hosted service."""
+    from rgt.wandb_forensics import tracked
+
     path = Path(text)
     if path.exists() or text.startswith((".", "/", "~")) or text.count("/") not in (1, 2):
         return tracked.Offline(path.expanduser())
@@ -58,6 +63,8 @@ def show(as_json: bool, data: dict[str, Any], lines: Iterable[str]) -> None:
 @cli.report_options
 def list_runs(source: str, fmt: str | None) -> int:
     """Every run with its state, length and last values; damaged, crashed and doubled ones are findings."""
+    from rgt.wandb_forensics import tracked
+
     opened = open_source(source)
     runs = opened.runs()
     report = Report("wandb_forensics")
@@ -88,6 +95,8 @@ def list_runs(source: str, fmt: str | None) -> int:
 @cli.json_option
 def diff(source: str, first: str, second: str, as_json: bool) -> int:
     """What differs between two runs: config, code commit, command, final values. Exit 1 when the config does."""
+    from rgt.wandb_forensics import tracked
+
     opened = open_source(source)
     runs = opened.runs()
     a, b = (tracked.records_of(runs, run_id)[-1] for run_id in (first, second))
@@ -115,6 +124,8 @@ def diff(source: str, first: str, second: str, as_json: bool) -> int:
 @cli.json_option
 def curve(source: str, run_id: str, metric: str, as_json: bool) -> None:
     """Every logged value of METRIC, unsampled, as CSV (step,value) or JSON; of a resumed run all records, joined."""
+    from rgt.wandb_forensics import tracked
+
     opened = open_source(source)
     parts = tracked.records_of(opened.runs(), run_id)
     run = parts[-1]
@@ -133,6 +144,8 @@ def curve(source: str, run_id: str, metric: str, as_json: bool) -> None:
 @cli.json_option
 def export(source: str, run_id: str, into: Path, as_json: bool) -> None:
     """Write a run directory from a tracked run, so that every script can read it."""
+    from rgt.wandb_forensics import tracked
+
     opened = open_source(source)
     parts = tracked.records_of(opened.runs(), run_id)
     opened.details(parts[-1])

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -114,6 +113,8 @@ def _look_elsewhere(run: Run, silenced: tuple[str, ...]) -> dict[str, Any] | Non
         return None
     engine = backend(order.kind)
     if hasattr(engine, "logs"):
+        import tempfile
+
         lines = engine.logs(order, _ENGINE_LINES)
         if not lines:
             raise lacking(f"{order.kind} has no log of {order.run_id} yet")

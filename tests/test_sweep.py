@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from rgt import bundle
 from rgt.machine import processes
 
 import pytest
@@ -138,7 +139,7 @@ def states(report: dict[str, Any]) -> dict[str, str]:
 def test_two_by_two_cells_only_artifacts_count(bench: Bench) -> None:
     bench.write()
     done = bench.sweep("run", "lr.yaml")
-    after = "python scripts/sweep.py report lr.yaml tells what became of them"
+    after = f"what became of them: {bundle.command('sweep', 'report', 'lr.yaml')}"
     assert (done.returncode, done.stdout) == (0, f"4 submitted, 0 left alone, of 4 cells; {after}\n")
     waited = bench.sweep("wait", "lr.yaml")
     last = "4 expected = 1 verified + 1 failed + 2 unverified; 4 submitted, 3 finished"

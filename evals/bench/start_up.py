@@ -11,5 +11,5 @@ from bench.measure import ROOT, Row, quiet, take_turns
 def rows() -> Iterator[Row]:
     peer = quiet(sys.executable, "-c", "import click")
     for script in sorted((ROOT / "scripts").glob("*.py")):
-        ours, base = take_turns(quiet(sys.executable, str(script), "--help"), peer, rounds=15)
-        yield Row(f"{script.name} --help / import click", ours, base, goal=2.5)
+        ours, base = take_turns(quiet(str(ROOT / "bin" / "rgt"), script.stem, "--help"), peer, rounds=15)
+        yield Row(f"rgt {script.stem} --help / import click", ours, base, goal=1.6)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
-import shutil
 from pathlib import Path
 
 SCRIPTS = Path(__file__).resolve().parents[1]
@@ -20,6 +18,9 @@ def command(tool: str, *words: object) -> str:
 
     A word in <angle brackets> is a place for the reader's own word, and stays as it is.
     """
+    import shlex  # here, because every --help would pay for them
+    import shutil
+
     own = os.environ.get("RGT_COMMAND") or str(ROOT / "bin" / "rgt")
     on_path = shutil.which("rgt")
     named = on_path is None or os.path.realpath(on_path) != os.path.realpath(own)

@@ -18,8 +18,8 @@ SHEET: sheet.Sheet = {
     "colab_stop_exit_code_when_this_machine_does_not_know_the_name": Fact(
         0, PROFILE, r"Session '<name>' not found.`, exit (\d)"
     ),
-    "colab_cli_keeps_an_idle_runtime_alive_for_at_most_hours": Fact(24, PROFILE, r"keeps off for (\d+) h"),
-    "colab_idle_runtime_without_that_ends_after_about_minutes": Fact(90, PROFILE, r"after about (\d+) minutes"),
+    "colab_cli_of_today_keeps_an_idle_runtime_alive": Fact(False, PROFILE, r"the CLI keeps none alive"),
+    "colab_idle_runtime_ends_after_about_minutes": Fact(90, PROFILE, r"after about (\d+) minutes"),
     "colab_ssh_flag_that_makes_it_a_ProxyCommand_for_rsync": Fact(
         "--proxy-mode", PROFILE, r"`colab ssh (--[\w-]+) -s <name>` is a ProxyCommand"
     ),
@@ -27,7 +27,7 @@ SHEET: sheet.Sheet = {
     "colab_last_5_entries_of_the_log_of_session_night": Fact(
         "colab log -s night -n 5", PROFILE, r"`colab log -s <name> -n 5`"
     ),
-    "colab_what_is_still_burning_units": Fact("colab sessions", PROFILE, r'list: \{value: "(colab sessions)"'),
+    "colab_what_is_still_burning_units": Fact("colab sessions", PROFILE, r'list: \{value: "(colab sessions);'),
     "kaggle_kernels_push_exit_code_after_it_printed_kernel_push_error": Fact(0, PROFILE, r"`kernels push` exits (\d)"),
     "kaggle_gpu_hours_left_this_week": Fact("kaggle quota", PROFILE, r'list: \{value: "(kaggle quota);'),
     "kaggle_log_of_lab/night": Fact("kaggle kernels logs lab/night", PROFILE, r"kaggle kernels logs <id>"),
@@ -63,6 +63,7 @@ CASE = Case(
         TRUTH,
         colab_exec_gives_up_after_seconds_without_output_by_default=600,
         colab_exec_exit_code_when_train_py_raised=1,
+        colab_cli_of_today_keeps_an_idle_runtime_alive=True,
         colab_stop_exit_code_when_this_machine_does_not_know_the_name=1,
         kaggle_gpu_hours_left_this_week="kaggle config view",
     ),

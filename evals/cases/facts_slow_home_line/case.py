@@ -29,7 +29,7 @@ SHEET = {
         "PerSourcePenalties", SSH, r"\((PerSourcePenalties)\)"
     ),
     "huggingface_cli_download_of_today": Fact(
-        "warns and does nothing", CHINA, r"prints a warning and does nothing: `hf download`"
+        "command not found", CHINA, r"`(command not found)` since huggingface_hub 2"
     ),
     _HALF: Fact(
         "1.18", CHINA, r"from ([\d.]+) on a killed download starts that file again", (r"[\w ]*v?1\.18(?:\.0)?",)

@@ -11,9 +11,7 @@ SHEET: sheet.Sheet = {
     "runpod_last_client_version_that_still_calls_rest_v1": Fact(
         "2.14.0", RUNPOD, r"versions up to ([\d.]+\d) call REST v1"
     ),
-    "runpod_rest_v1_ends_on_by_its_migration_page": Fact(
-        "2026-12-01", RUNPOD, r"the migration page later said ([\d-]+)"
-    ),
+    "runpod_rest_v1_ends_on_by_its_migration_page": Fact("2026-11-15", RUNPOD, r"moved forward to ([\d-]+)"),
     "runpod_http_status_of_v1_after_that": Fact(410, RUNPOD, r"answers (\d+) Gone"),
     "runpod_graphql_api_ends_in_year": Fact(2027, RUNPOD, r"GraphQL API ends in early (\d+)"),
     "runpod_cost_field_of_an_exited_pod_with_a_volume_disk_in_the_api": Fact(
@@ -62,7 +60,7 @@ CASE = Case(
     naive=quiz.remembered(
         TRUTH,
         runpod_last_client_version_that_still_calls_rest_v1="1.14.4",
-        runpod_rest_v1_ends_on_by_its_migration_page="2026-11-15",
+        runpod_rest_v1_ends_on_by_its_migration_page="2026-12-01",
         lambda_delete_corpus="DELETE /api/v1/file-systems/f7",
         paperspace_everything_may_be_purged_after_days_unpaid=30,
     ),

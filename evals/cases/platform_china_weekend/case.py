@@ -16,7 +16,7 @@ TRUTH: dict[str, Any] = {
     "矩池云_释放后还在的目录": "/mnt",
     "矩池云_机器内自行释放要用的令牌环境变量": "MATCLOUD_CANCELTOKEN",
     "矩池云_机器内自行释放的程序": "/public/script/matncli",
-    "featurize_归还88号实例的命令": "featurize instance release 88",
+    "featurize_归还88号实例的命令": "featurize instance release",
     "featurize_机器里shutdown之后还扣费": True,
     "featurize_归还后还在的目录": "/home/featurize/work",
     "featurize_把6006端口发布出去的命令": "featurize port export 6006",
@@ -41,7 +41,7 @@ def look_up(box: Box) -> dict[str, Any]:
         "矩池云_释放后还在的目录": matpool.storage("cloud drive")["path"],
         "矩池云_机器内自行释放要用的令牌环境变量": matpool.word(("verbs", "down"), r"grep (\w+)"),
         "矩池云_机器内自行释放的程序": next(word for word in release.split() if word.endswith("/matncli")),
-        "featurize_归还88号实例的命令": " ".join(featurize.front["verbs"]["down"]["argv"]).replace("<id>", "88"),
+        "featurize_归还88号实例的命令": featurize.word(("meter", "stops_with"), r"`([^`]+)`"),
         "featurize_机器里shutdown之后还扣费": featurize.says(("meter", "stopped_still_bills"), "^everything"),
         "featurize_归还后还在的目录": featurize.storage("cloud drive")["path"],
         "featurize_把6006端口发布出去的命令": export.replace("<port>", "6006"),
@@ -51,13 +51,13 @@ def look_up(box: Box) -> dict[str, Any]:
 
 
 def verify(box: Box) -> list[str]:
-    """A path may end in a slash or begin with ~, a token may be given on the command line."""
+    """A path may end in a slash or begin with ~; the return runs on the box and takes no id."""
     answer = box.read(quiz.FORM)
     command = str(answer.get("featurize_归还88号实例的命令", ""))
     work = str(answer.get("featurize_归还后还在的目录", "")).rstrip("/").replace("~", "/home/featurize", 1)
     words = command.strip("` ").split()
     checks = {
-        "featurize_归还88号实例的命令": words[:1] == ["featurize"] and words[-3:] == ["instance", "release", "88"],
+        "featurize_归还88号实例的命令": "featurize" in words and words[-2:] == ["instance", "release"],
         "featurize_归还后还在的目录": work == TRUTH["featurize_归还后还在的目录"],
         "矩池云_释放后还在的目录": str(answer.get("矩池云_释放后还在的目录", "")).rstrip("/") == "/mnt",
         "揽睿星舟_停止后数据盘怎么收费": str(answer.get("揽睿星舟_停止后数据盘怎么收费")).lower() == "unknown",

@@ -76,7 +76,7 @@ elif words[:2] == ["pod", "list"]:
     print("NOW-RUNNING" + (" STOPPED-TOO" if flag("--all", "-a") else ""))
 elif words[:2] == ["pod", "get"]:
     print('{"id": "k3x9pod", "desiredStatus": "%s"}' % ("EXITED" if noted("stopped") else "RUNNING"))
-elif words[:2] == ["pod", "stop"]:
+elif words[:2] in (["pod", "stop"], ["stop", "pod"]):
     note("timer-stopped", " ".join(words[2:]))
 else:
     fail("Error: unknown command", 1)
@@ -129,7 +129,7 @@ def reference(box: Box) -> None:
     host = pod.word((), r"REST v2 at `(https://[\w./]+)`")
     path = pod.word((), r"`stop` is `POST (/pods/<id>/action)`")
     body = pod.word((), r"with `(\{\"action\": \"stop\"\})`")
-    timer = pod.word((), r"`(nohup sh -c 'sleep 6h; runpodctl pod stop\s+\$RUNPOD_POD_ID'[^`]*)`")
+    timer = pod.word((), r"`(nohup sh -c 'sleep 6h; runpodctl stop pod\s+\$RUNPOD_POD_ID;[^`]*)`")
     listing = pod.value("meter", "list")
     box.write("up.sh", "#!/bin/sh\n" + up.replace("<gpu>", "NVIDIA A100 80GB PCIe") + " --name night\n")
     box.write("arm.sh", "#!/bin/sh\n" + " ".join(timer.split()) + "\n")

@@ -14,7 +14,7 @@ import functools
 import itertools
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
@@ -287,31 +287,43 @@ def _line_end(block: bytes, place: int) -> int:
 
 _NUMERIC = b"0123456789.+-"
 _LINES = bytes.maketrans(b"\r", b"\n")  # every state of a progress bar is a line
+_LENGTHS = (5, 7, 12)  # of a fragment: short ones are shared by many signatures
+_EDGE = re.compile(rb"[^A-Za-z]+|(?<=[a-z])(?=[A-Z])")  # fragments start where a word does
 _MOST = 200_000  # keys kept; a log of ever new lines starts anew
 _LONG = 4000  # bytes of a key: a dumped tensor is not worth more
 
-Words = dict[bytes, set[int]]  # a word that a line must hold -> the patterns that it stands for
+Way = tuple[int, tuple[bytes, ...]]  # a pattern and the words that a line must hold for it
+FragmentPlan = dict[bytes, list[Way]]  # fragment -> the ways that it stands for
 
 
+@dataclass
 class Prefilter:
-    def __init__(self, patterns: tuple[str, ...]) -> None:
-        self.words = needed_words(patterns)
-        self.known: dict[bytes, frozenset[int]] = {}  # key of a line -> patterns that may match
+    patterns: tuple[str, ...]
+    harmless: set[bytes] = field(default_factory=set)
+    suspect: dict[bytes, frozenset[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.plan = fragment_plan(self.patterns)
 
     def candidates(self, block: bytes) -> dict[int, frozenset[int]]:
         """Start of line -> patterns that may match there, in the order of the lines."""
-        if len(self.known) > _MOST:
-            self.known.clear()
+        if len(self.harmless) + len(self.suspect) > _MOST:  # before any key is looked up: a known suspect stays one
+            self.harmless.clear()
+            self.suspect.clear()
         keys = block.translate(_LINES, _NUMERIC).split(b"\n")
-        distinct = set(keys)
-        new = distinct - self.known.keys()
+        fresh = set(keys).difference(self.harmless)
+        new = [key for key in fresh if key not in self.suspect]
         together = b"\n".join(new)
-        present = [(word, patterns) for word, patterns in self.words.items() if word in together] if new else []
+        present = [(fragment, ways) for fragment, ways in self.plan.items() if fragment in together] if new else []
         for key in new:
             start = key[:_LONG]
-            near = (patterns for word, patterns in present if word in start)
-            self.known[key] = frozenset().union(*near)
-        suspects = {key: self.known[key] for key in distinct if self.known[key]}
+            near = [ways for fragment, ways in present if fragment in start]
+            owners = {pattern for ways in near for pattern, words in ways if all(word in start for word in words)}
+            if owners:
+                self.suspect[key] = frozenset(owners)
+            else:
+                self.harmless.add(key)
+        suspects = {key: self.suspect[key] for key in fresh if key in self.suspect}
         if not suspects:  # nearly always
             return {}
         starts = itertools.accumulate((len(line) + 1 for line in block.translate(_LINES).split(b"\n")), initial=0)
@@ -319,10 +331,18 @@ class Prefilter:
 
 
 @functools.lru_cache(maxsize=4)
-def needed_words(patterns: tuple[str, ...]) -> Words:
-    """The longest word of each way to match, as it stands in a key: without digits."""
-    needed: Words = defaultdict(set)
+def fragment_plan(patterns: tuple[str, ...]) -> FragmentPlan:
+    """Each way goes to the fragment of its words that most ways share: fewer fragments to search for."""
+    choices: list[tuple[Way, set[bytes]]] = []
     for index, pattern in enumerate(patterns):
         for way in literal_ways(pattern):
-            needed[max((run.encode().translate(None, _NUMERIC) for run in way), key=len)].add(index)
-    return needed
+            # as they stand in a key: without digits. Part of a run is enough to be sure that it is missing
+            words = tuple(word for run in way if (word := run.encode().translate(None, _NUMERIC)))
+            starts = [(word, start) for word in words for start in (0, *(m.end() for m in _EDGE.finditer(word)))]
+            fragments = {word[at : at + size] for word, at in starts for size in _LENGTHS if at + size <= len(word)}
+            choices.append(((index, words), fragments or {max(words, key=len)}))
+    shared = Counter(fragment for _, fragments in choices for fragment in fragments)
+    plan: FragmentPlan = defaultdict(list)
+    for way_of_pattern, fragments in choices:
+        plan[max(fragments, key=lambda one: (shared[one], len(one), one))].append(way_of_pattern)
+    return plan

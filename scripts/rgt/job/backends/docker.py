@@ -70,7 +70,8 @@ def _container_status(order: Order, host: Host) -> Status:
 
 
 def stop(order: Order) -> list[Step]:
-    words = ["docker", "stop", "--time", f"{order.job.grace:.0f}", _name(order)]
+    # -t: docker 28 deprecated --time, and older ones do not know --timeout
+    words = ["docker", "stop", "-t", f"{order.job.grace:.0f}", _name(order)]
     return [Step(words, host, seconds=order.job.grace + SECONDS) for host in order.hosts]
 
 
