@@ -108,7 +108,8 @@ def listed(facts: dict[str, Any], values: dict[str, str], seconds: float = WAIT)
     if problem:
         return Listing(problem=f"the answer of {order.text} {problem}", said=said)
     rows = [_row(item, answer, facts) for item in _at(data, answer["rows"])]
-    return Listing(rows, said=said, whole="more" not in answer or _at(data, answer["more"]) in _EMPTY)
+    more = _at(data, answer["more"]) if "more" in answer else None
+    return Listing(rows, said=said, whole=more in _EMPTY or (more == 1 and more is not True))
 
 
 def stopped(facts: dict[str, Any], values: dict[str, str], box_id: str) -> bool:
