@@ -186,7 +186,7 @@ def aggregate(places: Words, patience: float, fmt: str | None) -> int:
 @click.option("--approve", default="", help="The user's approval in words: the run id, exactly.")
 @click.option("--abandon", multiple=True, help="Another run on the box that the user gives up; repeatable.")
 @click.option("--execute", is_flag=True, help="Run the provider's command; without it, it is only shown.")
-@click.option("--wait", **duration, default="3m", help="For the command, and as long again for its sign in the list.")
+@click.option("--wait", **duration, default="3m", help="How long to look for its sign in the list.")
 @cli.report_options
 def down(
     run: Path,

@@ -15,7 +15,8 @@ from typing import Any
 from rgt.errors import RgtError
 from rgt.platform import profiles
 
-WAIT = 180.0  # seconds for the act, and as long again for its sign in the list
+SECONDS = 180.0  # for one command of a provider
+WAIT = 180.0  # seconds for the sign of the act to come into the list
 _PAUSE, _LONGEST_PAUSE = 0.5, 15.0  # between two looks; it doubles
 _SHOWN = 600  # characters of an answer
 _NAMED = 8  # ids of a list
@@ -88,13 +89,13 @@ def quoted(text: str) -> str:
 # -- the list
 
 
-def listed(facts: dict[str, Any], values: dict[str, str], seconds: float = WAIT) -> Listing:
+def listed(facts: dict[str, Any], values: dict[str, str]) -> Listing:
     """Ask the provider what it lists. Raises when the client or its key is not here."""
     fact = facts["meter"]["list"]
     order = profiles.command(fact, values)
     if order is None or "answer" not in fact:
         return Listing(problem=f"{facts['title']} has no list that a program can read")
-    reply = order.run(seconds)
+    reply = order.run(SECONDS)
     said = quoted(reply.out or reply.err)
     if reply.code:
         return Listing(problem=f"{order.text} ended with {reply.code}", said=quoted(reply.err or reply.out))
@@ -167,7 +168,7 @@ def end(facts: dict[str, Any], values: dict[str, str], box_id: str, act: str = "
     order, look = profiles.command(how, values), f"look at the console ({facts['meter']['list']['value']})"
     if order is None:
         return Outcome(False, False, f"there is no command for it; by hand: {how['value']}, then {look}", "", None)
-    before = listed(facts, values, wait)
+    before = listed(facts, values)
     if before.problem:
         sentence = f"{before.problem}, so it is not shown that {box_id} is there; by hand: {order.text}, then {look}"
         return Outcome(False, False, sentence, before.said, None)
@@ -179,7 +180,7 @@ def end(facts: dict[str, Any], values: dict[str, str], box_id: str, act: str = "
     sign = _sign(act, before, box_id)
     if sign:
         return Outcome(False, True, f"nothing was left to do: {sign}", before.said, None)
-    reply = order.run(wait)
+    reply = order.run(SECONDS)
     fault = f"ended with {reply.code}" if reply.code else _error_in(reply.out, facts["meter"]["list"]["answer"])
     others, absent = len(before.rows) > len(before.having(box_id)), 0
     for after in _looks(facts, values, wait):
@@ -222,7 +223,7 @@ def _looks(facts: dict[str, Any], values: dict[str, str], wait: float) -> Iterat
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
         try:
-            yield listed(facts, values, wait)
+            yield listed(facts, values)
         except RgtError as error:
             yield Listing(problem=error.message)
         count += 1
