@@ -81,9 +81,11 @@ def consequences(facts: dict[str, Any], act: str) -> Iterator[tuple[str, str]]:
 
 
 def quoted(text: str) -> str:
-    """Words of a stranger: control characters shown, and not more than a screen of them."""
-    shown = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text.strip()[: _SHOWN + 1])
-    return shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "..."
+    """Words of a stranger: control characters shown, and of a long text its two ends (an error is told at its last)."""
+    text = text.strip()
+    if len(text) > _SHOWN:
+        text = f"{text[: _SHOWN // 2]} ... {text[-_SHOWN // 2 :]}"
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
 # -- the list
