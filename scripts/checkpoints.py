@@ -2,7 +2,7 @@
 # requires-python = ">=3.10"
 # dependencies = ["click", "pyyaml", "jsonschema", "numpy", "nvidia-ml-py"]
 # ///
-"""RUN · checkpoints that survive anything: atomic and verified save, last good one, retention, index
+"""RUN · checkpoints that survive anything: atomic and verified save, last good one, retention, index, cadence
 
 Example:
     store = checkpoints.Checkpoints(run, keep_last=2, best="val_loss", every=1000)
@@ -20,10 +20,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from rgt.checkpoint.signals import StopSignals
-from rgt.checkpoint.store import Checkpoints, Loaded
-from rgt.checkpoint.training_state import capture, restore
-from rgt.errors import RgtError as CheckpointError
+if __name__ != "__main__":  # the command line loads what its verbs need
+    from rgt.checkpoint.signals import StopSignals
+    from rgt.checkpoint.store import Checkpoints, Loaded
+    from rgt.checkpoint.training_state import capture, restore
+    from rgt.errors import RgtError as CheckpointError
 
 __all__ = ["CheckpointError", "Checkpoints", "Loaded", "StopSignals", "capture", "restore"]
 

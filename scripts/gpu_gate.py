@@ -27,11 +27,7 @@ from typing import Any
 
 from rgt import cli, errors, units
 from rgt.errors import bad_input, lacking
-from rgt.gpu_gate.keeper import Keeper
-from rgt.gpu_gate.locks import WAITED, WAKE, Lock
 from rgt.job import queue as gate
-from rgt.machine import processes
-from rgt.run.record import mint_id
 
 import click
 
@@ -96,6 +92,8 @@ def run(queue: gate.Queue, command: tuple[str, ...], detach: bool, as_json: bool
 
     Example: rgt gpu_gate -n baseline -t 12h -- python train.py
     """
+    from rgt.run.record import mint_id
+
     if not command or not command[0].strip():
         raise bad_input("no command to run; write it after --, such as: rgt gpu_gate -n NAME -- python train.py")
     # as shutil.which, whose import would cost a tenth of a submit
@@ -165,6 +163,23 @@ def list_jobs(everything: bool, queue: gate.Queue, as_json: bool) -> None:
         click.echo(f"{len(records)} jobs" + (f", {len(hidden)} older ones with --all" if hidden else ""), err=True)
 
 
+@verb("logs")
+@click.argument("job")
+@click.option("-n", "--lines", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
+def logs(job: str, lines: int, queue: gate.Queue, as_json: bool) -> None:
+    """Print the last lines of a job's log, control characters as escapes; stderr says where the log is."""
+    record = queue.find(job)
+    try:
+        with open(record["log"], "rb") as file:  # from the end: a log may have gigabytes
+            file.seek(max(0, os.fstat(file.fileno()).st_size - lines * 1000))
+            text = file.read().decode(errors="backslashreplace")
+    except OSError as error:
+        raise errors.from_os_error(error, f"read the log {record['log']}") from None
+    tail = text.removesuffix("\n").split("\n")[-lines:]
+    click.echo(f"log: {record['log']}", err=True)
+    cli.show({"id": record["id"], "log": record["log"], "lines": tail}, as_json, tail)
+
+
 @verb("wait")
 @click.argument("jobs", nargs=-1, required=True)
 @click.option("--timeout", type=cli.Duration(), help="Stop waiting after this long; the jobs go on.")
@@ -198,6 +213,9 @@ _FRESH |= dict.fromkeys("reason gate job slot taken started ended exit_code".spl
 
 def _submit(queue: gate.Queue, record: gate.Record, as_json: bool) -> int:
     """Write the record, take a number, and become the gate (or leave one behind)."""
+    from rgt.gpu_gate.keeper import Keeper
+    from rgt.gpu_gate.locks import WAITED
+
     record["submitted"] = time.time()
     signal.pthread_sigmask(signal.SIG_BLOCK, WAITED)  # from here on handled with sigtimedwait
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a closed terminal is no reason to end a run
@@ -228,6 +246,8 @@ def _submit(queue: gate.Queue, record: gate.Record, as_json: bool) -> int:
 
 def _cancel(queue: gate.Queue, record: gate.Record) -> gate.Record:
     """Ask its gate; where the gate was killed, do its work."""
+    from rgt.machine import processes
+
     flag = queue.job_path(record["id"], "cancel")
     deadline = time.monotonic() + 5  # a detached gate needs a moment to write its own pid into the record
     while record["state"] == "queued" and not record["gate"] and time.monotonic() < deadline:
@@ -264,6 +284,8 @@ def _cancel(queue: gate.Queue, record: gate.Record) -> gate.Record:
 
 def _wait_for_end(queue: gate.Queue, record: gate.Record, seconds: float) -> None:
     """Return when the last process of the job is gone, or the time is over."""
+    from rgt.gpu_gate.locks import WAKE, Lock
+
     signal.pthread_sigmask(signal.SIG_BLOCK, {WAKE})
     lock = Lock(queue.open_file(queue.job_path(record["id"], "lock")), fcntl.LOCK_SH)
     deadline = time.monotonic() + seconds

@@ -14,20 +14,29 @@ Writes runs/<run-id>/ with run.json and events.jsonl before anything is started,
 
 from __future__ import annotations
 
+import codecs
+import os
+import time
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from rgt import bundle, cli, errors
+from rgt import bundle, cli, errors, units
 from rgt.errors import RgtError, bad_input
-from rgt.job import backends, description
-from rgt.job.backends import Order, Status
-from rgt.run import record as rundir
-from rgt.run.record import ACTIVE, OVER
 
 import click
 
+if TYPE_CHECKING:
+    from rgt.job import backends, description
+    from rgt.job.backends import Order, Status
+    from rgt.run import record as rundir
+
+
+FOLLOW_SECONDS = 1.0
 LINE_BYTES = 1000  # read per line asked for; a longer line is cut
-TARGETS = "local, ssh:HOST[,HOST...], docker[:HOST], slurm[:HOST], k8s, skypilot, kaggle or openclaw."
+TARGETS = (
+    "local, ssh:HOST[,HOST...], ssh://USER@HOST:PORT, docker[:HOST], slurm[:HOST], k8s, skypilot, kaggle or openclaw."
+)
 
 
 @click.group(cls=cli.Group)
@@ -52,6 +61,10 @@ def submit(spec: Path, target: str, dry_run: bool, as_json: bool) -> None:
 
     Example: rgt launch submit job.yaml --on slurm --dry-run
     """
+    from rgt.job import backends, description
+    from rgt.job.backends import Order
+    from rgt.run import record as rundir
+
     wanted = description.load(spec)
     kind, hosts = backends.parse_target(target)
     engine = backends.backend(kind)
@@ -63,10 +76,10 @@ def submit(spec: Path, target: str, dry_run: bool, as_json: bool) -> None:
     engine.render(Order(wanted, "check", kind, hosts))
     here, elsewhere = wanted.roots()
     is_local = kind in ("local", "docker", "slurm") and not hosts[0].name
-    root, code = (here, Path(wanted.workdir)) if is_local else (elsewhere, None)
+    root, origin = here if is_local else elsewhere, _origin(wanted, kind, is_local)
     words, config = wanted.words("{run}"), wanted.spec()
     job = {"target": target, "spec": config}
-    run = rundir.create(root, wanted.name, command=words, config=config, backend=kind, job=job, code=code)
+    run = rundir.create(root, wanted.name, command=words, config=config, backend=kind, job=job, origin=origin)
     order = Order(wanted, run.id, kind, hosts)
     try:
         # the same record on every machine that runs it
@@ -101,11 +114,19 @@ def status(run: Path, as_json: bool) -> int:
 @main.command()
 @run_argument
 @click.option("-n", "--lines", type=click.IntRange(1), default=50, show_default=True, help="How many last lines.")
+@click.option("--follow", is_flag=True, help="Go on printing until the job ends.")
 @cli.json_option
-def logs(run: Path, lines: int, as_json: bool) -> None:
+def logs(run: Path, lines: int, follow: bool, as_json: bool) -> None:
     """Print the end of the log, wherever it is."""
+    from rgt.job import backends
+
     opened, order = _open(run)
     own = getattr(backends.backend(order.kind), "logs", None)  # of an engine without a file that we can read
+    if follow and (own or as_json):
+        raise bad_input(f"--follow prints a file as text; on {order.kind} ask without {'it' if own else '--json'}")
+    if follow:
+        _follow(opened, order, lines)
+        return
     if own:
         tail = own(order, lines)
     else:
@@ -122,6 +143,8 @@ def logs(run: Path, lines: int, as_json: bool) -> None:
 @cli.json_option
 def stop(run: Path, dry_run: bool, as_json: bool) -> None:
     """End the job: its warning signal, its grace, then the kill. The run directory stays."""
+    from rgt.job import backends
+
     opened, order = _open(run)
     steps = backends.backend(order.kind).stop(order)
     if dry_run:
@@ -145,6 +168,9 @@ def stop(run: Path, dry_run: bool, as_json: bool) -> None:
 @cli.json_option
 def resume(run: Path, dry_run: bool, as_json: bool) -> None:
     """Start an ended job again on its own run directory; what it resumes from is its own checkpoint."""
+    from rgt.job import backends
+    from rgt.run.record import ACTIVE
+
     opened, order = _open(run)
     opened.refuse_if_sealed()
     now = backends.backend(order.kind).status(order)
@@ -167,6 +193,18 @@ def resume(run: Path, dry_run: bool, as_json: bool) -> None:
 # -- the record
 
 
+def _origin(job: description.Job, kind: str, is_local: bool) -> dict[str, Any]:
+    """A container has its own Python, a cluster other machines: of those nothing is said that was read here."""
+    from rgt.machine.interpreter import python_word
+    from rgt.run import provenance
+
+    environ, workdir = {**os.environ, **job.env}, Path(job.workdir)
+    code = workdir if is_local else Path(job.folder)  # elsewhere workdir is a path of that machine
+    python = python_word(job.command, workdir, environ) if job.command else job.python
+    known = python if kind == "local" else None
+    return provenance.collect(code, known, environ, here=is_local and kind != "slurm")
+
+
 def _ship(order: Order) -> None:
     if order.kind == "ssh":
         from rgt.host import box
@@ -176,6 +214,9 @@ def _ship(order: Order) -> None:
 
 
 def _open(path: Path) -> tuple[rundir.Run, Order]:
+    from rgt.job import backends
+    from rgt.run import record as rundir
+
     run = rundir.open_run(path)
     order = backends.order_of(run)
     if not order:
@@ -186,6 +227,9 @@ def _open(path: Path) -> tuple[rundir.Run, Order]:
 
 def _settle(run: rundir.Run, order: Order) -> Status:
     """What the engine says; an end that nobody recorded becomes an event now."""
+    from rgt.job import backends
+    from rgt.run.record import OVER
+
     now: Status = backends.backend(order.kind).status(order)
     last = (run.last_event() or {}).get("event")
     under_way = now.state == "lost" and last == "launched"  # the submit may still be on its way there
@@ -196,6 +240,23 @@ def _settle(run: rundir.Run, order: Order) -> Status:
 
 
 # -- what a person sees
+
+
+def _follow(run: rundir.Run, order: Order, lines: int) -> None:
+    """The last lines, then only what is new, until the job is over; a job that is silent, or queued, is waited for."""
+    from rgt.run.record import ACTIVE
+
+    size = order.head.run(["sh", "-c", 'wc -c < "$0"', order.log()], expand=(3,)).out
+    start, ended = max(0, int(size or 0) - lines * LINE_BYTES), False
+    first: int | None = -lines  # of the first read
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a read may end in the middle of a character
+    while not ended:
+        ended = _settle(run, order).state not in ACTIVE  # asked first, so that the read after the end has all of it
+        data = order.head.read(order.log(), start) or b""
+        text = "".join(decoder.decode(data, final=ended).splitlines(keepends=True)[first:])
+        click.echo("\r".join(map(units.show_text, text.split("\r"))), nl=False)  # a progress bar may redraw itself
+        start, first = start + len(data), None
+        time.sleep(0 if ended else FOLLOW_SECONDS)
 
 
 def _print_steps(steps: list[backends.Step], as_json: bool) -> None:

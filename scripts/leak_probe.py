@@ -2,10 +2,11 @@
 # requires-python = ">=3.10"
 # dependencies = ["click", "pyyaml", "jsonschema", "numpy", "nvidia-ml-py", "pillow"]
 # ///
-"""VERIFY · is the test set clean: items, near-duplicates or groups shared by splits
+"""VERIFY · is the test set clean: items, near-duplicates or groups shared by splits; pins splits by hash
 
 Example:
     rgt leak_probe overlap --train train.jsonl --test test.jsonl --group patient_id
+    rgt leak_probe pin --train data/train --test data/test
 
 A split is a file (txt: an item per line; jsonl, json, csv, tsv: per row; npy, npz: per row of the array) or a folder
 (an item per file: images by pixels, arrays by values, text by its words; a folder of nothing but csv, tsv or jsonl is
@@ -17,7 +18,7 @@ from __future__ import annotations
 import itertools
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rgt import cli, errors
 from rgt.report import SEVERITIES, Report
@@ -25,23 +26,28 @@ from rgt.report import SEVERITIES, Report
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from rgt.leak_probe.splits import Source
 
-SPLITS = ("train", "val", "test")
+F = TypeVar("F", bound="Callable[..., Any]")
+SPLITS = {"train": "training", "val": "validation", "test": "test"}
 _PATH = click.Path(path_type=Path)
 
 
 @click.group(cls=cli.Group)
 def main() -> None:
-    """Is the test set clean?"""
+    """Is the test set clean, and still the same?"""
+
+
+def split_options(function: F) -> F:
+    for name, word in reversed(SPLITS.items()):
+        function = click.option(f"--{name}", type=_PATH, metavar="PATH", help=f"The {word} split.")(function)
+    return function
 
 
 @main.command()
-@click.option("--train", type=_PATH, metavar="PATH", help="The training split.")
-@click.option("--val", type=_PATH, metavar="PATH", help="The validation split.")
-@click.option("--test", type=_PATH, metavar="PATH", help="The test split.")
+@split_options
 @click.option("--group", multiple=True, metavar="COLUMN", help="Each value must be in one split only; repeatable.")
 @click.option("--list", "listing", type=_PATH, metavar="FILE", help="Write all matches as jsonl.")
 @cli.report_options
@@ -73,6 +79,47 @@ def overlap(group: tuple[str, ...], listing: Path | None, fmt: str | None, **pat
     report.findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     report.data = leak_findings.data(found, listing)
     return report.emit(fmt, leak_findings.summary(report.data))
+
+
+@main.command()
+@split_options
+@click.option("--out", type=_PATH, default=Path("SPLITS.json"), show_default=True, help="The pin.")
+@click.option("--check", is_flag=True, help="Compare the splits with the pin instead of writing it.")
+@click.option("--dry-run", is_flag=True, help="Say what would be pinned; write nothing.")
+@cli.report_options
+def pin(out: Path, check: bool, dry_run: bool, fmt: str | None, **paths: Path | None) -> int:
+    """Write down by hash which files and items each split holds, or --check that they still do.
+
+    Without --train, --val and --test, --check looks at all splits of the pin, where they were.
+
+    Example: rgt leak_probe pin --train train.csv --test test.csv
+    """
+    sources = _open(paths)
+    from rgt.leak_probe import pins
+
+    report = Report("leak_probe", data={"pin": str(out)})
+    if check:
+        pinned = pins.read(out)
+        for name in sources.keys() - pinned.keys():
+            raise errors.bad_input(f"{out} has no pin of {name}; it has {', '.join(pinned)}")
+        sources = sources or _open({name: out.parent / pinned[name]["path"] for name in pinned})
+        for name, source in sources.items():
+            report.findings += pins.check(name, source, pinned)
+        report.data["checked"] = list(sources)
+        return report.emit(fmt, "" if report.findings else f"{', '.join(sources)}: every byte is as pinned in {out}")
+    if not sources:
+        raise errors.bad_input("nothing to pin; give at least one of --train, --val, --test")
+    made = pins.make(sources, out.parent)
+    if not dry_run:
+        pins.write(made, out)
+    counts = []
+    for name, source in sources.items():
+        counts.append(f"{name} {made[name]['items']} items in {source.path} ({len(source.parts)} files)")
+        made[name].pop("hashes", None)  # long, and for the file only
+        if source.malformed:
+            report.add("malformed", "warn", f"{source.malformed} rows of {name} are damaged", path=source.malformed_at)
+    report.data["splits"] = made
+    return report.emit(fmt, f"{'would pin' if dry_run else 'pinned'} in {out}: {', '.join(counts)}")
 
 
 def _open(given: Mapping[str, Path | None]) -> dict[str, Source]:

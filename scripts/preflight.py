@@ -22,17 +22,21 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rgt import cli, errors, files
+from rgt import cli, errors
 from rgt.errors import RgtError, bad_input, lacking
-from rgt.job import description
-from rgt.job.audit import PlannedJob, Row, add_findings, audit, count, fail, ok, table, warn
 from rgt.report import Report
 
 import click
 
+if TYPE_CHECKING:
+    from rgt.job import description
+    from rgt.job.audit import PlannedJob, Row
+
+
 PLACE = click.Path(path_type=Path)
+_SCRIPT_BYTES = 1 << 20  # of a script, looked through for Windows line ends
 _CONFIGS = (".yaml", ".yml", ".json", ".py")
 
 
@@ -49,16 +53,19 @@ def main() -> None:
 @click.option("--write", multiple=True, type=PLACE, help="One more directory that is written to. Repeatable.")
 @click.option("--checkpoint-size", type=cli.Size(), help="Size of one checkpoint. [default: as the newest in output]")
 @click.option("--keep", type=click.IntRange(1), default=3, show_default=True, help="How many checkpoints are kept.")
-@click.option("--python", default="python3", show_default=True, help="Interpreter to ask when no JOB names one.")
+@click.option("--python", help="Interpreter to ask when no JOB names one. [default: the active environment's]")
 @cli.report_options
-def audit_command(spec: Path | None, write: tuple[Path, ...], python: str, fmt: str | None, **sizes: Any) -> int:
+def audit_command(spec: Path | None, write: tuple[Path, ...], python: str | None, fmt: str | None, **sizes: Any) -> int:
     """Check this machine, and what JOB (job.yaml) takes for granted.
 
     Example: rgt preflight audit job.yaml --checkpoint-size 14GiB
     """
+    from rgt.job import description
+    from rgt.job.audit import PlannedJob, audit
+    from rgt.machine.interpreter import job_python
     from rgt.preflight import box_checks, gpu_checks
 
-    job = _load(spec) if spec else description.Job("", python=python)
+    job = _load(spec) if spec else description.Job("", python=job_python(python))
     planned = PlannedJob(job, str(spec or ""), list(write), **sizes)
     checks = (*gpu_checks.CHECKS, *box_checks.CHECKS, *(JOB_CHECKS if spec else ()))
     return _emit(audit(checks, planned), fmt)
@@ -73,6 +80,7 @@ def smoke(spec: Path, timeout: float, fmt: str | None) -> int:
 
     Example: rgt preflight smoke job.yaml --timeout 5m
     """
+    from rgt.job.audit import PlannedJob
     from rgt.preflight import smoke as runner
 
     planned = PlannedJob(_load(spec), str(spec))
@@ -93,6 +101,9 @@ def smoke(spec: Path, timeout: float, fmt: str | None) -> int:
 
 def _load(spec: Path) -> description.Job:
     """YAML, or JSON where there is no pyyaml (a rented box)."""
+    from rgt import files
+    from rgt.job import description
+
     if not spec.is_file():
         raise bad_input(f"{spec} is not a file; expected a job description (job.yaml)")
     if spec.suffix == ".json":
@@ -104,6 +115,8 @@ def _load(spec: Path) -> description.Job:
 
 
 def _emit(rows: list[Row], fmt: str | None, data: dict[str, Any] | None = None, tail: list[str] | None = None) -> int:
+    from rgt.job.audit import add_findings, count, table
+
     names = ("name", "status", "seen", "fix")
     report = Report("preflight", data={"checks": [{name: getattr(row, name) for name in names} for row in rows]})
     report.data |= data or {}
@@ -119,6 +132,8 @@ def _emit(rows: list[Row], fmt: str | None, data: dict[str, Any] | None = None, 
 
 
 def workdir(planned: PlannedJob) -> Iterator[Row]:
+    from rgt.job.audit import fail, ok
+
     if planned.workdir.is_dir():
         yield ok("workdir", str(planned.workdir))
     else:
@@ -128,6 +143,8 @@ def workdir(planned: PlannedJob) -> Iterator[Row]:
 
 def program(planned: PlannedJob) -> Iterator[Row]:
     """The script, or the command's first word: there, and executable."""
+    from rgt.job.audit import fail, ok
+
     job = planned.job
     if job.image or not planned.workdir.is_dir():
         return
@@ -143,7 +160,26 @@ def program(planned: PlannedJob) -> Iterator[Row]:
         yield ok("program", str(path))
 
 
+def line_ends(planned: PlannedJob) -> Iterator[Row]:
+    """In what a shell or the kernel reads; Python itself does not mind."""
+    from rgt.job.audit import fail
+
+    job = planned.job
+    for word in dict.fromkeys((*job.command, job.script, *job.args, *job.smoke)):
+        path = planned.workdir / word
+        if not word or not path.is_file():
+            continue
+        with path.open("rb") as file:
+            text = file.read(_SCRIPT_BYTES)
+        executed = text.startswith(b"#!") and os.access(path, os.X_OK)
+        if b"\r\n" in text and (executed or path.suffix in (".sh", ".bash")):
+            fix = f"sed -i 's/\\r$//' {quote(str(path))}"
+            yield fail("line ends", "crlf", f"{path} has Windows line ends", fix, str(path))
+
+
 def data(planned: PlannedJob) -> Iterator[Row]:
+    from rgt.job.audit import fail, ok
+
     for word in planned.job.data:
         path = planned.workdir / os.path.expanduser(word)
         if not path.exists():
@@ -157,7 +193,8 @@ def data(planned: PlannedJob) -> Iterator[Row]:
 
 def configs(planned: PlannedJob) -> Iterator[Row]:
     """The command line is a config, too (--resume_from must be whole, --output_dir have room); then config files."""
-    from rgt.job import config_paths, settings
+    from rgt.job import config_paths, description, settings
+    from rgt.job.audit import ok, warn
 
     if not planned.workdir.is_dir():
         return
@@ -188,7 +225,7 @@ def configs(planned: PlannedJob) -> Iterator[Row]:
             yield ok(name, f"{len(config.paths)} paths checked from {planned.workdir}")
 
 
-JOB_CHECKS = (workdir, program, data, configs)
+JOB_CHECKS = (workdir, program, line_ends, data, configs)
 
 
 if __name__ == "__main__":

@@ -21,17 +21,19 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rgt import bundle, cli, errors, files, schema
+from rgt import bundle, cli, errors
 from rgt.errors import RgtError, bad_input
-from rgt.job import backends, description
-from rgt.job.audit import Row, add_findings, fail, warn
 from rgt.report import Report
-from rgt.run.record import ACTIVE, slugify
 from rgt.units import show_duration
 
 import click
+
+if TYPE_CHECKING:
+    from rgt.job import description
+    from rgt.job.audit import Row
+
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 WITH_FILES = ("local", "ssh", "slurm", "docker")  # targets whose disk we can look at
@@ -56,6 +58,9 @@ def main(config: Path, cluster: str, dry_run: bool, fmt: str | None, **how: Any)
 
     Example: rgt remote_train --cluster box --config prod.yaml --gpus 4 --name base --epoch-time 95s
     """
+    from rgt.job import backends, description
+    from rgt.job.audit import add_findings
+
     kind, colon, _ = cluster.partition(":")
     target = cluster if cluster == "local" or (colon and kind in backends.KINDS) else f"ssh:{cluster}"
     path = config.absolute()
@@ -91,6 +96,8 @@ class ProductionRun:
     max_loss: float
 
     def __post_init__(self) -> None:
+        from rgt.job import backends, description
+
         self.kind, self.hosts = backends.parse_target(self.target)
         self.nodes = int(self.config.get("nodes", len(self.hosts)))
         self.processes = self.nodes * max(1, self.gpus)
@@ -102,6 +109,10 @@ class ProductionRun:
     @functools.cached_property
     def spec(self) -> dict[str, Any]:
         """The job description for launch."""
+
+        from rgt import schema
+        from rgt.job import description
+
         given = self.given
         if ("command" in given) == ("script" in given):
             raise bad_input(f"{self.path} must say what to start: either command (words) or script (with args)")
@@ -116,6 +127,8 @@ class ProductionRun:
 
     @functools.cached_property
     def job(self) -> description.Job:
+        from rgt.job import description
+
         return description.from_dict(self.spec, self.path.parent)
 
     def there(self, path: str) -> str:
@@ -147,6 +160,9 @@ class ProductionRun:
 
     def rows(self) -> Iterator[Row]:
         """fail is what cannot work; the rest is told."""
+
+        from rgt.job.audit import Row, fail, warn
+
         wanted = self.config.get("world_size")
         if wanted not in (None, self.processes):
             machines = f"{self.nodes} x {self.gpus} GPUs" if self.gpus else f"{self.nodes} x 1 process without a GPU"
@@ -165,6 +181,9 @@ class ProductionRun:
 
     def _cadence(self) -> Iterator[Row]:
         """How much a preemption costs, and whether early stopping can do what it is for."""
+
+        from rgt.job.audit import warn
+
         epochs, every = self.config["epochs"], self.config.get("save_every")
         if every is None or every > epochs:
             yield warn("save_every", "cadence", f"save_every is {every}: no checkpoint before the end, {epochs} epochs")
@@ -179,6 +198,8 @@ class ProductionRun:
             yield warn("early_stopping_patience", "early-stopping", seen)
 
     def _files(self) -> Iterator[Row]:
+        from rgt.job.audit import fail
+
         named = {key: self.there(self.config[key]) for key in ("script", "resume_from") if self.config.get(key)}
         for host in self.hosts:
             for key, path in {"workdir": self.job.workdir, **named}.items():
@@ -192,6 +213,10 @@ class ProductionRun:
 
 def _start(run: ProductionRun, report: Report) -> list[str]:
     # the same name twice at once is a slip of the hand that costs a second set of GPUs
+    from rgt import files
+    from rgt.job import description
+    from rgt.run.record import ACTIVE, slugify
+
     for twin, record in description.runs(run.job, slugify(run.name)):
         last: dict[str, Any] = {}
         with contextlib.suppress(RgtError):

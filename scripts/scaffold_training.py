@@ -7,7 +7,8 @@
 Example:
     rgt scaffold_training new pipelines/base --framework litgpt --gpu A100 --price 1.8 --dry-run
     rgt scaffold_training new pipelines/base --framework litgpt --gpu A100
-    bash pipelines/base/train.sh
+    rgt scaffold_training data pipelines/base web corpus/a.txt corpus/b.txt
+    bash pipelines/base/train.sh                      # once it runs: rgt watch pipelines/base
 
 `new` writes train.sh, training_config.yaml, pretrain.py, job.yaml, checkpoints_index.json and lib/; the folder needs
 nothing of this bundle afterwards, only token files in data/. train.sh again, after any end, goes on from the last good
@@ -21,12 +22,20 @@ from pathlib import Path
 from typing import Any
 
 from rgt import bundle, cli
-from rgt.scaffold_training import budget, pipeline, tokens
+from rgt.errors import bad_input
 
 import click
 
+FRAMEWORKS = ("nanogpt", "litgpt", "hf-trainer")
 SEED = 1337
+_HALF = click.FloatRange(0, 0.5, min_open=True)
 _VOCAB_HELP = "Of the tokenizer; 257 for bytes."
+
+
+def _count(text: str) -> float:
+    from rgt.scaffold_training import budget
+
+    return budget.count(text)
 
 
 @click.group(cls=cli.Group)
@@ -39,9 +48,9 @@ def main() -> None:
 
 @main.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--framework", required=True, type=click.Choice(pipeline.FRAMEWORKS), help="Whose trainer.")
-@click.option("--params", type=budget.count, help="Parameters, such as 124M. [default: 124M]")
-@click.option("--tokens", type=budget.count, help="Tokens to train on, such as 2.5B. [default: 20 a parameter]")
+@click.option("--framework", required=True, type=click.Choice(FRAMEWORKS), help="Whose trainer.")
+@click.option("--params", type=_count, help="Parameters, such as 124M. [default: 124M]")
+@click.option("--tokens", type=_count, help="Tokens to train on, such as 2.5B. [default: 20 a parameter]")
 @click.option("--gpu", help="Card, such as A100. [default: this machine's, else the CPU]")
 @click.option("--gpu-mem", type=cli.Size(), help="Memory of one card. [default: the card's]")
 @click.option("--gpus", type=click.IntRange(1), default=1, show_default=True, help="Cards, on one machine.")
@@ -69,6 +78,8 @@ def new(
 
     Example: rgt scaffold_training new pipelines/base --framework litgpt --params 124M --gpu A100
     """
+    from rgt.scaffold_training import budget, pipeline, tokens
+
     card = budget.card(gpu, gpu_mem)
     device = "cpu" if card.name == "CPU" else "cuda"
     precision, why = budget.precision(card.compute_cap, device == "cpu")
@@ -80,15 +91,48 @@ def new(
         lines += [pipeline.as_yaml(config).rstrip(), "nothing was written"]
     else:
         lines.append(f"written    {folder}")
-        names = ",".join(sorted({name for phase in config["phases"] for name in phase["mix"]}))
-        lines.append(f"data       {folder}/data/{{{names}}}/{{train,val}}.bin, like nanoGPT's: {tokens.width(config)}")
+        names = sorted({name for phase in config["phases"] for name in phase["mix"]})
+        for name in names:
+            lines.append(f"data       {bundle.command('scaffold_training', 'data', folder, name, '<text files>')}")
+        lines.append(
+            f"or         your own {folder}/data/<source>/{{train,val}}.bin: {tokens.width(config)}, nothing else"
+        )
         if framework == "nanogpt":
             lines.append(f"nanoGPT    clone it to {folder}/nanoGPT, or set nanogpt_dir in training_config.yaml")
         lines.append(f"start      {shlex.join(['bash', f'{folder}/train.sh'])}")
         lines.append(f"or         {bundle.command('launch', 'submit', folder / 'job.yaml', '--on', '<target>')}")
-        lines.append(f"status     {bundle.command('watch', folder)}")
     plan = {**proposed.as_dict(), "precision_because": why, "device": device}
     cli.show({"plan": plan, "config": config, "files": list(map(str, written))}, as_json, lines)
+
+
+@main.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("source")
+@click.argument("texts", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--tokenizer", type=click.Path(path_type=Path), help="A tokenizer.json. [default: bytes as tokens]")
+@click.option("--val-share", type=_HALF, default=0.01, show_default=True, help="End of each file for val.bin.")
+@cli.json_option
+def data(
+    folder: Path, source: str, texts: tuple[Path, ...], tokenizer: Path | None, val_share: float, as_json: bool
+) -> None:
+    """Tokenize TEXTS into FOLDER/data/SOURCE/train.bin and val.bin, piece by piece.
+
+    Example: rgt scaffold_training data pipelines/base web corpus/a.txt corpus/b.txt
+    """
+    from rgt.scaffold_training import pipeline, text_files, tokens
+
+    if not source or Path(source).name != source or source.startswith("."):
+        raise bad_input(f"{source!r} is not a name for a source; it becomes a folder of {folder}/data")
+    config = pipeline.load_config(folder / "training_config.yaml")
+    known = text_files.load_tokenizer(tokenizer) if tokenizer else None
+    have, need = config["model"]["vocab_size"], text_files.vocabulary(known)
+    if need > have:
+        raise bad_input(f"the tokenizer has {need} tokens, the model {have}; make it by `new --vocab-size {need}`")
+    target = folder / "data" / source
+    counts = text_files.write(target, list(texts), known, tokens.width(config), val_share)
+    said = f"{counts['train']:,} tokens to train on, {counts['val']:,} to validate with, vocabulary {need}"
+    unread = "" if any(source in phase["mix"] for phase in config["phases"]) else "; no phase reads it yet"
+    cli.show({"folder": str(target), "tokens": counts, "vocab_size": need}, as_json, [f"{target}: {said}{unread}"])
 
 
 if __name__ == "__main__":

@@ -94,10 +94,12 @@ def snapshot(directories: tuple[Path, ...], seconds: float, fmt: str | None) -> 
 @main.command()
 @click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--cwd", type=FOLDER, default=".", show_default=True, help="Directory the job will run in.")
-@click.option("--python", help="The interpreter of the job. [default: the shell's]")
+@click.option("--python", help="The interpreter of the job. [default: the active environment's, else the one on PATH]")
 @cli.report_options
 def validate(config: Path, cwd: Path, python: str | None, fmt: str | None) -> int:
     """Check the paths of CONFIG (YAML, JSON or Python): there, whole, writable, with room.
+
+    A checkpoint to resume from is read, not loaded; `rgt verify_local CHECKPOINT --deep` also loads it.
 
     Example: rgt takeover validate train.yaml --cwd /data/exp --python .venv/bin/python
     """

@@ -127,7 +127,8 @@ def pull(
     done = delivery.deliver(where, local, exclude, patience, known=loop)
     found = Report("transfer", done.findings, done.as_dict())
     for node in others:
-        fix = bundle.command("transfer", "pull", node.text, f"{local}-{node.host.name}")
+        beside = f"{local}-{node.host.name.removeprefix('ssh://')}"
+        fix = bundle.command("transfer", "pull", node.text, beside)
         message = f"{node.host.name} is another node of this run; what only its disk holds is not here"
         found.add("unpulled", "warn", message, fix=fix)
     there = done.there

@@ -9,9 +9,10 @@ Example:
     rgt verify_local runs/20261116-083000-tiny-gpt-1f00ab --expect-count 3
     rgt verify_local pulled --json
 
-Reads every byte once, executes nothing that a file holds, and needs neither torch nor much memory. When everything
-passes, PULL_VERIFIED.json is written beside PULL_MANIFEST.json, or into the folder that was given; a proof that no
-longer holds is renamed to PULL_VERIFIED.json.stale.
+Reads every byte once, executes nothing that a file holds, and needs neither torch nor much memory; with --deep, what
+passed is then loaded in a process of the training's Python. When everything passes, PULL_VERIFIED.json is written
+beside PULL_MANIFEST.json, or into the folder that was given; a proof that no longer holds is renamed to
+PULL_VERIFIED.json.stale.
 
 A spec for --expect:
     tensors:
@@ -35,6 +36,7 @@ from typing import TYPE_CHECKING, Any
 
 from rgt import cli, errors, units
 from rgt.errors import bad_input
+from rgt.machine.interpreter import job_python
 from rgt.report import Report
 
 import click
@@ -52,7 +54,7 @@ _SEVERITIES = ("error", "warn", "info")
 # The hand-over checklist, and the findings that speak against each point.
 _LOADS = """
     truncated malformed crc bounds overlap duplicate gap trailing empty bomb path-name error-page lfs-pointer
-    not-a-checkpoint object-array hostile refused-global unreadable changed no-crc unjudged
+    not-a-checkpoint object-array hostile refused-global unreadable changed no-crc unjudged unloadable
 """
 CHECKLIST = {
     "loads": _LOADS.split(),
@@ -73,6 +75,8 @@ _PATH, _ABOVE_0 = click.Path(path_type=Path), click.FloatRange(0, min_open=True)
 @click.option("--expect-count", type=click.IntRange(1), help="Fewest artifacts (files with tensors) to find.")
 @click.option("--max-abs", type=_ABOVE_0, default=MAX_ABS, show_default=True, help="Largest magnitude of a weight.")
 @click.option("--no-digest", "digest", flag_value=False, default=True, help="Leave sha256 out: faster, but no proof.")
+@click.option("--deep", is_flag=True, help="Then load each file for real (torch.load, weights only); runs no pickle.")
+@click.option("--python", help="The interpreter for --deep. [default: the active environment's, else the one on PATH]")
 @cli.report_options
 def main(
     paths: tuple[Path, ...],
@@ -80,6 +84,8 @@ def main(
     expect_count: int | None,
     max_abs: float,
     digest: bool,
+    deep: bool,
+    python: str | None,
     fmt: str | None,
 ) -> int:
     """Check checkpoints, folders of them, run directories and pulled trees: PATHS.
@@ -90,12 +96,14 @@ def main(
 
     Example: rgt verify_local checkpoints/step_2000.pt --expect checkpoints/step_1000.pt
     """
+    if python and not deep:
+        raise click.UsageError("--python is the interpreter that --deep loads with; give both")
     try:
         import numpy  # noqa: F401
     except ImportError:
         message = "numpy cannot be imported, and values cannot be checked without it; pip install numpy"
         raise errors.lacking(message) from None
-    from rgt.checkpoint import verify
+    from rgt.checkpoint import real_load, verify
     from rgt.checkpoint.examine import Options
     from rgt.checkpoint.layout import Problem
     from rgt.checkpoint.survey import survey
@@ -107,6 +115,8 @@ def main(
     shown = click.progressbar(length=total, file=sys.stderr) if sys.stderr.isatty() else contextlib.nullcontext()
     with shown as bar:
         verdicts = [verify.verify(found, options, bar.update if bar else None) for found in surveys]
+    for verdict in verdicts if deep else ():
+        real_load.load_for_real(verdict, job_python(python))
     artifacts = [artifact for verdict in verdicts for artifact in verdict.artifacts]
     for verdict in verdicts if expected else ():
         compare(expected, verdict)  # type: ignore[arg-type]

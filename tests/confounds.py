@@ -37,12 +37,13 @@ class Spec:
     step: int = 1000
     curves: dict[str, dict[int, Any]] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
+    run_id: str | None = None
     dirty: bool = False
     flags: tuple[str, ...] = ()
 
 
 def write(root: Path, spec: Spec, number: int) -> Path:
-    run_id = f"20261116-0830{number:02d}-cell-{hashlib.sha1(f'{root}{number}'.encode()).hexdigest()[:6]}"
+    run_id = spec.run_id or f"20261116-0830{number:02d}-cell-{hashlib.sha1(f'{root}{number}'.encode()).hexdigest()[:6]}"
     folder = root / run_id
     folder.mkdir(parents=True)
     git: dict[str, Any] = {"commit": spec.commit, "branch": "main", "dirty": spec.dirty, "untracked": []}

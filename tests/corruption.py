@@ -543,6 +543,11 @@ def infinities_in_a_weight(folder: Path) -> Path:
     return with_weight(folder, "w", tensor)
 
 
+@defect("nan", "big.weight", "first at [2047, 1023]")
+def nan_at_the_very_end_of_a_large_tensor(folder: Path) -> Path:
+    return with_weight(folder, "big.weight", broken((-1, -1), float("nan"), 2048, 1024))
+
+
 @defect("nan", "t", "first at [3, 60]")
 def nan_in_a_transposed_tensor(folder: Path) -> Path:
     return saved(folder, {"t": broken((60, 3), float("nan"), 64, 48).t()})

@@ -269,6 +269,12 @@ def test_all_the_other_boxes_vanished_with_it(bench: Bench) -> None:
     assert not bench.end().gone
 
 
+def test_a_stop_after_which_the_box_is_not_listed(bench: Bench) -> None:
+    """It was to be kept: that it is nowhere is no sign of a stop."""
+    bench.say("after", bench.platform.answer("", bench.other))
+    assert bench.end().gone == (bench.act == "destroy")
+
+
 def test_a_list_that_lacks_it_for_a_moment_only(bench: Bench) -> None:
     bench.say("after", bench.platform.answer("", bench.other))
     bench.say("again", bench.platform.answer(bench.platform.running, bench.other))

@@ -53,6 +53,13 @@ def test_what_is_found(page: Path, text: str, expected: list[tuple[str, int]]) -
     assert [(finding["code"], finding["line"]) for finding in report["findings"]] == expected
 
 
+@pytest.mark.parametrize("text", ["talk about `verified: 2020-01` in code", ""])
+def test_nothing_to_check_is_not_an_all_clear(page: Path, text: str) -> None:
+    page.write_text(text)
+    done = run(page)
+    assert (done.returncode, done.stdout) == (2, "") and "nothing was checked" in done.stderr
+
+
 def test_text_names_the_place_and_the_source(page: Path) -> None:
     page.write_text("---\nmeter:\n  zero_balance: {value: x, source: https://example.org/a, verified: 2020-01}\n---\n")
     done = run(page, "--max-age", "10d")

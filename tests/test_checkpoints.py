@@ -733,6 +733,36 @@ def test_prune_keeps_what_the_results_were_measured_on(tmp_path: Path) -> None:
     assert steps_on_disk(tmp_path) == [1, 3]
 
 
+def test_cadence_says_how_often_to_save() -> None:
+    """Worked out by hand: sqrt(2 * 60 * 86400) * (1 + sqrt(60/172800)/3 + (60/172800)/9) - 60 seconds."""
+    done = run("cadence", "--save-cost", "60s", "--mtbf", "1d", "--step-time", "1.5s")
+    assert done.stdout.splitlines() == [
+        "save costs    MTBF  save every    steps   lost",
+        "     1m00s   1d00h      53m00s     2120   3.7%",
+    ]
+    table = json.loads(run("cadence", "--json").stdout)["table"]
+    assert len(table) == 20 and table[13]["interval"] == pytest.approx(3180.06, abs=0.01)
+    hopeless = json.loads(run("cadence", "--save-cost", "100s", "--mtbf", "40s", "--json").stdout)["table"]
+    assert hopeless[0]["interval"] == 100  # as often as can be
+    assert run("cadence", "--mtbf", "0s").returncode == 2
+
+
+def test_simulated_interruptions_agree_with_the_cadence() -> None:
+    """Both neighbours lose more time than the interval that is recommended."""
+
+    def wasted(interval: float) -> float:
+        rng, work, elapsed = random.Random(0), 0.0, 0.0
+        while work < 5_000 * 3600:
+            alive = rng.expovariate(1 / 3600)
+            work += alive // (interval + 30) * interval
+            elapsed += alive
+        return 1 - work / elapsed
+
+    best = json.loads(run("cadence", "--save-cost", "30s", "--mtbf", "1h", "--json").stdout)["table"][0]
+    assert wasted(best["interval"]) < min(wasted(0.3 * best["interval"]), wasted(3.5 * best["interval"]))
+    assert wasted(best["interval"]) == pytest.approx(best["overhead"], abs=0.02)
+
+
 def test_prune_refuses(tmp_path: Path) -> None:
     store = filled(tmp_path, 1, 2)
     for step in (1, 2):

@@ -121,7 +121,7 @@ def run(folder: Path, *arguments: str, **environment: str) -> tuple[int, str, st
 
 HINT = "(RGT_DEBUG=1 shows where; please report it)"
 OURS = "error: internal error in rgt tool: "
-ENDS = {f"give 0 --{fmt}": (0, f"{fmt}\n", "") for fmt in ("json", "github")}
+ENDS = {f"give 0 --{fmt}": (0, f"{fmt}\n", "") for fmt in ("json", "github", "sarif")}
 ENDS |= {"give 0": (0, "None\n", ""), "give 3": (3, "None\n", ""), "fail exit": (7, "", "")}
 ENDS |= {
     "fail input": (2, "", "error: config.yaml line 3 has no value\n"),

@@ -415,7 +415,7 @@ def test_bad_run_directories(tmp_path: Path) -> None:
     twice["metrics"].append({**twice["metrics"][0], "value": 0.5})
     assert "reports accuracy on test 2 times" in message(json.dumps(twice))
     (folder / "results.json").write_text(good)
-    assert "line 1 is not YAML" in message("a: [", "config.yaml")
+    assert "config.yaml is not YAML: " in message("a: [", "config.yaml")
     bomb = "a0: &a0 [x, x]\n" + "".join(f"a{k}: &a{k} [*a{k - 1}, *a{k - 1}]\n" for k in range(1, 30))
     (folder / "config.yaml").write_text(bomb)
     assert run(folder, "--vs", other, "--metric", "accuracy").exit_code == 1

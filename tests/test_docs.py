@@ -50,6 +50,8 @@ BREAKS = [
     (rules.command_lines, "```console\n$ scripts/check_staleness.py --max-age\n```", "requires an argument"),
     (rules.command_lines, "```bash\ncd x && python \\\n  scripts/check_staleness.py -z\n```", "No such option '-z'"),
     (rules.command_lines, "do `python scripts/gone.py --x`", "scripts/gone.py does not exist"),
+    (rules.command_lines, "do `rgt check_staleness --gone`", "No such option '--gone'"),
+    (rules.command_lines, "```bash\n<skill>/bin/rgt gone --x\n```", "scripts/gone.py does not exist"),
     (rules.command_lines, "```bash\nscripts/setup-china-mirrors.sh --gone\n```", "no option --gone"),
     (rules.make_targets, "`make gone`", "there is no `make gone`"),
     (rules.budgets, "word " * 3000, "3750 tokens, the budget is 3500"),

@@ -190,7 +190,21 @@ def test_detach_returns_at_once_and_outlives_its_shell(box: Gate) -> None:
     done = subprocess.run(words, env=box.environment, capture_output=True, text=True, timeout=20)
     job = done.stdout.strip()
     assert box.run("wait", job).returncode == 0
-    assert Path(box.record(job)["log"]).read_text() == "survived\n"
+    logged = box.run("logs", job)
+    assert (logged.stdout, logged.stderr) == ("survived\n", f"log: {box.record(job)['log']}\n")
+
+
+def test_logs_shows_control_characters_and_sends_none_to_the_terminal(box: Gate) -> None:
+    printed = r"first\n\tred \033[31m, bar 1\r2, C1 \302\233, byte \377, \350\256\255\nlast\n"
+    box.detach("a", "printf", printed)
+    box.run("wait", "a")
+    shown = "\tred \\x1b[31m, bar 1\\r2, C1 \\x9b, byte \\xff, 训\nlast\n"
+    assert box.run("logs", "a").stdout == f"first\n{shown}"
+    assert box.run("logs", "a", "-n", 2).stdout == shown
+    assert json.loads(box.run("logs", "a", "-n", 1, "--json").stdout)["lines"] == ["last"]
+    Path(box.record("a")["log"]).unlink()
+    gone = box.run("logs", "a")
+    assert (gone.returncode, "cannot read the log" in gone.stderr) == (2, True)
 
 
 def test_then_starts_after_a_good_end_in_its_place_and_never_after_a_bad_one(box: Gate) -> None:
@@ -336,7 +350,7 @@ def test_two_users_share_a_queue(box: Gate, tmp_path_factory: pytest.TempPathFac
         ("-n a --slots 1 --then ghost -- true", 2, "error: no job is called 'ghost'"),
         ("-n a --slots 1 --log no/such/dir/x -- true", 2, "error: cannot write the log "),
         ("--slots 1 -- true", 2, "Missing option '-n' / '--name'"),
-        *((f"{verb} ghost", 2, "error: no job is called 'ghost'") for verb in ("status", "cancel", "resume")),
+        *((f"{verb} ghost", 2, "error: no job is called 'ghost'") for verb in ("status", "cancel", "logs", "resume")),
     ],
 )
 def test_bad_input(box: Gate, words: str, code: int, sentence: str) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from rgt.errors import RgtError
-from rgt.host.ssh import parse_place
+from rgt.host.ssh import Host, parse_place
+from rgt.job.backends import parse_target
 
 import pytest
 
@@ -15,6 +16,13 @@ import pytest
         ("user@box:~/exp", "user@box", "~/exp"),
         ("box:/data/a:b", "box", "/data/a:b"),
         ("C:/runs", "C", "/runs"),  # a host of one letter; Windows is not where this runs
+        ("box:a:b", "box", "a:b"),
+        ("[::1]:runs/x", "::1", "runs/x"),
+        ("root@[fe80::1%eth0]:/w", "root@fe80::1%eth0", "/w"),
+        ("ssh://user@box:2222/runs/x", "ssh://user@box:2222", "/runs/x"),
+        ("ssh://box:22/~/exp", "ssh://box:22", "~/exp"),
+        ("ssh://[::1]:22/w", "ssh://[::1]:22", "/w"),
+        ("ssh://box/w", "ssh://box", "/w"),
         ("runs/x", "", "runs/x"),
         ("./a:b", "", "./a:b"),
         ("~/a:b", "", "~/a:b"),
@@ -32,14 +40,18 @@ def test_a_place(text: str, host: str, path: str) -> None:
         ("", "this one is empty"),
         ("box:", "box: names no directory on box; write box:DIR"),
         (":runs/x", "a directory here with a colon in its name is ./:runs/x"),
-        ("user@:runs", "is not HOST:DIR"),
-        ("@box:runs", "is not HOST:DIR"),
-        ("::1:runs/x", "is not HOST:DIR"),
-        ("[::1]:runs", "is not HOST:DIR; a port or an IPv6 address gets a name in ~/.ssh/config"),
-        ("two words:runs", "is not HOST:DIR"),
-        (r"C:\runs\x", "is not HOST:DIR"),
+        ("user@:runs", "is neither HOST:DIR nor ssh://USER@HOST:PORT/DIR"),
+        ("@box:runs", "is neither HOST:DIR nor ssh://USER@HOST:PORT/DIR"),
+        ("::1:runs/x", "is neither HOST:DIR nor ssh://USER@HOST:PORT/DIR"),
+        ("[::1:runs", "is neither HOST:DIR"),
+        ("two words:runs", "is neither HOST:DIR nor ssh://USER@HOST:PORT/DIR"),
+        (r"C:\runs\x", "is neither HOST:DIR nor ssh://USER@HOST:PORT/DIR"),
         ("-oProxyCommand=x:dir", "is not a host: ssh would read it as an option"),
-        ("ssh://root@box:22/dir", "is not HOST:DIR; a port or an IPv6 address gets a name in ~/.ssh/config"),
+        ("ssh://-oProxyCommand=x/dir", "is not a host: ssh would read it as an option"),
+        ("ssh://box:x/dir", "is neither HOST:DIR"),
+        ("ssh://box:22", "is neither HOST:DIR"),
+        ("ssh://box:22/", "names no directory on ssh://box:22; write ssh://box:22/DIR"),
+        ("https://box/dir", "is neither HOST:DIR"),
         ("box:\0", "this one is empty"),
     ],
 )
@@ -47,3 +59,23 @@ def test_what_is_not_a_place(text: str, sentence: str) -> None:
     with pytest.raises(RgtError) as refused:
         parse_place(text)
     assert sentence in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("root@box", ["--", "root@box"]),
+        ("ssh://root@box:2222", ["-p", "2222", "--", "root@box"]),
+        ("ssh://root@[::1]:2222", ["-p", "2222", "--", "root@::1"]),
+        ("ssh://[::1]", ["--", "::1"]),
+    ],
+)
+def test_ssh_understands_the_name(name: str, words: list[str]) -> None:
+    """Asked of the real ssh, which prints what it would connect to."""
+    host = Host(name, ssh_config="/dev/null")
+    assert host.destination() == ["-F", "/dev/null", *words]
+    assert host.address() == ("::1" if "::1" in name else "box")
+
+
+def test_a_target_with_a_port() -> None:
+    assert parse_target("ssh://root@box:2222,b") == ("ssh", [Host("ssh://root@box:2222"), Host("b")])

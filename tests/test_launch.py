@@ -14,6 +14,7 @@ from rgt.errors import RgtError
 from rgt.host import box
 from rgt.host.ssh import Done, Host
 from rgt.job import backends, description
+from rgt.job import queue as gate
 
 import pytest
 import yaml
@@ -21,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from . import front_door
+from .gate_box import kill_job, until
 from .real.support import free_port
 
 LAUNCH = Path(__file__).resolve().parent.parent / "scripts" / "launch.py"
@@ -126,6 +128,33 @@ def test_dry_run_shows_a_command_a_person_can_read_and_makes_nothing(tmp_path: P
     done = launch("submit", path, "--on", "local", "--dry-run")
     assert "TOKEN=<secret>" in done.stdout and f"# on this machine, in {tmp_path}" in done.stdout
     assert list(tmp_path.iterdir()) == [path]
+
+
+# -- the log of a local job
+
+
+def test_follow_waits_through_silence_and_prints_until_the_end(tmp_path: Path) -> None:
+    path, queue = tmp_path / "job.yaml", gate.Queue(tmp_path / "queue")
+    script = r"printf 'zero\none\n'; until [ -e go ]; do sleep 0.02; done; printf '\t\033]0;title\007two\r\345'; exit 3"
+    path.write_text(yaml.safe_dump({"name": "x", "command": ["sh", "-c", script]}))
+    env = {"RGT_QUEUE": str(queue.directory)}
+    run = Path(launch("submit", path, "--on", "local", **env).stdout.strip())
+    command = [sys.executable, str(LAUNCH), "logs", str(run), "--follow", "-n", "1"]
+    try:
+        until(lambda: (run / "train.log").exists() and (run / "train.log").read_text() == "zero\none\n")
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, **env})
+        assert process.stdout and process.stdout.readline() == b"one\n"
+        with pytest.raises(subprocess.TimeoutExpired):  # it has nothing to say, and goes on
+            process.wait(3)
+        (tmp_path / "go").touch()
+        assert process.communicate(timeout=30)[0] == b"\t\\x1b]0;title\\x07two\r\xef\xbf\xbd"
+        assert process.returncode == 0
+        assert launch("logs", run, **env).stdout == "zero\none\n\t\\x1b]0;title\\x07two\n\ufffd\n"
+    finally:
+        for record in queue.records():
+            kill_job(record)
+    events = [json.loads(line)["event"] for line in (run / "events.jsonl").read_text().splitlines()]
+    assert events == ["launched", "submitted", "failed"]
 
 
 # -- bad input

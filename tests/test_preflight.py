@@ -10,11 +10,13 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from rgt import schema
+from rgt.host import box
 from rgt.job import audit
 from rgt.job.audit import Check, PlannedJob, Row, ok
 from rgt.machine import gpus, memory, processes
@@ -114,23 +116,21 @@ def status(found: Rows, name: str) -> str:
 
 def test_a_machine_without_a_job(tmp_path: Path) -> None:
     found = rows(run("audit", "--json", "--python", sys.executable, cwd=tmp_path))
-    expected = "interpreter, gpus, torch, memory, cpus, /dev/shm, open files, proxies, disk TMPDIR, disk HF_HOME"
+    expected = "interpreter, gpus, torch, memory, cpus, /dev/shm, open files, clock, proxies, disk TMPDIR, disk HF_HOME"
     assert list(found) == expected.split(", ")
     assert found["torch"][0]["seen"].startswith("torch 2.")  # the real one, asked in its own process
 
 
-def test_it_starts_without_torch_numpy_jsonschema_and_yaml(experiment: Experiment) -> None:
-    blocked = "import sys\nfor name in ('torch', 'numpy', 'jsonschema', 'yaml'): sys.modules[name] = None\n"
-    code = f"{blocked}import runpy\nsys.argv = sys.argv[1:]\nrunpy.run_path(sys.argv[0], run_name='__main__')"
-    spec = experiment.spec()
-    environ = {**os.environ, "PYTHONPATH": str(SCRIPT.parent)}
+def test_a_bare_box_reads_a_job_as_json(experiment: Experiment, tmp_path: Path) -> None:
+    """It has no pyyaml, jsonschema, numpy or torch: only what is in the one file, and its own Python."""
+    bundle, spec = tmp_path / "box.pyz", experiment.spec()
+    bundle.write_bytes(box.build()[1])
 
     def start(*words: object) -> Done:
-        command = [sys.executable, "-c", code, str(SCRIPT), "audit", *map(str, words)]
-        return subprocess.run(command, capture_output=True, text=True, env=environ)
+        command = [sys.executable, "-I", "-S", bundle, "preflight", "audit", *words]
+        return subprocess.run(list(map(str, command)), capture_output=True, text=True)
 
-    done = start(spec, "--json")
-    assert rows(done)["program"][0]["status"] == "ok"
+    assert rows(start(spec, "--json"))["program"][0]["status"] == "ok"
     as_yaml = spec.rename(spec.with_suffix(".yaml"))
     done = start(as_yaml)
     assert (done.returncode, done.stdout) == (3, "")
@@ -161,6 +161,17 @@ def test_a_port_in_use_matters_to_several_nodes_only(experiment: Experiment) -> 
         assert (row["status"], row["seen"]) == ("fail", f"{number} cannot be taken: Address already in use")
         assert "port" not in experiment.audit(port=number)
     assert status(experiment.audit(nodes=2, port=number), "port") == "ok"
+
+
+def test_a_clock_that_is_wrong(experiment: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert status(experiment.audit(), "clock") == "ok"
+    later = time.time() + 7200
+    os.utime(experiment.folder / "train.py", (later, later))
+    (row,) = experiment.audit()["clock"]
+    assert row["status"] == "warn" and f"{experiment.folder}/train.py is from the future" in row["seen"]
+    monkeypatch.setattr(time, "time", lambda: 86400.0)  # a box without a battery
+    (row,) = experiment.audit()["clock"]
+    assert (row["status"], row["seen"]) == ("fail", "1970-01-02 00:00:00 UTC: every TLS certificate is refused")
 
 
 # --- cgroups: the tree of a container, laid out as the kernel does --------------------------------------------------
@@ -243,6 +254,7 @@ IMAGE = {"image": "train:1", "shm_size": "16GiB"}
 RESUME = ["--resume_from", "last.pt", "--out_dir", "{run}"]
 LIAR = {"liar": "#!/bin/sh\necho hello\n"}
 BROKEN = {"broken": "#!/bin/sh\necho libpython3.11.so: cannot open shared object file >&2; exit 127\n"}
+CRLF = {"run.sh": "#!/bin/sh\r\necho hi\r\n", "train.py": "print('hi')\r\n"}  # Python itself does not mind
 NO_TORCH = {"python": stub(torch={"problem": "ImportError: libcudnn.so.9: cannot open"})}
 VENV, TORCHRUN = {".venv/pyvenv.cfg": ""}, {"torchrun": "#!/bin/sh"}
 CONFIG, GOOD_CONFIG = ["--config", "c.json"], {"c.json": '{"output_dir": "out"}'}
@@ -275,6 +287,9 @@ NOT_THERE = "is neither a file in {folder} nor a program on PATH"
         case("config c.json", "fail", "data_dir: {folder}/gone/x/y does not", args=CONFIG, files=NO_DATA),
         case("config c.json", "ok", "1 paths", command=["python3", "a.py", "c.json"], files=GOOD_CONFIG),
         case("config c.json", "warn", "c.json is not JSON", args=CONFIG, files={"c.json": "{"}),
+        case("line ends", "fail", "run.sh has Windows", command=["./run.sh"], files=CRLF, fix="r$//' {folder}/run.sh"),
+        case("line ends", "fail", "run.sh has Windows", command=["bash", "run.sh", "train.py"], files=CRLF),
+        case("program", "ok", "{folder}/train.py", files=CRLF, absent={"line ends"}),
         case("program", "fail", "{folder}/train.py cannot be executed", command=["./train.py"]),
         case("program", "fail", f"./gone.sh {NOT_THERE}", command=["./gone.sh"]),
     ],
@@ -546,6 +561,38 @@ def test_ctrl_c_ends_an_interpreter_that_hangs(experiment: Experiment, tmp_path:
     us.send_signal(signal.SIGINT)
     assert us.wait(60) == 128 + signal.SIGINT
     until(lambda: living(str(tmp_path)) == [])
+
+
+# Ctrl-C at the worst moments: the child is there, and its parent has not noted it yet; the parent waits for its answer
+INTERRUPTED = """
+import os, signal, subprocess, sys, time
+from rgt.machine import outside
+
+class Popen(subprocess.Popen):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        if "early" in sys.argv:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.5)
+
+subprocess.Popen = Popen
+script = "exec sleep 1000" if "early" in sys.argv else "kill -INT $PPID; exec sleep 1000"
+ask = lambda: outside.tool("sh", "-c", script, seconds=60)
+try:
+    outside.together({"x": ask}, 60) if "thread" in sys.argv else ask()
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+@pytest.mark.parametrize("when", ["early", "late", "early thread", "late thread"])
+def test_ctrl_c_ends_a_program_that_was_asked(tmp_path: Path, when: str) -> None:
+    environ = {**os.environ, LIVING: str(tmp_path), "PYTHONPATH": str(SCRIPT.parent)}
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED, *when.split()], env=environ, timeout=60)
+    left = living(str(tmp_path))
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert (done.returncode, left) == (130, [])
 
 
 # --- bad input ------------------------------------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -22,6 +24,7 @@ from rgt.probes.factory import Training
 from rgt.probes.probe_session import Session
 
 import click.testing
+import numpy as np
 import pytest
 import torch
 
@@ -234,9 +237,159 @@ def test_a_bad_factory_is_one_sentence_and_code_2(folder: Path, monkeypatch: pyt
     assert "FileNotFoundError: data/train.bin at" in done.stderr and "Traceback" not in done.stderr
 
 
+# --- the training's own Python ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with an environment of its own, which has torch and nothing that rgt needs."""
+    path = tmp_path_factory.mktemp("project")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(path / "venv")], check=True)
+    (packages,) = (path / "venv").glob("lib/python*/site-packages")
+    for entry in Path(torch.__file__).parents[1].iterdir():
+        if not entry.name.startswith(("click", "jsonschema", "yaml", "numpy")) and entry.suffix != ".pth":
+            (packages / entry.name).symlink_to(entry)
+    (path / "mine.py").write_text(f"from probes import Training\n{FACTORIES}\ndef made(): return Training(*good())\n")
+    return path
+
+
+def rgt(*words: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "RGT_COMMAND": str(ROOT / "bin" / "rgt"), **env}
+    return subprocess.run([sys.executable, SCRIPT, *words], cwd=cwd, env=environ, capture_output=True, text=True)
+
+
+def test_the_training_runs_in_the_projects_python(project: Path) -> None:
+    done = rgt("all", "--factory", "mine:made", "--json", cwd=project, VIRTUAL_ENV=str(project / "venv"))
+    assert done.stdout, done.stderr
+    answer = json.loads(done.stdout)
+    assert (done.returncode, answer["findings"]) == (0, [])
+    assert [row for row in answer["probes"] if "Error" in row["evidence"]] == []
+
+
+def test_no_torch_is_one_sentence_that_names_the_interpreter(tmp_path: Path, project: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
+    python = str(tmp_path / "venv" / "bin" / "python")
+    words = ("data", "--factory", "mine:good", "--python")
+    done = rgt(*words, python, cwd=project)
+    why = f"error: {python} cannot run the training: it has no torch; name its interpreter with --python\n"
+    assert (done.returncode, done.stdout, done.stderr) == (3, "", why)
+    done = rgt(*words, "nopython", cwd=project)
+    assert done.returncode == 3 and "nopython cannot run the training: there is no such program on PATH" in done.stderr
+
+
 @pytest.mark.soak
 def test_the_demo_passes_every_probe_within_two_minutes() -> None:
     done = command("all", "--factory", "examples.cpu_lifecycle.factory:factory", "--path", ROOT, "--json")
     answer = json.loads(done.stdout)
     assert (done.exit_code, [f["message"] for f in answer["findings"] if f["severity"] != "info"]) == (0, [])
     assert not [row for row in answer["probes"] if "no time left" in row["evidence"]]
+
+
+# --- saved predictions -----------------------------------------------------------------------------------------------
+
+
+def save(path: Path, **arrays: Any) -> Path:
+    columns: dict[str, Any] = {name: np.asarray(array) for name, array in arrays.items()}
+    if path.suffix == ".npz":
+        np.savez(path, **columns)
+    elif path.suffix == ".jsonl":
+        rows = zip(*(array.tolist() for array in columns.values()), strict=True)
+        path.write_text("".join(json.dumps(dict(zip(columns, row, strict=True))) + "\n" for row in rows))
+    else:
+        wide = {n: a if a.ndim > 1 else a[:, None] for n, a in columns.items()}
+        names = [f"{n}_{i}" if columns[n].ndim > 1 else n for n, a in wide.items() for i in range(a.shape[1])]
+        table = np.hstack(list(wide.values()))
+        path.write_text("\n".join([",".join(names), *(",".join(map(str, row)) for row in table)]), "utf-8-sig")
+    return path
+
+
+def judged(path: Path) -> tuple[int, list[str]]:
+    done = command("predictions", path, "--json")
+    return done.exit_code, [finding["message"] for finding in json.loads(done.stdout)["findings"]]
+
+
+DICE = np.random.default_rng(0)
+TARGET = DICE.integers(0, 4, 200)
+LOGITS = np.eye(4)[TARGET] * 3 + DICE.normal(size=(200, 4))
+
+
+@pytest.mark.parametrize("suffix", ["npz", "csv", "jsonl"])
+def test_saved_predictions_good_and_bad(tmp_path: Path, suffix: str) -> None:
+    shuffled = np.roll(LOGITS, 1, 0)
+    good = save(tmp_path / f"good.{suffix}", logits=LOGITS, target=TARGET, logits_shuffled=shuffled)
+    assert judged(good) == (0, [])
+    bad = save(tmp_path / f"bad.{suffix}", logits=LOGITS, target=TARGET, logits_shuffled=LOGITS)
+    assert judged(bad) == (1, ["real and shuffled input give identical predictions"])
+
+
+NOISE, NUMBERS = DICE.normal(size=(200, 4)), DICE.normal(size=200)
+FLAGS = TARGET % 2
+LABELS = DICE.integers(0, 2, (200, 4))
+BLIND = "no better than one constant answer"
+SAVED: dict[str, tuple[list[str], dict[str, Any]]] = {
+    "constant": (["every prediction is the same", BLIND], {"pred": 0.25 + NUMBERS * 1e-9, "target": NUMBERS}),
+    "one class": (["97% of the predictions are 2.0", BLIND], {"pred": [2] * 194 + [1] * 6, "target": TARGET}),
+    "one class of rows": (
+        ["100% of the predictions are 0.0", BLIND],
+        {"prob": 0.2 + np.eye(4)[[0] * 200] / 5 + NOISE / 1e3, "target": TARGET},
+    ),
+    "chance": ([BLIND], {"logits": NOISE, "target": TARGET}),
+    "chance of numbers": ([BLIND], {"pred": NUMBERS[::-1], "target": NUMBERS}),
+    "the prior": (["the score does not need the right input"], {**dict.fromkeys(["pred", "target"], FLAGS)}),
+    "nan": (["3 of 200 predictions hold NaN or Inf"], {"pred": [np.nan] * 3 + [0.5] * 197, "target": FLAGS}),
+    "one text": (["every prediction is the same", BLIND], {"pred": ["yes"] * 200, "target": ["yes", "no"] * 100}),
+    "good text": ([], {"pred": ["yes", "no"] * 100, "target": ["yes", "no"] * 100}),
+    "good numbers": ([], {"pred": NUMBERS + 0.1, "target": NUMBERS, "pred_shuffled": NUMBERS[::-1]}),
+    "good flags": ([], {"pred": FLAGS == 1, "target": FLAGS == 1, "pred_shuffled": FLAGS[::-1] == 1}),
+    "good probability": ([], {"prob": 0.2 + 0.5 * FLAGS, "target": FLAGS}),
+    "good several labels": ([], {"logits": 4.0 * LABELS - 2, "target": LABELS}),
+    "all of one class in truth": ([BLIND], {"pred": [1] * 199 + [0], "target": [1] * 200}),
+    "no target": ([], {"prob": np.abs(NOISE)}),
+}
+SAVED["the prior"][1]["pred_shuffled"] = np.where(np.arange(200) < 1, 1 - FLAGS, FLAGS)
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_kinds_of_collapse_and_hidden_failures(tmp_path: Path, name: str) -> None:
+    messages, arrays = SAVED[name]
+    assert judged(save(tmp_path / "case.npz", **arrays)) == (bool(messages), messages)
+
+
+def test_what_saved_predictions_cannot_tell_is_said(tmp_path: Path) -> None:
+    done = command("predictions", save(tmp_path / "x.csv", pred=[1, 2, 3]))
+    assert (done.exit_code, done.stdout.splitlines()) == (
+        0,
+        [
+            "ok    collapse     3 predictions; the most frequent answer 1.0 has 33%",
+            "-     chance       needs a column target and 20 rows",
+            "-     shuffled     needs a column pred_shuffled",
+            "0 of 1 probes found something; 2 had nothing to judge",
+        ],
+    )
+
+
+def npz(**arrays: Any) -> bytes:
+    np.savez(file := io.BytesIO(), **arrays)
+    return file.getvalue()
+
+
+UNREADABLE = [
+    ("x.txt", b"", "is not .npz, .csv or .jsonl"),
+    ("x.npz", b"PK\x03\x04 torn", "cannot be read as npz"),
+    ("x.npz", npz(pred=np.ones(3), target=np.ones(4)), "columns of different length"),
+    ("x.npz", npz(pred=np.ones((3, 2)), target=np.ones((3, 4))), "pred has the shape (3, 2), target (3, 4)"),
+    ("x.npz", npz(prob=np.ones((3, 2)), target=np.array([0, 1, -100])), "target must be class numbers from 0 to 1"),
+    ("x.csv", b"prob,target\n1,two\n", "prob or target is not a number in every row"),
+    ("x.csv", b"", "has no rows; expected one of logits, prob, pred"),
+    ("x.csv", b"\xff\xfe\x00", "cannot be read as csv"),
+    ("x.csv", b"score\n1\n", "has score; expected one of logits, prob, pred"),
+    ("x.jsonl", b'{"pred": 1, "target": 1}\n{"pred": 1}\n', "target has no number in some rows"),
+    ("x.jsonl", b"[1]\n", "line 1 is a list; expected an object"),
+]
+
+
+def test_unreadable_predictions_are_one_sentence(tmp_path: Path) -> None:
+    for name, content, sentence in UNREADABLE:
+        (tmp_path / name).write_bytes(content)
+        done = command("predictions", tmp_path / name)
+        assert (done.exit_code, done.stdout, sentence in done.stderr) == (2, "", True), done.stderr

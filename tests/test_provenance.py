@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -16,6 +17,9 @@ from rgt.run import record as rundir
 from rgt.run.provenance import collect, git_commit, git_state
 
 import pytest
+
+from . import front_door
+from .real.support import wait_for
 
 pytestmark = pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
 
@@ -154,12 +158,74 @@ def test_collect_fits_the_record_of_a_run(repository: Path, tmp_path: Path, monk
     assert record["env"]["executable"] == sys.executable and record["host"]["cpus"] == os.cpu_count()
     assert Path(record["cwd"]) == repository
     monkeypatch.chdir(tmp_path)
-    assert collect(repository)["git"] == record["git"]
+    assert collect(repository, None)["git"] == record["git"]
 
 
 def test_a_half_removed_package_does_not_fail_the_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An interrupted pip leaves a dist-info folder without its METADATA."""
     (tmp_path / "litgpt-0.5.0.dist-info").mkdir()
-    monkeypatch.syspath_prepend(str(tmp_path))
-    packages = collect(tmp_path)["env"]["packages"]
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    packages = collect(tmp_path, sys.executable)["env"]["packages"]
     assert "litgpt" not in packages and all(isinstance(version, str) for version in packages.values())
+
+
+# -- launch, called from a directory that has nothing to do with the job
+
+
+@pytest.fixture
+def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current directory: a repository of its own, as the skill's would be."""
+    git(tmp_path, "init", "-q", "stranger")
+    git(tmp_path / "stranger", "commit", "-q", "--allow-empty", "-m", "not the job's")
+    monkeypatch.chdir(tmp_path / "stranger")
+    return tmp_path / "stranger"
+
+
+def submitted(repository: Path, target: str, **job: Any) -> dict[str, Any]:
+    spec = repository / "job.json"
+    spec.write_text(json.dumps({"name": "tiny", "output": str(repository.parent / "runs"), **job}))
+    queue = {"RGT_QUEUE": str(repository.parent / "queue")}
+
+    def launch(*words: object) -> str:
+        return front_door.call("launch.py", *words, "--json", env=queue).stdout
+
+    launch("submit", spec, "--on", target)
+    (run,) = rundir.find(repository.parent)
+    if target == "local":
+        wait_for("the job's end", lambda: json.loads(launch("status", run.path))["state"] in rundir.OVER)
+    record = run.record()
+    assert record["git"]["commit"] == git_commit(repository) != git_commit(Path.cwd())
+    return record
+
+
+def test_a_job_that_runs_here_is_recorded_with_its_own_python(repository: Path, tmp_path: Path, stranger: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(repository / ".venv")], check=True)
+    (found,) = (repository / ".venv").glob("lib/python*/site-packages")
+    (found / "torch-9.8.7.dist-info").mkdir()
+    (found / "torch-9.8.7.dist-info" / "METADATA").write_text("Name: torch\nVersion: 9.8.7\n")
+    record = submitted(repository, "local", python=".venv/bin/python", script="train.py")
+    own = repository / ".venv" / "bin" / "python"
+    expected = {"python": sys.version.split()[0], "executable": str(own), "packages": {"torch": "9.8.7"}}
+    assert record["env"] == expected and record["host"]["cpus"] == os.cpu_count()
+
+
+@pytest.mark.parametrize("command", [["sh", "-c", "exit"], ["./python"]], ids=["a shell", "no Python"])
+def test_a_python_that_cannot_be_asked_is_null(repository: Path, stranger: Path, command: list[str]) -> None:
+    (repository / "python").write_text("#!/bin/sh\nexit 0\n")
+    (repository / "python").chmod(0o755)
+    record = submitted(repository, "local", command=command)
+    assert record["env"] == {"python": None, "executable": None, "packages": None}
+
+
+def test_nothing_of_this_machine_is_said_of_a_job_elsewhere(
+    repository: Path, stranger: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its code is the project's in which job.yaml lies; workdir is a path of the other machine."""
+    engine = stranger / "kubectl"  # this is about the record, which is written before anything is started
+    engine.write_text("#!/bin/sh\nexit 1\n")
+    engine.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{stranger}{os.pathsep}{os.environ['PATH']}")
+    place = {"image": "img", "workdir": "/exp", "output": "/exp/x", "mounts": [{"from": "pvc:a", "to": "/exp"}]}
+    record = submitted(repository, "k8s", command=[sys.executable, "train.py"], **place)
+    assert record["env"] == {"python": None, "executable": None, "packages": None}
+    assert record["host"] is None and record["devices"] is None

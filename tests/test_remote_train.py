@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from doccheck import commands
-from rgt import schema
+from rgt import bundle, schema
 
 import pytest
 import yaml
@@ -60,7 +60,7 @@ def test_starts_the_job_and_says_how_to_go_on(bench: Bench) -> None:
     assert schema.problems(report, "report") == [] and [f["code"] for f in report["findings"]] == ["cadence"]
     follow = [lines[key] for key in ("state", "log", "verify")]
     assert "pull" not in lines and all(str(run) in line for line in follow)
-    printed = [line for line in lines.values() if line.startswith("python scripts/")]
+    printed = [line for line in lines.values() if line.startswith(str(ROOT / "bin" / "rgt"))]
     assert not any(commands.problems(ROOT, line) for line in printed)
 
 
@@ -140,7 +140,7 @@ def test_looks_at_the_host_and_runs_there(bench: Bench, boxes: Path) -> None:
     answer = json.loads(done.stdout)
     run = Path(answer["run"])
     assert run.parent == bench.directory / "runs"
-    assert answer["next"]["pull"] == f"python scripts/transfer.py pull {run}"
+    assert answer["next"]["pull"] == bundle.command("transfer", "pull", run)
 
 
 def test_unreachable_host(bench: Bench, boxes: Path) -> None:

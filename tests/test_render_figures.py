@@ -198,7 +198,7 @@ loss: 1 panels, marks compared: 6 line
     new_evidence(project)
     before = (project / "figures/acc/source_data.csv").read_bytes()
     done = render(project, "figures", "acc", "--check")
-    assert done.returncode == 1 and "fix: render.py figures acc draws it again" in done.stdout
+    assert done.returncode == 1 and "fix: rgt render figures acc draws it again" in done.stdout
     assert (project / "figures/acc/source_data.csv").read_bytes() == before
     done = render(project, "figures", "acc")
     assert done.returncode == 0 and "2 mean, 5 run" in done.stdout

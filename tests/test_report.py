@@ -71,6 +71,29 @@ def test_text_json_and_github(capsys: pytest.CaptureFixture[str]) -> None:
     assert [list(finding) for finding in answer["findings"]] == [keys, keys[:4], keys[:4]]
 
 
+def test_sarif_is_a_log_of_version_2_1_0(capsys: pytest.CaptureFixture[str]) -> None:
+    """https://docs.oasis-open.org/sarif/sarif/v2.1.0: a location is a URI, so a file name is percent-encoded."""
+    found = example()
+    found.add("nan", "warn", "values", path="a:b c/\u6a21 #1.pt")
+    place = {"artifactLocation": {"uri": "profiles/autodl.md"}, "region": {"startLine": 12}}
+    malformed, odd = (
+        {"artifactLocation": {"uri": uri}} for uri in ("references/x.md", "a%3Ab%20c/%E6%A8%A1%20%231.pt")
+    )
+    results = [
+        ("stale", "error", "the price is 14 months old", place),
+        ("malformed", "warning", "no month in the stamp", malformed),
+        ("future", "note", "the clock of this machine may be wrong", None),
+        ("nan", "warning", "values", odd),
+    ]
+    shown = [
+        {"ruleId": code, "level": level, "message": {"text": text}}
+        | ({"locations": [{"physicalLocation": where}]} if where else {})
+        for code, level, text, where in results
+    ]
+    run = {"tool": {"driver": {"name": "check_staleness"}}, "results": shown}
+    assert json.loads(printed(found, capsys, "sarif", summary="not shown")) == {"version": "2.1.0", "runs": [run]}
+
+
 # --- details ---------------------------------------------------------------------------------------------------
 
 
@@ -85,9 +108,9 @@ def test_github_escapes_what_would_end_or_forge_an_annotation(capsys: pytest.Cap
 
 def test_a_page_of_evidence_is_one_line_of_text(capsys: pytest.CaptureFixture[str]) -> None:
     found = Report("x")
-    found.add("stale", "warn", "two\nlines", path="a.log", evidence="step 1\r" * 10_000, fix="read\n\tit")
+    found.add("stale", "warn", "two\nlines", path="a.log", evidence="step 1\r" * 10_000, fix="\x1b[2Jread\n\tit")
     head, seen, fix = printed(found, capsys).splitlines()
-    assert (head, fix) == ("warn  stale: a.log: two lines", "      fix: read it")
+    assert (head, fix) == ("warn  stale: a.log: two lines", r"      fix: \x1b[2Jread it")
     assert seen.startswith("      seen: step 1 step 1 ") and seen.endswith("...") and len(seen) < 600
     assert json.loads(printed(found, capsys, "json"))["findings"][0]["evidence"] == "step 1\r" * 10_000
 
@@ -102,7 +125,7 @@ def test_text_is_bounded_and_the_rest_is_counted(capsys: pytest.CaptureFixture[s
     assert len(json.loads(printed(found, capsys, "json"))["findings"]) == 51
 
 
-@pytest.mark.parametrize("fmt", [None, "json", "github"])
+@pytest.mark.parametrize("fmt", [None, "json", "github", "sarif"])
 def test_information_alone_is_fine(fmt: str | None) -> None:
     for severities, code in {"": 0, "info": 0, "warn": 1, "error": 1, "info warn info": 1}.items():
         found = Report("x", [Finding("stale", severity, "old") for severity in severities.split()])

@@ -122,6 +122,17 @@ def test_without_python_it_says_so(tmp_path: Path, installed: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("tool", "said"), [("check_staleness", "has no profiles/ and references/"), ("triage", "no catalogue")]
+)
+def test_scripts_without_their_knowledge_are_no_all_clear(tmp_path: Path, tool: str, said: str) -> None:
+    shutil.copytree(ROOT / "scripts", tmp_path / "toolbox", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "train.log").write_text("step 1 loss 2.0\n")
+    words = [sys.executable, str(tmp_path / "toolbox" / f"{tool}.py"), *(["train.log"] if tool == "triage" else [])]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode in (2, 3) and done.stdout == "" and said in done.stderr
+
+
 def test_a_python_without_venv_is_named() -> None:
     debian = (
         "The virtual environment was not created successfully because ensurepip is not\navailable.  On Debian/Ubuntu "

@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from rgt import schema
 from rgt.errors import RgtError
 from rgt.run.phases import Schedule
 from rgt.run.record import Run
-from rgt.scaffold_training import budget
+from rgt.scaffold_training import budget, text_files
 from rgt.scaffold_training import pipeline as pipelines
 from rgt.scaffold_training.tokens import Stream, Validation
 from rgt.scaffold_training.training_session import Session
@@ -30,6 +31,7 @@ from rgt.scaffold_training.training_session import Session
 import numpy as np
 import pytest
 import yaml
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from . import front_door
 from .gate_box import until
@@ -168,7 +170,7 @@ def test_samples_depend_on_the_step_and_the_mix_alone(made: Path) -> None:
 # -- what `new` writes
 
 
-@pytest.mark.parametrize("framework", pipelines.FRAMEWORKS)
+@pytest.mark.parametrize("framework", pipelines.ENTRY)
 def test_new_writes_a_whole_pipeline(framework: str, tmp_path: Path) -> None:
     folder = tmp_path / "base"
     done = scaffold("new", folder, "--framework", framework, "--params", "124M", "--gpu", "T4", "--gpus", 4)
@@ -204,6 +206,70 @@ def test_an_empty_folder_is_filled_also_by_one_who_stands_in_it(tmp_path: Path) 
 
 
 # -- the data
+
+
+def token_ids(path: Path) -> list[int]:
+    ids: list[int] = np.fromfile(path, "uint16").tolist()
+    return ids
+
+
+def test_bytes_become_tokens_and_each_file_ends_with_its_mark(pipeline: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(bytes(range(100)))
+    (tmp_path / "b.txt").write_text("ab训")  # the cut is moved behind the character it falls into
+    done = scaffold("data", pipeline, "web", tmp_path / "a.txt", tmp_path / "b.txt", "--val-share", 0.3)
+    folder = pipeline / "data/web"
+    said = "75 tokens to train on, 30 to validate with, vocabulary 257"
+    assert (done.stdout, done.stderr) == (f"{folder}: {said}\n", "")
+    assert token_ids(folder / "train.bin") == [*range(70), 256, *"ab训".encode(), 256]
+    assert token_ids(folder / "val.bin") == [*range(70, 100), 256]
+
+
+def test_a_tokenizer_reads_every_word_once_over_the_edges_of_pieces(
+    pipeline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = Tokenizer(models.WordLevel({"训练": 0, "b": 1, "[UNK]": 2, "</s>": 3}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.enable_truncation(5)  # as a fine-tuning leaves it
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "a.txt").write_text("训练 b c\n" * 50 + "训练 b " * 50)
+    done = scaffold("data", pipeline, "words", tmp_path / "a.txt", "--tokenizer", tmp_path / "tokenizer.json")
+    said = "248 tokens to train on, 2 to validate with, vocabulary 4; no phase reads it yet"
+    assert done.stdout == f"{pipeline}/data/words: {said}\n"
+    assert token_ids(pipeline / "data/words/train.bin") == [0, 1, 2] * 50 + [0, 1] * 49 + [3]
+    monkeypatch.setattr(text_files, "_PIECE", 10)
+    known = text_files.load_tokenizer(tmp_path / "tokenizer.json")
+    text_files.write(tmp_path / "small", [tmp_path / "a.txt"], known, "uint16", 0.01)
+    for name in ("train.bin", "val.bin"):
+        assert (tmp_path / "small" / name).read_bytes() == (pipeline / "data/words" / name).read_bytes()
+
+
+def test_tokenizing_needs_the_memory_of_a_piece(tmp_path: Path) -> None:
+    with (tmp_path / "a.txt").open("wb") as file:
+        file.truncate(64 << 20)
+    tracemalloc.start()
+    counts = text_files.write(tmp_path / "a", [tmp_path / "a.txt"], None, "uint16", 0.01)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 16 << 20 and sum(counts.values()) == 64 << 20
+
+
+def test_data_refuses_and_leaves_what_was_there(pipeline: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("hello")
+    Tokenizer(models.WordLevel({str(n): n for n in range(300)}, unk_token="0")).save(str(tmp_path / "large.json"))
+    cases: list[tuple[list[object], str]] = [
+        (["web", tmp_path / "gone.txt"], "gone.txt' does not exist"),
+        (["../web", tmp_path / "a.txt"], "'../web' is not a name for a source"),
+        (["web", tmp_path / "a.txt"], "too little text for web: 5 tokens to train on, 0 to validate with"),
+        (["web", tmp_path / "a.txt", "--tokenizer", tmp_path / "a.txt"], "is not a tokenizer.json"),
+        (["web", tmp_path / "a.txt", "--tokenizer", tmp_path / "large.json"], "has 300 tokens, the model 257"),
+    ]
+    before = (pipeline / "data/web/train.bin").read_bytes()
+    for words, message in cases:
+        done = scaffold("data", pipeline, *words)
+        assert done.returncode == 2 and message in done.stderr, done.stderr
+    assert (pipeline / "data/web/train.bin").read_bytes() == before
+    assert len(list((pipeline / "data/web").iterdir())) == 2
+    assert "training_config.yaml: No such file" in scaffold("data", tmp_path, "web", tmp_path / "a.txt").stderr
 
 
 def test_token_files_that_cannot_be_trained_on_are_refused(pipeline: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import verify_local
 from bench import verify_local as bench_verify_local
 from rgt import files, schema, units
-from rgt.checkpoint import survey, verify
+from rgt.checkpoint import real_load, survey, verify
 from rgt.checkpoint.examine import Options, examine
 from rgt.checkpoint.formats.container import Window
 from rgt.report import CODES
@@ -396,6 +396,93 @@ def test_names_can_be_allowed_and_nothing_of_them_runs(tmp_path: Path) -> None:
     done = run(corruption.pickle_calls_system(tmp_path), "--expect", spec)
     assert done.exit_code == 1 and "error hostile" in done.stdout
     assert not sentinel(tmp_path).exists()
+
+
+# -- --deep: a real load, in the training's Python
+
+
+def test_deep_loads_for_real(tmp_path: Path) -> None:
+    """Also what torch.load(weights_only=True) refuses although it is harmless, and what lies in parts in the file."""
+    small(tmp_path)
+    save_file(zoo.weights(), tmp_path / "model.safetensors")
+    np.save(tmp_path / "a.npy", np.asfortranarray(np.arange(6.0).reshape(2, 3)))
+    zoo.torch_exotic(tmp_path)
+    torch.save({"sparse": torch.eye(3).to_sparse(), "meta": torch.empty(3, device="meta")}, tmp_path / "odd.pt")
+    found = report(tmp_path, "--deep")
+    loaded = {Path(artifact["path"]).name for artifact in found["artifacts"] if "load" in artifact["checks"]}
+    assert found["ok"] and loaded == {"a.npy", "model.safetensors", "odd.pt", "small.pt"}
+    (refused,) = (f for f in found["findings"] if f["code"] == "unloadable")
+    assert (refused["severity"], Path(refused["path"]).name) == ("info", "exotic.pth")
+    assert "refuses argparse.Namespace, so it was not loaded" in refused["message"]
+    assert (tmp_path / "PULL_VERIFIED.json").exists()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("make", [zoo.distributed, zoo.deepspeed, zoo.torch_legacy], ids=lambda make: make.__name__)
+def test_deep_has_nothing_against_a_healthy_checkpoint(tmp_path: Path, make: Any) -> None:
+    found = report(make(tmp_path), "--deep")
+    assert found["ok"] and all("load" in artifact["checks"] for artifact in found["artifacts"])
+
+
+TORCH = """
+import os, time
+class Tensor:
+    dtype, shape, is_nested = "torch.float16", (8, 8), False
+    device = type("device", (), {{"type": "cpu"}})
+def load(path, map_location, weights_only, mmap=False):
+    assert weights_only is True
+    {does}
+"""
+LOADS = {
+    "raise ValueError('bad magic')": "does not load: bad magic",
+    "os.kill(os.getpid(), 11)": "was not loaded, the process for it ended: exit code -11",
+    "time.sleep(1000)": "was not loaded, the process for it ended: no answer within 3",
+    "return {'w': Tensor()}": "loads as float16 [8, 8], its header says float32 [8, 8]",
+    "return {'b': Tensor()}": "2 of its tensors do not come back by their names, 1 others do",
+}
+
+
+@pytest.mark.parametrize("does", LOADS)
+def test_deep_tells_what_became_of_a_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str) -> None:
+    """With a torch that misbehaves, found as the user's own would be; a second file is loaded all the same."""
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "torch.py").write_text(TORCH.format(does=does))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "lib"))
+    monkeypatch.setattr(real_load, "SECONDS", 3.0)
+    torch.save({"w": torch.ones(8, 8) * torch.arange(8), "c": torch.arange(2.0)}, tmp_path / "a.pt")
+    np.save(tmp_path / "b.npy", np.arange(3.0))
+    found = report(tmp_path, "--deep")
+    finding = next(f for f in found["findings"] if f["code"] == "unloadable")
+    assert LOADS[does] in finding["message"]
+    assert found["checklist"]["loads"] == {"error": "NO", "warn": "look"}[finding["severity"]]
+    assert "load" in found["artifacts"][1]["checks"] or "sleep" in does  # what hangs for one may hang for all
+
+
+def test_deep_without_torch_or_python_is_one_sentence(tmp_path: Path) -> None:
+    path = small(tmp_path)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
+    bare = tmp_path / "venv" / "bin" / "python"
+    why = "cannot load checkpoints (ModuleNotFoundError: No module named 'torch')"
+    done = run(path, "--deep", "--python", bare)
+    assert (done.exit_code, done.stdout) == (3, "")
+    assert done.stderr == f"error: {bare} {why}; name the training's interpreter with --python\n"
+    for other, why in (("nopython", "not installed"), ("/bin/true", "exit code 0")):
+        done = run(path, "--deep", "--python", other)
+        assert done.exit_code == 3 and f"{other} cannot load checkpoints ({why})" in done.stderr
+    assert run(path, "--python", bare).exit_code == 2
+
+
+def test_deep_runs_nothing_that_a_stranger_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a hostile pickle, nor a torch.py in the directory that was pulled."""
+    corruption.pickle_calls_system(tmp_path)
+    small(tmp_path)
+    for name in ("torch", "json", "numpy"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", ".")
+    found = report(".", "--deep")
+    assert {Path(row["path"]).name: "load" in row["checks"] for row in found["artifacts"]}["small.pt"]
+    assert not found["ok"] and not sentinel(tmp_path).exists() and not (tmp_path / "ran").exists()
 
 
 # -- bounds

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import watch_curves
-from rgt import files, schema
+from rgt import bundle, files, schema
 from rgt.log import reader
 from rgt.log.history import OLD, RECENT, History, Series
 from rgt.machine import open_files
@@ -277,7 +277,7 @@ def test_status_file_has_numbers_decision_risks_next_and_changes(tmp_path: Path)
     head = first.splitlines()
     assert head[0] == f"# {folder}" and head[2].startswith("**step 99/1000 · loss ")
     assert "**Decision: continue** — nothing speaks against it." in first and "First look" in first
-    assert f"python scripts/watch.py {folder}" in first
+    assert bundle.command("watch", folder) in first
     with (folder / "train.log").open("a") as file:
         file.write(rows(100, 110) + "step 110 loss nan\nstep 111 loss nan\n")
     second = watch(folder, expect=1).stdout
@@ -300,7 +300,7 @@ def test_metrics_file_beside_the_log_is_preferred(tmp_path: Path) -> None:
     run.log_event("finished", exit_code=0)
     finished = look(run.path)
     assert (finished["now"]["state"], finished["decision"]["word"]) == ("finished", "stop")
-    assert finished["decision"]["next"] == f"python scripts/verify_local.py {run.path}"
+    assert finished["decision"]["next"] == bundle.command("verify_local", run.path)
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def report_options(function: F) -> F:
-    """--json and --github: two other renderings of the same findings (text is the default)."""
-    for name, what in (("github", "findings as GitHub annotations"), _JSON):
+    """--json, --github and --sarif: three other renderings of the same findings (text is the default)."""
+    for name, what in (("sarif", "findings as SARIF 2.1.0"), ("github", "findings as GitHub annotations"), _JSON):
         function = click.option(f"--{name}", "fmt", flag_value=name, default=None, help=f"Print {what}.")(function)
     return function
 
@@ -62,7 +62,7 @@ def show(data: Any, as_json: bool, lines: Iterable[str]) -> None:
         print_json(data)
         return
     for line in lines:
-        click.echo(line)
+        click.echo(units.show_text(line))
 
 
 def evidence_option(function: F) -> F:

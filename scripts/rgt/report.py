@@ -1,4 +1,4 @@
-"""One shape for every finding, in every script, rendered as text, JSON or GitHub annotations.
+"""One shape for every finding, in every script, rendered as text, JSON, GitHub annotations or SARIF.
 
 Example:
     report = Report("verify_local")
@@ -11,27 +11,30 @@ A code is a short, stable word; its message says what it means. All of them are 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import asdict, dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 from rgt.errors import FINDINGS, OK
+from rgt.units import show_text
 
 CODES = frozenset(
     """
     accumulated blank bomb bounds budget bug-suspect cadence chance changed clipped clock coincidence collapse
-    colour confound constant count crash crc crlf cuda curve dead-units denormal desync digest direction disclose
+    confound constant count crash crc crlf cuda curve dead-units digest direction disclose
     diverged drawn drift dtype duplicate early-stopping ecc effect ema empty error-page eval-set extra failed font
     future gap gpu gpu-hot gpu-idle gradient group-leak growth hang hardware held hole host-memory hostile identical
-    ignored-input image inf interpreter killed known label-control leak leftover lfs-pointer limit loss-input
+    ignored-input image inf interpreter killed known leak lfs-pointer limit loss-input
     lost-log lr malformed missed missing mixed mode moved moving nan near-duplicate no-crc no-fit no-space noise
     nondeterminism not-a-checkpoint not-updating object-array oom optimizer order overlap padding partial path-name
     peak plateau port precision proxy ragged range refused-global removed renamed restarts resume secret seeds
     selection shape single-run size slow spike split stale stale-index stale-proof stale-source stalled starved step
-    superseded symmetry target throttled time-leak time-limit timeout too-good touched trailing truncated unapplied
+    superseded target throttled time-limit timeout too-good trailing truncated unapplied
     unapproved undecided undeclared unfinished unjudged unknown unknown-claim unloadable unpulled unreadable
-    unrecorded unregistered unresolved unsaved unsealed unseen untrusted unverified update-ratio volatile watcher
-    worker-rng world-size wrong-box wrong-order xid zero
+    unrecorded unregistered unresolved unsaved unsealed unseen untrusted unverified volatile watcher
+    worker-rng world-size wrong-box zero
     """.split()
 )
 
@@ -83,6 +86,9 @@ class Report:
         """Print in the chosen format (`summary` is the text report's last line) and return the exit code."""
         if fmt == "json":
             print_json(self.as_dict())
+        elif fmt == "sarif":
+            results = [_sarif(finding) for finding in self.findings]
+            print_json({"version": "2.1.0", "runs": [{"tool": {"driver": {"name": self.tool}}, "results": results}]})
         elif fmt == "github":
             print("".join(f"{_github(finding)}\n" for finding in self.findings), end="")
         else:
@@ -108,9 +114,19 @@ def _text(finding: Finding) -> str:
     shown = (("seen", finding.evidence), ("sure", sure), ("fix", finding.fix))
     lines = [": ".join(filter(None, [finding.code, place, finding.message]))]
     lines += [f"{name}: {value}" for name, value in shown if value]
-    lines = [" ".join(line.split()) for line in lines]  # evidence may be a page of a log; --json has it all
+    lines = [show_text(" ".join(line.split())) for line in lines]  # evidence may be a page of a log; --json has it all
     lines = [line if len(line) <= _WIDTH else line[:_WIDTH] + "..." for line in lines]
     return f"{finding.severity:5} " + "\n      ".join(lines)
+
+
+def _sarif(finding: Finding) -> dict[str, Any]:
+    level = {"error": "error", "warn": "warning", "info": "note"}[finding.severity]
+    result: dict[str, Any] = {"ruleId": finding.code, "level": level, "message": {"text": finding.message}}
+    if finding.path:
+        region = {"region": {"startLine": finding.line}} if finding.line else {}
+        place = {"artifactLocation": {"uri": quote(os.fsencode(finding.path))}, **region}
+        result["locations"] = [{"physicalLocation": place}]
+    return result
 
 
 def _github(finding: Finding) -> str:

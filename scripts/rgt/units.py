@@ -1,4 +1,4 @@
-"""Durations and sizes as people type them.
+"""Durations and sizes as people type them, and text of strangers as a terminal may have it.
 
 Example:
     duration("1h30m") == duration("90m") == duration("1:30:00") == 5400.0      a bare number is seconds
@@ -90,3 +90,8 @@ def show_size(count: float) -> str:
     power = min(len(_BINARY) - 1, int(math.log(abs(count), 1000)) - 1)
     value = count / 1024 ** (power + 1)
     return f"{value:.3g} {_BINARY[power]}" if abs(value) < 999.5 else f"{value:.0f} {_BINARY[power]}"
+
+
+def show_text(text: str) -> str:
+    """Text of strangers for a terminal: control characters are shown, not sent, but for newline and tab."""
+    return re.sub(r"[\0-\x08\x0b-\x1f\x7f-\x9f]", lambda sign: repr(sign[0])[1:-1], text)

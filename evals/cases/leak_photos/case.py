@@ -91,7 +91,7 @@ def naive(box: Box) -> None:
 
 
 CASE = Case(
-    route="is the test set clean? copies, near-duplicates, shared patients",
+    route="is the test set clean? copies, near-duplicates, shared patients, changed splits",
     reads=(),
     minutes=8,
     commands=10,

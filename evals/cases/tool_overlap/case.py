@@ -98,7 +98,7 @@ for number, text in rows(sys.argv[2]):
             break
 """
 CASE = Case(
-    route="is the test set clean? copies, near-duplicates, shared patients",
+    route="is the test set clean? copies, near-duplicates, shared patients, changed splits",
     reads=(),
     minutes=4,
     commands=30,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rgt import bundle, cli, errors, files, units
-from rgt.checkpoint import index, names
-from rgt.checkpoint.index import Keep
+from rgt import bundle, cli, errors, units
 from rgt.report import Report, print_json
 
 import click
@@ -28,7 +27,7 @@ dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done, 
 
 @click.group(cls=cli.Group)
 def main() -> None:
-    """See, prove and thin out the checkpoints of a run directory.
+    """See, prove and thin out the checkpoints of a run directory; say how often to save.
 
     Example: rgt checkpoints list runs/20261116-083000-tiny-gpt-1f00ab
     """
@@ -45,8 +44,7 @@ def list_(run: Path, as_json: bool) -> int:
 
     Example: rgt checkpoints list runs/20261116-083000-tiny-gpt-1f00ab
     """
-
-    from rgt.checkpoint import inventory, whole
+    from rgt.checkpoint import index, inventory, whole
 
     report, read_until = Report("checkpoints"), time.monotonic() + 2
     _add_state(report, run)
@@ -72,8 +70,7 @@ def list_(run: Path, as_json: bool) -> int:
 
 def _add_state(report: Report, run: Path) -> None:
     """What the index and the names in the folder show without reading a checkpoint."""
-
-    from rgt.checkpoint import inventory
+    from rgt.checkpoint import index, inventory, names
 
     problem = inventory.index_problem(run)
     if problem:
@@ -102,8 +99,7 @@ def verify(run: Path, dry_run: bool, fmt: str | None) -> int:
 
     Example: rgt checkpoints verify runs/20261116-083000-tiny-gpt-1f00ab
     """
-
-    from rgt.checkpoint import inventory
+    from rgt.checkpoint import index, inventory
 
     report = Report("checkpoints")
     _add_state(report, run)
@@ -130,7 +126,6 @@ def latest(run: Path, as_json: bool) -> int:
 
     Example: rgt checkpoints latest runs/20261116-083000-tiny-gpt-1f00ab
     """
-
     from rgt.checkpoint import inventory
 
     newest, skipped = inventory.newest_whole([*inventory.find(run), *inventory.without_step(run)])
@@ -163,8 +158,9 @@ def prune(
 
     Example: rgt checkpoints prune runs/20261116-083000-tiny-gpt-1f00ab --best val_loss --dry-run
     """
-
-    from rgt.checkpoint import inventory
+    from rgt import files
+    from rgt.checkpoint import index, inventory
+    from rgt.checkpoint.index import Keep
 
     if (run / "seal.json").exists():
         raise errors.refused(f"{run} is sealed; a sealed run never changes")
@@ -197,3 +193,50 @@ def prune(
     left = f", {len(bad)} damaged left alone" if bad else ""
     click.echo(f"{word} {len(gone)}, {units.show_size(size)}; {len(kept)} stay{left}", err=True)
     return errors.OK
+
+
+# -- how often to save
+
+
+SAVE_COSTS = (2.0, 10.0, 60.0, 300.0)
+MTBFS = (1800.0, 7200.0, 6 * 3600.0, 86400.0, 7 * 86400.0)
+
+
+def save_every(cost: float, mtbf: float) -> tuple[float, float]:
+    """Seconds between two saves (Daly), and the share of time that saving and computing again take.
+
+    Where a save costs more than twice the time between failures, the interval is that time; it is never shorter than
+    a save: to save half of the time is the most there is a point in.
+    """
+    ratio = cost / (2 * mtbf)
+    daly = math.sqrt(2 * cost * mtbf) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - cost if ratio < 1 else mtbf
+    interval = max(daly, cost)
+    return interval, cost / (interval + cost) + interval / (2 * mtbf)  # half an interval is lost each time
+
+
+@main.command()
+@click.option("--save-cost", type=cli.Duration(), help="How long a save holds training up, such as 12s.")
+@click.option("--mtbf", type=cli.Duration(), help="Mean time between interruptions; of N nodes, one node's / N.")
+@click.option("--step-time", type=cli.Duration(), help="Of one training step: gives the interval in steps, too.")
+@cli.json_option
+def cadence(save_cost: float | None, mtbf: float | None, step_time: float | None, as_json: bool) -> None:
+    """Say how often to save (Young, Daly), and the share of time that is lost then; without options, a table.
+
+    Example: rgt checkpoints cadence --save-cost 12s --mtbf 6h --step-time 1.4s
+    """
+    if save_cost == 0 or mtbf == 0:
+        raise errors.bad_input("a save and the time between interruptions take longer than 0 s")
+    rows: list[dict[str, Any]] = []
+    for cost in (save_cost,) if save_cost else SAVE_COSTS:
+        for mean in (mtbf,) if mtbf else MTBFS:
+            interval, overhead = save_every(cost, mean)
+            steps = max(1, round(interval / step_time)) if step_time else None
+            rows.append({"save_cost": cost, "mtbf": mean, "interval": interval, "overhead": overhead, "steps": steps})
+    if as_json:
+        print_json({"table": rows})
+        return
+    show, columns = units.show_duration, "{:>10}  {:>6}  {:>10}  {:>7}  {:>5}"
+    click.echo(columns.format("save costs", "MTBF", "save every", "steps", "lost"))
+    for row in rows:
+        times = [show(row[name]) for name in ("save_cost", "mtbf", "interval")]
+        click.echo(columns.format(*times, row["steps"] or "-", f"{row['overhead']:.1%}"))

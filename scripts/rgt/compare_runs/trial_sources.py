@@ -71,8 +71,9 @@ def _from_run(run: rundir.Run, wanted: tuple[str, ...]) -> Trial:
         if known and value not in known and flat_settings.kind(key) in ("config", "budget", "data"):
             shown = "/".join(sorted(map(show, known)))
             trial.doubts.append(f"its command says {key} {show(value)}, its config {shown}")
-    trial.env = {"python": record["env"]["python"], **record["env"]["packages"]}
-    trial.devices = tuple(str(device["name"]) for device in record["devices"])
+    env = record["env"]  # null where launch could not know it
+    trial.env = {"python": env["python"], **(env["packages"] or {})} if env["python"] else None
+    trial.devices = tuple(str(device["name"]) for device in record["devices"] or ())
     return _with_records(trial, run, wanted)
 
 

@@ -1,7 +1,7 @@
 """A machine to run things on: this one, or one behind ssh. argv is passed verbatim, without shell quoting.
 
 Example:
-    host = Host("box")                           "" is this machine; else a name that `ssh` knows
+    host = Host("box")                           "" is this machine; else a name that `ssh` knows, or ssh://root@box:2222
     done = host.run(["sbatch", "job.sh"], cwd="~/exp", env={"A": "$(not run)"})
     host.put("~/exp/job.sh", text)
 
@@ -34,6 +34,7 @@ _BOOTSTRAP = (
 )
 _REFUSED = "rgt: "  # how the one-liner starts what it has to say
 _SSH = ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=15"]
+_URL = "ssh://"  # a host with a port is named ssh://USER@HOST:PORT, so that one word says it all
 LOST = 255  # ssh's own exit code: the connection, not the command
 _NOT_FOUND = 127  # a shell's: there is no such program
 _HOST_KEY = "Host key verification failed"
@@ -64,8 +65,16 @@ class Host:
         """What reaches the one-liner on that machine."""
         if not self.name:
             return [sys.executable, "-c", _BOOTSTRAP]
+        return [*_SSH, *self.destination(), f"exec python3 -c {shlex.quote(_BOOTSTRAP)}"]
+
+    def destination(self) -> list[str]:
+        """ssh's words for the name. It reads a URL, too, but not one with an IPv6 address (OpenSSH 9.2)."""
         config = ["-F", self.ssh_config] if self.ssh_config else []
-        return [*_SSH, *config, "--", self.name, f"exec python3 -c {shlex.quote(_BOOTSTRAP)}"]
+        match = re.fullmatch(rf"{_URL}(.*?)(?::(\d+))?", self.name)
+        if not match:
+            return [*config, "--", self.name]
+        address, port = match.groups()
+        return [*config, *(["-p", port] if port else []), "--", re.sub(r"[][]", "", address)]
 
     def run(
         self,
@@ -98,9 +107,8 @@ class Host:
         """Where other machines find this one, as ssh itself resolves the name."""
         if not self.name:
             return "127.0.0.1"
-        config = ["-F", self.ssh_config] if self.ssh_config else []
         try:
-            shown = subprocess.run(["ssh", *config, "-G", "--", self.name], capture_output=True, text=True).stdout
+            shown = subprocess.run(["ssh", "-G", *self.destination()], capture_output=True, text=True).stdout
         except FileNotFoundError:  # then nothing resolves names but the network, and OpenClaw needs no ssh
             return self.name
         found = [line.split(maxsplit=1)[1] for line in shown.splitlines() if line.startswith("hostname ")]
@@ -159,8 +167,8 @@ def unreachable(name: str, done: Done) -> RgtError:
 # -- Where something is: HOST:DIR behind ssh, or a directory here. The one parser of such words
 
 
-_PLACE = re.compile(r"((?:[^/:@\s]+@)?[^][/:@\s]+):(.*)", re.S)
-_HOW = "HOST:DIR; a port or an IPv6 address gets a name in ~/.ssh/config"
+_HOST = r"(?:[^/:@\s]+@)?(?:\[[^][/@\s]+\]|[^][/:@\s]+)"
+_PLACE = re.compile(rf"(?:({_URL}{_HOST}(?::\d+)?)/|({_HOST}):(?!//))(.*)", re.S)
 
 
 @dataclass(frozen=True)
@@ -171,9 +179,13 @@ class Place:
     @property
     def text(self) -> str:
         """What `parse_place` reads as the same place."""
-        if not self.host.name:
-            return f"./{self.path}" if ":" in self.path.partition("/")[0] else self.path
-        return f"{self.host.name}:{self.path}"
+        name, path = self.host.name, self.path
+        if not name:
+            return f"./{path}" if ":" in path.partition("/")[0] else path
+        if name.startswith(_URL):
+            return name + (path if path.startswith("/") else f"/~/{path.removeprefix('~/')}")
+        user, at, address = name.rpartition("@")
+        return f"{user}{at}[{address}]:{path}" if ":" in address else f"{name}:{path}"
 
 
 def parse_place(text: str) -> Place:
@@ -182,11 +194,14 @@ def parse_place(text: str) -> Place:
     if ":" not in text.partition("/")[0]:
         return Place(Host(), text)
     match = _PLACE.fullmatch(text)
-    if not match or "://" in text or re.match(r"[A-Za-z]:\\", text):
-        raise bad_input(f"{text!r} is not {_HOW}; a directory here with a colon in its name is ./{text}")
-    name, path = match.groups()
-    if name.startswith("-"):
+    if not match or re.match(r"[A-Za-z]:\\", text):
+        here = f"a directory here with a colon in its name is ./{text}"
+        raise bad_input(f"{text!r} is neither HOST:DIR nor ssh://USER@HOST:PORT/DIR; {here}")
+    url, name, path = match.groups()
+    name = url or re.sub(r"[][]", "", name)  # ssh takes an IPv6 address bare
+    if name.removeprefix(_URL).startswith("-"):
         raise bad_input(f"{name!r} is not a host: ssh would read it as an option")
     if not path:
-        raise bad_input(f"{text} names no directory on {name}; write {name}:DIR")
-    return Place(Host(name), path)
+        raise bad_input(f"{text} names no directory on {name}; write {text}DIR")
+    # in a URL a path is absolute, or below the home as /~/DIR
+    return Place(Host(name), f"/{path}" if url and not path.startswith("~") else path)

@@ -1,4 +1,4 @@
-"""An audit of what is about to start: checks that yield rows, the planned job they look at, and its interpreter.
+"""An audit of what is about to start: checks that yield rows, and the planned job they look at.
 
 Example:
     rows = audit([workdir, memory], PlannedJob(job, "job.yaml"))        add_findings(report, rows)
@@ -6,24 +6,20 @@ Example:
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import json
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from rgt.job.description import Job
 from rgt.machine import gpus as gpu
 from rgt.machine import outside
+from rgt.machine.interpreter import Interpreter, interrogate, program, python_word
 from rgt.report import Report
 
 CHECK_SECONDS = 150.0  # for one check: a dead network mount, or an import of torch from one, never returns
-ASK_SECONDS, TORCH_SECONDS = 20.0, 120.0  # torch may come from a cold network disk
 _SEVERITIES = {"info": "info", "warn": "warn", "fail": "error"}  # status of a row -> severity of the finding
 _NEGATIVE = re.compile(r"-\d*\.?\d+(?:e[-+]?\d+)?", re.I)
 
@@ -102,24 +98,14 @@ class PlannedJob:
 
     def program(self, word: str) -> str | None:
         """The file that execvp would start, from the job's directory."""
-        if "/" not in word:
-            return shutil.which(word, path=self.environ.get("PATH"))
-        path = self.workdir / word
-        return str(path) if path.is_file() else None
+        return program(word, self.workdir, self.environ)
 
     @functools.cached_property
     def interpreter(self) -> Interpreter | None:
         """None when it cannot be known from here: a container image, or a command that is a shell script."""
-        word: str = self.job.command[0] if self.job.command else self.job.python
-        name = os.path.basename(word)
-        if name in ("torchrun", "accelerate", "deepspeed") and (found := self.program(word)):
-            word = str(Path(found).with_name("python"))  # the same environment
-        elif self.job.command and not name.startswith("python"):
-            return None
-        if self.job.image:
-            return None
         cwd = self.workdir if self.workdir.is_dir() else Path.cwd()
-        return interrogate(word, cwd, self.environ, torch=True)
+        word = python_word(self.job.command, cwd, self.environ) if self.job.command else self.job.python
+        return interrogate(word, cwd, self.environ, torch=True) if word and not self.job.image else None
 
 
 Check = Callable[[PlannedJob], Iterator[Row]]
@@ -155,64 +141,3 @@ def count(rows: list[Row]) -> str:
 def _one_line(text: str) -> str:
     text = " ".join(text.split())
     return text if len(text) <= 400 else text[:400] + "..."
-
-
-# -- the interpreter that the job would use; torch is imported there, never by us
-
-_ASK = """
-import importlib.util, json, sys, warnings
-found = [name for name in ("torch", "jax", "tensorflow") if importlib.util.find_spec(name)]
-facts = {"executable": sys.executable, "prefix": sys.prefix, "frameworks": found,
-         "version": sys.version.split()[0]}
-if "torch" in found and sys.argv[1:] == ["torch"]:
-    try:
-        import torch
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            available, count = torch.cuda.is_available(), torch.cuda.device_count()
-        flags = getattr(torch._C, "_cuda_getArchFlags", lambda: "")() or ""
-        error = str(said[-1].message) if said else ""
-        facts["torch"] = {"version": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip,
-                          "arch": flags.split(), "available": available, "count": count, "error": error}
-    except Exception as problem:
-        facts["torch"] = {"problem": type(problem).__name__ + ": " + str(problem)}
-print("\\n" + json.dumps(facts))
-"""
-
-
-@dataclass
-class Interpreter:
-    """`facts` is what it says about itself; empty when there is a `problem`, which `fix` mends."""
-
-    word: str  # as the job names it
-    facts: dict[str, Any] = field(default_factory=dict)
-    problem: str = ""
-    fix: str = ""
-
-    def other_environment(self, folder: Path) -> Path | None:
-        """The virtual environment in the job's directory, when that is not the one in use."""
-        own = next((folder / name for name in (".venv", "venv") if (folder / name / "pyvenv.cfg").is_file()), None)
-        return own if own and os.path.realpath(own) != os.path.realpath(self.facts["prefix"]) else None
-
-
-def interrogate(word: str, cwd: Path, environ: Mapping[str, str], torch: bool = False) -> Interpreter:
-    """Find the interpreter as the job would, from `cwd`, and ask it; with `torch` it imports torch, too."""
-    if word.startswith("~"):
-        return Interpreter(word, problem="no shell expands the ~", fix=f"write {os.path.expanduser(word)}")
-    program = str(cwd / word) if "/" in word else shutil.which(word, path=environ.get("PATH")) or ""
-    if not os.path.isfile(program):
-        where = f"from {cwd}" if "/" in word else "on PATH"
-        return Interpreter(word, problem=f"there is no such program {where}", fix="correct the name of the interpreter")
-    if not os.access(program, os.X_OK):
-        return Interpreter(word, problem=f"{program} is not executable", fix=f"chmod +x {program}")
-    # it runs in the job's directory: a torch.py there would be imported by the job, too
-    words, seconds = (["torch"], TORCH_SECONDS) if torch else ([], ASK_SECONDS)
-    env = {**environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    answer = outside.tool(program, "-c", _ASK, *words, seconds=seconds, env=env, cwd=str(cwd))
-    facts = None
-    with contextlib.suppress(ValueError, IndexError):
-        facts = json.loads(answer.text.strip().splitlines()[-1])
-    if isinstance(facts, dict):
-        return Interpreter(word, facts)
-    fix = "make the environment anew; it was moved, or its base was removed"
-    return Interpreter(word, problem=answer.problem or "it is not a Python (exit code 0)", fix=fix)

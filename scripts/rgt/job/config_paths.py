@@ -12,7 +12,6 @@ from __future__ import annotations
 import glob
 import os
 import re
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,9 +19,10 @@ from typing import Any
 
 from rgt import units
 from rgt.checkpoint import names
-from rgt.job.audit import Interpreter, Row, fail, interrogate, warn
+from rgt.job.audit import Row, fail, warn
 from rgt.job.settings import Setting
 from rgt.machine import disks
+from rgt.machine.interpreter import Interpreter, interrogate, job_python
 from rgt.run import discovery, provenance
 
 READ = 4 << 30  # bytes of a checkpoint that are read to check them
@@ -155,9 +155,8 @@ class ConfigPaths:
 
 
 def job_interpreter(word: str | None, cwd: Path) -> tuple[Interpreter, list[Row]]:
-    """The one given, else the shell's; it must run, have a framework, and be the one of the job's directory."""
-    shell = "python" if shutil.which("python") else "python3"
-    found = interrogate(os.path.expanduser(word or shell), cwd, os.environ)
+    """The one given, else the user's; it must run, have a framework, and be the one of the job's directory."""
+    found = interrogate(os.path.expanduser(word) if word else job_python(), cwd, os.environ)
     if found.problem:
         return found, [fail("python", "interpreter", f"{found.word}: {found.problem}", found.fix)]
     rows, program = [], found.facts["executable"]

@@ -75,8 +75,18 @@ def _parsed(text: str, suffix: str) -> Any:
             import yaml
         except ImportError:
             raise lacking("reading YAML needs pyyaml: pip install pyyaml, or give the config as JSON") from None
+
+        class Plain(yaml.SafeLoader):
+            """Lightning's hparams.yaml names Python classes: what they hold is read, the class is not made."""
+
+        def inside(loader: yaml.SafeLoader, tag: str, node: yaml.Node) -> Any:
+            if isinstance(node, yaml.MappingNode):
+                return loader.construct_mapping(node)
+            return loader.construct_sequence(node) if isinstance(node, yaml.SequenceNode) else node.value
+
+        Plain.add_multi_constructor("", inside)
         try:
-            return yaml.safe_load(text)
+            return yaml.load(text, Plain)
         except yaml.YAMLError as error:
             raise ValueError(error) from None
     values = {}  # nanoGPT's configs: assignments of plain values. They are parsed, never run

@@ -187,9 +187,9 @@ def end(facts: dict[str, Any], values: dict[str, str], box_id: str, act: str = "
     others, absent = len(before.rows) > len(before.having(box_id)), 0
     for after in _looks(facts, values, wait):
         sign = _sign(act, after, box_id)
-        # absence alone is weak: it counts after a good act, twice, on a whole list that did not lose all the others
+        # absence alone is weak: it counts twice, so never after a fault, on a whole list that did not lose all others
         lacks = not after.problem and after.whole and not after.having(box_id) and bool(after.rows or not others)
-        absent = absent + 1 if lacks and act == "destroy" and not fault else 0
+        absent = absent + 1 if lacks and act == "destroy" else 0
         if sign or absent == 2:
             return Outcome(True, True, sign or f"the provider no longer lists {box_id}", after.said, reply.code)
         if fault:

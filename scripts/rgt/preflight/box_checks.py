@@ -1,4 +1,4 @@
-"""The machine and its disks: memory, CPUs, limits, port, proxies, and every place the job writes to."""
+"""The machine and its disks: memory, CPUs, limits, clock, port, proxies, and every place the job writes to."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import re
 import resource
 import socket
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 
 from rgt import files
 from rgt.errors import RgtError
@@ -23,6 +25,8 @@ from rgt.units import show_size
 LITTLE_SHM = 1 << 30  # a worker passes batches through it; docker gives 64 MiB
 FILES = 4096  # DataLoader workers pass tensors as descriptors; 1024 ends as "received 0 items of ancdata"
 FULL = 0.9  # part of the memory limit
+EARLIEST = 2025  # year; no certificate of today is valid before it
+SKEW = 60.0  # seconds that a file may lie in the future
 TOO_LITTLE, LITTLE = 100 << 20, 2 << 30  # bytes: nothing fits, hardly anything fits
 TOO_FEW, FEW = 100, 10_000  # inodes; a data set of small files takes millions
 PROBE = 1 << 20  # bytes that are really written: a quota shows only then
@@ -84,6 +88,22 @@ def limits(planned: PlannedJob) -> Iterator[Row]:
     fix = "ulimit -n 65536 before the start; in a container: docker run --ulimit nofile=65536:65536"
     few = "; DataLoader workers need thousands"
     yield _limit("open files", seen, files != _ANY and files < FILES, few, fix)
+
+
+def clock(planned: PlannedJob) -> Iterator[Row]:
+    """Without a network the only witnesses are the calendar and the files that came from other machines."""
+    now = time.time()
+    seen = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
+    fix = "set the clock (timedatectl set-ntp true); in a container: on the host"
+    here = planned.workdir.iterdir() if planned.workdir.is_dir() else iter(())
+    newest, path = max(((path.lstat().st_mtime, str(path)) for path in here), default=(0.0, ""))
+    if time.gmtime(now).tm_year < EARLIEST:
+        yield fail("clock", "clock", f"{seen}: every TLS certificate is refused", fix)
+    elif newest > now + SKEW:
+        future = f"{seen}, but {path} is from the future: this clock, or the one of its writer, is wrong"
+        yield warn("clock", "clock", future, f"{fix}; then touch {quote(path)}")
+    else:
+        yield ok("clock", seen)
 
 
 def port(planned: PlannedJob) -> Iterator[Row]:
@@ -186,4 +206,4 @@ def checkpoints(planned: PlannedJob) -> Iterator[Row]:
     yield ok("checkpoints", seen) if free >= 2 * need else level("checkpoints", "no-space", seen, fix, str(target))
 
 
-CHECKS = (memory, cpus, shared_memory, limits, port, proxies, written_places, checkpoints)
+CHECKS = (memory, cpus, shared_memory, limits, clock, port, proxies, written_places, checkpoints)

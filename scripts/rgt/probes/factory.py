@@ -17,7 +17,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from rgt.errors import bad_input
 from rgt.report import Finding
@@ -226,3 +226,30 @@ class Observation:
     @property
     def lrs(self) -> list[list[float]]:
         return [step.lrs for step in self.steps if step.lrs]
+
+
+class Probe(NamedTuple):
+    name: str  # also of its function
+    module: str  # below rgt.probes
+    help: str
+    observes: bool = False  # reads session.observation
+
+
+# in the order of `all`: the cheap ones first, and those that explain others before what they explain
+PROBES = (
+    Probe("collate", "data", "Do samples stack into batches; if not, which field is ragged."),
+    Probe("data", "data", "NaN, constants, repeats, images from 0 to 255 and empty loaders in the batches themselves."),
+    Probe("workers", "data", "Random numbers that workers or epochs repeat; streams that are not sharded."),
+    Probe("order", "data", "The same order in every epoch."),
+    Probe("loss", "losses", "Softmax before cross-entropy, logits before NLL, targets, padding, shift."),
+    Probe("nan", "numerics", "Where the first NaN or Inf is born: batch, phase, module, operation.", True),
+    Probe("parameters", "updates", "Not in the optimizer, not updating, frozen but moving; update ratio.", True),
+    Probe("mode", "numerics", "Train and eval mode in the step, in the evaluation, and after it.", True),
+    Probe("lr", "updates", "The learning rate applied in each step, and what the schedule does with it.", True),
+    Probe("gradients", "fit", "Vanishing, exploding, units that never fire.", True),
+    Probe("memory", "cost", "Parameters, gradients, optimizer, activations; what grows from step to step.", True),
+    Probe("throughput", "cost", "Time of a step: data against compute, with a batch in memory as control.", True),
+    Probe("overfit", "fit", "Can one small batch be learnt; if not, recipe or wiring (Adam as control).", True),
+    Probe("determinism", "numerics", "Two runs from one seed: first step that differs, and in what."),
+)
+NAMES = tuple(probe.name for probe in PROBES)

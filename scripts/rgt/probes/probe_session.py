@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import gc
 import hashlib
 import itertools
@@ -197,7 +199,7 @@ def digest(item: Any) -> str:
         if isinstance(part, torch.Tensor):
             values = part.detach().cpu().contiguous()
             state.update(str((values.dtype, tuple(values.shape))).encode())
-            state.update(values.reshape(-1).view(torch.uint8).numpy().tobytes() if values.numel() else b"")
+            state.update(ctypes.string_at(values.data_ptr(), values.numel() * values.element_size()))  # without numpy
         elif isinstance(part, dict):
             for key in sorted(part, key=str):
                 state.update(str(key).encode())
@@ -235,9 +237,11 @@ def foreign(filename: str) -> bool:
 
 
 def seed_all(seed: int) -> None:
-    import numpy
     import torch
 
     random.seed(seed)
-    numpy.random.seed(seed)
+    with contextlib.suppress(ImportError):  # torch runs without it
+        import numpy
+
+        numpy.random.seed(seed)
     torch.manual_seed(seed)

@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import faulthandler
 import importlib
+import importlib.util
 import json
 import os
 import re
@@ -19,13 +20,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rgt.bundle import SCRIPTS
 from rgt.errors import BAD_INPUT, RgtError, bad_input
 from rgt.machine import processes
 from rgt.probes import factory
-from rgt.probes.factory import Result, Unjudged
+from rgt.probes.factory import NAMES, PROBES, Result, Unjudged
 from rgt.probes.probe_session import Session, foreign, sentence, site
 from rgt.report import progress
 
@@ -35,33 +36,6 @@ _DUMP = 10.0  # seconds a stuck process gets to write its stacks
 _WHOLE = ("in <module>\n", "  ...\n")  # how a dump ends; faulthandler leaves out what is deeper than 100 calls
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _FRAME = re.compile(r'File "([^"]+)", line (\d+) in (.+)')
-
-
-class Probe(NamedTuple):
-    name: str  # also of its function
-    module: str  # below rgt.probes
-    help: str
-    observes: bool = False  # reads session.observation
-
-
-# in the order of `all`: the cheap ones first, and those that explain others before what they explain
-PROBES = (
-    Probe("collate", "data", "Do samples stack into batches; if not, which field is ragged."),
-    Probe("data", "data", "NaN, constants, repeats, images from 0 to 255 and empty loaders in the batches themselves."),
-    Probe("workers", "data", "Random numbers that workers or epochs repeat; streams that are not sharded."),
-    Probe("order", "data", "The same order in every epoch."),
-    Probe("loss", "losses", "Softmax before cross-entropy, logits before NLL, targets, padding, shift."),
-    Probe("nan", "numerics", "Where the first NaN or Inf is born: batch, phase, module, operation.", True),
-    Probe("parameters", "updates", "Not in the optimizer, not updating, frozen but moving; update ratio.", True),
-    Probe("mode", "numerics", "Train and eval mode in the step, in the evaluation, and after it.", True),
-    Probe("lr", "updates", "The learning rate applied in each step, and what the schedule does with it.", True),
-    Probe("gradients", "fit", "Vanishing, exploding, units that never fire.", True),
-    Probe("memory", "cost", "Parameters, gradients, optimizer, activations; what grows from step to step.", True),
-    Probe("throughput", "cost", "Time of a step: data against compute, with a batch in memory as control.", True),
-    Probe("overfit", "fit", "Can one small batch be learnt; if not, recipe or wiring (Adam as control).", True),
-    Probe("determinism", "numerics", "Two runs from one seed: first step that differs, and in what."),
-)
-NAMES = tuple(probe.name for probe in PROBES)
 
 
 def run(session: Session, names: tuple[str, ...] = NAMES) -> Iterator[Result]:
@@ -94,8 +68,8 @@ def run(session: Session, names: tuple[str, ...] = NAMES) -> Iterator[Result]:
 class Child:
     """`main` below, in a session of its own; as a context, nothing of it outlives the block.
 
-    The request is its stdin, as JSON. It appends rows to `out`, one JSON object per line, and Python stacks to `stacks`
-    when it crashes or gets SIGUSR1.
+    It runs in request["python"], and the request is its stdin, as JSON. It appends rows to `out`, one JSON object per
+    line, and Python stacks to `stacks` when it crashes or gets SIGUSR1.
     """
 
     def __init__(self, request: dict[str, Any], folder: Path) -> None:
@@ -109,7 +83,7 @@ class Child:
         program = f"import sys; sys.path[0] = {str(SCRIPTS)!r}; from rgt.probes.runner import main; main()"
         with order.open("rb") as source, self.log.open("wb") as sink:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", program], stdin=source, stdout=sink, stderr=sink, start_new_session=True
+                [request["python"], "-c", program], stdin=source, stdout=sink, stderr=sink, start_new_session=True
             )
 
     def __enter__(self) -> Child:
@@ -180,6 +154,9 @@ def main() -> None:
         out.flush()
 
     sys.path[:0] = request["paths"]  # in front, as `python train.py` would have it
+    found = importlib.util.find_spec("probes")
+    if found and found.origin == str(SCRIPTS / "probes.py") and not importlib.util.find_spec("click"):
+        sys.modules["probes"] = factory  # enough for `from probes import Training`; the command line needs click
     try:
         function = factory.find(request["factory"])
 

@@ -1,43 +1,43 @@
 """Where a run came from: code, interpreter, packages, machine, devices. Nothing here may fail a launch.
 
 Example:
-    collect(Path("project"))           the fields of run.json that are read off the machine
-    repository_state(top(Path.cwd()))  branch, changed and untracked files, commits that no remote has
+    collect(Path("project"), "python3")  the fields of run.json that are read off the machine
+    repository_state(top(Path.cwd()))    branch, changed and untracked files, commits that no remote has
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import importlib.metadata
 import os
 import platform
 import socket
 import subprocess
-import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rgt.machine import gpus, outside
+from rgt.machine.interpreter import interrogate
 
-PACKAGES = "torch numpy transformers accelerate lightning litgpt deepspeed safetensors wandb".split()
 _GIT_SECONDS = 10.0
 _DIFF_BYTES = 1 << 20  # a larger diff is named by its hash only
 _NAMED = 10  # changed and untracked files that a look at a repository lists
 
 
-def collect(directory: Path | None = None) -> dict[str, Any]:
-    """The fields of run.json that are read off the machine."""
-    packages: dict[str, str] = {}
-    for name in PACKAGES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError, KeyError):
-            packages[name] = importlib.metadata.version(name)
-    packages = {name: version for name, version in packages.items() if version}  # None: pip left it half removed
+def collect(
+    directory: Path, python: str | None, environ: Mapping[str, str] = os.environ, here: bool = True
+) -> dict[str, Any]:
+    """The fields of run.json that are read off the machine; null is what cannot be known from here.
+
+    `python` is the job's, as it would be found from `directory`; None when nobody knows it. `here`: on this machine.
+    """
+    facts = interrogate(python, directory, environ).facts if python else {}
+    host = {"name": socket.gethostname(), "platform": platform.platform(), "cpus": os.cpu_count()}
     return {
-        "git": git_state(directory or Path.cwd()),
-        "env": {"python": platform.python_version(), "executable": sys.executable, "packages": packages},
-        "host": {"name": socket.gethostname(), "platform": platform.platform(), "cpus": os.cpu_count()},
-        "devices": [device.as_dict() for device in gpus.read().gpus],
+        "git": git_state(directory),
+        "env": {"python": facts.get("version"), **{name: facts.get(name) for name in ("executable", "packages")}},
+        "host": host if here else None,
+        "devices": [device.as_dict() for device in gpus.read().gpus] if here else None,
     }
 
 

@@ -176,13 +176,16 @@ def create(
     seeds: dict[str, int] | None = None,
     backend: str = "local",
     job: dict[str, Any] | None = None,
-    code: Path | None = None,
+    origin: dict[str, Any] | None = None,
 ) -> Run:
     """Mint an id, make the directory and write run.json and the `launched` event.
 
-    `{run}` in a word of the command stands for the new directory's path; `code` is where the code lies, for its commit.
+    `{run}` in a word of the command stands for the new directory's path. `origin` is what provenance.collect says;
+    by default of the current directory, where a training that makes its own run stands.
     """
-    from rgt.run import provenance  # here, because most scripts only read runs, and it costs a third of their start
+    # here, because most scripts only read runs, and it costs a third of their start
+    from rgt.machine.interpreter import job_python
+    from rgt.run import provenance
 
     config_sha256 = config_hash(config)  # first, because it refuses what JSON cannot hold
     try:
@@ -205,7 +208,7 @@ def create(
         "seeds": seeds or {},
         "backend": backend,
         "job": job or {},
-        **provenance.collect(code),
+        **(origin or provenance.collect(Path.cwd(), job_python(command=command))),
     }
     run.log_event("launched", backend=backend)  # first: a directory with a run.json is a run, and its events begin here
     run.write_record(record)

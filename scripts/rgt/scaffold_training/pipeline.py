@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 CONFIG = "training_config.yaml"
 ENTRY = {"nanogpt": "nanogpt_pretrain.py", "litgpt": "litgpt_pretrain.py", "hf-trainer": "hf_pretrain.py"}
-FRAMEWORKS = tuple(ENTRY)
 GRACE = "5m"
 WARMUP = 0.02  # of the first phase
 # Shares of the tokens, and of the peak learning rate: one falling line over four phases, to zero at the end.

@@ -110,13 +110,14 @@ class Status:
 
 
 def parse_target(target: str) -> tuple[str, list[Host]]:
-    """'local', 'ssh:a,b', 'docker', 'docker:box', 'slurm:login', 'k8s', ..."""
+    """'local', 'ssh:a,b', 'ssh://root@a:2222', 'docker', 'docker:box', 'slurm:login', 'k8s', ..."""
     kind, _, names = target.partition(":")
     if kind not in KINDS:
         raise bad_input(f"unknown target {target!r}; it is one of {', '.join(KINDS)}, some with :host")
-    hosts = [Host(name.strip()) for name in names.split(",") if name.strip()]
+    names = target if names.startswith("//") else names  # the name of a host with a port
+    hosts = [Host(name.strip().rstrip("/")) for name in names.split(",") if name.strip()]
     if kind == "ssh" and not hosts:
-        raise bad_input("the target ssh needs a host: --on ssh:HOST (a name that `ssh` knows)")
+        raise bad_input("the target ssh needs a host: --on ssh:HOST (a name that `ssh` knows) or ssh://USER@HOST:PORT")
     if names and kind not in ("ssh", "docker", "slurm", "openclaw"):
         raise bad_input(f"the target {kind} takes no host")
     if len({host.name for host in hosts}) < len(hosts):
