@@ -336,7 +336,7 @@ def test_down_that_is_not_shown_to_stop_the_meter(
     good: Bench, changes: dict[str, Any], rows: list[str], code: int, sentence: str, executed: int
 ) -> None:
     good.provider.profile(**changes)
-    good.provider.list(*({"id": name, "status": "RUNNING"} for name in rows))
+    good.provider.set_rows(*({"id": name, "status": "RUNNING"} for name in rows))
     done = good.provider.down(good.here, "--approve", RUN_ID, "--execute")
     assert (done.returncode, sentence in done.stdout) == (code, True), done.stdout
     acts = [call for call in good.provider.calls if call != ["list"]]

@@ -82,7 +82,7 @@ class Provider:
         self.bin = self.folder / "bin"
         self.bin.mkdir(parents=True, exist_ok=True)
         self.calls_file, self.list_file = self.folder / "calls", self.folder / "instances"
-        self.list(*({"id": name, "status": "RUNNING"} for name in self.instances))
+        self.set_rows(*({"id": name, "status": "RUNNING"} for name in self.instances))
         tool = self.bin / "fakectl"
         tool.write_text(
             f"""#!{sys.executable}
@@ -123,7 +123,7 @@ if sys.argv[1] != "lie":
         path.write_text(f"---\n{yaml.safe_dump(data)}---\n")
         return path
 
-    def list(self, *rows: dict[str, Any]) -> None:
+    def set_rows(self, *rows: dict[str, Any]) -> None:
         self.list_file.write_text(json.dumps({"pods": rows}))
 
     @property
