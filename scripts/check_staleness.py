@@ -9,7 +9,8 @@ Example:
     rgt check_staleness profiles/runpod.md --max-age 60d --json     # of the bundle, from any directory
 
 Reads every `verified: YYYY-MM` stamp: in the front matter of profiles (with the source beside it) and in any prose.
-A fact that decides over money or data may be half as old as any other. Writes nothing.
+A fact that decides over money or data may be half as old as any other. What has no date is not checked, and is named:
+files without a stamp, facts that a profile writes as unknown. Writes nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ BILLING = ("meter", "storage", "auto_release", "down", "egress")
 # A stamp may be wrapped over a line end, quoted, or in a YAML flow mapping.
 _STAMP = re.compile(r"verified:\s*[\"'(]?([^\s\"',;)}\]]+)")
 _SOURCE = re.compile(r"source:\s*[\"']?([^\s\"',}]+)|(https?://[^\s\"',;)}]+)")
+_UNKNOWN = re.compile(r"value:\s*[\"']?unknown\b")
 _MONTH = re.compile(r"(20\d\d)-(0[1-9]|1[0-2])(?:-\d\d)?")
+_NAMED = 5  # files in the last line; --json has them all
 
 
 @dataclass
@@ -73,6 +76,8 @@ def main(paths: tuple[Path, ...], max_age: float, fmt: str | None) -> int:
     """
     report = Report("check_staleness")
     stamps: list[Stamp] = []
+    undated: list[str] = []
+    unknown: list[str] = []
     if not paths and not (PROFILES.is_dir() and REFERENCES.is_dir()):
         raise lacking(f"{ROOT} has no profiles/ and references/: there is nothing to check; install the whole bundle")
     for given in paths or (ROOT,):
@@ -81,33 +86,60 @@ def main(paths: tuple[Path, ...], max_age: float, fmt: str | None) -> int:
             raise bad_input(f"{given} does not exist; name a Markdown file or a folder of them")
         for file in sorted(path.rglob("*.md")) if path.is_dir() else [path]:
             if not any(part.startswith(".") for part in file.relative_to(path).parts):
-                stamps += read_stamps(file)
+                stamps += (of_file := read_stamps(file))
+                unknown += unknown_facts(file)
+                undated += [] if of_file else [str(file)]
     for stamp in stamps:
         stamp.check(report, max_age / 86400)
-    report.data = {"stamps": len(stamps)}
     if not stamps:
         raise bad_input("no `verified: YYYY-MM` stamp was found there: nothing was checked")
-    return report.emit(fmt, f"{len(stamps)} dated facts, {len(report.findings)} to look up again")
+    report.data = {"stamps": len(stamps), "unchecked": {"undated_files": undated, "unknown_facts": unknown}}
+    left_out = f"{len(undated)} files without a date"
+    left_out += f" ({', '.join(undated[:_NAMED])}{', ...' if len(undated) > _NAMED else ''})" if undated else ""
+    last = f"{len(stamps)} dated facts, {len(report.findings)} to look up again; not checked: {left_out}, "
+    return report.emit(fmt, f"{last}{len(unknown)} facts written as unknown")
+
+
+def unknown_facts(path: Path) -> list[str]:
+    """`profiles/china.md:11 verbs.down` for each fact of the front matter that nobody could find out."""
+    text = _read(path)
+    places = [match.start() for match in _UNKNOWN.finditer(text, 0, _front_end(text))]
+    return [f"{path}:{text.count(chr(10), 0, start) + 1} {'.'.join(_keys(text[:start]))}" for start in places]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise from_os_error(error, f"read {path}") from None
+
+
+def _front_end(text: str) -> int:
+    front = re.match(r"---\n.*?\n---\n", text, re.S)
+    return front.end() if front else 0
+
+
+def _keys(before: str) -> list[str]:
+    """The key of the YAML line that `before` ends in, with its parents before it by indentation."""
+    keys: list[str] = []
+    indent = 10**6
+    for line in reversed(before.split("\n")):
+        key = re.match(r"( *)(?:- )?([\w-]+):", line)
+        if key and len(key[1]) < indent:
+            indent = len(key[1])
+            keys.insert(0, key[2])
+    return keys
 
 
 def read_stamps(path: Path) -> list[Stamp]:
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise from_os_error(error, f"read {path}") from None
-    front = re.match(r"---\n.*?\n---\n", text, re.S)
+    text = _read(path)
+    front_end = _front_end(text)
     # blank what is in backticks: there the word is talked about, not used
     prose = re.sub(r"`[^`\n]*`", lambda match: " " * len(match[0]), text)
     stamps = []
     for match in _STAMP.finditer(prose):
         start = match.start()
-        keys: list[str] = []  # of the YAML line, with its parents before it by indentation
-        indent = 10**6
-        for line in reversed(text[:start].split("\n") if front and start < front.end() else []):
-            key = re.match(r"( *)(?:- )?([\w-]+):", line)
-            if key and len(key[1]) < indent:
-                indent = len(key[1])
-                keys.insert(0, key[2])
+        keys = _keys(text[:start]) if start < front_end else []
         nearby = list(_SOURCE.finditer(text, max(0, start - 300), start))
         source = nearby[-1][1] or nearby[-1][2] if nearby else ""
         stamps.append(Stamp(path, text.count("\n", 0, start) + 1, match[1].rstrip("."), ".".join(keys), source))

@@ -20,18 +20,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rgt import bundle, cli, errors, units
-from rgt.errors import bad_input
+from rgt.errors import bad_input, lacking
 from rgt.report import Report, progress
 
 import click
 
 if TYPE_CHECKING:
-    from rgt.platform.profiles import Command
+    from rgt.platform.acts import Outcome
     from rgt.transfer.teardown_rules import Case
 
 Words = tuple[str, ...]
 duration: dict[str, Any] = {"type": cli.Duration(), "show_default": True}
 patience_option = click.option("--patience", **duration, default="15m", help="Give up after this long without a byte.")
+profile_option = click.option(
+    "--profile", required=True, help="Platform of the box: a name in profiles/ (china:matpool), or a path."
+)
+set_option = click.option(
+    "--set", "more", multiple=True, help="Another placeholder of the command: NAME=VALUE; repeatable."
+)
 exclude_option = click.option("--exclude", multiple=True, help="A name or path to leave out, with * and ?; repeatable.")
 
 
@@ -173,13 +179,15 @@ def aggregate(places: Words, patience: float, fmt: str | None) -> int:
 
 @main.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--profile", required=True, help="Platform of the box: a name in profiles/ (china:matpool), or a path.")
+@profile_option
 @click.option("--id", "box_id", default="", help="What the provider calls the box.")
 @click.option("--id-env", default="", help="Variable on the box with its own id. [default: the profile's]")
-@click.option("--set", "more", multiple=True, help="Another placeholder of the command: NAME=VALUE; repeatable.")
+@set_option
+@click.option("--act", type=click.Choice(["stop", "destroy"]), help="[default: what stops the meter there]")
 @click.option("--approve", default="", help="The user's own words, with the phrase that this page showed them.")
 @click.option("--abandon", multiple=True, help="A path on the box that the user gives up by name; repeatable.")
 @click.option("--execute", is_flag=True, help="Run the provider's command; without it, it is only shown.")
+@click.option("--wait", **duration, default="3m", help="How long to look for its sign in the list.")
 @cli.report_options
 def down(
     run: Path,
@@ -187,9 +195,11 @@ def down(
     box_id: str,
     id_env: str,
     more: Words,
+    act: str | None,
     approve: str,
     abandon: Words,
     execute: bool,
+    wait: float,
     fmt: str | None,
 ) -> int:
     """Say what the end of RUN's box destroys, what bills on, and the exact command; run it only when all is proved.
@@ -198,28 +208,26 @@ def down(
     digests made there and here now, or given up by name; what is here loads now; nothing works there any more; and
     the user repeated the phrase that is shown when all else holds (30 minutes, for this run, id, profile and command).
     Pulls beside RUN count, too. Every decision is an event in RUN/events.jsonl.
+    The provider's own list must have this very id before the command and show its end after it: else exit 4, or 1.
 
     Example: rgt transfer down pulled/<run-id> --profile runpod --id abc123
     """
-    from rgt.platform import profiles
+    from rgt.platform import acts, profiles
     from rgt.transfer import approval, teardown_rules
 
     facts = profiles.load(profile)
-    for pair in more:
-        if pair.find("=") < 1:
-            raise bad_input(f"--set takes NAME=VALUE, not {pair!r}")
-    values = {"id": box_id} if box_id else {}
-    values |= dict(pair.split("=", 1) for pair in more)
-    order = profiles.command(facts["verbs"]["down"], values)
-    listing = profiles.command(facts["meter"].get("list"), values)  # before anything is executed: it may lack a value
+    act = act or acts.usual(facts)
+    values = _placeholders(box_id, more)
+    order = profiles.command(acts.verb(facts, act), values)
+    profiles.command(facts["meter"]["list"], values)  # before anything is executed: it may lack a value
     id_env = id_env or facts["overrides"].get("transfer.py", {}).get("--id-env", "")
-    command = order.text if order else f"by hand: {facts['verbs']['down']['value']}"
-    case = teardown_rules.Case(run, facts, values, command, abandon)
+    command = order.text if order else f"by hand: {acts.verb(facts, act)['value']}"
+    case = teardown_rules.Case(run, facts, values, command, act, abandon)
     teardown_rules.examine(case, id_env)
     case.require_approval(approve)
     means = [{"what": what, "sentence": line} for what, line in teardown_rules.consequences(case)]
     found = Report("transfer", list(case.against), {"run_id": case.run_id, "profile": facts["name"], "id": box_id})
-    found.data |= {"irreversible": facts["meter"]["stops_with"]["irreversible"], "command": command}
+    found.data |= {"act": act, "irreversible": act == "destroy", "command": command}
     found.data |= {"consequences": means, "notes": case.notes, "executed": False}
     found.data |= {"state": case.state.word if case.state else None}
     if fmt is None:
@@ -239,27 +247,61 @@ def down(
         found.emit(fmt, f"this platform has no command for it: {command}")
         return errors.ENVIRONMENT
     approval.spend(case.local)
-    return found.emit(fmt, _execute(case, found, order, listing, facts["meter"]["list"]))
+    progress(f"running: {command}")
+    return _report(case, found, acts.end(facts, values, box_id, act, wait), fmt)
 
 
-def _execute(case: Case, found: Report, order: Command, listing: Command | None, fact: dict[str, Any]) -> str:
-    """Run the provider's command and ask its list; the last line of the report."""
-    from rgt.platform import profiles
+def _placeholders(box_id: str, more: Words) -> dict[str, str]:
+    for pair in more:
+        if pair.find("=") < 1:
+            raise bad_input(f"--set takes NAME=VALUE, not {pair!r}")
+    return ({"id": box_id} if box_id else {}) | dict(pair.split("=", 1) for pair in more)
 
-    progress(f"running: {order.text}")
-    code, text = order.run()
-    found.data |= {"executed": True, "exit_code": code, "said": text[-2000:]}
-    if code:
-        case.log("refused", by="provider", command=order.text, exit_code=code, said=text[-500:])
-        message = f"{order.words[0]} ended with {code}; the box may still bill"
-        found.add("failed", "error", message, evidence=text[-500:])
-        return "NOT down"
-    found.data["gone"], sentence = profiles.shown_gone(listing, found.data["id"], fact)
-    case.log("destroyed", command=order.text, id=found.data["id"], gone=found.data["gone"], listing=sentence)
-    if found.data["gone"]:
-        return f"down: {sentence}"
-    found.add("unseen", "error", sentence)
-    return "the command ended well, and that nothing bills is NOT shown"
+
+def _report(case: Case, found: Report, done: Outcome, fmt: str | None) -> int:
+    """What became of the act, as an event and as the end of the report: 0 proved, 1 not proved, 4 not even begun."""
+    found.data |= {"executed": done.executed, "gone": done.gone, "exit_code": done.exit_code, "said": done.said}
+    event = {"destroy": "destroyed", "stop": "box_stopped"}[found.data["act"]] if done.gone else "refused"
+    detail = {key: found.data[key] for key in ("command", "id", "executed", "gone", "exit_code", "said")}
+    case.log(event, by="provider", listing=done.sentence, **detail)
+    if done.gone:
+        return found.emit(fmt, f"down: {done.sentence}")
+    found.add("unseen", "error", done.sentence, evidence=done.said)
+    if done.executed:
+        return found.emit(fmt, "the command was run, and that nothing bills is NOT proved")
+    found.emit(fmt, "refused: nothing was executed")
+    return errors.REFUSED
+
+
+@main.command()
+@profile_option
+@set_option
+@cli.report_options
+def bills(profile: str, more: Words, fmt: str | None) -> int:
+    """Show what the provider's own list says still bills. An answer that cannot be read is exit 1, never "nothing".
+
+    Example: rgt transfer bills --profile runpod
+    """
+    from rgt.platform import acts, profiles
+
+    facts = profiles.load(profile)
+    whole = facts["meter"]["list"]["value"]
+    if "answer" not in facts["meter"]["list"]:
+        raise lacking(f"{facts['title']} has no list that a program can read; look at it yourself: {whole}")
+    listing = acts.listed(facts, _placeholders("", more))
+    found = Report("transfer", data={"profile": facts["name"], "list": whole, "complete": listing.whole})
+    if listing.problem:
+        fix = f"look at it yourself: {whole}"
+        found.add("unreadable", "error", f"{listing.problem}: what bills is not known", evidence=listing.said, fix=fix)
+        return found.emit(fmt, "what bills is NOT known")
+    found.data["rows"] = [{"id": row.id, "status": row.status, "bills": row.bills} for row in listing.rows]
+    if not listing.whole:
+        found.add("partial", "warn", "the list has further pages, which were not read", fix=f"look at it: {whole}")
+    if fmt is None:
+        for row in listing.rows:
+            click.echo(f"{acts.quoted(row.id)}  {row.status}  bills: {row.bills or 'nothing'}")
+    count = sum(bool(row.bills) for row in listing.rows)
+    return found.emit(fmt, f"{count} of the {len(listing.rows)} listed bill; all that can bill is in: {whole}")
 
 
 if __name__ == "__main__":

@@ -40,6 +40,7 @@ BLOCK = f"      down:\n        value: x\n        source: https://example.org/a\n
         ("fact, verified: January", [("malformed", 1)]),
         ("fact, verified: 2020-13", [("malformed", 1)]),
         ("fact, verified: 2099-01", [("future", 1)]),
+        (f"talk about `verified: 2020-01` in code, verified: {month(0)}", []),
         # a billing fact may be half as old as another
         (f"---\nspot: {FACT}\nmeter:\n  down: {FACT}\nstorage:\n  - {FACT}\n---\n", [("stale", 4), ("stale", 6)]),
         # also one of a variant
@@ -67,7 +68,7 @@ def test_text_names_the_place_and_the_source(page: Path) -> None:
     assert done.stdout == (
         f"warn  stale: {page}:3 meter.zero_balance: money or data depends on it; checked {age} days ago, 5 allowed\n"
         "      fix: look it up again: https://example.org/a\n"
-        "1 dated facts, 1 to look up again\n"
+        "1 dated facts, 1 to look up again; not checked: 0 files without a date, 0 facts written as unknown\n"
     )
 
 
@@ -88,6 +89,34 @@ def test_the_bundle_has_stamps_and_none_is_malformed() -> None:
     report = json.loads(run("--json", "--max-age", "9999d").stdout)
     assert (report["ok"], report["findings"]) == (True, [])
     assert report["stamps"] > 10
+
+
+@pytest.mark.parametrize("text", ["", "talk about `verified: 2020-01` in code"])
+def test_nothing_dated_is_no_all_clear(page: Path, text: str) -> None:
+    page.write_text(text)
+    done = run(page, "--json")
+    assert (done.returncode, done.stdout) == (2, "") and "nothing was checked" in done.stderr
+
+
+def test_a_bundle_without_its_documents_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import check_staleness
+
+    for name in ("ROOT", "PROFILES", "REFERENCES"):
+        monkeypatch.setattr(check_staleness, name, tmp_path / name)
+    done = run()
+    assert (done.returncode, done.stdout) == (3, "") and "has no profiles/ and references/" in done.stderr
+
+
+def test_what_has_no_date_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text(f"---\nmeter:\n  list: {{value: unknown}}\nspot: {FACT}\n---\n")
+    (tmp_path / "b.md").write_text("no date")
+    done = run(tmp_path)
+    assert done.stdout == (
+        f"1 dated facts, 0 to look up again; not checked: 1 files without a date ({tmp_path}/b.md), "
+        "1 facts written as unknown\n"
+    )
+    unchecked = json.loads(run(tmp_path, "--json").stdout)["unchecked"]
+    assert unchecked == {"undated_files": [f"{tmp_path}/b.md"], "unknown_facts": [f"{tmp_path}/a.md:3 meter.list"]}
 
 
 def test_bad_input() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from doccheck import commands, generate
 from doccheck.documents import parse
 from rgt import schema
-from rgt.platform import profiles
+from rgt.platform import acts, profiles
 
 import click
 import pytest
@@ -28,8 +28,12 @@ VARIANTS = [f"{name}:{variant}" for name in NAMES for variant in front(name).get
 PLATFORMS = [(name, profiles.load(name)) for name in sorted([*NAMES, *VARIANTS])]
 
 
+def verbs_that_end(profile: dict[str, Any]) -> list[dict[str, Any]]:
+    return [profile["verbs"][verb] for verb in ("down", "stop", "destroy") if verb in profile["verbs"]]
+
+
 def programs() -> list[tuple[str, dict[str, Any]]]:
-    found = [(name, fact) for name, p in PLATFORMS for fact in (p["verbs"]["down"], p["meter"]["list"])]
+    found = [(name, fact) for name, p in PLATFORMS for fact in (*verbs_that_end(p), p["meter"]["list"])]
     return [(f"{name}-{i}", fact) for i, (name, fact) in enumerate(found) if "argv" in fact]
 
 
@@ -49,21 +53,40 @@ def test_a_command_runs_without_a_shell(name: str, fact: dict[str, Any]) -> None
     assert ("-K" in fact["argv"]) == ("${" in fact.get("stdin", ""))
 
 
-def test_gone_is_no_bare_word_of_an_answer_in_json() -> None:
-    """`shutdown` alone would be found in `timed_shutdown_at` of a running instance."""
-    curl = [(name, fact) for name, fact in programs() if fact["argv"][0] == "curl"]
-    assert [name for name, fact in curl for text in fact.get("gone", []) if not text.startswith('"status":')] == []
+@pytest.mark.parametrize(("name", "profile"), PLATFORMS, ids=[name for name, _ in PLATFORMS])
+def test_a_list_can_show_what_each_verb_is_for(name: str, profile: dict[str, Any]) -> None:
+    """A stop that no status shows could never be proved; and `down` is the one that is not written a second time."""
+    listing, verbs = profile["meter"]["list"], profile["verbs"]
+    answer = listing.get("answer", {})
+    assert acts.usual(profile) not in verbs
+    assert ("answer" in listing) == ("argv" in listing)
+    if answer and ("stop" in verbs or acts.usual(profile) == "stop"):
+        assert answer["status"] and answer["stopped"]
+    assert not set(answer.get("stopped", [])) & set(answer.get("ended", []))
 
 
-def test_every_down_names_what_it_ends() -> None:
-    down = [(name, p["verbs"]["down"]) for name, p in PLATFORMS if "argv" in p["verbs"]["down"]]
-    assert [name for name, fact in down if "<id>" not in " ".join(fact["argv"])] == []
+def test_every_verb_names_what_it_ends() -> None:
+    ends = [(name, fact) for name, p in PLATFORMS for fact in verbs_that_end(p) if "argv" in fact]
+    assert [name for name, fact in ends if "<id>" not in " ".join(fact["argv"])] == []
     ssh = [f"generic-ssh:{name}" for name in ("slurm", "k8s", "colab", "skypilot", "dstack")]
     rented = ["lambda", "paperspace", "runpod", "vastai"]
-    assert {name for name, _ in down} == {"autodl", *ssh, *rented}
+    assert {name for name, _ in ends} == {"autodl", *ssh, *rented}
     # without a terminal these take silence for no; vastai even exits 0 then
+    down = {name: p["verbs"]["down"] for name, p in PLATFORMS}
     for name in ("vastai", "generic-ssh:skypilot", "generic-ssh:dstack"):
-        assert "-y" in dict(down)[name]["argv"]
+        assert "-y" in down[name]["argv"]
+
+
+def test_which_platforms_cannot_prove_an_end() -> None:
+    """Their lists are consoles or tables; `down` executes nothing there and says how it is done by hand."""
+    unable = {name for name, p in PLATFORMS if "answer" not in p["meter"]["list"]}
+    china = {"china", *(f"china:{name}" for name in ("featurize", "gpushare", "lanrui", "matpool"))}
+    assert unable == {
+        "local",
+        "generic-ssh",
+        *china,
+        *(f"generic-ssh:{name}" for name in ("colab", "dstack", "kaggle")),
+    }
 
 
 def options_of(command: click.Command, stem: str) -> set[str]:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from rgt import units
-from rgt.platform import profiles
 from rgt.run import record as rundir
 from rgt.run import seal
 from rgt.transfer import boxside, teardown_rules
@@ -469,8 +468,8 @@ def test_down_in_the_one_good_state_shows_then_executes(good: Bench) -> None:
     assert good.provider.calls == []
     done = good.provider.down(good.here, *approval, "--execute")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1] == "down: fakectl list no longer lists pod-1 among what bills"
-    assert good.provider.calls == [["delete", "pod-1"], ["list"]]
+    assert done.stdout.splitlines()[-1] == "down: the provider no longer lists pod-1"
+    assert good.provider.calls == [["list"], ["delete", "pod-1"], ["list"], ["list"]]
     assert events(good.here)[-4:] == ["refused", "approved", "approved", "destroyed"]
     rows = [json.loads(line) for line in (good.here / "events.jsonl").read_text().splitlines()]
     assert rows[-2]["words"] == approval[1] and not phrase_file(good).exists()  # their words; one phrase, one act
@@ -495,22 +494,35 @@ def test_down_with_the_rest_given_up_by_name_and_true_size_or_pulled(good: Bench
     assert good.provider.down_approved(good.here, "--abandon", good.there / "data").returncode == 0
 
 
+LIE = {"verbs__down": {"value": "x", "argv": ["fakectl", "lie", "<id>"]}}
+
+
 @pytest.mark.parametrize(
-    ("changes", "listed", "sentence", "calls"),
+    ("changes", "rows", "code", "sentence", "executed"),
     [
-        ({"meter__list": {"value": "the web console"}}, "pod-1  RUNNING", "look at it yourself: the web console", 1),
-        (STOP, "pod-1  RUNNING", "fakectl list still lists pod-1: it may still bill", 2),
-        ({}, "", "fakectl ended with 1; the box may still bill", 1),
+        ({"meter__list": {"value": "the web console"}}, ["pod-1"], 4, "then look at the console (the web console)", 0),
+        (LIE, ["pod-1"], 1, "not proved gone: look at the console (fakectl list); the list shows pod-1 as RUNNING", 1),
+        ({}, [], 4, "pod-1 is not in the provider's list, which has nothing: give the whole id", 0),
+        ({}, ["pod-10", "pod-"], 4, "pod-1 is not in the provider's list, which has pod-10, pod-", 0),
     ],
 )
 def test_down_that_is_not_shown_to_stop_the_meter(
-    good: Bench, changes: dict[str, Any], listed: str, sentence: str, calls: int
+    good: Bench, changes: dict[str, Any], rows: list[str], code: int, sentence: str, executed: int
 ) -> None:
     good.provider.profile(**changes)
-    good.provider.list_file.write_text(listed)
+    good.provider.set_rows(*({"id": name, "status": "RUNNING"} for name in rows))
     done = good.provider.down_approved(good.here, "--execute")
-    assert (done.returncode, sentence in done.stdout, len(good.provider.calls)) == (1, True, calls), done.stdout
-    assert events(good.here)[-1] == ("destroyed" if listed else "refused")
+    assert (done.returncode, sentence in done.stdout) == (code, True), done.stdout
+    assert (len(good.provider.acts), events(good.here)[-1]) == (executed, "refused")
+
+
+def test_down_can_stop_instead_and_says_what_is_kept(good: Bench) -> None:
+    done = good.provider.down_approved(good.here, "--act", "stop", "--execute")
+    assert done.returncode == 0, done.stdout
+    assert "command       fakectl halt pod-1   (can be undone)" in done.stdout
+    assert "keeps billing volume disk (/workspace)" in done.stdout
+    assert done.stdout.splitlines()[-1] == "down: the provider lists pod-1 as EXITED"
+    assert events(good.here)[-1] == "box_stopped"
 
 
 def test_down_without_a_command_or_its_program(good: Bench) -> None:
@@ -537,7 +549,11 @@ def test_down_fills_other_placeholders_and_gives_a_key_by_stdin_only(good: Bench
     good.provider.profile(meter__list={"value": "x", "argv": ["fakectl", "list", "<zone>"]})
     early = good.provider.down(good.here, "--execute")  # the list's values, before it destroys
     assert (early.returncode, good.provider.calls) == (2, []) and "give --set zone=VALUE" in early.stderr
-    good.provider.profile(verbs__down={"value": "x", "argv": argv, "stdin": "key ${FAKE_KEY}"})
+    answer = {"rows": "pods", "id": "id"}
+    good.provider.profile(
+        verbs__down={"value": "x", "argv": argv, "stdin": "key ${FAKE_KEY}"},
+        meter__list={"value": "x", "argv": ["fakectl", "list"], "answer": answer},
+    )
     lacking = good.provider.down(good.here)
     assert lacking.returncode == 2 and "needs its zone: give --set zone=VALUE" in lacking.stderr
     words = ("--set", "zone=eu-1", "--execute")
@@ -557,13 +573,6 @@ def test_down_of_the_wrong_box_is_refused(good: Bench) -> None:
     unsure = good.provider.down(good.here, "--execute")
     assert "the pull is of a folder on this machine: that pod-1 is this box could not be checked" in unsure.stdout
     assert good.provider.down_approved(good.here, FAKE_POD="C.pod-1").returncode == 0
-
-
-def test_what_counts_as_listed() -> None:
-    gone = ["", "pod-10  RUNNING\nmy-pod-1  RUNNING", "pod-1  terminated"]
-    gone += ['[{"id": "pod-1", "status": "terminated"}, {"id": "pod-2"}]']
-    listed = ["pod-1  RUNNING", '[{"id": "pod-1", "status": "active"}]', '{"data": {"pod": "pod-1"']
-    assert [text for text in [*gone, *listed] if profiles.still_listed(text, "pod-1", ["terminated"])] == listed
 
 
 # -- aggregate

@@ -83,20 +83,23 @@ class Provider:
         self.bin = self.folder / "bin"
         self.bin.mkdir(parents=True, exist_ok=True)
         self.calls_file, self.list_file = self.folder / "calls", self.folder / "instances"
-        self.list_file.write_text("".join(f"{name}  RUNNING\n" for name in self.instances))
+        self.set_rows(*({"id": name, "status": "RUNNING"} for name in self.instances))
         tool = self.bin / "fakectl"
         tool.write_text(
             f"""#!{sys.executable}
-import sys
-open({str(self.calls_file)!r}, "a").write("\\0".join(sys.argv[1:]) + "\\n")
+import json, pathlib, sys
+calls, path = pathlib.Path({str(self.calls_file)!r}), pathlib.Path({str(self.list_file)!r})
+with calls.open("a") as file:
+    file.write("\\0".join(sys.argv[1:]) + "\\n")
 if sys.argv[1] == "list":
-    print(open({str(self.list_file)!r}).read(), end="")
-elif sys.argv[1] == "delete":
-    rows = open({str(self.list_file)!r}).read().splitlines()
-    if not any(row.startswith(sys.argv[2] + " ") for row in rows):
-        sys.exit("no such pod")
-    keep = [row for row in rows if not row.startswith(sys.argv[2] + " ")]
-    open({str(self.list_file)!r}, "w").write("".join(row + "\\n" for row in keep))
+    sys.exit(print(path.read_text(), end=""))
+rows = json.loads(path.read_text())["pods"]
+if sys.argv[1] == "delete":
+    rows = [row for row in rows if row["id"] != sys.argv[2]]
+if sys.argv[1] == "halt":
+    rows = [{{**row, "status": "EXITED"}} if row["id"] == sys.argv[2] else row for row in rows]
+if sys.argv[1] != "lie":
+    path.write_text(json.dumps({{"pods": rows}}))
 """
         )
         tool.chmod(0o755)
@@ -111,7 +114,9 @@ elif sys.argv[1] == "delete":
         data = yaml.safe_load(text.split("---\n")[1])
         cited = {"source": "https://example.org", "verified": "2026-11"}
         data["verbs"]["down"] = {"value": "fakectl delete <id>", "argv": ["fakectl", "delete", "<id>"], **cited}
-        data["meter"]["list"] = {"value": "fakectl list", "argv": ["fakectl", "list"], **cited}
+        data["verbs"]["stop"] = {"value": "fakectl halt <id>", "argv": ["fakectl", "halt", "<id>"], **cited}
+        answer = {"rows": "pods", "id": "id", "status": "status", "stopped": ["EXITED"], "ended": ["TERMINATED"]}
+        data["meter"]["list"] = {"value": "fakectl list", "argv": ["fakectl", "list"], "answer": answer, **cited}
         data["storage"] = [tier for tier in data["storage"] if tier["path"] != "/"]
         for key, value in changes.items():
             part, _, rest = key.partition("__")
@@ -122,6 +127,9 @@ elif sys.argv[1] == "delete":
         path = self.folder / f"{name}.md"
         path.write_text(f"---\n{yaml.safe_dump(data)}---\n")
         return path
+
+    def set_rows(self, *rows: dict[str, Any]) -> None:
+        self.list_file.write_text(json.dumps({"pods": rows}))
 
     @property
     def env(self) -> dict[str, str]:
@@ -153,4 +161,6 @@ elif sys.argv[1] == "delete":
 
     def down(self, local: Path, *words: object, **how: Any) -> Result:
         profile = self.folder / "fake.md"
-        return transfer("down", local, "--profile", profile, "--id", "pod-1", *words, env={**self.env, **how})
+        return transfer(
+            "down", local, "--profile", profile, "--id", "pod-1", "--wait", "1s", *words, env={**self.env, **how}
+        )

@@ -46,8 +46,10 @@ def yes():
 if words == ["--version"]:
     print("1.5.2")
 elif words[:2] in (["show", "instances"], ["show", "instances-v1"]):
-    rows = list(state["instances"].values())
-    if "--raw" in flags:
+    rows = [{**row, "cur_state": row["status"]} for row in state["instances"].values()]
+    if "--raw" in flags and "--limit" in words:  # one page, with all that the API says about it
+        print(json.dumps({"instances": rows[:25], "next_token": rows[25:] and "x", "total_instances": len(rows)}))
+    elif "--raw" in flags:
         print(json.dumps(rows, indent=1))
     else:
         print("ID       STATUS     LABEL        PRICE")

@@ -30,7 +30,7 @@ __all__ = [
 
 # Seconds to start, so all tests that use one share a worker (--dist loadgroup). Should two workers still ask for
 # it, each gets its own ports and directories.
-HEAVY = {"dockerd", "slurm"}
+HEAVY = {"dockerd", "slurm", "vastai"}
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups

@@ -104,7 +104,7 @@ def test_cut_three_times(lab: Lab) -> None:
     cuts(lab, 3)
     down = lab.provider.down_approved(lab.here, "--execute", **lab.env)
     assert down.returncode == 0, down.stdout
-    assert lab.provider.calls == [["delete", "pod-1"], ["list"]]
+    assert lab.provider.calls == [["list"], ["delete", "pod-1"], ["list"], ["list"]]
 
 
 @pytest.mark.soak
@@ -448,7 +448,7 @@ def test_loop_until_the_run_is_over(lab: Lab) -> None:
         assert words[:2] == ["launched", "submitted"] and words[-2:] == ["pulled", "verified"]
         down = lab.provider.down_approved(lab.here, "--execute", **lab.env)
         assert down.returncode == 0, down.stdout
-        assert lab.provider.calls == [["delete", "pod-1"], ["list"]]
+        assert lab.provider.calls == [["list"], ["delete", "pod-1"], ["list"], ["list"]]
     finally:
         (work / "go").touch()
         with contextlib.suppress(TimeoutError):

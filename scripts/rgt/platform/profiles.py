@@ -15,9 +15,8 @@ from typing import Any
 
 from rgt import schema
 from rgt.bundle import PROFILES
-from rgt.errors import RgtError, bad_input, from_os_error, lacking
+from rgt.errors import bad_input, from_os_error, lacking
 
-SECONDS = 180.0  # for one command of a provider
 _FRONT = re.compile(r"---\n(.*?)\n---\n", re.S)
 _HOLE = re.compile(r"<([a-z][a-z0-9_-]*)>")
 _VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+=-]*")
@@ -52,7 +51,14 @@ def load(name: str) -> dict[str, Any]:
     return {**profile, **own, **parts}
 
 
-@dataclass
+@dataclass(frozen=True)
+class Reply:
+    code: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True)
 class Command:
     """One command of a provider, its holes filled."""
 
@@ -63,21 +69,21 @@ class Command:
     def text(self) -> str:
         return shlex.join(self.words)
 
-    def run(self) -> tuple[int, str]:
-        """Its exit code, and its output, stderr included. A key joins only here, by stdin."""
+    def run(self, seconds: float) -> Reply:
+        """A key joins only here, by stdin."""
         missing = [name for name in _VARIABLE.findall(self.stdin) if name not in os.environ]
         if missing:
             raise lacking(f"{missing[0]} is not set in this environment; the command needs it")
         stdin = _VARIABLE.sub(lambda hole: os.environ[hole[1]], self.stdin).encode()
         try:
-            done = subprocess.run(self.words, input=stdin, capture_output=True, timeout=SECONDS)
+            done = subprocess.run(self.words, input=stdin, capture_output=True, timeout=seconds)
         except FileNotFoundError:
             raise lacking(f"{self.words[0]} is not installed here; install it, or run by hand: {self.text}") from None
         except subprocess.TimeoutExpired:
-            return 124, f"did not end within {SECONDS:g} s"
+            return Reply(124, "", f"did not end within {seconds:g} s")
         except OSError as error:
             raise from_os_error(error, f"run {self.words[0]}") from None
-        return done.returncode, (done.stdout + done.stderr).decode(errors="replace")
+        return Reply(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
 
 
 def command(fact: dict[str, Any] | None, values: dict[str, str]) -> Command | None:
@@ -95,29 +101,3 @@ def command(fact: dict[str, Any] | None, values: dict[str, str]) -> Command | No
         raise bad_input(f"the command of this platform needs its {missing[0]}: give {how} ({shlex.join(fact['argv'])})")
     words = [_HOLE.sub(lambda hole: values[hole[1]], word) for word in fact["argv"]]
     return Command(words, fact.get("stdin", ""))
-
-
-def still_listed(text: str, name: str, gone: list[str]) -> bool:
-    """Whether the id occurs as a word of its own in a line (or JSON object) that does not call it gone."""
-    whole = re.compile(rf"(?<![A-Za-z0-9_-]){re.escape(name)}(?![A-Za-z0-9_-])")
-    blocks = re.findall(r"\{[^{}]*\}", text) if text.lstrip().startswith(("{", "[")) else text.splitlines()
-    found = [block for block in blocks if whole.search(block)]
-    if not found:
-        return bool(whole.search(text))
-    return any(not any(word in block for word in gone) for block in found)
-
-
-def shown_gone(listing: Command | None, name: str, fact: dict[str, Any]) -> tuple[bool, str]:
-    """Whether the provider's own list shows that nothing bills, and the sentence for it."""
-    look = fact.get("value", "the provider's console")
-    if listing is None or not name:
-        return False, f"this cannot show that nothing bills; look at it yourself: {look}"
-    try:
-        code, text = listing.run()
-    except RgtError as error:
-        return False, f"the list could not be asked ({error.message}); look at it yourself: {look}"
-    if code:
-        return False, f"{listing.text} ended with {code}; look at it yourself: {text.strip()[-200:]}"
-    if still_listed(text, name, fact.get("gone", [])):
-        return False, f"{listing.text} still lists {name}: it may still bill"
-    return True, f"{listing.text} no longer lists {name} among what bills"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import calendar
 import contextlib
-import importlib
 import os
 import time
 from collections import defaultdict
@@ -21,6 +20,7 @@ from rgt import bundle, files, units
 from rgt.checkpoint.proof import MANIFEST
 from rgt.errors import RgtError, bad_input
 from rgt.host.ssh import Place, parse_place
+from rgt.platform import acts
 from rgt.report import Finding, progress
 from rgt.run.record import RUN_ID
 from rgt.transfer import approval
@@ -58,6 +58,7 @@ class Case:
     facts: dict[str, Any]  # the platform's profile
     values: dict[str, str]  # for the holes in its commands
     command: str
+    act: str  # stop or destroy
     abandon: tuple[str, ...] = ()
     run_id: str = ""
     manifest: dict[str, Any] | None = None
@@ -121,7 +122,10 @@ def examine(case: Case, variable: str = "") -> None:
             here = _held_here(box, sizes, copies)
     except RgtError as error:
         message = f"{where.host.title} does not answer as it should ({error.message}): what is on it was not compared"
-        if _is_listed_as_stopped(case):
+        stopped = False  # only the provider's own list can say so; that nobody answers is no sign of it
+        with contextlib.suppress(RgtError):
+            stopped = bool(case.box_id) and acts.stopped(case.facts, case.values, case.box_id)
+        if stopped:
             case.notes.append(f"{message}; the provider lists {case.box_id} as stopped, so the pull counts as it is")
             return
         fix = f"mend the connection, or start the box, then pull again: {case.pull_words}"
@@ -349,15 +353,6 @@ def _check_id(case: Case, there: Listing, variable: str) -> None:
         case.object("wrong-box", message, there.root, f"give the id of this box: --id {there.env!r}")
 
 
-def _is_listed_as_stopped(case: Case) -> bool:
-    """Only the provider's own list can say so; that nobody answers is no sign of it."""
-    try:
-        acts = importlib.import_module("rgt.platform.acts")
-        return bool(case.box_id) and acts.stopped(case.facts, case.values, case.box_id) is True
-    except (ImportError, RgtError):
-        return False
-
-
 def _names(paths: list[str]) -> str:
     return ", ".join(map(repr, paths[:_NAMED])) + (", ..." if len(paths) > _NAMED else "")
 
@@ -367,17 +362,10 @@ def _names(paths: list[str]) -> str:
 
 def consequences(case: Case) -> Iterator[tuple[str, str]]:
     """(what, sentence): lost, kept, bills."""
-    for tier in case.facts["storage"]:
-        price = f", {tier['price']}" if tier.get("price") else ""
-        if tier["destroy"] == "kept":
-            yield "keeps billing" if price else "kept", f"{tier['tier']} ({tier['path']}){price}"
-        else:
-            unsure = "" if tier["destroy"] == "lost" else ": what becomes of it is not known, count it as lost"
-            yield "lost", f"{tier['tier']} ({tier['path']}){unsure}"
+    yield from acts.consequences(case.facts, case.act)
     for row in case.disks.given:
         size = f"{row['files']} files, {'' if row['whole'] else 'at least '}{units.show_size(row['bytes'])}"
         yield "lost", f"{row['path']}: {size}, given up" if row["there"] else f"{row['path']}: nothing is there"
-    yield "only stopped", f"still bills {case.facts['meter']['stopped_still_bills']['value']}"
 
 
 def page(case: Case) -> Iterator[tuple[str, str]]:
@@ -392,5 +380,4 @@ def page(case: Case) -> Iterator[tuple[str, str]]:
     if left := [*case.disks.left, *(f"{path} (unreadable)" for path in case.disks.unread)]:
         yield "left out", ", ".join(left[:_GROUPS]) + (f" and {len(left) - _GROUPS} more" if left[_GROUPS:] else "")
     yield from (("note", note) for note in case.notes)
-    final = case.facts["meter"]["stops_with"]["irreversible"]
-    yield "command", f"{case.command}   ({'cannot' if final else 'can'} be undone)"
+    yield "command", f"{case.command}   ({'cannot' if case.act == 'destroy' else 'can'} be undone)"
