@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from bench.link import Link
@@ -303,7 +302,7 @@ def test_wrong_port_key_and_host_key(lab: Lab) -> None:
     assert changed.stderr.startswith("error: the host key of box is not the known one, or not known yet")
 
 
-def test_down_is_refused_when_the_box_does_not_answer_as_expected(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_down_is_refused_when_the_box_does_not_answer_as_expected(lab: Lab) -> None:
     """Unless the provider's own list says that it is stopped: then what was pulled counts as it is."""
     lab.make(mib=0.1, small=1)
     lab.whole(lab.pull())
@@ -325,11 +324,10 @@ def test_down_is_refused_when_the_box_does_not_answer_as_expected(lab: Lab, monk
     lab.refused_with(approval, f"box does not answer as it should (there is no directory {lab.there} on box)")
     away.rename(lab.there)
     lab.sshd.stop()
-    for listed in (False, None, True):
-        acts = SimpleNamespace(stopped=lambda facts, values, box_id, listed=listed: box_id == "pod-1" and listed)
-        monkeypatch.setitem(sys.modules, "rgt.platform.acts", acts)
-        if not listed:
-            lab.refused_with(approval, "box does not answer as it should (box cannot be reached")
+    for rows in ([{"id": "pod-1", "status": "RUNNING"}], [{"id": "pod-10", "status": "EXITED"}], []):
+        lab.provider.set_rows(*rows)
+        lab.refused_with(approval, "box does not answer as it should (box cannot be reached")
+    lab.provider.set_rows({"id": "pod-1", "status": "EXITED"})
     shown = lab.provider.down(lab.here, *approval, **lab.env)
     assert shown.returncode == 0 and "the provider lists pod-1 as stopped, so the pull counts as it is" in shown.stdout
 
