@@ -80,7 +80,7 @@ def main(paths: tuple[Path, ...], evidence: Path, show_ambiguous: bool, fmt: str
                 should = "" if right is None else f"; EVIDENCE.json has {right:.6g}"
                 why = f" ({mention.why})" if mention.why else ""
                 code, message = "drift", f"{'/'.join(ids[:3])} {name}: {mention.reported}{should}{why} [{mention.sure}]"
-                fix = f"generate it from {ids[0]} (render.py), or correct the evidence"
+                fix = f"generate it from {ids[0]} (rgt render values), or correct the evidence"
                 place |= {"where": mention.where or None, "fix": fix}
             report.add(code, "error", message, evidence=mention.reported, **place)
     compared += drifts

@@ -75,11 +75,12 @@ def make(folder: str, packages: list[str]) -> None:
             if done.returncode:
                 shutil.rmtree(new, ignore_errors=True)
                 fail(why(step, done.stdout, packages))
-        shutil.rmtree(folder, ignore_errors=True)  # one whose base Python is gone
-        os.rename(new, folder)
+        if not os.access(os.path.join(folder, "bin", "python"), os.X_OK):
+            shutil.rmtree(folder, ignore_errors=True)  # one whose base Python is gone; never one that is in use
+        os.rename(new, folder)  # fails when another call has made it meanwhile
     except OSError as error:
         shutil.rmtree(new, ignore_errors=True)
-        if not os.access(os.path.join(folder, "bin", "python"), os.X_OK):  # else another call made it meanwhile
+        if not os.access(os.path.join(folder, "bin", "python"), os.X_OK):
             fail(f"cannot make rgt's environment in {folder}: {error.strerror}")
 
 

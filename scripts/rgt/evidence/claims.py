@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rgt import files
+from rgt import bundle, files
 from rgt.errors import bad_input
 from rgt.run import record, seal
 from rgt.run.record import Run
@@ -114,6 +114,9 @@ def _title(row: dict[str, Any]) -> str:
 
 
 def load(path: Path) -> Project:
+    if not path.exists():
+        how = bundle.command("manifest_scaffold", "init", path.parent)
+        raise bad_input(f"{path} does not exist; make it with {how}")
     data = files.read_json(path, "evidence")
     counts = Counter(claim["id"] for claim in data["claims"])
     twice = [name for name, count in counts.items() if count > 1]

@@ -117,6 +117,9 @@ def examine(case: Case, variable: str = "") -> None:
     try:
         with contextlib.closing(Connection(where.host)) as box:
             there = take_listing(box, where.path, case.local, variable=variable)
+            _check_id(case, there, variable)
+            if any(finding.code == "wrong-box" for finding in case.against):
+                return  # the disks and processes of another machine are not to be told as this box's
             _ask_disks(case, box, there)
             sizes = {**case.disks.sizes, **{f"{there.root}/{path}": e.bytes for path, e in there.entries.items()}}
             here = _held_here(box, sizes, copies)
@@ -136,7 +139,6 @@ def examine(case: Case, variable: str = "") -> None:
         _load(case, folder)
     if there.run_id and there.run_id != case.run_id:
         case.object("unpulled", f"{there.source} now holds {there.run_id}, not {case.run_id}", there.root)
-    _check_id(case, there, variable)
     record = own_record(case.local)
     case.state = state_of(there, record)
     if not case.state.over:
