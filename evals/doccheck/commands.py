@@ -62,12 +62,17 @@ def script_stems(root: Path) -> list[str]:
 
 def command_lines(document: Document) -> Iterator[Snippet]:
     """Shell lines of the fenced blocks (continuations joined) and inline code, if they call one of our scripts."""
-    for fence in document.fences:
-        if fence.info.split(" ")[0] in _SHELL:
-            yield from (line for line in _logical_lines(fence) if _CALL.search(line.text))
+    yield from (line for line in shell_lines(document) if _CALL.search(line.text))
     for code in document.codes:
         if _CALL.search(code.text) and " " in code.text.strip() and not _NAME.fullmatch(code.text.strip()):
             yield code
+
+
+def shell_lines(document: Document) -> Iterator[Snippet]:
+    """Every line of the fenced shell blocks."""
+    for fence in document.fences:
+        if fence.info.split(" ")[0] in _SHELL:
+            yield from _logical_lines(fence)
 
 
 def _logical_lines(fence: Snippet) -> Iterator[Snippet]:
