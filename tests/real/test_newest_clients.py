@@ -44,7 +44,8 @@ CLAUSE = re.compile(r"[;,(){}\[\]\"`]|:\s|\b(?:and|or|then)\s")  # a value of th
 GROUP = re.compile(r"command|\{[\w,-]+\}", re.I)  # in a usage line: a verb must follow
 GONE = r"(?:before|up to) [\w .]+"  # so the documents date a message of an older release
 PYTHON = re.compile("unexpected keyword argument|No module named|cannot import name")  # the interpreter's own words
-pytestmark = pytest.mark.soak
+# one worker: they share the environments that the first of them makes
+pytestmark = [pytest.mark.soak, pytest.mark.xdist_group("newest-clients")]
 DOCUMENTS = [document for document in documents.load_all(ROOT) if document.path.parts[0] in ("profiles", "references")]
 
 

@@ -37,6 +37,9 @@ ODD: dict[str, tuple[int, bytes]] = {
     "HTML": (200, b"<html><title>log in</title></html>"),
 }
 
+# one worker: they share the environments that the first of them makes
+pytestmark = pytest.mark.xdist_group("provider-clients")
+
 
 class Api(ThreadingHTTPServer):
     """Vast's instances; `odd` maps list or act to what is answered instead, `acted` is what reached it."""
