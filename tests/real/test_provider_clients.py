@@ -37,9 +37,6 @@ ODD: dict[str, tuple[int, bytes]] = {
     "HTML": (200, b"<html><title>log in</title></html>"),
 }
 
-# one worker: they share the environments that the first of them makes
-pytestmark = pytest.mark.xdist_group("provider-clients")
-
 
 class Api(ThreadingHTTPServer):
     """Vast's instances; `odd` maps list or act to what is answered instead, `acted` is what reached it."""
@@ -147,6 +144,7 @@ def end(facts: dict[str, Any], act: str, box: str = BOX) -> acts.Outcome:
 
 
 @pytest.mark.soak
+@pytest.mark.xdist_group("provider-clients")  # one worker: the first makes the environment
 @pytest.mark.parametrize("act", ["stop", "destroy"])
 def test_vastai_gone_when_it_is(facts: dict[str, Any], api: Api, act: str) -> None:
     outcome = end(facts, act)
@@ -157,6 +155,7 @@ def test_vastai_gone_when_it_is(facts: dict[str, Any], api: Api, act: str) -> No
 
 
 @pytest.mark.soak
+@pytest.mark.xdist_group("provider-clients")  # one worker: the first makes the environment
 @pytest.mark.parametrize(
     ("act", "answer"), [*(("destroy", answer) for answer in (*ODD, "nested")), ("stop", "401"), ("stop", "empty")]
 )
@@ -174,6 +173,7 @@ def test_vastai_not_gone(facts: dict[str, Any], api: Api, act: str, answer: str)
 
 
 @pytest.mark.soak
+@pytest.mark.xdist_group("provider-clients")  # one worker: the first makes the environment
 def test_vastai_takes_no_shortened_or_unknown_id(facts: dict[str, Any], api: Api) -> None:
     for box in (BOX[:-1], "1"):
         outcome = end(facts, "destroy", box)
@@ -259,6 +259,7 @@ def sky(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SkyApi]:
 
 
 @pytest.mark.soak
+@pytest.mark.xdist_group("provider-clients")  # one worker: the first makes the environment
 @pytest.mark.parametrize("act", ["stop", "destroy"])
 def test_sky_gone_when_it_is(sky: SkyApi, act: str) -> None:
     outcome = acts.end(profiles.load("generic-ssh:skypilot"), {"id": "mine"}, "mine", act, wait=0)
@@ -267,6 +268,7 @@ def test_sky_gone_when_it_is(sky: SkyApi, act: str) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.xdist_group("provider-clients")  # one worker: the first makes the environment
 @pytest.mark.parametrize("answer", [*ODD, "nested"])
 def test_sky_not_gone(sky: SkyApi, answer: str) -> None:
     facts = profiles.load("generic-ssh:skypilot")
@@ -279,6 +281,7 @@ def test_sky_not_gone(sky: SkyApi, answer: str) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.xdist_group("provider-clients")  # one worker: the first makes the environment
 def test_sky_of_an_unknown_name_or_without_a_server(sky: SkyApi, monkeypatch: pytest.MonkeyPatch) -> None:
     """`sky down -y` of a name that does not exist exits 0; here it is not even asked."""
     facts = profiles.load("generic-ssh:skypilot")
