@@ -7,6 +7,7 @@
 Example:
     rgt probes all --factory examples.cpu_lifecycle.factory:factory
     rgt probes nan --factory train:factory --path src --steps 50
+    rgt probes memory --inside -- python train.py
     rgt probes predictions runs/x/predictions.npz
 
 A factory is a function without arguments that builds what the real run builds and returns
@@ -19,7 +20,9 @@ In a script of your own: `from probes import examine`, with a function like the 
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -53,11 +56,11 @@ def main() -> None:
     """
 
 
-def factory_options(seconds: float) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def factory_options(seconds: float, required: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """What every command that calls a factory takes; `seconds` is the default of --timeout."""
     folder = click.Path(exists=True, file_okay=False)
     options: dict[str, dict[str, Any]] = {
-        "--factory": {"required": True, "metavar": "MODULE:FUNCTION", "help": "Function that builds the training."},
+        "--factory": {"required": required, "metavar": "MODULE:FUNCTION", "help": "Function that builds the training."},
         "--path": {"multiple": True, "type": folder, "help": "Folder to import from. [default: the current one]"},
         "--python": {"help": "The training's interpreter. [default: the active environment's, else the one on PATH]"},
         "--steps": {"type": click.IntRange(2, 10_000), "default": 20, "help": "Optimizer steps a probe may look at."},
@@ -91,10 +94,52 @@ def one(context: click.Context, /, fmt: str | None, timeout: float, **request: A
     return _probe((str(context.info_name),), fmt, timeout, request)
 
 
+@click.argument("command", nargs=-1, metavar="[-- COMMAND...]")
+@click.option("--duration", type=cli.Duration(), default=300.0, show_default=True, help="Watch COMMAND for so long.")
+@click.option("--log", type=click.Path(path_type=Path), help="File for COMMAND's output. [default: stderr]")
+@click.option("--inside", is_flag=True, help="Load a counter into COMMAND's Pythons (PYTHONPATH): names the holder.")
+@factory_options(60.0, required=False)
+@click.pass_context
+def memory(
+    context: click.Context,
+    /,
+    command: tuple[str, ...],
+    duration: float,
+    log: Path | None,
+    inside: bool,
+    fmt: str | None,
+    timeout: float,
+    **request: Any,
+) -> int:
+    """Host memory of COMMAND, or of a factory.
+
+    \b
+    COMMAND runs unmodified, for --duration or --steps, whichever is first, and is then ended with its children.
+    Slopes against the steps it prints: main in training, main in validation, workers, shared memory.
+
+    \b
+    Example: rgt probes memory --duration 5m --inside -- python train.py
+             rgt probes memory --factory train:factory
+    """
+    if bool(command) == bool(request["factory"]):
+        raise errors.bad_input("give either --factory module:function or a command behind --")
+    if request["factory"]:
+        return _probe(("memory",), fmt, timeout, request)
+    from rgt.probes import host_memory
+
+    given = context.get_parameter_source("steps") == click.core.ParameterSource.COMMANDLINE
+    with log.open("wb") if log else contextlib.nullcontext(sys.stderr.buffer) as sink:
+        watched = host_memory.watch(list(command), duration, request["steps"] if given else None, sink, inside)
+    return _emit([host_memory.judge(watched).as_dict()], fmt)
+
+
 for _probe_of in PROBES:  # one set of options serves them all: each costs time at every start
     _help = f"{_probe_of.help}\n\nExample: rgt probes {_probe_of.name} --factory train:factory"
     _words = {"help": _help, "short_help": _probe_of.help}
-    main.add_command(cli.Command(_probe_of.name, callback=one.callback, params=one.params, **_words))
+    if _probe_of.name == "memory":
+        main.command("memory", short_help=_probe_of.help)(memory)
+    else:
+        main.add_command(cli.Command(_probe_of.name, callback=one.callback, params=one.params, **_words))
 
 
 @main.command()
@@ -141,7 +186,7 @@ def _emit(rows: list[dict[str, Any]], fmt: str | None) -> int:
     shown = [{key: value for key, value in row.items() if key != "findings"} for row in rows]
     if fmt is None:
         for row in rows:
-            click.echo(f"{_MARKS[row['verdict']]:6}{row['probe']:13}{row['evidence'][:300]}")
+            click.echo(f"{_MARKS[row['verdict']]:6}{row['probe']:13}{row['evidence'][:600]}")
     named, unjudged = (sum(row["verdict"] == verdict for row in rows) for verdict in ("found", "unjudged"))
     summary = f"{named} of {len(rows) - unjudged} probes found something; {unjudged} had nothing to judge"
     return Report("probes", findings, {"probes": shown}).emit(fmt, summary)

@@ -9,8 +9,10 @@ Example:
     rgt triage logs/rank*.log --exit-code 137 --dmesg dmesg.txt
     kubectl logs train-0 | rgt triage -
 
-The catalogue is the `signature:` lines of the documents themselves. The first error in time beats the cascade after it;
-what training survived is no finding; a failure that no entry explains is called unknown. Logs of any size are streamed.
+Each file is read for what it is, by its content: a log (also docker's JSON, kubectl's and srun's prefixes), dmesg,
+`kubectl describe pod` or `get events`, `sacct` or `scontrol show job`, `docker inspect`. The catalogue is the
+`signature:` lines of the documents themselves. The root beats its aftermath, context decides between look-alikes, what
+training survived is no finding, a failure that no entry explains is shown as unknown. Logs of any size are streamed.
 """
 
 from __future__ import annotations
@@ -31,64 +33,76 @@ from rgt.report import Report
 import click
 
 if TYPE_CHECKING:
-    from rgt.catalogue import entries as catalogue
     from rgt.triage.causes import Diagnosis
-    from rgt.triage.scan import Patterns, Trace
+    from rgt.triage.scan import Plan, Trace
 
 
 _LOGS = ("train*.log", "*.log", "*.out", "*.err")  # of a directory: the first pattern that finds something
+_RECORDS = ("*dmesg*.txt", "*describe*.txt", "*events*.txt", "*sacct*.txt", "*scontrol*.txt", "*inspect*.json")
 _EXITS = click.IntRange(-64, 255)
 
 
 @click.command(cls=cli.Command)
-@click.argument("logs", nargs=-1, required=True, metavar="LOG|RUN_DIR...")
+@click.argument("logs", nargs=-1, metavar="LOG|RUN_DIR...")
 @click.option("--top", type=click.IntRange(1), default=3, show_default=True, help="How many explanations are listed.")
 @click.option(
     "--exit-code", type=_EXITS, help="What it ended with; 137 is -9. [default: what the run or torchrun says]"
 )
 @click.option("--dmesg", type=click.Path(path_type=Path), help="The kernel's log, for memory kills and GPU faults.")
+@click.option("--flight", type=click.Path(path_type=Path), help="Folder of flight-recorder dumps, instead of logs.")
 @cli.report_options
-def main(logs: tuple[str, ...], top: int, exit_code: int | None, dmesg: Path | None, fmt: str | None) -> int:
+def main(
+    logs: tuple[str, ...], top: int, exit_code: int | None, dmesg: Path | None, flight: Path | None, fmt: str | None
+) -> int:
     """Say what killed the run that wrote LOG (- is stdin; several logs are ranks of one run).
 
     \b
     Example: rgt triage train.log
              dmesg -T > kernel.txt; rgt triage run/ --dmesg kernel.txt
+             rgt triage --flight dumps/    # torch's, of all ranks: who is behind, at which collective
     """
+    if bool(logs) == bool(flight):
+        raise bad_input("name a log or a run directory, or, instead of it, the folder of the dumps with --flight")
+    if flight:
+        from rgt.triage.flight import judge
+        from rgt.triage.flight_dumps import read_folder
+
+        report, summary = judge(*read_folder(flight))
+        return report.emit(fmt, summary)
     from rgt import files
-    from rgt.catalogue import entries as catalogue
     from rgt.run import record
+    from rgt.triage import scan
     from rgt.triage.causes import diagnose
 
-    entries = catalogue.load()
-    if not entries:
+    what = scan.plan()
+    if not what.entries:
         raise bad_input(f"no catalogue: {ROOT} has no references/ with signature lines beside scripts/")
-    patterns, owners = compiled(entries)
     paths: list[str] = []
     for name in logs:
         # a directory stands for its logs: a run's train.log, torchrun's files per rank, or whatever looks like one
         below = ([str(path) for path in Path(name).rglob(pattern) if path.is_file()] for pattern in _LOGS)
-        found = next(filter(None, below), []) if name != "-" and os.path.isdir(name) else [name]
+        found = [name]
+        if name != "-" and os.path.isdir(name):
+            records = [str(path) for pattern in _RECORDS for path in Path(name).glob(pattern) if path.is_file()]
+            found = sorted(next(filter(None, below), [])) + records
         if not found:
             raise bad_input(f"{name} holds no log (looked for {', '.join(_LOGS)}); name the file itself")
-        paths += sorted(found)
+        paths += found
     if exit_code is None:  # what launch wrote down about the run's end
-        events = [path for name in logs if name != "-" and (path := record.Run(Path(name)).events).is_file()]
-        rows = (row for path in events for row in reversed(list(files.read_jsonl(path, bad=[]))))
-        exit_code = next((row["exit_code"] for row in rows if isinstance(row.get("exit_code"), int)), None)
-    traces = scan_all(paths, patterns, dmesg)
-    return _report(diagnose(traces, owners, exit_code), traces, top, fmt)
+        runs = [Path(name) for name in logs if name != "-"]
+        events = [path for run in runs if (path := record.Run(run).events).is_file()]
+        rows = [row["exit_code"] for path in events for row in files.read_jsonl(path, bad=[]) if "exit_code" in row]
+        written = [
+            path.read_text(errors="replace")[:9].strip() for run in runs if (path := run / "exit_code").is_file()
+        ]
+        codes = [code for code in rows if isinstance(code, int)]
+        codes += [int(text) for text in written if re.fullmatch(r"-?\d{1,3}", text)]
+        exit_code = codes[-1] if codes else None
+    traces = scan_all(paths, what, dmesg)
+    return _report(diagnose(traces, what, exit_code), traces, what, top, fmt)
 
 
-def compiled(entries: tuple[catalogue.Entry, ...]) -> tuple[Patterns, list[catalogue.Entry]]:
-    """Compiled signatures, and the entry each belongs to; entries known by their exit code only come last."""
-    pairs = [(entry, text) for entry in entries for text in entry.signatures]
-    patterns = [(re.compile(text), tuple(map(re.compile, entry.excluders))) for entry, text in pairs]
-    by_exit_code = [entry for entry in entries if entry.exits and not entry.signatures]
-    return patterns, [*(entry for entry, _ in pairs), *by_exit_code]
-
-
-def scan_all(paths: list[str], patterns: Patterns, dmesg: Path | None = None) -> list[Trace]:
+def scan_all(paths: list[str], what: Plan, dmesg: Path | None = None) -> list[Trace]:
     """One trace for each log, in the order given; the kernel's comes last."""
     from rgt.triage.scan import Scan
 
@@ -98,7 +112,7 @@ def scan_all(paths: list[str], patterns: Patterns, dmesg: Path | None = None) ->
             if path != "-" and not stat.S_ISREG(os.stat(path).st_mode):
                 raise bad_input(f"{path} is not a regular file; pipe it in and give - instead")
             with nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as stream:
-                traces.append(Scan(patterns, path, kernel).run(stream))
+                traces.append(Scan(what, path, kernel).run(stream))
         except OSError as error:
             raise from_os_error(error, f"read {path}") from error
         except ValueError as error:  # a NUL in the name
@@ -109,37 +123,50 @@ def scan_all(paths: list[str], patterns: Patterns, dmesg: Path | None = None) ->
 # -- the report
 
 
-def _report(explanations: list[Diagnosis], traces: list[Trace], top: int, fmt: str | None) -> int:
+def _report(explanations: list[Diagnosis], traces: list[Trace], what: Plan, top: int, fmt: str | None) -> int:
     from rgt.triage.causes import AFTERMATH, CAUSE, FINDINGS
 
     report = Report("triage")
-    for one in explanations[:top]:
+    findings = [one for one in explanations if one.role in FINDINGS]
+    shown = [one for one in findings if one.competes_with(findings[0])]
+    for one in shown[:top]:
         place, entry = one.place, one.entry
         where: dict[str, Any] = {"path": place.path, "line": place.line, "evidence": place.text} if place else {}
         if place and place.rank is not None:
             more = f" (and {len(one.ranks) - 1} more ranks)" if len(one.ranks) > 1 else ""
             where["where"] = f"rank {place.rank}{more}"
-        severity = "info" if one.role not in FINDINGS else "warn" if one.role == AFTERMATH else "error"
+        if one.frame and place:
+            where["evidence"] = f"{place.text} (your code: {one.frame})"
+        severity = "warn" if one.role == AFTERMATH else "error"
         if entry:
-            message, fix = f"{entry.id} {entry.name} ({one.role}): {entry.cause}", f"{entry.fix} -> {entry.read}"
-            report.add("known", severity, message, fix=fix, **where)
+            role = f"{one.role}; {one.note}" if one.note else one.role
+            more = f" -> {entry.read}" if entry.read else f" Check: {entry.check}" if entry.check else ""
+            report.add(
+                "known", severity, f"{entry.id} {entry.name} ({role}): {entry.cause}", fix=entry.fix + more, **where
+            )
         else:
-            where["evidence"] = "\n".join([*([place.text] if place else []), *one.traceback])
+            where.setdefault("evidence", "\n".join(one.traceback))
             report.add("unknown", severity, f"unknown failure: {one.note}", **where)
     report.data = {
         "diagnoses": [one.as_dict() for one in explanations[:top]],
         "more": len(explanations[top:]),
         "logs": [{"path": trace.path, "lines": trace.lines, "bytes": trace.size} for trace in traces],
     }
-    first, count = explanations[0] if explanations else None, len(explanations)
     read = f"{sum(trace.lines for trace in traces):,} lines of {len(traces)} log{'s' if len(traces) > 1 else ''}"
-    if not first or first.role not in FINDINGS:
-        said = "no failure is known to be in it; a run that was killed may leave no line, so give --exit-code"
+    first = findings[0] if findings else None
+    if not first:
+        known = sum(bool(entry.signatures) for entry in what.entries)
+        said = (
+            f"no failure found. Looked for {known} known ones, tracebacks, exceptions, error lines, signals, exit "
+            "codes and a loss that diverges; a killed run may leave no line: give --exit-code, --dmesg, or the text of "
+            "kubectl describe pod, sacct or docker inspect as one more file"
+        )
     elif not first.entry:
         said = "unknown; read the traceback, do not guess from the list"
     else:
         sure = "" if first.role == CAUSE else f" ({first.role})"
-        said = f"most likely {first.entry.id} {first.entry.name}{sure}; {count} explanation{'s' if count > 1 else ''}"
+        count = f"; {len(shown)} explanations compete" if len(shown) > 1 else ""
+        said = f"most likely {first.entry.id} {first.entry.name}{sure}{count}"
     return report.emit(fmt, f"{read}: {said}")
 
 

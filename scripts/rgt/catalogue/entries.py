@@ -3,31 +3,51 @@
 An entry's lines at column 0 tell triage when it applies, beside the paragraphs for people:
 
     signature: `regex`     a line of the log matches it; repeatable, any one will do
+    near: `regex`          context without which it is another disease: the same line, one within NEAR lines of it, or
+                           any line of another given file (kernel log, events) matches; repeatable, any one will do.
+                           On one line, an entry whose context is there beats one without (/dev/shm, not the disk)
     not: `regex`           a look-alike: a line that matches this too is another disease
     exit: 137, -9          exit codes that fit; an entry with nothing else is offered when only the code is known
-    rank: cascade          usually the aftermath of another failure; `hint`: also seen in healthy logs
+    curve: nan             the log's own numbers show it: the loss ends as `nan`, it `explodes`, its `scale` collapses
+    rank: cascade          usually the aftermath of another failure; `hint`: also seen in healthy logs;
+                           `general`: a kind of failure, told only when no other entry explains the same one
+    from: torch, peft      modules that print its signatures; tests/test_signature_wordings.py looks them up there
+
+Files below SHORT hold the classics, which only triage prints: name, attributes, Cause and Fix are enough.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import hashlib
+import json
+import os
+import posixpath
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from rgt import environment, files
 from rgt.bundle import ROOT
+from rgt.errors import RgtError
 
 FOLDERS = ("references", "profiles")
-KINDS = ("root", "cascade", "hint")
+SHORT = "references/signatures/"
+CURVES = ("nan", "explodes", "scale")
+KINDS = ("root", "general", "cascade", "hint")
+FIELDS = ("Symptom", "Cause", "Fix", "Check", "Source")
+NEAR = 60  # lines between a signature's line and its context
 
 _HEAD = re.compile(r"^### ([A-Z]+\d+) · (.+)$", re.M)
 _NEXT = re.compile(r"^#{1,3} ", re.M)
-_ATTRIBUTE = re.compile(r"^(signature|not|exit|rank): *(.+?) *$", re.M)
-_PARAGRAPH = re.compile(r"\*\*(Symptom|Cause|Fix|Check|Source)\*\*")
+_ATTRIBUTE = re.compile(r"^(signature|near|not|exit|curve|rank|from): *(.+?) *$", re.M)
+_PARAGRAPH = re.compile(rf"\*\*({'|'.join(FIELDS)})\*\*")
 _FENCE = re.compile(r"^```[^\n]*\n(.*?)^```", re.M | re.S)
+_LINK = re.compile(r"\[([^\]\n]+)\]\(([^)\s]+)\)")
 _CODE = re.compile(r"(`+)(.+?)\1", re.S)
 
 
@@ -38,29 +58,77 @@ class Entry:
     path: str  # relative to the bundle
     anchor: str
     signatures: tuple[str, ...] = ()
+    near: tuple[str, ...] = ()
     excluders: tuple[str, ...] = ()
     exits: tuple[int, ...] = ()
+    curve: str = ""
     kind: str = "root"
+    modules: tuple[str, ...] = ()  # that print it
     cause: str = ""
     fix: str = ""
     check: str = ""
+    source: str = ""
     examples: tuple[str, ...] = ()  # the log lines of its Symptom
 
     @property
+    def short(self) -> bool:
+        return self.path.startswith(SHORT)
+
+    @property
     def read(self) -> str:
-        return f"{self.path}#{self.anchor}"
+        """Where more is written; a short entry says all that it knows."""
+        return "" if self.short else f"{self.path}#{self.anchor}"
+
+
+def load(root: Path = ROOT) -> tuple[Entry, ...]:
+    """Every entry of every document, in the order of the files."""
+    return read(root).entries
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    entries: tuple[Entry, ...]
+    ways: dict[str, list[list[str]]]  # of each signature and each context; see literal_ways
 
 
 @functools.cache
-def load(root: Path = ROOT) -> tuple[Entry, ...]:
-    """Every entry of every document, in the order of the files."""
-    files = sorted(path for folder in FOLDERS for path in (root / folder).rglob("*.md"))
-    texts = [(path.read_text(encoding="utf-8", errors="replace"), path.relative_to(root).as_posix()) for path in files]
-    return tuple(entry for text, path in texts for entry in parse(text, path))
+def read(root: Path = ROOT) -> Catalogue:
+    """The entries and their regexes taken apart; parsed once, then kept in the user's cache while no file changes."""
+    paths = sorted(path for folder in FOLDERS for path in (root / folder).rglob("*.md"))
+    stats = ((path, path.stat()) for path in [*paths, Path(__file__)])
+    state = [[str(path), status.st_size, status.st_mtime_ns] for path, status in stats]
+    kept = Path(environment.cache()) / f"catalogue-{hashlib.sha256(os.fsencode(root)).hexdigest()[:12]}.json"
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        data = json.loads(kept.read_bytes())
+        if data["state"] == state:
+            rows: list[dict[str, Any]] = data["entries"]
+            for row in rows:
+                row.update({name: tuple(value) for name, value in row.items() if isinstance(value, list)})
+            return Catalogue(tuple(Entry(**row) for row in rows), data["ways"])
+    texts = [(path.read_text(encoding="utf-8", errors="replace"), path.relative_to(root).as_posix()) for path in paths]
+    entries = tuple(entry for text, path in texts for entry in parse(text, path))
+    ways = {}
+    for pattern in {pattern for entry in entries for pattern in (*entry.signatures, *entry.near)}:
+        with contextlib.suppress(re.error, RecursionError, OverflowError):  # the documents' check names it
+            ways[pattern] = literal_ways(pattern)
+    with contextlib.suppress(OSError, RgtError):  # a home that cannot be written costs time, not the answer
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        data = {"state": state, "entries": [asdict(entry) for entry in entries], "ways": ways}
+        files.write_bytes(kept, json.dumps(data).encode())
+    return Catalogue(entries, ways)
 
 
 def parse(text: str, path: str) -> Iterator[Entry]:
     """The entries of one document."""
+
+    def plain_link(link: re.Match[str]) -> str:
+        """`[the ladder](../run-local/local-oom.md)` leads nowhere outside of its document."""
+        target, _, anchor = link[2].partition("#")
+        if ":" in target:
+            return f"{link[1]} ({link[2]})"
+        file = posixpath.normpath(posixpath.join(posixpath.dirname(path), target)) if target else path
+        return f"{link[1]} ({file}{'#' if anchor else ''}{anchor})"
+
     for head in _HEAD.finditer(text):
         following = _NEXT.search(text, head.end())
         body = text[head.end() : following.start() if following else len(text)]
@@ -69,11 +137,11 @@ def parse(text: str, path: str) -> Iterator[Entry]:
             # backticks keep Markdown from eating the stars of a regex; they are not part of it
             quoted = len(value) > 2 and value[0] == value[-1] == "`"
             attributes[key].append(value[1:-1] if quoted else value)
-        exits, ranks = (
-            [word.strip() for value in attributes[key] for word in value.split(",")] for key in ("exit", "rank")
+        exits, ranks, modules = (
+            [word.strip() for value in attributes[key] for word in value.split(",")] for key in ("exit", "rank", "from")
         )
         parts = _PARAGRAPH.split(_ATTRIBUTE.sub("", body))
-        prose = {"Symptom": "", "Cause": "", "Fix": "", "Check": "", **dict(zip(parts[1::2], parts[2::2], strict=True))}
+        prose = {**dict.fromkeys(FIELDS, ""), **dict(zip(parts[1::2], parts[2::2], strict=True))}
         fences = [line for fence in _FENCE.findall(prose["Symptom"]) for line in fence.splitlines() if line.strip()]
         inline = [" ".join(code.split()) for _, code in _CODE.findall(_FENCE.sub("", prose["Symptom"]))]
         name, title = head[1], head[2].strip()
@@ -84,11 +152,14 @@ def parse(text: str, path: str) -> Iterator[Entry]:
             # GitHub's rule: lower case, punctuation gone, spaces to dashes
             anchor=re.sub(r"[^\w\- ]", "", f"{name} · {title}".lower()).replace(" ", "-"),
             signatures=tuple(attributes["signature"]),
+            near=tuple(attributes["near"]),
             excluders=tuple(attributes["not"]),
             exits=tuple(int(word) for word in exits if re.fullmatch(r"-?\d{1,3}", word)),
+            curve=attributes["curve"][0] if attributes["curve"] else "",
             kind=ranks[0] if ranks else "root",
+            modules=tuple(modules),
             examples=(*fences, *inline),
-            **{key.lower(): " ".join(prose[key].split()).strip(" ·") for key in ("Cause", "Fix", "Check")},
+            **{key.lower(): _LINK.sub(plain_link, " ".join(prose[key].split()).strip(" ·")) for key in FIELDS[1:]},
         )
 
 

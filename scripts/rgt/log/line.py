@@ -3,7 +3,6 @@
 Example:
     parse_line("iter 100: loss 2.34, time 12.5ms")     {"step": 100, "it_per_s": 80.0, "metrics": {"loss": 2.34}}
     parse_row({"step": 100, "split": "val", "loss": 2.3})         {"step": 100, "metrics": {"val_loss": 2.3}}
-    bare_line(b"[rank3]: 2026-11-16 08:51:02,120 RuntimeError: boom")  Line(text="RuntimeError: boom", rank=3, time=...)
 
 Knows nanoGPT, LitGPT, HF Trainer, Lightning, Keras, Megatron, DeepSpeed, torchtitan, the loops of torchvision, timm,
 mmengine and detectron2, tqdm bars, key=value, JSON lines; as rows metrics.jsonl, CSV and trainer_state.json.
@@ -16,8 +15,6 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import Any
 
 from rgt import units
@@ -340,69 +337,3 @@ def _seconds(text: str) -> float | None:
         return float(days or 0) * 86400 + units.duration(clock.lstrip("s, ") if days else text)
     except (RgtError, ValueError):
         return None
-
-
-# -- a line as its program printed it, without rank prefixes and clocks
-
-_PREFIXES = 4  # srun's, torchrun's, ray's and a clock may stand in one line
-_RANK = re.compile(
-    r"\s*\[(?:rank|default|trainer|Rank ?)(\d{1,5})\]:? ?"  # torchrun, Python's own after init_process_group
-    r"|(\d{1,5}): "  # srun --label
-    r"|\s*\[\d{1,5},(\d{1,5})\]<std(?:out|err)>: ?"  # mpirun --tag-output
-    r"|[\w.-]{1,60}[-_]\d{1,4} +\| "  # docker compose logs
-    r"|std(?:out|err) [FP] "  # a node's own files of Kubernetes, after their clock
-    r"|\(\w+(?:\(\w+\))? (?:rank=(\d{1,5}), ?)?(?:pid|ip)=[^)]{1,60}\) "  # ray
-)
-_GLUED = re.compile(r"\[rank(\d{1,5})\]: ")  # two ranks wrote at once: "step 3 loss 2.7[rank1]: Traceback"
-_CLOCK = re.compile(r"\s*\[?(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)\]?:? ?")
-_STAMP = re.compile(
-    r"(?P<y>\d{4})[-/](?P<m>\d\d)[-/](?P<d>\d\d)[T ](?P<t>\d\d:\d\d:\d\d)(?:[.,](?P<f>\d{1,9}))?"
-    r"|\b[IWEF](?P<m2>\d{1,2})(?P<d2>[0-3]\d) (?P<t2>\d\d:\d\d:\d\d)(?:\.(?P<f2>\d{1,9}))?"  # glog
-)
-_CLOCK_WITHIN = 80  # characters from the left
-
-
-@dataclass(frozen=True)
-class Line:
-    text: str
-    rank: int | None = None
-    time: float | None = None  # seconds; in this year when the line names none
-
-
-def bare_line(data: bytes) -> Line:
-    raw = plain(data[: LONGEST * 4].decode("utf-8", "replace"))
-    text, rank = raw, None
-    for _ in range(_PREFIXES):
-        match = _RANK.match(text) or _CLOCK.match(text)
-        if not match:
-            break
-        if match.re is _RANK:
-            rank = next((int(group) for group in match.groups() if group), rank)
-        text = text[match.end() :]
-    if rank is None and (glued := _GLUED.search(text[:LONGEST])):
-        rank, text = int(glued[1]), text[glued.end() :]
-    return Line(text[:LONGEST].rstrip(), rank, clock(raw))
-
-
-def clock(text: str) -> float | None:
-    """The line's own clock in seconds; zones are left out, for the ranks of one run share theirs."""
-    match = _STAMP.search(text[:_CLOCK_WITHIN])
-    if not match:
-        return None
-    part = match.groupdict()
-    year = part["y"] or datetime.now(timezone.utc).year
-    month, day, hours = (part[name] or part[f"{name}2"] for name in "mdt")
-    hour, minute, second = hours.split(":")
-    try:
-        moment = datetime(int(year), int(month), int(day), int(hour), int(minute), int(second), tzinfo=timezone.utc)
-    except ValueError:
-        return None
-    return moment.timestamp() + float("0." + (part["f"] or part["f2"] or "0"))
-
-
-def rank_of_file(path: str) -> int | None:
-    """torchrun's log dirs end in /<rank>/stderr.log, and people write train_rank3.log."""
-    match = re.search(r"(?:rank|proc|worker|gpu)[_.-]?(\d{1,5})(?=\D*$)", path) or re.search(
-        r"/attempt_\d+/(\d{1,5})/[^/]+$|[/_](\d{1,3})\.(?:err|out|log)$", path
-    )
-    return next((int(group) for group in match.groups() if group), None) if match else None

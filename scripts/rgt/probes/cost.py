@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import gc
 import itertools
+import os
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from rgt.machine import memory as host
+from rgt.machine import processes
+from rgt.probes import growth
 from rgt.probes.factory import Result, Unjudged
+from rgt.probes.inside.sitecustomize import HOOKS, Look
 from rgt.probes.probe_session import Session, move
 from rgt.units import show_size
 
@@ -22,39 +27,96 @@ _WORTH = 0.02  # seconds per step: below it, a probe on a few batches cannot tel
 _STEPS = 12
 _ROUNDS = 4
 _FEWEST = 3  # steps to take a median of
+_WORKER_BATCHES = 400
 
 
 def memory(session: Session, result: Result) -> None:
-    """Bytes of parameters, gradients, optimizer and activations; what is kept from step to step (a leak)."""
+    """Bytes of parameters, gradients, optimizer and activations; what steps, evaluations and workers keep (a leak)."""
     anatomy = _anatomy(session)
-    gc.freeze()  # a process has hundreds of thousands of objects; only what comes after this is looked through
-    counts, accumulate = [], session.training.accumulate
-    for index, batch in enumerate(session.cycle(3 * _ROUND * accumulate)):
-        session.train_step(batch)
-        if (index + 1) % (_ROUND * accumulate) == 0:
-            gc.collect(0)
-            live = [thing for thing in gc.get_objects() if type(thing) in (torch.Tensor, torch.nn.Parameter)]
-            size = sum(tensor.numel() * tensor.element_size() for tensor in live)
-            counts.append((len(live), size, sum(tensor.grad_fn is not None for tensor in live)))
-            del live
-    gc.unfreeze()
-    result.data = {"bytes": anatomy, "live_tensors": counts}
+    training = session.training
+    batches = session.cycle(6 * _ROUND * training.accumulate)  # three rounds to count, as many to find the holder
+
+    def step() -> None:
+        for batch in itertools.islice(batches, training.accumulate):
+            session.train_step(batch)
+
+    counts = _live(step, training.model)
+    result.data = {"bytes": anatomy, "live_tensors": [count[:3] for count in counts], "hooks": [c[3] for c in counts]}
     result.evidence = ", ".join(f"{name} {show_size(size)}" for name, size in anatomy.items())
-    # every round must add at least one tensor per step: anything less has another cause
-    more = [[b - a for a, b in zip(*pair, strict=True)] for pair in itertools.pairwise(counts)]
-    if len(more) == 2 and all(tensors >= _ROUND for tensors, _, _ in more):
-        tensors, size, graphs = (count / _ROUND for count in more[-1])
-        if all(graphs >= _ROUND for _, _, graphs in more):
-            message = "tensors with their graph are kept from step to step: memory grows until OOM"
-            result.add("growth", message, f"{graphs:.0f} more tensor with a graph alive after each step")
-            result.fix("keep loss.item() or loss.detach(), not loss")
-        elif size >= _KEPT:
-            shown = f"{tensors:.0f} more tensors alive per step, none with a graph"
-            result.add("growth", f"{show_size(size)} more are kept after each step", shown, severity="warn")
-            result.fix("write it out or move it to the CPU instead of collecting it in a list")
+    _judge_growth(counts, "step", step, result)
+    evaluate = training.evaluate
+    if evaluate and not session.late:
+        _judge_growth(
+            _live(lambda: evaluate(training), training.model), "evaluation", lambda: evaluate(training), result
+        )
+    if getattr(training.data, "num_workers", 0):
+        _judge_workers(session, result)
     if session.device.type == "cuda":
         names = {"allocated": "memory_allocated", "reserved": "memory_reserved", "peak": "max_memory_allocated"}
         result.data["cuda"] = {name: getattr(torch.cuda, function)() for name, function in names.items()}
+
+
+def _live(act: Callable[[], Any], model: Any) -> list[tuple[int, int, int, int]]:
+    """Tensors, bytes, tensors with a graph, and hooks, after each of three rounds of `act`."""
+    gc.freeze()  # a process has hundreds of thousands of objects; only what comes after this is looked through
+    counts = []
+    for _ in range(3):
+        for _ in range(_ROUND):
+            act()
+        gc.collect(0)
+        live = [thing for thing in gc.get_objects() if type(thing) in (torch.Tensor, torch.nn.Parameter)]
+        size = sum(tensor.numel() * tensor.element_size() for tensor in live)
+        hooks = sum(len(module.__dict__.get(name) or ()) for module in model.modules() for name in HOOKS)
+        counts.append((len(live), size, sum(tensor.grad_fn is not None for tensor in live), hooks))
+        del live
+    gc.unfreeze()
+    return counts
+
+
+def _judge_growth(counts: list[tuple[int, int, int, int]], what: str, act: Callable[[], Any], result: Result) -> None:
+    """Every round must add at least one per `act`: anything less has another cause."""
+    more = [[b - a for a, b in zip(*pair, strict=True)] for pair in itertools.pairwise(counts)]
+    tensors, size, graphs, hooks = (count / _ROUND for count in more[-1])
+    if all(row[3] >= _ROUND for row in more):
+        result.add("growth", f"{hooks:.0f} more hook is registered by each {what}: memory and time grow", _held(act))
+        result.fix("register it once, outside of the loop, or keep the handle and remove() it")
+    elif all(row[0] >= _ROUND and row[2] >= _ROUND for row in more):
+        message = f"tensors with their graph are kept from {what} to {what}: memory grows until OOM"
+        shown = f"{graphs:.0f} more tensor with a graph alive after each {what}"
+        result.add("growth", message, f"{shown}{_held(act, '; ')}")
+        result.fix("keep loss.item() or loss.detach(), not loss")
+    elif all(row[0] >= _ROUND for row in more) and size >= _KEPT:
+        shown = f"{tensors:.0f} more tensors alive per {what}, none with a graph{_held(act, '; ')}"
+        result.add("growth", f"{show_size(size)} more are kept after each {what}", shown, severity="warn")
+        result.fix("write it out or move it to the CPU instead of collecting it in a list")
+
+
+def _held(act: Callable[[], Any], before: str = "") -> str:
+    """The container that grows with every call."""
+    look = Look("", forked=True)
+    look.take()
+    for _ in range(_ROUND):
+        act()
+        rows = look.take()["growing"]
+    names = [f"{row['name'] or 'an unnamed ' + row['kind']} ({row['length']} elements)" for row in rows]
+    return f"{before}held by {names[0]}" if names else ""
+
+
+def _judge_workers(session: Session, result: Result) -> None:
+    """Host memory of the loader's workers while they make batches."""
+    session.touched = True
+    lives: dict[int, list[tuple[float, float]]] = {}
+    for index, _ in enumerate(itertools.islice(iter(session.training.data), _WORKER_BATCHES)):
+        if session.late:
+            break
+        for pid in processes.descendants(os.getpid()):
+            if pages := host.rollup(pid):
+                lives.setdefault(pid, []).append((index, float(pages.get("Pss_Anon", pages["Pss"]))))
+    slope = growth.estimate(list(lives.values()))
+    if slope.verdict == growth.LEAK:
+        shown = f"{show_size(slope.mean)} ± {show_size(2 * slope.error)} per batch in each of {len(lives)} workers"
+        result.add("growth", "the loader's workers grow with every batch", shown)
+        result.fix("a cache in the dataset: bound it; `rgt probes memory --inside -- <command>` names it")
 
 
 def _anatomy(session: Session) -> dict[str, int]:

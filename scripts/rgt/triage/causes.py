@@ -1,33 +1,42 @@
-"""Which of the entries that a run's logs show is the cause, which are its aftermath, and what stays unknown.
+"""Which of the things that a run's logs show is the root, which are its aftermath, and what stays unknown.
 
-The order, most telling first: a cause that training did not survive, the earliest in time (of the rank that torchrun
-names as the first to fail, where it does); what the exit code alone tells; a failure that no entry explains; aftermath.
-What training survived, and hints that healthy logs show as well, are not findings.
+A log is a list of incidents: a chain of tracebacks with its message, an exception or alarm without one, a line that an
+entry knows. Each is explained by its best entry (context that is there beats none, a cause beats a general kind, the
+first line of a chain beats the later ones) or stays unknown. Then the root is the first incident that training did not
+survive, on the rank that torchrun names where it does; what others raised because a process was gone is aftermath.
+What training survived, hints, and what a logger calls information are not findings.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import signal
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
-from rgt.catalogue.entries import Entry
-from rgt.triage.scan import ENOUGH, Place, Sighting, Trace, Traceback
+from rgt.catalogue.entries import NEAR, Entry
+from rgt.triage.scan import ENOUGH, EXIT, STRONG, WEIGHT, Place, Plan, Trace, Traceback
 
 CAUSE, KERNEL, EXIT_CODE, UNKNOWN, AFTERMATH = "cause", "kernel log", "exit code", "unknown", "aftermath"
 SURVIVED, HINT = "survived", "hint"
 FINDINGS = (CAUSE, KERNEL, EXIT_CODE, UNKNOWN, AFTERMATH)
-_ORDER = (*FINDINGS, SURVIVED, HINT)
-_FRAME = 'File "'  # start of a frame in a traceback
+_KINDS = ("root", "general", "cascade", "hint")
+_FRAME = 'File "'  # a frame of a traceback tells where, not what
 _KILLED = re.compile(r"Killed process (\d+)")
-_WARNING = re.compile(r"\[?W\d{3,4} |WARNING|Warning")
-_FRAMES = 120  # lines of a traceback
 _MESSAGE_LINES = 15  # of an exception, after the line that names it
+_GONE_ON = 200  # lines after a weak alarm: it was no failure
 # Raised because another process failed: told only when nothing else is known.
 _SECOND_HAND = re.compile(
     r"ChildFailedError|CalledProcessError|Process(?:Raised|Exited)Exception|Connection (?:closed|reset) by peer"
-    r"|remote (?:worker|process)|exited unexpectedly|DistBackendError|Broken ?[Pp]ipe"
+    r"|remote (?:worker|process)|exited unexpectedly|DistBackendError|Broken ?[Pp]ipe|SystemExit"
+    r"|resource_tracker|EOFError|core dumped|Aborted|SIGABRT|terminate called"
+)
+LATER = 4  # of the same incident, but not its best explanation
+_CODE = re.compile(
+    r"(?:(?i:exit(?:ed)?)[ _](?:with )?(?:non-zero )?(?:exit )?(?i:status|code)|exitcode|ExitCode"
+    r"|return(?:ed)?[ _]?code|Exited|FAILED|OUT_OF_ME\w*|CANCELLED|NODE_FAIL|TIMEOUT|PREEMPTED)"
+    r"\W{0,20}?(-?\d+)(?::(\d+))?"
 )
 
 
@@ -41,98 +50,269 @@ class Diagnosis:
     count: int = 1
     ranks: tuple[int, ...] = ()
     note: str = ""
+    frame: str = ""  # of the user's own code, where a traceback shows it
     traceback: tuple[str, ...] = ()
+    order: tuple[Any, ...] = ()
+
+    def competes_with(self, first: Diagnosis) -> bool:
+        """Not aftermath beside a root, nor another line of an incident that is explained already."""
+        if self is first or self.order[0] != LATER or not (self.place and first.place):
+            return self.role == first.role
+        return (self.place.path, self.place.line) == (first.place.path, first.place.line)
 
     def as_dict(self) -> dict[str, Any]:
         row: dict[str, Any] = {"role": self.role, "count": self.count}
         if entry := self.entry:
             row |= {"id": entry.id, "name": entry.name, "cause": entry.cause, "fix": entry.fix}
-            row |= {"check": entry.check, "read": entry.read}
+            row |= {"check": entry.check, "source": entry.source, "read": entry.read}
         if place := self.place:
             row |= {"path": place.path, "line": place.line, "evidence": place.text, "rank": place.rank}
-        row |= {"ranks": list(self.ranks), "note": self.note, "traceback": list(self.traceback)}
+        row |= {"ranks": list(self.ranks), "note": self.note, "frame": self.frame, "traceback": list(self.traceback)}
         return {key: value for key, value in row.items() if value not in (None, "", [], ())}
 
 
-def diagnose(traces: list[Trace], owners: list[Entry], exit_code: int | None = None) -> list[Diagnosis]:
-    """The explanations, best first. `owners[i]` is the entry of pattern i."""
+@dataclass
+class Incident:
+    """Something that happened in one place of one log."""
+
+    trace: Trace
+    place: Place  # its root line
+    start: int
+    end: int
+    weight: int = 0  # 0: only entries speak of it
+    frame: str = ""
+    traceback: tuple[str, ...] = ()
+    ignored: bool = False
+    evidence: list[tuple[Entry, Place, bool]] = field(default_factory=list)  # entry, line, its context is there
+
+    def holds(self, place: Place) -> bool:
+        return self.start <= place.line <= self.end and (place.rank, place.mark) == (self.place.rank, self.place.mark)
+
+    @property
+    def survived(self) -> bool:
+        went_on = self.trace.progress - self.place.mark
+        if 0 < self.weight < STRONG and all(_kind(row) == "hint" for row in self.evidence):
+            return went_on > 0 or self.trace.lines - self.end > _GONE_ON or self.trace.ended > self.end
+        return went_on >= ENOUGH or self.ignored or self.trace.ended > self.end
+
+    def best(self) -> list[tuple[Entry, Place, bool]]:
+        """Its evidence, most telling first, one row an entry."""
+        rows = sorted(self.evidence, key=lambda row: (_KINDS.index(_kind(row)), not row[2], row[1].line, -row[1].size))
+        return list({entry.id: (entry, place, near) for entry, place, near in reversed(rows)}.values())[::-1]
+
+
+def _kind(row: tuple[Entry, Place, bool]) -> str:
+    entry, place, _ = row
+    information = place.level == "I" and not re.match(r"[\w.]+(?:Error|Exception)\b", place.text)
+    return "hint" if information or place.text.startswith(_FRAME) else entry.kind
+
+
+def diagnose(traces: list[Trace], what: Plan, exit_code: int | None = None) -> list[Diagnosis]:
+    """The explanations, best first."""
     elastic = next((trace.elastic for trace in traces if trace.elastic), {})
     code = exit_code if exit_code not in (None, 1) else elastic.get("exitcode", exit_code)
-    root = elastic.get("rank")
-    seen: dict[str, _Seen] = {}
-    for trace in traces:
-        for sighting in trace.sightings.values():
-            seen.setdefault(owners[sighting.pattern].id, []).append((trace, sighting))
-    explanations = [
-        _without_frames(_explain(entry, seen[entry.id], root, code), traces, owners)
-        for entry in dict.fromkeys(owners)
-        if entry.id in seen
-    ]
-    if all(one.role != CAUSE for one in explanations):
-        note = f"exit code {code}, and no line of the log says why"
-        fitting = [entry for entry in set(owners) if entry.id not in seen and _fits(entry, code)]
-        explanations += [Diagnosis(EXIT_CODE, entry, note=note) for entry in fitting]
-    explanations += _unknown(traces, owners, explanations, exit_code, root)
-    one_log = len({one.place.path for one in explanations if one.place}) < 2
+    code = _printed_code(traces) if code in (None, 1) else code
+    happened = [one for trace in traces for one in _incidents(trace, traces)]
+    clocks = len({one.trace.path for one in happened}) > 1
+    explained = [row for one in happened for row in _explain(one, code, elastic.get("rank"), clocks, exit_code)]
+    merged = _merged(explained)
+    for one in merged:
+        if one.entry:
+            one.count = sum(
+                each.count for trace in traces for each in trace.sightings.values() if each.pattern.entry is one.entry
+            )
+    merged += _curves(traces, what, merged)
+    certain = any(one.role == CAUSE or (one.role == UNKNOWN and one.order[0] < 2) for one in merged)
+    if not certain:
+        merged += _by_exit_code(traces, what, code, {one.entry.id for one in merged if one.entry})
+    if not any(one.role in FINDINGS for one in merged) and exit_code not in (None, 0):
+        note = f"exit code {exit_code}, and no line of the log is known as its cause; its last lines:"
+        tail = re.split(r"[\r\n]+", traces[0].tail.decode("utf-8", "replace")) if traces else []
+        lines = tuple(line.strip() for line in tail if line.strip())[-8:]
+        merged.append(Diagnosis(UNKNOWN, note=note, traceback=lines, order=(3,)))
+    rows = sorted(merged, key=_rank)
+    # of what is unknown only the first is told, and a weak alarm only where nothing is known
+    unknown = next((one for one in rows if one.role == UNKNOWN), None)
+    known = any(one.role in FINDINGS and one.entry for one in rows)
+    told = unknown if unknown and not (known and unknown.order[0] > 1) else None
+    return [one for one in rows if one.role != UNKNOWN or one is told]
 
-    def rank_of(one: Diagnosis) -> tuple[Any, ...]:
-        """In one log the order of its lines is the order of time; between logs their clocks decide."""
-        place, entry = one.place, one.entry
-        return (
-            _ORDER.index(one.role),
-            not (entry and _fits(entry, code)),
-            root is not None and place is not None and place.rank is not None and place.rank != root,
-            0 if one_log or not place else _when(place),
-            place.path if place else "",
-            place.line if place else 0,
-            -(place.size if place else 0),
+
+def _rank(one: Diagnosis) -> tuple[Any, ...]:
+    """A failure that nobody knows is as good as a cause when it is plain, else it comes after the aftermath."""
+    weak = one.role == UNKNOWN and one.order[0] > 1
+    return (_ORDER[AFTERMATH] + 1 if weak else _ORDER[one.role], *one.order)
+
+
+_ORDER = {CAUSE: 0, UNKNOWN: 0, KERNEL: 1, EXIT_CODE: 2, AFTERMATH: 3, SURVIVED: 5, HINT: 6}
+
+
+# -- what happened
+
+
+def _incidents(trace: Trace, traces: list[Trace]) -> list[Incident]:
+    happened: list[Incident] = []
+    for chain in _chains(trace.tracebacks):
+        root = _root(chain)
+        last = chain[-1].end or chain[-1].start + chain[-1].seen
+        place = Place(
+            trace.path, root.end or root.start, root.raised or root.text[0], root.rank, root.time, 0, root.mark
         )
-
-    return sorted(explanations, key=rank_of)
-
-
-_Seen = list[tuple[Trace, Sighting]]
-
-
-def _explain(entry: Entry, seen: _Seen, root: int | None, code: int | None) -> Diagnosis:
-    live = [(trace, one) for trace, one in seen if trace.progress - one.last.mark < ENOUGH]
-    places = [one.since for _, one in live] or [one.last for _, one in seen]
-    best = min(places, key=lambda place: (place.rank != root if root is not None else False, _when(place), place.line))
-    role = _role(entry, live, code)
-    note = "" if live else "training went on after it"
-    if role == KERNEL:
-        note = "the kernel's log is about the whole machine: is that pid yours, and the time right?"
-    ranks = tuple(sorted({place.rank for place in places if place.rank is not None}))
-    return Diagnosis(role, entry, best, sum(one.count for _, one in seen), ranks, note)
-
-
-def _role(entry: Entry, live: _Seen, code: int | None) -> str:
-    if entry.kind == "hint":
-        return HINT
-    if not live:
-        return SURVIVED
-    if entry.kind == "cascade":  # the store says good-bye with a warning in every run
-        return HINT if all(_WARNING.match(one.last.text) for _, one in live) else AFTERMATH
-    if all(trace.kernel for trace, _ in live):
-        # the kernel's log is older than the run, and not only about it: with several kills, any may be somebody else's
-        texts = [place.text for _, one in live for place in (one.first, one.since, one.last)]
-        killed = {pid for text in texts for pid in _KILLED.findall(text)}
-        if not _fits(entry, code) or len(killed) > 1:
-            return KERNEL
-    return CAUSE
+        last += 2 if chain[-1].raised.endswith(":") else 0  # "backend='inductor' raised:", and then what
+        one = Incident(trace, place, chain[0].start, last, STRONG if root.raised else 2, root.frame, tuple(root.text))
+        one.frame = one.frame or next((each.frame for each in chain if each.frame), "")
+        one.ignored = all(each.ignored for each in chain) or chain[0].level in ("I", "W")
+        happened.append(one)
+    alarms = [(kind, place) for (kind, _), seen in trace.alarms.items() for place in seen.places]
+    for kind, place in sorted(alarms, key=lambda row: (-WEIGHT[row[0]], row[1].line)):
+        if not any(one.holds(place) for one in happened):
+            happened.append(Incident(trace, place, place.line, place.line, WEIGHT[kind]))
+    spoken = sorted((one for one in happened if one.weight >= STRONG), key=lambda one: one.start)
+    for number, one in enumerate(spoken):  # an exception's message goes on until the next one of its rank
+        later = (each.start - 1 for each in spoken[number + 1 :] if each.place.rank == one.place.rank)
+        one.end = max(one.end, min(one.end + _MESSAGE_LINES, next(later, one.end + _MESSAGE_LINES)))
+    seen = [one for one in trace.sightings.values() if one.pattern.entry]
+    for sighting in seen:
+        entry = sighting.pattern.entry
+        assert entry is not None
+        for place in sighting.places:
+            near = _has_context(entry, place, trace, traces)
+            if entry.near and not near:
+                continue
+            holders = [one for one in happened if one.holds(place)]
+            if not holders:
+                holders = [Incident(trace, place, place.line, place.line)]
+                happened += holders
+            max(holders, key=lambda one: one.start).evidence.append((entry, place, near))
+    return happened
 
 
-def _without_frames(one: Diagnosis, traces: list[Trace], owners: list[Entry]) -> Diagnosis:
-    """A frame tells where, not what: it refines an exception of its own document, and is a hint without one."""
-    place, entry = one.place, one.entry
-    if one.role != CAUSE or not entry or not place or not place.text.startswith(_FRAME):
-        return one
-    for sighting in (each for trace in traces if trace.path == place.path for each in trace.sightings.values()):
-        near = sighting.first.rank == place.rank and 0 < sighting.last.line - place.line < _FRAMES
-        raised = not sighting.last.text.startswith(_FRAME)
-        if near and raised and owners[sighting.pattern].path == entry.path:
-            return one
-    return replace(one, role=HINT)
+def _chains(tracebacks: list[Traceback]) -> list[list[Traceback]]:
+    chains: list[list[Traceback]] = []
+    for one in tracebacks:
+        chains += [] if chains and (one.chained or one.within) else [[]]
+        chains[-1].append(one)
+    return chains
+
+
+def _root(chain: list[Traceback]) -> Traceback:
+    """The first of a chain raised it; a worker's own traceback stands in its parent's message."""
+    named = [one for one in chain if one.raised] or chain
+    inner = [one for one in named if one.within]
+    return inner[-1] if inner else named[0]
+
+
+def _has_context(entry: Entry, place: Place, trace: Trace, traces: list[Trace]) -> bool:
+    for other in traces:
+        for seen in other.sightings.values():
+            fits = seen.pattern.kind == "context" and seen.pattern.text in entry.near
+            if fits and (other is not trace or any(abs(each.line - place.line) <= NEAR for each in seen.places)):
+                return True
+    return False
+
+
+# -- what it means
+
+
+def _explain(
+    one: Incident, code: int | None, root: int | None, clocks: bool, exit_code: int | None
+) -> Iterator[Diagnosis]:
+    """Its best explanation, then the entries that compete with it."""
+    place, note, rows = one.place, "", one.best()
+    kind = _kind(rows[0]) if rows else ""
+    entry = rows[0][0] if rows else None
+    other = root is not None and place.rank is not None and place.rank != root
+    when = (place.time if place.time is not None else float("inf")) if clocks else 0.0
+    if kind in ("root", "general") or (kind == "cascade" and rows):
+        place = rows[0][1]
+    order: tuple[Any, ...] = (
+        0.5 if kind == "general" else 0,
+        not (entry and _fits(entry, code)),
+        other,
+        place.level == "W",
+        when,
+        place.path,
+        place.line,
+    )
+    if one.survived:
+        role, note = SURVIVED, "training went on after it"
+    elif kind in ("root", "general"):
+        role = CAUSE
+        if one.trace.kernel:
+            # the kernel's log is older than the run, and not only about it: with several kills, any may be another's
+            killed = {pid for text in [each.text for _, each, _ in one.evidence] for pid in _KILLED.findall(text)}
+            if not (entry and _fits(entry, code)) or len(killed) > 1 or _kills(one.trace) > 1:
+                role, note = (
+                    KERNEL,
+                    "the kernel's log is about the whole machine: is that pid yours, and the time right?",
+                )
+    elif kind == "cascade":
+        # the store says good-bye with a warning in every run
+        role = HINT if place.level == "W" else AFTERMATH
+    elif one.weight and exit_code != 0 and not (kind == "hint" and rows[0][1].line == place.line):
+        role, entry, note = UNKNOWN, None, "no entry of the catalogue explains it"
+        second = bool(_SECOND_HAND.search(one.place.text))
+        order = (2 + second if one.weight < STRONG or second else 1, STRONG - one.weight, *order[2:])
+    else:
+        role = HINT
+    if not entry and role != UNKNOWN:
+        return
+    ranks = () if place.rank is None else (place.rank,)
+    yield Diagnosis(role, entry, place, 1, ranks, note, one.frame, one.traceback, order)
+    for row in rows[1:] if entry else ():
+        if _kind(row) == "root" or role in (SURVIVED, HINT):
+            yield Diagnosis(role, row[0], row[1], 1, ranks, note, order=(LATER, *order[1:]))
+        elif _kind(row) == "hint":
+            yield Diagnosis(HINT, row[0], row[1], 1, ranks, note, order=order)
+
+
+def _kills(trace: Trace) -> int:
+    texts = [place.text for seen in trace.sightings.values() for place in seen.places]
+    return len({pid for text in texts for pid in _KILLED.findall(text)})
+
+
+def _merged(explanations: Iterable[Diagnosis]) -> list[Diagnosis]:
+    """One row an entry: its best role and first place."""
+    rows: dict[str, Diagnosis] = {}
+    unknown = []
+    for one in sorted(explanations, key=_rank):
+        if not one.entry:
+            unknown.append(one)
+        elif known := rows.get(one.entry.id):
+            if known.role == one.role:
+                known.ranks = tuple(sorted({*known.ranks, *one.ranks}))
+        else:
+            rows[one.entry.id] = one
+    return [*rows.values(), *unknown]
+
+
+def _by_exit_code(traces: list[Trace], what: Plan, code: int | None, seen: set[str]) -> Iterator[Diagnosis]:
+    number = -code if code and code < 0 else (code or 0) - 128
+    name = next((one.name for one in signal.Signals if one == number), "")
+    note = f"exit code {code}, and no line of the log says why"
+    if name:
+        note = f"exit code {code} is {name}, and no line says who sent it: dmesg, docker inspect or sacct may"
+    sightings = [one for trace in traces for one in trace.sightings.values() if one.pattern.kind == "context"]
+    printed = [seen.last for trace in traces for (kind, _), seen in trace.alarms.items() if kind == EXIT]
+    fitting = [entry for entry in what.entries if entry.id not in seen and _fits(entry, code)]
+    contexts = {entry.id: [one.first for one in sightings if one.pattern.text in entry.near] for entry in fitting}
+    told = [entry for entry in fitting if contexts[entry.id]] or [entry for entry in fitting if not entry.near]
+    for entry in told:
+        place = next(iter(contexts[entry.id] or printed), None)
+        yield Diagnosis(EXIT_CODE, entry, place, note=note, order=(0, bool(entry.signatures), entry.id))
+
+
+def _curves(traces: list[Trace], what: Plan, known: list[Diagnosis]) -> list[Diagnosis]:
+    """What the log's own numbers say, beside or instead of its lines."""
+    rows = []
+    for trace in traces:
+        shown = trace.curve.shows()
+        entry = next((entry for entry in what.entries if shown and entry.curve == shown.word), None)
+        if shown and entry and not any(one.entry is entry and one.role == CAUSE for one in known):
+            place = Place(trace.path, shown.line, shown.text, None, None, 0, trace.progress)
+            order = (0, True, False, True, 0.0, trace.path, shown.line)
+            rows.append(Diagnosis(CAUSE, entry, place, note=shown.sentence, order=order))
+    return rows
 
 
 def _fits(entry: Entry, code: int | None) -> bool:
@@ -140,57 +320,10 @@ def _fits(entry: Entry, code: int | None) -> bool:
     return code not in (None, 0, 1) and bool({code, 128 - code} & set(entry.exits))
 
 
-def _when(place: Place) -> float:
-    """A place without a clock cannot be compared with one that has it: then kinds and lines decide."""
-    return place.time if place.time is not None else float("inf")
-
-
-# -- what no signature tells
-
-
-def _unknown(
-    traces: list[Trace], owners: list[Entry], known: list[Diagnosis], exit_code: int | None, root: int | None
-) -> list[Diagnosis]:
-    """The first failure that nothing above explains; nothing for a run that is known to have ended well."""
-    if exit_code == 0:
-        return []
-    explained = any(one.role in (CAUSE, KERNEL, EXIT_CODE, AFTERMATH) for one in known)
-    chains = [(trace, chain) for trace in traces for chain in _unexplained(trace, owners)]
-    own = [(trace, chain) for trace, chain in chains if not _SECOND_HAND.search(chain[-1].raised)]
-    if own or (chains and not explained):
-        trace, chain = min(own or chains, key=lambda one: root is not None and one[1][-1].rank != root)
-        last = next((one for one in reversed(chain) if one.raised), chain[-1])
-        line, text = last.end or last.start, last.raised or last.text[0]
-        place = Place(trace.path, line, text, last.rank, last.time, 0, last.mark)
-        note = "no entry of the catalogue explains this exception"
-        return [Diagnosis(UNKNOWN, place=place, note=note, traceback=tuple(last.text))]
-    if explained:
-        return []
-    for trace in traces:
-        if trace.fatal and trace.progress - trace.fatal.mark < ENOUGH:
-            return [Diagnosis(UNKNOWN, place=trace.fatal, note="no entry of the catalogue explains this line")]
-    if exit_code is None:
-        return []
-    note = f"exit code {exit_code}, and no line of the log is known as its cause; its last lines:"
-    tail = re.split(r"[\r\n]+", traces[0].tail.decode("utf-8", "replace")) if traces else []
-    return [Diagnosis(UNKNOWN, note=note, traceback=tuple(line.strip() for line in tail if line.strip())[-8:])]
-
-
-def _unexplained(trace: Trace, owners: list[Entry]) -> Iterator[list[Traceback]]:
-    """Tracebacks that training did not survive and that no entry explains; chained ones are one."""
-    chains: list[list[Traceback]] = []
-    for one in trace.tracebacks:
-        chains += [] if one.chained and chains else [[]]
-        chains[-1].append(one)
-    for chain in chains:
-        end, last = chain[-1], chain[-1].end or chain[-1].start
-        explained = trace.progress - end.mark >= ENOUGH or any(one.ignored for one in chain)
-        for seen in trace.sightings.values():
-            # a line of the entry in the traceback or in its message; aftermath explains only its own exception
-            kind = owners[seen.pattern].kind
-            until = last + (_MESSAGE_LINES if kind == "root" else 0)
-            inside = [place for place in (seen.first, seen.since, seen.last) if chain[0].start <= place.line <= until]
-            raised = any(not place.text.startswith(_FRAME) for place in inside)
-            explained = explained or (kind != "hint" and seen.first.rank == end.rank and raised)
-        if not explained:
-            yield chain
+def _printed_code(traces: list[Trace]) -> int | None:
+    """The exit code that a launcher, a container or a scheduler wrote into the log; Slurm's is code:signal."""
+    texts = [seen.last.text for trace in traces for (kind, _), seen in trace.alarms.items() if kind == EXIT]
+    for text in texts:
+        if code := _CODE.search(text):
+            return 128 + int(code[2]) if int(code[2] or 0) else int(code[1])
+    return None

@@ -1,56 +1,168 @@
-"""One pass over one log of any size: which entries it shows and where, its tracebacks, whether training went on.
+"""One pass over one log of any size: which entries it shows and where, its tracebacks and alarms, whether it went on.
 
 Example:
-    trace = Scan(patterns, "train.log").run(stream)      trace.sightings, .tracebacks, .elastic, .lines, .tail
+    trace = Scan(plan(), "train.log").run(stream)      trace.sightings, .tracebacks, .alarms, .lines, .tail
 
-Memory stays flat: of each (pattern, rank) only the first, the first since training last went on, and the last place
-are kept.
+Memory stays flat: of each (pattern, rank) only the first, the first since training last went on, and the last places
+are kept. A line that a logger wrapped or boxed is judged as a whole; code that a traceback quotes is not judged.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import json
 import re
-from collections import Counter, defaultdict
-from dataclasses import dataclass, field
-from typing import BinaryIO
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice, pairwise
+from typing import Any, BinaryIO
 
-from rgt.catalogue.entries import literal_ways
-from rgt.log import line as lines
-from rgt.log.line import Line, parse_line
+from rgt.catalogue import entries as catalogue
+from rgt.catalogue.entries import Entry
+from rgt.log import printed
+from rgt.log.line import LONGEST, parse_line
+from rgt.log.printed import Line
+from rgt.triage.curve import Curve
+from rgt.triage.prefilter import Prefilter, Spot, Table
 
-BLOCK = 4 << 20
+BLOCK = 1 << 20
 TAIL = 8 << 10
 ENOUGH = 3  # steps after an error that mean: training went on
 _TRIES = 60  # lines looked at in search of them
 _SEGMENT = 64 << 10  # a line without an end is cut here
 _BACK, _LINES_BACK = 8 << 10, 60  # how far back a clock is looked for
-_OFTEN = 500  # sightings of one pattern, after which only the ends of a block are looked at
+_OFTEN = 20  # visits of one kind of line, after which only few of them are looked at
 _MOST = 4096  # places kept
+_NEWEST = 8  # places of one pattern kept beside the first
+_SAMPLED = 16 << 20  # bytes after which the curve is sampled thinly
 _TRACEBACKS = 200
 _TRACEBACK_LINES = 300
 _SHOWN_LINES = 30
+_JOINED = 5  # lines before, and after, that a wrap may have made
 
-TRACEBACK = "Traceback (most recent call last)"
-ELASTIC = "Root Cause (first observed failure)"
-# Deaths that leave no traceback; only used when no entry explains them.
-FATAL = (
-    r"Segmentation fault|core dumped|Fatal Python error|^terminate called after|^Aborted$"
-    r"|^Killed$|\d Killed  |^(?:srun|slurmstepd): error: |^Bus error"
-)
-BUILT_IN = (re.escape(TRACEBACK), re.escape(ELASTIC), FATAL)
-
-_STEPLIKE = re.compile(rb"[Ss]tep|[Ii]ter|[Ee]poch|EPOCH|it/s|s/it|\d+/\d+ \[")
-_CHAINED = (b"During handling of the above exception", b"direct cause of the following", b"Original ")
+_STEP_WORDS = (b"step", b"Step", b"iter", b"Iter", b"poch", b"POCH", b"it/s", b"s/it", b" - ETA: ")
+_CHAINED = (b"During handling of the above exception", b"direct cause of the following")
+_WITHIN = (b"Original ", b"Remote ")  # the traceback of a worker, in the message of its parent's exception
 _IGNORED = (b"Exception ignored ", b"--- Logging error ---")
-_COLOUR = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 _RAISED = re.compile(r"[A-Za-z_][\w.]*(?:: |:?$)")
+_FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)(?:, in (.+))?|(/\S+\.py):(\d+) in (\S+)')
+_LIBRARY = re.compile(r"(?:site|dist)-packages/|/lib(?:64)?/python\d|^<|/torch/|importlib")
 _ELASTIC_FIELD = re.compile(r"^\s*(rank|exitcode)\s*:\s*(-?\d+)")
+_CODE_LINE = re.compile(
+    r"\s*(?:[-=>❱E]*\s*\d+\s|>\s)?\s*(?:raise|except|return|assert|elif|if|def|import|from)\b[^:]*[(:]"
+)
+_WIDTHS = (72, 76, 79, 80, 88, 100, 120, 132, 140, 160, 200)  # where loggers and terminals wrap
+_NEW_TEXT = re.compile(r'\s*(?:File "|Traceback |[╭╰]|[A-Za-z_][\w.]*(?:Error|Exception|Interrupt)\b)')
+_ZEROS = bytes(BLOCK)
+_KERNEL = re.compile(rb"^\[ *\d+\.\d{6}\] |^\[\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}\] | kernel: ", re.M)
+_HIT, _HARMLESS = "hit", "harmless"
+_BOMS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 
-Patterns = list[tuple[re.Pattern[str], tuple[re.Pattern[str], ...]]]  # a signature and its excluders
+# -- what is looked for beside the catalogue
+
+TRACEBACK, ELASTIC, ENDED = "traceback", "elastic", "ended"
+# Alarms, by weight: what a run that died leaves behind. Without an entry that explains it, the heaviest one is shown.
+EXCEPTION, NATIVE, ERROR, NCCL, SIGNAL, FAILED, NAN, EXIT = "exception native error nccl signal failed nan exit".split()
+WEIGHT = {EXCEPTION: 5, NATIVE: 5, ERROR: 4, SIGNAL: 3, NCCL: 3, FAILED: 2, NAN: 2, EXIT: 1}
+STRONG = 5
+BUILT_IN = {
+    TRACEBACK: (r"Traceback \(most recent call last\)",),
+    ELASTIC: (r"Root Cause \(first observed failure\)",),
+    ENDED: (
+        r"[Tt]raining (?:is )?(?:completed?|finished|done)\b",
+        r"train_runtime",
+        r"Trainer\.fit. stopped: .max_",
+        r"(?:COMPLETED|Completed|Succeeded) ",
+    ),
+    EXCEPTION: (
+        r"(?:^|[\s>:|'\"(])[A-Za-z_][\w.]*Error(?:: |\(| \(|:?$)",
+        r"(?:^|[\s>:|'\"(])[\w.]*(?:Exception|Interrupt)(?:: |\(|:?$)",
+        r"^[a-z_][\w.]*\.[A-Z]\w*(?:Exit|Failed|Timeout|Expired|Closed|Failure|NotFound): ",
+    ),
+    NATIVE: (
+        r"Segmentation fault|core dumped|Fatal Python error|terminate called|^Aborted|Bus error|Illegal instruction",
+        r"Floating point exception|SIG(?:SEGV|ABRT|BUS|FPE|ILL|TRAP)\b|double free or|free\(\): |malloc\(\): ",
+        r"fatal exception|MPI_ABORT was invoked|occurred in MPI|Non-OK-status",
+        r"stack smashing|INTERNAL ASSERT|panicked at|Check failed: |[Aa]ssertion .{1,300} failed|what\(\):  ",
+    ),
+    ERROR: (
+        r"\b[Ee]rror: \S|\b[Ee]rror\]:? |\b[Ee]rror (?:#?\d+|occurred|from|in)\b",
+        r"cudaError[A-Z]|\bCUDA error\b",
+        r"\bERROR\b",
+        r": (?:No such file|Permission denied|Operation not permitted|Exec format|Is a directory|Not a directory)",
+        r"Connection (?:refused|reset|timed out)|closed by remote host|Input/output|No route to host|Broken pipe",
+        r"\bFATAL\b|\b[Ff]atal *: |CRITICAL|RESOURCE_EXHAUSTED|command not found",
+    ),
+    NCCL: (r"NCCL WARN ",),
+    FAILED: (
+        r"\bFAILED\b",
+        r"\b[Ff]ailed (?:to|with|because)\b",
+        r"CrashLoopBackOff|ErrImagePull|ImagePullBackOff|FailedScheduling|FailedMount|Evicted|NODE_FAIL|OUT_OF_ME",
+        r"[Oo]ut of memory|memory limit|\bOOM\b|not finite|non-finite|is NaN\b|\babort(?:ed|ing)\b|^[Uu]sage: ",
+        r"\bcrashed\b|not enough|[Ii]nsufficient|timed out\b|Aborting\b|[Cc]ould not|[Cc]annot\b|[Uu]nable to\b",
+    ),
+    SIGNAL: (
+        r"^Killed$|[Kk]illed {2,}\S|^Terminated$|^Hangup|^Alarm clock|received signal|death signal",
+        r"ernel (?:appears to have )?died|SIG(?:KILL|TERM|HUP|INT|XCPU)\b",
+        r"[Kk]illed (?:due|by|because)|was killed|on signal \d|已杀死|已终止|段错误|核心已转储",
+    ),
+    NAN: (r"^[-+\d.,;|\seE]*\b(?:nan|NaN)\b[-+\d.,;|\seEnaN]*$",),  # a row of a table
+    EXIT: (
+        r"(?i:exit(?:ed)?)[ _](?:with )?(?:non-zero )?(?:exit )?(?:status|code)[ :=]+-?[1-9]",
+        r"exitcode *[:=] *-?[1-9]|return(?:ed)?[ _]?code[ =:]+-?[1-9]|non-zero exit status [1-9]|Exit Code: +[1-9]",
+        r"[Ee]xited \([1-9]|\"ExitCode\": [1-9]|ExitCode=[1-9]|ExitCode=0:[1-9]",
+        r"(?:FAILED|OUT_OF_ME\w*|CANCELLED|NODE_FAIL|TIMEOUT|PREEMPTED)\+? +\d+:\d+",  # sacct
+    ),
+}
+_BAD = r"(?i:errors?|exceptions?|failed|failures?)"
+_NUMBER = r"['\"]?[-+]?[\d.]+(?:e[-+]?\d+)?%?['\"]?\s*(?:[,;|)}\]]|$)"
+_NOT_ALARM = re.compile(
+    rf"{_BAD}(?:['\"]?\s*[:=]\s*(?:{_NUMBER}|None|null|\"\")|\s+(?:0\b|\d*\.\d))"
+    rf"|\b(?:no|0|without|ignore|ignoring|ignored|handled|suppress\w*) (?:\w+ )?{_BAD}\b"
+    r"|[Rr]etry|will be ignored|[Ff]alling back|fallback|non-fatal|not fatal|harmless|gracefully|[Ss]aving"
+    r"|_error\b.{0,3}[\d.]|pip's dependency resolver|libibverbs|\w+Warning: |NCCL INFO"
+)
+
+
+@dataclass(frozen=True)
+class Pattern:
+    text: str
+    kind: str  # "signature", "context" (of an entry's near:), or a name of BUILT_IN
+    entry: Entry | None = None
+
+    def search(self, line: str) -> re.Match[str] | None:
+        return _compiled(self.text).search(line)
+
+
+@functools.cache
+def _compiled(text: str) -> re.Pattern[str]:
+    """When it is needed first: a thousand regexes take a second."""
+    return re.compile(text)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything to look for, made ready for any number of logs."""
+
+    patterns: tuple[Pattern, ...]
+    table: Table
+    entries: tuple[Entry, ...]
+
+
+def plan(book: catalogue.Catalogue | None = None) -> Plan:
+    book = book or catalogue.read()
+    patterns = [Pattern(text, "signature", entry) for entry in book.entries for text in entry.signatures]
+    contexts = dict.fromkeys(text for entry in book.entries for text in entry.near)
+    patterns += [Pattern(text, "context") for text in contexts]
+    patterns = [pattern for pattern in patterns if pattern.text in book.ways]
+    built_in = [Pattern(text, kind) for kind, texts in BUILT_IN.items() for text in texts]
+    ways = [book.ways[pattern.text] for pattern in patterns] + [catalogue.literal_ways(one.text) for one in built_in]
+    return Plan((*patterns, *built_in), Table(ways), book.entries)
+
+
+# -- what was seen
 
 
 @dataclass(frozen=True)
@@ -62,17 +174,29 @@ class Place:
     time: float | None
     size: int  # characters that matched: more of them is more specific
     mark: int  # steps counted before it
+    level: str = ""
 
 
-@dataclass
+@dataclass(eq=False)
 class Sighting:
     """Where one pattern was seen in one rank's output."""
 
-    pattern: int
+    pattern: Pattern
     first: Place
     since: Place  # the first one after training last went on
-    last: Place
+    newest: deque[Place] = field(default_factory=lambda: deque(maxlen=_NEWEST))
     count: int = 0
+
+    @property
+    def last(self) -> Place:
+        return self.newest[-1]
+
+    @property
+    def places(self) -> list[Place]:
+        return list(dict.fromkeys([self.first, self.since, *self.newest]))
+
+
+Sightings = dict[tuple[Any, int | None], Sighting]  # by pattern, or kind of alarm, and rank
 
 
 @dataclass
@@ -83,9 +207,13 @@ class Traceback:
     time: float | None = None
     end: int = 0  # line that names the exception; 0: not seen yet
     raised: str = ""
+    frame: str = ""  # the last one outside of libraries
     text: list[str] = field(default_factory=list)
     chained: bool = False  # to the one before it
+    within: bool = False  # in the message of the one before it
     ignored: bool = False  # Python said that it ignores it
+    boxed: bool = False
+    level: str = ""
     seen: int = 0
 
     def take(self, number: int, line: Line) -> bool:
@@ -93,7 +221,11 @@ class Traceback:
         self.seen += 1
         if len(self.text) < _SHOWN_LINES or not line.text.startswith(" "):
             self.text.append(line.text)
-        if _RAISED.match(line.text):
+        if frame := _FRAME.match(line.text):
+            path, at, name = (frame[1] or frame[4], frame[2] or frame[5], frame[3] or frame[6])
+            if not _LIBRARY.search(path):
+                self.frame = f"{path}:{at}" + (f" in {name}" if name else "")
+        elif line.text and not line.boxed and (self.boxed or _RAISED.match(line.text)):
             self.end, self.raised = number, line.text
         return bool(self.end) or self.seen > _TRACEBACK_LINES
 
@@ -102,10 +234,12 @@ class Traceback:
 class Trace:
     path: str
     kernel: bool = False
-    sightings: dict[tuple[int, int | None], Sighting] = field(default_factory=dict)
+    sightings: Sightings = field(default_factory=dict)  # also of contexts
+    alarms: Sightings = field(default_factory=dict)
     tracebacks: list[Traceback] = field(default_factory=list)
-    fatal: Place | None = None
     elastic: dict[str, int] = field(default_factory=dict)
+    curve: Curve = field(default_factory=Curve)
+    ended: int = 0  # line in which the trainer says that it reached its end
     progress: int = 0  # steps counted, at most ENOUGH after each error
     lines: int = 0
     size: int = 0
@@ -113,100 +247,141 @@ class Trace:
 
 
 class Scan:
-    """The patterns of the catalogue, made ready for one log."""
+    """What to look for, made ready for one log."""
 
-    def __init__(self, patterns: Patterns, path: str, kernel: bool = False) -> None:
-        self.patterns = [*patterns, *((re.compile(text), ()) for text in BUILT_IN)]
-        self.traceback, self.elastic, self.fatal = range(len(patterns), len(self.patterns))
+    def __init__(self, what: Plan, path: str, kernel: bool = False) -> None:
+        self.patterns = what.patterns
         self.trace = Trace(path, kernel)
-        self.file_rank = lines.rank_of_file(path)
+        self.file_rank = printed.rank_of_file(path)
         self.open: list[Traceback] = []
         self.root_cause = 0  # lines left of torchrun's summary
         self.steps: set[tuple[float, float]] = set()  # seen since the last error
         self.tries = _TRIES
-        self.often: set[int] = set()
-        self.filter = Prefilter(tuple(pattern.pattern for pattern, _ in self.patterns))
+        self.filter = Prefilter(what.table)
 
     def run(self, stream: BinaryIO) -> Trace:
         """Read to the end, in blocks that end where a line does."""
-        data = stream.read(BLOCK)
-        carry = b""
-        while data:
-            block = carry + data if carry else data
-            data = stream.read(BLOCK)
-            end = max(block.rfind(b"\n"), block.rfind(b"\r", max(0, len(block) - _SEGMENT))) + 1
-            if not data or (not end and len(block) > _SEGMENT):
-                end = len(block)
-            carry = block[end:]
-            block = _plain(block[:end])
-            first = number = self.trace.lines + 1
+        trace, first_line = self.trace, 1
+        docker = False
+        for number, (block, following) in enumerate(pairwise(chain(_blocks(stream), [b""]))):
+            if not number:
+                docker = block.startswith(b'{"log":')
+                trace.kernel = trace.kernel or len(_KERNEL.findall(block[:TAIL])) > 1
+            block = _printed_by_docker(block) if docker else block
             if self.open or self.root_cause > 0:
-                self._continue(block, 0, first)
-            spots = self.filter.candidates(block)
-            counted = resume = 0
-            last = max(spots, default=0)
-            for start, owners in spots.items():
-                if owners <= self.often and start != last:
+                self._continue(block, 0, first_line)
+            spots, lines = self.filter.candidates(block)
+            lines = block.count(b"\n") if b"\r" in block else lines
+            counted, at, resume = 0, first_line, 0
+            # what survived is judged by its last place: each kind's in the last block, one in every other
+            last = {max(spots, default=0)} if following else set({id(one): at for at, one in spots.items()}.values())
+            for start, spot in spots.items():
+                spot.visits += 1
+                if spot.visits > _OFTEN and start not in last and not self._is_news(block, start, spot):
                     continue
                 self._steps(block, resume, start)
                 end = _line_end(block, start)
-                number += block.count(b"\n", counted, start)
+                at += block.count(b"\n", counted, start)
                 counted = start
-                if self._line(block, start, end, number, owners):
-                    resume = end
+                spot.outcome = self._line(block, start, end, at, spot)
+                resume = end if spot.outcome == _HIT else resume
             self._steps(block, resume, len(block))
-            self.trace.lines += block.count(b"\n")
-            self.trace.size += len(block)
-            self.trace.tail = (self.trace.tail + block)[-TAIL:] if len(block) < TAIL else block[-TAIL:]
-        return self.trace
+            trace.curve.sample(block, first_line, trace.size > _SAMPLED)
+            before, first_line = first_line, first_line + lines
+            trace.lines = first_line - 1 + (not block.endswith(b"\n"))
+            trace.size += len(block)
+            trace.tail = (trace.tail + block)[-TAIL:] if len(block) < TAIL else block[-TAIL:]
+        if trace.size:
+            trace.curve.sample_end(block, before)
+        return trace
 
-    def _line(self, block: bytes, start: int, end: int, number: int, owners: frozenset[int]) -> bool:
-        """True when a pattern matches this line."""
-        line = lines.bare_line(block[start:end])
+    def _is_news(self, block: bytes, start: int, spot: Spot) -> bool:
+        """Lines of one kind differ by their numbers: after a hundred times "exit code 0" one may say 1."""
+        for row in spot.counted:
+            row.count += 1
+        if spot.outcome:
+            return False
+        text = block[start : min(_line_end(block, start), start + LONGEST)].decode("utf-8", "replace")
+        return any(self.patterns[index].search(text) for index in spot.sure)
+
+    def _line(self, block: bytes, start: int, end: int, number: int, spot: Spot) -> str:
+        """What came of it: _HIT, _HARMLESS (words of an alarm where they mean none), or nothing."""
+        line = printed.bare_line(block[start:end])
         # a traceback quotes the code; what the code says is not what happened
         last = self.trace.tracebacks[-1] if self.trace.tracebacks else None
         inside = last is not None and last.start < number < (last.end or number + 1)
-        if inside and line.text.startswith("    ") and line.text.lstrip()[:6] != 'File "':
-            return False
-        hits = []
-        for index in sorted(owners):
-            pattern, excluders = self.patterns[index]
-            match = pattern.search(line.text)
-            if match and not any(excluder.search(line.text) for excluder in excluders):
-                hits.append((index, match.end() - match.start()))
-        if not hits:
-            return False
-        self.steps, self.tries = set(), _TRIES
-        when = line.time
-        if when is None:  # a traceback has no clock of its own: the last one before it is not later
-            window = block[max(0, start - _BACK) : start].replace(b"\r", b"\n").split(b"\n")[-_LINES_BACK:]
-            stamps = (lines.clock(raw[: lines.LONGEST].decode("utf-8", "replace")) for raw in reversed(window))
-            when = next((stamp for stamp in stamps if stamp is not None), None)
+        if line.text.lstrip().startswith(("raise ", "except ")) or _CODE_LINE.match(line.text):
+            return _HARMLESS
+        if inside and (line.boxed or line.text.startswith("    ")) and line.text.lstrip()[:6] != 'File "':
+            return _HARMLESS
+        known = any(self.patterns[index].kind not in BUILT_IN for index in spot.sure | spot.maybe)
+        joined, above = self._joined(block, start, end, line) if known else ("", 0)
+        hits: list[tuple[Pattern, int, Place]] = []
+        outcome = ""
         rank = self.file_rank if line.rank is None else line.rank
-        for index, size in hits:
-            place = Place(self.trace.path, number, line.text.strip(), rank, when, size, self.trace.progress)
-            if index == self.traceback:
-                self._open(place, block, start, end)
-            elif index == self.elastic:
-                self.root_cause = 12
-                self._continue(block, end + 1, number + 1)
-            elif index == self.fatal:
-                self.trace.fatal = place
-            else:
-                self._sight(index, place)
-        return True
+        here = Place(self.trace.path, number, line.text.strip(), rank, line.time, 0, self.trace.progress, line.level)
+        for index in sorted(spot.sure | spot.maybe if joined else spot.sure):
+            pattern = self.patterns[index]
+            match = pattern.search(line.text) or (pattern.search(line.whole) if line.whole != line.text else None)
+            wrapped = None if match or not joined or pattern.kind in WEIGHT else pattern.search(joined)
+            if not (match or wrapped):
+                continue
+            if pattern.kind in WEIGHT and _is_harmless(line, pattern.kind):
+                outcome = _HARMLESS
+                continue
+            excluders = pattern.entry.excluders if pattern.entry else ()
+            if any(_compiled(text).search(joined if wrapped or line.boxed else line.whole) for text in excluders):
+                continue
+            begin, stop = match.span() if match else wrapped.span() if wrapped else (0, 0)
+            text, at = (here.text, number) if match else (joined, number - above)
+            hits.append((pattern, index, replace(here, size=stop - begin, text=text, line=at)))
+        if not hits:
+            return outcome
+        if any(pattern.kind not in ("context", ENDED) for pattern, _, _ in hits):
+            self.steps, self.tries = set(), _TRIES
+        # an exception has no clock of its own: the last one before it is not later
+        when = _clock_above(block, start) if line.time is None else line.time
+        for pattern, index, place in hits:
+            row = self._keep(pattern, index, replace(place, time=when), block, start, end)
+            spot.counted += [row] if row and row not in spot.counted else []
+        return _HIT
 
-    def _sight(self, index: int, place: Place) -> None:
-        sightings, key = self.trace.sightings, (index, place.rank)
-        if key not in sightings and len(sightings) >= _MOST:
-            return
-        known = sightings.setdefault(key, Sighting(index, place, place, place))
-        if place.mark - known.last.mark >= ENOUGH:
-            known.since = place
-        known.last = place
-        known.count += 1
-        if known.count > _OFTEN:
-            self.often.add(index)
+    def _keep(self, pattern: Pattern, index: int, place: Place, block: bytes, start: int, end: int) -> Sighting | None:
+        if pattern.kind in WEIGHT:
+            return _sight(self.trace.alarms, (pattern.kind, place.rank), pattern, place)
+        if pattern.kind not in BUILT_IN:
+            return _sight(self.trace.sightings, (index, place.rank), pattern, place)
+        if pattern.kind == TRACEBACK:
+            self._open(place, block, start, end)
+        elif pattern.kind == ELASTIC:
+            self.root_cause = 12
+            self._continue(block, end + 1, place.line + 1)
+        elif pattern.kind == ENDED:
+            self.trace.ended = place.line
+        return None
+
+    # -- a line that was wrapped
+
+    def _joined(self, block: bytes, start: int, end: int, line: Line) -> tuple[str, int]:
+        """The text of which this line is a part, and how many lines of it stand above; empty when it stands alone."""
+        texts, above = [line.text], 0
+        lower = line
+        for raw in islice(_lines_before(block, start), _JOINED):
+            upper = printed.bare_line(raw)
+            if not _runs_on(upper, lower):
+                break
+            texts.insert(0, upper.text)
+            above, lower = above + 1, upper
+        upper = line
+        for raw in islice(_lines_after(block, end), _JOINED):
+            lower = printed.bare_line(raw)
+            if not _runs_on(upper, lower):
+                break
+            texts.append(lower.text)
+            upper = lower
+        if len(texts) == 1:
+            return "", 0
+        return " ".join(text.strip().removesuffix("\\").rstrip() for text in texts)[:LONGEST], above
 
     # -- tracebacks and torchrun's summary: what follows a line
 
@@ -215,9 +390,10 @@ class Scan:
             alive = [one for one in self.trace.tracebacks if self.trace.progress - one.mark < ENOUGH]
             self.trace.tracebacks = alive[: _TRACEBACKS // 2]
         before = block[max(0, start - 400) : end].replace(b"\r", b"")
-        chained, ignored = (any(word in before for word in words) for words in (_CHAINED, _IGNORED))
-        text, rank, when = [place.text], place.rank, place.time
-        opened = Traceback(place.line, rank, place.mark, when, text=text, chained=chained, ignored=ignored)
+        chained, within, ignored = (any(word in before for word in words) for words in (_CHAINED, _WITHIN, _IGNORED))
+        opened = Traceback(place.line, place.rank, place.mark, place.time, text=[place.text])
+        opened.boxed = printed.bare_line(block[start:end]).boxed
+        opened.chained, opened.within, opened.ignored, opened.level = chained, within, ignored, place.level
         self.trace.tracebacks.append(opened)
         self.open = [opened]
         self._continue(block, end + 1, place.line + 1)
@@ -226,7 +402,7 @@ class Scan:
         """Lines that belong to an open traceback or to torchrun's summary; other ranks' lines stand between them."""
         while start < len(block) and (self.open or self.root_cause > 0):
             end = _line_end(block, start)
-            line = lines.bare_line(block[start:end])
+            line = printed.bare_line(block[start:end])
             if self.root_cause > 0:
                 self.root_cause -= 1
                 match = _ELASTIC_FIELD.search(line.text)
@@ -241,16 +417,24 @@ class Scan:
 
     def _steps(self, block: bytes, start: int, end: int) -> None:
         """Count steps in this stretch, until there are ENOUGH after the last error."""
+        places = dict.fromkeys(_STEP_WORDS, start - 1)  # where each word stands next
         while start < end and self.tries > 0 and len(self.steps) < ENOUGH:
-            match = _STEPLIKE.search(block, start, end)
-            if not match:
+            for word in [word for word, place in places.items() if place < start]:
+                place = block.find(word, start, end)
+                if place < 0:
+                    del places[word]
+                else:
+                    places[word] = place
+            if not places:
                 return
-            low = max(0, match.start() - _SEGMENT)
-            head = max(block.rfind(b"\n", low, match.start()), block.rfind(b"\r", low, match.start()), low - 1) + 1
-            start = _line_end(block, match.start()) + 1
+            place = min(places.values())
+            low = max(0, place - _SEGMENT)
+            head = max(block.rfind(b"\n", low, place), block.rfind(b"\r", low, place), low - 1) + 1
+            start = _line_end(block, place) + 1
             self.tries -= 1
             raw = block[head : start - 1]
-            point = {} if b"wandb:" in raw else parse_line(lines.bare_line(raw).text)  # wandb's summary ends a dead run
+            # wandb's summary ends a dead run
+            point = {} if b"wandb:" in raw else parse_line(printed.bare_line(raw).text)
             if not ("step" in point or "batch" in point or "epoch" in point):
                 continue
             count = point.get("step", point.get("batch"))
@@ -260,17 +444,101 @@ class Scan:
                 self.trace.progress += 1
 
 
-def _plain(block: bytes) -> bytes:
-    """Without Windows line ends, and without colours: one in the middle of a word would hide it."""
-    block = block.replace(b"\r\n", b"\n") if b"\r\n" in block else block
-    if block.startswith(b'{"log":'):  # docker's json-file log; as its program printed it, each line behind its clock
-        rows = block.splitlines(keepends=True)
-        for number, raw in enumerate(rows):
-            with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
-                row = json.loads(raw)
-                rows[number] = f"{row['time']} {row['log'].rstrip()}\n".encode()
-        block = b"".join(rows)
-    return _COLOUR.sub(b"", block) if b"\x1b[" in block else block
+def _sight(kept: Sightings, key: tuple[Any, int | None], pattern: Pattern, place: Place) -> Sighting | None:
+    """Remember one more place."""
+    if key not in kept and len(kept) >= _MOST:
+        return None
+    known = kept.setdefault(key, Sighting(pattern, place, place))
+    if known.newest and place.mark - known.last.mark >= ENOUGH:
+        known.since = place
+    known.newest.append(place)
+    known.count += 1
+    return known
+
+
+def _is_harmless(line: Line, kind: str) -> bool:
+    """Words of an alarm in a metric's name, a retry, a line that a logger calls information."""
+    if line.level == "I" or (line.level == "W" and kind not in (SIGNAL, EXIT)) or _NOT_ALARM.search(line.text):
+        return True
+    point = parse_line(line.text) if WEIGHT[kind] < STRONG else {}
+    return "metrics" in point and ("step" in point or "epoch" in point or "batch" in point)
+
+
+def _clock_above(block: bytes, start: int) -> float | None:
+    window = block[max(0, start - _BACK) : start].replace(b"\r", b"\n").split(b"\n")[-_LINES_BACK:]
+    stamps = (printed.clock(raw[:LONGEST].decode("utf-8", "replace")) for raw in reversed(window))
+    return next((stamp for stamp in stamps if stamp is not None), None)
+
+
+def _runs_on(upper: Line, lower: Line) -> bool:
+    """Whether a wrap may have cut these two apart."""
+    if not upper.text.strip() or not lower.text.strip() or _NEW_TEXT.match(lower.text):
+        return False
+    if upper.text.endswith("\\"):
+        return True
+    if upper.boxed or lower.boxed:
+        return upper.boxed and lower.boxed and upper.width >= _WIDTHS[0] - 12
+    if lower.time is not None or lower.level or upper.text.lstrip().startswith('File "'):
+        return False
+    # the next word would have been too long for the line
+    longer = upper.width + len(lower.text.split(maxsplit=1)[0])
+    return any(upper.width <= width <= longer for width in _WIDTHS)
+
+
+def _lines_before(block: bytes, start: int) -> Iterator[bytes]:
+    while start > 0:
+        end = start - 1
+        start = max(block.rfind(b"\n", 0, end), end - _SEGMENT) + 1
+        yield block[start:end]
+
+
+def _lines_after(block: bytes, end: int) -> Iterator[bytes]:
+    while end + 1 < len(block):
+        start = end + 1
+        end = _line_end(block, start)
+        yield block[start:end]
+
+
+# -- bytes
+
+
+def _blocks(stream: BinaryIO) -> Iterator[bytes]:
+    """Pieces of about BLOCK bytes that end where a line does, without zeros (holes, UTF-16) and Windows line ends."""
+    data = stream.read(BLOCK)
+    for mark in _BOMS:
+        data = data.removeprefix(mark)
+    carry = b""
+    while data:
+        following = stream.read(BLOCK)
+        if data == _ZEROS:  # a hole
+            data = following
+            continue
+        end = max(data.rfind(b"\n"), data.rfind(b"\r", max(0, len(data) - _SEGMENT))) + 1
+        if not following or (not end and len(carry) + len(data) > _SEGMENT):
+            end = len(data)
+        # one copy: this is most of the work on a log whose lines are all alike
+        block = b"".join((carry, memoryview(data)[:end])) if carry or end < len(data) else data
+        carry, data = (data[end:] if end else carry + data), following
+        if not end:
+            continue
+        if b"\0" in block:
+            block = block.translate(None, b"\0")
+        if b"\r" in block:
+            block = block.replace(b"\r\n", b"\n")
+        if block:
+            yield block
+    if carry:  # the last line, before a hole
+        yield carry
+
+
+def _printed_by_docker(block: bytes) -> bytes:
+    """Its json-file log as its program printed it, each line behind its clock."""
+    rows = block.splitlines(keepends=True)
+    for number, raw in enumerate(rows):
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            row = json.loads(raw)
+            rows[number] = f"{row['time']} {row['log'].rstrip()}\n".encode()
+    return b"".join(rows)
 
 
 def _line_end(block: bytes, place: int) -> int:
@@ -280,69 +548,3 @@ def _line_end(block: bytes, place: int) -> int:
     high = newline if newline >= 0 else high
     bar = block.find(b"\r", place, high)
     return bar if bar >= 0 and bar + 1 != high else high
-
-
-# -- Finds the lines worth a regex: a log of gigabytes is a few hundred kinds of lines, repeated with other numbers
-
-
-_NUMERIC = b"0123456789.+-"
-_LINES = bytes.maketrans(b"\r", b"\n")  # every state of a progress bar is a line
-_LENGTHS = (5, 7, 12)  # of a fragment: short ones are shared by many signatures
-_EDGE = re.compile(rb"[^A-Za-z]+|(?<=[a-z])(?=[A-Z])")  # fragments start where a word does
-_MOST = 200_000  # keys kept; a log of ever new lines starts anew
-_LONG = 4000  # bytes of a key: a dumped tensor is not worth more
-
-Way = tuple[int, tuple[bytes, ...]]  # a pattern and the words that a line must hold for it
-FragmentPlan = dict[bytes, list[Way]]  # fragment -> the ways that it stands for
-
-
-@dataclass
-class Prefilter:
-    patterns: tuple[str, ...]
-    harmless: set[bytes] = field(default_factory=set)
-    suspect: dict[bytes, frozenset[int]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.plan = fragment_plan(self.patterns)
-
-    def candidates(self, block: bytes) -> dict[int, frozenset[int]]:
-        """Start of line -> patterns that may match there, in the order of the lines."""
-        if len(self.harmless) + len(self.suspect) > _MOST:  # before any key is looked up: a known suspect stays one
-            self.harmless.clear()
-            self.suspect.clear()
-        keys = block.translate(_LINES, _NUMERIC).split(b"\n")
-        fresh = set(keys).difference(self.harmless)
-        new = [key for key in fresh if key not in self.suspect]
-        together = b"\n".join(new)
-        present = [(fragment, ways) for fragment, ways in self.plan.items() if fragment in together] if new else []
-        for key in new:
-            start = key[:_LONG]
-            near = [ways for fragment, ways in present if fragment in start]
-            owners = {pattern for ways in near for pattern, words in ways if all(word in start for word in words)}
-            if owners:
-                self.suspect[key] = frozenset(owners)
-            else:
-                self.harmless.add(key)
-        suspects = {key: self.suspect[key] for key in fresh if key in self.suspect}
-        if not suspects:  # nearly always
-            return {}
-        starts = itertools.accumulate((len(line) + 1 for line in block.translate(_LINES).split(b"\n")), initial=0)
-        return {start: suspects[key] for start, key in zip(starts, keys, strict=False) if key in suspects}
-
-
-@functools.lru_cache(maxsize=4)
-def fragment_plan(patterns: tuple[str, ...]) -> FragmentPlan:
-    """Each way goes to the fragment of its words that most ways share: fewer fragments to search for."""
-    choices: list[tuple[Way, set[bytes]]] = []
-    for index, pattern in enumerate(patterns):
-        for way in literal_ways(pattern):
-            # as they stand in a key: without digits. Part of a run is enough to be sure that it is missing
-            words = tuple(word for run in way if (word := run.encode().translate(None, _NUMERIC)))
-            starts = [(word, start) for word in words for start in (0, *(m.end() for m in _EDGE.finditer(word)))]
-            fragments = {word[at : at + size] for word, at in starts for size in _LENGTHS if at + size <= len(word)}
-            choices.append(((index, words), fragments or {max(words, key=len)}))
-    shared = Counter(fragment for _, fragments in choices for fragment in fragments)
-    plan: FragmentPlan = defaultdict(list)
-    for way_of_pattern, fragments in choices:
-        plan[max(fragments, key=lambda one: (shared[one], len(one), one))].append(way_of_pattern)
-    return plan

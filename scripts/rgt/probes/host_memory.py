@@ -1,0 +1,376 @@
+"""Host memory of an unmodified command: its process tree sampled against the steps in its output.
+
+Example:
+    watched = watch(["python", "train.py"], duration=300, steps=None, sink=sys.stderr.buffer)
+    result = judge(watched)
+
+Main processes are measured by their anonymous pages, which forking does not change; workers by their share (PSS), so
+that shared pages count once. A sample is taken at every line with a number, and twice a second without one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import math
+import os
+import selectors
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from rgt.errors import bad_input, lacking
+from rgt.log.line import parse_line
+from rgt.machine import memory, processes
+from rgt.metrics.table import is_evaluation
+from rgt.probes import growth
+from rgt.probes.factory import Result
+from rgt.probes.growth import Slope
+from rgt.units import show_size
+
+_TIMER = 0.5  # seconds between samples when nothing is printed
+_LINE = 0.05  # at least this long between samples at lines
+_GRACE = 10.0  # seconds for the command to end after SIGTERM
+_LONGEST = 1 << 16  # bytes of an unfinished line
+_GRAPH = 1 << 16  # bytes that a kept graph is taken to hold
+_WORDS = {
+    growth.LEAK: "grows",
+    growth.PLATEAU: "warm-up, then flat",
+    growth.UNSTEADY: "grows now and then, as an allocator does",
+    growth.NONE: "flat",
+}
+_KEPT_GRAPHS = 5  # elements: fewer may be a window
+_HOOKS = 20  # fewer may be meant
+_INSIDE = Path(__file__).with_name("inside")
+_UNSEEN = "not looked at: GPU memory, other users' processes, and what the kernel itself holds"
+
+
+@dataclass
+class Sample:
+    time: float
+    step: float | None
+    evaluations: int
+    clean: bool  # taken at a line of training
+    main: dict[int, int] = field(default_factory=dict)  # pid -> bytes
+    workers: dict[int, int] = field(default_factory=dict)
+    shared: int = 0  # Pss_Shmem of the tree and /dev/shm, whichever grew
+    total: int = 0  # PSS without files: of a library the share rises when a stranger that used it ends
+
+
+@dataclass
+class Watched:
+    samples: list[Sample]
+    code: int | None  # None: ended by us
+    hidden: int = 0  # processes whose pages may not be read
+    inside: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def unit(self) -> str:
+        return "step" if any(sample.step is not None for sample in self.samples) else "s"
+
+    @property
+    def steady(self) -> list[Sample]:
+        """Without the start before the first step and the end after the last line; without steps, the later half."""
+        if self.unit == "step":
+            end = self.samples[-1].time - (_TIMER if self.code is not None else 0)  # it was already ending
+            return [sample for sample in self.samples if sample.clean and sample.time <= end]
+        return self.samples[len(self.samples) // 2 :]
+
+    def place(self, sample: Sample) -> float:
+        return sample.step or 0.0 if self.unit == "step" else sample.time - self.samples[0].time
+
+
+class _Progress:
+    """Steps and evaluations, as the output tells them."""
+
+    def __init__(self) -> None:
+        self.step: float | None = None
+        self.evaluations = 0
+        self.offset = 0.0  # of counters that start again in every epoch
+        self.raw = 0.0
+
+    def take(self, line: str) -> str:
+        """ "training", "validation", or nothing."""
+        point = parse_line(line)
+        metrics = point.get("metrics") or {}
+        if metrics and all(map(is_evaluation, metrics)):
+            self.evaluations += 1
+            return "validation"
+        step = point.get("step")
+        if step is None:
+            return ""
+        if step < self.raw:
+            self.offset += self.raw
+        self.raw, self.step = step, step + self.offset
+        return "training"
+
+
+# -- watching
+
+
+def watch(command: list[str], duration: float, steps: int | None, sink: BinaryIO, inside: bool = False) -> Watched:
+    """Run the command until it ends, or for so long or so many steps; nothing of its process group is left."""
+    if sys.platform != "linux":
+        raise lacking("host memory of a command is read from /proc/<pid>/smaps_rollup, which only Linux has")
+    with tempfile.TemporaryDirectory(prefix="rgt-inside-") as folder:
+        settings = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        if inside:
+            paths = [str(_INSIDE), *filter(None, [os.environ.get("PYTHONPATH")])]
+            settings |= {"PYTHONPATH": os.pathsep.join(paths), "RGT_INSIDE": folder}
+        try:
+            child = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=settings, start_new_session=True
+            )
+        except OSError as error:
+            raise bad_input(f"cannot start {command[0]}: {error.strerror}") from None
+        with _ends_with(child):
+            watched = _follow(child, duration, steps, sink)
+        watched.inside = list(_rows(Path(folder)))
+    return watched
+
+
+@contextlib.contextmanager
+def _ends_with(child: subprocess.Popen[bytes]) -> Iterator[None]:
+    """SIGTERM to its group, then SIGKILL; also when we are told to end."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(_GRACE)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        signal.signal(signal.SIGTERM, before)
+
+
+def _follow(child: subprocess.Popen[bytes], duration: float, steps: int | None, sink: BinaryIO) -> Watched:
+    assert child.stdout is not None
+    watched, progress, rest = Watched([], None), _Progress(), b""
+    end = time.monotonic() + duration
+    with selectors.DefaultSelector() as selector:
+        selector.register(child.stdout, selectors.EVENT_READ)
+        while time.monotonic() < end and (steps is None or (progress.step or 0) < steps):
+            last = watched.samples[-1].time if watched.samples else 0.0
+            if selector.select(max(0.0, last + _TIMER - time.monotonic())):
+                data = os.read(child.stdout.fileno(), 1 << 16)
+                if not data:  # it closed its output: ended, or went quiet for good
+                    break
+                sink.write(data)
+                sink.flush()
+                *lines, rest = (rest[-_LONGEST:] + data.replace(b"\r", b"\n")).split(b"\n")
+                kinds = [progress.take(line.decode("utf-8", "replace")) for line in lines]
+                late = time.monotonic() - last > _LINE
+                if "validation" in kinds or (
+                    late and "training" in kinds
+                ):  # what it holds now belongs to the last line
+                    _sample(child.pid, watched, progress, clean="training" in kinds)
+            elif time.monotonic() - last >= _TIMER:
+                _sample(child.pid, watched, progress, clean=False)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        watched.code = child.wait(0.5)
+    return watched
+
+
+def _sample(root: int, watched: Watched, progress: _Progress, clean: bool) -> None:
+    # a kernel without these lists is searched process by process
+    listed = os.path.exists(f"/proc/{root}/task/{root}/children")
+    descendants = processes.quick_descendants if listed else processes.descendants
+    sample = Sample(time.monotonic(), progress.step, progress.evaluations, clean)
+    words = {pid: processes.command(pid) for pid in (root, *descendants(root))}
+    hidden, shmem = 0, 0
+    for pid, command in words.items():
+        pages = memory.rollup(pid) if command else None
+        if pages is None:
+            smaps = Path(f"/proc/{pid}/smaps_rollup")
+            hidden += bool(command) and smaps.exists() and not os.access(smaps, os.R_OK)  # else it has just ended
+            continue
+        swapped = pages.get("Swap", 0)
+        above = words.get(processes.parent(pid) or 0)
+        if above is not None and (command == above or "multiprocessing" in " ".join(command)):
+            sample.workers[pid] = pages.get("Pss_Anon", pages["Pss"]) + pages.get("SwapPss", swapped)
+        else:
+            sample.main[pid] = pages["Anonymous"] + swapped
+        sample.total += pages.get("Pss_Anon", pages["Pss"]) + pages.get("Pss_Shmem", 0) + pages.get("SwapPss", swapped)
+        shmem += pages.get("Pss_Shmem", 0)
+    with contextlib.suppress(OSError):
+        files = os.statvfs("/dev/shm")  # what no process maps any more stays there
+        shmem = max(shmem, (files.f_blocks - files.f_bfree) * files.f_frsize)
+    sample.shared, watched.hidden = shmem, max(watched.hidden, hidden)
+    if sample.main:
+        watched.samples.append(sample)
+
+
+def _rows(folder: Path) -> Iterator[dict[str, Any]]:
+    """The last look of each process that let us in."""
+    for path in sorted(folder.glob("*.jsonl")):
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        with contextlib.suppress(ValueError, IndexError):
+            yield {**json.loads(lines[-1]), "looks": len(lines)}
+
+
+# -- judging
+
+
+@dataclass
+class Part:
+    """One place where memory may grow."""
+
+    name: str
+    slope: Slope
+    unit: str
+    pids: list[int]
+    mode: str = ""  # of the looks inside
+    times: float = 1.0  # how often the slope counts for the whole: the number of workers
+
+    def __str__(self) -> str:
+        if self.slope.verdict == growth.UNJUDGED:
+            return f"{self.name}: too few samples to judge"
+        error = "" if self.slope.error == float("inf") else f" ± {show_size(2 * self.slope.error)}"
+        words = _WORDS[self.slope.verdict]
+        sign = "-" if self.slope.mean < 0 else "+"
+        return f"{self.name}: {words}, {sign}{show_size(abs(self.slope.mean))}{error} per {self.unit}"
+
+
+def judge(watched: Watched) -> Result:
+    """Verdict per place, with the holder where the looks inside name one."""
+    result = Result("memory")
+    samples = watched.samples
+    parts = [*_main_parts(watched), *_worker_parts(watched), _shared_part(watched)] if len(samples) > 3 else []
+    evaluations = samples[-1].evaluations if samples else 0
+    took = samples[-1].time - samples[0].time if samples else 0.0
+    result.data = {
+        "watched": {
+            "seconds": round(took, 1),
+            "samples": len(samples),
+            "evaluations": evaluations,
+            "unit": watched.unit,
+        },
+        "parts": [{"name": part.name, "unit": part.unit, **part.slope.__dict__} for part in parts],
+        "inside": watched.inside,
+        "exit_code": watched.code,
+    }
+    for part in parts:
+        if part.slope.verdict == growth.LEAK:
+            _add(part, watched, result)
+    _judge_inside(watched, result)
+    if watched.code:
+        how = processes.signal_name(-watched.code) if watched.code < 0 else f"exit code {watched.code}"
+        result.add("failed", f"the command ended with {how}; what it did until then was judged", severity="warn")
+    shown = "; ".join(map(str, parts))
+    if not any(part.slope.verdict != growth.UNJUDGED for part in parts):
+        result.unjudged = f"{len(samples)} samples in {took:.0f} s are too few: give --duration more, or log more often"
+    hidden = f"; {watched.hidden} processes may not be read" if watched.hidden else ""
+    result.evidence = f"{shown}; {_sum(parts, watched)}{_UNSEEN}{hidden}"
+    return result
+
+
+def _main_parts(watched: Watched) -> Iterator[Part]:
+    """Training between evaluations, and what each evaluation leaves behind."""
+    pids = sorted({pid for sample in watched.samples for pid in sample.main})
+    cycles: dict[int, list[tuple[float, float]]] = {}
+    for sample in watched.steady:
+        cycles.setdefault(sample.evaluations, []).append((watched.place(sample), float(sum(sample.main.values()))))
+    last = max(cycles, default=0)
+    # the last sample before an evaluation is taken while that one has begun; and what an evaluation freed is used up
+    # before training needs more, so that the first half behind one shows too little
+    clean = {number: points[:-1] if number != last else points for number, points in cycles.items()}
+    training = growth.estimate([points[len(points) // 2 :] if number else points for number, points in clean.items()])
+    yield Part("main, training", training, watched.unit, pids, "training")
+    ends = [clean[number][-1] for number in sorted(clean) if clean[number]]
+    if last:
+        pairs = list(itertools.pairwise(ends))
+        deltas = [later[1] - end[1] - training.mean * (later[0] - end[0]) for end, later in pairs]
+        steps = statistics.fmean(later[0] - end[0] for end, later in pairs) if pairs else 0.0
+        shared = training.error * steps if math.isfinite(training.error) else 0.0
+        yield Part("main, validation", growth.jumps(deltas, shared), "evaluation", pids, "validation")
+
+
+def _worker_parts(watched: Watched) -> Iterator[Part]:
+    lives: dict[int, list[tuple[float, float]]] = {}
+    for sample in watched.steady:
+        for pid, size in sample.workers.items():
+            lives.setdefault(pid, []).append((watched.place(sample), float(size)))
+    if lives:
+        at_once = sum(len(sample.workers) for sample in watched.steady) / len(watched.steady)
+        slope = growth.estimate(list(lives.values()))
+        yield Part(f"workers ({len(lives)})", slope, watched.unit, sorted(lives), "", at_once)
+
+
+def _shared_part(watched: Watched) -> Part:
+    points = [(watched.place(sample), float(sample.shared)) for sample in watched.steady]
+    return Part("shared memory", growth.estimate([points]), watched.unit, [])
+
+
+def _sum(parts: list[Part], watched: Watched) -> str:
+    """How much of the tree's growth the slopes explain: the rest is somewhere else."""
+    later = watched.steady[int(len(watched.steady) * growth.WARMUP) :]
+    if len(later) < 3 or later[-1].total - later[0].total < 4 * growth.WORTH:
+        return ""
+    whole = later[-1].total - later[0].total
+    span: dict[str, float] = {"evaluation": later[-1].evaluations - later[0].evaluations}
+    span[watched.unit] = watched.place(later[-1]) - watched.place(later[0])
+    leaks = [part for part in parts if part.slope.verdict == growth.LEAK]
+    found = sum(part.slope.mean * part.times * span[part.unit] for part in leaks)
+    return f"the slopes explain {100 * found / whole:.0f} % of {show_size(whole)} that the tree gained; "
+
+
+def _add(part: Part, watched: Watched, result: Result) -> None:
+    holder = _holder(part, watched)
+    hint = f"; held by {holder}" if holder else "" if watched.inside else "; --inside names the holder"
+    code = "growth" if part.name != "shared memory" else "host-memory"
+    message = f"{part.name}: host memory grows by {show_size(part.slope.mean)} per {part.unit}{hint}"
+    shown = f"{show_size(part.slope.growth)} in all, ± {show_size(2 * part.slope.error)} per {part.unit}"
+    result.add(code, message, shown, where=part.name)
+    fixes = {
+        "main, training": "a list, dict or hook that every step adds to: keep .item(), remove the hook's handle",
+        "main, validation": "what the evaluation keeps: torch.no_grad(), and sum loss.item(), not loss",
+        "shared memory": "batches that are kept (clone them), or files left in /dev/shm: ls -la /dev/shm",
+    }
+    fix = fixes.get(part.name, "a cache in the dataset, or objects copied on access (DP19): bound it, keep arrays")
+    result.fix(f"{fix}; then measure again, until nothing grows -> references/training/data-pipeline.md")
+
+
+def _judge_inside(watched: Watched, result: Result) -> None:
+    """Hooks, and what visibly grows although the slopes are not clear about it."""
+    for row in watched.inside:
+        if row["hooks"] > _HOOKS and row["hooks"] >= row["steps"] / 2 > 0:
+            message = f"{row['hooks']} hooks are registered after {row['steps']} optimizer steps: one more each step"
+            result.add("growth", message, where=f"pid {row['pid']}")
+            result.fix("register once, outside of the loop; or keep the handle and remove() it")
+        told = " ".join(finding.message for finding in result.findings)
+        for one in row["growing"]:
+            heavy = one["elements"] * one["each"] >= growth.WORTH or (one["graph"] and one["elements"] >= _KEPT_GRAPHS)
+            if heavy and one["name"] and one["name"] not in told:
+                mode = max(one["by"], key=lambda name: one["by"][name])
+                message = f"{one['name']} grows in {mode}: {_shown(one)}, though the process shows no clear slope"
+                result.add("growth", message, where=f"pid {row['pid']}", severity="warn")
+
+
+def _shown(one: dict[str, Any]) -> str:
+    graph = ", each with a graph" if one["graph"] else f" of about {show_size(one['each'])}"
+    return f"{one['length']} elements{graph}"
+
+
+def _holder(part: Part, watched: Watched) -> str:
+    """The container that grew most in these processes, in this mode."""
+    rows = [one for row in watched.inside if row["pid"] in part.pids for one in row["growing"]]
+
+    def weight(one: dict[str, Any]) -> float:
+        elements = one["by"][part.mode] if part.mode else one["elements"]
+        return float(elements * (one["each"] + (_GRAPH if one["graph"] else 0)))
+
+    best = max(rows, key=weight, default=None)
+    if best is None or not weight(best):
+        return ""
+    return f"{best['name'] or 'an unnamed ' + best['kind']} ({_shown(best)})"
