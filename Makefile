@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest
 WORKERS ?= 3
 comma := ,
 DEBIAN := openssh-server openssh-client rsync slurmctld slurmd slurm-client munge docker.io busybox-static \
-	iproute2 gcc libc6-dev shellcheck tmux task-spooler git procps chromium
+	iproute2 gcc libc6-dev shellcheck tmux task-spooler git procps chromium nodejs
 
 .PHONY: help demo test soak bench dist evals lint docs lock system-deps sky clients clean
 

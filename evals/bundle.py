@@ -52,6 +52,15 @@ PLUGIN_COMMAND = f"""\
 home=$(readlink -f -- "$0") && exec "${{home%/*/*}}/skills/{NAME}/bin/rgt" "$@"
 """
 
+# read by Claude Code; Codex 0.169 runs hooks of its own hooks.json only (tests/real/test_agent_clients.py)
+GUARD = f'python3 -I -S "${{CLAUDE_PLUGIN_ROOT}}/skills/{NAME}/scripts/rgt/guard/hook.py"'
+HOOKS = {
+    "description": "rgt guard: nothing is destroyed and no machine ended without proof and approval",
+    "hooks": {
+        "PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "command": GUARD, "timeout": 10}]}],
+    },
+}
+
 PYZ_MAIN = """\
 # Unpacks the skill into the user's cache, once per build, and starts its bin/rgt.
 import os, shutil, sys, zipfile
@@ -121,6 +130,7 @@ def plugin() -> dict[str, tuple[bytes, int]]:
         ".claude-plugin/plugin.json": _json(common),
         ".codex-plugin/plugin.json": _json({**common, "skills": "./skills/", "interface": shown}),
         "bin/rgt": (PLUGIN_COMMAND.encode(), 0o755),
+        "hooks/hooks.json": _json(HOOKS),
     }
 
 

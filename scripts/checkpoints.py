@@ -21,8 +21,7 @@ from __future__ import annotations
 from typing import Any
 
 if __name__ != "__main__":  # the command line loads what its verbs need
-    from rgt.checkpoint.signals import StopSignals
-    from rgt.checkpoint.store import Checkpoints, Loaded
+    from rgt.checkpoint.store import Checkpoints, Loaded, StopSignals
     from rgt.checkpoint.training_state import capture, restore
     from rgt.errors import RgtError as CheckpointError
 

@@ -17,15 +17,14 @@ from __future__ import annotations
 
 import importlib.util
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from rgt import cli, errors
+from rgt.compare_runs import suspect, trial_sources, verdict
+from rgt.compare_runs.trial import Arm, short
+from rgt.compare_runs.verdict import Question
 from rgt.report import SEVERITIES, Report
 
 import click
-
-if TYPE_CHECKING:
-    from rgt.compare_runs.verdict import Question
 
 _BETWEEN = "\0"  # cannot be in an argument, so it can stand between those of one --vs
 _WIDTH = 110
@@ -77,9 +76,6 @@ def main(
     """
     if importlib.util.find_spec("scipy") is None:
         raise errors.lacking("scipy cannot be imported, and there is no test without it; pip install scipy")
-    from rgt.compare_runs import suspect, trial_sources, verdict
-    from rgt.compare_runs.trial import Arm
-
     arms = []
     for index, side in enumerate([runs, *(tuple(filter(None, part.split(_BETWEEN))) for part in vs)]):
         name = chr(ord("A") + index) if index < 26 else f"arm{index + 1}"
@@ -110,8 +106,6 @@ def main(
 
 
 def _print(question: Question) -> None:
-    from rgt.compare_runs.trial import short
-
     a, b = question.a, question.b
     better = "higher" if question.direction == "up" else "lower"
     said = f"{question.split or 'split not recorded'}; {better} is better, {question.stated_by}"

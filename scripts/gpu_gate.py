@@ -42,16 +42,7 @@ KEPT_ENVIRONMENT = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", 
 # -- the command line
 
 
-class Verbs(cli.Group):
-    """`rgt gpu_gate -n NAME -- COMMAND` without a verb means `run`."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
-            args = ["run", *args]
-        return super().parse_args(ctx, args)
-
-
-@click.group(cls=Verbs)
+@click.group(cls=cli.Group, default_verb="run")
 def main() -> None:
     """Queue jobs for the GPUs of this box: strict order, one job per card.
 

@@ -19,7 +19,7 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rgt import bundle, cli, errors, units
 from rgt.errors import RgtError, bad_input, refused
@@ -27,10 +27,9 @@ from rgt.errors import RgtError, bad_input, refused
 import click
 
 if TYPE_CHECKING:
-    from rgt.job import backends, description
+    from rgt.job import backends
     from rgt.job.backends import Order, Status
     from rgt.run import record as rundir
-
 
 FOLLOW_SECONDS = 1.0
 LINE_BYTES = 1000  # read per line asked for; a longer line is cut
@@ -63,6 +62,8 @@ def submit(spec: Path, target: str, dry_run: bool, as_json: bool) -> None:
     """
     from rgt.job import backends, description
     from rgt.job.backends import Order
+    from rgt.machine.interpreter import python_word
+    from rgt.run import provenance
     from rgt.run import record as rundir
 
     wanted = description.load(spec)
@@ -76,8 +77,13 @@ def submit(spec: Path, target: str, dry_run: bool, as_json: bool) -> None:
     engine.render(Order(wanted, "check", kind, hosts))
     here, elsewhere = wanted.roots()
     is_local = kind in ("local", "docker", "slurm") and not hosts[0].name
-    root, origin = here if is_local else elsewhere, _origin(wanted, kind, is_local)
-    words, config = wanted.words("{run}"), wanted.spec()
+    environ, workdir = {**os.environ, **wanted.env}, Path(wanted.workdir)
+    code = workdir if is_local else Path(wanted.folder)  # elsewhere workdir is a path of that machine
+    python = python_word(wanted.command, workdir, environ) if wanted.command else wanted.python
+    # a container has its own Python, a cluster other machines: of those nothing is said that was read here
+    known = python if kind == "local" else None
+    origin = provenance.collect(code, known, environ, here=is_local and kind != "slurm")
+    words, config, root = wanted.words("{run}"), wanted.spec(), here if is_local else elsewhere
     job = {"target": target, "spec": config}
     run = rundir.create(root, wanted.name, command=words, config=config, backend=kind, job=job, origin=origin)
     order = Order(wanted, run.id, kind, hosts)
@@ -191,18 +197,6 @@ def resume(run: Path, dry_run: bool, as_json: bool) -> None:
 
 
 # -- the record
-
-
-def _origin(job: description.Job, kind: str, is_local: bool) -> dict[str, Any]:
-    """A container has its own Python, a cluster other machines: of those nothing is said that was read here."""
-    from rgt.machine.interpreter import python_word
-    from rgt.run import provenance
-
-    environ, workdir = {**os.environ, **job.env}, Path(job.workdir)
-    code = workdir if is_local else Path(job.folder)  # elsewhere workdir is a path of that machine
-    python = python_word(job.command, workdir, environ) if job.command else job.python
-    known = python if kind == "local" else None
-    return provenance.collect(code, known, environ, here=is_local and kind != "slurm")
 
 
 def _ship(order: Order) -> None:

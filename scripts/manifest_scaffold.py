@@ -21,7 +21,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rgt import cli
+from rgt import cli, schema
 from rgt.bundle import TEMPLATES
 from rgt.errors import RgtError, bad_input
 from rgt.report import Report
@@ -29,9 +29,8 @@ from rgt.report import Report
 import click
 
 if TYPE_CHECKING:
-    from rgt.evidence.claims import Claim, Project
+    from rgt.evidence.claims import Claim
     from rgt.run.record import Run
-
 
 _PATH = click.Path(path_type=Path)
 
@@ -116,7 +115,6 @@ def claim() -> None:
 @cli.json_option
 def add(claim_id: str, metric: str, runs: tuple[Path, ...], evidence: Path, as_json: bool, **words: Any) -> None:
     """Add or replace the claim CLAIM_ID; its value, spread and n come from the runs."""
-    from rgt import schema
     from rgt.evidence import claims
     from rgt.run import record, seal
 
@@ -175,26 +173,22 @@ def check(evidence: Path, fmt: str | None) -> int:
         except RgtError as error:
             report.add("missing", "error", error.message, path=str(project.path), where=run_id)
     for one in project.claims:
-        _check_claim(report, project, one)
+        place = {"path": str(project.path), "where": one["id"]}
+        try:
+            for code, message in project.sealing_problems(one):
+                report.add(code, "warn" if code == "unsealed" else "error", message, **place)
+            for message in project.value_problems(one):
+                report.add("drift", "error", message, fix="claim add computes it", **place)
+        except RgtError as error:
+            report.add("missing", "error", error.message, **place)
+        figure = [f"figures/{one['figure']}"] if "figure" in one else []
+        documents = [anchor.partition("#")[0] for anchor in one.get("anchors", [])]
+        lines = [re.sub(r":\d+$", "", line) for line in one.get("code", [])]
+        for name in (*figure, *documents, *lines):
+            if not (project.root / name).exists():
+                report.add("missing", "warn", f"{name} does not exist", **place)
     report.data = {"claims": len(project.claims)}
     return report.emit(fmt, f"{len(project.claims)} claims checked, {len(report.findings)} findings")
-
-
-def _check_claim(report: Report, project: Project, claim: Claim) -> None:
-    place = {"path": str(project.path), "where": claim["id"]}
-    try:
-        for code, message in project.sealing_problems(claim):
-            report.add(code, "warn" if code == "unsealed" else "error", message, **place)
-        for message in project.value_problems(claim):
-            report.add("drift", "error", message, fix="claim add computes it", **place)
-    except RgtError as error:
-        report.add("missing", "error", error.message, **place)
-    figure = [f"figures/{claim['figure']}"] if "figure" in claim else []
-    documents = [anchor.partition("#")[0] for anchor in claim.get("anchors", [])]
-    lines = [re.sub(r":\d+$", "", line) for line in claim.get("code", [])]
-    for name in (*figure, *documents, *lines):
-        if not (project.root / name).exists():
-            report.add("missing", "warn", f"{name} does not exist", **place)
 
 
 if __name__ == "__main__":

@@ -24,16 +24,15 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from rgt import cli, errors
+from rgt import cli, errors, files
 from rgt.errors import RgtError, bad_input, lacking
 from rgt.report import Report
 
 import click
 
 if TYPE_CHECKING:
-    from rgt.job import description
+    from rgt.job import description, settings
     from rgt.job.audit import PlannedJob, Row
-
 
 PLACE = click.Path(path_type=Path)
 _SCRIPT_BYTES = 1 << 20  # of a script, looked through for Windows line ends
@@ -101,7 +100,6 @@ def smoke(spec: Path, timeout: float, fmt: str | None) -> int:
 
 def _load(spec: Path) -> description.Job:
     """YAML, or JSON where there is no pyyaml (a rented box)."""
-    from rgt import files
     from rgt.job import description
 
     if not spec.is_file():

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from rgt.reconcile.claim_index import Evidence
     from rgt.reconcile.passages import Block
 
-
 _MANY = 64  # documents: from here on a second process pays for its start
 _LISTED = 200  # ambiguous mentions in --json; the rest is counted
 
@@ -120,9 +119,9 @@ def _examined(paths: list[Path], evidence: Evidence) -> Iterator[tuple[Path, Exa
 
 
 def _prepare(claims: list[dict[str, Any]], aliases: dict[str, list[str]]) -> None:
-    gc.disable()  # workers live for seconds and make no reference cycles
     from rgt.reconcile.claim_index import Evidence
 
+    gc.disable()  # workers live for seconds and make no reference cycles
     _shared.append(Evidence(claims, aliases))
 
 

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rgt import bundle, cli, errors
+from rgt import bundle, cli, errors, files, schema
 from rgt.errors import RgtError, bad_input
 from rgt.report import Report
 from rgt.units import show_duration
@@ -32,7 +33,6 @@ import click
 if TYPE_CHECKING:
     from rgt.job import description
     from rgt.job.audit import Row
-
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 WITH_FILES = ("local", "ssh", "slurm", "docker")  # targets whose disk we can look at
@@ -101,8 +101,6 @@ class ProductionRun:
         self.nodes = int(self.config.get("nodes", len(self.hosts)))
         self.processes = self.nodes * max(1, self.gpus)
         # where {config} is, seen from workdir: its own file for each content, so that a run keeps what it read
-        import hashlib  # here, because --help does not need it
-
         self.shipped = f".rgt/{self.path.stem}-{hashlib.sha256(self.path.read_bytes()).hexdigest()[:8]}.yaml"
         self.given = {key: self.config[key] for key in JOB_KEYS if key in self.config}
         self.ships_config = "config" in description.holes(self.given)
@@ -110,8 +108,6 @@ class ProductionRun:
     @functools.cached_property
     def spec(self) -> dict[str, Any]:
         """The job description for launch."""
-
-        from rgt import schema
         from rgt.job import description
 
         given = self.given
@@ -161,7 +157,6 @@ class ProductionRun:
 
     def rows(self) -> Iterator[Row]:
         """fail is what cannot work; the rest is told."""
-
         from rgt.job.audit import Row, fail, warn
 
         wanted = self.config.get("world_size")
@@ -174,15 +169,19 @@ class ProductionRun:
         if limit and estimate and estimate["seconds"] > limit:
             seen = f"it will take {show_duration(estimate['seconds'])} and is ended after {show_duration(limit)}"
             yield warn("time_limit", "time-limit", seen)
-        if self.kind in WITH_FILES:
-            yield from self._files()
-        else:
+        if self.kind not in WITH_FILES:
             seen = f"paths and disk were not looked at: {self.kind} has no disk before the job runs"
             yield Row("", "info", seen, code="unjudged")
+            return
+        named = {key: self.there(self.config[key]) for key in ("script", "resume_from") if self.config.get(key)}
+        for host in self.hosts:
+            for key, path in {"workdir": self.job.workdir, **named}.items():
+                if host.run(["test", "-e", path], expand=(2,)).code:
+                    seen = f"{path} does not exist on {host.title}"
+                    yield fail(key, "missing", seen, "bring it there, or mend the path")
 
     def _cadence(self) -> Iterator[Row]:
         """How much a preemption costs, and whether early stopping can do what it is for."""
-
         from rgt.job.audit import warn
 
         epochs, every = self.config["epochs"], self.config.get("save_every")
@@ -198,23 +197,12 @@ class ProductionRun:
             seen = f"it never fires: patience {patience} x validate_every {validated}, and there are {epochs} epochs"
             yield warn("early_stopping_patience", "early-stopping", seen)
 
-    def _files(self) -> Iterator[Row]:
-        from rgt.job.audit import fail
-
-        named = {key: self.there(self.config[key]) for key in ("script", "resume_from") if self.config.get(key)}
-        for host in self.hosts:
-            for key, path in {"workdir": self.job.workdir, **named}.items():
-                if host.run(["test", "-e", path], expand=(2,)).code:
-                    seen = f"{path} does not exist on {host.title}"
-                    yield fail(key, "missing", seen, "bring it there, or mend the path")
-
 
 # -- the launch
 
 
 def _start(run: ProductionRun, report: Report) -> list[str]:
     # the same name twice at once is a slip of the hand that costs a second set of GPUs
-    from rgt import files
     from rgt.job import description
     from rgt.run.record import ACTIVE, slugify
 

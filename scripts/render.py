@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rgt import bundle, cli
+from rgt import bundle, cli, files
 from rgt.errors import RgtError, bad_input
 from rgt.report import Report
 
@@ -30,7 +30,6 @@ import click
 
 if TYPE_CHECKING:
     from rgt.evidence.claims import Project
-
 
 _PATH = click.Path(path_type=Path)
 _FIXES = {
@@ -47,11 +46,10 @@ Fmt = str | None  # of the report: json, github; None is text
 
 def from_evidence(function: Command) -> Command:
     """--evidence, which the function gets as the loaded project, and the formats of its report."""
+    from rgt.evidence import claims as evidence_layer
 
     @functools.wraps(function)
     def command(evidence: Path, **options: Any) -> int:
-        from rgt.evidence import claims as evidence_layer
-
         project = evidence_layer.load(evidence)
         if not project.claims:
             how = bundle.command("manifest_scaffold", "claim", "add", "--help")
@@ -122,7 +120,6 @@ def values_command(project: Project, paths: tuple[Path, ...], fmt: Fmt) -> int:
 
     A document with a broken marker or an unknown claim is left as it is and named.
     """
-    from rgt import files
     from rgt.evidence.claims import chosen_documents
     from rgt.render import document_numbers
 
@@ -163,7 +160,6 @@ def figures_command(project: Project, names: Words, check: bool, fmt: Fmt, **wor
 
     --kind, --metric and --split are remembered.
     """
-
     from rgt.render import figure_data, figures
 
     spec = {key: words[key] for key in ("kind", "metric", "split") if words[key]}
@@ -226,8 +222,6 @@ def report_command(project: Project, compare: tuple[Path, ...], fmt: Fmt) -> int
 
 
 def _write(path: Path, text: str) -> None:
-    from rgt import files
-
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write_text(path, text)
 

@@ -15,6 +15,7 @@ metrics stay; a row with another value is replaced only with --replace. Exit 1: 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from rgt import cli
 from rgt.report import Report
@@ -24,18 +25,10 @@ import click
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-def _rule(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    from rgt.run import results
-
-    if value is not None and not results.RULE.fullmatch(value):
-        raise click.BadParameter(f"{value!r} is not a rule: last, best or mean-last-K, such as mean-last-5")
-    return value
-
-
 @click.command(cls=cli.Command)
 @click.argument("run_dir", type=click.Path(path_type=Path), metavar="RUN_DIR")
 @click.option("--metric", "metrics", multiple=True, required=True, help="Its name in the file; repeatable.")
-@click.option("--rule", callback=_rule, help="last (the default), best, or mean-last-K.")
+@click.option("--rule", help="last (the default), best, or mean-last-K.")
 @click.option("--split", type=click.Choice(["train", "val", "test"]), help="Needed where the name or row has none.")
 @click.option("--from", "evaluation", type=_FILE, help="An evaluation's JSON or CSV instead of metrics.jsonl.")
 @click.option("--direction", type=click.Choice(["up", "down"]), help="Which way is better, for an unknown metric.")
@@ -47,15 +40,11 @@ def _rule(ctx: click.Context, parameter: click.Parameter, value: str | None) -> 
 def main(
     run_dir: Path,
     metrics: tuple[str, ...],
-    rule: str | None,
-    split: str | None,
     evaluation: Path | None,
-    direction: str | None,
-    n: int | None,
-    dataset: str | None,
     replace: bool,
     dry_run: bool,
     fmt: str | None,
+    **question: Any,
 ) -> int:
     """Compute the final numbers of RUN_DIR and write them to its results.json.
 
@@ -64,8 +53,7 @@ def main(
     from rgt.run import record, results
 
     run = record.open_run(run_dir.resolve())
-    questions = [results.Question(metric, rule, split, direction, n, dataset) for metric in metrics]
-    rows = [results.measure(run, question, evaluation) for question in questions]
+    rows = [results.measure(run, results.Question(metric, **question), evaluation) for metric in metrics]
     merged = results.merge(run, rows, replace)
     report = Report("results", data={"results": str(run.results), "rows": rows, "written": not dry_run})
     for row in rows:

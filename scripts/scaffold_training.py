@@ -23,6 +23,7 @@ from typing import Any
 
 from rgt import bundle, cli
 from rgt.errors import bad_input
+from rgt.scaffold_training import budget
 
 import click
 
@@ -30,12 +31,6 @@ FRAMEWORKS = ("nanogpt", "litgpt", "hf-trainer")
 SEED = 1337
 _HALF = click.FloatRange(0, 0.5, min_open=True)
 _VOCAB_HELP = "Of the tokenizer; 257 for bytes."
-
-
-def _count(text: str) -> float:
-    from rgt.scaffold_training import budget
-
-    return budget.count(text)
 
 
 @click.group(cls=cli.Group)
@@ -49,8 +44,8 @@ def main() -> None:
 @main.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--framework", required=True, type=click.Choice(FRAMEWORKS), help="Whose trainer.")
-@click.option("--params", type=_count, help="Parameters, such as 124M. [default: 124M]")
-@click.option("--tokens", type=_count, help="Tokens to train on, such as 2.5B. [default: 20 a parameter]")
+@click.option("--params", type=budget.count, help="Parameters, such as 124M. [default: 124M]")
+@click.option("--tokens", type=budget.count, help="Tokens to train on, such as 2.5B. [default: 20 a parameter]")
 @click.option("--gpu", help="Card, such as A100. [default: this machine's, else the CPU]")
 @click.option("--gpu-mem", type=cli.Size(), help="Memory of one card. [default: the card's]")
 @click.option("--gpus", type=click.IntRange(1), default=1, show_default=True, help="Cards, on one machine.")
@@ -78,7 +73,10 @@ def new(
 
     Example: rgt scaffold_training new pipelines/base --framework litgpt --params 124M --gpu A100
     """
-    from rgt.scaffold_training import budget, pipeline, tokens
+    from rgt.scaffold_training import (
+        pipeline,
+        tokens,  # here, because it imports numpy
+    )
 
     card = budget.card(gpu, gpu_mem)
     device = "cpu" if card.name == "CPU" else "cuda"
@@ -119,17 +117,20 @@ def data(
 
     Example: rgt scaffold_training data pipelines/base web corpus/a.txt corpus/b.txt
     """
-    from rgt.scaffold_training import pipeline, text_files, tokens
+    from rgt.scaffold_training import (
+        pipeline,
+        tokens,  # here, because it imports numpy
+    )
 
     if not source or Path(source).name != source or source.startswith("."):
         raise bad_input(f"{source!r} is not a name for a source; it becomes a folder of {folder}/data")
     config = pipeline.load_config(folder / "training_config.yaml")
-    known = text_files.load_tokenizer(tokenizer) if tokenizer else None
-    have, need = config["model"]["vocab_size"], text_files.vocabulary(known)
+    known = tokens.load_tokenizer(tokenizer) if tokenizer else None
+    have, need = config["model"]["vocab_size"], tokens.vocabulary(known)
     if need > have:
         raise bad_input(f"the tokenizer has {need} tokens, the model {have}; make it by `new --vocab-size {need}`")
     target = folder / "data" / source
-    counts = text_files.write(target, list(texts), known, tokens.width(config), val_share)
+    counts = tokens.write(target, list(texts), known, tokens.width(config), val_share)
     said = f"{counts['train']:,} tokens to train on, {counts['val']:,} to validate with, vocabulary {need}"
     unread = "" if any(source in phase["mix"] for phase in config["phases"]) else "; no phase reads it yet"
     cli.show({"folder": str(target), "tokens": counts, "vocab_size": need}, as_json, [f"{target}: {said}{unread}"])

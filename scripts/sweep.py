@@ -23,14 +23,13 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rgt import bundle, cli, errors
+from rgt import bundle, cli, errors, files
 from rgt.report import Report, progress
 
 import click
 
 if TYPE_CHECKING:
     from rgt.sweep.cells import Attempt, Cell, Ledger, Row, Sweep
-
 
 _ROWS = 100  # of the table; --json has them all
 _VALUES = 60  # characters of a cell's values in the table
@@ -163,7 +162,6 @@ def _todo(sweep: Sweep, ledger: Ledger, retry: bool, write: bool = True) -> list
 
 def _submit(sweep: Sweep, ledger: Ledger, cell: Cell, target: str, lock: int) -> tuple[Attempt, str]:
     """One attempt at one cell, and why it failed (empty when it did not)."""
-    from rgt import files
     from rgt.job import description as job
     from rgt.sweep.cells import MARK, Attempt
 
@@ -182,6 +180,7 @@ def _submit(sweep: Sweep, ledger: Ledger, cell: Cell, target: str, lock: int) ->
 
 def _submit_all(sweep: Sweep, ledger: Ledger, todo: list[Cell], lock: int, report: Report) -> list[Attempt]:
     """To the target with the fewest cells so far. One that fails is left out: what failed once fails for each cell."""
+
     begun: list[Attempt] = []
     targets = list(sweep.targets)
     for number, cell in enumerate(todo, 1):

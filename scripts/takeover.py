@@ -136,14 +136,13 @@ def cadence(epochs: int, epoch: int, epoch_time: float | None, as_json: bool, **
     looks = plan_looks(epochs, epoch, epoch_time, **marks)
     wait = None if epoch_time is None else (looks.next_epoch - epoch) * epoch_time
     at = None if wait is None else time.time() + wait
-    if as_json:
-        print_json({"tool": "takeover", "ok": True, "findings": [], **vars(looks), "in_seconds": wait, "at": at})
-    elif looks.phase == "over":
-        click.echo(looks.why)
-    else:
+    lines = [looks.why]
+    if looks.phase != "over":
         stamp = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
         when = "" if wait is None else f", in {units.show_duration(wait)}, at {stamp}"
-        click.echo(f"next look: epoch {looks.next_epoch} of {epochs}{when}\nwhy: {looks.why}")
+        lines = [f"next look: epoch {looks.next_epoch} of {epochs}{when}", f"why: {looks.why}"]
+    data = {"tool": "takeover", "ok": True, "findings": [], **vars(looks), "in_seconds": wait, "at": at}
+    cli.show(data, as_json, lines)
 
 
 @dataclass

@@ -185,6 +185,7 @@ def aggregate(places: Words, patience: float, fmt: str | None) -> int:
 @set_option
 @click.option("--act", type=click.Choice(["stop", "destroy"]), help="[default: what stops the meter there]")
 @click.option("--approve", default="", help="The user's own words, with the phrase that this page showed them.")
+@click.option("--lease", type=click.Path(path_type=Path), help="Approve a stop by a lease whose end has come.")
 @click.option("--abandon", multiple=True, help="A path on the box that the user gives up by name; repeatable.")
 @click.option("--execute", is_flag=True, help="Run the provider's command; without it, it is only shown.")
 @click.option("--wait", **duration, default="3m", help="How long to look for its sign in the list.")
@@ -197,6 +198,7 @@ def down(
     more: Words,
     act: str | None,
     approve: str,
+    lease: Path | None,
     abandon: Words,
     execute: bool,
     wait: float,
@@ -206,14 +208,17 @@ def down(
 
     RUN is the folder that was pulled into. Exit 4 unless the box answers, all that counts on its disks is here by
     digests made there and here now, or given up by name; what is here loads now; nothing works there any more; and
-    the user repeated the phrase that is shown when all else holds (30 minutes, for this run, id, profile and command).
+    the user repeated the phrase that is shown when all else holds (30 minutes, for this run, id, profile and command),
+    or gave a lease for a stop that keeps the run's disk; of the other files only what that stop loses counts then.
     Pulls beside RUN count, too. Every decision is an event in RUN/events.jsonl.
     The provider's own list must have this very id before the command and show its end after it: else exit 4, or 1.
 
     Example: rgt transfer down pulled/<run-id> --profile runpod --id abc123
     """
     from rgt.platform import acts, profiles
-    from rgt.transfer import approval, teardown_rules
+    from rgt.run import approval
+    from rgt.run import lease as leases
+    from rgt.transfer import teardown_rules
 
     facts = profiles.load(profile)
     act = act or acts.usual(facts)
@@ -222,22 +227,10 @@ def down(
     profiles.command(facts["meter"]["list"], values)  # before anything is executed: it may lack a value
     id_env = id_env or facts["overrides"].get("transfer.py", {}).get("--id-env", "")
     command = order.text if order else f"by hand: {acts.verb(facts, act)['value']}"
-    case = teardown_rules.Case(run, facts, values, command, act, abandon)
+    case = teardown_rules.Case(run, facts, values, command, act, abandon, lease, profile)
     teardown_rules.examine(case, id_env)
     case.require_approval(approve)
-    means = [{"what": what, "sentence": line} for what, line in teardown_rules.consequences(case)]
-    found = Report("transfer", list(case.against), {"run_id": case.run_id, "profile": facts["name"], "id": box_id})
-    found.data |= {"act": act, "irreversible": act == "destroy", "command": command}
-    found.data |= {"consequences": means, "notes": case.notes, "executed": False}
-    found.data |= {"state": case.state.word if case.state else None}
-    if fmt is None:
-        for what, sentence in teardown_rules.page(case):
-            click.echo(units.show_text(f"{what:13} {sentence}"))
-    reasons = [finding.message for finding in found.findings][:20]
-    decision = {"command": command, "execute": execute, "reasons": reasons, "words": approve, "abandoned": abandon}
-    unrecorded = case.log("refused" if reasons else "approved", **decision)
-    if unrecorded and not reasons:
-        found.add("unreadable", "error", f"a decision that is not recorded is not made: {unrecorded}")
+    found = _decide(case, f"lease {lease}" if lease else approve, execute, fmt)
     if found.findings:
         found.emit(fmt, f"refused: {len(found.findings)} things stand against it; nothing was executed")
         return errors.REFUSED
@@ -247,8 +240,33 @@ def down(
         found.emit(fmt, f"this platform has no command for it: {command}")
         return errors.ENVIRONMENT
     approval.spend(case.local)
+    if lease and (why := leases.spend(lease, *case.leased)):
+        found.add("unapproved", "error", f"the lease does not approve it any more: {why}", path=str(lease))
+        found.emit(fmt, "refused: nothing was executed")
+        return errors.REFUSED
     progress(f"running: {command}")
     return _report(case, found, acts.end(facts, values, box_id, act, wait), fmt)
+
+
+def _decide(case: Case, words: str, execute: bool, fmt: str | None) -> Report:
+    """Show the page, and write down what was decided and why; a finding is what stands against the act."""
+    from rgt.run import billing
+    from rgt.transfer import teardown_rules
+
+    means = [{"what": what, "sentence": line} for what, line in teardown_rules.consequences(case)]
+    found = Report("transfer", list(case.against), {"run_id": case.run_id, "profile": case.facts["name"]})
+    found.data |= {"id": case.box_id, "act": case.act, "irreversible": case.act == "destroy", "command": case.command}
+    found.data |= {"consequences": means, "notes": case.notes, "executed": False}
+    found.data |= {"state": case.state.word if case.state else None, "cost": billing.bill_of(case.local).as_dict()}
+    if fmt is None:
+        for what, sentence in teardown_rules.page(case):
+            click.echo(units.show_text(f"{what:13} {sentence}"))
+    reasons = [finding.message for finding in found.findings][:20]
+    decision = {"command": case.command, "execute": execute, "reasons": reasons, "words": words}
+    unrecorded = case.log("refused" if reasons else "approved", **decision, abandoned=case.abandon)
+    if unrecorded and not reasons:
+        found.add("unreadable", "error", f"a decision that is not recorded is not made: {unrecorded}")
+    return found
 
 
 def _placeholders(box_id: str, more: Words) -> dict[str, str]:

@@ -29,14 +29,14 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rgt import cli, errors, units
 from rgt.errors import bad_input
-from rgt.report import Report
+from rgt.report import SEVERITIES, Report, plural
 
 import click
 
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 MAX_ABS = 1e6
 _LINES = 200  # of artifacts; --json has them all
 _NAMED = 5
-_SEVERITIES = ("error", "warn", "info")
 
 # The hand-over checklist, and the findings that speak against each point.
 _LOADS = """
@@ -95,6 +94,10 @@ def main(
 
     Example: rgt verify_local checkpoints/step_2000.pt --expect checkpoints/step_1000.pt
     """
+    from rgt.checkpoint import verify
+    from rgt.checkpoint.examine import Options
+    from rgt.checkpoint.layout import Problem
+    from rgt.checkpoint.survey import survey
     from rgt.machine.interpreter import job_python
 
     if python and not deep:
@@ -102,13 +105,7 @@ def main(
     try:
         import numpy  # noqa: F401
     except ImportError:
-        message = "numpy cannot be imported, and values cannot be checked without it; pip install numpy"
-        raise errors.lacking(message) from None
-    from rgt.checkpoint import real_load, verify
-    from rgt.checkpoint.examine import Options
-    from rgt.checkpoint.layout import Problem
-    from rgt.checkpoint.survey import survey
-
+        raise errors.lacking("values cannot be checked without numpy; pip install numpy") from None
     surveys = [survey(path) for path in dict.fromkeys(paths)]
     expected = load_expectation(expect) if expect else None
     options = Options(digest=digest, max_abs=max_abs, allow=expected.allow if expected else {})
@@ -117,20 +114,22 @@ def main(
     with shown as bar:
         verdicts = [verify.verify(found, options, bar.update if bar else None) for found in surveys]
     for verdict in verdicts if deep else ():
-        real_load.load_for_real(verdict, job_python(python))
+        verify.load_for_real(verdict, job_python(python))
     artifacts = [artifact for verdict in verdicts for artifact in verdict.artifacts]
     for verdict in verdicts if expected else ():
         compare(expected, verdict)  # type: ignore[arg-type]
     problems = [entry for verdict in verdicts for entry in verdict.problems]
     short = expect_count is not None and len(artifacts) < expect_count
     if short:
-        message = f"{_count(artifacts, 'artifact')} found, {expect_count} expected"
+        message = f"{plural(len(artifacts), 'artifact')} found, {expect_count} expected"
         problems.append((verdicts[0].found.given, Problem("count", "error", message)))
     record = {"max_abs": max_abs, "expect": str(expect) if expect else None}
     proofs = [] if short else [path for verdict in verdicts for path in verify.prove(verdict, record)]
     problems += [entry for verdict in verdicts if short or verdict.failed for entry in verify.withdraw(verdict)]
     data = {
-        "artifacts": [_row(artifact) for artifact in artifacts],
+        "artifacts": [
+            {"path": str(one.path), "ok": one.real, **one.as_dict(), "parameters": one.parameters} for one in artifacts
+        ],
         "checklist": checklist(problems, artifacts, max_abs),
         "proof": [str(path) for path in proofs],
         "seconds": round(time.perf_counter() - start, 3),
@@ -143,19 +142,19 @@ def main(
 
 def emit(problems: list[tuple[Path, Problem]], artifacts: list[Artifact], data: dict[str, Any], fmt: str | None) -> int:
     found = Report("verify_local", data=data)
-    for path, problem in sorted(problems, key=lambda entry: _SEVERITIES.index(entry[1].severity)):
+    for path, problem in sorted(problems, key=lambda entry: SEVERITIES.index(entry[1].severity)):
         found.add(**vars(problem), path=str(path))
     for artifact in artifacts[:_LINES] if fmt is None else ():
         parts = [str(artifact.path), artifact.format, units.show_size(artifact.bytes)]
         if artifact.layout.tensors:
-            parts += [_count(artifact.layout.tensors, "tensor"), f"{artifact.parameters:,} parameters"]
+            parts += [plural(len(artifact.layout.tensors), "tensor"), f"{artifact.parameters:,} parameters"]
         click.echo(f"{'ok' if artifact.real else 'FAIL':5} " + "  ".join(parts))
     if fmt is None and len(artifacts) > _LINES:
         click.echo(f"... and {len(artifacts) - _LINES} more; --json lists them all")
     failed = sum(not artifact.real for artifact in artifacts)
-    errors_, warnings = (sum(problem.severity == level for _, problem in problems) for level in _SEVERITIES[:2])
+    errors_, warnings = (sum(problem.severity == level for _, problem in problems) for level in SEVERITIES[:2])
     word = "NOT VERIFIED" if errors_ else "verified with warnings" if warnings else "verified"
-    count = f"{failed} of {_count(artifacts, 'artifact')} failed" if failed else _count(artifacts, "artifact")
+    count = f"{failed} of {plural(len(artifacts), 'artifact')} failed" if failed else plural(len(artifacts), "artifact")
     proofs = "".join(f"; proof: {path}" for path in data["proof"])
     points = " · ".join(f"{point}: {answer}" for point, answer in data["checklist"].items())
     took = units.show_duration(data["seconds"])
@@ -179,23 +178,6 @@ def checklist(problems: list[tuple[Path, Problem]], artifacts: list[Artifact], m
         name = f"|x| <= {max_abs:g}" if point == "in range" else point
         answers[name] = against or open_points.get(point, "yes")
     return answers
-
-
-def _row(artifact: Artifact) -> dict[str, Any]:
-    return {
-        "path": str(artifact.path),
-        "ok": artifact.real,
-        "format": artifact.format,
-        "bytes": artifact.bytes,
-        "sha256": artifact.sha256,
-        "tensors": len(artifact.layout.tensors),
-        "parameters": artifact.parameters,
-        "checks": sorted(set(artifact.checks)),
-    }
-
-
-def _count(things: Sized, word: str) -> str:
-    return f"{len(things)} {word}{'' if len(things) == 1 else 's'}"
 
 
 # -- --expect: what a checkpoint should hold, from a spec or from another checkpoint that is known to be good
@@ -239,7 +221,7 @@ def load_expectation(path: Path) -> Expectation:
     found = survey(path)
     models = list(_models(found, [examine(p, HEADERS, found.blobs(p)) for p in found.artifacts]))
     if not models:
-        raise bad_input(f"{path} cannot be compared with: it is neither a spec nor a checkpoint that can be read")
+        raise bad_input(f"{path} is neither a spec for --expect nor a checkpoint that can be read")
     return Expectation(max(models, key=lambda each: len(each.weights)).weights)
 
 
@@ -297,7 +279,14 @@ def differences(expected: Expectation, model: Model) -> Iterator[Problem]:
     from rgt.checkpoint.layout import Problem
 
     actual, wanted = dict(model.weights), expected.tensors
-    yield from _rename(wanted, actual)
+    # keys that differ by a wrapper's prefix are one finding, not two per tensor
+    bare = {_bare(name): name for name in wanted.keys() - actual.keys()}
+    pairs = {name: bare[_bare(name)] for name in actual.keys() - wanted.keys() if _bare(name) in bare}
+    if pairs:
+        first, fix = min(pairs), "rename them, or load into the same wrapper"
+        message = f"{len(pairs)} keys differ from the expected ones by a wrapper's prefix: {first} for {pairs[first]}"
+        yield Problem("renamed", "error", message[:400], where=first[:200], fix=fix)
+        actual |= {other: actual.pop(name) for name, other in pairs.items()}
     lost = [name for name in wanted if name not in actual]
     added = [name for name in actual if name not in wanted] if wanted and not expected.extra else []
     for code, names, what in (("missing", lost, "expected and not there"), ("extra", added, "there and not expected")):
@@ -311,21 +300,6 @@ def differences(expected: Expectation, model: Model) -> Iterator[Problem]:
             yield Problem("shape", "error", message, where=name[:200])
         if dtype not in (None, actual_dtype):
             yield Problem("dtype", "error", f"is {actual_dtype}, expected {dtype}", where=name[:200])
-
-
-def _rename(wanted: Table, actual: Table) -> Iterator[Problem]:
-    """Keys that differ by a wrapper's prefix are one finding, not two per tensor; `actual` gets the expected names."""
-    from rgt.checkpoint.layout import Problem
-
-    bare = {_bare(name): name for name in wanted.keys() - actual.keys()}
-    pairs = {name: bare[_bare(name)] for name in actual.keys() - wanted.keys() if _bare(name) in bare}
-    if pairs:
-        first = min(pairs)
-        message = f"{len(pairs)} keys differ from the expected ones by a wrapper's prefix: {first} for {pairs[first]}"
-        yield Problem(
-            "renamed", "error", message[:400], where=first[:200], fix="rename them, or load into the same wrapper"
-        )
-        actual |= {other: actual.pop(name) for name, other in pairs.items()}
 
 
 def _bare(name: str) -> str:

@@ -16,19 +16,17 @@ service. Nothing of it is changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rgt import cli
 from rgt.errors import bad_input
-from rgt.report import Report, print_json
+from rgt.report import Report
 
 import click
 
 if TYPE_CHECKING:
     from rgt.wandb_forensics import tracked
-
 
 _SHOWN = 40
 source_argument = click.argument("source")
@@ -48,14 +46,6 @@ def open_source(text: str) -> tracked.Source:
     if path.exists() or text.startswith((".", "/", "~")) or text.count("/") not in (1, 2):
         return tracked.Offline(path.expanduser())
     return tracked.Hosted(text)
-
-
-def show(as_json: bool, data: dict[str, Any], lines: Iterable[str]) -> None:
-    if as_json:
-        print_json(data)
-        return
-    for line in lines:
-        click.echo(line)
 
 
 @main.command("list")
@@ -113,7 +103,8 @@ def diff(source: str, first: str, second: str, as_json: bool) -> int:
     }
     rows = [(part, key, *pair) for part, keys in changed.items() for key, pair in keys.items()]
     lines = [f"{part:8} {key}: {left!r} -> {right!r}" for part, key, left, right in rows]
-    show(as_json, {"first": a.id, "second": b.id, **changed}, [*lines, f"{len(changed['config'])} settings differ"])
+    data = {"first": a.id, "second": b.id, **changed}
+    cli.show(data, as_json, [*lines, f"{len(changed['config'])} settings differ"])
     return 1 if changed["config"] else 0
 
 
@@ -134,7 +125,7 @@ def curve(source: str, run_id: str, metric: str, as_json: bool) -> None:
         names = sorted({key for row in tracked.joined_history(opened, parts) for key in row if not key.startswith("_")})
         raise bad_input(f"{run.id} never logged {metric}; it logged: {', '.join(names[:20])}")
     data = {"run": run.id, "metric": metric, "points": tracked.strict(points)}
-    show(as_json, data, ["step,value", *(f"{step},{value!r}" for step, value in points)])
+    cli.show(data, as_json, ["step,value", *(f"{step},{value!r}" for step, value in points)])
 
 
 @main.command()
@@ -150,7 +141,7 @@ def export(source: str, run_id: str, into: Path, as_json: bool) -> None:
     parts = tracked.records_of(opened.runs(), run_id)
     opened.details(parts[-1])
     path, rows = tracked.write_run(into, parts[-1], tracked.joined_history(opened, parts))
-    show(as_json, {"run": str(path), "rows": rows}, [str(path)])
+    cli.show({"run": str(path), "rows": rows}, as_json, [str(path)])
 
 
 if __name__ == "__main__":

@@ -35,16 +35,7 @@ _SHORTEST = 1.0  # seconds between two looks
 _ENGINE_LINES = 5000  # of an engine that has only a command for its log
 
 
-class _Verbs(cli.Group):
-    """`rgt watch RUN` is `rgt watch show RUN`."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
-            args = ["show", *args]
-        return super().parse_args(ctx, args)
-
-
-@click.group(cls=_Verbs)
+@click.group(cls=cli.Group, default_verb="show")
 def main() -> None:
     """Say what a run is doing, whether it is healthy and what to do next.
 
@@ -185,10 +176,8 @@ def daemon(targets: tuple[str, ...], every: float, silenced: tuple[str, ...], fo
     pid = daemons.start(target, every, silenced, foreground)
     if foreground:
         return
-    if as_json:
-        print_json({"tool": "watch", "ok": True, "findings": [], "pid": pid, "keep": str(target.keep)})
-    else:
-        click.echo(f"pid {pid} looks at {target.where} every {units.show_duration(every)}; its files: {target.keep}")
+    line = f"pid {pid} looks at {target.where} every {units.show_duration(every)}; its files: {target.keep}"
+    cli.show({"tool": "watch", "ok": True, "findings": [], "pid": pid, "keep": str(target.keep)}, as_json, [line])
 
 
 @main.command()

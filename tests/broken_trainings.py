@@ -83,6 +83,8 @@ order order | same order: never_shuffled
 collate ragged | [0] is 4, 5, 6: sequences_of_different_length
 data image | not divided by 255: images_not_divided
 memory growth | with their graph: losses_kept_with_their_graph | more are kept after each step: outputs_collected
+memory growth | hook is registered by each step: hook_in_every_step
+memory growth | from evaluation to evaluation: losses_of_evaluations
 throughput starved | waits for data: slow_decoding
 determinism nondeterminism | the initial weights: seed_from_the_system | the batch: unseeded_shuffle
 determinism nondeterminism | the loss: unseeded_noise_in_forward
@@ -363,6 +365,27 @@ def collecting(what: Callable[[Tensor, Tensor], Tensor]) -> Training:
         return update(t, loss)
 
     return training(step=step)
+
+
+def hook_in_every_step() -> Training:
+    def step(t: Training, batch: Any) -> Any:
+        t.model[0].register_forward_hook(lambda module, inputs, output: None)
+        return update(t, t.loss(t.model(batch[0]), batch[1]))
+
+    return training(step=step)
+
+
+def losses_of_evaluations() -> Training:
+    history: list[Tensor] = []
+
+    def evaluate(t: Training) -> float:
+        inputs, targets = next(iter(t.data))
+        t.model.eval()
+        history.append(t.loss(t.model(inputs), targets))
+        t.model.train()
+        return float(history[-1].detach())
+
+    return training(evaluate=evaluate)
 
 
 def seed_from_the_system() -> Training:

@@ -38,6 +38,9 @@ class Defect:
 
 
 DEFECTS: list[Defect] = []
+NAN, WTE = float("nan"), "wte.weight"
+NESTED = b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+LISTS = b'{"a":[' + b"[]," * 1_100_000 + b"[]]}"
 
 
 def defect(
@@ -69,7 +72,9 @@ def truncate(path: Path, keep: float) -> Path:
     return path
 
 
-def put(path: Path, offset: int, data: bytes) -> Path:
+def put(path: Path, at: int | bytes, data: bytes) -> Path:
+    """Over what is at that offset, or where those bytes are first."""
+    offset = at if isinstance(at, int) else path.read_bytes().index(at)
     with path.open("r+b") as file:
         file.seek(offset)
         file.write(data)
@@ -89,14 +94,15 @@ def member_offset(path: Path, suffix: str) -> int:
     return info.header_offset + 30 + int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
 
 
-def rezip(path: Path, change: Callable[[str, bytes], bytes | None]) -> Path:
-    """Write the zip anew (with right CRCs); `change` gives a member's new bytes, None drops it."""
+def rezip(path: Path, end: str, change: Callable[[bytes], bytes | None]) -> Path:
+    """Write the zip anew (with right CRCs); `change` gives new bytes for names with this end, None drops them."""
     with zipfile.ZipFile(path) as old:
-        members = [(name, change(name, old.read(name))) for name in old.namelist()]
+        members = {name: old.read(name) for name in old.namelist()}
     with zipfile.ZipFile(path, "w") as new:
-        for name, data in members:
-            if data is not None:
-                new.writestr(name, data)
+        for name, data in members.items():
+            changed = change(data) if name.endswith(end) else data
+            if changed is not None:
+                new.writestr(name, changed)
     return path
 
 
@@ -136,8 +142,8 @@ def with_weight(folder: Path, name: str, tensor: torch.Tensor) -> Path:
     return folder / "model.safetensors"
 
 
-def broken(index: int | tuple[int, ...], value: float, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    tensor = torch.randn(*shape).to(dtype)
+def broken(index: tuple[int, int], value: float, side: int = 64) -> torch.Tensor:
+    tensor = torch.randn(side, side)
     tensor[index] = value
     return tensor
 
@@ -158,12 +164,97 @@ def manifest(folder: Path) -> Path:
     return folder
 
 
+# -- tables of defects that need no function of their own
+
+
+def damaged(of: Callable[[Path], Path], **rows: tuple[Any, ...]) -> None:
+    """Each by its name: what is done to what `of` makes, the code, the words that must be named."""
+    for name, (damage, code, *named) in rows.items():
+
+        def make(folder: Path, damage: Callable[[Path], object] = damage) -> Path:
+            healthy = of(folder)
+            damage(healthy)
+            return healthy
+
+        make.__name__ = name
+        DEFECTS.append(Defect(make, code, tuple(named), "error", ()))
+
+
+def __getattr__(name: str) -> Callable[[Path], Path]:
+    """A defect of a table is a maker of this module, as the others are."""
+    for each in DEFECTS:
+        if each.name == name:
+            return each.make
+    raise AttributeError(name)
+
+
+def in_folder(folder: Path) -> Path:
+    return folder
+
+
+def pulled(folder: Path) -> Path:
+    zoo.safetensors(folder)
+    zoo.torch_zip(folder)
+    (folder / "train.log").write_text("step 1\nstep 2\n")
+    return folder
+
+
+def lengthen(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"tail")
+
+
+def zipped(path: Path, name: str) -> None:
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(name, b"\x80\x02}.")
+
+
+def lost(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+def edited(name: str, change: Callable[[Any], Any]) -> Callable[[Path], Path]:
+    return lambda folder: edit_json(folder / name, change)
+
+
+def newest(**fields: object) -> Callable[[Path], Path]:
+    return edited("checkpoints_index.json", lambda index: index["checkpoints"][-1].update(fields))
+
+
+def wte(**fields: object) -> Callable[[Path], Path]:
+    return lambda path: edit_header(path, lambda header: header[WTE].update(fields))
+
+
+def weight(make: Callable[[], torch.Tensor]) -> Callable[[Path], Path]:
+    return lambda folder: with_weight(folder, "w", make())
+
+
+def fp8(dtype: torch.dtype, bits: int) -> torch.Tensor:
+    numbers = torch.randn(16, 16).to(dtype).view(torch.uint8)
+    numbers[3, 4] = bits
+    return numbers.view(dtype)
+
+
+def raw(data: bytes) -> Callable[[Path], Path]:
+    return lambda folder: raw_pickle(folder, b"\x80\x02" + data)
+
+
 # -- the container: torch zip
 
 
-@defect("truncated", "directory is missing")
-def torch_cut_in_half(folder: Path) -> Path:
-    return truncate(zoo.torch_zip(folder), 0.5)
+damaged(
+    zoo.torch_zip,
+    torch_cut_in_half=(lambda path: truncate(path, 0.5), "truncated", "directory is missing"),
+    torch_empty_file=(lambda path: truncate(path, 0), "empty", "the file has no bytes"),
+    torch_storage_missing=(lambda path: rezip(path, "data/4", lambda data: None), "malformed", "storage 4 is not"),
+    torch_storage_shortened=(lambda path: rezip(path, "data/5", lambda data: data[:-4]), "bounds", "5 has 32764 bytes"),
+    torch_byte_order_unknown=(lambda path: rezip(path, "byteorder", lambda data: b"middle"), "malformed", "byte order"),
+    torch_member_twice=(lambda path: zipped(path, "ckpt/data/0"), "duplicate", "ckpt/data/0", "is there twice"),
+    torch_member_climbs_out=(lambda path: zipped(path, "../../evil"), "path-name", "../../evil", "outside of"),
+    torch_local_header_damaged=(lambda path: put(path, b"/data/0", b"/data/9"), "malformed", "another name"),
+    torch_pickle_text_changed=(lambda path: put(path, b"norm.weight", b"Norm"), "crc", "data.pkl"),
+    zip_of_two_checkpoints=(lambda path: zipped(path, "x/data.pkl"), "malformed", "the zip holds 2 checkpoints"),
+    zip_with_a_tail=(lengthen, "trailing", "other bytes follow the end of the zip"),
+)
 
 
 @defect("truncated", "a copy that was never finished", of=zoo.torch_zip)
@@ -171,11 +262,6 @@ def torch_preallocated_and_half_copied(path: Path) -> None:
     size = path.stat().st_size
     truncate(path, 0.5)
     os.truncate(path, size)
-
-
-@defect("empty", "the file has no bytes")
-def torch_empty_file(folder: Path) -> Path:
-    return truncate(zoo.torch_zip(folder), 0)
 
 
 @defect("crc", "model.proj.weight", "its bytes changed", of=zoo.torch_zip)
@@ -192,44 +278,16 @@ def torch_zero_filled_hole(path: Path) -> None:
     put(path, member_offset(path, second) + 4096, bytes(8192))
 
 
-@defect("crc", "data.pkl", of=zoo.torch_zip)
-def torch_pickle_text_changed(path: Path) -> None:
-    at = path.read_bytes().index(b"norm.weight")
-    put(path, at, b"Norm")
-
-
-@defect("malformed", "another name", of=zoo.torch_zip)
-def torch_local_header_damaged(path: Path) -> None:
-    at = path.read_bytes().index(b"/data/0")
-    put(path, at + 6, b"9")
-
-
 @defect("bounds", "bytes were added or lost before it", of=zoo.torch_zip)
 def torch_bytes_prepended(path: Path) -> None:
     path.write_bytes(b"HTTP" * 8 + path.read_bytes())
     put(path, 0, b"PK\x03\x04")
 
 
-@defect("malformed", "storage 4 is not in the file", "model.wte.weight")
-def torch_storage_missing(folder: Path) -> Path:
-    return rezip(zoo.torch_zip(folder), lambda name, data: None if name.endswith("data/4") else data)
-
-
 @defect("extra", "storages belong to no tensor: 999", severity="warn", of=zoo.torch_zip)
 def torch_storage_of_nobody(path: Path) -> None:
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("ckpt/data/999", b"x" * 100)
-
-
-@defect("bounds", "storage 5 has 32764 bytes, the pickle wants 32768", "model.proj.weight")
-def torch_storage_shortened(folder: Path) -> Path:
-    return rezip(zoo.torch_zip(folder), lambda name, data: data[:-4] if name.endswith("data/5") else data)
-
-
-@defect("duplicate", "ckpt/data/0", "is there twice", of=zoo.torch_zip)
-def torch_member_twice(path: Path) -> None:
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("ckpt/data/0", b"x" * 8192)
 
 
 @defect("overlap", "share bytes", of=zoo.torch_zip)
@@ -243,17 +301,6 @@ def torch_members_overlap(path: Path) -> None:
         twin.filename = "ckpt/data/0"
         archive.filelist.append(twin)
         archive._didModify = True  # type: ignore[attr-defined]
-
-
-@defect("path-name", "../../evil", "outside of the folder", of=zoo.torch_zip)
-def torch_member_climbs_out(path: Path) -> None:
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("../../evil", b"x")
-
-
-@defect("malformed", "byte order", "middle")
-def torch_byte_order_unknown(folder: Path) -> Path:
-    return rezip(zoo.torch_zip(folder), lambda name, data: b"middle" if name.endswith("byteorder") else data)
 
 
 @defect("not-a-checkpoint", "a zip of 2 other files", "word/document.xml")
@@ -290,53 +337,33 @@ def zip_grows_beyond_its_claim(folder: Path) -> Path:
 # -- the container: legacy torch
 
 
-@defect("truncated", "needs", "bytes more")
-def legacy_cut_in_half(folder: Path) -> Path:
-    return truncate(zoo.torch_legacy(folder), 0.5)
-
-
-@defect("truncated", "not a whole pickle", of=zoo.torch_legacy)
-def legacy_cut_in_the_pickle(path: Path) -> None:
-    os.truncate(path, 300)
-
-
-@defect("trailing", "follow the last storage", of=zoo.torch_legacy)
-def legacy_with_a_tail(path: Path) -> None:
-    path.write_bytes(path.read_bytes() + b"tail")
-
-
-@defect("bounds", "values, the pickle says", of=zoo.torch_legacy)
-def legacy_storage_count_flipped(path: Path) -> None:
-    at = path.read_bytes().index((64 * 32).to_bytes(8, "little"))
-    flip(path, at)
+damaged(
+    zoo.torch_legacy,
+    legacy_cut_in_half=(lambda path: truncate(path, 0.5), "truncated", "needs", "bytes more"),
+    legacy_cut_in_the_pickle=(lambda path: os.truncate(path, 300), "truncated", "not a whole pickle"),
+    legacy_with_a_tail=(lengthen, "trailing", "follow the last storage"),
+    legacy_storage_count_flipped=(lambda path: put(path, struct.pack("<q", 2048), b"\1"), "bounds", "the pickle says"),
+)
 
 
 # -- the container: safetensors
 
 
-@defect("truncated", "behind the end of the file", "copy it again")
-def safetensors_cut(folder: Path) -> Path:
-    return truncate(zoo.safetensors(folder), 0.7)
-
-
-@defect("bounds", "the header claims", "at most")
-def safetensors_header_of_an_exabyte(folder: Path) -> Path:
-    return put(zoo.safetensors(folder), 0, (1 << 60).to_bytes(8, "little"))
-
-
-@defect("malformed", "the header is not JSON")
-def safetensors_header_damaged(folder: Path) -> Path:
-    return put(zoo.safetensors(folder), 40, b"\x01\x02")
-
-
-@defect("malformed", "nested too deep")
-def safetensors_header_nested(folder: Path) -> Path:
-    return write_header(folder / "model.safetensors", b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", b"")
-
-
-@defect("bounds", "lists and objects")
-def safetensors_header_of_a_million_lists(folder: Path) -> Path:
-    return write_header(folder / "model.safetensors", b'{"a":[' + b"[]," * 1_100_000 + b"[]]}", b"")
+damaged(
+    zoo.safetensors,
+    safetensors_cut=(lambda path: truncate(path, 0.7), "truncated", "behind the end of the file", "copy it again"),
+    safetensors_header_of_an_exabyte=(lambda path: put(path, 7, b"\x10"), "bounds", "the header claims", "at most"),
+    safetensors_header_damaged=(lambda path: put(path, 40, b"\x01\x02"), "malformed", "the header is not JSON"),
+    safetensors_header_nested=(lambda path: write_header(path, NESTED, b""), "malformed", "nested too deep"),
+    safetensors_header_of_a_million_lists=(lambda path: write_header(path, LISTS, b""), "bounds", "lists and objects"),
+    safetensors_with_a_tail=(lengthen, "trailing", "4 bytes follow the last tensor"),
+    safetensors_shape_and_offsets_disagree=(wte(shape=[64, 33]), "bounds", "F32 [64, 33] needs 8448 bytes", WTE),
+    safetensors_dtype_unknown=(wte(dtype="F31"), "malformed", "unknown dtype 'F31'", WTE),
+    safetensors_negative_shape=(wte(shape=[-64, -32]), "malformed", "else than dtype, shape and data_offsets", WTE),
+    safetensors_of_nothing=(lambda path: save_file({}, path), "empty", "holds no tensor"),
+    file_of_zeros=(lambda path: path.write_bytes(bytes(100_000)), "hole", "reserved and never written"),
+    json_answer=(lambda path: path.write_text('{"error": "not found"}'), "error-page", "not found"),
+)
 
 
 @defect("duplicate", "'wte.weight' is there twice", of=zoo.safetensors)
@@ -363,32 +390,6 @@ def safetensors_hidden_bytes(folder: Path) -> Path:
     return write_header(path, header, data[:64] + b"payload!" * 4 + data[64:])
 
 
-@defect("trailing", "7 bytes follow the last tensor", of=zoo.safetensors)
-def safetensors_with_a_tail(path: Path) -> None:
-    path.write_bytes(path.read_bytes() + b"garbage")
-
-
-@defect("bounds", "F32 [64, 33] needs 8448 bytes", "wte.weight")
-def safetensors_shape_and_offsets_disagree(folder: Path) -> Path:
-    return edit_header(zoo.safetensors(folder), lambda header: header["wte.weight"].update(shape=[64, 33]))
-
-
-@defect("malformed", "unknown dtype 'F31'", "wte.weight")
-def safetensors_dtype_unknown(folder: Path) -> Path:
-    return edit_header(zoo.safetensors(folder), lambda header: header["wte.weight"].update(dtype="F31"))
-
-
-@defect("malformed", "something else than dtype, shape and data_offsets", "wte.weight")
-def safetensors_negative_shape(folder: Path) -> Path:
-    return edit_header(zoo.safetensors(folder), lambda header: header["wte.weight"].update(shape=[-64, -32]))
-
-
-@defect("empty", "holds no tensor")
-def safetensors_of_nothing(folder: Path) -> Path:
-    save_file({}, folder / "model.safetensors")
-    return folder / "model.safetensors"
-
-
 @defect("hole", "131072 bytes of zeros in a row", "big.weight", "from [")
 def safetensors_hole_of_pages(folder: Path) -> Path:
     path = with_weight(folder, "big.weight", torch.randn(512, 515))
@@ -407,13 +408,27 @@ def safetensors_tail_never_written(folder: Path) -> Path:
     return put(path, end - 100_002, bytes(100_002))
 
 
-@defect("hole", "reserved and never written")
-def file_of_zeros(folder: Path) -> Path:
-    (folder / "model.safetensors").write_bytes(bytes(100_000))
-    return folder / "model.safetensors"
-
-
 # -- strangers under a checkpoint's name
+
+
+damaged(
+    zoo.torch_zip,
+    html_page=(lambda path: path.write_text("<!DOCTYPE html><title>Sign in</title>"), "error-page", "HTML", "Sign in"),
+    gzip_file=(lambda path: put(path, 0, b"\x1f\x8b\x08\x00"), "not-a-checkpoint", "a gzip file", "unpack it first"),
+    random_bytes=(lambda path: path.write_bytes(b"\x07" * 1000), "not-a-checkpoint", "no format that is known"),
+)
+damaged(
+    in_folder,
+    gguf_file=(lambda folder: (folder / "model.bin").write_text("GGUF" * 200), "not-a-checkpoint", "GGUF"),
+    empty_folder=(in_folder, "empty", "nothing was saved or nothing was pulled"),
+    model_without_tensors=(lambda folder: saved(folder, {"model": {}, "step": 3}), "empty", "'model' holds nothing"),
+    dangling_link=(lambda folder: (folder / "model.pt").symlink_to("gone"), "unreadable", "cannot be opened"),
+)
+damaged(
+    pulled,
+    download_unfinished=(lambda folder: (folder / "x.pt.incomplete").touch(), "partial", "not finished"),
+    rsync_unfinished=(lambda folder: (folder / ".x.pt.Xk29aB").touch(), "partial", "a copy that was not finished"),
+)
 
 
 @defect("lfs-pointer", "git lfs pull")
@@ -423,74 +438,28 @@ def lfs_pointer(folder: Path) -> Path:
     return folder
 
 
-@defect("error-page", "HTML", "Sign in")
-def html_page(folder: Path) -> Path:
-    (folder / "model.pt").write_text("<!DOCTYPE html>\n<html><title>Sign in</title></html>")
-    return folder / "model.pt"
-
-
-@defect("error-page", "Repository not found")
-def json_answer(folder: Path) -> Path:
-    (folder / "model.safetensors").write_text('{"error": "Repository not found"}')
-    return folder / "model.safetensors"
-
-
-@defect("not-a-checkpoint", "a gzip file", "unpack it first")
-def gzip_file(folder: Path) -> Path:
-    (folder / "model.pt").write_bytes(b"\x1f\x8b\x08\x00" + os.urandom(200))
-    return folder / "model.pt"
-
-
-@defect("not-a-checkpoint", "GGUF")
-def gguf_file(folder: Path) -> Path:
-    (folder / "model.bin").write_bytes(b"GGUF" + os.urandom(200))
-    return folder
-
-
-@defect("not-a-checkpoint", "no format that is known")
-def random_bytes(folder: Path) -> Path:
-    (folder / "model.pt").write_bytes(b"\x07" * 1000)
-    return folder / "model.pt"
-
-
-@defect("partial", "a copy that was not finished")
-def download_unfinished(folder: Path) -> Path:
-    zoo.safetensors(folder)
-    (folder / "model-00002.safetensors.incomplete").write_bytes(b"x")
-    return folder
-
-
-@defect("partial", "a copy that was not finished")
-def rsync_unfinished(folder: Path) -> Path:
-    zoo.safetensors(folder)
-    (folder / ".optimizer.pt.Xk29aB").write_bytes(b"x")
-    return folder
-
-
-@defect("empty", "nothing was saved or nothing was pulled")
-def empty_folder(folder: Path) -> Path:
-    return folder
-
-
-@defect("empty", "its 'model' holds nothing")
-def model_without_tensors(folder: Path) -> Path:
-    return saved(folder, {"model": {}, "step": 3})
-
-
-@defect("unreadable", "cannot be opened")
-def dangling_link(folder: Path) -> Path:
-    (folder / "model.pt").symlink_to(folder / "gone")
-    return folder
-
-
 # -- values
+
+
+damaged(
+    in_folder,
+    nan_in_bf16=(weight(lambda: broken((5, 7), NAN).bfloat16()), "nan", "w", "1 of 4096 values is NaN"),
+    nan_at_the_very_end_of_a_large_tensor=(weight(lambda: broken((-1, -1), NAN, 2048)), "nan", "w", "at [2047, 2047]"),
+    nan_in_fp8_e4m3=(weight(lambda: fp8(torch.float8_e4m3fn, 0xFF)), "nan", "w", "1 of 256 values is NaN"),
+    inf_in_fp8_e5m2=(weight(lambda: fp8(torch.float8_e5m2, 0x7C)), "inf", "w", "1 of 256 values is infinite"),
+    nan_in_fp8_fnuz=(lambda f: saved(f, {"x": fp8(torch.float8_e4m3fnuz, 0x80)}), "nan", "x", "1 of 256 values is NaN"),
+    nan_in_a_transposed_tensor=(lambda f: saved(f, {"t": broken((60, 3), NAN).t()}), "nan", "t", "first at [3, 60]"),
+    nan_in_a_view_with_gaps=(lambda f: saved(f, {"v": broken((5, 2), NAN)[:, :10]}), "nan", "v", "first at [5, 2]"),
+    weight_above_a_million=(weight(lambda: broken((1, 1), 2e6)), "range", "1 of 4096 value", "above 1e+06", "2e+06"),
+    weight_all_zero=(weight(lambda: torch.zeros(64, 64)), "zero", "w", "all 4096 values are zero", "float32 64x64"),
+)
 
 
 @defect("nan", "1 of 8192 values is NaN", "model.proj.weight", "first at [17, 3], byte")
 def nan_in_one_weight(folder: Path) -> Path:
     state = zoo.checkpoint()
     weight = state["model"]["proj.weight"].clone()
-    weight[17, 3] = float("nan")
+    weight[17, 3] = NAN
     return saved(folder, {**state, "model": {**state["model"], "proj.weight": weight}})
 
 
@@ -498,69 +467,28 @@ def nan_in_one_weight(folder: Path) -> Path:
 def nan_in_one_moment(folder: Path) -> Path:
     state = zoo.checkpoint()
     moment = state["optimizer"]["state"][1]["exp_avg"].clone()
-    moment[-1, -1] = float("nan")
+    moment[-1, -1] = NAN
     states = {**state["optimizer"]["state"], 1: {**state["optimizer"]["state"][1], "exp_avg": moment}}
     return saved(folder, {**state, "optimizer": {**state["optimizer"], "state": states}})
-
-
-@defect("nan", "w", "1 of 4096 values is NaN")
-def nan_in_bf16(folder: Path) -> Path:
-    return with_weight(folder, "w", broken((5, 7), float("nan"), 64, 64, dtype=torch.bfloat16))
-
-
-@defect("nan", "w", "1 of 256 values is NaN")
-def nan_in_fp8_e4m3(folder: Path) -> Path:
-    raw = torch.randn(16, 16).to(torch.float8_e4m3fn).view(torch.uint8)
-    raw[3, 4] = 0xFF
-    return with_weight(folder, "w", raw.view(torch.float8_e4m3fn))
-
-
-@defect("nan", "f", "1 of 256 values is NaN")
-def nan_in_fp8_fnuz(folder: Path) -> Path:
-    raw = torch.randn(16, 16).to(torch.float8_e4m3fnuz).view(torch.uint8)
-    raw[3, 4] = 0x80
-    return saved(folder, {"f": raw.view(torch.float8_e4m3fnuz)})
-
-
-@defect("inf", "w", "1 of 256 values is infinite")
-def inf_in_fp8_e5m2(folder: Path) -> Path:
-    raw = torch.randn(16, 16).to(torch.float8_e5m2).view(torch.uint8)
-    raw[3, 4] = 0x7C
-    return with_weight(folder, "w", raw.view(torch.float8_e5m2))
 
 
 @defect("nan", "z", "1 of 36 values is NaN", "first at [2, 3]")
 def nan_in_the_imaginary_part(folder: Path) -> Path:
     tensor = torch.randn(6, 6, dtype=torch.complex64)
-    tensor.imag[2, 3] = float("nan")
+    tensor.imag[2, 3] = NAN
     return saved(folder, {"z": tensor})
 
 
 @defect("inf", "w", "2 of 4096 values are infinite", "first at [0, 1]")
 def infinities_in_a_weight(folder: Path) -> Path:
-    tensor = broken((0, 1), float("inf"), 64, 64)
+    tensor = broken((0, 1), float("inf"))
     tensor[9, 9] = float("-inf")
     return with_weight(folder, "w", tensor)
 
 
-@defect("nan", "big.weight", "first at [2047, 1023]")
-def nan_at_the_very_end_of_a_large_tensor(folder: Path) -> Path:
-    return with_weight(folder, "big.weight", broken((-1, -1), float("nan"), 2048, 1024))
-
-
-@defect("nan", "t", "first at [3, 60]")
-def nan_in_a_transposed_tensor(folder: Path) -> Path:
-    return saved(folder, {"t": broken((60, 3), float("nan"), 64, 48).t()})
-
-
-@defect("nan", "narrow", "first at [5, 2]")
-def nan_in_a_view_with_gaps(folder: Path) -> Path:
-    return saved(folder, {"narrow": broken((5, 2), float("nan"), 64, 48)[:, :10]})
-
-
 @defect("nan", "wte", "tied to", "head")
 def nan_in_tied_weights(folder: Path) -> Path:
-    shared = broken((0, 0), float("nan"), 8, 8)
+    shared = broken((0, 0), NAN)
     return saved(folder, {"wte": shared, "head": shared})
 
 
@@ -580,14 +508,9 @@ def nan_in_deflated_npz(folder: Path) -> Path:
     return folder / "a.npz"
 
 
-@defect("range", "w", "1 of 4096 value", "above 1e+06", "the largest 2e+06")
-def weight_above_a_million(folder: Path) -> Path:
-    return with_weight(folder, "w", broken((1, 1), 2e6, 64, 64))
-
-
 @defect("range", "w", "above 100 in magnitude", arguments=("--max-abs", "100"))
 def weight_above_the_given_limit(folder: Path) -> Path:
-    return with_weight(folder, "w", broken((1, 1), -101.0, 64, 64))
+    return with_weight(folder, "w", broken((1, 1), -101.0))
 
 
 @defect("range", "w", "the largest")
@@ -597,11 +520,6 @@ def exponent_bit_flipped(folder: Path) -> Path:
     header, _ = read_header(path)
     base = 8 + int.from_bytes(path.read_bytes()[:8], "little") + header["w"]["data_offsets"][0]
     return flip(path, base + 43, 0x40)
-
-
-@defect("zero", "w", "all 4096 values are zero", "float32 64x64")
-def weight_all_zero(folder: Path) -> Path:
-    return with_weight(folder, "w", torch.zeros(64, 64))
 
 
 @defect("zero", "ema.w", "all 4096 values are zero")
@@ -623,6 +541,19 @@ def bool_of_two(folder: Path) -> Path:
 
 
 # -- pickles; a sentinel file would show that anything ran
+
+
+damaged(
+    in_folder,
+    pickle_calls_the_hub=(raw(b"ctorch.hub\nload\n(X\x01\x00\x00\x00xtR."), "hostile", "torch.hub.load"),
+    pickle_calls_what_it_computed=(raw(b"ccollections\nOrderedDict\n)R(X\x01\0\0\0xtR."), "hostile", "computed itself"),
+    pickle_runs_through_numpy=(raw(b"cnumpy.testing._private.utils\nrunstring\n)R."), "hostile", "utils.runstring"),
+    pickle_nested_in_bytes=(raw(b"ctorch.storage\n_load_from_bytes\n(X\x01\0\0\0xtR."), "hostile", "_load_from_bytes"),
+    pickle_of_a_whole_model=(raw(b"cmyproject.models\nNet\n)\x81}b."), "refused-global", "models.Net", "--expect"),
+    pickle_extension=(raw(b"\x82\x01."), "refused-global", "EXT1"),
+    pickle_nested_deep=(raw(b"]" * 50_000 + b"a" * 49_999 + b"."), "bounds", "nested deeper than"),
+    pickle_key_that_overflows_the_stack=(raw(b"}()" + b"\x85" * 200_000 + b"K\x01u."), "malformed", "a tuple as a key"),
+)
 
 
 class Runs:
@@ -654,11 +585,6 @@ def legacy_pickle_calls_exec(folder: Path) -> Path:
     return folder / "old.pt"
 
 
-@defect("hostile", "torch.hub.load")
-def pickle_calls_the_hub(folder: Path) -> Path:
-    return raw_pickle(folder, b"\x80\x02ctorch.hub\nload\n(X\x01\x00\x00\x00xtR.")
-
-
 @defect("hostile", "os.system", "posix")
 def pickle_by_stack_global(folder: Path) -> Path:
     command = f"touch {sentinel(folder)}".encode()
@@ -670,12 +596,7 @@ def pickle_by_stack_global(folder: Path) -> Path:
 
 @defect("hostile", "os.system")
 def pickle_by_inst(folder: Path) -> Path:
-    return raw_pickle(folder, f"(S'touch {sentinel(folder)}'\nios\nsystem\n.".encode(), b"\x80\x02")
-
-
-@defect("hostile", "values that it computed itself")
-def pickle_calls_what_it_computed(folder: Path) -> Path:
-    return raw_pickle(folder, b"\x80\x02ccollections\nOrderedDict\n)R(X\x01\x00\x00\x00xtR.")
+    return raw_pickle(folder, f"\x80\x02(S'touch {sentinel(folder)}'\nios\nsystem\n.".encode("latin-1"))
 
 
 @defect("hostile", "builtins.getattr")
@@ -686,56 +607,21 @@ def pickle_getattr_chain(folder: Path) -> Path:
     )
 
 
-@defect("hostile", "numpy.testing._private.utils.runstring")
-def pickle_runs_through_numpy(folder: Path) -> Path:
-    return raw_pickle(folder, b"\x80\x02cnumpy.testing._private.utils\nrunstring\n(X\x01\x00\x00\x001}tR.")
-
-
-@defect("hostile", "torch.storage._load_from_bytes")
-def pickle_nested_in_bytes(folder: Path) -> Path:
-    return raw_pickle(folder, b"\x80\x02ctorch.storage\n_load_from_bytes\n(X\x01\x00\x00\x00xtR.")
-
-
-@defect("refused-global", "myproject.models.Net", "--expect")
-def pickle_of_a_whole_model(folder: Path) -> Path:
-    return raw_pickle(folder, b"\x80\x02cmyproject.models\nNet\n)\x81}X\x01\x00\x00\x00aK\x01sb.")
-
-
-@defect("refused-global", "EXT1")
-def pickle_extension(folder: Path) -> Path:
-    return raw_pickle(folder, b"\x80\x02\x82\x01.")
-
-
-@defect("bounds", "nested deeper than")
-def pickle_nested_deep(folder: Path) -> Path:
-    return raw_pickle(folder, b"\x80\x02" + b"]" * 50_000 + b"a" * 49_999 + b".")
-
-
-@defect("bounds", "more than 3000000 opcodes")
-def pickle_of_endless_opcodes(folder: Path) -> Path:
-    return raw_pickle(folder, b"\x80\x02" + b"N0" * 1_600_000 + b"N.")
-
-
 @defect("truncated", "not a whole pickle", "but only 8 remain")
 def pickle_string_of_an_exabyte(folder: Path) -> Path:
     return raw_pickle(folder, b"\x80\x04\x8d" + (1 << 60).to_bytes(8, "little") + b"x" * 8)
 
 
-@defect("malformed", "uses a tuple as a key")
-def pickle_key_that_overflows_the_stack(folder: Path) -> Path:
-    return raw_pickle(folder, b"\x80\x02}(" + b")" + b"\x85" * 200_000 + b"K\x01u.")
-
-
-def raw_pickle(folder: Path, data: bytes, prefix: bytes = b"") -> Path:
+def raw_pickle(folder: Path, data: bytes) -> Path:
     """As the data.pkl of a torch zip, which is where attackers put it."""
     path = saved(folder, {})
-    return rezip(path, lambda name, old: prefix + data if name.endswith("data.pkl") else old)
+    return rezip(path, "data.pkl", lambda old: data)
 
 
 @defect("bounds", "needs 4000 bytes of storage 0, which has 64")
 def pickle_tensor_beyond_its_storage(folder: Path) -> Path:
     path = saved(folder, {"w": torch.randn(16)})
-    return rezip(path, lambda name, data: data.replace(b"K\x10\x85q", b"M\xe8\x03\x85q", 1) if "pkl" in name else data)
+    return rezip(path, "pkl", lambda data: data.replace(b"K\x10\x85q", b"M\xe8\x03\x85q", 1))
 
 
 @defect("object-array", "Python objects")
@@ -753,21 +639,12 @@ def plain_pickle_calls_system(folder: Path) -> Path:
 # -- numpy containers
 
 
-@defect("truncated", "needs 16000 bytes")
-def npy_cut(folder: Path) -> Path:
-    return truncate(zoo.numpy_arrays(folder) / "features.npy", 0.5)
-
-
-@defect("malformed", "not a Python literal")
-def npy_header_damaged(folder: Path) -> Path:
-    return put(zoo.numpy_arrays(folder) / "features.npy", 20, b"(((((")
-
-
-@defect("trailing", "follow the array")
-def npy_with_a_tail(folder: Path) -> Path:
-    path = zoo.numpy_arrays(folder) / "features.npy"
-    path.write_bytes(path.read_bytes() + b"tail")
-    return path
+damaged(
+    lambda folder: zoo.numpy_arrays(folder) / "features.npy",
+    npy_cut=(lambda path: truncate(path, 0.5), "truncated", "needs 16000 bytes"),
+    npy_header_damaged=(lambda path: put(path, 20, b"((((("), "malformed", "not a Python literal"),
+    npy_with_a_tail=(lengthen, "trailing", "follow the array"),
+)
 
 
 @defect("truncated", "big.npy", "unpacks to", "instead of 4800128")
@@ -839,14 +716,19 @@ def optimizer_of_another_step(folder: Path) -> Path:
 # -- Hugging Face folders
 
 
-@defect(
-    "missing",
-    "model-00002-of-00003.safetensors",
-    "is named by model.safetensors.index.json and not there",
-    of=zoo.hf_sharded,
+SHARD, INDEX = "model-00002-of-00003.safetensors", "model.safetensors.index.json"
+damaged(
+    zoo.hf_sharded,
+    shard_missing=(lost(SHARD), "missing", SHARD, f"is named by {INDEX} and not there"),
+    index_without_a_map=(edited(INDEX, lambda index: index.pop("weight_map")), "malformed", "has no weight_map"),
+    index_cut=(lambda folder: truncate(folder / INDEX, 0.6), "malformed", "is not JSON"),
+    shards_without_index=(lost(INDEX), "missing", "no *.index.json for them"),
 )
-def shard_missing(folder: Path) -> None:
-    (folder / "model-00002-of-00003.safetensors").unlink()
+damaged(
+    zoo.accelerate,
+    accelerate_without_model=(lost("model.safetensors"), "missing", "has optimizer.bin and no model weights"),
+    accelerate_rank_missing=(lost("random_states_0.pkl"), "missing", "random_states_0 is not there"),
+)
 
 
 @defect("extra", "model-00004-of-00004.safetensors", "of another save", of=zoo.hf_sharded)
@@ -880,25 +762,10 @@ def tensor_in_two_shards(folder: Path) -> None:
     save_file({name: zoo.weights()[name] for name in ["position_ids", *names]}, path)
 
 
-@defect("malformed", "has no weight_map", of=zoo.hf_sharded)
-def index_without_a_map(folder: Path) -> None:
-    edit_json(folder / "model.safetensors.index.json", lambda index: index.pop("weight_map"))
-
-
-@defect("malformed", "is not JSON", of=zoo.hf_sharded)
-def index_cut(folder: Path) -> None:
-    truncate(folder / "model.safetensors.index.json", 0.6)
-
-
 @defect("path-name", "/etc/passwd", "outside of its folder", of=zoo.hf_sharded)
 def index_climbs_out(folder: Path) -> None:
     index = folder / "model.safetensors.index.json"
     edit_json(index, lambda index: index["weight_map"].update({"wte.weight": "/etc/passwd"}))
-
-
-@defect("missing", "no *.index.json for them", of=zoo.hf_sharded)
-def shards_without_index(folder: Path) -> None:
-    (folder / "model.safetensors.index.json").unlink()
 
 
 @defect("crc", "pytorch_model-00002-of-00003.bin", of=zoo.hf_sharded_bin)
@@ -917,22 +784,16 @@ def trainer_in_the_wrong_folder(folder: Path) -> Path:
     return zoo.hf_trainer(folder).rename(folder / "checkpoint-400")
 
 
-@defect("missing", "has optimizer.bin and no model weights", of=zoo.accelerate)
-def accelerate_without_model(folder: Path) -> None:
-    (folder / "model.safetensors").unlink()
-
-
-@defect("missing", "random_states_0 is not there", of=zoo.accelerate)
-def accelerate_rank_missing(folder: Path) -> None:
-    (folder / "random_states_0.pkl").unlink()
-
-
 # -- torch.distributed.checkpoint
 
 
-@defect("missing", "__0_0.distcp", "is missing", of=zoo.distributed)
-def dcp_file_missing(folder: Path) -> None:
-    (folder / "__0_0.distcp").unlink()
+damaged(
+    zoo.distributed,
+    dcp_file_missing=(lost("__0_0.distcp"), "missing", "__0_0.distcp", "is missing"),
+    dcp_file_cut=(lambda folder: truncate(folder / "__0_0.distcp", 0.6), "truncated", "should be at bytes"),
+    dcp_without_metadata=(lost(".metadata"), "missing", ".distcp files and no .metadata"),
+    dcp_metadata_cut=(lambda folder: truncate(folder / ".metadata", 0.5), "truncated", "not a whole pickle"),
+)
 
 
 @defect("extra", "__9_9.distcp", "of another save", of=zoo.distributed)
@@ -940,26 +801,11 @@ def dcp_file_of_another_save(folder: Path) -> None:
     shutil.copy(folder / "__0_0.distcp", folder / "__9_9.distcp")
 
 
-@defect("truncated", "should be at bytes", of=zoo.distributed)
-def dcp_file_cut(folder: Path) -> None:
-    truncate(folder / "__0_0.distcp", 0.6)
-
-
 @defect("crc", "__0_0.distcp", of=zoo.distributed)
 def dcp_bytes_changed(folder: Path) -> None:
     path = folder / "__0_0.distcp"
     needle = zoo.weights()["proj.weight"].numpy().tobytes()[1000:1032]
     flip(path, path.read_bytes().index(needle))
-
-
-@defect("missing", ".distcp files and no .metadata", of=zoo.distributed)
-def dcp_without_metadata(folder: Path) -> None:
-    (folder / ".metadata").unlink()
-
-
-@defect("truncated", ".metadata", "not a whole pickle", of=zoo.distributed)
-def dcp_metadata_cut(folder: Path) -> None:
-    truncate(folder / ".metadata", 0.5)
 
 
 @defect("shape", "the metadata says", of=zoo.distributed)
@@ -981,19 +827,14 @@ def dcp_metadata_calls_system(folder: Path) -> None:
 # -- DeepSpeed
 
 
-@defect("missing", "1 of 2 ranks have no optim_states file", ": 1", of=zoo.deepspeed)
-def deepspeed_last_rank_missing(folder: Path) -> None:
-    (folder / "global_step40" / "zero_pp_rank_1_mp_rank_00_optim_states.pt").unlink()
-
-
-@defect("missing", "mp_rank_00_model_states.pt is not there", of=zoo.deepspeed)
-def deepspeed_model_missing(folder: Path) -> None:
-    (folder / "global_step40" / "mp_rank_00_model_states.pt").unlink()
-
-
-@defect("missing", "latest", "names global_step99, which is not there", of=zoo.deepspeed)
-def deepspeed_latest_is_gone(folder: Path) -> None:
-    (folder / "latest").write_text("global_step99")
+RANK, MODEL = "zero_pp_rank_1_mp_rank_00_optim_states.pt", "mp_rank_00_model_states.pt"
+damaged(
+    zoo.deepspeed,
+    deepspeed_last_rank_missing=(lost(f"global_step40/{RANK}"), "missing", "1 of 2 ranks have no optim_states", ": 1"),
+    deepspeed_model_missing=(lost(f"global_step40/{MODEL}"), "missing", f"{MODEL} is not there"),
+    deepspeed_latest_is_gone=(lambda folder: (folder / "latest").write_text("step9"), "missing", "names step9"),
+    deepspeed_latest_climbs_out=(lambda folder: (folder / "latest").write_text("../../etc"), "path-name", "latest"),
+)
 
 
 @defect("step", "is of step 40, its folder of step 50", of=zoo.deepspeed)
@@ -1006,37 +847,36 @@ def deepspeed_folder_of_another_step(folder: Path) -> None:
 def deepspeed_nan_in_the_master_weights(folder: Path) -> None:
     path = folder / "global_step40" / "zero_pp_rank_0_mp_rank_00_optim_states.pt"
     state = torch.load(path, weights_only=True)
-    state["optimizer_state_dict"]["single_partition_of_fp32_groups"][0][7] = float("nan")
+    state["optimizer_state_dict"]["single_partition_of_fp32_groups"][0][7] = NAN
     torch.save(state, path)
 
 
 # -- run directories and pulled trees
 
 
+RUN_INDEX, MANIFEST = "checkpoints_index.json", "PULL_MANIFEST.json"
+damaged(
+    zoo.run_directory,
+    run_index_of_another_step=(newest(step=41), "step", f"is of step 40, {RUN_INDEX} says 41"),
+    run_index_of_another_size=(newest(bytes=5, sha256="0" * 64), "size", f"{RUN_INDEX} says 5"),
+    run_index_of_another_digest=(newest(sha256="0" * 64), "digest", f"{RUN_INDEX} says 0000000000000000"),
+    run_index_climbs_out=(newest(path="../../x.pt"), "path-name", RUN_INDEX, "outside of the run"),
+    run_index_without_steps=(edited(RUN_INDEX, lambda it: it["checkpoints"][0].pop("step")), "malformed", "'step' is"),
+    run_results_without_metrics=(edited("results.json", lambda it: it.update(metrics=[])), "malformed", "metrics: []"),
+)
+damaged(
+    lambda folder: manifest(pulled(folder)),
+    pulled_manifest_cut=(lambda folder: truncate(folder / MANIFEST, 0.5), "malformed", MANIFEST, "line 1 is not JSON"),
+    pulled_manifest_of_nothing=(edited(MANIFEST, lambda it: it.update(files=[])), "empty", "lists no file"),
+    pulled_file_missing=(lost("ckpt.pt"), "missing", f"is listed in {MANIFEST} and not there"),
+    pulled_log_cut=(lambda folder: (folder / "train.log").write_text("1"), "size", "train.log", f"{MANIFEST} says"),
+)
+
+
 @defect("missing", "step_000099.pt", "is listed in checkpoints_index.json and not there", of=zoo.run_directory)
 def run_checkpoint_missing(run: Path) -> None:
     entry = {"path": "checkpoints/step_000099.pt", "step": 99, "time": 1.0}
     edit_json(run / "checkpoints_index.json", lambda index: index["checkpoints"].insert(0, entry))
-
-
-@defect("step", "is of step 40, checkpoints_index.json says 41", of=zoo.run_directory)
-def run_index_of_another_step(run: Path) -> None:
-    edit_json(run / "checkpoints_index.json", lambda index: index["checkpoints"][-1].update(step=41))
-
-
-@defect("size", "checkpoints_index.json says 5", of=zoo.run_directory)
-def run_index_of_another_size(run: Path) -> None:
-    edit_json(run / "checkpoints_index.json", lambda index: index["checkpoints"][-1].update(bytes=5, sha256="0" * 64))
-
-
-@defect("digest", "checkpoints_index.json says 0000000000000000", of=zoo.run_directory)
-def run_index_of_another_digest(run: Path) -> None:
-    edit_json(run / "checkpoints_index.json", lambda index: index["checkpoints"][-1].update(sha256="0" * 64))
-
-
-@defect("malformed", "results.json", "metrics: [] should be non-empty", of=zoo.run_directory)
-def run_results_without_metrics(run: Path) -> None:
-    edit_json(run / "results.json", lambda results: results.update(metrics=[]))
 
 
 @defect("digest", "model.safetensors", "PULL_MANIFEST.json says")
@@ -1048,43 +888,11 @@ def pulled_one_bit_flipped(folder: Path) -> Path:
     return folder
 
 
-@defect("size", "train.log", "PULL_MANIFEST.json says")
-def pulled_log_cut(folder: Path) -> Path:
-    zoo.safetensors(folder)
-    (folder / "train.log").write_text("step 1\nstep 2\n")
-    manifest(folder)
-    (folder / "train.log").write_text("step 1\n")
-    return folder
-
-
-@defect("missing", "is listed in PULL_MANIFEST.json and not there")
-def pulled_file_missing(folder: Path) -> Path:
-    zoo.safetensors(folder)
-    zoo.torch_zip(folder)
-    manifest(folder)
-    (folder / "ckpt.pt").unlink()
-    return folder
-
-
-@defect("malformed", "PULL_MANIFEST.json", "line 1 is not JSON")
-def pulled_manifest_cut(folder: Path) -> Path:
-    zoo.safetensors(folder)
-    truncate(manifest(folder) / "PULL_MANIFEST.json", 0.5)
-    return folder
-
-
 @defect("path-name", "../../etc/passwd", "outside of its folder")
 def pulled_manifest_climbs_out(folder: Path) -> Path:
     zoo.safetensors(folder)
     path = manifest(folder) / "PULL_MANIFEST.json"
     edit_json(path, lambda data: data["files"][0].update(path="../../etc/passwd"))
-    return folder
-
-
-@defect("empty", "lists no file")
-def pulled_manifest_of_nothing(folder: Path) -> Path:
-    zoo.safetensors(folder)
-    (folder / "PULL_MANIFEST.json").write_text(json.dumps({"source": "x", "created": "x", "files": []}))
     return folder
 
 
@@ -1131,32 +939,6 @@ def dcp_items_overlap(folder: Path) -> Path:
     return change_metadata(folder, shift)
 
 
-@defect("path-name", "latest", "should name a folder beside it", of=zoo.deepspeed)
-def deepspeed_latest_climbs_out(folder: Path) -> None:
-    (folder / "latest").write_text("../../etc")
-
-
 @defect("malformed", "trainer_state.json", "has no global_step", of=zoo.hf_trainer)
 def trainer_state_without_step(folder: Path) -> None:
     (folder / "trainer_state.json").write_text("{}")
-
-
-@defect("malformed", "checkpoints_index.json", "'step' is a required property", of=zoo.run_directory)
-def run_index_without_steps(run: Path) -> None:
-    edit_json(run / "checkpoints_index.json", lambda index: index["checkpoints"][0].pop("step"))
-
-
-@defect("path-name", "checkpoints_index.json", "outside of the run", of=zoo.run_directory)
-def run_index_climbs_out(run: Path) -> None:
-    edit_json(run / "checkpoints_index.json", lambda index: index["checkpoints"][0].update(path="../../x.pt"))
-
-
-@defect("malformed", "the zip holds 2 checkpoints", of=zoo.torch_zip)
-def zip_of_two_checkpoints(path: Path) -> None:
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("other/data.pkl", b"\x80\x02}.")
-
-
-@defect("trailing", "other bytes follow the end of the zip", of=zoo.torch_zip)
-def zip_with_a_tail(path: Path) -> None:
-    path.write_bytes(path.read_bytes() + b"tail")

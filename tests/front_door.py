@@ -7,11 +7,16 @@ exit codes there in tests/test_cli.py.
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from rgt import schema
+
+import pytest
 from click.testing import CliRunner
 
 
@@ -33,3 +38,20 @@ def call(
     if done.exception and not isinstance(done.exception, SystemExit):
         raise done.exception
     return subprocess.CompletedProcess([script], done.exit_code, done.stdout, done.stderr)
+
+
+def report(script: str, *words: object, cwd: Path | None = None) -> dict[str, Any]:
+    """What it finds: JSON without NaN that fits its schema and agrees with the exit code."""
+    done = call(script, *words, "--json", cwd=cwd)
+    assert done.stdout, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout, parse_constant=pytest.fail)
+    assert (done.returncode, schema.problems(found, "report")) == (0 if found["ok"] else 1, [])
+    return found
+
+
+def executable(path: Path, body: str) -> Path:
+    """A shell script of this body; for PATH, its folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return path

@@ -68,29 +68,29 @@ def mount(source: str, target: str = "/data", **more: Any) -> dict[str, Any]:
     return {"from": source, "to": target, **more}
 
 
-@pytest.mark.parametrize(
-    ("kind", "changes", "said"),
-    [
-        ("k8s", {"image": ""}, "the k8s target needs `image:`"),
-        ("k8s", {"output": "runs"}, f"/code/runs/{RUN_ID} is on no mount, so checkpoints would die"),
-        ("k8s", {"workdir": "~/x"}, "it starts with /, not ~/x"),
-        ("k8s", {"hardware": {"min_gpu_memory": "24GB"}}, "k8s chooses no card by its memory"),
-        ("k8s", {"mounts": [mount("s3://b")]}, "k8s mounts pvc:NAME or an absolute path on the node, not 's3"),
-        ("skypilot", {"output": "runs"}, "output runs would vanish with the machine"),
-        ("skypilot", {"mounts": [mount("s3://b", read_only=True)]}, "output /data/runs would vanish"),
-        ("skypilot", {"gpus_per_node": 1}, "SkyPilot chooses from a list"),
-        ("skypilot", {"gpus_per_node": 2, "hardware": {"accelerators": "L4:1"}}, "says L4:1, gpus_per_node says 2"),
-        ("kaggle", {"nodes": 2}, "Kaggle has one machine"),
-        ("kaggle", {"secrets": ["TOKEN"]}, "cannot get the secret TOKEN"),
-        ("kaggle", {"workdir": "/home/me"}, "Kaggle gets the runner, not /home/me; make the code a dataset"),
-        ("kaggle", {"mounts": [mount("/code", "/code")]}, "Kaggle mounts dataset:, kernel:, model: or competition:"),
-        ("kaggle", {"gpus_per_node": 2}, "the job wants 2 GPUs and names no machine"),
-        ("openclaw", {"workdir": "~/x"}, "OpenClaw does not expand ~"),
-        ("openclaw", {"nodes": 2}, "the job wants 2 nodes, --on names 1"),
-        ("openclaw", {"env": {"A": "", "LD_X": "", "PATH": ""}}, "OpenClaw takes no LD_X from a call"),  # it drops them
-        ("openclaw", {"env": {"https_proxy": "x"}}, "OpenClaw takes no https_proxy from a call"),
-    ],
-)
+CANNOT_DO = [
+    ("k8s", {"image": ""}, "the k8s target needs `image:`"),
+    ("k8s", {"output": "runs"}, f"/code/runs/{RUN_ID} is on no mount, so checkpoints would die"),
+    ("k8s", {"workdir": "~/x"}, "it starts with /, not ~/x"),
+    ("k8s", {"hardware": {"min_gpu_memory": "24GB"}}, "k8s chooses no card by its memory"),
+    ("k8s", {"mounts": [mount("s3://b")]}, "k8s mounts pvc:NAME or an absolute path on the node, not 's3"),
+    ("skypilot", {"output": "runs"}, "output runs would vanish with the machine"),
+    ("skypilot", {"mounts": [mount("s3://b", read_only=True)]}, "output /data/runs would vanish"),
+    ("skypilot", {"gpus_per_node": 1}, "SkyPilot chooses from a list"),
+    ("skypilot", {"gpus_per_node": 2, "hardware": {"accelerators": "L4:1"}}, "says L4:1, gpus_per_node says 2"),
+    ("kaggle", {"nodes": 2}, "Kaggle has one machine"),
+    ("kaggle", {"secrets": ["TOKEN"]}, "cannot get the secret TOKEN"),
+    ("kaggle", {"workdir": "/home/me"}, "Kaggle gets the runner, not /home/me; make the code a dataset"),
+    ("kaggle", {"mounts": [mount("/code", "/code")]}, "Kaggle mounts dataset:, kernel:, model: or competition:"),
+    ("kaggle", {"gpus_per_node": 2}, "the job wants 2 GPUs and names no machine"),
+    ("openclaw", {"workdir": "~/x"}, "OpenClaw does not expand ~"),
+    ("openclaw", {"nodes": 2}, "the job wants 2 nodes, --on names 1"),
+    ("openclaw", {"env": {"A": "", "LD_X": "", "PATH": ""}}, "OpenClaw takes no LD_X from a call"),  # it drops them
+    ("openclaw", {"env": {"https_proxy": "x"}}, "OpenClaw takes no https_proxy from a call"),
+]
+
+
+@pytest.mark.parametrize(("kind", "changes", "said"), CANNOT_DO)
 def test_what_a_target_cannot_do_is_refused(kind: str, changes: dict[str, Any], said: str) -> None:
     wanted = order(kind, run_id=openclaw.PLACEHOLDER if kind == "openclaw" else RUN_ID, **changes)
     with pytest.raises(RgtError, match=re.escape(said)) as error:
@@ -274,27 +274,27 @@ MANY, ERROR = "BackoffLimitExceeded: too many", "KernelWorkerStatus.ERROR"
 NO_NODE = "Unschedulable: 0/3 nodes have gpu"
 
 
-@pytest.mark.parametrize(
-    ("kind", "answers", "expected"),
-    [
-        ("k8s", k8s_says({"conditions": [{"type": "Complete", "status": "True"}]}), "finished 0"),
-        ("k8s", k8s_says({"conditions": [FAILED]}, OUT_OF_MEMORY), f"failed 137 {MANY}; killed by its memory limit"),
-        ("k8s", k8s_says({"conditions": [SUSPENDED]}), "stopped None suspended"),
-        ("k8s", k8s_says({"conditions": [NOT_SUSPENDED], "ready": 1}), "running None"),
-        ("k8s", k8s_says({"ready": 0}, pods(conditions=[UNSCHEDULABLE])), f"queued None {NO_NODE}"),
-        ("k8s", k8s_says({"active": 1}, NO_IMAGE), "queued None ImagePullBackOff: no such image"),
-        ("k8s", {"get": NOT_FOUND}, f"lost None kubectl's current context has no job {NAME}"),
-        ("skypilot", sky_says({"status": "SUCCEEDED"}), "finished 0"),
-        ("skypilot", sky_says({"status": "RECOVERING"}), "queued None RECOVERING"),
-        ("skypilot", sky_says({"status": "FAILED", "failure_reason": "exit 1"}), "failed None exit 1"),
-        ("skypilot", sky_says({"status": "FAILED"}, {"status": "RUNNING"}), "running None"),  # the newest counts
-        ("skypilot", sky_says({"job_name": "other"}), f"lost None SkyPilot knows no managed job {NAME}"),
-        ("kaggle", kaggle_says('"KernelWorkerStatus.RUNNING"'), "running None"),
-        ("kaggle", kaggle_says('"complete"'), "finished 0"),
-        ("kaggle", kaggle_says(f'"{ERROR}"\nFailure message: "out of memory"'), "failed None out of memory"),
-        ("kaggle", kaggle_says(DENIED), f"lost None Kaggle shows no kernel me/{NAME}"),
-    ],
-)
+STATES = [
+    ("k8s", k8s_says({"conditions": [{"type": "Complete", "status": "True"}]}), "finished 0"),
+    ("k8s", k8s_says({"conditions": [FAILED]}, OUT_OF_MEMORY), f"failed 137 {MANY}; killed by its memory limit"),
+    ("k8s", k8s_says({"conditions": [SUSPENDED]}), "stopped None suspended"),
+    ("k8s", k8s_says({"conditions": [NOT_SUSPENDED], "ready": 1}), "running None"),
+    ("k8s", k8s_says({"ready": 0}, pods(conditions=[UNSCHEDULABLE])), f"queued None {NO_NODE}"),
+    ("k8s", k8s_says({"active": 1}, NO_IMAGE), "queued None ImagePullBackOff: no such image"),
+    ("k8s", {"get": NOT_FOUND}, f"lost None kubectl's current context has no job {NAME}"),
+    ("skypilot", sky_says({"status": "SUCCEEDED"}), "finished 0"),
+    ("skypilot", sky_says({"status": "RECOVERING"}), "queued None RECOVERING"),
+    ("skypilot", sky_says({"status": "FAILED", "failure_reason": "exit 1"}), "failed None exit 1"),
+    ("skypilot", sky_says({"status": "FAILED"}, {"status": "RUNNING"}), "running None"),  # the newest counts
+    ("skypilot", sky_says({"job_name": "other"}), f"lost None SkyPilot knows no managed job {NAME}"),
+    ("kaggle", kaggle_says('"KernelWorkerStatus.RUNNING"'), "running None"),
+    ("kaggle", kaggle_says('"complete"'), "finished 0"),
+    ("kaggle", kaggle_says(f'"{ERROR}"\nFailure message: "out of memory"'), "failed None out of memory"),
+    ("kaggle", kaggle_says(DENIED), f"lost None Kaggle shows no kernel me/{NAME}"),
+]
+
+
+@pytest.mark.parametrize(("kind", "answers", "expected"), STATES)
 def test_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, answers: dict[str, Any], expected: str
 ) -> None:
@@ -303,14 +303,14 @@ def test_status(
     assert f"{now.state} {now.exit_code} {now.detail}".rstrip() == expected
 
 
-@pytest.mark.parametrize(
-    ("kind", "answer", "said"),
-    [
-        ("k8s", (1, "", "Unable to connect to the server\n"), "cannot ask Kubernetes: Unable to connect to the server"),
-        ("skypilot", "No managed jobs found\n", "gave no JSON but 'No managed jobs found'"),  # an older sky
-        ("kaggle", "hello\n", "cannot ask Kaggle: hello"),
-    ],
-)
+NO_ANSWERS = [
+    ("k8s", (1, "", "Unable to connect to the server\n"), "cannot ask Kubernetes: Unable to connect to the server"),
+    ("skypilot", "No managed jobs found\n", "gave no JSON but 'No managed jobs found'"),  # an older sky
+    ("kaggle", "hello\n", "cannot ask Kaggle: hello"),
+]
+
+
+@pytest.mark.parametrize(("kind", "answer", "said"), NO_ANSWERS)
 def test_an_engine_that_does_not_answer_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, answer: Any, said: str
 ) -> None:
@@ -505,15 +505,15 @@ def carried_out(tmp_path: Path, step: Step) -> str:
     return ""
 
 
-@pytest.mark.parametrize(
-    ("answer", "said"),
-    [
-        ("Kernel version 1 successfully pushed.  Please check progress at https://x\n", ""),
-        ("Kernel push error: Maximum batch GPU session count of 2 reached.\n", "Maximum batch GPU session count"),
-        ("The following are not valid dataset sources and could not be added to the kernel: ['me/code']\n", "me/code"),
-        ((1, "", "Authentication required to call the Kaggle API.\n"), "Authentication required"),
-    ],
-)
+PUSHES = [
+    ("Kernel version 1 successfully pushed.  Please check progress at https://x\n", ""),
+    ("Kernel push error: Maximum batch GPU session count of 2 reached.\n", "Maximum batch GPU session count"),
+    ("The following are not valid dataset sources and could not be added to the kernel: ['me/code']\n", "me/code"),
+    ((1, "", "Authentication required to call the Kaggle API.\n"), "Authentication required"),
+]
+
+
+@pytest.mark.parametrize(("answer", "said"), PUSHES)
 def test_a_push_that_failed_is_seen_although_it_exits_0(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Any, said: str
 ) -> None:
@@ -583,7 +583,7 @@ def test_openclaw_prints_calls_and_cannot_submit(tmp_path: Path) -> None:
 # -- whatever is in words, values and names arrives as it is
 
 
-@settings(max_examples=10)
+@settings(max_examples=5)
 @example(words=HOSTILE, value="\n".join(HOSTILE), name="$(x) 'é'")
 @given(words=st.lists(TEXT, max_size=4), value=TEXT, name=st.text(min_size=1, max_size=20))
 def test_words_and_variables_arrive_verbatim(

@@ -75,15 +75,6 @@ def test_a_file_that_shrank_while_it_was_read(window: Window, tmp_path: Path) ->
         window.read(0, 100)
 
 
-def test_a_cursor_gives_what_is_there(window: Window) -> None:
-    cursor = Cursor(window.part(10, 20), 5, 10)
-    assert cursor.read(4) == bytes(range(15, 19))
-    assert cursor.tell() == 9
-    assert cursor.read(1 << 60) == bytes(range(19, 25))
-    assert cursor.read(1) == b""
-    assert Cursor(window.part(5, 10), 0, 10).readline() == bytes(range(5, 11))  # byte 10 is a newline
-
-
 # -- pickles, opcode by opcode
 
 GLOBALS = [
@@ -137,15 +128,6 @@ def test_any_sequence_of_opcodes_is_data_or_a_sentence(ops: list[bytes]) -> None
         pickles.sort_out(found.globals)
         tensors.find(Layout("pickle", root=found.root))
     assert set(sys.modules) == before
-
-
-@EXAMPLES
-@given(st.binary(max_size=300))
-def test_any_bytes_after_a_protocol_mark(data: bytes) -> None:
-    try:
-        tensors.find(Layout("pickle", root=read_pickle(b"\x80\x02" + data).root))
-    except Broken as broken:
-        assert len(broken.problem.message) < 1000
 
 
 @EXAMPLES
@@ -285,15 +267,6 @@ def test_any_npy_header(header: str, version: int, claimed: int) -> None:
         assert broken.problem.code
 
 
-@EXAMPLES
-@given(st.binary(max_size=100))
-def test_any_bytes_as_json(data: bytes) -> None:
-    try:
-        readers.parse_json(data, "x")
-    except Broken as broken:
-        assert len(broken.problem.message) < 300
-
-
 @FEW
 @given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), min_size=1, max_size=6))
 def test_any_zip_directory(changes: list[tuple[int, int]]) -> None:
@@ -352,19 +325,19 @@ def array(shape: object, code: object, data: object, state: object = None) -> Ca
     return Call(Global("numpy.core.multiarray", "_reconstruct"), (), contents)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (array((2, 3), "f4", bytes(20)), r"a numpy array of shape \[2, 3\] has 20 bytes"),
-        (array((2, -3), "f4", bytes(24)), "has a shape that is not one"),
-        (array([2, 3], "f4", bytes(24)), "has a shape that is not one"),
-        (array((2,), "O8", bytes(16)), "holds Python objects"),
-        (array((2,), None, bytes(16)), "holds Python objects"),
-        (array((2,), "f8", 5), "contents are not bytes"),
-        (array((2,), "f8", b"", state=(1, 2)), "has no contents"),
-        (Call(Global("numpy.core.multiarray", "scalar"), (1,)), "too few arguments"),
-    ],
-)
+NO_ARRAYS = [
+    (array((2, 3), "f4", bytes(20)), r"a numpy array of shape \[2, 3\] has 20 bytes"),
+    (array((2, -3), "f4", bytes(24)), "has a shape that is not a tuple of numbers"),
+    (array([2, 3], "f4", bytes(24)), "has a shape that is not a tuple of numbers"),
+    (array((2,), "O8", bytes(16)), "holds Python objects"),
+    (array((2,), None, bytes(16)), "holds Python objects"),
+    (array((2,), "f8", 5), "contents are not bytes"),
+    (array((2,), "f8", b"", state=(1, 2)), "has no contents"),
+    (Call(Global("numpy.core.multiarray", "scalar"), (1,)), "too few arguments"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), NO_ARRAYS)
 def test_an_array_that_is_none(call: Call, message: str) -> None:
     with pytest.raises(Broken, match=message):
         numpy_array("a", call)
@@ -385,30 +358,23 @@ LOOK_UP = b"c__builtin__\ngetattr\n"
 NO = b"X\x02\x00\x00\x00NO"
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        b"\x80\x02" + LOOK_UP + ENUM + NO + b"\x86R.",
-        b"\x80\x04cbuiltins\ngetattr\nq\x00" + ENUM + NO + b"\x86R0h\x00" + ENUM + NO + b"\x86R.",
-        b"(" + ENUM + NO + b"i__builtin__\ngetattr\n.",
-    ],
-    ids=["once", "twice", "inst"],
-)
-def test_a_member_of_an_enum_as_python_3_11_2_writes_it(source: bytes) -> None:
-    assert set(read_pickle(source).globals) == {"transformers.trainer_utils.IntervalStrategy"}
+MEMBERS = {
+    "once": b"\x80\x02" + LOOK_UP + ENUM + NO + b"\x86R.",
+    "twice": b"\x80\x04cbuiltins\ngetattr\nq\x00" + ENUM + NO + b"\x86R0h\x00" + ENUM + NO + b"\x86R.",
+    "inst": b"(" + ENUM + NO + b"i__builtin__\ngetattr\n.",
+}
+OTHER_USES = {
+    "no enum": b"\x80\x02" + LOOK_UP + b"ctorch\nTensor\n" + NO + b"\x86R.",
+    "inner name": b"\x80\x02" + LOOK_UP + ENUM + b"X\x05\x00\x00\x00__mro" + b"\x86R.",
+    "one argument": b"\x80\x02" + LOOK_UP + ENUM + b"\x85R.",
+    "kept in the memo": b"\x80\x02" + LOOK_UP + b"q\x00" + ENUM + NO + b"\x86R0h\x00.",
+    "beside an inst": b"(" + ENUM + NO + b"i__builtin__\ngetattr\n0" + LOOK_UP + b".",
+    "in a tuple": b"\x80\x02(" + LOOK_UP + LOOK_UP + ENUM + NO + b"\x86Rt.",
+}
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        b"\x80\x02" + LOOK_UP + b"ctorch\nTensor\n" + NO + b"\x86R.",
-        b"\x80\x02" + LOOK_UP + ENUM + b"X\x05\x00\x00\x00__mro" + b"\x86R.",
-        b"\x80\x02" + LOOK_UP + ENUM + b"\x85R.",
-        b"\x80\x02" + LOOK_UP + b"q\x00" + ENUM + NO + b"\x86R0h\x00.",
-        b"(" + ENUM + NO + b"i__builtin__\ngetattr\n0" + LOOK_UP + b".",
-        b"\x80\x02(" + LOOK_UP + LOOK_UP + ENUM + NO + b"\x86Rt.",
-    ],
-    ids=["no enum", "inner name", "one argument", "kept in the memo", "beside an inst", "in a tuple"],
-)
-def test_any_other_use_of_getattr_is_named(source: bytes) -> None:
-    assert "__builtin__.getattr" in set(read_pickle(source).globals)
+def test_getattr_is_harmless_only_for_a_member_of_an_enum_as_python_3_11_2_writes_it() -> None:
+    for how, source in MEMBERS.items():
+        assert set(read_pickle(source).globals) == {"transformers.trainer_utils.IntervalStrategy"}, how
+    for how, source in OTHER_USES.items():
+        assert "__builtin__.getattr" in set(read_pickle(source).globals), how

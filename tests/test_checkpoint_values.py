@@ -181,19 +181,19 @@ def dense(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.randn(*shape).to(dtype)
 
 
-@pytest.mark.parametrize(
-    ("begin", "end", "paged", "expected"),
-    [
-        (200_000, 300_000, True, [("hole", "w")]),  # pages lost in the middle
-        (200_000, 300_000, False, [("hole", "w")]),  # neither pages nor rows: nothing natural ends in mid row
-        (1_000_001, 1_204_000, False, [("hole", "w")]),  # the tail was never written
-        (0, 100_000, True, [("hole", "w")]),  # the head neither
-        (ROW * 100, ROW * 200, False, []),  # rows of tokens that were never seen
-        (ROW * 900, ROW * 1000, False, []),  # a vocabulary padded to a multiple of 64
-        (0, ROW * 80, False, []),  # reserved tokens first
-        (200_000, 260_000, True, []),  # too short to be told from pruning
-    ],
-)
+HOLES = [
+    (200_000, 300_000, True, [("hole", "w")]),  # pages lost in the middle
+    (200_000, 300_000, False, [("hole", "w")]),  # neither pages nor rows: nothing natural ends in mid row
+    (1_000_001, 1_204_000, False, [("hole", "w")]),  # the tail was never written
+    (0, 100_000, True, [("hole", "w")]),  # the head neither
+    (ROW * 100, ROW * 200, False, []),  # rows of tokens that were never seen
+    (ROW * 900, ROW * 1000, False, []),  # a vocabulary padded to a multiple of 64
+    (0, ROW * 80, False, []),  # reserved tokens first
+    (200_000, 260_000, True, []),  # too short to be told from pruning
+]
+
+
+@pytest.mark.parametrize(("begin", "end", "paged", "expected"), HOLES)
 def test_holes_and_zero_rows(
     tmp_path: Path, begin: int, end: int, paged: bool, expected: list[tuple[str, str]]
 ) -> None:
@@ -213,23 +213,14 @@ def test_rows_of_whole_pages_cannot_be_told_apart_and_are_only_a_warning(tmp_pat
     assert [(p.code, p.severity) for p in examine(path).problems] == [("hole", "warn")]
 
 
-@pytest.mark.parametrize(
-    ("tensor", "expected"),
-    [
-        (dense(300_000), [("hole", "w")]),
-        (dense(600, 500, dtype=torch.bfloat16), [("hole", "w")]),
-        (dense(600, 501).bfloat16().float(), [("hole", "w")]),  # half of all bytes are zero anyway
-        (torch.randint(1, 100, (600, 501), dtype=torch.int32), [("hole", "w")]),
-        (torch.rand(900, 901) > 0.5, []),  # a mask may be anything
-    ],
-    ids=["vector", "bf16", "bf16 as float32", "int32", "bool"],
-)
-def test_pages_lost_in_other_tensors(tmp_path: Path, tensor: torch.Tensor, expected: list[tuple[str, str]]) -> None:
-    assert codes(holed(tmp_path, tensor, 150_000, 350_000, paged=True)) == expected
-
-
-def test_unaligned_zeros_in_a_flat_vector_are_padding(tmp_path: Path) -> None:
-    assert codes(holed(tmp_path, dense(300_000), 1_000_004, 1_200_000)) == []
+def test_pages_lost_in_other_tensors(tmp_path: Path) -> None:
+    half_zero = dense(600, 501).bfloat16().float()  # half of all bytes are zero anyway
+    numbers = torch.randint(1, 100, (600, 501), dtype=torch.int32)
+    for tensor in (dense(300_000), dense(600, 500, dtype=torch.bfloat16), half_zero, numbers):
+        assert codes(holed(tmp_path, tensor, 150_000, 350_000, paged=True)) == [("hole", "w")], tensor.dtype
+    mask = torch.rand(900, 901) > 0.5  # may be anything
+    assert codes(holed(tmp_path, mask, 150_000, 350_000, paged=True)) == []
+    assert codes(holed(tmp_path, dense(300_000), 1_000_004, 1_200_000)) == []  # the padding of a flat vector
 
 
 def test_pruned_weights_are_not_holes(tmp_path: Path) -> None:
@@ -238,36 +229,18 @@ def test_pruned_weights_are_not_holes(tmp_path: Path) -> None:
     assert codes(examine(path)) == []
 
 
-@given(st.lists(st.booleans(), min_size=1, max_size=200), st.lists(st.integers(1, 40), min_size=1, max_size=20))
-def test_runs_of_pages_against_brute_force(flags: list[bool], cuts: list[int]) -> None:
-    found = Stats(DTYPES["float32"], 0)
-    at = 0
-    for cut in [*cuts, len(flags)]:
-        found.zero_pages.append(at + np.flatnonzero(flags[at : at + cut]))
-        at += len(flags[at : at + cut])
-    expected, start = [], None
-    for index, flag in enumerate([*flags, False]):
-        if flag and start is None:
-            start = index
-        elif not flag and start is not None:
-            if index - start >= tensor_values.HOLE // tensor_values.PAGE - 1:
-                expected.append((start, index - 1))
-            start = None
-    assert found.zero_runs() == expected
-
-
 # -- roles
 
 
-@pytest.mark.parametrize(
-    ("role", "names"),
-    [
-        ("weight", "model.h.0.attn.weight schema.weight opt_head.weight optical_flow.weight model.optimus.weight"),
-        ("optimizer", "optimizer.state.3.exp_avg state.3.step optimizer_states.0.state.1.exp_avg_sq"),
-        ("ema", "ema.h.weight model_ema.h.weight ema_state_dict.w"),
-        ("other", "callbacks.ModelCheckpoint.kth_value lr_schedulers.0.x cuda_rng_state.0"),
-    ],
-)
+ROLES = [
+    ("weight", "model.h.0.attn.weight schema.weight opt_head.weight optical_flow.weight model.optimus.weight"),
+    ("optimizer", "optimizer.state.3.exp_avg state.3.step optimizer_states.0.state.1.exp_avg_sq"),
+    ("ema", "ema.h.weight model_ema.h.weight ema_state_dict.w"),
+    ("other", "callbacks.ModelCheckpoint.kth_value lr_schedulers.0.x cuda_rng_state.0"),
+]
+
+
+@pytest.mark.parametrize(("role", "names"), ROLES)
 def test_roles_by_name(role: str, names: str) -> None:
     assert {name: role_of(name) for name in names.split()} == dict.fromkeys(names.split(), role)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import subprocess
@@ -11,22 +10,19 @@ import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import takeover
-import verify_local
 from rgt.checkpoint import whole
 from rgt.checkpoint.whole import verdict
-from rgt.checkpoints import commands
 from rgt.host.ssh import Host, Place
 from rgt.transfer import delivery
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from . import zoo
-from .corruption import flip, member_offset, rezip, truncate
+from . import corruption, zoo
+from .corruption import flip, lengthen, member_offset, truncate
+from .front_door import report
 
 STEP = zoo.STEP
 
@@ -61,59 +57,50 @@ def with_array(folder: Path) -> Path:
     return folder / f"checkpoint-{STEP}"
 
 
-TORCH = named(zoo.torch_zip, "step_000040.pt")
-LEGACY = named(zoo.torch_legacy, "step_000040.pt")
-SAFETENSORS = named(zoo.safetensors, "step-40.safetensors")
-SHARDED = inside(zoo.hf_sharded, "checkpoint-40")
+FILE, GLOBAL = "step_000040.pt", f"global_step{STEP}"
+TORCH, LEGACY = named(zoo.torch_zip, FILE), named(zoo.torch_legacy, FILE)
 DCP = named(zoo.distributed, "step_40")  # "step" is an entry that is no tensor
 
 HEALTHY: dict[str, Callable[[Path], Path]] = {
     "torch": TORCH,
     "torch legacy": LEGACY,
-    "torch without checksums": named(zoo.torch_without_crc, "step_000040.pt"),
-    "torch packed again": named(zoo.torch_zipped_again, "step_000040.pt"),
+    "torch without checksums": named(zoo.torch_without_crc, FILE),
+    "torch packed again": named(zoo.torch_zipped_again, FILE),
     "torch of every dtype": named(zoo.torch_exotic, "step_000040.pth"),
     "lightning": zoo.lightning,
-    "safetensors": SAFETENSORS,
-    "sharded": SHARDED,
+    "safetensors": named(zoo.safetensors, "step-40.safetensors"),
+    "sharded": inside(zoo.hf_sharded, "checkpoint-40"),
     "sharded bin": inside(zoo.hf_sharded_bin, "checkpoint-40"),
     "Trainer": zoo.hf_trainer,
     "accelerate": inside(zoo.accelerate, "step_40"),
     "dcp with other entries": DCP,
-    "deepspeed": lambda folder: zoo.deepspeed(folder) / f"global_step{STEP}",
+    "deepspeed": lambda folder: zoo.deepspeed(folder) / GLOBAL,
     "folder with an npz": with_array,
 }
 
 
 def written(data: bytes) -> Callable[[Path], Path]:
     def make(folder: Path) -> Path:
-        (folder / "step_000040.pt").write_bytes(data)
-        return folder / "step_000040.pt"
+        (folder / FILE).write_bytes(data)
+        return folder / FILE
 
     return make
-
-
-def changed(make: Callable[[Path], Path], change: Callable[[Path], object]) -> Callable[[Path], Path]:
-    def run(folder: Path) -> Path:
-        path = make(folder)
-        change(path)
-        return path
-
-    return run
-
-
-def lengthen(path: Path) -> None:
-    path.write_bytes(path.read_bytes() + b"more")
 
 
 def flip_a_weight(path: Path) -> None:
     flip(path, member_offset(path, "data/0") + 8)
 
 
-def flip_a_packed_weight(path: Path) -> None:
+def with_a_flipped_packed_weight(folder: Path) -> Path:
+    path = zoo.torch_zipped_again(folder)
     with zipfile.ZipFile(path) as archive:
         member = max(archive.infolist(), key=lambda each: each.compress_size)
-    flip(path, member.header_offset + 200)
+    return flip(path, member.header_offset + 200)
+
+
+def with_a_cut_array(folder: Path) -> Path:
+    truncate(with_array(folder) / "ema.npz", 0.5)
+    return folder / f"checkpoint-{STEP}"
 
 
 def torch_pickle(name: str) -> bytes:
@@ -121,40 +108,25 @@ def torch_pickle(name: str) -> bytes:
 
 
 BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {  # how, and what the reason names
-    "cut": (changed(TORCH, lambda path: truncate(path, 0.5)), "the zip's directory is missing"),
-    "trailing bytes": (changed(TORCH, lengthen), "other bytes follow the end of the zip"),
-    "bit flipped": (changed(TORCH, flip_a_weight), "has CRC"),
-    "bit flipped, packed": (
-        changed(named(zoo.torch_zipped_again, "step_000040.pt"), flip_a_packed_weight),
-        "zip member",
-    ),
-    "storage missing": (
-        changed(TORCH, lambda path: rezip(path, lambda name, data: None if name.endswith("data/0") else data)),
-        "is not in the file",
-    ),
+    "cut": (named(corruption.torch_cut_in_half, FILE), "the zip's directory is missing"),
+    "trailing bytes": (named(corruption.zip_with_a_tail, FILE), "other bytes follow the end of the zip"),
+    "bit flipped": (named(corruption.torch_one_bit_flipped, FILE), "has CRC"),
+    "bit flipped, packed": (named(with_a_flipped_packed_weight, FILE), "zip member"),
+    "storage missing": (named(corruption.torch_storage_missing, FILE), "is not in the file"),
     "empty": (written(b""), "the file has no bytes"),
     "text": (written(b"loss 0.3\n" * 100), "plain text"),
     "hostile pickle": (written(torch_pickle("os system")), "os.system"),
     "pickle of a class": (written(pickle.dumps(Settings())), "names tests.test_checkpoint_verdicts.Settings"),
-    "legacy cut": (changed(LEGACY, lambda path: truncate(path, 0.7)), "bytes"),
-    "legacy with a tail": (changed(LEGACY, lengthen), "4 bytes follow the last storage"),
-    "safetensors short": (changed(SAFETENSORS, lambda path: truncate(path, 0.9)), "behind the end of the file"),
-    "safetensors long": (changed(SAFETENSORS, lengthen), "4 bytes follow the last tensor"),
-    "shard missing": (
-        changed(SHARDED, lambda path: (path / "model-00002-of-00003.safetensors").unlink()),
-        "model-00002-of-00003.safetensors: is named by model.safetensors.index.json and not there",
-    ),
-    "dcp file short": (changed(DCP, lambda path: truncate(path / "__0_0.distcp", 0.6)), "__0_0.distcp: should be at"),
-    "dcp without .metadata": (changed(DCP, lambda path: (path / ".metadata").unlink()), "no .metadata"),
-    "rank missing": (
-        changed(HEALTHY["deepspeed"], lambda path: (path / "zero_pp_rank_1_mp_rank_00_optim_states.pt").unlink()),
-        "1 of 2 ranks have no optim_states file",
-    ),
-    "of another step": (
-        changed(zoo.hf_trainer, lambda path: (path / "trainer_state.json").write_text('{"global_step": 39}')),
-        "is of step 39, its folder of step 40",
-    ),
-    "npz cut": (changed(with_array, lambda path: truncate(path / "ema.npz", 0.5)), "ema.npz: "),
+    "legacy cut": (named(corruption.legacy_cut_in_half, FILE), "bytes"),
+    "legacy with a tail": (named(corruption.legacy_with_a_tail, FILE), "4 bytes follow the last storage"),
+    "safetensors short": (named(corruption.safetensors_cut, "step-40.safetensors"), "behind the end of the file"),
+    "safetensors long": (named(corruption.safetensors_with_a_tail, "step-40.safetensors"), "4 bytes follow the last"),
+    "shard missing": (inside(corruption.shard_missing, "checkpoint-40"), "model-00002-of-00003.safetensors: is named"),
+    "dcp file short": (named(corruption.dcp_file_cut, "step_40"), "__0_0.distcp: should be at"),
+    "dcp without .metadata": (named(corruption.dcp_without_metadata, "step_40"), "no .metadata"),
+    "rank missing": (lambda folder: corruption.deepspeed_last_rank_missing(folder) / GLOBAL, "1 of 2 ranks have no"),
+    "of another step": (corruption.trainer_in_the_wrong_folder, "is of step 40, its folder of step 400"),
+    "npz cut": (with_a_cut_array, "ema.npz: "),
 }
 
 
@@ -164,27 +136,21 @@ def settle(folder: Path) -> None:
         os.utime(path, (0, time.time() - 1000))
 
 
-def answer(main: Any, *arguments: object) -> dict[str, Any]:
-    done = CliRunner().invoke(main, [*map(str, arguments), "--json"])
-    assert done.exit_code in (0, 1), done.output
-    return json.loads(done.stdout)  # type: ignore[no-any-return]
-
-
 def answers(run: Path, path: Path) -> dict[str, bool]:
     """Whether it is whole, by everyone who is asked."""
     settle(run)
-    newest = answer(takeover.main, "snapshot", run)["runs"][0]["checkpoints"]["newest"]
+    newest = report("takeover.py", "snapshot", run)["runs"][0]["checkpoints"]["newest"]
     assert newest["path"] == str(path)
     folder = path if path.is_dir() else path.parent
     delivered = delivery.Delivery(Place(Host(), str(folder)), folder, (), 0.0)
     delivery.verify_folder(delivered)
-    rows = {row["path"]: row["whole"] for row in answer(commands.main, "list", run)["checkpoints"]}
+    rows = {row["path"]: row["whole"] for row in report("checkpoints.py", "list", run)["checkpoints"]}
     return {
         "verdict": verdict(path).whole,
         "verdict on values": verdict(path, values=True).whole,
         "takeover": newest["state"] == "ok",
         "checkpoints list": rows[path.relative_to(run).as_posix()],
-        "verify_local": answer(verify_local.main, path)["ok"],
+        "verify_local": report("verify_local.py", path)["ok"],
         "transfer": delivered.proof is not None,
     }
 

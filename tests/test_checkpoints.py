@@ -24,7 +24,7 @@ from typing import Any
 import checkpoints
 from checkpoints import CheckpointError, Checkpoints, StopSignals
 from rgt import schema
-from rgt.checkpoint import index, saved_file, sink
+from rgt.checkpoint import index, saved_file
 from rgt.checkpoint import training_state as state
 
 import numpy
@@ -157,7 +157,7 @@ def test_the_index_names_what_was_written(tmp_path: Path) -> None:
 
 def test_a_checkpoint_larger_than_all_blocks_is_whole(tmp_path: Path) -> None:
     store = Checkpoints(tmp_path)
-    large = torch.arange(3 * sink.BLOCKS * sink.BLOCK // 8 + 123)  # int64, three times around the ring
+    large = torch.arange(3 * saved_file.BLOCKS * saved_file.BLOCK // 8 + 123)  # int64, three times around the ring
     store.save(1, {"model": {"w": large}})
     found = store.load_latest()
     assert found and torch.equal(found.state["model"]["w"], large)
@@ -220,13 +220,6 @@ def test_a_damaged_one_is_passed_over_and_named(
     assert [entry["step"] for entry in listed(tmp_path)] == [9, 10]
 
 
-def test_a_flipped_bit_goes_unseen_by_torch_load(tmp_path: Path) -> None:
-    """Why every byte is checked before it is loaded."""
-    path = filled(tmp_path, 11).path(11)
-    path.write_bytes(one_bit(path.read_bytes()))
-    assert bool((torch.load(path, weights_only=True)["model"]["w"] != 12).any())
-
-
 def test_when_none_is_whole_it_does_not_start_over(tmp_path: Path) -> None:
     store = filled(tmp_path, 1, 2)
     for step in (1, 2):
@@ -287,38 +280,22 @@ def _die() -> None:
 # -- what a save refuses
 
 
-class Unknown:
-    pass
+UNFIT = [
+    ((2, {"x": numpy.float64(1)}), "does not load with weights_only=True; store tensors, numbers"),
+    ((2, {"x": Position()}), "Position, which does not load with weights_only=True"),
+    ((2, {"x": lambda: 1}), "store tensors, numbers"),
+    ((2, torch.nn.Linear(2, 2)), "the state is a Linear; expected a dict, as capture() gives"),
+    *(((step, make(1)), "expected a whole number from 0") for step in (-1, 1.5, "3", None, True)),
+    *(((2, make(2), {"loss": bad}), "; expected a number") for bad in (torch.ones(2), 10**400, "x", None)),
+]
 
 
-@pytest.mark.parametrize(
-    ("bad", "sentence"),
-    [
-        ({"x": numpy.float64(1)}, "does not load with weights_only=True; store tensors, numbers"),
-        ({"x": Unknown()}, "Unknown, which does not load with weights_only=True"),
-        ({"x": lambda: 1}, "store tensors, numbers"),
-    ],
-)
-def test_a_state_that_would_not_load_is_refused_at_once(tmp_path: Path, bad: dict[str, Any], sentence: str) -> None:
+@pytest.mark.parametrize(("words", "sentence"), UNFIT)
+def test_what_would_not_load_is_refused_at_once(tmp_path: Path, words: tuple[Any, ...], sentence: str) -> None:
     store = filled(tmp_path, 1)
     with pytest.raises(CheckpointError, match=re.escape(sentence)):
-        store.save(2, bad)
+        store.save(*words)
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step_000001.pt"]
-    assert assert_whole(store.load_latest()) == 1
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        ((1, torch.nn.Linear(2, 2)), "the state is a Linear; expected a dict, as capture() gives"),
-        *(((step, make(1)), "expected a whole number from 0") for step in (-1, 1.5, "3", None, True)),
-        *(((1, make(1), {"loss": bad}), "; expected a number") for bad in (torch.ones(2), 10**400, "x", None)),
-    ],
-)
-def test_what_cannot_be_saved_is_a_sentence(tmp_path: Path, words: tuple[Any, ...], sentence: str) -> None:
-    with pytest.raises(CheckpointError, match=re.escape(sentence)):
-        Checkpoints(tmp_path).save(*words)
-    assert steps_on_disk(tmp_path) == []
 
 
 def test_a_file_in_place_of_the_run(tmp_path: Path) -> None:
@@ -358,7 +335,7 @@ def test_a_disk_that_fails_in_the_middle(tmp_path: Path, monkeypatch: pytest.Mon
     before = threading.active_count()
 
     def failing(descriptor: int, data: Any, offset: int) -> int:
-        if offset >= 2 * sink.BLOCK:
+        if offset >= 2 * saved_file.BLOCK:
             raise OSError(number, os.strerror(number))
         return whole(descriptor, data, offset)
 
@@ -501,7 +478,7 @@ def kill_many_times(folder: Path, nursery: Nursery, kills: int) -> None:
 
 
 def test_kills_at_random_moments_never_cost_the_last_good_one(tmp_path: Path, nursery: Nursery) -> None:
-    kill_many_times(tmp_path / "run", nursery, 20)
+    kill_many_times(tmp_path / "run", nursery, 12)
 
 
 @pytest.mark.soak
@@ -747,22 +724,6 @@ def test_cadence_says_how_often_to_save() -> None:
     assert run("cadence", "--mtbf", "0s").returncode == 2
 
 
-def test_simulated_interruptions_agree_with_the_cadence() -> None:
-    """Both neighbours lose more time than the interval that is recommended."""
-
-    def wasted(interval: float) -> float:
-        rng, work, elapsed = random.Random(0), 0.0, 0.0
-        while work < 5_000 * 3600:
-            alive = rng.expovariate(1 / 3600)
-            work += alive // (interval + 30) * interval
-            elapsed += alive
-        return 1 - work / elapsed
-
-    best = json.loads(run("cadence", "--save-cost", "30s", "--mtbf", "1h", "--json").stdout)["table"][0]
-    assert wasted(best["interval"]) < min(wasted(0.3 * best["interval"]), wasted(3.5 * best["interval"]))
-    assert wasted(best["interval"]) == pytest.approx(best["overhead"], abs=0.02)
-
-
 def test_prune_refuses(tmp_path: Path) -> None:
     store = filled(tmp_path, 1, 2)
     for step in (1, 2):
@@ -809,26 +770,15 @@ def test_a_wrong_folder_is_one_sentence(tmp_path: Path, verb: str) -> None:
         assert done.returncode == 2 and "holds no checkpoint: no file or folder with a step" in done.stderr
 
 
-def _trainer_folder(folder: Path, step: int) -> Path:
-    from safetensors.torch import save_file
-
-    folder.mkdir(parents=True)
-    save_file({"w": torch.rand(8, 8) + step}, folder / "model.safetensors")
-    moments = {name: torch.rand(8, 8) for name in ("exp_avg", "exp_avg_sq")}
-    state = {0: {"step": torch.tensor(float(step)), **moments}}
-    torch.save({"state": state, "param_groups": [{"params": [0]}]}, folder / "optimizer.pt")
-    torch.save({"last_epoch": step}, folder / "scheduler.pt")
-    (folder / "trainer_state.json").write_text(json.dumps({"global_step": step}))
-    return folder
-
-
 def test_latest_wants_all_parts_of_one_save(tmp_path: Path) -> None:
     """A Trainer's output_dir: without checkpoints/, 900 before 1000, and newer ones that would resume half of it."""
-    good = [_trainer_folder(tmp_path / f"checkpoint-{step}", step) for step in (800, 900, 1000)][-1]
-    (_trainer_folder(tmp_path / "checkpoint-1100", 1100) / "scheduler.pt").unlink()
-    _trainer_folder(tmp_path / "tmp-checkpoint-1300", 1300)
-    _trainer_folder(tmp_path / "checkpoint-1400.tmp", 1400)
-    (_trainer_folder(tmp_path / "checkpoint-1500", 1500) / "checkpoint-is-incomplete.txt").touch()
+    from . import zoo  # it imports what each process of the kills above would have to
+
+    good = [zoo.hf_trainer(tmp_path, step) for step in (800, 900, 1000)][-1]
+    (zoo.hf_trainer(tmp_path, 1100) / "scheduler.pt").unlink()
+    zoo.hf_trainer(tmp_path, 1300).rename(tmp_path / "tmp-checkpoint-1300")
+    zoo.hf_trainer(tmp_path, 1400).rename(tmp_path / "checkpoint-1400.tmp")
+    (zoo.hf_trainer(tmp_path, 1500) / "checkpoint-is-incomplete.txt").touch()
     done = run("latest", tmp_path)
     assert (done.returncode, done.stdout) == (0, f"{good}\n")
     said = done.stderr.splitlines()

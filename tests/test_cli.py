@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import IO
 
 from rgt import cli
-from rgt.errors import from_os_error
 
 import pytest
 
@@ -218,15 +217,3 @@ def test_any_file_name_can_be_printed(folder: Path) -> None:
     assert json.loads("\n".join(block))["findings"][0]["path"] == os.fsdecode(b"caf\xe9.pt")
     assert annotation == "::warning file=caf\\udce9.pt,title=stale::old"
     assert run(folder, "name", PYTHONIOENCODING="ascii")[::2] == (3, "")
-
-
-def test_an_os_error_becomes_its_sentence() -> None:
-    full = OSError(28, "No space left on device", "a.json")
-    for error, doing, message, code in (
-        (full, "", "cannot access a.json: No space left on device", 3),
-        (full, "write a.json", "cannot write a.json: No space left on device", 3),
-        (PermissionError(13, "Permission denied", "a"), "", "cannot access a: Permission denied", 2),
-        (OSError("odd"), "", "cannot do that: odd", 2),
-    ):
-        turned = from_os_error(error, doing)
-        assert (turned.message, turned.exit_code) == (message, code)

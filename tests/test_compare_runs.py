@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import random
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,13 @@ from rgt.report import CODES
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
+from . import front_door
 from .confounds import DIFF, NEW, OLD, PLANTED, Spec, arm, rising, second_change, with_curves, write
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(compare_runs.main, [str(argument) for argument in arguments])
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return front_door.call("compare_runs.py", *arguments)
 
 
 def compare(tmp_path: Path, a: list[Spec], b: list[Spec], *options: str) -> dict[str, Any]:
@@ -34,11 +35,7 @@ def compare(tmp_path: Path, a: list[Spec], b: list[Spec], *options: str) -> dict
 
 
 def report(*arguments: object) -> dict[str, Any]:
-    done = run(*arguments, "--json")
-    assert done.exit_code in (0, 1), done.output
-    found: dict[str, Any] = json.loads(done.stdout, parse_constant=pytest.fail)  # NaN is no JSON
-    assert done.exit_code == (0 if found["ok"] else 1)
-    return found
+    return front_door.report("compare_runs.py", *arguments)
 
 
 def codes(found: dict[str, Any], *severities: str) -> set[str]:
@@ -75,7 +72,7 @@ def test_text_report(tmp_path: Path) -> None:
     found = table(tmp_path / "a.csv", "seed,wer", [(s, 0.11 + s / 1000) for s in range(3)])
     other = table(tmp_path / "b.csv", "seed,wer", [(s + 5, 0.15 + s / 1000) for s in range(3)])
     done = run(found, "--vs", other, "--metric", "wer")
-    assert done.exit_code == 1
+    assert done.returncode == 1
     lines = done.stdout.splitlines()
     assert lines[:3] == [
         "EFFECT: A vs B in wer (split not recorded; lower is better, known metric)",
@@ -164,7 +161,7 @@ def test_direction_of_an_unknown_metric_is_told_or_recorded(tmp_path: Path) -> N
     paths = [table(tmp_path / f"{k}.csv", "seed,zap", [(s, k + s / 10) for s in range(3)]) for k in (1, 2)]
     arguments = [paths[0], "--vs", paths[1], "--metric", "zap"]
     done = run(*arguments)
-    assert done.exit_code == 2
+    assert done.returncode == 2
     assert done.stderr == (
         "error: which way 'zap' is better is not known: it is not in the table of known metrics; say "
         "--higher-is-better or --lower-is-better\n"
@@ -351,9 +348,9 @@ BAD = {
     b"seed,acc\n": "T/a.csv has no rows (or none that were selected)",
     b"seed,acc\n1,0.5,7\n": "T/a.csv line 2 has another number of fields than the header",
     b"seed,acc\n1,good\n": "T/a.csv line 2: acc is not a number: 'good'",
-    b"seed,acc,acc\n1,1,2\n": "T/a.csv has the column 'acc' twice; which one counts is not knowable",
+    b"seed,acc,acc\n1,1,2\n": "T/a.csv has the column 'acc' twice; rename one of them",
     b"seed,acc\n1,\xff\n": "T/a.csv is not text: byte 11 is not UTF-8",
-    b"acc\n0.1\n0.2\n": "T/a.csv has 2 rows and says not what a row is: a seed or run column makes them runs, "
+    b"acc\n0.1\n0.2\n": "T/a.csv has 2 rows and does not say what a row is: a seed or run column makes them runs, "
     "an item or id column makes them examples; add one",
     b"seed,step,acc\n1,1,0.1\n1,2,0.2\n": "T/a.csv line 3: a row per step is a curve; keep the row of each run "
     "that counts",
@@ -370,7 +367,7 @@ def test_bad_tables(tmp_path: Path) -> None:
         (tmp_path / "a.csv").write_bytes(content)
         done = run(tmp_path / "a.csv", "--vs", good, "--metric", "acc")
         shown = done.stderr.replace(str(tmp_path), "T")
-        assert (done.exit_code, done.stdout, shown) == (2, "", f"error: {sentence}\n")
+        assert (done.returncode, done.stdout, shown) == (2, "", f"error: {sentence}\n")
 
 
 def test_bad_calls(tmp_path: Path) -> None:
@@ -394,7 +391,7 @@ def test_bad_calls(tmp_path: Path) -> None:
         ([], "Missing option '--vs'"),
     ):
         done = run(good, *arguments, "--metric", "acc")
-        assert done.exit_code == 2 and expected in done.stderr, (arguments, done.stderr)
+        assert done.returncode == 2 and expected in done.stderr, (arguments, done.stderr)
 
 
 def test_bad_run_directories(tmp_path: Path) -> None:
@@ -405,7 +402,7 @@ def test_bad_run_directories(tmp_path: Path) -> None:
     def message(text: str, name: str = "results.json") -> str:
         (folder / name).write_text(text)
         done = run(folder, "--vs", other, "--metric", "accuracy")
-        assert done.exit_code == 2, done.output
+        assert done.returncode == 2, done.stderr
         return done.stderr
 
     assert "does not fit the results schema" in message(good.replace('"up"', '"max"'))
@@ -418,7 +415,7 @@ def test_bad_run_directories(tmp_path: Path) -> None:
     assert "config.yaml is not YAML: " in message("a: [", "config.yaml")
     bomb = "a0: &a0 [x, x]\n" + "".join(f"a{k}: &a{k} [*a{k - 1}, *a{k - 1}]\n" for k in range(1, 30))
     (folder / "config.yaml").write_text(bomb)
-    assert run(folder, "--vs", other, "--metric", "accuracy").exit_code == 1
+    assert run(folder, "--vs", other, "--metric", "accuracy").returncode == 1
     (folder / "config.yaml").unlink()
     changed = (folder / "run.json").read_text().replace("0.0003", "0.5")
     assert "config has another sha256" in message(changed, "run.json")

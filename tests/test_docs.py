@@ -57,7 +57,8 @@ BREAKS = [
     (rules.budgets, "word " * 3000, "3750 tokens, the budget is 3500"),
     (rules.catalogue, "### U1 · a\n### U1 · b\n", "U1 is taken by references/x.md:1"),
     (rules.catalogue, "### U1 · a\n**Symptom** x\n", "U1 has no **Cause**"),
-    (rules.catalogue, "### U1 · a\nsignature: `(`\n", "signature is not a regular expression"),
+    (rules.catalogue, "### U1 · a\nsignature: `abcd`\nnear: `(`\n", "is not a regular expression"),
+    (rules.catalogue, "### U1 · a\nsignature: `(`\n", "is not a regular expression"),
     (rules.generated, "<!-- generated:scripts -->\nold\n<!-- /generated:scripts -->", "run `make docs`"),
     (rules.documented, "nothing", "scripts/check_staleness.py: no document shows how it is called"),
 ]
@@ -83,6 +84,20 @@ def test_good_command_lines_pass_and_a_page_without_a_link_does_not() -> None:
     unreachable = ["references/x.md: not within 2 links of SKILL.md; link it or delete it"]
     assert problems(rules.reachable, "text", skill="no link") == unreachable
     assert parse(Path("x.md"), "训练abcd").tokens == 3  # a budget counts Chinese characters whole
+
+
+SHORT = "### PY1 · a\nsignature: `killed by`\n\n**Cause** x\n**Fix** y\n"
+
+
+def test_a_short_entry_needs_little_and_no_route_but_a_source() -> None:
+    where = "references/signatures/x.md"
+    assert problems(rules.catalogue, f"{SHORT}\n## Sources\n- z\n", name=where) == []
+    assert problems(rules.reachable, SHORT, name=where) == []
+    assert problems(rules.budgets, SHORT * 999, name=where) == []
+    assert "no **Source**" in problems(rules.catalogue, SHORT, name=where)[0]
+    assert "no signature: and no exit:" in problems(rules.catalogue, SHORT.replace("signature", "s"), name=where)[1]
+    wrong = f"{SHORT}**Symptom** `it ended`\n**Source** z\n"
+    assert "no signature matches" in problems(rules.catalogue, wrong, name=where)[0]
 
 
 @click.group()

@@ -141,6 +141,9 @@ def test_every_tool_works_there_and_what_it_prints_can_be_pasted(project: Projec
     project("probes", "loss", "--factory", "work:factory", "--python", sys.executable, code=(0, 1))
     project.write("prod.yaml", "script: train.py\nepochs: 2\noutput_dir: out\nsave_every: 1\n")
     project("remote_train", "--cluster", "local", "--config", "prod.yaml", "--gpus", "0", "--name", "p", code=(0, 1))
+    project("guard", "check", "--", "rm", "-rf", "runs", code=4)
+    project("lease", "status", code=(0, 1))
+    project("notify", "test", code=(1, 2, 3))  # nobody is to be told yet
     tools = {path.stem for path in (ROOT / "scripts").glob("*.py")}
     assert set(re.findall(r'project\("(\w+)"', Path(__file__).read_text())) >= tools, "a tool is not tried here"
 

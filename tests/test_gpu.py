@@ -18,6 +18,8 @@ from rgt.machine.gpus import Gpu, Process, Reading, read
 
 import pytest
 
+from .front_door import executable
+
 MIB = 1 << 20
 QUERY = "--query-gpu=index,uuid,name,memory.total,memory.used,utilization.gpu,temperature.gpu,power.draw,compute_cap"
 A100 = "0, GPU-aaaa, NVIDIA A100-SXM4-80GB, 81920, 1024, 97, 61, 312.45, 8.0"
@@ -46,9 +48,7 @@ class Smi:
         )
 
     def script(self, text: str) -> None:
-        path = self.folder / "nvidia-smi"
-        path.write_text("#!/bin/sh\n" + text)
-        path.chmod(0o755)
+        executable(self.folder / "nvidia-smi", text)
 
     @property
     def calls(self) -> list[str]:

@@ -337,22 +337,20 @@ def test_two_users_share_a_queue(box: Gate, tmp_path_factory: pytest.TempPathFac
 # -- bad input: one sentence, the right code, nothing left in line
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "sentence"),
-    [
-        ("-n a --slots 1", 2, "error: no command to run; write it after --, such as:"),
-        ("-n a --slots 1 -- ''", 2, "error: no command to run"),
-        ("-n a --slots 1 -- no-such-command-x", 2, "error: the command 'no-such-command-x' is not found"),
-        ("-n a -t abc --slots 1 -- true", 2, "Invalid value for '-t' / '--timeout': 'abc' is not"),
-        ("-n a --slots 1 --gpus 1 -- true", 2, "error: --slots is for boxes without GPUs"),
-        ("-n a --min-free-mem much -- true", 2, "Invalid value for '--min-free-mem': 'much' is not a size"),
-        ("-n a -- true", 3, "error: no GPU found here"),
-        ("-n a --slots 1 --then ghost -- true", 2, "error: no job is called 'ghost'"),
-        ("-n a --slots 1 --log no/such/dir/x -- true", 2, "error: cannot write the log "),
-        ("--slots 1 -- true", 2, "Missing option '-n' / '--name'"),
-        *((f"{verb} ghost", 2, "error: no job is called 'ghost'") for verb in ("status", "cancel", "logs", "resume")),
-    ],
-)
+BAD_INPUT = [
+    ("-n a --slots 1", 2, "error: no command to run; write it after --, such as:"),
+    ("-n a --slots 1 -- ''", 2, "error: no command to run"),
+    ("-n a --slots 1 -- no-such-command-x", 2, "error: the command 'no-such-command-x' is not found"),
+    ("-n a --slots 1 --gpus 1 -- true", 2, "error: --slots is for boxes without GPUs"),
+    ("-n a -- true", 3, "error: no GPU found here"),
+    ("-n a --slots 1 --then ghost -- true", 2, "error: no job is called 'ghost'"),
+    ("-n a --slots 1 --log no/such/dir/x -- true", 2, "error: cannot write the log "),
+    ("--slots 1 -- true", 2, "Missing option '-n' / '--name'"),
+    *((f"{verb} ghost", 2, "error: no job is called 'ghost'") for verb in ("status", "cancel", "logs", "resume")),
+]
+
+
+@pytest.mark.parametrize(("words", "code", "sentence"), BAD_INPUT)
 def test_bad_input(box: Gate, words: str, code: int, sentence: str) -> None:
     done = box.run(*shlex.split(words), env={**box.environment, "PATH": os.environ["PATH"], "LD_LIBRARY_PATH": ""})
     assert (done.returncode, done.stdout) == (code, "")

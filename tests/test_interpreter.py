@@ -10,14 +10,12 @@ from rgt.machine.interpreter import job_python
 
 import pytest
 
+from .front_door import executable
+
 
 def python(folder: Path, name: str = "python") -> str:
     """One more interpreter; nobody runs it here."""
-    (folder / "bin").mkdir(parents=True, exist_ok=True)
-    path = folder / "bin" / name
-    path.write_text("#!/bin/sh\n")
-    path.chmod(0o755)
-    return str(path)
+    return str(executable(folder / "bin" / name, ""))
 
 
 @pytest.fixture(autouse=True)

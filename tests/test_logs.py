@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from rgt.log import summary as logs
-from rgt.log.history import History, Problem
+from rgt.log.history import Problem
 from rgt.log.line import parse_line
 from rgt.metrics import table as names
 
@@ -222,23 +222,6 @@ def test_encodings_and_noise(tmp_path: Path) -> None:
     assert logs.read(path).step == 9
 
 
-def test_five_gigabytes_cost_as_much_as_their_end(tmp_path: Path) -> None:
-    path = tmp_path / "x.log"
-    with path.open("wb") as file:
-        file.seek(5 << 30)
-        file.write(b"\nstep 7 loss 0.5\n")
-    start = time.perf_counter()
-    assert logs.read(path).step == 7
-    assert time.perf_counter() - start < 1
-
-
-def test_what_is_no_file_is_never_opened(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "fifo.log")  # opening it would block for ever
-    for path in (tmp_path / "fifo.log", tmp_path, tmp_path / "gone", Path("/dev/zero")):
-        assert logs.read(path) == History()
-        assert logs.tail(path) == []
-
-
 # -- what went wrong
 
 STEP = "step 5 loss 0.5"
@@ -248,23 +231,23 @@ TRACEBACK = ["Traceback (most recent call last):", '  File "train.py", line 3, i
 KILLED = "run.sh: line 3:  4711 Killed                  python train.py"
 
 
-@pytest.mark.parametrize(
-    ("lines", "code", "at", "recovered"),
-    [
-        ([STEP, *TRACEBACK, "ValueError: bad shape"], "crash", -1, False),
-        ([STEP, *TRACEBACK, "my.pkg.Oops: no"], "crash", -1, False),
-        ([STEP, *TRACEBACK, "torch.OutOfMemoryError: CUDA out of memory."], "oom", -1, False),
-        ([STEP, *TRACEBACK, "ValueError: retried", "step 6 loss 0.5"], "crash", -2, True),
-        ([STEP, "step 6 loss nan"], "nan", -1, False),
-        (["step 4 loss nan", STEP], "", 0, False),
-        ([STEP, KILLED], "killed", -1, False),
-        ([STEP, "Killed"], "killed", -1, False),
-        ([STEP, "Killed the old server, all is well"], "", 0, False),
-        ([STEP, "OSError: [Errno 28] No space left on device"], "no-space", -1, False),
-        ([STEP, "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)"], "hang", -1, False),
-        ([STEP], "", 0, False),
-    ],
-)
+PROBLEMS = [
+    ([STEP, *TRACEBACK, "ValueError: bad shape"], "crash", -1, False),
+    ([STEP, *TRACEBACK, "my.pkg.Oops: no"], "crash", -1, False),
+    ([STEP, *TRACEBACK, "torch.OutOfMemoryError: CUDA out of memory."], "oom", -1, False),
+    ([STEP, *TRACEBACK, "ValueError: retried", "step 6 loss 0.5"], "crash", -2, True),
+    ([STEP, "step 6 loss nan"], "nan", -1, False),
+    (["step 4 loss nan", STEP], "", 0, False),
+    ([STEP, KILLED], "killed", -1, False),
+    ([STEP, "Killed"], "killed", -1, False),
+    ([STEP, "Killed the old server, all is well"], "", 0, False),
+    ([STEP, "OSError: [Errno 28] No space left on device"], "no-space", -1, False),
+    ([STEP, "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)"], "hang", -1, False),
+    ([STEP], "", 0, False),
+]
+
+
+@pytest.mark.parametrize(("lines", "code", "at", "recovered"), PROBLEMS)
 def test_problems(tmp_path: Path, lines: list[str], code: str, at: int, recovered: bool) -> None:
     summary = logs.read(write(tmp_path / "x.log", *lines))
     assert summary.problems == ([Problem(code, lines[at], recovered)] if code else [])
@@ -281,17 +264,17 @@ def test_every_spelling_means_one_metric() -> None:
             assert seen.setdefault(spelling, metric.name) == metric.name, spelling
 
 
-@pytest.mark.parametrize(
-    ("name", "split", "rest", "evaluation", "curve"),
-    [
-        ("eval_loss", "val", "loss", True, True),
-        ("test/acc", "test", "acc", True, True),
-        ("train.total_grad_norm", "train", "total_grad_norm", False, True),
-        ("value_loss", None, "value_loss", False, True),  # of reinforcement learning, and no validation
-        ("val", None, "val", True, False),
-        ("warmup_steps", None, "warmup_steps", False, False),
-    ],
-)
+NAMES = [
+    ("eval_loss", "val", "loss", True, True),
+    ("test/acc", "test", "acc", True, True),
+    ("train.total_grad_norm", "train", "total_grad_norm", False, True),
+    ("value_loss", None, "value_loss", False, True),  # of reinforcement learning, and no validation
+    ("val", None, "val", True, False),
+    ("warmup_steps", None, "warmup_steps", False, False),
+]
+
+
+@pytest.mark.parametrize(("name", "split", "rest", "evaluation", "curve"), NAMES)
 def test_what_a_name_says(name: str, split: str | None, rest: str, evaluation: bool, curve: bool) -> None:
     assert names.split_and_rest(name) == (split, rest)
     assert (names.is_evaluation(name), names.is_curve(name)) == (evaluation, curve)

@@ -199,18 +199,18 @@ OLD_CONTAINER = {
 }
 
 
-@pytest.mark.parametrize(
-    ("cgroup", "mountinfo", "files", "expected"),
-    [
-        # the tightest limit on the way up counts
-        ("0::/user/job", V2, NESTED, memory.Limits(5000, 2500, 2.5)),
-        ("0::/", V2, CONTAINER, memory.Limits(8 << 30, 7, 2.0)),
-        # /proc/self/cgroup names the host's path; what is mounted starts at the container's own cgroup
-        ("4:memory:/docker/abc\n2:cpu,cpuacct:/docker/abc", V1, OLD_CONTAINER, memory.Limits(1 << 30, 800, 1.5)),
-        ("0::/", V2, {"memory.max": "max", "cpu.max": "max 100000"}, memory.Limits()),
-        ("0::/", V2, {"memory.max": "", "cpu.max": "100"}, memory.Limits()),
-    ],
-)
+CGROUPS = [
+    # the tightest limit on the way up counts
+    ("0::/user/job", V2, NESTED, memory.Limits(5000, 2500, 2.5)),
+    ("0::/", V2, CONTAINER, memory.Limits(8 << 30, 7, 2.0)),
+    # /proc/self/cgroup names the host's path; what is mounted starts at the container's own cgroup
+    ("4:memory:/docker/abc\n2:cpu,cpuacct:/docker/abc", V1, OLD_CONTAINER, memory.Limits(1 << 30, 800, 1.5)),
+    ("0::/", V2, {"memory.max": "max", "cpu.max": "max 100000"}, memory.Limits()),
+    ("0::/", V2, {"memory.max": "", "cpu.max": "100"}, memory.Limits()),
+]
+
+
+@pytest.mark.parametrize(("cgroup", "mountinfo", "files", "expected"), CGROUPS)
 def test_cgroup_limits(
     tmp_path: Path, cgroup: str, mountinfo: str, files: dict[str, str], expected: memory.Limits
 ) -> None:
@@ -263,37 +263,37 @@ SIZES = "2 kept + 1 being written x 900 TiB (--checkpoint-size) = 2.64 PiB, twic
 NOT_THERE = "is neither a file in {folder} nor a program on PATH"
 
 
-@pytest.mark.parametrize(
-    ("name", "status", "seen", "options", "job"),
-    [
-        case("interpreter", "fail", "none: there is no such program on PATH", python="none", absent={"torch"}),
-        case("interpreter", "fail", "bin/gone: there is no such program from {folder}", python="bin/gone"),
-        case("interpreter", "fail", "~/bin/python: no shell expands the ~", python="~/bin/python"),
-        case("interpreter", "fail", "./train.py: {folder}/train.py is not executable", python="./train.py"),
-        case("interpreter", "fail", "./liar: it is not a Python (exit code 0)", python="./liar", files=LIAR),
-        case("interpreter", "fail", "./broken: libpython3.11.so: cannot open", python="./broken", files=BROKEN),
-        case("interpreter", "warn", "has .venv", files=VENV, fix="{folder}/.venv/bin/python in the job"),
-        case("interpreter", "ok", "/envs/train/bin/python (3.11.7)", files=TORCHRUN, command=["./torchrun"]),
-        case("interpreter", "ok", "that of the image train:1; run this audit in there, too", absent={"torch"}, **IMAGE),
-        case("/dev/shm", "ok", "the container gets its own: 16GiB (shm_size of the job)", **IMAGE),
-        case("torch", "fail", "does not import: ImportError: libcudnn.so.9: cannot open", files=NO_TORCH),
-        case("disk write", "fail", "but a write fails: ", "--write", "/proc/preflight"),
-        case("disk output", "fail", "{folder}/train.py is a file, not a directory", output="train.py/runs"),
-        case("checkpoints", "fail", SIZES, "--checkpoint-size", "900TiB", "--keep", "2"),
-        case("checkpoints", "ok", "size unknown"),
-        case("workdir", "fail", "{folder}/gone is not a directory", workdir="gone", absent={"program", "disk workdir"}),
-        case("command line", "fail", "resume_from: {folder}/last.pt: ", args=RESUME, files={"last.pt": "PK\3\4\0\0\0"}),
-        case("command line", "fail", "resume_from: {folder}/last.pt does not exist", args=RESUME),
-        case("config c.json", "fail", "data_dir: {folder}/gone/x/y does not", args=CONFIG, files=NO_DATA),
-        case("config c.json", "ok", "1 paths", command=["python3", "a.py", "c.json"], files=GOOD_CONFIG),
-        case("config c.json", "warn", "c.json is not JSON", args=CONFIG, files={"c.json": "{"}),
-        case("line ends", "fail", "run.sh has Windows", command=["./run.sh"], files=CRLF, fix="r$//' {folder}/run.sh"),
-        case("line ends", "fail", "run.sh has Windows", command=["bash", "run.sh", "train.py"], files=CRLF),
-        case("program", "ok", "{folder}/train.py", files=CRLF, absent={"line ends"}),
-        case("program", "fail", "{folder}/train.py cannot be executed", command=["./train.py"]),
-        case("program", "fail", f"./gone.sh {NOT_THERE}", command=["./gone.sh"]),
-    ],
-)
+ROWS = [
+    case("interpreter", "fail", "none: there is no such program on PATH", python="none", absent={"torch"}),
+    case("interpreter", "fail", "bin/gone: there is no such program from {folder}", python="bin/gone"),
+    case("interpreter", "fail", "~/bin/python: no shell expands the ~", python="~/bin/python"),
+    case("interpreter", "fail", "./train.py: {folder}/train.py is not executable", python="./train.py"),
+    case("interpreter", "fail", "./liar: it is not a Python (exit code 0)", python="./liar", files=LIAR),
+    case("interpreter", "fail", "./broken: libpython3.11.so: cannot open", python="./broken", files=BROKEN),
+    case("interpreter", "warn", "has .venv", files=VENV, fix="{folder}/.venv/bin/python in the job"),
+    case("interpreter", "ok", "/envs/train/bin/python (3.11.7)", files=TORCHRUN, command=["./torchrun"]),
+    case("interpreter", "ok", "that of the image train:1; run this audit in there, too", absent={"torch"}, **IMAGE),
+    case("/dev/shm", "ok", "the container gets its own: 16GiB (shm_size of the job)", **IMAGE),
+    case("torch", "fail", "does not import: ImportError: libcudnn.so.9: cannot open", files=NO_TORCH),
+    case("disk write", "fail", "but a write fails: ", "--write", "/proc/preflight"),
+    case("disk output", "fail", "{folder}/train.py is a file, not a directory", output="train.py/runs"),
+    case("checkpoints", "fail", SIZES, "--checkpoint-size", "900TiB", "--keep", "2"),
+    case("checkpoints", "ok", "size unknown"),
+    case("workdir", "fail", "{folder}/gone is not a directory", workdir="gone", absent={"program", "disk workdir"}),
+    case("command line", "fail", "resume_from: {folder}/last.pt: ", args=RESUME, files={"last.pt": "PK\3\4\0\0\0"}),
+    case("command line", "fail", "resume_from: {folder}/last.pt does not exist", args=RESUME),
+    case("config c.json", "fail", "data_dir: {folder}/gone/x/y does not", args=CONFIG, files=NO_DATA),
+    case("config c.json", "ok", "1 paths", command=["python3", "a.py", "c.json"], files=GOOD_CONFIG),
+    case("config c.json", "warn", "c.json is not JSON", args=CONFIG, files={"c.json": "{"}),
+    case("line ends", "fail", "run.sh has Windows", command=["./run.sh"], files=CRLF, fix="r$//' {folder}/run.sh"),
+    case("line ends", "fail", "run.sh has Windows", command=["bash", "run.sh", "train.py"], files=CRLF),
+    case("program", "ok", "{folder}/train.py", files=CRLF, absent={"line ends"}),
+    case("program", "fail", "{folder}/train.py cannot be executed", command=["./train.py"]),
+    case("program", "fail", f"./gone.sh {NOT_THERE}", command=["./gone.sh"]),
+]
+
+
+@pytest.mark.parametrize(("name", "status", "seen", "options", "job"), ROWS)
 def test_one_row(experiment: Experiment, name: str, status: str, seen: str, options: tuple[str], job: Any) -> None:
     files, fix, absent = job.pop("files", {}), job.pop("fix", ""), job.pop("absent", set())
     for path, text in files.items():
@@ -307,20 +307,20 @@ def test_one_row(experiment: Experiment, name: str, status: str, seen: str, opti
 # --- the triangle ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("card", "archs", "expected"),
-    [
-        ("8.6", "sm_80 sm_90", True),  # an older minor of the same major
-        ("8.0", "sm_86", False),
-        ("9.0", "sm_80 compute_80", True),
-        ("12.0", "sm_50 sm_80 sm_90", False),
-        ("6.1", "sm_75 sm_80 compute_90", False),  # PTX is for later cards, not for earlier ones
-        ("9.0", "sm_90a", True),
-        ("10.3", "sm_100a", False),  # a means exactly that card
-        ("10.3", "sm_100f", True),  # f means its family
-        ("12.0", "sm_90 compute_90a", False),
-    ],
-)
+BUILDS = [
+    ("8.6", "sm_80 sm_90", True),  # an older minor of the same major
+    ("8.0", "sm_86", False),
+    ("9.0", "sm_80 compute_80", True),
+    ("12.0", "sm_50 sm_80 sm_90", False),
+    ("6.1", "sm_75 sm_80 compute_90", False),  # PTX is for later cards, not for earlier ones
+    ("9.0", "sm_90a", True),
+    ("10.3", "sm_100a", False),  # a means exactly that card
+    ("10.3", "sm_100f", True),  # f means its family
+    ("12.0", "sm_90 compute_90a", False),
+]
+
+
+@pytest.mark.parametrize(("card", "archs", "expected"), BUILDS)
 def test_which_card_runs_which_build(card: str, archs: str, expected: bool) -> None:
     assert gpu_checks.has_kernels(card, archs.split()) == expected
 
@@ -334,20 +334,20 @@ A100 = gpus.Gpu(0, name="A100", compute_cap="8.0")
 V100 = gpus.Gpu(0, name="V100", compute_cap="7.0")
 
 
-@pytest.mark.parametrize(
-    ("facts", "card", "cuda", "expected", "seen"),
-    [
-        ({}, A100, (12, 4), "ok", "torch 2.6.0, built for CUDA 12.4, driver for CUDA 12.4, cards sm_80: they fit"),
-        ({"cuda": "12.8"}, A100, (12, 4), "ok", "built for CUDA 12.8, driver for CUDA 12.4"),  # same major: runs
-        ({"cuda": "13.0", "available": False}, A100, (12, 4), "fail", "the driver ends at CUDA 12.4"),
-        ({"cuda": "13.0"}, A100, (12, 4), "ok", "they fit"),  # the compatibility package: torch itself says it works
-        ({}, V100, (12, 4), "fail", "no kernel image for V100 (sm_70): torch 2.6.0 has sm_80 sm_90"),
-        ({"cuda": None}, A100, (12, 4), "fail", "is a CPU-only build: it will never see a GPU"),
-        ({"available": False, "error": "CUDA unknown"}, A100, (12, 4), "fail", "sees no card: CUDA unknown"),
-        ({"cuda": None, "hip": "6.2"}, None, None, "ok", "for ROCm 6.2"),
-        ({"available": False}, None, None, "ok", "no card here to try it on"),
-    ],
-)
+VERDICTS = [
+    ({}, A100, (12, 4), "ok", "torch 2.6.0, built for CUDA 12.4, driver for CUDA 12.4, cards sm_80: they fit"),
+    ({"cuda": "12.8"}, A100, (12, 4), "ok", "built for CUDA 12.8, driver for CUDA 12.4"),  # same major: runs
+    ({"cuda": "13.0", "available": False}, A100, (12, 4), "fail", "the driver ends at CUDA 12.4"),
+    ({"cuda": "13.0"}, A100, (12, 4), "ok", "they fit"),  # the compatibility package: torch itself says it works
+    ({}, V100, (12, 4), "fail", "no kernel image for V100 (sm_70): torch 2.6.0 has sm_80 sm_90"),
+    ({"cuda": None}, A100, (12, 4), "fail", "is a CPU-only build: it will never see a GPU"),
+    ({"available": False, "error": "CUDA unknown"}, A100, (12, 4), "fail", "sees no card: CUDA unknown"),
+    ({"cuda": None, "hip": "6.2"}, None, None, "ok", "for ROCm 6.2"),
+    ({"available": False}, None, None, "ok", "no card here to try it on"),
+]
+
+
+@pytest.mark.parametrize(("facts", "card", "cuda", "expected", "seen"), VERDICTS)
 def test_one_verdict(
     facts: dict[str, Any], card: gpus.Gpu | None, cuda: tuple[int, int] | None, expected: str, seen: str
 ) -> None:
@@ -494,15 +494,15 @@ print("RUN", os.environ["RGT_RUN_DIR"])
     assert smoke_rows(report)[1][:2] == ("written", "warn")  # it saved nothing
 
 
-@pytest.mark.parametrize(
-    ("exit_code", "log", "name", "code", "seen"),
-    [
-        (0, "step 2 loss nan\nstep 3 loss 2.0", "numbers", "nan", "loss is nan: step 2 loss nan"),
-        (0, "iter 1: loss inf, time 2ms", "numbers", "nan", "loss is inf: iter 1: loss inf, time 2ms"),
-        (1, "KeyError: 'label'", "smoke", "crash", "exit code 1: KeyError: 'label'"),
-        (-9, "step 1", "smoke", "killed", "ended by SIGKILL: step 1"),
-    ],
-)
+SMOKES = [
+    (0, "step 2 loss nan\nstep 3 loss 2.0", "numbers", "nan", "loss is nan: step 2 loss nan"),
+    (0, "iter 1: loss inf, time 2ms", "numbers", "nan", "loss is inf: iter 1: loss inf, time 2ms"),
+    (1, "KeyError: 'label'", "smoke", "crash", "exit code 1: KeyError: 'label'"),
+    (-9, "step 1", "smoke", "killed", "ended by SIGKILL: step 1"),
+]
+
+
+@pytest.mark.parametrize(("exit_code", "log", "name", "code", "seen"), SMOKES)
 def test_what_a_smoke_means(exit_code: int, log: str, name: str, code: str, seen: str) -> None:
     rows = list(smoke.verdict(smoke.Smoke(exit_code, log=log, written=["step_1.pt"]), 60))
     assert [(row.name, row.code, row.seen) for row in rows if row.status == "fail"] == [(name, code, seen)]
@@ -598,15 +598,15 @@ def test_ctrl_c_ends_a_program_that_was_asked(tmp_path: Path, when: str) -> None
 # --- bad input ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "command", "message"),
-    [
-        (None, "audit", "{spec} is not a file; expected a job description (job.yaml)"),
-        ("name: x\nscript: a.py\nsmokes: [a]\n", "audit", "{spec} does not fit the job schema: "),
-        ("name: x\nscript: a.py\n", "smoke", "{spec} has no `smoke`; add a command of a minute on the CPU, such as "),
-        ("name: x\nscript: a.py\nworkdir: gone\nsmoke: [a]\n", "smoke", "the workdir of {spec} is not a directory: "),
-    ],
-)
+BAD_INPUT = [
+    (None, "audit", "{spec} is not a file; expected a job description (job.yaml)"),
+    ("name: x\nscript: a.py\nsmokes: [a]\n", "audit", "{spec} does not fit the job schema: "),
+    ("name: x\nscript: a.py\n", "smoke", "{spec} has no `smoke`; add a command of a minute on the CPU, such as "),
+    ("name: x\nscript: a.py\nworkdir: gone\nsmoke: [a]\n", "smoke", "the workdir of {spec} is not a directory: "),
+]
+
+
+@pytest.mark.parametrize(("text", "command", "message"), BAD_INPUT)
 def test_bad_input(tmp_path: Path, text: str | None, command: str, message: str) -> None:
     spec = tmp_path / "job.yaml"
     if text is not None:

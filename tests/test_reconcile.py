@@ -38,11 +38,7 @@ CLAIMS = [
 
 def reconcile(folder: Path, *words: object, claims: list[dict[str, Any]] = CLAIMS) -> dict[str, Any]:
     (folder / "EVIDENCE.json").write_text(json.dumps({"claims": claims, "aliases": {"Ours": ["OurNet"]}}))
-    done = run(folder, *words, "--json")
-    assert done.stdout, done.stderr
-    report: dict[str, Any] = json.loads(done.stdout)
-    assert done.returncode == (0 if report["ok"] else 1)
-    return report
+    return front_door.report("reconcile.py", *words, cwd=folder)
 
 
 def run(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:

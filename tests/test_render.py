@@ -306,7 +306,11 @@ def test_what_a_comparison_found_travels_with_its_numbers(clean: Path) -> None:
 def test_the_report_needs_nothing_but_itself(project: Path) -> None:
     edit(project / "EVIDENCE.json", '"method": "Baseline"', '"method": "<script>alert(1)</script>"')
     claim(lambda claim: claim.update(text="It's <b>better</b>", code=["train.py:1"]))(project)
+    for run in runs_of(project):  # they are sealed: it is written beside them
+        rundir.log_decision(run, "lease", what="started", rate=0.0)
+        rundir.log_decision(run, "box_stopped")
     assert render(project, "report").returncode == 0
+    assert "cost of these runs: 0.00" in (project / "report.html").read_text()
     text = (project / "report.html").read_text()
     assert "<script" not in text and "<b>better" not in text and "&lt;script&gt;alert(1)" in text
     sources = re.findall(r'(?:src|href)="([^"]*)"', text)

@@ -169,7 +169,3 @@ def test_every_code_of_the_list_is_a_word_of_some_script() -> None:
     scripts = [path for path in sorted(SCRIPTS.rglob("*.py")) if path.name != "report.py"]
     sources = "\n".join(path.read_text(encoding="utf-8") for path in scripts)
     assert [code for code in CODES if not re.search(rf"""["']{code}["']""", sources)] == []
-
-
-def test_codes_are_short_words() -> None:
-    assert [code for code in CODES if not re.fullmatch(r"[a-z][a-z0-9-]{1,24}", code)] == []

@@ -33,17 +33,17 @@ def results(run: Run, *words: object, expect: int = 0) -> Any:
     return done.stderr if expect > 1 else files.read_json(run.results, "results")["metrics"]
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("val_loss", ("loss", 2.0, 300, "last")),
-        ("loss --split train", ("loss", 1.5, 300, "last")),
-        ("val_loss --rule best", ("loss", 1.5, 200, "best")),
-        ("val/acc --rule best", ("acc", 0.85, 200, "best")),
-        ("val_loss --rule mean-last-2", ("loss", 1.75, 300, "mean-last-2")),
-        ("zap --direction down", ("zap", 2.0, 300, "last")),
-    ],
-)
+RULES = [
+    ("val_loss", ("loss", 2.0, 300, "last")),
+    ("loss --split train", ("loss", 1.5, 300, "last")),
+    ("val_loss --rule best", ("loss", 1.5, 200, "best")),
+    ("val/acc --rule best", ("acc", 0.85, 200, "best")),
+    ("val_loss --rule mean-last-2", ("loss", 1.75, 300, "mean-last-2")),
+    ("zap --direction down", ("zap", 2.0, 300, "last")),
+]
+
+
+@pytest.mark.parametrize(("words", "expected"), RULES)
 def test_a_rule_takes_its_number_from_the_curve(run: Run, words: str, expected: tuple[Any, ...]) -> None:
     (row,) = results(run, "--metric", *words.split())
     assert (row["name"], row["value"], row["step"], row["rule"]) == expected and row["points"] == 3
@@ -97,16 +97,16 @@ def test_the_checkpoint_of_its_step_is_named(run: Run) -> None:
     assert "checkpoint" not in results(run, "--metric", "val_acc")[1]
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "words", "expected"),
-    [
-        ("e.json", '{"eval_accuracy": 0.5, "eval_samples": 64}', "eval_accuracy", ("val", 0.5, "reported", 64)),
-        ("e.json", '{"a": {"acc": 0.5, "n": 8}, "b": {"acc": 1}}', "a.acc --split test", ("test", 0.5, "reported", 8)),
-        ("e.json", '{"task": {"acc": 0.25}}', "acc --split test -n 9", ("test", 0.25, "reported", 9)),
-        ("e.csv", "item,acc\na,1\nb,0\nc,1\nd,1\n", "acc --split test", ("test", 0.75, "mean", 4)),
-        ("e.csv", "acc,loss\n0.5,1\n", "acc --split test", ("test", 0.5, "reported", None)),
-    ],
-)
+EVALUATIONS = [
+    ("e.json", '{"eval_accuracy": 0.5, "eval_samples": 64}', "eval_accuracy", ("val", 0.5, "reported", 64)),
+    ("e.json", '{"a": {"acc": 0.5, "n": 8}, "b": {"acc": 1}}', "a.acc --split test", ("test", 0.5, "reported", 8)),
+    ("e.json", '{"task": {"acc": 0.25}}', "acc --split test -n 9", ("test", 0.25, "reported", 9)),
+    ("e.csv", "item,acc\na,1\nb,0\nc,1\nd,1\n", "acc --split test", ("test", 0.75, "mean", 4)),
+    ("e.csv", "acc,loss\n0.5,1\n", "acc --split test", ("test", 0.5, "reported", None)),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "words", "expected"), EVALUATIONS)
 def test_the_output_of_an_evaluation(
     run: Run, tmp_path: Path, name: str, text: str, words: str, expected: tuple[Any, ...]
 ) -> None:
@@ -116,24 +116,24 @@ def test_the_output_of_an_evaluation(
     assert (row["source"], len(row["source_sha256"])) == (str(tmp_path / name), 64)
 
 
-@pytest.mark.parametrize(
-    ("words", "text", "sentence"),
-    [
-        ("loss", None, "has loss of train, loss of val: say --metric and --split"),
-        ("gone", None, "metrics.jsonl has no gone"),
-        ("zap", None, "which way zap is better is not known; say --direction up or --direction down"),
-        ("val_loss --rule mean-last-9", None, "has 3 points of loss, fewer than mean-last-9 needs"),
-        ("val_loss --rule first", None, "'first' is not a rule: last, best or mean-last-K"),
-        ("acc --split test", '{"a": {"acc": 1}, "b": {"acc": 1}}', "more than one acc; it has a.acc, b.acc"),
-        ("acc", '{"acc": 0.5}', "does not say of which split acc is; say --split train, val or test"),
-        ("acc --split val --rule best", '{"acc": 0.5}', "--rule best chooses from a curve, and"),
-        ("acc --split val", "[1, 2]", "has no acc; it has no number"),
-        ("acc --split val", "item,acc\na,oops\n", "has a cell that is not a number"),
-        ("acc --split val", "item,acc\n", "has no column acc; it has no row"),
-        ("acc --split val", "step,acc\n1,0.5\n2,0.6\n", "has a row per step"),
-        ("acc --split val", "item,acc\n\xff\n", "cannot read"),
-    ],
-)
+UNANSWERED = [
+    ("loss", None, "has loss of train, loss of val: say --metric and --split"),
+    ("gone", None, "metrics.jsonl has no gone"),
+    ("zap", None, "which way zap is better is not known; say --direction up or --direction down"),
+    ("val_loss --rule mean-last-9", None, "has 3 points of loss, fewer than mean-last-9 needs"),
+    ("val_loss --rule first", None, "'first' is not a rule: last, best or mean-last-K"),
+    ("acc --split test", '{"a": {"acc": 1}, "b": {"acc": 1}}', "more than one acc; it has a.acc, b.acc"),
+    ("acc", '{"acc": 0.5}', "does not say of which split acc is; say --split train, val or test"),
+    ("acc --split val --rule best", '{"acc": 0.5}', "--rule best chooses from a curve, and"),
+    ("acc --split val", "[1, 2]", "has no acc; it has no number"),
+    ("acc --split val", "item,acc\na,oops\n", "has a cell that is not a number"),
+    ("acc --split val", "item,acc\n", "has no column acc; it has no row"),
+    ("acc --split val", "step,acc\n1,0.5\n2,0.6\n", "has a row per step"),
+    ("acc --split val", "item,acc\n\xff\n", "cannot read"),
+]
+
+
+@pytest.mark.parametrize(("words", "text", "sentence"), UNANSWERED)
 def test_what_cannot_be_answered_is_a_sentence(
     run: Run, tmp_path: Path, words: str, text: str | None, sentence: str
 ) -> None:

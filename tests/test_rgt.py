@@ -95,7 +95,7 @@ def test_the_first_call_makes_an_environment_once_though_two_start_together(tmp_
         out, err = process.communicate()
         assert process.returncode == 1 and "OOM12" in out, out + err
         assert err.startswith("rgt: first call: making ") and err.count("\n") == 1
-    (made,) = cache.iterdir()
+    (made,) = cache.glob("env-*")
     assert re.fullmatch(r"env-[0-9a-f]{12}", made.name)
     again = call("triage", "train.log", cwd=project, rgt=installed / "bin" / "rgt", env=bare(tmp_path))
     assert (again.returncode, again.stderr) == (1, "")
@@ -138,4 +138,4 @@ def test_a_python_without_venv_is_named() -> None:
         "The virtual environment was not created successfully because ensurepip is not\navailable.  On Debian/Ubuntu "
         "systems, you need to install the python3-venv\npackage using the following command.\n"
     )
-    assert "apt install python3-venv" in environment.why(["python3", "-m", "venv", "x"], debian, ["click"])
+    assert "apt install python3-venv" in environment.why(debian, ["click"])

@@ -18,14 +18,6 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 CLI = [sys.executable, str(ROOT / "evals" / "run_evals.py")]
 NAMES = case.names()
-# one per kind of world; `make evals` proves all of them
-SHORT = [
-    pytest.param("runpod_rest_v2", marks=pytest.mark.soak),  # it sleeps for ten seconds to see what is armed
-    "claims_60_to_disclose",
-    "platform_runpod_night",
-    "facts_slow_home_line",
-    "outside_orders_csv",
-]
 HOPS, TOKENS = 1, 12_000
 
 
@@ -42,11 +34,6 @@ def test_every_case_has_its_parts_and_every_purpose_its_cases() -> None:
     assert sum(bool(loaded.case.held_out) for loaded in cases.values()) >= len(NAMES) // 3
 
 
-@pytest.mark.parametrize("name", SHORT)
-def test_untouched_and_naive_fail_and_the_reference_passes(name: str) -> None:
-    assert proofs.prove(name, case.CASES).problems == []
-
-
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """A folder of cases with one in it, to be broken."""
@@ -61,19 +48,19 @@ def edit(folder: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ('"spot_pods_exist": False,', '"spot_pods_exist": True,', "the reference fails"),
-        ('    answer = box.read("answer.json")', "    return []", "the untouched world passes"),
-        ("    reference=reference,", "    reference=naive,", "the reference fails"),
-        ("    naive=naive,", "    naive=reference,", "the naive solution passes"),
-        ('"pod.txt", "', '"pod.txt", __import__("uuid").uuid4().hex + "', "two worlds differ"),
-        ("minutes=4", "minutes=0", "the budget must be positive"),
-        ('("profiles/runpod.md",)', '("profiles/nowhere.md",)', "which is not there"),
-        ("CASE = Case(", "OTHER = Case(", "has no CASE"),
-    ],
-)
+BREAKS = [
+    ('"spot_pods_exist": False,', '"spot_pods_exist": True,', "the reference fails"),
+    ('    answer = box.read("answer.json")', "    return []", "the untouched world passes"),
+    ("    reference=reference,", "    reference=naive,", "the reference fails"),
+    ("    naive=naive,", "    naive=reference,", "the naive solution passes"),
+    ('"pod.txt", "', '"pod.txt", __import__("uuid").uuid4().hex + "', "two worlds differ"),
+    ("minutes=4", "minutes=0", "the budget must be positive"),
+    ('("profiles/runpod.md",)', '("profiles/nowhere.md",)', "which is not there"),
+    ("CASE = Case(", "OTHER = Case(", "has no CASE"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "said"), BREAKS)
 def test_a_broken_case_turns_check_red(copy: Path, old: str, new: str, said: str) -> None:
     edit(copy, old, new)
     assert said in cli("check", "--folder", copy, ok=(1,)).stdout
@@ -189,7 +176,7 @@ def test_wrong_words_get_a_sentence(tmp_path: Path) -> None:
         assert said in error and "please report" not in error
     done = subprocess.run([sys.executable, ROOT / "evals/bench/run.py", "gate"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: no bench is called gate; there are: start_up, gpu_gate, ")
+    assert done.stderr.startswith("error: no bench is called gate; there are: start_up, guard, gpu_gate, ")
 
 
 def transcript(path: Path, *rows: Any) -> Path:

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import zipfile
-from pathlib import Path
 from typing import Any
 
 from rgt import schema
 from rgt.errors import BAD_INPUT, RgtError
 
-import click
 import pytest
 from jsonschema import Draft202012Validator
 
 RUN_ID = "20261116-083000-tiny-1f00ab"
-SCRIPTS = schema.DIRECTORY.parent
 NAMES = sorted(path.name.removesuffix(".schema.json") for path in schema.DIRECTORY.glob("*.schema.json"))
 
 
@@ -81,40 +73,3 @@ def test_a_huge_value_gives_a_short_sentence_and_the_rest_is_counted() -> None:
     for name, data in HUGE:
         message = refusal(data, name)
         assert len(message) < 1000 and "\n" not in message
-
-
-# --- a rented box ----------------------------------------------------------------------------------------------
-
-WRITE_BADLY = """
-import sys
-from pathlib import Path
-from rgt import files, schema
-files.write_json(Path("seal.json"), {"not": "a seal"}, schema="seal")
-print(schema.problems([], "run"), files.read_json(Path("seal.json"), "seal"), "jsonschema" in sys.modules)
-"""
-
-
-def on_a_box(folder: Path, *path: Path) -> str:
-    """Run WRITE_BADLY in an interpreter that has click, rgt and what is on `path`, and no site-packages."""
-    (folder / "click").symlink_to(Path(click.__file__).parent)
-    environment = {"PYTHONPATH": os.pathsep.join(map(str, [folder, *path])), "PATH": os.environ["PATH"]}
-    command = [sys.executable, "-S", "-c", WRITE_BADLY]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert (done.stderr, done.returncode) == ("", 0)
-    return done.stdout
-
-
-def test_without_jsonschema_nothing_is_checked(tmp_path: Path) -> None:
-    assert on_a_box(tmp_path, SCRIPTS) == "[] {'not': 'a seal'} False\n"
-    assert json.loads((tmp_path / "seal.json").read_text()) == {"not": "a seal"}
-
-
-def test_inside_one_zipped_file_nothing_is_checked(tmp_path: Path) -> None:
-    """box.pyz on a machine that happens to have jsonschema: the schemas are not files there."""
-    with zipfile.ZipFile(tmp_path / "box.pyz", "w") as bundle:
-        for module in (SCRIPTS / "rgt").glob("*.py"):
-            bundle.write(module, f"rgt/{module.name}")
-        for described in schema.DIRECTORY.glob("*.json"):
-            bundle.write(described, f"schemas/{described.name}")
-    (tmp_path / "jsonschema.py").write_text("class Draft202012Validator: ...\n")
-    assert on_a_box(tmp_path, tmp_path / "box.pyz").startswith("[] {'not': 'a seal'}")

@@ -25,6 +25,7 @@ from rgt.transfer import boxside, teardown_rules
 import numpy as np
 import pytest
 
+from .front_door import executable
 from .real.disk import mount, unmount
 from .real.support import need, wait_for
 from .transfer_lab import OTHER_ID, ROOT, RUN_ID, Provider, Result, events, make_run, same_tree, transfer
@@ -250,24 +251,24 @@ def test_a_run_that_was_sealed_on_the_box_stays_sealed_here(good: Bench) -> None
     ]
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["pull", "box:"], "box: names no directory on box; write box:DIR"),
-        (["pull", "--", "-oProxyCommand=x:dir", "here"], "is not a host: ssh would read it as an option"),
-        (["pull", "box:dir"], "name the folder to pull into"),
-        (["pull", "nowhere"], "nowhere is not a run directory: it has no run.json"),
-        (["pull", "nowhere", "here"], "there is no directory nowhere on this machine"),
-        (["aggregate", "one"], "name at least one source and the target"),
-        (["aggregate", "one", "box:two"], "box:two is behind ssh; the target is a folder that is mounted here"),
-        (["push", "nowhere", "box:dir"], "nowhere is not a directory"),
-        (["down", "nowhere", "--profile", "local"], "nowhere is not a directory"),
-        (["down", ".", "--profile", "runpod"], "the command of this platform needs its id: give --id ID"),
-        (["down", ".", "--profile", "moon"], "there is no profile moon; known are"),
-        (["down", ".", "--profile", "runpod:moon"], "has no variant moon; it has none"),
-        (["down", ".", "--profile", "runpod", "--set", "x"], "--set takes NAME=VALUE, not 'x'"),
-    ],
-)
+SLIPS = [
+    (["pull", "box:"], "box: names no directory on box; write box:DIR"),
+    (["pull", "--", "-oProxyCommand=x:dir", "here"], "is not a host: ssh would read it as an option"),
+    (["pull", "box:dir"], "name the folder to pull into"),
+    (["pull", "nowhere"], "nowhere is not a run directory: it has no run.json"),
+    (["pull", "nowhere", "here"], "there is no directory nowhere on this machine"),
+    (["aggregate", "one"], "name at least one source and the target"),
+    (["aggregate", "one", "box:two"], "box:two is behind ssh; the target is a folder that is mounted here"),
+    (["push", "nowhere", "box:dir"], "nowhere is not a directory"),
+    (["down", "nowhere", "--profile", "local"], "nowhere is not a directory"),
+    (["down", ".", "--profile", "runpod"], "the command of this platform needs its id: give --id ID"),
+    (["down", ".", "--profile", "moon"], "there is no profile moon; known are"),
+    (["down", ".", "--profile", "runpod:moon"], "has no variant moon; it has none"),
+    (["down", ".", "--profile", "runpod", "--set", "x"], "--set takes NAME=VALUE, not 'x'"),
+]
+
+
+@pytest.mark.parametrize(("words", "sentence"), SLIPS)
 def test_slips_of_the_hand(words: list[str], sentence: str, tmp_path: Path) -> None:
     done = transfer(*words, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
@@ -331,10 +332,9 @@ def leave_out(bench: Bench) -> None:
 
 
 def use_gpu(bench: Bench) -> None:
-    tool = bench.provider.bin / "nvidia-smi"
     card = "0, GPU-1, A100, 80000, 70000, 99, 60, 300, 8.0"
-    tool.write_text(f"#!/bin/sh\ncase $1 in --query-gpu*) echo '{card}';; *) echo 'GPU-1, 4711, 70000';; esac\n")
-    tool.chmod(0o755)
+    body = f"case $1 in --query-gpu*) echo '{card}';; *) echo 'GPU-1, 4711, 70000';; esac"
+    executable(bench.provider.bin / "nvidia-smi", body)
 
 
 def fill_volume(bench: Bench) -> None:
@@ -372,8 +372,14 @@ AGAINST: dict[str, tuple[Break, str]] = {
     "run folder renamed": (lambda b: b.there.rename(b.box / "off"), "does not answer as it should (there is no direct"),
     "another run there": (lambda b: rewrite(b.there / "run.json", RUN_ID, OTHER_ID), f"now holds {OTHER_ID}, not"),
 }
-for _end in "gguf onnx h5 msgpack npy pkl joblib keras bin ckpt pth safetensors npz".split():
-    AGAINST[f"sibling with only .{_end}"] = (lambda b, end=_end: b.put(f"other/m.{end}", 9, 99), f"'other/m.{_end}'")  # type: ignore[misc]
+
+
+def refused(bench: Bench, approval: list[str], sentence: str) -> None:
+    done = bench.provider.down(bench.here, "--execute", *approval)
+    assert done.returncode == 4, done.stdout + done.stderr
+    shown = done.stdout.replace(f"{bench.box}/", "")
+    assert sentence in shown and "nothing was executed" in shown, shown
+    assert (bench.provider.acts, events(bench.here)[-1]) == ([], "refused")
 
 
 @pytest.mark.parametrize("state", AGAINST)
@@ -381,11 +387,16 @@ def test_down_is_refused_although_the_user_approved(good: Bench, state: str) -> 
     damage, sentence = AGAINST[state]
     approval = good.provider.approval(good.here)
     damage(good)
-    done = good.provider.down(good.here, "--execute", *approval)
-    assert done.returncode == 4, done.stdout + done.stderr
-    shown = done.stdout.replace(f"{good.box}/", "")
-    assert sentence in shown and "nothing was executed" in shown, shown
-    assert (good.provider.acts, events(good.here)[-1]) == ([], "refused")
+    refused(good, approval, sentence)
+
+
+def test_down_is_refused_for_a_sibling_with_weights_of_any_kind(good: Bench) -> None:
+    approval = good.provider.approval(good.here)
+    for end in "gguf onnx h5 msgpack npy pkl joblib keras bin ckpt pth safetensors npz".split():
+        path = good.put(f"other/m.{end}", 9, age=99)
+        refused(good, approval, f"'other/m.{end}'")
+        path.unlink()
+    assert good.provider.down(good.here, *approval).returncode == 0  # and for nothing else
 
 
 def phrase_file(bench: Bench) -> Path:
@@ -420,9 +431,9 @@ def test_names_that_the_box_gives_are_shown_and_not_sent_to_the_terminal(good: B
 
 
 APPROVALS: dict[str, tuple[list[str], Break, str]] = {
-    "nothing said": ([], lambda b: None, "there is no --approve"),
-    "a plain yes": (["--approve=yes"], lambda b: None, "--approve says 'yes', which does not hold the phrase"),
-    "the run's name": ([f"--approve={RUN_ID}"], lambda b: None, "which does not hold the phrase"),
+    "nothing said": ([], lambda b: None, "no words of the user were given"),
+    "a plain yes": (["--approve=yes"], lambda b: None, "their words are 'yes', which do not hold the phrase"),
+    "the run's name": ([f"--approve={RUN_ID}"], lambda b: None, "which do not hold the phrase"),
     "expired": (["<theirs>"], age_phrase, "the phrase expired at "),
     "for another box": (["<theirs>", "--id=pod-2"], lambda b: None, "is for another box_id and command"),
     "more is given up": (["<theirs>", "--abandon=~/x"], lambda b: None, "is for another abandoned"),
@@ -680,9 +691,8 @@ def test_loop_goes_on_when_the_engine_does_not_answer_once(bench: Bench) -> None
     (bench.there / "run.json").write_text(json.dumps(record))
     answers = bench.folder / "answers"
     answers.write_text('{"Status": "running"}\n\n{"Status": "exited", "ExitCode": 0}\n')
-    docker = bench.provider.bin / "docker"
-    docker.write_text(f"#!/bin/sh\nhead -n 1 {answers} | grep . || code=1\nsed -i 1d {answers}\nexit ${{code:-0}}\n")
-    docker.chmod(0o755)
+    body = f"head -n 1 {answers} | grep . || code=1\nsed -i 1d {answers}\nexit ${{code:-0}}"
+    executable(bench.provider.bin / "docker", body)
     words = ("pull", bench.there, bench.here, "--loop", "--every", "10ms")
     done = transfer(*words, env=bench.provider.env)
     assert (done.returncode, "pulled and verified" in done.stdout) == (0, True), done.stdout + done.stderr

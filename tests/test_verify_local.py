@@ -14,8 +14,9 @@ from typing import Any
 import verify_local
 from bench import verify_local as bench_verify_local
 from rgt import files, schema, units
-from rgt.checkpoint import real_load, survey, verify
+from rgt.checkpoint import survey, verify
 from rgt.checkpoint.examine import Options, examine
+from rgt.checkpoint.formats import pickles
 from rgt.checkpoint.formats.container import Window
 from rgt.report import CODES
 
@@ -38,7 +39,10 @@ def run(*arguments: object) -> Result:
 def report(*arguments: object) -> dict[str, Any]:
     done = run(*arguments, "--json")
     assert done.exit_code in (0, 1), done.output
-    return json.loads(done.stdout)  # type: ignore[no-any-return]
+    found: dict[str, Any] = json.loads(done.stdout)
+    for name in ("report", "verify_report"):
+        assert schema.problems(found, name) == []
+    return found
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -122,15 +126,8 @@ def test_every_code_belongs_to_one_point_of_the_checklist() -> None:
     assert used <= set(codes)
 
 
-def test_json_fits_its_schema(tmp_path: Path) -> None:
-    for path in (small(tmp_path), corruption.torch_cut_in_half(tmp_path), zoo.numpy_arrays(tmp_path)):
-        for found in (report(path), report(path, "--no-digest")):
-            schema.check(found, "verify_report", "stdout")
-            schema.check(found, "report", "stdout")
-
-
 def test_github(tmp_path: Path) -> None:
-    path = corruption.weight_all_zero(tmp_path)
+    path = corruption.weight_all_zero(tmp_path) / "model.safetensors"
     assert run(path, "--github").stdout.startswith(f"::error file={path},title=zero::w all 4096 values are zero")
 
 
@@ -243,19 +240,6 @@ def test_a_full_disk_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 # -- expectations
 
 
-@pytest.mark.parametrize(
-    ("spec", "code", "message"),
-    [
-        ("tensors: {weight: [8, 8]}", "extra", "1 tensors are there and not expected"),
-        ("tensors: {head: [8, 8]}\nextra: true", "missing", "1 tensors are expected and not there"),
-    ],
-)
-def test_a_spec_that_does_not_fit(tmp_path: Path, spec: str, code: str, message: str) -> None:
-    (tmp_path / "spec.yaml").write_text(spec)
-    found = report(small(tmp_path), "--expect", tmp_path / "spec.yaml")
-    assert (code, message) in [(finding["code"], finding["message"]) for finding in found["findings"]]
-
-
 def test_a_spec_can_allow_what_is_meant(tmp_path: Path) -> None:
     path = corruption.weight_all_zero(tmp_path)
     (tmp_path / "spec.yaml").write_text('allow: {zero: ["w"]}')
@@ -287,17 +271,15 @@ def test_nothing_to_compare(tmp_path: Path) -> None:
 # -- bad input
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        (None, "spec.yaml does not exist; --expect takes a YAML or JSON spec, or a good checkpoint"),
-        ("[1]", "spec.yaml does not fit the expect schema: [1] is not of type 'object'"),
-        ("shapes: {}", "Additional properties are not allowed ('shapes' was unexpected)"),
-        ("[1", "spec.yaml is not YAML: while parsing a flow sequence"),
-        ("tensors: {w: 3}", "tensors/w: 3 is not valid under any of the given schemas"),
-        ("allow: [zero]", "allow: ['zero'] is not of type 'object'"),
-    ],
-)
+BAD_SPECS = [
+    (None, "spec.yaml does not exist; --expect takes a YAML or JSON spec, or a good checkpoint"),
+    ("shapes: {}", "spec.yaml does not fit the expect schema: Additional properties are not allowed ('shapes'"),
+    ("[1", "spec.yaml is not YAML: while parsing a flow sequence"),
+    ("tensors: {w: 3}", "tensors/w: 3 is not valid under any of the given schemas"),
+]
+
+
+@pytest.mark.parametrize(("spec", "message"), BAD_SPECS)
 def test_a_bad_spec_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str | None, message: str
 ) -> None:
@@ -312,7 +294,7 @@ def test_a_bad_spec_is_one_sentence(
 
 def test_a_reference_that_cannot_be_read(tmp_path: Path) -> None:
     done = run(small(tmp_path), "--expect", corruption.torch_cut_in_half(tmp_path))
-    message = "cannot be compared with: it is neither a spec nor a checkpoint that can be read"
+    message = "is neither a spec for --expect nor a checkpoint that can be read"
     assert (done.exit_code, done.stderr) == (2, f"error: {tmp_path / 'ckpt.pt'} {message}\n")
 
 
@@ -322,19 +304,11 @@ def test_a_path_that_does_not_exist() -> None:
     assert (done.exit_code, done.stdout, done.stderr) == (2, "", f"error: {message}\n")
 
 
-@pytest.mark.parametrize("arguments", [[], ["x", "--max-abs", "0"], ["x", "--expect-count", "0"]])
-def test_usage(arguments: list[str]) -> None:
-    done = run(*arguments)
-    assert done.exit_code == 2 and "Error" in done.stderr
-
-
 def test_without_numpy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numpy", None)
     done = run(small(tmp_path))
     assert done.exit_code == 3
-    assert done.stderr == (
-        "error: numpy cannot be imported, and values cannot be checked without it; pip install numpy\n"
-    )
+    assert done.stderr == ("error: values cannot be checked without numpy; pip install numpy\n")
 
 
 @pytest.mark.parametrize("name", ["pipe.pt", "results.json", "checkpoints_index.json", ".metadata"])
@@ -374,6 +348,12 @@ def test_a_file_that_grows_while_it_is_read(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(Window, "read_into", slow)
     assert "was written to while it was read" in str(report(path)["findings"])
+
+
+def test_a_pickle_of_endless_opcodes_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pickles, "MAX_OPCODES", 1000)
+    found = report(corruption.raw_pickle(tmp_path, b"\x80\x02" + b"N0" * 1000 + b"N."))["findings"]
+    assert ("bounds", "the pickle has more than 1000 opcodes") in [(f["code"], f["message"]) for f in found]
 
 
 def test_file_names_that_are_not_text(tmp_path: Path) -> None:
@@ -448,7 +428,7 @@ def test_deep_tells_what_became_of_a_load(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "torch.py").write_text(TORCH.format(does=does))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "lib"))
-    monkeypatch.setattr(real_load, "SECONDS", 3.0)
+    monkeypatch.setattr(verify, "LOAD_SECONDS", 3.0)
     torch.save({"w": torch.ones(8, 8) * torch.arange(8), "c": torch.arange(2.0)}, tmp_path / "a.pt")
     np.save(tmp_path / "b.npy", np.arange(3.0))
     found = report(tmp_path, "--deep")

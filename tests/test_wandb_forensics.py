@@ -261,15 +261,15 @@ def test_a_service_that_does_not_know_us(service: Service) -> None:
     assert "the hosted service did not give me/p: " in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["list", "./nothing"], "nothing does not exist; name a folder, or entity/project"),
-        (["list", "EMPTY"], "no run-*.wandb below"),
-        (["list", "JUNK"], "is not a W&B record file"),
-        (["diff", "MADE", "a", "b"], "no run a; there are:"),
-    ],
-)
+BAD_INPUT = [
+    (["list", "./nothing"], "nothing does not exist; name a folder, or entity/project"),
+    (["list", "EMPTY"], "no run-*.wandb below"),
+    (["list", "JUNK"], "is not a W&B record file"),
+    (["diff", "MADE", "a", "b"], "no run a; there are:"),
+]
+
+
+@pytest.mark.parametrize(("words", "sentence"), BAD_INPUT)
 def test_bad_input(made: Path, tmp_path: Path, words: list[str], sentence: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "junk.wandb").write_bytes(b"junk")

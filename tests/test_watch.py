@@ -10,12 +10,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from bench import watch_curves
-from rgt import bundle, files, schema
+from rgt import bundle, files
 from rgt.log import reader
 from rgt.log.history import OLD, RECENT, History, Series
 from rgt.machine import open_files
@@ -30,6 +30,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from . import front_door
+from .gate_box import until
 
 ROOT = Path(__file__).resolve().parent.parent
 WATCH = ROOT / "scripts" / "watch.py"
@@ -55,11 +56,7 @@ def watch(*words: object, expect: int | None = None) -> subprocess.CompletedProc
 
 
 def look(*words: object) -> dict[str, Any]:
-    done = watch(*words, "--json")
-    found: dict[str, Any] = json.loads(done.stdout)
-    assert done.returncode == (0 if found["ok"] else 1)
-    assert schema.problems(found, "report") == []
-    return found
+    return front_door.report("watch.py", *words)
 
 
 def seen(path: Path, *silenced: str) -> dict[str, Any]:
@@ -121,17 +118,17 @@ def test_corpus_is_extracted_exactly(log: Path) -> None:
         assert places[-1] == steps[-1]
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("hf_trainer", {"step": 24, "total": 24, "epoch": 3, "ended": True, "saves": 3}),
-        ("litgpt", {"step": 31, "epoch": 2, "ended": True, "saves": 4}),
-        ("lightning", {"epoch": 2, "epochs": 3, "batches": 10, "ended": True}),
-        ("nanogpt", {"step": 60, "total": 60, "saves": 3, "it_per_s": 1000 / 106}),
-        ("torchtitan", {"step": 60, "tokens_per_s": 12405.0}),
-        ("slurm", {"step": 29, "killed": 1, "it_per_s": 4.0}),
-    ],
-)
+COUNTERS = [
+    ("hf_trainer", {"step": 24, "total": 24, "epoch": 3, "ended": True, "saves": 3}),
+    ("litgpt", {"step": 31, "epoch": 2, "ended": True, "saves": 4}),
+    ("lightning", {"epoch": 2, "epochs": 3, "batches": 10, "ended": True}),
+    ("nanogpt", {"step": 60, "total": 60, "saves": 3, "it_per_s": 1000 / 106}),
+    ("torchtitan", {"step": 60, "tokens_per_s": 12405.0}),
+    ("slurm", {"step": 29, "killed": 1, "it_per_s": 4.0}),
+]
+
+
+@pytest.mark.parametrize(("name", "expected"), COUNTERS)
 def test_corpus_counters(name: str, expected: dict[str, Any]) -> None:
     reading = Reading(CORPUS / f"{name}.log")
     reading.look()
@@ -250,16 +247,6 @@ def test_any_bytes_in_any_pieces_read_alike(parts: list[bytes], data: st.DataObj
     assert History.from_json(json.loads(json.dumps(kept, allow_nan=False))).as_dict() == kept
 
 
-def test_a_curve_takes_bounded_room() -> None:
-    curve = Series()
-    for n in range(100_000):
-        curve.add(n, float(n))
-    assert (len(curve.recent), len(curve.old) <= OLD, curve.count) == (RECENT, True, 100_000)
-    assert curve.points() == sorted(curve.points())
-    curve.add(500, 1.0)  # resumed from a checkpoint
-    assert curve.points()[-1] == (500, 1.0) and len(curve.points()) <= OLD
-
-
 # -- what the command says
 
 
@@ -303,14 +290,14 @@ def test_metrics_file_beside_the_log_is_preferred(tmp_path: Path) -> None:
     assert finished["decision"]["next"] == bundle.command("verify_local", run.path)
 
 
-@pytest.mark.parametrize(
-    ("detail", "said"),
-    [
-        ({"exit_code": 137}, "exit code 137"),
-        ({"exit_code": 1, "reason": "the box is gone"}, "the box is gone"),
-        ({}, "its record does not say why"),
-    ],
-)
+WHY = [
+    ({"exit_code": 137}, "exit code 137"),
+    ({"exit_code": 1, "reason": "the box is gone"}, "the box is gone"),
+    ({}, "its record does not say why"),
+]
+
+
+@pytest.mark.parametrize(("detail", "said"), WHY)
 def test_why_a_run_failed(tmp_path: Path, detail: dict[str, Any], said: str) -> None:
     run = rundir.create(tmp_path, "tiny", command=["x"], config={})
     run.log.write_text(rows(0, 5))
@@ -367,18 +354,18 @@ def test_silenced_is_silent_and_said(tmp_path: Path) -> None:
     assert "not judged, as asked: nan" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["gone"], "gone does not exist; give a run directory or a log"),
-        (["empty"], "empty has no log: no *.log, *.out, *.err or metrics.jsonl; name the log itself"),
-        (["empty", "a.log"], "empty is a directory: watch one of them at a time, or name its logs"),
-        (["fifo"], "fifo cannot be read as a log: it is no regular file, or not readable by you"),
-        (["a.log", "--silence", "spikes"], "'spikes' is not one of "),
-        (["poll", "box"], "'box' is not HOST:RUN; write it like box:runs/x"),
-        (["box", "4194304"], "there is no process 4194304"),
-    ],
-)
+BAD_INPUT = [
+    (["gone"], "gone does not exist; give a run directory or a log"),
+    (["empty"], "empty has no log: no *.log, *.out, *.err or metrics.jsonl; name the log itself"),
+    (["empty", "a.log"], "empty is a directory: watch one of them at a time, or name its logs"),
+    (["fifo"], "fifo cannot be read as a log: it is no regular file, or not readable by you"),
+    (["a.log", "--silence", "spikes"], "'spikes' is not one of "),
+    (["poll", "box"], "'box' is not HOST:RUN; write it like box:runs/x"),
+    (["box", "4194304"], "there is no process 4194304"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), BAD_INPUT)
 def test_bad_input_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
@@ -419,16 +406,16 @@ STEP = "step 1 loss 1.0"
 OOM = "RuntimeError: CUDA out of memory. Tried to allocate 1 GiB"
 
 
-@pytest.mark.parametrize(
-    ("code", "lines", "severity"),
-    [
-        ("nan", ["step 1 loss nan", "step 2 loss 1.0"], "info"),
-        ("nan", [STEP, "step 2 loss inf"], "error"),
-        ("oom", [STEP, OOM], "error"),
-        ("oom", [STEP, OOM, "step 2 loss 1.0"], "info"),
-        ("oom", [STEP, OOM, "step 2 loss 1.0", OOM, "step 3 loss 1.0"], "warn"),
-    ],
-)
+SURVIVED = [
+    ("nan", ["step 1 loss nan", "step 2 loss 1.0"], "info"),
+    ("nan", [STEP, "step 2 loss inf"], "error"),
+    ("oom", [STEP, OOM], "error"),
+    ("oom", [STEP, OOM, "step 2 loss 1.0"], "info"),
+    ("oom", [STEP, OOM, "step 2 loss 1.0", OOM, "step 3 loss 1.0"], "warn"),
+]
+
+
+@pytest.mark.parametrize(("code", "lines", "severity"), SURVIVED)
 def test_what_was_survived_once_is_a_note(code: str, lines: list[str], severity: str) -> None:
     finding = judged(*lines)[code]
     assert finding.severity == severity and ("2 times" in finding.message) == (severity == "warn")
@@ -526,33 +513,25 @@ def test_memory_near_its_limit_or_growing_to_it() -> None:
     assert box_codes(growing, eta=600) == []
 
 
-@pytest.mark.parametrize(
-    ("word", "state", "rows"),
-    [
-        ("continue", "running", []),
-        ("branch", "running", [("diverged", "error", 0.9)]),
-        ("stop", "running", [("diverged", "error", 0.9), ("nan", "error", 0.99)]),
-        ("continue", "running", [("diverged", "error", 0.6)]),  # not sure enough to act on
-        ("stop", "running", [("stalled", "warn", 0.95)]),
-        ("continue", "running", [("slow", "warn", 0.9)]),
-        *(("stop", state, []) for state in ("finished", "stopped", "preempted")),
-        ("continue", "queued", []),
-    ],
-)
+DECISIONS = [
+    ("continue", "running", []),
+    ("branch", "running", [("diverged", "error", 0.9)]),
+    ("stop", "running", [("diverged", "error", 0.9), ("nan", "error", 0.99)]),
+    ("continue", "running", [("diverged", "error", 0.6)]),  # not sure enough to act on
+    ("stop", "running", [("stalled", "warn", 0.95)]),
+    ("continue", "running", [("slow", "warn", 0.9)]),
+    *(("stop", state, []) for state in ("finished", "stopped", "preempted")),
+    ("continue", "queued", []),
+]
+
+
+@pytest.mark.parametrize(("word", "state", "rows"), DECISIONS)
 def test_decision_words(word: str, state: str, rows: list[tuple[str, str, float]]) -> None:
     found = [{"code": c, "severity": s, "message": "m", "path": "", "sure": sure} for c, s, sure in rows]
     assert status.decide({"now": {"state": state}, "findings": found})[0] == word
 
 
 # -- the daemon
-
-
-def wait_for(ready: Callable[[], Any], seconds: float = 40.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (value := ready()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return value
 
 
 def beat(folder: Path) -> dict[str, Any]:
@@ -575,14 +554,14 @@ def watched(tmp_path: Path) -> Iterator[Path]:
 def test_daemon_survives_its_starter_and_ends_with_the_run(watched: Path) -> None:
     started = watch("daemon", watched, "--every", "1s", "--json", expect=0)
     pid = json.loads(started.stdout)["pid"]
-    wait_for(lambda: beat(watched).get("looks", 0) >= 1)
+    until(lambda: beat(watched).get("looks", 0) >= 1)
     assert beat(watched)["process"]["pid"] == pid and os.getsid(pid) != os.getsid(0)
     second = watch("daemon", watched, expect=2)
     assert f"is watched already, by pid {pid}; one daemon per run is enough" in second.stderr
     os.kill(pid, signal.SIGHUP)  # what a closing terminal does
     with (watched / "train.log").open("a") as file:
         file.write(rows(20, 25) + "Training finished\n")
-    wait_for(lambda: beat(watched).get("state") == "ended")
+    until(lambda: beat(watched).get("state") == "ended")
     assert beat(watched)["reason"] == "finished" and beat(watched)["step"] == 24
     assert "step 24" in (watched / "training_status.md").read_text()
     health = list(files.read_jsonl(watched / "watch" / "health.jsonl"))
@@ -592,20 +571,20 @@ def test_daemon_survives_its_starter_and_ends_with_the_run(watched: Path) -> Non
 
 def test_a_dead_daemon_is_missed(watched: Path) -> None:
     pid = json.loads(watch("daemon", watched, "--every", "60s", "--json", expect=0).stdout)["pid"]
-    wait_for(lambda: beat(watched))
+    until(lambda: beat(watched))
     assert "watcher" not in codes(look(watched))
     os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text())
+    until(lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text())
     assert codes(look(watched))["watcher"] == "warn"
     again = watch("daemon", watched, "--every", "60s", "--json", expect=0)  # its place is free again
     assert json.loads(again.stdout)["pid"] != pid
-    wait_for(lambda: beat(watched).get("process", {}).get("pid") == json.loads(again.stdout)["pid"])
+    until(lambda: beat(watched).get("process", {}).get("pid") == json.loads(again.stdout)["pid"])
 
 
 def test_daemon_stops_when_told(watched: Path) -> None:
     command = [sys.executable, str(WATCH), "daemon", str(watched), "--foreground", "--every", "60s"]
     process = subprocess.Popen(command)
-    wait_for(lambda: beat(watched))
+    until(lambda: beat(watched))
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 0 and beat(watched)["reason"] == "told to stop"
 
@@ -648,7 +627,7 @@ def test_checkpoints_are_counted_while_old_ones_are_deleted(tmp_path: Path) -> N
     target = looks.find_target((str(tmp_path),))
     retention = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)])
     try:
-        wait_for(lambda: (tmp_path / "0.pt").exists())
+        until(lambda: (tmp_path / "0.pt").exists())
         assert all(target.checkpoint_times() for _ in range(1000))
     finally:
         retention.kill()

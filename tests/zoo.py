@@ -237,14 +237,14 @@ def hf_sharded_bin(folder: Path) -> Path:
     return hf_sharded(folder, "bin")
 
 
-def hf_trainer(folder: Path) -> Path:
-    folder = folder / f"checkpoint-{STEP}"
-    folder.mkdir()
+def hf_trainer(folder: Path, step: int = STEP) -> Path:
+    folder = folder / f"checkpoint-{step}"
+    folder.mkdir(parents=True)
     save_file(weights(), folder / "model.safetensors")
-    torch.save(model_and_optimizer()[1].state_dict(), folder / "optimizer.pt")
-    torch.save({"last_epoch": STEP, "_last_lr": [1e-3]}, folder / "scheduler.pt")
+    torch.save(trained_optimizer(step), folder / "optimizer.pt")
+    torch.save({"last_epoch": step, "_last_lr": [1e-3]}, folder / "scheduler.pt")
     torch.save({"python": random.getstate(), "cpu": torch.get_rng_state()}, folder / "rng_state.pth")
-    (folder / "trainer_state.json").write_text(json.dumps({"global_step": STEP, "log_history": [{"loss": 1.5}]}))
+    (folder / "trainer_state.json").write_text(json.dumps({"global_step": step, "log_history": [{"loss": 1.5}]}))
     return folder
 
 

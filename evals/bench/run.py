@@ -25,6 +25,7 @@ little on another machine, ratios more. The goal is the highest ratio that we ac
 
 BENCHES = (
     "start_up",
+    "guard",
     "gpu_gate",
     "takeover",
     "checkpoints",

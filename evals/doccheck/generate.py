@@ -2,7 +2,7 @@
 
     <!-- generated:platforms -->  ...  <!-- /generated:platforms -->
 
-`python evals/docs.py write` (make docs) rewrites them; a test says when one is out of date.
+`python evals/docs.py write` (make docs) rewrites them, and the guard's table; a test says when one is out of date.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from doccheck.documents import Document, load_all, parse
+from rgt.guard import verb_table
 
 _BLOCK = re.compile(r"(<!-- generated:([a-z-]+) -->\n)(.*?)(<!-- /generated:\2 -->)", re.S)
 EVIDENCE_LAYER = ("evidence", "results", "seal", "figure_provenance")
+GUARD_TABLE = Path("scripts", "rgt", "guard", "verb_table.json")
 PHASES = ("RUN", "VERIFY", "DELIVER", "META")
 
 
@@ -139,9 +141,16 @@ def fresh(root: Path, document: Document) -> str:
     return _BLOCK.sub(block, document.text)
 
 
+def guard_table(root: Path) -> str:
+    return verb_table.text(verb_table.build(root / "profiles"))
+
+
 def write(root: Path) -> list[Path]:
     """Rewrite what is out of date; the paths that changed."""
     changed = []
+    if (root / GUARD_TABLE).read_text(encoding="utf-8") != guard_table(root):
+        (root / GUARD_TABLE).write_text(guard_table(root), encoding="utf-8")
+        changed.append(GUARD_TABLE)
     for document in load_all(root):
         text = fresh(root, document)
         if text != document.text:

@@ -12,14 +12,14 @@ from pathlib import Path
 
 from doccheck import commands, generate, signatures
 from doccheck.documents import Document, catalogue_entries, load_all, repository_files
-from rgt.catalogue.entries import FOLDERS
+from rgt.catalogue.entries import FIELDS, FOLDERS, SHORT
 from rgt.catalogue.entries import parse as parse_entries
 
 SKILL = Path("SKILL.md")
 SKILL_LINES, SKILL_TOKENS, REFERENCE_TOKENS, CATALOGUE_TOKENS = 200, 3500, 3500, 6000
 HOPS = 2
 HEAVY = ("torch", "numpy", "wandb", "matplotlib", "scipy")
-ENTRY_FIELDS = ("Symptom", "Cause", "Fix", "Check", "Source")
+SHORT_FIELDS = ("Cause", "Fix")  # of an entry that only triage prints
 _FOLDERS = "references|profiles|scripts|examples|evals|tests|\\.ci"
 _PATH = re.compile(
     rf"(?:{_FOLDERS})/[^\s`]*|(?:SKILL|README|CHANGELOG|CONTRIBUTING|SECURITY)\.md|Makefile|pyproject\.toml"
@@ -80,12 +80,17 @@ def _anchors(repository: Repository, target: Path) -> set[str]:
 def paths(repository: Repository) -> Iterator[str]:
     """Every path in backticks exists; `<x>` and `*` stand for anything, but something must be there."""
     names = {path.name for path in repository.files}
-    for document in repository.documents:
+    for document in _own_words(repository):
         for code in document.codes:
             for word in code.text.split():
                 problem = _path_problem(repository, names, word)
                 if problem:
                     yield f"{document.path}:{code.line}: {problem}"
+
+
+def _own_words(repository: Repository) -> Iterator[Document]:
+    """Documents whose backticks are ours: those of short entries quote other programs' messages."""
+    return (document for document in repository.documents if not _is_short(document))
 
 
 def _path_problem(repository: Repository, names: set[str], word: str) -> str | None:
@@ -118,7 +123,7 @@ def make_targets(repository: Repository) -> Iterator[str]:
     """Every `make x` that a document shows is a target."""
     makefile = (repository.root / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z][a-z-]*):", makefile, re.M))
-    for document in repository.documents:
+    for document in _own_words(repository):
         for code in [*document.codes, *document.fences]:
             for target in _MAKE.findall(code.text):
                 if target not in targets:
@@ -132,7 +137,8 @@ def reachable(repository: Repository) -> Iterator[str]:
         edge = {target for path in edge for target in _targets(repository, path)} - seen
         seen |= edge
     for document in repository.documents:
-        if document.path.parts[0] in ("references", "profiles", "examples") and document.path not in seen:
+        routed = document.path.parts[0] in ("references", "profiles", "examples") and not _is_short(document)
+        if routed and document.path not in seen:
             yield f"{document.path}: not within {HOPS} links of SKILL.md; link it or delete it"
 
 
@@ -157,9 +163,14 @@ def budgets(repository: Repository) -> Iterator[str]:
 def _token_limit(document: Document) -> int | None:
     if document.path == SKILL:
         return SKILL_TOKENS
-    if document.path.parts[0] not in ("references", "profiles"):
+    if document.path.parts[0] not in ("references", "profiles") or _is_short(document):
         return None
     return CATALOGUE_TOKENS if any(catalogue_entries(document)) else REFERENCE_TOKENS
+
+
+def _is_short(document: Document) -> bool:
+    """Read by triage alone: no budget, no route to it."""
+    return document.path.as_posix().startswith(SHORT)
 
 
 def catalogue(repository: Repository) -> Iterator[str]:
@@ -173,9 +184,11 @@ def catalogue(repository: Repository) -> Iterator[str]:
             if name in seen:
                 yield f"{place}: {name} is taken by {seen[name]}"
             seen.setdefault(name, place)
-            for field in ENTRY_FIELDS:
+            for field in SHORT_FIELDS if _is_short(document) else FIELDS:
                 if f"**{field}**" not in body:
                     yield f"{place}: {name} has no **{field}**"
+            if _is_short(document) and "**Source**" not in body and "## Sources" not in document.text:
+                yield f"{place}: {name} has no **Source**, and the file no '## Sources' at its end"
         for entry in parse_entries(document.text, document.path.as_posix()):
             yield from (f"{document.path}: {problem}" for problem in signatures.problems(entry))
 
@@ -185,6 +198,8 @@ def generated(repository: Repository) -> Iterator[str]:
     for document in repository.documents:
         if generate.fresh(repository.root, document) != document.text:
             yield f"{document.path}: a generated block is out of date; run `make docs`"
+    if (repository.root / generate.GUARD_TABLE).read_text(encoding="utf-8") != generate.guard_table(repository.root):
+        yield f"{generate.GUARD_TABLE} is out of date; run `make docs`"
 
 
 def documented(repository: Repository) -> Iterator[str]:

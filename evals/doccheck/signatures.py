@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from rgt.catalogue.entries import KINDS, REPEATS, SHORTEST, Entry, literal_ways, sre
+from rgt.catalogue.entries import CURVES, KINDS, REPEATS, SHORTEST, Entry, literal_ways, sre
 
 _LOOPS = 4  # unbounded repeats in one regex
 _BANNED = {
@@ -19,10 +19,20 @@ _BANNED = {
 
 def problems(entry: Entry) -> Iterator[str]:
     """What is wrong with the lines of an entry that triage reads."""
-    for pattern in (*entry.signatures, *entry.excluders):
-        yield from (f"{entry.id}'s signature {problem}: `{pattern}`" for problem in regex_problems(pattern))
-    if entry.signatures and not any(_matches(p, line) for p in entry.signatures for line in entry.examples):
+    for name, patterns, letters in (
+        ("signature", entry.signatures, SHORTEST),
+        ("near", entry.near, SHORTEST - 1),  # looked for in fewer logs
+        ("not", entry.excluders, 0),  # tried only on lines that matched
+    ):
+        for pattern in patterns:
+            yield from (f"{entry.id}'s {name} {problem}: `{pattern}`" for problem in regex_problems(pattern, letters))
+    shown = entry.examples or not entry.short
+    if entry.signatures and shown and not any(_matches(p, line) for p in entry.signatures for line in entry.examples):
         yield f"{entry.id}: no signature matches a log line of its Symptom (write the line there, in backticks)"
+    if entry.short and not (entry.signatures or entry.exits or entry.curve):
+        yield f"{entry.id}: has no signature: and no exit:, and nobody reads this file"
+    if entry.curve and entry.curve not in CURVES:
+        yield f"{entry.id}: curve is one of {', '.join(CURVES)}"
     if entry.kind not in KINDS:
         yield f"{entry.id}: rank is one of {', '.join(KINDS)}"
 
@@ -34,8 +44,8 @@ def _matches(pattern: str, line: str) -> bool:
         return True  # said already
 
 
-def regex_problems(pattern: str) -> Iterator[str]:
-    """Why this regex may not be a signature."""
+def regex_problems(pattern: str, letters: int = SHORTEST) -> Iterator[str]:
+    """Why this regex may not be a signature, or the context of one."""
     try:
         tree = sre.parse(pattern)
         re.compile(pattern)
@@ -47,8 +57,8 @@ def regex_problems(pattern: str) -> Iterator[str]:
     yield from sorted(set(_slow(tree, inside=False)))
     if sum(_loops(tree)) > _LOOPS or sum(_loops(tree, anything=True)) > 1:
         yield "repeats too often without a bound; use one .* or [^)]* or .{0,80}"
-    if any(max(map(len, way), default=0) < SHORTEST for way in literal_ways(pattern)):
-        yield f"can match without {SHORTEST} fixed letters in a row; name more of the message"
+    if any(max(map(len, way), default=0) < letters for way in literal_ways(pattern)):
+        yield f"can match without {letters} fixed letters in a row; name more of the message"
 
 
 def _slow(items: Any, inside: bool) -> Iterator[str]:

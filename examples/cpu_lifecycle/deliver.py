@@ -1,4 +1,4 @@
-"""DELIVER: claims from sealed runs, everything that shows them, a stale number caught, and the end of the box.
+"""DELIVER: claims from sealed runs, everything that shows them, a stale number caught, and two ends of the box.
 
 Every step is a command of scripts/; nothing here computes or types a number that is shipped.
 """
@@ -6,11 +6,17 @@ Every step is a command of scripts/; nothing here computes or types a number tha
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
 
 from rgt import errors
+from rgt.platform import profiles
 
+import yaml
 from examples.cpu_lifecycle.proving import finding
-from examples.cpu_lifecycle.story import Demo, here
+from examples.cpu_lifecycle.story import SCRIPTS, Demo, here
 
 METHODS = {"fast": "Fast", "slow": "Slow"}  # arm -> as the documents call it
 DOCUMENT = """\
@@ -18,6 +24,13 @@ DOCUMENT = """\
 
 After the same number of steps the val loss of Fast is <!-- value:loss-fast spread --><!-- /value -->,
 that of Slow <!-- value:loss-slow spread --><!-- /value -->.
+"""
+PROVIDER = """\
+#!/bin/sh
+# a provider with one box: list, and stop
+cd "$(dirname "$0")" || exit 1
+[ "$1" = stop ] && echo STOPPED > state
+echo "{\\"boxes\\": [{\\"id\\": \\"box-1\\", \\"status\\": \\"$(cat state)\\"}]}"
 """
 COMPARISON = ("--compare", "compare-slow.json")
 
@@ -51,8 +64,48 @@ def catch_a_stale_number(demo: Demo) -> None:
     demo.tell("caught: " + finding(said, "drift"))
 
 
+def forget(demo: Demo) -> None:
+    """A lease of seconds, and nobody comes back: the keeper pulls, verifies, stops, and tells."""
+    folder = demo.folder / "provider"
+    folder.mkdir()
+    (folder / "state").write_text("RUNNING\n")
+    (folder / "boxctl").write_text(PROVIDER)
+    (folder / "boxctl").chmod(0o755)
+    facts, boxctl = profiles.load("local"), str(folder / "boxctl")
+    facts["verbs"]["down"] = {"value": "boxctl stop <id>", "argv": [boxctl, "stop", "<id>"]}
+    answer = {"rows": "boxes", "id": "id", "status": "status", "stopped": ["STOPPED"]}
+    facts["meter"]["list"] = {"value": "boxctl list", "argv": [boxctl, "list"], "answer": answer}
+    facts["storage"] = [{"tier": "disk", "path": "/", "stop": "kept", "destroy": "lost"}]
+    (folder / "demo.md").write_text(f"---\n{yaml.safe_dump(facts)}---\n")
+    told = {"kind": "command", "argv": ["tee", "-a", str(folder / "told.txt")]}
+    (folder / "notify.yaml").write_text(yaml.safe_dump({"channels": [told]}))
+    own = {"XDG_STATE_HOME": str(folder), "RGT_CONFIG": str(folder / "notify.yaml")}  # the user's leases stay untouched
+    before = {name: os.environ.get(name) for name in own}
+    os.environ.update(own)
+    try:
+        words = ("--profile", here(folder / "demo.md"), "--id", "box-1", "--run", here(demo.pulled), "--until", "4s")
+        demo.tool("lease", "start", *words, "--rate", "1.89", "--on-end", "stop", "--every", "1s")
+        end, heard = time.monotonic() + 120, folder / "told.txt"
+        while not (heard.exists() and "stopped at the end" in heard.read_text()) and time.monotonic() < end:
+            time.sleep(0.5)
+        demo.last(demo.tool("lease", "cost", here(demo.pulled)))
+    finally:
+        demo.quiet_tool("lease", "end", "box-1", codes=(errors.OK, errors.BAD_INPUT))
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+    for line in (folder / "told.txt").read_text().splitlines():
+        if line.startswith("box-1"):
+            demo.tell(f"told: {line}")
+
+
 def tear_down(demo: Demo) -> None:
-    """With the profile of an own machine: its command is shown, and not run."""
+    """With the profile of an own machine: its command is shown, not run. Before it, what an agent's hook refuses."""
+    for line in ("runpodctl pod delete abc123", f"ssh box 'rm -rf {demo.killed.path}'"):
+        event = json.dumps({"tool_name": "Bash", "tool_input": {"command": line}, "cwd": str(demo.inside)})
+        hook = [sys.executable, "-I", "-S", str(SCRIPTS / "rgt" / "guard" / "hook.py")]
+        done = subprocess.run(hook, input=event, capture_output=True, text=True)
+        demo.tell(f"an agent types: {line}")
+        demo.tell(f"its hook: exit {done.returncode}, {done.stderr.partition('. ')[0]}")
     words = ("down", here(demo.pulled), "--profile", "local")
     said = demo.tool("transfer", *words, codes=(errors.REFUSED,))
     demo.tell("exit 4, " + finding(said, "unapproved"))

@@ -55,6 +55,7 @@ STAGES: list[tuple[str, str, Callable[[Demo], None]]] = [
     ),
     ("DELIVER", "Table, figure, document and report are computed from sealed runs.", deliver.deliver),
     ("A stale number", "Somebody types a number of last week; documents do not notice.", deliver.catch_a_stale_number),
+    ("A forgotten box", "A lease ends what nobody remembers: pulled, verified, stopped, told.", deliver.forget),
     ("Teardown", "Nothing ends before it is pulled, verified, and approved in words.", deliver.tear_down),
 ]
 

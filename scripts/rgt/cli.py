@@ -106,10 +106,19 @@ class Command(_FrontDoor):
 
 
 class Group(_FrontDoor, click.Group):
-    """A command with verbs; the verbs get the same front door."""
+    """A command with verbs, which get the same front door; `default_verb` is meant when the first word is none."""
 
     command_class = Command
     group_class = type
+
+    def __init__(self, *args: Any, default_verb: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.default_verb = default_verb
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if self.default_verb and args and args[0] not in {*self.commands, *ctx.help_option_names}:
+            args = [self.default_verb, *args]
+        return super().parse_args(ctx, args)
 
 
 def _run(body: Callable[[], Any]) -> int:
@@ -123,9 +132,12 @@ def _run(body: Callable[[], Any]) -> int:
         problem.show()
         return problem.exit_code if isinstance(problem, errors.RgtError) else errors.BAD_INPUT
     except OSError as problem:
-        if isinstance(problem, BrokenPipeError) and _reader_left():  # `| head` is no error; an ssh that died is one
-            _silence_stdout()
-            return 128 + signal.SIGPIPE
+        if isinstance(problem, BrokenPipeError):
+            poll = select.poll()
+            poll.register(sys.stdout, 0)  # errors are reported even when nothing is asked for
+            if poll.poll(0):  # the reader left: `| head` is no error; an ssh that died is one
+                _silence_stdout()
+                return 128 + signal.SIGPIPE
         return _fail(errors.from_os_error(problem, "write to stdout" if _flush() else ""))
     except Exception as problem:
         seen = " ".join(f"{type(problem).__name__}: {problem}".split())
@@ -133,12 +145,6 @@ def _run(body: Callable[[], Any]) -> int:
         hint = "(RGT_DEBUG=1 shows where; please report it)"
         return _fail(errors.RgtError(f"internal error in {_script()}: {seen} {hint}", errors.BUG))
     return code if isinstance(code, int) else errors.OK
-
-
-def _reader_left() -> bool:
-    poll = select.poll()
-    poll.register(sys.stdout, 0)  # errors are reported even when nothing is asked for
-    return bool(poll.poll(0))
 
 
 def _fail(error: errors.RgtError) -> int:

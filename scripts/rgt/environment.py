@@ -74,7 +74,7 @@ def make(folder: str, packages: list[str]) -> None:
             done = subprocess.run(step, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             if done.returncode:
                 shutil.rmtree(new, ignore_errors=True)
-                fail(why(step, done.stdout, packages))
+                fail(why(done.stdout, packages))
         if not os.access(os.path.join(folder, "bin", "python"), os.X_OK):
             shutil.rmtree(folder, ignore_errors=True)  # one whose base Python is gone; never one that is in use
         os.rename(new, folder)  # fails when another call has made it meanwhile
@@ -95,7 +95,7 @@ def remove_leftovers(cache_folder: str) -> None:
             pass
 
 
-def why(step: list[str], said: str, packages: list[str]) -> str:
+def why(said: str, packages: list[str]) -> str:
     if "ensurepip" in said:
         return "this python3 has no venv module (Debian: apt install python3-venv); or install uv"
     lines = [line.strip() for line in said.splitlines() if line.strip()] or ["no message"]

@@ -34,7 +34,7 @@ CODES = frozenset(
     superseded target throttled time-limit timeout too-good trailing truncated unapplied
     unapproved undecided undeclared unfinished unjudged unknown unknown-claim unloadable unpulled unreadable
     unrecorded unregistered unresolved unsaved unsealed unseen untrusted unverified volatile watcher
-    worker-rng world-size wrong-box zero
+    worker-rng world-size wrong-box wrong-op zero
     """.split()
 )
 
@@ -62,6 +62,33 @@ class Finding:
     def as_dict(self) -> dict[str, Any]:
         return {key: value for key, value in asdict(self).items() if value is not None}
 
+    def as_text(self) -> str:
+        place = " ".join(filter(None, [self.path + (f":{self.line}" if self.line else ""), self.where]))
+        sure = None if self.sure is None else f"{self.sure:.0%}"
+        shown = (("seen", self.evidence), ("sure", sure), ("fix", self.fix))
+        lines = [": ".join(filter(None, [self.code, place, self.message]))]
+        lines += [f"{name}: {value}" for name, value in shown if value]
+        lines = [show_text(" ".join(line.split())) for line in lines]
+        # evidence may be a page of a log; --json has it all
+        lines = [line if len(line) <= _WIDTH else line[:_WIDTH] + "..." for line in lines]
+        return f"{self.severity:5} " + "\n      ".join(lines)
+
+    def as_sarif(self) -> dict[str, Any]:
+        level = {"error": "error", "warn": "warning", "info": "note"}[self.severity]
+        result: dict[str, Any] = {"ruleId": self.code, "level": level, "message": {"text": self.message}}
+        if self.path:
+            region = {"region": {"startLine": self.line}} if self.line else {}
+            place = {"artifactLocation": {"uri": quote(os.fsencode(self.path))}, **region}
+            result["locations"] = [{"physicalLocation": place}]
+        return result
+
+    def as_github(self) -> str:
+        level = {"error": "error", "warn": "warning", "info": "notice"}[self.severity]
+        properties = {"file": self.path, "line": str(self.line or ""), "title": self.code}
+        place = ",".join(f"{name}={_escape(value, ':,')}" for name, value in properties.items() if value)
+        body = " ".join(part for part in (self.where, self.message, self.fix) if part)
+        return f"::{level} {place}::{_escape(body)}"
+
 
 @dataclass
 class Report:
@@ -87,14 +114,14 @@ class Report:
         if fmt == "json":
             print_json(self.as_dict())
         elif fmt == "sarif":
-            results = [_sarif(finding) for finding in self.findings]
+            results = [finding.as_sarif() for finding in self.findings]
             print_json({"version": "2.1.0", "runs": [{"tool": {"driver": {"name": self.tool}}, "results": results}]})
         elif fmt == "github":
-            print("".join(f"{_github(finding)}\n" for finding in self.findings), end="")
+            print("".join(f"{finding.as_github()}\n" for finding in self.findings), end="")
         else:
             hidden = len(self.findings) - _SHOWN
             more = f"... and {hidden} more; --json lists them all" if hidden > 0 else ""
-            for line in filter(None, [*map(_text, self.findings[:_SHOWN]), more, summary]):
+            for line in filter(None, [*(finding.as_text() for finding in self.findings[:_SHOWN]), more, summary]):
                 print(line)
         return OK if self.ok else FINDINGS
 
@@ -103,38 +130,14 @@ def print_json(data: Any) -> None:
     print(json.dumps(data, indent=2, ensure_ascii=False))
 
 
+def plural(count: int, word: str, ending: str = "s") -> str:
+    """1 run, 3 runs."""
+    return f"{count} {word}{'' if count == 1 else ending}"
+
+
 def progress(message: str) -> None:
     """A line for the person who waits: stderr, so that stdout stays data."""
     print(message, file=sys.stderr, flush=True)
-
-
-def _text(finding: Finding) -> str:
-    place = " ".join(filter(None, [finding.path + (f":{finding.line}" if finding.line else ""), finding.where]))
-    sure = None if finding.sure is None else f"{finding.sure:.0%}"
-    shown = (("seen", finding.evidence), ("sure", sure), ("fix", finding.fix))
-    lines = [": ".join(filter(None, [finding.code, place, finding.message]))]
-    lines += [f"{name}: {value}" for name, value in shown if value]
-    lines = [show_text(" ".join(line.split())) for line in lines]  # evidence may be a page of a log; --json has it all
-    lines = [line if len(line) <= _WIDTH else line[:_WIDTH] + "..." for line in lines]
-    return f"{finding.severity:5} " + "\n      ".join(lines)
-
-
-def _sarif(finding: Finding) -> dict[str, Any]:
-    level = {"error": "error", "warn": "warning", "info": "note"}[finding.severity]
-    result: dict[str, Any] = {"ruleId": finding.code, "level": level, "message": {"text": finding.message}}
-    if finding.path:
-        region = {"region": {"startLine": finding.line}} if finding.line else {}
-        place = {"artifactLocation": {"uri": quote(os.fsencode(finding.path))}, **region}
-        result["locations"] = [{"physicalLocation": place}]
-    return result
-
-
-def _github(finding: Finding) -> str:
-    level = {"error": "error", "warn": "warning", "info": "notice"}[finding.severity]
-    properties = {"file": finding.path, "line": str(finding.line or ""), "title": finding.code}
-    place = ",".join(f"{name}={_escape(value, ':,')}" for name, value in properties.items() if value)
-    body = " ".join(part for part in (finding.where, finding.message, finding.fix) if part)
-    return f"::{level} {place}::{_escape(body)}"
 
 
 def _escape(text: str, more: str = "") -> str:

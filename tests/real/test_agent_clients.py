@@ -18,6 +18,7 @@ import bundle
 
 import pytest
 
+from . import stub_model
 from .support import missing
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,8 +52,9 @@ def run(tmp_path: Path, project: Path) -> Run:
     environ = {**os.environ, "HOME": str(tmp_path), "XDG_CACHE_HOME": "", "NO_COLOR": "1"}
     environ["PATH"] = os.pathsep.join([*map(str, bins), os.environ["PATH"]])
 
-    def run(*words: object, code: int = 0) -> str:
-        done = subprocess.run(list(map(str, words)), cwd=project, env=environ, capture_output=True, text=True)
+    def run(*words: object, code: int = 0, **more: str) -> str:
+        argv, env = list(map(str, words)), {**environ, **more}
+        done = subprocess.run(argv, cwd=project, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         assert done.returncode == code, f"{words}: {done.stdout}{done.stderr}"
         return done.stdout
 
@@ -107,3 +109,35 @@ def test_a_bundle_runs_by_uvx_by_pip_and_as_one_file(dist: Path, run: Run, tmp_p
     for rgt in ([tmp_path / "venv/bin/rgt"], [tmp_path / "venv/bin/uvx", "--from", archive, "rgt"]):
         assert "OOM12" in run(*rgt, "triage", "train.log", code=1)
     assert "OOM12" in run("python3", dist / "rgt.pyz", "triage", "train.log", code=1)
+
+
+@pytest.mark.parametrize(("host", "way"), [("claude", "settings"), ("claude", "plugin"), ("codex", "settings")])
+def test_the_guard_blocks_a_real_agent(dist: Path, run: Run, project: Path, host: str, way: str) -> None:
+    """The model is ours and asks for one command; the client, its hooks and its shell are real."""
+    (project / "runs" / "a").mkdir(parents=True)
+    (project / "runs" / "a" / "run.json").write_text("{}")
+    if way == "settings":
+        run(ROOT / "bin" / "rgt", "guard", "install", "--host", host)
+    else:
+        run("claude", "plugin", "marketplace", "add", dist / "marketplace")
+        run("claude", "plugin", "install", PLUGIN)
+
+    def ask(command: str) -> str:
+        with stub_model.serving(command) as (address, bodies):
+            if host == "claude":
+                own = {
+                    "ANTHROPIC_BASE_URL": address,
+                    "ANTHROPIC_API_KEY": "x",
+                    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+                }
+                run("claude", "-p", "go on", "--allowedTools", "Bash", **own)
+            else:
+                stub = f'model_providers.stub={{name="stub",base_url="{address}/v1",wire_api="responses"}}'
+                trust = ("--dangerously-bypass-hook-trust", "--skip-git-repo-check", "-s", "danger-full-access")
+                run("codex", "exec", *trust, "-c", stub, "-c", "model_provider=stub", "-m", "x", "go on")
+            return bodies[-1]
+
+    assert "refused by rgt guard: removes runs" in ask("rm -rf runs")
+    assert (project / "runs" / "a" / "run.json").exists()
+    assert "refused by" not in ask("touch made")
+    assert (project / "made").exists()

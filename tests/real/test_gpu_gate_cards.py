@@ -44,14 +44,14 @@ def test_free_card_is_taken_past_a_busy_one_also_with_a_desktop_on_it(box: Gate,
     assert box.run("-n", "a", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES").stdout == "1\n"
 
 
-@pytest.mark.parametrize(
-    ("busy", "options", "expected"),
-    [
-        (Gpu(processes=[(4242, GIB)], memory_used=GIB), (), "GPU 0 is used by pids [4242], not started through"),
-        (Gpu(memory_used=30 * GIB), (), "GPU 0 has 30 GiB in use by no visible process"),
-        (Gpu(memory_used=70 * GIB), ("--min-free-mem", "20GiB"), "GPU 0 has 10 GiB free"),
-    ],
-)
+WAITS_FOR = [
+    (Gpu(processes=[(4242, GIB)], memory_used=GIB), (), "GPU 0 is used by pids [4242], not started through"),
+    (Gpu(memory_used=30 * GIB), (), "GPU 0 has 30 GiB in use by no visible process"),
+    (Gpu(memory_used=70 * GIB), ("--min-free-mem", "20GiB"), "GPU 0 has 10 GiB free"),
+]
+
+
+@pytest.mark.parametrize(("busy", "options", "expected"), WAITS_FOR)
 def test_what_a_job_waits_for(box: Gate, nvml: Nvml, busy: Gpu, options: tuple[str, ...], expected: str) -> None:
     nvml.set([busy])
     job = box.detach("a", "true", slots=None, options=options)

@@ -5,6 +5,7 @@ Each test ends with the loss of an uninterrupted run, and with a record that tel
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -21,6 +22,7 @@ from rgt.job import description as job
 from rgt.job import queue
 from rgt.job.backends import Order, ssh
 from rgt.machine import processes
+from rgt.platform import acts, profiles
 
 import pytest
 import yaml
@@ -211,6 +213,19 @@ def test_slurm_warning_before_the_time_limit_saves_and_requeues(lab: Lab, slurm:
     go_on(lab, directory, loss, resumed_at=6)
 
 
+def test_slurm_shows_a_cancelled_job_as_ended(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in slurm.env.items():
+        monkeypatch.setenv(name, value)
+    facts = profiles.load("generic-ssh:slurm")
+    job = slurm.submit("sleep 300")
+    slurm.wait(job, "RUNNING")
+    unknown = acts.end(facts, {"id": f"{job}0"}, f"{job}0", wait=0)
+    assert (unknown.executed, unknown.gone) == (False, False)
+    outcome = acts.end(facts, {"id": job}, job, wait=60)
+    assert (outcome.executed, outcome.gone) == (True, True), outcome
+    assert outcome.sentence == f"the provider lists {job} as CANCELLED"
+
+
 NODE = SERVER + "SetEnv RGT_QUEUE={queue} GLOO_SOCKET_IFNAME={interface}\n"
 CLIENT = """\
 Host {name}
@@ -281,9 +296,6 @@ def test_two_nodes_resume_only_when_the_old_attempt_is_gone_everywhere(
 
 # -- words arrive as they were written
 
-SHOW = "import json,os,sys; json.dump([sys.argv[1:], os.environ['H']], open(os.environ['RGT_RUN_DIR'] + '/seen', 'w'))"
-
-
 TARGETS = ("local", "ssh:box", "docker", "slurm")
 
 
@@ -298,59 +310,55 @@ def prepare(target: str, lab: Lab, request: pytest.FixtureRequest) -> dict[str, 
     return {}
 
 
+SHOW = """
+import hashlib, json, os, sys, time
+run, secret = os.environ["RGT_RUN_DIR"], os.environ["TOKEN"].encode()
+with open(run + "/part", "w") as file:
+    json.dump([sys.argv[1:], os.environ["H"], hashlib.sha256(secret).hexdigest()], file)
+os.rename(run + "/part", run + "/seen")
+while not os.path.exists(run + "/go"): time.sleep(0.02)
+"""
+
+
 @pytest.mark.parametrize("target", TARGETS)
-def test_hostile_words_arrive_verbatim(lab: Lab, request: pytest.FixtureRequest, target: str) -> None:
-    changes = prepare(target, lab, request)
+def test_hostile_words_and_a_secret_arrive_and_nobody_else_sees_it(
+    lab: Lab, request: pytest.FixtureRequest, target: str
+) -> None:
+    changes, secret = prepare(target, lab, request), "s3cr3t'$(id)"
+    lab.env["TOKEN"] = secret
     words = [word for word in HOSTILE if word != "\r"]  # sbatch refuses what looks like a DOS line end
     nasty = "\n".join(words)
-    changes |= {"command": [sys.executable, "-c", SHOW, *words], "script": None, "python": None}
+    changes |= {"command": [sys.executable, "-c", SHOW, *words], "script": None, "python": None, "secrets": ["TOKEN"]}
     changes |= {"name": "x'; $(id)\n训练", "env": {"H": nasty, "RGT_QUEUE": lab.env["RGT_QUEUE"]}}
-    directory = lab.submit(target, **changes)
-    assert lab.until(directory, "finished")["exit_code"] == 0
-    assert json.loads((directory / "seen").read_text()) == [words, nasty]
-    assert list(lab.directory.rglob("pwned")) == []
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_secret_reaches_the_job_and_nothing_else(lab: Lab, request: pytest.FixtureRequest, target: str) -> None:
-    changes = prepare(target, lab, request)
-    secret = "s3cr3t'$(id)"
-    lab.env["TOKEN"] = secret
-    code = "import hashlib,os,time; print(hashlib.sha256(os.environ['TOKEN'].encode()).hexdigest())\n"
-    code += "while not os.path.exists(os.environ['RGT_RUN_DIR'] + '/go'): time.sleep(0.02)"
-    changes |= {"script": None, "python": None, "command": [sys.executable, "-c", code]}
-    changes |= {"secrets": ["TOKEN"], "env": {"RGT_QUEUE": lab.env["RGT_QUEUE"]}}
     shown = lab("submit", lab.job(**changes), "--on", target, "--dry-run").stdout
     assert secret not in shown and "TOKEN" in shown
     directory = lab.submit(target, **changes)
-    log = directory / "train.log"
-    wait_for("the log", lambda: log.exists() and log.read_text().strip(), 60)
-    assert len(log.read_text().strip()) == 64
+    wait_for("what has arrived", (directory / "seen").exists)
+    assert json.loads((directory / "seen").read_text()) == [words, nasty, hashlib.sha256(secret.encode()).hexdigest()]
     arguments = [" ".join(processes.command(pid)) for pid in processes.pids()]
-    assert not [words for words in arguments if secret in words]
+    assert not [line for line in arguments if secret in line]
     (directory / "go").touch()
-    lab.until(directory, "finished")
+    assert lab.until(directory, "finished")["exit_code"] == 0
     written = [path for path in lab.directory.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
-    assert written == []
+    assert (written, list(lab.directory.rglob("pwned"))) == ([], [])
 
 
 # -- bad input
 
 
-@pytest.mark.parametrize(
-    ("target", "changes", "code", "sentence"),
-    [
-        ("moon", {}, 2, "error: unknown target 'moon'; it is one of local, ssh, docker"),
-        ("ssh", {}, 2, "error: the target ssh needs a host: --on ssh:HOST"),
-        ("ssh:a,a", {}, 2, "error: ssh:a,a names a host twice"),
-        ("ssh:a", {"nodes": 2}, 2, "error: the job wants 2 nodes, --on names 1"),
-        ("ssh:no-such-host.invalid", {}, 3, "error: no-such-host.invalid cannot be reached"),
-        ("local", {"gpus": 3}, 2, "does not fit the job schema: Additional properties are not allowed ('gpus'"),
-        ("local", {"secrets": ["RGT_NOT_SET"]}, 3, "error: the secret RGT_NOT_SET is not set in this environment"),
-        ("local", {"secrets": ["A"], "env": {"A": "1"}}, 2, "error: A is in env and in secrets"),
-        ("local", {"script": None, "command": ["no-such-program"]}, 3, "the command 'no-such-program' is not found"),
-    ],
-)
+BAD_INPUT = [
+    ("moon", {}, 2, "error: unknown target 'moon'; it is one of local, ssh, docker"),
+    ("ssh", {}, 2, "error: the target ssh needs a host: --on ssh:HOST"),
+    ("ssh:a,a", {}, 2, "error: ssh:a,a names a host twice"),
+    ("ssh:a", {"nodes": 2}, 2, "error: the job wants 2 nodes, --on names 1"),
+    ("ssh:no-such-host.invalid", {}, 3, "error: no-such-host.invalid cannot be reached"),
+    ("local", {"secrets": ["RGT_NOT_SET"]}, 3, "error: the secret RGT_NOT_SET is not set in this environment"),
+    ("local", {"secrets": ["A"], "env": {"A": "1"}}, 2, "error: A is in env and in secrets"),
+    ("local", {"script": None, "command": ["no-such-program"]}, 3, "the command 'no-such-program' is not found"),
+]
+
+
+@pytest.mark.parametrize(("target", "changes", "code", "sentence"), BAD_INPUT)
 def test_bad_input(lab: Lab, target: str, changes: dict[str, Any], code: int, sentence: str) -> None:
     if target.startswith("ssh:"):
         need("ssh", "openssh-client")

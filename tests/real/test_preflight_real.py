@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ..front_door import executable
 from .disk import TinyDisk
 from .nvml import GIB, Gpu, Nvml
 from .support import need, need_root, run
@@ -40,9 +41,7 @@ def box(nvml: Nvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def ask(torch: dict[str, Any] | None = None, env: dict[str, str] | None = None, **settings: Any) -> Rows:
         facts = {**FACTS, "torch": {**TORCH, **(torch or {})}}
-        python = tmp_path / "python"
-        python.write_text(f"#!/bin/sh\ncat <<'END'\n{json.dumps(facts)}\nEND\n")
-        python.chmod(0o755)
+        python = executable(tmp_path / "python", f"cat <<'END'\n{json.dumps(facts)}\nEND")
         (tmp_path / "train.py").write_text("")
         spec = tmp_path / "job.json"
         spec.write_text(json.dumps({"name": "x", "script": "train.py", "python": str(python), **settings}))

@@ -20,9 +20,10 @@ from rgt.platform import acts, profiles
 
 import pytest
 
-from .slurm import Slurm
 from .support import missing
 
+# one worker: the first makes the environment
+pytestmark = [pytest.mark.soak, pytest.mark.xdist_group("provider-clients")]
 ROOT = Path(__file__).resolve().parents[2]
 BOX, OTHER = "40123456", "40999999"
 # what an API says instead of an answer: the HTTP status and the body
@@ -143,8 +144,6 @@ def end(facts: dict[str, Any], act: str, box: str = BOX) -> acts.Outcome:
     return acts.end(facts, {"id": box}, box, act, wait=0)
 
 
-@pytest.mark.soak
-@pytest.mark.xdist_group("provider-clients")  # one worker: the first makes the environment
 @pytest.mark.parametrize("act", ["stop", "destroy"])
 def test_vastai_gone_when_it_is(facts: dict[str, Any], api: Api, act: str) -> None:
     outcome = end(facts, act)
@@ -154,8 +153,6 @@ def test_vastai_gone_when_it_is(facts: dict[str, Any], api: Api, act: str) -> No
     assert {row.id: row.stopped for row in listing.rows} == {name: name == BOX for name in api.states}
 
 
-@pytest.mark.soak
-@pytest.mark.xdist_group("provider-clients")  # one worker: the first makes the environment
 @pytest.mark.parametrize(
     ("act", "answer"), [*(("destroy", answer) for answer in (*ODD, "nested")), ("stop", "401"), ("stop", "empty")]
 )
@@ -172,8 +169,6 @@ def test_vastai_not_gone(facts: dict[str, Any], api: Api, act: str, answer: str)
     assert unseen.sentence.startswith("not proved gone: look at the console")
 
 
-@pytest.mark.soak
-@pytest.mark.xdist_group("provider-clients")  # one worker: the first makes the environment
 def test_vastai_takes_no_shortened_or_unknown_id(facts: dict[str, Any], api: Api) -> None:
     for box in (BOX[:-1], "1"):
         outcome = end(facts, "destroy", box)
@@ -258,8 +253,6 @@ def sky(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SkyApi]:
         server.shutdown()
 
 
-@pytest.mark.soak
-@pytest.mark.xdist_group("provider-clients")  # one worker: the first makes the environment
 @pytest.mark.parametrize("act", ["stop", "destroy"])
 def test_sky_gone_when_it_is(sky: SkyApi, act: str) -> None:
     outcome = acts.end(profiles.load("generic-ssh:skypilot"), {"id": "mine"}, "mine", act, wait=0)
@@ -267,8 +260,6 @@ def test_sky_gone_when_it_is(sky: SkyApi, act: str) -> None:
     assert sky.acted == ["/stop" if act == "stop" else "/down"]
 
 
-@pytest.mark.soak
-@pytest.mark.xdist_group("provider-clients")  # one worker: the first makes the environment
 @pytest.mark.parametrize("answer", [*ODD, "nested"])
 def test_sky_not_gone(sky: SkyApi, answer: str) -> None:
     facts = profiles.load("generic-ssh:skypilot")
@@ -280,8 +271,6 @@ def test_sky_not_gone(sky: SkyApi, answer: str) -> None:
     assert (unseen.executed, unseen.gone) == (True, False), unseen
 
 
-@pytest.mark.soak
-@pytest.mark.xdist_group("provider-clients")  # one worker: the first makes the environment
 def test_sky_of_an_unknown_name_or_without_a_server(sky: SkyApi, monkeypatch: pytest.MonkeyPatch) -> None:
     """`sky down -y` of a name that does not exist exits 0; here it is not even asked."""
     facts = profiles.load("generic-ssh:skypilot")
@@ -290,19 +279,3 @@ def test_sky_of_an_unknown_name_or_without_a_server(sky: SkyApi, monkeypatch: py
     monkeypatch.setenv("SKYPILOT_API_SERVER_ENDPOINT", "http://127.0.0.1:9")
     silent = acts.end(facts, {"id": "mine"}, "mine", "destroy", wait=0)
     assert (silent.executed, silent.gone) == (False, False) and "ended with 1" in silent.sentence
-
-
-# -- Slurm: the real controller
-
-
-def test_slurm_shows_a_cancelled_job_as_ended(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in slurm.env.items():
-        monkeypatch.setenv(name, value)
-    facts = profiles.load("generic-ssh:slurm")
-    job = slurm.submit("sleep 300")
-    slurm.wait(job, "RUNNING")
-    unknown = acts.end(facts, {"id": f"{job}0"}, f"{job}0", wait=0)
-    assert (unknown.executed, unknown.gone) == (False, False)
-    outcome = acts.end(facts, {"id": job}, job, wait=60)
-    assert (outcome.executed, outcome.gone) == (True, True), outcome
-    assert outcome.sentence == f"the provider lists {job} as CANCELLED"

@@ -243,8 +243,7 @@ def lie(lab: Lab, name: str, run: str = "/x") -> None:
 
 def fake_python(lab: Lab, line: str) -> None:
     (lab.bin / "python3").unlink()  # a link to the real one
-    (lab.bin / "python3").write_text(f"#!/bin/sh\n{line}\n")
-    (lab.bin / "python3").chmod(0o755)
+    front_door.executable(lab.bin / "python3", line)
 
 
 def test_a_hostile_listing_is_refused_whole_and_an_answer_to_another_question_is_a_sentence(lab: Lab) -> None:
@@ -280,26 +279,6 @@ def test_no_directory_no_python_or_terminals_only(lab: Lab) -> None:
     done = lab.pull()
     sentence = "error: box has no python3 that a plain `ssh box python3` finds; install it there\n"
     assert (done.returncode, done.stderr) == (3, sentence)
-
-
-def test_wrong_port_key_and_host_key(lab: Lab) -> None:
-    good = lab.config.read_text()
-    lab.sshd.stop()
-    closed = lab.pull()
-    assert closed.returncode == 3 and closed.stderr.startswith("error: box cannot be reached: ")
-    lab.sshd.restart()
-    key = lab.folder / "other_key"
-    run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)])
-    lab.config.write_text(good.replace(str(lab.sshd.key), str(key)))
-    denied = lab.pull()
-    assert denied.returncode == 3 and "error: box refused the key: " in denied.stderr
-    known = lab.folder / "known_hosts"
-    known.write_text(f"[127.0.0.1]:{lab.link.port} {(lab.folder / 'other_key.pub').read_text()}")
-    stored = str(lab.sshd.config.with_name("known_hosts"))
-    lab.config.write_text(good.replace(stored, str(known)).replace("HostKeyChecking no", "HostKeyChecking yes"))
-    changed = lab.pull()
-    assert (changed.returncode, len(changed.stderr.splitlines())) == (3, 1)
-    assert changed.stderr.startswith("error: the host key of box is not the known one, or not known yet")
 
 
 def test_down_is_refused_when_the_box_does_not_answer_as_expected(lab: Lab) -> None:

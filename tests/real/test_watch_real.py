@@ -150,7 +150,3 @@ def test_record_of_a_run_on_another_machine_is_looked_at_there(sshd: Sshd, tmp_p
     found = report(run_.path, env=env)
     assert (found["now"]["state"], found["decision"]["word"]) == ("failed", "stop")
     assert found["findings"][0]["message"] == "the run failed: exit code 137" and not found["ok"]
-    run_.log_event("resumed", before="failed")
-    assert report(run_.path, env=env)["now"]["state"] == "running"
-    run_.log_event("stopped", reason="launch stop")
-    assert report(run_.path, env=env)["decision"]["reason"] == "the run was stopped; resume it only on purpose"

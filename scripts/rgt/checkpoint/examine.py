@@ -72,7 +72,14 @@ def examine(
         artifact.layout = Layout("file") if options.plain else _read_headers(window, artifact, blobs, options)
         try:
             if options.values:
-                _read_values(replace(window, deadline=math.inf), artifact, options, tick)
+                whole, layout = replace(window, deadline=math.inf), artifact.layout
+                done = read_values(whole, layout, digest=options.digest, max_abs=options.max_abs, tick=tick)
+                artifact.sha256 = done.sha256
+                if artifact.format not in ("file", "unknown"):
+                    rules = Rules(options.max_abs, layout.facts["step"], options.allow)
+                    artifact.problems += [*done.problems, *judge_values(whole, layout, done, rules)]
+                    values = ["finite", "nonzero", "range", "holes"] if layout.tensors else []
+                    artifact.checks = ["container", *values]
             elif window.length <= options.read and not options.plain:
                 _read_checksums(replace(window, deadline=options.read_until), artifact)
         except Broken as broken:
@@ -138,17 +145,6 @@ def _read_checksums(window: Window, artifact: Artifact) -> None:
     except Late:
         return
     artifact.checks = ["container"]
-
-
-def _read_values(window: Window, artifact: Artifact, options: Options, tick: Tick | None) -> None:
-    layout = artifact.layout
-    done = read_values(window, layout, digest=options.digest, max_abs=options.max_abs, tick=tick)
-    artifact.sha256 = done.sha256
-    if artifact.format in ("file", "unknown"):
-        return
-    rules = Rules(options.max_abs, layout.facts["step"], options.allow)
-    artifact.problems += [*done.problems, *judge_values(window, layout, done, rules)]
-    artifact.checks = ["container", "finite", "nonzero", "range", "holes"] if layout.tensors else ["container"]
 
 
 # -- what a checkpoint says about itself: its step, its optimizer

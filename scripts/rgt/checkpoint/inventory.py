@@ -110,13 +110,6 @@ def read_all(run: Path) -> list[Checkpoint]:
     return [checkpoint.read() for checkpoint in found]
 
 
-def index_problem(run: Path) -> str | None:
-    """Why the index cannot be used; None when it can, or when nothing is there to index."""
-    if not (run / index.INDEX).exists():
-        return "is missing" if find(run) else None
-    return "is torn or not an index" if index.read(run) is None else None
-
-
 # -- to resume from
 
 

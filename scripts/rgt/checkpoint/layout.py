@@ -267,6 +267,11 @@ class Artifact:
     def real(self) -> bool:
         return not any(problem.severity == "error" for problem in self.problems)
 
+    def as_dict(self) -> dict[str, Any]:
+        """What reports and proofs say of it, beside its path."""
+        facts = {"format": self.format, "bytes": self.bytes, "sha256": self.sha256}
+        return {**facts, "tensors": len(self.layout.tensors), "checks": sorted(set(self.checks))}
+
     @property
     def parameters(self) -> int:
         """Values of the weights; tied ones count once."""

@@ -93,17 +93,7 @@ def write(expected: Expected, artifacts: list[Artifact], warnings: int, how: dic
     """Only called when nothing failed."""
     from importlib import metadata  # slow to import, and only a proof needs it
 
-    rows = [
-        {
-            "path": os.path.relpath(artifact.path, expected.folder),
-            "bytes": artifact.bytes,
-            "sha256": artifact.sha256,
-            "format": artifact.format,
-            "tensors": len(artifact.layout.tensors),
-            "checks": sorted(set(artifact.checks)),
-        }
-        for artifact in artifacts
-    ]
+    rows = [{"path": os.path.relpath(each.path, expected.folder), **each.as_dict()} for each in artifacts]
     proof = {
         "verified": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "tool_version": VERSION,

@@ -1,24 +1,35 @@
-"""The checkpoints of a run directory for a training loop: save, and load the last good one.
+"""For a training loop: save to a run directory, load the last good checkpoint, stop after the current step.
 
 Example:
     store = Checkpoints(run, keep_last=2, best="val_loss", every=1000)
     found = store.load_latest()                     the last good one, or None for a fresh start
     store.save(step, state, metrics={"val_loss": 2.3})
+
+    stop = StopSignals()                            SIGTERM and SIGUSR1 as a stop request
+    for batch in loader:
+        train_step(batch)
+        if stop.requested():                        with several ranks: all of them answer the same
+            store.save(step, state)
+            sys.exit(stop.exit_code)                143 after SIGTERM, 138 after SIGUSR1
 """
 
 from __future__ import annotations
 
 import errno
+import os
+import signal
 import sys
+import threading
 import time as clock
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from rgt.checkpoint import index, names, saved_file, whole
 from rgt.checkpoint.index import Keep
-from rgt.checkpoint.training_state import rank
+from rgt.checkpoint.training_state import distributed, rank
 from rgt.errors import RgtError, bad_input, from_os_error
 
 
@@ -139,3 +150,65 @@ class Checkpoints:
             index.sweep(self.run)
             index.write(self.run, listed)
             self._let_go(listed, self.run / listed[-1]["path"])
+
+
+# -- stop signals
+
+
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+AGAIN = 10.0  # seconds: launchers repeat a signal at once (Slurm to every process, torchrun once more to its workers)
+
+
+class StopSignals:
+    """The handler takes a note and nothing else: saving inside of it could cut another save in half.
+
+    The same signal once more, `again` seconds after the first or later, means "now": the process ends with the same
+    exit code, and what was saved last stays whole. `then` is called at each signal, such as to end a child process.
+    """
+
+    def __init__(self, signals: tuple[signal.Signals, ...] = SIGNALS, again: float = AGAIN) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            raise bad_input("signals can only be caught in the main thread; make StopSignals() there")
+        self.seen: dict[int, float] = {}
+        self.again = again
+        self.then: Callable[[], None] | None = None
+        self._before: dict[int, Any] = {number: signal.signal(number, self._note) for number in signals}
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        now = clock.monotonic()
+        if now - self.seen.setdefault(number, now) >= self.again:
+            os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, b"second signal: ending without another save\n")
+            os._exit(128 + number)
+        if self.then:
+            self.then()
+
+    @property
+    def number(self) -> int:
+        """The signal that came first, 0 when none did."""
+        return min(self.seen, key=lambda number: self.seen[number], default=0)
+
+    @property
+    def exit_code(self) -> int:
+        """What a shell shows for a process that ended on that signal; 0 when none came."""
+        return 128 + self.number if self.number else 0
+
+    def requested(self) -> bool:
+        """Whether to save and end. A collective call when torch.distributed is up: every rank must make it.
+
+        A signal reaches ranks at different steps, or only one of them; they must stop at the same step or hang.
+        """
+        number, ranks = self.number, distributed()
+        if ranks:
+            import torch
+
+            flag = torch.tensor([number], device="cuda" if ranks.get_backend() == "nccl" else "cpu")
+            ranks.all_reduce(flag, op=ranks.ReduceOp.MAX)
+            number = int(flag.item())
+        if number and not self.number:
+            self.seen[number] = clock.monotonic()  # another rank's signal: the same exit code on all
+        return number != 0
+
+    def restore(self) -> None:
+        """The handlers from before; for code that goes on after training."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)

@@ -145,20 +145,17 @@ class Segment:
             gappy = len(self.tensors) == 1 and tensor.numel * dtype.size < self.length
             for begin in range(0, len(words), step):
                 part = words[begin : begin + step]
-                self.stats.update(self._own_words(part) if gappy else part)
+                if gappy:  # x[:, :10] of a wider x: what lies between its values is replaced by its first one
+                    rest = (self.stats.count + np.arange(len(part))) * dtype.word // dtype.size
+                    for stride, size, _ in reversed(tensor.axes()):
+                        rest -= np.minimum(rest // stride, size - 1) * stride
+                    first = self.stats.first if self.stats.count else part[0]
+                    part = np.where(rest == 0, part, part.dtype.type(first))
+                self.stats.update(part)
             if self.length >= 2 * HOLE and not gappy:
                 heads = np.frombuffer(data[: len(data) // 8 * 8], "u8")[:: PAGE // 8]
                 self.stats.zero_pages.append(np.flatnonzero(heads == 0) + self.done // PAGE)
         self.done += len(data)
-
-    def _own_words(self, words: Words) -> Words:
-        """Of x[:, :10] of a wider x: what lies between its values is replaced by its first one."""
-        import numpy as np
-
-        rest = (self.stats.count + np.arange(len(words))) * self.first.dtype.word // self.first.dtype.size
-        for stride, size, _ in reversed(self.first.axes()):
-            rest -= np.minimum(rest // stride, size - 1) * stride
-        return np.where(rest == 0, words, words.dtype.type(self.stats.first if self.stats.count else words[0]))
 
 
 @dataclass

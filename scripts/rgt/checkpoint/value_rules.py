@@ -61,7 +61,16 @@ def _segment_problems(window: Window, segment: Segment, rules: Rules, has_crc: b
         elif is_mask(tensor) or is_counter(tensor):
             severity = "info"
         yield _tally(segment, code, severity, what, stats.over)
-    yield from _zero_or_constant(segment, rules)
+    judged = tensor.role in ("weight", "ema") and not zero_is_ordinary(tensor) and rules.step != 0
+    if stats.zero:
+        shape = f"{tensor.dtype.name} {'x'.join(map(str, tensor.shape))}"
+        severity, message = "error" if judged else "info", f"all {tensor.numel} values are zero"
+        fix = "never written, or never trained"
+        yield Problem("zero", severity, message, where=tensor.name[:200], evidence=shape, fix=fix)
+    elif stats.constant and tensor.numel > 1 and not stats.bad:
+        value = tensor.dtype.value(stats.first) if tensor.dtype.floating else stats.first
+        message = f"all {tensor.numel} values are {value:g}"
+        yield Problem("constant", "warn" if judged else "info", message, where=tensor.name[:200])
     if not has_crc and not is_mask(tensor):  # a checksum that is right leaves no room for a hole
         yield from _holes(window, segment)
 
@@ -80,20 +89,6 @@ def _tally(segment: Segment, code: str, severity: str, what: str, tally: Tally) 
     others = [other.name for other in holders[1:]]
     tied = f"; tied to {', '.join(others[:3])}" if others else ""
     return Problem(code, severity, message, where=tensor.name[:200], evidence=(place + tied)[:400])
-
-
-def _zero_or_constant(segment: Segment, rules: Rules) -> Iterator[Problem]:
-    tensor, stats = segment.first, segment.stats
-    judged = tensor.role in ("weight", "ema") and not zero_is_ordinary(tensor) and rules.step != 0
-    if stats.zero:
-        shape = f"{tensor.dtype.name} {'x'.join(map(str, tensor.shape))}"
-        severity, message = "error" if judged else "info", f"all {tensor.numel} values are zero"
-        fix = "never written, or never trained"
-        yield Problem("zero", severity, message, where=tensor.name[:200], evidence=shape, fix=fix)
-    elif stats.constant and tensor.numel > 1 and not stats.bad:
-        value = tensor.dtype.value(stats.first) if tensor.dtype.floating else stats.first
-        message = f"all {tensor.numel} values are {value:g}"
-        yield Problem("constant", "warn" if judged else "info", message, where=tensor.name[:200])
 
 
 def bounded(problems: list[Problem]) -> Iterator[Problem]:

@@ -8,19 +8,21 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rgt import bundle, cli, errors, units
+from rgt import bundle, cli, errors, files, units
 from rgt.report import Report, print_json
 
 import click
 
+_PATH = click.Path(path_type=Path)
+
 
 def _open_run(context: click.Context, parameter: click.Parameter, path: Path) -> Path:
-    from rgt.checkpoint import inventory  # here and below, because --help needs no reader of checkpoints
+    from rgt.checkpoint import inventory
 
     return inventory.open_run(path)
 
 
-run_argument = click.argument("run", type=click.Path(path_type=Path), callback=_open_run)
+run_argument = click.argument("run", type=_PATH, callback=_open_run)
 _DIRECTION = click.Choice(["down", "up"])
 dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 
@@ -72,11 +74,12 @@ def _add_state(report: Report, run: Path) -> None:
     """What the index and the names in the folder show without reading a checkpoint."""
     from rgt.checkpoint import index, inventory, names
 
-    problem = inventory.index_problem(run)
-    if problem:
+    listed, there = index.read(run), (run / index.INDEX).exists()
+    if listed is None and (there or inventory.find(run)):
+        problem = "is torn or not an index" if there else "is missing"
         fix = bundle.command("checkpoints", "verify", run)
         report.add("stale-index", "warn", problem, path=str(run / index.INDEX), fix=fix)
-    for entry in index.read(run) or []:
+    for entry in listed or []:
         if not (run / entry["path"]).exists():
             message = f"is listed in {index.INDEX} and not there"
             report.add("missing", "warn", message, path=str(run / entry["path"]))
@@ -118,7 +121,7 @@ def verify(run: Path, dry_run: bool, fmt: str | None) -> int:
 @main.command()
 @run_argument
 @cli.json_option
-def latest(run: Path, as_json: bool) -> int:
+def latest(run: Path, as_json: bool) -> None:
     """Print the path of the last good checkpoint of RUN; newer ones that are damaged are named on stderr.
 
     It is read in full before it is named, and has the parts that the others have, of one step. RUN may also be a
@@ -133,11 +136,8 @@ def latest(run: Path, as_json: bool) -> int:
         click.echo(f"{each.path} is damaged ({why.code}: {why.message}), trying the one before it", err=True)
     if newest is None:
         raise errors.RgtError(f"{inventory.place(run)} holds no good checkpoint", errors.FINDINGS)
-    if as_json:
-        print_json({"path": str(newest.path), "step": newest.step, "sha256": newest.sha256})
-    else:
-        click.echo(newest.path)
-    return errors.OK
+    data = {"path": str(newest.path), "step": newest.step, "sha256": newest.sha256}
+    cli.show(data, as_json, [str(newest.path)])
 
 
 @main.command()
@@ -150,7 +150,7 @@ def latest(run: Path, as_json: bool) -> int:
 @cli.json_option
 def prune(
     run: Path, keep_last: int, best: str | None, direction: str, every: int | None, dry_run: bool, as_json: bool
-) -> int:
+) -> None:
     """Delete the checkpoints of RUN that none of the rules keeps.
 
     Every one is read first, and only good ones count: the last good one, the one that results.json names, and
@@ -158,7 +158,6 @@ def prune(
 
     Example: rgt checkpoints prune runs/20261116-083000-tiny-gpt-1f00ab --best val_loss --dry-run
     """
-    from rgt import files
     from rgt.checkpoint import index, inventory
     from rgt.checkpoint.index import Keep
 
@@ -184,15 +183,12 @@ def prune(
     deleted = [str(run / entry["path"]) for entry in gone]
     kept = [str(run / entry["path"]) for entry in listed if entry not in gone]
     size = sum(entry["bytes"] for entry in gone)
-    if as_json:
-        print_json({"deleted": deleted, "kept": kept, "damaged": bad, "bytes": size, "dry_run": dry_run})
-        return errors.OK
-    for path in deleted:
-        click.echo(path)
-    word = "would delete" if dry_run else "deleted"
-    left = f", {len(bad)} damaged left alone" if bad else ""
-    click.echo(f"{word} {len(gone)}, {units.show_size(size)}; {len(kept)} stay{left}", err=True)
-    return errors.OK
+    data = {"deleted": deleted, "kept": kept, "damaged": bad, "bytes": size, "dry_run": dry_run}
+    cli.show(data, as_json, deleted)
+    if not as_json:
+        word = "would delete" if dry_run else "deleted"
+        left = f", {len(bad)} damaged left alone" if bad else ""
+        click.echo(f"{word} {len(gone)}, {units.show_size(size)}; {len(kept)} stay{left}", err=True)
 
 
 # -- how often to save
@@ -232,11 +228,9 @@ def cadence(save_cost: float | None, mtbf: float | None, step_time: float | None
             interval, overhead = save_every(cost, mean)
             steps = max(1, round(interval / step_time)) if step_time else None
             rows.append({"save_cost": cost, "mtbf": mean, "interval": interval, "overhead": overhead, "steps": steps})
-    if as_json:
-        print_json({"table": rows})
-        return
-    show, columns = units.show_duration, "{:>10}  {:>6}  {:>10}  {:>7}  {:>5}"
-    click.echo(columns.format("save costs", "MTBF", "save every", "steps", "lost"))
+    columns = "{:>10}  {:>6}  {:>10}  {:>7}  {:>5}"
+    lines = [columns.format("save costs", "MTBF", "save every", "steps", "lost")]
     for row in rows:
-        times = [show(row[name]) for name in ("save_cost", "mtbf", "interval")]
-        click.echo(columns.format(*times, row["steps"] or "-", f"{row['overhead']:.1%}"))
+        times = [units.show_duration(row[name]) for name in ("save_cost", "mtbf", "interval")]
+        lines.append(columns.format(*times, row["steps"] or "-", f"{row['overhead']:.1%}"))
+    cli.show({"table": rows}, as_json, lines)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from rgt.compare_runs import flat_settings
-from rgt.compare_runs.trial import Arm, Note, Sample, Trial, bug, count, told
+from rgt.compare_runs.trial import Arm, Note, Sample, Trial, bug, told
+from rgt.report import plural
 
 _SHOWN = 12  # confounds with a line of their own
 _VALUES = 4
@@ -67,7 +68,7 @@ def compare(a: Arm, b: Arm, intended: str | None) -> Changes:
         message = f"{change} differs, {beside}"
         notes.append(Note(code, "warn", message, "undecided", str(change), fix, change.evidence))
     if len(confounds) > _SHOWN:
-        more = count(len(confounds) - _SHOWN, "more difference")
+        more = plural(len(confounds) - _SHOWN, "more difference")
         notes.append(Note("confound", "warn", f"{more}; --json lists them all", blocks="undecided"))
     if intended and variable is None:
         keys = {key for trial in runs for key in trial.config or {}}
@@ -141,7 +142,7 @@ def _arm_notes(arm: Arm, other: Arm) -> Iterator[Note]:
     """An arm is one setting at several seeds. The same mix in both arms (folds, datasets) is a design, not a slip."""
     for doubt in sorted({doubt for trial in arm.trials for doubt in trial.doubts}):
         those = [trial for trial in arm.trials if doubt in trial.doubts]
-        message = f"arm {arm.name}, {count(len(those), 'run')}: {doubt}; what ran cannot be told from the record"
+        message = f"arm {arm.name}, {plural(len(those), 'run')}: {doubt}; what ran cannot be told from the record"
         yield Note("unrecorded", "error", message, "undecided", message, path=those[0].source)
     for key in sorted({key for trial in arm.trials for key in trial.config or {}}):
         values, others = ({setting(key, trial) for trial in side.trials} for side in (arm, other))

@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from rgt.compare_runs.flat_settings import last
-from rgt.compare_runs.trial import Arm, Note, Reading, Sample, Trial, bug, count, short, told
+from rgt.compare_runs.trial import Arm, Note, Reading, Sample, Trial, bug, short, told
 from rgt.metrics.table import Metric, is_perfect, possible, words
+from rgt.report import plural
 from rgt.run.results import fitting_rules
 
 _DIGITS = 5  # two equal values with this many significant digits are not a coincidence
@@ -100,8 +101,8 @@ def repeated_seeds(sample: Sample, keys: list[str | None]) -> Iterator[Note]:
     twice = [key for key, times in Counter(keys).items() if key is not None and times > 1]
     if twice:
         message = (
-            f"arm {sample.arm.name} has {count(len(twice), 'seed')} more than once with different values ({twice[0]}): "
-            "repeats of one seed are not new evidence, and the better of two is a selection"
+            f"arm {sample.arm.name} has {plural(len(twice), 'seed')} more than once, with different values "
+            f"({twice[0]}): repeats of one seed are not new evidence, and the better of two is a selection"
         )
         yield told("seeds", message, f"{sample.arm.name}: a seed occurs more than once")
 

@@ -114,19 +114,6 @@ def short(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 1e4 and abs(value) < 1e9 else f"{value:.4g}"
 
 
-def count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
-
-
-def add_last_points(trial: Trial, wanted: tuple[str, ...]) -> None:
-    """A metric that nobody reported is the last point of its curve: the default, without any selection."""
-    for (name, split), points in list(trial.curves.items()):
-        trial.curves[name, split] = ordered = dict(sorted(points.items()))
-        if name in wanted and not any(r.split == split for r in trial.readings.get(name, [])):
-            step = next(reversed(ordered))
-            trial.readings.setdefault(name, []).append(Reading(ordered[step], split, step=step, from_curve=True))
-
-
 def number(value: Any, where: str) -> float:
     try:
         if isinstance(value, bool):

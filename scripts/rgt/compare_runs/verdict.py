@@ -8,9 +8,10 @@ from typing import Any
 
 from rgt.compare_runs import changes as changing
 from rgt.compare_runs import flat_settings, stats, suspect
-from rgt.compare_runs.trial import SPLITS, Arm, Note, Sample, bug, count, short, told, usable
+from rgt.compare_runs.trial import SPLITS, Arm, Note, Sample, bug, short, told, usable
 from rgt.errors import bad_input
 from rgt.metrics import table
+from rgt.report import plural
 
 VERDICTS = ("bug-suspect", "undecided", "noise", "effect")  # worst first
 
@@ -66,7 +67,7 @@ def ask(a: Arm, b: Arm, metric: str, split: str | None, better: str | None, inte
     ours, theirs = _item_means(question.a, metric), _item_means(question.b, metric)
     common, odd = sorted(ours.keys() & theirs.keys()), len(ours.keys() ^ theirs.keys())
     if ours and theirs and odd:
-        message = f"{count(odd, 'eval item')} in one arm only; compared on the {len(common)} common ones"
+        message = f"{plural(odd, 'eval item')} in one arm only; compared on the {len(common)} common ones"
         notes.append(bug("eval-set", message))
     if len(common) >= 2:
         question.items = stats.compare([ours[item] for item in common], [theirs[item] for item in common], True)
@@ -152,11 +153,11 @@ def _pair(question: Question) -> None:
     notes += repeats
     common = {key for key in left if key is not None} & set(right)
     if len(left) != len(right):
-        notes.append(told("seeds", f"arm {a.arm.name} has {count(len(left), 'run')}, arm {b.arm.name} {len(right)}"))
+        notes.append(told("seeds", f"arm {a.arm.name} has {plural(len(left), 'run')}, arm {b.arm.name} {len(right)}"))
     if repeats or None in left or None in right or len(common) < 2 or 2 * len(common) < min(len(left), len(right)):
         return
     if set(left) != set(right):
-        dropped = count(len(set(left) ^ set(right)), "run")
+        dropped = plural(len(set(left) ^ set(right)), "run")
         message = f"only the {len(common)} common seeds are compared; {dropped} without a partner left out"
         notes.append(told("seeds", message))
     order = {key: index for index, key in enumerate(right)}

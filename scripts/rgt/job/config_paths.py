@@ -131,16 +131,14 @@ class ConfigPaths:
     # -- the checkpoint to go on from
 
     def _resume(self, setting: Setting, path: Path, value: str) -> Iterator[Row]:
-        if path.exists():
-            yield from self._checkpoint(setting, path)
-        elif value.strip().lower() in _NEWEST:
+        if not path.exists() and value.strip().lower() in _NEWEST:
             seen = f"{setting.key} is {value}, but no output directory has a checkpoint"
             yield self._row(setting, "fail", "missing", seen)
-        else:
+            return
+        if not path.exists():
             hub = setting.name == "init_from" or setting.name.startswith("pretrained")
             yield self._missing(setting, path, value, hub=hub)
-
-    def _checkpoint(self, setting: Setting, path: Path) -> Iterator[Row]:
+            return
         from rgt.checkpoint import whole  # the readers of all formats: few configurations name a checkpoint
 
         check = whole.verdict(path, read=READ, read_until=time.monotonic() + READ_SECONDS)

@@ -52,6 +52,7 @@ class Job:
     port: int = 29500
     shm_size: str = "8GiB"
     smoke: list[str] = field(default_factory=list)
+    rate: float | None = None  # money per hour
 
     @property
     def distributed(self) -> bool:

@@ -21,7 +21,7 @@ from rgt import files
 from rgt.errors import bad_input
 from rgt.leak_probe import normal
 from rgt.leak_probe.normal import Array
-from rgt.leak_probe.splits import Chunk, Source
+from rgt.leak_probe.splits import Source
 from rgt.report import Finding
 from rgt.run.seal import digest_of
 
@@ -55,17 +55,17 @@ def _item_hashes(source: Source, digests: dict[str, str]) -> Array:
     """64 bits for each item, in order; the items of a folder are its files."""
     if source.kind == "files":
         return np.array([int(digest[:16], 16) for digest in digests.values()], dtype=np.uint64)
-    return np.array([normal.digest(item) for chunk in source.chunks() for item in _rows(chunk)], dtype=np.uint64)
-
-
-def _rows(chunk: Chunk) -> Iterator[bytes]:
-    if isinstance(next(iter(chunk.columns.values())), np.ndarray):  # thousands of columns: not cell by cell
-        yield from (row.tobytes() for row in np.stack(list(chunk.columns.values()), axis=1))
-        return
-    for cells in zip(*chunk.columns.values(), strict=True):
-        # a chunk fills the columns that a row lacks with None: which ones depends on the other rows
-        row = {name: cell for name, cell in zip(chunk.columns, cells, strict=True) if cell is not None}
-        yield json.dumps(row, sort_keys=True).encode()
+    hashes: list[int] = []
+    for chunk in source.chunks():
+        columns = list(chunk.columns.values())
+        if isinstance(columns[0], np.ndarray):  # thousands of columns: not cell by cell
+            hashes += [normal.digest(row.tobytes()) for row in np.stack(columns, axis=1)]
+            continue
+        for cells in zip(*columns, strict=True):
+            # a chunk fills the columns that a row lacks with None: which ones depends on the other rows
+            row = {name: cell for name, cell in zip(chunk.columns, cells, strict=True) if cell is not None}
+            hashes.append(normal.digest(json.dumps(row, sort_keys=True).encode()))
+    return np.array(hashes, dtype=np.uint64)
 
 
 def _digest(hashes: Array) -> str:

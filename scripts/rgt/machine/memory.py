@@ -37,6 +37,12 @@ def resident(pid: int) -> int | None:
     return int(words[1]) * os.sysconf("SC_PAGE_SIZE") if len(words) > 1 else None
 
 
+def rollup(pid: int) -> dict[str, int] | None:
+    """Bytes by the names of /proc/PID/smaps_rollup (Pss, Anonymous, ...); None when it is gone or not ours to read."""
+    rows = re.findall(r"^(\w+):\s+(\d+) kB", _text(Path(f"/proc/{pid}/smaps_rollup")), re.M)
+    return {name: int(size) << 10 for name, size in rows} or None
+
+
 @dataclass(frozen=True)
 class Limits:
     memory: int | None = None

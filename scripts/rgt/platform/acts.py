@@ -7,6 +7,7 @@ error, an empty text, a page of HTML, a table) proves nothing: before the act it
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -78,6 +79,29 @@ def consequences(facts: dict[str, Any], act: str) -> Iterator[tuple[str, str]]:
             yield "lost", f"{tier['tier']} ({tier['path']}){unsure}"
     what = "keeps billing" if act == "stop" else "only stopped"
     yield what, f"{'' if act == 'stop' else 'still bills '}{facts['meter']['stopped_still_bills']['value']}"
+
+
+def why_stop_loses(facts: dict[str, Any], path: str) -> str:
+    """Why a stop is not known to keep what lies at this path of the box; empty when the storage matrix says kept."""
+    if "argv" not in verb(facts, "stop") or not facts["meter"]["list"].get("answer", {}).get("stopped"):
+        return f"{facts['title']} has no stop that a program can do and see done"
+    tiers = tiers_of(facts, path)
+    if not tiers:
+        return f"no storage tier of {facts['title']} is known to hold {path}"
+    lost = [f"{tier['tier']} ({tier['path']})" for tier in tiers if tier["stop"] != "kept"]
+    return f"{path} is on the {lost[0]}, which a stop of {facts['title']} does not keep" if lost else ""
+
+
+def tiers_of(facts: dict[str, Any], path: str) -> list[dict[str, Any]]:
+    """The tiers that may hold a path: those of the longest place above it."""
+    home = re.match(r"(~|/root|/home/[^/]+)(?=/|$)", path)
+    found: dict[int, list[dict[str, Any]]] = {}
+    for tier in facts["storage"]:
+        for place in (part.strip() for part in tier["path"].split(",")):
+            here = home[0] if home and place == "~" else place.partition("<")[0]
+            if here[:1] in ("/", "~") and (path + "/").startswith(here.rstrip("/") + "/"):
+                found.setdefault(len(here), []).append(tier)
+    return found[max(found)] if found else []
 
 
 def quoted(text: str) -> str:

@@ -5,6 +5,8 @@ A command is a list of words; no shell sees it, and an id is one word or part of
 
 from __future__ import annotations
 
+import copy
+import functools
 import os
 import re
 import shlex
@@ -25,8 +27,6 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 def load(name: str) -> dict[str, Any]:
     """A profile, or NAME:VARIANT, a platform that shares it: verbs and meter replaced key by key, all else whole."""
-    import yaml
-
     name, _, variant = name.partition(":")
     path = Path(name) if name.endswith(".md") else PROFILES / f"{name}.md"
     try:
@@ -34,13 +34,7 @@ def load(name: str) -> dict[str, Any]:
     except FileNotFoundError:
         known = sorted(one.stem for one in PROFILES.glob("[a-z]*.md"))
         raise bad_input(f"there is no profile {name}; known are {', '.join(known)}, or give the path of one") from None
-    front = _FRONT.match(text)
-    try:
-        data = yaml.safe_load(front[1]) if front else None
-    except yaml.YAMLError as error:
-        raise bad_input(f"{path} is not YAML: {' '.join(str(error).split())[:200]}") from None
-    schema.check(data, "profile", str(path))
-    profile = dict(data or {})
+    profile = copy.deepcopy(_front_matter(text, str(path)))
     variants = profile.pop("variants", {})
     if not variant:
         return profile
@@ -49,6 +43,19 @@ def load(name: str) -> dict[str, Any]:
     own = variants[variant]
     parts = {key: {**profile[key], **own.get(key, {})} for key in ("verbs", "meter")}
     return {**profile, **own, **parts}
+
+
+@functools.lru_cache(maxsize=16)  # a profile has up to seven variants, and YAML is slow
+def _front_matter(text: str, path: str) -> dict[str, Any]:
+    import yaml
+
+    front = _FRONT.match(text)
+    try:
+        data = yaml.safe_load(front[1]) if front else None
+    except yaml.YAMLError as error:
+        raise bad_input(f"{path} is not YAML: {' '.join(str(error).split())[:200]}") from None
+    schema.check(data, "profile", path)
+    return data or {}
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,27 @@ def build(project: Project, figure: str) -> list[Problem]:
         text = (TEMPLATES / CODE).read_text(encoding="utf-8").replace("SIZE_IN = (3.5, 2.6)", f"SIZE_IN = {size}")
         files.write_text(folder / CODE, text.replace("COLUMNS = 1 ", f"COLUMNS = {across} "))
     judged = _draw(folder, source)
-    files.write_json(folder / SIDECAR, _sidecar(project, figure, source, judged), "figure_provenance")
+    claims = figure_data.claims_of(project, figure)
+    runs = [project.run(run_id) for run_id in dict.fromkeys(run_id for claim in claims for run_id in runs_of(claim))]
+    read = [(run.results if source.kind == "points" else run.metrics).resolve() for run in runs]
+    dates = [  # a figure is as old as its data: the same on every rebuild
+        files.read_json(run.seal, "seal")["sealed"] if run.seal.exists() else run.record()["created"] for run in runs
+    ]
+    versions = {name: importlib.metadata.version(name) for name in ("matplotlib", "numpy", "pillow")}
+    inputs = [*read, folder / DATA, folder / CODE]
+    record = {
+        "figure": figure,
+        "created": max(map(str, dates)),
+        "command": ["python", CODE],
+        "inputs": {path.relative_to(project.root).as_posix(): seal.digest_of(path) for path in inputs},
+        "outputs": {name: seal.digest_of(folder / name) for name in OUTPUTS},
+        "versions": {"python": platform.python_version(), **versions},
+        "claims": [claim["id"] for claim in claims],
+        "seals": {run.id: seal.digest_of(run.seal) for run in runs if run.seal.exists()},
+        "notes": source.notes,
+        **judged,
+    }
+    files.write_json(folder / SIDECAR, {**record, "sha256": digest(record)}, "figure_provenance")
     return audit(project, figure)
 
 
@@ -106,30 +126,6 @@ def _draw(folder: Path, source: figure_data.Source) -> dict[str, Any]:
     count = ", ".join(f"{marks[kind]} {kind}" for kind in KINDS if marks[kind])
     compared = f"{source.panels} panels, marks compared: {count or 'none'}"
     return {"compared": compared, "problems": [problem._asdict() for problem in problems]}
-
-
-def _sidecar(project: Project, figure: str, source: figure_data.Source, judged: dict[str, Any]) -> dict[str, Any]:
-    folder, claims = folder_of(project, figure), figure_data.claims_of(project, figure)
-    runs = [project.run(run_id) for run_id in dict.fromkeys(run_id for claim in claims for run_id in runs_of(claim))]
-    read = [(run.results if source.kind == "points" else run.metrics).resolve() for run in runs]
-    dates = [  # a figure is as old as its data: the same on every rebuild
-        files.read_json(run.seal, "seal")["sealed"] if run.seal.exists() else run.record()["created"] for run in runs
-    ]
-    versions = {name: importlib.metadata.version(name) for name in ("matplotlib", "numpy", "pillow")}
-    inputs = [*read, folder / DATA, folder / CODE]
-    record = {
-        "figure": figure,
-        "created": max(map(str, dates)),
-        "command": ["python", CODE],
-        "inputs": {path.relative_to(project.root).as_posix(): seal.digest_of(path) for path in inputs},
-        "outputs": {name: seal.digest_of(folder / name) for name in OUTPUTS},
-        "versions": {"python": platform.python_version(), **versions},
-        "claims": [claim["id"] for claim in claims],
-        "seals": {run.id: seal.digest_of(run.seal) for run in runs if run.seal.exists()},
-        "notes": source.notes,
-        **judged,
-    }
-    return {**record, "sha256": digest(record)}
 
 
 def digest(record: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from rgt.render import claim_tables, disclosures, figure_data, figures
 from rgt.render.disclosures import Lists
 from rgt.render.document_numbers import Style
 from rgt.render.figures import Problem
+from rgt.run import billing
 
 _CSS = """
 :root { color-scheme: light dark; --line: #8884; --dim: #777; }
@@ -85,11 +86,14 @@ def _claims(project: Project, lists: Lists) -> Iterator[str]:
         items = [f"<li>{escape(sentence)}</li>" for sentence in disclosures.sentences(lists[name])]
         yield f"<ul>{''.join(items)}</ul>"
         places = [f"<code>{escape(place)}</code>" for place in (*claim.get("code", []), *claim.get("anchors", []))]
-        runs = []
+        runs, bills = [], []
         for run_id in runs_of(claim):
             try:
+                bills.append(billing.bill_of(project.run(run_id).path))
                 path = escape(project.run(run_id).path.resolve().relative_to(project.root).as_posix())
                 runs.append(f'<a href="{path}/results.json"><code>{run_id}</code></a>')
             except (RgtError, ValueError):
                 runs.append(f"<code>{run_id}</code> (not here)")
+        cost = billing.total(bills) if len(bills) == len(runs) else None
+        places += [f"cost of these runs: {cost:.2f}"] if cost is not None else []
         yield f'<p class="dim">from {", ".join(runs)}{"; " if places else ""}{", ".join(places)}</p>'

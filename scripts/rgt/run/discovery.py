@@ -119,7 +119,19 @@ def discover(root: Path, deadline: float, check: bool = True) -> Found:
             _read(run)
     if left := sum(not run.read for run in found.runs):
         found.stopped.append(f"{left} of {len(found.runs)} runs were not read: the time was over")
-    _check_newest(found.runs, deadline)
+    from rgt.checkpoint import whole  # the readers of all formats: not needed to list files
+
+    # structure of every run's newest checkpoint; the most recent ones are also read while the time lasts
+    budget, reading = whole.READ, min(deadline, time.monotonic() + _READ_SECONDS)
+    by_age = sorted((run for run in found.runs if run.checkpoints), key=lambda run: -run.checkpoints[-1].mtime)
+    for number, run in enumerate(by_age):
+        newest = run.checkpoints[-1]
+        if time.monotonic() > deadline + _READ_SECONDS:
+            break
+        read = budget if time.monotonic() < reading and number < _READ_RUNS else 0
+        run.check = whole.verdict(Path(newest.path), read=read, read_until=reading)
+        if run.check.depth == "read":
+            budget -= newest.bytes
     return found
 
 
@@ -218,22 +230,6 @@ def _read(run: Run) -> None:
             for counter, spellings in _TOTALS.items():
                 run.summary.fill({counter: next((known[name] for name in spellings if known.get(name, 0) > 0), None)})
     run.summary.finish_eta()
-
-
-def _check_newest(runs: list[Run], deadline: float) -> None:
-    """Structure of every run's newest checkpoint; the most recent ones are also read while the time lasts."""
-    from rgt.checkpoint import whole  # the readers of all formats: not needed to list files
-
-    budget, reading = whole.READ, min(deadline, time.monotonic() + _READ_SECONDS)
-    by_age = sorted((run for run in runs if run.checkpoints), key=lambda run: -run.checkpoints[-1].mtime)
-    for number, run in enumerate(by_age):
-        newest = run.checkpoints[-1]
-        if time.monotonic() > deadline + _READ_SECONDS:
-            return
-        read = budget if time.monotonic() < reading and number < _READ_RUNS else 0
-        run.check = whole.verdict(Path(newest.path), read=read, read_until=reading)
-        if run.check.depth == "read":
-            budget -= newest.bytes
 
 
 # -- Every file below a directory, near ones first, bounded in time, entries and depth

@@ -2,11 +2,12 @@
 
 Example:
     collect(Path("project"), "python3")  the fields of run.json that are read off the machine
-    repository_state(top(Path.cwd()))    branch, changed and untracked files, commits that no remote has
+    repository_state(Path.cwd())         branch, changed and untracked files, commits that no remote has
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import platform
@@ -85,14 +86,17 @@ def top(directory: Path) -> Path | None:
     return next((place for place in (directory, *directory.parents) if os.path.lexists(place / ".git")), None)
 
 
-def repository_state(repository: Path) -> dict[str, Any]:
-    """Branch, commit, changed and untracked files, commits that no remote has; `problem` when git refuses."""
+def repository_state(directory: Path) -> dict[str, Any] | None:
+    """Branch, commit, changed and untracked files, commits that no remote has; `problem` when git refuses.
 
-    def git(*arguments: str) -> outside.Answer:
-        # the repository's own configuration may name a program as fsmonitor, which must not run here
-        quiet = ("--no-optional-locks", "-c", "core.fsmonitor=false")
-        return outside.tool("git", *quiet, "-C", str(repository), *arguments)
-
+    None outside of a repository.
+    """
+    repository = top(directory)
+    if repository is None:
+        return None
+    # the repository's own configuration may name a program as fsmonitor, which must not run here
+    quiet = ("--no-optional-locks", "-c", "core.fsmonitor=false")
+    git = functools.partial(outside.tool, "git", *quiet, "-C", str(repository))
     status = git("status", "--porcelain=v2", "--branch", "--show-stash", "--untracked-files=normal", "-z")
     if status.problem:
         return {"path": str(repository), "problem": status.problem}

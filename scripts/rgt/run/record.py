@@ -179,6 +179,14 @@ class Run:
             raise bad_input(f"{self.path} is sealed; a sealed run never changes, start a new one")
 
 
+def log_decision(local: Path, event: str, **detail: Any) -> None:
+    """What was done about a run: in its events.jsonl, or beside a sealed run, which never changes."""
+    path, run = local.absolute(), Run(local)
+    beside = path.with_name(f"{path.name}.events.jsonl")
+    row = {"time": time.time(), **detail, "event": event}
+    files.append_jsonl(beside if run.seal.exists() else run.events, row, "events")
+
+
 def create(
     root: Path,
     slug: str,

@@ -14,6 +14,7 @@ test curve and neither the end of training nor the best on val explains it (`fit
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import math
 import re
@@ -46,6 +47,10 @@ class Question:
     direction: str | None = None
     n: int | None = None  # examples behind the value
     dataset: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.rule and not RULE.fullmatch(self.rule):
+            raise bad_input(f"{self.rule!r} is not a rule: last, best or mean-last-K, such as mean-last-5")
 
     @property
     def better(self) -> str:
@@ -105,27 +110,19 @@ def merge(run: Run, rows: list[Row], replace: bool) -> dict[str, Any]:
     return results
 
 
-def _metrics_points(run: Run) -> Iterator[tuple[str, str | None, int, float]]:
-    """Name, split, step and value of every number of metrics.jsonl."""
-    for row in files.read_jsonl(run.metrics):
-        split = names.SPLIT_WORDS.get(str(row.get("split", "")).lower())
-        for name, value in row.items():
-            if name in ("step", "time", "split") or isinstance(value, bool):
-                continue
-            try:
-                yield name, split or names.split_of(name), int(row["step"]), float(value)
-            except (KeyError, TypeError, ValueError, OverflowError):
-                continue
-
-
 def _from_curves(run: Run, question: Question) -> Row:
     """By the question's rule from the one curve it means; the later row of a step that was computed twice counts."""
     source = run.metrics
     split, rest = names.split_and_rest(question.metric)
     curves: dict[tuple[str, str | None], Curve] = {}
-    for name, of_split, step, value in _metrics_points(run):
-        if name == question.metric or (name == rest and of_split == split):
-            curves.setdefault((name, of_split), {})[step] = value
+    for row in files.read_jsonl(source):
+        told = names.SPLIT_WORDS.get(str(row.get("split", "")).lower())
+        for name in row.keys() & {question.metric, rest} - {"step", "time", "split"}:
+            of_split = told or names.split_of(name)
+            if not isinstance(row[name], bool) and (name == question.metric or of_split == split):
+                with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
+                    step, value = int(row["step"]), float(row[name])
+                    curves.setdefault((name, of_split), {})[step] = value
     wanted = {key: curve for key, curve in curves.items() if question.split in (None, key[1]) or key[1] is None}
     if len(wanted) != 1:
         have = ", ".join(sorted(f"{name} of {of_split or 'no split'}" for name, of_split in curves))

@@ -6,22 +6,28 @@ Example:
 A model with a vocabulary above 65,536 reads 32 bits a token. Which tokens sample n holds depends on the seed and n
 alone. So a resumed run needs no data position in its checkpoint, and a sampler that a framework restores wrongly cannot
 matter.
+
+Text becomes such files piece by piece (`write`): a corpus of any size needs the memory of one piece. Without a
+tokenizer the bytes are the tokens. The end of each file goes to val.bin, the rest to train.bin; each part is followed
+by the end-of-text token where there is one, so that no sample takes two documents for one.
 """
 
 from __future__ import annotations
 
 import bisect
+import codecs
 import hashlib
 import itertools
+import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, Any
 
 from rgt import files
-from rgt.errors import bad_input
+from rgt.errors import bad_input, lacking
 from rgt.run.phases import Schedule
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
 _LOOKED_AT = 1 << 20  # tokens of a file that are held against the vocabulary
 Splits = dict[str, Any]  # train and val, memory-mapped
@@ -33,8 +39,6 @@ def width(config: dict[str, Any]) -> str:
 
 def sources(config: dict[str, Any], folder: Path) -> dict[str, Splits]:
     """Every source that a phase names; too short ones, and tokens that the model does not know, are refused."""
-    import numpy as np
-
     need, vocab = config["data"]["block_size"] + 1, config["model"]["vocab_size"]
     found: dict[str, Splits] = {}
     for name in sorted({name for phase in config["phases"] for name in phase["mix"]}):
@@ -69,8 +73,6 @@ class Stream:
         return self.schedule.total * self.per_step - self.start
 
     def __getitem__(self, index: int) -> np.ndarray[Any, Any]:
-        import numpy as np
-
         sample = index + self.start
         # a counter-based generator: the draw for sample n needs none of the draws before it
         dice = np.random.Generator(np.random.Philox(key=self.seed, counter=[0, 0, 0, sample])).random(2)
@@ -101,8 +103,6 @@ class Validation:
         return digest.hexdigest()
 
     def __getitem__(self, index: int) -> np.ndarray[Any, Any]:
-        import numpy as np
-
         if not 0 <= index < self.samples:
             raise IndexError(index)
         tokens = self.tokens[index % len(self.tokens)]
@@ -113,8 +113,6 @@ class Validation:
 
 def mixed(config: dict[str, Any], folder: Path, phase_name: str, target: Path) -> int:
     """One train.bin and val.bin for a trainer that reads one folder (nanoGPT): blocks drawn by the phase's mix."""
-    import numpy as np
-
     schedule = Schedule.of(config)
     phase = next(phase for phase in schedule.phases if phase.name == phase_name)
     stream, val = Stream(config, folder), Validation(config, folder)
@@ -130,3 +128,74 @@ def mixed(config: dict[str, Any], folder: Path, phase_name: str, target: Path) -
     files.write_with(target / "train.bin", lambda file: copy(file, (stream[first + n] for n in range(wanted))))
     files.write_with(target / "val.bin", lambda file: copy(file, (val[n] for n in range(len(val)))))
     return wanted * (stream.block + 1)
+
+
+# -- from text
+
+
+END_OF_BYTES = 256  # the end-of-text token, when bytes are the tokens
+_ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")
+_PIECE = 1 << 20
+
+
+def load_tokenizer(path: Path) -> Any:
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise lacking("tokenizers cannot be imported; pip install tokenizers, or leave --tokenizer out") from None
+    try:
+        known = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises a bare Exception
+        raise bad_input(f"{path} is not a tokenizer.json: {str(error)[:200]}") from None
+    known.no_truncation()  # some files keep the settings of a fine-tuning
+    known.no_padding()
+    return known
+
+
+def vocabulary(known: Any) -> int:
+    return max(known.get_vocab().values()) + 1 if known else END_OF_BYTES + 1
+
+
+def write(folder: Path, texts: list[Path], known: Any, width: str, val_share: float) -> dict[str, int]:
+    """Both files or none; returns the tokens of each split."""
+    counts = {"train": 0, "val": 0}
+    ends = [known.token_to_id(name) for name in _ENDS] if known else [END_OF_BYTES]
+    end = [number for number in ends if number is not None][:1]
+
+    def copy(train: IO[bytes], val: IO[bytes]) -> None:
+        for path in texts:
+            with path.open("rb") as text:
+                size = os.fstat(text.fileno()).st_size
+                text.seek(size - int(size * val_share))
+                ahead = text.read(3)  # up to the next place that is not inside a character of UTF-8
+                inside = next((n for n, byte in enumerate(ahead) if byte & 0xC0 != 0x80), len(ahead))
+                cut = size - int(size * val_share) + inside
+                for split, output, start, stop in (("train", train, 0, cut), ("val", val, cut, size)):
+                    text.seek(start)
+                    for ids in _tokens(text, stop, known) if start < stop else ():
+                        output.write(np.asarray(ids, dtype=width).tobytes())
+                        counts[split] += len(ids)
+                    output.write(np.asarray(end if start < stop else [], dtype=width).tobytes())
+        if not all(counts.values()):
+            seen = f"{counts['train']} tokens to train on, {counts['val']} to validate with"
+            raise bad_input(f"too little text for {folder.name}: {seen}; both must be there")
+
+    folder.mkdir(parents=True, exist_ok=True)
+    train, val = folder / "train.bin", folder / "val.bin"
+    files.write_with(train, lambda first: files.write_with(val, lambda second: copy(first, second)))
+    return counts
+
+
+def _tokens(text: IO[bytes], stop: int, known: Any) -> Iterator[Any]:
+    blocks = iter(lambda: text.read(min(_PIECE, stop - text.tell())), b"")
+    if known is None:
+        yield from (memoryview(block) for block in blocks)
+        return
+    rest = ""
+    for piece in codecs.iterdecode(blocks, "utf-8", errors="replace"):
+        rest += piece
+        # behind a line, else in front of a word: a token is torn only in a piece without either
+        cut = rest.rfind("\n") + 1 or max(0, rest.rfind(" ")) or len(rest)
+        yield known.encode(rest[:cut], add_special_tokens=False).ids
+        rest = rest[cut:]
+    yield known.encode(rest, add_special_tokens=False).ids

@@ -23,7 +23,7 @@ from rgt import files
 from rgt.checkpoint import index, inventory
 from rgt.checkpoint.index import Keep
 from rgt.checkpoint.inventory import Checkpoint
-from rgt.checkpoint.signals import StopSignals
+from rgt.checkpoint.store import StopSignals
 from rgt.errors import FINDINGS, RgtError
 from rgt.report import progress as say
 from rgt.run.phases import Phase, Schedule, sentence, verdicts

@@ -13,7 +13,7 @@ from typing import Any
 from rgt.job import queue as gate
 from rgt.log.history import SENTENCES, History
 from rgt.metrics.table import ROLES
-from rgt.report import SEVERITIES, Report
+from rgt.report import SEVERITIES, Report, plural
 from rgt.takeover.snapshot import Process, Snapshot
 from rgt.units import show_duration, show_size
 
@@ -119,10 +119,6 @@ def _ago(seconds: float) -> str:
     return f"{show_duration(max(1.0, round(seconds))).replace('.0s', 's')} ago"
 
 
-def _plural(count: int, word: str, ending: str = "s") -> str:
-    return f"{count} {word}{'' if count == 1 else ending}"
-
-
 def progress(summary: History, few: bool = False, speed: bool = True) -> str:
     """'step 1200 of 5000, loss 2.31, val_loss 2.4, 12.1 it/s, ETA 5m13s'; without `speed`, only what stays."""
     step, batch = ("" if number is None else str(number) for number in (summary.step, summary.batch))
@@ -159,8 +155,8 @@ def _queues(box: Snapshot) -> Iterator[str]:
 def _unsaved(row: dict[str, Any]) -> list[str]:
     """What of a repository is on this disk only."""
     facts = [f"{row[name]} {name}" for name in ("changed", "untracked") if row.get(name)]
-    facts += [f"{_plural(row['unpushed'], 'commit')} on no remote"] if row.get("unpushed") else []
-    return facts + ([_plural(row["stashes"], "stash", "es")] if row.get("stashes") else [])
+    facts += [f"{plural(row['unpushed'], 'commit')} on no remote"] if row.get("unpushed") else []
+    return facts + ([plural(row["stashes"], "stash", "es")] if row.get("stashes") else [])
 
 
 def _runs(box: Snapshot) -> Iterator[str]:
@@ -175,7 +171,7 @@ def _runs(box: Snapshot) -> Iterator[str]:
                 words = {"ok": f"whole ({check.depth})", "unknown": "of unknown format"}
                 state = words.get(check.state, check.state.upper())
             last = f"last {_ago(time.time() - newest.mtime)} {show_size(newest.bytes)} {state}"
-            facts.append(f"{_plural(len(run.checkpoints), 'checkpoint')}, {last}")
+            facts.append(f"{plural(len(run.checkpoints), 'checkpoint')}, {last}")
         facts += [problem.code for problem in run.summary.problems if not problem.recovered]
         facts.append(f"pid {run.pid}" if run.pid else "finished" if run.finished else "")
         place = next((os.path.relpath(run.path, root) for root in box.roots if _inside(run.path, root)), run.path)
@@ -248,9 +244,9 @@ def _judge_gpus_and_jobs(box: Snapshot, report: Report) -> None:
     for card in box.gpus.gpus:
         if card.error:
             report.add("gpu", "error", card.error, where=f"GPU {card.index}")
-        for process in card.processes:
-            if not os.path.exists(f"/proc/{process.pid}"):  # another container's, or a dead one
-                message = f"pid {process.pid} holds GPU {card.index} but is not visible here (another container?)"
+        for user in card.processes:
+            if not os.path.exists(f"/proc/{user.pid}"):  # another container's, or a dead one
+                message = f"pid {user.pid} holds GPU {card.index} but is not visible here (another container?)"
                 report.add("unseen", "info", message)
     for job in (job for row in box.queues if row.tool == "gpu_gate" for job in row.jobs):
         bad = job["state"] in gate.FINAL and job["state"] not in ("done", "cancelled")

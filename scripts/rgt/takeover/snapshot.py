@@ -147,7 +147,7 @@ def _look_at_places(box: Snapshot, roots: list[Path], seconds: float) -> None:
     """Surveys, repositories and disks side by side; a dead network mount costs its own row."""
     deadline = time.monotonic() + seconds
     asks: Asks = {f"{root}": partial(discovery.discover, root, deadline) for root in roots}
-    asks |= {f"git {root}": partial(_git_state, root) for root in roots}
+    asks |= {f"git {root}": partial(provenance.repository_state, root) for root in roots}
     asks |= {f"disk {root}": partial(disks.room, root) for root in [*roots, Path("/tmp"), Path("/dev/shm")]}
     results, problems = outside.together(asks, max(seconds, outside.SECONDS) + 1.0)
     rooms = []
@@ -162,11 +162,6 @@ def _look_at_places(box: Snapshot, roots: list[Path], seconds: float) -> None:
     box.stopped += [f"{name}: {problem}" for name, problem in problems.items() if not name.startswith("disk ")]
     box.runs.sort(key=lambda run: -run.newest)
     box.disks = list({room.device: room for room in reversed(rooms)}.values())[::-1]
-
-
-def _git_state(root: Path) -> dict[str, Any] | None:
-    top = provenance.top(root)
-    return provenance.repository_state(top) if top else None
 
 
 # -- which process writes which run

@@ -22,6 +22,7 @@ from rgt.errors import RgtError
 from rgt.host.ssh import Place
 from rgt.report import SEVERITIES, Finding, progress
 from rgt.run import record as rundir
+from rgt.run.record import log_decision
 from rgt.transfer.boxside import CHUNK, sha256_of
 from rgt.transfer.connection import Connection
 from rgt.transfer.listing import (
@@ -302,13 +303,6 @@ def merge_events(local: Path) -> None:
 
 
 # -- the run: its records here, and whether it is over
-
-
-def log_decision(local: Path, event: str, **detail: Any) -> None:
-    """What pull and down did: in events.jsonl, or beside a sealed run, which never changes."""
-    sealed = (local / SEAL).exists()
-    path = local.absolute().with_name(f"{local.absolute().name}.events.jsonl") if sealed else local / EVENTS
-    files.append_jsonl(path, {**detail, "time": time.time(), "event": event}, "events")
 
 
 def own_record(local: Path) -> dict[str, Any] | None:

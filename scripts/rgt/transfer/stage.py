@@ -20,7 +20,7 @@ from rgt.checkpoint.proof import MANIFEST
 from rgt.errors import RgtError, bad_input, from_os_error, lacking, refused
 from rgt.machine import disks
 from rgt.transfer.boxside import sha256_of
-from rgt.transfer.listing import Entry, Listing, Version
+from rgt.transfer.listing import EVENTS, Entry, Listing, Version
 
 FOLDER = ".rgt-pull"
 _CLOCK = 2_000_000_000  # nanoseconds: how coarse a file system's time stamps may be
@@ -198,7 +198,8 @@ def _refuse_mixing(local: Path, there: Listing) -> None:
     owners = map(_read_object, (local / FOLDER / "state.json", local / MANIFEST, local / "run.json"))
     owner = next((owner for owner in owners if owner is not None), None)
     if owner is None:
-        if local.is_dir() and any(path.name != FOLDER for path in local.iterdir()):
+        ours = {FOLDER, EVENTS}  # a lease may have been started before the first pull
+        if local.is_dir() and any(path.name not in ours for path in local.iterdir()):
             raise refused(f"{local} is not empty and holds no earlier pull of {there.source}; pull into a new folder")
         return
     source, same = owner.get("source"), owner.get("run_id") == there.run_id

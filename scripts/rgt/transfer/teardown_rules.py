@@ -22,11 +22,12 @@ from rgt.errors import RgtError, bad_input
 from rgt.host.ssh import Place, parse_place
 from rgt.platform import acts
 from rgt.report import Finding, progress
-from rgt.run.record import RUN_ID
-from rgt.transfer import approval
+from rgt.run import approval, billing
+from rgt.run import lease as leases
+from rgt.run.record import RUN_ID, log_decision
 from rgt.transfer.boxside import sha256_of
 from rgt.transfer.connection import Connection
-from rgt.transfer.delivery import load_all, log_decision, own_record, state_of
+from rgt.transfer.delivery import load_all, own_record, state_of
 from rgt.transfer.disk_sweep import is_inside
 from rgt.transfer.listing import Listing, State, fault, take_listing
 from rgt.transfer.stage import FOLDER, read_manifest
@@ -60,6 +61,8 @@ class Case:
     command: str
     act: str  # stop or destroy
     abandon: tuple[str, ...] = ()
+    lease: Path | None = None  # instead of a phrase, for a stop that keeps the run's disk
+    profile: str = ""  # as it was given
     run_id: str = ""
     manifest: dict[str, Any] | None = None
     loaded: str = ""
@@ -77,6 +80,12 @@ class Case:
 
     def require_approval(self, words: str) -> None:
         """The phrase is shown when nothing else is missing: nobody is asked to approve what cannot be done."""
+        if self.lease:
+            path = parse_place(self.manifest["source"]).path if self.manifest else ""
+            loses = acts.why_stop_loses(self.facts, path)
+            if why := leases.problem(self.lease, *self.leased) or loses:
+                self.object("unapproved", f"the lease does not approve the end of {self.run_id}: {why}", self.lease)
+            return
         act = approval.Act(self.run_id, self.box_id, self.facts["name"], self.command, self.abandon)
         why = approval.problem(self.local, act, words)
         if not why:
@@ -87,6 +96,11 @@ class Case:
             self.notes.append(f'to approve, the user says until {phrase.until}: "{phrase.text}"')
             fix = "show the user this page, wait for their answer, and give it word for word: --approve <their-words>"
         self.object("unapproved", f"the user has not approved the end of {self.run_id}: {why}", fix=fix)
+
+    @property
+    def leased(self) -> tuple[Path, str, str, str]:
+        """What a lease must be for."""
+        return self.local, self.profile, self.box_id, self.act
 
     def log(self, event: str, **detail: Any) -> str:
         """Write a decision down; why that failed, or nothing."""
@@ -226,7 +240,8 @@ def _ask_disks(case: Case, box: Connection, there: Listing) -> None:
     kind = case.facts["kind"]
     whole = kind in ("rented", "notebook")
     ends = {"rented": ("lost", "unknown"), "notebook": ("lost", "unknown"), "scheduler": ("lost",)}.get(kind, ())
-    fates = [(place.strip(), tier["destroy"]) for tier in case.facts["storage"] for place in tier["path"].split(",")]
+    fate = "stop" if case.lease else "destroy"  # a lease is for a stop: what that keeps is not at stake
+    fates = [(place.strip(), tier[fate]) for tier in case.facts["storage"] for place in tier["path"].split(",")]
     lost = [place for place, fate in fates if fate in ends]
     kept = [place.partition("<")[0] for place, fate in fates if fate == "kept" and place not in lost]
     since = min((entry.mtime_ns / 1e9 for entry in there.entries.values()), default=0.0)
@@ -375,6 +390,7 @@ def page(case: Case) -> Iterator[tuple[str, str]]:
     yield "run", f"{case.run_id}, pulled from {case.manifest['source'] if case.manifest else 'nowhere'}"
     yield "platform", case.facts["title"]
     yield from consequences(case)
+    yield "cost", billing.bill_of(case.local).sentence()
     if case.loaded:
         yield "proof", case.loaded
     if case.disks.roots:

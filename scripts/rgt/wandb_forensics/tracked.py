@@ -355,7 +355,16 @@ def copies(source: Source, runs: list[Tracked]) -> list[list[str]]:
 def write_run(into: Path, tracked: Tracked, history: Iterator[Row]) -> tuple[Path, int]:
     """A run directory; its path and the number of its rows. All is read before anything is written."""
     run = rundir.Run(into / mint_id(tracked.name or tracked.id))
-    rows = [line for row in history for line in _metric_lines(row)]
+    rows: list[Row] = []
+    for row in history:  # one row of the tracker is one line per split: val/loss becomes loss of the split val
+        by_split: dict[str, Row] = {}
+        for key, value in row.items():
+            if not key.startswith("_") and isinstance(value, (int, float)) and not isinstance(value, bool):
+                split, name = split_and_rest(key)
+                by_split.setdefault(split or "train", {})[name] = strict(value)
+        head = {"step": int(row["_step"]), "time": float(row.get("_timestamp", 0.0))}
+        # last: a metric may be called step or time, too
+        rows += [{**values, **head, "split": split} for split, values in by_split.items()]
     metrics = b"".join(files.dump(row, str(run.metrics)) + b"\n" for row in rows)
     config, commit = tracked.settings(), tracked.git.get("commit")
     created = tracked.created or datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -371,15 +380,3 @@ def write_run(into: Path, tracked: Tracked, history: Iterator[Row]) -> tuple[Pat
     files.write_bytes(run.metrics, metrics)
     run.log_event({"finished": "finished", "running": "launched"}.get(tracked.state, "failed"), source=tracked.where)
     return run.path, len(rows)
-
-
-def _metric_lines(row: Row) -> list[Row]:
-    """One row of the tracker is one line per split: val/loss becomes loss of the split val."""
-    by_split: dict[str, Row] = {}
-    for key, value in row.items():
-        if not key.startswith("_") and isinstance(value, (int, float)) and not isinstance(value, bool):
-            split, name = split_and_rest(key)
-            by_split.setdefault(split or "train", {})[name] = strict(value)
-    head = {"step": int(row["_step"]), "time": float(row.get("_timestamp", 0.0))}
-    # last: a metric may be called step or time, too
-    return [{**values, **head, "split": split} for split, values in by_split.items()]

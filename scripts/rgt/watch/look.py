@@ -29,7 +29,7 @@ from rgt.log import reader
 from rgt.log.history import History
 from rgt.machine import open_files, processes
 from rgt.report import Finding, Report
-from rgt.run import record
+from rgt.run import billing, record
 from rgt.run.phases import phase_rows
 from rgt.run.record import Run
 from rgt.watch import box_health, curves
@@ -116,6 +116,7 @@ def look(target: Target, silenced: tuple[str, ...] = (), box: bool = True) -> di
                 finding.path = finding.path or (view.log if finding.where in view.chosen else view.where)
                 report.findings.append(finding)
         report.data = _data(view, memory, samples) | {"silenced": list(silenced), "phases": view.phases}
+        report.data["cost"] = billing.bill_of(target.directory).cost if target.directory else None
         codes = {finding.code for finding in report.findings if finding.severity != "info"}
         memory["last"] = report.data["now"] | {"findings": sorted(codes)}
         rows = {
@@ -249,6 +250,7 @@ def _data(view: View, memory: dict[str, Any], samples: list[dict[str, Any]]) -> 
         "metrics": {name: files.json_number(value) for name, value in view.metrics.items()},
         "checkpoints": view.counts.get("saves", 0),
         "checkpoint_age": round(view.now - view.saved[-1], 1) if view.saved else None,
+        "writers": view.writers,
     }
     machine = {}
     if sample := samples[-1] if samples else None:

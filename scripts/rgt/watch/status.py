@@ -119,6 +119,7 @@ def numbers(found: dict[str, Any]) -> Iterator[str]:
         f"{units.show_duration(now['eta'])} left" if now["eta"] is not None else "",
         f"last line {units.show_duration(now['age'])} ago" if now["age"] is not None else "no log yet",
         f"checkpoint {units.show_duration(now['checkpoint_age'])} ago" if now["checkpoint_age"] is not None else "",
+        f"cost {found['cost']:.2f}" if found.get("cost") is not None else "",
     ]
     for card in found["machine"].get("gpus", ()):
         used, total, use = card["memory_used"], card["memory_total"], card["utilization"]

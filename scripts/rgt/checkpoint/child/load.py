@@ -1,4 +1,4 @@
-"""Loads files for real, in a process of its own and in the user's Python; real_load.py runs it as a script:
+"""Loads files for real, in a process of its own and in the user's Python; verify.py runs it as a script:
 
     python load.py REQUEST ANSWERS
 

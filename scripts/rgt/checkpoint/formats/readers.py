@@ -250,7 +250,7 @@ def _array(name: str, window: Window, size: int, start: int, source: int) -> Ten
     shape: Any = header.get("shape")
     descr = header.get("descr")
     if not _are_counts(shape, tuple):
-        raise Broken("malformed", "the header's shape is not one")
+        raise Broken("malformed", "the header's shape is not a tuple of numbers")
     if isinstance(descr, list):  # records: their values are not judged, and any size of one is taken
         dtype, big_endian = Dtype("record", (size - begin) // max(math.prod(shape), 1), "opaque"), False
     else:

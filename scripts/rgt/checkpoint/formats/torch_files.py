@@ -152,7 +152,7 @@ def _read_legacy(window: Window) -> Layout:
         parts.append(pickle.root)
     _, system, layout.root, listed = parts
     if not isinstance(listed, list) or not all(isinstance(key, str) for key in listed):
-        raise Broken("malformed", "the list of storages is not one")
+        raise Broken("malformed", "the list of storages is not a list of names")
     big = isinstance(system, dict) and system.get("little_endian") is False
     found = find(layout)
     places: dict[str, int] = {}
@@ -341,7 +341,7 @@ def numpy_array(name: str, call: Call) -> Tensor:
     if not isinstance(data, (bytes, bytearray)):
         raise Broken("malformed", "a numpy array's contents are not bytes")
     if not isinstance(shape, tuple) or not all(map(is_count, shape)):
-        raise Broken("malformed", "a numpy array has a shape that is not one")
+        raise Broken("malformed", "a numpy array has a shape that is not a tuple of numbers")
     if math.prod(shape) * dtype.size != len(data):
         raise Broken("truncated", f"a numpy array of shape {list(shape)[:8]} has {len(data)} bytes")
     axes = tuple(reversed(shape)) if fortran else shape

@@ -1,7 +1,7 @@
 """The user's approval of one act: a phrase with a random word, shown once everything else holds, repeated by the user.
 
 Nobody can hold the word in advance, and it is good for this run, id, profile, command and list of losses only, for half
-an hour. It lies beside the pulled folder in a file of mode 0600; `down` writes the user's own words into the events.
+an hour. It lies beside the pulled folder, or in the guard's state, in a file of mode 0600; the user's words are kept.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ def problem(local: Path, act: Act, words: str) -> str:
     """Why these words do not approve this act; empty when they do."""
     phrase, why = _read(local, act)
     if not words:
-        return "there is no --approve"
+        return "no words of the user were given"
     if not phrase:
         return why
-    return "" if phrase.text in words else f"--approve says {words[:200]!r}, which does not hold the phrase"
+    return "" if phrase.text in words else f"their words are {words[:200]!r}, which do not hold the phrase"
 
 
 def spend(local: Path) -> None:

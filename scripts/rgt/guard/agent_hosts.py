@@ -1,0 +1,241 @@
+"""Where each agent keeps its hooks, and how ours gets in and out again without touching anything else.
+
+claude    ~/.claude/settings.json or .claude/settings.json      PreToolUse, exit 2
+codex     ~/.codex/hooks.json or .codex/hooks.json              PreToolUse, exit 2; Codex asks once to trust it
+gemini    ~/.gemini/settings.json or .gemini/settings.json      BeforeTool, exit 2
+openclaw  ~/.openclaw/extensions/rgt-guard/                     a plugin with before_tool_call
+shell     ~/.local/share/rgt/shims/ and a line in the shell's start file: one shim for each destructive client
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rgt import files
+from rgt.bundle import SCRIPTS, TEMPLATES
+from rgt.errors import RgtError, bad_input
+from rgt.guard import hook
+from rgt.guard.verb_table import SELFTEST
+
+HOOK = SCRIPTS / "rgt" / "guard" / "hook.py"
+OURS = "rgt/guard/hook.py"  # in every command of ours
+BACKUP = ".before-rgt-guard"
+BEGIN, END = "# >>> rgt guard", "# <<< rgt guard"
+SECONDS = 15
+SHIMMED = ("rm", "pkill", "killall", "shutdown", "reboot", "poweroff", "rsync")  # besides the clients of the table
+
+
+def hook_command() -> str:
+    return f"python3 -I -S {shlex.quote(str(HOOK))}"
+
+
+@dataclass(frozen=True)
+class Agent:
+    """An agent with its hooks in a JSON file."""
+
+    folder: str
+    variable: str  # the environment variable that moves the user's folder
+    file: str
+    event: str
+    matcher: str
+    timeout: int
+    note: str = ""
+
+    def path(self, project: bool) -> Path:
+        own = os.environ.get(self.variable, "") if self.variable else ""
+        return Path(self.folder, self.file) if project else Path(own or Path.home() / self.folder, self.file)
+
+    def entry(self) -> dict[str, Any]:
+        one = {"type": "command", "command": hook_command(), "timeout": self.timeout}
+        return {"matcher": self.matcher, "hooks": [one]}
+
+
+_TRUST = "Codex runs a new hook only after you trusted it once: open codex, type /hooks"
+AGENTS = {
+    "claude": Agent(".claude", "CLAUDE_CONFIG_DIR", "settings.json", "PreToolUse", "Bash", 10),
+    "codex": Agent(".codex", "CODEX_HOME", "hooks.json", "PreToolUse", "Bash", 10, _TRUST),
+    "gemini": Agent(".gemini", "", "settings.json", "BeforeTool", "run_shell_command", 10_000),
+}
+NAMES = (*AGENTS, "openclaw", "shell")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One file as it should be; None: it goes."""
+
+    path: Path
+    text: str | None
+    mode: int | None = None
+
+    @property
+    def needed(self) -> bool:
+        return (self.path.read_text(encoding="utf-8") if self.path.is_file() else None) != self.text
+
+    def apply(self) -> None:
+        if self.text is None:
+            with contextlib.suppress(FileNotFoundError):
+                self.path.unlink()
+            with contextlib.suppress(OSError):
+                if self.path.parent.name in ("rgt-guard", "shims"):
+                    self.path.parent.rmdir()
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_text(self.path, self.text)
+        if self.mode:
+            self.path.chmod(self.mode)
+
+
+def changes(host: str, project: bool, remove: bool = False) -> list[Change]:
+    """What an install or uninstall writes."""
+    if host in AGENTS:
+        found = list(_settings(AGENTS[host], project, remove))
+    elif project:
+        raise bad_input(f"{host} has no settings of a project; leave --project away")
+    elif host == "openclaw":
+        found = list(_plugin(remove))
+    else:
+        found = list(_shims(remove))
+    return [change for change in found if change.needed]
+
+
+# -- settings
+
+
+def _settings(agent: Agent, project: bool, remove: bool) -> Iterator[Change]:
+    path = agent.path(project).absolute()
+    backup = path.with_name(path.name + BACKUP)
+    before = path.read_text(encoding="utf-8") if path.is_file() else None
+    data = _read(path) if before is not None else {}
+    hooks = data.setdefault("hooks", {})
+    rows = hooks.setdefault(agent.event, [])
+    if not isinstance(hooks, dict) or not isinstance(rows, list):
+        raise bad_input(f"{path} has hooks in a form that is not known here; nothing was written")
+    kept = [row for row in (_without_ours(one) for one in rows) if row]
+    hooks[agent.event] = kept if remove else [*kept, agent.entry()]
+    if not hooks[agent.event]:
+        del hooks[agent.event]
+    if not hooks:
+        del data["hooks"]
+    if remove and backup.is_file() and _read(backup) == data:
+        yield Change(path, backup.read_text(encoding="utf-8"))
+    elif remove and not data and not backup.is_file():
+        yield Change(path, None)
+    else:
+        yield Change(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+    if remove:
+        yield Change(backup, None)
+    elif before is not None and OURS not in before:
+        yield Change(backup, before)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    data = files.read_json(path)
+    if not isinstance(data, dict):
+        raise bad_input(f"{path} is not a JSON object; nothing was written")
+    return data
+
+
+def _without_ours(row: Any) -> Any:
+    if not isinstance(row, dict) or not isinstance(row.get("hooks"), list):
+        return row
+    left = [one for one in row["hooks"] if OURS not in str(one.get("command") if isinstance(one, dict) else "")]
+    return {**row, "hooks": left} if left or not row["hooks"] else None
+
+
+# -- OpenClaw
+
+
+def _plugin(remove: bool) -> Iterator[Change]:
+    folder = Path.home() / ".openclaw" / "extensions" / "rgt-guard"
+    script = (TEMPLATES / "guard" / "openclaw.js").read_text(encoding="utf-8").replace("{hook}", str(HOOK))
+    schema = {"type": "object", "additionalProperties": False, "properties": {}}
+    manifest = {"id": "rgt-guard", "name": "rgt guard", "configSchema": schema}
+    package = {"name": "rgt-guard", "version": "1.0.0", "type": "module", "openclaw": {"extensions": ["./index.js"]}}
+    for name, text in (
+        ("index.js", script),
+        ("openclaw.plugin.json", json.dumps(manifest, indent=2) + "\n"),
+        ("package.json", json.dumps(package, indent=2) + "\n"),
+    ):
+        yield Change(folder / name, None if remove else text)
+
+
+# -- shell
+
+
+def shim_folder() -> Path:
+    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(base, "rgt", "shims")
+
+
+def clients() -> list[str]:
+    return sorted({*json.loads(hook.read_table())["commands"], *SHIMMED} - {SELFTEST})
+
+
+def _shims(remove: bool) -> Iterator[Change]:
+    folder = shim_folder()
+    text = (TEMPLATES / "guard" / "shim.sh").read_text(encoding="utf-8").replace("@hook@", shlex.quote(str(HOOK)))
+    others = os.pathsep.join(one for one in os.environ.get("PATH", "").split(os.pathsep) if Path(one) != folder)
+    there = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    for name in sorted(there if remove else {one for one in clients() if shutil.which(one, path=others)} | {SELFTEST}):
+        yield Change(folder / name, None if remove else text, 0o755)
+    block = f'{BEGIN}\nexport PATH={shlex.quote(str(folder))}:"$PATH"\n{END}\n'
+    starts = [Path.home() / name for name in (".bashrc", ".zshrc", ".profile")]
+    for path in [one for one in starts if one.is_file()] or ([] if remove else [starts[0]]):
+        before = path.read_text(encoding="utf-8") if path.is_file() else ""
+        head, found, rest = before.partition(BEGIN)
+        clean = head + rest.partition(END + "\n")[2] if found else before
+        yield Change(path, clean if remove else clean + ("" if clean.endswith("\n") or not clean else "\n") + block)
+
+
+# -- is it in force
+
+
+def installed_command(host: str, project: bool) -> tuple[Path, list[str] | None, str]:
+    """The file, the command that the agent would run for a tool call, and why there is none."""
+    if host == "shell":
+        shim = shim_folder() / SELFTEST
+        return shim, [str(shim), "destroy", "instance", "0"] if shim.is_file() else None, "no shims are installed"
+    if host == "openclaw":
+        path = Path.home() / ".openclaw" / "extensions" / "rgt-guard" / "index.js"
+        words = ["python3", "-I", "-S", str(HOOK)]
+        return path, words if path.is_file() and str(HOOK) in path.read_text() else None, "the plugin is not installed"
+    agent = AGENTS[host]
+    path = agent.path(project).absolute()
+    try:
+        data = _read(path) if path.is_file() else {}
+    except RgtError as error:
+        return path, None, error.message
+    if data.get("disableAllHooks"):
+        return path, None, "disableAllHooks is set there"
+    for row in data.get("hooks", {}).get(agent.event, []):
+        for one in row.get("hooks", []) if isinstance(row, dict) else []:
+            if OURS in str(one.get("command", "")):
+                return path, ["sh", "-c", one["command"]], ""
+    return path, None, "no hook of ours is in it"
+
+
+def proves_itself(host: str, project: bool) -> tuple[Path, str]:
+    """Give the installed command a made-up act: why it is not in force, or nothing when it refused."""
+    path, words, why = installed_command(host, project)
+    if words is None:
+        return path, why
+    event = {"hook_event_name": "PreToolUse", "tool_name": "Bash", "cwd": os.getcwd()}
+    event |= {"tool_input": {"command": f"{SELFTEST} destroy instance 0"}}  # type: ignore[dict-item]
+    try:
+        done = subprocess.run(words, input=json.dumps(event).encode(), capture_output=True, timeout=SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return path, f"the hook does not run: {error}"
+    if done.returncode == (4 if host == "shell" else 2):
+        outside = host == "shell" and str(shim_folder()) not in os.environ.get("PATH", "").split(os.pathsep)
+        return path, "the shims are not on PATH in this shell; open a new one" if outside else ""
+    said = done.stderr.decode(errors="replace").strip()[:200]
+    return path, f"a made-up destroy was not refused (exit {done.returncode}{': ' + said if said else ''})"

@@ -1,0 +1,186 @@
+"""What the hooks of agents and the shims of shells run: judge one command line, in a few milliseconds.
+
+    python3 -I -S hook.py < event.json         PreToolUse of Claude Code and Codex, BeforeTool of Gemini: exit 2 refuses
+    python3 -I -S hook.py shim NAME WORDS...   from a shim: exit 4 refuses
+
+Standard library only, Python 3.10 or newer. Most commands leave by `is_harmless`, before anything heavy is imported.
+When the guard itself fails, the command passes and one line on stderr says so: a broken guard must not stop work.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+LIMIT = 1 << 20  # bytes of a command line
+SECONDS = 4.0
+HOOK, SHIM = 2, 4  # exit codes that refuse
+HERE = os.path.dirname(os.path.abspath(__file__))
+SCRIPTS = os.path.dirname(os.path.dirname(HERE))
+PROFILES = os.path.join(os.path.dirname(SCRIPTS), "profiles")
+TABLE = os.path.join(HERE, "verb_table.json")
+# words that can destroy, end, hide or start something; the clients of platforms are looked up in the table itself
+WORDS = frozenset(
+    """rm unlink rmdir del erase rd ri srm shred truncate dd mv cp install ln tee trash gio delete find xargs
+    parallel rsync rclone clean stash kill pkill killall skill fuser killall5 taskkill shutdown reboot halt
+    poweroff init telinit systemctl tmux screen wipefs mkswap blkdiscard lvremove vgremove pvremove sgdisk
+    mke2fs badblocks mkfs fdisk parted eval source bash sh zsh dash ksh fish csh tcsh pwsh powershell cmd
+    python python2 python3 pypy3 ipython node nodejs deno bun perl ruby php lua Rscript osascript awk gawk
+    tclsh make gmake just npm yarn pnpm base64 xxd curl wget http https xh xhs sftp lftp at batch crontab tar
+    zip 7z sed alias scontrol gsutil s3cmd s5cmd ossutil oss hf Remove Stop Restart Clear Move Copy Invoke iex
+    irm iwr Item openssl pdsh ansible trap kubectl oc py k k3s mc fd gfind gsed sort move
+    rename httpie worktree hg busctl gdbus dbus sponge mawk nawk vi vim nvim emacs curlie scp julia rimraf""".split()
+)
+_LETTERS = bytes(sign if chr(sign).isalnum() or sign == 95 else 32 for sign in range(128)) + b" " * 128
+_NAMES = bytes(sign if chr(sign).isalnum() or sign in b"_-." else 32 for sign in range(128)) + b" " * 128
+_HIDING = (b"\\u", b"$", b"`", b"./", b"?", b"[", b'\\"\\"', b"''", b"\\\\", b"<(", b": . ", b"; . ", b"& . ")
+
+
+def is_harmless(raw: bytes, table: bytes) -> bool:
+    """No word that could matter, and nothing that could hide one."""
+    if any(sign in raw for sign in _HIDING) or b'": ". ' in raw or b'":". ' in raw:
+        return False
+    for sign in (b'\\"', b"'"):  # r"m"
+        parts = raw.split(sign)
+        if any(parts[i - 1][-1:].isalnum() and parts[i][:1].isalnum() for i in range(1, len(parts))):
+            return False
+    plain = raw.replace(b"2>&1", b"").replace(b"> /dev/null", b"").replace(b">/dev/null", b"")
+    if b">" in plain:
+        return False
+    lines = raw.replace(b"\\n", b" ").replace(b"\\t", b" ").replace(b"\\r", b" ")
+    words = {word.decode() for word in lines.translate(_LETTERS).split()}
+    if words & WORDS or any(word.startswith("mkfs") for word in words):
+        return False
+    words.update(word.decode() for word in lines.translate(_NAMES).split())  # docker-compose
+    return not any(f'\n  "{word}": [\n'.encode() in table for word in words)
+
+
+def read_table(refresh: bool = False) -> bytes:
+    """The shipped table, or the one in the cache when a profile is newer."""
+    cached = os.path.join(_folder("XDG_CACHE_HOME", ".cache"), f"guard-table-{_key(SCRIPTS)}.json")
+    newest = _newest_profile()
+    for path in (TABLE, cached):
+        if not refresh and os.path.exists(path) and os.stat(path).st_mtime_ns >= newest:
+            with open(path, "rb") as file:
+                return file.read()
+    return _made_table(cached)
+
+
+def _newest_profile() -> int:
+    try:
+        with os.scandir(PROFILES) as scan:
+            return max((one.stat().st_mtime_ns for one in scan if one.name.endswith(".md")), default=0)
+    except OSError:
+        return 0
+
+
+def _made_table(cached: str) -> bytes:
+    """Ask `rgt guard table`, which can read YAML; where that fails, the shipped table is cached instead."""
+    import subprocess
+
+    try:
+        command = [os.path.join(os.path.dirname(SCRIPTS), "bin", "rgt"), "guard", "table"]
+        done = subprocess.run(command, capture_output=True, timeout=30)
+        data = done.stdout if done.returncode == 0 else b""
+    except (OSError, subprocess.SubprocessError):
+        data = b""
+    if not data:
+        print("rgt guard: a profile is newer than the table, and it could not be made again", file=sys.stderr)
+        with open(TABLE, "rb") as file:
+            data = file.read()
+    os.makedirs(os.path.dirname(cached), exist_ok=True)
+    with open(f"{cached}.{os.getpid()}", "wb") as file:
+        file.write(data)
+    os.replace(f"{cached}.{os.getpid()}", cached)
+    return data
+
+
+def _folder(variable: str, default: str) -> str:
+    return os.path.join(os.environ.get(variable) or os.path.join(os.path.expanduser("~"), default), "rgt")
+
+
+def _key(text: str) -> str:
+    number = 5381
+    for sign in text.encode():
+        number = (number * 33 + sign) & 0xFFFFFFFF
+    return f"{number:08x}"
+
+
+def event_command(raw: bytes) -> tuple[str, str]:
+    """The command line of a hook's event and its folder; empty for another tool."""
+    import json
+
+    event = json.loads(raw.decode("utf-8", "replace"))
+    given = event.get("tool_input") or event.get("params") or {}
+    command = given.get("command") or given.get("cmd") or "" if isinstance(given, dict) else ""
+    if isinstance(command, list):
+        import shlex
+
+        command = shlex.join(map(str, command))
+    folder = given.get("workdir") or given.get("dir_path") or event.get("cwd") or os.getcwd() if command else ""
+    return str(command), str(folder)
+
+
+def verdict(line: str, cwd: str, environ: dict[str, str], table: bytes, words: list[str] | None = None) -> str:
+    """Why the line is refused; empty when it may run."""
+    acts = find_acts(line, cwd, environ, table, words)
+    if not acts:
+        return ""
+    from rgt.guard import proof_lookup
+
+    return proof_lookup.refusal(acts, line, cwd, environ)
+
+
+def find_acts(
+    line: str, cwd: str, environ: dict[str, str], table: bytes = b"", words: list[str] | None = None
+) -> list[Act]:
+    import json
+
+    if SCRIPTS not in sys.path:
+        sys.path.insert(0, SCRIPTS)
+    from rgt.guard.guarded_acts import Guard
+    from rgt.guard.guarded_code import Table
+
+    guard = Guard(Table(json.loads(table or read_table())), cwd, environ)
+    return guard.judge_words(words) if words else guard.judge(line)
+
+
+def _limit_time() -> None:
+    import signal
+
+    def late(*_: object) -> None:
+        raise TimeoutError(f"took longer than {SECONDS:g} s")
+
+    signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+
+
+def main(words: list[str]) -> int:
+    refuses = SHIM if words[:1] == ["shim"] else HOOK
+    try:
+        if os.environ.get("RGT_GUARD") == "off":
+            return 0
+        raw = "\0".join(words[1:]).encode() if words else sys.stdin.buffer.read(LIMIT + 1)
+        if len(raw) > LIMIT:
+            raise ValueError(f"the command line is longer than {LIMIT} bytes")
+        table = read_table()
+        if not words and is_harmless(raw, table):
+            return 0
+        _limit_time()
+        line, cwd = ("", os.getcwd()) if words else event_command(raw)
+        why = verdict(line, cwd, dict(os.environ), table, words[1:]) if line or words else ""
+    except Exception as error:
+        text = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        print(f"rgt guard: NOT in force for this command ({text})", file=sys.stderr)
+        return 0
+    if why:
+        print(why, file=sys.stderr)
+    return refuses if why else 0
+
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from rgt.guard.guarded_code import Act
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,203 @@
+"""Is this path a result? A run directory, a checkpoint, a proof; or a folder that holds one, or a file inside one.
+
+On this machine the file system is asked, within a budget. A path on another machine, or one that is not there, is
+judged by its name: the names of `rgt.checkpoint.names`, the usual folders, and the storage tiers of the profiles.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from rgt.guard.lazy_regex import Regex
+
+ENTRIES = 4000  # directory entries read for one command line
+UP = 7  # folders above a path that may be a run directory
+RECORDS = {"run.json", "checkpoints_index.json", "metrics.jsonl", "trainer_state.json", "training_status.md"}
+PROOFS = {"PULL_VERIFIED.json", "PULL_MANIFEST.json", "EVIDENCE.json", "results.json", "seal.json", "events.jsonl"}
+CACHES = {"__pycache__", "node_modules", ".venv", "venv", ".git", ".cache", "site-packages", ".tox", ".nox", ".conda"}
+CACHES |= {".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints", ".npm", ".cargo", ".local", ".eggs"}
+CACHES |= {"_build", ".hypothesis", ".cursor", ".claude", ".codex", ".vscode", ".idea", ".terraform", ".next"}
+FOLDERS = {"runs", "run", "outputs", "output", "results", "lightning_logs", "wandb", "mlruns", "tb_logs", "tensorboard"}
+FOLDERS |= {"experiments", "exps", "exp", "saved_models", "trained_models", "model_weights", "artifacts", "snapshots"}
+WEIGHTS = {"checkpoint", "checkpoints", "ckpt", "ckpts", "weights"}
+VOLATILE = ("/tmp/", "/var/tmp/", "/dev/shm/", "/private/tmp/")
+_CODE = tuple(
+    ".py .sh .md .txt .yaml .yml .toml .c .h .cpp .cu .js .ts .html .css .rs .go .ipynb .png .svg .pdf .o .so .pyc"
+    " .lock .cfg .ini .csv .zip .tar .gz .tgz .bak .tmp .swp .orig .jpg .whl .d .a".split()
+)
+_ROOTS = {"", "/", "~", ".", "/root", "/home", "/workspace", "/mnt", "/data", "/scratch"}
+_OWN_ROOTS = Regex(r"/(?:home|users|mnt|scratch)/[^/]+|~/?(?:proj|project|work|workspace)?", re.I)
+_RUN_ID = Regex(r"20\d{6}-\d{6}-[\w.-]+|(?:offline-)?run-20\d{6}_\d{6}-\w+|version_\d+|exp[-_]?\d+|run[-_]?\d+")
+_EVENTS = Regex(r"events\.out\.tfevents\..*|.*\.wandb|.*\.distcp")
+_HINT = Regex(
+    r"(?:^|[^a-z])(?:runs?|ckpts?|checkpoints?|weights|outputs?|lightning_logs|wandb|results|experiments?|exp_?dir"
+    r"|save_?dir|log_?dir|models?_?dir)(?:[^a-z]|$)"
+)
+UNKNOWN = Regex("\ue001([^\ue002]*)\ue002")
+
+
+def marker(text: str) -> str:
+    """A value that is not known, with a word about where it came from."""
+    plain = UNKNOWN.sub(lambda match: match[1], text)
+    return "\ue001" + "\ue006".join(plain.split())[:300] + "\ue002"
+
+
+def is_result_file(name: str) -> bool:
+    """A file that is a result by its name alone."""
+    from rgt.checkpoint import names  # here and below: its expressions take a while, and few lines need them
+
+    if name in RECORDS or name in PROOFS:
+        return True
+    return (names.is_checkpoint(name) or bool(_EVENTS.fullmatch(name))) and not names.is_partial_copy(name)
+
+
+class Precious:
+    """Asks the file system of this machine; `tiers` are storage roots of rented boxes, for names only."""
+
+    def __init__(self, tiers: list[str], home: str) -> None:
+        self.tiers = set(tiers)
+        self.home = home
+        self.left = ENTRIES
+        self.listed: dict[str, list[tuple[str, bool]]] = {}
+
+    # -- here
+
+    def entries(self, folder: str) -> list[tuple[str, bool]]:
+        """Name and whether it is a folder; nothing for what cannot be read."""
+        if folder not in self.listed:
+            rows: list[tuple[str, bool]] = []
+            try:
+                with os.scandir(folder) as scan:
+                    for entry in scan:
+                        rows.append((entry.name, entry.is_dir(follow_symlinks=False)))
+                        self.left -= 1
+                        if self.left <= 0:
+                            break
+            except OSError:
+                pass
+            self.listed[folder] = sorted(rows)
+        return self.listed[folder]
+
+    def is_run_folder(self, folder: str) -> bool:
+        from rgt.checkpoint import names
+
+        rows = self.entries(folder)
+        here = {name for name, _ in rows}
+        if here & {".git", "pyproject.toml", "setup.py", "SKILL.md"}:
+            return False  # a project, whatever else lies in it
+        if here & RECORDS or any(_EVENTS.fullmatch(name) for name in here):
+            return True
+        saved = any(
+            name.lower() in WEIGHTS or names.is_step_folder(name) if is_dir else names.is_checkpoint(name)
+            for name, is_dir in rows
+        )
+        return saved and any(name.endswith((".log", "metrics.csv", "config.json")) for name in here)
+
+    def inside(self, path: str) -> str:
+        """The run directory or checkpoint folder that the path lies in."""
+        from rgt.checkpoint import names
+
+        folder = os.path.dirname(path)
+        for _ in range(UP):
+            if folder in ("/", self.home, ""):
+                return ""
+            if names.is_step_folder(os.path.basename(folder)) and self.within(folder, 1):
+                return folder
+            if self.is_run_folder(folder):
+                return folder
+            folder = os.path.dirname(folder)
+        return ""
+
+    def within(self, folder: str, depth: int = 8) -> str:
+        """The first result below a folder, breadth first; empty when there is none within the budget."""
+        level = [folder]
+        for _ in range(depth):
+            below = []
+            for one in level:
+                for name, is_dir in self.entries(one):
+                    path = f"{one}/{name}"
+                    if is_dir:
+                        below += [] if name in CACHES else [path]
+                    elif is_result_file(name) or (name == "train.log" and self.is_run_folder(one)):
+                        return path
+                    if self.left <= 0:
+                        return ""
+            level = below
+        return ""
+
+    def here(self, path: str, whole: bool = True) -> str:
+        """What is lost when this existing path goes; `whole`: with all that is below it."""
+        if os.path.islink(path):
+            return ""  # only the link goes
+        real = os.path.realpath(path)
+        if CACHES & set(real.split("/")):
+            return ""
+        if os.path.isdir(real):
+            if not whole:
+                return ""
+            if real in ("/", self.home, os.path.dirname(self.home)):
+                return f"{real} with all that is in it"
+            return self.within(real) or (self.inside(real) and real)
+        if not os.path.exists(real):
+            return ""
+        return real if is_result_file(os.path.basename(real)) or self.inside(real) else ""
+
+    def lost(self, path: str, remote: bool, whole: bool = True) -> str:
+        """What of value goes with the path, or nothing. A path that is not here is judged by its name."""
+        if not remote and "\ue001" not in path and os.path.lexists(path):
+            return self.here(path, whole)
+        return self.by_name(path, remote)
+
+    def is_volatile(self, path: str) -> bool:
+        """A place that is emptied by itself; a home below /tmp (a container's, a test's) is not."""
+        return f"{path}/".startswith(VOLATILE) and not path.startswith(self.home + "/")
+
+    # -- by name
+
+    def by_name(self, path: str, remote: bool) -> str:
+        shown = UNKNOWN.sub(lambda match: "$" + match[1].replace("\ue006", " "), path)
+        if any(_HINT.search(match[1].lower()) for match in UNKNOWN.finditer(path)):
+            return shown
+        known = UNKNOWN.sub("", path)
+        if re.match(r"[a-z0-9]+://", known):  # a bucket
+            known = "/" + known.partition("://")[2].partition("/")[2]
+        known = "~" + known[len(self.home) :] if known.startswith(f"{self.home}/") else known
+        parts = [part for part in known.split("/") if part not in ("", ".")]
+        if CACHES & set(parts) or not self._could_be(known, parts, remote):
+            return ""
+        if (remote or known.startswith("/")) and self._is_root(known, parts):
+            return shown
+        last = len(parts) - 1
+        for number, part in enumerate(parts):
+            if self._names_result(part, number == last):
+                return shown
+        return ""
+
+    def _could_be(self, known: str, parts: list[str], remote: bool) -> bool:
+        """Scratch is not a result unless its name says so loudly."""
+        if self.is_volatile(known) or {"tmp", "temp", "build", "dist"} & set(parts):
+            return any(_RUN_ID.fullmatch(part) and "-" in part for part in parts) or (remote and self._loud(parts))
+        return True
+
+    def _loud(self, parts: list[str]) -> bool:
+        from rgt.checkpoint import names
+
+        return any(part in WEIGHTS or part in ("runs", "outputs") or names.is_checkpoint(part) for part in parts)
+
+    def _is_root(self, known: str, parts: list[str]) -> bool:
+        bare = "/" + "/".join(parts).rstrip("*").rstrip("/") if known.startswith("/") else known.rstrip("*/")
+        return bare in self.tiers or bare in _ROOTS or bool(_OWN_ROOTS.fullmatch(bare))
+
+    def _names_result(self, part: str, last: bool) -> bool:
+        from rgt.checkpoint import names
+
+        name = part.lower().strip("*?")
+        if names.is_unfinished(part.lstrip(".")) or name.endswith(_CODE):
+            return False
+        if is_result_file(part) or is_result_file(name) or _RUN_ID.fullmatch(part):
+            return True
+        if part.lower() in FOLDERS or names.is_step_folder(part):
+            return True
+        tokens = set(re.split(r"[^a-z]+", name))
+        return bool(tokens & WEIGHTS) or bool(tokens & {"runs"}) or (last and name.endswith((".pt", ".pth", ".ckpt")))

@@ -1,0 +1,399 @@
+"""Code on the command line or in a named script: python -c, node -e, perl -e, and what they delete, end or start.
+
+Python is read as a tree, with the values of plain assignments, loops over globs and os.path.join. Other languages are
+read by their string literals behind the names of functions that delete or start something.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+
+from rgt.guard.argument_words import after_options, operands
+from rgt.guard.lazy_regex import Regex
+from rgt.guard.precious_paths import marker
+from rgt.guard.shell_walk import VALUES, State, Walker, decoded
+
+_REMOVE = {"rmtree", "unlink", "removedirs", "send2trash", "remove_tree"}
+_OVER = {"copy", "copy2", "copyfile", "move", "rename", "replace", "copytree"}
+_STARTS = {"system", "popen", "run", "call", "check_call", "check_output", "Popen", "getoutput", "getstatusoutput"}
+_STARTS |= {"execv", "execvp", "execl", "execlp", "spawn", "create_subprocess_shell", "create_subprocess_exec"}
+_HTTP = {"get", "post", "put", "patch", "delete", "request", "Request", "urlopen", "head"}
+_CLIENTS = {"boto3", "docker", "kubernetes", "googleapiclient", "azure", "sky", "runpod", "vastai", "dstack", "modal"}
+_CLIENTS |= {
+    "google",
+    "gradient",
+    "paperspace",
+    "lambda_cloud",
+    "ray",
+    "openstack",
+    "digitalocean",
+    "huggingface_hub",
+    "wandb",
+    "mlflow",
+}
+_ENDS = {"terminate", "stop", "delete", "remove", "kill", "destroy", "down", "reboot", "shutdown", "cancel", "prune"}
+_MAGICS = Regex(r"^\s*(?:[\w, ]+=\s*)?(?:!+|%{1,2}(?:sx|system|sc|bash|sh)?)\s*(\w.*)", re.M)
+_VALUED = set("-c -m -W -X -Q --check-hash-based-pycs".split())
+Values = list[str]
+
+
+def interpreter(guard: Walker, words: list[str], state: State, stdin: str) -> None:
+    name = words[0]
+    if re.match(r"python|pypy|ipython", name):
+        python_words(guard, words, state, stdin)
+        return
+    if name in ("perl", "ruby") and any(re.fullmatch(r"-[a-z]*i[a-z.]*", word) for word in words):
+        for path in operands(words[1:], "-e -E -pe -pie -i -l -0"):
+            guard.overwrite(path, state, words)
+    for i, word in enumerate(words[1:], 1):
+        if re.fullmatch(r"-[a-zA-Z]*[eEr]|--eval|--execute|-p|--print|eval", word) and i + 1 < len(words):
+            foreign(guard, words[i + 1], state)
+            return
+    if name.endswith("awk"):
+        for path in operands(words[1:], "-i -v -F -f")[1:] if "inplace" in words else []:
+            guard.overwrite(path, state, words)
+        foreign(guard, " ".join(words[1:]), state)
+        return
+    rest = after_options(words[1:], {"-I", "-r", "-M", "-l"})
+    text = guard.content(rest[0], state) if rest and rest[0] != "-" else stdin
+    if text and not text.startswith("\ue001"):
+        foreign(guard, text, state)
+
+
+def python_words(guard: Walker, words: list[str], state: State, stdin: str) -> None:
+    rest = words[1:]
+    while rest and rest[0].startswith("-") and rest[0] != "-":
+        word = rest.pop(0)
+        if re.fullmatch(r"-[A-Za-z]*c", word):
+            walk_python(guard, rest[0] if rest else "", state, rest[1:])
+            return
+        if re.fullmatch(r"-[A-Za-z]*m", word):
+            client = rest[0].partition(".")[0] if rest else ""
+            if client in guard.table.commands:
+                guard.run([client, *rest[1:]], state.copy(), stdin)
+            rest = [rest[0].replace(".", "/") + ".py", *rest[1:]] if rest else []
+            break
+        if word in _VALUED and rest:
+            rest.pop(0)
+    if rest and rest[0] != "-":
+        text = guard.content(rest[0], state)
+        if not text.startswith("\ue001"):
+            walk_python(guard, text, state, rest[1:], is_script=True)
+    elif stdin and not stdin.startswith("\ue001"):
+        walk_python(guard, stdin, state, rest[1:])
+
+
+def walk_python(guard: Walker, text: str, state: State, arguments: Values, is_script: bool = False) -> None:
+    """A script's own file is trusted with its own outputs; only literal removals and ends count there."""
+    import textwrap
+
+    try:
+        tree = ast.parse(textwrap.dedent(text))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        foreign(guard, text, state)
+        for match in _MAGICS.finditer(text):  # IPython
+            guard.script(match[1], state.copy())
+        return
+    _Reader(guard, state, arguments, is_script).read(tree)
+
+
+class _Reader(ast.NodeVisitor):
+    def __init__(self, guard: Walker, state: State, arguments: Values, is_script: bool) -> None:
+        self.guard, self.state, self.is_script = guard, state, is_script
+        self.values: dict[str, Values] = {}
+        self.names: dict[str, str] = {}  # import aliases, and what made a variable
+        self.given = arguments
+        self.options: dict[str, Values] = {
+            "argv": arguments
+        }  # of argparse and click: given on the line, or the default
+        self.functions: dict[str, list[str]] = {}  # own functions and their parameters
+
+    def read(self, tree: ast.AST) -> None:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                base = f"{node.module}." if isinstance(node, ast.ImportFrom) and node.module else ""
+                self.names.update({alias.asname or alias.name: base + alias.name for alias in node.names})
+            elif isinstance(node, ast.FunctionDef):
+                self.functions[node.name] = [one.arg for one in node.args.args]
+                defaults = node.args.defaults
+                for one, value in zip(node.args.args[-len(defaults) :], defaults, strict=False) if defaults else ():
+                    self.values[one.arg] = self.of(value)
+        before = len(self.guard.acts)
+        self.visit(tree)  # first for the values: a function is written before it is called
+        del self.guard.acts[before:]
+        self.visit(tree)
+
+    def add_option(self, node: ast.Call) -> None:
+        """add_argument("--dir", default="runs"): what args.dir is on this line."""
+        names = [str(one.value) for one in node.args if isinstance(one, ast.Constant)]
+        given = [self.given[i + 1] for i, word in enumerate(self.given[:-1]) if word in names]
+        given += [word.split("=", 1)[1] for word in self.given if word.split("=")[0] in names and "=" in word]
+        if names and not names[0].startswith("-"):
+            given = [word for word in self.given if not word.startswith("-")]
+        default = next((self.of(k.value) for k in node.keywords if k.arg == "default"), [])
+        for name in names:
+            self.options[name.lstrip("-").replace("-", "_")] = given or default
+
+    # -- values
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        self.generic_visit(node)
+        for target in node.targets:
+            if isinstance(target, ast.Name):
+                self.values[target.id] = self.of(node.value)
+                if isinstance(node.value, ast.Call):
+                    self.names[target.id] = self.called(node.value)
+
+    def visit_For(self, node: ast.For) -> None:
+        self.bind(node.target, node.iter)
+        self.generic_visit(node)
+
+    def visit_ListComp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> None:
+        for one in node.generators:
+            self.bind(one.target, one.iter)
+        self.generic_visit(node)
+
+    visit_SetComp = visit_GeneratorExp = visit_ListComp
+
+    def visit_With(self, node: ast.With) -> None:
+        for item in node.items:
+            if isinstance(item.optional_vars, ast.Name):
+                self.values[item.optional_vars.id] = self.of(item.context_expr)
+        self.generic_visit(node)
+
+    def bind(self, target: ast.expr, source: ast.expr) -> None:
+        if isinstance(target, ast.Name):
+            self.values[target.id] = self.of(source)
+
+    def of(self, node: ast.expr | None) -> Values:
+        """The strings that an expression may be; none when that cannot be known."""
+        self.guard.step()
+        if isinstance(node, ast.Constant):
+            return [str(node.value)]
+        if isinstance(node, ast.Name):
+            return self.values.get(node.id, [])
+        if isinstance(node, ast.List | ast.Tuple | ast.Set):
+            return [value for one in node.elts[:VALUES] for value in self.of(one)]
+        if isinstance(node, ast.JoinedStr):
+            return self.joined([self.of(one) or [marker("value")] for one in node.values], "")
+        if isinstance(node, ast.FormattedValue):
+            return self.of(node.value)
+        if isinstance(node, ast.BinOp):
+            sign = "/" if isinstance(node.op, ast.Div) else ""
+            left, right = self.of(node.left), self.of(node.right)
+            known = left and (right or isinstance(node.op, ast.Div) or "://" in left[0])
+            return self.joined([left, right or [marker("value")]], sign) if known else []
+        if isinstance(node, ast.Subscript):
+            return self.of(node.value)
+        if isinstance(node, ast.Call):
+            return self.of_call(node)
+        if isinstance(node, ast.Attribute):
+            return self.of(node.value) or self.options.get(node.attr, [])
+        return self.of(node.value) if isinstance(node, ast.Await | ast.Starred) else []
+
+    def joined(self, parts: list[Values], sign: str) -> Values:
+        found = [""]
+        for number, part in enumerate(parts):
+            if number and any("://" in value for value in part):  # a piece of an answer, not of an address
+                part = [marker("value")]
+            found = [a + (sign if number else "") + b for a in found for b in part][:VALUES]
+        return found
+
+    def of_call(self, node: ast.Call) -> Values:
+        name, arguments = self.called(node.func), [self.of(one) for one in node.args]
+        last = name.rpartition(".")[2]
+        own = self.of(node.func.value) if isinstance(node.func, ast.Attribute) else []
+        if last in ("glob", "iglob", "rglob"):
+            base = own if "glob." not in name + "." or own else []
+            if last == "rglob":
+                arguments = [[f"**/{one}" for one in arguments[0]]] if arguments else []
+            patterns = self.joined([base, arguments[0]], "/") if base and arguments else (arguments or [[]])[0]
+            return [path for one in patterns for path in self.guard.glob(one, self.state)][:400]
+        if last in ("listdir", "scandir", "iterdir", "walk"):
+            places = own if last == "iterdir" else (arguments or [["."]])[0]
+            joined = "" if last == "listdir" else None
+            return [
+                entry if joined == "" else f"{place}/{entry}"
+                for place in places
+                for entry, _ in self.guard.precious.entries(self.state.path(place))
+            ][:VALUES]
+        if last == "join" and len(arguments) > 1:
+            return self.joined([one or [marker("value")] for one in arguments], "/")
+        if last in ("b64decode", "fromhex", "decode", "encode", "split", "strip", "format", "sorted", "list", "set"):
+            return self.decoded(last, own or (arguments[0] if arguments else []))
+        if last in (
+            "Path",
+            "PosixPath",
+            "PurePath",
+            "str",
+            "expanduser",
+            "abspath",
+            "realpath",
+            "open",
+            "resolve",
+            "int",
+        ):
+            return self.joined([a for a in arguments if a], "/") if last == "Path" else (arguments or [own])[0] or own
+        return own
+
+    def decoded(self, last: str, values: Values) -> Values:
+        if last == "b64decode":
+            return [decoded(value) for value in values]
+        if last == "split":
+            return [word for value in values for word in value.split()]
+        return values
+
+    def called(self, node: ast.expr) -> str:
+        """shutil.rmtree for whatever alias it has here."""
+        if isinstance(node, ast.Attribute):
+            return f"{self.called(node.value)}.{node.attr}"
+        if isinstance(node, ast.Name):
+            return self.names.get(node.id, node.id)
+        return self.called(node.func) + "()" if isinstance(node, ast.Call) else ""
+
+    # -- calls
+
+    def visit_Call(self, node: ast.Call) -> None:
+        self.generic_visit(node)
+        name = self.called(node.func)
+        last = name.rpartition(".")[2]
+        own = self.of(node.func.value) if isinstance(node.func, ast.Attribute) else []
+        first = self.of(node.args[0]) if node.args else next((self.of(k.value) for k in node.keywords), [])
+        words = ["python", f"{name}(...)"]
+        for parameter, argument in zip(self.functions.get(name, []), node.args, strict=False):
+            self.values[parameter] = self.values.get(parameter, []) + self.of(argument)
+        if last in ("add_argument", "option", "argument", "Option"):
+            self.add_option(node)
+        base = name.split(".")[0].split("(")[0]
+        if base in _CLIENTS:
+            self.call(node, name, last, words)
+        elif last in _STARTS and (base in ("os", "subprocess", "asyncio", "pty", "get_ipython") or name in _STARTS):
+            self.start(node, first)
+        elif last == "exec_command" or (base in ("fabric", "invoke", "asyncssh") and last in ("run", "sudo")):
+            self.guard.script(first[0] if first else "", self.state.elsewhere())
+        elif name in ("os.kill", "os.killpg"):
+            self.guard.run(["kill", *(one if one.isdigit() else marker(one) for one in first[:1])], self.state, "")
+        elif name in ("exec", "eval") and first:
+            walk_python(self.guard, first[0], self.state, [])
+        elif not self.changes_files(node, name, base, own, first):
+            self.call(node, name, last, words)
+
+    def changes_files(self, node: ast.Call, name: str, base: str, own: Values, first: Values) -> bool:
+        last, words = name.rpartition(".")[2], ["python", f"{name}(...)"]
+        if last in _REMOVE or name in ("os.remove", "fs.rm"):
+            self.guard.lose(first if base in ("os", "shutil") or not own else own, self.state, words, f"{last} removes")
+        elif name == "os.truncate":
+            self.guard.lose(first, self.state, words, "truncates", False)
+        elif self.is_script:
+            return False
+        elif name in ("open", "torch.save", "io.open") or last in ("write_text", "write_bytes", "save_file"):
+            self.write(node, last, own, first, words)
+        elif last in _OVER and len(node.args) > 1 and base in ("shutil", "os"):
+            for path in self.of(node.args[1]):
+                self.guard.overwrite(path, self.state, words)
+        elif last in ("rename", "replace") and own and first and "Path" in name:
+            self.guard.overwrite(first[0], self.state, words)
+        else:
+            return False
+        return True
+
+    def write(self, node: ast.Call, last: str, own: Values, first: Values, words: list[str]) -> None:
+        modes = [self.of(one) for one in node.args[1:2]] + [self.of(k.value) for k in node.keywords if k.arg == "mode"]
+        writes = last not in ("open",) or any("w" in mode for values in modes for mode in values)
+        paths = self.of(node.args[1]) if last in ("save", "save_file") and len(node.args) > 1 else first
+        paths = own if last.startswith("write_") else paths
+        if writes:
+            for path in paths:
+                self.guard.overwrite(path, self.state, words)
+
+    def start(self, node: ast.Call, first: Values) -> None:
+        if node.args and isinstance(node.args[0], ast.List | ast.Tuple):
+            argv = [value for one in node.args[0].elts for value in (self.of(one) or [marker("value")])]
+            self.guard.run(argv, self.state.copy(), "")
+        elif len(node.args) > 1 and isinstance(node.args[1], ast.List | ast.Tuple):  # os.execvp(file, argv)
+            self.guard.run(self.of(node.args[1]), self.state.copy(), "")
+        elif len(first) == 1:
+            self.guard.script(first[0], self.state.copy())
+        elif first:
+            self.guard.run(first, self.state.copy(), "")
+
+    def call(self, node: ast.Call, name: str, last: str, words: list[str]) -> None:
+        """A call on a provider's SDK or an HTTP library."""
+        known = next(
+            (c for c in self.guard.table.calls if c == last or ("." in c and f".{name}".endswith(f".{c}"))), ""
+        )
+        values = [value for one in (*node.args, *(k.value for k in node.keywords)) for value in self.texts(one)]
+        if any(k.arg in ("DryRun", "dry_run") and self.of(k.value) == ["True"] for k in node.keywords):
+            return
+        client = name.split(".")[0] in _CLIENTS or name.split("()")[0].split(".")[0] in _CLIENTS
+        if client and last.split("_")[0] in _ENDS:
+            self.guard.act("end", f"{name} ends it", words, " ".join(values[:1]))
+        elif known:
+            box = values[0] if values else ""
+            self.guard.act("end", f"{name} ends it", words, box, self.guard.table.calls[known], box)
+        elif last in _HTTP and any("://" in value or value.startswith(("/", "\ue001")) for value in values):
+            method = last.upper() if last not in ("request", "Request", "urlopen") else "GET"
+            method = next((v for v in values if v.upper() in ("DELETE", "POST", "PUT", "PATCH")), method).upper()
+            url = next(value for value in values if "://" in value or value.startswith(("/", "\ue001")))
+            method = "POST" if method == "GET" and last == "Request" and len(values) > 1 else method
+            self.guard.request(method, url, " ".join(f'"{value}"' for value in values), words)
+
+    def texts(self, node: ast.expr) -> Values:
+        if isinstance(node, ast.Dict):
+            return [v for one in (*node.keys, *node.values) if one for v in self.texts(one)]
+        if isinstance(node, ast.Call):
+            return [v for one in node.args for v in self.texts(one)] or self.of(node)
+        return self.of(node)
+
+
+# -- other languages
+
+_LITERAL = (
+    r"(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`(?:[^`\\]|\\.)*`|q[qwx]?\{[^}]*\}|q[qwx]?\([^)]*\)"
+    r"|<[^<>\s]*\*[^<>\s]*>)"
+)
+_DELETES = Regex(
+    r"(?:rmSync|rmdirSync|unlinkSync|rmdir|unlink|rm_rf|rm_r|rmtree|remove_tree|rimraf(?:\.sync)?|removeSync|emptyDirSync|rm"
+    r"|unlinkSync|File\.delete|delete|remove|delete-(?:directory|file)|Deno\.remove(?:Sync)?|file\.remove|os\.remove)\b"
+    rf"[\"']?[\s(,]*(?:glob)?[\s(\[]*({_LITERAL})"
+)
+_RUNS = Regex(
+    rf"(?:\b(?:system|exec|execSync|spawn|spawnSync|execFileSync|shell_exec|passthru|popen|os\.execute|child_process\.\w+"
+    r"|shell-command(?:-to-string)?|do shell script)|%x)"
+    rf"[\s(\[{{]*({_LITERAL}(?:\s*,\s*\[?\s*{_LITERAL})*)"
+)
+_WRITES = Regex(rf"(?:writeFileSync|truncateSync|truncate|File\.write|writeFile)[\s(]*({_LITERAL})")
+_FETCH = Regex(rf"(?:fetch|axios(?:\.\w+)?|request|got(?:\.\w+)?|https?\.request|HTTP\S*)\s*\(\s*({_LITERAL})")
+
+
+def foreign(guard: Walker, text: str, state: State) -> None:
+    """node, perl, ruby, php, awk, lisp: calls by name with the literals behind them."""
+    known = dict(re.findall(rf"(\w+)\s*=\s*({_LITERAL})", text))
+    text = re.sub(r"(?<=[(,\s])\$?(\w+)(?=\s*[,);])", lambda match: known.get(match[1], match[0]), text)
+    for match in re.finditer(rf"({_LITERAL})\s*\|\s*(?:getline|\"(?:ba)?sh)", text):  # awk
+        guard.script(_bare(match[1]), state.copy())
+    for match in _RUNS.finditer(text):
+        literals = [_bare(one) for one in re.findall(_LITERAL, match[1])]
+        guard.script(literals[0] if len(literals) == 1 else shlex.join(literals), state.copy())
+    for match in re.finditer(r"(?<![\w$])`((?:[^`\\]|\\.)+)`", text):
+        if " " in match[1]:
+            guard.script(match[1], state.copy())
+    for match in _DELETES.finditer(text):
+        paths = guard.glob(_bare(match[1]), state)
+        guard.lose(paths, state, ["code", match[0][:80]], "removes")
+    for match in _WRITES.finditer(text):
+        guard.overwrite(_bare(match[1]), state, ["code", match[0][:80]])
+    for match in _FETCH.finditer(text):
+        rest = text[match.end() : match.end() + 2000]
+        named = re.search(r"(?i)\b(delete|post|put|patch)\b", match[0].split("(")[0] + " " + rest)
+        guard.request(named[1].upper() if named else "GET", _bare(match[1]), rest, ["code", match[0][:80]])
+    for call, profile in guard.table.calls.items():
+        if re.search(rf"\b{re.escape(call)}\s*\(", text):
+            guard.act("end", f"{call} ends it", ["code", text[:200]], "", profile)
+
+
+def _bare(literal: str) -> str:
+    inner = re.sub(r"^(?:q[qwx]?[{(]|['\"`<])|[})'\"`>]$", "", literal)
+    return re.sub(r"\$\{?\w+\}?", lambda match: marker(match[0]), inner) if literal[0] in '"`' else inner

@@ -1,0 +1,79 @@
+"""The guard's table: what the verbs of the profiles run, what their `guard` key adds, and other_clients.json.
+
+`make docs` writes it beside this file; the guard reads only that, since a hook has no YAML reader and no time for one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from rgt.bundle import PROFILES
+from rgt.platform import profiles
+
+OTHERS = Path(__file__).with_name("other_clients.json")
+SELFTEST = "rgt-guard-selftest"  # a client that does not exist, for `rgt guard status`
+_ENDS = ("down", "stop", "destroy")
+
+
+def build(folder: Path = PROFILES) -> dict[str, Any]:
+    """commands: client -> [profile, pattern]; hosts and calls -> profile; tiers: storage roots."""
+    commands: dict[str, list[list[str]]] = {}
+    hosts: dict[str, str] = {}
+    calls: dict[str, str] = {}
+    tiers: set[str] = set()
+    downs = []
+
+    def merge(name: str, guarded: dict[str, Any]) -> None:
+        for pattern in guarded.get("commands", []):
+            clients, _, rest = pattern.partition(" ")
+            for client in clients.split("|"):
+                _add(commands, client, name, rest)
+        for host in guarded.get("hosts", []):
+            hosts.setdefault(host, name)  # a variant without its own has those of its profile
+        for call in guarded.get("calls", []):
+            calls.setdefault(call, name)
+
+    _add(commands, SELFTEST, "", "destroy instance")
+    for name in _names(folder):
+        stem, colon, variant = name.partition(":")
+        facts = profiles.load(f"{folder / stem}.md{colon}{variant}")
+        downs += [name] if "argv" in facts["verbs"]["down"] else []
+        for verb in _ENDS:
+            argv = facts["verbs"].get(verb, {}).get("argv", [])
+            if argv[:1] == ["curl"]:
+                hosts.setdefault(re.sub(r"^https?://([^/]+).*", r"\1", argv[-1]), name)
+            elif argv:
+                words = [word for word in argv if not word.startswith("-") and "<" not in word]
+                _add(commands, words[0], name, " ".join(words[1:]))
+        merge(name, facts.get("guard", {}))
+        tiers |= {path.strip() for tier in facts["storage"] for path in tier["path"].split(",")}
+    merge("", json.loads(OTHERS.read_text(encoding="utf-8")))
+    rooted = sorted(
+        path for path in tiers if re.fullmatch(r"/[\w./-]+", path) and path not in ("/", "/tmp", "/dev/shm")
+    )
+    return {"commands": commands, "hosts": hosts, "calls": calls, "tiers": rooted, "downs": downs}
+
+
+def _add(commands: dict[str, list[list[str]]], client: str, name: str, pattern: str) -> None:
+    rows = commands.setdefault(client, [])
+    if [name, pattern] not in rows and all(row[1] != pattern for row in rows):
+        rows.append([name, pattern])
+
+
+def _names(folder: Path) -> list[str]:
+    """Every profile and variant; a variant's own facts only once."""
+    found = []
+    for path in sorted(folder.glob("[a-z]*.md")):
+        found.append(path.stem)
+        front = re.search(r"^variants:\n(.*?)^---", path.read_text(encoding="utf-8"), re.S | re.M)
+        found += [
+            f"{path.stem}:{one}" for one in re.findall(r"^  ([a-z][a-z0-9-]*):$", front[1] if front else "", re.M)
+        ]
+    return found
+
+
+def text(table: dict[str, Any]) -> str:
+    return json.dumps(table, indent=1, ensure_ascii=False) + "\n"
