@@ -9,6 +9,7 @@ Example:
     rgt manifest_scaffold seal runs/<id> runs/<id>
     rgt manifest_scaffold claim add acc-ours --metric accuracy --split test --run runs/<id>
     rgt manifest_scaffold claim check
+    rgt manifest_scaffold claim remove acc-ours --because "the split was wrong"
 
 A claim's value is computed from the results.json of its runs, never typed. A sealed run cannot change unseen: one byte
 is found against its seal.json, a new seal against runs/SEALS.jsonl.
@@ -16,8 +17,8 @@ is found against its seal.json, a new seal against runs/SEALS.jsonl.
 
 from __future__ import annotations
 
-import re
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ from rgt.report import Report
 import click
 
 if TYPE_CHECKING:
-    from rgt.evidence.claims import Claim
+    from rgt.evidence.claims import Claim, Project
     from rgt.run.record import Run
 
 _PATH = click.Path(path_type=Path)
@@ -78,12 +79,14 @@ def seal_command(runs: tuple[Path, ...], check: bool, fmt: str | None) -> int:
 
     opened = [record.open_run(path) for path in runs if path.name != seal.LEDGER]
     report = Report("manifest_scaffold")
-    digests = {} if check else {run.id: seal.seal(run) for run in opened}
+    sealed = {} if check else {run.id: seal.seal(run) for run in opened}
     for run in opened if check else []:
         _add_seal_problems(report, run)
-    report.data = {"runs": [run.id for run in opened], "seals": digests}
-    done = "checked" if check else "sealed"
-    return report.emit(fmt, f"{len(opened)} runs {done}, {len(report.findings)} findings")
+    report.data = {"runs": [run.id for run in opened], "seals": {name: one.digest for name, one in sealed.items()}}
+    report.data["how"] = {name: one.how for name, one in sealed.items()}
+    counts = Counter(one.how for one in sealed.values()) or {"checked": len(opened)}
+    done = ", ".join(f"{count} {how}" for how, count in counts.items())
+    return report.emit(fmt, f"{len(opened)} runs: {done}; {len(report.findings)} findings")
 
 
 def _add_seal_problems(report: Report, run: Run) -> None:
@@ -115,27 +118,67 @@ def claim() -> None:
 @cli.json_option
 def add(claim_id: str, metric: str, runs: tuple[Path, ...], evidence: Path, as_json: bool, **words: Any) -> None:
     """Add or replace the claim CLAIM_ID; its value, spread and n come from the runs."""
+    from rgt import files
     from rgt.evidence import claims
-    from rgt.run import record, seal
+    from rgt.run import record
 
-    project = claims.load(evidence)
     opened = [record.open_run(run) for run in runs]
     if len({run.id for run in opened}) < len(opened):
         raise bad_input("a run is named twice; every run counts once")
     given = {key: list(value) if isinstance(value, tuple) else value for key, value in words.items() if value}
+    with files.locked(evidence):  # several agents add claims at once
+        new = _add(claims.load(evidence), {"id": claim_id, "metric": metric, **given}, opened)
+    cli.show(new, as_json, [_line(new)])
+
+
+def _add(project: Project, claim: Claim, opened: list[Run]) -> Claim:
+    from rgt.evidence import places
+    from rgt.run import seal
+
     items = [{"run_id": project.run(run.id).id} for run in opened]  # outside of the project nobody can rebuild it
-    new: Claim = {"id": claim_id, "metric": metric, **given, "evidence": items}
+    new: Claim = {**claim, "evidence": items}
+    if wrong := list(places.problems(project.root, new)):
+        raise bad_input("; ".join(wrong))
+    if "code" in new:
+        new["code_text"] = places.code_text(project.root, new["code"])
     value, spread, n = project.measure(new)
     directions = {project.result(run.id, new)["direction"] for run in opened}
     if len(directions) > 1:
-        raise bad_input(f"the runs disagree on which way {metric} is better")
+        raise bad_input(f"the runs disagree on which way {new['metric']} is better")
     new |= {"value": value, "n": n, "direction": directions.pop(), **({} if spread is None else {"spread": spread})}
-    project.data["claims"] = [*(one for one in project.claims if one["id"] != claim_id), new]
-    schema.check(project.data, "evidence", str(evidence))  # now, because a seal cannot be taken back
+    old = [one for one in project.claims if one["id"] == new["id"]]
+    project.data["claims"] = [*(one for one in project.claims if one not in old), new]
+    schema.check(project.data, "evidence", str(project.path))  # now, because a seal cannot be taken back
     for item, run in zip(items, opened, strict=True):
-        item["seal_sha256"] = seal.seal(run)
+        item["seal_sha256"] = seal.seal(run).digest
+    for one in old:
+        project.note("replaced", one)
     project.save()
-    cli.show(new, as_json, [_line(new)])
+    return new
+
+
+@claim.command()
+@click.argument("claim_id")
+@click.option("--because", required=True, help="Why; kept with the claim in EVIDENCE.ledger.jsonl.")
+@cli.evidence_option
+@cli.json_option
+def remove(claim_id: str, because: str, evidence: Path, as_json: bool) -> None:
+    """Take the claim CLAIM_ID out of EVIDENCE.json and its tables; the ledger keeps it. Documents are not touched."""
+    from rgt import files
+    from rgt.evidence import claims
+
+    with files.locked(evidence):
+        project = claims.load(evidence)
+        gone = project.claim(claim_id)
+        project.data["claims"] = [one for one in project.claims if one is not gone]
+        tables = project.data.get("tables", {})
+        for name, members in list(tables.items()):
+            tables[name] = [one for one in members if one != claim_id]
+            if not tables[name]:
+                del tables[name]
+        project.note("removed", gone, because)
+        project.save()
+    cli.show({"removed": gone, "because": because}, as_json, [f"removed {_line(gone)}; {project.ledger} keeps it"])
 
 
 def _line(claim: Claim) -> str:
@@ -163,7 +206,7 @@ def list_claims(evidence: Path, as_json: bool) -> None:
 @cli.report_options
 def check(evidence: Path, fmt: str | None) -> int:
     """Compute every claim anew from its runs, and look at every seal, figure, document and line of code it names."""
-    from rgt.evidence import claims
+    from rgt.evidence import claims, places
 
     project = claims.load(evidence)
     report = Report("manifest_scaffold")
@@ -181,12 +224,10 @@ def check(evidence: Path, fmt: str | None) -> int:
                 report.add("drift", "error", message, fix="claim add computes it", **place)
         except RgtError as error:
             report.add("missing", "error", error.message, **place)
-        figure = [f"figures/{one['figure']}"] if "figure" in one else []
-        documents = [anchor.partition("#")[0] for anchor in one.get("anchors", [])]
-        lines = [re.sub(r":\d+$", "", line) for line in one.get("code", [])]
-        for name in (*figure, *documents, *lines):
-            if not (project.root / name).exists():
-                report.add("missing", "warn", f"{name} does not exist", **place)
+        figure = project.root / "figures" / one.get("figure", "")  # drawn later than it is named
+        drawn = [] if figure.is_dir() else [f"figures/{one['figure']} does not exist"]
+        for problem in (*drawn, *places.problems(project.root, one)):
+            report.add("missing", "warn", problem, **place)
     report.data = {"claims": len(project.claims)}
     return report.emit(fmt, f"{len(project.claims)} claims checked, {len(report.findings)} findings")
 

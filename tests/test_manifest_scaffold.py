@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from rgt.run import record as rundir
 import pytest
 
 from . import front_door
+
+SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "manifest_scaffold.py"
 
 
 def run(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
@@ -131,9 +134,65 @@ def test_a_claim_notices_that_its_run_was_resealed(project: Path) -> None:
 
 
 def test_what_a_claim_names_must_exist(project: Path) -> None:
-    add(project, make_run(project, 0.9), words="--figure curve --anchor paper.tex#tab --code train.py:12".split())
-    absent = ("figures/curve", "paper.tex", "train.py")
-    assert findings(project, "claim", "check") == [("missing", f"{name} does not exist") for name in absent]
+    path, words = (
+        make_run(project, 0.9),
+        "--figure curve --anchor paper.tex#tab --anchor README.md#our-results --code train.py:2",
+    )
+    done = add(project, path, words=words.split())
+    assert done.returncode == 2 and "paper.tex does not exist; README.md does not exist; train.py does" in done.stderr
+    (project / "paper.tex").write_text("\\label{tab}\n")
+    (project / "README.md").write_text("# Results\n")
+    (project / "train.py").write_text("import torch\n")
+    done = add(project, path, words=words.split())
+    assert "no heading, id or label 'our-results'" in done.stderr and "train.py has 1 lines, not 2" in done.stderr
+    (project / "README.md").write_text("# Our results!\n")
+    (project / "train.py").write_text("import torch\nloss.backward()\n")
+    assert add(project, path, words=words.split()).returncode == 0
+    assert findings(project, "claim", "check") == [("missing", "figures/curve does not exist")]
+    (project / "train.py").write_text("import torch\n# why\n\nloss.backward()\n")
+    moved = "the line of train.py:2 moved to train.py:4: loss.backward()"
+    assert findings(project, "claim", "check")[1:] == [("missing", moved)]
+
+
+def test_a_removed_claim_stays_in_the_ledger(project: Path) -> None:
+    add(project, make_run(project, 0.9))
+    add(project, make_run(project, 0.8))  # replaces it
+    evidence = project / "EVIDENCE.json"
+    data = json.loads(evidence.read_text())
+    evidence.write_text(json.dumps(data | {"tables": {"main": ["acc"], "both": ["acc"]}}))
+    assert run(project, "claim", "remove", "acc").returncode == 2  # why?
+    assert run(project, "claim", "remove", "acc", "--because", "wrong split").returncode == 0
+    assert run(project, "claim", "remove", "acc", "--because", "again").returncode == 2
+    data = json.loads(evidence.read_text())
+    assert data["claims"] == [] and data["tables"] == {}
+    rows = [json.loads(line) for line in (project / "EVIDENCE.ledger.jsonl").read_text().splitlines()]
+    assert [(row["act"], row["claim"]["value"]) for row in rows] == [("replaced", 0.9), ("removed", 0.8)]
+
+
+def test_parallel_claims_and_seals_lose_nothing(project: Path) -> None:
+    path = make_run(project, 0.9)
+    add_claim = f'"{sys.executable}" "{SCRIPT}" claim add c$1-$n --metric accuracy --run "{path}"'
+    words = ["sh", "-c", f"for n in 1 2 3; do {add_claim} || exit 9; done", "sh"]
+    claims = [subprocess.Popen([*words, str(at)], cwd=project, stdout=subprocess.DEVNULL) for at in range(6)]
+    assert [child.wait() for child in claims] == [0] * 6
+    assert len(json.loads((project / "EVIDENCE.json").read_text())["claims"]) == 18
+    other = make_run(project, 0.8)
+    command = [sys.executable, str(SCRIPT), "seal", str(other)]
+    seals = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    told = sorted(child.communicate()[0].splitlines()[-1] for child in seals)
+    assert told == ["1 runs: 1 sealed already; 0 findings"] * 3 + ["1 runs: 1 sealed; 0 findings"]
+    assert findings(project, "claim", "check") == [] and findings(project, "seal", other, "--check") == []
+
+
+def test_a_seal_that_was_cut_off_is_finished(project: Path) -> None:
+    path = make_run(project, 0.9)
+    run(project, "seal", path)
+    (project / "runs" / "SEALS.jsonl").unlink()  # killed between the two files
+    rundir.Run(path).log_event("sealed")  # by a second one
+    assert "1 finished" in run(project, "seal", path).stdout and findings(project, "seal", path, "--check") == []
+    (project / "runs" / "SEALS.jsonl").unlink()
+    change_a_byte(path)
+    assert run(project, "seal", path).returncode == 2
 
 
 BAD = {

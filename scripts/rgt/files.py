@@ -4,6 +4,7 @@ Example:
     write_json(path, data, schema="run")      temp name, fsync, rename, fsync of the directory
     append_jsonl(path, row, schema="events")  one locked append; a torn tail left by a crash is cut first
     for row in read_jsonl(path): ...          streams; a torn last line is skipped
+    with locked(path): ...                    read, change, write: one process at a time
 """
 
 from __future__ import annotations
@@ -115,6 +116,18 @@ def read_json(path: Path, schema: str | None = None) -> Any:
     if schema:
         schemas.check(data, schema, str(path))
     return data
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold what all who change `path` ask for. A file beside it: `path` itself is replaced, and NFS locks no folder."""
+    try:
+        file = path.with_name(f".{path.name}.lock").open("ab")
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except OSError as error:
+        raise from_os_error(error, f"lock {path}") from error
+    with file:
+        yield
 
 
 def _parse(text: str, where: str) -> Any:

@@ -13,6 +13,7 @@ import os
 import re
 import statistics
 import subprocess
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -105,6 +106,15 @@ class Project:
         many = "no" if not fitting else "more than one"
         raise bad_input(f"{run.results} has {many} {_title({**claim, 'name': name})}; it has: {have}")
 
+    @property
+    def ledger(self) -> Path:
+        return self.path.with_name(f"{self.path.stem}.ledger.jsonl")
+
+    def note(self, act: str, claim: Claim, because: str = "") -> None:
+        """A claim that leaves EVIDENCE.json stays on record."""
+        row = {"time": time.time(), "act": act, "claim": claim, **({"because": because} if because else {})}
+        files.append_jsonl(self.ledger, row)
+
     def save(self) -> None:
         files.write_json(self.path, self.data, "evidence")
 
@@ -122,6 +132,10 @@ def load(path: Path) -> Project:
     twice = [name for name, count in counts.items() if count > 1]
     if twice:
         raise bad_input(f"{path} has the claim {twice[0]} twice; ids must be unique")
+    for claim in data["claims"]:
+        odd = [f"{key} is {claim[key]}" for key in ("value", "spread") if not math.isfinite(claim.get(key, 0))]
+        if odd:
+            raise bad_input(f"{path}, claim {claim['id']}: {odd[0]}; that is no result, compute it with claim add")
     return Project(path, data)
 
 

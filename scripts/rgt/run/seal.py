@@ -1,7 +1,7 @@
 """Sealed runs: seal.json holds the sha256 of every file, and the ledger beside the runs holds the sha256 of every seal.
 
 Example:
-    digest = seal(run)            hashes, writes runs/<id>/seal.json, appends to runs/SEALS.jsonl
+    seal(run).digest              hashes, writes runs/<id>/seal.json, appends to runs/SEALS.jsonl
     problems(run)                 [("digest", "metrics.jsonl", "changed since it was sealed"), ...]
 
 A byte changed later is found against seal.json; a seal.json made anew is found against the ledger, which only grows.
@@ -32,6 +32,11 @@ class Problem(NamedTuple):
     message: str
 
 
+class Sealed(NamedTuple):
+    digest: str  # sha256 of seal.json
+    how: str  # sealed | sealed already | finished (a seal that was cut off)
+
+
 def digest_of(path: Path) -> str:
     """sha256 of a file's bytes, read in blocks."""
     digest = hashlib.sha256()
@@ -44,16 +49,24 @@ def digest_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def seal(run: Run) -> str:
-    """Make the run immutable; returns the sha256 of its seal. An intact sealed run is left as it is."""
-    if not run.seal.exists():
-        _write_seal(run)
-    elif found := [problem for problem in problems(run) if problem.message != _UNRECORDED]:
-        raise bad_input(f"{run.path} is sealed and changed since: {found[0].name} {found[0].message}")
-    digest = digest_of(run.seal)
-    if not _recorded(run):  # after a kill between the two files as well
-        files.append_jsonl(run.path.parent / LEDGER, {"run_id": run.id, "seal_sha256": digest, "time": time.time()})
-    return digest
+def seal(run: Run) -> Sealed:
+    """Make the run immutable. An intact sealed run is left as it is; a seal that was cut off is finished."""
+    with files.locked(run.path.parent / LEDGER):  # of several at once, one seals
+        how = "sealed already" if run.seal.exists() else "sealed"
+        differences = problems(run) if run.seal.exists() else []
+        changed = [problem for problem in differences if problem.message != _UNRECORDED]
+        if len(differences) > len(changed):
+            how = "finished"  # killed between the two files, nobody has relied on it: another seal's event may be there
+            changed = [problem for problem in changed if problem.name != run.events.name]
+        if changed:
+            raise bad_input(f"{run.path} is sealed and changed since: {changed[0].name} {changed[0].message}")
+        if how == "sealed" or len(differences) > 1:
+            _write_seal(run)
+        digest = digest_of(run.seal)
+        if how != "sealed already":
+            row = {"run_id": run.id, "seal_sha256": digest, "time": time.time()}
+            files.append_jsonl(run.path.parent / LEDGER, row)
+        return Sealed(digest, how)
 
 
 def _write_seal(run: Run) -> None:
