@@ -12,7 +12,7 @@ from typing import Any
 
 import compare_runs
 from bench import compare_runs as bench
-from rgt.compare_runs import flat_settings, stats
+from rgt.compare_runs import flat_settings, plan, stats
 from rgt.metrics import table as names
 from rgt.report import CODES
 
@@ -432,3 +432,101 @@ def test_settings_are_flat_and_spelled_one_way() -> None:
         {"a": {"b": "1e-3", "c": [1, 2]}, "args": ["--x", "-1", "--flag", "y=2"], "d": {"e": True}}
     )
     assert found == {"a.b": 0.001, "a.c": "[1.0, 2.0]", "--x": -1.0, "--flag": "true", "y": 2.0, "d.e": "true"}
+
+
+# -- which columns are settings
+
+
+def test_measured_columns_are_no_confounds(tmp_path: Path) -> None:
+    """runtime_s was taken for a setting, and nothing could exclude it."""
+    rng = random.Random(3)
+    rows = [
+        (m, s, 0.7 + 0.1 * (m == "new") + rng.random() / 100, 60 + rng.random(), 3, s % 2)
+        for m in ("new", "old")
+        for s in range(5)
+    ]
+    path = table(tmp_path / "all.csv", "method,seed,acc,runtime_s,layers,odd,width", [(*r, rng.random()) for r in rows])
+    words = (f"{path}::method=new", "--vs", f"{path}::method=old", "--metric", "acc")
+    found = report(*words)
+    assert (found["verdict"], found["comparisons"][0]["variable"]) == ("effect", "method")
+    assert "left out as no settings: runtime_s (measured); width (varies within an arm)" in str(found["findings"])
+    found = report(*words, "--settings", "width")
+    assert any("width" in f["message"] and f["severity"] == "warn" for f in found["findings"])
+    found = report(*words, "--ignore", "method")
+    assert found["comparisons"][0]["changed"] == []
+    paired = report(*words, "--pair-by", "seed")["comparisons"][0]["seeds_test"]
+    assert paired["paired"] and paired["n"] == [5, 5]
+    assert "records no fold to pair by" in run(*words, "--pair-by", "fold").stderr
+
+
+# -- planned beforehand
+
+
+def test_false_effects_and_power_over_ten_thousand_campaigns() -> None:
+    """Old runs give a plan; the campaign stops at the first look below its bar."""
+    from scipy import stats as oracle
+
+    rng = np.random.default_rng(7)
+    campaigns = 10_000
+    for count in (1, 3):
+        n = plan.seeds_per_arm(1.5, 1.0, 0.8, plan.last_bar(count))
+        steps = plan.looks(n, count)
+        assert math.fsum(step.bar for step in steps) == pytest.approx(stats.CLAIM)
+        for effect, low, high in ((0.0, 0.0, stats.CLAIM + 0.003), (1.5, 0.79, 0.9)):
+            x, y = rng.normal(effect, 1, (campaigns, n)), rng.normal(0, 1, (campaigns, n))
+            crossed = np.zeros(campaigns, dtype=bool)
+            for step in steps:
+                p = oracle.ttest_ind(x[:, : step.n], y[:, : step.n], axis=1, equal_var=False).pvalue
+                crossed |= p < step.bar
+            assert low <= crossed.mean() <= high, (count, effect, crossed.mean())
+    hits = 0
+    for _ in range(1000):  # the interval of the power knows that the spread itself is an estimate
+        noise = plan.spread([list(rng.normal(0, 1, 6))])
+        n = plan.seeds_per_arm(1.5, noise.sd, 0.8, stats.CLAIM)
+        low, true, high = (plan.power_of(1.5, sd, n, stats.CLAIM) for sd in (noise.high, 1.0, noise.low))
+        hits += low <= true <= high
+    assert 0.87 <= hits / 1000 <= 0.93
+
+
+def test_a_plan_is_written_first_and_checked_later(tmp_path: Path) -> None:
+    old = table(tmp_path / "old.csv", "seed,accuracy", [(s, v) for s, v in enumerate((0.90, 0.93, 0.91, 0.92))])
+    words = (
+        "plan",
+        "--metric",
+        "accuracy",
+        "--delta",
+        "0.02",
+        "--from",
+        old,
+        "--looks",
+        "2",
+        "--write",
+        tmp_path / "plan.json",
+    )
+    done = run(*words)
+    assert done.returncode == 0, done.stderr
+    assert "seeds per arm find a difference of 0.02 in accuracy in 80% of cases" in done.stdout
+    assert "look 1: " in done.stdout and "unknown, the old runs record no hours" in done.stdout
+    assert "a plan is written once" in run(*words).stderr
+    data = json.loads((tmp_path / "plan.json").read_text())
+    data |= {"looks": [{"n": 5, "bar": 1e-12}, {"n": 8, "bar": 0.01}], "written": 0}
+    (tmp_path / "plan.json").write_text(json.dumps(data))
+    found = compare(tmp_path, arm(NEW, 3e-4), arm(OLD, 1e-3), "--intended", "lr", "--plan", str(tmp_path / "plan.json"))
+    assert found["verdict"] == "undecided" and "planned: look 1 of 2" in found["comparisons"][0]["disclosure"]
+    assert "go on to the next one" in found["comparisons"][0]["reasons"][0]
+    again = (tmp_path / "a", "--vs", tmp_path / "b", "--metric", "accuracy", "--plan", tmp_path / "plan.json")
+    (tmp_path / "plan.json").write_text(json.dumps(data | {"looks": [{"n": 4, "bar": 0.02}]}))
+    assert "not as planned: 5 runs per arm" in str(report(*again)["findings"])
+    (tmp_path / "plan.json").write_text(json.dumps(data | {"written": 1e12}))
+    assert "found afterwards" in report(*again)["comparisons"][0]["disclosure"]
+    (tmp_path / "plan.json").write_text(json.dumps(data | {"metric": "f1"}))
+    assert "found afterwards: the plan is about f1" in str(report(*again)["findings"])
+
+
+def test_a_plan_needs_a_spread(tmp_path: Path) -> None:
+    for name, values in {"few": (0.9, 0.91), "flat": (0.9, 0.9, 0.9)}.items():
+        path = table(tmp_path / f"{name}.csv", "seed,accuracy", list(enumerate(values)))
+        done = run("plan", "--metric", "accuracy", "--delta", "0.1", "--from", path)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1
+    path = table(tmp_path / "wide.csv", "seed,accuracy", list(enumerate((0.1, 0.5, 0.9))))
+    assert "needs more than 10000" in run("plan", "--metric", "accuracy", "--delta", "1e-5", "--from", path).stderr

@@ -14,6 +14,7 @@ from functools import partial
 
 from rgt.compare_runs import flat_settings
 from rgt.compare_runs.trial import Arm, Note, Sample, Trial, bug, told
+from rgt.errors import bad_input
 from rgt.report import plural
 
 _SHOWN = 12  # confounds with a line of their own
@@ -41,6 +42,51 @@ class Changes:
     confounds: list[Change]
     notes: list[Note]
     recorded: bool  # config, code and environment are known for all runs
+
+
+def keep_settings(arms: list[Arm], wanted: tuple[str, ...], ignored: tuple[str, ...]) -> list[Note]:
+    """Take out what is no setting; one note says what and why.
+
+    A table does not say which columns were set and which were measured: there a column that varies within an arm is
+    left out, unless all arms hold the same mix of it (folds, data sets).
+    """
+    trials = [trial for arm in arms for trial in arm.trials]
+    left: dict[str, list[str]] = {}
+    for key in sorted({key for trial in trials for key in trial.config or {}}):
+        values = [{setting(key, trial) for trial in arm.trials} for arm in arms]
+        of_table = all(trial.table for trial in trials if key in (trial.config or {}))
+        if any(_matches(key, word) for word in ignored):
+            why = "--ignore"
+        elif flat_settings.kind(key) in ("seed", "harmless"):
+            continue
+        elif wanted:
+            why = "" if any(_matches(key, word) for word in wanted) else "not in --settings"
+        elif of_table and flat_settings.is_measured(key):
+            why = "measured"
+        else:
+            mixed = of_table and any(len(one) > 1 for one in values) and any(one != values[0] for one in values)
+            why = "varies within an arm" if mixed else ""
+        if why:
+            left.setdefault(why, []).append(key)
+    for trial in trials:
+        gone = {key for keys in left.values() for key in keys}
+        trial.left_out = {key: value for key, value in (trial.config or {}).items() if key in gone}
+        trial.config = {key: value for key, value in trial.config.items() if key not in gone} if trial.config else None
+    if not left:
+        return []
+    message = "left out as no settings: " + "; ".join(f"{', '.join(keys[:8])} ({why})" for why, keys in left.items())
+    return [Note("confound", "info", message, disclose=message)]
+
+
+def paired_value(key: str, trial: Trial) -> str:
+    """What --pair-by names, in one run."""
+    known = {**trial.left_out, **(trial.config or {}), **({"seed": trial.seed} if trial.seed else {})}
+    found = [flat_settings.show(value) for name, value in known.items() if _matches(name, key)]
+    if not found:
+        raise bad_input(
+            f"{trial.source} records no {key} to pair by; it has {', '.join(sorted(known)[:20]) or 'nothing'}"
+        )
+    return found[0]
 
 
 def compare(a: Arm, b: Arm, intended: str | None) -> Changes:

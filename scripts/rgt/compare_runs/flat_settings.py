@@ -34,6 +34,16 @@ _BUDGET = re.compile(
 _DATA = re.compile(
     r".*(data|dataset|corpus|train_(file|files|set)|(val|test|eval)_(file|files|set)|split|fold)(_?(dir|path|name|root|hash|sha256|version|revision))?"
 )
+_MEASURED = re.compile(
+    r"(.*_)?(run_?time|duration|elapsed|latency|wall(_?(clock|time))?|(train|eval|test|inference)(ing)?_time|throughput|(tokens|samples|images|it|steps)_per_\w+"
+    r"|fps|flops|mfu|(peak|max|gpu|cuda|host)_?(gpu_?|cuda_?)?mem(ory)?(_\w+)?|memory|rss|vram|energy|cost|grad_norm)"
+    r"(_(s|secs?|seconds|ms|mins?|minutes|h|hrs?|hours|[gmk]i?b|k?wh|usd))?"
+)
+
+
+def is_measured(key: str) -> bool:
+    """A column that a run gave, by its name; only asked of tables."""
+    return bool(_MEASURED.fullmatch(last(key)))
 
 
 def last(key: str) -> str:

@@ -36,6 +36,7 @@ class Outcome:
     bootstrap: tuple[float, float] | None
     smallest: float  # the true effect that this n and spread show in 80 % of comparisons
     holm: float = math.nan
+    bar: float = CLAIM  # of an effect; lower for one look of several
 
     @property
     def permutation_can(self) -> bool:
@@ -49,7 +50,7 @@ class Outcome:
         keys = {"ci": "ci95", "holm": "p_holm", "floor": "permutation_floor", "bootstrap": "bootstrap95"}
         keys["smallest"] = "smallest_effect"
         fields = {keys.get(name, name): _strict(value) for name, value in asdict(self).items()}
-        return {"test": self.test, "bar": CLAIM} | fields
+        return {"test": self.test} | fields
 
     def __str__(self) -> str:
         if math.isnan(self.p):
@@ -65,7 +66,7 @@ class Outcome:
     def decision(self) -> str:
         """effect | noise | undecided, from the numbers alone."""
         p = self.p if math.isnan(self.holm) else self.holm
-        return _word(p, lambda: not self.permutation_can or (self.p_permutation or 0.0) < PERMUTATION)
+        return _word(p, lambda: not self.permutation_can or (self.p_permutation or 0.0) < PERMUTATION, self.bar)
 
 
 def _strict(value: Any) -> Any:
@@ -75,10 +76,10 @@ def _strict(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _word(p: float, permutation_agrees: Callable[[], bool]) -> str:
+def _word(p: float, permutation_agrees: Callable[[], bool], bar: float = CLAIM) -> str:
     if math.isnan(p):
         return "undecided"
-    if p < CLAIM:
+    if p < bar:
         return "effect" if permutation_agrees() else "undecided"
     return "noise" if p >= NOISE else "undecided"
 

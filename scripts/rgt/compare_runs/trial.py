@@ -44,6 +44,8 @@ class Trial:
     budget: dict[str, float] = field(default_factory=dict)
     devices: tuple[str, ...] = ()  # one name per card; the effective batch often hangs on their number
     doubts: list[str] = field(default_factory=list)  # why its record does not say what ran
+    table: bool = False  # a row of a CSV, whose columns may be settings or measurements
+    left_out: dict[str, Any] = field(default_factory=dict)  # of the config, as no setting
     available: set[str] = field(default_factory=set)  # metric names seen, for the sentence about a missing one
 
 

@@ -198,7 +198,7 @@ def _load_table(path: Path, wanted: tuple[str, ...], where: tuple[str, str] | No
         if key not in found:
             shown = flat_settings.show(flat_settings.plain(row[seed])) if seed else None
             name = row[run] if run else None
-            found[key] = Trial(" ".join((str(path), *key)), name, shown, available=set(header))
+            found[key] = Trial(" ".join((str(path), *key)), name, shown, table=True, available=set(header))
         values = {name: number(row[name], f"{path} line {line}: {name}") for name in metrics if row[name].strip()}
         if item is None:
             _add_run(found[key], row, values, split, {*own, *metrics})

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rgt.compare_runs import changes as changing
-from rgt.compare_runs import flat_settings, stats, suspect
+from rgt.compare_runs import flat_settings, plan, stats, suspect
 from rgt.compare_runs.trial import SPLITS, Arm, Note, Sample, bug, short, told, usable
 from rgt.errors import bad_input
 from rgt.metrics import table
@@ -31,6 +31,8 @@ class Question:
     paired: bool = False
     outcome: stats.Outcome | None = None
     items: stats.Outcome | None = None
+    look: plan.Look | None = None  # of the plan that was given
+    last_look: bool = True
     verdict: str = "undecided"
     reasons: list[str] = field(default_factory=list)
 
@@ -50,7 +52,15 @@ class Question:
 # -- what is compared
 
 
-def ask(a: Arm, b: Arm, metric: str, split: str | None, better: str | None, intended: str | None) -> Question:
+def samples(arms: list[Arm], metric: str, split: str | None) -> list[Sample]:
+    """The values of one metric, on one split of all arms."""
+    one = _split(tuple(arms), metric, split)
+    return [_sample(arm, metric, one, []) for arm in arms]
+
+
+def ask(
+    a: Arm, b: Arm, metric: str, split: str | None, better: str | None, intended: str | None, pair_by: str | None = None
+) -> Question:
     notes: list[Note] = []
     one = _split((a, b), metric, split)
     sides = [_sample(arm, metric, one, notes) for arm in (a, b)]
@@ -59,7 +69,7 @@ def ask(a: Arm, b: Arm, metric: str, split: str | None, better: str | None, inte
     changes = changing.compare(a, b, intended)
     question = Question(metric, direction, by, one, sides[0], sides[1], changes, notes)
     notes += changing.eval_set(*sides)
-    _pair(question)
+    _pair(question, pair_by)
     notes += suspect.suspicious(question.a, question.b, metric, known)
     notes += suspect.selection_notes(question.a, question.b, metric, direction)
     if question.fewest >= 2:
@@ -74,7 +84,7 @@ def ask(a: Arm, b: Arm, metric: str, split: str | None, better: str | None, inte
     return question
 
 
-def _split(arms: tuple[Arm, Arm], metric: str, asked: str | None) -> str | None:
+def _split(arms: tuple[Arm, ...], metric: str, asked: str | None) -> str | None:
     """The split that is read: the one asked for, else the first of test, val, train that both arms have."""
     have: list[set[str | None]] = []
     for arm in arms:
@@ -136,7 +146,17 @@ def _direction(
     return direction, by
 
 
-def _pair(question: Question) -> None:
+def check_plan(question: Question, planned: dict[str, Any]) -> None:
+    """Is this what was planned, and which look is it?"""
+    if planned["metric"] != question.metric or planned.get("split") not in (None, question.split):
+        question.notes.append(told("plan", f"found afterwards: the plan is about {planned['metric']}"))
+    elif question.outcome:
+        question.look, notes = plan.apply(planned, (question.a, question.b), question.outcome)
+        question.last_look = question.look is None or question.look.n == planned["looks"][-1]["n"]
+        question.notes += notes
+
+
+def _pair(question: Question, pair_by: str | None) -> None:
     """Pair the runs by seed and, where both arms hold the same mix of something (folds, datasets), by that too."""
     a, b, notes = question.a, question.b, question.notes
     varying = []
@@ -146,6 +166,8 @@ def _pair(question: Question) -> None:
             varying.append(key)
 
     def keys(sample: Sample) -> list[str | None]:
+        if pair_by:
+            return [changing.paired_value(pair_by, trial) for trial in sample.trials]
         return [t.seed and " ".join([t.seed, *(changing.setting(k, t) for k in varying)]) for t in sample.trials]
 
     left, right = keys(a), keys(b)
@@ -158,7 +180,9 @@ def _pair(question: Question) -> None:
         return
     if set(left) != set(right):
         dropped = plural(len(set(left) ^ set(right)), "run")
-        message = f"only the {len(common)} common seeds are compared; {dropped} without a partner left out"
+        message = (
+            f"only the {len(common)} common {pair_by or 'seed'}s are compared; {dropped} without a partner left out"
+        )
         notes.append(told("seeds", message))
     order = {key: index for index, key in enumerate(right)}
     question.a = a.taken([at for at, key in enumerate(left) if key in common])
@@ -226,11 +250,14 @@ def _by_the_numbers(question: Question) -> tuple[str, str]:
         why = f"the difference is larger than the noise between runs (p = {p:.2g})"
         alone = f"; a permutation test cannot go below {outcome.floor:.2g} with {n} runs, so the t test decides alone"
         return word, why if outcome.permutation_can else why + alone
+    if question.look and not question.last_look:
+        why = f"p = {p:.2g} is not below {outcome.bar:.2g}, the bar of this look"
+        return "undecided", f"{why}; go on to the next one, or stop without a claim"
     least = f"with {n} runs only effects from about {short(outcome.smallest)} on would show"
     if word == "noise":
         why = f"runs of one arm differ as much as the arms do (p = {p:.2g})"
         return word, f"{why}; {least}, smaller ones are not excluded"
-    return word, f"p = {p:.2g} is neither below {stats.CLAIM} nor from {stats.NOISE} on; {least}; more seeds decide"
+    return word, f"p = {p:.2g} is neither below {outcome.bar:.2g} nor from {stats.NOISE} on; {least}; more seeds decide"
 
 
 # -- what is said beside the number
