@@ -19,6 +19,7 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rgt import cli, errors
 from rgt.compare_runs import changes, stats, suspect, trial_sources, verdict
@@ -184,7 +185,7 @@ def plan(
     hours, recorded = plans.hours_and_rate(sides)
     price = rate if rate is not None else recorded
     cost = None if hours is None or price is None else 2 * n * hours * price
-    data = {"metric": metric, "split": split, "delta": delta, "power": power, "sd": noise.sd}
+    data: dict[str, Any] = {"metric": metric, "split": split, "delta": delta, "power": power, "sd": noise.sd}
     data |= {"sd_interval": [noise.low, noise.high], "looks": [vars(step) for step in steps]}
     data |= {"hypothesis": hypothesis} if hypothesis else {}
     if write:
