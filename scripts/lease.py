@@ -82,14 +82,18 @@ def start(profile: str, box_id: str, run: str, fmt: str | None, **said: Any) -> 
 
     Example: rgt lease start --profile autodl --id pro-1 --run box:/root/runs/x --until 6h --on-end stop
     """
+    from rgt.host.ssh import parse_place
     from rgt.lease import box_timer, keeping
-    from rgt.platform import profiles
+    from rgt.platform import acts, profiles
     from rgt.run import lease as leases
 
     facts, found = profiles.load(profile), Report("lease")
     made = _make(facts, leases.profile_word(profile), box_id, run, said)
     profiles.command(facts["meter"]["list"], made.values)  # it may lack a value
-    loses = _why_no_stop(facts, made) if made.on_end == "stop" else ""
+    loses = ""
+    if made.on_end == "stop":
+        unknown = f"where {made.local} can be pulled from is not known; give --run HOST:DIR"
+        loses = acts.why_stop_loses(facts, parse_place(made.source).path) if made.source else unknown
     if loses:
         found.add("unapplied", "warn", f"at the end it can only tell: {loses}", where=made.title)
     _config(found)
@@ -105,7 +109,7 @@ def start(profile: str, box_id: str, run: str, fmt: str | None, **said: Any) -> 
         box_timer.install(_host(made), facts, left)
     Path(made.local).mkdir(parents=True, exist_ok=True)
     leases.register(made)
-    _log(made, "started", rate=made.rate, stopped_rate=made.stopped_rate, profile=profile, words=made.words)
+    made.log("started", rate=made.rate, stopped_rate=made.stopped_rate, profile=profile, words=made.words)
     found.data["keeper"] = keeping.start(made)
     cron = f"*/10 * * * * {bundle.command('lease', 'status')} >/dev/null"
     lines = [_line(made), f"kept in {made.file}; keeper: pid {found.data['keeper']}"]
@@ -114,15 +118,13 @@ def start(profile: str, box_id: str, run: str, fmt: str | None, **said: Any) -> 
 
 
 def _make(facts: dict[str, Any], profile: str, box_id: str, run: str, said: dict[str, Any]) -> Lease:
+    from rgt.platform import profiles
     from rgt.run import lease as leases
 
     if not (said["until"] or said["most"] or said["idle"]):
         raise bad_input("a lease needs an end: --until 6h, --max 20 (with --rate) or --idle 30m")
     if said["most"] and said["rate"] is None:
         raise bad_input("--max needs the price of an hour: --rate 1.89")
-    for pair in said["more"]:
-        if pair.find("=") < 1:
-            raise bad_input(f"--set takes NAME=VALUE, not {pair!r}")
     local, source = _locate(run)
     rate, stopped_rate = said["rate"], said["stopped_rate"]
     if said["disk"]:
@@ -134,7 +136,7 @@ def _make(facts: dict[str, Any], profile: str, box_id: str, run: str, said: dict
         lease_id=f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(wall))}-{os.urandom(3).hex()}",
         profile=profile,
         box_id=box_id,
-        values={"id": box_id, **dict(pair.split("=", 1) for pair in said["more"])},
+        values=profiles.placeholders(box_id, said["more"]),
         run_id=local.name,
         local=str(local),
         source=source,
@@ -188,15 +190,6 @@ def _disk_prices(facts: dict[str, Any], source: str) -> tuple[float, float]:
     return max(tier["running"] for tier in tiers), max(tier["stopped"] for tier in tiers)
 
 
-def _why_no_stop(facts: dict[str, Any], made: Lease) -> str:
-    from rgt.host.ssh import parse_place
-    from rgt.platform import acts
-
-    if not made.source:
-        return f"where {made.local} can be pulled from is not known; give --run HOST:DIR"
-    return acts.why_stop_loses(facts, parse_place(made.source).path)
-
-
 def _config(found: Report) -> Config | None:
     """Who is told. That nobody is, or that it cannot be read, is a finding and hides nothing else."""
     from rgt.notice import telling
@@ -233,13 +226,6 @@ def _line(lease: Lease) -> str:
     return f"{lease.title} ends {end}{idle}: {act} {lease.run_id}"
 
 
-def _log(lease: Lease, what: str, **detail: Any) -> None:
-    from rgt.run.record import log_decision
-
-    facts = {"what": what, "id": lease.box_id, "lease": lease.lease_id, "time": lease.now(), **detail}
-    log_decision(Path(lease.local), "lease", **facts)
-
-
 # -- change
 
 
@@ -267,7 +253,7 @@ def extend(lease: str, until: float | None, most: float | None, words: str, as_j
         fresh.most = most or fresh.most
         fresh.state, fresh.due, fresh.spent, fresh.generation = leases.ACTIVE, None, None, fresh.generation + 1
         fresh.words = words or fresh.words
-    _log(fresh, "extended", words=words)
+    fresh.log("extended", words=words)
     if fresh.on_box:
         box_timer.arm(_host(fresh), _ends(fresh) + box_timer.LATER - fresh.now())
     keeping.wake(fresh)
@@ -290,7 +276,7 @@ def end(lease: str, as_json: bool) -> None:
         box_timer.remove(_host(known))
     with leases.change(known) as fresh:
         fresh.state = leases.ENDED
-    _log(fresh, "ended")
+    fresh.log("ended")
     keeping.wake(fresh)
     bills = bundle.command("transfer", "bills", "--profile", fresh.profile)
     cli.show(

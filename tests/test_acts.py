@@ -333,13 +333,13 @@ def test_stopped_is_a_positive_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     def stopped(answer: str) -> bool:
         bench.say("before", answer)
-        return acts.stopped(bench.facts, bench.values, box)
+        return acts.ask(bench.facts, bench.values).is_stopped(box)
 
     assert stopped(bench.platform.answer("EXITED", bench.other))
     assert not stopped(bench.platform.answer("RUNNING")) and not stopped(bench.platform.answer(""))
     assert not stopped("") and not stopped(HTML)
     monkeypatch.setenv("PATH", "")
-    assert not acts.stopped(bench.facts, bench.values, box)
+    assert not acts.ask(bench.facts, bench.values).is_stopped(box)
 
 
 # -- bills

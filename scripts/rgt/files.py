@@ -101,6 +101,21 @@ def sync_directory(directory: Path) -> None:
             os.close(descriptor)
 
 
+@contextlib.contextmanager
+def locked(path: Path, wait: bool = True) -> Iterator[int]:
+    """Hold a lock that the kernel frees with this process; BlockingIOError when it is taken and not `wait`."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise from_os_error(error, f"write to {path.parent}") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield lock
+    finally:
+        os.close(lock)
+
+
 def read_json(path: Path, schema: str | None = None) -> Any:
     """Read one JSON file, or say in a sentence what is wrong with it."""
     try:

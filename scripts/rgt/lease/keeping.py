@@ -200,15 +200,14 @@ class Keeper:
     def _listed(self) -> acts.Listing:
         """The list now; what it shows of our box goes to the events when it changed."""
         lease = self.lease
-        try:
-            listing = acts.listed(self.facts, lease.values)
-        except RgtError as error:
-            listing = acts.Listing(problem=error.message)
+        listing = acts.ask(self.facts, lease.values)
         rows = [] if listing.problem else listing.having(lease.box_id)
         if rows:
             up = not all(row.stopped or row.ended for row in rows)
             if up != self.memory.get("up", True):
-                self._event("box_started" if up else "box_stopped", by="provider's list", id=lease.box_id)
+                with contextlib.suppress(RgtError):
+                    facts = {"time": lease.now(), "by": "provider's list", "id": lease.box_id}
+                    log_decision(Path(lease.local), "box_started" if up else "box_stopped", **facts)
             self.memory["up"] = up
         self.memory["listing"] = listing.problem or (rows[0].status if rows else "not listed")
         return listing
@@ -222,10 +221,11 @@ class Keeper:
         last = memory["attempt"] >= _MOST
         wait = min(_LONGEST, _FIRST * 2 ** (memory["attempt"] - 1))
         again = "this is the last message" if last else f"again in {units.show_duration(wait)}"
+        by_hand = bundle.command("transfer", "down", lease.local, "--profile", lease.profile, "--id", lease.box_id)
         lines = [
             f"Its lease is over ({(lease.due or {}).get('why')}), and it is NOT stopped: {why}",
             f"Cost so far: {_money(self.cost(now))}. Message {memory['attempt']}, {again}.",
-            f"By hand: {self._down_words()}",
+            f"By hand: {by_hand}",
             f"Longer: {bundle.command('lease', 'extend', lease.box_id, '--until', '2h')}",
         ]
         self.tell(
@@ -286,11 +286,8 @@ class Keeper:
         print(f"{time.strftime('%F %T')} {title}\n{text}\n{channels}", file=sys.stderr, flush=True)
 
     def log(self, what: str, **detail: Any) -> None:
-        self._event("lease", what=what, id=self.lease.box_id, lease=self.lease.lease_id, **detail)
-
-    def _event(self, event: str, **detail: Any) -> None:
         with contextlib.suppress(RgtError):  # a full disk must not keep the keeper from telling
-            log_decision(Path(self.lease.local), event, **{"time": self.lease.now(), **detail})
+            self.lease.log(what, **detail)
 
     def remember(self) -> None:
         with contextlib.suppress(RgtError):
@@ -308,10 +305,6 @@ class Keeper:
                 f"No end any more: {bundle.command('lease', 'end', lease.box_id)}",
             ]
         )
-
-    def _down_words(self) -> str:
-        lease = self.lease
-        return bundle.command("transfer", "down", lease.local, "--profile", lease.profile, "--id", lease.box_id)
 
 
 def run_tool(tool: str, words: list[str], held: tuple[int, ...]) -> subprocess.CompletedProcess[bytes]:
@@ -346,7 +339,7 @@ def _sentence(answer: dict[str, Any], said: str) -> str:
 def start(lease: Lease) -> int | None:
     """A keeper of its own session; its pid, or None when one is at work already."""
     try:
-        with leases.locked(lease.folder / "keeper.lock", wait=False):
+        with files.locked(lease.folder / "keeper.lock", wait=False):
             pass
     except BlockingIOError:
         return None
@@ -377,7 +370,7 @@ def keep(lease: Lease) -> bool:
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with leases.locked(lease.folder / "keeper.lock", wait=False) as lock:
+        with files.locked(lease.folder / "keeper.lock", wait=False) as lock:
             keeper = Keeper(lease, lock)
             wait: float | None = 0.0
             while wait is not None and not stop:

@@ -7,7 +7,6 @@ verify). Neither an exit code nor a log line proves a cell.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import itertools
 import json
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from rgt import errors, files, schema
-from rgt.errors import RgtError, bad_input, from_os_error
+from rgt.errors import RgtError, bad_input
 from rgt.job import backends
 from rgt.job import description as job
 from rgt.machine import processes
@@ -209,24 +208,17 @@ def read_ledger(sweep: Sweep) -> Ledger:
 @contextlib.contextmanager
 def alone(sweep: Sweep) -> Iterator[tuple[Ledger, int]]:
     """The ledger, locked against other submits. launch inherits the lock, in case it outlives us."""
-    try:
-        sweep.directory.mkdir(exist_ok=True)
-        descriptor = os.open(sweep.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        raise from_os_error(error, f"use {sweep.directory} as the sweep's directory") from None
-    try:
+    with contextlib.ExitStack() as held:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock = held.enter_context(files.locked(sweep.directory / "lock", wait=False))
         except BlockingIOError:
             progress("another submit of this sweep is under way; waiting for its end")
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            lock = held.enter_context(files.locked(sweep.directory / "lock"))
         if not (sweep.directory / "sweep.json").exists():
             now = datetime.now(timezone.utc).isoformat(timespec="seconds")
             birth = {"sweep_id": mint_id(sweep.path.stem), "sweep": sweep.path.name, "created": now}
             files.write_json(sweep.directory / "sweep.json", birth)
-        yield read_ledger(sweep), descriptor
-    finally:
-        os.close(descriptor)
+        yield read_ledger(sweep), lock
 
 
 # -- what became of each cell
