@@ -80,8 +80,8 @@ def tell(key: str, title: str, text: str = "", urgent: bool = False, only: str =
     told, outcomes = channels.message(title, text, urgent), []
     if not rows:
         return []
-    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    path = state / "rgt" / "notices" / f"{hashlib.sha256(key.encode(errors='replace')).hexdigest()[:32]}.json"
+    home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    path = home / "rgt" / "notices" / f"{hashlib.sha256(key.encode(errors='replace')).hexdigest()[:32]}.json"
     with files.locked(path.with_suffix(".lock")):
         known: dict[str, Any] = {}
         with contextlib.suppress(RgtError, KeyError, TypeError):
