@@ -36,9 +36,7 @@ _KEPT = 30 * 86400.0  # seconds for which a lease that is over is listed
 _HOURS = 8760 / 12  # of a month
 money: dict[str, Any] = {"type": click.FloatRange(0)}
 duration: dict[str, Any] = {"type": cli.Duration()}
-rate_option = click.option(
-    "--rate", **money, help="Price of an hour, running. No profile has one: it is by card and day."
-)
+rate_option = click.option("--rate", **money, help="Price of an hour, running; it differs by card and day.")
 stopped_option = click.option("--stopped-rate", **money, help="Price of an hour, stopped (its disk).")
 lease_argument = click.argument("lease", metavar="ID|RUN")
 
@@ -54,23 +52,17 @@ def main() -> None:
 @main.command()
 @click.option("--profile", required=True, help="Platform of the box: a name in profiles/, or a path.")
 @click.option("--id", "box_id", required=True, help="What the provider calls the box.")
-@click.option(
-    "--run", "run", required=True, help="HOST:DIR, a run that launch started, or a folder it was pulled into."
-)
+@click.option("--run", "run", required=True, help="HOST:DIR, a run of launch, or the folder it was pulled into.")
 @click.option("--until", **duration, help="It ends after this time.")
 @click.option("--max", "most", **money, help="It ends when this much is spent; needs --rate.")
 @click.option("--idle", **duration, help="It ends when GPUs, log and writers were idle for this long.")
-@click.option(
-    "--on-end", type=click.Choice(["stop", "tell"]), default="tell", show_default=True, help="What happens then."
-)
+@click.option("--on-end", type=click.Choice(["stop", "tell"]), default="tell", show_default=True, help="At its end.")
 @rate_option
 @stopped_option
 @click.option("--disk", **money, help="GB of the disk that a stop keeps, for the profile's price of it.")
 @click.option("--words", default="", help="The user's own sentence, kept with it.")
 @click.option("--set", "more", multiple=True, help="Another placeholder of the platform's commands: NAME=VALUE.")
-@click.option(
-    "--on-box", type=click.Choice(["print", "install"]), help="Also a last timer on the box, 30 minutes later."
-)
+@click.option("--on-box", type=click.Choice(["print", "install"]), help="Also a timer on the box, 30 minutes later.")
 @click.option("--every", **duration, default="60s", show_default=True, help="Time between two looks.")
 @click.option("--dry-run", is_flag=True, help="Say what would be kept and done, and start nothing.")
 @cli.report_options
@@ -184,9 +176,7 @@ def _disk_prices(facts: dict[str, Any], source: str) -> tuple[float, float]:
 
     tiers = [tier["gb_month"] for tier in acts.tiers_of(facts, parse_place(source).path) if "gb_month" in tier]
     if not tiers:
-        raise bad_input(
-            f"the profile of {facts['title']} has no price of a GB there; give --stopped-rate instead of --disk"
-        )
+        raise bad_input(f"the profile of {facts['title']} has no price of a GB there; give --stopped-rate, not --disk")
     return max(tier["running"] for tier in tiers), max(tier["stopped"] for tier in tiers)
 
 
@@ -279,9 +269,8 @@ def end(lease: str, as_json: bool) -> None:
     fresh.log("ended")
     keeping.wake(fresh)
     bills = bundle.command("transfer", "bills", "--profile", fresh.profile)
-    cli.show(
-        {"lease": fresh.as_dict()}, as_json, [f"the lease of {fresh.title} is ended; the box is as it was: {bills}"]
-    )
+    line = f"the lease of {fresh.title} is ended; the box is as it was: {bills}"
+    cli.show({"lease": fresh.as_dict()}, as_json, [line])
 
 
 @main.command(hidden=True)
@@ -315,9 +304,8 @@ def status(fmt: str | None) -> int:
     found, rows, known = Report("lease"), [], []
     for folder, lease in leases.every():
         if lease is None:
-            found.add(
-                "missing", "error", "its file is gone or broken: nobody keeps this box", path=str(folder / "lease")
-            )
+            message = "its file is gone or broken: nobody keeps this box"
+            found.add("missing", "error", message, path=str(folder / "lease"))
         elif lease.state in (leases.ENDED, leases.STOPPED) and lease.now() - lease.started > _KEPT:
             (folder / "lease").unlink(missing_ok=True)
         else:
@@ -378,9 +366,8 @@ def _without_lease(active: list[Lease], more: list[str], found: Report) -> list[
             listing = acts.Listing(problem=error.message)
         if listing.problem or not listing.whole:
             why = listing.problem or "it has further pages, which were not read"
-            found.add(
-                "unreadable", "warn", f"the list of {profile}: {why}; what is up there is not known", where=profile
-            )
+            message = f"the list of {profile}: {why}; what is up there is not known"
+            found.add("unreadable", "warn", message, where=profile)
         leased = {one.box_id for one in active if one.profile == profile}
         for row in listing.rows:
             if row.id not in leased and not row.stopped and not row.ended:
@@ -397,9 +384,7 @@ def _without_lease(active: list[Lease], more: list[str], found: Report) -> list[
 @stopped_option
 @click.option("--evidence", type=click.Path(path_type=Path), help="EVIDENCE.json: the cost of each of its claims.")
 @cli.report_options
-def cost(
-    runs: tuple[Path, ...], rate: float | None, stopped_rate: float | None, evidence: Path | None, fmt: str | None
-) -> int:
+def cost(runs: tuple[Path, ...], evidence: Path | None, fmt: str | None, **rates: float | None) -> int:
     """Say what RUNS cost: hours up and stopped, from their events, times the recorded prices; unknown is said.
 
     Per claim: the runs that it rests on. Per failed hour: from a start of the job to its failure. A box that several
@@ -413,7 +398,7 @@ def cost(
     for path in folders:
         if not path.is_dir():
             raise bad_input(f"{path} is not a run directory")
-    bills = [billing.bill_of(path, rate, stopped_rate) for path in folders]
+    bills = [billing.bill_of(path, **rates) for path in folders]
     found = Report("lease", data={"runs": [bill.as_dict() for bill in bills], "total": billing.total(bills)})
     failed = [bill for bill in bills if bill.failed]
     hours, lost = sum(bill.failed for bill in failed), [bill.failed_cost for bill in failed]

@@ -32,12 +32,8 @@ if TYPE_CHECKING:
 Words = tuple[str, ...]
 duration: dict[str, Any] = {"type": cli.Duration(), "show_default": True}
 patience_option = click.option("--patience", **duration, default="15m", help="Give up after this long without a byte.")
-profile_option = click.option(
-    "--profile", required=True, help="Platform of the box: a name in profiles/ (china:matpool), or a path."
-)
-set_option = click.option(
-    "--set", "more", multiple=True, help="Another placeholder of the command: NAME=VALUE; repeatable."
-)
+profile_option = click.option("--profile", required=True, help="A name in profiles/ (china:matpool) or a path.")
+set_option = click.option("--set", "more", multiple=True, help="Another placeholder of the command: NAME=VALUE.")
 exclude_option = click.option("--exclude", multiple=True, help="A name or path to leave out, with * and ?; repeatable.")
 
 

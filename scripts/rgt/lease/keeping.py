@@ -97,9 +97,8 @@ class Keeper:
         if not memory.get("soon"):
             memory["soon"] = now
             key = f"soon/{memory.get('idle_since') or ''}"
-            self.tell(
-                key, f"{lease.title}: its lease ends soon", self._prospects(max(ends, now + notice), why, now), True
-            )
+            prospects = self._prospects(max(ends, now + notice), why, now)
+            self.tell(key, f"{lease.title}: its lease ends soon", prospects, True)
         at = max(ends, memory["soon"] + notice)
         if now < at:
             return float(min(lease.every, at - now))
@@ -178,9 +177,8 @@ class Keeper:
         code, answer, said = self._tool("transfer", "down", *words, "--lease", lease.file, "--execute")
         if code == 0 and answer.get("gone"):
             return []
-        return [
-            f"{'the stop is not seen done' if answer.get('executed') else 'not stopped'}: {_sentence(answer, said)}"
-        ]
+        what = "the stop is not seen done" if answer.get("executed") else "not stopped"
+        return [f"{what}: {_sentence(answer, said)}"]
 
     def _tool(self, *words: object) -> tuple[int, dict[str, Any], str]:
         """Exit code, JSON and stderr. The child holds our lock, too: a second keeper does not begin while it works."""
@@ -228,9 +226,8 @@ class Keeper:
             f"By hand: {by_hand}",
             f"Longer: {bundle.command('lease', 'extend', lease.box_id, '--until', '2h')}",
         ]
-        self.tell(
-            f"over/{memory['attempt']}", f"{lease.title}: NOT stopped at the end of its lease", "\n".join(lines), True
-        )
+        title = f"{lease.title}: NOT stopped at the end of its lease"
+        self.tell(f"over/{memory['attempt']}", title, "\n".join(lines), True)
         self.log("not_stopped", reasons=why, attempt=memory["attempt"])
         if last:
             with leases.change(lease) as fresh:

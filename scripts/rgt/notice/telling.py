@@ -90,9 +90,8 @@ def tell(key: str, title: str, text: str = "", urgent: bool = False, only: str =
             before = known.get(row["name"], {})
             if before.get("state") in (SENT, SENDING):
                 state = BEFORE if before["state"] == SENT else SENDING
-                outcomes.append(
-                    Outcome(row["name"], state, "" if state == BEFORE else "whether it arrived is not known")
-                )
+                unsure = "" if state == BEFORE else "whether it arrived is not known"
+                outcomes.append(Outcome(row["name"], state, unsure))
                 continue
             known[row["name"]] = {"state": SENDING, "time": time.time()}
             _write(path, key, known)

@@ -25,6 +25,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from subprocess import PIPE, STDOUT
 from typing import Any, BinaryIO
 
 from rgt.errors import bad_input, lacking
@@ -126,9 +127,7 @@ def watch(command: list[str], duration: float, steps: int | None, sink: BinaryIO
             paths = [str(_INSIDE), *filter(None, [os.environ.get("PYTHONPATH")])]
             settings |= {"PYTHONPATH": os.pathsep.join(paths), "RGT_INSIDE": folder}
         try:
-            child = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=settings, start_new_session=True
-            )
+            child = subprocess.Popen(command, stdout=PIPE, stderr=STDOUT, env=settings, start_new_session=True)
         except OSError as error:
             raise bad_input(f"cannot start {command[0]}: {error.strerror}") from None
         with _ends_with(child):

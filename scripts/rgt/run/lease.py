@@ -84,9 +84,9 @@ class Lease:
     def now(self) -> float:
         """Seconds since 1970, never less than the start plus what has really passed since."""
         wall, boot = clock()
-        return (
-            max(wall, self.started + boot[1] - self.boot[1]) if self.boot and boot and boot[0] == self.boot[0] else wall
-        )
+        if self.boot and boot and boot[0] == self.boot[0]:
+            return max(wall, self.started + float(boot[1] - self.boot[1]))
+        return wall
 
 
 def clock() -> tuple[float, list[Any] | None]:
@@ -145,9 +145,7 @@ def find(word: str) -> Lease:
     """By the id of its box, its run (id or folder), or its file."""
     known = [lease for _, lease in every() if lease]
     path = os.path.abspath(word)
-    fitting = [
-        one for one in known if word in (one.box_id, one.run_id, one.lease_id) or path in (one.local, str(one.file))
-    ]
+    fitting = [one for one in known if {word, path} & {one.box_id, one.run_id, one.lease_id, one.local, str(one.file)}]
     if len(fitting) == 1:
         return fitting[0]
     names = ", ".join(sorted(one.box_id for one in (fitting or known))[:8]) or "none"
