@@ -110,7 +110,8 @@ def start(profile: str, box_id: str, run: str, fmt: str | None, **said: Any) -> 
 
 
 def _make(facts: dict[str, Any], profile: str, box_id: str, run: str, said: dict[str, Any]) -> Lease:
-    from rgt.platform import profiles
+    from rgt.host.ssh import parse_place
+    from rgt.platform import acts, profiles
     from rgt.run import lease as leases
 
     if not (said["until"] or said["most"] or said["idle"]):
@@ -120,9 +121,14 @@ def _make(facts: dict[str, Any], profile: str, box_id: str, run: str, said: dict
     local, source = _locate(run)
     rate, stopped_rate = said["rate"], said["stopped_rate"]
     if said["disk"]:
-        running, resting = _disk_prices(facts, source or str(local))
-        rate = None if rate is None else rate + said["disk"] * running / _HOURS
-        stopped_rate = said["disk"] * resting / _HOURS if stopped_rate is None else stopped_rate
+        place = parse_place(source or str(local)).path
+        prices = [tier["gb_month"] for tier in acts.tiers_of(facts, place) if "gb_month" in tier]
+        if not prices:
+            raise bad_input(f"the profile of {facts['title']} has no price of a GB there; give --stopped-rate")
+        # of tiers that cannot be told apart, the dearest
+        running, resting = (said["disk"] * max(p[key] for p in prices) / _HOURS for key in ("running", "stopped"))
+        rate = None if rate is None else rate + running
+        stopped_rate = resting if stopped_rate is None else stopped_rate
     wall, boot = leases.clock()
     return leases.Lease(
         lease_id=f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(wall))}-{os.urandom(3).hex()}",
@@ -167,17 +173,6 @@ def _locate(run: str) -> tuple[Path, str | None]:
     order = backends.order_of(there) if there.is_recorded_here else None
     remote = [host for host in order.hosts if host.name] if order else []
     return local, Place(remote[0], order.run_dir).text if order and remote else None
-
-
-def _disk_prices(facts: dict[str, Any], source: str) -> tuple[float, float]:
-    """Of a GB and month, running and stopped; of tiers that cannot be told apart, the dearest."""
-    from rgt.host.ssh import parse_place
-    from rgt.platform import acts
-
-    tiers = [tier["gb_month"] for tier in acts.tiers_of(facts, parse_place(source).path) if "gb_month" in tier]
-    if not tiers:
-        raise bad_input(f"the profile of {facts['title']} has no price of a GB there; give --stopped-rate, not --disk")
-    return max(tier["running"] for tier in tiers), max(tier["stopped"] for tier in tiers)
 
 
 def _config(found: Report) -> Config | None:
@@ -392,6 +387,7 @@ def cost(runs: tuple[Path, ...], evidence: Path | None, fmt: str | None, **rates
 
     Example: rgt lease cost runs/* --evidence EVIDENCE.json
     """
+    from rgt.evidence import claims
     from rgt.run import billing, record
 
     folders = [run.path for path in runs for run in (record.find(path) or [record.Run(path)])]
@@ -403,34 +399,24 @@ def cost(runs: tuple[Path, ...], evidence: Path | None, fmt: str | None, **rates
     failed = [bill for bill in bills if bill.failed]
     hours, lost = sum(bill.failed for bill in failed), [bill.failed_cost for bill in failed]
     found.data["failed"] = {"hours": round(hours, 4), "cost": None if None in lost else sum(filter(None, lost))}
-    found.data["claims"] = _claims(evidence, bills) if evidence else []
+    by_run, rows = {bill.run_id: bill for bill in bills}, []
+    for claim in claims.load(evidence).claims if evidence else ():  # those whose runs are all among them
+        names = claims.runs_of(claim)
+        if all(name in by_run for name in names):
+            money = billing.total([by_run[name] for name in names])
+            rows.append({"claim": claim["id"], "runs": len(names), "cost": money})
+    found.data["claims"] = rows
     for bill in bills:
         if bill.cost is None:
             found.add("unknown", "warn", f"no rate is recorded for {bill.run_id}: --rate 1.89", path=bill.run_id)
     if fmt is None:
         lines = [f"{bill.run_id}: {bill.sentence()}" for bill in bills]
-        lines += [f"claim {row['claim']}: {_shown(row['cost'])} for {row['runs']} runs" for row in found.data["claims"]]
+        lines += [f"claim {row['claim']}: {_shown(row['cost'])} for {row['runs']} runs" for row in rows]
         lines += [f"failed: {_shown(found.data['failed']['cost'])} for {hours:.2f} h"] if hours else []
         click.echo(units.show_text("\n".join(lines)))
-    claims = len(found.data["claims"])
     whole = found.data["total"]
-    each = f", {_shown(whole / claims)} for each of {claims} claims" if claims and whole is not None else ""
+    each = f", {_shown(whole / len(rows))} for each of {len(rows)} claims" if rows and whole is not None else ""
     return found.emit(fmt, f"{_shown(whole)} for {len(bills)} runs{each}")
-
-
-def _claims(evidence: Path, bills: list[Any]) -> list[dict[str, Any]]:
-    """Each claim whose runs are all among them, with what these cost."""
-    from rgt.evidence import claims
-    from rgt.run import billing
-
-    by_run = {bill.run_id: bill for bill in bills}
-    rows = []
-    for claim in claims.load(evidence).claims:
-        names = claims.runs_of(claim)
-        if all(name in by_run for name in names):
-            money = billing.total([by_run[name] for name in names])
-            rows.append({"claim": claim["id"], "runs": len(names), "cost": money})
-    return rows
 
 
 def _shown(value: float | None) -> str:

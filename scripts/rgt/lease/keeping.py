@@ -61,7 +61,15 @@ class Keeper:
         now, memory = lease.now(), self.memory
         if memory.get("generation") != lease.generation:  # extended: what was counted before is void
             memory |= {"generation": lease.generation, "soon": None, "attempt": 0, "next": 0.0, "idle_since": None}
-        self._look(now)
+        # the provider's list now and then, so that a stop or start by others is in the events; and idleness
+        if not 0 <= now - memory.get("listed", 0.0) < _LIST_EVERY:
+            memory["listed"] = now
+            self._listed()
+        every = max(lease.every, min(_LIST_EVERY, (lease.idle or 0.0) / 6))
+        late = now - memory.get("idle_looked", 0.0)
+        if lease.idle and not lease.due and not 0 <= late < every:
+            since = memory.get("idle_since") if late < 3 * every + 60 else None  # nobody looked meanwhile
+            memory |= {"idle_looked": now, "idle_since": (since or now) if self._is_idle() else None}
         wait: float | None = lease.every
         if lease.due:
             wait = self._finish(now) if now >= memory["next"] else min(lease.every, memory["next"] - now)
@@ -70,19 +78,6 @@ class Keeper:
         memory |= {"time": time.time(), "pid": os.getpid(), "doing": "", "error": ""}
         self.remember()
         return wait
-
-    def _look(self, now: float) -> None:
-        """The provider's list now and then, so that a stop or start by others is in the events; and idleness."""
-        if now - self.memory.get("listed", 0.0) >= _LIST_EVERY or now < self.memory.get("listed", 0.0):
-            self.memory["listed"] = now
-            self._listed()
-        if self.lease.idle and not self.lease.due:
-            every = max(self.lease.every, min(_LIST_EVERY, self.lease.idle / 6))
-            late = now - self.memory.get("idle_looked", 0.0)
-            if late >= every or late < 0:
-                since = self.memory.get("idle_since") if late < 3 * every + 60 else None  # nobody looked meanwhile
-                self.memory["idle_looked"] = now
-                self.memory["idle_since"] = (since or now) if self._is_idle() else None
 
     def _approach(self, now: float) -> float:
         """Before the end: warn at 80 % and shortly before; then the end is due, and written down."""

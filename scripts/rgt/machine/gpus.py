@@ -143,22 +143,18 @@ def _nvml_gpu(nvml: Any, index: int) -> Gpu:
     gpu.temperature = _ask(lambda: int(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)))
     gpu.power_draw = _ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000)
     gpu.compute_cap = _ask(lambda: "{}.{}".format(*nvml.nvmlDeviceGetCudaComputeCapability(handle)))
-    kind, since = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
-    gpu.ecc_errors = _ask(lambda: int(nvml.nvmlDeviceGetTotalEccErrors(handle, kind, since)))
+    error_type, since = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+    gpu.ecc_errors = _ask(lambda: int(nvml.nvmlDeviceGetTotalEccErrors(handle, error_type, since)))
     reasons = _ask(lambda: int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))) or 0
     gpu.slowdown = [name for bit, name in SLOWDOWN_REASONS.items() if reasons & bit]
-    gpu.processes = _nvml_processes(nvml, handle)
-    return gpu
-
-
-def _nvml_processes(nvml: Any, handle: Any) -> list[Process]:
     by_pid: dict[int, Process] = {}
     lists = {"G": nvml.nvmlDeviceGetGraphicsRunningProcesses, "C": nvml.nvmlDeviceGetComputeRunningProcesses}
     for kind, question in lists.items():  # compute last: who does both counts as computing
         for row in _ask(functools.partial(question, handle)) or []:
             used = None if row.usedGpuMemory is None else int(row.usedGpuMemory)
             by_pid[int(row.pid)] = Process(int(row.pid), used, kind)
-    return list(by_pid.values())
+    gpu.processes = list(by_pid.values())
+    return gpu
 
 
 def _ask(question: Callable[[], Any]) -> Any:

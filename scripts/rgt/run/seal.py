@@ -47,31 +47,25 @@ def digest_of(path: Path) -> str:
 def seal(run: Run) -> str:
     """Make the run immutable; returns the sha256 of its seal. An intact sealed run is left as it is."""
     if not run.seal.exists():
-        _write_seal(run)
+        if not run.results.is_file():
+            raise bad_input(f"{run.path} has no results.json: write its final metrics before it is sealed")
+        files.read_json(run.results, "results")
+        run.log_event("sealed")
+        digests = {}
+        for name in sorted(_names(run)):
+            before = (run.path / name).stat()
+            digests[name] = digest_of(run.path / name)
+            after = (run.path / name).stat()
+            if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+                raise bad_input(f"{run.path / name} was written to while it was sealed; seal the run when it has ended")
+        sealed = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        files.write_json(run.seal, {"run_id": run.id, "sealed": sealed, "files": digests}, "seal")
     elif found := [problem for problem in problems(run) if problem.message != _UNRECORDED]:
         raise bad_input(f"{run.path} is sealed and changed since: {found[0].name} {found[0].message}")
     digest = digest_of(run.seal)
     if not _recorded(run):  # after a kill between the two files as well
         files.append_jsonl(run.path.parent / LEDGER, {"run_id": run.id, "seal_sha256": digest, "time": time.time()})
     return digest
-
-
-def _write_seal(run: Run) -> None:
-    if not run.results.is_file():
-        raise bad_input(f"{run.path} has no results.json: write its final metrics before it is sealed")
-    files.read_json(run.results, "results")
-    run.log_event("sealed")
-    digests = {}
-    for name in sorted(_names(run)):
-        path = run.path / name
-        before = path.stat()
-        digests[name] = digest_of(path)
-        after = path.stat()
-        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-            message = f"{path} was written to while it was sealed: the run is still going; seal it when it has ended"
-            raise bad_input(message)
-    sealed = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    files.write_json(run.seal, {"run_id": run.id, "sealed": sealed, "files": digests}, "seal")
 
 
 def _names(run: Run) -> Iterator[str]:

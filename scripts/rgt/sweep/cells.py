@@ -311,24 +311,21 @@ def _verdict(sweep: Sweep, cell: Cell, run: record.Run) -> tuple[str, str]:
                 raise bad_input(f"{run.results}: {metric['name']} is {metric['value']}")
         problems: list[Any] = []
         if sweep.verify.get("checkpoint", True):
-            problems = Checkpoint(_newest_checkpoint(run), 0).read().named_problems()
+            index = run.checkpoints_index  # where it names none, the newest by time
+            listed = files.read_json(index, "checkpoints_index")["checkpoints"] if index.exists() else []
+            visible = [path for path in run.checkpoints.glob("*") if not path.name.startswith(".")]
+            visible.sort(key=lambda path: path.stat().st_mtime_ns)
+            there = [run.path / row["path"] for row in listed] or visible
+            if not there:
+                none = f"{run.checkpoints} holds no checkpoint"
+                raise bad_input(f"{none} (a job without one: verify: {{checkpoint: false}})")
+            problems = Checkpoint(Path(there[-1]), 0).read().named_problems()
     except RgtError as error:
         return "unverified" if error.exit_code == errors.BAD_INPUT else "unjudged", error.message
     except Exception as error:  # whatever is wrong with one checkpoint, the other cells are still reported
         return "unjudged", f"its checkpoint cannot be judged: {type(error).__name__}: {error}"
     wrong = next((problem for problem in problems if problem.severity == "error"), None)
     return ("unverified", f"its checkpoint: {wrong.code}: {wrong.message}") if wrong else ("verified", "")
-
-
-def _newest_checkpoint(run: record.Run) -> Path:
-    """By the index; where it names none, by time."""
-    index = run.checkpoints_index
-    rows = files.read_json(index, "checkpoints_index")["checkpoints"] if index.exists() else []
-    visible = [path for path in run.checkpoints.glob("*") if not path.name.startswith(".")]
-    there = [run.path / row["path"] for row in rows] or sorted(visible, key=lambda path: path.stat().st_mtime_ns)
-    if not there:
-        raise bad_input(f"{run.checkpoints} holds no checkpoint (a job without one: verify: {{checkpoint: false}})")
-    return Path(there[-1])
 
 
 def _fingerprint(sweep: Sweep, run: record.Run) -> str:
