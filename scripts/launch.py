@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 FOLLOW_SECONDS = 1.0
 LINE_BYTES = 1000  # read per line asked for; a longer line is cut
 TARGETS = (
-    "local, ssh:HOST[,HOST...], ssh://USER@HOST:PORT, docker[:HOST], slurm[:HOST], k8s, skypilot, kaggle or openclaw."
+    "local, ssh:HOST[,HOST..], ssh://USER@HOST:PORT, docker[:HOST], slurm[:HOST], k8s, skypilot, kaggle, openclaw."
 )
 
 

@@ -36,9 +36,7 @@ _KEPT = 30 * 86400.0  # seconds for which a lease that is over is listed
 _HOURS = 8760 / 12  # of a month
 money: dict[str, Any] = {"type": click.FloatRange(0)}
 duration: dict[str, Any] = {"type": cli.Duration()}
-rate_option = click.option(
-    "--rate", **money, help="Price of an hour, running. No profile has one: it is by card and day."
-)
+rate_option = click.option("--rate", **money, help="Price of an hour, running; it differs by card and day.")
 stopped_option = click.option("--stopped-rate", **money, help="Price of an hour, stopped (its disk).")
 lease_argument = click.argument("lease", metavar="ID|RUN")
 
@@ -54,23 +52,17 @@ def main() -> None:
 @main.command()
 @click.option("--profile", required=True, help="Platform of the box: a name in profiles/, or a path.")
 @click.option("--id", "box_id", required=True, help="What the provider calls the box.")
-@click.option(
-    "--run", "run", required=True, help="HOST:DIR, a run that launch started, or a folder it was pulled into."
-)
+@click.option("--run", "run", required=True, help="HOST:DIR, a run of launch, or the folder it was pulled into.")
 @click.option("--until", **duration, help="It ends after this time.")
 @click.option("--max", "most", **money, help="It ends when this much is spent; needs --rate.")
 @click.option("--idle", **duration, help="It ends when GPUs, log and writers were idle for this long.")
-@click.option(
-    "--on-end", type=click.Choice(["stop", "tell"]), default="tell", show_default=True, help="What happens then."
-)
+@click.option("--on-end", type=click.Choice(["stop", "tell"]), default="tell", show_default=True, help="At its end.")
 @rate_option
 @stopped_option
 @click.option("--disk", **money, help="GB of the disk that a stop keeps, for the profile's price of it.")
 @click.option("--words", default="", help="The user's own sentence, kept with it.")
 @click.option("--set", "more", multiple=True, help="Another placeholder of the platform's commands: NAME=VALUE.")
-@click.option(
-    "--on-box", type=click.Choice(["print", "install"]), help="Also a last timer on the box, 30 minutes later."
-)
+@click.option("--on-box", type=click.Choice(["print", "install"]), help="Also a timer on the box, 30 minutes later.")
 @click.option("--every", **duration, default="60s", show_default=True, help="Time between two looks.")
 @click.option("--dry-run", is_flag=True, help="Say what would be kept and done, and start nothing.")
 @cli.report_options
@@ -82,14 +74,18 @@ def start(profile: str, box_id: str, run: str, fmt: str | None, **said: Any) -> 
 
     Example: rgt lease start --profile autodl --id pro-1 --run box:/root/runs/x --until 6h --on-end stop
     """
+    from rgt.host.ssh import parse_place
     from rgt.lease import box_timer, keeping
-    from rgt.platform import profiles
+    from rgt.platform import acts, profiles
     from rgt.run import lease as leases
 
     facts, found = profiles.load(profile), Report("lease")
     made = _make(facts, leases.profile_word(profile), box_id, run, said)
     profiles.command(facts["meter"]["list"], made.values)  # it may lack a value
-    loses = _why_no_stop(facts, made) if made.on_end == "stop" else ""
+    loses = ""
+    if made.on_end == "stop":
+        unknown = f"where {made.local} can be pulled from is not known; give --run HOST:DIR"
+        loses = acts.why_stop_loses(facts, parse_place(made.source).path) if made.source else unknown
     if loses:
         found.add("unapplied", "warn", f"at the end it can only tell: {loses}", where=made.title)
     _config(found)
@@ -105,7 +101,7 @@ def start(profile: str, box_id: str, run: str, fmt: str | None, **said: Any) -> 
         box_timer.install(_host(made), facts, left)
     Path(made.local).mkdir(parents=True, exist_ok=True)
     leases.register(made)
-    _log(made, "started", rate=made.rate, stopped_rate=made.stopped_rate, profile=profile, words=made.words)
+    made.log("started", rate=made.rate, stopped_rate=made.stopped_rate, profile=profile, words=made.words)
     found.data["keeper"] = keeping.start(made)
     cron = f"*/10 * * * * {bundle.command('lease', 'status')} >/dev/null"
     lines = [_line(made), f"kept in {made.file}; keeper: pid {found.data['keeper']}"]
@@ -114,27 +110,31 @@ def start(profile: str, box_id: str, run: str, fmt: str | None, **said: Any) -> 
 
 
 def _make(facts: dict[str, Any], profile: str, box_id: str, run: str, said: dict[str, Any]) -> Lease:
+    from rgt.host.ssh import parse_place
+    from rgt.platform import acts, profiles
     from rgt.run import lease as leases
 
     if not (said["until"] or said["most"] or said["idle"]):
         raise bad_input("a lease needs an end: --until 6h, --max 20 (with --rate) or --idle 30m")
     if said["most"] and said["rate"] is None:
         raise bad_input("--max needs the price of an hour: --rate 1.89")
-    for pair in said["more"]:
-        if pair.find("=") < 1:
-            raise bad_input(f"--set takes NAME=VALUE, not {pair!r}")
     local, source = _locate(run)
     rate, stopped_rate = said["rate"], said["stopped_rate"]
     if said["disk"]:
-        running, resting = _disk_prices(facts, source or str(local))
-        rate = None if rate is None else rate + said["disk"] * running / _HOURS
-        stopped_rate = said["disk"] * resting / _HOURS if stopped_rate is None else stopped_rate
+        place = parse_place(source or str(local)).path
+        prices = [tier["gb_month"] for tier in acts.tiers_of(facts, place) if "gb_month" in tier]
+        if not prices:
+            raise bad_input(f"the profile of {facts['title']} has no price of a GB there; give --stopped-rate")
+        # of tiers that cannot be told apart, the dearest
+        running, resting = (said["disk"] * max(p[key] for p in prices) / _HOURS for key in ("running", "stopped"))
+        rate = None if rate is None else rate + running
+        stopped_rate = resting if stopped_rate is None else stopped_rate
     wall, boot = leases.clock()
     return leases.Lease(
         lease_id=f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(wall))}-{os.urandom(3).hex()}",
         profile=profile,
         box_id=box_id,
-        values={"id": box_id, **dict(pair.split("=", 1) for pair in said["more"])},
+        values=profiles.placeholders(box_id, said["more"]),
         run_id=local.name,
         local=str(local),
         source=source,
@@ -175,28 +175,6 @@ def _locate(run: str) -> tuple[Path, str | None]:
     return local, Place(remote[0], order.run_dir).text if order and remote else None
 
 
-def _disk_prices(facts: dict[str, Any], source: str) -> tuple[float, float]:
-    """Of a GB and month, running and stopped; of tiers that cannot be told apart, the dearest."""
-    from rgt.host.ssh import parse_place
-    from rgt.platform import acts
-
-    tiers = [tier["gb_month"] for tier in acts.tiers_of(facts, parse_place(source).path) if "gb_month" in tier]
-    if not tiers:
-        raise bad_input(
-            f"the profile of {facts['title']} has no price of a GB there; give --stopped-rate instead of --disk"
-        )
-    return max(tier["running"] for tier in tiers), max(tier["stopped"] for tier in tiers)
-
-
-def _why_no_stop(facts: dict[str, Any], made: Lease) -> str:
-    from rgt.host.ssh import parse_place
-    from rgt.platform import acts
-
-    if not made.source:
-        return f"where {made.local} can be pulled from is not known; give --run HOST:DIR"
-    return acts.why_stop_loses(facts, parse_place(made.source).path)
-
-
 def _config(found: Report) -> Config | None:
     """Who is told. That nobody is, or that it cannot be read, is a finding and hides nothing else."""
     from rgt.notice import telling
@@ -233,13 +211,6 @@ def _line(lease: Lease) -> str:
     return f"{lease.title} ends {end}{idle}: {act} {lease.run_id}"
 
 
-def _log(lease: Lease, what: str, **detail: Any) -> None:
-    from rgt.run.record import log_decision
-
-    facts = {"what": what, "id": lease.box_id, "lease": lease.lease_id, "time": lease.now(), **detail}
-    log_decision(Path(lease.local), "lease", **facts)
-
-
 # -- change
 
 
@@ -267,7 +238,7 @@ def extend(lease: str, until: float | None, most: float | None, words: str, as_j
         fresh.most = most or fresh.most
         fresh.state, fresh.due, fresh.spent, fresh.generation = leases.ACTIVE, None, None, fresh.generation + 1
         fresh.words = words or fresh.words
-    _log(fresh, "extended", words=words)
+    fresh.log("extended", words=words)
     if fresh.on_box:
         box_timer.arm(_host(fresh), _ends(fresh) + box_timer.LATER - fresh.now())
     keeping.wake(fresh)
@@ -290,12 +261,11 @@ def end(lease: str, as_json: bool) -> None:
         box_timer.remove(_host(known))
     with leases.change(known) as fresh:
         fresh.state = leases.ENDED
-    _log(fresh, "ended")
+    fresh.log("ended")
     keeping.wake(fresh)
     bills = bundle.command("transfer", "bills", "--profile", fresh.profile)
-    cli.show(
-        {"lease": fresh.as_dict()}, as_json, [f"the lease of {fresh.title} is ended; the box is as it was: {bills}"]
-    )
+    line = f"the lease of {fresh.title} is ended; the box is as it was: {bills}"
+    cli.show({"lease": fresh.as_dict()}, as_json, [line])
 
 
 @main.command(hidden=True)
@@ -329,9 +299,8 @@ def status(fmt: str | None) -> int:
     found, rows, known = Report("lease"), [], []
     for folder, lease in leases.every():
         if lease is None:
-            found.add(
-                "missing", "error", "its file is gone or broken: nobody keeps this box", path=str(folder / "lease")
-            )
+            message = "its file is gone or broken: nobody keeps this box"
+            found.add("missing", "error", message, path=str(folder / "lease"))
         elif lease.state in (leases.ENDED, leases.STOPPED) and lease.now() - lease.started > _KEPT:
             (folder / "lease").unlink(missing_ok=True)
         else:
@@ -392,9 +361,8 @@ def _without_lease(active: list[Lease], more: list[str], found: Report) -> list[
             listing = acts.Listing(problem=error.message)
         if listing.problem or not listing.whole:
             why = listing.problem or "it has further pages, which were not read"
-            found.add(
-                "unreadable", "warn", f"the list of {profile}: {why}; what is up there is not known", where=profile
-            )
+            message = f"the list of {profile}: {why}; what is up there is not known"
+            found.add("unreadable", "warn", message, where=profile)
         leased = {one.box_id for one in active if one.profile == profile}
         for row in listing.rows:
             if row.id not in leased and not row.stopped and not row.ended:
@@ -411,9 +379,7 @@ def _without_lease(active: list[Lease], more: list[str], found: Report) -> list[
 @stopped_option
 @click.option("--evidence", type=click.Path(path_type=Path), help="EVIDENCE.json: the cost of each of its claims.")
 @cli.report_options
-def cost(
-    runs: tuple[Path, ...], rate: float | None, stopped_rate: float | None, evidence: Path | None, fmt: str | None
-) -> int:
+def cost(runs: tuple[Path, ...], evidence: Path | None, fmt: str | None, **rates: float | None) -> int:
     """Say what RUNS cost: hours up and stopped, from their events, times the recorded prices; unknown is said.
 
     Per claim: the runs that it rests on. Per failed hour: from a start of the job to its failure. A box that several
@@ -421,45 +387,36 @@ def cost(
 
     Example: rgt lease cost runs/* --evidence EVIDENCE.json
     """
+    from rgt.evidence import claims
     from rgt.run import billing, record
 
     folders = [run.path for path in runs for run in (record.find(path) or [record.Run(path)])]
     for path in folders:
         if not path.is_dir():
             raise bad_input(f"{path} is not a run directory")
-    bills = [billing.bill_of(path, rate, stopped_rate) for path in folders]
+    bills = [billing.bill_of(path, **rates) for path in folders]
     found = Report("lease", data={"runs": [bill.as_dict() for bill in bills], "total": billing.total(bills)})
     failed = [bill for bill in bills if bill.failed]
     hours, lost = sum(bill.failed for bill in failed), [bill.failed_cost for bill in failed]
     found.data["failed"] = {"hours": round(hours, 4), "cost": None if None in lost else sum(filter(None, lost))}
-    found.data["claims"] = _claims(evidence, bills) if evidence else []
+    by_run, rows = {bill.run_id: bill for bill in bills}, []
+    for claim in claims.load(evidence).claims if evidence else ():  # those whose runs are all among them
+        names = claims.runs_of(claim)
+        if all(name in by_run for name in names):
+            money = billing.total([by_run[name] for name in names])
+            rows.append({"claim": claim["id"], "runs": len(names), "cost": money})
+    found.data["claims"] = rows
     for bill in bills:
         if bill.cost is None:
             found.add("unknown", "warn", f"no rate is recorded for {bill.run_id}: --rate 1.89", path=bill.run_id)
     if fmt is None:
         lines = [f"{bill.run_id}: {bill.sentence()}" for bill in bills]
-        lines += [f"claim {row['claim']}: {_shown(row['cost'])} for {row['runs']} runs" for row in found.data["claims"]]
+        lines += [f"claim {row['claim']}: {_shown(row['cost'])} for {row['runs']} runs" for row in rows]
         lines += [f"failed: {_shown(found.data['failed']['cost'])} for {hours:.2f} h"] if hours else []
         click.echo(units.show_text("\n".join(lines)))
-    claims = len(found.data["claims"])
     whole = found.data["total"]
-    each = f", {_shown(whole / claims)} for each of {claims} claims" if claims and whole is not None else ""
+    each = f", {_shown(whole / len(rows))} for each of {len(rows)} claims" if rows and whole is not None else ""
     return found.emit(fmt, f"{_shown(whole)} for {len(bills)} runs{each}")
-
-
-def _claims(evidence: Path, bills: list[Any]) -> list[dict[str, Any]]:
-    """Each claim whose runs are all among them, with what these cost."""
-    from rgt.evidence import claims
-    from rgt.run import billing
-
-    by_run = {bill.run_id: bill for bill in bills}
-    rows = []
-    for claim in claims.load(evidence).claims:
-        names = claims.runs_of(claim)
-        if all(name in by_run for name in names):
-            money = billing.total([by_run[name] for name in names])
-            rows.append({"claim": claim["id"], "runs": len(names), "cost": money})
-    return rows
 
 
 def _shown(value: float | None) -> str:

@@ -126,7 +126,7 @@ def add(claim_id: str, metric: str, runs: tuple[Path, ...], evidence: Path, as_j
     if len({run.id for run in opened}) < len(opened):
         raise bad_input("a run is named twice; every run counts once")
     given = {key: list(value) if isinstance(value, tuple) else value for key, value in words.items() if value}
-    with files.locked(evidence):  # several agents add claims at once
+    with files.locked(files.lock_beside(evidence)):  # several agents add claims at once
         new = _add(claims.load(evidence), {"id": claim_id, "metric": metric, **given}, opened)
     cli.show(new, as_json, [_line(new)])
 
@@ -167,7 +167,7 @@ def remove(claim_id: str, because: str, evidence: Path, as_json: bool) -> None:
     from rgt import files
     from rgt.evidence import claims
 
-    with files.locked(evidence):
+    with files.locked(files.lock_beside(evidence)):
         project = claims.load(evidence)
         gone = project.claim(claim_id)
         project.data["claims"] = [one for one in project.claims if one is not gone]

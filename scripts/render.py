@@ -147,7 +147,7 @@ def values_command(project: Project, paths: tuple[Path, ...], fmt: Fmt) -> int:
 @main.command("figures")
 @click.argument("names", nargs=-1)
 @click.option(
-    "--kind", type=click.Choice(("points", "curve")), help="points: means and runs; curve: metrics over steps."
+    "--kind", type=click.Choice(("points", "curve")), help="points: means and runs; curve: metric over steps."
 )
 @click.option("--metric", help="What a curve shows, as metrics.jsonl names it.")
 @click.option("--split", type=click.Choice(["train", "val", "test"]), help="Of a curve.")

@@ -92,9 +92,7 @@ def new(
         names = sorted({name for phase in config["phases"] for name in phase["mix"]})
         for name in names:
             lines.append(f"data       {bundle.command('scaffold_training', 'data', folder, name, '<text files>')}")
-        lines.append(
-            f"or         your own {folder}/data/<source>/{{train,val}}.bin: {tokens.width(config)}, nothing else"
-        )
+        lines.append(f"or         your own {folder}/data/<source>/{{train,val}}.bin: {tokens.width(config)}, no more")
         if framework == "nanogpt":
             lines.append(f"nanoGPT    clone it to {folder}/nanoGPT, or set nanogpt_dir in training_config.yaml")
         lines.append(f"start      {shlex.join(['bash', f'{folder}/train.sh'])}")

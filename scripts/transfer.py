@@ -32,12 +32,8 @@ if TYPE_CHECKING:
 Words = tuple[str, ...]
 duration: dict[str, Any] = {"type": cli.Duration(), "show_default": True}
 patience_option = click.option("--patience", **duration, default="15m", help="Give up after this long without a byte.")
-profile_option = click.option(
-    "--profile", required=True, help="Platform of the box: a name in profiles/ (china:matpool), or a path."
-)
-set_option = click.option(
-    "--set", "more", multiple=True, help="Another placeholder of the command: NAME=VALUE; repeatable."
-)
+profile_option = click.option("--profile", required=True, help="A name in profiles/ (china:matpool) or a path.")
+set_option = click.option("--set", "more", multiple=True, help="Another placeholder of the command: NAME=VALUE.")
 exclude_option = click.option("--exclude", multiple=True, help="A name or path to leave out, with * and ?; repeatable.")
 
 
@@ -222,7 +218,7 @@ def down(
 
     facts = profiles.load(profile)
     act = act or acts.usual(facts)
-    values = _placeholders(box_id, more)
+    values = profiles.placeholders(box_id, more)
     order = profiles.command(acts.verb(facts, act), values)
     profiles.command(facts["meter"]["list"], values)  # before anything is executed: it may lack a value
     id_env = id_env or facts["overrides"].get("transfer.py", {}).get("--id-env", "")
@@ -269,13 +265,6 @@ def _decide(case: Case, words: str, execute: bool, fmt: str | None) -> Report:
     return found
 
 
-def _placeholders(box_id: str, more: Words) -> dict[str, str]:
-    for pair in more:
-        if pair.find("=") < 1:
-            raise bad_input(f"--set takes NAME=VALUE, not {pair!r}")
-    return ({"id": box_id} if box_id else {}) | dict(pair.split("=", 1) for pair in more)
-
-
 def _report(case: Case, found: Report, done: Outcome, fmt: str | None) -> int:
     """What became of the act, as an event and as the end of the report: 0 proved, 1 not proved, 4 not even begun."""
     found.data |= {"executed": done.executed, "gone": done.gone, "exit_code": done.exit_code, "said": done.said}
@@ -306,7 +295,7 @@ def bills(profile: str, more: Words, fmt: str | None) -> int:
     whole = facts["meter"]["list"]["value"]
     if "answer" not in facts["meter"]["list"]:
         raise lacking(f"{facts['title']} has no list that a program can read; look at it yourself: {whole}")
-    listing = acts.listed(facts, _placeholders("", more))
+    listing = acts.listed(facts, profiles.placeholders("", more))
     found = Report("transfer", data={"profile": facts["name"], "list": whole, "complete": listing.whole})
     if listing.problem:
         fix = f"look at it yourself: {whole}"

@@ -13,9 +13,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # an image that forbids bytecode would have each worker rewrite the asserts of every test file anew
 sys.dont_write_bytecode = False
 
-settings.register_profile(
-    "rgt", deadline=None, derandomize="CI" in os.environ, suppress_health_check=[HealthCheck.too_slow]
-)
+slow = [HealthCheck.too_slow]
+settings.register_profile("rgt", deadline=None, derandomize="CI" in os.environ, suppress_health_check=slow)
 settings.load_profile("rgt")
 
 # who starts the tests in the background (nohup, some CI) has SIGINT ignored, and every process under test would, too

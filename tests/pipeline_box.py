@@ -94,9 +94,8 @@ def edit(folder: Path, **changes: Any) -> None:
 
 
 def train(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(folder / "train.sh")], capture_output=True, text=True, timeout=300, env={**ENVIRONMENT, **environment}
-    )
+    env = {**ENVIRONMENT, **environment}
+    return subprocess.run([str(folder / "train.sh")], capture_output=True, text=True, timeout=300, env=env)
 
 
 def curves(run: Path) -> dict[str, dict[int, float]]:

@@ -14,6 +14,7 @@ from typing import Any
 from rgt.platform import acts, profiles
 
 import pytest
+from pytest import MonkeyPatch
 
 from . import front_door
 
@@ -123,7 +124,7 @@ CASES = [(name, act) for name, act in CASES if "argv" in acts.verb(profiles.load
 class Bench:
     """One platform, its client on PATH, and what that answers before the act, to the act, and after it."""
 
-    def __init__(self, folder: Path, name: str, act: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, folder: Path, name: str, act: str, monkeypatch: MonkeyPatch) -> None:
         self.folder, self.name, self.act = folder, name, act
         self.platform, self.facts = PLATFORMS[name], profiles.load(name)
         self.other = OTHER.get(name, "other-box")
@@ -170,7 +171,7 @@ WORDED = [case for case in CASES if word(*case)]
 
 
 @pytest.fixture(params=CASES, ids=[f"{name}-{act}" for name, act in CASES])
-def bench(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+def bench(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: MonkeyPatch) -> Bench:
     name, act = request.param
     return Bench(tmp_path, name, act, monkeypatch)
 
@@ -258,7 +259,7 @@ def test_absence_after_an_act_that_failed_is_no_proof(bench: Bench) -> None:
     ("when", "executed", "code"), [("before", False, None), ("act", True, 124), ("after", True, 0)]
 )
 def test_a_client_that_hangs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, executed: bool, code: int | None
+    tmp_path: Path, monkeypatch: MonkeyPatch, when: str, executed: bool, code: int | None
 ) -> None:
     """Also when the list lacks the box afterwards."""
     bench = Bench(tmp_path, "runpod", "destroy", monkeypatch)
@@ -311,7 +312,7 @@ def test_what_is_already_done_is_not_done_again(bench: Bench) -> None:
     assert (outcome.executed, outcome.gone, bench.acted) == (False, True, False)
 
 
-def test_one_page_of_several_does_not_show_an_absence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_page_of_several_does_not_show_an_absence(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     for name, field, value in (("vastai", "next_token", "eyJ2"), ("paperspace", "hasMore", True)):
         (folder := tmp_path / name).mkdir()
         bench = Bench(folder, name, "destroy", monkeypatch)
@@ -319,7 +320,7 @@ def test_one_page_of_several_does_not_show_an_absence(tmp_path: Path, monkeypatc
         assert not bench.end().gone
 
 
-def test_words_of_the_provider_are_shown_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_of_the_provider_are_shown_and_bounded(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     bench = Bench(tmp_path, "lambda", "destroy", monkeypatch)
     bench.say("after", "\x1b[2Jall is well" + "x" * 9999)
     said = bench.end().said
@@ -327,25 +328,25 @@ def test_words_of_the_provider_are_shown_and_bounded(tmp_path: Path, monkeypatch
     assert "s3cret" not in said
 
 
-def test_stopped_is_a_positive_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopped_is_a_positive_sign(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     bench = Bench(tmp_path, "runpod", "stop", monkeypatch)
     box = bench.platform.box
 
     def stopped(answer: str) -> bool:
         bench.say("before", answer)
-        return acts.stopped(bench.facts, bench.values, box)
+        return acts.ask(bench.facts, bench.values).is_stopped(box)
 
     assert stopped(bench.platform.answer("EXITED", bench.other))
     assert not stopped(bench.platform.answer("RUNNING")) and not stopped(bench.platform.answer(""))
     assert not stopped("") and not stopped(HTML)
     monkeypatch.setenv("PATH", "")
-    assert not acts.stopped(bench.facts, bench.values, box)
+    assert not acts.ask(bench.facts, bench.values).is_stopped(box)
 
 
 # -- bills
 
 
-def test_bills_shows_what_the_list_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bills_shows_what_the_list_says(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     bench = Bench(tmp_path, "runpod", "destroy", monkeypatch)
     bench.say("before", json.dumps(bench.platform.shape([("a", "RUNNING"), ("b", "EXITED"), ("c", "TERMINATED")])))
     done = front_door.call("transfer.py", "bills", "--profile", "runpod")
@@ -363,7 +364,7 @@ def test_bills_shows_what_the_list_says(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("name", PLATFORMS)
-def test_bills_that_cannot_be_read_are_not_none(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bills_that_cannot_be_read_are_not_none(name: str, tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     bench = Bench(tmp_path, name, "destroy", monkeypatch)
     for answer in UNREADABLE.values():
         bench.say("before", **answer(bench))
@@ -377,7 +378,7 @@ def test_bills_of_a_platform_without_a_readable_list(name: str) -> None:
     assert (done.returncode, done.stdout) == (3, "") and "no list that a program can read" in done.stderr
 
 
-def test_bills_without_the_client_or_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bills_without_the_client_or_its_key(monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("LAMBDA_API_KEY", raising=False)
     for name, sentence in (("runpod", "runpodctl is not installed here"), ("lambda", "LAMBDA_API_KEY is not set")):

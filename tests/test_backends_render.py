@@ -22,6 +22,7 @@ import pytest
 import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from pytest import MonkeyPatch
 
 from . import front_door
 from .gate_box import until
@@ -60,7 +61,7 @@ def kept(source: str, folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(autouse=True)
-def _me(monkeypatch: pytest.MonkeyPatch) -> None:
+def _me(monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setenv("KAGGLE_USERNAME", "me")
 
 
@@ -216,7 +217,7 @@ for start, (code, out, err) in {answers!r}.items():
 class Engine:
     """A command on PATH with its answers."""
 
-    def __init__(self, folder: Path, patch: pytest.MonkeyPatch, name: str, answers: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, patch: MonkeyPatch, name: str, answers: dict[str, Any]) -> None:
         self.record = folder / f"{name}.jsonl"
         full = {start: (0, each, "") if isinstance(each, str) else each for start, each in answers.items()}
         tool = folder / "bin" / name
@@ -295,9 +296,7 @@ STATES = [
 
 
 @pytest.mark.parametrize(("kind", "answers", "expected"), STATES)
-def test_status(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, answers: dict[str, Any], expected: str
-) -> None:
+def test_status(tmp_path: Path, monkeypatch: MonkeyPatch, kind: str, answers: dict[str, Any], expected: str) -> None:
     Engine(tmp_path, monkeypatch, TOOLS[kind], answers)
     now = backends.backend(kind).status(order(kind))
     assert f"{now.state} {now.exit_code} {now.detail}".rstrip() == expected
@@ -311,8 +310,8 @@ NO_ANSWERS = [
 
 
 @pytest.mark.parametrize(("kind", "answer", "said"), NO_ANSWERS)
-def test_an_engine_that_does_not_answer_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, answer: Any, said: str
+def test_an_engine_without_an_answer(
+    tmp_path: Path, monkeypatch: MonkeyPatch, kind: str, answer: Any, said: str
 ) -> None:
     Engine(tmp_path, monkeypatch, TOOLS[kind], {"": answer})
     with pytest.raises(RgtError, match=said) as error:
@@ -321,9 +320,7 @@ def test_an_engine_that_does_not_answer_is_one_sentence(
 
 
 @pytest.mark.parametrize(("condition", "expected"), [(SUSPENDED, ["patch"]), (FAILED, ["delete", "apply"])])
-def test_k8s_resume(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, condition: dict[str, Any], expected: list[str]
-) -> None:
+def test_k8s_resume(tmp_path: Path, monkeypatch: MonkeyPatch, condition: dict[str, Any], expected: list[str]) -> None:
     Engine(tmp_path, monkeypatch, "kubectl", k8s_says({"conditions": [condition]}))
     assert [step.words[1] for step in k8s.resume(order("k8s"))] == expected
 
@@ -338,9 +335,7 @@ def spec_file(folder: Path, kind: str, **changes: Any) -> Path:
     return path
 
 
-def test_k8s_from_submit_to_stop_and_the_secret_is_only_in_a_pipe(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_k8s_from_submit_to_stop_with_the_secret_in_a_pipe(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     suspended = json.dumps({"status": {"conditions": [SUSPENDED]}})
     engine = Engine(tmp_path, monkeypatch, "kubectl", {"get job rgt- -o jsonpath": "", "get job": suspended})
     spec = spec_file(tmp_path, "k8s", secrets=["TOKEN"])
@@ -468,7 +463,7 @@ def run_kaggle(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, script], capture_output=True, text=True, env=own, cwd=folder)
 
 
-def test_the_runner_links_the_code_and_keeps_log_and_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_runner_links_the_code_and_keeps_log_and_exit_code(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setattr(kaggle, "WORKING", str(tmp_path / "working"))
     code = tmp_path / "input" / "datasets/me/code"
     code.mkdir(parents=True)
@@ -481,7 +476,7 @@ def test_the_runner_links_the_code_and_keeps_log_and_exit_code(tmp_path: Path, m
     assert ((run / "train.log").read_text(), (run / "exit_code").read_text()) == ("step 1\n", "4")
 
 
-def test_the_runner_resumes_from_its_last_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_runner_resumes_from_its_last_output(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setattr(kaggle, "WORKING", str(tmp_path / "working"))
     before = tmp_path / "input" / NAME / "runs" / RUN_ID
     wanted = order("kaggle", command=["cat", "ckpt"], mounts=[], workdir=str(tmp_path / "working" / "runs" / RUN_ID))
@@ -514,9 +509,7 @@ PUSHES = [
 
 
 @pytest.mark.parametrize(("answer", "said"), PUSHES)
-def test_a_push_that_failed_is_seen_although_it_exits_0(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Any, said: str
-) -> None:
+def test_a_failed_push_is_seen_despite_exit_0(tmp_path: Path, monkeypatch: MonkeyPatch, answer: Any, said: str) -> None:
     engine = Engine(tmp_path, monkeypatch, "kaggle", {"kernels push": answer})
     (step,) = kaggle.render(order("kaggle", time_limit="1h"))
     message = carried_out(tmp_path, step)
@@ -524,7 +517,7 @@ def test_a_push_that_failed_is_seen_although_it_exits_0(
     assert engine.words() == [f"kernels push -p /home/me/runs/{RUN_ID}/kaggle --timeout 3600"]
 
 
-def test_kaggle_asks_who_you_are_and_cannot_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kaggle_asks_who_you_are_and_cannot_stop(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     monkeypatch.delenv("KAGGLE_USERNAME")
     view = "Configuration values from /x\n- username: someone\n- auth_method: OAUTH\n"
     Engine(tmp_path, monkeypatch, "kaggle", {"config view": view})
@@ -586,7 +579,7 @@ def test_openclaw_prints_calls_and_cannot_submit(tmp_path: Path) -> None:
 @settings(max_examples=5)
 @example(words=HOSTILE, value="\n".join(HOSTILE), name="$(x) 'é'")
 @given(words=st.lists(TEXT, max_size=4), value=TEXT, name=st.text(min_size=1, max_size=20))
-def test_words_and_variables_arrive_verbatim(
+def test_words_arrive_verbatim(
     tmp_path_factory: pytest.TempPathFactory, words: list[str], value: str, name: str
 ) -> None:
     folder = tmp_path_factory.mktemp("verbatim")
@@ -601,7 +594,7 @@ def test_words_and_variables_arrive_verbatim(
 
     (step,) = skypilot.render(order("skypilot", **changes, mounts=[mount("s3://b", str(folder))]))
     check(bash(folder, yaml.safe_load(step.files[step.words[-1]])["run"]))
-    with pytest.MonkeyPatch.context() as patch:
+    with MonkeyPatch.context() as patch:
         patch.setattr(kaggle, "WORKING", str(folder))
         check(run_kaggle(folder, kaggle.runner(order("kaggle", **{**changes, "mounts": []}))))
     check(node(folder, call(order("openclaw", **changes), "now, start")))
@@ -613,7 +606,7 @@ def test_words_and_variables_arrive_verbatim(
 
 
 @pytest.mark.parametrize("kind", ["k8s", "skypilot", "openclaw"])
-def test_no_secret_is_rendered_and_commands_can_be_typed(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_is_rendered_and_commands_can_be_typed(kind: str, monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN", SECRET)
     run_id = openclaw.PLACEHOLDER if kind == "openclaw" else RUN_ID
     steps = backends.backend(kind).render(order(kind, run_id=run_id, secrets=["TOKEN"]))

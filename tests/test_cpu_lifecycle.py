@@ -135,9 +135,7 @@ def resumed_steps(run: record.Run) -> list[int]:
 
 
 @pytest.mark.parametrize(("steps", "kills"), [(40, 4), pytest.param(1_000, 200, marks=pytest.mark.soak)])
-def test_random_kills_leave_no_trace_in_the_result(
-    nursery: TrainNursery, reference: record.Run, steps: int, kills: int
-) -> None:
+def test_random_kills_leave_no_trace(nursery: TrainNursery, reference: record.Run, steps: int, kills: int) -> None:
     whole, run = reference, nursery.new_run(steps=steps)
     if steps != TINY["steps"]:
         whole = nursery.new_run(steps=steps)

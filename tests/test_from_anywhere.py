@@ -92,11 +92,10 @@ def skill_status() -> str:
 def runs(project: Project) -> list[str]:
     found = [project("launch", "submit", f"{name}.yaml", "--on", "local") for name in ("base", "new")]
 
-    def over() -> bool:
-        states = [json.loads(project("launch", "status", run, "--json"))["state"] for run in found]
-        return states == ["finished", "finished"]
-
-    wait_for("the end of both", over)
+    for run in found:
+        saved = project.folder / run / "checkpoints" / "step_40.pt"
+        wait_for("its last save", saved.exists)  # launch is dearer to ask
+        wait_for("its end", lambda run=run: "finished" in project("launch", "status", run))
     return found
 
 

@@ -28,9 +28,7 @@ def users_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_the_users_environment_in_the_order_a_shell_would_find_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_users_environment_as_a_shell_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert job_python() == sys.executable  # there is no other
     later = python(tmp_path / "usr")
     monkeypatch.setenv("PATH", str(tmp_path / "usr" / "bin"))

@@ -274,9 +274,7 @@ def checked(pin: Path, *options: object) -> dict[str, str]:
     return {f["code"]: f"{f['severity']}: {f['message']}: {f['evidence']}".replace(base, "") for f in found["findings"]}
 
 
-def test_pin_finds_moved_changed_and_removed_items_and_tells_another_order_apart(
-    pinned: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pin_finds_moved_changed_removed_and_reordered_items(pinned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train, test = pinned.with_name("train.csv"), pinned.with_name("test.csv")
     monkeypatch.chdir("/")  # the pin knows where its splits are
     assert run("pin", "--check", "--out", pinned).stdout == f"train, test: every byte is as pinned in {pinned}\n"

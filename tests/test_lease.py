@@ -23,6 +23,7 @@ from rgt.run import billing
 from rgt.run import lease as leases
 
 import pytest
+from pytest import MonkeyPatch
 
 from . import front_door
 from .notice_sink import Sink, listening, write_config
@@ -109,7 +110,7 @@ def sink() -> Iterator[Sink]:
 
 
 @pytest.fixture
-def lab(pristine: Path, sink: Sink, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+def lab(pristine: Path, sink: Sink, monkeypatch: MonkeyPatch) -> Iterator[Lab]:
     world = pristine.with_name("world")
     for path in [*(world / "box").iterdir(), *(one for one in world.iterdir() if one.name != "box")]:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -131,7 +132,7 @@ def in_process(tool: str, words: list[str], held: tuple[int, ...]) -> subprocess
 
 
 @pytest.fixture
-def own(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Lab:
+def own(lab: Lab, monkeypatch: MonkeyPatch) -> Lab:
     """The test is the keeper: it takes the turns."""
     monkeypatch.setattr(keeping, "start", lambda lease: os.getpid())
     monkeypatch.setattr(keeping, "run_tool", in_process)
@@ -212,9 +213,7 @@ PROVIDERS: dict[str, tuple[Callable[[Lab], None], str]] = {
 
 
 @pytest.mark.parametrize("how", PROVIDERS)
-def test_a_provider_that_cannot_be_read_leads_to_telling(
-    how: str, kept: Lab, sink: Sink, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_provider_is_told(how: str, kept: Lab, sink: Sink, monkeypatch: MonkeyPatch) -> None:
     if how == "hangs":
         monkeypatch.setattr(acts, "SECONDS", 0.3)
     change, said = PROVIDERS[how]
@@ -248,12 +247,8 @@ def at_work(lab: Lab) -> None:
     (lab.there / "events.jsonl").write_text('{"time": 1.0, "event": "launched"}\n')
 
 
-@pytest.mark.parametrize(
-    ("change", "said"), [(damage, "not pulled and verified"), (at_work, "not stopped: the run is")]
-)
-def test_what_is_not_pulled_and_proved_is_not_stopped(
-    change: Callable[[Lab], None], said: str, kept: Lab, sink: Sink
-) -> None:
+@pytest.mark.parametrize(("change", "said"), [(damage, "not pulled and verified"), (at_work, "stopped: the run is")])
+def test_what_is_not_proved_is_not_stopped(change: Callable[[Lab], None], said: str, kept: Lab, sink: Sink) -> None:
     before = shutil.copytree(kept.there, kept.world / "before")
     change(kept)
     kept.turns(6 * HOUR - 60, 6 * HOUR + 300, 6 * HOUR + 301)
@@ -286,7 +281,7 @@ def test_where_a_stop_does_not_keep_the_run_it_only_tells(name: str, own: Lab, s
 def test_a_stop_that_is_not_seen_done_is_not_done_again(kept: Lab, sink: Sink) -> None:
     tool = kept.provider.bin / "fakectl"
     tool.write_text(tool.read_text().replace('"lie"', '"halt"'))  # says nothing and does nothing
-    with pytest.MonkeyPatch.context() as patch:
+    with MonkeyPatch.context() as patch:
         patch.setattr(keeping.Keeper, "_down", quick_down)
         kept.turns(6 * HOUR - 60, 6 * HOUR + 300, 6 * HOUR + 301)
         kept.turns(7 * HOUR, 9 * HOUR, 20 * HOUR)
@@ -340,7 +335,7 @@ def test_a_machine_that_slept_warns_and_looks_before_it_acts(kept: Lab, sink: Si
     assert kept.provider.acts == [] and kept.lease.state == "stopped"  # somebody else had stopped it
 
 
-def test_an_extension_while_the_keeper_works_stops_nothing(kept: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_extension_while_the_keeper_works_stops_nothing(kept: Lab, monkeypatch: MonkeyPatch) -> None:
     kept.turns(6 * HOUR - 60, 6 * HOUR + 300)
     assert kept.lease.due
     original = keeping.Keeper._pull
@@ -444,9 +439,7 @@ def test_status_names_boxes_without_a_lease_and_what_it_cannot_read(kept: Lab) -
     assert "nobody keeps this box" in lease("status", env=kept.env).stdout
 
 
-def test_status_says_that_a_keeper_sleeps_or_failed_and_a_broken_config(
-    kept: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_status_names_a_sleeping_or_failed_keeper_and_a_bad_config(kept: Lab, monkeypatch: MonkeyPatch) -> None:
     kept.turn()
     monkeypatch.setattr(keeping, "start", lambda lease: None)  # one holds the lock
     old = {**memory(kept), "time": time.time() - 9000, "error": "OSError: x"}
@@ -502,9 +495,8 @@ def starting(lab: Lab, *words: object) -> None:
     """As an agent does it: a process that ends, in a session that is killed."""
     given = ["start", "--profile", lab.profile, "--id", "pod-1", "--run", lab.here, "--until", "6h", "--on-end", "stop"]
     script = [sys.executable, str(ROOT / "scripts" / "lease.py"), *map(str, given), "--every", "1s", *map(str, words)]
-    agent = subprocess.Popen(
-        ["sh", "-c", '"$@"; sleep 60', "sh", *script], stdout=subprocess.DEVNULL, start_new_session=True
-    )
+    words, null = ["sh", "-c", '"$@"; sleep 60', "sh", *script], subprocess.DEVNULL
+    agent = subprocess.Popen(words, stdout=null, start_new_session=True)
     wait_for("the keeper", lambda: (lab.lease.folder / "memory.json").exists() if lab.file.exists() else False)
     os.killpg(agent.pid, signal.SIGKILL)
     agent.wait()
@@ -654,7 +646,7 @@ def test_cost_without_a_price_is_unknown_and_without_an_end_is_said(tmp_path: Pa
     assert billing.bill_of(tmp_path / "nowhere").cost is None
 
 
-def test_the_price_of_a_disk_is_the_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_price_of_a_disk_is_the_profiles(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     """RunPod: 0.10 a GB and month while it runs, 0.20 stopped."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     (tmp_path / "bin").mkdir()

@@ -21,6 +21,7 @@ from rgt.notice import channels, telling
 import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, AuthResult
+from pytest import MonkeyPatch
 
 from . import front_door
 from .notice_sink import OK, Answer, Sink, listening, write_config
@@ -37,7 +38,7 @@ def sink() -> Iterator[Sink]:
 
 
 @pytest.fixture(autouse=True)
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def config(tmp_path: Path, monkeypatch: MonkeyPatch) -> Path:
     path = tmp_path / "notify.yaml"
     monkeypatch.setenv("RGT_CONFIG", str(path))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -45,7 +46,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def channel(kind: str, sink: Sink, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def channel(kind: str, sink: Sink, monkeypatch: MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setenv("HOOK", f"{sink.url}/hook/{KEY}")
     monkeypatch.setenv("TOKEN", KEY)
     if kind == "ntfy":
@@ -67,7 +68,7 @@ BODIES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", BODIES)
-def test_each_service_gets_its_own_body(kind: str, sink: Sink, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_service_gets_its_own_body(kind: str, sink: Sink, config: Path, monkeypatch: MonkeyPatch) -> None:
     write_config(config, channel(kind, sink, monkeypatch))
     sink.answers = [OK[kind]]
     done = front_door.call("notify.py", "send", "done", "--text", "-", "--urgent", input=TEXT.encode())
@@ -106,9 +107,7 @@ REFUSALS: list[tuple[str, Answer, str]] = [
 
 
 @pytest.mark.parametrize(("kind", "answer", "said"), REFUSALS)
-def test_each_service_says_no_in_its_own_way(
-    kind: str, answer: Answer, said: str, sink: Sink, config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_says_no(kind: str, answer: Answer, said: str, sink: Sink, config: Path, monkeypatch: MonkeyPatch) -> None:
     write_config(config, channel(kind, sink, monkeypatch))
     sink.answers = [(answer[0], answer[1] + (f" {KEY}" if "{" not in answer[1] and answer[1] else ""), answer[2])]
     done = front_door.call("notify.py", "test", "--json")
@@ -127,9 +126,7 @@ def test_each_service_says_no_in_its_own_way(
         ("telegram", (429, '{"ok":false,"error_code":429,"parameters":{"retry_after":0.01}}', {})),
     ],
 )
-def test_a_busy_service_is_asked_again(
-    kind: str, first: Answer, sink: Sink, config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_busy_is_asked_again(kind: str, first: Answer, sink: Sink, config: Path, monkeypatch: MonkeyPatch) -> None:
     write_config(config, channel(kind, sink, monkeypatch))
     sink.answers = [first, OK[kind]]
     assert front_door.call("notify.py", "test").returncode == 0 and len(sink.requests) == 2
@@ -141,7 +138,7 @@ def test_a_busy_service_is_asked_again(
     assert front_door.call("notify.py", "test").returncode == 1 and len(sink.requests) == 1
 
 
-def test_what_may_have_arrived_is_never_sent_again(sink: Sink, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_may_have_arrived_is_never_sent_again(sink: Sink, config: Path, monkeypatch: MonkeyPatch) -> None:
     write_config(config, channel("slack", sink, monkeypatch))
     sink.answers = ["drop"]
     for _ in range(2):
@@ -150,9 +147,7 @@ def test_what_may_have_arrived_is_never_sent_again(sink: Sink, config: Path, mon
     assert len(sink.requests) == 1
 
 
-def test_a_channel_that_fails_is_said_and_the_others_are_tried(
-    sink: Sink, config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_channel_is_said_and_others_are_tried(sink: Sink, config: Path, monkeypatch: MonkeyPatch) -> None:
     dead = {"kind": "ntfy", "name": "dead", "server": "http://127.0.0.1:1", "topic": {"env": "TOKEN"}}
     unset = {"kind": "discord", "name": "unset", "url": {"env": "NOT_SET"}}
     write_config(config, dead, unset, channel("slack", sink, monkeypatch))
@@ -163,7 +158,7 @@ def test_a_channel_that_fails_is_said_and_the_others_are_tried(
     assert "sent before slack-3" in again.stdout and len(sink.requests) == 1
 
 
-def test_one_message_however_many_tell_it_at_once(sink: Sink, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_message_however_many_tell_it_at_once(sink: Sink, config: Path, monkeypatch: MonkeyPatch) -> None:
     write_config(config, channel("slack", sink, monkeypatch))
     words = [sys.executable, str(SCRIPT), "send", "x", "--key", "same"]
     started = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(4)]
@@ -171,9 +166,7 @@ def test_one_message_however_many_tell_it_at_once(sink: Sink, config: Path, monk
     assert said == ["sent        slack-1", *["sent before slack-1"] * 3] and sink.titles == ["x"]
 
 
-def test_a_teller_killed_half_way_leaves_no_second_message(
-    sink: Sink, config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_teller_killed_half_way_sends_nothing_twice(sink: Sink, config: Path, monkeypatch: MonkeyPatch) -> None:
     write_config(config, channel("slack", sink, monkeypatch))
     sink.answers = ["hang", OK["slack"]]
     child = subprocess.Popen([sys.executable, str(SCRIPT), "send", "x", "--key", "k"])
@@ -198,7 +191,7 @@ def test_lines_of_strangers_are_cleaned(text: str, shown: str) -> None:
     assert channels.message("t", text).text == shown
 
 
-def test_chinese_is_cut_by_bytes_for_wecom(sink: Sink, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chinese_is_cut_by_bytes_for_wecom(sink: Sink, config: Path, monkeypatch: MonkeyPatch) -> None:
     write_config(config, channel("wecom", sink, monkeypatch))
     sink.answers = [OK["wecom"]]
     front_door.call("notify.py", "send", "x", "--text", "损失" * 1000)
@@ -235,7 +228,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.filterwarnings("ignore:Requiring AUTH")
 @pytest.mark.parametrize("security", ["none", "starttls", "ssl"])
-def test_mail_by_smtp(security: str, certificate: Path, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mail_by_smtp(security: str, certificate: Path, config: Path, monkeypatch: MonkeyPatch) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate / "cert", certificate / "key")
     inbox = Inbox()
@@ -275,7 +268,7 @@ def test_mail_by_smtp(security: str, certificate: Path, config: Path, monkeypatc
         server.stop()
 
 
-def test_programs_of_this_machine(tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_of_this_machine(tmp_path: Path, config: Path, monkeypatch: MonkeyPatch) -> None:
     for name in ("sendmail", "notify-send", "osascript", "mine"):
         script = tmp_path / "bin" / name
         script.parent.mkdir(exist_ok=True)

@@ -132,16 +132,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_all_runs_the_whole_order_from_any_directory(folder: Path) -> None:
-    words = [sys.executable, SCRIPT, "all", "--factory", "mine:good", "--json"]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=folder)
-    answer = json.loads(done.stdout)
-    assert (done.returncode, answer["ok"], answer["findings"]) == (0, True, [])
-    assert [row["probe"] for row in answer["probes"]] == list(probes.NAMES)
-    assert {row["probe"]: row["verdict"] for row in answer["probes"]}["overfit"] == "fine"
-    assert all(row["evidence"] for row in answer["probes"])
-
-
 def test_a_finding_has_evidence_and_a_next_step() -> None:
     done = command("loss", "--factory", "broken_trainings:softmax_before_cross_entropy", "--path", TESTS)
     first, head, seen, fix, last = done.stdout.splitlines()
@@ -258,12 +248,14 @@ def rgt(*words: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, SCRIPT, *words], cwd=cwd, env=environ, capture_output=True, text=True)
 
 
-def test_the_training_runs_in_the_projects_python(project: Path) -> None:
+def test_all_runs_the_whole_order_in_the_projects_directory_and_python(project: Path) -> None:
     done = rgt("all", "--factory", "mine:made", "--json", cwd=project, VIRTUAL_ENV=str(project / "venv"))
     assert done.stdout, done.stderr
     answer = json.loads(done.stdout)
-    assert (done.returncode, answer["findings"]) == (0, [])
-    assert [row for row in answer["probes"] if "Error" in row["evidence"]] == []
+    assert (done.returncode, answer["ok"], answer["findings"]) == (0, True, [])
+    assert [row["probe"] for row in answer["probes"]] == list(probes.NAMES)
+    assert {row["probe"]: row["verdict"] for row in answer["probes"]}["overfit"] == "fine"
+    assert all(row["evidence"] and "Error" not in row["evidence"] for row in answer["probes"])
 
 
 def test_no_torch_is_one_sentence_that_names_the_interpreter(tmp_path: Path, project: Path) -> None:

@@ -17,6 +17,7 @@ from rgt.run import record as rundir
 from rgt.run.provenance import collect, git_commit, git_state
 
 import pytest
+from pytest import MonkeyPatch
 
 from . import front_door
 from .real.support import wait_for
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.skipif(not shutil.which("git"), reason="git is not inst
 
 
 @pytest.fixture(autouse=True)
-def own_git_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_git_settings(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     """The developer's git settings and an enclosing repository have no say here."""
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
@@ -96,7 +97,7 @@ def test_the_diff_brings_the_working_tree_back(repository: Path, tmp_path: Path)
     assert not (tmp_path / "copy" / "train.py").exists()
 
 
-def test_the_diff_does_not_depend_on_the_users_git_settings(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_diff_does_not_depend_on_the_users_git_settings(repository: Path, monkeypatch: MonkeyPatch) -> None:
     """With a diff tool for eyes, such as difftastic, the diff could not be applied, or a dirty run would look clean."""
     (repository / "train.py").write_text("lr = 0.2\n")
     expected = state_of(repository)
@@ -120,9 +121,7 @@ def test_untracked_files_are_listed_and_ignored_ones_are_not(repository: Path) -
     assert len(state_of(repository)["untracked"]) == 100
 
 
-def test_without_a_repository_a_commit_or_git_there_is_nothing_to_say(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_repository_no_commit_no_git(repository: Path, tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     git(tmp_path, "init", "-q", "empty")
     assert [git_state(tmp_path / name) for name in (".", "nowhere", "empty")] == [None, None, None]
     assert git_commit(tmp_path) is None
@@ -133,9 +132,7 @@ def test_without_a_repository_a_commit_or_git_there_is_nothing_to_say(
 @pytest.mark.parametrize(
     "case", ["diff exit 128", "diff exec sleep 60", "ls-files exit 128", "rev-parse exec sleep 60"]
 )
-def test_what_git_could_not_compare_is_not_called_clean(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
-) -> None:
+def test_not_compared_is_not_clean(repository: Path, tmp_path: Path, monkeypatch: MonkeyPatch, case: str) -> None:
     """A diff of gigabytes runs into the time limit; `dirty: false` would be a claim nobody checked."""
     monkeypatch.setattr(provenance, "_GIT_SECONDS", 1.0 if "sleep" in case else 60.0)
     pattern, act = case.split(" ", 1)
@@ -146,7 +143,7 @@ def test_what_git_could_not_compare_is_not_called_clean(
     assert state is None if "rev-parse" in case else state and state["dirty"] is True and "diff" not in state
 
 
-def test_a_half_removed_package_does_not_fail_the_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_half_removed_package_does_not_fail_the_launch(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     """An interrupted pip leaves a dist-info folder without its METADATA."""
     (tmp_path / "litgpt-0.5.0.dist-info").mkdir()
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -158,7 +155,7 @@ def test_a_half_removed_package_does_not_fail_the_launch(tmp_path: Path, monkeyp
 
 
 @pytest.fixture
-def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def stranger(tmp_path: Path, monkeypatch: MonkeyPatch) -> Path:
     """The current directory: a repository of its own, as the skill's would be."""
     git(tmp_path, "init", "-q", "stranger")
     git(tmp_path / "stranger", "commit", "-q", "--allow-empty", "-m", "not the job's")
@@ -201,8 +198,8 @@ def test_a_python_that_cannot_be_asked_is_null(repository: Path, stranger: Path,
     assert record["env"] == {"python": None, "executable": None, "packages": None}
 
 
-def test_nothing_of_this_machine_is_said_of_a_job_elsewhere(
-    repository: Path, stranger: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_job_elsewhere_has_nothing_of_this_machine(
+    repository: Path, stranger: Path, monkeypatch: MonkeyPatch
 ) -> None:
     """Its code is the project's in which job.yaml lies; workdir is a path of the other machine."""
     front_door.executable(stranger / "kubectl", "exit 1")  # the record is written before anything is started

@@ -31,6 +31,7 @@ from rgt.scaffold_training.training_session import Session
 import numpy as np
 import pytest
 import yaml
+from pytest import MonkeyPatch
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from . import front_door, zoo
@@ -217,9 +218,7 @@ def test_bytes_become_tokens_and_each_file_ends_with_its_mark(pipeline: Path, tm
     assert token_ids(folder / "val.bin") == [*range(70, 100), 256]
 
 
-def test_a_tokenizer_reads_every_word_once_over_the_edges_of_pieces(
-    pipeline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tokenizer_reads_every_word_once(pipeline: Path, tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     tokenizer = Tokenizer(models.WordLevel({"训练": 0, "b": 1, "[UNK]": 2, "</s>": 3}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.enable_truncation(5)  # as a fine-tuning leaves it
@@ -447,9 +446,8 @@ def unlocked(folder: Path) -> bool:
 
 
 def start(folder: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [folder / "train.sh"], env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    null = subprocess.DEVNULL
+    return subprocess.Popen([folder / "train.sh"], env=ENVIRONMENT, stdout=null, stderr=null)
 
 
 def nano_chaos(folder: Path, kills: int, dice: random.Random) -> None:
@@ -523,7 +521,7 @@ NANO_SETTINGS = [
 
 
 @pytest.mark.parametrize(("changes", "message"), NANO_SETTINGS)
-def test_nanogpt_settings_that_would_lose_a_phase_end(
+def test_nanogpt_settings_that_lose_a_phase_end(
     made_nano: Path, tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     folder = Path(shutil.copytree(made_nano, tmp_path / "nano"))

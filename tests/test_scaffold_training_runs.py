@@ -146,7 +146,7 @@ def reached(run: Path, step: int) -> bool:
     return len(curves(run)["train"]) > step
 
 
-def test_a_stop_signal_saves_and_the_next_start_goes_on(
+def test_a_stop_signal_saves_for_the_next_start(
     whole: Path, nursery: PipelineNursery, framework: str, tmp_path: Path
 ) -> None:
     """SIGTERM (spot), SIGUSR1 (Slurm) between two regular saves: no step is trained twice, and the end is the same."""

@@ -82,9 +82,8 @@ def shell(command: str, cwd: Path, program: str = TRAIN) -> Iterator[int]:
     pidfile = cwd / ".pid"
     pidfile.unlink(missing_ok=True)
     cwd.mkdir(exist_ok=True)
-    (cwd / "train.py").write_text(
-        f"import os, sys\nif 'worker' not in sys.argv: open({str(pidfile)!r}, 'w').write(str(os.getpid()))\n{program}"
-    )
+    head = f"import os, sys\nif 'worker' not in sys.argv: open({str(pidfile)!r}, 'w').write(str(os.getpid()))\n"
+    (cwd / "train.py").write_text(head + program)
     words = ["bash", "-c", command.replace("python", sys.executable)]
     starter = subprocess.Popen(words, cwd=cwd, start_new_session=True)
     try:
@@ -745,9 +744,8 @@ def test_a_block_tells_only_what_changed(repository: Path) -> None:
 
     (repository / "train.log").write_text("step 10 loss 0.3\n")
     third = block(".", cwd=repository).stdout.splitlines()
-    assert [row for row in third if row.startswith(("- state git", "- state run"))] == [
-        f"- state run {HOST}:{repository}/train.log: step 10, loss 0.3"
-    ]
+    states = [row for row in third if row.startswith(("- state git", "- state run"))]
+    assert states == [f"- state run {HOST}:{repository}/train.log: step 10, loss 0.3"]
 
 
 def test_the_same_again_adds_nothing(tmp_path: Path) -> None:
@@ -793,9 +791,8 @@ def test_a_block_names_a_path_that_is_not_utf_8(tmp_path: Path) -> None:
 
 
 def test_another_host_is_not_judged_from_here(tmp_path: Path) -> None:
-    (tmp_path / "HANDOFF.md").write_text(
-        "## x launch → continue\n\n- state process other:5: python train.py\n- state run other:/gone: step 3\n"
-    )
+    old = "## x launch → continue\n\n- state process other:5: python train.py\n- state run other:/gone: step 3\n"
+    (tmp_path / "HANDOFF.md").write_text(old)
     assert "other" not in block(".", cwd=tmp_path).stdout
 
 

@@ -517,7 +517,7 @@ LIE = {"verbs__down": {"value": "x", "argv": ["fakectl", "lie", "<id>"]}}
         ({}, ["pod-10", "pod-"], 4, "pod-1 is not in the provider's list, which has pod-10, pod-", 0),
     ],
 )
-def test_down_that_is_not_shown_to_stop_the_meter(
+def test_down_unproved(
     good: Bench, changes: dict[str, Any], rows: list[str], code: int, sentence: str, executed: int
 ) -> None:
     good.provider.profile(**changes)

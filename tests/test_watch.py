@@ -222,9 +222,8 @@ def test_a_long_backlog_is_sampled_and_its_newest_part_is_read_whole(log: Readin
     assert places[-500:] == list(range(99_500, 100_000)) and sum(x < 50_000 for x in places) > 40
     assert [x for x, _ in history.series["val_loss"].points()][-1] == 98_000
     assert len(places) <= RECENT + OLD
-    assert (
-        "- only a sample was read of all but the newest 256 KiB of " in watch(log.path, "--silence", "stalled").stdout
-    )
+    sample = "- only a sample was read of all but the newest 256 KiB of "
+    assert sample in watch(log.path, "--silence", "stalled").stdout
 
 
 @settings(max_examples=60)

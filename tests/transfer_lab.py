@@ -161,6 +161,5 @@ if sys.argv[1] != "lie":
 
     def down(self, local: Path, *words: object, **how: Any) -> Result:
         profile = self.folder / "fake.md"
-        return transfer(
-            "down", local, "--profile", profile, "--id", "pod-1", "--wait", "1s", *words, env={**self.env, **how}
-        )
+        given = ("--profile", profile, "--id", "pod-1", "--wait", "1s", *words)
+        return transfer("down", local, *given, env={**self.env, **how})

@@ -130,11 +130,10 @@ def gate_job(demo: Demo) -> dict[str, Any]:
 
 
 def wait_until_over(demo: Demo) -> None:
-    deadline = time.monotonic() + trainings.DEADLINE
-    while gate_job(demo)["state"] in ACTIVE:
-        if time.monotonic() > deadline:
-            raise trainings.broken(demo.killed, f"was not done after {trainings.DEADLINE:.0f} seconds")
-        time.sleep(0.3)
+    words = (demo.record.id, "--timeout", f"{trainings.DEADLINE:.0f}s", "--queue", demo.queue)
+    demo.quiet_tool("gpu_gate", "wait", *words, codes=(errors.OK, errors.FINDINGS))
+    if gate_job(demo)["state"] in ACTIVE:
+        raise trainings.broken(demo.killed, f"was not done after {trainings.DEADLINE:.0f} seconds")
 
 
 def end_jobs(demo: Demo) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
+import multiprocessing.process
 import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +19,8 @@ from examples.cpu_lifecycle import interrupts
 TRAIN = Path(__file__).with_name("train.py")
 DEADLINE = 300.0  # seconds for one training process; it takes about 10, so one that takes this long hangs
 POLL = 0.02  # seconds; a step takes about 0.03
+_FORKS = multiprocessing.get_context("forkserver")  # torch is imported once for all of them
+_FORKS.set_forkserver_preload(["examples.cpu_lifecycle.train", "torch._dynamo"])  # the optimizer asks for the latter
 
 
 def create(folder: Path, slug: str, config: dict[str, Any], seeds: dict[str, int]) -> record.Run:
@@ -29,18 +30,26 @@ def create(folder: Path, slug: str, config: dict[str, Any], seeds: dict[str, int
 
 
 @contextlib.contextmanager
-def training(run: record.Run) -> Iterator[subprocess.Popen[bytes]]:
-    """train.py in a process group of its own, which does not outlive the block: Ctrl-C leaves no orphan."""
-    command = [sys.executable, str(TRAIN), "--run", str(run.path)]
-    child = None
+def training(run: record.Run) -> Iterator[multiprocessing.process.BaseProcess]:
+    """train.py's command in a process of its own, which does not outlive the block: Ctrl-C leaves no orphan."""
+    child = _FORKS.Process(target=_train, args=(str(run.path), str(run.log)))
     try:
-        with run.log.open("ab") as log, interrupts.held():
-            child = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+        with interrupts.held():
+            child.start()
         yield child
     finally:
-        if child and child.poll() is None:
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
+        if child.pid and child.is_alive():
+            child.kill()
+            child.join()
+
+
+def _train(run: str, log: str) -> None:
+    from examples.cpu_lifecycle import train
+
+    os.setsid()  # Ctrl-C is the demo's, which then ends things in their order
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(descriptor, 1), os.dup2(descriptor, 2)
+    train.main(["--run", run])
 
 
 def finish(runs: list[record.Run], at_once: int = 1) -> None:
@@ -49,17 +58,12 @@ def finish(runs: list[record.Run], at_once: int = 1) -> None:
         with contextlib.ExitStack() as stack:
             started = [(run, stack.enter_context(training(run))) for run in runs[first : first + at_once]]
             for run, child in started:
-                _wait(run, child)
-
-
-def _wait(run: record.Run, child: subprocess.Popen[bytes]) -> None:
-    try:
-        code = child.wait(DEADLINE)
-    except subprocess.TimeoutExpired:
-        raise broken(run, f"was not done after {DEADLINE:.0f} seconds") from None
-    if code:
-        documented = errors.FINDINGS <= code <= errors.REFUSED  # a full disk is 3, in the training and here
-        raise broken(run, f"ended with exit code {code}", code if documented else errors.FINDINGS)
+                child.join(DEADLINE)
+                if child.exitcode is None:
+                    raise broken(run, f"was not done after {DEADLINE:.0f} seconds")
+                if code := child.exitcode:
+                    documented = errors.FINDINGS <= code <= errors.REFUSED  # a full disk is 3, in the training and here
+                    raise broken(run, f"ended with exit code {code}", code if documented else errors.FINDINGS)
 
 
 def wait_for_step(run: record.Run, step: int, alive: Callable[[], bool]) -> None:

@@ -4,7 +4,7 @@ Example:
     write_json(path, data, schema="run")      temp name, fsync, rename, fsync of the directory
     append_jsonl(path, row, schema="events")  one locked append; a torn tail left by a crash is cut first
     for row in read_jsonl(path): ...          streams; a torn last line is skipped
-    with locked(path): ...                    read, change, write: one process at a time
+    with locked(lock_beside(path)): ...       read, change, write: one process at a time
 """
 
 from __future__ import annotations
@@ -102,6 +102,26 @@ def sync_directory(directory: Path) -> None:
             os.close(descriptor)
 
 
+@contextlib.contextmanager
+def locked(path: Path, wait: bool = True) -> Iterator[int]:
+    """Hold a lock that the kernel frees with this process; BlockingIOError when it is taken and not `wait`."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise from_os_error(error, f"write to {path.parent}") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield lock
+    finally:
+        os.close(lock)
+
+
+def lock_beside(path: Path) -> Path:
+    """What all who change `path` lock: not `path` itself, which is replaced, and no folder, which NFS cannot lock."""
+    return path.with_name(f".{path.name}.lock")
+
+
 def read_json(path: Path, schema: str | None = None) -> Any:
     """Read one JSON file, or say in a sentence what is wrong with it."""
     try:
@@ -116,18 +136,6 @@ def read_json(path: Path, schema: str | None = None) -> Any:
     if schema:
         schemas.check(data, schema, str(path))
     return data
-
-
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold what all who change `path` ask for. A file beside it: `path` itself is replaced, and NFS locks no folder."""
-    try:
-        file = path.with_name(f".{path.name}.lock").open("ab")
-        fcntl.flock(file, fcntl.LOCK_EX)
-    except OSError as error:
-        raise from_os_error(error, f"lock {path}") from error
-    with file:
-        yield
 
 
 def _parse(text: str, where: str) -> Any:

@@ -26,30 +26,23 @@ _SIZE = re.compile(rf"({_NUMBER})\s*([{_PREFIXES}]?)(i?)(b?)", re.I | re.A)
 
 def duration(text: str) -> float:
     """Seconds; raises a sentence for anything else."""
-    seconds = _seconds(text.strip()) if len(text) <= _LONGEST else None
-    if seconds is None:
-        raise bad_input(f"{_shown(text)} is not a duration; write it like 90, 90s, 30m, 1h30m, 2d or 1:30:00")
-    return seconds
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= _LONGEST else text[:_LONGEST] + "...")
-
-
-def _seconds(text: str) -> float | None:
-    if re.fullmatch(_NUMBER, text):
-        return float(text)
-    clock = _CLOCK.fullmatch(text)
-    if clock:
+    short = text.strip() if len(text) <= _LONGEST else ""
+    if re.fullmatch(_NUMBER, short):
+        return float(short)
+    if clock := _CLOCK.fullmatch(short):
         days, first, second, third = clock.groups()
         # 1:30:00 is hours first; 1:30 is minutes:seconds; with days (1-02:03) it is hours:minutes, as in Slurm
         if third is None and days is None:
             return float(first) * 60 + float(second)
         return float(days or 0) * 86400 + float(first) * 3600 + float(second) * 60 + float(third or 0)
-    parts = _PART.findall(text)
-    if not parts or _PART.sub("", text):
-        return None
+    parts = _PART.findall(short)
+    if not parts or _PART.sub("", short):
+        raise bad_input(f"{_shown(text)} is not a duration; write it like 90, 90s, 30m, 1h30m, 2d or 1:30:00")
     return sum(float(number) * _SECONDS[unit.lower()] for number, unit in parts)
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _LONGEST else text[:_LONGEST] + "...")
 
 
 def size(text: str) -> int:

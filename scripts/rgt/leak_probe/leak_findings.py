@@ -68,9 +68,8 @@ def say_splits(report: Report, found: Found) -> None:
 
 
 def data(found: Found, listing: Path | None) -> dict[str, Any]:
-    splits = {
-        name: {"path": str(i.source.path), "kind": i.source.kind, "items": len(i)} for name, i in found.splits.items()
-    }
+    rows = found.splits.items()
+    splits = {name: {"path": str(i.source.path), "kind": i.source.kind, "items": len(i)} for name, i in rows}
     pairs, matches = [], []
     for pair in found.pairs:
         names = {"a": pair.a.name, "b": pair.b.name}

@@ -96,9 +96,8 @@ def check(name: str, source: Source, pins: Pins) -> Iterator[Finding]:
     then: dict[str, str] = pin["files"]
     if digests == then:
         return
-    changed = [
-        f"{file} {'changed' if file in then else 'is new'}" for file in digests if digests[file] != then.get(file)
-    ]
+    unlike = [file for file in digests if digests[file] != then.get(file)]
+    changed = [f"{file} {'changed' if file in then else 'is new'}" for file in unlike]
     changed += [f"{file} is gone" for file in then if file not in digests]
     hashes, path = _item_hashes(source, digests), str(source.path)
     if _digest(hashes) == pin["sha256"]:

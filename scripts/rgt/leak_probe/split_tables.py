@@ -149,9 +149,7 @@ class Schema:
 def fit(sources: list[Source], group: tuple[str, ...]) -> Schema:
     """`sources` come smallest first."""
     if sources[0].kind == "files":
-        parts = [
-            part for source in (sources[0], sources[-1]) for part in source.parts[:: len(source.parts) // 1000 + 1]
-        ]
+        parts = [part for s in (sources[0], sources[-1]) for part in s.parts[:: len(s.parts) // 1000 + 1]]
         plain = (part for part in parts if part.suffix.lower() not in IMAGES)
         return Schema("files", common=_common([words for part in plain if (words := read_item(part).text)]))
     firsts = [next(source.chunks(), Chunk(np.zeros(0))) for source in sources]
@@ -163,9 +161,7 @@ def fit(sources: list[Source], group: tuple[str, ...]) -> Schema:
                 raise bad_input(f"--group {name}: {source.path} has no such column; it has {have}")
     if not names:
         shown = (f"{s.name}: {', '.join(first.columns)[:100]}" for s, first in zip(sources, firsts, strict=True))
-        raise bad_input(
-            f"the splits have no column name in common ({'; '.join(shown)}); rename them or add a header line"
-        )
+        raise bad_input(f"the splits have no column name in common ({'; '.join(shown)}); rename them or add a header")
     kinds = {name: _column_kind(name, [first.columns[name] for first in firsts]) for name in names}
     used = [name for name in names if kinds[name] != "id" and name not in group]
     if not used:

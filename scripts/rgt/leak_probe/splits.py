@@ -276,7 +276,13 @@ def read_item(path: Path) -> Content:
         if suffix in IMAGES:
             return _image_item(data)
         if suffix in (".npy", ".npz"):
-            return _array_item(data, suffix)
+            arrays, total = load_arrays(io.BytesIO(data), suffix), 0
+            for name, array in sorted(arrays.items()):
+                shape = normal.digest(f"{name} {array.shape}".encode())
+                values = array.astype(np.float64) if array.dtype.kind in "biuf" else array
+                total = normal.digest(f"{total} {shape}".encode() + np.ascontiguousarray(values).tobytes())
+            varied = any(array.size > 4 and (array != array.flat[0]).any() for array in arrays.values())
+            return Content(total, SURE if varied else 0.0)
     except ImportError:
         raise lacking("Pillow cannot be imported, and images are compared by pixels; pip install pillow") from None
     except Exception as error:  # decoders raise anything: SyntaxError, struct.error, DecompressionBombError
@@ -309,14 +315,3 @@ def _image_item(data: bytes) -> Content:
             grey = pixels.convert("L")
         picture = np.asarray(grey.resize((SIDE, SIDE), Image.Resampling.BOX))
     return Content(exact, SURE if float(picture.std()) >= FLAT else 0.0, picture=picture)
-
-
-def _array_item(data: bytes, suffix: str) -> Content:
-    arrays = load_arrays(io.BytesIO(data), suffix)
-    total = 0
-    for name, array in sorted(arrays.items()):
-        shape = normal.digest(f"{name} {array.shape}".encode())
-        values = array.astype(np.float64) if array.dtype.kind in "biuf" else array
-        total = normal.digest(f"{total} {shape}".encode() + np.ascontiguousarray(values).tobytes())
-    varied = any(array.size > 4 and (array != array.flat[0]).any() for array in arrays.values())
-    return Content(total, SURE if varied else 0.0)

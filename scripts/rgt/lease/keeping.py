@@ -61,7 +61,15 @@ class Keeper:
         now, memory = lease.now(), self.memory
         if memory.get("generation") != lease.generation:  # extended: what was counted before is void
             memory |= {"generation": lease.generation, "soon": None, "attempt": 0, "next": 0.0, "idle_since": None}
-        self._look(now)
+        # the provider's list now and then, so that a stop or start by others is in the events; and idleness
+        if not 0 <= now - memory.get("listed", 0.0) < _LIST_EVERY:
+            memory["listed"] = now
+            self._listed()
+        every = max(lease.every, min(_LIST_EVERY, (lease.idle or 0.0) / 6))
+        late = now - memory.get("idle_looked", 0.0)
+        if lease.idle and not lease.due and not 0 <= late < every:
+            since = memory.get("idle_since") if late < 3 * every + 60 else None  # nobody looked meanwhile
+            memory |= {"idle_looked": now, "idle_since": (since or now) if self._is_idle() else None}
         wait: float | None = lease.every
         if lease.due:
             wait = self._finish(now) if now >= memory["next"] else min(lease.every, memory["next"] - now)
@@ -70,19 +78,6 @@ class Keeper:
         memory |= {"time": time.time(), "pid": os.getpid(), "doing": "", "error": ""}
         self.remember()
         return wait
-
-    def _look(self, now: float) -> None:
-        """The provider's list now and then, so that a stop or start by others is in the events; and idleness."""
-        if now - self.memory.get("listed", 0.0) >= _LIST_EVERY or now < self.memory.get("listed", 0.0):
-            self.memory["listed"] = now
-            self._listed()
-        if self.lease.idle and not self.lease.due:
-            every = max(self.lease.every, min(_LIST_EVERY, self.lease.idle / 6))
-            late = now - self.memory.get("idle_looked", 0.0)
-            if late >= every or late < 0:
-                since = self.memory.get("idle_since") if late < 3 * every + 60 else None  # nobody looked meanwhile
-                self.memory["idle_looked"] = now
-                self.memory["idle_since"] = (since or now) if self._is_idle() else None
 
     def _approach(self, now: float) -> float:
         """Before the end: warn at 80 % and shortly before; then the end is due, and written down."""
@@ -97,9 +92,8 @@ class Keeper:
         if not memory.get("soon"):
             memory["soon"] = now
             key = f"soon/{memory.get('idle_since') or ''}"
-            self.tell(
-                key, f"{lease.title}: its lease ends soon", self._prospects(max(ends, now + notice), why, now), True
-            )
+            prospects = self._prospects(max(ends, now + notice), why, now)
+            self.tell(key, f"{lease.title}: its lease ends soon", prospects, True)
         at = max(ends, memory["soon"] + notice)
         if now < at:
             return float(min(lease.every, at - now))
@@ -178,9 +172,8 @@ class Keeper:
         code, answer, said = self._tool("transfer", "down", *words, "--lease", lease.file, "--execute")
         if code == 0 and answer.get("gone"):
             return []
-        return [
-            f"{'the stop is not seen done' if answer.get('executed') else 'not stopped'}: {_sentence(answer, said)}"
-        ]
+        what = "the stop is not seen done" if answer.get("executed") else "not stopped"
+        return [f"{what}: {_sentence(answer, said)}"]
 
     def _tool(self, *words: object) -> tuple[int, dict[str, Any], str]:
         """Exit code, JSON and stderr. The child holds our lock, too: a second keeper does not begin while it works."""
@@ -200,15 +193,14 @@ class Keeper:
     def _listed(self) -> acts.Listing:
         """The list now; what it shows of our box goes to the events when it changed."""
         lease = self.lease
-        try:
-            listing = acts.listed(self.facts, lease.values)
-        except RgtError as error:
-            listing = acts.Listing(problem=error.message)
+        listing = acts.ask(self.facts, lease.values)
         rows = [] if listing.problem else listing.having(lease.box_id)
         if rows:
             up = not all(row.stopped or row.ended for row in rows)
             if up != self.memory.get("up", True):
-                self._event("box_started" if up else "box_stopped", by="provider's list", id=lease.box_id)
+                with contextlib.suppress(RgtError):
+                    facts = {"time": lease.now(), "by": "provider's list", "id": lease.box_id}
+                    log_decision(Path(lease.local), "box_started" if up else "box_stopped", **facts)
             self.memory["up"] = up
         self.memory["listing"] = listing.problem or (rows[0].status if rows else "not listed")
         return listing
@@ -222,15 +214,15 @@ class Keeper:
         last = memory["attempt"] >= _MOST
         wait = min(_LONGEST, _FIRST * 2 ** (memory["attempt"] - 1))
         again = "this is the last message" if last else f"again in {units.show_duration(wait)}"
+        by_hand = bundle.command("transfer", "down", lease.local, "--profile", lease.profile, "--id", lease.box_id)
         lines = [
             f"Its lease is over ({(lease.due or {}).get('why')}), and it is NOT stopped: {why}",
             f"Cost so far: {_money(self.cost(now))}. Message {memory['attempt']}, {again}.",
-            f"By hand: {self._down_words()}",
+            f"By hand: {by_hand}",
             f"Longer: {bundle.command('lease', 'extend', lease.box_id, '--until', '2h')}",
         ]
-        self.tell(
-            f"over/{memory['attempt']}", f"{lease.title}: NOT stopped at the end of its lease", "\n".join(lines), True
-        )
+        title = f"{lease.title}: NOT stopped at the end of its lease"
+        self.tell(f"over/{memory['attempt']}", title, "\n".join(lines), True)
         self.log("not_stopped", reasons=why, attempt=memory["attempt"])
         if last:
             with leases.change(lease) as fresh:
@@ -286,11 +278,8 @@ class Keeper:
         print(f"{time.strftime('%F %T')} {title}\n{text}\n{channels}", file=sys.stderr, flush=True)
 
     def log(self, what: str, **detail: Any) -> None:
-        self._event("lease", what=what, id=self.lease.box_id, lease=self.lease.lease_id, **detail)
-
-    def _event(self, event: str, **detail: Any) -> None:
         with contextlib.suppress(RgtError):  # a full disk must not keep the keeper from telling
-            log_decision(Path(self.lease.local), event, **{"time": self.lease.now(), **detail})
+            self.lease.log(what, **detail)
 
     def remember(self) -> None:
         with contextlib.suppress(RgtError):
@@ -308,10 +297,6 @@ class Keeper:
                 f"No end any more: {bundle.command('lease', 'end', lease.box_id)}",
             ]
         )
-
-    def _down_words(self) -> str:
-        lease = self.lease
-        return bundle.command("transfer", "down", lease.local, "--profile", lease.profile, "--id", lease.box_id)
 
 
 def run_tool(tool: str, words: list[str], held: tuple[int, ...]) -> subprocess.CompletedProcess[bytes]:
@@ -346,7 +331,7 @@ def _sentence(answer: dict[str, Any], said: str) -> str:
 def start(lease: Lease) -> int | None:
     """A keeper of its own session; its pid, or None when one is at work already."""
     try:
-        with leases.locked(lease.folder / "keeper.lock", wait=False):
+        with files.locked(lease.folder / "keeper.lock", wait=False):
             pass
     except BlockingIOError:
         return None
@@ -377,7 +362,7 @@ def keep(lease: Lease) -> bool:
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with leases.locked(lease.folder / "keeper.lock", wait=False) as lock:
+        with files.locked(lease.folder / "keeper.lock", wait=False) as lock:
             keeper = Keeper(lease, lock)
             wait: float | None = 0.0
             while wait is not None and not stop:

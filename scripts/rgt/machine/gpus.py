@@ -143,25 +143,18 @@ def _nvml_gpu(nvml: Any, index: int) -> Gpu:
     gpu.temperature = _ask(lambda: int(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)))
     gpu.power_draw = _ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000)
     gpu.compute_cap = _ask(lambda: "{}.{}".format(*nvml.nvmlDeviceGetCudaComputeCapability(handle)))
-    gpu.ecc_errors = _ask(
-        lambda: int(
-            nvml.nvmlDeviceGetTotalEccErrors(handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC)
-        )
-    )
+    error_type, since = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+    gpu.ecc_errors = _ask(lambda: int(nvml.nvmlDeviceGetTotalEccErrors(handle, error_type, since)))
     reasons = _ask(lambda: int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))) or 0
     gpu.slowdown = [name for bit, name in SLOWDOWN_REASONS.items() if reasons & bit]
-    gpu.processes = _nvml_processes(nvml, handle)
-    return gpu
-
-
-def _nvml_processes(nvml: Any, handle: Any) -> list[Process]:
     by_pid: dict[int, Process] = {}
     lists = {"G": nvml.nvmlDeviceGetGraphicsRunningProcesses, "C": nvml.nvmlDeviceGetComputeRunningProcesses}
     for kind, question in lists.items():  # compute last: who does both counts as computing
         for row in _ask(functools.partial(question, handle)) or []:
             used = None if row.usedGpuMemory is None else int(row.usedGpuMemory)
             by_pid[int(row.pid)] = Process(int(row.pid), used, kind)
-    return list(by_pid.values())
+    gpu.processes = list(by_pid.values())
+    return gpu
 
 
 def _ask(question: Callable[[], Any]) -> Any:
@@ -193,11 +186,9 @@ def _rows(text: str) -> list[list[str]]:
 
 def _smi(query: str) -> tuple[str, str | None]:
     """stdout and, when it failed, the reason. Rows printed before a failure still count: one card may be lost."""
-    command = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
+    command, pipe = ["nvidia-smi", query, "--format=csv,noheader,nounits"], subprocess.PIPE
     try:
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8", errors="replace"
-        )
+        process = subprocess.Popen(command, stdout=pipe, stderr=pipe, encoding="utf-8", errors="replace")
         stdout, stderr = process.communicate(timeout=_SMI_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()  # and not waited for: what hangs inside a sick driver does not even die

@@ -81,24 +81,6 @@ def _children(pid: int) -> list[int]:
     return found
 
 
-def quick_descendants(root: int) -> list[int]:
-    """The same from the kernel's lists of children, quicker: a child that ends meanwhile may hide another.
-
-    Good for measuring, not for ending.
-    """
-    found, edge = [], [root]
-    while edge:
-        children: list[int] = []
-        for pid in edge:
-            with contextlib.suppress(OSError):  # a process or thread that ended
-                for thread in os.listdir(f"/proc/{pid}/task"):
-                    with open(f"/proc/{pid}/task/{thread}/children") as file:
-                        children += map(int, file.read().split())
-        edge = children
-        found += edge
-    return found
-
-
 def comm(pid: int) -> str:
     """The kernel's short name for it."""
     try:

@@ -143,21 +143,21 @@ def _short(text: str) -> str:
     return clean(" ".join(text.split()), _SAID) or "(no text)"
 
 
-def _slack(channel: Channel, told: Message) -> None:
+def slack(channel: Channel, told: Message) -> None:
     text = told.whole.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     said, data = _post(secret(channel["url"]), {"text": text})
     if said.strip() != "ok" and data.get("ok") is not True:
         raise FailedError(f"Slack did not say ok: {_short(said)}")
 
 
-def _discord(channel: Channel, told: Message) -> None:
+def discord(channel: Channel, told: Message) -> None:
     body = {"content": told.whole[:1990], "allowed_mentions": {"parse": []}}
     said, data = _post(secret(channel["url"]), body)
     if said.strip() and "id" not in data:  # 204 has no text; with ?wait=true the message comes back
         raise FailedError(f"Discord did not take it: {_short(said)}")
 
 
-def _feishu(channel: Channel, told: Message) -> None:
+def feishu(channel: Channel, told: Message) -> None:
     body: dict[str, Any] = {"msg_type": "text", "content": {"text": _cut(told.whole, 18_000)}}
     if "secret" in channel:
         stamp = str(int(time.time()))
@@ -167,7 +167,7 @@ def _feishu(channel: Channel, told: Message) -> None:
     _expect_zero("Feishu", said, data.get("code", data.get("StatusCode")))
 
 
-def _wecom(channel: Channel, told: Message) -> None:
+def wecom(channel: Channel, told: Message) -> None:
     body = {"msgtype": "text", "text": {"content": _cut(told.whole, 2048)}}
     said, data = _post(secret(channel["url"]), body)
     _expect_zero("WeCom", said, data.get("errcode"), later=45009)  # 20 messages a minute
@@ -179,7 +179,7 @@ def _expect_zero(service: str, said: str, code: Any, later: int | None = None) -
         raise FailedError(f"{service} answered {_short(said)}", 15.0 if later and code == later else None)
 
 
-def _ntfy(channel: Channel, told: Message) -> None:
+def ntfy(channel: Channel, told: Message) -> None:
     body: dict[str, Any] = {"topic": secret(channel["topic"]), "title": told.title}
     body["message"] = _cut(told.text or told.title, 4000)
     body |= {"priority": 5} if told.urgent else {}
@@ -189,7 +189,7 @@ def _ntfy(channel: Channel, told: Message) -> None:
         raise FailedError(f"ntfy gave no id: {_short(said)}")
 
 
-def _telegram(channel: Channel, told: Message) -> None:
+def telegram(channel: Channel, told: Message) -> None:
     url = f"{channel.get('server', 'https://api.telegram.org').rstrip('/')}/bot{secret(channel['token'])}/sendMessage"
     said, data = _post(url, {"chat_id": channel["chat"], "text": told.whole[:4000]})  # no parse_mode: text is text
     if data.get("ok") is not True:
@@ -210,7 +210,7 @@ def _mail(channel: Channel, told: Message) -> EmailMessage:
     return mail
 
 
-def _smtp(channel: Channel, told: Message) -> None:
+def smtp(channel: Channel, told: Message) -> None:
     security = channel.get("security", "starttls")
     port = channel.get("port", {"starttls": 587, "ssl": 465, "none": 25}[security])
     trust = ssl.create_default_context()  # SSL_CERT_FILE names another authority
@@ -244,12 +244,12 @@ def _smtp(channel: Channel, told: Message) -> None:
 # -- this machine
 
 
-def _sendmail(channel: Channel, told: Message) -> None:
+def sendmail(channel: Channel, told: Message) -> None:
     program = shutil.which("sendmail", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/lib")
     _pipe([program or "sendmail", "-t", "-i"], _mail(channel, told).as_bytes())
 
 
-def _desktop(channel: Channel, told: Message) -> None:
+def desktop(channel: Channel, told: Message) -> None:
     if sys.platform == "darwin":
         script = "on run argv\ndisplay notification (item 2 of argv) with title (item 1 of argv)\nend run"
         return _pipe(["osascript", "-e", script, told.title, told.text])
@@ -257,7 +257,7 @@ def _desktop(channel: Channel, told: Message) -> None:
     return _pipe(["notify-send", *urgency, "--", told.title, told.text])
 
 
-def _command(channel: Channel, told: Message) -> None:
+def command(channel: Channel, told: Message) -> None:
     _pipe(channel["argv"], told.whole.encode() + b"\n")
 
 
@@ -274,14 +274,5 @@ def _pipe(words: list[str], data: bytes = b"") -> None:
 
 
 KINDS: dict[str, Callable[[Channel, Message], None]] = {
-    "slack": _slack,
-    "discord": _discord,
-    "feishu": _feishu,
-    "wecom": _wecom,
-    "ntfy": _ntfy,
-    "telegram": _telegram,
-    "smtp": _smtp,
-    "sendmail": _sendmail,
-    "desktop": _desktop,
-    "command": _command,
+    kind.__name__: kind for kind in (slack, discord, feishu, wecom, ntfy, telegram, smtp, sendmail, desktop, command)
 }

@@ -11,12 +11,10 @@ again by the next call with this key; the others have it already. Without a conf
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import re
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,16 +80,18 @@ def tell(key: str, title: str, text: str = "", urgent: bool = False, only: str =
     told, outcomes = channels.message(title, text, urgent), []
     if not rows:
         return []
-    path = _folder() / f"{hashlib.sha256(key.encode(errors='replace')).hexdigest()[:32]}.json"
-    with _locked(path.with_suffix(".lock")):
-        known = _known(path)
+    home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    path = home / "rgt" / "notices" / f"{hashlib.sha256(key.encode(errors='replace')).hexdigest()[:32]}.json"
+    with files.locked(path.with_suffix(".lock")):
+        known: dict[str, Any] = {}
+        with contextlib.suppress(RgtError, KeyError, TypeError):
+            known = dict(files.read_json(path)["channels"])
         for row in rows:
             before = known.get(row["name"], {})
             if before.get("state") in (SENT, SENDING):
                 state = BEFORE if before["state"] == SENT else SENDING
-                outcomes.append(
-                    Outcome(row["name"], state, "" if state == BEFORE else "whether it arrived is not known")
-                )
+                unsure = "" if state == BEFORE else "whether it arrived is not known"
+                outcomes.append(Outcome(row["name"], state, unsure))
                 continue
             known[row["name"]] = {"state": SENDING, "time": time.time()}
             _write(path, key, known)
@@ -99,7 +99,11 @@ def tell(key: str, title: str, text: str = "", urgent: bool = False, only: str =
             known[row["name"]] = {"state": outcome.state, "say": outcome.say, "time": time.time()}
             _write(path, key, known)
             outcomes.append(outcome)
-    _forget(path.parent)
+    with contextlib.suppress(OSError), os.scandir(path.parent) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                if time.time() - entry.stat().st_mtime > _KEPT:
+                    os.unlink(entry.path)
     return outcomes
 
 
@@ -131,45 +135,5 @@ def _masked(channel: channels.Channel, text: str) -> str:
     return text
 
 
-# -- what was told already
-
-
-def _folder() -> Path:
-    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    folder = state / "rgt" / "notices"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise from_os_error(error, f"keep notices in {folder}") from None
-    return folder
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    try:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise from_os_error(error, f"lock {path}") from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
-
-
-def _known(path: Path) -> dict[str, Any]:
-    with contextlib.suppress(RgtError, KeyError, TypeError):
-        return dict(files.read_json(path)["channels"])
-    return {}
-
-
 def _write(path: Path, key: str, known: dict[str, Any]) -> None:
     files.write_json(path, {"key": key, "channels": known})
-
-
-def _forget(folder: Path) -> None:
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            with contextlib.suppress(OSError):
-                if time.time() - entry.stat().st_mtime > _KEPT:
-                    os.unlink(entry.path)

@@ -6,6 +6,7 @@ error, an empty text, a page of HTML, a table) proves nothing: before the act it
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import time
@@ -46,6 +47,10 @@ class Listing:
 
     def having(self, box_id: str) -> list[Row]:
         return [row for row in self.rows if row.id == box_id]
+
+    def is_stopped(self, box_id: str) -> bool:
+        """Whether it says positively that this box is stopped."""
+        return bool(rows := self.having(box_id)) and all(row.stopped for row in rows)
 
 
 @dataclass(frozen=True)
@@ -131,21 +136,26 @@ def listed(facts: dict[str, Any], values: dict[str, str]) -> Listing:
         problem = "is not JSON" if reply.out.strip() else "is empty"
         return Listing(problem=f"the answer of {order.text} {problem}", said=said)
     answer = fact["answer"]
-    problem = _error(data, answer) or _misshape(data, answer)
+    found = _at(data, answer["rows"])
+    ids = [_at(row, answer["id"]) for row in found] if isinstance(found, list) else []
+    problem = _error(data, answer)
+    if not problem and not isinstance(found, list):
+        problem = f"has no list at {answer['rows'] or 'its top'}"
+    elif not problem and not all(isinstance(one, str | int) and not isinstance(one, bool) for one in ids):
+        problem = f"has rows without {answer['id']}"
     if problem:
         return Listing(problem=f"the answer of {order.text} {problem}", said=said)
-    rows = [_row(item, answer, facts) for item in _at(data, answer["rows"])]
+    rows = [_row(item, answer, facts) for item in found]
     more = _at(data, answer["more"]) if "more" in answer else None
     return Listing(rows, said=said, whole=more in _EMPTY or (more == 1 and more is not True))
 
 
-def stopped(facts: dict[str, Any], values: dict[str, str], box_id: str) -> bool:
-    """Whether the provider's own list says positively that this box is stopped."""
+def ask(facts: dict[str, Any], values: dict[str, str]) -> Listing:
+    """The list; that the client or its key is not here is a problem of it."""
     try:
-        rows = listed(facts, values).having(box_id)
-    except RgtError:
-        return False
-    return bool(rows) and all(row.stopped for row in rows)
+        return listed(facts, values)
+    except RgtError as error:
+        return Listing(problem=error.message)
 
 
 def _at(data: Any, path: str) -> Any:
@@ -161,16 +171,6 @@ def _error(data: Any, answer: dict[str, Any]) -> str:
         seen = _at(data, path)
         if (seen not in _EMPTY) if value is None else (seen != value):
             return f"is an error: {path} is {quoted(json.dumps(seen, ensure_ascii=False))}"
-    return ""
-
-
-def _misshape(data: Any, answer: dict[str, Any]) -> str:
-    rows = _at(data, answer["rows"])
-    if not isinstance(rows, list):
-        return f"has no list at {answer['rows'] or 'its top'}"
-    ids = [_at(row, answer["id"]) for row in rows]
-    if not all(isinstance(one, str | int) and not isinstance(one, bool) for one in ids):
-        return f"has rows without {answer['id']}"
     return ""
 
 
@@ -207,7 +207,10 @@ def end(facts: dict[str, Any], values: dict[str, str], box_id: str, act: str = "
     if sign:
         return Outcome(False, True, f"nothing was left to do: {sign}", before.said, None)
     reply = order.run(SECONDS)
-    fault = f"ended with {reply.code}" if reply.code else _error_in(reply.out, facts["meter"]["list"]["answer"])
+    fault = f"ended with {reply.code}" if reply.code else ""
+    with contextlib.suppress(ValueError, RecursionError):  # with exit code 0, an error in the fields of the same API
+        data = json.loads(reply.out)
+        fault = fault or (_error(data, facts["meter"]["list"]["answer"]) if isinstance(data, dict) else "")
     others, absent = len(before.rows) > len(before.having(box_id)), 0
     for after in _looks(facts, values, wait):
         sign = _sign(act, after, box_id)
@@ -232,15 +235,6 @@ def _sign(act: str, listing: Listing, box_id: str) -> str:
     return f"the provider lists {box_id} as {rows[0].status}" if done else ""
 
 
-def _error_in(text: str, answer: dict[str, Any]) -> str:
-    """What the act says in the fields of the same API, with exit code 0."""
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
-        return ""
-    return _error(data, answer) if isinstance(data, dict) else ""
-
-
 def _looks(facts: dict[str, Any], values: dict[str, str], wait: float) -> Iterator[Listing]:
     """The list again and again, at least twice. The act was done: whatever happens now, its outcome must be told."""
     deadline, pause, count = time.monotonic() + wait, _PAUSE, 0
@@ -248,8 +242,5 @@ def _looks(facts: dict[str, Any], values: dict[str, str], wait: float) -> Iterat
         if count:
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
-        try:
-            yield listed(facts, values)
-        except RgtError as error:
-            yield Listing(problem=error.message)
+        yield ask(facts, values)
         count += 1

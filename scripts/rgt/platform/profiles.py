@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,14 @@ class Command:
         except OSError as error:
             raise from_os_error(error, f"run {self.words[0]}") from None
         return Reply(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+
+
+def placeholders(box_id: str, more: Iterable[str]) -> dict[str, str]:
+    """Values for the holes, from --id and the NAME=VALUE of --set."""
+    for pair in more:
+        if pair.find("=") < 1:
+            raise bad_input(f"--set takes NAME=VALUE, not {pair!r}")
+    return ({"id": box_id} if box_id else {}) | dict(pair.split("=", 1) for pair in more)
 
 
 def command(fact: dict[str, Any] | None, values: dict[str, str]) -> Command | None:

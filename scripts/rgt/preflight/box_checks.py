@@ -155,7 +155,13 @@ def _place(name: str, path: Path, keeps: bool) -> Row:
         return fail(name, "missing", f"{place} is a file, not a directory", "name a directory", str(path))
     mount = disks.mount_of(place, disks.mounts())
     kind = mount.fstype if mount else "unknown"
-    problem, room = _write_error(place), disks.room(place)
+    problem, probe, room = None, place / f".preflight.{os.getpid()}", disks.room(place)
+    try:  # write, sync, rename and remove a file
+        files.write_bytes(probe, b"\0" * PROBE)
+        probe.unlink()
+    except (OSError, RgtError) as error:
+        cause = error.__cause__ if isinstance(error, RgtError) else error
+        problem = cause if isinstance(cause, OSError) else OSError(str(error))
     inodes = f", {room.inodes_free:,} inodes free" if room.inodes else ""
     seen = f"{path}: {show_size(room.free)} free{inodes} ({kind})"
     roomier = "free room there, or write elsewhere"
@@ -172,19 +178,6 @@ def _place(name: str, path: Path, keeps: bool) -> Row:
         if keeps and kind in kinds:
             return warn(name, "volatile", f"{seen}: {what}", fix, str(path))
     return ok(name, seen + (", a network file system: slow for many small files" if kind in disks.NETWORK else ""))
-
-
-def _write_error(place: Path) -> OSError | None:
-    """Write, sync, rename and remove a file; the error, if there is one."""
-    probe = place / f".preflight.{os.getpid()}"
-    try:
-        files.write_bytes(probe, b"\0" * PROBE)
-        probe.unlink()
-    except OSError as error:
-        return error
-    except RgtError as error:
-        return error.__cause__ if isinstance(error.__cause__, OSError) else OSError(error.message)
-    return None
 
 
 def checkpoints(planned: PlannedJob) -> Iterator[Row]:

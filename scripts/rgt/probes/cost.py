@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import os
@@ -46,9 +47,8 @@ def memory(session: Session, result: Result) -> None:
     _judge_growth(counts, "step", step, result)
     evaluate = training.evaluate
     if evaluate and not session.late:
-        _judge_growth(
-            _live(lambda: evaluate(training), training.model), "evaluation", lambda: evaluate(training), result
-        )
+        act = functools.partial(evaluate, training)
+        _judge_growth(_live(act, training.model), "evaluation", act, result)
     if getattr(training.data, "num_workers", 0):
         _judge_workers(session, result)
     if session.device.type == "cuda":

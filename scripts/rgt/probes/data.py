@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 from rgt.probes.factory import Result, Unjudged, several
@@ -91,7 +90,14 @@ def workers(session: Session, result: Result) -> None:
         raise Unjudged("the data is no DataLoader with workers")
     count: Any = loader.num_workers
     if isinstance(loader.dataset, IterableDataset):
-        seen = list(itertools.islice(_sample_digests(loader), _MOST))
+        seen: list[str] = []  # one digest per row of each batch
+        for batch in loader:
+            parts = [tensor for _, tensor in tensors(batch) if tensor.dim()]
+            even = parts and len({len(part) for part in parts}) == 1
+            rows = range(len(parts[0])) if even else ()
+            seen += [digest([part[index] for part in parts]) for index in rows] if even else [digest(batch)]
+            if len(seen) >= _MOST:
+                break
         copies = len(seen) / max(len(set(seen)), 1)
         result.evidence = f"{len(seen)} samples, {len(set(seen))} distinct, from {count} workers"
         result.data = {"samples": len(seen), "distinct": len(set(seen))}
@@ -119,16 +125,6 @@ def workers(session: Session, result: Result) -> None:
         shown = "two epochs, identical draws in every worker"
         result.add("worker-rng", "the random numbers are the same in every epoch", shown)
         result.fix("seed the generator from torch.initial_seed() in worker_init_fn, or persistent_workers=True")
-
-
-def _sample_digests(source: Any) -> Iterator[str]:
-    """One digest per row of each batch."""
-    for batch in source:
-        parts = [tensor for _, tensor in tensors(batch) if tensor.dim()]
-        if not parts or len({len(part) for part in parts}) > 1:
-            yield digest(batch)
-        else:
-            yield from (digest([part[index] for part in parts]) for index in range(len(parts[0])))
 
 
 # -- order

@@ -45,12 +45,18 @@ def estimate(pieces: Sequence[Points]) -> Slope:
         return Slope()
     low, high = min(piece[0][0] for piece in pieces), max(piece[-1][0] for piece in pieces)
     start = low + WARMUP * (high - low)
-    early = sum(_rise([point for point in piece if point[0] < start]) for piece in pieces)
+    heads = [[level for at, level in piece if at < start] for piece in pieces]
+    early = sum(head[-1] - head[0] for head in heads if head)
     later = [[point for point in piece if point[0] >= start] for piece in pieces]
     size = max(4, math.ceil(sum(map(len, later)) / _BLOCKS))
     slopes, lengths = [], []
     products = squares = length = count = 0.0
-    for block in (block for piece in later for block in _cut(piece, size)):
+    blocks = []  # of about `size` points, which share their ends, so that no growth falls between them
+    for piece in later:
+        cuts = max(1, len(piece) // size)
+        bounds = [round(index * (len(piece) - 1) / cuts) for index in range(cuts + 1)]
+        blocks += [piece[first : last + 1] for first, last in itertools.pairwise(bounds) if last > first]
+    for block in blocks:
         # short pieces are pooled: each keeps its own level, all share the slope
         x, y = (statistics.fmean(values) for values in zip(*block, strict=True))
         products += sum((a - x) * (b - y) for a, b in block)
@@ -61,17 +67,6 @@ def estimate(pieces: Sequence[Points]) -> Slope:
             lengths.append(length)
             products = squares = length = count = 0.0
     return _judged(slopes, lengths, early)
-
-
-def _rise(points: Points) -> float:
-    return points[-1][1] - points[0][1] if points else 0.0
-
-
-def _cut(piece: Points, size: int) -> list[Points]:
-    """Blocks of about `size` points that share their ends, so that no growth falls between them."""
-    cuts = max(1, len(piece) // size)
-    bounds = [round(index * (len(piece) - 1) / cuts) for index in range(cuts + 1)]
-    return [piece[first : last + 1] for first, last in itertools.pairwise(bounds) if last > first]
 
 
 def jumps(deltas: Sequence[float], error: float = 0.0) -> Slope:

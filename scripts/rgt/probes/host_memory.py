@@ -25,6 +25,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from subprocess import PIPE, STDOUT
 from typing import Any, BinaryIO
 
 from rgt.errors import bad_input, lacking
@@ -126,14 +127,15 @@ def watch(command: list[str], duration: float, steps: int | None, sink: BinaryIO
             paths = [str(_INSIDE), *filter(None, [os.environ.get("PYTHONPATH")])]
             settings |= {"PYTHONPATH": os.pathsep.join(paths), "RGT_INSIDE": folder}
         try:
-            child = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=settings, start_new_session=True
-            )
+            child = subprocess.Popen(command, stdout=PIPE, stderr=STDOUT, env=settings, start_new_session=True)
         except OSError as error:
             raise bad_input(f"cannot start {command[0]}: {error.strerror}") from None
         with _ends_with(child):
             watched = _follow(child, duration, steps, sink)
-        watched.inside = list(_rows(Path(folder)))
+        for path in sorted(Path(folder).glob("*.jsonl")):  # the last look of each process that let us in
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            with contextlib.suppress(ValueError, IndexError):
+                watched.inside.append({**json.loads(lines[-1]), "looks": len(lines)})
     return watched
 
 
@@ -171,9 +173,8 @@ def _follow(child: subprocess.Popen[bytes], duration: float, steps: int | None, 
                 *lines, rest = (rest[-_LONGEST:] + data.replace(b"\r", b"\n")).split(b"\n")
                 kinds = [progress.take(line.decode("utf-8", "replace")) for line in lines]
                 late = time.monotonic() - last > _LINE
-                if "validation" in kinds or (
-                    late and "training" in kinds
-                ):  # what it holds now belongs to the last line
+                # what it holds now belongs to the last line
+                if "validation" in kinds or (late and "training" in kinds):
                     _sample(child.pid, watched, progress, clean="training" in kinds)
             elif time.monotonic() - last >= _TIMER:
                 _sample(child.pid, watched, progress, clean=False)
@@ -183,11 +184,8 @@ def _follow(child: subprocess.Popen[bytes], duration: float, steps: int | None, 
 
 
 def _sample(root: int, watched: Watched, progress: _Progress, clean: bool) -> None:
-    # a kernel without these lists is searched process by process
-    listed = os.path.exists(f"/proc/{root}/task/{root}/children")
-    descendants = processes.quick_descendants if listed else processes.descendants
     sample = Sample(time.monotonic(), progress.step, progress.evaluations, clean)
-    words = {pid: processes.command(pid) for pid in (root, *descendants(root))}
+    words = {pid: processes.command(pid) for pid in (root, *processes.descendants(root))}
     hidden, shmem = 0, 0
     for pid, command in words.items():
         pages = memory.rollup(pid) if command else None
@@ -209,14 +207,6 @@ def _sample(root: int, watched: Watched, progress: _Progress, clean: bool) -> No
     sample.shared, watched.hidden = shmem, max(watched.hidden, hidden)
     if sample.main:
         watched.samples.append(sample)
-
-
-def _rows(folder: Path) -> Iterator[dict[str, Any]]:
-    """The last look of each process that let us in."""
-    for path in sorted(folder.glob("*.jsonl")):
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-        with contextlib.suppress(ValueError, IndexError):
-            yield {**json.loads(lines[-1]), "looks": len(lines)}
 
 
 # -- judging
@@ -246,7 +236,7 @@ def judge(watched: Watched) -> Result:
     """Verdict per place, with the holder where the looks inside name one."""
     result = Result("memory")
     samples = watched.samples
-    parts = [*_main_parts(watched), *_worker_parts(watched), _shared_part(watched)] if len(samples) > 3 else []
+    parts = list(_parts(watched)) if len(samples) > 3 else []
     evaluations = samples[-1].evaluations if samples else 0
     took = samples[-1].time - samples[0].time if samples else 0.0
     result.data = {
@@ -275,8 +265,8 @@ def judge(watched: Watched) -> Result:
     return result
 
 
-def _main_parts(watched: Watched) -> Iterator[Part]:
-    """Training between evaluations, and what each evaluation leaves behind."""
+def _parts(watched: Watched) -> Iterator[Part]:
+    """Training between evaluations, what each evaluation leaves behind, workers, shared memory."""
     pids = sorted({pid for sample in watched.samples for pid in sample.main})
     cycles: dict[int, list[tuple[float, float]]] = {}
     for sample in watched.steady:
@@ -294,9 +284,6 @@ def _main_parts(watched: Watched) -> Iterator[Part]:
         steps = statistics.fmean(later[0] - end[0] for end, later in pairs) if pairs else 0.0
         shared = training.error * steps if math.isfinite(training.error) else 0.0
         yield Part("main, validation", growth.jumps(deltas, shared), "evaluation", pids, "validation")
-
-
-def _worker_parts(watched: Watched) -> Iterator[Part]:
     lives: dict[int, list[tuple[float, float]]] = {}
     for sample in watched.steady:
         for pid, size in sample.workers.items():
@@ -305,11 +292,8 @@ def _worker_parts(watched: Watched) -> Iterator[Part]:
         at_once = sum(len(sample.workers) for sample in watched.steady) / len(watched.steady)
         slope = growth.estimate(list(lives.values()))
         yield Part(f"workers ({len(lives)})", slope, watched.unit, sorted(lives), "", at_once)
-
-
-def _shared_part(watched: Watched) -> Part:
-    points = [(watched.place(sample), float(sample.shared)) for sample in watched.steady]
-    return Part("shared memory", growth.estimate([points]), watched.unit, [])
+    shared_points = [(watched.place(sample), float(sample.shared)) for sample in watched.steady]
+    yield Part("shared memory", growth.estimate([shared_points]), watched.unit, [])
 
 
 def _sum(parts: list[Part], watched: Watched) -> str:

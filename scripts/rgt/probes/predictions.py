@@ -59,11 +59,11 @@ def judge_file(path: Path) -> list[Result]:
     elif np.array_equal(said, shuffled):
         ignored.add("ignored-input", "real and shuffled input give identical predictions")
         ignored.fix("the input does not reach the output: cached, overwritten, masked")
-    elif not ignored.unjudged and not _is_better(
-        ignored, score(answers), "shuffled input", score(_answers(shuffled, kind, target))
-    ):
-        ignored.add("ignored-input", "the score does not need the right input", ignored.evidence)
-        ignored.fix("the model answers by the prior, or the score cannot show it: too few samples")
+    elif not ignored.unjudged:
+        blind = score(_answers(shuffled, kind, target))
+        if not _is_better(ignored, score(answers), "shuffled input", blind):
+            ignored.add("ignored-input", "the score does not need the right input", ignored.evidence)
+            ignored.fix("the model answers by the prior, or the score cannot show it: too few samples")
     return [collapse, chance, ignored]
 
 

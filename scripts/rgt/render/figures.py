@@ -206,9 +206,7 @@ def figure_problems(folder: Path, recorded: Json, rows: list[Row]) -> list[Probl
     problems: list[Problem] = []
     for name in OUTPUTS:
         if name not in recorded:
-            problems.append(
-                Problem("unjudged", f"{name} was not written by savefig: what it shows is not known", "warn")
-            )
+            problems.append(Problem("unjudged", f"{name} was not written by savefig: what it shows is unknown", "warn"))
         elif seal.digest_of(folder / name) != recorded[name]["sha256"]:
             problems.append(Problem("digest", f"{name} is not what savefig wrote: figure.py changed it afterwards"))
         else:

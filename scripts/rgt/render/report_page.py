@@ -33,11 +33,11 @@ def html(project: Project, lists: Lists, audits: dict[str, list[Problem]]) -> st
 <title>Delivery</title><style>{_CSS}</style></head><body>
 <h1>Delivery</h1>
 <p class="dim">{len(project.claims)} numbers, computed from runs. Links lead to files beside this page.</p>"""
-    body = [*_tables(project), *_figures(project, audits), *_claims(project, lists)]
+    body = [*tables(project), *drawings(project, audits), *numbers(project, lists)]
     return "\n".join([head, *body, "</body></html>"]) + "\n"
 
 
-def _tables(project: Project) -> Iterator[str]:
+def tables(project: Project) -> Iterator[str]:
     yield "<h2>Results</h2>"
     for claims in claim_tables.named(project).values():
         try:
@@ -56,7 +56,7 @@ def _tables(project: Project) -> Iterator[str]:
         yield "</tbody></table></div>"
 
 
-def _figures(project: Project, audits: dict[str, list[Problem]]) -> Iterator[str]:
+def drawings(project: Project, audits: dict[str, list[Problem]]) -> Iterator[str]:
     if audits:
         yield "<h2>Figures</h2>"
     for name, problems in audits.items():
@@ -75,7 +75,7 @@ def _figures(project: Project, audits: dict[str, list[Problem]]) -> Iterator[str
         yield "".join(f"<p>{escape(problem.message)}</p>" for problem in problems)
 
 
-def _claims(project: Project, lists: Lists) -> Iterator[str]:
+def numbers(project: Project, lists: Lists) -> Iterator[str]:
     yield "<h2>Numbers and what to know about them</h2>"
     for claim in project.claims:
         name, number = claim["id"], escape(Style(spread=True, n=True).text(claim))

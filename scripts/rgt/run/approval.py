@@ -88,9 +88,8 @@ def _read(local: Path, act: Act) -> tuple[Phrase | None, str]:
     except (RgtError, KeyError, TypeError, ValueError):
         return None, "no phrase was shown to the user for this"
     if asked != act.as_dict():
-        other = [
-            name for name, value in act.as_dict().items() if not isinstance(asked, dict) or asked.get(name) != value
-        ]
+        said = asked if isinstance(asked, dict) else {}
+        other = [name for name, value in act.as_dict().items() if said.get(name) != value]
         return None, f"the phrase that was shown is for another {' and '.join(other)}"
     if not time.time() < phrase.expires <= time.time() + SECONDS:
         return None, f"the phrase expired at {phrase.until}"

@@ -22,6 +22,7 @@ from rgt.run.record import Event, Run, event_time
 
 _UP = ("box_started", "launched", "submitted", "resumed")
 _STARTS = ("launched", "resumed")  # of the job
+_HELD = {"started": True, "extended": True, "ended": False, "stopped": False}  # after these events of a lease
 
 
 @dataclass
@@ -61,6 +62,11 @@ class Bill:
         if not self.stretches or any(one.rate is None for one in self.stretches if one.is_up and one.hours):
             return None
         return sum(one.hours * (one.rate or 0.0) for one in self.stretches)
+
+    def add_failure(self, seconds: float, rate: float | None) -> None:
+        hours = max(0.0, seconds) / 3600
+        self.failed += hours
+        self.failed_cost = None if rate is None or self.failed_cost is None else self.failed_cost + hours * rate
 
     def sentence(self) -> str:
         money = "unknown cost (no rate is recorded)" if self.cost is None else f"{self.cost:.2f}"
@@ -104,18 +110,14 @@ def bill_for(
     since, is_up, held, job_start = 0.0, False, False, 0.0
 
     def close(until: float) -> None:
-        price = (
-            (rate if rate is not None else running)
-            if is_up
-            else (stopped_rate if stopped_rate is not None else resting)
-        )
+        given, recorded = (rate, running) if is_up else (stopped_rate, resting)
+        price = recorded if given is None else given
         if since and until > since:
             bill.stretches.append(Stretch(since, until, is_up, price))
 
     for row in rows:
         when, word, what = event_time(row), row.get("event"), row.get("what")
-        if word == "lease":
-            held = what not in ("ended", "stopped") if what in ("started", "extended", "ended", "stopped") else held
+        held = _HELD.get(str(what), held) if word == "lease" else held
         if word in _UP or (word == "lease" and what == "started" and not is_up and not since):
             if not is_up:
                 close(when)
@@ -128,31 +130,17 @@ def bill_for(
             since, running = (when if since else 0.0), _price(row["rate"])
         job_start = when if word in _STARTS else job_start
         if word == "failed" and job_start:
-            _add_failed(bill, when - job_start, rate if rate is not None else running)
+            bill.add_failure(when - job_start, rate if rate is not None else running)
             job_start = 0.0
-    _close_last(bill, close, since, is_up, held, rows, now)
+    # the stretch that no event ended: to now while somebody answers for the box, else to what is on record
+    if since and (held or not is_up):
+        close(now if now is not None else time.time())
+    elif since:
+        close(event_time(rows[-1]))
+        bill.notes.append("no stop of the box is recorded: counted to the last event")
     if bill.stopped and any(one.rate is None for one in bill.stretches if not one.is_up):
         bill.notes.append("what the stopped disk costs is not recorded")
     return bill
-
-
-def _add_failed(bill: Bill, seconds: float, rate: float | None) -> None:
-    hours = max(0.0, seconds) / 3600
-    bill.failed += hours
-    bill.failed_cost = None if rate is None or bill.failed_cost is None else bill.failed_cost + hours * rate
-
-
-def _close_last(
-    bill: Bill, close: Any, since: float, is_up: bool, held: bool, rows: list[Event], now: float | None
-) -> None:
-    """The stretch that no event ended: to now while somebody answers for the box, else to what is on record."""
-    if not since:
-        return
-    if held or not is_up:
-        close(now if now is not None else time.time())
-        return
-    close(event_time(rows[-1]))
-    bill.notes.append("no stop of the box is recorded: counted to the last event")
 
 
 def _price(value: Any) -> float | None:

@@ -13,7 +13,6 @@ clock that is set back does not lengthen a lease.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -25,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from rgt import files
-from rgt.errors import RgtError, bad_input, from_os_error
+from rgt.errors import RgtError, bad_input
+from rgt.run import record
 
 ACTIVE, ENDED, STOPPED, UNRESOLVED = "active", "ended", "stopped", "unresolved"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -76,12 +76,17 @@ class Lease:
         local = Path(self.local)
         return local.with_name(f"{local.name}.{re.sub('[^A-Za-z0-9._-]', '_', self.box_id)[:60]}.lease.json")
 
+    def log(self, what: str, **detail: Any) -> None:
+        """An event of the run."""
+        facts = {"what": what, "id": self.box_id, "lease": self.lease_id, "time": self.now(), **detail}
+        record.log_decision(Path(self.local), "lease", **facts)
+
     def now(self) -> float:
         """Seconds since 1970, never less than the start plus what has really passed since."""
         wall, boot = clock()
-        return (
-            max(wall, self.started + boot[1] - self.boot[1]) if self.boot and boot and boot[0] == self.boot[0] else wall
-        )
+        if self.boot and boot and boot[0] == self.boot[0]:
+            return max(wall, self.started + float(boot[1] - self.boot[1]))
+        return wall
 
 
 def clock() -> tuple[float, list[Any] | None]:
@@ -113,7 +118,7 @@ def write(lease: Lease) -> None:
 
 def register(lease: Lease) -> None:
     """Written beside the run, and known here. Refused while this box has another one."""
-    with locked(lease.folder / "change.lock"):
+    with files.locked(lease.folder / "change.lock"):
         known = registered(lease.folder)
         if known and known.state in (ACTIVE, UNRESOLVED):
             raise bad_input(f"{known.title} has a lease already ({known.file}): extend it, or end it first")
@@ -140,9 +145,7 @@ def find(word: str) -> Lease:
     """By the id of its box, its run (id or folder), or its file."""
     known = [lease for _, lease in every() if lease]
     path = os.path.abspath(word)
-    fitting = [
-        one for one in known if word in (one.box_id, one.run_id, one.lease_id) or path in (one.local, str(one.file))
-    ]
+    fitting = [one for one in known if {word, path} & {one.box_id, one.run_id, one.lease_id, one.local, str(one.file)}]
     if len(fitting) == 1:
         return fitting[0]
     names = ", ".join(sorted(one.box_id for one in (fitting or known))[:8]) or "none"
@@ -150,24 +153,9 @@ def find(word: str) -> Lease:
 
 
 @contextlib.contextmanager
-def locked(path: Path, wait: bool = True) -> Iterator[int]:
-    """A lock that the kernel frees; BlockingIOError when it is taken and not `wait`. Gives its descriptor."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise from_os_error(error, f"keep a lease in {path.parent}") from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        yield lock
-    finally:
-        os.close(lock)
-
-
-@contextlib.contextmanager
 def change(lease: Lease) -> Iterator[Lease]:
     """The lease as it is on disk now, to be changed; nobody else changes it meanwhile."""
-    with locked(lease.folder / "change.lock"):
+    with files.locked(lease.folder / "change.lock"):
         fresh = read(lease.file)
         yield fresh
         write(fresh)
@@ -200,7 +188,7 @@ def problem(path: Path, local: Path, profile: str, box_id: str, act: str) -> str
 def spend(path: Path, *asked: Any) -> str:
     """Use it up, in the moment before the act: of two who ask, one gets it. Why not, or nothing."""
     lease = read(path)
-    with locked(lease.folder / "change.lock"):
+    with files.locked(lease.folder / "change.lock"):
         why = problem(path, *asked)
         if not why:
             lease = read(path)

@@ -69,9 +69,7 @@ def git_state(directory: Path) -> dict[str, Any] | None:
 
 def _git_output(directory: Path, *arguments: str) -> str | None:
     try:
-        done = subprocess.run(
-            ["git", "-C", str(directory), *arguments], capture_output=True, timeout=_GIT_SECONDS, check=False
-        )
+        done = subprocess.run(["git", "-C", str(directory), *arguments], capture_output=True, timeout=_GIT_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return None
     # byte for byte, also in a file that is not UTF-8: \r stays, and the escapes encode back

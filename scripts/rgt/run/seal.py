@@ -51,7 +51,7 @@ def digest_of(path: Path) -> str:
 
 def seal(run: Run) -> Sealed:
     """Make the run immutable. An intact sealed run is left as it is; a seal that was cut off is finished."""
-    with files.locked(run.path.parent / LEDGER):  # of several at once, one seals
+    with files.locked(files.lock_beside(run.path.parent / LEDGER)):  # of several at once, one seals
         how = "sealed already" if run.seal.exists() else "sealed"
         differences = problems(run) if run.seal.exists() else []
         changed = [problem for problem in differences if problem.message != _UNRECORDED]
@@ -76,13 +76,11 @@ def _write_seal(run: Run) -> None:
     run.log_event("sealed")
     digests = {}
     for name in sorted(_names(run)):
-        path = run.path / name
-        before = path.stat()
-        digests[name] = digest_of(path)
-        after = path.stat()
+        before = (run.path / name).stat()
+        digests[name] = digest_of(run.path / name)
+        after = (run.path / name).stat()
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-            message = f"{path} was written to while it was sealed: the run is still going; seal it when it has ended"
-            raise bad_input(message)
+            raise bad_input(f"{run.path / name} was written to while it was sealed; seal the run when it has ended")
     sealed = datetime.now(timezone.utc).isoformat(timespec="seconds")
     files.write_json(run.seal, {"run_id": run.id, "sealed": sealed, "files": digests}, "seal")
 

@@ -7,7 +7,6 @@ verify). Neither an exit code nor a log line proves a cell.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import itertools
 import json
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from rgt import errors, files, schema
-from rgt.errors import RgtError, bad_input, from_os_error
+from rgt.errors import RgtError, bad_input
 from rgt.job import backends
 from rgt.job import description as job
 from rgt.machine import processes
@@ -209,24 +208,17 @@ def read_ledger(sweep: Sweep) -> Ledger:
 @contextlib.contextmanager
 def alone(sweep: Sweep) -> Iterator[tuple[Ledger, int]]:
     """The ledger, locked against other submits. launch inherits the lock, in case it outlives us."""
-    try:
-        sweep.directory.mkdir(exist_ok=True)
-        descriptor = os.open(sweep.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        raise from_os_error(error, f"use {sweep.directory} as the sweep's directory") from None
-    try:
+    with contextlib.ExitStack() as held:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock = held.enter_context(files.locked(sweep.directory / "lock", wait=False))
         except BlockingIOError:
             progress("another submit of this sweep is under way; waiting for its end")
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            lock = held.enter_context(files.locked(sweep.directory / "lock"))
         if not (sweep.directory / "sweep.json").exists():
             now = datetime.now(timezone.utc).isoformat(timespec="seconds")
             birth = {"sweep_id": mint_id(sweep.path.stem), "sweep": sweep.path.name, "created": now}
             files.write_json(sweep.directory / "sweep.json", birth)
-        yield read_ledger(sweep), descriptor
-    finally:
-        os.close(descriptor)
+        yield read_ledger(sweep), lock
 
 
 # -- what became of each cell
@@ -319,24 +311,21 @@ def _verdict(sweep: Sweep, cell: Cell, run: record.Run) -> tuple[str, str]:
                 raise bad_input(f"{run.results}: {metric['name']} is {metric['value']}")
         problems: list[Any] = []
         if sweep.verify.get("checkpoint", True):
-            problems = Checkpoint(_newest_checkpoint(run), 0).read().named_problems()
+            index = run.checkpoints_index  # where it names none, the newest by time
+            listed = files.read_json(index, "checkpoints_index")["checkpoints"] if index.exists() else []
+            visible = [path for path in run.checkpoints.glob("*") if not path.name.startswith(".")]
+            visible.sort(key=lambda path: path.stat().st_mtime_ns)
+            there = [run.path / row["path"] for row in listed] or visible
+            if not there:
+                none = f"{run.checkpoints} holds no checkpoint"
+                raise bad_input(f"{none} (a job without one: verify: {{checkpoint: false}})")
+            problems = Checkpoint(Path(there[-1]), 0).read().named_problems()
     except RgtError as error:
         return "unverified" if error.exit_code == errors.BAD_INPUT else "unjudged", error.message
     except Exception as error:  # whatever is wrong with one checkpoint, the other cells are still reported
         return "unjudged", f"its checkpoint cannot be judged: {type(error).__name__}: {error}"
     wrong = next((problem for problem in problems if problem.severity == "error"), None)
     return ("unverified", f"its checkpoint: {wrong.code}: {wrong.message}") if wrong else ("verified", "")
-
-
-def _newest_checkpoint(run: record.Run) -> Path:
-    """By the index; where it names none, by time."""
-    index = run.checkpoints_index
-    rows = files.read_json(index, "checkpoints_index")["checkpoints"] if index.exists() else []
-    visible = [path for path in run.checkpoints.glob("*") if not path.name.startswith(".")]
-    there = [run.path / row["path"] for row in rows] or sorted(visible, key=lambda path: path.stat().st_mtime_ns)
-    if not there:
-        raise bad_input(f"{run.checkpoints} holds no checkpoint (a job without one: verify: {{checkpoint: false}})")
-    return Path(there[-1])
 
 
 def _fingerprint(sweep: Sweep, run: record.Run) -> str:

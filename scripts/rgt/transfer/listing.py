@@ -131,13 +131,12 @@ def take_listing(
     the box's file of that name gets another one here.
     """
     renamed = {EVENTS: EVENTS_THERE} | ({RECORD: RECORD_THERE} if Run(local).is_recorded_here else {})
-    return box.again(lambda: _take_listing(box, directory, list(exclude), variable, renamed))
+    asked = {"root": directory, "exclude": list(exclude), "env": variable}
+    return box.again(lambda: _read_listing(box, asked, renamed))
 
 
-def _take_listing(
-    box: Connection, directory: str, exclude: list[str], variable: str, renamed: dict[str, str]
-) -> Listing:
-    rows = box.answer("list", root=directory, exclude=exclude, env=variable)
+def _read_listing(box: Connection, asked: dict[str, Any], renamed: dict[str, str]) -> Listing:
+    rows = box.answer("list", **asked)
     head = next(rows, {})
     try:
         record = head["record"] if isinstance(head["record"], dict) else None

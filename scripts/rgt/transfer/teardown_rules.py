@@ -139,10 +139,8 @@ def examine(case: Case, variable: str = "") -> None:
             here = _held_here(box, sizes, copies)
     except RgtError as error:
         message = f"{where.host.title} does not answer as it should ({error.message}): what is on it was not compared"
-        stopped = False  # only the provider's own list can say so; that nobody answers is no sign of it
-        with contextlib.suppress(RgtError):
-            stopped = bool(case.box_id) and acts.stopped(case.facts, case.values, case.box_id)
-        if stopped:
+        # only the provider's own list can say so; that nobody answers is no sign of it
+        if case.box_id and acts.ask(case.facts, case.values).is_stopped(case.box_id):
             case.notes.append(f"{message}; the provider lists {case.box_id} as stopped, so the pull counts as it is")
             return
         fix = f"mend the connection, or start the box, then pull again: {case.pull_words}"

@@ -124,19 +124,14 @@ def _judge_room(samples: list[dict[str, Any]], eta: float | None) -> Iterator[Fi
         if name == "used":
             told = f"{units.show_size(now['used'])} of {units.show_size(limit)} ({now['what']}) are used"
             facts["fix"] = "fewer data-loader workers; the kernel kills with exit code 137 and no traceback"
-        left = _until(used, float(limit))
+        # when it is full, by the median of pairwise slopes (Theil-Sen)
+        rows, left = used[-60:], None
+        if len(rows) >= _SLOPE_SAMPLES and rows[-1][0] - rows[0][0] >= _SLOPE_SECONDS:
+            slopes = [(b[1] - a[1]) / (b[0] - a[0]) for n, a in enumerate(rows) for b in rows[n + 1 :] if b[0] > a[0]]
+            if slopes and (slope := median(slopes)) > 0:
+                left = max(0.0, (limit - rows[-1][1]) / slope)
         if used[-1][1] > tight * limit:
             yield Finding(code, "warn", told, sure=0.9, **facts)
         elif left is not None and used[-1][1] > 0.5 * limit and left < (eta if eta is not None else 6 * 3600):
             message = f"{told}, and full in {units.show_duration(left)} at this rate"
             yield Finding(code, "warn", message, sure=0.75, **facts)
-
-
-def _until(rows: list[tuple[float, float]], limit: float) -> float | None:
-    """Seconds until a growing quantity reaches `limit`, by the median of pairwise slopes (Theil-Sen)."""
-    rows = rows[-60:]
-    if len(rows) < _SLOPE_SAMPLES or rows[-1][0] - rows[0][0] < _SLOPE_SECONDS:
-        return None
-    slopes = [(b[1] - a[1]) / (b[0] - a[0]) for n, a in enumerate(rows) for b in rows[n + 1 :] if b[0] > a[0]]
-    slope = median(slopes) if slopes else 0.0
-    return max(0.0, (limit - rows[-1][1]) / slope) if slope > 0 else None

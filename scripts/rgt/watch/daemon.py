@@ -29,7 +29,7 @@ def start(target: Target, every: float, silenced: tuple[str, ...], foreground: b
     """Watch in a process that outlives its starter (own session, no terminal), or here. Returns its pid."""
     with contextlib.ExitStack() as held:
         try:
-            held.enter_context(look.locked(target.keep / "daemon.lock", wait=False))
+            held.enter_context(files.locked(target.keep / "daemon.lock", wait=False))
         except BlockingIOError:
             pid = look.heartbeat(target).get("process", {}).get("pid", "unknown")
             raise bad_input(f"{target.where} is watched already, by pid {pid}; one daemon per run is enough") from None

@@ -11,7 +11,6 @@ turns (a lock), so the daemon and a person never read over each other.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import re
@@ -24,7 +23,7 @@ from typing import Any
 
 from rgt import bundle, files, units
 from rgt.checkpoint.names import is_checkpoint, is_step_folder
-from rgt.errors import RgtError, bad_input, from_os_error
+from rgt.errors import RgtError, bad_input
 from rgt.log import reader
 from rgt.log.history import History
 from rgt.machine import open_files, processes
@@ -100,7 +99,7 @@ def find_target(words: tuple[str, ...]) -> Target:
 
 def look(target: Target, silenced: tuple[str, ...] = (), box: bool = True) -> dict[str, Any]:
     """The report of one look, as --json prints it; `box`: the machine is looked at, too."""
-    with locked(target.keep / "lock"):
+    with files.locked(target.keep / "lock"):
         memory = _load(target.keep)
         view = _view(target, memory)
         if not memory["progress"] or memory["progress"]["step"] != view.step:
@@ -125,21 +124,6 @@ def look(target: Target, silenced: tuple[str, ...] = (), box: bool = True) -> di
         }
         files.write_json(target.keep / "state.json", {**memory, "files": rows})
     return report.as_dict()
-
-
-@contextlib.contextmanager
-def locked(path: Path, wait: bool = True) -> Iterator[None]:
-    """Hold a lock that the kernel frees with this process; BlockingIOError when it is taken and not `wait`."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise from_os_error(error, f"keep the watcher's files in {path.parent}") from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        yield
-    finally:
-        os.close(lock)
 
 
 def _load(folder: Path) -> dict[str, Any]:

@@ -108,9 +108,7 @@ def metadata(order: Order, name: str, resume: bool = False) -> dict[str, Any]:
     for mount in job.mounts:
         kind, _, what = mount["from"].partition(":")
         if kind not in _SOURCES or not what:
-            raise bad_input(
-                f"Kaggle mounts dataset:, kernel:, model: or competition: and a name, not {mount['from']!r}"
-            )
+            raise bad_input(f"Kaggle mounts dataset:, kernel:, model: or competition: + a name, not {mount['from']!r}")
         sources[f"{kind}_sources"].append(what)
     if resume:
         sources["kernel_sources"].append(name)
@@ -118,9 +116,7 @@ def metadata(order: Order, name: str, resume: bool = False) -> dict[str, Any]:
     machine = next((kind for kind in kinds if kind.startswith(("Nvidia", "Tpu"))), "")
     if job.gpus_per_node > 1 and not machine:
         advice = "such as hardware: {accelerators: NvidiaTeslaT4} with two"
-        raise bad_input(
-            f"the job wants {job.gpus_per_node} GPUs and names no machine of Kaggle's that has them; {advice}"
-        )
+        raise bad_input(f"the job wants {job.gpus_per_node} GPUs and names no machine of Kaggle with them; {advice}")
     title = name.partition("/")[2]  # its own slug: Kaggle derives one from the other
     kind = {"code_file": "runner.py", "language": "python", "kernel_type": "script", "is_private": True}
     has = {"enable_gpu": job.gpus_per_node > 0, "enable_tpu": False, "enable_internet": True, "machine_shape": machine}

@@ -129,9 +129,7 @@ def status(order: Order) -> Status:
     try:
         rows = json.loads(text[text.index("[") :])  # sky may print a notice first
     except ValueError:
-        raise lacking(
-            f"`sky jobs queue --output json` gave no JSON but {text.strip()[:100]!r}; sky 0.14 does"
-        ) from None
+        raise lacking(f"`sky jobs queue --output json` gave no JSON but {text.strip()[:99]!r}; sky 0.14 does") from None
     named = [row for row in rows if isinstance(row, dict) and row.get("job_name") == order.label]
     if not named:
         return Status("lost", detail=f"SkyPilot knows no managed job {order.label}")

@@ -27,7 +27,6 @@ _IDLE = 20  # looks without growth
 _GRAPH = 1 << 16  # bytes that a graph is taken to hold
 _OWN: set[int] = set()  # ids of what we hold ourselves
 _CELL = "a closure's variable"
-_NODES = 3000  # of one graph
 _MODES = ("training", "validation")
 
 
@@ -114,14 +113,12 @@ class Look:
         self.grown = {place: growth for place, growth in self.grown.items() if place in kept and growth["idle"] < _IDLE}
         growing = [(place, kept[place]) for place, growth in self.grown.items() if growth["looks"] >= 3][:_SUSPECTS]
         self.suspects = [known.get(place) or Suspect(thing) for place, thing in growing]
-        graphs = [tensor for tensor in tensors if tensor.grad_fn is not None]
         return {
             "steps": self.steps,
             "evaluations": self.evaluations,
             "tensors": len(tensors),
-            "graph_tensors": len(graphs),
+            "graph_tensors": sum(tensor.grad_fn is not None for tensor in tensors),
             "hooks": sum(len(module.__dict__.get(name) or ()) for module in modules for name in HOOKS),
-            "graph": self.deepest(graphs[-20:]),
             "growing": self.holders(),
         }
 
@@ -137,21 +134,6 @@ class Look:
             [thing for thing in objects if type(thing) in tensors],
             [thing for thing in objects if type(thing) in modules],
         )
-
-    def deepest(self, tensors: list[Any]) -> dict[str, Any]:
-        """The live tensor with the largest graph behind it: a sum of losses has one that grows."""
-        best, nodes = None, 0
-        for tensor in tensors:
-            seen: set[Any] = set()
-            edge = [tensor.grad_fn]
-            while edge and len(seen) < _NODES:
-                node = edge.pop()
-                if node is not None and node not in seen:
-                    seen.add(node)
-                    edge += [following for following, _ in node.next_functions]
-            if len(seen) > nodes:
-                best, nodes = tensor, len(seen)
-        return {"nodes": nodes, "name": name_of(best) if best is not None and nodes > 200 else ""}
 
     def holders(self) -> list[dict[str, Any]]:
         """Containers that keep growing, the heaviest growth first."""
