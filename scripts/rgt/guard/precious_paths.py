@@ -70,6 +70,8 @@ class Precious:
             try:
                 with os.scandir(folder) as scan:
                     for entry in scan:
+                        if f"{folder}/" in VOLATILE and f"{self.home}/".startswith(f"{entry.path}/"):
+                            continue  # a home below /tmp is not what `rm -rf /tmp/*` is about
                         rows.append((entry.name, entry.is_dir(follow_symlinks=False)))
                         self.left -= 1
                         if self.left <= 0:
@@ -133,6 +135,8 @@ class Precious:
         real = os.path.realpath(path)
         if CACHES & set(real.split("/")):
             return ""
+        if self.is_volatile(real):
+            return self.by_name(real, False)
         if os.path.isdir(real):
             if not whole:
                 return ""

@@ -122,6 +122,10 @@ class Walker(ABC):
         """Is it a program that can destroy something?"""
 
     @abstractmethod
+    def starts(self, name: str) -> bool:
+        """Is it a program that starts others or prints?"""
+
+    @abstractmethod
     def request(self, method: str, url: str, data: str, words: list[str]) -> None:
         """The command sends this HTTP request."""
 
@@ -226,7 +230,7 @@ class Walker(ABC):
             local = state.copy()
         for name, operator, values in node.assigns:
             self.assign(local, name, operator, values)
-            if words and re.search(r"(?:EDITOR|PAGER|SSH_COMMAND|LESSOPEN|_RSH)$", name):
+            if words and re.search(r"(?:EDITOR|VISUAL|PAGER|_COMMAND|LESSOPEN|_RSH)$", name):
                 self.script(self.text(values[0], state), state.copy())
         stdin = self.redirected(node, local, stdin, words)
         if words and words[0] == "":
