@@ -6,22 +6,19 @@ delete or start something.
 
 from __future__ import annotations
 
-import re
-import shlex
-
 from rgt.guard.argument_words import after_options, operands
 from rgt.guard.ending_verbs import is_ending_call
-from rgt.guard.lazy_regex import Regex
+from rgt.guard.lazy_regex import Regex, re
 from rgt.guard.precious_paths import marker
 from rgt.guard.shell_walk import State, Walker
 
-_MAGICS = Regex(r"^\s*(?:[\w, ]+=\s*)?(?:!+|%{1,2}(?:sx|system|sc|bash|sh)?)\s*(\w.*)", re.M)
+_MAGICS = Regex(r"(?m)^\s*(?:[\w, ]+=\s*)?(?:!+|%{1,2}(?:sx|system|sc|bash|sh)?)\s*(\w.*)")
 _VALUED = set("-c -m -W -X -Q --check-hash-based-pycs".split())
 
 
 def interpreter(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     name = words[0]
-    if re.match(r"python|pypy|ipython", name):
+    if name.startswith(("py", "ipython", "torchrun")):
         python_words(guard, words, state, stdin)
         return
     if name in ("perl", "ruby") and any(re.fullmatch(r"-[a-z]*i[a-z.]*", word) for word in words):
@@ -46,10 +43,10 @@ def python_words(guard: Walker, words: list[str], state: State, stdin: str) -> N
     rest = words[1:]
     while rest and rest[0].startswith("-") and rest[0] != "-":
         word = rest.pop(0)
-        if re.fullmatch(r"-[A-Za-z]*c", word):
+        if word[-1] == "c" and word[1:].isalpha():
             walk_python(guard, rest[0] if rest else "", state, rest[1:])
             return
-        if re.fullmatch(r"-[A-Za-z]*m", word):
+        if word[-1] == "m" and word[1:].isalpha():
             client = rest[0].partition(".")[0] if rest else ""
             if client in guard.table.commands:
                 guard.run([client, *rest[1:]], state.copy(), stdin)
@@ -110,7 +107,7 @@ def foreign(guard: Walker, text: str, state: State) -> None:
         guard.script(_bare(match[1]), state.copy())
     for match in _RUNS.finditer(text):
         literals = [_bare(one) for one in re.findall(_LITERAL, match[1])]
-        guard.script(literals[0] if len(literals) == 1 else shlex.join(literals), state.copy())
+        guard.script(literals[0], state.copy()) if len(literals) == 1 else guard.run(literals, state.copy(), "")
     for match in re.finditer(r"(?<![\w$])`((?:[^`\\]|\\.)+)`", text):
         if " " in match[1]:
             guard.script(match[1], state.copy())

@@ -8,13 +8,12 @@ Platforms' clients, hosts and SDK calls come from the profiles by a generated ta
 from __future__ import annotations
 
 import os
-import re
 
 from rgt.guard import ending_verbs
 from rgt.guard.argument_words import has_flag, operands, option, shlex_words
 from rgt.guard.ending_verbs import ended_by, is_dry, parts
 from rgt.guard.guarded_code import Act, Table, shown
-from rgt.guard.lazy_regex import Regex
+from rgt.guard.lazy_regex import Regex, re
 from rgt.guard.losing_programs import DEVICE, LOSING, lose_place
 from rgt.guard.precious_paths import UNKNOWN, Precious, marker
 from rgt.guard.printing_programs import PRINTING

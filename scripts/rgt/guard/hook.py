@@ -120,11 +120,31 @@ def _key(text: str) -> str:
     return f"{number:08x}"
 
 
-def event_command(raw: bytes) -> tuple[str, str]:
-    """The command line of a hook's event and its folder; empty for another tool."""
+class _Context:
+    """What json.JSONDecoder tells the reader in C; importing `json` itself compiles expressions that we do not need."""
+
+    strict, object_hook, object_pairs_hook, parse_float, parse_int = False, None, None, float, int
+    parse_constant, memo = float, {}  # type: ignore[var-annotated]
+
+
+def read_json(raw: bytes) -> Any:
+    text = raw.decode("utf-8", "replace").strip()
+    try:
+        import _json
+
+        value, end = _json.make_scanner(_Context())(text, 0)
+        if end == len(text):
+            return value
+    except (ImportError, StopIteration, AttributeError, TypeError):
+        pass
     import json
 
-    event = json.loads(raw.decode("utf-8", "replace"))
+    return json.loads(text)
+
+
+def event_command(raw: bytes) -> tuple[str, str]:
+    """The command line of a hook's event and its folder; empty for another tool."""
+    event = read_json(raw)
     given = event.get("tool_input") or event.get("params") or {}
     command = given.get("command") or given.get("cmd") or "" if isinstance(given, dict) else ""
     if isinstance(command, list):
@@ -148,25 +168,23 @@ def verdict(line: str, cwd: str, environ: dict[str, str], table: bytes, words: l
 def find_acts(
     line: str, cwd: str, environ: dict[str, str], table: bytes = b"", words: list[str] | None = None
 ) -> list[Act]:
-    import json
-
     if SCRIPTS not in sys.path:
         sys.path.insert(0, SCRIPTS)
     from rgt.guard.guarded_acts import Guard
     from rgt.guard.guarded_code import Table
 
-    guard = Guard(Table(json.loads(table or read_table())), cwd, environ)
+    guard = Guard(Table(read_json(table or read_table())), cwd, environ)
     return guard.judge_words(words) if words else guard.judge(line)
 
 
 def _limit_time() -> None:
-    import signal
+    import _signal  # `signal` makes enums of the same, at a price
 
     def late(*_: object) -> None:
         raise TimeoutError(f"took longer than {SECONDS:g} s")
 
-    signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    _signal.signal(_signal.SIGALRM, late)
+    _signal.setitimer(_signal.ITIMER_REAL, SECONDS)
 
 
 def main(words: list[str]) -> int:
@@ -194,6 +212,8 @@ def main(words: list[str]) -> int:
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from rgt.guard.guarded_code import Act
 
 if __name__ == "__main__":

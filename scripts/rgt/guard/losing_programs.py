@@ -7,14 +7,16 @@ verbs are judged by `ending_verbs`.
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable
 
 from rgt.guard.argument_words import has_flag, operands, option, shlex_words, values_of
-from rgt.guard.lazy_regex import Regex
+from rgt.guard.lazy_regex import Regex, re
 from rgt.guard.shell_walk import State, Walker
 
-Losing = Callable[[Walker, list[str], State, str], object]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Losing = Callable[[Walker, list[str], State, str], object]
 TRAINS = Regex(
     r"(?i)(?:^|[^a-z])(?:(?:pre|re|s)?train(?:er|ing)?(?:[^a-z]|$)|finetun|fine[-_]tun|sft|dpo|grpo|torchrun|accelerate"
     r"|deepspeed|python[0-9.]*(?:[^a-z]|$)|nvidia-smi|gpustat|nvitop|runs/|/dev/nvidia|launch\.py|run_(?:clm|mlm)"
@@ -308,7 +310,7 @@ def web_client(guard: Walker, words: list[str], state: State, stdin: str) -> Non
     methods, bodies, outputs, valued = (column.split() for column in kind[1:])
     config = option(words[1:], "-K", "--config") if words[0] == "curl" else None
     if config:  # a file of options: `url = "https://..."`
-        rows = re.findall(r"^\s*-*([\w-]+)[\s=:]+\"?(.*?)\"?\s*$", guard.content(config, state), re.M)
+        rows = re.findall(r"(?m)^\s*-*([\w-]+)[\s=:]+\"?(.*?)\"?\s*$", guard.content(config, state))
         words = [*words, *(one for name, value in rows for one in (f"-{'-' * (len(name) > 1)}{name}", value))]
     if words[0].startswith("I") or words[0] in ("irm", "iwr"):
         words = [word.lower() if word.startswith("-") else word for word in words]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 
 from rgt.guard.argument_words import has_flag, operands, option
-from rgt.guard.lazy_regex import Regex
+from rgt.guard.lazy_regex import Regex, re
 from rgt.guard.precious_paths import marker
 from rgt.guard.shell_syntax import decode_ansi
 from rgt.guard.shell_walk import VALUES, State, Walker, decoded
-from rgt.guard.starting_programs import Program
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from rgt.guard.starting_programs import Program
 
 _SLOW = Regex(r"[*+}][^()]*\)[*+{]")  # (a+)+ takes for ever; without it the lines are kept as they are
 

@@ -6,16 +6,18 @@ Each takes (guard, words, state, stdin) and gives what the command prints: text,
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable
 
 from rgt.guard.argument_words import after_options, has_flag, operands, option, shlex_words, values_of
-from rgt.guard.lazy_regex import Regex
+from rgt.guard.lazy_regex import Regex, re
 from rgt.guard.precious_paths import marker
 from rgt.guard.shell_syntax import decode_ansi
 from rgt.guard.shell_walk import VALUES, State, Walker, decoded
 
-Program = Callable[[Walker, list[str], State, str], str]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Program = Callable[[Walker, list[str], State, str], str]
 
 # programs that start what follows: how many words come before the command, then options that take a value;
 # @ on another machine, " the words are joined and read by a shell there
@@ -44,8 +46,9 @@ flock 1 -w -E --timeout --conflict-exit-code
 uv poetry pipenv pdm hatch conda mamba micromamba rye pixi 0run -n -p --name --prefix --with --python --env --project"""
 STARTERS: dict[str, tuple[int, str, set[str]]] = {}
 for _row in _STARTERS.split("\n"):
-    _names, _skip, _valued = re.match(r"(.*?) (\d\S*)(.*)", _row).groups()  # type: ignore[union-attr]
-    STARTERS.update(dict.fromkeys(_names.split(), (int(_skip[0]), _skip[1:], set(_valued.split()))))
+    _cells = _row.split()
+    _at = next(i for i, cell in enumerate(_cells) if cell[0] in "01")
+    STARTERS.update(dict.fromkeys(_cells[:_at], (int(_cells[_at][0]), _cells[_at][1:], set(_cells[_at + 1 :]))))
 SHELLS = set("sh bash zsh dash ksh ash mksh fish rbash csh tcsh yash nu xonsh elvish".split())
 # editors, pagers, debuggers: any word and what they read may hold a command (:!rm, .shell rm)
 ESCAPING = set("vim vi nvim ex view gvim emacs emacsclient ed less more gdb lldb ftp sqlite3 psql mysql".split())
