@@ -84,7 +84,7 @@ _LITERAL = (
 )
 _DELETES = Regex(
     r"(?:rmSync|rmdirSync|unlinkSync|rmdir|unlink|rm_rf|rm_r|rmtree|remove_tree|rimraf(?:\.sync)?|removeSync|emptyDirSync|rm"
-    r"|unlinkSync|File\.delete|delete|remove|delete-(?:directory|file)|Deno\.remove(?:Sync)?|file\.remove|os\.remove)\b"
+    r"|File\.delete|delete-(?:directory|file)|Deno\.remove(?:Sync)?|file\.remove|os\.remove)\b"
     rf"[\"']?[\s(,]*(?:glob)?[\s(\[]*({_LITERAL})"
 )
 _RUNS = Regex(

@@ -38,10 +38,10 @@ THINGS = frozenset(
 VAGUE = frozenset("batch database device environment host model object project server service session share".split())
 LIGHT = frozenset(
     """account address alarm api alert alias annotation autoscaler backend budget builder buildx cache certificate
-    comment config configmap context cred credential crd dashboard dns domain eip event extension firewall
+    comment config configmap context cred credential dashboard dns domain eip event extension firewall
     gateway hook identity image ingress integration ip key keypair label layer lock log member metric
     mount-target network nic nsg package password peer permission plugin policy port preset profile proxy record
-    registry role route router rule schedule secret security shortcut ssh subnet subscription tag
+    registry remote role route router rule schedule secret security shortcut ssh subnet subscription tag
     template token tunnel user variable vpc vpn webhook""".split()
 )
 _BOOLEAN = frozenset("--yes --force --quiet --debug --verbose --json --raw --all --async --wait --confirm".split())
@@ -50,7 +50,7 @@ _COMMAND = Regex(r"[A-Za-z][\w.:/@-]*")
 _ZERO = Regex(r"(?i)[\w-]*(?:nodes?|replicas?|capacity|count|size|instances?|workers?|scale|timelimit|gpus)=0\b")
 _SETS = Regex(r"(?i)-*(?:\w+[-_])?(?:state|status|action|operation|power)")  # its value is what is done
 _STATE = Regex(
-    r"(?i)[\"'](?:suspend|paused?|stop(?:ped)?|shutdown)[\"']\s*:\s*(?:true|1)"
+    r"(?i)[\"'](?:suspend|paused?|stop(?:ped)?|shutdown)[\"']\s*:\s*(?:true|1)|:NoExecute$"
     r"|[\"'](?:replicas|desired_?(?:count|capacity|size)|num_?(?:nodes|replicas)|node_?count|min_?replicas)[\"']\s*:\s*0\b"
 )
 
@@ -86,7 +86,7 @@ def is_dry(words: list[str]) -> bool:
             return value not in ("none", "false") and words[i + 1 : i + 2] != ["none"]
         if name in ("--help", "--version", "--generate-cli-skeleton", "-help") or (name == "help" and i < 4):
             return True
-    return words[-1] in ("-h", "help")
+    return words[-1] in ("-h", "-V", "help")
 
 
 def ended_by(words: list[str], known: bool) -> int:

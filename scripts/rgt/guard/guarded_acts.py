@@ -37,7 +37,11 @@ _ENGINE = Regex(r"(?:docker|podman|containerd)\.sock|:237[56]\b")
 _CLUSTER = Regex(r"/apis?/[\w./]*namespaces/")
 _BESIDE = Regex(r"volume|drive|storage|snapshot|bucket|\bjobs\b|template|endpoint|serverless")
 _OURS = Regex(r"(?:.*/)?(?:rgt|rgt\.pyz)$|.*/scripts/(?:transfer|checkpoints|gpu_gate|launch|guard|lease)\.py$")
-_BUCKETS = set("rclone gsutil s3cmd mc s5cmd ossutil ossutil64 oss b2 azcopy coscmd obsutil qshell bce".split())
+_BUCKETS = set(
+    "rclone gsutil s3cmd mc s5cmd ossutil ossutil64 oss b2 azcopy coscmd obsutil qshell bce hdfs hadoop juicefs".split()
+)
+_MOVES, _MIRRORS = {"mv", "move", "moveto"}, {"sync", "rsync", "mirror"}
+_EMPTIES = {"rm", "rmr", "delete", "del", "remove", "deletefile", "cleanup", "rmdirs", "dedupe"}
 _PLACE = Regex(
     r"(?:s3|gs|r2|oss|cos|obs|b2|abfss?|wasbs?|hf|dbfs|swift|az|gcs|minio|tos|bos)://|[\w.-]{2,}:(?!/?\d|//)"
 )
@@ -122,8 +126,7 @@ class Guard(Walker):
             if is_dry(words):
                 return marker(" ".join(words))
             self.client(words, state, known, generic=not losing)
-        if losing and "-WhatIf" not in words:
-            losing(self, words, state, stdin)
+        out = losing(self, words, state, stdin) if losing and "-WhatIf" not in words else None
         if name in ESCAPING:
             escaping(self, words, state, stdin)
         if program:
@@ -131,7 +134,7 @@ class Guard(Walker):
         if name in ("tar", "rsync", "scp", "split", "script", "su", "runuser", "hyperfine", "man", "ansible"):
             option_texts(self, words, state, stdin)
         if losing:
-            return marker(" ".join(words))
+            return out if isinstance(out, str) else marker(" ".join(words))
         if "/" in path or name.endswith((".sh", ".py", ".bash")):
             return self.file(path, words[1:], state, stdin, "")
         if name not in DATA and not re.match(r"(?!Start|Invoke)[A-Z][a-z]+-[A-Z]", name):
@@ -214,28 +217,26 @@ class Guard(Walker):
             places = places if words[0] == "rclone" and places else rest[1:]
         elif not any("://" in place for place in places) or words[0] in ("curl", "terraform", "optuna", "mlflow"):
             return False
-        verbs = {part for word in rest[:4] if word not in places[:1] for part in parts(word)}
+        verbs = {part for word in words[1:6] if word not in places[:1] for part in parts(word)}
         if has_flag(words[1:], "-n"):
             return True
         there, sources = state.elsewhere(), places[:-1] or places
         there.cwd = ""
         bare = [one if "://" in one else one.partition(":")[2] or one for one in places]
-        verbs &= set(
-            "rb purge bucket delete rm del remove deletefile cleanup rmdirs sync rsync mirror mv move moveto".split()
-        )
+        verbs &= _MOVES | _EMPTIES | {"rb", "purge", "bucket"} | _MIRRORS
         deletes = words[0] in ("rclone", "s5cmd") or any(
             re.match(r"--(?:del|remove)|-d$", word) and not word.endswith("=false") for word in words
         )
         if verbs & {"rb", "purge"} or verbs >= {"bucket", "delete"}:
             self.act("path", f"{words[0]} removes {' '.join(places)}", words, " ".join(places))
-        elif verbs & {"rm", "delete", "del", "remove", "deletefile", "cleanup", "rmdirs"}:
+        elif verbs & _EMPTIES:
             self.lose(bare, there, words, "removes")
             if has_flag(words[1:], "-r", "-R", "--recursive") and any(p.count("/") <= 3 for p in bare if "://" in p):
                 self.act("path", f"empties {bare[-1]}", words, bare[-1])
-        elif verbs & {"sync", "rsync", "mirror"} and deletes and places:
+        elif verbs & _MIRRORS and deletes and places:
             target = rest[-1]
             lose_place(self, target, there if "://" in target else state, words, "deletes in")
-        elif verbs & {"mv", "move", "moveto"}:
+        elif verbs & _MOVES:
             for place in [one for one in rest[:-1] if one in sources or os.path.exists(state.path(one))]:
                 lose_place(self, place, there if "://" in place else state, words, "moves away")
         return bool(verbs)

@@ -132,7 +132,7 @@ def read_json(raw: bytes) -> Any:
     try:
         import _json
 
-        value, end = _json.make_scanner(_Context())(text, 0)
+        value, end = _json.make_scanner(_Context())(text, 0)  # type: ignore[arg-type]
         if end == len(text):
             return value
     except (ImportError, StopIteration, AttributeError, TypeError):
@@ -178,7 +178,7 @@ def find_acts(
 
 
 def _limit_time() -> None:
-    import _signal  # `signal` makes enums of the same, at a price
+    import _signal  # type: ignore[import-not-found]  # `signal` makes enums of the same, at a price
 
     def late(*_: object) -> None:
         raise TimeoutError(f"took longer than {SECONDS:g} s")

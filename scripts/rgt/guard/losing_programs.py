@@ -157,7 +157,7 @@ def pack(guard: Walker, words: list[str], state: State, stdin: str) -> None:
         guard.lose(operands(words[1:], "-f -C")[1 if words[0] == "zip" else 0 :], state, words, "removes")
 
 
-def git(guard: Walker, words: list[str], state: State, stdin: str) -> None:
+def git(guard: Walker, words: list[str], state: State, stdin: str) -> object:
     inner, rest, forced = state.copy(), words[1:], False
     while rest and rest[0].startswith("-"):
         word = rest.pop(0)
@@ -172,6 +172,9 @@ def git(guard: Walker, words: list[str], state: State, stdin: str) -> None:
             forced = forced or value.lower() == "clean.requireforce=false"
     verb, rest = (rest[0], rest[1:]) if rest else ("", [])
     given = operands(rest)
+    if verb == "status" or (verb == "ls-files" and has_flag(rest, "-o", "--others")):  # what is not tracked: results
+        rows = guard.precious.entries(inner.cwd) if not inner.remote else []
+        return "".join(f"{'?? ' * (verb == 'status')}{name}\n" for name, _ in rows if name[0] != ".")
     own = inner.aliases.pop(f"git {verb}", "")
     if own.startswith("!"):
         guard.script(" ".join([own[1:], *rest]), inner)
@@ -186,6 +189,7 @@ def git(guard: Walker, words: list[str], state: State, stdin: str) -> None:
         git_removes(guard, words, verb, rest, inner, forced)
     if verb == "stash" and has_flag(rest, "-a", "--all", "-u", "--include-untracked"):
         state.variables["stashed"] = "untracked"
+    return None
 
 
 def git_removes(guard: Walker, words: list[str], verb: str, rest: list[str], inner: State, forced: bool) -> None:

@@ -154,7 +154,7 @@ class Precious:
 
     def is_volatile(self, path: str) -> bool:
         """A place that is emptied by itself; a home below /tmp (a container's, a test's) is not."""
-        return f"{path}/".startswith(VOLATILE) and not path.startswith(self.home + "/")
+        return f"{path}/".startswith(VOLATILE) and not f"{path}/".startswith(self.home + "/")
 
     # -- by name
 
