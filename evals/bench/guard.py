@@ -15,7 +15,7 @@ HOOK = ROOT / "scripts" / "rgt" / "guard" / "hook.py"
 # most commands leave at the first look; what is parsed pays for `re` and `json`, a refusal is rare
 LINES = {
     "harmless at the first look": ("ls -la && git status --short && tail -n 20 train.log", 2.5),
-    "parsed and walked": ("cd build && rm -rf lib.o && python -m pytest -q", 3.5),
+    "parsed and walked": ("cd build && rm -rf lib.o && python -m pytest -q", 2.5),
     "refused": ("ssh box 'rm -rf /workspace/runs'", math.inf),
 }
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 
 def after_options(words: list[str], valued: set[str], skip: int = 0) -> list[str]:
     """What follows the options and `skip` further words."""
@@ -17,23 +15,31 @@ def after_options(words: list[str], valued: set[str], skip: int = 0) -> list[str
 
 
 def option(words: list[str], *names: str) -> str | None:
-    """The value of an option in one of its spellings: -o v, -ov, --out v, --out=v."""
+    """The value of an option in one of its spellings: -o v, -ov, --out v, --out=v, -sX v, -sXv."""
     for i, word in enumerate(words):
+        if word[:1] != "-":
+            continue
         for name in names:
-            if word == name or _ends_cluster(word, name):
-                return words[i + 1] if i + 1 < len(words) else ""
-            if name.startswith("--") and word.startswith(name + "="):
-                return word[len(name) + 1 :]
-            if not name.startswith("--") and word.startswith(name) and len(word) > 2:
-                return word[2:]
-            if name[1:].isupper() and (match := re.fullmatch(rf"-[a-z]+{name[1]}(\S+)", word)):  # curl -sXDELETE
-                return match[1]
+            following = words[i + 1] if i + 1 < len(words) else ""
+            if word == name:
+                return following
+            if name.startswith("--"):
+                if word.startswith(name + "="):
+                    return word[len(name) + 1 :]
+                continue
+            letters, letter, value = word[1:].partition(name[1:])
+            if letter and letters.isalpha() and len(name) == 2 and len(letters) < 4:
+                if not value or name[1].isupper():  # -sX VALUE is -s -X VALUE; curl -sXDELETE
+                    return value or following
+            elif letter and not letters and len(name) == 2 and not word.startswith("--"):
+                return value
     return None
 
 
-def _ends_cluster(word: str, name: str) -> bool:
-    """-sX VALUE is -s -X VALUE."""
-    return len(name) == 2 and word.endswith(name[1]) and bool(re.fullmatch(r"-[A-Za-z]{2,4}", word))
+def values_of(words: list[str], *names: str) -> list[str]:
+    """Each value of an option that may come several times."""
+    given = [option(words[i : i + 2], *names) for i, word in enumerate(words) if word.startswith("-")]
+    return [value for value in given if value]
 
 
 def has_flag(words: list[str], *names: str) -> bool:
@@ -41,10 +47,12 @@ def has_flag(words: list[str], *names: str) -> bool:
     for word in words:
         if word == "--":
             return False
+        if word[:1] != "-":
+            continue
         for name in names:
-            if word == name or (name.startswith("--") and word.startswith(name + "=")):
+            if word == name or (len(name) > 2 and word.startswith(name + "=")):
                 return True
-            if len(name) == 2 and re.fullmatch(r"-[A-Za-z0-9]+", word) and name[1] in word[1:]:
+            if len(name) == 2 and name[1] in word[1:] and word[1:].isalnum() and word.isascii():
                 return True
     return False
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import fnmatch
 import os
-import re
 from collections.abc import Callable
 
 from rgt.guard.argument_words import operands, option
+from rgt.guard.lazy_regex import re
 from rgt.guard.precious_paths import marker
 from rgt.guard.shell_walk import MATCHES, State, Walker
 

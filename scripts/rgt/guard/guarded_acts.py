@@ -2,29 +2,29 @@
 
     Guard(table, cwd, environ).judge("cd runs && rm -rf *")  ->  [Act("path", "rm removes ...", ...)]
 
-Providers' clients, hosts and SDK calls come from the profiles by a generated table; what belongs to no platform (rm,
-find, kill, dd) is here.
+Platforms' clients, hosts and SDK calls come from the profiles by a generated table, and by their verbs.
 """
 
 from __future__ import annotations
 
 import os
-import re
 
-from rgt.guard import shell_programs as programs
-from rgt.guard.argument_words import has_flag, option, shlex_words
-from rgt.guard.destructive_programs import CMDLETS, DEVICE, HANDLERS
+from rgt.guard import ending_verbs
+from rgt.guard.argument_words import has_flag, operands, option, shlex_words
+from rgt.guard.ending_verbs import ended_by, is_dry, parts
 from rgt.guard.guarded_code import Act, Table, shown
-from rgt.guard.lazy_regex import Regex
+from rgt.guard.lazy_regex import Regex, re
+from rgt.guard.losing_programs import DEVICE, LOSING, lose_place
 from rgt.guard.precious_paths import UNKNOWN, Precious, marker
+from rgt.guard.printing_programs import PRINTING
 from rgt.guard.shell_walk import TEXT, State, TooMuch, Walker
+from rgt.guard.starting_programs import DATA, ESCAPING, STARTING, TOOLS, carried, escaping, option_texts
 
 ACTS = 50  # kept of one line
 _VERBS = (
-    "terminate|stop(?:ped)?|power[-_]?off|shut[-_]?down|release|destroy|delete|remove|deallocate|cancel|reset|halt|suspend"
-    "|pause|reboot|restart|kill|recycle|prune"
+    "terminated?|stop(?:ped)?|power[-_]?off|shut[-_]?down|release|destroy|deleted?|remove|deallocate|cancel|reset|halt"
+    "|suspend|pause|reboot|restart|kill|recycle|prune|hibernate|abort"
 )
-_ENDS = Regex(rf"(?i)(?:^|[^a-z])(?:{_VERBS})(?:[^a-z]|$)")
 _LAST = Regex(rf"(?i)[/:](?:{_VERBS})(?:[-_]\w+)?/?$")
 _VALUE = Regex(
     rf"(?i)[\"'](?:{_VERBS}|exited)(?:[-_ ]?(?:instance|pod|machine|vm)s?)?[\"'](?!\s*:\s*\[)"
@@ -35,9 +35,18 @@ _ACTION = Regex(
 )
 _ENGINE = Regex(r"(?:docker|podman|containerd)\.sock|:237[56]\b")
 _CLUSTER = Regex(r"/apis?/[\w./]*namespaces/")
-_RESOURCES = Regex(r"(?i)/(?:pods?|instances?|machines?|volumes?|servers?|droplets?|notebooks?|clusters?|disks?)\b")
 _BESIDE = Regex(r"volume|drive|storage|snapshot|bucket|\bjobs\b|template|endpoint|serverless")
 _OURS = Regex(r"(?:.*/)?(?:rgt|rgt\.pyz)$|.*/scripts/(?:transfer|checkpoints|gpu_gate|launch|guard|lease)\.py$")
+_BUCKETS = set(
+    "rclone gsutil s3cmd mc s5cmd ossutil ossutil64 oss b2 azcopy coscmd obsutil qshell bce hdfs hadoop juicefs".split()
+)
+_MOVES, _MIRRORS = {"mv", "move", "moveto"}, {"sync", "rsync", "mirror"}
+_EMPTIES = {"rm", "rmr", "delete", "del", "remove", "deletefile", "cleanup", "rmdirs", "dedupe"}
+_PLACE = Regex(
+    r"(?:s3|gs|r2|oss|cos|obs|b2|abfss?|wasbs?|hf|dbfs|swift|az|gcs|minio|tos|bos)://|[\w.-]{2,}:(?!/?\d|//)"
+)
+_ERASES = set("delete remove purge wipe erase clean prune del rm sdel deleteduplicates trash discard".split())
+CMDLETS = {name.lower(): name for name in (*LOSING, *STARTING, *PRINTING) if "-" in name and name[0].isupper()}
 
 
 class Guard(Walker):
@@ -81,14 +90,14 @@ class Guard(Walker):
     def overwrite(self, path: str, state: State, words: list[str]) -> None:
         """`>`, tee, cp over a file that is there; on another machine only what is emptied."""
         place = state.path(path)
-        if DEVICE.match(place) or place == "/proc/sysrq-trigger":
+        if place.startswith(("/dev/", "/proc/")) and (DEVICE.match(place) or place == "/proc/sysrq-trigger"):
             self.act("device", f"writes over {place}", [*words, ">", path], place)
         elif state.remote or "\ue001" in place or not os.path.exists(place):
             empties = not words or words[0] in (":", "true") or words[:2] == ["cat", "/dev/null"]
             empties = empties or (words[0] in ("echo", "printf") and "".join(words[1:]).strip(" -n") == "")
             if empties and (state.remote or place.startswith("/")):
                 self.lose([path], state, [*words, ">", path], "empties")
-        elif os.path.isfile(place) and os.path.getsize(place) >= 0:
+        elif os.path.isfile(place):
             self.lose([os.path.realpath(place)], state, [*words, ">", path], "overwrites", False)
 
     # -- one command
@@ -103,25 +112,40 @@ class Guard(Walker):
             return self.call_function(name, words, state, stdin)
         if name in state.aliases and state.depth < 8:
             return self.call_alias(name, words, state, stdin)
-        if _OURS.match(words[0]) or (name.startswith("python") and any(map(_OURS.match, words[1:3]))):
+        told = [words[0], *(words[1:3] if name.startswith("python") else [])]
+        if any(one.endswith(("rgt", ".pyz", ".py")) and _OURS.match(one) for one in told):
             return self.ours(words, state, stdin)
-        if name in self.table.commands and self.client(name, words, state):
-            return ""
-        handler = HANDLERS.get("mkfs" if name.startswith("mkfs.") else name)
-        if handler and not ("-" in name and "-WhatIf" in words):
-            handler(self, [name, *words[1:]], state, stdin)
-        if name in programs.TEXT_OPTIONS:
-            programs.texts(self, [name, *words[1:]], state, stdin)
-        program = programs.PROGRAMS.get(name)
-        if program or handler:
-            return program(self, [name, *words[1:]], state, stdin) if program else marker(" ".join(words))
-        if "/" in words[0] or name.endswith((".sh", ".py", ".bash")):
-            return self.file(words[0], words[1:], state, stdin, "")
-        programs.carried(self, [name, *words[1:]], state)
+        return self.program(words[0], [name, *words[1:]], state, stdin)
+
+    def program(self, path: str, words: list[str], state: State, stdin: str) -> str:
+        name = words[0]
+        known = name in self.table.commands
+        losing = LOSING.get(name) or LOSING.get("mkfs" if name.startswith("mkfs.") else "rm" if is_rm(name) else "")
+        program = STARTING.get(name) or PRINTING.get(name)
+        if known or not (losing or program or name in DATA):
+            if is_dry(words):
+                return marker(" ".join(words))
+            self.client(words, state, known, generic=not losing)
+        out = losing(self, words, state, stdin) if losing and "-WhatIf" not in words else None
+        if name in ESCAPING:
+            escaping(self, words, state, stdin)
+        if program:
+            return program(self, words, state, stdin)
+        if name in ("tar", "rsync", "scp", "split", "script", "su", "runuser", "hyperfine", "man", "ansible"):
+            option_texts(self, words, state, stdin)
+        if losing:
+            return out if isinstance(out, str) else marker(" ".join(words))
+        if "/" in path or name.endswith((".sh", ".py", ".bash")):
+            return self.file(path, words[1:], state, stdin, "")
+        if name not in DATA and not re.match(r"(?!Start|Invoke)[A-Z][a-z]+-[A-Z]", name):
+            carried(self, words, state, stdin, known)
         return marker(stdin[:250].strip() + " " + " ".join(words)[:200])
 
     def knows(self, name: str) -> bool:
-        return name in HANDLERS or name in self.table.commands
+        return name in LOSING or name in self.table.commands
+
+    def starts(self, name: str) -> bool:
+        return name in STARTING or name in PRINTING
 
     def program_name(self, word: str) -> str:
         """Without its folder; a cmdlet in its usual spelling; $PYTHON, $(which python3): what is known of it."""
@@ -157,52 +181,86 @@ class Guard(Walker):
             return self.run(words[words.index("--") + 1 :], state, stdin)
         return marker(" ".join(words))
 
-    # -- clients of the profiles
+    # -- clients: by the verbs of the profiles, then by any verb that ends
 
-    def client(self, name: str, words: list[str], state: State) -> bool:
-        if has_flag(words[1:], "--help") or words[1:2] in (["help"], ["--version"]) or words[-1] == "-h":
-            return True
-        if words[-1] == "help" and name in ("aws", "aliyun", "tccli", "oci"):
-            return True
-        dry = has_flag(words, "--dry-run", "--dryrun") and option(words, "--dry-run") != "none"
-        if dry and name in ("kubectl", "aws", "helm", "systemctl", "docker", "podman", "docker-compose"):
-            return True
-        if name == "aws" and any(word.startswith("--generate-cli-skeleton") for word in words):
-            return True
-        if name == "scancel" and (option(words, "-s", "--signal") or "").removeprefix("SIG") in (
-            "USR1",
-            "USR2",
-            "CONT",
-        ):
-            return True
-        for profile, pattern in self.table.commands[name]:
-            rest = matched(pattern.split(), words[1:])
-            if rest is not None:
+    def client(self, words: list[str], state: State, known: bool, generic: bool) -> None:
+        name, told = words[0], " ".join(words[:6])
+        if generic and self.storage(words, state):
+            return
+        signal = (option(words, "-s", "--signal") or "").removeprefix("SIG") if name == "scancel" else ""
+        for profile, pattern in self.table.commands.get(name, []):
+            rest = matched(pattern.lstrip("!").split(), words[1:])
+            if rest is not None and not pattern.startswith("!") and signal not in ("USR1", "USR2", "CONT"):
                 box = rest[0] if rest else ""
-                told = " ".join(words[:6])
                 self.act("end", f"`{told}` ends, stops or deletes what is rented or shared", words, box, profile, box)
-                return True
-        return False
+            if rest is not None:
+                return
+        if not generic or name in TOOLS:
+            return
+        at = ended_by(words, known)
+        if at or (known and ending_verbs.empties(words)):
+            rest = [word for word in words[at + 1 :] if not word.startswith("-")] if at else []
+            box = rest[0] if rest else ""
+            self.act("end", f"`{told}` ends, stops or deletes what is rented or shared", words, box)
+        elif not known and any(word.lstrip("-").split("=")[0] in _ERASES for word in words[1:]):
+            self.lose([one for one in words[1:] if os.path.exists(state.path(one))], state, words, "removes")
+        elif not known:
+            target = option(words[1:], "-o", "-O", "--output", "--out", "--outfile")
+            if target and not state.remote and os.path.isfile(state.path(target)):
+                self.overwrite(target, state, words)
+
+    def storage(self, words: list[str], state: State) -> bool:
+        """rclone, aws s3, gsutil, hf: what is in buckets is judged by name. Whether these words are about a bucket."""
+        rest = operands(words[1:], "--profile --region --project --endpoint-url -o -h -u --exclude --include")
+        places = [word for word in rest if _PLACE.match(word)]
+        if words[0] in _BUCKETS:
+            places = places if words[0] == "rclone" and places else rest[1:]
+        elif not any("://" in place for place in places) or words[0] in ("curl", "terraform", "optuna", "mlflow"):
+            return False
+        verbs = {part for word in words[1:6] if word not in places[:1] for part in parts(word)}
+        if has_flag(words[1:], "-n"):
+            return True
+        there, sources = state.elsewhere(), places[:-1] or places
+        there.cwd = ""
+        bare = [one if "://" in one else one.partition(":")[2] or one for one in places]
+        verbs &= _MOVES | _EMPTIES | {"rb", "purge", "bucket"} | _MIRRORS
+        deletes = words[0] in ("rclone", "s5cmd") or any(
+            re.match(r"--(?:del|remove)|-d$", word) and not word.endswith("=false") for word in words
+        )
+        if verbs & {"rb", "purge"} or verbs >= {"bucket", "delete"}:
+            self.act("path", f"{words[0]} removes {' '.join(places)}", words, " ".join(places))
+        elif verbs & _EMPTIES:
+            self.lose(bare, there, words, "removes")
+            if has_flag(words[1:], "-r", "-R", "--recursive") and any(p.count("/") <= 3 for p in bare if "://" in p):
+                self.act("path", f"empties {bare[-1]}", words, bare[-1])
+        elif verbs & _MIRRORS and deletes and places:
+            target = rest[-1]
+            lose_place(self, target, there if "://" in target else state, words, "deletes in")
+        elif verbs & _MOVES:
+            for place in [one for one in rest[:-1] if one in sources or os.path.exists(state.path(one))]:
+                lose_place(self, place, there if "://" in place else state, words, "moves away")
+        return bool(verbs)
 
     def request(self, method: str, url: str, data: str, words: list[str]) -> None:
-        """An HTTP call that ends something: at a provider's host, at the API of docker or kubernetes, by its Action."""
+        """An HTTP call that ends something: by its method, path, Action or body, at a host that is known or a thing."""
         host = re.sub(r"^[a-z+]*:?//", "", url).partition("/")[0].partition("?")[0].rpartition("@")[2].partition(":")[0]
         path = url.partition(host)[2] if host else url
         known = [one for one in self.table.hosts if is_host_of(f".{host.lower()}", one)]
         profile = self.table.hosts[known[0]] if known else ""
-        calls = [call for call in self.table.calls if re.search(rf"\b{re.escape(call)}\b", data + path)]
-        told = camel(UNKNOWN.sub("", path))
-        graph = "graphql" in path or "query" in data
+        named = [one for one in parts(UNKNOWN.sub("", path.partition("?")[0])) if one != "api"]
         engine = bool(_ENGINE.search(" ".join(words))) or bool(_CLUSTER.search(path))
-        known_place = known or engine or ("\ue001" in host and bool(_RESOURCES.search(path)))
+        place = engine or ending_verbs.about([*named, *(["job"] if engine else [])], bool(known))
+        calls = any(re.search(rf"\b{re.escape(call)}\b", data + path) for call in self.table.calls)
         if method == "DELETE":
-            ends = bool(known_place) and not (engine and path.split("/")[-2:-1] == ["images"])
-        elif graph:
-            ends = bool(calls) or bool(known_place and "mutation" in data and _ENDS.search(f"{told} {camel(data)}"))
-        elif method in ("GET", "HEAD"):
-            ends = bool(known and _LAST.search(path.partition("?")[0]))
+            ends = place and not (engine and path.split("/")[-2:-1] == ["images"])
+        elif method in ("GET", "HEAD", "OPTIONS"):
+            ends = bool(known and method == "GET" and _LAST.search(path.partition("?")[0]))
+        elif "graphql" in path or re.match(r"\s*\{\s*[\"']query", data):
+            asked = re.findall(r"\b[a-zA-Z]\w+(?=\s*\()", data) if "mutation" in data else []
+            ends = calls or any(ending_verbs.is_ending_call(one, bool(known)) for one in asked)
         else:
-            ends = bool(known_place and (_ENDS.search(told) or _VALUE.search(data) or calls))
+            said = ending_verbs.ENDS.intersection(named) or _VALUE.search(data) or ending_verbs.empties(["", data])
+            ends = place and bool(said or calls)
         if ends or _ACTION.search(f"{path} {data}"):
             box = re.split(r"[/?]", path.rstrip("/"))[-1]
             self.act("end", f"{method} {url} ends or stops it", words, box, profile, box if method == "DELETE" else "")
@@ -222,9 +280,9 @@ class Guard(Walker):
             raise TooMuch
         first = text.partition("\n")[0]
         if key.endswith(".py") or (first.startswith("#!") and "python" in first):
-            from rgt.guard import python_acts
+            from rgt.guard import code_acts
 
-            python_acts.walk_python(self, text, state, arguments, is_script=True)
+            code_acts.walk_python(self, text, state, arguments, is_script=True)
             return marker(path)
         if first.startswith("#!") and not re.search(r"\b(?:ba|da|z|k|fi|a)?sh\b", first):
             return marker(path)
@@ -233,6 +291,11 @@ class Guard(Walker):
         out = self.script(text[:TEXT], inner, stdin)
         inner.arguments = before
         return out
+
+
+def is_rm(name: str) -> bool:
+    """grm, safe-rm, trash-rm, rm-improved: made to do what rm does."""
+    return name == "grm" or ("-" in name and not {"rm", "trash", "wipe", "shred"}.isdisjoint(name.split("-")))
 
 
 def matched(pattern: list[str], words: list[str]) -> list[str] | None:
@@ -249,11 +312,6 @@ def matched(pattern: list[str], words: list[str]) -> list[str] | None:
         elif not word.startswith("-") and not (i and words[i - 1].startswith("-") and "=" not in words[i - 1]):
             return None
     return None if verbs else []
-
-
-def camel(text: str) -> str:
-    """destroyMachine -> destroy Machine"""
-    return re.sub(r"([a-z])([A-Z])", r"\1 \2", text)
 
 
 def is_host_of(host: str, known: str) -> bool:

@@ -29,7 +29,18 @@ WORDS = frozenset(
     tclsh make gmake just npm yarn pnpm base64 xxd curl wget http https xh xhs sftp lftp at batch crontab tar
     zip 7z sed alias scontrol gsutil s3cmd s5cmd ossutil oss hf Remove Stop Restart Clear Move Copy Invoke iex
     irm iwr Item openssl pdsh ansible trap kubectl oc py k k3s mc fd gfind gsed sort move
-    rename httpie worktree hg busctl gdbus dbus sponge mawk nawk vi vim nvim emacs curlie scp julia rimraf""".split()
+    rename httpie worktree hg busctl gdbus dbus sponge mawk nawk vi vim nvim emacs curlie scp julia rimraf
+    fallocate rip robocopy psql sqlite3 mysql mariadb duckdb redis mongosh mongo clickhouse fdupes jdupes unison
+    checkout restore service launchctl diskutil diskpart spps slay gtrash kioclient torchrun gxargs bsub task less
+    more ex view gdb ftp ssh send""".split()
+)
+# what a verb that ends begins with, whatever program it belongs to (ending_verbs.ENDS)
+STEMS = tuple(
+    stem.encode()
+    for stem in """abort archiv cancel dealloc decommi delet deprov destroy detach discard drain empty erase evict
+    expire flush force-stop halt hibern kill nuke pause off power preempt prune purge reboot rebuild recycle redeploy
+    reimage reinstall release remove reset restart rollback shelve shut softreset stop suspend teardown terminat undef
+    undeploy uninstall unrent wipe bounce down exited disband dissolve forget obliterate trash suspend""".split()
 )
 _LETTERS = bytes(sign if chr(sign).isalnum() or sign == 95 else 32 for sign in range(128)) + b" " * 128
 _NAMES = bytes(sign if chr(sign).isalnum() or sign in b"_-." else 32 for sign in range(128)) + b" " * 128
@@ -39,6 +50,9 @@ _HIDING = (b"\\u", b"$", b"`", b"./", b"?", b"[", b'\\"\\"', b"''", b"\\\\", b"<
 def is_harmless(raw: bytes, table: bytes) -> bool:
     """No word that could matter, and nothing that could hide one."""
     if any(sign in raw for sign in _HIDING) or b'": ". ' in raw or b'":". ' in raw:
+        return False
+    lower = raw.lower()
+    if any(stem in lower for stem in STEMS):
         return False
     for sign in (b'\\"', b"'"):  # r"m"
         parts = raw.split(sign)
@@ -52,7 +66,7 @@ def is_harmless(raw: bytes, table: bytes) -> bool:
     if words & WORDS or any(word.startswith("mkfs") for word in words):
         return False
     words.update(word.decode() for word in lines.translate(_NAMES).split())  # docker-compose
-    return not any(f'\n  "{word}": [\n'.encode() in table for word in words)
+    return not any(f'\n  "{word}": ['.encode() in table for word in words)
 
 
 def read_table(refresh: bool = False) -> bytes:
@@ -106,11 +120,31 @@ def _key(text: str) -> str:
     return f"{number:08x}"
 
 
-def event_command(raw: bytes) -> tuple[str, str]:
-    """The command line of a hook's event and its folder; empty for another tool."""
+class _Context:
+    """What json.JSONDecoder tells the reader in C; importing `json` itself compiles expressions that we do not need."""
+
+    strict, object_hook, object_pairs_hook, parse_float, parse_int = False, None, None, float, int
+    parse_constant, memo = float, {}  # type: ignore[var-annotated]
+
+
+def read_json(raw: bytes) -> Any:
+    text = raw.decode("utf-8", "replace").strip()
+    try:
+        import _json
+
+        value, end = _json.make_scanner(_Context())(text, 0)  # type: ignore[arg-type]
+        if end == len(text):
+            return value
+    except (ImportError, StopIteration, AttributeError, TypeError):
+        pass
     import json
 
-    event = json.loads(raw.decode("utf-8", "replace"))
+    return json.loads(text)
+
+
+def event_command(raw: bytes) -> tuple[str, str]:
+    """The command line of a hook's event and its folder; empty for another tool."""
+    event = read_json(raw)
     given = event.get("tool_input") or event.get("params") or {}
     command = given.get("command") or given.get("cmd") or "" if isinstance(given, dict) else ""
     if isinstance(command, list):
@@ -134,25 +168,23 @@ def verdict(line: str, cwd: str, environ: dict[str, str], table: bytes, words: l
 def find_acts(
     line: str, cwd: str, environ: dict[str, str], table: bytes = b"", words: list[str] | None = None
 ) -> list[Act]:
-    import json
-
     if SCRIPTS not in sys.path:
         sys.path.insert(0, SCRIPTS)
     from rgt.guard.guarded_acts import Guard
     from rgt.guard.guarded_code import Table
 
-    guard = Guard(Table(json.loads(table or read_table())), cwd, environ)
+    guard = Guard(Table(read_json(table or read_table())), cwd, environ)
     return guard.judge_words(words) if words else guard.judge(line)
 
 
 def _limit_time() -> None:
-    import signal
+    import _signal  # type: ignore[import-not-found]  # `signal` makes enums of the same, at a price
 
     def late(*_: object) -> None:
         raise TimeoutError(f"took longer than {SECONDS:g} s")
 
-    signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    _signal.signal(_signal.SIGALRM, late)
+    _signal.setitimer(_signal.ITIMER_REAL, SECONDS)
 
 
 def main(words: list[str]) -> int:
@@ -180,6 +212,8 @@ def main(words: list[str]) -> int:
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from rgt.guard.guarded_code import Act
 
 if __name__ == "__main__":

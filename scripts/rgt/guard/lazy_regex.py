@@ -1,21 +1,37 @@
-"""Regular expressions, compiled at their first use: a line needs few, and compiling all costs more than judging it."""
+"""Regular expressions at their first use: most lines need few, and `re` with its compiling costs more than judging one.
+
+from rgt.guard.lazy_regex import Regex, re      the module `re`, imported when it is first asked for something
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Callable, Iterator
+else:
+
+    class _Re:
+        def __getattr__(self, name):
+            import re
+
+            return getattr(re, name)
+
+    re = _Re()
+
+__all__ = ["Regex", "re"]
 
 
 class Regex:
-    __slots__ = ("compiled", "flags", "text")
+    __slots__ = ("compiled", "text")
 
-    def __init__(self, text: str, flags: int = 0) -> None:
-        self.text, self.flags = text, flags
+    def __init__(self, text: str) -> None:
+        self.text = text
         self.compiled: re.Pattern[str] | None = None
 
     def pattern(self) -> re.Pattern[str]:
         if self.compiled is None:
-            self.compiled = re.compile(self.text, self.flags)
+            self.compiled = re.compile(self.text)
         return self.compiled
 
     def match(self, text: str, start: int = 0) -> re.Match[str] | None:

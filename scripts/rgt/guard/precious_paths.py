@@ -7,9 +7,8 @@ judged by its name: the names of `rgt.checkpoint.names`, the usual folders, and 
 from __future__ import annotations
 
 import os
-import re
 
-from rgt.guard.lazy_regex import Regex
+from rgt.guard.lazy_regex import Regex, re
 
 ENTRIES = 4000  # directory entries read for one command line
 UP = 7  # folders above a path that may be a run directory
@@ -27,7 +26,7 @@ _CODE = tuple(
     " .lock .cfg .ini .csv .zip .tar .gz .tgz .bak .tmp .swp .orig .jpg .whl .d .a".split()
 )
 _ROOTS = {"", "/", "~", ".", "/root", "/home", "/workspace", "/mnt", "/data", "/scratch"}
-_OWN_ROOTS = Regex(r"/(?:home|users|mnt|scratch)/[^/]+|~/?(?:proj|project|work|workspace)?", re.I)
+_OWN_ROOTS = Regex(r"(?i)/(?:home|users|mnt|scratch)/[^/]+|~/?(?:proj|project|work|workspace)?")
 _RUN_ID = Regex(r"20\d{6}-\d{6}-[\w.-]+|(?:offline-)?run-20\d{6}_\d{6}-\w+|version_\d+|exp[-_]?\d+|run[-_]?\d+")
 _EVENTS = Regex(r"events\.out\.tfevents\..*|.*\.wandb|.*\.distcp")
 _HINT = Regex(
@@ -39,7 +38,7 @@ UNKNOWN = Regex("\ue001([^\ue002]*)\ue002")
 
 def marker(text: str) -> str:
     """A value that is not known, with a word about where it came from."""
-    plain = UNKNOWN.sub(lambda match: match[1], text)
+    plain = UNKNOWN.sub(lambda match: match[1], text) if "\ue001" in text else text
     return "\ue001" + "\ue006".join(plain.split())[:300] + "\ue002"
 
 
@@ -70,6 +69,8 @@ class Precious:
             try:
                 with os.scandir(folder) as scan:
                     for entry in scan:
+                        if f"{folder}/" in VOLATILE and f"{self.home}/".startswith(f"{entry.path}/"):
+                            continue  # a home below /tmp is not what `rm -rf /tmp/*` is about
                         rows.append((entry.name, entry.is_dir(follow_symlinks=False)))
                         self.left -= 1
                         if self.left <= 0:
@@ -133,6 +134,8 @@ class Precious:
         real = os.path.realpath(path)
         if CACHES & set(real.split("/")):
             return ""
+        if self.is_volatile(real):
+            return self.by_name(real, False)
         if os.path.isdir(real):
             if not whole:
                 return ""
@@ -151,16 +154,18 @@ class Precious:
 
     def is_volatile(self, path: str) -> bool:
         """A place that is emptied by itself; a home below /tmp (a container's, a test's) is not."""
-        return f"{path}/".startswith(VOLATILE) and not path.startswith(self.home + "/")
+        return f"{path}/".startswith(VOLATILE) and not f"{path}/".startswith(self.home + "/")
 
     # -- by name
 
     def by_name(self, path: str, remote: bool) -> str:
-        shown = UNKNOWN.sub(lambda match: "$" + match[1].replace("\ue006", " "), path)
-        if any(_HINT.search(match[1].lower()) for match in UNKNOWN.finditer(path)):
-            return shown
-        known = UNKNOWN.sub("", path)
-        if re.match(r"[a-z0-9]+://", known):  # a bucket
+        shown = known = path
+        if "\ue001" in path:
+            shown = UNKNOWN.sub(lambda match: "$" + match[1].replace("\ue006", " "), path)
+            known = UNKNOWN.sub("", path)
+            if any(_HINT.search(match[1].lower()) for match in UNKNOWN.finditer(path)):
+                return shown
+        if "://" in known and re.match(r"[a-z0-9]+://", known):  # a bucket
             known = "/" + known.partition("://")[2].partition("/")[2]
         known = "~" + known[len(self.home) :] if known.startswith(f"{self.home}/") else known
         parts = [part for part in known.split("/") if part not in ("", ".")]
@@ -177,7 +182,7 @@ class Precious:
     def _could_be(self, known: str, parts: list[str], remote: bool) -> bool:
         """Scratch is not a result unless its name says so loudly."""
         if self.is_volatile(known) or {"tmp", "temp", "build", "dist"} & set(parts):
-            return any(_RUN_ID.fullmatch(part) and "-" in part for part in parts) or (remote and self._loud(parts))
+            return any("-" in part and _RUN_ID.fullmatch(part) for part in parts) or (remote and self._loud(parts))
         return True
 
     def _loud(self, parts: list[str]) -> bool:

@@ -11,21 +11,23 @@ from rgt.guard.shell_walk import State, Walker
 _VARIABLE = re.compile(r"^([A-Za-z_]\w*)\s*[:?+]?=\s*(.*)$", re.M)
 
 
-def walk(guard: Walker, words: list[str], state: State) -> None:
+def walk(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     if words[0] in ("npm", "yarn", "pnpm"):
         package(guard, words, state)
         return
     inner = state.copy()
     inner.cwd = inner.path(option(words[1:], "-C", "--directory") or ".").rstrip("/")
     names = ["justfile", "Justfile"] if words[0] == "just" else ["GNUmakefile", "makefile", "Makefile"]
-    given = option(words[1:], "-f", "--file", "--makefile")
-    texts = [guard.content(name, inner) for name in ([given] if given else names)]
+    given = option(words[1:], "-f", "--file", "--makefile", "--justfile")
+    texts = (
+        [stdin] if given in ("-", "/dev/stdin") else [guard.content(n, inner) for n in ([given] if given else names)]
+    )
     text = next((text for text in texts if not text.startswith("\ue001")), "")
     if not text:
         return
     rules = read_rules(text.replace("\\\n", " "))
     values = dict(_VARIABLE.findall(text))
-    targets = operands(words[1:], "-C -f -j --directory --file")
+    targets = operands(words[1:], "-C -f -j --directory --file --justfile --makefile")
     values.update((word.partition("=")[0], word.partition("=")[2]) for word in targets if "=" in word)
     targets = [word for word in targets if "=" not in word] or list(rules)[:1]
     follow(guard, targets, rules, values, inner, set())

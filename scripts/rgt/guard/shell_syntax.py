@@ -3,27 +3,23 @@
     parse("cd runs && rm -rf $X")  ->  Node("seq", [Simple([cd, runs]), Simple([rm, -rf, $X])])
 
 Total: whatever the text is, there is a tree. What does not parse as bash (fish's `end`, a stray `)`) is read as far as
-it goes. No dataclasses: their import costs more than this module.
+it goes. Scanned by hand: a plain line must not pay for regular expressions, nor for dataclasses.
 """
 
 from __future__ import annotations
 
-import re
-
-from rgt.guard.lazy_regex import Regex
+from rgt.guard.lazy_regex import Regex, re
 
 DEPTH = 40  # of nested compound commands
-_PLAIN = Regex(r"[^\s\\'\"$`;&|<>()#{}*?\[\]~!=,]+")
-_NAME = Regex(r"[A-Za-z_][A-Za-z0-9_]*")
-_ASSIGNMENT = Regex(r"([A-Za-z_][A-Za-z0-9_]*)(\[[^\]]*\])?(\+?=)")
-_OPERATOR = Regex(r"\n|;;&|;;|;&|;|&&|\|\||\|&|\||&(?!>)|\(|\)")
-_REDIRECT = Regex(r"(?:\{[A-Za-z_]\w*\}|\d*)(<<<|<<-?|<>|<&|>>|>\||>&|&>>|&>|<(?!\()|>(?!\())")
-_RESERVED = Regex(r"(!|time|coproc|begin|\{|if|while|until|for|foreach|select|case)(?=[\s;(]|$)")
-_WORD = Regex(r"[a-z]+|\}")
-_FUNCTION = Regex(r"function\s+([^\s(){};]+)\s*(?:\(\s*\))?\s*|([^\s(){}$'\"=;&|<>]+)\s*\(\s*\)\s*")
+_BLANKS = " \t\r\n"
+_STOPS = frozenset(_BLANKS + "\\'\"$`;&|<>()#{}*?[]~!=,")  # a plain stretch of a word ends at these
+_OPERATORS = ("\n", ";;&", ";;", ";&", ";", "&&", "||", "|&", "|", "&", "(", ")")
+_REDIRECTS = ("<<<", "<<-", "<<", "<>", "<&", ">>", ">|", ">&", "&>>", "&>", "<", ">")
+_RESERVED = frozenset("! time coproc begin { if while until for foreach select case".split())
+_ENDERS = {"{": "}", "begin": "end"}
 _HERE = Regex(r"<<-?[ \t]*(['\"]?)([\w.-]+)\1")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\033", "f": "\f", "v": "\v", "\\": "\\"}
-_ANSI = Regex(r"\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|([0-7]{1,3})|(.))", re.S)
+_ANSI = Regex(r"(?s)\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|([0-7]{1,3})|(.))")
 
 Part = tuple[str, str, bool]  # kind (text, var, sub, proc), its text, quoted
 
@@ -45,18 +41,16 @@ class Redirect:
 
 
 class Node:
-    """kind: simple, seq, pipe, for, while, branch, function, subshell. Only `simple` has words."""
+    """kind: simple, seq, pipe, for, while, branch, function, subshell. Only `simple` and `for` have words."""
 
-    __slots__ = ("assigns", "kind", "name", "nodes", "redirects", "text", "words")
+    __slots__ = ("assigns", "kind", "name", "nodes", "redirects", "words")
 
-    def __init__(self, kind: str, nodes: list[Node] | None = None) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, nodes: list[Node] | None = None, name: str = "") -> None:
+        self.kind, self.name = kind, name
         self.nodes: list[Node] = nodes or []
         self.words: list[Word] = []
         self.assigns: list[tuple[str, str, list[Word]]] = []
         self.redirects: list[Redirect] = []
-        self.name = ""
-        self.text = ""  # the source, for a word about where a value came from
 
 
 def parse(text: str) -> Node:
@@ -78,7 +72,7 @@ def decode_ansi(text: str) -> str:
             return chr(number) if number < 0x110000 else ""
         return _ESCAPES.get(letter, letter if letter in "'\"?" else "\\" + letter)
 
-    return _ANSI.sub(one, text)
+    return _ANSI.sub(one, text) if "\\" in text else text
 
 
 def matching(text: str, start: int, opening: str, closing: str) -> int:
@@ -89,7 +83,7 @@ def matching(text: str, start: int, opening: str, closing: str) -> int:
         sign = text[i]
         if sign == "\\":
             i += 1
-        elif sign == "<" and opening == "(" and (match := _HERE.match(text, i)) and text[i - 1] != "<":
+        elif sign == "<" and opening == "(" and text[i - 1] != "<" and (match := _HERE.match(text, i)):
             here.append(match[2])
             i = match.end() - 1
         elif sign == "\n" and here:
@@ -142,6 +136,17 @@ class _Parser:
 
     # -- signs
 
+    @property
+    def done(self) -> bool:
+        return self.i >= len(self.text)
+
+    def stretch(self, stops: str | frozenset[str], start: int = -1) -> str:
+        """The text from here to the first of these signs."""
+        i = start = self.i if start < 0 else start
+        while i < len(self.text) and self.text[i] not in stops:
+            i += 1
+        return self.text[start:i]
+
     def blanks(self) -> None:
         text, n = self.text, len(self.text)
         while self.i < n:
@@ -150,15 +155,15 @@ class _Parser:
             elif text.startswith("\\\n", self.i):
                 self.i += 2
             elif text[self.i] == "#":
-                end = text.find("\n", self.i)
-                self.i = n if end < 0 else end
+                self.i += len(self.stretch("\n"))
             else:
                 return
 
     def operator(self) -> str:
         self.blanks()
-        match = _OPERATOR.match(self.text, self.i)
-        return match[0] if match else ""
+        if self.done or self.text[self.i] not in "\n;&|()" or self.text.startswith("&>", self.i):
+            return ""
+        return next(one for one in _OPERATORS if self.text.startswith(one, self.i))
 
     def take(self, sign: str) -> None:
         self.i += len(sign)
@@ -172,12 +177,10 @@ class _Parser:
     def here_documents(self) -> None:
         for redirect, end, dash, quoted in self.pending:
             lines = []
-            while self.i < len(self.text):
-                stop = self.text.find("\n", self.i)
-                stop = len(self.text) if stop < 0 else stop
-                line = self.text[self.i : stop]
+            while not self.done:
+                line = self.stretch("\n")
+                self.i += len(line) + 1
                 line = line.lstrip("\t") if dash else line
-                self.i = stop + 1
                 if line == end:
                     break
                 lines.append(line)
@@ -188,14 +191,13 @@ class _Parser:
     # -- words
 
     def word(self, argument: bool = False) -> Word:
-        word, text, n = Word(), self.text, len(self.text)
-        while self.i < n:
+        word, text = Word(), self.text
+        while not self.done:
             sign = text[self.i]
-            plain = _PLAIN.match(text, self.i)
-            if plain:
-                word.append(("text", plain[0], False))
-                self.i = plain.end()
-            elif sign in " \t\r\n;|&":
+            if sign not in _STOPS:
+                word.append(("text", self.stretch(_STOPS), False))
+                self.i += len(word[-1][1])
+            elif sign in " \t\r\n;|&)":
                 break
             elif sign in "<>":
                 if not text.startswith("(", self.i + 1):
@@ -206,22 +208,20 @@ class _Parser:
             elif sign == "(":
                 if not word or text.startswith("()", self.i):
                     break
-                end = matching(text, self.i + 1, "(", ")")  # a glob's: !(keep), *(om[1]); an array's x=(...)
+                end = matching(text, self.i + 1, "(", ")")  # a glob's: !(keep), *(om[1])
                 word.append(("text", text[self.i : end], False))
                 self.i = end
-            elif sign == ")":
-                break
             else:
                 self.piece(word, False)
         return word
 
     def until_end(self) -> Word:
-        word, text, n = Word(), self.text, len(self.text)
-        while self.i < n:
-            stop = min((at for at in (text.find(s, self.i) for s in "$`\\") if at >= 0), default=n)
-            if stop > self.i:
-                word.append(("text", text[self.i : stop], True))
-                self.i = stop
+        word = Word()
+        while not self.done:
+            plain = self.stretch("$`\\")
+            self.i += len(plain)
+            if plain:
+                word.append(("text", plain, True))
             else:
                 self.piece(word, True)
         return word
@@ -235,17 +235,21 @@ class _Parser:
             word.append(("text", ("\\" + following) if keep else following.replace("\n", ""), True))
             self.i += 2
         elif sign == "'" and not quoted:
-            end = text.find("'", self.i + 1)
-            end = len(text) if end < 0 else end
-            word.append(("text", text[self.i + 1 : end], True))
-            self.i = end + 1
+            word.append(("text", self.stretch("'", self.i + 1), True))
+            self.i += len(word[-1][1]) + 2
         elif sign == '"' and not quoted:
             self.i += 1
-            self.double(word)
+            word.append(("text", "", True))
+            while not self.done and text[self.i] != '"':
+                plain = self.stretch('"$`\\')
+                self.i += len(plain)
+                if plain:
+                    word.append(("text", plain, True))
+                else:
+                    self.piece(word, True)
+            self.i += 1
         elif sign == "`":
-            end = self.i + 1
-            while end < len(text) and text[end] != "`":
-                end += 2 if text[end] == "\\" else 1
+            end = self.closing("`", self.i + 1)
             word.append(("sub", re.sub(r"\\([\\`$])", r"\1", text[self.i + 1 : end]), quoted))
             self.i = end + 1
         elif sign == "$":
@@ -254,43 +258,36 @@ class _Parser:
             word.append(("text", sign, quoted))
             self.i += 1
 
-    def double(self, word: Word) -> None:
-        word.append(("text", "", True))
-        text, n = self.text, len(self.text)
-        while self.i < n and text[self.i] != '"':
-            if text[self.i] in "$`\\":
-                self.piece(word, True)
-                continue
-            start = self.i
-            while self.i < n and text[self.i] not in '"$`\\':
-                self.i += 1
-            word.append(("text", text[start : self.i], True))
-        self.i += 1
+    def closing(self, sign: str, i: int) -> int:
+        """Where the sign stands next without a backslash."""
+        while i < len(self.text) and self.text[i] != sign:
+            i += 2 if self.text[i] == "\\" else 1
+        return i
 
     def dollar(self, word: Word, quoted: bool) -> None:
         text, after = self.text, self.text[self.i + 1 : self.i + 2]
-        name = _NAME.match(text, self.i + 1)
-        if after == "(":
-            if text.startswith("((", self.i + 1):
-                end = matching(text, self.i + 2, "(", ")")
-                word.append(("var", "((", quoted))
-                self.i = end
-            else:
-                self.substitution(word, 2, "sub", quoted)
+        if text.startswith("((", self.i + 1):
+            end = matching(text, self.i + 2, "(", ")")
+            inner = text[self.i + 3 : end - 2]
+            word.append(("sub", f"echo {inner}", quoted) if "$(" in inner or "`" in inner else ("var", "((", quoted))
+            self.i = end
+        elif after == "(":
+            self.substitution(word, 2, "sub", quoted)
         elif after == "{":
             end = matching(text, self.i + 2, "{", "}")
             word.append(("var", text[self.i + 2 : end - 1], quoted))
             self.i = end
-        elif name:
-            word.append(("var", name[0], quoted))
-            self.i = name.end()
+        elif after.isidentifier():
+            end = self.i + 2
+            while end < len(text) and text[self.i + 1 : end + 1].isidentifier() and text[end].isascii():
+                end += 1
+            word.append(("var", text[self.i + 1 : end], quoted))
+            self.i = end
         elif after and after in "0123456789@*#?$!-":
             word.append(("var", after, quoted))
             self.i += 2
         elif after == "'" and not quoted:
-            end = self.i + 2
-            while end < len(text) and text[end] != "'":
-                end += 2 if text[end] == "\\" else 1
+            end = self.closing("'", self.i + 2)
             word.append(("text", decode_ansi(text[self.i + 2 : end]), True))
             self.i = end + 1
         elif after == '"' and not quoted:
@@ -308,9 +305,9 @@ class _Parser:
 
     def program(self) -> Node:
         top = Node("seq")
-        while self.i < len(self.text):
-            top.nodes += self.list_until(set()).nodes
-            if self.i < len(self.text):  # a sign or word that ends something here unopened
+        while not self.done:
+            top.nodes += self.list_until().nodes
+            if not self.done:  # a sign or word that ends something here unopened
                 sign = self.operator()
                 if sign:
                     self.take(sign)
@@ -318,13 +315,13 @@ class _Parser:
                     self.i += 1
         return top
 
-    def list_until(self, ends: set[str]) -> Node:
+    def list_until(self, *ends: str) -> Node:
         """Commands up to a reserved word of `ends` (left for the caller), a closing sign, or the end."""
-        found = Node("seq")
+        listed = Node("seq")
         self.depth += 1
         if self.depth > DEPTH:
             self.i = len(self.text)
-        while self.i < len(self.text):
+        while not self.done:
             self.newlines()
             sign = self.operator()
             if sign in (")", ";;", ";&", ";;&"):
@@ -332,71 +329,73 @@ class _Parser:
             if sign and sign != "(":
                 self.take(sign)
                 continue
-            if self.i >= len(self.text) or self.at_end(ends):
+            if self.done or self.at(*ends):
                 break
             before = self.i
-            found.nodes.append(self.pipeline())
-            if self.i == before:
-                self.i += 1
+            listed.nodes.append(self.pipeline())
+            self.i += self.i == before
         self.depth -= 1
-        return found
+        return listed
 
-    def at_end(self, ends: set[str]) -> bool:
-        if not ends:
-            return False
-        match = _WORD.match(self.text, self.i)
-        after = self.text[match.end() : match.end() + 1] if match else ""
-        return bool(match) and match[0] in ends and (not after or after in " \t\n;&|)<>")  # type: ignore[index]
+    def at(self, *words: str) -> str:
+        """The one of these reserved words that is next."""
+        word = self.stretch(" \t\n;&|)<>") if words else ""
+        return word if word in words else ""
 
     def keyword(self, *words: str) -> str:
         """Take one of these reserved words when it is next."""
         self.newlines()
-        for word in words:
-            if self.at_end({word}):
-                self.i += len(word)
-                return word
-        return ""
+        word = self.at(*words)
+        self.i += len(word)
+        return word
 
     def pipeline(self) -> Node:
-        start = self.i
         nodes = [self.command()]
-        while self.operator() in ("|", "|&"):
-            self.take(self.operator())
+        while (sign := self.operator()) in ("|", "|&"):
+            self.take(sign)
             while self.operator() == "\n":
                 self.take("\n")
             nodes.append(self.command())
-        pipe = nodes[0] if len(nodes) == 1 else Node("pipe", nodes)
-        pipe.text = pipe.text or self.text[start : self.i][:300]
-        return pipe
+        return nodes[0] if len(nodes) == 1 else Node("pipe", nodes)
 
     def command(self) -> Node:
         if self.operator() == "(":
             return self.round_bracket()
-        start = self.i
-        match = _RESERVED.match(self.text, self.i)
-        if match:
-            self.i = match.end()
-            return self.redirected(self.compound(match[1]), start)
+        word = self.stretch(" \t\r\n;(")
+        if word in _RESERVED:
+            self.i += len(word)
+            return self.redirected(self.compound(word))
         if self.text.startswith(("[[ ", "[[\n"), self.i):
             end = self.text.find("]]", self.i)
             self.i = len(self.text) if end < 0 else end + 2
             return Node("seq")
-        match = _FUNCTION.match(self.text, self.i)
-        if match:
-            self.i = match.end()
-            node = Node("function", [self.function_body()])
-            node.name = match[1] or match[2]
-            return self.redirected(node, start)
-        return self.simple()
+        name = self.function_name()
+        return self.redirected(Node("function", [self.function_body()], name)) if name else self.simple()
+
+    def function_name(self) -> str:
+        """Takes `name ()` or `function name`."""
+        start = self.i
+        named = self.text.startswith("function", self.i) and self.text[self.i + 8 : self.i + 9] in (" ", "\t")
+        self.i += 8 if named else 0
+        self.blanks()
+        name = self.stretch(_BLANKS + "(){};" + ("" if named else "$'\"=&|<>"))
+        self.i += len(name)
+        self.blanks()
+        if self.text.startswith("(", self.i) and self.text[self.i + 1 :].lstrip().startswith(")"):
+            self.i = self.text.index(")", self.i) + 1
+            named = True
+        if not named or not name:
+            self.i = start
+            return ""
+        return name
 
     def function_body(self) -> Node:
         self.newlines()
-        fish = self.text[self.i : self.i + 1] not in ("{", "(")
-        if fish:
-            body = self.list_until({"end"})
-            self.keyword("end")
-            return body
-        return self.command()
+        if self.text[self.i : self.i + 1] in ("{", "("):
+            return self.command()
+        body = self.list_until("end")  # fish
+        self.keyword("end")
+        return body
 
     def round_bracket(self) -> Node:
         if self.text.startswith("((", self.i):
@@ -404,48 +403,34 @@ class _Parser:
             if self.text[end - 2 : end] == "))":
                 self.i = end
                 return Node("seq")
-        start = self.i
         self.i += 1
-        node = Node("subshell", [self.list_until(set())])
-        if self.operator() == ")":
-            self.i += 1
-        return self.redirected(node, start)
+        node = Node("subshell", [self.list_until()])
+        self.i += self.operator() == ")"
+        return self.redirected(node)
 
     def compound(self, word: str) -> Node:
         if word in ("!", "time", "coproc"):
             self.blanks()
             self.i += 2 if word == "time" and self.text.startswith("-p", self.i) else 0
             return Node("seq", [self.command()])
-        if word in ("{", "begin"):
-            end = {"}"} if word == "{" else {"end"}
-            body = self.list_until(end)
-            self.keyword(*end)
+        if word in _ENDERS:
+            body = self.list_until(_ENDERS[word])
+            self.keyword(_ENDERS[word])
             return body
         if word == "if":
-            return self.if_clause()
-        if word in ("while", "until"):
-            node = Node("while", [self.list_until({"do", "end"})])
-            node.nodes.append(self.loop_body())
+            node = Node("branch", [self.list_until("then", "else", "end", "fi")])
+            while self.keyword("then", "elif", "else"):
+                node.nodes.append(self.list_until("elif", "else", "fi", "end", "then"))
+            self.keyword("fi", "end")
             return node
+        if word in ("while", "until"):
+            return Node("while", [self.list_until("do", "end"), self.loop_body()])
         return self.case_clause() if word == "case" else self.for_clause()
 
-    def if_clause(self) -> Node:
-        node = Node("branch", [self.list_until({"then", "else", "end", "fi"})])
-        while self.keyword("then", "elif", "else"):
-            node.nodes.append(self.list_until({"elif", "else", "fi", "end", "then"}))
-        self.keyword("fi", "end")
-        return node
-
     def loop_body(self) -> Node:
-        if self.keyword("do"):
-            body = self.list_until({"done"})
-            self.keyword("done")
-        elif self.keyword("{"):
-            body = self.list_until({"}"})
-            self.keyword("}")
-        else:  # fish and csh
-            body = self.list_until({"end"})
-            self.keyword("end")
+        ender = {"do": "done", "{": "}", "": "end"}[self.keyword("do", "{")]  # fish and csh have only `end`
+        body = self.list_until(ender)
+        self.keyword(ender)
         return body
 
     def for_clause(self) -> Node:
@@ -454,8 +439,7 @@ class _Parser:
         if self.text.startswith("((", self.i):
             self.i = matching(self.text, self.i + 1, "(", ")")
         else:
-            name = self.word()
-            node.name = name.bare
+            node.name = self.word().bare
             self.blanks()
             if self.keyword("in"):
                 self.for_words(node)
@@ -470,7 +454,7 @@ class _Parser:
         return node
 
     def for_words(self, node: Node) -> None:
-        while self.operator() in ("", "(") and self.i < len(self.text):
+        while self.operator() in ("", "(") and not self.done:
             before = self.i
             word = self.word(True)
             if self.i == before:
@@ -482,68 +466,76 @@ class _Parser:
         self.blanks()
         self.word()
         self.keyword("in")
-        while self.i < len(self.text) and not self.keyword("esac"):
+        while not self.done and not self.keyword("esac"):
             end = self.text.find(")", self.i)
             if end < 0:
                 break
             self.i = end + 1
-            node.nodes.append(self.list_until({"esac"}))
+            node.nodes.append(self.list_until("esac"))
             sign = self.operator()
             if sign.startswith(";"):
                 self.take(sign)
         return node
 
-    def redirected(self, node: Node, start: int) -> Node:
+    def redirected(self, node: Node) -> Node:
         self.blanks()
-        while match := _REDIRECT.match(self.text, self.i):
-            self.redirect(node, match)
+        while self.redirect(node):
             self.blanks()
-        node.text = self.text[start : self.i][:300]
         return node
 
-    def redirect(self, node: Node, match: re.Match[str]) -> None:
-        operator = match[1]
-        self.i = match.end()
+    def redirect(self, node: Node) -> bool:
+        """Takes a redirection when one stands here: 2>file, {fd}<in, <<END."""
+        text, i = self.text, self.i
+        while text[i : i + 1].isdigit():
+            i += 1
+        if text.startswith("{", i) and text[i + 1 : (end := text.find("}", i))].isidentifier():
+            i = end + 1
+        operator = next((one for one in _REDIRECTS if text.startswith(one, i)), "")
+        if not operator or (operator in "<>" and text.startswith("(", i + 1)):
+            return False
+        self.i = i + len(operator)
         self.blanks()
         start = self.i
-        target = self.word()
-        redirect = Redirect(operator, target)
+        redirect = Redirect(operator, self.word())
         if operator in ("<<", "<<-"):
-            quoted = any(part[2] for part in target)
-            end = "".join(part[1] for part in target) or self.text[start : self.i]
-            self.pending.append((redirect, end, operator == "<<-", quoted))
+            quoted = any(part[2] for part in redirect.target)
+            end_word = "".join(part[1] for part in redirect.target) or text[start : self.i]
+            self.pending.append((redirect, end_word, operator == "<<-", quoted))
         node.redirects.append(redirect)
+        return True
 
     def simple(self) -> Node:
-        node, start = Node("simple"), self.i
-        while self.i < len(self.text):
+        node = Node("simple")
+        while not self.done:
             self.blanks()
-            match = _REDIRECT.match(self.text, self.i)
-            if match:
-                self.redirect(node, match)
+            if self.redirect(node) or (not node.words and self.assignment(node)):
                 continue
-            if self.operator() not in (("", "(") if node.words else ("",)) or self.i >= len(self.text):
+            if self.operator() not in (("", "(") if node.words else ("",)) or self.done:
                 break
-            assignment = None if node.words else _ASSIGNMENT.match(self.text, self.i)
-            if assignment:
-                self.assignment(node, assignment)
-                continue
             before = self.i
             word = self.word(bool(node.words))
             if self.i == before:
                 break
             node.words.append(word)
-        node.text = self.text[start : self.i][:300]
         return node
 
-    def assignment(self, node: Node, match: re.Match[str]) -> None:
-        self.i = match.end()
-        values: list[Word] = []
-        if self.text[self.i : self.i + 1] == "(":
-            end = matching(self.text, self.i + 1, "(", ")")
-            inside = parse(self.text[self.i + 1 : end - 1].replace("\n", " "))
-            values = inside.nodes[0].words if inside.nodes else []
+    def assignment(self, node: Node) -> bool:
+        """Takes name=value, name+=value, name[i]=value, name=(list)."""
+        name, text = self.stretch(_STOPS), self.text
+        i = self.i + len(name)
+        if text.startswith("[", i):
+            i = text.find("]", i) + 1
+        name, plus = name.removesuffix("+"), name.endswith("+") or text.startswith("+", i)
+        i += text.startswith("+", i)
+        if not name.isidentifier() or not text.startswith("=", i):
+            return False
+        self.i = i + 1
+        operator = "+=" if plus else "="
+        if text.startswith("(", self.i):
+            end = matching(text, self.i + 1, "(", ")")
+            inside = parse(text[self.i + 1 : end - 1].replace("\n", " "))
+            node.assigns.append((name, "array" + operator, inside.nodes[0].words if inside.nodes else []))
             self.i = end
-            node.assigns.append((match[1], "array" + match[3], values))
         else:
-            node.assigns.append((match[1], match[3], [self.word()]))
+            node.assigns.append((name, operator, [self.word()]))
+        return True

@@ -7,11 +7,10 @@ itself writes are remembered. What cannot be known is a marker (`precious_paths.
 from __future__ import annotations
 
 import os
-import re
 from abc import ABC, abstractmethod
 
 from rgt.guard.guarded_code import Act, Table
-from rgt.guard.lazy_regex import Regex
+from rgt.guard.lazy_regex import Regex, re
 from rgt.guard.precious_paths import UNKNOWN, Precious, marker
 from rgt.guard.shell_syntax import Node, Word, parse, parse_word
 
@@ -22,11 +21,16 @@ NESTING = 12  # scripts in scripts
 TEXT = 256 * 1024  # of a file that is read
 _ESCAPED = "\ue003"  # before a sign that is quoted
 _CUT = "\ue004"  # between fields
-_SPECIAL = Regex(r"[*?\[\]{}~,.!()\ue003-]")
+_SPECIAL = {ord(sign): "\ue003" + sign for sign in "*?[]{}~,.!()-\ue003"}
 _MAGIC = Regex(r"(?<!\ue003)[*?\[]")
+_BRACES = {ord(sign): "\ue003" + sign for sign in "{}~,"}
 _BRACE = Regex(r"(?<![\ue003$])\{((?:[^{}\ue003]|\ue003.)*)\}")
 _EXTGLOB = Regex(r"[!@+?*]?(?<!\ue003)\((?:[^()\ue003]|\ue003.)*\)")
-_PARAMETER = Regex(r"(!?)(#?)([A-Za-z_]\w*|[@*#?$!0-9-])(?:\[([^\]]*)\])?(.*)", re.S)
+_PARAMETER = Regex(r"(?s)(!?)(#?)([A-Za-z_]\w*|[@*#?$!0-9-])(?:\[([^\]]*)\])?(.*)")
+
+
+def _has_magic(text: str) -> bool:
+    return ("*" in text or "?" in text or "[" in text) and bool(_MAGIC.search(text))
 
 
 class TooMuch(Exception):
@@ -120,6 +124,10 @@ class Walker(ABC):
     @abstractmethod
     def knows(self, name: str) -> bool:
         """Is it a program that can destroy something?"""
+
+    @abstractmethod
+    def starts(self, name: str) -> bool:
+        """Is it a program that starts others or prints?"""
 
     @abstractmethod
     def request(self, method: str, url: str, data: str, words: list[str]) -> None:
@@ -226,7 +234,7 @@ class Walker(ABC):
             local = state.copy()
         for name, operator, values in node.assigns:
             self.assign(local, name, operator, values)
-            if words and re.search(r"(?:EDITOR|PAGER|SSH_COMMAND|LESSOPEN|_RSH)$", name):
+            if words and name.endswith(("EDITOR", "VISUAL", "PAGER", "_COMMAND", "LESSOPEN", "_RSH")):
                 self.script(self.text(values[0], state), state.copy())
         stdin = self.redirected(node, local, stdin, words)
         if words and words[0] == "":
@@ -265,7 +273,8 @@ class Walker(ABC):
                     stdin = self.content(path, state)
             elif redirect.operator in (">", ">|", "&>", ">&", "<>"):
                 for path in self.expand(redirect.target, state)[:1]:
-                    if not re.fullmatch(r"[&]?(\d+|-)|/dev/(null|stdout|stderr|tty|fd/\d+)", path):
+                    stream = path.lstrip("&").isdigit() or path in ("-", "&-")
+                    if not stream and not path.startswith(("/dev/null", "/dev/std", "/dev/tty", "/dev/fd/")):
                         self.overwrite(path, state, words)
             else:
                 self.expand(redirect.target, state)
@@ -317,7 +326,7 @@ class Walker(ABC):
     def part(self, part: tuple[str, str, bool], state: State, quoted: bool) -> str:
         kind, text, is_quoted = part
         if kind == "text":
-            return _SPECIAL.sub(lambda match: _ESCAPED + match[0], text) if is_quoted else text
+            return text.translate(_SPECIAL) if is_quoted else text
         if kind == "proc":
             self.counter += 1
             path = f"/dev/fd/{63 + self.counter}"
@@ -326,18 +335,18 @@ class Walker(ABC):
         if kind == "sub":
             out = self.script(text, state.copy()) or ""
             value = out.rstrip("\n").replace("\0", "") or marker(text)
-        elif text in ("@", "*", "argv") or re.fullmatch(r"\w+\[[@*]\]", text):
+        elif text in ("@", "*", "argv") or text.endswith(("[@]", "[*]")):
             values = state.arguments if text in ("@", "*", "argv") else self.array(text.partition("[")[0], state)
             return _CUT.join(map(self.literal, values))
         else:
             value = self.parameter(text, state)
         if quoted:
             return self.literal(value)
-        cut = re.sub(r"\s+", _CUT, value)
-        return cut if _MAGIC.search(cut) else re.sub(r"[{}~,]", lambda match: _ESCAPED + match[0], cut)
+        cut = _CUT.join(("x" + value + "x").split())[1:-1]  # blanks at the ends part words, too
+        return cut if _has_magic(cut) else cut.translate(_BRACES)
 
     def literal(self, value: str) -> str:
-        return _SPECIAL.sub(lambda match: _ESCAPED + match[0], value)
+        return value.translate(_SPECIAL)
 
     def array(self, name: str, state: State) -> list[str]:
         value = state.variables.get(name)
@@ -365,9 +374,11 @@ class Walker(ABC):
 
     def parameter(self, text: str, state: State) -> str:
         """What ${text} gives."""
+        if text == "((" or text.isidentifier():
+            return self.variable(text, state)
         match = _PARAMETER.fullmatch(text)
-        if text == "((" or not match:
-            return self.variable(text, state) if text == "((" else marker(text)
+        if not match:
+            return marker(text)
         indirect, length, name, index, rest = match.groups()
         if length and name:
             return "1"
@@ -382,7 +393,7 @@ class Walker(ABC):
 
     def modified(self, value: str, rest: str, name: str, state: State) -> str:
         is_set = not value.startswith("\ue001") and value != ""
-        default = re.match(r":?([-=+?])(.*)", rest, re.S)
+        default = re.match(r"(?s):?([-=+?])(.*)", rest)
         if default and not re.match(r":-?\d", rest if rest.startswith(": ") else ""):
             sign, other = default.groups()
             if sign == "+":
@@ -398,10 +409,10 @@ class Walker(ABC):
             start = int(part[1])
             stop = start + int(part[2]) if part[2] and int(part[2]) >= 0 else None
             return value[start:stop]
-        trim = re.match(r"(##?|%%?)(.*)", rest, re.S)
+        trim = re.match(r"(?s)(##?|%%?)(.*)", rest)
         if trim:
             return self.trimmed(value, trim[1], self.text(parse_word(trim[2]), state))
-        swap = re.match(r"//?([^/]*)/?(.*)", rest, re.S)
+        swap = re.match(r"(?s)//?([^/]*)/?(.*)", rest)
         if swap and rest.startswith("/"):
             old, new = (self.text(parse_word(one), state) for one in swap.groups())
             return value.replace(old, new)
@@ -426,7 +437,7 @@ class Walker(ABC):
         return field
 
     def braces(self, field: str) -> list[str]:
-        match = _BRACE.search(field)
+        match = _BRACE.search(field) if "{" in field else None
         while match and "," not in match[1] and ".." not in match[1]:
             match = _BRACE.search(field, match.end())
         if not match:
@@ -448,7 +459,7 @@ class Walker(ABC):
         """What the pattern matches here; itself when nothing does, or on another machine."""
         plain = field.replace(_ESCAPED, "")
         bare = _EXTGLOB.sub("*", field) if "(" in field else field
-        if not _MAGIC.search(bare) or state.remote or "\ue001" in plain:
+        if not _has_magic(bare) or state.remote or "\ue001" in plain:
             return [plain]
         pattern = re.sub(r"\ue003([*?\[])", r"[\1]", bare).replace(_ESCAPED, "")
         root = "/" if pattern.startswith("/") else ""

@@ -28,9 +28,11 @@ def build(folder: Path = PROFILES) -> dict[str, Any]:
 
     def merge(name: str, guarded: dict[str, Any]) -> None:
         for pattern in guarded.get("commands", []):
-            clients, _, rest = pattern.partition(" ")
+            clients, _, rest = pattern.lstrip("!").partition(" ")
             for client in clients.split("|"):
-                _add(commands, client, name, rest)
+                _add(commands, client, name, "!" * (pattern[0] == "!") + rest)
+        for client in guarded.get("clients", "").split():
+            commands.setdefault(client, [])
         for host in guarded.get("hosts", []):
             hosts.setdefault(host, name)  # a variant without its own has those of its profile
         for call in guarded.get("calls", []):

@@ -1,102 +1,51 @@
-"""Code on the command line or in a named script: python -c, node -e, perl -e, and what they delete, end or start.
+"""Python on the command line or in a named script, read as a tree: what it deletes, ends or starts.
 
-Python is read as a tree, with the values of plain assignments, loops over globs and os.path.join. Other languages are
-read by their string literals behind the names of functions that delete or start something.
+The values of plain assignments, loops over globs, os.path.join and command-line options are known.
 """
 
 from __future__ import annotations
 
 import ast
-import re
-import shlex
+import contextlib
+import textwrap
 
-from rgt.guard.argument_words import after_options, operands
-from rgt.guard.lazy_regex import Regex
+from rgt.guard.ending_verbs import empties, is_ending_call
 from rgt.guard.precious_paths import marker
 from rgt.guard.shell_walk import VALUES, State, Walker, decoded
 
-_REMOVE = {"rmtree", "unlink", "removedirs", "send2trash", "remove_tree"}
+_REMOVE = {"rmtree", "unlink", "removedirs", "send2trash", "remove_tree", "rmdir"}
 _OVER = {"copy", "copy2", "copyfile", "move", "rename", "replace", "copytree"}
-_STARTS = {"system", "popen", "run", "call", "check_call", "check_output", "Popen", "getoutput", "getstatusoutput"}
-_STARTS |= {"execv", "execvp", "execl", "execlp", "spawn", "create_subprocess_shell", "create_subprocess_exec"}
-_HTTP = {"get", "post", "put", "patch", "delete", "request", "Request", "urlopen", "head"}
-_CLIENTS = {"boto3", "docker", "kubernetes", "googleapiclient", "azure", "sky", "runpod", "vastai", "dstack", "modal"}
-_CLIENTS |= {
-    "google",
-    "gradient",
-    "paperspace",
-    "lambda_cloud",
-    "ray",
-    "openstack",
-    "digitalocean",
-    "huggingface_hub",
-    "wandb",
-    "mlflow",
-}
-_ENDS = {"terminate", "stop", "delete", "remove", "kill", "destroy", "down", "reboot", "shutdown", "cancel", "prune"}
-_MAGICS = Regex(r"^\s*(?:[\w, ]+=\s*)?(?:!+|%{1,2}(?:sx|system|sc|bash|sh)?)\s*(\w.*)", re.M)
-_VALUED = set("-c -m -W -X -Q --check-hash-based-pycs".split())
+_STARTS = set(
+    """system popen run call check_call check_output Popen getoutput getstatusoutput execv execvp execl execlp spawn
+    create_subprocess_shell create_subprocess_exec""".split()
+)
+_STARTERS = {"os", "subprocess", "asyncio", "pty", "get_ipython", "sh", "plumbum"}
+_HTTP = {"get", "post", "put", "patch", "delete", "request", "Request", "urlopen", "head", "Session"}
+_WEB = {"requests", "httpx", "urllib", "aiohttp", "http", "urllib3"}
+# SDKs of platforms and trackers: a verb that ends is enough
+_CLIENTS = set(
+    """boto3 docker kubernetes googleapiclient azure sky runpod vastai dstack modal google gradient paperspace
+    lambda_cloud ray openstack digitalocean pydo huggingface_hub wandb mlflow hcloud linode_api4 vultr oci libcloud
+    sagemaker clearml neptune comet_ml optuna kaggle lightning_sdk nebius crusoe together replicate fal proxmoxer
+    novaclient aliyunsdkecs alibabacloud_ecs20140526 tencentcloud volcenginesdkecs vast python_on_whales podman aim
+    minio s3fs gcsfs adlfs fsspec""".split()
+)
+# libraries in which such a verb ends nothing of ours
+_HARMLESS = set(
+    """torch numpy pandas matplotlib sklearn scipy transformers datasets tqdm logging threading multiprocessing queue
+    concurrent asyncio re json collections tempfile gc time unittest pytest tkinter flask fastapi PIL cv2 signal socket
+    sqlite3 weakref contextlib itertools functools io sys math random typing dataclasses argparse click rich yaml
+    tensorboard plotly seaborn pathlib string copy self list dict set""".split()
+)
 Values = list[str]
 
 
-def interpreter(guard: Walker, words: list[str], state: State, stdin: str) -> None:
-    name = words[0]
-    if re.match(r"python|pypy|ipython", name):
-        python_words(guard, words, state, stdin)
-        return
-    if name in ("perl", "ruby") and any(re.fullmatch(r"-[a-z]*i[a-z.]*", word) for word in words):
-        for path in operands(words[1:], "-e -E -pe -pie -i -l -0"):
-            guard.overwrite(path, state, words)
-    for i, word in enumerate(words[1:], 1):
-        if re.fullmatch(r"-[a-zA-Z]*[eEr]|--eval|--execute|-p|--print|eval", word) and i + 1 < len(words):
-            foreign(guard, words[i + 1], state)
-            return
-    if name.endswith("awk"):
-        for path in operands(words[1:], "-i -v -F -f")[1:] if "inplace" in words else []:
-            guard.overwrite(path, state, words)
-        foreign(guard, " ".join(words[1:]), state)
-        return
-    rest = after_options(words[1:], {"-I", "-r", "-M", "-l"})
-    text = guard.content(rest[0], state) if rest and rest[0] != "-" else stdin
-    if text and not text.startswith("\ue001"):
-        foreign(guard, text, state)
-
-
-def python_words(guard: Walker, words: list[str], state: State, stdin: str) -> None:
-    rest = words[1:]
-    while rest and rest[0].startswith("-") and rest[0] != "-":
-        word = rest.pop(0)
-        if re.fullmatch(r"-[A-Za-z]*c", word):
-            walk_python(guard, rest[0] if rest else "", state, rest[1:])
-            return
-        if re.fullmatch(r"-[A-Za-z]*m", word):
-            client = rest[0].partition(".")[0] if rest else ""
-            if client in guard.table.commands:
-                guard.run([client, *rest[1:]], state.copy(), stdin)
-            rest = [rest[0].replace(".", "/") + ".py", *rest[1:]] if rest else []
-            break
-        if word in _VALUED and rest:
-            rest.pop(0)
-    if rest and rest[0] != "-":
-        text = guard.content(rest[0], state)
-        if not text.startswith("\ue001"):
-            walk_python(guard, text, state, rest[1:], is_script=True)
-    elif stdin and not stdin.startswith("\ue001"):
-        walk_python(guard, stdin, state, rest[1:])
-
-
-def walk_python(guard: Walker, text: str, state: State, arguments: Values, is_script: bool = False) -> None:
-    """A script's own file is trusted with its own outputs; only literal removals and ends count there."""
-    import textwrap
-
-    try:
-        tree = ast.parse(textwrap.dedent(text))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        foreign(guard, text, state)
-        for match in _MAGICS.finditer(text):  # IPython
-            guard.script(match[1], state.copy())
-        return
+def walk(guard: Walker, tree: ast.AST, state: State, arguments: Values, is_script: bool) -> None:
     _Reader(guard, state, arguments, is_script).read(tree)
+
+
+def parse(text: str) -> ast.AST:
+    return ast.parse(textwrap.dedent(text))
 
 
 class _Reader(ast.NodeVisitor):
@@ -159,13 +108,16 @@ class _Reader(ast.NodeVisitor):
 
     def visit_With(self, node: ast.With) -> None:
         for item in node.items:
-            if isinstance(item.optional_vars, ast.Name):
-                self.values[item.optional_vars.id] = self.of(item.context_expr)
+            if item.optional_vars:
+                self.bind(item.optional_vars, item.context_expr)
         self.generic_visit(node)
 
     def bind(self, target: ast.expr, source: ast.expr) -> None:
-        if isinstance(target, ast.Name):
-            self.values[target.id] = self.of(source)
+        for one in target.elts if isinstance(target, ast.Tuple) else [target]:
+            if isinstance(one, ast.Name):
+                self.values[one.id] = self.of(source)
+                if not self.values[one.id]:
+                    self.names[one.id] = self.called(source)  # what a client gave is the client's
 
     def of(self, node: ast.expr | None) -> Values:
         """The strings that an expression may be; none when that cannot be known."""
@@ -261,24 +213,30 @@ class _Reader(ast.NodeVisitor):
         last = name.rpartition(".")[2]
         own = self.of(node.func.value) if isinstance(node.func, ast.Attribute) else []
         first = self.of(node.args[0]) if node.args else next((self.of(k.value) for k in node.keywords), [])
-        words = ["python", f"{name}(...)"]
         for parameter, argument in zip(self.functions.get(name, []), node.args, strict=False):
             self.values[parameter] = self.values.get(parameter, []) + self.of(argument)
         if last in ("add_argument", "option", "argument", "Option"):
             self.add_option(node)
         base = name.split(".")[0].split("(")[0]
-        if base in _CLIENTS:
-            self.call(node, name, last, words)
-        elif last in _STARTS and (base in ("os", "subprocess", "asyncio", "pty", "get_ipython") or name in _STARTS):
+        if (
+            last in ("map", "imap", "submit", "starmap", "apply_async", "Thread") and node.args
+        ):  # map(shutil.rmtree, paths)
+            self.visit_Call(ast.Call(func=node.args[0], args=node.args[1:], keywords=[]))
+        elif base in _CLIENTS:
+            self.call(node, name, base)
+        elif last in _STARTS and (base in _STARTERS or name in _STARTS):
             self.start(node, first)
         elif last == "exec_command" or (base in ("fabric", "invoke", "asyncssh") and last in ("run", "sudo")):
             self.guard.script(first[0] if first else "", self.state.elsewhere())
         elif name in ("os.kill", "os.killpg"):
             self.guard.run(["kill", *(one if one.isdigit() else marker(one) for one in first[:1])], self.state, "")
+        elif base == "psutil" and last in ("kill", "terminate", "suspend"):
+            self.guard.run(["pkill", "python" if "process_iter" in name else ""], self.state, "")
         elif name in ("exec", "eval") and first:
-            walk_python(self.guard, first[0], self.state, [])
+            with contextlib.suppress(SyntaxError, ValueError):
+                walk(self.guard, parse(first[0]), self.state, [], False)
         elif not self.changes_files(node, name, base, own, first):
-            self.call(node, name, last, words)
+            self.call(node, name, base)
 
     def changes_files(self, node: ast.Call, name: str, base: str, own: Values, first: Values) -> bool:
         last, words = name.rpartition(".")[2], ["python", f"{name}(...)"]
@@ -319,20 +277,27 @@ class _Reader(ast.NodeVisitor):
         elif first:
             self.guard.run(first, self.state.copy(), "")
 
-    def call(self, node: ast.Call, name: str, last: str, words: list[str]) -> None:
-        """A call on a provider's SDK or an HTTP library."""
+    def call(self, node: ast.Call, name: str, base: str) -> None:
+        """A call on a platform's SDK or an HTTP library."""
+        last, words = name.rpartition(".")[2], ["python", f"{name}(...)"]
         known = next(
             (c for c in self.guard.table.calls if c == last or ("." in c and f".{name}".endswith(f".{c}"))), ""
         )
         values = [value for one in (*node.args, *(k.value for k in node.keywords)) for value in self.texts(one)]
         if any(k.arg in ("DryRun", "dry_run") and self.of(k.value) == ["True"] for k in node.keywords):
             return
-        client = name.split(".")[0] in _CLIENTS or name.split("()")[0].split(".")[0] in _CLIENTS
-        if client and last.split("_")[0] in _ENDS:
-            self.guard.act("end", f"{name} ends it", words, " ".join(values[:1]))
-        elif known:
-            box = values[0] if values else ""
+        box = values[0] if values else ""
+        given = [f"--{k.arg}={'.'.join(self.of(k.value))}" for k in node.keywords]
+        client = base in _CLIENTS or base in self.guard.table.commands
+        foreign = "." in name and base in self.names.values() and base not in _HARMLESS | _WEB
+        if name == "ray.shutdown":
+            return  # only leaves the cluster
+        if known:
             self.guard.act("end", f"{name} ends it", words, box, self.guard.table.calls[known], box)
+        elif (client or (foreign and not self.is_script)) and is_ending_call(name, client):
+            self.guard.act("end", f"{name} ends it", words, box)
+        elif client and empties(["", *given]):
+            self.guard.act("end", f"{name} scales to nothing", words, box)
         elif last in _HTTP and any("://" in value or value.startswith(("/", "\ue001")) for value in values):
             method = last.upper() if last not in ("request", "Request", "urlopen") else "GET"
             method = next((v for v in values if v.upper() in ("DELETE", "POST", "PUT", "PATCH")), method).upper()
@@ -346,54 +311,3 @@ class _Reader(ast.NodeVisitor):
         if isinstance(node, ast.Call):
             return [v for one in node.args for v in self.texts(one)] or self.of(node)
         return self.of(node)
-
-
-# -- other languages
-
-_LITERAL = (
-    r"(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`(?:[^`\\]|\\.)*`|q[qwx]?\{[^}]*\}|q[qwx]?\([^)]*\)"
-    r"|<[^<>\s]*\*[^<>\s]*>)"
-)
-_DELETES = Regex(
-    r"(?:rmSync|rmdirSync|unlinkSync|rmdir|unlink|rm_rf|rm_r|rmtree|remove_tree|rimraf(?:\.sync)?|removeSync|emptyDirSync|rm"
-    r"|unlinkSync|File\.delete|delete|remove|delete-(?:directory|file)|Deno\.remove(?:Sync)?|file\.remove|os\.remove)\b"
-    rf"[\"']?[\s(,]*(?:glob)?[\s(\[]*({_LITERAL})"
-)
-_RUNS = Regex(
-    rf"(?:\b(?:system|exec|execSync|spawn|spawnSync|execFileSync|shell_exec|passthru|popen|os\.execute|child_process\.\w+"
-    r"|shell-command(?:-to-string)?|do shell script)|%x)"
-    rf"[\s(\[{{]*({_LITERAL}(?:\s*,\s*\[?\s*{_LITERAL})*)"
-)
-_WRITES = Regex(rf"(?:writeFileSync|truncateSync|truncate|File\.write|writeFile)[\s(]*({_LITERAL})")
-_FETCH = Regex(rf"(?:fetch|axios(?:\.\w+)?|request|got(?:\.\w+)?|https?\.request|HTTP\S*)\s*\(\s*({_LITERAL})")
-
-
-def foreign(guard: Walker, text: str, state: State) -> None:
-    """node, perl, ruby, php, awk, lisp: calls by name with the literals behind them."""
-    known = dict(re.findall(rf"(\w+)\s*=\s*({_LITERAL})", text))
-    text = re.sub(r"(?<=[(,\s])\$?(\w+)(?=\s*[,);])", lambda match: known.get(match[1], match[0]), text)
-    for match in re.finditer(rf"({_LITERAL})\s*\|\s*(?:getline|\"(?:ba)?sh)", text):  # awk
-        guard.script(_bare(match[1]), state.copy())
-    for match in _RUNS.finditer(text):
-        literals = [_bare(one) for one in re.findall(_LITERAL, match[1])]
-        guard.script(literals[0] if len(literals) == 1 else shlex.join(literals), state.copy())
-    for match in re.finditer(r"(?<![\w$])`((?:[^`\\]|\\.)+)`", text):
-        if " " in match[1]:
-            guard.script(match[1], state.copy())
-    for match in _DELETES.finditer(text):
-        paths = guard.glob(_bare(match[1]), state)
-        guard.lose(paths, state, ["code", match[0][:80]], "removes")
-    for match in _WRITES.finditer(text):
-        guard.overwrite(_bare(match[1]), state, ["code", match[0][:80]])
-    for match in _FETCH.finditer(text):
-        rest = text[match.end() : match.end() + 2000]
-        named = re.search(r"(?i)\b(delete|post|put|patch)\b", match[0].split("(")[0] + " " + rest)
-        guard.request(named[1].upper() if named else "GET", _bare(match[1]), rest, ["code", match[0][:80]])
-    for call, profile in guard.table.calls.items():
-        if re.search(rf"\b{re.escape(call)}\s*\(", text):
-            guard.act("end", f"{call} ends it", ["code", text[:200]], "", profile)
-
-
-def _bare(literal: str) -> str:
-    inner = re.sub(r"^(?:q[qwx]?[{(]|['\"`<])|[})'\"`>]$", "", literal)
-    return re.sub(r"\$\{?\w+\}?", lambda match: marker(match[0]), inner) if literal[0] in '"`' else inner

@@ -1,0 +1,132 @@
+"""Code on the command line or in a named script: python -c, node -e, perl -e, and what it deletes, ends or starts.
+
+Python is read as a tree (`python_tree`); other languages by their string literals behind the names of functions that
+delete or start something.
+"""
+
+from __future__ import annotations
+
+from rgt.guard.argument_words import after_options, operands
+from rgt.guard.ending_verbs import is_ending_call
+from rgt.guard.lazy_regex import Regex, re
+from rgt.guard.precious_paths import marker
+from rgt.guard.shell_walk import State, Walker
+
+_MAGICS = Regex(r"(?m)^\s*(?:[\w, ]+=\s*)?(?:!+|%{1,2}(?:sx|system|sc|bash|sh)?)\s*(\w.*)")
+_VALUED = set("-c -m -W -X -Q --check-hash-based-pycs".split())
+
+
+def interpreter(guard: Walker, words: list[str], state: State, stdin: str) -> None:
+    name = words[0]
+    if name.startswith(("py", "ipython", "torchrun")):
+        python_words(guard, words, state, stdin)
+        return
+    if name in ("perl", "ruby") and any(re.fullmatch(r"-[a-z]*i[a-z.]*", word) for word in words):
+        for path in operands(words[1:], "-e -E -pe -pie -i -l -0"):
+            guard.overwrite(path, state, words)
+    for i, word in enumerate(words[1:], 1):
+        if re.fullmatch(r"-[a-zA-Z]*[eEr]|--eval|--execute|-p|--print|eval", word) and i + 1 < len(words):
+            foreign(guard, words[i + 1], state)
+            return
+    if name.endswith("awk"):
+        for path in operands(words[1:], "-i -v -F -f")[1:] if "inplace" in words else []:
+            guard.overwrite(path, state, words)
+        foreign(guard, " ".join(words[1:]), state)
+        return
+    rest = after_options(words[1:], {"-I", "-r", "-M", "-l"})
+    text = guard.content(rest[0], state) if rest and rest[0] != "-" else stdin
+    if text and not text.startswith("\ue001"):
+        foreign(guard, text, state)
+
+
+def python_words(guard: Walker, words: list[str], state: State, stdin: str) -> None:
+    rest = words[1:]
+    while rest and rest[0].startswith("-") and rest[0] != "-":
+        word = rest.pop(0)
+        if word[-1] == "c" and word[1:].isalpha():
+            walk_python(guard, rest[0] if rest else "", state, rest[1:])
+            return
+        if word[-1] == "m" and word[1:].isalpha():
+            client = rest[0].partition(".")[0] if rest else ""
+            if client in guard.table.commands:
+                guard.run([client, *rest[1:]], state.copy(), stdin)
+            rest = [rest[0].replace(".", "/") + ".py", *rest[1:]] if rest else []
+            break
+        if word in _VALUED and rest:
+            rest.pop(0)
+    if rest and rest[0] != "-":
+        text = guard.content(rest[0], state)
+        if not text.startswith("\ue001"):
+            walk_python(guard, text, state, rest[1:], is_script=True)
+    elif stdin and not stdin.startswith("\ue001"):
+        walk_python(guard, stdin, state, rest[1:])
+
+
+def walk_python(guard: Walker, text: str, state: State, arguments: list[str], is_script: bool = False) -> None:
+    """A script's own file is trusted with its own outputs; only literal removals and ends count there."""
+    from rgt.guard import python_tree
+
+    try:
+        tree = python_tree.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        foreign(guard, text, state)
+        for match in _MAGICS.finditer(text):  # IPython
+            guard.script(match[1], state.copy())
+        return
+    python_tree.walk(guard, tree, state, arguments, is_script)
+
+
+# -- other languages
+
+_LITERAL = (
+    r"(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`(?:[^`\\]|\\.)*`|q[qwx]?\{[^}]*\}|q[qwx]?\([^)]*\)"
+    r"|<[^<>\s]*\*[^<>\s]*>)"
+)
+_DELETES = Regex(
+    r"(?:rmSync|rmdirSync|unlinkSync|rmdir|unlink|rm_rf|rm_r|rmtree|remove_tree|rimraf(?:\.sync)?|removeSync|emptyDirSync|rm"
+    r"|File\.delete|delete-(?:directory|file)|Deno\.remove(?:Sync)?|file\.remove|os\.remove)\b"
+    rf"[\"']?[\s(,]*(?:glob)?[\s(\[]*({_LITERAL})"
+)
+_RUNS = Regex(
+    rf"(?:\b(?:system|exec|execSync|spawn|spawnSync|execFileSync|shell_exec|passthru|popen|os\.execute|child_process\.\w+"
+    r"|shell-command(?:-to-string)?|do shell script)|%x)"
+    rf"[\s(\[{{]*({_LITERAL}(?:\s*,\s*\[?\s*{_LITERAL})*)"
+)
+_WRITES = Regex(
+    rf"(?:rename[\s(]*{_LITERAL}\s*,|writeFileSync|truncateSync|truncate|File\.write|writeFile)[\s(]*({_LITERAL})"
+)
+_ADDRESS = Regex(r"(?:https?:)?/[\w./:$?=&{}-]*")
+_METHOD = Regex(r"(?i)\b(delete|post|put|patch)\b")
+
+
+def foreign(guard: Walker, text: str, state: State) -> None:
+    """node, perl, ruby, php, awk, lisp: calls by name with the literals behind them."""
+    known = dict(re.findall(rf"(\w+)\s*=\s*({_LITERAL})", text))
+    text = re.sub(r"(?<=[(,\s])\$?(\w+)(?=\s*[,);])", lambda match: known.get(match[1], match[0]), text)
+    for match in re.finditer(rf"({_LITERAL})\s*\|\s*(?:getline|\"(?:ba)?sh)", text):  # awk
+        guard.script(_bare(match[1]), state.copy())
+    for match in _RUNS.finditer(text):
+        literals = [_bare(one) for one in re.findall(_LITERAL, match[1])]
+        guard.script(literals[0], state.copy()) if len(literals) == 1 else guard.run(literals, state.copy(), "")
+    for match in re.finditer(r"(?<![\w$])`((?:[^`\\]|\\.)+)`", text):
+        if " " in match[1]:
+            guard.script(match[1], state.copy())
+    for match in _DELETES.finditer(text):
+        paths = guard.glob(_bare(match[1]), state)
+        guard.lose(paths, state, ["code", match[0][:80]], "removes")
+    for match in _WRITES.finditer(text):
+        guard.overwrite(_bare(match[1]), state, ["code", match[0][:80]])
+    for match in re.finditer(_LITERAL, text):
+        if _ADDRESS.fullmatch(_bare(match[0])) and not match[0].startswith("`"):
+            told = text[max(0, match.start() - 80) : match.end() + 500]
+            named = _METHOD.search(told)
+            guard.request(named[1].upper() if named else "GET", _bare(match[0]), told, ["code", match[0][:80]])
+    for call in set(re.findall(r"\b[A-Za-z_][\w.]*(?=\s*\()", text)):
+        profile = guard.table.calls.get(call.rpartition(".")[2])
+        if profile is not None or is_ending_call(call, False):
+            guard.act("end", f"{call} ends it", ["code", text[:200]], "", profile or "")
+
+
+def _bare(literal: str) -> str:
+    inner = re.sub(r"^(?:q[qwx]?[{(]|['\"`<])|[})'\"`>]$", "", literal)
+    return re.sub(r"\$\{?\w+\}?", lambda match: marker(match[0]), inner) if literal[0] in '"`' else inner
