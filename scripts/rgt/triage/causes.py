@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rgt.catalogue.entries import KINDS, NEAR, Entry
-from rgt.triage.scan import ENOUGH, EXIT, STRONG, WEIGHT, Place, Plan, Trace, Traceback
+from rgt.triage.scan import ENOUGH, EXIT, FAILED, STRONG, WEIGHT, Place, Plan, Trace, Traceback
 
 CAUSE, KERNEL, EXIT_CODE, UNKNOWN, AFTERMATH = "cause", "kernel log", "exit code", "unknown", "aftermath"
 SURVIVED, HINT = "survived", "hint"
@@ -25,8 +25,13 @@ SLOT = re.compile(r"\{(\w+)\|([^{}]*)\}")
 _FACT = 160  # characters of one fact in an entry's text
 _FRAME = 'File "'  # a frame of a traceback tells where, not what
 _KILLED = re.compile(r"Killed process (\d+)")
+# The program says itself that it goes on, or that this is a warning: then a general kind of failure is none.
+_MILD = re.compile(
+    r"[Ff]alling back|fall(?:s|en)? ?back to|won't be available|: ignored\.?$|, using (?:the |torch|default|internal)"
+)
+_WARNS = re.compile(r"\w+Warning: |\b[Ww]arning[:!]")
 _MESSAGE_LINES = 15  # of an exception, after the line that names it
-_GONE_ON = 200  # lines after a weak alarm: it was no failure
+_GONE_ON, _SOON = 200, 3  # lines after a weak alarm, and after words such as "unable to": it was no failure
 # Raised because another process failed: told only when nothing else is known.
 _SECOND_HAND = re.compile(
     r"ChildFailedError|CalledProcessError|Process(?:Raised|Exited)Exception|Connection (?:closed|reset) by peer"
@@ -107,7 +112,8 @@ class Incident:
     def survived(self) -> bool:
         went_on = self.trace.progress - self.place.mark
         if 0 < self.weight < STRONG and all(_kind(row) in KINDS[3:] for row in self.evidence):
-            return went_on > 0 or self.trace.lines - self.end > _GONE_ON or self.trace.ended > self.end
+            far = _SOON if self.weight == WEIGHT[FAILED] else _GONE_ON
+            return went_on > 0 or self.trace.lines - self.end > far or self.trace.ended > self.end
         return went_on >= ENOUGH or self.ignored or self.trace.ended > self.end
 
     def fallback(self) -> tuple[Entry, Place] | None:
@@ -132,8 +138,9 @@ class Incident:
 
 def _kind(row: tuple[Entry, Place, bool]) -> str:
     entry, place, _ = row
-    information = place.level == "I" and not re.match(r"[\w.]+(?:Error|Exception)\b", place.text)
-    return "hint" if information or place.text.startswith(_FRAME) else entry.kind
+    named = re.match(r"[\w.]+(?:Error|Exception)\b", place.text)
+    mild = place.level == "I" or _MILD.search(place.text) or (entry.kind == "general" and _WARNS.search(place.text))
+    return "hint" if (mild and not named) or place.text.startswith(_FRAME) else entry.kind
 
 
 def diagnose(traces: list[Trace], what: Plan, exit_code: int | None = None) -> list[Diagnosis]:

@@ -67,13 +67,13 @@ _BOMS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 TRACEBACK, ELASTIC, ENDED = "traceback", "elastic", "ended"
 # Alarms, by weight: what a run that died leaves behind. Without an entry that explains it, the heaviest one is shown.
 EXCEPTION, NATIVE, ERROR, NCCL, SIGNAL, FAILED, NAN, EXIT = "exception native error nccl signal failed nan exit".split()
-WEIGHT = {EXCEPTION: 5, NATIVE: 5, ERROR: 4, SIGNAL: 3, NCCL: 3, FAILED: 2, NAN: 2, EXIT: 1}
+WEIGHT = {EXCEPTION: 5, NATIVE: 5, ERROR: 4, SIGNAL: 3, NCCL: 3, NAN: 3, FAILED: 2, EXIT: 1}
 STRONG = 5
 BUILT_IN = {
     TRACEBACK: (r"Traceback \(most recent call last\)",),
     ELASTIC: (r"Root Cause \(first observed failure\)",),
     ENDED: (
-        r"[Tt]raining (?:is )?(?:completed?|finished|done)\b",
+        r"[Tt]raining (?:is )?(?:completed?|finished|done)\b|[Ff]inished training|(?:completed|finished) successfully",
         r"train_runtime",
         r"Trainer\.fit. stopped: .max_",
         r"(?:COMPLETED|Completed|Succeeded) ",
@@ -81,6 +81,7 @@ BUILT_IN = {
     EXCEPTION: (
         r"(?:^|[\s>:|'\"(])[A-Za-z_][\w.]*Error(?:: |\(| \(|:?$)",
         r"(?:^|[\s>:|'\"(])[\w.]*(?:Exception|Interrupt)(?:: |\(|:?$)",
+        r"\b[Ee]xception in (?!thread)\w",
         r"^[a-z_][\w.]*\.[A-Z]\w*(?:Exit|Failed|Timeout|Expired|Closed|Failure|NotFound): ",
     ),
     NATIVE: (
@@ -93,6 +94,7 @@ BUILT_IN = {
         r"\b[Ee]rror: \S|\b[Ee]rror\]:? |\b[Ee]rror (?:#?\d+|occurred|from|in)\b",
         r"cudaError[A-Z]|\bCUDA error\b",
         r"\bERROR\b",
+        r"\[Errno \d+\] ",
         r": (?:No such file|Permission denied|Operation not permitted|Exec format|Is a directory|Not a directory)",
         r"Connection (?:refused|reset|timed out)|closed by remote host|Input/output|No route to host|Broken pipe",
         r"\bFATAL\b|\b[Ff]atal *: |CRITICAL|RESOURCE_EXHAUSTED|command not found",
@@ -102,13 +104,14 @@ BUILT_IN = {
         r"\bFAILED\b",
         r"\b[Ff]ailed (?:to|with|because)\b",
         r"CrashLoopBackOff|ErrImagePull|ImagePullBackOff|FailedScheduling|FailedMount|Evicted|NODE_FAIL|OUT_OF_ME",
+        r"job rejected|exceeded limit",
         r"[Oo]ut of memory|memory limit|\bOOM\b|not finite|non-finite|is NaN\b|\babort(?:ed|ing)\b|^[Uu]sage: ",
         r"\bcrashed\b|not enough|[Ii]nsufficient|timed out\b|Aborting\b|[Cc]ould not|[Cc]annot\b|[Uu]nable to\b",
     ),
     SIGNAL: (
         r"^Killed$|[Kk]illed {2,}\S|^Terminated$|^Hangup|^Alarm clock|received signal|death signal",
         r"ernel (?:appears to have )?died|SIG(?:KILL|TERM|HUP|INT|XCPU)\b",
-        r"[Kk]illed (?:due|by|because)|was killed|on signal \d|已杀死|已终止|段错误|核心已转储",
+        r"[Kk]illed (?:due|by|because|after)|was killed|job killed|on signal \d|已杀死|已终止|段错误|核心已转储",
     ),
     NAN: (r"^[-+\d.,;|\seE]*\b(?:nan|NaN)\b[-+\d.,;|\seEnaN]*$",),  # a row of a table
     EXIT: (
