@@ -124,7 +124,7 @@ def scan_all(paths: list[str], what: Plan, dmesg: Path | None = None) -> list[Tr
 
 
 def _report(explanations: list[Diagnosis], traces: list[Trace], what: Plan, top: int, fmt: str | None) -> int:
-    from rgt.triage.causes import AFTERMATH, CAUSE, FINDINGS
+    from rgt.triage.causes import AFTERMATH, CAUSE, FINDINGS, UNKNOWN
 
     report = Report("triage")
     findings = [one for one in explanations if one.role in FINDINGS]
@@ -141,9 +141,9 @@ def _report(explanations: list[Diagnosis], traces: list[Trace], what: Plan, top:
         if entry:
             role = f"{one.role}; {one.note}" if one.note else one.role
             more = f" -> {entry.read}" if entry.read else f" Check: {entry.check}" if entry.check else ""
-            report.add(
-                "known", severity, f"{entry.id} {entry.name} ({role}): {entry.cause}", fix=entry.fix + more, **where
-            )
+            code = "unknown" if one.role == UNKNOWN else "known"
+            said = f"{entry.id} {entry.name} ({role}): {one.cause}"
+            report.add(code, severity, said, fix=one.fix + more, **where)
         else:
             where.setdefault("evidence", "\n".join(one.traceback))
             report.add("unknown", severity, f"unknown failure: {one.note}", **where)
@@ -161,7 +161,7 @@ def _report(explanations: list[Diagnosis], traces: list[Trace], what: Plan, top:
             "codes and a loss that diverges; a killed run may leave no line: give --exit-code, --dmesg, or the text of "
             "kubectl describe pod, sacct or docker inspect as one more file"
         )
-    elif not first.entry:
+    elif first.role == UNKNOWN or not first.entry:
         said = "unknown; read the traceback, do not guess from the list"
     else:
         sure = "" if first.role == CAUSE else f" ({first.role})"

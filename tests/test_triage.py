@@ -98,20 +98,35 @@ def test_the_named_document_has_the_named_heading() -> None:
 
 
 def test_json_gives_evidence_cause_fix_and_where_to_read() -> None:
-    first = next(one for one in ask(FAILURES / "missing_module.log") if one["id"] == "U33")
-    assert first["role"] == "cause"
-    assert first["evidence"] == "ModuleNotFoundError: No module named 'flash_attn'"
-    assert first["path"].endswith("missing_module.log") and first["line"] == 4
-    assert first["fix"].startswith("`sys.executable` first") and "interpreter" in first["cause"]
-    assert first["check"] and first["source"].startswith("http")
-    assert first["read"] == "references/run-remote/gotchas_universal.md#u33--drift-of-what-you-did-not-pin"
+    first = ask(FAILURES / "disk_full_save.log")[0]
+    assert (first["role"], first["id"]) == ("cause", "C3")
+    assert first["path"].endswith("disk_full_save.log") and "unexpected pos" in first["evidence"]
+    assert first["cause"] and first["fix"] and first["check"] and first["source"]
+    assert first["read"].startswith("references/") and "#c3--" in first["read"]
+
+
+def test_an_entry_says_what_the_log_gives(tmp_path: Path) -> None:
+    frames = '  File "train.py", line 7, in main\n    lr = cfg["lr"]\n'
+    (tmp_path / "a.log").write_text(f"{HEAD}{frames}KeyError: 'learning_rat'\n")
+    cause = ask(tmp_path / "a.log")[0]["cause"]
+    assert "'learning_rat'" in cause and "train.py:7 in main" in cause and 'lr = cfg["lr"]' in cause
+    library = '  File "/usr/lib/python3/site-packages/peft/lora.py", line 2, in f\n    g()\n'
+    (tmp_path / "b.log").write_text(f"{HEAD}{frames}{library}ValueError: The adapter is merged.\n")
+    told = ask(tmp_path / "b.log")[0]
+    assert told["role"] == "unknown" and "peft raises ValueError" in told["cause"]
+
+
+def test_every_slot_of_a_text_has_its_group() -> None:
+    for entry in catalogue.load():
+        names = {"frame", "source", "library"}.union(*(re.compile(text).groupindex for text in entry.signatures))
+        assert {slot[1] for slot in causes.SLOT.finditer(entry.cause + entry.fix)} <= names, entry.id
 
 
 def test_an_unknown_failure_is_called_unknown_and_shown() -> None:
     done = run(FAILURES / "rank_value_error.log")
     text = done.stdout
     assert done.returncode == 1
-    assert text.startswith("error unknown: ") and "rank 1: unknown failure" in text
+    assert text.startswith("error unknown: ") and "rank 1: UC60 " in text and "no entry knows this message" in text
     assert "ValueError: batch 4 of shard_00017.tar has no label" in text
     assert text.splitlines()[-1].endswith("unknown; read the traceback, do not guess from the list")
 
@@ -134,7 +149,10 @@ def test_stdin_and_top() -> None:
 def test_first_in_time_beats_first_in_the_list_of_files(tmp_path: Path) -> None:
     late = f"2026-11-16 10:10:00,100 INFO step 9 loss 2.0\n{MISSING}"
     early = f"2026-11-16 10:00:00,100 INFO step 8 loss 2.1\n{FULL}"
-    assert [word for word in say(late, early, tmp_path=tmp_path) if word[0] == "U"][:2] == ["U6:cause", "U33:cause"]
+    assert [word for word in say(late, early, tmp_path=tmp_path) if word[:2] in ("U6", "BU")][:2] == [
+        "U6:cause",
+        "BU29:cause",
+    ]
 
 
 def test_glog_without_a_year_is_compared_with_clocks_that_have_one(tmp_path: Path) -> None:
@@ -146,12 +164,12 @@ def test_glog_without_a_year_is_compared_with_clocks_that_have_one(tmp_path: Pat
 @pytest.mark.parametrize(("steps", "role"), [(2, "cause"), (3, "survived")])
 def test_what_training_survived_is_no_finding(steps: int, role: str, tmp_path: Path) -> None:
     after = "".join(f"step {n} loss 1.0\n" for n in range(10, 10 + steps))
-    assert f"U33:{role}" in say(STEPS + MISSING + after, tmp_path=tmp_path)
+    assert f"BU29:{role}" in say(STEPS + MISSING + after, tmp_path=tmp_path)
 
 
 def test_the_same_error_after_a_recovery_is_live_again(tmp_path: Path) -> None:
     log = STEPS + MISSING + STEPS.replace("step ", "step 1") + MISSING
-    assert say(log, tmp_path=tmp_path) == ["U33:cause"]
+    assert say(log, tmp_path=tmp_path) == ["BU29:cause"]
     (tmp_path / "again.log").write_text(log)
     assert ask(tmp_path / "again.log")[0]["line"] == 18
 
@@ -174,7 +192,7 @@ def test_the_kernel_log_confirms_a_kill_and_alone_comes_after_the_log(tmp_path: 
     kernel = "[Mon Nov 16 10:00:01 2026] Memory cgroup out of memory: Killed process 5151 (python3)\n"
     assert say(STEPS, exit_code=137, kernel=kernel, tmp_path=tmp_path)[0] in ("U9:cause", "OOM9:cause")
     said = say(STEPS + MISSING, kernel=kernel, tmp_path=tmp_path)
-    assert said[0] == "U33:cause" and "U9:kernel log" in said
+    assert said[0] == "BU29:cause" and "U9:kernel log" in said
 
 
 def test_several_kills_in_the_kernel_log_are_not_pinned_on_this_run(tmp_path: Path) -> None:
@@ -222,10 +240,10 @@ KEY = "LabelError: 'labels'"
         ("RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB.\nAborted (core dumped)\n", "OOM1:cause"),
         (
             f"{HEAD}  x\n{KEY}\nDuring handling of the above exception, another exception occurred:\n{HEAD}  y\nX: z\n",
-            "?:unknown",
+            "UC60:unknown",
         ),
         ("INFO: NCCL INFO Call to connect returned Connection refused, OSError: [Errno 28] x\n" + STEPS, ""),
-        ("[rank0]: ValueError: boom 7\n", "?:unknown"),
+        ("[rank0]: ValueError: boom 7\n", "UC60:unknown"),
         (
             "host:1:2 [0] misc/socket.cc:483 NCCL WARN Trying to recv to self without a matching send\n",
             "?:unknown",
@@ -364,7 +382,7 @@ def test_a_number_that_changes_in_a_line_seen_a_thousand_times_is_news(tmp_path:
 
 def test_the_last_line_before_a_hole_counts(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_bytes(STEPS.encode() + MISSING.strip().encode() + bytes(3 * scan.BLOCK))
-    assert ask(tmp_path / "a.log")[0]["id"] == "U33"
+    assert ask(tmp_path / "a.log")[0]["id"] == "BU29"
 
 
 # -- how lines are read
@@ -384,14 +402,14 @@ def test_wrapped_and_boxed_lines_are_read_as_one(tmp_path: Path) -> None:
     }
     for name, text in logs.items():
         (tmp_path / f"{name}.log").write_text(STEPS + text)  # without an end of line
-        assert ask(tmp_path / f"{name}.log")[0]["id"] == "CV8", name
+        assert ask(tmp_path / f"{name}.log")[0]["id"] == "TO87", name
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le"])
 def test_logs_of_windows_shells_are_read(encoding: str, tmp_path: Path) -> None:
     (tmp_path / "a.log").write_bytes((MISSING + "done").encode(encoding))
     first = ask(tmp_path / "a.log")[0]
-    assert (first["id"], first["line"], first["evidence"]) == ("U33", 1, MISSING.strip())
+    assert (first["id"], first["line"], first["evidence"]) == ("BU29", 1, MISSING.strip())
 
 
 @pytest.mark.parametrize(
@@ -531,7 +549,7 @@ def test_no_signature_takes_long_on_a_hostile_line() -> None:
 
 def test_the_score_counts_right_unknown_silent_and_false_alarms(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [
-        {"id": "1", "family": "a", "log": MISSING, "line": MISSING.strip(), "accept": ["U33"]},
+        {"id": "1", "family": "a", "log": MISSING, "line": MISSING.strip(), "accept": ["BU29"]},
         {"id": "2", "family": "a", "log": MISSING, "line": MISSING.strip(), "accept": ["U6"]},
         {"id": "3", "family": "b", "log": "ValueError: x\n", "line": "ValueError: x", "accept": ["U6"]},
         {"id": "4", "family": "b", "log": "hello\n", "line": "hello"},
@@ -543,7 +561,7 @@ def test_the_score_counts_right_unknown_silent_and_false_alarms(tmp_path: Path) 
     text = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert "4 failures: right 1 (25%) · unknown 1 (25%) · silent 1 (25%) · wrong 1 (25%)" in text
     assert "2 healthy logs: 1 false alarms" in text and "the decisive line is the one shown: 3 (75%)" in text
-    assert "2 a: wrong, said U33" in text and "4 b: silent, said nothing" in text
+    assert "2 a: wrong, said BU29" in text and "4 b: silent, said nothing" in text
 
 
 # -- bad input

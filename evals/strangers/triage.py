@@ -59,11 +59,11 @@ def judge(row: dict[str, Any], what: scan.Plan) -> Answer:
     if not first:
         word = SILENT
     elif accept is None:
-        word = UNKNOWN if not first.entry else RIGHT if same_line else WRONG
+        word = UNKNOWN if first.role == causes.UNKNOWN else RIGHT if same_line else WRONG
     elif said[0] in accept:
         word = RIGHT
     else:
-        word = UNKNOWN if said[0] == UNKNOWN else WRONG
+        word = UNKNOWN if first.role == causes.UNKNOWN else WRONG
     return Answer(row, word, said, shown, same_line)
 
 

@@ -10,8 +10,12 @@ An entry's lines at column 0 tell triage when it applies, beside the paragraphs 
     exit: 137, -9          exit codes that fit; an entry with nothing else is offered when only the code is known
     curve: nan             the log's own numbers show it: the loss ends as `nan`, it `explodes`, its `scale` collapses
     rank: cascade          usually the aftermath of another failure; `hint`: also seen in healthy logs;
-                           `general`: a kind of failure, told only when no other entry explains the same one
+                           `general`: a kind of failure, told only when no other entry explains the same one;
+                           `fallback`: what can be said of any exception, told where it would else be only "unknown"
     from: torch, peft      modules that print its signatures; tests/test_signature_wordings.py looks them up there
+
+In Cause and Fix `{key|the key}` stands for what the signature's group (?P<key>...) took; `frame`, `source` and
+`library` are the user's last frame, the code it quotes and the package that raised. Without it the default is printed.
 
 Files below SHORT hold the classics, which only triage prints: name, attributes, Cause and Fix are enough.
 """
@@ -38,7 +42,7 @@ from rgt.errors import RgtError
 FOLDERS = ("references", "profiles")
 SHORT = "references/signatures/"
 CURVES = ("nan", "explodes", "scale")
-KINDS = ("root", "general", "cascade", "hint")
+KINDS = ("root", "general", "cascade", "hint", "fallback")
 FIELDS = ("Symptom", "Cause", "Fix", "Check", "Source")
 NEAR = 60  # lines between a signature's line and its context
 

@@ -24,7 +24,7 @@ _RANK = re.compile(
     r"|[\w.-]{1,60}[-_]\d{1,4} +\| "  # docker compose logs
     r"|\[pod/[\w./-]{1,200}\] "  # kubectl logs --prefix
     r"|std(?:out|err) [FP] "  # a node's own files of Kubernetes, after their clock
-    r"|\(\w+(?:\([^)]{0,40}\))? (?:rank=(\d{1,5}), ?)?(?:pid|ip)=[^)]{1,60}\) ?"  # ray
+    r"|\([\w-]+,?(?:\([^)]{0,40}\))? (?:rank=(\d{1,5}), ?)?(?:pid|ip)=[^)]{1,60}\) ?"  # ray
     r"|\((?:pid|ip)=[^)]{1,60}\) ?"
     r"|[\w.-]{0,60}:\d+:\d+ \[-?\d+\] (?:[\w./-]{1,80}:\d+ )?(?=NCCL )"  # NCCL: host:pid:tid [device]
 )

@@ -15,17 +15,23 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from rgt.catalogue.entries import NEAR, Entry
-from rgt.triage.scan import ENOUGH, EXIT, STRONG, WEIGHT, Place, Plan, Trace, Traceback
+from rgt.catalogue.entries import KINDS, NEAR, Entry
+from rgt.triage.scan import ENOUGH, EXIT, FAILED, STRONG, WEIGHT, Place, Plan, Trace, Traceback
 
 CAUSE, KERNEL, EXIT_CODE, UNKNOWN, AFTERMATH = "cause", "kernel log", "exit code", "unknown", "aftermath"
 SURVIVED, HINT = "survived", "hint"
 FINDINGS = (CAUSE, KERNEL, EXIT_CODE, UNKNOWN, AFTERMATH)
-_KINDS = ("root", "general", "cascade", "hint")
+SLOT = re.compile(r"\{(\w+)\|([^{}]*)\}")
+_FACT = 160  # characters of one fact in an entry's text
 _FRAME = 'File "'  # a frame of a traceback tells where, not what
 _KILLED = re.compile(r"Killed process (\d+)")
+# The program says itself that it goes on, or that this is a warning: then a general kind of failure is none.
+_MILD = re.compile(
+    r"[Ff]alling back|fall(?:s|en)? ?back to|won't be available|: ignored\.?$|, using (?:the |torch|default|internal)"
+)
+_WARNS = re.compile(r"\w+Warning: |\b[Ww]arning[:!]")
 _MESSAGE_LINES = 15  # of an exception, after the line that names it
-_GONE_ON = 200  # lines after a weak alarm: it was no failure
+_GONE_ON, _SOON = 200, 3  # lines after a weak alarm, and after words such as "unable to": it was no failure
 # Raised because another process failed: told only when nothing else is known.
 _SECOND_HAND = re.compile(
     r"ChildFailedError|CalledProcessError|Process(?:Raised|Exited)Exception|Connection (?:closed|reset) by peer"
@@ -53,6 +59,19 @@ class Diagnosis:
     frame: str = ""  # of the user's own code, where a traceback shows it
     traceback: tuple[str, ...] = ()
     order: tuple[Any, ...] = ()
+    facts: dict[str, str] = field(default_factory=dict)  # that the log gives for the {name|default} of the entry's text
+
+    @property
+    def cause(self) -> str:
+        return self._filled(self.entry.cause) if self.entry else ""
+
+    @property
+    def fix(self) -> str:
+        return self._filled(self.entry.fix) if self.entry else ""
+
+    def _filled(self, text: str) -> str:
+        facts = {**self.facts, **dict(self.place.parts if self.place else ())}
+        return SLOT.sub(lambda slot: facts.get(slot[1], "")[:_FACT] or slot[2], text)
 
     def competes_with(self, first: Diagnosis) -> bool:
         """Not aftermath beside a root, nor another line of an incident that is explained already."""
@@ -63,7 +82,7 @@ class Diagnosis:
     def as_dict(self) -> dict[str, Any]:
         row: dict[str, Any] = {"role": self.role, "count": self.count}
         if entry := self.entry:
-            row |= {"id": entry.id, "name": entry.name, "cause": entry.cause, "fix": entry.fix}
+            row |= {"id": entry.id, "name": entry.name, "cause": self.cause, "fix": self.fix}
             row |= {"check": entry.check, "source": entry.source, "read": entry.read}
         if place := self.place:
             row |= {"path": place.path, "line": place.line, "evidence": place.text, "rank": place.rank}
@@ -82,6 +101,7 @@ class Incident:
     weight: int = 0  # 0: only entries speak of it
     frame: str = ""
     traceback: tuple[str, ...] = ()
+    facts: dict[str, str] = field(default_factory=dict)
     ignored: bool = False
     evidence: list[tuple[Entry, Place, bool]] = field(default_factory=list)  # entry, line, its context is there
 
@@ -91,20 +111,36 @@ class Incident:
     @property
     def survived(self) -> bool:
         went_on = self.trace.progress - self.place.mark
-        if 0 < self.weight < STRONG and all(_kind(row) == "hint" for row in self.evidence):
-            return went_on > 0 or self.trace.lines - self.end > _GONE_ON or self.trace.ended > self.end
+        if 0 < self.weight < STRONG and all(_kind(row) in KINDS[3:] for row in self.evidence):
+            far = _SOON if self.weight == WEIGHT[FAILED] else _GONE_ON
+            return went_on > 0 or self.trace.lines - self.end > far or self.trace.ended > self.end
         return went_on >= ENOUGH or self.ignored or self.trace.ended > self.end
+
+    def fallback(self) -> tuple[Entry, Place] | None:
+        """What can be said of an exception that no entry knows: of the root, else of the first one."""
+        rows = [row for row in self.evidence if row[0].kind == "fallback"]
+        best = min(rows, key=lambda row: (row[1].line != self.place.line, not row[2], row[1].line), default=None)
+        return best and best[:2]
 
     def best(self) -> list[tuple[Entry, Place, bool]]:
         """Its evidence, most telling first, one row an entry."""
-        rows = sorted(self.evidence, key=lambda row: (_KINDS.index(_kind(row)), not row[2], row[1].line, -row[1].size))
-        return list({entry.id: (entry, place, near) for entry, place, near in reversed(rows)}.values())[::-1]
+
+        def order(row: tuple[Entry, Place, bool]) -> tuple[Any, ...]:
+            announces = row[1].text.endswith(":")  # "Error(s) in loading state_dict for Net:" and then the errors
+            return KINDS.index(_kind(row)), not row[2], announces, row[1].line, -row[1].size
+
+        rows = sorted(self.evidence, key=order)
+        best: dict[str, tuple[Entry, Place, bool]] = {}
+        for row in rows:
+            best.setdefault(row[0].id, row)
+        return list(best.values())
 
 
 def _kind(row: tuple[Entry, Place, bool]) -> str:
     entry, place, _ = row
-    information = place.level == "I" and not re.match(r"[\w.]+(?:Error|Exception)\b", place.text)
-    return "hint" if information or place.text.startswith(_FRAME) else entry.kind
+    named = re.match(r"[\w.]+(?:Error|Exception)\b", place.text)
+    mild = place.level == "I" or _MILD.search(place.text) or (entry.kind == "general" and _WARNS.search(place.text))
+    return "hint" if (mild and not named) or place.text.startswith(_FRAME) else entry.kind
 
 
 def diagnose(traces: list[Trace], what: Plan, exit_code: int | None = None) -> list[Diagnosis]:
@@ -133,7 +169,7 @@ def diagnose(traces: list[Trace], what: Plan, exit_code: int | None = None) -> l
     rows = sorted(merged, key=_rank)
     # of what is unknown only the first is told, and a weak alarm only where nothing is known
     unknown = next((one for one in rows if one.role == UNKNOWN), None)
-    known = any(one.role in FINDINGS and one.entry for one in rows)
+    known = any(one.role in FINDINGS and one.role != UNKNOWN for one in rows)
     told = unknown if unknown and not (known and unknown.order[0] > 1) else None
     return [one for one in rows if one.role != UNKNOWN or one is told]
 
@@ -161,6 +197,7 @@ def _incidents(trace: Trace, traces: list[Trace]) -> list[Incident]:
         last += 2 if chain[-1].raised.endswith(":") else 0  # "backend='inductor' raised:", and then what
         one = Incident(trace, place, chain[0].start, last, STRONG if root.raised else 2, root.frame, tuple(root.text))
         one.frame = one.frame or next((each.frame for each in chain if each.frame), "")
+        one.facts = {"frame": one.frame, "source": root.source, "library": root.raiser}
         one.ignored = all(each.ignored for each in chain) or chain[0].level in ("I", "W")
         happened.append(one)
     alarms = [(kind, place) for (kind, _), seen in trace.alarms.items() for place in seen.places]
@@ -250,18 +287,19 @@ def _explain(
         # the store says good-bye with a warning in every run
         role = HINT if place.level == "W" else AFTERMATH
     elif one.weight and exit_code != 0 and not (kind == "hint" and rows[0][1].line == place.line):
-        role, entry, note = UNKNOWN, None, "no entry of the catalogue explains it"
+        role, note = UNKNOWN, "no entry knows this message"
+        entry, place = one.fallback() or (None, place)
         second = bool(_SECOND_HAND.search(one.place.text))
         order = (2 + second if one.weight < STRONG or second else 1, STRONG - one.weight, *order[2:])
     else:
         role = HINT
-    if not entry and role != UNKNOWN:
+    if (not entry or entry.kind == "fallback") and role != UNKNOWN:
         return
     ranks = () if place.rank is None else (place.rank,)
-    yield Diagnosis(role, entry, place, 1, ranks, note, one.frame, one.traceback, order)
-    for row in rows[1:] if entry else ():
-        if _kind(row) == "root" or role in (SURVIVED, HINT):
-            yield Diagnosis(role, row[0], row[1], 1, ranks, note, order=(LATER, *order[1:]))
+    yield Diagnosis(role, entry, place, 1, ranks, note, one.frame, one.traceback, order, one.facts)
+    for row in rows[1:] if entry and entry.kind != "fallback" else ():
+        if _kind(row) == "root" or (role in (SURVIVED, HINT) and _kind(row) == "cascade"):
+            yield Diagnosis(role, row[0], row[1], 1, ranks, note, order=(LATER, *order[1:]), facts=one.facts)
         elif _kind(row) == "hint":
             yield Diagnosis(HINT, row[0], row[1], 1, ranks, note, order=order)
 

@@ -49,10 +49,12 @@ _IGNORED = (b"Exception ignored ", b"--- Logging error ---")
 _RAISED = re.compile(r"[A-Za-z_][\w.]*(?:: |:?$)")
 _FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)(?:, in (.+))?|(/\S+\.py):(\d+) in (\S+)')
 _LIBRARY = re.compile(r"(?:site|dist)-packages/|/lib(?:64)?/python\d|^<|/torch/|importlib")
+_PACKAGE = re.compile(r"(?:site|dist)-packages/(\w+)")
 _ELASTIC_FIELD = re.compile(r"^\s*(rank|exitcode)\s*:\s*(-?\d+)")
 _CODE_LINE = re.compile(
     r"\s*(?:[-=>❱E]*\s*\d+\s|>\s)?\s*(?:raise|except|return|assert|elif|if|def|import|from)\b[^:]*[(:]"
 )
+_QUOTED = re.compile(r" {4}\S")  # as Python quotes a frame's code: what is indented further belongs to a message
 _WIDTHS = (72, 76, 79, 80, 88, 100, 120, 132, 140, 160, 200)  # where loggers and terminals wrap
 _NEW_TEXT = re.compile(r'\s*(?:File "|Traceback |[╭╰]|[A-Za-z_][\w.]*(?:Error|Exception|Interrupt)\b)')
 _ZEROS = bytes(BLOCK)
@@ -65,13 +67,13 @@ _BOMS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 TRACEBACK, ELASTIC, ENDED = "traceback", "elastic", "ended"
 # Alarms, by weight: what a run that died leaves behind. Without an entry that explains it, the heaviest one is shown.
 EXCEPTION, NATIVE, ERROR, NCCL, SIGNAL, FAILED, NAN, EXIT = "exception native error nccl signal failed nan exit".split()
-WEIGHT = {EXCEPTION: 5, NATIVE: 5, ERROR: 4, SIGNAL: 3, NCCL: 3, FAILED: 2, NAN: 2, EXIT: 1}
+WEIGHT = {EXCEPTION: 5, NATIVE: 5, ERROR: 4, SIGNAL: 3, NCCL: 3, NAN: 3, FAILED: 2, EXIT: 1}
 STRONG = 5
 BUILT_IN = {
     TRACEBACK: (r"Traceback \(most recent call last\)",),
     ELASTIC: (r"Root Cause \(first observed failure\)",),
     ENDED: (
-        r"[Tt]raining (?:is )?(?:completed?|finished|done)\b",
+        r"[Tt]raining (?:is )?(?:completed?|finished|done)\b|[Ff]inished training|(?:completed|finished) successfully",
         r"train_runtime",
         r"Trainer\.fit. stopped: .max_",
         r"(?:COMPLETED|Completed|Succeeded) ",
@@ -79,6 +81,7 @@ BUILT_IN = {
     EXCEPTION: (
         r"(?:^|[\s>:|'\"(])[A-Za-z_][\w.]*Error(?:: |\(| \(|:?$)",
         r"(?:^|[\s>:|'\"(])[\w.]*(?:Exception|Interrupt)(?:: |\(|:?$)",
+        r"\b[Ee]xception in (?!thread)\w",
         r"^[a-z_][\w.]*\.[A-Z]\w*(?:Exit|Failed|Timeout|Expired|Closed|Failure|NotFound): ",
     ),
     NATIVE: (
@@ -91,6 +94,7 @@ BUILT_IN = {
         r"\b[Ee]rror: \S|\b[Ee]rror\]:? |\b[Ee]rror (?:#?\d+|occurred|from|in)\b",
         r"cudaError[A-Z]|\bCUDA error\b",
         r"\bERROR\b",
+        r"\[Errno \d+\] ",
         r": (?:No such file|Permission denied|Operation not permitted|Exec format|Is a directory|Not a directory)",
         r"Connection (?:refused|reset|timed out)|closed by remote host|Input/output|No route to host|Broken pipe",
         r"\bFATAL\b|\b[Ff]atal *: |CRITICAL|RESOURCE_EXHAUSTED|command not found",
@@ -100,13 +104,14 @@ BUILT_IN = {
         r"\bFAILED\b",
         r"\b[Ff]ailed (?:to|with|because)\b",
         r"CrashLoopBackOff|ErrImagePull|ImagePullBackOff|FailedScheduling|FailedMount|Evicted|NODE_FAIL|OUT_OF_ME",
+        r"job rejected|exceeded limit",
         r"[Oo]ut of memory|memory limit|\bOOM\b|not finite|non-finite|is NaN\b|\babort(?:ed|ing)\b|^[Uu]sage: ",
         r"\bcrashed\b|not enough|[Ii]nsufficient|timed out\b|Aborting\b|[Cc]ould not|[Cc]annot\b|[Uu]nable to\b",
     ),
     SIGNAL: (
         r"^Killed$|[Kk]illed {2,}\S|^Terminated$|^Hangup|^Alarm clock|received signal|death signal",
         r"ernel (?:appears to have )?died|SIG(?:KILL|TERM|HUP|INT|XCPU)\b",
-        r"[Kk]illed (?:due|by|because)|was killed|on signal \d|已杀死|已终止|段错误|核心已转储",
+        r"[Kk]illed (?:due|by|because|after)|was killed|job killed|on signal \d|已杀死|已终止|段错误|核心已转储",
     ),
     NAN: (r"^[-+\d.,;|\seE]*\b(?:nan|NaN)\b[-+\d.,;|\seEnaN]*$",),  # a row of a table
     EXIT: (
@@ -172,9 +177,10 @@ class Place:
     text: str
     rank: int | None
     time: float | None
-    size: int  # characters that matched: more of them is more specific
+    size: int  # characters that matched outside of named groups: more of them is more specific
     mark: int  # steps counted before it
     level: str = ""
+    parts: tuple[tuple[str, str], ...] = ()  # what the signature's named groups took: for the entry's text
 
 
 @dataclass(eq=False)
@@ -208,6 +214,8 @@ class Traceback:
     end: int = 0  # line that names the exception; 0: not seen yet
     raised: str = ""
     frame: str = ""  # the last one outside of libraries
+    source: str = ""  # the code that it quotes
+    raiser: str = ""  # the package whose code stands last
     text: list[str] = field(default_factory=list)
     chained: bool = False  # to the one before it
     within: bool = False  # in the message of the one before it
@@ -215,6 +223,7 @@ class Traceback:
     boxed: bool = False
     level: str = ""
     seen: int = 0
+    ours: bool = False  # the frame read last is not a library's
 
     def take(self, number: int, line: Line) -> bool:
         """One more line of it; True when it is complete."""
@@ -223,8 +232,12 @@ class Traceback:
             self.text.append(line.text)
         if frame := _FRAME.match(line.text):
             path, at, name = (frame[1] or frame[4], frame[2] or frame[5], frame[3] or frame[6])
-            if not _LIBRARY.search(path):
-                self.frame = f"{path}:{at}" + (f" in {name}" if name else "")
+            self.raiser = package[1] if (package := _PACKAGE.search(path)) else ""
+            self.ours = not _LIBRARY.search(path)
+            if self.ours:
+                self.frame, self.source = f"{path}:{at}" + (f" in {name}" if name else ""), ""
+        elif self.ours and line.text.startswith("    ") and not self.source:
+            self.source = line.text.strip()
         elif line.text and not line.boxed and (self.boxed or _RAISED.match(line.text)):
             self.end, self.raised = number, line.text
         return bool(self.end) or self.seen > _TRACEBACK_LINES
@@ -310,10 +323,9 @@ class Scan:
         # a traceback quotes the code; what the code says is not what happened
         last = self.trace.tracebacks[-1] if self.trace.tracebacks else None
         inside = last is not None and last.start < number < (last.end or number + 1)
-        if line.text.lstrip().startswith(("raise ", "except ")) or _CODE_LINE.match(line.text):
-            return _HARMLESS
-        if inside and (line.boxed or line.text.startswith("    ")) and line.text.lstrip()[:6] != 'File "':
-            return _HARMLESS
+        quoted = line.text.lstrip().startswith(("raise ", "except ")) or bool(_CODE_LINE.match(line.text))
+        if inside and (line.boxed or _QUOTED.match(line.text)) and line.text.lstrip()[:6] != 'File "':
+            quoted = True
         known = any(self.patterns[index].kind not in BUILT_IN for index in spot.sure | spot.maybe)
         joined, above = self._joined(block, start, end, line) if known else ("", 0)
         hits: list[tuple[Pattern, int, Place]] = []
@@ -322,9 +334,12 @@ class Scan:
         here = Place(self.trace.path, number, line.text.strip(), rank, line.time, 0, self.trace.progress, line.level)
         for index in sorted(spot.sure | spot.maybe if joined else spot.sure):
             pattern = self.patterns[index]
+            if quoted and pattern.kind != "context":  # but it may say what the code was about
+                continue
             match = pattern.search(line.text) or (pattern.search(line.whole) if line.whole != line.text else None)
             wrapped = None if match or not joined or pattern.kind in WEIGHT else pattern.search(joined)
-            if not (match or wrapped):
+            hit = match or wrapped
+            if not hit:
                 continue
             if pattern.kind in WEIGHT and _is_harmless(line, pattern.kind):
                 outcome = _HARMLESS
@@ -332,11 +347,12 @@ class Scan:
             excluders = pattern.entry.excluders if pattern.entry else ()
             if any(_compiled(text).search(joined if wrapped or line.boxed else line.whole) for text in excluders):
                 continue
-            begin, stop = match.span() if match else wrapped.span() if wrapped else (0, 0)
             text, at = (here.text, number) if match else (joined, number - above)
-            hits.append((pattern, index, replace(here, size=stop - begin, text=text, line=at)))
+            parts = tuple((name, part) for name, part in hit.groupdict().items() if part)
+            size = hit.end() - hit.start() - sum(len(part) for _, part in parts)
+            hits.append((pattern, index, replace(here, size=size, text=text, line=at, parts=parts)))
         if not hits:
-            return outcome
+            return _HARMLESS if quoted else outcome
         if any(pattern.kind not in ("context", ENDED) for pattern, _, _ in hits):
             self.steps, self.tries = set(), _TRIES
         # an exception has no clock of its own: the last one before it is not later
