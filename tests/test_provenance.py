@@ -136,7 +136,7 @@ def test_not_compared_is_not_clean(repository: Path, tmp_path: Path, monkeypatch
     """A diff of gigabytes runs into the time limit; `dirty: false` would be a claim nobody checked."""
     monkeypatch.setattr(provenance, "_GIT_SECONDS", 1.0 if "sleep" in case else 60.0)
     pattern, act = case.split(" ", 1)
-    body = f'case "$3" in {pattern}) {act};; esac\nexec {shutil.which("git")} "$@"'
+    body = f'case " $* " in *" {pattern} "*) {act};; esac\nexec {shutil.which("git")} "$@"'
     wrapper = front_door.executable(tmp_path / "bin" / "git", body)  # does something else for one sub-command
     monkeypatch.setenv("PATH", f"{wrapper.parent}{os.pathsep}{os.environ['PATH']}")
     state = git_state(repository)

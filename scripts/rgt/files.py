@@ -26,19 +26,19 @@ from rgt.errors import RgtError, bad_input, from_os_error
 _TAIL = 64 * 1024  # a torn line is looked for in steps of this size
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    write_with(path, lambda file: file.write(data))
+def write_bytes(path: Path, data: bytes, mode: int | None = None) -> None:
+    write_with(path, lambda file: file.write(data), mode)
 
 
 def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode())
 
 
-def write_json(path: Path, data: Any, schema: str | None = None) -> None:
+def write_json(path: Path, data: Any, schema: str | None = None, mode: int | None = None) -> None:
     """Write JSON a person can read; `schema` names a file of scripts/schemas and is checked first."""
     if schema:
         schemas.check(data, schema, str(path))
-    write_bytes(path, dump(data, str(path), indent=2) + b"\n")
+    write_bytes(path, dump(data, str(path), indent=2) + b"\n", mode)
 
 
 def dump(data: Any, where: str, **layout: Any) -> bytes:
@@ -58,16 +58,15 @@ def json_number(value: float) -> float | str:
     return value if math.isfinite(value) else str(value).replace("nan", "NaN").replace("inf", "Infinity")
 
 
-def write_with(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
+def write_with(path: Path, write: Callable[[IO[bytes]], Any], mode: int | None = None) -> None:
     """Give `write` a temporary file beside `path`, then move it into place. On failure `path` is as it was."""
     try:
-        _write_beside(path, write)
+        _write_beside(path, write, _mode_for(path) if mode is None else mode)
     except OSError as error:
         raise from_os_error(error, f"write {path}") from error
 
 
-def _write_beside(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    mode = _mode_for(path)
+def _write_beside(path: Path, write: Callable[[IO[bytes]], Any], mode: int) -> None:
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:

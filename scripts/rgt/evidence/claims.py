@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rgt import bundle, files
+from rgt import bundle, files, git
 from rgt.errors import bad_input
 from rgt.run import record, seal
 from rgt.run.record import Run
@@ -178,7 +178,7 @@ def chosen_documents(paths: tuple[Path, ...], root: Path, suffixes: frozenset[st
 
 
 def _in_folder(folder: Path, suffixes: frozenset[str]) -> Iterator[Path]:
-    words = ["git", "-C", str(folder), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    words = git.command(folder, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     tracked: list[Path] = []
     with contextlib.suppress(FileNotFoundError):  # no git
         done = subprocess.run(words, capture_output=True)

@@ -22,6 +22,7 @@ from typing import Any
 from rgt.job import queue
 from rgt.machine import open_files, processes
 from rgt.machine.open_files import Output, Streams
+from rgt.secrets import redact, redact_words
 
 # the script or module of a python command line
 _TRAINS = re.compile(
@@ -41,10 +42,6 @@ _LIBRARIES = (b"libtorch", b"libcuda.so", b"libcudart", b"jaxlib", b"tensorflow"
 _MAPS = 8 << 20  # bytes of /proc/PID/maps that are searched
 _OUTPUT = re.compile(r"\.log$|\.jsonl$|\.out$|tfevents|\.wandb$|metrics\.csv$")
 _OUTPUTS = 20  # open files listed per tree
-_SECRET = re.compile(
-    r"(?i)((?:api[-_]?key|(?:auth|access|hf|wandb|github)[-_]?token|secret|password)[=\s]+)\S+"
-    r"|\b(?:hf_|sk-|ghp_|github_pat_)\w{8,}"
-)
 # ancestors that tell who started it; the kernel keeps 15 letters of a name
 _STARTERS = {"tmux: server": "tmux", "SCREEN": "screen", "slurmstepd": "slurm", "crond": "cron", "atd": "at"}
 _STARTERS |= {"containerd-shim": "a container", "sshd": "an ssh login", "sshd-session": "an ssh login"}
@@ -77,12 +74,7 @@ class Trainer:
         return redact(" ".join(self.command))
 
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "command": [redact(word) for word in self.command], "text": self.text}
-
-
-def redact(text: str) -> str:
-    """Without the values of keys and tokens: a snapshot ends up in transcripts and hand-over files."""
-    return _SECRET.sub(lambda match: f"{match[1] or ''}***", text)
+        return {**asdict(self), "command": redact_words(self.command), "text": self.text}
 
 
 def find(gpu_memory: Mapping[int, Mapping[int, int | None]], panes: Mapping[str, str] | None = None) -> list[Trainer]:

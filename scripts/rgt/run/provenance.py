@@ -7,7 +7,6 @@ Example:
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 import platform
@@ -17,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rgt import git, secrets
 from rgt.machine import gpus, outside
 from rgt.machine.interpreter import interrogate
 
@@ -53,12 +53,15 @@ def git_state(directory: Path) -> dict[str, Any] | None:
     if commit is None:
         return None
     # the user's own diff tool and colours are for eyes; this diff is for `git apply`
-    diff = _git_output(directory, "diff", "HEAD", "--binary", "--no-ext-diff", "--no-textconv", "--no-color")
+    changed = _git_output(directory, "diff", "HEAD", "--name-only", "-z", "--no-ext-diff", "--no-textconv")
+    hidden = [name for name in (changed or "").split("\0") if secrets.is_secret(name)]  # run.json travels
+    plain = ("diff", "HEAD", "--binary", "--no-ext-diff", "--no-textconv", "--no-color")
+    diff = _git_output(directory, *plain, "--", ":/", *(f":(top,exclude,literal){name}" for name in hidden))
     untracked = _git_output(directory, "ls-files", "-z", "--others", "--exclude-standard", "--full-name", ":/")
     state: dict[str, Any] = {
         "commit": commit,
         "branch": (_git_output(directory, "rev-parse", "--abbrev-ref", "HEAD") or "").strip(),
-        "dirty": diff != "" or untracked != "",  # None: git could not say, so it is not called clean
+        "dirty": changed != "" or untracked != "",  # None: git could not say, so it is not called clean
         "untracked": (untracked or "").split("\0")[:-1][:100],
     }
     if diff:
@@ -69,7 +72,7 @@ def git_state(directory: Path) -> dict[str, Any] | None:
 
 def _git_output(directory: Path, *arguments: str) -> str | None:
     try:
-        done = subprocess.run(["git", "-C", str(directory), *arguments], capture_output=True, timeout=_GIT_SECONDS)
+        done = subprocess.run(git.command(directory, *arguments), capture_output=True, timeout=_GIT_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return None
     # byte for byte, also in a file that is not UTF-8: \r stays, and the escapes encode back
@@ -84,6 +87,10 @@ def top(directory: Path) -> Path | None:
     return next((place for place in (directory, *directory.parents) if os.path.lexists(place / ".git")), None)
 
 
+def _ask(repository: Path, *arguments: str) -> outside.Answer:
+    return outside.tool(*git.command(repository, *arguments))
+
+
 def repository_state(directory: Path) -> dict[str, Any] | None:
     """Branch, commit, changed and untracked files, commits that no remote has; `problem` when git refuses.
 
@@ -92,10 +99,7 @@ def repository_state(directory: Path) -> dict[str, Any] | None:
     repository = top(directory)
     if repository is None:
         return None
-    # the repository's own configuration may name a program as fsmonitor, which must not run here
-    quiet = ("--no-optional-locks", "-c", "core.fsmonitor=false")
-    git = functools.partial(outside.tool, "git", *quiet, "-C", str(repository))
-    status = git("status", "--porcelain=v2", "--branch", "--show-stash", "--untracked-files=normal", "-z")
+    status = _ask(repository, "status", "--porcelain=v2", "--branch", "--show-stash", "--untracked-files=normal", "-z")
     if status.problem:
         return {"path": str(repository), "problem": status.problem}
     row: dict[str, Any] = {"path": str(repository), "branch": "", "commit": None, "stashes": 0}
@@ -119,6 +123,6 @@ def repository_state(directory: Path) -> dict[str, Any] | None:
     for name, paths in files.items():
         row |= {name: len(paths), f"{name}_files": paths[:_NAMED]}
     if row["commit"]:
-        unpushed = git("rev-list", "--count", "HEAD", "--not", "--remotes").text.strip()
+        unpushed = _ask(repository, "rev-list", "--count", "HEAD", "--not", "--remotes").text.strip()
         row["unpushed"] = int(unpushed) if unpushed.isdigit() else None
     return row

@@ -144,7 +144,7 @@ class Run:
         return self.run_json.is_file()
 
     def write_record(self, record: dict[str, Any]) -> None:
-        files.write_json(self.run_json, record, "run")
+        files.write_json(self.run_json, record, "run", mode=0o600)  # it holds a diff and a command line
 
     def log_metrics(self, *, step: int, split: str, **metrics: float) -> None:
         """Takes Python, numpy and one-element tensor numbers. NaN and infinities are data here: they are kept."""

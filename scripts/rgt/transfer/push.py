@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rgt import git, secrets
 from rgt.errors import bad_input, lacking
 from rgt.host.ssh import Place
 from rgt.report import Finding
@@ -20,10 +21,6 @@ from rgt.transfer.connection import Connection
 from rgt.transfer.delivery import Gauge
 
 _RUBBISH = ".git .venv venv __pycache__ node_modules .mypy_cache .pytest_cache .ruff_cache .rgt-pull .rgt-push *.pyc"
-# names under which credentials lie; what they hold goes by stdin
-_SECRET = """.env .env.* .netrc .pypirc .npmrc *.pem id_rsa id_ed25519 id_ecdsa credentials credentials.json kaggle.json
-service-account*.json"""
-_HARMLESS = ".env.example .env.sample .env.template"
 
 
 @dataclass
@@ -48,13 +45,13 @@ def gather_load(root: Path, exclude: Sequence[str]) -> Load:
     """What git tracks, and what is new and not ignored; outside of a repository everything but rubbish."""
     if not root.is_dir():
         raise bad_input(f"{root} is not a directory; push takes the folder of the code, or - for a secret from stdin")
-    words = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    words = git.command(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     load = Load(root)
     names: set[str] = set()
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        git = subprocess.run(words, capture_output=True, timeout=120)
-        load.by_git = git.returncode == 0
-        names = {os.fsdecode(name) for name in git.stdout.split(b"\0") if name}
+        done = subprocess.run(words, capture_output=True, timeout=120)
+        load.by_git = done.returncode == 0
+        names = {os.fsdecode(name) for name in done.stdout.split(b"\0") if name}
     for folder, folders, inside in os.walk(root) if not load.by_git else ():
         folders[:] = [name for name in folders if not _matches(name, _RUBBISH)]
         names |= {os.path.relpath(os.path.join(folder, name), root) for name in inside if not _matches(name, _RUBBISH)}
@@ -73,8 +70,7 @@ def _matches(name: str, patterns: str) -> bool:
 
 def _add(load: Load, name: str) -> None:
     path = load.root / name
-    base = name.rpartition("/")[2]
-    if _matches(base, _SECRET) and not _matches(base, _HARMLESS):
+    if secrets.is_secret(name):
         fix = f"push - HOST:{name} < {name} puts it there from stdin, readable by its owner only"
         load.findings.append(Finding("secret", "warn", "is named like a credential and was not sent", name, fix=fix))
         return

@@ -1,0 +1,112 @@
+"""What strangers wrote runs nothing here, and what is secret stays here."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from rgt import secrets
+from rgt.evidence import claims
+from rgt.run import provenance, record
+from rgt.transfer import push
+
+import pytest
+
+from . import front_door
+
+SECRET = """.env prod.env .env.local .netrc .git-credentials .kube/config a/.aws/credentials hf_token my_token server.key cert.p12
+.config/gcloud/access_tokens.db .config/gcloud/application_default_credentials.json id_ed25519 .ssh/config kaggle.json .huggingface/token
+secrets.yaml client_secret_1.json .docker/config.json rclone.conf .modal.toml wandb_api_key terraform.tfstate""".split()
+PLAIN = """train.py tokenizer.json tokens.bin special_tokens_map.json .env.example config.json keyboard.txt keys.py token_stats.py
+id_rsa.pub data/config README.md monkey.csv""".split()
+
+
+def git(folder: Path, *words: str) -> None:
+    author = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "protocol.file.allow=always"]
+    subprocess.run(["git", "-C", str(folder), *author, *words], check=True, capture_output=True)
+
+
+def repository(folder: Path) -> Path:
+    folder.mkdir()
+    git(folder, "init", "-q")
+    (folder / "train.py").write_text("print()\n")
+    (folder / ".env").write_text("KEY=1\n")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "first")
+    return folder
+
+
+@pytest.fixture
+def trap(tmp_path: Path) -> Path:
+    """A pulled repository whose own configuration, and that of its submodule, names programs."""
+    trap, program = repository(tmp_path / "trap"), tmp_path / "program"
+    git(trap, "submodule", "--quiet", "add", str(repository(tmp_path / "inner")), "inner")
+    git(trap, "commit", "-qm", "second")
+    program.write_text(f'#!/bin/sh\necho "$0 $*" >> {tmp_path}/ran\ncat\n')
+    program.chmod(0o755)
+    for place in (trap, trap / "inner"):
+        (place / ".gitattributes").write_text("*.py filter=x diff=x\n")
+        for name in (
+            "filter.x.clean",
+            "filter.x.process",
+            "core.fsmonitor",
+            "diff.x.textconv",
+            "diff.external",
+            "core.pager",
+        ):
+            git(place, "config", name, str(program))
+        (place / "train.py").write_text("print(1)\n")
+    hook = trap / ".git" / "hooks" / "post-index-change"
+    hook.parent.mkdir(exist_ok=True)
+    hook.symlink_to(program)
+    return trap
+
+
+def test_nothing_of_a_strangers_repository_runs(trap: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = provenance.git_state(trap)
+    assert state and state["dirty"] and "print(1)" in state["diff"]
+    there = provenance.repository_state(trap)
+    assert there and "train.py" in there["changed_files"]
+    assert {item["path"] for item in push.gather_load(trap, []).files} >= {"train.py", ".gitattributes"}
+    assert claims.chosen_documents((), trap, frozenset([".py"])) == [trap / "train.py"]
+    monkeypatch.chdir(trap)
+    front_door.call("takeover.py", "snapshot", trap)
+    assert not trap.with_name("ran").exists(), trap.with_name("ran").read_text()
+
+
+def test_credentials_are_neither_sent_nor_recorded(tmp_path: Path) -> None:
+    assert [name for name in SECRET if not secrets.is_secret(name)] == []
+    assert [name for name in PLAIN if secrets.is_secret(name)] == []
+    for name in (*SECRET, *PLAIN):
+        path = tmp_path / "plain" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+    assert sorted(item["path"] for item in push.gather_load(tmp_path / "plain", []).files) == sorted(PLAIN)
+    project = repository(tmp_path / "project")
+    (project / ".env").write_text("KEY=sesame\n")
+    state = provenance.git_state(project)
+    assert state and state["dirty"] and "sesame" not in str(state)
+    run = record.create(tmp_path / "runs", "a", command=["x"], config={}, seeds={})
+    assert run.run_json.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("train.py --token abc --max-tokens 5", "train.py --token *** --max-tokens 5"),
+        ("--hf_token=abc --tokenizer gpt2", "--hf_token=*** --tokenizer gpt2"),
+        ("AWS_SECRET_ACCESS_KEY=abc/+ python x.py", "AWS_SECRET_ACCESS_KEY=*** python x.py"),
+        ("git clone https://me:pa55@host/x.git", "git clone https://me:***@host/x.git"),
+        ('curl -H "Authorization: Bearer abcdefgh12"', 'curl -H "Authorization: Bearer ***"'),
+        ('{"password": "pa55", "tokens": 12}', '{"password": "***", "tokens": 12}'),
+        (
+            "--pad_token_id 0 --num_tokens 1e9 --secret-mode true",
+            "--pad_token_id 0 --num_tokens 1e9 --secret-mode true",
+        ),
+        ("--api-key abc123 --password hunter2 HF=hf_abcdefghijk", "--api-key *** --password *** HF=***"),
+    ],
+)
+def test_values_of_secrets_are_hidden(text: str, shown: str) -> None:
+    assert secrets.redact(text) == shown
+    if '"' not in text:
+        assert secrets.redact_words(text.split(" ")) == shown.split(" ")
