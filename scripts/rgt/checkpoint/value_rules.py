@@ -5,12 +5,13 @@ Runs of zeros that a crashed copy leaves in an otherwise dense tensor are told f
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from rgt.checkpoint.formats.container import Window
-from rgt.checkpoint.layout import FILE, Layout, Problem, is_counter, is_mask, zero_is_ordinary
+from rgt.checkpoint.layout import FILE, Layout, Problem, is_counter, is_mask, role_of, zero_is_ordinary
 from rgt.checkpoint.tensor_values import HOLE, PAGE, Pass, Segment, Tally
 
 MAX_ABS = 1e6
@@ -28,9 +29,10 @@ class Rules:
 
 def judge_values(window: Window, layout: Layout, done: Pass, rules: Rules) -> Iterator[Problem]:
     ordinary: dict[str, list[str]] = {}
+    siblings = Siblings(done.segments)
     for segment in done.segments:
         name = segment.first.name
-        for problem in _segment_problems(window, segment, rules, bool(layout.spans)):
+        for problem in _segment_problems(window, segment, rules, bool(layout.spans), siblings):
             allowed = any(fnmatchcase(name, pattern) for pattern in rules.allow.get(problem.code, ()))
             if problem.severity == "info" or allowed:
                 ordinary.setdefault(problem.code, []).append(name)
@@ -43,34 +45,67 @@ def judge_values(window: Window, layout: Layout, done: Pass, rules: Rules) -> It
         yield Problem(code, "info", message, evidence=shown[:400])
 
 
-def _segment_problems(window: Window, segment: Segment, rules: Rules, has_crc: bool) -> Iterator[Problem]:
+class Siblings:
+    """Tensors whose names differ by a number only: layers of one kind. What all of them are is meant."""
+
+    def __init__(self, segments: list[Segment]) -> None:
+        self._kinds: dict[str, list[bool]] = {}
+        self._zeros: set[str] = set()  # ends of the names of weights that are zero
+        self._all = True  # no weight holds anything
+        for segment in segments:
+            flat = segment.stats.constant and segment.first.numel > 1
+            self._kinds.setdefault(_kind(segment.first.name), []).append(flat)
+            if segment.first.role == "weight" and segment.stats.zero:
+                self._zeros |= {segment.first.name, ".".join(segment.first.name.split(".")[-2:])}
+            if segment.first.role in ("weight", "ema") and segment.first.rank > 1:
+                self._all &= segment.stats.zero
+
+    def severity(self, segment: Segment) -> str:
+        """Of a tensor that holds one value only: an error where it cannot be meant."""
+        flat = self._kinds[_kind(segment.first.name)]
+        if segment.first.role == "ema":  # of weights that are zero themselves
+            end = ".".join(segment.first.name.split(".")[-2:])
+            return "info" if end in self._zeros or end.rpartition(".")[2] in self._zeros else "error"
+        if self._all or (len(flat) > 2 and sum(flat) * 2 < len(flat)):
+            return "error"
+        return "info" if len(flat) > 1 and all(flat) else "warn"
+
+
+def _kind(name: str) -> str:
+    return re.sub(r"\d+", "#", name[-300:])
+
+
+def _segment_problems(
+    window: Window, segment: Segment, rules: Rules, has_crc: bool, siblings: Siblings
+) -> Iterator[Problem]:
     tensor, stats = segment.first, segment.stats
     if tensor.dtype.kind == "opaque":
         return
-    bookkeeping = tensor.role == "other" and tensor.numel == 1
+    judged = tensor.role in ("weight", "ema")
+    kept_beside = tensor.role == "other" and (tensor.numel == 1 or role_of(tensor.name) == "other")
+    bookkeeping = "info" if kept_beside else "error"
     if stats.nan.count:
-        yield _tally(segment, "nan", "info" if bookkeeping else "error", "NaN", stats.nan)
+        yield _tally(segment, "nan", bookkeeping, "NaN", stats.nan)
     if stats.inf.count:
         mask = is_mask(tensor) and stats.low == stats.inf.count + stats.over.count
-        yield _tally(segment, "inf", "info" if bookkeeping or mask else "error", "infinite", stats.inf)
+        yield _tally(segment, "inf", "info" if mask else bookkeeping, "infinite", stats.inf)
     if stats.over.count:
-        code, severity = "range", "error"
+        code, severity = "range", "error" if judged and not is_mask(tensor) and not is_counter(tensor) else "info"
         what = f"above {rules.max_abs:g} in magnitude, the largest {tensor.dtype.value(stats.largest_finite):.4g}"
         if tensor.dtype.kind == "bool":
-            code, what = "malformed", "neither true nor false"
-        elif is_mask(tensor) or is_counter(tensor):
-            severity = "info"
+            code, severity, what = "malformed", "error", "neither true nor false"
         yield _tally(segment, code, severity, what, stats.over)
-    judged = tensor.role in ("weight", "ema") and not zero_is_ordinary(tensor) and rules.step != 0
+    judged = judged and not zero_is_ordinary(tensor) and rules.step != 0
     if stats.zero:
         shape = f"{tensor.dtype.name} {'x'.join(map(str, tensor.shape))}"
-        severity, message = "error" if judged else "info", f"all {tensor.numel} values are zero"
-        fix = "never written, or never trained"
+        severity, message = siblings.severity(segment) if judged else "info", f"all {tensor.numel} values are zero"
+        fix = "never written, never trained, or meant to start at zero"
         yield Problem("zero", severity, message, where=tensor.name[:200], evidence=shape, fix=fix)
     elif stats.constant and tensor.numel > 1 and not stats.bad:
         value = tensor.dtype.value(stats.first) if tensor.dtype.floating else stats.first
         message = f"all {tensor.numel} values are {value:g}"
-        yield Problem("constant", "warn" if judged else "info", message, where=tensor.name[:200])
+        odd = judged and siblings.severity(segment) != "info"
+        yield Problem("constant", "warn" if odd else "info", message, where=tensor.name[:200])
     if not has_crc and not is_mask(tensor):  # a checksum that is right leaves no room for a hole
         yield from _holes(window, segment)
 

@@ -11,11 +11,12 @@ import codecs
 import json
 import math
 import os
+import re
 import stat
 from pathlib import Path
 from typing import Any
 
-from rgt.checkpoint.formats import torch_files
+from rgt.checkpoint.formats import tar_files, torch_files
 from rgt.checkpoint.formats.container import STORED, Window, blocks, crc_spans, in_memory, read_zip
 from rgt.checkpoint.layout import DTYPES, FILE, SAFETENSORS, Broken, Dtype, Layout, Tensor, assign_roles, from_numpy
 
@@ -24,6 +25,7 @@ _HEAD = 512
 # what is often saved under a checkpoint's name, and what to call it
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
 _OTHERS = {b"\x89HDF": "an HDF5 file (Keras, h5py)", b"GGUF": "a GGUF file (llama.cpp)", b"\x7fELF": "a program"}
+_NAMES = (".jit", ".ptl", ".pt2", ".gguf", ".onnx", ".h5", ".hdf5", ".keras", ".msgpack", ".tflite", ".nemo", ".npz")
 _MARKUP = (b"<!doctype html", b"<html", b"<?xml", b"<error", b"<head")
 _MAX_HEADER = 32 << 20  # bytes of safetensors; 100,000 tensors need 10 MB
 _MAX_NPY_HEADER = 10_000  # numpy's own limit: literal_eval is not safe on longer text
@@ -39,6 +41,8 @@ def read(window: Window, name: str) -> Layout:
         raise Broken("empty", "the file has no bytes", fix="the save or the copy never happened; do it again")
     if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
         layout = _zip(window)
+    elif tar_files.is_tar(head):  # torch looks for a tar before it looks for a pickle
+        layout = tar_files.read_tar(window)
     elif head.startswith(NPY):
         layout = Layout("npy", [_array("array", window, window.length, window.start, FILE)])
     elif head[8:9] == b"{" and (head[6:8] == b"\0\0" or name.endswith(".safetensors")):
@@ -55,21 +59,36 @@ def read(window: Window, name: str) -> Layout:
     return layout
 
 
-def looks_like_one(head: bytes) -> bool:
-    """Whether a file of any name is worth examining: its first bytes are those of a checkpoint."""
+def merge(layout: Layout, name: str, inner: Layout) -> None:
+    """A checkpoint inside of another: its tensors and problems by the name of the part."""
+    shift = len(layout.packed)
+    layout.packed += inner.packed
+    layout.spans += inner.spans
+    layout.refused += [one for one in inner.refused if one not in layout.refused]
+    for problem in inner.problems:
+        problem.where = ".".join(part for part in (name, problem.where) if part and part != "(root)")[:200]
+        layout.add(problem)
+    for tensor in inner.tensors:
+        tensor.name = name if tensor.name == "(root)" else f"{name}.{tensor.name}"
+        tensor.source += shift if tensor.source >= 0 else 0
+        layout.tensors.append(tensor)
+
+
+def looks_like_one(head: bytes, name: str) -> bool:
+    """Whether a file is worth examining: its first bytes are those of a checkpoint, or its name says so."""
     header = head[8:9] == b"{" and head[5:8] == b"\0\0\0"
     zipped = head.startswith(b"PK\x03\x04") and b"data.pkl" in head
-    return header or zipped or head.startswith((NPY, torch_files.MAGIC_PICKLE))
+    return header or zipped or head.startswith((NPY, torch_files.MAGIC_PICKLE)) or name.endswith(_NAMES)
 
 
 def _zip(window: Window) -> Layout:
     members, problems = read_zip(window)
-    pickles = [member.name for member in members if member.name.endswith("data.pkl") and member.name.count("/") == 1]
-    if len(pickles) > 1:
-        raise Broken("malformed", f"the zip holds {len(pickles)} checkpoints", evidence=", ".join(pickles[:3])[:200])
-    if pickles:
-        root = pickles[0].removesuffix("data.pkl")
-        layout = torch_files.read_zip(window, [member for member in members if member.name.startswith(root)], root)
+    members = [member for member in members if not (member.name.endswith("/") and not member.size)]
+    roots = [member.name[:-8] for member in members if re.fullmatch(r"[^/]+/data\.pkl", member.name, re.I)]
+    if len(roots) > 1:
+        raise Broken("malformed", f"the zip holds {len(roots)} checkpoints", evidence=", ".join(roots[:3])[:200])
+    if roots:
+        layout = torch_files.read_zip(window, members, roots[0])
     elif members and all(member.name.endswith(".npy") for member in members):
         layout = Layout("npz")
         for member in members:
@@ -109,7 +128,6 @@ def _name_the_stranger(window: Window, head: bytes) -> None:
     if not any(head) and not any(window.read(window.length // 2, min(_HEAD, window.length - window.length // 2))):
         raise Broken("hole", "begins with zeros: the space was reserved and never written", fix="copy it again")
     packed = [name for magic, name in _PACKED.items() if head.startswith(magic)]
-    packed += ["tar"] if head[257:262] == b"ustar" else []
     if packed:
         raise Broken("not-a-checkpoint", f"a {packed[0]} file", fix="unpack it first")
     for magic, what in _OTHERS.items():
@@ -177,6 +195,8 @@ def _safetensor(name: str, entry: Any, data: Window) -> Tensor:
     if code not in SAFETENSORS:
         raise Broken("malformed", f"has the unknown dtype {code[:40]!r}")
     dtype, (begin, end) = DTYPES[SAFETENSORS[code]], offsets
+    if code == "F4" and shape and shape[-1] % 2 == 0:  # two values in a byte
+        shape = [*shape[:-1], shape[-1] // 2]
     wanted = math.prod(shape) * dtype.size
     if end - begin != wanted:
         message = f"{code} {shape[:8]} needs {wanted} bytes, its offsets {begin} to {end} hold {end - begin}"
