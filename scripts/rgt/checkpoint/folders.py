@@ -37,6 +37,8 @@ _TOKENIZERS, _MAX_TEXT = (".model", ".spm", ".txt", ".yaml", ".yml", ".vocab", "
 
 def check_folders(found: Survey, artifacts: Artifacts) -> Problems:
     yield from ((path, problem) for path in found.sides for problem in _check_json(path))
+    for path, artifact in artifacts.items():
+        yield from _check_external(found, path, artifact)
     if found.given.is_dir():
         for folder in sorted({found.root, *found.folders}):
             yield from _check_hugging_face(folder, artifacts)
@@ -48,6 +50,22 @@ def check_folders(found: Survey, artifacts: Artifacts) -> Problems:
         for run in (found.root, found.root.parent):
             for entry in index.read(run) or []:
                 yield from _check_entry(entry, artifacts.get(run / entry["path"]))
+
+
+def _check_external(found: Survey, path: Path, artifact: Artifact) -> Problems:
+    """ONNX keeps large tensors in files beside it; they must be there, below its folder, and long enough."""
+    ends: dict[str, int] = {}
+    for location, offset, length, _ in artifact.layout.facts.get("external", ()):
+        numbers = [int(text) if text.isdigit() and len(text) < 20 else 0 for text in (offset, length)]
+        ends[location] = max(ends.get(location, 0), sum(numbers))
+    for location, end in ends.items():
+        target = path.parent / location
+        if not location or Path(location).is_absolute() or ".." in Path(location).parts:
+            yield path, Problem("path-name", "error", f"has data in {location[:100]!r}, which is outside of its folder")
+        elif not os.path.isfile(target) or target.stat().st_size < end:
+            yield target, Problem("missing", "error", f"should hold {end} bytes of the tensors of {path.name}")
+        elif target in found.others:
+            found.others.remove(target)
 
 
 def _check_others(found: Survey) -> Problems:

@@ -1,7 +1,4 @@
-"""From statistics to findings. NaN and infinity are errors; what zero and large mean depends on the tensor.
-
-Runs of zeros that a crashed copy leaves in an otherwise dense tensor are told from rows that are meant to be zero.
-"""
+"""From statistics to findings. NaN and infinity are errors; what zero and large mean depends on the tensor."""
 
 from __future__ import annotations
 
@@ -12,12 +9,12 @@ from fnmatch import fnmatchcase
 
 from rgt.checkpoint.formats.container import Window
 from rgt.checkpoint.layout import FILE, Layout, Problem, is_counter, is_mask, role_of, zero_is_ordinary
-from rgt.checkpoint.tensor_values import HOLE, PAGE, Pass, Segment, Tally
+from rgt.checkpoint.lost_pages import judge_pages
+from rgt.checkpoint.tensor_values import Pass, Segment, Tally
 
 MAX_ABS = 1e6
 _SHOWN = 20  # findings of one code per file; the rest is counted
 _NAMED = 5
-_STEP = 256 << 10  # bytes in which the ends of a hole are looked for
 
 
 @dataclass
@@ -32,12 +29,13 @@ def judge_values(window: Window, layout: Layout, done: Pass, rules: Rules) -> It
     siblings = Siblings(done.segments)
     for segment in done.segments:
         name = segment.first.name
-        for problem in _segment_problems(window, segment, rules, bool(layout.spans), siblings):
+        for problem in _segment_problems(window, segment, rules, siblings):
             allowed = any(fnmatchcase(name, pattern) for pattern in rules.allow.get(problem.code, ()))
             if problem.severity == "info" or allowed:
                 ordinary.setdefault(problem.code, []).append(name)
             else:
                 yield problem
+    yield from judge_pages(window, done)
     for code, names in sorted(ordinary.items()):
         shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
         what = "1 tensor is" if len(names) == 1 else f"{len(names)} tensors are"
@@ -75,9 +73,7 @@ def _kind(name: str) -> str:
     return re.sub(r"\d+", "#", name[-300:])
 
 
-def _segment_problems(
-    window: Window, segment: Segment, rules: Rules, has_crc: bool, siblings: Siblings
-) -> Iterator[Problem]:
+def _segment_problems(window: Window, segment: Segment, rules: Rules, siblings: Siblings) -> Iterator[Problem]:
     tensor, stats = segment.first, segment.stats
     if tensor.dtype.kind == "opaque":
         return
@@ -106,8 +102,6 @@ def _segment_problems(
         message = f"all {tensor.numel} values are {value:g}"
         odd = judged and siblings.severity(segment) != "info"
         yield Problem("constant", "warn" if odd else "info", message, where=tensor.name[:200])
-    if not has_crc and not is_mask(tensor):  # a checksum that is right leaves no room for a hole
-        yield from _holes(window, segment)
 
 
 def _tally(segment: Segment, code: str, severity: str, what: str, tally: Tally) -> Problem:
@@ -137,51 +131,3 @@ def bounded(problems: list[Problem]) -> Iterator[Problem]:
         if count > _SHOWN:
             severity = max((p.severity for p in problems if p.code == code), key=("info", "warn", "error").index)
             yield Problem(code, severity, f"{count - _SHOWN} more of the same")
-
-
-# -- holes
-
-
-def _holes(window: Window, segment: Segment) -> Iterator[Problem]:
-    """A page boundary speaks for damage, a row boundary for intention."""
-    tensor = segment.first
-    size, where = tensor.dtype.size, tensor.name[:200]
-    row = max((stride for stride, *_ in tensor.axes()), default=0) * size  # bytes of a step along the slowest axis
-    if tensor.dtype.kind == "bool":
-        return
-    for run in _zero_runs(window, segment):
-        inner = [edge for edge in run if edge not in (segment.start, segment.end)]
-        # give or take the bytes of one value that may happen to be zero
-        paged = bool(inner) and all(min(edge % PAGE, -edge % PAGE) <= size for edge in inner)
-        offsets = [edge - segment.start for edge in inner]
-        by_rows = row > size and all(min(offset % row, -offset % row) <= size for offset in offsets)
-        if not paged and (not tensor.dtype.floating or by_rows or tensor.rank < 2):
-            continue
-        message = f"{run[1] - run[0]} bytes of zeros in a row inside a tensor that is dense elsewhere"
-        place = tensor.position((run[0] - segment.start) // size)
-        evidence = f"from {place}, bytes {run[0]} to {run[1]} of the file"
-        fix = "a copy or a disk lost these pages; copy the file again"
-        yield Problem("hole", "warn" if by_rows else "error", message, where, evidence, fix)
-
-
-def _zero_runs(window: Window, segment: Segment) -> list[tuple[int, int]]:
-    """First byte, and byte behind the last, of every run of at least HOLE zero bytes.
-
-    The pass only sampled a word per page; here the suspected places are read for their exact ends.
-    """
-    import numpy as np
-
-    found: list[tuple[int, int]] = []
-    for first, last in segment.stats.zero_runs() if segment.source == FILE and not segment.stats.zero else ():
-        begin = segment.start + max(0, (first - 1) * PAGE)
-        end = min(segment.end, segment.start + (last + 2) * PAGE)
-        before = begin - 1  # the last byte seen that is not zero
-        for at in range(begin, end, _STEP):
-            data = window.read(at - window.start, min(_STEP, end - at))
-            edges = np.concatenate(([before], at + np.flatnonzero(np.frombuffer(data, np.uint8))))
-            gaps = np.flatnonzero(np.diff(edges) > HOLE).tolist()
-            found += [(int(edges[index]) + 1, int(edges[index + 1])) for index in gaps]
-            before = int(edges[-1])
-        if end - before > HOLE:
-            found.append((before + 1, end))
-    return list(dict.fromkeys(found))

@@ -83,6 +83,7 @@ ENUMS = frozenset(
 # Public libraries whose classes checkpoints hold. Not their functions: only what pickle makes without a constructor.
 LIBRARIES = tuple(
     """
+    joblib.numpy_pickle.NumpyArrayWrapper
     transformers. accelerate. lightning. lightning_fabric. pytorch_lightning. lightning_utilities. torchmetrics.
     omegaconf. hydra. peft. diffusers. timm. deepspeed. megatron. torchvision. torchaudio. speechbrain. nemo.
     litgpt. fairseq. fairseq2. espnet. espnet2. yacs. easydict. addict. mmengine. mmcv. ultralytics. sklearn. scipy.
@@ -99,7 +100,7 @@ _HOSTILE = re.compile(
     r"|torch\.(hub|load|jit\.load|serialization\.load|utils\.(cpp_extension|collect_env|bottleneck)|_inductor|_dynamo"
     r"|package|distributed\.rpc|fx\.graph_module\.reduce|fx\.graph_module\._|utils\.data\.datapipes)"
     r"|pandas\.(eval|read_pickle|core\.computation|io\.)"
-    r"|cloudpickle|dill|joblib|nltk|pip|setuptools|pkg_resources|IPython|os\.|nt\.|posix\.)"
+    r"|cloudpickle|dill|joblib(?!\.numpy_pickle\.NumpyArrayWrapper$)|nltk|pip|setuptools|pkg_resources|IPython|os\.|nt\.|posix\.)"
 )
 _HARMLESS = ("typing.", "enum.", "functools.partial", "collections.abc.", "dataclasses._")
 _JAGGED = "torch.nested._internal.nested_tensor._rebuild_njt"

@@ -10,6 +10,7 @@ make of frames and memos that no pickler writes (C's drops what is left of a fra
 
 from __future__ import annotations
 
+import math
 import pickletools
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from typing import Any
 from rgt.checkpoint.formats import pickle_names
 from rgt.checkpoint.formats.container import Cursor
 from rgt.checkpoint.formats.pickle_names import ALLOWED, ENUMS, GETATTR
-from rgt.checkpoint.layout import Broken, Layout
+from rgt.checkpoint.layout import Broken, Layout, from_numpy
 
 MAX_PICKLE = 64 << 20  # bytes; the pickle of a model of 10,000 tensors has 2 MB
 MAX_OPCODES = 3_000_000
@@ -26,6 +27,7 @@ MAX_OPCODES = 3_000_000
 # -- the machine
 
 NESTED = "torch.storage._load_from_bytes"  # calls torch.load without weights_only
+ARRAY = "joblib.numpy_pickle.NumpyArrayWrapper"
 _FAULTS = 10  # kept
 _DO_NOT_LOAD = "do not load this file; get it from its source again"
 _KEY_DEPTH = 4  # of tuples used as keys: hashing a deep one overflows the C stack
@@ -316,7 +318,6 @@ def read(cursor: Cursor) -> Pickle:
             name, end = opcode.name, cursor.tell()
             if machine.count > MAX_OPCODES:
                 raise Broken("bounds", f"the pickle has more than {MAX_OPCODES} opcodes")
-            frame = -1 if at == frame else frame
             if frame >= 0 and (end > frame or name == "FRAME" or (name == "STOP" and end != frame)):
                 message = "the pickle's opcodes cross the borders of its frames: readers differ in what they make of it"
                 raise Broken("hostile", message, fix=_DO_NOT_LOAD)
@@ -331,12 +332,42 @@ def read(cursor: Cursor) -> Pickle:
             if action is None:
                 raise Broken("refused-global", f"the pickle uses {name}, which no checkpoint needs")
             action(machine, argument)
+            frame = -1 if end == frame else frame
+            if name == "BUILD":
+                _skip_array(machine, cursor)
         return Pickle(machine.pop(), machine.names(), cursor.tell(), machine.called, machine.faults, machine.nested)
     except Broken:
         raise
     except (ValueError, OverflowError, RecursionError, MemoryError, IndexError) as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise Broken(cursor.verdict(), f"not a whole pickle: {reason[:200]}") from None
+
+
+def _skip_array(machine: Machine, cursor: Cursor) -> None:
+    """joblib writes an array's bytes into the pickle, behind the object that describes it."""
+    made = machine.stack[-1]
+    if not isinstance(made, Call) or made.dotted != ARRAY or not isinstance(made.state, dict):
+        return
+    described, shape = made.state.get("dtype"), made.state.get("shape")
+    code = described.arguments[0] if isinstance(described, Call) and isinstance(described.arguments, tuple) else None
+    if not isinstance(shape, tuple) or not all(isinstance(size, int) and size >= 0 for size in shape):
+        raise Broken("malformed", "an array of joblib has no shape")
+    if code in ("O", "O8"):  # objects: a pickle of their own
+        inner = read(cursor)
+        machine.globals |= inner.globals
+        machine.called |= inner.called
+        machine.faults += inner.faults
+        return
+    dtype, _ = from_numpy(code)
+    if made.state.get("numpy_array_alignment_bytes") is not None:
+        padding = cursor.read(1)
+        cursor.read(padding[0] if padding else 0)
+    left = math.prod(shape) * dtype.size
+    while left:
+        data = cursor.read(min(left, 1 << 20))
+        if not data:
+            raise Broken("truncated", f"an array of {math.prod(shape)} values needs {left} bytes more")
+        left -= len(data)
 
 
 def _is_odd(number: Any, length: int) -> bool:
