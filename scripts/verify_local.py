@@ -10,9 +10,15 @@ Example:
     rgt verify_local pulled --json
 
 Reads every byte once, executes nothing that a file holds, and needs neither torch nor much memory; with --deep, what
-passed is then loaded in a process of the training's Python. When everything passes, PULL_VERIFIED.json is written
-beside PULL_MANIFEST.json, or into the folder that was given; a proof that no longer holds is renamed to
-PULL_VERIFIED.json.stale.
+passed is then loaded in a process of the training's Python. Three verdicts, in words, in --json and as exit code:
+
+    sound      0  every file that was opened is whole and its values are in order; warnings are for you to read
+    strangers  4  the same, but loading it imports code that is no known library's: the names are said; allow yours
+    damaged    1  at least one file is broken, incomplete or hostile
+
+A pull (PULL_MANIFEST.json is there) that is not damaged gets PULL_VERIFIED.json, with the verdict and with every file
+that was not opened; a proof that no longer holds is renamed to PULL_VERIFIED.json.stale. Files of unknown formats are
+listed as not checked.
 
 A spec for --expect:
     tensors:
@@ -37,6 +43,7 @@ from typing import TYPE_CHECKING, Any
 from rgt import cli, errors, units
 from rgt.errors import bad_input
 from rgt.report import SEVERITIES, Report, plural
+from rgt.units import show_text
 
 import click
 
@@ -46,13 +53,15 @@ if TYPE_CHECKING:
     from rgt.checkpoint.verify import Verification
 
 MAX_ABS = 1e6
+WORDS = {"damaged": errors.FINDINGS, "strangers": errors.REFUSED, "sound": errors.OK}
+_SHOWN = {"damaged": "NOT VERIFIED", "strangers": "sound, from strangers", "sound": "sound"}
 _LINES = 200  # of artifacts; --json has them all
 _NAMED = 5
 
 # The hand-over checklist, and the findings that speak against each point.
 _LOADS = """
     truncated malformed crc bounds overlap duplicate gap trailing empty bomb path-name error-page lfs-pointer
-    not-a-checkpoint object-array hostile refused-global unreadable changed no-crc unjudged unloadable
+    not-a-checkpoint object-array hostile refused-global unreadable changed no-crc unjudged unloadable unknown code
 """
 CHECKLIST = {
     "loads": _LOADS.split(),
@@ -126,11 +135,17 @@ def main(
     record = {"max_abs": max_abs, "expect": str(expect) if expect else None}
     proofs = [] if short else [path for verdict in verdicts for path in verify.prove(verdict, record)]
     problems += [entry for verdict in verdicts if short or verdict.failed for entry in verify.withdraw(verdict)]
+    words = [verdict.word for verdict in verdicts]
+    word = "damaged" if short else next(filter(words.__contains__, WORDS))
     data = {
+        "ok": word == "sound",
+        "verdict": word,
+        "strangers": sorted({name for verdict in verdicts for name in verdict.strangers}),
         "artifacts": [
             {"path": str(one.path), "ok": one.real, **one.as_dict(), "parameters": one.parameters} for one in artifacts
         ],
         "checklist": checklist(problems, artifacts, max_abs),
+        "unchecked": [row for verdict in verdicts for row in verdict.unchecked],
         "proof": [str(path) for path in proofs],
         "seconds": round(time.perf_counter() - start, 3),
     }
@@ -153,13 +168,19 @@ def emit(problems: list[tuple[Path, Problem]], artifacts: list[Artifact], data: 
         click.echo(f"... and {len(artifacts) - _LINES} more; --json lists them all")
     failed = sum(not artifact.real for artifact in artifacts)
     errors_, warnings = (sum(problem.severity == level for _, problem in problems) for level in SEVERITIES[:2])
-    word = "NOT VERIFIED" if errors_ else "verified with warnings" if warnings else "verified"
     count = f"{failed} of {plural(len(artifacts), 'artifact')} failed" if failed else plural(len(artifacts), "artifact")
     proofs = "".join(f"; proof: {path}" for path in data["proof"])
     points = " · ".join(f"{point}: {answer}" for point, answer in data["checklist"].items())
     took = units.show_duration(data["seconds"])
-    last = f"{word}: {count}, {errors_} errors, {warnings} warnings, {took}{proofs}"
-    return found.emit(fmt, f"checklist: {points}\n{last}")
+    last = f"{_SHOWN[data['verdict']]}: {count}, {errors_} errors, {warnings} warnings, {took}{proofs}"
+    if data["strangers"]:
+        last += f"\nloading imports: {', '.join(data['strangers'][:_NAMED])}"
+    if data["unchecked"]:
+        size = units.show_size(sum(row["bytes"] for row in data["unchecked"]))
+        some = ", ".join(Path(row["path"]).name for row in data["unchecked"][:_NAMED])
+        last += f"\nnot checked: {plural(len(data['unchecked']), 'file')}, {size}: {some}"
+    found.emit(fmt, show_text(f"checklist: {points}\n{last}"))
+    return WORDS[data["verdict"]]
 
 
 def checklist(problems: list[tuple[Path, Problem]], artifacts: list[Artifact], max_abs: float) -> dict[str, str]:
@@ -227,22 +248,22 @@ def load_expectation(path: Path) -> Expectation:
 
 def _models(found: Survey, artifacts: list[Artifact]) -> Iterator[Model]:
     """Shards of one index together, a DCP folder as its metadata describes it."""
-    from rgt.checkpoint.layout import role_of
+    from rgt.checkpoint.layout import MODEL, role_of
 
     files: dict[Path, list[Artifact]] = {}
     for artifact in artifacts:
         path = artifact.path
-        if not found.blobs(path) and any(tensor.role == "weight" for tensor in artifact.layout.tensors):
+        if not found.blobs(path) and any(tensor.role in MODEL for tensor in artifact.layout.tensors):
             files.setdefault(path.parent if "-of-" in path.name else path, []).append(artifact)
     for path, members in files.items():
         weights: Table = {}
         for member in members:
-            tensors = [tensor for tensor in member.layout.tensors if tensor.role == "weight"]
+            tensors = [tensor for tensor in member.layout.tensors if tensor.role in MODEL]
             weights |= _model_names({t.name: (t.dtype.name, t.shape) for t in tensors}, member.layout.root)
         yield Model(path, weights, members)
     for directory, metadata in found.metadata.items():
         members = [artifact for artifact in artifacts if artifact.path.is_relative_to(directory)]
-        weights = {name: entry for name, entry in metadata.shapes.items() if role_of(name) == "weight"}
+        weights = {name: entry for name, entry in metadata.shapes.items() if role_of(name) in MODEL}
         yield Model(directory, _model_names(weights), members)
 
 

@@ -189,7 +189,10 @@ HOLES = [
     (ROW * 100, ROW * 200, False, []),  # rows of tokens that were never seen
     (ROW * 900, ROW * 1000, False, []),  # a vocabulary padded to a multiple of 64
     (0, ROW * 80, False, []),  # reserved tokens first
-    (200_000, 260_000, True, []),  # too short to be told from pruning
+    (200_000, 260_000, True, [("hole", "w")]),
+    (200_000, 204_096, True, [("hole", "w")]),  # one page
+    (200_000, 204_200, False, [("hole", "w")]),
+    (200_000, 203_000, False, []),  # too short to be told from pruning
 ]
 
 

@@ -22,7 +22,7 @@ from rgt.checkpoint.formats import dcp, readers
 from rgt.checkpoint.formats.container import Late, Window, blocks
 from rgt.checkpoint.formats.pickles import Call
 from rgt.checkpoint.formats.torch_files import keys
-from rgt.checkpoint.layout import FILE, Artifact, Broken, Layout, Problem
+from rgt.checkpoint.layout import FILE, MODEL, Artifact, Broken, Layout, Problem
 from rgt.checkpoint.tensor_values import Checksums, Tick, read_values
 from rgt.checkpoint.value_rules import MAX_ABS, Rules, bounded, judge_values
 
@@ -31,6 +31,7 @@ CONTAINERS = ("state_dict", "model_state_dict", "model", "module", "net", "netwo
 _SCALARS = {"float32": "f", "float64": "d", "int64": "q", "int32": "i"}
 # A gradient scaler skips steps, most of them at the start, so the optimizer may have made somewhat fewer.
 _SLACK, _SKIPPED = 0.1, 16
+_ACCUMULATED = 256  # micro-steps in one step of the optimizer, at most
 _CHUNK = 1 << 20
 
 
@@ -110,11 +111,8 @@ def _read_headers(window: Window, artifact: Artifact, blobs: Blobs | None, optio
         return Layout("unknown")
     artifact.format = layout.format
     artifact.problems += layout.problems
-    fix = "if you trust its source, allow the name with --expect; better: save plain tensors"
-    for name in layout.refused:
-        allowed = any(fnmatchcase(name, pattern) for pattern in options.allow.get("refused-global", ()))
-        message = f"the pickle names {name[:120]}, which is not on the list of harmless names"
-        artifact.problems.append(Problem("refused-global", "info" if allowed else "error", message, fix=fix))
+    artifact.strangers = unallowed(layout.refused, options.allow)
+    artifact.problems += judge_names(layout.refused, artifact.strangers)
     step, steps = layout.facts["step"], layout.facts["optimizer_steps"]
     if step is not None and steps:
         several = any(tensor.name.startswith("optimizer_states.1.") for tensor in layout.tensors)
@@ -124,11 +122,26 @@ def _read_headers(window: Window, artifact: Artifact, blobs: Blobs | None, optio
     root = keys(layout.root)
     hollow = [key for key in CONTAINERS if isinstance(root.get(key), (dict, Call)) and not keys(root[key])]
     nothing = layout.format in ("safetensors", "npz") or not root
-    if hollow and not any(tensor.role == "weight" for tensor in layout.tensors):
+    if hollow and not any(tensor.role in MODEL for tensor in layout.tensors):
         artifact.problems.append(Problem("empty", "error", f"its {hollow[0]!r} holds nothing"))
     elif nothing and not layout.tensors and not layout.problems and layout.format not in ("pickle", "distcp"):
         artifact.problems.append(Problem("empty", "error", "holds no tensor"))
     return layout
+
+
+def unallowed(refused: list[str], allow: dict[str, list[str]]) -> list[str]:
+    patterns = allow.get("refused-global", ())
+    return [name for name in refused if not any(fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+def judge_names(refused: list[str], strangers: list[str]) -> Iterator[Problem]:
+    """Names of code that is neither known to be harmless nor to be hostile: the user's own, or a stranger's."""
+    for names, severity in ((strangers, "warn"), ([name for name in refused if name not in strangers], "info")):
+        if names:
+            modules = sorted({name.partition(".")[0] for name in names})
+            message = f"loading it imports {', '.join(modules[:5])[:120]}, code that is not known here"
+            fix = "yours: allow the names with --expect. A stranger's: read that code first; plain tensors need none"
+            yield Problem("refused-global", severity, message, evidence=", ".join(names[:10])[:400], fix=fix)
 
 
 def _read_checksums(window: Window, artifact: Artifact) -> None:
@@ -184,3 +197,5 @@ def compare_steps(step: int, optimizer_step: float, source: str, exact: bool) ->
             yield Problem("step", "error", f"{message}: they are of two checkpoints", where="optimizer")
     elif not step or (step % optimizer_step and optimizer_step % step):
         yield Problem("step", "warn", f"{message}; neither is a multiple of the other", where="optimizer")
+    elif max(step / optimizer_step, optimizer_step / step) > _ACCUMULATED:
+        yield Problem("step", "warn", f"{message}: nobody accumulates so many", where="optimizer")

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rgt import schema
+from rgt import schema, units
 from rgt.checkpoint import index, names
 from rgt.checkpoint.examine import compare_steps, is_step
 from rgt.checkpoint.formats.readers import read_json
 from rgt.checkpoint.formats.torch_files import keys
 from rgt.checkpoint.layout import Artifact, Broken, Problem
-from rgt.checkpoint.survey import Survey
+from rgt.checkpoint.survey import Survey, may_be_weights
 
 Problems = Iterator[tuple[Path, Problem]]
 Artifacts = dict[Path, Artifact]
@@ -32,34 +32,77 @@ _ZERO_OPTIM = re.compile(r"(?:\w+_)?zero_pp_rank_(\d+)_mp_rank_(\d+)_optim_state
 _ZERO_MODEL = re.compile(r"(?:zero_pp_rank_(\d+)_)?mp_rank_(\d+)_model_states\.pt")
 _MAX_RANKS = 100_000  # a higher number in a name is no rank
 _NAMED = 5
+_TOKENIZERS, _MAX_TEXT = (".model", ".spm", ".txt", ".yaml", ".yml", ".vocab", ".json", ".jinja"), 16 << 20
 
 
 def check_folders(found: Survey, artifacts: Artifacts) -> Problems:
     yield from ((path, problem) for path in found.sides for problem in _check_json(path))
+    for path, artifact in artifacts.items():
+        yield from _check_external(found, path, artifact)
     if found.given.is_dir():
         for folder in sorted({found.root, *found.folders}):
             yield from _check_hugging_face(folder, artifacts)
             yield from _check_deepspeed(folder, artifacts)
         for run in sorted({path.parent for path in found.sides if path.name == index.INDEX}):
             yield from _check_run(run, artifacts)
-        if not found.artifacts and not found.metadata:
-            message = "holds no checkpoint: nothing was saved or nothing was pulled"
-            yield found.given, Problem("empty", "error", message)
-        if found.skipped:
-            some = ", ".join(path.name for path in found.skipped[:5])
-            message = f"{len(found.skipped)} pickles were not examined; name one to have it examined"
-            yield found.given, Problem("unjudged", "info", message, evidence=some[:200])
+        yield from _check_others(found)
     else:  # one file of a run: what the run's index says about it
         for run in (found.root, found.root.parent):
             for entry in index.read(run) or []:
                 yield from _check_entry(entry, artifacts.get(run / entry["path"]))
 
 
+def _check_external(found: Survey, path: Path, artifact: Artifact) -> Problems:
+    """ONNX keeps large tensors in files beside it; they must be there, below its folder, and long enough."""
+    ends: dict[str, int] = {}
+    for location, offset, length, _ in artifact.layout.facts.get("external", ()):
+        numbers = [int(text) if text.isdigit() and len(text) < 20 else 0 for text in (offset, length)]
+        ends[location] = max(ends.get(location, 0), sum(numbers))
+    for location, end in ends.items():
+        target = path.parent / location
+        if not location or Path(location).is_absolute() or ".." in Path(location).parts:
+            yield path, Problem("path-name", "error", f"has data in {location[:100]!r}, which is outside of its folder")
+        elif not os.path.isfile(target) or target.stat().st_size < end:
+            yield target, Problem("missing", "error", f"should hold {end} bytes of the tensors of {path.name}")
+        elif target in found.others:
+            found.others.remove(target)
+
+
+def _check_others(found: Survey) -> Problems:
+    """Files of unknown formats: said, never passed over in silence."""
+    large = [path for path in found.others if may_be_weights(path)]
+    shown = ", ".join(
+        f"{path.name} ({units.show_size(path.stat().st_size)})" for path in (large or found.others)[:_NAMED]
+    )
+    if not found.artifacts and not found.metadata:
+        what = f"holds {len(found.others)} files of unknown formats and no checkpoint that can be checked"
+        message = what if found.others else "holds no checkpoint: nothing was saved or nothing was pulled"
+        yield (
+            found.given,
+            Problem("unknown" if found.others else "empty", "error", message, evidence=shown[:300] or None),
+        )
+    elif large:
+        message = f"{len(large)} files that may hold weights are of unknown formats and were not checked"
+        yield found.given, Problem("unknown", "warn", message, evidence=shown)
+    for path in found.others:
+        if path.suffix in _TOKENIZERS and _is_blank(path):
+            yield path, Problem("hole", "error", "holds nothing but zeros", fix="copy it again")
+
+
+def _is_blank(path: Path) -> bool:
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_MAX_TEXT)
+    except OSError:
+        return False
+    return bool(data) and not data.strip(b"\0")
+
+
 # -- Hugging Face
 
 
 def _check_hugging_face(folder: Path, artifacts: Artifacts) -> Problems:
-    indexes = sorted(folder.glob(f"*{names.INDEX}"))
+    indexes = sorted(path for path in folder.glob("*.json") if names.is_index(path.name))
     for path in indexes:
         yield from _check_index(path, artifacts)
     shards = [path.name for path in sorted(folder.glob("*-of-*.*")) if names.shard_stem(path.name)]

@@ -16,6 +16,7 @@ from typing import Any
 FILE = -1  # Tensor.source: bytes of the file itself; otherwise the index of a packed member
 INLINE = -2  # bytes that came with the pickle
 MAX_PROBLEMS = 200  # kept of one file
+MODEL = ("weight", "buffer")  # roles of what load_state_dict takes
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ TORCH_STORAGES = _pairs("""
 SAFETENSORS = _pairs("""
     F64=float64 F32=float32 F16=float16 BF16=bfloat16 I64=int64 I32=int32 I16=int16 I8=int8 U64=uint64 U32=uint32
     U16=uint16 U8=uint8 BOOL=bool F8_E4M3=float8_e4m3fn F8_E5M2=float8_e5m2 F8_E8M0=float8_e8m0fnu C64=complex64
-    F8_E4M3FNUZ=float8_e4m3fnuz F8_E5M2FNUZ=float8_e5m2fnuz
+    F8_E4M3FNUZ=float8_e4m3fnuz F8_E5M2FNUZ=float8_e5m2fnuz F4=float4_e2m1fn_x2
 """)
 _NUMPY = _pairs("""
     f2=float16 f4=float32 f8=float64 c8=complex64 c16=complex128 b1=bool i1=int8 i2=int16 i4=int32 i8=int64
@@ -170,7 +171,7 @@ class Tensor:
     stride: tuple[int, ...] | None = None  # in values; None: contiguous
     source: int = FILE
     big_endian: bool = False
-    role: str = "weight"  # weight | optimizer | ema | other
+    role: str = "weight"  # weight | buffer | optimizer | ema | other
     data: bytes = b""  # of an INLINE one
 
     @property
@@ -227,6 +228,7 @@ class Member:
     size: int  # bytes unpacked
     header: int  # offset of the local header
     data: int = 0  # offset of the first byte behind it
+    attributes: int = 0
 
 
 @dataclass
@@ -262,6 +264,7 @@ class Artifact:
     layout: Layout = field(default_factory=lambda: Layout("unknown"))
     problems: list[Problem] = field(default_factory=list)
     checks: list[str] = field(default_factory=list)
+    strangers: list[str] = field(default_factory=list)  # names that loading it imports, and that nobody allowed
 
     @property
     def real(self) -> bool:
@@ -275,7 +278,7 @@ class Artifact:
     @property
     def parameters(self) -> int:
         """Values of the weights; tied ones count once."""
-        places = {(t.source, t.start, t.shape): t.numel for t in self.layout.tensors if t.role == "weight"}
+        places = {(t.source, t.start, t.shape): t.numel for t in self.layout.tensors if t.role in MODEL}
         return sum(places.values())
 
 
@@ -285,40 +288,46 @@ _LONGEST = 300  # characters of a name that are looked at; hostile ones are long
 
 _OPTIMIZER = re.compile(
     r"(^|\.)(opt|opt_state\w*|optim|optim_\w+|optimizers?|optimizer_\w+|base_optimizer_state|fp32_flat_groups"
-    r"|single_partition_of_fp32_groups|exp_avg(_sq)?|exp_inf|max_exp_avg_sqs?|momentum_buffer|square_avg|grad_avg"
-    r"|acc_delta)(\.|$)|^state\.\d+\."
+    r"|single_partition_of_fp32_groups|fp32_from_fp16_params|exp_avg(_sq)?|exp_inf|max_exp_avg_sqs?|momentum_buffer"
+    r"|square_avg|grad_avg|acc_delta)(\.|$)|^state\.\d+\."
 )
 _EMA = re.compile(r"(^|[._])ema([._]|$)|(^|\.)(averaged_model|swa_model)\.")
 _OTHER = re.compile(
-    r"(^|\.)(callbacks|loops|lr_schedulers?|schedulers?|scaler|loss_scaler|metrics?|history|\w*rng\w*|random_states?"
-    r"|numpy_random_seed|torch_manual_seed|torch_cuda_manual_seed)(\.|$)"
+    r"(^|\.)(callbacks|loops|(lr_)?sched\w*|opt_param_scheduler|\w*scaler|loss_scale\w*|cur_scale|scale_window|metrics?|history"
+    r"|\w*rng\w*|random_states?|numpy_random_seed|torch_manual_seed|torch_cuda_manual_seed|train_dataloader|sampler\w*)(\.|$)"
 )
-_RANDOM_FILES = ("rng_state", "random_states")
+_OTHER_FILES = ("rng_state", "random_states", "scheduler", "scaler", "sampler")
+_BUFFER = re.compile(
+    r"(^|[._])(running_(mean|var)|moving_(mean|variance)|inv_freq|\w*freqs?(_cis)?|\w*(mask|alibi|causal)\w*|\w*position_ids"
+    r"|\w*(idx|index|indices)|num_batches_tracked|cluster_size|embed_avg|ema_count|\w*absmax|\w*zero_points?|\w*offsets?)$"
+)
 _MASK = re.compile(r"mask|alibi|causal", re.I)
 _COUNTER = re.compile(
     r"(^|\.)(steps?|num_batches_tracked|\w*position\w*|(\w*_)?ids|seed|counts?|counter|timesteps?|epoch|growth_tracker"
     r"|(\w*_)?(idx|index|indices))$"
 )
 _ZERO_IS_ORDINARY = re.compile(
-    r"(^|[._])(bias|beta|mask\w*|running_\w+|\w*position\w*|pos_embed\w*|token_type\w*|\w*cache\w*|zero_point\w*"
+    r"(^|[._])(\w*bias(es)?|beta|mask\w*|running_\w+|\w*position\w*|pos_embed\w*|token_type\w*|\w*cache\w*|zero_point\w*"
     r"|\w*offset\w*|absmax|\w*buffer\w*)$"
 )
 
 
 def role_of(name: str) -> str:
-    """weight | optimizer | ema | other"""
+    """weight | buffer | optimizer | ema | other (schedulers, scalers, random states, counters, metrics)"""
     name = name[-_LONGEST:]
+    if _OTHER.search(name):
+        return "other"
     if _OPTIMIZER.search(name):
         return "optimizer"
     if _EMA.search(name):
         return "ema"
-    return "other" if _OTHER.search(name) else "weight"
+    return "buffer" if _BUFFER.search(name) else "weight"
 
 
 def assign_roles(tensors: list[Tensor], file: str = "") -> None:
     for tensor in tensors:
         if tensor.role == "weight":
-            tensor.role = "other" if file.startswith(_RANDOM_FILES) else role_of(tensor.name)
+            tensor.role = "other" if file.startswith(_OTHER_FILES) else role_of(tensor.name)
 
 
 def is_mask(tensor: Tensor) -> bool:

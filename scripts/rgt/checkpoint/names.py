@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 
 METADATA, INDEX = ".metadata", ".index.json"  # DCP's table of contents; the end of Hugging Face's
+_INDEX = re.compile(r".*\.index(\.[\w-]+)?\.json")  # model.safetensors.index.fp16.json: of a variant
 DAMAGED = ".damaged"  # set aside by us
 FILES = (".pt", ".pth", ".ckpt", ".safetensors")  # a model, or more, in one file
 _OWN = re.compile(r"step_(\d+)\.pt")
@@ -26,7 +27,7 @@ _COMPANION = re.compile(
     r".*\.(?:npy|npz)|(?:optimizer|scheduler|sampler|scaler|training_args).*\.bin"
     r"|(?:random_states_|custom_checkpoint_)\d+\.pkl"
 )
-_SHARD = re.compile(r"(?P<stem>.+)-\d{5}-of-\d{5}\.(?:safetensors|bin)")
+_SHARD = re.compile(r"(?!shard-)(?P<stem>.+)-\d{5}-of-\d{5}\.(?:safetensors|bin)")  # shard-: DCP's, without an index
 _UNFINISHED = re.compile(
     r"^(?:tmp|temp|partial|incomplete)[-_.]|[-_.](?:tmp|temp|part|partial|incomplete)\W*\w{0,8}$", re.I
 )
@@ -70,6 +71,10 @@ def is_artifact(name: str) -> bool:
 def is_shard(name: str) -> bool:
     """One of several files that only together are a checkpoint."""
     return name.endswith(".distcp") or bool(_SHARD.fullmatch(name))
+
+
+def is_index(name: str) -> bool:
+    return bool(_INDEX.fullmatch(name))
 
 
 def shard_stem(name: str) -> str | None:

@@ -89,7 +89,7 @@ def compare(artifact: Artifact, expected: Expected) -> Iterator[Problem]:
             artifact.checks.append("digest")
 
 
-def write(expected: Expected, artifacts: list[Artifact], warnings: int, how: dict[str, Any]) -> Path:
+def write(expected: Expected, artifacts: list[Artifact], said: dict[str, Any]) -> Path:
     """Only called when nothing failed."""
     from importlib import metadata  # slow to import, and only a proof needs it
 
@@ -99,8 +99,7 @@ def write(expected: Expected, artifacts: list[Artifact], warnings: int, how: dic
         "tool_version": VERSION,
         "versions": {"python": platform.python_version(), "numpy": metadata.version("numpy")},
         "artifacts": rows,
-        "warnings": warnings,
-        **how,
+        **said,
         **({"manifest_sha256": expected.manifest_sha256} if expected.manifest_sha256 else {}),
     }
     path = expected.folder / PROOF

@@ -9,14 +9,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rgt.checkpoint import names
-from rgt.checkpoint.examine import Blobs
+from rgt.checkpoint.examine import Blobs, judge_names
 from rgt.checkpoint.formats import dcp, readers
 from rgt.checkpoint.layout import Broken, Problem
 from rgt.errors import bad_input, from_os_error
 
 MAX_FILES = 200_000
+_OURS = ("PULL_MANIFEST.json", "PULL_VERIFIED.json", "PULL_VERIFIED.json.stale")
 _SKIPPED = {".git", ".venv", "node_modules", "__pycache__"}
-_SIDE = re.compile(r"(.*results|.*metrics|trainer_state|checkpoints_index|.*\.index)\.json")
+_SIDE = re.compile(
+    r"(.*results|.*metrics|trainer_state|checkpoints_index|.*\.index(\.\w+)?|(.*_)?config|model_index|(added_|special_)tokens.*"
+    r"|tokenizer|vocab)\.json"
+)
+WEIGHT_SIZE = 1 << 20  # bytes from which on a file that was not opened may be a model
+_PICKLES, _MAX_PICKLE = (".pkl", ".pickle", ".joblib"), 64 << 20
+_NO_WEIGHTS = re.compile(  # of any size: logs, trackers, pictures, tables, archives of data
+    r".*\.(log|out|err|txt|md|jsonl?|ya?ml|toml|csv|tsv|py|sh|html?|svg|png|jpe?g|gif|webp|pdf|mp[34]|wav|flac|avi|parquet|arrow"
+    r"|lock|wandb|sqlite3?|db|xml|ipynb|idx|vocab|spm|merges|prof|trace|nsys-rep|stale)|events\.out\.tfevents\..*"
+)
 
 
 @dataclass
@@ -27,7 +37,8 @@ class Survey:
     sides: list[Path] = field(default_factory=list)
     problems: list[tuple[Path, Problem]] = field(default_factory=list)
     metadata: dict[Path, dcp.Metadata] = field(default_factory=dict)  # of DCP folders
-    skipped: list[Path] = field(default_factory=list)  # pickles under other names: not examined
+    strangers: list[str] = field(default_factory=list)  # names in the pickles of .metadata files
+    others: list[Path] = field(default_factory=list)  # everything else: not opened
 
     def blobs(self, path: Path) -> Blobs | None:
         for directory in path.parents if self.metadata else ():
@@ -92,7 +103,9 @@ def _sort(found: Survey, path: Path) -> None:
             found.problems.append((path, Problem("unreadable", "error", f"cannot be read: {error.strerror}")))
         else:
             found.metadata[path.parent] = metadata
-            found.problems += [(path, problem) for problem in metadata.problems]
+            found.strangers += metadata.refused
+            problems = [*metadata.problems, *judge_names(metadata.refused, metadata.refused)]
+            found.problems += [(path, problem) for problem in problems]
             found.problems += dcp.lost_files(path.parent, metadata)
     elif names.is_partial_copy(name):
         message = "a copy that was not finished"
@@ -101,10 +114,22 @@ def _sort(found: Survey, path: Path) -> None:
         found.problems.append((path, Problem("partial", "info", "left by a save that was killed; harmless")))
     elif _SIDE.fullmatch(name):
         found.sides.append(path)
-    elif names.is_artifact(name) or readers.looks_like_one(_head(path)):
+    elif names.is_artifact(name) or readers.looks_like_one(_head(path), name) or _is_small_pickle(path):
         found.artifacts.append(path)
-    elif path.suffix in (".pkl", ".pickle"):
-        found.skipped.append(path)
+    elif name not in _OURS:
+        found.others.append(path)
+
+
+def _is_small_pickle(path: Path) -> bool:
+    return path.suffix in _PICKLES and path.stat().st_size <= _MAX_PICKLE
+
+
+def may_be_weights(path: Path) -> bool:
+    """Large, and not of a kind that never holds any: a proof that leaves it out is no proof of the model."""
+    try:
+        return path.stat().st_size >= WEIGHT_SIZE and not _NO_WEIGHTS.fullmatch(path.name.lower())
+    except OSError:
+        return False
 
 
 def _head(path: Path) -> bytes:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 READ = 16 << 20  # bytes read at once
 BLOCK = 1 << 20  # bytes looked at in one go: stays in the cache between two operations
 PAGE = 4096
-HOLE = 64 << 10  # bytes of zeros in a row that no dense tensor has by chance
-_MAX_RUNS = 1000
+HOLE = 4096  # bytes of zeros in a row that no dense tensor has by chance
+SAMPLE = 1024  # bytes of the file from one word that is kept to the next
 _NAMED = 20  # damaged zip members
 Tick = Callable[[int], None]
 
@@ -61,7 +61,6 @@ class Stats:
     constant: bool = True
     first: int = 0
     low: int = 0  # of the infinite or too large values: those below zero
-    zero_pages: list[Words] = field(default_factory=list)  # numbers of pages whose first eight bytes are zero
 
     @property
     def zero(self) -> bool:
@@ -104,16 +103,6 @@ class Stats:
             self.nan.add(words == dtype.nan_raw, words, self.count)
         self.count += len(words)
 
-    def zero_runs(self) -> list[tuple[int, int]]:
-        """[first, last] page of every run of zeros that is long enough to be a hole."""
-        import numpy as np
-
-        pages = np.concatenate([np.empty(0, int), *self.zero_pages])
-        breaks = np.flatnonzero(np.diff(pages) > 1)
-        first, last = pages[np.append(0, breaks + 1)[: len(pages)]], pages[np.append(breaks, -1)[: len(pages)]]
-        long = (last - first + 1) * PAGE >= HOLE - PAGE
-        return list(zip(first[long].tolist(), last[long].tolist(), strict=True))[:_MAX_RUNS]
-
 
 @dataclass
 class Segment:
@@ -152,9 +141,6 @@ class Segment:
                     first = self.stats.first if self.stats.count else part[0]
                     part = np.where(rest == 0, part, part.dtype.type(first))
                 self.stats.update(part)
-            if self.length >= 2 * HOLE and not gappy:
-                heads = np.frombuffer(data[: len(data) // 8 * 8], "u8")[:: PAGE // 8]
-                self.stats.zero_pages.append(np.flatnonzero(heads == 0) + self.done // PAGE)
         self.done += len(data)
 
 
@@ -165,6 +151,7 @@ class Pass:
     segments: list[Segment]  # by source and start, never overlapping
     sha256: str | None = None
     problems: list[Problem] = field(default_factory=list)
+    samples: list[Words] = field(default_factory=list)  # eight bytes of every SAMPLE, where no checksum speaks
 
 
 def read_values(window: Window, layout: Layout, *, digest: bool, max_abs: float, tick: Tick | None = None) -> Pass:
@@ -210,6 +197,8 @@ def _plan(tensors: list[Tensor], max_abs: float) -> list[Segment]:
 
 
 def _read_file(window: Window, layout: Layout, done: Pass, digest: bool, tick: Tick) -> None:
+    import numpy as np
+
     sha256, checksums = hashlib.sha256(), Checksums(layout.spans)
     pending = deque(segment for segment in done.segments if segment.source == FILE)
     buffer = memoryview(bytearray(min(READ, window.length)))
@@ -221,6 +210,10 @@ def _read_file(window: Window, layout: Layout, done: Pass, digest: bool, tick: T
             beside = [pool.submit(checksums.update, read, fresh)] if layout.spans else []
             beside += [pool.submit(sha256.update, fresh)] if digest else []
             kept = _judge_block(pending, at, data)
+            if not layout.spans and not window.start:
+                first = -read % SAMPLE
+                words = np.frombuffer(fresh[first : first + (len(fresh) - first) // 8 * 8], "u8")
+                done.samples.append(words[:: SAMPLE // 8].copy())
             for future in beside:
                 future.result()
             tick(len(fresh))

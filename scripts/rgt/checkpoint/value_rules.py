@@ -1,22 +1,20 @@
-"""From statistics to findings. NaN and infinity are errors; what zero and large mean depends on the tensor.
-
-Runs of zeros that a crashed copy leaves in an otherwise dense tensor are told from rows that are meant to be zero.
-"""
+"""From statistics to findings. NaN and infinity are errors; what zero and large mean depends on the tensor."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from rgt.checkpoint.formats.container import Window
-from rgt.checkpoint.layout import FILE, Layout, Problem, is_counter, is_mask, zero_is_ordinary
-from rgt.checkpoint.tensor_values import HOLE, PAGE, Pass, Segment, Tally
+from rgt.checkpoint.layout import FILE, Layout, Problem, is_counter, is_mask, role_of, zero_is_ordinary
+from rgt.checkpoint.lost_pages import judge_pages
+from rgt.checkpoint.tensor_values import Pass, Segment, Tally
 
 MAX_ABS = 1e6
 _SHOWN = 20  # findings of one code per file; the rest is counted
 _NAMED = 5
-_STEP = 256 << 10  # bytes in which the ends of a hole are looked for
 
 
 @dataclass
@@ -28,14 +26,16 @@ class Rules:
 
 def judge_values(window: Window, layout: Layout, done: Pass, rules: Rules) -> Iterator[Problem]:
     ordinary: dict[str, list[str]] = {}
+    siblings = Siblings(done.segments)
     for segment in done.segments:
         name = segment.first.name
-        for problem in _segment_problems(window, segment, rules, bool(layout.spans)):
+        for problem in _segment_problems(window, segment, rules, siblings):
             allowed = any(fnmatchcase(name, pattern) for pattern in rules.allow.get(problem.code, ()))
             if problem.severity == "info" or allowed:
                 ordinary.setdefault(problem.code, []).append(name)
             else:
                 yield problem
+    yield from judge_pages(window, done)
     for code, names in sorted(ordinary.items()):
         shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
         what = "1 tensor is" if len(names) == 1 else f"{len(names)} tensors are"
@@ -43,36 +43,65 @@ def judge_values(window: Window, layout: Layout, done: Pass, rules: Rules) -> It
         yield Problem(code, "info", message, evidence=shown[:400])
 
 
-def _segment_problems(window: Window, segment: Segment, rules: Rules, has_crc: bool) -> Iterator[Problem]:
+class Siblings:
+    """Tensors whose names differ by a number only: layers of one kind. What all of them are is meant."""
+
+    def __init__(self, segments: list[Segment]) -> None:
+        self._kinds: dict[str, list[bool]] = {}
+        self._zeros: set[str] = set()  # ends of the names of weights that are zero
+        self._all = True  # no weight holds anything
+        for segment in segments:
+            flat = segment.stats.constant and segment.first.numel > 1
+            self._kinds.setdefault(_kind(segment.first.name), []).append(flat)
+            if segment.first.role == "weight" and segment.stats.zero:
+                self._zeros |= {segment.first.name, ".".join(segment.first.name.split(".")[-2:])}
+            if segment.first.role in ("weight", "ema") and segment.first.rank > 1:
+                self._all &= segment.stats.zero
+
+    def severity(self, segment: Segment) -> str:
+        """Of a tensor that holds one value only: an error where it cannot be meant."""
+        flat = self._kinds[_kind(segment.first.name)]
+        if segment.first.role == "ema":  # of weights that are zero themselves
+            end = ".".join(segment.first.name.split(".")[-2:])
+            return "info" if end in self._zeros or end.rpartition(".")[2] in self._zeros else "error"
+        if self._all or (len(flat) > 2 and sum(flat) * 2 < len(flat)):
+            return "error"
+        return "info" if len(flat) > 1 and all(flat) else "warn"
+
+
+def _kind(name: str) -> str:
+    return re.sub(r"\d+", "#", name[-300:])
+
+
+def _segment_problems(window: Window, segment: Segment, rules: Rules, siblings: Siblings) -> Iterator[Problem]:
     tensor, stats = segment.first, segment.stats
     if tensor.dtype.kind == "opaque":
         return
-    bookkeeping = tensor.role == "other" and tensor.numel == 1
+    judged = tensor.role in ("weight", "ema")
+    kept_beside = tensor.role == "other" and (tensor.numel == 1 or role_of(tensor.name) == "other")
+    bookkeeping = "info" if kept_beside else "error"
     if stats.nan.count:
-        yield _tally(segment, "nan", "info" if bookkeeping else "error", "NaN", stats.nan)
+        yield _tally(segment, "nan", bookkeeping, "NaN", stats.nan)
     if stats.inf.count:
         mask = is_mask(tensor) and stats.low == stats.inf.count + stats.over.count
-        yield _tally(segment, "inf", "info" if bookkeeping or mask else "error", "infinite", stats.inf)
+        yield _tally(segment, "inf", "info" if mask else bookkeeping, "infinite", stats.inf)
     if stats.over.count:
-        code, severity = "range", "error"
+        code, severity = "range", "error" if judged and not is_mask(tensor) and not is_counter(tensor) else "info"
         what = f"above {rules.max_abs:g} in magnitude, the largest {tensor.dtype.value(stats.largest_finite):.4g}"
         if tensor.dtype.kind == "bool":
-            code, what = "malformed", "neither true nor false"
-        elif is_mask(tensor) or is_counter(tensor):
-            severity = "info"
+            code, severity, what = "malformed", "error", "neither true nor false"
         yield _tally(segment, code, severity, what, stats.over)
-    judged = tensor.role in ("weight", "ema") and not zero_is_ordinary(tensor) and rules.step != 0
+    judged = judged and not zero_is_ordinary(tensor) and rules.step != 0
     if stats.zero:
         shape = f"{tensor.dtype.name} {'x'.join(map(str, tensor.shape))}"
-        severity, message = "error" if judged else "info", f"all {tensor.numel} values are zero"
-        fix = "never written, or never trained"
+        severity, message = siblings.severity(segment) if judged else "info", f"all {tensor.numel} values are zero"
+        fix = "never written, never trained, or meant to start at zero"
         yield Problem("zero", severity, message, where=tensor.name[:200], evidence=shape, fix=fix)
     elif stats.constant and tensor.numel > 1 and not stats.bad:
         value = tensor.dtype.value(stats.first) if tensor.dtype.floating else stats.first
         message = f"all {tensor.numel} values are {value:g}"
-        yield Problem("constant", "warn" if judged else "info", message, where=tensor.name[:200])
-    if not has_crc and not is_mask(tensor):  # a checksum that is right leaves no room for a hole
-        yield from _holes(window, segment)
+        odd = judged and siblings.severity(segment) != "info"
+        yield Problem("constant", "warn" if odd else "info", message, where=tensor.name[:200])
 
 
 def _tally(segment: Segment, code: str, severity: str, what: str, tally: Tally) -> Problem:
@@ -102,51 +131,3 @@ def bounded(problems: list[Problem]) -> Iterator[Problem]:
         if count > _SHOWN:
             severity = max((p.severity for p in problems if p.code == code), key=("info", "warn", "error").index)
             yield Problem(code, severity, f"{count - _SHOWN} more of the same")
-
-
-# -- holes
-
-
-def _holes(window: Window, segment: Segment) -> Iterator[Problem]:
-    """A page boundary speaks for damage, a row boundary for intention."""
-    tensor = segment.first
-    size, where = tensor.dtype.size, tensor.name[:200]
-    row = max((stride for stride, *_ in tensor.axes()), default=0) * size  # bytes of a step along the slowest axis
-    if tensor.dtype.kind == "bool":
-        return
-    for run in _zero_runs(window, segment):
-        inner = [edge for edge in run if edge not in (segment.start, segment.end)]
-        # give or take the bytes of one value that may happen to be zero
-        paged = bool(inner) and all(min(edge % PAGE, -edge % PAGE) <= size for edge in inner)
-        offsets = [edge - segment.start for edge in inner]
-        by_rows = row > size and all(min(offset % row, -offset % row) <= size for offset in offsets)
-        if not paged and (not tensor.dtype.floating or by_rows or tensor.rank < 2):
-            continue
-        message = f"{run[1] - run[0]} bytes of zeros in a row inside a tensor that is dense elsewhere"
-        place = tensor.position((run[0] - segment.start) // size)
-        evidence = f"from {place}, bytes {run[0]} to {run[1]} of the file"
-        fix = "a copy or a disk lost these pages; copy the file again"
-        yield Problem("hole", "warn" if by_rows else "error", message, where, evidence, fix)
-
-
-def _zero_runs(window: Window, segment: Segment) -> list[tuple[int, int]]:
-    """First byte, and byte behind the last, of every run of at least HOLE zero bytes.
-
-    The pass only sampled a word per page; here the suspected places are read for their exact ends.
-    """
-    import numpy as np
-
-    found: list[tuple[int, int]] = []
-    for first, last in segment.stats.zero_runs() if segment.source == FILE and not segment.stats.zero else ():
-        begin = segment.start + max(0, (first - 1) * PAGE)
-        end = min(segment.end, segment.start + (last + 2) * PAGE)
-        before = begin - 1  # the last byte seen that is not zero
-        for at in range(begin, end, _STEP):
-            data = window.read(at - window.start, min(_STEP, end - at))
-            edges = np.concatenate(([before], at + np.flatnonzero(np.frombuffer(data, np.uint8))))
-            gaps = np.flatnonzero(np.diff(edges) > HOLE).tolist()
-            found += [(int(edges[index]) + 1, int(edges[index + 1])) for index in gaps]
-            before = int(edges[-1])
-        if end - before > HOLE:
-            found.append((before + 1, end))
-    return list(dict.fromkeys(found))

@@ -21,7 +21,7 @@ from rgt.checkpoint import names, proof
 from rgt.checkpoint.examine import Options, examine
 from rgt.checkpoint.folders import check_folders
 from rgt.checkpoint.layout import INLINE, Artifact, Problem
-from rgt.checkpoint.survey import Survey
+from rgt.checkpoint.survey import Survey, may_be_weights
 from rgt.checkpoint.tensor_values import Tick
 from rgt.errors import lacking
 from rgt.machine import outside
@@ -42,10 +42,31 @@ class Verification:
         return any(problem.severity == "error" for _, problem in self.problems)
 
     @property
+    def word(self) -> str:
+        """sound | strangers (sound, and loading it imports code that is not a known library's) | damaged"""
+        if self.failed:
+            return "damaged"
+        return "strangers" if self.strangers else "sound"
+
+    @property
+    def strangers(self) -> list[str]:
+        """Names that loading would import, and that nobody allowed."""
+        return sorted({name for artifact in self.artifacts for name in artifact.strangers} | set(self.found.strangers))
+
+    @property
+    def unchecked(self) -> list[dict[str, Any]]:
+        """Files of the folder that were not opened, the largest first."""
+        rows = [(os.path.getsize(path), path) for path in self.found.others if os.path.isfile(path)]
+        return [{"path": str(path), "bytes": size} for size, path in sorted(rows, key=lambda row: -row[0])]
+
+    @property
+    def unchecked_weights(self) -> list[Path]:
+        return [path for path in self.found.others if may_be_weights(path)]
+
+    @property
     def complete(self) -> bool:
-        """Whether this verdict can be a proof for its folder."""
-        whole = self.found.given.is_dir() or bool(self.expected.listed)
-        return whole and bool(self.artifacts) and not self.expected.outside
+        """Whether this verdict can be a proof: of a pull, and of all of it."""
+        return bool(self.expected.listed) and bool(self.artifacts) and not self.expected.outside
 
 
 def sizes(found: Survey) -> int:
@@ -119,7 +140,10 @@ def prove(verdict: Verification, record: dict[str, Any]) -> Iterator[Path]:
     examined = [*verdict.artifacts, *verdict.plain]
     if verdict.complete and not verdict.failed and all(artifact.sha256 for artifact in examined):
         warnings = sum(problem.severity == "warn" for _, problem in verdict.problems)
-        yield proof.write(verdict.expected, examined, warnings, record)
+        said = {"verdict": verdict.word, "strangers": verdict.strangers, "warnings": warnings}
+        folder = verdict.expected.folder
+        unchecked = [{**row, "path": os.path.relpath(row["path"], folder)} for row in verdict.unchecked]
+        yield proof.write(verdict.expected, examined, {**said, "unchecked": unchecked, **record})
 
 
 def withdraw(verdict: Verification) -> Iterator[tuple[Path, Problem]]:

@@ -227,6 +227,10 @@ def _load(case: Case, folder: Path) -> dict[Path, str]:
         case.loaded = f"{len(files_here)} files here, {len(verdict.artifacts)} of them loaded now, {warnings} warnings"
         if not verdict.artifacts:
             case.object("unverified", "holds nothing that could be verified by load", folder, words)
+        for path in verdict.unchecked_weights:
+            if not any(given.endswith(f"/{path.relative_to(folder).as_posix()}") for given in case.abandon):
+                fix = "look at it yourself; then leave it out of this check by name: --abandon <its path on the box>"
+                case.object("unknown", "is of an unknown format: nobody has opened it", path, fix)
     return {one.path: one.sha256 for one in (*verdict.artifacts, *verdict.plain) if one.sha256}
 
 

@@ -153,7 +153,7 @@ def read_dump(path: Path, rank: int) -> Dump:
 
 def _from_pickle(window: Window) -> Any:
     pickle = pickles.read(Cursor(window, 0, MAX_BYTES))
-    if pickle.globals or pickle.odd_calls:
+    if pickle.globals or pickle.faults:
         names = ", ".join(sorted(pickle.globals)[:3]) or "a call of an unnamed object"
         raise Broken("refused-global", f"its pickle names {names}: a dump is plain data; not run, not used")
     return pickle.root

@@ -24,7 +24,8 @@ MAX_DIRECTORY = 64 << 20  # bytes
 STORED, DEFLATED = 0, 8
 _END, _END64, _LOCATOR = b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07"
 _ENTRY, _LOCAL, _DESCRIPTOR = b"PK\x01\x02", b"PK\x03\x04", b"PK\x07\x08"
-_ENCRYPTED, _HAS_DESCRIPTOR, _UTF8 = 0x1, 0x8, 0x800
+_ENCRYPTED, _HAS_DESCRIPTOR, _UTF8 = 0x2061, 0x8, 0x800  # encryption of three kinds, and patches
+_FOLDER = 0x10  # of the attributes: torch's reader then leaves the bytes of the storage as they were in memory
 _SHIFTED = "bytes were added or lost before it; copy the file again"
 _MAX_RATIO, _MAX_INFLATED = 200, 1 << 30  # together they call a deflated member a bomb
 _IN, _OUT = 256 << 10, 1 << 20  # bytes inflated at once
@@ -134,6 +135,8 @@ def read_zip(window: Window) -> tuple[list[Member], list[Problem]]:
     problems: list[Problem] = []
     for member in members:
         fault = _fault(window, member, start)
+        if member.attributes & _FOLDER and member.size:
+            fault = "malformed", "is marked as a folder and holds bytes: torch would not read them"
         if fault:
             problems.append(Problem(fault[0], "error", f"zip member {member.name[:100]!r} {fault[1]}"))
         else:
@@ -166,7 +169,9 @@ def _find_directory(window: Window) -> tuple[int, int, int]:
         raise Broken("truncated", f"the zip's directory is missing: the end of the file is not there{zeros}")
     if at + 22 > len(data) or at + 22 + int.from_bytes(data[at + 20 : at + 22], "little") != len(data):
         raise Broken("trailing", "other bytes follow the end of the zip")
-    _, _, _, count, size, offset = struct.unpack_from("<HHHHII", data, at + 4)
+    disk, disk_of_directory, on_disk, count, size, offset = struct.unpack_from("<HHHHII", data, at + 4)
+    if disk or disk_of_directory or on_disk != count:
+        raise Broken("malformed", "the zip is one of several disks, which no checkpoint is")
     end = window.length - tail + at
     locator = window.read(end - 20, 20) if end >= 20 else b""
     if locator[:4] == _LOCATOR:  # the 64-bit end record
@@ -174,7 +179,9 @@ def _find_directory(window: Window) -> tuple[int, int, int]:
         record = window.read(end, 56) if end <= window.length - 56 else b""
         if record[:4] != _END64:
             raise Broken("bounds", f"the zip's end record should be at byte {end} and is not", fix=_SHIFTED)
-        count, size, offset = struct.unpack_from("<QQQ", record, 32)
+        disk, disk_of_directory, on_disk, count, size, offset = struct.unpack_from("<IIQQQQ", record, 16)
+        if disk or disk_of_directory or on_disk != count:
+            raise Broken("malformed", "the zip is one of several disks, which no checkpoint is")
     if end - size < 0 or offset != end - size:
         message = f"the zip's directory should be at byte {offset} and is at {end - size}"
         raise Broken("bounds", message, fix=_SHIFTED)
@@ -187,7 +194,7 @@ def _entries(data: bytes) -> Iterator[Member]:
         if data[at : at + 4] != _ENTRY or at + 46 > len(data):
             raise Broken("malformed", f"the zip's directory is damaged at its byte {at}")
         flags, method, _, crc, packed, size, name, extra, comment = struct.unpack_from("<HHIIIIHHH", data, at + 8)
-        (header,) = struct.unpack_from("<I", data, at + 42)
+        attributes, header = struct.unpack_from("<II", data, at + 38)
         text = data[at + 46 : at + 46 + name].decode("utf-8" if flags & _UTF8 else "cp437", "replace")
         more = data[at + 46 + name : at + 46 + name + extra]
         wide, values = b"", [size, packed, header]  # 64-bit values are in an extra field, only for those all ones
@@ -198,7 +205,7 @@ def _entries(data: bytes) -> Iterator[Member]:
         for index, value in enumerate(values):
             if value == 0xFFFFFFFF and len(wide) >= 8:
                 values[index], wide = int.from_bytes(wide[:8], "little"), wide[8:]
-        yield Member(text, method, flags, crc, packed=values[1], size=values[0], header=values[2])
+        yield Member(text, method, flags, crc, values[1], values[0], values[2], attributes=attributes)
         at += 46 + name + extra + comment
 
 

@@ -33,6 +33,7 @@ class Metadata:
     shapes: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)  # dtype and whole shape of each tensor
     chunks: dict[tuple[str, tuple[int, ...]], tuple[int, ...]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)  # names in its pickle that are not known
 
     def missing(self, name: str, message: str) -> None:
         if len(self.problems) < MAX_PROBLEMS:
@@ -49,11 +50,11 @@ def read_metadata(path: Path) -> Metadata:
         pickle = pickles.read(Cursor(window, 0, pickles.MAX_PICKLE))
     finally:
         os.close(descriptor)
-    found = Metadata()
-    hostile, unknown = pickles.sort_out(pickle.globals)
-    for code, names in (("hostile", hostile), ("refused-global", unknown)):
-        messages = [f"the pickle names {name[:120]}, which no .metadata needs" for name in names]
-        found.problems += [Problem(code, "error", message) for message in messages]
+    found, layout = Metadata(), Layout("distcp")
+    pickles.judge(pickle, layout)
+    if pickle.end != window.length:
+        layout.problem("trailing", "error", f"{window.length - pickle.end} bytes follow the end of the pickle")
+    found.problems, found.refused = layout.problems, layout.refused
     entries = keys(pickle.root)
     described, stored = keys(entries.get("state_dict_metadata")), keys(entries.get("storage_data"))
     if not described or not stored:
@@ -122,17 +123,7 @@ def read_file(window: Window, items: list[Item], metadata: Metadata) -> Layout:
 
 
 def _merge(layout: Layout, item: Item, blob: Layout, metadata: Metadata) -> None:
-    shift = len(layout.packed)
-    layout.packed += blob.packed
-    layout.spans += blob.spans
-    layout.refused += blob.refused
-    for problem in blob.problems:
-        problem.where = ".".join(part for part in (item.name, problem.where) if part and part != "(root)")[:200]
-        layout.add(problem)
-    for tensor in blob.tensors:
-        tensor.name = item.name if tensor.name == "(root)" else f"{item.name}.{tensor.name}"
-        tensor.source += shift if tensor.source >= 0 else 0
-        layout.tensors.append(tensor)
+    readers.merge(layout, item.name, blob)
     if not blob.tensors:
         layout.facts.setdefault("values", {})[item.name] = blob.root
     elif (item.name, item.index) in metadata.chunks:

@@ -1,143 +1,35 @@
 """Reads a pickle as data. Nothing is imported and nothing is called: a global stays a name, a call stays a node.
 
 Example:
-    pickle = read(Cursor(window, 0, MAX_PICKLE))      pickle.root, pickle.globals
-    hostile, unknown = sort_out(pickle.globals)       names that are not on the list
+    pickle = read(Cursor(window, 0, MAX_PICKLE))      pickle.root, pickle.globals, pickle.faults
+    judge(pickle, layout)                             adds what speaks against loading it
 
-Time and memory are bounded by the number of opcodes and by the bytes a Cursor gives out.
+Time and memory are bounded by the number of opcodes and by the bytes a Cursor gives out. Readers differ in what they
+make of frames and memos that no pickler writes (C's drops what is left of a frame), so those are refused.
 """
 
 from __future__ import annotations
 
+import math
 import pickletools
-import re
-import sys
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
+from rgt.checkpoint.formats import pickle_names
 from rgt.checkpoint.formats.container import Cursor
-from rgt.checkpoint.layout import DTYPES, TORCH_STORAGES, Broken
+from rgt.checkpoint.formats.pickle_names import ALLOWED, ENUMS, GETATTR
+from rgt.checkpoint.layout import Broken, Layout, from_numpy
 
 MAX_PICKLE = 64 << 20  # bytes; the pickle of a model of 10,000 tensors has 2 MB
 MAX_OPCODES = 3_000_000
 
-# -- which names a checkpoint's pickle may mention. The list is closed: what is not here is refused, by name. Nothing
-# here is ever imported. A name is on the list when loading a file that calls it for real does no harm.
-
-_PYTHON = """
-    collections.OrderedDict collections.defaultdict collections.Counter collections.deque
-    builtins.set builtins.frozenset builtins.bytearray builtins.complex builtins.list builtins.dict builtins.tuple
-    builtins.int builtins.float builtins.str builtins.bool builtins.bytes builtins.slice builtins.range builtins.object
-    __builtin__.set __builtin__.frozenset __builtin__.bytearray __builtin__.complex __builtin__.list __builtin__.dict
-    __builtin__.tuple __builtin__.object _codecs.encode copyreg._reconstructor copy_reg._reconstructor
-    argparse.Namespace types.SimpleNamespace datetime.datetime datetime.date datetime.timedelta datetime.timezone
-    pathlib.Path pathlib.PosixPath pathlib.WindowsPath pathlib.PurePath pathlib.PurePosixPath pathlib.PureWindowsPath
-    pathlib._local.PosixPath pathlib._local.WindowsPath decimal.Decimal fractions.Fraction uuid.UUID
-"""
-_NUMPY = """
-    numpy.ndarray numpy.dtype numpy.float64 numpy.float32 numpy.int64 numpy.bool_
-    {core}.multiarray._reconstruct {core}.multiarray.scalar {core}.numeric._frombuffer
-    numpy.random._pickle.__randomstate_ctor numpy.random._pickle.__generator_ctor
-    numpy.random._pickle.__bit_generator_ctor numpy.random._mt19937.MT19937 numpy.random._pcg64.PCG64
-"""
-_TORCH = """
-    torch.Size torch.Tensor torch.device torch.nn.parameter.Parameter torch.nn.parameter.Buffer
-    torch.storage.TypedStorage torch.storage.UntypedStorage torch.serialization._get_layout
-    torch._tensor._rebuild_from_type_v2 torch._C._distributed_c10d.ReduceOp
-    torch.per_tensor_affine torch.per_channel_affine torch.per_tensor_symmetric torch.per_channel_symmetric
-    torch.per_channel_affine_float_qparams torch.preserve_format torch.contiguous_format torch.channels_last
-    torch.strided torch.sparse_coo torch.Generator
-    torch.amp.grad_scaler.OptState torch.cuda.amp.grad_scaler._refresh_per_optimizer_state
-    torch.amp.grad_scaler._refresh_per_optimizer_state torch.torch_version.TorchVersion
-    torch.distributed.tensor.DTensor torch.distributed.tensor._dtensor_spec.DTensorSpec
-    torch.distributed.tensor._dtensor_spec.TensorMeta torch.distributed.tensor.placement_types.Shard
-    torch.distributed.tensor.placement_types.Replicate torch.distributed.tensor.placement_types.Partial
-    torch.distributed.device_mesh.DeviceMesh torch.distributed.distributed_c10d.ReduceOp
-    torch.optim.swa_utils.AveragedModel torch.distributed._shard.sharded_tensor.metadata.TensorProperties
-"""
-_TORCH_REBUILD = """
-    tensor tensor_v2 tensor_v3 parameter parameter_with_state qtensor sparse_tensor sparse_csr_tensor nested_tensor
-    meta_tensor_no_storage device_tensor_from_numpy device_tensor_from_cpu_tensor wrapper_subclass xla_tensor
-"""
-_TORCH_JIT = "build_intlist build_tensorlist build_doublelist build_boollist restore_type_tag build_tensor_from_id"
-_DCP = """
-    metadata.Metadata metadata.TensorStorageMetadata metadata.TensorProperties metadata.BytesStorageMetadata
-    metadata.ChunkStorageMetadata metadata.MetadataIndex metadata.StorageMeta metadata._MEM_FORMAT_ENCODING
-    filesystem._StorageInfo filesystem._StoragePrefix filesystem._FileSystemStoragePrefix
-"""
-_TRAINERS = """
-    lightning_fabric.utilities.data.AttributeDict lightning.fabric.utilities.data.AttributeDict
-    pytorch_lightning.utilities.parsing.AttributeDict lightning.pytorch.utilities.parsing.AttributeDict
-    pytorch_lightning.callbacks.model_checkpoint.ModelCheckpoint
-    lightning.pytorch.callbacks.model_checkpoint.ModelCheckpoint
-    pytorch_lightning.callbacks.early_stopping.EarlyStopping lightning.pytorch.callbacks.early_stopping.EarlyStopping
-    deepspeed.runtime.fp16.loss_scaler.LossScaler deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler
-    deepspeed.runtime.zero.config.ZeroStageEnum deepspeed.utils.tensor_fragment.fragment_address
-    deepspeed.runtime.config.DeepSpeedConfig
-    transformers.training_args.TrainingArguments transformers.training_args_seq2seq.Seq2SeqTrainingArguments
-    transformers.training_args.OptimizerNames transformers.training_args.ParallelMode
-    transformers.trainer_utils.IntervalStrategy transformers.trainer_utils.SchedulerType
-    transformers.trainer_utils.HubStrategy transformers.trainer_utils.SaveStrategy
-    transformers.trainer_utils.FSDPOption transformers.trainer_utils.EvaluationStrategy
-    transformers.trainer_pt_utils.AcceleratorConfig transformers.integrations.deepspeed.HfDeepSpeedConfig
-    transformers.integrations.deepspeed.HfTrainerDeepSpeedConfig
-    accelerate.state.PartialState accelerate.utils.dataclasses.DistributedType
-    accelerate.utils.dataclasses.DeepSpeedPlugin accelerate.utils.dataclasses.FullyShardedDataParallelPlugin
-    omegaconf.dictconfig.DictConfig omegaconf.listconfig.ListConfig omegaconf.base.ContainerMetadata
-    omegaconf.base.Metadata omegaconf.nodes.AnyNode omegaconf.nodes.IntegerNode omegaconf.nodes.FloatNode
-    omegaconf.nodes.StringNode omegaconf.nodes.BooleanNode typing.Any
-"""
-# Python 3.11.0 to 3.11.3 (Debian 12 has 3.11.2) pickle a member of an enum as getattr(class, name); of these only.
-ENUMS = frozenset(
-    """
-    torch.distributed.checkpoint.metadata._MEM_FORMAT_ENCODING deepspeed.runtime.zero.config.ZeroStageEnum
-    transformers.training_args.OptimizerNames transformers.training_args.ParallelMode
-    transformers.trainer_utils.IntervalStrategy transformers.trainer_utils.SchedulerType
-    transformers.trainer_utils.HubStrategy transformers.trainer_utils.SaveStrategy
-    transformers.trainer_utils.FSDPOption transformers.trainer_utils.EvaluationStrategy
-    accelerate.utils.dataclasses.DistributedType
-""".split()
-)
-# Third-party and torch names that run code by design; everything unlisted of the standard library does so by rule.
-_HOSTILE = re.compile(
-    r"(numpy\.(testing|f2py|distutils|load|core\.(records|memmap)|_?core\.\w+\.(runstring|exec_command))"
-    r"|torch\.(hub|load|jit\.load|serialization\.load|utils\.(cpp_extension|collect_env|bottleneck)|_inductor|_dynamo"
-    r"|storage\._load_from_bytes|package|distributed\.rpc)"
-    r"|cloudpickle|dill|joblib|nltk|pip|setuptools|pkg_resources|IPython|pandas\.(eval|read_pickle)|os\.|nt\.|posix\.)"
-)
-_PYTHON_2 = ("__builtin__", "commands", "popen2", "urllib2")
-
-
-ALLOWED = frozenset(
-    [
-        *"\n".join(
-            [_PYTHON, _TORCH, _TRAINERS, *(_NUMPY.format(core=c) for c in ("numpy.core", "numpy._core"))]
-        ).split(),
-        *(f"torch.{name}" for name in DTYPES),
-        *(f"torch.{device}{name}" for device in ("", "cuda.") for name in TORCH_STORAGES),
-        *(f"torch._utils._rebuild_{name}" for name in _TORCH_REBUILD.split()),
-        *(f"torch.jit._pickle.{name}" for name in _TORCH_JIT.split()),
-        *(f"torch.distributed.checkpoint.{name}" for name in _DCP.split()),
-    ]
-)
-
-
-def hostile(name: str) -> bool:
-    """True for a name whose call runs code, opens files or reaches the network."""
-    root = name.partition(".")[0]
-    return root in sys.stdlib_module_names or root in _PYTHON_2 or bool(_HOSTILE.match(name))
-
-
-def sort_out(names: Iterable[str], script: bool = False) -> tuple[list[str], list[str]]:
-    """(hostile, unknown) names. A TorchScript archive (`script`) names its own classes below __torch__."""
-    bad = sorted(name for name in names if name not in ALLOWED and not (script and name.startswith("__torch__.")))
-    return [name for name in bad if hostile(name)], [name for name in bad if not hostile(name)]
-
-
 # -- the machine
 
-_GETATTR = ("builtins.getattr", "__builtin__.getattr")
+NESTED = "torch.storage._load_from_bytes"  # calls torch.load without weights_only
+ARRAY = "joblib.numpy_pickle.NumpyArrayWrapper"
+_FAULTS = 10  # kept
+_DO_NOT_LOAD = "do not load this file; get it from its source again"
 _KEY_DEPTH = 4  # of tuples used as keys: hashing a deep one overflows the C stack
 
 
@@ -145,10 +37,10 @@ _KEY_DEPTH = 4  # of tuples used as keys: hashing a deep one overflows the C sta
 class Global:
     module: str
     name: str
+    dotted: str = field(init=False)
 
-    @property
-    def dotted(self) -> str:
-        return f"{self.module}.{self.name}"
+    def __post_init__(self) -> None:
+        self.dotted = f"{self.module}.{self.name}"
 
 
 @dataclass(eq=False, slots=True)
@@ -181,17 +73,24 @@ class Machine:
         self.marks: list[int] = []
         self.memo: dict[int, Any] = {}
         self.globals: dict[str, Global] = {}
-        self.odd_calls = 0
+        self.called: set[str] = set()  # names that are called, not only made without a constructor
+        self.faults: list[str] = []  # what no pickler writes and what runs code
+        self.nested: list[bytes] = []  # pickles that are loaded from inside of it
         self.lookups = 0  # times that getattr came onto the stack for anything but a member of an enum
+        self.count = 0  # opcodes so far
 
     def push(self, value: Any) -> None:
-        if isinstance(value, Global) and value.dotted in _GETATTR:
+        if isinstance(value, Global) and value.dotted in GETATTR:
             self.lookups += 1
         self.stack.append(value)
 
+    def fault(self, what: str) -> None:
+        if len(self.faults) < _FAULTS and what not in self.faults:
+            self.faults.append(what)
+
     def names(self) -> dict[str, Global]:
         """Every global; not getattr when all that it did was to look up members of enums."""
-        return {name: found for name, found in self.globals.items() if self.lookups or name not in _GETATTR}
+        return {name: found for name, found in self.globals.items() if self.lookups or name not in GETATTR}
 
     def pop(self) -> Any:
         if len(self.stack) <= (self.marks[-1] if self.marks else 0):
@@ -217,17 +116,35 @@ class Machine:
         found = Global(module, name)
         return self.globals.setdefault(found.dotted, found)
 
-    def call(self, function: Any, arguments: Any) -> None:
-        """getattr(IntervalStrategy, "NO"), as some Pythons write it, becomes IntervalStrategy("NO")."""
+    def call(self, function: Any, arguments: Any, made: bool = False) -> None:
+        """`made`: without its constructor. getattr(Outer, "Inner"), as protocol 2 writes it, names Outer.Inner."""
         match function, arguments:
-            case Global() as get, (Global() as enum, str(member)) if get.dotted in _GETATTR and enum.dotted in ENUMS:
-                if isinstance(arguments, tuple) and member.isidentifier() and not member.startswith("_"):
+            case Global() as get, (Global() as outer, str(inner)) if get.dotted in GETATTR:
+                if isinstance(arguments, tuple) and inner.isidentifier() and not inner.startswith("_"):
                     self.lookups -= 1
-                    function, arguments = enum, (member,)
-            case Global(), _:
-                pass
-            case _:
-                self.odd_calls += 1
+                    if outer.dotted in ENUMS:  # Python 3.11.0 to 3.11.3 write members of enums so
+                        self.push(Call(outer, (inner,)))
+                    else:
+                        self.push(self.global_(outer.module, f"{outer.name}.{inner}"))
+                    return
+        if not isinstance(function, Global):
+            self.fault("calls a value that it computed itself")
+        else:
+            name, given = function.dotted, arguments if isinstance(arguments, tuple) else ()
+            if name in pickle_names.RECONSTRUCTORS and given and isinstance(given[0], Global):
+                bases = (part for part in given[1:2] if isinstance(part, Global))
+                made, name = all(base.dotted in ALLOWED for base in bases), given[0].dotted
+                function, given = given[0], ()
+            if not made:
+                self.called.add(name)
+            if name == NESTED:
+                self.nested += [part for part in given if isinstance(part, bytes)]
+                if len(given) != 1 or not isinstance(given[0], bytes):
+                    self.fault(f"calls {NESTED} with something else than bytes")
+            names = [part.dotted if isinstance(part, Global) else None if part is None else "" for part in given]
+            fault = pickle_names.call_fault(name, given, names)
+            if fault:
+                self.fault(fault)
         self.push(Call(function, arguments))
 
     def get(self, index: Any) -> None:
@@ -242,6 +159,8 @@ class Machine:
         elif isinstance(target, set):
             target.update(hashable(value) for value in values)
         elif isinstance(target, Call):
+            if target.state is not None:  # then `append` may be an attribute that it set
+                self.fault("appends to an object whose attributes it has set")
             target.items = target.items if target.items is not None else []
             target.items.extend(values)
         else:
@@ -262,17 +181,30 @@ class Machine:
     def build(self, argument: Any) -> None:
         state = self.pop()
         target = self.top()
-        if isinstance(target, Call):
+        if isinstance(target, Global):
+            self.fault(f"sets attributes of {target.dotted} itself")
+        elif not isinstance(target, Call):
+            raise Broken("malformed", f"the pickle sets attributes of a {type(target).__name__}")
+        else:
+            if target.state is not None:  # then __setstate__ may be an attribute that it set
+                self.fault("sets the attributes of an object twice")
+            for part in state if isinstance(state, tuple) else (state,):
+                if isinstance(part, dict) and "__class__" in part:
+                    self.fault("gives an object another class")
             target.state = state
 
     def reduce(self, argument: Any) -> None:
         arguments = self.pop()
         self.call(self.pop(), arguments)
 
+    def new_object(self, argument: Any) -> None:
+        arguments = self.pop()
+        self.call(self.pop(), arguments, made=True)
+
     def new_object_ex(self, argument: Any) -> None:
         keywords = self.pop()
-        self.reduce(None)
-        self.top().state = keywords
+        self.new_object(None)
+        self.top().pairs = keywords if isinstance(keywords, dict) and keywords else None
 
     def old_object(self, argument: Any) -> None:
         values = self.to_mark()
@@ -295,7 +227,11 @@ class Machine:
         self.set_items(values)
 
     def remember(self, argument: Any) -> None:
-        self.memo[len(self.memo) if argument is None else argument] = self.top()
+        """A pickler counts up; a far index makes C's reader reserve the room for all before it."""
+        index = len(self.memo) if argument is None else argument
+        if index in self.memo or not 0 <= index <= 2 * self.count + 256:
+            raise Broken("malformed", f"the pickle stores value {index} out of order, as no pickler does")
+        self.memo[index] = self.top()
 
     def drop(self, argument: Any) -> None:
         """POP also drops a mark, which the stack of the real machine holds as a value."""
@@ -327,8 +263,9 @@ ACTIONS: dict[str, Callable[[Machine, Any], Any]] = {
     **dict.fromkeys(_LITERALS.split(), Machine.push),
     **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), Machine.get),
     **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"), Machine.remember),
-    **dict.fromkeys(("PROTO", "FRAME"), lambda machine, argument: None),
-    **dict.fromkeys(("REDUCE", "NEWOBJ"), Machine.reduce),
+    "PROTO": lambda machine, argument: None,
+    "REDUCE": Machine.reduce,
+    "NEWOBJ": Machine.new_object,
     **dict.fromkeys(("APPENDS", "ADDITEMS"), lambda machine, _: machine.append(machine.to_mark())),
     "NONE": lambda machine, _: machine.push(None),
     "NEWTRUE": lambda machine, _: machine.push(True),
@@ -367,25 +304,85 @@ class Pickle:
     root: Any
     globals: dict[str, Global]
     end: int  # offset behind the STOP
-    odd_calls: int  # calls of something that is not a name
+    called: set[str]
+    faults: list[str]
+    nested: list[bytes]
 
 
 def read(cursor: Cursor) -> Pickle:
     """One pickle; the cursor stands behind it afterwards."""
-    machine = Machine()
+    machine, frame = Machine(), -1  # where the frame ends that an opcode is in
     try:
-        for count, (opcode, argument, _) in enumerate(pickletools.genops(cursor)):
-            if count > MAX_OPCODES:
+        for opcode, argument, at in pickletools.genops(cursor):
+            machine.count += 1
+            name, end = opcode.name, cursor.tell()
+            if machine.count > MAX_OPCODES:
                 raise Broken("bounds", f"the pickle has more than {MAX_OPCODES} opcodes")
-            if opcode.name == "STOP":
+            if frame >= 0 and (end > frame or name == "FRAME" or (name == "STOP" and end != frame)):
+                message = "the pickle's opcodes cross the borders of its frames: readers differ in what they make of it"
+                raise Broken("hostile", message, fix=_DO_NOT_LOAD)
+            if name == "STOP":
                 break
-            action = ACTIONS.get(opcode.name)
+            if name == "FRAME":
+                frame = end + int(argument or 0)
+                continue
+            if (name == "PROTO" and int(argument or 0) > 5) or (name == "INT" and _is_odd(argument, end - (at or 0))):
+                raise Broken("malformed", f"the pickle has a {name} of {argument!s:.40}, as no pickler writes it")
+            action = ACTIONS.get(name)
             if action is None:
-                raise Broken("refused-global", f"the pickle uses {opcode.name}, which no checkpoint needs")
+                raise Broken("refused-global", f"the pickle uses {name}, which no checkpoint needs")
             action(machine, argument)
-        return Pickle(machine.pop(), machine.names(), cursor.tell(), machine.odd_calls)
+            frame = -1 if end == frame else frame
+            if name == "BUILD":
+                _skip_array(machine, cursor)
+        return Pickle(machine.pop(), machine.names(), cursor.tell(), machine.called, machine.faults, machine.nested)
     except Broken:
         raise
     except (ValueError, OverflowError, RecursionError, MemoryError, IndexError) as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise Broken(cursor.verdict(), f"not a whole pickle: {reason[:200]}") from None
+
+
+def _skip_array(machine: Machine, cursor: Cursor) -> None:
+    """joblib writes an array's bytes into the pickle, behind the object that describes it."""
+    made = machine.stack[-1]
+    if not isinstance(made, Call) or made.dotted != ARRAY or not isinstance(made.state, dict):
+        return
+    described, shape = made.state.get("dtype"), made.state.get("shape")
+    code = described.arguments[0] if isinstance(described, Call) and isinstance(described.arguments, tuple) else None
+    if not isinstance(shape, tuple) or not all(isinstance(size, int) and size >= 0 for size in shape):
+        raise Broken("malformed", "an array of joblib has no shape")
+    if code in ("O", "O8"):  # objects: a pickle of their own
+        inner = read(cursor)
+        machine.globals |= inner.globals
+        machine.called |= inner.called
+        machine.faults += inner.faults
+        return
+    dtype, _ = from_numpy(code)
+    if made.state.get("numpy_array_alignment_bytes") is not None:
+        padding = cursor.read(1)
+        cursor.read(padding[0] if padding else 0)
+    left = math.prod(shape) * dtype.size
+    while left:
+        data = cursor.read(min(left, 1 << 20))
+        if not data:
+            raise Broken("truncated", f"an array of {math.prod(shape)} values needs {left} bytes more")
+        left -= len(data)
+
+
+def _is_odd(number: Any, length: int) -> bool:
+    """010 is 8 in C and 10 in Python. True and False are written as 01 and 00."""
+    return number is not True and number is not False and length != len(str(number)) + 2
+
+
+def judge(pickle: Pickle, layout: Layout, script: bool = False) -> None:
+    """Add what loading it would do to the layout: hostile names as problems, unknown ones as `refused`."""
+    unknown = [name for name in pickle.globals if not pickle_names.is_known(name, name in pickle.called, script)]
+    unknown += [NESTED] if pickle.nested else []  # that nobody looked into
+    hostile = sorted(name for name in unknown if name == NESTED or pickle_names.is_hostile(name))
+    for name in hostile[:_FAULTS]:
+        message = f"the pickle wants to call {name[:120]}, which can run any code"
+        layout.problem("hostile", "error", message, fix=_DO_NOT_LOAD)
+    for fault in pickle.faults:
+        layout.problem("hostile", "error", f"the pickle {fault[:200]}", fix=_DO_NOT_LOAD)
+    layout.refused += sorted({*unknown} - {*hostile, *layout.refused})

@@ -8,22 +8,63 @@ from __future__ import annotations
 
 import ast
 import codecs
+import importlib
 import json
+import lzma
 import math
 import os
+import re
 import stat
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rgt.checkpoint.formats import torch_files
+from rgt.checkpoint.formats import flatbuffers, gguf, hdf5, msgpack_files, onnx_files, tar_files, torch_files, zip_files
 from rgt.checkpoint.formats.container import STORED, Window, blocks, crc_spans, in_memory, read_zip
-from rgt.checkpoint.layout import DTYPES, FILE, SAFETENSORS, Broken, Dtype, Layout, Tensor, assign_roles, from_numpy
+from rgt.checkpoint.layout import (
+    DTYPES,
+    FILE,
+    INLINE,
+    SAFETENSORS,
+    Broken,
+    Dtype,
+    Layout,
+    Tensor,
+    assign_roles,
+    from_numpy,
+)
 
 NPY = b"\x93NUMPY"
 _HEAD = 512
 # what is often saved under a checkpoint's name, and what to call it
-_PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
-_OTHERS = {b"\x89HDF": "an HDF5 file (Keras, h5py)", b"GGUF": "a GGUF file (llama.cpp)", b"\x7fELF": "a program"}
+_PACKED = {
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bz2",
+    b"\xfd7zXZ\0": "lzma",
+    b"x\x9c": "zlib",
+    b"x\x5e": "zlib",
+    b"x\xda": "zlib",
+}
+_PACKED |= {b"x\x01": "zlib"}
+_MAX_UNPACKED = 64 << 20  # bytes
+_STRANGERS = {b"\x28\xb5\x2f\xfd": "a zstd file", b"\x7fELF": "a program"}
+_NAMES = (
+    ".jit",
+    ".ts",
+    ".ptl",
+    ".pt2",
+    ".onnx",
+    ".h5",
+    ".hdf5",
+    ".keras",
+    ".msgpack",
+    ".tflite",
+    ".nemo",
+    ".npz",
+    ".ocdbt",
+)
+_MAGICS = (b"GGUF", b"\x89HDF", b"\x0c\xdb\x3a\x2a")
 _MARKUP = (b"<!doctype html", b"<html", b"<?xml", b"<error", b"<head")
 _MAX_HEADER = 32 << 20  # bytes of safetensors; 100,000 tensors need 10 MB
 _MAX_NPY_HEADER = 10_000  # numpy's own limit: literal_eval is not safe on longer text
@@ -39,12 +80,18 @@ def read(window: Window, name: str) -> Layout:
         raise Broken("empty", "the file has no bytes", fix="the save or the copy never happened; do it again")
     if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
         layout = _zip(window)
+    elif tar_files.is_tar(head):  # torch looks for a tar before it looks for a pickle
+        layout = tar_files.read_tar(window)
     elif head.startswith(NPY):
         layout = Layout("npy", [_array("array", window, window.length, window.start, FILE)])
     elif head[8:9] == b"{" and (head[6:8] == b"\0\0" or name.endswith(".safetensors")):
         layout = read_safetensors(window)
+    elif (reader := _OTHERS.get(head[:4]) or _OTHERS.get(head[4:8]) or _BY_NAME.get(Path(name).suffix)) is not None:
+        layout = reader(window)
     elif head[:1] == b"\x80" and len(head) > 1 and head[1] <= 5:
         layout = torch_files.read_pickle(window)
+    elif packed := next((kind for magic, kind in _PACKED.items() if head.startswith(magic)), None):
+        layout = _unpack(window, name, packed)
     else:
         _name_the_stranger(window, head)
         if not name.endswith(".safetensors"):
@@ -55,21 +102,36 @@ def read(window: Window, name: str) -> Layout:
     return layout
 
 
-def looks_like_one(head: bytes) -> bool:
-    """Whether a file of any name is worth examining: its first bytes are those of a checkpoint."""
+def merge(layout: Layout, name: str, inner: Layout) -> None:
+    """A checkpoint inside of another: its tensors and problems by the name of the part."""
+    shift = len(layout.packed)
+    layout.packed += inner.packed
+    layout.spans += inner.spans
+    layout.refused += [one for one in inner.refused if one not in layout.refused]
+    for problem in inner.problems:
+        problem.where = ".".join(part for part in (name, problem.where) if part and part != "(root)")[:200]
+        layout.add(problem)
+    for tensor in inner.tensors:
+        tensor.name = name if tensor.name == "(root)" else f"{name}.{tensor.name}"
+        tensor.source += shift if tensor.source >= 0 else 0
+        layout.tensors.append(tensor)
+
+
+def looks_like_one(head: bytes, name: str) -> bool:
+    """Whether a file is worth examining: its first bytes are those of a checkpoint, or its name says so."""
     header = head[8:9] == b"{" and head[5:8] == b"\0\0\0"
     zipped = head.startswith(b"PK\x03\x04") and b"data.pkl" in head
-    return header or zipped or head.startswith((NPY, torch_files.MAGIC_PICKLE))
+    return header or zipped or head.startswith((NPY, torch_files.MAGIC_PICKLE, *_MAGICS)) or name.endswith(_NAMES)
 
 
 def _zip(window: Window) -> Layout:
     members, problems = read_zip(window)
-    pickles = [member.name for member in members if member.name.endswith("data.pkl") and member.name.count("/") == 1]
-    if len(pickles) > 1:
-        raise Broken("malformed", f"the zip holds {len(pickles)} checkpoints", evidence=", ".join(pickles[:3])[:200])
-    if pickles:
-        root = pickles[0].removesuffix("data.pkl")
-        layout = torch_files.read_zip(window, [member for member in members if member.name.startswith(root)], root)
+    members = [member for member in members if not (member.name.endswith("/") and not member.size)]
+    roots = [member.name[:-8] for member in members if re.fullmatch(r"[^/]+/data\.pkl", member.name, re.I)]
+    if len(roots) > 1:
+        raise Broken("malformed", f"the zip holds {len(roots)} checkpoints", evidence=", ".join(roots[:3])[:200])
+    if roots:
+        layout = torch_files.read_zip(window, members, roots[0])
     elif members and all(member.name.endswith(".npy") for member in members):
         layout = Layout("npz")
         for member in members:
@@ -88,13 +150,42 @@ def _zip(window: Window) -> Layout:
             except Broken as broken:
                 broken.problem.where = name[:200]
                 layout.add(broken.problem)
+    elif members and not problems:
+        layout = zip_files.read_parts(window, members)
     elif problems:
         layout = Layout("zip")  # the zip's own problems say more than what is missing because of them
     else:
-        names = ", ".join(member.name for member in members[:5])
-        raise Broken("not-a-checkpoint", f"a zip of {len(members)} other files, without data.pkl", evidence=names[:200])
+        raise Broken("empty", "a zip without any file")
     layout.problems = problems + layout.problems
     layout.spans = crc_spans(members, window.start, layout)
+    return layout
+
+
+def _unpack(window: Window, name: str, kind: str) -> Layout:
+    """A small file that was packed as a whole, as joblib and tar do: unpacked in memory, bounded."""
+    engine: Any = {"gzip": lambda: zlib.decompressobj(31), "zlib": zlib.decompressobj}.get(kind) or getattr(
+        importlib.import_module(kind), {"bz2": "BZ2Decompressor", "lzma": "LZMADecompressor"}.get(kind, ""), None
+    )
+    try:
+        data = engine().decompress(window.head(_MAX_UNPACKED), _MAX_UNPACKED)
+    except (OSError, ValueError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise Broken("crc", f"does not unpack ({kind}): {error}") from None
+    if len(data) >= _MAX_UNPACKED or window.length > _MAX_UNPACKED:
+        raise Broken("unjudged", f"a {kind} file of more than {_MAX_UNPACKED} bytes", fix="unpack it first")
+    layout = read(in_memory(data), name.rpartition(".")[0] or name)
+    layout.spans = []
+    for tensor in layout.tensors:
+        if tensor.source == FILE:
+            tensor.data, tensor.source = data[tensor.start : tensor.start + tensor.extent], INLINE
+    return layout
+
+
+def _ocdbt(window: Window) -> Layout:
+    """Orbax: the manifest says its own length; the values are in packed files below d/, which are not opened."""
+    if int.from_bytes(window.read(4, 8), "little") != window.length:
+        raise Broken("truncated", "the manifest's length is not the one that it says")
+    layout = Layout("ocdbt")
+    layout.problem("unjudged", "info", "is the manifest of an Orbax checkpoint; the values below d/ are not judged")
     return layout
 
 
@@ -108,13 +199,9 @@ def _name_the_stranger(window: Window, head: bytes) -> None:
         raise Broken("error-page", what, evidence=shown, fix="check the address and the login, then download again")
     if not any(head) and not any(window.read(window.length // 2, min(_HEAD, window.length - window.length // 2))):
         raise Broken("hole", "begins with zeros: the space was reserved and never written", fix="copy it again")
-    packed = [name for magic, name in _PACKED.items() if head.startswith(magic)]
-    packed += ["tar"] if head[257:262] == b"ustar" else []
-    if packed:
-        raise Broken("not-a-checkpoint", f"a {packed[0]} file", fix="unpack it first")
-    for magic, what in _OTHERS.items():
+    for magic, what in _STRANGERS.items():
         if head.startswith(magic):
-            raise Broken("not-a-checkpoint", what, fix="it is not checked here")
+            raise Broken("not-a-checkpoint", what, fix="unpack it first, if it is packed")
     if _is_text(head):
         raise Broken("not-a-checkpoint", "plain text", evidence=shown)
 
@@ -177,6 +264,8 @@ def _safetensor(name: str, entry: Any, data: Window) -> Tensor:
     if code not in SAFETENSORS:
         raise Broken("malformed", f"has the unknown dtype {code[:40]!r}")
     dtype, (begin, end) = DTYPES[SAFETENSORS[code]], offsets
+    if code == "F4" and shape and shape[-1] % 2 == 0:  # two values in a byte
+        shape = [*shape[:-1], shape[-1] // 2]
     wanted = math.prod(shape) * dtype.size
     if end - begin != wanted:
         message = f"{code} {shape[:8]} needs {wanted} bytes, its offsets {begin} to {end} hold {end - begin}"
@@ -262,3 +351,12 @@ def _array(name: str, window: Window, size: int, start: int, source: int) -> Ten
         raise Broken("trailing", f"{size - begin - wanted} bytes follow the array")
     axes = tuple(reversed(shape)) if header.get("fortran_order") is True else shape
     return Tensor(name, dtype, axes, start + begin, source=source, big_endian=big_endian, role="weight")
+
+
+_OTHERS: dict[bytes, Callable[[Window], Layout]] = {
+    hdf5.MAGIC[:4]: hdf5.read_hdf5,
+    gguf.MAGIC: gguf.read_gguf,
+    flatbuffers.IDENT: flatbuffers.read_tflite,
+    b"\x0c\xdb\x3a\x2a": _ocdbt,
+}
+_BY_NAME = {".onnx": onnx_files.read_onnx, ".msgpack": msgpack_files.read_msgpack}

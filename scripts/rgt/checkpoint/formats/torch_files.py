@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from rgt.checkpoint.formats import pickles
-from rgt.checkpoint.formats.container import STORED, Cursor, Window, member_window
+from rgt.checkpoint.formats.container import STORED, Cursor, Window, in_memory, member_window
 from rgt.checkpoint.formats.pickles import Call, Global, Persistent
 from rgt.checkpoint.layout import (
     DTYPES,
@@ -30,12 +31,14 @@ from rgt.checkpoint.layout import (
     from_numpy,
 )
 
-MAGIC_PICKLE = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # what a legacy file starts with
+MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001  # what a legacy file starts with
+MAGIC_PICKLE = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # as protocol 2 writes it
 MAX_DEPTH, MAX_LEAVES = 200, 500_000
 MAX_NAME = 1000  # characters
 MAX_NUMBER = 1 << 62
 MAX_RANK = 64
 _SHOWN = 10  # names in one sentence
+_SCRIPT_FILES = re.compile(rb"torch\.(save|from_file|load)\(|ops\.aten\.(save|from_file)|torch\.jit\.(save|load)\(")
 _DENSE = {f"torch._utils._rebuild_{kind}" for kind in ("tensor", "tensor_v2", "tensor_v3", "qtensor")}
 _ARRAYS = {
     f"{core}.{name}"
@@ -43,7 +46,7 @@ _ARRAYS = {
     for name in ("multiarray._reconstruct", "multiarray.scalar", "numeric._frombuffer")
 }
 _LEAVES = _DENSE | _ARRAYS
-_DO_NOT_LOAD = "do not load this file; get it from its source again"
+_SEVERAL_IN_A_BYTE = ("quint4x2", "quint2x4")
 
 
 @dataclass(frozen=True)
@@ -87,11 +90,20 @@ def keys(node: Any) -> dict[Any, Any]:
 
 
 def read_zip(window: Window, members: list[Member], root: str) -> Layout:
-    """A zip whose members are below `root`/, one of them data.pkl."""
-    names = {member.name.removeprefix(root): member for member in members}
-    script = "constants.pkl" in names
+    """A zip with a `root`/data.pkl, as torch's reader takes it: it finds members whatever their case."""
+    script = f"{root}constants.pkl" in (member.name for member in members)
     layout = Layout("torchscript" if script else "torch")
+    names = _find_members(members, root, layout)
+    version = names.get(".data/version") or names.get("version")
+    told = member_window(window, version, 64).head(64) if version else b""
+    if not re.match(rb"\s*(10|[1-9])(\D|$)", told):
+        message = (
+            f"its version is {told[:20]!r}; torch loads 1 to 10" if version else "has no version: torch refuses it"
+        )
+        layout.problem("malformed", "error", message)
     layout.packed = [member for member in members if member.method != STORED]
+    if script:
+        _judge_script(window, names, layout)
     for pickle in ("constants.pkl", "data.pkl") if script else ("data.pkl",):
         content = member_window(window, names[pickle], pickles.MAX_PICKLE)
         layout.root = _read_pickle(content, 0, layout, script).root
@@ -103,7 +115,7 @@ def read_zip(window: Window, members: list[Member], root: str) -> Layout:
         packed = {id(member): number for number, member in enumerate(layout.packed)}
         places = {}
         for key, storage in found.storages.items():
-            member = names.get(folder + key)
+            member = names.get((folder + key).lower())
             if member is None:
                 message = f"storage {key[:100]} is not in the file"
                 layout.problem("malformed", "error", message, where=found.users.get(key))
@@ -120,19 +132,47 @@ def read_zip(window: Window, members: list[Member], root: str) -> Layout:
                 tensor.big_endian = order == b"big"
                 place(layout, storage, tensor, start)
         stored = {name.removeprefix(folder) for name in names if name.startswith(folder)}
-        extra = sorted(stored - set(found.storages))
+        extra = sorted(stored - {key.lower() for key in found.storages})
         if extra:
             message = f"{len(extra)} storages belong to no tensor: {', '.join(extra[:_SHOWN])}"
             layout.problem("extra", "warn", message[:300])
     return layout
 
 
+def _find_members(members: list[Member], root: str, layout: Layout) -> dict[str, Member]:
+    """By their names in small letters, without the root."""
+    names: dict[str, Member] = {}
+    for member in members:
+        if not member.name.startswith(root) or "\\" in member.name:
+            message = f"zip member {member.name[:100]!r} is not below {root[:60]!r}: torch refuses the file"
+            layout.problem("malformed", "error", message)
+        elif names.setdefault(member.name[len(root) :].lower(), member) is not member:
+            message = f"zip member {member.name[:100]!r} is there in two spellings, and torch tells them not apart"
+            layout.problem("duplicate", "error", message)
+    return names
+
+
+def _judge_script(window: Window, names: dict[str, Member], layout: Layout) -> None:
+    """TorchScript is a program: its __setstate__ runs when it is loaded, the rest when it is used."""
+    sources = [member for name, member in names.items() if name.startswith("code/") and name.endswith(".py")]
+    texts = [member_window(window, member, pickles.MAX_PICKLE).head(pickles.MAX_PICKLE) for member in sources]
+    runs = sum(b"def __setstate__" in text for text in texts)
+    files = next((match[0].decode() for match in map(_SCRIPT_FILES.search, texts) if match), None)
+    if files:
+        message = f"its program calls {files[:60]}, which reads or writes files"
+        layout.problem("hostile", "error", message, fix="do not load this file; get it from its source again")
+    if not sources:
+        layout.problem("malformed", "error", "has the constants of a program (TorchScript) and not the program")
+    message = f"holds a program in {len(sources)} files (TorchScript), {runs} with code that runs when it is loaded"
+    layout.problem("code", "info", message)
+
+
 def read_pickle(window: Window) -> Layout:
     """A plain pickle, or torch's legacy format."""
-    if window.head(len(MAGIC_PICKLE)) == MAGIC_PICKLE:
-        return _read_legacy(window)
     layout = Layout("pickle")
     pickle = _read_pickle(window, 0, layout)
+    if pickle.root == MAGIC:
+        return _read_legacy(window, pickle.end, layout)
     layout.root = pickle.root
     found = find(layout)
     if found.views:
@@ -142,15 +182,17 @@ def read_pickle(window: Window) -> Layout:
     return layout
 
 
-def _read_legacy(window: Window) -> Layout:
+def _read_legacy(window: Window, at: int, layout: Layout) -> Layout:
     """magic, protocol, system, object, storage keys: five pickles; then each storage as its count and its bytes."""
-    layout = Layout("torch-legacy")
-    at, parts = len(MAGIC_PICKLE), []
+    layout.format = "torch-legacy"
+    parts = []
     for _ in range(4):
         pickle = _read_pickle(window, at, layout)
         at = pickle.end
         parts.append(pickle.root)
-    _, system, layout.root, listed = parts
+    protocol, system, layout.root, listed = parts
+    if protocol != _PROTOCOL:
+        raise Broken("malformed", f"its protocol is {str(protocol)[:40]}; torch loads {_PROTOCOL}")
     if not isinstance(listed, list) or not all(isinstance(key, str) for key in listed):
         raise Broken("malformed", "the list of storages is not a list of names")
     big = isinstance(system, dict) and system.get("little_endian") is False
@@ -158,8 +200,8 @@ def _read_legacy(window: Window) -> Layout:
     places: dict[str, int] = {}
     for key in listed:
         storage, name = found.storages.get(key), f"storage {key[:100]}"
-        if storage is None:
-            raise Broken("malformed", f"{name} is listed and no tensor uses it")
+        if storage is None or key in places:
+            raise Broken("malformed", f"{name} is listed {'twice' if storage else 'and no tensor uses it'}")
         count = struct.unpack(">q" if big else "<q", window.read(at, 8))[0]
         if count != storage.numel:
             message = f"{name} has {count} values, the pickle says {storage.numel}"
@@ -170,27 +212,31 @@ def _read_legacy(window: Window) -> Layout:
             raise Broken("truncated", f"{name} needs {at - window.length} bytes more", where=found.users.get(key))
     if at != window.length:
         layout.problem("trailing", "error", f"{window.length - at} bytes follow the last storage")
+    place_all(layout, found, {key: window.start + start for key, start in places.items()}, big)
+    return layout
+
+
+def place_all(layout: Layout, found: Contents, places: dict[str, int], big: bool = False) -> None:
+    """Every tensor at the bytes of its storage; one that is not there is a problem."""
     for storage, tensor in found.views:
         if storage.key in places:
             tensor.big_endian = big
-            place(layout, storage, tensor, window.start + places[storage.key])
+            place(layout, storage, tensor, places[storage.key])
         else:
             message = f"storage {storage.key[:100]} is not in the file"
             layout.problem("malformed", "error", message, where=tensor.name[:200])
-    return layout
 
 
 def _read_pickle(window: Window, start: int, layout: Layout, script: bool = False) -> pickles.Pickle:
     """One pickle with its globals judged; the caller may go on with the tree, since nothing in it was run."""
     pickle = pickles.read(Cursor(window, start, pickles.MAX_PICKLE))
-    hostile, unknown = pickles.sort_out(pickle.globals, script)
-    for name in hostile[:_SHOWN]:
-        message = f"the pickle wants to call {name[:120]}, which can run any code"
-        layout.problem("hostile", "error", message, fix=_DO_NOT_LOAD)
-    layout.refused += [name for name in unknown if name not in layout.refused]
-    if pickle.odd_calls:
-        message = f"the pickle calls {pickle.odd_calls} values that it computed itself"
-        layout.problem("hostile", "error", message, fix=_DO_NOT_LOAD)
+    for data in pickle.nested:
+        inner = read_pickle(in_memory(data))
+        for problem in inner.problems:
+            layout.add(problem)
+        layout.refused += [name for name in inner.refused if name not in layout.refused]
+    pickle.nested = []
+    pickles.judge(pickle, layout, script)
     return pickle
 
 
@@ -211,13 +257,16 @@ def place(layout: Layout, storage: Storage, tensor: Tensor, start: int) -> None:
 def find(layout: Layout) -> Contents:
     """The tensors of layout.root; arrays, which need no storage, go into the layout at once."""
     found = Contents()
-    for name, node in _leaves(layout.root):
+    for name, node in leaves(layout.root):
         try:
             if isinstance(node, Persistent):
-                storage = _storage(node, found.storages)
-                found.views.append((storage, Tensor(name, storage.dtype, (storage.numel,), 0)))
+                storage, first = _storage(node, found.storages)
+                count = storage.numel - first
+                found.views.append((storage, Tensor(name, storage.dtype, (count,), first * storage.dtype.size)))
             elif node.dotted in _ARRAYS:
                 layout.tensors.append(numpy_array(name, node))
+            elif isinstance(node.arguments, tuple) and _is_nested(node.arguments[:1]):
+                layout.tensors.append(_nested_view(name, node))
             else:
                 found.views.append(_view(name, node, found.storages))
         except Broken as broken:
@@ -226,7 +275,7 @@ def find(layout: Layout) -> Contents:
     return found
 
 
-def _leaves(root: Any) -> Iterator[tuple[str, Any]]:
+def leaves(root: Any) -> Iterator[tuple[str, Any]]:
     """Tensors and arrays with their names, in the order they were written."""
     stack: list[tuple[str, Iterator[tuple[str, Any]]]] = [("", iter([("", root)]))]
     seen: dict[int, Any] = {}  # holds the nodes: the id of a freed one is used again
@@ -238,11 +287,15 @@ def _leaves(root: Any) -> Iterator[tuple[str, Any]]:
             stack.pop()
             continue
         name = f"{prefix}.{key}"[:MAX_NAME] if prefix and key else prefix or key
+        if isinstance(node, Persistent) and isinstance(node.id, tuple) and node.id[:1] == ("module",):
+            continue  # the class of a module with its source, in old files
         if isinstance(node, Persistent) or (isinstance(node, Call) and node.dotted in _LEAVES):
             count += 1
             if count > MAX_LEAVES:
                 raise Broken("bounds", f"the pickle holds more than {MAX_LEAVES} tensors")
             yield name or "(root)", node
+            if isinstance(node, Call) and node.dotted.endswith("_qtensor") and isinstance(node.arguments, tuple):
+                stack.append((f"{name}.quantizer", _children(list(node.arguments[4:5]))))  # scales and zero points
         elif isinstance(node, (dict, list, tuple, Call)) and id(node) not in seen:
             seen[id(node)] = node
             stack.append((name, _children(node)))
@@ -266,11 +319,32 @@ def _children(node: Any) -> Iterator[tuple[str, Any]]:
         yield "", {k: child for k, child in state.items() if k != "_metadata"} if isinstance(state, dict) else state
 
 
+def _is_nested(arguments: tuple[Any, ...]) -> bool:
+    return any(isinstance(part, Call) and part.dotted == pickles.NESTED for part in arguments)
+
+
+def _nested_view(name: str, call: Call) -> Tensor:
+    """pickle.dump of a tensor: its storage is a file of torch.save inside of the pickle."""
+    data = call.arguments[0].arguments[0]
+    inner = read_pickle(in_memory(data)).tensors
+    if len(inner) != 1:
+        raise Broken("malformed", "the tensor's storage inside of the pickle is something else")
+    storage = Storage("0", inner[0].dtype, inner[0].numel)
+    record = ("storage", Global("torch", "ByteStorage"), "0", "cpu", storage.bytes)
+    _, tensor = _view(name, Call(call.function, (Persistent(record), *call.arguments[1:])), {})
+    tensor.dtype, begin = storage.dtype, tensor.start * storage.dtype.size
+    if begin + tensor.extent > storage.bytes:
+        raise Broken("bounds", f"needs {begin + tensor.extent} bytes of a storage of {storage.bytes}")
+    begin, tensor.start = begin + inner[0].start, 0
+    tensor.source, tensor.data, tensor.big_endian = INLINE, data[begin : begin + tensor.extent], inner[0].big_endian
+    return tensor
+
+
 def _view(name: str, call: Call, storages: dict[str, Storage]) -> tuple[Storage, Tensor]:
     arguments = call.arguments
     if not isinstance(arguments, tuple) or len(arguments) < 4 or not isinstance(arguments[0], Persistent):
         raise Broken("malformed", "the tensor is described by something else than storage, offset, size and stride")
-    storage = _storage(arguments[0], storages)
+    storage, first = _storage(arguments[0], storages)
     dtype = storage.dtype
     if call.dotted.endswith("tensor_v3"):
         named = arguments[6] if len(arguments) > 6 else None
@@ -280,21 +354,29 @@ def _view(name: str, call: Call, storages: dict[str, Storage]) -> tuple[Storage,
     shape, stride = numbers(arguments[2]), numbers(arguments[3])
     if not is_count(arguments[1]) or len(shape) != len(stride):
         raise Broken("malformed", "the tensor's offset, size and stride do not go together")
-    return storage, Tensor(name, dtype, shape, arguments[1] * dtype.size, stride)
+    begin = arguments[1] * dtype.size + first * storage.dtype.size
+    if dtype.name in _SEVERAL_IN_A_BYTE:  # the storage counts bytes, the shape values
+        return storage, Tensor(name, dtype, (storage.numel,), 0)
+    return storage, Tensor(name, dtype, shape, begin, stride)
 
 
-def _storage(node: Persistent, storages: dict[str, Storage]) -> Storage:
+def _storage(node: Persistent, storages: dict[str, Storage]) -> tuple[Storage, int]:
+    """With the first value of a view of it, as files before torch 1.0 have them."""
     record = node.id
     if not isinstance(record, tuple) or len(record) < 5 or record[0] != "storage" or not isinstance(record[1], Global):
         raise Broken("malformed", "a storage is described by something else than type, key, place and size")
-    key, numel = record[2], record[4]
+    key, numel, view = record[2], record[4], record[5] if len(record) > 5 else None
     dtype = TORCH_STORAGES.get(record[1].name)
     if not isinstance(key, str) or not is_count(numel) or not dtype:
         raise Broken("malformed", f"a storage of type {record[1].dotted[:100]} is not known")
-    storage = Storage(key, DTYPES[dtype], numel)
+    storage, first = Storage(key, DTYPES[dtype], numel), 0
     if storages.setdefault(key, storage).bytes != storage.bytes:
         raise Broken("malformed", f"storage {key[:100]} is described twice, with two sizes")
-    return storage
+    if view is not None:
+        if not isinstance(view, tuple) or len(view) != 3 or not is_count(view[1]) or not is_count(view[2]):
+            raise Broken("malformed", f"a view of storage {key[:100]} is not described by name, offset and size")
+        first = view[1]
+    return storage, first
 
 
 def is_count(node: Any) -> bool:
@@ -334,6 +416,8 @@ def numpy_array(name: str, call: Call) -> Tensor:
     dtype, _ = from_numpy(inner[0] if isinstance(inner, tuple) and inner else None)
     state = described.state
     big_endian = isinstance(state, tuple) and len(state) > 1 and state[1] == ">"
+    if isinstance(data, Call) and data.dotted in ("__builtin__.bytes", "builtins.bytes") and not data.arguments:
+        data = b""
     if isinstance(data, Call) and data.dotted == "_codecs.encode" and isinstance(data.arguments, tuple):
         text = data.arguments[0] if data.arguments else None  # protocol 2 has no bytes: they are written as text
         if isinstance(text, str) and data.arguments[1:] in ((), ("latin1",), ("latin-1",)):
