@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 from rgt import secrets
@@ -14,11 +16,13 @@ import pytest
 
 from . import front_door
 
-SECRET = """.env prod.env .env.local .netrc .git-credentials .kube/config a/.aws/credentials hf_token my_token server.key cert.p12
-.config/gcloud/access_tokens.db .config/gcloud/application_default_credentials.json id_ed25519 .ssh/config kaggle.json .huggingface/token
-secrets.yaml client_secret_1.json .docker/config.json rclone.conf .modal.toml wandb_api_key terraform.tfstate""".split()
-PLAIN = """train.py tokenizer.json tokens.bin special_tokens_map.json .env.example config.json keyboard.txt keys.py token_stats.py
-id_rsa.pub data/config README.md monkey.csv""".split()
+ROOT = Path(__file__).resolve().parents[1]
+SECRET = """.env prod.env .env.local .netrc .git-credentials .kube/config a/.aws/credentials hf_token my_token
+server.key cert.p12 .config/gcloud/access_tokens.db .config/gcloud/application_default_credentials.json id_ed25519
+.ssh/config kaggle.json .cache/huggingface/token secrets.yaml client_secret_1.json .docker/config.json rclone.conf
+.modal.toml wandb_api_key terraform.tfstate""".split()
+PLAIN = """train.py tokenizer.json tokens.bin special_tokens_map.json .env.example config.json keyboard.txt keys.py
+token_stats.py id_rsa.pub data/config README.md monkey.csv""".split()
 
 
 def git(folder: Path, *words: str) -> None:
@@ -110,3 +114,40 @@ def test_values_of_secrets_are_hidden(text: str, shown: str) -> None:
     assert secrets.redact(text) == shown
     if '"' not in text:
         assert secrets.redact_words(text.split(" ")) == shown.split(" ")
+
+
+# -- files that never end, and configs that explode
+
+
+BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 40))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (BOMB, "its aliases make more than 200000 values"),
+        ("name: a\ncommand: x\nname: b\n", "line 3: the key name is there twice"),
+        ("a: &a [*a]\n", "its aliases make more than"),
+        ("[" * 5000, "nested too deep"),
+    ],
+)
+def test_a_job_that_explodes_is_one_sentence(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "job.yaml").write_text(text)
+    done = front_door.call("launch.py", "submit", tmp_path / "job.yaml", "--on", "local", "--dry-run")
+    assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_pipe_in_a_run_directory_is_not_waited_for(tmp_path: Path) -> None:
+    run = record.create(tmp_path / "runs", "a", command=["x"], config={}, seeds={})
+    for name in ("run.json", "checkpoints_index.json", "events.jsonl", "metrics.jsonl", "results.json"):
+        (run.path / name).unlink(missing_ok=True)
+        os.mkfifo(run.path / name)
+    for words in (
+        ("watch.py", run.path),
+        ("results.py", run.path, "--metric", "loss"),
+        ("checkpoints.py", "list", run.path),
+    ):
+        done = subprocess.run(
+            [sys.executable, ROOT / "scripts" / words[0], *words[1:]], capture_output=True, timeout=60
+        )
+        assert done.returncode in (1, 2), done.stderr

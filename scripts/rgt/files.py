@@ -14,6 +14,7 @@ import fcntl
 import json
 import math
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from io import FileIO
@@ -121,17 +122,34 @@ def lock_beside(path: Path) -> Path:
     return path.with_name(f".{path.name}.lock")
 
 
-def read_json(path: Path, schema: str | None = None) -> Any:
-    """Read one JSON file, or say in a sentence what is wrong with it."""
+def open_regular(path: Path) -> IO[bytes]:
+    """For reading. Of strangers' folders only plain files are opened: a FIFO waits for ever, a device has no end."""
     try:
-        text = path.read_text(encoding="utf-8")
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         raise bad_input(f"{path} does not exist") from None
+    except OSError as error:
+        raise from_os_error(error, f"read {path}") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise bad_input(f"{path} is not a plain file")
+    return os.fdopen(descriptor, "rb")
+
+
+def read_text(path: Path) -> str:
+    """A text file in UTF-8, or a sentence."""
+    try:
+        with open_regular(path) as file:
+            return file.read().decode("utf-8")
     except UnicodeDecodeError as error:
         raise bad_input(f"{path} is not text: byte {error.start} is not UTF-8") from None
     except OSError as error:
         raise from_os_error(error, f"read {path}") from None
-    data = _parse(text, str(path))
+
+
+def read_json(path: Path, schema: str | None = None) -> Any:
+    """Read one JSON file, or say in a sentence what is wrong with it."""
+    data = _parse(read_text(path), str(path))
     if schema:
         schemas.check(data, schema, str(path))
     return data
@@ -208,7 +226,7 @@ def read_jsonl(path: Path, schema: str | None = None, bad: list[str] | None = No
     there and skipped.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             for number, raw in enumerate(file, 1):
                 if not raw.strip() or (not raw.endswith(b"\n") and _torn(raw)):
                     continue
@@ -218,8 +236,6 @@ def read_jsonl(path: Path, schema: str | None = None, bad: list[str] | None = No
                     if bad is None:
                         raise
                     bad.append(error.message)
-    except FileNotFoundError:
-        raise bad_input(f"{path} does not exist") from None
     except OSError as error:
         raise from_os_error(error, f"read {path}") from None
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rgt import bundle, files, schema, units
-from rgt.errors import RgtError, bad_input, from_os_error, lacking
+from rgt.errors import RgtError, bad_input, lacking
 from rgt.run import record as rundir
 
 RUN = "{run}"
@@ -106,20 +106,12 @@ def load(path: Path) -> Job:
 
 def load_yaml(path: Path, name: str) -> dict[str, Any]:
     """Read a YAML file and check it against the schema of that name; every problem is a sentence."""
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        """JSON escapes an emoji as a surrogate pair, which YAML does not join; a lone surrogate cannot be encoded."""
-
-        def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> str:
-            return str(super().construct_scalar(node)).encode("utf-16", "surrogatepass").decode("utf-16")
+    from rgt import yaml_text
 
     try:
-        data = yaml.load(path.read_text(encoding="utf-8"), Loader)
-    except OSError as error:
-        raise from_os_error(error, f"read {path}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: no UTF-8, or a date such as 2026-02-30
-        raise bad_input(f"{path} is not YAML: {' '.join(str(error).split())[:200]}") from None
+        data = yaml_text.parse(files.read_text(path))
+    except yaml_text.YamlError as error:
+        raise bad_input(f"{path} is not YAML: {error}") from None
     schema.check(data, name, str(path))
     return dict(data)
 

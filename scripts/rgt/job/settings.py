@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rgt.errors import bad_input, from_os_error, lacking
+from rgt import files
+from rgt.errors import bad_input, lacking
 
 _CONFIG_BYTES = 10 << 20
 # by the last word of a key; the first that fits
@@ -51,11 +52,7 @@ def read(path: Path) -> list[Setting]:
     try:
         if not path.is_file() or path.stat().st_size > _CONFIG_BYTES:
             raise bad_input(f"{path} is not a config: expected a YAML, JSON or Python file of at most 10 MiB")
-        data = _parsed(path.read_text(encoding="utf-8"), path.suffix)
-    except UnicodeDecodeError:
-        raise bad_input(f"{path} is not text in UTF-8; expected YAML, JSON or Python settings") from None
-    except OSError as error:
-        raise from_os_error(error, f"read {path}") from None
+        data = _parsed(files.read_text(path), path.suffix)
     except RecursionError:
         raise bad_input(f"{path} is nested too deep to be a config") from None
     except (SyntaxError, ValueError) as error:
@@ -72,23 +69,10 @@ def _parsed(text: str, suffix: str) -> Any:
         return json.loads(text)
     if suffix != ".py":
         try:
-            import yaml
+            from rgt import yaml_text
         except ImportError:
             raise lacking("reading YAML needs pyyaml: pip install pyyaml, or give the config as JSON") from None
-
-        class Plain(yaml.SafeLoader):
-            """Lightning's hparams.yaml names Python classes: what they hold is read, the class is not made."""
-
-        def inside(loader: yaml.SafeLoader, tag: str, node: yaml.Node) -> Any:
-            if isinstance(node, yaml.MappingNode):
-                return loader.construct_mapping(node)
-            return loader.construct_sequence(node) if isinstance(node, yaml.SequenceNode) else node.value
-
-        Plain.add_multi_constructor("", inside)
-        try:
-            return yaml.load(text, Plain)
-        except yaml.YAMLError as error:
-            raise ValueError(error) from None
+        return yaml_text.parse(text)
     values = {}  # nanoGPT's configs: assignments of plain values. They are parsed, never run
     for node in ast.parse(text).body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rgt import files, schema
-from rgt.errors import RgtError, bad_input, from_os_error
+from rgt.errors import RgtError, bad_input
 from rgt.notice import channels
 
 PAUSES = (1.0, 4.0, 15.0)  # seconds before another try, at least
@@ -51,19 +51,17 @@ def config_file() -> Path:
 
 def load() -> Config | None:
     """None without a config. Each channel gets a name of its own."""
-    import yaml
+    from rgt import yaml_text
 
     path = config_file()
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not path.exists():
         if "RGT_CONFIG" in os.environ and not path.parent.is_dir():
-            raise bad_input(f"RGT_CONFIG is {path}, which does not exist") from None
+            raise bad_input(f"RGT_CONFIG is {path}, which does not exist")
         return None
-    except OSError as error:
-        raise from_os_error(error, f"read {path}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise bad_input(f"{path} is not YAML: {' '.join(str(error).split())[:200]}") from None
+    try:
+        data = yaml_text.parse(files.read_text(path))
+    except yaml_text.YamlError as error:
+        raise bad_input(f"{path} is not YAML: {error}") from None
     schema.check(data, "notify", str(path))
     rows = [{"name": f"{row['kind']}-{count}", **row} for count, row in enumerate(data["channels"], 1)]
     if len({row["name"] for row in rows}) < len(rows):

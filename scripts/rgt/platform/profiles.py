@@ -48,13 +48,13 @@ def load(name: str) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=16)  # a profile has up to seven variants, and YAML is slow
 def _front_matter(text: str, path: str) -> dict[str, Any]:
-    import yaml
+    from rgt import yaml_text
 
     front = _FRONT.match(text)
     try:
-        data = yaml.safe_load(front[1]) if front else None
-    except yaml.YAMLError as error:
-        raise bad_input(f"{path} is not YAML: {' '.join(str(error).split())[:200]}") from None
+        data = yaml_text.parse(front[1]) if front else None
+    except yaml_text.YamlError as error:
+        raise bad_input(f"{path} is not YAML: {error}") from None
     schema.check(data, "profile", path)
     return data or {}
 
