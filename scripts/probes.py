@@ -100,17 +100,7 @@ def one(context: click.Context, /, fmt: str | None, timeout: float, **request: A
 @click.option("--inside", is_flag=True, help="Load a counter into COMMAND's Pythons (PYTHONPATH): names the holder.")
 @factory_options(60.0, required=False)
 @click.pass_context
-def memory(
-    context: click.Context,
-    /,
-    command: tuple[str, ...],
-    duration: float,
-    log: Path | None,
-    inside: bool,
-    fmt: str | None,
-    timeout: float,
-    **request: Any,
-) -> int:
+def memory(context: click.Context, /, command: tuple[str, ...], fmt: str | None, timeout: float, **request: Any) -> int:
     """Host memory of COMMAND, or of a factory.
 
     \b
@@ -121,6 +111,7 @@ def memory(
     Example: rgt probes memory --duration 5m --inside -- python train.py
              rgt probes memory --factory train:factory
     """
+    duration, log, inside = (request.pop(name) for name in ("duration", "log", "inside"))
     if bool(command) == bool(request["factory"]):
         raise errors.bad_input("give either --factory module:function or a command behind --")
     if request["factory"]:
