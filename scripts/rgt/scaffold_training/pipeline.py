@@ -89,7 +89,7 @@ def _model(framework: str, shape: Shape, block_size: int) -> dict[str, Any]:
     inner = max(16, round(8 * shape.width / 3 / 16) * 16)  # a gated MLP has three matrices: 8/3 d makes them 8 d^2
     if framework == "hf-trainer":
         llama: dict[str, Any] = {"model_type": "llama", "num_hidden_layers": shape.layers, "hidden_size": shape.width}
-        llama |= {name: shape.heads for name in ("num_attention_heads", "num_key_value_heads")}
+        llama |= dict.fromkeys(("num_attention_heads", "num_key_value_heads"), shape.heads)
         llama["intermediate_size"] = inner
         llama |= {"vocab_size": shape.vocab_size, "max_position_embeddings": block_size, "tie_word_embeddings": True}
         return llama
