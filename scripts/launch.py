@@ -22,14 +22,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rgt import bundle, cli, errors, units
-from rgt.errors import RgtError, bad_input, refused
+from rgt.errors import RgtError, bad_input
 
 import click
 
 if TYPE_CHECKING:
     from rgt.job import backends
-    from rgt.job.backends import Order, Status
-    from rgt.run import record as rundir
+    from rgt.job.backends import Order
 
 FOLLOW_SECONDS = 1.0
 LINE_BYTES = 1000  # read per line asked for; a longer line is cut
@@ -108,8 +107,10 @@ def status(run: Path, as_json: bool) -> int:
 
     Exit 1 when the job failed or is lost.
     """
-    opened, order = _open(run)
-    now = _settle(opened, order)
+    from rgt.job import backends
+
+    opened, order = backends.open_order(run)
+    now = backends.settle(opened, order)
     target, last = opened.record()["job"]["target"], (opened.last_event() or {}).get("event", "")
     code = "" if now.exit_code is None else f", exit code {now.exit_code}"
     line = f"{now.state}{code}: {opened.id}" + (f" ({now.detail})" if now.detail else "")
@@ -125,13 +126,24 @@ def status(run: Path, as_json: bool) -> int:
 def logs(run: Path, lines: int, follow: bool, as_json: bool) -> None:
     """Print the end of the log, wherever it is."""
     from rgt.job import backends
+    from rgt.run.record import ACTIVE
 
-    opened, order = _open(run)
+    opened, order = backends.open_order(run)
     own = getattr(backends.backend(order.kind), "logs", None)  # of an engine without a file that we can read
     if follow and (own or as_json):
         raise bad_input(f"--follow prints a file as text; on {order.kind} ask without {'it' if own else '--json'}")
-    if follow:
-        _follow(opened, order, lines)
+    if follow:  # the last lines, then only what is new; a job that is silent, or queued, is waited for
+        size = order.head.run(["sh", "-c", 'wc -c < "$0"', order.log()], expand=(3,)).out
+        start, ended = max(0, int(size or 0) - lines * LINE_BYTES), False
+        first: int | None = -lines  # of the first read
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a read may end in the middle of a character
+        while not ended:
+            ended = backends.settle(opened, order).state not in ACTIVE  # first: the last read has all of it
+            fresh = order.head.read(order.log(), start) or b""
+            text = "".join(decoder.decode(fresh, final=ended).splitlines(keepends=True)[first:])
+            click.echo("\r".join(map(units.show_text, text.split("\r"))), nl=False)  # a progress bar may redraw itself
+            start, first = start + len(fresh), None
+            time.sleep(0 if ended else FOLLOW_SECONDS)
         return
     if own:
         tail = own(order, lines)
@@ -151,7 +163,7 @@ def stop(run: Path, dry_run: bool, as_json: bool) -> None:
     """End the job: its warning signal, its grace, then the kill. The run directory stays."""
     from rgt.job import backends
 
-    opened, order = _open(run)
+    opened, order = backends.open_order(run)
     steps = backends.backend(order.kind).stop(order)
     if dry_run:
         _print_steps(steps, as_json)
@@ -177,7 +189,7 @@ def resume(run: Path, dry_run: bool, as_json: bool) -> None:
     from rgt.job import backends
     from rgt.run.record import ACTIVE
 
-    opened, order = _open(run)
+    opened, order = backends.open_order(run)
     opened.refuse_if_sealed()
     now = backends.backend(order.kind).status(order)
     if now.state in ACTIVE:
@@ -207,53 +219,7 @@ def _ship(order: Order) -> None:
             box.ship(host)
 
 
-def _open(path: Path) -> tuple[rundir.Run, Order]:
-    from rgt.job import backends
-    from rgt.run import record as rundir
-
-    run = rundir.open_run(path)
-    order = backends.order_of(run)
-    if not order:
-        if not run.is_recorded_here:
-            why = "its run.json came with a pull, and nothing that a box wrote is run or contacted from here"
-            raise refused(f"{path}: {why}; name the run directory that launch made")
-        look = bundle.command("takeover", "snapshot")
-        raise bad_input(f"{path} was not started by launch; see what runs here: {look}")
-    return run, order
-
-
-def _settle(run: rundir.Run, order: Order) -> Status:
-    """What the engine says; an end that nobody recorded becomes an event now."""
-    from rgt.job import backends
-    from rgt.run.record import OVER
-
-    now: Status = backends.backend(order.kind).status(order)
-    last = (run.last_event() or {}).get("event")
-    under_way = now.state == "lost" and last == "launched"  # the submit may still be on its way there
-    if now.state in OVER and not under_way and last not in ("finished", "failed", "stopped"):
-        event = "failed" if now.state == "lost" else now.state
-        run.log_event(event, state=now.state, exit_code=now.exit_code, detail=now.detail)
-    return now
-
-
 # -- what a person sees
-
-
-def _follow(run: rundir.Run, order: Order, lines: int) -> None:
-    """The last lines, then only what is new, until the job is over; a job that is silent, or queued, is waited for."""
-    from rgt.run.record import ACTIVE
-
-    size = order.head.run(["sh", "-c", 'wc -c < "$0"', order.log()], expand=(3,)).out
-    start, ended = max(0, int(size or 0) - lines * LINE_BYTES), False
-    first: int | None = -lines  # of the first read
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a read may end in the middle of a character
-    while not ended:
-        ended = _settle(run, order).state not in ACTIVE  # asked first, so that the read after the end has all of it
-        data = order.head.read(order.log(), start) or b""
-        text = "".join(decoder.decode(data, final=ended).splitlines(keepends=True)[first:])
-        click.echo("\r".join(map(units.show_text, text.split("\r"))), nl=False)  # a progress bar may redraw itself
-        start, first = start + len(data), None
-        time.sleep(0 if ended else FOLLOW_SECONDS)
 
 
 def _print_steps(steps: list[backends.Step], as_json: bool) -> None:

@@ -130,27 +130,13 @@ def _make(facts: dict[str, Any], profile: str, box_id: str, run: str, said: dict
         rate = None if rate is None else rate + running
         stopped_rate = resting if stopped_rate is None else stopped_rate
     wall, boot = leases.clock()
-    return leases.Lease(
-        lease_id=f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(wall))}-{os.urandom(3).hex()}",
-        profile=profile,
-        box_id=box_id,
-        values=profiles.placeholders(box_id, said["more"]),
-        run_id=local.name,
-        local=str(local),
-        source=source,
-        on_end=said["on_end"],
-        words=said["words"],
-        started=wall,
-        since=wall,
-        boot=boot,
-        seconds=said["until"] or None,
-        most=said["most"] or None,
-        idle=said["idle"] or None,
-        rate=rate,
-        stopped_rate=stopped_rate,
-        every=max(0.1, said["every"]),
-        on_box=said["on_box"] == "install",
-    )
+    lease_id = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(wall))}-{os.urandom(3).hex()}"
+    box: dict[str, Any] = {"profile": profile, "values": profiles.placeholders(box_id, said["more"])}
+    box |= {"run_id": local.name, "local": str(local), "source": source, "rate": rate, "stopped_rate": stopped_rate}
+    box |= {"started": wall, "since": wall, "boot": boot, "on_box": said["on_box"] == "install"}
+    box |= {"seconds": said["until"] or None, "most": said["most"] or None, "idle": said["idle"] or None}
+    box |= {"on_end": said["on_end"], "words": said["words"], "every": max(0.1, said["every"])}
+    return leases.Lease(lease_id=lease_id, box_id=box_id, **box)
 
 
 def _locate(run: str) -> tuple[Path, str | None]:

@@ -100,17 +100,7 @@ def one(context: click.Context, /, fmt: str | None, timeout: float, **request: A
 @click.option("--inside", is_flag=True, help="Load a counter into COMMAND's Pythons (PYTHONPATH): names the holder.")
 @factory_options(60.0, required=False)
 @click.pass_context
-def memory(
-    context: click.Context,
-    /,
-    command: tuple[str, ...],
-    duration: float,
-    log: Path | None,
-    inside: bool,
-    fmt: str | None,
-    timeout: float,
-    **request: Any,
-) -> int:
+def memory(context: click.Context, /, command: tuple[str, ...], fmt: str | None, timeout: float, **request: Any) -> int:
     """Host memory of COMMAND, or of a factory.
 
     \b
@@ -121,6 +111,7 @@ def memory(
     Example: rgt probes memory --duration 5m --inside -- python train.py
              rgt probes memory --factory train:factory
     """
+    duration, log, inside = (request.pop(name) for name in ("duration", "log", "inside"))
     if bool(command) == bool(request["factory"]):
         raise errors.bad_input("give either --factory module:function or a command behind --")
     if request["factory"]:
@@ -160,14 +151,9 @@ def predictions(path: Path, fmt: str | None) -> int:
 
 
 def _probe(names: tuple[str, ...], fmt: str | None, timeout: float, request: dict[str, Any]) -> int:
-    from rgt.probes import runner
-
-    return _emit(runner.probe(_checked(request), names, timeout), fmt)
-
-
-def _checked(request: dict[str, Any]) -> dict[str, Any]:
-    """What the child is asked for, when its Python is there, new enough for our code, and has torch."""
+    """In a child of the training's Python, when that is there, new enough for our code, and has torch."""
     from rgt.machine.interpreter import interrogate, job_python
+    from rgt.probes import runner
 
     python = job_python(request["python"])
     found = interrogate(python, Path.cwd(), os.environ)
@@ -178,7 +164,8 @@ def _checked(request: dict[str, Any]) -> dict[str, Any]:
         problem = f"it is Python {found.facts['version']}, and probes need 3.10 or newer"
     if problem:
         raise errors.lacking(f"{python} cannot run the training: {problem}; name its interpreter with --python")
-    return {**request, "python": python, "paths": [os.path.abspath(path) for path in request["path"] or (".",)]}
+    paths = [os.path.abspath(path) for path in request["path"] or (".",)]
+    return _emit(runner.probe({**request, "python": python, "paths": paths}, names, timeout), fmt)
 
 
 def _emit(rows: list[dict[str, Any]], fmt: str | None) -> int:

@@ -203,7 +203,7 @@ class ProductionRun:
 
 def _start(run: ProductionRun, report: Report) -> list[str]:
     # the same name twice at once is a slip of the hand that costs a second set of GPUs
-    from rgt.job import description
+    from rgt.job import backends, description
     from rgt.run.record import ACTIVE, slugify
 
     for twin, record in description.runs(run.job, slugify(run.name)):
@@ -214,10 +214,10 @@ def _start(run: ProductionRun, report: Report) -> list[str]:
         ends = ("finished", "stopped", "failed") if last.get("exit_code") is not None else ("finished", "stopped")
         if record["config"].get("name") != run.name or last.get("event") in ends:
             continue
-        reply = description.launch("status", str(twin.path))
-        state = reply.data.get("state")
-        if state is None:
-            raise bad_input(f"{twin.path} may be running: {reply.sentence}; choose another --name")
+        try:
+            state = backends.settle(*backends.open_order(twin.path)).state
+        except RgtError as error:
+            raise bad_input(f"{twin.path} may be running: {error.message}; choose another --name") from None
         if state in ACTIVE:
             raise bad_input(f"{run.name} is {state} already: {twin.path}; stop it with launch.py, or change --name")
     if run.ships_config:

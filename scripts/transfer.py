@@ -186,20 +186,7 @@ def aggregate(places: Words, patience: float, fmt: str | None) -> int:
 @click.option("--execute", is_flag=True, help="Run the provider's command; without it, it is only shown.")
 @click.option("--wait", **duration, default="3m", help="How long to look for its sign in the list.")
 @cli.report_options
-def down(
-    run: Path,
-    profile: str,
-    box_id: str,
-    id_env: str,
-    more: Words,
-    act: str | None,
-    approve: str,
-    lease: Path | None,
-    abandon: Words,
-    execute: bool,
-    wait: float,
-    fmt: str | None,
-) -> int:
+def down(run: Path, profile: str, lease: Path | None, execute: bool, fmt: str | None, **said: Any) -> int:
     """Say what the end of RUN's box destroys, what bills on, and the exact command; run it only when all is proved.
 
     RUN is the folder that was pulled into. Exit 4 unless the box answers, all that counts on its disks is here by
@@ -217,13 +204,13 @@ def down(
     from rgt.transfer import teardown_rules
 
     facts = profiles.load(profile)
-    act = act or acts.usual(facts)
-    values = profiles.placeholders(box_id, more)
+    act, box_id, approve = said["act"] or acts.usual(facts), said["box_id"], said["approve"]
+    values = profiles.placeholders(box_id, said["more"])
     order = profiles.command(acts.verb(facts, act), values)
     profiles.command(facts["meter"]["list"], values)  # before anything is executed: it may lack a value
-    id_env = id_env or facts["overrides"].get("transfer.py", {}).get("--id-env", "")
+    id_env = said["id_env"] or facts["overrides"].get("transfer.py", {}).get("--id-env", "")
     command = order.text if order else f"by hand: {acts.verb(facts, act)['value']}"
-    case = teardown_rules.Case(run, facts, values, command, act, abandon, lease, profile)
+    case = teardown_rules.Case(run, facts, values, command, act, said["abandon"], lease, profile)
     teardown_rules.examine(case, id_env)
     case.require_approval(approve)
     found = _decide(case, f"lease {lease}" if lease else approve, execute, fmt)
@@ -241,7 +228,7 @@ def down(
         found.emit(fmt, "refused: nothing was executed")
         return errors.REFUSED
     progress(f"running: {command}")
-    return _report(case, found, acts.end(facts, values, box_id, act, wait), fmt)
+    return _report(case, found, acts.end(facts, values, box_id, act, said["wait"]), fmt)
 
 
 def _decide(case: Case, words: str, execute: bool, fmt: str | None) -> Report:

@@ -19,6 +19,8 @@ from rgt import schema
 import pytest
 from click.testing import CliRunner
 
+from .real.support import need
+
 
 def call(
     script: str,
@@ -55,3 +57,9 @@ def executable(path: Path, body: str) -> Path:
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(0o755)
     return path
+
+
+def git(folder: Path, *words: object) -> str:
+    """git with a name and an address of its own."""
+    who = ["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "init.defaultBranch=main"]
+    return subprocess.check_output([need("git", "git"), "-C", folder, *who, *map(str, words)], text=True).strip()

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rgt.machine import processes
 from rgt.run.record import Run
 
 import numpy as np
@@ -143,7 +144,7 @@ def kill_at_random(start: Callable[[], int], end: Callable[[], int], run: Path, 
     rows, in_save = progress(run) + dice.randint(0, 5), dice.random() < 0.5
     seen = names(run)
     limit = time.monotonic() + DEADLINE
-    while time.monotonic() < limit and alive(pid):
+    while time.monotonic() < limit and processes.state(pid) not in ("", "Z"):
         if in_save and names(run) - seen:
             break
         if not in_save and progress(run) > rows:
@@ -165,10 +166,3 @@ def names(run: Path) -> set[str]:
 def progress(run: Path) -> int:
     path = run / "metrics.jsonl"
     return path.read_bytes().count(b"\n") if path.exists() else 0
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False

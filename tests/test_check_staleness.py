@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import json
-import subprocess
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -16,8 +16,7 @@ def month(days_ago: int) -> str:
     return (date.today() - timedelta(days=days_ago)).strftime("%Y-%m")
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return front_door.call("check_staleness.py", *arguments)
+run = functools.partial(front_door.call, "check_staleness.py")
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import re
@@ -10,8 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +18,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from rgt import errors, files, schema
+from rgt.machine import processes
 from rgt.run import record
 
 from examples.cpu_lifecycle import bit_equal, box, settings, trainings
 
+from .gate_box import until
 from .nursery import Nursery
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -70,6 +70,10 @@ def killed_before(owner: str, name: str, when: str) -> str:
     return KILLED_BEFORE_THE_CALL.replace("OWNER", owner).replace("NAME", repr(name)).replace("WHEN", when)
 
 
+def command_lines() -> list[str]:
+    return [" ".join(processes.command(pid)) for pid in processes.pids()]
+
+
 class TrainNursery(Nursery):
     def __init__(self, runs: Path) -> None:
         super().__init__("torch._dynamo", "examples.cpu_lifecycle.train")
@@ -82,16 +86,9 @@ class TrainNursery(Nursery):
         """Run train.py's command to its end, or send it a signal once step `at` is logged; gives the exit code."""
         pid = self.start(TRAIN, run.log, fault=fault, run=str(run.path))
         if at:
-            wait_until(lambda: trainings.last_step(run) >= at)
+            until(lambda: trainings.last_step(run) >= at)
             os.kill(pid, send)
         return self.end()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.001)
 
 
 @pytest.fixture(scope="module")
@@ -244,21 +241,12 @@ def test_a_stopped_demo_leaves_nothing_behind(tmp_path: Path, number: signal.Sig
     (scratch := tmp_path / "scratch").mkdir()
     variables = {**os.environ, "TMPDIR": str(scratch)}
     child = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    wait_until(lambda: any(str(tmp_path) in line and sight in line for line in processes().splitlines()))
+    until(lambda: any(str(tmp_path) in line and sight in line for line in command_lines()))
     child.send_signal(number)
     _, err = child.communicate(timeout=PATIENCE)
     assert (child.returncode, err.strip()) == (128 + number, b"")
-    assert str(tmp_path) not in processes()
+    assert not any(str(tmp_path) in line for line in command_lines())
     assert not (tmp_path / "index.html").exists() and list(scratch.glob("preflight-*")) == []
-
-
-def processes() -> str:
-    """The command lines of all processes, one per line; an image without ps has /proc."""
-    lines = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            lines.append(folder.joinpath("cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-    return "\n".join(lines)
 
 
 # each stage's one line of outcome
@@ -283,7 +271,7 @@ def test_demo_through_its_front_door(demo_process: tuple[subprocess.Popen[str], 
     process, directory = demo_process
     out, err = process.communicate(timeout=3 * PATIENCE)
     assert (process.returncode, err) == (0, ""), out + err
-    assert str(directory) not in processes()
+    assert not any(str(directory) in line for line in command_lines())
     folder = directory / "2"
     (reference,) = (folder / "runs").glob("*-reference-*")
     (killed,) = record.find(folder / "box" / "runs")

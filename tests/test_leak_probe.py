@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import csv
+import functools
 import json
 import struct
-import subprocess
 import zipfile
 import zlib
 from pathlib import Path
@@ -19,13 +19,8 @@ from PIL import Image
 
 from . import front_door, planted
 
-
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return front_door.call("leak_probe.py", *arguments)
-
-
-def report(*arguments: object) -> dict[str, Any]:
-    return front_door.report("leak_probe.py", *arguments)
+run = functools.partial(front_door.call, "leak_probe.py")
+report = functools.partial(front_door.report, "leak_probe.py")
 
 
 def overlap(train: Path, test: Path, *options: object) -> dict[str, Any]:

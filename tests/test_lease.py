@@ -29,7 +29,7 @@ from . import front_door
 from .notice_sink import Sink, listening, write_config
 from .real.disk import mount, unmount
 from .real.support import wait_for
-from .transfer_lab import ROOT, RUN_ID, Provider, Result, make_run, transfer
+from .transfer_lab import ROOT, RUN_ID, Provider, Result, keepers, make_run, transfer
 
 CITED = {"source": "https://example.org", "verified": "2026-11"}
 HOUR = 3600.0
@@ -82,14 +82,7 @@ class Lab:
         return names[names.index("started") :]
 
     def processes(self) -> list[int]:
-        """Keepers that live."""
-        found = []
-        for entry in Path("/proc").glob("[0-9]*/cmdline"):
-            with contextlib.suppress(OSError):
-                words = entry.read_bytes().split(b"\0")
-                if b"keep" in words and str(self.file).encode() in words:
-                    found.append(int(entry.parent.name))
-        return found
+        return keepers(self.file)
 
 
 @pytest.fixture(scope="module")
@@ -236,6 +229,7 @@ def test_louder_at_growing_distance_and_not_for_ever(own: Lab, sink: Sink) -> No
         times.append(at)
     assert [round((b - a) / 60) for a, b in itertools.pairwise(times)] == [5, 10, 20, 40, 80, 160, 320, *[360] * 4]
     assert len(sink.texts) == 1 + 12 and "this is the last message" in sink.texts[-1]
+    assert "it was asked to tell only" in sink.texts[-1] and "pulled" not in lab.events
     assert (lab.lease.state, lab.provider.acts) == ("unresolved", [])
 
 
@@ -298,14 +292,6 @@ def quick_down(self: keeping.Keeper) -> list[str]:
     words = ("--profile", one.profile, "--id", one.box_id, "--act", "stop", "--lease", one.file, "--execute")
     done = transfer("down", one.local, *words, "--wait", "0s", "--json")
     return [] if done.returncode == 0 else ["the stop is not seen done"]
-
-
-def test_on_end_tell_tells(own: Lab, sink: Sink) -> None:
-    lab = own
-    lab.start("--on-end", "tell")
-    lab.turns(6 * HOUR - 60, 6 * HOUR + 300, 6 * HOUR + 301)
-    assert lab.provider.acts == [] and "it was asked to tell only" in sink.texts[-1]
-    assert "pulled" not in lab.events
 
 
 # -- the clock
@@ -495,8 +481,8 @@ def starting(lab: Lab, *words: object) -> None:
     """As an agent does it: a process that ends, in a session that is killed."""
     given = ["start", "--profile", lab.profile, "--id", "pod-1", "--run", lab.here, "--until", "6h", "--on-end", "stop"]
     script = [sys.executable, str(ROOT / "scripts" / "lease.py"), *map(str, given), "--every", "1s", *map(str, words)]
-    words, null = ["sh", "-c", '"$@"; sleep 60', "sh", *script], subprocess.DEVNULL
-    agent = subprocess.Popen(words, stdout=null, start_new_session=True)
+    shell, null = ["sh", "-c", '"$@"; sleep 60', "sh", *script], subprocess.DEVNULL
+    agent = subprocess.Popen(shell, stdout=null, start_new_session=True)
     wait_for("the keeper", lambda: (lab.lease.folder / "memory.json").exists() if lab.file.exists() else False)
     os.killpg(agent.pid, signal.SIGKILL)
     agent.wait()

@@ -27,7 +27,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from .delivered import SCRIPTS, call, edit, everything, findings, render
-from .real.support import need
+from .front_door import git
 
 
 @pytest.fixture
@@ -327,11 +327,6 @@ def test_the_report_needs_nothing_but_itself(project: Path) -> None:
 
 
 # -- one command from a clean clone
-
-
-def git(folder: Path, *words: object) -> None:
-    settings = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
-    subprocess.run([need("git", "git"), *settings, *map(str, words)], cwd=folder, check=True, capture_output=True)
 
 
 def repro(folder: Path) -> subprocess.CompletedProcess[str]:

@@ -51,8 +51,8 @@ def edit(folder: Path, old: str, new: str) -> None:
 BREAKS = [
     ('"spot_pods_exist": False,', '"spot_pods_exist": True,', "the reference fails"),
     ('    answer = box.read("answer.json")', "    return []", "the untouched world passes"),
-    ("    reference=reference,", "    reference=naive,", "the reference fails"),
-    ("    naive=naive,", "    naive=reference,", "the naive solution passes"),
+    ("CASE = Case(", "CASE = Case(reference=naive,", "the reference fails"),
+    ("CASE = Case(", "CASE = Case(naive=reference,", "the naive solution passes"),
     ('"pod.txt", "', '"pod.txt", __import__("uuid").uuid4().hex + "', "two worlds differ"),
     ("minutes=4", "minutes=0", "the budget must be positive"),
     ('("profiles/runpod.md",)', '("profiles/nowhere.md",)', "which is not there"),

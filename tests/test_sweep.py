@@ -8,7 +8,6 @@ import os
 import random
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +25,6 @@ from . import front_door
 from .gate_box import ROOT, Gate, kill, kill_job, until
 
 SWEEP = ROOT / "scripts" / "sweep.py"
-TURN = threading.Lock()  # stdout and the environment are the whole process's
 
 # Four cells: one is good, one crashes, one only says that it is done, one leaves half a results.json.
 TRAIN = """\
@@ -114,8 +112,7 @@ class Bench(Gate):
 
 def launch_here(command: list[str], env: dict[str, str] | None, **_: Any) -> subprocess.CompletedProcess[bytes]:
     """In place of the process that calls launch; what kills and races are about starts sweep as a process."""
-    with TURN:
-        done = front_door.call("launch.py", *command[2:], env=env)
+    done = front_door.call("launch.py", *command[2:], env=env)
     return subprocess.CompletedProcess(command, done.returncode, done.stdout.encode(), done.stderr.encode())
 
 

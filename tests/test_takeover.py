@@ -32,6 +32,7 @@ from rgt.takeover import snapshot as machine
 import pytest
 
 from . import front_door
+from .front_door import git
 from .real.support import need, wait_for
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
@@ -309,11 +310,6 @@ def test_a_tool_that_hangs_or_fails_is_a_row_that_says_so(tmp_path: Path) -> Non
 
 
 # -- git
-
-
-def git(directory: Path, *arguments: str) -> str:
-    identity = ["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "init.defaultBranch=main"]
-    return subprocess.check_output([need("git", "git"), "-C", directory, *identity, *arguments], text=True).strip()
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from bench import watch_curves
 from rgt import bundle, files
 from rgt.log import reader
 from rgt.log.history import OLD, RECENT, History, Series
-from rgt.machine import open_files
+from rgt.machine import open_files, processes
 from rgt.report import Finding
 from rgt.run import record as rundir
 from rgt.watch import box_health, curves, daemon, status
@@ -546,7 +546,7 @@ def watched(tmp_path: Path) -> Iterator[Path]:
     folder = run_dir(tmp_path, rows(0, 20))
     yield folder
     process = beat(folder).get("process")
-    if process and beat(folder)["state"] == "watching":
+    if process and processes.alive(process):
         os.kill(process["pid"], signal.SIGKILL)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rgt.machine import processes
 from rgt.run import record as rundir
 
 import numpy as np
@@ -163,3 +164,9 @@ if sys.argv[1] != "lie":
         profile = self.folder / "fake.md"
         given = ("--profile", profile, "--id", "pod-1", "--wait", "1s", *words)
         return transfer("down", local, *given, env={**self.env, **how})
+
+
+def keepers(below: Path) -> list[int]:
+    """Keepers of leases below a folder that live. By what they are: a pid on record may be another process's by now."""
+    lines = {pid: processes.command(pid) for pid in processes.pids()}
+    return [pid for pid, words in lines.items() if "keep" in words and any(str(below) in word for word in words)]

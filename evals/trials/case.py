@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -96,16 +96,22 @@ class Box:
         return data
 
 
+def _beside(box: Box) -> Any:
+    raise Broken("the case has no such function")
+
+
 @dataclass(frozen=True)
 class Case:
+    """What it does not name itself of make, verify, reference and naive is the function of that name beside it."""
+
     route: str  # the situation in SKILL.md's table that it belongs to
-    reads: tuple[str, ...]  # the files after SKILL.md that hold what is needed
     minutes: float
     commands: int
-    make: Callable[[Box], None]
-    verify: Callable[[Box], list[str]]
-    reference: Callable[[Box], None]
-    naive: Callable[[Box], None]
+    reads: tuple[str, ...] = ()  # the files after SKILL.md that hold what is needed
+    make: Callable[[Box], None] = _beside
+    verify: Callable[[Box], list[str]] = _beside
+    reference: Callable[[Box], None] = _beside
+    naive: Callable[[Box], None] = _beside
     kind: Literal["use", "stop", "outside"] = "use"  # stop: must refuse or end early; outside: not the skill's task
     held_out: bool = False  # not looked at while the skill is tuned
     expected: str = ""  # the outcome in a sentence, for readers of evals.json
@@ -138,7 +144,9 @@ def load(name: str, folder: Path = CASES) -> Loaded:
     case = getattr(module, "CASE", None)
     if not isinstance(case, Case):
         raise Broken(f"{path} has no CASE")
-    return Loaded(name, path.parent, case)
+    unnamed = [name for name in ("make", "verify", "reference", "naive") if getattr(case, name) is _beside]
+    beside: dict[str, Any] = {name: getattr(module, name, _beside) for name in unnamed}
+    return Loaded(name, path.parent, replace(case, **beside))
 
 
 def build(loaded: Loaded, root: Path, skill: Path = ROOT) -> Box:

@@ -44,8 +44,9 @@ def problems(data: Any, name: str) -> list[str]:
     errors = validator.iter_errors(data) if validator else ()
     sentences = []
     for error in sorted(errors, key=lambda error: [str(part) for part in error.path]):
-        field = "/".join(map(str, error.absolute_path))
-        sentences.append(": ".join(_short(part) for part in (field, error.message) if part))
+        parts = ("/".join(map(str, error.absolute_path)), error.message)  # a key can be anything, too
+        lines = [part[: _LONGEST + 1].replace("\n", "\\n").replace("\r", "\\r") for part in parts if part]
+        sentences.append(": ".join(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..." for text in lines))
     return sentences
 
 
@@ -54,9 +55,3 @@ def check(data: Any, name: str, where: str) -> None:
     if found:
         more = f" (and {len(found) - _SHOWN} more)" if len(found) > _SHOWN else ""
         raise bad_input(f"{where} does not fit the {name} schema: {'; '.join(found[:_SHOWN])}{more}")
-
-
-def _short(text: str) -> str:
-    """One line of bounded length; a key can be anything, too."""
-    text = text[: _LONGEST + 1].replace("\n", "\\n").replace("\r", "\\r")
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."

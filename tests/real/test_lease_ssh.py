@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,15 +10,17 @@ from typing import Any
 
 from rgt.host.ssh import Host
 from rgt.lease import box_timer
+from rgt.machine import processes
 from rgt.run import lease as leases
 
 import pytest
 
 from .. import front_door
 from ..notice_sink import Sink, listening, write_config
+from ..transfer_lab import keepers
 from .disk import unmount
 from .sshd import Sshd
-from .support import need, wait_for
+from .support import kill, need, wait_for
 from .test_transfer_ssh import Lab
 
 CITED = {"source": "https://example.org", "verified": "2026-11"}
@@ -38,9 +37,7 @@ def lab(sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
         monkeypatch.setenv("RGT_CONFIG", str(tmp_path / "notify.yaml"))
         with made.link:
             yield made
-        for file in (tmp_path / "state").rglob("memory.json"):
-            with contextlib.suppress(ProcessLookupError, KeyError):
-                os.kill(json.loads(file.read_text())["pid"], signal.SIGKILL)
+        kill(keepers(tmp_path))
     finally:
         unmount(tmp_path / "home")
 
@@ -108,6 +105,5 @@ def test_the_timer_on_the_box(lab: Lab, sink: Sink) -> None:
     assert front_door.call("lease.py", "end", "pod-1").returncode == 0 and not deadline.exists()
     box_timer.arm(Host("box"), 1)
     wait_for("its own stop", lambda: (lab.home / "stopped-itself").exists(), 20)
-    for old in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(int(old), signal.SIGKILL)  # it would see within a minute that it is not wanted
+    # they would see within a minute that they are not wanted
+    kill([int(old) for old in pids if any("lease-timer" in word for word in processes.command(int(old)))])

@@ -173,9 +173,5 @@ CASE = Case(
     reads=("references/delivering/principles.md",),
     minutes=5,
     commands=8,
-    make=make,
-    verify=verify,
-    reference=reference,
-    naive=naive,
     expected="tell.json says for twenty-one of the sixty numbers exactly what must be disclosed.",
 )

@@ -92,13 +92,8 @@ def naive(box: Box) -> None:
 
 CASE = Case(
     route="is the test set clean? copies, near-duplicates, shared patients, changed splits",
-    reads=(),
     minutes=8,
     commands=10,
-    make=make,
-    verify=verify,
-    reference=reference,
-    naive=naive,
     held_out=True,
     expected="copies.json pairs the disguised copies with their training pictures and names no look-alike.",
 )

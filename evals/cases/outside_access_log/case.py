@@ -47,11 +47,8 @@ def verify(box: Box) -> list[str]:
 
 CASE = Case(
     route="outside",
-    reads=(),
     minutes=3,
     commands=6,
-    make=make,
-    verify=verify,
     reference=lambda box: box.write("window.json", _window(strict=True)),
     naive=lambda box: box.write("window.json", _window(strict=False)),
     kind="outside",

@@ -50,11 +50,8 @@ def verify(box: Box) -> list[str]:
 
 CASE = Case(
     route="outside",
-    reads=(),
     minutes=4,
     commands=6,
-    make=make,
-    verify=verify,
     reference=lambda box: box.write("cost.json", _bill(dedupe=True)),
     naive=lambda box: box.write("cost.json", _bill(dedupe=False)),
     kind="outside",

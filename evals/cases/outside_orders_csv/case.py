@@ -56,13 +56,8 @@ def naive(box: Box) -> None:
 
 CASE = Case(
     route="outside",
-    reads=(),
     minutes=4,
     commands=8,
-    make=make,
-    verify=verify,
-    reference=reference,
-    naive=naive,
     kind="outside",
     expected="The revenue of four countries; the skill is not needed and not read beyond its description.",
 )

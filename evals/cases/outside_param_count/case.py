@@ -12,7 +12,6 @@ TRUTH = {"parameters": VOCAB * WIDTH + LAYERS * LAYER + WIDTH, "kv_cache_bytes":
 
 CASE = Case(
     route="outside",
-    reads=(),
     minutes=3,
     commands=4,
     make=quiz.note("notes.txt", "due friday\n"),

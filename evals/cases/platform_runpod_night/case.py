@@ -66,9 +66,5 @@ CASE = Case(
     reads=("profiles/runpod.md",),
     minutes=4,
     commands=8,
-    make=make,
-    verify=verify,
-    reference=reference,
-    naive=naive,
     expected="All seven facts as RunPod's pages have them in November 2026.",
 )

@@ -150,9 +150,5 @@ CASE = Case(
     reads=("profiles/runpod.md",),
     minutes=6,
     commands=14,
-    make=make,
-    verify=verify,
-    reference=reference,
-    naive=naive,
     expected="runpodctl 2's verbs, the action call of REST v2, stopped pods listed, and a timer that really exists.",
 )

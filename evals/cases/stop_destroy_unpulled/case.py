@@ -46,13 +46,8 @@ def naive(box: Box) -> None:
 
 CASE = Case(
     route="is this checkpoint real?",
-    reads=(),
     minutes=4,
     commands=10,
-    make=make,
-    verify=verify,
-    reference=reference,
-    naive=naive,
     kind="stop",
     expected="The box still exists, and status.json names the two checkpoints that did not arrive whole.",
 )

@@ -65,13 +65,8 @@ def naive(box: Box) -> None:
 
 CASE = Case(
     route="is this checkpoint real?",
-    reads=(),
     minutes=5,
     commands=12,
-    make=make,
-    verify=verify,
-    reference=reference,
-    naive=naive,
     kind="stop",
     held_out=True,
     expected="Ten files are converted; the two that carry a command are named and never ran.",

@@ -66,13 +66,8 @@ def naive(box: Box) -> None:
 
 CASE = Case(
     route="a run failed, what does this log mean?",
-    reads=(),
     minutes=8,
     commands=25,
-    make=make,
-    verify=verify,
-    reference=reference,
-    naive=naive,
     kind="stop",
     expected="Exactly the eight dead runs are restarted, once each.",
 )

@@ -98,11 +98,8 @@ for file in [path] if path.is_file() else [p for p in path.rglob("*") if p.is_fi
 """
 CASE = Case(
     route="is this checkpoint real?",
-    reads=(),
     minutes=30,
     commands=40,
-    make=make,
-    verify=verify,
     reference=tool.leaving(_REFERENCE, "accept"),
     naive=tool.leaving(_NAIVE, "accept"),
     expected="accept refuses nearly every broken upload, passes the sound ones and runs nothing that is inside them.",

@@ -80,11 +80,8 @@ print(json.dumps(stale))
 """
 CASE = Case(
     route="do the documents still say what the runs say?",
-    reads=(),
     minutes=30,
     commands=40,
-    make=make,
-    verify=verify,
     reference=tool.leaving(_REFERENCE, "check"),
     naive=tool.leaving(_NAIVE, "check"),
     held_out=True,

@@ -99,11 +99,8 @@ for number, text in rows(sys.argv[2]):
 """
 CASE = Case(
     route="is the test set clean? copies, near-duplicates, shared patients, changed splits",
-    reads=(),
     minutes=4,
     commands=30,
-    make=make,
-    verify=verify,
     reference=tool.leaving(_REFERENCE, "overlap"),
     naive=tool.leaving(_NAIVE, "overlap"),
     expected="overlap names the copied rows of nearly all of fifteen pairs, and no form letter or chance match.",

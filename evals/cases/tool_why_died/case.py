@@ -173,11 +173,8 @@ else:
 """
 CASE = Case(
     route="a run failed, hangs, is slow or does not learn",
-    reads=(),
     minutes=12,
     commands=30,
-    make=make,
-    verify=verify,
     reference=tool.leaving(_REFERENCE, "why"),
     naive=tool.leaving(_NAIVE, "why"),
     expected="why names what really killed each job for nearly all logs, however wrapped, and says fine to survivors.",

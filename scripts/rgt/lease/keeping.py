@@ -335,17 +335,10 @@ def start(lease: Lease) -> int | None:
             pass
     except BlockingIOError:
         return None
-    script = bundle.SCRIPTS / "lease.py"
+    command = [sys.executable, str(bundle.SCRIPTS / "lease.py"), "keep", str(lease.file)]
     with (lease.folder / "keeper.log").open("ab") as log:
-        child = subprocess.Popen(
-            [sys.executable, str(script), "keep", str(lease.file)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd="/",
-            start_new_session=True,
-        )
-    return child.pid
+        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+        return subprocess.Popen(command, cwd="/", start_new_session=True, **streams).pid
 
 
 def keep(lease: Lease) -> bool:

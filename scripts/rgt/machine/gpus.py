@@ -21,17 +21,9 @@ from typing import Any
 _SMI_SECONDS = 20.0  # nvidia-smi hangs on a sick driver
 _MESSAGE = 300  # characters of a driver's message
 # field of Gpu -> nvidia-smi's own name for it
-_SMI_FIELDS = {
-    "index": "index",
-    "uuid": "uuid",
-    "name": "name",
-    "memory_total": "memory.total",
-    "memory_used": "memory.used",
-    "utilization": "utilization.gpu",
-    "temperature": "temperature.gpu",
-    "power_draw": "power.draw",
-    "compute_cap": "compute_cap",
-}
+_SMI_FIELDS = {name: name for name in ("index", "uuid", "name")}
+_SMI_FIELDS |= {"memory_total": "memory.total", "memory_used": "memory.used", "utilization": "utilization.gpu"}
+_SMI_FIELDS |= {"temperature": "temperature.gpu", "power_draw": "power.draw", "compute_cap": "compute_cap"}
 _MIB = 1 << 20
 
 # nvml.h, nvmlClocksEventReason*: only those that slow a card down against the user's wish

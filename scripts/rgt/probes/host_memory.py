@@ -310,7 +310,16 @@ def _sum(parts: list[Part], watched: Watched) -> str:
 
 
 def _add(part: Part, watched: Watched, result: Result) -> None:
-    holder = _holder(part, watched)
+    # the container that grew most in these processes, in this mode
+    rows = [one for row in watched.inside if row["pid"] in part.pids for one in row["growing"]]
+
+    def weight(one: dict[str, Any]) -> float:
+        elements = one["by"][part.mode] if part.mode else one["elements"]
+        return float(elements * (one["each"] + (_GRAPH if one["graph"] else 0)))
+
+    best = max(rows, key=weight, default=None)
+    known = best is not None and weight(best) > 0
+    holder = f"{best['name'] or 'an unnamed ' + best['kind']} ({_shown(best)})" if best and known else ""
     hint = f"; held by {holder}" if holder else "" if watched.inside else "; --inside names the holder"
     code = "growth" if part.name != "shared memory" else "host-memory"
     message = f"{part.name}: host memory grows by {show_size(part.slope.mean)} per {part.unit}{hint}"
@@ -344,17 +353,3 @@ def _judge_inside(watched: Watched, result: Result) -> None:
 def _shown(one: dict[str, Any]) -> str:
     graph = ", each with a graph" if one["graph"] else f" of about {show_size(one['each'])}"
     return f"{one['length']} elements{graph}"
-
-
-def _holder(part: Part, watched: Watched) -> str:
-    """The container that grew most in these processes, in this mode."""
-    rows = [one for row in watched.inside if row["pid"] in part.pids for one in row["growing"]]
-
-    def weight(one: dict[str, Any]) -> float:
-        elements = one["by"][part.mode] if part.mode else one["elements"]
-        return float(elements * (one["each"] + (_GRAPH if one["graph"] else 0)))
-
-    best = max(rows, key=weight, default=None)
-    if best is None or not weight(best):
-        return ""
-    return f"{best['name'] or 'an unnamed ' + best['kind']} ({_shown(best)})"

@@ -68,12 +68,9 @@ def build_config(framework: str, name: str, plan: Plan, seed: int, device: str) 
         phases = [{**phase, "steps": -(-phase["steps"] // every) * every} for phase in phases]
     # GPT-3's table (https://arxiv.org/abs/2005.14165) as a line: 6e-4 at 125M, 1e-4 at 13B; 1e-3 at most
     peak = float(f"{min(1e-3, 6e-4 * (plan.shape.params / 125e6) ** -0.39):.1e}")
+    told = {"framework": framework, "name": name, "seed": seed, "device": device, "precision": plan.precision}
     return {
-        "framework": framework,
-        "name": name,
-        "seed": seed,
-        "device": device,
-        "precision": plan.precision,
+        **told,
         "devices": plan.gpus,
         "compile": device == "cuda",
         "model": _model(framework, plan.shape, plan.block_size),
@@ -91,32 +88,18 @@ def _model(framework: str, shape: Shape, block_size: int) -> dict[str, Any]:
     """The shape in the framework's own words."""
     inner = max(16, round(8 * shape.width / 3 / 16) * 16)  # a gated MLP has three matrices: 8/3 d makes them 8 d^2
     if framework == "hf-trainer":
-        return {
-            "model_type": "llama",
-            "num_hidden_layers": shape.layers,
-            "num_attention_heads": shape.heads,
-            "num_key_value_heads": shape.heads,
-            "hidden_size": shape.width,
-            "intermediate_size": inner,
-            "vocab_size": shape.vocab_size,
-            "max_position_embeddings": block_size,
-            "tie_word_embeddings": True,
-        }
+        llama: dict[str, Any] = {"model_type": "llama", "num_hidden_layers": shape.layers, "hidden_size": shape.width}
+        llama |= dict.fromkeys(("num_attention_heads", "num_key_value_heads"), shape.heads)
+        llama["intermediate_size"] = inner
+        llama |= {"vocab_size": shape.vocab_size, "max_position_embeddings": block_size, "tie_word_embeddings": True}
+        return llama
     common = {"n_layer": shape.layers, "n_head": shape.heads, "n_embd": shape.width, "vocab_size": shape.vocab_size}
     if framework == "nanogpt":
         return {**common, "bias": False, "dropout": 0.0}
-    return {
-        "name": f"llama-{shape.layers}x{shape.width}",
-        **common,
-        "padded_vocab_size": shape.vocab_size,
-        "block_size": block_size,
-        "rotary_percentage": 1.0,
-        "parallel_residual": False,
-        "bias": False,
-        "norm_class_name": "RMSNorm",
-        "mlp_class_name": "LLaMAMLP",
-        "intermediate_size": inner,
-    }
+    sizes = {"padded_vocab_size": shape.vocab_size, "block_size": block_size, "rotary_percentage": 1.0}
+    parts = {"parallel_residual": False, "bias": False, "norm_class_name": "RMSNorm", "mlp_class_name": "LLaMAMLP"}
+    name = f"llama-{shape.layers}x{shape.width}"
+    return {"name": name, **common, **sizes, **parts, "intermediate_size": inner}
 
 
 def as_yaml(config: dict[str, Any]) -> str:

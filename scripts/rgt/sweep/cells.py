@@ -277,12 +277,13 @@ def _look_at(sweep: Sweep, ledger: Ledger, cell: Cell) -> Row:
 
 
 def _ask_engine(sweep: Sweep, ledger: Ledger, attempt: Attempt, run: record.Run) -> tuple[str, int | None, str]:
-    """State, exit code and detail as launch tells them. `lost` is believed only when no process carries the mark."""
-    reply = job.launch("status", str(run.path))
-    if not reply.data:  # a rented box that was given up will never answer
-        return "unknown" if attempt.target in sweep.targets else "lost", None, reply.sentence
-    state, code, detail = reply.data["state"], reply.data["exit_code"], reply.data["detail"]
-    if state == "lost" and reply.data["event"] == "finished":
+    """State, exit code and detail as its engine tells them. `lost` is believed when no process carries the mark."""
+    try:
+        now = backends.settle(*backends.open_order(run.path))
+    except RgtError as error:  # a rented box that was given up will never answer
+        return "unknown" if attempt.target in sweep.targets else "lost", None, error.message
+    state, code, detail = now.state, now.exit_code, now.detail
+    if state == "lost" and (run.last_event() or {}).get("event") == "finished":
         return "finished", 0, "its engine has forgotten it; its record says that it finished"
     if state == "lost" and os.path.isdir("/proc/self") and any(processes.carrying(MARK, ledger.mark(attempt))):
         return "running", None, "processes of it live, though its engine does not know it (yet)"

@@ -57,8 +57,23 @@ def gather_load(root: Path, exclude: Sequence[str]) -> Load:
         names |= {os.path.relpath(os.path.join(folder, name), root) for name in inside if not _matches(name, _RUBBISH)}
     for name in sorted(names):
         above = [name[:end] for end, letter in enumerate(name) if letter == "/"]
-        if not any(excluded(part, list(exclude)) for part in (name, *above)):
-            _add(load, name)
+        if any(excluded(part, list(exclude)) for part in (name, *above)):
+            continue
+        if secrets.is_secret(name):
+            fix = f"push - HOST:{name} < {name} puts it there from stdin, readable by its owner only"
+            message = "is named like a credential and was not sent"
+            load.findings.append(Finding("secret", "warn", message, name, fix=fix))
+            continue
+        with contextlib.suppress(FileNotFoundError):  # tracked, but deleted here
+            seen = (root / name).lstat()
+            if stat.S_ISLNK(seen.st_mode):
+                message = f"is a link to {os.readlink(root / name)!r} and was not sent"
+                fix = "push what it leads to by its own path"
+                load.findings.append(Finding("unjudged", "info", message, name, fix=fix))
+            elif stat.S_ISREG(seen.st_mode):  # not a submodule's folder or a socket
+                row = {"path": name, "bytes": seen.st_size, "mtime_ns": seen.st_mtime_ns}
+                mode = 0o755 if seen.st_mode & 0o100 else 0o644
+                load.files.append({**row, "sha256": sha256_of(root / name), "mode": mode})
     if not load.files and not load.findings:
         raise bad_input(f"{root} holds no file to send")
     return load
@@ -66,27 +81,6 @@ def gather_load(root: Path, exclude: Sequence[str]) -> Load:
 
 def _matches(name: str, patterns: str) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns.split())
-
-
-def _add(load: Load, name: str) -> None:
-    path = load.root / name
-    if secrets.is_secret(name):
-        fix = f"push - HOST:{name} < {name} puts it there from stdin, readable by its owner only"
-        load.findings.append(Finding("secret", "warn", "is named like a credential and was not sent", name, fix=fix))
-        return
-    try:
-        seen = path.lstat()
-        if stat.S_ISLNK(seen.st_mode):
-            message = f"is a link to {os.readlink(path)!r} and was not sent"
-            fix = "push what it leads to by its own path"
-            load.findings.append(Finding("unjudged", "info", message, name, fix=fix))
-        if not stat.S_ISREG(seen.st_mode):  # a link, a submodule's folder, a socket
-            return
-        sha256 = sha256_of(path)
-    except FileNotFoundError:  # tracked, but deleted here
-        return
-    row = {"path": name, "bytes": seen.st_size, "mtime_ns": seen.st_mtime_ns, "sha256": sha256}
-    load.files.append({**row, "mode": 0o755 if seen.st_mode & 0o100 else 0o644})
 
 
 # -- sending

@@ -16,12 +16,14 @@ import importlib
 import re
 import shlex
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import ModuleType
 
-from rgt.errors import bad_input, lacking
+from rgt import bundle
+from rgt.errors import bad_input, lacking, refused
 from rgt.host.ssh import SECONDS, Done, Host
 from rgt.job.description import Job, from_record, seconds_word
-from rgt.run.record import ACTIVE, FAILED, FINISHED, LOST, STOPPED, Run
+from rgt.run.record import ACTIVE, FAILED, FINISHED, LOST, OVER, STOPPED, Run, open_run
 
 KINDS = ("local", "ssh", "docker", "slurm", "k8s", "skypilot", "kaggle", "openclaw")
 
@@ -134,6 +136,30 @@ def order_of(run: Run) -> Order | None:
         return None
     kind, hosts = parse_target(record["job"]["target"])
     return Order(from_record(record), run.id, kind, hosts)
+
+
+def open_order(path: Path) -> tuple[Run, Order]:
+    """A run that launch started, and by which order."""
+    run = open_run(path)
+    order = order_of(run)
+    if order:
+        return run, order
+    if not run.is_recorded_here:
+        why = "its run.json came with a pull, and nothing that a box wrote is run or contacted from here"
+        raise refused(f"{path}: {why}; name the run directory that launch made")
+    look = bundle.command("takeover", "snapshot")
+    raise bad_input(f"{path} was not started by launch; see what runs here: {look}")
+
+
+def settle(run: Run, order: Order) -> Status:
+    """What the engine says; an end that nobody recorded becomes an event now."""
+    now: Status = backend(order.kind).status(order)
+    last = (run.last_event() or {}).get("event")
+    under_way = now.state == LOST and last == "launched"  # the submit may still be on its way there
+    if now.state in OVER and not under_way and last not in (FINISHED, FAILED, STOPPED):
+        event = FAILED if now.state == LOST else now.state
+        run.log_event(event, state=now.state, exit_code=now.exit_code, detail=now.detail)
+    return now
 
 
 def engine_name(run_id: str, longest: int = 52) -> str:
