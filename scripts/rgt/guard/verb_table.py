@@ -31,7 +31,7 @@ def build(folder: Path = PROFILES) -> dict[str, Any]:
             clients, _, rest = pattern.lstrip("!").partition(" ")
             for client in clients.split("|"):
                 _add(commands, client, name, "!" * (pattern[0] == "!") + rest)
-        for client in guarded.get("clients", "").split():
+        for client in f"{guarded.get('clients', '')} {guarded.get('unverified', '')}".split():
             commands.setdefault(client, [])
         for host in guarded.get("hosts", []):
             hosts.setdefault(host, name)  # a variant without its own has those of its profile
