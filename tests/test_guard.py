@@ -69,6 +69,19 @@ REFUSED = [
         "curl --unix-socket /run/docker.sock -XPOST http://d/containers/t/stop",
         "docker run bitnami/kubectl delete job t",
     ),
+    # clients, SDKs and hosts that no table has: the verb and what it is about
+    *("newctl vms delete a", "newctl compute instance terminate --id 1", "uvx newctl pod stop 1", "mcli delete run x"),
+    *("aws ecs update-service --service t --desired-count 0", 'kubectl patch job t -p \'{"spec": {"suspend": true}}\''),
+    *(
+        "oci compute instance action --action SOFTSTOP",
+        "scontrol update nodename=g1 state=down",
+        "rmlint --delete runs",
+    ),
+    *("curl -X DELETE https://api.new.io/v1/instances/1", "curl -d '{}' http://127.0.0.1:3000/api/project/m/runs/stop"),
+    "python -c \"import wandb; [r.delete() for r in wandb.Api().runs('me/llm')]\"",
+    'python -c "import newsdk; newsdk.Client().instances.delete(1)"',
+    "python -c \"import glob, shutil; list(map(shutil.rmtree, glob.glob('runs/*')))\"",
+    *("sqlite3 mlflow.db 'DELETE FROM runs'", "git ls-files -o | xargs rm -rf", "y=$(( $(rm -rf runs; echo 1) + 1 ))"),
 ]
 PASSED = [
     *(
@@ -112,6 +125,16 @@ PASSED = [
     *('curl -X POST https://rest.runpod.io/v1/pods -d \'{"name": "stop-words"}\'', "ssh w powershell Get-Process"),
     "python -c \"import boto3; boto3.client('ec2').terminate_instances(InstanceIds=['i'], DryRun=True)\"",
     *("rgt guard check -- rm -rf runs", "rgt gpu_gate -n x -- python train.py", f"mv {RUN} runs/renamed"),
+    # look-alikes of those: a verb that looks or adds comes first, or the thing is no loss
+    *("newctl vms list --state terminated", "newctl create vm --name stop-me", "newctl ssh-key delete 1", "npm stop"),
+    *(
+        "aws ec2 delete-key-pair --key-name a",
+        "docker image rm a",
+        "kubectl scale deploy/t --replicas 3",
+        "dvc gc --dry",
+    ),
+    *("curl -X DELETE http://localhost:8000/users/1", 'curl -d \'{"stop": "x"}\' http://localhost:8000/v1/completions'),
+    *("sudo systemctl restart nginx", "python -c 'import ray; ray.shutdown()'", "psql -c 'select * from runs'"),
 ]
 
 

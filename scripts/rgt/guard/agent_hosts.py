@@ -158,7 +158,8 @@ def _plugin(remove: bool) -> Iterator[Change]:
     folder = Path.home() / ".openclaw" / "extensions" / "rgt-guard"
     script = (TEMPLATES / "guard" / "openclaw.js").read_text(encoding="utf-8").replace("{hook}", str(HOOK))
     schema = {"type": "object", "additionalProperties": False, "properties": {}}
-    manifest = {"id": "rgt-guard", "name": "rgt guard", "configSchema": schema}
+    activation = {"onStartup": True, "onCapabilities": ["hook"]}  # without it the plugin is listed and never loaded
+    manifest = {"id": "rgt-guard", "name": "rgt guard", "activation": activation, "configSchema": schema}
     package = {"name": "rgt-guard", "version": "1.0.0", "type": "module", "openclaw": {"extensions": ["./index.js"]}}
     for name, text in (
         ("index.js", script),

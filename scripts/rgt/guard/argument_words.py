@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def after_options(words: list[str], valued: set[str], skip: int = 0) -> list[str]:
+def after_options(words: list[str], valued: set[str] | frozenset[str], skip: int = 0) -> list[str]:
     """What follows the options and `skip` further words."""
     i = 0
     while i < len(words) and words[i].startswith("-") and words[i] != "-":

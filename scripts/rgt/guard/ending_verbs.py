@@ -10,40 +10,14 @@ that only looks or adds (list, create, run) is that verb's own business.
 from __future__ import annotations
 
 from rgt.guard.lazy_regex import Regex
+from rgt.guard.program_words import WORDS
 
-ENDS = frozenset(
-    """abort archive cancel deallocate decommission del delete deprovision destroy detach discard drain drop empty erase
-    evict expire flushall flushdb force-stop gc halt hibernate kill nuke off pause permanent-delete poweroff preempt
-    prune purge reboot rebuild recycle redeploy reimage reinstall release remove reset restart rm rollback shelve
-    shutdown softreset softstop stop suspend teardown terminate undefine undeploy uninstall unrent wipe bounce down
-    stopped terminated deleted destroyed exited permanentdelete disband dissolve forget obliterate""".split()
-)
-LOOKS = frozenset(
-    """add allocate apply approve attach auth authorize backup build cat check clone completion config configure connect
-    copy cost count cp create credentials deploy describe df diff download edit enable estimate events exec execute
-    explain export fetch find follow forward get health help history import info init inspect invoke label launch lint
-    list log login logout logs ls monitor move mv new open output plan port-forward print ps pull push put query rename
-    rent reserve restore resume run save scp search select send set show ssh start stat stats status submit subscribe
-    summary sync tag tail template test top transfer unpause up upgrade upload usage validate version view wait watch
-    whoami""".split()
-)
-THINGS = frozenset(
-    """allocation artifact batch blob box bucket capacity checkpoint ckpt cluster container database dataset
-    deployment device disk droplet ecs endpoint environment experiment filesystem fleet gpu host image-volume instance
-    job linode lxc machine model namespace node nodegroup nodepool notebook object pod pool project pvc queued rental
-    replica reservation resource-group run sandbox server service session share snapshot space stack storage studio
-    study sweep task tpu trainer training trial uhost vm vms vmss volume worker workload workspace""".split()
-)
+ENDS = WORDS["ends"]
+LOOKS = WORDS["looks"]
+THINGS = WORDS["things"]
 # of these alone one cannot tell whose they are: a web framework's server, a browser's session
-VAGUE = frozenset("batch database device environment host model object project server service session share".split())
-LIGHT = frozenset(
-    """account address alarm api alert alias annotation autoscaler backend budget builder buildx cache certificate
-    comment config configmap context cred credential dashboard dns domain eip event extension firewall
-    gateway hook identity image ingress integration ip key keypair label layer lock log member metric
-    mount-target network nic nsg package password peer permission plugin policy port preset profile proxy record
-    registry remote role route router rule schedule secret security shortcut ssh subnet subscription tag
-    template token tunnel user variable vpc vpn webhook""".split()
-)
+VAGUE = WORDS["vague"]
+LIGHT = WORDS["light"]
 _BOOLEAN = frozenset("--yes --force --quiet --debug --verbose --json --raw --all --async --wait --confirm".split())
 _PARTS = Regex(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _COMMAND = Regex(r"[A-Za-z][\w.:/@-]*")

@@ -52,7 +52,7 @@ CMDLETS = {name.lower(): name for name in (*LOSING, *STARTING, *PRINTING) if "-"
 class Guard(Walker):
     def __init__(self, table: Table, cwd: str, environ: dict[str, str]) -> None:
         home = environ.get("HOME", "/root").rstrip("/") or "/"
-        super().__init__(Precious(table.tiers, home), table)
+        super().__init__(Precious(table.tiers, home, cwd), table)
         self.state = State(cwd, environ, home)
         self.files_read = 0
 

@@ -54,9 +54,10 @@ def is_result_file(name: str) -> bool:
 class Precious:
     """Asks the file system of this machine; `tiers` are storage roots of rented boxes, for names only."""
 
-    def __init__(self, tiers: list[str], home: str) -> None:
+    def __init__(self, tiers: list[str], home: str, cwd: str = "/") -> None:
         self.tiers = set(tiers)
         self.home = home
+        self.own = "/".join(cwd.split("/")[:3]) + "/"  # a project below /tmp is no scratch to who works in it
         self.left = ENTRIES
         self.listed: dict[str, list[tuple[str, bool]]] = {}
 
@@ -153,8 +154,8 @@ class Precious:
         return self.by_name(path, remote)
 
     def is_volatile(self, path: str) -> bool:
-        """A place that is emptied by itself; a home below /tmp (a container's, a test's) is not."""
-        return f"{path}/".startswith(VOLATILE) and not f"{path}/".startswith(self.home + "/")
+        """A place that is emptied by itself; a home or a project below /tmp (a container's, a test's) is not."""
+        return f"{path}/".startswith(VOLATILE) and not f"{path}/".startswith((self.home + "/", self.own))
 
     # -- by name
 

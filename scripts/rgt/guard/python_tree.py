@@ -11,32 +11,19 @@ import textwrap
 
 from rgt.guard.ending_verbs import empties, is_ending_call
 from rgt.guard.precious_paths import marker
+from rgt.guard.program_words import WORDS
 from rgt.guard.shell_walk import VALUES, State, Walker, decoded
 
 _REMOVE = {"rmtree", "unlink", "removedirs", "send2trash", "remove_tree", "rmdir"}
 _OVER = {"copy", "copy2", "copyfile", "move", "rename", "replace", "copytree"}
-_STARTS = set(
-    """system popen run call check_call check_output Popen getoutput getstatusoutput execv execvp execl execlp spawn
-    create_subprocess_shell create_subprocess_exec""".split()
-)
+_STARTS = WORDS["python starts"]
 _STARTERS = {"os", "subprocess", "asyncio", "pty", "get_ipython", "sh", "plumbum"}
 _HTTP = {"get", "post", "put", "patch", "delete", "request", "Request", "urlopen", "head", "Session"}
 _WEB = {"requests", "httpx", "urllib", "aiohttp", "http", "urllib3"}
 # SDKs of platforms and trackers: a verb that ends is enough
-_CLIENTS = set(
-    """boto3 docker kubernetes googleapiclient azure sky runpod vastai dstack modal google gradient paperspace
-    lambda_cloud ray openstack digitalocean pydo huggingface_hub wandb mlflow hcloud linode_api4 vultr oci libcloud
-    sagemaker clearml neptune comet_ml optuna kaggle lightning_sdk nebius crusoe together replicate fal proxmoxer
-    novaclient aliyunsdkecs alibabacloud_ecs20140526 tencentcloud volcenginesdkecs vast python_on_whales podman aim
-    minio s3fs gcsfs adlfs fsspec""".split()
-)
+_CLIENTS = WORDS["sdk clients"]
 # libraries in which such a verb ends nothing of ours
-_HARMLESS = set(
-    """torch numpy pandas matplotlib sklearn scipy transformers datasets tqdm logging threading multiprocessing queue
-    concurrent asyncio re json collections tempfile gc time unittest pytest tkinter flask fastapi PIL cv2 signal socket
-    sqlite3 weakref contextlib itertools functools io sys math random typing dataclasses argparse click rich yaml
-    tensorboard plotly seaborn pathlib string copy self list dict set""".split()
-)
+_HARMLESS = WORDS["sdk harmless"]
 Values = list[str]
 
 

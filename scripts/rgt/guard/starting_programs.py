@@ -10,6 +10,7 @@ import os
 from rgt.guard.argument_words import after_options, has_flag, operands, option, shlex_words, values_of
 from rgt.guard.lazy_regex import Regex, re
 from rgt.guard.precious_paths import marker
+from rgt.guard.program_words import STARTER_ROWS, WORDS
 from rgt.guard.shell_syntax import decode_ansi
 from rgt.guard.shell_walk import VALUES, State, Walker, decoded
 
@@ -21,67 +22,26 @@ if TYPE_CHECKING:
 
 # programs that start what follows: how many words come before the command, then options that take a value;
 # @ on another machine, " the words are joined and read by a shell there
-_STARTERS = """\
-nohup setsid unbuffer builtin noglob nocorrect busybox toybox chronic firejail unshare spawn command and or not 0
-sudo doas 0 -u -g -p -C -h -r -t -T -R -D -U --user --group --chdir --host --prompt
-timeout gtimeout 1 -s -k --signal --kill-after
-nice 0 -n --adjustment
-ionice 0 -c -n -p --class --classdata
-taskset 1
-chroot 1@" --userspec --groups
-numactl 0 -C -N -m -i -p
-time 0 -f -o --format --output
-stdbuf 0 -i -o -e --input --output --error
-exec 0 -a
-caffeinate 0 -t -w
-systemd-run 0 -u -p -E -t --unit --property --setenv --uid --gid --on-calendar --on-active
-strace 0 -e -o -p -s -u
-proxychains4 0 -f
-nsenter 0 -t -S -G --target
-srun 0 -n -N -c -p -t -J -A -o -e -w -x -G -D -q -C --gres --mem --time --partition --jobid --account
-pdsh clush pssh parallel-ssh mpssh 0@" -w -x -g -l -u -R -h -H -p -t -o -e
-retry 0 -t -d --times --delay
-watch hyperfine watchexec concurrently 0" -n -q --interval
-flock 1 -w -E --timeout --conflict-exit-code
-uv poetry pipenv pdm hatch conda mamba micromamba rye pixi 0run -n -p --name --prefix --with --python --env --project"""
 STARTERS: dict[str, tuple[int, str, set[str]]] = {}
-for _row in _STARTERS.split("\n"):
+for _row in STARTER_ROWS:
     _cells = _row.split()
     _at = next(i for i, cell in enumerate(_cells) if cell[0] in "01")
     STARTERS.update(dict.fromkeys(_cells[:_at], (int(_cells[_at][0]), _cells[_at][1:], set(_cells[_at + 1 :]))))
-SHELLS = set("sh bash zsh dash ksh ash mksh fish rbash csh tcsh yash nu xonsh elvish".split())
+SHELLS = WORDS["shells"]
 # editors, pagers, debuggers: any word and what they read may hold a command (:!rm, .shell rm)
-ESCAPING = set("vim vi nvim ex view gvim emacs emacsclient ed less more gdb lldb ftp sqlite3 psql mysql".split())
+ESCAPING = WORDS["escaping"]
 _ESCAPE = Regex(r"(?:^|[\n|;])\s*(?:[:.\\]*(?:!+|(?:shell|system|sh)\s)|exec=)\s*([^\n]+)")
 # options whose value is a command
-_TEXT = (
-    "-c -e -x -a -P -F -S -I --command --cmd --exec --execute --run --wrap --args --script --scripts --parameters"
-    " --filter --rsh --rsync-path --pager --to-command --checkpoint-action --use-compress-program"
-    " --info-script --rsh-command --commands --inline -o --eval"
-).split()
+_TEXT = WORDS["text options"]
 # programs whose words are data, whatever they say
-DATA = set(
-    """man tldr info apropos whatis whereis say logger wall write notify-send mail mutt gh glab claude codex gemini svn
-    aider llm ollama code diff cmp cowsay figlet zenity dialog ag ack yq hash help compgen complete history last
-    lastb journalctl dpkg rpm apt-cache touch mkdir chmod chown stat file wc du nano open xdg-open strings ls md5sum
-    sha256sum tensorboard nvidia-smi squeue sinfo sacct""".split()
-)
+DATA = WORDS["data"]
 # tools of a developer: what they remove is made again from a registry or a repository
-TOOLS = set(
-    """npm yarn pnpm bun pip pip3 pipx apt apt-get aptitude dnf yum zypper pacman apk snap flatpak brew port gem bundle
-    cargo rustup go composer dotnet nuget mvn gradle sbt cmake ninja bazel conda mamba micromamba poetry pipenv pdm uv
-    hatch rye pixi asdf mise nvm pyenv rbenv sdk jupyter adb nginx pg_ctl ccache pre-commit tox nox pytest ctest
-    update-alternatives crontab tmux screen code-server ufw iptables ip nmcli useradd userdel usermod gpg ssh-add
-    ssh-keygen keyctl setfacl xattr defaults dconf gsettings""".split()
-)
+TOOLS = WORDS["tools"]
 _EXECUTES = {"--", "run", "exec", "x", "dlx", "shell", "enter", "ssh", "execute", "sh", "send-command", "invoke", "rsh"}
-_COMMON = set(
-    """install move rename make just init read set type k http https kill pkill killall skill reboot halt shutdown info
-    poweroff ts mc oss prime lightning flux det tar zip node bun git service wipe sf cw""".split()
-)
-_SSH = set("-B -b -c -D -E -e -F -I -i -J -L -l -m -O -o -p -Q -R -S -W -w".split())
-_XARGS = set("-I -a -E -d -L -n -P -s --replace --arg-file --delimiter --max-args --max-procs --max-lines".split())
-_PARALLEL = set("-j -a -S -I --jobs --arg-file --sshlogin --delay --timeout --joblog --colsep -N -n -L -P".split())
+_COMMON = WORDS["common"]
+_SSH = WORDS["ssh options"]
+_XARGS = WORDS["xargs options"]
+_PARALLEL = WORDS["parallel options"]
 
 
 # -- builtins

@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from rgt.bundle import PROFILES
+from rgt.guard.losing_programs import LOSING
+from rgt.guard.program_words import WORDS
+from rgt.guard.starting_programs import STARTERS, STARTING
 from rgt.platform import profiles
 
 OTHERS = Path(__file__).with_name("other_clients.json")
@@ -19,7 +22,7 @@ _ENDS = ("down", "stop", "destroy")
 
 
 def build(folder: Path = PROFILES) -> dict[str, Any]:
-    """commands: client -> [profile, pattern]; hosts and calls -> profile; tiers: storage roots."""
+    """commands: client -> [profile, pattern]; hosts, calls -> profile; tiers: storage roots; words: worth a look."""
     commands: dict[str, list[list[str]]] = {}
     hosts: dict[str, str] = {}
     calls: dict[str, str] = {}
@@ -31,7 +34,7 @@ def build(folder: Path = PROFILES) -> dict[str, Any]:
             clients, _, rest = pattern.lstrip("!").partition(" ")
             for client in clients.split("|"):
                 _add(commands, client, name, "!" * (pattern[0] == "!") + rest)
-        for client in guarded.get("clients", "").split():
+        for client in f"{guarded.get('clients', '')} {guarded.get('unverified', '')}".split():
             commands.setdefault(client, [])
         for host in guarded.get("hosts", []):
             hosts.setdefault(host, name)  # a variant without its own has those of its profile
@@ -56,7 +59,8 @@ def build(folder: Path = PROFILES) -> dict[str, Any]:
     rooted = sorted(
         path for path in tiers if re.fullmatch(r"/[\w./-]+", path) and path not in ("/", "/tmp", "/dev/shm")
     )
-    return {"commands": commands, "hosts": hosts, "calls": calls, "tiers": rooted, "downs": downs}
+    looks = sorted({*LOSING, *STARTING, *WORDS["first look"]} - {*WORDS["quiet"], *STARTERS})
+    return {"commands": commands, "hosts": hosts, "calls": calls, "tiers": rooted, "downs": downs, "words": looks}
 
 
 def _add(commands: dict[str, list[list[str]]], client: str, name: str, pattern: str) -> None:
