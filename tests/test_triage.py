@@ -255,7 +255,7 @@ KEY = "LabelError: 'labels'"
         ("ERROR could not open cache\n" + STEPS, ""),
         ("upload: error: boom\nTraining completed in 3 h\n", ""),
         ("1,0.3,0.2\n2,nan,nan\n3,nan,nan\n", "?:unknown"),
-        ("INFO - trl - Server is not up yet. Retrying in 2.0 seconds...\n" * 4, "EG46:cause"),  # it ends in nothing else
+        ("INFO - trl - Server is not up yet. Retrying in 2.0 seconds...\n" * 4, "EG46:cause"),  # and nothing else
         ("Unable to find image 'a:b' locally\n" + "Pull complete\n" * 5, ""),
         ("x.py:3: UserWarning: libfoo.so: cannot open shared object file: No such file or directory\nok\n", ""),
         (
