@@ -255,6 +255,14 @@ KEY = "LabelError: 'labels'"
         ("ERROR could not open cache\n" + STEPS, ""),
         ("upload: error: boom\nTraining completed in 3 h\n", ""),
         ("1,0.3,0.2\n2,nan,nan\n3,nan,nan\n", "?:unknown"),
+        ("INFO - trl - Server is not up yet. Retrying in 2.0 seconds...\n" * 4, "EG46:cause"),  # and nothing else
+        ("Unable to find image 'a:b' locally\n" + "Pull complete\n" * 5, ""),
+        ("x.py:3: UserWarning: libfoo.so: cannot open shared object file: No such file or directory\nok\n", ""),
+        (
+            f"{HEAD}RuntimeError: Error(s) in loading state_dict for Net:\n"
+            "        size mismatch for a.weight: copying a param with shape torch.Size([2, 2]) from checkpoint\n",
+            "TO82:cause",  # not the line that only announces it
+        ),
     ],
 )
 def test_the_first_answer(log: str, first: str, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ CODES = frozenset(
 
 SEVERITIES = ("error", "warn", "info")
 _SHOWN = 50  # findings printed as text; the rest is counted, and --json has them all
-_WIDTH = 500  # characters of one line of text
+_WIDTH, _EVIDENCE = 1000, 500  # characters of one line of text
 
 
 @dataclass
@@ -70,7 +70,8 @@ class Finding:
         lines += [f"{name}: {value}" for name, value in shown if value]
         lines = [show_text(" ".join(line.split())) for line in lines]
         # evidence may be a page of a log; --json has it all
-        lines = [line if len(line) <= _WIDTH else line[:_WIDTH] + "..." for line in lines]
+        widths = [_EVIDENCE if line.startswith("seen: ") else _WIDTH for line in lines]
+        lines = [line if len(line) <= most else line[:most] + "..." for line, most in zip(lines, widths, strict=True)]
         return f"{self.severity:5} " + "\n      ".join(lines)
 
     def as_sarif(self) -> dict[str, Any]:

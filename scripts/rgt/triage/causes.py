@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rgt.catalogue.entries import KINDS, NEAR, Entry
@@ -212,7 +212,10 @@ def _incidents(trace: Trace, traces: list[Trace]) -> list[Incident]:
     for sighting in seen:
         entry = sighting.pattern.entry
         assert entry is not None
+        # information is a hint, but not when the log ends in nothing else: the run waits there for ever
+        stuck = sighting.count >= ENOUGH and trace.lines - sighting.last.line <= _SOON
         for place in sighting.places:
+            place = replace(place, level="") if stuck and place.mark == trace.progress else place
             near = _has_context(entry, place, trace, traces)
             if entry.near and not near:
                 continue
