@@ -316,8 +316,13 @@ def test_the_openclaw_plugin_blocks(home: Path) -> None:
     )
     done = subprocess.run([node, "--input-type=module", "-e", script], capture_output=True, text=True)
     assert done.stdout.splitlines() == ["true refused by rgt guard", "false "], done.stderr
+    config = home / ".openclaw" / "openclaw.json"
+    assert json.loads(config.read_text())["plugins"]["entries"]["rgt-guard"] == {"enabled": True}
+    config.write_text('{"theme": "dark"}')
+    assert "openclaw.json does not enable it" in guard("status", "--host", "openclaw", code=1)
+    guard("install", "--host", "openclaw")
     guard("uninstall", "--host", "openclaw")
-    assert not folder.exists()
+    assert not folder.exists() and json.loads(config.read_text()) == {"theme": "dark"}
 
 
 # -- proof and approval

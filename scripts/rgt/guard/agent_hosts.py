@@ -3,7 +3,7 @@
 claude    ~/.claude/settings.json or .claude/settings.json      PreToolUse, exit 2
 codex     ~/.codex/hooks.json or .codex/hooks.json              PreToolUse, exit 2; Codex asks once to trust it
 gemini    ~/.gemini/settings.json or .gemini/settings.json      BeforeTool, exit 2
-openclaw  ~/.openclaw/extensions/rgt-guard/                     a plugin with before_tool_call
+openclaw  ~/.openclaw/extensions/rgt-guard/, openclaw.json      a plugin with before_tool_call
 shell     ~/.local/share/rgt/shims/ and a line in the shell's start file: one shim for each destructive client
 """
 
@@ -167,6 +167,17 @@ def _plugin(remove: bool) -> Iterator[Change]:
         ("package.json", json.dumps(package, indent=2) + "\n"),
     ):
         yield Change(folder / name, None if remove else text)
+    config = Path.home() / ".openclaw" / "openclaw.json"  # a plugin that is only found is listed as enabled, not loaded
+    data = _read(config) if config.is_file() else {}
+    entries = data.get("plugins", {}).get("entries", {})
+    if remove and "rgt-guard" in entries:
+        del entries["rgt-guard"]
+        data["plugins"] = {k: v for k, v in data["plugins"].items() if v}
+        data = {k: v for k, v in data.items() if k != "plugins" or v}
+        yield Change(config, json.dumps(data, indent=2, ensure_ascii=False) + "\n" if data else None)
+    elif not remove and entries.get("rgt-guard", {}).get("enabled") is not True:
+        data.setdefault("plugins", {}).setdefault("entries", {})["rgt-guard"] = {"enabled": True}
+        yield Change(config, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
 
 
 # -- shell
@@ -207,8 +218,11 @@ def installed_command(host: str, project: bool) -> tuple[Path, list[str] | None,
         return shim, [str(shim), "destroy", "instance", "0"] if shim.is_file() else None, "no shims are installed"
     if host == "openclaw":
         path = Path.home() / ".openclaw" / "extensions" / "rgt-guard" / "index.js"
-        words = ["python3", "-I", "-S", str(HOOK)]
-        return path, words if path.is_file() and str(HOOK) in path.read_text() else None, "the plugin is not installed"
+        if not path.is_file() or str(HOOK) not in path.read_text():
+            return path, None, "the plugin is not installed"
+        stale = any(change.needed for change in _plugin(remove=False))
+        words = None if stale else ["python3", "-I", "-S", str(HOOK)]
+        return path, words, "openclaw.json does not enable it, or its files are old: install again"
     agent = AGENTS[host]
     path = agent.path(project).absolute()
     try:
