@@ -72,8 +72,8 @@ def main(
     _add_unread(report, surveys)
     _add_notes(report, rows)
     if not rows and not any(seen.ours for seen in surveys):
-        looked = "; ".join(why for seen in surveys for _, why in seen.unread[:3])
-        raise bad_input(f"no run was understood in {', '.join(map(str, paths))}" + (f": {looked}" if looked else ""))
+        looked = "; ".join(why for seen in surveys for _, why in seen.unread[:3]) or "no log, table or tracker's file"
+        raise bad_input(f"no run was understood in {', '.join(map(str, paths))}: {looked}")
     report.data = {"into": str(into), "dry_run": dry_run, "runs": rows}
     for line in _table(rows) if fmt is None else []:
         click.echo(units.show_text(line))

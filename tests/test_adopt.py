@@ -371,6 +371,7 @@ def test_files_beside_a_record_are_its_settings_and_log(tmp_path: Path) -> None:
     (folder / "logs").mkdir(parents=True)
     (folder / "progress.csv").write_text("step,loss\n1,2\n2,1\n")
     (folder / "logs" / "stdout.log").write_text("step 1 loss 2\n")
+    (folder / "logs" / "zz_stderr.log").write_text("a warning\n")
     (folder / "config.yaml").write_text("opt: {lr: 0.1}\nseed: 5\n")
     run = only(adopt(folder, into=tmp_path / "runs"))
     assert run.record()["config"] == {"opt.lr": 0.1, "seed": 5} and run.log.read_text() == "step 1 loss 2\n"

@@ -59,12 +59,7 @@ def load(word: str, wanted: tuple[str, ...]) -> list[Trial]:
 
 def _from_run(run: rundir.Run, wanted: tuple[str, ...]) -> Trial:
     record = run.record()
-    trial = _from_record(Trial(str(run.path), run_id=record["run_id"]), record)
-    events = files.read_jsonl(run.events, bad=[]) if run.events.exists() else ()
-    clocks = [rundir.event_time(event) for event in events if event.get("event") in rundir.AFTER_EVENT]
-    if len(clocks) > 1:
-        trial.budget["wall_time_s"] = max(clocks) - min(clocks)
-    return _with_records(trial, run, wanted)
+    return _with_records(_from_record(Trial(str(run.path), run_id=record["run_id"]), record), run, wanted)
 
 
 def _from_foreign(run: Foreign, wanted: tuple[str, ...]) -> Trial:
@@ -148,14 +143,12 @@ def _add_rows(trial: Trial, rows: Iterable[dict[str, Any]], where: str, wanted: 
     """Rows of metrics.jsonl; of a step computed twice the later row counts."""
     by_split = {name: table.split_and_rest(name) for name in wanted}
     others: dict[tuple[str, str | None], Curve] = {}
-    clocks: list[float] = []
     for row in rows:
         step = row.get("step")
         if not isinstance(step, int) or isinstance(step, bool):
             continue
         trial.budget["steps"] = max(trial.budget.get("steps", 0.0), float(step))
         trial.available.update(row.keys() - _BOOKKEEPING)
-        clocks += [row["time"]] if isinstance(row.get("time"), (int, float)) and row["time"] > 1e9 else []
         for name in (*wanted, *_TOKENS):
             split, rest = by_split.get(name, (None, name))
             if row.get(name) is None and split and row.get("split") == split and row.get(rest) is not None:
@@ -169,8 +162,6 @@ def _add_rows(trial: Trial, rows: Iterable[dict[str, Any]], where: str, wanted: 
                 trial.budget["tokens"] = max(trial.budget.get("tokens", 0.0), value)
     exact = {name for name, _ in trial.curves}
     trial.curves |= {key: curve for key, curve in others.items() if key[0] not in exact}
-    if len(clocks) > 1:
-        trial.budget.setdefault("wall_time_s", max(clocks) - min(clocks))
 
 
 def _add_reading(trial: Trial, row: dict[str, Any]) -> None:

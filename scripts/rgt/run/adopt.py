@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from rgt import files
 from rgt.errors import RgtError
@@ -75,21 +73,16 @@ def adopt(root: Path, foreign: Foreign, already: Origins, metrics: tuple[str, ..
     if foreign.log:
         with foreign.log.open("rb") as log:
             files.write_with(run.log, lambda out: shutil.copyfileobj(log, out, 1 << 20))
-    if state == "adopted":
-        over = foreign.state if foreign.state in record.OVER and foreign.state in record.AFTER_EVENT else ""
-        _log_event(run, began if over else 0.0, "launched", backend=foreign.format)
-        _log_event(run, ended if over else 0.0, over, reason=f"as {foreign.format} recorded it")
-    _log_event(run, time.time(), "adopted", source=origin["source"], sha256=origin["sha256"])
+    # only what its record says, at its own times: hours up and cost are counted from these
+    if foreign.state in record.OVER and foreign.state in record.AFTER_EVENT and not run.events.exists():
+        for when, event in ((began, "launched"), (ended, foreign.state)):
+            row = {"time": when, "event": event, "source": f"as {foreign.format} recorded it"}
+            files.append_jsonl(run.events, row, "events")
     made.results = _results(made, foreign, rows, metrics, command)
     if made.results:
         run.write_results({"run_id": run.id, "metrics": made.results})
     run.write_record({"run_id": run.id, **fields})  # last: a directory with a run.json is a run
     return made
-
-
-def _log_event(run: Run, when: float, event: str, **detail: Any) -> None:
-    if when and event:
-        files.append_jsonl(run.events, {**detail, "time": when, "event": event}, "events")
 
 
 def _results(made: Adopted, foreign: Foreign, rows: list[Row], metrics: tuple[str, ...], command: str) -> list[Row]:

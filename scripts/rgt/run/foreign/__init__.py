@@ -29,6 +29,7 @@ from rgt.run import record
 MOST_BYTES = 1 << 30  # of one text file
 LIVE = 300  # seconds since the last write: it may still be going
 MAY_GO_ON = "it was written to within the last minutes and may still be going: adopt it again at its end"
+NO_SPLIT = "counted as train, because no split is named (--split)"
 NAMED_SEED = "its seed is read from its name"
 _LONGEST_NAME = 200
 _HEAD = ("step", "time", "split")
@@ -159,17 +160,19 @@ class Foreign:
         }
 
     def settle(self, *paths: Path) -> Foreign:
-        """After reading: is it still being written, does its name tell the seed, do its metrics name a split?"""
-        bare = {name for (_, split), row in self.points.items() if not split for name in row}
-        if guessed := sorted(name for name in bare if (metric := known(name)) and metric.name != "loss"):
-            self.gaps.append(f"counted as train, because no split is named (--split): {', '.join(guessed[:5])}")
+        """After reading: is it still being written?"""
         self.config = dict(list(self.config.items())[:_SETTINGS])
         newest = max((os.stat(path).st_mtime for path in paths), default=0.0)
         if self.state in (record.UNKNOWN, record.RUNNING) and time.time() - newest < LIVE:
             self.gaps.append(MAY_GO_ON)
-        if self.seeds and not settings.seeds(self.config, self.command):
-            self.gaps.append(NAMED_SEED)
         return self
+
+    def doubts(self) -> list[str]:
+        """What is taken for granted: a seed in its name, and train for metrics that name no split."""
+        seed = [NAMED_SEED] if self.seeds and not settings.seeds(self.config, self.command) else []
+        bare = {name for (_, split), row in self.points.items() if not split for name in row}
+        guessed = sorted(name for name in bare if (metric := known(name)) and metric.name != "loss")
+        return [*seed, *([f"{NO_SPLIT}: {', '.join(guessed[:5])}"] if guessed else [])]
 
 
 def as_number(value: Any) -> float | None:

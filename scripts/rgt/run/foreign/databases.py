@@ -52,17 +52,15 @@ def read(path: Path) -> Iterator[Foreign]:
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[sqlite3.Connection]:
     with contextlib.ExitStack() as stack:
-        place = path
-        log = path.with_name(f"{path.name}-wal")
-        if log.exists() and log.stat().st_size:
-            place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rgt-adopt-"))) / "copy.db"
-            for source, target in ((path, place), (log, place.with_name("copy.db-wal"))):
-                shutil.copyfile(source, target)
-        # immutable: without a log beside it nothing is locked, and nothing written
-        mode = "mode=rw" if place is not path else "mode=ro&immutable=1"
-        database = stack.enter_context(
-            contextlib.closing(sqlite3.connect(f"{place.resolve().as_uri()}?{mode}", uri=True))
-        )
+        beside = [path.with_name(path.name + ending) for ending in ("-wal", "-journal")]
+        beside = [log for log in beside if log.exists() and log.stat().st_size]
+        where = f"{path.resolve().as_uri()}?mode=ro&immutable=1"  # immutable: nothing is locked, and nothing written
+        if beside:
+            place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rgt-adopt-")))
+            for source in (path, *beside):
+                shutil.copyfile(source, place / source.name)
+            where = f"{(place / path.name).as_uri()}?mode=rw"
+        database = stack.enter_context(contextlib.closing(sqlite3.connect(where, uri=True)))
         database.text_factory = lambda data: data.decode("utf-8", "replace")
         end = time.monotonic() + _SECONDS
         database.set_progress_handler(lambda: time.monotonic() > end, _EVERY)  # a view may be a query without an end
@@ -71,11 +69,12 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _mlflow(path: Path, database: sqlite3.Connection, tables: dict[str, set[str]]) -> Iterator[Foreign]:
-    nan = "is_nan" if "is_nan" in tables["metrics"] else "0"
+    nan, deleted = "is_nan" if "is_nan" in tables["metrics"] else "0", 0
     for uuid, name, status, began, ended, stage in database.execute(
         "SELECT run_uuid, name, status, start_time, end_time, lifecycle_stage FROM runs ORDER BY start_time"
     ).fetchall():
         if stage == "deleted":
+            deleted += 1
             continue
         of_run = " WHERE run_uuid = ?"
         params, tags = (
@@ -89,6 +88,8 @@ def _mlflow(path: Path, database: sqlite3.Connection, tables: dict[str, set[str]
             number = math.nan if is_nan else math.copysign(math.inf, value) if abs(value) >= _HUGE else value
             run.add(step, {key: number}, _seconds(when))
         yield run.settle(path)
+    if deleted:
+        raise bad_input(f"{path}: {deleted} runs were deleted in MLflow and are left out")
 
 
 def mlflow_run(source: Path, uuid: str, params: dict[str, str], tags: dict[str, str]) -> Foreign:

@@ -12,7 +12,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ def _objects(text: str, gaps: list[str]) -> Iterator[Row]:
         except (ValueError, RecursionError):
             row = None
         if isinstance(row, dict):
-            yield flat(row)
+            yield {name: str(value) if isinstance(value, list) else value for name, value in flat(row).items()}
         else:
             bad += 1
     if bad:
@@ -88,58 +88,62 @@ def _cells(path: Path, text: str, gaps: list[str]) -> Iterator[Row]:
 
 
 def _runs(path: Path, kind: str, rows: list[Row], gaps: list[str], ask: Ask) -> Iterator[Foreign]:
-    columns = dict.fromkeys(name for row in rows for name in row)
-    step, run, split, clock = (_column(columns, names) for names in (_STEPS, _RUNS, _SPLITS, _CLOCKS))
-    seed = ask.seed or next((name for name in columns if settings.is_seed(name)), None)
+    by_word = {name.lower(): name for row in rows for name in row}
+    columns = list(by_word.values())
+    step, run, split, clock = (
+        next((by_word[name] for name in names if name in by_word), "") for names in (_STEPS, _RUNS, _SPLITS, _CLOCKS)
+    )
     for name in (name for name in (*ask.metrics, ask.seed, ask.group) if name and name not in columns):
-        raise bad_input(f"{path} has no column {name!r}; it has {', '.join(list(columns)[:20])}")
+        raise bad_input(f"{path} has no column {name!r}; it has {', '.join(columns[:20])}")
+    seed = ask.seed or next(filter(settings.is_seed, columns), None)
     own = [name for name in dict.fromkeys((ask.group, run, seed)) if name]
-    if step is None and not own and len(rows) > 1:
+    if not step and not own and len(rows) > 1:
         raise bad_input(f"{path} has no column of steps, and none that makes a row a run: name one, --seed or --group")
-    measured = {name for name in columns if name in ask.metrics or (not ask.metrics and _is_metric(name))}
-    if not measured and step is None:
+    measured = [name for name in columns if (name in ask.metrics if ask.metrics else _is_metric(name, rows))]
+    if not measured and not step:
         raise bad_input(f"{path} has no column that is known to be a metric; name it, --metric")
     parts: dict[tuple[Any, ...], list[Row]] = {}
+    unique = len({tuple(row.get(name) for name in own) for row in rows}) == len(rows)
     for number, row in enumerate(rows):
         key = tuple(row.get(name) for name in own)
-        parts.setdefault(key if step else (*key, number), []).append(row)
-    apart = {name for name in (step, run, split, clock) if name} - {ask.group}
-    candidates = [name for name in columns if name not in apart | measured and not _MEASURED.fullmatch(name)]
-    if varying := _varying(candidates, rows, {*own}, ask.group):
-        gaps.append(f"no settings, because they vary within {ask.group}: {', '.join(sorted(varying))}")
+        parts.setdefault(key if step or unique else (*key, number), []).append(row)
+    apart = {step, run, split, clock, *measured} - {ask.group}
+    given = [name for name in columns if name not in apart and name[0] != "_" and not _MEASURED.fullmatch(name)]
+    if varying := [name for name in given if name not in own and _varies(name, rows, ask.group)]:
+        gaps.append(f"no settings, because they vary within {ask.group}: {', '.join(varying)}")
     for key, part in parts.items():
-        words = [str(word) for word in key if word is not None][: len(own)]
         several = len(parts) > 1
-        found = Foreign("-".join(words) if several and words else path.stem, kind, path, gaps=list(gaps))
-        found.key = " ".join(map(str, key)) if several else ""
-        found.config = _settings([name for name in candidates if name not in varying], part, several)
-        if ask.seed:
-            found.config["seed"] = as_setting(str(part[0].get(ask.seed)))
-        if step is None:
-            _report(found, part[0], measured, split, ask, path)
-        else:
-            _add_curve(found, part, step, apart | set(own) | set(found.config), ask)
+        words = [str(word) for word in key[: len(own)] if word is not None] if several else []
+        found = Foreign("-".join(words) or path.stem, kind, path, " ".join(map(str, key)) if several else "")
+        found.gaps = list(gaps)
+        found.config = _settings([name for name in given if name not in varying], part, several)
+        found.config |= {"seed": as_setting(str(part[0].get(ask.seed)))} if ask.seed else {}
+        for row in part:
+            of_split, at, when = split_word(row.get(split)), as_number(row.get(step)), as_number(row.get(clock))
+            numbers = {name: value for name in row if (value := as_number(row[name])) is not None}
+            if not step:
+                for name in set(measured) & numbers.keys():
+                    found.report(name, numbers[name], of_split or ask.split, path)
+            elif at is not None and math.isfinite(at):  # Lightning's rows have holes
+                kept = numbers.keys() - {step, clock, *own, *found.config}
+                kept = kept & set(ask.metrics) if ask.metrics else kept
+                found.add(int(at), {name: numbers[name] for name in kept}, when or 0.0, of_split)
         if not found.points and not found.results:
             raise bad_input(f"{path}: " + ("; ".join(found.gaps) or "no column of it is a number"))
         yield found.settle(path)
 
 
-def _varying(names: list[str], rows: list[Row], own: set[str], group: str | None) -> set[str]:
-    """Columns that are not the same for all runs of a group, and so were not set for it."""
-    values: dict[tuple[str, Any], set[Any]] = {}
+def _varies(name: str, rows: list[Row], group: str | None) -> bool:
+    """Is a column not the same for all runs of a group? Then it was not set for it."""
+    values: dict[Any, set[Any]] = {}
     for row in rows if group else ():
-        for name in names:
-            values.setdefault((name, row.get(group or "")), set()).add(row.get(name))
-    return {name for (name, _), seen in values.items() if len(seen) > 1 and name not in own}
+        values.setdefault(row.get(group or ""), set()).add(row.get(name))
+    return any(len(one) > 1 for one in values.values())
 
 
-def _column(columns: Iterable[str], names: list[str]) -> str | None:
-    by_word = {name.lower(): name for name in columns}
-    return next((by_word[name] for name in names if name in by_word), None)
-
-
-def _is_metric(name: str) -> bool:
-    return known(name) is not None or split_of(name) is not None
+def _is_metric(name: str, rows: list[Row]) -> bool:
+    numeric = any(as_number(row.get(name)) is not None for row in rows)
+    return numeric and (known(name) is not None or split_of(name) is not None)
 
 
 def _settings(names: list[str], rows: list[Row], several: bool) -> dict[str, Any]:
@@ -149,25 +153,6 @@ def _settings(names: list[str], rows: list[Row], several: bool) -> dict[str, Any
         values = {row.get(name) for row in rows}
         value = values.pop()
         plain = several or len(rows) == 1 or settings.is_seed(name) or as_number(value) is None
-        if not values and value is not None and plain and not name.startswith("_"):
+        if not values and value is not None and plain:
             found[name] = as_setting(value) if isinstance(value, str) else value
     return found
-
-
-def _add_curve(run: Foreign, rows: list[Row], step: str, apart: set[str], ask: Ask) -> None:
-    for row in rows:
-        by_word = {name.lower(): name for name in row}
-        at = as_number(row.get(step))
-        if at is None or not math.isfinite(at):  # Lightning's rows have holes
-            continue
-        clock = next((number for name in _CLOCKS if (number := as_number(row.get(by_word.get(name, ""))))), 0.0)
-        told = split_word(next((row[by_word[name]] for name in _SPLITS if name in by_word), None))
-        values = {name: row[name] for name in row if name not in apart and (not ask.metrics or name in ask.metrics)}
-        run.add(int(at), values, clock, told)
-
-
-def _report(run: Foreign, row: Row, measured: set[str], split: str | None, ask: Ask, path: Path) -> None:
-    for name in sorted(measured & row.keys()):
-        value = as_number(row[name])
-        if value is not None:
-            run.report(name, value, split_word(row.get(split or "")) or ask.split, path)

@@ -10,9 +10,7 @@ files, a log, a config), unless it holds several tables or logs: then each of th
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -49,6 +47,7 @@ _DATABASES = (".db", ".sqlite", ".sqlite3")
 _EVALUATION = re.compile(r"(?:(?:all|eval|test|train|val|predict)_)?results\.json|metrics\.json|eval\.json", re.I)
 _HF_EVENTS = re.compile(r"[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_.+")  # runs/Nov17_22-44-43_host/ of HF Trainer
 _INNER = discovery.INNER - {"out"}
+_UNNAMED = "log"  # what a file is taken for that is given by hand and has no name of a kind
 
 
 @dataclass
@@ -73,95 +72,74 @@ class Survey:
         return found
 
 
+Files = dict[str, list[Path]]  # kind -> files
+
+
 def look(path: Path, ask: Ask) -> Survey:
     """Everything that `path` holds. What is in a run directory of ours is only named."""
-    if not path.exists():
-        raise bad_input(f"{path} does not exist")
+    if not path.is_dir() and not path.is_file():
+        raise bad_input(f"{path} is neither a file nor a folder" if path.exists() else f"{path} does not exist")
     seen = Survey(path)
-    (_look_at_folder if path.is_dir() else _look_at_file)(seen, path, ask)
+    homes = _homes(seen) if path.is_dir() else {path.parent: {_kind(path) or _UNNAMED: [path]}}
+    _look_at_wandb(seen, sorted(one for kinds in homes.values() for one in kinds.get("wandb", [])))
+    for home, kinds in sorted(homes.items()):
+        for kind, read in (("database", databases.read), ("mlflow", mlflow_folder.read)):
+            for place in kinds.get(kind, []):
+                seen.take(place, partial(read, place))
+        for part, stem in _parts(kinds):
+            _read_home(seen, home, part, ask, stem)
     for run in seen.runs:
-        if ask.split:
-            run.unnamed, run.gaps = ask.split, [gap for gap in run.gaps if "no split is named" not in gap]
+        run.unnamed = ask.split or run.unnamed
+        run.gaps += run.doubts() if not ask.split else []
     empty = [run for run in seen.runs if not run.points and not run.results]
     seen.unread += [(Path(run.source), f"{run.name}: {'; '.join(run.gaps) or 'no value in it'}") for run in empty]
     seen.runs = [run for run in seen.runs if run not in empty]
     return seen
 
 
-def _look_at_folder(seen: Survey, path: Path, ask: Ask) -> None:
-    homes: dict[Path, dict[str, list[Path]]] = defaultdict(lambda: defaultdict(list))
-    ours: set[str] = set()
-    for folder, kinds in _folders(seen, ours).items():
-        home = _home(path, folder, kinds)
-        for kind, paths in kinds.items():
-            homes[home][kind] += paths
-    seen.ours = sorted(map(Path, ours))
-    _join_events(homes)
-    _look_at_wandb(seen, sorted(one for kinds in homes.values() for one in kinds.get("wandb", [])))
-    for home, kinds in sorted(homes.items()):
-        for database in kinds.get("database", []):
-            seen.take(database, partial(databases.read, database))
-        for folder in kinds.get("mlflow", []):
-            seen.take(folder, partial(mlflow_folder.read, folder))
-        _look_at_home(seen, home, kinds, ask)
-
-
-def _folders(seen: Survey, ours: set[str]) -> dict[Path, dict[str, list[Path]]]:
-    """Folder -> kind -> files. What lies inside a tracker's own folder is the tracker's."""
-    found: dict[Path, dict[str, list[Path]]] = defaultdict(lambda: defaultdict(list))
+def _homes(seen: Survey) -> dict[Path, Files]:
+    """The folder of a run -> its files. What lies inside a tracker's own folder is the tracker's."""
+    found: dict[Path, Files] = defaultdict(lambda: defaultdict(list))
     owned: set[Path] = set()
+    ours: set[str] = set()
     for directory, entry, prepared in discovery.walk(str(seen.root), time.monotonic() + _SECONDS, seen.stopped):
-        if prepared:
-            ours.add(prepared)
+        folder, path = Path(directory), Path(entry.path)
+        ours |= {prepared} - {""}
+        if not prepared and path.is_file() and (kind := _kind(path)):
+            owned |= {folder} if kind in ("wandb", "mlflow") else set()
+            found[folder][kind].append(folder if kind == "mlflow" else path)
+    seen.ours = sorted(map(Path, ours))
+    homes: dict[Path, Files] = defaultdict(lambda: defaultdict(list))
+    holding = {folder for folder, kinds in found.items() if "events" in kinds}
+    for folder, kinds in found.items():
+        if owned & {*folder.parents}:
             continue
-        kind = _kind(Path(entry.path))
-        if kind and stat.S_ISREG(os.stat(entry.path).st_mode if os.path.exists(entry.path) else 0):
-            if kind in ("wandb", "mlflow"):
-                owned.add(Path(directory))
-            found[Path(directory)][kind].append(Path(directory) if kind == "mlflow" else Path(entry.path))
-    return {folder: kinds for folder, kinds in found.items() if not owned & {*folder.parents}}
+        home = folder
+        # checkpoint-500/ and logs/ are parts of the run around them
+        while home != seen.root and (home.name.lower() in _INNER or is_step_folder(home.name)):
+            home = home.parent
+        for kind, paths in kinds.items():
+            above = folder.parent.parent
+            whole = _HF_EVENTS.fullmatch(folder.name) and trainer_state.belongs(above, set(found))
+            top = above if whole else event_files.home(folder, holding)
+            homes[top if kind == "events" and top != folder else home][kind] += paths
+    return homes
 
 
 def _kind(path: Path) -> str:
     """What a file is to a run; empty when it is nothing."""
     name, suffix = path.name, path.suffix.lower()
-    kind = ""
-    if suffix == ".wandb":
-        kind = "wandb"
-    elif name == "meta.yaml" and mlflow_folder.is_run(path.parent):
-        kind = "mlflow"
-    elif event_files.is_event_file(name):
-        kind = "events"
-    elif name == trainer_state.NAME:
-        kind = "state"
-    elif suffix in _DATABASES:
-        kind = "database" if head(path, 16) == databases.MAGIC else ""
-    elif _EVALUATION.fullmatch(name):
-        kind = "evaluation"
-    elif suffix in _TABLES:
-        kind = "" if name in ("events.jsonl", "SEALS.jsonl") else "table"
-    elif discovery.is_log(name):
-        kind = "log"
-    return kind
-
-
-def _home(root: Path, folder: Path, kinds: dict[str, list[Path]]) -> Path:
-    """checkpoint-500/ and logs/ are parts of the run around them; databases and trackers stay where they are."""
-    while folder != root and (folder.name.lower() in _INNER or is_step_folder(folder.name)):
-        folder = folder.parent
-    return folder
-
-
-def _join_events(homes: dict[Path, dict[str, list[Path]]]) -> None:
-    """Event files that lie below the run they belong to."""
-    holding = {home for home, kinds in homes.items() if "events" in kinds}
-    for folder in sorted(holding, reverse=True):
-        home = event_files.home(folder, holding)
-        above = folder.parent.parent
-        if _HF_EVENTS.fullmatch(folder.name) and "state" in homes.get(above, {}):
-            home = above
-        if home != folder:
-            homes[home]["events"] += homes[folder].pop("events")
+    kinds = {
+        "wandb": suffix == ".wandb",
+        "mlflow": name == "meta.yaml" and mlflow_folder.is_run(path.parent),
+        "events": event_files.is_event_file(name),
+        "state": name == trainer_state.NAME,
+        "database": suffix in _DATABASES and head(path, 16) == databases.MAGIC,
+        "evaluation": bool(_EVALUATION.fullmatch(name)),
+        "table": suffix in _TABLES and name not in ("events.jsonl", "SEALS.jsonl"),
+        "log": discovery.is_log(name),
+    }
+    return next((kind for kind, is_one in kinds.items() if is_one), "")
 
 
 def _look_at_wandb(seen: Survey, paths: list[Path]) -> None:
@@ -175,51 +153,35 @@ def _look_at_wandb(seen: Survey, paths: list[Path]) -> None:
     seen.take(seen.root, partial(wandb_files.read, records))
 
 
-def _look_at_file(seen: Survey, path: Path, ask: Ask) -> None:
-    if not path.is_file():
-        raise bad_input(f"{path} is neither a file nor a folder")
-    kind = _kind(path) or ("database" if head(path, 16) == databases.MAGIC else "log")
-    if kind == "wandb":
-        _look_at_wandb(seen, [path])
-    elif kind == "mlflow":
-        seen.take(path, partial(mlflow_folder.read, path.parent))
-    elif kind == "database":
-        seen.take(path, partial(databases.read, path))
-    else:
-        for where, read in _readers({kind: [path]}, path.parent, ask):
-            seen.take(where, read)
-
-
-Reader = tuple[Path, Callable[[], Iterable[Foreign]]]
-
-
-def _readers(kinds: dict[str, list[Path]], home: Path, ask: Ask) -> list[Reader]:
-    """The ways to read one run, the best first."""
-    ways: list[Reader] = []
-    if states := kinds.get("state"):
-        ways.append((home, partial(trainer_state.read, states)))
-    ways += [(table, partial(row_tables.read, table, ask)) for table in kinds.get("table", [])]
-    if events := kinds.get("events"):
-        ways.append((home, partial(event_files.read, events, home)))
-    ways += [(log, partial(printed_logs.read, log)) for log in kinds.get("log", [])]
-    return ways or [(path, partial(_evaluated, path, ask)) for path in kinds.get("evaluation", [])]
-
-
-def _look_at_home(seen: Survey, home: Path, kinds: dict[str, list[Path]], ask: Ask) -> None:
+def _parts(kinds: Files) -> Iterator[tuple[Files, str]]:
+    """The runs of one folder: a record with the logs beside it; of several tables, or logs alone, each by its name."""
+    rest = {kind: kinds[kind] for kind in ("state", "events", "evaluation") if kinds.get(kind)}
     tables, logs = sorted(kinds.get("table", [])), sorted(kinds.get("log", []))
-    if len(tables) > 1 or len(logs) > 1:
-        stems = {path.stem: path for path in tables}
-        for table in tables:
-            beside = [log for log in logs if log.stem == table.stem]
-            _read_home(seen, home, {"table": [table], "log": beside}, ask, table.stem)
-        for log in (log for log in logs if log.stem not in stems):
-            _read_home(seen, home, {"log": [log]}, ask, log.stem)
-        kinds = {kind: paths for kind, paths in kinds.items() if kind not in ("table", "log")}
-    if any(kinds.get(kind) for kind in ("state", "table", "events", "log", "evaluation")):
-        _read_home(seen, home, kinds, ask)
+    if len(tables) > 1 or (len(logs) > 1 and not tables and not {*rest} & {"state", "events"}):
+        for stem in dict.fromkeys(path.stem for path in (*tables, *logs)):
+            named = {"table": tables, "log": logs}
+            yield {kind: [path for path in paths if path.stem == stem] for kind, paths in named.items()}, stem
+    elif tables or logs:
+        rest |= {"table": tables, "log": logs}
+    if rest:
+        yield rest, ""
 
 
-def _read_home(seen: Survey, home: Path, kinds: dict[str, list[Path]], ask: Ask, stem: str = "") -> None:
+def _readers(kinds: Files, home: Path, ask: Ask) -> Iterator[tuple[Path, Callable[[], Iterable[Foreign]]]]:
+    """The ways to read one run, the best first."""
+    if states := kinds.get("state"):
+        yield home, partial(trainer_state.read, states)
+    for table in kinds.get("table", []):
+        yield table, partial(row_tables.read, table, ask)
+    if events := kinds.get("events"):
+        yield home, partial(event_files.read, events, home)
+    for log in kinds.get("log", []):
+        yield log, partial(printed_logs.read, log)
+    for path in kinds.get("evaluation", []):
+        yield path, partial(_evaluated, path, ask)
+
+
+def _read_home(seen: Survey, home: Path, kinds: Files, ask: Ask, stem: str) -> None:
     """One run by the first way that works. The others add their settings and the log; a table may hold several runs."""
     failed = Survey(home)
     runs: list[Foreign] = []
@@ -236,8 +198,9 @@ def _read_home(seen: Survey, home: Path, kinds: dict[str, list[Path]], ask: Ask,
         run.gaps += [f"beside it, not read: {why}" for _, why in failed.unread]
     if len(runs) == 1:
         _add_neighbours(runs[0], home, kinds, ask)
-        inside = home.relative_to(seen.root).as_posix() if home != seen.root else ""
-        runs[0].name = "/".join(filter(None, (inside, stem))) or seen.root.resolve().name
+        inside = home.relative_to(seen.root).as_posix() if seen.root.is_dir() and home != seen.root else ""
+        name = "/".join(filter(None, (inside, stem)))
+        runs[0].name = name or (seen.root.resolve().name if seen.root.is_dir() else seen.root.stem)
     seen.runs += runs
 
 
@@ -252,11 +215,10 @@ def _add_neighbours(run: Foreign, home: Path, kinds: dict[str, list[Path]], ask:
                 run.config = {**flat(given), **run.config}
             except RgtError as error:
                 run.gaps.append(f"its settings cannot be read: {error.message}")
+    beside = Survey(home)
     for path in kinds.get("evaluation", []) if not run.results else []:
-        try:
-            run.results += [row for other in _evaluated(path, ask) for row in other.results]
-        except RgtError as error:
-            run.gaps.append(f"beside it, not read: {error.message}")
+        run.results += [row for other in beside.take(path, partial(_evaluated, path, ask)) for row in other.results]
+    run.gaps += [f"beside it, not read: {why}" for _, why in beside.unread]
 
 
 def _evaluated(path: Path, ask: Ask) -> Iterator[Foreign]:
