@@ -84,7 +84,9 @@ def submit(spec: Path, target: str, dry_run: bool, as_json: bool) -> None:
     origin = provenance.collect(code, known, environ, here=is_local and kind != "slurm")
     words, config, root = wanted.words("{run}"), wanted.spec(), here if is_local else elsewhere
     job = {"target": target, "spec": config}
-    run = rundir.create(root, wanted.name, command=words, config=config, backend=kind, job=job, origin=origin)
+    run = rundir.create(
+        root, wanted.name, command=words, config=config, seeds=wanted.seeds(), backend=kind, job=job, origin=origin
+    )
     order = Order(wanted, run.id, kind, hosts)
     try:
         # the same record on every machine that runs it

@@ -6,10 +6,12 @@
 
     rgt results runs/<run-id> --metric val_loss                     # the last point, no selection
     rgt results runs/<run-id> --metric loss --split val --rule mean-last-5
-    rgt results runs/<run-id> --metric accuracy --split test --from eval.json
+    rgt results runs/<run-id> --metric test_acc --rule best-val     # test where val is best
+    rgt results runs/<run-id> --metric accuracy --split test --from eval.json --eval-set test.jsonl
 
-Each row of results.json says by which rule its value was taken, from which file, and that file's sha256. Rows of other
-metrics stay; a row with another value is replaced only with --replace. Exit 1: written, but a test point was selected.
+Each row of results.json says by which rule its value was taken, from which file, that file's sha256, and the command.
+Rows of other metrics stay; a row with another value is replaced only with --replace. Exit 1: written, but a test point
+was selected.
 """
 
 from __future__ import annotations
@@ -28,12 +30,13 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.command(cls=cli.Command)
 @click.argument("run_dir", type=click.Path(path_type=Path), metavar="RUN_DIR")
 @click.option("--metric", "metrics", multiple=True, required=True, help="Its name in the file; repeatable.")
-@click.option("--rule", help="last (the default), best, or mean-last-K.")
+@click.option("--rule", help="last (the default), best, best-val, or mean-last-K.")
 @click.option("--split", type=click.Choice(["train", "val", "test"]), help="Needed where the name or row has none.")
 @click.option("--from", "evaluation", type=_FILE, help="An evaluation's JSON or CSV instead of metrics.jsonl.")
 @click.option("--direction", type=click.Choice(["up", "down"]), help="Which way is better, for an unknown metric.")
 @click.option("-n", "n", type=click.IntRange(1), help="Examples behind the value, where the file does not say.")
 @click.option("--dataset", help="What it was measured on, as tables shall name it.")
+@click.option("--eval-set", type=_FILE, help="The file it was measured on: its sha256 goes into the row.")
 @click.option("--replace", is_flag=True, help="Replace a row that says something else.")
 @click.option("--dry-run", is_flag=True, help="Show the rows and write nothing.")
 @cli.report_options
@@ -41,6 +44,7 @@ def main(
     run_dir: Path,
     metrics: tuple[str, ...],
     evaluation: Path | None,
+    eval_set: Path | None,
     replace: bool,
     dry_run: bool,
     fmt: str | None,
@@ -51,9 +55,12 @@ def main(
     Example: rgt results runs/20260101-120000-tiny-a1b2c3 --metric val_loss --rule best
     """
     from rgt.run import record, results
+    from rgt.run.seal import digest_of
 
     run = record.open_run(run_dir.resolve())
+    question |= {"eval_set_sha256": digest_of(eval_set) if eval_set else None}
     rows = [results.measure(run, results.Question(metric, **question), evaluation) for metric in metrics]
+    rows = [{**row, "command": cli.command_line()} for row in rows]
     merged = results.merge(run, rows, replace)
     report = Report("results", data={"results": str(run.results), "rows": rows, "written": not dry_run})
     for row in rows:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from rgt import cli
 from rgt.errors import bad_input
 from rgt.report import Report
+from rgt.run.foreign import strict
 
 import click
 
@@ -40,11 +41,12 @@ def main() -> None:
 
 def open_source(text: str) -> tracked.Source:
     """A path that exists is a folder; two or three words with slashes are the hosted service."""
+    from rgt.run.foreign import wandb_files
     from rgt.wandb_forensics import tracked
 
     path = Path(text)
     if path.exists() or text.startswith((".", "/", "~")) or text.count("/") not in (1, 2):
-        return tracked.Offline(path.expanduser())
+        return wandb_files.Offline(path.expanduser())
     return tracked.Hosted(text)
 
 
@@ -53,6 +55,7 @@ def open_source(text: str) -> tracked.Source:
 @cli.report_options
 def list_runs(source: str, fmt: str | None) -> int:
     """Every run with its state, length and last values; damaged, crashed and doubled ones are findings."""
+    from rgt.run.foreign.wandb_files import whole_runs
     from rgt.wandb_forensics import tracked
 
     opened = open_source(source)
@@ -64,7 +67,7 @@ def list_runs(source: str, fmt: str | None) -> int:
         if run.state in ("crashed", "failed"):
             code = "" if run.exit_code is None else f" with exit code {run.exit_code}"
             report.add("failed", "info", f"{run.state}{code} after {run.length} rows", path=run.where, where=run.id)
-    for parts in (parts for parts in tracked.whole_runs(runs) if len(parts) > 1):
+    for parts in (parts for parts in whole_runs(runs) if len(parts) > 1):
         message = f"{len(parts)} records, it was resumed; curve and export join them"
         report.add("duplicate", "info", message, path=parts[-1].where, where=parts[-1].id)
     for ids in tracked.copies(opened, runs):
@@ -124,7 +127,7 @@ def curve(source: str, run_id: str, metric: str, as_json: bool) -> None:
     if not points:
         names = sorted({key for row in tracked.joined_history(opened, parts) for key in row if not key.startswith("_")})
         raise bad_input(f"{run.id} never logged {metric}; it logged: {', '.join(names[:20])}")
-    data = {"run": run.id, "metric": metric, "points": tracked.strict(points)}
+    data = {"run": run.id, "metric": metric, "points": strict(points)}
     cli.show(data, as_json, ["step,value", *(f"{step},{value!r}" for step, value in points)])
 
 

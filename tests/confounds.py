@@ -58,7 +58,7 @@ def write(root: Path, spec: Spec, number: int) -> Path:
     record["devices"] = [{"index": i, "name": name} for i, name in enumerate(spec.devices)]
     (folder / "run.json").write_text(json.dumps(record))
     metric = {"name": spec.metric} | {key: getattr(spec, key) for key in ("value", "split", "n", "direction", "step")}
-    metric |= {"eval_set_sha256": spec.eval_set} if spec.eval_set else {}
+    metric |= {"rule": "reported"} | ({"eval_set_sha256": spec.eval_set} if spec.eval_set else {})
     (folder / "results.json").write_text(json.dumps({"run_id": run_id, "metrics": [metric], **spec.extra}))
     rows = [
         {"step": step, "time": 1.0 + step, "split": split, spec.metric: value}

@@ -43,7 +43,15 @@ def add_run(folder: Path, method: str, seed: int, accuracy: float, rng: random.R
     pace = 0.98 if method == "Ours" else 0.985
     for step in range(0, 160, 20):
         run.log_metrics(step=step, split="val", loss=2 * pace**step + rng.random() / 20)
-    row = {"split": "test", "n": 1000, "direction": "up", "dataset": "CIFAR-10", "eval_set_sha256": "a" * 64, **more}
+    row = {
+        "split": "test",
+        "n": 1000,
+        "direction": "up",
+        "dataset": "CIFAR-10",
+        "eval_set_sha256": "a" * 64,
+        "rule": "mean",
+    }
+    row |= more
     loss = {**row, "name": "loss", "value": 0.3 + seed / 100, "split": "val", "direction": "down"}
     run.write_results({"run_id": run.id, "metrics": [{**row, "name": "accuracy", "value": accuracy}, loss]})
     return run.path

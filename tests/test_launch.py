@@ -40,6 +40,27 @@ def steps(tmp_path: Path, target: str, **changes: Any) -> list[dict[str, Any]]:
     return shown
 
 
+# -- the seeds that run.json will have
+
+SEEDS: list[tuple[dict[str, Any], dict[str, int]]] = [
+    ({}, {}),
+    ({"args": ["--seed", 3, "--lr", 0.1]}, {"seed": 3}),
+    ({"args": ["trainer.seed=6", "--data-seed=7"]}, {"trainer.seed": 6, "data-seed": 7}),
+    ({"env": {"SEED": 4}}, {"SEED": 4}),
+    ({"seed": 5, "args": ["--seed", 5]}, {"seed": 5}),
+]
+
+
+@pytest.mark.parametrize(("changes", "seeds"), SEEDS)
+def test_seeds_are_those_that_the_job_names(changes: dict[str, Any], seeds: dict[str, int]) -> None:
+    assert description.from_dict({**SPEC, **changes}, Path("/exp")).seeds() == seeds
+
+
+def test_two_different_seeds_are_refused() -> None:
+    with pytest.raises(RgtError, match=r"job\.yaml says seed 5, its command or env seed 6; make them one"):
+        description.from_dict({**SPEC, "seed": 5, "args": ["--seed", "6"]}, Path("/exp")).seeds()
+
+
 # -- what is rendered
 
 

@@ -121,7 +121,7 @@ UNANSWERED = [
     ("gone", None, "metrics.jsonl has no gone"),
     ("zap", None, "which way zap is better is not known; say --direction up or --direction down"),
     ("val_loss --rule mean-last-9", None, "has 3 points of loss, fewer than mean-last-9 needs"),
-    ("val_loss --rule first", None, "'first' is not a rule: last, best or mean-last-K"),
+    ("val_loss --rule first", None, "'first' is not a rule: last, best, best-val or mean-last-K"),
     ("acc --split test", '{"a": {"acc": 1}, "b": {"acc": 1}}', "more than one acc; it has a.acc, b.acc"),
     ("acc", '{"acc": 0.5}', "does not say of which split acc is; say --split train, val or test"),
     ("acc --split val --rule best", '{"acc": 0.5}', "--rule best chooses from a curve, and"),

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rgt.run import record as rundir
-from rgt.wandb_forensics import tracked as sources
+from rgt.run.foreign import wandb_files as sources
 
 import pytest
 import wandb.proto.wandb_internal_pb2 as wandb_proto

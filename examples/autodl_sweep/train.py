@@ -84,7 +84,7 @@ def main() -> None:
                 print(f"step {step} loss {loss:.4f} val_loss {scores['loss']:.4f} accuracy {scores['accuracy']:.4f}")
     np.savez(run / "checkpoints" / f"step_{STEPS:06d}.npz", **network.weights)  # type: ignore[arg-type]
     held_out = hashlib.sha256(val_x.tobytes() + val_y.tobytes()).hexdigest()
-    same = {"split": "val", "n": len(val_y), "eval_set_sha256": held_out, "step": STEPS}
+    same = {"split": "val", "n": len(val_y), "eval_set_sha256": held_out, "step": STEPS, "rule": "last"}
     rows_ = [
         {"name": "accuracy", "value": scores["accuracy"], "direction": "up", **same},
         {"name": "loss", "value": scores["loss"], "direction": "down", **same},

@@ -190,6 +190,7 @@ def finish(run: record.Run, trainer: Trainer) -> None:
         "direction": "down",
         "eval_set_sha256": trainer.val_sha256,
         "step": final["step"],
+        "rule": "last",
         "checkpoint": final["path"],
     }
     run.write_results({"run_id": run.id, "metrics": [loss]})

@@ -38,6 +38,7 @@ Exit codes: 0 fine, 1 findings, 2 usage or bad input,
 
 _SHOWN = 300  # characters of an unexpected exception; torch's have pages
 _JSON = ("json", "one JSON object for machines")
+_LINE = "rgt.line"  # in click's meta
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -52,6 +53,14 @@ def report_options(function: F) -> F:
 def json_option(function: F) -> F:
     """--json alone, for commands that report state rather than findings."""
     return click.option("--json", "as_json", is_flag=True, help=f"Print {_JSON[1]}.")(function)
+
+
+def command_line() -> str:
+    """The command that is being run, for a record of what made a number."""
+    import shlex  # here, because every --help would pay for it
+
+    tool, *words = click.get_current_context().meta[_LINE]
+    return " ".join([tool, *map(shlex.quote, words)])
 
 
 def show(data: Any, as_json: bool, lines: Iterable[str]) -> None:
@@ -88,7 +97,8 @@ class _FrontDoor(click.Command):
 
         def body() -> Any:
             """click's main without its endings: it takes an EOFError for Ctrl-C, and any broken pipe for stdout's."""
-            with self.make_context(prog_name or _script(), words, **extra) as context:
+            with self.make_context(prog_name or _script(), list(words), **extra) as context:
+                context.meta[_LINE] = [f"rgt {_script().removeprefix('rgt ')}", *words]
                 return self.invoke(context)
 
         code = _run(body)

@@ -206,6 +206,12 @@ def _arm_notes(arm: Arm, other: Arm) -> Iterator[Note]:
 
 def eval_set(a: Sample, b: Sample) -> Iterator[Note]:
     hashes = {reading.eval_set for sample in (a, b) for reading in sample.readings}
+    for sample in (a, b):
+        if typed := sum(reading.typed for reading in sample.readings):
+            message = (
+                f"arm {sample.arm.name}, {plural(typed, 'run')}: the value is typed, no rule says how it was computed"
+            )
+            yield told("unrecorded", message, f"values of {sample.arm.name} typed, not computed")
     sizes = {reading.n for sample in (a, b) for reading in sample.readings if reading.n is not None}
     if len(hashes - {None}) > 1:
         shown = " vs ".join(_shown({(r.eval_set or "none")[:12] for r in sample.readings}) for sample in (a, b))

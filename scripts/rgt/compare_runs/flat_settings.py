@@ -17,7 +17,6 @@ from rgt.job import settings
 _WORD = 300  # characters of a value
 _ABSENT = "(not set)"
 
-_SEED = re.compile(r"(.*_)?(seed|seeds|rng_seed|seed_everything)")
 _HARMLESS = re.compile(
     r"""(output|out|save|log|logs|logging|run|work|result|results|ckpt|checkpoint|experiment|exp|default_root|tensorboard)_?(dir|path|folder|root)
     |logdir|workdir|cwd|run_?(id|name|tag)|exp(eriment)?(_?(id|name))?|name|job_?(id|name|type)|display_name|id|uuid|tags?|notes?
@@ -51,13 +50,15 @@ def last(key: str) -> str:
 
 
 def is_seed(key: str) -> bool:
-    return bool(_SEED.fullmatch(last(key)))
+    return settings.is_seed(key)
 
 
 def kind(key: str) -> str:
     """seed | harmless | budget | data | config. A data path is not harmless: another path may be other data."""
     word = last(key)
-    for name, pattern in (("seed", _SEED), ("harmless", _HARMLESS), ("budget", _BUDGET), ("data", _DATA)):
+    if settings.is_seed(key):
+        return "seed"
+    for name, pattern in (("harmless", _HARMLESS), ("budget", _BUDGET), ("data", _DATA)):
         if pattern.fullmatch(word):
             return name
     return "harmless" if re.search(r"(^|\.)(_?wandb|hydra)\.", key.lower()) else "config"

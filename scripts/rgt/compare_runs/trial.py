@@ -24,6 +24,7 @@ class Reading:
     eval_set: str | None = None
     step: int | None = None
     from_curve: bool = False  # not reported: the last point of the curve
+    typed: bool = False  # in a results.json that does not say how it was computed
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Readers: run directories (or parts of one), results.json and CSV; each gives Trials.
+"""Readers: run directories (or parts of one), runs that others made, results.json and CSV; each gives Trials.
 
 A CSV has one row per run (a seed, run or name column says so) or per eval item. Which of them is never guessed: taking
 1,000 examples for 1,000 runs would make any difference "real".
@@ -10,25 +10,27 @@ import csv
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rgt import files
+from rgt import files, schema
 from rgt.compare_runs import flat_settings
-from rgt.compare_runs.trial import Reading, Trial, number
+from rgt.compare_runs.trial import Curve, Reading, Trial, number
 from rgt.errors import bad_input
 from rgt.metrics import table
 from rgt.run import record as rundir
+from rgt.run.foreign import Ask, Foreign
+from rgt.run.foreign.run_survey import CONFIGS, look
+from rgt.run.results import is_typed
 
-CONFIGS = "config.yaml config.yml config.json training_config.yaml hparams.yaml args.json args.yaml .hydra/config.yaml"
 _TOKENS = ("tokens", "tokens_seen", "total_tokens", "num_tokens", "num_input_tokens_seen", "train_tokens")
 _BOOKKEEPING = {"step", "time", "split"}
 _TABLES = (".csv", ".tsv")
 
 
 def load(word: str, wanted: tuple[str, ...]) -> list[Trial]:
-    """Every run of `path`, or of `file.csv::column=value`: some of its rows."""
+    """Every run of `path`, whoever made it, or of `file.csv::column=value`: some of its rows."""
     name, marked, condition = word.partition("::")
     path = Path(name)
     column, equals, value = condition.rpartition("=")
@@ -40,48 +42,62 @@ def load(word: str, wanted: tuple[str, ...]) -> list[Trial]:
         return _load_table(path, wanted, (column, value) if marked else None)
     if marked:
         raise bad_input(f"{word}: rows can only be selected from a CSV")
-    if path.is_file() and path.suffix.lower() != ".json":
-        raise bad_input(f"{path} is no run: expected a run directory, a .json or a .csv")
-    beside_record = path.name == "results.json" and (path.parent / "run.json").is_file()
-    if path.is_file() and not beside_record:
-        trial = Trial(str(path))
-        _add_results(trial, path)
-        return [trial]
-    runs = [rundir.Run(path.parent)] if beside_record else rundir.find(path)
-    if runs:
+    if path.name == "results.json" and (path.parent / "run.json").is_file():
+        return [_from_run(rundir.Run(path.parent), wanted)]
+    if path.is_dir() and (runs := rundir.find(path)):
         return [_from_run(run, wanted) for run in runs]
-    if any((path / name).is_file() for name in ("results.json", "metrics.jsonl")):
-        return [_with_records(Trial(str(path)), rundir.Run(path), wanted)]
-    raise bad_input(f"{path} holds no run: no run.json, results.json or metrics.jsonl in or below it")
+    results = path / "results.json" if path.is_dir() else path
+    if results.suffix == ".json" and results.is_file() and not schema.problems(files.read_json(results), "results"):
+        trial = Trial(str(path))
+        return [_with_records(trial, rundir.Run(path), wanted) if path.is_dir() else _with_results(trial, path, wanted)]
+    seen = look(path, Ask())
+    if not seen.runs:
+        why = "; ".join(why for _, why in seen.unread[:3]) or "no run.json, log, table or tracker's file in or below it"
+        raise bad_input(f"{path} holds no run: {why}")
+    return [_from_foreign(run, wanted) for run in seen.runs]
 
 
 def _from_run(run: rundir.Run, wanted: tuple[str, ...]) -> Trial:
     record = run.record()
-    trial = Trial(str(run.path), run_id=record["run_id"])
-    trial.config = flat_settings.flatten(record["config"])
+    return _with_records(_from_record(Trial(str(run.path), run_id=record["run_id"]), record), run, wanted)
+
+
+def _from_foreign(run: Foreign, wanted: tuple[str, ...]) -> Trial:
+    """A run that has no run directory: what adopt would write is read from memory."""
+    trial = _from_record(Trial(f"{run.source} {run.key}".strip()), run.record())
+    _add_rows(trial, run.rows, str(run.source), wanted)
+    for row in run.results:
+        _add_reading(trial, row)
+    return _finished(trial, wanted)
+
+
+def _from_record(trial: Trial, record: dict[str, Any]) -> Trial:
+    """What run.json says."""
+    trial.config = flat_settings.flatten(record["config"]) or None
     # without the words that name the run itself: where it writes is no setting
-    command = ["<run>" if record["run_id"] in word else word for word in record["command"]]
+    command = ["<run>" if trial.run_id and trial.run_id in word else word for word in record["command"]]
     said = flat_settings.flags(command)
     if "args" not in record["config"]:
-        trial.config = flat_settings.merged(trial.config, said)
-    trial.seed = _seed(trial.config, record["seeds"])
+        trial.config = flat_settings.merged(trial.config or {}, said) or None
+    trial.seed = _seed(trial.config or {}, record["seeds"])
     git = record["git"] or {}
     if git:
-        trial.code = {"commit": git["commit"], "diff": git.get("diff_sha256") or "clean"}
+        unknown = "not recorded" if git["dirty"] is None else "clean"
+        trial.code = {"commit": git["commit"], "diff": git.get("diff_sha256") or unknown}
         trial.diff = git.get("diff") or ""
     # a record that contradicts itself: what ran is then not what it says
     if git.get("dirty") and not git.get("diff_sha256") and not git.get("untracked"):
         trial.doubts.append("it ran uncommitted code that was not recorded")
     last, show = flat_settings.last, flat_settings.show
     for key, value in said.items():
-        known = {v for name, v in trial.config.items() if name != key and last(name) == last(key)}
+        known = {v for name, v in (trial.config or {}).items() if name != key and last(name) == last(key)}
         if known and value not in known and flat_settings.kind(key) in ("config", "budget", "data"):
             shown = "/".join(sorted(map(show, known)))
             trial.doubts.append(f"its command says {key} {show(value)}, its config {shown}")
     env = record["env"]  # null where launch could not know it
     trial.env = {"python": env["python"], **(env["packages"] or {})} if env["python"] else None
     trial.devices = tuple(str(device["name"]) for device in record["devices"] or ())
-    return _with_records(trial, run, wanted)
+    return trial
 
 
 def _seed(config: dict[str, Any], seeds: dict[str, int] | None = None) -> str | None:
@@ -93,13 +109,27 @@ def _seed(config: dict[str, Any], seeds: dict[str, int] | None = None) -> str | 
 
 def _with_records(trial: Trial, run: rundir.Run, wanted: tuple[str, ...]) -> Trial:
     if run.metrics.is_file():
-        _add_rows(trial, run.metrics, wanted)
-    if run.results.is_file():
-        _add_results(trial, run.results)
+        _add_rows(trial, files.read_jsonl(run.metrics), str(run.metrics), wanted)
     for path in [run.path / name for name in CONFIGS.split()]:
         if path.is_file() and path.stat().st_size:
             trial.config = flat_settings.merged(trial.config or {}, flat_settings.read_file(path))
+    return _with_results(trial, run.results, wanted)
+
+
+def _with_results(trial: Trial, path: Path, wanted: tuple[str, ...]) -> Trial:
+    if path.is_file():
+        _add_results(trial, path)
+    return _finished(trial, wanted)
+
+
+def _finished(trial: Trial, wanted: tuple[str, ...]) -> Trial:
     trial.seed = trial.seed or _seed(trial.config or {})
+    for name in wanted:  # `val_loss` may be recorded as the loss of val
+        split, rest = table.split_and_rest(name)
+        if name not in trial.readings and split:
+            trial.readings |= (
+                {name: own} if (own := [r for r in trial.readings.get(rest, []) if r.split == split]) else {}
+            )
     for (name, split), points in list(trial.curves.items()):
         trial.curves[name, split] = ordered = dict(sorted(points.items()))
         # a metric that nobody reported is the last point of its curve: the default, without any selection
@@ -109,23 +139,38 @@ def _with_records(trial: Trial, run: rundir.Run, wanted: tuple[str, ...]) -> Tri
     return trial
 
 
-def _add_rows(trial: Trial, path: Path, wanted: tuple[str, ...]) -> None:
-    """metrics.jsonl; of a step computed twice the later row counts."""
-    for row in files.read_jsonl(path):
+def _add_rows(trial: Trial, rows: Iterable[dict[str, Any]], where: str, wanted: tuple[str, ...]) -> None:
+    """Rows of metrics.jsonl; of a step computed twice the later row counts."""
+    by_split = {name: table.split_and_rest(name) for name in wanted}
+    others: dict[tuple[str, str | None], Curve] = {}
+    for row in rows:
         step = row.get("step")
         if not isinstance(step, int) or isinstance(step, bool):
             continue
         trial.budget["steps"] = max(trial.budget.get("steps", 0.0), float(step))
         trial.available.update(row.keys() - _BOOKKEEPING)
         for name in (*wanted, *_TOKENS):
+            split, rest = by_split.get(name, (None, name))
+            if row.get(name) is None and split and row.get("split") == split and row.get(rest) is not None:
+                others.setdefault((name, split), {})[step] = number(row[rest], f"{where}, step {step}: {rest}")
             if row.get(name) is None:
                 continue
-            value = number(row[name], f"{path}, step {step}: {name}")
+            value = number(row[name], f"{where}, step {step}: {name}")
             if name in wanted:
-                split = row.get("split") or table.split_of(name)
-                trial.curves.setdefault((name, split), {})[step] = value
+                trial.curves.setdefault((name, row.get("split") or table.split_of(name)), {})[step] = value
             elif math.isfinite(value):
                 trial.budget["tokens"] = max(trial.budget.get("tokens", 0.0), value)
+    exact = {name for name, _ in trial.curves}
+    trial.curves |= {key: curve for key, curve in others.items() if key[0] not in exact}
+
+
+def _add_reading(trial: Trial, row: dict[str, Any]) -> None:
+    trial.available.add(row["name"])
+    reading = Reading(float(row["value"]), row["split"], row.get("n"), row["direction"], row.get("eval_set_sha256"))
+    reading.step, reading.typed = row.get("step"), is_typed(row)
+    trial.readings.setdefault(row["name"], []).append(reading)
+    if reading.step is not None:
+        trial.budget.setdefault("steps", float(reading.step))
 
 
 def _add_results(trial: Trial, path: Path) -> None:
@@ -134,12 +179,7 @@ def _add_results(trial: Trial, path: Path) -> None:
         raise bad_input(f"{path} belongs to another run: it says {data['run_id']}")
     trial.run_id = data["run_id"]
     for row in data["metrics"]:
-        trial.available.add(row["name"])
-        seen = {"eval_set": row.get("eval_set_sha256"), "step": row.get("step")}
-        reading = Reading(float(row["value"]), row["split"], row.get("n"), row["direction"], **seen)
-        trial.readings.setdefault(row["name"], []).append(reading)
-        if reading.step is not None:
-            trial.budget.setdefault("steps", float(reading.step))
+        _add_reading(trial, row)
     # what results.json may say beyond its schema: budget, and hashes of the data that was trained on
     for name in ("tuning_trials", "tokens", "steps"):
         value = data.get(name)
@@ -194,6 +234,8 @@ def _load_table(path: Path, wanted: tuple[str, ...], where: tuple[str, str] | No
         if item is None and step is None:
             key = (*key, f"(line {line})")
         elif item is None and key in found:
+            if where is None:
+                return [_from_foreign(curve, wanted) for curve in look(path, Ask()).runs]
             raise bad_input(f"{path} line {line}: a row per {step} is a curve; keep the row of each run that counts")
         if key not in found:
             shown = flat_settings.show(flat_settings.plain(row[seed])) if seed else None

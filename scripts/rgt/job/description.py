@@ -21,6 +21,7 @@ from typing import Any
 
 from rgt import bundle, files, schema, units
 from rgt.errors import RgtError, bad_input, lacking
+from rgt.job import settings
 from rgt.run import record as rundir
 
 RUN = "{run}"
@@ -37,6 +38,7 @@ class Job:
     workdir: str = "."
     python: str = "python3"
     env: dict[str, str] = field(default_factory=dict)
+    seed: int | None = None
     secrets: list[str] = field(default_factory=list)
     nodes: int = 1
     gpus_per_node: int = 0
@@ -87,6 +89,16 @@ class Job:
         """Where run directories go on this machine: those of runs that are here, and the records of remote ones."""
         here = Path(self.output) if self.output.startswith("/") else Path(self.workdir) / self.output
         return here, Path(self.folder) / Path(self.output).name
+
+    def seeds(self) -> dict[str, int]:
+        """For run.json: its own field, or what command, args or env name. Two different answers are refused."""
+        named = settings.seeds(self.env, [*self.command, *self.args])
+        if self.seed is None:
+            return named
+        for name, value in named.items():
+            if value != self.seed:
+                raise bad_input(f"job.yaml says seed {self.seed}, its command or env {name} {value}; make them one")
+        return {"seed": self.seed}
 
     def secret_values(self) -> dict[str, str]:
         """Values read from our own environment now; they are never written to a file."""
@@ -173,7 +185,8 @@ def fill(data: dict[str, Any], values: dict[str, str]) -> dict[str, Any]:
 
     words = {key: [put(word) for word in data[key]] for key in _WORDS if key in data}
     env = {name: put(value) for name, value in data.get("env", {}).items()}
-    return {**data, **words, **({"env": env} if env else {})}
+    seed = {"seed": int(values["seed"])} if values.get("seed", "").isdecimal() else {}
+    return {**data, **words, **({"env": env} if env else {}), **seed}
 
 
 # -- launch

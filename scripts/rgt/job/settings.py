@@ -31,6 +31,7 @@ _KINDS = {
                 |(?:train|val|valid|validation|test|eval)_(?:dir|path|root|files?|folder|data|set)""",
 }
 _PATTERNS = {kind: re.compile(pattern, re.X) for kind, pattern in _KINDS.items()}
+_SEED = re.compile(r"(.*_)?(seed|seeds|rng_seed|seed_everything)")
 
 
 @dataclass
@@ -97,3 +98,20 @@ def _flat(data: Any, key: str, seen: set[int]) -> Iterator[Setting]:
         seen.add(id(data))
         for name, inner in data.items() if isinstance(data, dict) else enumerate(data):
             yield from _flat(inner, f"{key}.{name}" if key else str(name), seen)
+
+
+def is_seed(key: str) -> bool:
+    return bool(_SEED.fullmatch(key.rpartition(".")[2].lstrip("-+").replace("-", "_").lower()))
+
+
+def seeds(config: Any, words: list[str]) -> dict[str, int]:
+    """The seeds that settings name, and those of a command line: --seed 3, --seed=3, trainer.seed=3."""
+    given: list[tuple[str, Any]] = [(one.key, one.value) for one in flatten(config)]
+    for word, following in zip(words, [*words[1:], ""], strict=False):
+        name, equals, value = word.partition("=")
+        given.append((name, value if equals else following if word.startswith("-") else ""))
+    return {
+        key.lstrip("-+"): int(value)
+        for key, value in given
+        if is_seed(key) and not isinstance(value, bool) and re.fullmatch(r"\d{1,18}", str(value))
+    }

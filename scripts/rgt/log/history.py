@@ -149,7 +149,7 @@ class History:
         place = self._place(point, only_eval)
         for name, value in metrics.items():
             self.metrics[name] = value
-            self._put(name, place, value, text)
+            self.put(name, place, value, text)
         self._take_rates(point, place)
         if counted and not only_eval:
             if (self.step, self.batch, self.epoch) != before:  # a bar is drawn once more after a crash
@@ -194,7 +194,8 @@ class History:
             return float(point["epoch"])
         return float(self.lines) if here is None else here
 
-    def _put(self, name: str, place: float, value: float, text: str = "") -> None:
+    def put(self, name: str, place: float, value: float, text: str = "") -> None:
+        """One value of a curve."""
         if not math.isfinite(value):
             if "loss" in name or "norm" in name:
                 self._note(self.not_numbers, f"nan:{name}", {"name": name, "x": place, "line": _short(text)})
@@ -205,7 +206,7 @@ class History:
         """As the line says it, or from the clock and step of two rows."""
         for name in _RATES:
             if name in point:
-                self._put(name, place, point[name])
+                self.put(name, place, point[name])
         clock, step = point.get("time"), point.get("step")
         if not clock or step is None or "it_per_s" in point:
             return
@@ -214,7 +215,7 @@ class History:
             speed = (step - since) / (clock - before)
             # smoothed: one interval may hold an evaluation or a save
             self.it_per_s = speed if self.it_per_s is None else 0.75 * self.it_per_s + 0.25 * speed
-            self._put("it_per_s", place, speed)
+            self.put("it_per_s", place, speed)
         if self.clocked is None or step != since:
             self.clocked = [clock, step]
 

@@ -50,8 +50,8 @@ class Grown:
 Take = Callable[[str], None]
 
 
-def advance(path: Path, cursor: Cursor | None, take: Take) -> tuple[Cursor | None, Grown]:
-    """Give `take` every new line. None: there is no such file."""
+def advance(path: Path, cursor: Cursor | None, take: Take, whole: int = WHOLE) -> tuple[Cursor | None, Grown]:
+    """Give `take` every new line, up to `whole` bytes of them. None: there is no such file."""
     descriptor = summary.open_regular(path)
     if descriptor is None:
         return None, Grown()
@@ -70,16 +70,16 @@ def advance(path: Path, cursor: Cursor | None, take: Take) -> tuple[Cursor | Non
             grown.bytes -= start
         elif cursor:
             grown.restarted = "truncated" if same_file else "rotated"
-        offset, grown.thinned = _consume(descriptor, start, status.st_size, take)
+        offset, grown.thinned = _consume(descriptor, start, status.st_size, take, whole)
         mark = os.pread(descriptor, min(_MARK, offset), offset - min(_MARK, offset))
         return Cursor(status.st_dev, status.st_ino, offset, mark.hex()), grown
     finally:
         os.close(descriptor)
 
 
-def _consume(descriptor: int, start: int, end: int, take: Take) -> tuple[int, bool]:
+def _consume(descriptor: int, start: int, end: int, take: Take, limit: int) -> tuple[int, bool]:
     """Where the last line ends, and whether lines were left out."""
-    if end - start <= WHOLE:
+    if end - start <= limit:
         return _take_all(descriptor, start, end, take), False
     middle, newest = _take_all(descriptor, start, start + _HEAD, take), end - _NEWEST
     for place in range(middle, newest, max(_SAMPLE, (newest - middle) // SAMPLES)):

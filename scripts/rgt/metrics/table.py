@@ -105,7 +105,7 @@ LOG_WORDS = {
 
 _QUALIFIERS = set(
     """top1 top5 top macro micro weighted mean avg average score final best max min balanced per box mask bbox k at
-    word token ema last""".split()
+    word token ema last epoch""".split()
 )
 
 
@@ -134,9 +134,12 @@ def is_evaluation(name: str) -> bool:
 
 
 def split_and_rest(name: str) -> tuple[str | None, str]:
-    """`eval_loss` -> (val, loss), `test/acc` -> (test, acc); (None, name) when it does not start with a split."""
+    """`eval_loss` -> (val, loss), `test/acc` -> (test, acc), `Loss/val` -> (val, Loss), `x` -> (None, x)."""
     first, sign, rest = re.match(r"([^_/.]*)([_/.]?)(.*)", name, re.S).groups()  # type: ignore[union-attr]
     split = SPLIT_WORDS.get(first.lower())
+    if not (split and sign and rest):
+        rest, sign, last = name.rpartition("/")
+        split = SPLIT_WORDS.get(last.lower())
     return (split, rest) if split and sign and rest else (None, name)
 
 

@@ -17,9 +17,9 @@ from rgt.errors import RgtError, bad_input
 from rgt.evidence.claims import Claim, Project, runs_of, words_of
 from rgt.render.document_numbers import Style
 from rgt.render.figures import Problem
-from rgt.report import SEVERITIES
+from rgt.report import SEVERITIES, plural
 from rgt.run.record import RUN_ID
-from rgt.run.results import chosen_on_test
+from rgt.run.results import chosen_on_test, is_typed
 
 
 class Item(NamedTuple):
@@ -113,6 +113,13 @@ def _eval_set(project: Project, claim: Claim) -> Iterator[Note]:
         yield "disclose", "its runs were measured on different numbers of examples"
 
 
+@_check("typed")
+def _typed(project: Project, claim: Claim) -> Iterator[Note]:
+    count = sum(is_typed(project.result(run_id, claim)) for run_id in runs_of(claim))
+    if count:
+        yield "disclose", f"{plural(count, 'value')} typed: no rule says how it was computed from what was measured"
+
+
 @_check("sealed")
 def _sealed(project: Project, claim: Claim) -> Iterator[Note]:
     for _, message in project.sealing_problems(claim):
@@ -142,6 +149,8 @@ def _code(project: Project, claim: Claim) -> Iterator[Note]:
     if any(state is None for state in states):
         yield "unknown", "a run was not started from a git repository: its code is not known"
         return
+    if any(state["dirty"] is None for state in states if state):
+        yield "unknown", "of a run only the commit is known, not whether the code was changed"
     if any(state["dirty"] for state in states if state):
         yield "disclose", "a run was started with uncommitted changes"
     if len({state["commit"] for state in states if state}) > 1:

@@ -39,7 +39,7 @@ _TOTALS = {
 _END = 64 << 10  # bytes of a log or table that are read: there may be hundreds
 _READ_RUNS = 20  # runs whose newest checkpoint is read, not only its structure
 _READ_SECONDS = 0.4  # for reading newest checkpoints byte by byte, all runs together
-_LOG = re.compile(r".*\.(?:log|out|err)|(?:train|log|stdout|stderr|output)[\w-]*\.txt", re.I | re.S)
+_LOG = re.compile(r".*\.(?:log|out|err)|(?:train|log|stdout|stderr|out|output)[\w-]*\.txt", re.I | re.S)
 # not every .jsonl: train.jsonl is a data set
 _TABLE = re.compile(
     r"(?:.*[-_.])?(?:metrics|logs?|history|progress)(?:[-_.].*)?\.jsonl|(?:metrics|progress)\.csv|trainer_state\.json"
@@ -50,7 +50,7 @@ _NOT_LOG = re.compile(
     r"events\.jsonl|(?:pip|apt|dpkg|install|build|setup|debug-internal|debug)[\w.-]*\.log|wandb-\w+\.log", re.I
 )
 # folders inside a run, not runs themselves
-_INNER = set("checkpoints checkpoint ckpt ckpts weights models snapshots files logs log out".split())
+INNER = set("checkpoints checkpoint ckpt ckpts weights models snapshots files logs log out".split())
 
 
 @dataclass
@@ -186,7 +186,7 @@ def _sort(root: str, entries: list[Met]) -> Iterable[_Home]:
         # checkpoints/, checkpoint-500/ and logs/ are parts of the run around them
         while not prepared and path != root:
             folder = os.path.basename(path)
-            if folder.lower() not in _INNER and not names.is_step_folder(folder):
+            if folder.lower() not in INNER and not names.is_step_folder(folder):
                 break
             path = os.path.dirname(path)
         home = homes.setdefault(path, _Home(path, bool(prepared)))
@@ -199,6 +199,10 @@ def _sort(root: str, entries: list[Met]) -> Iterable[_Home]:
     return homes.values()
 
 
+def is_log(name: str) -> bool:
+    return bool(_LOG.fullmatch(name)) and not _NOT_LOG.fullmatch(name)
+
+
 def _kind(name: str) -> str:
     """What a file is to a run, by its name; empty when it is nothing."""
     if names.is_checkpoint(name):
@@ -207,7 +211,7 @@ def _kind(name: str) -> str:
         return "tfevents" if "tfevents" in name else "result"
     if _NOT_LOG.fullmatch(name):
         return ""
-    return "table" if _TABLE.fullmatch(name) else "log" if _LOG.fullmatch(name) else ""
+    return "table" if _TABLE.fullmatch(name) else "log" if is_log(name) else ""
 
 
 # -- what they say

@@ -5,8 +5,9 @@ Example:
     row = measure(run, question)                        {"name": "loss", "split": "val", "value": 2.31, "rule": ...}
     run.write_results(merge(run, [row], replace=False))
 
-A rule is last (no selection), best (by the metric's direction) or mean-last-K. An evaluation's output has `mean` (of a
-CSV with one row per example) or `reported` (the one number in it).
+A rule is last (no selection), best (by the metric's direction), best-val (at the step where val is best) or
+mean-last-K. An evaluation's output has `mean` (of a CSV with one row per example) or `reported` (the one number in it).
+A row without a rule, or with the rule `typed`, was not computed by a command that says how.
 
 A number that somebody reported often fits several rules. It counts as chosen on the test set when it is the best of its
 test curve and neither the end of training nor the best on val explains it (`fitting_rules`).
@@ -18,7 +19,7 @@ import contextlib
 import csv
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -30,7 +31,7 @@ from rgt.metrics import table as names
 from rgt.run.record import Run
 from rgt.run.seal import digest_of
 
-RULE = re.compile(r"last|best|mean-last-[1-9]\d{0,5}")
+RULE = re.compile(r"last|best|best-val|mean-last-[1-9]\d{0,5}")
 _COUNTS = "n n_samples num_samples num_examples eval_samples test_samples samples".split()  # of examples
 _SAME_ROW = ("name", "split", "dataset")
 _CLOSE = 1e-6  # relative: a value that was rounded to seven digits is still the curve's
@@ -47,10 +48,11 @@ class Question:
     direction: str | None = None
     n: int | None = None  # examples behind the value
     dataset: str | None = None
+    eval_set_sha256: str | None = None
 
     def __post_init__(self) -> None:
         if self.rule and not RULE.fullmatch(self.rule):
-            raise bad_input(f"{self.rule!r} is not a rule: last, best or mean-last-K, such as mean-last-5")
+            raise bad_input(f"{self.rule!r} is not a rule: last, best, best-val or mean-last-K, such as mean-last-5")
 
     @property
     def better(self) -> str:
@@ -66,12 +68,15 @@ class Question:
         return split
 
 
-def measure(run: Run, question: Question, evaluation: Path | None = None) -> Row:
-    """One row of results.json, with the rule, the file it was computed from and that file's sha256."""
+def measure(run: Run, question: Question, evaluation: Path | None = None, rows: Iterable[Row] | None = None) -> Row:
+    """One row of results.json, with the rule, the file it was computed from and that file's sha256.
+
+    `rows`: those of metrics.jsonl, for a caller who has them already.
+    """
     source = evaluation or run.metrics
     try:
         if evaluation is None:
-            row = _from_curves(run, question)
+            row = _from_curves(run, question, files.read_jsonl(source) if rows is None else rows)
         else:
             row = (_from_table if evaluation.suffix.lower() == ".csv" else _from_json)(evaluation, question)
     except (OSError, csv.Error, UnicodeDecodeError) as error:
@@ -85,11 +90,21 @@ def measure(run: Run, question: Question, evaluation: Path | None = None) -> Row
     extras = {
         "n": question.n or row.get("n"),
         "dataset": question.dataset,
+        "eval_set_sha256": question.eval_set_sha256,
         "checkpoint": saved.get(row.get("step")),  # of the step the value was taken at
         "source": source.resolve().relative_to(run.path.resolve()).as_posix() if inside else str(source),
         "source_sha256": digest_of(source),
     }
     return {**row, "direction": question.better, **{name: value for name, value in extras.items() if value is not None}}
+
+
+def is_typed(row: Row) -> bool:
+    """Nothing says how the value came about: somebody typed it, or a program that keeps no account wrote it."""
+    return bool(row.get("rule", "typed") == "typed")
+
+
+def same_row(row: Row, other: Row) -> bool:
+    return all(row.get(name) == other.get(name) for name in _SAME_ROW)
 
 
 def merge(run: Run, rows: list[Row], replace: bool) -> dict[str, Any]:
@@ -99,9 +114,8 @@ def merge(run: Run, rows: list[Row], replace: bool) -> dict[str, Any]:
     if run.results.exists():
         results = files.read_json(run.results, "results")
     for row in rows:
-        key = [row.get(name) for name in _SAME_ROW]
-        same = [old for old in results["metrics"] if [old.get(name) for name in _SAME_ROW] == key]
-        differing = [old for old in same if old != row]
+        same = [old for old in results["metrics"] if same_row(old, row)]
+        differing = [old for old in same if {**old, "command": ""} != {**row, "command": ""}]
         if differing and not replace:
             told = ", ".join(f"{name} {old[name]}" for old in differing for name in ("value", "rule") if name in old)
             what = f"{row['split']} {row['name']}"
@@ -110,31 +124,35 @@ def merge(run: Run, rows: list[Row], replace: bool) -> dict[str, Any]:
     return results
 
 
-def _from_curves(run: Run, question: Question) -> Row:
+def _from_curves(run: Run, question: Question, rows: Iterable[Row]) -> Row:
     """By the question's rule from the one curve it means; the later row of a step that was computed twice counts."""
     source = run.metrics
     split, rest = names.split_and_rest(question.metric)
-    curves: dict[tuple[str, str | None], Curve] = {}
-    for row in files.read_jsonl(source):
+    all_curves: dict[tuple[str, str | None], Curve] = {}
+    for row in rows:
         told = names.SPLIT_WORDS.get(str(row.get("split", "")).lower())
         for name in row.keys() & {question.metric, rest} - {"step", "time", "split"}:
-            of_split = told or names.split_of(name)
-            if not isinstance(row[name], bool) and (name == question.metric or of_split == split):
+            if not isinstance(row[name], bool):
                 with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
                     step, value = int(row["step"]), float(row[name])
-                    curves.setdefault((name, of_split), {})[step] = value
+                    all_curves.setdefault((name, told or names.split_of(name)), {})[step] = value
+    curves = {key: curve for key, curve in all_curves.items() if key[0] == question.metric or key[1] == split}
     wanted = {key: curve for key, curve in curves.items() if question.split in (None, key[1]) or key[1] is None}
+    # HF's train_loss is another number than the loss of train: the name as it stands comes first
+    wanted = {key: curve for key, curve in wanted.items() if key[0] == question.metric} or wanted
     if len(wanted) != 1:
         have = ", ".join(sorted(f"{name} of {of_split or 'no split'}" for name, of_split in curves))
         what = f"{have}: say --metric and --split so that one is meant" if have else f"no {question.metric}"
         raise bad_input(f"{source} has {what}")
     ((name, of_split), curve) = wanted.popitem()
     rule = question.rule or "last"
-    finite = {step: value for step, value in sorted(curve.items()) if math.isfinite(value)}
     step = max(curve)
-    if rule == "best":
+    if rule.startswith("best"):
+        chosen_on = curve if rule == "best" else all_curves.get((names.split_and_rest(name)[1], "val"), {})
+        finite = {at: value for at, value in sorted(chosen_on.items()) if math.isfinite(value) and at in curve}
         if not finite:
-            raise bad_input(f"{source}: no {name} is a number")
+            what = f"no {name} is a number" if rule == "best" else f"no step has both {name} and the {name} of val"
+            raise bad_input(f"{source}: {what}")
         step = (max if question.better == "up" else min)(finite, key=lambda at: finite[at])
     value = curve[step]
     if rule.startswith("mean-last-"):

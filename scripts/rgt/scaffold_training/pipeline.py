@@ -153,7 +153,7 @@ def write(folder: Path, config: dict[str, Any]) -> list[Path]:
         index.write(beside, [])
         slug, cuda = slugify(config["name"]), config["device"] == "cuda"
         # train.sh starts the processes of several cards itself
-        spec: dict[str, Any] = {"name": slug, "command": ["bash", "train.sh"], "grace": GRACE}
+        spec: dict[str, Any] = {"name": slug, "command": ["bash", "train.sh"], "grace": GRACE, "seed": config["seed"]}
         spec |= {"gpus_per_node": config["devices"] if cuda else 0, "workdir": str(final)}
         schema.check(spec, "job", "job.yaml")
         files.write_text(beside / "job.yaml", json.dumps(spec, indent=2) + "\n")  # JSON is YAML

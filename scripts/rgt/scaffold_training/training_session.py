@@ -159,7 +159,7 @@ class Session:
         if self.first_rank:
             value = self.run.curve("loss", "val").get(step, math.nan)
             if validation is not None and math.isfinite(value) and RUN_ID.fullmatch(self.run.id):
-                facts = {"n": len(validation), "eval_set_sha256": validation.sha256, "step": step}
+                facts = {"n": len(validation), "eval_set_sha256": validation.sha256, "step": step, "rule": "last"}
                 loss = {"name": "loss", "value": value, "split": "val", "direction": "down", **facts}
                 if self.checkpoint(step).exists():
                     loss["checkpoint"] = index.relative(self.run.path, self.checkpoint(step))

@@ -1,0 +1,158 @@
+"""CSV and JSON lines: a row per step (Lightning's CSVLogger, metrics.jsonl, progress.csv) or a row per run.
+
+A table with a column of steps or epochs is a curve; columns that name a run (run, seed, `--group`) cut it into runs.
+Without steps each row is a run, and only when such a column says so: a row may as well be an example.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rgt.errors import bad_input
+from rgt.job import settings
+from rgt.metrics.table import known, split_of
+from rgt.run.foreign import LIVE, MOST_BYTES, Ask, Foreign, Row, as_number, as_setting, flat, split_word
+
+_STEPS = "step _step global_step iteration iter iterations num_updates total_timesteps timesteps epoch epochs".split()
+_RUNS = "run_id run run_name name experiment exp trial".split()
+_CLOCKS = "time timestamp _timestamp wall_time date".split()
+_SPLITS = "split phase mode subset".split()
+# what is measured beside the metrics: it differs from run to run, and is no setting
+_MEASURED = re.compile(
+    r".*(runtime|duration|elapsed|wall|seconds|_time|time_|hours|memory|_mem|throughput|per_s(ec(ond)?)?|flops?|gpu_util)"
+    r".*|.*_(s|ms|gb|mb)|time|date|timestamp",
+    re.I,
+)
+_LONGEST = 1 << 20  # characters of a cell
+
+
+def read(path: Path, ask: Ask) -> Iterator[Foreign]:
+    if path.stat().st_size > MOST_BYTES:
+        raise bad_input(f"{path} is larger than 1 GiB; cut it into runs first")
+    gaps: list[str] = []
+    text = path.read_bytes().decode("utf-8-sig", "replace").replace("\0", "")
+    live = time.time() - path.stat().st_mtime < LIVE
+    if text and not text.endswith("\n") and live:  # its writer may be in the middle of 0.1234
+        text = text.rpartition("\n")[0]
+        gaps.append("its last line has no end and was written just now: left out")
+    kind = "jsonl" if path.suffix.lower() in (".jsonl", ".ndjson") else "csv"
+    rows = list(_objects(text, gaps) if kind == "jsonl" else _cells(path, text, gaps))
+    if not rows:
+        raise bad_input(f"{path} has no row" + "".join(f"; {gap}" for gap in gaps[:1]))
+    yield from _runs(path, kind, rows, gaps, ask)
+
+
+def _objects(text: str, gaps: list[str]) -> Iterator[Row]:
+    bad = 0
+    for line in filter(str.strip, text.split("\n")):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        if isinstance(row, dict):
+            yield {name: str(value) if isinstance(value, list) else value for name, value in flat(row).items()}
+        else:
+            bad += 1
+    if bad:
+        gaps.append(f"{bad} lines are no JSON objects")
+
+
+def _cells(path: Path, text: str, gaps: list[str]) -> Iterator[Row]:
+    csv.field_size_limit(_LONGEST)
+    first = text.partition("\n")[0]
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=first.count))
+    header: list[str] = []
+    bad = 0
+    try:
+        for cells in reader:
+            if not header:
+                header = [cell.strip() for cell in cells]
+                if len(set(header)) < len(header) or any(as_number(name) is not None for name in header):
+                    raise bad_input(f"{path} has no header of its own names: {first[:80]!r}")
+            elif len(cells) == len(header) and cells != header:
+                yield {name: cell.strip() for name, cell in zip(header, cells, strict=True) if name and cell.strip()}
+            elif cells and cells != header:  # a resumed writer writes its header again
+                bad += 1
+    except csv.Error as error:
+        gaps.append(f"is no CSV from line {reader.line_num} on: {error}")
+    if bad:
+        gaps.append(f"{bad} rows have another number of cells than the header")
+
+
+def _runs(path: Path, kind: str, rows: list[Row], gaps: list[str], ask: Ask) -> Iterator[Foreign]:
+    by_word = {name.lower(): name for row in rows for name in row}
+    columns = list(by_word.values())
+    step, run, split, clock = (
+        next((by_word[name] for name in names if name in by_word), "") for names in (_STEPS, _RUNS, _SPLITS, _CLOCKS)
+    )
+    for name in (name for name in (*ask.metrics, ask.seed, ask.group) if name and name not in columns):
+        raise bad_input(f"{path} has no column {name!r}; it has {', '.join(columns[:20])}")
+    seed = ask.seed or next(filter(settings.is_seed, columns), None)
+    own = [name for name in dict.fromkeys((ask.group, run, seed)) if name]
+    if not step and not own and len(rows) > 1:
+        raise bad_input(f"{path} has no column of steps, and none that makes a row a run: name one, --seed or --group")
+    measured = [name for name in columns if (name in ask.metrics if ask.metrics else _is_metric(name, rows))]
+    if not measured and not step:
+        raise bad_input(f"{path} has no column that is known to be a metric; name it, --metric")
+    parts: dict[tuple[Any, ...], list[Row]] = {}
+    unique = len({tuple(row.get(name) for name in own) for row in rows}) == len(rows)
+    for number, row in enumerate(rows):
+        key = tuple(row.get(name) for name in own)
+        parts.setdefault(key if step or unique else (*key, number), []).append(row)
+    apart = {step, run, split, clock, *measured} - {ask.group}
+    given = [name for name in columns if name not in apart and name[0] != "_" and not _MEASURED.fullmatch(name)]
+    if varying := [name for name in given if name not in own and _varies(name, rows, ask.group)]:
+        gaps.append(f"no settings, because they vary within {ask.group}: {', '.join(varying)}")
+    for key, part in parts.items():
+        several = len(parts) > 1
+        words = [str(word) for word in key[: len(own)] if word is not None] if several else []
+        found = Foreign("-".join(words) or path.stem, kind, path, " ".join(map(str, key)) if several else "")
+        found.gaps = list(gaps)
+        found.config = _settings([name for name in given if name not in varying], part, several)
+        found.config |= {"seed": as_setting(str(part[0].get(ask.seed)))} if ask.seed else {}
+        for row in part:
+            of_split, at, when = split_word(row.get(split)), as_number(row.get(step)), as_number(row.get(clock))
+            numbers = {name: value for name in row if (value := as_number(row[name])) is not None}
+            if not step:
+                for name in set(measured) & numbers.keys():
+                    found.report(name, numbers[name], of_split or ask.split, path)
+            elif at is not None and math.isfinite(at):  # Lightning's rows have holes
+                kept = numbers.keys() - {step, clock, *own, *found.config}
+                kept = kept & set(ask.metrics) if ask.metrics else kept
+                found.add(int(at), {name: numbers[name] for name in kept}, when or 0.0, of_split)
+        if not found.points and not found.results:
+            raise bad_input(f"{path}: " + ("; ".join(found.gaps) or "no column of it is a number"))
+        yield found.settle(path)
+
+
+def _varies(name: str, rows: list[Row], group: str | None) -> bool:
+    """Is a column not the same for all runs of a group? Then it was not set for it."""
+    values: dict[Any, set[Any]] = {}
+    for row in rows if group else ():
+        values.setdefault(row.get(group or ""), set()).add(row.get(name))
+    return any(len(one) > 1 for one in values.values())
+
+
+def _is_metric(name: str, rows: list[Row]) -> bool:
+    numeric = any(as_number(row.get(name)) is not None for row in rows)
+    return numeric and (known(name) is not None or split_of(name) is not None)
+
+
+def _settings(names: list[str], rows: list[Row], several: bool) -> dict[str, Any]:
+    """What stays the same in all rows of a run. A number in the only run of a table is rather a flat curve."""
+    found = {}
+    for name in names:
+        values = {row.get(name) for row in rows}
+        value = values.pop()
+        plain = several or len(rows) == 1 or settings.is_seed(name) or as_number(value) is None
+        if not values and value is not None and plain:
+            found[name] = as_setting(value) if isinstance(value, str) else value
+    return found
