@@ -412,8 +412,7 @@ def test_bad_run_directories(tmp_path: Path) -> None:
     (folder / "results.json").write_text(good)
     assert "config.yaml is not YAML: " in message("a: [", "config.yaml")
     bomb = "a0: &a0 [x, x]\n" + "".join(f"a{k}: &a{k} [*a{k - 1}, *a{k - 1}]\n" for k in range(1, 30))
-    (folder / "config.yaml").write_text(bomb)
-    assert run(folder, "--vs", other, "--metric", "accuracy").returncode == 1
+    assert "config.yaml is not YAML: its aliases make more than" in message(bomb, "config.yaml")
     (folder / "config.yaml").unlink()
     changed = (folder / "run.json").read_text().replace("0.0003", "0.5")
     assert "config has another sha256" in message(changed, "run.json")
