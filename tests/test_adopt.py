@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import math
 import os
 import random
 import shutil
+import sqlite3
 import subprocess
 import sys
 import time
@@ -22,6 +24,7 @@ import pytest
 
 from . import front_door
 from .foreign_runs import NEEDS, STEPS, losses
+from .test_wandb_forensics import ended, pb, record_file, row, started
 
 HERE = Path(__file__).resolve().parent
 pytestmark = pytest.mark.xdist_group("adopt")  # what the libraries write is made once
@@ -183,8 +186,6 @@ def test_hostile_files_break_nothing(name: str, tmp_path: Path) -> None:
     folder.mkdir()
     data = HOSTILE[name]
     if data is None:
-        import sqlite3
-
         with sqlite3.connect(folder / name) as database:
             endless = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x AS run_uuid FROM c"
             database.execute(f"CREATE VIEW runs AS {endless}")
@@ -376,6 +377,39 @@ def test_files_beside_a_record_are_its_settings_and_log(tmp_path: Path) -> None:
     run = only(adopt(folder, into=tmp_path / "runs"))
     assert run.record()["config"] == {"opt.lr": 0.1, "seed": 5} and run.log.read_text() == "step 1 loss 2\n"
     assert run.record()["adopted_from"]["format"] == "csv"
+
+
+def test_cards_and_tokens_that_a_tracker_recorded_are_confounds(tmp_path: Path) -> None:
+    for arm, cards, tokens in (("a", 8, 200), ("b", 1, 100)):
+        for seed in range(3):
+            first, where = started(f"{arm}{seed}", lr="0.1", seed=str(seed)), pb.Record()
+            where.environment.gpu_type, where.environment.gpu_count = "A100", cards
+            rows = [
+                row(step, **{"val/loss": str(1 / (step + 1) + seed / 99), "tokens": str(tokens)}) for step in (0, 1)
+            ]
+            record_file(tmp_path / arm / f"run-{arm}{seed}.wandb", first, where, *rows, ended())
+    found = front_door.report("compare_runs.py", tmp_path / "a", "--vs", tmp_path / "b", "--metric", "val_loss")
+    assert found["comparisons"][0]["confounds"] == ["env.cards", "budget.tokens"]
+    assert "env.cards: 8 vs 1" in str(found["findings"]) and "budget.tokens: 200 vs 100" in str(found["findings"])
+
+
+def test_a_database_that_is_being_written_is_read_without_a_trace(tmp_path: Path) -> None:
+    """Trackio's own settings: a write-ahead log, which holds what was written last."""
+    place = tmp_path / "trackio"
+    place.mkdir()
+    with contextlib.closing(sqlite3.connect(place / "p.db")) as writer:
+        writer.execute("PRAGMA journal_mode = WAL")
+        writer.execute(
+            "CREATE TABLE metrics (id INTEGER PRIMARY KEY, timestamp TEXT, run_name TEXT, step INT, metrics TEXT)"
+        )
+        for step in range(3):
+            cells = ("2026-11-17T22:50:09+00:00", "r1", step, json.dumps({"val/loss": 1 / (step + 1)}))
+            writer.execute("INSERT INTO metrics (timestamp, run_name, step, metrics) VALUES (?, ?, ?, ?)", cells)
+        writer.commit()
+        before = snapshot(place)
+        assert f"{place / 'p.db'}-wal" in before
+        run = only(adopt(place, into=tmp_path / "runs"))
+        assert run.curve("loss", "val") == {0: 1.0, 1: 0.5, 2: 1 / 3} and snapshot(place) == before
 
 
 def test_one_run_in_two_records_is_told(tmp_path: Path) -> None:

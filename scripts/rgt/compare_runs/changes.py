@@ -158,7 +158,7 @@ def _changes(a: Arm, b: Arm, missing: list[str]) -> list[Change]:
         if ours != theirs and kind not in ("seed", "harmless"):
             found.append(Change(key, kind, _shown(ours), _shown(theirs), edited if key == "code.diff" else None))
     ours, theirs = ({str(len(trial.devices)) for trial in arm.trials if trial.devices} for arm in (a, b))
-    if "environment" not in missing and ours and theirs and ours != theirs:
+    if ours and theirs and ours != theirs:  # a tracker knows the cards also where nobody recorded the packages
         found.append(Change("env.cards", "env", _shown(ours), _shown(theirs)))
     # a budget is not a second variable where the config already says so (max_steps: 1000 vs 2000)
     planned = any(change.kind == "budget" for change in found)
