@@ -2,7 +2,7 @@
 # requires-python = ">=3.10"
 # dependencies = ["click", "pyyaml", "jsonschema", "numpy", "nvidia-ml-py"]
 # ///
-"""RUN · checkpoints that survive anything: atomic and verified save, last good one, retention, index, cadence
+"""RUN · checkpoints that survive anything: verified save, last good one, retention, cadence, proof that a job resumes
 
 Example:
     store = checkpoints.Checkpoints(run, keep_last=2, best="val_loss", every=1000)
@@ -11,6 +11,7 @@ Example:
         checkpoints.restore(found.state, model=model, optimizer=optimizer)
     store.save(step, checkpoints.capture(model=model, optimizer=optimizer), metrics={"val_loss": 2.3})
     rgt checkpoints list runs/<run-id>
+    rgt checkpoints certify -- python train.py --out {out} --max-steps {steps}      # does it really resume?
 
 Writes <run>/checkpoints/step_000040.pt and <run>/checkpoints_index.json. As a library it needs torch and nothing else:
 put this folder on PYTHONPATH, or copy this file and rgt/ beside the training code.

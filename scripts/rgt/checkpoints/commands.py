@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -189,6 +190,53 @@ def prune(
         word = "would delete" if dry_run else "deleted"
         left = f", {len(bad)} damaged left alone" if bad else ""
         click.echo(f"{word} {len(gone)}, {units.show_size(size)}; {len(kept)} stay{left}", err=True)
+
+
+@main.command()
+@click.argument("command", nargs=-1, required=True, metavar="-- COMMAND...")
+@click.option("--steps", type=click.IntRange(12), default=30, show_default=True, help="Optimizer steps of a whole run.")
+@click.option("--resume", metavar="COMMAND", help="How to go on, as one word. [default: COMMAND again]")
+@click.option("--kills", type=click.IntRange(1), default=1, show_default=True, help="So many times per signal.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the steps at which it is killed.")
+@click.option("--timeout", type=cli.Duration(), default=1800.0, show_default=True, help="Of each single run.")
+@cli.report_options
+def certify(
+    command: tuple[str, ...],
+    steps: int,
+    resume: str | None,
+    kills: int,
+    seed: int,
+    timeout: float,
+    fmt: str | None,
+) -> int:
+    """Does COMMAND, a training with torch, really resume? Kill it, run it again, compare with an uninterrupted run.
+
+    \b
+    Runs it six times, unmodified: twice whole, then SIGTERM and SIGKILL at random steps behind the first checkpoint,
+    each followed by a resume. Watched from inside (PYTHONPATH): steps, losses, batches, learning rate, RNG, optimizer,
+    EMA, final weights. Names what was not restored, and whether the checkpoint lacks it. Exit 0: all as if unbroken.
+
+    \b
+    In COMMAND and --resume these words are replaced:
+      {out}         a new folder for each run; without it each run works in a copy of the current directory
+                    (up to 200 MB), and what COMMAND writes to an absolute path is not kept apart
+      {steps}       --steps, where COMMAND takes a bound; without it the run is cut after so many steps
+      {checkpoint}  in --resume: the newest whole checkpoint of the killed run
+    It must save within the first steps: set its interval low. Rank 0 and the first optimizer that steps are watched.
+
+    \b
+    Example: rgt checkpoints certify -- python train.py --out {out} --max-steps {steps} --save-every 5
+             rgt checkpoints certify --resume 'python train.py --from {checkpoint}' -- python train.py
+    """
+    from rgt.checkpoints import certify as certification
+    from rgt.checkpoints.killed_runs import Stage
+
+    again = shlex.split(resume) if resume else list(command)
+    report = certification.certify(Stage(list(command), steps, timeout), again, kills, seed)
+    verdict = "certified" if report.ok else "NOT certified"
+    return report.emit(
+        fmt, f"{verdict}: {report.data['summary']}; the same in both whole runs: {report.data['stable']}"
+    )
 
 
 # -- how often to save

@@ -22,6 +22,7 @@ from typing import Any
 from rgt.machine import outside
 
 ASK_SECONDS, TORCH_SECONDS = 20.0, 120.0  # torch may come from a cold network disk
+_INSIDE = Path(__file__).parents[1] / "inside"
 _LAUNCHERS = ("torchrun", "accelerate", "deepspeed")  # installed beside the python that they start
 
 # torch is imported there, never by us
@@ -87,6 +88,12 @@ def program(word: str, cwd: Path, environ: Mapping[str, str]) -> str | None:
         return shutil.which(word, path=environ.get("PATH"))
     path = cwd / word
     return str(path) if path.is_file() else None
+
+
+def observed(observer: Path, folder: Path) -> dict[str, str]:
+    """Settings that start `observer` in every Python of a command; it writes what it sees to `folder`."""
+    paths = [str(_INSIDE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {"PYTHONPATH": os.pathsep.join(paths), "RGT_OBSERVER": str(observer), "RGT_INSIDE": str(folder)}
 
 
 @dataclass

@@ -15,7 +15,7 @@ from rgt.machine import memory as host
 from rgt.machine import processes
 from rgt.probes import growth
 from rgt.probes.factory import Result, Unjudged
-from rgt.probes.inside.sitecustomize import HOOKS, Look
+from rgt.probes.held_objects import HOOKS, Look
 from rgt.probes.probe_session import Session, move
 from rgt.units import show_size
 

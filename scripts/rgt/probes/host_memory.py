@@ -30,7 +30,7 @@ from typing import Any, BinaryIO
 
 from rgt.errors import bad_input, lacking
 from rgt.log.line import parse_line
-from rgt.machine import memory, processes
+from rgt.machine import interpreter, memory, processes
 from rgt.metrics.table import is_evaluation
 from rgt.probes import growth
 from rgt.probes.factory import Result
@@ -50,7 +50,7 @@ _WORDS = {
 }
 _KEPT_GRAPHS = 5  # elements: fewer may be a window
 _HOOKS = 20  # fewer may be meant
-_INSIDE = Path(__file__).with_name("inside")
+_OBSERVER = Path(__file__).with_name("held_objects.py")
 _UNSEEN = "not looked at: GPU memory, other users' processes, and what the kernel itself holds"
 
 
@@ -124,8 +124,7 @@ def watch(command: list[str], duration: float, steps: int | None, sink: BinaryIO
     with tempfile.TemporaryDirectory(prefix="rgt-inside-") as folder:
         settings = {**os.environ, "PYTHONUNBUFFERED": "1"}
         if inside:
-            paths = [str(_INSIDE), *filter(None, [os.environ.get("PYTHONPATH")])]
-            settings |= {"PYTHONPATH": os.pathsep.join(paths), "RGT_INSIDE": folder}
+            settings |= interpreter.observed(_OBSERVER, Path(folder))
         try:
             child = subprocess.Popen(command, stdout=PIPE, stderr=STDOUT, env=settings, start_new_session=True)
         except OSError as error:

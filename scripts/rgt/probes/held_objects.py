@@ -1,7 +1,6 @@
 """Runs inside an unmodified Python program for `rgt probes memory --inside`: which containers, hooks and graphs grow.
 
-Python imports a module of this name at its start when its folder is on PYTHONPATH; without RGT_INSIDE it does nothing.
-A thread counts what the garbage collector knows and appends a JSON line per look to RGT_INSIDE/<pid>.jsonl. It changes
+A thread counts what the garbage collector knows and appends a JSON line per look to <folder>/<pid>.jsonl. It changes
 nothing but this: torch.nn.Module.train notes the mode, and a hook of torch counts optimizer steps.
 """
 
@@ -9,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import importlib
 import json
 import os
 import sys
@@ -241,23 +239,5 @@ def watch(folder: str, forked: bool) -> None:
         pause = max(0.25, (time.thread_time() - start) / _SHARE)
 
 
-def begin(forked: bool = True) -> None:
-    threading.Thread(target=watch, args=(os.environ["RGT_INSIDE"], forked), daemon=True, name="rgt-inside").start()
-
-
-def hand_over() -> None:
-    """Another sitecustomize that ours hides is imported after all."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
-    own = sys.modules.pop(__name__, None)
-    try:
-        importlib.import_module("sitecustomize")
-    except ImportError:
-        if own is not None:
-            sys.modules[__name__] = own
-
-
-if os.environ.get("RGT_INSIDE") and __name__ == "sitecustomize":
-    begin(forked=False)
-    os.register_at_fork(after_in_child=begin)
-    hand_over()
+def begin(folder: str, forked: bool) -> None:
+    threading.Thread(target=watch, args=(folder, forked), daemon=True, name="rgt-inside").start()
