@@ -130,6 +130,7 @@ def test_every_tool_works_there_and_what_it_prints_can_be_pasted(project: Projec
     project("transfer", "pull", base, "pulled", code=(0, 1))
     project("transfer", "down", "pulled", "--profile", "local", code=4)
     project("wandb_forensics", "list", ".", code=2)  # there is no wandb folder
+    project("adopt", f"{base}/train.log", "--dry-run")
     project("check_staleness", "profiles/runpod.md", code=(0, 1))
     project("probes", "loss", "--factory", "work:factory", "--python", sys.executable, code=(0, 1))
     project.write("prod.yaml", "script: train.py\nepochs: 2\noutput_dir: out\nsave_every: 1\n")
