@@ -64,6 +64,8 @@ _NAMES = (
     ".npz",
     ".ocdbt",
 )
+_SPEECHBRAIN = re.compile(r"(counter|epoch_counter|brain|dataloader-\w+)\.ckpt")
+_TORCH_NAMES = (".pt", ".pth", ".ckpt", ".npy", ".npz", ".distcp", "pytorch_model.bin", "optimizer.bin")
 _MAGICS = (b"GGUF", b"\x89HDF", b"\x0c\xdb\x3a\x2a")
 _MARKUP = (b"<!doctype html", b"<html", b"<?xml", b"<error", b"<head")
 _MAX_HEADER = 32 << 20  # bytes of safetensors; 100,000 tensors need 10 MB
@@ -92,11 +94,16 @@ def read(window: Window, name: str) -> Layout:
         layout = torch_files.read_pickle(window)
     elif packed := next((kind for magic, kind in _PACKED.items() if head.startswith(magic)), None):
         layout = _unpack(window, name, packed)
+    elif what := _recognised(head, name):
+        layout = Layout(what)
+        layout.facts["unopened"] = True
+        layout.problem("unjudged", "info", f"looks like a file of {what}, of which nothing is checked")
     else:
         _name_the_stranger(window, head)
         if not name.endswith(".safetensors"):
-            message = "no format that is known here starts like this"
-            raise Broken("not-a-checkpoint", message, evidence=head[:16].hex(" "))
+            message = f"{window.length} bytes of no format that is known here; nothing of it was checked"
+            code = "not-a-checkpoint" if name.endswith(_TORCH_NAMES) else "unknown"
+            raise Broken(code, message, evidence=head[:16].hex(" "))
         layout = read_safetensors(window)
     assign_roles(layout.tensors, name)
     return layout
@@ -159,6 +166,15 @@ def _zip(window: Window) -> Layout:
     layout.problems = problems + layout.problems
     layout.spans = crc_spans(members, window.start, layout)
     return layout
+
+
+def _recognised(head: bytes, name: str) -> str | None:
+    """Whose file it is, when it is one that is not read here."""
+    if head[:4] == b"\xba\x16\x4f\x2f":
+        return "fastText"
+    if re.match(rb"[\x01-\x20]\0\0\0[\x01-\x40]\0[A-Z]\w+\0", head) and name.endswith(".bin"):
+        return "CTranslate2"
+    return "SpeechBrain" if _SPEECHBRAIN.fullmatch(name) and _is_text(head) else None
 
 
 def _unpack(window: Window, name: str, kind: str) -> Layout:

@@ -93,6 +93,7 @@ def read_zip(window: Window, members: list[Member], root: str) -> Layout:
     """A zip with a `root`/data.pkl, as torch's reader takes it: it finds members whatever their case."""
     script = f"{root}constants.pkl" in (member.name for member in members)
     layout = Layout("torchscript" if script else "torch")
+    layout.facts["root"] = root
     names = _find_members(members, root, layout)
     version = names.get(".data/version") or names.get("version")
     told = member_window(window, version, 64).head(64) if version else b""

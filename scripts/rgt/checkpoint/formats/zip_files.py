@@ -60,7 +60,7 @@ def _exported(window: Window, config: Member, members: list[Member], layout: Lay
                 "missing", "error", f"its file {row.get('path_name')!s:.100} is not in the zip", where=name[:200]
             )
         elif isinstance(meta, dict) and not row.get("use_pickle") and member.method == STORED:
-            dtype = DTYPES.get(_EXPORTED.get(meta.get("dtype"), ""))
+            dtype = DTYPES.get(_EXPORTED.get(int(meta.get("dtype") or 0), ""))
             shape = tuple(int(size.get("as_int") or 0) for size in meta.get("sizes", []))
             if dtype and math.prod(shape) * dtype.size == member.size:
                 layout.tensors.append(Tensor(name, dtype, shape, window.start + member.data, source=FILE))
