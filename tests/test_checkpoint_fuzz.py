@@ -75,7 +75,7 @@ def loaded(path: Path) -> dict[str, bytes]:
     elif path.suffix == ".safetensors":
         state = load_file(path)
     else:
-        state = torch.load(path, weights_only=True)
+        state = torch.load(path, map_location="cpu", weights_only=True)
     return dict(_flat(state, ""))
 
 

@@ -98,8 +98,8 @@ def _describe(found: Metadata, name: Any, entry: Any) -> None:
 
 
 def _are_properties(state: tuple[Any, ...]) -> bool:
-    """dtype, layout, requires_grad, memory format, pin_memory"""
-    flags = len(state) == 5 and isinstance(state[2], bool) and isinstance(state[4], bool)
+    """dtype, layout, requires_grad, memory format, pin_memory; of some also the strides"""
+    flags = len(state) in (5, 6) and isinstance(state[2], bool) and isinstance(state[4], bool)
     return flags and isinstance(state[3], Call) and state[3].dotted.endswith("_MEM_FORMAT_ENCODING")
 
 

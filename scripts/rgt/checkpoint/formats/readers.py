@@ -83,7 +83,7 @@ def read(window: Window, name: str) -> Layout:
     if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
         layout = _zip(window)
     elif tar_files.is_tar(head):  # torch looks for a tar before it looks for a pickle
-        layout = tar_files.read_tar(window)
+        layout = tar_files.read_tar(window, _add_part)
     elif head.startswith(NPY):
         layout = Layout("npy", [_array("array", window, window.length, window.start, FILE)])
     elif head[8:9] == b"{" and (head[6:8] == b"\0\0" or name.endswith(".safetensors")):
@@ -124,6 +124,14 @@ def merge(layout: Layout, name: str, inner: Layout) -> None:
         layout.tensors.append(tensor)
 
 
+def _add_part(layout: Layout, name: str, part: Window) -> None:
+    short = name.rpartition("/")[2]
+    if part.length and (
+        looks_like_one(part.head(256), short) or short.endswith((".pt", ".pth", ".bin", ".ckpt", ".pkl"))
+    ):
+        merge(layout, name, read(part, short))
+
+
 def looks_like_one(head: bytes, name: str) -> bool:
     """Whether a file is worth examining: its first bytes are those of a checkpoint, or its name says so."""
     header = head[8:9] == b"{" and head[5:8] == b"\0\0\0"
@@ -158,7 +166,7 @@ def _zip(window: Window) -> Layout:
                 broken.problem.where = name[:200]
                 layout.add(broken.problem)
     elif members and not problems:
-        layout = zip_files.read_parts(window, members)
+        layout = zip_files.read_parts(window, members, _add_part)
     elif problems:
         layout = Layout("zip")  # the zip's own problems say more than what is missing because of them
     else:
