@@ -10,11 +10,12 @@ Example:
     rgt verify_local pulled --json
 
 Reads every byte once, executes nothing that a file holds, and needs neither torch nor much memory; with --deep, what
-passed is then loaded in a process of the training's Python. Three verdicts, in words, in --json and as exit code:
+passed is then loaded in a process of the training's Python. The verdict, in words, in --json and as exit code:
 
     sound      0  every file that was opened is whole and its values are in order; warnings are for you to read
     strangers  4  the same, but loading it imports code that is no known library's: the names are said; allow yours
     damaged    1  at least one file is broken, incomplete or hostile
+    unknown    1  nothing here is of a format that can be opened; size and sha256 are said, no more
 
 A pull (PULL_MANIFEST.json is there) that is not damaged gets PULL_VERIFIED.json, with the verdict and with every file
 that was not opened; a proof that no longer holds is renamed to PULL_VERIFIED.json.stale. Files of unknown formats are
@@ -53,8 +54,13 @@ if TYPE_CHECKING:
     from rgt.checkpoint.verify import Verification
 
 MAX_ABS = 1e6
-WORDS = {"damaged": errors.FINDINGS, "strangers": errors.REFUSED, "sound": errors.OK}
-_SHOWN = {"damaged": "NOT VERIFIED", "strangers": "sound, from strangers", "sound": "sound"}
+WORDS = {
+    "damaged": errors.FINDINGS,
+    "unknown": errors.FINDINGS,
+    "strangers": errors.REFUSED,
+    "sound": errors.OK,
+}
+_SHOWN = {"damaged": "NOT VERIFIED", "unknown": "NOT CHECKED", "strangers": "sound, from strangers", "sound": "sound"}
 _LINES = 200  # of artifacts; --json has them all
 _NAMED = 5
 
@@ -78,7 +84,11 @@ _PATH, _ABOVE_0 = click.Path(path_type=Path), click.FloatRange(0, min_open=True)
 
 @click.command(cls=cli.Command)
 @click.argument("paths", nargs=-1, required=True, type=_PATH)
-@click.option("--expect", type=_PATH, help="Names, shapes and dtypes: a YAML or JSON spec, or a good checkpoint.")
+@click.option(
+    "--expect",
+    type=_PATH,
+    help="Names, shapes and dtypes: a spec, or a good checkpoint of the same training, whose values count, too.",
+)
 @click.option("--expect-count", type=click.IntRange(1), help="Fewest artifacts (files with tensors) to find.")
 @click.option("--max-abs", type=_ABOVE_0, default=MAX_ABS, show_default=True, help="Largest magnitude of a weight.")
 @click.option("--no-digest", "digest", flag_value=False, default=True, help="Leave sha256 out: faster, but no proof.")
@@ -213,6 +223,12 @@ class Expectation:
     tensors: Table = field(default_factory=dict)
     extra: bool = False
     allow: dict[str, list[str]] = field(default_factory=dict)
+    models: list[Model] = field(default_factory=list)  # of a good checkpoint; its tensors are the largest one's
+
+    def like(self, model: Model) -> Expectation:
+        """For one of several models: what the one says that has the most names in common."""
+        best = max(self.models, key=lambda each: len(each.weights.keys() & model.weights.keys()), default=None)
+        return Expectation(best.weights, self.extra, self.allow, [best]) if best else self
 
 
 @dataclass
@@ -243,7 +259,7 @@ def load_expectation(path: Path) -> Expectation:
     models = list(_models(found, [examine(p, HEADERS, found.blobs(p)) for p in found.artifacts]))
     if not models:
         raise bad_input(f"{path} is neither a spec for --expect nor a checkpoint that can be read")
-    return Expectation(max(models, key=lambda each: len(each.weights)).weights)
+    return Expectation(max(models, key=lambda each: len(each.weights)).weights, models=models)
 
 
 def _models(found: Survey, artifacts: list[Artifact]) -> Iterator[Model]:
@@ -283,13 +299,17 @@ def _model_names(weights: Table, root: Any = None) -> Table:
 def compare(expected: Expectation, verdict: Verification) -> None:
     """Add what differs to the verdict."""
     from rgt.checkpoint.layout import Problem
+    from rgt.checkpoint.value_changes import compare_values
 
     models = list(_models(verdict.found, verdict.artifacts))
     if not models:
         message = "holds no weights to compare with --expect"
         verdict.problems.append((verdict.found.given, Problem("missing", "error", message)))
     for model in models:
-        problems = list(differences(expected, model))
+        wanted = expected.like(model)
+        problems = list(differences(wanted, model))
+        good = [member for other in wanted.models for member in other.members]
+        problems += compare_values(good, [member for member in model.members if member.real])
         verdict.problems += [(model.path, problem) for problem in problems]
         for member in model.members:
             member.checks.append("dimensions")
@@ -306,7 +326,9 @@ def differences(expected: Expectation, model: Model) -> Iterator[Problem]:
     if pairs:
         first, fix = min(pairs), "rename them, or load into the same wrapper"
         message = f"{len(pairs)} keys differ from the expected ones by a wrapper's prefix: {first} for {pairs[first]}"
-        yield Problem("renamed", "error", message[:400], where=first[:200], fix=fix)
+        lightning = {name.removesuffix(pairs[name]) for name in pairs} == {"model."}  # its name for the whole model
+        severity = "info" if lightning and len(pairs) == len(model.weights) else "error"
+        yield Problem("renamed", severity, message[:400], where=first[:200], fix=fix)
         actual |= {other: actual.pop(name) for name, other in pairs.items()}
     lost = [name for name in wanted if name not in actual]
     added = [name for name in actual if name not in wanted] if wanted and not expected.extra else []

@@ -426,12 +426,12 @@ def safetensors_tail_never_written(folder: Path) -> Path:
 damaged(
     zoo.torch_zip,
     html_page=(lambda path: path.write_text("<!DOCTYPE html><title>Sign in</title>"), "error-page", "HTML", "Sign in"),
-    gzip_file=(lambda path: put(path, 0, b"\x1f\x8b\x08\x00"), "not-a-checkpoint", "a gzip file", "unpack it first"),
+    gzip_file=(lambda path: put(path, 0, b"\x1f\x8b\x08\x00"), "crc", "does not unpack (gzip)"),
     random_bytes=(lambda path: path.write_bytes(b"\x07" * 1000), "not-a-checkpoint", "no format that is known"),
 )
 damaged(
     in_folder,
-    gguf_file=(lambda folder: (folder / "model.bin").write_text("GGUF" * 200), "not-a-checkpoint", "GGUF"),
+    gguf_file=(lambda folder: (folder / "model.bin").write_text("GGUF" * 200), "malformed", "GGUF version"),
     empty_folder=(in_folder, "empty", "nothing was saved or nothing was pulled"),
     model_without_tensors=(lambda folder: saved(folder, {"model": {}, "step": 3}), "empty", "'model' holds nothing"),
     dangling_link=(lambda folder: (folder / "model.pt").symlink_to("gone"), "unreadable", "cannot be opened"),

@@ -710,6 +710,22 @@ def test_prune_keeps_what_the_results_were_measured_on(tmp_path: Path) -> None:
     assert steps_on_disk(tmp_path) == [1, 3]
 
 
+def test_prune_keeps_each_series_and_what_links_lead_to(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    for fold in (0, 1):
+        for step in (100, 200, 300):
+            torch.save({"w": torch.randn(8, 8), "step": step}, folder / f"fold{fold}-step_{step}.pt")
+    (folder / "best.pt").symlink_to("fold1-step_100.pt")
+    done = run("prune", tmp_path, "--keep-last", "1", "--json")
+    gone = sorted(Path(path).name for path in json.loads(done.stdout)["deleted"])
+    assert gone == ["fold0-step_100.pt", "fold0-step_200.pt", "fold1-step_200.pt"]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "checkpoints").symlink_to(folder)
+    done = run("prune", tmp_path / "other", "--keep-last", "1")
+    assert done.returncode == 4 and "is a link" in done.stderr
+
+
 def test_cadence_says_how_often_to_save() -> None:
     """Worked out by hand: sqrt(2 * 60 * 86400) * (1 + sqrt(60/172800)/3 + (60/172800)/9) - 60 seconds."""
     done = run("cadence", "--save-cost", "60s", "--mtbf", "1d", "--step-time", "1.5s")

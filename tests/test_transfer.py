@@ -331,6 +331,12 @@ def leave_out(bench: Bench) -> None:
     assert bench.pull("--exclude", "data").returncode == 0
 
 
+def pull_unknown_weights(bench: Bench) -> None:
+    """Of weight size, in a format that nobody opened."""
+    bench.put(f"{RUN_ID}/model.xyz", 2 << 20)
+    bench.pull()
+
+
 def use_gpu(bench: Bench) -> None:
     card = "0, GPU-1, A100, 80000, 70000, 99, 60, 300, 8.0"
     body = f"case $1 in --query-gpu*) echo '{card}';; *) echo 'GPU-1, 4711, 70000';; esac"
@@ -358,6 +364,7 @@ AGAINST: dict[str, tuple[Break, str]] = {
     "changed, size and mtime kept": (lambda b: rot(b.there / STEP), f"{NOT_HERE} '{STEP}'"),
     "link out on the box": (lambda b: (b.there / "data").symlink_to("/"), "is a link to '/', outside of"),
     "left out of the pull": (leave_out, "1 files on this machine (30 MiB) are not here as they are there now"),
+    "weights that nobody opened": (pull_unknown_weights, "is of an unknown format: nobody has opened it"),
     "run still running": (Bench.write_on_the_box, "the run is running"),
     "somebody works in the run": (lambda b: b.run_on_the_box("0", cwd=b.there), f"works in {RUN_ID}"),
     "somebody uses the GPU": (use_gpu, "process 4711 on this machine uses GPU 0"),

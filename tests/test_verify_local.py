@@ -39,7 +39,7 @@ def run(*arguments: object) -> Result:
 def report(*arguments: object) -> dict[str, Any]:
     done = run(*arguments, "--json")
     found: dict[str, Any] = json.loads(done.stdout)
-    assert done.exit_code == {"sound": 0, "damaged": 1, "strangers": 4}[found["verdict"]], done.output
+    assert done.exit_code == {"sound": 0, "damaged": 1, "unknown": 1, "strangers": 4}[found["verdict"]], done.output
     assert found["ok"] == (found["verdict"] == "sound")
     for name in ("report", "verify_report"):
         assert schema.problems(found, name) == []
@@ -196,7 +196,7 @@ def test_a_proof_says_what_nobody_opened(tmp_path: Path) -> None:
     (tmp_path / "small.pt").unlink()
     corruption.manifest(tmp_path)
     found = report(tmp_path)
-    assert found["verdict"] == "damaged" and "2 files of unknown formats" in found["findings"][0]["message"]
+    assert found["verdict"] == "unknown" and "2 files of unknown formats" in found["findings"][0]["message"]
 
 
 def test_the_proof_and_the_report_tell_of_strangers_alike(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def examine(
                     rules = Rules(options.max_abs, layout.facts["step"], options.allow)
                     artifact.problems += [*done.problems, *judge_values(whole, layout, done, rules)]
                     values = ["finite", "nonzero", "range", "holes"] if layout.tensors else []
-                    artifact.checks = ["container", *values]
+                    artifact.checks = [] if layout.facts.get("unopened") else ["container", *values]
             elif window.length <= options.read and not options.plain:
                 _read_checksums(replace(window, deadline=options.read_until), artifact)
         except Broken as broken:

@@ -43,6 +43,8 @@ def check_folders(found: Survey, artifacts: Artifacts) -> Problems:
         for folder in sorted({found.root, *found.folders}):
             yield from _check_hugging_face(folder, artifacts)
             yield from _check_deepspeed(folder, artifacts)
+            yield from _check_ranks(folder, artifacts)
+            yield from _check_tokenizers(folder)
         for run in sorted({path.parent for path in found.sides if path.name == index.INDEX}):
             yield from _check_run(run, artifacts)
         yield from _check_others(found)
@@ -209,6 +211,9 @@ def _check_deepspeed(folder: Path, artifacts: Artifacts) -> Problems:
                 some = ", ".join(map(str, lost[:5]))
                 message = f"{len(lost)} of {world} ranks have no optim_states file for mp_rank {mp_rank:02d}: {some}"
                 yield folder, Problem("missing", "error", message)
+            split = {int(match[1]) for match in map(_ZERO_MODEL.fullmatch, here) if match and match[1]}
+            if split and (gone := sorted(set(range(world)) - split)):
+                yield folder, Problem("missing", "error", f"rank {gone[0]} of {world} has no model_states file")
             if mp_rank not in model.values():
                 yield folder, Problem("missing", "error", f"mp_rank_{mp_rank:02d}_model_states.pt is not there")
         tag = names.step(folder.name) if folder.name.startswith("global_step") else None  # not a tag of the user's own
@@ -216,13 +221,64 @@ def _check_deepspeed(folder: Path, artifacts: Artifacts) -> Problems:
             step = artifact.layout.facts.get("step")
             if tag is not None and step not in (None, tag):
                 yield artifact.path, Problem("step", "error", f"is of step {step}, its folder of step {tag}")
+    yield from _check_latest(folder, artifacts)
+
+
+def _check_latest(folder: Path, artifacts: Artifacts) -> Problems:
     path = folder / "latest"
+    tags = [child for child in folder.glob("global_step*") if child.is_dir()]
+    if tags and not path.exists() and any(path.parent in tags for path in artifacts):
+        yield path, Problem("missing", "warn", f"is not there: DeepSpeed finds {tags[0].name} only when it is named")
     if path.is_file() and path.stat().st_size <= 4096:
         text = path.read_text(encoding="utf-8", errors="replace").strip()
         if not text or len(Path(text).parts) != 1 or text in (".", ".."):
             yield path, Problem("path-name", "error", f"should name a folder beside it and says {text[:100]!r}")
         elif not os.path.isdir(folder / text):  # unlike Path's, it answers for a name that is too long
             yield path, Problem("missing", "error", f"names {text[:100]}, which is not there")
+
+
+_OWN_FILE = re.compile(
+    r"(.*rank_\d+.*|rng_state_\d+|random_states_\d+|__\d+_\d+|.*-\d{5}-of-\d{5}|model_world_size_.*)\.\w+"
+)
+_NUMBERED = re.compile(r"(.*(?:expert|expp_rank|zero_pp_rank)_)(\d+)(_.*)")
+_TOKENS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "merges.txt", "spiece.model")
+
+
+def _check_ranks(folder: Path, artifacts: Artifacts) -> Problems:
+    """Each rank's file is there and is its own: not a copy of another rank's, nor one under another's name."""
+    here = {path.name: artifact for path, artifact in artifacts.items() if path.parent == folder}
+    stems = {Path(name).stem for name in here}
+    seen: dict[str, str] = {}
+    series: dict[tuple[str, str], set[int]] = {}
+    for name, artifact in sorted(here.items()):
+        if match := _NUMBERED.fullmatch(name):
+            series.setdefault((match[1], match[3]), set()).add(int(match[2]))
+        if not _OWN_FILE.fullmatch(name) or not artifact.layout.tensors:
+            continue
+        saved_as = str(artifact.layout.facts.get("root", "")).rstrip("/")
+        if saved_as != Path(name).stem and saved_as in stems:
+            yield artifact.path, Problem("duplicate", "error", f"was saved as {saved_as}, which is another rank's file")
+        elif artifact.sha256 and seen.setdefault(artifact.sha256, name) != name:
+            yield artifact.path, Problem("duplicate", "error", f"has the same bytes as {seen[artifact.sha256]}")
+    for (before, behind), numbers in series.items():
+        lost = sorted(set(range(max(numbers) + 1)) - numbers) if max(numbers) < _MAX_RANKS else []
+        if lost:
+            yield folder, Problem("missing", "error", f"{before}{lost[0]}{behind} is not there, but a higher number is")
+
+
+def _check_tokenizers(folder: Path) -> Problems:
+    """Checkpoints of one run share their tokenizer."""
+    if names.step(folder.name) is None or not folder.is_dir():
+        return
+    for other in sorted(folder.parent.iterdir()):
+        if other == folder or names.step(other.name) is None or not other.is_dir():
+            continue
+        for name in _TOKENS:
+            mine, theirs = folder / name, other / name
+            both = mine.is_file() and theirs.is_file() and mine.stat().st_size < _MAX_TEXT
+            if both and mine.read_bytes() != theirs.read_bytes():
+                yield mine, Problem("changed", "warn", f"is not the one of {other.name}, which is of the same run")
+        return
 
 
 # -- our run directories

@@ -53,6 +53,12 @@ def step(name: str) -> int | None:
     return int(match[1]) if match and not is_unfinished(name) and not _SET_ASIDE.fullmatch(name) else None
 
 
+def series(name: str) -> str:
+    """fold0-step_#.pt: the name without its step, the same for all checkpoints of one training."""
+    match = _STEP.search(name)
+    return f"{name[: match.start(1)]}#{name[match.end(1) :]}" if match else name
+
+
 def is_step_folder(name: str) -> bool:
     """A folder that is one checkpoint, by its name; epoch_3 counts, although it says no step."""
     return bool(_FOLDER.fullmatch(name))

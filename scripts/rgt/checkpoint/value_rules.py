@@ -86,7 +86,9 @@ def _segment_problems(window: Window, segment: Segment, rules: Rules, siblings: 
         mask = is_mask(tensor) and stats.low == stats.inf.count + stats.over.count
         yield _tally(segment, "inf", "info" if mask else bookkeeping, "infinite", stats.inf)
     if stats.over.count:
-        code, severity = "range", "error" if judged and not is_mask(tensor) and not is_counter(tensor) else "info"
+        code, severity = "range", "info"
+        if judged and not is_mask(tensor) and not is_counter(tensor):
+            severity = "error" if tensor.rank > 1 else "warn"  # a vector may be a variance under any name
         what = f"above {rules.max_abs:g} in magnitude, the largest {tensor.dtype.value(stats.largest_finite):.4g}"
         if tensor.dtype.kind == "bool":
             code, severity, what = "malformed", "error", "neither true nor false"

@@ -43,9 +43,10 @@ class Verification:
 
     @property
     def word(self) -> str:
-        """sound | strangers (sound, and loading it imports code that is not a known library's) | damaged"""
+        """sound | strangers (sound, and loading it imports code that is not a known library's) | damaged | unknown"""
         if self.failed:
-            return "damaged"
+            codes = {problem.code for _, problem in self.problems if problem.severity == "error"}
+            return "unknown" if codes == {"unknown"} else "damaged"
         return "strangers" if self.strangers else "sound"
 
     @property
@@ -56,12 +57,13 @@ class Verification:
     @property
     def unchecked(self) -> list[dict[str, Any]]:
         """Files of the folder that were not opened, the largest first."""
-        rows = [(os.path.getsize(path), path) for path in self.found.others if os.path.isfile(path)]
+        unopened = [artifact.path for artifact in self.artifacts if artifact.layout.facts.get("unopened")]
+        rows = [(os.path.getsize(path), path) for path in (*self.found.others, *unopened) if os.path.isfile(path)]
         return [{"path": str(path), "bytes": size} for size, path in sorted(rows, key=lambda row: -row[0])]
 
     @property
     def unchecked_weights(self) -> list[Path]:
-        return [path for path in self.found.others if may_be_weights(path)]
+        return [path for row in self.unchecked if may_be_weights(path := Path(row["path"]))]
 
     @property
     def complete(self) -> bool:

@@ -154,16 +154,19 @@ def prune(
 ) -> None:
     """Delete the checkpoints of RUN that none of the rules keeps.
 
-    Every one is read first, and only good ones count: the last good one, the one that results.json names, and
-    whatever is damaged stay. Exit 4 when none is good, or the run is sealed.
+    Every one is read first, and only good ones count: the last good one of each series (fold0-step_N, fold1-step_N),
+    the one that results.json names, whatever is damaged, is a link or is linked to stay. Exit 4 when none is good, the
+    run is sealed, or its folder is a link.
 
     Example: rgt checkpoints prune runs/20261116-083000-tiny-gpt-1f00ab --best val_loss --dry-run
     """
-    from rgt.checkpoint import index, inventory
+    from rgt.checkpoint import index, inventory, names
     from rgt.checkpoint.index import Keep
 
     if (run / "seal.json").exists():
         raise errors.refused(f"{run} is sealed; a sealed run never changes")
+    if inventory.place(run).is_symlink():
+        raise errors.refused(f"{inventory.place(run)} is a link; name the run that it leads to")
     checkpoints = inventory.read_all(run)
     metrics = {name for each in checkpoints for name in each.entry.get("metrics", {})}
     if best and best not in metrics:
@@ -176,9 +179,14 @@ def prune(
     if (run / "results.json").exists():
         results = files.read_json(run / "results.json", "results")  # unreadable: better to stop than to delete
         wanted = {metric["checkpoint"] for metric in results["metrics"] if metric.get("checkpoint")}
+    linked = {path.resolve() for path in inventory.place(run).iterdir() if path.is_symlink()}
     listed = [each.new_entry(run) for each in checkpoints if each.good]
-    doomed = Keep(keep_last, best, direction, every).doomed(listed, lambda entry: True)
-    gone = [entry for entry in doomed if entry["path"] not in wanted]
+    keep, gone = Keep(keep_last, best, direction, every), []
+    for series in {names.series(Path(entry["path"]).name) for entry in listed}:
+        own = [entry for entry in listed if names.series(Path(entry["path"]).name) == series]
+        own = [entry for entry in own if not (run / entry["path"]).is_symlink()]
+        gone += [entry for entry in keep.doomed(own, lambda entry: True) if entry["path"] not in wanted]
+    gone = [entry for entry in listed if entry in gone and (run / entry["path"]).resolve() not in linked]
     if not dry_run:
         index.delete(run, listed, gone)
     deleted = [str(run / entry["path"]) for entry in gone]

@@ -194,7 +194,9 @@ def _entries(data: bytes) -> Iterator[Member]:
         if data[at : at + 4] != _ENTRY or at + 46 > len(data):
             raise Broken("malformed", f"the zip's directory is damaged at its byte {at}")
         flags, method, _, crc, packed, size, name, extra, comment = struct.unpack_from("<HHIIIIHHH", data, at + 8)
-        attributes, header = struct.unpack_from("<II", data, at + 38)
+        disk, _, attributes, header = struct.unpack_from("<HHII", data, at + 34)
+        if disk > 1 or at + 46 + name + extra + comment > len(data):
+            raise Broken("malformed", f"the zip's directory is damaged at its byte {at}, or of several disks")
         text = data[at + 46 : at + 46 + name].decode("utf-8" if flags & _UTF8 else "cp437", "replace")
         more = data[at + 46 + name : at + 46 + name + extra]
         wide, values = b"", [size, packed, header]  # 64-bit values are in an extra field, only for those all ones

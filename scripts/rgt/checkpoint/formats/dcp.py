@@ -59,15 +59,11 @@ def read_metadata(path: Path) -> Metadata:
     described, stored = keys(entries.get("state_dict_metadata")), keys(entries.get("storage_data"))
     if not described or not stored:
         raise Broken("malformed", "not the metadata of a checkpoint: it lists no tensors")
+    planned = keys(entries.get("planner_data"))
+    if planned and any(not _is_path(path, name) for name, path in planned.items()):
+        raise Broken("malformed", "the metadata's paths into the state are not those of its names")
     for name, entry in described.items():
-        if isinstance(name, str) and isinstance(entry, Call) and entry.dotted.endswith("TensorStorageMetadata"):
-            fields = keys(entry)
-            properties, chunks = fields.get("properties"), fields.get("chunks")
-            state = properties.state if isinstance(properties, Call) else None
-            dtype = state[0] if isinstance(state, tuple) and state else keys(properties).get("dtype")
-            found.shapes[name] = dtype.name if isinstance(dtype, Global) else "", numbers(fields.get("size"))
-            for part in map(keys, chunks if isinstance(chunks, list) else ()):
-                found.chunks[name, numbers(part.get("offsets"))] = numbers(part.get("sizes"))
+        _describe(found, name, entry)
     for key, value in ((keys(key), keys(value)) for key, value in stored.items()):
         name, relative = key.get("fqn"), value.get("relative_path")
         place: list[Any] = [value.get("offset"), value.get("length")]
@@ -80,6 +76,37 @@ def read_metadata(path: Path) -> Metadata:
         found.files.setdefault(relative, []).append(item)
     _check_chunks(found)
     return found
+
+
+def _describe(found: Metadata, name: Any, entry: Any) -> None:
+    """One entry of state_dict_metadata: a tensor with its chunks, or bytes."""
+    kind = entry.dotted if isinstance(name, str) and isinstance(entry, Call) else ""
+    if kind.endswith("TensorStorageMetadata"):
+        fields = keys(entry)
+        properties, chunks = fields.get("properties"), fields.get("chunks")
+        state = properties.state if isinstance(properties, Call) else None
+        if isinstance(state, tuple) and not _are_properties(state):
+            raise Broken("malformed", "the metadata gives it other properties than a tensor has", where=name[:200])
+        dtype = state[0] if isinstance(state, tuple) and state else keys(properties).get("dtype")
+        if not isinstance(dtype, Global) or dtype.module != "torch" or dtype.name not in DTYPES:
+            raise Broken("malformed", "the metadata gives it a dtype that is not known", where=name[:200])
+        found.shapes[name] = dtype.name, numbers(fields.get("size"))
+        for part in map(keys, chunks if isinstance(chunks, list) else ()):
+            found.chunks[name, numbers(part.get("offsets"))] = numbers(part.get("sizes"))
+    elif not kind.endswith("BytesStorageMetadata"):
+        raise Broken("malformed", f"the metadata describes {str(name)[:100]} as neither tensor nor bytes")
+
+
+def _are_properties(state: tuple[Any, ...]) -> bool:
+    """dtype, layout, requires_grad, memory format, pin_memory; of some also the strides"""
+    flags = len(state) in (5, 6) and isinstance(state[2], bool) and isinstance(state[4], bool)
+    return flags and isinstance(state[3], Call) and state[3].dotted.endswith("_MEM_FORMAT_ENCODING")
+
+
+def _is_path(path: Any, name: Any) -> bool:
+    """("model", "layers", 0, "weight") of model.layers.0.weight"""
+    parts = path if isinstance(path, tuple) else ()
+    return all(isinstance(part, (str, int)) for part in parts) and ".".join(map(str, parts)) == name
 
 
 def _check_chunks(found: Metadata) -> None:

@@ -67,6 +67,8 @@ def read_onnx(window: Window) -> Layout:
     if 1 not in kinds or 7 not in kinds:
         raise Broken("malformed", "the message has no version and graph, so it is no ONNX model")
     _walk(reader, layout, "model", 0, window.length, 0)
+    if layout.facts.get("lists"):
+        layout.problem("unjudged", "info", f"{layout.facts['lists']} tensors are written as lists; they are not judged")
     if layout.facts["external"]:
         files = sorted({place[0] for place in layout.facts["external"]})
         layout.problem(
@@ -88,7 +90,8 @@ def _walk(reader: _Reader, layout: Layout, kind: str, begin: int, end: int, dept
 
 def _tensor(reader: _Reader, layout: Layout, begin: int, length: int) -> None:
     shape: list[int] = []
-    window, external, typed, kind = reader.window, {}, False, 0
+    window, typed, kind = reader.window, False, 0
+    external: dict[str, str] = {}
     texts: dict[int, tuple[int, int]] = {}
     for number, wire, value in reader.message(begin, begin + length):
         if number == 1:
@@ -104,16 +107,18 @@ def _tensor(reader: _Reader, layout: Layout, begin: int, length: int) -> None:
         typed |= number in (4, 5, 6, 7, 10, 11)
     at, size = texts.get(8, (0, 0))
     name = window.read(at, min(size, _MAX_NAME)).decode("utf-8", "replace") or f"tensor {begin}"
-    dtype, raw = DTYPES.get(_TYPES.get(kind, "")), texts.get(9)
+    dtype, raw = DTYPES.get(_TYPES.get(kind, "")), texts.get(9) or (texts.get(4) if kind == 1 else None)
+    layout.facts["lists"] = layout.facts.get("lists", 0) + (typed and not raw)
     if external:
         place = external.get("location", ""), external.get("offset", "0"), external.get("length", "0")
         layout.facts["external"].append((*place, name))
     elif raw and dtype and math.prod(shape) * dtype.size == raw[1]:
-        layout.tensors.append(Tensor(name, dtype, tuple(shape), window.start + raw[0]))
+        role = "weight" if math.prod(shape) > 1 else "other"  # a number of the program, such as a limit
+        layout.tensors.append(Tensor(name, dtype, tuple(shape), window.start + raw[0], role=role))
     elif raw and dtype:
         message = f"needs {math.prod(shape) * dtype.size} bytes and has {raw[1]}"
         layout.problem("bounds", "error", message, where=name[:200])
-    elif not raw and not typed and math.prod(shape) and kind:
+    elif not raw and not typed and 0 not in shape and kind:
         layout.problem("missing", "error", "has no values", where=name[:200])
 
 

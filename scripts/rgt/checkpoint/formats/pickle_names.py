@@ -47,7 +47,8 @@ _TORCH = """
     torch._C._distributed_c10d.ReduceOp.RedOpType torch.distributed.distributed_c10d.ReduceOp
     torch.cuda.amp.grad_scaler._refresh_per_optimizer_state torch.amp.grad_scaler._refresh_per_optimizer_state
     torch.nested._internal.nested_tensor._rebuild_njt torch.nested._internal.nested_tensor.NestedTensor
-    torch._dynamo.decorators._DimRange torch.jit._pickle.build_intlist torch.jit._pickle.build_tensorlist
+    torch._dynamo.decorators._DimRange sklearn.tree._tree.Tree torch.jit._pickle.build_intlist
+    torch.jit._pickle.build_tensorlist
     torch.jit._pickle.build_doublelist torch.jit._pickle.build_boollist torch.jit._pickle.restore_type_tag
     torch.jit._pickle.build_tensor_from_id torch.ops.quantized.linear_unpack
 """

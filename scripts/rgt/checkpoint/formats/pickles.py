@@ -30,6 +30,7 @@ NESTED = "torch.storage._load_from_bytes"  # calls torch.load without weights_on
 ARRAY = "joblib.numpy_pickle.NumpyArrayWrapper"
 _FAULTS = 10  # kept
 _DO_NOT_LOAD = "do not load this file; get it from its source again"
+_ENDS = ("FRAME", "STOP", "INT")
 _KEY_DEPTH = 4  # of tuples used as keys: hashing a deep one overflows the C stack
 
 
@@ -315,7 +316,8 @@ def read(cursor: Cursor) -> Pickle:
     try:
         for opcode, argument, at in pickletools.genops(cursor):
             machine.count += 1
-            name, end = opcode.name, cursor.tell()
+            name = opcode.name
+            end = cursor.tell() if frame >= 0 or name in _ENDS else -2  # takes a while, so only where it is needed
             if machine.count > MAX_OPCODES:
                 raise Broken("bounds", f"the pickle has more than {MAX_OPCODES} opcodes")
             if frame >= 0 and (end > frame or name == "FRAME" or (name == "STOP" and end != frame)):

@@ -64,6 +64,8 @@ _NAMES = (
     ".npz",
     ".ocdbt",
 )
+_SPEECHBRAIN = re.compile(r"(counter|epoch_counter|brain|dataloader-\w+)\.ckpt")
+_TORCH_NAMES = (".pt", ".pth", ".ckpt", ".npy", ".npz", ".distcp", "pytorch_model.bin", "optimizer.bin")
 _MAGICS = (b"GGUF", b"\x89HDF", b"\x0c\xdb\x3a\x2a")
 _MARKUP = (b"<!doctype html", b"<html", b"<?xml", b"<error", b"<head")
 _MAX_HEADER = 32 << 20  # bytes of safetensors; 100,000 tensors need 10 MB
@@ -81,7 +83,7 @@ def read(window: Window, name: str) -> Layout:
     if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
         layout = _zip(window)
     elif tar_files.is_tar(head):  # torch looks for a tar before it looks for a pickle
-        layout = tar_files.read_tar(window)
+        layout = tar_files.read_tar(window, _add_part)
     elif head.startswith(NPY):
         layout = Layout("npy", [_array("array", window, window.length, window.start, FILE)])
     elif head[8:9] == b"{" and (head[6:8] == b"\0\0" or name.endswith(".safetensors")):
@@ -92,11 +94,16 @@ def read(window: Window, name: str) -> Layout:
         layout = torch_files.read_pickle(window)
     elif packed := next((kind for magic, kind in _PACKED.items() if head.startswith(magic)), None):
         layout = _unpack(window, name, packed)
+    elif what := _recognised(head, name):
+        layout = Layout(what)
+        layout.facts["unopened"] = True
+        layout.problem("unjudged", "info", f"looks like a file of {what}, of which nothing is checked")
     else:
         _name_the_stranger(window, head)
         if not name.endswith(".safetensors"):
-            message = "no format that is known here starts like this"
-            raise Broken("not-a-checkpoint", message, evidence=head[:16].hex(" "))
+            message = f"{window.length} bytes of no format that is known here; nothing of it was checked"
+            code = "not-a-checkpoint" if name.endswith(_TORCH_NAMES) else "unknown"
+            raise Broken(code, message, evidence=head[:16].hex(" "))
         layout = read_safetensors(window)
     assign_roles(layout.tensors, name)
     return layout
@@ -115,6 +122,14 @@ def merge(layout: Layout, name: str, inner: Layout) -> None:
         tensor.name = name if tensor.name == "(root)" else f"{name}.{tensor.name}"
         tensor.source += shift if tensor.source >= 0 else 0
         layout.tensors.append(tensor)
+
+
+def _add_part(layout: Layout, name: str, part: Window) -> None:
+    short = name.rpartition("/")[2]
+    if part.length and (
+        looks_like_one(part.head(256), short) or short.endswith((".pt", ".pth", ".bin", ".ckpt", ".pkl"))
+    ):
+        merge(layout, name, read(part, short))
 
 
 def looks_like_one(head: bytes, name: str) -> bool:
@@ -151,7 +166,7 @@ def _zip(window: Window) -> Layout:
                 broken.problem.where = name[:200]
                 layout.add(broken.problem)
     elif members and not problems:
-        layout = zip_files.read_parts(window, members)
+        layout = zip_files.read_parts(window, members, _add_part)
     elif problems:
         layout = Layout("zip")  # the zip's own problems say more than what is missing because of them
     else:
@@ -159,6 +174,15 @@ def _zip(window: Window) -> Layout:
     layout.problems = problems + layout.problems
     layout.spans = crc_spans(members, window.start, layout)
     return layout
+
+
+def _recognised(head: bytes, name: str) -> str | None:
+    """Whose file it is, when it is one that is not read here."""
+    if head[:4] == b"\xba\x16\x4f\x2f":
+        return "fastText"
+    if re.match(rb"[\x01-\x20]\0\0\0[\x01-\x40]\0[A-Z]\w+\0", head) and name.endswith(".bin"):
+        return "CTranslate2"
+    return "SpeechBrain" if _SPEECHBRAIN.fullmatch(name) and _is_text(head) else None
 
 
 def _unpack(window: Window, name: str, kind: str) -> Layout:

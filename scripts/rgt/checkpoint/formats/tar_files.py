@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import struct
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from rgt.checkpoint.formats import pickles, torch_files
 from rgt.checkpoint.formats.container import Cursor, Window
 from rgt.checkpoint.formats.pickles import Global, Persistent
 from rgt.checkpoint.layout import DTYPES, TORCH_STORAGES, Broken, Layout, Tensor
 
+AddPart = Callable[[Layout, str, Window], None]  # reads what is inside, when it can be read
 _BLOCK = 512
 _MAX_MEMBERS = 10_000
 _LONG_NAMES = (tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE, tarfile.XGLTYPE)
@@ -46,18 +47,15 @@ def members(window: Window) -> Iterator[tuple[str, Window]]:
     raise Broken("bounds", f"the tar holds more than {_MAX_MEMBERS} files")
 
 
-def read_tar(window: Window) -> Layout:
+def read_tar(window: Window, add_part: AddPart) -> Layout:
     if window.head(1) == b"\x80":
         raise Broken("hostile", "is a pickle and a tar at once, and torch takes it for the tar", fix="do not load it")
     found = dict(members(window))
     if {"storages", "tensors", "pickle"} <= found.keys():
         return _read_torch(found)
-    from rgt.checkpoint.formats import readers  # which reads what is inside
-
     layout = Layout("tar")
     for name, part in found.items():
-        if part.length and readers.looks_like_one(part.head(256), name):
-            readers.merge(layout, name, readers.read(part, name))
+        add_part(layout, name, part)
     if not layout.tensors and not layout.problems:
         raise Broken(
             "not-a-checkpoint", f"a tar of {len(found)} files, none of them a checkpoint", fix="unpack it first"

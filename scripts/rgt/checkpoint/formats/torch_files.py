@@ -7,6 +7,7 @@ structures can make the walk long.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import re
@@ -38,6 +39,11 @@ MAX_NAME = 1000  # characters
 MAX_NUMBER = 1 << 62
 MAX_RANK = 64
 _SHOWN = 10  # names in one sentence
+_RECORDS = {  # what torch 2.13 takes
+    "version": rb"\s*(10|[1-9])(\D|$)",
+    ".storage_alignment": rb"\s*\d+\s*$",
+    ".data/serialization_id": rb"[\x00-\x7f]*$",
+}
 _SCRIPT_FILES = re.compile(rb"torch\.(save|from_file|load)\(|ops\.aten\.(save|from_file)|torch\.jit\.(save|load)\(")
 _DENSE = {f"torch._utils._rebuild_{kind}" for kind in ("tensor", "tensor_v2", "tensor_v3", "qtensor")}
 _ARRAYS = {
@@ -93,14 +99,9 @@ def read_zip(window: Window, members: list[Member], root: str) -> Layout:
     """A zip with a `root`/data.pkl, as torch's reader takes it: it finds members whatever their case."""
     script = f"{root}constants.pkl" in (member.name for member in members)
     layout = Layout("torchscript" if script else "torch")
+    layout.facts["root"] = root
     names = _find_members(members, root, layout)
-    version = names.get(".data/version") or names.get("version")
-    told = member_window(window, version, 64).head(64) if version else b""
-    if not re.match(rb"\s*(10|[1-9])(\D|$)", told):
-        message = (
-            f"its version is {told[:20]!r}; torch loads 1 to 10" if version else "has no version: torch refuses it"
-        )
-        layout.problem("malformed", "error", message)
+    _check_records(window, names, layout)
     layout.packed = [member for member in members if member.method != STORED]
     if script:
         _judge_script(window, names, layout)
@@ -139,10 +140,22 @@ def read_zip(window: Window, members: list[Member], root: str) -> Layout:
     return layout
 
 
+def _check_records(window: Window, names: dict[str, Member], layout: Layout) -> None:
+    """Small members that torch's reader parses before anything else."""
+    for name, pattern in _RECORDS.items():
+        member = names.get(".data/version") or names.get(name) if name == "version" else names.get(name)
+        told = member_window(window, member, 4096).head(4096) if member else None
+        if (told is None and name == "version") or (told is not None and not re.match(pattern, told)):
+            layout.problem("malformed", "error", f"its {name} is {told and told[:20]!r}: torch refuses it")
+
+
 def _find_members(members: list[Member], root: str, layout: Layout) -> dict[str, Member]:
     """By their names in small letters, without the root."""
     names: dict[str, Member] = {}
     for member in members:
+        with contextlib.suppress(UnicodeEncodeError):  # a name that is marked as UTF-8 was decoded before
+            if "\ufffd" in member.name.encode("cp437").decode("utf-8", "replace"):
+                layout.problem("malformed", "error", f"zip member {member.name[:100]!r} has a name that is not UTF-8")
         if not member.name.startswith(root) or "\\" in member.name:
             message = f"zip member {member.name[:100]!r} is not below {root[:60]!r}: torch refuses the file"
             layout.problem("malformed", "error", message)

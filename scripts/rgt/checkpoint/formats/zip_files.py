@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
 from rgt.checkpoint.formats.container import STORED, Window, member_window
+from rgt.checkpoint.formats.tar_files import AddPart
 from rgt.checkpoint.layout import DTYPES, FILE, Broken, Layout, Member, Tensor
 
 _TYPES = "- uint8 int8 int16 int32 int64 float16 float32 float64 complex32 complex64 complex128 bool bfloat16".split()
@@ -15,10 +17,8 @@ _EXPORTED = {**dict(enumerate(_TYPES)), **_MORE}  # torch.export's numbers of dt
 _MAX_JSON = 64 << 20
 
 
-def read_parts(window: Window, members: list[Member]) -> Layout:
+def read_parts(window: Window, members: list[Member], add_part: AddPart) -> Layout:
     """What is inside and can be read; raises when nothing is."""
-    from rgt.checkpoint.formats import readers  # which reads what is inside
-
     names = {member.name.partition("/")[2]: member for member in members}
     layout = Layout(
         "torch-export"
@@ -34,9 +34,7 @@ def read_parts(window: Window, members: list[Member]) -> Layout:
         elif short == "config.json" and b'"Lambda"' in member_window(window, member, _MAX_JSON).head(_MAX_JSON):
             layout.problem("code", "warn", "holds a Keras Lambda layer: Python code that runs when it is loaded")
         elif member.method == STORED and member.size:
-            part = window.part(member.data, member.packed)
-            if readers.looks_like_one(part.head(256), short) or short.endswith((".pt", ".pth", ".bin", ".pkl")):
-                readers.merge(layout, member.name, readers.read(part, short))
+            add_part(layout, member.name, window.part(member.data, member.packed))
     if not layout.tensors and not layout.problems:
         shown = ", ".join(member.name for member in members[:5])
         message = f"a zip of {len(members)} other files, without data.pkl"
@@ -46,9 +44,10 @@ def read_parts(window: Window, members: list[Member]) -> Layout:
 
 def _exported(window: Window, config: Member, members: list[Member], layout: Layout) -> None:
     """model_weights_config.json: which member holds which tensor, with its dtype and sizes."""
-    from rgt.checkpoint.formats.readers import parse_json
-
-    data: Any = parse_json(member_window(window, config, _MAX_JSON).head(_MAX_JSON), config.name[:100])
+    try:
+        data: Any = json.loads(member_window(window, config, _MAX_JSON).head(_MAX_JSON))
+    except (ValueError, RecursionError):
+        raise Broken("malformed", f"{config.name[:100]} is not JSON") from None
     folder = config.name.rpartition("/")[0]
     places = {member.name: member for member in members}
     rows = data.get("config") if isinstance(data, dict) else None
@@ -60,7 +59,7 @@ def _exported(window: Window, config: Member, members: list[Member], layout: Lay
                 "missing", "error", f"its file {row.get('path_name')!s:.100} is not in the zip", where=name[:200]
             )
         elif isinstance(meta, dict) and not row.get("use_pickle") and member.method == STORED:
-            dtype = DTYPES.get(_EXPORTED.get(meta.get("dtype"), ""))
+            dtype = DTYPES.get(_EXPORTED.get(int(meta.get("dtype") or 0), ""))
             shape = tuple(int(size.get("as_int") or 0) for size in meta.get("sizes", []))
             if dtype and math.prod(shape) * dtype.size == member.size:
                 layout.tensors.append(Tensor(name, dtype, shape, window.start + member.data, source=FILE))
