@@ -32,7 +32,7 @@ CODES = frozenset(
     peak plateau port precision proxy ragged range refused-global removed renamed restarts resume secret seeds
     selection shape single-run size slow spike split stale stale-index stale-proof stale-source stalled starved step
     superseded target throttled time-limit timeout too-good trailing truncated unapplied
-    unapproved undecided undeclared unfinished unjudged unknown unknown-claim unloadable unpulled unreadable
+    unapproved undecided undeclared unfinished unjudged unknown unknown-claim unloadable unpulled unexplained unreadable
     unrecorded unregistered unresolved unsaved unsealed unseen untrusted unverified volatile watcher
     worker-rng world-size wrong-box wrong-op zero
     """.split()
