@@ -7,7 +7,7 @@ from them, and whoever else is named. It is a drift only when a slip of one name
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -59,12 +59,25 @@ class Place:
     cell: bool = False
     bound: bool = False  # a name is tied to it: "91 (ours)", "91 for ours"
     unclear: int = 0  # axes on which the sentence can be read in several ways
-    against: float = 0.0  # somebody else's, or another state of the model
+    reasons_against: float = 0.0
     doubts: list[str] = field(default_factory=list)
     ours: str = ""  # the document's own method
     row_values: tuple[float, ...] = ()  # what its average is taken of
     inferred: set[str] = field(default_factory=set)  # axes known from the neighbours' values
     average: bool = False  # its column or row says so
+    weigh: Callable[[], None] | None = None  # finds what speaks against it; most numbers match and never need it
+
+    @property
+    def against(self) -> float:
+        """How much says that it is somebody else's, or of another state of the model."""
+        if self.weigh:
+            weigh, self.weigh = self.weigh, None
+            weigh()
+        return self.reasons_against
+
+    @against.setter
+    def against(self, weight: float) -> None:
+        self.reasons_against = weight
 
 
 @dataclass
@@ -128,8 +141,10 @@ def _judge(place: Place, vocabulary: Vocabulary) -> Outcome:
 
 
 def _matched(place: Place, own: list[Fact], vocabulary: Vocabulary) -> Outcome:
-    wider = vocabulary.fitting({**{axis: frozenset([term]) for axis, term in place.around.items()}, **place.own})
-    own.sort(key=lambda fact: not fact.bit & wider)
+    if len(own) > 1:
+        around = {axis: frozenset([term]) for axis, term in place.around.items()}
+        wider = vocabulary.fitting({**around, **place.own})
+        own.sort(key=lambda fact: not fact.bit & wider)
     numeral = place.numeral
     if numeral.spread is None or any(agrees(fact, numeral, place.unit) for fact in own):
         fitting = [fact for fact in own if agrees(fact, numeral, place.unit)] or own
@@ -266,8 +281,9 @@ def _change(place: Place, vocabulary: Vocabulary, known: list[Fact]) -> Outcome:
     named = {axis: terms for axis, terms in place.named.items() if axis != "split"}
     stated = [(known[0], known[1])] if len(known) == 2 and _comparable(*known) else []
     whole = _from_full(place, vocabulary, named)
-    pairs = list(_compared(place, vocabulary, named, False))
-    loose = _compared(place, vocabulary, named, True)
+    compared = list(_compared(place, vocabulary, named))
+    pairs = [(a, b) for a, b, strict in compared if strict]
+    loose = [(a, b) for a, b, strict in compared if not strict]
     for a, b in [*stated, *whole, *pairs, *loose, *_pairs(known[:8], known[:8])]:
         found = derived([a, b], numeral, role)
         if found:
@@ -296,10 +312,10 @@ def _of_written(place: Place, numerals: list[Numeral]) -> Outcome | None:
     return None
 
 
-def _compared(place: Place, vocabulary: Vocabulary, named: Terms, loose: bool) -> Iterator[tuple[Fact, Fact]]:
+def _compared(place: Place, vocabulary: Vocabulary, named: Terms) -> Iterator[tuple[Fact, Fact, bool]]:
     """The pairs a text may compare: alike but for one axis, on which it names both, or one and means its own method.
 
-    `loose`: one name is enough, whatever the other is.
+    False: one is named, and the other may be any; that explains a number but proves none wrong.
     """
     several = any(len(terms) > 1 for axis, terms in named.items() if axis != "metric")
     around = {axis: frozenset([term]) for axis, term in place.around.items()}
@@ -318,12 +334,9 @@ def _compared(place: Place, vocabulary: Vocabulary, named: Terms, loose: bool) -
             ends = {a.terms[axis], b.terms.get(axis, "")}
             if len(ends) < 2:
                 continue
-            if (
-                ends <= some
-                or (not several and ends & some and (loose or (ends - some) & own))
-                or (loose and several and ends & some)
-            ):
-                yield a, b
+            strict = ends <= some or (not several and bool(ends & some) and bool((ends - some) & own))
+            if strict or ends & some:
+                yield a, b, strict
 
 
 _FULL = frozenset(["full", "full model", "all components", "complete", "complete model", "default", "all"])
@@ -363,11 +376,11 @@ def _wrong_change(place: Place, pair: tuple[Fact, Fact], stated: bool) -> Outcom
 
 
 def _comparable(a: Fact, b: Fact) -> bool:
-    axes = {*a.terms, *b.terms}
-    return (
-        a.terms.get("metric") == b.terms.get("metric")
-        and sum(a.terms.get(axis) != b.terms.get(axis) for axis in axes) == 1
-    )
+    """Of one metric, and different on one axis alone."""
+    if a.terms.get("metric") != b.terms.get("metric"):
+        return False
+    apart = a.terms.items() ^ b.terms.items()
+    return len(apart) <= 2 and len({axis for axis, _ in apart}) == 1
 
 
 def _pairs(first: list[Fact], second: list[Fact]) -> Iterator[tuple[Fact, Fact]]:
@@ -457,11 +470,11 @@ def _score(place: Place, fact: Fact, miss: Slip, vocabulary: Vocabulary) -> floa
 
 def _swaps(outcomes: list[Outcome]) -> None:
     """Two numbers that each state what is expected of the other: certain, although each equals another fact."""
-    meant = {outcome.meant.bit: outcome for outcome in outcomes if outcome.meant and outcome.place.against < 2}
-    for outcome in outcomes:
-        mine = outcome.meant if outcome.place.against < 2 else None
-        for partner in [meant[fact.bit] for fact in outcome.equals if fact.bit in meant] if mine else []:
-            if any(mine and fact.bit == mine.bit for fact in partner.equals):
+    open_ones = [one for one in outcomes if one.meant and one.equals and one.place.against < 2]
+    meant = {one.meant.bit: one for one in open_ones if one.meant}
+    for outcome in open_ones:
+        for partner in [meant[fact.bit] for fact in outcome.equals if fact.bit in meant]:
+            if any(outcome.meant and fact.bit == outcome.meant.bit for fact in partner.equals):
                 for one in (outcome, partner):
                     if one.meant and not one.place.unclear and (one.place.cell or one.place.bound):
                         one.kind, one.sure, one.why, one.facts = (

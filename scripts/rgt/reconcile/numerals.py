@@ -89,6 +89,10 @@ _GAP = re.compile(
     r"|amounts to|:)\s?(?:about |only )?$",
     re.I,
 )
+_RARE_WORDS = re.compile(
+    r"gap|differ|margin|distance|advantage|lead|drop|improvement|between|rang|interval|span|介于|[–~至到]|\.\.|\d-",
+    re.I,
+)
 _NEXT_WORD = re.compile(r"[\s~-]?(?P<word>[A-Za-zµμ][A-Za-z/%]*|[\u4e00-\u9fff]{1,2})")
 _GLUED = re.compile(r"[A-Za-z_]|\.\d|:\d|/\d")
 
@@ -234,7 +238,7 @@ def _spread_behind(text: str, end: int, in_cell: bool) -> re.Match[str] | None:
 
 def _before(text: str, start: int, sign: str | None, in_cell: bool) -> set[str]:
     roles = {"change"} if sign == "+" else set()
-    if not in_cell:
+    if not in_cell and (text[start - 1 : start] in "–-~至." or _RARE_WORDS.search(text, max(0, start - 90), start)):
         roles |= {"change"} if _GAP.search(text, max(0, start - 90), start) else set()
         near = _RANGE_BEFORE.search(text, max(0, start - 16), start) or _BETWEEN.search(text, max(0, start - 30), start)
         roles |= {"range"} if near else set()

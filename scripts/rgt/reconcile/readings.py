@@ -87,7 +87,7 @@ def matches(vocabulary: Vocabulary, numeral: Numeral, unit: str = "") -> Iterato
     tried = (
         {1.0, 0.01, 100.0} if kind in ("", "share") else {1.0, *(factor / other for _, other in _of_kind(kind)), factor}
     )
-    if not kind and "count" in {UNITS.get(each, ("",))[0] for each in vocabulary.units}:
+    if not kind and vocabulary.counted:
         tried |= {1e-3, 1e-6, 1e-9}
     seen = 0
     for scale in tried:

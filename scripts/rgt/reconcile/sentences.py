@@ -7,6 +7,7 @@ that leads a list and the headings. Names that no fact has, and words for other 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -154,7 +155,7 @@ def _places(text: str, line: int, numerals: list[Numeral], hits: list[Hit], cont
     turns = [turn.start() for turn in _TURN.finditer(text) if not _inside(turn.start(), covered + brackets)]
     if len(turns) > 30:
         turns = []
-    strangers = [*_strangers(text, covered)]
+    strangers = _Strangers(text, covered)
     named = terms_of(hits)
     references = {hit.start for hit in hits if _REFERENCE.search(text, max(0, hit.start - 24), hit.start)}
     plain = [numeral for numeral in numerals if numeral.role not in ("runs", "change", "ratio", "spread")]
@@ -166,7 +167,6 @@ def _places(text: str, line: int, numerals: list[Numeral], hits: list[Hit], cont
         group = next(([one for one in peers if a <= one.start < b] for a, b in brackets if a <= numeral.start < b), [])
         if len(group) > 1:
             start, end = 0, len(text)  # "A beats B (91 vs. 89)": in the order of the names
-        inside = [stranger for stranger in strangers if start <= stranger.start < end]
         here = [one for one in peers if start <= one.start < end]
         own: Terms = {}
         unclear, bound = 0, False
@@ -175,7 +175,7 @@ def _places(text: str, line: int, numerals: list[Numeral], hits: list[Hit], cont
             if axis not in ("metric", "split"):
                 on_axis = _owners(text, on_axis, references, numeral, group)
             local = [hit for hit in on_axis if start <= hit.start < end]
-            if not on_axis or (not local and inside and axis not in ("metric", "split")):
+            if not on_axis or (not local and axis not in ("metric", "split") and strangers.within(start, end)):
                 continue  # nobody, or the clause has an owner of its own
             terms, clear = assigned(local or on_axis, here if local else peers, numeral, text)
             own[axis] = terms
@@ -185,7 +185,7 @@ def _places(text: str, line: int, numerals: list[Numeral], hits: list[Hit], cont
         reported = " ".join(text[numeral.start : numeral.end].split())
         place = Place(numeral, reported, at, context.where, text, own, named, context.missing(own))
         place.unclear, place.bound, place.ours = unclear, bound, context.ours[1] if context.ours else ""
-        _weigh(place, text, (start, end), inside, strangers, hits, here, context.vocabulary)
+        place.weigh = functools.partial(_weigh, place, (start, end), strangers, hits, here, context.vocabulary)
         yield place
 
 
@@ -217,6 +217,21 @@ def _inside(place: int, spans: list[tuple[int, int]]) -> bool:
     return any(start <= place < end for start, end in spans)
 
 
+@dataclass
+class _Strangers:
+    """Looked for once, and only where a number does not match."""
+
+    text: str
+    covered: list[tuple[int, int]]
+
+    @functools.cached_property
+    def all(self) -> list[Hit]:
+        return list(_strangers(self.text, self.covered))
+
+    def within(self, start: int, end: int) -> list[Hit]:
+        return [stranger for stranger in self.all if start <= stranger.start < end]
+
+
 def _strangers(text: str, covered: list[tuple[int, int]]) -> Iterator[Hit]:
     """Whoever else may own a number."""
     for cue in _OTHERS.finditer(text):
@@ -233,13 +248,18 @@ def _strangers(text: str, covered: list[tuple[int, int]]) -> Iterator[Hit]:
 
 
 def _weigh(
-    place: Place, text: str, clause: tuple[int, int], inside: list[Hit], strangers: list[Hit], hits: list[Hit],
-    here: list[Numeral], vocabulary: Vocabulary,
-) -> None:  # fmt: skip
+    place: Place,
+    clause: tuple[int, int],
+    strangers: _Strangers,
+    hits: list[Hit],
+    here: list[Numeral],
+    vocabulary: Vocabulary,
+) -> None:
     """What speaks against the number being ours: another owner that is nearer, or another state of the model."""
     entities = [axis for axis, terms in vocabulary.axes.items() if axis not in ("metric", "split", "statistic")]
     unresolved = [axis for axis in entities if axis not in place.own and len(vocabulary.axes[axis]) > 1]
-    candidates = inside or (strangers if unresolved else [])
+    text, inside = place.text, strangers.within(*clause)
+    candidates = inside or (strangers.all if unresolved else [])
     if candidates:
         who = min(candidates, key=lambda hit: _distance(hit, place.numeral))
         owners = [hit for hit in hits if hit.axis in entities and clause[0] <= hit.start < clause[1]]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from rgt.metrics import table as names
-from rgt.reconcile.facts import METRIC_GROUPS, Fact, Truth, canonical, key_words
+from rgt.reconcile.facts import METRIC_GROUPS, UNITS, Fact, Truth, canonical, key_words
 
 OURS = "ours"  # the pseudo-name of "our method", until a text says which one that is
 _OUR_WORDS = (
@@ -84,6 +84,7 @@ class Vocabulary:
         self.every = (1 << len(facts)) - 1
         self.axes = {axis: [term for at, term in self.named if at == axis] for axis in self.having}
         self.units = frozenset(fact.unit for fact in facts if fact.unit)
+        self.counted = any(UNITS.get(unit, ("",))[0] == "count" for unit in self.units)
         self.ours = next(((axis, term) for axis, term in self.named if truth.ours and term == truth.ours), None)
         self.counts = {fact.n for fact in facts if fact.n}
         ordered = sorted((abs(fact.value), place) for place, fact in enumerate(facts))
