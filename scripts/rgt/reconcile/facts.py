@@ -418,6 +418,15 @@ def _stat_of(key: str) -> tuple[str, str, str]:
     return stat, key if words == parts else "_".join(words), unit
 
 
+def _alike(node: dict[str, Any]) -> set[str]:
+    """The keys whose contents have a name in common: data sets or methods beside each other, no parts of the file."""
+    inside = {key: {str(name) for name in value} for key, value in node.items() if isinstance(value, dict)}
+    plain = {*_AXES, *_WRAPPERS, *_VALUE, *_SPREAD, *_COUNT, *_SETTINGS}
+    names_in = {key: {name for name in own if name.lower() not in plain} for key, own in inside.items()}
+    blocks = {key for key in inside if key.lower() in plain}
+    return {a for a in inside for b in inside if a != b and names_in[a] & names_in[b] and not {a, b} & blocks}
+
+
 class _Axes:
     """Which axis a key lies on: keys beside each other share one, and strings in a field of a name (method: ...)."""
 
@@ -441,17 +450,17 @@ class _Axes:
     def siblings(self, node: dict[str, Any], path: tuple[str, ...]) -> None:
         for kind in (dict, int | float):
             keys = [key for key, value in node.items() if isinstance(value, kind) and not isinstance(value, bool)]
-            self._beside(keys, path, kind is dict)
+            self._beside(keys, path, _alike(node) if kind is dict else {*node})
 
-    def _beside(self, every: list[str], path: tuple[str, ...], deep: bool) -> None:
+    def _beside(self, every: list[str], path: tuple[str, ...], alike: set[str]) -> None:
         keys = [key for key in every if not self.plain(key) and key.lower() not in _COUNT | _LISTS]
         entities = [key for key in keys if not is_metric(key)]
         known = [key for key in keys if known_metric(_stat_of(key)[1] or key) or key_words(key) in METRIC_GROUPS]
         if known and entities:
             self.metrics.update(entities)
             return
-        if deep and not path and any(self.plain(key) for key in every):  # {"results": ..., "per_class": ...}
-            self.blocks.update(entities)
+        if not path and any(self.plain(key) for key in every):  # {"results": ..., "per_class": ...}
+            self.blocks.update(key for key in entities if key not in alike)
             entities = [key for key in entities if key not in self.blocks]
         above = path[-1].lower() if path else ""
         if (

@@ -283,7 +283,7 @@ def _change(place: Place, vocabulary: Vocabulary, known: list[Fact]) -> Outcome:
     whole = _from_full(place, vocabulary, named)
     compared = list(_compared(place, vocabulary, named))
     pairs = [(a, b) for a, b, strict in compared if strict]
-    loose = [(a, b) for a, b, strict in compared if not strict]
+    loose = [(a, b) for a, b, strict in compared if not strict and not pairs and "metric" in {*named, *place.around}]
     for a, b in [*stated, *whole, *pairs, *loose, *_pairs(known[:8], known[:8])]:
         found = derived([a, b], numeral, role)
         if found:
@@ -408,6 +408,9 @@ def _differs(place: Place, vocabulary: Vocabulary, equal: list[Fact]) -> Outcome
     if by_unit:
         misses = [(fact, miss) for fact, miss in misses if miss.weight >= 1 and UNITS.get(fact.unit, ("",))[0] == kind]
         candidates = [fact for fact, _ in misses]
+    turned = [(fact, miss) for fact, miss in misses if miss.what == "mean and spread are swapped"]
+    if len(turned) == 1:  # nothing else could look like that
+        misses, candidates = turned, [turned[0][0]]
     values = {fact.value for fact, _ in misses}
     if len(candidates) > 8 or len(values) != 1:
         why = (

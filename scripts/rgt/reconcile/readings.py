@@ -112,7 +112,7 @@ def slip(fact: Fact, numeral: Numeral, unit: str = "") -> Slip | None:
     possible = scales(fact, numeral, unit)
     if not possible:
         return None
-    exact = min((fact.value * scale for scale in possible), key=lambda value: abs(value - numeral.value))
+    exact = min((fact.value * scale for scale in possible), key=lambda value: _apart(value, numeral.value))
     scale = exact / fact.value if fact.value else 1.0
     written, ulp = numeral.value, numeral.ulp
     if fact.spread is not None and numeral.spread is not None:
@@ -123,6 +123,11 @@ def slip(fact: Fact, numeral: Numeral, unit: str = "") -> Slip | None:
     if exact and rounds_to(-exact, written, ulp):
         return Slip("the sign is wrong", exact, 2.5)
     return _factor_slip(fact, numeral, unit, exact) or _digit_slip(numeral, exact)
+
+
+def _apart(a: float, b: float) -> float:
+    """As a ratio, so that 18.3 is nearer to 81.3 than to 0.813."""
+    return abs(math.log(abs(a) / abs(b))) if a and b else abs(a - b)
 
 
 def _factor_slip(fact: Fact, numeral: Numeral, unit: str, exact: float) -> Slip | None:

@@ -160,6 +160,7 @@ def _places(text: str, line: int, numerals: list[Numeral], hits: list[Hit], cont
     references = {hit.start for hit in hits if _REFERENCE.search(text, max(0, hit.start - 24), hit.start)}
     plain = [numeral for numeral in numerals if numeral.role not in ("runs", "change", "ratio", "spread")]
     bounds = [0, *turns, len(text)]
+    ours_axes = {"method", context.ours[0] if context.ours else ""}
     for numeral in numerals:
         start = max(bound for bound in bounds if bound <= numeral.start)
         end = min((bound for bound in bounds if bound >= numeral.end), default=len(text))
@@ -174,6 +175,7 @@ def _places(text: str, line: int, numerals: list[Numeral], hits: list[Hit], cont
             on_axis = [hit for hit in hits if hit.axis == axis]
             if axis not in ("metric", "split"):
                 on_axis = _owners(text, on_axis, references, numeral, group)
+                on_axis = _free(text, on_axis, numeral, peers) if axis in ours_axes else on_axis
             local = [hit for hit in on_axis if start <= hit.start < end]
             if not on_axis or (not local and axis not in ("metric", "split") and strangers.within(start, end)):
                 continue  # nobody, or the clause has an owner of its own
@@ -208,6 +210,13 @@ def _owners(text: str, hits: list[Hit], references: set[int], numeral: Numeral, 
         # "faster than B (3 vs. 5 ms)", "against B (5 to 3 ms)": 3 is the subject's
         return [] if numeral == group[any(sign in between for sign in ("to", "→", "至", "到"))] else hits
     return hits
+
+
+def _free(text: str, hits: list[Hit], numeral: Numeral, numerals: list[Numeral]) -> list[Hit]:
+    """Without the name that is tied to another number: "from 14 (A) down to 7" says nothing of whose 7 is."""
+    if len({hit.term for hit in hits}) != 1 or _bound(text, hits, numeral):
+        return hits
+    return [] if any(_bound(text, hits, other) for other in numerals if other is not numeral) else hits
 
 
 _BRACKETS = re.compile(r"\([^()]*\)|（[^（）]*）")
