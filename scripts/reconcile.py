@@ -2,155 +2,190 @@
 # requires-python = ">=3.10"
 # dependencies = ["click", "pyyaml", "jsonschema", "numpy", "nvidia-ml-py"]
 # ///
-"""DELIVER · every number in every document against EVIDENCE.json; edits nothing
+"""DELIVER · every number in every document against EVIDENCE.json or a file of results; edits nothing
 
 Example:
-    rgt reconcile                                  # the documents of this repository
+    rgt reconcile                                      # the documents of this repository
+    rgt reconcile --values results.json docs/ paper.tex --strict
     rgt reconcile paper.tex slides.pptx --evidence EVIDENCE.json --github
 
-A number is compared when its sentence, or its row and column, says which claim it states; correct rounding, percent
-for fraction and a spread behind ± are understood. <!-- claim:C1 --> (or \\claim{C1}) behind a number decides
-without guessing. What may be a claim's number but does not say which is listed apart as ambiguous.
+Each number is a match, a drift (and which value it should be), derived from values (recomputed), cited (somebody
+else's) or unexplained, by its row, column, caption, sentence, neighbours, unit and rounding. `certain` drifts are
+meant to
+be right 99 times in 100; `likely` ones are to be looked at. <!-- claim:C1 --> (or \\claim{C1}) behind a number
+decides without
+guessing.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rgt import cli
-from rgt.errors import RgtError
 from rgt.report import Report
 
 import click
 
 if TYPE_CHECKING:
-    from rgt.reconcile.agreement import Mention
-    from rgt.reconcile.claim_index import Evidence
-    from rgt.reconcile.passages import Block
+    from rgt.reconcile.facts import Truth
+    from rgt.reconcile.judgement import Outcome
+    from rgt.reconcile.one_document import Examined
+    from rgt.reconcile.vocabulary import Vocabulary
 
 _MANY = 64  # documents: from here on a second process pays for its start
-_LISTED = 200  # ambiguous mentions in --json; the rest is counted
+_LISTED = 200  # numbers without an explanation in --json; the rest is counted
 
 
 @click.command(cls=cli.Command)
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
 @cli.evidence_option
-@click.option("--ambiguous", "show_ambiguous", is_flag=True, help="Print the ambiguous mentions, too.")
+@click.option(
+    "--values",
+    type=click.Path(path_type=Path),
+    help="The truth: any JSON, YAML or CSV of results, instead of --evidence.",
+)
+@click.option("--explain", is_flag=True, help="List every number with its outcome, also what matches.")
+@click.option("--fix", is_flag=True, help="Print a diff of the certain drifts; nothing is written.")
+@click.option(
+    "--strict", is_flag=True, help="For CI: unexplained numbers and documents nobody could read are findings, too."
+)
 @cli.report_options
-def main(paths: tuple[Path, ...], evidence: Path, show_ambiguous: bool, fmt: str | None) -> int:
-    """Compare the numbers in PATHS (documents, folders; the repository by default) with the claims.
+def main(
+    paths: tuple[Path, ...],
+    evidence: Path,
+    values: Path | None,
+    explain: bool,
+    fix: bool,
+    strict: bool,
+    fmt: str | None,
+) -> int:
+    """Compare the numbers in PATHS (documents, folders; the repository by default) with the values.
 
-    Example: rgt reconcile docs/ paper.tex
+    Example: rgt reconcile --values results.json docs/ paper.tex
 
-    Exit 1 when a document says another number than the evidence. Ambiguous mentions are listed apart and do not count.
+    Exit 1 when a document says another number than the values. Exit 0 is no proof: the last line says how many numbers
+    were compared and how many nobody could explain.
     """
     from rgt.evidence import claims as evidence_layer
-    from rgt.evidence.claims import chosen_documents
-    from rgt.reconcile.claim_index import Evidence
+    from rgt.reconcile import facts as fact_files
+    from rgt.reconcile.one_document import corrected
     from rgt.reconcile.passages import READERS
+    from rgt.reconcile.vocabulary import Vocabulary
 
-    project = evidence_layer.load(evidence)
-    known = Evidence(project.claims, project.data.get("aliases", {}))
-    chosen = chosen_documents(paths, evidence.resolve().parent, frozenset(READERS))
+    truth = values or evidence
+    if values:
+        known = fact_files.from_file(values)
+    else:
+        project = evidence_layer.load(evidence)
+        known = fact_files.Truth(fact_files.from_claims(project.claims), project.data.get("aliases", {}))
+    vocabulary = Vocabulary(known)
+    chosen = evidence_layer.chosen_documents(paths, truth.resolve().parent, frozenset(READERS))
+    chosen = [path for path in chosen if path.resolve() != truth.resolve()]
     report = Report("reconcile")
-    compared = drifts = 0
-    ambiguous: list[dict[str, Any]] = []
-    for path, examined in _examined(chosen, known):
+    counts: Counter[str] = Counter()
+    rows: list[dict[str, Any]] = []
+    patch: list[str] = []
+    for path, examined in _examined(chosen, vocabulary, explain):
         if examined.unreadable:
             report.add("unreadable", "warn", examined.unreadable, path=str(path))
-        compared += examined.agreed
-        for mention in examined.differing:
-            ids = [claim["id"] for claim in mention.claims]
-            place: dict[str, Any] = {"path": str(path), "line": mention.line}
-            if mention.verdict == "ambiguous":
-                about = {"where": mention.where, "reported": mention.reported, "claims": ids, "why": mention.why}
-                ambiguous.append({**place, **about})
-                continue
-            drifts += 1
-            code, message = "unknown-claim", mention.why
-            if ids:
-                name = " ".join(evidence_layer.words_of(mention.claims[0]))
-                right = mention.authoritative
-                should = "" if right is None else f"; EVIDENCE.json has {right:.6g}"
-                why = f" ({mention.why})" if mention.why else ""
-                code, message = "drift", f"{'/'.join(ids[:3])} {name}: {mention.reported}{should}{why} [{mention.sure}]"
-                fix = f"generate it from {ids[0]} (rgt render values), or correct the evidence"
-                place |= {"where": mention.where or None, "fix": fix}
-            report.add(code, "error", message, evidence=mention.reported, **place)
-    compared += drifts
-    report.data = {"documents": len(chosen), "compared": compared, "drifts": drifts}
-    report.data |= {"ambiguous": ambiguous[:_LISTED], "ambiguous_count": len(ambiguous)}
-    for row in ambiguous if show_ambiguous and fmt is None else []:
-        which = " or ".join(row["claims"][:4])
-        click.echo(f"maybe {row['path']}:{row['line']}: {row['reported']} ({row['why']}; {which})")
-    numbers = f"{len(chosen)} documents, {compared} numbers compared with {len(known.claims)} claims"
-    return report.emit(fmt, f"{numbers}: {drifts} differ, {len(ambiguous)} ambiguous")
+        counts.update(examined.counts)
+        for outcome in examined.kept:
+            if outcome.kind == "drift":
+                _add(report, path, outcome, truth.name)
+            elif strict and outcome.kind == "unexplained":
+                report.add(
+                    "unexplained",
+                    "warn",
+                    f"{outcome.place.reported}: {outcome.why}",
+                    path=str(path),
+                    line=outcome.place.line,
+                )
+            if outcome.kind == "unexplained" or explain:
+                rows.append(_row(path, outcome))
+        patch += corrected(path, examined.kept) if fix else []
+    compared = counts["match"] + counts["drift"] + counts["likely"] + counts["derived"]
+    named = {
+        "matched": counts["match"],
+        **{name: counts[name] for name in ("derived", "drift", "likely", "cited", "unexplained")},
+    }
+    report.data = {"documents": len(chosen), "values": len(known.facts), "compared": compared, **named}
+    report.data |= {"numbers": rows if explain else rows[:_LISTED], **({"patch": "".join(patch)} if fix else {})}
+    if fmt is None:
+        for row in rows if explain else []:
+            about = f"{row['reported']} {', '.join(row['values'][:3])} ({row['why']})"
+            click.echo(f"{row['outcome']} {row['path']}:{row['line']}: {about}")
+        click.echo("".join(patch), nl=False)
+    told = ", ".join(f"{count} {name}" for name, count in named.items())
+    return report.emit(
+        fmt, f"{len(chosen)} documents against {len(known.facts)} values: {compared} numbers compared; {told}"
+    )
 
 
-# -- reading the documents
+def _add(report: Report, path: Path, outcome: Outcome, truth: str) -> None:
+    place, facts = outcome.place, outcome.facts
+    if not facts:
+        report.add("unknown-claim", "error", outcome.why, path=str(path), line=place.line, evidence=place.reported)
+        return
+    name = " ".join(facts[0].terms.values())
+    should = "" if outcome.expected is None else f"; {truth} has {outcome.expected:.6g}"
+    message = f"{facts[0].id} {name}: {place.reported}{should} ({outcome.why}) [{outcome.sure}]"
+    fix = f"generate it from {facts[0].id}, or correct {truth}"
+    if outcome.equals:  # never to be "corrected" in place: it is another value's right number
+        fix = f"{place.reported} is the value of {outcome.equals[0].id}: see which of the two names is wrong"
+    severity = "warn" if outcome.sure == "likely" else "error"
+    where = {"path": str(path), "line": place.line, "where": place.where or None}
+    report.add("drift", severity, message, evidence=place.reported, fix=fix, **where)
 
 
-@dataclass
-class Examined:
-    """One document: what agrees is only counted, because most of it does and it comes from another process."""
+def _row(path: Path, outcome: Outcome) -> dict[str, Any]:
+    place = outcome.place
+    row = {
+        "path": str(path),
+        "line": place.line,
+        "where": place.where,
+        "reported": place.reported,
+        "outcome": outcome.kind,
+    }
+    row |= {"values": [fact.id for fact in outcome.facts[:8]], "sure": outcome.sure, "expected": outcome.expected}
+    names = [term for terms in place.own.values() for term in terms]
+    return row | {"why": outcome.why or "by " + ", ".join(names or place.around.values() or ["its digits alone"])}
 
-    agreed: int = 0
-    differing: list[Mention] = field(default_factory=list)  # drifts and ambiguous ones
-    unreadable: str = ""
+
+# -- several processes
+
+_shared: list[Vocabulary] = []  # of a worker process
 
 
-_shared: list[Evidence] = []  # of a worker process
+def _examined(paths: list[Path], vocabulary: Vocabulary, everything: bool) -> Iterator[tuple[Path, Examined]]:
+    from rgt.reconcile.one_document import examine
 
-
-def _examined(paths: list[Path], evidence: Evidence) -> Iterator[tuple[Path, Examined]]:
     if len(paths) < _MANY or (os.cpu_count() or 1) < 2:
-        yield from ((path, examine(path, evidence)) for path in paths)
+        yield from ((path, examine(path, vocabulary, everything)) for path in paths)
         return
     from concurrent.futures import ProcessPoolExecutor  # here, because --help and a few documents need none
 
-    shared = (evidence.claims, evidence.aliases)
+    shared = (vocabulary.truth,)
+    tasks = [(path, everything) for path in paths]
     with ProcessPoolExecutor(os.cpu_count(), initializer=_prepare, initargs=shared) as pool:
-        yield from zip(paths, pool.map(examine, paths, chunksize=max(1, len(paths) // 64)), strict=True)
+        yield from zip(paths, pool.map(_task, tasks, chunksize=max(1, len(paths) // 64)), strict=True)
 
 
-def _prepare(claims: list[dict[str, Any]], aliases: dict[str, list[str]]) -> None:
-    from rgt.reconcile.claim_index import Evidence
+def _prepare(truth: Truth) -> None:
+    from rgt.reconcile.vocabulary import Vocabulary
 
     gc.disable()  # workers live for seconds and make no reference cycles
-    _shared.append(Evidence(claims, aliases))
+    _shared.append(Vocabulary(truth))
 
 
-def mentions(block: Block, evidence: Evidence) -> Iterator[Mention]:
-    from rgt.reconcile.passages import Table
-    from rgt.reconcile.sentences import sentence_mentions
-    from rgt.reconcile.table_numbers import table_mentions
+def _task(task: tuple[Path, bool]) -> Examined:
+    from rgt.reconcile.one_document import examine
 
-    return table_mentions(block, evidence) if isinstance(block, Table) else sentence_mentions(block, evidence)
-
-
-def examine(path: Path, evidence: Evidence | None = None) -> Examined:
-    """The numbers of one document, or the sentence why it could not be read. A worker process has its evidence."""
-    from rgt.reconcile.passages import read_document
-
-    evidence = evidence or _shared[0]
-    examined = Examined()
-    try:
-        for block in read_document(path):
-            for mention in mentions(block, evidence):
-                if mention.verdict == "ok":
-                    examined.agreed += 1
-                else:
-                    examined.differing.append(mention)
-    except RgtError as error:
-        examined.unreadable = error.message
-    except Exception as error:  # markup can be anything; one document hides no other
-        examined.unreadable = f"{path} has something no reader knows: {type(error).__name__}: {str(error)[:100]}"
-    return examined
+    return examine(task[0], _shared[0], task[1])
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rgt.reconcile.passages import Block, Cell, Passage, Table, plain, text_of
@@ -25,9 +25,16 @@ _FONTS = (
     r"textbf|textit|emph|underline|mathbf|mathrm|text|textrm|texttt|textsc|textsf|bm|boldsymbol|mbox|best|second|makecell"
     r"|thead|shortstack|textcolor\{[^{}]*\}|footnotesize|scriptsize|small|tiny|bfseries|centering"
 )
-_SIGNS = "percent % times|cdot × approx|sim|simeq ≈ geqslant|geq|ge ≥ leqslant|leq|le ≤ gg|gt > ll|lt <".split()
+_SIGNS = (
+    "percent % times|cdot|texttimes × approx|sim|simeq ≈ geqslant|geq|ge ≥ leqslant|leq|le ≤ gg|gt > ll|lt <".split()
+)
 _SIGNS += "uparrow|nearrow ↑ downarrow|searrow ↓ Delta Δ".split()
 
+_SI_UNITS = [pair.split("=") for pair in (
+    "milli\\\\second=ms micro\\\\second=us nano\\\\second=ns giga\\\\byte=GB mega\\\\byte=MB kilo\\\\byte=kB "
+    "tera\\\\byte=TB "
+    "second=s hour=h minute=min decibel=dB byte=B"
+).split()]  # fmt: skip
 # in this order: what stands around a number, then what says nothing, then what is left of the markup
 _REWRITES = [
     (re.compile(pattern), replacement)
@@ -36,6 +43,7 @@ _REWRITES = [
         (r"(?<!\\)%\s*claim:\s*([\w-]+)", r"<!-- claim:\1 -->"),
         (r"\\(?:num|np|numprint)(?:\[[^\]]*\])?\{([^{}]*)\}", r"\1"),
         (r"\\(?:SI|qty)(?:\[[^\]]*\])?\{([^{}]*)\}\{\\percent\}", r"\1%"),
+        *((rf"\\{long}\b\s*", short) for long, short in _SI_UNITS),
         (r"\\(?:SI|qty)(?:\[[^\]]*\])?\{([^{}]*)\}\{([^{}]*)\}", r"\1 \2"),
         (r"\\%", "%"),
         (r"\\(?:,|;|!|thinspace\b)(?=\d{3}(?!\d))", ","),
@@ -54,11 +62,41 @@ _REWRITES = [
         (r"[{}$]", ""),
     )
 ]
+_MACRO = re.compile(rf"\\(?:re)?(?:newcommand|providecommand|def)\*?\s*\{{?\\([A-Za-z]+)\}}?\s*{_DEEP}")
+_MACRO_WITH = re.compile(rf"\\(?:re)?(?:newcommand|providecommand)\*?\s*\{{?\\([A-Za-z]+)\}}?\s*\[([1-4])\]\s*{_DEEP}")
+_USE = re.compile(r"(?<!command\{)(?<!command\*\{)(?<!command)(?<!\\def)\\([A-Za-z]+)(?:\{\}|\\(?= )|\\xspace)?")
+_OUR_MACROS = dict.fromkeys(
+    ("ours", "our", "ourmethod", "ourmodel", "method", "methodname", "model", "modelname", "sysname"), "ours"
+)
 _MULTICOLUMN = re.compile(rf"\\multicolumn\{{(\d+)\}}\{{[^{{}}]*(?:\{{[^{{}}]*\}}[^{{}}]*)*\}}\s*{_DEEP}")
 _MULTIROW = re.compile(rf"\\multirow(?:\[[^\]]*\])?\{{(-?\d+)\}}(?:\[[^\]]*\])?\{{[^{{}}]*\}}(?:\[[^\]]*\])?{_DEEP}")
 _RULES = re.compile(r"\\(?:toprule|midrule|bottomrule|hline|addlinespace|morecmidrules)\b(?:\[[^\]]*\])?")
+_RULE_LINES = re.compile(
+    r"(?:\s|\\(?:toprule|midrule|bottomrule|hline|addlinespace|morecmidrules|cmidrule|cline|specialrule|rowcolor)\b(?:\([^)]*\))?(?:\[[^\]]*\])?(?:\{[^{}]*\})*)*"
+)
 _MIDRULE = re.compile(r"\\(?:midrule|hline)\b")
 _PARAGRAPH = re.compile(r"\n[ \t]*\n|\\par\b|\\item\b")
+
+
+def _filled(body: str, count: int) -> Callable[[re.Match[str]], str]:
+    """A macro's text with its arguments in place."""
+    return lambda use: re.sub(r"#(\d)", lambda place: use[int(place[1])] if int(place[1]) <= count else "", body)
+
+
+def _expanded(text: str) -> str:
+    r"""Macros without arguments written out, so that \ours is the name it stands for."""
+    macros = {match[1]: " ".join(match[2].split()) for match in _MACRO.finditer(text)}
+    for match in _MACRO_WITH.finditer(text):  # \\res{48.7}{2.3}
+        use = re.compile(rf"\\{match[1]}(?![A-Za-z])" + r"\s*\{([^{}]*)\}" * int(match[2]))
+        text = use.sub(_filled(match[3], int(match[2])), text)
+    body = text.find("\\begin{document}")
+    start = body if body >= 0 else 0
+    for _ in range(3):  # macros of macros
+        new = _USE.sub(lambda match: macros.get(match[1], _OUR_MACROS.get(match[1], match[0])), text[start:])
+        if new == text[start:]:
+            break
+        text = text[:start] + new
+    return text
 
 
 def strip(text: str) -> str:
@@ -69,7 +107,7 @@ def strip(text: str) -> str:
 
 def read_latex(path: Path) -> Iterator[Block]:
     text = _COMMENT.sub("", plain(text_of(path)))
-    text = _LISTING.sub(lambda match: "\n" * match[0].count("\n"), text)
+    text = _expanded(_LISTING.sub(lambda match: "\n" * match[0].count("\n"), text))
     start = max(0, text.find("\\begin{document}"))
     for number, line in enumerate(text[:start].split("\n"), 1):
         if "claim:" in line or "\\claim" in line:  # generated macros; the rest of a preamble is not prose
@@ -116,7 +154,8 @@ def _rows(body: str, line: int) -> tuple[list[list[Cell]], int]:
     for raw in re.split(r"\\\\(?:\[[^\]]*\])?|\\tabularnewline", body):
         if header == 0 and rows and _MIDRULE.search(raw):
             header = len(rows)
-        first = line + raw.count("\n", 0, len(raw) - len(raw.lstrip()))
+        bare = _RULE_LINES.match(raw)
+        first = line + raw.count("\n", 0, bare.end() if bare else 0)
         line += raw.count("\n")
         cells: list[Cell] = []
         for part in re.split(r"(?<!\\)&", _RULES.sub(" ", raw)):

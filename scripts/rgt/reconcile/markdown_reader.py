@@ -10,13 +10,14 @@ from rgt.reconcile.html_reader import html_blocks
 from rgt.reconcile.passages import Block, Cell, Passage, Table, plain, text_of
 
 _FENCE = re.compile(r" {0,3}(```+|~~~+)\s*([\w+-]*)")
-_OUTPUTS = frozenset(["", *"text txt console output none markdown md log".split()])  # a fence that shows words
+_OUTPUTS = frozenset(["markdown", "md"])  # a fence that shows a document; others show code or logs
 _HEADING = re.compile(r" {0,3}#{1,6}\s+(.*)")
 _RULE = re.compile(r"\s*\|?\s*:?-{1,}:?\s*(\|\s*:?-{1,}:?\s*)*\|?\s*$")
 _UNDERLINE = re.compile(r"([=\-~^\"'*#])\1{2,}\s*$")
 _ITEM = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)])\s+")
 _SPLIT = re.compile(r"(?<!\\)\|")
 _LOG = re.compile(r"\s*\[?(?:step|epoch|iter(?:ation)?|it|global_step)\W{0,3}\d+|.{0,40}\d+it/s", re.I)
+_TAG = re.compile(r"</?(?:b|i|em|strong|u|sup|sub|small|span|font|code|a)\b[^>]*>", re.I)
 _TABLE_TAG = re.compile(r"\s*<table", re.I)
 _NUMERIC = re.compile(r"[\W_]*[-+±]?\.?\d[\d.,]*\s*(?:%|[±(+].*)?$")
 
@@ -56,7 +57,7 @@ class _State:
             if fence and fence[1].startswith(self.fence):
                 yield from self.flush()
                 self.fence = None
-            elif not self.skipping and line.strip() and not _LOG.match(line):
+            elif not self.skipping and line.strip() and not _LOG.match(line):  # Markdown that is shown
                 yield Passage(line, self.first_line + index, self.heading, self.where)
             return
         heading = None if fence else _HEADING.match(line)
@@ -118,7 +119,7 @@ def _table(lines: list[str], index: int, state: _State) -> tuple[int, list[Block
 def _pipe_cells(line: str, at: int) -> list[Cell]:
     line = line.strip().removeprefix("|")
     line = line[:-1] if line.endswith("|") and not line.endswith("\\|") else line
-    return [Cell(cell.strip(), at) for cell in _SPLIT.split(line)]
+    return [Cell(_TAG.sub("", cell).strip(), at) for cell in _SPLIT.split(line)]
 
 
 def _aligned(lines: list[str], index: int, first_line: int) -> list[list[Cell]] | None:

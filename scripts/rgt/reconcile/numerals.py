@@ -1,17 +1,21 @@
-"""The numbers of a text that could be results: how they are written, and what speaks against them.
+"""The numbers of a text: how they are written, their unit and spread, and what the words around them make of them.
 
 Example:
-    [n.value for n in find_numerals("accuracy 91.4 ± 0.3 % after 90 epochs")]      [91.4]
+    [(n.value, n.role) for n in find_numerals("accuracy 91.4 ± 0.3 % after 90 epochs, 2.1 points more")]
+    [(91.4, ""), (2.1, "change")]
 
-Counts (90 epochs, 5 seeds), settings (lr 3e-4), differences (by 2.1 points), bounds (over 90 %), approximations (about
-90), ranges, dates, versions and the digits of names (ResNet-50) are no results. A unit that a claim itself has is never
-taken for a count.
+Roles: "" a plain value; change, ratio (recomputed from two values); spread; runs (a number of seeds); from, range,
+about, bound (weaker ways to state a value). Settings (lr 3e-4), counts of things (3 datasets), dates, versions and the
+digits of
+names (ResNet-50) are left out.
 """
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
+
+from rgt.reconcile.facts import UNITS
 
 # an exponent has two digits at most: no result has more, and 1e400 is no float
 _BODY = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:[.,]\d+)?|\.\d+)"
@@ -20,17 +24,19 @@ _NUMBER = re.compile(
     (?P<sign>[-+])?(?P<body>{_BODY})
     (?:[eE](?P<exp>[-+]?\d{{1,2}})(?![A-Za-z0-9]))?
     (?:\s?(?:[x×·*]|\\times|\\cdot)\s?10\s?(?:\^|\*\*)\s?\{{?(?P<power>[-+]?\d{{1,2}})(?!\d)\}}?)?
-    (?P<scale>\s?(?:[kKMB](?![A-Za-z])|[万亿]))?
-    (?P<percent>\s?(?:%|percent\b|per\scent\b)|[个]?百分之)?
+    (?P<scale>\s?(?:[kKMB](?![A-Za-z])|[万亿]|million\b|billion\b))?
+    (?P<percent>\s?(?:%|percent\b|per\scent\b))?
     """,
     re.X,
 )
 _SPREAD = re.compile(
     rf"\s?(?:±|\+/-|\+-|\\pm)\s?(?P<body>{_BODY})(?:[eE](?P<exp>[-+]?\d{{1,2}})(?!\d))?(?P<percent>\s?%)?"
 )
-_IN_BRACKETS = re.compile(rf"\s?\(\s?(?:±|\+/-)?\s?(?P<body>{_BODY})(?P<exp>)(?P<percent>\s?%)?\s?\)")
+_IN_BRACKETS = re.compile(
+    rf"\s?\(\s?(?P<mark>±|\+/-|std\.?\s?=?|sd\s?=?|σ\s?=?|标准差\s?[为:]?)?\s?(?P<body>{_BODY})(?P<exp>)(?P<percent>\s?%)?\s?\)",
+    re.I,
+)
 _DIGIT = re.compile("[0-9]")
-_SCALES = {"k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "万": 1e4, "亿": 1e8}
 
 # What is blanked before numbers are looked for: it has digits that report nothing. Tried where a word or number starts.
 _NOISE = re.compile(
@@ -43,6 +49,7 @@ _NOISE = re.compile(
     |(?:[Ff]ig(?:ure)?|[Tt]ab(?:le)?|[Ss]ec(?:tion)?|[Ee]q(?:uation)?|[Aa]ppendix|[Cc]hapter|[Ss]tep|[Ll]ine
         |[Aa]lg(?:orithm)?|Theorem|[Pp]age|[Ii]tem|[Rr]ow|[Cc]olumn)s?\.?[\s~]?\(?\d+(?:\.\d+)*(?:[a-z]\b)?
     |[第表图式节章页]\s?\d+(?:\.\d+)*(?:\s?[章节页行列组轮])?
+    |\b\d+(?:\.\d+)+(?=\s+[A-Z][a-z]+\s*$)
     |[Ss]eeds?\s\d+(?:\s?,\s?\d+)*(?:,?\s(?:and|&)\s\d+)
     |[$€£¥]\d+(?:[.,]\d+)*\b(?![.,]?\d)(?!\S*\$)(?!\s?(?:\\|±|\$))
     |\#\d+|0x[0-9a-fA-F]+|(?=[0-9a-f]{0,63}\d)(?=[0-9]{0,63}[a-f])[0-9a-f]{7,64}\b
@@ -58,54 +65,81 @@ _NOISE = re.compile(
 
 # What stands behind a number
 _CHANGE_AFTER = re.compile(
-    r"[-\s]{0,2}(?:(?:absolute|relative|percentage|accuracy)\s)?(?:points?\b|pp\b|p\.p\.|pts\b|个百分点|个点|百分点"
+    r"[-\s]{0,2}(?:(?:absolute|relative|percentage|accuracy|percent|%|F1|BLEU|mAP)[\s-])?(?:points?\b|pp\b|p\.p\.|pts?\b|ppt\b|个百分点|个点|百分点"
     r"|(?:%\s?)?(?:absolute |relative )?(?:higher|lower|better|worse|improvement|gain|increase|reduction|drop"
-    r"|decrease|boost|apart|above|ahead|behind|faster|slower|smaller|larger|more\b|less\b|fewer)|(?:x|×|倍|times)(?![A-Za-z]))",
+    r"|decrease|boost|apart|above|relative|ahead|behind|faster|slower|smaller|larger|more\b|less\b|fewer|cheaper|speed-?up)"
+    r"|\s?的?(?:绝对|相对)?(?:提升|下降|降低|提高|增益|改进|差距|优势))",
     re.I,
 )
-_PART_AFTER = re.compile(r"\sof (?:the|all|our|its|their)\b|\s?(?:作为|用于|的数据)")  # 10 % of the data
+_RATIO_AFTER = re.compile(r"\s?(?:[x×](?![A-Za-z0-9])|倍|-?fold\b|times\b(?!\s?10))", re.I)
+_PART_AFTER = re.compile(r"\sof (?:the|all|our|its|their)\b|\s?(?:作为|用于|的数据|的样本)")  # 10 % of the data
 _N_AFTER = re.compile(
-    r"\s?(?:random |independent |different )?(?:(?:seeds?|runs?|trials?|repeats?|repetitions?)\b"
-    r"|个(?:随机)?种子|次(?:独立)?(?:运行|实验|重复)|次(?=[，,的]))",
+    r"[\s-]?(?:(?:random|independent|different|training|separate|distinct|repeated|fixed)\s){0,2}"
+    r"(?:(?:seeds?|runs?|trials?|repeats?|repetitions?|restarts?|initiali[sz]ations?|replicates?)\b"
+    r"|(?:个|组)?(?:不同)?(?:的)?(?:随机)?种子|次(?:独立|重复|随机)?(?:运行|实验|重复|试验|训练)|次(?=[，,的取平]))",
     re.I,
 )
-_RANGE_AFTER = re.compile(r"\s?(?:–|-|~|至|\bto\b|\.\.)\s?[+-]?\.?\d")
-_RANGE_BEFORE = re.compile(r"(?<![A-Za-z0-9.-])[-+]?\d+(?:\.\d+)?\s?%?\s?(?:–|-|~|至|\.\.)\s?$")
-_NEXT_WORD = re.compile(r"[\s~-]?(?P<word>[A-Za-z][A-Za-z/%]*|[\u4e00-\u9fff]{1,2})")
+_RANGE_AFTER = re.compile(r"\s?%?\s?(?:–|-|~|至|\.\.|到)\s?[+-]?\.?\d|\s?%?\s(?:to|and)\s[+-]?\.?\d")
+_RANGE_BEFORE = re.compile(r"(?<![A-Za-z0-9.-])[-+]?\d+(?:\.\d+)?\s?%?\s?(?:–|-|~|至|\.\.|到)\s?$")
+_BETWEEN = re.compile(
+    r"\b(?:between|range[sd]?(?: from)?|ranging from|interval|spans?|介于)\s?[\[(]?(?:\S+ (?:and|to) )?$", re.I
+)
+_GAP = re.compile(
+    r"\b(?:gap|difference|margin|distance|advantage|lead|drop|improvement)\b[^.;,\d]*\b(?:is|was|of|to"
+    r"|amounts to|:)\s?(?:about |only )?$",
+    re.I,
+)
+_RARE_WORDS = re.compile(
+    r"gap|differ|margin|distance|advantage|lead|drop|improvement|between|rang|interval|span|介于|[–~至到]|\.\.|\d-",
+    re.I,
+)
+_NEXT_WORD = re.compile(r"[\s~-]?(?P<word>[A-Za-zµμ][A-Za-z/%]*|[\u4e00-\u9fff]{1,2})")
 _GLUED = re.compile(r"[A-Za-z_]|\.\d|:\d|/\d")
 
-# Words near a number: the name of a list, then some of its words; _ is a space. Behind a number: units that results do
-# not have, and verbs, which look like a plural. Before it: words to skip, nouns of a change,
-# and cues of four kinds.
+# Words near a number: the name of a list, then some of its words; _ is a space.
 _TABLE = """\
-unit h hr hrs hour hours min mins minute minutes s sec secs second seconds ms us ns day days week weeks kb mb gb tb kib
-unit mib gib tib w kw kwh watts gpu gpus cpu cpus epochs epoch steps step iterations flops gflops tflops usd eur
-unit dollars euros million billion m px
+thing gpu gpus cpu cpus epochs epoch steps step iterations flops usd eur dollars euros px layers heads classes tokens
+thing images samples examples annotators participants users sentences documents workers nodes cores machines folds
 verb is was has as this its vs versus respectively
-skip of is was at to for @ = : a an the only only: 为 是 设为 设置为
+skip of is was at to for @ = : a an the only only: just about 为 是 设为 设置为
 noun gain gains improvement improvements increase drop reduction decrease difference gap margin delta boost rise
-noun advantage change
-setting lr batch seed seeds epoch epochs step steps iteration iterations iter iters dropout momentum temperature
+noun advantage change saving savings decline cut jump uplift speedup speed-up degradation loss_of lead
+setting lr batch seed epoch epochs step steps iteration iterations iter iters dropout momentum temperature
 setting patience threshold warmup warm-up alpha beta gamma lambda tau sigma epsilon eps depth width rank resolution
-setting crop clipped version level port layer layers python cuda pytorch torch top iou chance α β γ λ τ σ ε k
-setting learning_rate batch_size weight_decay learning-rate batch-size weight-decay chance_level
+setting crop clipped version level port layer layers python cuda pytorch torch top iou α β γ λ τ σ ε k
+setting learning_rate batch_size weight_decay learning-rate batch-size weight-decay chance_level decay cutoff
+setting radius margin_of ratio_of size heads hidden embedding window length stride kernel
 bound > >= < <= ≥ ≤ ≫ ≪ over above below under exceed exceeds exceeded exceeding within beyond surpass surpasses
 bound surpassed surpassing at_least at_most up_to more_than less_than greater_than lower_than higher_than fewer_than
-bound better_than worse_than ≈ ~ about around roughly approximately approx approx. nearly almost circa some
-change by δ Δ gains gained loses lost adds added from previously formerly
-spread std sd s.d. stdev stderr spread standard_deviation standard_error
+bound better_than worse_than least most
+about ≈ ~ about around roughly approximately approx approx. nearly almost circa some close_to
+change by δ Δ gains gained loses lost adds added
+from from previously formerly originally
+spread std sd s.d. stdev stderr spread standard_deviation standard_error deviation
+runs n
 """
 _LISTS: dict[str, set[str]] = {}
 for _name, *_words in map(str.split, _TABLE.splitlines()):
     _LISTS.setdefault(_name, set()).update(word.replace("_", " ") for word in _words)
-_CUES = {word: name for name in ("setting", "bound", "change", "spread") for word in _LISTS[name]}
+_CUES = {word: name for name in ("setting", "bound", "about", "change", "from", "spread") for word in _LISTS[name]}
 _CHINESE = {
-    "setting": ("学习率", "批大小", "批量大小", "种子", "轮数", "阈值", "温度"),
-    "bound": ("超过", "至少", "至多", "低于", "高于", "不到", "不超过", "大于", "小于", "约", "近"),
-    "change": tuple("提升 提高 降低 下降 高出 高 低 增加 减少 增长 相差 差距为 领先 降 升 原来的 从 由".split()),
+    "setting": ("学习率", "批大小", "批量大小", "种子", "轮数", "阈值", "温度", "权重衰减", "种子为"),
+    "bound": ("超过", "至少", "至多", "低于", "高于", "不到", "不超过", "大于", "小于"),
+    "about": ("约", "近", "大约", "接近"),
+    "change": tuple(
+        "提升 提高 降低 下降 高出 高 低 增加 减少 增长 相差 差距为 领先 落后 差距 降 升 缩短 快 提升了 上升 "
+        "改善".split()
+    ),
+    "from": ("原来的", "从", "由", "此前的"),
     "spread": ("标准差", "方差"),
 }
-_NO_RESULT = frozenset(["setting", "bound", "change", "spread", "n"])
+_NUMBER_WORDS = dict(
+    zip("two three four five six seven eight nine ten twelve".split(), [*range(2, 11), 12], strict=True)
+)
+_NUMBER_WORDS |= dict(zip("两三四五六七八九十", range(2, 11), strict=True))
+_ENGLISH = "|".join(word for word in _NUMBER_WORDS if word.isascii())
+_SPELLED = re.compile(rf"(?<![A-Za-z\u4e00-\u9fff-])(?:{_ENGLISH})(?![A-Za-z])|[两三四五六七八九十](?=[个次组])", re.I)
+_ORDER = ("runs", "ratio", "spread", "change", "range", "bound", "about", "from")  # what counts when several are said
 
 
 class Numeral(NamedTuple):
@@ -117,23 +151,32 @@ class Numeral(NamedTuple):
     unit: str = ""
     spread: float | None = None
     spread_ulp: float = 0.0
+    role: str = ""
+    digits: int = 1  # significant ones
+    signed: bool = False
 
 
 def find_numerals(text: str, units: frozenset[str] = frozenset(), in_cell: bool = False) -> list[Numeral]:
-    """The numbers of `text` that could be results. `units`: words that claims are measured in, lower case."""
-    if not has_digit(text):
-        return []
-    # without what has digits but reports nothing, at the same offsets
-    clean = _NOISE.sub(lambda match: "\n".join(" " * len(line) for line in match[0].split("\n")), text)
+    """The numbers of `text`. `units`: words that facts are measured in, lower case."""
     found: list[Numeral] = []
-    end = 0
-    for match in _NUMBER.finditer(clean):
-        if match.start() < end:
-            continue
-        numeral = _numeral(clean, match, units, in_cell)
-        if numeral:
-            found.append(numeral)
-            end = numeral.end
+    if has_digit(text):
+        # without what has digits but reports nothing, at the same offsets
+        clean = _NOISE.sub(lambda match: "\n".join(" " * len(line) for line in match[0].split("\n")), text)
+        end = 0
+        for match in _NUMBER.finditer(clean):
+            if match.start() < end:
+                continue
+            numeral = _numeral(clean, match, units, in_cell)
+            if numeral:
+                found.append(numeral)
+                end = numeral.end
+    if not in_cell:
+        for match in _SPELLED.finditer(text):
+            if _N_AFTER.match(text, match.end()):
+                found.append(
+                    Numeral(match.start(), match.end(), float(_NUMBER_WORDS[match[0].lower()]), 1.0, role="runs")
+                )
+        found.sort()
     return found
 
 
@@ -142,38 +185,87 @@ def has_digit(text: str) -> bool:
 
 
 def _numeral(text: str, match: re.Match[str], units: frozenset[str], in_cell: bool) -> Numeral | None:
-    end = match.end()
-    # the end of the text, a sentence or a clause: most numbers; then nothing that may stand behind one is tried
-    last = end == len(text) or (text[end] in ",.;)" and text[end + 1 : end + 2] in ("", " ", "\n"))
-    next_word = None if last else _NEXT_WORD.match(text, end)
-    word = next_word["word"].lower() if next_word else ""
+    start, end = match.span()
     sign, body, exp, power, scale, percent_sign = match.group("sign", "body", "exp", "power", "scale", "percent")
-    if not in_cell and word and word not in units and not _N_AFTER.match(text, end):
-        bare = not ("." in body or percent_sign or exp or power)
-        several = word[0] > "\u3000" or text[end] == "-" or (word.endswith("s") and word not in _LISTS["verb"])
-        if word in _LISTS["unit"] or (bare and several):
-            return None  # a unit that no claim has, or a whole number of things: 3.5 hours, 3 datasets
-    if text[max(0, match.start() - 4) : match.start()].rstrip().endswith(("±", "+/-", "\\pm")):
-        return None  # the spread of a number that states no result
-    said = words_before(text, match.start())
-    if not _states_result(text, said, match, last, word in units):
-        return None
-    value, ulp = _read(body, int(exp or 0) + int(power or 0), _SCALES[scale.strip()] if scale else 1.0)
-    if sign == "-":
-        value = -value
-    percent = bool(percent_sign)
-    spread = None if last else _SPREAD.match(text, end) or (_IN_BRACKETS.match(text, end) if in_cell else None)
-    spread_value, spread_ulp = None, 0.0
+    # the end of the text, a sentence or a clause: most numbers; then nothing that may stand behind one is tried
+    last = end == len(text) or (text[end] in ",.;)，。；" and text[end + 1 : end + 2] in ("", " ", "\n"))
+    word, unit = ("", "") if last else _next_word(text, end, units)
+    unit = scale.strip().lower() if scale else unit
+    roles = set() if in_cell and start == 0 else words_before(text, start)
+    if text[max(0, start - 4) : start].rstrip().endswith(("±", "+/-", "\\pm")):
+        return None  # the spread of a number that was left out
+    if "runs" in roles or (not last and "." not in body and _N_AFTER.match(text, end)):
+        roles = {"runs"}
+    else:
+        bare = not ("." in body or percent_sign or exp or power or scale)
+        behind = set() if last else _behind(text, end, bool(percent_sign), word if not unit else "", bare, in_cell)
+        if "setting" in roles or "no result" in behind:
+            return None
+        roles |= behind | _before(text, start, sign, in_cell)
+    value, ulp = _read(body, int(exp or 0) + int(power or 0))
+    spread = None if last else _spread_behind(text, end, in_cell)
+    percent, spread_value, spread_ulp = bool(percent_sign), None, 0.0
     if spread:
         spread_value, spread_ulp = _read(spread["body"], int(spread["exp"] or 0))
         end = spread.end()
         percent = percent or bool(spread["percent"]) or text[end : end + 2].strip().startswith("%")
-    return Numeral(match.start(), end, value, ulp, percent, word, spread_value, spread_ulp)
+        unit = unit or _next_word(text, end, units)[1]
+    if roles & {"bound", "about"}:
+        roles -= {"change", "ratio"}  # more than 2 points: nothing to recompute
+    role = next((name for name in _ORDER if name in roles), "")
+    digits = len(re.sub(r"\D", "", body).lstrip("0")) or 1
+    value = -value if sign == "-" else value
+    return Numeral(start, end, value, ulp, percent, unit, spread_value, spread_ulp, role, digits, sign is not None)
 
 
-def _read(body: str, power: int, factor: float = 1.0) -> tuple[float, float]:
+def _next_word(text: str, end: int, units: frozenset[str]) -> tuple[str, str]:
+    """The word behind a number, and whether it is a unit."""
+    found = _NEXT_WORD.match(text, end)
+    if not found or text[found.end() : found.end() + 1] == "@" or found["word"] in ("HR", "S", "H", "MS", "MIN"):
+        return "", ""  # HR@10 is no hour
+    word = found["word"].lower()
+    single = len(word) == 1 and word not in ("s", "h", "秒", "天")  # a letter is a unit only where a fact has it
+    return word, word if word in units or (word in UNITS and not single) else ""
+
+
+def _spread_behind(text: str, end: int, in_cell: bool) -> re.Match[str] | None:
+    found = _SPREAD.match(text, end)
+    if found:
+        return found
+    found = _IN_BRACKETS.match(text, end)
+    return found if found and (in_cell or found["mark"]) else None
+
+
+def _before(text: str, start: int, sign: str | None, in_cell: bool) -> set[str]:
+    roles = {"change"} if sign == "+" else set()
+    if not in_cell and (text[start - 1 : start] in "–-~至." or _RARE_WORDS.search(text, max(0, start - 90), start)):
+        roles |= {"change"} if _GAP.search(text, max(0, start - 90), start) else set()
+        near = _RANGE_BEFORE.search(text, max(0, start - 16), start) or _BETWEEN.search(text, max(0, start - 30), start)
+        roles |= {"range"} if near else set()
+    return roles
+
+
+def _behind(text: str, end: int, percent: bool, word: str, bare: bool, in_cell: bool) -> set[str]:
+    """What stands behind a number makes of it. `word`: the next one, unless it is a unit; `bare`: a whole number."""
+    if _RATIO_AFTER.match(text, end):
+        return {"ratio"}
+    if _CHANGE_AFTER.match(text, end):
+        return {"change"}
+    if _GLUED.match(text, end) and word:
+        return {"no result"}
+    if percent and _PART_AFTER.match(text, end):
+        return {"no result"}
+    plural = word.endswith("s") and word not in _LISTS["verb"]
+    several = word and (word[0] > "\u3000" or text[end] == "-" or plural)
+    if not in_cell and word and (word in _LISTS["thing"] or (bare and several)):
+        return {"no result"}  # a whole number of things: 3 datasets
+    ranged = _RANGE_AFTER.match(text, end) and not re.match(r"\s?%?\s(?:to|and)", text[end : end + 8])
+    return {"range"} if ranged else set()
+
+
+def _read(body: str, power: int) -> tuple[float, float]:
     """The value, and the unit of its last place."""
-    factor *= 10.0**power
+    factor = 10.0**power
     whole, comma, fraction = body.partition(",")
     decimal = comma and "." not in body and (whole == "0" or len(fraction) != 3) and "," not in fraction
     body = body.replace(",", "." if decimal else "")
@@ -181,45 +273,32 @@ def _read(body: str, power: int, factor: float = 1.0) -> tuple[float, float]:
     return float(body) * factor, 10.0**-decimals * factor
 
 
-def _states_result(text: str, said: frozenset[str], match: re.Match[str], last: bool, in_unit: bool) -> bool:
-    """`said`: by the words before it. `last`: nothing stands behind it."""
-    end = match.end()
-    if not last and not in_unit and _GLUED.match(text, end):
-        return False
-    if match["sign"] == "+" or said & _NO_RESULT:
-        return False
-    if _RANGE_BEFORE.search(text, max(0, match.start() - 16), match.start()):
-        return False
-    if last:
-        return True
-    part = match["percent"] and _PART_AFTER.match(text, end)
-    change = not in_unit and _CHANGE_AFTER.match(text, end)
-    return not (part or change or _RANGE_AFTER.match(text, end) or _N_AFTER.match(text, end))
+def words_before(text: str, start: int) -> set[str]:
+    """What the words in front of a number say of it: "a learning rate of 3e-4" gives {"setting"}.
 
-
-def words_before(text: str, start: int) -> frozenset[str]:
-    """What the words in front of a number say of it: setting, bound, change, spread, n.
-
-    Looked up, not searched, because every number passes here: "a learning rate of 3e-4" gives {"setting"}.
+    Looked up, not searched, because every number passes here.
     """
     tail = text[max(0, start - 40) : start].rstrip()
     last = tail[-1:]
     if last > "\u3000":
-        tail = tail.removesuffix("了").removesuffix("达")
+        tail = tail.removesuffix("了")
+        if tail.endswith(("至", "到", "达")):
+            return set()  # 降至: the value it falls to
         bare = tail.rstrip("为是大")
-        said = {name for name, endings in _CHINESE.items() if tail.endswith(endings) or bare.endswith(endings)}
-        return frozenset(said)
+        return {name for name, endings in _CHINESE.items() if tail.endswith(endings) or bare.endswith(endings)}
     if last in "=:>≥≤≫≪<≈~@Δ":
         tail = f"{tail[:-1]} {last}"  # so that lr=0.1 and lr = 0.1 are one
-    words = [word.strip("(,[*_\"'").lower() for word in tail.rsplit(None, 4)[-4:]]
+    words = [word.strip("(,[*_\"'`$").lower() for word in tail.rsplit(None, 4)[-4:]]
     if len(words) > 1 and words[-1] == "=" and words[-2] == "n":
-        return frozenset(["n"])
-    if words and words[-1] in ("of", "is", "was") and len(words) > 1 and words[-2] in _LISTS["noun"]:
-        return frozenset(["change"])
+        return {"runs"}
+    if words[-2:] == ["factor", "of"]:
+        return {"ratio"}
+    if words and words[-1] in ("of", "is", "was", "to", "at") and len(words) > 1 and words[-2] in _LISTS["noun"]:
+        return {"change"}
     said = _cues(words)
     while words and words[-1] in _LISTS["skip"]:
         words.pop()
-    return frozenset(said | _cues(words))
+    return said | _cues(words)
 
 
 def _cues(words: list[str]) -> set[str]:

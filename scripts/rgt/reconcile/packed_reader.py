@@ -20,6 +20,7 @@ from rgt.reconcile.passages import MAX_BYTES, Block, Cell, Passage, Table, plain
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 _SLIDE = re.compile(r"ppt/(?:slides/slide|notesSlides/notesSlide)(\d+)\.xml")
+_OWNER = re.compile(rb'slides/slide(\d+)\.xml"')
 # a column of steps or epochs makes a sheet a curve, which is data and not a report
 _AXES = frozenset(
     "step steps epoch epochs iter iteration global_step _step time timestamp _timestamp wall_time".split()
@@ -79,6 +80,10 @@ def read_office(path: Path) -> Iterator[Block]:
             elif not slides:
                 raise bad_input(f"{path} is a zip archive, but neither a Word nor a PowerPoint file")
             for number, name in slides:
+                if "notes" in name:  # numbered on their own; the relations name their slide
+                    relations = f"ppt/notesSlides/_rels/{name.rpartition('/')[2]}.rels"
+                    owner = _OWNER.search(archive.read(relations)) if relations in names else None
+                    number = int(owner[1]) if owner else number
                 where = f"slide {number}" + (" notes" if "notes" in name else "")
                 yield from _slide(_tree(path, archive, name), number, where)
     except _BROKEN as error:

@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from html import unescape
 from importlib import import_module
 from pathlib import Path
 
@@ -25,6 +26,10 @@ READERS = {  # of each kind of file: module and function
 MAX_BYTES = 256 * 2**20  # a document; whatever is larger is data
 _ITEM_LENGTH = 160  # characters: what is longer is a paragraph of its own
 
+# not < > and &: they would make markup of text
+_ENTITY = re.compile(
+    r"&(?:nbsp|thinsp|ensp|emsp|minus|plusmn|times|ndash|mdash|micro|mu|le|ge|asymp|Delta|percnt|period|comma|middot|sigma|#\d{2,5}|#x[0-9a-fA-F]{2,4});"
+)
 _SUPERSCRIPT = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 _RAISED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+")
 _GROUPED = re.compile("(?<=\\d)[\u2009\u202f\u00a0'’](?=\\d{3}(?!\\d))")  # 12 345 with a thin space, 12'345
@@ -101,6 +106,8 @@ def text_of(path: Path) -> str:
 
 def plain(text: str) -> str:
     """One way to write each sign. Newlines stay where they are; everything else may change its length."""
+    if "&" in text:
+        text = _ENTITY.sub(lambda match: unescape(match[0]), text)
     if text.isascii():
         return text
     text = _RAISED.sub(lambda match: "^" + match[0].translate(_SUPERSCRIPT), text)

@@ -1,177 +1,410 @@
-"""Numbers in running text.
+"""Numbers in running text: which names belong to each.
 
-A sentence gives its own terms first; what it leaves out comes from the paragraph, then from the line that leads a list,
-then from the heading. A clause that speaks of other people's work, or of a model that was changed or not yet finished,
-makes its number ambiguous, never a drift.
+A clause gives its own names first; what it leaves out comes from the sentence, then from the sentences before it,
+the line
+that leads a list and the headings. Names that no fact has, and words for other people's work, can own a number, too.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
-from itertools import pairwise, product
+from dataclasses import dataclass, field
+from itertools import pairwise
 
-from rgt.reconcile.agreement import ANCHOR, Mention, agrees, anchored, far_off, verdict
-from rgt.reconcile.claim_index import DIMENSIONS, Evidence, Hit, Hits, Surroundings, by_dimension, extended
-from rgt.reconcile.numerals import Numeral, find_numerals, has_digit
+from rgt.reconcile.anchors import ANCHOR, anchored
+from rgt.reconcile.judgement import Outcome, Place, Terms, judged
+from rgt.reconcile.numerals import Numeral, find_numerals
 from rgt.reconcile.passages import Passage
+from rgt.reconcile.vocabulary import OURS, Hit, Vocabulary
 
 _SENTENCE = re.compile(
-    r"(?<=[。！？；])|(?<=[.!?;])(?<!\bvs\.)(?<!\bacc\.)(?<!\bal\.)(?<!\bresp\.)(?<!\bapprox\.)(?=\s+(?:[^a-z\s]|[a-z]+-?[A-Z\d])|\s*\n\s*\n|\s*$)|\n(?=\s*(?:[-*+•]|\d+[.)])\s)"
+    r"(?<=[。！？])|(?<=[.!?])(?<!\bvs\.)(?<!\bacc\.)(?<!\bal\.)(?<!\bresp\.)(?<!\bapprox\.)(?<!\bavg\.)(?<!\bFig\.)(?<!\bTab\.)(?<!\bSec\.)(?<!\be\.g\.)(?<!\bi\.e\.)(?=\s+(?:[^a-z\s]|[a-z]+-?[A-Z\d])|\s*\n\s*\n|\s*$)|\n(?=\s*(?:[-*+•]|\d+[.)])\s)"
 )
 _COMMENT = re.compile(r"<!--(?!\s*claim:).*?-->", re.S)
-# other people's work, a wish, or a model in another state than the one a claim is about
-_DOUBT = re.compile(
-    r"\[cite\]|\[\s?\d+(?:\s?[,–-]\s?\d+)*\s?\]|\bet al\b|\bbaselines?\b"
-    r"|\b(?:prior|previous(?:ly)?|earlier|existing|competing|published|literature|state[- ]of[- ]the[- ]art|sota"
-    r"|others?|their|human|chance|random guess(?:ing)?|official|original (?:paper|publication|work)|in contrast"
-    r"|reported (?:by|in)|according to|leaderboard|model card|outdated|obsolete|target|goal|aim|expected|hoped?|budget"
-    r"|would|should|upper bound|lower bound|oracle)\b"
-    r"|\bat (?:epoch|step|iteration|initiali[sz]ation)\b|\b(?:intermediate|preliminary|already|so far)\b"
-    r"|\bafter (?:just|only)\b|\b(?:quanti[sz]|prun|compress|distill)\w*|\bINT[48]\b"
-    r"|文献|前人|此前|以往|他人|原论文|原文|目标|预期|已有|基线|中间|初步|量化|剪枝|蒸馏",
-    re.I,
-)
-# from here on it is about something else
+# where another owner may begin
 _TURN = re.compile(
-    r"[;；]|\b(?:while|whereas|but|our|ours|we|versus|vs\.?|compared (?:to|with)|than|against)\b|而(?!且)|我们|本文"
+    r"[;；:：]|\b(?:while|whereas|but|versus|vs\.?|compared (?:to|with)|than|against|over(?= the\b| [A-Z])"
+    r"|although|though|up from|down from)\b"
+    r"|(?<=\S) –(?= )|而(?!且)|相比|相较|高于|低于|优于|超过(?=[^\d\s])|较(?=[^\d高低]{2})"
 )
-# a difference or a wish: the number behind it states no result
-_DIFFERENCE = re.compile(
-    r"\b(?:gap|difference|margin|distance)\b[^;]*\b(?:is|was|of|to)\s?(?:about |only )?$"
-    r"|\b(?:differs?|differed|apart)\b[^.;,]*\bby\s?$"
-    r"|\b(?:target|goal|budget|requirement)\b[^.;,\n]*\b(?:is|was|of|at|to)\s?(?:about )?$",
+# somebody else's numbers
+_OTHERS = re.compile(
+    r"\[cite\]|\[\s?\d+(?:\s?[,–-]\s?\d+)*\s?\]|\bet al\b"
+    r"|\b(?:prior|previous(?:ly)?|earlier|existing|competing|published|literature|state[- ]of[- ]the[- ]art"
+    r"|sota|concurrent"
+    r"|others?|their|human|chance|random guess(?:ing)?|official|original (?:paper|publication|work|authors?)"
+    r"|reported (?:by|in)|according to|leaderboard|model card|competitors?|rivals?|commercial|proprietary"
+    r"|third[- ]party)\b"
+    r"|文献|前人|此前|以往|他人|原论文|原文|论文报告|报告值|公开榜单|已有|现有|竞品|官方|人类",
     re.I,
 )
-_AWAY = re.compile(r"\s?(?:[\w@.-]+\s){0,3}?(?:above|below|ahead of|behind|apart)\b")
-_NAME = re.compile(r"\b[A-Z][A-Za-z]*(?:[a-z][A-Z]|-?\d)[\w-]*")  # WideNet-28, GPT4: a name, not a word
-_PRONOUN = re.compile(r"\b(?:it|its)\b|它|其(?![中他余次])", re.I)
+# another state of the model, a wish or a limit
+_STATES = re.compile(
+    r"\b(?:outdated|obsolete|target|goal|aim(?:ed)?|expect(?:ed)?|hoped?|budget|would|should|upper bound"
+    r"|lower bound|oracle"
+    r"|threshold|requirement|cap|limit|at (?:epoch|step|iteration|initiali[sz]ation)|intermediate|preliminary"
+    r"|already|so far"
+    r"|after (?:just|only)|pilot|draft|old(?:er)?|initial(?:ly)?|first version|legacy|used to|last (?:year"
+    r"|month|release)"
+    r"|quanti[sz]\w*|prun\w*|compress\w*|distill\w*|INT[48]|fp16|bf16|best (?:seed|run|single|checkpoint)"
+    r"|worst|single (?:seed|run)"
+    r"|seed \d+|on a subset|subset of|ablat\w*|without|w/o|removing|disabling|if we|when we|with only|early stopp\w*"
+    r"|varying|sweep\w*|increas\w+ the|fold \d|at \d+ ?% |low-resource|few-shot|zero-shot|estimated?"
+    r"|extrapolat\w*|peaks? at|saturat\w*)\b"
+    r"|目标|预期|中间|初步|量化|剪枝|蒸馏|最佳种子|单次|去掉|移除|旧版|早期|若|如果|阈值|上限|下限|要求",
+    re.I,
+)
+# a name: inner capitals or digits (WideNet-28, GPT-4), capitals (BERT), or a capital inside a sentence
+_NAME = re.compile(
+    r"(?<![\w\\/@.-])(?:[A-Z][a-z]*(?:[A-Z]|-?\d)[\w]*(?:[-+][\w.]*\w)*|[A-Z]{2,}[\w]*(?:-[\w.]*\w)*"
+    r"|[A-Z][a-z]+(?:-[A-Z][\w]*)+|(?<=[a-z,;] )[A-Z][a-z]{2,}\w*)"
+)
+_NO_OWNER = frozenset(
+    """table tab figure fig section sec appendix equation eq algorithm we our ours the this these those it its in on
+    at for with
+    gpu gpus cpu tpu nvidia amd cuda rocm pytorch tensorflow jax python linux ubuntu github huggingface hf adam
+    adamw sgd lamb lion
+    fp16 fp32 bf16 int8 a100 h100 v100 a6000 t4 rtx ddp fsdp deepspeed api json csv yaml readme pdf url mit apache
+    ci sd std sem se
+    ema ms gb mb kb tb ghz mhz db id ok note todo results result train training test testing val validation dev set
+    split
+    january february march april may june july august september october november december monday friday ai ml nlp cv
+    llm dl
+    all both each overall average mean avg delta and or baseline model models method methods dataset datasets
+    benchmark seed seeds
+    state-of-the-art sota et al kwh usd eur bn relu gelu mlp cnn rnn lstm vram ram ssd ux qa""".split()
+)
 
 
-def sentence_mentions(passage: Passage, evidence: Evidence) -> Iterator[Mention]:
+@dataclass
+class Surroundings:
+    """What the texts around a number name, nearest first, for the names that its own sentence or row leaves out."""
+
+    vocabulary: Vocabulary
+    where: str
+    texts: tuple[str, ...]
+    ours: tuple[str, str] | None = None  # axis and term of "our method" in this document
+    nearest: dict[str, frozenset[str]] = field(
+        default_factory=dict
+    )  # of earlier sentences, or of a row that heads others
+    _farther: list[Terms] | None = None
+
+    def hits(self, text: str) -> list[Hit]:
+        """The names in a text; "ours" as the method that this document calls so."""
+        hits = self.vocabulary.find(text)
+        if not any(hit.axis == OURS for hit in hits):
+            return list(hits)
+        if self.ours is None:
+            return [hit for hit in hits if hit.axis != OURS]
+        axis, term = self.ours
+        return [hit._replace(axis=axis, term=term) if hit.axis == OURS else hit for hit in hits]
+
+    def missing(self, own: Terms) -> dict[str, str]:
+        if self._farther is None:
+            self._farther = [terms_of(self.hits(text)) for text in self.texts if text]
+        chosen = {}
+        for axis in self.vocabulary.axes:
+            if axis not in own:
+                layer = next((terms[axis] for terms in (self.nearest, *self._farther) if axis in terms), frozenset())
+                if len(layer) == 1:
+                    chosen[axis] = min(layer)
+                elif not layer and self.ours and self.ours[0] == axis:
+                    chosen[axis] = self.ours[1]  # nobody is named: the document's own
+        return chosen
+
+
+def terms_of(hits: list[Hit]) -> Terms:
+    gathered: dict[str, set[str]] = {}
+    for hit in hits:
+        gathered.setdefault(hit.axis, set()).add(hit.term)
+    return {axis: frozenset(terms) for axis, terms in gathered.items()}
+
+
+def sentence_outcomes(passage: Passage, vocabulary: Vocabulary, ours: tuple[str, str] | None) -> Iterator[Outcome]:
     text = passage.text
     if "<!--" in text:
         text = _COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
-    if not has_digit(text):
-        return
-    context = Surroundings(evidence, passage.where, (passage.lead, passage.heading))
+    context = Surroundings(vocabulary, passage.where, (passage.lead, passage.heading), ours)
     ends = {match.end() for match in _SENTENCE.finditer(text)}
     for start, end in pairwise(sorted({0, len(text), *ends})):
         if text[start:end].strip():
             yield from _in_sentence(text[start:end], passage.line + text.count("\n", 0, start), context)
 
 
-def _in_sentence(sentence: str, line: int, context: Surroundings) -> Iterator[Mention]:
-    evidence = context.evidence
+def _in_sentence(sentence: str, line: int, context: Surroundings) -> Iterator[Outcome]:
+    vocabulary = context.vocabulary
     anchors = list(ANCHOR.finditer(sentence)) if "<!--" in sentence else []
     bare = ANCHOR.sub(lambda match: " " * len(match[0]), sentence) if anchors else sentence
-    hits = evidence.find(bare)
-    known = [hit for hit in hits if hit.dimension != "method" or not extended(bare, hit)]
-    hits_of = by_dimension(known)
+    hits = context.hits(bare)
+    numerals = find_numerals(bare, vocabulary.units)
+    numerals = [numeral for numeral in numerals if not any(hit.start <= numeral.start < hit.end for hit in hits)]
     taken: set[int] = set()
     for anchor in anchors:
-        yield anchored(bare, anchor, line, context, taken)
-    if "metric" in hits_of or (  # or it speaks of the one before: "ResNet-50 gets 89.2", "On SVHN it gets 96.1"
-        context.only("metric") and ("method" in hits_of or ("dataset" in hits_of and _PRONOUN.search(bare)))
-    ):
-        found = find_numerals(bare, evidence.units)
-        values = [numeral for numeral in found if numeral.start not in taken and not _in_term(numeral.start, hits)]
-        # what no claim has a name for may be somebody else's method
-        unknown = (not _in_term(name.start(), hits) for name in _NAME.finditer(bare) if "method" not in hits_of)
-        strangers = len(known) < len(hits) or any(unknown)
-        results = [n for n in values if not _AWAY.match(bare, n.end)]
-        results = [n for n in results if not _DIFFERENCE.search(bare, 0, n.start)]
-        given = {name: assign(hits_of.get(name, []), results) for name in DIMENSIONS}
-        clear = all(sure for _, sure in given.values())
-        for index, numeral in enumerate(results):
-            at = line + bare.count("\n", 0, numeral.start)
-            own = {name: given[name][0][index] for name in DIMENSIONS}
-            mention = _one(bare, at, numeral, own, hits_of, context, strangers and own["method"] is None, clear)
-            if mention:
-                yield mention
-    context.nearest |= hits_of  # for the sentences behind it
+        yield anchored(bare, anchor, line, context.where, vocabulary, taken)
+    left = [numeral for numeral in numerals if numeral.start not in taken]
+    if left:
+        yield from judged(list(_places(bare, line, left, hits, context)), vocabulary)
+    context.nearest = {**context.nearest, **terms_of(hits)}  # for the sentences behind it
 
 
-def _in_term(place: int, hits: list[Hit]) -> bool:
-    return any(hit.start <= place < hit.end for hit in hits)
+def _places(text: str, line: int, numerals: list[Numeral], hits: list[Hit], context: Surroundings) -> Iterator[Place]:
+    covered = [(hit.start, hit.end) for hit in hits]
+    brackets = [match.span() for match in _BRACKETS.finditer(text)]
+    turns = [turn.start() for turn in _TURN.finditer(text) if not _inside(turn.start(), covered + brackets)]
+    if len(turns) > 30:
+        turns = []
+    strangers = _Strangers(text, covered)
+    named = terms_of(hits)
+    references = {hit.start for hit in hits if _REFERENCE.search(text, max(0, hit.start - 24), hit.start)}
+    plain = [numeral for numeral in numerals if numeral.role not in ("runs", "change", "ratio", "spread")]
+    bounds = [0, *turns, len(text)]
+    ours_axes = {"method", context.ours[0] if context.ours else ""}
+    for numeral in numerals:
+        start = max(bound for bound in bounds if bound <= numeral.start)
+        end = min((bound for bound in bounds if bound >= numeral.end), default=len(text))
+        peers = plain if numeral in plain else [numeral]
+        group = next(([one for one in peers if a <= one.start < b] for a, b in brackets if a <= numeral.start < b), [])
+        if len(group) > 1:
+            start, end = 0, len(text)  # "A beats B (91 vs. 89)": in the order of the names
+        here = [one for one in peers if start <= one.start < end]
+        own: Terms = {}
+        unclear, bound = 0, False
+        for axis in named:
+            on_axis = [hit for hit in hits if hit.axis == axis]
+            if axis not in ("metric", "split"):
+                on_axis = _owners(text, on_axis, references, numeral, group)
+                on_axis = _free(text, on_axis, numeral, peers) if axis in ours_axes else on_axis
+            local = [hit for hit in on_axis if start <= hit.start < end]
+            if not on_axis or (not local and axis not in ("metric", "split") and strangers.within(start, end)):
+                continue  # nobody, or the clause has an owner of its own
+            terms, clear = assigned(local or on_axis, here if local else peers, numeral, text)
+            own[axis] = terms
+            unclear += not clear
+            bound = bound or _bound(text, on_axis, numeral) is not None
+        at = line + text.count("\n", 0, numeral.start)
+        reported = " ".join(text[numeral.start : numeral.end].split())
+        place = Place(numeral, reported, at, context.where, text, own, named, context.missing(own))
+        place.unclear, place.bound, place.ours = unclear, bound, context.ours[1] if context.ours else ""
+        place.weigh = functools.partial(_weigh, place, (start, end), strangers, hits, here, context.vocabulary)
+        yield place
 
 
-def _one(
-    text: str,
-    line: int,
-    numeral: Numeral,
-    own: dict[str, str | None],
-    hits_of: Hits,
-    context: Surroundings,
-    stranger: bool,
-    clear: bool,
-) -> Mention | None:
-    evidence, where = context.evidence, context.where
-    chosen = dict(own)
-    for name in ("metric", *evidence.distinguishes):
-        chosen[name] = chosen[name] or context.only(name)
-    metric = chosen["metric"]
-    if metric is None:
-        return None
-    sure = "certain" if chosen == own else "likely"
-    claims = evidence.lookup(metric, chosen["method"], chosen["dataset"], chosen["split"])
-    mention = verdict(line, where, text, numeral, claims, sure) if claims else None
-    if mention and mention.verdict == "ok":
-        return mention  # right, whoever's number it is
-    doubt = stranger or _doubtful(text, numeral, hits_of)
-    if doubt and own["method"] is None:
-        claims = evidence.lookup(metric, None, chosen["dataset"], chosen["split"])
-        mention = verdict(line, where, text, numeral, claims, sure) if claims else None
-    if mention is None or numeral.value < 0 <= min(claim["value"] for claim in claims):
-        return None
-    if numeral.unit in evidence.measures and not any(claim.get("unit", "").lower() == numeral.unit for claim in claims):
-        return None  # milliseconds are no throughput
-    if mention.verdict == "ok":
-        return mention
-    if not clear:  # any of the claims that are named will do
-        metrics, *others = ([hit.value for hit in hits_of.get(name, [])] for name in DIMENSIONS)
-        named: list[list[str | None]] = [[*values] or [None] for values in others]
-        keys = set(product(metrics, named[0], named[1], named[2]))
-        if any(agrees(claim, numeral) for key in keys for claim in evidence.lookup(*key)):
-            return Mention(line, where, mention.reported, "ok", claims, "likely")
-    times = 4.0 if own["metric"] else 1.25  # nothing in the sentence says what the number measures
-    if doubt or len(claims) > 1 or far_off(claims[0], numeral, times=times):
-        elsewhere = "it may be somebody else's number, or of another state of the model"
-        mention.verdict, mention.why = "ambiguous", elsewhere if doubt else "the text does not say which claim this is"
-    return mention
+# what stands behind these is what something is compared with, not what a number is about
+_REFERENCE = re.compile(
+    r"(?:\b(?:relative to|compared (?:to|with)|against|than|over|versus|vs\.?|with respect to|w\.r\.t\.|beats?"
+    r"|outperforms?|beating|surpass\w*"
+    r"|ahead of|behind|below|above|short of|gap to|runner-up,?|competing method,?)\s(?:the\s|its\s)?|(?:以"
+    r"|相比|相较于?|较|比|优于|超过|高于|低于|对比|对照)\s?)$",
+    re.I,
+)
 
 
-def _doubtful(text: str, numeral: Numeral, hits_of: Hits) -> bool:
-    """May a number not be ours, although the words fit? Asked only of one that differs."""
-    hits = [hit for found in hits_of.values() for hit in found]
-    turns = [turn.end() for turn in _TURN.finditer(text) if not _in_term(turn.start(), hits)]
-    start = max((turn for turn in turns if turn <= numeral.start), default=0)
-    end = min((turn for turn in turns if turn >= numeral.end), default=len(text))
-    for cue in _DOUBT.finditer(text, start, end):
+def _owners(text: str, hits: list[Hit], references: set[int], numeral: Numeral, group: list[Numeral]) -> list[Hit]:
+    """The names a number may belong to: not what something is compared with, unless it is tied to the number."""
+    if len(group) < 2:
+        return [hit for hit in hits if hit.start not in references or _bound(text, hits, numeral) == hit]
+    if len(group) == 2 and len({hit.term for hit in hits}) == 1 and hits[0].start in references:
+        between = text[group[0].end : group[1].start]
+        # "faster than B (3 vs. 5 ms)", "against B (5 to 3 ms)": 3 is the subject's
+        return [] if numeral == group[any(sign in between for sign in ("to", "→", "至", "到"))] else hits
+    return hits
+
+
+def _free(text: str, hits: list[Hit], numeral: Numeral, numerals: list[Numeral]) -> list[Hit]:
+    """Without the name that is tied to another number: "from 14 (A) down to 7" says nothing of whose 7 is."""
+    if len({hit.term for hit in hits}) != 1 or _bound(text, hits, numeral):
+        return hits
+    return [] if any(_bound(text, hits, other) for other in numerals if other is not numeral) else hits
+
+
+_BRACKETS = re.compile(r"\([^()]*\)|（[^（）]*）")
+
+
+def _inside(place: int, spans: list[tuple[int, int]]) -> bool:
+    return any(start <= place < end for start, end in spans)
+
+
+@dataclass
+class _Strangers:
+    """Looked for once, and only where a number does not match."""
+
+    text: str
+    covered: list[tuple[int, int]]
+
+    @functools.cached_property
+    def all(self) -> list[Hit]:
+        return list(_strangers(self.text, self.covered))
+
+    def within(self, start: int, end: int) -> list[Hit]:
+        return [stranger for stranger in self.all if start <= stranger.start < end]
+
+
+def _strangers(text: str, covered: list[tuple[int, int]]) -> Iterator[Hit]:
+    """Whoever else may own a number."""
+    for cue in _OTHERS.finditer(text):
         near = 2 if cue[0].startswith("[") else 0  # "ResNet-50 [3] obtains" is our run of a known method
-        if not any(hit.start <= cue.start() < hit.end + near for hit in hits):
-            return True
-    return False
+        if not any(start <= cue.start() < end + near for start, end in covered):
+            yield Hit("", cue[0], cue.start(), cue.end())
+    for name in _NAME.finditer(text):
+        low = name[0].lower()
+        if low in _NO_OWNER or _inside(name.start(), covered) or _inside(name.end() - 1, covered):
+            continue
+        if name.start() == 0 and name[0].isalpha() and name[0][1:].islower():
+            continue
+        yield Hit("", name[0], name.start(), name.end())
 
 
-# -- which word belongs to which number
+def _weigh(
+    place: Place,
+    clause: tuple[int, int],
+    strangers: _Strangers,
+    hits: list[Hit],
+    here: list[Numeral],
+    vocabulary: Vocabulary,
+) -> None:
+    """What speaks against the number being ours: another owner that is nearer, or another state of the model."""
+    entities = [axis for axis, terms in vocabulary.axes.items() if axis not in ("metric", "split", "statistic")]
+    unresolved = [axis for axis in entities if axis not in place.own and len(vocabulary.axes[axis]) > 1]
+    text, inside = place.text, strangers.within(*clause)
+    candidates = inside or (strangers.all if unresolved else [])
+    if candidates:
+        who = min(candidates, key=lambda hit: _distance(hit, place.numeral))
+        owners = [hit for hit in hits if hit.axis in entities and clause[0] <= hit.start < clause[1]]
+        terms, clear = assigned([*owners, *inside], here, place.numeral, text)
+        if unresolved or not owners:
+            place.against += 4.0
+            place.doubts.append(f"{who.term!r} is named, which no value is about")
+        elif _OTHERS.fullmatch(who.term) and all(
+            _distance(who, place.numeral) < _distance(hit, place.numeral) for hit in owners
+        ):
+            place.against += 3.0
+            place.doubts.append(f"{who.term!r} stands nearer")
+        elif who.term in terms:
+            place.against += 3.0 if clear and len(terms) == 1 else 1.5
+            place.doubts.append(f"{who.term!r} stands nearer")
+    if place.against < 3 and _REPORTED.search(text, *clause) and not _REPEATED.search(text, *clause):
+        place.against += 3.0
+        place.doubts.append("it says who reported it")
+    covered = [(hit.start, hit.end) for hit in hits]
+    for state in _STATES.finditer(text, *clause):
+        if not _inside(state.start(), covered):
+            place.against += 3.0
+            place.doubts.append(f"{state[0]!r} may mean another state")
+            break
+    if _extended(text, hits, place):
+        place.against += 3.0
+        place.doubts.append("the name goes on: another variant")
 
 
-def assign(hits: list[Hit], numerals: list[Numeral]) -> tuple[list[str | None], bool]:
-    """For one dimension: the term of each number; False when the sentence can be read in several ways.
+_REPORTED = re.compile(
+    r"\[cite\]|\bet al\b|\b(?:original|published|official) (?:\S+ )?(?:paper|publication|work|report|number"
+    r"|result|repo\w*)|\b(?:is|are|was|were|as) reported\b"
+    r"|\breported (?:by|in|at|as)\b|\bpaper (?:states|reports|gives|lists|claims)\b|\baccording to\b"
+    r"|论文(?:中)?报告|论文(?:中)?给出|公开榜单|原论文",
+    re.I,
+)
+_REPEATED = re.compile(
+    r"\b(?:our|ours|we) (?:own )?(?:re-?)?(?:run|implement|reproduc|measure|train|obtain|get)\w*"
+    r"|\bre-?(?:implementation|run|produced)\b|我们复现|复现得到",
+    re.I,
+)
+_EXTENDED = re.compile(
+    r"\s?(?:\+|w/o?\b|without\b|with\b(?=\s+[A-Z])|[-/](?=[A-Za-z0-9])|\((?:w/|with|no|without|\+|large|small|base|tiny|xl)\b)",
+    re.I,
+)
 
-    With T for a term and N for a number:
-        TNTN   "A reaches 91, B 89"               each number takes the term before it
-        NTNT   "91 for A and 89 for B"            each takes the term behind it
+
+def _extended(text: str, hits: list[Hit], place: Place) -> bool:
+    """ "Ours + CutMix" and "Ours-L" are other methods than "Ours"."""
+    return any(
+        hit.axis not in ("metric", "split")
+        and hit.term in place.own.get(hit.axis, ())
+        and _EXTENDED.match(text, hit.end)
+        for hit in hits
+    )
+
+
+def _distance(hit: Hit, numeral: Numeral) -> int:
+    return max(numeral.start - hit.end, hit.start - numeral.end)
+
+
+_BINDS = re.compile(
+    r"\s?%?(?:\s[\w@%/-]+)?\s?(?:\(|\[|（)\s?(?:for |with |by |of |from )?|\s?%?(?:\s[\w@%/-]+){0,2}?\s(?:for"
+    r"|with|by|from|of|on|in|using|achieved by|obtained by|under)\s(?:the\s)?"
+)
+
+
+_TIED = re.compile(r"\s?(?:[:：=]|at|of|为|是|对应为|只有|仅为?|达到?)?\s?")
+_CLOSES = re.compile(r"[)）\]]")
+
+
+def _bound(text: str, hits: list[Hit], numeral: Numeral) -> Hit | None:
+    """The name in brackets behind a number, or before a number in brackets, or behind "for": those belong together."""
+    behind = _BINDS.match(text, numeral.end)
+    if behind:
+        for hit in hits:
+            if hit.start == behind.end():
+                closing = _CLOSES.search(text, hit.end)
+                several = (
+                    closing
+                    and any(hit.end <= other.start < closing.start() for other in hits)
+                    and behind[0].rstrip()[-1:] in "(（["
+                )
+                return None if several else hit
+    for hit in hits:
+        tied = hit.end < numeral.start and _TIED.fullmatch(text, hit.end, numeral.start)
+        if tied and not (":" in tied[0] and _REFERENCE.search(text, max(0, hit.start - 24), hit.start)):
+            return hit
+        opened = hit.end <= numeral.start and _OPENS.fullmatch(text, hit.end, numeral.start)
+        if opened and not _TWO.search(text[numeral.end :].partition(")")[0].partition("）")[0]):
+            return hit
+    return None
+
+
+_OPENS = re.compile(r"\s?[(（]\s?")
+_TWO = re.compile(r"\d")  # "than B (3 vs. 5)": two numbers, and the first is not B's
+
+
+def assigned(hits: list[Hit], numerals: list[Numeral], numeral: Numeral, text: str = "") -> tuple[frozenset[str], bool]:
+    """On one axis: the name of one of several numbers; False when the sentence can be read in several ways.
+
+    With T for a name and N for a number:
+        TNTN   "A reaches 91, B 89"               each number takes the name before it
+        NTNT   "91 for A and 89 for B"            each takes the name behind it
         TTNN   "A and B reach 91 and 89"          in order
-    Anything else is the nearest term, and unsure.
+    Anything else is any of the names.
     """
-    if len({hit.value for hit in hits}) < 2:
-        return [hits[0].value if hits else None] * len(numerals), True
-    terms = [hit for i, hit in enumerate(hits) if i == 0 or hits[i - 1].value != hit.value]  # said twice in a row: one
-    order = sorted([*((term.start, "T") for term in terms), *((numeral.start, "N") for numeral in numerals)])
-    shape, n = "".join(sign for _, sign in order), len(numerals)
-    if len(terms) == n and shape in ("TN" * n, "NT" * n, "T" * n + "N" * n, "N" * n + "T" * n):
-        return [term.value for term in terms], True
-    nearest = [min(terms, key=lambda hit: max(one.start - hit.end, hit.start - one.end)) for one in numerals]
-    return [hit.value for hit in nearest], False
+    every = frozenset(hit.term for hit in hits)
+    if len(every) < 2:
+        return every, True
+    ordered = sorted(hits, key=lambda hit: hit.start)
+    bound = {one.start: hit for one in numerals if (hit := _bound(text, ordered, one))}
+    if numeral.start in bound:
+        return frozenset([bound[numeral.start].term]), True
+    if bound:  # what is bound to another number is not this one's
+        taken = {hit.term for hit in bound.values()}
+        left = [hit for hit in ordered if hit.term not in taken]
+        return (
+            assigned(left, [one for one in numerals if one.start not in bound], numeral, text)
+            if left
+            else (every, False)
+        )
+    terms = [
+        hit for i, hit in enumerate(ordered) if i == 0 or ordered[i - 1].term != hit.term
+    ]  # said twice in a row: one
+    signs = sorted([*((term.start, "T") for term in terms), *((one.start, "N") for one in numerals)])
+    shape, n = "".join(sign for _, sign in signs), len(numerals)
+    if (
+        n
+        and len(terms) == n
+        and shape in ("TN" * n, "NT" * n, "T" * n + "N" * n, "N" * n + "T" * n)
+        and numeral in numerals
+    ):
+        return frozenset([terms[numerals.index(numeral)].term]), True
+    blocks = re.fullmatch(r"(?:TN+)+", shape)  # "A reaches 91 and 92, B 89 and 90"
+    if blocks and numeral in numerals:
+        before = [term for term in terms if term.start < numeral.start]
+        return frozenset([before[-1].term]), True
+    return every, False

@@ -1,0 +1,123 @@
+"""One document, number by number; and the patch for what is certain."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rgt.errors import RgtError
+from rgt.reconcile.judgement import Outcome
+from rgt.reconcile.passages import Block, Passage, Table, read_document, text_of
+from rgt.reconcile.sentences import sentence_outcomes
+from rgt.reconcile.table_cells import table_outcomes
+from rgt.reconcile.vocabulary import Vocabulary
+
+# "X (ours)", "we propose X": the method that a document calls its own
+_BEHIND = re.compile(r"\s?[(（](?:ours|our method|proposed|本文(?:方法)?|我们(?:的方法)?)[)）]", re.I)
+_PROPOSES = re.compile(
+    r"\b(?:we|paper|work)\s+(?:propose|present|introduce|describe|release)s?\b|(?:我们|本文)(?:提出|介绍"
+    r"|发布)(?:了|的)?|\b(?:our method|our model|our approach),?\s",
+    re.I,
+)
+_NEAR = 60  # characters behind "we propose"
+
+
+@dataclass
+class Examined:
+    counts: Counter[str] = field(default_factory=Counter)  # by kind; certain and likely drifts apart
+    kept: list[Outcome] = field(default_factory=list)  # what is reported, or everything when asked for
+    unreadable: str = ""
+
+
+def examine(path: Path, vocabulary: Vocabulary, everything: bool) -> Examined:
+    """The numbers of one document, or the sentence why it could not be read."""
+    examined = Examined()
+    try:
+        blocks = list(read_document(path))
+        ours = own_method(blocks, vocabulary)
+        for block in blocks:
+            if isinstance(block, Table):
+                outcomes = table_outcomes(block, vocabulary, ours)
+            else:
+                outcomes = sentence_outcomes(block, vocabulary, ours)
+            for outcome in outcomes:
+                kind = outcome.kind
+                examined.counts[kind if kind != "drift" or outcome.sure != "likely" else "likely"] += 1
+                if kind not in ("match", "derived") or everything:
+                    examined.kept.append(outcome)
+    except RgtError as error:
+        examined.unreadable = error.message
+    except Exception as error:  # markup can be anything; one document hides no other
+        examined.unreadable = f"{path} has something no reader knows: {type(error).__name__}: {str(error)[:100]}"
+    return examined
+
+
+def own_method(blocks: list[Block], vocabulary: Vocabulary) -> tuple[str, str] | None:
+    if vocabulary.ours:
+        return vocabulary.ours
+    votes: Counter[tuple[str, str]] = Counter()
+    for block in blocks:
+        texts = [block.text] if isinstance(block, Passage) else [cell.text for row in block.rows for cell in row[:2]]
+        for text in texts:
+            if "urs)" in text or "roposed)" in text or "本文" in text or "我们" in text:
+                for hit in vocabulary.find(text):
+                    if hit.axis in _entities(vocabulary) and _BEHIND.match(text, hit.end):
+                        votes[hit.axis, hit.term] += 3
+            for cue in _PROPOSES.finditer(text) if len(text) < 20_000 else ():
+                ahead = [
+                    hit
+                    for hit in vocabulary.find(text[cue.end() : cue.end() + _NEAR])
+                    if hit.axis in _entities(vocabulary)
+                ]
+                if ahead:
+                    votes[ahead[0].axis, ahead[0].term] += 1
+    for block in blocks[:6]:  # what a title names
+        title = block.text if isinstance(block, Passage) and len(block.text) < 80 else block.heading
+        named = {(hit.axis, hit.term) for hit in vocabulary.find(title) if hit.axis in _entities(vocabulary)}
+        if len(named) == 1 and not re.search(r"\d\.\d", title):
+            votes[min(named)] += 2
+            break
+    return votes.most_common(1)[0][0] if votes else None
+
+
+def _entities(vocabulary: Vocabulary) -> set[str]:
+    return {axis for axis in vocabulary.axes if axis not in ("metric", "split", "statistic", "dataset")}
+
+
+# -- a patch
+
+
+def corrected(path: Path, outcomes: list[Outcome]) -> list[str]:
+    """A unified diff that writes the right digits into the lines where this is certain and can be done in one way."""
+    certain = [
+        one
+        for one in outcomes
+        if one.kind == "drift" and one.sure != "likely" and one.expected is not None and not one.equals
+    ]
+    if not certain or path.suffix.lower() in (".docx", ".pptx", ".pdf"):
+        return []
+    old = text_of(path).splitlines(keepends=True)
+    new = list(old)
+    for outcome in certain:
+        numeral, at = outcome.place.numeral, outcome.place.line - 1
+        decimals = max(
+            0,
+            len(re.sub(r".*?\.|[^\d.].*", "", outcome.place.reported))
+            if "." in outcome.place.reported.split("±")[0]
+            else 0,
+        )
+        written = re.match(r"[-+−]?[\d.,]*\d(?:e-?\d+)?", outcome.place.reported)
+        if (
+            not written
+            or outcome.why in ("the spread differs", "mean and spread are swapped")
+            or not 0 <= at < len(new)
+        ):
+            continue
+        right = f"{outcome.expected:.{decimals}f}" if "e" not in written[0] else f"{outcome.expected:.{decimals}e}"
+        places = [m.start() for m in re.finditer(rf"(?<![\d.]){re.escape(written[0])}(?![\d]|\.\d)", new[at])]
+        if len(places) == 1 and numeral.role not in ("runs",):
+            new[at] = new[at][: places[0]] + right + new[at][places[0] + len(written[0]) :]
+    return list(difflib.unified_diff(old, new, f"a/{path}", f"b/{path}"))

@@ -1,0 +1,221 @@
+"""How a written number can state a value: as is, as percent, in another unit, rounded; and how it can miss it by a
+slip.
+
+Example:
+    reading(Fact(value=0.914, share=True), Numeral("91.4%"))      "percent"
+    slip(Fact(value=0.914, share=True), Numeral("94.1%"))         Slip("two digits are transposed", 91.4, 2.0)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from itertools import combinations
+from typing import NamedTuple
+
+from rgt.metrics import table as names
+from rgt.reconcile.facts import UNITS, Fact
+from rgt.reconcile.numerals import Numeral
+from rgt.reconcile.vocabulary import Vocabulary
+
+_SLACK = 1e-6  # of a unit of the last place: what binary floats lose
+_QUALITY = frozenset(metric.name for metric in names.METRICS if metric.direction)
+_CLOSE, _FAR = 0.15, 0.6  # relative differences: still the same quantity; hardly
+
+
+def rounds_to(exact: float, written: float, ulp: float) -> bool:
+    return abs(exact - written) <= ulp * (0.5 + _SLACK) + abs(exact) * 1e-12
+
+
+def scales(fact: Fact, numeral: Numeral, unit: str = "") -> tuple[float, ...]:
+    """What a fact is multiplied with before it is compared. `unit`: of the column or row, for a number without one."""
+    kind, factor = UNITS.get(numeral.unit or unit, ("", 1.0))
+    own_kind, own_factor = UNITS.get(fact.unit, ("", 1.0))
+    size = abs(fact.value)
+    if numeral.percent or kind == "share":
+        if own_kind:
+            return (1.0,) if own_kind == "share" else ()
+        if size > 1.5:
+            return (1.0,)
+        return (100.0,) if fact.share else (100.0, 1.0)
+    if kind and own_kind:
+        return (own_factor / factor,) if kind == own_kind else ()
+    if kind == "count":
+        return (1 / factor, 1.0) if size < 1e5 else (1 / factor,)
+    if kind and (fact.share or fact.terms.get("metric") in _QUALITY):
+        return ()  # milliseconds are no accuracy
+    if own_kind == "share":
+        return (1.0, 0.01)
+    if fact.share:
+        return (1.0, 100.0) if size <= 1.5 else (1.0, 0.01)
+    if own_kind == "count" and not kind:
+        return (1.0, own_factor)
+    if not kind and not own_kind and size <= 100 and fact.direction != "down":
+        return (1.0, 100.0) if size <= 1 else (1.0, 0.01)  # people multiply scores by 100 without a sign
+    return (1.0,)
+
+
+def reading(fact: Fact, numeral: Numeral, unit: str = "") -> float | None:
+    """The scale at which a number is this fact, to the digits that were written; the spread is not looked at."""
+    for scale in scales(fact, numeral, unit):
+        if rounds_to(fact.value * scale, numeral.value, numeral.ulp):
+            return scale
+    return None
+
+
+def spread_agrees(fact: Fact, numeral: Numeral, scale: float) -> bool:
+    """Standard deviation, standard error, or half of a confidence interval."""
+    if numeral.spread is None or fact.spread is None:
+        return True
+    root = math.sqrt(fact.n) if fact.n else 1.0
+    widths = {1.0, 2.0, 1.96, 1 / root, 1.96 / root, 2 / root}
+    return any(
+        rounds_to(fact.spread * width * size, numeral.spread, numeral.spread_ulp)
+        for width in widths
+        for size in (scale, 1.0)
+    )
+
+
+def agrees(fact: Fact, numeral: Numeral, unit: str = "") -> bool:
+    scale = reading(fact, numeral, unit)
+    return scale is not None and spread_agrees(fact, numeral, scale)
+
+
+def matches(vocabulary: Vocabulary, numeral: Numeral, unit: str = "") -> Iterator[Fact]:
+    """Every fact that a number states exactly, whatever the text says."""
+    kind, factor = UNITS.get(numeral.unit or unit, ("", 1.0))
+    tried = (
+        {1.0, 0.01, 100.0} if kind in ("", "share") else {1.0, *(factor / other for _, other in _of_kind(kind)), factor}
+    )
+    if not kind and vocabulary.counted:
+        tried |= {1e-3, 1e-6, 1e-9}
+    seen = 0
+    for scale in tried:
+        for fact in vocabulary.near(numeral.value * scale, numeral.ulp * scale * (0.5 + _SLACK) * 1.000001):
+            if not fact.bit & seen and reading(fact, numeral, unit) is not None:
+                seen |= fact.bit
+                yield fact
+
+
+def _of_kind(kind: str) -> list[tuple[str, float]]:
+    return [each for each in set(UNITS.values()) if each[0] == kind]
+
+
+class Slip(NamedTuple):
+    what: str
+    expected: float  # as the document would write it
+    weight: float  # how much such a difference looks like a slip of this very value
+
+
+def slip(fact: Fact, numeral: Numeral, unit: str = "") -> Slip | None:
+    """How a number that is not the fact may have come from it; None when it cannot be the same quantity."""
+    possible = scales(fact, numeral, unit)
+    if not possible:
+        return None
+    exact = min((fact.value * scale for scale in possible), key=lambda value: _apart(value, numeral.value))
+    scale = exact / fact.value if fact.value else 1.0
+    written, ulp = numeral.value, numeral.ulp
+    if fact.spread is not None and numeral.spread is not None:
+        if rounds_to(fact.spread * scale, written, ulp) and rounds_to(exact, numeral.spread, numeral.spread_ulp):
+            return Slip("mean and spread are swapped", exact, 3.0)
+        if rounds_to(exact, written, ulp):
+            return Slip("the spread differs", fact.spread * scale, 1.5)
+    if exact and rounds_to(-exact, written, ulp):
+        return Slip("the sign is wrong", exact, 2.5)
+    return _factor_slip(fact, numeral, unit, exact) or _digit_slip(numeral, exact)
+
+
+def _apart(a: float, b: float) -> float:
+    """As a ratio, so that 18.3 is nearer to 81.3 than to 0.813."""
+    return abs(math.log(abs(a) / abs(b))) if a and b else abs(a - b)
+
+
+def _factor_slip(fact: Fact, numeral: Numeral, unit: str, exact: float) -> Slip | None:
+    kind, factor = UNITS.get(numeral.unit or unit, ("", 1.0))
+    others = {other for _, other in _of_kind(kind)} - {factor} if kind not in ("", "share") else set()
+    if any(rounds_to(exact * factor / other, numeral.value, numeral.ulp) for other in others):
+        return Slip("the unit is wrong", exact, 2.5)
+    for times in (100.0, 0.01, 1000.0, 0.001, 10.0, 0.1) if numeral.digits > 1 else ():
+        if rounds_to(exact * times, numeral.value, max(numeral.ulp, abs(exact * times) * 1e-9)):
+            timed = UNITS.get(fact.unit, ("",))[0] == "time" and times in (1000.0, 0.001)
+            return Slip("the unit is wrong" if timed else f"it is off by a factor of {times:g}", exact, 2.5)
+    return None
+
+
+def _digit_slip(numeral: Numeral, exact: float) -> Slip:
+    written, right = _digits(numeral.value, numeral.ulp), _digits(exact, numeral.ulp)
+    apart = abs(numeral.value - exact) / max(abs(exact), numeral.ulp)
+    if len(written) == len(right):
+        different = [place for place, pair in enumerate(zip(written, right, strict=True)) if pair[0] != pair[1]]
+        first, last = (different[0], different[-1]) if different else (0, 0)
+        swapped = written[first : last + 1] == right[first : last + 1][::-1]
+        if len(different) == 2 and last == first + 1 and swapped:
+            return Slip("two digits are transposed", exact, 2.0)
+        if len(different) == 1:
+            return Slip("one digit differs", exact, 1.8 if len(written) > 1 and (first > 0 or apart <= _FAR) else 0.5)
+    return Slip("the value differs", exact, 1.2 if apart <= _CLOSE else 0.4 if apart <= _FAR else -2.0)
+
+
+def _digits(value: float, ulp: float) -> str:
+    return str(round(abs(value) / ulp)) if ulp and abs(value) / ulp < 1e15 else ""
+
+
+# -- what is computed from two or more values
+
+
+class Derived(NamedTuple):
+    how: str  # a - b, a / b, ...: shown with its numbers
+    value: float
+    facts: tuple[Fact, ...]
+
+
+def changes(a: Fact, b: Fact) -> Iterator[Derived]:
+    """What a text may say of `a` against `b`: difference, relative change, ratio."""
+    both = (a, b)
+    yield Derived(f"{a.value:.6g} - {b.value:.6g}", a.value - b.value, both)
+    if max(abs(a.value), abs(b.value)) <= 1.5:
+        yield Derived(f"100 x ({a.value:.6g} - {b.value:.6g})", 100 * (a.value - b.value), both)
+    elif a.unit in ("", "%") and a.direction != "down":
+        yield Derived(f"0.01 x ({a.value:.6g} - {b.value:.6g})", 0.01 * (a.value - b.value), both)
+    if b.value:
+        yield Derived(
+            f"100 x ({a.value:.6g} - {b.value:.6g}) / {b.value:.6g}", 100 * (a.value - b.value) / b.value, both
+        )
+        yield Derived(f"{a.value:.6g} / {b.value:.6g}", a.value / b.value, both)
+    if a.share:
+        top = 100.0 if max(a.value, b.value) > 1.5 else 1.0
+        left, right = top - a.value, top - b.value
+        if right:
+            yield Derived(f"100 x ({left:.6g} - {right:.6g}) / {right:.6g}", 100 * (left - right) / right, both)
+
+
+def derived(facts: list[Fact], numeral: Numeral, kinds: str) -> Derived | None:
+    """The change between two of some facts that a number states, to its digits; rounded operands count, too."""
+    for first, second in combinations(facts, 2):
+        for a, b in ((first, second), (second, first)):
+            for each in changes(a, b):
+                ratio = " / " in each.how and not each.how.startswith("100")
+                if ratio != (kinds == "ratio") and kinds in ("ratio", "change"):
+                    continue
+                if _states(each, numeral):
+                    return each
+    return None
+
+
+def _states(each: Derived, numeral: Numeral) -> bool:
+    """To its digits; a difference may be that of numbers which were rounded first."""
+    written, ulp = abs(numeral.value), numeral.ulp
+    if " / " in each.how:
+        return abs(abs(each.value) - written) <= ulp * 0.75
+    scale = 100 if each.how.startswith("100") else 0.01 if each.how.startswith("0.01") else 1
+    first, second = (
+        {round(fact.value * scale / ulp + tilt) for tilt in (-1e-6, 1e-6)} for fact in each.facts
+    )  # 0.5 either way
+    return rounds_to(abs(each.value), written, ulp) or round(written / ulp) in {
+        abs(a - b) for a in first for b in second
+    }
+
+
+def mean(facts: Iterable[Fact]) -> float:
+    values = [fact.value for fact in facts]
+    return math.fsum(values) / len(values)

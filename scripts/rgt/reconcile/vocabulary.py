@@ -1,0 +1,262 @@
+"""The names of the facts, found in a text: CIFAR10 for CIFAR-10, acc for accuracy, 准确率, "our method".
+
+A text is looked through once, whatever the number of facts. Sets of facts are whole numbers, one bit each.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from rgt.metrics import table as names
+from rgt.reconcile.facts import METRIC_GROUPS, UNITS, Fact, Truth, canonical, key_words
+
+OURS = "ours"  # the pseudo-name of "our method", until a text says which one that is
+_OUR_WORDS = (
+    "ours, our method, our model, our approach, our network, our system, the proposed method, proposed method, "
+    "proposed model, proposed approach, the proposed model, 本文方法, 我们的方法, 所提方法, 我们的模型, "
+    "本方法, 本文模型"
+)
+_METHOD_WORDS = ("baseline, the baseline, baselines, baseline model, 基线, 基线模型, 基准方法, 基线方法, 基准模型",)
+_SAME = {
+    **dict.fromkeys("without removing remove removed dropping disabling minus".split(), "no"),
+    "w": "with",
+    "losses": "loss",
+    "accuracies": "accuracy",
+    "seconds": "s",
+    **{word: split for word, split in names.SPLIT_WORDS.items() if word not in ("eval", split, "training", "testing")},
+}
+_TOKEN = re.compile(r"[\u3400-\u9fff]|[^\W\d_\u3400-\u9fff]+|\d+")
+# metrics no fact has: words of every day among them say nothing
+_PLAIN_WORDS = frozenset(
+    "is hit hits pass error err em ap ar ce ter kid ade fde rec prec comet spice meteor dists return score speed power "
+    "runtime map lr entropy reward precision param speed up cost".split()
+)
+_QUALIFIERS = frozenset("baseline ours our model method full proposed the network dataset corpus benchmark set".split())
+_REMEMBERED = 10_000  # texts: labels of rows and columns come again
+_FAR = 60  # characters between the words of one name: the next word, not one of another sentence
+
+
+Entry = tuple[tuple[str, ...], list[tuple[str, str]]]  # the words, and what they may mean: axis and term
+Add = Callable[[tuple[str, ...], str, str], None]
+
+
+class Hit(NamedTuple):
+    axis: str
+    term: str
+    start: int
+    end: int
+
+
+def words(text: str) -> tuple[str, ...]:
+    return tuple(_SAME.get(word, word) for word in key_words(text).split())
+
+
+def _respelled(name: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """rnnt for RNN-T and the other way round: hyphens come and go."""
+    letters = [word for word in name if word.isalpha()]
+    if len(letters) > 1 and name[: len(letters)] == tuple(letters) and len(letters[0]) > 1:
+        yield ("".join(letters), *name[len(letters) :])
+    first = name[0] if name else ""
+    if first.isalpha() and first.isascii() and 3 < len(first) <= 14 and first not in ("full", "ours", "baseline"):
+        for cut in range(1, len(first)):
+            if max(cut, len(first) - cut) > 2:
+                yield (first[:cut], first[cut:], *name[1:])
+
+
+class Vocabulary:
+    def __init__(self, truth: Truth) -> None:
+        self.truth, self.facts, self.aliases = truth, truth.facts, truth.aliases
+        facts = self.facts
+        self.by_id = {fact.id: fact for fact in facts}
+        self.having: dict[str, int] = {}  # axis -> facts on it
+        self.named: dict[tuple[str, str], int] = {}  # axis and term -> facts
+        for place, fact in enumerate(facts):
+            fact.bit = 1 << place
+            for axis, term in fact.terms.items():
+                self.having[axis] = self.having.get(axis, 0) | fact.bit
+                self.named[axis, term] = self.named.get((axis, term), 0) | fact.bit
+        self.rare = self._rare()
+        self.every = (1 << len(facts)) - 1
+        self.axes = {axis: [term for at, term in self.named if at == axis] for axis in self.having}
+        self.units = frozenset(fact.unit for fact in facts if fact.unit)
+        self.counted = any(UNITS.get(unit, ("",))[0] == "count" for unit in self.units)
+        self.ours = next(((axis, term) for axis, term in self.named if truth.ours and term == truth.ours), None)
+        self.counts = {fact.n for fact in facts if fact.n}
+        ordered = sorted((abs(fact.value), place) for place, fact in enumerate(facts))
+        self._values, self._places = [value for value, _ in ordered], [place for _, place in ordered]
+        self.by_first = self._spellings()
+        self.find = functools.lru_cache(_REMEMBERED)(self._look)
+
+    def _rare(self) -> dict[str, int]:
+        """Axes that only a few facts of a metric have (a class, a point of a sweep): a text must name them."""
+        rare: dict[str, int] = {}
+        of_metric: dict[str, list[Fact]] = {}
+        for fact in self.facts:
+            of_metric.setdefault(fact.terms.get("metric", ""), []).append(fact)
+        for facts in of_metric.values():
+            counts = Counter(axis for fact in facts for axis in fact.terms)
+            for fact in facts:
+                for axis in fact.terms:
+                    if axis in ("statistic", "sweep") or (
+                        counts[axis] < 0.4 * len(facts) and axis not in ("metric", "split")
+                    ):
+                        rare[axis] = rare.get(axis, 0) | fact.bit
+        return rare
+
+    def plausible(self, terms: dict[str, frozenset[str]]) -> int:
+        """The facts that fit, without those of a rare kind that nothing names."""
+        left = self.fitting(terms)
+        for axis, facts in self.rare.items():
+            if axis not in terms:
+                left &= ~facts
+        return left
+
+    def _spellings(self) -> dict[str, list[Entry]]:
+        """Every way to write every name, by its first word, longest first."""
+        meanings: dict[tuple[str, ...], list[tuple[str, str]]] = {}
+        own = {(axis, words(term)) for axis, term in self.named}
+
+        def add(spelling: tuple[str, ...], axis: str, term: str) -> None:
+            if not any(word.isalpha() for word in spelling):
+                return  # a name of digits would be found in every number
+            if spelling == words(term) or (axis, spelling) not in own:
+                meant = meanings.setdefault(spelling, [])
+                meant += [(axis, term)] if (axis, term) not in meant else []
+
+        for axis, term in self.named:
+            for spelling in self._ways(axis, term):
+                add(spelling, axis, term)
+        self._shorter_metrics(add)
+        self._shorter_names(add)
+        others = [(name, "metric", canonical(name)) for name in METRIC_GROUPS if name not in _PLAIN_WORDS]
+        others += [(name, "split", split) for split, group in names.SPLITS.items() for name in group if name != "eval"]
+        others += [(name, OURS, OURS) for name in _OUR_WORDS.split(", ")]
+        known = set(meanings)
+        for name, axis, term in others:  # a metric that no fact has: its number is none of ours
+            if words(name) not in known:
+                add(words(name), axis, term)
+        by_first: dict[str, list[Entry]] = {}
+        for spelling, meant in meanings.items():
+            for written in (spelling[0], *(other for other, same in _SAME.items() if same == spelling[0])):
+                by_first.setdefault(written, []).append((spelling, meant))
+        for entries in by_first.values():
+            entries.sort(key=lambda entry: -len(entry[0]))
+        return by_first
+
+    def _ways(self, axis: str, term: str) -> Iterator[tuple[str, ...]]:
+        """How one name is written: itself, its synonyms, its aliases."""
+        itself = words(term)
+        yield itself
+        if axis == "metric":
+            yield from (words(name) for name in METRIC_GROUPS.get(term, ()))
+        elif axis == "split":
+            yield from (words(name) for name in names.SPLITS.get(term, ()) if name != "eval")
+        else:
+            yield from _respelled(itself)
+        for text in (*_METHOD_WORDS, _OUR_WORDS):
+            group = [words(name) for name in text.split(", ")]
+            yield from group if itself in group else ()
+        for name, more in self.aliases.items():
+            yield from map(words, more) if words(name) == itself else ()
+
+    def _shorter_metrics(self, add: Add) -> None:
+        """ "latency" for "p50 latency", as long as no other metric of a fact may be meant."""
+        short: dict[str, set[str]] = {}
+        for term in self.axes.get("metric", []):
+            parts = term.split()
+            for start in range(len(parts)):
+                for end in range(start + 1, len(parts) + 1):
+                    piece = " ".join(parts[start:end])
+                    if piece in METRIC_GROUPS and piece != term:
+                        short.setdefault(canonical(piece), set()).add(term)
+            cut = {
+                group[0]
+                for name, group in METRIC_GROUPS.items()
+                if term not in METRIC_GROUPS and len(term) > 2 and name.startswith(term)
+            }
+            for whole in cut if len(cut) == 1 else ():
+                short.setdefault(whole, set()).add(term)  # sens for sensitivity
+        for piece, terms in short.items():
+            if len(terms) == 1 and ("metric", piece) not in self.named:
+                for name in METRIC_GROUPS[piece]:
+                    add(words(name), "metric", min(terms))
+
+    def _shorter_names(self, add: Add) -> None:
+        """ "ResNet-50" for "resnet50_baseline", "the baseline" too, as long as no other name has these words."""
+        entities = [
+            (axis, term, words(term)) for axis, term in self.named if axis not in ("metric", "split", "statistic")
+        ]
+        for axis, term, own in entities:
+            core = tuple(word for word in own if word not in _QUALIFIERS)
+            pieces = [core, *((word,) for word in own if word in ("baseline", "ours"))]
+            for piece in pieces:
+                alone = sum(set(piece) <= set(other) for _, _, other in entities) == 1
+                if piece and piece != own and alone and any(len(word) > 2 or word[0] > "\u3000" for word in piece):
+                    add(piece, axis, term)
+
+    def _look(self, text: str) -> tuple[Hit, ...]:
+        """The names in `text`, left to right; of two that overlap the longer one counts."""
+        low = text.lower().replace("w/o", " no")
+        if len(low) != len(text):  # a few letters grow; then case is kept, so that places stay places
+            low = text
+        hits: list[Hit] = []
+        end = 0
+        for match in self.first_words.finditer(low):
+            if match.start() < end:
+                continue
+            for spelling, meant in self.by_first[match[0]]:
+                at = match.end()
+                for word in spelling[1:]:
+                    token = _TOKEN.search(low, at, at + _FAR)
+                    if not token or _SAME.get(token[0], token[0]) != word or "." in low[at : token.start()].strip(". "):
+                        break
+                    at = token.end()
+                else:
+                    end = at
+                    hits += [Hit(axis, term, match.start(), end) for axis, term in meant]
+                    break
+        return tuple(hits)
+
+    @functools.cached_property
+    def first_words(self) -> re.Pattern[str]:
+        """Finds where a name may start: a first word, whole as _TOKEN would cut it."""
+        kinds: dict[str, list[str]] = {}
+        for word in sorted(self.by_first, key=len, reverse=True):
+            chinese = "\u3400" <= word[0] <= "\u9fff"
+            letter = r"\d" if word.isdigit() else "(?!)" if chinese else r"[^\W\d_\u3400-\u9fff]"
+            kinds.setdefault(letter, []).append(re.escape(word))
+        alternatives = (rf"(?<!{letter})(?:{'|'.join(group)})(?!{letter})" for letter, group in kinds.items())
+        return re.compile("|".join(sorted(alternatives)) or "(?!)")
+
+    # -- sets of facts
+
+    def fitting(self, terms: dict[str, frozenset[str]]) -> int:
+        """The facts that no term speaks against: on each axis one of its terms, or not on the axis at all."""
+        left = self.every
+        for axis, given in terms.items():
+            named = 0
+            for term in given:
+                named |= self.named.get((axis, term), 0)
+            left &= named | ~self.having.get(axis, 0)
+            if axis == "metric":
+                left &= named
+        return left
+
+    def members(self, chosen: int) -> Iterator[Fact]:
+        while chosen:
+            lowest = chosen & -chosen
+            yield self.facts[lowest.bit_length() - 1]
+            chosen ^= lowest
+
+    def near(self, value: float, slack: float) -> Iterator[Fact]:
+        """Facts whose size is within `slack` of a value's."""
+        size = abs(value)
+        at = bisect_left(self._values, size - slack)
+        while at < len(self._values) and self._values[at] <= size + slack:
+            yield self.facts[self._places[at]]
+            at += 1
