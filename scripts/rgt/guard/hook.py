@@ -30,6 +30,7 @@ STEMS = tuple(
 _LETTERS = bytes(sign if chr(sign).isalnum() or sign == 95 else 32 for sign in range(128)) + b" " * 128
 _NAMES = bytes(sign if chr(sign).isalnum() or sign in b"_-." else 32 for sign in range(128)) + b" " * 128
 _HIDING = (b"\\u", b"$", b"`", b"./", b"?", b"[", b'\\"\\"', b"''", b"\\\\", b"<(", b": . ", b"; . ", b"& . ")
+_HIDING += (b"smi -r", b"smi mig")  # nvidia-smi: everything else only looks
 
 
 def is_harmless(raw: bytes, table: bytes) -> bool:
