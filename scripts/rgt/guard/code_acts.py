@@ -121,7 +121,7 @@ def deletes(guard: Walker, text: str, state: State, language: str) -> None:
             guard.lose(guard.glob(_bare(match[2]), state), state, ["code", match[0][:80]], "removes")
     if all(match["own"] for match in calls):
         return
-    for name in _ENVIRON.pattern().findall(text):
+    for name in _ENVIRON.findall(text):
         guard.lose([guard.variable(name, state)], state, ["code", text[:80]], "removes")
     for match in re.finditer(_LITERAL, text):
         if not _READS.search(text[max(0, match.start() - 30) : match.start()]):

@@ -32,7 +32,7 @@ _STATE = Regex(
 
 def parts(text: str) -> list[str]:
     """terminate-instances, TerminateInstances, terminate_instances -> [terminate, instance]"""
-    found = [part.lower() for part in _PARTS.pattern().findall(text)]
+    found = [part.lower() for part in _PARTS.findall(text)]
     return [one[:-1] if one.endswith("s") and one[:-1] in THINGS | LIGHT else one for one in found]
 
 
