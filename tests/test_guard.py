@@ -98,6 +98,12 @@ REFUSED = [
     *("tclsh <<< 'file delete -force runs'", "ruby -e 'FileUtils.rm_rf(ENV[\"CKPT_DIR\"])'"),
     *("terraform plan -destroy -out=p && terraform apply p", "grpcurl h:1 gpu.v1.Pods/StopPod", "heroku ps:stop web.1"),
     *("docker run --name a x && docker rm -f a trainer", "kubectl create job x && kubectl delete job --all"),
+    *(
+        "npm pkg set scripts.pretest='rm -rf runs' && npm test",
+        "perl -e 'open(F,\">results.json\")'",
+        "fab -- 'sudo halt'",
+    ),
+    "echo 'rm -rf runs' > .git/hooks/pre-commit; git commit -m x",
     *("nvidia-smi -r", "aria2c -d ckpts -o best.pt https://x/y"),
     *("sqlite3 mlflow.db 'DELETE FROM runs'", "git ls-files -o | xargs rm -rf", "y=$(( $(rm -rf runs; echo 1) + 1 ))"),
 ]

@@ -98,12 +98,14 @@ _READS = Regex(
 )
 _ENVIRON = Regex(r"(?i)(?:\benv|environ|getenv)\W{1,3}([A-Za-z]\w*)")
 _RUNS = Regex(
-    rf"(?:\b(?:system|exec|execSync|spawn|spawnSync|execFileSync|shell_exec|passthru|popen|os\.execute|child_process\.\w+"
+    rf"(?:\b(?:system|exec|execSync|spawn|spawnSync|execFileSync|shell_exec|passthru|popen|os\.execute|child_process\.\w+|System\.cmd"
     r"|shell-command(?:-to-string)?|do shell script)|%x)"
     rf"[\s(\[{{]*({_LITERAL}(?:\s*,\s*\[?\s*{_LITERAL})*)"
 )
 _WRITES = Regex(
-    rf"(?:rename[\s(]*{_LITERAL}\s*,|writeFileSync|truncateSync|truncate|File\.write|writeFile)[\s(]*({_LITERAL})"
+    rf"(?:rename[\s(]*{_LITERAL}\s*,|writeFile(?:Sync)?|truncate(?:Sync)?|(?:File|IO|Bun)\.write!?|createWriteStream"
+    rf"|file_put_contents|Deno\.write\w*|open[^;\n]{{0,20}}['\"]>['\"]\s*,)[\s(]*({_LITERAL})"
+    rf"|open[\s(]*({_LITERAL})\s*,\s*['\"]w|open[^;\n]{{0,20}}['\"]>\s*(\w[^'\"]*)"
 )
 _ADDRESS = Regex(r"(?:https?:)?/[\w./:$?=&{}-]*")
 _METHOD = Regex(r"(?i)\b(delete|post|put|patch)\b")
@@ -133,7 +135,7 @@ def foreign(guard: Walker, text: str, state: State, language: str = "") -> None:
     """node, perl, ruby, php, awk, lisp: calls by name with the literals behind them."""
     known = dict(re.findall(rf"(\w+)\s*=\s*({_LITERAL})", text))
     text = re.sub(r"(?<=[(,\s])\$?(\w+)(?=\s*[,);])", lambda match: known.get(match[1], match[0]), text)
-    for match in re.finditer(rf"({_LITERAL})\s*\|\s*(?:getline|\"(?:ba)?sh)", text):  # awk
+    for match in re.finditer(rf"({_LITERAL})\s*(?:\|\s*(?:getline|\"(?:ba)?sh)|\.execute\()", text):  # awk, groovy
         guard.script(_bare(match[1]), state.copy())
     for match in _RUNS.finditer(text):
         literals = [_bare(one) for one in re.findall(_LITERAL, match[1])]
@@ -143,7 +145,7 @@ def foreign(guard: Walker, text: str, state: State, language: str = "") -> None:
             guard.script(match[1], state.copy())
     deletes(guard, text, state, language)
     for match in _WRITES.finditer(text):
-        guard.overwrite(_bare(match[1]), state, ["code", match[0][:80]])
+        guard.overwrite(_bare(match[1] or match[2] or match[3]), state, ["code", match[0][:80]])
     for match in re.finditer(_LITERAL, text):
         if _ADDRESS.fullmatch(_bare(match[0])) and not match[0].startswith("`"):
             told = text[max(0, match.start() - 80) : match.end() + 500]

@@ -109,5 +109,6 @@ def package(guard: Walker, words: list[str], state: State) -> None:
         pairs = [word.removeprefix("scripts.").partition("=") for word in rest[2:] if word.startswith("scripts.")]
         scripts |= {key: value for key, _, value in pairs}
         state.files[state.path("package.json")] = json.dumps({"scripts": scripts})
-    elif isinstance(scripts, dict) and isinstance(scripts.get(name), str):
-        guard.script(scripts[name], state.copy())
+    for key in (f"pre{name}", name, f"post{name}"):
+        if isinstance(scripts, dict) and isinstance(scripts.get(key), str):
+            guard.script(scripts[key], state.copy())

@@ -289,11 +289,13 @@ class Walker(ABC):
                     self.written(path, before + out, state)
 
     def written(self, path: str, text: str, state: State) -> None:
-        """The line itself writes this file; a table of cron's runs by being there."""
+        """The line itself writes this file; a table of cron's or a hook of git's runs by being there."""
         key = state.path(path)
         state.files[key] = text[:TEXT]
         if key.startswith(("/etc/cron", "/var/spool/cron")):
             self.run(["crontab", key], state.copy(), "")
+        elif "/.git/hooks/" in key or "/.husky/" in key or key.endswith(("/.bashrc", "/.zshrc", "/.profile")):
+            self.script(text, state.copy())
 
     def content(self, path: str, state: State) -> str:
         """A file's text: of the line's own making, or read here; a marker when it cannot be known."""

@@ -158,7 +158,10 @@ def starter(guard: Walker, words: list[str], state: State, stdin: str) -> str:
         rest = rest[rest.index("run") + 1 :]
     rest = after_options(rest, valued, skip)
     if words[0].startswith("salt") and rest:  # salt: the function of a module
-        rest = [*_SALT.get(rest[0], ["true"] * (rest[0][:4] != "cmd.")), *rest[1:]]
+        rest = [
+            *_SALT.get(rest[0], ["true"] * (rest[0][:4] != "cmd.")),
+            *(one.removeprefix("cmd=") for one in rest[1:]),
+        ]
     if "@" in how:
         return guard.script(" ".join(rest), state.elsewhere(), stdin)
     if rest[:1] in (["-c"], ["--command"]):  # flock FILE -c TEXT
