@@ -81,6 +81,30 @@ REFUSED = [
     "python -c \"import wandb; [r.delete() for r in wandb.Api().runs('me/llm')]\"",
     'python -c "import newsdk; newsdk.Client().instances.delete(1)"',
     "python -c \"import glob, shutil; list(map(shutil.rmtree, glob.glob('runs/*')))\"",
+    # written on the line and run by it later; run on other machines; forced drops of data managers
+    *("npm pkg set scripts.w='rm -rf runs' && npm run w", "echo '@daily rm -rf runs' > c && crontab c"),
+    "printf 'tasks:\\n  w:\\n    cmds:\\n      - rm -rf runs\\n' > Taskfile.yml && task w",
+    "printf 'services:\\n  j:\\n    volumes: [./runs:/r]\\n    command: rm -r /r' > compose.yml; docker compose run j",
+    *(
+        "salt -G 'role:gpu' cmd.run 'rm -rf /data/ckpts'",
+        "salt n1 file.remove /data/runs",
+        "dsh -g gpu 'rm -rf /data/runs'",
+    ),
+    *("ansible g -a 'rm -rf /data/runs'", "ansible g -m ec2_instance -a 'name=a state=absent'"),
+    *("git annex drop --force ckpts", "git lfs prune --force", "datalad drop --reckless kill ckpts"),
+    # code of other languages: a call that deletes what it does not name, and the path elsewhere in the code
+    "ruby -rfileutils -e 'Dir[\"lightning_logs/version_*\"].each { |d| FileUtils.rm_rf(d) }'",
+    *("perl -e 'unlink for <ckpts/*.pt>'", "R -e 'file.remove(list.files(\"ckpts\", full.names=TRUE))'"),
+    *("tclsh <<< 'file delete -force runs'", "ruby -e 'FileUtils.rm_rf(ENV[\"CKPT_DIR\"])'"),
+    *("terraform plan -destroy -out=p && terraform apply p", "grpcurl h:1 gpu.v1.Pods/StopPod", "heroku ps:stop web.1"),
+    *("docker run --name a x && docker rm -f a trainer", "kubectl create job x && kubectl delete job --all"),
+    *(
+        "npm pkg set scripts.pretest='rm -rf runs' && npm test",
+        "perl -e 'open(F,\">results.json\")'",
+        "fab -- 'sudo halt'",
+    ),
+    "echo 'rm -rf runs' > .git/hooks/pre-commit; git commit -m x",
+    *("nvidia-smi -r", "aria2c -d ckpts -o best.pt https://x/y"),
     *("sqlite3 mlflow.db 'DELETE FROM runs'", "git ls-files -o | xargs rm -rf", "y=$(( $(rm -rf runs; echo 1) + 1 ))"),
 ]
 PASSED = [
@@ -125,6 +149,22 @@ PASSED = [
     *('curl -X POST https://rest.runpod.io/v1/pods -d \'{"name": "stop-words"}\'', "ssh w powershell Get-Process"),
     "python -c \"import boto3; boto3.client('ec2').terminate_instances(InstanceIds=['i'], DryRun=True)\"",
     *("rgt guard check -- rm -rf runs", "rgt gpu_gate -n x -- python train.py", f"mv {RUN} runs/renamed"),
+    *(
+        "npm pkg set scripts.w='rm -rf dist' && npm run w",
+        "salt 'gpu*' cmd.run 'ls /data/ckpts'",
+        "git annex drop --auto",
+    ),
+    *(
+        "ansible g -m file -a 'path=/tmp/x state=absent'",
+        "ansible g -m apt -a 'name=htop state=absent'",
+        "git lfs prune",
+    ),
+    'node -e \'fs.readFileSync("results.json"); for (const f of fs.readdirSync("dist")) fs.unlinkSync(f)\'',
+    *("Rscript -e 'x <- read.csv(\"results.json\"); rm(x)'", "tclsh <<< 'file delete build'"),
+    *("terraform plan -destroy -out=p", "grpcurl h:1 gpu.v1.Pods/GetPod", "nvidia-smi mig -lgi"),
+    "aliyun ecs DescribeInstances --RegionId cn-hangzhou --Status Stopped",
+    "docker run -d --name s-$$ redis && docker exec s-$$ redis-cli ping && docker rm -f s-$$",
+    *("c=$(docker create x) && docker cp $c:/a . && docker rm $c", "kubectl create job s && kubectl delete job/s"),
     # look-alikes of those: a verb that looks or adds comes first, or the thing is no loss
     *("newctl vms list --state terminated", "newctl create vm --name stop-me", "newctl ssh-key delete 1", "npm stop"),
     *(

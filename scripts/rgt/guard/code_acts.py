@@ -6,6 +6,8 @@ delete or start something.
 
 from __future__ import annotations
 
+import os
+
 from rgt.guard.argument_words import after_options, operands
 from rgt.guard.ending_verbs import is_ending_call
 from rgt.guard.lazy_regex import Regex, re
@@ -25,8 +27,9 @@ def interpreter(guard: Walker, words: list[str], state: State, stdin: str) -> No
         for path in operands(words[1:], "-e -E -pe -pie -i -l -0"):
             guard.overwrite(path, state, words)
     for i, word in enumerate(words[1:], 1):
-        if re.fullmatch(r"-[a-zA-Z]*[eEr]|--eval|--execute|-p|--print|eval", word) and i + 1 < len(words):
-            foreign(guard, words[i + 1], state)
+        told = word == "-c" and name == "expect"
+        if (told or re.fullmatch(r"-[a-zA-Z]*[eEr]|--eval|--execute|-p|--print|eval", word)) and i + 1 < len(words):
+            foreign(guard, words[i + 1], state, name)
             return
     if name.endswith("awk"):
         for path in operands(words[1:], "-i -v -F -f")[1:] if "inplace" in words else []:
@@ -36,7 +39,7 @@ def interpreter(guard: Walker, words: list[str], state: State, stdin: str) -> No
     rest = after_options(words[1:], {"-I", "-r", "-M", "-l"})
     text = guard.content(rest[0], state) if rest and rest[0] != "-" else stdin
     if text and not text.startswith("\ue001"):
-        foreign(guard, text, state)
+        foreign(guard, text, state, name)
 
 
 def python_words(guard: Walker, words: list[str], state: State, stdin: str) -> None:
@@ -82,28 +85,57 @@ _LITERAL = (
     r"(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`(?:[^`\\]|\\.)*`|q[qwx]?\{[^}]*\}|q[qwx]?\([^)]*\)"
     r"|<[^<>\s]*\*[^<>\s]*>)"
 )
+# names of functions that delete, in any language; what they delete is the literal behind, or what the code names
 _DELETES = Regex(
-    r"(?:rmSync|rmdirSync|unlinkSync|rmdir|unlink|rm_rf|rm_r|rmtree|remove_tree|rimraf(?:\.sync)?|removeSync|emptyDirSync|rm"
-    r"|File\.delete|delete-(?:directory|file)|Deno\.remove(?:Sync)?|file\.remove|os\.remove)\b"
-    rf"[\"']?[\s(,]*(?:glob)?[\s(\[]*({_LITERAL})"
+    r"(?<![\w$])(?:rm(?:dir)?Sync|unlink(?:Sync)?|rmdir|rm_(?:rf?|f)!?|rmtree|remove_(?:tree|dir|entry(?:_secure)?|file)"
+    r"|rimraf(?:\.sync)?|removeSync|emptyDirSync|rm(?=\s*[(\"'\[])|(?:File|Files|fs|Dir|IO)\.delete\w*|Directory\]::Delete"
+    r"|File\]::Delete|delete-(?:directory|file)|deleteDir|deleteRecursively|(?:dir|file)_delete|delete_at!"
+    r"|Deno\.remove(?:Sync)?|file\.remove|os\.remove|lfs\.rmdir)(?![\w-])"
+    rf"(?P<own>[\"']?[\s(,]*(?:glob)?[\s(\[]*({_LITERAL}))?"
 )
+_READS = Regex(
+    r"(?i)(?:read(?!_?dir)[\w.]*|require|import|from|open|load\w*|parse|fromJSON|puts|print\w*|echo|log|mkdir\w*)[\s(]*$"
+)
+_ENVIRON = Regex(r"(?i)(?:\benv|environ|getenv)\W{1,3}([A-Za-z]\w*)")
 _RUNS = Regex(
-    rf"(?:\b(?:system|exec|execSync|spawn|spawnSync|execFileSync|shell_exec|passthru|popen|os\.execute|child_process\.\w+"
+    rf"(?:\b(?:system|exec|execSync|spawn|spawnSync|execFileSync|shell_exec|passthru|popen|os\.execute|child_process\.\w+|System\.cmd"
     r"|shell-command(?:-to-string)?|do shell script)|%x)"
     rf"[\s(\[{{]*({_LITERAL}(?:\s*,\s*\[?\s*{_LITERAL})*)"
 )
 _WRITES = Regex(
-    rf"(?:rename[\s(]*{_LITERAL}\s*,|writeFileSync|truncateSync|truncate|File\.write|writeFile)[\s(]*({_LITERAL})"
+    rf"(?:rename[\s(]*{_LITERAL}\s*,|writeFile(?:Sync)?|truncate(?:Sync)?|(?:File|IO|Bun)\.write!?|createWriteStream"
+    rf"|file_put_contents|Deno\.write\w*|open[^;\n]{{0,20}}['\"]>['\"]\s*,)[\s(]*({_LITERAL})"
+    rf"|open[\s(]*({_LITERAL})\s*,\s*['\"]w|open[^;\n]{{0,20}}['\"]>\s*(\w[^'\"]*)"
 )
 _ADDRESS = Regex(r"(?:https?:)?/[\w./:$?=&{}-]*")
 _METHOD = Regex(r"(?i)\b(delete|post|put|patch)\b")
 
 
-def foreign(guard: Walker, text: str, state: State) -> None:
+def deletes(guard: Walker, text: str, state: State, language: str) -> None:
+    """A call that does not say what it deletes may delete any path that the code names and does not only read."""
+    if language in ("tclsh", "wish", "expect"):
+        for verb, told in re.findall(r"\b(file\s+delete|exec|spawn|system)\s+([^\n;\]]+)", text):
+            guard.script(f"rm -r {told}" if verb[0] == "f" else told, state.copy())
+        return
+    calls = [match for match in _DELETES.finditer(text) if not (language[:1] == "R" and match[0][:2] == "rm")]
+    for match in calls:
+        if match["own"]:
+            guard.lose(guard.glob(_bare(match[2]), state), state, ["code", match[0][:80]], "removes")
+    if all(match["own"] for match in calls):
+        return
+    for name in _ENVIRON.findall(text):
+        guard.lose([guard.variable(name, state)], state, ["code", text[:80]], "removes")
+    for match in re.finditer(_LITERAL, text):
+        if not _READS.search(text[max(0, match.start() - 30) : match.start()]):
+            paths = [one for one in guard.glob(_bare(match[0]), state) if "/" in one or os.path.exists(state.path(one))]
+            guard.lose([one for one in paths if one.strip("./ ")], state, ["code", text[:80]], "removes")
+
+
+def foreign(guard: Walker, text: str, state: State, language: str = "") -> None:
     """node, perl, ruby, php, awk, lisp: calls by name with the literals behind them."""
     known = dict(re.findall(rf"(\w+)\s*=\s*({_LITERAL})", text))
     text = re.sub(r"(?<=[(,\s])\$?(\w+)(?=\s*[,);])", lambda match: known.get(match[1], match[0]), text)
-    for match in re.finditer(rf"({_LITERAL})\s*\|\s*(?:getline|\"(?:ba)?sh)", text):  # awk
+    for match in re.finditer(rf"({_LITERAL})\s*(?:\|\s*(?:getline|\"(?:ba)?sh)|\.execute\()", text):  # awk, groovy
         guard.script(_bare(match[1]), state.copy())
     for match in _RUNS.finditer(text):
         literals = [_bare(one) for one in re.findall(_LITERAL, match[1])]
@@ -111,11 +143,9 @@ def foreign(guard: Walker, text: str, state: State) -> None:
     for match in re.finditer(r"(?<![\w$])`((?:[^`\\]|\\.)+)`", text):
         if " " in match[1]:
             guard.script(match[1], state.copy())
-    for match in _DELETES.finditer(text):
-        paths = guard.glob(_bare(match[1]), state)
-        guard.lose(paths, state, ["code", match[0][:80]], "removes")
+    deletes(guard, text, state, language)
     for match in _WRITES.finditer(text):
-        guard.overwrite(_bare(match[1]), state, ["code", match[0][:80]])
+        guard.overwrite(_bare(match[1] or match[2] or match[3]), state, ["code", match[0][:80]])
     for match in re.finditer(_LITERAL, text):
         if _ADDRESS.fullmatch(_bare(match[0])) and not match[0].startswith("`"):
             told = text[max(0, match.start() - 80) : match.end() + 500]

@@ -20,6 +20,7 @@ VAGUE = WORDS["vague"]
 LIGHT = WORDS["light"]
 _BOOLEAN = frozenset("--yes --force --quiet --debug --verbose --json --raw --all --async --wait --confirm".split())
 _PARTS = Regex(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_VIEW = Regex(r"(?:Describe|List|Get|Show|Query|Inquiry|Search)(?=[A-Z])")
 _COMMAND = Regex(r"[A-Za-z][\w.:/@-]*")
 _ZERO = Regex(r"(?i)[\w-]*(?:nodes?|replicas?|capacity|count|size|instances?|workers?|scale|timelimit|gpus)=0\b")
 _SETS = Regex(r"(?i)-*(?:\w+[-_])?(?:state|status|action|operation|power)")  # its value is what is done
@@ -31,12 +32,15 @@ _STATE = Regex(
 
 def parts(text: str) -> list[str]:
     """terminate-instances, TerminateInstances, terminate_instances -> [terminate, instance]"""
-    found = [part.lower() for part in _PARTS.pattern().findall(text)]
+    found = [part.lower() for part in _PARTS.findall(text)]
     return [one[:-1] if one.endswith("s") and one[:-1] in THINGS | LIGHT else one for one in found]
 
 
-def _first(word: str) -> str:
-    return word.partition("-")[0].partition("_")[0].partition(":")[0].lower()
+def _looks(word: str) -> bool:
+    """list, describe-instances, DescribeInstances; of heroku's ps:stop the last part is the verb."""
+    verb = word.rpartition(":")[2]
+    first = verb.partition("-")[0].partition("_")[0]
+    return word in LOOKS or first.lower() in LOOKS or bool(_VIEW.match(verb))
 
 
 def ends_in(words: list[str]) -> bool:
@@ -82,7 +86,7 @@ def ended_by(words: list[str], known: bool) -> int:
             continue
         named = parts(word.partition("/")[0])
         following = words[i + 1] if i + 1 < len(words) else ""
-        if (word in LOOKS or _first(word) in LOOKS) and following not in ENDS:  # `mlflow run delete`: a noun
+        if _looks(word) and following not in ENDS:  # `mlflow run delete`: a noun
             return 0
         if ends_in(named) and (word.lower() in ENDS or len(named) > 1):
             if LIGHT.intersection(named) and not THINGS.intersection(named):

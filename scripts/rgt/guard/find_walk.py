@@ -185,15 +185,8 @@ def fd(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     rest, command = words[1:at], words[at + 1 :]
     ending = option(rest, "-e", "--extension")
     given = operands(rest, "-e -t -d -E --extension --type --max-depth --exclude --changed-before")
-    pattern, roots = (given[0] if given else "."), given[1:] or ["."]
-    wanted = Expression(["-name", f"*.{ending}"] if ending else [])
-    paths = [path for root in roots for path in matches(guard, root, wanted, state)]
-    try:
-        regex = re.compile(fnmatch.translate(pattern) if "-g" in rest else pattern)
-        paths = [path for path in paths[0 if ending else 1 :] if regex.search(os.path.basename(path))]
-    except re.error:
-        pass
-    if command and paths:
-        command = command if "{}" in command else [*command, "{}"]
-        execute(guard, command, paths, state, words[at] in ("-X", "--exec-batch"))
-    return "" if command else "".join(f"{path}\n" for path in paths)
+    pattern = given[0] if "-g" in rest else re.sub(r"\.\*|[.*]", "*", f"*{given[0].strip('^$')}*") if given else "*"
+    tests = ["-mindepth", "1", "-name", pattern.replace("\\", ""), *(["-name", f"*.{ending}"] if ending else [])]
+    command = command if "{}" in command or not command else [*command, "{}"]
+    action = ["-exec", *command, "+" if words[at] in ("-X", "--exec-batch") else ";"] if command else []
+    return find(guard, ["find", *(given[1:] or ["."]), *tests, *action], state, stdin)

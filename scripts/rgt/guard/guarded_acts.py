@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from rgt.guard import ending_verbs
-from rgt.guard.argument_words import has_flag, operands, option, shlex_words
+from rgt.guard.argument_words import has_flag, operands, option, shlex_words, values_of
 from rgt.guard.ending_verbs import ended_by, is_dry, parts
 from rgt.guard.guarded_code import Act, Table, shown
 from rgt.guard.lazy_regex import Regex, re
@@ -18,7 +18,7 @@ from rgt.guard.losing_programs import DEVICE, LOSING, lose_place
 from rgt.guard.precious_paths import UNKNOWN, Precious, marker
 from rgt.guard.printing_programs import PRINTING
 from rgt.guard.shell_walk import TEXT, State, TooMuch, Walker
-from rgt.guard.starting_programs import DATA, ESCAPING, STARTING, TOOLS, carried, escaping, option_texts
+from rgt.guard.starting_programs import DATA, ESCAPING, STARTING, TOOLS, carried, escaping, mounts, option_texts
 
 ACTS = 50  # kept of one line
 _VERBS = (
@@ -43,8 +43,9 @@ _BUCKETS = set(
 _MOVES, _MIRRORS = {"mv", "move", "moveto"}, {"sync", "rsync", "mirror"}
 _EMPTIES = {"rm", "rmr", "delete", "del", "remove", "deletefile", "cleanup", "rmdirs", "dedupe"}
 _PLACE = Regex(
-    r"(?:s3|gs|r2|oss|cos|obs|b2|abfss?|wasbs?|hf|dbfs|swift|az|gcs|minio|tos|bos)://|[\w.-]{2,}:(?!/?\d|//)"
+    r"(?:s3|gs|r2|oss|cos|obs|b2|abfss?|wasbs?|lakefs|hf|dbfs|swift|az|gcs|minio|tos|bos)://|[\w.-]{2,}:(?!/?\d|//)"
 )
+_MADE = Regex("\ue001(?:docker|podman|nerdctl)\ue006(?:container\ue006)?(?:run|create)\ue006")
 _ERASES = set("delete remove purge wipe erase clean prune del rm sdel deleteduplicates trash discard".split())
 CMDLETS = {name.lower(): name for name in (*LOSING, *STARTING, *PRINTING) if "-" in name and name[0].isupper()}
 
@@ -131,7 +132,7 @@ class Guard(Walker):
             escaping(self, words, state, stdin)
         if program:
             return program(self, words, state, stdin)
-        if name in ("tar", "rsync", "scp", "split", "script", "su", "runuser", "hyperfine", "man", "ansible"):
+        if name in ("tar", "rsync", "scp", "split", "script", "su", "runuser", "hyperfine", "man"):
             option_texts(self, words, state, stdin)
         if losing:
             return out if isinstance(out, str) else marker(" ".join(words))
@@ -185,7 +186,7 @@ class Guard(Walker):
 
     def client(self, words: list[str], state: State, known: bool, generic: bool) -> None:
         name, told = words[0], " ".join(words[:6])
-        if generic and self.storage(words, state):
+        if (generic and self.storage(words, state)) or (known and made_here(words, state)):
             return
         signal = (option(words, "-s", "--signal") or "").removeprefix("SIG") if name == "scancel" else ""
         for profile, pattern in self.table.commands.get(name, []):
@@ -206,8 +207,11 @@ class Guard(Walker):
             self.lose([one for one in words[1:] if os.path.exists(state.path(one))], state, words, "removes")
         elif not known:
             target = option(words[1:], "-o", "-O", "--output", "--out", "--outfile")
-            if target and not state.remote and os.path.isfile(state.path(target)):
-                self.overwrite(target, state, words)
+            folder = option(words[1:], "-d", "--dir") or "."
+            for path in [target, f"{folder}/{target}"] if target and not state.remote else []:
+                if os.path.isfile(state.path(path)):
+                    self.overwrite(path, state, words)
+                    break
 
     def storage(self, words: list[str], state: State) -> bool:
         """rclone, aws s3, gsutil, hf: what is in buckets is judged by name. Whether these words are about a bucket."""
@@ -296,6 +300,30 @@ class Guard(Walker):
 def is_rm(name: str) -> bool:
     """grm, safe-rm, trash-rm, rm-improved: made to do what rm does."""
     return name == "grm" or ("-" in name and not {"rm", "trash", "wipe", "shred"}.isdisjoint(name.split("-")))
+
+
+def made_here(words: list[str], state: State) -> bool:
+    """Ends only what the same line created; a line that creates is remembered, and so is a plan to destroy."""
+    verbs = [i for i, word in enumerate(words[:4]) if word in ("run", "create", "launch", "start", "apply", "plan")]
+    named = [*values_of(words, "--name", "--profile"), *values_of(words, "-p" if words[0] == "minikube" else "--name")]
+    if not verbs and not has_flag(words, "--all", "-l", "--selector", "--filter"):
+        asked = [word for word in words[2:] if word[:1] != "-" and word not in ending_verbs.ENDS]
+        asked = asked[1:] if asked[1:] and ending_verbs.THINGS.issuperset(parts(asked[0])) else asked
+        asked = named or [one.partition("/")[2] or one for one in asked]
+        return bool(asked) and all(one in state.made or _MADE.match(one) for one in asked)
+    if not verbs:
+        return False
+    rest = operands(words[verbs[0] + 1 :], "--image --restart")
+    if words[0] in ("terraform", "tofu"):
+        plan = option([word.replace("-out", "--out", word[:4] == "-out") for word in words], "--out")
+        if plan and "-destroy" in words:
+            state.files[state.path(plan)] = "-destroy"
+        words += [state.files.get(state.path(one), "") for one in rest]
+        return False
+    if words[verbs[0]] != "start" or named:
+        names = named or (rest[:1] if words[verbs[0]] == "run" else rest[:2][-1:])
+        state.made.update(dict.fromkeys(names, mounts(words, state)))
+    return False
 
 
 def matched(pattern: list[str], words: list[str]) -> list[str] | None:

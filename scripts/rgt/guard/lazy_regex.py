@@ -8,7 +8,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Iterator
+    from re import compile as Regex
 else:
 
     class _Re:
@@ -19,32 +19,15 @@ else:
 
     re = _Re()
 
+    class Regex:
+        def __init__(self, text):
+            self.__dict__["text"] = text
+
+        def __getattr__(self, name):
+            """A method of the compiled expression, kept for the next time."""
+            compiled = self.__dict__.setdefault("compiled", None) or re.compile(self.text)
+            self.__dict__.update({"compiled": compiled, name: getattr(compiled, name)})
+            return self.__dict__[name]
+
+
 __all__ = ["Regex", "re"]
-
-
-class Regex:
-    __slots__ = ("compiled", "text")
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.compiled: re.Pattern[str] | None = None
-
-    def pattern(self) -> re.Pattern[str]:
-        if self.compiled is None:
-            self.compiled = re.compile(self.text)
-        return self.compiled
-
-    def match(self, text: str, start: int = 0) -> re.Match[str] | None:
-        return self.pattern().match(text, start)
-
-    def search(self, text: str, start: int = 0) -> re.Match[str] | None:
-        return self.pattern().search(text, start)
-
-    def fullmatch(self, text: str) -> re.Match[str] | None:
-        return self.pattern().fullmatch(text)
-
-    def finditer(self, text: str) -> Iterator[re.Match[str]]:
-        return self.pattern().finditer(text)
-
-    def sub(self, new: str | Callable[[re.Match[str]], str], text: str) -> str:
-        return self.pattern().sub(new, text)

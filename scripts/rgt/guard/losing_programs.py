@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from rgt.guard.argument_words import has_flag, operands, option, shlex_words, values_of
+from rgt.guard.ending_verbs import about, is_ending_call, parts
 from rgt.guard.lazy_regex import Regex, re
 from rgt.guard.shell_walk import State, Walker
 
@@ -182,6 +183,8 @@ def git(guard: Walker, words: list[str], state: State, stdin: str) -> object:
         git(guard, [words[0], *shlex_words(own), *rest], inner, stdin)
     elif verb == "config" and len(given) > 1 and given[0].startswith("alias."):
         state.aliases["git " + given[0][6:]] = given[1]
+    elif verb in ("annex", "lfs"):
+        guard.run([f"git-{verb}", *rest], inner, stdin)
     elif verb in ("bisect", "submodule", "rebase", "difftool", "filter-branch"):
         told = re.sub(r"^(?:run|(?:--recursive )?foreach(?: --recursive)?) ", "", " ".join(rest))
         guard.script(option(rest, "-x", "--exec", "--extcmd") or (told if verb[0] in "bs" else ""), inner)
@@ -291,13 +294,29 @@ def service(guard: Walker, words: list[str], state: State, stdin: str) -> None:
 
 
 def ansible(guard: Walker, words: list[str], state: State, stdin: str) -> None:
-    """-m file -a state=absent, -m reboot; what its shell module runs is carried."""
-    module, told = option(words[1:], "-m", "--module-name") or "", option(words[1:], "-a", "--args") or ""
-    path = re.search(r"(?:path|dest|name)=(\S+)", told)
-    if module.endswith(("reboot", "shutdown")):
+    """-m file -a state=absent, -m reboot, -m service -a state=stopped; without a module the text is a command."""
+    module = (option(words[1:], "-m", "--module-name") or "command").rpartition(".")[2]
+    told, there = option(words[1:], "-a", "--args") or "", state.elsewhere()
+    given = dict(pair.split("=", 1) for pair in shlex_words(told) if "=" in pair)
+    named = given.get("path") or given.get("dest") or given.get("name") or ""
+    if module.removeprefix("win_") in ("command", "shell", "raw", "powershell"):
+        guard.script(re.sub(r"^(?:cmd|_raw_params)=", "", told), there, stdin)
+    elif module.endswith(("reboot", "shutdown")):
         guard.act("end", "ends or restarts the machines", words)
-    elif "state=absent" in told and path:
-        guard.lose([path[1]], state.elsewhere(), words, "removes")
+    elif given.get("state") in ("absent", "stopped", "restarted", "terminated") and module.endswith("file"):
+        guard.lose([named], there, words, "removes")
+    elif given.get("state") in ("absent", "stopped", "restarted", "terminated"):
+        if module in ("service", "systemd", "systemd_service"):
+            service(guard, ["systemctl", "stop", named], there, stdin)
+        elif about(parts(module), False):  # ec2_instance, docker_container
+            guard.act("end", f"{module} ends {named}", words, named)
+
+
+def grpc(guard: Walker, words: list[str], state: State, stdin: str) -> None:
+    """grpcurl HOST compute.v1.InstanceService/Delete"""
+    method = words[-1].replace("/", ".")
+    if not {"list", "describe", "ls"} & set(words) and is_ending_call(method, True):
+        guard.act("end", f"calls {words[-1]}", words)
 
 
 def database(guard: Walker, words: list[str], state: State, stdin: str) -> None:
@@ -358,9 +377,10 @@ _NAMED: dict[Losing, str] = {
     web_client: "curl curlie wget http https xh xhs httpie Invoke-RestMethod Invoke-WebRequest irm iwr",
     pack: "tar zip 7z fdupes jdupes",
     rsync: "rsync scp robocopy unison",
-    git: "git hg",
+    git: "git hg oxen",
     service: "systemctl service launchctl rc-service",
     ansible: "ansible",
+    grpc: "grpcurl grpc_cli",
     database: "sqlite3 psql mysql mariadb duckdb redis-cli mongosh mongo clickhouse-client",
     dd: "dd",
     kill: "kill",

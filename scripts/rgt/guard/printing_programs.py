@@ -74,7 +74,7 @@ def same_lines(guard: Walker, words: list[str], state: State, stdin: str) -> str
         for path in operands(words[1:]):
             if not has_flag(words[1:], "-a", "--append"):
                 guard.overwrite(path, state, words)
-            state.files[state.path(path)] = stdin
+            guard.written(path, stdin, state)
         return stdin
     written = option(words[1:], "-o", "--output") if words[0] == "sort" else None
     if written:
@@ -156,6 +156,8 @@ def sed(guard: Walker, words: list[str], state: State, stdin: str) -> str:
 
 def derived(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     """awk, cut, jq, ps, pgrep: output that depends on what came in or on the machine."""
+    if words[0] == "nvidia-smi" and {"-r", "--gpu-reset", "-dci", "-dgi"} & set(words):
+        guard.act("kill", "resets a GPU and ends what runs on it", words)
     return marker(stdin[:250].strip() + " " + " ".join(words)[:200])
 
 

@@ -58,6 +58,7 @@ class State:
         self.functions: dict[str, Node] = {}
         self.aliases: dict[str, str] = {}
         self.files: dict[str, str] = {}  # written by the line itself
+        self.made: dict[str, dict[str, str]] = {}  # boxes that the line itself created, with their mounts
         self.arguments: list[str] = []
         self.depth = 0
         self.mounts: dict[str, str] = {}  # of a container: its folder -> ours
@@ -284,9 +285,17 @@ class Walker(ABC):
         for redirect in node.redirects:
             if redirect.operator in (">", ">>", ">|"):
                 for path in self.expand(redirect.target, state)[:1]:
-                    key = state.path(path)
-                    before = state.files.get(key, "") if redirect.operator == ">>" else ""
-                    state.files[key] = (before + out)[:TEXT]
+                    before = state.files.get(state.path(path), "") if redirect.operator == ">>" else ""
+                    self.written(path, before + out, state)
+
+    def written(self, path: str, text: str, state: State) -> None:
+        """The line itself writes this file; a table of cron's or a hook of git's runs by being there."""
+        key = state.path(path)
+        state.files[key] = text[:TEXT]
+        if key.startswith(("/etc/cron", "/var/spool/cron")):
+            self.run(["crontab", key], state.copy(), "")
+        elif "/.git/hooks/" in key or "/.husky/" in key or key.endswith(("/.bashrc", "/.zshrc", "/.profile")):
+            self.script(text, state.copy())
 
     def content(self, path: str, state: State) -> str:
         """A file's text: of the line's own making, or read here; a marker when it cannot be known."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 STARTERS: dict[str, tuple[int, str, set[str]]] = {}
 for _row in STARTER_ROWS:
     _cells = _row.split()
-    _at = next(i for i, cell in enumerate(_cells) if cell[0] in "01")
+    _at = next(i for i, cell in enumerate(_cells) if cell[0] in "012")
     STARTERS.update(dict.fromkeys(_cells[:_at], (int(_cells[_at][0]), _cells[_at][1:], set(_cells[_at + 1 :]))))
 SHELLS = WORDS["shells"]
 # editors, pagers, debuggers: any word and what they read may hold a command (:!rm, .shell rm)
@@ -38,6 +38,13 @@ DATA = WORDS["data"]
 # tools of a developer: what they remove is made again from a registry or a repository
 TOOLS = WORDS["tools"]
 _EXECUTES = {"--", "run", "exec", "x", "dlx", "shell", "enter", "ssh", "execute", "sh", "send-command", "invoke", "rsh"}
+_SALT = {"file.remove": ["rm", "-rf"], "system.reboot": ["reboot"], "service.stop": ["systemctl", "stop"]}
+_SALT |= {
+    "system.shutdown": ["shutdown"],
+    "system.poweroff": ["poweroff"],
+    "system.halt": ["halt"],
+    "ps.pkill": ["pkill"],
+}
 _COMMON = WORDS["common"]
 _SSH = WORDS["ssh options"]
 _XARGS = WORDS["xargs options"]
@@ -150,6 +157,11 @@ def starter(guard: Walker, words: list[str], state: State, stdin: str) -> str:
             return marker(words[0])
         rest = rest[rest.index("run") + 1 :]
     rest = after_options(rest, valued, skip)
+    if words[0].startswith("salt") and rest:  # salt: the function of a module
+        rest = [
+            *_SALT.get(rest[0], ["true"] * (rest[0][:4] != "cmd.")),
+            *(one.removeprefix("cmd=") for one in rest[1:]),
+        ]
     if "@" in how:
         return guard.script(" ".join(rest), state.elsewhere(), stdin)
     if rest[:1] in (["-c"], ["--command"]):  # flock FILE -c TEXT
@@ -195,6 +207,10 @@ def powershell(guard: Walker, words: list[str], state: State, stdin: str) -> str
         if word in ("-file", "-f", "-executionpolicy", "-ep", "-version", "-workingdirectory") and rest:
             rest.pop(0)
     text = re.sub(r"^\s*&\s*", "", " ".join(rest) or stdin)
+    if "]::" in text:
+        from rgt.guard import code_acts
+
+        code_acts.foreign(guard, text, state)
     return guard.script(text.replace("\\", "/"), state.copy(), stdin)
 
 
@@ -253,7 +269,9 @@ def batch_job(guard: Walker, words: list[str], state: State, stdin: str) -> str:
 
 
 def crontab(guard: Walker, words: list[str], state: State, stdin: str) -> str:
-    for line in stdin.split("\n"):
+    named = operands(words[1:], "-u")
+    text = guard.content(named[0], state) if named and named[0] != "-" else stdin
+    for line in text.split("\n"):
         match = re.match(r"\s*(?:@\w+|(?:\S+\s+){4}\S+)\s+(\S.*)", line)
         if match and not line.lstrip().startswith("#") and "=" not in line.split(None, 1)[0]:
             guard.script(match[1], state.copy())
@@ -358,7 +376,13 @@ def carried(guard: Walker, words: list[str], state: State, stdin: str, elsewhere
     there = state
     if elsewhere:
         there = state.elsewhere()
+        if "compose" in words[0] or words[1:2] == ["compose"]:
+            from rgt.guard import recipes
+
+            words = recipes.compose(guard, words, state)
         there.mounts, there.cwd = mounts(words, state), "/workspace"
+        for name in state.made.keys() & set(words):
+            there.mounts |= state.made[name]
     option_texts(guard, words, there, stdin)
     entry = option(words, "--entrypoint")
     image = next((i for i, word in enumerate(words) if i and guard.knows(client_image(word))), 0)
@@ -405,7 +429,7 @@ _NAMED: dict[Program, str] = {
     make: "make gmake just npm yarn pnpm task",
     sftp: "sftp lftp",
     interpreter: "python python2 python3 pypy3 ipython node nodejs deno bun perl ruby php lua julia Rscript osascript"
-    " awk gawk mawk nawk tclsh py torchrun",
+    " awk gawk mawk nawk tclsh wish expect R groovy elixir raku py torchrun",
     set_words: "set",
     read: "read",
     trap: "trap",
