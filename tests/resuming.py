@@ -94,7 +94,7 @@ def nanogpt(options: Options, forget: set[str]) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     data, draw = corpus(), torch.Generator().manual_seed(3)
     path, first, since = options.out / "ckpt.pt", 0, 0
-    if path.exists():
+    if path.exists() and "weights" not in forget:
         saved = torch.load(path, weights_only=False)
         model.load_state_dict(saved["model"])
         average.load_state_dict(saved["model" if "ema" in forget else "ema"])
@@ -109,7 +109,7 @@ def nanogpt(options: Options, forget: set[str]) -> None:
         for group in optimizer.param_groups:
             group["lr"] = rate
         tokens = data[torch.randint(0, SAMPLES, (BATCH,), generator=draw)]
-        if it == first and path.exists() and "rng" not in forget:
+        if it == first and it and "rng" not in forget:
             restore_random(saved["rng"])
         optimizer.zero_grad()
         loss = loss_of(model(tokens[:, :-1]), tokens[:, 1:])
@@ -355,9 +355,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out"))
     parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--forget", default="")
+    parser.add_argument("--unseeded", action="store_true")
     options = parser.parse_args()
     options.out.mkdir(exist_ok=True)
-    torch.manual_seed(1)
+    torch.seed() if options.unseeded else torch.manual_seed(1)
     TRAINERS[options.trainer](options, set(filter(None, options.forget.split(","))))
 
 
