@@ -118,8 +118,38 @@ def test_an_entry_says_what_the_log_gives(tmp_path: Path) -> None:
 
 def test_every_slot_of_a_text_has_its_group() -> None:
     for entry in catalogue.load():
-        names = {"frame", "source", "library"}.union(*(re.compile(text).groupindex for text in entry.signatures))
-        assert {slot[1] for slot in causes.SLOT.finditer(entry.cause + entry.fix)} <= names, entry.id
+        groups = {name.rstrip("23") for text in entry.signatures for name in re.compile(text).groupindex}
+        slots = {slot[1] or slot[3] for slot in causes.SLOT.finditer(entry.cause + entry.fix + entry.check)}
+        assert slots <= {"frame", "source", "library"} | groups, entry.id
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            "AttributeError: type object 'Trainer' has no attribute 'fly'",
+            "asks for `fly`, which the `Trainer` does not",
+        ),
+        (
+            "AttributeError: fly",
+            "The line at the last frame of your own code asks for an attribute, which the object does",
+        ),
+        ("TypeError: __init__() missing 2 required positional arguments: 'a' and 'b'", "calls `__init__` with other"),
+        ("omegaconf.errors.ConfigAttributeError: Key 'min_lr' is not in struct", "The code reads `min_lr`, which"),
+        ("omegaconf.errors.ConfigKeyError: Missing key lr", "The code reads `lr`, which"),
+    ],
+)
+def test_a_sentence_reads_well_with_and_without_its_facts(tmp_path: Path, line: str, said: str) -> None:
+    (tmp_path / "a.log").write_text(line + "\n")
+    assert said in ask(tmp_path / "a.log")[0]["cause"]
+
+
+def test_the_fix_of_an_entry_is_more_than_the_name_of_another() -> None:
+    ids = "|".join(entry.id for entry in catalogue.load())
+    for entry in catalogue.load():
+        only_id = rf"(?:[\w ,]+: )?(?:see )?(?:{ids})(?: \([^)]*\))?('s)?\.?"
+        bare = [one for one in re.split(r"[.;·] ", entry.fix) if re.fullmatch(only_id, one)]
+        assert not bare, f"{entry.id}: {bare}"
 
 
 def test_an_unknown_failure_is_called_unknown_and_shown() -> None:

@@ -14,8 +14,9 @@ An entry's lines at column 0 tell triage when it applies, beside the paragraphs 
                            `fallback`: what can be said of any exception, told where it would else be only "unknown"
     from: torch, peft      modules that print its signatures; tests/test_signature_wordings.py looks them up there
 
-In Cause and Fix `{key|the key}` stands for what the signature's group (?P<key>...) took; `frame`, `source` and
-`library` are the user's last frame, the code it quotes and the package that raised. Without it the default is printed.
+In Cause and Fix `{key|the key}` stands for what the signature's group (?P<key>...) took (or key2, key3 in other
+branches of one regex); `frame`, `source` and `library` are the user's last frame, the code it quotes and the package
+that raised. Without it the default is printed, without backticks around the slot; an empty one takes its () along.
 
 Files below SHORT hold the classics, which only triage prints: name, attributes, Cause and Fix are enough.
 """

@@ -29,7 +29,9 @@ _LARGEST = 1e15  # of a counter, speed or time; the smallest, apart from 0, is 1
 Point = dict[str, Any]  # the fields of Summary that the line tells, and `time` (seconds since 1970)
 
 _FLOAT = r"\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?"
-_NUMBER = rf"[-+]?(?:\d{{1,3}}(?:,\d{{3}})+(?:\.\d+)?|{_FLOAT}|(?i:nan|inf(?:inity)?))"
+_NUMBER = (
+    rf"[-+]?(?:\d{{1,3}}(?:,\d{{3}})+(?:\.\d+)?|{_FLOAT}|(?i:nan(?:\.0)?|inf(?:inity)?))"  # Lightning's bar: nan.0
+)
 # not a part of a word, a path, a date or a clock
 _NUMBERS = re.compile(rf"(?<![\w.@/-])(?<!\d:)({_NUMBER})(?:\s*/\s*(\d+)(?!\w|\.\d))?\s?(ms|s|%)?(?!\w|\.\d|[:-]\d)")
 _CUT = re.compile(r"[|,;{}<>\"'\t]|  |\] ?| - |[:=] ")  # what stands before one of these belongs to another number

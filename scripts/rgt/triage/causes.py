@@ -21,7 +21,7 @@ from rgt.triage.scan import ENOUGH, EXIT, FAILED, STRONG, WEIGHT, Place, Plan, T
 CAUSE, KERNEL, EXIT_CODE, UNKNOWN, AFTERMATH = "cause", "kernel log", "exit code", "unknown", "aftermath"
 SURVIVED, HINT = "survived", "hint"
 FINDINGS = (CAUSE, KERNEL, EXIT_CODE, UNKNOWN, AFTERMATH)
-SLOT = re.compile(r"\{(\w+)\|([^{}]*)\}")
+SLOT = re.compile(r"`\{(\w+)\|([^{}]*)\}`|\{(\w+)\|([^{}]*)\}")
 _FACT = 160  # characters of one fact in an entry's text
 _FRAME = 'File "'  # a frame of a traceback tells where, not what
 _KILLED = re.compile(r"Killed process (\d+)")
@@ -69,9 +69,20 @@ class Diagnosis:
     def fix(self) -> str:
         return self._filled(self.entry.fix) if self.entry else ""
 
+    @property
+    def check(self) -> str:
+        return self._filled(self.entry.check) if self.entry else ""
+
     def _filled(self, text: str) -> str:
-        facts = {**self.facts, **dict(self.place.parts if self.place else ())}
-        return SLOT.sub(lambda slot: facts.get(slot[1], "")[:_FACT] or slot[2], text)
+        parts = self.place.parts if self.place else ()
+        facts = {**self.facts, **{name.rstrip("0123456789"): part for name, part in parts}}
+
+        def fill(slot: re.Match[str]) -> str:
+            name, default, quote = (slot[1], slot[2], "`") if slot[1] else (slot[3], slot[4], "")
+            fact = facts.get(name, "")[:_FACT]
+            return f"{quote}{fact}{quote}" if fact else default  # a default is prose, not code
+
+        return SLOT.sub(fill, text).replace(" ()", "")
 
     def competes_with(self, first: Diagnosis) -> bool:
         """Not aftermath beside a root, nor another line of an incident that is explained already."""
@@ -83,7 +94,7 @@ class Diagnosis:
         row: dict[str, Any] = {"role": self.role, "count": self.count}
         if entry := self.entry:
             row |= {"id": entry.id, "name": entry.name, "cause": self.cause, "fix": self.fix}
-            row |= {"check": entry.check, "source": entry.source, "read": entry.read}
+            row |= {"check": self.check, "source": entry.source, "read": entry.read}
         if place := self.place:
             row |= {"path": place.path, "line": place.line, "evidence": place.text, "rank": place.rank}
         row |= {"ranks": list(self.ranks), "note": self.note, "frame": self.frame, "traceback": list(self.traceback)}

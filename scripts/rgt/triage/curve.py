@@ -99,13 +99,17 @@ class Curve:
         losses = Counter({name: count for name, count in names.items() if _LOSS.fullmatch(name)})
         if not names:
             return None
-        name = (losses or names).most_common(1)[0][0]
+        name = max(losses or names, key=lambda name: (names[name], name == "loss"))  # of equals the sum, not a part
         curve = [point for point in self.points if point[1] == name]
         bad = [not math.isfinite(point[2]) for point in curve]
         if all(bad[-2:]):
             since = len(bad) - next((n for n, one in enumerate(reversed(bad)) if not one), len(bad))
             first = curve[since]
             return Shown(NAN, first[0], first[3], f"{first[1]} is {curve[-1][2]:g} from here to the end of the log")
+        lately = bad[-2 * _LAST :]
+        if losses and sum(lately) * _LAST >= len(lately):
+            first, seen = curve[bad.index(True)], f"{sum(lately)} of the last {len(lately)} lines"
+            return Shown(NAN, first[0], first[3], f"{first[1]} is not finite in {seen}")
         values = [point[2] for point in curve if math.isfinite(point[2])]
         many = len(values) >= 2 * _LAST
         if losses and len(values) > 1 and min(values[-2:]) > _ABSURD:

@@ -70,7 +70,7 @@ EXCEPTION, NATIVE, ERROR, NCCL, SIGNAL, FAILED, NAN, EXIT = "exception native er
 WEIGHT = {EXCEPTION: 5, NATIVE: 5, ERROR: 4, SIGNAL: 3, NCCL: 3, NAN: 3, FAILED: 2, EXIT: 1}
 STRONG = 5
 BUILT_IN = {
-    TRACEBACK: (r"Traceback \(most recent call last\)",),
+    TRACEBACK: (r"[Tt]raceback \(most recent call(?: last|s WITHOUT Sacred internals)\)",),
     ELASTIC: (r"Root Cause \(first observed failure\)",),
     ENDED: (
         r"[Tt]raining (?:is )?(?:completed?|finished|done)\b|[Ff]inished training|(?:completed|finished) successfully",
