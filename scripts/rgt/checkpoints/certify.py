@@ -159,7 +159,7 @@ def _contents(checkpoint: Path) -> list[str]:
         if path.suffix in (".pt", ".pth", ".ckpt"):
             entries = {str(name): value for name, value in keys(examine(path, HEADERS).layout.root).items()}
             for name in (name for name in entries if "." not in name):
-                below = [f"{name}.{inner}" for inner in keys(entries[name]) if "." not in str(inner)]
+                below = [f"{name}.{inner}"[:40] for inner in keys(entries[name]) if "." not in str(inner)]
                 held += [name, *(below if len(below) <= 8 else [])]
     return held
 
@@ -205,7 +205,8 @@ class Steady:
 
     def names(self) -> list[str]:
         told = {"weights": self.weights, "losses": self.loss, "batches": self.batches, "learning rate": self.lr}
-        return [*(name for name, same in told.items() if same), *(f"{name} generator" for name in self.generators)]
+        always = ["steps", "optimizer", "EMA"]  # against the killed run itself
+        return always + [name for name, same in told.items() if same] + [f"{name} RNG" for name in self.generators]
 
 
 def _rows(leg: Leg, kind: str) -> list[dict[str, Any]]:

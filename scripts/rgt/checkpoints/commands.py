@@ -242,9 +242,7 @@ def certify(
     again = shlex.split(resume) if resume else list(command)
     report = certification.certify(Stage(list(command), steps, timeout), again, kills, seed)
     verdict = "certified" if report.ok else "NOT certified"
-    return report.emit(
-        fmt, f"{verdict}: {report.data['summary']}; the same in both whole runs: {report.data['stable']}"
-    )
+    return report.emit(fmt, f"{verdict}: {report.data['summary']}; compared: {', '.join(report.data['stable'])}")
 
 
 # -- how often to save
