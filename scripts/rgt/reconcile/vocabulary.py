@@ -81,6 +81,10 @@ class Vocabulary:
             for axis, term in fact.terms.items():
                 self.having[axis] = self.having.get(axis, 0) | fact.bit
                 self.named[axis, term] = self.named.get((axis, term), 0) | fact.bit
+        in_percent = {fact.terms.get("metric") for fact in facts if fact.share and 2 < abs(fact.value) <= 100}
+        for fact in facts:  # an error rate of 1.4 beside one of 12.5 is a percentage, too
+            if fact.share and not fact.unit and fact.terms.get("metric") in in_percent:
+                fact.unit = "%"
         self.rare = self._rare()
         self.axes_of: dict[str, set[str]] = {}  # metric -> axes that its facts have
         for fact in facts:
