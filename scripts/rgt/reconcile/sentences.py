@@ -107,7 +107,7 @@ class Surroundings:
             self._farther = [terms_of(self.hits(text)) for text in self.texts if text]
         chosen = {}
         for axis in self.vocabulary.axes:
-            if axis not in own:
+            if axis not in own and axis != "split":  # "we train" some sentences ago names no split
                 layer = next((terms[axis] for terms in (self.nearest, *self._farther) if axis in terms), frozenset())
                 if len(layer) == 1:
                     chosen[axis] = min(layer)
