@@ -390,7 +390,7 @@ def _stat_of(key: str) -> tuple[str, str, str]:
     """acc_std -> (spread, acc, ""); latency_ms -> (value, latency, ms); mean -> (value, "", "")"""
     words = parts = [word for word in re.split(r"[_\s/-]+|(?<=[a-z])(?=[A-Z])", key.strip("()%")) if word]
     low = [word.lower().strip("()") for word in words]
-    stat, unit = "value", "%" if "%" in key else ""
+    stat, unit = "value", "%" if "%" in key and not _SWEPT.fullmatch(key) else ""
     words = list(words)
     if not words:
         return stat, key, unit
@@ -503,7 +503,7 @@ class _Axes:
                 terms["dataset"], tail = self.metric_of[key]
                 terms.update(metric_terms(tail))
             elif place == metric_at:
-                terms.update(metric_terms(key))
+                terms.update(metric_terms(_stat_of(key)[1] or key))
             elif low in _BOUNDS:
                 terms["statistic"] = low
             elif low in names.SPLIT_WORDS:
@@ -517,7 +517,7 @@ class _Axes:
                 terms[axis if axis not in terms else f"{axis} {level}"] = words
         for name, text in labels.items():
             if name == "metric":
-                terms.update(metric_terms(text))
+                terms.update(metric_terms(_stat_of(text)[1]))
             elif name == "split":
                 terms["split"] = names.SPLIT_WORDS.get(text.lower(), key_words(text))
             elif name not in ("unit", "seed", "group") and key_words(text):
@@ -588,7 +588,11 @@ def _grouped(leaves: list[_Leaf], path: tuple[str, ...], axes: _Axes) -> Iterato
         terms = axes.terms(path, labels)
         metric = terms.get("metric", "")
         known = known_metric(metric)
-        unit = first.unit or _unit(labels.get("unit", ""))
+        unit = (
+            first.unit
+            or _unit(labels.get("unit", ""))
+            or next((found for key in (*reversed(path), labels.get("metric", "")) if (found := _stat_of(key)[2])), "")
+        )
         identity = "/".join([*path, *(text for name, text in labels.items() if name not in ("unit", "seed"))])
         value = next((leaf.value for leaf in same if not leaf.runs), first.value)
         fact = Fact(identity, value, terms, unit, spread if stat == "value" else None, first.n)

@@ -255,7 +255,8 @@ def _average(place: Place, vocabulary: Vocabulary) -> Outcome | None:
     if not place.average and not _AVERAGED.search(place.text, 0, place.numeral.start + 1):
         return None
     miss = slip(_mean_fact(sole[0]), place.numeral, place.unit) if len(sole) == 1 else None
-    if miss and miss.weight > 0 and not place.against and not place.numeral.role:
+    far = miss and abs(miss.expected - place.numeral.value) > 1.5 * place.numeral.ulp  # a mean of rounded numbers
+    if miss and far and miss.weight > 0 and not place.against and not place.numeral.role:
         why = f"the mean of {len(sole[0])} values is another"
         return Outcome(place, "drift", sole[0], miss.expected, "likely", why, score=LIKELY)
     return Outcome(place, "unexplained", why="a mean over values that the text does not name")
@@ -323,7 +324,7 @@ def _compared(place: Place, vocabulary: Vocabulary, named: Terms) -> Iterator[tu
         if axis in ("metric", "split", "statistic") or len(terms) < 2:
             continue
         some = named.get(axis, frozenset())
-        own = {place.around.get(axis, ""), place.ours} - {""}
+        own = {place.ours} - {""}
         others = {name: given for name, given in {**around, **named}.items() if name != axis}
         pool = [
             fact
@@ -397,7 +398,12 @@ def _pairs(first: list[Fact], second: list[Fact]) -> Iterator[tuple[Fact, Fact]]
 
 def _differs(place: Place, vocabulary: Vocabulary, equal: list[Fact]) -> Outcome:
     numeral = place.numeral
-    candidates = list(vocabulary.members(_wider(place, vocabulary)))
+    # a fact that lacks an axis which the words name, and others of its metric have, is not what they mean
+    meant = {axis for axis in place.own if axis != "split"}
+    fitting = vocabulary.members(_wider(place, vocabulary))
+    candidates = [
+        fact for fact in fitting if not meant & vocabulary.axes_of[fact.terms.get("metric", "")] - {*fact.terms}
+    ]
     by_unit = "metric" not in {*place.own, *place.around} and len(vocabulary.axes.get("metric", [])) > 1
     kind = UNITS.get(numeral.unit or place.unit, ("",))[0]
     if by_unit:  # nothing names the metric: the unit may tell it
@@ -466,6 +472,8 @@ def _score(place: Place, fact: Fact, miss: Slip, vocabulary: Vocabulary) -> floa
             score -= 0.3 if axis == "split" else 1.0
     if "metric" in place.own and not any(len(terms) > 1 for axis, terms in vocabulary.axes.items() if axis != "metric"):
         score += 1.0  # the metric alone decides
+    if numeral.digits < 2:
+        score -= 2.0
     if numeral.ulp >= 1 and not numeral.percent and abs(numeral.value) < 1000 and fact.value != round(fact.value):
         score -= 1.5  # a whole number of something
     return score

@@ -86,11 +86,11 @@ _BETWEEN = re.compile(
 )
 _GAP = re.compile(
     r"\b(?:gap|difference|margin|distance|advantage|lead|drop|improvement)\b[^.;,\d]*\b(?:is|was|of|to"
-    r"|amounts to|:)\s?(?:about |only )?$",
+    r"|amounts to|:)\s?(?:about |only )?$|(?:落后|领先|高出|相差)[^，。；\d]{0,20}$",
     re.I,
 )
 _RARE_WORDS = re.compile(
-    r"gap|differ|margin|distance|advantage|lead|drop|improvement|between|rang|interval|span|介于|[–~至到]|\.\.|\d-",
+    r"gap|differ|margin|distance|advantage|lead|drop|improvement|between|rang|interval|span|落后|领先|高出|相差|介于|[–~至到]|\.\.|\d-",
     re.I,
 )
 _NEXT_WORD = re.compile(r"[\s~-]?(?P<word>[A-Za-zµμ][A-Za-z/%]*|[\u4e00-\u9fff]{1,2})")
@@ -106,7 +106,7 @@ noun gain gains improvement improvements increase drop reduction decrease differ
 noun advantage change saving savings decline cut jump uplift speedup speed-up degradation loss_of lead
 setting lr batch seed epoch epochs step steps iteration iterations iter iters dropout momentum temperature
 setting patience threshold warmup warm-up alpha beta gamma lambda tau sigma epsilon eps depth width rank resolution
-setting crop clipped version level port layer layers python cuda pytorch torch top iou α β γ λ τ σ ε k
+setting crop clipped clipping clip version level port layer layers python cuda pytorch torch top iou α β γ λ τ σ ε k
 setting learning_rate batch_size weight_decay learning-rate batch-size weight-decay chance_level decay cutoff
 setting radius margin_of ratio_of size heads hidden embedding window length stride kernel
 bound > >= < <= ≥ ≤ ≫ ≪ over above below under exceed exceeds exceeded exceeding within beyond surpass surpasses
@@ -207,6 +207,8 @@ def _numeral(text: str, match: re.Match[str], units: frozenset[str], in_cell: bo
     percent, spread_value, spread_ulp = bool(percent_sign), None, 0.0
     if spread:
         spread_value, spread_ulp = _read(spread["body"], int(spread["exp"] or 0))
+        if text[end : end + 1] == "(" and spread["body"].isdigit() and "." in body and len(spread["body"]) < 3:
+            spread_value, spread_ulp = spread_value * ulp, ulp  # 79.3(4): in units of the last place
         end = spread.end()
         percent = percent or bool(spread["percent"]) or text[end : end + 2].strip().startswith("%")
         unit = unit or _next_word(text, end, units)[1]

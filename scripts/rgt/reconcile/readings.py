@@ -13,13 +13,18 @@ from collections.abc import Iterable, Iterator
 from itertools import combinations
 from typing import NamedTuple
 
-from rgt.metrics import table as names
 from rgt.reconcile.facts import UNITS, Fact
 from rgt.reconcile.numerals import Numeral
 from rgt.reconcile.vocabulary import Vocabulary
 
 _SLACK = 1e-6  # of a unit of the last place: what binary floats lose
-_QUALITY = frozenset(metric.name for metric in names.METRICS if metric.direction)
+_MEASURED = {  # what a value without a unit may be measured in
+    "time": ("latency", "training time", "gpu hours", "time"),
+    "size": ("memory", "size"),
+    "energy": ("energy",),
+    "power": ("power", "energy"),
+    "dB": ("psnr",),
+}
 _CLOSE, _FAR = 0.15, 0.6  # relative differences: still the same quantity; hardly
 
 
@@ -42,7 +47,7 @@ def scales(fact: Fact, numeral: Numeral, unit: str = "") -> tuple[float, ...]:
         return (own_factor / factor,) if kind == own_kind else ()
     if kind == "count":
         return (1 / factor, 1.0) if size < 1e5 else (1 / factor,)
-    if kind and (fact.share or fact.terms.get("metric") in _QUALITY):
+    if kind and (fact.share or fact.terms.get("metric") not in _MEASURED.get(kind, ())):
         return ()  # milliseconds are no accuracy
     if own_kind == "share":
         return (1.0, 0.01)
@@ -135,7 +140,7 @@ def _factor_slip(fact: Fact, numeral: Numeral, unit: str, exact: float) -> Slip 
     others = {other for _, other in _of_kind(kind)} - {factor} if kind not in ("", "share") else set()
     if any(rounds_to(exact * factor / other, numeral.value, numeral.ulp) for other in others):
         return Slip("the unit is wrong", exact, 2.5)
-    for times in (100.0, 0.01, 1000.0, 0.001, 10.0, 0.1) if numeral.digits > 1 else ():
+    for times in (100.0, 0.01, 1000.0, 0.001, 10.0, 0.1)[: {1: 0, 2: 4}.get(numeral.digits, 6)]:
         if rounds_to(exact * times, numeral.value, max(numeral.ulp, abs(exact * times) * 1e-9)):
             timed = UNITS.get(fact.unit, ("",))[0] == "time" and times in (1000.0, 0.001)
             return Slip("the unit is wrong" if timed else f"it is off by a factor of {times:g}", exact, 2.5)

@@ -42,7 +42,8 @@ _OTHERS = re.compile(
 )
 # another state of the model, a wish or a limit
 _STATES = re.compile(
-    r"\b(?:outdated|obsolete|target|goal|aim(?:ed)?|expect(?:ed)?|hoped?|budget|would|should|upper bound"
+    r"\b(?:(?:on|with|using) (?:only |just )?\d+ ?% of|outdated|obsolete|target|goal|aim(?:ed)?|expect(?:ed)?"
+    r"|hoped?|budget|would|should|upper bound"
     r"|lower bound|oracle"
     r"|threshold|requirement|cap|limit|at (?:epoch|step|iteration|initiali[sz]ation)|intermediate|preliminary"
     r"|already|so far"
@@ -106,7 +107,7 @@ class Surroundings:
             self._farther = [terms_of(self.hits(text)) for text in self.texts if text]
         chosen = {}
         for axis in self.vocabulary.axes:
-            if axis not in own:
+            if axis not in own and axis != "split":  # "we train" some sentences ago names no split
                 layer = next((terms[axis] for terms in (self.nearest, *self._farther) if axis in terms), frozenset())
                 if len(layer) == 1:
                     chosen[axis] = min(layer)
@@ -157,7 +158,11 @@ def _places(text: str, line: int, numerals: list[Numeral], hits: list[Hit], cont
         turns = []
     strangers = _Strangers(text, covered)
     named = terms_of(hits)
-    references = {hit.start for hit in hits if _REFERENCE.search(text, max(0, hit.start - 24), hit.start)}
+    references = {
+        hit.start
+        for hit in hits
+        if _REFERENCE.search(text, max(0, hit.start - 24), hit.start) or _TIMES.match(text, hit.end)
+    }
     plain = [numeral for numeral in numerals if numeral.role not in ("runs", "change", "ratio", "spread")]
     bounds = [0, *turns, len(text)]
     ours_axes = {"method", context.ours[0] if context.ours else ""}
@@ -191,6 +196,7 @@ def _places(text: str, line: int, numerals: list[Numeral], hits: list[Hit], cont
         yield place
 
 
+_TIMES = re.compile(r"\s?的\s?[\d.]+\s?(?:倍|%)")  # 是 X 的 3 倍
 # what stands behind these is what something is compared with, not what a number is about
 _REFERENCE = re.compile(
     r"(?:\b(?:relative to|compared (?:to|with)|against|than|over|versus|vs\.?|with respect to|w\.r\.t\.|beats?"

@@ -37,6 +37,7 @@ _PLAIN_WORDS = frozenset(
     "runtime map lr entropy reward precision param speed up cost".split()
 )
 _QUALIFIERS = frozenset("baseline ours our model method full proposed the network dataset corpus benchmark set".split())
+_NO_SPLIT = frozenset(["eval", "training", "testing"])  # in prose they are mostly what one does
 _REMEMBERED = 10_000  # texts: labels of rows and columns come again
 _FAR = 60  # characters between the words of one name: the next word, not one of another sentence
 
@@ -80,7 +81,14 @@ class Vocabulary:
             for axis, term in fact.terms.items():
                 self.having[axis] = self.having.get(axis, 0) | fact.bit
                 self.named[axis, term] = self.named.get((axis, term), 0) | fact.bit
+        in_percent = {fact.terms.get("metric") for fact in facts if fact.share and 2 < abs(fact.value) <= 100}
+        for fact in facts:  # an error rate of 1.4 beside one of 12.5 is a percentage, too
+            if fact.share and not fact.unit and fact.terms.get("metric") in in_percent:
+                fact.unit = "%"
         self.rare = self._rare()
+        self.axes_of: dict[str, set[str]] = {}  # metric -> axes that its facts have
+        for fact in facts:
+            self.axes_of.setdefault(fact.terms.get("metric", ""), set()).update(fact.terms)
         self.every = (1 << len(facts)) - 1
         self.axes = {axis: [term for at, term in self.named if at == axis] for axis in self.having}
         self.units = frozenset(fact.unit for fact in facts if fact.unit)
@@ -134,7 +142,9 @@ class Vocabulary:
         self._shorter_metrics(add)
         self._shorter_names(add)
         others = [(name, "metric", canonical(name)) for name in METRIC_GROUPS if name not in _PLAIN_WORDS]
-        others += [(name, "split", split) for split, group in names.SPLITS.items() for name in group if name != "eval"]
+        others += [
+            (name, "split", split) for split, group in names.SPLITS.items() for name in group if name not in _NO_SPLIT
+        ]
         others += [(name, OURS, OURS) for name in _OUR_WORDS.split(", ")]
         known = set(meanings)
         for name, axis, term in others:  # a metric that no fact has: its number is none of ours
@@ -155,7 +165,7 @@ class Vocabulary:
         if axis == "metric":
             yield from (words(name) for name in METRIC_GROUPS.get(term, ()))
         elif axis == "split":
-            yield from (words(name) for name in names.SPLITS.get(term, ()) if name != "eval")
+            yield from (words(name) for name in names.SPLITS.get(term, ()) if name not in _NO_SPLIT)
         else:
             yield from _respelled(itself)
         for text in (*_METHOD_WORDS, _OUR_WORDS):
@@ -201,7 +211,7 @@ class Vocabulary:
 
     def _look(self, text: str) -> tuple[Hit, ...]:
         """The names in `text`, left to right; of two that overlap the longer one counts."""
-        low = text.lower().replace("w/o", " no")
+        low = text.lower().replace("w/o", " no").replace("hyper-param", "hyperxparam")
         if len(low) != len(text):  # a few letters grow; then case is kept, so that places stay places
             low = text
         hits: list[Hit] = []
