@@ -83,5 +83,5 @@ install = $(BIN)/python -m pip install -q -c requirements.lock '.[$(1)]' && $(BI
 	@touch $@
 
 .venv/test.stamp: .venv/bin/python pyproject.toml requirements.lock
-	$(call install,torch$(comma)wandb$(comma)figures$(comma)stats$(comma)pdf$(comma)leak$(comma)dev)
+	$(call install,torch$(comma)wandb$(comma)figures$(comma)stats$(comma)leak$(comma)dev)
 	@touch $@ .venv/demo.stamp
