@@ -362,6 +362,9 @@ TRUTHS = {
     "long.csv": FLAT_CSV,
     "wide.csv": WIDE_CSV,
     "flat.json": json.dumps({"FooNet/cifar10/acc": 91.4, "FooNet/svhn/acc": 96.1, "resnet_50/cifar10/acc": 89.2}),
+    "columns.json": json.dumps(
+        {"datasets": ["CIFAR-10", "SVHN"], "acc": {"FooNet": {"mean": [0.914, 0.961], "std": [0.003, 0.002]}}}
+    ),
     "runs.json": json.dumps(
         [{"model": "FooNet", "dataset": "CIFAR-10", "seed": n, "acc": 0.91 + n / 250} for n in range(3)]
     ),

@@ -186,7 +186,7 @@ def from_file(path: Path) -> Truth:
     except Exception as error:  # yaml's own errors share no built-in class
         raise bad_input(f"{path} cannot be read as YAML: {' '.join(str(error).split())[:120]}") from None
     reader = _Walk()
-    reader.walk(_nested(data), (), {}, None, 0)
+    reader.walk(_without_columns(_nested(data), {}), (), {}, None, 0)
     truth = reader.truth()
     if not truth.facts:
         raise bad_input(f"{path} holds no result; --values takes a file of results")
@@ -208,6 +208,31 @@ def _nested(node: Any) -> Any:
             if not isinstance(inner, dict):
                 return node
         inner[last] = _nested(value)
+    return made
+
+
+def _without_columns(node: Any, names: dict[int, list[str]]) -> Any:
+    """{"datasets": ["a", "b"], "acc": [1, 2]} as {"a": {"acc": 1}, "b": {"acc": 2}}
+
+    `names` are the lists of names above, by length; two of one length leave open which is meant: nothing is done then.
+    """
+    if isinstance(node, list):
+        return [_without_columns(item, names) for item in node]
+    if not isinstance(node, dict):
+        return node
+    lists = {key: value for key, value in node.items() if isinstance(value, list) and len(value) > 1}
+    words = [value for value in lists.values() if all(isinstance(item, str) for item in value)]
+    sizes = Counter(len(value) for value in words)
+    names = {**names, **{len(value): value if sizes[len(value)] == 1 else [] for value in words}}
+    made: dict[str, Any] = {}
+    for key, value in node.items():
+        column = key in lists and all(map(_is_number, value)) and key.lower() not in _LISTS | _COUNT | _ONE_RUN
+        if column and len(set(names.get(len(value), []))) == len(value):
+            for name, number in zip(names[len(value)], value, strict=True):
+                row = made.setdefault(name, {})
+                made[name] = {**row, key: number} if isinstance(row, dict) else row
+        else:
+            made[key] = _without_columns(value, names)
     return made
 
 
