@@ -224,8 +224,8 @@ def check(evidence: Path, fmt: str | None) -> int:
                 report.add("drift", "error", message, fix="claim add computes it", **place)
         except RgtError as error:
             report.add("missing", "error", error.message, **place)
-        figure = project.root / "figures" / one.get("figure", "")  # drawn later than it is named
-        drawn = [] if figure.is_dir() else [f"figures/{one['figure']} does not exist"]
+        named = [f"figures/{one['figure']}"] if "figure" in one else []  # drawn later than it is named
+        drawn = [f"{name} does not exist" for name in named if not (project.root / name).is_dir()]
         for problem in (*drawn, *places.problems(project.root, one)):
             report.add("missing", "warn", problem, **place)
     report.data = {"claims": len(project.claims)}

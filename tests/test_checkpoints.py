@@ -608,7 +608,11 @@ def real_lines(folder: Path) -> dict[str, str]:
 
 def test_every_signature_meets_a_real_line_and_no_other(tmp_path: Path) -> None:
     entries = re.split(r"^### ", REFERENCE.read_text(encoding="utf-8"), flags=re.M)[1:]
-    patterns = {entry.split()[0]: re.findall(r"^signature: `(.+)`$", entry, re.M) for entry in entries}
+    patterns = {  # `near:` tells apart what shares a line
+        entry.split()[0]: re.findall(r"^signature: `(.+)`$", entry, re.M)
+        for entry in entries
+        if "\nnear: " not in entry
+    }
     for name, line in real_lines(tmp_path).items():
         assert [entry for entry, found in patterns.items() if any(re.search(each, line) for each in found)] == [name]
 

@@ -261,7 +261,7 @@ bit-equal: 20 of 20 steps, 6 of 6 evaluations
 -> pulled and verified: (?s:.*)-> pulled and verified:
 -> effect: the means differ by
 -> noise: the means differ by
--> caught: error drift: STALE\.md:1: loss-fast
+-> caught: warn  drift: STALE\.md:1: loss-fast
 -> exit 4, error unapproved:
 -> everything holds, and nothing was executed
 """

@@ -466,7 +466,7 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
         path.write_bytes(content + b"\n")
         assert refused(rows_of, path).startswith(f"{path} line 1 is not JSON")
     for read in (read_json, rows_of):
-        assert refused(read, tmp_path) == f"cannot read {tmp_path}: Is a directory"
+        assert refused(read, tmp_path) == f"{tmp_path} is not a plain file"
     assert refused(append_jsonl, tmp_path, {}) == f"cannot append to {tmp_path}: Is a directory"
 
 

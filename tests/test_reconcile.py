@@ -307,7 +307,7 @@ def test_many_documents_give_the_same_answer_as_one_by_one(tmp_path: Path) -> No
 FULL = [pytest.param(200, seed, marks=pytest.mark.soak) for seed in range(5)]
 
 
-@pytest.mark.parametrize(("documents", "seed"), [(40, 11), *FULL])
+@pytest.mark.parametrize(("documents", "seed"), [(70, 11), *FULL])
 def test_planted_drifts_are_found_and_nothing_else(tmp_path: Path, documents: int, seed: int) -> None:
     planted = reconcile_corpus.write(tmp_path, documents, 60, seed, drift_rate=0.05)
     done = run(tmp_path, ".", "--json")

@@ -197,7 +197,7 @@ def reseal(project: Path) -> None:
     seals = {}
     for run in (project / "runs").glob("2*"):
         (run / "seal.json").unlink()
-        seals[run.name] = seal.seal(rundir.open_run(run))
+        seals[run.name] = seal.seal(rundir.open_run(run)).digest
 
     def adopt(data: Any) -> None:
         for item in data["claims"][0]["evidence"]:

@@ -261,7 +261,7 @@ def test_data_refuses_and_leaves_what_was_there(pipeline: Path, tmp_path: Path) 
         assert done.returncode == 2 and message in done.stderr, done.stderr
     assert (pipeline / "data/web/train.bin").read_bytes() == before
     assert len(list((pipeline / "data/web").iterdir())) == 2
-    assert "training_config.yaml: No such file" in scaffold("data", tmp_path, "web", tmp_path / "a.txt").stderr
+    assert "training_config.yaml does not exist" in scaffold("data", tmp_path, "web", tmp_path / "a.txt").stderr
 
 
 def test_token_files_that_cannot_be_trained_on_are_refused(pipeline: Path) -> None:

@@ -410,7 +410,7 @@ BAD_INPUT = [
     ({"job": JOB}, "names no cells; it needs grid (every combination) or cells (exactly these), or seeds alone"),
     ({"job": JOB, "grid": {"lr": [1]}, "cells": [{"lr": 1}]}, "gives both grid and cells"),
     ({"job": {**JOB, "comand": []}, "seeds": [1]}, "'comand' was unexpected"),
-    ({"job": "absent.yaml", "seeds": [1]}, "absent.yaml: No such file or directory"),
+    ({"job": "absent.yaml", "seeds": [1]}, "absent.yaml does not exist"),
     ({"job": JOB, "seeds": [1]}, "the job asks for {lr}, but a cell has no lr: {'seed': '1'}"),
     ({"job": JOB, "grid": {"lr": [1], "wd": [0]}}, "wd never reaches the job; write {wd} in command, args or env"),
     ({"job": JOB, "grid": {"lr": [1, "1"]}}, "has a cell twice: lr=1; for repeats of a cell use seeds"),

@@ -518,6 +518,7 @@ def test_bad_input() -> None:
 def torch_zip(path: Path, size: int = 1000) -> Path:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr("m/data.pkl", b"\x80\x02}q\x00.")
+        archive.writestr("m/version", b"3\n")
         archive.writestr("m/data/0", os.urandom(size))
     return path
 
@@ -646,7 +647,7 @@ BAD_CONFIGS = [
     ("c.json", "{", "is not JSON"),
     ("c.json", "[" * 100_000, "nested too deep"),
     ("c.py", "x = (", "is not Python"),
-    ("c.yaml", b"\xff\xfe", "is not text in UTF-8"),
+    ("c.yaml", b"\xff\xfe", "is not text: byte 0 is not UTF-8"),
     ("c.yaml", "a: " + "[" * 1200, "nested too deep"),
 ]
 
@@ -665,7 +666,8 @@ def test_yaml_that_would_explode_and_python_that_would_run(tmp_path: Path) -> No
         f"{c}: &{c} [*{p}, *{p}, *{p}, *{p}]" for p, c in zip("abcdefghij", "bcdefghijk", strict=True)
     ]
     (tmp_path / "c.yaml").write_text("\n".join(rows))
-    assert run("validate", tmp_path / "c.yaml", "--cwd", tmp_path).returncode == 1
+    done = run("validate", tmp_path / "c.yaml", "--cwd", tmp_path)
+    assert done.returncode == 2 and "its aliases make more than" in done.stderr
     (tmp_path / "c.py").write_text("import os\nout_dir = 'out'\nos.mkdir('ran')\nresume_from = 'gone.pt'\n")
     done = run("validate", tmp_path / "c.py", cwd=tmp_path)
     assert "c.py resume_from" in done.stdout and not (tmp_path / "ran").exists()

@@ -47,6 +47,7 @@ def examine(path: Path, vocabulary: Vocabulary, everything: bool) -> Examined:
                 kind = outcome.kind
                 examined.counts[kind if kind != "drift" or outcome.sure != "likely" else "likely"] += 1
                 if kind not in ("match", "derived") or everything:
+                    outcome.place.weigh = None  # it holds the vocabulary, and this goes to another process
                     examined.kept.append(outcome)
     except RgtError as error:
         examined.unreadable = error.message
