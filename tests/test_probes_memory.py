@@ -72,7 +72,7 @@ def test_the_slopes_are_the_planted_ones(reports: dict[str, dict[str, Any]]) -> 
 
 
 def test_a_torch_training_with_three_leaks_names_their_holders() -> None:
-    report = ask(240, "hook", "graph", "cache", script="leaky_training.py", options=("--inside",))
+    report = ask(400, "hook", "graph", "cache", script="leaky_training.py", options=("--inside",))
     told = [one["message"] for one in report["findings"]]
     assert [one for one in told if "cache of Rows" in one], report["probes"]
     assert [one for one in told if "history in " in one and "each with a graph" in one]

@@ -119,7 +119,7 @@ def test_a_finished_run_is_proved_and_its_box_may_be_stopped(whole: Path, tmp_pa
 
 @pytest.mark.xdist_group("pipeline-nanogpt")
 def test_a_finished_nanogpt_run_is_proved_and_its_box_may_be_stopped(tmp_path: Path) -> None:
-    folder = nano(tmp_path / "pipeline", [{**PHASES[0], "steps": 60}])  # on a busy machine some saves are overwritten
+    folder = nano(tmp_path / "pipeline", [{**PHASES[0], "steps": 200}])  # on a busy machine many saves are overwritten
     edit(folder, checkpoints={"every_steps": 4, "keep": 2})
     done = train(folder)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
