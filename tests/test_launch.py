@@ -12,7 +12,8 @@ from typing import Any
 
 from rgt.errors import RgtError
 from rgt.host import box
-from rgt.host.ssh import Done, Host
+from rgt.host.bounded import Done
+from rgt.host.ssh import Host
 from rgt.job import backends, description
 from rgt.job import queue as gate
 
@@ -166,7 +167,7 @@ def test_follow_waits_through_silence_and_prints_until_the_end(tmp_path: Path) -
         with pytest.raises(subprocess.TimeoutExpired):  # it has nothing to say, and goes on
             process.wait(3)
         (tmp_path / "go").touch()
-        assert process.communicate(timeout=30)[0] == b"\t\\x1b]0;title\\x07two\r\xef\xbf\xbd"
+        assert process.communicate(timeout=30)[0] == b"\t\\x1b]0;title\\x07two\n\xef\xbf\xbd"
         assert process.returncode == 0
         assert launch("logs", run, **env).stdout == "zero\none\n\t\\x1b]0;title\\x07two\n\ufffd\n"
     finally:

@@ -13,7 +13,8 @@ import zipfile
 from pathlib import Path
 
 from rgt.bundle import SCRIPTS
-from rgt.host.ssh import Done, Host
+from rgt.host.bounded import Done
+from rgt.host.ssh import Host
 
 TOOLS = ("gpu_gate", "preflight", "takeover", "watch")  # what a box is asked to do; transfer is transfer.py's other end
 NOUNS = ("run", "metrics", "log", "checkpoint", "machine", "host", "job")

@@ -22,6 +22,8 @@ import sys
 from dataclasses import dataclass, field
 
 from rgt.errors import RgtError, bad_input, lacking
+from rgt.host import bounded
+from rgt.host.bounded import Done
 
 SECONDS = 60.0  # for one short command; ssh's own ConnectTimeout comes first
 # reads byte by byte, because what follows the first line belongs to the program
@@ -39,19 +41,6 @@ LOST = 255  # ssh's own exit code: the connection, not the command
 _NOT_FOUND = 127  # a shell's: there is no such program
 _HOST_KEY = "Host key verification failed"
 _WRONG = ("Permission denied", _HOST_KEY, "Bad configuration", "Too many authentication failures")
-
-
-@dataclass
-class Done:
-    code: int
-    out: str
-    err: str
-
-    def sentence(self) -> str:
-        """The line of what it said that names the failure: the first with "error" in it, else the last."""
-        lines = [line.strip() for line in (self.err or self.out).splitlines() if line.strip()]
-        named = [line for line in lines if "error" in line.lower()]
-        return (named or lines[-1:] or [f"exit code {self.code}"])[0]
 
 
 @dataclass
@@ -90,18 +79,19 @@ class Host:
         head = {"w": words, "d": cwd, "e": env or {}, "x": list(expand)}
         data = json.dumps(head).encode() + b"\n" + input
         try:
-            done = subprocess.run(self.argv(), input=data, capture_output=True, timeout=seconds)
+            done = bounded.collect(self.argv(), data, seconds)
         except FileNotFoundError as error:
             raise lacking(f"{error.filename} is not installed here") from None
-        except subprocess.TimeoutExpired:
+        except TimeoutError:
             raise lacking(f"{self.title} did not answer within {seconds:.0f} s: {words[0]}") from None
-        text = Done(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
-        if self.name and text.code == LOST:
-            raise unreachable(self.name, text)
-        problem = failure(self, text)
+        except bounded.TooMuch:
+            raise bad_input(f"{self.title} answered {words[0]} with more than {bounded.MOST >> 20} MiB") from None
+        if self.name and done.code == LOST:
+            raise unreachable(self.name, done)
+        problem = failure(self, done)
         if problem:
             raise problem
-        return text
+        return done
 
     def address(self) -> str:
         """Where other machines find this one, as ssh itself resolves the name."""

@@ -5,20 +5,18 @@ A broken connection is waited out; what waiting cannot mend (a refused key, a mi
 
 from __future__ import annotations
 
-import contextlib
 import json
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from typing import IO, Any, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, TypeVar
 
 from rgt import units
 from rgt.bundle import SCRIPTS
 from rgt.errors import ENVIRONMENT, RgtError, bad_input, lacking
-from rgt.host import box, ssh
-from rgt.host.ssh import Done, Host
+from rgt.host import bounded, box, ssh
+from rgt.host.bounded import Done
+from rgt.host.ssh import Host
 from rgt.report import progress
 from rgt.transfer import boxside
 
@@ -26,7 +24,9 @@ _HERE = f"import sys; sys.path.insert(0, {str(SCRIPTS)!r}); from rgt.transfer.bo
 FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0
 _END_SECONDS = 20.0
 _NOISE = 1 << 16  # bytes that a login script may print before us
-_LINE = 1 << 24
+_LINE = 6 << 20  # bytes; a run.json of 4 MiB is the longest
+_START = 4.0  # seconds on top of a patience: ssh and a Python start before the first byte
+_SILENCE = 300.0  # seconds without progress, where nobody gave a patience
 T = TypeVar("T")
 
 
@@ -38,9 +38,10 @@ class Connection:
     """Asks boxside.py on a host. It connects with the first question, and again with the first one after a drop."""
 
     def __init__(self, host: Host, patience: float = 0.0, known: bool = False) -> None:
-        """`patience`: seconds without a byte after which it gives up. `known`: the host has answered before."""
+        """`patience`: seconds without progress after which it gives up. `known`: the host has answered before."""
         self.host, self.patience, self.known = host, patience, known
-        self.process: subprocess.Popen[bytes] | None = None
+        self.silence = patience + _START if patience else _SILENCE
+        self.talk: bounded.Talk | None = None
         self.noise, self.drops = "", 0
         self.advance()
 
@@ -67,17 +68,24 @@ class Connection:
             self.delay = min(2 * self.delay, LONGEST_WAIT)
 
     def answer(self, verb: str, **asked: Any) -> Iterator[dict[str, Any]]:
-        """The rows of one answer; Dropped when the connection ends before it."""
-        whole = False
+        """The rows of one answer; Dropped when the connection ends, or nothing moves, before it is whole.
+
+        A row alone is no progress, or a box could go on for ever: the caller says `advance` for what it could use.
+        """
+        whole, size, started = False, 0, time.monotonic()
         try:
-            if not self.process:
+            if not self.talk:
                 self._connect()
             self.write(json.dumps({"verb": verb, **asked}).encode() + b"\n")
             while True:
-                raw = self.output.readline(_LINE)
+                raw = self._speak(lambda talk: talk.read_line(_LINE))
+                size += len(raw)
+                if len(raw) == _LINE or size > bounded.MOST:
+                    raise bad_input(f"{self.host.title} answers without end; nothing of it is used")
                 if not raw.endswith(b"\n"):
                     self._fail()
-                self.advance()
+                if time.monotonic() - max(started, self.moved) > self.silence:
+                    raise Dropped("its answer has no end")
                 try:
                     row = json.loads(raw)
                 except (ValueError, RecursionError):
@@ -86,6 +94,7 @@ class Connection:
                     raise self.strange(raw)
                 if "end" in row:
                     whole = True
+                    self.advance()
                     return
                 yield row
         finally:
@@ -94,44 +103,43 @@ class Connection:
 
     def write(self, data: bytes) -> None:
         try:
-            self.input.write(data)
-            self.input.flush()
+            self._speak(lambda talk: talk.write(data))
         except BrokenPipeError:
             self._fail()
 
     def read(self, count: int) -> bytes:
-        data = self.output.read(count)
+        data = self._speak(lambda talk: talk.read(count))
         if len(data) < count:
             self._fail()
+        self.advance()
         return data
 
     def strange(self, answer: object) -> RgtError:
         return bad_input(f"{self.host.title} answered something that is not ours: {str(answer)[:60]}")
 
     def close(self) -> None:
-        if self.process:
-            with contextlib.suppress(OSError):
-                self.process.kill()
-            for stream in (self.input, self.output, self.errors):
-                with contextlib.suppress(OSError):
-                    stream.close()
-            self.process.wait()
-            self.process = None
+        if self.talk:
+            self.talk.end()
+            self.talk = None
+
+    def _speak(self, ask: Callable[[bounded.Talk], T]) -> T:
+        assert self.talk
+        try:
+            return ask(self.talk)
+        except TimeoutError:
+            raise Dropped("it is silent") from None
 
     def _connect(self) -> None:
         # -S: the standard library is enough, and some boxes' site-packages take a second to look through
         python, *words = box.tool_words("transfer") if self.host.name else [sys.executable, "-c", _HERE]
         head = {"w": [python, "-S", *words], "d": ".", "e": {}, "x": [2] if self.host.name else []}
-        self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the connection)
-        argv, pipe = self.host.argv(), subprocess.PIPE
         try:
-            self.process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=self.errors, start_new_session=True)
+            self.talk = bounded.Talk(self.host.argv(), self.silence)
         except FileNotFoundError as error:
             raise lacking(f"{error.filename} is not installed here") from None
-        self.input, self.output = cast(IO[bytes], self.process.stdin), cast(IO[bytes], self.process.stdout)
         self.write(json.dumps(head).encode() + b"\n")
-        seen, line = 0, b""
-        while (line := self.output.readline(_NOISE)) != boxside.MARK:
+        seen, started = 0, time.monotonic()
+        while (line := self._speak(lambda talk: talk.read_line(_NOISE))) != boxside.MARK:
             seen += len(line)
             self.noise = line.decode(errors="replace").strip() or self.noise
             if not line:
@@ -141,23 +149,15 @@ class Connection:
                 box.ship(self.host)
                 self._connect()
                 return
-            if seen > _NOISE:
+            if seen > _NOISE or time.monotonic() - started > self.silence:
                 why = "does a login script start another program?"
                 raise lacking(f"{self.host.title} prints text at log-in and never our answer; {why}")
         self.known = True
 
     def _ended(self) -> Done:
         """How the other side ended; one that does not end is ended."""
-        assert self.process
-        with contextlib.suppress(OSError):
-            self.input.close()
-        try:
-            code = self.process.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            code = self.process.wait()
-        self.errors.seek(0)
-        return Done(code, "", self.errors.read().decode(errors="replace"))
+        assert self.talk
+        return self.talk.end(min(_END_SECONDS, self.silence))
 
     def _fail(self) -> NoReturn:
         """Dropped when another try may help, else a sentence."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ from rgt.transfer.connection import Connection
 
 EVENTS, EVENTS_THERE, SEAL = "events.jsonl", "events.box.jsonl", "seal.json"
 RECORD, RECORD_THERE = "run.json", "run.box.json"
-_MOST_ROWS = 2_000_000
+_MOST_ROWS = 300_000  # one listing stays below 300 MB here
 _LONGEST = 4000  # bytes of a path
 Version = tuple[str, int, int | None]  # path, bytes, mtime_ns
 
@@ -98,7 +99,7 @@ class Listing:
             "unreadable": ("unreadable", "error", f"cannot be read on {name}: {said}"),
             "broken": ("missing", "info", f"is a link to {said!r}, which does not exist on {name}"),
         }.get(why, ("unjudged", "info", "is not a regular file (pipe, socket or device): not copied"))
-        fix = f"pull that place, too, or leave it out: --exclude {path!r}" if why == "outside" else None
+        fix = f"pull that place, too, or leave it out: --exclude {shlex.quote(path)}" if why == "outside" else None
         self.findings.append(Finding(code, severity, message, path, fix=fix))
 
     def bad_names(self) -> Iterator[tuple[str, str]]:

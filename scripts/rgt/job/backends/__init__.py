@@ -21,7 +21,8 @@ from types import ModuleType
 
 from rgt import bundle
 from rgt.errors import bad_input, lacking, refused
-from rgt.host.ssh import SECONDS, Done, Host
+from rgt.host.bounded import Done
+from rgt.host.ssh import SECONDS, Host
 from rgt.job.description import Job, from_record, seconds_word
 from rgt.run.record import ACTIVE, FAILED, FINISHED, LOST, OVER, STOPPED, Run, open_run
 

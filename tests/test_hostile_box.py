@@ -1,0 +1,119 @@
+"""A box that is silent, endless or huge: every command ends, in little memory, and leaves no ssh behind."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from rgt.host import bounded
+from rgt.transfer import boxside
+
+import pytest
+
+from .gate_box import until
+
+ROOT = Path(__file__).resolve().parents[1]
+ROW = '{"p": "f%d", "b": 1, "m": 1, "o": 420}'
+HEAD = '{"root": "/x", "record": null, "last_event": null, "env": "", "writers": []}'
+# what the stand-in for ssh does after it has read the first line of its stdin
+ANSWERS = {
+    "silent": "time.sleep(600)",
+    "noise": "while True: say(b'x' * 65536)",
+    "noisy lines": "while True: say(b'motd\\n' * 1000)",
+    "slow noise": "while True: say(b'motd\\n'); time.sleep(0.5)",
+    "endless complaints": "os.dup2(2, 1)\nwhile True: say(b'warning: x\\n' * 10000)",
+    "silent after the mark": "say(MARK); time.sleep(600)",
+    "one endless line": "say(MARK)\nwhile True: say(b'[' * 65536)",
+    "nested": "say(MARK + b'[' * 4000000 + b'\\n'); time.sleep(600)",
+    "endless rows": "say(MARK + HEAD)\nfor n in range(10**9): say(ROW % n)",
+    "slow rows": "say(MARK + HEAD)\nfor n in range(10**9): say(ROW % n); time.sleep(0.5)",
+    "closes nothing": "os.close(1); os.close(2); time.sleep(600)",
+}
+
+
+@pytest.fixture
+def ssh(tmp_path: Path) -> Path:
+    """A folder for PATH with an ssh that answers as RGT_TEST_ANSWER says and writes down its pid."""
+    program = tmp_path / "bin" / "ssh"
+    program.parent.mkdir()
+    program.write_text(
+        f"""#!{sys.executable}
+import os, sys, time
+MARK, HEAD, ROW = {boxside.MARK!r}, {HEAD.encode()!r} + b"\\n", {ROW.encode()!r} + b"\\n"
+def say(data):
+    while data: data = data[os.write(1, data):]
+with open({str(tmp_path / "pids")!r}, "a") as file:
+    file.write(f"{{os.getpid()}}\\n")
+os.read(0, 1 << 16)
+exec(os.environ["RGT_TEST_ANSWER"])
+"""
+    )
+    program.chmod(0o755)
+    return program
+
+
+def living(folder: Path) -> list[int]:
+    alive = []
+    for pid in map(int, (folder / "pids").read_text().split()):
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            continue
+        alive += [pid] if b"/bin/ssh" in words else []
+    return alive
+
+
+def environment(ssh: Path, answer: str) -> dict[str, str]:
+    return {**os.environ, "PATH": f"{ssh.parent}:{os.environ['PATH']}", "RGT_TEST_ANSWER": ANSWERS[answer]}
+
+
+def ends(ssh: Path, answer: str, *words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "scripts" / str(words[0])), *map(str, words[1:])]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment(ssh, answer))
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    assert peak <= max(before, 300 << 10), f"{peak >> 10} MiB"
+    assert done.returncode in (1, 2, 3), done.stderr
+    assert len(done.stdout) + len(done.stderr) < 20_000
+    assert "Traceback" not in done.stderr
+    until(lambda: not living(ssh.parents[1]))
+    return done
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_pull_ends_whatever_the_box_answers(tmp_path: Path, ssh: Path, answer: str) -> None:
+    done = ends(ssh, answer, "transfer.py", "pull", "box:runs/x", tmp_path / "here", "--patience", "2s")
+    assert "box" in done.stderr and not (tmp_path / "here" / "PULL_VERIFIED.json").exists()
+
+
+@pytest.mark.parametrize("answer", ["silent", "noise", "endless complaints", "silent after the mark"])
+def test_push_and_aggregate_end_too(tmp_path: Path, ssh: Path, answer: str) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_bytes(b"#" * (4 << 20))
+    ends(ssh, answer, "transfer.py", "push", tmp_path / "code", "box:code", "--patience", "2s")
+    ends(ssh, answer, "transfer.py", "aggregate", "box:runs", tmp_path / "all", "--patience", "2s")
+
+
+def test_ssh_ends_with_us(tmp_path: Path, ssh: Path) -> None:
+    """kill -9 of a pull: an ssh that a box keeps alive would hold the connection for ever."""
+    command = [sys.executable, ROOT / "scripts" / "transfer.py", "pull", "box:runs/x", tmp_path / "here"]
+    pull = subprocess.Popen(command, env=environment(ssh, "silent after the mark"), stderr=subprocess.DEVNULL)
+    until(lambda: (tmp_path / "pids").exists() and living(tmp_path))
+    pull.send_signal(signal.SIGKILL)
+    pull.wait()
+    until(lambda: not living(tmp_path))
+
+
+def test_an_answer_is_bounded_in_time_and_size() -> None:
+    word = [sys.executable, "-c"]
+    assert bounded.collect([*word, "print(input())"], b"hi\n", 30) == bounded.Done(0, "hi\n", "")
+    with pytest.raises(bounded.TooMuch):
+        bounded.collect([*word, "while True: print('x' * 9999)"], b"", 30, most=1 << 20)
+    with pytest.raises(TimeoutError):
+        bounded.collect([*word, "import time; time.sleep(600)"], b"x" * (1 << 20), 0.5)
+    loud = bounded.collect([*word, "import sys; sys.stderr.write('y' * 10**7 + 'end'); sys.exit(7)"], b"", 60)
+    assert loud.code == 7 and loud.err.endswith("end") and len(loud.err) <= 1 << 16
