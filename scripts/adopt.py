@@ -21,7 +21,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rgt import cli, units
+from rgt import cli
 from rgt.errors import bad_input
 from rgt.metrics.table import known
 from rgt.report import Report, plural
@@ -76,7 +76,7 @@ def main(
         raise bad_input(f"no run was understood in {', '.join(map(str, paths))}: {looked}")
     report.data = {"into": str(into), "dry_run": dry_run, "runs": rows}
     for line in _table(rows) if fmt is None else []:
-        click.echo(units.show_text(line))
+        click.echo(line)
     counts = ", ".join(f"{count} {name}" for name, count in Counter(row["format"] for row in rows).most_common())
     states = ", ".join(f"{count} {name}" for name, count in Counter(row["state"] for row in rows).most_common())
     unread = plural(sum(len(seen.unread) for seen in surveys), "file") + " not understood"

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import codecs
 import os
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rgt import bundle, cli, errors, units
+from rgt import bundle, cli, errors
 from rgt.errors import RgtError, bad_input
 
 import click
@@ -143,7 +144,7 @@ def logs(run: Path, lines: int, follow: bool, as_json: bool) -> None:
             ended = backends.settle(opened, order).state not in ACTIVE  # first: the last read has all of it
             fresh = order.head.read(order.log(), start) or b""
             text = "".join(decoder.decode(fresh, final=ended).splitlines(keepends=True)[first:])
-            click.echo("\r".join(map(units.show_text, text.split("\r"))), nl=False)  # a progress bar may redraw itself
+            click.echo(re.sub(r"\r\n?", "\n", text), nl=False)  # each state of a progress bar is a line
             start, first = start + len(fresh), None
             time.sleep(0 if ended else FOLLOW_SECONDS)
         return

@@ -297,7 +297,7 @@ def status(fmt: str | None) -> int:
     boxes = _without_lease(active, config.profiles if config else [], found)
     found.data = {"leases": rows, "without_lease": boxes}
     for row in rows if fmt is None else []:
-        click.echo(units.show_text(f"{row['state']:10} {row['line']}; {row['cost']}; {row['keeper']}"))
+        click.echo(f"{row['state']:10} {row['line']}; {row['cost']}; {row['keeper']}")
     return found.emit(fmt, f"{len(rows)} leases, {len(boxes)} boxes up without one")
 
 
@@ -399,7 +399,7 @@ def cost(runs: tuple[Path, ...], evidence: Path | None, fmt: str | None, **rates
         lines = [f"{bill.run_id}: {bill.sentence()}" for bill in bills]
         lines += [f"claim {row['claim']}: {_shown(row['cost'])} for {row['runs']} runs" for row in rows]
         lines += [f"failed: {_shown(found.data['failed']['cost'])} for {hours:.2f} h"] if hours else []
-        click.echo(units.show_text("\n".join(lines)))
+        click.echo("\n".join(lines))
     whole = found.data["total"]
     each = f", {_shown(whole / len(rows))} for each of {len(rows)} claims" if rows and whole is not None else ""
     return found.emit(fmt, f"{_shown(whole)} for {len(bills)} runs{each}")

@@ -243,7 +243,7 @@ def _decide(case: Case, words: str, execute: bool, fmt: str | None) -> Report:
     found.data |= {"state": case.state.word if case.state else None, "cost": billing.bill_of(case.local).as_dict()}
     if fmt is None:
         for what, sentence in teardown_rules.page(case):
-            click.echo(units.show_text(f"{what:13} {sentence}"))
+            click.echo(f"{what:13} {sentence}")
     reasons = [finding.message for finding in found.findings][:20]
     decision = {"command": case.command, "execute": execute, "reasons": reasons, "words": words}
     unrecorded = case.log("refused" if reasons else "approved", **decision, abandoned=case.abandon)

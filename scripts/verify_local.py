@@ -44,7 +44,6 @@ from typing import TYPE_CHECKING, Any
 from rgt import cli, errors, units
 from rgt.errors import bad_input
 from rgt.report import SEVERITIES, Report, plural
-from rgt.units import show_text
 
 import click
 
@@ -189,7 +188,7 @@ def emit(problems: list[tuple[Path, Problem]], artifacts: list[Artifact], data: 
         size = units.show_size(sum(row["bytes"] for row in data["unchecked"]))
         some = ", ".join(Path(row["path"]).name for row in data["unchecked"][:_NAMED])
         last += f"\nnot checked: {plural(len(data['unchecked']), 'file')}, {size}: {some}"
-    found.emit(fmt, show_text(f"checklist: {points}\n{last}"))
+    found.emit(fmt, f"checklist: {points}\n{last}")
     return WORDS[data["verdict"]]
 
 

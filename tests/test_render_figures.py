@@ -123,7 +123,7 @@ def test_what_shows_the_same_numbers_in_another_way_passes(project: Path) -> Non
 
 
 def test_a_declared_line_and_a_text_are_disclosed_and_pass(project: Path) -> None:
-    code = 'axis.axhline(0.9, gid="beside-chance"); axis.text(0.5, 0.9, "p < 0.001")'
+    code = 'axis.axhline(0.9, gid="beside-chance"); axis.text(0.5, 0.9, "p < 0.001", gid="beside-p")'
     edit(project / "figures/acc/figure.py", *also(code))
     done = render(project, "figures", "acc", "--json")
     assert done.returncode == 0 and findings(done) == [

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -114,6 +116,62 @@ def test_values_of_secrets_are_hidden(text: str, shown: str) -> None:
     assert secrets.redact(text) == shown
     if '"' not in text:
         assert secrets.redact_words(text.split(" ")) == shown.split(" ")
+
+
+# -- what a stranger writes is shown, not obeyed
+
+
+EVIL = "a\x1b]0;owned\x07\x1b]52;c;cm0gLXJm\x07\x1b[2J\x9b31m\u202ekcats"
+
+
+def run_tool(*words: object, cwd: Path) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, str(ROOT / "scripts" / str(words[0])), *map(str, words[1:])]
+    return subprocess.run(command, capture_output=True, timeout=120, cwd=cwd)
+
+
+def test_no_control_character_reaches_the_terminal(tmp_path: Path) -> None:
+    """Titles, the clipboard, erased screens and turned text: from file names, logs and records."""
+    run = record.create(tmp_path / "runs", "a", command=["x", EVIL], config={"note": EVIL}, seeds={})
+    run.log.write_text(f"step 1 loss 2.0\n{EVIL}\nRuntimeError: {EVIL}\n")
+    (tmp_path / f"{EVIL}.pt").write_bytes(b"no checkpoint")
+    queue = ("--queue", tmp_path / "queue")
+    job = ("--", sys.executable, "-c", f"print({EVIL!r})")
+    assert run_tool("gpu_gate.py", "-n", "a", "--slots", "1", *queue, *job, cwd=tmp_path).returncode == 0
+    logs = ("gpu_gate.py", "logs", "a", *queue)
+    told = [
+        run_tool(*words, cwd=tmp_path)
+        for words in (
+            ("watch.py", run.path),
+            ("triage.py", run.log),
+            ("takeover.py", "snapshot", tmp_path),
+            ("verify_local.py", tmp_path),
+            ("adopt.py", run.log),
+            ("compare_runs.py", run.path, "--vs", tmp_path / EVIL, "--metric", "loss"),
+            logs,
+            (*logs, "--json"),
+        )
+    ]
+    for done in told:
+        text = (done.stdout + done.stderr).decode()
+        assert not re.search(r"[\0-\x08\x0b-\x1f\x7f-\x9f\u202e]", text) and done.returncode in (0, 1, 2), text
+    assert sum(b"owned" in done.stdout + done.stderr for done in told) >= 4
+    assert EVIL in json.loads(told[-1].stdout)["lines"][0]
+
+
+def test_a_printed_command_runs_nothing_of_a_name(tmp_path: Path) -> None:
+    evil = "a;touch pwned;$(touch pwned)"
+    box = tmp_path / "box" / evil
+    box.mkdir(parents=True)
+    (box / f"{evil}.key").write_text("x")
+    os.symlink("/etc", box / evil)
+    (box / "train.py").write_text(f"#!/{evil}\r\n")
+    told = front_door.call("transfer.py", "push", box, tmp_path / "there", "--dry-run").stdout
+    told += front_door.call("transfer.py", "pull", box, tmp_path / "here").stdout
+    fixes = [line.partition("fix: ")[2] for line in told.splitlines() if "fix: " in line]
+    assert any(evil in fix for fix in fixes)
+    for fix in fixes:
+        subprocess.run(["bash", "-c", fix], cwd=tmp_path, capture_output=True, timeout=60)
+    assert not list(tmp_path.rglob("pwned"))
 
 
 # -- files that never end, and configs that explode

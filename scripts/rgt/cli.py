@@ -71,7 +71,7 @@ def show(data: Any, as_json: bool, lines: Iterable[str]) -> None:
         print_json(data)
         return
     for line in lines:
-        click.echo(units.show_text(line))
+        click.echo(line)
 
 
 def evidence_option(function: F) -> F:
@@ -80,19 +80,45 @@ def evidence_option(function: F) -> F:
     return click.option("--evidence", type=kind, default=default, show_default=True, help="The claims.")(function)
 
 
+class _Shown(io.TextIOWrapper):
+    """The one way to the terminal: whatever a box, a log or a file name says, no control character gets there."""
+
+    below: Any
+
+    def write(self, text: str) -> int:
+        return super().write(units.show_text(text))
+
+    def close(self) -> None:
+        """The stream below stays open: it is not ours."""
+        if not self.closed:
+            self.detach()
+
+    @classmethod
+    def over(cls, stream: Any) -> Any:
+        if not isinstance(stream, io.TextIOWrapper) or isinstance(stream, cls):
+            return stream
+        stream.flush()
+        # a file name that is not UTF-8 is shown by its escapes; JSON reads it back
+        shown = cls(stream.buffer, stream.encoding, "backslashreplace", line_buffering=stream.line_buffering)
+        shown.below = stream  # kept: it would close the buffer with itself
+        return shown
+
+
 class _FrontDoor(click.Command):
     """Mixed into Command and Group: maps every way to end to a documented exit code."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("epilog", EXIT_CODES)
         kwargs.setdefault("context_settings", {"help_option_names": ["-h", "--help"], "max_content_width": 100})
+        kwargs["context_settings"].setdefault(
+            "color", True
+        )  # else click drops escapes unseen
         super().__init__(*args, **kwargs)
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **extra: Any) -> Any:
         if sys.stdout is None:  # closed with >&-: nobody wants to read it
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="backslashreplace")  # for file names that are not UTF-8; JSON reads it back
+        sys.stdout, sys.stderr = _Shown.over(sys.stdout), _Shown.over(sys.stderr)
         words = sys.argv[1:] if args is None else list(args)
 
         def body() -> Any:

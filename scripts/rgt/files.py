@@ -87,9 +87,14 @@ def _mode_for(path: Path) -> int:
     """mkstemp makes 0600; other users of a shared run directory expect the mode the file had, or the umask's."""
     with contextlib.suppress(OSError):
         return path.stat().st_mode & 0o777
+    return new_mode()
+
+
+def new_mode(executable: bool = False) -> int:
+    """What the umask leaves a new file."""
     mask = os.umask(0)
     os.umask(mask)
-    return 0o666 & ~mask
+    return (0o777 if executable else 0o666) & ~mask
 
 
 def sync_directory(directory: Path) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 from rgt.errors import FINDINGS, OK
-from rgt.units import show_text
+from rgt.units import show_json, show_text
 
 CODES = frozenset(
     """
@@ -129,7 +129,7 @@ class Report:
 
 
 def print_json(data: Any) -> None:
-    print(json.dumps(data, indent=2, ensure_ascii=False))
+    print(show_json(json.dumps(data, indent=2, ensure_ascii=False)))
 
 
 def plural(count: int, word: str, ending: str = "s") -> str:

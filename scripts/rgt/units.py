@@ -82,6 +82,15 @@ def show_size(count: float) -> str:
     return f"{value:.3g} {_BINARY[power]}" if abs(value) < 999.5 else f"{value:.0f} {_BINARY[power]}"
 
 
+# everything that moves the cursor, rings, retitles or turns the writing around, but for newline and tab
+_UNSEEN = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+
+
 def show_text(text: str) -> str:
-    """Text of strangers for a terminal: control characters are shown, not sent, but for newline and tab."""
-    return re.sub(r"[\0-\x08\x0b-\x1f\x7f-\x9f]", lambda sign: repr(sign[0])[1:-1], text)
+    """Text of strangers for a terminal: control characters are shown, not sent."""
+    return _UNSEEN.sub(lambda sign: ascii(sign[0])[1:-1], text)
+
+
+def show_json(text: str) -> str:
+    """The same for JSON, which reads back as it was."""
+    return _UNSEEN.sub(lambda sign: f"\\u{ord(sign[0]):04x}", text)

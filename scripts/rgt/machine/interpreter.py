@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -120,7 +121,7 @@ def interrogate(word: str, cwd: Path, environ: Mapping[str, str], torch: bool = 
         where = f"from {cwd}" if "/" in word else "on PATH"
         return Interpreter(word, problem=f"there is no such program {where}", fix="correct the name of the interpreter")
     if not os.access(path, os.X_OK):
-        return Interpreter(word, problem=f"{path} is not executable", fix=f"chmod +x {path}")
+        return Interpreter(word, problem=f"{path} is not executable", fix=f"chmod +x {shlex.quote(path)}")
     # it runs in the job's directory: a torch.py there would be imported by the job, too
     words, seconds = (["torch"], TORCH_SECONDS) if torch else ([], ASK_SECONDS)
     env = {**environ, "PYTHONDONTWRITEBYTECODE": "1"}

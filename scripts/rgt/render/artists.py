@@ -63,12 +63,14 @@ def drawn(figure: Any) -> dict[str, Any]:
     edges = {"top": ink[:2], "bottom": ink[-2:], "left": ink[:, :2], "right": ink[:, -2:]}
     axes = [one for one in figure.findobj(Axes) if one.get_visible()]
     loose = [*figure.lines, *figure.patches, *figure.images, *figure.artists]
+    loose_texts = [text for owner in (figure, *axes) for text in owner.texts if _shown(text)]
     shared = {label: colour for legend in figure.legends for label, colour in _legend(legend)}
     recorded: dict[str, Any] = {
         "ink": float(ink.mean()),
         "edges": [name for name, edge in edges.items() if edge.any()],
         "marks": [],
-        "texts": [_text(text) for owner in (figure, *axes) for text in owner.texts if _shown(text)] + list(shared),
+        "texts": [_text(text) for text in loose_texts] + list(shared),
+        "declared": [_text(text) for text in loose_texts if str(text.get_gid()).startswith("beside-")],
         "beside": [_name(artist) for artist in loose if artist.get_visible()],
     }
     for one in axes:

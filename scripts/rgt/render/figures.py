@@ -294,7 +294,9 @@ def _beside(drawing: Json, rows: list[Row]) -> Iterator[Problem]:
     texts = [text for text in dict.fromkeys(drawing["texts"]) if text not in known]
     if texts:
         shown = ", ".join(repr(text[:60]) for text in texts[:5]) + (f" and {len(texts) - 5} more" if texts[5:] else "")
-        yield Problem("undeclared", f"the figure says what {DATA} does not: {shown}", "info")
+        claims = [text for text in texts if re.search(r"\d", text) and text not in drawing["declared"]]
+        severity = "warn" if claims else "info"  # "p < 0.001" is a result
+        yield Problem("undeclared", f"the figure says what {DATA} does not: {shown}", severity)
     beside: Counter[str] = Counter(drawing["beside"])
     if beside:
         shown = ", ".join(f"{count} {name}" for name, count in beside.most_common(5))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import os
+import shlex
 import stat
 import subprocess
 from collections.abc import Sequence
@@ -60,7 +61,8 @@ def gather_load(root: Path, exclude: Sequence[str]) -> Load:
         if any(excluded(part, list(exclude)) for part in (name, *above)):
             continue
         if secrets.is_secret(name):
-            fix = f"push - HOST:{name} < {name} puts it there from stdin, readable by its owner only"
+            words = f"push - {shlex.quote(f'HOST:{name}')} < {shlex.quote(name)}"
+            fix = f"{words} puts it there from stdin, readable by its owner only"
             message = "is named like a credential and was not sent"
             load.findings.append(Finding("secret", "warn", message, name, fix=fix))
             continue

@@ -129,7 +129,7 @@ class Stage:
         if (self._hash.hexdigest() if self._hashed == (part, entry.bytes) else sha256_of(part)) != sha256:
             part.unlink()
             return False
-        os.chmod(part, entry.mode | 0o600)
+        os.chmod(part, files.new_mode(executable=bool(entry.mode & 0o100)))  # who may write is not its word
         os.utime(part, ns=(entry.mtime_ns, entry.mtime_ns))
         os.replace(part, self._safe(entry.local))
         return True

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import struct
 import time
 import zlib
@@ -19,16 +20,22 @@ from pathlib import Path
 from typing import Any
 
 from rgt.errors import bad_input
+from rgt.run import discovery
 from rgt.run import record as states
 from rgt.run.foreign import LIVE, Foreign, Row, flat, strict, wire
 
 FORMAT = "wandb"
 _MAGIC = b":W&B\xe1\xbe\x00"
 _BLOCK = 32768
+_WALK_SECONDS = 20.0
 _HEADER = struct.Struct("<IHB")
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 # fields of a Record that are read, by number
 _KINDS = {2: "history", 3: "summary", 5: "config", 17: "run", 18: "exit", 23: "preempting", 26: "environment"}
+
+
+def _is_record(entry: os.DirEntry[str]) -> bool:
+    return entry.name.endswith(".wandb") and entry.is_file(follow_symlinks=False)
 
 
 @dataclass
@@ -195,7 +202,11 @@ class Offline:
             raise bad_input(f"{self.root} does not exist; name a folder, or entity/project for the hosted service")
         paths = [self.root]
         if self.root.is_dir():
-            paths = [path for path in sorted(self.root.rglob("*.wandb")) if path.is_file() and not path.is_symlink()]
+            stopped: list[str] = []
+            met = discovery.walk(str(self.root), time.monotonic() + _WALK_SECONDS, stopped)
+            paths = sorted(Path(entry.path) for _, entry, _ in met if _is_record(entry))
+            if stopped and not paths:
+                raise bad_input(f"{self.root} is too large to be searched; name the wandb folder of a project")
         found = []
         for path in paths:
             run = Tracked(path.stem.removeprefix("run-"), "", "", "", where=str(path), rows=0)
