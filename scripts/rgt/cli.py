@@ -110,9 +110,7 @@ class _FrontDoor(click.Command):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("epilog", EXIT_CODES)
         kwargs.setdefault("context_settings", {"help_option_names": ["-h", "--help"], "max_content_width": 100})
-        kwargs["context_settings"].setdefault(
-            "color", True
-        )  # else click drops escapes unseen
+        kwargs["context_settings"].setdefault("color", True)  # else click drops escapes unseen
         super().__init__(*args, **kwargs)
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **extra: Any) -> Any:

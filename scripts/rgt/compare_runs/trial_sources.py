@@ -7,6 +7,7 @@ A CSV has one row per run (a seed, run or name column says so) or per eval item.
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 from collections import Counter
@@ -257,7 +258,7 @@ def _selected_rows(path: Path, where: tuple[str, str] | None) -> Iterator[tuple[
     """The selected rows with their lines; every row has every column."""
     csv.field_size_limit(_FIELD)  # one for the whole process: said, so that nobody else's holds here
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with io.TextIOWrapper(files.open_regular(path), encoding="utf-8-sig", newline="") as file:
             first = file.readline(1 << 20)
             file.seek(0)
             reader = csv.DictReader(file, delimiter=max(",;\t", key=first.count), strict=True)

@@ -19,6 +19,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from rgt import files
 from rgt.errors import bad_input
 from rgt.run import discovery
 from rgt.run import record as states
@@ -132,7 +133,7 @@ class Damage(Exception):
 
 def _payloads(path: Path) -> Iterator[bytes]:
     """The records of one file; raises Damage where it is torn or altered."""
-    with path.open("rb") as file:
+    with files.open_regular(path) as file:
         if file.read(len(_MAGIC)) != _MAGIC:
             raise Damage(f"is not a W&B record file: it does not start with {_MAGIC[:4]!r}")
         offset, parts = len(_MAGIC), b""
