@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from rgt import cli
+from rgt import cli, files
 from rgt.bundle import PROFILES, REFERENCES, ROOT
 from rgt.errors import bad_input, from_os_error, lacking
 from rgt.report import Report
@@ -109,7 +109,8 @@ def unknown_facts(path: Path) -> list[str]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        with files.open_regular(path) as file:
+            return file.read().decode(errors="replace")
     except OSError as error:
         raise from_os_error(error, f"read {path}") from None
 

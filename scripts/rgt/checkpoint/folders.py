@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rgt import schema, units
+from rgt import files, schema, units
 from rgt.checkpoint import index, names
 from rgt.checkpoint.examine import compare_steps, is_step
 from rgt.checkpoint.formats.readers import read_json
 from rgt.checkpoint.formats.torch_files import keys
 from rgt.checkpoint.layout import Artifact, Broken, Problem
 from rgt.checkpoint.survey import Survey, may_be_weights
+from rgt.errors import RgtError
 
 Problems = Iterator[tuple[Path, Problem]]
 Artifacts = dict[Path, Artifact]
@@ -93,9 +94,9 @@ def _check_others(found: Survey) -> Problems:
 
 def _is_blank(path: Path) -> bool:
     try:
-        with open(path, "rb") as file:
+        with files.open_regular(path) as file:
             data = file.read(_MAX_TEXT)
-    except OSError:
+    except (OSError, RgtError):
         return False
     return bool(data) and not data.strip(b"\0")
 
