@@ -146,7 +146,7 @@ function connect() {
 const COLUMNS = [
   ["pick", "", null],
   ["name", "run", (row) => row.name.toLowerCase()],
-  ["state", "state", (row) => STATES.indexOf(row.state)],
+  ["state", "state", (row) => STATES.indexOf(row.state) * 3 - worst(row)], // those with findings first
   ["progress", "progress", (row) => share(row) ?? -1],
   ["value num", "loss", (row) => (typeof row.value === "number" ? row.value : Infinity)],
   ["spark", "", null],
@@ -332,8 +332,8 @@ function smoothed(ys, strength) {
 }
 
 class Chart {
-  constructor(ids, metric, colours) {
-    Object.assign(this, { ids, metric, colours, range: null, plot: null, curves: {} });
+  constructor(ids, metric, colours, zoom) { // zoom(range) is that of all charts beside it
+    Object.assign(this, { ids, metric, colours, zoom, range: null, plot: null, curves: {} });
     this.read = el("span", { class: "read" });
     this.reset = el("button", { hidden: true, onclick: () => this.zoom(null) }, "whole");
     this.holder = el("div");
@@ -350,10 +350,10 @@ class Chart {
     this.draw();
   }
 
-  zoom(range) {
+  show(range) {
     this.range = range;
     this.reset.hidden = !range;
-    this.load();
+    return this.load();
   }
 
   draw() {
@@ -379,7 +379,7 @@ class Chart {
     const options = {
       width, height: this.ids.length > 1 || this.node.parentNode?.classList.contains("one") ? 300 : 210,
       legend: { show: false },
-      cursor: { drag: { x: true, y: false, setScale: false }, sync: { key: "board", setSeries: false } },
+      cursor: { drag: { x: true, y: false, setScale: false }, sync: { key: "board", setSeries: false, filters: { pub: (type) => type === "mousemove" || type === "mouseleave" } } },
       scales: { x: { time: false, ...(this.range ? { range: () => this.range } : {}) }, y: look.log ? { distr: 3 } : {} },
       axes: [{ ...axis, size: 28, values: (_, ticks) => ticks.map((tick) => (tick >= 1e4 ? `${number(tick / 1e3)}k` : number(tick))) }, { ...axis, size: 50, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : number(tick, 3))) }],
       series,
@@ -424,16 +424,17 @@ function charts(ids) {
   const picker = el("span", { class: "bar" });
   const shown = new Map(); // metric -> Chart
   let names = [];
+  const zoom = (range) => Promise.all([...shown.values()].map((chart) => chart.show(range)));
   const redraw = () => { for (const chart of shown.values()) chart.draw(); };
   const show = (name, on) => {
-    if (on && !shown.has(name)) shown.set(name, new Chart(ids, name, colours));
+    if (on && !shown.has(name)) shown.set(name, new Chart(ids, name, colours, zoom));
     if (!on) { shown.get(name)?.plot?.destroy(); shown.get(name)?.node.remove(); shown.delete(name); }
     grid.replaceChildren(...names.filter((known) => shown.has(known)).map((known) => shown.get(known).node));
     grid.classList.toggle("one", shown.size < 2);
   };
   const weight = el("input", { type: "range", min: 0, max: 0.99, step: 0.01, value: look.smooth, oninput: (event) => { look.smooth = Number(event.target.value); redraw(); } });
   const log = el("input", { type: "checkbox", checked: look.log, onchange: (event) => { look.log = event.target.checked; redraw(); } });
-  const node = el("section", {}, el("div", { class: "bar" }, el("label", {}, "smoothing", weight), el("label", {}, log, "log scale"), el("span", { class: "quiet" }, "drag to zoom"), picker), grid);
+  const node = el("section", {}, el("div", { class: "bar" }, el("label", {}, "smoothing", weight), el("label", {}, log, "log scale"), el("span", { class: "quiet hint" }, "drag to zoom"), picker), grid);
   const watcher = new ResizeObserver(redraw);
   watcher.observe(grid);
   const scheme = matchMedia("(prefers-color-scheme: dark)");
