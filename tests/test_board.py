@@ -49,7 +49,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, l
     folder = tmp_path_factory.mktemp("served")
     runs = make_runs(folder / "runs", 4, 1)
     with serving(folder, "runs") as server, page_open(server) as page:
-        page.until(lambda: len(page.rows) == 4 and all(row["state"] != "unread" for row in page.rows.values()))
+        page.until(lambda: len(page.rows) == 4 and not any(row.get("pending") for row in page.rows.values()))
         yield server, runs
 
 
@@ -259,7 +259,7 @@ def test_hostile_names_logs_and_files_stay_text(home: Path) -> None:
     os.mkfifo(folder / "y.log")
     bare(home / "runs" / b"\xff\xfe".decode(errors="surrogateescape"), {1: 1.0})
     with serving(home, "runs") as server, page_open(server) as page:
-        page.until(lambda: len(page.rows) == 2 and all(row["state"] != "unread" for row in page.rows.values()))
+        page.until(lambda: len(page.rows) == 2 and not any(row.get("pending") for row in page.rows.values()))
         row = next(row for row in page.rows.values() if row["name"] == EVIL)
         detail = json.loads(get(server, f"/api/run/{row['id']}", **server.cookie)[1])
         assert get(server, f"/api/curves?runs={row['id']}&metric=loss", **server.cookie)[0] == 200
@@ -317,7 +317,7 @@ def test_a_box_that_hangs_is_a_row_and_holds_up_nobody(home: Path, monkeypatch: 
     ssh = executable(home / "bin" / "ssh", "exec sleep 300")
     monkeypatch.setenv("PATH", f"{ssh.parent}:{os.environ['PATH']}")
     with serving(home, "runs", "box:runs") as server, page_open(server) as page:
-        page.until(lambda: {row["state"] for row in page.rows.values()} == {"running", "unknown"}, 30)
+        page.until(lambda: [row for row in page.rows.values() if row["state"] == "running"] and len(page.rows) == 2, 30)
         assert {row["name"]: row.get("problem") for row in page.rows.values()} == {
             "here": None,
             "box:runs": "no answer yet",
@@ -374,6 +374,12 @@ def test_curves_read_only_what_is_new_whatever_happens_to_the_file(home: Path, m
     os.rename(folder / "metrics.jsonl", folder / "old")
     add(folder, dict.fromkeys(range(4), 1.0))  # rotated
     assert curves.read() and list(curves.by_name["loss"].xs) == [0, 1, 2, 3]
+
+
+def test_a_loss_that_is_not_a_number_is_shown_as_such(home: Path) -> None:
+    bare(home / "runs" / "a", {step: 2.0 + step % 3 for step in range(9)} | {9: float("nan")})
+    (row,) = json.loads(call("watch.py", "serve", "--json", home / "runs").stdout)["runs"]
+    assert (row["value"], max(row["spark"]), row["findings"][0]["code"]) == ("NaN", 4.0, "nan")
 
 
 def test_a_log_without_metrics_has_curves(home: Path) -> None:

@@ -37,7 +37,7 @@ def rows() -> Iterator[Row]:
         runs = make_runs(folder / "runs", RUNS, LIVE)
         started = time.monotonic()
         with serving(folder, str(folder / "runs")) as server, page_open(server) as page, training(runs[-LIVE:]):
-            page.until(lambda: len(page.rows) == RUNS and all(row["state"] != "unread" for row in page.rows.values()))
+            page.until(lambda: len(page.rows) == RUNS and not any(row.get("pending") for row in page.rows.values()))
             first = time.monotonic() - started
             size, before = page.size, cpu(server.process.pid)
             time.sleep(SECONDS)

@@ -7,9 +7,11 @@ import signal
 from pathlib import Path
 
 from bench.board import make_runs, serving, training
+from rgt.run import record
 
 from ..front_door import call
 from .browser import Browser, browser
+from .sshd import Sshd
 from .support import free_port, wait_for
 
 EVIL = "<img src=x onerror=document.title='owned'>"
@@ -129,3 +131,28 @@ def test_hostile_runs_and_the_page_in_one_file(tmp_path: Path) -> None:
         fetched = "performance.getEntriesByType('resource').map((entry) => entry.name)"
         assert page.value(fetched) == []  # of the one file
         assert page.errors == []
+
+
+def test_runs_behind_a_real_sshd_and_a_record_of_one(sshd: Sshd, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    job = {"name": "tiny", "command": ["true"], "workdir": str(there), "output": "runs"}
+    far = {"target": "ssh:box", "spec": job}
+    kept = record.create(tmp_path / "here", "tiny", command=["true"], config=job, backend="ssh", job=far)
+    for name in (kept.id, "other"):
+        (there / "runs" / name).mkdir(parents=True)
+        lines = "".join(f"step {step} loss {2 - step / 100:.3f}\n" for step in range(60))
+        (there / "runs" / name / "train.log").write_text(lines)
+    env = {"RGT_SSH_CONFIG": str(sshd.config), "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    places = [f"box:{there}/runs", str(kept.path.parent)]
+    rows = json.loads(call("watch.py", "serve", "--json", *places, env=env).stdout)["runs"]
+    seen = sorted((row["place"], row["name"], row["state"], row["step"], row["value"]) for row in rows)
+    assert seen == sorted(
+        [
+            (places[0], kept.id, "running", 59, 1.41),
+            (places[0], "other", "running", 59, 1.41),
+            (places[1], kept.id, "running", 59, 1.41),
+        ]
+    )
+    sshd.stop()
+    rows = json.loads(call("watch.py", "serve", "--json", *places, env=env).stdout)["runs"]
+    assert ["box cannot be reached" in row["problem"] for row in rows] == [True, True]

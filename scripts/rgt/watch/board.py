@@ -185,7 +185,9 @@ class Board:
                     inside = os.path.relpath(folder, place.path)
                     name = folder.absolute().name if inside == "." else inside
                     row = {"id": run_id, "place": place.text, "name": name, "path": str(folder)}
-                    here[run_id] = self.runs.get(run_id) or Local(run_id, folder, row | {"state": "unread"})
+                    here[run_id] = self.runs.get(run_id) or Local(
+                        run_id, folder, row | {"state": "unread", "pending": True}
+                    )
         for run_id in self.runs.keys() - here.keys():
             self.drop(run_id)
         self.runs = here
@@ -212,17 +214,18 @@ class Board:
         return stamp != run.looked_files or again
 
     def _add_numbers(self, run: Local) -> None:
-        by_name = run.read_curves().by_name
-        run.row["metrics"] = sorted(by_name)
-        curve = by_name.get(run.row.get("metric") or "loss")
-        if curve and curve.xs:
+        curves, metric = run.read_curves(), run.row.get("metric") or "loss"
+        run.row["metrics"] = sorted(curves.by_name)
+        if metric in curves.last:
+            run.row["value"] = files.json_number(curves.last[metric])
+        if curve := curves.by_name.get(metric):
             run.row["spark"] = [float(f"{y:.4g}") for y in curve.thinned(_SPARK)[1]]
-            value, step = curve.ys[-1], int(curve.xs[-1])
-            run.row |= {"value": value} | ({"step": step} if run.row.get("total") else {})
+            run.row |= {"step": int(curve.xs[-1])} if run.row.get("total") else {}
 
     def judge(self, run: Local) -> None:
         """One look. A run that cannot be looked at is a row that says why."""
         run.looked_files, run.looked = run.files, time.monotonic()
+        run.row.pop("pending", None)
         try:
             if run.is_only_a_record and self.look_elsewhere and run.row["state"] != "unread":
                 return  # the other thread asks its machine

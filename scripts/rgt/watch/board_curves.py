@@ -79,6 +79,7 @@ class Curves:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.by_name: dict[str, Curve] = {}
+        self.last: dict[str, float] = {}  # also where it is not a number, which no curve can show
         self.path: Path | None = None
         self.cursor: reader.Cursor | None = None
 
@@ -87,7 +88,10 @@ class Curves:
         return sum(len(curve.xs) for curve in self.by_name.values())
 
     def add(self, name: str, x: float, value: float) -> None:
-        if math.isfinite(x) and math.isfinite(value) and (name in self.by_name or len(self.by_name) < _NAMES):
+        if name not in self.last and len(self.last) >= _NAMES:
+            return
+        self.last[name] = value
+        if math.isfinite(x) and math.isfinite(value):
             self.by_name.setdefault(name, Curve()).add(x, value)
 
     def read(self) -> bool:
@@ -99,7 +103,7 @@ class Curves:
         lines: list[str] = []  # first, because only at the end it is known that the file began anew
         cursor, grown = reader.advance(path, self.cursor, lines.append, _WHOLE)
         if self.cursor is None or cursor is None or grown.restarted:
-            self.by_name = {}
+            self.by_name, self.last = {}, {}
             self.recorder = _Recorder()
             self.recorder.record_into(self)
         self.cursor = cursor

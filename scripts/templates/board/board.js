@@ -177,6 +177,7 @@ function health(row) {
   const spans = serious.slice(0, 2).map((finding) => el("span", { class: finding.severity, title: finding.message }, finding.code));
   if (serious.length > 2) spans.push(el("span", { class: "quiet" }, `+${serious.length - 2}`));
   if (row.problem) spans.unshift(el("span", { class: "error", title: row.problem }, row.problem.slice(0, 90)));
+  if (row.pending) spans.unshift(el("span", { class: "quiet" }, "not judged yet"));
   if (row.stale) spans.unshift(el("span", { class: "warn" }, "box not reached"));
   return spans;
 }
