@@ -110,8 +110,8 @@ def training(runs: list[record.Run], every: float = 1.0) -> Iterator[None]:
         at = {run.path: sum(1 for _ in run.log.open()) * 50 for run in runs}
         while not stop.wait(every):
             for run in runs:
-                write_points(run, dice, range(at[run.path], at[run.path] + 100, 50), time.time() - at[run.path] / 20)
-                at[run.path] += 100
+                write_points(run, dice, range(at[run.path], at[run.path] + 20, 10), time.time() - at[run.path] / 20)
+                at[run.path] += 20
 
     thread = threading.Thread(target=go_on)
     thread.start()

@@ -40,6 +40,7 @@ from rgt.watch.look import find_target, look
 
 TICK = 2.0  # seconds between two looks at the files
 _LOOK_AGAIN = 30.0  # a run whose files rest may have stalled meanwhile
+_LIVE = 10.0  # a judgement older than this, of a run that goes on, comes before runs that nobody has looked at yet
 _DISCOVER = 10.0
 _LOOK_TIME = 0.4  # seconds of CPU for judgements in one tick; the numbers come first
 _REST = 3.0  # times the CPU seconds of a tick that are rested after it: a quarter of one core
@@ -163,7 +164,7 @@ class Board:
                 discovered = now
                 self.discover()
             due = [run for run in self.runs.values() if self._read_numbers(run)]
-            due.sort(key=lambda run: (run.looked, -(run.row["last"] or 0.0)))  # never looked at: the newest first
+            due.sort(key=lambda run: (not 0 < run.looked < now - _LIVE, run.looked, -(run.row["last"] or 0.0)))
             for run in due:
                 self.judge(run)
                 if time.thread_time() - began > _LOOK_TIME or self.stop.is_set():

@@ -194,7 +194,7 @@ const CELLS = {
   state: (row) => el("span", { class: `dot ${stateClass(row)}` }, row.state),
   progress: (row) => {
     const part = share(row);
-    const steps = typeof row.step === "number" ? count(row.step) + (row.total ? ` / ${count(row.total)}` : "") : row.epoch !== null && row.epoch !== undefined ? `epoch ${number(row.epoch)}` : "";
+    const steps = typeof row.step === "number" ? count(row.step) + (row.total >= row.step ? ` / ${count(row.total)}` : "") : row.epoch !== null && row.epoch !== undefined ? `epoch ${number(row.epoch)}` : "";
     const bar = part === null ? null : el("i", {});
     if (bar) bar.style.width = `${(part * 100).toFixed(1)}%`;
     return [steps, bar ? el("span", { class: "track" }, bar) : null];
