@@ -24,6 +24,7 @@ from bench.measure import ROOT, Row
 sys.path.insert(0, str(ROOT / "scripts"))
 
 from rgt.run import provenance, record
+from rgt.watch.look import Target, look
 
 RUNS, LIVE = 200, 20
 SECONDS = 30.0
@@ -35,10 +36,12 @@ def rows() -> Iterator[Row]:
     with tempfile.TemporaryDirectory(prefix="board-bench-") as name:
         folder = Path(name)
         runs = make_runs(folder / "runs", RUNS, LIVE)
-        started = time.monotonic()
+        begun = time.process_time()
+        for run in runs[::10]:  # a tenth of them
+            look(Target(str(run.path), [run.log, run.metrics], folder / "looks" / run.id, run.path), box=False)
+        one_by_one = 10 * (time.process_time() - begun)
         with serving(folder, str(folder / "runs")) as server, page_open(server) as page, training(runs[-LIVE:]):
             page.until(lambda: len(page.rows) == RUNS and not any(row.get("pending") for row in page.rows.values()))
-            first = time.monotonic() - started
             size, before = page.size, cpu(server.process.pid)
             time.sleep(SECONDS)
             used, sent = cpu(server.process.pid) - before, page.size - size
@@ -49,7 +52,7 @@ def rows() -> Iterator[Row]:
     yield Row(f"{say}: CPU / wall clock", used, SECONDS, 0.3)
     yield Row(f"{say}: memory / python -m http.server", memory, bare, 4, unit="MB")
     yield Row(f"{say}: sent to a page / all rows once a second", sent / 1e3, SECONDS * size / 1e3, 0.1, unit="kB")
-    yield Row(f"{say}: first look at all / wall clock of 3 minutes", first, 180.0, 1)
+    yield Row(f"{say}: CPU until all are judged / looks one by one", before, one_by_one, 2)
 
 
 # -- runs
@@ -190,7 +193,7 @@ class Page:
             self.rows.pop(run_id, None)
         self.house = change.get("house", self.house)
 
-    def until(self, true: Any, seconds: float = 180.0) -> None:
+    def until(self, true: Any, seconds: float = 600.0) -> None:
         with self.came:
             assert self.came.wait_for(true, seconds), list(self.rows.values())[:3]
 

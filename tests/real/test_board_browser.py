@@ -115,7 +115,7 @@ def test_hostile_runs_and_the_page_in_one_file(tmp_path: Path) -> None:
     points = [{"step": step, "split": "train", "loss": 2 - step / 50, EVIL: 1.0} for step in range(50)]
     (run / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
     (run / "train.log").write_text(f"{EVIL}\n</script><script>document.title='owned'</script>\n")
-    (run / "events.jsonl").write_text(json.dumps({"event": EVIL, "time": 1.0, "why": {EVIL: [EVIL]}}) + "\n")
+    (run / "events.jsonl").write_text(json.dumps({"event": EVIL, "time": 1e300, "why": {EVIL: [EVIL]}}) + "\n")
     env = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "XDG_STATE_HOME": str(tmp_path / "state")}
     assert call("watch.py", "serve", "--static", tmp_path / "page.html", tmp_path / "runs", env=env).returncode == 0
     with serving(tmp_path, "runs") as server, browser() as page:

@@ -47,7 +47,7 @@ function number(value, digits = 4) {
 }
 
 const count = (value) => (typeof value === "number" ? value.toLocaleString("en-US") : "");
-const clock = (time) => (time ? new Date(time * 1000).toISOString().slice(0, 19).replace("T", " ") : "");
+const clock = (time) => (time > 0 && time < 1e12 ? new Date(time * 1000).toISOString().slice(0, 19).replace("T", " ") : "");
 const stateClass = (row) => `s-${/^[a-z]+$/.test(row.state) ? row.state : "unknown"}`;
 
 function share(row) {
@@ -189,12 +189,17 @@ function lease(row) {
 }
 
 const CELLS = {
-  pick: (row) => el("input", { type: "checkbox", checked: state.chosen.has(row.id), "aria-label": `compare ${row.name}`, onchange: (event) => choose(row.id, event.target.checked) }),
+  pick: (row) => {
+    const onchange = (event) => choose(row.id, event.target.checked);
+    return el("input", { type: "checkbox", checked: state.chosen.has(row.id), "aria-label": `compare ${row.name}`, onchange });
+  },
   name: (row) => [el("a", { href: `#/run/${row.id}` }, row.name), state.places > 1 ? el("small", {}, row.place) : null],
   state: (row) => el("span", { class: `dot ${stateClass(row)}` }, row.state),
   progress: (row) => {
     const part = share(row);
-    const steps = typeof row.step === "number" ? count(row.step) + (row.total >= row.step ? ` / ${count(row.total)}` : "") : row.epoch !== null && row.epoch !== undefined ? `epoch ${number(row.epoch)}` : "";
+    const epoch = typeof row.epoch === "number" ? `epoch ${number(row.epoch)}` : "";
+    const of = row.total >= row.step ? ` / ${count(row.total)}` : "";
+    const steps = typeof row.step === "number" ? count(row.step) + of : epoch;
     const bar = part === null ? null : el("i", {});
     if (bar) bar.style.width = `${(part * 100).toFixed(1)}%`;
     return [steps, bar ? el("span", { class: "track" }, bar) : null];
@@ -226,8 +231,9 @@ function choose(id, on) {
 function showChosen() {
   document.getElementById("chosen")?.remove();
   if (!state.chosen.size || location.hash.startsWith("#/compare")) return;
-  const clear = el("button", { onclick: () => { state.chosen.clear(); showChosen(); if (page) page.update(null, true); } }, "clear");
-  document.body.append(el("div", { id: "chosen" }, `${state.chosen.size} chosen`, el("a", { href: `#/compare/${[...state.chosen].join(",")}` }, "compare curves"), clear));
+  const empty = () => { state.chosen.clear(); showChosen(); if (page) page.update(null, true); };
+  const go = el("a", { href: `#/compare/${[...state.chosen].join(",")}` }, "compare curves");
+  document.body.append(el("div", { id: "chosen" }, `${state.chosen.size} chosen`, go, el("button", { onclick: empty }, "clear")));
 }
 
 function overview() {
@@ -236,7 +242,9 @@ function overview() {
   const house = el("div");
   const kinds = ["all", "running", "queued", "finished", "failed", "findings"];
   const fits = (row) => {
-    const kind = state.kind === "all" || row.state === state.kind || (state.kind === "findings" && worst(row) > 0) || (state.kind === "failed" && ["lost", "preempted"].includes(row.state));
+    const kind =
+      state.kind === "all" || row.state === state.kind || (state.kind === "findings" && worst(row) > 0) ||
+      (state.kind === "failed" && ["lost", "preempted"].includes(row.state));
     const words = `${row.name} ${row.place} ${row.state} ${(row.findings || []).map((finding) => finding.code).join(" ")}`.toLowerCase();
     return kind && state.text.toLowerCase().split(/\s+/).every((word) => words.includes(word));
   };
@@ -269,7 +277,9 @@ function overview() {
     const sort = () => { state.down = state.sort === title && !state.down; state.sort = title; arrange(); };
     return el("th", { class: name, "data-title": title, scope: "col" }, key ? el("button", { onclick: sort }, title) : "");
   }));
-  const search = el("input", { type: "search", placeholder: "filter by name, place, finding", value: state.text, "aria-label": "filter", oninput: (event) => { state.text = event.target.value; arrange(); } });
+  const oninput = (event) => { state.text = event.target.value; arrange(); };
+  const placeholder = "filter by name, place, finding";
+  const search = el("input", { type: "search", placeholder, value: state.text, "aria-label": "filter", oninput });
   const buttons = kinds.map((kind) => el("button", { "aria-pressed": String(kind === state.kind), onclick: (event) => {
     state.kind = kind;
     for (const button of buttons) button.setAttribute("aria-pressed", String(button === event.target));
@@ -278,7 +288,12 @@ function overview() {
   main.replaceChildren(el("div", { class: "bar" }, search, buttons), house, el("table", { class: "runs" }, el("thead", {}, heads), body), none);
   house.append(showHouse());
   arrange();
-  const timer = setInterval(() => { for (const [id, tr] of lines) { const row = state.rows.get(id); if (row && tr.isConnected) fill(tr, row, ["age", "left", "lease"]); } }, 5000);
+  const timer = setInterval(() => {
+    for (const [id, tr] of lines) {
+      const row = state.rows.get(id);
+      if (row && tr.isConnected) fill(tr, row, ["age", "left", "lease"]);
+    }
+  }, 5000);
   return {
     update(ids, all) {
       if (all) {
@@ -311,8 +326,11 @@ function showHouse(open = false) {
   const when = (job) => (job.ended ? `ended ${span(now() - job.ended)} ago` : job.started ? `for ${span(now() - job.started)}` : `waits ${span(now() - job.submitted)}`);
   const box = el("details", { class: "house" }, el("summary", {}, parts.filter(Boolean).join(" · ")));
   box.open = open;
-  if (queue.length) box.append(table(["job", "host", "state", "cards", "", "reason"], queue.map((job) => [job.name, job.host || "here", job.state, (job.gpus || []).join(", "), when(job), job.reason])));
-  if (leases.length) box.append(table(["box", "run", "state", "ends", "at the end", "at most"], leases.map((one) => [one.box, one.run_id, one.problem || one.state, one.ends ? (one.ends > now() ? `in ${span(one.ends - now())}` : "due") : one.idle ? `idle ${span(one.idle)}` : "", one.on_end, number(one.most)])));
+  const line = (job) => [job.name, job.host || "here", job.state, (job.gpus || []).join(", "), when(job), job.reason];
+  if (queue.length) box.append(table(["job", "host", "state", "cards", "", "reason"], queue.map(line)));
+  const ends = (one) => (one.ends ? (one.ends > now() ? `in ${span(one.ends - now())}` : "due") : one.idle ? `idle ${span(one.idle)}` : "");
+  const held = (one) => [one.box, one.run_id, one.problem || one.state, ends(one), one.on_end, number(one.most)];
+  if (leases.length) box.append(table(["box", "run", "state", "ends", "at the end", "at most"], leases.map(held)));
   return box;
 }
 
@@ -376,13 +394,17 @@ class Chart {
       tables.push([xs, look.smooth ? smoothed(ys, look.smooth) : ys]);
       series.push({ stroke: colour, width: 1.5, spanGaps: true, points: { show: xs.length < 40, size: 4 }, run: id });
     }
-    const axis = { stroke: quiet, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1, size: 4 }, font: "11px system-ui, sans-serif", gap: 3 };
+    const grid = { stroke: line, width: 1 };
+    const axis = { stroke: quiet, grid, ticks: { ...grid, size: 4 }, font: "11px system-ui, sans-serif", gap: 3 };
+    const steps = (_, ticks) => ticks.map((tick) => (tick >= 1e4 ? `${number(tick / 1e3)}k` : number(tick)));
+    const values = (_, ticks) => ticks.map((tick) => (tick === null ? "" : number(tick, 3)));
+    const filters = { pub: (type) => type === "mousemove" || type === "mouseleave" }; // not the drag: all zoom together
     const options = {
       width, height: this.ids.length > 1 || this.node.parentNode?.classList.contains("one") ? 300 : 210,
       legend: { show: false },
-      cursor: { drag: { x: true, y: false, setScale: false }, sync: { key: "board", setSeries: false, filters: { pub: (type) => type === "mousemove" || type === "mouseleave" } } },
+      cursor: { drag: { x: true, y: false, setScale: false }, sync: { key: "board", setSeries: false, filters } },
       scales: { x: { time: false, ...(this.range ? { range: () => this.range } : {}) }, y: look.log ? { distr: 3 } : {} },
-      axes: [{ ...axis, size: 28, values: (_, ticks) => ticks.map((tick) => (tick >= 1e4 ? `${number(tick / 1e3)}k` : number(tick))) }, { ...axis, size: 50, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : number(tick, 3))) }],
+      axes: [{ ...axis, size: 28, values: steps }, { ...axis, size: 50, values }],
       series,
       hooks: {
         setSelect: [(plot) => {
@@ -433,9 +455,11 @@ function charts(ids) {
     grid.replaceChildren(...names.filter((known) => shown.has(known)).map((known) => shown.get(known).node));
     grid.classList.toggle("one", shown.size < 2);
   };
-  const weight = el("input", { type: "range", min: 0, max: 0.99, step: 0.01, value: look.smooth, oninput: (event) => { look.smooth = Number(event.target.value); redraw(); } });
+  const oninput = (event) => { look.smooth = Number(event.target.value); redraw(); };
+  const weight = el("input", { type: "range", min: 0, max: 0.99, step: 0.01, value: look.smooth, oninput });
   const log = el("input", { type: "checkbox", checked: look.log, onchange: (event) => { look.log = event.target.checked; redraw(); } });
-  const node = el("section", {}, el("div", { class: "bar" }, el("label", {}, "smoothing", weight), el("label", {}, log, "log scale"), el("span", { class: "quiet hint" }, "drag to zoom"), picker), grid);
+  const switches = [el("label", {}, "smoothing", weight), el("label", {}, log, "log scale"), el("span", { class: "quiet hint" }, "drag to zoom")];
+  const node = el("section", {}, el("div", { class: "bar" }, switches, picker), grid);
   const watcher = new ResizeObserver(redraw);
   watcher.observe(grid);
   const scheme = matchMedia("(prefers-color-scheme: dark)");
@@ -509,11 +533,11 @@ function onePage(id) {
     const row = state.rows.get(id);
     if (!row) { head.replaceChildren(el("p", {}, "This run is not on the board (any more).")); return; }
     document.title = row.name;
-    const facts = [["state", row.state], ["step", count(row.step) + (row.total ? ` of ${count(row.total)}` : "")], [row.metric || "loss", number(row.value)],
+    const facts = [["step", count(row.step) + (row.total ? ` of ${count(row.total)}` : "")], [row.metric || "loss", number(row.value)],
       ["speed", row.it_per_s ? `${number(row.it_per_s, 3)} it/s` : ""], ["tokens/s", row.tokens_per_s ? count(Math.round(row.tokens_per_s)) : ""], ["left", CELLS.left(row)],
       ["last line", row.last ? `${span(now() - row.last)} ago` : ""], ["cost", CELLS.cost(row)], ["lease", lease(row)]];
     head.replaceChildren(el("h1", {}, row.name), el("div", { class: "quiet mono" }, row.place === row.path ? row.path : `${row.place}  ${row.path}`),
-      el("div", { class: "facts" }, facts.filter(([, value]) => value !== "").map(([name, value]) => el("span", { class: name === "state" ? `dot ${stateClass(row)}` : "" }, name === "state" ? "" : `${name} `, el("b", {}, value)))),
+      el("div", { class: "facts" }, el("b", { class: `dot ${stateClass(row)}` }, row.state), facts.filter(([, value]) => value !== "").map(([name, value]) => el("span", {}, `${name} `, el("b", {}, value)))),
       row.problem ? el("p", { class: "error" }, row.problem) : "");
   }
 
@@ -526,9 +550,15 @@ function onePage(id) {
       one.evidence ? el("div", { class: "quiet mono" }, text(one.evidence)) : "", one.fix ? el("div", { class: "quiet" }, `→ ${text(one.fix)}`) : ""))));
     const columns = el("div", { class: "two" });
     const add = (title, node) => columns.append(el("div", {}, el("h2", {}, title), node));
-    if (results.length) add("Results", table(["metric", "split", "value", "rule"], results.map((one) => [text(one.name), text(one.split), number(one.value, 6), text(one.rule)])));
-    if (checkpoints.length) add(`Checkpoints (${checkpoints.length})`, table(["step", "written", "path", "verified"], [...checkpoints].reverse().map((one) => [count(one.step), `${span(now() - one.time)} ago`, text(one.path), one.verified ? "yes" : ""])));
-    if (events.length) add(`Events (${events.length})`, table(["time (UTC)", "event", ""], [...events].reverse().map(({ time, event, ...more }) => [typeof time === "number" ? clock(time) : "", text(event), Object.entries(more).map(([name, value]) => `${name} ${text(value)}`).join(", ").slice(0, 300)])));
+    const result = (one) => [text(one.name), text(one.split), number(one.value, 6), text(one.rule)];
+    const saved = (one) => [count(one.step), `${span(now() - one.time)} ago`, text(one.path), one.verified ? "yes" : ""];
+    const happened = ({ time, event, ...more }) => {
+      const facts = Object.entries(more).map(([name, value]) => `${name} ${text(value)}`);
+      return [typeof time === "number" ? clock(time) : "", text(event), facts.join(", ").slice(0, 300)];
+    };
+    if (results.length) add("Results", table(["metric", "split", "value", "rule"], results.map(result)));
+    if (checkpoints.length) add(`Checkpoints (${checkpoints.length})`, table(["step", "written", "path", "verified"], [...checkpoints].reverse().map(saved)));
+    if (events.length) add(`Events (${events.length})`, table(["time (UTC)", "event", ""], [...events].reverse().map(happened)));
     const known = Object.entries(record);
     if (known.length) add("Record", table(["", ""], known.map(([name, value]) => [name, Array.isArray(value) ? value.map(text).join(" ") : text(value)])));
     judged.replaceChildren(...parts);
