@@ -8,6 +8,7 @@
     rgt watch slurm-4711.out --follow          # until it is over
     rgt watch daemon runs/<run-id>             # on the box: looks until the run is over, survives you
     rgt watch poll box:runs/<run-id>           # from elsewhere: one short connection
+    rgt watch serve runs/ box:runs             # all of them in a browser: curves, health, cost, queue, leases
 
 A look at a directory writes its training_status.md and remembers in watch/ how far it read; a look at a bare log writes
 only to the user's cache. Exit 0: healthy, or finished. Exit 1: something is found.
@@ -21,7 +22,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rgt import bundle, cli, errors, units
+from rgt import bundle, cli, errors, files, units
 from rgt.errors import RgtError, bad_input, lacking
 from rgt.report import CODES, Finding, Report, print_json
 
@@ -47,6 +48,8 @@ def main() -> None:
 
 codes = click.Choice(list(CODES))
 silence = click.option("--silence", "silenced", multiple=True, type=codes, metavar="CODE", help="Do not judge this.")
+tell_help = "Tell by the channels of `rgt notify` when it finishes, fails, diverges or stalls; once for each event."
+tell_option = click.option("--tell", is_flag=True, help=tell_help)
 every = click.option("--every", type=cli.Duration(), default=60.0, show_default=True, help="Time between two looks.")
 targets = click.argument("targets", nargs=-1, required=True, metavar="RUN_DIR|LOG...")
 
@@ -56,8 +59,11 @@ targets = click.argument("targets", nargs=-1, required=True, metavar="RUN_DIR|LO
 @click.option("--follow", is_flag=True, help="Look again and again until the run is over.")
 @every
 @silence
+@tell_option
 @cli.json_option
-def show(targets: tuple[str, ...], follow: bool, every: float, silenced: tuple[str, ...], as_json: bool) -> int:
+def show(
+    targets: tuple[str, ...], follow: bool, every: float, silenced: tuple[str, ...], tell: bool, as_json: bool
+) -> int:
     """Look at RUN_DIR, or at one or more logs of one run.
 
     Prints what training_status.md says. A run directory whose run is on another machine is looked at there.
@@ -66,9 +72,10 @@ def show(targets: tuple[str, ...], follow: bool, every: float, silenced: tuple[s
     """
     from rgt.run.record import OVER
 
+    _require_channel(tell)
     while True:
         found = _look(targets, silenced)
-        code = _show(found, as_json)
+        code = _show(found, as_json, tell)
         if not follow or found["now"]["state"] in OVER:
             return code
         time.sleep(max(_SHORTEST, every))
@@ -143,8 +150,18 @@ def _poll(host: Host, run: str, silenced: tuple[str, ...]) -> dict[str, Any]:
     return found | {"host": host.name}
 
 
-def _show(found: dict[str, Any], as_json: bool) -> int:
-    from rgt.watch import status
+def _require_channel(tell: bool) -> None:
+    from rgt.watch import alarm
+
+    if tell:
+        alarm.require_channel()
+
+
+def _show(found: dict[str, Any], as_json: bool, tell: bool = False) -> int:
+    from rgt.watch import alarm, status
+
+    for line in alarm.tell(found) if tell else ():
+        click.echo(f"warning: {units.show_text(line)}", err=True)
 
     if as_json:
         word, reason = status.decide(found)
@@ -158,9 +175,12 @@ def _show(found: dict[str, Any], as_json: bool) -> int:
 @targets
 @every
 @silence
+@tell_option
 @click.option("--foreground", is_flag=True, help="Stay in the foreground, for systemd or tmux.")
 @cli.json_option
-def daemon(targets: tuple[str, ...], every: float, silenced: tuple[str, ...], foreground: bool, as_json: bool) -> None:
+def daemon(
+    targets: tuple[str, ...], every: float, silenced: tuple[str, ...], tell: bool, foreground: bool, as_json: bool
+) -> None:
     """Start the durable watcher of a run on this machine, and return.
 
     It outlives the shell, the connection and the agent, and ends with the run. Its last sign of life is
@@ -173,7 +193,8 @@ def daemon(targets: tuple[str, ...], every: float, silenced: tuple[str, ...], fo
 
     target = find_target(tuple(str(Path(word).resolve()) for word in targets))
     every = max(_SHORTEST, every)
-    pid = daemons.start(target, every, silenced, foreground)
+    _require_channel(tell)
+    pid = daemons.start(target, every, silenced, foreground, tell)
     if foreground:
         return
     line = f"pid {pid} looks at {target.where} every {units.show_duration(every)}; its files: {target.keep}"
@@ -183,8 +204,9 @@ def daemon(targets: tuple[str, ...], every: float, silenced: tuple[str, ...], fo
 @main.command()
 @click.argument("place", metavar="HOST:RUN")
 @silence
+@tell_option
 @cli.json_option
-def poll(place: str, silenced: tuple[str, ...], as_json: bool) -> int:
+def poll(place: str, silenced: tuple[str, ...], tell: bool, as_json: bool) -> int:
     """Look at a run on another machine by one short connection; the log stays there.
 
     Example: rgt watch poll box:runs/20260101-120000-tiny-a1b2c3
@@ -194,7 +216,50 @@ def poll(place: str, silenced: tuple[str, ...], as_json: bool) -> int:
     there = parse_place(place)
     if not there.host.name:
         raise bad_input(f"{place!r} is not HOST:RUN; write it like box:runs/x (a name that `ssh` knows, a path there)")
-    return _show(_poll(there.host, there.path, silenced) | {"where": place}, as_json)
+    _require_channel(tell)
+    return _show(_poll(there.host, there.path, silenced) | {"where": place}, as_json, tell)
+
+
+@main.command()
+@click.argument("places", nargs=-1, metavar="[RUNS|HOST:RUNS]...")
+@click.option("--port", type=click.IntRange(0, 65535), default=8770, show_default=True, help="On loopback; 0: any.")
+@click.option("--static", "page", type=click.Path(path_type=Path, dir_okay=False), help="Write one page and end.")
+@cli.json_option
+def serve(places: tuple[str, ...], port: int, page: Path | None, as_json: bool) -> None:
+    """Show all runs in a browser: live rows, curves to compare, health, cost, leases, the gate's queue.
+
+    Read-only, on loopback, opened by the URL that is printed; from elsewhere: ssh -L 8770:localhost:8770 HOST. Runs of
+    other machines (HOST:RUNS) are looked at over ssh. --static FILE is the same page in one file, with what is known
+    now; --json prints the rows once. Without a place: runs/ here.
+
+    Example: rgt watch serve runs/ box:runs
+    """
+    from rgt.host.ssh import parse_place
+    from rgt.watch import board as boards
+    from rgt.watch import board_server
+
+    parsed = [parse_place(word) for word in places or ("runs",)]
+    boards.check_places(parsed)
+    away = _look_away if importlib.util.find_spec("rgt.job.backends") else None
+    if as_json or page:
+        board = boards.look_once(parsed, away)
+        if page:
+            files.write_text(page, board_server.static_page(board))
+            click.echo(f"{len(board.rows)} runs are on {page}", err=True)
+        if as_json:
+            print_json(boards.snapshot(board))
+        return
+    server = board_server.Server(port, boards.Board(parsed, away), board_server.own_token())
+    server.board.start()
+    click.echo(server.url)
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        server.board.close()
+
+
+def _look_away(run: Run) -> dict[str, Any] | None:
+    return _look_elsewhere(run, ())
 
 
 @main.command()

@@ -30,6 +30,7 @@ BENCHES = (
     "takeover",
     "checkpoints",
     "watch",
+    "board",
     "triage",
     "transfer",
     "verify_local",

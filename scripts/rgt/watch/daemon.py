@@ -18,14 +18,14 @@ from rgt import files
 from rgt.errors import RgtError, bad_input
 from rgt.machine import processes
 from rgt.run.record import OVER
-from rgt.watch import look, status
+from rgt.watch import alarm, look, status
 from rgt.watch.look import Target
 
 _LOG_BYTES = 1 << 20  # of health.jsonl; then its older half goes
 _GONE = 3  # looks in a row without any log or folder: it was deleted
 
 
-def start(target: Target, every: float, silenced: tuple[str, ...], foreground: bool) -> int:
+def start(target: Target, every: float, silenced: tuple[str, ...], foreground: bool, tell: bool = False) -> int:
     """Watch in a process that outlives its starter (own session, no terminal), or here. Returns its pid."""
     with contextlib.ExitStack() as held:
         try:
@@ -34,7 +34,7 @@ def start(target: Target, every: float, silenced: tuple[str, ...], foreground: b
             pid = look.heartbeat(target).get("process", {}).get("pid", "unknown")
             raise bad_input(f"{target.where} is watched already, by pid {pid}; one daemon per run is enough") from None
         if foreground:
-            watch(target, every, silenced)
+            watch(target, every, silenced, tell)
             return os.getpid()
         child = os.fork()
         if child:
@@ -47,14 +47,14 @@ def start(target: Target, every: float, silenced: tuple[str, ...], foreground: b
         os.chdir("/")
         code = 1
         try:
-            watch(target, every, silenced)
+            watch(target, every, silenced, tell)
             code = 0
         except BaseException as error:  # there is no terminal to show it
             print(f"{time.time():.0f} {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         os._exit(code)
 
 
-def watch(target: Target, every: float, silenced: tuple[str, ...]) -> None:
+def watch(target: Target, every: float, silenced: tuple[str, ...], tell: bool = False) -> None:
     """Look until the run is over, its directory is gone, or SIGTERM or SIGINT comes."""
     stops = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, stops)  # they are taken between two looks
@@ -62,7 +62,7 @@ def watch(target: Target, every: float, silenced: tuple[str, ...]) -> None:
     beat: dict[str, Any] = {"every": every, "process": processes.identify(os.getpid()), "looks": 0, "state": "watching"}
     gone = 0
     while beat["state"] == "watching":
-        now = _look(target, silenced)
+        now = _look(target, silenced, tell)
         gone = 0 if now else gone + 1
         if not target.keep.is_dir():
             return
@@ -77,7 +77,7 @@ def watch(target: Target, every: float, silenced: tuple[str, ...]) -> None:
                 files.write_json(target.keep / "heartbeat.json", beat)
 
 
-def _look(target: Target, silenced: tuple[str, ...]) -> dict[str, Any] | None:
+def _look(target: Target, silenced: tuple[str, ...], tell: bool) -> dict[str, Any] | None:
     """Its `now`. A look that fails (a full disk, a network disk that hangs) is no reason to stop looking."""
     if target.directory and not target.directory.is_dir():
         return None
@@ -98,6 +98,8 @@ def _look(target: Target, silenced: tuple[str, ...]) -> dict[str, Any] | None:
         bound(target.keep / "health.jsonl")
         files.append_jsonl(target.keep / "health.jsonl", row)
         status.write(target.status, found)
+    for line in alarm.tell(found) if tell else ():
+        print(f"{time.time():.0f} {line}", file=sys.stderr, flush=True)
     return now
 
 
