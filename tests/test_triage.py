@@ -113,7 +113,7 @@ def test_an_entry_says_what_the_log_gives(tmp_path: Path) -> None:
     library = '  File "/usr/lib/python3/site-packages/peft/lora.py", line 2, in f\n    g()\n'
     (tmp_path / "b.log").write_text(f"{HEAD}{frames}{library}ValueError: The adapter is merged.\n")
     told = ask(tmp_path / "b.log")[0]
-    assert told["role"] == "unknown" and "peft raises ValueError" in told["cause"]
+    assert told["role"] == "cause" and "peft raises ValueError" in told["cause"]
 
 
 def test_every_slot_of_a_text_has_its_group() -> None:
