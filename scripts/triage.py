@@ -140,7 +140,7 @@ def _report(explanations: list[Diagnosis], traces: list[Trace], what: Plan, top:
         severity = "warn" if one.role == AFTERMATH else "error"
         if entry:
             role = f"{one.role}; {one.note}" if one.note else one.role
-            more = f" -> {entry.read}" if entry.read else f" Check: {one.check}" if one.check else ""
+            more = (f" Check: {one.check}" if one.check else "") + (f" -> {entry.read}" if entry.read else "")
             code = "unknown" if one.role == UNKNOWN else "known"
             said = f"{entry.id} {entry.name} ({role}): {one.cause}"
             report.add(code, severity, said, fix=one.fix + more, **where)

@@ -113,7 +113,49 @@ def test_an_entry_says_what_the_log_gives(tmp_path: Path) -> None:
     library = '  File "/usr/lib/python3/site-packages/peft/lora.py", line 2, in f\n    g()\n'
     (tmp_path / "b.log").write_text(f"{HEAD}{frames}{library}ValueError: The adapter is merged.\n")
     told = ask(tmp_path / "b.log")[0]
-    assert told["role"] == "unknown" and "peft raises ValueError" in told["cause"]
+    assert told["role"] == "cause" and "peft raises ValueError" in told["cause"]
+
+
+def test_the_message_says_what_to_do(tmp_path: Path) -> None:
+    library = '  File "/usr/lib/python3/site-packages/trl/trainer.py", line 2, in f\n    g()\n'
+    message = "ValueError: The batch (8) must be divisible by the generations (5).\nPlease change `num_generations` so "
+    rest = "that it\ndivides the batch.\n\nYou can sync this run to the cloud\n"
+    (tmp_path / "a.log").write_text(HEAD + library + message + rest)
+    told = ask(tmp_path / "a.log")[0]
+    remedy = 'By its own message: "Please change `num_generations` so that it divides the batch."'
+    assert told["role"] == "cause" and told["fix"].startswith(remedy)
+    # while a library handles another's exception it often explains it
+    (tmp_path / "b.log").write_text(
+        f"{HEAD}{library}KeyError: 'x'\n\nDuring handling of the above exception, another exception occurred:\n\n"
+        f"{HEAD}{library}ValueError: Model x is not known. Try to upgrade the package.\n"
+    )
+    assert 'By its own message: "Try to upgrade the package."' in ask(tmp_path / "b.log")[0]["fix"]
+    # a launcher's exception about its child has nothing to say
+    (tmp_path / "c.log").write_text(f"{HEAD}{library}SystemExit: please see the log of the other process above\n")
+    assert ask(tmp_path / "c.log")[0]["role"] == "unknown"
+
+
+def _traced(code: str, raised: str, file: str = "train.py") -> str:
+    return f'{HEAD}  File "{file}", line 3, in __getitem__\n    {code}\n{raised}\n'
+
+
+@pytest.mark.parametrize(
+    ("log", "first"),
+    [
+        (_traced("label = self.labels[i]", "IndexError: list index out of range"), "WH1"),
+        (_traced("a = b[3]", "IndexError: list index out of range").replace("__getitem__", "main"), "UC24"),
+        (_traced("h, w = image.shape[:2]", "AttributeError: 'NoneType' object has no attribute 'shape'"), "WH2"),
+        (_traced("y = self.class_to_idx[name]", "KeyError: 'Person'"), "WH6"),
+        (_traced("y = cfg[name]", "KeyError: 'Person'").replace("__getitem__", "main"), "UC19"),
+        (_traced("assert (boxes[:, 2] >= boxes[:, 0]).all()", "AssertionError"), "WH8"),
+        (_traced("assert os.path.isdir(root)", "AssertionError"), "WH9"),
+        (_traced("assert len(self.images) > 0", "AssertionError"), "WH10"),
+        (_traced("assert n == torch.cuda.device_count()", "AssertionError"), "WH11"),
+        (_traced("assert n == torch.cuda.device_count()", "AssertionError: give 8 GPUs"), "UC27"),
+    ],
+)
+def test_a_plain_exception_is_told_by_its_place(log: str, first: str, tmp_path: Path) -> None:
+    assert say(log, tmp_path=tmp_path)[0] == f"{first}:cause"
 
 
 def test_every_slot_of_a_text_has_its_group() -> None:
@@ -517,6 +559,18 @@ def test_the_prefilter_lets_every_symptom_through() -> None:
                 block = f"iter 3: loss 2.1\n[rank7]: {line}\niter 4: loss 2.0\n".encode()
                 spot = sieve.candidates(block)[0].get(17)
                 assert spot and index in spot.sure, (pattern.entry, line)
+
+
+def test_lines_of_a_healthy_run_meet_no_regex(tmp_path: Path) -> None:
+    """400 MB of them must cost little more than grep: a word such as INF must not be looked for inside INFO."""
+    bench.write_log(tmp_path / "train.log", bench.CHUNK)
+    block = (tmp_path / "train.log").read_bytes().rpartition(b"RuntimeError")[0]
+    sieve = prefilter.Prefilter(scan.plan().table)
+    for _ in range(9):
+        spots = sieve.candidates(block)[0]
+        for spot in spots.values():
+            spot.visits += 1
+    assert not spots
 
 
 def test_one_odd_line_among_usual_ones_is_found(tmp_path: Path) -> None:

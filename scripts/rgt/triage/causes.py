@@ -22,8 +22,21 @@ CAUSE, KERNEL, EXIT_CODE, UNKNOWN, AFTERMATH = "cause", "kernel log", "exit code
 SURVIVED, HINT = "survived", "hint"
 FINDINGS = (CAUSE, KERNEL, EXIT_CODE, UNKNOWN, AFTERMATH)
 SLOT = re.compile(r"`\{(\w+)\|([^{}]*)\}`|\{(\w+)\|([^{}]*)\}")
-_FACT = 160  # characters of one fact in an entry's text
+_FACT = 240  # characters of one fact in an entry's text
 _FRAME = 'File "'  # a frame of a traceback tells where, not what
+_ADVICE = 300
+_VERBS = (
+    "set|use|pass|specify|provide|install|remove|check|verify|add|run|call|rename|disable|enable|restart|place|delete"
+    "|activate|increase|decrease|reduce|lower|raise|choose|select|pick|replace|convert|load|download|configure|define"
+    "|switch|move|update|upgrade|downgrade|reinstall|rebuild|wrap|skip|avoid"
+)
+# what a message says that is to be done
+_REMEDY = re.compile(
+    r"\b(?i:please|try|consider|make sure|ensure|be sure to|pip install|conda install|instead|did you (?:mean|forget)"
+    r"|recommended|explicitly|you (?:should|need|must|have to|can|may|might|could|want|probably))\b|`(?:pip|conda) "
+    rf"|^(?:To \w+[^,]{{0,60}}, )?(?i:{_VERBS})\b(?! of)|[,;:] (?:or |then |and )?(?:{_VERBS}) "
+)
+_PROSE = 4  # words of a message that speaks for itself
 _KILLED = re.compile(r"Killed process (\d+)")
 # The program says itself that it goes on, or that this is a warning: then a general kind of failure is none.
 _MILD = re.compile(
@@ -67,7 +80,10 @@ class Diagnosis:
 
     @property
     def fix(self) -> str:
-        return self._filled(self.entry.fix) if self.entry else ""
+        fix = self._filled(self.entry.fix) if self.entry else ""
+        # who wrote the check knows the remedy better than an entry about any such exception
+        advice = self.facts.get("advice", "") if self.entry and self.entry.kind in ("general", "fallback") else ""
+        return f'By its own message: "{advice}" {fix}' if advice else fix
 
     @property
     def check(self) -> str:
@@ -208,13 +224,16 @@ def _incidents(trace: Trace, traces: list[Trace]) -> list[Incident]:
         last += 2 if chain[-1].raised.endswith(":") else 0  # "backend='inductor' raised:", and then what
         one = Incident(trace, place, chain[0].start, last, STRONG if root.raised else 2, root.frame, tuple(root.text))
         one.frame = one.frame or next((each.frame for each in chain if each.frame), "")
-        one.facts = {"frame": one.frame, "source": root.source, "library": root.raiser}
+        one.facts = {"frame": one.frame, "source": root.source, "library": root.raiser, "message": root.message}
+        # what a library raises while it handles another's exception is often the explanation of it
+        one.facts["advice"] = next(filter(None, (_advice(each.message) for each in [root, *reversed(chain)])), "")
         one.ignored = all(each.ignored for each in chain) or chain[0].level in ("I", "W")
         happened.append(one)
     alarms = [(kind, place) for (kind, _), seen in trace.alarms.items() for place in seen.places]
     for kind, place in sorted(alarms, key=lambda row: (-WEIGHT[row[0]], row[1].line)):
         if not any(one.holds(place) for one in happened):
-            happened.append(Incident(trace, place, place.line, place.line, WEIGHT[kind]))
+            facts = {"advice": _advice(place.text.partition(": ")[2])} if WEIGHT[kind] >= STRONG else {}
+            happened.append(Incident(trace, place, place.line, place.line, WEIGHT[kind], facts=facts))
     spoken = sorted((one for one in happened if one.weight >= STRONG), key=lambda one: one.start)
     for number, one in enumerate(spoken):  # an exception's message goes on until the next one of its rank
         later = (each.start - 1 for each in spoken[number + 1 :] if each.place.rank == one.place.rank)
@@ -236,6 +255,12 @@ def _incidents(trace: Trace, traces: list[Trace]) -> list[Incident]:
                 happened += holders
             max(holders, key=lambda one: one.start).evidence.append((entry, place, near))
     return happened
+
+
+def _advice(message: str) -> str:
+    """The sentences of an exception's message that say what to do."""
+    sentences = re.split(r"(?<=[.!?:])\s+(?=[A-Z`'\"(\d-])", message)
+    return " ".join(text.strip() for text in sentences if _REMEDY.search(text.strip()))[:_ADVICE]
 
 
 def _chains(tracebacks: list[Traceback]) -> list[list[Traceback]]:
@@ -301,13 +326,17 @@ def _explain(
         # the store says good-bye with a warning in every run
         role = HINT if place.level == "W" else AFTERMATH
     elif one.weight and exit_code != 0 and not (kind == "hint" and rows[0][1].line == place.line):
-        role, note = UNKNOWN, "no entry knows this message"
         entry, place = one.fallback() or (None, place)
         second = bool(_SECOND_HAND.search(one.place.text))
-        order = (2 + second if one.weight < STRONG or second else 1, STRONG - one.weight, *order[2:])
+        # a library's own check says in its message what is wrong, or any message what to do
+        prose = one.facts.get("library") and len(one.facts["message"].split()) >= _PROSE
+        told = entry and one.weight >= STRONG and not second and (prose or one.facts.get("advice"))
+        role, note = (CAUSE, "") if told else (UNKNOWN, "no entry knows this message")
+        weak = 2 + second if one.weight < STRONG or second else 1
+        order = (0.7 if told else weak, STRONG - one.weight, *order[2:])
     else:
         role = HINT
-    if (not entry or entry.kind == "fallback") and role != UNKNOWN:
+    if (not entry or entry.kind == "fallback") and role not in (UNKNOWN, CAUSE):
         return
     ranks = () if place.rank is None else (place.rank,)
     yield Diagnosis(role, entry, place, 1, ranks, note, one.frame, one.traceback, order, one.facts)

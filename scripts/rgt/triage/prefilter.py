@@ -28,6 +28,7 @@ _LENGTH = 6  # letters of a trigger; shorter words are triggers as they are
 _SHORTEST = 3
 _MOST = 200_000  # keys, and words, that are kept; a log of ever new ones starts anew
 _USUAL = 6  # kinds of lines of which a block may consist to be done by counting
+_TIRED = 500  # visits without an outcome to a line that only a wrap could make suspect: it is harmless
 _LONG = 4000  # bytes of a key, at each end: a dumped tensor is not worth more
 _LONG_WORD = 80  # letters of a word, at each end
 # Numbers that are words: taken only as whole words ("m" is the end of a colour's code).
@@ -63,8 +64,9 @@ class Table:
                 words = tuple(" ".join(way).encode().translate(_SPACED, _DELETED).split())
                 if trigger := _trigger(words):
                     self.ways.setdefault(trigger, []).append((index, words))
-        self.heads = {trigger[:_SHORTEST] for trigger in self.ways}
-        self.lengths = sorted({len(trigger) for trigger in self.ways if trigger not in _NUMBERS})
+        self.pieces = {trigger for trigger in self.ways if trigger not in _NUMBERS}  # that may be a part of a word
+        self.heads = {trigger[:_SHORTEST] for trigger in self.pieces}
+        self.lengths = sorted({len(trigger) for trigger in self.pieces})
 
 
 @dataclass
@@ -94,6 +96,10 @@ class Prefilter:
         if new:
             self._judge(new)
         suspects = {key: spot for key in fresh if (spot := self.suspect.get(key))}
+        for key, spot in list(suspects.items()):
+            if spot.visits > _TIRED and not spot.sure and not spot.outcome:  # it is not a part of a wrapped one
+                self.harmless.add(key)
+                del self.suspect[key], suspects[key]
         if not suspects:  # nearly always
             self._learn_usual(keys)
             return {}, len(keys) - 1
@@ -155,7 +161,7 @@ class Prefilter:
         if self.table.heads.isdisjoint([word[at : at + _SHORTEST] for at in range(len(word) - _SHORTEST + 1)]):
             return ()
         pieces = {word[at : at + size] for size in self.table.lengths for at in range(len(word) - size + 1)}
-        return pieces & self.table.ways.keys()
+        return pieces & self.table.pieces
 
 
 def _trigger(words: tuple[bytes, ...]) -> bytes:

@@ -40,6 +40,7 @@ _SAMPLED = 16 << 20  # bytes after which the curve is sampled thinly
 _TRACEBACKS = 200
 _TRACEBACK_LINES = 300
 _SHOWN_LINES = 30
+_MESSAGE = 8  # lines of an exception's message that are kept
 _JOINED = 5  # lines before, and after, that a wrap may have made
 
 _STEP_WORDS = (b"step", b"Step", b"iter", b"Iter", b"poch", b"POCH", b"it/s", b"s/it", b" - ETA: ")
@@ -56,7 +57,9 @@ _CODE_LINE = re.compile(
 )
 _QUOTED = re.compile(r" {4}\S")  # as Python quotes a frame's code: what is indented further belongs to a message
 _WIDTHS = (72, 76, 79, 80, 88, 100, 120, 132, 140, 160, 200)  # where loggers and terminals wrap
-_NEW_TEXT = re.compile(r'\s*(?:File "|Traceback |[╭╰]|[A-Za-z_][\w.]*(?:Error|Exception|Interrupt)\b)')
+_NEW_TEXT = re.compile(
+    r'\s*(?:File "|Traceback |During handling of |The above exc|[╭╰]|[A-Za-z_][\w.]*(?:Error|Exception|Interrupt)\b)'
+)
 _ZEROS = bytes(BLOCK)
 _KERNEL = re.compile(rb"^\[ *\d+\.\d{6}\] |^\[\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}\] | kernel: ", re.M)
 _HIT, _HARMLESS = "hit", "harmless"
@@ -224,10 +227,21 @@ class Traceback:
     level: str = ""
     seen: int = 0
     ours: bool = False  # the frame read last is not a library's
+    more: list[str] = field(default_factory=list)  # of its message, below the line that names the exception
+
+    @property
+    def message(self) -> str:
+        return " ".join([self.raised.partition(":")[2].strip(), *self.more]).strip()
 
     def take(self, number: int, line: Line) -> bool:
         """One more line of it; True when it is complete."""
         self.seen += 1
+        if self.end:  # a message of several lines ends with a blank one, or where a logger speaks
+            blank = not line.text.strip()
+            if (blank and self.more) or line.level or line.time is not None or _NEW_TEXT.match(line.text):
+                return True
+            self.more += [] if blank else [line.text.strip()]
+            return len(self.more) >= _MESSAGE or number - self.end > _MESSAGE
         if len(self.text) < _SHOWN_LINES or not line.text.startswith(" "):
             self.text.append(line.text)
         if frame := _FRAME.match(line.text):
@@ -240,7 +254,7 @@ class Traceback:
             self.source = line.text.strip()
         elif line.text and not line.boxed and (self.boxed or _RAISED.match(line.text)):
             self.end, self.raised = number, line.text
-        return bool(self.end) or self.seen > _TRACEBACK_LINES
+        return self.seen > _TRACEBACK_LINES
 
 
 @dataclass
