@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from rgt.guard.lazy_regex import Regex, re
+from rgt.guard.quick_start import Regex, re
 
 ENTRIES = 4000  # directory entries read for one command line
 UP = 7  # folders above a path that may be a run directory
@@ -56,7 +56,7 @@ class Precious:
 
     def __init__(self, tiers: list[str], home: str, cwd: str = "/") -> None:
         self.tiers = set(tiers)
-        self.home = home
+        self.home, self.cwd = home, cwd
         self.own = "/".join(cwd.split("/")[:3]) + "/"  # a project below /tmp is no scratch to who works in it
         self.left = ENTRIES
         self.listed: dict[str, list[tuple[str, bool]]] = {}

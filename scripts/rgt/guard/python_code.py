@@ -9,9 +9,9 @@ import ast
 import contextlib
 import textwrap
 
-from rgt.guard.ending_verbs import empties, is_ending_call
+from rgt.guard.clients import empties, is_ending_call
 from rgt.guard.precious_paths import marker
-from rgt.guard.program_words import WORDS
+from rgt.guard.quick_start import WORDS
 from rgt.guard.shell_walk import VALUES, State, Walker, decoded
 
 _REMOVE = {"rmtree", "unlink", "removedirs", "send2trash", "remove_tree", "rmdir"}
@@ -190,7 +190,14 @@ class _Reader(ast.NodeVisitor):
             return f"{self.called(node.value)}.{node.attr}"
         if isinstance(node, ast.Name):
             return self.names.get(node.id, node.id)
-        return self.called(node.func) + "()" if isinstance(node, ast.Call) else ""
+        if not isinstance(node, ast.Call):
+            return ""
+        name, given = self.called(node.func), [self.of(one) for one in node.args]
+        if name in ("__import__", "importlib.import_module") and given and given[0]:
+            return given[0][0]
+        if name == "getattr" and len(given) > 1 and given[1]:
+            return f"{self.called(node.args[0])}.{given[1][0]}"
+        return name + "()"
 
     # -- calls
 
@@ -268,19 +275,19 @@ class _Reader(ast.NodeVisitor):
         """A call on a platform's SDK or an HTTP library."""
         last, words = name.rpartition(".")[2], ["python", f"{name}(...)"]
         known = next(
-            (c for c in self.guard.table.calls if c == last or ("." in c and f".{name}".endswith(f".{c}"))), ""
+            (c for c in self.guard.table["calls"] if c == last or ("." in c and f".{name}".endswith(f".{c}"))), ""
         )
         values = [value for one in (*node.args, *(k.value for k in node.keywords)) for value in self.texts(one)]
         if any(k.arg in ("DryRun", "dry_run") and self.of(k.value) == ["True"] for k in node.keywords):
             return
         box = values[0] if values else ""
         given = [f"--{k.arg}={'.'.join(self.of(k.value))}" for k in node.keywords]
-        client = base in _CLIENTS or base in self.guard.table.commands
+        client = base in _CLIENTS or base in self.guard.table["commands"]
         foreign = "." in name and base in self.names.values() and base not in _HARMLESS | _WEB
         if name == "ray.shutdown":
             return  # only leaves the cluster
         if known:
-            self.guard.act("end", f"{name} ends it", words, box, self.guard.table.calls[known], box)
+            self.guard.act("end", f"{name} ends it", words, box, self.guard.table["calls"][known], box)
         elif (client or (foreign and not self.is_script)) and is_ending_call(name, client):
             self.guard.act("end", f"{name} ends it", words, box)
         elif client and empties(["", *given]):
