@@ -13,7 +13,7 @@ from typing import Any
 
 from doccheck import generate
 from rgt.guard import agent_hosts, hook, proof_lookup, verb_table
-from rgt.guard.judge import LOSES
+from rgt.guard.shell_walk import LOSES
 from strangers import guard as corpus
 
 import pytest

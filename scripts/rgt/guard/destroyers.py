@@ -13,11 +13,7 @@ import os
 from rgt.guard.argument_words import has_flag, operands, option, shlex_words, values_of
 from rgt.guard.clients import about, is_ending_call, parts
 from rgt.guard.quick_start import PROGRAMS, Regex, re
-from rgt.guard.shell_walk import DEVICE, LOSES, State, Walker
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from rgt.guard.shell_walk import Program
+from rgt.guard.shell_walk import DEVICE, State, Walker
 
 _TRAINS = Regex(
     r"(?i)(?:^|[^a-z])(?:(?:pre|re|s)?train(?:er|ing)?(?:[^a-z]|$)|finetun|fine[-_]tun|sft|dpo|grpo|torchrun|accelerate"
@@ -343,19 +339,3 @@ def web_client(guard: Walker, words: list[str], state: State, stdin: str) -> Non
     target = option(words[1:], *outputs) if outputs else None
     if target and target != "-":
         guard.overwrite(target, state, words)
-
-
-_NAMED: dict[Program, str] = {
-    by_row: " ".join(ROWS),
-    copy: "cp mv install ln move Copy-Item Move-Item rename kioclient",
-    pkill: "pkill killall skill killall5 Stop-Process taskkill spps fuser slay",
-    web_client: " ".join(row["names"] for row in PROGRAMS["web clients"]),
-    rsync: "rsync scp robocopy unison",
-    git: "git hg oxen",
-    service: "systemctl service launchctl rc-service",
-    ansible: "ansible",
-    grpc: "grpcurl grpc_cli",
-    dd: "dd dcfldd",
-    kill: "kill",
-}
-LOSES.update({name: program for program, names in _NAMED.items() for name in names.split()})

@@ -10,19 +10,24 @@ from __future__ import annotations
 
 import os
 
-from rgt.guard import clients, destroyers, outputs, wrappers  # the last three fill LOSES and STARTS
+from rgt.guard import clients, destroyers, outputs, wrappers
 from rgt.guard.argument_words import option, shlex_words
 from rgt.guard.precious_paths import UNKNOWN, Precious, marker
-from rgt.guard.quick_start import WORDS, Regex, re
+from rgt.guard.quick_start import PROGRAMS, WORDS, Regex, re
 from rgt.guard.shell_walk import LOSES, STARTS, TEXT, Act, State, TooMuch, Walker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["LOSES", "Guard", "destroyers", "outputs"]
 SCRIPTS = 30  # read for one line
 _OURS = Regex(r"(?:.*/)?(?:rgt|rgt\.pyz)$|.*/scripts/(?:transfer|checkpoints|gpu_gate|launch|guard|lease)\.py$")
+_MODULES = {"wrappers": (wrappers, STARTS), "outputs": (outputs, STARTS), "destroyers": (destroyers, LOSES)}
+for _function, _names in PROGRAMS["functions"].items():
+    _module, _table = _MODULES[_function.partition(".")[0]]
+    _table.update(dict.fromkeys(_names.split(), getattr(_module, _function.partition(".")[2])))
+STARTS.update(dict.fromkeys(wrappers.STARTERS, wrappers.starter))
+LOSES.update(dict.fromkeys(destroyers.ROWS, destroyers.by_row))
 _CMDLETS = {name.lower(): name for name in (*LOSES, *STARTS) if "-" in name and name[0].isupper()}
 
 

@@ -8,13 +8,11 @@ from rgt.guard.argument_words import has_flag, operands, option
 from rgt.guard.precious_paths import marker
 from rgt.guard.quick_start import WORDS, Regex, re
 from rgt.guard.shell_reader import decode_ansi
-from rgt.guard.shell_walk import MATCHES, STARTS, VALUES, State, Walker, decoded
+from rgt.guard.shell_walk import MATCHES, VALUES, State, Walker, decoded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from rgt.guard.shell_walk import Program
 
     Test = Callable[[str, bool], "bool | None"]  # path, is a folder -> whether it matches; None: cannot be known
 PATHS = 3000  # that a `find` looks at
@@ -359,22 +357,3 @@ def fd_as_find(words: list[str]) -> list[str]:
     command = command if "{}" in command or not command else [*command, "{}"]
     action = ["-exec", *command, "+" if words[at] in ("-X", "--exec-batch") else ";"] if command else []
     return ["find", *(given[1:] or ["."]), *tests, *action]
-
-
-_NAMED: dict[Program, str] = {
-    find: "find gfind bfs fd fdfind",
-    each: "% ForEach-Object foreach each par-each peach",
-    same_lines: "head tail sort uniq tee sponge column nl tac pv less more select first last get where sort-by"
-    " Where-Object Sort-Object Select-Object Out-String lines collect ? filter",
-    grep: "grep egrep fgrep rg",
-    ls: "ls gci dir Get-ChildItem exa eza",
-    one_word: "pwd mktemp seq which basename dirname realpath readlink type rev",
-    derived: "cut jq ps pgrep pidof lsof squeue yes date comm paste",
-    cat: "cat zcat bat Get-Content gc",
-    echo: "echo",
-    printf: "printf",
-    decode: "base64 openssl xxd decode",
-    tr: "tr",
-    sed: "sed gsed",
-}
-STARTS.update({name: program for program, names in _NAMED.items() for name in names.split()})

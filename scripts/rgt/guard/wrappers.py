@@ -14,10 +14,6 @@ from rgt.guard.quick_start import PROGRAMS, WORDS, Regex, re
 from rgt.guard.shell_reader import decode_ansi
 from rgt.guard.shell_walk import STARTS, VALUES, State, Walker, decoded
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from rgt.guard.shell_walk import Program
-
 # programs that start what follows: how many words come before the command, then options that take a value;
 # @ on another machine, " the words are joined and read by a shell there
 STARTERS: dict[str, tuple[int, str, set[str]]] = {}
@@ -407,31 +403,3 @@ def carried(guard: Walker, words: list[str], state: State, stdin: str, client: b
 def client_image(word: str) -> str:
     """amazon/aws-cli:2 -> aws"""
     return re.sub(r"[:@].*|-cli\b.*", "", word.rpartition("/")[2]) if "/" in word else ""
-
-
-_NAMED: dict[Program, str] = {
-    cd: "cd pushd popd chdir Set-Location sl",
-    declare: "export declare local readonly typeset setenv",
-    evaluate: "eval Invoke-Expression iex trap",
-    source: "source .",
-    nothing: ": true false test [ exit return wait sleep unset let const mut var zmodload autoload",
-    starter: " ".join(STARTERS),
-    shell: PROGRAMS["shells"],
-    powershell: "pwsh powershell cmd",
-    ssh: "ssh autossh mosh",
-    batch_job: "at batch sbatch qsub bsub oarsub",
-    alias: "alias abbr Set-Alias sal New-Alias",
-    make: "make gmake just npm yarn pnpm task",
-    sftp: "sftp lftp",
-    interpreter: PROGRAMS["interpreters"],
-    set_words: "set",
-    read: "read mapfile readarray",
-    shift: "shift",
-    env: "env",
-    xargs: "xargs gxargs",
-    parallel: "parallel",
-    crontab: "crontab",
-    terminal: "tmux screen zellij",
-}
-STARTING = {name: program for program, names in _NAMED.items() for name in names.split()}
-STARTS.update(STARTING)
