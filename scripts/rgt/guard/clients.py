@@ -122,7 +122,8 @@ def ended_by(words: list[str], known: bool) -> int:
                 return -1  # remove-tags of an instance
             after = parts(following) if _COMMAND.fullmatch(following) else []
             plain = after if LIGHT.issuperset(after) or THINGS.intersection(after) else []  # or it is a name
-            strong = not before and word in WORDS["strong"] and after and not LIGHT.intersection(after)
+            light = LIGHT.intersection((*before, *parts(following)))
+            strong = len(before) < 2 and word in WORDS["strong"] and following and not light  # nobody knows the client
             return i if strong or about([*before, *named, *plain], known) else -1
         before += [one for one in named if one != "api"]
     return -1

@@ -292,7 +292,14 @@ def ansible(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     given = dict(pair.split("=", 1) for pair in shlex_words(told) if "=" in pair)
     named = given.get("path") or given.get("dest") or given.get("name") or ""
     ends = given.get("state") in ("absent", "stopped", "restarted", "terminated", "killed")
-    if has_flag(words[1:], "-C", "--check", "--list-hosts", "--syntax-check"):
+    if has_flag(words[1:], "-C", "--check", "--list-hosts", "--list-tasks", "--syntax-check"):
+        return
+    if words[0] == "ansible-playbook":
+        for text in [guard.content(path, state) for path in operands(words[1:], "-i -e -l -t -u --limit --tags")]:
+            for command in re.findall(r"(?m)\b(?:shell|command|raw|cmd)\s*[:=]\s*['\"]?(\w[^\n'\"]*)", text):
+                guard.script(command, state.elsewhere())
+            gone = re.findall(r"\b(?:path|dest)\s*[:=]\s*['\"]?([^\s'\",}]+)", text) if "absent" in text else []
+            guard.lose(gone, there, words, "removes")
         return
     if module in ("command", "shell", "raw", "powershell", "script"):
         guard.script(re.sub(r"^(?:cmd|_raw_params)=", "", told), there, stdin)

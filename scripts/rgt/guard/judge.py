@@ -103,6 +103,8 @@ class Guard(Walker):
         name = os.path.basename(word).removesuffix(".exe")
         if "\ue001" not in word:
             name = name.lstrip("=^").removeprefix("zf_") or name  # zsh: =rm, zsh/files; nushell: ^rm
+            bare = name.rstrip("0123456789.")  # python3.11
+            name = bare if name not in STARTS and bare in STARTS else name
             return _CMDLETS.get(name.lower(), name) if "-" in name else name
         text = UNKNOWN.sub(lambda match: match[1].replace("\ue006", " "), name).lower()
         match = re.search(r"(python|bash|node|perl|kubectl|docker|rsync|curl|ssh|\brm\b)", text)

@@ -91,7 +91,7 @@ _DELETES = Regex(
     r"|rimraf(?:\.sync)?|removeSync|emptyDirSync|rm(?=\s*[(\"'\[])|(?:File|Files|fs|Dir|IO)\.delete\w*|Directory\]::Delete"
     r"|File\]::Delete|delete-(?:directory|file)|deleteDir|deleteRecursively|(?:dir|file)_delete|delete_at!"
     r"|Deno\.remove(?:Sync)?|os\.RemoveAll|(?<!\.)delete(?=\([\"'])|fs::remove_dir_all|file\.remove|os\.remove|lfs\.rmdir)(?![\w-])"
-    rf"(?P<own>[\"']?[\s(,]*(?:glob)?[\s(\[]*({_LITERAL}))?"
+    rf"(?P<own>[\"']?[\s(,]*(?:glob)?[\s(\[]*(?!['\"];)({_LITERAL}))?"
 )
 _READS = Regex(
     r"(?i)(?:read(?!_?dir)[\w.]*|require|import|from|open|load\w*|parse|fromJSON|puts|print\w*|echo|log|mkdir\w*)[\s(]*$"
@@ -146,7 +146,7 @@ def foreign(guard: Walker, text: str, state: State, language: str = "", stdin: s
         if re.match(r"\s*[+.$\w]", text[match.end() :]):  # "rm -rf " $1: what follows is not known
             literals[-1] += marker(f"{stdin[:200]} {text[match.end() : match.end() + 40]}")
         guard.script(literals[0], state.copy()) if len(literals) == 1 else guard.run(literals, state.copy(), "")
-    for match in re.finditer(r"(?<![\w$])`((?:[^`\\]|\\.)+)`", text):
+    for match in re.finditer(r"(?<!\w)`((?:[^`\\]|\\.)+)`", text):
         if " " in match[1]:
             guard.script(match[1], state.copy())
     deletes(guard, text, state, language)

@@ -520,6 +520,11 @@ def decoded(text: str, encoding: str = "utf-8") -> str:
     import binascii
 
     try:
-        return base64.b64decode("".join(text.split()) + "==").decode(encoding, "replace")
-    except (binascii.Error, ValueError):
+        raw = base64.b64decode("".join(text.split()) + "==")
+        if raw[:2] == b"\x1f\x8b":  # `| gunzip` follows
+            import zlib
+
+            raw = zlib.decompressobj(31).decompress(raw, TEXT)
+        return raw.decode(encoding, "replace")
+    except (binascii.Error, ValueError, ArithmeticError):
         return marker("base64")

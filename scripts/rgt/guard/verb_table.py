@@ -10,10 +10,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-import rgt.guard.judge  # noqa: F401  # fills the tables
 from rgt.bundle import PROFILES
 from rgt.guard.quick_start import PROGRAMS, WORDS
-from rgt.guard.shell_walk import LOSES
 from rgt.guard.wrappers import STARTERS
 from rgt.platform import profiles
 
@@ -60,8 +58,9 @@ def build(folder: Path = PROFILES) -> dict[str, Any]:
     rooted = sorted(
         path for path in tiers if re.fullmatch(r"/[\w./-]+", path) and path not in ("/", "/tmp", "/dev/shm")
     )
-    starting = " ".join(names for key, names in PROGRAMS["functions"].items() if key.startswith("wrappers")).split()
-    looks = sorted({*LOSES, *starting, *WORDS["first look"]} - {*WORDS["quiet"], *STARTERS})
+    judged = [row["names"] for row in PROGRAMS["destroyers"]]
+    judged += [names for key, names in PROGRAMS["functions"].items() if not key.startswith("outputs")]
+    looks = sorted({*" ".join(judged).split(), *WORDS["first look"]} - {*WORDS["quiet"], *STARTERS})
     return {"commands": commands, "hosts": hosts, "calls": calls, "tiers": rooted, "downs": downs, "words": looks}
 
 

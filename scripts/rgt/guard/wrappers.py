@@ -141,6 +141,8 @@ def starter(guard: Walker, words: list[str], state: State, stdin: str) -> str:
         return guard.script(" ".join(rest), state.copy(), stdin)
     while words[0] in ("sudo", "doas") and rest and re.match(r"[A-Za-z_]\w*=", rest[0]):
         rest = rest[1:]
+    if not rest and has_flag(words[1:], "-s", "-i") and words[0] in ("sudo", "doas"):
+        return guard.script(stdin, state.copy())
     return guard.run(rest, state, stdin) if rest else ""
 
 
