@@ -35,6 +35,7 @@ _DRY = Regex(
     r"-?-(?:dry[-_]?run|dry|what-?if|preview|check|check-mode|noop|no-op|simulate|pretend|print-only|show-only|plan-only"
     r"|validate-only|preview-only|no-execute|just-print|just-show|estimate-only|WhatIf)(?:=(?!none|false|False|0).*)?"
 )
+_CLOUD_CMDLET = Regex(r"[A-Z][a-z]+-(?:Az|AWS|EC2|S3|RDS|EKS|ECS|SM|GC|GCE|OCI)[A-Z]\w*")  # Remove-AzVM
 _EXPIRES = Regex(r"(?i)lifecycle|\bilm\b|management-policy")  # of a bucket: rules that delete later
 _VERBS = (
     "terminated?|stop(?:ped)?|power[-_]?off|shut[-_]?down|release|destroy|deleted?|remove|deallocate|cancel|reset|halt"
@@ -94,7 +95,7 @@ def ended_by(words: list[str], known: bool) -> int:
     """The place of the verb that ends something, 0 for the program's own name; -1 when there is none."""
     before: list[str] = []
     own = parts(words[0])
-    if not known and len(own) > 1 and not ENDS.isdisjoint(own) and about(own, False):  # vm-delete, destroy_pod
+    if len(own) > 1 and not ENDS.isdisjoint(own) and about(own, known):  # vm-delete, destroy_pod, Remove-AzVM
         return 0
     for i, word in enumerate(words[1:14], 1):
         name, equals, value = word.partition("=")
@@ -164,6 +165,7 @@ def judge(guard: Walker, words: list[str], state: State, known: bool, generic: b
         covered = profile if profile in guard.table["downs"] and not _BESIDE.search(told) else ""
         guard.act("end", f"`{told}` ends, stops or deletes what is rented or shared", words, box, covered, box)
 
+    known = known or bool(_CLOUD_CMDLET.match(name))
     signal = (option(words, "-s", "--signal") or "").removeprefix("SIG") if name == "scancel" else ""
     for profile, pattern in guard.table["commands"].get(name, []):
         rest = matched(pattern.lstrip("!").split(), words[1:])

@@ -18,7 +18,7 @@ from rgt.guard.shell_walk import DEVICE, State, Walker
 _TRAINS = Regex(
     r"(?i)(?:^|[^a-z])(?:(?:pre|re|s)?train(?:er|ing)?(?:[^a-z]|$)|finetun|fine[-_]tun|sft|dpo|grpo|torchrun|accelerate"
     r"|deepspeed|python[0-9.]*(?:[^a-z]|$)|nvidia-smi|gpustat|nvitop|runs/|/dev/nvidia|launch\.py|run_(?:clm|mlm)"
-    r"|llamafactory|axolotl|lightning|pt_main|slurm[sd]|ray(?:let)?(?:[^a-z]|$))"
+    r"|llamafactory|axolotl|lightning|pt_main|slurm\w*d|ray(?:let)?(?:[^a-z]|$))"
 )
 _TOOLS = Regex(
     r"(?i)tensorboard|jupyter|http\.server|pytest|mkdocs|uvicorn|flask|streamlit|gradio|debugpy|pip\b|mlflow ui"

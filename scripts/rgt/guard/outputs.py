@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Test = Callable[[str, bool], "bool | None"]  # path, is a folder -> whether it matches; None: cannot be known
+    Test = Callable[[str, bool], bool]  # path, is a folder -> whether it matches
 PATHS = 3000  # that a `find` looks at
 _SLOW = Regex(r"[*+}][^()]*\)[*+{]")  # (a+)+ takes for ever; without it the lines are kept as they are
 
@@ -72,9 +72,9 @@ def ls(guard: Walker, words: list[str], state: State, stdin: str) -> str:
 
 def same_lines(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     """head, sort, tee: some or all of the lines that came in."""
-    if words[0] in ("tee", "sponge"):
+    if words[0] in ("tee", "sponge", "Set-Content", "Out-File", "Tee-Object"):
         for path in operands(words[1:]):
-            if not has_flag(words[1:], "-a", "--append"):
+            if not has_flag(words[1:], "-a", "--append", "-Append"):
                 guard.overwrite(path, state, words)
             guard.written(path, stdin, state)
         return stdin
@@ -195,92 +195,76 @@ def each(guard: Walker, words: list[str], state: State, stdin: str) -> str:
 
 
 class Expression:
-    """The words behind find's paths, evaluated as find does: in order, an action where its turn comes."""
+    """The words behind find's paths as one Python expression: in order, an action where its turn comes.
+
+    -name a -o ! -path b -delete  ->  test[0] or not test[1] and test[2]. What cannot be known (-mtime) counts as true.
+    """
 
     def __init__(self, words: list[str]) -> None:
-        self.words, self.i = words, 0
         self.depth = [0, 99]
         self.executes: list[tuple[list[str], bool, list[str]]] = []  # words, whether all paths come at once, paths
         self.deleted: list[str] = []
+        self.pruned: list[str] = []
         self.printed: list[str] | None = None
-        self.end, self.pruned = "\n", list[str]()
-        self.test = self.any_of()
+        self.end = "\n"
+        self.tests: list[Test] = []
+        self.words = list(words)
+        text, follows = "", False
+        while self.words:
+            word = self.words.pop(0)
+            sign = {"-o": " or ", "-or": " or ", ",": " or ", "(": "(", ")": ")", "!": "not ", "-not": "not "}.get(word)
+            if follows and sign not in (" or ", ")"):
+                text += " and "
+            follows = sign in (None, ")")
+            test = None if sign else self.test_of(word)
+            if test:
+                self.tests.append(test)
+            unknown = "True" if not text.endswith("not ") else "False"
+            text += sign or (f"test[{len(self.tests) - 1}](path, folder)" if test else unknown)
+        try:
+            self.code = compile(text or "True", "find", "eval")
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            self.code = compile("True", "find", "eval")
 
-    def any_of(self) -> Test:
-        tests = [self.all_of()]
-        while self.i < len(self.words) and self.words[self.i] in ("-o", "-or", ","):
-            self.i += 1
-            tests.append(self.all_of())
-        return lambda path, folder: _first(tests, path, folder, True)
+    def matches(self, path: str, folder: bool) -> bool:
+        return bool(eval(self.code, {"test": self.tests, "path": path, "folder": folder}))
 
-    def all_of(self) -> Test:
-        tests: list[Test] = []
-        while self.i < len(self.words) and self.words[self.i] not in ("-o", "-or", ",", ")"):
-            tests.append(self.primary())
-        return lambda path, folder: _first(tests, path, folder, False)
-
-    def primary(self) -> Test:
-        word = self.words[self.i]
-        self.i += 1
-        if word in ("!", "-not") and self.i < len(self.words):
-            inner = self.primary()
-            return lambda path, folder: None if (answer := inner(path, folder)) is None else not answer
-        if word == "(":
-            inner = self.any_of()
-            self.i += 1
-            return inner
-        if word in ("-exec", "-execdir", "-ok", "-okdir"):
-            start, paths = self.i, list[str]()
-            while self.i < len(self.words) and self.words[self.i] not in (";", "+", "\\;"):
-                self.i += 1
-            self.executes.append((self.words[start : self.i], self.words[self.i : self.i + 1] == ["+"], paths))
-            self.i += 1
-            return self.put_into(paths)
-        if word == "-delete":
-            return self.put_into(self.deleted)
-        if word in ("-print", "-print0"):
-            self.end, printed = "\0" if word == "-print0" else "\n", self.printed or []
-            self.printed = printed
-            return self.put_into(printed)
-        if word == "-prune":
-            return self.put_into(self.pruned)
-        if word == "-empty":
-            return lambda path, folder: _is_empty(path)
-        return self.valued(word) if word in WORDS["find tests"] else lambda path, folder: True
-
-    def put_into(self, paths: list[str]) -> Test:
-        def put(path: str, folder: bool) -> bool:
-            paths.append(path)
-            return True
-
-        return put
-
-    def valued(self, word: str) -> Test:
+    def test_of(self, word: str) -> Test | None:
+        """What the word asks or does; None when that cannot be known here."""
         import fnmatch
 
-        value = self.words[self.i] if self.i < len(self.words) else ""
-        self.i += 1
+        if word in ("-exec", "-execdir", "-ok", "-okdir"):
+            ends = [i for i, one in enumerate(self.words) if one in (";", "+", "\\;")] or [len(self.words)]
+            command, together = self.words[: ends[0]], self.words[ends[0] : ends[0] + 1] == ["+"]
+            del self.words[: ends[0] + 1]
+            self.executes.append((command, together, []))
+            return put_into(self.executes[-1][2])
+        if word in ("-print", "-print0"):
+            self.end, self.printed = "\0" if word == "-print0" else "\n", self.printed or []
+        sinks = {"-delete": self.deleted, "-prune": self.pruned, "-print": self.printed, "-print0": self.printed}
+        sink = sinks.get(word)
+        if sink is not None:
+            return put_into(sink)
+        if word == "-empty":
+            return lambda path, folder: _is_empty(path)
+        value = self.words.pop(0) if word in WORDS["find tests"] and self.words else ""
         if word in ("-maxdepth", "-mindepth"):
             self.depth[word == "-maxdepth"] = int(value) if value.isdigit() else 99
-            return lambda path, folder: True
         if word in ("-name", "-iname", "-path", "-ipath", "-wholename"):
             regex = re.compile(fnmatch.translate(value), re.I if word[1] == "i" else 0)
             name = os.path.basename if word.endswith("name") and word != "-wholename" else str
             return lambda path, folder: bool(regex.match(name(path)))
         if word == "-type" and value in ("f", "d"):
             return lambda path, folder: folder == (value == "d")
-        return lambda path, folder: True if word == "-printf" else None
+        return None
 
 
-def _first(tests: list[Test], path: str, folder: bool, wanted: bool) -> bool | None:
-    """`or` ends at the first yes, `and` at the first no; what cannot be known is a maybe, and the rest may follow."""
-    maybe = False
-    for test in tests:
-        answer = test(path, folder)
-        if answer is wanted:
-            return wanted
-        maybe = maybe or answer is None
-    return None if maybe else not wanted
+def put_into(paths: list[str]) -> Test:
+    def put(path: str, folder: bool) -> bool:
+        paths.append(path)
+        return True
+
+    return put
 
 
 def _is_empty(path: str) -> bool:
@@ -337,7 +321,7 @@ def matches(guard: Walker, root: str, wanted: Expression, state: State) -> list[
         below = []
         for path, folder in level:
             seen += 1
-            if depth >= low and os.path.lexists(state.path(path)) and wanted.test(path, folder) is not False:
+            if depth >= low and os.path.lexists(state.path(path)) and wanted.matches(path, folder):
                 found.append(path)
             if folder and path not in wanted.pruned:
                 rows = guard.precious.entries(state.path(path).rstrip("/") or "/")

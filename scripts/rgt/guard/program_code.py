@@ -12,7 +12,7 @@ from rgt.guard.argument_words import after_options, operands
 from rgt.guard.clients import is_ending_call
 from rgt.guard.precious_paths import marker
 from rgt.guard.quick_start import Regex, re
-from rgt.guard.shell_walk import State, Walker
+from rgt.guard.shell_walk import STARTS, State, Walker
 
 _MAGICS = Regex(r"(?m)^\s*(?:[\w, ]+=\s*)?(?:!+|%{1,2}(?:sx|system|sc|bash|sh)?)\s*(\w.*)")
 _VALUED = set("-c -m -W -X -Q --check-hash-based-pycs".split())
@@ -27,8 +27,10 @@ def interpreter(guard: Walker, words: list[str], state: State, stdin: str) -> No
         for path in operands(words[1:], "-e -E -pe -pie -i -l -0"):
             guard.overwrite(path, state, words)
     for i, word in enumerate(words[1:], 1):
-        told = word == "-c" and name == "expect"
-        if (told or re.fullmatch(r"-[a-zA-Z]*[eEr]|--eval|--execute|-p|--print|eval", word)) and i + 1 < len(words):
+        told = word == "-c" and name in ("expect", "guile")
+        if (told or re.fullmatch(r"-[a-zA-Z]*[eEr]|--?eval|--execute|-p|--print|eval|-batch", word)) and i + 1 < len(
+            words
+        ):
             foreign(guard, words[i + 1], state, name)
             return
     if name.endswith("awk"):
@@ -87,24 +89,23 @@ _LITERAL = (
 )
 # names of functions that delete, in any language; what they delete is the literal behind, or what the code names
 _DELETES = Regex(
-    r"(?<![\w$])(?:rm(?:dir)?Sync|unlink(?:Sync)?|rmdir|rm_(?:rf?|f)!?|rmtree|remove_(?:tree|dir|entry(?:_secure)?|file)"
-    r"|rimraf(?:\.sync)?|removeSync|emptyDirSync|rm(?=\s*[(\"'\[])|(?:File|Files|fs|Dir|IO)\.delete\w*|Directory\]::Delete"
-    r"|File\]::Delete|delete-(?:directory|file)|deleteDir|deleteRecursively|(?:dir|file)_delete|delete_at!"
-    r"|Deno\.remove(?:Sync)?|os\.RemoveAll|(?<!\.)delete(?=\([\"'])|fs::remove_dir_all|file\.remove|os\.remove|lfs\.rmdir)(?![\w-])"
+    r"(?<![\w$])(?:rm(?:dir)?Sync|unlink(?:Sync)?|rmdir|rm_(?:rf?|f)!?|rmtree|rimraf(?:\.sync)?|removeSync|emptyDirSync"
+    r"|rm(?=\s*[(\"'\[])|(?<=\()rm(?=,)|(?:File|Files|fs|Dir|IO|Deno|os)\.(?:[dD]elete|[rR]emove)\w*|(?:dir|file)_delete"
+    r"|(?:Directory|File)\]::Delete|delete_at!|(?<!\.)delete(?=\([\"'])|file\.remove|lfs\.rmdir"
+    r"|[\w.:]*(?:[dD]elete|[rR]emove)[-_]?(?:[dD]ir|[fF]ile|[tT]ree|[rR]ecursive|[pP]ath|[aA]ll|entry)\w*(?:-\w+)*)(?![\w-])"
     rf"(?P<own>[\"']?[\s(,]*(?:glob)?[\s(\[]*(?!['\"];)({_LITERAL}))?"
 )
 _READS = Regex(
     r"(?i)(?:read(?!_?dir)[\w.]*|require|import|from|open|load\w*|parse|fromJSON|puts|print\w*|echo|log|mkdir\w*)[\s(]*$"
 )
 _ENVIRON = Regex(r"(?i)(?:\benv|environ|getenv)\W{1,3}([A-Za-z]\w*)")
+# code with one of these starts programs, and a literal that begins with one is its command
 _RUNS = Regex(
-    rf"(?:\b(?:system|exec|execSync|spawn|spawnSync|execFileSync|shell_exec|passthru|popen|os\.execute|child_process\.\w+|System\.cmd"
-    r"|shell-command(?:-to-string)?|do shell script)|%x)"
-    rf"[\s(\[{{]*({_LITERAL}(?:\s*,\s*\[?\s*{_LITERAL})*)"
+    r"(?i)exec|system|spawn|popen|passthru|shell|command|cmd|process|getline|%x|\brun\b|\.!|\|\s*\"(?:ba)?sh\""
 )
 _WRITES = Regex(
     rf"(?:rename[\s(]*{_LITERAL}\s*,|writeFile(?:Sync)?|truncate(?:Sync)?|(?:File|IO|Bun)\.write!?|createWriteStream"
-    rf"|file_put_contents|Deno\.write\w*|open[^;\n]{{0,20}}['\"]>['\"]\s*,)[\s(]*({_LITERAL})"
+    rf"|file_put_contents|Deno\.write\w*|(?:save|write)\w*\((?:[^;\n'\"]{{0,40}},\s*)?|open[^;\n]{{0,20}}['\"]>['\"]\s*,)[\s(]*({_LITERAL})"
     rf"|open[\s(]*({_LITERAL})\s*,\s*['\"]w|open[^;\n]{{0,20}}['\"]>\s*(\w[^'\"]*)"
 )
 _ADDRESS = Regex(r"(?:https?:)?/[\w./:$?=&{}-]*")
@@ -139,11 +140,15 @@ def foreign(guard: Walker, text: str, state: State, language: str = "", stdin: s
     """node, perl, ruby, php, awk, lisp: calls by name with the literals behind them."""
     known = dict(re.findall(rf"(\w+)\s*=\s*({_LITERAL})", text))
     text = re.sub(r"(?<=[(,\s])\$?(\w+)(?=\s*[,);])", lambda match: known.get(match[1], match[0]), text)
-    for match in re.finditer(rf"({_LITERAL})\s*(?:\|\s*(?:getline|\"(?:ba)?sh)|\.execute\()", text):  # awk, groovy
-        guard.script(_bare(match[1]), state.copy())
-    for match in _RUNS.finditer(text):
-        literals = [_bare(one) for one in re.findall(_LITERAL, match[1])]
-        if re.match(r"\s*[+.$\w]", text[match.end() :]):  # "rm -rf " $1: what follows is not known
+    for match in re.finditer(rf"{_LITERAL}(?:[\s,\[]+{_LITERAL})*", text) if _RUNS.search(text) else ():
+        literals = [_bare(one) for one in re.findall(_LITERAL, match[0])]
+        first = literals[0].split()
+        if not first or not (guard.knows(first[0]) or first[0] in STARTS):
+            continue
+        if _READS.search(text[max(0, match.start() - 30) : match.start()]):
+            continue
+        if re.match(r"\s*[+.$\w]", text[match.end() :]) and not re.match(r"\s*\.[a-z!]", text[match.end() :]):
+            # "rm -rf " $1: what follows is not known
             literals[-1] += marker(f"{stdin[:200]} {text[match.end() : match.end() + 40]}")
         guard.script(literals[0], state.copy()) if len(literals) == 1 else guard.run(literals, state.copy(), "")
     for match in re.finditer(r"(?<!\w)`((?:[^`\\]|\\.)+)`", text):

@@ -26,7 +26,9 @@ MATCHES = 400  # of a glob
 NESTING = 12  # scripts in scripts
 TEXT = 256 * 1024  # of a file that is read
 ACTS = 50  # kept of one line
-DEVICE = Regex(r"/dev/(?:sd|nvme|vd|xvd|hd|mapper/|disk|md|dm-|mmcblk|loop)")
+DEVICE = Regex(
+    r"/dev/(?:sd|nvme|vd|xvd|hd|mapper/|disk|md|dm-|mmcblk|loop)|/proc/sysrq-trigger|/sys/.*/(?:remove|reset)$"
+)
 _ESCAPED = "\ue003"  # before a sign that is quoted
 _CUT = "\ue004"  # between fields
 _SPECIAL = {ord(sign): "\ue003" + sign for sign in "*?[]{}~,.!()-\ue003"}
@@ -170,7 +172,7 @@ class Walker:
     def overwrite(self, path: str, state: State, words: list[str]) -> None:
         """`>`, tee, cp over a file that is there; on another machine only what is emptied."""
         place = state.path(path)
-        if place.startswith(("/dev/", "/proc/")) and (DEVICE.match(place) or place == "/proc/sysrq-trigger"):
+        if place.startswith(("/dev/", "/proc/", "/sys/")) and DEVICE.match(place):
             self.act("device", f"writes over {place}", [*words, ">", path], place)
         elif state.remote or "\ue001" in place or not os.path.exists(place):
             empties = not words or words[0] in (":", "true") or words[:2] == ["cat", "/dev/null"]
