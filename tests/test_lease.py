@@ -26,9 +26,9 @@ import pytest
 from pytest import MonkeyPatch
 
 from . import front_door
-from .notice_sink import Sink, listening, write_config
+from .notice_sink import Sink, listening, mailbox, write_config
 from .real.disk import mount, unmount
-from .real.support import wait_for
+from .real.support import free_port, wait_for
 from .transfer_lab import ROOT, RUN_ID, Provider, Result, keepers, make_run, transfer
 
 CITED = {"source": "https://example.org", "verified": "2026-11"}
@@ -498,6 +498,17 @@ def finished(lab: Lab) -> bool:
 
 
 def test_agent_and_keeper_killed(lab: Lab, sink: Sink) -> None:
+    port = free_port()
+    mail = {"kind": "smtp", "host": "localhost", "port": port, "security": "none", "from": "a@example.org"}
+    write_config(
+        lab.world / "notify.yaml", {"kind": "slack", "url": {"env": "HOOK"}}, {**mail, "to": ["b@example.org"]}
+    )
+    with mailbox(port) as inbox:
+        kill_both(lab, sink)
+    assert [b"Subject: pod-1 (fake): its lease ends soon" in mail for _, mail in inbox.mails] == [True, False]
+
+
+def kill_both(lab: Lab, sink: Sink) -> None:
     starting(lab)
     [keeper] = lab.processes()
     second = subprocess.run([sys.executable, str(ROOT / "scripts" / "lease.py"), "keep", str(lab.file)])
