@@ -197,11 +197,8 @@ def matched(pattern: list[str], words: list[str]) -> list[str] | None:
     """The operands behind a client's verb, when these words are that verb; options with values may stand between."""
     verbs = [one.split("|") for one in pattern if not one.startswith("-")]
     flags = [one.split("|") for one in pattern if one.startswith("-")]
-    for names in flags:  # --method=DELETE: with this value
-        value = names[-1].partition("=")[2]
-        plain = [name.partition("=")[0] for name in names]
-        if option(words, *plain) != value if value else not has_flag(words, *plain):
-            return None
+    if not all(has_flag(words, *one) for one in flags):
+        return None
     for i, word in enumerate(words):
         if not verbs:
             return [one for one in words[i:] if not one.startswith("-")]
