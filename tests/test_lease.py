@@ -500,9 +500,7 @@ def finished(lab: Lab) -> bool:
 def test_agent_and_keeper_killed(lab: Lab, sink: Sink) -> None:
     port = free_port()
     mail = {"kind": "smtp", "host": "localhost", "port": port, "security": "none", "from": "a@example.org"}
-    write_config(
-        lab.world / "notify.yaml", {"kind": "slack", "url": {"env": "HOOK"}}, {**mail, "to": ["b@example.org"]}
-    )
+    write_config(lab.world / "notify.yaml", {"kind": "slack", "url": {"env": "HOOK"}}, {**mail, "to": ["b@x.org"]})
     with mailbox(port) as inbox:
         kill_both(lab, sink)
     assert [b"Subject: pod-1 (fake): its lease ends soon" in mail for _, mail in inbox.mails] == [True, False]

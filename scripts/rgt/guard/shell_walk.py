@@ -95,6 +95,7 @@ class State:
 
     def path(self, word: str) -> str:
         """Absolute where the folder is known; ~ stays for another machine."""
+        word = word.replace("\0", "")  # no path has one, and a shell drops it
         if word.startswith("~") and not self.remote:
             word = self.home + word[1:] if word[1:2] in ("", "/") else word
         joined = word if word.startswith(("/", "~", "\ue001")) else f"{self.cwd}/{word}"
