@@ -15,8 +15,7 @@ import os
 from rgt.guard.argument_words import has_flag, operands, option, values_of
 from rgt.guard.precious_paths import UNKNOWN
 from rgt.guard.quick_start import WORDS, Regex, re
-from rgt.guard.shell_walk import State, Walker
-from rgt.guard.wrappers import mounts
+from rgt.guard.shell_walk import State, Walker, mounts
 
 ENDS, LOOKS, THINGS = WORDS["ends"], WORDS["looks"], WORDS["things"]
 # of these alone one cannot tell whose they are: a web framework's server, a browser's session

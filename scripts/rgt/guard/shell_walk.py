@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 
+from rgt.guard.argument_words import values_of
 from rgt.guard.precious_paths import UNKNOWN, Precious, marker
 from rgt.guard.quick_start import Regex, re
 from rgt.guard.shell_reader import DECLARES, Node, Part, Word, parse, parse_word
@@ -531,3 +532,16 @@ def decoded(text: str, encoding: str = "utf-8") -> str:
         return raw.decode(encoding, "replace")
     except (binascii.Error, ValueError, ArithmeticError):
         return marker("base64")
+
+
+def mounts(words: list[str], state: State) -> dict[str, str]:
+    """Folders of the container that are folders of ours: -v HERE:THERE, --mount source=HERE,target=THERE."""
+    pairs = [value.split(":")[:2] for value in values_of(words, "-v", "--volume", "-B", "--bind") if ":" in value]
+    for value in values_of(words, "--mount"):
+        named = dict(part.split("=", 1) for part in value.split(",") if "=" in part)
+        pairs.append([named.get("source", named.get("src", "")), named.get("target", named.get("dst", ""))])
+    return {
+        there.rstrip("/"): state.path(here).rstrip("/")
+        for here, there in pairs
+        if here.startswith(("/", ".", "~")) and there
+    }

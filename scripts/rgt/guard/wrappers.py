@@ -12,7 +12,7 @@ from rgt.guard.argument_words import after_options, has_flag, operands, option, 
 from rgt.guard.precious_paths import marker
 from rgt.guard.quick_start import PROGRAMS, WORDS, Regex, re
 from rgt.guard.shell_reader import decode_ansi
-from rgt.guard.shell_walk import STARTS, VALUES, State, Walker, decoded
+from rgt.guard.shell_walk import STARTS, VALUES, State, Walker, decoded, mounts
 
 # programs that start what follows: how many words come before the command, then options that take a value;
 # @ on another machine, " the words are joined and read by a shell there
@@ -337,19 +337,6 @@ def escaping(guard: Walker, words: list[str], state: State, stdin: str) -> None:
 
 
 # -- programs that are not known, and clients: what they may start
-
-
-def mounts(words: list[str], state: State) -> dict[str, str]:
-    """Folders of the container that are folders of ours: -v HERE:THERE, --mount source=HERE,target=THERE."""
-    pairs = [value.split(":")[:2] for value in values_of(words, "-v", "--volume", "-B", "--bind") if ":" in value]
-    for value in values_of(words, "--mount"):
-        named = dict(part.split("=", 1) for part in value.split(",") if "=" in part)
-        pairs.append([named.get("source", named.get("src", "")), named.get("target", named.get("dst", ""))])
-    return {
-        there.rstrip("/"): state.path(here).rstrip("/")
-        for here, there in pairs
-        if here.startswith(("/", ".", "~")) and there
-    }
 
 
 def option_texts(guard: Walker, words: list[str], state: State, stdin: str) -> None:
