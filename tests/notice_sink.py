@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from aiosmtpd.controller import Controller
 
 Answer = tuple[int, str, dict[str, str]]
 OK: dict[str, Answer] = {
@@ -95,3 +96,30 @@ def write_config(path: Path, *channels: dict[str, Any], **more: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump({"channels": list(channels), **more}, allow_unicode=True))
     return path
+
+
+class Inbox:
+    """What an SMTP server took."""
+
+    def __init__(self) -> None:
+        self.mails: list[tuple[list[str], bytes]] = []
+
+    async def handle_RCPT(self, server: Any, session: Any, envelope: Any, address: str, options: Any) -> str:
+        if address.startswith("gone@"):
+            return "550 no such user"
+        envelope.rcpt_tos.append(address)
+        return "250 OK"
+
+    async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
+        self.mails.append((list(envelope.rcpt_tos), envelope.content))
+        return "250 OK"
+
+
+@contextmanager
+def mailbox(port: int) -> Iterator[Inbox]:
+    """A real SMTP server on loopback, without TLS and login."""
+    inbox = Inbox()
+    server = Controller(inbox, hostname="localhost", port=port)
+    server.start()
+    yield inbox
+    server.stop()

@@ -13,7 +13,7 @@ from typing import Any
 
 from doccheck import generate
 from rgt.guard import agent_hosts, hook, proof_lookup, verb_table
-from rgt.guard.losing_programs import LOSING
+from rgt.guard.shell_walk import LOSES
 from strangers import guard as corpus
 
 import pytest
@@ -105,6 +105,31 @@ REFUSED = [
     ),
     "echo 'rm -rf runs' > .git/hooks/pre-commit; git commit -m x",
     *("nvidia-smi -r", "aria2c -d ckpts -o best.pt https://x/y"),
+    # other shells: nushell, elvish, xonsh, fish, csh, zsh, PowerShell, cmd
+    *("nu -c 'ls runs | where type == dir | each { |it| rm -rf $it.name }'", "nu -c 'let d = \"runs\"; rm -r $d'"),
+    *("elvish -c 'for d [runs/*] { rm -rf $d }'", "xonsh -c \"import shutil; shutil.rmtree('runs')\""),
+    *("xonsh -c '![rm -rf outputs]'", "fish -c 'function w; rm -rf $argv; end; w runs'", "zsh -c '=rm -rf wandb'"),
+    *("csh -c 'foreach f (runs/*) ; rm -rf $f ; end'", "zsh -c 'zmodload zsh/files; zf_rm -rf outputs'"),
+    *("zsh -c 'd=(runs/*); rm -rf $d'", "pwsh -c '$d = \"runs\"; Remove-Item -Recurse $d'"),
+    "pwsh -c 'foreach ($f in Get-ChildItem runs) { Remove-Item -Recurse $f.FullName }'",
+    *("cmd /c 'for /d %i in (runs\\*) do rd /s /q %i'", "pwsh -c 'gci runs | % { ri $_.FullName -r -fo }'"),
+    'w() {\n  local at="$1"; shift\n  local p=("$@")\n  find "$at" -name "${p[@]}" -delete\n}\nw outputs "*.pt"',
+    # clusters and data tools
+    *("lfs find /scratch/ml --name '*.pt' --print0 | xargs -0 rm -f", "hdfs dfs -rm -r -skipTrash /u/ml/checkpoints"),
+    *(
+        "yarn application -kill application_1_42",
+        "arena delete base-train -n ml",
+        "mc ilm rule add --expire-days 1 m/b",
+    ),
+    'aws s3api put-bucket-lifecycle-configuration --bucket b --lifecycle-configuration \'{"Expiration": {"Days": 1}}\'',
+    *("canceljob 1234", "mmdelfileset gpfs0 runs -f", "dropdb mlflow", "ssh box 'kill -9 12345'", "destroy-pod 3"),
+    *("expect -c 'spawn ssh b; send \"rm -rf ~/runs\\r\"'", "echo runs | awk '{ system(\"rm -rf \" $1) }'"),
+    *("python -c \"getattr(__import__('os'), 'system')('rm -rf runs')\"", "screen -S t -X stuff $'\\003'"),
+    *(
+        "git bisect run sh -c 'rm -rf runs'",
+        ". /dev/stdin <<< 'rm -rf runs'",
+        "gcloud compute ssh v -- 'rm -rf ~/runs'",
+    ),
     *("sqlite3 mlflow.db 'DELETE FROM runs'", "git ls-files -o | xargs rm -rf", "y=$(( $(rm -rf runs; echo 1) + 1 ))"),
 ]
 PASSED = [
@@ -165,6 +190,10 @@ PASSED = [
     "aliyun ecs DescribeInstances --RegionId cn-hangzhou --Status Stopped",
     "docker run -d --name s-$$ redis && docker exec s-$$ redis-cli ping && docker rm -f s-$$",
     *("c=$(docker create x) && docker cp $c:/a . && docker rm $c", "kubectl create job s && kubectl delete job/s"),
+    *("nu -c 'ls runs | each {|f| print $f.name }'", "elvish -c 'for d [runs/*] { echo $d }'"),
+    *("xonsh -c \"print('rm -rf runs')\"", "pwsh -c 'Remove-Item runs -Recurse -WhatIf'", "pulumi preview --destroy"),
+    *("ansible all -m file -a 'path=/data/runs state=absent' --check", "zfs destroy -nv tank/ml/runs@weekly"),
+    *("docker run --rm alpine sh -c 'rm -rf /runs /tmp/*'", "lfs find /scratch/ml --name '*.pt'", "mc ilm rule ls m/b"),
     # look-alikes of those: a verb that looks or adds comes first, or the thing is no loss
     *("newctl vms list --state terminated", "newctl create vm --name stop-me", "newctl ssh-key delete 1", "npm stop"),
     *(
@@ -190,8 +219,10 @@ def test_what_is_an_act(world: Path, line: str, label: str) -> None:
 
 def test_the_first_look_lets_nothing_pass_that_has_a_judge() -> None:
     table = hook.read_table()
-    names = [*LOSING, *json.loads(table)["commands"]]
-    assert [one for one in names if one != "git" and hook.is_harmless(event(f"{one} x"), table)] == []
+    names = [*LOSES, *json.loads(table)["commands"]]
+    assert [
+        one for one in names if one not in ("git", "nvidia-smi") and hook.is_harmless(event(f"{one} x"), table)
+    ] == []
     assert all(
         hook.is_harmless(event(line), table) for line in ("ls -la runs", "git status", "nvidia-smi", "squeue --me")
     )
@@ -414,7 +445,8 @@ def test_a_pid_is_looked_up(tmp_path: Path, world: Path) -> None:
     try:
         assert not corpus.refused({"cmd": f"kill {ours.pid}"}, world, world.parent)
         assert corpus.refused({"cmd": f"kill -9 {foreign}"}, world, world.parent)
-        assert not corpus.refused({"cmd": "kill 999999999"}, world, world.parent)
+        # gone, or in a process namespace that the guard does not see
+        assert corpus.refused({"cmd": "kill 999999999"}, world, world.parent)
     finally:
         os.kill(foreign, 9)
         ours.kill()

@@ -26,9 +26,9 @@ import pytest
 from pytest import MonkeyPatch
 
 from . import front_door
-from .notice_sink import Sink, listening, write_config
+from .notice_sink import Inbox, Sink, listening, mailbox, write_config
 from .real.disk import mount, unmount
-from .real.support import wait_for
+from .real.support import free_port, wait_for
 from .transfer_lab import ROOT, RUN_ID, Provider, Result, keepers, make_run, transfer
 
 CITED = {"source": "https://example.org", "verified": "2026-11"}
@@ -311,7 +311,7 @@ def test_a_machine_that_slept_warns_and_looks_before_it_acts(kept: Lab, sink: Si
     kept.turn(HOUR)
     kept.turn(30 * HOUR)
     assert sink.titles == ["pod-1 (fake): its lease ends soon"] and kept.provider.acts == [] and not kept.lease.due
-    kept.turns(30 * HOUR + 299)
+    kept.turns(30 * HOUR + 240)
     assert not kept.lease.due
     assert lease("extend", "pod-1", "--until", "2h", env=kept.env).returncode == 0
     kept.turns(30 * HOUR + 301, 31 * HOUR)
@@ -498,13 +498,22 @@ def finished(lab: Lab) -> bool:
 
 
 def test_agent_and_keeper_killed(lab: Lab, sink: Sink) -> None:
+    port = free_port()
+    mail = {"kind": "smtp", "host": "localhost", "port": port, "security": "none", "from": "a@example.org"}
+    write_config(lab.world / "notify.yaml", {"kind": "slack", "url": {"env": "HOOK"}}, {**mail, "to": ["b@x.org"]})
+    with mailbox(port) as inbox:
+        kill_both(lab, sink, inbox)
+    assert [b"Subject: pod-1 (fake): its lease ends soon" in mail for _, mail in inbox.mails] == [True, False]
+
+
+def kill_both(lab: Lab, sink: Sink, inbox: Inbox) -> None:
     starting(lab)
     [keeper] = lab.processes()
     second = subprocess.run([sys.executable, str(ROOT / "scripts" / "lease.py"), "keep", str(lab.file)])
     assert second.returncode == 1  # the lock is taken
     lab.clock(6 * HOUR - 60)
     keeping.wake(lab.lease)
-    wait_for("the warning", lambda: sink.texts)
+    wait_for("the warning", lambda: sink.texts and inbox.mails)
     os.kill(keeper, signal.SIGKILL)
     wait_for("another one", lambda: "was dead and is started again" in lease("status", env=lab.env).stdout)
     wait_for("its warning", lambda: memory(lab)["pid"] != keeper and memory(lab)["soon"])

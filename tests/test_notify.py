@@ -24,7 +24,7 @@ from aiosmtpd.smtp import SMTP, AuthResult
 from pytest import MonkeyPatch
 
 from . import front_door
-from .notice_sink import OK, Answer, Sink, listening, write_config
+from .notice_sink import OK, Answer, Inbox, Sink, listening, write_config
 from .real.support import free_port, need, run, wait_for
 
 SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "notify.py"
@@ -200,21 +200,6 @@ def test_chinese_is_cut_by_bytes_for_wecom(sink: Sink, config: Path, monkeypatch
 
 
 # -- mail
-
-
-class Inbox:
-    def __init__(self) -> None:
-        self.mails: list[tuple[list[str], bytes]] = []
-
-    async def handle_RCPT(self, server: Any, session: Any, envelope: Any, address: str, options: Any) -> str:
-        if address.startswith("gone@"):
-            return "550 no such user"
-        envelope.rcpt_tos.append(address)
-        return "250 OK"
-
-    async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
-        self.mails.append((list(envelope.rcpt_tos), envelope.content))
-        return "250 OK"
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SCRIPTS = os.path.dirname(os.path.dirname(HERE))
 PROFILES = os.path.join(os.path.dirname(SCRIPTS), "profiles")
 TABLE = os.path.join(HERE, "verb_table.json")
-# what a verb that ends begins with, whatever program it belongs to (ending_verbs.ENDS)
+# what a verb that ends begins with, whatever program it belongs to (programs.json, ends)
 STEMS = tuple(
     stem.encode()
     for stem in """abort archiv cancel dealloc decommi delet deprov destroy detach discard drain empty erase evict
@@ -106,7 +106,7 @@ def _key(text: str) -> str:
 def _read_json(raw: bytes) -> Any:
     if SCRIPTS not in sys.path:
         sys.path.insert(0, SCRIPTS)
-    from rgt.guard.quick_json import read_json
+    from rgt.guard.quick_start import read_json
 
     return read_json(raw)
 
@@ -138,10 +138,9 @@ def find_acts(
     line: str, cwd: str, environ: dict[str, str], table: bytes = b"", words: list[str] | None = None
 ) -> list[Act]:
     data = _read_json(table or read_table())
-    from rgt.guard.guarded_acts import Guard
-    from rgt.guard.guarded_code import Table
+    from rgt.guard.judge import Guard
 
-    guard = Guard(Table(data), cwd, environ)
+    guard = Guard(data, cwd, environ)
     return guard.judge_words(words) if words else guard.judge(line)
 
 
@@ -182,7 +181,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from rgt.guard.guarded_code import Act
+    from rgt.guard.shell_walk import Act
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -8,24 +8,15 @@ from __future__ import annotations
 
 import os
 
-from rgt.guard.lazy_regex import Regex, re
+from rgt.guard.quick_start import WORDS, Regex, re
 
 ENTRIES = 4000  # directory entries read for one command line
 UP = 7  # folders above a path that may be a run directory
-RECORDS = {"run.json", "checkpoints_index.json", "metrics.jsonl", "trainer_state.json", "training_status.md"}
-PROOFS = {"PULL_VERIFIED.json", "PULL_MANIFEST.json", "EVIDENCE.json", "results.json", "seal.json", "events.jsonl"}
-CACHES = {"__pycache__", "node_modules", ".venv", "venv", ".git", ".cache", "site-packages", ".tox", ".nox", ".conda"}
-CACHES |= {".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints", ".npm", ".cargo", ".local", ".eggs"}
-CACHES |= {"_build", ".hypothesis", ".cursor", ".claude", ".codex", ".vscode", ".idea", ".terraform", ".next"}
-FOLDERS = {"runs", "run", "outputs", "output", "results", "lightning_logs", "wandb", "mlruns", "tb_logs", "tensorboard"}
-FOLDERS |= {"experiments", "exps", "exp", "saved_models", "trained_models", "model_weights", "artifacts", "snapshots"}
-WEIGHTS = {"checkpoint", "checkpoints", "ckpt", "ckpts", "weights"}
+RECORDS, PROOFS = WORDS["records"], WORDS["proofs"]
+CACHES, FOLDERS, WEIGHTS = WORDS["caches"], WORDS["result folders"], WORDS["weights"]
 VOLATILE = ("/tmp/", "/var/tmp/", "/dev/shm/", "/private/tmp/")
-_CODE = tuple(
-    ".py .sh .md .txt .yaml .yml .toml .c .h .cpp .cu .js .ts .html .css .rs .go .ipynb .png .svg .pdf .o .so .pyc"
-    " .lock .cfg .ini .csv .zip .tar .gz .tgz .bak .tmp .swp .orig .jpg .whl .d .a".split()
-)
-_ROOTS = {"", "/", "~", ".", "/root", "/home", "/workspace", "/mnt", "/data", "/scratch"}
+_CODE = tuple(WORDS["code endings"])
+_ROOTS = WORDS["roots"] | {""}
 _OWN_ROOTS = Regex(r"(?i)/(?:home|users|mnt|scratch)/[^/]+|~/?(?:proj|project|work|workspace)?")
 _RUN_ID = Regex(r"20\d{6}-\d{6}-[\w.-]+|(?:offline-)?run-20\d{6}_\d{6}-\w+|version_\d+|exp[-_]?\d+|run[-_]?\d+")
 _EVENTS = Regex(r"events\.out\.tfevents\..*|.*\.wandb|.*\.distcp")
@@ -56,7 +47,7 @@ class Precious:
 
     def __init__(self, tiers: list[str], home: str, cwd: str = "/") -> None:
         self.tiers = set(tiers)
-        self.home = home
+        self.home, self.cwd = home, cwd
         self.own = "/".join(cwd.split("/")[:3]) + "/"  # a project below /tmp is no scratch to who works in it
         self.left = ENTRIES
         self.listed: dict[str, list[tuple[str, bool]]] = {}

@@ -15,7 +15,7 @@ import shlex
 import time
 
 from rgt.guard.argument_words import shlex_words
-from rgt.guard.lazy_regex import Regex
+from rgt.guard.quick_start import Regex
 
 SECONDS = 30 * 60  # an approval is good for
 AGAIN = 10.0  # seconds in which the same line is asked by a second hook
@@ -28,7 +28,7 @@ _SECRET = Regex(
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from rgt.guard.guarded_code import Act
+    from rgt.guard.shell_walk import Act
 
 
 def state_folder(environ: dict[str, str]) -> str:

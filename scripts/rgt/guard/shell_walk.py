@@ -2,23 +2,34 @@
 
 Every branch is taken, loops run over the values that are known, functions and aliases are followed, files that the line
 itself writes are remembered. What cannot be known is a marker (`precious_paths.marker`) that says where it came from.
+What a program does is said by the tables LOSES and STARTS, which wrappers, outputs and destroyers fill.
 """
 
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
 
-from rgt.guard.guarded_code import Act, Table
-from rgt.guard.lazy_regex import Regex, re
+from rgt.guard.argument_words import values_of
 from rgt.guard.precious_paths import UNKNOWN, Precious, marker
-from rgt.guard.shell_syntax import Node, Word, parse, parse_word
+from rgt.guard.quick_start import Regex, re
+from rgt.guard.shell_reader import DECLARES, Node, Part, Word, parse, parse_word
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Program = Callable[["Walker", list[str], "State", str], "str | None"]
 
 STEPS = 20_000  # commands, words and values of one line
 VALUES = 40  # of a loop or a split
 MATCHES = 400  # of a glob
 NESTING = 12  # scripts in scripts
 TEXT = 256 * 1024  # of a file that is read
+ACTS = 50  # kept of one line
+DEVICE = Regex(
+    r"/dev/(?:sd|nvme|vd|xvd|hd|mapper/|disk|md|dm-|mmcblk|loop)|/proc/sysrq-trigger|/sys/.*/(?:remove|reset)$"
+)
 _ESCAPED = "\ue003"  # before a sign that is quoted
 _CUT = "\ue004"  # between fields
 _SPECIAL = {ord(sign): "\ue003" + sign for sign in "*?[]{}~,.!()-\ue003"}
@@ -27,33 +38,40 @@ _BRACES = {ord(sign): "\ue003" + sign for sign in "{}~,"}
 _BRACE = Regex(r"(?<![\ue003$])\{((?:[^{}\ue003]|\ue003.)*)\}")
 _EXTGLOB = Regex(r"[!@+?*]?(?<!\ue003)\((?:[^()\ue003]|\ue003.)*\)")
 _PARAMETER = Regex(r"(?s)(!?)(#?)([A-Za-z_]\w*|[@*#?$!0-9-])(?:\[([^\]]*)\])?(.*)")
-
-
-def _has_magic(text: str) -> bool:
-    return ("*" in text or "?" in text or "[" in text) and bool(_MAGIC.search(text))
+_STARTUP = ("/.bashrc", "/.zshrc", "/.profile", "/.bash_profile", "/.zprofile", "/config.fish", "/.bash_logout")
+LOSES: dict[str, Program] = {}  # programs that lose data, processes or machines
+STARTS: dict[str, Program] = {}  # programs that start others, change the shell's state, or print what is known
 
 
 class TooMuch(Exception):
     """The line needs more work than the guard may do."""
 
 
-def decoded(text: str, encoding: str = "utf-8") -> str:
-    import base64
-    import binascii
+class Act:
+    """One thing that must not happen without proof and approval."""
 
-    try:
-        return base64.b64decode("".join(text.split()) + "==").decode(encoding, "replace")
-    except (binascii.Error, ValueError):
-        return marker("base64")
+    __slots__ = ("box", "command", "kind", "profile", "sentence", "target")
+
+    def __init__(self, kind: str, sentence: str, command: str, target: str, profile: str, box: str) -> None:
+        self.kind, self.sentence, self.command = kind, sentence, command
+        self.target, self.profile, self.box = target, profile, box
+
+    def as_dict(self) -> dict[str, str]:
+        return {name: shown(getattr(self, name)) for name in self.__slots__}
+
+
+def shown(text: str) -> str:
+    plain = UNKNOWN.sub(lambda match: "$" + match[1].replace("\ue006", " "), text)
+    return "".join(sign if sign.isprintable() else " " for sign in plain)[:300]
 
 
 class State:
     """What a command sees: folder, variables, functions, whether it runs on another machine."""
 
     def __init__(self, cwd: str, variables: dict[str, str], home: str) -> None:
-        self.cwd = cwd
-        self.home = home
+        self.cwd, self.home = cwd, home
         self.remote = False
+        self.fresh = False  # in a new container: only what is mounted outlives it
         self.variables: dict[str, str | list[str]] = dict(variables)
         self.functions: dict[str, Node] = {}
         self.aliases: dict[str, str] = {}
@@ -78,6 +96,7 @@ class State:
 
     def path(self, word: str) -> str:
         """Absolute where the folder is known; ~ stays for another machine."""
+        word = word.replace("\0", "")  # no path has one, and a shell drops it
         if word.startswith("~") and not self.remote:
             word = self.home + word[1:] if word[1:2] in ("", "/") else word
         joined = word if word.startswith(("/", "~", "\ue001")) else f"{self.cwd}/{word}"
@@ -90,53 +109,82 @@ class State:
         return os.path.normpath(joined) + trailing
 
 
-class Walker(ABC):
-    """Walks a script; a subclass says what its commands mean."""
+class Walker:
+    """Walks a script; `judge.Guard` says what its commands mean."""
 
-    def __init__(self, precious: Precious, table: Table) -> None:
+    def __init__(self, precious: Precious, table: dict[str, Any]) -> None:
         self.precious, self.table = precious, table
         self.acts: list[Act] = []
-        self.steps = 0
-        self.counter = 0
+        self.steps = self.counter = 0
+        self.state = State(precious.cwd, {}, precious.home)
+
+    def run(self, words: list[str], state: State, stdin: str) -> str:
+        """What a command does, and what it prints."""
+        raise NotImplementedError
+
+    def request(self, method: str, url: str, data: str, words: list[str]) -> None:
+        """The command sends this HTTP request."""
+        raise NotImplementedError
+
+    def file(self, path: str, arguments: list[str], state: State, stdin: str, language: str) -> str:
+        """The command runs this file as a script."""
+        raise NotImplementedError
+
+    def knows(self, name: str) -> bool:
+        """Is it a program that can destroy something?"""
+        return name in LOSES or name in self.table["commands"]
 
     def step(self, count: int = 1) -> None:
         self.steps += count
         if self.steps > STEPS:
             raise TooMuch
 
-    @abstractmethod
-    def run(self, words: list[str], state: State, stdin: str) -> str:
-        """What a command does, and what it prints."""
+    # -- what is lost
 
-    @abstractmethod
-    def overwrite(self, path: str, state: State, words: list[str]) -> None:
-        """The command replaces this file."""
-
-    @abstractmethod
-    def lose(self, paths: list[str], state: State, words: list[str], verb: str, whole: bool = True) -> None:
-        """The command removes these files; whole: with what is below them."""
-
-    @abstractmethod
     def act(
         self, kind: str, sentence: str, words: list[str], target: str = "", profile: str = "", box: str = ""
     ) -> None:
-        """Note an act that needs proof or approval."""
+        if len(self.acts) < ACTS:
+            import shlex
 
-    @abstractmethod
-    def knows(self, name: str) -> bool:
-        """Is it a program that can destroy something?"""
+            command = shlex.join(shown(word) for word in words)
+            self.acts.append(Act(kind, sentence, command, target or command, profile, box))
 
-    @abstractmethod
-    def starts(self, name: str) -> bool:
-        """Is it a program that starts others or prints?"""
+    def lose(self, paths: list[str], state: State, words: list[str], verb: str, whole: bool = True) -> None:
+        """The command removes these files; whole: with what is below them."""
+        for path in paths:
+            place = state.path(path)
+            ours = any(place.startswith(here) for here in state.mounts.values())
+            if state.fresh and not ours and "://" not in place:
+                continue
+            place = next(iter(self.glob(place, self.state)), place) if ours and "*" in place else place
+            lost = self.precious.lost(place, state.remote and not ours, whole)
+            if lost:
+                self.act("path", f"{verb} {path}: {lost} is lost", words, place.rstrip("/"))
+                return
 
-    @abstractmethod
-    def request(self, method: str, url: str, data: str, words: list[str]) -> None:
-        """The command sends this HTTP request."""
+    def lose_place(self, place: str, state: State, words: list[str], verb: str) -> None:
+        """HOST:DIR is on another machine."""
+        host, colon, path = place.partition(":")
+        if colon and "/" not in host and len(host) > 1:
+            self.lose([path.lstrip(":") or "~"], state.elsewhere(), words, verb)
+        else:
+            self.lose([place.replace("\\", "/")], state, words, verb)
 
-    @abstractmethod
-    def file(self, path: str, arguments: list[str], state: State, stdin: str, language: str) -> str:
-        """The command runs this file as a script."""
+    def overwrite(self, path: str, state: State, words: list[str]) -> None:
+        """`>`, tee, cp over a file that is there; on another machine only what is emptied."""
+        place = state.path(path)
+        if place.startswith(("/dev/", "/proc/", "/sys/")) and DEVICE.match(place):
+            self.act("device", f"writes over {place}", [*words, ">", path], place)
+        elif state.remote or "\ue001" in place or not os.path.exists(place):
+            empties = not words or words[0] in (":", "true") or words[:2] == ["cat", "/dev/null"]
+            empties = empties or (words[0] in ("echo", "printf") and "".join(words[1:]).strip(" -n") == "")
+            if empties and (state.remote or place.startswith("/")):
+                self.lose([path], state, [*words, ">", path], "empties")
+        elif os.path.isfile(place):
+            self.lose([os.path.realpath(place)], state, [*words, ">", path], "overwrites", False)
+
+    # -- scripts
 
     def script(self, text: str, state: State, stdin: str = "") -> str:
         """Walk text as a script in this state."""
@@ -161,13 +209,11 @@ class Walker(ABC):
             if i and self.knows(word):
                 self.run([hole.sub(lambda _: marker(plain), one) for one in [*words[i:], "$0"]], state.copy(), "")
 
-    # -- nodes
-
     def walk(self, node: Node, state: State, stdin: str) -> str:
         self.step()
         if node.kind == "simple":
             return self.simple(node, state, stdin)
-        stdin = self.redirected(node, state, stdin, [])
+        stdin, out = self.redirected(node, state, stdin, []), ""
         if node.kind == "seq":
             out = "".join(self.walk(one, state, stdin) for one in node.nodes)
         elif node.kind == "pipe":
@@ -178,7 +224,6 @@ class Walker(ABC):
             out = self.walk(node.nodes[0], state.copy(), stdin)
         elif node.kind == "for":
             values = [value for word in node.words for value in self.expand(word, state)][:VALUES] or [""]
-            out = ""
             for value in values if node.words else [marker("loop")]:
                 state.variables[node.name] = value
                 out += self.walk(node.nodes[0], state, stdin)
@@ -186,7 +231,6 @@ class Walker(ABC):
             out = self.loop(node, state, stdin)
         elif node.kind == "function":
             state.functions[node.name] = node.nodes[0]
-            out = ""
         else:
             out = self.branches(node, state, stdin)
         self.remember_output(node, state, out)
@@ -195,8 +239,7 @@ class Walker(ABC):
     def loop(self, node: Node, state: State, stdin: str) -> str:
         """`while read x`: once for each line that is known."""
         condition, body = node.nodes
-        reads = [one for one in condition.nodes if one.words and one.words[0].bare == "read"]
-        if not reads:
+        if not any(one.words and one.words[0].bare == "read" for one in condition.nodes):
             return self.walk(condition, state, stdin) + self.walk(body, state, stdin)
         out = ""
         for line in re.split(r"[\n\0]", stdin.rstrip("\n\0"))[:VALUES]:
@@ -213,26 +256,21 @@ class Walker(ABC):
             ends.append(branch)
         for branch in ends:
             for name, value in branch.variables.items():
-                if value != state.variables.get(name) and self.keeps(state, name, value):
+                known = state.variables.get(name)
+                both = isinstance(value, str) and isinstance(known, str)
+                lost = [both and self.precious.lost(state.path(str(one)), state.remote) for one in (value, known)]
+                if value != known and (not both or lost[0] or not lost[1]):
                     state.variables[name] = value
             state.functions.update(branch.functions)
+            state.cwd = branch.cwd
         return out
-
-    def keeps(self, state: State, name: str, value: str | list[str]) -> bool:
-        known = state.variables.get(name)
-        if known is None or isinstance(value, list) or isinstance(known, list):
-            return True
-        return bool(self.precious.lost(state.path(value), state.remote)) or not self.precious.lost(
-            state.path(known), state.remote
-        )
 
     def simple(self, node: Node, state: State, stdin: str) -> str:
         words: list[str] = []
         for word in node.words:
             words += self.expand(word, state)
-        local = state
-        if words and node.assigns and words[0] not in ("export", "eval", "local", "declare"):
-            local = state.copy()
+        keeps = not words or words[0] in DECLARES or words[0] == "eval"
+        local = state if keeps or not node.assigns else state.copy()
         for name, operator, values in node.assigns:
             self.assign(local, name, operator, values)
             if words and name.endswith(("EDITOR", "VISUAL", "PAGER", "_COMMAND", "LESSOPEN", "_RSH")):
@@ -242,22 +280,21 @@ class Walker(ABC):
             words = words[1:]
         if not words:
             return ""
-        target = state if words[0] in ("cd", "export", "read", "set", "eval", "source", ".", "pushd") else local
+        target = state if words[0] in ("cd", "read", "set", "source", ".", "pushd") else local
         out = self.run(words, target, stdin)
         self.remember_output(node, local, out)
         return "" if any(r.operator in (">", ">>", ">|", "&>") for r in node.redirects) else out
 
     def assign(self, state: State, name: str, operator: str, values: list[Word]) -> None:
+        before = state.variables.get(name, "")
         if operator.startswith("array"):
             fields = [field for word in values for field in self.expand(word, state)]
-            before = state.variables.get(name, [])
-            old = (before if isinstance(before, list) else [before]) if operator.endswith("+=") else []
+            old = (before if isinstance(before, list) else [before] * bool(before)) if operator.endswith("+=") else []
             state.variables[name] = [*old, *fields][:MATCHES]
             return
         value = self.text(values[0], state)
         if operator == "+=":
-            known = state.variables.get(name, "")
-            value = (known if isinstance(known, str) else " ".join(known)) + value
+            value = (before if isinstance(before, str) else " ".join(before)) + value
         state.variables[name] = value[:TEXT]
 
     # -- redirections
@@ -266,19 +303,18 @@ class Walker(ABC):
         """What the command reads; files that it overwrites are told."""
         for redirect in node.redirects:
             if redirect.operator in ("<<", "<<-"):
-                stdin = self.text(redirect.body or Word(), state)
-            elif redirect.operator == "<<<":
+                stdin = self.text(redirect.body, state)
+                continue
+            if redirect.operator == "<<<":
                 stdin = self.text(redirect.target, state) + "\n"
-            elif redirect.operator == "<":
-                for path in self.expand(redirect.target, state)[:1]:
+                continue
+            for path in self.expand(redirect.target, state)[:1]:
+                stream = path.lstrip("&").isdigit() or path in ("-", "&-")
+                stream = stream or path.startswith(("/dev/null", "/dev/std", "/dev/tty", "/dev/fd/"))
+                if redirect.operator == "<":
                     stdin = self.content(path, state)
-            elif redirect.operator in (">", ">|", "&>", ">&", "<>"):
-                for path in self.expand(redirect.target, state)[:1]:
-                    stream = path.lstrip("&").isdigit() or path in ("-", "&-")
-                    if not stream and not path.startswith(("/dev/null", "/dev/std", "/dev/tty", "/dev/fd/")):
-                        self.overwrite(path, state, words)
-            else:
-                self.expand(redirect.target, state)
+                elif redirect.operator in (">", ">|", "&>", ">&", "<>") and not stream:
+                    self.overwrite(path, state, words)
         return stdin
 
     def remember_output(self, node: Node, state: State, out: str) -> None:
@@ -294,7 +330,7 @@ class Walker(ABC):
         state.files[key] = text[:TEXT]
         if key.startswith(("/etc/cron", "/var/spool/cron")):
             self.run(["crontab", key], state.copy(), "")
-        elif "/.git/hooks/" in key or "/.husky/" in key or key.endswith(("/.bashrc", "/.zshrc", "/.profile")):
+        elif "/.git/hooks/" in key or "/.husky/" in key or key.endswith(_STARTUP):
             self.script(text, state.copy())
 
     def content(self, path: str, state: State) -> str:
@@ -302,10 +338,8 @@ class Walker(ABC):
         key = state.path(path)
         if key in state.files:
             return state.files[key]
-        if state.remote or "\ue001" in key:
-            return marker(path)
         try:
-            if not os.path.isfile(key):
+            if state.remote or "\ue001" in key or not os.path.isfile(key):
                 return marker(path)
             with open(key, encoding="utf-8", errors="replace") as file:
                 return file.read(TEXT)
@@ -317,7 +351,8 @@ class Walker(ABC):
     def text(self, word: Word, state: State) -> str:
         """One string, as an assignment or a here-document takes it."""
         raw = "".join(self.part(part, state, True)[:TEXT] for part in word).replace(_CUT, " ").replace(_ESCAPED, "")
-        return self.tilde(raw, state) if word and not word[0][2] and raw.startswith("~") else raw
+        home = word and not word[0][2] and (raw == "~" or raw.startswith("~/"))
+        return state.home + raw[1:] if home else raw
 
     def expand(self, word: Word, state: State) -> list[str]:
         """The fields that the command gets for this word."""
@@ -328,66 +363,61 @@ class Walker(ABC):
         found: list[str] = []
         for field in fields:
             for one in self.braces(field):
-                found += self.glob(self.tilde(one, state), state)
+                found += self.glob(state.home + one[1:] if one == "~" or one.startswith("~/") else one, state)
                 self.step()
         return found
 
-    def part(self, part: tuple[str, str, bool], state: State, quoted: bool) -> str:
-        kind, text, is_quoted = part
+    def part(self, part: Part, state: State, quoted: bool) -> str:
+        kind, text, is_quoted, node = part
         if kind == "text":
             return text.translate(_SPECIAL) if is_quoted else text
-        if kind == "proc":
-            self.counter += 1
-            path = f"/dev/fd/{63 + self.counter}"
-            state.files[path] = self.script(text, state.copy(), marker("stdin"))
-            return path
-        if kind == "sub":
-            out = self.script(text, state.copy()) or ""
+        if kind in ("proc", "sub") and node:
+            if state.depth >= NESTING:
+                raise TooMuch
+            inner = state.copy()
+            inner.depth += 1
+            out = self.walk(node, inner, marker("stdin") if kind == "proc" else "")
+            if kind == "proc":
+                self.counter += 1
+                path = f"/dev/fd/{63 + self.counter}"
+                state.files[path] = out
+                return path
             value = out.rstrip("\n").replace("\0", "") or marker(text)
         elif text in ("@", "*", "argv") or text.endswith(("[@]", "[*]")):
             values = state.arguments if text in ("@", "*", "argv") else self.array(text.partition("[")[0], state)
-            return _CUT.join(map(self.literal, values))
+            return _CUT.join(value.translate(_SPECIAL) for value in values)
+        elif not quoted and isinstance(state.variables.get(text), list):  # zsh, fish: all of them
+            return _CUT.join(value.translate(_SPECIAL) for value in self.array(text, state))
         else:
             value = self.parameter(text, state)
         if quoted:
-            return self.literal(value)
+            return value.translate(_SPECIAL)
         cut = _CUT.join(("x" + value + "x").split())[1:-1]  # blanks at the ends part words, too
         return cut if _has_magic(cut) else cut.translate(_BRACES)
-
-    def literal(self, value: str) -> str:
-        return value.translate(_SPECIAL)
 
     def array(self, name: str, state: State) -> list[str]:
         value = state.variables.get(name)
         return value if isinstance(value, list) else [self.variable(name, state)]
 
     def variable(self, name: str, state: State) -> str:
-        if name == "((":
-            return "1"
         if name.isdigit():
             number = int(name)
             known = [str(state.variables.get("0", "sh")), *state.arguments]
             return known[number] if number < len(known) else ""
-        if name in ("#", "?", "$", "-"):
+        if name in ("#", "?", "$", "-", "(("):
             return "1"
-        if name == "!":
-            return marker("$!")
-        value = state.variables.get(name)
         if name == "PWD":
             return state.cwd
-        if name == "IFS" and value is None:
-            return " "
+        value = state.variables.get(name, " " if name == "IFS" else None)
         if value is None:
-            return marker(name)
+            return marker("$!" if name == "!" else name)
         return value if isinstance(value, str) else (value[0] if value else "")
 
     def parameter(self, text: str, state: State) -> str:
         """What ${text} gives."""
-        if text == "((" or text.isidentifier():
-            return self.variable(text, state)
-        match = _PARAMETER.fullmatch(text)
+        match = None if text == "((" or text.isidentifier() else _PARAMETER.fullmatch(text)
         if not match:
-            return marker(text)
+            return self.variable(text, state)
         indirect, length, name, index, rest = match.groups()
         if length and name:
             return "1"
@@ -401,10 +431,15 @@ class Walker(ABC):
         return self.modified(value, rest, name, state) if rest else value
 
     def modified(self, value: str, rest: str, name: str, state: State) -> str:
-        is_set = not value.startswith("\ue001") and value != ""
+        """${x:-default}, ${x:1:2}, ${x%.pt}, ${x/a/b}, ${x^^}"""
+        part = re.fullmatch(r":\s*(-?\d+)(?::(-?\d+))?", rest) if not rest.startswith(":-") else None
+        if part:
+            start = int(part[1])
+            return value[start : start + int(part[2]) if part[2] and int(part[2]) >= 0 else None]
         default = re.match(r"(?s):?([-=+?])(.*)", rest)
-        if default and not re.match(r":-?\d", rest if rest.startswith(": ") else ""):
+        if default:
             sign, other = default.groups()
+            is_set = not value.startswith("\ue001") and value != ""
             if sign == "+":
                 return self.text(parse_word(other), state) if is_set else ""
             if is_set or sign == "?":
@@ -413,37 +448,14 @@ class Walker(ABC):
             if sign == "=":
                 state.variables[name] = given
             return given
-        part = re.fullmatch(r":\s*(-?\d+)(?::(-?\d+))?", rest)
-        if part:
-            start = int(part[1])
-            stop = start + int(part[2]) if part[2] and int(part[2]) >= 0 else None
-            return value[start:stop]
-        trim = re.match(r"(?s)(##?|%%?)(.*)", rest)
-        if trim:
-            return self.trimmed(value, trim[1], self.text(parse_word(trim[2]), state))
+        if rest[0] in "#%":
+            pattern = self.text(parse_word(rest.lstrip(rest[0])), state)
+            return _trimmed(value, rest[: len(rest) - len(rest.lstrip(rest[0]))], pattern)
         swap = re.match(r"(?s)//?([^/]*)/?(.*)", rest)
-        if swap and rest.startswith("/"):
+        if swap:
             old, new = (self.text(parse_word(one), state) for one in swap.groups())
             return value.replace(old, new)
-        cases = {",": str.lower, "^": str.upper}
-        return cases[rest[0]](value) if rest[0] in cases else value
-
-    def trimmed(self, value: str, sign: str, pattern: str) -> str:
-        import fnmatch
-
-        regex = fnmatch.translate(pattern).replace("\\Z", "").replace("\\z", "")
-        if sign[0] == "#":
-            lengths = range(len(value) + 1) if sign == "#" else range(len(value), -1, -1)
-            cut = next((n for n in lengths if re.fullmatch(regex, value[:n])), 0)
-            return value[cut:]
-        starts = range(len(value), -1, -1) if sign == "%" else range(len(value) + 1)
-        cut = next((n for n in starts if re.fullmatch(regex, value[n:])), len(value))
-        return value[:cut]
-
-    def tilde(self, field: str, state: State) -> str:
-        if field == "~" or field.startswith("~/"):
-            return state.home + field[1:]
-        return field
+        return value.lower() if rest[0] == "," else value.upper() if rest[0] == "^" else value
 
     def braces(self, field: str) -> list[str]:
         match = _BRACE.search(field) if "{" in field else None
@@ -451,13 +463,10 @@ class Walker(ABC):
             match = _BRACE.search(field, match.end())
         if not match:
             return [field]
-        numbers = re.fullmatch(r"(-?\d+)\.\.(-?\d+)(?:\.\.-?\d+)?|([a-zA-Z])\.\.([a-zA-Z])", match[1])
-        if numbers and numbers[1]:
-            low, high = sorted((int(numbers[1]), int(numbers[2])))
-            inner = [str(n) for n in range(low, min(high, low + VALUES) + 1)]
-        elif numbers:
-            low, high = sorted((ord(numbers[3]), ord(numbers[4])))
-            inner = [chr(n) for n in range(low, high + 1)]
+        span = re.fullmatch(r"(?:(-?\d+)\.\.(-?\d+)|([a-zA-Z])\.\.([a-zA-Z]))(?:\.\.-?\d+)?", match[1])
+        if span:
+            low, high = sorted(ord(end) if end.isalpha() else int(end) for end in span.groups() if end)
+            inner = [chr(n) if span[3] else str(n) for n in range(low, min(high, low + VALUES) + 1)]
         else:
             inner = match[1].split(",")
         self.step(len(inner))
@@ -471,8 +480,7 @@ class Walker(ABC):
         if not _has_magic(bare) or state.remote or "\ue001" in plain:
             return [plain]
         pattern = re.sub(r"\ue003([*?\[])", r"[\1]", bare).replace(_ESCAPED, "")
-        root = "/" if pattern.startswith("/") else ""
-        matches = [root]
+        matches = ["/" if pattern.startswith("/") else ""]
         for part in [part for part in pattern.split("/") if part]:
             matches = [path for before in matches for path in self.glob_part(before, part, state)][:MATCHES]
         return matches or [plain]
@@ -484,20 +492,56 @@ class Walker(ABC):
         if not re.search(r"[*?\[]", part):
             return [join + part] if os.path.lexists(state.path(join + part)) else []
         if part == "**":
-            return [before, *self.below(before, state)] if before else [".", *self.below("", state)]
+            found, level = [before or "."], [before]
+            for _ in range(6):
+                rows = [(one, self.precious.entries(state.path(one or "."))) for one in level]
+                level = [(f"{one}/" if one else "") + n for one, names in rows for n, is_dir in names if is_dir]
+                found += [one for one in level if not os.path.basename(one).startswith(".")]
+            return found[:MATCHES]
         regex = re.compile(fnmatch.translate(part))
-        rows = self.precious.entries(state.path(before or "."))
-        return [join + name for name, _ in rows if regex.match(name) and (name[0] != "." or part[0] == ".")]
+        listed = self.precious.entries(state.path(before or "."))
+        return [join + name for name, _ in listed if regex.match(name) and (name[0] != "." or part[0] == ".")]
 
-    def below(self, folder: str, state: State) -> list[str]:
-        found: list[str] = []
-        level = [folder]
-        for _ in range(6):
-            level = [
-                (f"{one}/" if one else "") + name
-                for one in level
-                for name, is_dir in self.precious.entries(state.path(one or "."))
-                if is_dir and name[0] != "."
-            ]
-            found += level
-        return found[:MATCHES]
+
+def _has_magic(text: str) -> bool:
+    return ("*" in text or "?" in text or "[" in text) and bool(_MAGIC.search(text))
+
+
+def _trimmed(value: str, sign: str, pattern: str) -> str:
+    """${value#pattern}: the shortest start that matches goes; ##: the longest; % and %%: of its end."""
+    import fnmatch
+
+    regex = re.compile(fnmatch.translate(pattern))
+    cuts = [n for n in range(len(value) + 1) if regex.match(value[:n] if sign[0] == "#" else value[n:])]
+    if not cuts:
+        return value
+    cut = cuts[-1] if sign in ("##", "%") else cuts[0]
+    return value[cut:] if sign[0] == "#" else value[:cut]
+
+
+def decoded(text: str, encoding: str = "utf-8") -> str:
+    import base64
+    import binascii
+
+    try:
+        raw = base64.b64decode("".join(text.split()) + "==")
+        if raw[:2] == b"\x1f\x8b":  # `| gunzip` follows
+            import zlib
+
+            raw = zlib.decompressobj(31).decompress(raw, TEXT)
+        return raw.decode(encoding, "replace")
+    except (binascii.Error, ValueError, ArithmeticError):
+        return marker("base64")
+
+
+def mounts(words: list[str], state: State) -> dict[str, str]:
+    """Folders of the container that are folders of ours: -v HERE:THERE, --mount source=HERE,target=THERE."""
+    pairs = [value.split(":")[:2] for value in values_of(words, "-v", "--volume", "-B", "--bind") if ":" in value]
+    for value in values_of(words, "--mount"):
+        named = dict(part.split("=", 1) for part in value.split(",") if "=" in part)
+        pairs.append([named.get("source", named.get("src", "")), named.get("target", named.get("dst", ""))])
+    return {
+        there.rstrip("/"): state.path(here).rstrip("/")
+        for here, there in pairs
+        if here.startswith(("/", ".", "~")) and there
+    }

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from rgt.bundle import PROFILES
-from rgt.guard.losing_programs import LOSING
-from rgt.guard.program_words import WORDS
-from rgt.guard.starting_programs import STARTERS, STARTING
+from rgt.guard.quick_start import PROGRAMS, WORDS
+from rgt.guard.wrappers import STARTERS
 from rgt.platform import profiles
 
 OTHERS = Path(__file__).with_name("other_clients.json")
@@ -59,7 +58,9 @@ def build(folder: Path = PROFILES) -> dict[str, Any]:
     rooted = sorted(
         path for path in tiers if re.fullmatch(r"/[\w./-]+", path) and path not in ("/", "/tmp", "/dev/shm")
     )
-    looks = sorted({*LOSING, *STARTING, *WORDS["first look"]} - {*WORDS["quiet"], *STARTERS})
+    judged = [row["names"] for row in PROGRAMS["destroyers"]]
+    judged += [names for key, names in PROGRAMS["functions"].items() if not key.startswith("outputs")]
+    looks = sorted({*" ".join(judged).split(), *WORDS["first look"]} - {*WORDS["quiet"], *STARTERS})
     return {"commands": commands, "hosts": hosts, "calls": calls, "tiers": rooted, "downs": downs, "words": looks}
 
 

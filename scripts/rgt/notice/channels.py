@@ -73,7 +73,7 @@ def message(title: str, text: str = "", urgent: bool = False) -> Message:
 
 def clean(text: str, most: int) -> str:
     """Text with lines of strangers: controls are shown, nobody is called by name, the length is bounded."""
-    text = _HIDDEN.sub("", units.show_text(text.replace("\r\n", "\n")))
+    text = units.show_text(_HIDDEN.sub("", text.replace("\r\n", "\n")))  # show_text would spell them out
     text = _TAG.sub("‹", _MENTION.sub("@\u200b", text)).encode(errors="replace").decode()
     return text if len(text) <= most else f"{text[: most - 4]} ..."
 

@@ -2,42 +2,25 @@
 
     parse("cd runs && rm -rf $X")  ->  Node("seq", [Simple([cd, runs]), Simple([rm, -rf, $X])])
 
-Total: whatever the text is, there is a tree. What does not parse as bash (fish's `end`, a stray `)`) is read as far as
-it goes. Scanned by hand: a plain line must not pay for regular expressions, nor for dataclasses.
+Total: whatever the text is, there is a tree. bash is read in full; of zsh, fish, csh, PowerShell and nushell what
+differs in form (blocks as words, `end`, bare brackets). Scanned by hand: a plain line must not pay for expressions.
 """
 
 from __future__ import annotations
 
-from rgt.guard.lazy_regex import Regex, re
+from rgt.guard.quick_start import Regex, re
 
-DEPTH = 40  # of nested compound commands
+DEPTH = 40  # of nested compound commands and substitutions
 _BLANKS = " \t\r\n"
 _STOPS = frozenset(_BLANKS + "\\'\"$`;&|<>()#{}*?[]~!=,")  # a plain stretch of a word ends at these
 _OPERATORS = ("\n", ";;&", ";;", ";&", ";", "&&", "||", "|&", "|", "&", "(", ")")
 _REDIRECTS = ("<<<", "<<-", "<<", "<>", "<&", ">>", ">|", ">&", "&>>", "&>", "<", ">")
-_RESERVED = frozenset("! time coproc begin { if while until for foreach select case".split())
-_ENDERS = {"{": "}", "begin": "end"}
-_HERE = Regex(r"<<-?[ \t]*(['\"]?)([\w.-]+)\1")
+_GROUPS = {"{": ("}",), "begin": ("end",), "if": ("fi", "end"), "while": ("do",), "until": ("do",)}
+_RESERVED = frozenset("! time coproc for foreach select case try finally".split()) | _GROUPS.keys()
+DECLARES = frozenset("local declare typeset export readonly let const mut var".split())
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\033", "f": "\f", "v": "\v", "\\": "\\"}
 _ANSI = Regex(r"(?s)\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|([0-7]{1,3})|(.))")
-
-Part = tuple[str, str, bool]  # kind (text, var, sub, proc), its text, quoted
-
-
-class Word(list[Part]):
-    """One word of a command: its parts in order."""
-
-    @property
-    def bare(self) -> str:
-        """The text when nothing in it is quoted or expanded; reserved words are such."""
-        return "".join(part[1] for part in self) if all(p[0] == "text" and not p[2] for p in self) else ""
-
-
-class Redirect:
-    __slots__ = ("body", "operator", "target")
-
-    def __init__(self, operator: str, target: Word, body: Word | None = None) -> None:
-        self.operator, self.target, self.body = operator, target, body
+_BLOCK = Regex(r"\{(?=[\s|])")
 
 
 class Node:
@@ -53,13 +36,36 @@ class Node:
         self.redirects: list[Redirect] = []
 
 
+Part = tuple[str, str, bool, "Node | None"]  # kind (text, var, sub, proc), its text, quoted, what sub and proc run
+
+
+class Word(list[Part]):
+    """One word of a command: its parts in order."""
+
+    @property
+    def bare(self) -> str:
+        """The text when nothing in it is quoted or expanded; reserved words are such."""
+        return "".join(part[1] for part in self) if all(p[0] == "text" and not p[2] for p in self) else ""
+
+    def add(self, text: str, quoted: bool = False) -> int:
+        self.append(("text", text, quoted, None))
+        return len(text)
+
+
+class Redirect:
+    __slots__ = ("body", "operator", "target")
+
+    def __init__(self, operator: str, target: Word) -> None:
+        self.operator, self.target, self.body = operator, target, Word()
+
+
 def parse(text: str) -> Node:
-    return _Parser(text).program()
+    return _Reader(text).program()
 
 
 def parse_word(text: str) -> Word:
     """Text of a here-document or inside ${x:-...}: expansions, no splitting at blanks."""
-    return _Parser(text).until_end()
+    return _Reader(text).quoted_until("")
 
 
 def decode_ansi(text: str) -> str:
@@ -75,63 +81,26 @@ def decode_ansi(text: str) -> str:
     return _ANSI.sub(one, text) if "\\" in text else text
 
 
-def matching(text: str, start: int, opening: str, closing: str) -> int:
-    """Index behind the bracket that closes the one before `start`; quotes and escapes are skipped."""
-    depth, i, n = 1, start, len(text)
-    here: list[str] = []  # the ends of here-documents whose bodies begin at the next line
-    while i < n:
+def closing(text: str, i: int, opening: str, shut: str, quotes: bool = False) -> int:
+    """Index behind the bracket that closes the one before `i`."""
+    depth, n = 1, len(text)
+    while i < n and depth:
         sign = text[i]
         if sign == "\\":
             i += 1
-        elif sign == "<" and opening == "(" and text[i - 1] != "<" and (match := _HERE.match(text, i)):
-            here.append(match[2])
-            i = match.end() - 1
-        elif sign == "\n" and here:
-            i = _here_end(text, i, here)
-        elif sign == "#" and opening == "(" and text[i - 1] in " \t\n;":
-            i = (text.find("\n", i) if "\n" in text[i:] else n) - 1
-        elif sign == "'" and opening != "{":
-            i = text.find("'", i + 1)
-            if i < 0:
-                return n
-        elif sign == '"' and opening == "(":
-            i = _double_end(text, i + 1)
-            continue
-        elif sign == opening:
-            depth += 1
-        elif sign == closing:
-            depth -= 1
-            if not depth:
-                return i + 1
+        elif quotes and sign in "'\"":
+            end = text.find(sign, i + 1)
+            i = end if end > 0 else i
+        else:
+            depth += (sign == opening) - (sign == shut)
         i += 1
-    return n
+    return min(i, n)
 
 
-def _here_end(text: str, i: int, ends: list[str]) -> int:
-    """Index of the last sign before what follows the bodies that start at the line break `i`."""
-    while ends:
-        match = re.compile(rf"\n\t*{re.escape(ends.pop(0))}(?=[\n)]|$)").search(text, i)
-        if not match:
-            return len(text)
-        i = match.end()
-    return i - 1
-
-
-def _double_end(text: str, i: int) -> int:
-    while i < len(text) and text[i] != '"':
-        if text[i] == "\\":
-            i += 1
-        elif text.startswith("$(", i):
-            i = matching(text, i + 2, "(", ")") - 1
-        i += 1
-    return i + 1
-
-
-class _Parser:
+class _Reader:
     def __init__(self, text: str) -> None:
         self.text = text.replace("\\\n", "") if "\\\n" in text and "<<" not in text else text
-        self.i = 0
-        self.depth = 0
+        self.i = self.depth = 0
         self.pending: list[tuple[Redirect, str, bool, bool]] = []  # here-documents of this line
 
     # -- signs
@@ -167,14 +136,8 @@ class _Parser:
 
     def take(self, sign: str) -> None:
         self.i += len(sign)
-        if sign == "\n":
-            self.here_documents()
-
-    def newlines(self) -> None:
-        while (sign := self.operator()) in ("\n", ";"):
-            self.take(sign)
-
-    def here_documents(self) -> None:
+        if sign != "\n":
+            return
         for redirect, end, dash, quoted in self.pending:
             lines = []
             while not self.done:
@@ -185,8 +148,12 @@ class _Parser:
                     break
                 lines.append(line)
             body = "".join(line + "\n" for line in lines)
-            redirect.body = Word([("text", body, True)]) if quoted else parse_word(body)
+            redirect.body = Word([("text", body, True, None)]) if quoted else parse_word(body)
         self.pending.clear()
+
+    def newlines(self) -> None:
+        while (sign := self.operator()) in ("\n", ";"):
+            self.take(sign)
 
     # -- words
 
@@ -195,8 +162,7 @@ class _Parser:
         while not self.done:
             sign = text[self.i]
             if sign not in _STOPS:
-                word.append(("text", self.stretch(_STOPS), False))
-                self.i += len(word[-1][1])
+                self.i += word.add(self.stretch(_STOPS))
             elif sign in " \t\r\n;|&)":
                 break
             elif sign in "<>":
@@ -204,24 +170,25 @@ class _Parser:
                     break
                 self.substitution(word, 2, "proc", False)
             elif sign == "(" and not word and argument:
-                self.substitution(word, 1, "sub", False)  # fish; bash has no such word
+                self.substitution(word, 1, "sub", False)  # fish, nushell, PowerShell; bash has no such word
             elif sign == "(":
                 if not word or text.startswith("()", self.i):
                     break
-                end = matching(text, self.i + 1, "(", ")")  # a glob's: !(keep), *(om[1])
-                word.append(("text", text[self.i : end], False))
-                self.i = end
+                end = closing(text, self.i + 1, "(", ")")  # a glob's: !(keep), *(om[1])
+                self.i += word.add(text[self.i : end])
+            elif sign == "{" and argument and not word and _BLOCK.match(text, self.i):  # % { ... }, each {|x| ... }
+                end = closing(text, self.i + 1, "{", "}", quotes=True)
+                self.i += word.add(text[self.i : end], quoted=True)
             else:
                 self.piece(word, False)
         return word
 
-    def until_end(self) -> Word:
+    def quoted_until(self, end: str) -> Word:
         word = Word()
-        while not self.done:
-            plain = self.stretch("$`\\")
-            self.i += len(plain)
+        while not self.done and (not end or self.text[self.i] != end):
+            plain = self.stretch("$`\\" + end)
             if plain:
-                word.append(("text", plain, True))
+                self.i += word.add(plain, True)
             else:
                 self.piece(word, True)
         return word
@@ -232,33 +199,26 @@ class _Parser:
         if sign == "\\":
             following = text[self.i + 1 : self.i + 2]
             keep = quoted and following not in '$`"\\\n'
-            word.append(("text", ("\\" + following) if keep else following.replace("\n", ""), True))
+            word.add(("\\" + following) if keep else following.replace("\n", ""), True)
             self.i += 2
         elif sign == "'" and not quoted:
-            word.append(("text", self.stretch("'", self.i + 1), True))
-            self.i += len(word[-1][1]) + 2
+            self.i += word.add(self.stretch("'", self.i + 1), True) + 2
         elif sign == '"' and not quoted:
             self.i += 1
-            word.append(("text", "", True))
-            while not self.done and text[self.i] != '"':
-                plain = self.stretch('"$`\\')
-                self.i += len(plain)
-                if plain:
-                    word.append(("text", plain, True))
-                else:
-                    self.piece(word, True)
+            word.add("", True)
+            word += self.quoted_until('"')
             self.i += 1
         elif sign == "`":
-            end = self.closing("`", self.i + 1)
-            word.append(("sub", re.sub(r"\\([\\`$])", r"\1", text[self.i + 1 : end]), quoted))
+            end = self.unescaped("`", self.i + 1)
+            inner = re.sub(r"\\([\\`$])", r"\1", text[self.i + 1 : end])
+            word.append(("sub", inner, quoted, parse(inner)))
             self.i = end + 1
         elif sign == "$":
             self.dollar(word, quoted)
         else:
-            word.append(("text", sign, quoted))
-            self.i += 1
+            self.i += word.add(sign, quoted)
 
-    def closing(self, sign: str, i: int) -> int:
+    def unescaped(self, sign: str, i: int) -> int:
         """Where the sign stands next without a backslash."""
         while i < len(self.text) and self.text[i] != sign:
             i += 2 if self.text[i] == "\\" else 1
@@ -266,47 +226,51 @@ class _Parser:
 
     def dollar(self, word: Word, quoted: bool) -> None:
         text, after = self.text, self.text[self.i + 1 : self.i + 2]
+        end = self.i + 2
         if text.startswith("((", self.i + 1):
-            end = matching(text, self.i + 2, "(", ")")
+            end = closing(text, end, "(", ")")
             inner = text[self.i + 3 : end - 2]
-            word.append(("sub", f"echo {inner}", quoted) if "$(" in inner or "`" in inner else ("var", "((", quoted))
-            self.i = end
+            runs = ("sub", inner, quoted, parse(f"echo {inner}")) if "$(" in inner or "`" in inner else None
+            word.append(runs or ("var", "((", quoted, None))
         elif after == "(":
             self.substitution(word, 2, "sub", quoted)
+            end = self.i
         elif after == "{":
-            end = matching(text, self.i + 2, "{", "}")
-            word.append(("var", text[self.i + 2 : end - 1], quoted))
-            self.i = end
+            end = closing(text, end, "{", "}")
+            word.append(("var", text[self.i + 2 : end - 1], quoted, None))
         elif after.isidentifier():
-            end = self.i + 2
             while end < len(text) and text[self.i + 1 : end + 1].isidentifier() and text[end].isascii():
                 end += 1
-            word.append(("var", text[self.i + 1 : end], quoted))
-            self.i = end
+            word.append(("var", text[self.i + 1 : end], quoted, None))
         elif after and after in "0123456789@*#?$!-":
-            word.append(("var", after, quoted))
-            self.i += 2
+            word.append(("var", after, quoted, None))
         elif after == "'" and not quoted:
-            end = self.closing("'", self.i + 2)
-            word.append(("text", decode_ansi(text[self.i + 2 : end]), True))
-            self.i = end + 1
+            end = self.unescaped("'", end)
+            word.add(decode_ansi(text[self.i + 2 : end]), True)
+            end += 1
         elif after == '"' and not quoted:
-            self.i += 1
+            end -= 1
         else:
-            word.append(("text", "$", quoted))
-            self.i += 1
+            end -= 1
+            word.add("$", quoted)
+        self.i = end
 
     def substitution(self, word: Word, skip: int, kind: str, quoted: bool) -> None:
-        end = matching(self.text, self.i + skip, "(", ")")
-        word.append((kind, self.text[self.i + skip : end - 1], quoted))
-        self.i = end
+        self.i += skip
+        start = self.i
+        node = self.commands_until()
+        while not self.done and self.text[self.i] != ")":  # a stray `;;`
+            self.i += 1
+            node.nodes += self.commands_until().nodes
+        word.append((kind, self.text[start : self.i], quoted, node))
+        self.i += 1
 
     # -- commands
 
     def program(self) -> Node:
         top = Node("seq")
         while not self.done:
-            top.nodes += self.list_until().nodes
+            top.nodes += self.commands_until().nodes
             if not self.done:  # a sign or word that ends something here unopened
                 sign = self.operator()
                 if sign:
@@ -315,7 +279,7 @@ class _Parser:
                     self.i += 1
         return top
 
-    def list_until(self, *ends: str) -> Node:
+    def commands_until(self, *ends: str) -> Node:
         """Commands up to a reserved word of `ends` (left for the caller), a closing sign, or the end."""
         listed = Node("seq")
         self.depth += 1
@@ -360,7 +324,15 @@ class _Parser:
 
     def command(self) -> Node:
         if self.operator() == "(":
-            return self.round_bracket()
+            if self.text.startswith("((", self.i):
+                end = closing(self.text, self.i + 1, "(", ")")
+                if self.text[end - 2 : end] == "))":
+                    self.i = end
+                    return Node("seq")
+            self.i += 1
+            node = Node("subshell", [self.commands_until()])
+            self.i += self.operator() == ")"
+            return self.redirected(node)
         word = self.stretch(" \t\r\n;(")
         if word in _RESERVED:
             self.i += len(word)
@@ -373,17 +345,19 @@ class _Parser:
         return self.redirected(Node("function", [self.function_body()], name)) if name else self.simple()
 
     def function_name(self) -> str:
-        """Takes `name ()` or `function name`."""
+        """Takes `name ()`, `function name`, or nushell's `def name [parameters]`."""
         start = self.i
-        named = self.text.startswith("function", self.i) and self.text[self.i + 8 : self.i + 9] in (" ", "\t")
-        self.i += 8 if named else 0
+        named = next((w for w in ("function", "def", "fn") if self.text.startswith((f"{w} ", f"{w}\t"), self.i)), "")
+        self.i += len(named)
         self.blanks()
         name = self.stretch(_BLANKS + "(){};" + ("" if named else "$'\"=&|<>"))
         self.i += len(name)
         self.blanks()
-        if self.text.startswith("(", self.i) and self.text[self.i + 1 :].lstrip().startswith(")"):
-            self.i = self.text.index(")", self.i) + 1
-            named = True
+        if self.text.startswith("[", self.i) and named:
+            self.i = closing(self.text, self.i + 1, "[", "]")
+        elif self.text.startswith("(", self.i) and (named or self.text[self.i + 1 :].lstrip().startswith(")")):
+            self.i = closing(self.text, self.i + 1, "(", ")")
+            named = "()"
         if not named or not name:
             self.i = start
             return ""
@@ -393,68 +367,66 @@ class _Parser:
         self.newlines()
         if self.text[self.i : self.i + 1] in ("{", "("):
             return self.command()
-        body = self.list_until("end")  # fish
+        body = self.commands_until("end")  # fish
         self.keyword("end")
         return body
 
-    def round_bracket(self) -> Node:
-        if self.text.startswith("((", self.i):
-            end = matching(self.text, self.i + 1, "(", ")")
-            if self.text[end - 2 : end] == "))":
-                self.i = end
-                return Node("seq")
-        self.i += 1
-        node = Node("subshell", [self.list_until()])
-        self.i += self.operator() == ")"
-        return self.redirected(node)
-
     def compound(self, word: str) -> Node:
-        if word in ("!", "time", "coproc"):
+        if word in ("!", "time", "coproc", "try", "finally"):
             self.blanks()
             self.i += 2 if word == "time" and self.text.startswith("-p", self.i) else 0
             return Node("seq", [self.command()])
-        if word in _ENDERS:
-            body = self.list_until(_ENDERS[word])
-            self.keyword(_ENDERS[word])
-            return body
         if word == "if":
-            node = Node("branch", [self.list_until("then", "else", "end", "fi")])
+            node = Node("branch", [self.commands_until("then", "else", "end", "fi")])
             while self.keyword("then", "elif", "else"):
-                node.nodes.append(self.list_until("elif", "else", "fi", "end", "then"))
+                node.nodes.append(self.commands_until("elif", "else", "fi", "end", "then"))
             self.keyword("fi", "end")
             return node
         if word in ("while", "until"):
-            return Node("while", [self.list_until("do", "end"), self.loop_body()])
+            return Node("while", [self.commands_until("do", "end"), self.loop_body()])
+        if word in _GROUPS:
+            body = self.commands_until(*_GROUPS[word])
+            self.keyword(*_GROUPS[word])
+            return body
         return self.case_clause() if word == "case" else self.for_clause()
 
     def loop_body(self) -> Node:
         ender = {"do": "done", "{": "}", "": "end"}[self.keyword("do", "{")]  # fish and csh have only `end`
-        body = self.list_until(ender)
+        body = self.commands_until(ender)
         self.keyword(ender)
         return body
 
     def for_clause(self) -> Node:
         node = Node("for")
         self.blanks()
+        bracket = self.text.startswith("($", self.i)  # PowerShell: foreach ($x in ls runs) { }
         if self.text.startswith("((", self.i):
-            self.i = matching(self.text, self.i + 1, "(", ")")
+            self.i = closing(self.text, self.i + 1, "(", ")")
         else:
+            self.i += 2 * bracket
             node.name = self.word().bare
             self.blanks()
-            if self.keyword("in"):
+            if bracket and self.keyword("in"):
+                self.substitution(listed := Word(), 0, "sub", False)
+                node.words = [listed]
+            elif self.keyword("in") or self.text.startswith("[", self.i):
+                self.blanks()
                 self.for_words(node)
             elif self.operator() == "(":  # zsh, csh: for x (a b)
                 self.take("(")
                 self.for_words(node)
                 self.take(self.operator())
             else:
-                node.words = [Word([("var", "@", True)])]
+                node.words = [Word([("var", "@", True, None)])]
         self.newlines()
         node.nodes = [self.loop_body()]
         return node
 
     def for_words(self, node: Node) -> None:
-        while self.operator() in ("", "(") and not self.done:
+        if self.text.startswith("[", self.i) and (end := closing(self.text, self.i + 1, "[", "]")):  # elvish, nushell
+            node.words = parse(f"x {self.text[self.i + 1 : end - 1]}").nodes[0].words[1:]
+            self.i = end
+        while self.operator() in ("", "(") and not self.done and not self.at("{"):
             before = self.i
             word = self.word(True)
             if self.i == before:
@@ -471,7 +443,7 @@ class _Parser:
             if end < 0:
                 break
             self.i = end + 1
-            node.nodes.append(self.list_until("esac"))
+            node.nodes.append(self.commands_until("esac"))
             sign = self.operator()
             if sign.startswith(";"):
                 self.take(sign)
@@ -508,7 +480,8 @@ class _Parser:
         node = Node("simple")
         while not self.done:
             self.blanks()
-            if self.redirect(node) or (not node.words and self.assignment(node)):
+            declares = not node.words or node.words[0].bare in DECLARES
+            if self.redirect(node) or (declares and self.assignment(node)):
                 continue
             if self.operator() not in (("", "(") if node.words else ("",)) or self.done:
                 break
@@ -520,21 +493,31 @@ class _Parser:
         return node
 
     def assignment(self, node: Node) -> bool:
-        """Takes name=value, name+=value, name[i]=value, name=(list)."""
-        name, text = self.stretch(_STOPS), self.text
-        i = self.i + len(name)
+        """Takes name=value, name+=value, name[i]=value, name=(list); in PowerShell and nushell with blanks around."""
+        text = self.text
+        start = self.i + (text.startswith("$", self.i) and not node.words)
+        name = self.stretch(_STOPS, start)
+        i = start + len(name)
         if text.startswith("[", i):
             i = text.find("]", i) + 1
         name, plus = name.removesuffix("+"), name.endswith("+") or text.startswith("+", i)
         i += text.startswith("+", i)
-        if not name.isidentifier() or not text.startswith("=", i):
+        spaced = start > self.i or (node.words and node.words[0].bare in ("let", "const", "mut", "var"))
+        while spaced and text[i : i + 1] == " ":
+            i += 1
+        if not name.isidentifier() or not text.startswith("=", i) or text.startswith("==", i):
             return False
         self.i = i + 1
         operator = "+=" if plus else "="
-        if text.startswith("(", self.i):
-            end = matching(text, self.i + 1, "(", ")")
-            inside = parse(text[self.i + 1 : end - 1].replace("\n", " "))
-            node.assigns.append((name, "array" + operator, inside.nodes[0].words if inside.nodes else []))
+        if spaced:
+            begin, inner = self.i, self.pipeline()
+            one = inner.kind == "simple" and len(inner.words) == 1
+            value = inner.words[0] if one else Word([("sub", text[begin : self.i], True, inner)])
+            node.assigns.append((name, operator, [value]))
+        elif text.startswith("(", self.i):
+            end = closing(text, self.i + 1, "(", ")", quotes=True)
+            inside = parse("x " + text[self.i + 1 : end - 1].replace("\n", " "))
+            node.assigns.append((name, "array" + operator, inside.nodes[0].words[1:]))
             self.i = end
         else:
             node.assigns.append((name, operator, [self.word()]))

@@ -1,7 +1,9 @@
 """Programs of every machine that lose files, disks, processes or the machine itself.
 
-Each takes (guard, words, state, stdin) and tells the guard what would be lost. Clients of platforms are not here: their
-verbs are judged by `ending_verbs`.
+Most are rows of programs.json, "destroyers": `names`; `only` and `unless`, expressions over the words; `how` what they
+name is lost (lose, device, end, kill, records); `whole`, whether folders go, too; `skip` operands before the first
+target; `valued`, options that take a value. What needs more than that is a function here. Clients of platforms are not
+here: their verbs are judged by `clients`.
 """
 
 from __future__ import annotations
@@ -9,43 +11,43 @@ from __future__ import annotations
 import os
 
 from rgt.guard.argument_words import has_flag, operands, option, shlex_words, values_of
-from rgt.guard.ending_verbs import about, is_ending_call, parts
-from rgt.guard.lazy_regex import Regex, re
-from rgt.guard.shell_walk import State, Walker
+from rgt.guard.clients import about, is_ending_call, parts
+from rgt.guard.quick_start import PROGRAMS, Regex, re
+from rgt.guard.shell_walk import DEVICE, State, Walker
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Losing = Callable[[Walker, list[str], State, str], object]
-TRAINS = Regex(
+_TRAINS = Regex(
     r"(?i)(?:^|[^a-z])(?:(?:pre|re|s)?train(?:er|ing)?(?:[^a-z]|$)|finetun|fine[-_]tun|sft|dpo|grpo|torchrun|accelerate"
     r"|deepspeed|python[0-9.]*(?:[^a-z]|$)|nvidia-smi|gpustat|nvitop|runs/|/dev/nvidia|launch\.py|run_(?:clm|mlm)"
-    r"|llamafactory|axolotl|lightning|pt_main|slurm[sd]|ray(?:let)?(?:[^a-z]|$))"
+    r"|llamafactory|axolotl|lightning|pt_main|slurm\w*d|ray(?:let)?(?:[^a-z]|$))"
 )
 _TOOLS = Regex(
     r"(?i)tensorboard|jupyter|http\.server|pytest|mkdocs|uvicorn|flask|streamlit|gradio|debugpy|pip\b|mlflow ui"
 )
-_HARMLESS_SIGNALS = {"0", "CONT", "18", "USR1", "10", "USR2", "12", "WINCH", "28", "URG", "CHLD"}
-DEVICE = Regex(r"/dev/(?:sd|nvme|vd|xvd|hd|mapper/|disk|md|dm-|mmcblk|loop)")
-_WINDOWS = {"/s", "/q", "/f", "/S", "/Q", "/F"}
-_FOLDERS_TOO = {"trash", "trash-put", "gio", "rd", "Remove-Item", "ri", "rimraf", "rip", "gtrash"}
-_SQL = Regex(
-    r"(?i)\b(?:drop\s+(?:table|database|schema)|delete\s+from|truncate(?:\s+table)?)\s+(?:if\s+exists\s+)?[\w.\"`]*"
-    r"(?:runs?|experiments?|metrics|trials?|stud(?:y|ies)|checkpoints?|models?|mlflow|optuna|artifacts|results)\b"
-    r"|\bflush(?:all|db)\b|dropDatabase\(|\.(?:drop|deleteMany)\(|\.rm\s"
+_TRAINING = Regex(
+    r"(?i)(?:^|[^a-z])(?:(?:pre|re)?train(?:er|ing)?(?:[^a-z]|$)|finetun|fine[-_]tun|sft|dpo|grpo|torchrun|accelerate|deepspeed)"
 )
+_HARMLESS_SIGNALS = {"0", "CONT", "18", "USR1", "10", "USR2", "12", "WINCH", "28", "URG", "CHLD"}
+ROWS = {name: row for row in PROGRAMS["destroyers"] for name in row["names"].split()}
 
 
-def rm(guard: Walker, words: list[str], state: State, stdin: str) -> None:
-    whole = has_flag(words[1:], "-r", "-R", "--recursive", "-d") or bool(
-        {"/s", "/S", "-Recurse", "-recurse", "-rec"} & set(words)
-    )
-    if has_flag(words[1:], "--help", "--version") or (words[0] == "rmdir" and not whole):
-        return  # rmdir: only what is empty
-    paths = operands(words[2 if words[0] == "gio" else 1 :])
-    paths = [path for path in paths if path not in _WINDOWS] or stdin.split("\n")
-    guard.lose([path for path in paths if path], state, words, "removes", whole or words[0] in _FOLDERS_TOO)
+def by_row(guard: Walker, words: list[str], state: State, stdin: str) -> None:
+    row, told = ROWS[words[0]], " ".join(words[1:])
+    if row["how"] == "records":
+        told += f" {stdin} " + "".join(guard.content(path, state) for path in values_of(words, "-f", "--file"))
+    if re.search(row["unless"], told) or not re.search(row.get("only", ""), told):
+        return
+    targets = [one for one in operands(words[1:], row.get("valued", "")) if not re.fullmatch(r"/[sqfSQF]", one)]
+    targets = targets[row.get("skip", 0) :]
+    say = row.get("say", "removes")
+    if row["how"] == "lose":
+        whole = bool(re.search(row.get("whole", ""), told))
+        guard.lose([one for one in targets or stdin.split("\n") if one], state, words, say, whole)
+        for path in targets:
+            if DEVICE.match(path):
+                guard.act("device", f"{words[0]} {say} {path}", words, path)
+    elif row["how"] != "device" or len(words) > 1:
+        kind = "path" if row["how"] == "records" else row["how"]
+        guard.act(kind, f"{words[0]} {say} {' '.join(targets)}".strip(), words, words[-1] if len(words) > 1 else "")
 
 
 def copy(guard: Walker, words: list[str], state: State, stdin: str) -> None:
@@ -60,7 +62,7 @@ def copy(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     sources, target = (given, target) if target else (given[:-1], given[-1])
     place = state.path(target)
     emptied = guard.precious.is_volatile(place) or place.startswith("/dev/") or "rash" in target
-    if words[0] in ("mv", "move", "kioclient") and emptied:
+    if words[0] in ("mv", "move", "kioclient", "Move-Item") and emptied:
         guard.lose(sources, state, words, "moves away")
     if state.remote and "/dev/null" in sources:
         guard.lose([target], state, words, "empties")
@@ -84,17 +86,6 @@ def copy_tree(guard: Walker, source: str, target: str, state: State, words: list
             guard.overwrite(f"{target}/{name}", state, words)
 
 
-def rewrite(guard: Walker, words: list[str], state: State, stdin: str) -> None:
-    """truncate, shred, fallocate: each file is spoiled in its place."""
-    shrinks = not (option(words[1:], "-s", "--size") or "0").startswith("+")
-    if words[0] == "fallocate":
-        shrinks = has_flag(words[1:], "-p", "-z", "-c", "--punch-hole", "--zero-range", "--collapse-range")
-    for path in operands(words[1:], "-s -r -n -o -l --size --reference --iterations") if shrinks else []:
-        guard.lose([path], state, words, f"{words[0]} spoils", words[0] == "shred")
-        if DEVICE.match(path):
-            guard.act("device", f"{words[0]} spoils {path}", words, path)
-
-
 def dd(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     for word in words[1:]:
         if word.startswith("of="):
@@ -102,63 +93,39 @@ def dd(guard: Walker, words: list[str], state: State, stdin: str) -> None:
             guard.lose([word[3:]] if state.remote else [], state, words, "overwrites")
 
 
-def disk(guard: Walker, words: list[str], state: State, stdin: str) -> None:
-    dry = has_flag(words[1:], "--help", "-n", "--no-act", "-V", "--version", "-l", "--list")
-    if words[0] in ("parted", "diskutil", "diskpart"):
-        dry = not set(words) & {"mklabel", "mktable", "mkpart", "rm", "eraseDisk", "eraseVolume", "reformat", "clean"}
-    if not dry and len(words) > 1:
-        guard.act("device", f"{words[0]} destroys what is on {words[-1]}", words, words[-1])
-
-
 def rsync(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     """rsync, scp, unison, robocopy: the target is overwritten, and emptied by --delete."""
     if has_flag(words[1:], "-n", "--dry-run", "--help", "--list-only") or "/L" in words:
         return
     valued = "-e -f --exclude --include --filter --rsh --exclude-from --include-from --files-from --log-file --timeout"
-    valued += " --partial-dir --backup-dir --bwlimit --chmod --chown --password-file -c -D -F -i -J -l -o -P -S -X"
-    valued = valued if words[0] != "rsync" else valued.partition(" -c ")[0]
+    valued += " --partial-dir --backup-dir --bwlimit --chmod --chown --password-file --compare-dest --link-dest -T"
+    valued += "" if words[0] == "rsync" else " -c -D -F -i -J -l -o -P -S -X"
     places = [one for one in operands(words[1:], valued) if not re.fullmatch(r"/[A-Z]\w*(:.*)?", one)]
     if has_flag(words[1:], "--remove-source-files", "--remove-sent-files") or {"/MOV", "/MOVE"} & set(words):
         for place in places[:-1] or places:
-            lose_place(guard, place, state, words, "removes")
+            guard.lose_place(place, state, words, "removes")
     if len(places) < 2:
         return
     if "/dev/null" in places[:-1]:
-        lose_place(guard, places[-1], state, words, "empties")
+        guard.lose_place(places[-1], state, words, "empties")
     elif not state.remote and os.path.isfile(state.path(places[-1])):
         copy(guard, ["cp", *places], state, stdin)
     mirrors = {"/MIR", "/mir", "/PURGE", "/purge"} & set(words) or (words[0] == "unison" and "-force" in words)
     if not mirrors and not any(word == "--del" or word.startswith("--delete") for word in words):
         return
     last = places[1] if words[0] in ("robocopy", "unison") else places[-1]
-    lose_place(guard, last, state, words, "deletes in")
+    guard.lose_place(last, state, words, "deletes in")
     target, excluded = last.rstrip("/"), [value.strip("/") for value in values_of(words, "--exclude")]
     if "--delete-excluded" in words:
         for name in excluded:
-            lose_place(guard, f"{target}/{name}", state, words, "deletes in")
+            guard.lose_place(f"{target}/{name}", state, words, "deletes in")
     elif ":" in target and not state.remote:  # a mirror of what holds results holds results
         folders = [state.path(place).rstrip("/") for place in places[:-1] if place.endswith(("/", "."))]
         rows = [f"{one}/{name}" for one in folders for name, _ in guard.precious.entries(one) if name not in excluded]
         guard.lose(rows, state, words, "mirrors with --delete")
 
 
-def lose_place(guard: Walker, place: str, state: State, words: list[str], verb: str) -> None:
-    """HOST:DIR is on another machine."""
-    host, colon, path = place.partition(":")
-    if colon and "/" not in host and len(host) > 1:
-        guard.lose([path.lstrip(":") or "~"], state.elsewhere(), words, verb)
-    else:
-        guard.lose([place.replace("\\", "/")], state, words, verb)
-
-
-def pack(guard: Walker, words: list[str], state: State, stdin: str) -> None:
-    """tar, zip, 7z that remove what they packed; fdupes and the like that delete."""
-    flags = {"tar": ["--remove-files"], "zip": ["-m", "--move"], "7z": ["-sdel"]}.get(words[0], ["-d", "--delete"])
-    if has_flag(words[1:], *flags):
-        guard.lose(operands(words[1:], "-f -C")[1 if words[0] == "zip" else 0 :], state, words, "removes")
-
-
-def git(guard: Walker, words: list[str], state: State, stdin: str) -> object:
+def git(guard: Walker, words: list[str], state: State, stdin: str) -> str | None:
     inner, rest, forced = state.copy(), words[1:], False
     while rest and rest[0].startswith("-"):
         word = rest.pop(0)
@@ -172,6 +139,12 @@ def git(guard: Walker, words: list[str], state: State, stdin: str) -> object:
             inner.cwd = inner.path(value).rstrip("/") if word == "-C" else inner.cwd
             forced = forced or value.lower() == "clean.requireforce=false"
     verb, rest = (rest[0], rest[1:]) if rest else ("", [])
+    return git_verb(guard, words, verb, rest, inner, state, forced)
+
+
+def git_verb(
+    guard: Walker, words: list[str], verb: str, rest: list[str], inner: State, state: State, forced: bool
+) -> str | None:
     given = operands(rest)
     if verb == "status" or (verb == "ls-files" and has_flag(rest, "-o", "--others")):  # what is not tracked: results
         rows = guard.precious.entries(inner.cwd) if not inner.remote else []
@@ -180,14 +153,16 @@ def git(guard: Walker, words: list[str], state: State, stdin: str) -> object:
     if own.startswith("!"):
         guard.script(" ".join([own[1:], *rest]), inner)
     elif own:
-        git(guard, [words[0], *shlex_words(own), *rest], inner, stdin)
+        git(guard, [words[0], *shlex_words(own), *rest], inner, "")
     elif verb == "config" and len(given) > 1 and given[0].startswith("alias."):
         state.aliases["git " + given[0][6:]] = given[1]
     elif verb in ("annex", "lfs"):
-        guard.run([f"git-{verb}", *rest], inner, stdin)
-    elif verb in ("bisect", "submodule", "rebase", "difftool", "filter-branch"):
-        told = re.sub(r"^(?:run|(?:--recursive )?foreach(?: --recursive)?) ", "", " ".join(rest))
-        guard.script(option(rest, "-x", "--exec", "--extcmd") or (told if verb[0] in "bs" else ""), inner)
+        guard.run([f"git-{verb}", *rest], inner, "")
+    elif verb == "bisect" and rest[:1] == ["run"]:
+        guard.run(rest[1:], inner, "")
+    elif verb in ("submodule", "rebase", "difftool", "filter-branch"):
+        told = " ".join(rest[rest.index("foreach") + 1 :]) if "foreach" in rest else ""
+        guard.script(option(rest, "-x", "--exec", "--extcmd") or told.removeprefix("--recursive "), inner)
     else:
         git_removes(guard, words, verb, rest, inner, forced)
     if verb == "stash" and has_flag(rest, "-a", "--all", "-u", "--include-untracked"):
@@ -196,10 +171,15 @@ def git(guard: Walker, words: list[str], state: State, stdin: str) -> object:
 
 
 def git_removes(guard: Walker, words: list[str], verb: str, rest: list[str], inner: State, forced: bool) -> None:
-    if verb == "purge" and words[0] == "hg" and not has_flag(rest, "-p", "--print"):
-        git_clean(guard, ["-d", *operands(rest, "-X -I")], inner, words)
-    elif verb == "clean" and (forced or has_flag(rest, "-f", "--force")) and not has_flag(rest, "-n", "--dry-run"):
-        git_clean(guard, rest, inner, words)
+    dry = has_flag(rest, "-n", "--dry-run", "-p", "--print")
+    if (verb == "clean" and (forced or has_flag(rest, "-f", "--force"))) or (verb == "purge" and words[0] == "hg"):
+        excluded = [value.strip("/*") for value in values_of(rest, "-e", "--exclude", "-X")]
+        paths = operands(rest, "-e --exclude -X -I")
+        folders = has_flag(rest, "-d") or bool(paths) or words[0] == "hg"  # without -d no folder goes
+        here = [name for name, is_dir in guard.precious.entries(inner.cwd) if folders or not is_dir]
+        top = paths or (["~"] if inner.remote else here)
+        lost = [path for path in top if path.strip("/*") not in excluded and path != ".git"]
+        guard.lose([] if dry else lost, inner, words, "cleans")
     elif verb == "rm" and not has_flag(rest, "--cached", "-n", "--dry-run"):
         guard.lose(operands(rest), inner, words, "removes", has_flag(rest, "-r"))
     elif verb in ("checkout", "restore") and not has_flag(rest, "--staged"):
@@ -208,18 +188,6 @@ def git_removes(guard: Walker, words: list[str], verb: str, rest: list[str], inn
         guard.lose(operands(rest[1:]), inner, words, "removes")
     elif verb == "stash" and rest[:1] in (["drop"], ["clear"]) and inner.variables.get("stashed"):
         guard.lose(["."], inner, words, "drops")
-
-
-def git_clean(guard: Walker, rest: list[str], state: State, words: list[str]) -> None:
-    """-e and a pathspec limit it; without -d no folder goes."""
-    excluded = [value.strip("/*") for value in values_of(rest, "-e", "--exclude")]
-    paths = operands(rest, "-e --exclude")
-    folders = has_flag(rest, "-d") or bool(paths)
-    if state.remote:
-        guard.lose(paths or ["~"], state, words, "cleans")
-        return
-    top = paths or [name for name, is_dir in guard.precious.entries(state.cwd) if folders or not is_dir]
-    guard.lose([path for path in top if path.strip("/*") not in excluded and path != ".git"], state, words, "cleans")
 
 
 # -- processes and machines
@@ -234,25 +202,58 @@ def signal_of(words: list[str]) -> str:
 def names_training(text: str) -> bool:
     """[t]rain.py, a pattern that does not find its own grep, is train.py."""
     text = re.sub(r"\[(\w)\]", r"\1", text.replace("\ue006", " "))
-    return bool(TRAINS.search(text)) and not _TOOLS.search(text)
+    return bool(_TRAINS.search(text)) and not _TOOLS.search(text)
 
 
 def kill(guard: Walker, words: list[str], state: State, stdin: str) -> None:
-    if signal_of(words[1:]) in _HARMLESS_SIGNALS or has_flag(words[1:], "-l", "-L", "--list", "--help"):
+    if signal_of(words[1:]) in _HARMLESS_SIGNALS or has_flag(words[1:], "-l", "-L", "--list", "--help") or state.fresh:
         return
     rest = words[2:] if words[1:2] and words[1].startswith("-") else words[1:]
     for pid in [word for word in rest if not re.fullmatch(r"-{1,2}|-[a-zA-Z]\w*|[A-Z]+", word)]:
+        why = ""
         if pid == "-1" or (pid == "1" and state.remote):
-            guard.act("kill", f"kill {pid} ends everything there", words, pid)
+            why = "that is everything there"
         elif "\ue001" in pid and "$!" not in pid:
-            if names_training(pid):
-                guard.act("kill", f"kills {pid}", words, pid)
-        elif re.fullmatch(r"-?\d+", pid) and not state.remote:
-            from rgt.guard import processes_here
+            why = "it trains" if names_training(pid) else ""
+        elif re.fullmatch(r"-?\d+", pid):
+            why = "whose process that is cannot be seen" if state.remote else foreign_training(int(pid.lstrip("-")))
+        if why:
+            guard.act("kill", f"kills {pid}: {why}", words, pid)
 
-            why = processes_here.foreign_training(int(pid.lstrip("-")))
-            if why:
-                guard.act("kill", f"kills {pid}: {why}", words, pid)
+
+def foreign_training(pid: int) -> str:
+    """What it is, when it or a process above it trains or is a job of the gate, and this session did not start it."""
+    ours, above = _lineage(os.getpid()), _lineage(pid)
+    if ours and not above:  # gone, or of another process namespace than the guard's
+        return "there is no such process here"
+    if set(above) & (set(ours[:3]) - {1}):  # of the agent or the shell that asks
+        return ""
+    for one in above:
+        if one in ours:
+            break
+        words = _proc(one, "cmdline").replace("\0", " ").strip()
+        if re.search(r"python|torchrun|accelerate|deepspeed", words) and _TRAINING.search(words):
+            return f"pid {one} trains: {words[:120]}"
+        if "RGT_GATE_JOB=" in _proc(one, "environ"):
+            return f"pid {one} is a job of the GPU gate: {words[:120]}"
+    return ""
+
+
+def _lineage(pid: int) -> list[int]:
+    """The process and those above it."""
+    found: list[int] = []
+    while pid > 0 and len(found) < 64 and (stat := _proc(pid, "stat")):
+        found.append(pid)
+        pid = int(stat.rpartition(")")[2].split()[1])
+    return found
+
+
+def _proc(pid: int, name: str) -> str:
+    try:
+        with open(f"/proc/{pid}/{name}", encoding="utf-8", errors="replace") as file:
+            return file.read(65536)
+    except OSError:
+        return ""
 
 
 def pkill(guard: Walker, words: list[str], state: State, stdin: str) -> None:
@@ -261,6 +262,8 @@ def pkill(guard: Walker, words: list[str], state: State, stdin: str) -> None:
         return
     options = [word for word in words[1:] if not re.fullmatch(r"-[A-Z0-9]{2,}", word)]
     unix = words[0] in ("pkill", "skill", "killall", "slay")
+    if state.fresh:
+        return
     if unix and has_flag(options, "-u", "-U", "-t", "--euid", "--user"):
         guard.act("kill", "kills what a user runs", words)
         return
@@ -274,17 +277,6 @@ def pkill(guard: Walker, words: list[str], state: State, stdin: str) -> None:
         guard.act("kill", f"kills every process called {' '.join(names)}", words, " ".join(names))
 
 
-def power(guard: Walker, words: list[str], state: State, stdin: str) -> None:
-    if words[0] in ("busctl", "dbus-send", "gdbus"):
-        off = re.search(r"login1.*\b(?:PowerOff|Reboot|Halt|Suspend|Hibernate|KExec)\b", " ".join(words))
-        harmless: object = not off
-    else:
-        posix = [] if "-" in words[0] else ["-c", "-k", "-w"]
-        harmless = has_flag(words[1:], *posix, "--help", "--version", "--show", "--wtmp-only", "-WhatIf")
-    if not harmless and not {"/a", "/?", "-a"} & set(words):
-        guard.act("end", f"{words[0]} ends this machine and all that runs on it", words)
-
-
 def service(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     """systemctl stop train.service, service slurmd restart; powering off is in the table."""
     rest = operands(words[1:], "-H -M -t -p --host --machine --type")
@@ -295,21 +287,30 @@ def service(guard: Walker, words: list[str], state: State, stdin: str) -> None:
 
 def ansible(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     """-m file -a state=absent, -m reboot, -m service -a state=stopped; without a module the text is a command."""
-    module = (option(words[1:], "-m", "--module-name") or "command").rpartition(".")[2]
+    module = (option(words[1:], "-m", "--module-name") or "command").rpartition(".")[2].removeprefix("win_")
     told, there = option(words[1:], "-a", "--args") or "", state.elsewhere()
     given = dict(pair.split("=", 1) for pair in shlex_words(told) if "=" in pair)
     named = given.get("path") or given.get("dest") or given.get("name") or ""
-    if module.removeprefix("win_") in ("command", "shell", "raw", "powershell"):
+    ends = given.get("state") in ("absent", "stopped", "restarted", "terminated", "killed")
+    if has_flag(words[1:], "-C", "--check", "--list-hosts", "--list-tasks", "--syntax-check"):
+        return
+    if words[0] == "ansible-playbook":
+        for text in [guard.content(path, state) for path in operands(words[1:], "-i -e -l -t -u --limit --tags")]:
+            for command in re.findall(r"(?m)\b(?:shell|command|raw|cmd)\s*[:=]\s*['\"]?(\w[^\n'\"]*)", text):
+                guard.script(command, state.elsewhere())
+            gone = re.findall(r"\b(?:path|dest)\s*[:=]\s*['\"]?([^\s'\",}]+)", text) if "absent" in text else []
+            guard.lose(gone, there, words, "removes")
+        return
+    if module in ("command", "shell", "raw", "powershell", "script"):
         guard.script(re.sub(r"^(?:cmd|_raw_params)=", "", told), there, stdin)
     elif module.endswith(("reboot", "shutdown")):
         guard.act("end", "ends or restarts the machines", words)
-    elif given.get("state") in ("absent", "stopped", "restarted", "terminated") and module.endswith("file"):
+    elif ends and module.endswith("file"):
         guard.lose([named], there, words, "removes")
-    elif given.get("state") in ("absent", "stopped", "restarted", "terminated"):
-        if module in ("service", "systemd", "systemd_service"):
-            service(guard, ["systemctl", "stop", named], there, stdin)
-        elif about(parts(module), False):  # ec2_instance, docker_container
-            guard.act("end", f"{module} ends {named}", words, named)
+    elif ends and module in ("service", "systemd", "systemd_service"):
+        service(guard, ["systemctl", "stop", named], there, stdin)
+    elif ends and about(parts(module), False):  # ec2_instance, docker_container
+        guard.act("end", f"{module} ends {named}", words, named)
 
 
 def grpc(guard: Walker, words: list[str], state: State, stdin: str) -> None:
@@ -319,25 +320,18 @@ def grpc(guard: Walker, words: list[str], state: State, stdin: str) -> None:
         guard.act("end", f"calls {words[-1]}", words)
 
 
-def database(guard: Walker, words: list[str], state: State, stdin: str) -> None:
-    text = " ".join(words[1:]) + " " + stdin
-    for path in values_of(words, "-f", "--file"):
-        text += guard.content(path, state)
-    if _SQL.search(text):
-        guard.act("path", f"{words[0]} deletes records of runs", words, words[-1])
-
-
 def web_client(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     """curl, wget, httpie, Invoke-RestMethod: the method, the address, the body, and the file that is written."""
-    kind = next((row for row in _WEB if words[0] in row[0].split()), _WEB[0])
-    methods, bodies, outputs, valued = (column.split() for column in kind[1:])
+    kind = next(row for row in PROGRAMS["web clients"] if words[0] in row["names"].split())
+    methods, bodies, outputs = (kind[name].split() for name in ("method", "body", "output"))
     config = option(words[1:], "-K", "--config") if words[0] == "curl" else None
     if config:  # a file of options: `url = "https://..."`
         rows = re.findall(r"(?m)^\s*-*([\w-]+)[\s=:]+\"?(.*?)\"?\s*$", guard.content(config, state))
         words = [*words, *(one for name, value in rows for one in (f"-{'-' * (len(name) > 1)}{name}", value))]
     if words[0].startswith("I") or words[0] in ("irm", "iwr"):
         words = [word.lower() if word.startswith("-") else word for word in words]
-    rest = operands(words[1:], " ".join([*methods, *bodies, *outputs, *valued])) + values_of(words, "--url", "-uri")
+    valued = " ".join([*methods, *bodies, *outputs, kind["valued"]])
+    rest = operands(words[1:], valued) + values_of(words, "--url", "-uri")
     method = option(words[1:], *methods) if methods else None
     if not methods and rest and rest[0].lower() in ("get", "head", "post", "put", "patch", "delete", "options"):
         method = rest.pop(0)
@@ -352,37 +346,3 @@ def web_client(guard: Walker, words: list[str], state: State, stdin: str) -> Non
     target = option(words[1:], *outputs) if outputs else None
     if target and target != "-":
         guard.overwrite(target, state, words)
-
-
-_WEB = [  # names; options for the method, the body, the file that is written; others with a value
-    (
-        "curl curlie",
-        "-X --request",
-        "-d --data --data-raw --data-binary --data-ascii --data-urlencode --json -F --form",
-        "-o --output",
-        "-H -u -K -A -b -c -e -m -T -w -x --header --url --user --config --max-time --retry --connect-timeout --cacert"
-        " --write-out --unix-socket --cert --key --proxy --resolve",
-    ),
-    ("wget", "--method", "--post-data --body-data", "-O --output-document", "-o -P -q --header"),
-    ("http https xh xhs httpie", "", "", "-o --output", "-a --auth -A --auth-type --timeout"),
-    ("Invoke-RestMethod Invoke-WebRequest irm iwr", "-method", "-body", "-outfile", "-headers -uri -contenttype"),
-]
-_NAMED: dict[Losing, str] = {
-    rm: "rm unlink srm trash trash-put gio del erase rd rmdir rimraf Remove-Item ri wipe rip gtrash",
-    copy: "cp mv install ln move Copy-Item Move-Item rename kioclient",
-    rewrite: "truncate Clear-Content shred fallocate",
-    disk: "mkfs wipefs mkswap blkdiscard lvremove vgremove pvremove sgdisk mke2fs badblocks parted diskutil diskpart",
-    power: "poweroff reboot halt shutdown Stop-Computer Restart-Computer busctl dbus-send gdbus",
-    pkill: "pkill killall skill killall5 Stop-Process taskkill spps fuser slay",
-    web_client: "curl curlie wget http https xh xhs httpie Invoke-RestMethod Invoke-WebRequest irm iwr",
-    pack: "tar zip 7z fdupes jdupes",
-    rsync: "rsync scp robocopy unison",
-    git: "git hg oxen",
-    service: "systemctl service launchctl rc-service",
-    ansible: "ansible",
-    grpc: "grpcurl grpc_cli",
-    database: "sqlite3 psql mysql mariadb duckdb redis-cli mongosh mongo clickhouse-client",
-    dd: "dd",
-    kill: "kill",
-}
-LOSING: dict[str, Losing] = {name: program for program, names in _NAMED.items() for name in names.split()}

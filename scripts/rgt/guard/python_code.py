@@ -9,9 +9,9 @@ import ast
 import contextlib
 import textwrap
 
-from rgt.guard.ending_verbs import empties, is_ending_call
+from rgt.guard.clients import empties, is_ending_call
 from rgt.guard.precious_paths import marker
-from rgt.guard.program_words import WORDS
+from rgt.guard.quick_start import WORDS, re
 from rgt.guard.shell_walk import VALUES, State, Walker, decoded
 
 _REMOVE = {"rmtree", "unlink", "removedirs", "send2trash", "remove_tree", "rmdir"}
@@ -25,6 +25,8 @@ _CLIENTS = WORDS["sdk clients"]
 # libraries in which such a verb ends nothing of ours
 _HARMLESS = WORDS["sdk harmless"]
 Values = list[str]
+_PURE = frozenset("chr bytes str join format replace fromhex decode encode strip lower upper removeprefix".split())
+_PLAIN = frozenset("Constant Name Attribute Call BinOp Add Mod List Tuple Load Subscript Slice UnaryOp USub".split())
 
 
 def walk(guard: Walker, tree: ast.AST, state: State, arguments: Values, is_script: bool) -> None:
@@ -51,8 +53,11 @@ class _Reader(ast.NodeVisitor):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 base = f"{node.module}." if isinstance(node, ast.ImportFrom) and node.module else ""
                 self.names.update({alias.asname or alias.name: base + alias.name for alias in node.names})
+            elif isinstance(node, ast.ClassDef):
+                made = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"]
+                self.functions[node.name] = [one.arg for one in made[0].args.args[1:]] if made else []
             elif isinstance(node, ast.FunctionDef):
-                self.functions[node.name] = [one.arg for one in node.args.args]
+                self.functions[node.name] = [one.arg for one in node.args.args if one.arg != "self"]
                 defaults = node.args.defaults
                 for one, value in zip(node.args.args[-len(defaults) :], defaults, strict=False) if defaults else ():
                     self.values[one.arg] = self.of(value)
@@ -81,6 +86,8 @@ class _Reader(ast.NodeVisitor):
                 self.values[target.id] = self.of(node.value)
                 if isinstance(node.value, ast.Call):
                     self.names[target.id] = self.called(node.value)
+            elif isinstance(target, ast.Attribute):
+                self.options[target.attr] = self.of(node.value)
 
     def visit_For(self, node: ast.For) -> None:
         self.bind(node.target, node.iter)
@@ -111,6 +118,8 @@ class _Reader(ast.NodeVisitor):
         self.guard.step()
         if isinstance(node, ast.Constant):
             return [str(node.value)]
+        if isinstance(node, ast.Call | ast.BinOp | ast.Subscript) and (text := self.computed(node)):
+            return [text]
         if isinstance(node, ast.Name):
             return self.values.get(node.id, [])
         if isinstance(node, ast.List | ast.Tuple | ast.Set):
@@ -125,12 +134,30 @@ class _Reader(ast.NodeVisitor):
             known = left and (right or isinstance(node.op, ast.Div) or "://" in left[0])
             return self.joined([left, right or [marker("value")]], sign) if known else []
         if isinstance(node, ast.Subscript):
-            return self.of(node.value)
+            return self.environ(self.of(node.slice)) if self.called(node.value) == "os.environ" else self.of(node.value)
         if isinstance(node, ast.Call):
             return self.of_call(node)
         if isinstance(node, ast.Attribute):
             return self.of(node.value) or self.options.get(node.attr, [])
         return self.of(node.value) if isinstance(node, ast.Await | ast.Starred) else []
+
+    def computed(self, node: ast.expr) -> str:
+        """What plain operations on plain strings give: chr(114) + "m", "%s -rf" % x, bytes.fromhex("726d").decode()."""
+        for one in ast.walk(node):
+            value = getattr(one, "value", "") if isinstance(one, ast.Constant) else ""
+            huge = isinstance(value, int) and value > 9999  # bytes(10000000), "%10000000d"
+            huge = huge or (isinstance(value, str) and bool(re.search(r"[%:<>^=.]\d{4}", value)))
+            known = not isinstance(one, ast.Name) or one.id in _PURE or len(self.values.get(one.id, [])) == 1
+            pure = not isinstance(one, ast.Attribute) or one.attr in _PURE
+            if huge or not (known and pure and type(one).__name__ in _PLAIN):
+                return ""
+        values = {name: value[0] for name, value in self.values.items() if len(value) == 1}
+        try:
+            code = compile(ast.fix_missing_locations(ast.Expression(node)), "", "eval")
+            value = eval(code, {"__builtins__": {"chr": chr, "bytes": bytes, "str": str}}, values)
+        except Exception:
+            return ""
+        return value.decode("utf-8", "replace") if isinstance(value, bytes) else value if isinstance(value, str) else ""
 
     def joined(self, parts: list[Values], sign: str) -> Values:
         found = [""]
@@ -144,6 +171,10 @@ class _Reader(ast.NodeVisitor):
         name, arguments = self.called(node.func), [self.of(one) for one in node.args]
         last = name.rpartition(".")[2]
         own = self.of(node.func.value) if isinstance(node.func, ast.Attribute) else []
+        if last in ("cwd", "getcwd"):
+            return [self.state.cwd]
+        if name in ("os.environ.get", "os.getenv", "os.environ.setdefault"):
+            return self.environ(*arguments)
         if last in ("glob", "iglob", "rglob"):
             base = own if "glob." not in name + "." or own else []
             if last == "rglob":
@@ -177,6 +208,10 @@ class _Reader(ast.NodeVisitor):
             return self.joined([a for a in arguments if a], "/") if last == "Path" else (arguments or [own])[0] or own
         return own
 
+    def environ(self, names: Values, default: Values | None = None) -> Values:
+        known = [self.guard.variable(name, self.state) for name in names if name in self.state.variables]
+        return known or default or [marker(name) for name in names]
+
     def decoded(self, last: str, values: Values) -> Values:
         if last == "b64decode":
             return [decoded(value) for value in values]
@@ -190,7 +225,14 @@ class _Reader(ast.NodeVisitor):
             return f"{self.called(node.value)}.{node.attr}"
         if isinstance(node, ast.Name):
             return self.names.get(node.id, node.id)
-        return self.called(node.func) + "()" if isinstance(node, ast.Call) else ""
+        if not isinstance(node, ast.Call):
+            return ""
+        name, given = self.called(node.func), [self.of(one) for one in node.args]
+        if name in ("__import__", "importlib.import_module") and given and given[0]:
+            return given[0][0]
+        if name == "getattr" and len(given) > 1 and given[1]:
+            return f"{self.called(node.args[0])}.{given[1][0]}"
+        return name + "()"
 
     # -- calls
 
@@ -200,7 +242,7 @@ class _Reader(ast.NodeVisitor):
         last = name.rpartition(".")[2]
         own = self.of(node.func.value) if isinstance(node.func, ast.Attribute) else []
         first = self.of(node.args[0]) if node.args else next((self.of(k.value) for k in node.keywords), [])
-        for parameter, argument in zip(self.functions.get(name, []), node.args, strict=False):
+        for parameter, argument in zip(self.functions.get(last, []), node.args, strict=False):
             self.values[parameter] = self.values.get(parameter, []) + self.of(argument)
         if last in ("add_argument", "option", "argument", "Option"):
             self.add_option(node)
@@ -236,8 +278,10 @@ class _Reader(ast.NodeVisitor):
         elif name in ("open", "torch.save", "io.open") or last in ("write_text", "write_bytes", "save_file"):
             self.write(node, last, own, first, words)
         elif last in _OVER and len(node.args) > 1 and base in ("shutil", "os"):
-            for path in self.of(node.args[1]):
-                self.guard.overwrite(path, self.state, words)
+            for target in self.of(node.args[1])[:1]:
+                self.guard.run(["cp" if last.startswith("copy") else "mv", *first, target], self.state.copy(), "")
+        elif last in ("execute", "executescript", "executemany") and first:
+            self.guard.run(["sqlite3", first[0]], self.state.copy(), "")
         elif last in ("rename", "replace") and own and first and "Path" in name:
             self.guard.overwrite(first[0], self.state, words)
         else:
@@ -268,19 +312,19 @@ class _Reader(ast.NodeVisitor):
         """A call on a platform's SDK or an HTTP library."""
         last, words = name.rpartition(".")[2], ["python", f"{name}(...)"]
         known = next(
-            (c for c in self.guard.table.calls if c == last or ("." in c and f".{name}".endswith(f".{c}"))), ""
+            (c for c in self.guard.table["calls"] if c == last or ("." in c and f".{name}".endswith(f".{c}"))), ""
         )
         values = [value for one in (*node.args, *(k.value for k in node.keywords)) for value in self.texts(one)]
         if any(k.arg in ("DryRun", "dry_run") and self.of(k.value) == ["True"] for k in node.keywords):
             return
         box = values[0] if values else ""
         given = [f"--{k.arg}={'.'.join(self.of(k.value))}" for k in node.keywords]
-        client = base in _CLIENTS or base in self.guard.table.commands
+        client = base in _CLIENTS or base in self.guard.table["commands"]
         foreign = "." in name and base in self.names.values() and base not in _HARMLESS | _WEB
         if name == "ray.shutdown":
             return  # only leaves the cluster
         if known:
-            self.guard.act("end", f"{name} ends it", words, box, self.guard.table.calls[known], box)
+            self.guard.act("end", f"{name} ends it", words, box, self.guard.table["calls"][known], box)
         elif (client or (foreign and not self.is_script)) and is_ending_call(name, client):
             self.guard.act("end", f"{name} ends it", words, box)
         elif client and empties(["", *given]):

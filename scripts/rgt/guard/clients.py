@@ -1,0 +1,304 @@
+"""Does a call end, stop or delete what is rented, shared or a result? One rule for command lines, SDKs and HTTP paths.
+
+    ended_by(["crusoe", "compute", "vms", "delete", "a"], known=False)  ->  3, the verb's place
+
+A verb that ends counts where a client is known (the table has it); anywhere else only together with a thing that is
+rented or holds results, or as the first word of a program that nobody knows. Things that are deleted without loss (a
+key, a tag, an image) do not count. What follows a verb that only looks or adds (list, create, run) is that verb's own
+business. What verbs alone do not say stands in the table of the profiles and in other_clients.json.
+"""
+
+from __future__ import annotations
+
+import os
+
+from rgt.guard.argument_words import has_flag, operands, option, values_of
+from rgt.guard.precious_paths import UNKNOWN
+from rgt.guard.quick_start import WORDS, Regex, re
+from rgt.guard.shell_walk import State, Walker, mounts
+
+ENDS, LOOKS, THINGS = WORDS["ends"], WORDS["looks"], WORDS["things"]
+# of these alone one cannot tell whose they are: a web framework's server, a browser's session
+VAGUE, LIGHT = WORDS["vague"], WORDS["light"]
+_BOOLEAN = frozenset("--yes --force --quiet --debug --verbose --json --raw --all --async --wait --confirm".split())
+_PARTS = Regex(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_VIEW = Regex(r"(?:Describe|List|Get|Show|Query|Inquiry|Search)(?=[A-Z])")
+_COMMAND = Regex(r"[A-Za-z][\w.:/@-]*")
+_ZERO = Regex(r"(?i)[\w-]*(?:nodes?|replicas?|capacity|count|size|instances?|workers?|scale|timelimit|gpus)=0\b")
+_SETS = Regex(r"(?i)-*(?:\w+[-_])?(?:state|status|action|operation|power)")  # its value is what is done
+_STATE = Regex(
+    r"(?i)[\"'](?:suspend|paused?|stop(?:ped)?|shutdown)[\"']\s*:\s*(?:true|1)|:NoExecute$"
+    r"|[\"'](?:replicas|desired_?(?:count|capacity|size)|num_?(?:nodes|replicas)|node_?count|min_?replicas)[\"']\s*:\s*0\b"
+)
+_DRY = Regex(
+    r"-?-(?:dry[-_]?run|dry|what-?if|preview|check|check-mode|noop|no-op|simulate|pretend|print-only|show-only|plan-only"
+    r"|validate-only|preview-only|no-execute|just-print|just-show|estimate-only|WhatIf)(?:=(?!none|false|False|0).*)?"
+)
+_CLOUD_CMDLET = Regex(r"[A-Z][a-z]+-(?:Az|AWS|EC2|S3|RDS|EKS|ECS|SM|GC|GCE|OCI)[A-Z]\w*")  # Remove-AzVM
+_EXPIRES = Regex(r"(?i)lifecycle|\bilm\b|management-policy")  # of a bucket: rules that delete later
+_VERBS = (
+    "terminated?|stop(?:ped)?|power[-_]?off|shut[-_]?down|release|destroy|deleted?|remove|deallocate|cancel|reset|halt"
+    "|suspend|pause|reboot|restart|kill|recycle|prune|hibernate|abort"
+)
+_LAST = Regex(rf"(?i)[/:](?:{_VERBS})(?:[-_]\w+)?/?$")
+_VALUE = Regex(
+    rf"(?i)[\"'](?:{_VERBS}|exited)(?:[-_ ]?(?:instance|pod|machine|vm)s?)?[\"'](?!\s*:\s*\[)"
+    rf"|[=:]\s*(?:{_VERBS})(?=[\s&,}}]|$)"
+)
+_ACTION = Regex(
+    r"Action[\"']?\s*[=:]\s*[\"']?(?:Stop|Terminate|Delete|Release|PowerOff|Poweroff|Reboot|Destroy|Remove)\w+"
+)
+_ENGINE = Regex(r"(?:docker|podman|containerd)\.sock|:237[56]\b")
+_CLUSTER = Regex(r"/apis?/[\w./]*namespaces/")
+_BESIDE = Regex(r"volume|drive|storage|snapshot|bucket|\bjobs\b|template|endpoint|serverless")
+_MOVES, _MIRRORS = {"mv", "move", "moveto"}, {"sync", "rsync", "mirror"}
+_EMPTIES = {"rm", "rmr", "delete", "del", "remove", "deletefile", "cleanup", "rmdirs", "dedupe", "expunge"}
+_PLACE = Regex(
+    r"(?:s3|gs|r2|oss|cos|obs|b2|abfss?|wasbs?|lakefs|hf|dbfs|swift|az|gcs|minio|tos|bos|hdfs|s3a)://"
+    r"|https://[\w.-]*(?:blob|dfs|s3|storage)[\w.-]*/|[\w.-]{2,}:(?!/?\d|//)"
+)
+_MADE = Regex("\ue001(?:docker|podman|nerdctl)\ue006(?:container\ue006)?(?:run|create)\ue006")
+_ERASES = set("delete remove purge wipe erase clean prune del rm sdel deleteduplicates trash discard".split())
+_SHARED = (".googleapis.com", ".azure.com", ".aliyuncs.com", ".tencentcloudapi.com", ".amazonaws.com")
+
+
+# -- verbs and things
+
+
+def parts(text: str) -> list[str]:
+    """terminate-instances, TerminateInstances, terminate_instances -> [terminate, instance]"""
+    found = [part.lower() for part in _PARTS.findall(text)]
+    return [one[:-1] if one.endswith("s") and one[:-1] in THINGS | LIGHT else one for one in found]
+
+
+def about(words: list[str], known: bool) -> bool:
+    """Is what the verb is about worth something? Of a client that is not known: only what is surely rented."""
+    things, light = THINGS.intersection(words), LIGHT.intersection(words)
+    if known:
+        return bool(things - VAGUE) or not light
+    return bool(things - VAGUE) or (bool(things) and not light and len(things) > 1)
+
+
+def is_dry(words: list[str]) -> bool:
+    """Only shows what it would do, or its help."""
+    for i, word in enumerate(words[1:], 1):
+        if _DRY.fullmatch(word):
+            return words[i + 1 : i + 2] != ["none"]
+        name = word.partition("=")[0]
+        if name in ("--help", "--version", "--generate-cli-skeleton", "-help") or (name == "help" and i < 4):
+            return True
+    return words[-1] in ("-h", "-V", "help") or (words[0] in WORDS["dry -n"] and has_flag(words[1:], "-n"))
+
+
+def ended_by(words: list[str], known: bool) -> int:
+    """The place of the verb that ends something, 0 for the program's own name; -1 when there is none."""
+    before: list[str] = []
+    own = parts(words[0])
+    if len(own) > 1 and not ENDS.isdisjoint(own) and about(own, known):  # vm-delete, destroy_pod, Remove-AzVM
+        return 0
+    for i, word in enumerate(words[1:14], 1):
+        name, equals, value = word.partition("=")
+        last = words[i - 1] if words[i - 1].startswith("-") and "=" not in words[i - 1] else ""
+        sets = known and ((equals and _SETS.fullmatch(name)) or (last and _SETS.fullmatch(last)))
+        if sets and (value or word).lower() in ENDS:
+            return i
+        if word.startswith("-"):
+            if word.lstrip("-") in ENDS and len(word) > 3 and (known or about(before, False)):  # yarn app -kill
+                return i
+            continue
+        if last and last not in _BOOLEAN and not (len(last) == 2 and last[1] in "yfqvad"):
+            continue
+        if not _COMMAND.fullmatch(word):
+            continue
+        named = parts(word.partition("/")[0])
+        following = words[i + 1] if i + 1 < len(words) else ""
+        verb = word.rpartition(":")[2]  # of heroku's ps:stop the last part is the verb
+        looks = word in LOOKS or re.split("[-_]", verb)[0].lower() in LOOKS or _VIEW.match(verb)
+        if looks and following not in ENDS:  # `mlflow run delete`: a noun
+            return -1
+        ends = not ENDS.isdisjoint((*named[:2], *named[-1:]))  # delete-pod, BatchDeletePods, pod-delete
+        if ends and (word.lower() in ENDS or len(named) > 1):
+            if LIGHT.intersection(named) and not THINGS.intersection(named):
+                return -1  # remove-tags of an instance
+            after = parts(following) if _COMMAND.fullmatch(following) else []
+            plain = after if LIGHT.issuperset(after) or THINGS.intersection(after) else []  # or it is a name
+            light = LIGHT.intersection((*before, *parts(following)))
+            strong = len(before) < 2 and word in WORDS["strong"] and following and not light  # nobody knows the client
+            return i if strong or about([*before, *named, *plain], known) else -1
+        before += [one for one in named if one != "api"]
+    return -1
+
+
+def empties(words: list[str]) -> bool:
+    """Scales to nothing: --replicas 0, --size=0, {"replicas": 0}, {"suspend": true}."""
+    for i, word in enumerate(words[1:], 1):
+        if word in ("create", "run", "launch"):
+            return False
+        text = f"{word}=0" if words[i + 1 : i + 2] == ["0"] and word.startswith("-") else word
+        low = "min" in text.lower() and "desired" not in text.lower()
+        scaled = "scale" in words and word.endswith("=0")
+        if scaled or (_ZERO.search(text) and not low) or _STATE.search(word):
+            return True
+    return False
+
+
+def is_ending_call(name: str, known: bool) -> bool:
+    """ec2.instances.terminate, delete_namespaced_job, TerminateInstancesCommand: by the last name, then the rest."""
+    chain, _, last = name.replace("()", "").rpartition(".")
+    named = parts(last)
+    ends = named and (named[0] in ENDS or (len(named) > 1 and not ENDS.isdisjoint((*named[:2], *named[-1:]))))
+    return bool(ends) and about([*named, *parts(chain)] if not known else named, known)
+
+
+# -- command lines
+
+
+def judge(guard: Walker, words: list[str], state: State, known: bool, generic: bool) -> None:
+    """By the rows of the table, then by any verb that ends. `generic`: no function judges this program already."""
+    name, told = words[0], " ".join(words[:6])
+    if (generic and storage(guard, words, state)) or (known and made_here(words, state)):
+        return
+
+    def ends(box: str, profile: str = "") -> None:
+        """`profile` when its `down` would do it: not for what only belongs to a machine, such as a volume."""
+        covered = profile if profile in guard.table["downs"] and not _BESIDE.search(told) else ""
+        guard.act("end", f"`{told}` ends, stops or deletes what is rented or shared", words, box, covered, box)
+
+    known = known or bool(_CLOUD_CMDLET.match(name))
+    signal = (option(words, "-s", "--signal") or "").removeprefix("SIG") if name == "scancel" else ""
+    for profile, pattern in guard.table["commands"].get(name, []):
+        rest = matched(pattern.lstrip("!").split(), words[1:])
+        if rest is not None:
+            if not pattern.startswith("!") and signal not in ("USR1", "USR2", "CONT"):
+                ends(rest[0] if rest else "", profile)
+            return
+    if not generic or name in WORDS["tools"]:
+        return
+    at = ended_by(words, known)
+    expires = any(_EXPIRES.search(word) for word in words[1:5]) and re.search(
+        r"(?i)expir|delete|\.json|days", " ".join(words)
+    )
+    if at >= 0 or (known and (empties(words) or (expires and not {"get", "ls", "list"} & set(words)))):
+        operand = [word for word in words[at + 1 :] if not word.startswith("-")] if at >= 0 else []
+        ends(operand[0] if operand else "")
+    elif not known and any(word.lstrip("-").split("=")[0] in _ERASES for word in words[1:]):
+        guard.lose([one for one in words[1:] if os.path.exists(state.path(one))], state, words, "removes")
+    elif not known:
+        target = option(words[1:], "-o", "-O", "--output", "--out", "--outfile")
+        folder = option(words[1:], "-d", "--dir") or "."
+        for path in [target, f"{folder}/{target}"] if target and not state.remote else []:
+            if os.path.isfile(state.path(path)):
+                guard.overwrite(path, state, words)
+                break
+
+
+def matched(pattern: list[str], words: list[str]) -> list[str] | None:
+    """The operands behind a client's verb, when these words are that verb; options with values may stand between."""
+    verbs = [one.split("|") for one in pattern if not one.startswith("-")]
+    flags = [one.split("|") for one in pattern if one.startswith("-")]
+    if not all(has_flag(words, *one) for one in flags):
+        return None
+    for i, word in enumerate(words):
+        if not verbs:
+            return [one for one in words[i:] if not one.startswith("-")]
+        if word in verbs[0]:
+            verbs.pop(0)
+        elif not word.startswith("-") and not (i and words[i - 1].startswith("-") and "=" not in words[i - 1]):
+            return None
+    return None if verbs else []
+
+
+def made_here(words: list[str], state: State) -> bool:
+    """Ends only what the same line created; a line that creates is remembered, and so is a plan to destroy."""
+    verbs = [i for i, word in enumerate(words[:4]) if word in ("run", "create", "launch", "start", "apply", "plan")]
+    named = [*values_of(words, "--name", "--profile"), *values_of(words, "-p" if words[0] == "minikube" else "--name")]
+    if not verbs:
+        if has_flag(words, "--all", "-l", "--selector", "--filter"):
+            return False
+        asked = [word for word in words[2:] if word[:1] != "-" and word not in ENDS]
+        asked = asked[1:] if asked[1:] and THINGS.issuperset(parts(asked[0])) else asked
+        asked = named or [one.partition("/")[2] or one for one in asked]
+        return bool(asked) and all(one in state.made or _MADE.match(one) for one in asked)
+    rest = operands(words[verbs[0] + 1 :], "--image --restart")
+    if words[0] in ("terraform", "tofu"):
+        plan = option([word.replace("-out", "--out", word[:4] == "-out") for word in words], "--out")
+        if plan and "-destroy" in words:
+            state.files[state.path(plan)] = "-destroy"
+        words += [state.files.get(state.path(one), "") for one in rest]
+    elif words[verbs[0]] != "start" or named:
+        names = named or (rest[:1] if words[verbs[0]] == "run" else rest[:2][-1:])
+        state.made.update(dict.fromkeys(names, mounts(words, state)))
+    return False
+
+
+def storage(guard: Walker, words: list[str], state: State) -> bool:
+    """rclone, aws s3, gsutil, hf: what is in buckets is judged by name. Whether these words are about a bucket."""
+    if words[1:2] in (["dfs"], ["fs"]) and len(words) > 2:  # hdfs dfs -rm
+        words = [words[0], words[2].lstrip("-"), *words[3:]]
+    valued = "--profile --region --project --endpoint-url -o -h -u --exclude --include"
+    rest = operands(words[1:], "" if words[0] in ("hdfs", "hadoop") else valued)
+    places = [word for word in rest if _PLACE.match(word)]
+    if words[0] in WORDS["buckets"]:
+        places = places if words[0] == "rclone" and places else rest[1:]
+    elif not any("://" in place for place in places) or words[0] in ("curl", "terraform", "optuna", "mlflow"):
+        return False
+    verbs = {part for word in words[1:6] if word not in places[:1] for part in parts(word)}
+    if has_flag(words[1:], "-n"):
+        return True
+    there, sources = state.elsewhere(), places[:-1] or places
+    there.cwd = ""
+    bare = [one if "://" in one else one.partition(":")[2] or one for one in places]
+    verbs &= _MOVES | _EMPTIES | {"rb", "purge", "bucket"} | _MIRRORS
+    deletes = words[0] in ("rclone", "s5cmd") or any(
+        re.match(r"--(?:del|remove)|-d$", word) and not word.endswith("=false") for word in words
+    )
+    if verbs & {"rb", "purge"} or verbs >= {"bucket", "delete"}:
+        guard.act("path", f"{words[0]} removes {' '.join(places)}", words, " ".join(places))
+    elif verbs & _EMPTIES:
+        guard.lose(bare, there, words, "removes")
+        if has_flag(words[1:], "-r", "-R", "--recursive") and any(p.count("/") <= 3 for p in bare if "://" in p):
+            guard.act("path", f"empties {bare[-1]}", words, bare[-1])
+    elif verbs & _MIRRORS and deletes and places:
+        guard.lose_place(rest[-1], there if "://" in rest[-1] else state, words, "deletes in")
+    elif verbs & _MOVES:
+        for place in [one for one in rest[:-1] if one in sources or os.path.exists(state.path(one))]:
+            guard.lose_place(place, there if "://" in place else state, words, "moves away")
+    return bool(verbs)
+
+
+# -- HTTP
+
+
+def request(guard: Walker, method: str, url: str, data: str, words: list[str]) -> None:
+    """An HTTP call that ends something: by its method, path, Action or body, at a host that is known or a thing."""
+    host = re.sub(r"^[a-z+]*:?//", "", url).partition("/")[0].partition("?")[0].rpartition("@")[2].partition(":")[0]
+    path = url.partition(host)[2] if host else url
+    known = [one for one in guard.table["hosts"] if is_host_of(f".{host.lower()}", one)]
+    profile = guard.table["hosts"][known[0]] if known else ""
+    named = [one for one in parts(UNKNOWN.sub("", path.partition("?")[0])) if one != "api"]
+    engine = bool(_ENGINE.search(" ".join(words))) or bool(_CLUSTER.search(path))
+    place = engine or about([*named, *(["job"] if engine else [])], bool(known))
+    calls = any(re.search(rf"\b{re.escape(call)}\b", data + path) for call in guard.table["calls"])
+    if method == "DELETE":
+        ends = place and not (engine and path.split("/")[-2:-1] == ["images"])
+    elif method in ("GET", "HEAD", "OPTIONS"):
+        ends = bool(known and method == "GET" and _LAST.search(path.partition("?")[0]))
+    elif "graphql" in path or re.match(r"\s*\{\s*[\"']query", data):
+        asked = re.findall(r"\b[a-zA-Z]\w+(?=\s*\()", data) if "mutation" in data else []
+        ends = calls or any(is_ending_call(one, bool(known)) for one in asked)
+    else:
+        said = ENDS.intersection(named) or _VALUE.search(data) or empties(["", data])
+        ends = place and bool(said or calls)
+    if ends or _ACTION.search(f"{path} {data}"):
+        box = re.split(r"[/?]", path.rstrip("/"))[-1]
+        covered = profile if profile in guard.table["downs"] and not _BESIDE.search(url) else ""
+        only = box if method == "DELETE" else ""
+        guard.act("end", f"{method} {url} ends or stops it", words, box, covered, only)
+
+
+def is_host_of(host: str, known: str) -> bool:
+    """api.autodl.com is www.autodl.com's sister; domains that many services share need the whole name."""
+    domain = "." + ".".join(known.split(".")[-2:])
+    if re.match(r"\.(?:docs|blog|status)\.", host):
+        return False
+    return host.endswith(known if known[0] == "." else f".{known}" if domain in _SHARED else domain)
