@@ -100,7 +100,7 @@ def test_push_and_aggregate_end_too(tmp_path: Path, ssh: Path, answer: str) -> N
 
 def test_ssh_ends_with_us(tmp_path: Path, ssh: Path) -> None:
     """kill -9 of a pull: an ssh that a box keeps alive would hold the connection for ever."""
-    command = [sys.executable, ROOT / "scripts" / "transfer.py", "pull", "box:runs/x", tmp_path / "here"]
+    command = [sys.executable, str(ROOT / "scripts" / "transfer.py"), "pull", "box:runs/x", str(tmp_path / "here")]
     pull = subprocess.Popen(command, env=environment(ssh, "silent after the mark"), stderr=subprocess.DEVNULL)
     until(lambda: (tmp_path / "pids").exists() and living(tmp_path))
     pull.send_signal(signal.SIGKILL)

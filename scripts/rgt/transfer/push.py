@@ -61,8 +61,8 @@ def gather_load(root: Path, exclude: Sequence[str]) -> Load:
         if any(excluded(part, list(exclude)) for part in (name, *above)):
             continue
         if secrets.is_secret(name):
-            words = f"push - {shlex.quote(f'HOST:{name}')} < {shlex.quote(name)}"
-            fix = f"{words} puts it there from stdin, readable by its owner only"
+            line = f"push - {shlex.quote(f'HOST:{name}')} < {shlex.quote(name)}"
+            fix = f"{line} puts it there from stdin, readable by its owner only"
             message = "is named like a credential and was not sent"
             load.findings.append(Finding("secret", "warn", message, name, fix=fix))
             continue
