@@ -33,6 +33,7 @@ _SCALARS = {"float32": "f", "float64": "d", "int64": "q", "int32": "i"}
 _SLACK, _SKIPPED = 0.1, 16
 _ACCUMULATED = 256  # micro-steps in one step of the optimizer, at most
 _CHUNK = 1 << 20
+_MAY_BE_EMPTY = ("pickle", "distcp", "onnx", "tflite")  # a program of operations may need no weights
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def _read_headers(window: Window, artifact: Artifact, blobs: Blobs | None, optio
     nothing = layout.format in ("safetensors", "npz") or not root
     if hollow and not any(tensor.role in MODEL for tensor in layout.tensors):
         artifact.problems.append(Problem("empty", "error", f"its {hollow[0]!r} holds nothing"))
-    elif nothing and not layout.tensors and not layout.problems and layout.format not in ("pickle", "distcp"):
+    elif nothing and not layout.tensors and not layout.problems and layout.format not in _MAY_BE_EMPTY:
         artifact.problems.append(Problem("empty", "error", "holds no tensor"))
     return layout
 
