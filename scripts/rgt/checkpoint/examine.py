@@ -116,7 +116,8 @@ def _read_headers(window: Window, artifact: Artifact, blobs: Blobs | None, optio
     artifact.problems += judge_names(layout.refused, artifact.strangers)
     step, steps = layout.facts["step"], layout.facts["optimizer_steps"]
     if step is not None and steps:
-        several = any(tensor.name.startswith("optimizer_states.1.") for tensor in layout.tensors)
+        states = keys(layout.root).get("optimizer_states")  # of a GAN: each step of each counts
+        several = isinstance(states, list) and len(states) > 1
         exact = layout.format == "lightning" and not several
         artifact.problems += compare_steps(step, max(steps), "the file", exact)
     # A scheduler's state holds numbers only; a file that should hold a model and holds nothing is a failed save.
