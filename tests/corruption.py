@@ -646,9 +646,10 @@ def pickle_tensor_beyond_its_storage(folder: Path) -> Path:
     return rezip(path, "pkl", lambda data: data.replace(b"K\x10\x85q", b"M\xe8\x03\x85q", 1))
 
 
-@defect("object-array", "Python objects")
-def npy_of_objects(folder: Path) -> Path:
-    np.save(folder / "a.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+@defect("hostile", "posix.system")
+def npy_of_objects_calls_system(folder: Path) -> Path:
+    objects = np.array([Runs(os.system, f"touch {sentinel(folder)}")], dtype=object)
+    np.save(folder / "a.npy", objects, allow_pickle=True)
     return folder / "a.npy"
 
 

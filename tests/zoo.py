@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import pickle
 import random
 import shutil
 import zipfile
@@ -311,6 +312,19 @@ def deepspeed(folder: Path, ranks: int = 2) -> Path:
     return folder
 
 
+def old_pickles(folder: Path) -> Path:
+    """Protocol 0, with an array whose bytes are a string; several in one file; an array of objects."""
+    weights = np.random.default_rng(0).standard_normal(64)
+    for protocol in (0, 1, 2):
+        (folder / f"protocol{protocol}.pkl").write_bytes(pickle.dumps({"w": weights}, protocol))
+    python2 = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR(I1\n(I2\nt"
+    python2 += b"cnumpy\ndtype\n(S'i1'\nI0\nI1\ntR"
+    (folder / "python2.pkl").write_bytes(python2 + b"(I3\nS'|'\nNNNI-1\nI-1\nI0\ntbI00\nS'\\x80\\xff'\ntb.")
+    (folder / "several.pkl").write_bytes(pickle.dumps([1]) + pickle.dumps({"a": 2}))
+    (folder / "objects.pkl").write_bytes(pickle.dumps({"a": np.array([{"b": 1}, None], dtype=object)}))
+    return folder
+
+
 def numpy_arrays(folder: Path) -> Path:
     generator = np.random.default_rng(0)
     np.save(folder / "features.npy", generator.standard_normal((100, 40)).astype("f4"))
@@ -372,6 +386,7 @@ HEALTHY: tuple[Callable[[Path], Path], ...] = (
     distributed,
     deepspeed,
     numpy_arrays,
+    old_pickles,
     run_directory,
     fresh,
 )

@@ -33,6 +33,7 @@ _SCALARS = {"float32": "f", "float64": "d", "int64": "q", "int32": "i"}
 _SLACK, _SKIPPED = 0.1, 16
 _ACCUMULATED = 256  # micro-steps in one step of the optimizer, at most
 _CHUNK = 1 << 20
+_MAY_BE_EMPTY = ("pickle", "distcp", "onnx", "tflite")  # a program of operations may need no weights
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,8 @@ def _read_headers(window: Window, artifact: Artifact, blobs: Blobs | None, optio
     artifact.problems += judge_names(layout.refused, artifact.strangers)
     step, steps = layout.facts["step"], layout.facts["optimizer_steps"]
     if step is not None and steps:
-        several = any(tensor.name.startswith("optimizer_states.1.") for tensor in layout.tensors)
+        states = keys(layout.root).get("optimizer_states")  # of a GAN: each step of each counts
+        several = isinstance(states, list) and len(states) > 1
         exact = layout.format == "lightning" and not several
         artifact.problems += compare_steps(step, max(steps), "the file", exact)
     # A scheduler's state holds numbers only; a file that should hold a model and holds nothing is a failed save.
@@ -124,7 +126,7 @@ def _read_headers(window: Window, artifact: Artifact, blobs: Blobs | None, optio
     nothing = layout.format in ("safetensors", "npz") or not root
     if hollow and not any(tensor.role in MODEL for tensor in layout.tensors):
         artifact.problems.append(Problem("empty", "error", f"its {hollow[0]!r} holds nothing"))
-    elif nothing and not layout.tensors and not layout.problems and layout.format not in ("pickle", "distcp"):
+    elif nothing and not layout.tensors and not layout.problems and layout.format not in _MAY_BE_EMPTY:
         artifact.problems.append(Problem("empty", "error", "holds no tensor"))
     return layout
 

@@ -30,12 +30,9 @@ _COPY_AGAIN = "a copy or a disk did that; copy the file again"
 
 
 def judge_pages(window: Window, done: Pass) -> Iterator[Problem]:
-    import numpy as np
-
     segments = [segment for segment in done.segments if segment.source == FILE]
-    if done.samples and segments:
-        samples = np.concatenate(done.samples)
-        places = _Places(segments, samples)
+    if done.samples is not None and segments:
+        places = _Places(segments, done.samples)
         yield from _lost(window, places)
         yield from _repeated(window, places)
 

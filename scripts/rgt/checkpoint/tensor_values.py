@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Words = np.ndarray[Any, np.dtype[Any]]
 
-READ = 16 << 20  # bytes read at once
+READ = 2 << 20  # bytes read at once: stay in the cache for the digest and the statistics
 BLOCK = 1 << 20  # bytes looked at in one go: stays in the cache between two operations
 PAGE = 4096
 HOLE = 4096  # bytes of zeros in a row that no dense tensor has by chance
@@ -151,7 +151,7 @@ class Pass:
     segments: list[Segment]  # by source and start, never overlapping
     sha256: str | None = None
     problems: list[Problem] = field(default_factory=list)
-    samples: list[Words] = field(default_factory=list)  # eight bytes of every SAMPLE, where no checksum speaks
+    samples: Words | None = None  # eight bytes of every SAMPLE, where no checksum speaks
 
 
 def read_values(window: Window, layout: Layout, *, digest: bool, max_abs: float, tick: Tick | None = None) -> Pass:
@@ -203,6 +203,8 @@ def _read_file(window: Window, layout: Layout, done: Pass, digest: bool, tick: T
     pending = deque(segment for segment in done.segments if segment.source == FILE)
     buffer = memoryview(bytearray(min(READ, window.length)))
     at = read = 0  # the buffer starts at `at`; `read` bytes of the file were hashed
+    if not layout.spans and not window.start:
+        done.samples = np.ones(-(-window.length // SAMPLE), "u8")
     with ThreadPoolExecutor(2) as pool:
         while read < window.length:
             data = window.read_into(at, buffer[: min(len(buffer), window.length - at)])
@@ -210,10 +212,11 @@ def _read_file(window: Window, layout: Layout, done: Pass, digest: bool, tick: T
             beside = [pool.submit(checksums.update, read, fresh)] if layout.spans else []
             beside += [pool.submit(sha256.update, fresh)] if digest else []
             kept = _judge_block(pending, at, data)
-            if not layout.spans and not window.start:
+            if done.samples is not None:
                 first = -read % SAMPLE
-                words = np.frombuffer(fresh[first : first + (len(fresh) - first) // 8 * 8], "u8")
-                done.samples.append(words[:: SAMPLE // 8].copy())
+                words = np.frombuffer(fresh[first : first + max(len(fresh) - first, 0) // 8 * 8], "u8")[:: SAMPLE // 8]
+                number = (read + first) // SAMPLE
+                done.samples[number : number + len(words)] = words
             for future in beside:
                 future.result()
             tick(len(fresh))

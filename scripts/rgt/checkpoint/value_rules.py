@@ -56,7 +56,10 @@ class Siblings:
             if segment.first.role == "weight" and segment.stats.zero:
                 self._zeros |= {segment.first.name, ".".join(segment.first.name.split(".")[-2:])}
             if segment.first.role in ("weight", "ema") and segment.first.rank > 1:
-                self._all &= segment.stats.zero
+                fresh = segment.first.name.startswith(
+                    "base_model."
+                )  # an adapter of PEFT may begin as nothing but zeros
+                self._all &= segment.stats.zero and not fresh
 
     def severity(self, segment: Segment) -> str:
         """Of a tensor that holds one value only: an error where it cannot be meant."""

@@ -28,9 +28,8 @@ def read_tflite(window: Window) -> Layout:
             dtype = DTYPES.get(_TYPES.get(_number(window, kind_at, 1) if kind_at else 0, ""))
             shape = tuple(_number(window, at, 4) for at in _vector(window, shape_at, 4)) if shape_at else ()
             if length and dtype and math.prod(shape) * dtype.size == length:
-                layout.tensors.append(Tensor(name, dtype, shape, window.start + start))
-    if not layout.tensors:
-        layout.problem("empty", "error", "holds no tensor with values")
+                role = "weight" if math.prod(shape) > 1 else "other"  # a number of the program, such as a limit
+                layout.tensors.append(Tensor(name, dtype, shape, window.start + start, role=role))
     return layout
 
 

@@ -11,33 +11,12 @@ from rgt.checkpoint.layout import DTYPES, Broken, Layout, Tensor
 
 _MAX_NODES, _MAX_DEPTH, _MAX_TEXT = 2_000_000, 100, 1 << 20
 _ARRAY, _SCALAR = 1, 3  # flax's extensions
-_NUMBERS = {
-    0xCA: "f",
-    0xCB: "d",
-    0xCC: "B",
-    0xCD: "H",
-    0xCE: "I",
-    0xCF: "Q",
-    0xD0: "b",
-    0xD1: "h",
-    0xD2: "i",
-    0xD3: "q",
-}
+_NUMBERS = dict(zip(range(0xCA, 0xD4), "fdBHIQbhiq", strict=True))
+# bytes of the length that follows: of bytes, extensions, text, lists and maps
 _SIZED = {
-    0xC4: 1,
-    0xC5: 2,
-    0xC6: 4,
-    0xD9: 1,
-    0xDA: 2,
-    0xDB: 4,
-    0xDC: 2,
-    0xDD: 4,
-    0xDE: 2,
-    0xDF: 4,
-    0xC7: 1,
-    0xC8: 2,
-    0xC9: 4,
+    code: width for first in (0xC4, 0xC7, 0xD9) for code, width in zip(range(first, first + 3), (1, 2, 4), strict=True)
 }
+_SIZED |= {0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}
 _FIXED = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
 
 

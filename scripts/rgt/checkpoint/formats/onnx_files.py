@@ -17,11 +17,17 @@ _MAX_FIELDS, _MAX_DEPTH, _MAX_NAME = 5_000_000, 30, 4096
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
 # where messages that hold tensors are: (kind of message, field) -> kind of what is in it
 _INSIDE = {
-    ("model", 7): "graph", ("model", 25): "function", ("graph", 1): "node", ("graph", 5): "tensor",
-    ("graph", 15): "sparse", ("function", 7): "node", ("node", 5): "attribute", ("attribute", 5): "tensor",
-    ("attribute", 6): "graph", ("attribute", 10): "tensor", ("attribute", 11): "graph", ("sparse", 1): "tensor",
-    ("sparse", 2): "tensor",
-}  # fmt: skip
+    (kind, int(field)): inner
+    for kind, row in {
+        "model": "7=graph 25=function",
+        "graph": "1=node 5=tensor 15=sparse",
+        "function": "7=node",
+        "node": "5=attribute",
+        "attribute": "5=tensor 6=graph 10=tensor 11=graph",
+        "sparse": "1=tensor 2=tensor",
+    }.items()
+    for field, inner in (pair.split("=") for pair in row.split())
+}
 Field = tuple[int, int, Any]  # number, wire type, value: a number, or (start, length)
 
 

@@ -78,7 +78,9 @@ ENUMS = frozenset(
     accelerate.utils.dataclasses.SageMakerDistributedType accelerate.utils.dataclasses.DynamoBackend
     lightning.pytorch.trainer.states.RunningStage lightning.pytorch.trainer.states.TrainerFn
     pytorch_lightning.trainer.states.RunningStage pytorch_lightning.trainer.states.TrainerFn
-    peft.utils.peft_types.PeftType peft.utils.peft_types.TaskType
+    peft.utils.peft_types.PeftType peft.utils.peft_types.TaskType pyannote.audio.core.task.Problem
+    pyannote.audio.core.task.Resolution torchao.quantization.quant_primitives.MappingType
+    torchao.quantization.quantize_.common.kernel_preference.KernelPreference
 """.split()
 )
 # Public libraries whose classes checkpoints hold. Not their functions: only what pickle makes without a constructor.
@@ -91,7 +93,7 @@ LIBRARIES = tuple(
     tokenizers. sentencepiece. torch.nn. torch.optim. torch.distributed. torch.utils.data. torch.ao.
     torch.quantization. torch.amp. torch.cuda.amp. torch.fx. xformers. flash_attn. apex. bitsandbytes. jax. jaxlib.
     flax. optax. orbax. ml_dtypes. keras. torch_geometric. datasets. sentence_transformers. open_clip. detectron2.
-    monai. segmentation_models_pytorch. pyannote. whisper. spacy. thinc. gensim. xgboost. lightgbm. catboost.
+    torchao. monai. segmentation_models_pytorch. pyannote. whisper. spacy. thinc. gensim. xgboost. lightgbm. catboost.
     einops. kornia. efficientnet_pytorch. dgl. tianshou. stable_baselines3. gymnasium. gym. attr. pydantic. pandas.
     """.split()
 )
@@ -101,7 +103,13 @@ _HOSTILE = re.compile(
     r"|torch\.(hub|load|jit\.load|serialization\.load|utils\.(cpp_extension|collect_env|bottleneck)|_inductor|_dynamo"
     r"|package|distributed\.rpc|fx\.graph_module\.reduce|fx\.graph_module\._|utils\.data\.datapipes)"
     r"|pandas\.(eval|read_pickle|core\.computation|io\.)"
-    r"|cloudpickle|dill|joblib(?!\.numpy_pickle\.NumpyArrayWrapper$)|nltk|pip|setuptools|pkg_resources|IPython|os\.|nt\.|posix\.)"
+    r"|cloudpickle|dill|joblib(?!\.numpy_pickle\.NumpyArrayWrapper$)|nltk\.(?!.*\.[A-Z]\w*$)|pip|setuptools|pkg_resources|IPython|os\.|nt\.|posix\.)"
+)
+# What compiled classes of libraries are pickled by: each makes an object of the class that it is given, and fills it.
+_MAKERS = re.compile(
+    r"sklearn\.(\w+\.)+(newObj|__pyx_unpickle_\w+|_sgd_fast\.[A-Z]\w+|_loss\.Cy\w+)"
+    r"|pandas\.(core\.indexes\.base\._new_Index|_libs\.internals\._unpickle_block|_libs\.arrays\.__pyx_unpickle_NDArrayBacked"
+    r"|core\.internals\.managers\.(Single)?BlockManager|StringDtype)|jax\._src\.array\._reconstruct_array"
 )
 _HARMLESS = ("typing.", "enum.", "functools.partial", "collections.abc.", "dataclasses._")
 _JAGGED = "torch.nested._internal.nested_tensor._rebuild_njt"
@@ -147,7 +155,7 @@ def is_known(name: str, called: bool, script: bool) -> bool:
     """Whether the name may be there as it is used. `script`: a TorchScript archive names its own classes."""
     if name in ALLOWED or name in ENUMS or (script and name.startswith("__torch__.")):
         return True
-    if called or is_hostile(name):
+    if is_hostile(name) or (called and not _MAKERS.fullmatch(name)):
         return False
     return name.startswith((*LIBRARIES, "numpy.", "torch.", "typing."))
 
@@ -165,6 +173,8 @@ def call_fault(name: str, arguments: tuple[Any, ...], names: list[str | None]) -
         allowed, callables = {*_FACTORIES, None}, names[:1]
     elif name == "torch._tensor._rebuild_from_type_v2":
         allowed, callables = {*REBUILDERS, _JAGGED}, names[:1]
+    elif name == "jax._src.array._reconstruct_array":
+        allowed, callables = {f"numpy.{core}.multiarray._reconstruct" for core in ("core", "_core")}, names[:1]
     elif name.startswith("numpy.random._pickle"):
         allowed = {name for name in ALLOWED if name.startswith("numpy.random.")}
         callables = [other for other in names if other]

@@ -10,6 +10,7 @@ make of frames and memos that no pickler writes (C's drops what is left of a fra
 
 from __future__ import annotations
 
+import codecs
 import math
 import pickletools
 from collections.abc import Callable
@@ -27,7 +28,7 @@ MAX_OPCODES = 3_000_000
 # -- the machine
 
 NESTED = "torch.storage._load_from_bytes"  # calls torch.load without weights_only
-ARRAY = "joblib.numpy_pickle.NumpyArrayWrapper"
+ARRAYS = ("joblib.numpy_pickle.NumpyArrayWrapper", "sklearn.externals.joblib.numpy_pickle.NumpyArrayWrapper")
 _FAULTS = 10  # kept
 _DO_NOT_LOAD = "do not load this file; get it from its source again"
 _ENDS = ("FRAME", "STOP", "INT")
@@ -120,9 +121,10 @@ class Machine:
     def call(self, function: Any, arguments: Any, made: bool = False) -> None:
         """`made`: without its constructor. getattr(Outer, "Inner"), as protocol 2 writes it, names Outer.Inner."""
         match function, arguments:
-            case Global() as get, (Global() as outer, str(inner)) if get.dotted in GETATTR:
+            case Global() as get, (Global() | Call(function=Global()) as owner, str(inner)) if get.dotted in GETATTR:
                 if isinstance(arguments, tuple) and inner.isidentifier() and not inner.startswith("_"):
                     self.lookups -= 1
+                    outer: Global = owner.function if isinstance(owner, Call) else owner  # a method of an object
                     if outer.dotted in ENUMS:  # Python 3.11.0 to 3.11.3 write members of enums so
                         self.push(Call(outer, (inner,)))
                     else:
@@ -300,6 +302,20 @@ ACTIONS: dict[str, Callable[[Machine, Any], Any]] = {
 }
 
 
+def _read_string(cursor: Cursor) -> str:
+    """A string of Python 2: quoted, and any byte; arrays of that time keep their contents in one."""
+    line = cursor.readline(MAX_PICKLE).rstrip(b"\n")
+    if len(line) < 2 or line[:1] not in (b"'", b'"') or line[:1] != line[-1:]:
+        raise ValueError("a string without quotes")
+    return codecs.escape_decode(line[1:-1])[0].decode("latin-1")
+
+
+_OPCODES: dict[bytes, tuple[str, Any]] = {
+    opcode.code.encode("latin-1"): (opcode.name, opcode.arg.reader if opcode.arg else None)
+    for opcode in pickletools.opcodes
+} | {b"S": ("STRING", _read_string)}
+
+
 @dataclass
 class Pickle:
     root: Any
@@ -314,12 +330,17 @@ def read(cursor: Cursor) -> Pickle:
     """One pickle; the cursor stands behind it afterwards."""
     machine, frame = Machine(), -1  # where the frame ends that an opcode is in
     try:
-        for opcode, argument, at in pickletools.genops(cursor):
+        while True:
+            code = cursor.read(1)
+            if code not in _OPCODES:
+                raise ValueError(f"opcode {code!r} unknown" if code else "it ends before its STOP")
+            name, reader = _OPCODES[code]
+            at = cursor.tell() if name == "INT" else 0  # takes a while, so only where it is needed
+            argument = reader(cursor) if reader else None
+            end = cursor.tell() if frame >= 0 or name in _ENDS else -2
             machine.count += 1
-            name = opcode.name
-            end = cursor.tell() if frame >= 0 or name in _ENDS else -2  # takes a while, so only where it is needed
             if machine.count > MAX_OPCODES:
-                raise Broken("bounds", f"the pickle has more than {MAX_OPCODES} opcodes")
+                raise Broken("unknown", f"the pickle has more than {MAX_OPCODES} opcodes and was not read to its end")
             if frame >= 0 and (end > frame or name == "FRAME" or (name == "STOP" and end != frame)):
                 message = "the pickle's opcodes cross the borders of its frames: readers differ in what they make of it"
                 raise Broken("hostile", message, fix=_DO_NOT_LOAD)
@@ -328,7 +349,7 @@ def read(cursor: Cursor) -> Pickle:
             if name == "FRAME":
                 frame = end + int(argument or 0)
                 continue
-            if (name == "PROTO" and int(argument or 0) > 5) or (name == "INT" and _is_odd(argument, end - (at or 0))):
+            if (name == "PROTO" and int(argument or 0) > 5) or (name == "INT" and _is_odd(argument, end - at)):
                 raise Broken("malformed", f"the pickle has a {name} of {argument!s:.40}, as no pickler writes it")
             action = ACTIONS.get(name)
             if action is None:
@@ -348,7 +369,7 @@ def read(cursor: Cursor) -> Pickle:
 def _skip_array(machine: Machine, cursor: Cursor) -> None:
     """joblib writes an array's bytes into the pickle, behind the object that describes it."""
     made = machine.stack[-1]
-    if not isinstance(made, Call) or made.dotted != ARRAY or not isinstance(made.state, dict):
+    if not isinstance(made, Call) or made.dotted not in ARRAYS or not isinstance(made.state, dict):
         return
     described, shape = made.state.get("dtype"), made.state.get("shape")
     code = described.arguments[0] if isinstance(described, Call) and isinstance(described.arguments, tuple) else None
@@ -374,7 +395,7 @@ def _skip_array(machine: Machine, cursor: Cursor) -> None:
 
 def _is_odd(number: Any, length: int) -> bool:
     """010 is 8 in C and 10 in Python. True and False are written as 01 and 00."""
-    return number is not True and number is not False and length != len(str(number)) + 2
+    return number is not True and number is not False and length != len(str(number)) + 1
 
 
 def judge(pickle: Pickle, layout: Layout, script: bool = False) -> None:

@@ -38,33 +38,13 @@ from rgt.checkpoint.layout import (
 NPY = b"\x93NUMPY"
 _HEAD = 512
 # what is often saved under a checkpoint's name, and what to call it
-_PACKED = {
-    b"\x1f\x8b": "gzip",
-    b"BZh": "bz2",
-    b"\xfd7zXZ\0": "lzma",
-    b"x\x9c": "zlib",
-    b"x\x5e": "zlib",
-    b"x\xda": "zlib",
-}
-_PACKED |= {b"x\x01": "zlib"}
+_PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\0": "lzma"}
+_PACKED |= dict.fromkeys((b"x\x01", b"x\x5e", b"x\x9c", b"x\xda"), "zlib")
 _MAX_UNPACKED = 64 << 20  # bytes
 _STRANGERS = {b"\x28\xb5\x2f\xfd": "a zstd file", b"\x7fELF": "a program"}
-_NAMES = (
-    ".jit",
-    ".ts",
-    ".ptl",
-    ".pt2",
-    ".onnx",
-    ".h5",
-    ".hdf5",
-    ".keras",
-    ".msgpack",
-    ".tflite",
-    ".nemo",
-    ".npz",
-    ".ocdbt",
-)
+_NAMES = tuple(".jit .ts .ptl .pt2 .onnx .h5 .hdf5 .keras .msgpack .tflite .nemo .npz .ocdbt".split())
 _SPEECHBRAIN = re.compile(r"(counter|epoch_counter|brain|dataloader-\w+)\.ckpt")
+_PICKLES = (".pkl", ".pickle", ".joblib", ".p")
 _TORCH_NAMES = (".pt", ".pth", ".ckpt", ".npy", ".npz", ".distcp", "pytorch_model.bin", "optimizer.bin")
 _MAGICS = (b"GGUF", b"\x89HDF", b"\x0c\xdb\x3a\x2a")
 _MARKUP = (b"<!doctype html", b"<html", b"<?xml", b"<error", b"<head")
@@ -85,12 +65,13 @@ def read(window: Window, name: str) -> Layout:
     elif tar_files.is_tar(head):  # torch looks for a tar before it looks for a pickle
         layout = tar_files.read_tar(window, _add_part)
     elif head.startswith(NPY):
-        layout = Layout("npy", [_array("array", window, window.length, window.start, FILE)])
+        layout = Layout("npy")
+        _add_array(layout, "array", window, window.length, FILE)
     elif head[8:9] == b"{" and (head[6:8] == b"\0\0" or name.endswith(".safetensors")):
         layout = read_safetensors(window)
     elif (reader := _OTHERS.get(head[:4]) or _OTHERS.get(head[4:8]) or _BY_NAME.get(Path(name).suffix)) is not None:
         layout = reader(window)
-    elif head[:1] == b"\x80" and len(head) > 1 and head[1] <= 5:
+    elif torch_files.is_pickle(window, name.endswith((*_TORCH_NAMES, *_PICKLES))):
         layout = torch_files.read_pickle(window)
     elif packed := next((kind for magic, kind in _PACKED.items() if head.startswith(magic)), None):
         layout = _unpack(window, name, packed)
@@ -99,11 +80,8 @@ def read(window: Window, name: str) -> Layout:
         layout.facts["unopened"] = True
         layout.problem("unjudged", "info", f"looks like a file of {what}, of which nothing is checked")
     else:
-        _name_the_stranger(window, head)
-        if not name.endswith(".safetensors"):
-            message = f"{window.length} bytes of no format that is known here; nothing of it was checked"
-            code = "not-a-checkpoint" if name.endswith(_TORCH_NAMES) else "unknown"
-            raise Broken(code, message, evidence=head[:16].hex(" "))
+        if stranger := _name_the_stranger(window, head, name):
+            raise stranger
         layout = read_safetensors(window)
     assign_roles(layout.tensors, name)
     return layout
@@ -161,7 +139,7 @@ def _zip(window: Window) -> Layout:
                         head += block
                     layout.packed.append(member)
                     part, place = in_memory(head), len(layout.packed) - 1
-                layout.tensors.append(_array(name, part, member.size, part.start, place))
+                _add_array(layout, name, part, member.size, place)
             except Broken as broken:
                 broken.problem.where = name[:200]
                 layout.add(broken.problem)
@@ -195,7 +173,7 @@ def _unpack(window: Window, name: str, kind: str) -> Layout:
     except (OSError, ValueError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise Broken("crc", f"does not unpack ({kind}): {error}") from None
     if len(data) >= _MAX_UNPACKED or window.length > _MAX_UNPACKED:
-        raise Broken("unjudged", f"a {kind} file of more than {_MAX_UNPACKED} bytes", fix="unpack it first")
+        raise Broken("unknown", f"a {kind} file of more than {_MAX_UNPACKED} bytes", fix="unpack it first")
     layout = read(in_memory(data), name.rpartition(".")[0] or name)
     layout.spans = []
     for tensor in layout.tensors:
@@ -213,21 +191,28 @@ def _ocdbt(window: Window) -> Layout:
     return layout
 
 
-def _name_the_stranger(window: Window, head: bytes) -> None:
-    if head.startswith(b"version https://git-lfs.github.com/spec/"):
-        raise Broken("lfs-pointer", "a git-LFS pointer, not the file itself", fix="run: git lfs pull")
+def _name_the_stranger(window: Window, head: bytes, name: str) -> Broken | None:
+    """What it is instead of a checkpoint; only a name that promises one makes that a fault."""
+    promised = name.endswith((*_NAMES, *_TORCH_NAMES, *_PICKLES, ".safetensors"))
     shown = " ".join(head[:120].decode("utf-8", "replace").split())
     markup = head.lstrip().lower().startswith(_MARKUP)
-    if markup or (head.lstrip()[:1] in (b"{", b"[") and _is_text(head)):
-        what = f"{'an HTML or XML page' if markup else 'JSON text'}, as a server sends instead of a file"
-        raise Broken("error-page", what, evidence=shown, fix="check the address and the login, then download again")
+    what = next((what for magic, what in _STRANGERS.items() if head.startswith(magic)), None)
+    if head.startswith(b"version https://git-lfs.github.com/spec/"):
+        return Broken("lfs-pointer", "a git-LFS pointer, not the file itself", fix="run: git lfs pull")
     if not any(head) and not any(window.read(window.length // 2, min(_HEAD, window.length - window.length // 2))):
-        raise Broken("hole", "begins with zeros: the space was reserved and never written", fix="copy it again")
-    for magic, what in _STRANGERS.items():
-        if head.startswith(magic):
-            raise Broken("not-a-checkpoint", what, fix="unpack it first, if it is packed")
-    if _is_text(head):
-        raise Broken("not-a-checkpoint", "plain text", evidence=shown)
+        return Broken("hole", "begins with zeros: the space was reserved and never written", fix="copy it again")
+    if promised and (markup or (head.lstrip()[:1] in (b"{", b"[") and _is_text(head))):
+        what = f"{'an HTML or XML page' if markup else 'JSON text'}, as a server sends instead of a file"
+        fix = "check the address and the login, then download again"
+        return Broken("error-page", what, evidence=shown, fix=fix)
+    if what or _is_text(head):
+        code = "not-a-checkpoint" if promised else "unknown"
+        return Broken(code, what or "plain text", evidence=shown, fix="unpack it first, if it is packed")
+    if name.endswith(".safetensors"):
+        return None
+    message = f"{window.length} bytes of no format that is known here; nothing of it was checked"
+    code = "not-a-checkpoint" if name.endswith(_TORCH_NAMES) else "unknown"
+    return Broken(code, message, evidence=head[:16].hex(" "))
 
 
 def _is_text(head: bytes) -> bool:
@@ -343,8 +328,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 # -- numpy
 
 
-def _array(name: str, window: Window, size: int, start: int, source: int) -> Tensor:
-    """`window` holds at least the header; the array's `size` bytes are at `start` of its source."""
+def _add_array(layout: Layout, name: str, window: Window, size: int, source: int) -> None:
+    """`window` holds at least the header of the array's `size` bytes in its source."""
     head = window.head(12)
     if not head.startswith(NPY) or len(head) < 10 or head[6] not in (1, 2, 3):
         raise Broken("malformed", "not a .npy file: its magic or version is another")
@@ -364,6 +349,12 @@ def _array(name: str, window: Window, size: int, start: int, source: int) -> Ten
     descr = header.get("descr")
     if not _are_counts(shape, tuple):
         raise Broken("malformed", "the header's shape is not a tuple of numbers")
+    if descr in ("|O", "O") and window.length == size:
+        merge(layout, name, torch_files.read_pickle(window.part(begin, size - begin)))
+        layout.problem(
+            "object-array", "warn", "holds Python objects: numpy loads them only with allow_pickle", where=name
+        )
+        return
     if isinstance(descr, list):  # records: their values are not judged, and any size of one is taken
         dtype, big_endian = Dtype("record", (size - begin) // max(math.prod(shape), 1), "opaque"), False
     else:
@@ -374,7 +365,7 @@ def _array(name: str, window: Window, size: int, start: int, source: int) -> Ten
     if begin + wanted < size:
         raise Broken("trailing", f"{size - begin - wanted} bytes follow the array")
     axes = tuple(reversed(shape)) if header.get("fortran_order") is True else shape
-    return Tensor(name, dtype, axes, start + begin, source=source, big_endian=big_endian, role="weight")
+    layout.tensors.append(Tensor(name, dtype, axes, window.start + begin, source=source, big_endian=big_endian))
 
 
 _OTHERS: dict[bytes, Callable[[Window], Layout]] = {

@@ -34,6 +34,7 @@ from rgt.checkpoint.layout import (
 
 MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001  # what a legacy file starts with
 MAGIC_PICKLE = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # as protocol 2 writes it
+_BEGINS = (b"\x80", b"(", b"]", b"}", b"c")  # of pickles; those of protocol 0 and 1 do not say their protocol
 MAX_DEPTH, MAX_LEAVES = 200, 500_000
 MAX_NAME = 1000  # characters
 MAX_NUMBER = 1 << 62
@@ -180,6 +181,14 @@ def _judge_script(window: Window, names: dict[str, Member], layout: Layout) -> N
     layout.problem("code", "info", message)
 
 
+def is_pickle(window: Window, named: bool) -> bool:
+    """`named`: by its name it may be one; text that begins like one is no reason to call it so."""
+    head = window.head(2)
+    if head[:1] == b"\x80":
+        return len(head) > 1 and head[1] <= 5
+    return named and head[:1] in _BEGINS and window.read(window.length - 1, 1) == b"."
+
+
 def read_pickle(window: Window) -> Layout:
     """A plain pickle, or torch's legacy format."""
     layout = Layout("pickle")
@@ -190,6 +199,8 @@ def read_pickle(window: Window) -> Layout:
     found = find(layout)
     if found.views:
         layout.problem("malformed", "error", f"{len(found.views)} tensors have no storage in this pickle")
+    while pickle.end < min(window.length, pickles.MAX_PICKLE) and window.read(pickle.end, 1) in _BEGINS:
+        pickle = _read_pickle(window, pickle.end, layout)  # dumped one behind the other
     if pickle.end != window.length:
         layout.problem("trailing", "error", f"{window.length - pickle.end} bytes follow the end of the pickle")
     return layout
@@ -302,7 +313,7 @@ def leaves(root: Any) -> Iterator[tuple[str, Any]]:
         name = f"{prefix}.{key}"[:MAX_NAME] if prefix and key else prefix or key
         if isinstance(node, Persistent) and isinstance(node.id, tuple) and node.id[:1] == ("module",):
             continue  # the class of a module with its source, in old files
-        if isinstance(node, Persistent) or (isinstance(node, Call) and node.dotted in _LEAVES):
+        if isinstance(node, Persistent) or (isinstance(node, Call) and _is_leaf(node)):
             count += 1
             if count > MAX_LEAVES:
                 raise Broken("bounds", f"the pickle holds more than {MAX_LEAVES} tensors")
@@ -314,6 +325,14 @@ def leaves(root: Any) -> Iterator[tuple[str, Any]]:
             stack.append((name, _children(node)))
             if len(stack) > MAX_DEPTH:
                 raise Broken("bounds", f"the pickle is nested deeper than {MAX_DEPTH}")
+
+
+def _is_leaf(call: Call) -> bool:
+    """A tensor or an array; one of Python objects is a list of them."""
+    match call.state:
+        case (_, _, Call(dotted="numpy.dtype", arguments=(str(code), *_)), _, list()) if code.startswith("O"):
+            return False
+    return call.dotted in _LEAVES
 
 
 def _children(node: Any) -> Iterator[tuple[str, Any]]:
@@ -435,6 +454,8 @@ def numpy_array(name: str, call: Call) -> Tensor:
         text = data.arguments[0] if data.arguments else None  # protocol 2 has no bytes: they are written as text
         if isinstance(text, str) and data.arguments[1:] in ((), ("latin1",), ("latin-1",)):
             data = text.encode("latin-1", "replace")
+    if isinstance(data, str):  # of Python 2, where a string is bytes
+        data = data.encode("latin-1", "replace")
     if not isinstance(data, (bytes, bytearray)):
         raise Broken("malformed", "a numpy array's contents are not bytes")
     if not isinstance(shape, tuple) or not all(map(is_count, shape)):
