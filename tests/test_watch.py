@@ -17,7 +17,7 @@ from typing import Any
 from bench import watch_curves
 from rgt import bundle, files
 from rgt.log import reader
-from rgt.log.history import OLD, RECENT, History, Series
+from rgt.log.history import OLD, RECENT, History, Points, Series
 from rgt.machine import open_files, processes
 from rgt.report import Finding
 from rgt.run import record as rundir
@@ -148,8 +148,8 @@ def test_a_loss_that_doubles_within_a_short_log_has_diverged() -> None:
         dice = random.Random(seed)
         values = [(1.6 + 6 * (1 + n / 4) ** -0.5) * (1 + dice.gauss(0, 0.015)) for n in range(200)]
         points = [(float(n), value * (1 + 0.02 * max(0, n - 120))) for n, value in enumerate(values)]
-        assert [finding.code for finding in curves.diverged(points)] == ["diverged"], seed
-        assert not list(curves.diverged([(float(n), value) for n, value in enumerate(values)])), seed
+        assert [finding.code for finding in curves.diverged(curves.Curves(points))] == ["diverged"], seed
+        assert not list(curves.diverged(curves.Curves([(float(n), value) for n, value in enumerate(values)]))), seed
 
 
 def test_rows_beside_a_bar_are_placed_by_its_steps() -> None:
@@ -173,7 +173,7 @@ def test_what_is_printed_after_a_crash_is_no_recovery() -> None:
 
 def rows(start: int, stop: int, level: float = 2.0) -> str:
     dice = random.Random(start)
-    return "".join(f"step {n} loss {level + dice.gauss(0, 0.01):.4f}\n" for n in range(start, stop))
+    return "".join(f"step {n} loss {level + 9 / (9 + n) + dice.gauss(0, 0.01):.4f}\n" for n in range(start, stop))
 
 
 def test_only_what_is_new_is_read(log: Reading) -> None:
@@ -459,9 +459,12 @@ def test_a_checkpoint_that_is_due() -> None:
 
 def test_lr_that_ends_too_early_or_is_negative() -> None:
     points = [(float(n), 1e-3 * max(0.0, 1 - n / 50)) for n in range(60)]
-    assert [finding.code for finding in curves.lr(points, 0.5)] == ["lr"]
-    assert list(curves.lr(points, 0.99)) == []
-    assert [finding.severity for finding in curves.lr([*points, (61.0, -1e-4)], 0.5)] == ["error"]
+
+    def severities(points: Points, done: float) -> list[str]:
+        return [finding.severity for finding in curves.lr(curves.Curves(lr=points, share_done=done))]
+
+    assert severities(points, 0.5) == ["warn"] and severities(points[:54], 0.99) == []
+    assert severities([*points, (61.0, -1e-4)], 0.5) == ["error"]
 
 
 @pytest.mark.parametrize("name", watch_curves.BREAKS)

@@ -12,7 +12,7 @@ from typing import Any
 
 from rgt.job import queue as gate
 from rgt.log.history import SENTENCES, History
-from rgt.metrics.table import ROLES
+from rgt.metrics.table import role
 from rgt.report import SEVERITIES, Report, plural
 from rgt.takeover.snapshot import Process, Snapshot
 from rgt.units import show_duration, show_size
@@ -25,11 +25,8 @@ _FULL = 0.03  # share of bytes or inodes that may be left
 _PROCESSES, _RUNS, _JOBS, _FINDINGS, _STOPPED = 5, 10, 4, 8, 3  # rows shown
 _JOB_FIELDS = "state id name session pane tty elapsed status image where reason command".split()
 _JOB_STATES = ("running", "RUNNING", "queued", "waiting", "PENDING")
-# the metrics that are shown, in this order; the first of each line that is there
-_SHOWN = (
-    *(ROLES[role] for role in ("loss", "val_loss", "accuracy")),
-    ("val_ppl", "ppl", "perplexity", "mfu", "reward", "f1", "eval_f1", "map"),
-)
+# the metrics that are shown, in this order
+_SHOWN = ("loss", "val_loss", "accuracy", "reward")
 
 
 def lines(box: Snapshot, report: Report) -> Iterator[str]:
@@ -127,7 +124,9 @@ def progress(summary: History, few: bool = False, speed: bool = True) -> str:
     facts = [f"{name} {number}" + (f" of {total}" if total else "") for name, number, total in counts if number]
     # a few metrics that everybody looks at; one that is not known is better than none
     metrics = summary.metrics
-    shown = [name for names in _SHOWN if (name := next((name for name in names if name in metrics), ""))]
+    roles = sorted((which[1], which[0], name) for name in metrics if (which := role(name)))
+    best = {which: name for _, which, name in reversed(roles)}
+    shown = [best[which] for which in _SHOWN if which in best]
     shown = shown or [name for name in metrics if "loss" in name][:2] or list(metrics)[:2]
     facts += [f"{name} {metrics[name]:.4g}" for name in shown[: 3 if few else None]]
     if speed:

@@ -25,7 +25,7 @@ from rgt import bundle, files, units
 from rgt.checkpoint.names import is_checkpoint, is_step_folder
 from rgt.errors import RgtError, bad_input
 from rgt.log import reader
-from rgt.log.history import History
+from rgt.log.history import SCALE_TOLD, History, Series
 from rgt.machine import open_files, processes
 from rgt.report import Finding, Report
 from rgt.run import billing, record
@@ -186,17 +186,17 @@ def _judge(view: View, samples: list[dict[str, Any]]) -> Iterator[Finding]:
     yield from liveness(view)
     if view.state == record.FAILED:
         yield Finding("failed", "error", f"the run failed: {view.reason}", sure=0.99)
-    loss, rates, done = view.points("loss"), view.points("lr"), view.share_done
-    found = list(curves.diverged(loss))
-    yield from found
-    if not found:
-        yield from curves.spike(loss)
-        yield from curves.plateau(loss, rates, done)
-    yield from curves.no_better(view.points("val_loss"), view.name_of("val_loss"))
-    yield from curves.spike(view.points("grad_norm"), "grad_norm")
-    yield from curves.lr(rates, done)
-    if not view.over:
-        yield from curves.slow(view.points("rate"), view.name_of("rate"))
+    told = max((log.series.get(SCALE_TOLD, Series()).points() for log in view.logs.values()), key=len, default=[])
+    yield from curves.judge(
+        curves.Curves(
+            **{role: points for role, (_, points) in view.chosen.items()}
+            | {"loss_scale": view.points("loss_scale") or told},
+            names={role: name for role, (name, _) in view.chosen.items()},
+            share_done=view.share_done,
+            adversarial=view.adversarial,
+            players=view.losses if view.adversarial else {},
+        )
+    )
     yield from box_health.judge(samples, view.eta, live=view.state == record.RUNNING)
 
 
