@@ -19,7 +19,8 @@ from statistics import median
 from typing import Any
 
 from rgt import bundle, units
-from rgt.log.history import SENTENCES, History, Points, Problem
+from rgt.log.history import SENTENCES, History, Points, Problem, problem_in
+from rgt.log.line import plain, says_ended
 from rgt.metrics.table import role
 from rgt.report import Finding
 from rgt.run import record
@@ -54,6 +55,9 @@ class View:
     since: float = 0.0  # when it started, or was first looked at
     progress: float = 0.0  # when the step last changed
     line_gap: float | None = None  # seconds between two lines, from one look to the next
+    steps_per_s: float | None = None  # counters of one look against those of another, where the log has no clock
+    rests: list[str] = field(default_factory=list)  # last lines without an end
+    asked: tuple[str, str] = ("", "")  # what its engine says of it, and why: a state of rgt.run.record
 
     @cached_property
     def log(self) -> str:
@@ -107,6 +111,10 @@ class View:
         speed, epoch, epochs = self.first("it_per_s"), self.first("epoch"), self.first("epochs")
         if self.over:
             return None
+        if not speed and self.steps_per_s and self.first("eta") is None and self.share_done is not None:
+            whole = self.total if self.step is not None and self.total else epochs
+            done = self.step if self.step is not None and self.total else epoch
+            return float(max(0.0, whole - done) / self.steps_per_s)
         if (said := self.first("eta")) is not None:
             return float(said)
         if self.total and self.step is not None and speed:
@@ -139,7 +147,8 @@ class View:
 
     @property
     def problems(self) -> list[Problem]:
-        return [row for log in self.logs.values() for row in log.problems]
+        cut = [Problem(code, rest[:200]) for rest in self.rests if (code := problem_in(plain(rest)))]
+        return [row for log in self.logs.values() for row in log.problems] + cut
 
     def longest(self, name: str) -> list[dict[str, Any]]:
         """The saves or restarts of the log that tells of the most."""
@@ -193,8 +202,11 @@ class View:
         # at its last step and quiet; a bar that counts one of many epochs starts again at once
         quiet = self.writers == [] or (self.age or 0.0) > _SETTLED
         complete = self.share_done is not None and self.share_done >= 1.0 and quiet
-        if not dead and (self.results or complete or any(log.ended for log in self.logs.values())):
+        ended = any(log.ended for log in self.logs.values()) or any(map(says_ended, self.rests))
+        if not dead and (self.results or complete or ended):
             return record.FINISHED
+        if self.asked[0] in record.OVER:
+            return self.asked[0]
         return record.RUNNING if any(log.lines for log in self.logs.values()) else record.QUEUED
 
     @property
