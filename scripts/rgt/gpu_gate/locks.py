@@ -66,7 +66,8 @@ class Lock:
 def who_has(descriptor: int, path: str) -> str:
     """Who holds this flock and who waits for it before us, by the kernel's own list."""
     inode, mine = os.fstat(descriptor).st_ino, os.getpid()
-    holders, waiters = [], []
+    holders: list[int] = []
+    waiters: list[int] = []
     with contextlib.suppress(OSError):
         for line in Path("/proc/locks").read_text().splitlines():
             words = line.replace("->", "").split()  # "1: -> FLOCK ADVISORY WRITE 4711 08:01:1234 0 EOF"

@@ -47,7 +47,8 @@ def lines(box: Snapshot, report: Report) -> Iterator[str]:
         head = f"{row['path']} {row.get('branch')} {str(row.get('commit') or 'no commit')[:10]}"
         good = " · ".join([head, *(_unsaved(row) or ["clean and pushed"])])
         repositories.append(f"{row['path']}: {row['problem']}" if "problem" in row else good)
-    here, elsewhere = [], []
+    here: list[Finding] = []
+    elsewhere: list[Finding] = []
     for finding in sorted(report.findings, key=lambda finding: SEVERITIES.index(finding.severity)):
         (here if _in_project(finding.path) else elsewhere).append(finding)
     findings = []

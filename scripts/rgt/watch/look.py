@@ -170,9 +170,9 @@ def _view(target: Target, memory: dict[str, Any]) -> View:
     view.asked = ask(target, view)
     last = memory["last"] or {}
     for name in ("step", "epoch"):  # a log without a clock: two looks have seen how fast it counts
-        before, now, seconds = last.get(name), getattr(view.main, name), view.now - last.get("time", view.now)
-        if before is not None and now is not None and now > before and seconds > 1:
-            memory["speed"] = (now - before) / seconds
+        earlier, now, seconds = last.get(name), getattr(view.main, name), view.now - last.get("time", view.now)
+        if earlier is not None and now is not None and now > earlier and seconds > 1:
+            memory["speed"] = (now - earlier) / seconds
             break
     view.steps_per_s = memory.get("speed")
     run = Run(target.directory) if target.directory else None
