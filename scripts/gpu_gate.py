@@ -36,6 +36,7 @@ Exit codes: the job's own; 124 timeout; 130 or 143 ended by SIGINT or SIGTERM.
 Before the job runs: 2 usage or bad input, 3 the environment lacks something."""
 
 FOREVER = 1e9  # seconds
+FILE = click.Path(path_type=Path, dir_okay=False)
 KEPT_ENVIRONMENT = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "LD_LIBRARY_PATH", "PYTHONPATH")
 
 
@@ -70,6 +71,8 @@ def verb(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.Com
 @click.option("-n", "--name", required=True, help="Name of the job; --then and the verbs find it by this.")
 @click.option("-t", "--timeout", type=cli.Duration(), help="Longest run time, such as 12h; counts from the start.")
 @click.option("--grace", type=cli.Duration(), default="30s", show_default=True, help="From SIGTERM to SIGKILL.")
+@click.option("--hard-limit", is_flag=True, help="SIGKILL at --timeout, SIGTERM a --grace before it.")
+@click.option("--lock", type=FILE, help="The box's own lock file: join its flock queue, start when it is held.")
 @click.option("--gpus", type=click.IntRange(1), help="How many cards of CUDA_VISIBLE_DEVICES, or of all. [default: 1]")
 @click.option("--slots", type=click.IntRange(1), help="On a box without GPUs: how many jobs may run at once.")
 @click.option("--min-free-mem", type=cli.Size(), help="Free memory each card must have, such as 20GiB.")
@@ -105,6 +108,12 @@ def run(queue: gate.Queue, command: tuple[str, ...], detach: bool, as_json: bool
         wanted = [cards.lock_name(card) for card in cards.choose(asked["gpus"])]
     job_id = mint_id(asked["name"])
     log = str((asked.pop("log") or queue.job_path(job_id, "log")).absolute())
+    with contextlib.suppress(OSError):  # no such log yet, or no stdout
+        if not detach and os.path.samestat(os.stat(log), os.fstat(1)):
+            raise bad_input(f"stdout goes to {log}, which is the job's own log; leave out one of the two")
+    if asked["hard_limit"] and not asked["timeout"]:
+        raise bad_input("--hard-limit needs a --timeout that it makes hard")
+    asked["lock"] = str(asked["lock"].absolute()) if asked["lock"] else None
     environment = {name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ}
     record = {"id": job_id, "name": asked["name"], **_FRESH, "detached": detach, "command": list(command)}
     record |= {"cwd": os.getcwd(), "log": log, "wanted": wanted, "asked": asked, "environment": environment}
@@ -127,7 +136,7 @@ def resume(jobs: tuple[str, ...], queue: gate.Queue, as_json: bool) -> None:
     for record in lost:
         if not Path(record["cwd"]).is_dir():
             raise bad_input(f"{record['id']} cannot be resumed: its directory {record['cwd']} is gone")
-        _submit(queue, {**record, **_FRESH, "detached": True}, as_json)
+        _submit(queue, {**record, **_FRESH, "detached": True, "again": record["submitted"]}, as_json)
     if not lost:
         click.echo("nothing to resume", err=True)
 
@@ -149,8 +158,13 @@ def list_jobs(everything: bool, queue: gate.Queue, as_json: bool) -> None:
     ended = [record for record in records if record["state"] in gate.FINAL]
     hidden = set() if everything else {record["id"] for record in ended[:-20]}
     records = [record for record in records if record["id"] not in hidden]
+    if not as_json:
+        click.echo(f"queue {queue.directory}")
+        click.echo(f"{'STATE':9} {'JOB':44} {'FOR':>7} WHERE, WHY")
     _print_records(records, as_json)
     if not as_json:
+        for line in _outsiders():
+            click.echo(line)
         click.echo(f"{len(records)} jobs" + (f", {len(hidden)} older ones with --all" if hidden else ""), err=True)
 
 
@@ -287,6 +301,19 @@ def _wait_for_end(queue: gate.Queue, record: gate.Record, seconds: float) -> Non
 
 def _print_records(records: list[gate.Record], as_json: bool, prefix: str = "", **more: Any) -> None:
     cli.show({**more, "jobs": records}, as_json, [prefix + _line(record) for record in records])
+
+
+def _outsiders() -> list[str]:
+    """Users of the cards that no gate started: they are what a job waits for, too."""
+    from rgt.machine import gpus, processes
+
+    lines = []
+    for card in gpus.read().gpus:
+        for user in (user for user in card.processes if user.type == "C"):
+            if gate.MARK not in processes.environment(user.pid):
+                words = " ".join(processes.command(user.pid))[:60] or "not visible here"
+                lines.append(f"outside   GPU {card.index}: pid {user.pid} ({words}), not started through this gate")
+    return lines
 
 
 def _line(record: gate.Record) -> str:

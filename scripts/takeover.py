@@ -25,6 +25,7 @@ import contextlib
 import fcntl
 import math
 import os
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -49,6 +50,9 @@ _RUNS = 5  # newest runs in a block, beside those that are alive
 _STATE = "- state "
 _GONE = "gone"
 _LONGEST = 300  # characters of a state
+_VERB = r"\b(?:is|are|was|were|has|have|needs?|causes?|comes?|does|do)\b"
+# "lr is too high and also the data is bad"; "not X" behind a comma is the alternative that it excludes
+_TWO_CAUSES = re.compile(rf"{_VERB}.*(?:\b(?:and|or|plus|also|as well as)\b|;).*{_VERB}", re.I)
 
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -200,6 +204,10 @@ def log(**options: Any) -> None:
 
     if len(options["hypothesis"]) != 1:
         raise bad_input(f"--hypothesis was given {len(options['hypothesis'])} times; a decision tests one at a time")
+    if _TWO_CAUSES.search(options["hypothesis"][0]):
+        raise bad_input(
+            "--hypothesis names two causes; a decision tests one at a time: write down the one to test first"
+        )
     texts = {"hypothesis": options["hypothesis"][0], "next": options["next_command"]}
     texts = {option: text.strip() for option, text in texts.items()}
     for option, text in texts.items():

@@ -96,6 +96,8 @@ def _look(targets: tuple[str, ...], silenced: tuple[str, ...]) -> dict[str, Any]
         return found
     target = find_target(targets)
     found = look(target, silenced)
+    if len(targets) == 1 and run.run_json.is_file() and importlib.util.find_spec("rgt.job.backends"):
+        _ask_engine(run, found)
     status.write(target.status, found)
     return found
 
@@ -124,6 +126,7 @@ def _look_elsewhere(run: Run, silenced: tuple[str, ...]) -> dict[str, Any] | Non
     if not order.head.name:
         return None
     found = _poll(order.head, order.run_dir, silenced) | {"where": str(run.path)}
+    _ask_engine(run, found)
     # an end that rgt launch has seen and wrote down here: on the box there is only a log that stops
     last = run.last_event()
     state = record.AFTER_EVENT[last["event"]] if last else record.UNKNOWN
@@ -134,6 +137,32 @@ def _look_elsewhere(run: Run, silenced: tuple[str, ...]) -> dict[str, Any] | Non
             found["findings"].insert(0, Finding("failed", "error", message, str(run.path), sure=0.99).as_dict())
             found["ok"] = False
     return found
+
+
+def _ask_engine(run: Run, found: dict[str, Any]) -> None:
+    """A log that stops says nothing about its process; its engine knows, and has the exit code."""
+    from rgt.job.backends import backend, order_of
+    from rgt.run.record import ACTIVE, FAILED, LOST, OVER
+
+    order = order_of(run)
+    if order is None or found["now"]["state"] not in (*ACTIVE, LOST):
+        return
+    try:
+        told = backend(order.kind).status(order)
+    except RgtError as error:
+        found["findings"].append(Finding("unseen", "info", f"its engine gave no answer: {error}").as_dict())
+        return
+    if told.state not in OVER:
+        return
+    found["now"] |= {"state": told.state, "eta": None}
+    code = "" if told.exit_code is None else f" with exit code {told.exit_code}"
+    if told.state in (FAILED, LOST):
+        message = (
+            f"{order.kind} says that it {'failed' if told.state == FAILED else 'is gone'}{code} {told.detail}".strip()
+        )
+        found["findings"] = [row for row in found["findings"] if row["code"] not in ("stalled", "unfinished")]
+        found["findings"].insert(0, Finding("failed", "error", message, str(run.path), sure=0.99).as_dict())
+        found["ok"] = False
 
 
 def _poll(host: Host, run: str, silenced: tuple[str, ...]) -> dict[str, Any]:

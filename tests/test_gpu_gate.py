@@ -6,9 +6,11 @@ import itertools
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -290,7 +292,9 @@ def test_list_shows_every_state_and_bounds_itself(box: Gate) -> None:
         box.queue.save({**template, "id": f"20260101-0000{number:02d}-j-000000", "submitted": float(number)})
     box.running(box.detach("now", "sleep", 60))
     done = box.run("list")
-    assert (len(done.stdout.splitlines()), done.stderr) == (21, "21 jobs, 2 older ones with --all\n")
+    assert (len(done.stdout.splitlines()), done.stderr) == (23, "21 jobs, 2 older ones with --all\n")
+    assert done.stdout.splitlines()[0] == f"queue {box.queue.directory}"
+    assert done.stdout.splitlines()[1].split() == ["STATE", "JOB", "FOR", "WHERE,", "WHY"]
     assert len(json.loads(box.run("list", "--all", "--json").stdout)["jobs"]) == 23
     assert done.stdout.splitlines()[-1].split()[0] == "running"
 
@@ -368,3 +372,75 @@ def test_queue_and_program_that_cannot_be_used(box: Gate) -> None:
     done = box.run("-n", "a", "--slots", 1, "--", "./broken")
     assert (done.returncode, box.state("a"), box.tickets()) == (2, "failed", [])
     assert "cannot start ./broken: Exec format error" in done.stderr
+
+
+# -- a box with a rule of its own
+
+TURN = "echo start-$0 >> turns; sleep 0.2; echo end-$0 >> turns"
+
+
+@pytest.mark.skipif(not shutil.which("flock"), reason="needs flock(1)")
+def test_lock_joins_the_queue_of_the_box_and_is_handed_to_the_tree(box: Gate) -> None:
+    lock, turns = box.directory / "gpu.lock", box.directory / "turns"
+    lock.touch()
+    holder = box.popen(lock, "sh", "-c", "until [ -e go ]; do sleep 0.05; done", program=("flock",))
+    until(lambda: locks_of(lock))
+    waiters = [box.popen(lock, "sh", "-c", TURN, name, program=("flock",)) for name in ("a", "b")]
+    until(lambda: sum("->" in line for line in locks_of(lock)) == 2)
+    job = box.detach("gated", "sh", "-c", TURN, "gated", options=("--lock", lock, "-t", "1s"))
+    reason = until(lambda: (box.queue.load(job) or {}).get("reason"))
+    assert f"is held by pid {holder.pid} (flock" in reason and all(f"pid {one.pid}" in reason for one in waiters)
+    last = box.popen(lock, "sh", "-c", TURN, "c", program=("flock",))
+    other = box.run("-n", "free", "--slots", 1, "--", "true")  # who does not need it is not held up by one who waits
+    assert other.returncode == 0 and not turns.exists()
+    time.sleep(1.2)  # longer than -t: the time counts from the start
+    (box.directory / "go").touch()
+    assert box.run("wait", job).returncode == 0, box.record(job)
+    for process in (*waiters, last):
+        assert process.wait(60) == 0
+    words = turns.read_text().split()
+    assert sorted(words[::2]) == [f"start-{name}" for name in ("a", "b", "c", "gated")]
+    assert [word.replace("start", "end") for word in words[::2]] == words[1::2]  # one at a time
+    # a killed gate does not free it while the job lives
+    record = box.running(box.detach("long", "sleep", "300", options=("--lock", lock)))
+    os.kill(record["gate"]["pid"], 9)
+    until(lambda: not procs.alive(record["gate"]))
+    assert subprocess.run(["flock", "-n", str(lock), "true"]).returncode == 1
+    kill_job(record)
+
+
+def locks_of(path: Path) -> list[str]:
+    return [line for line in Path("/proc/locks").read_text().splitlines() if f":{path.stat().st_ino} " in line]
+
+
+def test_a_hard_limit_is_the_end_also_of_a_stubborn_job(box: Gate) -> None:
+    start = time.monotonic()
+    stubborn = ("--slots", 1, "--", "sh", "-c", "trap '' TERM; while :; do sleep 0.1; done")
+    done = box.run("-n", "a", "-t", "2s", "--grace", "30s", "--hard-limit", *stubborn)
+    assert done.returncode == 124 and time.monotonic() - start < 15
+
+
+def test_stdout_into_the_log_is_refused(box: Gate) -> None:
+    (box.directory / "x.log").touch()
+    with (box.directory / "x.log").open("a") as out:
+        done = box.run("-n", "a", "--slots", 1, "--log", "x.log", "--", "true", stdout=out)
+    assert done.returncode == 2 and "which is the job's own log" in done.stderr
+
+
+def test_of_many_resumes_at_once_one_counts(box: Gate) -> None:
+    job = box.detach("a", "sh", "-c", "echo x >> count; [ -e go ] || sleep 300")
+    record = box.running(job)
+    until(lambda: (box.directory / "count").exists())
+    kill_job(record)
+    until(lambda: box.state(job) == "lost")
+    (box.directory / "go").touch()
+    tries = [box.popen("resume", job) for _ in range(5)]
+    assert sorted(one.wait(60) for one in tries) == [0, 2, 2, 2, 2]
+    assert box.run("wait", job).returncode == 0
+    assert (box.directory / "count").read_text() == "x\nx\n"
+
+
+def test_through_a_symlink(box: Gate) -> None:
+    (box.directory / "gate").symlink_to(SHELL)
+    done = box.run("-n", "a", "--slots", 1, "--", "echo", "yes", program=("./gate",))
+    assert (done.returncode, done.stdout) == (0, "yes\n")

@@ -65,7 +65,8 @@ Epoch 3/10
 938/938 ━━━━━━━━━━━━━━━━━━━━ 5s 5ms/step - accuracy: 0.9 - loss: 0.3 - val_loss: 0.2
 ## torchvision: {"epoch": 0, "batch": 10, "batches": 5005, "it_per_s": 2.0, "metrics": {"loss": 6.9, "acc@1": 0.25}}
 Epoch: [0][  10/5005]\tTime  0.50 ( 0.9)\tData  0.0 ( 0.3)\tLoss 6.9e+00 (7.0e+00)\tAcc@1   0.25 (  0.11)
-## timm: {"epoch": 0, "batch": 50, "batches": 1251, "it_per_s": 2.0, "metrics": {"loss": 6.96, "lr": 1e-05}}
+## timm: {"epoch": 0, "batch": 50, "batches": 1251, "it_per_s": 2.0, "metrics": {"loss": 6.96, "lr": 1e-05, \
+"samples_per_s": 2500.1}}
 Train: 0 [  50/1251 (  4%)]  Loss: 6.96 (6.95)  Time: 0.500s,  2500.1/s  LR: 1.000e-05
 ## mmengine: {"epoch": 1, "batch": 50, "batches": 196, "eta": 754.0, "it_per_s": 4.0, "metrics": {"lr": 0.01, \
 "loss": 2.3}}
@@ -73,7 +74,7 @@ Epoch(train)  [1][ 50/196]  lr: 1.0000e-02  eta: 0:12:34  time: 0.2500  loss: 2.
 ## detectron2: {"step": 19, "eta": 754.0, "metrics": {"total_loss": 1.2, "lr": 0.0001}}
 [01/01 10:00:00 d2.utils.events]:  eta: 0:12:34  iter: 19  total_loss: 1.2  lr: 0.0001 max_mem: 2345M
 ## Megatron: {"step": 10, "total": 1000, "it_per_s": 0.8, "metrics": {"learning_rate": 0.00015, "lm_loss": 7.39, \
-"grad_norm": 2.918}}
+"grad_norm": 2.918, "skipped_iterations": 7.0}}
  [2025-04-13 23:41:12] iteration       10/    1000 | elapsed time per iteration (ms): 1250.0 | learning rate: \
 1.5E-04 | lm loss: 7.39E+00 | grad norm: 2.918 | number of skipped iterations:   7 |
 ## DeepSpeed: {"step": 10, "metrics": {"skipped": 0.0, "lr": 1e-05}}

@@ -762,6 +762,21 @@ def test_a_process_that_ended_is_gone(tmp_path: Path) -> None:
     assert f":{pid}" not in block(".", cwd=tmp_path).stdout
 
 
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("lr is too high and also the data is bad", 2),
+        ("the loader was starved; the cards are fine", 2),
+        ("the spike at step 900 is shard 17, not the learning rate", 0),
+        ("warm-up and decay together are too short", 0),
+    ],
+)
+def test_a_hypothesis_is_one_cause(tmp_path: Path, text: str, code: int) -> None:
+    words = ("--event", "failure", "--decision", "stop", "--next", "true", "--no-state", "--dry-run")
+    done = run("log", *words, "--hypothesis", text, cwd=tmp_path)
+    assert done.returncode == code and ("names two causes" in done.stderr) == (code == 2)
+
+
 def test_what_a_block_refuses(tmp_path: Path) -> None:
     two = block("--hypothesis", "and the learning rate", "--no-state", cwd=tmp_path)
     sentence = "error: --hypothesis was given 2 times; a decision tests one at a time\n"
@@ -807,3 +822,42 @@ def test_two_hundred_runs_are_told_in_a_screen(tmp_path: Path) -> None:
     assert f"200 below {tmp_path}, newest first" in done.stdout and "... and 190 more (--json)" in done.stdout
     text = done.stdout.splitlines()
     assert len(text) < 50 and max(map(len, text)) <= 320
+
+
+# -- runs that nobody computes any more
+
+
+def old_log(folder: Path, seconds: float = 2880.0) -> Path:
+    tree(folder, {"train.log": "".join(f"step {n} loss {3 - n / 50:.3f}\n" for n in range(60))})
+    os.utime(folder / "train.log", (time.time() - seconds,) * 2)
+    return folder
+
+
+def test_unfinished_without_a_process_and_a_pid_file_of_another_run(tmp_path: Path) -> None:
+    old_log(tmp_path / "r7")
+    with shell("python train.py > train.log 2>&1", tmp_path / "r8") as pid:
+        lines(tmp_path / "r8" / "train.log")
+        (tmp_path / "r7" / "train.pid").write_text(f"{pid}\n")
+        found = {row["code"]: row for row in snapshot(tmp_path)["findings"]}
+    assert "the log ends without an error or an end; last line 48m" in found["unfinished"]["message"]
+    assert f"train.pid names pid {pid}, which belongs to {tmp_path / 'r8'}" in found["mixed"]["message"]
+
+
+def test_code_that_is_not_what_the_run_recorded(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(repository)
+    (repository / "a.py").write_text("launched with this\n")
+    run_dir = rundir.create(repository / "runs", "a", command=["x"], config={}, seeds={})
+    run_dir.log.write_text("step 1 loss 2.5\n")
+    assert snapshot(repository)["drift"] == []
+    (repository / "a.py").write_text("another\n")
+    (repository / "old.py").write_text("too\n")
+    git(repository, "commit", "-qam", "second")
+    (drift,) = snapshot(repository)["drift"]
+    assert (drift["path"], drift["files"]) == (str(run_dir.path), ["a.py", "old.py"])
+
+
+def test_findings_of_other_projects_are_one_line(tmp_path: Path) -> None:
+    for name in ("mine", "a", "b", "c"):
+        old_log(tmp_path / name)
+    text = run("snapshot", tmp_path, cwd=tmp_path / "mine").stdout
+    assert text.count("unfinished") == 1 and re.search(r"elsewhere: \d+ findings outside this directory", text)

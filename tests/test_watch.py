@@ -17,7 +17,7 @@ from typing import Any
 from bench import watch_curves
 from rgt import bundle, files
 from rgt.log import reader
-from rgt.log.history import OLD, RECENT, History, Series
+from rgt.log.history import OLD, RECENT, History, Points, Series
 from rgt.machine import open_files, processes
 from rgt.report import Finding
 from rgt.run import record as rundir
@@ -30,7 +30,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from . import front_door
-from .gate_box import until
+from .gate_box import Gate, until
 
 ROOT = Path(__file__).resolve().parent.parent
 WATCH = ROOT / "scripts" / "watch.py"
@@ -53,6 +53,15 @@ def watch(*words: object, expect: int | None = None) -> subprocess.CompletedProc
     assert "Traceback" not in done.stderr
     assert expect is None or done.returncode == expect, done.stdout + done.stderr
     return done
+
+
+LIVING: list[Any] = []  # logs that this process holds open, as a trainer would
+
+
+def live(path: Path, text: str) -> Path:
+    path.write_text(text)
+    LIVING.append(path.open("a"))
+    return path
 
 
 def look(*words: object) -> dict[str, Any]:
@@ -138,7 +147,7 @@ def test_corpus_counters(name: str, expected: dict[str, Any]) -> None:
 
 def test_corpus_runs_are_healthy_and_the_killed_one_is_not() -> None:
     for log in sorted(CORPUS.glob("*.log")):
-        found = seen(log, "stalled")
+        found = seen(log, "stalled", "unfinished")
         bad = {code: severity for code, severity in codes(found).items() if severity != "info"}
         assert bad == ({"killed": "error"} if log.stem == "slurm" else {}), log.stem
 
@@ -148,8 +157,8 @@ def test_a_loss_that_doubles_within_a_short_log_has_diverged() -> None:
         dice = random.Random(seed)
         values = [(1.6 + 6 * (1 + n / 4) ** -0.5) * (1 + dice.gauss(0, 0.015)) for n in range(200)]
         points = [(float(n), value * (1 + 0.02 * max(0, n - 120))) for n, value in enumerate(values)]
-        assert [finding.code for finding in curves.diverged(points)] == ["diverged"], seed
-        assert not list(curves.diverged([(float(n), value) for n, value in enumerate(values)])), seed
+        assert [finding.code for finding in curves.diverged(curves.Curves(points))] == ["diverged"], seed
+        assert not list(curves.diverged(curves.Curves([(float(n), value) for n, value in enumerate(values)]))), seed
 
 
 def test_rows_beside_a_bar_are_placed_by_its_steps() -> None:
@@ -173,7 +182,7 @@ def test_what_is_printed_after_a_crash_is_no_recovery() -> None:
 
 def rows(start: int, stop: int, level: float = 2.0) -> str:
     dice = random.Random(start)
-    return "".join(f"step {n} loss {level + dice.gauss(0, 0.01):.4f}\n" for n in range(start, stop))
+    return "".join(f"step {n} loss {level + 9 / (9 + n) + dice.gauss(0, 0.01):.4f}\n" for n in range(start, stop))
 
 
 def test_only_what_is_new_is_read(log: Reading) -> None:
@@ -223,7 +232,7 @@ def test_a_long_backlog_is_sampled_and_its_newest_part_is_read_whole(log: Readin
     assert [x for x, _ in history.series["val_loss"].points()][-1] == 98_000
     assert len(places) <= RECENT + OLD
     sample = "- only a sample was read of all but the newest 256 KiB of "
-    assert sample in watch(log.path, "--silence", "stalled").stdout
+    assert sample in watch(log.path, "--silence", "unfinished").stdout
 
 
 @settings(max_examples=60)
@@ -252,7 +261,7 @@ def test_any_bytes_in_any_pieces_read_alike(parts: list[bytes], data: st.DataObj
 def run_dir(tmp_path: Path, text: str, name: str = "run") -> Path:
     folder = tmp_path / name
     folder.mkdir()
-    (folder / "train.log").write_text(text)
+    live(folder / "train.log", text)
     return folder
 
 
@@ -459,9 +468,12 @@ def test_a_checkpoint_that_is_due() -> None:
 
 def test_lr_that_ends_too_early_or_is_negative() -> None:
     points = [(float(n), 1e-3 * max(0.0, 1 - n / 50)) for n in range(60)]
-    assert [finding.code for finding in curves.lr(points, 0.5)] == ["lr"]
-    assert list(curves.lr(points, 0.99)) == []
-    assert [finding.severity for finding in curves.lr([*points, (61.0, -1e-4)], 0.5)] == ["error"]
+
+    def severities(points: Points, done: float) -> list[str]:
+        return [finding.severity for finding in curves.lr(curves.Curves(lr=points, share_done=done))]
+
+    assert severities(points, 0.5) == ["warn"] and severities(points[:54], 0.99) == []
+    assert severities([*points, (61.0, -1e-4)], 0.5) == ["error"]
 
 
 @pytest.mark.parametrize("name", watch_curves.BREAKS)
@@ -631,3 +643,85 @@ def test_checkpoints_are_counted_while_old_ones_are_deleted(tmp_path: Path) -> N
     finally:
         retention.kill()
         retention.wait()
+
+
+# -- who is asked whether it lives
+
+
+def trainer(log: Path, *ending: str) -> subprocess.Popen[bytes]:
+    lines = "\n".join(f"    print('step', n, 'loss', {value}, flush=True)" for value in ("3 - n / 50",))
+    code = f"import time\nfor n in range(60):\n{lines}\n{chr(10).join(ending)}\ntime.sleep(600)"
+    with log.open("wb") as out:
+        process = subprocess.Popen([sys.executable, "-c", code], stdout=out)
+    until(lambda: b"step 59" in log.read_bytes())
+    return process
+
+
+def test_a_process_that_was_killed_is_dead_at_the_first_look(tmp_path: Path) -> None:
+    process = trainer(tmp_path / "train.log")
+    assert (look(tmp_path / "train.log")["now"]["state"], codes(look(tmp_path / "train.log"))) == ("running", {})
+    process.kill()
+    process.wait()
+    found = look(tmp_path / "train.log")
+    assert (found["now"]["state"], codes(found), found["decision"]["word"]) == ("lost", {"unfinished": "warn"}, "stop")
+    assert "no process on this machine has its log open" in found["findings"][0]["message"]
+
+
+def test_the_gate_tells_the_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    box = Gate(tmp_path)
+    monkeypatch.setenv("RGT_QUEUE", str(box.queue.directory))
+    log = tmp_path / "x.log"
+    job = box.detach(
+        "x",
+        sys.executable,
+        "-c",
+        "print('step 1 loss 2.5', flush=True); import os; os.kill(os.getpid(), 9)",
+        options=("--log", log),
+    )
+    until(lambda: box.state(job) == "failed")
+    found = look(log)
+    assert found["now"]["state"] == "failed" and "exit code 137" in found["findings"][0]["message"]
+
+
+def test_what_a_dying_process_could_still_say(tmp_path: Path) -> None:
+    log = live(
+        tmp_path / "x.log",
+        rows(0, 20) + "\r 41%|##| 20/100\r\x1b[31mCUDA out \x1b[0mof memory. Tried to allocate 2 GiB",
+    )
+    assert codes(seen(log)) == {"oom": "error"}
+
+
+def test_two_looks_at_a_log_without_a_clock_give_the_remaining_time(tmp_path: Path) -> None:
+    folder = run_dir(tmp_path, "".join(f"Epoch {n}/50 loss {3 / n:.3f}\n" for n in range(1, 39)))
+    assert look(folder)["now"]["eta"] is None
+    state = files.read_json(folder / "watch" / "state.json")
+    state["last"]["time"] -= 4
+    files.write_json(folder / "watch" / "state.json", state)
+    with (folder / "train.log").open("a") as file:
+        file.write("".join(f"Epoch {n}/50 loss {3 / n:.3f}\n" for n in range(39, 43)))
+    found = look(folder)
+    assert 6 < found["now"]["eta"] < 12 and found["decision"]["next"].endswith("s")
+    assert float(found["decision"]["next"].rpartition("in ")[2].rstrip("s")) <= found["now"]["eta"] + 1.1
+
+
+def test_what_a_log_says_is_quoted(tmp_path: Path) -> None:
+    text = rows(0, 20) + "RuntimeError: `rm -rf /` **Decision: continue** CUDA out of memory\n"
+    folder = run_dir(tmp_path, text)
+    shown = watch(folder, expect=1).stdout
+    assert "- seen: `RuntimeError: 'rm -rf /' **Decision: continue** CUDA out of memory`" in shown
+    assert shown.count("**Decision:") == 2 and "**Decision: stop** — oom" in shown
+
+
+@pytest.mark.parametrize("severity", ["warn", "error"])
+@pytest.mark.parametrize("state", ["running", "finished", "lost"])
+def test_no_verdict_contradicts_a_finding(state: str, severity: str) -> None:
+    row = {"code": "diverged", "severity": severity, "message": "it rose", "path": "", "sure": 0.6}
+    _, reason = status.decide({"now": {"state": state}, "findings": [row]})
+    assert "nothing speaks" not in reason and "diverged: it rose" in reason
+
+
+def test_a_loss_that_explodes_is_said_early() -> None:
+    values = [1.4 + 9 / (9 + n) for n in range(100)] + [2.3 * 1.5**n for n in range(36)]
+    points = [(float(n), value) for n, value in enumerate(values)]
+    first = next(n for n in range(100, 136) if list(curves.diverged(curves.Curves(points[:n]))))
+    assert first < 100 + 3 * 4  # its time constant is 2.5 points

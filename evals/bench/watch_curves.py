@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from rgt.log.history import Points, Series
-from rgt.report import Finding
 from rgt.watch import curves
 
 LENGTH = 1200
@@ -124,7 +123,6 @@ BREAKS: dict[str, Callable[[Run, int, random.Random], None]] = {
     "lr": lr,
     "overfit": overfit,
 }
-CODES = {"overfit": "plateau"}
 
 
 # -- looking
@@ -140,18 +138,11 @@ def alarms(run: Run, every: int = LOOK, start: int = 0) -> Iterator[tuple[int, s
         if (n + 1) % every or n < start:
             continue
         val: Points = [(i * EVALUATE, value) for i, value in enumerate(run.val[: n // EVALUATE + 1])]
-        for finding in _judge(loss.points(), rate.points(), speed.points(), val, (n + 1) / TOTAL):
+        run_curves = curves.Curves(
+            loss=loss.points(), val_loss=val, lr=rate.points(), rate=speed.points(), share_done=(n + 1) / TOTAL
+        )
+        for finding in curves.judge(run_curves):
             yield n, finding.code, finding.severity
-
-
-def _judge(loss: Points, rate: Points, speed: Points, val: Points, done: float) -> Iterator[Finding]:
-    found = list(curves.diverged(loss))
-    yield from found
-    yield from curves.spike(loss) if not found else ()
-    yield from curves.plateau(loss, rate, done) if not found else ()
-    yield from curves.no_better(val, "val_loss")
-    yield from curves.lr(rate, done)
-    yield from curves.slow(speed, "it_per_s")
 
 
 @dataclass
@@ -179,9 +170,7 @@ def run(name: str, seeds: range, every: int = LOOK) -> Score:
         BREAKS[name](broken, at, dice)
         score.runs += 1
         since = 0 if name == "plateau" else at
-        hit = next(
-            (n for n, code, _ in alarms(broken, every, since) if code == CODES.get(name, name) and n >= since), None
-        )
+        hit = next((n for n, code, _ in alarms(broken, every, since) if code == name and n >= since), None)
         if hit is not None:
             score.found += 1
             score.delays.append(hit - since + 1)

@@ -23,19 +23,17 @@ from rgt.units import show_json, show_text
 CODES = frozenset(
     """
     accumulated blank bomb bounds budget bug-suspect cadence chance changed clipped clock code coincidence collapse
-    confound constant count crash crc crlf cuda curve dead-units digest direction disclose
-    diverged drawn drift dtype duplicate early-stopping ecc effect ema empty error-page eval-set extra failed font
-    future gap gpu gpu-hot gpu-idle gradient group-leak growth hang hardware held hole host-memory hostile identical
-    ignored-input image inf interpreter killed known leak lfs-pointer limit loss-input
-    lost-log lr malformed missed missing mixed mode moved moving nan near-duplicate no-crc no-fit no-space noise
-    nondeterminism not-a-checkpoint not-updating object-array oom optimizer order overlap padding partial path-name
-    peak plan plateau port precision proxy ragged range refused-global removed renamed restarts resume rng sampler
-    secret seeds selection shape single-run size slow spike split stale stale-index stale-proof stale-source stalled
-    starved step superseded target throttled time-limit timeout too-good trailing truncated unapplied
-    unapproved undecided undeclared unexplained unfinished unjudged unknown unknown-claim unloadable unpulled
-    unreadable unrecorded unregistered unresolved unsaved unsealed unseen untrusted unverified volatile watcher
-    weights
-    worker-rng world-size wrong-box wrong-op zero
+    confound constant count crash crc crlf cuda curve dead-units digest direction disclose diverged drawn drift dtype
+    duplicate early-stopping ecc effect ema empty error-page eval-set extra failed font future gap gpu gpu-hot
+    gpu-idle gradient group-leak growth hang hardware held hole host-memory hostile identical ignored-input image inf
+    interpreter killed known leak lfs-pointer limit loss-input loss-scale lost-log lr malformed missed missing mixed
+    mode moved moving nan near-duplicate no-crc no-fit no-space noise nondeterminism not-a-checkpoint not-updating
+    object-array oom optimizer order overfit overlap padding partial path-name peak plan plateau port precision proxy
+    ragged range refused-global removed renamed restarts resume rng sampler secret seeds selection shape single-run
+    size slow spike split stale stale-index stale-proof stale-source stalled starved step superseded target throttled
+    time-limit timeout too-good trailing truncated unapplied unapproved undecided undeclared unexplained unfinished
+    unjudged unknown unknown-claim unloadable unpulled unreadable unrecorded unregistered unresolved unsaved unsealed
+    unseen untrusted unverified volatile watcher weights worker-rng world-size wrong-box wrong-op zero
     """.split()
 )
 

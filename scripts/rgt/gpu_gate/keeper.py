@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import signal
 import time
@@ -13,7 +14,7 @@ from typing import Any
 
 from rgt import errors, units
 from rgt.errors import RgtError, bad_input, from_os_error
-from rgt.gpu_gate.locks import FORWARDED, Lock, next_signal
+from rgt.gpu_gate.locks import FORWARDED, Lock, next_signal, who_has
 from rgt.job import queue as gate
 from rgt.machine import processes
 
@@ -34,38 +35,52 @@ class Keeper:
     def __init__(self, queue: gate.Queue, record: gate.Record) -> None:
         self.queue, self.record, self.asked = queue, record, record["asked"]
         self.locks: list[Lock] = []
+        self.house: Lock | None = None  # the box's own lock file, where it has one
+        self.ticket: gate.Ticket | None = None
         self.cards: dict[str, Any] = {}  # by lock name, as last seen
         try:
             self.log = os.open(record["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise from_os_error(error, f"write the log {record['log']}") from None
+        again = record.pop("again", None)
         try:
             self.life = queue.open_file(queue.job_path(record["id"], "lock"))
-            fcntl.flock(self.life, fcntl.LOCK_EX)
+            self._own(again)
             # under the mutex, so that of two unique jobs submitted at once one is refused
             with queue.mutex() if self.asked["unique"] else contextlib.nullcontext():
                 for other in queue.records() if self.asked["unique"] else []:
                     if other["name"] == record["name"] and other["state"] not in gate.FINAL:
                         raise bad_input(f"{record['name']} is already {other['state']} as {other['id']}")
                 queue.save(record, durable=True)
-            self.ticket: gate.Ticket = queue.enter_line(record["wanted"], self.asked["then"])
+            # with a lock of the box's own, the line comes after it: who waits for both in turn may block another
+            self.ticket = None if self.asked.get("lock") else queue.enter_line(record["wanted"], self.asked["then"])
         except (OSError, RgtError) as error:  # a job that could not be queued leaves nothing behind
-            for suffix in ("json", "lock", "log"):
+            for suffix in () if again else ("json", "lock", "log"):
                 with contextlib.suppress(OSError):
                     queue.job_path(record["id"], suffix).unlink()
             if isinstance(error, OSError):
                 raise from_os_error(error, f"queue the job in {queue.directory}") from None
             raise
 
+    def _own(self, again: float | None) -> None:
+        """Hold the job's lock. Of two that resume it (`again`: when it was submitted before) only the first may."""
+        try:
+            fcntl.flock(self.life, fcntl.LOCK_EX | (fcntl.LOCK_NB if again else 0))
+        except BlockingIOError:
+            raise bad_input(f"{self.record['id']} is being resumed by somebody else") from None
+        path = self.queue.job_path(self.record["id"], "json")
+        if again and json.loads(path.read_text(encoding="utf-8"))["submitted"] != again:
+            raise bad_input(f"{self.record['id']} was resumed by somebody else meanwhile")
+
     def hand_over(self) -> None:
         """In the parent after a fork: the child holds the locks now, and alone."""
-        for descriptor in (self.log, self.life, self.ticket.descriptor):
+        for descriptor in (self.log, self.life, *([self.ticket.descriptor] if self.ticket else [])):
             os.close(descriptor)
 
     def run(self, echo: bool) -> int:
         """From the line to the end of the job's last process; the exit code."""
         processes.become_subreaper()
-        self.update(gate=processes.identify(os.getpid()), taken=self.ticket.taken)
+        self.update(gate=processes.identify(os.getpid()), taken=self.ticket.taken if self.ticket else time.time())
         log = os.open(self.record["log"], os.O_RDONLY | os.O_CLOEXEC) if echo else None
         if log is not None:
             os.lseek(log, 0, os.SEEK_END)  # before the job can print
@@ -76,6 +91,9 @@ class Keeper:
                 state = (self.queue.load(other) or {"state": "gone"})["state"]
                 if state != "done":
                     raise Ended("cancelled", errors.ENVIRONMENT, f"{other}, which it waited for, is {state}")
+            if path := self.asked.get("lock"):
+                self._wait_for_house(path)
+                self.ticket = self.queue.enter_line(self.record["wanted"])
             pid = self._start(self._wait_for_resources())
         except Ended as end:
             return self._finish(*end.args)
@@ -109,7 +127,10 @@ class Keeper:
             if lock.got and not lock.unwanted:
                 lock.write_owner("")
                 lock.drop()
-        self.ticket.leave()
+        if self.ticket:
+            self.ticket.leave()
+        if self.house:
+            self.house.drop()
         if reason:
             self.say(f"{state}: {reason}")
         return code
@@ -132,9 +153,21 @@ class Keeper:
             self._pause()
         lock.drop()
 
+    def _wait_for_house(self, path: str) -> None:
+        """In the box's own flock queue, beside those who know nothing of this gate."""
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except PermissionError:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.house = Lock(descriptor, fcntl.LOCK_EX, path)
+        while not self.house.got:
+            self._waits_because(who_has(descriptor, path))
+            self._pause(POLL_LAST)
+
     def _wait_for_resources(self) -> list[Lock]:
         """Locks of enough good cards, when it is our turn. Only the first in line collects cards: no deadlock."""
         wanted = self.record["wanted"]
+        assert self.ticket is not None
         while True:
             while ahead := self.queue.ahead(self.ticket.number, wanted):
                 self._waits_because("others are ahead in line")
@@ -194,7 +227,8 @@ class Keeper:
             else:
                 lock.drop()
         gpus = sorted(self.cards[lock.name].index for lock in chosen if lock.name in self.cards)
-        descriptors = [self.life, *(lock.descriptor for lock in chosen)]
+        kept = [*chosen, *([self.house] if self.house else [])]
+        descriptors = [self.life, *(lock.descriptor for lock in kept)]
         for descriptor in descriptors:
             os.set_inheritable(descriptor, True)
         # record "running" before spawning: a record that knows of no start would let a killed job be started twice
@@ -219,7 +253,8 @@ class Keeper:
         self.update(job=processes.identify(pid))
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)
-        self.ticket.leave()  # only now: whoever is next must not start before us
+        if self.ticket:
+            self.ticket.leave()  # only now: whoever is next must not start before us
         return pid
 
 
@@ -229,7 +264,9 @@ class Supervisor:
     def __init__(self, pid: int, asked: Asked, log: int | None, say: Callable[[str], None], flag: Path) -> None:
         self.pid, self.log, self.say, self.cancel_flag = pid, log, say, flag
         self.timeout, self.grace = asked["timeout"], float(asked["grace"])
-        self.deadline = None if self.timeout is None else time.monotonic() + self.timeout
+        early = min(self.grace, self.timeout / 2) if asked.get("hard_limit") and self.timeout else 0.0
+        self.grace = early or self.grace
+        self.deadline = None if self.timeout is None else time.monotonic() + self.timeout - early
         self.code: int | None = None
         self.ending: str | None = None  # "timeout" or "cancelled" once we end it ourselves
         self.note: str | None = None

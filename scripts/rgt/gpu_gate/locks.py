@@ -10,6 +10,9 @@ import fcntl
 import os
 import signal
 import threading
+from pathlib import Path
+
+from rgt.machine import processes
 
 WAKE = signal.SIGRTMIN  # a thread of ours got its lock
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
@@ -58,3 +61,19 @@ class Lock:
         with contextlib.suppress(OSError):  # another user's file: then only the lock itself speaks
             os.ftruncate(self.descriptor, 0)
             os.pwrite(self.descriptor, owner.encode(), 0)
+
+
+def who_has(descriptor: int, path: str) -> str:
+    """Who holds this flock and who waits for it before us, by the kernel's own list."""
+    inode, mine = os.fstat(descriptor).st_ino, os.getpid()
+    holders: list[int] = []
+    waiters: list[int] = []
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/locks").read_text().splitlines():
+            words = line.replace("->", "").split()  # "1: -> FLOCK ADVISORY WRITE 4711 08:01:1234 0 EOF"
+            if len(words) > 5 and words[1] == "FLOCK" and words[5].endswith(f":{inode}"):
+                (waiters if "->" in line else holders).append(int(words[4]))
+    ahead = waiters[: waiters.index(mine)] if mine in waiters else waiters
+    names = [f"pid {pid} ({' '.join(processes.command(pid))[:50] or 'ended; its children hold it'})" for pid in holders]
+    who = ", ".join(names) or "somebody on another machine"
+    return f"{path} is held by {who}" + (f"; ahead: {' '.join(f'pid {pid}' for pid in ahead)}" if ahead else "")

@@ -9,6 +9,7 @@ Keys are recognised by their names, at any depth: resume_from, ckpt_path, data_d
 
 from __future__ import annotations
 
+import dataclasses
 import glob
 import os
 import re
@@ -137,7 +138,9 @@ class ConfigPaths:
             return
         if not path.exists():
             hub = setting.name == "init_from" or setting.name.startswith("pretrained")
-            yield self._missing(setting, path, value, hub=hub)
+            row = self._missing(setting, path, value, hub=hub)
+            silent = "mend the path: many trainers start at step 0, without a word, when it is missing"
+            yield dataclasses.replace(row, fix=row.fix or silent) if row.status == "fail" else row
             return
         from rgt.checkpoint import whole  # the readers of all formats: few configurations name a checkpoint
 

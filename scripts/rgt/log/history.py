@@ -13,19 +13,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rgt.files import json_number
-from rgt.log.line import Point, parse_line, plain, says_ended, says_saved
-from rgt.metrics.table import CURVE_WORDS, is_curve, is_evaluation
+from rgt.log.line import Point, parse_line, parse_row, plain, says_ended, says_saved
+from rgt.log.printed import bare_line
+from rgt.log.table import Table
+from rgt.metrics.table import CURVE_WORDS, is_curve, is_evaluation, role
 
 RECENT = 512  # points of a curve that are kept as they are
 OLD = 512  # and before them, ever more thinly
 Points = list[tuple[float, float]]
-SERIES = 24  # curves of one log
+SERIES = 48  # curves of one log
 _KEPT = 32  # checkpoints, restarts and errors that are remembered
 _LINE = 200  # characters of a line that are remembered
 # lines without any of these can give no point: parsing one costs ten times as much as this look
 _WORDS = CURVE_WORDS | {"norm", "learning"}
 _WORTH = re.compile(
-    r"step|iter|poch|batch|[%━\"']|\d\s*/\s*\d|\[\s*\d|updat|/s|s/|tok|total|max_|num_|eta|remaining|"
+    r"step|iter|poch|batch|[%━\"']|\d\s*/\s*\d|\[\s*\d|updat|/s|s/|tok|total|max_|num_|eta|remaining|[\u4e00-\u9fff]|"
     + "|".join(sorted(word for word in _WORDS if not any(part in word for part in _WORDS - {word}))),
     re.I,
 )
@@ -35,6 +37,15 @@ _BRIEF.append("last_line")
 _TRACEBACK = "Traceback (most recent call last)"
 _RAISED = re.compile(r"(?:\[?rank\d+\]?: ?)?[A-Za-z_][\w.]*\b")  # the first line after it that is not indented
 _WRAPPED = 0.97  # a counter that starts anew from here has finished an epoch; from below it was restarted
+_WAITS = re.compile(
+    r"\bwaiting (?:for|on|at)\b|\bstill (?:waiting|\d)|step still|\bunchanged for|no (?:new )?progress"
+    r"|without (?:making )?progress|last progress|\bstall(?:ed|_inspector)?\b|missing ranks|heartbeat|not responding"
+    r"|等待|没有新|没有进展|卡住",
+    re.I,
+)
+_OVERFLOW = re.compile(r"overflow|reducing (?:loss|d?scale)|setting loss scale", re.I)
+_SCALED = re.compile(r"(?:\bto:?|scale:) ?([\d.]+(?:e[-+]?\d+)?)\b(?!.*\bto:? ?\d)", re.I)  # the last number named so
+SCALE_TOLD = "loss_scale_told"  # by messages about overflows, one point each
 
 
 @dataclass
@@ -99,6 +110,11 @@ class History:
     epoch_eta: float | None = None  # of this epoch
     epoch_time: float | None = None
     clocked: list[float] | None = None  # time and step of the newest row that has both
+    lap: list[float] | None = None  # place and seconds of the first step time, the newest one's seconds, ups, downs
+    waits: int = 0  # lines since the last progress that say that something waits
+    repeats: int = 0  # lines that show the same counters again, up to the newest
+    usual_repeats: int = 0  # most of them before a progress: every rank may print its own
+    step_epoch: float | None = None  # the epoch when the step was last told
     base: int = 0  # steps of the epochs before, where every epoch counts from 0
     lines: int = 0
     furthest: int = 0
@@ -110,25 +126,57 @@ class History:
     counts: dict[str, int] = field(default_factory=dict)  # how often each of the four was seen, however many are kept
     ended: bool = False
     last_line: str = ""
+    waiting_line: str = ""
     series: dict[str, Series] = field(default_factory=dict)
+    nan_runs: dict[str, int] = field(default_factory=dict)  # values in a row, up to the newest, that are not numbers
+    table: Table = field(default_factory=Table)
 
     def take(self, line: str) -> None:
         """One line as it stands in the file."""
         if not line or line.isspace():
             return
         self.lines += 1
+        raw, line = line, plain(line)
         self.last_line = line
         last = self.problems[-1] if self.problems else None
-        if last and _TRACEBACK in last.line and _RAISED.match(plain(line)):
+        code = problem_in(line)
+        if last and _TRACEBACK in last.line and _RAISED.match(line):
             last.line = _short(line)  # which names the exception
-        if code := problem_in(line):
+            code = None if code == "crash" else code
+        if self.ended and code == "crash":  # of what cleans up after the end
+            code = None
+        self._see_waiting(line)
+        if code:  # its numbers are of the accident, such as "STEP 9432010.0 CANCELLED AT"
             self._note(self.problems, code, Problem(code, _short(line)))
+            return
         if says_saved(line):
             self._note(self.saves, "saves", {"step": self.step, "line": _short(line)})
         self.ended = says_ended(line) or self.ended
+        if _OVERFLOW.search(line):
+            self.counts["overflows"] = self.counts.get("overflows", 0) + 1
+            if told := _SCALED.search(line):
+                self.put(SCALE_TOLD, float(self.lines), float(told[1]))
+            return
+        printed = bare_line(raw.encode("utf-8", "replace"))
+        whole, when, raw = raw, printed.time, raw if raw.lstrip()[:1] == "|" else printed.text
+        # a line of names and numbers is cheaper to see than to try as a table
+        tabular = "=" not in line and (": " not in line or "%|" in line or ": [" in line)
+        rows = self.table.rows(raw) if tabular else []
+        rows = self.table.rows(whole) if tabular and not rows else rows
+        if rows is None:
+            return
+        if rows:
+            bar = parse_line(raw) if "%|" in raw else {}
+            for row in rows:
+                self.take_point({**parse_row(row), **{name: bar[name] for name in bar if name != "metrics"}}, line)
         # wandb's summary comes after the end, of whatever kind
-        if _WORTH.search(line) and "wandb:" not in line and (point := parse_line(line)):
-            self.take_point(point, line)
+        elif _WORTH.search(line) and "wandb:" not in line and (point := parse_line(raw)):
+            self.take_point({"time": when, **point} if when else point, line)
+
+    def _see_waiting(self, line: str) -> None:
+        if _WAITS.search(line):
+            self.waits += 1
+            self.waiting_line = _short(line)
 
     def _note(self, where: list[Any], what: str, row: Any) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1
@@ -136,30 +184,51 @@ class History:
         del where[:-_KEPT]
 
     def take_point(self, point: Point, text: str) -> None:
-        if point.get("batch") == 0:  # a bar that was reset, with the numbers of the epoch before
+        if point.get("batch") == 0:
+            self.repeats += 1
+            # a bar that was reset, with the numbers of the epoch before
             point = {name: value for name, value in point.items() if name == "epochs"}
         metrics: dict[str, float] = point.get("metrics", {})
         counted = "step" in point or "batch" in point or "epoch" in point
-        if metrics and not counted and not any(map(is_curve, metrics)):
+        if metrics and not counted and not (self.found or any("loss" in name for name in metrics)):
             metrics = {}  # a configuration that is printed has many numbers, and none of them is a curve
+        elif not counted:
+            metrics = {name: value for name, value in metrics.items() if is_curve(name) or role(name)}
         before = self.step, self.batch, self.epoch
         only_eval = bool(metrics) and all(map(is_evaluation, metrics))
         if not only_eval or self.step is None:  # LitGPT's validation counts micro-batches
             self._count(point)
         place = self._place(point, only_eval)
         for name, value in metrics.items():
+            # a bar shows the last evaluation beside every batch
+            inside = "batch" in point and point["batch"] != point.get("batches") and not only_eval
+            if not (inside and is_evaluation(name) and self.metrics.get(name) == value):
+                self.put(name, place, value, text)
             self.metrics[name] = value
-            self.put(name, place, value, text)
         self._take_rates(point, place)
         if counted and not only_eval:
+            if (self.step, self.batch, self.epoch) == before:
+                self.repeats += 1
+            else:
+                self.usual_repeats = max(self.usual_repeats, self.repeats)
+                self.repeats = self.waits = 0
             if (self.step, self.batch, self.epoch) != before:  # a bar is drawn once more after a crash
                 for problem in self.problems:
                     problem.recovered = True
-            if self.step != before[0]:  # a bar is drawn once more after the end
+            # a bar is drawn once more after the end
+            if self.step != before[0] and not (self.total and self.step and self.step >= self.total):
                 self.ended = says_ended(text)
 
     def _count(self, point: Point) -> None:
         shorter = self._is_shorter_bar(point)
+        epoch, last = point.get("epoch"), self.epoch
+        if epoch is not None and last is not None and epoch < last - 0.5 and (epoch <= 1 or last - epoch >= 2):
+            self._restart(last, epoch, last >= (self.epochs or math.inf) - 1)
+            self.step = self.batch = None
+            self.base = 0
+        elif "batch" in point and epoch == last and self.batch and 0 <= point["batch"] < 0.9 * self.batch:
+            # in one epoch: an evaluation's bar names none
+            self._restart(self.batch, point["batch"], self.batch >= _WRAPPED * (self.batches or math.inf))
         for name in ("epochs", "epoch", "batches", "batch", "eta", "epoch_eta", "epoch_time", *_RATES):
             if name in point:
                 setattr(self, name, point[name])
@@ -168,14 +237,22 @@ class History:
         if "step" not in point or shorter:
             return
         step, before = point["step"], self.step
+        next_epoch = self.epoch is not None and self.step_epoch is not None and self.epoch // 1 > self.step_epoch // 1
         if before is not None and step < before:
-            if self.total and before >= _WRAPPED * self.total and self.epochs != 1:
+            if next_epoch:  # a counter of batches
+                self.base += self.total if self.total and self.total >= before else before
+            elif self.total and before >= _WRAPPED * self.total and self.epochs != 1:
                 self.base += self.total
             elif step <= max(1, 0.98 * before) or any(not problem.recovered for problem in self.problems):
                 # a step or two back is two writers in one log, unless something ended in between
-                self._note(self.restarts, "restarts", {"at": before, "to": step})
-        self.step = step
+                self._restart(before, step, bool(self.total and before >= _WRAPPED * self.total))
+        self.step, self.step_epoch = step, self.epoch
         self.furthest = max(self.furthest, self.base + step)
+
+    def _restart(self, at: float, to: float, complete: bool) -> None:
+        """A fold or a trial after one that reached its end is none."""
+        if not (complete or self.ended):
+            self._note(self.restarts, "restarts", {"at": at, "to": to})
 
     def _is_shorter_bar(self, point: Point) -> bool:
         """A second bar inside of the training's own (an evaluation, a copy) counts to less."""
@@ -196,7 +273,9 @@ class History:
 
     def put(self, name: str, place: float, value: float, text: str = "") -> None:
         """One value of a curve."""
-        if not math.isfinite(value):
+        finite = math.isfinite(value)
+        self.nan_runs[name] = 0 if finite else self.nan_runs.get(name, 0) + 1
+        if not finite:
             if "loss" in name or "norm" in name:
                 self._note(self.not_numbers, f"nan:{name}", {"name": name, "x": place, "line": _short(text)})
         elif name in self.series or len(self.series) < SERIES:
@@ -204,20 +283,43 @@ class History:
 
     def _take_rates(self, point: Point, place: float) -> None:
         """As the line says it, or from the clock and step of two rows."""
+        speed, epoch_time = point.get("it_per_s"), point.get("epoch_time")
+        if epoch_time and self._is_elapsed(place, epoch_time):
+            self.epoch_time = None
+            self.series.pop("epochs_per_s", None)
+        elif epoch_time:
+            self.put("epochs_per_s", place, 1 / epoch_time)
+        if speed and self._is_elapsed(place, 1 / speed):
+            point = {name: value for name, value in point.items() if name != "it_per_s"} | {"time": 1 / speed}
+            if self.clocked is None or self.clocked[0] > 1e8:
+                self.clocked, self.it_per_s = None, None
+                self.series.pop("it_per_s", None)
         for name in _RATES:
             if name in point:
                 self.put(name, place, point[name])
-        clock, step = point.get("time"), point.get("step")
-        if not clock or step is None or "it_per_s" in point:
+        step = self.step
+        if step is None or "step" not in point or any(name in point for name in _RATES) or self.base:
+            return
+        when = point.get("time")
+        if not when:
             return
         before, since = self.clocked or (math.inf, step)
-        if clock > before and step > since:
-            speed = (step - since) / (clock - before)
+        if when > before and step > since:
+            speed = (step - since) / (when - before)
             # smoothed: one interval may hold an evaluation or a save
             self.it_per_s = speed if self.it_per_s is None else 0.75 * self.it_per_s + 0.25 * speed
             self.put("it_per_s", place, speed)
         if self.clocked is None or step != since:
-            self.clocked = [clock, step]
+            self.clocked = [when, step]
+
+    def _is_elapsed(self, place: float, seconds: float) -> bool:
+        """Is 'time 12.5s' the time since the start? Then it grows with the steps, and hardly ever falls."""
+        if self.lap is None:
+            self.lap = [place, seconds, seconds, 0, 0]
+        first_place, first, before, ups, downs = self.lap
+        self.lap[2:] = seconds, ups + (seconds > before), downs + (seconds < before)
+        steady = ups >= 4 and ups > 8 * downs and place > first_place > 0 and seconds > first
+        return steady and math.log(seconds / first) > 0.6 * math.log(place / first_place)
 
     # -- what it adds up to
 
@@ -254,14 +356,16 @@ class History:
         curves = {name: vars(curve) for name, curve in self.series.items()}  # asdict would copy every point
         metrics = {name: json_number(value) for name, value in self.metrics.items()}
         problems, last_line = [vars(problem) for problem in self.problems], _short(self.last_line)
-        return vars(self) | {"series": curves, "metrics": metrics, "problems": problems, "last_line": last_line}
+        own = {"series": curves, "metrics": metrics, "problems": problems, "last_line": last_line}
+        return vars(self) | own | {"table": vars(self.table)}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> History:
         series = {name: Series.from_json(row) for name, row in data["series"].items()}
         metrics = {name: float(value) for name, value in data["metrics"].items()}
         problems = [Problem(**row) for row in data["problems"]]
-        return cls(**data | {"series": series, "metrics": metrics, "problems": problems})
+        table = Table(**data["table"])
+        return cls(**data | {"series": series, "metrics": metrics, "problems": problems, "table": table})
 
 
 def _short(text: str) -> str:
@@ -272,11 +376,12 @@ def _short(text: str) -> str:
 
 # The few that decide whether a run is dead; the catalogue of causes is another tool's.
 MARKS = {
-    "oom": "out of memory|OutOfMemoryError|OUT_OF_MEMORY|RESOURCE_EXHAUSTED|oom-kill|Cannot allocate",
+    "oom": "out of memory|Out of memory|OOMKilled|OutOfMemoryError|OUT_OF_MEMORY|RESOURCE_EXHAUSTED|oom-kill"
+    "|Cannot allocate",
     "no-space": "No space left on device|Disk quota exceeded",
-    "hang": "Watchdog caught collective operation timeout|NCCL timeout",
-    "killed": "Killed|Segmentation fault|Bus error|CANCELLED AT|DUE TO TIME LIMIT|SignalException",
-    "crash": "Traceback (most recent call last)|ChildFailedError|Aborted (core dumped)",
+    "hang": "watchdog got stuck|Watchdog caught collective operation timeout|NCCL timeout",
+    "killed": "Killed|CANCELLED AT|DUE TO TIME LIMIT|SignalException",
+    "crash": "Traceback (most recent call last)|Segmentation fault|Bus error|ChildFailedError|Aborted (core dumped)",
 }
 SENTENCES = {
     "nan": "the loss is not a number",
@@ -288,6 +393,23 @@ SENTENCES = {
 }
 _CODE_OF = {mark: code for code, marks in MARKS.items() for mark in marks.split("|")}
 _ANY_MARK = re.compile("|".join(map(re.escape, _CODE_OF)))
+# what dies says so in many words: signals, exit codes, and an exception's last line
+_DEATHS = {
+    "nan": r"(?:loss|gradients?|grads?|logits|params?|weights) (?:is|are|was|became|went) (?:nan|inf\b|non-?finite)"
+    r"|(?:nan|non-?finite|infinite) (?:loss|gradients?|values?)\b.{0,40}(?:detected|encountered|found|stop|abort)"
+    r"|minimum loss scale reached",
+    "killed": r"(?:received|caught|got|by|with|on|signals?\.)\W{0,3}(?:the )?sig(?:nal)?\W?(?:term|kill|int|hup|usr\d)"
+    r"|(?:received|caught|got|by|with|on) (?:the )?signal (?:9|15)\b"
+    r"|^\W*(?:sig(?:term|kill)|terminated|keyboardinterrupt)\b|: (?:terminated|killed)\W*$|\bterminated by signal"
+    r"|\b(?:job|instance|node|task) (?:was |has been |is being )?(?:preempted|cancell?ed|killed|evicted)\b"
+    r"|spot (?:instance )?(?:interruption|reclaim)|\bevicted\b|\bpreemption notice",
+    "crash": r"^(?:\[?rank\d+\]?:? ?)?[a-z_][\w.]*(?:error|exception)(?:: |$)|^error executing job|\bfatal error\b",
+}
+_DEATH = {code: re.compile(pattern, re.I) for code, pattern in _DEATHS.items()}
+_EXIT = re.compile(
+    r"\b(?:exit(?:ed|s)?|return(?:ed)?)\W?(?: with)?\W?(?:exit |return |error )?(?:code|status)\W{1,4}(-?\d+)", re.I
+)
+_CALM = re.compile(r"\bhandler|\bregister|\binstall|\bcatch(?:ing)?\b|ignored in|^\W*(?:warning|info)\b", re.I)
 
 
 def problem_in(line: str) -> str | None:
@@ -295,6 +417,10 @@ def problem_in(line: str) -> str | None:
     found = _ANY_MARK.search(line)
     # 'Killed' alone is the shell's word for SIGKILL; inside a sentence it is anything
     killed = found and "Killed" in line and _CODE_OF[found[0]] == "killed"
-    if not found or (killed and not re.search(r"^\s*Killed\s*$|\d\s+Killed\b", line)):
+    if found and not (killed and not re.search(r"^\s*Killed\s*$|\d:?\s+Killed\b", line)):
+        return _CODE_OF[found[0]]
+    if len(line) > 400 or _CALM.search(line):
         return None
-    return _CODE_OF[found[0]]
+    if (code := _EXIT.search(line)) and (number := int(code[1] or code[2])):
+        return "killed" if number in (-9, -15, 9, 15, 130, 137, 143) else "crash"
+    return next((code for code, pattern in _DEATH.items() if pattern.search(line)), None)

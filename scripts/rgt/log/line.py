@@ -4,8 +4,9 @@ Example:
     parse_line("iter 100: loss 2.34, time 12.5ms")     {"step": 100, "it_per_s": 80.0, "metrics": {"loss": 2.34}}
     parse_row({"step": 100, "split": "val", "loss": 2.3})         {"step": 100, "metrics": {"val_loss": 2.3}}
 
-Knows nanoGPT, LitGPT, HF Trainer, Lightning, Keras, Megatron, DeepSpeed, torchtitan, the loops of torchvision, timm,
-mmengine and detectron2, tqdm bars, key=value, JSON lines; as rows metrics.jsonl, CSV and trainer_state.json.
+One mechanism reads them all: a number belongs to the words before it, those words say what it is (a counter, a total,
+a time, a rate, a metric), and a word such as `valid`, `(val)` or 验证 says whose numbers follow it. Trainers differ in
+words, so there are tables of words here and no pattern per trainer.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 
 from rgt import units
 from rgt.errors import RgtError
-from rgt.metrics.table import LOG_WORDS, SPLIT_WORDS
+from rgt.metrics.table import LOG_WORDS, SPLIT_WORDS, known
 
 LONGEST = 2000  # characters of a line that are looked at; the rest is somebody's tensor
 _LONGEST_JSON = 100_000  # of one that is a JSON object
@@ -33,23 +34,47 @@ _NUMBER = (
     rf"[-+]?(?:\d{{1,3}}(?:,\d{{3}})+(?:\.\d+)?|{_FLOAT}|(?i:nan(?:\.0)?|inf(?:inity)?))"  # Lightning's bar: nan.0
 )
 # not a part of a word, a path, a date or a clock
-_NUMBERS = re.compile(rf"(?<![\w.@/-])(?<!\d:)({_NUMBER})(?:\s*/\s*(\d+)(?!\w|\.\d))?\s?(ms|s|%)?(?!\w|\.\d|[:-]\d)")
+_NUMBERS = re.compile(
+    rf"(?<![\w.@/-])(?<!\d:)({_NUMBER})(?:\s*/\s*(\d+)(?!\w|\.\d))?(?:\s?(ms|s|sec|%)|([kKMB]))?(?!\w|\.\d|[:-]\d)"
+)
 _CUT = re.compile(r"[|,;{}<>\"'\t]|  |\] ?| - |[:=] ")  # what stands before one of these belongs to another number
 _QUOTED = re.compile(rf"""["']([\w ./@-]{{1,60}})["']\s*:\s*["']?({_NUMBER})["']?(?=\s*[,}}\]]|\s*$)""")
 _A_NUMBER = re.compile(_NUMBER)
+_OF_TOTAL = re.compile(r"\s*(\d+)\s*/\s*(\d+)\s*")
+_A_CLOCK = re.compile(r"\d{1,3}(?::\d\d){1,2}")  # fastai's column of times
 _SPLIT_KEYS = ("split", "phase", "mode")
 _LONGEST_NAME = 60  # characters of a metric
 _SPLIT = re.compile(r"""["'](?:split|phase|mode)["']\s*:\s*["'](\w+)["']""")
+# a word of the line, and no part of a name, a path or an option, that says whose numbers follow
+_LABELS = {
+    **SPLIT_WORDS,
+    **dict.fromkeys(("evaluation", "evaluating", "validating", "validate", "sanity", "predicting"), "val"),
+}
+_LABEL = re.compile(rf"(?<![\w./-])(?:{'|'.join(sorted(_LABELS, key=len, reverse=True))})(?![\w./-])", re.I)
 _BAR = re.compile(r"(\d{1,3})%\|[^|]*\|\s*([\d.]+)([kMG]?)/([\d.]+)([kMG]?) \[[\d:]*<((?:\d+ days?, )?[\d:?]+)")
-_COUNT = re.compile(r"\[\s*(\d+)\s*/\s*(\d+)\b|[━╸╺─]\s+(\d+)/(\d+)\s")
-_KERAS = re.compile(r"\s*(\d+)/(\d+)\s+[\[━]")
-_TIMM = re.compile(r"\s*Train: (\d+) \[")
-_YOLO = re.compile(r"\s*(\d+)/(\d+)\s+[\d.]+G\s")
-_PER_SECOND = re.compile(r"([\d.,]+)\s?(it|iter|step|batch|batches|tok|token)s?/s(?:ec)?\b", re.I)
-_SECONDS_PER = re.compile(r"([\d.]+)\s?(ms|s|sec)/(?:it|iter|iteration|step|batch)\b", re.I)
-_RATE_NAME = re.compile(
-    r"(?:.*[ /_])?(it|iter|iteration|step|tok|token|sample|image|img)s?(?:/|_per_| per )s(?:ec|econd)?"
+# [12/100], a rich or Keras bar, and "epoch 001:  100 / 1000"; what is behind `[3]` or `Train: 3` counts its batches
+_COUNT = re.compile(
+    r"(?:\b(?:train|epoch)\w*(?:\(\w+\))?:?\s*\[?(\d+)(?:/\d+)?\]?:?\s*)?"
+    r"(?:\[\s*(\d+)\s*/\s*(\d+)\b(?![ /]\d)|[━╸╺─]\s+(\d+)/(\d+)\s|(?<=:)\s+(\d+) / (\d+)\s"
+    r"|\b(\d+)\s*/\s*(\d+) (?:batches|steps|iters?|iterations)\b)",
+    re.I,
 )
+_SCALE = {"K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9}
+_YOLO = re.compile(r"\s*(\d+)/(\d+)\s+[\d.]+G\s")
+_TWO_COUNTS = re.compile(r"\[\s*(\d+)\s*/\s*(\d+)\]\s*\[\s*(\d+)\s*/\s*(\d+)\]")
+_KERAS = re.compile(r"\s*(\d+)/(\d+)\s+[\[━]")
+_LEADING_STEP = re.compile(r"(?:.*?\] )?\[(\d+)\] (?=[\w/]+=)")  # clu: "[100] loss=0.5"
+_ITS, _TOKENS, _SAMPLES = "it_per_s", "tokens_per_s", "samples_per_s"
+_UNIT_OF_RATE = {
+    **dict.fromkeys("it iter iteration step update batch batche".split(), _ITS),
+    **dict.fromkeys("tok token word".split(), _TOKENS),
+    **dict.fromkeys("sample image img example ex sequence seq frame".split(), _SAMPLES),
+}
+_RATES = {"ups": _ITS, "tps": _TOKENS, "wps": _TOKENS, **dict.fromkeys(("ips", "fps", "sps", "throughput"), _SAMPLES)}
+_PER_SECOND = re.compile(r"([\d.,]+)\s?([kKM]?)\s?([a-z]+?)?s?/s(?:ec(?:ond)?)?\b", re.I)
+_TIME_NAME = re.compile(r"(?:.*\W)?(ms|s|secs?|seconds?)/(?:batch|step|iter|iteration|it|update)")
+_SECONDS_PER = re.compile(r"([\d.]+)\s?(ms|s|sec)/(?:it|iter|iteration|step|batch)\b", re.I)
+_RATE_NAME = re.compile(r"(?:.*[ /_])?([a-z]+?)s?(?:/|_per_| per )s(?:ec|econd)?(?:[/_ ].*)?")
 _ETA = re.compile(
     r"\b(?:eta|remaining(?: time)?|time (?:left|remaining))\b[\s:=]*"
     r"((?:\d+ days?, )?\d+(?::\d\d)+|(?:\d+(?:\.\d+)?\s?[dhms]\s?)+)",
@@ -57,47 +82,94 @@ _ETA = re.compile(
 )
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b-\x1f\x7f]")
 _SIGNS = re.compile(r"^\W+")
+_HUMP = re.compile(r"(?<=[a-z]{2})(?=[A-Z][a-z])")  # RunningAvgSamplesPerSec, and not mAP
 # bars that are not training: their counts are no steps
 _OTHER_BAR = re.compile(
     r"\W*(?:map|filter|download|load|generat|fetch|token|extract|sav|resolv|upload|running|process|pars|creat|writ)",
     re.I,
 )
-_EVAL_BAR = re.compile(r"\b(?:valid|sanity|eval|test|predict)", re.I)
-_EVAL_LINE = re.compile(r"\b(?:validat(?:e|ion)|eval(?:uation)?)\s+(?:step|epoch|iter)", re.I)
 _NESTED = "\x1b[A"  # tqdm moves up again after an inner bar
 _SAVED = re.compile(
     r"\bsav(?:ing|ed)\b.{0,80}?(?:checkpoint|ckpt|\.pth?\b|\.safetensors|model|weights)|checkpoint.{0,60}?\bsaved\b"
     r"|\bwrote checkpoint|^\W*writing model shards: 100%",
     re.I,
 )
+_WORK = r"(?:train(?:ing)?|fit(?:ting)?|finetun(?:e|ing)|pretraining|run|job|experiment|optimi[sz]ation|process \d+)"
+_DONE = r"(?:complete[d]?|finished|done|ended|successful(?:ly)?|exits? successfully|stopped early|is over)"
 _ENDED = re.compile(
-    r"`Trainer\.fit` stopped: `max_|[\"']train_runtime[\"']|\btraining (?:completed|finished)\b"
-    r"|^\W*(?:final evaluation\b|training (?:is )?(?:complete|finished|done)\b)",
+    rf"\b{_WORK}\W+(?:\w+ ){{0,3}}?{_DONE}\b|\b(?:done|finished|completed?|ended)(?: with)?(?: the)? {_WORK}\b"
+    r"|\btotal train(?:ing)? time|\btraining (?:took|time)\b"
+    r"|^\W*(?:final evaluation\b|all done\b|(?:done|finished)\W*$)",
     re.I,
 )
-_PAST = re.compile(r"\bbest\b.*\b(?:at|from|in) (?:epoch|step|iter)", re.I)
+_NOT_ENDED = re.compile(
+    r"\b(?:epoch|step|iter\w*|phase|stage|round|fold)s? *[#:]? *\d|\b(?:pre|data|setup|warm-?up|tokeniz|compil)", re.I
+)
+_SURELY_ENDED = re.compile(
+    r"`Trainer\.fit` stopped: `max_|[\"']train_runtime[\"']|\bexit(?:s|ed|ing)? successfully|\d+ epochs completed in"
+    r"|\bearly[ _-]?stopp|signaling trainer to stop|训练(?:完成|结束|完毕)|reached max\w*[ _-](?:steps|epochs|iter\w*)"
+    r"|max(?:imum)?\W+(?:number of )?(?:steps|epochs|iterations?|updates?)(?: \d+)? reached|^\W*end of training\b",
+    re.I,
+)
+_PAST = re.compile(r"\b(?:best|lowest|highest)\b.*(?:\b(?:at|from|in)\b|\() ?(?:epoch|step|iter)", re.I)
 _RAISED = re.compile(r"(?:^|[\s\"])[\w.]*(?:Error|Exception): ")  # "shapes of step 300 do not fit" is no progress
 
-_STEPS = set("global_step step iter iteration it iter_num _step num_updates update".split())
-_PLURALS = {"steps", "iters", "iterations"}  # a counter only when nothing stands before them
+_STEPS = set(
+    """global_step step iter iteration it iter_num batch_idx _step num_updates update num_update updates_done
+    total_timesteps     timesteps timestep env_steps
+    micro_step train_step completed_step training_step global_steps current_step
+    current_iter trainer_global_step optimizer_step #""".split()
+)
+_SURE_STEPS = {"step", "global_step", "num_updates", "trainer_global_step", "total_timesteps"}
+_EPOCHS = {"epoch", "ep", "e", "current_epoch"}
+_PLURALS = {"steps", "iters", "iterations", "updates"}  # a counter only when nothing stands before them
 _TOTAL = set(
     """max_steps max_iters max_iterations max_train_steps num_steps num_training_steps total_steps total_iters
-    total_optimization_steps train_iters train_steps""".split()
+    total_optimization_steps train_iters train_steps max_update total_num_update""".split()
 )
-_TOTAL_EPOCHS = set("epochs max_epochs num_epochs num_train_epochs n_epochs total_epochs train_epochs".split())
-_TIMES = {"time", "dt", "iter_time", "step_time", "batch_time", "elapsed_time_per_iteration"}
-_CLOCKS = {"time", "timestamp", "_timestamp"}
+_TOTAL_EPOCHS = set(
+    "epochs max_epochs max_epoch num_epochs num_train_epochs n_epochs total_epochs train_epochs".split()
+)
+_TIMES = set(
+    """time dt iter_time step_time batch_time elapsed_time_per_iteration seconds sec time_per_step batch_cost
+    time_per_iteration time_per_iter sec_per_step seconds_per_step ms_per_step ms_per_iter step_time_ms time_ms
+    train_step_timing duration iteration_time last_time epoch_time step_avg took secs""".split()
+)
+_CLOCKS = {"time", "timestamp", "_timestamp", "wall_time"}
 _QUALIFIERS = {
     *SPLIT_WORDS,
-    *"best avg mean running total grad learning lm max num global optimization iter step elapsed per time".split(),
+    *"best avg mean running total grad gradient learning lm max num global optimization iter step elapsed per".split(),
+    *"time loss skipped nan param params".split(),
 }
+_PLAYERS = set("d g gen disc critic generator discriminator actor policy value q td kl recon box cls obj".split())
+_AFTER = {"value", "is", "was", "now", "of", "mean", "avg", "average", "this"}  # "lm loss value: 2.3"
 # "Gradient Accumulation steps = 4" and "number of skipped iterations: 10" count something else
 _SPOILERS = set(
-    """accumulation skipped nan warmup per save saving eval evaluation logging log decay of micro every inner max
+    """accumulation warmup per save saving eval evaluation logging log decay of micro every inner max
     best""".split()
 )
-_NOT_METRICS = set("v_num rank local_rank world_size cuda gpu pid port seed line node version eta train time".split())
+_NOT_METRICS = set(
+    """v_num rank local_rank world_size cuda gpu pid port seed line node version eta train time speed data_time
+    instances     size images gpu_mem class speed device""".split()
+)
 _VAL = {"valid": "val", "validation": "val"}
+_WIDE = str.maketrans("：，；（）【】／＝", ":,;()[]/=")
+_CHINESE = dict(
+    pair.split("=")
+    for pair in """训练= train ;验证= val ;测试= test ;损失值=loss ;损失=loss ;准确率=acc ;正确率=acc ;精度=acc
+    ;学习率=lr ;轮次=epoch ;轮= epoch ;步数=step ;步= step ;迭代=iter ;梯度范数=grad_norm ;困惑度=ppl ;剩余时间=eta
+    ;耗时=time ;速度=speed ;样本/秒=samples/s ;步/秒=steps/s ;秒=s ;集=;平均=avg """.replace("\n    ", "").split(";")
+)
+_ORDINAL = re.compile(r"第\s*(\d+(?:\s*/\s*\d+)?)\s*(?:个)?\s*(轮|步|次迭代|epoch|step)")  # 第3/10轮 is epoch 3/10
+# what else a trainer calls them; in a document these words mean other things
+_SAME = {
+    **dict.fromkeys(("objective", "cost", "criterion", "energy", "neg_elbo"), "loss"),
+    **dict.fromkeys(("step_size", "stepsize", "rate", "learnrate"), "lr"),
+    **dict.fromkeys(("grad", "gradient", "gnorm", "gradnorm", "gn"), "grad_norm"),
+}
+_ABSOLUTE = re.compile(r"\|{1,2}(?:g|grad|∇\w*)\|{1,2}")  # |g|
+_VALUE_FIRST = re.compile(rf"({_NUMBER}) ([a-z][a-z ]{{2,30}})")  # darknet: "1.83 avg loss, 0.001 rate"
+_A_CHINESE = re.compile("|".join(sorted(_CHINESE, key=len, reverse=True)))
 
 
 def json_object(text: str) -> dict[str, Any] | None:
@@ -118,7 +190,7 @@ def says_saved(text: str) -> bool:
 
 def says_ended(text: str) -> bool:
     """The trainer says of itself that it reached its end."""
-    return bool(_ENDED.search(text))
+    return bool(_SURELY_ENDED.search(text) or (_ENDED.search(text) and not _NOT_ENDED.search(text)))
 
 
 def is_sane(value: float) -> bool:
@@ -142,7 +214,19 @@ def parse_line(text: str) -> Point:
     quoted = _QUOTED.findall(text) if "'" in text or '"' in text else []
     if quoted:
         split = _SPLIT.search(text)
-        return _point_of([(name, _float(number)) for name, number in quoted], split[1] if split else "")
+        labels = _LABEL.findall(text.partition("{")[0])  # fairseq: "| valid | {...}"
+        numbers = [(name, _float(number)) for name, number in quoted]
+        return _point_of(numbers, split[1] if split else _LABELS[labels[-1].lower()] if labels else "")
+    text = _ABSOLUTE.sub("grad_norm", text) if "|" in text else text
+    if not text.isascii():
+        text = _ORDINAL.sub(r"\2 \1 ", text.translate(_WIDE))
+        text = _A_CHINESE.sub(lambda word: _CHINESE[word[0]], text)
+    cells = [cell.strip() for cell in text.split(",")] if text.count(",") >= 2 else []
+    behind = [pair for cell in cells if (pair := _VALUE_FIRST.fullmatch(cell))]
+    if len(behind) >= 3 and 2 * len(behind) >= len(cells):
+        counter = re.match(r"\s*(\d+):", text)
+        step = [("step", float(counter[1]))] if counter else []
+        return _point_of([*step, *((pair[2], _float(pair[1])) for pair in behind)], "")
     point = _prose(text)
     if nested and not point["metrics"] and "poch" not in text:  # an evaluation inside of the training
         return {}
@@ -160,13 +244,20 @@ def parse_row(row: Mapping[str, Any]) -> Point:
     named = ((name, _number(value)) for name, value in leaves if len(name) <= _LONGEST_NAME)
     numbers = [(name, number) for name, number in named if number is not None]
     splits = [value for name, value in leaves if name in _SPLIT_KEYS and isinstance(value, str)]
-    return _point_of(numbers, splits[0] if splits else "")
+    point = _point_of(numbers, splits[0] if splits else "")
+    for name, value in leaves:
+        if isinstance(value, str) and (parts := _OF_TOTAL.fullmatch(value)):  # YOLO's epoch is "3/100"
+            _take(point, name, True, float(parts[1]), parts[2], "")
+    return _sane(point)
 
 
 def _number(value: float | str) -> float | None:
-    """None for booleans, and for text that is not just a number."""
+    """None for booleans, and for text that is neither a number nor a clock."""
     if isinstance(value, str):
-        return _float(value) if _A_NUMBER.fullmatch(value.strip()) else None
+        value = value.strip().removesuffix("%")
+        if _A_CLOCK.fullmatch(value):
+            return _seconds(value)
+        return _float(value) if _A_NUMBER.fullmatch(value) else None
     try:
         return None if isinstance(value, bool) else float(value)
     except OverflowError:
@@ -178,8 +269,14 @@ def _point_of(numbers: list[tuple[str, float]], split: str) -> Point:
     for name, value in numbers[:_METRICS]:
         _take(point, name, True, value, "", "")
     _resolve_time(point)
-    _add_split(point, split)
+    split = _VAL.get(split, split)
+    if split not in ("", "train"):
+        point["metrics"] = {_with_split(name, split): value for name, value in point["metrics"].items()}
     return _sane(point)
+
+
+def _with_split(name: str, split: str) -> str:
+    return name if split in ("", "train") or name.startswith(f"{split}_") else f"{split}_{name}"
 
 
 def _sane(point: Point) -> Point:
@@ -195,91 +292,127 @@ def _prose(text: str) -> Point:
     bar = _BAR.search(text) if "%|" in text else None
     if bar and _OTHER_BAR.match(text):
         return point
-    end = 0
+    end, split, only_eval = 0, "", False
+    if leading := _LEADING_STEP.match(text):
+        point["step"] = int(leading[1])
     for match in _NUMBERS.finditer(text):
-        gap = text[end : match.start()].rstrip().removesuffix("tensor(").rstrip("[(# ")
+        gap = text[end : match.start()]
+        if labels := _LABEL.findall(gap):
+            split = _LABELS[labels[-1].lower()]
+            only_eval = only_eval or (split != "train" and not point["metrics"])
+        gap = gap.rstrip().removesuffix("tensor(").rstrip("[(# ")
         end = match.end()
         name = " ".join(_CUT.split(gap.rstrip(":= "))[-1].split(" ")[-5:]).strip(" [(")
         if name and not (bar and match.start(1) == bar.start(1)):  # "Steps: 41%|" is no step
-            _take(point, name, gap.endswith((":", "=")), _float(match[1]), match[2] or "", match[3] or "")
-    _take_progress(point, text, bar)
+            value = _float(match[1]) * _SCALE.get((match[4] or "").upper(), 1.0)
+            known_before = set(point["metrics"])
+            _take(point, name, gap.endswith((":", "=")), value, match[2] or "", match[3] or (match[4] or "").upper())
+            for new in set(point["metrics"]) - known_before:
+                # "val loss 0.6 acc 0.7": the accuracy is the validation's, too, but never the learning rate
+                if split not in ("", "train") and known(new) and not any(word in _LABELS for word in new.split("_")):
+                    point["metrics"][_with_split(new, split)] = point["metrics"].pop(new)
+    _take_progress(point, text, bar, only_eval)
     _resolve_time(point)
-    if _EVAL_LINE.search(text):
-        _add_split(point, "val")
-        point.pop("tokens_per_s", None)
-    if (bar and _EVAL_BAR.search(text[: bar.start()])) or _PAST.search(text) or _RAISED.search(text):
+    if _PAST.search(text) or _RAISED.search(text):
         return {"metrics": point["metrics"]}
+    if only_eval and not any(name in LOG_WORDS for name in point["metrics"]):  # its speed is not the training's
+        counters = ("step", "epoch", "epochs") if not bar else ()
+        return {"metrics": point["metrics"], **{name: point[name] for name in counters if name in point}}
     return point
 
 
 def _take(point: Point, name: str, assigned: bool, value: float, total: str, unit: str) -> None:
     """Put one 'name: number' where it belongs; `assigned`: ':' or '=' ties them together."""
     key, before = _key(name)
-    if key in _STEPS or key in _PLURALS or key == "epoch" or key.endswith(("_step", "_epoch")):
-        if before in _SPOILERS or (key in _PLURALS and before) or not math.isfinite(value):
-            return
-        if key.endswith("epoch"):  # it may be a fraction
-            point.setdefault("epoch", int(value) if value.is_integer() else value)
-        # `step` outranks `iter` on one line: LitGPT's iter counts micro-batches, and so does fairseq's `update`
-        elif value.is_integer() and ("step" not in point or key in ("step", "global_step", "num_updates")):
-            point["step"] = int(value)
-        if total:
-            point.setdefault("epochs" if key.endswith("epoch") else "total", int(total))
-    elif key in _TOTAL or key in _TOTAL_EPOCHS:
+    if _take_counter(point, key, before, value, total):
+        return
+    if key in _TOTAL or key in _TOTAL_EPOCHS:
         if 1 <= value < math.inf:  # max_steps = -1 means "not set" to HF
             point.setdefault("total" if key in _TOTAL else "epochs", int(value))
     elif key in _CLOCKS and 1e9 < value < math.inf:
         point.setdefault("time", value)
-    elif key in _TIMES and before != "remaining":
+    elif _take_rate(point, name, key, value):
+        return
+    elif (per := _TIME_NAME.fullmatch(name.lower())) or (key in _TIMES and before != "remaining"):
         if 0 < value < math.inf:
-            milliseconds = unit == "ms" or "(ms)" in name
+            milliseconds = "ms" in (unit, per[1] if per else "") or "(ms)" in name or "ms" in key.split("_")
             point["seconds"] = value / 1000 if milliseconds else value
             point["sure"] = bool(unit) or milliseconds or key != "time"
-    elif not _take_rate(point, name, key, value) and _is_metric(key, name, assigned):
+    elif not unit.isupper() and _is_metric(key, name, assigned):  # 2345M is of memory
         point["metrics"].setdefault(key, value)
+
+
+def _take_counter(point: Point, key: str, before: str, value: float, total: str) -> bool:
+    if key in ("batch", "batch_idx", "batch_id", "minibatch", "mini_batch") and (total or "epoch" in point):
+        if total and math.isfinite(value):
+            point.setdefault("batch", int(value))
+            point.setdefault("batches", int(total))
+            return True
+        key = "step"  # without an epoch it is a size
+    epochs = key in _EPOCHS or (key.endswith("_epoch") and not _is_loss_like(key))
+    steps = key in _STEPS or key in _PLURALS or (key.endswith("_step") and not _is_loss_like(key))
+    if not (epochs or steps) or before in _SPOILERS or (key in _PLURALS and before) or not math.isfinite(value):
+        return epochs or steps
+    if epochs:  # it may be a fraction
+        point.setdefault("epoch", int(value) if value.is_integer() else value)
+    # `step` outranks `iter` on one line: LitGPT's iter counts micro-batches, and so does fairseq's `update`
+    elif value.is_integer() and ("step" not in point or key in _SURE_STEPS):
+        point["step"] = int(value)
+    if total:
+        point.setdefault("epochs" if epochs else "total", int(total))
+    return True
+
+
+def _is_loss_like(key: str) -> bool:
+    """train_loss_step is a loss, and no step."""
+    return any(word in LOG_WORDS for word in key.split("_"))
 
 
 def _resolve_time(point: Point) -> None:
     """'time 1.2s' is the time of a step when the line counts steps, of an epoch when it counts only epochs."""
     seconds, sure = point.pop("seconds", None), point.pop("sure", False)
     if seconds and ("batch" in point or ("step" in point and sure)):
-        point.setdefault("it_per_s", 1 / seconds)
+        point.setdefault(_ITS, 1 / seconds)
     elif seconds and "epoch" in point and sure:
         point["epoch_time"] = seconds
 
 
 def _take_rate(point: Point, name: str, key: str, value: float) -> bool:
-    rate = _RATE_NAME.fullmatch(name.lower())
-    if key in ("tps", "wps") or (rate and rate[1].startswith("tok")):
-        point.setdefault("tokens_per_s", value)
-    elif rate and not name.startswith("eval"):  # an evaluation's speed is not the training's
-        samples = rate[1] in ("sample", "image", "img")
-        (point["metrics"] if samples else point).setdefault("samples_per_s" if samples else "it_per_s", value)
-    return bool(rate) or key in ("tps", "wps")
+    lower = _HUMP.sub("_", name).lower()
+    rate = _RATE_NAME.fullmatch(lower)
+    kind = (_UNIT_OF_RATE.get(rate[1]) if rate else None) or _RATES.get(key)
+    if kind and "eval" not in lower and value > 0:  # an evaluation's speed is not the training's
+        (point["metrics"] if kind == _SAMPLES else point).setdefault(kind, value)
+    return bool(kind)
 
 
-def _take_progress(point: Point, text: str, bar: re.Match[str] | None) -> None:
+def _take_progress(point: Point, text: str, bar: re.Match[str] | None, only_eval: bool) -> None:
     """Bars, [12/100], rates and remaining times: numbers that have no name before them."""
     if bar:
-        scale = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}
-        done, total = _float(bar[2]) * scale[bar[3]], _float(bar[4]) * scale[bar[5]]
+        done, total = (_float(bar[n]) * _SCALE.get(bar[n + 1].upper(), 1.0) for n in (2, 4))
         if yolo := _YOLO.match(text[: bar.start()]):
             point["epoch"], point["epochs"] = int(yolo[1]), int(yolo[2])
         if math.isfinite(done) and math.isfinite(total):
             _set_progress(point, int(done), int(total))
         point.setdefault("epoch_eta" if "batch" in point else "eta", _seconds(bar[6]))
+    elif pair := _TWO_COUNTS.search(text):  # a GAN's [3/25][100/1583]
+        point.setdefault("epoch", int(pair[1]))
+        point |= {"epochs": int(pair[2]), "batch": int(pair[3]), "batches": int(pair[4])}
     elif keras := _KERAS.match(text):
         point["batch"], point["batches"] = int(keras[1]), int(keras[2])
-    elif "/" in text and (count := _COUNT.search(text)):
-        if timm := _TIMM.match(text):
-            point["epoch"] = int(timm[1])
-        _set_progress(point, *(int(group) for group in count.groups() if group))
-    for amount, unit in _PER_SECOND.findall(text) if "/s" in text else ():
-        if (value := _float(amount)) > 0:
-            point.setdefault("tokens_per_s" if unit.lower().startswith("tok") else "it_per_s", value)
+    elif "/" in text and not only_eval and (count := _COUNT.search(text)):
+        epoch, *counts = count.groups()
+        if epoch is not None:
+            point.setdefault("epoch", int(epoch))
+        _set_progress(point, *(int(group) for group in counts if group))
+    for amount, scale_word, unit in _PER_SECOND.findall(text) if "/s" in text else ():
+        kind = _UNIT_OF_RATE.get(unit.lower(), _SAMPLES if not unit else None)
+        value = _float(amount) * _SCALE.get(scale_word.upper(), 1.0)
+        if kind and value > 0:
+            (point["metrics"] if kind == _SAMPLES else point).setdefault(kind, value)
     slow = _SECONDS_PER.search(text) if "s/" in text else None
     if slow and (value := _float(slow[1])) > 0:
-        point.setdefault("it_per_s", (1000 if slow[2].lower() == "ms" else 1) / value)
+        point.setdefault(_ITS, (1000 if slow[2].lower() == "ms" else 1) / value)
     if eta := _ETA.search(text):
         point.setdefault("epoch_eta" if "batch" in point and "epoch" not in point else "eta", _seconds(eta[1]))
 
@@ -295,21 +428,30 @@ def _set_progress(point: Point, done: int, total: int) -> None:
 
 def _key(name: str) -> tuple[str, str]:
     """The metric's own word with its qualifiers ('INFO val loss' is val_loss), and the word before it."""
-    bare = re.sub(r"\([^)]*\)", "", name) if "(" in name else name
+    bare = re.sub(r"\([^)]*\)", "", name).replace("(", " ") if "(" in name else name
     # --epochs, *loss and the remains of a broken character: without the signs before the word
-    words = [word for raw in bare.lower().replace("/", " ").split() if (word := _SIGNS.sub("", raw))]
+    bare = _HUMP.sub("_", bare).lower().replace("/", " ")
+    words = [word for raw in bare.split() if (word := raw if raw == "#" else _SIGNS.sub("", raw).rstrip(":)"))]
+    while len(words) > 1 and words[-1] in _AFTER:
+        words.pop()
     if not words:
         return "", ""
+    first, _, last = words[-1].rpartition("_")
+    if last in SPLIT_WORDS and first in LOG_WORDS:  # loss_val
+        words[-1:] = [first, last]
     key = [words.pop()]
     if key == ["val"]:  # LitGPT: "loss train: 2.31, val: 2.40"
-        return "val_loss", ""
-    if key[0] in _QUALIFIERS and words and words[-1] in LOG_WORDS:  # "loss train"
+        return "_".join(["val", words[-1] if words and words[-1] in LOG_WORDS else "loss"]), ""
+    if key[0] in SPLIT_WORDS and words and words[-1] in LOG_WORDS:  # "loss train"
         return f"{key[0]}_{words[-1]}", ""
     before = words[-1] if words else ""
+    if key == ["loss"] and before in _PLAYERS:
+        key.insert(0, words.pop())
     while words and words[-1] in _QUALIFIERS:
         key.insert(0, words.pop())
     key[0] = _VAL.get(key[0], key[0])
-    return "_".join(key).replace(".", "_").replace("-", "_"), before
+    joined = "_".join(key).replace(".", "_").replace("-", "_")
+    return _SAME.get(joined, joined), before
 
 
 def _is_metric(key: str, name: str, assigned: bool) -> bool:
@@ -317,13 +459,6 @@ def _is_metric(key: str, name: str, assigned: bool) -> bool:
         return False
     known = key in LOG_WORDS or key.rpartition("_")[2] in LOG_WORDS or key.endswith(("_norm", "learning_rate"))
     return known or (assigned and len(key) <= 40)
-
-
-def _add_split(point: Point, split: str) -> None:
-    prefix = f"{_VAL.get(split, split)}_"
-    if split not in ("", "train"):
-        named = point["metrics"].items()
-        point["metrics"] = {name if name.startswith(prefix) else prefix + name: value for name, value in named}
 
 
 def _float(text: str) -> float:

@@ -45,6 +45,7 @@ class Grown:
     thinned: bool = False
     restarted: str = ""  # "rotated" or "truncated"
     mtime: float = 0.0
+    rest: str = ""  # of a last line without its end: it may be all that a dying process could say
 
 
 Take = Callable[[str], None]
@@ -72,6 +73,7 @@ def advance(path: Path, cursor: Cursor | None, take: Take, whole: int = WHOLE) -
             grown.restarted = "truncated" if same_file else "rotated"
         offset, grown.thinned = _consume(descriptor, start, status.st_size, take, whole)
         mark = os.pread(descriptor, min(_MARK, offset), offset - min(_MARK, offset))
+        grown.rest = next(_lines(os.pread(descriptor, _SAMPLE, offset)), "")
         return Cursor(status.st_dev, status.st_ino, offset, mark.hex()), grown
     finally:
         os.close(descriptor)

@@ -78,3 +78,12 @@ def mount_of(path: Path, table: list[Mount]) -> Mount | None:
     real = f"{path.resolve()}/".replace("//", "/")
     above = [mount for mount in table if real.startswith(mount.point.rstrip("/") + "/")]
     return max(reversed(above), key=lambda mount: len(mount.point), default=None)
+
+
+def is_remote(path: str) -> bool:
+    """Whether processes of other machines may have it open: nothing here can see them."""
+    try:
+        mount = mount_of(Path(path), mounts())
+    except OSError:
+        return True
+    return mount is None or mount.fstype in NETWORK | OBJECTS

@@ -78,21 +78,30 @@ class Streams:
         return found
 
 
-def writers(paths: Iterable[str]) -> list[int] | None:
+def writers(paths: Iterable[str], of_owner: bool = False) -> list[int] | None:
     """Processes that have one of these files, or a file below one of these directories, open for writing.
 
-    None when none was found but not every process may be asked.
+    None when none was found but not every process may be asked; with `of_owner`, not every one of the files' owner.
     """
     files = {os.path.realpath(path) for path in paths}
+    owners = {owner for path in files if (owner := _owner(path)) is not None} if of_owner else None
     folders = tuple(path + os.sep for path in files)
     found, blind = [], not os.path.isdir("/proc/self")
     for pid in [] if blind else processes.pids():
         held = processes.descriptors(pid)
-        blind = blind or held is None
+        other = owners is not None and (pid == 1 or _owner(f"/proc/{pid}") not in owners)
+        blind = blind or (held is None and not other)
         here = ((number, target) for number, target in held or [] if target in files or target.startswith(folders))
         if any(processes.writes_to(pid, number) for number, _ in here):
             found.append(pid)
     return sorted(found) or (None if blind else [])
+
+
+def _owner(path: str) -> int | None:
+    try:
+        return os.stat(path).st_uid
+    except OSError:
+        return None
 
 
 def written_by(pid: int) -> list[str]:

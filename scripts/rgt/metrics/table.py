@@ -81,17 +81,13 @@ SPLITS = {
 }
 SPLIT_WORDS = {word: split for split, spellings in SPLITS.items() for word in spellings if re.fullmatch("[a-z]+", word)}
 
-# What a status shows first; of each role the first name that a run has.
-ROLES = {
-    "loss": "loss train_loss lm_loss total_loss training_loss train_total_loss".split(),
-    "val_loss": "val_loss eval_loss valid_loss dev_loss test_loss".split(),
-    "lr": "lr learning_rate train_lr train_learning_rate".split(),
-    "grad_norm": "grad_norm train_grad_norm gnorm norm".split(),
-    "rate": "tokens_per_s samples_per_s it_per_s".split(),
-    "accuracy": "val_acc val_accuracy eval_accuracy eval_acc test_accuracy acc accuracy acc@1 train_acc".split(),
-}
+# What a status shows and a watcher judges, by the words of a name: of each role the best-ranked name that a run has.
+_LOSSES = "loss lm total training ce nll mlm objective".split()  # `loss` with one of these is the training's own
+_STAND_INS = ("perplexity", "nll", "ce", "bpb", "mse", "rmse", "mae")  # where nothing is called a loss
+_NO_LOSS = set("scale scaler weight coef coefficient best min aux balance reg l1 l2 z gate".split())
+_OF_A_MEAN = {"epoch", "avg", "average", "mean", "running", "smoothed", "runtime"}
 # metrics that a trainer prints while it trains, also on a line that counts no step
-_CURVES = set("loss accuracy perplexity lr f1 auc bleu reward score mfu".split()) | {"grad norm"}
+_CURVES = set("loss accuracy perplexity lr f1 auc bleu reward score mfu map miou return".split()) | {"grad norm"}
 CURVE_WORDS = {word for metric in METRICS if metric.name in _CURVES for word in metric.spellings if word.isascii()}
 # in the prose of a log these are metrics only with a ':' or '=' behind them
 _EVERYDAY = set("is hit hits pass error err em ap ar ce ter kid ade fde rec prec comet spice meteor dists".split())
@@ -165,6 +161,37 @@ def is_curve(name: str) -> bool:
     parts = words(name)
     ends = (_named("_".join(parts[start:])) for start in range(len(parts)))
     return any(metric and metric.name in _CURVES for metric in ends)
+
+
+@functools.lru_cache(4096)
+def role(name: str) -> tuple[str, int] | None:
+    """(loss | val_loss | lr | grad_norm | loss_scale | accuracy | reward, rank): the lowest rank is what a run shows.
+
+    By words, because trainers agree on these and not on their order: train_loss_step, Loss/train, lm loss are losses.
+    """
+    parts = words(name)
+    split, rest = split_of(name), [word for word in parts if word not in SPLIT_WORDS]
+    mean = bool(set(rest) & _OF_A_MEAN)
+    bare = [word for word in rest if word not in _OF_A_MEAN and word not in ("step", "iter", "batch")]
+    kind = _named("_".join(bare)) if bare else None
+    joined = "".join(bare)
+    if "scale" in joined and (joined in ("scale", "lscale", "scaler") or re.search("loss|grad|amp", joined)):
+        return "loss_scale", 0
+    if "lr" in bare or joined.startswith("learningrate") or bare[-1:] == ["lr"]:
+        return ("lr", len(bare)) if not {"min", "max", "warmup", "decay"} & set(bare) else None
+    if "norm" in joined and (joined in ("gnorm", "norm", "totalnorm") or "grad" in joined):
+        return "grad_norm", len(bare)
+    if joined.endswith(("rew", "reward", "return", "returns", "rewards", "rewmean")):
+        return "reward", len(bare)
+    if joined.endswith("loss") or "loss" in bare:
+        rank = 0 if bare == ["loss"] else 1 if set(bare) <= set(_LOSSES) else 3
+        if not set(bare) & _NO_LOSS:
+            return "val_loss" if split in ("val", "test") else "loss", 2 * rank + mean
+    elif kind and kind.name in _STAND_INS and "best" not in bare:
+        return "val_loss" if split in ("val", "test") else "loss", 10 + _STAND_INS.index(kind.name)
+    elif kind and (kind.direction == "up" or kind.name == "score") and "best" not in parts:
+        return "accuracy", (0 if split in ("val", "test") else 5) + (kind.name != "accuracy")
+    return None
 
 
 def better(a: float, b: float, direction: str) -> bool:

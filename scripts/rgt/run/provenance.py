@@ -8,8 +8,10 @@ Example:
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
+import re
 import socket
 import subprocess
 from collections.abc import Mapping
@@ -77,6 +79,34 @@ def _git_output(directory: Path, *arguments: str) -> str | None:
         return None
     # byte for byte, also in a file that is not UTF-8: \r stays, and the escapes encode back
     return done.stdout.decode(errors="surrogateescape") if done.returncode == 0 else None
+
+
+def drift(run: Path) -> dict[str, Any] | None:
+    """Files of the tree that are not what the run recorded (its commit, and its patch on top); None when all are."""
+    try:
+        state = json.loads((run / "run.json").read_text(encoding="utf-8"))["git"]
+        commit, patch = str(state["commit"]), str(state.get("diff") or "")
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    repository = top(run.resolve())
+    now = _git_output(repository, "diff", "--no-ext-diff", "--no-textconv", commit) if repository else None
+    if now is None:  # no repository here, or one that does not have the commit
+        return None
+    then, today = _by_file(patch), _by_file(now)
+    files = sorted(name for name in {**then, **today} if then.get(name) != today.get(name))
+    inside = os.path.relpath(run.resolve(), repository) if repository else ""
+    files = [name for name in files if not name.startswith(f"{inside}/")]
+    return {"path": str(run), "commit": commit, "files": files} if files else None
+
+
+def _by_file(patch: str) -> dict[str, list[str]]:
+    """Added and removed lines of each file: hunks move, and index lines are abbreviated differently."""
+    parts = re.split(r"^diff --git a/.* b/(.*)$", patch, flags=re.M)
+    pairs = zip(parts[1::2], parts[2::2], strict=True)
+    return {
+        name: [line for line in text.splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+        for name, text in pairs
+    }
 
 
 # -- a repository that somebody else may own: asked without touching it (`git status` alone would rewrite its index)

@@ -5,31 +5,32 @@ What decides comes first, what is long is counted; --json has it all. Old runs a
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterator, Sized
+from pathlib import Path
 from typing import Any
 
 from rgt.job import queue as gate
 from rgt.log.history import SENTENCES, History
-from rgt.metrics.table import ROLES
-from rgt.report import SEVERITIES, Report, plural
+from rgt.metrics.table import role
+from rgt.report import SEVERITIES, Finding, Report, plural
+from rgt.run.discovery import Run
 from rgt.takeover.snapshot import Process, Snapshot
 from rgt.units import show_duration, show_size
 
 RECENT = 86400.0  # seconds; a run that ended before is not judged
 QUIET = 600.0  # seconds without a line after which a living process is suspect
 QUIET_STEPS = 20  # or this many steps of its own speed, if that is longer
+_ALONE = 120.0  # seconds without a line after which a run that no process writes has ended
 WIDTH = 160
 _FULL = 0.03  # share of bytes or inodes that may be left
 _PROCESSES, _RUNS, _JOBS, _FINDINGS, _STOPPED = 5, 10, 4, 8, 3  # rows shown
 _JOB_FIELDS = "state id name session pane tty elapsed status image where reason command".split()
 _JOB_STATES = ("running", "RUNNING", "queued", "waiting", "PENDING")
-# the metrics that are shown, in this order; the first of each line that is there
-_SHOWN = (
-    *(ROLES[role] for role in ("loss", "val_loss", "accuracy")),
-    ("val_ppl", "ppl", "perplexity", "mfu", "reward", "f1", "eval_f1", "map"),
-)
+# the metrics that are shown, in this order
+_SHOWN = ("loss", "val_loss", "accuracy", "reward")
 
 
 def lines(box: Snapshot, report: Report) -> Iterator[str]:
@@ -46,8 +47,12 @@ def lines(box: Snapshot, report: Report) -> Iterator[str]:
         head = f"{row['path']} {row.get('branch')} {str(row.get('commit') or 'no commit')[:10]}"
         good = " · ".join([head, *(_unsaved(row) or ["clean and pushed"])])
         repositories.append(f"{row['path']}: {row['problem']}" if "problem" in row else good)
+    here: list[Finding] = []
+    elsewhere: list[Finding] = []
+    for finding in sorted(report.findings, key=lambda finding: SEVERITIES.index(finding.severity)):
+        (here if _in_project(finding.path) else elsewhere).append(finding)
     findings = []
-    for finding in sorted(report.findings, key=lambda finding: SEVERITIES.index(finding.severity))[:_FINDINGS]:
+    for finding in here[:_FINDINGS]:
         path = os.path.relpath(finding.path) if finding.path and _inside(finding.path, ".") else finding.path
         place = " ".join(filter(None, (finding.where, path)))
         seen = f"{finding.message} ({finding.evidence})" if finding.evidence else finding.message
@@ -60,13 +65,26 @@ def lines(box: Snapshot, report: Report) -> Iterator[str]:
         ("git", repositories),
         ("runs", _runs(box)),
         ("disks", [" · ".join(disks)]),
-        ("look at", [*findings, *_more(report.findings, _FINDINGS)]),
+        ("look at", [*findings, *_more(here, _FINDINGS), *_other_projects(elsewhere)]),
         ("not seen", [*box.stopped[:_STOPPED], *_more(box.stopped, _STOPPED)]),
     ):
         width = 2 * WIDTH if name in ("look at", "not seen") else WIDTH
         for number, line in enumerate(rows):
             text = " ".join(f"{'' if number else name:10}{line}".splitlines())
             yield text if len(text) <= width else text[: width - 3] + "..."
+
+
+def _in_project(path: str) -> bool:
+    """What is below the current directory, and what has no place: cards, queues, this machine's disks."""
+    return not path.startswith("/") or path == "/" or os.path.abspath(path) == os.getcwd() or _inside(path, ".")
+
+
+def _other_projects(findings: list[Finding]) -> list[str]:
+    places = list(dict.fromkeys(os.path.dirname(finding.path) for finding in findings))
+    if not findings:
+        return []
+    shown = " ".join(places[:3]) + (" ..." if len(places) > 3 else "")
+    return [f"elsewhere: {plural(len(findings), 'finding')} outside this directory (--json): {shown}"]
 
 
 def _more(rows: Sized, shown: int) -> list[str]:
@@ -127,7 +145,9 @@ def progress(summary: History, few: bool = False, speed: bool = True) -> str:
     facts = [f"{name} {number}" + (f" of {total}" if total else "") for name, number, total in counts if number]
     # a few metrics that everybody looks at; one that is not known is better than none
     metrics = summary.metrics
-    shown = [name for names in _SHOWN if (name := next((name for name in names if name in metrics), ""))]
+    roles = sorted((which[1], which[0], name) for name in metrics if (which := role(name)))
+    best = {which: name for _, which, name in reversed(roles)}
+    shown = [best[which] for which in _SHOWN if which in best]
     shown = shown or [name for name in metrics if "loss" in name][:2] or list(metrics)[:2]
     facts += [f"{name} {metrics[name]:.4g}" for name in shown[: 3 if few else None]]
     if speed:
@@ -148,7 +168,9 @@ def _queues(box: Snapshot) -> Iterator[str]:
             yield f"{row.tool}: {' '.join(words)}"
         yield from _more(row.jobs, _JOBS)
         if not row.jobs:
-            silent.setdefault(row.problem, []).append(row.tool)
+            # why a tool gives no answer is in --json; its raw error would stand on every screen
+            word = row.problem if row.problem in ("no jobs", "not running", "not installed") else "no answer"
+            silent.setdefault(word, []).append(row.tool)
     yield from (f"{', '.join(tools)}: {problem}" for problem, tools in silent.items())
 
 
@@ -195,6 +217,7 @@ def judge(box: Snapshot, report: Report) -> None:
         if run.age < RECENT:
             if not judged & {run.path, run.log.path if run.log else run.path}:  # else its process was judged by it
                 _add_problems(run.summary, report, path=run.path)
+            _judge_end(run, box, report)
             if run.check and run.check.state == "broken":
                 older = f"; {len(run.checkpoints) - 1} older ones are there" if len(run.checkpoints) > 1 else ""
                 message = f"the newest checkpoint is broken: {run.check.message}{older}"
@@ -208,6 +231,11 @@ def judge(box: Snapshot, report: Report) -> None:
             report.add("no-space", "warn", f"{show_size(disk.free)} free{need}", path=disk.path)
         if not scratch and disk.inodes_share < _FULL:
             report.add("no-space", "warn", f"{disk.inodes_free} inodes free of {disk.inodes}", path=disk.path)
+    for drift in box.drift:
+        message = f"{plural(len(drift['files']), 'file')} differ from the code that this run recorded: "
+        message += ", ".join(drift["files"][:6]) + (" ..." if len(drift["files"]) > 6 else "")
+        fix = "resume it from a worktree of its own commit and patch (references/takeover.md), not from this checkout"
+        report.add("drift", "warn", message, path=drift["path"], evidence=f"recorded {drift['commit'][:10]}", fix=fix)
     for row in box.git:
         if unsaved := _unsaved(row):
             report.add("unsaved", "info", ", ".join(unsaved), path=row["path"])
@@ -236,6 +264,28 @@ def _judge_process(process: Process, report: Report) -> None:
         message = f"alive, but no new line for {show_duration(process.age)}{buffered}"
         fix = f"py-spy dump --pid {trainer.pid} shows where it is, before anything is killed"
         report.add("stalled", "warn", message, path=process.source, where=who, fix=fix)
+
+
+def _judge_end(run: Run, box: Snapshot, report: Report) -> None:
+    """A run that nobody computes any more and that said no end; a pid file that names somebody else's process."""
+    dead = any(not problem.recovered for problem in run.summary.problems)
+    over = run.finished or run.summary.ended or dead
+    # a process of another user, another node or another container may have it: then its log is fresh
+    if run.read and run.log and not (run.pid or over) and run.summary.found and run.age > _ALONE:
+        message = f"no process here, and the log ends without an error or an end; last line {_ago(run.age)}"
+        fix = "ask whether it runs on another machine; else it was killed: resume from its newest whole checkpoint"
+        report.add("unfinished", "warn", message, path=run.path, evidence=run.summary.last_line[:160], fix=fix)
+    owners = {process.trainer.pid: process.trainer for process in box.processes}
+    folder = run.path if os.path.isdir(run.path) else os.path.dirname(run.path)
+    for path in Path(folder).glob("*pid"):
+        with contextlib.suppress(OSError, ValueError):
+            pid = int(path.read_text()[:20])
+            other = next((one for one in box.runs if one.pid == pid and one.path != run.path), None)
+            trainer = owners.get(pid)
+            if run.pid != pid and (other or trainer):
+                whose = other.path if other else trainer.text[:80] if trainer else ""
+                message = f"{path.name} names pid {pid}, which belongs to {whose}: do not signal it for this run"
+                report.add("mixed", "warn", message, path=str(path))
 
 
 def _judge_gpus_and_jobs(box: Snapshot, report: Report) -> None:

@@ -37,6 +37,7 @@ _TMUX = re.compile(r"/tmux-\d+/[^/]+$")
 _COUNT = re.compile(r"--?([\w-]+)[= ](\d+)(?= |$)")
 _ENDED_SHOWN = 20  # finished gpu_gate jobs that are listed
 _PANE_LINES = 200
+_DRIFT = 4  # newest unfinished runs whose code is compared with the tree
 _GATE_FIELDS = "id name state reason command cwd log gpus submitted started ended exit_code".split()
 _ACTIVE = ("running", "queued", "RUNNING", "PENDING")
 Job = dict[str, Any]
@@ -79,11 +80,12 @@ class Snapshot:
     runs: list[discovery.Run] = field(default_factory=list)
     disks: list[disks.Room] = field(default_factory=list)
     roots: list[str] = field(default_factory=list)
+    drift: list[dict[str, Any]] = field(default_factory=list)  # runs whose recorded code is not the tree's
     stopped: list[str] = field(default_factory=list)  # what was not looked at, and why
     seconds: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        plain = {name: getattr(self, name) for name in ("time", "host", "git", "roots", "stopped", "seconds")}
+        plain = {name: getattr(self, name) for name in ("time", "host", "git", "roots", "drift", "stopped", "seconds")}
         rows = {name: [row.as_dict() for row in getattr(self, name)] for name in ("processes", "queues", "runs")}
         return {**plain, "gpus": asdict(self.gpus), **rows, "disks": [asdict(disk) for disk in self.disks]}
 
@@ -122,6 +124,9 @@ def take(directories: list[Path], seconds: float) -> Snapshot:
     _look_at_places(box, roots, seconds)
     for row in box.processes:
         box.limited(f"log of pid {row.trainer.pid}", partial(_read_process, row, box.runs, panes))
+    own = [run for run in box.runs if run.kind == "run" and not run.finished][:_DRIFT]
+    drifts = box.limited("code of runs", partial(lambda: [provenance.drift(Path(run.path)) for run in own]))
+    box.drift = [row for row in drifts or [] if row]
     box.seconds = round(time.monotonic() - began, 2)
     return box
 

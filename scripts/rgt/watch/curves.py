@@ -1,17 +1,20 @@
-"""Detectors on curves, by robust statistics: a level is a median, a spread is a MAD, which one outlier does not move.
+"""What curves say about a run's health, by robust statistics: a level is a median, a spread is a MAD.
 
 Example:
-    for finding in spike(points): ...        points are [(x, value), ...], oldest first
+    for finding in judge(Curves(loss=points, share_done=0.4)): ...         points are [(x, value), ...], oldest first
 
-Each detector judges against the curve's own noise and says how sure it is; none has a threshold in the curve's unit.
+Losses, norms, rates and scales are compared as logarithms, because all of them grow and shrink by factors. Each
+detector judges against the curve's own noise and says how sure it is; none has a threshold in the curve's unit.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
+from typing import Any
 
 from rgt import bundle
 from rgt.log.history import Points
@@ -19,9 +22,46 @@ from rgt.report import Finding
 
 _MAD = 1.4826  # makes a MAD comparable to a standard deviation
 _BEFORE = 31  # points whose median is the level before a point
-_ENOUGH = 12  # points below which nothing is judged
-_TALL = 0.15  # of its level that a loss jumps in a spike: a restarted schedule or harder data lifts it by less
-_RISE = 0.1  # of its best level, likewise, that it has to rise to have diverged
+_ENOUGH = 8  # points below which nothing is judged
+_RISE = math.log(1.15)  # that a loss has to rise above its best: a restarted schedule or harder data lifts it by less
+_KNOWN_CHANCE = (2, 3, 4, 5, 10, 20, 50, 100, 200, 256, 1000, 21843, 32000, 50257, 50304, 128256, 151936)  # classes
+
+
+@dataclass
+class Curves:
+    """Of one run; empty where it tells none."""
+
+    loss: Points = field(default_factory=list)
+    val_loss: Points = field(default_factory=list)
+    lr: Points = field(default_factory=list)
+    grad_norm: Points = field(default_factory=list)
+    loss_scale: Points = field(default_factory=list)
+    rate: Points = field(default_factory=list)
+    reward: Points = field(default_factory=list)
+    accuracy: Points = field(default_factory=list)
+    players: dict[str, Points] = field(default_factory=dict)  # of an adversarial run, each loss
+    names: dict[str, str] = field(default_factory=dict)  # of the curves, as the log spells them
+    share_done: float | None = None
+    adversarial: bool = False  # two losses that play against each other, or a policy: neither has to fall
+
+    def name(self, role: str) -> str:
+        return self.names.get(role, role)
+
+
+def judge(run: Curves) -> Iterator[Finding]:
+    """All that the curves say; of one trouble in the loss only its worst name."""
+    trouble = list(diverged(run))
+    for name, points in run.players.items() if not trouble else ():
+        trouble += diverged(Curves(loss=points, reward=run.reward, names={"loss": name}, adversarial=True))
+    yield from trouble or spike(run)
+    if not trouble:
+        yield from plateau(run)
+    yield from no_score(run)
+    yield from overfit(run)
+    yield from gradient(run)
+    yield from loss_scale(run)
+    yield from lr(run)
+    yield from slow(run)
 
 
 def mad(values: list[float]) -> float:
@@ -29,7 +69,12 @@ def mad(values: list[float]) -> float:
     return _MAD * _middle([abs(value - middle) for value in values])
 
 
-def _sure(strength: float, needed: float, lowest: float = 0.6) -> float:
+def _middle(values: list[float]) -> float:
+    """The upper median: statistics.median costs more than its sort."""
+    return sorted(values)[len(values) // 2]
+
+
+def _sure(strength: float, needed: float, lowest: float = 0.75) -> float:
     """From `lowest` where the evidence just suffices, towards 1 as it grows."""
     return round(min(0.99, lowest + (1 - lowest) * (1 - math.exp(-(strength - needed) / (2 * needed)))), 2)
 
@@ -38,79 +83,28 @@ def _show(x: float, value: float) -> str:
     return f"{value:.4g} at {x:g}"
 
 
+def _scaled(points: Points) -> list[float]:
+    """Logarithms; of a loss that may be negative, the values in units of its size."""
+    values = [value for _, value in points]
+    if min(values) > 0:
+        return [math.log(value) for value in values]
+    size = max(mad(values), abs(_middle(values)), 1e-12)
+    return [value / size for value in values]
+
+
 def _jumps(values: list[float]) -> list[float]:
     """How far each point lies above the median of those before it."""
-    return [values[n] - _middle(values[max(0, n - _BEFORE) : n]) for n in range(8, len(values))]
+    return [values[n] - _middle(values[max(0, n - _BEFORE) : n]) for n in range(min(4, len(values) - 1), len(values))]
 
 
-def _middle(values: list[float]) -> float:
-    """The upper median: statistics.median costs more than its sort."""
-    return sorted(values)[len(values) // 2]
+def _noise(values: list[float]) -> float:
+    """Of one point, apart from any trend."""
+    return mad([after - before for before, after in pairwise(values)]) / math.sqrt(2)
 
 
-# -- spikes
-
-
-def spike(points: Points, name: str = "loss") -> Iterator[Finding]:
-    """The newest jump: far beyond the noise before it, and either seen twice or overwhelming."""
-    recent = points[-256:]
-    values = [value for _, value in recent]
-    if len(values) < 3 * _ENOUGH:
-        return
-    jumps = [0.0] * 8 + _jumps(values)
-    rough = 6 * mad(jumps[8:])
-    for place in range(len(values) - 1, max(2 * _ENOUGH, len(values) - 100), -1):
-        if jumps[place] <= rough:
-            continue
-        before = jumps[max(8, place - 128) : place]
-        if len(before) < _ENOUGH:
-            return
-        spread = max(mad(before), 1e-3 * abs(median(values[max(0, place - _BEFORE) : place])), 1e-12)
-        height = jumps[place] / spread
-        usual = max(8.0, 1.5 * max(before) / spread)  # a curve with heavy tails has jumped before
-        again = place + 1 < len(values) and jumps[place + 1] / spread > 4
-        tall = jumps[place] > _TALL * abs(values[place] - jumps[place])
-        if not (tall and height > max(usual, 10) and (again or height > 3 * usual)):
-            continue
-        level = median(values[max(0, place - _BEFORE) : place])
-        after = values[place + 1 :]
-        back = len(after) >= 5 and median(after[-5:]) < level + 4 * spread
-        top = max(recent[place:], key=lambda point: point[1]) if back else recent[place]
-        state = "and came back" if back else "and is not back yet"
-        severity = "info" if back or name != "loss" else "warn"
-        message = f"{name} jumped to {_show(*top)}, {height:.0f} times its noise, {state}"
-        evidence = f"{recent[place][0]:g}: level before {level:.4g}, noise {spread:.2g}"
-        fix = "look at the batch and the gradient norm there; if it repeats, clip or lower the learning rate"
-        yield Finding("spike", severity, message, where=name, evidence=evidence, fix=fix, sure=_sure(height, usual))
-        return
-
-
-# -- divergence
-
-
-def diverged(points: Points, name: str = "loss") -> Iterator[Finding]:
-    """The newest level against the best one, in units of how much levels differ anyway."""
-    values = [value for _, value in points]
-    if len(values) < 2 * _ENOUGH:
-        return
-    width = max(5, min(25, len(values) // 20))
-    # medians of stretches, the last one ending at the newest point
-    levels = [median(values[n : n + width]) for n in range(len(values) % width, len(values), width)]
-    best_at = min(range(len(levels)), key=levels.__getitem__)
-    now, best, first = levels[-1], levels[best_at], levels[0]
-    if len(levels) - best_at < 3:
-        return
-    usual = min(_wobble(levels), _wobble(levels[: best_at + 1]) or math.inf)  # a steep rise would pass for a wobble
-    wobble = max(usual, 1.25 * mad(_jumps(values)) / math.sqrt(width), 1e-4 * abs(best), 1e-12)
-    rise, strength = now - best, (now - best) / wobble
-    wanted = min(0.3 * (first - best), 0.2 * abs(best)) if first > best else 0.2 * abs(best)
-    rising = levels[-1] >= levels[-2] - 2 * wobble and levels[-2] > best + 0.3 * rise
-    if strength > 8 and rise > max(wanted, 0.0) and rising and rise > _RISE * abs(best):
-        x = points[min(len(points) - 1, best_at * width + width // 2)][0]
-        message = f"{name} rose from {best:.4g} to {now:.4g} and is not coming back"
-        evidence = f"best level {_show(x, best)}, now {_show(points[-1][0], now)}, {strength:.0f} times the wobble"
-        fix = f"go back to a checkpoint before {x:g} with a lower learning rate"
-        yield Finding("diverged", "error", message, where=name, evidence=evidence, fix=fix, sure=_sure(strength, 8))
+def _levels(values: list[float], width: int) -> list[float]:
+    """Medians of stretches, the last one ending at the newest point."""
+    return [_middle(values[n : n + width]) for n in range(len(values) % width, len(values), width)]
 
 
 def _wobble(levels: list[float]) -> float:
@@ -119,102 +113,257 @@ def _wobble(levels: list[float]) -> float:
     return mad(steps) if len(steps) >= 4 else 0.0
 
 
-# -- plateaus
+# -- the loss
 
 
-def plateau(points: Points, lr: Points, share_done: float | None) -> Iterator[Finding]:
-    """No progress between the middle and the end. A loss that never fell is a warning, one that converged a note."""
-    rates = [value for _, value in lr]
-    decayed = bool(rates) and max(rates) > 0 and rates[-1] < 0.2 * max(rates)
-    if len(points) < 5 * _ENOUGH or (share_done is not None and share_done > 0.85) or decayed:
+def diverged(run: Curves) -> Iterator[Finding]:
+    """The newest level against the best one: higher than noise, cycles and what it came back from before explain."""
+    points, name = run.loss, run.name("loss")
+    if len(points) < _ENOUGH:
         return
-    first, last = points[0][0], points[-1][0]
-    middle = [value for x, value in points if 0.4 <= (x - first) / (last - first or 1) <= 0.6]
-    newest = [value for x, value in points if (x - first) / (last - first or 1) >= 0.8]
+    if run.adversarial and min(value for _, value in points) <= 0:  # a critic's sign says nothing
+        return
+    values = _scaled(points)
+    width = max(2, min(25, len(values) // 20))
+    levels = _levels(values, width)
+    best_at = min(range(len(levels)), key=levels.__getitem__)
+    now, best, first = levels[-1], levels[best_at], max(levels[:2])
+    since = levels[best_at:]
+    usual = min(_wobble(levels), _wobble(levels[: best_at + 1]) or math.inf)  # a steep rise would pass for a wobble
+    wobble = max(usual, 1.25 * _noise(values) / math.sqrt(width), 1e-4)
+    rise, peak = now - best, max(since) - best
+    survived = max((level - min(levels[: n + 1]) for n, level in enumerate(levels[: best_at + 1])), default=0.0)
+    needed = max(_RISE, 8 * wobble, min(1.0, 1.3 * survived))
+    if run.adversarial:
+        needed = max(needed, math.log(1000 if run.reward else 10))
+    if _lr_rose(run.lr, points[min(len(points) - 1, best_at * width)][0]):
+        needed = max(needed, math.log(1.8))  # a cyclic rate lifts the loss with it
+    high = [value > best + 0.5 * rise for value in values[-max(3, width) :]]
+    lasting = sum(high) >= 0.8 * len(high) and (len(since) >= 3 or rise > 1.0)
+    back = rise < 0.65 * peak or (rise < 0.5 * (first - best) and _falls(values[-len(since) * width :]))
+    if rise > needed and lasting and not back and _worth(points, best_at * width):
+        x = points[min(len(points) - 1, best_at * width + width // 2)][0]
+        level = min(value for _, value in points[best_at * width : best_at * width + 2 * width])
+        strength = rise / wobble
+        message = f"{name} rose from {level:.4g} to {points[-1][1]:.4g} and is not coming back"
+        evidence = f"best level {_show(x, level)}, now {_show(*points[-1])}, {strength:.0f} times the wobble"
+        fix = f"go back to a checkpoint before {x:g} with a lower learning rate"
+        yield Finding("diverged", "error", message, where=name, evidence=evidence, fix=fix, sure=_sure(rise, needed))
+
+
+def _worth(points: Points, best_at: int) -> bool:
+    """Not a loss that had come down to nothing and flickers there: of what it had gained, a tenth is lost again."""
     values = [value for _, value in points]
-    if len(middle) < 5 or len(newest) < 5:
-        return
-    early = values[: max(5, len(values) // 10)]
-    start = median(early)
-    gain = median(middle) - median(newest)
-    spread = 2.5 * mad(_jumps(values))  # of a median of n points, times the root of n; doubled for noise with a memory
-    noise = spread * math.sqrt(1 / len(middle) + 1 / len(newest))
-    drop = start - median(newest)
-    if gain >= 2 * noise or gain > 0.01 * abs(drop) or gain < -4 * noise - 0.02 * abs(drop):
-        return
-    doubt = 2 * spread * math.sqrt(1 / len(early) + 1 / len(newest))
-    learned = drop > max(0.05 * abs(start), doubt)
-    if not learned and doubt > 0.05 * abs(start):
-        return  # too noisy yet to tell a loss that falls from one that does not
-    told = f"{median(middle):.4g} in the middle, {median(newest):.4g} now, noise {noise:.2g}"
-    message = "the loss no longer improves" if learned else f"the loss does not fall: {start:.4g} at the start"
-    fix = "overfit one batch, then check the learning rate and the frozen parameters" if not learned else None
-    severity, sure = ("info", 0.6) if learned else ("warn", 0.85)
-    evidence = f"{len(points)} points from {first:g} to {last:g}"
-    yield Finding("plateau", severity, f"{message} ({told})", where="loss", evidence=evidence, fix=fix, sure=sure)
+    first, best, now = max(values[: max(3, len(values) // 20)]), min(values[best_at:]), _middle(values[-3:])
+    return now - best > 0.1 * (first - best)
 
 
-def no_better(points: Points, name: str) -> Iterator[Finding]:
-    """An evaluation that has not improved for five times and two fifths of all; rising means overfitting."""
+def _lr_rose(rates: Points, since: float) -> bool:
+    before = [value for x, value in rates if x <= since][-1:]
+    return bool(before and rates[-1][1] > 1.2 * before[0] > 0)
+
+
+def _falls(values: list[float]) -> bool:
+    """Does it come down again since its highest point?"""
+    top = max(range(len(values)), key=values.__getitem__)
+    after = values[top + 1 :]
+    if len(after) < 4:
+        return False
+    third = max(2, len(after) // 3)
+    drop = _middle(after[:third]) - _middle(after[-third:])
+    return drop > 2 * mad([b - a for a, b in pairwise(after)]) / math.sqrt(third) and drop > 0.02
+
+
+def spike(run: Curves) -> Iterator[Finding]:
+    """The newest jump: far beyond the noise before it, and either seen twice or overwhelming."""
+    recent, name = run.loss[-256:], run.name("loss")
+    if len(recent) < 2 * _ENOUGH:
+        return
+    values = _scaled(recent)
+    skipped = min(4, len(values) - 1)
+    jumps = [0.0] * skipped + _jumps(values)
+    rough = 6 * mad(jumps[skipped:])
+    for place in range(len(values) - 1, max(_ENOUGH, len(values) - 100), -1):
+        before = jumps[max(skipped, place - 128) : place]
+        if jumps[place] <= rough or len(before) < _ENOUGH:
+            continue
+        spread = max(mad(before), 1e-3)
+        height = jumps[place] / spread
+        usual = max(8.0, 1.5 * max(before) / spread)  # a curve with heavy tails has jumped before
+        again = place + 1 < len(values) and jumps[place + 1] / spread > 4
+        if not (jumps[place] > _RISE and height > max(usual, 10) and (again or height > 3 * usual)):
+            continue
+        after, level = values[place + 1 :], values[place] - jumps[place]
+        back = len(after) >= 5 and (_middle(after[-5:]) < level + max(4 * spread, 0.5 * jumps[place]) or _falls(after))
+        top = max(recent[place:], key=lambda point: point[1]) if back else recent[place]
+        state = "and came back" if back else "and is not back yet"
+        severity = "info" if back or run.adversarial or len(after) < 2 else "warn"
+        message = f"{name} jumped to {_show(*top)}, {height:.0f} times its noise, {state}"
+        fix = "look at the batch and the gradient norm there; if it repeats, clip or lower the learning rate"
+        evidence = f"noise before it: {spread:.1%}"
+        yield Finding("spike", severity, message, where=name, evidence=evidence, fix=fix, sure=_sure(height, usual))
+        return
+
+
+def plateau(run: Curves) -> Iterator[Finding]:
+    """A loss that never fell is a warning; one that fell and then stopped is a note."""
+    points, name = run.loss, run.name("loss")
+    rates = [value for _, value in run.lr]
+    warming = len(rates) >= 4 and rates[-1] > 1.02 * rates[-max(2, len(rates) // 5)] and rates[-1] >= max(rates)
+    enough = 2 * _ENOUGH if (run.share_done or 0.0) > 0.3 else 3 * _ENOUGH
+    # a log that begins late in a run does not show where its loss began
+    if len(points) < enough or run.adversarial or warming or points[0][0] > 0.5 * points[-1][0]:
+        return
     values = [value for _, value in points]
-    if len(values) < 8:
+    third = len(values) // 3
+    early = min(12, max(3, third // 3))  # most losses fall fastest at first
+    start, middle, newest = _middle(values[:early]), _middle(values[third:-third]), _middle(values[-third:])
+    noise = 2.5 * _noise(values) / math.sqrt(third)
+    doubt = 2.5 * _noise(values) * math.sqrt(1 / early + 1 / third)
+    size = max(abs(start), abs(newest), 1e-12)
+    flat = abs(middle - newest) < max(3 * noise, 0.015 * size)
+    chance = min(abs(newest / math.log(classes) - 1) for classes in _KNOWN_CHANCE)
+    never = abs(start - newest) < max(0.02 * size, doubt) and doubt < 0.1 * size
+    # at chance for most of the run, however far the first steps were above it
+    never = never or (chance < 0.01 and flat and abs(_middle(values[third // 2 : third]) / newest - 1) < 0.03)
+    checks = list(dict.fromkeys(value for _, value in run.val_loss))
+    falling = all(after < before + 1e-3 * abs(before) for before, after in pairwise(checks))
+    learns = len(checks) >= 3 and falling and checks[-1] < checks[0] - 3e-3 * abs(checks[0])
+    if never and flat and not learns:
+        told = f"{start:.4g} at the start, {newest:.4g} now, noise {noise:.2g}"
+        hint = ", as good as guessing" if chance < 0.01 else ""
+        fix = "overfit one batch, then check the learning rate, the labels and the frozen parameters"
+        message = f"{name} does not fall{hint} ({told})"
+        yield Finding("plateau", "warn", message, where=name, evidence=f"{len(points)} points", fix=fix, sure=0.85)
+    elif flat and len(points) >= 60 and (run.share_done or 0.0) < 0.85 and not (rates and rates[-1] < 0.2 * max(rates)):
+        message = f"{name} no longer improves ({middle:.4g} in the middle, {newest:.4g} now, noise {noise:.2g})"
+        yield Finding("plateau", "info", message, where=name, evidence=f"{len(points)} points", sure=0.6)
+
+
+def no_score(run: Curves) -> Iterator[Finding]:
+    """A score that stays 0, or a reward that stays where it began: the loss of such a run may look like any other's."""
+    scores, rewards = [value for _, value in run.accuracy], [value for _, value in run.reward]
+    message = ""
+    if len(scores) >= 2 * _ENOUGH and not any(scores):
+        message = f"{run.name('accuracy')} is 0 in all {len(scores)} evaluations"
+    elif len(rewards) >= 5 * _ENOUGH:
+        levels, noise = _levels(rewards, len(rewards) // 8), _noise(rewards)
+        if max(levels) - levels[0] < 0.7 * noise and abs(levels[-1] - levels[0]) < noise:
+            message = f"{run.name('reward')} does not rise: {levels[0]:.4g} at first, {levels[-1]:.4g} now"
+    if message:
+        fix = "evaluate by hand what it puts out; check labels, the reward's sign and the learning rate"
+        yield Finding(
+            "plateau", "warn", message, where=run.name("accuracy" if any(rewards) else "reward"), fix=fix, sure=0.8
+        )
+
+
+def overfit(run: Curves) -> Iterator[Finding]:
+    """An evaluation that was best a while ago and got worse since, by more than it wavers."""
+    points, name = run.val_loss, run.name("val_loss")
+    if len(points) < 5:
         return
+    values = _scaled(points)
     best_at = min(range(len(values)), key=values.__getitem__)
     since = len(values) - 1 - best_at
-    if since < max(5, 0.4 * len(values)):
+    halves = [part for part in (values[: best_at + 1], values[best_at:]) if len(part) > 3]
+    spread = max(min(map(_noise, halves), default=0.0), 1e-3)
+    rise = _middle(values[-3:]) - values[best_at]
+    rising = sum(b > a for a, b in pairwise(values[best_at:])) > 0.55 * since
+    if since >= max(3, 0.15 * len(values)) and rise > max(0.05, 3 * spread) and rising and values[-1] > values[best_at]:
+        x, best = points[best_at]
+        message = f"{name} was best with {_show(x, best)} and got worse in the {since} evaluations since: overfitting"
+        evidence, fix = f"now {_show(*points[-1])}, {math.expm1(rise):.0%} worse", f"keep the checkpoint of {x:g}"
+        sure = _sure(rise, max(0.05, 3 * spread))
+        yield Finding("overfit", "warn", message, where=name, evidence=evidence, fix=fix, sure=sure)
+
+
+# -- what stands beside it
+
+
+def gradient(run: Curves) -> Iterator[Finding]:
+    """Orders of magnitude above its usual level, or nothing left of it."""
+    points = [(x, value) for x, value in run.grad_norm if value > 0]
+    if len(points) < _ENOUGH:
         return
-    spread = max(mad([b - a for a, b in pairwise(values)]), 1e-12)
-    rise = (median(values[-3:]) - values[best_at]) / spread
-    if rise < 3:
+    values = [math.log(value) for _, value in points]
+    levels = _levels(values, max(3, min(15, len(values) // 15)))
+    now, spread = _middle(values[-4:]), max(_noise(values), 0.05)
+    low = min(levels)
+    usual = sorted(levels)[len(levels) // 2]
+    factor = math.exp(min(700.0, now - low))
+    facts: dict[str, Any] = {
+        "where": run.name("grad_norm"),
+        "evidence": f"now {_show(*points[-1])}, usual {math.exp(usual):.3g}",
+    }
+    if now - low > max(math.log(30), 6 * spread) and min(values[-3:]) > low + math.log(10):
+        fix = "clip it, lower the learning rate, and look at the batches since then"
+        severity, sure = ("error" if factor > 1e3 else "warn"), _sure(now - low, math.log(30))
+        message = f"the gradient norm is {factor:.3g} times what it was"
+        yield Finding("gradient", severity, message, fix=fix, sure=sure, **facts)
+    elif now < math.log(1e-6) and now < usual - math.log(1e3):
+        yield Finding("gradient", "warn", "the gradient norm has vanished: nothing is learned", sure=0.85, **facts)
+
+
+def loss_scale(run: Curves) -> Iterator[Finding]:
+    """It starts high and comes down until it fits: only one that goes on falling, or has reached nothing, is sick."""
+    points = [(x, value) for x, value in run.loss_scale if value > 0]
+    values = [math.log2(value) for _, value in points]
+    if len(values) < _ENOUGH or max(values) < 6:
         return
-    x, best = points[best_at]
-    message = f"{name} was best with {_show(x, best)} and got worse in the {since} evaluations since: overfitting"
-    evidence, fix = f"now {_show(*points[-1])}, {rise:.0f} times its noise", f"keep the checkpoint of {x:g}"
-    yield Finding("plateau", "warn", message, where=name, evidence=evidence, fix=fix, sure=_sure(rise, 3))
+    risen = max((n for n in range(1, len(values)) if values[n] > values[n - 1]), default=0)
+    halvings = values[risen] - values[-1]
+    if values[-1] <= 0 or (halvings >= 10 and values[-1] < 7 and values[-1] < values[-max(2, len(values) // 5)]):
+        message = (
+            f"the loss scale fell to {points[-1][1]:g} ({halvings:.0f} halvings without a rise): steps are skipped"
+        )
+        fix = "some gradients are not finite in fp16 at any scale: bf16, a lower learning rate, or find the layer"
+        evidence = f"from {_show(*points[risen])} to {_show(*points[-1])}"
+        name = run.name("loss_scale")
+        yield Finding("loss-scale", "error", message, where=name, evidence=evidence, fix=fix, sure=0.9)
 
 
-# -- speed
-
-
-def slow(points: Points, name: str) -> Iterator[Finding]:
-    """The newest speed against the usual one; evaluations and saves are outliers that a median does not see."""
-    values = [value for _, value in points if value > 0][3:]  # the first steps warm up
-    if len(values) < 2 * _ENOUGH:
-        return
-    newest, usual = values[-8:], values[:-8]
-    now, level = median(newest), median(usual)
-    spread = max(mad(usual), 0.02 * level)
-    strength = (level - now) / spread
-    if now < 0.7 * level and strength > 5:
-        message = f"{name} fell to {now:.4g}, {now / level:.0%} of its usual {level:.4g}"
-        evidence = f"newest {', '.join(f'{value:.4g}' for value in newest[-4:])}; usual spread {spread:.2g}"
-        fix = f"a throttled GPU, a starved data loader, or a neighbour: {bundle.command('watch', 'box')}"
-        yield Finding("slow", "warn", message, where=name, evidence=evidence, fix=fix, sure=_sure(strength, 5))
-
-
-# -- learning rate
-
-
-def lr(points: Points, share_done: float | None) -> Iterator[Finding]:
-    """Zero before the end, negative, or a jump upwards that neither warm-up nor a restart of the schedule explains."""
-    values = [value for _, value in points]
+def lr(run: Curves) -> Iterator[Finding]:
+    """Zero long before the end, negative, or a jump that neither warm-up nor a restart of the schedule explains."""
+    values = [value for _, value in run.lr]
     if len(values) < 4:
         return
-    x, now = points[-1]
+    x, now = run.lr[-1]
+    zeros = next((n for n, value in enumerate(reversed(values)) if value), len(values))
     if now < 0:
         yield Finding("lr", "error", f"the learning rate is negative: {_show(x, now)}", where="lr", sure=0.99)
-    elif now == 0 and max(values) > 0 and share_done is not None and share_done < 0.9:
-        message = f"the learning rate is 0 with {1 - share_done:.0%} of the run left: the schedule is too short"
-        yield Finding("lr", "warn", message, where="lr", evidence=_show(x, now), sure=0.95)
+    elif zeros >= 3 and (run.share_done is None or run.share_done < 0.9 or zeros > max(5, 0.15 * len(values))):
+        since = run.lr[-zeros][0]
+        left = f" with {1 - run.share_done:.0%} of the run left" if run.share_done is not None else ""
+        message = f"the learning rate is 0 since {since:g}{left}: nothing is learned any more"
+        fix = "is the schedule shorter than the run, or was it restored at its end?"
+        yield Finding("lr", "warn", message, where="lr", evidence=_show(x, now), fix=fix, sure=0.9)
     for place in range(max(2, len(values) - 50), len(values)):
         before, after = values[place - 1], values[place]
         if before <= 0 or after < 2.5 * before or after < 1.5 * max(values[:place]):
             continue
         usual = [abs(math.log(b / a)) for a, b in pairwise(values[:place]) if a > 0 and b > 0]
         if len(usual) >= 3 and math.log(after / before) > max(10 * median(usual), 1.5 * max(usual)):
-            jump = f"from {before:.3g} to {_show(points[place][0], after)}"
+            jump = f"from {before:.3g} to {_show(run.lr[place][0], after)}"
             message = f"the learning rate jumped {jump}, above all before"
             fix = "was the scheduler restored with the checkpoint?"
             evidence = f"{after / before:.1f} times in one step; usual change {median(usual):.2g} (log)"
             yield Finding("lr", "warn", message, where="lr", evidence=evidence, fix=fix, sure=0.9)
             return
+
+
+def slow(run: Curves) -> Iterator[Finding]:
+    """The newest speed against the best that it held; evaluations and saves are outliers that a median does not see."""
+    points = [(x, value) for x, value in run.rate if value > 0][2:]  # the first steps warm up
+    if len(points) < 1.5 * _ENOUGH:
+        return
+    values = [math.log(value) for _, value in points]
+    width = max(3, min(9, len(values) // 12))
+    levels = sorted(_levels(values, width))
+    level, newest = levels[int(0.8 * (len(levels) - 1))], values[-max(4, width) :]
+    now, spread = _middle(newest), max(_noise(values), 0.02)
+    if now < level + math.log(0.6) and level - now > 4 * spread and max(newest) < level + math.log(0.8):
+        name, share = run.name("rate"), math.exp(now - level)
+        message = f"{name} fell to {math.exp(now):.4g}, {share:.0%} of its usual {math.exp(level):.4g}"
+        fix = f"a throttled GPU, a starved data loader, or a neighbour: {bundle.command('watch', 'box')}"
+        evidence = f"newest {', '.join(f'{value:.4g}' for _, value in points[-4:])}; usual spread {spread:.0%}"
+        yield Finding("slow", "warn", message, where=name, evidence=evidence, fix=fix, sure=_sure(1 / share, 1.6))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.util
 import os
 import re
 import time
@@ -25,8 +26,8 @@ from rgt import bundle, files, units
 from rgt.checkpoint.names import is_checkpoint, is_step_folder
 from rgt.errors import RgtError, bad_input
 from rgt.log import reader
-from rgt.log.history import History
-from rgt.machine import open_files, processes
+from rgt.log.history import SCALE_TOLD, History, Series
+from rgt.machine import disks, open_files, outside, processes
 from rgt.report import Finding, Report
 from rgt.run import billing, record
 from rgt.run.phases import phase_rows
@@ -34,8 +35,11 @@ from rgt.run.record import Run
 from rgt.watch import box_health, curves
 from rgt.watch.view import View, liveness
 
-_VERSION = 3  # of state.json; one of another version is not used, and the logs are read again
+_VERSION = 4  # of state.json; one of another version is not used, and the logs are read again
 _FOLDER = "watch"
+# the gate's words for an end
+_GATE = {"done": record.FINISHED, "cancelled": record.STOPPED, "lost": record.LOST}
+_GATE |= {"failed": record.FAILED, "timeout": record.FAILED}
 _LOG = re.compile(
     r".*\.(?:log|(?:out|err)(?:\.\d+)?)|(?:train|log|stdout|stderr|output)[\w-]*\.txt|metrics\.jsonl", re.I
 )
@@ -142,7 +146,7 @@ def _load(folder: Path) -> dict[str, Any]:
 
 def _view(target: Target, memory: dict[str, Any]) -> View:
     """Read what is new in the logs, and what stands beside them."""
-    mtimes = {}
+    mtimes, rests = {}, []
     for path in target.logs:
         row = memory["files"].setdefault(str(path), {"cursor": None, "history": History(), "mtime": 0.0})
         history: History = row["history"]
@@ -156,12 +160,21 @@ def _view(target: Target, memory: dict[str, Any]) -> View:
         row |= {"cursor": new, "mtime": grown.mtime, "restarted": grown.restarted}
         row |= {"thinned": grown.thinned, "bytes": grown.bytes}
         mtimes[str(path)] = grown.mtime
+        rests += [grown.rest] if grown.rest else []
     logs = [str(path) for path in target.logs]
     memory["files"] = {path: row for path, row in memory["files"].items() if path in logs}
     view = View({path: memory["files"][path]["history"] for path in logs}, time.time(), target.where, mtimes)
     view.since, view.saved = memory["since"], target.checkpoint_times()
     view.line_gap = min((row["gap"] for row in memory["files"].values() if row.get("gap")), default=None)
-    view.writers = open_files.writers(logs) if logs else None
+    view.writers, view.rests = open_files.writers(logs, of_owner=True) if logs else None, rests
+    view.asked = ask(target, view)
+    last = memory["last"] or {}
+    for name in ("step", "epoch"):  # a log without a clock: two looks have seen how fast it counts
+        earlier, now, seconds = last.get(name), getattr(view.main, name), view.now - last.get("time", view.now)
+        if earlier is not None and now is not None and now > earlier and seconds > 1:
+            memory["speed"] = (now - earlier) / seconds
+            break
+    view.steps_per_s = memory.get("speed")
     run = Run(target.directory) if target.directory else None
     view.results = run is not None and run.results.exists()
     if run and (run.run_json.is_file() or run.events.is_file()):  # a pipeline that launch did not start has no run.json
@@ -179,24 +192,55 @@ def _view(target: Target, memory: dict[str, Any]) -> View:
     return view
 
 
+def ask(target: Target, view: View) -> tuple[str, str]:
+    """Whoever started it knows first: the gate's record of this log, then Slurm, then whether anybody has it open."""
+    paths = {os.path.realpath(path) for path in target.logs}
+    if importlib.util.find_spec("rgt.job.queue"):
+        from rgt.job import queue
+
+        place = os.environ.get("RGT_QUEUE")
+        known = queue.Queue(Path(place) if place else queue.default_directory())
+        jobs = [job for job in known.records() if job["log"] and os.path.realpath(job["log"]) in paths]
+        if jobs and jobs[-1]["state"] in _GATE:
+            code, reason = jobs[-1]["exit_code"], jobs[-1]["reason"]
+            return _GATE[jobs[-1]["state"]], f"the gate says: {reason or f'exit code {code}'}"
+        if jobs:
+            return record.RUNNING, ""
+    if slurm := next((match for path in paths if (match := re.search(r"/slurm-(\d+)[^/]*\.out$", path))), None):
+        answer = outside.tool("squeue", "-h", "-j", slurm[1], "-o", "%T")
+        if answer.problem is None and answer.text.strip():
+            return record.RUNNING, ""
+        if "Invalid job id" in f"{answer.problem} {answer.text}" or answer.problem is None:
+            return record.LOST, f"Slurm has no job {slurm[1]} any more"
+    held = view.writers == [] and any(Path(path).name != "metrics.jsonl" for path in paths)
+    if held and any(log.lines for log in view.logs.values()) and not any(map(disks.is_remote, paths)):
+        return record.LOST, "no process on this machine has its log open"
+    return "", ""
+
+
 # -- judging
 
 
 def _judge(view: View, samples: list[dict[str, Any]]) -> Iterator[Finding]:
     yield from liveness(view)
     if view.state == record.FAILED:
-        yield Finding("failed", "error", f"the run failed: {view.reason}", sure=0.99)
-    loss, rates, done = view.points("loss"), view.points("lr"), view.share_done
-    found = list(curves.diverged(loss))
-    yield from found
-    if not found:
-        yield from curves.spike(loss)
-        yield from curves.plateau(loss, rates, done)
-    yield from curves.no_better(view.points("val_loss"), view.name_of("val_loss"))
-    yield from curves.spike(view.points("grad_norm"), "grad_norm")
-    yield from curves.lr(rates, done)
-    if not view.over:
-        yield from curves.slow(view.points("rate"), view.name_of("rate"))
+        yield Finding("failed", "error", f"the run failed: {view.reason or view.asked[1]}", sure=0.99)
+    elif view.state == record.LOST and not any(not problem.recovered for problem in view.problems):
+        message = f"{view.asked[1]}, and its last line is no end: it died, or this is a copy of a log from elsewhere"
+        evidence = f"last: {view.main.last_line[:200].strip()}"
+        fix = bundle.command("triage", view.log)
+        yield Finding("unfinished", "warn", message, path=view.log, evidence=evidence, fix=fix, sure=0.85)
+    told = max((log.series.get(SCALE_TOLD, Series()).points() for log in view.logs.values()), key=len, default=[])
+    yield from curves.judge(
+        curves.Curves(
+            **{role: points for role, (_, points) in view.chosen.items()}
+            | {"loss_scale": view.points("loss_scale") or told},
+            names={role: name for role, (name, _) in view.chosen.items()},
+            share_done=view.share_done,
+            adversarial=view.adversarial,
+            players=view.losses if view.adversarial else {},
+        )
+    )
     yield from box_health.judge(samples, view.eta, live=view.state == record.RUNNING)
 
 

@@ -14,34 +14,39 @@ from typing import Any
 
 from rgt import bundle, files, units
 from rgt.run import record
+from rgt.units import show_text
 
 _SHOWN = 12  # metrics, risks
 _SURE = 0.75  # from here a judgement is worth acting on
 _FIRST = ("loss", "train_loss", "val_loss", "eval_loss")
 _CONFIG_LIKE = 60  # characters of a metric's name
-_STOPS = ("nan", "oom", "restarts", "crash", "killed", "no-space", "hang", "failed", "ecc", "gpu")
+_STOPS = ("failed", "nan", "oom", "restarts", "crash", "killed", "no-space", "hang", "ecc", "gpu")
 _ENDS = {
     record.FINISHED: "the run is finished; what counts now is the artifact",
     record.STOPPED: "the run was stopped; resume it only on purpose",
     record.PREEMPTED: "the run was preempted; resume it from its last checkpoint",
+    record.LOST: "its processes are gone and it said no end; read its last lines, then resume it or not",
 }
 
 
 def decide(found: dict[str, Any]) -> tuple[str, str]:
     """One of three words, with its reason. The decision is the user's; this is a suggestion with its evidence."""
     state = found["now"]["state"]
+    doubts = [row for row in found["findings"] if row["severity"] != "info"]
+    worst = min(doubts, key=lambda row: (row["severity"] != "error", -row.get("sure", 1.0)), default=None)
+    told = f"{worst['code']}: {_one_line(worst['message'])}" if worst else ""
     if state in _ENDS:
-        return "stop", _ENDS[state]
-    bad = [row for row in found["findings"] if row["severity"] != "info" and row.get("sure", 1.0) >= _SURE]
+        return "stop", _ENDS[state] + (f"; but {told}" if worst else "")
+    bad = [row for row in doubts if row.get("sure", 1.0) >= _SURE]
     errors = {row["code"]: row for row in reversed(bad) if row["severity"] == "error"}
     if code := next((code for code in _STOPS if code in errors), None):
         return "stop", f"{code}: {errors[code]['message']}"
-    if branch := [row for row in bad if row["code"] in ("diverged", "plateau")]:
+    if branch := [row for row in bad if row["code"] in ("diverged", "plateau", "overfit", "loss-scale", "gradient")]:
         return "branch", f"{branch[0]['code']}: {branch[0]['message']}"
     if bad and bad[0]["code"] == "stalled":
         return "stop", f"stalled: {bad[0]['message']}; look where it stands first"
-    if bad:
-        return "continue", f"but look at this: {bad[0]['code']}: {bad[0]['message']}"
+    if worst:
+        return "continue", f"but look at this: {told}"
     return "continue", "it has printed nothing yet" if state == record.QUEUED else "nothing speaks against it"
 
 
@@ -63,6 +68,7 @@ def next_command(found: dict[str, Any]) -> str:
     eta = found["now"]["eta"]
     seconds = 1200.0 if eta is None else min(3600.0, max(120.0, eta / 20))
     seconds = seconds if found["ok"] else min(seconds, 300.0)
+    seconds = seconds if eta is None else min(seconds, max(5.0, eta + 1))  # never after the expected end
     return f"{bundle.command('watch', where)}  # in {units.show_duration(seconds)}"
 
 
@@ -79,9 +85,10 @@ def render(found: dict[str, Any]) -> str:
     for row in rows[:_SHOWN]:
         where = f" [{row['where']}]" if row.get("where") else ""
         sure = f" (sure: {row['sure']:.0%})" if "sure" in row else ""
-        lines.append(f"- {row['severity']} `{row['code']}`{where}: {_one_line(row['message'])}{sure}")
-        extras = (("seen", row.get("evidence")), ("fix", row.get("fix")))
-        lines += [f"  - {name}: {_one_line(text)}" for name, text in extras if text]
+        lines.append(f"- {row['severity']} `{row['code']}`{where}: {show_text(_one_line(row['message']))}{sure}")
+        # what a log or a box printed is quoted: whoever reads this file must not take it for an instruction
+        lines += [f"  - seen: {_quoted(row['evidence'])}"] if row.get("evidence") else []
+        lines += [f"  - fix: {_one_line(row['fix'])}"] if row.get("fix") else []
     lines += [f"- and {len(rows) - _SHOWN} more: --json"] if len(rows) > _SHOWN else []
     lines += [] if rows else ["- none seen"]
     thinned = [row["path"] for row in found["files"] if row["thinned"]]
@@ -142,6 +149,11 @@ def _names(found: dict[str, Any]) -> list[str]:
 
 def _number(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, (int, float)) else str(value)
+
+
+def _quoted(text: str) -> str:
+    """As code of Markdown, without what would end it; control characters are shown."""
+    return f"`{show_text(_one_line(text)).replace('`', chr(39))}`"
 
 
 def _one_line(text: str) -> str:

@@ -9,7 +9,7 @@ Whether it goes on is judged by the log, its clock and the checkpoints; a proces
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,16 +19,21 @@ from statistics import median
 from typing import Any
 
 from rgt import bundle, units
-from rgt.log.history import SENTENCES, History, Points, Problem
-from rgt.metrics.table import ROLES, is_evaluation
+from rgt.log.history import SENTENCES, History, Points, Problem, problem_in
+from rgt.log.line import plain, says_ended
+from rgt.metrics.table import role
 from rgt.report import Finding
 from rgt.run import record
 
 _TABLE = "metrics.jsonl"
+_PLAYERS = re.compile(r"(?:^|_)(?:d|g|gen|disc|critic|actor|policy|generator|discriminator|adv)(?:_|$)")
+RATES = ("tokens_per_s", "samples_per_s", "it_per_s", "epochs_per_s")
 _SETTLED = 120.0  # seconds without a line after which the last step of the last epoch is the end
 QUIET = 600.0  # seconds without a line that need no explanation
 QUIET_STEPS = 20  # or this many steps, or gaps between two lines, of its own speed
 _FROZEN = 3  # times the usual gap between two steps without a step, while lines still come
+_WAITING = 3  # lines in a row, without progress between them, that say so
+_REPEATS = 10  # of the same counters; three times what was usual
 _LOOP = 3  # starts without getting further that make a loop
 _UNSAVED = 3600.0  # seconds of work that may exist only in memory
 
@@ -50,6 +55,9 @@ class View:
     since: float = 0.0  # when it started, or was first looked at
     progress: float = 0.0  # when the step last changed
     line_gap: float | None = None  # seconds between two lines, from one look to the next
+    steps_per_s: float | None = None  # counters of one look against those of another, where the log has no clock
+    rests: list[str] = field(default_factory=list)  # last lines without an end
+    asked: tuple[str, str] = ("", "")  # what its engine says of it, and why: a state of rgt.run.record
 
     @cached_property
     def log(self) -> str:
@@ -63,18 +71,16 @@ class View:
 
     @cached_property
     def chosen(self) -> dict[str, tuple[str, Points]]:
-        """role -> name and points; metrics.jsonl is preferred, then the log with the most points."""
-        found: dict[str, list[tuple[bool, int, str]]] = {}
+        """role -> name and points: the best-ranked name, by preference of metrics.jsonl, then with the most points."""
+        best: dict[str, tuple[tuple[int, bool, int], str, Points]] = {}
         for path, log in self.logs.items():
             for name, curve in log.series.items():
-                found.setdefault(name, []).append((Path(path).name == _TABLE, curve.count, path))
-        others = sorted(name for name in found if name.endswith("loss") and not is_evaluation(name))
-        best = {}
-        for role, names in ROLES.items():
-            there = [name for name in (*names, *(others if role == "loss" else ())) if name in found]
-            if there:
-                best[role] = (there[0], self.logs[max(found[there[0]])[2]].series[there[0]].points())
-        return best
+                known = role(name) or (("rate", RATES.index(name)) if name in RATES else None)
+                if known:
+                    rank = (known[1], Path(path).name != _TABLE, -curve.count)
+                    if known[0] not in best or rank < best[known[0]][0]:
+                        best[known[0]] = rank, name, curve.points()
+        return {which: (name, points) for which, (_, name, points) in best.items()}
 
     def points(self, role: str) -> Points:
         return self.chosen.get(role, ("", []))[1]
@@ -105,6 +111,10 @@ class View:
         speed, epoch, epochs = self.first("it_per_s"), self.first("epoch"), self.first("epochs")
         if self.over:
             return None
+        if not speed and self.steps_per_s and self.first("eta") is None and self.share_done is not None:
+            whole = self.total if self.step is not None and self.total else epochs
+            done = self.step if self.step is not None and self.total else epoch
+            return float(max(0.0, whole - done) / self.steps_per_s)
         if (said := self.first("eta")) is not None:
             return float(said)
         if self.total and self.step is not None and speed:
@@ -115,7 +125,10 @@ class View:
 
     @property
     def share_done(self) -> float | None:
-        pairs = ((self.step, self.total), (self.first("epoch"), self.first("epochs")))
+        epoch, epochs = self.first("epoch"), self.first("epochs")
+        pairs = [(self.step, self.total), (epoch, epochs)]
+        if epochs and epoch is not None and epoch < epochs - 1:  # a total that is one of an epoch says less
+            pairs.reverse()
         return next((min(1.0, done / all_of) for done, all_of in pairs if all_of and done is not None), None)
 
     # -- what was seen
@@ -134,7 +147,8 @@ class View:
 
     @property
     def problems(self) -> list[Problem]:
-        return [row for log in self.logs.values() for row in log.problems]
+        cut = [Problem(code, rest[:200]) for rest in self.rests if (code := problem_in(plain(rest)))]
+        return [row for log in self.logs.values() for row in log.problems] + cut
 
     def longest(self, name: str) -> list[dict[str, Any]]:
         """The saves or restarts of the log that tells of the most."""
@@ -148,6 +162,19 @@ class View:
             for row in log.not_numbers:
                 found.setdefault(row["name"], []).append(row)
         return found
+
+    @property
+    def losses(self) -> dict[str, Points]:
+        """Every loss of the training by its name."""
+        named = {name: curve for log in self.logs.values() for name, curve in log.series.items()}
+        return {name: curve.points() for name, curve in named.items() if (role(name) or ("",))[0] == "loss"}
+
+    @property
+    def adversarial(self) -> bool:
+        """A policy or a pair of networks: its losses need not fall."""
+        names = {name for log in self.logs.values() for name in log.series}
+        players = {name for name in names if _PLAYERS.search(name)}
+        return "reward" in self.chosen or len(players) >= 2
 
     # -- clocks
 
@@ -175,8 +202,11 @@ class View:
         # at its last step and quiet; a bar that counts one of many epochs starts again at once
         quiet = self.writers == [] or (self.age or 0.0) > _SETTLED
         complete = self.share_done is not None and self.share_done >= 1.0 and quiet
-        if not dead and (self.results or complete or any(log.ended for log in self.logs.values())):
+        ended = any(log.ended for log in self.logs.values()) or any(map(says_ended, self.rests))
+        if not dead and (self.results or complete or ended):
             return record.FINISHED
+        if self.asked[0] in record.OVER:
+            return self.asked[0]
         return record.RUNNING if any(log.lines for log in self.logs.values()) else record.QUEUED
 
     @property
@@ -198,10 +228,16 @@ def liveness(view: View) -> Iterator[Finding]:
 
 
 def not_a_number(view: View) -> Iterator[Finding]:
+    skipped = view.metrics.get("nan_iterations", 0.0)
+    if skipped and view.step is not None and view.points("loss") and view.points("loss")[-1][0] < view.step:
+        message = f"its steps give no loss any more since {view.points('loss')[-1][0]:g}, and count NaN iterations"
+        yield Finding("nan", "error", message, path=view.log, evidence=view.main.last_line[:200], sure=0.95)
     for name, rows in view.not_numbers.items():
         count, first = view.counts.get(f"nan:{name}", len(rows)), f"{rows[0]['x']:g}"
         facts: dict[str, Any] = {"path": view.log, "where": name, "evidence": rows[-1]["line"], "sure": 0.99}
-        if not math.isfinite(view.metrics.get(name, 0.0)):  # still
+        run = max(log.nan_runs.get(name, 0) for log in view.logs.values())
+        # a norm is infinite in each step that fp16 skips
+        if run > (0 if "loss" in name else 2):  # still
             facts["fix"] = f"go back to a checkpoint before {first}"
             severity = "error" if "loss" in name else "warn"
             yield Finding("nan", severity, f"{name} is not a number since {first}", **facts)
@@ -225,11 +261,12 @@ def problems(view: View) -> Iterator[Finding]:
 
 
 def restart_loop(view: View) -> Iterator[Finding]:
+    """Again and again from the same place, or without getting further."""
     rows, count = view.longest("restarts")[-_LOOP:], view.counts.get("restarts", 0)
-    furthest = [row["at"] for row in rows]
-    if count >= _LOOP and max(furthest) - min(furthest) <= 0.1 * max(furthest) + 1:
-        message = f"started again {count} times without getting further than step {max(furthest)}"
-        evidence = "steps went back: " + ", ".join(f"{row['at']} to {row['to']}" for row in rows)
+    at, to = [row["at"] for row in rows], [row["to"] for row in rows]
+    if count >= _LOOP and (max(to) <= max(1.0, 0.1 * max(at)) or max(at) - min(at) <= 0.1 * max(at) + 1):
+        message = f"started again {count} times without getting further than {max(at):g}"
+        evidence = "counters went back: " + ", ".join(f"{row['at']:g} to {row['to']:g}" for row in rows)
         fix = "read the end of the log before each start; a resume that fails at one step will fail there again"
         yield Finding("restarts", "error", message, path=view.log, evidence=evidence, fix=fix, sure=0.9)
 
@@ -238,7 +275,15 @@ def stalled(view: View) -> Iterator[Finding]:
     gap, last_line = view.gap or 0.0, view.main.last_line[:200].strip()
     quiet = max(QUIET, QUIET_STEPS * gap)
     frozen = view.now - view.progress if view.progress and view.step is not None else 0.0
-    if view.age is not None and view.age > quiet:
+    waiting = next((log for log in view.logs.values() if log.waits >= _WAITING), None)
+    repeated = view.main.repeats >= max(_REPEATS, 3 * view.main.usual_repeats)
+    if waiting:
+        message, sure = f"its last {waiting.waits} lines about progress say that it waits", 0.9
+        evidence = f"last: {waiting.waiting_line}"
+    elif repeated:
+        message, sure = f"its bar is drawn again and again at the same place, {view.main.repeats} times", 0.85
+        evidence = f"last: {last_line}"
+    elif view.age is not None and view.age > quiet:
         nobody = "; no process here writes to it any more" if view.writers == [] else ""
         buffered = "; its stdout may be buffered (PYTHONUNBUFFERED=1)" if not last_line else ""
         message = f"no new line for {units.show_duration(view.age)}{nobody}{buffered}"
