@@ -73,13 +73,14 @@ def main(
     """
     from rgt.evidence import claims as evidence_layer
     from rgt.reconcile import facts as fact_files
+    from rgt.reconcile import truth_file
     from rgt.reconcile.one_document import corrected
     from rgt.reconcile.passages import READERS
     from rgt.reconcile.vocabulary import Vocabulary
 
     truth = values or evidence
     if values:
-        known = fact_files.from_file(values)
+        known = truth_file.from_file(values)
     else:
         project = evidence_layer.load(evidence)
         known = fact_files.Truth(fact_files.from_claims(project.claims), project.data.get("aliases", {}))

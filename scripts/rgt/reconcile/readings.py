@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from itertools import combinations
 from typing import NamedTuple
 
 from rgt.reconcile.facts import UNITS, Fact
@@ -166,59 +165,6 @@ def _digits(value: float, ulp: float) -> str:
 
 
 # -- what is computed from two or more values
-
-
-class Derived(NamedTuple):
-    how: str  # a - b, a / b, ...: shown with its numbers
-    value: float
-    facts: tuple[Fact, ...]
-
-
-def changes(a: Fact, b: Fact) -> Iterator[Derived]:
-    """What a text may say of `a` against `b`: difference, relative change, ratio."""
-    both = (a, b)
-    yield Derived(f"{a.value:.6g} - {b.value:.6g}", a.value - b.value, both)
-    if max(abs(a.value), abs(b.value)) <= 1.5:
-        yield Derived(f"100 x ({a.value:.6g} - {b.value:.6g})", 100 * (a.value - b.value), both)
-    elif a.unit in ("", "%") and a.direction != "down":
-        yield Derived(f"0.01 x ({a.value:.6g} - {b.value:.6g})", 0.01 * (a.value - b.value), both)
-    if b.value:
-        yield Derived(
-            f"100 x ({a.value:.6g} - {b.value:.6g}) / {b.value:.6g}", 100 * (a.value - b.value) / b.value, both
-        )
-        yield Derived(f"{a.value:.6g} / {b.value:.6g}", a.value / b.value, both)
-    if a.share:
-        top = 100.0 if max(a.value, b.value) > 1.5 else 1.0
-        left, right = top - a.value, top - b.value
-        if right:
-            yield Derived(f"100 x ({left:.6g} - {right:.6g}) / {right:.6g}", 100 * (left - right) / right, both)
-
-
-def derived(facts: list[Fact], numeral: Numeral, kinds: str) -> Derived | None:
-    """The change between two of some facts that a number states, to its digits; rounded operands count, too."""
-    for first, second in combinations(facts, 2):
-        for a, b in ((first, second), (second, first)):
-            for each in changes(a, b):
-                ratio = " / " in each.how and not each.how.startswith("100")
-                if ratio != (kinds == "ratio") and kinds in ("ratio", "change"):
-                    continue
-                if _states(each, numeral):
-                    return each
-    return None
-
-
-def _states(each: Derived, numeral: Numeral) -> bool:
-    """To its digits; a difference may be that of numbers which were rounded first."""
-    written, ulp = abs(numeral.value), numeral.ulp
-    if " / " in each.how:
-        return abs(abs(each.value) - written) <= ulp * 0.75
-    scale = 100 if each.how.startswith("100") else 0.01 if each.how.startswith("0.01") else 1
-    first, second = (
-        {round(fact.value * scale / ulp + tilt) for tilt in (-1e-6, 1e-6)} for fact in each.facts
-    )  # 0.5 either way
-    return rounds_to(abs(each.value), written, ulp) or round(written / ulp) in {
-        abs(a - b) for a in first for b in second
-    }
 
 
 def mean(facts: Iterable[Fact]) -> float:

@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from rgt.reconcile.anchors import ANCHOR, anchored
+from rgt.reconcile.changes import judge_changes
 from rgt.reconcile.judgement import Outcome, Place, Terms, judged
+from rgt.reconcile.local_names import LocalNames
 from rgt.reconcile.numerals import Numeral, find_numerals
 from rgt.reconcile.passages import Passage
 from rgt.reconcile.vocabulary import OURS, Hit, Vocabulary
@@ -47,14 +49,14 @@ _STATES = re.compile(
     r"|lower bound|oracle"
     r"|threshold|requirement|cap|limit|at (?:epoch|step|iteration|initiali[sz]ation)|intermediate|preliminary"
     r"|already|so far"
-    r"|after (?:just|only)|pilot|draft|old(?:er)?|initial(?:ly)?|first version|legacy|used to|last (?:year"
+    r"|after (?:just|only)|pilot|draft|old(?:er)?|initial(?:ly)?|first version|legacy|deprecated|retired|superseded|used to|last (?:year"
     r"|month|release)"
     r"|quanti[sz]\w*|prun\w*|compress\w*|distill\w*|INT[48]|fp16|bf16|best (?:seed|run|single|checkpoint)"
     r"|worst|single (?:seed|run)"
     r"|seed \d+|on a subset|subset of|ablat\w*|without|w/o|removing|disabling|if we|when we|with only|early stopp\w*"
     r"|varying|sweep\w*|increas\w+ the|fold \d|at \d+ ?% |low-resource|few-shot|zero-shot|estimated?"
     r"|extrapolat\w*|peaks? at|saturat\w*)\b"
-    r"|目标|预期|中间|初步|量化|剪枝|蒸馏|最佳种子|单次|去掉|移除|旧版|早期|若|如果|阈值|上限|下限|要求",
+    r"|目标|预期|中间|初步|量化|剪枝|蒸馏|最佳种子|单次|去掉|移除|旧版|旧配置|历史版本|废弃|上周|上月|早期|若|如果|阈值|上限|下限|要求",
     re.I,
 )
 # a name: inner capitals or digits (WideNet-28, GPT-4), capitals (BERT), or a capital inside a sentence
@@ -87,6 +89,7 @@ class Surroundings:
     where: str
     texts: tuple[str, ...]
     ours: tuple[str, str] | None = None  # axis and term of "our method" in this document
+    local: LocalNames = field(default_factory=LocalNames)
     nearest: dict[str, frozenset[str]] = field(
         default_factory=dict
     )  # of earlier sentences, or of a row that heads others
@@ -94,7 +97,7 @@ class Surroundings:
 
     def hits(self, text: str) -> list[Hit]:
         """The names in a text; "ours" as the method that this document calls so."""
-        hits = self.vocabulary.find(text)
+        hits = self.local.add(text, list(self.vocabulary.find(text)))
         if not any(hit.axis == OURS for hit in hits):
             return list(hits)
         if self.ours is None:
@@ -123,11 +126,13 @@ def terms_of(hits: list[Hit]) -> Terms:
     return {axis: frozenset(terms) for axis, terms in gathered.items()}
 
 
-def sentence_outcomes(passage: Passage, vocabulary: Vocabulary, ours: tuple[str, str] | None) -> Iterator[Outcome]:
+def sentence_outcomes(
+    passage: Passage, vocabulary: Vocabulary, ours: tuple[str, str] | None, local: LocalNames
+) -> Iterator[Outcome]:
     text = passage.text
     if "<!--" in text:
         text = _COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
-    context = Surroundings(vocabulary, passage.where, (passage.lead, passage.heading), ours)
+    context = Surroundings(vocabulary, passage.where, (passage.lead, passage.heading), ours, local)
     ends = {match.end() for match in _SENTENCE.finditer(text)}
     for start, end in pairwise(sorted({0, len(text), *ends})):
         if text[start:end].strip():
@@ -141,12 +146,17 @@ def _in_sentence(sentence: str, line: int, context: Surroundings) -> Iterator[Ou
     hits = context.hits(bare)
     numerals = find_numerals(bare, vocabulary.units)
     numerals = [numeral for numeral in numerals if not any(hit.start <= numeral.start < hit.end for hit in hits)]
+    if not vocabulary.negative:  # then a sign says that it is a change
+        signed = [one.signed and one.value < 0 and one.role in ("", "from", "about") for one in numerals]
+        numerals = [one._replace(role="change") if sign else one for one, sign in zip(numerals, signed, strict=True)]
     taken: set[int] = set()
     for anchor in anchors:
         yield anchored(bare, anchor, line, context.where, vocabulary, taken)
     left = [numeral for numeral in numerals if numeral.start not in taken]
     if left:
-        yield from judged(list(_places(bare, line, left, hits, context)), vocabulary)
+        outcomes = judged(list(_places(bare, line, left, hits, context)), vocabulary)
+        judge_changes(outcomes, vocabulary)
+        yield from outcomes
     context.nearest = {**context.nearest, **terms_of(hits)}  # for the sentences behind it
 
 
@@ -169,7 +179,7 @@ def _places(text: str, line: int, numerals: list[Numeral], hits: list[Hit], cont
     for numeral in numerals:
         start = max(bound for bound in bounds if bound <= numeral.start)
         end = min((bound for bound in bounds if bound >= numeral.end), default=len(text))
-        peers = plain if numeral in plain else [numeral]
+        peers = plain if numeral in plain else [one for one in numerals if one.role == numeral.role]
         group = next(([one for one in peers if a <= one.start < b] for a, b in brackets if a <= numeral.start < b), [])
         if len(group) > 1:
             start, end = 0, len(text)  # "A beats B (91 vs. 89)": in the order of the names
@@ -294,8 +304,9 @@ def _weigh(
         place.against += 3.0
         place.doubts.append("it says who reported it")
     covered = [(hit.start, hit.end) for hit in hits]
-    for state in _STATES.finditer(text, *clause):
-        if not _inside(state.start(), covered):
+    left_out = any(term.startswith("no ") for terms in place.named.values() for term in terms)
+    for state in _STATES.finditer(text, *clause) if place.numeral.role not in ("change", "ratio") else ():
+        if not _inside(state.start(), covered) and not (left_out and _LEFT_OUT.fullmatch(state[0])):
             place.against += 3.0
             place.doubts.append(f"{state[0]!r} may mean another state")
             break
@@ -304,6 +315,7 @@ def _weigh(
         place.doubts.append("the name goes on: another variant")
 
 
+_LEFT_OUT = re.compile(r"without|w/o|removing|disabling|ablat\w*|去掉|移除", re.I)  # known when it names a value
 _REPORTED = re.compile(
     r"\[cite\]|\bet al\b|\b(?:original|published|official) (?:\S+ )?(?:paper|publication|work|report|number"
     r"|result|repo\w*)|\b(?:is|are|was|were|as) reported\b"
@@ -342,7 +354,7 @@ _BINDS = re.compile(
 )
 
 
-_TIED = re.compile(r"\s?(?:[:：=]|at|of|为|是|对应为|只有|仅为?|达到?)?\s?")
+_TIED = re.compile(r"\s?(?:[:：=]|at|of|为|是|的|对应为|只有|仅为?|达到?)?\s?")
 _CLOSES = re.compile(r"[)）\]]")
 
 
@@ -353,6 +365,9 @@ def _bound(text: str, hits: list[Hit], numeral: Numeral) -> Hit | None:
         for hit in hits:
             if hit.start == behind.end():
                 closing = _CLOSES.search(text, hit.end)
+                opened = behind[0].rstrip()[-1:] in "(（["
+                if opened and closing and _TWO.search(text, hit.end, closing.start()):
+                    continue  # "91 (B: 89)": what is in brackets speaks for itself
                 several = (
                     closing
                     and any(hit.end <= other.start < closing.start() for other in hits)

@@ -13,11 +13,14 @@ from dataclasses import dataclass, field
 
 from rgt.reconcile.anchors import ANCHOR, anchored
 from rgt.reconcile.facts import UNITS
-from rgt.reconcile.judgement import Outcome, Place, Terms, judged
+from rgt.reconcile.changes import FULL
+from rgt.reconcile.judgement import Outcome, Place, Terms, comparable, judged
+from rgt.reconcile.local_names import LocalNames
 from rgt.reconcile.numerals import find_numerals, has_digit
 from rgt.reconcile.passages import Cell, Table
 from rgt.reconcile.readings import matches
 from rgt.reconcile.sentences import Surroundings, terms_of
+from rgt.reconcile.table_columns import CellValue, judge_columns
 from rgt.reconcile.vocabulary import Hit, Vocabulary
 
 _STARTS = re.compile(r"[\W_]*[-+±]?\.?\d")
@@ -65,12 +68,14 @@ class _Label:
     learned: dict[str, str] = field(default_factory=dict)
 
 
-def table_outcomes(table: Table, vocabulary: Vocabulary, ours: tuple[str, str] | None) -> Iterator[Outcome]:
+def table_outcomes(
+    table: Table, vocabulary: Vocabulary, ours: tuple[str, str] | None, local: LocalNames
+) -> Iterator[Outcome]:
     if len(table.rows) <= table.header:
         return
     head = table.rows[: table.header]
     corner = _header_text(head, 0)
-    around = Surroundings(vocabulary, table.where, (corner, table.caption, table.heading, table.context), ours)
+    around = Surroundings(vocabulary, table.where, (corner, table.caption, table.heading, table.context), ours, local)
     shared_unit = "%" if any("%" in text or "percent" in text.lower() for text in (corner, table.caption)) else ""
     columns = [_label(_header_text(head, index), around, shared_unit) for index in range(max(map(len, table.rows)))]
     places: list[list[tuple[Place, int]]] = []
@@ -91,9 +96,19 @@ def table_outcomes(table: Table, vocabulary: Vocabulary, ours: tuple[str, str] |
         values = [(cell, at) for cell, at in cells if has_digit(cell.text) and not ANCHOR.search(cell.text)]
         found = [(_cell(cell, rows[-1], columns[at], around), at) for cell, at in values if _is_number(cell.text)]
         places.append([(place, at) for place, at in found if place])
+    if any(column.role == "spread" for column in columns):
+        for column, found in ((columns[at], place) for line in places for place, at in line):
+            if column.average:
+                found.average = False  # a mean over seeds
     _learn(places, rows, columns, vocabulary)
+    for label in [*rows, *columns]:
+        if len(label.learned) == 1 and not label.terms and not label.role:
+            local.learn(_MARKS.sub("", label.text), *next(iter(label.learned.items())), vocabulary)
     _averages(places, [*rows, *columns])
-    yield from judged([place for found in places for place, _ in found], vocabulary)
+    outcomes = judged([place for found in places for place, _ in found], vocabulary)
+    at = [(row, column) for row, found in enumerate(places) for _, column in found]
+    judge_columns([CellValue(outcome, *spot) for outcome, spot in zip(outcomes, at, strict=True)])
+    yield from outcomes
 
 
 def _averages(places: list[list[tuple[Place, int]]], labels: list[_Label]) -> None:
@@ -236,11 +251,65 @@ def _learn(
                     place.around.pop(axis, None)
                     place.inferred.add(axis)
             if label:
+                label.learned[axis] = learned
                 _trust(line, label, axis)
+    for lines, labels in ((by_row, rows), (by_column, columns)):
+        for axis in choices:
+            _assign(lines, labels, axis, vocabulary)
     for line, label in [*zip(by_row, rows, strict=True), *zip(by_column, columns, strict=True)]:
         plain = [place for place in line if not place.numeral.role and place.numeral.digits > 2]
         if label.stranger and label.terms and _agreeing(plain, vocabulary) >= max(2, 0.5 * len(plain)):
             _trust(line, label, "label")  # "zero-shot accuracy" states our accuracy all the way down
+
+
+def _assign(lines: list[list[Place]], labels: list[_Label], axis: str, vocabulary: Vocabulary) -> None:
+    """Rows with a single value each: whose values they are, when most of them state one exactly.
+
+    What is left over is the row that is left over: its value is the wrong one.
+    """
+    open_ones: dict[int, set[str]] = {}
+    siblings: set[str] = set()
+    taken: set[str] = set()
+    for at, line in enumerate(lines):
+        plain = [place for place in line if not place.numeral.role and not place.average and place.numeral.digits > 2]
+        if any(axis in place.own for place in line):
+            taken.update(term for place in line for term in place.own.get(axis, ()))
+            continue
+        if not plain or axis in labels[at].terms:
+            continue
+        found: list[set[str]] = []
+        for place in plain:
+            around = {name: frozenset([term]) for name, term in place.around.items() if name != axis}
+            fitting = vocabulary.fitting({**around, **place.own})
+            facts = [fact for fact in matches(vocabulary, place.numeral, place.unit) if fact.bit & fitting]
+            found.append({fact.terms[axis] for fact in facts if axis in fact.terms})
+            for fact in facts:
+                siblings |= {other.terms[axis] for other in vocabulary.facts if comparable(fact, other) and axis in other.terms}
+        open_ones[at] = set.intersection(*found) if found else set()
+    stated = [at for at, terms in open_ones.items() if terms - taken]
+    if len(stated) < 2 or len(stated) < 0.6 * len(open_ones):
+        return
+    left = dict(open_ones)
+    for _ in range(3):
+        for at, terms in sorted(left.items()):
+            rest = {term for term in terms - taken if term.startswith("no ")} or terms - taken
+            if len(rest) == 1:
+                _name(lines[at], labels[at], axis, rest.pop())
+                taken |= labels[at].learned.keys() & {axis} and {labels[at].learned[axis]}
+                del left[at]
+    missing = {term for term in siblings - taken if term.startswith("no ") or term in FULL}
+    if len(left) == 1 and len(missing) == 1 and len(lines) > 2:
+        at = next(iter(left))
+        _name(lines[at], labels[at], axis, missing.pop())
+
+
+def _name(line: list[Place], label: _Label, axis: str, term: str) -> None:
+    for place in line:
+        place.own = {**place.own, axis: frozenset([term])}
+        place.around.pop(axis, None)
+        place.inferred.add(axis)
+    label.learned[axis] = term
+    _trust(line, label, axis)
 
 
 def _trust(line: list[Place], label: _Label, axis: str) -> None:
