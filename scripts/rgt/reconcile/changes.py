@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import NamedTuple
 
-from rgt.reconcile.facts import UNITS, Fact
+from rgt.reconcile.facts import FULL_NAMES, UNITS, Fact
 from rgt.reconcile.judgement import CERTAIN, LIKELY, Outcome, Place, comparable
 from rgt.reconcile.numerals import Numeral
 from rgt.reconcile.readings import matches, rounds_to
@@ -28,11 +28,6 @@ _BEST = re.compile(
     re.I,
 )
 _TO = re.compile(r"(?:→|->|⇒|\bto\b|降至|升至|提升到|提高到|增至|变为|变成|至|到)")
-FULL = frozenset(
-    ["full", "full model", "all components", "complete", "complete model", "default", "all", "完 整 模 型", "完 整"]
-)
-
-
 class Operand(NamedTuple):
     value: float
     ulp: float  # 0: exact
@@ -126,7 +121,7 @@ def judge_changes(outcomes: list[Outcome], vocabulary: Vocabulary) -> None:
 
 def _judge(place: Place, plain: list[Outcome], vocabulary: Vocabulary) -> Outcome:
     numeral, kinds = place.numeral, kinds_of(place)
-    written = [one for one in plain if one.place.numeral.start != numeral.start][:8]
+    written = [one for one in plain if one.place.numeral.start != numeral.start and _is_operand(one)][:8]
     for first, second in combinations(written, 2):
         change = _of_written(first.place, second.place, numeral, kinds)
         if change:
@@ -141,8 +136,7 @@ def _judge(place: Place, plain: list[Outcome], vocabulary: Vocabulary) -> Outcom
     for a, b in [*stated, *strict, *([] if strict else loose)]:
         found = explained(a, b, numeral, kinds)
         if found:
-            against_full = {a.terms.get(axis, "") for axis in a.terms} & FULL or b.terms.keys() != a.terms.keys()
-            part, whole = (b, a) if against_full else (a, b)
+            part, whole = (a, b) if any(term.startswith("no ") for term in a.terms.values()) else (b, a)
             if _signs_differ(place, part, whole):
                 right = part.value - whole.value
                 return Outcome(place, "drift", [part, whole], right, "likely", "the sign is wrong", score=LIKELY)
@@ -158,6 +152,12 @@ def _judge(place: Place, plain: list[Outcome], vocabulary: Vocabulary) -> Outcom
     if strict and len(strict) <= 12:
         return _wrong(place, own or strict, kinds, "likely")
     return Outcome(place, "unexplained", why="a change between values that the text does not name both")
+
+
+def _is_operand(outcome: Outcome) -> bool:
+    """A list's (1) is none."""
+    digits = outcome.place.numeral.digits
+    return digits > 2 or (digits > 1 and outcome.kind in ("match", "drift"))
 
 
 def _of_own(fact: Fact, place: Place) -> bool:
@@ -221,7 +221,7 @@ def _pairs(place: Place, vocabulary: Vocabulary) -> tuple[list[tuple[Fact, Fact]
                 if len(ends) < 2:
                     continue
                 left_out = any(term.startswith("no ") for term in ends)
-                silent = FULL | {place.ours} if left_out else {place.ours}
+                silent = FULL_NAMES | {place.ours} if left_out else {place.ours}
                 if ends <= named | silent and ends & named and (len(own) != 1 or ends & own or axis == "method"):
                     strict.append((a, b))
                 elif leaders == {a.bit, b.bit} and place.ours in ends and not named - {place.ours}:

@@ -37,6 +37,11 @@ UNITS = {  # spelling: kind of quantity, and how many of the smallest
 }
 _TOKEN = re.compile(r"[\u3400-\u9fff]|[^\W\d_\u3400-\u9fff]+|\d+")
 
+FULL_NAMES = frozenset(
+    ["full", "full model", "all components", "complete", "complete model", "default", "完 整 模 型", "完 整"]
+)
+
+
 @dataclass
 class Fact:
     id: str
@@ -130,7 +135,7 @@ def canonical(metric: str) -> str:
 
 # what is measured beside quality; the metrics of quality are in rgt.metrics.table
 _MORE_METRICS = """
-parameters: params, param, parameter count, number of parameters, model size, 参数量, 参数
+parameters: params, param, weights, parameter count, number of parameters, model size, 参数量, 参数
 memory: mem, peak mem, gpu mem, peak memory, gpu memory, memory footprint, memory usage, vram, peak vram, 显存,
 显存占用, 峰值显存, 内存
 training time: train time, train hours, training hours, wall clock, wall clock time, 训练时间, 训练耗时, 训练时长

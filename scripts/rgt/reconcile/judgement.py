@@ -26,7 +26,7 @@ from rgt.reconcile.readings import (
 from rgt.reconcile.vocabulary import Vocabulary
 
 CERTAIN, LIKELY = 5.0, 3.0  # scores; calibrated on documents of strangers (evals/strangers)
-_WEAK = {"from": 0.0, "about": 2.0, "bound": 3.5, "range": 1.0, "spread": 0.5}
+_WEAK = {"from": 0.0, "about": 1.0, "bound": 1.0, "range": 1.0, "spread": 0.5}
 _MANY = 40  # facts that the words may mean: with more, they name nothing
 _AVERAGE = re.compile(r"\b(?:average[sd]?|mean|avg\.?|overall|macro|across)\b|平均|均值|总体", re.I)
 _AVERAGED = re.compile(
@@ -36,6 +36,11 @@ _AVERAGED = re.compile(
 )
 _ONE_RUN = re.compile(r"\b(?:seeds?|runs?|best|worst|max\w*|min\w*|single)\b|种子|单次|最", re.I)
 _ERROR = re.compile(r"\berr(?:or)?s?\b|错误率|误差", re.I)
+
+_OTHER_SPREAD = re.compile(r"\b(?:s\.?e\.?m?|std\.? ?err\w*|standard errors?|CI|confidence|95)\b|标准误|置信", re.I)
+_INTERVAL = re.compile(
+    r"\bCI\b|confidence|interval|bound|\b(?:low|high|min|max|best|worst|median|lower|upper)|置信|区间|最", re.I
+)
 
 Terms = dict[str, frozenset[str]]
 
@@ -94,6 +99,7 @@ def judged(places: list[Place], vocabulary: Vocabulary) -> list[Outcome]:
     """The plain numbers of one sentence or table together; changes and ratios are left to who knows their operands."""
     outcomes = [_judge(place, vocabulary) for place in places]
     _swaps(outcomes)
+    _other_spreads(outcomes)
     stated = {
         outcome.facts[0].bit
         for outcome in outcomes
@@ -119,27 +125,61 @@ def _judge(place: Place, vocabulary: Vocabulary) -> Outcome:
     if role == "spread":
         return _spread(place, vocabulary)
     equal = list(matches(vocabulary, place.numeral, place.unit))
+    if vocabulary.rare:
+        equal = [fact for fact in equal if _sayable(fact, place, vocabulary)]
     fitting = vocabulary.fitting(place.own)
     own = [fact for fact in equal if fact.bit & fitting]
     if own:
         return _matched(place, own, vocabulary)
-    if role in ("about", "bound"):
+    if role in ("about", "bound") and (place.numeral.digits < 3 or place.numeral.ulp >= 1):
         return _roughly(place, vocabulary)
-    return _turned(place, vocabulary) or _computed(place, vocabulary, fitting) or _differs(place, vocabulary, equal)
+    return (
+        _turned(place, vocabulary)
+        or _computed(place, vocabulary, fitting)
+        or _other_unit(place, vocabulary)
+        or _differs(place, vocabulary, equal)
+    )
+
+
+def _sayable(fact: Fact, place: Place, vocabulary: Vocabulary) -> bool:
+    """A point of a sweep or a bound of an interval is stated only where the text speaks of such."""
+    if "statistic" in fact.terms and not place.cell and not _INTERVAL.search(place.text):
+        return False
+    swept = fact.terms.get("sweep")
+    return swept is None or place.cell or swept in place.named.get("sweep", ())
+
+
+def _other_spreads(outcomes: list[Outcome]) -> None:
+    """Where most spreads are the standard error, or half an interval, all of them may be."""
+    told = [one for one in outcomes if one.place.numeral.spread is not None and one.facts and one.kind in ("match", "drift")]
+    wrong = [one for one in told if one.why == "the spread differs"]
+    if len(wrong) > max(1, 0.34 * len(told)):
+        for one in wrong:
+            fact, numeral = one.facts[0], one.place.numeral
+            scale = reading(fact, numeral, one.place.unit) or 1.0
+            if spread_agrees(fact, numeral, scale, other=True) or len(wrong) > 0.6 * len(told) > 2:
+                one.kind, one.sure, one.why = "match", "", "another kind of spread"
 
 
 def _matched(place: Place, own: list[Fact], vocabulary: Vocabulary) -> Outcome:
     if len(own) > 1:
         around = {axis: frozenset([term]) for axis, term in place.around.items()}
-        wider = vocabulary.fitting({**around, **place.own})
-        own.sort(key=lambda fact: not fact.bit & wider)
+        nearer = vocabulary.fitting({**around, **place.own})
+        own.sort(key=lambda fact: not fact.bit & nearer)
     numeral = place.numeral
     if numeral.spread is None or any(agrees(fact, numeral, place.unit) for fact in own):
         fitting = [fact for fact in own if agrees(fact, numeral, place.unit)] or own
         return Outcome(place, "match", fitting)
     fact = own[0]
     scale = reading(fact, numeral, place.unit) or 1.0
-    if place.against >= 2 or len(own) > 1 or fact.spread is None or spread_agrees(fact, numeral, scale):
+    meant = [one for one in own if one.bit & wider(place, vocabulary)]
+    if place.against >= 2 or len(meant) > 1 or fact.spread is None:
+        return Outcome(place, "match", own)
+    if numeral.spread and any(spread_agrees(fact, numeral, scale * factor) for factor in (100.0, 0.01)):
+        factor = 100.0 if spread_agrees(fact, numeral, scale * 100) else 0.01
+        why = f"it is off by a factor of {1 / factor:g}: its spread is not"
+        return Outcome(place, "drift", [fact], fact.value * scale * factor, "certain", why, score=CERTAIN)
+    if _OTHER_SPREAD.search(place.text) and spread_agrees(fact, numeral, scale, other=True):
         return Outcome(place, "match", own)
     sure = "certain" if _resolved(place, fact, vocabulary) and not place.unclear and not place.against else "likely"
     return Outcome(place, "drift", [fact], fact.spread * scale, sure, "the spread differs", score=CERTAIN)
@@ -167,6 +207,28 @@ def _turned(place: Place, vocabulary: Vocabulary) -> Outcome | None:
     scale = reading(turned[0], other, place.unit) or 1.0
     why = "mean and spread are swapped"
     return Outcome(place, "drift", turned[:1], turned[0].value * scale, "certain", why, score=CERTAIN)
+
+
+def _other_unit(place: Place, vocabulary: Vocabulary) -> Outcome | None:
+    """13.8 minutes for 13.8 hours: the very digits of a fact of that kind, with another unit."""
+    numeral = place.numeral
+    kind, factor = UNITS.get(numeral.unit or place.unit, ("", 1.0))
+    if kind in ("", "share") or numeral.digits < 3 or place.against >= 2:
+        return None
+    fitting = vocabulary.fitting({axis: terms for axis, terms in place.named.items() if axis != "metric"})
+    slips = []
+    for fact in vocabulary.members(fitting):
+        own_kind, own_factor = UNITS.get(fact.unit, ("", 1.0))
+        counted = kind == "count" and fact.terms.get("metric") == "parameters"
+        if own_kind == kind or counted:
+            scaled = fact.value * (1.0 if counted and not own_kind else own_factor)  # in the smallest unit
+            factors = {other for name, other in UNITS.values() if name == kind and other != factor}
+            if any(rounds_to(scaled / other, numeral.value, numeral.ulp) for other in factors):
+                slips.append((fact, scaled / factor))
+    if len({fact.value for fact, _ in slips}) != 1:
+        return None
+    fact, right = slips[0]
+    return Outcome(place, "drift", [fact], right, "certain", "the unit is wrong", score=CERTAIN, meant=fact)
 
 
 def _spread(place: Place, vocabulary: Vocabulary) -> Outcome:
@@ -322,6 +384,11 @@ def _differs(place: Place, vocabulary: Vocabulary, equal: list[Fact]) -> Outcome
         if not meant & vocabulary.axes_of[fact.terms.get("metric", "")] - {*fact.terms}
     ]
     kind = UNITS.get(numeral.unit or place.unit, ("",))[0]
+    measures = {UNITS.get(fact.unit, ("",))[0] for fact in candidates}
+    if kind not in ("", "share") and kind not in measures and "metric" in {*place.own, *place.around}:
+        place.own = {axis: terms for axis, terms in place.own.items() if axis != "metric"}  # 18 hours are no parameters
+        place.around.pop("metric", None)
+        candidates = list(vocabulary.members(wider(place, vocabulary)))
     by_unit = "metric" not in {*place.own, *place.around} and len(vocabulary.axes.get("metric", [])) > 1
     if kind not in ("", "share"):
         measured = [fact for fact in candidates if UNITS.get(fact.unit, ("",))[0] == kind]

@@ -138,11 +138,11 @@ _CHINESE = {
     "from": ("原来的", "从", "由", "此前的"),
     "spread": ("标准差", "方差"),
 }
-_NUMBER_WORDS = dict(
+NUMBER_WORDS = dict(
     zip("two three four five six seven eight nine ten twelve".split(), [*range(2, 11), 12], strict=True)
 )
-_NUMBER_WORDS |= dict(zip("两三四五六七八九十", range(2, 11), strict=True))
-_ENGLISH = "|".join(word for word in _NUMBER_WORDS if word.isascii())
+NUMBER_WORDS |= dict(zip("两三四五六七八九十", range(2, 11), strict=True))
+_ENGLISH = "|".join(word for word in NUMBER_WORDS if word.isascii())
 _SPELLED = re.compile(rf"(?<![A-Za-z\u4e00-\u9fff-])(?:{_ENGLISH})(?![A-Za-z])|[两三四五六七八九十](?=[个次组])", re.I)
 _ORDER = ("runs", "ratio", "spread", "change", "range", "bound", "about", "from")  # what counts when several are said
 
@@ -168,7 +168,7 @@ def find_numerals(text: str, units: frozenset[str] = frozenset(), in_cell: bool 
         # without what has digits but reports nothing, at the same offsets
         clean = _NOISE.sub(lambda match: "\n".join(" " * len(line) for line in match[0].split("\n")), text)
         if "1/" in clean:
-            clean = _RECIPROCAL.sub(" × ", clean)
+            clean = _RECIPROCAL.sub(" ×", clean)
         end = 0
         for match in _NUMBER.finditer(clean):
             if match.start() < end:
@@ -181,7 +181,7 @@ def find_numerals(text: str, units: frozenset[str] = frozenset(), in_cell: bool 
         for match in _SPELLED.finditer(text):
             if _N_AFTER.match(text, match.end()):
                 found.append(
-                    Numeral(match.start(), match.end(), float(_NUMBER_WORDS[match[0].lower()]), 1.0, role="runs")
+                    Numeral(match.start(), match.end(), float(NUMBER_WORDS[match[0].lower()]), 1.0, role="runs")
                 )
         found.sort()
     return found
@@ -295,6 +295,8 @@ def words_before(text: str, start: int) -> set[str]:
             return set()  # 降至: the value it falls to
         bare = tail.rstrip("为是大约近")
         return {name for name, endings in _CHINESE.items() if tail.endswith(endings) or bare.endswith(endings)}
+    if last == "×":
+        return {"ratio"}
     if last in "=:>≥≤≫≪<≈~@Δ":
         tail = f"{tail[:-1]} {last}"  # so that lr=0.1 and lr = 0.1 are one
     words = [word.strip("(,[*_\"'`$").lower() for word in tail.rsplit(None, 4)[-4:]]

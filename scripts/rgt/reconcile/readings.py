@@ -67,12 +67,12 @@ def reading(fact: Fact, numeral: Numeral, unit: str = "") -> float | None:
     return None
 
 
-def spread_agrees(fact: Fact, numeral: Numeral, scale: float) -> bool:
-    """Standard deviation, standard error, or half of a confidence interval."""
+def spread_agrees(fact: Fact, numeral: Numeral, scale: float, other: bool = False) -> bool:
+    """The standard deviation; `other`: or the standard error, or half of a confidence interval."""
     if numeral.spread is None or fact.spread is None:
         return True
     root = math.sqrt(fact.n) if fact.n else 1.0
-    widths = {1.0, 2.0, 1.96, 1 / root, 1.96 / root, 2 / root}
+    widths = {1.0, 2.0, 1.96, 1 / root, 1.96 / root, 2 / root} if other else {1.0}
     return any(
         rounds_to(fact.spread * width * size, numeral.spread, numeral.spread_ulp)
         for width in widths
@@ -139,10 +139,11 @@ def _factor_slip(fact: Fact, numeral: Numeral, unit: str, exact: float) -> Slip 
     others = {other for _, other in _of_kind(kind)} - {factor} if kind not in ("", "share") else set()
     if any(rounds_to(exact * factor / other, numeral.value, numeral.ulp) for other in others):
         return Slip("the unit is wrong", exact, 2.5)
-    for times in (100.0, 0.01, 1000.0, 0.001, 10.0, 0.1)[: {1: 0, 2: 4}.get(numeral.digits, 6)]:
+    for times in (100.0, 0.01, 1000.0, 0.001, 10.0, 0.1) if numeral.digits > 1 else ():
         if rounds_to(exact * times, numeral.value, max(numeral.ulp, abs(exact * times) * 1e-9)):
             timed = UNITS.get(fact.unit, ("",))[0] == "time" and times in (1000.0, 0.001)
-            return Slip("the unit is wrong" if timed else f"it is off by a factor of {times:g}", exact, 2.5)
+            weight = 1.2 if numeral.digits == 2 else 2.5
+            return Slip("the unit is wrong" if timed else f"it is off by a factor of {times:g}", exact, weight)
     return None
 
 

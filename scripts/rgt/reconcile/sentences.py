@@ -20,6 +20,7 @@ from rgt.reconcile.local_names import LocalNames
 from rgt.reconcile.numerals import Numeral, find_numerals
 from rgt.reconcile.passages import Passage
 from rgt.reconcile.vocabulary import OURS, Hit, Vocabulary
+from rgt.reconcile.wins import count_outcomes
 
 _SENTENCE = re.compile(
     r"(?<=[。！？])|(?<=[.!?])(?<!\bvs\.)(?<!\bacc\.)(?<!\bal\.)(?<!\bresp\.)(?<!\bapprox\.)(?<!\bavg\.)(?<!\bFig\.)(?<!\bTab\.)(?<!\bSec\.)(?<!\be\.g\.)(?<!\bi\.e\.)(?=\s+(?:[^a-z\s]|[a-z]+-?[A-Z\d])|\s*\n\s*\n|\s*$)|\n(?=\s*(?:[-*+•]|\d+[.)])\s)"
@@ -36,7 +37,7 @@ _OTHERS = re.compile(
     r"\[cite\]|\[\s?\d+(?:\s?[,–-]\s?\d+)*\s?\]|\bet al\b"
     r"|\b(?:prior|previous(?:ly)?|earlier|existing|competing|published|literature|state[- ]of[- ]the[- ]art"
     r"|sota|concurrent"
-    r"|others?|their|human|chance|random guess(?:ing)?|official|original (?:paper|publication|work|authors?)"
+    r"|others?|their (?:paper|work|own|original|report)|human|chance|random guess(?:ing)?|official|original (?:paper|publication|work|authors?)"
     r"|reported (?:by|in)|according to|leaderboard|model card|competitors?|rivals?|commercial|proprietary"
     r"|third[- ]party)\b"
     r"|文献|前人|此前|以往|他人|原论文|原文|论文报告|报告值|公开榜单|已有|现有|竞品|官方|人类",
@@ -157,17 +158,24 @@ def _in_sentence(sentence: str, line: int, context: Surroundings) -> Iterator[Ou
         outcomes = judged(list(_places(bare, line, left, hits, context)), vocabulary)
         judge_changes(outcomes, vocabulary)
         yield from outcomes
+    ours = context.ours[1] if context.ours else ""
+    yield from count_outcomes(bare, line, context.where, terms_of(hits), ours, vocabulary)
     context.nearest = {**context.nearest, **terms_of(hits)}  # for the sentences behind it
 
 
 def _places(text: str, line: int, numerals: list[Numeral], hits: list[Hit], context: Surroundings) -> Iterator[Place]:
+    vocabulary = context.vocabulary
     covered = [(hit.start, hit.end) for hit in hits]
     brackets = [match.span() for match in _BRACKETS.finditer(text)]
     turns = [turn.start() for turn in _TURN.finditer(text) if not _inside(turn.start(), covered + brackets)]
     if len(turns) > 30:
         turns = []
-    strangers = _Strangers(text, covered)
+    things = [(hit.start, hit.end) for hit in hits if hit.axis in ("metric", "split", "dataset")]
+    strangers = _Strangers(text, covered, things)
     named = terms_of(hits)
+    swept = {term for term in vocabulary.axes.get("sweep", ()) if re.search(_number_of(term), text)}
+    if swept:
+        named["sweep"] = frozenset(swept)
     references = {
         hit.start
         for hit in hits
@@ -186,6 +194,8 @@ def _places(text: str, line: int, numerals: list[Numeral], hits: list[Hit], cont
         here = [one for one in peers if start <= one.start < end]
         own: Terms = {}
         unclear, bound = 0, False
+        if swept:
+            own["sweep"] = frozenset(swept)
         for axis in named:
             on_axis = [hit for hit in hits if hit.axis == axis]
             if axis not in ("metric", "split"):
@@ -204,6 +214,12 @@ def _places(text: str, line: int, numerals: list[Numeral], hits: list[Hit], cont
         place.unclear, place.bound, place.ours = unclear, bound, context.ours[1] if context.ours else ""
         place.weigh = functools.partial(_weigh, place, (start, end), strangers, hits, here, context.vocabulary)
         yield place
+
+
+def _number_of(term: str) -> str:
+    """The number that a point of a sweep is: "0 5" is 0.5"""
+    number = re.escape(term.replace(" ", "."))
+    return rf"(?<![\d.]){number}\s?%|(?:\b(?:with|at|of|using|to)\s(?:only\s)?|=\s?){number}(?![\d/]|\.\d)"
 
 
 _TIMES = re.compile(r"\s?的\s?[\d.]+\s?(?:倍|%)")  # 是 X 的 3 倍
@@ -248,24 +264,25 @@ class _Strangers:
 
     text: str
     covered: list[tuple[int, int]]
+    things: list[tuple[int, int]]  # of these, the names of what is no method
 
     @functools.cached_property
     def all(self) -> list[Hit]:
-        return list(_strangers(self.text, self.covered))
+        return list(_strangers(self.text, self.covered, self.things))
 
     def within(self, start: int, end: int) -> list[Hit]:
         return [stranger for stranger in self.all if start <= stranger.start < end]
 
 
-def _strangers(text: str, covered: list[tuple[int, int]]) -> Iterator[Hit]:
+def _strangers(text: str, covered: list[tuple[int, int]], things: list[tuple[int, int]]) -> Iterator[Hit]:
     """Whoever else may own a number."""
     for cue in _OTHERS.finditer(text):
         near = 2 if cue[0].startswith("[") else 0  # "ResNet-50 [3] obtains" is our run of a known method
-        if not any(start <= cue.start() < end + near for start, end in covered):
+        if not any(start <= cue.start() < end + near * ((start, end) not in things) for start, end in covered):
             yield Hit("", cue[0], cue.start(), cue.end())
     for name in _NAME.finditer(text):
         low = name[0].lower()
-        if low in _NO_OWNER or _inside(name.start(), covered) or _inside(name.end() - 1, covered):
+        if len(low) < 3 or low in _NO_OWNER or _inside(name.start(), covered) or _inside(name.end() - 1, covered):
             continue
         if name.start() == 0 and name[0].isalpha() and name[0][1:].islower():
             continue
@@ -319,7 +336,7 @@ _LEFT_OUT = re.compile(r"without|w/o|removing|disabling|ablat\w*|去掉|移除",
 _REPORTED = re.compile(
     r"\[cite\]|\bet al\b|\b(?:original|published|official) (?:\S+ )?(?:paper|publication|work|report|number"
     r"|result|repo\w*)|\b(?:is|are|was|were|as) reported\b"
-    r"|\breported (?:by|in|at|as)\b|\bpaper (?:states|reports|gives|lists|claims)\b|\baccording to\b"
+    r"|\breported (?:by|in|at|as)\b|(?<!\bwe )\b(?:claims|reports|states|announces)\b|\bpaper (?:states|reports|gives|lists|claims)\b|\baccording to\b"
     r"|论文(?:中)?报告|论文(?:中)?给出|公开榜单|原论文",
     re.I,
 )

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rgt.reconcile.anchors import ANCHOR, anchored
-from rgt.reconcile.facts import UNITS
-from rgt.reconcile.changes import FULL
+from rgt.reconcile.facts import FULL_NAMES, UNITS, key_words
 from rgt.reconcile.judgement import Outcome, Place, Terms, comparable, judged
 from rgt.reconcile.local_names import LocalNames
 from rgt.reconcile.numerals import find_numerals, has_digit
@@ -66,6 +65,7 @@ class _Label:
     average: bool = False
     stranger: str = ""  # why it may be about something that no value knows
     learned: dict[str, str] = field(default_factory=dict)
+    counts: bool = False  # its cells number the rows
 
 
 def table_outcomes(
@@ -78,6 +78,10 @@ def table_outcomes(
     around = Surroundings(vocabulary, table.where, (corner, table.caption, table.heading, table.context), ours, local)
     shared_unit = "%" if any("%" in text or "percent" in text.lower() for text in (corner, table.caption)) else ""
     columns = [_label(_header_text(head, index), around, shared_unit) for index in range(max(map(len, table.rows)))]
+    firsts = [row[0].text.strip() for row in table.rows[table.header :] if row]
+    columns[0].counts = firsts == [str(number) for number in range(int(firsts[0]), int(firsts[0]) + len(firsts))] if (
+        firsts and firsts[0] in ("0", "1")
+    ) else False
     places: list[list[tuple[Place, int]]] = []
     rows: list[_Label] = []
     group: Terms = {}
@@ -106,6 +110,7 @@ def table_outcomes(
             local.learn(_MARKS.sub("", label.text), *next(iter(label.learned.items())), vocabulary)
     _averages(places, [*rows, *columns])
     outcomes = judged([place for found in places for place, _ in found], vocabulary)
+    _scales(outcomes)
     at = [(row, column) for row, found in enumerate(places) for _, column in found]
     judge_columns([CellValue(outcome, *spot) for outcome, spot in zip(outcomes, at, strict=True)])
     yield from outcomes
@@ -159,6 +164,10 @@ def _label(text: str, around: Surroundings, unit: str) -> _Label:
     for hit in sorted(hits, key=lambda hit: -hit.start):
         rest = rest[: hit.start] + " " + rest[hit.end :]
     core = re.sub(r"\([^)]*\)|[↑↓\W_]+$|^[\W_]+", " ", rest).strip()
+    swept = key_words(text.rstrip("% "))
+    if swept in around.vocabulary.axes.get("sweep", ()) and _is_number(text):
+        label.terms["sweep"] = frozenset([swept])
+        return label
     if _SPREAD_HEAD.fullmatch(core) or ("±" in core and not hits):
         label.role = "spread"
     elif _COUNT_HEAD.fullmatch(core) and not label.terms:
@@ -193,7 +202,11 @@ def _row_label(row: list[Cell], columns: list[_Label], around: Surroundings, gro
     if any(_is_number(row[c].text) for c in settings):
         label.stranger = label.stranger or f"one {columns[settings[0]].text}"
     elif row and row[0].text and _is_number(row[0].text) and not columns[0].terms:
-        label.stranger = label.stranger or "a row of a sweep"
+        swept = key_words(row[0].text.rstrip("% "))
+        if swept in around.vocabulary.axes.get("sweep", ()):
+            label.terms["sweep"] = frozenset([swept])
+        elif not columns[0].counts:
+            label.stranger = label.stranger or "a row of a sweep"
     return label
 
 
@@ -224,6 +237,22 @@ def _cell(cell: Cell, row: _Label, column: _Label, around: Surroundings) -> Plac
             place.against += 4.0
             place.doubts.append(f"the {what} {label.text!r} is about {label.stranger!r}, which no value knows")
     return place
+
+
+def _scales(outcomes: list[Outcome]) -> None:
+    """0.752 in a table of percentages is off by a factor of 100, although it states the value."""
+    read = [one for one in outcomes if one.kind == "match" and one.facts and one.facts[0].share]
+    read = [one for one in read if not one.place.numeral.role]
+    votes: dict[str, Counter[bool]] = {}
+    for one in read:
+        votes.setdefault(one.facts[0].terms.get("metric", ""), Counter())[abs(one.place.numeral.value) <= 1] += 1
+    for one in read:
+        small = abs(one.place.numeral.value) <= 1
+        same, others = (votes[one.facts[0].terms.get("metric", "")][size] for size in (small, not small))
+        if others >= 4 and same <= 0.2 * others and not one.place.numeral.percent:
+            factor = 0.01 if small else 100.0
+            one.kind, one.sure, one.why = "drift", "certain", f"it is off by a factor of {factor:g}"
+            one.expected = one.place.numeral.value / factor
 
 
 # -- learning from the neighbours
@@ -297,7 +326,7 @@ def _assign(lines: list[list[Place]], labels: list[_Label], axis: str, vocabular
                 _name(lines[at], labels[at], axis, rest.pop())
                 taken |= labels[at].learned.keys() & {axis} and {labels[at].learned[axis]}
                 del left[at]
-    missing = {term for term in siblings - taken if term.startswith("no ") or term in FULL}
+    missing = {term for term in siblings - taken if term.startswith("no ") or term in FULL_NAMES}
     if len(left) == 1 and len(missing) == 1 and len(lines) > 2:
         at = next(iter(left))
         _name(lines[at], labels[at], axis, missing.pop())

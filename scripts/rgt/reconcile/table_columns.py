@@ -38,8 +38,8 @@ class CellValue:
         if fact is None or found.kind not in ("match", "drift") or not fact.value:
             return [numeral.value]
         right = found.expected if found.kind == "drift" and found.expected is not None else numeral.value
-        if found.why == "mean and spread are swapped" or found.kind == "drift":
-            return [right]
+        if found.kind == "drift":
+            return [numeral.value if found.why == "the spread differs" else right]
         power = min((0.01, 1.0, 100.0), key=lambda scale: abs(fact.value * scale - right))
         kind = UNITS.get(numeral.unit or self.place.unit, ("",))[0]
         exact = fact.value * power if kind in ("", "share") else right
@@ -167,7 +167,7 @@ def _settle(line: list[CellValue], predictions: list[Prediction], what: str) -> 
     if not few and (len(right) < 2 or len(right) < _AGREE * len(covered)):
         return
     for cell in covered:
-        if cell not in right and cell.place.against < 2 and (not few or unsigned(cell, predicted)):
+        if cell not in right and (not few or unsigned(cell, predicted)):
             value = predicted[_crossing(cell, turned)][0]
             why = "the sign is wrong" if unsigned(cell, predicted) else f"its column is {what or name}"
             _set(cell, "drift", value, why, "certain" if len(right) > 2 and len(right) >= 0.7 * len(covered) else "likely")

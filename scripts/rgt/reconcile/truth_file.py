@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from rgt.errors import bad_input
 from rgt.metrics import table as names
 from rgt.reconcile.facts import (
+    FULL_NAMES,
     METRIC_GROUPS,
     UNITS,
     Fact,
@@ -56,7 +57,7 @@ _AXES = {
             "method",
             "method methods model models system systems approach approaches arm algorithm algorithms variant variants arch "
             "architecture backbone network networks estimator classifier detector agent agents policy learner baseline "
-            "baselines ablation ablations ablation_study component removed by_model by_method name 方法 模型 消融 消融实验 名称",
+            "baselines ablation ablations ablation_study component removed ablated without dropped by_model by_method name 方法 模型 消融 消融实验 名称",
         ),
         (
             "dataset",
@@ -83,6 +84,7 @@ _SILENT = _set(  # strings that name nothing
     "author authors version schema paper project generated created license hardware device gpu better experiment format"
 )
 _OWN = _set("our_method ours our_model proposed proposed_method own_method")
+_REMOVED = _set("removed component ablated without dropped")  # what was left out
 _ONE_RUN = _set("seed seed_id run run_id fold trial rep")
 _NAME_FIELDS = ("name", "id", "label", "key", "type")
 _COSTS = frozenset(
@@ -418,6 +420,8 @@ class _Leaves:
                 axis = (listed or "method") if key in _NAME_FIELDS else _AXES.get(name, name)
                 if name == "task" and "dataset" in {_AXES.get(other.lower()) for other in node if other != key}:
                     continue
+                if name in _REMOVED and key_words(text) not in FULL_NAMES:
+                    text = f"no {text}"
                 if depth or axis not in ("dataset", "method") or name not in ("task", "name"):
                     labels[axis] = text
                     if axis != "unit":
@@ -430,7 +434,8 @@ class _Leaves:
 
     def _siblings(self, node: dict[str, Any], path: tuple[str, ...]) -> None:
         """Names beside each other share an axis; parts of a file (size, speed) have nothing in common inside."""
-        every = [key for key in node if not self._plain(key) and key.lower() not in _COUNT | _LISTS | _SILENT]
+        every = [key for key in node if not self._plain(key) or _is_number(node[key])]
+        every = [key for key in every if key.lower() not in _COUNT | _LISTS | _SILENT]
         read = {key: _read_key(key) for key in every}
         numbers = [key for key in every if _is_number(node[key]) or _numeric_list(node[key])]
         inside = {key: {*map(str, node[key])} for key in every if isinstance(node[key], dict)}
@@ -619,11 +624,6 @@ class _Leaves:
             rename(max(levels, key=lambda level: _steadiness(level, having[level])), "method")
             if len(levels) == 1:
                 rename(levels[0], "dataset")
-
-
-FULL_NAMES = frozenset(
-    ["full", "full model", "all components", "complete", "complete model", "default", "完 整 模 型", "完 整"]
-)
 
 
 def _steadiness(level: str, facts: list[Fact]) -> float:

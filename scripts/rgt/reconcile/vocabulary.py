@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from rgt.metrics import table as names
-from rgt.reconcile.facts import METRIC_GROUPS, UNITS, Fact, Truth, canonical, key_words
+from rgt.reconcile.facts import FULL_NAMES, METRIC_GROUPS, UNITS, Fact, Truth, canonical, key_words
 
 OURS = "ours"  # the pseudo-name of "our method", until a text says which one that is
 _OUR_WORDS = (
@@ -38,7 +38,7 @@ _TOKEN = re.compile(r"[\u3400-\u9fff]|[^\W\d_\u3400-\u9fff]+|\d+")
 # metrics no fact has: words of every day among them say nothing
 _PLAIN_WORDS = frozenset(
     "is hit hits pass error err em ap ar ce ter kid ade fde rec prec comet spice meteor dists return score speed power "
-    "runtime map lr entropy reward precision param speed up cost".split()
+    "runtime map lr entropy reward precision param speed up cost loss losses".split()
 )
 _QUALIFIERS = frozenset("baseline ours our model method full proposed the network dataset corpus benchmark set".split())
 _NO_SPLIT = frozenset(["eval", "training", "testing"])  # in prose they are mostly what one does
@@ -160,6 +160,8 @@ class Vocabulary:
             (name, "split", split) for split, group in names.SPLITS.items() for name in group if name not in _NO_SPLIT
         ]
         others += [(name, OURS, OURS) for name in _OUR_WORDS.split(", ")]
+        if not any(term in FULL_NAMES for _, term in self.named):  # then the full model is what the document is about
+            others += [(name, OURS, OURS) for name in _METHOD_WORDS[0].split(", ") if " " in name or len(name) == 4]
         known = set(meanings)
         for name, axis, term in others:  # a metric that no fact has: its number is none of ours
             if words(name) not in known:
@@ -277,7 +279,7 @@ class Vocabulary:
         wins: Counter[str] = Counter()
         groups: dict[tuple[tuple[str, str], ...], list[Fact]] = {}
         for fact in self.facts:
-            if "method" in fact.terms and fact.direction and not fact.terms["method"].startswith("no "):
+            if fact.direction and not fact.terms.get("method", "no ").startswith(("no ", *FULL_NAMES)):
                 rest = tuple(sorted((axis, term) for axis, term in fact.terms.items() if axis != "method"))
                 groups.setdefault(rest, []).append(fact)
         for same in groups.values():
