@@ -249,7 +249,12 @@ def _wrong(place: Place, pairs: list[tuple[Fact, Fact]], kinds: set[str], sure: 
             possible += [
                 (change, x, y) for change in computed(first, second) if change.kind in kinds and abs(change.value) > 0
             ]
-    near = [one for one in possible if abs(abs(one[0].value) - abs(numeral.value)) <= 2.5 * abs(one[0].value)]
+    near = [
+        one
+        for one in possible
+        if abs(abs(one[0].value) - abs(numeral.value)) <= 2.5 * abs(one[0].value)
+        or any(rounds_to(abs(one[0].value) * times, abs(numeral.value), numeral.ulp) for times in (10.0, 100.0, 0.1, 0.01))
+    ]
     if not near:
         return Outcome(place, "unexplained", list(pairs[0]), why="no change between the values named is near it")
     change, a, b = min(near, key=lambda one: abs(abs(one[0].value) - abs(numeral.value)))

@@ -63,6 +63,14 @@ class Truth:
     ours: str = ""  # the name of the own method, where the file says it
 
 
+_KINDS = {"parameters": "count", "latency": "time", "training time": "time", "gpu hours": "time", "memory": "size"}
+
+
+def kind_of(fact: Fact) -> str:
+    """What a fact measures: time, size, count, share; by its unit, or by its metric where the file gives none."""
+    return UNITS.get(fact.unit, ("",))[0] or _KINDS.get(fact.terms.get("metric", ""), "")
+
+
 def key_words(text: str) -> str:
     """A name as it is compared: case, hyphens and spaces do not matter, CIFAR-10 is cifar10."""
     text = re.sub(r"(?<![^\W_])(?:w[/_-]o|wo|without|no|minus|sans)(?=[\W_])", "no ", text.lower())

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rgt.reconcile.facts import UNITS, Fact
+from rgt.reconcile.facts import UNITS, Fact, kind_of
 from rgt.reconcile.numerals import Numeral
 from rgt.reconcile.readings import (
     Slip,
@@ -213,7 +213,8 @@ def _other_unit(place: Place, vocabulary: Vocabulary) -> Outcome | None:
     """13.8 minutes for 13.8 hours: the very digits of a fact of that kind, with another unit."""
     numeral = place.numeral
     kind, factor = UNITS.get(numeral.unit or place.unit, ("", 1.0))
-    if kind in ("", "share") or numeral.digits < 3 or place.against >= 2:
+    told = "metric" in place.named and "method" in place.named
+    if kind in ("", "share") or numeral.digits < (2 if told else 3) or place.against >= 2:
         return None
     fitting = vocabulary.fitting({axis: terms for axis, terms in place.named.items() if axis != "metric"})
     slips = []
@@ -384,14 +385,14 @@ def _differs(place: Place, vocabulary: Vocabulary, equal: list[Fact]) -> Outcome
         if not meant & vocabulary.axes_of[fact.terms.get("metric", "")] - {*fact.terms}
     ]
     kind = UNITS.get(numeral.unit or place.unit, ("",))[0]
-    measures = {UNITS.get(fact.unit, ("",))[0] for fact in candidates}
+    measures = {kind_of(fact) for fact in candidates}
     if kind not in ("", "share") and kind not in measures and "metric" in {*place.own, *place.around}:
         place.own = {axis: terms for axis, terms in place.own.items() if axis != "metric"}  # 18 hours are no parameters
         place.around.pop("metric", None)
         candidates = list(vocabulary.members(wider(place, vocabulary)))
     by_unit = "metric" not in {*place.own, *place.around} and len(vocabulary.axes.get("metric", [])) > 1
     if kind not in ("", "share"):
-        measured = [fact for fact in candidates if UNITS.get(fact.unit, ("",))[0] == kind]
+        measured = [fact for fact in candidates if kind_of(fact) == kind]
         candidates = measured or ([] if by_unit else candidates)
     misses = [(fact, miss) for fact in candidates[:_MANY] if (miss := slip(fact, numeral, place.unit))]
     if not misses or len(candidates) > _MANY:
@@ -440,11 +441,13 @@ def _score(place: Place, fact: Fact, miss: Slip, vocabulary: Vocabulary, by_unit
         elif axis in place.around:
             score += 1.2 if metric else 0.4 if choice else 0.2
         elif metric and (by_unit or kind not in ("", "share")):
-            score += 1.5
+            score += 2.0
         elif choice:
             score -= 0.3 if axis == "split" else 0.7
     if "metric" in place.own and not any(len(terms) > 1 for axis, terms in vocabulary.axes.items() if axis != "metric"):
         score += 1.0  # the metric alone decides
+    if not place.own and not place.cell and kind in ("", "share"):
+        score -= 1.5  # its sentence names nothing
     if numeral.digits < 2:
         score -= 2.0
     if numeral.ulp >= 1 and not numeral.percent and abs(numeral.value) < 1000 and fact.value != round(fact.value):

@@ -302,6 +302,8 @@ def words_before(text: str, start: int) -> set[str]:
     words = [word.strip("(,[*_\"'`$").lower() for word in tail.rsplit(None, 4)[-4:]]
     if len(words) > 1 and words[-1] == "=" and words[-2] == "n":
         return {"runs"}
+    if len(words) > 1 and words[-1] == "=" and re.fullmatch(r"\W*[^\W\d]?\W*_\W*\w*\W*|[a-zα-ω]\d?", words[-2]):
+        return {"setting"}  # β_2 = 0.98, d = 256
     if words[-2:] == ["factor", "of"] or _RATIO_OF.search(text, max(0, start - 90), start):
         return {"ratio"}
     if words and words[-1] in ("of", "is", "was", "to", "at") and len(words) > 1 and words[-2] in _LISTS["noun"]:

@@ -57,7 +57,7 @@ _STATES = re.compile(
     r"|seed \d+|on a subset|subset of|ablat\w*|without|w/o|removing|disabling|if we|when we|with only|early stopp\w*"
     r"|varying|sweep\w*|increas\w+ the|fold \d|at \d+ ?% |low-resource|few-shot|zero-shot|estimated?"
     r"|extrapolat\w*|peaks? at|saturat\w*)\b"
-    r"|目标|预期|中间|初步|量化|剪枝|蒸馏|最佳种子|单次|去掉|移除|旧版|旧配置|历史版本|废弃|上周|上月|早期|若|如果|阈值|上限|下限|要求",
+    r"|目标|预期|中间|初步|量化|剪枝|蒸馏|最佳种子|单次运行|单次实验|去掉|移除|旧版|旧配置|历史版本|废弃|上周|上月|早期|若|如果|阈值|上限|下限|要求",
     re.I,
 )
 # a name: inner capitals or digits (WideNet-28, GPT-4), capitals (BERT), or a capital inside a sentence
@@ -113,7 +113,9 @@ class Surroundings:
         for axis in self.vocabulary.axes:
             if axis not in own and axis != "split":  # "we train" some sentences ago names no split
                 layer = next((terms[axis] for terms in (self.nearest, *self._farther) if axis in terms), frozenset())
-                if len(layer) == 1:
+                if len(layer) > 1 and self.ours and self.ours[0] == axis and self.ours[1] in layer:
+                    layer = frozenset([self.ours[1]])
+                if len(layer) == 1 and (axis != "metric" or (axis, min(layer)) in self.vocabulary.named):
                     chosen[axis] = min(layer)
                 elif not layer and self.ours and self.ours[0] == axis:
                     chosen[axis] = self.ours[1]  # nobody is named: the document's own

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from rgt.reconcile.anchors import ANCHOR, anchored
 from rgt.reconcile.facts import FULL_NAMES, UNITS, key_words
 from rgt.reconcile.judgement import Outcome, Place, Terms, comparable, judged
-from rgt.reconcile.local_names import LocalNames
+from rgt.reconcile.local_names import LEFT_OUT, LocalNames
 from rgt.reconcile.numerals import find_numerals, has_digit
 from rgt.reconcile.passages import Cell, Table
 from rgt.reconcile.readings import matches
@@ -98,6 +98,7 @@ def table_outcomes(
                 bare = ANCHOR.sub(lambda match: " " * len(match[0]), cell.text)
                 yield anchored(bare, anchor, cell.line, table.where, vocabulary, set())
         values = [(cell, at) for cell, at in cells if has_digit(cell.text) and not ANCHOR.search(cell.text)]
+        values = values[columns[0].counts :]  # what numbers the rows is no value
         found = [(_cell(cell, rows[-1], columns[at], around), at) for cell, at in values if _is_number(cell.text)]
         places.append([(place, at) for place, at in found if place])
     if any(column.role == "spread" for column in columns):
@@ -110,9 +111,10 @@ def table_outcomes(
             local.learn(_MARKS.sub("", label.text), *next(iter(label.learned.items())), vocabulary)
     _averages(places, [*rows, *columns])
     outcomes = judged([place for found in places for place, _ in found], vocabulary)
-    _scales(outcomes)
     at = [(row, column) for row, found in enumerate(places) for _, column in found]
-    judge_columns([CellValue(outcome, *spot) for outcome, spot in zip(outcomes, at, strict=True)])
+    cells_read = [CellValue(outcome, *spot) for outcome, spot in zip(outcomes, at, strict=True)]
+    _scales(cells_read)
+    judge_columns(cells_read)
     yield from outcomes
 
 
@@ -146,6 +148,8 @@ def _left_over(text: str, hits: list[Hit]) -> str:
     """The words of a label that name nothing known."""
     for hit in sorted(hits, key=lambda hit: -hit.start):
         text = text[: hit.start] + " " + text[hit.end :]
+    if any(hit.term.startswith("no ") for hit in hits):
+        text = LEFT_OUT.sub("", text)
     words = [
         word
         for word in re.findall(r"[^\W_]+", text)
@@ -194,6 +198,8 @@ def _row_label(row: list[Cell], columns: list[_Label], around: Surroundings, gro
     cells = [cell for cell in row if cell.text and not _is_number(cell.text)]
     text = " | ".join(dict.fromkeys(cell.text for cell in cells))
     label = _label(text, around, "")
+    if around.ours and not label.terms and key_words(_bare(text)) in FULL_NAMES:
+        label.terms, label.stranger = {around.ours[0]: frozenset([around.ours[1]])}, ""
     label.terms = {**group, **label.terms}
     label.unit = _unit_of(text)
     settings = [
@@ -239,17 +245,16 @@ def _cell(cell: Cell, row: _Label, column: _Label, around: Surroundings) -> Plac
     return place
 
 
-def _scales(outcomes: list[Outcome]) -> None:
+def _scales(cells: list[CellValue]) -> None:
     """0.752 in a table of percentages is off by a factor of 100, although it states the value."""
-    read = [one for one in outcomes if one.kind == "match" and one.facts and one.facts[0].share]
-    read = [one for one in read if not one.place.numeral.role]
-    votes: dict[str, Counter[bool]] = {}
-    for one in read:
-        votes.setdefault(one.facts[0].terms.get("metric", ""), Counter())[abs(one.place.numeral.value) <= 1] += 1
-    for one in read:
-        small = abs(one.place.numeral.value) <= 1
-        same, others = (votes[one.facts[0].terms.get("metric", "")][size] for size in (small, not small))
-        if others >= 4 and same <= 0.2 * others and not one.place.numeral.percent:
+    plain = [cell for cell in cells if not cell.place.numeral.role and not cell.place.numeral.percent]
+    for cell in plain:
+        one, small = cell.outcome, abs(cell.place.numeral.value) <= 1
+        if one.kind != "match" or not one.facts or not one.facts[0].share:
+            continue
+        row = [abs(other.place.numeral.value) <= 1 for other in plain if other.row == cell.row and other is not cell]
+        column = [abs(other.place.numeral.value) <= 1 for other in plain if other.column == cell.column and other is not cell]
+        if len(row) + len(column) > 2 and row and column and small not in row and small not in column:
             factor = 0.01 if small else 100.0
             one.kind, one.sure, one.why = "drift", "certain", f"it is off by a factor of {factor:g}"
             one.expected = one.place.numeral.value / factor

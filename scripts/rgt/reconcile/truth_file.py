@@ -242,6 +242,7 @@ class Key(NamedTuple):
     metric: str  # canonical; empty when it names none
     unit: str = ""
     split: str = ""
+    base: str = ""  # what is left of a key that names a statistic of something unknown: tar_std
 
 
 def _read_key(key: str) -> Key:
@@ -281,7 +282,8 @@ def _read_key(key: str) -> Key:
     metric = _metric_name(words)
     if not metric and unit and unit != "%":
         metric = canonical(key_words(" ".join(words)))
-    return Key(stat, metric, unit, split)
+    base = key_words(" ".join(words)) if (stat or unit) and not metric else ""
+    return Key(stat, metric, unit, split, base)
 
 
 def _measures(words: list[str], unit: str) -> bool:
@@ -537,7 +539,7 @@ class _Leaves:
             if at == metric_at and key in glued:
                 terms["dataset"], terms["metric"] = glued[key]
             elif at == metric_at:
-                terms["metric"] = read[at].metric or canonical(key_words(re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", " ", key)))
+                terms["metric"] = read[at].metric or read[at].base or canonical(key_words(re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", " ", key)))
                 terms |= {"split": read[at].split} if read[at].split else {}
             elif key in glued:
                 terms["dataset"] = glued[key][0]
@@ -579,8 +581,9 @@ class _Leaves:
 
     def _unknown_metric(self, keys: list[str], read: list[Key], glued: dict[str, tuple[str, str]]) -> int:
         """Which key may be a metric that no table knows: the last name, unless it is one of the things compared."""
-        at = max((at for at, key in enumerate(read) if not key.stat and keys[at].lower() not in _LISTS), default=-1)
-        if at < 0 or keys[at] in glued or keys[at] in self.metrics:
+        named = [at for at, key in enumerate(read) if (key.base or not key.stat) and keys[at].lower() not in _LISTS]
+        at = max(named, default=-1)
+        if at < 0 or keys[at] in glued or keys[at] in self.metrics or read[at].base:
             return at
         key = keys[at]
         typed = self.axes.root(key_words(key)).startswith("@")

@@ -155,7 +155,11 @@ class Vocabulary:
                 add(spelling, axis, term)
         self._shorter_metrics(add)
         self._shorter_names(add)
-        others = [(name, "metric", canonical(name)) for name in METRIC_GROUPS if name not in _PLAIN_WORDS]
+        others = [
+            (name, "metric", canonical(name))
+            for name in METRIC_GROUPS
+            if name not in _PLAIN_WORDS and canonical(name) not in _PLAIN_WORDS
+        ]
         others += [
             (name, "split", split) for split, group in names.SPLITS.items() for name in group if name not in _NO_SPLIT
         ]
