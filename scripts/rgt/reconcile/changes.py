@@ -28,6 +28,14 @@ _BEST = re.compile(
     re.I,
 )
 _TO = re.compile(r"(?:→|->|⇒|\bto\b|降至|升至|提升到|提高到|增至|变为|变成|至|到)")
+_COMPARES = re.compile(
+    r"\b(?:than|over|vs|versus|compared|relative|behind|ahead|against|from|gap|distance|margin|difference|advantage|lead|"
+    r"trails?|above|below|between|better|worse|faster|slower|smaller|larger|beats?|outperform\w*|reduc\w+|replac\w+|of)\b"
+    r"|→|->|比|较|相|领先|落后|差|超过|优于|倍",
+    re.I,
+)
+
+
 class Operand(NamedTuple):
     value: float
     ulp: float  # 0: exact
@@ -49,7 +57,7 @@ def computed(a: Operand, b: Operand) -> Iterator[Change]:
     yield Change("difference", shown, x - y, rounding)
     if max(abs(x), abs(y)) <= 1.5:
         yield Change("difference", f"100 x ({shown})", 100 * (x - y), 100 * rounding)
-    elif not a.down:
+    elif a.share:
         yield Change("difference", f"0.01 x ({shown})", 0.01 * (x - y), 0.01 * rounding)
     if x and y:
         part = 0.5 * (a.ulp / abs(x) + b.ulp / abs(y))
@@ -82,7 +90,7 @@ def states(change: Change, numeral: Numeral) -> bool:
 
 def rounded_difference(a: Fact, b: Fact, numeral: Numeral) -> bool:
     """Numbers are often rounded first and subtracted then."""
-    for scale in (1.0, 100.0, 0.01):
+    for scale in (1.0, 100.0, 0.01) if a.share else (1.0, 100.0) if max(abs(a.value), abs(b.value)) <= 1.5 else (1.0,):
         first, second = ({round(fact.value * scale / numeral.ulp + tilt) for tilt in (-1e-6, 1e-6)} for fact in (a, b))
         if round(abs(numeral.value) / numeral.ulp) in {abs(x - y) for x in first for y in second}:
             return True
@@ -173,7 +181,7 @@ def _of_written(a: Place, b: Place, numeral: Numeral, kinds: set[str]) -> Change
     if kind != other and kind and other:
         return None
     scale = other_factor / factor if kind == other else 1.0
-    x = Operand(first.value, first.ulp * 0.98, first.percent)
+    x = Operand(first.value, first.ulp * 0.98, first.percent or kind == "")
     y = Operand(second.value * scale, second.ulp * scale * 0.98, second.percent)
     pairs = [change for p, q in ((x, y), (y, x)) for change in computed(p, q)]
     return next((change for change in pairs if change.kind in kinds and states(change, numeral)), None)
@@ -182,6 +190,7 @@ def _of_written(a: Place, b: Place, numeral: Numeral, kinds: set[str]) -> Change
 def _signs_differ(place: Place, part: Fact, whole: Fact) -> bool:
     """Only what is left out has a sure direction: the part against the whole."""
     left_out = any(term.startswith("no ") for term in part.terms.values())
+    left_out = left_out and not any(term.startswith("no ") for term in whole.terms.values())
     return left_out and place.numeral.signed and (part.value - whole.value) * place.numeral.value < 0
 
 
@@ -203,6 +212,7 @@ def _pairs(place: Place, vocabulary: Vocabulary) -> tuple[list[tuple[Fact, Fact]
     loose: list[tuple[Fact, Fact]] = []
     around = {axis: frozenset([term]) for axis, term in place.around.items()}
     kind = UNITS.get(place.numeral.unit, ("",))[0]
+    compares = _COMPARES.search(place.text)
     for axis, terms in vocabulary.axes.items():
         if axis in ("metric", "split", "statistic") or len(terms) < 2:
             continue
@@ -221,7 +231,7 @@ def _pairs(place: Place, vocabulary: Vocabulary) -> tuple[list[tuple[Fact, Fact]
                 if len(ends) < 2:
                     continue
                 left_out = any(term.startswith("no ") for term in ends)
-                silent = FULL_NAMES | {place.ours} if left_out else {place.ours}
+                silent = FULL_NAMES | {place.ours} if left_out else {place.ours} if compares else set()
                 if ends <= named | silent and ends & named and (len(own) != 1 or ends & own or axis == "method"):
                     strict.append((a, b))
                 elif leaders == {a.bit, b.bit} and place.ours in ends and not named - {place.ours}:
@@ -245,7 +255,7 @@ def _wrong(place: Place, pairs: list[tuple[Fact, Fact]], kinds: set[str], sure: 
     for a, b in pairs:
         scale = _scale(a, numeral)
         for x, y in ((a, b), (b, a)):
-            first, second = (Operand(fact.value * scale, 0.0, False, fact.direction == "down") for fact in (x, y))
+            first, second = (Operand(fact.value * scale, 0.0, fact.share, fact.direction == "down") for fact in (x, y))
             possible += [
                 (change, x, y) for change in computed(first, second) if change.kind in kinds and abs(change.value) > 0
             ]
@@ -253,7 +263,9 @@ def _wrong(place: Place, pairs: list[tuple[Fact, Fact]], kinds: set[str], sure: 
         one
         for one in possible
         if abs(abs(one[0].value) - abs(numeral.value)) <= 2.5 * abs(one[0].value)
-        or any(rounds_to(abs(one[0].value) * times, abs(numeral.value), numeral.ulp) for times in (10.0, 100.0, 0.1, 0.01))
+        or any(
+            rounds_to(abs(one[0].value) * times, abs(numeral.value), numeral.ulp) for times in (10.0, 100.0, 0.1, 0.01)
+        )
     ]
     if not near:
         return Outcome(place, "unexplained", list(pairs[0]), why="no change between the values named is near it")

@@ -93,7 +93,9 @@ def from_claims(claims: list[Claim]) -> list[Fact]:
         }
         metric = names.known(claim["metric"])
         axes["metric"] = canonical(axes["metric"])
-        fact = Fact(claim["id"], float(claim["value"]), axes, unit_name(str(claim.get("unit", ""))), claim.get("spread"))
+        fact = Fact(
+            claim["id"], float(claim["value"]), axes, unit_name(str(claim.get("unit", ""))), claim.get("spread")
+        )
         fact.n, fact.share, fact.direction = claim.get("n"), is_share(claim["metric"]), claim.get("direction", "")
         fact.direction = fact.direction or (metric.direction if metric else "")
         facts.append(fact)

@@ -26,7 +26,7 @@ from rgt.reconcile.readings import (
 from rgt.reconcile.vocabulary import Vocabulary
 
 CERTAIN, LIKELY = 5.0, 3.0  # scores; calibrated on documents of strangers (evals/strangers)
-_WEAK = {"from": 0.0, "about": 1.0, "bound": 1.0, "range": 1.0, "spread": 0.5}
+_WEAK = {"from": 0.0, "about": 1.0, "bound": 1.0, "range": 2.5, "spread": 0.5}
 _MANY = 40  # facts that the words may mean: with more, they name nothing
 _AVERAGE = re.compile(r"\b(?:average[sd]?|mean|avg\.?|overall|macro|across)\b|平均|均值|总体", re.I)
 _AVERAGED = re.compile(
@@ -151,7 +151,9 @@ def _sayable(fact: Fact, place: Place, vocabulary: Vocabulary) -> bool:
 
 def _other_spreads(outcomes: list[Outcome]) -> None:
     """Where most spreads are the standard error, or half an interval, all of them may be."""
-    told = [one for one in outcomes if one.place.numeral.spread is not None and one.facts and one.kind in ("match", "drift")]
+    told = [
+        one for one in outcomes if one.place.numeral.spread is not None and one.facts and one.kind in ("match", "drift")
+    ]
     wrong = [one for one in told if one.why == "the spread differs"]
     if len(wrong) > max(1, 0.34 * len(told)):
         for one in wrong:
@@ -386,7 +388,9 @@ def _differs(place: Place, vocabulary: Vocabulary, equal: list[Fact]) -> Outcome
     ]
     kind = UNITS.get(numeral.unit or place.unit, ("",))[0]
     measures = {kind_of(fact) for fact in candidates}
-    if kind not in ("", "share") and kind not in measures and "metric" in {*place.own, *place.around}:
+    told = place.own.get("metric") or {place.around.get("metric", "")}
+    ours = all(("metric", metric) in vocabulary.named for metric in told)  # else it is about what no fact measures
+    if kind not in ("", "share") and kind not in measures and ours:
         place.own = {axis: terms for axis, terms in place.own.items() if axis != "metric"}  # 18 hours are no parameters
         place.around.pop("metric", None)
         candidates = list(vocabulary.members(wider(place, vocabulary)))
@@ -395,7 +399,8 @@ def _differs(place: Place, vocabulary: Vocabulary, equal: list[Fact]) -> Outcome
         measured = [fact for fact in candidates if kind_of(fact) == kind]
         candidates = measured or ([] if by_unit else candidates)
     misses = [(fact, miss) for fact in candidates[:_MANY] if (miss := slip(fact, numeral, place.unit))]
-    if not misses or len(candidates) > _MANY:
+    unknown = by_unit and place.cell and kind in ("", "share")  # a column of which nothing says what it measures
+    if not misses or len(candidates) > _MANY or unknown:
         why = "nothing here says which value this is" if candidates or not place.own else "no value is about this"
         sort = "cited" if place.against >= 3 else "unexplained"
         if equal and not place.own:
@@ -409,7 +414,7 @@ def _differs(place: Place, vocabulary: Vocabulary, equal: list[Fact]) -> Outcome
     score = _score(place, fact, miss, vocabulary, by_unit) - (0.5 if choices == 2 else 1.0 if choices > 2 else 0.0)
     if not place.cell and any(_mentioned(other, fact, place) for other in rivals):
         score -= _RIVAL  # first of all it is that one's
-    sort = "drift" if score >= LIKELY else "cited" if place.against >= 3 else "unexplained"
+    sort = "drift" if score >= LIKELY and place.against < 3 else "cited" if place.against >= 3 else "unexplained"
     if sort != "drift" and equal and place.against < 3:
         why = "another value than the words name"
         return Outcome(place, "match", equal[:4], miss.expected, "", why, rivals, score, fact)

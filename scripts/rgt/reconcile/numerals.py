@@ -30,7 +30,7 @@ _NUMBER = re.compile(
     re.X,
 )
 _SPREAD = re.compile(
-    rf"\s?(?:±|\+/-|\+-|\\pm)\s?(?P<body>{_BODY})(?:[eE](?P<exp>[-+]?\d{{1,2}})(?!\d))?(?P<percent>\s?%)?"
+    rf"\s?(?:±|\+/-|\+-|\\pm)\s?(?P<body>{_BODY})(?:[eE](?P<exp>[-+]?\d{{1,2}})(?!\d))?(?![eE]\d)(?P<percent>\s?%)?"
 )
 _IN_BRACKETS = re.compile(
     rf"\s?\(\s?(?P<mark>±|\+/-|std\.?\s?=?|sd\s?=?|σ\s?=?|标准差\s?[为:]?)?\s?(?P<body>{_BODY})(?P<exp>)(?P<percent>\s?%)?\s?\)",

@@ -40,10 +40,16 @@ def examine(path: Path, vocabulary: Vocabulary, everything: bool) -> Examined:
         blocks = list(read_document(path))
         ours = own_method(blocks, vocabulary)
         local = written_here("\n".join(_text(block) for block in blocks), vocabulary)
-        tables = {id(block): list(table_outcomes(block, vocabulary, ours, local)) for block in blocks if isinstance(block, Table)}
+        tables = {
+            id(block): list(table_outcomes(block, vocabulary, ours, local))
+            for block in blocks
+            if isinstance(block, Table)
+        }
         for block in blocks:
             if isinstance(block, Table):
-                outcomes = tables[id(block)] if not local.meanings else list(table_outcomes(block, vocabulary, ours, local))
+                outcomes = (
+                    tables[id(block)] if not local.meanings else list(table_outcomes(block, vocabulary, ours, local))
+                )
             else:
                 outcomes = list(sentence_outcomes(block, vocabulary, ours, local))
             for outcome in outcomes:

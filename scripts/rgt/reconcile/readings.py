@@ -140,7 +140,7 @@ def _factor_slip(fact: Fact, numeral: Numeral, unit: str, exact: float) -> Slip 
     if any(rounds_to(exact * factor / other, numeral.value, numeral.ulp) for other in others):
         return Slip("the unit is wrong", exact, 2.5)
     for times in (100.0, 0.01, 1000.0, 0.001, 10.0, 0.1) if numeral.digits > 1 else ():
-        if rounds_to(exact * times, numeral.value, max(numeral.ulp, abs(exact * times) * 1e-9)):
+        if rounds_to(exact * times, numeral.value, max(numeral.ulp, abs(exact * times) * 1e-3)):
             timed = UNITS.get(fact.unit, ("",))[0] == "time" and times in (1000.0, 0.001)
             weight = 1.2 if numeral.digits == 2 else 2.5
             return Slip("the unit is wrong" if timed else f"it is off by a factor of {times:g}", exact, weight)

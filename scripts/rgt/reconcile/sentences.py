@@ -15,6 +15,7 @@ from itertools import pairwise
 
 from rgt.reconcile.anchors import ANCHOR, anchored
 from rgt.reconcile.changes import judge_changes
+from rgt.reconcile.facts import FULL_NAMES
 from rgt.reconcile.judgement import Outcome, Place, Terms, judged
 from rgt.reconcile.local_names import LocalNames
 from rgt.reconcile.numerals import Numeral, find_numerals
@@ -210,6 +211,8 @@ def _places(text: str, line: int, numerals: list[Numeral], hits: list[Hit], cont
             own[axis] = terms
             unclear += not clear
             bound = bound or _bound(text, on_axis, numeral) is not None
+        if context.ours and numeral in plain:
+            _speaker(text[start:end], own, context, numeral)
         at = line + text.count("\n", 0, numeral.start)
         reported = " ".join(text[numeral.start : numeral.end].split())
         place = Place(numeral, reported, at, context.where, text, own, named, context.missing(own))
@@ -222,6 +225,21 @@ def _number_of(term: str) -> str:
     """The number that a point of a sweep is: "0 5" is 0.5"""
     number = re.escape(term.replace(" ", "."))
     return rf"(?<![\d.]){number}\s?%|(?:\b(?:with|at|of|using|to)\s(?:only\s)?|=\s?){number}(?![\d/]|\.\d)"
+
+
+_WE = re.compile(r"\b(?:we|our|ours)\b|我们|本文", re.I)
+
+
+def _speaker(clause: str, own: Terms, context: Surroundings, numeral: Numeral) -> None:
+    """ "We get 91 while B gets 89": the clause without a name is about the own method; so is "from 91" without X."""
+    assert context.ours
+    axis, term = context.ours
+    named = own.get(axis, frozenset())
+    if named and all(name.startswith("no ") for name in named) and numeral.role == "from":
+        full = {name for name in context.vocabulary.axes.get(axis, ()) if name in FULL_NAMES}
+        own[axis] = frozenset({term, *full})
+    elif named and _WE.search(clause) and not any(hit.axis == axis for hit in context.hits(clause)):
+        own[axis] = frozenset([term])
 
 
 _TIMES = re.compile(r"\s?的\s?[\d.]+\s?(?:倍|%)")  # 是 X 的 3 倍
@@ -336,7 +354,7 @@ def _weigh(
 
 _LEFT_OUT = re.compile(r"without|w/o|removing|disabling|ablat\w*|去掉|移除", re.I)  # known when it names a value
 _REPORTED = re.compile(
-    r"\[cite\]|\bet al\b|\b(?:original|published|official) (?:\S+ )?(?:paper|publication|work|report|number"
+    r"\[cite\]|\bet al\b|[A-Z][a-z]+ and [A-Z][a-z]+ \[|\b(?:original|published|official) (?:\S+ )?(?:paper|publication|work|report|number"
     r"|result|repo\w*)|\b(?:is|are|was|were|as) reported\b"
     r"|\breported (?:by|in|at|as)\b|(?<!\bwe )\b(?:claims|reports|states|announces)\b|\bpaper (?:states|reports|gives|lists|claims)\b|\baccording to\b"
     r"|论文(?:中)?报告|论文(?:中)?给出|公开榜单|原论文",

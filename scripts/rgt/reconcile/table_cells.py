@@ -49,7 +49,7 @@ _HARMLESS = frozenset(
     average std sd n
     score scores value values result results test set split metric dataset data higher lower is better top seeds
     runs main pm reported
-    measured s ms gb mb m b k h hours min sec db x our's per second all pass passed ok met 达 标 通 过 测 试 集 值
+    measured size count number sample s ms gb mb m b k h hours min sec db x our's per second all pass passed ok met 达 标 通 过 测 试 集 值
     均 的 结 果 方 法 模 型 本 文 我 们 在 上 与""".split()
 )
 
@@ -79,9 +79,11 @@ def table_outcomes(
     shared_unit = "%" if any("%" in text or "percent" in text.lower() for text in (corner, table.caption)) else ""
     columns = [_label(_header_text(head, index), around, shared_unit) for index in range(max(map(len, table.rows)))]
     firsts = [row[0].text.strip() for row in table.rows[table.header :] if row]
-    columns[0].counts = firsts == [str(number) for number in range(int(firsts[0]), int(firsts[0]) + len(firsts))] if (
-        firsts and firsts[0] in ("0", "1")
-    ) else False
+    columns[0].counts = (
+        firsts == [str(number) for number in range(int(firsts[0]), int(firsts[0]) + len(firsts))]
+        if (firsts and firsts[0] in ("0", "1"))
+        else False
+    )
     places: list[list[tuple[Place, int]]] = []
     rows: list[_Label] = []
     group: Terms = {}
@@ -253,7 +255,9 @@ def _scales(cells: list[CellValue]) -> None:
         if one.kind != "match" or not one.facts or not one.facts[0].share:
             continue
         row = [abs(other.place.numeral.value) <= 1 for other in plain if other.row == cell.row and other is not cell]
-        column = [abs(other.place.numeral.value) <= 1 for other in plain if other.column == cell.column and other is not cell]
+        column = [
+            abs(other.place.numeral.value) <= 1 for other in plain if other.column == cell.column and other is not cell
+        ]
         if len(row) + len(column) > 2 and row and column and small not in row and small not in column:
             factor = 0.01 if small else 100.0
             one.kind, one.sure, one.why = "drift", "certain", f"it is off by a factor of {factor:g}"
@@ -318,7 +322,9 @@ def _assign(lines: list[list[Place]], labels: list[_Label], axis: str, vocabular
             facts = [fact for fact in matches(vocabulary, place.numeral, place.unit) if fact.bit & fitting]
             found.append({fact.terms[axis] for fact in facts if axis in fact.terms})
             for fact in facts:
-                siblings |= {other.terms[axis] for other in vocabulary.facts if comparable(fact, other) and axis in other.terms}
+                siblings |= {
+                    other.terms[axis] for other in vocabulary.facts if comparable(fact, other) and axis in other.terms
+                }
         open_ones[at] = set.intersection(*found) if found else set()
     stated = [at for at, terms in open_ones.items() if terms - taken]
     if len(stated) < 2 or len(stated) < 0.6 * len(open_ones):

@@ -83,7 +83,10 @@ def _crossing(cell: CellValue, turned: bool) -> int:
 
 def _averages(line: list[CellValue], others: dict[int, list[CellValue]], turned: bool) -> Iterator[Prediction]:
     plain = {key: other for key, other in others.items() if not any(_computed(cell) for cell in other)}
-    for chosen in [list(plain), *([list(group) for group in combinations(plain, len(plain) // 2)] if len(plain) in (4, 6) else [])]:
+    for chosen in [
+        list(plain),
+        *([list(group) for group in combinations(plain, len(plain) // 2)] if len(plain) in (4, 6) else []),
+    ]:
         predicted: dict[int, list[float]] = {}
         for cell in line:
             at = _crossing(cell, turned)
@@ -111,12 +114,26 @@ def _changes(line: list[CellValue], others: dict[int, list[CellValue]], turned: 
             continue
         for key, other in plain.items():  # each row against one row of the same column
             for reference in sorted({*other}):
-                yield name, _predicted(wanted, lambda at, o=other: o.get(at), lambda at, o=other, r=reference: o[r], rule), 1
+                yield (
+                    name,
+                    _predicted(wanted, lambda at, o=other: o.get(at), lambda at, o=other, r=reference: o[r], rule),
+                    1,
+                )
             ordered = sorted(other)
             before = dict(zip(ordered[1:], ordered, strict=False))
-            yield name, _predicted(wanted, lambda at, o=other: o.get(at), lambda at, o=other, b=before: o.get(b.get(at, -1)), rule), 0
+            yield (
+                name,
+                _predicted(
+                    wanted, lambda at, o=other: o.get(at), lambda at, o=other, b=before: o.get(b.get(at, -1)), rule
+                ),
+                0,
+            )
         for first, second in combinations(plain, 2):  # one column against another
-            yield name, _predicted(wanted, lambda at, f=first: plain[f].get(at), lambda at, s=second: plain[s].get(at), rule), 2
+            yield (
+                name,
+                _predicted(wanted, lambda at, f=first: plain[f].get(at), lambda at, s=second: plain[s].get(at), rule),
+                2,
+            )
 
 
 def _predicted(
@@ -170,7 +187,13 @@ def _settle(line: list[CellValue], predictions: list[Prediction], what: str) -> 
         if cell not in right and (not few or unsigned(cell, predicted)):
             value = predicted[_crossing(cell, turned)][0]
             why = "the sign is wrong" if unsigned(cell, predicted) else f"its column is {what or name}"
-            _set(cell, "drift", value, why, "certain" if len(right) > 2 and len(right) >= 0.7 * len(covered) else "likely")
+            _set(
+                cell,
+                "drift",
+                value,
+                why,
+                "certain" if len(right) > 2 and len(right) >= 0.7 * len(covered) else "likely",
+            )
 
 
 def _set(cell: CellValue, kind: str, expected: float, why: str, sure: str) -> None:

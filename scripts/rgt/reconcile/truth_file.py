@@ -270,7 +270,15 @@ def _read_key(key: str) -> Key:
         if _metric_name(words[1:]) or len(words) == 2:
             stat = "value" if low_words.pop(0) in _VALUE else "spread"
             words.pop(0)
-    if low_words[0] in _COST_WORDS and {*low_words[1:]} <= {"time", "latency", "hours", "duration", "cost", "wall", "clock"}:
+    if low_words[0] in _COST_WORDS and {*low_words[1:]} <= {
+        "time",
+        "latency",
+        "hours",
+        "duration",
+        "cost",
+        "wall",
+        "clock",
+    }:
         if len(words) > 1 or unit:
             return Key(stat, _COST_WORDS[low_words[0]], unit)
     for at in (0, -1):
@@ -293,7 +301,9 @@ def _measures(words: list[str], unit: str) -> bool:
     return known or (len(unit) > 1 and unit not in ("min", "db"))
 
 
-_MORE_WORDS = frozenset("macro micro weighted mean avg top score box mask test val dev eval word token n num number of".split())
+_MORE_WORDS = frozenset(
+    "macro micro weighted mean avg top score box mask test val dev eval word token n num number of".split()
+)
 
 
 def _metric_name(words: list[str]) -> str:
@@ -318,7 +328,9 @@ def _known_core(text: str) -> bool:
 
 
 # unknown metrics often end like this
-_HEADS = frozenset("accuracy acc f1 score error loss rate auc auroc recall precision latency memory throughput time".split())
+_HEADS = frozenset(
+    "accuracy acc f1 score error loss rate auc auroc recall precision latency memory throughput time".split()
+)
 
 
 # -- axes: which names stand in for each other
@@ -539,7 +551,11 @@ class _Leaves:
             if at == metric_at and key in glued:
                 terms["dataset"], terms["metric"] = glued[key]
             elif at == metric_at:
-                terms["metric"] = read[at].metric or read[at].base or canonical(key_words(re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", " ", key)))
+                terms["metric"] = (
+                    read[at].metric
+                    or read[at].base
+                    or canonical(key_words(re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", " ", key)))
+                )
                 terms |= {"split": read[at].split} if read[at].split else {}
             elif key in glued:
                 terms["dataset"] = glued[key][0]
@@ -588,7 +604,9 @@ class _Leaves:
         key = keys[at]
         typed = self.axes.root(key_words(key)).startswith("@")
         paths = [paths for group, paths in self._groups.items() if key in group]
-        names_like = any(re.search("[A-Z0-9\u3400-\u9fff-]", name) for group in self._groups for name in group if key in group)
+        names_like = any(
+            re.search("[A-Z0-9\u3400-\u9fff-]", name) for group in self._groups for name in group if key in group
+        )
         repeated = any(len(each) > 1 for each in paths) and names_like
         left_out = key_words(key).startswith("no ") or key.lower() in ("full", "all_components", "baseline")
         if typed or left_out or repeated or _SWEPT.fullmatch(key) or self._plain(key) or (at == 0 and names_like):
@@ -621,7 +639,10 @@ class _Leaves:
             if alone or odd or own & methods:
                 rename(level, "method")
         for level in list(levels):
-            if any("method" in fact.terms for fact in having[level]) and len({f.terms[level] for f in having[level]}) > 1:
+            if (
+                any("method" in fact.terms for fact in having[level])
+                and len({f.terms[level] for f in having[level]}) > 1
+            ):
                 rename(level, "dataset")
         if levels and not any("method" in fact.terms for fact in facts):
             rename(max(levels, key=lambda level: _steadiness(level, having[level])), "method")

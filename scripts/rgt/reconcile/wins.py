@@ -12,9 +12,7 @@ from rgt.reconcile.vocabulary import Vocabulary
 
 _WORDS = {"one": 1, "一": 1, "all": -1, "both": -1, "every": -1, "全部": -1, **NUMBER_WORDS}
 _NUMBER = rf"(?P<{{}}>\d{{{{1,2}}}}|{'|'.join(sorted(_WORDS, key=len, reverse=True))})"
-_THINGS = (
-    r"(?:data ?sets?|benchmarks?|tasks?|corpora|test sets?|environments?|domains?|languages?|collections?|suites?|cases)"
-)
+_THINGS = r"(?:data ?sets?|benchmarks?|tasks?|corpora|test sets?|environments?|domains?|languages?|collections?|suites?|cases)"
 _WINS = re.compile(
     r"\b(?:best|wins?|first|top|leads?|leading|outperforms?|beats?|ahead|highest|lowest|surpass\w*|state of the art)\b|最优|最好|第一|领先|最佳",
     re.I,
@@ -26,7 +24,9 @@ _OF = re.compile(
 )
 
 
-def count_outcomes(text: str, line: int, where: str, named: Terms, ours: str, vocabulary: Vocabulary) -> Iterator[Outcome]:
+def count_outcomes(
+    text: str, line: int, where: str, named: Terms, ours: str, vocabulary: Vocabulary
+) -> Iterator[Outcome]:
     """The number of wins that a sentence states, against the number that the values give."""
     if not (_WINS.search(text) and ("of" in text or "个" in text)):
         return
@@ -37,7 +37,9 @@ def count_outcomes(text: str, line: int, where: str, named: Terms, ours: str, vo
         method = methods[0] if len(methods) == 1 else ours if ours in methods or not methods else ""
         metrics = [metric for metric in named.get("metric", ()) if ("metric", metric) in vocabulary.named]
         counted = [
-            wins for metric in metrics or vocabulary.axes.get("metric", []) if (wins := _wins(method, metric, vocabulary))
+            wins
+            for metric in metrics or vocabulary.axes.get("metric", [])
+            if (wins := _wins(method, metric, vocabulary))
         ]
         numeral = Numeral(match.start(group), match.end(group), float(said), 1.0, role="wins")
         place = Place(numeral, match[group], line + text.count("\n", 0, match.start()), where, text, {}, named, {})
@@ -61,11 +63,11 @@ def _wins(method: str, metric: str, vocabulary: Vocabulary) -> tuple[tuple[int, 
         if fact.terms.get("metric") == metric and own and {*fact.terms} <= {"method", "metric", "dataset", "split"}:
             if not own.startswith("no ") and own not in FULL_NAMES:
                 groups.setdefault(fact.terms.get("dataset", ""), []).append(fact)
-    groups = {name: same for name, same in groups.items() if len(same) > 1 and any(f.terms["method"] == method for f in same)}
+    groups = {
+        name: same for name, same in groups.items() if len(same) > 1 and any(f.terms["method"] == method for f in same)
+    }
     if len(groups) < 2 or not next(iter(groups.values()))[0].direction:
         return None
-    won = [
-        (min if same[0].direction == "down" else max)(same, key=lambda fact: fact.value) for same in groups.values()
-    ]
+    won = [(min if same[0].direction == "down" else max)(same, key=lambda fact: fact.value) for same in groups.values()]
     own = [fact for fact in won if fact.terms["method"] == method]
     return (len(own), len(groups)), own or won
