@@ -20,7 +20,8 @@ from rgt.reconcile.vocabulary import Vocabulary
 _MOST = 400  # facts whose pairs are looked at
 _RELATIVE = re.compile(r"\brelative\b|相对|\bfewer\b|\bof the errors\b|的错误", re.I)
 _POINTS = re.compile(
-    r"[-\s%]{0,3}(?:absolute|percentage|accuracy|\w+)?[\s-]?(?:points?\b|pp\b|p\.p\.|pts?\b|ppt\b)|\s?%?\s?(?:个?百分点|个点)|\s?%?\s(?:in |abs)",
+    r"[-\s%]{0,3}(?:absolute|percentage|accuracy|\w+)?[\s-]?(?:points?\b|pp\b|p\.p\.|pts?\b|ppt\b)"
+    r"|\s?%?\s?(?:个?百分点|个点)|\s?%?\s(?:in |abs)",
     re.I,
 )
 _BEST = re.compile(
@@ -232,9 +233,9 @@ def _pairs(place: Place, vocabulary: Vocabulary) -> tuple[list[tuple[Fact, Fact]
                     continue
                 left_out = any(term.startswith("no ") for term in ends)
                 silent = FULL_NAMES | {place.ours} if left_out else {place.ours} if compares else set()
-                if ends <= named | silent and ends & named and (len(own) != 1 or ends & own or axis == "method"):
-                    strict.append((a, b))
-                elif leaders == {a.bit, b.bit} and place.ours in ends and not named - {place.ours}:
+                both = ends <= named | silent and ends & named and (len(own) != 1 or ends & own or axis == "method")
+                best = leaders == {a.bit, b.bit} and place.ours in ends and not named - {place.ours}
+                if both or best:
                     strict.append((a, b))
                 elif ends & named if named else place.ours in ends:
                     loose.append((a, b))

@@ -88,7 +88,8 @@ _BETWEEN = re.compile(
 )
 _GAP = re.compile(
     r"\b(?:gap|difference|margin|distance|advantage|lead|drop|improvement|gain|reduction|increase|decrease)\b"
-    r"(?:[^.;,\d]|(?<=[A-Za-z@-])\d+)*(?:\b(?:is|was|of|to|amounts to)|:)\s?(?:about |only )?$|(?:落后|领先|高出|相差)[^，。；\d]{0,20}$",
+    r"(?:[^.;,\d]|(?<=[A-Za-z@-])\d+)*(?:\b(?:is|was|of|to|amounts to)|:)\s?(?:about |only )?$"
+    r"|(?:落后|领先|高出|相差)[^，。；\d]{0,20}$",
     re.I,
 )
 _RARE_WORDS = re.compile(

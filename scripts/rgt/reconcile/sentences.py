@@ -38,7 +38,8 @@ _OTHERS = re.compile(
     r"\[cite\]|\[\s?\d+(?:\s?[,–-]\s?\d+)*\s?\]|\bet al\b"
     r"|\b(?:prior|previous(?:ly)?|earlier|existing|competing|published|literature|state[- ]of[- ]the[- ]art"
     r"|sota|concurrent"
-    r"|others?|their (?:paper|work|own|original|report)|human|chance|random guess(?:ing)?|official|original (?:paper|publication|work|authors?)"
+    r"|others?|their (?:paper|work|own|original|report)|human"
+    r"|chance|random guess(?:ing)?|official|original (?:paper|publication|work|authors?)"
     r"|reported (?:by|in)|according to|leaderboard|model card|competitors?|rivals?|commercial|proprietary"
     r"|third[- ]party)\b"
     r"|文献|前人|此前|以往|他人|原论文|原文|论文报告|报告值|公开榜单|已有|现有|竞品|官方|人类",
@@ -51,7 +52,8 @@ _STATES = re.compile(
     r"|lower bound|oracle"
     r"|threshold|requirement|cap|limit|at (?:epoch|step|iteration|initiali[sz]ation)|intermediate|preliminary"
     r"|already|so far"
-    r"|after (?:just|only)|pilot|draft|old(?:er)?|initial(?:ly)?|first version|legacy|deprecated|retired|superseded|used to|last (?:year"
+    r"|after (?:just|only)|pilot|draft|old(?:er)?|initial(?:ly)?|first version"
+    r"|legacy|deprecated|retired|superseded|used to|last (?:year"
     r"|month|release)"
     r"|quanti[sz]\w*|prun\w*|compress\w*|distill\w*|INT[48]|fp16|bf16|best (?:seed|run|single|checkpoint)"
     r"|worst|single (?:seed|run)"
@@ -354,9 +356,11 @@ def _weigh(
 
 _LEFT_OUT = re.compile(r"without|w/o|removing|disabling|ablat\w*|去掉|移除", re.I)  # known when it names a value
 _REPORTED = re.compile(
-    r"\[cite\]|\bet al\b|[A-Z][a-z]+ and [A-Z][a-z]+ \[|\b(?:original|published|official) (?:\S+ )?(?:paper|publication|work|report|number"
+    r"\[cite\]|\bet al\b|[A-Z][a-z]+ and [A-Z][a-z]+ \["
+    r"|\b(?:original|published|official) (?:\S+ )?(?:paper|publication|work|report|number"
     r"|result|repo\w*)|\b(?:is|are|was|were|as) reported\b"
-    r"|\breported (?:by|in|at|as)\b|(?<!\bwe )\b(?:claims|reports|states|announces)\b|\bpaper (?:states|reports|gives|lists|claims)\b|\baccording to\b"
+    r"|\breported (?:by|in|at|as)\b|(?<!\bwe )\b(?:claims|reports|states|announces)\b"
+    r"|\bpaper (?:states|reports|gives|lists|claims)\b|\baccording to\b"
     r"|论文(?:中)?报告|论文(?:中)?给出|公开榜单|原论文",
     re.I,
 )

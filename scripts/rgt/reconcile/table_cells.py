@@ -49,7 +49,8 @@ _HARMLESS = frozenset(
     average std sd n
     score scores value values result results test set split metric dataset data higher lower is better top seeds
     runs main pm reported
-    measured size count number sample s ms gb mb m b k h hours min sec db x our's per second all pass passed ok met 达 标 通 过 测 试 集 值
+    measured size count number sample s ms gb mb m b k h hours min sec db x our's per second all pass
+    passed ok met 达 标 通 过 测 试 集 值
     均 的 结 果 方 法 模 型 本 文 我 们 在 上 与""".split()
 )
 

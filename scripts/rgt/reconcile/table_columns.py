@@ -112,7 +112,7 @@ def _changes(line: list[CellValue], others: dict[int, list[CellValue]], turned: 
     for name, rule in _RULES.items():
         if ratio != (name in ("a / b", "b / a")):
             continue
-        for key, other in plain.items():  # each row against one row of the same column
+        for other in plain.values():  # each row against one row of the same column
             for reference in sorted({*other}):
                 yield (
                     name,

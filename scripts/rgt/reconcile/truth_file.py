@@ -55,14 +55,15 @@ _AXES = {
     for axis, group in (
         (
             "method",
-            "method methods model models system systems approach approaches arm algorithm algorithms variant variants arch "
-            "architecture backbone network networks estimator classifier detector agent agents policy learner baseline "
-            "baselines ablation ablations ablation_study component removed ablated without dropped by_model by_method name 方法 模型 消融 消融实验 名称",
+            "method methods model models system systems approach approaches arm algorithm algorithms variant variants "
+            "arch architecture backbone network networks estimator classifier detector agent agents policy learner "
+            "baseline baselines ablation ablations ablation_study component removed ablated without dropped by_model "
+            "by_method name 方法 模型 消融 消融实验 名称",
         ),
         (
             "dataset",
-            "dataset datasets benchmark benchmarks corpus corpora domain domains language lang by_dataset task tasks env "
-            "envs environment environments on testset test_set data_set evaluated_on 数据集 任务",
+            "dataset datasets benchmark benchmarks corpus corpora domain domains language lang by_dataset task tasks "
+            "env envs environment environments on testset test_set data_set evaluated_on 数据集 任务",
         ),
         ("metric", "metric metrics measure measures metric_name by_metric 指标"),
         ("split", "split splits subset partition"),
@@ -71,12 +72,15 @@ _AXES = {
     for name in group.split()
 }
 _SETTINGS = _set(
-    "config configuration hyperparameters hparams meta info settings training_config environment_info setup 配置 元信息 超参数"
+    "config configuration hyperparameters hparams meta info settings training_config environment_info setup "
+    "配置 元信息 超参数"
 )
 _WRAPPERS = _set(
-    "results result main values scores summary experiments experiment evaluation evaluations eval evals final tables table "
-    "figures runs efficiency performance aggregate aggregated overall all data stats statistics entries rows records items "
-    "main_results measurements quality cost resources runtime compute costs speed group model-index per_class 主实验 主结果 结果 "
+    "results result main values scores summary experiments experiment evaluation evaluations eval evals final tables "
+    "table figures runs efficiency performance aggregate aggregated overall all data stats statistics entries rows "
+    "records items main_results measurements quality cost resources runtime compute costs speed "
+    "group model-index per_class "
+    "主实验 主结果 结果 "
     "效率 实验结果 汇总"
 )
 _SILENT = _set(  # strings that name nothing
@@ -266,11 +270,11 @@ def _read_key(key: str) -> Key:
             unit = last
             words.pop()
     low_words = [word.lower() for word in words]
-    if len(words) > 1 and low_words[0] in _VALUE | _SPREAD - {"average", "score"} and not stat:
-        if _metric_name(words[1:]) or len(words) == 2:
-            stat = "value" if low_words.pop(0) in _VALUE else "spread"
-            words.pop(0)
-    if low_words[0] in _COST_WORDS and {*low_words[1:]} <= {
+    leads = len(words) == 2 or (len(words) > 1 and bool(_metric_name(words[1:])))
+    if leads and low_words[0] in _VALUE | _SPREAD - {"average", "score"} and not stat:
+        stat = "value" if low_words.pop(0) in _VALUE else "spread"
+        words.pop(0)
+    about_cost = {*low_words[1:]} <= {
         "time",
         "latency",
         "hours",
@@ -278,9 +282,9 @@ def _read_key(key: str) -> Key:
         "cost",
         "wall",
         "clock",
-    }:
-        if len(words) > 1 or unit:
-            return Key(stat, _COST_WORDS[low_words[0]], unit)
+    }
+    if low_words[0] in _COST_WORDS and about_cost and (len(words) > 1 or unit):
+        return Key(stat, _COST_WORDS[low_words[0]], unit)
     for at in (0, -1):
         if len(words) > 1 and low_words[at] in names.SPLIT_WORDS and _metric_name(words[1:] if at == 0 else words[:-1]):
             split = names.SPLIT_WORDS[low_words[at]]
@@ -427,19 +431,16 @@ class _Leaves:
             elif name in _ONE_RUN and not isinstance(text, dict | list):
                 labels["seed"] = str(text)
             elif isinstance(text, str) and 0 < len(text) <= _LONGEST_NAME and name not in _SILENT:
-                if key in _NAME_FIELDS and (key != title or not depth):
+                named = key in _NAME_FIELDS
+                if named and (key != title or not depth):
                     continue
-                if key in _NAME_FIELDS and above in _OWN:
+                if named and above in _OWN:
                     self.ours.append(text)
-                axis = (listed or "method") if key in _NAME_FIELDS else _AXES.get(name, name)
-                if name == "task" and "dataset" in {_AXES.get(other.lower()) for other in node if other != key}:
-                    continue
-                if name in _REMOVED and key_words(text) not in FULL_NAMES:
-                    text = f"no {text}"
-                if depth or axis not in ("dataset", "method") or name not in ("task", "name"):
-                    labels[axis] = text
-                    if axis != "unit":
-                        self.axes.name(text, axis)
+                axis = (listed or "method") if named else _AXES.get(name, name)
+                if axis != "dataset" or name != "task" or (depth and not _names_dataset(node)):
+                    removed = name in _REMOVED and key_words(text) not in FULL_NAMES
+                    labels[axis] = f"no {text}" if removed else text
+                    self.axes.name(labels[axis], axis)
         return labels
 
     def _plain(self, key: str) -> bool:
@@ -547,36 +548,18 @@ class _Leaves:
         elif metric_at < 0:
             metric_at = self._unknown_metric(keys, read, glued)
         for at, key in enumerate(keys):
-            low = key.lower()
             if at == metric_at and key in glued:
                 terms["dataset"], terms["metric"] = glued[key]
             elif at == metric_at:
-                terms["metric"] = (
-                    read[at].metric
-                    or read[at].base
-                    or canonical(key_words(re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", " ", key)))
-                )
+                spaced = re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", " ", key)
+                terms["metric"] = read[at].metric or read[at].base or canonical(key_words(spaced))
                 terms |= {"split": read[at].split} if read[at].split else {}
             elif key in glued:
                 terms["dataset"] = glued[key][0]
-            elif low in names.SPLIT_WORDS:
-                terms["split"] = names.SPLIT_WORDS[low]
-            elif _SWEPT.fullmatch(key):
-                terms["sweep"] = key_words(key)
-            elif low in _OWN and "method" not in leaf.labels:
-                terms["method"] = "ours"
-            elif not (read[at].stat or read[at].metric or key in self.blocks or low in _LISTS or low in _WRAPPERS) and (
-                not self._plain(key) or at == len(keys) - 1
-            ):
-                if any(_SWEPT.fullmatch(below) for below in keys[at + 1 :]):
-                    continue  # the name of what is swept
-                inside = self._names_inside(key)
-                if inside:
-                    terms = {**inside, **terms}
-                    continue
-                root = self.axes.root(key_words(key))
-                axis = root[1:] if root.startswith("@") else f"level {root}"
-                terms[axis if axis not in terms else f"{axis} {at}"] = key_words(key)
+            else:
+                said = self._name(keys, at, read[at], "method" in leaf.labels)
+                twice = {axis: f"{axis} {at}" if axis in terms and len(said) == 1 else axis for axis in said}
+                terms = {**{twice[axis]: term for axis, term in said.items()}, **terms}
         for name, text in leaf.labels.items():
             if name == "split":
                 terms["split"] = names.SPLIT_WORDS.get(text.lower(), key_words(text))
@@ -584,10 +567,28 @@ class _Leaves:
                 terms.setdefault(name, key_words(text))
         return terms, stat or "value", unit
 
+    def _name(self, keys: list[str], at: int, read: Key, told: bool) -> dict[str, str]:
+        """What a key that is no metric names: a split, a point of a sweep, the own method, or a name on some axis."""
+        key, low = keys[at], keys[at].lower()
+        if low in names.SPLIT_WORDS:
+            return {"split": names.SPLIT_WORDS[low]}
+        if _SWEPT.fullmatch(key):
+            return {"sweep": key_words(key)}
+        if low in _OWN:
+            return {} if told else {"method": "ours"}
+        silent = read.stat or read.metric or key in self.blocks or low in _LISTS or low in _WRAPPERS
+        if silent or (self._plain(key) and at < len(keys) - 1):
+            return {}
+        if any(_SWEPT.fullmatch(below) for below in keys[at + 1 :]):
+            return {}  # the name of what is swept
+        root = self.axes.root(key_words(key))
+        axis = root[1:] if root.startswith("@") else f"level {root}"
+        return self._names_inside(key) or {axis: key_words(key)}
+
     def _names_inside(self, key: str) -> dict[str, str]:
         """ablation_cityscapes_miou: a part of the file that says what it is about"""
         first, _, rest = key.lower().partition("_")
-        if not rest or first not in _AXES and first not in _WRAPPERS:
+        if not rest or first not in {*_AXES, *_WRAPPERS}:
             return {}
         words = f" {key_words(rest)} "
         known = {text: root[1:] for text in self.axes.parent if (root := self.axes.root(text)).startswith("@")}
@@ -660,6 +661,11 @@ def _steadiness(level: str, facts: list[Fact]) -> float:
     firsts = Counter(max(group, key=lambda term: group[term]) for group in compared)
     lasts = Counter(min(group, key=lambda term: group[term]) for group in compared)
     return (max(firsts.values(), default=0) + max(lasts.values(), default=0)) / (len(compared) or 1)
+
+
+def _names_dataset(node: dict[str, Any]) -> bool:
+    """Beside a data set, "task" says what kind of problem it is."""
+    return any(_AXES.get(key.lower()) == "dataset" for key in node if key.lower() != "task")
 
 
 def _numeric_list(value: Any) -> bool:

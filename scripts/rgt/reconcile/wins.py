@@ -12,13 +12,15 @@ from rgt.reconcile.vocabulary import Vocabulary
 
 _WORDS = {"one": 1, "一": 1, "all": -1, "both": -1, "every": -1, "全部": -1, **NUMBER_WORDS}
 _NUMBER = rf"(?P<{{}}>\d{{{{1,2}}}}|{'|'.join(sorted(_WORDS, key=len, reverse=True))})"
-_THINGS = r"(?:data ?sets?|benchmarks?|tasks?|corpora|test sets?|environments?|domains?|languages?|collections?|suites?|cases)"
+_THINGS = r"(?:data ?sets?|benchmarks?|tasks?|corpora|test sets?|environments?|domains?|languages?|suites?|cases)"
 _WINS = re.compile(
-    r"\b(?:best|wins?|first|top|leads?|leading|outperforms?|beats?|ahead|highest|lowest|surpass\w*|state of the art)\b|最优|最好|第一|领先|最佳",
+    r"\b(?:best|wins?|first|top|leads?|leading|outperforms?|beats?|ahead|highest|lowest|surpass\w*|state of the art)\b"
+    r"|最优|最好|第一|领先|最佳",
     re.I,
 )
 _OF = re.compile(
-    rf"\b{_NUMBER.format('wins')}\s(?:out\s)?of\s(?:the\s|our\s|all\s)*{_NUMBER.format('total')}\s(?:\w+\s){{0,2}}{_THINGS}"
+    rf"\b{_NUMBER.format('wins')}\s(?:out\s)?of\s(?:the\s|our\s|all\s)*"
+    rf"{_NUMBER.format('total')}\s(?:\w+\s){{0,2}}{_THINGS}"
     rf"|{_NUMBER.format('total2')}\s?个(?:数据集|任务|基准)(?:中|里)?(?:的|有)\s?{_NUMBER.format('wins2')}\s?个",
     re.I,
 )
@@ -60,9 +62,9 @@ def _wins(method: str, metric: str, vocabulary: Vocabulary) -> tuple[tuple[int, 
     groups: dict[str, list[Fact]] = {}
     for fact in vocabulary.facts:
         own = fact.terms.get("method", "")
-        if fact.terms.get("metric") == metric and own and {*fact.terms} <= {"method", "metric", "dataset", "split"}:
-            if not own.startswith("no ") and own not in FULL_NAMES:
-                groups.setdefault(fact.terms.get("dataset", ""), []).append(fact)
+        plain = own and not own.startswith("no ") and own not in FULL_NAMES
+        if plain and fact.terms.get("metric") == metric and {*fact.terms} <= {"method", "metric", "dataset", "split"}:
+            groups.setdefault(fact.terms.get("dataset", ""), []).append(fact)
     groups = {
         name: same for name, same in groups.items() if len(same) > 1 and any(f.terms["method"] == method for f in same)
     }
