@@ -26,7 +26,7 @@ from rgt.reconcile.readings import (
 from rgt.reconcile.vocabulary import Vocabulary
 
 CERTAIN, LIKELY = 5.0, 3.0  # scores; calibrated on documents of strangers (evals/strangers)
-_WEAK = {"from": 0.0, "about": 1.0, "bound": 1.0, "range": 2.5, "spread": 0.5}
+_WEAK = {"from": 0.0, "about": 1.0, "bound": 1.0, "range": 4.0, "spread": 0.5}
 _MANY = 40  # facts that the words may mean: with more, they name nothing
 _AVERAGE = re.compile(r"\b(?:average[sd]?|mean|avg\.?|overall|macro|across)\b|平均|均值|总体", re.I)
 _AVERAGED = re.compile(

@@ -409,18 +409,14 @@ def _bound(text: str, hits: list[Hit], numeral: Numeral) -> Hit | None:
                 opened = behind[0].rstrip()[-1:] in "(（["
                 if opened and closing and _TWO.search(text, hit.end, closing.start()):
                     continue  # "91 (B: 89)": what is in brackets speaks for itself
-                several = (
-                    closing
-                    and any(hit.end <= other.start < closing.start() for other in hits)
-                    and behind[0].rstrip()[-1:] in "(（["
-                )
+                several = opened and closing and any(hit.end <= other.start < closing.start() for other in hits)
                 return None if several else hit
     for hit in hits:
-        tied = hit.end < numeral.start and _TIED.fullmatch(text, hit.end, numeral.start)
+        tied = None if hit.end >= numeral.start else _TIED.fullmatch(text, hit.end, numeral.start)
         if tied and not (":" in tied[0] and _REFERENCE.search(text, max(0, hit.start - 24), hit.start)):
             return hit
-        opened = hit.end <= numeral.start and _OPENS.fullmatch(text, hit.end, numeral.start)
-        if opened and not _TWO.search(text[numeral.end :].partition(")")[0].partition("）")[0]):
+        inside = hit.end <= numeral.start and _OPENS.fullmatch(text, hit.end, numeral.start)
+        if inside and not _TWO.search(text[numeral.end :].partition(")")[0].partition("）")[0]):
             return hit
     return None
 

@@ -105,17 +105,17 @@ def table_outcomes(
         found = [(_cell(cell, rows[-1], columns[at], around), at) for cell, at in values if _is_number(cell.text)]
         places.append([(place, at) for place, at in found if place])
     if any(column.role == "spread" for column in columns):
-        for column, found in ((columns[at], place) for line in places for place, at in line):
-            if column.average:
-                found.average = False  # a mean over seeds
+        for place, at in (pair for line in places for pair in line):
+            if columns[at].average:
+                place.average = False  # a mean over seeds
     _learn(places, rows, columns, vocabulary)
     for label in [*rows, *columns]:
         if len(label.learned) == 1 and not label.terms and not label.role:
             local.learn(_MARKS.sub("", label.text), *next(iter(label.learned.items())), vocabulary)
     _averages(places, [*rows, *columns])
     outcomes = judged([place for found in places for place, _ in found], vocabulary)
-    at = [(row, column) for row, found in enumerate(places) for _, column in found]
-    cells_read = [CellValue(outcome, *spot) for outcome, spot in zip(outcomes, at, strict=True)]
+    spots = [(row, column) for row, line in enumerate(places) for _, column in line]
+    cells_read = [CellValue(outcome, *spot) for outcome, spot in zip(outcomes, spots, strict=True)]
     _scales(cells_read)
     judge_columns(cells_read)
     yield from outcomes

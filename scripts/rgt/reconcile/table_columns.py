@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 
 from rgt.reconcile.facts import UNITS
 from rgt.reconcile.judgement import Outcome, Place
@@ -112,39 +112,25 @@ def _changes(line: list[CellValue], others: dict[int, list[CellValue]], turned: 
     for name, rule in _RULES.items():
         if ratio != (name in ("a / b", "b / a")):
             continue
-        for other in plain.values():  # each row against one row of the same column
-            for reference in sorted({*other}):
-                yield (
-                    name,
-                    _predicted(wanted, lambda at, o=other: o.get(at), lambda at, o=other, r=reference: o[r], rule),
-                    1,
-                )
+        for other in plain.values():  # each row against one row of the same column, or against the row before
             ordered = sorted(other)
-            before = dict(zip(ordered[1:], ordered, strict=False))
-            yield (
-                name,
-                _predicted(
-                    wanted, lambda at, o=other: o.get(at), lambda at, o=other, b=before: o.get(b.get(at, -1)), rule
-                ),
-                0,
-            )
-        for first, second in combinations(plain, 2):  # one column against another
-            yield (
-                name,
-                _predicted(wanted, lambda at, f=first: plain[f].get(at), lambda at, s=second: plain[s].get(at), rule),
-                2,
-            )
+            for reference in ordered:
+                yield name, _predicted(wanted, other, dict.fromkeys(other, other[reference]), rule), 1
+            before = {at: other[above] for above, at in pairwise(ordered)}
+            yield name, _predicted(wanted, other, before, rule), 0
+        for first, second in combinations(plain.values(), 2):  # one column against another
+            yield name, _predicted(wanted, first, second, rule), 2
 
 
 def _predicted(
     wanted: set[int],
-    first: Callable[[int], CellValue | None],
-    second: Callable[[int], CellValue | None],
+    first: dict[int, CellValue],
+    second: dict[int, CellValue],
     rule: Callable[[float, float], float],
 ) -> dict[int, list[float]]:
     made = {}
     for at in wanted:
-        a, b = first(at), second(at)
+        a, b = first.get(at), second.get(at)
         if a and b and a is not b:
             pairs = zip(a.operands() * 2, b.operands() * 2, strict=False)
             made[at] = [rule(x, y) for x, y in pairs if x and y]

@@ -496,10 +496,10 @@ class _Leaves:
                 facts[fact.id] = fact
         every = list(facts.values())
         self._name_levels(every)
-        terms = {term for fact in every for term in fact.terms.values()}
+        known = {term for fact in every for term in fact.terms.values()}
         ours = {key_words(name): name for name in self.ours}
-        method = next((name for name in ours if name in terms), "")
-        if not method and ours and "ours" in terms:
+        method = next((name for name in ours if name in known), "")
+        if not method and ours and "ours" in known:
             return Truth(every, {"ours": list(ours.values())}, "ours")
         return Truth(every, {}, method)
 
@@ -525,8 +525,8 @@ class _Leaves:
         made = {
             key: pair for key, pair in splits.items() if several and heads.count(pair[0]) + tails.count(pair[1]) > 2
         }
-        for head, _ in made.values():
-            self.axes.name(head, "dataset")
+        for name, _ in made.values():
+            self.axes.name(name, "dataset")
         return made
 
     def _terms(self, leaf: _Leaf, glued: dict[str, tuple[str, str]]) -> tuple[dict[str, str], str, str]:
@@ -535,10 +535,10 @@ class _Leaves:
         stat, unit, metric_at = "", unit_name(leaf.labels.get("unit", "")), -1
         keys = list(leaf.path)
         read = [_read_key(key) for key in keys]
-        for at, key in enumerate(read):
-            stat = stat if key.stat in ("", "value") and stat else key.stat or stat
-            unit = key.unit or unit
-            if key.metric and "metric" not in leaf.labels and not self._names_inside(keys[at]):
+        for at, word in enumerate(read):
+            stat = stat if word.stat in ("", "value") and stat else word.stat or stat
+            unit = word.unit or unit
+            if word.metric and "metric" not in leaf.labels and not self._names_inside(keys[at]):
                 metric_at = at
         if "metric" in leaf.labels:
             told = _read_key(leaf.labels["metric"])

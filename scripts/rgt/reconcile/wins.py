@@ -71,5 +71,5 @@ def _wins(method: str, metric: str, vocabulary: Vocabulary) -> tuple[tuple[int, 
     if len(groups) < 2 or not next(iter(groups.values()))[0].direction:
         return None
     won = [(min if same[0].direction == "down" else max)(same, key=lambda fact: fact.value) for same in groups.values()]
-    own = [fact for fact in won if fact.terms["method"] == method]
-    return (len(own), len(groups)), own or won
+    first = [fact for fact in won if fact.terms["method"] == method]
+    return (len(first), len(groups)), first or won
