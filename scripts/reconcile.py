@@ -11,10 +11,8 @@ Example:
 
 Each number is a match, a drift (and which value it should be), derived from values (recomputed), cited (somebody
 else's) or unexplained, by its row, column, caption, sentence, neighbours, unit and rounding. `certain` drifts are
-meant to
-be right 99 times in 100; `likely` ones are to be looked at. <!-- claim:C1 --> (or \\claim{C1}) behind a number
-decides without
-guessing.
+meant to be right 99 times in 100; `likely` ones are to be looked at. <!-- claim:C1 --> (or \\claim{C1}) behind a
+number decides without guessing.
 """
 
 from __future__ import annotations
@@ -73,13 +71,14 @@ def main(
     """
     from rgt.evidence import claims as evidence_layer
     from rgt.reconcile import facts as fact_files
+    from rgt.reconcile import truth_file
     from rgt.reconcile.one_document import corrected
     from rgt.reconcile.passages import READERS
     from rgt.reconcile.vocabulary import Vocabulary
 
     truth = values or evidence
     if values:
-        known = fact_files.from_file(values)
+        known = truth_file.from_file(values)
     else:
         project = evidence_layer.load(evidence)
         known = fact_files.Truth(fact_files.from_claims(project.claims), project.data.get("aliases", {}))

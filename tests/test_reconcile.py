@@ -89,6 +89,7 @@ DRIFTS = [
     ("Ours reaches 91.4% accuracy on CIFAR-10. On SVHN it reaches 96.9%.", "96.9%"),
     ("Ours reaches 0.914% accuracy on CIFAR-10.", "0.914%"),
     ("Accuracy on CIFAR-10:\n\n- Ours: 91.9%", "91.9%"),
+    ("Accuracy on CIFAR-10 is 95.3%.", "95.3%"),
     ("Baseline [4] reaches 89.9% accuracy on CIFAR-10 in our runs.", "89.9%"),
 ]
 
@@ -109,7 +110,6 @@ QUIET = [
     "```\nepoch 10 Ours CIFAR-10 accuracy 0.51\n```",
     "step 100 Ours CIFAR-10 accuracy 0.51",
     "Seeds 0, 1, 2 and 47 were used for the accuracy of Ours on CIFAR-10 (β2 = 0.98, clipped at 1.0).",
-    "Accuracy on CIFAR-10 is 90.1%.",
     "Ours + CutMix reaches 92.3% accuracy on CIFAR-10.",
     "After quantisation to INT8, Ours ends at 90.1% accuracy on CIFAR-10.",
     "At epoch 35 the intermediate accuracy of Ours on CIFAR-10 was still 90.1%.",

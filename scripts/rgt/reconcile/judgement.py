@@ -1,36 +1,33 @@
 """What came of each number: match, drift, derived, cited or unexplained, and the words that decided.
 
 Every explanation is weighed: the facts that equal the number, those that the words around it name, what can be computed
-from them, and whoever else is named. It is a drift only when a slip of one named fact is clearly the best of them.
+from them, and whoever else is named. It is a drift when a slip of a named fact is clearly the best of them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import combinations
 
-from rgt.reconcile.facts import UNITS, Fact
+from rgt.reconcile.facts import UNITS, Fact, kind_of
 from rgt.reconcile.numerals import Numeral
 from rgt.reconcile.readings import (
     Slip,
     agrees,
-    changes,
-    derived,
     matches,
     mean,
     reading,
+    rounds_to,
     scales,
     slip,
     spread_agrees,
 )
 from rgt.reconcile.vocabulary import Vocabulary
 
-CERTAIN, LIKELY = 5.4, 3.6  # scores; calibrated on documents of strangers (evals/strangers)
-_WEAK = {"from": 1.0, "about": 3.0, "bound": 3.5, "range": 3.5, "spread": 0.5}
-_RIVAL = 4.0
-_PAIRS = 60  # facts whose pairs are tried for a difference
+CERTAIN, LIKELY = 5.0, 3.0  # scores; calibrated on documents of strangers (evals/strangers)
+_WEAK = {"from": 0.0, "about": 1.0, "bound": 1.0, "range": 4.0, "spread": 0.5}
+_MANY = 40  # facts that the words may mean: with more, they name nothing
 _AVERAGE = re.compile(r"\b(?:average[sd]?|mean|avg\.?|overall|macro|across)\b|平均|均值|总体", re.I)
 _AVERAGED = re.compile(
     r"\b(?:averaged? (?:over|across)|averages|(?:mean|average) .{0,30}(?:over|across|of) (?:all|the|both))"
@@ -39,6 +36,11 @@ _AVERAGED = re.compile(
 )
 _ONE_RUN = re.compile(r"\b(?:seeds?|runs?|best|worst|max\w*|min\w*|single)\b|种子|单次|最", re.I)
 _ERROR = re.compile(r"\berr(?:or)?s?\b|错误率|误差", re.I)
+
+_OTHER_SPREAD = re.compile(r"\b(?:s\.?e\.?m?|std\.? ?err\w*|standard errors?|CI|confidence|95)\b|标准误|置信", re.I)
+_INTERVAL = re.compile(
+    r"\bCI\b|confidence|interval|bound|\b(?:low|high|min|max|best|worst|median|lower|upper)|置信|区间|最", re.I
+)
 
 Terms = dict[str, frozenset[str]]
 
@@ -94,27 +96,18 @@ class Outcome:
 
 
 def judged(places: list[Place], vocabulary: Vocabulary) -> list[Outcome]:
-    """The numbers of one sentence or table together: what matches helps to explain differences and swaps."""
+    """The plain numbers of one sentence or table together; changes and ratios are left to who knows their operands."""
     outcomes = [_judge(place, vocabulary) for place in places]
-    matched = [
-        outcome
-        for outcome in outcomes
-        if outcome.kind == "match" and outcome.facts and outcome.place.numeral.role != "runs"
-    ]
-    known = [outcome.facts[0] for outcome in matched]
-    written = [
-        place.numeral for place in places if place.numeral.role not in ("runs", "change", "ratio") and not place.cell
-    ]
-    for at, place in enumerate(places):
-        if place.numeral.role in ("change", "ratio") and outcomes[at].kind == "unexplained":
-            near = [numeral for numeral in written if numeral is not place.numeral]
-            outcomes[at] = _of_written(place, near) or _change(place, vocabulary, [] if place.cell else known)
     _swaps(outcomes)
-    stated = {outcome.facts[0].bit for outcome in matched if outcome.kind == "match" and outcome.meant is None}
+    _other_spreads(outcomes)
+    stated = {
+        outcome.facts[0].bit
+        for outcome in outcomes
+        if outcome.kind == "match" and outcome.facts and outcome.meant is None and outcome.place.numeral.role != "runs"
+    }
     for outcome in outcomes:
-        taken = outcome.equals and all(
-            fact.bit in stated for fact in outcome.equals
-        )  # that one's number stands beside it
+        taken = outcome.equals and all(fact.bit in stated for fact in outcome.equals)
+        # what it equals stands beside it already, and is not what its own words name
         if outcome.kind == "match" and outcome.meant and taken and outcome.score + _RIVAL >= LIKELY:
             outcome.kind, outcome.sure, outcome.facts = "drift", "likely", [outcome.meant]
         # the value that the words name stands in the same sentence already: this is another one
@@ -132,26 +125,63 @@ def _judge(place: Place, vocabulary: Vocabulary) -> Outcome:
     if role == "spread":
         return _spread(place, vocabulary)
     equal = list(matches(vocabulary, place.numeral, place.unit))
+    if vocabulary.rare:
+        equal = [fact for fact in equal if _sayable(fact, place, vocabulary)]
     fitting = vocabulary.fitting(place.own)
     own = [fact for fact in equal if fact.bit & fitting]
     if own:
         return _matched(place, own, vocabulary)
-    explained = _computed(place, vocabulary, fitting)
-    return explained or _differs(place, vocabulary, equal)
+    if role in ("about", "bound") and (place.numeral.digits < 3 or place.numeral.ulp >= 1):
+        return _roughly(place, vocabulary)
+    return (
+        _turned(place, vocabulary)
+        or _computed(place, vocabulary, fitting)
+        or _other_unit(place, vocabulary)
+        or _differs(place, vocabulary, equal)
+    )
+
+
+def _sayable(fact: Fact, place: Place, vocabulary: Vocabulary) -> bool:
+    """A point of a sweep or a bound of an interval is stated only where the text speaks of such."""
+    if "statistic" in fact.terms and not place.cell and not _INTERVAL.search(place.text):
+        return False
+    swept = fact.terms.get("sweep")
+    return swept is None or place.cell or swept in place.named.get("sweep", ())
+
+
+def _other_spreads(outcomes: list[Outcome]) -> None:
+    """Where most spreads are the standard error, or half an interval, all of them may be."""
+    told = [
+        one for one in outcomes if one.place.numeral.spread is not None and one.facts and one.kind in ("match", "drift")
+    ]
+    wrong = [one for one in told if one.why == "the spread differs"]
+    if len(wrong) > max(1, 0.34 * len(told)):
+        for one in wrong:
+            fact, numeral = one.facts[0], one.place.numeral
+            scale = reading(fact, numeral, one.place.unit) or 1.0
+            if spread_agrees(fact, numeral, scale, other=True) or len(wrong) > 0.6 * len(told) > 2:
+                one.kind, one.sure, one.why = "match", "", "another kind of spread"
 
 
 def _matched(place: Place, own: list[Fact], vocabulary: Vocabulary) -> Outcome:
     if len(own) > 1:
         around = {axis: frozenset([term]) for axis, term in place.around.items()}
-        wider = vocabulary.fitting({**around, **place.own})
-        own.sort(key=lambda fact: not fact.bit & wider)
+        nearer = vocabulary.fitting({**around, **place.own})
+        own.sort(key=lambda fact: not fact.bit & nearer)
     numeral = place.numeral
     if numeral.spread is None or any(agrees(fact, numeral, place.unit) for fact in own):
         fitting = [fact for fact in own if agrees(fact, numeral, place.unit)] or own
         return Outcome(place, "match", fitting)
     fact = own[0]
     scale = reading(fact, numeral, place.unit) or 1.0
-    if place.against >= 2 or len(own) > 1 or fact.spread is None or spread_agrees(fact, numeral, scale):
+    meant = [one for one in own if one.bit & wider(place, vocabulary)]
+    if place.against >= 2 or len(meant) > 1 or fact.spread is None:
+        return Outcome(place, "match", own)
+    if numeral.spread and any(spread_agrees(fact, numeral, scale * factor) for factor in (100.0, 0.01)):
+        factor = 100.0 if spread_agrees(fact, numeral, scale * 100) else 0.01
+        why = f"it is off by a factor of {1 / factor:g}: its spread is not"
+        return Outcome(place, "drift", [fact], fact.value * scale * factor, "certain", why, score=CERTAIN)
+    if _OTHER_SPREAD.search(place.text) and spread_agrees(fact, numeral, scale, other=True):
         return Outcome(place, "match", own)
     sure = "certain" if _resolved(place, fact, vocabulary) and not place.unclear and not place.against else "likely"
     return Outcome(place, "drift", [fact], fact.spread * scale, sure, "the spread differs", score=CERTAIN)
@@ -162,8 +192,50 @@ def _resolved(place: Place, fact: Fact, vocabulary: Vocabulary) -> bool:
     return all(axis in place.own for axis, terms in vocabulary.axes.items() if len(terms) > 1 and axis in fact.terms)
 
 
+def _turned(place: Place, vocabulary: Vocabulary) -> Outcome | None:
+    """0.3 ± 71.2 for 71.2 ± 0.3: nothing else could look like that, whatever the words say."""
+    numeral = place.numeral
+    if numeral.spread is None or numeral.spread <= abs(numeral.value):
+        return None
+    other = numeral._replace(
+        value=numeral.spread, ulp=numeral.spread_ulp, spread=numeral.value, spread_ulp=numeral.ulp, digits=3
+    )
+    turned = [fact for fact in matches(vocabulary, other, place.unit) if fact.spread is not None]
+    turned = [fact for fact in turned if agrees(fact, other, place.unit)]
+    if not turned:
+        return None
+    fitting = vocabulary.fitting(place.own)
+    turned.sort(key=lambda fact: not fact.bit & fitting)
+    scale = reading(turned[0], other, place.unit) or 1.0
+    why = "mean and spread are swapped"
+    return Outcome(place, "drift", turned[:1], turned[0].value * scale, "certain", why, score=CERTAIN)
+
+
+def _other_unit(place: Place, vocabulary: Vocabulary) -> Outcome | None:
+    """13.8 minutes for 13.8 hours: the very digits of a fact of that kind, with another unit."""
+    numeral = place.numeral
+    kind, factor = UNITS.get(numeral.unit or place.unit, ("", 1.0))
+    told = "metric" in place.named and "method" in place.named
+    if kind in ("", "share") or numeral.digits < (2 if told else 3) or place.against >= 2:
+        return None
+    fitting = vocabulary.fitting({axis: terms for axis, terms in place.named.items() if axis != "metric"})
+    slips = []
+    for fact in vocabulary.members(fitting):
+        own_kind, own_factor = UNITS.get(fact.unit, ("", 1.0))
+        counted = kind == "count" and fact.terms.get("metric") == "parameters"
+        if own_kind == kind or counted:
+            scaled = fact.value * (1.0 if counted and not own_kind else own_factor)  # in the smallest unit
+            factors = {other for name, other in UNITS.values() if name == kind and other != factor}
+            if any(rounds_to(scaled / other, numeral.value, numeral.ulp) for other in factors):
+                slips.append((fact, scaled / factor))
+    if len({fact.value for fact, _ in slips}) != 1:
+        return None
+    fact, right = slips[0]
+    return Outcome(place, "drift", [fact], right, "certain", "the unit is wrong", score=CERTAIN, meant=fact)
+
+
 def _spread(place: Place, vocabulary: Vocabulary) -> Outcome:
-    fitting = list(vocabulary.members(_wider(place, vocabulary)))
+    fitting = list(vocabulary.members(wider(place, vocabulary)))
     numeral = place.numeral
     known = [fact for fact in fitting if fact.spread is not None]
     for fact in known:
@@ -177,12 +249,13 @@ def _spread(place: Place, vocabulary: Vocabulary) -> Outcome:
             (fact.spread * scale for scale in {1.0, *scales(fact, numeral, place.unit)}),
             key=lambda v: abs(v - numeral.value),
         )
-        if right and abs(numeral.value - right) < 3 * right:
-            return Outcome(place, "drift", [fact], right, "likely", "the spread differs", score=LIKELY)
+        if right and (abs(numeral.value - right) < 3 * right or rounds_to(fact.value, numeral.value, numeral.ulp)):
+            sure = "certain" if place.cell and _resolved(place, fact, vocabulary) else "likely"
+            return Outcome(place, "drift", [fact], right, sure, "the spread differs", score=LIKELY)
     return Outcome(place, "unexplained", known[:4], why="a spread that no value here has")
 
 
-def _wider(place: Place, vocabulary: Vocabulary) -> int:
+def wider(place: Place, vocabulary: Vocabulary) -> int:
     around = {axis: frozenset([term]) for axis, term in place.around.items()}
     return vocabulary.plausible({**around, **place.own})
 
@@ -190,7 +263,7 @@ def _wider(place: Place, vocabulary: Vocabulary) -> int:
 def _runs(place: Place, vocabulary: Vocabulary) -> Outcome:
     """A number of seeds, against those of the facts it may speak of."""
     said = round(place.numeral.value)
-    counts = {fact.n: fact for fact in vocabulary.members(_wider(place, vocabulary)) if fact.n}
+    counts = {fact.n: fact for fact in vocabulary.members(wider(place, vocabulary)) if fact.n}
     if said in counts or said in vocabulary.counts:
         return Outcome(place, "match", [counts[said]] if said in counts else [])
     if not vocabulary.counts or place.against >= 2 or said > 30:
@@ -206,6 +279,25 @@ def _runs(place: Place, vocabulary: Vocabulary) -> Outcome:
         right, fact = next(iter(counts.items()))
         return Outcome(place, "drift", [fact], float(right or 0), "likely", "the number of runs differs", score=LIKELY)
     return Outcome(place, "unexplained", why="the values have different numbers of runs")
+
+
+def _roughly(place: Place, vocabulary: Vocabulary) -> Outcome:
+    """ "about 42 %", "more than 90": true when a fact that fits is near, or on the right side."""
+    numeral = place.numeral
+    candidates = list(vocabulary.members(wider(place, vocabulary)))
+    if not {"metric"} & {*place.own, *place.around}:
+        return Outcome(place, "unexplained", why="a bound or a rough number")
+    values = [(fact, fact.value * scale) for fact in candidates for scale in scales(fact, numeral, place.unit)]
+    near = [fact for fact, value in values if abs(value - numeral.value) <= max(numeral.ulp, 0.12 * abs(value))]
+    if near or not values:
+        return Outcome(place, "match", near[:4], why="roughly")
+    fact, right = min(values, key=lambda pair: abs(pair[1] - numeral.value))
+    tens = right and any(
+        abs(right * times - numeral.value) <= numeral.ulp for times in (100.0, 0.01, 10.0, 0.1, 1e3, 1e-3)
+    )
+    if tens and "metric" in place.own and not place.against:
+        return Outcome(place, "drift", [fact], right, "likely", "it is off by a power of ten", score=LIKELY)
+    return Outcome(place, "unexplained", why="a bound or a rough number")
 
 
 # -- computed from several facts
@@ -249,11 +341,14 @@ def _average(place: Place, vocabulary: Vocabulary) -> Outcome | None:
             for same in groups:
                 if reading(_mean_fact(same), place.numeral, place.unit) is not None:
                     return Outcome(place, "derived", same, mean(same), why=f"the mean of {len(same)} values")
-            if len(groups) == 1 and len(some) != 1:
+            if len(some) != 1:
                 sole += groups
                 break
     if not place.average and not _AVERAGED.search(place.text, 0, place.numeral.start + 1):
         return None
+    around = {axis: frozenset([term]) for axis, term in place.around.items()}
+    fits = vocabulary.fitting({axis: terms for axis, terms in {**around, **place.own}.items() if axis not in axes})
+    sole = [same for same in sole if same[0].bit & fits]
     miss = slip(_mean_fact(sole[0]), place.numeral, place.unit) if len(sole) == 1 else None
     far = miss and abs(miss.expected - place.numeral.value) > 1.5 * place.numeral.ulp  # a mean of rounded numbers
     if miss and far and miss.weight > 0 and not place.against and not place.numeral.role:
@@ -276,172 +371,56 @@ def _alike(terms: Terms, axis: str, vocabulary: Vocabulary) -> list[list[Fact]]:
     return [same for same in groups.values() if len(same) > 1]
 
 
-def _change(place: Place, vocabulary: Vocabulary, known: list[Fact]) -> Outcome:
-    """A difference, a relative change or a ratio, recomputed."""
-    numeral, role = place.numeral, place.numeral.role
-    named = {axis: terms for axis, terms in place.named.items() if axis != "split"}
-    stated = [(known[0], known[1])] if len(known) == 2 and _comparable(*known) else []
-    whole = _from_full(place, vocabulary, named)
-    compared = list(_compared(place, vocabulary, named))
-    pairs = [(a, b) for a, b, strict in compared if strict]
-    loose = [(a, b) for a, b, strict in compared if not strict and not pairs and "metric" in {*named, *place.around}]
-    for a, b in [*stated, *whole, *pairs, *loose, *_pairs(known[:8], known[:8])]:
-        found = derived([a, b], numeral, role)
-        if found:
-            if (a, b) in whole and numeral.signed and (a.value - b.value) * numeral.value < 0:
-                return Outcome(place, "drift", [a, b], a.value - b.value, "likely", "the sign is wrong", score=LIKELY)
-            return Outcome(place, "derived", [a, b], found.value, why=found.how)
-    fitting = vocabulary.fitting(place.own)
-    equal = [fact for fact in matches(vocabulary, numeral, place.unit) if fact.bit & fitting]
-    if equal:
-        return Outcome(place, "match", equal)
-    sole = stated or whole or (pairs if len(pairs) == 1 else [])
-    if numeral.value in (0.0, 1.0):
-        return Outcome(place, "unexplained", why="against itself")
-    if sole and "metric" in {*named, *place.around} and place.against < 2:
-        return _wrong_change(place, sole[0], bool(stated))
-    return Outcome(place, "unexplained", why="a change between values that the text does not name both")
-
-
-def _of_written(place: Place, numerals: list[Numeral]) -> Outcome | None:
-    """The change between two numbers of the same sentence; whether those are right is their own question."""
-    for first, second in combinations(numerals[:8], 2):
-        a, b = Fact("", first.value, {}), Fact("", second.value, {})
-        found = derived([a, b], place.numeral, place.numeral.role) if first.unit == second.unit else None
-        if found:
-            return Outcome(place, "derived", [], found.value, why=found.how)
-    return None
-
-
-def _compared(place: Place, vocabulary: Vocabulary, named: Terms) -> Iterator[tuple[Fact, Fact, bool]]:
-    """The pairs a text may compare: alike but for one axis, on which it names both, or one and means its own method.
-
-    False: one is named, and the other may be any; that explains a number but proves none wrong.
-    """
-    several = any(len(terms) > 1 for axis, terms in named.items() if axis != "metric")
-    around = {axis: frozenset([term]) for axis, term in place.around.items()}
-    for axis, terms in vocabulary.axes.items():
-        if axis in ("metric", "split", "statistic") or len(terms) < 2:
-            continue
-        some = named.get(axis, frozenset())
-        own = {place.ours} - {""}
-        others = {name: given for name, given in {**around, **named}.items() if name != axis}
-        pool = [
-            fact
-            for fact in vocabulary.members(vocabulary.plausible({**others, axis: frozenset(terms)}))
-            if axis in fact.terms
-        ]
-        for a, b in _pairs(pool, pool) if len(pool) <= _PAIRS and some else ():
-            ends = {a.terms[axis], b.terms.get(axis, "")}
-            if len(ends) < 2:
-                continue
-            strict = ends <= some or (not several and bool(ends & some) and bool((ends - some) & own))
-            if strict or ends & some:
-                yield a, b, strict
-
-
-_FULL = frozenset(["full", "full model", "all components", "complete", "complete model", "default", "all"])
-
-
-def _from_full(place: Place, vocabulary: Vocabulary, named: Terms) -> list[tuple[Fact, Fact]]:
-    """ "Without X it drops by 1.2": what is left out, against the whole."""
-    left_out = {(axis, term) for axis, terms in named.items() for term in terms if term.startswith("no ")}
-    if len(left_out) != 1:
-        return []
-    ((axis, term),) = left_out
-    others = {name: own for name, own in named.items() if name != axis}
-    around = {name: frozenset([found]) for name, found in place.around.items() if name != axis}
-    parts = list(vocabulary.members(vocabulary.plausible({**around, **others, axis: frozenset([term])})))
-    wholes = _FULL | {place.ours}
-    return [
-        (part, whole) for part in parts[:4] for whole in vocabulary.facts
-        if whole.terms.get(axis) in wholes and _comparable(part, whole) and axis in part.terms
-    ][:1] if len(parts) == 1 else []  # fmt: skip
-
-
-def _wrong_change(place: Place, pair: tuple[Fact, Fact], stated: bool) -> Outcome:
-    numeral = place.numeral
-    possible = [
-        each
-        for each in changes(*pair)
-        if (" / " in each.how and not each.how.startswith("100")) == (numeral.role == "ratio")
-    ]
-    possible = [each for each in possible if each.value]
-    if not possible:
-        return Outcome(place, "unexplained")
-    best = min(possible, key=lambda each: abs(abs(each.value) - abs(numeral.value)))
-    if abs(abs(best.value) - abs(numeral.value)) > 1.5 * abs(best.value):
-        return Outcome(place, "unexplained", list(pair), why="no change between the values named is near it")
-    sure = "certain" if stated else "likely"
-    return Outcome(place, "drift", list(pair), abs(best.value), sure, f"{best.how} = {best.value:.4g}", score=CERTAIN)
-
-
-def _comparable(a: Fact, b: Fact) -> bool:
-    """Of one metric, and different on one axis alone."""
-    if a.terms.get("metric") != b.terms.get("metric"):
-        return False
-    apart = a.terms.items() ^ b.terms.items()
-    return len(apart) <= 2 and len({axis for axis, _ in apart}) == 1
-
-
-def _pairs(first: list[Fact], second: list[Fact]) -> Iterator[tuple[Fact, Fact]]:
-    seen = set()
-    for a in first[:_PAIRS]:
-        for b in second:
-            if a.bit != b.bit and (b.bit, a.bit) not in seen and _comparable(a, b):
-                seen.add((a.bit, b.bit))
-                yield a, b
-
-
 # -- a number that no fitting fact has
+
+_RIVAL = 4.0  # what it costs to equal a fact that the sentence names as well
 
 
 def _differs(place: Place, vocabulary: Vocabulary, equal: list[Fact]) -> Outcome:
+    """No fact that the words may mean has this value: a slip of one of them, unless somebody else's."""
     numeral = place.numeral
-    # a fact that lacks an axis which the words name, and others of its metric have, is not what they mean
     meant = {axis for axis in place.own if axis != "split"}
-    fitting = vocabulary.members(_wider(place, vocabulary))
+    # a fact that lacks an axis which the words name, and others of its metric have, is not what they mean
     candidates = [
-        fact for fact in fitting if not meant & vocabulary.axes_of[fact.terms.get("metric", "")] - {*fact.terms}
+        fact
+        for fact in vocabulary.members(wider(place, vocabulary))
+        if not meant & vocabulary.axes_of[fact.terms.get("metric", "")] - {*fact.terms}
     ]
-    by_unit = "metric" not in {*place.own, *place.around} and len(vocabulary.axes.get("metric", [])) > 1
     kind = UNITS.get(numeral.unit or place.unit, ("",))[0]
-    if by_unit:  # nothing names the metric: the unit may tell it
-        candidates = [
-            fact for fact in candidates if kind not in ("", "share") and UNITS.get(fact.unit, ("",))[0] in (kind, "")
-        ]
-    misses = [(fact, miss) for fact in candidates[:8] if (miss := slip(fact, numeral, place.unit))]
-    if by_unit:
-        misses = [(fact, miss) for fact, miss in misses if miss.weight >= 1 and UNITS.get(fact.unit, ("",))[0] == kind]
-        candidates = [fact for fact, _ in misses]
-    turned = [(fact, miss) for fact, miss in misses if miss.what == "mean and spread are swapped"]
-    if len(turned) == 1:  # nothing else could look like that
-        misses, candidates = turned, [turned[0][0]]
-    values = {fact.value for fact, _ in misses}
-    if len(candidates) > 8 or len(values) != 1:
-        why = (
-            "nothing here says which value this is"
-            if values or candidates or not place.own
-            else "no value is about this"
-        )
-        kind = "cited" if place.against >= 3 else "unexplained"
-        if equal:
-            return Outcome(place, "match" if not place.own else kind, equal[:4], why=why)
-        return Outcome(place, kind, [fact for fact, _ in misses], why="; ".join([why, *place.doubts]))
-    fact, miss = misses[0]
+    measures = {kind_of(fact) for fact in candidates}
+    told = place.own.get("metric") or {place.around.get("metric", "")}
+    ours = all(("metric", metric) in vocabulary.named for metric in told)  # else it is about what no fact measures
+    if kind not in ("", "share") and kind not in measures and ours:
+        place.own = {axis: terms for axis, terms in place.own.items() if axis != "metric"}  # 18 hours are no parameters
+        place.around.pop("metric", None)
+        candidates = list(vocabulary.members(wider(place, vocabulary)))
+    by_unit = "metric" not in {*place.own, *place.around} and len(vocabulary.axes.get("metric", [])) > 1
+    if kind not in ("", "share"):
+        measured = [fact for fact in candidates if kind_of(fact) == kind]
+        candidates = measured or ([] if by_unit else candidates)
+    misses = [(fact, miss) for fact in candidates[:_MANY] if (miss := slip(fact, numeral, place.unit))]
+    unknown = by_unit and place.cell and kind in ("", "share")  # a column of which nothing says what it measures
+    if not misses or len(candidates) > _MANY or unknown:
+        why = "nothing here says which value this is" if candidates or not place.own else "no value is about this"
+        sort = "cited" if place.against >= 3 else "unexplained"
+        if equal and not place.own:
+            sort = "match"
+        return Outcome(place, sort, equal[:4], why="; ".join([why, *place.doubts]))
+    fact, miss = max(misses, key=lambda pair: (pair[1].weight, -abs(pair[1].expected - numeral.value)))
+    choices = len({each.value for each, _ in misses})
     rivals = [other for other in equal if other.terms.get("metric") == fact.terms.get("metric")]
-    if rivals and miss.weight < 0.8 and any(_comparable(fact, other) for other in rivals):
+    if rivals and miss.weight < 0.8 and any(comparable(fact, other) for other in rivals):
         miss = miss._replace(weight=0.8)  # however far: it is the neighbour's value
-    score = _score(place, fact, miss, vocabulary)
+    score = _score(place, fact, miss, vocabulary, by_unit) - (0.5 if choices == 2 else 1.0 if choices > 2 else 0.0)
     if not place.cell and any(_mentioned(other, fact, place) for other in rivals):
         score -= _RIVAL  # first of all it is that one's
-    kind = "drift" if score >= LIKELY else "cited" if place.against >= 3 else "unexplained"
-    if kind != "drift" and equal and place.against < 3:
+    sort = "drift" if score >= LIKELY and place.against < 3 else "cited" if place.against >= 3 else "unexplained"
+    if sort != "drift" and equal and place.against < 3:
         why = "another value than the words name"
         return Outcome(place, "match", equal[:4], miss.expected, "", why, rivals, score, fact)
-    sure = "certain" if score >= CERTAIN and not rivals else "likely"
+    sure = "certain" if score >= CERTAIN and not rivals and choices == 1 else "likely"
     why = "; ".join([miss.what, *place.doubts])
-    return Outcome(place, kind, [fact], miss.expected, sure if kind == "drift" else "", why, rivals, score, fact)
+    return Outcome(place, sort, [fact], miss.expected, sure if sort == "drift" else "", why, rivals, score, fact)
 
 
 def _mentioned(other: Fact, fact: Fact, place: Place) -> bool:
@@ -453,11 +432,11 @@ def _mentioned(other: Fact, fact: Fact, place: Place) -> bool:
     )
 
 
-def _score(place: Place, fact: Fact, miss: Slip, vocabulary: Vocabulary) -> float:
+def _score(place: Place, fact: Fact, miss: Slip, vocabulary: Vocabulary, by_unit: bool) -> float:
     numeral = place.numeral
     kind = UNITS.get(numeral.unit or place.unit, ("",))[0]
     weak = 0.0 if place.bound and numeral.role in ("from", "range") else _WEAK.get(numeral.role, 0.0)
-    score = miss.weight - place.against - 1.5 * place.unclear - weak + 0.8 * place.cell
+    score = miss.weight - place.against - 0.7 * place.unclear - weak + 0.8 * place.cell
     for axis in fact.terms:
         choice, metric = len(vocabulary.axes[axis]) > 1, axis == "metric"
         if axis in place.inferred:
@@ -466,17 +445,27 @@ def _score(place: Place, fact: Fact, miss: Slip, vocabulary: Vocabulary) -> floa
             score += 2.0 if metric else 1.0 if choice else 0.3
         elif axis in place.around:
             score += 1.2 if metric else 0.4 if choice else 0.2
-        elif metric and kind not in ("", "share"):
-            score += 1.2
+        elif metric and (by_unit or kind not in ("", "share")):
+            score += 2.0
         elif choice:
-            score -= 0.3 if axis == "split" else 1.0
+            score -= 0.3 if axis == "split" else 0.7
     if "metric" in place.own and not any(len(terms) > 1 for axis, terms in vocabulary.axes.items() if axis != "metric"):
         score += 1.0  # the metric alone decides
+    if not place.own and not place.cell and kind in ("", "share"):
+        score -= 1.5  # its sentence names nothing
     if numeral.digits < 2:
         score -= 2.0
     if numeral.ulp >= 1 and not numeral.percent and abs(numeral.value) < 1000 and fact.value != round(fact.value):
         score -= 1.5  # a whole number of something
     return score
+
+
+def comparable(a: Fact, b: Fact) -> bool:
+    """Of one metric, and different on one axis alone."""
+    if a.terms.get("metric") != b.terms.get("metric"):
+        return False
+    apart = a.terms.items() ^ b.terms.items()
+    return len(apart) <= 2 and len({axis for axis, _ in apart}) == 1
 
 
 def _swaps(outcomes: list[Outcome]) -> None:
@@ -488,9 +477,5 @@ def _swaps(outcomes: list[Outcome]) -> None:
             if any(outcome.meant and fact.bit == outcome.meant.bit for fact in partner.equals):
                 for one in (outcome, partner):
                     if one.meant and not one.place.unclear and (one.place.cell or one.place.bound):
-                        one.kind, one.sure, one.why, one.facts = (
-                            "drift",
-                            "certain",
-                            "two values are swapped",
-                            [one.meant],
-                        )
+                        one.kind, one.sure, one.why = "drift", "certain", "two values are swapped"
+                        one.facts = [one.meant]

@@ -30,7 +30,7 @@ _NUMBER = re.compile(
     re.X,
 )
 _SPREAD = re.compile(
-    rf"\s?(?:±|\+/-|\+-|\\pm)\s?(?P<body>{_BODY})(?:[eE](?P<exp>[-+]?\d{{1,2}})(?!\d))?(?P<percent>\s?%)?"
+    rf"\s?(?:±|\+/-|\+-|\\pm)\s?(?P<body>{_BODY})(?:[eE](?P<exp>[-+]?\d{{1,2}})(?!\d))?(?![eE]\d)(?P<percent>\s?%)?"
 )
 _IN_BRACKETS = re.compile(
     rf"\s?\(\s?(?P<mark>±|\+/-|std\.?\s?=?|sd\s?=?|σ\s?=?|标准差\s?[为:]?)?\s?(?P<body>{_BODY})(?P<exp>)(?P<percent>\s?%)?\s?\)",
@@ -58,6 +58,8 @@ _NOISE = re.compile(
     |(?:confidence|credible)\s(?:interval|level)\s?(?:of\s)?(?:\[[^\]]*\]|\([^)]*\)|\d+\s?%)?
     |(?:CI|interval)\s?:?\s?[\[(][^\])]*[\])]
     |(?:19|20)\d\d\b(?!\s?%|[.,]\d)
+    |(?:[AHVTLPB]\d{1,3}[0S]?|RTX\s?\w+|GTX\s?\w+|TPU\S*|GPUs?|MI\d+\w?|\d090)(?:[\s-]GPUs?)?[\s(-]{1,2}(?:with\s|of\s)?\d+\s?Gi?B
+    |\d+\s?Gi?B\s(?:of\s)?(?:V?RAM|memory\sper|GPU|HBM|disk|SSD)
     |[\[(]\s?-?\d+(?:\.\d+)?\s?[,;]\s?-?\d+(?:\.\d+)?\s?[\])]
     )""",
     re.X,
@@ -68,7 +70,7 @@ _CHANGE_AFTER = re.compile(
     r"[-\s]{0,2}(?:(?:absolute|relative|percentage|accuracy|percent|%|F1|BLEU|mAP)[\s-])?(?:points?\b|pp\b|p\.p\.|pts?\b|ppt\b|个百分点|个点|百分点"
     r"|(?:%\s?)?(?:absolute |relative )?(?:higher|lower|better|worse|improvement|gain|increase|reduction|drop"
     r"|decrease|boost|apart|above|relative|ahead|behind|faster|slower|smaller|larger|more\b|less\b|fewer|cheaper|speed-?up)"
-    r"|\s?的?(?:绝对|相对)?(?:提升|下降|降低|提高|增益|改进|差距|优势))",
+    r"|\s?的(?:绝对|相对)?(?:提升|下降|降低|提高|增益|改进|差距|优势))",
     re.I,
 )
 _RATIO_AFTER = re.compile(r"\s?(?:[x×](?![A-Za-z0-9])|倍|-?fold\b|times\b(?!\s?10))", re.I)
@@ -85,16 +87,20 @@ _BETWEEN = re.compile(
     r"\b(?:between|range[sd]?(?: from)?|ranging from|interval|spans?|介于)\s?[\[(]?(?:\S+ (?:and|to) )?$", re.I
 )
 _GAP = re.compile(
-    r"\b(?:gap|difference|margin|distance|advantage|lead|drop|improvement)\b[^.;,\d]*\b(?:is|was|of|to"
-    r"|amounts to|:)\s?(?:about |only )?$|(?:落后|领先|高出|相差)[^，。；\d]{0,20}$",
+    r"\b(?:gap|difference|margin|distance|advantage|lead|drop|improvement|gain|reduction|increase|decrease)\b"
+    r"(?:[^.;,\d]|(?<=[A-Za-z@-])\d+)*(?:\b(?:is|was|of|to|amounts to)|:)\s?(?:about |only )?$"
+    r"|(?:落后|领先|高出|相差)[^，。；\d]{0,20}$",
     re.I,
 )
 _RARE_WORDS = re.compile(
-    r"gap|differ|margin|distance|advantage|lead|drop|improvement|between|rang|interval|span|落后|领先|高出|相差|介于|[–~至到]|\.\.|\d-",
+    r"gap|differ|margin|distance|advantage|lead|drop|improvement|gain|reduction|increase|decrease|between|rang|interval|span|落后|领先|高出|相差|介于|[–~至到]|\.\.|\d-",
     re.I,
 )
 _NEXT_WORD = re.compile(r"[\s~-]?(?P<word>[A-Za-zµμ][A-Za-z/%]*|[\u4e00-\u9fff]{1,2})")
 _GLUED = re.compile(r"[A-Za-z_]|\.\d|:\d|/\d")
+
+_RATIO_OF = re.compile(r"\bratio\b[^.;\d]* is $|之比[^。；，\d]*[为是] ?$", re.I)
+_RECIPROCAL = re.compile(r"(?<![\d.])1/(?=\d+\.\d)")  # 1/3.2 of it
 
 # Words near a number: the name of a list, then some of its words; _ is a space.
 _TABLE = """\
@@ -113,7 +119,7 @@ bound > >= < <= ≥ ≤ ≫ ≪ over above below under exceed exceeds exceeded e
 bound surpassed surpassing at_least at_most up_to more_than less_than greater_than lower_than higher_than fewer_than
 bound better_than worse_than least most
 about ≈ ~ about around roughly approximately approx approx. nearly almost circa some close_to
-change by δ Δ gains gained loses lost adds added
+change by δ Δ gain gains gained lose loses lost adds added cost costs save saves saving trails
 from from previously formerly originally
 spread std sd s.d. stdev stderr spread standard_deviation standard_error deviation
 runs n
@@ -133,11 +139,11 @@ _CHINESE = {
     "from": ("原来的", "从", "由", "此前的"),
     "spread": ("标准差", "方差"),
 }
-_NUMBER_WORDS = dict(
+NUMBER_WORDS = dict(
     zip("two three four five six seven eight nine ten twelve".split(), [*range(2, 11), 12], strict=True)
 )
-_NUMBER_WORDS |= dict(zip("两三四五六七八九十", range(2, 11), strict=True))
-_ENGLISH = "|".join(word for word in _NUMBER_WORDS if word.isascii())
+NUMBER_WORDS |= dict(zip("两三四五六七八九十", range(2, 11), strict=True))
+_ENGLISH = "|".join(word for word in NUMBER_WORDS if word.isascii())
 _SPELLED = re.compile(rf"(?<![A-Za-z\u4e00-\u9fff-])(?:{_ENGLISH})(?![A-Za-z])|[两三四五六七八九十](?=[个次组])", re.I)
 _ORDER = ("runs", "ratio", "spread", "change", "range", "bound", "about", "from")  # what counts when several are said
 
@@ -162,6 +168,8 @@ def find_numerals(text: str, units: frozenset[str] = frozenset(), in_cell: bool 
     if has_digit(text):
         # without what has digits but reports nothing, at the same offsets
         clean = _NOISE.sub(lambda match: "\n".join(" " * len(line) for line in match[0].split("\n")), text)
+        if "1/" in clean:
+            clean = _RECIPROCAL.sub(" ×", clean)
         end = 0
         for match in _NUMBER.finditer(clean):
             if match.start() < end:
@@ -174,7 +182,7 @@ def find_numerals(text: str, units: frozenset[str] = frozenset(), in_cell: bool 
         for match in _SPELLED.finditer(text):
             if _N_AFTER.match(text, match.end()):
                 found.append(
-                    Numeral(match.start(), match.end(), float(_NUMBER_WORDS[match[0].lower()]), 1.0, role="runs")
+                    Numeral(match.start(), match.end(), float(NUMBER_WORDS[match[0].lower()]), 1.0, role="runs")
                 )
         found.sort()
     return found
@@ -212,7 +220,7 @@ def _numeral(text: str, match: re.Match[str], units: frozenset[str], in_cell: bo
         end = spread.end()
         percent = percent or bool(spread["percent"]) or text[end : end + 2].strip().startswith("%")
         unit = unit or _next_word(text, end, units)[1]
-    if roles & {"bound", "about"}:
+    if "bound" in roles:
         roles -= {"change", "ratio"}  # more than 2 points: nothing to recompute
     role = next((name for name in _ORDER if name in roles), "")
     digits = len(re.sub(r"\D", "", body).lstrip("0")) or 1
@@ -286,14 +294,18 @@ def words_before(text: str, start: int) -> set[str]:
         tail = tail.removesuffix("了")
         if tail.endswith(("至", "到", "达")):
             return set()  # 降至: the value it falls to
-        bare = tail.rstrip("为是大")
+        bare = tail.rstrip("为是大约近")
         return {name for name, endings in _CHINESE.items() if tail.endswith(endings) or bare.endswith(endings)}
+    if last == "×":
+        return {"ratio"}
     if last in "=:>≥≤≫≪<≈~@Δ":
         tail = f"{tail[:-1]} {last}"  # so that lr=0.1 and lr = 0.1 are one
     words = [word.strip("(,[*_\"'`$").lower() for word in tail.rsplit(None, 4)[-4:]]
     if len(words) > 1 and words[-1] == "=" and words[-2] == "n":
         return {"runs"}
-    if words[-2:] == ["factor", "of"]:
+    if len(words) > 1 and words[-1] == "=" and re.fullmatch(r"\W*[^\W\d]?\W*_\W*\w*\W*|[a-zα-ω]\d?", words[-2]):
+        return {"setting"}  # β_2 = 0.98, d = 256
+    if words[-2:] == ["factor", "of"] or _RATIO_OF.search(text, max(0, start - 90), start):
         return {"ratio"}
     if words and words[-1] in ("of", "is", "was", "to", "at") and len(words) > 1 and words[-2] in _LISTS["noun"]:
         return {"change"}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rgt.errors import RgtError
 from rgt.reconcile.judgement import Outcome
+from rgt.reconcile.local_names import written_here
 from rgt.reconcile.passages import Block, Passage, Table, read_document, text_of
 from rgt.reconcile.sentences import sentence_outcomes
 from rgt.reconcile.table_cells import table_outcomes
@@ -38,11 +39,19 @@ def examine(path: Path, vocabulary: Vocabulary, everything: bool) -> Examined:
     try:
         blocks = list(read_document(path))
         ours = own_method(blocks, vocabulary)
+        local = written_here("\n".join(_text(block) for block in blocks), vocabulary)
+        tables = {
+            id(block): list(table_outcomes(block, vocabulary, ours, local))
+            for block in blocks
+            if isinstance(block, Table)
+        }
         for block in blocks:
             if isinstance(block, Table):
-                outcomes = table_outcomes(block, vocabulary, ours)
+                outcomes = (
+                    tables[id(block)] if not local.meanings else list(table_outcomes(block, vocabulary, ours, local))
+                )
             else:
-                outcomes = sentence_outcomes(block, vocabulary, ours)
+                outcomes = list(sentence_outcomes(block, vocabulary, ours, local))
             for outcome in outcomes:
                 kind = outcome.kind
                 examined.counts[kind if kind != "drift" or outcome.sure != "likely" else "likely"] += 1
@@ -54,6 +63,12 @@ def examine(path: Path, vocabulary: Vocabulary, everything: bool) -> Examined:
     except Exception as error:  # markup can be anything; one document hides no other
         examined.unreadable = f"{path} has something no reader knows: {type(error).__name__}: {str(error)[:100]}"
     return examined
+
+
+def _text(block: Block) -> str:
+    if isinstance(block, Passage):
+        return block.text
+    return "\n".join([block.caption, *(cell.text for row in block.rows for cell in row if not cell.text[:1].isdigit())])
 
 
 def own_method(blocks: list[Block], vocabulary: Vocabulary) -> tuple[str, str] | None:
@@ -81,7 +96,7 @@ def own_method(blocks: list[Block], vocabulary: Vocabulary) -> tuple[str, str] |
         if len(named) == 1 and not re.search(r"\d\.\d", title):
             votes[min(named)] += 2
             break
-    return votes.most_common(1)[0][0] if votes else None
+    return votes.most_common(1)[0][0] if votes else vocabulary.leader
 
 
 def _entities(vocabulary: Vocabulary) -> set[str]:

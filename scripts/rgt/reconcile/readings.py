@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from itertools import combinations
 from typing import NamedTuple
 
 from rgt.reconcile.facts import UNITS, Fact
@@ -68,12 +67,12 @@ def reading(fact: Fact, numeral: Numeral, unit: str = "") -> float | None:
     return None
 
 
-def spread_agrees(fact: Fact, numeral: Numeral, scale: float) -> bool:
-    """Standard deviation, standard error, or half of a confidence interval."""
+def spread_agrees(fact: Fact, numeral: Numeral, scale: float, other: bool = False) -> bool:
+    """The standard deviation; `other`: or the standard error, or half of a confidence interval."""
     if numeral.spread is None or fact.spread is None:
         return True
     root = math.sqrt(fact.n) if fact.n else 1.0
-    widths = {1.0, 2.0, 1.96, 1 / root, 1.96 / root, 2 / root}
+    widths = {1.0, 2.0, 1.96, 1 / root, 1.96 / root, 2 / root} if other else {1.0}
     return any(
         rounds_to(fact.spread * width * size, numeral.spread, numeral.spread_ulp)
         for width in widths
@@ -140,10 +139,11 @@ def _factor_slip(fact: Fact, numeral: Numeral, unit: str, exact: float) -> Slip 
     others = {other for _, other in _of_kind(kind)} - {factor} if kind not in ("", "share") else set()
     if any(rounds_to(exact * factor / other, numeral.value, numeral.ulp) for other in others):
         return Slip("the unit is wrong", exact, 2.5)
-    for times in (100.0, 0.01, 1000.0, 0.001, 10.0, 0.1)[: {1: 0, 2: 4}.get(numeral.digits, 6)]:
-        if rounds_to(exact * times, numeral.value, max(numeral.ulp, abs(exact * times) * 1e-9)):
+    for times in (100.0, 0.01, 1000.0, 0.001, 10.0, 0.1) if numeral.digits > 1 else ():
+        if rounds_to(exact * times, numeral.value, max(numeral.ulp, abs(exact * times) * 1e-3)):
             timed = UNITS.get(fact.unit, ("",))[0] == "time" and times in (1000.0, 0.001)
-            return Slip("the unit is wrong" if timed else f"it is off by a factor of {times:g}", exact, 2.5)
+            weight = 1.2 if numeral.digits == 2 else 2.5
+            return Slip("the unit is wrong" if timed else f"it is off by a factor of {times:g}", exact, weight)
     return None
 
 
@@ -166,59 +166,6 @@ def _digits(value: float, ulp: float) -> str:
 
 
 # -- what is computed from two or more values
-
-
-class Derived(NamedTuple):
-    how: str  # a - b, a / b, ...: shown with its numbers
-    value: float
-    facts: tuple[Fact, ...]
-
-
-def changes(a: Fact, b: Fact) -> Iterator[Derived]:
-    """What a text may say of `a` against `b`: difference, relative change, ratio."""
-    both = (a, b)
-    yield Derived(f"{a.value:.6g} - {b.value:.6g}", a.value - b.value, both)
-    if max(abs(a.value), abs(b.value)) <= 1.5:
-        yield Derived(f"100 x ({a.value:.6g} - {b.value:.6g})", 100 * (a.value - b.value), both)
-    elif a.unit in ("", "%") and a.direction != "down":
-        yield Derived(f"0.01 x ({a.value:.6g} - {b.value:.6g})", 0.01 * (a.value - b.value), both)
-    if b.value:
-        yield Derived(
-            f"100 x ({a.value:.6g} - {b.value:.6g}) / {b.value:.6g}", 100 * (a.value - b.value) / b.value, both
-        )
-        yield Derived(f"{a.value:.6g} / {b.value:.6g}", a.value / b.value, both)
-    if a.share:
-        top = 100.0 if max(a.value, b.value) > 1.5 else 1.0
-        left, right = top - a.value, top - b.value
-        if right:
-            yield Derived(f"100 x ({left:.6g} - {right:.6g}) / {right:.6g}", 100 * (left - right) / right, both)
-
-
-def derived(facts: list[Fact], numeral: Numeral, kinds: str) -> Derived | None:
-    """The change between two of some facts that a number states, to its digits; rounded operands count, too."""
-    for first, second in combinations(facts, 2):
-        for a, b in ((first, second), (second, first)):
-            for each in changes(a, b):
-                ratio = " / " in each.how and not each.how.startswith("100")
-                if ratio != (kinds == "ratio") and kinds in ("ratio", "change"):
-                    continue
-                if _states(each, numeral):
-                    return each
-    return None
-
-
-def _states(each: Derived, numeral: Numeral) -> bool:
-    """To its digits; a difference may be that of numbers which were rounded first."""
-    written, ulp = abs(numeral.value), numeral.ulp
-    if " / " in each.how:
-        return abs(abs(each.value) - written) <= ulp * 0.75
-    scale = 100 if each.how.startswith("100") else 0.01 if each.how.startswith("0.01") else 1
-    first, second = (
-        {round(fact.value * scale / ulp + tilt) for tilt in (-1e-6, 1e-6)} for fact in each.facts
-    )  # 0.5 either way
-    return rounds_to(abs(each.value), written, ulp) or round(written / ulp) in {
-        abs(a - b) for a in first for b in second
-    }
 
 
 def mean(facts: Iterable[Fact]) -> float:

@@ -14,10 +14,14 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from rgt.reconcile.anchors import ANCHOR, anchored
+from rgt.reconcile.changes import judge_changes
+from rgt.reconcile.facts import FULL_NAMES
 from rgt.reconcile.judgement import Outcome, Place, Terms, judged
+from rgt.reconcile.local_names import LocalNames
 from rgt.reconcile.numerals import Numeral, find_numerals
 from rgt.reconcile.passages import Passage
 from rgt.reconcile.vocabulary import OURS, Hit, Vocabulary
+from rgt.reconcile.wins import count_outcomes
 
 _SENTENCE = re.compile(
     r"(?<=[。！？])|(?<=[.!?])(?<!\bvs\.)(?<!\bacc\.)(?<!\bal\.)(?<!\bresp\.)(?<!\bapprox\.)(?<!\bavg\.)(?<!\bFig\.)(?<!\bTab\.)(?<!\bSec\.)(?<!\be\.g\.)(?<!\bi\.e\.)(?=\s+(?:[^a-z\s]|[a-z]+-?[A-Z\d])|\s*\n\s*\n|\s*$)|\n(?=\s*(?:[-*+•]|\d+[.)])\s)"
@@ -34,7 +38,8 @@ _OTHERS = re.compile(
     r"\[cite\]|\[\s?\d+(?:\s?[,–-]\s?\d+)*\s?\]|\bet al\b"
     r"|\b(?:prior|previous(?:ly)?|earlier|existing|competing|published|literature|state[- ]of[- ]the[- ]art"
     r"|sota|concurrent"
-    r"|others?|their|human|chance|random guess(?:ing)?|official|original (?:paper|publication|work|authors?)"
+    r"|others?|their (?:paper|work|own|original|report)|human"
+    r"|chance|random guess(?:ing)?|official|original (?:paper|publication|work|authors?)"
     r"|reported (?:by|in)|according to|leaderboard|model card|competitors?|rivals?|commercial|proprietary"
     r"|third[- ]party)\b"
     r"|文献|前人|此前|以往|他人|原论文|原文|论文报告|报告值|公开榜单|已有|现有|竞品|官方|人类",
@@ -47,14 +52,15 @@ _STATES = re.compile(
     r"|lower bound|oracle"
     r"|threshold|requirement|cap|limit|at (?:epoch|step|iteration|initiali[sz]ation)|intermediate|preliminary"
     r"|already|so far"
-    r"|after (?:just|only)|pilot|draft|old(?:er)?|initial(?:ly)?|first version|legacy|used to|last (?:year"
+    r"|after (?:just|only)|pilot|draft|old(?:er)?|initial(?:ly)?|first version"
+    r"|legacy|deprecated|retired|superseded|used to|last (?:year"
     r"|month|release)"
     r"|quanti[sz]\w*|prun\w*|compress\w*|distill\w*|INT[48]|fp16|bf16|best (?:seed|run|single|checkpoint)"
     r"|worst|single (?:seed|run)"
     r"|seed \d+|on a subset|subset of|ablat\w*|without|w/o|removing|disabling|if we|when we|with only|early stopp\w*"
     r"|varying|sweep\w*|increas\w+ the|fold \d|at \d+ ?% |low-resource|few-shot|zero-shot|estimated?"
     r"|extrapolat\w*|peaks? at|saturat\w*)\b"
-    r"|目标|预期|中间|初步|量化|剪枝|蒸馏|最佳种子|单次|去掉|移除|旧版|早期|若|如果|阈值|上限|下限|要求",
+    r"|目标|预期|中间|初步|量化|剪枝|蒸馏|最佳种子|单次运行|单次实验|去掉|移除|旧版|旧配置|历史版本|废弃|上周|上月|早期|若|如果|阈值|上限|下限|要求",
     re.I,
 )
 # a name: inner capitals or digits (WideNet-28, GPT-4), capitals (BERT), or a capital inside a sentence
@@ -87,6 +93,7 @@ class Surroundings:
     where: str
     texts: tuple[str, ...]
     ours: tuple[str, str] | None = None  # axis and term of "our method" in this document
+    local: LocalNames = field(default_factory=LocalNames)
     nearest: dict[str, frozenset[str]] = field(
         default_factory=dict
     )  # of earlier sentences, or of a row that heads others
@@ -94,7 +101,7 @@ class Surroundings:
 
     def hits(self, text: str) -> list[Hit]:
         """The names in a text; "ours" as the method that this document calls so."""
-        hits = self.vocabulary.find(text)
+        hits = self.local.add(text, list(self.vocabulary.find(text)))
         if not any(hit.axis == OURS for hit in hits):
             return list(hits)
         if self.ours is None:
@@ -109,7 +116,9 @@ class Surroundings:
         for axis in self.vocabulary.axes:
             if axis not in own and axis != "split":  # "we train" some sentences ago names no split
                 layer = next((terms[axis] for terms in (self.nearest, *self._farther) if axis in terms), frozenset())
-                if len(layer) == 1:
+                if len(layer) > 1 and self.ours and self.ours[0] == axis and self.ours[1] in layer:
+                    layer = frozenset([self.ours[1]])
+                if len(layer) == 1 and (axis != "metric" or (axis, min(layer)) in self.vocabulary.named):
                     chosen[axis] = min(layer)
                 elif not layer and self.ours and self.ours[0] == axis:
                     chosen[axis] = self.ours[1]  # nobody is named: the document's own
@@ -123,11 +132,13 @@ def terms_of(hits: list[Hit]) -> Terms:
     return {axis: frozenset(terms) for axis, terms in gathered.items()}
 
 
-def sentence_outcomes(passage: Passage, vocabulary: Vocabulary, ours: tuple[str, str] | None) -> Iterator[Outcome]:
+def sentence_outcomes(
+    passage: Passage, vocabulary: Vocabulary, ours: tuple[str, str] | None, local: LocalNames
+) -> Iterator[Outcome]:
     text = passage.text
     if "<!--" in text:
         text = _COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
-    context = Surroundings(vocabulary, passage.where, (passage.lead, passage.heading), ours)
+    context = Surroundings(vocabulary, passage.where, (passage.lead, passage.heading), ours, local)
     ends = {match.end() for match in _SENTENCE.finditer(text)}
     for start, end in pairwise(sorted({0, len(text), *ends})):
         if text[start:end].strip():
@@ -141,23 +152,35 @@ def _in_sentence(sentence: str, line: int, context: Surroundings) -> Iterator[Ou
     hits = context.hits(bare)
     numerals = find_numerals(bare, vocabulary.units)
     numerals = [numeral for numeral in numerals if not any(hit.start <= numeral.start < hit.end for hit in hits)]
+    if not vocabulary.negative:  # then a sign says that it is a change
+        signed = [one.signed and one.value < 0 and one.role in ("", "from", "about") for one in numerals]
+        numerals = [one._replace(role="change") if sign else one for one, sign in zip(numerals, signed, strict=True)]
     taken: set[int] = set()
     for anchor in anchors:
         yield anchored(bare, anchor, line, context.where, vocabulary, taken)
     left = [numeral for numeral in numerals if numeral.start not in taken]
     if left:
-        yield from judged(list(_places(bare, line, left, hits, context)), vocabulary)
+        outcomes = judged(list(_places(bare, line, left, hits, context)), vocabulary)
+        judge_changes(outcomes, vocabulary)
+        yield from outcomes
+    ours = context.ours[1] if context.ours else ""
+    yield from count_outcomes(bare, line, context.where, terms_of(hits), ours, vocabulary)
     context.nearest = {**context.nearest, **terms_of(hits)}  # for the sentences behind it
 
 
 def _places(text: str, line: int, numerals: list[Numeral], hits: list[Hit], context: Surroundings) -> Iterator[Place]:
+    vocabulary = context.vocabulary
     covered = [(hit.start, hit.end) for hit in hits]
     brackets = [match.span() for match in _BRACKETS.finditer(text)]
     turns = [turn.start() for turn in _TURN.finditer(text) if not _inside(turn.start(), covered + brackets)]
     if len(turns) > 30:
         turns = []
-    strangers = _Strangers(text, covered)
+    things = [(hit.start, hit.end) for hit in hits if hit.axis in ("metric", "split", "dataset")]
+    strangers = _Strangers(text, covered, things)
     named = terms_of(hits)
+    swept = {term for term in vocabulary.axes.get("sweep", ()) if re.search(_number_of(term), text)}
+    if swept:
+        named["sweep"] = frozenset(swept)
     references = {
         hit.start
         for hit in hits
@@ -169,13 +192,15 @@ def _places(text: str, line: int, numerals: list[Numeral], hits: list[Hit], cont
     for numeral in numerals:
         start = max(bound for bound in bounds if bound <= numeral.start)
         end = min((bound for bound in bounds if bound >= numeral.end), default=len(text))
-        peers = plain if numeral in plain else [numeral]
+        peers = plain if numeral in plain else [one for one in numerals if one.role == numeral.role]
         group = next(([one for one in peers if a <= one.start < b] for a, b in brackets if a <= numeral.start < b), [])
         if len(group) > 1:
             start, end = 0, len(text)  # "A beats B (91 vs. 89)": in the order of the names
         here = [one for one in peers if start <= one.start < end]
         own: Terms = {}
         unclear, bound = 0, False
+        if swept:
+            own["sweep"] = frozenset(swept)
         for axis in named:
             on_axis = [hit for hit in hits if hit.axis == axis]
             if axis not in ("metric", "split"):
@@ -188,12 +213,35 @@ def _places(text: str, line: int, numerals: list[Numeral], hits: list[Hit], cont
             own[axis] = terms
             unclear += not clear
             bound = bound or _bound(text, on_axis, numeral) is not None
+        if context.ours and numeral in plain:
+            _speaker(text[start:end], own, context, numeral)
         at = line + text.count("\n", 0, numeral.start)
         reported = " ".join(text[numeral.start : numeral.end].split())
         place = Place(numeral, reported, at, context.where, text, own, named, context.missing(own))
         place.unclear, place.bound, place.ours = unclear, bound, context.ours[1] if context.ours else ""
         place.weigh = functools.partial(_weigh, place, (start, end), strangers, hits, here, context.vocabulary)
         yield place
+
+
+def _number_of(term: str) -> str:
+    """The number that a point of a sweep is: "0 5" is 0.5"""
+    number = re.escape(term.replace(" ", "."))
+    return rf"(?<![\d.]){number}\s?%|(?:\b(?:with|at|of|using|to)\s(?:only\s)?|=\s?){number}(?![\d/]|\.\d)"
+
+
+_WE = re.compile(r"\b(?:we|our|ours)\b|我们|本文", re.I)
+
+
+def _speaker(clause: str, own: Terms, context: Surroundings, numeral: Numeral) -> None:
+    """ "We get 91 while B gets 89": the clause without a name is about the own method; so is "from 91" without X."""
+    assert context.ours
+    axis, term = context.ours
+    named = own.get(axis, frozenset())
+    if named and all(name.startswith("no ") for name in named) and numeral.role == "from":
+        full = {name for name in context.vocabulary.axes.get(axis, ()) if name in FULL_NAMES}
+        own[axis] = frozenset({term, *full})
+    elif named and _WE.search(clause) and not any(hit.axis == axis for hit in context.hits(clause)):
+        own[axis] = frozenset([term])
 
 
 _TIMES = re.compile(r"\s?的\s?[\d.]+\s?(?:倍|%)")  # 是 X 的 3 倍
@@ -238,24 +286,25 @@ class _Strangers:
 
     text: str
     covered: list[tuple[int, int]]
+    things: list[tuple[int, int]]  # of these, the names of what is no method
 
     @functools.cached_property
     def all(self) -> list[Hit]:
-        return list(_strangers(self.text, self.covered))
+        return list(_strangers(self.text, self.covered, self.things))
 
     def within(self, start: int, end: int) -> list[Hit]:
         return [stranger for stranger in self.all if start <= stranger.start < end]
 
 
-def _strangers(text: str, covered: list[tuple[int, int]]) -> Iterator[Hit]:
+def _strangers(text: str, covered: list[tuple[int, int]], things: list[tuple[int, int]]) -> Iterator[Hit]:
     """Whoever else may own a number."""
     for cue in _OTHERS.finditer(text):
         near = 2 if cue[0].startswith("[") else 0  # "ResNet-50 [3] obtains" is our run of a known method
-        if not any(start <= cue.start() < end + near for start, end in covered):
+        if not any(start <= cue.start() < end + near * ((start, end) not in things) for start, end in covered):
             yield Hit("", cue[0], cue.start(), cue.end())
     for name in _NAME.finditer(text):
         low = name[0].lower()
-        if low in _NO_OWNER or _inside(name.start(), covered) or _inside(name.end() - 1, covered):
+        if len(low) < 3 or low in _NO_OWNER or _inside(name.start(), covered) or _inside(name.end() - 1, covered):
             continue
         if name.start() == 0 and name[0].isalpha() and name[0][1:].islower():
             continue
@@ -294,8 +343,9 @@ def _weigh(
         place.against += 3.0
         place.doubts.append("it says who reported it")
     covered = [(hit.start, hit.end) for hit in hits]
-    for state in _STATES.finditer(text, *clause):
-        if not _inside(state.start(), covered):
+    left_out = any(term.startswith("no ") for terms in place.named.values() for term in terms)
+    for state in _STATES.finditer(text, *clause) if place.numeral.role not in ("change", "ratio") else ():
+        if not _inside(state.start(), covered) and not (left_out and _LEFT_OUT.fullmatch(state[0])):
             place.against += 3.0
             place.doubts.append(f"{state[0]!r} may mean another state")
             break
@@ -304,10 +354,13 @@ def _weigh(
         place.doubts.append("the name goes on: another variant")
 
 
+_LEFT_OUT = re.compile(r"without|w/o|removing|disabling|ablat\w*|去掉|移除", re.I)  # known when it names a value
 _REPORTED = re.compile(
-    r"\[cite\]|\bet al\b|\b(?:original|published|official) (?:\S+ )?(?:paper|publication|work|report|number"
+    r"\[cite\]|\bet al\b|[A-Z][a-z]+ and [A-Z][a-z]+ \["
+    r"|\b(?:original|published|official) (?:\S+ )?(?:paper|publication|work|report|number"
     r"|result|repo\w*)|\b(?:is|are|was|were|as) reported\b"
-    r"|\breported (?:by|in|at|as)\b|\bpaper (?:states|reports|gives|lists|claims)\b|\baccording to\b"
+    r"|\breported (?:by|in|at|as)\b|(?<!\bwe )\b(?:claims|reports|states|announces)\b"
+    r"|\bpaper (?:states|reports|gives|lists|claims)\b|\baccording to\b"
     r"|论文(?:中)?报告|论文(?:中)?给出|公开榜单|原论文",
     re.I,
 )
@@ -342,7 +395,7 @@ _BINDS = re.compile(
 )
 
 
-_TIED = re.compile(r"\s?(?:[:：=]|at|of|为|是|对应为|只有|仅为?|达到?)?\s?")
+_TIED = re.compile(r"\s?(?:[:：=]|at|of|为|是|的|对应为|只有|仅为?|达到?)?\s?")
 _CLOSES = re.compile(r"[)）\]]")
 
 
@@ -353,18 +406,17 @@ def _bound(text: str, hits: list[Hit], numeral: Numeral) -> Hit | None:
         for hit in hits:
             if hit.start == behind.end():
                 closing = _CLOSES.search(text, hit.end)
-                several = (
-                    closing
-                    and any(hit.end <= other.start < closing.start() for other in hits)
-                    and behind[0].rstrip()[-1:] in "(（["
-                )
+                opened = behind[0].rstrip()[-1:] in "(（["
+                if opened and closing and _TWO.search(text, hit.end, closing.start()):
+                    continue  # "91 (B: 89)": what is in brackets speaks for itself
+                several = opened and closing and any(hit.end <= other.start < closing.start() for other in hits)
                 return None if several else hit
     for hit in hits:
-        tied = hit.end < numeral.start and _TIED.fullmatch(text, hit.end, numeral.start)
+        tied = None if hit.end >= numeral.start else _TIED.fullmatch(text, hit.end, numeral.start)
         if tied and not (":" in tied[0] and _REFERENCE.search(text, max(0, hit.start - 24), hit.start)):
             return hit
-        opened = hit.end <= numeral.start and _OPENS.fullmatch(text, hit.end, numeral.start)
-        if opened and not _TWO.search(text[numeral.end :].partition(")")[0].partition("）")[0]):
+        inside = hit.end <= numeral.start and _OPENS.fullmatch(text, hit.end, numeral.start)
+        if inside and not _TWO.search(text[numeral.end :].partition(")")[0].partition("）")[0]):
             return hit
     return None
 

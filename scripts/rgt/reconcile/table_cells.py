@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rgt.reconcile.anchors import ANCHOR, anchored
-from rgt.reconcile.facts import UNITS
-from rgt.reconcile.judgement import Outcome, Place, Terms, judged
+from rgt.reconcile.facts import FULL_NAMES, UNITS, key_words
+from rgt.reconcile.judgement import Outcome, Place, Terms, comparable, judged
+from rgt.reconcile.local_names import LEFT_OUT, LocalNames
 from rgt.reconcile.numerals import find_numerals, has_digit
 from rgt.reconcile.passages import Cell, Table
 from rgt.reconcile.readings import matches
 from rgt.reconcile.sentences import Surroundings, terms_of
+from rgt.reconcile.table_columns import CellValue, judge_columns
 from rgt.reconcile.vocabulary import Hit, Vocabulary
 
 _STARTS = re.compile(r"[\W_]*[-+±]?\.?\d")
@@ -47,7 +49,8 @@ _HARMLESS = frozenset(
     average std sd n
     score scores value values result results test set split metric dataset data higher lower is better top seeds
     runs main pm reported
-    measured s ms gb mb m b k h hours min sec db x our's per second all pass passed ok met 达 标 通 过 测 试 集 值
+    measured size count number sample s ms gb mb m b k h hours min sec db x our's per second all pass
+    passed ok met 达 标 通 过 测 试 集 值
     均 的 结 果 方 法 模 型 本 文 我 们 在 上 与""".split()
 )
 
@@ -63,16 +66,25 @@ class _Label:
     average: bool = False
     stranger: str = ""  # why it may be about something that no value knows
     learned: dict[str, str] = field(default_factory=dict)
+    counts: bool = False  # its cells number the rows
 
 
-def table_outcomes(table: Table, vocabulary: Vocabulary, ours: tuple[str, str] | None) -> Iterator[Outcome]:
+def table_outcomes(
+    table: Table, vocabulary: Vocabulary, ours: tuple[str, str] | None, local: LocalNames
+) -> Iterator[Outcome]:
     if len(table.rows) <= table.header:
         return
     head = table.rows[: table.header]
     corner = _header_text(head, 0)
-    around = Surroundings(vocabulary, table.where, (corner, table.caption, table.heading, table.context), ours)
+    around = Surroundings(vocabulary, table.where, (corner, table.caption, table.heading, table.context), ours, local)
     shared_unit = "%" if any("%" in text or "percent" in text.lower() for text in (corner, table.caption)) else ""
     columns = [_label(_header_text(head, index), around, shared_unit) for index in range(max(map(len, table.rows)))]
+    firsts = [row[0].text.strip() for row in table.rows[table.header :] if row]
+    columns[0].counts = (
+        firsts == [str(number) for number in range(int(firsts[0]), int(firsts[0]) + len(firsts))]
+        if (firsts and firsts[0] in ("0", "1"))
+        else False
+    )
     places: list[list[tuple[Place, int]]] = []
     rows: list[_Label] = []
     group: Terms = {}
@@ -89,11 +101,24 @@ def table_outcomes(table: Table, vocabulary: Vocabulary, ours: tuple[str, str] |
                 bare = ANCHOR.sub(lambda match: " " * len(match[0]), cell.text)
                 yield anchored(bare, anchor, cell.line, table.where, vocabulary, set())
         values = [(cell, at) for cell, at in cells if has_digit(cell.text) and not ANCHOR.search(cell.text)]
+        values = values[columns[0].counts :]  # what numbers the rows is no value
         found = [(_cell(cell, rows[-1], columns[at], around), at) for cell, at in values if _is_number(cell.text)]
         places.append([(place, at) for place, at in found if place])
+    if any(column.role == "spread" for column in columns):
+        for place, at in (pair for line in places for pair in line):
+            if columns[at].average:
+                place.average = False  # a mean over seeds
     _learn(places, rows, columns, vocabulary)
+    for label in [*rows, *columns]:
+        if len(label.learned) == 1 and not label.terms and not label.role:
+            local.learn(_MARKS.sub("", label.text), *next(iter(label.learned.items())), vocabulary)
     _averages(places, [*rows, *columns])
-    yield from judged([place for found in places for place, _ in found], vocabulary)
+    outcomes = judged([place for found in places for place, _ in found], vocabulary)
+    spots = [(row, column) for row, line in enumerate(places) for _, column in line]
+    cells_read = [CellValue(outcome, *spot) for outcome, spot in zip(outcomes, spots, strict=True)]
+    _scales(cells_read)
+    judge_columns(cells_read)
+    yield from outcomes
 
 
 def _averages(places: list[list[tuple[Place, int]]], labels: list[_Label]) -> None:
@@ -126,6 +151,8 @@ def _left_over(text: str, hits: list[Hit]) -> str:
     """The words of a label that name nothing known."""
     for hit in sorted(hits, key=lambda hit: -hit.start):
         text = text[: hit.start] + " " + text[hit.end :]
+    if any(hit.term.startswith("no ") for hit in hits):
+        text = LEFT_OUT.sub("", text)
     words = [
         word
         for word in re.findall(r"[^\W_]+", text)
@@ -144,6 +171,10 @@ def _label(text: str, around: Surroundings, unit: str) -> _Label:
     for hit in sorted(hits, key=lambda hit: -hit.start):
         rest = rest[: hit.start] + " " + rest[hit.end :]
     core = re.sub(r"\([^)]*\)|[↑↓\W_]+$|^[\W_]+", " ", rest).strip()
+    swept = key_words(text.rstrip("% "))
+    if swept in around.vocabulary.axes.get("sweep", ()) and _is_number(text):
+        label.terms["sweep"] = frozenset([swept])
+        return label
     if _SPREAD_HEAD.fullmatch(core) or ("±" in core and not hits):
         label.role = "spread"
     elif _COUNT_HEAD.fullmatch(core) and not label.terms:
@@ -170,6 +201,8 @@ def _row_label(row: list[Cell], columns: list[_Label], around: Surroundings, gro
     cells = [cell for cell in row if cell.text and not _is_number(cell.text)]
     text = " | ".join(dict.fromkeys(cell.text for cell in cells))
     label = _label(text, around, "")
+    if around.ours and not label.terms and key_words(_bare(text)) in FULL_NAMES:
+        label.terms, label.stranger = {around.ours[0]: frozenset([around.ours[1]])}, ""
     label.terms = {**group, **label.terms}
     label.unit = _unit_of(text)
     settings = [
@@ -178,7 +211,11 @@ def _row_label(row: list[Cell], columns: list[_Label], around: Surroundings, gro
     if any(_is_number(row[c].text) for c in settings):
         label.stranger = label.stranger or f"one {columns[settings[0]].text}"
     elif row and row[0].text and _is_number(row[0].text) and not columns[0].terms:
-        label.stranger = label.stranger or "a row of a sweep"
+        swept = key_words(row[0].text.rstrip("% "))
+        if swept in around.vocabulary.axes.get("sweep", ()):
+            label.terms["sweep"] = frozenset([swept])
+        elif not columns[0].counts:
+            label.stranger = label.stranger or "a row of a sweep"
     return label
 
 
@@ -211,6 +248,23 @@ def _cell(cell: Cell, row: _Label, column: _Label, around: Surroundings) -> Plac
     return place
 
 
+def _scales(cells: list[CellValue]) -> None:
+    """0.752 in a table of percentages is off by a factor of 100, although it states the value."""
+    plain = [cell for cell in cells if not cell.place.numeral.role and not cell.place.numeral.percent]
+    for cell in plain:
+        one, small = cell.outcome, abs(cell.place.numeral.value) <= 1
+        if one.kind != "match" or not one.facts or not one.facts[0].share:
+            continue
+        row = [abs(other.place.numeral.value) <= 1 for other in plain if other.row == cell.row and other is not cell]
+        column = [
+            abs(other.place.numeral.value) <= 1 for other in plain if other.column == cell.column and other is not cell
+        ]
+        if len(row) + len(column) > 2 and row and column and small not in row and small not in column:
+            factor = 0.01 if small else 100.0
+            one.kind, one.sure, one.why = "drift", "certain", f"it is off by a factor of {factor:g}"
+            one.expected = one.place.numeral.value / factor
+
+
 # -- learning from the neighbours
 
 
@@ -236,11 +290,67 @@ def _learn(
                     place.around.pop(axis, None)
                     place.inferred.add(axis)
             if label:
+                label.learned[axis] = learned
                 _trust(line, label, axis)
+    for lines, labels in ((by_row, rows), (by_column, columns)):
+        for axis in choices:
+            _assign(lines, labels, axis, vocabulary)
     for line, label in [*zip(by_row, rows, strict=True), *zip(by_column, columns, strict=True)]:
         plain = [place for place in line if not place.numeral.role and place.numeral.digits > 2]
         if label.stranger and label.terms and _agreeing(plain, vocabulary) >= max(2, 0.5 * len(plain)):
             _trust(line, label, "label")  # "zero-shot accuracy" states our accuracy all the way down
+
+
+def _assign(lines: list[list[Place]], labels: list[_Label], axis: str, vocabulary: Vocabulary) -> None:
+    """Rows with a single value each: whose values they are, when most of them state one exactly.
+
+    What is left over is the row that is left over: its value is the wrong one.
+    """
+    open_ones: dict[int, set[str]] = {}
+    siblings: set[str] = set()
+    taken: set[str] = set()
+    for at, line in enumerate(lines):
+        plain = [place for place in line if not place.numeral.role and not place.average and place.numeral.digits > 2]
+        if any(axis in place.own for place in line):
+            taken.update(term for place in line for term in place.own.get(axis, ()))
+            continue
+        if not plain or axis in labels[at].terms:
+            continue
+        found: list[set[str]] = []
+        for place in plain:
+            around = {name: frozenset([term]) for name, term in place.around.items() if name != axis}
+            fitting = vocabulary.fitting({**around, **place.own})
+            facts = [fact for fact in matches(vocabulary, place.numeral, place.unit) if fact.bit & fitting]
+            found.append({fact.terms[axis] for fact in facts if axis in fact.terms})
+            for fact in facts:
+                siblings |= {
+                    other.terms[axis] for other in vocabulary.facts if comparable(fact, other) and axis in other.terms
+                }
+        open_ones[at] = set.intersection(*found) if found else set()
+    stated = [at for at, terms in open_ones.items() if terms - taken]
+    if len(stated) < 2 or len(stated) < 0.6 * len(open_ones):
+        return
+    left = dict(open_ones)
+    for _ in range(3):
+        for at, terms in sorted(left.items()):
+            rest = {term for term in terms - taken if term.startswith("no ")} or terms - taken
+            if len(rest) == 1:
+                _name(lines[at], labels[at], axis, rest.pop())
+                taken |= labels[at].learned.keys() & {axis} and {labels[at].learned[axis]}
+                del left[at]
+    missing = {term for term in siblings - taken if term.startswith("no ") or term in FULL_NAMES}
+    if len(left) == 1 and len(missing) == 1 and len(lines) > 2:
+        at = next(iter(left))
+        _name(lines[at], labels[at], axis, missing.pop())
+
+
+def _name(line: list[Place], label: _Label, axis: str, term: str) -> None:
+    for place in line:
+        place.own = {**place.own, axis: frozenset([term])}
+        place.around.pop(axis, None)
+        place.inferred.add(axis)
+    label.learned[axis] = term
+    _trust(line, label, axis)
 
 
 def _trust(line: list[Place], label: _Label, axis: str) -> None:

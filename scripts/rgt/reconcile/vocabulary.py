@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from rgt.metrics import table as names
-from rgt.reconcile.facts import METRIC_GROUPS, UNITS, Fact, Truth, canonical, key_words
+from rgt.reconcile.facts import FULL_NAMES, METRIC_GROUPS, UNITS, Fact, Truth, canonical, key_words
 
 OURS = "ours"  # the pseudo-name of "our method", until a text says which one that is
 _OUR_WORDS = (
@@ -21,7 +21,11 @@ _OUR_WORDS = (
     "proposed model, proposed approach, the proposed model, 本文方法, 我们的方法, 所提方法, 我们的模型, "
     "本方法, 本文模型"
 )
-_METHOD_WORDS = ("baseline, the baseline, baselines, baseline model, 基线, 基线模型, 基准方法, 基线方法, 基准模型",)
+_METHOD_WORDS = (
+    "full, full model, full method, full system, complete model, complete method, all components, default, "
+    "完整模型, 完整方法, 完整, 全部组件, 全模型",
+    "baseline, the baseline, baselines, baseline model, 基线, 基线模型, 基准方法, 基线方法, 基准模型",
+)
 _SAME = {
     **dict.fromkeys("without removing remove removed dropping disabling minus".split(), "no"),
     "w": "with",
@@ -34,11 +38,12 @@ _TOKEN = re.compile(r"[\u3400-\u9fff]|[^\W\d_\u3400-\u9fff]+|\d+")
 # metrics no fact has: words of every day among them say nothing
 _PLAIN_WORDS = frozenset(
     "is hit hits pass error err em ap ar ce ter kid ade fde rec prec comet spice meteor dists return score speed power "
-    "runtime map lr entropy reward precision param speed up cost".split()
+    "runtime map lr entropy reward precision param speed up cost loss losses".split()
 )
 _QUALIFIERS = frozenset("baseline ours our model method full proposed the network dataset corpus benchmark set".split())
 _NO_SPLIT = frozenset(["eval", "training", "testing"])  # in prose they are mostly what one does
 _REMEMBERED = 10_000  # texts: labels of rows and columns come again
+_ARTICLES = frozenset(["the", "a", "an", "our", "its"])  # "removing the gate" is "no gate"
 _FAR = 60  # characters between the words of one name: the next word, not one of another sentence
 
 
@@ -55,6 +60,14 @@ class Hit(NamedTuple):
 
 def words(text: str) -> tuple[str, ...]:
     return tuple(_SAME.get(word, word) for word in key_words(text).split())
+
+
+def _whole(text: str, start: int, end: int) -> bool:
+    before, behind = text[start - 1 : start], text[end : end + 2]
+    if before.isascii() and before.isalnum() and text[start] < "\u3000":
+        return False
+    glued = behind[:1].isascii() and behind[:1].isalnum() and text[end - 1] < "\u3000"
+    return not glued or (behind[0] == "s" and not behind[1:].isalnum())
 
 
 def _respelled(name: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
@@ -94,6 +107,7 @@ class Vocabulary:
         self.units = frozenset(fact.unit for fact in facts if fact.unit)
         self.counted = any(UNITS.get(unit, ("",))[0] == "count" for unit in self.units)
         self.ours = next(((axis, term) for axis, term in self.named if truth.ours and term == truth.ours), None)
+        self.negative = any(fact.value < 0 for fact in facts)
         self.counts = {fact.n for fact in facts if fact.n}
         ordered = sorted((abs(fact.value), place) for place, fact in enumerate(facts))
         self._values, self._places = [value for value, _ in ordered], [place for _, place in ordered]
@@ -141,11 +155,17 @@ class Vocabulary:
                 add(spelling, axis, term)
         self._shorter_metrics(add)
         self._shorter_names(add)
-        others = [(name, "metric", canonical(name)) for name in METRIC_GROUPS if name not in _PLAIN_WORDS]
+        others = [
+            (name, "metric", canonical(name))
+            for name in METRIC_GROUPS
+            if name not in _PLAIN_WORDS and canonical(name) not in _PLAIN_WORDS
+        ]
         others += [
             (name, "split", split) for split, group in names.SPLITS.items() for name in group if name not in _NO_SPLIT
         ]
         others += [(name, OURS, OURS) for name in _OUR_WORDS.split(", ")]
+        if not any(term in FULL_NAMES for _, term in self.named):  # then the full model is what the document is about
+            others += [(name, OURS, OURS) for name in _METHOD_WORDS[0].split(", ") if " " in name or len(name) == 4]
         known = set(meanings)
         for name, axis, term in others:  # a metric that no fact has: its number is none of ours
             if words(name) not in known:
@@ -191,6 +211,9 @@ class Vocabulary:
             }
             for whole in cut if len(cut) == 1 else ():
                 short.setdefault(whole, set()).add(term)  # sens for sensitivity
+        for first, second in (("training time", "gpu hours"), ("gpu hours", "training time")):
+            if ("metric", first) not in self.named and ("metric", second) in self.named:
+                short.setdefault(first, set()).add(second)
         for piece, terms in short.items():
             if len(terms) == 1 and ("metric", piece) not in self.named:
                 for name in METRIC_GROUPS[piece]:
@@ -204,6 +227,7 @@ class Vocabulary:
         for axis, term, own in entities:
             core = tuple(word for word in own if word not in _QUALIFIERS)
             pieces = [core, *((word,) for word in own if word in ("baseline", "ours"))]
+            pieces += [core[1:]] if core[:1] == ("no",) and sum(map(len, core[1:])) > 4 else []
             for piece in pieces:
                 alone = sum(set(piece) <= set(other) for _, _, other in entities) == 1
                 if piece and piece != own and alone and any(len(word) > 2 or word[0] > "\u3000" for word in piece):
@@ -223,10 +247,14 @@ class Vocabulary:
                 at = match.end()
                 for word in spelling[1:]:
                     token = _TOKEN.search(low, at, at + _FAR)
+                    while token and token[0] in _ARTICLES and token[0] != word:
+                        token = _TOKEN.search(low, token.end(), token.end() + _FAR)
                     if not token or _SAME.get(token[0], token[0]) != word or "." in low[at : token.start()].strip(". "):
                         break
                     at = token.end()
                 else:
+                    if not _whole(low, match.start(), at):
+                        continue  # the Rec of BERT4Rec
                     end = at
                     hits += [Hit(axis, term, match.start(), end) for axis, term in meant]
                     break
@@ -243,6 +271,30 @@ class Vocabulary:
         alternatives = (rf"(?<!{letter})(?:{'|'.join(group)})(?!{letter})" for letter, group in kinds.items())
         return re.compile("|".join(sorted(alternatives)) or "(?!)")
 
+    @functools.cached_property
+    def spelled_out(self) -> list[tuple[re.Pattern[str], str, str]]:
+        from rgt.reconcile.local_names import spelled_out  # it needs this module
+
+        return spelled_out(self)
+
+    @functools.cached_property
+    def leader(self) -> tuple[str, str] | None:
+        """The method that is best nearly everywhere: a text that names none of its own means this one."""
+        wins: Counter[str] = Counter()
+        groups: dict[tuple[tuple[str, str], ...], list[Fact]] = {}
+        for fact in self.facts:
+            if fact.direction and not fact.terms.get("method", "no ").startswith(("no ", *FULL_NAMES)):
+                rest = tuple(sorted((axis, term) for axis, term in fact.terms.items() if axis != "method"))
+                groups.setdefault(rest, []).append(fact)
+        for same in groups.values():
+            if len(same) > 1:
+                best = (min if same[0].direction == "down" else max)(same, key=lambda fact: fact.value)
+                wins[best.terms["method"]] += 1
+        if not wins:
+            return None
+        ((term, count),) = wins.most_common(1)
+        return ("method", term) if count >= 0.7 * wins.total() else None
+
     # -- sets of facts
 
     def fitting(self, terms: dict[str, frozenset[str]]) -> int:
@@ -253,8 +305,6 @@ class Vocabulary:
             for term in given:
                 named |= self.named.get((axis, term), 0)
             left &= named | ~self.having.get(axis, 0)
-            if axis == "metric":
-                left &= named
         return left
 
     def members(self, chosen: int) -> Iterator[Fact]:
