@@ -32,6 +32,7 @@ from ..gate_box import kill, kill_job
 from ..hostile import HOSTILE
 from .dockerd import Dockerd
 from .hosts import Host, TwoHosts
+from .nvml import Gpu, Nvml
 from .slurm import Slurm
 from .sshd import SERVER, Sshd
 from .support import need, run, wait_for
@@ -141,6 +142,48 @@ def test_ssh_job_survives_the_loss_of_every_connection(lab: Lab, sshd: Sshd, los
     sshd.start()
     go_on(lab, directory, loss, resumed_at=None)
     assert "step 11 loss" in lab("logs", directory, "-n", 1).stdout
+
+
+# a production config as its author wrote it, and the command that goes with it
+PRODUCTION = """\
+num_epochs: 500
+early_stopping_patience: 50
+save_every: 10
+validate_every: 1
+frame_skip: 4
+gradient_checkpointing: true
+use_mixed_precision: true
+world_size: 8
+"""
+RANK = """\
+import argparse, os, pathlib
+parser = argparse.ArgumentParser()
+parser.add_argument("--config")
+rank, run = os.environ["RANK"], pathlib.Path(os.environ["RGT_RUN_DIR"])
+(run / f"rank.{rank}").write_text(os.environ["WORLD_SIZE"] + pathlib.Path(parser.parse_args().config).read_text())
+"""
+
+
+def test_the_production_command_as_it_stands(lab: Lab, sshd: Sshd, nvml: Nvml) -> None:
+    nvml.set([Gpu()] * 8)
+    names = {**nvml.env, "RGT_QUEUE": lab.env["RGT_QUEUE"]}
+    (lab.directory / ".venv").symlink_to(sys.prefix)
+    with (sshd.config.parent / "sshd_config").open("a") as config:
+        config.write("SetEnv " + " ".join(f'"{name}={value}"' for name, value in names.items()) + "\n")
+    sshd.restart()
+    sshd.config.write_text(sshd.config.read_text().replace("Host box", "Host tensor01"))
+    (lab.directory / "train.py").write_text(RANK)
+    (lab.directory / "production_training_config.yaml").write_text(PRODUCTION)
+    command = "remote_train.sh --cluster tensor01 --config production_training_config.yaml --gpus 8"
+    words = [*command.split(), "--name", "giblet_production"]
+    own = {**os.environ, **lab.env, "RGT_SSH_CONFIG": str(sshd.config), "PATH": f"{ROOT}/scripts:{os.environ['PATH']}"}
+    done = subprocess.run(words, cwd=lab.directory, env=own, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    said = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+    assert said["run"] == "giblet_production on ssh:tensor01: 8 processes (1 x 8 GPUs)"
+    run = Path(said["started"])
+    wait_for("all ranks", lambda: all((run / f"rank.{rank}").exists() for rank in range(8)), 90)
+    assert (run / "rank.7").read_text() == "8" + PRODUCTION
 
 
 def test_launch_killed_in_a_submit_leaves_a_record_that_can_be_resumed(lab: Lab, sshd: Sshd, loss: float) -> None:

@@ -116,15 +116,18 @@ def load(path: Path) -> Job:
     return from_dict(load_yaml(path, "job"), path.parent)
 
 
-def load_yaml(path: Path, name: str) -> dict[str, Any]:
-    """Read a YAML file and check it against the schema of that name; every problem is a sentence."""
+def load_yaml(path: Path, name: str = "") -> dict[str, Any]:
+    """Read a YAML mapping and check it against the schema of that name; every problem is a sentence."""
     from rgt import yaml_text
 
     try:
         data = yaml_text.parse(files.read_text(path))
     except yaml_text.YamlError as error:
         raise bad_input(f"{path} is not YAML: {error}") from None
-    schema.check(data, name, str(path))
+    if name:
+        schema.check(data, name, str(path))
+    elif not isinstance(data, dict):
+        raise bad_input(f"{path} holds no settings; expected lines such as  epochs: 200")
     return dict(data)
 
 
