@@ -68,13 +68,12 @@ def submit(spec: Path, target: str, dry_run: bool, as_json: bool) -> None:
 
     wanted = description.load(spec)
     kind, hosts = backends.parse_target(target)
-    engine = backends.backend(kind)
     if dry_run:
-        _print_steps(engine.render(Order(wanted, "<run-id>", kind, hosts)), as_json)
+        _print_steps(backends.steps(Order(wanted, "<run-id>", kind, hosts)), as_json)
         return
     wanted.secret_values()  # a missing one is reported before anything exists
     wanted = replace(wanted, workdir=hosts[0].absolute(wanted.workdir), output=hosts[0].absolute(wanted.output))
-    engine.render(Order(wanted, "check", kind, hosts))
+    backends.steps(Order(wanted, "check", kind, hosts))
     here, elsewhere = wanted.roots()
     is_local = kind in ("local", "docker", "slurm") and not hosts[0].name
     environ, workdir = {**os.environ, **wanted.env}, Path(wanted.workdir)
@@ -94,7 +93,7 @@ def submit(spec: Path, target: str, dry_run: bool, as_json: bool) -> None:
         for host in hosts if kind in ("ssh", "docker", "slurm") else []:
             host.put(f"{order.run_dir}/run.json", run.run_json.read_bytes())
         _ship(order)
-        backends.carry_out(order, engine.render(order))
+        backends.carry_out(order, backends.steps(order))
     except RgtError as error:
         run.log_event("failed", reason=error.message)
         raise
@@ -160,14 +159,18 @@ def logs(run: Path, lines: int, follow: bool, as_json: bool) -> None:
 
 @main.command()
 @run_argument
+@click.option("--rm", "remove", is_flag=True, help="Docker: remove its containers, too; what they wrote here stays.")
 @dry_run_option
 @cli.json_option
-def stop(run: Path, dry_run: bool, as_json: bool) -> None:
+def stop(run: Path, remove: bool, dry_run: bool, as_json: bool) -> None:
     """End the job: its warning signal, its grace, then the kill. The run directory stays."""
     from rgt.job import backends
 
     opened, order = backends.open_order(run)
-    steps = backends.backend(order.kind).stop(order)
+    engine = backends.backend(order.kind)
+    if remove and not hasattr(engine, "remove"):
+        raise bad_input(f"--rm removes containers of docker; {order.kind} leaves none")
+    steps = engine.stop(order) + (engine.remove(order) if remove else [])
     if dry_run:
         _print_steps(steps, as_json)
         return

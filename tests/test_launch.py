@@ -124,6 +124,13 @@ def test_sbatch_file(tmp_path: Path) -> None:
         "--gres=gpu:2 --cpus-per-task=8 --mem=32768M --time=2 --signal=B:USR1@45 --dependency=singleton --requeue"
     )
     assert options == shown.split()
+    given = {"partition": "gpu", "account": "me", "qos": "long", "constraint": "a100|h100", "reservation": "r"}
+    more = {"slurm": {**given, "array": "2-7%2"}, "extra": {"slurm": {"exclusive": True, "mail-type": "END"}}}
+    (with_fields,) = steps(tmp_path, "slurm", args=[], **more)
+    ((_, written),) = with_fields["files"].items()
+    own = [f"--{name}={value}" for name, value in given.items()]
+    own += ["--array=2-7%2", "--exclusive", "--mail-type=END", "--output=/exp/runs/<run-id>/train.%a.log"]
+    assert {f"#SBATCH {line}" for line in own} <= set(written.splitlines()) and "singleton" not in written
     assert "srun --kill-on-bad-exit=1 bash -c 'export PET_NODE_RANK=$SLURM_NODEID" in text
     if shutil.which("shellcheck"):
         words = ["shellcheck", "-s", "bash", "-S", "warning", "-"]

@@ -228,6 +228,8 @@ def test_docker_job_is_stopped_and_resumed(lab: Lab, dockerd: Dockerd, loss: flo
     assert lab.until(directory, "failed")["exit_code"] == 143
     lab("resume", directory)
     go_on(lab, directory, loss, resumed_at=6)
+    lab("stop", directory, "--rm")
+    assert dockerd.run(["ps", "--all", "--quiet"]).stdout == ""
 
 
 def slurm_job(slurm: Slurm, lab: Lab) -> tuple[Path, str]:
@@ -252,6 +254,16 @@ def test_slurm_warning_before_the_time_limit_saves_and_requeues(lab: Lab, slurm:
     assert lab.state(directory) == "queued"
     slurm.release(number)
     go_on(lab, directory, loss, resumed_at=6)
+
+
+def test_slurm_array_has_a_run_directory_for_each_task(lab: Lab, slurm: Slurm) -> None:
+    lab.env |= slurm.env
+    command = ["sh", "-c", 'echo "task $SLURM_ARRAY_TASK_ID"; test "$SLURM_ARRAY_TASK_ID" != 2']
+    changes = {"command": command, "script": None, "python": None}
+    directory = lab.submit("slurm", slurm={"array": "1-2", "partition": "test"}, **changes)
+    assert lab.until(directory, "failed")["exit_code"] == 1
+    assert [(directory / f"task-{n}" / "exit_code").read_text().strip() for n in (1, 2)] == ["0", "1"]
+    assert lab("logs", directory).stdout == "task 1\n"
 
 
 def test_slurm_shows_a_cancelled_job_as_ended(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ def render(order: Order) -> list[Step]:
     places = [(job.workdir, job.workdir, False), *((m["from"], m["to"], m.get("read_only", False)) for m in job.mounts)]
     if not order.run_dir.startswith(job.workdir + "/"):
         places.append((order.run_dir, order.run_dir, False))
-    options = ["--name", _name(order), "--shm-size", str(units.size(job.shm_size)), "--workdir", job.workdir]
+    options = ["--name", name(order), "--shm-size", str(units.size(job.shm_size)), "--workdir", job.workdir]
     options += ["--stop-signal", f"SIG{job.signal}", "--stop-timeout", f"{job.grace:.0f}"]
     if job.gpus_per_node:
         options += ["--gpus", str(job.gpus_per_node), *_FOR_NCCL]
@@ -37,10 +37,11 @@ def render(order: Order) -> list[Step]:
         if "," in source + target:
             raise bad_input(f"docker cannot mount a path with a comma: {source}")
         options += ["--mount", f"type=bind,source={source},target={target}" + (",readonly" if read_only else "")]
+    options += job.extra.get("docker", [])
     inside = [job.image, "sh", "-c", _TO_LOG, "sh", *limit_words(job), *job.words(order.run_dir)]
     steps = []
     for node, host in enumerate(order.hosts):
-        variables = job.variables(order.run_dir, node, order.head.address())
+        variables = job.variables(order.run_dir, node, order.master)
         # a secret without a value: docker takes it from its environment
         env = [*(f"{key}={value}" for key, value in variables.items()), *job.secrets]
         words = ["docker", "run", "--detach", "--init", "--network", "host", *options]
@@ -49,7 +50,7 @@ def render(order: Order) -> list[Step]:
     return steps
 
 
-def _name(order: Order) -> str:
+def name(order: Order) -> str:
     return f"rgt-{order.run_id}"
 
 
@@ -58,10 +59,10 @@ def status(order: Order) -> Status:
 
 
 def _container_status(order: Order, host: Host) -> Status:
-    words = ["docker", "inspect", "--type", "container", "--format", "{{json .State}}", _name(order)]
+    words = ["docker", "inspect", "--type", "container", "--format", "{{json .State}}", name(order)]
     done = ask(host, words, f"ask docker on {host.title}", gone="(?i)no such")
     if not done:
-        return Status("lost", detail=f"docker on {host.title} has no container {_name(order)}")
+        return Status("lost", detail=f"docker on {host.title} has no container {name(order)}")
     state = json.loads(done.out)
     if state["Status"] != "exited":
         return Status(_STATES.get(state["Status"], "lost"))
@@ -71,13 +72,18 @@ def _container_status(order: Order, host: Host) -> Status:
 
 def stop(order: Order) -> list[Step]:
     # -t: docker 28 deprecated --time, and older ones do not know --timeout
-    words = ["docker", "stop", "-t", f"{order.job.grace:.0f}", _name(order)]
+    words = ["docker", "stop", "-t", f"{order.job.grace:.0f}", name(order)]
     return [Step(words, host, seconds=order.job.grace + SECONDS) for host in order.hosts]
+
+
+def remove(order: Order) -> list[Step]:
+    """The containers, not what they wrote to the host."""
+    return [Step(["docker", "rm", name(order)], host) for host in order.hosts]
 
 
 def resume(order: Order) -> list[Step]:
     """The same container again where it still exists: same image, same words. Else a new one, node by node."""
     return [
-        new if _container_status(order, new.host).state == "lost" else Step(["docker", "start", _name(order)], new.host)
+        new if _container_status(order, new.host).state == "lost" else Step(["docker", "start", name(order)], new.host)
         for new in render(order)
     ]

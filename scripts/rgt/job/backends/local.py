@@ -27,8 +27,8 @@ def start(order: Order, host: Host, gate: list[str], node: int) -> Step:
     words = [*gate, "-n", order.run_id, *(["-t", seconds_word(job.time_limit)] if job.time_limit else [])]
     words += ["--grace", seconds_word(job.grace)]
     words += ["--gpus", str(job.gpus_per_node)] if job.gpus_per_node else ["--slots", "1"]
-    words += ["--unique", "--detach", "--log", log, "--"]
-    variables = job.variables(order.run_dir, node, order.head.address())
+    words += ["--unique", "--detach", "--log", log, *job.extra.get(order.kind, []), "--"]
+    variables = job.variables(order.run_dir, node, order.master)
     # words 0 and 1 are the interpreter and the bundle in the home directory; the log's path may start there, too
     expand = (0, 1, words.index(log))
     return Step([*words, *job.words(order.run_dir)], host, job.workdir, variables, {}, list(job.secrets), expand)
