@@ -53,14 +53,15 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Print the exact c
 @main.command()
 @click.argument("spec", type=click.Path(path_type=Path))
 @click.option("--on", "target", required=True, help=TARGETS)
+@click.option("--no-preflight", is_flag=True, help="Do not look for the job's paths, room, image and port first.")
 @dry_run_option
 @cli.json_option
-def submit(spec: Path, target: str, dry_run: bool, as_json: bool) -> None:
-    """Start the job of SPEC (job.yaml) on a target; prints the run directory.
+def submit(spec: Path, target: str, no_preflight: bool, dry_run: bool, as_json: bool) -> None:
+    """Start the job of SPEC (job.yaml) on a target; prints the run directory. Exit 1: it could not work there.
 
     Example: rgt launch submit job.yaml --on slurm --dry-run
     """
-    from rgt.job import backends, description
+    from rgt.job import backends, before_start, description
     from rgt.job.backends import Order
     from rgt.machine.interpreter import python_word
     from rgt.run import provenance
@@ -74,6 +75,10 @@ def submit(spec: Path, target: str, dry_run: bool, as_json: bool) -> None:
     wanted.secret_values()  # a missing one is reported before anything exists
     wanted = replace(wanted, workdir=hosts[0].absolute(wanted.workdir), output=hosts[0].absolute(wanted.output))
     backends.steps(Order(wanted, "check", kind, hosts))
+    if not no_preflight and (found := before_start.problems(Order(wanted, "check", kind, hosts))):
+        more = f"; and {len(found) - 3} more" if len(found) > 3 else ""
+        advice = "mend it, or submit with --no-preflight"
+        raise RgtError(f"nothing was started: {'; '.join(found[:3])}{more}; {advice}", errors.FINDINGS)
     here, elsewhere = wanted.roots()
     is_local = kind in ("local", "docker", "slurm") and not hosts[0].name
     environ, workdir = {**os.environ, **wanted.env}, Path(wanted.workdir)
@@ -218,11 +223,12 @@ def resume(run: Path, dry_run: bool, as_json: bool) -> None:
 
 
 def _ship(order: Order) -> None:
-    if order.kind == "ssh":
+    if order.kind == "ssh" or (order.kind == "docker" and order.supervised):
         from rgt.host import box
 
         for host in order.hosts:
-            box.ship(host)
+            if host.name:
+                box.ship(host)
 
 
 # -- what a person sees

@@ -232,6 +232,62 @@ def test_docker_job_is_stopped_and_resumed(lab: Lab, dockerd: Dockerd, loss: flo
     assert dockerd.run(["ps", "--all", "--quiet"]).stdout == ""
 
 
+SUPERVISED = Path(__file__).parents[1] / "supervised_job.py"
+
+
+def supervised(lab: Lab, target: str, words: list[str], **changes: Any) -> Path:
+    shutil.copy(SUPERVISED, lab.directory / "job.py")
+    command = [sys.executable, "job.py", *words]
+    return lab.submit(target, command=command, script=None, python=None, restart_delay=0.3, max_restarts=9, **changes)
+
+
+def state_of(directory: Path) -> dict[str, Any]:
+    path = directory / ".supervisor" / "state.json"
+    return dict(json.loads(path.read_text())) if path.exists() else {"ended": ""}
+
+
+def step_of(directory: Path) -> int:
+    return int(json.loads((directory / "state.json").read_text())["step"]) if (directory / "state.json").exists() else 0
+
+
+@pytest.mark.parametrize("target", ["ssh:box", "docker"])
+def test_killed_jobs_and_supervisors_end_as_if_nothing_had_been(
+    lab: Lab, request: pytest.FixtureRequest, target: str
+) -> None:
+    changes = prepare(target, lab, request) | {"env": {"RGT_QUEUE": lab.env["RGT_QUEUE"]}}
+    directory = supervised(lab, target, ["60"], **changes)
+
+    def ours(last: str) -> list[int]:
+        words = {pid: processes.command(pid) for pid in processes.pids()}
+        return [pid for pid, each in words.items() if each[-1:] == [last] and "gpu_gate" not in " ".join(each)]
+
+    for round in range(3):
+        reached = step_of(directory) + 3
+        wait_for("steps", lambda reached=reached: step_of(directory) >= reached)  # type: ignore[misc]
+        wait_for("two supervisors", lambda: len(ours(str(directory))) == 2)
+        if target == "ssh:box":
+            request.getfixturevalue("sshd").cut()
+        kill(
+            ours(str(directory))[0] if round else [pid for pid in ours("60") if "job.py" in processes.command(pid)][-1]
+        )
+    wait_for("its end", lambda: state_of(directory)["ended"], 90)
+    assert lab.until(directory, "finished")["exit_code"] == 0
+    value = 1.0
+    for _ in range(60):
+        value = value * 1.5 % 1.3
+    assert json.loads((directory / "final.json").read_text()) == {"step": 60, "value": value}
+    assert not (directory / "twice").exists()
+    assert len((directory / "starts").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize("target", ["ssh:box", "docker"])
+def test_a_fault_of_the_job_is_not_restarted(lab: Lab, request: pytest.FixtureRequest, target: str) -> None:
+    changes = prepare(target, lab, request) | {"env": {"RGT_QUEUE": lab.env["RGT_QUEUE"]}}
+    directory = supervised(lab, target, ["12", "shape"], **changes)
+    assert "TO87" in lab.until(directory, "failed")["detail"]
+    assert len((directory / "starts").read_text().splitlines()) == 1
+
+
 def slurm_job(slurm: Slurm, lab: Lab) -> tuple[Path, str]:
     """The paused job: its run directory, and its number in Slurm."""
     lab.env |= slurm.env
@@ -315,6 +371,21 @@ def two_nodes(lab: Lab, two_hosts: TwoHosts) -> Path:
     directory = lab.submit("ssh:a,b", nodes=2)
     lab.paused(directory, ranks=2)
     return directory
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [({"port": 2222}, "a cannot listen at 10."), ({"master_addr": "10.255.255.1"}, "cannot listen at 10.255.255.1")],
+)
+def test_the_rendezvous_is_probed(
+    lab: Lab, two_hosts: TwoHosts, sshd: Sshd, changes: dict[str, Any], said: str
+) -> None:
+    parts = [node(host, name, lab.directory, lab) for host, name in ((two_hosts.a, "a"), (two_hosts.b, "b"))]
+    (lab.directory / "ssh_config").write_text("".join(parts))
+    lab.env["RGT_SSH_CONFIG"] = str(lab.directory / "ssh_config")
+    lab.prefix = two_hosts.a.enter
+    done = lab("submit", lab.job(nodes=2, **changes), "--on", "ssh:a,b", check=False)
+    assert done.returncode == 1 and said in done.stderr and not (lab.directory / "runs").exists()
 
 
 def test_two_nodes_lose_their_link_and_resume(lab: Lab, two_hosts: TwoHosts, loss: float, sshd: Sshd) -> None:

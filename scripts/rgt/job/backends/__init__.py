@@ -13,17 +13,22 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import json
 import re
 import shlex
-from dataclasses import dataclass, field, replace
+import sys
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from rgt import bundle
 from rgt.errors import bad_input, lacking, refused
+from rgt.host import box
 from rgt.host.bounded import Done
 from rgt.host.ssh import SECONDS, Host
-from rgt.job.description import Job, from_record, seconds_word
+from rgt.job import supervisor
+from rgt.job.description import RUN, Job, from_record, seconds_word
 from rgt.run.record import ACTIVE, FAILED, FINISHED, LOST, OVER, STOPPED, Run, open_run
 
 SUPERVISED = ("local", "ssh", "docker")  # where rgt.job.supervisor restarts a job; the others have an engine that does
@@ -79,6 +84,20 @@ class Order:
             first_task = re.findall(r"\d+", str(self.job.slurm["array"]))[0]
             return f"{self.run_dir}/train.{first_task}.log"
         return f"{self.run_dir}/train.{node}.log" if node else f"{self.run_dir}/train.log"
+
+    @property
+    def supervised(self) -> bool:
+        """Whether our own supervisor restarts it; over several nodes nobody can tell alone that all have ended."""
+        return self.kind in SUPERVISED and self.job.nodes == 1 and self.job.restarts > 0
+
+    def supervisor_files(self, **how: Any) -> dict[str, str]:
+        """The supervisor's order, for its machine; see rgt/job/supervisor.py."""
+        job = self.job
+        plan = supervisor.Plan(restarts=job.restarts, delay=job.restart_delay, grace=job.grace, **how)
+        plan = replace(plan, rate=job.rate, max_cost=job.max_cost, after_memory_kill=job.after_memory_kill)
+        plan = replace(plan, resume_args=[word.replace(RUN, self.run_dir) for word in job.resume_args])
+        text = json.dumps(asdict(plan), indent=1, ensure_ascii=False)
+        return {f"{self.run_dir}/{supervisor.FOLDER}/job.json": text}
 
     def check_nodes(self) -> None:
         if len(self.hosts) != self.job.nodes:
@@ -241,6 +260,17 @@ def carry_out(order: Order, steps: list[Step]) -> None:
 
 
 # -- what several backends render
+
+
+# with -c the first entry of sys.path is the job's directory, whose modules are not ours
+_SUPERVISE_HERE = "import sys; sys.path[0] = sys.argv.pop(1); from rgt.job.supervisor import main; main()"
+
+
+def supervisor_words(host: Host) -> list[str]:
+    """What starts the supervisor there; a run directory comes behind it."""
+    if host.name:
+        return box.tool_words("supervise")
+    return [sys.executable, "-c", _SUPERVISE_HERE, str(bundle.SCRIPTS)]
 
 
 def exports(variables: dict[str, str]) -> str:

@@ -11,7 +11,8 @@ import json
 from rgt import units
 from rgt.errors import bad_input
 from rgt.host.ssh import SECONDS, Host
-from rgt.job.backends import Order, Status, Step, ask, combine, ended, engine_states, limit_words
+from rgt.job import supervisor
+from rgt.job.backends import Order, Status, Step, ask, combine, ended, engine_states, limit_words, supervisor_words
 
 # the log goes to the run directory as everywhere else; `docker logs` would die with the container
 _TO_LOG = 'exec "$@" >> "$RGT_RUN_DIR/train.log" 2>&1'
@@ -47,7 +48,17 @@ def render(order: Order) -> list[Step]:
         words = ["docker", "run", "--detach", "--init", "--network", "host", *options]
         words += [word for each in env for word in ("--env", each)]
         steps.append(Step([*words, *inside], host, secrets=list(job.secrets), seconds=_PULL_SECONDS))
-    return steps
+    return [*steps, *_supervise(order)]
+
+
+def _supervise(order: Order) -> list[Step]:
+    """Beside the container, on its host: an image need not have a Python."""
+    if not order.supervised:
+        return []
+    program, *options = supervisor_words(order.head)
+    words = [program, *options, "--detach", order.run_dir]
+    files = order.supervisor_files(container=name(order))
+    return [Step(words, order.head, files=files, expand=(1, len(words) - 1))]
 
 
 def name(order: Order) -> str:
@@ -64,6 +75,13 @@ def _container_status(order: Order, host: Host) -> Status:
     if not done:
         return Status("lost", detail=f"docker on {host.title} has no container {name(order)}")
     state = json.loads(done.out)
+    if state["Status"] == "exited" and order.supervised:
+        written = host.read(f"{order.run_dir}/{supervisor.FOLDER}/state.json")
+        known = json.loads(written) if written else {"ended": "nobody restarts it"}
+        if not known["ended"]:
+            return Status("queued", detail=f"restart {known['restarts']} comes")
+        if known.get("code") and int(state["ExitCode"]) == known["code"]:
+            return ended(known["code"], known["ended"])
     if state["Status"] != "exited":
         return Status(_STATES.get(state["Status"], "lost"))
     killed = "the kernel's OOM killer ended it (OOMKilled)" if state.get("OOMKilled") else state.get("Error", "")
@@ -73,7 +91,10 @@ def _container_status(order: Order, host: Host) -> Status:
 def stop(order: Order) -> list[Step]:
     # -t: docker 28 deprecated --time, and older ones do not know --timeout
     words = ["docker", "stop", "-t", f"{order.job.grace:.0f}", name(order)]
-    return [Step(words, host, seconds=order.job.grace + SECONDS) for host in order.hosts]
+    steps = [Step(words, host, seconds=order.job.grace + SECONDS) for host in order.hosts]
+    if order.supervised:  # first, or it would start it again
+        steps.insert(0, Step(["touch", f"{order.run_dir}/{supervisor.FOLDER}/stop"], order.head, expand=(1,)))
+    return steps
 
 
 def remove(order: Order) -> list[Step]:
@@ -83,7 +104,14 @@ def remove(order: Order) -> list[Step]:
 
 def resume(order: Order) -> list[Step]:
     """The same container again where it still exists: same image, same words. Else a new one, node by node."""
+    if order.supervised:  # only the supervisor's own start forgets that it was asked to stop
+        order.head.run(["rm", "-f", f"{order.run_dir}/{supervisor.FOLDER}/stop"], expand=(2,))
     return [
-        new if _container_status(order, new.host).state == "lost" else Step(["docker", "start", name(order)], new.host)
-        for new in render(order)
+        *(
+            new
+            if _container_status(order, new.host).state == "lost"
+            else Step(["docker", "start", name(order)], new.host)
+            for new in render(order)[: len(order.hosts)]
+        ),
+        *_supervise(order),
     ]
