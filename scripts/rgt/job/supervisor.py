@@ -96,6 +96,7 @@ class Supervisor:
         self.plan = Plan(**json.loads((self.folder / "job.json").read_text(encoding="utf-8")))
         self.state, self.memory_killed, self.signal = State(), False, 0
         self.waiting: subprocess.Popen[bytes] | None = None  # `docker wait`
+        self.standby: subprocess.Popen[bytes] | None = None  # if we started it
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP):
             signal.signal(number, self._pass_on)
 
@@ -192,7 +193,11 @@ class Supervisor:
         self._save()
         event = "finished" if code == 0 else "stopped" if self._stopping() else "failed"
         self.run.log_event(event, **self._facts(code, verdict))
-        print(f"supervise: {event}: {verdict.cause}", file=sys.stderr)
+        if event == "failed" and verdict.cause != plain_cause(code):
+            print(f"supervise: {verdict.cause}", file=sys.stderr)
+        if self.standby and self.standby.poll() is None:  # it holds no state
+            self.standby.kill()
+            self.standby.wait()
         return code
 
     def _facts(self, code: int, verdict: Verdict) -> dict[str, Any]:
@@ -294,9 +299,10 @@ class Supervisor:
             stop = "a restart would meet it again"
         elif how == "once" and entry in state.used:
             stop = "it had its one restart for this cause"
+        elif how == "" and step is None:  # it never got to work
+            return Verdict(False, said, entry)
         elif how == "" and not further:
-            where = f"step {step} as before" if step is not None else "no step"
-            stop = f"it came no further ({where})"
+            stop = f"it came no further (step {step} as before)"
         elif state.restarts >= plan.restarts:
             stop = f"all {plan.restarts} restarts are used"
         elif plan.rate and plan.max_cost is not None and hours * plan.rate >= plan.max_cost:
@@ -325,7 +331,11 @@ class Supervisor:
         first = found[0] if found else None
         if first and first.entry and (first.entry.restart or first.role == causes.CAUSE):
             return step, first.entry.id, f"{first.entry.id} {first.entry.name}", first.entry.restart
-        return step, "", f"exit code {code}", ""
+        return step, "", plain_cause(code), ""
+
+
+def plain_cause(code: int) -> str:
+    return f"exit code {code}"
 
 
 def _book() -> Any:

@@ -27,6 +27,7 @@ TOKENS_PER_PARAMETER, DEFAULT_PARAMS = 20, 124e6
 RESERVE, CONTEXT = 0.10, 1 << 30  # fragmentation; what CUDA itself and the libraries take
 BATCH_TOKENS, LEAST_STEPS = 524_288, 1000
 _LARGEST = 64
+LEAST_PHASES = 4  # one step for each
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,7 @@ def propose(
             "take fewer --params, a shorter --block-size, or a larger card"
         )
     plan = replace(plan, micro_batch=fitting[-1], accumulation=max(1, round(sequences / fitting[-1])))
-    return replace(plan, steps=max(1, math.ceil(tokens / plan.step_tokens)))
+    return replace(plan, steps=max(LEAST_PHASES, math.ceil(tokens / plan.step_tokens)))
 
 
 def explain(plan: Plan, why_precision: str) -> list[str]:

@@ -68,5 +68,6 @@ def gate_status(order: Order, host: Host, gate: list[str]) -> Status:
         written = host.read(f"{order.run_dir}/{supervisor.FOLDER}/state.json")
         known = json.loads(written) if written else {}
         if known.get("ended") and known["code"] is not None and state != "stopped":
-            return ended(known["code"], known["ended"] if known["code"] else "")
+            plain = known["ended"] == supervisor.plain_cause(known["code"]) or not known["code"]
+            return ended(known["code"], "" if plain else known["ended"])
     return Status(state, record["exit_code"], reason)
