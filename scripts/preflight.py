@@ -89,15 +89,19 @@ def fits(image: str, gpu: str, driver: str, fmt: str | None) -> int:
     Example: rgt preflight fits pytorch/pytorch:2.4.0-cuda12.4-cudnn9-runtime --gpu B200 --driver 550.54
     """
     from rgt.job.audit import Row, fail, ok
-    from rgt.machine import cards
+    from rgt.machine import card_sheets
 
-    cuda, _ = cards.versions(image)
-    if not cards.lookup(gpu):
-        raise bad_input(f"no card called {gpu!r} is known; known are {', '.join(cards.SHEETS)}")
-    rows = [fail("image", "cuda", each, "take an image for this card") for each in cards.problems(image, gpu, driver)]
+    cuda, _ = card_sheets.versions(image)
+    if not card_sheets.lookup(gpu):
+        raise bad_input(f"no card called {gpu!r} is known; known are {', '.join(card_sheets.SHEETS)}")
+    rows = [
+        fail("image", "cuda", each, "take an image for this card") for each in card_sheets.problems(image, gpu, driver)
+    ]
     if not cuda:
         rows = [Row("image", "warn", f"the name of {image} does not tell its CUDA; nothing was judged", "", "unjudged")]
-    wanted = "" if driver or not cuda else f"; the driver was not judged: {cards.driver_for(cuda)} or newer is wanted"
+    wanted = (
+        "" if driver or not cuda else f"; the driver was not judged: {card_sheets.driver_for(cuda)} or newer is wanted"
+    )
     return _emit(rows or [ok("image", f"CUDA {cuda[0]}.{cuda[1]} runs on {gpu}{wanted}" if cuda else "")], fmt)
 
 

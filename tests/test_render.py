@@ -361,13 +361,13 @@ def test_repro_from_a_clean_clone(project: Path, tmp_path: Path) -> None:
 
 
 def test_repro_evaluates_again_and_says_what_it_does_not_repeat(tmp_path: Path) -> None:
-    run(tmp_path, "init")
+    call(tmp_path, "manifest_scaffold.py", "init")
     for name, value in (("20260101-120000-a-a1b2c3", 0.91), ("20260101-120000-b-a1b2c3", 0.95)):
         (tmp_path / "runs" / name / "checkpoints").mkdir(parents=True)
         (tmp_path / "runs" / name / "checkpoints" / "w.npy").touch()
         row = {"name": "acc", "value": value, "split": "test", "direction": "up"}
         (tmp_path / "runs" / name / "results.json").write_text(json.dumps({"run_id": name, "metrics": [row]}))
-    (tmp_path / "evaluate.sh").write_text("#!/bin/sh\necho '{\"test_acc\": 0.91}' > \"$2\"\n")
+    (tmp_path / "evaluate.sh").write_text('#!/bin/sh\necho \'{"test_acc": 0.91}\' > "$2"\n')
     (tmp_path / "evaluate.sh").chmod(0o755)
     lines = repro(tmp_path, "--evaluate").stdout.splitlines()
     assert "evaluated: 20260101-120000-a-a1b2c3: test_acc 0.91 as in results.json" in lines

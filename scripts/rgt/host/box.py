@@ -17,8 +17,14 @@ from rgt.catalogue import entries
 from rgt.host.bounded import Done
 from rgt.host.ssh import Host
 
-TOOLS = ("gpu_gate", "preflight", "takeover", "watch")  # what a box is asked to do; transfer is transfer.py's other end
-NOUNS = ("run", "metrics", "log", "checkpoint", "machine", "host", "job", "catalogue", "triage")
+TOOLS = (
+    "gpu_gate",
+    "preflight",
+    "takeover",
+    "triage",
+    "watch",
+)  # what a box is asked to do; transfer is transfer.py's other end
+NOUNS = ("run", "metrics", "log", "checkpoint", "machine", "host", "job", "catalogue")
 PACKAGES = (
     "click",
     "pynvml",

@@ -21,7 +21,7 @@ from rgt.host import box
 from rgt.host.bounded import Done
 from rgt.host.ssh import Host
 from rgt.job.backends import Order
-from rgt.machine import cards
+from rgt.machine import card_sheets
 
 WITH_DISK = ("local", "ssh", "docker", "slurm")
 _SECONDS = 120.0
@@ -91,7 +91,7 @@ def _image(order: Order) -> list[str]:
                 continue
             lines = [line.rpartition(",") for line in answer.out.splitlines() if not answer.code]
             offers += dict.fromkeys((card.strip(), driver.strip()) for card, _, driver in lines)
-    told = [cards.problems(job.image, card, driver) for card, driver in offers]
+    told = [card_sheets.problems(job.image, card, driver) for card, driver in offers]
     # of several accelerators any will do: only when none fits there is nothing to run on
     return [] if not told or not all(told) else list(dict.fromkeys(each for one in told for each in one))
 

@@ -17,10 +17,8 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import io
 import json
 import os
-import pkgutil
 import signal
 import subprocess
 import sys
@@ -31,8 +29,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
-from rgt import files
-from rgt.bundle import REFERENCES
+from rgt import bundle, files
 from rgt.errors import RgtError
 from rgt.machine import memory, processes
 from rgt.run.record import Run
@@ -191,10 +188,10 @@ class Supervisor:
     def _end(self, code: int, verdict: Verdict) -> int:
         self.state.code, self.state.ended, self.state.log_end = code, verdict.cause, self._log_size()
         self._save()
-        event = "finished" if code == 0 else "stopped" if self._stopping() else "failed"
-        self.run.log_event(event, **self._facts(code, verdict))
-        if event == "failed" and verdict.cause != plain_cause(code):
-            print(f"supervise: {verdict.cause}", file=sys.stderr)
+        if code == 0 or not self._stopping():  # a stop is recorded by whoever asked for it
+            self.run.log_event("failed" if code else "finished", **self._facts(code, verdict))
+            if code and verdict.cause != plain_cause(code):
+                print(f"supervise: {verdict.cause}", file=sys.stderr)
         if self.standby and self.standby.poll() is None:  # it holds no state
             self.standby.kill()
             self.standby.wait()
@@ -313,7 +310,6 @@ class Supervisor:
     def _why(self, code: int) -> tuple[int | None, str, str, str]:
         """Last step, the entry's id, a sentence, and how its catalogue entry says to restart."""
         from rgt.log import summary
-        from rgt.triage import causes, scan
 
         text = b""
         with contextlib.suppress(OSError), self.run.log.open("rb") as file:
@@ -325,26 +321,19 @@ class Supervisor:
             return step, MEMORY, "the kernel killed it for memory", "once"
         if code in _FROM_OUTSIDE:  # the kernel counts its own kills: a shell's "Killed" in the log says no more
             return step, "", f"ended by {signal.Signals(_FROM_OUTSIDE[code]).name} from outside", "yes"
-        what = scan.plan(_book())
-        trace = scan.Scan(what, str(self.run.log)).run(io.BytesIO(text))
-        found = [one for one in causes.diagnose([trace], what, code) if one.role in (causes.CAUSE, causes.AFTERMATH)]
-        first = found[0] if found else None
-        if first and first.entry and (first.entry.restart or first.role == causes.CAUSE):
-            return step, first.entry.id, f"{first.entry.id} {first.entry.name}", first.entry.restart
+        tool = bundle.SCRIPTS / "triage.py"  # beside us, or in the one file that we run from
+        words = [str(tool)] if tool.is_file() else [sys.orig_argv[1], "triage"]
+        given = ["-", "--exit-code", str(code if code < 256 else 1), "--json"]
+        done = subprocess.run([sys.executable, *words, *given], input=text, capture_output=True)
+        with contextlib.suppress(ValueError, LookupError, TypeError):
+            found = [one for one in json.loads(done.stdout)["diagnoses"] if one["role"] in ("cause", "aftermath")]
+            if found and "id" in found[0] and (found[0].get("restart") or found[0]["role"] == "cause"):
+                return step, found[0]["id"], f"{found[0]['id']} {found[0]['name']}", found[0].get("restart", "")
         return step, "", plain_cause(code), ""
 
 
 def plain_cause(code: int) -> str:
     return f"exit code {code}"
-
-
-def _book() -> Any:
-    """The catalogue: from its documents, on a box from what box.pyz brought."""
-    from rgt.catalogue import entries
-
-    if REFERENCES.is_dir():
-        return entries.read()
-    return entries.unpack(pkgutil.get_data("rgt", entries.PACKED) or b"[]")
 
 
 def main() -> None:

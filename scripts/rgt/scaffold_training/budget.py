@@ -19,7 +19,7 @@ from typing import Any
 
 from rgt import units
 from rgt.errors import bad_input
-from rgt.machine import cards
+from rgt.machine import card_sheets
 from rgt.machine import gpus as gpu
 
 MFU = 0.35  # share of the peak that a training reaches: an assumption until it is measured
@@ -44,11 +44,11 @@ def card(name: str | None, memory: int | None) -> Card:
         here = next((each for each in gpu.read().gpus if each.error is None), None)
         if here is None:
             return Card("GPU" if memory else "CPU", memory)
-        sheet = cards.lookup(here.name)
+        sheet = card_sheets.lookup(here.name)
         return Card(here.name, memory or here.memory_total, sheet.flops if sheet else None, here.compute_cap)
-    sheet = cards.lookup(name)
+    sheet = card_sheets.lookup(name)
     if sheet is None:
-        known = ", ".join(cards.SHEETS)
+        known = ", ".join(card_sheets.SHEETS)
         raise bad_input(f"no card called {name!r} is known; known are {known}; or give --gpu-mem instead")
     return Card(sheet.name, memory or sheet.gibibytes << 30, sheet.flops, sheet.compute_cap)
 

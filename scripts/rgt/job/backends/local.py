@@ -11,7 +11,6 @@ from rgt.host.ssh import SECONDS, Host
 from rgt.job import supervisor
 from rgt.job.backends import Order, Status, Step, combine, ended, engine_states, supervisor_words
 from rgt.job.description import seconds_word
-from rgt.run.record import OVER
 
 _STATES = engine_states(finished="done", failed="timeout", stopped="cancelled")  # the gate's other words are ours
 GATE = [sys.executable, str(bundle.SCRIPTS / "gpu_gate.py")]
@@ -64,10 +63,11 @@ def gate_status(order: Order, host: Host, gate: list[str]) -> Status:
         raise lacking(f"cannot ask the gate on {host.title}: {done.sentence()}")
     record = json.loads(done.out)
     state, reason = _STATES.get(record["state"], record["state"]), record["reason"] or ""
-    if order.supervised and state in OVER:  # the gate's own child may have been a supervisor that was killed
+    # the gate's own child may have been a supervisor that was killed; a timeout or a cancel is the gate's own act
+    if order.supervised and record["state"] in ("done", "failed", "lost"):
         written = host.read(f"{order.run_dir}/{supervisor.FOLDER}/state.json")
         known = json.loads(written) if written else {}
-        if known.get("ended") and known["code"] is not None and state != "stopped":
+        if known.get("ended") and known["code"] is not None:
             plain = known["ended"] == supervisor.plain_cause(known["code"]) or not known["code"]
             return ended(known["code"], "" if plain else known["ended"])
     return Status(state, record["exit_code"], reason)
