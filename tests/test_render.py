@@ -355,7 +355,7 @@ def test_repro_from_a_clean_clone(project: Path, tmp_path: Path) -> None:
     (tmp_path / "clone/requirements.lock").write_text("click==0.1\n")
     (tmp_path / "clone/notes.md").write_text("Ours reaches 93.4% accuracy on CIFAR-10 test.\n")
     done = repro(tmp_path / "clone")
-    assert done.returncode == 1 and "reproduced" not in done.stdout
+    assert done.returncode == 1 and "reproduced: every" not in done.stdout
     assert "pin: click 0.1 is locked" in done.stdout and "notes.md:1" in done.stdout and "?? notes.md" in done.stdout
     assert " D figures/acc/figure.png" in done.stdout
 

@@ -11,7 +11,7 @@ command -v flock >/dev/null || { echo "error: flock is not installed (Debian: ut
 mkdir -p "$RUN" || exit 3
 exec 9>>"$RUN/.train.lock"  # every process of the training inherits it: free when the last of them is gone
 flock -n 9 || {
-  pids=$(for one in /proc/[0-9]*/fd/9; do [ "$one" -ef "$RUN/.train.lock" ] && one=${one#/proc/} && echo "${one%%/*}"; done)
+  pids=$(exec 9>&-; for one in /proc/[0-9]*/fd/9; do [ "$one" -ef "$RUN/.train.lock" ] && one=${one#/proc/} && echo "${one%%/*}"; done)
   pids=$(echo "$pids" | grep -vx "$$" | head -n 5 | tr '\n' ' ')
   echo "error: $RUN is being trained by another process (pid ${pids:-unknown}); wait for it, or stop it first" >&2; exit 2; }
 cd "$here" || exit 3

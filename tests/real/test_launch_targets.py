@@ -375,7 +375,10 @@ def two_nodes(lab: Lab, two_hosts: TwoHosts) -> Path:
 
 @pytest.mark.parametrize(
     ("changes", "said"),
-    [({"port": 2222}, "a cannot listen at 10."), ({"master_addr": "10.255.255.1"}, "cannot listen at 10.255.255.1")],
+    [
+        ({"port": 2222}, "port on a: 2222 cannot be taken"),
+        ({"master_addr": "10.255.255.1"}, "cannot listen at 10.255.255.1"),
+    ],
 )
 def test_the_rendezvous_is_probed(
     lab: Lab, two_hosts: TwoHosts, sshd: Sshd, changes: dict[str, Any], said: str
