@@ -13,6 +13,7 @@ from typing import Any
 from doccheck import commands
 from rgt import bundle, schema
 
+import numpy
 import pytest
 import yaml
 
@@ -127,13 +128,13 @@ def test_warns(bench: Bench, config: dict[str, Any], words: str, code: str, mess
 
 def test_looks_at_the_host_and_runs_there(bench: Bench, boxes: Path) -> None:
     home = boxes / "a" / "exp"
-    missing = train(bench, "--json", cluster="a", workdir="~/exp", python="python3", resume_from="ckpt/last.pt")
-    gone = ["~/exp/train.py does not exist on a", "~/exp/ckpt/last.pt does not exist on a"]
+    missing = train(bench, "--json", cluster="a", workdir="~/exp", python="python3", resume_from="ckpt/last.npy")
+    gone = ["~/exp/train.py does not exist on a", "~/exp/ckpt/last.npy does not exist on a"]
     assert [message for _, _, message in findings(missing)] == gone
     (home / "ckpt").mkdir()
-    (home / "ckpt" / "last.pt").touch()
+    numpy.save(home / "ckpt" / "last.npy", numpy.ones(4))
     (home / "train.py").write_text("import sys; open('seen', 'w').write(open(sys.argv[2]).read())")
-    done = train(bench, "--json", cluster="a", workdir="~/exp", python="python3", resume_from="ckpt/last.pt")
+    done = train(bench, "--json", cluster="a", workdir="~/exp", python="python3", resume_from="ckpt/last.npy")
     assert done.returncode == 0, done.stderr
     until(lambda: (home / "seen").exists() and (home / "seen").read_text())
     assert (home / "seen").read_bytes() == (bench.directory / "prod.yaml").read_bytes()
