@@ -53,14 +53,15 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Print the exact c
 @main.command()
 @click.argument("spec", type=click.Path(path_type=Path))
 @click.option("--on", "target", required=True, help=TARGETS)
+@click.option("--no-preflight", is_flag=True, help="Do not look for the job's paths, room, image and port first.")
 @dry_run_option
 @cli.json_option
-def submit(spec: Path, target: str, dry_run: bool, as_json: bool) -> None:
-    """Start the job of SPEC (job.yaml) on a target; prints the run directory.
+def submit(spec: Path, target: str, no_preflight: bool, dry_run: bool, as_json: bool) -> None:
+    """Start the job of SPEC (job.yaml) on a target; prints the run directory. Exit 1: it could not work there.
 
     Example: rgt launch submit job.yaml --on slurm --dry-run
     """
-    from rgt.job import backends, description
+    from rgt.job import backends, before_start, description
     from rgt.job.backends import Order
     from rgt.machine.interpreter import python_word
     from rgt.run import provenance
@@ -68,13 +69,16 @@ def submit(spec: Path, target: str, dry_run: bool, as_json: bool) -> None:
 
     wanted = description.load(spec)
     kind, hosts = backends.parse_target(target)
-    engine = backends.backend(kind)
     if dry_run:
-        _print_steps(engine.render(Order(wanted, "<run-id>", kind, hosts)), as_json)
+        _print_steps(backends.steps(Order(wanted, "<run-id>", kind, hosts)), as_json)
         return
     wanted.secret_values()  # a missing one is reported before anything exists
     wanted = replace(wanted, workdir=hosts[0].absolute(wanted.workdir), output=hosts[0].absolute(wanted.output))
-    engine.render(Order(wanted, "check", kind, hosts))
+    backends.steps(Order(wanted, "check", kind, hosts))
+    if not no_preflight and (found := before_start.problems(Order(wanted, "check", kind, hosts))):
+        more = f"; and {len(found) - 3} more" if len(found) > 3 else ""
+        advice = "mend it, or submit with --no-preflight"
+        raise RgtError(f"nothing was started: {'; '.join(found[:3])}{more}; {advice}", errors.FINDINGS)
     here, elsewhere = wanted.roots()
     is_local = kind in ("local", "docker", "slurm") and not hosts[0].name
     environ, workdir = {**os.environ, **wanted.env}, Path(wanted.workdir)
@@ -94,7 +98,7 @@ def submit(spec: Path, target: str, dry_run: bool, as_json: bool) -> None:
         for host in hosts if kind in ("ssh", "docker", "slurm") else []:
             host.put(f"{order.run_dir}/run.json", run.run_json.read_bytes())
         _ship(order)
-        backends.carry_out(order, engine.render(order))
+        backends.carry_out(order, backends.steps(order))
     except RgtError as error:
         run.log_event("failed", reason=error.message)
         raise
@@ -160,14 +164,18 @@ def logs(run: Path, lines: int, follow: bool, as_json: bool) -> None:
 
 @main.command()
 @run_argument
+@click.option("--rm", "remove", is_flag=True, help="Docker: remove its containers, too; what they wrote here stays.")
 @dry_run_option
 @cli.json_option
-def stop(run: Path, dry_run: bool, as_json: bool) -> None:
+def stop(run: Path, remove: bool, dry_run: bool, as_json: bool) -> None:
     """End the job: its warning signal, its grace, then the kill. The run directory stays."""
     from rgt.job import backends
 
     opened, order = backends.open_order(run)
-    steps = backends.backend(order.kind).stop(order)
+    engine = backends.backend(order.kind)
+    if remove and not hasattr(engine, "remove"):
+        raise bad_input(f"--rm removes containers of docker; {order.kind} leaves none")
+    steps = engine.stop(order) + (engine.remove(order) if remove else [])
     if dry_run:
         _print_steps(steps, as_json)
         return
@@ -215,11 +223,12 @@ def resume(run: Path, dry_run: bool, as_json: bool) -> None:
 
 
 def _ship(order: Order) -> None:
-    if order.kind == "ssh":
+    if order.kind == "ssh" or (order.kind == "docker" and order.supervised):
         from rgt.host import box
 
         for host in order.hosts:
-            box.ship(host)
+            if host.name:
+                box.ship(host)
 
 
 # -- what a person sees

@@ -17,13 +17,12 @@ is found against its seal.json, a new seal against runs/SEALS.jsonl.
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rgt import cli, schema
-from rgt.bundle import TEMPLATES
+from rgt import cli, files, schema
+from rgt.bundle import ROOT, TEMPLATES
 from rgt.errors import RgtError, bad_input
 from rgt.report import Report
 
@@ -59,7 +58,8 @@ def init(folder: Path, as_json: bool) -> None:
     claims.load(target)
     script = folder / "repro.sh"
     if not script.exists():
-        shutil.copy(TEMPLATES / "repro.sh", script)
+        text = (TEMPLATES / "repro.sh").read_text(encoding="utf-8")
+        files.write_text(script, text.replace("@RGT@", str(ROOT)))  # the last place where it looks for us
         script.chmod(0o755)
         made.append(script.name)
     text = f"{folder}: made {', '.join(made) or 'nothing, all of it is there'}"

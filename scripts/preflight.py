@@ -15,9 +15,11 @@ to, and removed; nothing else changes. The smoke runs in a scratch directory, wh
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -49,12 +51,15 @@ def main() -> None:
 
 @main.command(name="audit")
 @click.argument("spec", required=False, type=PLACE, metavar="[JOB]")
+@click.option("--quick", is_flag=True, help="Only what a start needs: paths, room for two checkpoints, port, sizes.")
 @click.option("--write", multiple=True, type=PLACE, help="One more directory that is written to. Repeatable.")
 @click.option("--checkpoint-size", type=cli.Size(), help="Size of one checkpoint. [default: as the newest in output]")
 @click.option("--keep", type=click.IntRange(1), default=3, show_default=True, help="How many checkpoints are kept.")
 @click.option("--python", help="Interpreter to ask when no JOB names one. [default: the active environment's]")
 @cli.report_options
-def audit_command(spec: Path | None, write: tuple[Path, ...], python: str | None, fmt: str | None, **sizes: Any) -> int:
+def audit_command(
+    spec: Path | None, quick: bool, write: tuple[Path, ...], python: str | None, fmt: str | None, **sizes: Any
+) -> int:
     """Check this machine, and what JOB (job.yaml) takes for granted.
 
     Example: rgt preflight audit job.yaml --checkpoint-size 14GiB
@@ -67,7 +72,37 @@ def audit_command(spec: Path | None, write: tuple[Path, ...], python: str | None
     job = _load(spec) if spec else description.Job("", python=job_python(python))
     planned = PlannedJob(job, str(spec or ""), list(write), **sizes)
     checks = (*gpu_checks.CHECKS, *box_checks.CHECKS, *(JOB_CHECKS if spec else ()))
+    if quick:
+        planned.keep = 1
+        checks = (*JOB_CHECKS, box_checks.size, box_checks.port, box_checks.output_place, box_checks.checkpoints)
     return _emit(audit(checks, planned), fmt)
+
+
+@main.command()
+@click.argument("image")
+@click.option("--gpu", required=True, help="The card on offer, such as B200.")
+@click.option("--driver", default="", help="Its NVIDIA driver, where the offer names one, such as 550.54.")
+@cli.report_options
+def fits(image: str, gpu: str, driver: str, fmt: str | None) -> int:
+    """Before renting: do CUDA and torch of IMAGE, as its name tells them, run on the card and driver on offer?
+
+    Example: rgt preflight fits pytorch/pytorch:2.4.0-cuda12.4-cudnn9-runtime --gpu B200 --driver 550.54
+    """
+    from rgt.job.audit import Row, fail, ok
+    from rgt.machine import card_sheets
+
+    cuda, _ = card_sheets.versions(image)
+    if not card_sheets.lookup(gpu):
+        raise bad_input(f"no card called {gpu!r} is known; known are {', '.join(card_sheets.SHEETS)}")
+    rows = [
+        fail("image", "cuda", each, "take an image for this card") for each in card_sheets.problems(image, gpu, driver)
+    ]
+    if not cuda:
+        rows = [Row("image", "warn", f"the name of {image} does not tell its CUDA; nothing was judged", "", "unjudged")]
+    wanted = (
+        "" if driver or not cuda else f"; the driver was not judged: {card_sheets.driver_for(cuda)} or newer is wanted"
+    )
+    return _emit(rows or [ok("image", f"CUDA {cuda[0]}.{cuda[1]} runs on {gpu}{wanted}" if cuda else "")], fmt)
 
 
 @main.command()
@@ -102,6 +137,8 @@ def _load(spec: Path) -> description.Job:
     """YAML, or JSON where there is no pyyaml (a rented box)."""
     from rgt.job import description
 
+    if str(spec) == "-":  # from launch, which has checked it
+        return description.Job(**json.load(sys.stdin))
     if not spec.is_file():
         raise bad_input(f"{spec} is not a file; expected a job description (job.yaml)")
     if spec.suffix == ".json":
@@ -179,7 +216,7 @@ def data(planned: PlannedJob) -> Iterator[Row]:
     from rgt.job.audit import fail, ok
 
     for word in planned.job.data:
-        path = planned.workdir / os.path.expanduser(word)
+        path = planned.on_host(planned.workdir / os.path.expanduser(word))
         if not path.exists():
             fix = "copy it there, or correct `data` in the job; a relative path is read from workdir"
             yield fail("data", "missing", f"{path} does not exist", fix, planned.spec)
@@ -194,7 +231,8 @@ def configs(planned: PlannedJob) -> Iterator[Row]:
     from rgt.job import config_paths, description, settings
     from rgt.job.audit import ok, warn
 
-    if not planned.workdir.is_dir():
+    moved = planned.job.image and any(mount["from"] != mount["to"] for mount in planned.job.mounts)
+    if not planned.workdir.is_dir() or moved:  # what a path means in there cannot be said from here
         return
     given: list[settings.Setting] = []
     found = [("command line", Path(planned.spec), given)]

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from rgt import bundle, cli, errors, files, schema
 from rgt.errors import RgtError, bad_input
+from rgt.host.ssh import Host
 from rgt.report import Report
 from rgt.units import show_duration
 
@@ -36,8 +38,14 @@ if TYPE_CHECKING:
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 WITH_FILES = ("local", "ssh", "slurm", "docker")  # targets whose disk we can look at
-JOB_KEYS = "command script args workdir python env secrets image time_limit grace max_restarts".split()
+# fields of job.yaml that a config may have among its own; all the others stand below its key `job`
+JOB_KEYS = "command script args workdir python env secrets image time_limit grace max_restarts seed".split()
 _HEAD = "# written by remote_train.py"
+# what a training is started by when the config does not say so, and how it takes its config
+_STARTERS = ("train.sh", "train.py")
+_PYTHONS = (".venv/bin/python", "venv/bin/python")
+_CONFIG_OPTION = re.compile(r"""['"](--(?:config|cfg|conf)(?:[-_](?:file|path|yaml))?)['"]""")
+_SPAWNS = re.compile(r"\bspawn\(|elastic_launch|torchrun|accelerate launch|deepspeed ")  # it starts its ranks itself
 
 
 @click.command(cls=cli.Command)
@@ -63,7 +71,7 @@ def main(config: Path, cluster: str, dry_run: bool, fmt: str | None, **how: Any)
     kind, colon, _ = cluster.partition(":")
     target = cluster if cluster == "local" or (colon and kind in backends.KINDS) else f"ssh:{cluster}"
     path = config.absolute()
-    run = ProductionRun(description.load_yaml(path, "production_config"), path, target=target, **how)
+    run = ProductionRun(description.load_yaml(path), path, target=target, **how)
     rows = [replace(row, path=str(path) if row.name else "") for row in run.rows()]
     report = Report("remote_train", data={"target": target, "estimate": run.estimate, "run": None, "next": {}})
     add_findings(report, rows)
@@ -95,25 +103,56 @@ class ProductionRun:
     max_loss: float
 
     def __post_init__(self) -> None:
-        from rgt.job import backends, description
+        from rgt.job import backends, description, settings
 
         self.kind, self.hosts = backends.parse_target(self.target)
+        self.known = settings.plain_names(self.config)
+        self.said = {name: setting.value for name, setting in self.known.items()}
+        schema.check(self.said, "production_config", str(self.path))
         self.nodes = int(self.config.get("nodes", len(self.hosts)))
         self.processes = self.nodes * max(1, self.gpus)
         # where {config} is, seen from workdir: its own file for each content, so that a run keeps what it read
         self.shipped = f".rgt/{self.path.stem}-{hashlib.sha256(self.path.read_bytes()).hexdigest()[:8]}.yaml"
         self.given = {key: self.config[key] for key in JOB_KEYS if key in self.config}
+        if not isinstance(self.given.get("env", {}), dict):  # env: CartPole-v1
+            del self.given["env"]
+        below = self.config.get("job")
+        self.given |= below if isinstance(below, dict) else {}
+        if isinstance(self.given.get("command"), str):  # as people write it
+            self.given["command"] = shlex.split(self.given["command"])
+        if "command" not in self.given and "script" not in self.given:
+            self.given |= self._found_start()
         self.ships_config = "config" in description.holes(self.given)
+
+    def _found_start(self) -> dict[str, Any]:
+        """train.sh or train.py of the workdir, with the config by its own option, and the workdir's own Python."""
+        given = str(self.config.get("workdir", "."))
+        workdir = given if given.startswith(("/", "~")) else f"{self.path.parent}/{given}"
+        host = self.hosts[0] if self.kind in WITH_FILES else Host()
+        texts = {name: host.read(f"{workdir}/{name}") for name in _STARTERS}
+        name = next((name for name, data in texts.items() if data is not None), None)
+        if name is None:
+            example = 'script: main.py and args: [--config, "{config}"], or command: [bash, run.sh]'
+            looked = f"{workdir} on {host.title} has neither {' nor '.join(_STARTERS)}"
+            raise bad_input(f"{self.path} does not say what to start, and {looked}; add to it: {example}")
+        text = (texts[name] or b"").decode(errors="replace")
+        if name == "train.sh":
+            return {"command": ["bash", name, *(["{config}"] if re.search(r"\$\{?[1@*]", text) else [])]}
+        option = _CONFIG_OPTION.search(text)
+        words = [option[1], "{config}"] if option else ["{config}"] if "sys.argv[1]" in text else []
+        own = (path for path in _PYTHONS if not host.run(["test", "-x", f"{workdir}/{path}"], expand=(2,)).code)
+        python = str(self.config.get("python") or next(own, "python3"))
+        if _SPAWNS.search(text) and "LOCAL_RANK" not in text:  # torchrun around it would start N x N processes
+            return {"command": [python, name, *words]}
+        return {"script": name, "args": words, "python": python}
 
     @functools.cached_property
     def spec(self) -> dict[str, Any]:
         """The job description for launch."""
         from rgt.job import description
 
-        given = self.given
-        if ("command" in given) == ("script" in given):
-            raise bad_input(f"{self.path} must say what to start: either command (words) or script (with args)")
-        scalars = {key: value for key, value in self.config.items() if isinstance(value, (str, int, float))}
+        given, both = self.given, {**self.config, **self.said}
+        scalars = {key: value for key, value in both.items() if isinstance(value, (str, int, float))}
         values = {key: description.text(value) for key, value in scalars.items()} | {"config": self.shipped}
         for name in sorted(description.holes(given) - set(values)):
             raise bad_input(f"{self.path} asks for {{{name}}} in its words, but has no {name}")
@@ -134,20 +173,24 @@ class ProductionRun:
 
     @property
     def estimate(self) -> dict[str, Any] | None:
-        """epochs x measured time of one; None when nobody measured."""
-        epochs, each = self.config["epochs"], self.epoch_time
-        return None if each is None else {"epochs": epochs, "epoch_time": each, "seconds": epochs * each}
+        """epochs x measured time of one; None when nobody measured, or the config counts steps."""
+        epochs, each = self.said.get("epochs"), self.epoch_time
+        return {"epochs": epochs, "epoch_time": each, "seconds": epochs * each} if epochs and each else None
 
     def facts(self) -> Iterator[str]:
-        config, estimate = self.config, self.estimate
+        config, estimate = self.said, self.estimate
         processes = "1 process" if self.processes == 1 else f"{self.processes} processes"
         yield f"run        {self.name} on {self.target}: {processes} ({self.nodes} x {self.gpus} GPUs)"
         if "batch_size" in config:
             steps = config.get("gradient_accumulation_steps", 1)
             total = config["batch_size"] * self.processes * steps
             yield f"batch      {config['batch_size']} x {processes} x {steps} accumulated = {total}"
+        renamed = [f"{each.key} is {ours}" for ours, each in self.known.items() if each.key != ours]
+        if renamed:
+            yield f"read as    {', '.join(renamed)}; the trainer gets its own words"
         if estimate is None:
-            how = "run a copy of the config with epochs: 2, take the second epoch's time from its log"
+            epochs = self.known["epochs"].key if "epochs" in self.known else "epochs"
+            how = f"run a copy of the config with {epochs}: 2, take the second epoch's time from its log"
             yield f"duration   unknown; measure it: {how} (the first warms up), and give it as --epoch-time"
         else:
             each = f"{estimate['epochs']} epochs x {show_duration(estimate['epoch_time'])} an epoch"
@@ -157,9 +200,12 @@ class ProductionRun:
 
     def rows(self) -> Iterator[Row]:
         """fail is what cannot work; the rest is told."""
+        from rgt.job import settings
         from rgt.job.audit import Row, fail, warn
 
-        wanted = self.config.get("world_size")
+        for key, meant in settings.misspelt(self.config).items():
+            yield warn(key, "unknown", f"{key} is passed on to the trainer as it is; did you mean {meant}?")
+        wanted = self.said.get("world_size")
         if wanted not in (None, self.processes):
             machines = f"{self.nodes} x {self.gpus} GPUs" if self.gpus else f"{self.nodes} x 1 process without a GPU"
             seen = f"world_size is {wanted}, but {machines} make {self.processes} processes"
@@ -173,28 +219,39 @@ class ProductionRun:
             seen = f"paths and disk were not looked at: {self.kind} has no disk before the job runs"
             yield Row("", "info", seen, code="unjudged")
             return
-        named = {key: self.there(self.config[key]) for key in ("script", "resume_from") if self.config.get(key)}
+        named = {key: self.there(value) for key, value in self.spec.items() if key == "script"}
+        if isinstance(resume := self.said.get("resume_from"), str):
+            named["resume_from"] = self.there(resume)
         for host in self.hosts:
+            place = f"{host.name}:{self.job.workdir}" if host.name else self.job.workdir
+            bring = bundle.command("transfer", "push", self.path.parent, place)
             for key, path in {"workdir": self.job.workdir, **named}.items():
                 if host.run(["test", "-e", path], expand=(2,)).code:
                     seen = f"{path} does not exist on {host.title}"
-                    yield fail(key, "missing", seen, "bring it there, or mend the path")
+                    yield fail(key, "missing", seen, f"mend the path, or bring it: {bring}")
 
     def _cadence(self) -> Iterator[Row]:
         """How much a preemption costs, and whether early stopping can do what it is for."""
-        from rgt.job.audit import warn
+        from rgt.job.audit import Row, warn
 
-        epochs, every = self.config["epochs"], self.config.get("save_every")
+        unit = "epochs" if "epochs" in self.said else "steps"
+        epochs, every = self.said.get("epochs", self.said.get("max_steps")), self.said.get("save_every")
+        if not epochs:
+            seen = "it names no number of epochs or steps: neither duration nor cadence was judged"
+            yield Row("", "info", seen, code="unjudged")
+            return
+        word = {name: setting.key for name, setting in self.known.items()}
         if every is None or every > epochs:
-            yield warn("save_every", "cadence", f"save_every is {every}: no checkpoint before the end, {epochs} epochs")
-        elif self.epoch_time and every * self.epoch_time > self.max_loss:
+            saves = f"{word.get('save_every', 'save_every')} is {every}"
+            yield warn("save_every", "cadence", f"{saves}: no checkpoint before the end, {epochs} {unit}")
+        elif unit == "epochs" and self.epoch_time and every * self.epoch_time > self.max_loss:
             loss, each, most = map(show_duration, (every * self.epoch_time, self.epoch_time, self.max_loss))
             seen = f"a preemption loses up to {loss} of work: {every} epochs x {each} between checkpoints"
             fix = f"save_every: {max(1, int(self.max_loss // self.epoch_time))}"
             yield warn("save_every", "cadence", f"{seen} (--max-loss is {most})", fix)
-        patience, validated = self.config.get("early_stopping_patience"), self.config.get("validate_every")
+        patience, validated = self.said.get("early_stopping_patience"), self.said.get("validate_every")
         if patience and (validated is None or patience * validated >= epochs):
-            seen = f"it never fires: patience {patience} x validate_every {validated}, and there are {epochs} epochs"
+            seen = f"it never fires: patience {patience} x validate_every {validated}, and there are {epochs} {unit}"
             yield warn("early_stopping_patience", "early-stopping", seen)
 
 

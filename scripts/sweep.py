@@ -172,7 +172,10 @@ def _submit(sweep: Sweep, ledger: Ledger, cell: Cell, target: str, lock: int) ->
     files.write_json(description, {**cell.spec, "name": cell.name, "env": {**cell.spec.get("env", {}), **mark}})
     ledger.write("intent", attempt, target=target, values=cell.values, job_sha256=cell.job_sha256)
     attempt = ledger.attempts[cell.id][-1]
-    reply = job.launch("submit", str(description), "--on", target, env={**os.environ, **mark}, keep_open=(lock,))
+    # what is wrong with one cell's paths or room is wrong with all: the first on each target is looked at
+    first = not any(tried.target == target and tried.run for tries in ledger.attempts.values() for tried in tries)
+    words = ["submit", str(description), "--on", target, *([] if first else ["--no-preflight"])]
+    reply = job.launch(*words, env={**os.environ, **mark}, keep_open=(lock,))
     made = job.find(sweep.job(cell), cell.id, MARK, mark[MARK]) if "run" not in reply.data else None
     ledger.settle(attempt, reply.data.get("run") or (str(made.path) if made else ""), reply.sentence)
     return attempt, "" if reply.code == errors.OK else reply.sentence

@@ -55,6 +55,9 @@ def main() -> None:
 def push(local: str, target: str, exclude: Words, patience: float, dry_run: bool, fmt: str | None) -> int:
     """Send the folder LOCAL to TARGET (HOST:DIR): what git tracks, and what is new and not ignored.
 
+    To s3://BUCKET/PREFIX and hf://USER/REPO every file goes, and STORE_VERIFIED.json here proves it by the store's own
+    hashes; --dry-run then checks the token and whether it may write, before a run depends on it.
+
     Without git, everything but caches. Files named like credentials are left out: `push - HOST:FILE < FILE` puts
     stdin into a file of mode 0600.
 
@@ -62,7 +65,10 @@ def push(local: str, target: str, exclude: Words, patience: float, dry_run: bool
     """
     from rgt.host.ssh import parse_place
     from rgt.transfer import push as pushing
+    from rgt.transfer import stores
 
+    if stores.is_store(target):
+        return _send_to_store(Path(local), target, dry_run, fmt)
     where, found = parse_place(target), Report("transfer")
     if local == "-":
         pushing.send_secret(sys.stdin.buffer.read(), where, dry_run)
@@ -81,6 +87,42 @@ def push(local: str, target: str, exclude: Words, patience: float, dry_run: bool
     state = "NOT complete" if load.failed else "complete"
     last = f"{state}: {where.text} has {whole} by sha256; {load.sent} were sent, {units.show_size(load.sent_bytes)}"
     return found.emit(fmt, last)
+
+
+def _send_to_store(local: Path, target: str, dry_run: bool, fmt: str | None) -> int:
+    from rgt.run.record import RUN_ID, log_decision
+    from rgt.transfer import stores
+
+    if not local.is_dir():
+        raise bad_input(f"{local} is not a folder; a store gets a whole folder, such as a run directory")
+    store, found = stores.open_store(target), Report("transfer", data={"target": target})
+    with stores.told_plainly(store, "write to"):
+        store.check_write()
+    if dry_run:
+        return found.emit(fmt, f"nothing was sent; {target} may be written to")
+    size, wrong = stores.send(local, store)
+    for line in wrong:
+        found.add("digest", "error", line, path=str(local))
+    if wrong:
+        return found.emit(fmt, f"NOT proved: {len(wrong)} files of {local} are not in {target} as they are here")
+    if RUN_ID.fullmatch(local.absolute().name):
+        log_decision(local, "stored", where=target)
+    proof = local / stores.PROOF
+    return found.emit(fmt, f"stored: {units.show_size(size)} in {target}, by the store's own hashes; proof: {proof}")
+
+
+def _fetch_from_store(source: str, local: Path | None, fmt: str | None) -> int:
+    from rgt.transfer import stores
+
+    if local is None:
+        raise bad_input(f"name the folder to pull into: {bundle.command('transfer', 'pull', source, '<local>')}")
+    found = Report("transfer", data={"source": source})
+    size, wrong = stores.fetch(stores.open_store(source), local)
+    for line in wrong:
+        found.add("digest", "error", line, path=str(local))
+    proof = f"proof by load: {bundle.command('verify_local', local)}"
+    word = "NOT complete" if wrong else "fetched, by the store's hashes"
+    return found.emit(fmt, f"{word}: {units.show_size(size)} from {source}" + ("" if wrong else f"; {proof}"))
 
 
 @main.command()
@@ -104,8 +146,10 @@ def pull(
     from rgt.host.ssh import Place, parse_place
     from rgt.job import backends
     from rgt.run import record as rundir
-    from rgt.transfer import delivery
+    from rgt.transfer import delivery, stores
 
+    if stores.is_store(source):
+        return _fetch_from_store(source, local, fmt)
     where, others = parse_place(source), []
     if local is None and where.host.name:
         raise bad_input(f"name the folder to pull into: {bundle.command('transfer', 'pull', source, '<local>')}")

@@ -45,6 +45,9 @@ MOUNTED: dict[str, dict[str, Any]] = {
     "skypilot": {"mounts": [{"from": "s3://b", "to": "/data"}], "output": "/data/runs"},
     "kaggle": {"mounts": [{"from": "dataset:me/code", "to": "/code"}]},
     "openclaw": {},
+    "local": {},
+    "ssh": {},
+    "slurm": {},
 }
 
 
@@ -88,14 +91,31 @@ CANNOT_DO = [
     ("openclaw", {"nodes": 2}, "the job wants 2 nodes, --on names 1"),
     ("openclaw", {"env": {"A": "", "LD_X": "", "PATH": ""}}, "OpenClaw takes no LD_X from a call"),  # it drops them
     ("openclaw", {"env": {"https_proxy": "x"}}, "OpenClaw takes no https_proxy from a call"),
+    ("openclaw", {"nodes": 2, "hosts": "a,b"}, "a node's name in OpenClaw is no address; add master_addr"),
+    ("openclaw", {"max_restarts": 2}, "--on openclaw cannot honour `max_restarts`"),
+    ("local", {"image": "img"}, "--on local cannot honour `image`: it starts no container; --on docker does"),
+    ("local", {"nodes": 2}, "--on local cannot honour `nodes`: it is one machine"),
+    ("ssh", {"mounts": [mount("/a")], "hosts": "a"}, "--on ssh cannot honour `mounts`"),
+    ("ssh", {"signal": "USR1", "hosts": "a"}, "--on ssh cannot honour `signal`: its warning is TERM"),
+    ("ssh", {"nodes": 2, "max_restarts": 5, "hosts": "a,b"}, "--on ssh cannot honour `max_restarts`: no node can tell"),
+    ("slurm", {"image": "img"}, "with Pyxis: extra: {slurm: {container-image: IMAGE}}"),
+    ("slurm", {"max_cost": 5}, "--on slurm cannot honour `max_cost`"),
+    ("slurm", {"slurm": {"array": "0-3"}, "args": ["{run}"]}, "each task of an array has a run directory of its own"),
+    ("slurm", {"extra": {"slurm": {"comment": "a\n#SBATCH --uid=0"}}}, "an option of sbatch is one line"),
+    ("kaggle", {"image": "img"}, "--on kaggle cannot honour `image`: Kaggle has no word for it"),
+    ("kaggle", {"max_restarts": 1}, "--on kaggle cannot honour `max_restarts`"),
+    ("skypilot", {"shm_size": "1GiB"}, "--on skypilot cannot honour `shm_size`"),
+    ("k8s", {"master_addr": "10.0.0.1"}, "--on k8s cannot honour `master_addr`"),
 ]
 
 
 @pytest.mark.parametrize(("kind", "changes", "said"), CANNOT_DO)
 def test_what_a_target_cannot_do_is_refused(kind: str, changes: dict[str, Any], said: str) -> None:
-    wanted = order(kind, run_id=openclaw.PLACEHOLDER if kind == "openclaw" else RUN_ID, **changes)
+    given = {name: value for name, value in changes.items() if name != "hosts"}
+    hosts = [Host(name) for name in changes.get("hosts", "").split(",")]
+    wanted = order(kind, hosts, run_id=openclaw.PLACEHOLDER if kind == "openclaw" else RUN_ID, **given)
     with pytest.raises(RgtError, match=re.escape(said)) as error:
-        backends.backend(kind).render(wanted)
+        backends.steps(wanted)
     assert error.value.exit_code == 2
 
 
@@ -528,6 +548,20 @@ def test_kaggle_asks_who_you_are_and_cannot_stop(tmp_path: Path, monkeypatch: Mo
         kaggle.render(order("kaggle"))
 
 
+# -- the engine's own words
+
+
+def test_extra_words_reach_every_engine() -> None:
+    words = {"docker": ["--privileged"], "k8s": {"nodeSelector": {"a": "b"}}, "skypilot": {"envs": {"A": "b"}}}
+    words |= {"kaggle": {"is_private": False}, "openclaw": {"pty": True}, "local": ["--min-free-mem", "20GiB"]}
+    assert pod(order("k8s", extra=words))["nodeSelector"] == {"a": "b"}
+    assert skypilot.task(order("skypilot", extra=words))["envs"] == {"A": "b"}
+    assert kaggle.metadata(order("kaggle", extra=words), "me/x")["is_private"] is False
+    assert call(order("openclaw", extra=words), "now, start")["pty"] is True
+    (step,) = backends.steps(order("local", extra=words))
+    assert "--min-free-mem 20GiB --" in " ".join(step.words)
+
+
 # -- OpenClaw
 
 
@@ -547,6 +581,30 @@ def test_openclaw_call_word_by_word() -> None:
     how = {"background": False, "pty": False, "timeoutSeconds": 120}
     where = {"tool": "exec", "host": "node", "node": "mac-1"}
     assert made == {**where, "command": command, "workdir": "/code", "env": env, **how}
+
+
+def test_openclaw_with_an_image_is_docker_on_the_node() -> None:
+    hosts = [Host("n1"), Host("n2")]
+    changes: dict[str, Any] = {"image": "img@sha256:1", "nodes": 2, "gpus_per_node": 8, "master_addr": "10.0.0.5"}
+    changes |= {"env": {"LD_LIBRARY_PATH": "/x"}, "secrets": ["TOKEN"], "port": 29512}
+    wanted = order("openclaw", hosts, mounts=[mount("/data")], **changes)
+    made = [each for title, each in openclaw.calls(wanted) if "start" in title]
+    assert [each["node"] for each in made] == ["n1", "n2"]
+    words = shlex.split(made[1]["command"])
+    assert words[:6] == ["mkdir", "-p", f"/code/runs/{RUN_ID}", "&&", "docker", "run"]
+    env = {words[n + 1] for n, word in enumerate(words) if word == "--env"}
+    assert {
+        "PET_NODE_RANK=1",
+        "PET_MASTER_ADDR=10.0.0.5",
+        "PET_MASTER_PORT=29512",
+        "LD_LIBRARY_PATH=/x",
+        "TOKEN",
+    } <= env
+    assert "--gpus 8" in made[1]["command"] and "type=bind,source=/data,target=/data" in words
+    later = {title: each["command"] for title, each in openclaw.calls(wanted) if title.endswith("n2")}
+    assert later["exec call later, to stop: n2"] == f"docker stop -t 60 {NAME}"
+    assert later["exec call later, to go on: n2"] == f"docker start {NAME}"
+    assert later["exec call later, to remove the container: n2"] == f"docker rm {NAME}"
 
 
 def node(tmp_path: Path, made: dict[str, Any], **env: str) -> subprocess.CompletedProcess[str]:

@@ -67,7 +67,7 @@ def test_two_different_seeds_are_refused() -> None:
 
 def test_local_goes_through_the_gate(tmp_path: Path) -> None:
     env = {"DUMP": "{run}/dump"}
-    (step,) = steps(tmp_path, "local", gpus_per_node=1, time_limit="14d", grace=0.5, env=env)
+    (step,) = steps(tmp_path, "local", gpus_per_node=1, time_limit="14d", grace=0.5, env=env, max_restarts=0)
     shown = (
         "-n <run-id> -t 1209600 --grace 0.5 --gpus 1 --unique --detach --log /exp/runs/<run-id>/train.log "
         "-- python3 train.py --out /exp/runs/<run-id> 3"
@@ -83,7 +83,7 @@ def test_arguments_pass_through_torchrun_unchanged(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import json, sys\nsys.stdout.write(json.dumps(sys.argv[1:]) + chr(10))\n")
     given = ["$$", "${local_rank}", "$HOME", "a b", "", "--nnodes=7"]
     changes = {"args": given, "workdir": str(tmp_path), "python": sys.executable, "output": "x"}
-    (step,) = steps(tmp_path, "local", gpus_per_node=2, **changes)
+    (step,) = steps(tmp_path, "local", gpus_per_node=2, max_restarts=0, **changes)
     words = step["words"][step["words"].index("--") + 1 :]
     variables = {**os.environ, **step["env"], "PET_MASTER_PORT": str(free_port())}
     done = subprocess.run(words, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=120)
@@ -103,7 +103,7 @@ def test_nodes_get_the_same_words_and_their_own_rank(tmp_path: Path) -> None:
 def test_docker_has_what_people_forget(tmp_path: Path) -> None:
     mounts = [{"from": "/data", "to": "/data", "read_only": True}]
     changes = {"image": "img@sha256:1", "gpus_per_node": 8, "mounts": mounts, "output": "/ckpt", "secrets": ["TOKEN"]}
-    (step,) = steps(tmp_path, "docker", **changes, time_limit="2h", grace="30s", signal="USR1")
+    (step,) = steps(tmp_path, "docker", max_restarts=0, **changes, time_limit="2h", grace="30s", signal="USR1")
     text = " ".join(step["words"])
     parts = ["--init", "--shm-size 8589934592", "--ulimit memlock=-1", "--gpus 8", "--network host"]
     parts += ["--stop-signal SIGUSR1 --stop-timeout 30", "--env TOKEN img@sha256:1", "timeout -s USR1 -k 30 7200"]
@@ -124,6 +124,13 @@ def test_sbatch_file(tmp_path: Path) -> None:
         "--gres=gpu:2 --cpus-per-task=8 --mem=32768M --time=2 --signal=B:USR1@45 --dependency=singleton --requeue"
     )
     assert options == shown.split()
+    given = {"partition": "gpu", "account": "me", "qos": "long", "constraint": "a100|h100", "reservation": "r"}
+    more = {"slurm": {**given, "array": "2-7%2"}, "extra": {"slurm": {"exclusive": True, "mail-type": "END"}}}
+    (with_fields,) = steps(tmp_path, "slurm", args=[], **more)
+    ((_, written),) = with_fields["files"].items()
+    own = [f"--{name}={value}" for name, value in given.items()]
+    own += ["--array=2-7%2", "--exclusive", "--mail-type=END", "--output=/exp/runs/<run-id>/train.%a.log"]
+    assert {f"#SBATCH {line}" for line in own} <= set(written.splitlines()) and "singleton" not in written
     assert "srun --kill-on-bad-exit=1 bash -c 'export PET_NODE_RANK=$SLURM_NODEID" in text
     if shutil.which("shellcheck"):
         words = ["shellcheck", "-s", "bash", "-S", "warning", "-"]
@@ -137,7 +144,7 @@ def test_sbatch_file(tmp_path: Path) -> None:
 )
 def test_patience(kind: str, verb: str, least: float) -> None:
     """stop outlasts the grace (the gate itself waits ten seconds longer); docker may have to bring the image."""
-    given = description.from_dict({**SPEC, "grace": "10m", "image": "img"}, Path("/home/me"))
+    given = description.from_dict({**SPEC, "grace": "10m", "image": "img", "max_restarts": 0}, Path("/home/me"))
     (step,) = getattr(backends.backend(kind), verb)(backends.Order(given, "x", kind, [Host("box")]))
     assert step.seconds > least
 
@@ -156,7 +163,7 @@ def test_dry_run_shows_a_command_a_person_can_read_and_makes_nothing(tmp_path: P
 def test_follow_waits_through_silence_and_prints_until_the_end(tmp_path: Path) -> None:
     path, queue = tmp_path / "job.yaml", gate.Queue(tmp_path / "queue")
     script = r"printf 'zero\none\n'; until [ -e go ]; do sleep 0.02; done; printf '\t\033]0;title\007two\r\345'; exit 3"
-    path.write_text(yaml.safe_dump({"name": "x", "command": ["sh", "-c", script]}))
+    path.write_text(yaml.safe_dump({"name": "x", "command": ["sh", "-c", script], "max_restarts": 0}))
     env = {"RGT_QUEUE": str(queue.directory)}
     run = Path(launch("submit", path, "--on", "local", **env).stdout.strip())
     command = [sys.executable, str(LAUNCH), "logs", str(run), "--follow", "-n", "1"]
@@ -175,6 +182,36 @@ def test_follow_waits_through_silence_and_prints_until_the_end(tmp_path: Path) -
             kill_job(record)
     events = [json.loads(line)["event"] for line in (run / "events.jsonl").read_text().splitlines()]
     assert events == ["launched", "submitted", "failed"]
+
+
+# -- what submit looks at first
+
+
+LOOKED = [
+    ({"args": ["--resume_from", "gone.pt"]}, "resume_from: {here}/gone.pt does not exist"),
+    ({"data": ["corpus"]}, "data: {here}/corpus does not exist"),
+    ({"hardware": {"memory": "900TiB"}}, "the job asks for 900 TiB"),
+    ({"script": "trian.py"}, "program: trian.py is neither a file in {here} nor a program on PATH"),
+]
+
+
+@pytest.mark.parametrize(("changes", "said"), LOOKED)
+def test_what_cannot_work_is_not_started(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    path = tmp_path / "job.yaml"
+    (tmp_path / "train.py").touch()
+    path.write_text(yaml.safe_dump({"name": "x", "script": "train.py", "python": sys.executable, **changes}))
+    done = launch("submit", path, "--on", "local", RGT_QUEUE=str(tmp_path / "queue"))
+    assert (done.returncode, done.stdout) == (1, "") and said.format(here=tmp_path) in done.stderr
+    assert done.stderr.startswith("error: nothing was started: ") and not (tmp_path / "runs").exists()
+
+
+def test_an_image_that_no_accelerator_of_the_job_runs_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    mounts = [{"from": "s3://b", "to": "/data"}]
+    spec = {**SPEC, "image": "pytorch/pytorch:2.4.0-cuda12.4-cudnn9-runtime", "output": "/data/runs", "mounts": mounts}
+    path.write_text(yaml.safe_dump({**spec, "gpus_per_node": 1, "hardware": {"accelerators": "B200:1"}}))
+    done = launch("submit", path, "--on", "skypilot")
+    assert done.returncode == 1 and "does not run on B200" in done.stderr
 
 
 # -- bad input

@@ -122,7 +122,7 @@ def test_a_machine_without_a_job(tmp_path: Path) -> None:
 
 
 def test_a_bare_box_reads_a_job_as_json(experiment: Experiment, tmp_path: Path) -> None:
-    """It has no pyyaml, jsonschema, numpy or torch: only what is in the one file, and its own Python."""
+    """It has no jsonschema, numpy or torch: only what is in the one file, and its own Python."""
     bundle, spec = tmp_path / "box.pyz", experiment.spec()
     bundle.write_bytes(box.build()[1])
 
@@ -132,9 +132,7 @@ def test_a_bare_box_reads_a_job_as_json(experiment: Experiment, tmp_path: Path) 
 
     assert rows(start(spec, "--json"))["program"][0]["status"] == "ok"
     as_yaml = spec.rename(spec.with_suffix(".yaml"))
-    done = start(as_yaml)
-    assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.startswith(f"error: reading {as_yaml} needs pyyaml")
+    assert rows(start(as_yaml, "--json"))["program"][0]["status"] == "ok"
 
 
 def test_limits() -> None:
@@ -622,3 +620,23 @@ def test_a_smoke_that_is_no_program(experiment: Experiment) -> None:
     where = f"./gone, from {experiment.folder}"
     assert done.stderr == f"error: the smoke does not start: {where}: No such file or directory\n"
     assert list(experiment.folder.glob("preflight-smoke-*")) == []
+
+
+# -- before renting
+
+
+OFFERS = [
+    ("pytorch/pytorch:2.4.0-cuda12.4-cudnn9-runtime", "H100", "550.54", ""),
+    ("pytorch/pytorch:2.4.0-cuda12.4-cudnn9-runtime", "B200", "570.86", "does not run on B200 (10.0)"),
+    ("pytorch/pytorch:2.4.0-cuda12.4-cudnn9-runtime", "A100", "515.65", "wants driver 525.60 or newer"),
+    ("nvcr.io/nvidia/pytorch:24.05-py3", "RTX 5090", "570", "does not run on 5090 (12.0)"),
+    ("pytorch/pytorch:2.11.0-cuda12.8-cudnn9-runtime", "V100", "570", "does not run on V100 (7.0)"),
+    ("pytorch/pytorch:2.9.0-cuda12.8-cudnn9-runtime", "V100", "570", ""),
+    ("me/mine@sha256:1", "A100", "570", "nothing was judged"),
+]
+
+
+@pytest.mark.parametrize(("image", "card", "driver", "said"), OFFERS)
+def test_an_image_against_an_offer(image: str, card: str, driver: str, said: str) -> None:
+    done = front_door.call("preflight.py", "fits", image, "--gpu", card, "--driver", driver)
+    assert (done.returncode, said in done.stdout) == (1 if said else 0, True)

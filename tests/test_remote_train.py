@@ -13,6 +13,7 @@ from typing import Any
 from doccheck import commands
 from rgt import bundle, schema
 
+import numpy
 import pytest
 import yaml
 
@@ -127,13 +128,13 @@ def test_warns(bench: Bench, config: dict[str, Any], words: str, code: str, mess
 
 def test_looks_at_the_host_and_runs_there(bench: Bench, boxes: Path) -> None:
     home = boxes / "a" / "exp"
-    missing = train(bench, "--json", cluster="a", workdir="~/exp", python="python3", resume_from="ckpt/last.pt")
-    gone = ["~/exp/train.py does not exist on a", "~/exp/ckpt/last.pt does not exist on a"]
+    missing = train(bench, "--json", cluster="a", workdir="~/exp", python="python3", resume_from="ckpt/last.npy")
+    gone = ["~/exp/train.py does not exist on a", "~/exp/ckpt/last.npy does not exist on a"]
     assert [message for _, _, message in findings(missing)] == gone
     (home / "ckpt").mkdir()
-    (home / "ckpt" / "last.pt").touch()
+    numpy.save(home / "ckpt" / "last.npy", numpy.ones(4))
     (home / "train.py").write_text("import sys; open('seen', 'w').write(open(sys.argv[2]).read())")
-    done = train(bench, "--json", cluster="a", workdir="~/exp", python="python3", resume_from="ckpt/last.pt")
+    done = train(bench, "--json", cluster="a", workdir="~/exp", python="python3", resume_from="ckpt/last.npy")
     assert done.returncode == 0, done.stderr
     until(lambda: (home / "seen").exists() and (home / "seen").read_text())
     assert (home / "seen").read_bytes() == (bench.directory / "prod.yaml").read_bytes()
@@ -173,11 +174,55 @@ def test_file_of_somebody_else_is_not_overwritten(bench: Bench) -> None:
 
 
 BAD_CONFIGS = [
-    ({"epochs": None}, "'epochs' is a required property"),
-    ({"script": None, "args": None}, "must say what to start: either command (words) or script (with args)"),
+    ({"epochs": None, "num_epochs": "many"}, "epochs: 'many' is not of type 'integer'"),
+    ({"max_epochs": 100}, "epochs: 200 and max_epochs: 100 mean the same and differ; leave one of them out"),
+    ({"script": None, "args": None, "workdir": "sub"}, 'train.py; add to it: script: main.py and args: [--config, "{c'),
     ({"args": ["{lrr}"]}, "asks for {lrr} in its words, but has no lrr"),
     ({"time_limit": "soon"}, "'soon' is not a duration"),
 ]
+
+
+# -- configs as people write them
+
+
+OTHER_WORDS: list[tuple[dict[str, Any], list[str]]] = [
+    ({"epochs": None, "trainer": {"max_epochs": 200}, "bf16": True, "scheduler": {"patience": 5}}, []),
+    ({"epochs": None, "max_steps": 1000, "save_every": None, "save_interval": 100}, []),
+    ({"epochs": None, "save_every": None}, ["it names no number of epochs or steps: neither duration nor cadence"]),
+    (
+        {"save_every": None, "save_evry": 5},
+        ["save_evry is passed on to the trainer as it is; did you mean save_every?"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("config", "said"), OTHER_WORDS)
+def test_other_words_for_the_same_thing(bench: Bench, config: dict[str, Any], said: list[str]) -> None:
+    done = train(bench, "--dry-run", "--json", **{**config, "args": ["{config}"], "early_stopping_patience": None})
+    assert done.returncode == 0, done.stderr
+    messages = [message for _, _, message in findings(done)]
+    assert all(any(line.startswith(each) for line in messages) for each in said) and bool(messages) == bool(said)
+
+
+STARTS = [
+    ("train.py", "p.add_argument('--config')", "python3 -m torch.distributed.run train.py --config {shipped}"),
+    ("train.py", "open(sys.argv[1])", "python3 -m torch.distributed.run train.py {shipped}"),
+    ("train.py", "mp.spawn(main, nprocs=8)", "python3 train.py"),
+    ("train.sh", 'exec torchrun train.py "$@"', "bash train.sh {shipped}"),
+    ("train.sh", "exec torchrun train.py", "bash train.sh"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "words"), STARTS)
+def test_the_start_is_found_beside_the_config(bench: Bench, name: str, text: str, words: str) -> None:
+    (bench.directory / "train.py").unlink()
+    (bench.directory / name).write_text(text)
+    (bench.directory / "prod.yaml").write_text("num_epochs: 3\nsave_every: 1\n")
+    given = ["--cluster", "local", "--config", "prod.yaml", "--gpus", 8, "--name", "base", "--dry-run"]
+    done = front_door.call("remote_train.py", *given, cwd=bench.directory, env=bench.environment)
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("would run")]
+    shipped = f".rgt/prod-{hashlib.sha256((bench.directory / 'prod.yaml').read_bytes()).hexdigest()[:8]}.yaml"
+    assert line == f"would run  {words.format(shipped=shipped)}"
 
 
 @pytest.mark.parametrize(("config", "sentence"), BAD_CONFIGS)

@@ -329,9 +329,10 @@ def test_the_report_needs_nothing_but_itself(project: Path) -> None:
 # -- one command from a clean clone
 
 
-def repro(folder: Path) -> subprocess.CompletedProcess[str]:
-    settings = {**os.environ, "RGT": str(SCRIPTS.parent), "PYTHON": sys.executable}
-    return subprocess.run(["./repro.sh"], cwd=folder, capture_output=True, text=True, env=settings)
+def repro(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Nothing is set; PYTHON only names the project's own."""
+    settings = {name: value for name, value in os.environ.items() if name != "RGT"} | {"PYTHON": sys.executable}
+    return subprocess.run(["./repro.sh", *words], cwd=folder, capture_output=True, text=True, env=settings)
 
 
 def test_repro_from_a_clean_clone(project: Path, tmp_path: Path) -> None:
@@ -347,14 +348,30 @@ def test_repro_from_a_clean_clone(project: Path, tmp_path: Path) -> None:
     done = repro(tmp_path / "clone")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.endswith("reproduced: every number, table and figure is what was committed\n")
+    assert "not reproduced: the evaluations; ./repro.sh --evaluate repeats them\n" in done.stdout
+    assert "not reproduced: the training of " in done.stdout
     shutil.rmtree(tmp_path / "clone/figures")
     edit_json(tmp_path / "clone/EVIDENCE.json", lambda data: [claim.pop("figure", None) for claim in data["claims"]])
     (tmp_path / "clone/requirements.lock").write_text("click==0.1\n")
     (tmp_path / "clone/notes.md").write_text("Ours reaches 93.4% accuracy on CIFAR-10 test.\n")
     done = repro(tmp_path / "clone")
-    assert done.returncode == 1 and "reproduced" not in done.stdout
+    assert done.returncode == 1 and "reproduced: every" not in done.stdout
     assert "pin: click 0.1 is locked" in done.stdout and "notes.md:1" in done.stdout and "?? notes.md" in done.stdout
     assert " D figures/acc/figure.png" in done.stdout
+
+
+def test_repro_evaluates_again_and_says_what_it_does_not_repeat(tmp_path: Path) -> None:
+    call(tmp_path, "manifest_scaffold.py", "init")
+    for name, value in (("20260101-120000-a-a1b2c3", 0.91), ("20260101-120000-b-a1b2c3", 0.95)):
+        (tmp_path / "runs" / name / "checkpoints").mkdir(parents=True)
+        (tmp_path / "runs" / name / "checkpoints" / "w.npy").touch()
+        row = {"name": "acc", "value": value, "split": "test", "direction": "up"}
+        (tmp_path / "runs" / name / "results.json").write_text(json.dumps({"run_id": name, "metrics": [row]}))
+    (tmp_path / "evaluate.sh").write_text('#!/bin/sh\necho \'{"test_acc": 0.91}\' > "$2"\n')
+    (tmp_path / "evaluate.sh").chmod(0o755)
+    lines = repro(tmp_path, "--evaluate").stdout.splitlines()
+    assert "evaluated: 20260101-120000-a-a1b2c3: test_acc 0.91 as in results.json" in lines
+    assert "evaluated: 20260101-120000-b-a1b2c3: test_acc is 0.91 now, results.json says 0.95" in lines
 
 
 def test_repro_is_a_clean_shell_script() -> None:
@@ -362,7 +379,7 @@ def test_repro_is_a_clean_shell_script() -> None:
     if checker := shutil.which("shellcheck"):
         assert subprocess.run([checker, str(script)], capture_output=True, text=True).stdout == ""
     done = subprocess.run(["bash", str(script)], capture_output=True, text=True, env={"PATH": os.environ["PATH"]})
-    assert done.returncode == 1 and "set RGT to the folder of remote-gpu-trainer" in done.stderr
+    assert done.returncode == 3 and "or set RGT to its folder" in done.stderr
 
 
 # -- bad input

@@ -54,9 +54,15 @@ class Record(TrainerCallback):
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.clock, self.clock_step = time.perf_counter(), session.step
+        self.clock, self.busy, self.steps = (
+            time.perf_counter(),
+            0.0,
+            0,
+        )  # since the last log, without evaluation and saves
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        now = time.perf_counter()
+        self.busy, self.steps, self.clock = self.busy + now - self.clock, self.steps + 1, now
         if state.global_step in self.session.schedule.ends:
             control.should_evaluate = control.should_save = control.should_log = True
         if self.session.stop.requested():
@@ -68,14 +74,17 @@ class Record(TrainerCallback):
         if "eval_loss" in logs:
             self.session.run.log_metrics(step=state.global_step, split="val", loss=logs["eval_loss"])
         elif "loss" in logs:
-            now = time.perf_counter()
-            rate = (state.global_step - self.clock_step) * self.session.step_tokens / max(now - self.clock, 1e-9)
-            self.clock, self.clock_step = now, state.global_step
+            rate = self.steps * self.session.step_tokens / max(self.busy, 1e-9)
+            self.busy, self.steps = 0.0, 0
             row = {"loss": logs["loss"], "lr": logs["learning_rate"], "grad_norm": logs.get("grad_norm", 0.0)}
             self.session.run.log_metrics(step=state.global_step, split="train", **row, tokens_per_s=rate)
 
+    def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.clock = time.perf_counter()
+
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.session.saved(state.global_step)
+        self.clock = time.perf_counter()
 
 
 def arguments(session: Session) -> TrainingArguments:

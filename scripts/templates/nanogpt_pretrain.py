@@ -7,6 +7,8 @@ a copy.
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import os
 import pickle
 import re
@@ -26,6 +28,7 @@ from rgt.scaffold_training.tokens import mixed
 from rgt.scaffold_training.training_session import Session, conduct
 
 DTYPE = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+PR_SET_PDEATHSIG = 1
 _EVAL = re.compile(r"step (\d+): train loss ([\d.naif]+), val loss ([\d.naif]+)")
 _ITER = re.compile(r"iter (\d+): loss ([\d.naif]+), time ([\d.]+)ms")
 _SEED = """
@@ -36,14 +39,19 @@ _torch.manual_seed = lambda number: _seed(number + {offset})
 """
 
 
-def settings_of(session: Session, phase: Phase, step: int, dataset: Path, out_dir: Path) -> str:
+def die_with_parent(number: int) -> None:
+    """In the child before exec: whoever kills us with SIGKILL ends the training, too."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
+
+
+def settings_of(session: Session, phase: Phase, step: int, every: int, dataset: Path, out_dir: Path) -> str:
     """nanoGPT's config file: assignments in its own names. A file, because its --key=value stops at a second '='."""
     config, peak = session.config, session.schedule.peak
     model = {key: value for key, value in config["model"].items() if key != "vocab_size"}
     values: dict[str, Any] = {
         "out_dir": str(out_dir),
         "dataset": str(dataset),  # an absolute path wins over nanoGPT's data/
-        "eval_interval": config["eval"]["every_steps"],
+        "eval_interval": every,
         "eval_iters": max(1, config["eval"]["samples"] // config["batch"]["micro_batch"]),
         "log_interval": config["log_every_steps"],
         "always_save_checkpoint": True,
@@ -75,6 +83,7 @@ class Trainer:
         self.ckpt = self.out / "ckpt.pt"
         self.step = self.begin = session.step
         self.evaluated = 0  # step of the last validation whose line was read
+        self.timed = True  # nanoGPT's time of an iteration includes a validation before it
         self.end = session.schedule.total
         session.stop.then = self._terminate
         self.child: subprocess.Popen[str] | None = None
@@ -84,7 +93,15 @@ class Trainer:
             raise lacking(f"{self.folder}/train.py does not exist; {advice}")
 
     def run_phase(self, phase: Phase) -> None:
-        self.begin, self.end = self.step, phase.end
+        """nanoGPT saves at multiples of eval_interval only; a last piece with its end as interval reaches a phase's."""
+        every = self.session.config["eval"]["every_steps"]
+        whole = phase.end // every * every
+        for end, interval in ((whole, every), (phase.end, phase.end)):
+            if self.step < end and not self.session.stop.number:
+                self._run_to(phase, end, interval)
+
+    def _run_to(self, phase: Phase, end: int, every: int) -> None:
+        self.begin, self.end = self.step, end
         self.out.mkdir(parents=True, exist_ok=True)
         resume = self.session.checkpoint(self.step) if self.step else None
         if resume:
@@ -95,19 +112,21 @@ class Trainer:
             meta = pickle.dumps({"vocab_size": self.session.config["model"]["vocab_size"]})  # where train.py reads it
             files.write_bytes(dataset / "meta.pkl", meta)
         config = self.out / f"{phase.name}.py"
-        files.write_text(config, settings_of(self.session, phase, self.step, dataset, self.out))
+        files.write_text(config, settings_of(self.session, phase, self.step, every, dataset, self.out))
         devices, init = self.session.config["devices"], "resume" if resume else "scratch"
         torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={devices}"]
         words = [sys.executable, *(torchrun if devices > 1 else []), "train.py", str(config.absolute())]
-        self._watch([*words, f"--init_from={init}", f"--max_iters={phase.end}"])
-        if self.step < phase.end and not self.session.stop.number:
-            ended = f"train.py ended at step {self.step} of phase {phase.name}"
-            raise RgtError(f"{ended}, which ends at {phase.end}", FINDINGS)
+        self._watch([*words, f"--init_from={init}", f"--max_iters={end}"])
+        if self.step < end and not self.session.stop.number:
+            raise RgtError(f"train.py ended at step {self.step} of phase {phase.name}, before {end}", FINDINGS)
 
     def _watch(self, words: list[str]) -> None:
         """Print and log its lines, keep what it saves; a failure here or a stop signal ends it."""
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         pipes |= {"errors": "replace", "start_new_session": True, "close_fds": False}  # it inherits the lock
+        # torchrun ends its workers when it is told to; train.py alone has no handler
+        number = signal.SIGTERM if self.session.config["devices"] > 1 else signal.SIGKILL
+        pipes["preexec_fn"] = functools.partial(die_with_parent, number)
         self.child = subprocess.Popen(words, cwd=self.folder, **pipes)
         if self.session.stop.number:  # it came while train.py was being started
             self._terminate()
@@ -141,15 +160,18 @@ class Trainer:
         run = self.session.run
         evaluated, iterated = _EVAL.search(line), _ITER.search(line)
         if evaluated:
-            self.evaluated = int(evaluated[1])
+            self.evaluated, self.timed = int(evaluated[1]), False
             if not 0 < self.evaluated <= self.begin:  # measured before the stop; other batches give another number
                 run.log_metrics(step=self.evaluated, split="val", loss=float(evaluated[3]))
         elif iterated and int(iterated[1]) < self.end:  # not the one update behind max_iters, which nothing saves
             step, loss = int(iterated[1]), float(iterated[2])
-            rate = self.session.step_tokens * 1000 / max(float(iterated[3]), 1e-6)
+            rate = (
+                {"tokens_per_s": self.session.step_tokens * 1000 / max(float(iterated[3]), 1e-6)} if self.timed else {}
+            )
             # nanoGPT counts from 0: this loss was measured before update number step + 1
             lr = self.session.schedule.lr(step)
-            run.log_metrics(step=step + 1, split="train", loss=loss, lr=lr, tokens_per_s=rate)
+            run.log_metrics(step=step + 1, split="train", loss=loss, lr=lr, **rate)
+        self.timed = self.timed or bool(iterated)
 
     def _keep(self) -> None:
         """Copy, verify, then give it its name."""

@@ -10,7 +10,10 @@ python=${PYTHON:-python3}
 command -v flock >/dev/null || { echo "error: flock is not installed (Debian: util-linux)" >&2; exit 3; }
 mkdir -p "$RUN" || exit 3
 exec 9>>"$RUN/.train.lock"  # every process of the training inherits it: free when the last of them is gone
-flock -n 9 || { echo "error: $RUN is being trained by another process; wait for it, or stop it first" >&2; exit 2; }
+flock -n 9 || {
+  pids=$(exec 9>&-; for one in /proc/[0-9]*/fd/9; do [ "$one" -ef "$RUN/.train.lock" ] && one=${one#/proc/} && echo "${one%%/*}"; done)
+  pids=$(echo "$pids" | grep -vx "$$" | head -n 5 | tr '\n' ' ')
+  echo "error: $RUN is being trained by another process (pid ${pids:-unknown}); wait for it, or stop it first" >&2; exit 2; }
 cd "$here" || exit 3
 export PYTHONPATH=$here/lib${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 "$python" -c 'import click, numpy, yaml' 2>/dev/null || {
@@ -25,7 +28,10 @@ if [ "$ranks" -eq 1 ]; then exec "$python" pretrain.py; fi
 export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-300}
 export PET_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1
 rm -f "$RUN/.exit_code"
-"$python" -m torch.distributed.run --standalone --nproc_per_node="$ranks" pretrain.py &
+# bash killed with SIGKILL takes torchrun along, and that its workers (setpriv: util-linux 2.33)
+with_us=$(setpriv --pdeathsig TERM true 2>/dev/null && echo "setpriv --pdeathsig TERM")
+# shellcheck disable=SC2086
+$with_us "$python" -m torch.distributed.run --standalone --nproc_per_node="$ranks" pretrain.py &
 child=$!
 trap 'kill -TERM "$child"' TERM INT
 trap 'kill -USR1 "$child"' USR1

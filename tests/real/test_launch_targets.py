@@ -32,6 +32,7 @@ from ..gate_box import kill, kill_job
 from ..hostile import HOSTILE
 from .dockerd import Dockerd
 from .hosts import Host, TwoHosts
+from .nvml import Gpu, Nvml
 from .slurm import Slurm
 from .sshd import SERVER, Sshd
 from .support import need, run, wait_for
@@ -143,6 +144,48 @@ def test_ssh_job_survives_the_loss_of_every_connection(lab: Lab, sshd: Sshd, los
     assert "step 11 loss" in lab("logs", directory, "-n", 1).stdout
 
 
+# a production config as its author wrote it, and the command that goes with it
+PRODUCTION = """\
+num_epochs: 500
+early_stopping_patience: 50
+save_every: 10
+validate_every: 1
+frame_skip: 4
+gradient_checkpointing: true
+use_mixed_precision: true
+world_size: 8
+"""
+RANK = """\
+import argparse, os, pathlib
+parser = argparse.ArgumentParser()
+parser.add_argument("--config")
+rank, run = os.environ["RANK"], pathlib.Path(os.environ["RGT_RUN_DIR"])
+(run / f"rank.{rank}").write_text(os.environ["WORLD_SIZE"] + pathlib.Path(parser.parse_args().config).read_text())
+"""
+
+
+def test_the_production_command_as_it_stands(lab: Lab, sshd: Sshd, nvml: Nvml) -> None:
+    nvml.set([Gpu()] * 8)
+    names = {**nvml.env, "RGT_QUEUE": lab.env["RGT_QUEUE"]}
+    (lab.directory / ".venv").symlink_to(sys.prefix)
+    with (sshd.config.parent / "sshd_config").open("a") as config:
+        config.write("SetEnv " + " ".join(f'"{name}={value}"' for name, value in names.items()) + "\n")
+    sshd.restart()
+    sshd.config.write_text(sshd.config.read_text().replace("Host box", "Host tensor01"))
+    (lab.directory / "train.py").write_text(RANK)
+    (lab.directory / "production_training_config.yaml").write_text(PRODUCTION)
+    command = "remote_train.sh --cluster tensor01 --config production_training_config.yaml --gpus 8"
+    words = [*command.split(), "--name", "giblet_production"]
+    own = {**os.environ, **lab.env, "RGT_SSH_CONFIG": str(sshd.config), "PATH": f"{ROOT}/scripts:{os.environ['PATH']}"}
+    done = subprocess.run(words, cwd=lab.directory, env=own, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    said = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+    assert said["run"] == "giblet_production on ssh:tensor01: 8 processes (1 x 8 GPUs)"
+    run = Path(said["started"])
+    wait_for("all ranks", lambda: all((run / f"rank.{rank}").exists() for rank in range(8)), 90)
+    assert (run / "rank.7").read_text() == "8" + PRODUCTION
+
+
 def test_launch_killed_in_a_submit_leaves_a_record_that_can_be_resumed(lab: Lab, sshd: Sshd, loss: float) -> None:
     lab.env["RGT_SSH_CONFIG"] = str(sshd.config)
     spec = lab.job(env={"RGT_QUEUE": lab.env["RGT_QUEUE"]})
@@ -185,6 +228,64 @@ def test_docker_job_is_stopped_and_resumed(lab: Lab, dockerd: Dockerd, loss: flo
     assert lab.until(directory, "failed")["exit_code"] == 143
     lab("resume", directory)
     go_on(lab, directory, loss, resumed_at=6)
+    lab("stop", directory, "--rm")
+    assert dockerd.run(["ps", "--all", "--quiet"]).stdout == ""
+
+
+SUPERVISED = Path(__file__).parents[1] / "supervised_job.py"
+
+
+def supervised(lab: Lab, target: str, words: list[str], **changes: Any) -> Path:
+    shutil.copy(SUPERVISED, lab.directory / "job.py")
+    command = [sys.executable, "job.py", *words]
+    return lab.submit(target, command=command, script=None, python=None, restart_delay=0.3, max_restarts=9, **changes)
+
+
+def state_of(directory: Path) -> dict[str, Any]:
+    path = directory / ".supervisor" / "state.json"
+    return dict(json.loads(path.read_text())) if path.exists() else {"ended": ""}
+
+
+def step_of(directory: Path) -> int:
+    return int(json.loads((directory / "state.json").read_text())["step"]) if (directory / "state.json").exists() else 0
+
+
+@pytest.mark.parametrize("target", ["ssh:box", "docker"])
+def test_killed_jobs_and_supervisors_end_as_if_nothing_had_been(
+    lab: Lab, request: pytest.FixtureRequest, target: str
+) -> None:
+    changes = prepare(target, lab, request) | {"env": {"RGT_QUEUE": lab.env["RGT_QUEUE"]}}
+    directory = supervised(lab, target, ["60"], **changes)
+
+    def ours(last: str) -> list[int]:
+        words = {pid: processes.command(pid) for pid in processes.pids()}
+        return [pid for pid, each in words.items() if each[-1:] == [last] and "gpu_gate" not in " ".join(each)]
+
+    for round in range(3):
+        reached = step_of(directory) + 3
+        wait_for("steps", lambda reached=reached: step_of(directory) >= reached)  # type: ignore[misc]
+        wait_for("two supervisors", lambda: len(ours(str(directory))) == 2)
+        if target == "ssh:box":
+            request.getfixturevalue("sshd").cut()
+        kill(
+            ours(str(directory))[0] if round else [pid for pid in ours("60") if "job.py" in processes.command(pid)][-1]
+        )
+    wait_for("its end", lambda: state_of(directory)["ended"], 90)
+    assert lab.until(directory, "finished")["exit_code"] == 0
+    value = 1.0
+    for _ in range(60):
+        value = value * 1.5 % 1.3
+    assert json.loads((directory / "final.json").read_text()) == {"step": 60, "value": value}
+    assert not (directory / "twice").exists()
+    assert len((directory / "starts").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize("target", ["ssh:box", "docker"])
+def test_a_fault_of_the_job_is_not_restarted(lab: Lab, request: pytest.FixtureRequest, target: str) -> None:
+    changes = prepare(target, lab, request) | {"env": {"RGT_QUEUE": lab.env["RGT_QUEUE"]}}
+    directory = supervised(lab, target, ["12", "shape"], **changes)
+    assert "TO87" in lab.until(directory, "failed")["detail"]
+    assert len((directory / "starts").read_text().splitlines()) == 1
 
 
 def slurm_job(slurm: Slurm, lab: Lab) -> tuple[Path, str]:
@@ -209,6 +310,16 @@ def test_slurm_warning_before_the_time_limit_saves_and_requeues(lab: Lab, slurm:
     assert lab.state(directory) == "queued"
     slurm.release(number)
     go_on(lab, directory, loss, resumed_at=6)
+
+
+def test_slurm_array_has_a_run_directory_for_each_task(lab: Lab, slurm: Slurm) -> None:
+    lab.env |= slurm.env
+    command = ["sh", "-c", 'echo "task $SLURM_ARRAY_TASK_ID"; test "$SLURM_ARRAY_TASK_ID" != 2']
+    changes = {"command": command, "script": None, "python": None}
+    directory = lab.submit("slurm", slurm={"array": "1-2", "partition": "test"}, **changes)
+    assert lab.until(directory, "failed")["exit_code"] == 1
+    assert [(directory / f"task-{n}" / "exit_code").read_text().strip() for n in (1, 2)] == ["0", "1"]
+    assert lab("logs", directory).stdout == "task 1\n"
 
 
 def test_slurm_shows_a_cancelled_job_as_ended(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,6 +371,24 @@ def two_nodes(lab: Lab, two_hosts: TwoHosts) -> Path:
     directory = lab.submit("ssh:a,b", nodes=2)
     lab.paused(directory, ranks=2)
     return directory
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"port": 2222}, "port on a: 2222 cannot be taken"),
+        ({"master_addr": "10.255.255.1"}, "cannot listen at 10.255.255.1"),
+    ],
+)
+def test_the_rendezvous_is_probed(
+    lab: Lab, two_hosts: TwoHosts, sshd: Sshd, changes: dict[str, Any], said: str
+) -> None:
+    parts = [node(host, name, lab.directory, lab) for host, name in ((two_hosts.a, "a"), (two_hosts.b, "b"))]
+    (lab.directory / "ssh_config").write_text("".join(parts))
+    lab.env["RGT_SSH_CONFIG"] = str(lab.directory / "ssh_config")
+    lab.prefix = two_hosts.a.enter
+    done = lab("submit", lab.job(nodes=2, **changes), "--on", "ssh:a,b", check=False)
+    assert done.returncode == 1 and said in done.stderr and not (lab.directory / "runs").exists()
 
 
 def test_two_nodes_lose_their_link_and_resume(lab: Lab, two_hosts: TwoHosts, loss: float, sshd: Sshd) -> None:

@@ -9,6 +9,8 @@ An entry's lines at column 0 tell triage when it applies, beside the paragraphs 
     not: `regex`           a look-alike: a line that matches this too is another disease
     exit: 137, -9          exit codes that fit; an entry with nothing else is offered when only the code is known
     curve: nan             the log's own numbers show it: the loss ends as `nan`, it `explodes`, its `scale` collapses
+    restart: yes           it passes: a supervised job is restarted; `once`: a second time means that it does not pass;
+                           `never`: it would be met again. Without it: restarted only if it came further than before
     rank: cascade          usually the aftermath of another failure; `hint`: also seen in healthy logs;
                            `general`: a kind of failure, told only when no other entry explains the same one;
                            `fallback`: what can be said of any exception, told where it would else be only "unknown"
@@ -29,10 +31,11 @@ import functools
 import hashlib
 import json
 import os
+import pkgutil
 import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -44,13 +47,16 @@ from rgt.errors import RgtError
 FOLDERS = ("references", "profiles")
 SHORT = "references/signatures/"
 CURVES = ("nan", "explodes", "scale")
+RESTARTS = ("yes", "once", "never")
+PACKED = "catalogue.json"  # in box.pyz, which has no documents
 KINDS = ("root", "general", "cascade", "hint", "fallback")
 FIELDS = ("Symptom", "Cause", "Fix", "Check", "Source")
+_REGEXES = ("signatures", "near")
 NEAR = 60  # lines between a signature's line and its context
 
 _HEAD = re.compile(r"^### ([A-Z]+\d+) · (.+)$", re.M)
 _NEXT = re.compile(r"^#{1,3} ", re.M)
-_ATTRIBUTE = re.compile(r"^(signature|near|not|exit|curve|rank|from): *(.+?) *$", re.M)
+_ATTRIBUTE = re.compile(r"^(signature|near|not|exit|curve|rank|restart|from): *(.+?) *$", re.M)
 _PARAGRAPH = re.compile(rf"\*\*({'|'.join(FIELDS)})\*\*")
 _FENCE = re.compile(r"^```[^\n]*\n(.*?)^```", re.M | re.S)
 _LINK = re.compile(r"\[([^\]\n]+)\]\(([^)\s]+)\)")
@@ -69,6 +75,7 @@ class Entry:
     exits: tuple[int, ...] = ()
     curve: str = ""
     kind: str = "root"
+    restart: str = ""  # yes, once, never
     modules: tuple[str, ...] = ()  # that print it
     cause: str = ""
     fix: str = ""
@@ -100,6 +107,9 @@ class Catalogue:
 @functools.cache
 def read(root: Path = ROOT) -> Catalogue:
     """The entries and their regexes taken apart; parsed once, then kept in the user's cache while no file changes."""
+    if not (root / FOLDERS[0]).is_dir():
+        with contextlib.suppress(OSError):  # on a box
+            return unpack(pkgutil.get_data("rgt", PACKED) or b"")
     paths = sorted(path for folder in FOLDERS for path in (root / folder).rglob("*.md"))
     stats = ((path, path.stat()) for path in [*paths, Path(__file__)])
     state = [[str(path), status.st_size, status.st_mtime_ns] for path, status in stats]
@@ -107,21 +117,42 @@ def read(root: Path = ROOT) -> Catalogue:
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         data = json.loads(kept.read_bytes())
         if data["state"] == state:
-            rows: list[dict[str, Any]] = data["entries"]
-            for row in rows:
-                row.update({name: tuple(value) for name, value in row.items() if isinstance(value, list)})
-            return Catalogue(tuple(Entry(**row) for row in rows), data["ways"])
+            return _from_json(data)
     texts = [(path.read_text(encoding="utf-8", errors="replace"), path.relative_to(root).as_posix()) for path in paths]
     entries = tuple(entry for text, path in texts for entry in parse(text, path))
-    ways = {}
-    for pattern in {pattern for entry in entries for pattern in (*entry.signatures, *entry.near)}:
-        with contextlib.suppress(re.error, RecursionError, OverflowError):  # the documents' check names it
-            ways[pattern] = literal_ways(pattern)
+    ways = _all_ways(getattr(entry, key) for entry in entries for key in _REGEXES)
     with contextlib.suppress(OSError, RgtError):  # a home that cannot be written costs time, not the answer
         kept.parent.mkdir(parents=True, exist_ok=True)
         data = {"state": state, "entries": [asdict(entry) for entry in entries], "ways": ways}
         files.write_bytes(kept, json.dumps(data).encode())
     return Catalogue(entries, ways)
+
+
+def _all_ways(groups: Iterable[Iterable[str]]) -> dict[str, list[list[str]]]:
+    ways = {}
+    for pattern in {pattern for group in groups for pattern in group}:
+        with contextlib.suppress(re.error, RecursionError, OverflowError):  # the documents' check names it
+            ways[pattern] = literal_ways(pattern)
+    return ways
+
+
+def _from_json(data: dict[str, Any]) -> Catalogue:
+    rows: list[dict[str, Any]] = data["entries"]
+    for row in rows:
+        row.update({name: tuple(value) for name, value in row.items() if isinstance(value, list)})
+    return Catalogue(tuple(Entry(**row) for row in rows), data["ways"])
+
+
+def pack() -> bytes:
+    """What tells one failure from another, without the prose: for a box."""
+    prose = ("cause", "fix", "check", "source", "examples", "modules")
+    rows = [{name: value for name, value in asdict(entry).items() if name not in prose and value} for entry in load()]
+    return json.dumps([row for row in rows if {"signatures", "exits", "curve"} & set(row)]).encode()
+
+
+def unpack(data: bytes) -> Catalogue:
+    rows = json.loads(data)
+    return _from_json({"entries": rows, "ways": _all_ways(row.get(key, ()) for row in rows for key in _REGEXES)})
 
 
 def parse(text: str, path: str) -> Iterator[Entry]:
@@ -163,6 +194,7 @@ def parse(text: str, path: str) -> Iterator[Entry]:
             exits=tuple(int(word) for word in exits if re.fullmatch(r"-?\d{1,3}", word)),
             curve=attributes["curve"][0] if attributes["curve"] else "",
             kind=ranks[0] if ranks else "root",
+            restart=attributes["restart"][0] if attributes["restart"] else "",
             modules=tuple(modules),
             examples=(*fences, *inline),
             **{key.lower(): _LINK.sub(plain_link, " ".join(prose[key].split()).strip(" ·")) for key in FIELDS[1:]},

@@ -13,12 +13,23 @@ import zipfile
 from pathlib import Path
 
 from rgt.bundle import SCRIPTS
+from rgt.catalogue import entries
 from rgt.host.bounded import Done
 from rgt.host.ssh import Host
 
-TOOLS = ("gpu_gate", "preflight", "takeover", "watch")  # what a box is asked to do; transfer is transfer.py's other end
-NOUNS = ("run", "metrics", "log", "checkpoint", "machine", "host", "job")
-PACKAGES = ("click", "pynvml")  # pure Python; jsonschema is not, so schemas are checked where the results arrive
+TOOLS = (
+    "gpu_gate",
+    "preflight",
+    "takeover",
+    "triage",
+    "watch",
+)  # what a box is asked to do; transfer is transfer.py's other end
+NOUNS = ("run", "metrics", "log", "checkpoint", "machine", "host", "job", "catalogue")
+PACKAGES = (
+    "click",
+    "pynvml",
+    "yaml",
+)  # pure Python; jsonschema is not, so schemas are checked where the results arrive
 _STAMP = (2026, 1, 1, 0, 0, 0)  # the same bytes for the same content, so that the name can be its hash
 
 MAIN = """\
@@ -26,9 +37,9 @@ import importlib, sys
 if sys.version_info < (3, 10):
     sys.exit("error: box.pyz needs Python 3.10 or newer; this is " + sys.version.split()[0])
 TOOLS = {tools!r}
-if sys.argv[1:2] == ["transfer"]:
-    del sys.argv[1]
-    sys.exit(importlib.import_module("rgt.transfer.boxside").main())
+OWN = {{"transfer": "rgt.transfer.boxside", "supervise": "rgt.job.supervisor"}}
+if sys.argv[1:] and sys.argv[1] in OWN:
+    sys.exit(importlib.import_module(OWN[sys.argv.pop(1)]).main())
 if len(sys.argv) < 2 or sys.argv[1] not in TOOLS:
     sys.exit("usage: python3 box.pyz {{" + ",".join(TOOLS) + "}} ...")
 sys.argv = [sys.argv[1] + ".py", *sys.argv[2:]]
@@ -48,6 +59,7 @@ def build() -> tuple[str, bytes]:
             contents[str(path.relative_to(SCRIPTS))] = path.read_bytes()
             # zipimport sees a folder without __init__.py only when the zip lists it
             contents[f"{path.parent.relative_to(SCRIPTS)}/"] = b""
+    contents[f"rgt/{entries.PACKED}"] = entries.pack()  # there are no documents on a box
     for name in PACKAGES:
         spec = importlib.util.find_spec(name)
         if spec and spec.origin:
@@ -81,12 +93,12 @@ def is_missing(done: Done) -> bool:
     return "can't open file" in done.err and "/rgt/box-" in done.err
 
 
-def run_tool(host: Host, tool: str, words: list[str], expand: tuple[int, ...] = ()) -> Done:
+def run_tool(host: Host, tool: str, words: list[str], expand: tuple[int, ...] = (), input: bytes = b"") -> Done:
     """Run a tool of the bundle on the box; the bundle is shipped when it is not there. `expand` counts in `words`."""
     argv = [*tool_words(tool), *words]
     places = (1, *(3 + number for number in expand))
-    done = host.run(argv, expand=places)
+    done = host.run(argv, expand=places, input=input)
     if is_missing(done):
         ship(host)
-        done = host.run(argv, expand=places)
+        done = host.run(argv, expand=places, input=input)
     return done

@@ -96,6 +96,13 @@ class PlannedJob:
             key = ""
         return pairs
 
+    def on_host(self, path: Path) -> Path:
+        """Where a path of the container is, by the job's mounts."""
+        for mount in self.job.mounts if self.job.image else []:
+            if path.is_relative_to(mount["to"]):
+                return Path(mount["from"]) / path.relative_to(mount["to"])
+        return path
+
     def program(self, word: str) -> str | None:
         """The file that execvp would start, from the job's directory."""
         return program(word, self.workdir, self.environ)

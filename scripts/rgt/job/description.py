@@ -25,6 +25,7 @@ from rgt.job import settings
 from rgt.run import record as rundir
 
 RUN = "{run}"
+RESTARTS = 3
 RUN_VARIABLE = "RGT_RUN_DIR"
 
 
@@ -50,11 +51,22 @@ class Job:
     time_limit: float | None = None  # seconds
     grace: float = 60.0
     signal: str = "TERM"
-    max_restarts: int = 3
+    max_restarts: int | None = None  # None: nobody said; RESTARTS where the engine restarts
+    max_cost: float | None = None
+    restart_delay: float = 10.0
+    resume_args: list[str] = field(default_factory=list)
+    after_memory_kill: dict[str, str] = field(default_factory=dict)
+    master_addr: str = ""
     port: int = 29500
+    slurm: dict[str, Any] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)  # by target: what this has no field for
     shm_size: str = "8GiB"
     smoke: list[str] = field(default_factory=list)
     rate: float | None = None  # money per hour
+
+    @property
+    def restarts(self) -> int:
+        return RESTARTS if self.max_restarts is None else self.max_restarts
 
     @property
     def distributed(self) -> bool:
@@ -116,26 +128,30 @@ def load(path: Path) -> Job:
     return from_dict(load_yaml(path, "job"), path.parent)
 
 
-def load_yaml(path: Path, name: str) -> dict[str, Any]:
-    """Read a YAML file and check it against the schema of that name; every problem is a sentence."""
+def load_yaml(path: Path, name: str = "") -> dict[str, Any]:
+    """Read a YAML mapping and check it against the schema of that name; every problem is a sentence."""
     from rgt import yaml_text
 
     try:
         data = yaml_text.parse(files.read_text(path))
     except yaml_text.YamlError as error:
         raise bad_input(f"{path} is not YAML: {error}") from None
-    schema.check(data, name, str(path))
+    if name:
+        schema.check(data, name, str(path))
+    elif not isinstance(data, dict):
+        raise bad_input(f"{path} holds no settings; expected lines such as  epochs: 200")
     return dict(data)
 
 
 def from_dict(data: dict[str, Any], folder: Path) -> Job:
     """A checked mapping as a Job: durations in seconds, everything for the command line as text."""
     data, here = dict(data), folder.absolute()
-    for name in ("time_limit", "grace"):
+    for name in ("time_limit", "grace", "restart_delay"):
         if name in data:
             data[name] = units.duration(str(data[name]))
     data["args"] = [str(word) for word in data.get("args", [])]
-    data["env"] = {name: text(value) for name, value in data.get("env", {}).items()}
+    for name in ("env", "after_memory_kill"):
+        data[name] = {key: text(value) for key, value in data.get(name, {}).items()}
     for name in sorted(set(data["env"]) & set(data.get("secrets", []))):
         raise bad_input(f"{name} is in env and in secrets; a secret's value does not belong in a file")
     units.size(data.get("shm_size", Job.shm_size))

@@ -67,6 +67,14 @@ def limits(proc: Path = Path("/proc/self"), root: Path = Path("/")) -> Limits:
     return Limits(tightest, used, min(cpus, default=None))
 
 
+def kills(proc: Path = Path("/proc/self"), root: Path = Path("/")) -> int:
+    """How often the kernel has killed for memory in this process's cgroup, or, where that does not tell, at all."""
+    own = next(_cgroups(proc, root, "memory"), None)
+    text = (_text(own / "memory.events") or _text(own / "memory.oom_control")) if own else ""
+    found = re.search(r"^oom_kill (\d+)$", text if "oom_kill " in text else _text(root / "proc/vmstat"), re.M)
+    return int(found[1]) if found else 0
+
+
 def _cgroups(proc: Path, root: Path, controller: str) -> Iterator[Path]:
     """The process's own cgroup, its parent and so on, up to the mount point (in a container: the container's own)."""
     own: dict[str, str] = {}  # '4:memory:/a' is v1 and decides for that controller; '0::/a' is v2

@@ -21,6 +21,7 @@ from rgt.job.config_paths import newest_checkpoint
 from rgt.machine import disks
 from rgt.machine import memory as machine_memory
 from rgt.units import show_size
+from rgt.units import size as units_size
 
 LITTLE_SHM = 1 << 30  # a worker passes batches through it; docker gives 64 MiB
 FILES = 4096  # DataLoader workers pass tensors as descriptors; 1024 ends as "received 0 items of ancdata"
@@ -53,6 +54,19 @@ def memory(planned: PlannedJob) -> Iterator[Row]:
     full = f", {show_size(used)} of it is in use"
     fix = "end what holds it: the kernel kills at the limit (exit code 137)"
     yield _limit("memory", seen, used > FULL * limit, full, fix)
+
+
+def size(planned: PlannedJob) -> Iterator[Row]:
+    """What hardware: of the job asks for, where nobody can choose another machine for it."""
+    asked, allowed = planned.job.hardware, machine_memory.limits()
+    total = min(machine_memory.host_memory().total, allowed.memory or machine_memory.host_memory().total)
+    cores = min(len(os.sched_getaffinity(0)), allowed.cpus or len(os.sched_getaffinity(0)))
+    if (least := units_size(str(asked.get("memory", "0")))) > total:
+        seen = f"{show_size(total)} may be used, the job asks for {show_size(least)}"
+        yield fail("memory", "limit", seen, "take a larger machine, or lower hardware.memory")
+    if asked.get("cpus", 0) > cores:
+        fix = "take a larger machine, or lower hardware.cpus"
+        yield fail("cpus", "limit", f"{cores:g} may be used, the job asks for {asked['cpus']}", fix)
 
 
 def cpus(planned: PlannedJob) -> Iterator[Row]:
@@ -147,6 +161,12 @@ def written_places(planned: PlannedJob) -> Iterator[Row]:
         places.append(("workdir", planned.workdir))  # wandb/, outputs/ and lightning_logs/ are made there
     for name, path in places:
         yield _place(f"disk {name}", Path(os.path.abspath(path.expanduser())), keeps=name in ("output", "write"))
+
+
+def output_place(planned: PlannedJob) -> Iterator[Row]:
+    """Of the places, the one that a run directory is made in."""
+    if planned.output:
+        yield _place("disk output", Path(os.path.abspath(planned.output)), keeps=True)
 
 
 def _place(name: str, path: Path, keeps: bool) -> Row:

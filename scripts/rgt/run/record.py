@@ -45,7 +45,7 @@ OVER = (FINISHED, FAILED, STOPPED, PREEMPTED, LOST)  # nothing more is to be exp
 STATES = (*ACTIVE, *OVER, UNKNOWN)
 
 # Events that tell what became of the job; the others (checkpoint, verified, pulled, ...) are about its results.
-AFTER_EVENT = {"launched": QUEUED, "submitted": QUEUED, "resumed": RUNNING}
+AFTER_EVENT = {"launched": QUEUED, "submitted": QUEUED, "resumed": RUNNING, "restarted": RUNNING}
 AFTER_EVENT |= {word: word for word in (PREEMPTED, STOPPED, FINISHED, FAILED)}
 _LATEST = 1e12  # seconds since 1970; a later time is not a time
 RUN_ID = re.compile(r"\d{8}-\d{6}-[a-z0-9][a-z0-9._-]*-[0-9a-f]{6}")

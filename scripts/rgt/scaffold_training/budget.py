@@ -19,20 +19,15 @@ from typing import Any
 
 from rgt import units
 from rgt.errors import bad_input
+from rgt.machine import card_sheets
 from rgt.machine import gpus as gpu
 
-# Dense peak of 16-bit matrix products with fp32 accumulation (V100, T4, P100: fp16), and memory, from the data sheets.
-_SHEETS = """
-    B200=2250e12/180/10.0 H200=989e12/141/9.0 H100=989e12/80/9.0 A100=312e12/80/8.0 L40S=362e12/48/8.9
-    A6000=155e12/48/8.6 A10=125e12/24/8.6 L4=121e12/24/8.9 4090=165e12/24/8.9 3090=71e12/24/8.6
-    V100=125e12/32/7.0 T4=65e12/16/7.5 P100=18.7e12/16/6.0
-"""  # FLOP/s, GiB, compute capability
-CARDS = {name: sheet.split("/") for name, sheet in (pair.split("=") for pair in _SHEETS.split())}
 MFU = 0.35  # share of the peak that a training reaches: an assumption until it is measured
 TOKENS_PER_PARAMETER, DEFAULT_PARAMS = 20, 124e6
 RESERVE, CONTEXT = 0.10, 1 << 30  # fragmentation; what CUDA itself and the libraries take
 BATCH_TOKENS, LEAST_STEPS = 524_288, 1000
 _LARGEST = 64
+LEAST_PHASES = 4  # one step for each
 
 
 @dataclass(frozen=True)
@@ -49,13 +44,13 @@ def card(name: str | None, memory: int | None) -> Card:
         here = next((each for each in gpu.read().gpus if each.error is None), None)
         if here is None:
             return Card("GPU" if memory else "CPU", memory)
-        key = next((key for key in CARDS if key in here.name.upper()), None)
-        return Card(here.name, memory or here.memory_total, float(CARDS[key][0]) if key else None, here.compute_cap)
-    key = next((key for key in CARDS if re.search(rf"(?<![A-Z0-9]){key}(?![0-9])", name.upper())), None)
-    if key is None:
-        raise bad_input(f"no card called {name!r} is known; known are {', '.join(CARDS)}; or give --gpu-mem instead")
-    flops_per_second, gibibytes, compute_cap = CARDS[key]
-    return Card(key, memory or int(gibibytes) << 30, float(flops_per_second), compute_cap)
+        sheet = card_sheets.lookup(here.name)
+        return Card(here.name, memory or here.memory_total, sheet.flops if sheet else None, here.compute_cap)
+    sheet = card_sheets.lookup(name)
+    if sheet is None:
+        known = ", ".join(card_sheets.SHEETS)
+        raise bad_input(f"no card called {name!r} is known; known are {known}; or give --gpu-mem instead")
+    return Card(sheet.name, memory or sheet.gibibytes << 30, sheet.flops, sheet.compute_cap)
 
 
 def precision(compute_cap: str | None, on_cpu: bool) -> tuple[str, str]:
@@ -177,7 +172,7 @@ def propose(
             "take fewer --params, a shorter --block-size, or a larger card"
         )
     plan = replace(plan, micro_batch=fitting[-1], accumulation=max(1, round(sequences / fitting[-1])))
-    return replace(plan, steps=max(1, math.ceil(tokens / plan.step_tokens)))
+    return replace(plan, steps=max(LEAST_PHASES, math.ceil(tokens / plan.step_tokens)))
 
 
 def explain(plan: Plan, why_precision: str) -> list[str]:

@@ -51,8 +51,11 @@ def default_phases(plan: Plan) -> list[dict[str, Any]]:
     """Four phases. The first must beat guessing by far, the others must not lose what was learned."""
     learned = round(0.75 * math.log(plan.shape.vocab_size), 2)
     phases: list[dict[str, Any]] = []
+    shares, done = 0.0, 0
     for name, share, mix, (start, end) in FOUR:
-        steps = max(1, round(share * plan.tokens / plan.step_tokens))
+        shares += share
+        steps = max(1, round(shares * plan.steps) - done)  # by their ends, so that together they are the plan's steps
+        done += steps
         lr: dict[str, Any] = {"policy": "cosine", "start": start, "end": end}
         if not phases:
             lr["warmup_steps"] = max(1, round(WARMUP * steps))
@@ -64,8 +67,6 @@ def default_phases(plan: Plan) -> list[dict[str, Any]]:
 def build_config(framework: str, name: str, plan: Plan, seed: int, device: str) -> dict[str, Any]:
     phases = default_phases(plan)
     every = max(1, min(1000, sum(phase["steps"] for phase in phases) // 20))
-    if framework == "nanogpt":  # it saves where it validates, and nowhere else: a phase must end there
-        phases = [{**phase, "steps": -(-phase["steps"] // every) * every} for phase in phases]
     # GPT-3's table (https://arxiv.org/abs/2005.14165) as a line: 6e-4 at 125M, 1e-4 at 13B; 1e-3 at most
     peak = float(f"{min(1e-3, 6e-4 * (plan.shape.params / 125e6) ** -0.39):.1e}")
     told = {"framework": framework, "name": name, "seed": seed, "device": device, "precision": plan.precision}
@@ -78,7 +79,7 @@ def build_config(framework: str, name: str, plan: Plan, seed: int, device: str) 
         "batch": {"micro_batch": plan.micro_batch, "accumulation": plan.accumulation},
         "optimizer": {"learning_rate": peak, "weight_decay": 0.1, "beta1": 0.9, "beta2": 0.95, "grad_clip": 1.0},
         "phases": phases,
-        "checkpoints": {"every_steps": every, "keep": 3},
+        "checkpoints": {"every_steps": every, "keep": 3, "keep_every": 5 * every},
         "eval": {"every_steps": every, "samples": 64},
         "log_every_steps": max(1, min(10, every)),
     }
@@ -121,9 +122,6 @@ def load_config(path: Path) -> dict[str, Any]:
     if config["framework"] == "nanogpt" and config["checkpoints"]["every_steps"] != every:
         raise bad_input(f"{path}: nanoGPT saves where it validates; checkpoints.every_steps must be eval.every_steps")
     for phase in phases if config["framework"] == "nanogpt" else ():
-        if phase.end % every:
-            ends = f"phase {phase.name} ends at step {phase.end}, but nanoGPT saves every {every} steps"
-            raise bad_input(f"{path}: {ends}; make its steps a multiple")
         if phase.lr["policy"] == "linear" or (phase.start and phase.lr.get("warmup_steps")):
             raise bad_input(f"{path}: phase {phase.name}: nanoGPT has no linear decay, and warms up from step 0 only")
     return config

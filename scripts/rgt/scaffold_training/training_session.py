@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rgt.scaffold_training.tokens import Validation
 
 CHOSEN, ENDED = ".resume.json", ".exit_code"
+READ_BACK = 1 << 30  # bytes: a save up to this size is read back whole at once, a larger one at a phase's end
 PREEMPTED = 143  # what a shell shows for SIGTERM; launchers and schedulers know it
 _NAMES = {"hf-trainer": "checkpoint-{}", "litgpt": "step-{:08d}", "nanogpt": "step-{:08d}.pt"}
 # What a resume reads. The Trainer writes trainer_state.json last.
@@ -115,12 +116,14 @@ class Session:
         if not self.first_rank:
             return
         run, new = self.run.path, Checkpoint(self.checkpoint(step), step)
-        if step in self.schedule.ends and (why := new.damage(self.parts)):
+        read_all = step in self.schedule.ends or new.bytes <= READ_BACK
+        if why := new.damage(self.parts, values=read_all):
             message = f"{new.path} was just saved and is damaged: {why.message}; is the disk full or failing?"
             raise RgtError(message, FINDINGS)
         losses = {f"{split}_loss": self.run.curve("loss", split).get(step) for split in ("train", "val")}
         metrics = index.numbers({name: value for name, value in losses.items() if value is not None})
         entry = {**new.new_entry(run), **({"metrics": metrics} if metrics else {})}
+        entry["verified"] = entry["verified"] and read_all  # else only its parts and headers were looked at
         listed = index.record(run, entry)
         self.run.log_event("checkpoint", step=step, path=entry["path"])
 
@@ -128,7 +131,8 @@ class Session:
             one = Checkpoint(run / entry["path"], entry["step"], entry)
             return one.path == self.checkpoint(one.step) and one.damage(self.parts, values=False) is None
 
-        keep = Keep(max(2, self.config["checkpoints"]["keep"]), steps=self.schedule.ends)
+        kept = self.config["checkpoints"]
+        keep = Keep(max(2, kept["keep"]), best="val_loss", every=kept.get("keep_every"), steps=self.schedule.ends)
         gone = keep.doomed(listed, whole)
         if gone:
             index.delete(run, listed, gone)

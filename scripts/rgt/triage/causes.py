@@ -110,7 +110,7 @@ class Diagnosis:
         row: dict[str, Any] = {"role": self.role, "count": self.count}
         if entry := self.entry:
             row |= {"id": entry.id, "name": entry.name, "cause": self.cause, "fix": self.fix}
-            row |= {"check": self.check, "source": entry.source, "read": entry.read}
+            row |= {"check": self.check, "source": entry.source, "read": entry.read, "restart": entry.restart}
         if place := self.place:
             row |= {"path": place.path, "line": place.line, "evidence": place.text, "rank": place.rank}
         row |= {"ranks": list(self.ranks), "note": self.note, "frame": self.frame, "traceback": list(self.traceback)}

@@ -13,19 +13,25 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import json
 import re
 import shlex
-from dataclasses import dataclass, field, replace
+import sys
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from rgt import bundle
 from rgt.errors import bad_input, lacking, refused
+from rgt.host import box
 from rgt.host.bounded import Done
 from rgt.host.ssh import SECONDS, Host
-from rgt.job.description import Job, from_record, seconds_word
+from rgt.job import supervisor
+from rgt.job.description import RUN, Job, from_record, seconds_word
 from rgt.run.record import ACTIVE, FAILED, FINISHED, LOST, OVER, STOPPED, Run, open_run
 
+SUPERVISED = ("local", "ssh", "docker")  # where rgt.job.supervisor restarts a job; the others have an engine that does
 KINDS = ("local", "ssh", "docker", "slurm", "k8s", "skypilot", "kaggle", "openclaw")
 
 # sh: wait for $child to its end, also when traps (our signals) come in between; its exit code is $code
@@ -68,13 +74,76 @@ class Order:
         """The job's name at engines that want a DNS label."""
         return engine_name(self.run_id)
 
+    @property
+    def master(self) -> str:
+        """Where the other nodes find the first."""
+        return self.job.master_addr or self.head.address()
+
     def log(self, node: int = 0) -> str:
+        if self.kind == "slurm" and "array" in self.job.slurm:
+            first_task = re.findall(r"\d+", str(self.job.slurm["array"]))[0]
+            return f"{self.run_dir}/train.{first_task}.log"
         return f"{self.run_dir}/train.{node}.log" if node else f"{self.run_dir}/train.log"
+
+    @property
+    def supervised(self) -> bool:
+        """Whether our own supervisor restarts it; over several nodes nobody can tell alone that all have ended."""
+        return self.kind in SUPERVISED and self.job.nodes == 1 and self.job.restarts > 0
+
+    def supervisor_files(self, **how: Any) -> dict[str, str]:
+        """The supervisor's order, for its machine; see rgt/job/supervisor.py."""
+        job = self.job
+        plan = supervisor.Plan(restarts=job.restarts, delay=job.restart_delay, grace=job.grace, **how)
+        plan = replace(plan, rate=job.rate, max_cost=job.max_cost, after_memory_kill=job.after_memory_kill)
+        plan = replace(plan, resume_args=[word.replace(RUN, self.run_dir) for word in job.resume_args])
+        text = json.dumps(asdict(plan), indent=1, ensure_ascii=False)
+        return {f"{self.run_dir}/{supervisor.FOLDER}/job.json": text}
 
     def check_nodes(self) -> None:
         if len(self.hosts) != self.job.nodes:
             wanted = f"the job wants {self.job.nodes} nodes, --on names {len(self.hosts)}"
             raise bad_input(f"{wanted}: --on {self.kind}:HOST1,HOST2")
+
+
+# What a target cannot honour, by the field of job.yaml: refused, never dropped. Whatever else an engine lacks, its
+# own render refuses; what it has no choice in (accelerators of a machine that is there) is preflight's to compare.
+_NO_CONTAINER = "it starts no container; --on docker does"
+_GATE: dict[str, str] = {"image": _NO_CONTAINER, "mounts": _NO_CONTAINER, "signal": "its warning is TERM"}
+_ADDRESS = "the engine itself tells the nodes who is first"
+_KAGGLE = "Kaggle has no word for it"
+CANNOT: dict[str, dict[str, str]] = {
+    "local": {**_GATE, "nodes": "it is one machine; --on ssh:HOST1,HOST2 takes several"},
+    "ssh": _GATE,
+    "slurm": {
+        "image": "Slurm itself starts no container; with Pyxis: extra: {slurm: {container-image: IMAGE}}",
+        "mounts": "Slurm mounts nothing; with Pyxis: extra: {slurm: {container-mounts: FROM:TO}}",
+        "master_addr": _ADDRESS,
+    },
+    "k8s": {"master_addr": _ADDRESS},
+    "skypilot": {"master_addr": _ADDRESS, "shm_size": "SkyPilot chooses it"},
+    "kaggle": dict.fromkeys(("image", "grace", "signal", "shm_size", "max_restarts", "master_addr"), _KAGGLE),
+    "docker": {},
+    "openclaw": {"max_restarts": "nobody is there to restart it but the agent"},
+}
+# fields about restarts, which slurm, k8s and skypilot do in their own way
+_OWN_RESTARTS = ("max_cost", "resume_args", "after_memory_kill")
+
+
+def steps(order: Order) -> list[Step]:
+    """What will be done on a target, for submit; refused is what it could not honour."""
+    job, cannot = order.job, dict(CANNOT[order.kind])
+    if order.kind not in SUPERVISED:
+        cannot |= dict.fromkeys(_OWN_RESTARTS, "it is for restarts by our own supervisor, on local, ssh and docker")
+    elif order.job.nodes > 1:
+        several = "no node can tell alone that all have ended; resume by hand, or leave it to Slurm or Kubernetes"
+        cannot |= dict.fromkeys(("max_restarts", *_OWN_RESTARTS), several)
+    for name, why in cannot.items():
+        default = Job.__dataclass_fields__[name]
+        plain = default.default_factory() if callable(default.default_factory) else default.default
+        if getattr(job, name) != plain and not (name == "max_restarts" and job.max_restarts == 0):
+            raise bad_input(f"--on {order.kind} cannot honour `{name}`: {why}")
+    rendered: list[Step] = backend(order.kind).render(order)
+    return rendered
 
 
 @dataclass
@@ -191,6 +260,17 @@ def carry_out(order: Order, steps: list[Step]) -> None:
 
 
 # -- what several backends render
+
+
+# with -c the first entry of sys.path is the job's directory, whose modules are not ours
+_SUPERVISE_HERE = "import sys; sys.path[0] = sys.argv.pop(1); from rgt.job.supervisor import main; main()"
+
+
+def supervisor_words(host: Host) -> list[str]:
+    """What starts the supervisor there; a run directory comes behind it."""
+    if host.name:
+        return box.tool_words("supervise")
+    return [sys.executable, "-c", _SUPERVISE_HERE, str(bundle.SCRIPTS)]
 
 
 def exports(variables: dict[str, str]) -> str:

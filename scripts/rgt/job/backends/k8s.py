@@ -93,11 +93,11 @@ def manifests(order: Order) -> list[dict[str, Any]]:
         spec["activeDeadlineSeconds"] = math.ceil(job.time_limit)
     made = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
     if job.nodes == 1:
-        spec["backoffLimit"] = job.max_restarts
+        spec["backoffLimit"] = job.restarts
         return [made]
     # one lost node takes all the others down with it, so a limit for the whole Job would be used up at once
     spec |= {"completionMode": "Indexed", "completions": job.nodes, "parallelism": job.nodes}
-    spec |= {"backoffLimitPerIndex": job.max_restarts, "maxFailedIndexes": 0}
+    spec |= {"backoffLimitPerIndex": job.restarts, "maxFailedIndexes": 0}
     # headless, and with addresses of pods that are not ready: the rendezvous comes before any readiness
     ports = [{"name": "rendezvous", "port": job.port}]
     behind = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {LABEL: name}, "ports": ports}
@@ -123,7 +123,7 @@ def _pod(order: Order) -> dict[str, Any]:
         pod["subdomain"] = order.label
     if job.gpus_per_node:
         pod["tolerations"] = [{"key": _GPU, "operator": "Exists"}]
-    return pod
+    return {**pod, **job.extra.get("k8s", {})}
 
 
 def _container(order: Order) -> dict[str, Any]:

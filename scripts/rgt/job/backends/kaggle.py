@@ -120,7 +120,7 @@ def metadata(order: Order, name: str, resume: bool = False) -> dict[str, Any]:
     title = name.partition("/")[2]  # its own slug: Kaggle derives one from the other
     kind = {"code_file": "runner.py", "language": "python", "kernel_type": "script", "is_private": True}
     has = {"enable_gpu": job.gpus_per_node > 0, "enable_tpu": False, "enable_internet": True, "machine_shape": machine}
-    return {"id": name, "title": title, **kind, **has, **sources}
+    return {"id": name, "title": title, **kind, **has, **sources, **job.extra.get("kaggle", {})}
 
 
 def kernel(order: Order) -> str:

@@ -8,7 +8,8 @@ import sys
 from rgt import bundle
 from rgt.errors import lacking
 from rgt.host.ssh import SECONDS, Host
-from rgt.job.backends import Order, Status, Step, combine, engine_states
+from rgt.job import supervisor
+from rgt.job.backends import Order, Status, Step, combine, ended, engine_states, supervisor_words
 from rgt.job.description import seconds_word
 
 _STATES = engine_states(finished="done", failed="timeout", stopped="cancelled")  # the gate's other words are ours
@@ -27,11 +28,16 @@ def start(order: Order, host: Host, gate: list[str], node: int) -> Step:
     words = [*gate, "-n", order.run_id, *(["-t", seconds_word(job.time_limit)] if job.time_limit else [])]
     words += ["--grace", seconds_word(job.grace)]
     words += ["--gpus", str(job.gpus_per_node)] if job.gpus_per_node else ["--slots", "1"]
-    words += ["--unique", "--detach", "--log", log, "--"]
-    variables = job.variables(order.run_dir, node, order.head.address())
+    words += ["--unique", "--detach", "--log", log, *job.extra.get(order.kind, []), "--"]
+    variables = job.variables(order.run_dir, node, order.master)
     # words 0 and 1 are the interpreter and the bundle in the home directory; the log's path may start there, too
-    expand = (0, 1, words.index(log))
-    return Step([*words, *job.words(order.run_dir)], host, job.workdir, variables, {}, list(job.secrets), expand)
+    expand: tuple[int, ...] = (0, 1, words.index(log))
+    command, files = job.words(order.run_dir), dict[str, str]()
+    if order.supervised:
+        files = order.supervisor_files(words=command)
+        command = [*supervisor_words(host), order.run_dir]
+        expand = (*expand, len(words) + 1, len(words) + len(command) - 1)
+    return Step([*words, *command], host, job.workdir, variables, files, list(job.secrets), expand)
 
 
 def queue_variable(order: Order) -> dict[str, str]:
@@ -56,4 +62,12 @@ def gate_status(order: Order, host: Host, gate: list[str]) -> Status:
     if done.code:
         raise lacking(f"cannot ask the gate on {host.title}: {done.sentence()}")
     record = json.loads(done.out)
-    return Status(_STATES.get(record["state"], record["state"]), record["exit_code"], record["reason"] or "")
+    state, reason = _STATES.get(record["state"], record["state"]), record["reason"] or ""
+    # the gate's own child may have been a supervisor that was killed; a timeout or a cancel is the gate's own act
+    if order.supervised and record["state"] in ("done", "failed", "lost"):
+        written = host.read(f"{order.run_dir}/{supervisor.FOLDER}/state.json")
+        known = json.loads(written) if written else {}
+        if known.get("ended") and known["code"] is not None:
+            plain = known["ended"] == supervisor.plain_cause(known["code"]) or not known["code"]
+            return ended(known["code"], "" if plain else known["ended"])
+    return Status(state, record["exit_code"], reason)

@@ -2,13 +2,14 @@
 
     rgt launch submit job.yaml --on openclaw:NODE --dry-run
 
-Each call is short: it hands the job to the gate on the node and returns. A job that were itself the call would end with
-OpenClaw's timeout (1800 s unless said otherwise), and `background` would leave it to the memory of a gateway, until its
-next restart. So background and pty are off; timeoutSeconds (called timeout before 2026.8) bounds the handing over.
+Each call is short: it hands the job to the gate on the node, or with `image:` to docker, and returns. A job that were
+itself the call would end with OpenClaw's timeout (1800 s unless said otherwise), and `background` would leave it to the
+memory of a gateway, until its next restart. So background and pty are off, unless extra: {openclaw: {...}} says else
+for the starting call; timeoutSeconds (called timeout before 2026.8) bounds the handing over.
 
-The node has python3, and the bundle in ~/.cache/rgt: `--on ssh:` brings it, or any copy. The first call says so if not.
-Secrets are in the environment of the node's own service: in a call they would be in the agent's transcript.
-Several nodes are openclaw:NODE1,NODE2, and the first one's name is an address that the others reach.
+Without an image the node has python3, and the bundle in ~/.cache/rgt: `--on ssh:` brings it, or any copy. The first
+call says so if not. Secrets are in the environment of the node's own service: in a call they would be in the agent's
+transcript. Several nodes are openclaw:NODE1,NODE2, and master_addr is an address of the first that the others reach.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NoReturn
 
 from rgt.errors import bad_input, lacking
 from rgt.host import box
-from rgt.job.backends import Order, Step, local
+from rgt.job.backends import Order, Step, docker, local
 from rgt.run import record
 
+Call = Callable[..., tuple[str, dict[str, Any]]]
 PLACEHOLDER = "<run-id>"  # what launch's --dry-run calls a run
 _SECONDS = 120
 # Overrides that OpenClaw refuses or drops for a command on a host (its host-env-security-policy.json), as far as a
@@ -51,31 +53,63 @@ def calls(order: Order) -> Iterator[tuple[str, dict[str, Any]]]:
     order.check_nodes()
     if not order.run_dir.startswith("/") or not job.workdir.startswith("/"):
         raise bad_input(f"OpenClaw does not expand ~; give workdir as an absolute path on the node, not {job.workdir}")
+    if job.nodes > 1 and not job.master_addr:
+        raise bad_input("a node's name in OpenClaw is no address; add master_addr: ADDRESS of the first node")
     refused = [name for name in job.env if _REFUSED.fullmatch(name)]
-    if refused:
+    if refused and not job.image:  # docker gets them as words
         advice = f"set it in the node's own service, or start the job as command: [env, {refused[0]}=..., ...]"
         raise bad_input(f"OpenClaw takes no {refused[0]} from a call; {advice}")
-    bundle = box.tool_words("gpu_gate")[1].removeprefix("~/")
-    wanted = shlex.quote(" ".join(["the node lacks one of:", f"~/{bundle}", *job.secrets]))
-    tests = [f'test -s "$HOME"/{bundle}', *(f'test -n "${{{name}:-}}"' for name in job.secrets)]
-    ready = f"{' && '.join(tests)} && echo ready || {{ echo {wanted}; exit 3; }}"
-    gate = f'python3 "$HOME"/{bundle} gpu_gate '  # the node's shell expands $HOME and nothing else
-    later_env = {"env": queue} if (queue := local.queue_variable(order)) else {}
 
     def call(what: str, node: int, command: str, **more: Any) -> tuple[str, dict[str, Any]]:
         name = order.hosts[node].name
         where = {"tool": "exec", "host": "node", **({"node": name} if name else {})}
         how = {"background": False, "pty": False, "timeoutSeconds": _SECONDS}
-        return f"exec call {what}: {name or 'the node'}", {**where, "command": command, **more, **how}
+        return f"exec call {what}: {name or 'the node'}", {**where, "command": command, **how, **more}
 
+    yield from (_with_docker if job.image else _with_the_gate)(order, call)
+
+
+def _check(needed: list[str], tests: list[str], secrets: list[str]) -> str:
+    wanted = shlex.quote(" ".join(["the node lacks one of:", *needed, *secrets]))
+    tests = [*tests, *(f'test -n "${{{name}:-}}"' for name in secrets)]
+    return f"{' && '.join(tests)} && echo ready || {{ echo {wanted}; exit 3; }}"
+
+
+def _with_the_gate(order: Order, call: Call) -> Iterator[tuple[str, dict[str, Any]]]:
+    job, bundle = order.job, box.tool_words("gpu_gate")[1].removeprefix("~/")
+    ready = _check([f"~/{bundle}"], [f'test -s "$HOME"/{bundle}'], job.secrets)
+    gate = f'python3 "$HOME"/{bundle} gpu_gate '  # the node's shell expands $HOME and nothing else
+    later_env = {"env": queue} if (queue := local.queue_variable(order)) else {}
+    own = job.extra.get("openclaw", {})
     for node, host in enumerate(order.hosts):
         step = local.start(order, host, [], node)  # what the ssh target would run there
         yield call("now, check", node, ready)
-        yield call("now, start", node, gate + shlex.join(step.words), workdir=job.workdir, env=step.env)
+        yield call("now, start", node, gate + shlex.join(step.words), workdir=job.workdir, env=step.env, **own)
     for node in range(job.nodes):
         yield call("later, to ask", node, f"{gate}status {order.run_id} --json", **later_env)
         yield call("later, to read the log", node, shlex.join(["tail", "-n", "50", order.log(node)]))
         yield call("later, to stop", node, f"{gate}cancel {order.run_id}", **later_env)
+
+
+def _with_docker(order: Order, call: Call) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every word is in the command; secrets come from the environment of the node's service."""
+    job, name, own = order.job, docker.name(order), order.job.extra.get("openclaw", {})
+    pulled = f"docker pull {shlex.quote(job.image)}"
+    ready = _check(
+        ["docker", job.workdir], [f"test -d {shlex.quote(job.workdir)}", "docker version > /dev/null"], job.secrets
+    )
+    for node, step in enumerate(docker.render(order)):
+        have = f"docker image inspect {shlex.quote(job.image)} > /dev/null || {pulled}"
+        yield call("now, check", node, ready)
+        yield call("now, bring the image", node, have, timeoutSeconds=0)  # gigabytes
+        start = f"mkdir -p {shlex.quote(order.run_dir)} && {shlex.join(step.words)}"
+        yield call("now, start", node, start, workdir=job.workdir, **own)
+    for node in range(job.nodes):
+        yield call("later, to ask", node, shlex.join(["docker", "inspect", "--format", "{{json .State}}", name]))
+        yield call("later, to read the log", node, shlex.join(["tail", "-n", "50", order.log()]))
+        yield call("later, to stop", node, shlex.join(docker.stop(order)[node].words))
+        yield call("later, to go on", node, shlex.join(["docker", "start", name]))
+        yield call("later, to remove the container", node, shlex.join(["docker", "rm", name]))
 
 
 def only_the_agent(order: Order) -> NoReturn:

@@ -79,7 +79,7 @@ def task(order: Order) -> dict[str, Any]:
     here = job.workdir if Path(job.workdir).is_dir() else None
     parts = {"name": order.label, "resources": _resources(job), "num_nodes": job.nodes, "workdir": here}
     parts |= {"file_mounts": files, "volumes": volumes, "secrets": dict.fromkeys(job.secrets), "run": script(order)}
-    return {name: value for name, value in parts.items() if value}
+    return {**{name: value for name, value in parts.items() if value}, **job.extra.get("skypilot", {})}
 
 
 def _resources(job: Job) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def _resources(job: Job) -> dict[str, Any]:
         "memory": f"{-(-units.size(hardware['memory']) // 2**30)}+" if "memory" in hardware else None,
         "use_spot": hardware.get("spot"),
         "image_id": f"docker:{job.image}" if job.image else None,
-        "job_recovery": {"max_restarts_on_errors": job.max_restarts},  # preemptions are recovered without a limit
+        "job_recovery": {"max_restarts_on_errors": job.restarts},  # preemptions are recovered without a limit
     }
     return {name: value for name, value in resources.items() if value is not None}
 
