@@ -117,6 +117,7 @@ class Guard(Walker):
         before, state.arguments = state.arguments, words[1:]
         out = self.walk(state.functions[name], state, stdin)
         state.arguments = before
+        state.stopped = "" if state.stopped == "return" else state.stopped
         state.depth -= 1
         return out
 
@@ -154,6 +155,7 @@ class Guard(Walker):
         before, inner.arguments = inner.arguments, arguments
         out = self.script(text[:TEXT], inner, stdin)
         inner.arguments = before
+        inner.stopped = "" if inner.stopped == "return" else inner.stopped
         return out
 
 

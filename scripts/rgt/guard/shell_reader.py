@@ -20,16 +20,17 @@ _RESERVED = frozenset("! time coproc for foreach select case try finally".split(
 DECLARES = frozenset("local declare typeset export readonly let const mut var".split())
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\033", "f": "\f", "v": "\v", "\\": "\\"}
 _ANSI = Regex(r"(?s)\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|([0-7]{1,3})|(.))")
+_TEST = Regex(r"[^&|<>()*?\[\]~`;\n]*")  # what [[ ]] asks in the way of [ ]
 _BLOCK = Regex(r"\{(?=[\s|])")
 
 
 class Node:
-    """kind: simple, seq, pipe, for, while, branch, function, subshell. Only `simple` and `for` have words."""
+    """kind: simple, seq, pipe, for, while, branch, function, subshell. `joint`: && or || when it stands before."""
 
-    __slots__ = ("assigns", "kind", "name", "nodes", "redirects", "words")
+    __slots__ = ("assigns", "joint", "kind", "name", "nodes", "redirects", "words")
 
     def __init__(self, kind: str, nodes: list[Node] | None = None, name: str = "") -> None:
-        self.kind, self.name = kind, name
+        self.kind, self.name, self.joint = kind, name, ""
         self.nodes: list[Node] = nodes or []
         self.words: list[Word] = []
         self.assigns: list[tuple[str, str, list[Word]]] = []
@@ -281,7 +282,7 @@ class _Reader:
 
     def commands_until(self, *ends: str) -> Node:
         """Commands up to a reserved word of `ends` (left for the caller), a closing sign, or the end."""
-        listed = Node("seq")
+        listed, joint = Node("seq"), ""
         self.depth += 1
         if self.depth > DEPTH:
             self.i = len(self.text)
@@ -292,11 +293,13 @@ class _Reader:
                 break
             if sign and sign != "(":
                 self.take(sign)
+                joint = sign if sign in ("&&", "||") else ""
                 continue
             if self.done or self.at(*ends):
                 break
             before = self.i
             listed.nodes.append(self.pipeline())
+            listed.nodes[-1].joint, joint = joint, ""
             self.i += self.i == before
         self.depth -= 1
         return listed
@@ -327,8 +330,9 @@ class _Reader:
             if self.text.startswith("((", self.i):
                 end = closing(self.text, self.i + 1, "(", ")")
                 if self.text[end - 2 : end] == "))":
+                    zero = self.text[self.i + 2 : end - 2].strip() == "0"
                     self.i = end
-                    return Node("seq")
+                    return parse("false") if zero else Node("seq")
             self.i += 1
             node = Node("subshell", [self.commands_until()])
             self.i += self.operator() == ")"
@@ -339,8 +343,9 @@ class _Reader:
             return self.redirected(self.compound(word))
         if self.text.startswith(("[[ ", "[[\n"), self.i):
             end = self.text.find("]]", self.i)
+            inner = self.text[self.i + 2 : end] if end > 0 else "&"
             self.i = len(self.text) if end < 0 else end + 2
-            return Node("seq")
+            return Node("seq", parse(f"[ {inner} ]").nodes if _TEST.fullmatch(inner) else [])
         name = self.function_name()
         return self.redirected(Node("function", [self.function_body()], name)) if name else self.simple()
 
@@ -375,15 +380,16 @@ class _Reader:
         if word in ("!", "time", "coproc", "try", "finally"):
             self.blanks()
             self.i += 2 if word == "time" and self.text.startswith("-p", self.i) else 0
-            return Node("seq", [self.command()])
+            return Node("seq", [self.command()], word)
         if word == "if":
             node = Node("branch", [self.commands_until("then", "else", "end", "fi")])
-            while self.keyword("then", "elif", "else"):
+            while found := self.keyword("then", "elif", "else"):
+                node.name = node.name or found
                 node.nodes.append(self.commands_until("elif", "else", "fi", "end", "then"))
             self.keyword("fi", "end")
             return node
         if word in ("while", "until"):
-            return Node("while", [self.commands_until("do", "end"), self.loop_body()])
+            return Node("while", [self.commands_until("do", "end"), self.loop_body()], word)
         if word in _GROUPS:
             body = self.commands_until(*_GROUPS[word])
             self.keyword(*_GROUPS[word])
@@ -434,17 +440,19 @@ class _Reader:
             node.words.append(word)
 
     def case_clause(self) -> Node:
-        node = Node("branch")
+        node = Node("branch", name="case")
         self.blanks()
-        self.word()
+        node.words = [self.word()]
         self.keyword("in")
         while not self.done and not self.keyword("esac"):
             end = self.text.find(")", self.i)
             if end < 0:
                 break
-            self.i = end + 1
+            pattern, self.i = self.text[self.i : end].strip().lstrip("("), end + 1
             node.nodes.append(self.commands_until("esac"))
+            node.nodes[-1].name = pattern
             sign = self.operator()
+            node.name = "" if sign.endswith("&") else node.name  # the next arm runs, too
             if sign.startswith(";"):
                 self.take(sign)
         return node

@@ -1,7 +1,7 @@
 """Walk a shell tree without running it: which commands with which words, in which folder, reading what.
 
-Every branch is taken, loops run over the values that are known, functions and aliases are followed, files that the line
-itself writes are remembered. What cannot be known is a marker (`precious_paths.marker`) that says where it came from.
+Every branch is taken that may be (not: `false &&`, what follows `exit`, an arm for another value), loops run over the
+values that are known, functions and aliases are followed, files that the line itself writes are remembered. What cannot be known is a marker (`precious_paths.marker`) that says where it came from.
 What a program does is said by the tables LOSES and STARTS, which wrappers, outputs and destroyers fill.
 """
 
@@ -79,6 +79,10 @@ class State:
         self.made: dict[str, dict[str, str]] = {}  # boxes that the line itself created, with their mounts
         self.arguments: list[str] = []
         self.depth = 0
+        self.status: bool | None = None  # whether the last command succeeded, when that is sure
+        self.stopped = ""  # the exit, return, break or continue that surely came before
+        self.certain: dict[str, str] = {}  # values that the line gave surely, not in a branch; replaced, never changed
+        self.links: dict[str, str] = {}  # of the line's own making: link -> folder
         self.mounts: dict[str, str] = {}  # of a container: its folder -> ours
 
     def copy(self) -> State:
@@ -104,6 +108,9 @@ class State:
             return joined
         for there, here in self.mounts.items():
             if joined == there or joined.startswith(f"{there}/"):
+                return os.path.normpath(here + joined[len(there) :])
+        for there, here in self.links.items():
+            if joined.startswith(f"{there}/"):
                 return os.path.normpath(here + joined[len(there) :])
         trailing = "/" if word.endswith("/") and len(word) > 1 else ""
         return os.path.normpath(joined) + trailing
@@ -213,9 +220,10 @@ class Walker:
         self.step()
         if node.kind == "simple":
             return self.simple(node, state, stdin)
+        state.status = None
         stdin, out = self.redirected(node, state, stdin, []), ""
         if node.kind == "seq":
-            out = "".join(self.walk(one, state, stdin) for one in node.nodes)
+            out = self.sequence(node, state, stdin)
         elif node.kind == "pipe":
             out = stdin
             for one in node.nodes:
@@ -223,10 +231,14 @@ class Walker:
         elif node.kind == "subshell":
             out = self.walk(node.nodes[0], state.copy(), stdin)
         elif node.kind == "for":
+            sure = all(self.is_certain(word, state) for word in node.words)
             values = [value for word in node.words for value in self.expand(word, state)][:VALUES] or [""]
             for value in values if node.words else [marker("loop")]:
                 state.variables[node.name] = value
+                state.certain = {node.name: value} if sure else {}
                 out += self.walk(node.nodes[0], state, stdin)
+                state.stopped = ""
+            state.status, state.certain = None, {}
         elif node.kind == "while":
             out = self.loop(node, state, stdin)
         elif node.kind == "function":
@@ -236,24 +248,69 @@ class Walker:
         self.remember_output(node, state, out)
         return out
 
+    def sequence(self, node: Node, state: State, stdin: str) -> str:
+        out = ""
+        for one in node.nodes:
+            if one.joint and state.status is (one.joint == "||"):
+                continue  # true || x, false && x
+            unsure, before = one.joint and state.status is None, state.certain
+            out += self.walk(one, state, stdin)
+            if unsure:
+                state.status, state.stopped = None, ""
+                state.certain = {name: value for name, value in state.certain.items() if before.get(name) == value}
+            if state.stopped:
+                break
+        if node.name == "!" and state.status is not None:
+            state.status = not state.status
+        return out
+
     def loop(self, node: Node, state: State, stdin: str) -> str:
         """`while read x`: once for each line that is known."""
         condition, body = node.nodes
         if not any(one.words and one.words[0].bare == "read" for one in condition.nodes):
-            return self.walk(condition, state, stdin) + self.walk(body, state, stdin)
-        out = ""
-        for line in re.split(r"[\n\0]", stdin.rstrip("\n\0"))[:VALUES]:
-            self.walk(condition, state, line)
-            out += self.walk(body, state, "")
+            out = self.walk(condition, state, stdin)
+            never, state.certain = state.status is (node.name == "until"), {}
+            out += "" if never else self.walk(body, state, stdin)
+        else:
+            out, state.certain = "", {}
+            for line in re.split(r"[\n\0]", stdin.rstrip("\n\0"))[:VALUES]:
+                self.walk(condition, state, line)
+                out += self.walk(body, state, "")
+                state.stopped = ""
+        state.status, state.stopped, state.certain = None, "", {}
         return out
 
     def branches(self, node: Node, state: State, stdin: str) -> str:
-        """Each branch from the same start; of variables that differ, the value that names a result is kept."""
-        out, ends = "", []
-        for one in node.nodes:
+        """Each branch from the same start; of variables that differ, the value that names a result is kept.
+
+        Of `if` the nodes are condition, body, condition, body, else: one that surely does not run is left out.
+        """
+        out, sure, taken = "", True, None
+        ends: list[State] = []
+        for i, one in enumerate(node.nodes):
+            asks = node.name == "then" and i % 2 == 0 and i + 1 < len(node.nodes)
+            if node.name == "case":
+                taken = self.takes_arm(node.words[0], one.name, state)
+                sure = sure and taken is not None
+            if not asks and taken is False and (node.name == "case" or i % 2):
+                continue
             branch = state.copy()
+            branch.stopped = ""
             out += self.walk(one, branch, stdin)
             ends.append(branch)
+            if asks:
+                taken = branch.status
+                sure = sure and taken is not None
+            elif taken or (node.name == "then" and i % 2 == 0):
+                state.stopped = branch.stopped if sure else ""
+                state.certain = branch.certain if sure else state.certain
+                break
+        else:
+            sure = False
+        state.status = None
+        if not sure:
+            same = [branch.certain for branch in ends]
+            state.certain = {n: v for n, v in state.certain.items() if all(one.get(n) == v for one in same)}
         for branch in ends:
             for name, value in branch.variables.items():
                 known = state.variables.get(name)
@@ -264,6 +321,35 @@ class Walker:
             state.functions.update(branch.functions)
             state.cwd = branch.cwd
         return out
+
+    def takes_arm(self, subject: Word, pattern: str, state: State) -> bool | None:
+        import fnmatch
+
+        if not self.is_certain(subject, state) or re.search(r"[$`]", pattern):
+            return None
+        value = self.text(subject, state)
+        return any(fnmatch.fnmatchcase(value, one.strip().strip("'\"")) for one in pattern.split("|"))
+
+    def is_certain(self, word: Word, state: State) -> bool:
+        """Only text, and variables that the line itself gave their value."""
+        return all(
+            kind == "text" or (kind == "var" and name in state.certain and state.certain[name] == state.variables[name])
+            for kind, name, _, _ in word
+        )
+
+    def known_status(self, node: Node, words: list[str], state: State) -> bool | None:
+        """Does the command surely succeed or fail?"""
+        if not words:
+            return True if all(part[0] != "sub" for _, _, values in node.assigns for w in values for part in w) else None
+        name = words[0] if self.is_certain(node.words[0], state) and words[0] not in state.functions else ""
+        if name in (":", "true", "echo", "printf", "false"):
+            return name != "false"
+        if name not in ("test", "[") or not all(self.is_certain(word, state) for word in node.words):
+            return None
+        rest = words[1 : -1 if name == "[" else None]
+        negated = rest[:1] == ["!"]
+        known = _tested(rest[negated:])
+        return known if known is None else known != negated
 
     def simple(self, node: Node, state: State, stdin: str) -> str:
         words: list[str] = []
@@ -279,10 +365,14 @@ class Walker:
         if words and words[0] == "":
             words = words[1:]
         if not words:
+            state.status = self.known_status(node, words, state)
             return ""
         target = state if words[0] in ("cd", "read", "set", "source", ".", "pushd") else local
         out = self.run(words, target, stdin)
         self.remember_output(node, local, out)
+        state.status = self.known_status(node, words, state)
+        if words[0] in ("exit", "return", "break", "continue") or (words[0] == "exec" and words[1:]):
+            state.stopped = words[0]
         return "" if any(r.operator in (">", ">>", ">|", "&>") for r in node.redirects) else out
 
     def assign(self, state: State, name: str, operator: str, values: list[Word]) -> None:
@@ -296,6 +386,8 @@ class Walker:
         if operator == "+=":
             value = (before if isinstance(before, str) else " ".join(before)) + value
         state.variables[name] = value[:TEXT]
+        if operator == "=" and self.is_certain(values[0], state):
+            state.certain = {**state.certain, name: value[:TEXT]}
 
     # -- redirections
 
@@ -499,12 +591,28 @@ class Walker:
                 found += [one for one in level if not os.path.basename(one).startswith(".")]
             return found[:MATCHES]
         regex = re.compile(fnmatch.translate(part))
-        listed = self.precious.entries(state.path(before or "."))
+        listed = self.precious.entries(state.path(f"{before or '.'}/").rstrip("/") or "/")
         return [join + name for name, _ in listed if regex.match(name) and (name[0] != "." or part[0] == ".")]
 
 
 def _has_magic(text: str) -> bool:
     return ("*" in text or "?" in text or "[" in text) and bool(_MAGIC.search(text))
+
+
+def _tested(words: list[str]) -> bool | None:
+    """What `test` says of texts and numbers; files are not asked."""
+    first, sign, second = words if len(words) == 3 else ("", "", "")
+    if len(words) < 2:
+        return words not in ([], [""])
+    if len(words) == 2 and words[0] in ("-n", "-z"):
+        return bool(words[1]) == (words[0] == "-n")
+    if sign in ("=", "==", "!="):
+        return (first == second) == (sign != "!=")
+    if not (first.lstrip("-").isdigit() and second.lstrip("-").isdigit()):
+        return None
+    order = (int(first) > int(second)) - (int(first) < int(second))
+    wanted = {"-eq": (0,), "-ne": (-1, 1), "-gt": (1,), "-lt": (-1,), "-ge": (0, 1), "-le": (-1, 0)}
+    return order in wanted[sign] if sign in wanted else None
 
 
 def _trimmed(value: str, sign: str, pattern: str) -> str:

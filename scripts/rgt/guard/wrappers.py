@@ -76,7 +76,7 @@ def read(guard: Walker, words: list[str], state: State, stdin: str) -> str:
 def evaluate(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     if words[0] == "trap":
         rest = operands(words[1:])
-        return guard.script(rest[0], state) if len(rest) > 1 else ""
+        return guard.script(rest[0], state.copy()) if len(rest) > 1 else ""
     return guard.script(" ".join(words[1:]) or stdin, state, stdin)
 
 
@@ -149,6 +149,7 @@ def starter(guard: Walker, words: list[str], state: State, stdin: str) -> str:
 def shell(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     """sh -c TEXT, sh FILE, sh < TEXT."""
     rest, inner, text = words[1:], state.copy(), None
+    inner.certain = {}  # what is not exported is not known there
     while rest and rest[0].startswith(("-", "+")):
         word = rest.pop(0)
         if re.fullmatch(r"-[a-zA-Z]*c", word) or word in ("--command", "--commands", "--init-command", "-C"):
