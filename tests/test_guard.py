@@ -26,6 +26,15 @@ RUN = "runs/20261101-101010-tiny-abc123"
 Agent = Callable[..., "Turn"]
 
 REFUSED = [
+    # raw data; an archive over results; what was renamed or linked; a client as the way to HTTP; lists that flow
+    *("rm data/train.bin", "dd if=/dev/zero of=data/train.bin", "ssh b 'rm -rf /workspace/p/data/raw'"),
+    *("tar xf b.tar --overwrite -C runs", "mv wandb w && rm -rf w", "mkdir o; mv runs o/; rm -rf o"),
+    *("ln -s runs /tmp/l; rm -rf /tmp/l/*", "gh api -X DELETE repos/me/p", "rsync -a --delete src/ b:/workspace/p/"),
+    *("printf 'url=https://api.vast.ai/api/v0/instances/1/\\nrequest=DELETE' | curl -K -", "false || rm -rf runs"),
+    *("python -c 'import os\nfor r, _, f in os.walk(\".\"):\n for x in f:\n  os.remove(os.path.join(r, x))'",),
+    *("F=0; [ -e x ] && F=1; [ $F = 1 ] && rm -rf runs", "(exit 0); rm -rf runs", "[ -d x ] || exit; rm -rf runs"),
+    *("F=0; while [ $# -gt 0 ]; do F=1; shift; done; [ $F = 1 ] && rm -rf runs", "M=$1; [ $M = a ] && rm -r runs"),
+    *("f() { return; }; f; rm -rf runs", "trap 'exit 1' INT; rm -rf runs", "D=${D:-1}; [ $D = 1 ] || rm -rf runs"),
     *("rm -rf runs", f"cd runs && rm -rf {Path(RUN).name}", "rm -rf ./*", "rm ckpts/best.pt", "rm -rf ~/proj"),
     *("X=ru; rm -rf ${X}ns", 'r"m" -rf runs', r"\rm -rf runs", r"$'\x72m' -rf runs", "rm${IFS}-rf${IFS}runs"),
     *("bash -c 'rm -rf runs'", "eval rm -rf runs", "sudo env A=1 nohup timeout 5 nice rm -rf runs &"),
@@ -133,6 +142,17 @@ REFUSED = [
     *("sqlite3 mlflow.db 'DELETE FROM runs'", "git ls-files -o | xargs rm -rf", "y=$(( $(rm -rf runs; echo 1) + 1 ))"),
 ]
 PASSED = [
+    # not reached, or made by the line itself
+    *("true || rm -rf runs", "false && rm -rf runs; ls", "if false; then rm -rf runs; fi", "exit 0\nrm -rf runs"),
+    *("M=a; case $M in b) rm -rf runs;; a) ls;; esac", "D=1; [[ $D == 1 ]] || rm -rf runs", "((0)) && rm -rf runs"),
+    *("python -c 'import shutil\nD = True\nif not D:\n shutil.rmtree(\"runs\")'", "die() { exit 1; }; die; rm -r runs"),
+    *(
+        "J=$(sbatch --parsable j.sh); scancel $J",
+        "tmux new -d -s t pytest; tmux kill-session -t t",
+        "rm -rf data/cache",
+    ),
+    *('python -c \'from pathlib import Path\nfor p in Path().rglob("*"):\n if p.suffix == ".pyc": p.unlink()\'',),
+    *("truncate -s 9M /tmp/t.img && mkfs.ext4 /tmp/t.img", "wipefs /dev/vdb", "ln -s runs /tmp/l && rm /tmp/l"),
     *(
         "ls runs",
         "echo rm -rf runs",

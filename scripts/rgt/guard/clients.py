@@ -57,7 +57,10 @@ _PLACE = Regex(
     r"(?:s3|gs|r2|oss|cos|obs|b2|abfss?|wasbs?|lakefs|hf|dbfs|swift|az|gcs|minio|tos|bos|hdfs|s3a)://"
     r"|https://[\w.-]*(?:blob|dfs|s3|storage)[\w.-]*/|[\w.-]{2,}:(?!/?\d|//)"
 )
-_MADE = Regex("\ue001(?:docker|podman|nerdctl)\ue006(?:container\ue006)?(?:run|create)\ue006")
+_MADE = Regex(
+    "\ue001(?:(?:docker|podman|nerdctl)\ue006(?:container\ue006)?(?:run|create)|sbatch|qsub|bsub|oarsub)\ue006"
+)
+_CODE = Regex(r"(?:^|/)(?:repos/[^/]+/[^/]+|projects/[^/]+)/?$|/releases/(?:assets/)?\d+")  # of a forge
 _ERASES = set("delete remove purge wipe erase clean prune del rm sdel deleteduplicates trash discard".split())
 _SHARED = (".googleapis.com", ".azure.com", ".aliyuncs.com", ".tencentcloudapi.com", ".amazonaws.com")
 
@@ -156,7 +159,7 @@ def is_ending_call(name: str, known: bool) -> bool:
 def judge(guard: Walker, words: list[str], state: State, known: bool, generic: bool) -> None:
     """By the rows of the table, then by any verb that ends. `generic`: no function judges this program already."""
     name, told = words[0], " ".join(words[:6])
-    if (generic and storage(guard, words, state)) or (known and made_here(words, state)):
+    if (generic and storage(guard, words, state)) or (known and made_here(words, state)) or raw_request(guard, words):
         return
 
     def ends(box: str, profile: str = "") -> None:
@@ -192,6 +195,19 @@ def judge(guard: Walker, words: list[str], state: State, known: bool, generic: b
                 break
 
 
+def raw_request(guard: Walker, words: list[str]) -> bool:
+    """az rest, gh api, oci raw-request, databricks api post: a client as the way to its platform's HTTP paths."""
+    if not words[1:2] or words[1] not in ("rest", "api", "raw-request"):
+        return False
+    paths = operands(words[2:], "--method -X -m --http-method --body -b -f -F -H --url --uri --target-uri")
+    told = option(words, "--method", "-X", "-m", "--http-method") or (paths[0] if paths else "get")
+    urls = [*values_of(words, "--url", "--uri", "-u", "--target-uri"), *(one for one in paths if "/" in one)]
+    body = " ".join(values_of(words, "--body", "-b", "-f", "-F", "--json", "--request-body", "--raw-field"))
+    for url in urls[:1] if told.upper() in ("DELETE", "POST", "PUT", "PATCH") else []:
+        guard.request(told.upper(), url if "://" in url else f"https://{words[0]}/{url.lstrip('/')}", body, words)
+    return True
+
+
 def matched(pattern: list[str], words: list[str]) -> list[str] | None:
     """The operands behind a client's verb, when these words are that verb; options with values may stand between."""
     verbs = [one.split("|") for one in pattern if not one.startswith("-")]
@@ -212,10 +228,18 @@ def made_here(words: list[str], state: State) -> bool:
     """Ends only what the same line created; a line that creates is remembered, and so is a plan to destroy."""
     verbs = [i for i, word in enumerate(words[:4]) if word in ("run", "create", "launch", "start", "apply", "plan")]
     named = [*values_of(words, "--name", "--profile"), *values_of(words, "-p" if words[0] == "minikube" else "--name")]
+    if "compose" in words[0] or words[1:2] == ["compose"]:
+        files, given = values_of(words, "-f", "--file", "-p", "--project-name"), operands(words[1:], "-f --file -p -t")
+        given, project = given[given[:1] == ["compose"] :], " ".join(["compose", *files])
+        if given[:1] == ["up"]:
+            state.made[project] = {}
+        side = given[1:] if given[:1] in (["restart"], ["stop"]) else []
+        return project in state.made or (bool(side) and WORDS["side services"].issuperset(side))
     if not verbs:
         if has_flag(words, "--all", "-l", "--selector", "--filter"):
             return False
-        asked = [word for word in words[2:] if word[:1] != "-" and word not in ENDS]
+        jobs = words[0] in ("scancel", "qdel", "bkill", "oardel")
+        asked = [word for word in words[1 if jobs else 2 :] if word[:1] != "-" and word not in ENDS]
         asked = asked[1:] if asked[1:] and THINGS.issuperset(parts(asked[0])) else asked
         asked = named or [one.partition("/")[2] or one for one in asked]
         return bool(asked) and all(one in state.made or _MADE.match(one) for one in asked)
@@ -280,7 +304,7 @@ def request(guard: Walker, method: str, url: str, data: str, words: list[str]) -
     place = engine or about([*named, *(["job"] if engine else [])], bool(known))
     calls = any(re.search(rf"\b{re.escape(call)}\b", data + path) for call in guard.table["calls"])
     if method == "DELETE":
-        ends = place and not (engine and path.split("/")[-2:-1] == ["images"])
+        ends = (place or bool(_CODE.search(path))) and not (engine and path.split("/")[-2:-1] == ["images"])
     elif method in ("GET", "HEAD", "OPTIONS"):
         ends = bool(known and method == "GET" and _LAST.search(path.partition("?")[0]))
     elif "graphql" in path or re.match(r"\s*\{\s*[\"']query", data):

@@ -26,7 +26,13 @@ _TOOLS = Regex(
 _TRAINING = Regex(
     r"(?i)(?:^|[^a-z])(?:(?:pre|re)?train(?:er|ing)?(?:[^a-z]|$)|finetun|fine[-_]tun|sft|dpo|grpo|torchrun|accelerate|deepspeed)"
 )
+_OVERWRITES = {
+    "tar": r"^(?=.*--(?:overwrite|unlink-first|recursive-unlink))(?:.* )?(?:-?[a-zA-Z]*x|--extract|--get)",
+    "zip": r"(?:^| )-\w*o",
+    "7z": r"^[xe] .*-(?:aoa|y)\b",
+}
 _HARMLESS_SIGNALS = {"0", "CONT", "18", "USR1", "10", "USR2", "12", "WINCH", "28", "URG", "CHLD"}
+_IMAGE = Regex("/(?!dev/)|.*\\.(?:img|raw|iso)$|\ue001losetup\ue006")
 ROWS = {name: row for row in PROGRAMS["destroyers"] for name in row["names"].split()}
 
 
@@ -45,21 +51,28 @@ def by_row(guard: Walker, words: list[str], state: State, stdin: str) -> None:
         for path in targets:
             if DEVICE.match(path):
                 guard.act("device", f"{words[0]} {say} {path}", words, path)
+    elif row["how"] == "device" and _IMAGE.match(words[-1]):  # a file, no disk
+        guard.lose([words[-1]], state, words, say)
     elif row["how"] != "device" or len(words) > 1:
         kind = "path" if row["how"] == "records" else row["how"]
         guard.act(kind, f"{words[0]} {say} {' '.join(targets)}".strip(), words, words[-1] if len(words) > 1 else "")
 
 
 def copy(guard: Walker, words: list[str], state: State, stdin: str) -> None:
+    target = option(words[1:], "-t", "--target-directory")
+    given = operands(words[1:], "-t --target-directory -m -o -g -S --suffix")
+    sources, target = (given, target) if target else (given[:-1], given[-1] if given else "")
+    copy_over(guard, words, sources, target, state)
+    remember_place(guard, words, sources, target, state)
+
+
+def copy_over(guard: Walker, words: list[str], sources: list[str], target: str, state: State) -> None:
     """cp, mv, install, ln: what lies at the target is overwritten; mv to a place that is emptied is a loss, too."""
     kept = ["--no-clobber", "--help", "-b", "--backup", *([] if words[0] == "ln" else ["-n"])]  # ln -n: do not follow
     if has_flag(words[1:], *kept) or "--update=none" in words:
         return
-    target = option(words[1:], "-t", "--target-directory")
-    given = operands(words[1:], "-t --target-directory -m -o -g -S --suffix")
-    if (target is None and len(given) < 2) or (words[0] == "ln" and not has_flag(words[1:], "-f", "--force")):
+    if not sources or (words[0] == "ln" and not has_flag(words[1:], "-f", "--force")):
         return
-    sources, target = (given, target) if target else (given[:-1], given[-1])
     place = state.path(target)
     emptied = guard.precious.is_volatile(place) or place.startswith("/dev/") or "rash" in target
     if words[0] in ("mv", "move", "kioclient", "Move-Item") and emptied:
@@ -75,6 +88,43 @@ def copy(guard: Walker, words: list[str], state: State, stdin: str) -> None:
             guard.overwrite(where, state, words)
         elif os.path.isdir(where) and words[0] != "ln":
             copy_tree(guard, state.path(source), where, state, words)
+
+
+def remember_place(guard: Walker, words: list[str], sources: list[str], target: str, state: State) -> None:
+    """`mv runs x; rm -rf x`, `ln -s runs l; rm -rf l/*`: what is lost there is what lies here."""
+    links = words[0] == "ln" and has_flag(words[1:], "-s", "--symbolic")
+    if not (links or words[0] in ("mv", "move", "Move-Item")):
+        return
+    place = state.path(target)
+    folder = target.endswith("/") or len(sources) > 1 or (not state.remote and os.path.isdir(place))
+    for source in sources:
+        old = state.path(source).rstrip("/")
+        there = os.path.join(place, os.path.basename(old)) if folder else place
+        if there != old and guard.precious.lost(old, state.remote):
+            state.links[there.rstrip("/") + "/" * links] = old
+
+
+def unpack(guard: Walker, words: list[str], state: State, stdin: str) -> None:
+    """tar, unzip, 7z: --remove-files, and extraction that is told to write over what is there."""
+    if has_flag(words[1:], "--help", "--version"):
+        return
+    told, rest = " ".join(words[1:]), operands(words[1:], "-f -C --file --directory -d --exclude -x")
+    if "--remove-files" in words or "-sdel" in words:
+        guard.lose(rest[words[0][0] == "7" :], state, words, "removes")
+    if not re.search(_OVERWRITES["7z" if words[0][0] == "7" else words[0][-3:]], told):
+        return
+    archive = next((one for one in words[1:] if re.search(r"\.(?:t|zip|7z)[\w.]*$", one)), "")
+    folder = option(words[1:], "-C", "--directory", "-d") or next(
+        (one[2:] for one in words if one[:2] == "-o" and one[2:]), ""
+    )
+    members = (
+        [one for one in rest if one != archive and not re.fullmatch(r"[a-zA-Z]+|-", one)] if words[0][0] != "7" else []
+    )
+    if folder or members or re.search(r"run|ckpt|checkpoint|output|result|weight", archive):
+        paths = [os.path.join(folder or ".", one) for one in members or [""]]
+        guard.lose(
+            [one for one in paths if state.remote or os.path.exists(state.path(one))], state, words, "extracts over"
+        )
 
 
 def copy_tree(guard: Walker, source: str, target: str, state: State, words: list[str]) -> None:
@@ -119,10 +169,21 @@ def rsync(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     if "--delete-excluded" in words:
         for name in excluded:
             guard.lose_place(f"{target}/{name}", state, words, "deletes in")
-    elif ":" in target and not state.remote:  # a mirror of what holds results holds results
-        folders = [state.path(place).rstrip("/") for place in places[:-1] if place.endswith(("/", "."))]
-        rows = [f"{one}/{name}" for one in folders for name, _ in guard.precious.entries(one) if name not in excluded]
-        guard.lose(rows, state, words, "mirrors with --delete")
+    elif ":" in target and not state.remote:
+        mirrors_there(guard, words, places[:-1], target, excluded, state)
+
+
+def mirrors_there(
+    guard: Walker, words: list[str], sources: list[str], target: str, excluded: list[str], state: State
+) -> None:
+    path, name = target.partition(":")[2], os.path.basename(sources[0].rstrip("/"))
+    part = not excluded and name.strip(".") and sources[0].endswith("/") and os.path.basename(path) != name
+    if part and guard.precious.is_root(os.path.dirname(path) or "~"):  # a part of the project over the whole
+        guard.act("path", f"rsync --delete leaves only {name} in {target}", words, target)
+    # a mirror of what holds results holds results
+    folders = [state.path(place).rstrip("/") for place in sources if place.endswith(("/", "."))]
+    rows = [f"{one}/{entry}" for one in folders for entry, _ in guard.precious.entries(one) if entry not in excluded]
+    guard.lose(rows, state, words, "mirrors with --delete")
 
 
 def git(guard: Walker, words: list[str], state: State, stdin: str) -> str | None:
@@ -326,7 +387,9 @@ def web_client(guard: Walker, words: list[str], state: State, stdin: str) -> Non
     methods, bodies, outputs = (kind[name].split() for name in ("method", "body", "output"))
     config = option(words[1:], "-K", "--config") if words[0] == "curl" else None
     if config:  # a file of options: `url = "https://..."`
-        rows = re.findall(r"(?m)^\s*-*([\w-]+)[\s=:]+\"?(.*?)\"?\s*$", guard.content(config, state))
+        rows = re.findall(
+            r"(?m)^\s*-*([\w-]+)[\s=:]+\"?(.*?)\"?\s*$", stdin if config == "-" else guard.content(config, state)
+        )
         words = [*words, *(one for name, value in rows for one in (f"-{'-' * (len(name) > 1)}{name}", value))]
     if words[0].startswith("I") or words[0] in ("irm", "iwr"):
         words = [word.lower() if word.startswith("-") else word for word in words]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from rgt.guard.argument_words import has_flag, operands, option
-from rgt.guard.precious_paths import marker
+from rgt.guard.precious_paths import OWN, marker
 from rgt.guard.quick_start import WORDS, Regex, re
 from rgt.guard.shell_reader import decode_ansi
 from rgt.guard.shell_walk import MATCHES, VALUES, State, Walker, decoded
@@ -152,7 +152,8 @@ def sed(guard: Walker, words: list[str], state: State, stdin: str) -> str:
 
 def derived(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     """cut, jq, ps, pgrep: output that depends on what came in or on the machine."""
-    return marker(stdin[:250].strip() + " " + " ".join(words)[:200])
+    read = "".join(state.files.get(state.path(word), "") for word in words[1:]) if state.files else ""
+    return marker((stdin + read)[:250].strip() + " " + " ".join(words)[:200])
 
 
 def one_word(guard: Walker, words: list[str], state: State, stdin: str) -> str:
@@ -161,7 +162,7 @@ def one_word(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     if name == "pwd":
         return state.cwd + "\n"
     if name == "mktemp":
-        return "/tmp/tmp.guard0000\n"
+        return f"{OWN}\n"
     if name == "rev":
         return "".join(line[::-1] + "\n" for line in stdin.splitlines())
     if name == "seq" and rest and all(word.isdigit() for word in rest):
@@ -314,7 +315,7 @@ def find(guard: Walker, words: list[str], state: State, stdin: str) -> str:
 def matches(guard: Walker, root: str, wanted: Expression, state: State) -> list[str]:
     top = root.rstrip("/") or "/"
     low, high = wanted.depth
-    found, level, seen = [], [(top, os.path.isdir(state.path(top)))], 0
+    found, level, seen = [], [(top, os.path.isdir(state.path(f"{top}/")))], 0
     for depth in range(12):
         if depth > high or seen > PATHS:
             break
@@ -324,7 +325,7 @@ def matches(guard: Walker, root: str, wanted: Expression, state: State) -> list[
             if depth >= low and os.path.lexists(state.path(path)) and wanted.matches(path, folder):
                 found.append(path)
             if folder and path not in wanted.pruned:
-                rows = guard.precious.entries(state.path(path).rstrip("/") or "/")
+                rows = guard.precious.entries(state.path(f"{path}/").rstrip("/") or "/")
                 below += [(f"{path.rstrip('/')}/{name}", is_dir) for name, is_dir in rows]
         level = below
     return found

@@ -24,6 +24,12 @@ _HINT = Regex(
     r"(?:^|[^a-z])(?:runs?|ckpts?|checkpoints?|weights|outputs?|lightning_logs|wandb|results|experiments?|exp_?dir"
     r"|save_?dir|log_?dir|models?_?dir)(?:[^a-z]|$)"
 )
+# raw data of training: what lies in such a folder and can hardly be made again
+_DATA, _DERIVED = WORDS["data folders"], WORDS["derived data"]
+_DATA_FILE = Regex(
+    r"(?i).*\.(?:bin|parquet|jsonl?|npy|npz|h5|hdf5|tfrecords?|arrow|mmap|idx|mdb|feather|csv|tsv|txt|zst)"
+)
+OWN = "/tmp/tmp.guard0000"  # stands for the folder that mktemp makes
 UNKNOWN = Regex("\ue001([^\ue002]*)\ue002")
 
 
@@ -112,7 +118,11 @@ class Precious:
                     path = f"{one}/{name}"
                     if is_dir:
                         below += [] if name in CACHES else [path]
-                    elif is_result_file(name) or (name == "train.log" and self.is_run_folder(one)):
+                    elif (
+                        is_result_file(name)
+                        or self.is_raw(path, False)
+                        or (name == "train.log" and self.is_run_folder(one))
+                    ):
                         return path
                     if self.left <= 0:
                         return ""
@@ -136,10 +146,22 @@ class Precious:
             return self.within(real) or (self.inside(real) and real)
         if not os.path.exists(real):
             return ""
-        return real if is_result_file(os.path.basename(real)) or self.inside(real) else ""
+        named = is_result_file(os.path.basename(real)) or self.is_raw(real, False)
+        return real if named or self.inside(real) else ""
+
+    def is_raw(self, path: str, remote: bool) -> bool:
+        """Raw training data: here a file, elsewhere by name a folder, too; no cache, no copy that was made of it."""
+        parts = path.removeprefix(self.cwd).strip("/*").split("/")
+        at = next((i for i, part in enumerate(parts) if part.lower() in _DATA), -1)
+        if at < 0 or not (_DATA_FILE.fullmatch(parts[-1]) or (remote and at >= len(parts) - 2)):
+            return False
+        tokens = {token for part in parts for token in re.split(r"[^a-z]+", part.lower())}
+        return not tokens & _DERIVED and not CACHES & set(parts)
 
     def lost(self, path: str, remote: bool, whole: bool = True) -> str:
         """What of value goes with the path, or nothing. A path that is not here is judged by its name."""
+        if path.startswith(OWN):
+            return ""
         if not remote and "\ue001" not in path and os.path.lexists(path):
             return self.here(path, whole)
         return self.by_name(path, remote)
@@ -163,7 +185,9 @@ class Precious:
         parts = [part for part in known.split("/") if part not in ("", ".")]
         if CACHES & set(parts) or not self._could_be(known, parts, remote):
             return ""
-        if (remote or known.startswith("/")) and self._is_root(known, parts):
+        if (remote or known.startswith("/")) and self.is_root(known):
+            return shown
+        if remote and self.is_raw(known, True):
             return shown
         last = len(parts) - 1
         for number, part in enumerate(parts):
@@ -182,7 +206,8 @@ class Precious:
 
         return any(part in WEIGHTS or part in ("runs", "outputs") or names.is_checkpoint(part) for part in parts)
 
-    def _is_root(self, known: str, parts: list[str]) -> bool:
+    def is_root(self, known: str) -> bool:
+        parts = [part for part in known.split("/") if part not in ("", ".")]
         bare = "/" + "/".join(parts).rstrip("*").rstrip("/") if known.startswith("/") else known.rstrip("*/")
         return bare in self.tiers or bare in _ROOTS or bool(_OWN_ROOTS.fullmatch(bare))
 

@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import os
 import textwrap
 
 from rgt.guard.clients import empties, is_ending_call
-from rgt.guard.precious_paths import marker
+from rgt.guard.precious_paths import CACHES, OWN, marker
 from rgt.guard.quick_start import WORDS, re
-from rgt.guard.shell_walk import VALUES, State, Walker, decoded
+from rgt.guard.shell_walk import MATCHES, VALUES, State, Walker, decoded
 
 _REMOVE = {"rmtree", "unlink", "removedirs", "send2trash", "remove_tree", "rmdir"}
+_SAVES = set("save_file save_pretrained save_model save_to_disk tofile save savez to_parquet to_csv to_json".split())
+_TEMPORARY = {"mkdtemp", "TemporaryDirectory", "mkstemp", "NamedTemporaryFile", "mktemp"}
+_THROUGH = ("sorted", "list", "set", "tuple", "reversed", "iter", "enumerate", "tqdm")
+_JUMPS = (ast.Continue, ast.Break, ast.Return, ast.Raise)
 _OVER = {"copy", "copy2", "copyfile", "move", "rename", "replace", "copytree"}
 _STARTS = WORDS["python starts"]
 _STARTERS = {"os", "subprocess", "asyncio", "pty", "get_ipython", "sh", "plumbum"}
@@ -24,9 +29,28 @@ _WEB = {"requests", "httpx", "urllib", "aiohttp", "http", "urllib3"}
 _CLIENTS = WORDS["sdk clients"]
 # libraries in which such a verb ends nothing of ours
 _HARMLESS = WORDS["sdk harmless"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 Values = list[str]
-_PURE = frozenset("chr bytes str join format replace fromhex decode encode strip lower upper removeprefix".split())
-_PLAIN = frozenset("Constant Name Attribute Call BinOp Add Mod List Tuple Load Subscript Slice UnaryOp USub".split())
+_PURE = frozenset(
+    "chr bytes str join format replace fromhex decode encode strip lower upper removeprefix endswith startswith name"
+    " suffix stem".split()
+)
+_PLAIN = frozenset(
+    "Constant Name Attribute Call BinOp Add Mod List Tuple Load Subscript Slice UnaryOp USub Compare Eq NotEq In NotIn"
+    " Set".split()
+)
+_UNKNOWN = object()
+
+
+class _Path(str):
+    """A path with the parts that tests ask for."""
+
+    __slots__ = ()
+    name = property(lambda self: self.rstrip("/").rpartition("/")[2])
+    stem = property(lambda self: os.path.splitext(self.name)[0])
+    suffix = property(lambda self: os.path.splitext(self.name)[1])
 
 
 def walk(guard: Walker, tree: ast.AST, state: State, arguments: Values, is_script: bool) -> None:
@@ -47,6 +71,8 @@ class _Reader(ast.NodeVisitor):
             "argv": arguments
         }  # of argparse and click: given on the line, or the default
         self.functions: dict[str, list[str]] = {}  # own functions and their parameters
+        self.loaded: set[str] = set()  # names that the code uses
+        self.fixed: dict[str, Any] = {}  # names that get one value, once
 
     def read(self, tree: ast.AST) -> None:
         for node in ast.walk(tree):
@@ -61,9 +87,20 @@ class _Reader(ast.NodeVisitor):
                 defaults = node.args.defaults
                 for one, value in zip(node.args.args[-len(defaults) :], defaults, strict=False) if defaults else ():
                     self.values[one.arg] = self.of(value)
+        nodes = [one for one in ast.walk(tree) if isinstance(one, ast.Name | ast.Attribute)]
+        self.loaded = {
+            one.id if isinstance(one, ast.Name) else one.attr for one in nodes if isinstance(one.ctx, ast.Load)
+        }
+        stored = [one.id for one in nodes if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load)]
+        given = {one.arg for one in ast.walk(tree) if isinstance(one, ast.arg)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+                names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+                self.fixed.update({n: node.value.value for n in names if stored.count(n) == 1 and n not in given})
         before = len(self.guard.acts)
         self.visit(tree)  # first for the values: a function is written before it is called
         del self.guard.acts[before:]
+        self.state.links.clear()
         self.visit(tree)
 
     def add_option(self, node: ast.Call) -> None:
@@ -89,13 +126,75 @@ class _Reader(ast.NodeVisitor):
             elif isinstance(target, ast.Attribute):
                 self.options[target.attr] = self.of(node.value)
 
+    # -- what is reached
+
+    def block(self, body: list[ast.stmt]) -> None:
+        for one in body:
+            self.visit(one)
+            if isinstance(one, _JUMPS) or (isinstance(one, ast.Expr) and self.is_exit(one.value)):
+                return
+            jumps = isinstance(one, ast.If) and not one.orelse and isinstance(one.body[-1], _JUMPS)
+            if jumps and isinstance(one, ast.If):  # if not p.endswith(".tmp"): continue
+                self.values.update(self.narrowed(one.test, False))
+
+    def is_exit(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Call) and self.called(node.func) in ("sys.exit", "exit", "quit", "os._exit")
+
+    def visit_Module(self, node: ast.Module) -> None:
+        top = {one.name for one in node.body if isinstance(one, ast.FunctionDef) and not one.decorator_list}
+        unused = top - self.loaded if not self.loaded & {"globals", "locals", "getattr", "eval", "Fire"} else set()
+        self.block([one for one in node.body if not (isinstance(one, ast.FunctionDef) and one.name in unused)])
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self.block(node.body)
+
+    def visit_If(self, node: ast.If) -> None:
+        self.visit(node.test)
+        for body, taken in ((node.body, True), (node.orelse, False)):
+            before = dict(self.values)
+            sure = self.verdict(node.test, "", "")
+            if sure is None or sure == taken:
+                self.values.update(self.narrowed(node.test, taken))
+                told = dict(self.values)
+                self.block(body)
+                self.values.update({n: v for n, v in before.items() if self.values.get(n) == told.get(n)})
+
+    def visit_While(self, node: ast.While) -> None:
+        if self.verdict(node.test, "", "") is not False:
+            self.generic_visit(node)
+
+    def narrowed(self, test: ast.expr, wanted: bool) -> dict[str, Values]:
+        """Of each name in the test, the values for which it may be so."""
+        names = {one.id for one in ast.walk(test) if isinstance(one, ast.Name) and len(self.values.get(one.id, [])) > 0}
+        return {
+            name: [value for value in self.values[name] if self.verdict(test, name, value) is not (not wanted)]
+            for name in names
+        }
+
+    def verdict(self, test: ast.expr, name: str, value: str) -> bool | None:
+        """Is the test true when this name has this value? Names that get only one value are known, too."""
+        if isinstance(test, ast.BoolOp):
+            found = [self.verdict(one, name, value) for one in test.values]
+            decides = isinstance(test.op, ast.Or)
+            return decides if decides in found else None if None in found else not decides
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            inner = self.verdict(test.operand, name, value)
+            return None if inner is None else not inner
+        known = {**self.fixed, **({name: _Path(value)} if "\ue001" not in value else {})}
+        found = self.evaluated(test, known)
+        return None if found is _UNKNOWN else bool(found)
+
     def visit_For(self, node: ast.For) -> None:
         self.bind(node.target, node.iter)
-        self.generic_visit(node)
+        self.visit(node.iter)
+        self.block(node.body)
+        self.block(node.orelse)
 
     def visit_ListComp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> None:
         for one in node.generators:
             self.bind(one.target, one.iter)
+            for test in one.ifs:
+                self.values.update(self.narrowed(test, True))
         self.generic_visit(node)
 
     visit_SetComp = visit_GeneratorExp = visit_ListComp
@@ -107,6 +206,13 @@ class _Reader(ast.NodeVisitor):
         self.generic_visit(node)
 
     def bind(self, target: ast.expr, source: ast.expr) -> None:
+        if isinstance(target, ast.Tuple) and isinstance(source, ast.Call) and self.called(source.func).endswith("walk"):
+            place = (self.of(source.args[0]) if source.args else self.of_call(source))[:1] or ["."]
+            found = [path[len(place[0]) + 1 :] for path in self.guard.glob(f"{place[0]}/**/*", self.state)]
+            found = [path for path in found if not CACHES & set(path.split("/"))]
+            for one, values in zip(target.elts, (place, found, found), strict=False):
+                self.values.update({one.id: values} if isinstance(one, ast.Name) else {})
+            return
         for one in target.elts if isinstance(target, ast.Tuple) else [target]:
             if isinstance(one, ast.Name):
                 self.values[one.id] = self.of(source)
@@ -137,34 +243,39 @@ class _Reader(ast.NodeVisitor):
             return self.environ(self.of(node.slice)) if self.called(node.value) == "os.environ" else self.of(node.value)
         if isinstance(node, ast.Call):
             return self.of_call(node)
+        if isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp):
+            self.visit_ListComp(node)
+            return self.of(node.elt)
         if isinstance(node, ast.Attribute):
             return self.of(node.value) or self.options.get(node.attr, [])
         return self.of(node.value) if isinstance(node, ast.Await | ast.Starred) else []
 
     def computed(self, node: ast.expr) -> str:
         """What plain operations on plain strings give: chr(114) + "m", "%s -rf" % x, bytes.fromhex("726d").decode()."""
+        value = self.evaluated(node, {name: value[0] for name, value in self.values.items() if len(value) == 1})
+        return value.decode("utf-8", "replace") if isinstance(value, bytes) else value if isinstance(value, str) else ""
+
+    def evaluated(self, node: ast.expr, values: dict[str, Any]) -> Any:
         for one in ast.walk(node):
             value = getattr(one, "value", "") if isinstance(one, ast.Constant) else ""
             huge = isinstance(value, int) and value > 9999  # bytes(10000000), "%10000000d"
             huge = huge or (isinstance(value, str) and bool(re.search(r"[%:<>^=.]\d{4}", value)))
-            known = not isinstance(one, ast.Name) or one.id in _PURE or len(self.values.get(one.id, [])) == 1
+            known = not isinstance(one, ast.Name) or one.id in _PURE or one.id in values
             pure = not isinstance(one, ast.Attribute) or one.attr in _PURE
             if huge or not (known and pure and type(one).__name__ in _PLAIN):
-                return ""
-        values = {name: value[0] for name, value in self.values.items() if len(value) == 1}
+                return _UNKNOWN
         try:
             code = compile(ast.fix_missing_locations(ast.Expression(node)), "", "eval")
-            value = eval(code, {"__builtins__": {"chr": chr, "bytes": bytes, "str": str}}, values)
+            return eval(code, {"__builtins__": {"chr": chr, "bytes": bytes, "str": str}}, values)
         except Exception:
-            return ""
-        return value.decode("utf-8", "replace") if isinstance(value, bytes) else value if isinstance(value, str) else ""
+            return _UNKNOWN
 
     def joined(self, parts: list[Values], sign: str) -> Values:
         found = [""]
         for number, part in enumerate(parts):
             if number and any("://" in value for value in part):  # a piece of an answer, not of an address
                 part = [marker("value")]
-            found = [a + (sign if number else "") + b for a in found for b in part][:VALUES]
+            found = [a + (sign if number else "") + b for a in found for b in part][:MATCHES]
         return found
 
     def of_call(self, node: ast.Call) -> Values:
@@ -173,6 +284,10 @@ class _Reader(ast.NodeVisitor):
         own = self.of(node.func.value) if isinstance(node.func, ast.Attribute) else []
         if last in ("cwd", "getcwd"):
             return [self.state.cwd]
+        if last in _TEMPORARY:
+            return [OWN]
+        if last in _STARTS and name.partition(".")[0] in ("subprocess", "os") and node.args:
+            return [marker(" ".join(self.of(node.args[0])))]  # what it prints
         if name in ("os.environ.get", "os.getenv", "os.environ.setdefault"):
             return self.environ(*arguments)
         if last in ("glob", "iglob", "rglob"):
@@ -189,9 +304,11 @@ class _Reader(ast.NodeVisitor):
                 for place in places
                 for entry, _ in self.guard.precious.entries(self.state.path(place))
             ][:VALUES]
+        if last == "join" and own and len(arguments) == 1:
+            return [own[0].join(arguments[0])]
         if last == "join" and len(arguments) > 1:
             return self.joined([one or [marker("value")] for one in arguments], "/")
-        if last in ("b64decode", "fromhex", "decode", "encode", "split", "strip", "format", "sorted", "list", "set"):
+        if last in ("b64decode", "fromhex", "decode", "encode", "split", "strip", "format", *_THROUGH):
             return self.decoded(last, own or (arguments[0] if arguments else []))
         if last in (
             "Path",
@@ -227,6 +344,8 @@ class _Reader(ast.NodeVisitor):
             return self.names.get(node.id, node.id)
         if not isinstance(node, ast.Call):
             return ""
+        if isinstance(node.func, ast.Name) and node.func.id in _THROUGH and node.args:
+            return self.called(node.args[0])
         name, given = self.called(node.func), [self.of(one) for one in node.args]
         if name in ("__import__", "importlib.import_module") and given and given[0]:
             return given[0][0]
@@ -275,7 +394,7 @@ class _Reader(ast.NodeVisitor):
             self.guard.lose(first, self.state, words, "truncates", False)
         elif self.is_script:
             return False
-        elif name in ("open", "torch.save", "io.open") or last in ("write_text", "write_bytes", "save_file"):
+        elif name in ("open", "torch.save", "io.open") or last in ("write_text", "write_bytes", *_SAVES):
             self.write(node, last, own, first, words)
         elif last in _OVER and len(node.args) > 1 and base in ("shutil", "os"):
             for target in self.of(node.args[1])[:1]:
@@ -291,11 +410,13 @@ class _Reader(ast.NodeVisitor):
     def write(self, node: ast.Call, last: str, own: Values, first: Values, words: list[str]) -> None:
         modes = [self.of(one) for one in node.args[1:2]] + [self.of(k.value) for k in node.keywords if k.arg == "mode"]
         writes = last not in ("open",) or any("w" in mode for values in modes for mode in values)
-        paths = self.of(node.args[1]) if last in ("save", "save_file") and len(node.args) > 1 else first
-        paths = own if last.startswith("write_") else paths
-        if writes:
-            for path in paths:
-                self.guard.overwrite(path, self.state, words)
+        second = self.of(node.args[1]) if last in ("save", "save_file", "savetxt") and len(node.args) > 1 else []
+        paths = own if last.startswith("write_") else [*first, *second]
+        named = [v for k in node.keywords if k.arg in ("save_directory", "path", "f") for v in self.of(k.value)]
+        for path in [*paths, *named] if writes else []:
+            if last.startswith("save_") and os.path.isdir(self.state.path(path)):
+                self.guard.lose([path], self.state, words, "saves over")
+            self.guard.overwrite(path, self.state, words)
 
     def start(self, node: ast.Call, first: Values) -> None:
         if node.args and isinstance(node.args[0], ast.List | ast.Tuple):
@@ -303,8 +424,9 @@ class _Reader(ast.NodeVisitor):
             self.guard.run(argv, self.state.copy(), "")
         elif len(node.args) > 1 and isinstance(node.args[1], ast.List | ast.Tuple):  # os.execvp(file, argv)
             self.guard.run(self.of(node.args[1]), self.state.copy(), "")
-        elif len(first) == 1:
-            self.guard.script(first[0], self.state.copy())
+        elif len(first) == 1 or any(" " in one for one in first[:1]):
+            for one in first:
+                self.guard.script(one, self.state.copy())
         elif first:
             self.guard.run(first, self.state.copy(), "")
 

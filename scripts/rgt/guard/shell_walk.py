@@ -1,7 +1,8 @@
 """Walk a shell tree without running it: which commands with which words, in which folder, reading what.
 
 Every branch is taken that may be (not: `false &&`, what follows `exit`, an arm for another value), loops run over the
-values that are known, functions and aliases are followed, files that the line itself writes are remembered. What cannot be known is a marker (`precious_paths.marker`) that says where it came from.
+values that are known, functions and aliases are followed, files that the line itself writes are remembered. What
+cannot be known is a marker (`precious_paths.marker`) that says where it came from.
 What a program does is said by the tables LOSES and STARTS, which wrappers, outputs and destroyers fill.
 """
 
@@ -82,7 +83,7 @@ class State:
         self.status: bool | None = None  # whether the last command succeeded, when that is sure
         self.stopped = ""  # the exit, return, break or continue that surely came before
         self.certain: dict[str, str] = {}  # values that the line gave surely, not in a branch; replaced, never changed
-        self.links: dict[str, str] = {}  # of the line's own making: link -> folder
+        self.links: dict[str, str] = {}  # what the line itself moved, or with a / at its end linked: where it was
         self.mounts: dict[str, str] = {}  # of a container: its folder -> ours
 
     def copy(self) -> State:
@@ -109,11 +110,12 @@ class State:
         for there, here in self.mounts.items():
             if joined == there or joined.startswith(f"{there}/"):
                 return os.path.normpath(here + joined[len(there) :])
-        for there, here in self.links.items():
-            if joined.startswith(f"{there}/"):
-                return os.path.normpath(here + joined[len(there) :])
         trailing = "/" if word.endswith("/") and len(word) > 1 else ""
-        return os.path.normpath(joined) + trailing
+        joined = os.path.normpath(joined) + trailing
+        for there, here in self.links.items():
+            if joined == there or joined.startswith(f"{there.rstrip('/')}/"):
+                return here + joined[len(there.rstrip("/")) :]
+        return joined
 
 
 class Walker:
@@ -165,7 +167,10 @@ class Walker:
             if state.fresh and not ours and "://" not in place:
                 continue
             place = next(iter(self.glob(place, self.state)), place) if ours and "*" in place else place
-            lost = self.precious.lost(place, state.remote and not ours, whole)
+            below = [
+                old for new, old in state.links.items() if new.startswith(place.rstrip("/") + "/") and new[-1] != "/"
+            ]
+            lost = self.precious.lost(place, state.remote and not ours, whole) or (whole and "".join(below[:1]))
             if lost:
                 self.act("path", f"{verb} {path}: {lost} is lost", words, place.rstrip("/"))
                 return
@@ -333,14 +338,15 @@ class Walker:
     def is_certain(self, word: Word, state: State) -> bool:
         """Only text, and variables that the line itself gave their value."""
         return all(
-            kind == "text" or (kind == "var" and name in state.certain and state.certain[name] == state.variables[name])
+            kind == "text"
+            or (kind == "var" and name in state.certain and state.certain[name] == state.variables.get(name))
             for kind, name, _, _ in word
         )
 
     def known_status(self, node: Node, words: list[str], state: State) -> bool | None:
         """Does the command surely succeed or fail?"""
         if not words:
-            return True if all(part[0] != "sub" for _, _, values in node.assigns for w in values for part in w) else None
+            return all(part[0] != "sub" for _, _, values in node.assigns for w in values for part in w) or None
         name = words[0] if self.is_certain(node.words[0], state) and words[0] not in state.functions else ""
         if name in (":", "true", "echo", "printf", "false"):
             return name != "false"

@@ -257,10 +257,12 @@ def batch_job(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     valued = "-J -o -e -p -n -N -c -t -A -w -q -l -P -M -R -W -b -f"
     rest = [one for one in [option(words[1:], "-f")] if one] if queue else operands(words[1:], valued)
     if text or not rest:
-        return guard.script(text or stdin, state.copy())
-    if os.path.isfile(state.path(rest[0])) or state.path(rest[0]) in state.files:
-        return guard.file(rest[0], rest[1:], state.copy(), stdin, "sh")
-    return guard.script(" ".join(words[words.index(rest[0]) :]), state.copy())
+        guard.script(text or stdin, state.copy())
+    elif os.path.isfile(state.path(rest[0])) or state.path(rest[0]) in state.files:
+        guard.file(rest[0], rest[1:], state.copy(), stdin, "sh")
+    else:
+        guard.script(" ".join(words[words.index(rest[0]) :]), state.copy())
+    return marker(" ".join(words))
 
 
 def crontab(guard: Walker, words: list[str], state: State, stdin: str) -> str:
@@ -283,6 +285,12 @@ def terminal(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     kills = [verb for verb in verbs if re.fullmatch(r"kill-(server|session|window|pane)|killp|killw|kill-ses", verb)]
     kills += ["respawn-pane -k"] if "respawn-pane" in verbs and has_flag(rest, "-k") else []
     kills += told[:1] if has_flag(rest, "-X") and told[:1] in (["quit"], ["kill"]) else []
+    named = set(values_of(rest, "-s", "-t", "-S", "--session"))
+    ended = {one.split(":")[0].lstrip("=") for one in named}
+    if kills and ended and "kill-server" not in kills and ended <= state.made.keys():
+        return ""  # of the line's own making
+    if words[0] == "screen" or {"new", "new-session"} & set(verbs):
+        state.made.update({one: {} for one in named if not kills and not has_flag(rest, "-A", "-X", "-r")})
     if kills:
         guard.act("kill", f"{words[0]} {kills[0]} ends what runs there", words)
     elif sends:
@@ -312,10 +320,10 @@ def make(guard: Walker, words: list[str], state: State, stdin: str) -> str:
 
 
 def interpreter(guard: Walker, words: list[str], state: State, stdin: str) -> str:
-    from rgt.guard import program_code
+    from rgt.guard import outputs, program_code
 
     program_code.interpreter(guard, words, state, stdin)
-    return marker(stdin[:250].strip() + " " + " ".join(words)[:200])
+    return outputs.derived(guard, words, state, stdin)
 
 
 def sftp(guard: Walker, words: list[str], state: State, stdin: str) -> str:
