@@ -157,7 +157,7 @@ def _judge(place: Place, plain: list[Outcome], vocabulary: Vocabulary) -> Outcom
         why = "; ".join(["a change that no values here give", *place.doubts])
         return Outcome(place, "cited" if place.against >= 3 else "unexplained", why=why)
     if stated and len(written) == 2:
-        return _wrong(place, stated[:1], kinds, "certain")
+        return _wrong(place, stated[:1], kinds, "likely")
     if strict and len(strict) <= 12:
         return _wrong(place, own or strict, kinds, "likely")
     return Outcome(place, "unexplained", why="a change between values that the text does not name both")

@@ -16,7 +16,7 @@ from pathlib import Path
 from rgt.errors import bad_input, from_os_error
 
 READERS = {  # of each kind of file: module and function
-    **dict.fromkeys((".md", ".markdown", ".txt"), "markdown_reader.read_markdown"),
+    **dict.fromkeys((".md", ".markdown", ".txt", ".rst"), "markdown_reader.read_markdown"),
     **dict.fromkeys((".html", ".htm"), "html_reader.read_html"),
     **dict.fromkeys((".csv", ".tsv"), "packed_reader.read_sheet"),
     **dict.fromkeys((".docx", ".pptx"), "packed_reader.read_office"),
