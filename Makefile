@@ -9,7 +9,7 @@ comma := ,
 DEBIAN := openssh-server openssh-client rsync slurmctld slurmd slurm-client munge docker.io busybox-static \
 	iproute2 gcc libc6-dev shellcheck tmux task-spooler git procps chromium nodejs
 
-.PHONY: help demo test soak bench dist evals lint docs lock system-deps sky clients clean
+.PHONY: help demo test soak bench dist evals lint docs lock system-deps sky stores clients clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -53,10 +53,12 @@ system-deps: ## the Debian packages behind tests/real (root)
 
 sky: .venv-sky/stamp ## SkyPilot in an environment of its own, for the test of our task files
 
+stores: .venv-stores/stamp ## an S3 client and server in an environment of their own, for the test of object stores
+
 clients: .clients/stamp ## the agent clients, for the tests of what make dist builds
 
 clean:
-	rm -rf .venv .venv-sky .clients demo-out build dist *.egg-info
+	rm -rf .venv .venv-sky .venv-stores .clients demo-out build dist *.egg-info
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
@@ -65,6 +67,12 @@ clean:
 .venv-sky/stamp:
 	$(PYTHON) -m venv .venv-sky
 	.venv-sky/bin/python -m pip install -q skypilot==0.14.1
+	@touch $@
+
+# moto brings half of the AWS world, which nothing of ours needs
+.venv-stores/stamp:
+	$(PYTHON) -m venv .venv-stores
+	.venv-stores/bin/python -m pip install -q boto3 'moto[server,s3]' click pyyaml jsonschema numpy
 	@touch $@
 
 .clients/stamp:

@@ -130,7 +130,7 @@ def _look_elsewhere(run: Run, silenced: tuple[str, ...]) -> dict[str, Any] | Non
     # an end that rgt launch has seen and wrote down here: on the box there is only a log that stops
     last = run.last_event()
     state = record.AFTER_EVENT[last["event"]] if last else record.UNKNOWN
-    if found["now"]["state"] in record.ACTIVE and state in (record.FAILED, record.STOPPED):
+    if found["now"]["state"] in (*record.ACTIVE, record.LOST) and state in (record.FAILED, record.STOPPED):
         found["now"] |= {"state": state, "eta": None}
         if last and state == record.FAILED:
             message = f"the run failed: {record.event_reason(last)}"

@@ -621,7 +621,7 @@ def pickle_by_inst(folder: Path) -> Path:
     return raw_pickle(folder, f"\x80\x02(S'touch {sentinel(folder)}'\nios\nsystem\n.".encode("latin-1"))
 
 
-@defect("hostile", "builtins.getattr")
+@defect("hostile", "builtins.__import__")
 def pickle_getattr_chain(folder: Path) -> Path:
     return raw_pickle(
         folder,

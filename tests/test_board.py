@@ -438,6 +438,7 @@ def test_divergence_and_a_stall_are_told_once_and_a_second_stall_again(home: Pat
     call("watch.py", run, "--tell")
     assert sink.titles == ["nan: nan: loss is not a number since 50"]
     quiet = bare(home / "quiet", dict.fromkeys(range(9), 2.0), log="step 8 loss 2.0\n")
+    writer = subprocess.Popen(["sleep", "600"], stdout=(quiet / "train.log").open("ab"))  # it lives, and says nothing
 
     def rest() -> None:
         for path in (quiet / "train.log", quiet / "metrics.jsonl"):
@@ -449,6 +450,8 @@ def test_divergence_and_a_stall_are_told_once_and_a_second_stall_again(home: Pat
     assert [title.split(":")[1] for title in sink.titles[1:]] == [" stalled"]
     add(quiet, {20: 1.9})
     rest()
+    writer.kill()
+    writer.wait()
     assert len(sink.titles) == 3
 
 

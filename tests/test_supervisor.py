@@ -178,14 +178,14 @@ def test_a_stop_is_a_stop(bench: Bench) -> None:
 
 
 def test_killed_supervisors_are_replaced_and_the_job_goes_on(bench: Bench) -> None:
-    run = bench.submit(400)
+    run = bench.submit(1500)
     for _ in range(3):
         until(lambda: len(supervisors(run)) == 2)
         wait_step(run, 1)
         kill_and_wait(random.choice(supervisors(run)))
     os.kill(until(lambda: living(run))[0], signal.SIGKILL)
     assert bench.ended(run)["state"] == "finished"
-    assert json.loads((run / "final.json").read_text()) == uninterrupted(400)
+    assert json.loads((run / "final.json").read_text()) == uninterrupted(1500)
     assert not (run / "twice").exists() and len(read(run / "starts").splitlines()) == 2
 
 

@@ -856,8 +856,9 @@ def test_code_that_is_not_what_the_run_recorded(repository: Path, monkeypatch: p
     assert (drift["path"], drift["files"]) == (str(run_dir.path), ["a.py", "old.py"])
 
 
-def test_findings_of_other_projects_are_one_line(tmp_path: Path) -> None:
+def test_what_was_asked_about_is_told_and_the_rest_is_one_line(tmp_path: Path) -> None:
     for name in ("mine", "a", "b", "c"):
         old_log(tmp_path / name)
-    text = run("snapshot", tmp_path, cwd=tmp_path / "mine").stdout
-    assert text.count("unfinished") == 1 and re.search(r"elsewhere: \d+ findings outside this directory", text)
+    assert run("snapshot", tmp_path, cwd=tmp_path / "mine").stdout.count("unfinished") == 4
+    text = run("snapshot", tmp_path / "mine", cwd=tmp_path / "a").stdout
+    assert text.count("unfinished") == 1 and str(tmp_path / "b") not in text

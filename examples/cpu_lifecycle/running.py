@@ -37,6 +37,7 @@ def preflight(demo: Demo) -> None:
         "output": str(demo.folder / "box" / "runs"),
         "time_limit": "10m",
         "grace": "5s",
+        "max_restarts": 0,  # so that the next step can show what a resume by hand looks like
     }
     (demo.folder / "job.yaml").write_text(yaml.safe_dump(job, sort_keys=False))
     # what it finds is this machine's business; 1 means findings

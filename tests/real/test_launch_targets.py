@@ -479,7 +479,7 @@ BAD_INPUT = [
     ("ssh:no-such-host.invalid", {}, 3, "error: no-such-host.invalid cannot be reached"),
     ("local", {"secrets": ["RGT_NOT_SET"]}, 3, "error: the secret RGT_NOT_SET is not set in this environment"),
     ("local", {"secrets": ["A"], "env": {"A": "1"}}, 2, "error: A is in env and in secrets"),
-    ("local", {"script": None, "command": ["no-such-program"]}, 3, "the command 'no-such-program' is not found"),
+    ("local", {"script": None, "command": ["no-such-program"]}, 1, "no-such-program is neither a file in"),
 ]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from rgt.files import json_number
 from rgt.log.line import Point, parse_line, parse_row, plain, says_ended, says_saved
 from rgt.log.printed import bare_line
-from rgt.log.table import Table
+from rgt.log.printed_table import Table
 from rgt.metrics.table import CURVE_WORDS, is_curve, is_evaluation, role
 
 RECENT = 512  # points of a curve that are kept as they are

@@ -59,20 +59,6 @@ class LocalNames:
         return sorted([*kept, *own], key=lambda hit: hit.start)
 
 
-def spelled_out(vocabulary: Vocabulary) -> list[tuple[re.Pattern[str], str, str]]:
-    """Patterns for terms with shortened words: ckpt avg is found as "checkpoint averaging"."""
-    patterns = []
-    for axis, term in vocabulary.named:
-        words = [word for word in term.removeprefix("no ").split() if word.isascii()]
-        if axis in ("metric", "split", "statistic", "sweep") or not term.startswith("no ") or not words:
-            continue
-        if sum(map(len, words)) < 5 or len(words) != len(term.removeprefix("no ").split()):
-            continue
-        parts = [r"\w*".join(map(re.escape, word)) + r"\w*" if len(word) > 2 else re.escape(word) for word in words]
-        patterns.append((re.compile(r"\b" + r"[\s-]+(?:\w+[\s-]+)?".join(parts), re.I), axis, term))
-    return patterns
-
-
 def written_here(text: str, vocabulary: Vocabulary) -> LocalNames:
     local = LocalNames()
     for pattern, axis, term in vocabulary.spelled_out:

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from rgt.reconcile.anchors import ANCHOR, anchored
-from rgt.reconcile.changes import judge_changes
 from rgt.reconcile.facts import FULL_NAMES
 from rgt.reconcile.judgement import Outcome, Place, Terms, judged
 from rgt.reconcile.local_names import LocalNames
 from rgt.reconcile.numerals import Numeral, find_numerals
 from rgt.reconcile.passages import Passage
+from rgt.reconcile.stated_changes import judge_changes
 from rgt.reconcile.vocabulary import OURS, Hit, Vocabulary
 from rgt.reconcile.wins import count_outcomes
 

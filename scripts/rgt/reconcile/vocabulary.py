@@ -273,9 +273,17 @@ class Vocabulary:
 
     @functools.cached_property
     def spelled_out(self) -> list[tuple[re.Pattern[str], str, str]]:
-        from rgt.reconcile.local_names import spelled_out  # it needs this module
-
-        return spelled_out(self)
+        """Patterns for terms with shortened words: ckpt avg is found as "checkpoint averaging"."""
+        patterns = []
+        for axis, term in self.named:
+            words = [word for word in term.removeprefix("no ").split() if word.isascii()]
+            if axis in ("metric", "split", "statistic", "sweep") or not term.startswith("no ") or not words:
+                continue
+            if sum(map(len, words)) < 5 or len(words) != len(term.removeprefix("no ").split()):
+                continue
+            parts = [r"\w*".join(map(re.escape, word)) + r"\w*" if len(word) > 2 else re.escape(word) for word in words]
+            patterns.append((re.compile(r"\b" + r"[\s-]+(?:\w+[\s-]+)?".join(parts), re.I), axis, term))
+        return patterns
 
     @functools.cached_property
     def leader(self) -> tuple[str, str] | None:

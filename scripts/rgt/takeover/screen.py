@@ -50,7 +50,7 @@ def lines(box: Snapshot, report: Report) -> Iterator[str]:
     here: list[Finding] = []
     elsewhere: list[Finding] = []
     for finding in sorted(report.findings, key=lambda finding: SEVERITIES.index(finding.severity)):
-        (here if _in_project(finding.path) else elsewhere).append(finding)
+        (here if _in_scope(finding.path, box.scope) else elsewhere).append(finding)
     findings = []
     for finding in here[:_FINDINGS]:
         path = os.path.relpath(finding.path) if finding.path and _inside(finding.path, ".") else finding.path
@@ -74,9 +74,9 @@ def lines(box: Snapshot, report: Report) -> Iterator[str]:
             yield text if len(text) <= width else text[: width - 3] + "..."
 
 
-def _in_project(path: str) -> bool:
-    """What is below the current directory, and what has no place: cards, queues, this machine's disks."""
-    return not path.startswith("/") or path == "/" or os.path.abspath(path) == os.getcwd() or _inside(path, ".")
+def _in_scope(path: str, scope: list[str]) -> bool:
+    """What the user asked about, and what has no place: cards, queues, this machine's disks."""
+    return not path.startswith("/") or path == "/" or any(path == root or _inside(path, root) for root in scope)
 
 
 def _other_projects(findings: list[Finding]) -> list[str]:

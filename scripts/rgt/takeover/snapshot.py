@@ -80,6 +80,7 @@ class Snapshot:
     runs: list[discovery.Run] = field(default_factory=list)
     disks: list[disks.Room] = field(default_factory=list)
     roots: list[str] = field(default_factory=list)
+    scope: list[str] = field(default_factory=list)  # what the user asked about: the named directories, or the current
     drift: list[dict[str, Any]] = field(default_factory=list)  # runs whose recorded code is not the tree's
     stopped: list[str] = field(default_factory=list)  # what was not looked at, and why
     seconds: float = 0.0
@@ -119,6 +120,7 @@ def take(directories: list[Path], seconds: float) -> Snapshot:
     if not os.path.isdir("/proc/self"):
         box.stopped.append("processes cannot be listed here: there is no /proc")
     roots = [Path(os.path.abspath(directory)) for directory in directories]
+    box.scope = [str(root) for root in roots] or [os.getcwd()]
     roots = roots or box.limited("roots", partial(_roots, box)) or []
     box.roots = [str(root) for root in roots]
     _look_at_places(box, roots, seconds)

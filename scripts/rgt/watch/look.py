@@ -38,6 +38,7 @@ from rgt.watch.view import View, liveness
 _VERSION = 4  # of state.json; one of another version is not used, and the logs are read again
 _FOLDER = "watch"
 # the gate's words for an end
+_REOPENED = 60.0  # seconds: within them, a log that is opened anew for each line is usually written again
 _GATE = {"done": record.FINISHED, "cancelled": record.STOPPED, "lost": record.LOST}
 _GATE |= {"failed": record.FAILED, "timeout": record.FAILED}
 _LOG = re.compile(
@@ -167,7 +168,8 @@ def _view(target: Target, memory: dict[str, Any]) -> View:
     view.since, view.saved = memory["since"], target.checkpoint_times()
     view.line_gap = min((row["gap"] for row in memory["files"].values() if row.get("gap")), default=None)
     view.writers, view.rests = open_files.writers(logs, of_owner=True) if logs else None, rests
-    view.asked = ask(target, view)
+    memory["held"] = memory.get("held") or bool(view.writers)
+    view.asked = ask(target, view, memory["held"])
     last = memory["last"] or {}
     for name in ("step", "epoch"):  # a log without a clock: two looks have seen how fast it counts
         earlier, now, seconds = last.get(name), getattr(view.main, name), view.now - last.get("time", view.now)
@@ -192,8 +194,11 @@ def _view(target: Target, memory: dict[str, Any]) -> View:
     return view
 
 
-def ask(target: Target, view: View) -> tuple[str, str]:
-    """Whoever started it knows first: the gate's record of this log, then Slurm, then whether anybody has it open."""
+def ask(target: Target, view: View, held: bool) -> tuple[str, str]:
+    """Whoever started it knows first: the gate's record of this log, then Slurm, then whether anybody has it open.
+
+    `held`: an earlier look saw a writer. Where none did, the log may be opened anew for each line.
+    """
     paths = {os.path.realpath(path) for path in target.logs}
     if importlib.util.find_spec("rgt.job.queue"):
         from rgt.job import queue
@@ -212,8 +217,9 @@ def ask(target: Target, view: View) -> tuple[str, str]:
             return record.RUNNING, ""
         if "Invalid job id" in f"{answer.problem} {answer.text}" or answer.problem is None:
             return record.LOST, f"Slurm has no job {slurm[1]} any more"
-    held = view.writers == [] and any(Path(path).name != "metrics.jsonl" for path in paths)
-    if held and any(log.lines for log in view.logs.values()) and not any(map(disks.is_remote, paths)):
+    closed = view.writers == [] and any(Path(path).name != "metrics.jsonl" for path in paths)
+    closed = closed and (held or (view.age or 0.0) > max(_REOPENED, 3 * (view.line_gap or 0.0)))
+    if closed and any(log.lines for log in view.logs.values()) and not any(map(disks.is_remote, paths)):
         return record.LOST, "no process on this machine has its log open"
     return "", ""
 
