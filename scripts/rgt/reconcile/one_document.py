@@ -24,6 +24,7 @@ _PROPOSES = re.compile(
     re.I,
 )
 _NEAR = 60  # characters behind "we propose"
+_FEW, _PART = 4, 3  # errors of a table that is otherwise right: fewer than four, or less than a third
 
 
 @dataclass
@@ -52,6 +53,7 @@ def examine(path: Path, vocabulary: Vocabulary, everything: bool) -> Examined:
                 )
             else:
                 outcomes = list(sentence_outcomes(block, vocabulary, ours, local))
+            doubt_reading(outcomes)
             for outcome in outcomes:
                 kind = outcome.kind
                 examined.counts[kind if kind != "drift" or outcome.sure != "likely" else "likely"] += 1
@@ -63,6 +65,17 @@ def examine(path: Path, vocabulary: Vocabulary, everything: bool) -> Examined:
     except Exception as error:  # markup can be anything; one document hides no other
         examined.unreadable = f"{path} has something no reader knows: {type(error).__name__}: {str(error)[:100]}"
     return examined
+
+
+def doubt_reading(outcomes: list[Outcome]) -> None:
+    """Where a large part of a table differs, it was not understood, or all of it is old: no single number is blamed."""
+    drifts = [one for one in outcomes if one.kind == "drift" and one.sure != "anchored"]
+    agreed = sum(one.kind in ("match", "derived") for one in outcomes)
+    if len(drifts) < _FEW or _PART * len(drifts) <= agreed + len(drifts):
+        return
+    why = f"{len(drifts)} of {agreed + len(drifts)} numbers here differ: read wrongly, or all of it is of other runs"
+    for number, one in enumerate(drifts):
+        one.kind, one.sure, one.why = ("unexplained" if number else "drift"), "likely", why
 
 
 def _text(block: Block) -> str:
