@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _LOGS = ("train*.log", "*.log", "*.out", "*.err")  # of a directory: the first pattern that finds something
 _RECORDS = ("*dmesg*.txt", "*describe*.txt", "*events*.txt", "*sacct*.txt", "*scontrol*.txt", "*inspect*.json")
-_EXITS = click.IntRange(-64, 255)
+_EXITS = click.IntRange(-64, 511)  # PBS writes 256 + the signal
 
 
 @click.command(cls=cli.Command)
@@ -99,6 +99,7 @@ def main(
         codes += [int(text) for text in written if re.fullmatch(r"-?\d{1,3}", text)]
         exit_code = codes[-1] if codes else None
     traces = scan_all(paths, what, dmesg)
+    exit_code = 256 - exit_code if exit_code and exit_code > 256 else exit_code
     return _report(diagnose(traces, what, exit_code), traces, what, top, fmt)
 
 
