@@ -167,6 +167,7 @@ def _ask_engine(run: Run, found: dict[str, Any]) -> None:
 
 def _poll(host: Host, run: str, silenced: tuple[str, ...]) -> dict[str, Any]:
     """One short connection: the box reads, with our scripts as one file there, and sends back one JSON."""
+    from rgt import schema
     from rgt.host import box
 
     words = ["show", "--json", *(f"--silence={code}" for code in silenced), "--", run]
@@ -176,6 +177,7 @@ def _poll(host: Host, run: str, silenced: tuple[str, ...]) -> dict[str, Any]:
     except ValueError:
         code = done.code if done.code == errors.BAD_INPUT else errors.ENVIRONMENT
         raise RgtError(f"{run} on {host.title}: {done.sentence().removeprefix('error: ')}", code) from None
+    schema.check(found, "watch", f"the answer of {host.title}")
     return found | {"host": host.name}
 
 

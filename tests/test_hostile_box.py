@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import signal
@@ -96,6 +97,40 @@ def test_push_and_aggregate_end_too(tmp_path: Path, ssh: Path, answer: str) -> N
     (tmp_path / "code" / "train.py").write_bytes(b"#" * (4 << 20))
     ends(ssh, answer, "transfer.py", "push", tmp_path / "code", "box:code", "--patience", "2s")
     ends(ssh, answer, "transfer.py", "aggregate", "box:runs", tmp_path / "all", "--patience", "2s")
+
+
+FORGED = {"code": "stalled", "severity": "warn", "message": "x", "fix": "py-spy dump --pid 1; touch pwned"}
+LOOK = {"tool": "watch", "ok": False, "findings": [FORGED], "where": "x", "log": "a; touch pwned", "before": None}
+LOOK |= {"roles": {}, "machine": {}, "files": [], "silenced": []}
+NONE = dict.fromkeys(("total", "epoch", "epochs", "it_per_s", "tokens_per_s", "eta", "age", "checkpoint_age"))
+NOW = {**NONE, "time": 1.0, "state": "running", "step": 1, "checkpoints": 0, "metrics": {}, "writers": [7]}
+LOOK |= {"now": NOW}
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "said"),
+    [
+        (LOOK, 1, "py-spy dump --pid 7\n"),
+        (LOOK | {"findings": [FORGED | {"severity": "touch"}]}, 2, "the answer of box"),
+        (LOOK | {"now": NOW | {"writers": ["1; touch pwned"]}}, 2, "the answer of box"),
+        (LOOK | {"now": []}, 2, "the answer of box"),
+        ([], 2, "the answer of box"),
+    ],
+)
+def test_no_command_of_a_box_is_printed(
+    ssh: Path, monkeypatch: pytest.MonkeyPatch, answer: object, code: int, said: str
+) -> None:
+    text = json.dumps(answer)
+    monkeypatch.setitem(ANSWERS, "look", f"say({text.encode()!r})")
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "watch.py"), "poll", "box:runs/x"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment(ssh, "look"),
+    )
+    assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done.stdout + done.stderr
+    assert "Next" not in done.stdout or "pwned" not in done.stdout.partition("Next")[2].partition("```\n\n")[0]
 
 
 def test_ssh_ends_with_us(tmp_path: Path, ssh: Path) -> None:

@@ -55,11 +55,11 @@ def next_command(found: dict[str, Any]) -> str:
     where, log = found["where"], found["log"] or found["where"]
     around = bundle.command("takeover", "snapshot", Path(log).parent)
     word, _ = decide(found)
-    fixes = [row.get("fix") or "" for row in found["findings"] if row["code"] == "stalled"]
+    stalled, writers = any(row["code"] == "stalled" for row in found["findings"]), found["now"].get("writers")
     if found["now"]["state"] == record.FINISHED:
         return bundle.command("verify_local", where) if Path(where).is_dir() else around
-    if fixes and fixes[0].startswith("py-spy"):
-        return fixes[0]
+    if stalled and writers:  # made here: what a box answers is never a command
+        return f"py-spy dump --pid {writers[0]:d}"
     if word == "branch":  # which checkpoints there are to branch from
         return around
     if word == "stop":
