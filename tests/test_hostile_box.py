@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from rgt.host import bounded
 from rgt.transfer import boxside
@@ -100,10 +101,25 @@ def test_push_and_aggregate_end_too(tmp_path: Path, ssh: Path, answer: str) -> N
 
 
 FORGED = {"code": "stalled", "severity": "warn", "message": "x", "fix": "py-spy dump --pid 1; touch pwned"}
-LOOK = {"tool": "watch", "ok": False, "findings": [FORGED], "where": "x", "log": "a; touch pwned", "before": None}
+LOOK: dict[str, Any] = {
+    "tool": "watch",
+    "ok": False,
+    "findings": [FORGED],
+    "where": "x",
+    "log": "a; touch pwned",
+    "before": None,
+}
 LOOK |= {"roles": {}, "machine": {}, "files": [], "silenced": []}
 NONE = dict.fromkeys(("total", "epoch", "epochs", "it_per_s", "tokens_per_s", "eta", "age", "checkpoint_age"))
-NOW = {**NONE, "time": 1.0, "state": "running", "step": 1, "checkpoints": 0, "metrics": {}, "writers": [7]}
+NOW: dict[str, Any] = {
+    **NONE,
+    "time": 1.0,
+    "state": "running",
+    "step": 1,
+    "checkpoints": 0,
+    "metrics": {},
+    "writers": [7],
+}
 LOOK |= {"now": NOW}
 
 
