@@ -177,6 +177,7 @@ def test_a_stop_is_a_stop(bench: Bench) -> None:
 # -- the supervisor's own death
 
 
+@pytest.mark.soak
 def test_killed_supervisors_are_replaced_and_the_job_goes_on(bench: Bench) -> None:
     run = bench.submit(1500)
     for _ in range(3):
