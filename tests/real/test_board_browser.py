@@ -148,9 +148,9 @@ def test_runs_behind_a_real_sshd_and_a_record_of_one(sshd: Sshd, tmp_path: Path)
     seen = sorted((row["place"], row["name"], row["state"], row["step"], row["value"]) for row in rows)
     assert seen == sorted(
         [
-            (places[0], kept.id, "lost", 59, 1.41),
+            (places[0], kept.id, "running", 59, 1.41),
             (places[0], "other", "running", 59, 1.41),
-            (places[1], kept.id, "running", 59, 1.41),
+            (places[1], kept.id, "lost", 59, 1.41),
         ]
     )
     sshd.stop()
