@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import re
 import signal
@@ -476,7 +477,7 @@ BAD_RUNS: dict[str, str | bytes] = {
 def test_a_run_with_a_bad_file_hides_no_other(tmp_path: Path) -> None:
     tree(tmp_path, {"good.log": "step 5 loss 0.5\n", **BAD_RUNS})
     os.mkfifo(tmp_path / "fifo" / "run.json")
-    found = discovery.discover(tmp_path, time.monotonic() + 60)
+    found = discovery.discover(tmp_path, math.inf)
     assert len(found.runs) == 1 + len({name.partition("/")[0] for name in BAD_RUNS}) and found.stopped == []
     shown = run("snapshot", tmp_path)
     assert "good.log: step 5" in shown.stdout and shown.stderr == ""
@@ -492,7 +493,7 @@ def test_a_directory_that_may_not_be_read() -> None:
         (place / "open.log").write_text("step 5 loss 0.5\n")
         os.seteuid(65534)  # root reads everything
         try:
-            found = discovery.discover(place, time.monotonic() + 60)
+            found = discovery.discover(place, math.inf)
         finally:
             os.seteuid(0)
     assert [run.summary.step for run in found.runs] == [5]
