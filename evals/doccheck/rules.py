@@ -16,7 +16,7 @@ from rgt.catalogue.entries import FIELDS, FOLDERS, SHORT
 from rgt.catalogue.entries import parse as parse_entries
 
 SKILL = Path("SKILL.md")
-SKILL_LINES, SKILL_TOKENS, REFERENCE_TOKENS, CATALOGUE_TOKENS = 200, 3500, 3500, 6000
+SKILL_LINES, SKILL_TOKENS, REFERENCE_TOKENS, CATALOGUE_TOKENS = 200, 3000, 3500, 6000
 HOPS = 2
 HEAVY = ("torch", "numpy", "wandb", "matplotlib", "scipy")
 SHORT_FIELDS = ("Cause", "Fix")  # of an entry that only triage prints
