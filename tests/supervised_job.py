@@ -1,6 +1,7 @@
 """A job that saves every step and resumes from its run directory; it dies as it is told, for the supervisor's tests.
 
-python supervised_job.py STEPS [FAULT]      FAULT at step 4: shape | nan | disk | code | leftover
+python supervised_job.py STEPS [FAULT]      FAULT at step 4: shape | nan | disk | code | leftover;
+                                            hold: the last step waits for the file RUN/go
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ def main() -> None:
         print(f"step {state['step']} loss {state['value']:.6f}", flush=True)
         if state["step"] == 4 and FAULT:
             fail()
+        while FAULT == "hold" and state["step"] == STEPS and not (RUN / "go").exists():
+            time.sleep(0.05)
         beside = saved.with_suffix(".part")
         beside.write_text(json.dumps(state))
         beside.replace(saved)

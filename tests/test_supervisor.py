@@ -177,16 +177,16 @@ def test_a_stop_is_a_stop(bench: Bench) -> None:
 # -- the supervisor's own death
 
 
-@pytest.mark.soak
 def test_killed_supervisors_are_replaced_and_the_job_goes_on(bench: Bench) -> None:
-    run = bench.submit(1500)
+    run = bench.submit(STEPS, "hold")
     for _ in range(3):
         until(lambda: len(supervisors(run)) == 2)
-        wait_step(run, 1)
         kill_and_wait(random.choice(supervisors(run)))
+    wait_step(run, STEPS - 1)
     os.kill(until(lambda: living(run))[0], signal.SIGKILL)
+    (run / "go").touch()
     assert bench.ended(run)["state"] == "finished"
-    assert json.loads((run / "final.json").read_text()) == uninterrupted(1500)
+    assert json.loads((run / "final.json").read_text()) == uninterrupted(STEPS)
     assert not (run / "twice").exists() and len(read(run / "starts").splitlines()) == 2
 
 

@@ -26,7 +26,7 @@ from rgt.errors import bad_input, from_os_error
 from rgt.machine import processes
 
 MARK = "RGT_GATE_JOB"  # in the environment of every process of a job
-# the words of records on disk, which gates of other versions read; backends/local.py maps them to rgt.run.record
+# the words of records on disk, which gates of other versions read; backends/gate.py maps them to rgt.run.record
 FINAL = ("done", "failed", "timeout", "cancelled", "lost")
 _NEEDED = {"id", "name", "state", "reason", "gate", "job", "submitted", "started", "ended", "command", "log", "asked"}
 

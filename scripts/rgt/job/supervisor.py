@@ -3,11 +3,11 @@
     python3 box.pyz supervise RUN      RUN/.supervisor/job.json says what to run, how often and for how much
 
 In RUN/.supervisor:
-    job.json    the order            active, standby   flock of the supervisor that works, and of the one that waits
-    state.json  attempts so far      attempt           flock inherited by the job's whole process tree
-    stop        asked to stop        exit.<n>          exit code of attempt n, written by the shell around it
+    job.json    the order            active      flock of the supervisor that works; its standby waits for it
+    state.json  attempts so far      attempt     flock inherited by the job's whole process tree
+    stop        asked to stop        exit.<n>    exit code of attempt n, written by the shell around it
 
-Two supervisors run: when the one that works is killed, the other takes over the living job and starts a new standby.
+Two supervisors run: when the one that works is killed, its standby takes over the living job and starts a new standby.
 Only the holder of `active` starts an attempt, and only while nobody holds `attempt`: one job never runs twice.
 Why a job died is triage's answer (`restart:` of an entry: yes, once, never); without one it is restarted only if it
 came further than the time before.
@@ -91,9 +91,9 @@ class Supervisor:
     def __init__(self, run: Run) -> None:
         self.run, self.folder = run, run.path / FOLDER
         self.plan = Plan(**json.loads((self.folder / "job.json").read_text(encoding="utf-8")))
-        self.state, self.memory_killed, self.signal = State(), False, 0
+        self.state, self.signal = State(), 0
         self.waiting: subprocess.Popen[bytes] | None = None  # `docker wait`
-        self.standby: subprocess.Popen[bytes] | None = None  # if we started it
+        self.standby: subprocess.Popen[bytes] | None = None
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP):
             signal.signal(number, self._pass_on)
 
@@ -111,9 +111,6 @@ class Supervisor:
 
     def main(self) -> int:
         is_standby = os.environ.pop(STANDBY, None) is not None
-        waits = self._lock("standby") if is_standby else None
-        if is_standby and not waits:
-            return 0
         deadline = time.monotonic() + LOCK_SECONDS
         while not (active := self._lock("active")):
             if self.signal or (not is_standby and time.monotonic() > deadline):
@@ -123,13 +120,10 @@ class Supervisor:
         with active:
             with contextlib.suppress(OSError, ValueError, TypeError):
                 self.state = State(**json.loads((self.folder / "state.json").read_text(encoding="utf-8")))
-            if waits:
-                waits.close()
-                if self.state.ended:
-                    return 0
-            elif (
-                self.state.ended or not self.state.attempt
-            ):  # a new start: the counts begin anew, the furthest step stays
+            if is_standby and self.state.ended:
+                return 0
+            if not is_standby and (self.state.ended or not self.state.attempt):
+                # a new start: the counts begin anew, the furthest step stays
                 kept = {name: getattr(self.state, name) for name in ("attempt", "reached", "log_end")}
                 self.state = State(started=time.time(), **kept)
                 (self.folder / "stop").unlink(missing_ok=True)
@@ -151,13 +145,8 @@ class Supervisor:
 
     def _tick(self) -> None:
         """Between two looks: a standby that died is replaced."""
-        if free := self._lock("standby"):
-            free.close()
+        if self.standby is None or self.standby.poll() is not None:
             self.standby = subprocess.Popen(sys.orig_argv, env={**os.environ, STANDBY: "1"}, start_new_session=True)
-            deadline = time.monotonic() + LOCK_SECONDS
-            while (free := self._lock("standby")) and self.standby.poll() is None and time.monotonic() < deadline:
-                free.close()
-                time.sleep(POLL / 4)
         time.sleep(POLL)
 
     def _stopping(self) -> bool:
@@ -169,12 +158,13 @@ class Supervisor:
         while True:
             while self._alive():
                 self._tick()
-            code, verdict = self._code(), self._judge()
+            code, by_memory = self._outcome()
+            verdict = self._judge(code, by_memory)
             if verdict.restart:
-                state = self.state
-                delay = min(LONGEST_DELAY, self.plan.delay * 2**state.fruitless)
-                state.restarts += 1
-                self.run.log_event("restarted", **self._facts(code, verdict), attempt=state.restarts, delay=delay)
+                delay = min(LONGEST_DELAY, self.plan.delay * 2**self.state.fruitless)
+                self.state.restarts += 1
+                facts = {**self._facts(code, verdict), "attempt": self.state.restarts, "delay": delay}
+                self.run.log_event("restarted", **facts)
                 self._save()
                 until = time.monotonic() + delay
                 while time.monotonic() < until and not self._stopping():
@@ -232,10 +222,10 @@ class Supervisor:
     def _newest_checkpoint(self) -> Path | None:
         from rgt.checkpoint import inventory
 
+        chosen = None
         with contextlib.suppress(RgtError, OSError):  # its own words: a job may keep its checkpoints elsewhere
             chosen, _ = inventory.newest_whole(inventory.find(self.run.path))
-            return chosen.path if chosen else None
-        return None
+        return chosen.path if chosen else None
 
     def _alive(self) -> bool:
         if self.plan.container:
@@ -268,26 +258,25 @@ class Supervisor:
             return {"Running": False, "ExitCode": KILLED, "Error": "the container was removed"}
         return dict(json.loads(done.stdout)) if done.returncode == 0 else {}
 
-    def _code(self) -> int:
-        """KILLED when nobody wrote one: the shell around the job was killed, too."""
+    def _outcome(self) -> tuple[int, bool]:
+        """Exit code (KILLED when nobody wrote one: the shell around it was killed, too); was it killed for memory?"""
         if self.plan.container:
             state = self._container()
-            self.memory_killed = bool(state.get("OOMKilled"))
-            return int(state.get("ExitCode", KILLED))
-        self.memory_killed = memory.kills() > self.state.memory_kills
+            return int(state.get("ExitCode", KILLED)), bool(state.get("OOMKilled"))
+        code = KILLED
         with contextlib.suppress(OSError, ValueError):
-            return int((self.folder / f"exit.{self.state.attempt}").read_text())
-        return KILLED
+            code = int((self.folder / f"exit.{self.state.attempt}").read_text())
+        return code, memory.kills() > self.state.memory_kills
 
     # -- why it ended, and whether that passes
 
-    def _judge(self) -> Verdict:
-        state, plan, code = self.state, self.plan, self._code()
+    def _judge(self, code: int, by_memory: bool) -> Verdict:
+        state, plan = self.state, self.plan
         if code == 0:
             return Verdict(False, "reached its own end")
         if self._stopping():
             return Verdict(False, "asked to stop")
-        step, entry, said, how = self._why(code)
+        step, entry, said, how = self._why(code, by_memory)
         further = step is not None and step > state.reached
         state.reached, state.fruitless = max(state.reached, step or -1), 0 if further else state.fruitless + 1
         hours = (time.time() - state.started) / 3600
@@ -307,7 +296,7 @@ class Supervisor:
         state.used += [entry] if how == "once" else []
         return Verdict(not stop, f"{said}; not restarted: {stop}" if stop else said, entry, step)
 
-    def _why(self, code: int) -> tuple[int | None, str, str, str]:
+    def _why(self, code: int, by_memory: bool) -> tuple[int | None, str, str, str]:
         """Last step, the entry's id, a sentence, and how its catalogue entry says to restart."""
         from rgt.log import summary
 
@@ -317,7 +306,7 @@ class Supervisor:
             file.seek(max(self.state.log_start, size - _TAIL))
             text = file.read()
         step = summary.summarise(text.decode(errors="replace")).step
-        if self.memory_killed:
+        if by_memory:
             return step, MEMORY, "the kernel killed it for memory", "once"
         if code in _FROM_OUTSIDE:  # the kernel counts its own kills: a shell's "Killed" in the log says no more
             return step, "", f"ended by {signal.Signals(_FROM_OUTSIDE[code]).name} from outside", "yes"

@@ -1,4 +1,4 @@
-"""Where a job can run. One module per kind of target, each with the same few functions:
+"""Where a job can run. One module per kind of target (local and ssh are one), each with the same few functions:
 
     render(order)  ->  [Step, ...]     what will be done: words, files, on which host; --dry-run shows exactly this
     status(order)  ->  Status          what is really there, asked of the engine itself
@@ -17,7 +17,7 @@ import json
 import re
 import shlex
 import sys
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -93,11 +93,10 @@ class Order:
     def supervisor_files(self, **how: Any) -> dict[str, str]:
         """The supervisor's order, for its machine; see rgt/job/supervisor.py."""
         job = self.job
-        plan = supervisor.Plan(restarts=job.restarts, delay=job.restart_delay, grace=job.grace, **how)
-        plan = replace(plan, rate=job.rate, max_cost=job.max_cost, after_memory_kill=job.after_memory_kill)
-        plan = replace(plan, resume_args=[word.replace(RUN, self.run_dir) for word in job.resume_args])
-        text = json.dumps(asdict(plan), indent=1, ensure_ascii=False)
-        return {f"{self.run_dir}/{supervisor.FOLDER}/job.json": text}
+        plan = {"restarts": job.restarts, "delay": job.restart_delay, "grace": job.grace, "rate": job.rate, **how}
+        plan |= {"max_cost": job.max_cost, "after_memory_kill": job.after_memory_kill}
+        plan["resume_args"] = [word.replace(RUN, self.run_dir) for word in job.resume_args]
+        return {f"{self.run_dir}/{supervisor.FOLDER}/job.json": json.dumps(plan, indent=1, ensure_ascii=False)}
 
     def check_nodes(self) -> None:
         if len(self.hosts) != self.job.nodes:
@@ -138,9 +137,7 @@ def steps(order: Order) -> list[Step]:
         several = "no node can tell alone that all have ended; resume by hand, or leave it to Slurm or Kubernetes"
         cannot |= dict.fromkeys(("max_restarts", *_OWN_RESTARTS), several)
     for name, why in cannot.items():
-        default = Job.__dataclass_fields__[name]
-        plain = default.default_factory() if callable(default.default_factory) else default.default
-        if getattr(job, name) != plain and not (name == "max_restarts" and job.max_restarts == 0):
+        if getattr(job, name) != getattr(Job(""), name) and not (name == "max_restarts" and job.max_restarts == 0):
             raise bad_input(f"--on {order.kind} cannot honour `{name}`: {why}")
     rendered: list[Step] = backend(order.kind).render(order)
     return rendered
@@ -244,7 +241,7 @@ def engine_name(run_id: str, longest: int = 52) -> str:
 
 
 def backend(kind: str) -> ModuleType:
-    return importlib.import_module(f"rgt.job.backends.{kind}")
+    return importlib.import_module(f"rgt.job.backends.{'gate' if kind in ('local', 'ssh') else kind}")
 
 
 def carry_out(order: Order, steps: list[Step]) -> None:

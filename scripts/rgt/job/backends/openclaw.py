@@ -23,7 +23,8 @@ from typing import Any, NoReturn
 
 from rgt.errors import bad_input, lacking
 from rgt.host import box
-from rgt.job.backends import Order, Step, docker, local
+from rgt.job.backends import Order, Step, docker
+from rgt.job.backends import gate as gates
 from rgt.run import record
 
 Call = Callable[..., tuple[str, dict[str, Any]]]
@@ -79,10 +80,10 @@ def _with_the_gate(order: Order, call: Call) -> Iterator[tuple[str, dict[str, An
     job, bundle = order.job, box.tool_words("gpu_gate")[1].removeprefix("~/")
     ready = _check([f"~/{bundle}"], [f'test -s "$HOME"/{bundle}'], job.secrets)
     gate = f'python3 "$HOME"/{bundle} gpu_gate '  # the node's shell expands $HOME and nothing else
-    later_env = {"env": queue} if (queue := local.queue_variable(order)) else {}
+    later_env = {"env": queue} if (queue := gates.queue_variable(order)) else {}
     own = job.extra.get("openclaw", {})
     for node, host in enumerate(order.hosts):
-        step = local.start(order, host, [], node)  # what the ssh target would run there
+        step = gates.start(order, host, [], node)  # what the ssh target would run there
         yield call("now, check", node, ready)
         yield call("now, start", node, gate + shlex.join(step.words), workdir=job.workdir, env=step.env, **own)
     for node in range(job.nodes):

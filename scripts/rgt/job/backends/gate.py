@@ -1,4 +1,8 @@
-"""This machine, through gpu_gate: the job waits for its cards, outlives us, and its record is the gate's."""
+"""This machine, or machines behind ssh as nodes of one job: through gpu_gate, which is shipped as one file (box.pyz).
+
+The job waits for its cards, is the gate's child and not ours or the connection's, and its record is the gate's. A box
+needs its own python3 and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,26 @@ import json
 import sys
 
 from rgt import bundle
-from rgt.errors import lacking
+from rgt.errors import RgtError, lacking
+from rgt.host import box
 from rgt.host.ssh import SECONDS, Host
 from rgt.job import supervisor
 from rgt.job.backends import Order, Status, Step, combine, ended, engine_states, supervisor_words
 from rgt.job.description import seconds_word
 
 _STATES = engine_states(finished="done", failed="timeout", stopped="cancelled")  # the gate's other words are ours
-GATE = [sys.executable, str(bundle.SCRIPTS / "gpu_gate.py")]
 
 
 def render(order: Order) -> list[Step]:
-    return [start(order, host, GATE, node) for node, host in enumerate(order.hosts)]
+    order.check_nodes()
+    return [start(order, host, _gate(host), node) for node, host in enumerate(order.hosts)]
 
 
 resume = render  # a new job of the same name in the gate, on the same run directory
+
+
+def _gate(host: Host) -> list[str]:
+    return box.tool_words("gpu_gate") if host.name else [sys.executable, str(bundle.SCRIPTS / "gpu_gate.py")]
 
 
 def start(order: Order, host: Host, gate: list[str], node: int) -> Step:
@@ -45,24 +54,33 @@ def queue_variable(order: Order) -> dict[str, str]:
     return {name: value for name, value in order.job.env.items() if name == "RGT_QUEUE"}
 
 
-def stop(order: Order, gate: list[str] = GATE) -> list[Step]:
+def stop(order: Order) -> list[Step]:
     """It returns when the job has ended, which may take its whole grace."""
-    words, seconds = [*gate, "cancel", order.run_id], order.job.grace + SECONDS
-    return [Step(words, host, env=queue_variable(order), expand=(1,), seconds=seconds) for host in order.hosts]
+    how = {"env": queue_variable(order), "expand": (1,), "seconds": order.job.grace + SECONDS}
+    return [Step([*_gate(host), "cancel", order.run_id], host, **how) for host in order.hosts]  # type: ignore[arg-type]
 
 
 def status(order: Order) -> Status:
-    return combine([gate_status(order, host, GATE) for host in order.hosts])
+    """A box without the bundle (a submit that died early, an emptied cache) gets it first, then is asked again."""
+    parts = []
+    for host in order.hosts:
+        try:
+            parts.append(_status(order, host))
+        except RgtError:
+            if not host.name:
+                raise
+            box.ship(host)  # does nothing when another launch brought it meanwhile
+            parts.append(_status(order, host))
+    return combine(parts)
 
 
-def gate_status(order: Order, host: Host, gate: list[str]) -> Status:
-    done = host.run([*gate, "status", order.run_id, "--json"], env=queue_variable(order), expand=(1,))
+def _status(order: Order, host: Host) -> Status:
+    done = host.run([*_gate(host), "status", order.run_id, "--json"], env=queue_variable(order), expand=(1,))
     if done.code == 2 and "no job is called" in done.err:
         return Status("lost", detail=f"the gate on {host.title} knows no such job")
     if done.code:
         raise lacking(f"cannot ask the gate on {host.title}: {done.sentence()}")
     record = json.loads(done.out)
-    state, reason = _STATES.get(record["state"], record["state"]), record["reason"] or ""
     # the gate's own child may have been a supervisor that was killed; a timeout or a cancel is the gate's own act
     if order.supervised and record["state"] in ("done", "failed", "lost"):
         written = host.read(f"{order.run_dir}/{supervisor.FOLDER}/state.json")
@@ -70,4 +88,4 @@ def gate_status(order: Order, host: Host, gate: list[str]) -> Status:
         if known.get("ended") and known["code"] is not None:
             plain = known["ended"] == supervisor.plain_cause(known["code"]) or not known["code"]
             return ended(known["code"], "" if plain else known["ended"])
-    return Status(state, record["exit_code"], reason)
+    return Status(_STATES.get(record["state"], record["state"]), record["exit_code"], record["reason"] or "")
