@@ -104,12 +104,6 @@ def _add_unread(report: Report, surveys: list[Survey]) -> None:
         if seen.ours:
             message = f"{plural(len(seen.ours), 'folder')} below it with a run.json already, left alone"
             report.add("known", "info", message, path=str(seen.root))
-    by_digest: dict[str, list[Foreign]] = {}
-    for run in (run for seen in surveys for run in seen.runs):
-        by_digest.setdefault(run.digest, []).append(run)
-    for copies in (copies for copies in by_digest.values() if len(copies) > 1):
-        message = f"{', '.join(run.name for run in copies[:5])} hold the same rows: one run counted {len(copies)} times"
-        report.add("duplicate", "warn", message, path=str(copies[1].source))
 
 
 def _add_notes(report: Report, rows: list[dict[str, Any]]) -> None:

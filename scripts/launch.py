@@ -14,25 +14,56 @@ Writes runs/<run-id>/ with run.json and events.jsonl before anything is started,
 
 from __future__ import annotations
 
-import codecs
+import ipaddress
+import json
 import os
-import re
-import time
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rgt import bundle, cli, errors
 from rgt.errors import RgtError, bad_input
+from rgt.host import box
+from rgt.host.bounded import Done
+from rgt.host.ssh import Host
+from rgt.job import backends, description
+from rgt.job.backends import Order, Step
+from rgt.machine import card_sheets
+from rgt.machine.interpreter import python_word
+from rgt.run import record
+from rgt.run.record import ACTIVE
 
 import click
 
-if TYPE_CHECKING:
-    from rgt.job import backends
-    from rgt.job.backends import Order
-
-FOLLOW_SECONDS = 1.0
 LINE_BYTES = 1000  # read per line asked for; a longer line is cut
+WITH_DISK = ("local", "ssh", "docker", "slurm")  # engines with a disk that can be looked at before the job runs
+_AUDIT_SECONDS = 120.0
+_PROBE_SECONDS = 15.0
+_LISTEN = """\
+import socket, sys
+address, port, wanted, seconds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+family, _, _, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+with socket.socket(family) as server:
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as torch's store does
+    server.bind(where)
+    server.listen()
+    server.settimeout(seconds)
+    for _ in range(wanted):
+        server.accept()[0].close()
+"""
+_CONNECT = """\
+import socket, sys, time
+end = time.monotonic() + float(sys.argv[4])
+while True:
+    try:
+        socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=3).close()
+        break
+    except OSError as error:
+        if time.monotonic() > end:
+            sys.exit(str(error))
+        time.sleep(0.2)
+"""
 TARGETS = (
     "local, ssh:HOST[,HOST..], ssh://USER@HOST:PORT, docker[:HOST], slurm[:HOST], k8s, skypilot, kaggle, openclaw."
 )
@@ -61,11 +92,7 @@ def submit(spec: Path, target: str, no_preflight: bool, dry_run: bool, as_json: 
 
     Example: rgt launch submit job.yaml --on slurm --dry-run
     """
-    from rgt.job import backends, before_start, description
-    from rgt.job.backends import Order
-    from rgt.machine.interpreter import python_word
     from rgt.run import provenance
-    from rgt.run import record as rundir
 
     wanted = description.load(spec)
     kind, hosts = backends.parse_target(target)
@@ -75,7 +102,7 @@ def submit(spec: Path, target: str, no_preflight: bool, dry_run: bool, as_json: 
     wanted.secret_values()  # a missing one is reported before anything exists
     wanted = replace(wanted, workdir=hosts[0].absolute(wanted.workdir), output=hosts[0].absolute(wanted.output))
     backends.steps(Order(wanted, "check", kind, hosts))
-    if not no_preflight and (found := before_start.problems(Order(wanted, "check", kind, hosts))):
+    if not no_preflight and (found := _problems(Order(wanted, "check", kind, hosts))):
         more = f"; and {len(found) - 3} more" if len(found) > 3 else ""
         advice = "mend it, or submit with --no-preflight"
         raise RgtError(f"nothing was started: {'; '.join(found[:3])}{more}; {advice}", errors.FINDINGS)
@@ -87,10 +114,16 @@ def submit(spec: Path, target: str, no_preflight: bool, dry_run: bool, as_json: 
     # a container has its own Python, a cluster other machines: of those nothing is said that was read here
     known = python if kind == "local" else None
     origin = provenance.collect(code, known, environ, here=is_local and kind != "slurm")
-    words, config, root = wanted.words("{run}"), wanted.spec(), here if is_local else elsewhere
-    job = {"target": target, "spec": config}
-    run = rundir.create(
-        root, wanted.name, command=words, config=config, seeds=wanted.seeds(), backend=kind, job=job, origin=origin
+    config = wanted.spec()
+    run = record.create(
+        here if is_local else elsewhere,
+        wanted.name,
+        command=wanted.words("{run}"),
+        config=config,
+        seeds=wanted.seeds(),
+        backend=kind,
+        job={"target": target, "spec": config},
+        origin=origin,
     )
     order = Order(wanted, run.id, kind, hosts)
     try:
@@ -114,8 +147,6 @@ def status(run: Path, as_json: bool) -> int:
 
     Exit 1 when the job failed or is lost.
     """
-    from rgt.job import backends
-
     opened, order = backends.open_order(run)
     now = backends.settle(opened, order)
     target, last = opened.record()["job"]["target"], (opened.last_event() or {}).get("event", "")
@@ -128,30 +159,11 @@ def status(run: Path, as_json: bool) -> int:
 @main.command()
 @run_argument
 @click.option("-n", "--lines", type=click.IntRange(1), default=50, show_default=True, help="How many last lines.")
-@click.option("--follow", is_flag=True, help="Go on printing until the job ends.")
 @cli.json_option
-def logs(run: Path, lines: int, follow: bool, as_json: bool) -> None:
-    """Print the end of the log, wherever it is."""
-    from rgt.job import backends
-    from rgt.run.record import ACTIVE
-
+def logs(run: Path, lines: int, as_json: bool) -> None:
+    """Print the end of the log, wherever it is; `rgt watch RUN --follow` goes on."""
     opened, order = backends.open_order(run)
     own = getattr(backends.backend(order.kind), "logs", None)  # of an engine without a file that we can read
-    if follow and (own or as_json):
-        raise bad_input(f"--follow prints a file as text; on {order.kind} ask without {'it' if own else '--json'}")
-    if follow:  # the last lines, then only what is new; a job that is silent, or queued, is waited for
-        size = order.head.run(["sh", "-c", 'wc -c < "$0"', order.log()], expand=(3,)).out
-        start, ended = max(0, int(size or 0) - lines * LINE_BYTES), False
-        first: int | None = -lines  # of the first read
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a read may end in the middle of a character
-        while not ended:
-            ended = backends.settle(opened, order).state not in ACTIVE  # first: the last read has all of it
-            fresh = order.head.read(order.log(), start) or b""
-            text = "".join(decoder.decode(fresh, final=ended).splitlines(keepends=True)[first:])
-            click.echo(re.sub(r"\r\n?", "\n", text), nl=False)  # each state of a progress bar is a line
-            start, first = start + len(fresh), None
-            time.sleep(0 if ended else FOLLOW_SECONDS)
-        return
     if own:
         tail = own(order, lines)
     else:
@@ -169,8 +181,6 @@ def logs(run: Path, lines: int, follow: bool, as_json: bool) -> None:
 @cli.json_option
 def stop(run: Path, remove: bool, dry_run: bool, as_json: bool) -> None:
     """End the job: its warning signal, its grace, then the kill. The run directory stays."""
-    from rgt.job import backends
-
     opened, order = backends.open_order(run)
     engine = backends.backend(order.kind)
     if remove and not hasattr(engine, "remove"):
@@ -197,9 +207,6 @@ def stop(run: Path, remove: bool, dry_run: bool, as_json: bool) -> None:
 @cli.json_option
 def resume(run: Path, dry_run: bool, as_json: bool) -> None:
     """Start an ended job again on its own run directory; what it resumes from is its own checkpoint."""
-    from rgt.job import backends
-    from rgt.run.record import ACTIVE
-
     opened, order = backends.open_order(run)
     opened.refuse_if_sealed()
     now = backends.backend(order.kind).status(order)
@@ -219,24 +226,93 @@ def resume(run: Path, dry_run: bool, as_json: bool) -> None:
     cli.show({"run_id": opened.id, "run": str(opened.path)}, as_json, [str(opened.path)])
 
 
-# -- the record
-
-
 def _ship(order: Order) -> None:
     if order.kind == "ssh" or (order.kind == "docker" and order.supervised):
-        from rgt.host import box
-
         for host in order.hosts:
             if host.name:
                 box.ship(host)
 
 
-# -- what a person sees
-
-
-def _print_steps(steps: list[backends.Step], as_json: bool) -> None:
+def _print_steps(steps: list[Step], as_json: bool) -> None:
     shown = [{"host": s.host.title, "cwd": s.cwd, "words": s.words, "env": s.env, "files": s.files} for s in steps]
     cli.show({"dry_run": True, "steps": shown}, as_json, [step.show() for step in steps])
+
+
+# -- what submit looks at before it makes anything: paths and room where the job will run, the image, the rendezvous
+
+
+def _problems(order: Order) -> list[str]:
+    """Sentences; none when it may start."""
+    found = _image_problems(order)
+    for host in order.hosts if order.kind in WITH_DISK else []:
+        found += _audit(order, host)
+    if order.job.nodes > 1 and order.kind in ("ssh", "docker") and not found:
+        found = _rendezvous_problems(order)
+    return found
+
+
+def _audit(order: Order, host: Host) -> list[str]:
+    """`preflight audit --quick` on that machine."""
+    words, data = ["audit", "-", "--quick", "--json"], json.dumps(order.job.spec()).encode()
+    if host.name:
+        done = box.run_tool(host, "preflight", words, input=data)
+    else:
+        tool = [sys.executable, str(bundle.SCRIPTS / "preflight.py")]
+        done = host.run([*tool, *words], input=data, seconds=_AUDIT_SECONDS)
+    try:
+        rows = json.loads(done.out)["checks"]
+    except (ValueError, KeyError):
+        return [f"preflight gave no answer on {host.title}: {done.sentence()}"]
+    where = f" on {host.title}" if host.name else ""
+    return [f"{row['name']}{where}: {row['seen']} ({row['fix']})" for row in rows if row["status"] == "fail"]
+
+
+def _image_problems(order: Order) -> list[str]:
+    """Against the cards that the job names, and the one that is there, with its driver, as far as docker tells."""
+    job = order.job
+    named = [word.partition(":")[0].strip() for word in str(job.hardware.get("accelerators", "")).split(",")]
+    offers = [(name, "") for name in named if name]
+    for host in order.hosts if job.image and order.kind == "docker" and job.gpus_per_node else []:
+        try:
+            answer = host.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"])
+        except RgtError:  # no nvidia-smi there: docker run itself will say what is missing
+            continue
+        lines = [line.rpartition(",") for line in answer.out.splitlines() if not answer.code]
+        offers += dict.fromkeys((card.strip(), driver.strip()) for card, _, driver in lines)
+    told = [card_sheets.problems(job.image, card, driver) for card, driver in offers]
+    # of several accelerators any will do: only when none fits there is nothing to run on
+    return list(dict.fromkeys(sentence for one in told for sentence in one)) if all(told) else []
+
+
+def _rendezvous_problems(order: Order) -> list[str]:
+    """Let the first node listen at the address and port of the job, and every other one connect."""
+    address, port = order.master, order.job.port
+    try:
+        loop = ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        loop = address == "localhost"
+    if loop:
+        return [f"the other nodes cannot reach {address}; add master_addr: ADDRESS of {order.head.title} to the job"]
+
+    def probe(host: Host) -> Done | RgtError:
+        first = host is order.head
+        program, seconds = (_LISTEN, 2 * _PROBE_SECONDS) if first else (_CONNECT, _PROBE_SECONDS)
+        words = [program, address, str(port), str(len(order.hosts) - 1), str(seconds)]
+        try:
+            return host.run(["python3", "-c", *words], seconds=_AUDIT_SECONDS)
+        except RgtError as error:
+            return error
+
+    with ThreadPoolExecutor(len(order.hosts)) as pool:
+        answers = list(pool.map(probe, order.hosts))
+    told = []
+    for host, answer in zip(order.hosts, answers, strict=True):
+        verb = f"{host.title} cannot {'listen at' if host is order.head else 'reach'} {address}:{port}"
+        if isinstance(answer, RgtError):
+            told.append(f"{verb}: {answer.message}")
+        elif answer.code and (host is not order.head or "timed out" not in answer.err):
+            told.append(f"{verb}: {answer.sentence()}; choose master_addr and port in the job")
+    return told
 
 
 if __name__ == "__main__":

@@ -111,6 +111,9 @@ class ProductionRun:
         schema.check(self.said, "production_config", str(self.path))
         self.nodes = int(self.config.get("nodes", len(self.hosts)))
         self.processes = self.nodes * max(1, self.gpus)
+        # epochs x measured time of one; None when nobody measured, or the config counts steps
+        epochs, each = self.said.get("epochs"), self.epoch_time
+        self.estimate = {"epochs": epochs, "epoch_time": each, "seconds": epochs * each} if epochs and each else None
         # where {config} is, seen from workdir: its own file for each content, so that a run keeps what it read
         self.shipped = f".rgt/{self.path.stem}-{hashlib.sha256(self.path.read_bytes()).hexdigest()[:8]}.yaml"
         self.given = {key: self.config[key] for key in JOB_KEYS if key in self.config}
@@ -151,13 +154,13 @@ class ProductionRun:
         """The job description for launch."""
         from rgt.job import description
 
-        given, both = self.given, {**self.config, **self.said}
-        scalars = {key: value for key, value in both.items() if isinstance(value, (str, int, float))}
-        values = {key: description.text(value) for key, value in scalars.items()} | {"config": self.shipped}
-        for name in sorted(description.holes(given) - set(values)):
+        scalars = {**self.config, **self.said}.items()
+        values = {key: description.text(value) for key, value in scalars if isinstance(value, (str, int, float))}
+        values["config"] = self.shipped
+        for name in sorted(description.holes(self.given) - set(values)):
             raise bad_input(f"{self.path} asks for {{{name}}} in its words, but has no {name}")
-        size = {"name": self.name, "nodes": self.nodes, "gpus_per_node": self.gpus}
-        spec = {**description.fill(given, values), **size, "output": self.config.get("output_dir", "runs")}
+        spec = {**description.fill(self.given, values), "name": self.name, "nodes": self.nodes}
+        spec |= {"gpus_per_node": self.gpus, "output": self.config.get("output_dir", "runs")}
         schema.check(spec, "job", f"the job of {self.path}")
         return {**spec, "workdir": description.from_dict(spec, self.path.parent).workdir}
 
@@ -170,12 +173,6 @@ class ProductionRun:
     def there(self, path: str) -> str:
         """A path of the config on the machine of the job."""
         return path if path.startswith(("/", "~")) else f"{self.job.workdir}/{path}"
-
-    @property
-    def estimate(self) -> dict[str, Any] | None:
-        """epochs x measured time of one; None when nobody measured, or the config counts steps."""
-        epochs, each = self.said.get("epochs"), self.epoch_time
-        return {"epochs": epochs, "epoch_time": each, "seconds": epochs * each} if epochs and each else None
 
     def facts(self) -> Iterator[str]:
         config, estimate = self.said, self.estimate
@@ -261,15 +258,17 @@ class ProductionRun:
 def _start(run: ProductionRun, report: Report) -> list[str]:
     # the same name twice at once is a slip of the hand that costs a second set of GPUs
     from rgt.job import backends, description
-    from rgt.run.record import ACTIVE, slugify
+    from rgt.run.record import ACTIVE, find, slugify
 
-    for twin, record in description.runs(run.job, slugify(run.name)):
-        last: dict[str, Any] = {}
-        with contextlib.suppress(RgtError):
+    slug = slugify(run.name)
+    for twin in (one for root in dict.fromkeys(run.job.roots()) for one in find(root) if slug in one.id):
+        name, last = "", dict[str, Any]()
+        with contextlib.suppress(RgtError):  # an unreadable one is passed over
+            name = files.read_json(twin.run_json, "run")["config"].get("name")
             last = twin.last_event() or {}
         # a submit that failed half-way is recorded without an exit code: its job may be there
         ends = ("finished", "stopped", "failed") if last.get("exit_code") is not None else ("finished", "stopped")
-        if record["config"].get("name") != run.name or last.get("event") in ends:
+        if name != run.name or last.get("event") in ends:
             continue
         try:
             state = backends.settle(*backends.open_order(twin.path)).state
@@ -280,7 +279,7 @@ def _start(run: ProductionRun, report: Report) -> list[str]:
     if run.ships_config:
         for host in run.hosts:
             host.put(run.there(run.shipped), run.path.read_bytes())
-    path = run.path.with_name(f"{slugify(run.name)}.job.yaml")
+    path = run.path.with_name(f"{slug}.job.yaml")
     if path.exists() and not path.read_bytes().startswith(_HEAD.encode()):
         raise bad_input(f"{path} was not written by remote_train and would be overwritten; choose another --name")
     text = files.dump(run.spec, str(path), indent=2).decode()

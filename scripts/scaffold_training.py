@@ -23,7 +23,7 @@ from typing import Any
 
 from rgt import bundle, cli
 from rgt.errors import bad_input
-from rgt.scaffold_training import budget
+from rgt.scaffold_training import pipeline
 
 import click
 
@@ -44,8 +44,8 @@ def main() -> None:
 @main.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--framework", required=True, type=click.Choice(FRAMEWORKS), help="Whose trainer.")
-@click.option("--params", type=budget.count, help="Parameters, such as 124M. [default: 124M]")
-@click.option("--tokens", type=budget.count, help="Tokens to train on, such as 2.5B. [default: 20 a parameter]")
+@click.option("--params", type=pipeline.count, help="Parameters, such as 124M. [default: 124M]")
+@click.option("--tokens", type=pipeline.count, help="Tokens to train on, such as 2.5B. [default: 20 a parameter]")
 @click.option("--gpu", help="Card, such as A100. [default: this machine's, else the CPU]")
 @click.option("--gpu-mem", type=cli.Size(), help="Memory of one card. [default: the card's]")
 @click.option("--gpus", type=click.IntRange(1), default=1, show_default=True, help="Cards, on one machine.")
@@ -73,18 +73,15 @@ def new(
 
     Example: rgt scaffold_training new pipelines/base --framework litgpt --params 124M --gpu A100
     """
-    from rgt.scaffold_training import (
-        pipeline,
-        tokens,  # here, because it imports numpy
-    )
+    from rgt.scaffold_training import tokens  # here, because it imports numpy
 
-    card = budget.card(gpu, gpu_mem)
+    card = pipeline.card(gpu, gpu_mem)
     device = "cpu" if card.name == "CPU" else "cuda"
-    precision, why = budget.precision(card.compute_cap, device == "cpu")
-    proposed = budget.propose(card, precision, **wishes)
+    precision, why = pipeline.precision(card.compute_cap, device == "cpu")
+    proposed = pipeline.propose(card, precision, **wishes)
     config = pipeline.build_config(framework, folder.absolute().name, proposed, seed, device)
     written = [] if dry_run else pipeline.write(folder, config)
-    lines = budget.explain(proposed, why)
+    lines = proposed.explain(why)
     if dry_run:
         lines += [pipeline.as_yaml(config).rstrip(), "nothing was written"]
     else:
@@ -115,10 +112,7 @@ def data(
 
     Example: rgt scaffold_training data pipelines/base web corpus/a.txt corpus/b.txt
     """
-    from rgt.scaffold_training import (
-        pipeline,
-        tokens,  # here, because it imports numpy
-    )
+    from rgt.scaffold_training import tokens  # here, because it imports numpy
 
     if not source or Path(source).name != source or source.startswith("."):
         raise bad_input(f"{source!r} is not a name for a source; it becomes a folder of {folder}/data")

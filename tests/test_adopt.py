@@ -18,7 +18,6 @@ from typing import Any
 
 from rgt import files, schema
 from rgt.run import record, seal
-from rgt.run.foreign import Ask, Foreign, run_survey
 
 import pytest
 
@@ -101,19 +100,6 @@ def test_the_mean_loss_of_hf_is_no_point_of_its_curve(tmp_path: Path, tmp_path_f
     assert run.curve("num_input_tokens_seen") == {STEPS - 1: 4096.0}
     done = front_door.call("results.py", run.path, "--metric", "train_loss", "--replace", "--json")
     assert json.loads(done.stdout)["rows"][0]["value"] == 0.99
-
-
-def test_scalars_are_those_that_tensorboard_itself_reads(tmp_path_factory: pytest.TempPathFactory) -> None:
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    source = written_by("tensorboard", tmp_path_factory)
-    oracle = EventAccumulator(str(source), size_guidance={"scalars": 0, "tensors": 0}).Reload()
-    (run,) = run_survey.look(source, Ask()).runs
-    for split in ("train", "val"):
-        ours = {row["step"]: row["Loss"] for row in run.rows if row["split"] == split and "Loss" in row}
-        assert {event.step: event.value for event in oracle.Scalars(f"Loss/{split}")}.items() <= ours.items()
-    assert run.config == {"lr": 0.1, "seed": 7, "name": "adam", "bf16": True}
 
 
 # -- cut off, altered, alive, hostile
@@ -223,14 +209,6 @@ def test_a_row_per_run(tmp_path: Path) -> None:
     (row,) = files.read_json(runs[3].results, "results")["metrics"]
     assert (row["value"], row["split"], row["rule"], row["source"]) == (0.51, "test", "reported", str(table))
     assert len(adopt(table, *words, "--split", "test", into=tmp_path / "runs")["runs"]) == len(record.find(tmp_path))
-
-
-def test_a_row_per_step_of_several_runs(tmp_path: Path) -> None:
-    rows = [f"{seed},{step},{seed + 1 / step}" for seed in (1, 2) for step in (1, 2, 4)]
-    (tmp_path / "log.csv").write_text("\n".join(["seed,step,val_loss", *rows]) + "\n")
-    found = adopt(tmp_path / "log.csv", into=tmp_path / "runs")
-    curves = [record.open_run(Path(row["run"])).curve("loss", "val") for row in found["runs"]]
-    assert curves == [{1: 2.0, 2: 1.5, 4: 1.25}, {1: 3.0, 2: 2.5, 4: 2.25}]
 
 
 NOT_UNDERSTOOD = {
@@ -412,22 +390,8 @@ def test_a_database_that_is_being_written_is_read_without_a_trace(tmp_path: Path
         assert run.curve("loss", "val") == {0: 1.0, 1: 0.5, 2: 1 / 3} and snapshot(place) == before
 
 
-def test_one_run_in_two_records_is_told(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / "exp" / name).mkdir(parents=True)
-        (tmp_path / "exp" / name / "metrics.csv").write_text("step,loss\n1,2\n2,1\n")
-    found = adopt(tmp_path / "exp", into=tmp_path / "runs", code=1)
-    assert [finding["code"] for finding in found["findings"] if finding["severity"] == "warn"] == ["duplicate"]
-
-
 def test_a_run_directory_of_ours_is_left_alone(tmp_path: Path) -> None:
     made = record.create(tmp_path / "runs", "x", command=["x"], config={})
     made.log_metrics(step=1, split="val", loss=1.0)
     found = adopt(tmp_path / "runs", into=tmp_path / "runs", code=0)
     assert found["runs"] == [] and "with a run.json already" in found["findings"][0]["message"]
-
-
-def test_two_names_for_one_split_stay_two_metrics() -> None:
-    run = Foreign("x", "csv", Path("x"))
-    run.add(1, {"loss": 1.0, "train/loss": 2.0, "val/loss": 3.0, "step": 9, "time": 8, "note": "words"})
-    assert run.metrics == {"train loss": 1, "train train/loss": 1, "val loss": 1}

@@ -14,7 +14,7 @@ from typing import Any
 from rgt import files
 from rgt.run import provenance
 from rgt.run import record as rundir
-from rgt.run.provenance import collect, git_commit, git_state
+from rgt.run.provenance import git_commit, git_state
 
 import pytest
 from pytest import MonkeyPatch
@@ -108,19 +108,6 @@ def test_the_diff_does_not_depend_on_the_users_git_settings(repository: Path, mo
     assert state_of(repository) == expected | {"diff": None}
 
 
-def test_untracked_files_are_listed_and_ignored_ones_are_not(repository: Path) -> None:
-    (repository / ".gitignore").write_text("*.log\n")
-    (repository / "a.log").write_text("")
-    (repository / "src" / "数据 set.py").write_text("")
-    (repository / "two\nlines.py").write_text("")
-    state = state_of(repository)
-    assert state["dirty"] and "diff" not in state and state_of(repository / "src") == state
-    assert state["untracked"] == [".gitignore", "src/数据 set.py", "two\nlines.py"]
-    for number in range(150):
-        (repository / f"{number:03}.py").write_text("")
-    assert len(state_of(repository)["untracked"]) == 100
-
-
 def test_no_repository_no_commit_no_git(repository: Path, tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     git(tmp_path, "init", "-q", "empty")
     assert [git_state(tmp_path / name) for name in (".", "nowhere", "empty")] == [None, None, None]
@@ -141,14 +128,6 @@ def test_not_compared_is_not_clean(repository: Path, tmp_path: Path, monkeypatch
     monkeypatch.setenv("PATH", f"{wrapper.parent}{os.pathsep}{os.environ['PATH']}")
     state = git_state(repository)
     assert state is None if "rev-parse" in case else state and state["dirty"] is True and "diff" not in state
-
-
-def test_a_half_removed_package_does_not_fail_the_launch(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
-    """An interrupted pip leaves a dist-info folder without its METADATA."""
-    (tmp_path / "litgpt-0.5.0.dist-info").mkdir()
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    packages = collect(tmp_path, sys.executable)["env"]["packages"]
-    assert "litgpt" not in packages and all(isinstance(version, str) for version in packages.values())
 
 
 # -- launch, called from a directory that has nothing to do with the job
@@ -189,13 +168,6 @@ def test_a_job_that_runs_here_is_recorded_with_its_own_python(repository: Path, 
     own = repository / ".venv" / "bin" / "python"
     expected = {"python": sys.version.split()[0], "executable": str(own), "packages": {"torch": "9.8.7"}}
     assert record["env"] == expected and record["host"]["cpus"] == os.cpu_count()
-
-
-@pytest.mark.parametrize("command", [["sh", "-c", "exit"], ["./python"]], ids=["a shell", "no Python"])
-def test_a_python_that_cannot_be_asked_is_null(repository: Path, stranger: Path, command: list[str]) -> None:
-    front_door.executable(repository / "python", "exit 0")
-    record = submitted(repository, "local", command=command)
-    assert record["env"] == {"python": None, "executable": None, "packages": None}
 
 
 def test_a_job_elsewhere_has_nothing_of_this_machine(

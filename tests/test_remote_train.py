@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -84,7 +83,6 @@ def test_dry_run_checks_and_starts_nothing(bench: Bench) -> None:
 
 STOPS = [
     ({"world_size": 4}, 8, "world-size", "world_size is 4, but 1 x 8 GPUs make 8 processes"),
-    ({"nodes": 2, "world_size": 4}, 4, "world-size", "world_size is 4, but 2 x 4 GPUs make 8 processes"),
     ({"resume_from": "ckpt/last.pt"}, 0, "missing", "{folder}/ckpt/last.pt does not exist on this machine"),
     ({"script": "trian.py"}, 0, "missing", "{folder}/trian.py does not exist on this machine"),
 ]
@@ -108,11 +106,9 @@ NEVER = "it never fires: patience 3 x validate_every {}, and there are 200 epoch
 
 WARNINGS = [
     ({"save_every": 300}, "", "cadence", "save_every is 300: no checkpoint before the end, 200 epochs"),
-    ({"save_every": None}, "", "cadence", "save_every is None: no checkpoint before the end, 200 epochs"),
     ({"save_every": 50}, "--epoch-time 95s", "cadence", LOSES.format("1h19m of work: 50 epochs x 1m35s", "1h00m")),
     ({}, "--epoch-time 10m --max-loss 45m", "cadence", LOSES.format("50m00s of work: 5 epochs x 10m00s", "45m00s")),
     ({"validate_every": 70}, "", "early-stopping", NEVER.format(70)),
-    ({"validate_every": None}, "", "early-stopping", NEVER.format(None)),
     ({"time_limit": "1h"}, "--epoch-time 60s", "time-limit", "it will take 3h20m and is ended after 1h00m"),
 ]
 
@@ -144,13 +140,6 @@ def test_looks_at_the_host_and_runs_there(bench: Bench, boxes: Path) -> None:
     assert answer["next"]["pull"] == bundle.command("transfer", "pull", run)
 
 
-def test_two_hosts_are_two_nodes(bench: Bench, boxes: Path) -> None:
-    for name in ("a", "b"):
-        (boxes / name / "exp" / "train.py").touch()
-    done = train(bench, "--dry-run", cluster="a,b", gpus=4, world_size=8, workdir="~/exp")
-    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "run        base on ssh:a,b: 8 processes (2 x 4 GPUs)")
-
-
 # -- slips of the hand and bad input
 
 
@@ -165,20 +154,11 @@ def test_name_that_runs_already_is_refused(bench: Bench) -> None:
     assert len(bench.queue.records()) == 1
 
 
-def test_file_of_somebody_else_is_not_overwritten(bench: Bench) -> None:
-    (bench.directory / "base.job.yaml").write_text("name: mine\n")
-    done = train(bench)
-    problem = "base.job.yaml was not written by remote_train and would be overwritten"
-    assert done.returncode == 2 and problem in done.stderr
-    assert (bench.directory / "base.job.yaml").read_text() == "name: mine\n"
-
-
 BAD_CONFIGS = [
     ({"epochs": None, "num_epochs": "many"}, "epochs: 'many' is not of type 'integer'"),
     ({"max_epochs": 100}, "epochs: 200 and max_epochs: 100 mean the same and differ; leave one of them out"),
     ({"script": None, "args": None, "workdir": "sub"}, 'train.py; add to it: script: main.py and args: [--config, "{c'),
     ({"args": ["{lrr}"]}, "asks for {lrr} in its words, but has no lrr"),
-    ({"time_limit": "soon"}, "'soon' is not a duration"),
 ]
 
 
@@ -209,7 +189,6 @@ STARTS = [
     ("train.py", "open(sys.argv[1])", "python3 -m torch.distributed.run train.py {shipped}"),
     ("train.py", "mp.spawn(main, nprocs=8)", "python3 train.py"),
     ("train.sh", 'exec torchrun train.py "$@"', "bash train.sh {shipped}"),
-    ("train.sh", "exec torchrun train.py", "bash train.sh"),
 ]
 
 
@@ -230,14 +209,3 @@ def test_bad_config(bench: Bench, config: dict[str, Any], sentence: str) -> None
     done = train(bench, **config)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: ") and sentence in done.stderr
-
-
-def test_a_config_that_is_not_there(bench: Bench) -> None:
-    done = train(bench, "--config", "absent.yaml")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert f"{bench.directory}/absent.yaml does not exist" in done.stderr
-
-
-def test_wrapper_works_from_anywhere_and_help_lists_the_exit_codes(tmp_path: Path) -> None:
-    done = subprocess.run([str(SHELL), "--help"], cwd=tmp_path, capture_output=True, text=True, env=dict(os.environ))
-    assert done.returncode == 0 and "Exit codes: 0 fine, 1 findings" in done.stdout

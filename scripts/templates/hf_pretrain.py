@@ -53,12 +53,8 @@ class Record(TrainerCallback):
     """Saves and validates at the end of a phase, hears the stop signal, and writes the run's records."""
 
     def __init__(self, session: Session) -> None:
-        self.session = session
-        self.clock, self.busy, self.steps = (
-            time.perf_counter(),
-            0.0,
-            0,
-        )  # since the last log, without evaluation and saves
+        self.session, self.clock = session, time.perf_counter()
+        self.busy, self.steps = 0.0, 0  # since the last log, without evaluation and saves
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         now = time.perf_counter()

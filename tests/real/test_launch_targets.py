@@ -20,7 +20,7 @@ from rgt.host import box
 from rgt.host import ssh as hosts
 from rgt.job import description as job
 from rgt.job import queue
-from rgt.job.backends import Order, ssh
+from rgt.job.backends import Order, gate
 from rgt.machine import processes
 from rgt.platform import acts, profiles
 
@@ -209,7 +209,7 @@ def test_a_box_without_our_bundle_knows_no_such_job(lab: Lab, sshd: Sshd, monkey
     monkeypatch.setattr(box, "build", lambda: (fresh, data))
     order = Order(job.load(lab.job()), "20260101-000000-tiny-abcdef", "ssh", [hosts.Host("box")])
     try:
-        assert ssh.status(order).state == "lost"
+        assert gate.status(order).state == "lost"
     finally:
         (Path.home() / ".cache" / "rgt" / fresh).unlink()
 
@@ -278,14 +278,6 @@ def test_killed_jobs_and_supervisors_end_as_if_nothing_had_been(
     assert json.loads((directory / "final.json").read_text()) == {"step": 60, "value": value}
     assert not (directory / "twice").exists()
     assert len((directory / "starts").read_text().splitlines()) == 2
-
-
-@pytest.mark.parametrize("target", ["ssh:box", "docker"])
-def test_a_fault_of_the_job_is_not_restarted(lab: Lab, request: pytest.FixtureRequest, target: str) -> None:
-    changes = prepare(target, lab, request) | {"env": {"RGT_QUEUE": lab.env["RGT_QUEUE"]}}
-    directory = supervised(lab, target, ["12", "shape"], **changes)
-    assert "TO87" in lab.until(directory, "failed")["detail"]
-    assert len((directory / "starts").read_text().splitlines()) == 1
 
 
 def slurm_job(slurm: Slurm, lab: Lab) -> tuple[Path, str]:
@@ -362,12 +354,17 @@ def node(host: Host, name: str, directory: Path, lab: Lab) -> str:
     return CLIENT.format(name=name, address=host.address, dir=directory)
 
 
-def two_nodes(lab: Lab, two_hosts: TwoHosts) -> Path:
-    """The job on both hosts, each with its own gate, paused."""
+def reach(lab: Lab, two_hosts: TwoHosts) -> None:
+    """launch runs on the first host, and can log in to both."""
     parts = [node(host, name, lab.directory, lab) for host, name in ((two_hosts.a, "a"), (two_hosts.b, "b"))]
     (lab.directory / "ssh_config").write_text("".join(parts))
     lab.env["RGT_SSH_CONFIG"] = str(lab.directory / "ssh_config")
     lab.prefix = two_hosts.a.enter
+
+
+def two_nodes(lab: Lab, two_hosts: TwoHosts) -> Path:
+    """The job on both hosts, each with its own gate, paused."""
+    reach(lab, two_hosts)
     directory = lab.submit("ssh:a,b", nodes=2)
     lab.paused(directory, ranks=2)
     return directory
@@ -383,10 +380,7 @@ def two_nodes(lab: Lab, two_hosts: TwoHosts) -> Path:
 def test_the_rendezvous_is_probed(
     lab: Lab, two_hosts: TwoHosts, sshd: Sshd, changes: dict[str, Any], said: str
 ) -> None:
-    parts = [node(host, name, lab.directory, lab) for host, name in ((two_hosts.a, "a"), (two_hosts.b, "b"))]
-    (lab.directory / "ssh_config").write_text("".join(parts))
-    lab.env["RGT_SSH_CONFIG"] = str(lab.directory / "ssh_config")
-    lab.prefix = two_hosts.a.enter
+    reach(lab, two_hosts)
     done = lab("submit", lab.job(nodes=2, **changes), "--on", "ssh:a,b", check=False)
     assert done.returncode == 1 and said in done.stderr and not (lab.directory / "runs").exists()
 
@@ -490,15 +484,6 @@ def test_bad_input(lab: Lab, target: str, changes: dict[str, Any], code: int, se
     done = front_door.call("launch.py", "submit", lab.job(**changes), "--on", target, env=lab.env)
     assert (done.returncode, done.stdout) == (code, ""), done.stderr
     assert sentence in done.stderr and "Traceback" not in done.stderr
-
-
-def test_refused_key_is_named(lab: Lab, sshd: Sshd) -> None:
-    text = sshd.config.read_text().replace("user_key", "host_key")
-    config = lab.directory / "wrong_config"
-    config.write_text(text)
-    lab.env["RGT_SSH_CONFIG"] = str(config)
-    done = lab("submit", lab.job(), "--on", "ssh:box", check=False)
-    assert done.returncode == 3 and done.stderr.startswith("error: box refused the key: ")
 
 
 def test_running_job_is_not_resumed(lab: Lab) -> None:

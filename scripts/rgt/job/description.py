@@ -14,15 +14,13 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rgt import bundle, files, schema, units
-from rgt.errors import RgtError, bad_input, lacking
+from rgt.errors import bad_input, lacking
 from rgt.job import settings
-from rgt.run import record as rundir
 
 RUN = "{run}"
 RESTARTS = 3
@@ -227,17 +225,3 @@ def launch(*words: str, env: dict[str, str] | None = None, keep_open: tuple[int,
     with contextlib.suppress(ValueError):
         reply.data = json.loads(done.stdout)
     return reply
-
-
-def runs(job: Job, slug: str) -> Iterator[tuple[rundir.Run, dict[str, Any]]]:
-    """Runs of jobs whose name has `slug` in it, each with its record, oldest first; unreadable ones are passed over."""
-    for run in (run for root in dict.fromkeys(job.roots()) for run in rundir.find(root)):
-        if slug in run.id:
-            with contextlib.suppress(RgtError):
-                yield run, files.read_json(run.run_json, "run")
-
-
-def find(job: Job, slug: str, variable: str, value: str) -> rundir.Run | None:
-    """The run of the job that was given variable=value in its environment."""
-    marked = (run for run, record in runs(job, slug) if record["config"].get("env", {}).get(variable) == value)
-    return next(marked, None)

@@ -51,25 +51,22 @@ def write(root: Path, foreign: Foreign) -> Run:
 
 def adopt(root: Path, foreign: Foreign, already: Origins, metrics: tuple[str, ...] = (), command: str = "") -> Adopted:
     """The run directory of a foreign run. `metrics`: those of results.json; default: all whose direction is known."""
-    fields = foreign.record()
+    fields, (began, ended) = foreign.record(), foreign.span
     origin = fields["adopted_from"]
     place = origin["source"], origin.get("key", "")
-    run, state = already.get(place), "adopted"
-    if run:
-        before = files.read_json(run.run_json, "run")["adopted_from"]
-        state = "unchanged" if before["sha256"] == origin["sha256"] else "sealed" if run.seal.exists() else "updated"
-        if state != "updated":
-            note = ["its source changed since it was sealed: move the sealed run away to adopt it again"]
-            return Adopted(run, state, notes=note if state == "sealed" else [])
-    began, ended = foreign.span
+    run, state = already.get(place), "updated"
     if run is None:
         run = already[place] = Run(root / record.mint_id(foreign.name[-_SLUG:], began or None))
-    made = Adopted(run, state)
+        state = "adopted"
+    elif files.read_json(run.run_json, "run")["adopted_from"]["sha256"] == origin["sha256"]:
+        return Adopted(run, "unchanged")
+    elif run.seal.exists():
+        note = "its source changed since it was sealed: move the sealed run away to adopt it again"
+        return Adopted(run, "sealed", notes=[note])
+    made, rows = Adopted(run, state), foreign.rows
     run.checkpoints.mkdir(parents=True, exist_ok=True)
-    rows = foreign.rows
     if rows:
-        lines = b"".join(files.dump(row, str(run.metrics)) + b"\n" for row in rows)
-        files.write_bytes(run.metrics, lines)
+        files.write_bytes(run.metrics, b"".join(files.dump(row, str(run.metrics)) + b"\n" for row in rows))
     if foreign.log:
         with foreign.log.open("rb") as log:
             files.write_with(run.log, lambda out: shutil.copyfileobj(log, out, 1 << 20))
@@ -95,17 +92,14 @@ def _results(made: Adopted, foreign: Foreign, rows: list[Row], metrics: tuple[st
             questions[name, split] = results.Question(name, split=split)
     kept: list[Row] = []
     for row in files.read_json(run.results, "results")["metrics"] if run.results.exists() else []:
-        if row.get("source") != run.metrics.name:
-            kept.append(row)
-        else:
+        if row.get("source") == run.metrics.name:
             told = {key: row.get(key) for key in ("rule", "split", "direction", "n", "dataset")}
             questions[row["name"], row["split"]] = results.Question(row["name"], **told)
-    digests: dict[str, str] = {}
+        elif not any(results.same_row(row, new) for new in foreign.results):
+            kept.append(row)
     for row in foreign.results:
         source = str(row.get("source") or foreign.source)
-        digest = digests.setdefault(source, digest_of(Path(source)))
-        kept = [old for old in kept if results.same_row(old, row) is False]
-        kept.append({**row, "source": source, "source_sha256": digest})
+        kept.append({**row, "source": source, "source_sha256": digest_of(Path(source))})
     for question in questions.values():
         try:
             kept.append(results.measure(run, question, rows=rows))

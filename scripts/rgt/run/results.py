@@ -19,7 +19,7 @@ import contextlib
 import csv
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -27,6 +27,7 @@ from typing import Any
 
 from rgt import files
 from rgt.errors import bad_input, from_os_error, refused
+from rgt.job import settings
 from rgt.metrics import table as names
 from rgt.run.record import Run
 from rgt.run.seal import digest_of
@@ -74,6 +75,8 @@ def measure(run: Run, question: Question, evaluation: Path | None = None, rows: 
     `rows`: those of metrics.jsonl, for a caller who has them already.
     """
     source = evaluation or run.metrics
+    if evaluation and question.rule:
+        raise bad_input(f"--rule {question.rule} chooses from a curve, and {evaluation} has no steps")
     try:
         if evaluation is None:
             row = _from_curves(run, question, files.read_jsonl(source) if rows is None else rows)
@@ -177,38 +180,23 @@ def _from_table(path: Path, question: Question) -> Row:
         values = [float(row[question.metric]) for row in rows]
     except (TypeError, ValueError) as error:
         raise bad_input(f"{path}: column {question.metric} has a cell that is not a number: {error}") from None
-    _refuse_rule(question, path)
     found = {"name": question.metric, "value": fmean(values), "split": question.split_or(None, path)}
     return {**found, "rule": "mean", "n": len(values)} if len(values) > 1 else {**found, "rule": "reported"}
 
 
 def _from_json(path: Path, question: Question) -> Row:
     """An evaluation's own summary: a number by its name, or by its path where a name is there twice (a.b.acc)."""
-    numbers = dict(_numbers_of(files.read_json(path), ""))
+    given = [(one.key, one.value) for one in settings.flatten(files.read_json(path))]
+    numbers = {key: float(value) for key, value in given if key and type(value) in (int, float)}
     asked = question.metric
     fitting = [asked] if asked in numbers else [key for key in numbers if key.endswith(f".{asked}")]
     if len(fitting) != 1:
         have = ", ".join(fitting or sorted(numbers)[:12]) or "no number"
         raise bad_input(f"{path} has {'more than one' if fitting else 'no'} {asked}; it has {have}")
-    _refuse_rule(question, path)
     above, dot, name = fitting[0].rpartition(".")
     n = next((numbers[key] for count in _COUNTS if (key := f"{above}{dot}{count}") in numbers), None)
     found = {"name": name, "value": numbers[fitting[0]], "split": question.split_or(None, path), "rule": "reported"}
     return {**found, "n": int(n)} if n and n >= 1 and n == int(n) else found
-
-
-def _refuse_rule(question: Question, path: Path) -> None:
-    if question.rule:
-        raise bad_input(f"--rule {question.rule} chooses from a curve, and {path} has no steps")
-
-
-def _numbers_of(data: Any, above: str) -> Iterator[tuple[str, float]]:
-    for name, value in data.items() if isinstance(data, dict) else ():
-        key = f"{above}.{name}" if above else str(name)
-        if isinstance(value, dict):
-            yield from _numbers_of(value, key)
-        elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            yield key, float(value)
 
 
 # -- the other way round: by which rule was a reported number taken, and was it chosen on the test set?

@@ -15,6 +15,7 @@ import math
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -33,7 +34,6 @@ NO_SPLIT = "counted as train, because no split is named (--split)"
 NAMED_SEED = "its seed is read from its name"
 _LONGEST_NAME = 200
 _HEAD = ("step", "time", "split")
-_WORDS = {"nan": math.nan, "inf": math.inf, "infinity": math.inf, "-inf": -math.inf, "-infinity": -math.inf}
 _IN_NAME = re.compile(r"(?:^|[^a-z])seed[-_= ]?(\d{1,9})(?!\d)", re.I)
 _SETTINGS = 2000  # of one run
 Row = dict[str, Any]
@@ -108,12 +108,11 @@ class Foreign:
     @property
     def metrics(self) -> dict[str, int]:
         """`val loss` -> its number of points."""
-        counts: dict[str, int] = {}
-        for (_, split), row in self.points.items():
-            for name in row.keys() - {"time"}:
-                title = f"{split or self.unnamed} {name}"
-                counts[title] = counts.get(title, 0) + 1
-        return counts
+        return Counter(
+            f"{split or self.unnamed} {name}"
+            for (_, split), row in self.points.items()
+            for name in row.keys() - {"time"}
+        )
 
     @property
     def seeds(self) -> dict[str, int]:
@@ -178,10 +177,8 @@ class Foreign:
 def as_number(value: Any) -> float | None:
     """None for what is no number; a word such as NaN is one."""
     try:
-        if isinstance(value, str):
-            word = value.strip().lower()
-            return _WORDS[word] if word in _WORDS else float(word) if word and "_" not in word else None
-        return None if isinstance(value, bool) or not isinstance(value, (int, float)) else float(value)
+        is_one = "_" not in value if isinstance(value, str) else isinstance(value, (int, float))
+        return float(value) if is_one and not isinstance(value, bool) else None
     except (ValueError, OverflowError):
         return None
 

@@ -1,6 +1,7 @@
-"""SQLite files of trackers: MLflow's store and Trackio's projects. Known by their tables, not by their names.
+"""MLflow's stores and Trackio's projects. SQLite files are known by their tables, not by their names.
 
-A database with a write-ahead log is copied and read there: opening it in place would write beside it.
+A database with a write-ahead log is copied and read there: opening it in place would write beside it. MLflow's folder
+is mlruns/<experiment>/<run>/ with meta.yaml, params/<name>, tags/<name> and metrics/<name>: milliseconds, value, step.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -18,15 +20,19 @@ from pathlib import Path
 from typing import Any
 
 from rgt.errors import bad_input
+from rgt.job import settings
 from rgt.run import record as states
-from rgt.run.foreign import Foreign, as_setting, flat
+from rgt.run.foreign import Foreign, as_number, as_setting, flat
 
 MAGIC = b"SQLite format 3\0"
 _SECONDS = 20.0  # for all questions to one file
 _EVERY = 10_000  # instructions of SQLite between looks at the clock
 _HUGE = 1.7976931348623157e308  # how MLflow's SQL store says infinity
-_MLFLOW_STATES = {"FINISHED": states.FINISHED, "FAILED": states.FAILED, "KILLED": states.STOPPED}
-_MLFLOW_STATES |= {"RUNNING": states.RUNNING, "SCHEDULED": states.QUEUED}
+_SETTING_BYTES = 1 << 16
+# a status is its name, or in the folder its number in protobuf
+_MLFLOW_STATES = {"RUNNING": states.RUNNING, "SCHEDULED": states.QUEUED, "FINISHED": states.FINISHED}
+_MLFLOW_STATES |= {"FAILED": states.FAILED, "KILLED": states.STOPPED}
+_MLFLOW_STATES |= {str(number): state for number, state in enumerate(_MLFLOW_STATES.values(), 1)}
 
 
 def read(path: Path) -> Iterator[Foreign]:
@@ -68,73 +74,99 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
         yield database
 
 
+# -- MLflow
+
+
 def _mlflow(path: Path, database: sqlite3.Connection, tables: dict[str, set[str]]) -> Iterator[Foreign]:
-    nan, deleted = "is_nan" if "is_nan" in tables["metrics"] else "0", 0
-    for uuid, name, status, began, ended, stage in database.execute(
-        "SELECT run_uuid, name, status, start_time, end_time, lifecycle_stage FROM runs ORDER BY start_time"
-    ).fetchall():
+    nan = "is_nan" if "is_nan" in tables["metrics"] else "0"
+    columns = "run_uuid, name, status, start_time, end_time, lifecycle_stage"
+    for uuid, name, status, began, ended, stage in database.execute(f"SELECT {columns} FROM runs").fetchall():
         if stage == "deleted":
-            deleted += 1
             continue
-        of_run = " WHERE run_uuid = ?"
         params, tags = (
-            dict(database.execute(f"SELECT key, value FROM {table}{of_run}", (uuid,)).fetchall())
+            dict(database.execute(f"SELECT key, value FROM {table} WHERE run_uuid = ?", (uuid,)).fetchall())
             for table in ("params", "tags")
         )
-        run = mlflow_run(path, str(uuid), params, {**tags, "mlflow.runName": name or tags.get("mlflow.runName", "")})
-        run.state, run.began, run.ended = _MLFLOW_STATES.get(status, states.UNKNOWN), *map(_seconds, (began, ended))
-        questions = f"SELECT key, value, step, timestamp, {nan} FROM metrics{of_run} ORDER BY timestamp, step"
-        for key, value, step, when, is_nan in database.execute(questions, (uuid,)):
+        meta = {"run_id": uuid, "run_name": name, "status": status, "start_time": began, "end_time": ended}
+        run = _mlflow_run(path, meta, params, tags)
+        ordered = "WHERE run_uuid = ? ORDER BY timestamp, step"
+        points = database.execute(f"SELECT key, value, step, timestamp, {nan} FROM metrics {ordered}", (uuid,))
+        for key, value, step, when, is_nan in points:
             number = math.nan if is_nan else math.copysign(math.inf, value) if abs(value) >= _HUGE else value
-            run.add(step, {key: number}, _seconds(when))
+            run.add(step, {key: number}, (as_number(when) or 0) / 1000)
         yield run.settle(path)
-    if deleted:
-        raise bad_input(f"{path}: {deleted} runs were deleted in MLflow and are left out")
 
 
-def mlflow_run(source: Path, uuid: str, params: dict[str, str], tags: dict[str, str]) -> Foreign:
+def is_mlflow_run(folder: Path) -> bool:
+    return (folder / "meta.yaml").is_file() and (folder / "metrics").is_dir() and (folder / "params").is_dir()
+
+
+def read_mlflow_folder(folder: Path) -> Iterator[Foreign]:
+    meta = {"run_id": folder.name, **{one.key: one.value for one in settings.read(folder / "meta.yaml")}}
+    if meta.get("lifecycle_stage") == "deleted":
+        raise bad_input(f"{folder} was deleted in MLflow")
+    params, tags = ({name: _text(path) for name, path in _files(folder / part)} for part in ("params", "tags"))
+    run, torn, metrics = _mlflow_run(folder, meta, params, tags), 0, _files(folder / "metrics")
+    for name, path in metrics:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            for line in file:
+                when, value, step = (*map(as_number, line.split()[:3]), None, None, None)[:3]
+                if when is None or value is None or step is None or not line.endswith("\n"):
+                    torn += 1
+                else:
+                    run.add(int(step), {name: value}, when / 1000)
+    if torn:
+        run.gaps.append(f"{torn} lines of its metrics are cut off or no values")
+    yield run.settle(*(path for _, path in metrics))
+
+
+def _files(folder: Path) -> list[tuple[str, Path]]:
+    """Name and file; a name with a slash in it is a folder and a file."""
+    found = sorted(Path(place, name) for place, _, names in os.walk(folder) for name in names)
+    return [(path.relative_to(folder).as_posix(), path) for path in found if path.is_file()]
+
+
+def _text(path: Path) -> str:
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return file.read(_SETTING_BYTES)
+
+
+def _mlflow_run(source: Path, meta: dict[str, Any], params: dict[str, str], tags: dict[str, str]) -> Foreign:
     """The same facts from either of MLflow's stores."""
-    run = Foreign(tags.get("mlflow.runName") or uuid, "mlflow", source, uuid)
+    name = meta.get("run_name") or tags.get("mlflow.runName") or meta["run_id"]
+    run = Foreign(str(name), "mlflow", source, str(meta["run_id"]))
     run.config = {key: as_setting(str(value)) for key, value in params.items()}
-    program = tags.get("mlflow.source.name")
-    run.command, run.commit = [program] if program else [], tags.get("mlflow.source.git.commit", "")
+    run.command = [tags["mlflow.source.name"]] if "mlflow.source.name" in tags else []
+    run.commit = tags.get("mlflow.source.git.commit", "")
+    run.state = _MLFLOW_STATES.get(str(meta.get("status")), states.UNKNOWN)
+    run.began, run.ended = ((as_number(meta.get(key)) or 0) / 1000 for key in ("start_time", "end_time"))
     return run
 
 
-def mlflow_state(word: str) -> str:
-    """A status as the file store has it: its name, or its number in protobuf."""
-    numbers = {"1": "RUNNING", "2": "SCHEDULED", "3": "FINISHED", "4": "FAILED", "5": "KILLED"}
-    return _MLFLOW_STATES.get(numbers.get(word, word), states.UNKNOWN)
-
-
-def _seconds(milliseconds: Any) -> float:
-    return milliseconds / 1000 if isinstance(milliseconds, (int, float)) else 0.0
+# -- Trackio
 
 
 def _trackio(path: Path, database: sqlite3.Connection, tables: dict[str, set[str]]) -> Iterator[Foreign]:
-    # before runs had ids, a name was all
-    key = "run_id" if "run_id" in tables["metrics"] else "run_name"
-    configs: dict[Any, dict[str, Any]] = {}
-    if {key, "config"} <= tables.get("configs", set()):
-        for run_key, text in database.execute(f"SELECT {key}, config FROM configs").fetchall():
-            given = _json(text)
-            configs[run_key] = {name: value for name, value in given.items() if not name.startswith("_")}
+    key = "run_id" if "run_id" in tables["metrics"] else "run_name"  # before runs had ids, a name was all
     runs: dict[Any, Foreign] = {}
-    for run_key, name, step, when, text in database.execute(
-        f"SELECT {key}, run_name, step, timestamp, metrics FROM metrics ORDER BY id"
-    ):
+    rows = database.execute(f"SELECT {key}, run_name, step, timestamp, metrics FROM metrics ORDER BY id")
+    for run_key, name, step, when, text in rows:
         run = runs.setdefault(run_key, Foreign(str(name), "trackio", path, str(run_key)))
         clock = 0.0
         with contextlib.suppress(ValueError):
             clock = datetime.fromisoformat(str(when)).timestamp()
         run.add(int(step), flat(_json(text)), clock)
-    for run_key, run in runs.items():
-        run.config = flat(configs.get(run_key))
+    if {key, "config"} <= tables.get("configs", set()):
+        for run_key, text in database.execute(f"SELECT {key}, config FROM configs").fetchall():
+            if run_key in runs:
+                given = {name: value for name, value in _json(text).items() if not name.startswith("_")}
+                runs[run_key].config = flat(given)
+    for run in runs.values():
         yield run.settle(path)
 
 
 def _json(text: Any) -> dict[str, Any]:
+    data = None
     with contextlib.suppress(ValueError, TypeError, RecursionError):
         data = json.loads(text)
-        return data if isinstance(data, dict) else {}
-    return {}
+    return data if isinstance(data, dict) else {}

@@ -25,20 +25,7 @@ from rgt.job import settings
 from rgt.log.summary import head
 from rgt.metrics.table import known, split_and_rest
 from rgt.run import discovery
-from rgt.run.foreign import (
-    Ask,
-    Foreign,
-    as_number,
-    databases,
-    event_files,
-    flat,
-    mlflow_folder,
-    printed_logs,
-    row_tables,
-    trainer_state,
-    wandb_files,
-    wire,
-)
+from rgt.run.foreign import Ask, Foreign, as_number, databases, event_files, flat, text_files, wandb_files
 
 CONFIGS = "config.yaml config.yml config.json training_config.yaml hparams.yaml args.json args.yaml .hydra/config.yaml"
 _SECONDS = 20.0  # for the walk over a folder
@@ -47,7 +34,9 @@ _DATABASES = (".db", ".sqlite", ".sqlite3")
 _EVALUATION = re.compile(r"(?:(?:all|eval|test|train|val|predict)_)?results\.json|metrics\.json|eval\.json", re.I)
 _HF_EVENTS = re.compile(r"[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_.+")  # runs/Nov17_22-44-43_host/ of HF Trainer
 _INNER = discovery.INNER - {"out"}
-_UNNAMED = "log"  # what a file is taken for that is given by hand and has no name of a kind
+
+Files = dict[str, list[Path]]  # kind -> files
+Reader = Callable[[], Iterable[Foreign]]
 
 
 @dataclass
@@ -58,7 +47,7 @@ class Survey:
     ours: list[Path] = field(default_factory=list)  # run directories already
     stopped: list[str] = field(default_factory=list)  # places that were not looked at
 
-    def take(self, where: Path, read: Callable[[], Iterable[Foreign]]) -> list[Foreign]:
+    def take(self, where: Path, read: Reader) -> list[Foreign]:
         """The runs that `read` gives; a failure is kept as a sentence and ends nothing else."""
         found: list[Foreign] = []
         try:
@@ -66,13 +55,10 @@ class Survey:
                 found.append(run)  # one by one: what came before a failure stays
         except RgtError as error:
             self.unread.append((where, error.message))
-        except (OSError, wire.Malformed, ValueError, TypeError, OverflowError, RecursionError, MemoryError) as error:
+        except (OSError, ValueError, TypeError, OverflowError, RecursionError, MemoryError) as error:
             self.unread.append((where, f"{where} cannot be read: {type(error).__name__}: {str(error)[:200]}"))
         self.runs += found
         return found
-
-
-Files = dict[str, list[Path]]  # kind -> files
 
 
 def look(path: Path, ask: Ask) -> Survey:
@@ -80,10 +66,17 @@ def look(path: Path, ask: Ask) -> Survey:
     if not path.is_dir() and not path.is_file():
         raise bad_input(f"{path} is neither a file nor a folder" if path.exists() else f"{path} does not exist")
     seen = Survey(path)
-    homes = _homes(seen) if path.is_dir() else {path.parent: {_kind(path) or _UNNAMED: [path]}}
-    _look_at_wandb(seen, sorted(one for kinds in homes.values() for one in kinds.get("wandb", [])))
+    # a file that is given by hand and has no name of a kind is taken for a log
+    homes = _homes(seen) if path.is_dir() else {path.parent: {_kind(path) or "log": [path]}}
+    records: list[wandb_files.Tracked] = []  # all together: a resumed run has several files
+    for file in sorted(file for kinds in homes.values() for file in kinds.get("wandb", [])):
+        try:
+            records += wandb_files.Offline(file).runs()
+        except (RgtError, OSError, ValueError) as error:
+            seen.unread.append((file, str(error)))
+    seen.take(path, partial(wandb_files.read, records))
     for home, kinds in sorted(homes.items()):
-        for kind, read in (("database", databases.read), ("mlflow", mlflow_folder.read)):
+        for kind, read in (("database", databases.read), ("mlflow", databases.read_mlflow_folder)):
             for place in kinds.get(kind, []):
                 seen.take(place, partial(read, place))
         for part, stem in _parts(kinds):
@@ -100,17 +93,16 @@ def look(path: Path, ask: Ask) -> Survey:
 def _homes(seen: Survey) -> dict[Path, Files]:
     """The folder of a run -> its files. What lies inside a tracker's own folder is the tracker's."""
     found: dict[Path, Files] = defaultdict(lambda: defaultdict(list))
-    owned: set[Path] = set()
     ours: set[str] = set()
     for directory, entry, prepared in discovery.walk(str(seen.root), time.monotonic() + _SECONDS, seen.stopped):
         folder, path = Path(directory), Path(entry.path)
         ours |= {prepared} - {""}
         if not prepared and path.is_file() and (kind := _kind(path)):
-            owned |= {folder} if kind in ("wandb", "mlflow") else set()
             found[folder][kind].append(folder if kind == "mlflow" else path)
     seen.ours = sorted(map(Path, ours))
     homes: dict[Path, Files] = defaultdict(lambda: defaultdict(list))
     holding = {folder for folder, kinds in found.items() if "events" in kinds}
+    owned = {folder for folder, kinds in found.items() if {"wandb", "mlflow"} & kinds.keys()}
     for folder, kinds in found.items():
         if owned & {*folder.parents}:
             continue
@@ -120,7 +112,7 @@ def _homes(seen: Survey) -> dict[Path, Files]:
             home = home.parent
         for kind, paths in kinds.items():
             above = folder.parent.parent
-            whole = _HF_EVENTS.fullmatch(folder.name) and trainer_state.belongs(above, set(found))
+            whole = _HF_EVENTS.fullmatch(folder.name) and text_files.belongs_to_trainer(above, set(found))
             top = above if whole else event_files.home(folder, holding)
             homes[top if kind == "events" and top != folder else home][kind] += paths
     return homes
@@ -131,9 +123,9 @@ def _kind(path: Path) -> str:
     name, suffix = path.name, path.suffix.lower()
     kinds = {
         "wandb": suffix == ".wandb",
-        "mlflow": name == "meta.yaml" and mlflow_folder.is_run(path.parent),
+        "mlflow": name == "meta.yaml" and databases.is_mlflow_run(path.parent),
         "events": event_files.is_event_file(name),
-        "state": name == trainer_state.NAME,
+        "state": name == text_files.TRAINER_STATE,
         "database": suffix in _DATABASES and head(path, 16) == databases.MAGIC,
         "evaluation": bool(_EVALUATION.fullmatch(name)),
         "table": suffix in _TABLES and name not in ("events.jsonl", "SEALS.jsonl"),
@@ -142,83 +134,61 @@ def _kind(path: Path) -> str:
     return next((kind for kind, is_one in kinds.items() if is_one), "")
 
 
-def _look_at_wandb(seen: Survey, paths: list[Path]) -> None:
-    """All files together: a resumed run has several."""
-    records: list[wandb_files.Tracked] = []
-    for path in paths:
-        try:
-            records += wandb_files.Offline(path).runs()
-        except (RgtError, OSError, wire.Malformed) as error:
-            seen.unread.append((path, str(error)))
-    seen.take(seen.root, partial(wandb_files.read, records))
-
-
 def _parts(kinds: Files) -> Iterator[tuple[Files, str]]:
     """The runs of one folder: a record with the logs beside it; of several tables, or logs alone, each by its name."""
     rest = {kind: kinds[kind] for kind in ("state", "events", "evaluation") if kinds.get(kind)}
-    tables, logs = sorted(kinds.get("table", [])), sorted(kinds.get("log", []))
-    if len(tables) > 1 or (len(logs) > 1 and not tables and not {*rest} & {"state", "events"}):
-        for stem in dict.fromkeys(path.stem for path in (*tables, *logs)):
-            named = {"table": tables, "log": logs}
+    named = {"table": sorted(kinds.get("table", [])), "log": sorted(kinds.get("log", []))}
+    if len(named["table"]) > 1 or (len(named["log"]) > 1 and not named["table"] and not {*rest} & {"state", "events"}):
+        for stem in dict.fromkeys(path.stem for paths in named.values() for path in paths):
             yield {kind: [path for path in paths if path.stem == stem] for kind, paths in named.items()}, stem
-    elif tables or logs:
-        rest |= {"table": tables, "log": logs}
+    elif named["table"] or named["log"]:
+        rest |= named
     if rest:
         yield rest, ""
 
 
-def _readers(kinds: Files, home: Path, ask: Ask) -> Iterator[tuple[Path, Callable[[], Iterable[Foreign]]]]:
+def _readers(kinds: Files, home: Path, ask: Ask) -> Iterator[tuple[Path, Reader]]:
     """The ways to read one run, the best first."""
     if states := kinds.get("state"):
-        yield home, partial(trainer_state.read, states)
+        yield home, partial(text_files.read_trainer_states, states)
     for table in kinds.get("table", []):
-        yield table, partial(row_tables.read, table, ask)
+        yield table, partial(text_files.read_table, table, ask)
     if events := kinds.get("events"):
         yield home, partial(event_files.read, events, home)
     for log in kinds.get("log", []):
-        yield log, partial(printed_logs.read, log)
+        yield log, partial(text_files.read_log, log)
     for path in kinds.get("evaluation", []):
         yield path, partial(_evaluated, path, ask)
 
 
 def _read_home(seen: Survey, home: Path, kinds: Files, ask: Ask, stem: str) -> None:
-    """One run by the first way that works. The others add their settings and the log; a table may hold several runs."""
-    failed = Survey(home)
+    """One run by the first way that works, with what lies beside its record; a table may hold several runs."""
+    beside = Survey(home)
     runs: list[Foreign] = []
     for where, read in _readers(kinds, home, ask):
         if not runs:
-            runs = failed.take(where, read)
+            runs = beside.take(where, read)
         elif len(runs) == 1 and where == home:  # event files beside a table: their hparams
-            for other in failed.take(where, read):
+            for other in beside.take(where, read):
                 runs[0].config = {**other.config, **runs[0].config}
-    if not runs:
-        seen.unread += failed.unread
-        return
-    for run in runs:
-        run.gaps += [f"beside it, not read: {why}" for _, why in failed.unread]
     if len(runs) == 1:
-        _add_neighbours(runs[0], home, kinds, ask)
+        run, logs = runs[0], kinds.get("log", [])
+        run.log = run.log or (logs[0] if logs else None)
+        for path in (home / name for name in CONFIGS.split()):
+            if path.is_file() and path.stat().st_size:
+                try:
+                    run.config = {**flat({one.key: one.value for one in settings.read(path)}), **run.config}
+                except RgtError as error:
+                    run.gaps.append(f"its settings cannot be read: {error.message}")
+        for path in kinds.get("evaluation", []) if not run.results else []:
+            run.results += [row for other in beside.take(path, partial(_evaluated, path, ask)) for row in other.results]
         inside = home.relative_to(seen.root).as_posix() if seen.root.is_dir() and home != seen.root else ""
         name = "/".join(filter(None, (inside, stem)))
-        runs[0].name = name or (seen.root.resolve().name if seen.root.is_dir() else seen.root.stem)
+        run.name = name or (seen.root.resolve().name if seen.root.is_dir() else seen.root.stem)
+    for run in runs:
+        run.gaps += [f"beside it, not read: {why}" for _, why in beside.unread]
+    seen.unread += beside.unread if not runs else []
     seen.runs += runs
-
-
-def _add_neighbours(run: Foreign, home: Path, kinds: dict[str, list[Path]], ask: Ask) -> None:
-    """The config, the log and the evaluation that lie beside a run's record."""
-    logs = kinds.get("log", [])
-    run.log = run.log or (logs[0] if logs else None)
-    for path in (home / name for name in CONFIGS.split()):
-        if path.is_file() and path.stat().st_size:
-            try:
-                given = {one.key: one.value for one in settings.read(path)}
-                run.config = {**flat(given), **run.config}
-            except RgtError as error:
-                run.gaps.append(f"its settings cannot be read: {error.message}")
-    beside = Survey(home)
-    for path in kinds.get("evaluation", []) if not run.results else []:
-        run.results += [row for other in beside.take(path, partial(_evaluated, path, ask)) for row in other.results]
-    run.gaps += [f"beside it, not read: {why}" for _, why in beside.unread]
 
 
 def _evaluated(path: Path, ask: Ask) -> Iterator[Foreign]:
@@ -232,11 +202,12 @@ def _evaluated(path: Path, ask: Ask) -> Iterator[Foreign]:
         run.results = [{"rule": "typed", **row} for row in rows]
     else:
         typed = {"rule": "typed"} if path.name == "results.json" else {}
-        numbers = {one.key: as_number(one.value) for one in settings.flatten(data)}
-        for name, value in numbers.items():
-            if value is not None and known(split_and_rest(name.rpartition(".")[2])[1]):
-                run.report(name.rpartition(".")[2], value, ask.split, path, **typed)
-        run.config = {one.key: one.value for one in settings.flatten(data) if settings.is_seed(one.key)}
+        for one in settings.flatten(data):
+            name, value = one.key.rpartition(".")[2], as_number(one.value)
+            if value is not None and known(split_and_rest(name)[1]):
+                run.report(name, value, ask.split, path, **typed)
+            elif settings.is_seed(one.key):
+                run.config[one.key] = one.value
     if not run.results:
         raise bad_input("; ".join(run.gaps[:2]) or f"{path} has no number that is known to be a metric")
     yield run.settle(path)

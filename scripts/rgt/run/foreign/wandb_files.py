@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import struct
 import time
 import zlib
@@ -23,9 +22,9 @@ from rgt import files
 from rgt.errors import bad_input
 from rgt.run import discovery
 from rgt.run import record as states
-from rgt.run.foreign import LIVE, Foreign, Row, flat, strict, wire
+from rgt.run.foreign import LIVE, Foreign, Row, flat, strict
+from rgt.run.foreign import event_files as wire
 
-FORMAT = "wandb"
 _MAGIC = b":W&B\xe1\xbe\x00"
 _BLOCK = 32768
 _WALK_SECONDS = 20.0
@@ -33,10 +32,6 @@ _HEADER = struct.Struct("<IHB")
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 # fields of a Record that are read, by number
 _KINDS = {2: "history", 3: "summary", 5: "config", 17: "run", 18: "exit", 23: "preempting", 26: "environment"}
-
-
-def _is_record(entry: os.DirEntry[str]) -> bool:
-    return entry.name.endswith(".wandb") and entry.is_file(follow_symlinks=False)
 
 
 @dataclass
@@ -72,8 +67,8 @@ class Tracked:
     def take(self, kind: str, data: wire.Fields) -> None:
         """One record of its .wandb file."""
         if kind == "run":
-            self.id, self.name, self.project = wire.text(data, 1) or self.id, wire.text(data, 8), wire.text(data, 3)
-            self.host = wire.text(data, 13)
+            self.id = wire.text(data, 1) or self.id
+            self.name, self.project, self.host = (wire.text(data, field) for field in (8, 3, 13))
             with contextlib.suppress(ValueError, OverflowError, OSError):
                 began = datetime.fromtimestamp(wire.number(wire.inner(data, 17), 1), timezone.utc)
                 self.created = began.isoformat(timespec="seconds")
@@ -115,7 +110,7 @@ class Tracked:
         return {key: strict(value) for key, value in last.items() if not key.startswith("_")}
 
     def as_foreign(self, history: Iterable[Row], source: Path | str) -> Foreign:
-        run = Foreign(self.name or self.id, FORMAT, source, self.id, config=self.settings(), command=self.command)
+        run = Foreign(self.name or self.id, "wandb", source, self.id, config=self.settings(), command=self.command)
         run.commit, run.host, run.devices = self.git.get("commit", ""), self.host, self.devices
         run.state = {"crashed": states.FAILED}.get(self.state, self.state)
         run.gaps = [self.damage] if self.damage else []
@@ -205,10 +200,11 @@ class Offline:
         if self.root.is_dir():
             stopped: list[str] = []
             met = discovery.walk(str(self.root), time.monotonic() + _WALK_SECONDS, stopped)
-            paths = sorted(Path(entry.path) for _, entry, _ in met if _is_record(entry))
+            found = (Path(entry.path) for _, entry, _ in met if entry.is_file(follow_symlinks=False))
+            paths = sorted(path for path in found if path.suffix == ".wandb")
             if stopped and not paths:
                 raise bad_input(f"{self.root} is too large to be searched; name the wandb folder of a project")
-        found = []
+        runs = []
         for path in paths:
             run = Tracked(path.stem.removeprefix("run-"), "", "", "", where=str(path), rows=0)
             damage: list[str] = []
@@ -218,12 +214,12 @@ class Offline:
             if not run.state:
                 recent = time.time() - path.stat().st_mtime < LIVE
                 run.state = "running" if recent and not damage else "crashed"
-            found.append(run)
-        if self.root.is_file() and "is not a W&B record" in found[0].damage:
-            raise bad_input(f"{self.root.parent / found[0].damage}")
-        if not found:
+            runs.append(run)
+        if self.root.is_file() and "is not a W&B record" in runs[0].damage:
+            raise bad_input(f"{self.root.parent / runs[0].damage}")
+        if not runs:
             raise bad_input(f"no run-*.wandb below {self.root}; name the wandb folder of a project, or a run in it")
-        return found
+        return runs
 
     def details(self, run: Tracked) -> None:
         """Nothing to add: the file was read whole."""

@@ -1,4 +1,4 @@
-"""CSV and JSON lines: a row per step (Lightning's CSVLogger, metrics.jsonl, progress.csv) or a row per run.
+"""Text files of one run or many: CSV and JSON lines, HF Trainer's trainer_state.json, and what a program printed.
 
 A table with a column of steps or epochs is a curve; columns that name a run (run, seed, `--group`) cut it into runs.
 Without steps each row is a run, and only when such a column says so: a row may as well be an example.
@@ -16,11 +16,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from rgt import files
 from rgt.errors import bad_input
 from rgt.job import settings
+from rgt.log import reader
+from rgt.log.history import History
+from rgt.log.line import Point
 from rgt.metrics.table import known, split_of
+from rgt.run import record as states
 from rgt.run.foreign import LIVE, MOST_BYTES, Ask, Foreign, Row, as_number, as_setting, flat, split_word
 
+TRAINER_STATE = "trainer_state.json"
+_TRAINER_SETTINGS = ("max_steps", "num_train_epochs", "train_batch_size", "logging_steps", "eval_steps", "save_steps")
 _STEPS = "step _step global_step iteration iter iterations num_updates total_timesteps timesteps epoch epochs".split()
 _RUNS = "run_id run run_name name experiment exp trial".split()
 _CLOCKS = "time timestamp _timestamp wall_time date".split()
@@ -34,7 +41,7 @@ _MEASURED = re.compile(
 _LONGEST = 1 << 20  # characters of a cell
 
 
-def read(path: Path, ask: Ask) -> Iterator[Foreign]:
+def read_table(path: Path, ask: Ask) -> Iterator[Foreign]:
     if path.stat().st_size > MOST_BYTES:
         raise bad_input(f"{path} is larger than 1 GiB; cut it into runs first")
     gaps: list[str] = []
@@ -156,3 +163,85 @@ def _settings(names: list[str], rows: list[Row], several: bool) -> dict[str, Any
         if not values and value is not None and plain:
             found[name] = as_setting(value) if isinstance(value, str) else value
     return found
+
+
+# -- trainer_state.json: the whole history, in every checkpoint and, at the end, in the output folder
+
+
+def belongs_to_trainer(folder: Path, folders: set[Path]) -> bool:
+    """Is this the output folder of a Trainer?"""
+    return any(one == folder or one.parent == folder for one in folders if (one / TRAINER_STATE).is_file())
+
+
+def read_trainer_states(paths: list[Path]) -> Iterator[Foreign]:
+    """The run whose checkpoints hold these files: of several the one that went furthest."""
+    loaded = [(path, files.read_json(path)) for path in paths if path.stat().st_size <= MOST_BYTES]
+    found = [(as_number(data.get("global_step")) or 0, path, data) for path, data in loaded if isinstance(data, dict)]
+    if not found:
+        raise bad_input(f"{paths[0]} is no state of a Trainer")
+    last, path, state = max(found, key=lambda one: (one[0], -len(one[1].parts)))
+    run = Foreign(path.parent.name, "transformers", path)
+    run.config = {name: state[name] for name in _TRAINER_SETTINGS if isinstance(state.get(name), (int, float))}
+    history = state.get("log_history")
+    for row in (row for row in (history if isinstance(history, list) else []) if isinstance(row, dict)):
+        is_summary = "train_runtime" in row  # the last: its train_loss is the run's mean, not the loss of that step
+        if (step := as_number(row.get("step"))) is not None and math.isfinite(step):
+            values = {name: value for name, value in row.items() if name != "step"}
+            run.add(int(step), values, split="train" if is_summary else None)
+        run.state = states.FINISHED if is_summary else run.state
+    if (tokens := as_number(state.get("num_input_tokens_seen"))) and run.points:
+        run.add(int(last), {"num_input_tokens_seen": tokens})
+    if not run.points:
+        raise bad_input(f"{path} has no log_history with steps")
+    yield run.settle(path)
+
+
+# -- a log: the log noun's points as rows, and the settings that logs tell first
+
+
+_WHOLE = 64 << 20  # bytes of which every line is read
+_HEAD = 300  # lines
+_NAMESPACE = re.compile(r"Namespace\((.{1,20000})\)")  # print(args) of argparse
+_OPTION = re.compile(r"(\w+)=('[^']*'|\"[^\"]*\"|[^,()\[\]{}'\"]+)(?=, |$)")
+_SEED = re.compile(r"\b(?:random |global |rng )?seed\b(?: set)?(?: is| to)?[\"']?\s*[:= ]\s*(\d{1,10})\b", re.I)
+
+
+class _EveryPoint(History):
+    """A history thins its curves; here each value goes into the run."""
+
+    def __init__(self, run: Foreign) -> None:
+        super().__init__()
+        self.run, self.clock = run, 0.0
+
+    def take(self, line: str) -> None:
+        if self.lines < _HEAD:
+            if "Namespace(" in line and (printed := _NAMESPACE.search(line)):
+                options = _OPTION.findall(printed[1])
+                self.run.config |= {name: as_setting(value.strip("'\"")) for name, value in options}
+            elif told := _SEED.search(line[:500]):
+                self.run.config["seed"] = int(told[1])
+        super().take(line)
+
+    def take_point(self, point: Point, text: str) -> None:
+        self.clock = point.get("time", 0.0)
+        super().take_point(point, text)
+
+    def put(self, name: str, place: float, value: float, text: str = "") -> None:
+        self.run.add(round(place), {name: value}, self.clock)
+
+
+def read_log(path: Path) -> Iterator[Foreign]:
+    run = Foreign(path.stem, "log", path, log=path)
+    history = _EveryPoint(run)
+    cursor, grown = reader.advance(path, None, history.take, _WHOLE)
+    if cursor is None:
+        raise bad_input(f"{path} is no file that can be read")
+    if not run.points:
+        raise bad_input(f"{path}: no line of it has a metric of training")
+    if history.step is None and history.epoch is None:
+        run.gaps.append("it counts neither steps nor epochs: its lines are numbered instead")
+    if grown.thinned:
+        run.gaps.append("is longer than 64 MiB: its beginning, its end and lines evenly spread between them were read")
+    failed = any(not problem.recovered for problem in history.problems)
+    run.state = states.FINISHED if history.ended else states.FAILED if failed else states.UNKNOWN
+    yield run.settle(path)
