@@ -137,7 +137,8 @@ class Trainer:
                 self._log(line)
                 if saving and _ITER.search(line):  # printed behind the save: ckpt.pt is complete now
                     self._keep()
-                saving = (saving and not _ITER.search(line)) or line.startswith("saving checkpoint")
+                    saving = False
+                saving = saving or line.startswith("saving checkpoint")
         except BaseException:
             self._terminate()
             raise
@@ -165,12 +166,12 @@ class Trainer:
                 run.log_metrics(step=self.evaluated, split="val", loss=float(evaluated[3]))
         elif iterated and int(iterated[1]) < self.end:  # not the one update behind max_iters, which nothing saves
             step, loss = int(iterated[1]), float(iterated[2])
-            rate = (
-                {"tokens_per_s": self.session.step_tokens * 1000 / max(float(iterated[3]), 1e-6)} if self.timed else {}
-            )
+            tokens_per_s = self.session.step_tokens * 1000 / max(float(iterated[3]), 1e-6)
+            row = {"loss": loss, "lr": self.session.schedule.lr(step)}
             # nanoGPT counts from 0: this loss was measured before update number step + 1
-            lr = self.session.schedule.lr(step)
-            run.log_metrics(step=step + 1, split="train", loss=loss, lr=lr, **rate)
+            run.log_metrics(
+                step=step + 1, split="train", **row, **({"tokens_per_s": tokens_per_s} if self.timed else {})
+            )
         self.timed = self.timed or bool(iterated)
 
     def _keep(self) -> None:

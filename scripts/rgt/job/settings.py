@@ -129,10 +129,8 @@ def plain_names(config: Any) -> dict[str, Setting]:
     """The settings that SPELLINGS knows, by our words, at any depth. Two different values of one thing are refused."""
     known: dict[str, Setting] = {}
     for setting in sorted(flatten(config), key=lambda setting: setting.key.count(".")):
-        ours = _OURS.get(setting.name)
-        if (
-            not ours or setting.value in (None, False, "") or "sched" in setting.key
-        ):  # a scheduler's patience, its steps
+        ours = "" if "sched" in setting.key else _OURS.get(setting.name)  # a scheduler has its own patience and steps
+        if not ours or setting.value in (None, False, ""):
             continue
         first = known.setdefault(ours, setting)
         level = first.key.count(".") == setting.key.count(".")

@@ -7,7 +7,6 @@ an hour. It lies beside the pulled folder, or in the guard's state, in a file of
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 import time
 from dataclasses import dataclass
@@ -57,11 +56,8 @@ def phrase_for(local: Path, act: Act) -> Phrase:
         return known
     word = "".join(secrets.choice(_SYLLABLES) for _ in range(4))
     phrase = Phrase(f"end {act.box_id or act.run_id}: {word}", time.time() + SECONDS)
-    path = state_file(local)
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))  # write_json keeps the mode of what is there
-    files.write_json(path, {"phrase": phrase.text, "expires": phrase.expires, "act": act.as_dict()})
+    state = {"phrase": phrase.text, "expires": phrase.expires, "act": act.as_dict()}
+    files.write_json(state_file(local), state, mode=0o600)
     return phrase
 
 
@@ -88,8 +84,7 @@ def _read(local: Path, act: Act) -> tuple[Phrase | None, str]:
     except (RgtError, KeyError, TypeError, ValueError):
         return None, "no phrase was shown to the user for this"
     if asked != act.as_dict():
-        said = asked if isinstance(asked, dict) else {}
-        other = [name for name, value in act.as_dict().items() if said.get(name) != value]
+        other = [name for name, value in act.as_dict().items() if asked.get(name) != value]
         return None, f"the phrase that was shown is for another {' and '.join(other)}"
     if not time.time() < phrase.expires <= time.time() + SECONDS:
         return None, f"the phrase expired at {phrase.until}"

@@ -14,7 +14,7 @@ import contextlib
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rgt import files
 from rgt.errors import RgtError
@@ -25,18 +25,17 @@ _STARTS = ("launched", "resumed")  # of the job
 _HELD = {"started": True, "extended": True, "ended": False, "stopped": False}  # after these events of a lease
 
 
-@dataclass
-class Stretch:
+class Stretch(NamedTuple):
     """Time in one state at one price."""
 
     start: float
-    end: float
+    end: float  # later than the start
     is_up: bool
     rate: float | None  # per hour
 
     @property
     def hours(self) -> float:
-        return max(0.0, self.end - self.start) / 3600
+        return (self.end - self.start) / 3600
 
 
 @dataclass
@@ -63,22 +62,16 @@ class Bill:
             return None
         return sum(one.hours * (one.rate or 0.0) for one in self.stretches)
 
-    def add_failure(self, seconds: float, rate: float | None) -> None:
-        hours = max(0.0, seconds) / 3600
-        self.failed += hours
-        self.failed_cost = None if rate is None or self.failed_cost is None else self.failed_cost + hours * rate
-
     def sentence(self) -> str:
         money = "unknown cost (no rate is recorded)" if self.cost is None else f"{self.cost:.2f}"
         hours = f"{self.up:.2f} h up" + (f", {self.stopped:.2f} h stopped" if self.stopped else "")
         return "; ".join([f"{money}: {hours}", *self.notes])
 
     def as_dict(self) -> dict[str, Any]:
-        cost = None if self.cost is None else round(self.cost, 4)
-        failed = None if self.failed_cost is None else round(self.failed_cost, 4)
-        row = {"run_id": self.run_id, "box": self.box, "hours_up": round(self.up, 4)}
-        row |= {"hours_stopped": round(self.stopped, 4), "cost": cost}
-        return {**row, "failed_hours": round(self.failed, 4), "failed_cost": failed, "notes": self.notes}
+        numbers = {"hours_up": self.up, "hours_stopped": self.stopped, "cost": self.cost}
+        numbers |= {"failed_hours": self.failed, "failed_cost": self.failed_cost}
+        rounded = {name: None if value is None else round(value, 4) for name, value in numbers.items()}
+        return {"run_id": self.run_id, "box": self.box, **rounded, "notes": self.notes}
 
 
 def bill_of(path: Path, rate: float | None = None, stopped_rate: float | None = None, now: float | None = None) -> Bill:
@@ -130,7 +123,9 @@ def bill_for(
             since, running = (when if since else 0.0), _price(row["rate"])
         job_start = when if word in _STARTS else job_start
         if word == "failed" and job_start:
-            bill.add_failure(when - job_start, rate if rate is not None else running)
+            hours, price = (when - job_start) / 3600, running if rate is None else rate
+            bill.failed += hours
+            bill.failed_cost = None if price is None or bill.failed_cost is None else bill.failed_cost + hours * price
             job_start = 0.0
     # the stretch that no event ended: to now while somebody answers for the box, else to what is on record
     if since and (held or not is_up):

@@ -171,12 +171,12 @@ def problem(path: Path, local: Path, profile: str, box_id: str, act: str) -> str
         known = (lease.folder / "lease").read_text(encoding="utf-8").strip()
     except (RgtError, OSError) as error:
         return f"{path} is not a lease of this machine: {getattr(error, 'message', error)}"
+    same_box = (lease.box_id, lease.profile) == (box_id, profile_word(profile))
     wanted = {
         "it is not a lease that was started here": os.path.realpath(known) == os.path.realpath(path),
         f"a lease approves a stop, never a {act}": act == "stop",
         f"it says --on-end {lease.on_end}": lease.on_end == "stop",
-        f"it is for {lease.box_id} of {lease.profile}": (lease.box_id, lease.profile)
-        == (box_id, profile_word(profile)),
+        f"it is for {lease.box_id} of {lease.profile}": same_box,
         f"it is for the run in {lease.local}": os.path.realpath(lease.local) == os.path.realpath(local),
         f"it is {lease.state}": lease.state == ACTIVE,
         "its end has not come": lease.due is not None,

@@ -25,6 +25,11 @@ from rgt.machine.interpreter import interrogate
 _GIT_SECONDS = 10.0
 _DIFF_BYTES = 1 << 20  # a larger diff is named by its hash only
 _NAMED = 10  # changed and untracked files that a look at a repository lists
+_ASKED = {
+    "branch": ("symbolic-ref", "--short", "HEAD"),
+    "stashes": ("rev-list", "--walk-reflogs", "--count", "refs/stash"),
+    "unpushed": ("rev-list", "--count", "HEAD", "--not", "--remotes"),
+}
 
 
 def collect(
@@ -45,8 +50,7 @@ def collect(
 
 
 def git_commit(directory: Path) -> str | None:
-    commit = _git_output(directory, "rev-parse", "HEAD")
-    return commit.strip() if commit else None
+    return (_git_output(directory, "rev-parse", "HEAD") or "").strip() or None
 
 
 def git_state(directory: Path) -> dict[str, Any] | None:
@@ -117,10 +121,6 @@ def top(directory: Path) -> Path | None:
     return next((place for place in (directory, *directory.parents) if os.path.lexists(place / ".git")), None)
 
 
-def _ask(repository: Path, *arguments: str) -> outside.Answer:
-    return outside.tool(*git.command(repository, *arguments))
-
-
 def repository_state(directory: Path) -> dict[str, Any] | None:
     """Branch, commit, changed and untracked files, commits that no remote has; `problem` when git refuses.
 
@@ -129,30 +129,20 @@ def repository_state(directory: Path) -> dict[str, Any] | None:
     repository = top(directory)
     if repository is None:
         return None
-    status = _ask(repository, "status", "--porcelain=v2", "--branch", "--show-stash", "--untracked-files=normal", "-z")
+    status = outside.tool(*git.command(repository, "status", "--porcelain", "--untracked-files=normal", "-z"))
     if status.problem:
         return {"path": str(repository), "problem": status.problem}
-    row: dict[str, Any] = {"path": str(repository), "branch": "", "commit": None, "stashes": 0}
     files: dict[str, list[str]] = {"changed": [], "untracked": []}
-    records = iter(status.text.split("\0"))
-    for record in records:
-        kind, _, rest = record.partition(" ")
-        header, _, value = rest.partition(" ") if kind == "#" else ("", "", "")
-        if header == "branch.oid":
-            row["commit"] = None if value == "(initial)" else value
-        elif header == "branch.head":
-            row["branch"] = value
-        elif header == "stash":
-            row["stashes"] = int(value)
-        elif kind == "?":
-            files["untracked"].append(rest)
-        elif kind in ("1", "2", "u"):
-            files["changed"].append(rest.split(" ", {"1": 7, "2": 8, "u": 9}[kind])[-1])
-            if kind == "2":
-                next(records, None)  # a rename's old name is a record of its own
+    entries = iter(status.text.split("\0")[:-1])
+    for entry in entries:  # two letters, a space, the path
+        files["untracked" if entry.startswith("??") else "changed"].append(entry[3:])
+        if entry[0] in "RC":
+            next(entries, None)  # a rename's old name is an entry of its own
+    told = {name: (_git_output(repository, *words) or "").strip() for name, words in _ASKED.items()}
+    row: dict[str, Any] = {"path": str(repository), "branch": told["branch"] or "(detached)"}
+    row |= {"commit": git_commit(repository), "stashes": int(told["stashes"] or 0)}
     for name, paths in files.items():
         row |= {name: len(paths), f"{name}_files": paths[:_NAMED]}
     if row["commit"]:
-        unpushed = _ask(repository, "rev-list", "--count", "HEAD", "--not", "--remotes").text.strip()
-        row["unpushed"] = int(unpushed) if unpushed.isdigit() else None
+        row["unpushed"] = int(told["unpushed"]) if told["unpushed"].isdigit() else None
     return row

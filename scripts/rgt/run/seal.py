@@ -87,13 +87,10 @@ def _write_seal(run: Run) -> None:
 
 def _names(run: Run) -> Iterator[str]:
     """Every file but the seal itself and the proofs of a pull, which are about this copy and are made anew."""
-    apart = {run.seal, *(run.path / name for name in ("PULL_MANIFEST.json", "PULL_VERIFIED.json"))}
-    for folder, folders, names in os.walk(run.path):
-        folders.sort()
-        for name in names:
-            path = Path(folder, name)
-            if path not in apart:
-                yield path.relative_to(run.path).as_posix()
+    apart = {run.seal.name, "PULL_MANIFEST.json", "PULL_VERIFIED.json"}
+    for folder, _, names in os.walk(run.path):
+        paths = (Path(folder, name).relative_to(run.path).as_posix() for name in names)
+        yield from (path for path in paths if path not in apart)
 
 
 def problems(run: Run) -> list[Problem]:
@@ -111,7 +108,9 @@ def problems(run: Run) -> list[Problem]:
         for name in sorted(there & set(sealed))
         if digest_of(run.path / name) != sealed[name]
     ]
-    known = _recorded(run)
+    ledger = run.path.parent / LEDGER
+    rows = files.read_jsonl(ledger) if ledger.exists() else ()
+    known = [row.get("seal_sha256") for row in rows if row.get("run_id") == run.id]  # oldest first
     if record["run_id"] != run.id:
         found.append(Problem("digest", "seal.json", f"is the seal of {record['run_id']}"))
     elif not known:
@@ -119,10 +118,3 @@ def problems(run: Run) -> list[Problem]:
     elif known[0] != digest_of(run.seal):
         found.append(Problem("digest", "seal.json", f"is not the seal that {LEDGER} recorded first"))
     return found
-
-
-def _recorded(run: Run) -> list[str]:
-    """The digests of its seals in the ledger, oldest first."""
-    ledger = run.path.parent / LEDGER
-    rows = files.read_jsonl(ledger) if ledger.exists() else ()
-    return [row["seal_sha256"] for row in rows if row.get("run_id") == run.id and "seal_sha256" in row]

@@ -229,8 +229,8 @@ def propose(
         parts = ", ".join(f"{name} {size}" for name, size in need.items() if name != "total")
         room = units.show_size(card.memory or 0)
         raise bad_input(
-            f"{_count(plan.shape.params)} parameters do not fit on {card.name} with {room}: one sequence of {block_size} "
-            f"needs {need['total']} ({parts}, and {RESERVE:.0%}); "
+            f"{_count(plan.shape.params)} parameters do not fit on {card.name} with {room}: one sequence of "
+            f"{block_size} needs {need['total']} ({parts}, and {RESERVE:.0%}); "
             "take fewer --params, a shorter --block-size, or a larger card"
         )
     plan = replace(plan, micro_batch=fitting[-1], accumulation=max(1, round(sequences / fitting[-1])))

@@ -106,12 +106,6 @@ def resume(order: Order) -> list[Step]:
     """The same container again where it still exists: same image, same words. Else a new one, node by node."""
     if order.supervised:  # only the supervisor's own start forgets that it was asked to stop
         order.head.run(["rm", "-f", f"{order.run_dir}/{supervisor.FOLDER}/stop"], expand=(2,))
-    return [
-        *(
-            new
-            if _container_status(order, new.host).state == "lost"
-            else Step(["docker", "start", name(order)], new.host)
-            for new in render(order)[: len(order.hosts)]
-        ),
-        *_supervise(order),
-    ]
+    gone = [_container_status(order, host).state == "lost" for host in order.hosts]
+    new, old = render(order), [Step(["docker", "start", name(order)], host) for host in order.hosts]
+    return [*(new[node] if lost else old[node] for node, lost in enumerate(gone)), *_supervise(order)]

@@ -95,14 +95,13 @@ def _with_the_gate(order: Order, call: Call) -> Iterator[tuple[str, dict[str, An
 def _with_docker(order: Order, call: Call) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every word is in the command; secrets come from the environment of the node's service."""
     job, name, own = order.job, docker.name(order), order.job.extra.get("openclaw", {})
-    pulled = f"docker pull {shlex.quote(job.image)}"
-    ready = _check(
-        ["docker", job.workdir], [f"test -d {shlex.quote(job.workdir)}", "docker version > /dev/null"], job.secrets
-    )
+    image = shlex.quote(job.image)
+    tests = [f"test -d {shlex.quote(job.workdir)}", "docker version > /dev/null"]
+    ready = _check(["docker", job.workdir], tests, job.secrets)
     for node, step in enumerate(docker.render(order)):
-        have = f"docker image inspect {shlex.quote(job.image)} > /dev/null || {pulled}"
+        bring = f"docker image inspect {image} > /dev/null || docker pull {image}"
         yield call("now, check", node, ready)
-        yield call("now, bring the image", node, have, timeoutSeconds=0)  # gigabytes
+        yield call("now, bring the image", node, bring, timeoutSeconds=0)  # gigabytes
         start = f"mkdir -p {shlex.quote(order.run_dir)} && {shlex.join(step.words)}"
         yield call("now, start", node, start, workdir=job.workdir, **own)
     for node in range(job.nodes):
