@@ -166,12 +166,10 @@ class Trainer:
                 run.log_metrics(step=self.evaluated, split="val", loss=float(evaluated[3]))
         elif iterated and int(iterated[1]) < self.end:  # not the one update behind max_iters, which nothing saves
             step, loss = int(iterated[1]), float(iterated[2])
-            tokens_per_s = self.session.step_tokens * 1000 / max(float(iterated[3]), 1e-6)
             row = {"loss": loss, "lr": self.session.schedule.lr(step)}
-            # nanoGPT counts from 0: this loss was measured before update number step + 1
-            run.log_metrics(
-                step=step + 1, split="train", **row, **({"tokens_per_s": tokens_per_s} if self.timed else {})
-            )
+            if self.timed:
+                row["tokens_per_s"] = self.session.step_tokens * 1000 / max(float(iterated[3]), 1e-6)
+            run.log_metrics(step=step + 1, split="train", **row)  # it counts from 0: the loss before update step + 1
         self.timed = self.timed or bool(iterated)
 
     def _keep(self) -> None:

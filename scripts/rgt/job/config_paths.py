@@ -9,7 +9,6 @@ Keys are recognised by their names, at any depth: resume_from, ckpt_path, data_d
 
 from __future__ import annotations
 
-import dataclasses
 import glob
 import os
 import re
@@ -41,6 +40,11 @@ def newest_checkpoint(folder: Path) -> discovery.File | None:
         return None
     runs = discovery.discover(folder, time.monotonic() + SURVEY_SECONDS, check=False).runs
     return max((run.checkpoints[-1] for run in runs if run.checkpoints), key=lambda file: file.mtime, default=None)
+
+
+def _expanded(value: str) -> str:
+    """With ~ and $VARIABLES; what is still open then (${a.b} of Hydra) is told, not checked."""
+    return os.path.expandvars(os.path.expanduser(value))
 
 
 class ConfigPaths:
@@ -81,19 +85,15 @@ class ConfigPaths:
                 return ""
             if word in _NEWEST:
                 outputs = [other.value for other in self.settings if other.kind == "output"]
-                folders = [self.cwd / self._expanded(output) for output in outputs if isinstance(output, str)]
+                folders = [self.cwd / _expanded(output) for output in outputs if isinstance(output, str)]
                 newest = next((file for folder in folders if (file := newest_checkpoint(folder))), None)
                 return newest.path if newest else word
         elif not isinstance(value, str) or not (slash or setting.name.endswith(_PATH_ENDINGS)):
             return ""
-        return self._expanded(str(value))
+        return _expanded(str(value))
 
     def _row(self, setting: Setting, status: str, code: str, seen: str, fix: str = "") -> Row:
         return Row(setting.key, status, seen, fix, code, str(self.config))
-
-    def _expanded(self, value: str) -> str:
-        """With ~ and $VARIABLES; what is still open then (${a.b} of Hydra) is told, not checked."""
-        return os.path.expandvars(os.path.expanduser(value))
 
     def _missing(self, setting: Setting, path: Path, value: str, hub: bool = False) -> Row:
         """Say so, and where else a relative path would lead."""
@@ -132,15 +132,15 @@ class ConfigPaths:
     # -- the checkpoint to go on from
 
     def _resume(self, setting: Setting, path: Path, value: str) -> Iterator[Row]:
-        if not path.exists() and value.strip().lower() in _NEWEST:
-            seen = f"{setting.key} is {value}, but no output directory has a checkpoint"
-            yield self._row(setting, "fail", "missing", seen)
-            return
         if not path.exists():
             hub = setting.name == "init_from" or setting.name.startswith("pretrained")
             row = self._missing(setting, path, value, hub=hub)
-            silent = "mend the path: many trainers start at step 0, without a word, when it is missing"
-            yield dataclasses.replace(row, fix=row.fix or silent) if row.status == "fail" else row
+            if value.strip().lower() in _NEWEST:
+                seen = f"{setting.key} is {value}, but no output directory has a checkpoint"
+                row = self._row(setting, "fail", "missing", seen)
+            elif row.status == "fail" and not row.fix:
+                row.fix = "mend the path: many trainers start at step 0, without a word, when it is missing"
+            yield row
             return
         from rgt.checkpoint import whole  # the readers of all formats: few configurations name a checkpoint
 
