@@ -231,7 +231,7 @@ class Sweep:
         # where launch put them: the sweep may have changed since
         roots = {root for path in self.directory.glob("*.job.yaml") for root in job.load(path).roots()}
         marked = []
-        for one in (one for root in roots for one in record.find(root)):
+        for one in {one for root in roots for one in record.find(root)}:
             with contextlib.suppress(RgtError):
                 made = files.read_json(one.run_json, "run")
                 sweep_id, _, rest = str(made["config"].get("env", {}).get(MARK, "")).partition("/")
@@ -243,13 +243,8 @@ class Sweep:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[int]:
-        """Locked against other submits. launch inherits the lock, in case it outlives us."""
-        with contextlib.ExitStack() as held:
-            try:
-                lock = held.enter_context(files.locked(self.directory / "lock", wait=False))
-            except BlockingIOError:
-                progress("another submit of this sweep is under way; waiting for its end")
-                lock = held.enter_context(files.locked(self.directory / "lock"))
+        """Locked against other submits, which wait. launch inherits the lock, in case it outlives us."""
+        with files.locked(self.directory / "lock") as lock:
             if not (self.directory / "sweep.json").exists():
                 files.write_json(self.directory / "sweep.json", {"sweep_id": record.mint_id(self.path.stem)})
             self.find_runs()
