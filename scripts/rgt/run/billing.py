@@ -14,7 +14,7 @@ import contextlib
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rgt import files
 from rgt.errors import RgtError
@@ -25,17 +25,18 @@ _STARTS = ("launched", "resumed")  # of the job
 _HELD = {"started": True, "extended": True, "ended": False, "stopped": False}  # after these events of a lease
 
 
-class Stretch(NamedTuple):
+@dataclass
+class Stretch:
     """Time in one state at one price."""
 
     start: float
-    end: float  # later than the start
+    end: float
     is_up: bool
     rate: float | None  # per hour
 
     @property
     def hours(self) -> float:
-        return (self.end - self.start) / 3600
+        return max(0.0, self.end - self.start) / 3600
 
 
 @dataclass

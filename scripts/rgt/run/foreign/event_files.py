@@ -84,7 +84,9 @@ def _events(path: Path, gaps: list[str]) -> Iterator[Fields]:
             if crc != -1 and masked_crc32c(head[:8]) != crc:
                 gaps.append(f"{path.name} is altered at byte {at}: a length does not fit; what came before is read")
                 return
-            data = file.read(length) if length <= _READ else file.seek(length, 1) and b""
+            data = file.read(length) if length <= _READ else b""
+            if length > _READ:
+                file.seek(length, 1)
             tail = file.read(4)
             if crc == -1 or len(tail) < 4:
                 gaps.append(f"{path.name} ends inside a record at byte {at}; what came before is read")
