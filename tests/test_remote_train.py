@@ -209,3 +209,11 @@ def test_bad_config(bench: Bench, config: dict[str, Any], sentence: str) -> None
     done = train(bench, **config)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: ") and sentence in done.stderr
+
+
+def test_file_of_somebody_else_is_not_overwritten(bench: Bench) -> None:
+    (bench.directory / "base.job.yaml").write_text("name: mine\n")
+    done = train(bench)
+    problem = "base.job.yaml was not written by remote_train and would be overwritten"
+    assert done.returncode == 2 and problem in done.stderr
+    assert (bench.directory / "base.job.yaml").read_text() == "name: mine\n"

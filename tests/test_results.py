@@ -120,3 +120,9 @@ def test_what_cannot_be_answered_is_a_sentence(
         arguments += ["--from", str(path)]
     assert sentence in results(run, *arguments, expect=2)
     assert not run.results.exists()
+
+
+def test_a_last_point_that_is_not_a_number_is_no_result(run: Run) -> None:
+    run.log_metrics(step=400, split="val", loss=float("nan"))
+    assert "val_loss is nan; a result is a number" in results(run, "--metric", "val_loss", expect=2)
+    assert results(run, "--metric", "val_loss", "--rule", "best")[0]["value"] == 1.5

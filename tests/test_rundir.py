@@ -218,3 +218,16 @@ def test_the_state_that_events_leave_a_run_in(events: str, state: str) -> None:
     rows = [{"event": word, "time": 1e9 + number} for number, word in enumerate(events.split())]
     assert rundir.state_after(rows) == rundir.state_after(reversed(rows)) == state
     assert set(rundir.AFTER_EVENT.values()) < set(rundir.STATES)
+
+
+def test_what_does_not_fit_is_not_written(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    for act in (
+        lambda: run.log_metrics(step=-1, split="train", loss=1.0),
+        lambda: run.log_metrics(step=1, split="dev", loss=1.0),
+        lambda: run.log_metrics(step=1, split="train"),
+        lambda: run.log_event("exploded"),
+        lambda: run.write_results({"run_id": run.id, "metrics": []}),
+    ):
+        assert "does not fit" in refusal(act)
+    assert list(tmp_path.iterdir()) == []

@@ -474,3 +474,50 @@ def test_nanogpt_settings_that_lose_a_phase_end(
     edit(folder, **changes)
     code, said = prepare(folder)
     assert code == 2 and message in said
+
+
+def test_token_files_that_cannot_be_trained_on_are_refused(pipeline: Path) -> None:
+    config, path = pipelines.load_config(pipeline / "training_config.yaml"), pipeline / "data/web/train.bin"
+    cases = {"has token 257, the model a vocabulary of 257": np.full(100, 257), "has 5 tokens; one sample": np.ones(5)}
+    for sentence, ids in cases.items():
+        ids.astype("uint16").tofile(path)
+        with pytest.raises(RgtError, match=sentence):
+            Stream(config, pipeline / "data")
+    path.unlink()
+    with pytest.raises(RgtError, match=r"web/train.bin does not exist; token ids are expected, uint16"):
+        Stream(config, pipeline / "data")
+
+
+def test_nothing_good_means_from_the_start_and_says_so(pipeline: Path) -> None:
+    cut(save(pipeline, 3) / "optimizer.pt")
+    cut(save(pipeline, 6) / "optimizer.pt")
+    code, said = prepare(pipeline)
+    assert code == 0 and said.count("is damaged") == 2
+    assert json.loads((pipeline / ".resume.json").read_text()) == {"path": None, "step": 0}
+
+
+def test_retention_keeps_the_newest_and_the_phase_ends_and_only_whole_ones_count(pipeline: Path) -> None:
+    edit(pipeline, checkpoints={"every_steps": 3, "keep": 2})
+    session = Session(pipeline, Run(pipeline))
+    for step in (3, 6, 8, 9, 12):
+        save(pipeline, step)
+    (pipeline / "checkpoints/best-step-1.pt").write_bytes(b"not ours to delete")
+    cut(save(pipeline, 15) / "optimizer.pt")
+    session.saved(12)
+    assert names(pipeline) == {"best-step-1.pt", *(f"checkpoint-{step}" for step in (8, 9, 12, 15))}
+    index = json.loads((pipeline / "checkpoints_index.json").read_text())["checkpoints"]
+    assert {Path(entry["path"]).name for entry in index} == names(pipeline)
+
+
+def test_a_broken_index_is_made_anew(pipeline: Path) -> None:
+    save(pipeline, 3)
+    (pipeline / "checkpoints_index.json").write_text("{")
+    code, said = prepare(pipeline)
+    assert code == 0 and "is torn or not an index; it is made anew" in said
+    assert len(json.loads((pipeline / "checkpoints_index.json").read_text())["checkpoints"]) == 1
+
+
+def test_a_sealed_run_is_not_trained(pipeline: Path) -> None:
+    (pipeline / "seal.json").write_text("{}")
+    code, said = prepare(pipeline)
+    assert code == 2 and "is sealed; a sealed run never changes" in said
