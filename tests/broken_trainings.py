@@ -79,8 +79,8 @@ mode moving | evaluating changes the model: evaluation_moves_batchnorm
 workers worker-rng | workers draw the same random numbers: generator_copied_into_workers
 workers worker-rng | same in every epoch: one_worker_repeats_each_epoch
 workers duplicate | every sample comes 2 times: stream_not_sharded
-order order | same order: never_shuffled
-collate ragged | [0] is 4, 5, 6: sequences_of_different_length
+data order | same order: never_shuffled
+data ragged | [0] is 4, 5, 6: sequences_of_different_length
 data image | not divided by 255: images_not_divided
 memory growth | with their graph: losses_kept_with_their_graph | more are kept after each step: outputs_collected
 memory growth | hook is registered by each step: hook_in_every_step

@@ -8,11 +8,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import probes
@@ -87,8 +85,8 @@ def test_no_probe_sees_what_another_one_did() -> None:
     for name in ("parameters", "loss", "gradients"):
         assert [result.verdict for result in runner.run(session, (name,))] == ["fine"]
         assert torch.equal(session.batches(1)[0][0], before)
-    session.isolated(lambda session: session.train_step(session.batches(1)[0]))
-    assert session.training.optimizer.state and not session.isolated(lambda session: session.training.optimizer.state)
+    session.train_step(session.batches(1)[0])
+    assert session.training.optimizer.state and not session.fresh().training.optimizer.state
 
 
 # --- the command ---------------------------------------------------------------------------------------------------
@@ -107,7 +105,7 @@ def good():
     return model, data, nn.CrossEntropyLoss(), torch.optim.Adam(model.parameters(), lr=0.05)
 
 def stuck(output, target):
-    pathlib.Path(__file__).with_name("stuck").touch(), time.sleep(1000)
+    time.sleep(1000)
 
 def hangs_in_loss():
     threading.Thread(target=lambda: queue.Queue().get(), daemon=True).start()
@@ -143,9 +141,8 @@ def test_a_finding_has_evidence_and_a_next_step() -> None:
 
 
 def test_a_hang_is_reported_with_its_place(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its time is over as soon as it hangs, however long it took to get there; a thread that waits is not the place."""
-    hour = lambda: time.monotonic() + 3600 * (folder / "stuck").exists()  # noqa: E731
-    monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=hour, sleep=time.sleep))
+    """A probe's time runs from its own start, however long the imports took; a thread that waits is not the place."""
+    monkeypatch.setattr(runner, "_ALONE", 1 / 3600)
     done = command("nan", "--factory", "mine:hangs_in_loss", "--path", folder, "--timeout", "1h", "--json")
     (finding,) = json.loads(done.stdout)["findings"]
     assert (done.exit_code, finding["code"]) == (1, "hang")
@@ -206,10 +203,10 @@ def test_a_segfault_is_reported_and_the_other_probes_still_run(folder: Path) -> 
 BAD_FACTORIES = {
     "mine": "--factory mine is not module:function, as in train:factory or examples.demo:factory",
     "gone:good": "cannot import gone: no module gone; run it from the folder of your code, or give --path",
-    "/here/mine.py:good": "is not below a folder to import from; give --path /here --factory mine:good",
-    "mine:gone": "mine has no function gone; it has good, stuck, hangs_in_loss, segfaults, fall, raises, odd, short",
-    "mine:odd": "the dict from mine:odd does not know lr; its keys are the fields of probes.Training",
-    "mine:short": "the dict from mine:short lacks data, loss, optimizer",
+    "/here/mine.py:good": "is not below a folder to import from; give that with --path",
+    "mine:gone": "mine has no function gone",
+    "mine:odd": "what mine:odd returned is not the fields of probes.Training: got an unexpected keyword argument 'lr'",
+    "mine:short": "probes.Training: missing 3 required positional arguments: 'data', 'loss', and 'optimizer'",
     "mine:number": "mine:number returned int; expected a probes.Training, a dict, or (model, data, loss",
     "mine:no_module": "the model from mine:no_module is a int, not a torch.nn.Module",
 }

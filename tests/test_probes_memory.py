@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rgt.machine import processes
-from rgt.probes import growth
+from rgt.probes import host_memory as growth
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Probes of the data: batches and what is in them, workers, order."""
+"""Probes of the data: batches and what is in them, their order, workers."""
 
 from __future__ import annotations
 
@@ -6,50 +6,31 @@ import contextlib
 import itertools
 from typing import Any
 
-from rgt.probes.factory import Result, Unjudged, several
-from rgt.probes.probe_session import Session, describe, digest, inputs_of, sentence, site, target_of, tensors
+from rgt.probes.factory import Result, Unjudged, sentence, several, site
+from rgt.probes.probe_session import Session, describe, digest, inputs_of, target_of, tensors
 
 from torch.utils.data import DataLoader, IterableDataset
 
 _BATCHES = 16  # looked at
 _DRAWS = 4  # of the same sample, per worker
 _MOST = 2048  # samples of one epoch that are compared
-
-
-def collate(session: Session, result: Result) -> None:
-    """Do samples stack into batches; if not, which field of which samples is ragged."""
-    try:
-        batches = session.batches(min(_BATCHES, session.steps))
-    except Exception as error:  # a dataset may raise anything
-        shapes: dict[str, list[str]] = {}  # of each field over the first samples
-        with contextlib.suppress(Exception):  # no dataset with indices, or one whose samples raise
-            dataset: Any = session.training.data.dataset  # type: ignore[attr-defined]
-            for index in range(min(len(dataset), 64)):
-                for name, tensor in tensors(dataset[index]):
-                    shapes.setdefault(name, []).append("x".join(map(str, tensor.shape)) or "scalar")
-        uneven = [f"{name} is {several(list(dict.fromkeys(s)))}" for name, s in shapes.items() if len(set(s)) > 1]
-        if uneven:
-            message = f"samples of different shape cannot be stacked: {'; '.join(uneven)}"
-            result.add("ragged", message, sentence(error)[:200])
-            result.fix("pad in a collate_fn, and keep a mask of the padding")
-        else:
-            result.add("crash", f"the data raises: {sentence(error)}", where=site(error))
-        return
-    sizes = sorted({len(t) for batch in batches for _, t in list(tensors(batch))[:1] if t.dim()})
-    result.evidence = f"{len(batches)} batches of {several([str(s) for s in sizes])} samples"
+_SIZES = ("batch_size", "drop_last")
 
 
 def data(session: Session, result: Result) -> None:
-    """NaN and Inf in batches, constants, one sample repeated, images from 0 to 255, an empty loader."""
-    source = session.training.data
-    batches = session.batches(min(_BATCHES, session.steps))
+    """Ragged samples, NaN and Inf, constants, one sample repeated, images from 0 to 255, an empty loader, the order."""
+    try:
+        batches = session.batches(min(_BATCHES, session.steps))
+    except Exception as error:  # a dataset may raise anything
+        _unreadable(session, result, error)
+        return
     if not batches:
-        dataset, size = getattr(source, "dataset", None), getattr(source, "batch_size", None)
-        count = len(dataset) if dataset is not None and hasattr(dataset, "__len__") else None
-        shown = f"{count} samples, batch_size {size}, drop_last {getattr(source, 'drop_last', None)}" if size else ""
+        source = session.training.data
+        shown = ", ".join(f"{name} {getattr(source, name)}" for name in _SIZES if hasattr(source, name))
         result.add("empty", "the data gives no batch", shown)
         result.fix("fewer samples than batch_size with drop_last=True gives an empty epoch")
         return
+    _order(session, result)
     for index, (name, tensor) in ((i, pair) for i, batch in enumerate(batches) for pair in tensors(batch)):
         if tensor.is_floating_point() and not tensor.isfinite().all():
             rows = (~tensor.isfinite()).flatten(1).any(1).nonzero().flatten().tolist() if tensor.dim() > 1 else []
@@ -78,6 +59,34 @@ def data(session: Session, result: Result) -> None:
         result.add("constant", f"all {len(labels)} labels are {labels[0]}", where="target")
         result.fix("look at how the label is read; sorted files without a shuffle look like this too")
     result.evidence = f"{len(batches)} batches: " + "; ".join(f"{n} {describe(t)}" for n, t in tensors(batches[0]))
+
+
+def _unreadable(session: Session, result: Result, error: Exception) -> None:
+    """Which field of which samples is ragged, if it is that."""
+    shapes: dict[str, list[str]] = {}  # of each field over the first samples
+    with contextlib.suppress(Exception):  # no dataset with indices, or one whose samples raise
+        for index in range(min(len(session.training.data.dataset), 64)):
+            for name, tensor in tensors(session.training.data.dataset[index]):
+                shapes.setdefault(name, []).append("x".join(map(str, tensor.shape)) or "scalar")
+    uneven = [f"{name} is {several(list(dict.fromkeys(s)))}" for name, s in shapes.items() if len(set(s)) > 1]
+    if uneven:
+        message = f"samples of different shape cannot be stacked: {'; '.join(uneven)}"
+        result.add("ragged", message, sentence(error)[:200])
+        result.fix("pad in a collate_fn, and keep a mask of the padding")
+    else:
+        result.add("crash", f"the data raises: {sentence(error)}", where=site(error))
+
+
+def _order(session: Session, result: Result) -> None:
+    """The order of two epochs, by the sampler's indices: the contents may be random."""
+    loader = session.training.data
+    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
+        return  # it is not the loader's choice
+    first, second = (list(itertools.islice(iter(loader.batch_sampler or loader.sampler), _MOST)) for _ in range(2))
+    if first == second and len(loader.dataset) > 2:  # type: ignore[arg-type]
+        shown = f"{len(first)} batches, the same order in two epochs"
+        result.add("order", "every epoch has the same order", shown, severity="warn")
+        result.fix("shuffle=True; set_epoch(epoch) of a DistributedSampler; no new seed of its generator each epoch")
 
 
 # -- workers
@@ -125,22 +134,3 @@ def workers(session: Session, result: Result) -> None:
         shown = "two epochs, identical draws in every worker"
         result.add("worker-rng", "the random numbers are the same in every epoch", shown)
         result.fix("seed the generator from torch.initial_seed() in worker_init_fn, or persistent_workers=True")
-
-
-# -- order
-
-
-def order(session: Session, result: Result) -> None:
-    """The order of two epochs: is it the same?"""
-    loader = session.training.data
-    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
-        raise Unjudged("the order of a list of batches or of a stream is not the loader's choice")
-    if len(loader.dataset) < 3:  # type: ignore[arg-type]
-        raise Unjudged("fewer than three samples")
-    # the sampler's indices: the contents may be random
-    first, second = (list(itertools.islice(iter(loader.batch_sampler or loader.sampler), _MOST)) for _ in range(2))
-    result.evidence = f"{len(first)} batches in two epochs, in different order"
-    if first == second:
-        result.evidence = f"{len(first)} batches, the same order in two epochs"
-        result.add("order", "every epoch has the same order", result.evidence, severity="warn")
-        result.fix("shuffle=True; set_epoch(epoch) of a DistributedSampler; no new seed of its generator each epoch")

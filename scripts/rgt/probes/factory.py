@@ -14,13 +14,16 @@ from __future__ import annotations
 import fnmatch
 import importlib
 import math
-import os
+import traceback
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from rgt.errors import bad_input
 from rgt.report import Finding
+
+_OURS = str(Path(__file__).resolve().parent)
 
 
 @dataclass
@@ -51,23 +54,16 @@ class Training:
         return any(fnmatch.fnmatchcase(name, pattern) or name.startswith(pattern + ".") for pattern in self.frozen)
 
 
-_NAMES = tuple(field.name for field in fields(Training))
-_REQUIRED = _NAMES[:4]
-
-
 def as_training(made: Any, source: str) -> Training:
     """A Training from whatever the factory returned, or one sentence about what is wrong with it."""
     import torch
 
-    if isinstance(made, tuple) and len(made) == len(_REQUIRED):
-        made = Training(*made)
-    elif isinstance(made, Mapping):
-        odd = sorted(str(key) for key in set(made) - set(_NAMES))
-        lost = [name for name in _REQUIRED if name not in made]
-        if odd or lost:
-            problem = f"does not know {', '.join(odd)}" if odd else f"lacks {', '.join(lost)}"
-            raise bad_input(f"the dict from {source} {problem}; its keys are the fields of probes.Training")
-        made = Training(**made)
+    if isinstance(made, (tuple, Mapping)):
+        try:
+            made = Training(**made) if isinstance(made, Mapping) else Training(*made)
+        except TypeError as error:  # it names the keys that are odd or missing
+            problem = str(error).partition(") ")[2] or str(error)
+            raise bad_input(f"what {source} returned is not the fields of probes.Training: {problem}") from None
     if not isinstance(made, Training):
         expected = "a probes.Training, a dict, or (model, data, loss, optimizer)"
         raise bad_input(f"{source} returned {type(made).__name__}; expected {expected}")
@@ -91,24 +87,37 @@ def find(spec: str) -> Callable[..., Any]:
     module_name, _, name = spec.partition(":")
     if not module_name or not name:
         raise bad_input(f"--factory {spec} is not module:function, as in train:factory or examples.demo:factory")
-    dotted = os.path.normpath(module_name).removesuffix(".py").replace("/", ".")
+    dotted = module_name.removesuffix(".py").replace("/", ".")
     if dotted.startswith("."):
-        folder, file = os.path.split(module_name)
-        better = f"--path {folder or '.'} --factory {file.removesuffix('.py')}:{name}"
-        raise bad_input(f"{module_name} is not below a folder to import from; give {better}")
+        raise bad_input(f"{module_name} is not below a folder to import from; give that with --path")
     try:
         module = importlib.import_module(dotted)
     except ModuleNotFoundError as error:
-        ours = (error.name or "?") in dotted
-        hint = "run it from the folder of your code, or give --path" if ours else "install it"
+        hint = "run it from the folder of your code, or give --path" if (error.name or "?") in dotted else "install it"
         raise bad_input(f"cannot import {module_name}: no module {error.name}; {hint}") from None
-    function = module
-    for part in name.split("."):
-        function = getattr(function, part, None)  # type: ignore[assignment]
+    function: Callable[..., Any] | None = getattr(module, name, None)
     if not callable(function):
-        known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise bad_input(f"{module_name} has no function {name}; it has {', '.join(known[:12]) or 'none'}")
+        raise bad_input(f"{module_name} has no function {name}")
     return function
+
+
+# -- errors of the user's code
+
+
+def sentence(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
+
+
+def site(error: BaseException) -> str:
+    """file:line of the deepest frame that is neither ours nor torch's: where the user has to look."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not foreign(f.filename)]
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+
+
+def foreign(filename: str) -> bool:
+    """Ours, torch's or Python's own."""
+    return filename.startswith((_OURS, "<")) or "site-packages" in filename or "/lib/python" in filename
 
 
 # -- What is measured and answered: a probe's Result, and the Observation of the first steps that many probes read
@@ -237,10 +246,8 @@ class Probe(NamedTuple):
 
 # in the order of `all`: the cheap ones first, and those that explain others before what they explain
 PROBES = (
-    Probe("collate", "data", "Do samples stack into batches; if not, which field is ragged."),
-    Probe("data", "data", "NaN, constants, repeats, images from 0 to 255 and empty loaders in the batches themselves."),
+    Probe("data", "data", "Ragged samples, NaN, constants, repeats, images from 0 to 255, the same order every epoch."),
     Probe("workers", "data", "Random numbers that workers or epochs repeat; streams that are not sharded."),
-    Probe("order", "data", "The same order in every epoch."),
     Probe("loss", "losses", "Softmax before cross-entropy, logits before NLL, targets, padding, shift."),
     Probe("nan", "numerics", "Where the first NaN or Inf is born: batch, phase, module, operation.", True),
     Probe("parameters", "updates", "Not in the optimizer, not updating, frozen but moving; update ratio.", True),

@@ -7,13 +7,12 @@ model, the loss or the data is.
 
 from __future__ import annotations
 
-import copy
 import math
 import statistics
 from typing import Any
 
-from rgt.probes.factory import Result, Unjudged, several
-from rgt.probes.probe_session import Session, each_tensor, number, sentence, tensors
+from rgt.probes.factory import Result, Unjudged, sentence, several
+from rgt.probes.probe_session import Session, each_tensor, number, tensors
 
 import torch
 
@@ -83,30 +82,30 @@ def _units(result: Result, session: Session) -> None:
 
 def overfit(session: Session, result: Result) -> None:
     """Can the model learn one small batch; if not, is it the recipe or the wiring (an Adam control decides)?"""
-    whole, floor = session.batches(1)[0], session.isolated(_best_loss)
+    whole = session.batches(1)[0]
     lengths = {len(t) if t.dim() else 0 for _, t in tensors(whole)}
     batch = each_tensor(whole, lambda t: t[:ROWS]) if len(lengths) == 1 and lengths.pop() > ROWS else whole
     try:
-        losses = session.isolated(_own_steps, batch, floor)
+        losses = _own_steps(session.fresh(), batch)
     except Exception as error:  # a model may insist on its batch size
         batch, result.data["whole_batch"] = whole, sentence(error)
-        losses = session.isolated(_own_steps, batch, floor)
+        losses = _own_steps(session.fresh(), batch)
     if len(losses) < 2 or not math.isfinite(losses[0]):
         raise Unjudged("the loss is not finite (see the nan probe), or there was no time")
-    gain = _gain(losses, floor) if math.isfinite(losses[-1]) else -math.inf  # it ends at the first that is not finite
+    gain = _gain(losses) if math.isfinite(losses[-1]) else -math.inf  # it ends at the first that is not finite
     result.evidence = f"loss {losses[0]:.4g} -> {_last(losses):.4g} in {len(losses)} steps on {ROWS} samples at most"
-    result.data |= {"first": losses[0], "last": _last(losses), "steps": len(losses), "gain": gain, "floor": floor}
+    result.data |= {"first": losses[0], "last": _last(losses), "steps": len(losses), "gain": gain}
     if gain >= ENOUGH:
         return
     try:
-        runs = {rate: session.isolated(_adam_steps, batch, rate) for rate in RATES}
+        runs = {rate: _adam_steps(session.fresh(), batch, rate) for rate in RATES}
     except Exception as error:
         result.add("no-fit", "one batch is not learnt", result.evidence)
         result.fix(f"the control with Adam could not run: {sentence(error)}")
         return
-    rate = max(runs, key=lambda rate: _gain(runs[rate][0], floor))
+    rate = max(runs, key=lambda rate: _gain(runs[rate][0]))
     losses, ignored = runs[rate]
-    best = _gain(losses, floor)
+    best = _gain(losses)
     shown = f"{result.evidence}; Adam at {rate:g}: {losses[0]:.4g} -> {_last(losses):.4g}"
     result.data["control"] = {"lr": rate, "gain": best}
     rates = [max(lrs) for lrs in session.observation.lrs]
@@ -130,44 +129,22 @@ def _last(losses: list[float]) -> float:
     return statistics.median(losses[-max(1, len(losses) // 10) :])
 
 
-def _gain(losses: list[float], floor: float) -> float:
-    """Share of the way from the first loss to the best possible one."""
-    way = losses[0] - floor
-    return (losses[0] - _last(losses)) / way if way > 1e-9 else 1.0
+def _gain(losses: list[float]) -> float:
+    """Share of the way from the first loss to 0."""
+    return (losses[0] - _last(losses)) / losses[0] if losses[0] > 1e-9 else 1.0
 
 
-def _best_loss(session: Session) -> float:
-    """0, but for label smoothing, where even a perfect model pays the entropy of the smoothed target."""
-    smooth = getattr(session.training.loss, "label_smoothing", 0.0)
-    if not smooth:
-        return 0.0
-    with torch.no_grad():
-        scores = next((t for _, t in tensors(session.forward(session.batches(1)[0]))), None)
-    classes = int(scores.shape[1]) if scores is not None and scores.dim() > 1 else 2
-    off = smooth / classes
-    on = 1 - smooth + off
-    return -(on * math.log(on) + (classes - 1) * off * math.log(off))
-
-
-def _own_steps(session: Session, batch: Any, floor: float) -> list[float]:
+def _own_steps(session: Session, batch: Any) -> list[float]:
     """Losses of the training's own step, held at the highest rate seen: a schedule says nothing about one batch."""
-
-    def is_plain(value: Any) -> bool:
-        """Not the optimizer, other schedulers or functions."""
-        if isinstance(value, (list, tuple)):
-            return all(map(is_plain, value))
-        return value is None or isinstance(value, (int, float, str, dict))
-
-    training, scheduler, losses = session.training, session.training.scheduler, list[float]()
+    training, losses = session.training, list[float]()
     rates = [max(column) for column in zip(*session.observation.lrs, strict=True)]
-    state = vars(scheduler) if scheduler is not None else {}
-    start = copy.deepcopy({key: value for key, value in state.items() if is_plain(value)})
+    if training.scheduler is not None:
+        training.scheduler.step = lambda *_, **__: None
     for _ in range(STEPS * training.accumulate):
         for group, rate in zip(training.optimizer.param_groups, rates, strict=False):
             group["lr"] = rate
-        state.update(copy.deepcopy(start))
         losses.append(number(session.train_step(batch)))
-        if session.late or not math.isfinite(losses[-1]) or _gain(losses, floor) > DONE:
+        if session.late or not math.isfinite(losses[-1]) or _gain(losses) > DONE:
             break
     return losses
 

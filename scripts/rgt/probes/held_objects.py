@@ -17,43 +17,53 @@ from collections import OrderedDict, defaultdict, deque
 from typing import Any
 
 _CONTAINERS = {list, dict, set, deque, OrderedDict, defaultdict}
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _SHARE = 0.1  # of the time that looking may take
 _SHOWN = 8
 _SUSPECTS = 64
-_IDLE = 20  # looks without growth
+_IDLE = 20  # looks without growth, after which a container is let go: nothing is kept alive for long
 _GRAPH = 1 << 16  # bytes that a graph is taken to hold
-_OWN: set[int] = set()  # ids of what we hold ourselves
-_CELL = "a closure's variable"
 _MODES = ("training", "validation")
 
 
 class Suspect:
-    """A container that keeps growing, and in which mode it did."""
+    """A container that grows: in how many looks it did, by how much, and in which mode."""
 
-    def __init__(self, thing: Any) -> None:
-        self.thing, self.mark = thing, len(thing)
-        self.by = dict.fromkeys(_MODES, 0)
+    def __init__(self, thing: Any, size: int) -> None:
+        self.thing, self.size = thing, size
+        self.looks = self.idle = self.told = 0
+        self.by = dict.fromkeys(_MODES, 0)  # elements
 
     def count(self, mode: str) -> None:
-        size = len(self.thing)
-        self.by[mode] += max(0, size - self.mark)
-        self.mark = size
+        more = len(self.thing) - self.size
+        self.size += more
+        self.by[mode] += more
+        if more < 0:  # it is emptied again
+            self.looks, self.by = 0, dict.fromkeys(_MODES, 0)
+
+    def look(self, mode: str) -> None:
+        self.count(mode)
+        grew = sum(self.by.values()) > self.told
+        self.told = sum(self.by.values())
+        self.looks, self.idle = self.looks + grew, 0 if grew else self.idle + 1
+
+    def as_dict(self) -> dict[str, Any]:
+        """With the weight of its newest element, and whether that drags a graph along."""
+        thing = self.thing
+        newest = next(reversed(list(thing.values() if isinstance(thing, dict) else thing)))
+        facts = {"kind": type(thing).__name__, "length": len(thing), "by": self.by, "elements": sum(self.by.values())}
+        return {**facts, "each": weigh(newest, 3), "graph": getattr(newest, "grad_fn", None) is not None}
 
 
 class Look:
     """What was seen so far in this process."""
 
-    def __init__(self, folder: str, forked: bool) -> None:
-        self.forked = forked
-        self.path = os.path.join(folder, f"{os.getpid()}.jsonl")
-        self.sizes: dict[int, int] = {}  # by id
-        self.grown: dict[int, dict[str, int]] = {}  # by id: elements and looks
-        self.suspects: list[Suspect] = []
-        self.steps = self.evaluations = 0
+    def __init__(self) -> None:
+        self.sizes: dict[int, int] = {}  # of all containers, by id
+        self.suspects: dict[int, Suspect] = {}
+        self.steps = self.evaluations = self.depth = 0
         self.mode = _MODES[0]
         self.attached = False
-        self.depth = 0
 
     def attach(self) -> None:
         """Once torch is imported: follow train and eval mode, count optimizer steps."""
@@ -69,7 +79,7 @@ class Look:
             finally:
                 self.depth -= 1
                 if not self.depth and next(module.children(), None) is not None and _MODES[not mode] != self.mode:
-                    for suspect in self.suspects:
+                    for suspect in list(self.suspects.values()):
                         suspect.count(self.mode)
                     self.mode = _MODES[not mode]
                     self.evaluations += not mode
@@ -77,86 +87,59 @@ class Look:
         torch.nn.Module.train = train
 
         def count(*_: Any) -> None:
+            if not self.steps:
+                self.suspects.clear()  # imports and building the model fill many containers
             self.steps += 1
 
         sys.modules["torch.optim.optimizer"].register_optimizer_step_post_hook(count)
 
     def take(self) -> dict[str, Any]:
-        if self.attached and not self.steps and not self.forked:
-            self.grown.clear()  # imports and building the model fill many containers
-        containers, tensors, modules = self.interesting()
-        _OWN.clear()
-        own = {id(self.sizes), id(self.grown), id(self.__dict__), id(self.suspects), id(_OWN)}
-        kept = {}
-        for thing in containers:
-            place, size = id(thing), len(thing)
-            before = self.sizes.get(place, size + 1)
-            self.sizes[place] = size
-            if size < before:
-                self.grown.pop(place, None)  # a new object, or one that is emptied again
-            elif size > before and place not in own:
-                growth = self.grown.setdefault(place, {"elements": 0, "looks": 0, "idle": 0})
-                growth["elements"] += size - before
-                growth["looks"] += 1
-                growth["idle"] = -1
-            if place in self.grown:
-                self.grown[place]["idle"] += 1
-                kept[place] = thing
-        _OWN.update((id(kept), id(tensors), id(modules)))
-        if len(self.sizes) > 2 * len(containers):
-            self.sizes = {id(thing): len(thing) for thing in containers}  # without those that are gone
-        containers.clear()
-        known = {id(suspect.thing): suspect for suspect in self.suspects}
-        # one that stopped growing is let go: nothing of the program is kept alive for long
-        self.grown = {place: growth for place, growth in self.grown.items() if place in kept and growth["idle"] < _IDLE}
-        growing = [(place, kept[place]) for place, growth in self.grown.items() if growth["looks"] >= 3][:_SUSPECTS]
-        self.suspects = [known.get(place) or Suspect(thing) for place, thing in growing]
+        """Count tensors and hooks, and follow the containers that grow."""
+        torch: Any = sys.modules.get("torch")
+        objects = gc.get_objects()
+        tensors, modules = [], []
+        if torch is not None and hasattr(torch, "Tensor") and hasattr(torch, "nn"):
+            kinds = set(map(type, objects))  # a few hundred thousand objects are looked through by type: that is quick
+            for found, base in ((tensors, torch.Tensor), (modules, torch.nn.Module)):
+                wanted = {kind for kind in kinds if issubclass(kind, base)}
+                found += [thing for thing in objects if type(thing) in wanted]
+        own = {id(thing) for thing in (objects, tensors, modules, self.sizes, self.suspects, self.__dict__)}
+        sizes = {}
+        for thing in objects:
+            if type(thing) not in _CONTAINERS or id(thing) in own:
+                continue
+            place = id(thing)
+            sizes[place] = len(thing)
+            before = self.sizes.get(place, sizes[place])
+            if sizes[place] > before and place not in self.suspects:
+                self.suspects[place] = Suspect(thing, before)
+        self.sizes = sizes
+        for place, suspect in list(self.suspects.items()):
+            suspect.look(self.mode)
+            if suspect.idle > _IDLE:
+                del self.suspects[place]
         return {
             "steps": self.steps,
             "evaluations": self.evaluations,
             "tensors": len(tensors),
+            "tensor_bytes": sum(tensor.numel() * tensor.element_size() for tensor in tensors),
             "graph_tensors": sum(tensor.grad_fn is not None for tensor in tensors),
-            "hooks": sum(len(module.__dict__.get(name) or ()) for module in modules for name in HOOKS),
-            "growing": self.holders(),
+            "hooks": hook_count(modules),
         }
 
-    def interesting(self) -> tuple[list[Any], list[Any], list[Any]]:
-        """Containers, tensors and modules of a few hundred thousand objects: by type, which is quick."""
-        torch: Any = sys.modules.get("torch") if self.attached else None
-        objects = gc.get_objects()
-        kinds = set(map(type, objects))
-        bases = (torch.Tensor, torch.nn.Module) if torch else ()
-        tensors, modules = ({kind for kind in kinds if issubclass(kind, base)} for base in bases or ((), ()))
-        return (
-            [thing for thing in objects if type(thing) in _CONTAINERS],
-            [thing for thing in objects if type(thing) in tensors],
-            [thing for thing in objects if type(thing) in modules],
-        )
-
     def holders(self) -> list[dict[str, Any]]:
-        """Containers that keep growing, the heaviest growth first."""
-        rows: list[tuple[dict[str, Any], Any]] = []
-        for suspect in self.suspects:
+        """Containers that keep growing, the heaviest growth first, with their names."""
+        rows = []
+        for suspect in list(self.suspects.values())[:_SUSPECTS]:
             with contextlib.suppress(Exception):  # the program goes on meanwhile
-                suspect.count(self.mode)
-                thing, (weight, graph) = suspect.thing, last_weight(suspect.thing)
-                growth = self.grown[id(thing)]
-                row = {"kind": type(thing).__name__, "length": len(thing), "by": suspect.by, **growth}
-                rows.append(({**row, "each": weight, "graph": graph}, thing))
+                if suspect.looks >= 3:
+                    rows.append((suspect.as_dict(), suspect))
         rows.sort(key=lambda pair: -pair[0]["elements"] * (pair[0]["each"] + (_GRAPH if pair[0]["graph"] else 0)))
-        _OWN.add(id(rows))
-        return [{**row, "name": name_of(thing)} for row, thing in rows[:_SHOWN]]
+        return [{**row, "name": name_of(suspect.thing)} for row, suspect in rows[:_SHOWN]]
 
 
-def last_weight(thing: Any) -> tuple[int, bool]:
-    """Bytes of the newest element, and whether it drags a graph along."""
-    if isinstance(thing, dict):
-        newest = next(reversed(list(thing.values())), None)
-    elif isinstance(thing, (list, deque)):
-        newest = thing[-1]
-    else:
-        newest = next(iter(thing))
-    return weigh(newest, 3), getattr(newest, "grad_fn", None) is not None
+def hook_count(modules: Any) -> int:
+    return sum(len(module.__dict__.get(name) or ()) for module in modules for name in _HOOKS)
 
 
 def weigh(thing: Any, depth: int) -> int:
@@ -165,14 +148,8 @@ def weigh(thing: Any, depth: int) -> int:
         return size
     if hasattr(thing, "__code__"):  # a hook keeps what it closes over
         thing = [*(thing.__defaults__ or ()), *(cell.cell_contents for cell in thing.__closure__ or ())]
-    parts = (
-        list(thing.values())[:32]
-        if isinstance(thing, dict)
-        else list(thing)[:32]
-        if depth and type(thing) in (list, tuple)
-        else []
-    )
-    return sys.getsizeof(thing) + sum(weigh(part, depth - 1) for part in parts if depth)
+    parts = list(thing.values()) if isinstance(thing, dict) else thing if type(thing) in (list, tuple) else ()
+    return sys.getsizeof(thing) + (sum(weigh(part, depth - 1) for part in parts[:32]) if depth else 0)
 
 
 def name_of(thing: Any, depth: int = 3) -> str:
@@ -180,7 +157,7 @@ def name_of(thing: Any, depth: int = 3) -> str:
     name = local_name(thing)
     for holder in [] if name else gc.get_referrers(thing):
         name = held_by(holder, thing, depth)
-        if name and name != _CELL:
+        if name:
             break
     return name
 
@@ -199,8 +176,8 @@ def local_name(thing: Any) -> str:
 
 
 def held_by(holder: Any, thing: Any, depth: int) -> str:
-    if id(holder) in _OWN or type(holder) is Suspect:
-        return ""
+    if isinstance(holder, Suspect) or (type(holder) is dict and "told" in holder and holder.get("thing") is thing):
+        return ""  # it is ours
     if isinstance(holder, dict):
         key = key_of(thing, holder)
         if key is None:
@@ -215,7 +192,7 @@ def held_by(holder: Any, thing: Any, depth: int) -> str:
         closures = [one for one in gc.get_referrers(holder) if type(one) is tuple]
         functions = [one for closure in closures for one in gc.get_referrers(closure) if hasattr(one, "__code__")]
         named = ((one, one.__closure__.index(holder)) for one in functions if holder in (one.__closure__ or ()))
-        return next((f"{one.__code__.co_freevars[index]} of {one.__qualname__}" for one, index in named), _CELL)
+        return next((f"{one.__code__.co_freevars[index]} of {one.__qualname__}" for one, index in named), "")
     if type(holder) in (list, deque):
         return f"an element of {name_of(holder, depth - 1)}"[:200] if depth and len(holder) < 100_000 else ""
     key = key_of(thing, getattr(holder, "__dict__", None) or {})
@@ -226,18 +203,19 @@ def key_of(thing: Any, mapping: Any) -> Any:
     return next((key for key, value in list(mapping.items()) if value is thing), None)
 
 
-def watch(folder: str, forked: bool) -> None:
-    look, pause = Look(folder, forked), 0.25
+def watch(folder: str) -> None:
+    look, pause = Look(), 0.25
+    path = os.path.join(folder, f"{os.getpid()}.jsonl")
     while True:
         time.sleep(pause)
         start = time.thread_time()
         with contextlib.suppress(Exception):  # never the program's problem
             look.attach()
-            row = {"time": time.time(), "pid": os.getpid(), **look.take()}
-            with open(look.path, "a", encoding="utf-8") as file:
+            row = {"time": time.time(), "pid": os.getpid(), **look.take(), "growing": look.holders()}
+            with open(path, "a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
         pause = max(0.25, (time.thread_time() - start) / _SHARE)
 
 
 def begin(folder: str, forked: bool) -> None:
-    threading.Thread(target=watch, args=(folder, forked), daemon=True, name="rgt-inside").start()
+    threading.Thread(target=watch, args=(folder,), daemon=True, name="rgt-inside").start()

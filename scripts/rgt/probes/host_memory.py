@@ -6,6 +6,10 @@ Example:
 
 Main processes are measured by their anonymous pages, which forking does not change; workers by their share (PSS), so
 that shared pages count once. A sample is taken at every line with a number, and twice a second without one.
+
+A series is cut where something else happened (an evaluation, another worker); inside a piece it is cut into blocks, and
+the blocks' slopes give mean and error. The first fifth is warm-up. Growth that stops is a plateau, and growth that most
+blocks do not show is the allocator's: a leak goes on.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import PIPE, STDOUT
@@ -32,21 +36,27 @@ from rgt.errors import bad_input, lacking
 from rgt.log.line import parse_line
 from rgt.machine import interpreter, memory, processes
 from rgt.metrics.table import is_evaluation
-from rgt.probes import growth
 from rgt.probes.factory import Result
-from rgt.probes.growth import Slope
 from rgt.units import show_size
 
+Points = Sequence[tuple[float, float]]
+
+LEAK, PLATEAU, UNSTEADY, NONE, UNJUDGED = "leak", "plateau", "unsteady", "none", "unjudged"
+WARMUP = 0.2  # of the whole
+_BLOCKS = 8
+_FEWEST = 4  # blocks, or evaluations, to tell growth from noise
+_SURE = 2.5  # standard errors; a little more than 2 because the blocks are few
+WORTH = 2 << 20  # bytes over what was watched; less is noise of the allocator
 _TIMER = 0.5  # seconds between samples when nothing is printed
 _LINE = 0.05  # at least this long between samples at lines
 _GRACE = 10.0  # seconds for the command to end after SIGTERM
 _LONGEST = 1 << 16  # bytes of an unfinished line
 _GRAPH = 1 << 16  # bytes that a kept graph is taken to hold
 _WORDS = {
-    growth.LEAK: "grows",
-    growth.PLATEAU: "warm-up, then flat",
-    growth.UNSTEADY: "grows now and then, as an allocator does",
-    growth.NONE: "flat",
+    LEAK: "grows",
+    PLATEAU: "warm-up, then flat",
+    UNSTEADY: "grows now and then, as an allocator does",
+    NONE: "flat",
 }
 _KEPT_GRAPHS = 5  # elements: fewer may be a window
 _HOOKS = 20  # fewer may be meant
@@ -208,6 +218,76 @@ def _sample(root: int, watched: Watched, progress: _Progress, clean: bool) -> No
         watched.samples.append(sample)
 
 
+# -- slopes: numbers in, verdicts out
+
+
+@dataclass
+class Slope:
+    """Bytes per unit, with one standard error; `count` is what they come from."""
+
+    mean: float = 0.0
+    error: float = math.inf
+    count: int = 0
+    growth: float = 0.0  # over what was watched, after the warm-up
+    early: float = 0.0  # growth during the warm-up
+    verdict: str = UNJUDGED
+
+
+def estimate(pieces: Sequence[Points]) -> Slope:
+    """One slope from all pieces."""
+    pieces = [piece for piece in pieces if len(piece) > 1]
+    if not pieces:
+        return Slope()
+    low, high = min(piece[0][0] for piece in pieces), max(piece[-1][0] for piece in pieces)
+    start = low + WARMUP * (high - low)
+    heads = [[level for at, level in piece if at < start] for piece in pieces]
+    early = sum(head[-1] - head[0] for head in heads if head)
+    later = [[point for point in piece if point[0] >= start] for piece in pieces]
+    size = max(4, math.ceil(sum(map(len, later)) / _BLOCKS))
+    slopes, lengths = [], []
+    products = squares = length = count = 0.0
+    blocks = []  # of about `size` points, which share their ends, so that no growth falls between them
+    for piece in later:
+        cuts = max(1, len(piece) // size)
+        bounds = [round(index * (len(piece) - 1) / cuts) for index in range(cuts + 1)]
+        blocks += [piece[first : last + 1] for first, last in itertools.pairwise(bounds) if last > first]
+    for block in blocks:
+        # short pieces are pooled: each keeps its own level, all share the slope
+        x, y = (statistics.fmean(values) for values in zip(*block, strict=True))
+        products += sum((a - x) * (b - y) for a, b in block)
+        squares += sum((a - x) ** 2 for a, _ in block)
+        length, count = length + block[-1][0] - block[0][0], count + len(block)
+        if count >= size and squares:
+            slopes.append(products / squares)
+            lengths.append(length)
+            products = squares = length = count = 0.0
+    return _judged(slopes, lengths, early)
+
+
+def jumps(deltas: Sequence[float], error: float = 0.0) -> Slope:
+    """Growth per event, such as an evaluation; the first ones are warm-up. `error` is what all of them share."""
+    skip = max(1, round(WARMUP * len(deltas)))
+    return _judged(list(deltas[skip:]), [1.0] * len(deltas[skip:]), sum(deltas[:skip]), error)
+
+
+def _judged(slopes: list[float], lengths: list[float], early: float, error: float = 0.0) -> Slope:
+    if not slopes:
+        return Slope(early=early)
+    whole = sum(lengths)
+    mean = sum(slope * length for slope, length in zip(slopes, lengths, strict=True)) / whole
+    found = Slope(mean, math.inf, len(slopes), mean * whole, early)
+    if len(slopes) < _FEWEST:
+        return found
+    found.error = math.hypot(statistics.stdev(slopes) / math.sqrt(len(slopes)), error)
+    late = statistics.median(slopes[len(slopes) // 2 :])
+    if found.growth >= WORTH and late > 0.3 * mean:
+        steady = statistics.quantiles(slopes, n=4)[0] > 0.25 * mean and mean > _SURE * found.error
+        found.verdict = LEAK if steady else UNSTEADY
+    else:
+        found.verdict = PLATEAU if max(early, found.growth) >= WORTH else NONE
+    return found
+
+
 # -- judging
 
 
@@ -223,7 +303,7 @@ class Part:
     times: float = 1.0  # how often the slope counts for the whole: the number of workers
 
     def __str__(self) -> str:
-        if self.slope.verdict == growth.UNJUDGED:
+        if self.slope.verdict == UNJUDGED:
             return f"{self.name}: too few samples to judge"
         error = "" if self.slope.error == float("inf") else f" ± {show_size(2 * self.slope.error)}"
         words = _WORDS[self.slope.verdict]
@@ -250,14 +330,14 @@ def judge(watched: Watched) -> Result:
         "exit_code": watched.code,
     }
     for part in parts:
-        if part.slope.verdict == growth.LEAK:
+        if part.slope.verdict == LEAK:
             _add(part, watched, result)
     _judge_inside(watched, result)
     if watched.code:
         how = processes.signal_name(-watched.code) if watched.code < 0 else f"exit code {watched.code}"
         result.add("failed", f"the command ended with {how}; what it did until then was judged", severity="warn")
     shown = "; ".join(map(str, parts))
-    if not any(part.slope.verdict != growth.UNJUDGED for part in parts):
+    if not any(part.slope.verdict != UNJUDGED for part in parts):
         result.unjudged = f"{len(samples)} samples in {took:.0f} s are too few: give --duration more, or log more often"
     hidden = f"; {watched.hidden} processes may not be read" if watched.hidden else ""
     result.evidence = f"{shown}; {_sum(parts, watched)}{_UNSEEN}{hidden}"
@@ -274,7 +354,7 @@ def _parts(watched: Watched) -> Iterator[Part]:
     # the last sample before an evaluation is taken while that one has begun; and what an evaluation freed is used up
     # before training needs more, so that the first half behind one shows too little
     clean = {number: points[:-1] if number != last else points for number, points in cycles.items()}
-    training = growth.estimate([points[len(points) // 2 :] if number else points for number, points in clean.items()])
+    training = estimate([points[len(points) // 2 :] if number else points for number, points in clean.items()])
     yield Part("main, training", training, watched.unit, pids, "training")
     ends = [clean[number][-1] for number in sorted(clean) if clean[number]]
     if last:
@@ -282,28 +362,28 @@ def _parts(watched: Watched) -> Iterator[Part]:
         deltas = [later[1] - end[1] - training.mean * (later[0] - end[0]) for end, later in pairs]
         steps = statistics.fmean(later[0] - end[0] for end, later in pairs) if pairs else 0.0
         shared = training.error * steps if math.isfinite(training.error) else 0.0
-        yield Part("main, validation", growth.jumps(deltas, shared), "evaluation", pids, "validation")
+        yield Part("main, validation", jumps(deltas, shared), "evaluation", pids, "validation")
     lives: dict[int, list[tuple[float, float]]] = {}
     for sample in watched.steady:
         for pid, size in sample.workers.items():
             lives.setdefault(pid, []).append((watched.place(sample), float(size)))
     if lives:
         at_once = sum(len(sample.workers) for sample in watched.steady) / len(watched.steady)
-        slope = growth.estimate(list(lives.values()))
+        slope = estimate(list(lives.values()))
         yield Part(f"workers ({len(lives)})", slope, watched.unit, sorted(lives), "", at_once)
     shared_points = [(watched.place(sample), float(sample.shared)) for sample in watched.steady]
-    yield Part("shared memory", growth.estimate([shared_points]), watched.unit, [])
+    yield Part("shared memory", estimate([shared_points]), watched.unit, [])
 
 
 def _sum(parts: list[Part], watched: Watched) -> str:
     """How much of the tree's growth the slopes explain: the rest is somewhere else."""
-    later = watched.steady[int(len(watched.steady) * growth.WARMUP) :]
-    if len(later) < 3 or later[-1].total - later[0].total < 4 * growth.WORTH:
+    later = watched.steady[int(len(watched.steady) * WARMUP) :]
+    if len(later) < 3 or later[-1].total - later[0].total < 4 * WORTH:
         return ""
     whole = later[-1].total - later[0].total
     span: dict[str, float] = {"evaluation": later[-1].evaluations - later[0].evaluations}
     span[watched.unit] = watched.place(later[-1]) - watched.place(later[0])
-    leaks = [part for part in parts if part.slope.verdict == growth.LEAK]
+    leaks = [part for part in parts if part.slope.verdict == LEAK]
     found = sum(part.slope.mean * part.times * span[part.unit] for part in leaks)
     return f"the slopes explain {100 * found / whole:.0f} % of {show_size(whole)} that the tree gained; "
 
@@ -342,7 +422,7 @@ def _judge_inside(watched: Watched, result: Result) -> None:
             result.fix("register once, outside of the loop; or keep the handle and remove() it")
         told = " ".join(finding.message for finding in result.findings)
         for one in row["growing"]:
-            heavy = one["elements"] * one["each"] >= growth.WORTH or (one["graph"] and one["elements"] >= _KEPT_GRAPHS)
+            heavy = one["elements"] * one["each"] >= WORTH or (one["graph"] and one["elements"] >= _KEPT_GRAPHS)
             if heavy and one["name"] and one["name"] not in told:
                 mode = max(one["by"], key=lambda name: one["by"][name])
                 message = f"{one['name']} grows in {mode}: {_shown(one)}, though the process shows no clear slope"

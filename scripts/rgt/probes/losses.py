@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rgt.probes.factory import Result, Unjudged
-from rgt.probes.probe_session import Session, describe, inputs_of, sentence, site, tensors
+from rgt.probes.factory import Result, Unjudged, sentence, site
+from rgt.probes.probe_session import Session, describe, inputs_of, tensors
 
 import torch
 from torch.overrides import TorchFunctionMode

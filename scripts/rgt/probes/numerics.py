@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from rgt.probes.factory import Result, several
+from rgt.probes.factory import Result, sentence, several, site
 from rgt.probes.observe import mode_dependent
-from rgt.probes.probe_session import Session, describe, digest, move, number, sentence, site, tensors
+from rgt.probes.probe_session import Session, describe, digest, move, number, tensors
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -98,7 +98,6 @@ def _find_birth(result: Result, session: Session, first: int, what: str) -> None
                 session.train_step(batch)
         except Exception as error:
             unclear = sentence(error)
-    hidden = next((birth for birth in births if birth.phase == "forward" and not birth.on_purpose), None)
     if what == "weight":  # the loss is finite: what the forward pass made and hid again is not the cause
         births = [birth for birth in births if birth.phase != "forward"]
     # a NaN outranks an Inf before it that was only a mask; an Inf that was computed outranks what it led to
@@ -109,8 +108,6 @@ def _find_birth(result: Result, session: Session, first: int, what: str) -> None
         result.fix("set torch.autograd.set_detect_anomaly(True) around this step")
         return
     message = f"{message}: {birth.kind} is born in the {birth.phase}, in {birth.op}"
-    if what == "weight" and hidden and birth is births[0]:
-        message = f"{message}; before it the forward made {hidden.kind} in {hidden.op} and hid it"
     result.add("nan", message, f"batch {first}; before it: {birth.inputs}", where=birth.module)
     result.fix(next(text for word, phase, text in _ADVICE if word in birth.op and phase in ("", birth.phase)))
     result.data = {"batch": first, "phase": birth.phase, "module": birth.module, "op": birth.op, "kind": birth.kind}
@@ -239,10 +236,7 @@ def _evaluation(result: Result, session: Session) -> None:
 
 def determinism(session: Session, result: Result) -> None:
     """Two runs from the same seed: the first step at which they differ, and in what (weights, data, loss)."""
-    runs = []
-    for _ in range(2):
-        session.touched = True
-        runs.append(session.isolated(_digests_by_step))
+    runs = [_digests_by_step(session.fresh()) for _ in range(2)]
     result.evidence = f"two runs from seed {session.seed} are equal in every bit over {len(runs[0]) - 1} steps"
     for row, (one, other) in enumerate(zip(*runs, strict=False)):
         different = [part for part in one if one[part] != other[part]]

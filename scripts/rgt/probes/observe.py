@@ -11,15 +11,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from rgt.probes.factory import Observation, ParameterRecord, StepRecord
-from rgt.probes.probe_session import Session, number, sentence, site
+from rgt.probes.factory import Observation, ParameterRecord, StepRecord, sentence, site
+from rgt.probes.probe_session import Session, number
+
+import torch
 
 _EPS = 1e-30
 
 
 def observe(session: Session) -> Observation:
-    import torch
-
     recorder, original = Recorder(session), torch.autograd.backward
     torch.autograd.backward = partial(recorder.backward, original)
     try:
@@ -34,8 +34,6 @@ def observe(session: Session) -> Observation:
 
 def mode_dependent() -> Any:
     """Modules that behave differently in train and eval mode."""
-    import torch
-
     return torch.nn.modules.batchnorm._BatchNorm, torch.nn.modules.dropout._DropoutNd
 
 
@@ -43,8 +41,6 @@ class Recorder:
     """Its hooks stay: nobody uses the training afterwards."""
 
     def __init__(self, session: Session) -> None:
-        import torch
-
         self.session, self.training, self.seen = session, session.training, Observation()
         model, optimizer = self.training.model, self.training.optimizer
         groups = {id(p): i for i, group in enumerate(optimizer.param_groups) for p in group["params"]}
@@ -167,8 +163,6 @@ def _rms(tensor: Any) -> float:
 
 def _equal(one: Any, other: Any) -> bool:
     """Bit by bit, but a NaN is equal to itself."""
-    import torch
-
     if one.is_floating_point():
         one, other = one.nan_to_num(7.0), other.nan_to_num(7.0)
     return torch.equal(one, other)

@@ -9,15 +9,13 @@ import hashlib
 import itertools
 import random
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rgt.probes.factory import Observation, Training
 
-_OURS = str(Path(__file__).resolve().parent)
+import torch
 
 
 @dataclass
@@ -31,9 +29,8 @@ class Session:
 
     def __post_init__(self) -> None:
         self.observation = Observation()  # made before the first probe that reads it
+        self.fresh().start()
         self._batches: list[Any] | None = None
-        self._build()
-        self.start()
 
     def start(self) -> None:
         """A probe begins: its time runs from here."""
@@ -43,25 +40,25 @@ class Session:
     def late(self) -> bool:
         return time.monotonic() > self._end
 
-    def _build(self) -> None:
-        seed_all(self.seed)
-        self.training, self._micro = self.make(), 0
-        self.touched = False  # has anybody run this training, or read its data?
+    def fresh(self) -> Session:
+        """With a new training from the factory: nothing that was done to the last one is left."""
+        self.training: Any = None
+        if torch.cuda.is_initialized():
+            gc.collect()  # hooks make cycles, which keep the memory of earlier ones
+        random.seed(self.seed)
+        with contextlib.suppress(ImportError):  # torch runs without it
+            import numpy
 
-    def isolated(self, work: Callable[..., Any], *given: Any) -> Any:
-        """work(session, *given) on a training that nobody has run: a new one from the factory where it must be."""
-        if self.touched:
-            if self.device.type != "cpu":
-                gc.collect()  # hooks make cycles, which keep the memory of earlier ones
-            self._build()
-        return work(self, *given)
+            numpy.random.seed(self.seed)
+        torch.manual_seed(self.seed)
+        self.training, self._micro = self.make(), 0
+        return self
 
     # -- data
 
     def batches(self, count: int) -> list[Any]:
         """The first `count` batches, or all when there are fewer; read once, and a copy for whoever asks."""
         if self._batches is None:
-            self.touched = True
             read = itertools.islice(iter(self.training.data), self.steps * self.training.accumulate)
             self._batches = [move(batch, self.device) for batch in read]
         return [each_tensor(batch, lambda tensor: tensor.clone()) for batch in self._batches[:count]]
@@ -76,14 +73,11 @@ class Session:
 
     @property
     def device(self) -> Any:
-        import torch
-
         return next((parameter.device for parameter in self.training.model.parameters()), torch.device("cpu"))
 
     # -- the step
 
     def forward(self, batch: Any) -> Any:
-        self.touched = True
         training = self.training
         if training.forward:
             return training.forward(training.model, batch)
@@ -97,10 +91,7 @@ class Session:
 
     def train_step(self, batch: Any) -> Any:
         """One call of the user's step, or of the usual one; gives the loss."""
-        import torch
-
         training = self.training
-        self.touched = True
         if training.step:
             return _scalar(training.step(training, batch))
         loss = self.loss(self.forward(batch), batch)
@@ -146,8 +137,6 @@ def number(loss: Any) -> float:
 
 def each_tensor(item: Any, change: Callable[[Any], Any]) -> Any:
     """A nested batch with every tensor changed."""
-    import torch
-
     if isinstance(item, torch.Tensor):
         return change(item)
     if isinstance(item, Mapping):
@@ -163,8 +152,6 @@ def move(item: Any, device: Any) -> Any:
 
 def tensors(item: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Every tensor of a nested batch or output, with a name to say where it was."""
-    import torch
-
     if isinstance(item, torch.Tensor):
         yield name or "batch", item
     elif isinstance(item, Mapping):
@@ -191,8 +178,6 @@ def describe(tensor: Any) -> str:
 
 def digest(item: Any) -> str:
     """Of everything in a sample or batch: equal contents, equal digest."""
-    import torch
-
     state = hashlib.blake2b(digest_size=12)
 
     def feed(part: Any) -> None:
@@ -212,36 +197,3 @@ def digest(item: Any) -> str:
 
     feed(item)
     return state.hexdigest()
-
-
-# -- errors of the user's code
-
-
-def sentence(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
-
-
-def site(error: BaseException) -> str:
-    """file:line of the deepest frame that is neither ours nor torch's: where the user has to look."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not foreign(f.filename)]
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
-
-
-def foreign(filename: str) -> bool:
-    """Ours, torch's or Python's own."""
-    return filename.startswith((_OURS, "<")) or "site-packages" in filename or "/lib/python" in filename
-
-
-# -- random numbers
-
-
-def seed_all(seed: int) -> None:
-    import torch
-
-    random.seed(seed)
-    with contextlib.suppress(ImportError):  # torch runs without it
-        import numpy
-
-        numpy.random.seed(seed)
-    torch.manual_seed(seed)
