@@ -86,9 +86,9 @@ def main(paths: tuple[Path, ...], max_age: float, fmt: str | None) -> int:
             raise bad_input(f"{given} does not exist; name a Markdown file or a folder of them")
         for file in sorted(path.rglob("*.md")) if path.is_dir() else [path]:
             if not any(part.startswith(".") for part in file.relative_to(path).parts):
-                stamps += (of_file := read_stamps(file))
-                unknown += unknown_facts(file)
-                undated += [] if of_file else [str(file)]
+                dated, without = read(file)
+                stamps, unknown = stamps + dated, unknown + without
+                undated += [] if dated else [str(file)]
     for stamp in stamps:
         stamp.check(report, max_age / 86400)
     if not stamps:
@@ -98,26 +98,6 @@ def main(paths: tuple[Path, ...], max_age: float, fmt: str | None) -> int:
     left_out += f" ({', '.join(undated[:_NAMED])}{', ...' if len(undated) > _NAMED else ''})" if undated else ""
     last = f"{len(stamps)} dated facts, {len(report.findings)} to look up again; not checked: {left_out}, "
     return report.emit(fmt, f"{last}{len(unknown)} facts written as unknown")
-
-
-def unknown_facts(path: Path) -> list[str]:
-    """`profiles/china.md:11 verbs.down` for each fact of the front matter that nobody could find out."""
-    text = _read(path)
-    places = [match.start() for match in _UNKNOWN.finditer(text, 0, _front_end(text))]
-    return [f"{path}:{text.count(chr(10), 0, start) + 1} {'.'.join(_keys(text[:start]))}" for start in places]
-
-
-def _read(path: Path) -> str:
-    try:
-        with files.open_regular(path) as file:
-            return file.read().decode(errors="replace")
-    except OSError as error:
-        raise from_os_error(error, f"read {path}") from None
-
-
-def _front_end(text: str) -> int:
-    front = re.match(r"---\n.*?\n---\n", text, re.S)
-    return front.end() if front else 0
 
 
 def _keys(before: str) -> list[str]:
@@ -132,19 +112,30 @@ def _keys(before: str) -> list[str]:
     return keys
 
 
-def read_stamps(path: Path) -> list[Stamp]:
-    text = _read(path)
-    front_end = _front_end(text)
+def read(path: Path) -> tuple[list[Stamp], list[str]]:
+    """Its stamps, and `profiles/china.md:11 verbs.down` for each fact of the front matter that is unknown."""
+    try:
+        with files.open_regular(path) as file:
+            text = file.read().decode(errors="replace")
+    except OSError as error:
+        raise from_os_error(error, f"read {path}") from None
+    front = re.match(r"---\n.*?\n---\n", text, re.S)
+    front_end = front.end() if front else 0
+
+    def place(start: int) -> tuple[int, str]:
+        keys = _keys(text[:start]) if start < front_end else []
+        return text.count("\n", 0, start) + 1, ".".join(keys)
+
+    unknown = [place(match.start()) for match in _UNKNOWN.finditer(text, 0, front_end)]
     # blank what is in backticks: there the word is talked about, not used
     prose = re.sub(r"`[^`\n]*`", lambda match: " " * len(match[0]), text)
     stamps = []
     for match in _STAMP.finditer(prose):
-        start = match.start()
-        keys = _keys(text[:start]) if start < front_end else []
-        nearby = list(_SOURCE.finditer(text, max(0, start - 300), start))
+        nearby = list(_SOURCE.finditer(text, max(0, match.start() - 300), match.start()))
         source = nearby[-1][1] or nearby[-1][2] if nearby else ""
-        stamps.append(Stamp(path, text.count("\n", 0, start) + 1, match[1].rstrip("."), ".".join(keys), source))
-    return stamps
+        line, key = place(match.start())
+        stamps.append(Stamp(path, line, match[1].rstrip("."), key, source))
+    return stamps, [f"{path}:{line} {key}" for line, key in unknown]
 
 
 if __name__ == "__main__":

@@ -67,11 +67,11 @@ def audit_command(
     from rgt.job import description
     from rgt.job.audit import PlannedJob, audit
     from rgt.machine.interpreter import job_python
-    from rgt.preflight import box_checks, gpu_checks
+    from rgt.preflight import box_checks
 
     job = _load(spec) if spec else description.Job("", python=job_python(python))
     planned = PlannedJob(job, str(spec or ""), list(write), **sizes)
-    checks = (*gpu_checks.CHECKS, *box_checks.CHECKS, *(JOB_CHECKS if spec else ()))
+    checks = (*box_checks.CHECKS, *(JOB_CHECKS if spec else ()))
     if quick:
         planned.keep = 1
         checks = (*JOB_CHECKS, box_checks.size, box_checks.port, box_checks.output_place, box_checks.checkpoints)

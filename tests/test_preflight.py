@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from rgt.host import box
 from rgt.job import audit
 from rgt.job.audit import Check, PlannedJob, Row, ok
 from rgt.machine import gpus, memory, processes
-from rgt.preflight import box_checks, gpu_checks, smoke
+from rgt.preflight import box_checks, smoke
 
 import pytest
 
@@ -116,7 +115,7 @@ def status(found: Rows, name: str) -> str:
 
 def test_a_machine_without_a_job(tmp_path: Path) -> None:
     found = rows(run("audit", "--json", "--python", sys.executable, cwd=tmp_path))
-    expected = "interpreter, gpus, torch, memory, cpus, /dev/shm, open files, clock, proxies, disk TMPDIR, disk HF_HOME"
+    expected = "interpreter, gpus, torch, memory, cpus, /dev/shm, open files, proxies, disk TMPDIR, disk HF_HOME"
     assert list(found) == expected.split(", ")
     assert found["torch"][0]["seen"].startswith("torch 2.")  # the real one, asked in its own process
 
@@ -159,17 +158,6 @@ def test_a_port_in_use_matters_to_several_nodes_only(experiment: Experiment) -> 
         assert (row["status"], row["seen"]) == ("fail", f"{number} cannot be taken: Address already in use")
         assert "port" not in experiment.audit(port=number)
     assert status(experiment.audit(nodes=2, port=number), "port") == "ok"
-
-
-def test_a_clock_that_is_wrong(experiment: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert status(experiment.audit(), "clock") == "ok"
-    later = time.time() + 7200
-    os.utime(experiment.folder / "train.py", (later, later))
-    (row,) = experiment.audit()["clock"]
-    assert row["status"] == "warn" and f"{experiment.folder}/train.py is from the future" in row["seen"]
-    monkeypatch.setattr(time, "time", lambda: 86400.0)  # a box without a battery
-    (row,) = experiment.audit()["clock"]
-    assert (row["status"], row["seen"]) == ("fail", "1970-01-02 00:00:00 UTC: every TLS certificate is refused")
 
 
 # --- cgroups: the tree of a container, laid out as the kernel does --------------------------------------------------
@@ -320,7 +308,7 @@ BUILDS = [
 
 @pytest.mark.parametrize(("card", "archs", "expected"), BUILDS)
 def test_which_card_runs_which_build(card: str, archs: str, expected: bool) -> None:
-    assert gpu_checks.has_kernels(card, archs.split()) == expected
+    assert box_checks.has_kernels(card, archs.split()) == expected
 
 
 def torch_facts(**changes: Any) -> dict[str, Any]:
@@ -349,7 +337,7 @@ VERDICTS = [
 def test_one_verdict(
     facts: dict[str, Any], card: gpus.Gpu | None, cuda: tuple[int, int] | None, expected: str, seen: str
 ) -> None:
-    row = gpu_checks.verdict(torch_facts(**facts), [card] if card else [], cuda)
+    row = box_checks.verdict(torch_facts(**facts), [card] if card else [], cuda)
     assert (row.status, seen in row.seen) == (expected, True), row
 
 
