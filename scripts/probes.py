@@ -8,7 +8,6 @@ Example:
     rgt probes all --factory examples.cpu_lifecycle.factory:factory
     rgt probes nan --factory train:factory --path src --steps 50
     rgt probes memory --inside -- python train.py
-    rgt probes predictions runs/x/predictions.npz
 
 A factory is a function without arguments that builds what the real run builds and returns
 probes.Training(model, data, loss, optimizer, ...); its fields are explained in scripts/rgt/probes/factory.py. The
@@ -131,23 +130,6 @@ for _probe_of in PROBES:  # one set of options serves them all: each costs time 
         main.command("memory", short_help=_probe_of.help)(memory)
     else:
         main.add_command(cli.Command(_probe_of.name, callback=one.callback, params=one.params, **_words))
-
-
-@main.command()
-@click.argument("path", type=click.Path(path_type=Path))
-@cli.report_options
-def predictions(path: Path, fmt: str | None) -> int:
-    """Collapse and hidden failures in saved predictions: PATH is npz, csv or jsonl.
-
-    \b
-    Columns: pred, prob or logits; target; pred_shuffled (the answers to inputs exchanged between samples).
-    In csv, prob_0, prob_1, ... make one row; in npz and jsonl, prob is a row of numbers.
-
-    Example: rgt probes predictions runs/x/predictions.npz
-    """
-    from rgt.probes.predictions import judge_file
-
-    return _emit([result.as_dict() for result in judge_file(path)], fmt)
 
 
 def _probe(names: tuple[str, ...], fmt: str | None, timeout: float, request: dict[str, Any]) -> int:

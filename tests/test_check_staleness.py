@@ -71,19 +71,6 @@ def test_text_names_the_place_and_the_source(page: Path) -> None:
     )
 
 
-SOURCES = [
-    ("**Source** https://example.org/a, verified: 2020-01", "https://example.org/a"),
-    ("(source: https://example.org/b, verified: 2020-01)", "https://example.org/b"),
-    ("two: https://example.org/c and https://example.org/d,\nverified: 2020-01", "https://example.org/d"),
-]
-
-
-@pytest.mark.parametrize(("text", "source"), SOURCES)
-def test_the_address_before_a_stamp_is_its_source(page: Path, text: str, source: str) -> None:
-    page.write_text(text)
-    assert f"fix: look it up again: {source}\n" in run(page).stdout
-
-
 def test_the_bundle_has_stamps_and_none_is_malformed() -> None:
     report = json.loads(run("--json", "--max-age", "9999d").stdout)
     assert (report["ok"], report["findings"]) == (True, [])

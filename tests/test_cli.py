@@ -41,12 +41,10 @@ def fail(kind):
     if kind == "lacking": raise errors.lacking("rsync is not installed; apt-get install rsync")
     if kind == "refused": raise errors.refused("nothing is pulled yet")
     if kind == "bug": raise KeyError("lr")
-    if kind == "lines": raise RuntimeError("CUDA error: out of memory\\n  at line 1\\n\\tat line 2")
-    if kind == "long": raise RuntimeError("x" * 100_000)
+    if kind == "long": raise RuntimeError("a\\n  b" + "x" * 100_000)
     if kind == "eof": raise EOFError("Ran out of input")
     if kind == "missing": pathlib.Path("no/such/file").read_text()
     if kind == "full": raise OSError(errno.ENOSPC, "No space left on device", "runs/x.json")
-    if kind == "exit": sys.exit(7)
     if kind == "surrogate": raise errors.bad_input("cannot read " + os.fsdecode(b"caf\\xe9.pt"))
     if kind == "pipe":
         reader, writer = os.pipe()
@@ -120,9 +118,9 @@ def run(folder: Path, *arguments: str, **environment: str) -> tuple[int, str, st
 
 HINT = "(RGT_DEBUG=1 shows where; please report it)"
 OURS = "error: internal error in rgt tool: "
-ENDS = {f"give 0 --{fmt}": (0, f"{fmt}\n", "") for fmt in ("json", "github", "sarif")}
-ENDS |= {"give 0": (0, "None\n", ""), "give 3": (3, "None\n", ""), "fail exit": (7, "", "")}
-ENDS |= {
+ENDS = {
+    "give 0 --sarif": (0, "sarif\n", ""),
+    "give 3": (3, "None\n", ""),
     "fail input": (2, "", "error: config.yaml line 3 has no value\n"),
     "fail lacking": (3, "", "error: rsync is not installed; apt-get install rsync\n"),
     "fail refused": (4, "", "error: nothing is pulled yet\n"),
@@ -131,8 +129,7 @@ ENDS |= {
     "fail surrogate": (2, "", "error: cannot read caf\\udce9.pt\n"),
     "fail pipe": (2, "", "error: cannot do that: Broken pipe\n"),  # ssh died: silence would look like `| head`
     "fail bug": (5, "", f"{OURS}KeyError: 'lr' {HINT}\n"),
-    "fail lines": (5, "", f"{OURS}RuntimeError: CUDA error: out of memory at line 1 at line 2 {HINT}\n"),
-    "fail long": (5, "", f"{OURS}RuntimeError: {'x' * 286}... {HINT}\n"),
+    "fail long": (5, "", f"{OURS}RuntimeError: a b{'x' * 283}... {HINT}\n"),
     "fail eof": (5, "", f"{OURS}EOFError: Ran out of input {HINT}\n"),
 }
 
@@ -142,9 +139,8 @@ def test_exit_code_stdout_and_one_sentence_on_stderr(folder: Path, words: str) -
     assert run(folder, *words.split()) == ENDS[words]
 
 
-@pytest.mark.parametrize("kind", ["bug", "missing"])
-def test_rgt_debug_shows_where(folder: Path, kind: str) -> None:
-    code, _, stderr = run(folder, "fail", kind, RGT_DEBUG="1")
+def test_rgt_debug_shows_where(folder: Path) -> None:
+    code, _, stderr = run(folder, "fail", "bug", RGT_DEBUG="1")
     assert code != 0 and stderr.lstrip().startswith("Traceback (most recent call last):") and 'tool.py", line' in stderr
 
 
@@ -188,25 +184,20 @@ def test_a_reader_that_was_never_there(folder: Path, arguments: list[str]) -> No
     assert (process.returncode, stderr) == (128 + signal.SIGPIPE, b"")
 
 
-@pytest.mark.parametrize("words", ["lines --count 3", "buffered", "--help", "buffered unbuffered"])
-def test_a_full_disk_behind_stdout_is_told(folder: Path, words: str) -> None:
-    words, _, unbuffered = words.partition(" un")
+@pytest.mark.parametrize("word", ["buffered", "--help"])
+def test_a_full_disk_behind_stdout_is_told(folder: Path, word: str) -> None:
     with open("/dev/full", "wb") as full:
-        process = start(
-            folder, *words.split(), stdout=full, environment={"PYTHONUNBUFFERED": "1"} if unbuffered else {}
-        )
+        process = start(folder, word, stdout=full)
         _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 3 and stderr.endswith(b": No space left on device\n") and stderr.count(b"\n") == 1
-    assert unbuffered or stderr.startswith(b"error: cannot write to stdout: ")
+    assert (process.returncode, stderr) == (3, b"error: cannot write to stdout: No space left on device\n")
 
 
-@pytest.mark.parametrize(("arguments", "code"), [("give 1", 1), ("--help", 0), ("fail input", 2)])
-def test_a_closed_stdout_is_nobody_s_loss(folder: Path, arguments: str, code: int) -> None:
+def test_a_closed_stdout_is_nobody_s_loss(folder: Path) -> None:
     """As in `tool.py give 1 >&-`, where Python has no stdout at all."""
-    command = f'exec "$0" tool.py {arguments} >&-'
     environment = {**os.environ, "PYTHONPATH": str(SCRIPTS)}
-    done = subprocess.run(["sh", "-c", command, sys.executable], cwd=folder, env=environment, capture_output=True)
-    assert (done.returncode, b"Traceback" in done.stderr) == (code, False), done.stderr
+    words = ["sh", "-c", 'exec "$0" tool.py give 1 >&-', sys.executable]
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True)
+    assert (done.returncode, done.stderr) == (1, b"")
 
 
 def test_any_file_name_can_be_printed(folder: Path) -> None:

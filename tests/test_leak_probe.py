@@ -126,15 +126,6 @@ def test_arrays_by_rows(tmp_path: Path) -> None:
     assert (matched(found, "exact", 0), matched(found, "near", 0)) == (set(range(10)), set(range(10, 20)))
 
 
-def test_json_columns_by_name_numbers_by_value_ids_ignored(tmp_path: Path) -> None:
-    values = np.random.default_rng(0).normal(size=300).tolist()
-    rows: list[Any] = [{"id": n, "x": v, "y": round(v**2, 9), "on": True} for n, v in enumerate(values)]
-    rows[0] |= {"x": 17.0, "y": 1e3}
-    same = {"y": "1000", "on": True, "x": 17, "id": "other"}
-    found = overlap(jsonl(tmp_path / "a.jsonl", rows[:200]), jsonl(tmp_path / "b.jsonl", [*rows[200:], same]))
-    assert matched(found, "exact") == {100}
-
-
 def test_chat_messages_count_as_text_and_another_label_hides_nothing(tmp_path: Path) -> None:
     train, _, _, _ = planted.texts(400, seed=5)
     long = [text for text in train if len(text) > 100]
@@ -315,8 +306,6 @@ def test_text_that_is_no_utf8(tmp_path: Path) -> None:
     one.write_bytes(b"caf\xe9 au lait is what we drink here\nplain\xff\xfe line of several words\n\n\n")
     other.write_bytes(b"Caf\xe9 au lait is what we drink here!\r\ncaf\xea au lait is what they have there\r\n")
     assert matched(overlap(one, other), "exact") == {0}
-    other.write_text("Plain line of words\nanother line of words that is not there\n", encoding="utf-16")
-    assert overlap(one, other)["ok"]
 
 
 def test_broken_and_blank_rows_are_counted(tmp_path: Path) -> None:

@@ -134,16 +134,13 @@ def test_a_bare_box_reads_a_job_as_json(experiment: Experiment, tmp_path: Path) 
     assert rows(start(as_yaml, "--json"))["program"][0]["status"] == "ok"
 
 
-def test_limits() -> None:
+def test_few_descriptors_and_a_proxy_without_its_password() -> None:
     words = [sys.executable, str(SCRIPT), "audit", "--json", "--python", "none"]
     shell = ["bash", "-c", 'ulimit -n 256; exec "$@"', "bash", *words]
-    found = rows(subprocess.run(shell, capture_output=True, text=True))
+    environ = {**os.environ, "https_proxy": "http://me:secret@10.0.0.1:7890"}
+    found = rows(subprocess.run(shell, capture_output=True, text=True, env=environ))
     (row,) = found["open files"]
     assert (row["status"], row["seen"]) == ("warn", "ulimit -n is 256; DataLoader workers need thousands")
-
-
-def test_a_proxy_is_named_without_its_password() -> None:
-    found = rows(run("audit", "--json", "--python", "none", env={"https_proxy": "http://me:secret@10.0.0.1:7890"}))
     (row,) = found["proxies"]
     assert row["seen"] == "https_proxy=http://***@10.0.0.1:7890: the training process would inherit it"
     assert row["fix"].startswith("unset https_proxy before the launch")
@@ -191,7 +188,6 @@ CGROUPS = [
     ("0::/", V2, CONTAINER, memory.Limits(8 << 30, 7, 2.0)),
     # /proc/self/cgroup names the host's path; what is mounted starts at the container's own cgroup
     ("4:memory:/docker/abc\n2:cpu,cpuacct:/docker/abc", V1, OLD_CONTAINER, memory.Limits(1 << 30, 800, 1.5)),
-    ("0::/", V2, {"memory.max": "max", "cpu.max": "max 100000"}, memory.Limits()),
     ("0::/", V2, {"memory.max": "", "cpu.max": "100"}, memory.Limits()),
 ]
 
@@ -243,7 +239,7 @@ BROKEN = {"broken": "#!/bin/sh\necho libpython3.11.so: cannot open shared object
 CRLF = {"run.sh": "#!/bin/sh\r\necho hi\r\n", "train.py": "print('hi')\r\n"}  # Python itself does not mind
 NO_TORCH = {"python": stub(torch={"problem": "ImportError: libcudnn.so.9: cannot open"})}
 VENV, TORCHRUN = {".venv/pyvenv.cfg": ""}, {"torchrun": "#!/bin/sh"}
-CONFIG, GOOD_CONFIG = ["--config", "c.json"], {"c.json": '{"output_dir": "out"}'}
+CONFIG = ["--config", "c.json"]
 NO_DATA = {"c.json": '{"data_dir": "gone/x/y", "output_dir": "out"}'}
 SIZES = "2 kept + 1 being written x 900 TiB (--checkpoint-size) = 2.64 PiB, twice that to be safe; "
 NOT_THERE = "is neither a file in {folder} nor a program on PATH"
@@ -251,9 +247,7 @@ NOT_THERE = "is neither a file in {folder} nor a program on PATH"
 
 ROWS = [
     case("interpreter", "fail", "none: there is no such program on PATH", python="none", absent={"torch"}),
-    case("interpreter", "fail", "bin/gone: there is no such program from {folder}", python="bin/gone"),
     case("interpreter", "fail", "~/bin/python: no shell expands the ~", python="~/bin/python"),
-    case("interpreter", "fail", "./train.py: {folder}/train.py is not executable", python="./train.py"),
     case("interpreter", "fail", "./liar: it is not a Python (exit code 0)", python="./liar", files=LIAR),
     case("interpreter", "fail", "./broken: libpython3.11.so: cannot open", python="./broken", files=BROKEN),
     case("interpreter", "warn", "has .venv", files=VENV, fix="{folder}/.venv/bin/python in the job"),
@@ -269,10 +263,8 @@ ROWS = [
     case("command line", "fail", "resume_from: {folder}/last.pt: ", args=RESUME, files={"last.pt": "PK\3\4\0\0\0"}),
     case("command line", "fail", "resume_from: {folder}/last.pt does not exist", args=RESUME),
     case("config c.json", "fail", "data_dir: {folder}/gone/x/y does not", args=CONFIG, files=NO_DATA),
-    case("config c.json", "ok", "1 paths", command=["python3", "a.py", "c.json"], files=GOOD_CONFIG),
     case("config c.json", "warn", "c.json is not JSON", args=CONFIG, files={"c.json": "{"}),
     case("line ends", "fail", "run.sh has Windows", command=["./run.sh"], files=CRLF, fix="r$//' {folder}/run.sh"),
-    case("line ends", "fail", "run.sh has Windows", command=["bash", "run.sh", "train.py"], files=CRLF),
     case("program", "ok", "{folder}/train.py", files=CRLF, absent={"line ends"}),
     case("program", "fail", "{folder}/train.py cannot be executed", command=["./train.py"]),
     case("program", "fail", f"./gone.sh {NOT_THERE}", command=["./gone.sh"]),
@@ -298,7 +290,6 @@ BUILDS = [
     ("8.0", "sm_86", False),
     ("9.0", "sm_80 compute_80", True),
     ("12.0", "sm_50 sm_80 sm_90", False),
-    ("6.1", "sm_75 sm_80 compute_90", False),  # PTX is for later cards, not for earlier ones
     ("9.0", "sm_90a", True),
     ("10.3", "sm_100a", False),  # a means exactly that card
     ("10.3", "sm_100f", True),  # f means its family
@@ -354,20 +345,14 @@ def test_every_place_the_job_writes_to_is_tried(experiment: Experiment, tmp_path
     assert sorted(path.name for path in experiment.folder.iterdir()) == ["job.json", "python", "train.py"]
 
 
-def test_checkpoint_size_of_an_earlier_run(experiment: Experiment) -> None:
+def test_checkpoint_size_of_an_earlier_run_and_data_that_is_not_there(experiment: Experiment) -> None:
     folder = experiment.folder / "runs" / "a" / "checkpoints"
     folder.mkdir(parents=True)
     (folder / "step_100.pt").write_bytes(b"\0" * (3 << 20))
-    (row,) = experiment.audit("--keep", "1")["checkpoints"]
-    assert row["seen"].startswith(f"1 kept + 1 being written x 3 MiB (as {folder}/step_100.pt) = 6 MiB")
-
-
-# --- what the launch takes for granted ------------------------------------------------------------------------------
-
-
-def test_data_that_is_not_there(experiment: Experiment) -> None:
     (experiment.folder / "mount").mkdir()
-    found = experiment.audit(data=["gone", "mount", "train.py"])
+    found = experiment.audit("--keep", "1", data=["gone", "mount", "train.py"])
+    (row,) = found["checkpoints"]
+    assert row["seen"].startswith(f"1 kept + 1 being written x 3 MiB (as {folder}/step_100.pt) = 6 MiB")
     assert [(row["status"], row["seen"]) for row in found["data"]] == [
         ("fail", f"{experiment.folder}/gone does not exist"),
         ("fail", f"{experiment.folder}/mount is empty"),
@@ -384,15 +369,6 @@ def test_a_relative_path_that_is_right_only_from_here(experiment: Experiment, tm
     where = f"does not exist from {experiment.folder}, where the job runs, but it does from {tmp_path}"
     assert (third["status"], third["seen"]) == ("fail", f"train_file: sets/a.bin {where}")
     assert third["fix"] == f"write {tmp_path}/sets/a.bin"
-
-
-def test_words_of_a_command_line() -> None:
-    from rgt.job.description import Job
-
-    words = "python train.py --lr=1e-3 --flag --seed -1 data.num_workers=4 +x.y=z -v c.yaml".split()
-    plan = PlannedJob(Job("x", command=words))
-    pairs = [("lr", "1e-3"), ("seed", "-1"), ("data.num_workers", "4"), ("x.y", "z"), ("v", "c.yaml")]
-    assert plan.options == [("", "train.py"), *pairs]
 
 
 # --- rows -----------------------------------------------------------------------------------------------------------
@@ -434,13 +410,6 @@ open(os.path.join(os.environ["RGT_RUN_DIR"], "step_1.pt"), "w").close()
 
 def smoke_rows(report: Any) -> list[tuple[str, str, str]]:
     return [(row["name"], row["status"], row["seen"]) for row in report["checks"] if row["name"] != "cost"]
-
-
-def test_smoke_passes(experiment: Experiment) -> None:
-    report = experiment.smoke(GOOD)
-    seen = [("smoke", "ok", "exit code 0"), ("numbers", "ok", "loss 2.5"), ("written", "ok", "step_1.pt")]
-    assert smoke_rows(report) == seen and report["smoke"]["peak_memory"] > 1 << 20
-    assert list(experiment.folder.glob("preflight-smoke-*")) == []
 
 
 def test_smoke_as_text(experiment: Experiment) -> None:
@@ -518,13 +487,11 @@ def test_smoke_that_hangs_is_ended_with_all_its_processes(experiment: Experiment
     assert living(str(tmp_path)) == []
 
 
-def test_what_a_smoke_leaves_behind_is_ended(experiment: Experiment, tmp_path: Path) -> None:
-    assert smoke_rows(experiment.smoke(GOOD + HANG, environ={LIVING: str(tmp_path)}))[0] == (
-        "smoke",
-        "ok",
-        "exit code 0",
-    )
-    assert living(str(tmp_path)) == []
+def test_a_smoke_passes_and_what_it_leaves_behind_is_ended(experiment: Experiment, tmp_path: Path) -> None:
+    report = experiment.smoke(GOOD + HANG, environ={LIVING: str(tmp_path)})
+    seen = [("smoke", "ok", "exit code 0"), ("numbers", "ok", "loss 2.5"), ("written", "ok", "step_1.pt")]
+    assert smoke_rows(report) == seen and report["smoke"]["peak_memory"] > 1 << 20
+    assert list(experiment.folder.glob("preflight-smoke-*")) == living(str(tmp_path)) == []
 
 
 def test_terminating_us_ends_the_smoke_too(experiment: Experiment, tmp_path: Path) -> None:
@@ -571,7 +538,7 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.parametrize("when", ["early", "late", "early thread", "late thread"])
+@pytest.mark.parametrize("when", ["early thread", "late"])
 def test_ctrl_c_ends_a_program_that_was_asked(tmp_path: Path, when: str) -> None:
     environ = {**os.environ, LIVING: str(tmp_path), "PYTHONPATH": str(SCRIPT.parent)}
     done = subprocess.run([sys.executable, "-c", INTERRUPTED, *when.split()], env=environ, timeout=60)
@@ -618,8 +585,6 @@ OFFERS = [
     ("pytorch/pytorch:2.4.0-cuda12.4-cudnn9-runtime", "B200", "570.86", "does not run on B200 (10.0)"),
     ("pytorch/pytorch:2.4.0-cuda12.4-cudnn9-runtime", "A100", "515.65", "wants driver 525.60 or newer"),
     ("nvcr.io/nvidia/pytorch:24.05-py3", "RTX 5090", "570", "does not run on 5090 (12.0)"),
-    ("pytorch/pytorch:2.11.0-cuda12.8-cudnn9-runtime", "V100", "570", "does not run on V100 (7.0)"),
-    ("pytorch/pytorch:2.9.0-cuda12.8-cudnn9-runtime", "V100", "570", ""),
     ("me/mine@sha256:1", "A100", "570", "nothing was judged"),
 ]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
@@ -22,7 +21,6 @@ from rgt.probes.factory import Training
 from rgt.probes.probe_session import Session
 
 import click.testing
-import numpy as np
 import pytest
 import torch
 
@@ -31,7 +29,6 @@ from .real.support import wait_for
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = str(ROOT / "scripts" / "probes.py")
-TESTS = str(ROOT / "tests")
 
 
 def command(*words: str | Path) -> click.testing.Result:
@@ -130,10 +127,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_finding_has_evidence_and_a_next_step() -> None:
-    done = command("loss", "--factory", "broken_trainings:softmax_before_cross_entropy", "--path", TESTS)
-    first, head, seen, fix, last = done.stdout.splitlines()
-    assert (done.exit_code, first[:10]) == (1, "FOUND loss")
+def test_a_finding_has_evidence_and_a_next_step(capsys: pytest.CaptureFixture[str]) -> None:
+    found = probes.examine(zoo.softmax_before_cross_entropy, ("loss",))
+    code = probes._emit([result.as_dict() for result in found], None)
+    first, head, seen, fix, last = capsys.readouterr().out.splitlines()
+    assert (code, first[:10]) == (1, "FOUND loss")
     assert head == "error loss-input: loss: cross_entropy gets probabilities: softmax is applied twice"
     assert "made by SoftmaxBackward0" in seen
     assert fix == "      fix: give it the raw scores; softmax only where probabilities are shown"
@@ -272,113 +270,3 @@ def test_the_demo_passes_every_probe_within_two_minutes() -> None:
     answer = json.loads(done.stdout)
     assert (done.exit_code, [f["message"] for f in answer["findings"] if f["severity"] != "info"]) == (0, [])
     assert not [row for row in answer["probes"] if "no time left" in row["evidence"]]
-
-
-# --- saved predictions -----------------------------------------------------------------------------------------------
-
-
-def save(path: Path, **arrays: Any) -> Path:
-    columns: dict[str, Any] = {name: np.asarray(array) for name, array in arrays.items()}
-    if path.suffix == ".npz":
-        np.savez(path, **columns)
-    elif path.suffix == ".jsonl":
-        rows = zip(*(array.tolist() for array in columns.values()), strict=True)
-        path.write_text("".join(json.dumps(dict(zip(columns, row, strict=True))) + "\n" for row in rows))
-    else:
-        wide = {n: a if a.ndim > 1 else a[:, None] for n, a in columns.items()}
-        names = [f"{n}_{i}" if columns[n].ndim > 1 else n for n, a in wide.items() for i in range(a.shape[1])]
-        table = np.hstack(list(wide.values()))
-        path.write_text("\n".join([",".join(names), *(",".join(map(str, row)) for row in table)]), "utf-8-sig")
-    return path
-
-
-def judged(path: Path) -> tuple[int, list[str]]:
-    done = command("predictions", path, "--json")
-    return done.exit_code, [finding["message"] for finding in json.loads(done.stdout)["findings"]]
-
-
-DICE = np.random.default_rng(0)
-TARGET = DICE.integers(0, 4, 200)
-LOGITS = np.eye(4)[TARGET] * 3 + DICE.normal(size=(200, 4))
-
-
-@pytest.mark.parametrize("suffix", ["npz", "csv", "jsonl"])
-def test_saved_predictions_good_and_bad(tmp_path: Path, suffix: str) -> None:
-    shuffled = np.roll(LOGITS, 1, 0)
-    good = save(tmp_path / f"good.{suffix}", logits=LOGITS, target=TARGET, logits_shuffled=shuffled)
-    assert judged(good) == (0, [])
-    bad = save(tmp_path / f"bad.{suffix}", logits=LOGITS, target=TARGET, logits_shuffled=LOGITS)
-    assert judged(bad) == (1, ["real and shuffled input give identical predictions"])
-
-
-NOISE, NUMBERS = DICE.normal(size=(200, 4)), DICE.normal(size=200)
-FLAGS = TARGET % 2
-LABELS = DICE.integers(0, 2, (200, 4))
-BLIND = "no better than one constant answer"
-SAVED: dict[str, tuple[list[str], dict[str, Any]]] = {
-    "constant": (["every prediction is the same", BLIND], {"pred": 0.25 + NUMBERS * 1e-9, "target": NUMBERS}),
-    "one class": (["97% of the predictions are 2.0", BLIND], {"pred": [2] * 194 + [1] * 6, "target": TARGET}),
-    "one class of rows": (
-        ["100% of the predictions are 0.0", BLIND],
-        {"prob": 0.2 + np.eye(4)[[0] * 200] / 5 + NOISE / 1e3, "target": TARGET},
-    ),
-    "chance": ([BLIND], {"logits": NOISE, "target": TARGET}),
-    "chance of numbers": ([BLIND], {"pred": NUMBERS[::-1], "target": NUMBERS}),
-    "the prior": (["the score does not need the right input"], {**dict.fromkeys(["pred", "target"], FLAGS)}),
-    "nan": (["3 of 200 predictions hold NaN or Inf"], {"pred": [np.nan] * 3 + [0.5] * 197, "target": FLAGS}),
-    "one text": (["every prediction is the same", BLIND], {"pred": ["yes"] * 200, "target": ["yes", "no"] * 100}),
-    "good text": ([], {"pred": ["yes", "no"] * 100, "target": ["yes", "no"] * 100}),
-    "good numbers": ([], {"pred": NUMBERS + 0.1, "target": NUMBERS, "pred_shuffled": NUMBERS[::-1]}),
-    "good flags": ([], {"pred": FLAGS == 1, "target": FLAGS == 1, "pred_shuffled": FLAGS[::-1] == 1}),
-    "good probability": ([], {"prob": 0.2 + 0.5 * FLAGS, "target": FLAGS}),
-    "good several labels": ([], {"logits": 4.0 * LABELS - 2, "target": LABELS}),
-    "all of one class in truth": ([BLIND], {"pred": [1] * 199 + [0], "target": [1] * 200}),
-    "no target": ([], {"prob": np.abs(NOISE)}),
-}
-SAVED["the prior"][1]["pred_shuffled"] = np.where(np.arange(200) < 1, 1 - FLAGS, FLAGS)
-
-
-@pytest.mark.parametrize("name", SAVED)
-def test_kinds_of_collapse_and_hidden_failures(tmp_path: Path, name: str) -> None:
-    messages, arrays = SAVED[name]
-    assert judged(save(tmp_path / "case.npz", **arrays)) == (bool(messages), messages)
-
-
-def test_what_saved_predictions_cannot_tell_is_said(tmp_path: Path) -> None:
-    done = command("predictions", save(tmp_path / "x.csv", pred=[1, 2, 3]))
-    assert (done.exit_code, done.stdout.splitlines()) == (
-        0,
-        [
-            "ok    collapse     3 predictions; the most frequent answer 1.0 has 33%",
-            "-     chance       needs a column target and 20 rows",
-            "-     shuffled     needs a column pred_shuffled",
-            "0 of 1 probes found something; 2 had nothing to judge",
-        ],
-    )
-
-
-def npz(**arrays: Any) -> bytes:
-    np.savez(file := io.BytesIO(), **arrays)
-    return file.getvalue()
-
-
-UNREADABLE = [
-    ("x.txt", b"", "is not .npz, .csv or .jsonl"),
-    ("x.npz", b"PK\x03\x04 torn", "cannot be read as npz"),
-    ("x.npz", npz(pred=np.ones(3), target=np.ones(4)), "columns of different length"),
-    ("x.npz", npz(pred=np.ones((3, 2)), target=np.ones((3, 4))), "pred has the shape (3, 2), target (3, 4)"),
-    ("x.npz", npz(prob=np.ones((3, 2)), target=np.array([0, 1, -100])), "target must be class numbers from 0 to 1"),
-    ("x.csv", b"prob,target\n1,two\n", "prob or target is not a number in every row"),
-    ("x.csv", b"", "has no rows; expected one of logits, prob, pred"),
-    ("x.csv", b"\xff\xfe\x00", "cannot be read as csv"),
-    ("x.csv", b"score\n1\n", "has score; expected one of logits, prob, pred"),
-    ("x.jsonl", b'{"pred": 1, "target": 1}\n{"pred": 1}\n', "target has no number in some rows"),
-    ("x.jsonl", b"[1]\n", "line 1 is a list; expected an object"),
-]
-
-
-def test_unreadable_predictions_are_one_sentence(tmp_path: Path) -> None:
-    for name, content, sentence in UNREADABLE:
-        (tmp_path / name).write_bytes(content)
-        done = command("predictions", tmp_path / name)
-        assert (done.exit_code, done.stdout, sentence in done.stderr) == (2, "", True), done.stderr

@@ -27,8 +27,6 @@ pytestmark = pytest.mark.xdist_group("host-memory")  # the processes are started
 LEAKS = {
     "": set(),
     "train": {"main, training"},
-    "val": {"main, validation"},
-    "worker": {"workers (2)"},
     "shm": {"shared memory"},
     "warm": set(),
     "train val worker": {"main, training", "main, validation", "workers (2)"},

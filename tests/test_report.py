@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -57,40 +56,29 @@ GITHUB = """\
 def test_text_json_and_github(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(example(), capsys, summary="3 stamps, 1 stale") == TEXT
     assert printed(example(), capsys, "github", summary="not shown") == GITHUB
-    shown = printed(example(), capsys, "json", summary="not shown")
-    answer = json.loads(shown)
-    assert (shown, list(answer)) == (json.dumps(answer, indent=2) + "\n", ["tool", "ok", "findings", "checked"])
-    assert (answer["tool"], answer["ok"], answer["checked"]) == ("check_staleness", False, 3)
-    last = ["pricing.a100", "verified: 2025-09", "look it up and update it"]
-    assert [list(finding.values()) for finding in answer["findings"]] == [
-        ["stale", "error", "the price is 14 months old", "profiles/autodl.md", 12, *last],
-        ["malformed", "warn", "no month in the stamp", "references/x.md"],
-        ["future", "info", "the clock of this machine may be wrong", ""],
-    ]
-    keys = "code severity message path line where evidence fix".split()
-    assert [list(finding) for finding in answer["findings"]] == [keys, keys[:4], keys[:4]]
+    answer = json.loads(printed(example(), capsys, "json", summary="not shown"))
+    schema.check(answer, "report", "stdout")
+    assert list(answer) == ["tool", "ok", "findings", "checked"]
+    assert list(answer["findings"][0]) == "code severity message path line where evidence fix".split()
+    assert list(answer["findings"][2].values()) == ["future", "info", "the clock of this machine may be wrong", ""]
 
 
 def test_sarif_is_a_log_of_version_2_1_0(capsys: pytest.CaptureFixture[str]) -> None:
     """https://docs.oasis-open.org/sarif/sarif/v2.1.0: a location is a URI, so a file name is percent-encoded."""
-    found = example()
-    found.add("nan", "warn", "values", path="a:b c/\u6a21 #1.pt")
-    place = {"artifactLocation": {"uri": "profiles/autodl.md"}, "region": {"startLine": 12}}
-    malformed, odd = (
-        {"artifactLocation": {"uri": uri}} for uri in ("references/x.md", "a%3Ab%20c/%E6%A8%A1%20%231.pt")
-    )
+    found = Report("check_staleness")
+    found.add("nan", "warn", "odd", path="a:b c/\u6a21 #1.pt", line=12)
+    found.add("future", "info", "the clock")
+    place = {"artifactLocation": {"uri": "a%3Ab%20c/%E6%A8%A1%20%231.pt"}, "region": {"startLine": 12}}
     results = [
-        ("stale", "error", "the price is 14 months old", place),
-        ("malformed", "warning", "no month in the stamp", malformed),
-        ("future", "note", "the clock of this machine may be wrong", None),
-        ("nan", "warning", "values", odd),
+        {
+            "ruleId": "nan",
+            "level": "warning",
+            "message": {"text": "values"},
+            "locations": [{"physicalLocation": place}],
+        },
+        {"ruleId": "future", "level": "note", "message": {"text": "the clock"}},
     ]
-    shown = [
-        {"ruleId": code, "level": level, "message": {"text": text}}
-        | ({"locations": [{"physicalLocation": where}]} if where else {})
-        for code, level, text, where in results
-    ]
-    run = {"tool": {"driver": {"name": "check_staleness"}}, "results": shown}
+    run = {"tool": {"driver": {"name": "check_staleness"}}, "results": results}
     assert json.loads(printed(found, capsys, "sarif", summary="not shown")) == {"version": "2.1.0", "runs": [run]}
 
 
@@ -125,16 +113,13 @@ def test_text_is_bounded_and_the_rest_is_counted(capsys: pytest.CaptureFixture[s
     assert len(json.loads(printed(found, capsys, "json"))["findings"]) == 51
 
 
-@pytest.mark.parametrize("fmt", [None, "json", "github", "sarif"])
-def test_information_alone_is_fine(fmt: str | None) -> None:
+def test_information_alone_is_fine() -> None:
     for severities, code in {"": 0, "info": 0, "warn": 1, "error": 1, "info warn info": 1}.items():
         found = Report("x", [Finding("stale", severity, "old") for severity in severities.split()])
-        assert (found.emit(fmt), found.as_dict()["ok"]) == (code, code == 0)
+        assert (found.emit(), found.as_dict()["ok"]) == (code, code == 0)
 
 
-def test_json_fits_the_report_schema_and_an_unknown_code_or_severity_is_a_bug_of_the_caller() -> None:
-    schema.check(example().as_dict(), "report", "stdout")
-    schema.check(Report("x", [Finding(code, "warn", "m") for code in CODES]).as_dict(), "report", "stdout")
+def test_an_unknown_code_or_severity_is_a_bug_of_the_caller() -> None:
     for code, severity in (("no-such-code", "warn"), ("stale", "fatal")):
         with pytest.raises(ValueError, match="unknown finding code or severity"):
             Report("x").add(code, severity, "m")
@@ -162,10 +147,3 @@ def test_every_code_a_script_uses_is_in_the_list() -> None:
         if code not in CODES
     ]
     assert unknown == []
-
-
-def test_every_code_of_the_list_is_a_word_of_some_script() -> None:
-    """Also when the script passes it on in a variable."""
-    scripts = [path for path in sorted(SCRIPTS.rglob("*.py")) if path.name != "report.py"]
-    sources = "\n".join(path.read_text(encoding="utf-8") for path in scripts)
-    assert [code for code in CODES if not re.search(rf"""["']{code}["']""", sources)] == []

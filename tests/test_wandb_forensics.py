@@ -211,13 +211,6 @@ def test_a_name_that_several_runs_have_is_refused(tmp_path: Path) -> None:
     assert done.returncode == 2 and "baseline names 2 runs: aa, bb; name one by its id" in done.stderr
 
 
-def test_export_gives_a_run_directory(made: Path, tmp_path: Path) -> None:
-    path = Path(answer("export", made, "good0001", "--into", tmp_path / "runs")["run"])
-    exported = rundir.open_run(path)
-    assert exported.record()["config"]["lr"] == 0.1 and exported.record()["seeds"] == {"seed": 1}
-    assert len(exported.curve("loss")) == 40 and len(exported.curve("acc", split="val")) == 40
-
-
 def test_an_export_keeps_its_own_step_and_what_strict_json_has_no_word_for(tmp_path: Path) -> None:
     first = started("odd00001", dropout="NaN", lr="0.1")
     rows = [row(7, **{"train/step": "900", "train/time": "0.25", "loss": "Infinity", "_timestamp": "5.0"})]

@@ -22,7 +22,7 @@ from rgt.units import show_json, show_text
 
 CODES = frozenset(
     """
-    accumulated blank bomb bounds budget bug-suspect cadence chance changed clipped clock code coincidence collapse
+    accumulated blank bomb bounds budget bug-suspect cadence chance changed clipped clock code coincidence
     confound constant count crash crc crlf cuda curve dead-units digest direction disclose diverged drawn drift dtype
     duplicate early-stopping ecc effect ema empty error-page eval-set extra failed font future gap gpu gpu-hot
     gpu-idle gradient group-leak growth hang hardware held hole host-memory hostile identical ignored-input image inf

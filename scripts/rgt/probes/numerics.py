@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rgt.probes.factory import Result, sentence, several, site
-from rgt.probes.observe import mode_dependent
-from rgt.probes.probe_session import Session, describe, digest, move, number, tensors
+from rgt.probes.probe_session import Session, describe, digest, mode_dependent, move, number, tensors
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode

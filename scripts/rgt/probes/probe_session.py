@@ -162,6 +162,11 @@ def tensors(item: Any, name: str = "") -> Iterator[tuple[str, Any]]:
             yield from tensors(value, f"{name}[{index}]")
 
 
+def mode_dependent() -> Any:
+    """Modules that behave differently in train and eval mode."""
+    return torch.nn.modules.batchnorm._BatchNorm, torch.nn.modules.dropout._DropoutNd
+
+
 def describe(tensor: Any) -> str:
     """shape, dtype, range, mean, and how many values are not finite."""
     values = tensor.detach()

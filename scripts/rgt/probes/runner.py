@@ -42,7 +42,7 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+) in (.+)')
 
 def run(session: Session, names: tuple[str, ...] = NAMES) -> Iterator[Result]:
     """Each result as soon as it is there. A probe that raises is a result too: the others still run."""
-    from rgt.probes.observe import observe
+    from rgt.probes.updates import observe
 
     for probe in (probe for probe in PROBES if probe.name in names):
         start, result = time.perf_counter(), Result(probe.name)
