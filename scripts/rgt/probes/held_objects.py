@@ -21,17 +21,18 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 _SHARE = 0.1  # of the time that looking may take
 _SHOWN = 8
 _SUSPECTS = 64
+_LOOKS = 3  # in which a container has grown, before it is suspected
 _IDLE = 20  # looks without growth, after which a container is let go: nothing is kept alive for long
 _GRAPH = 1 << 16  # bytes that a graph is taken to hold
 _MODES = ("training", "validation")
 
 
 class Suspect:
-    """A container that grows: in how many looks it did, by how much, and in which mode."""
+    """A container that keeps growing: by how much since it is suspected, and in which mode."""
 
-    def __init__(self, thing: Any, size: int) -> None:
-        self.thing, self.size = thing, size
-        self.looks = self.idle = self.told = 0
+    def __init__(self, thing: Any) -> None:
+        self.thing, self.size = thing, len(thing)
+        self.idle = self.told = 0
         self.by = dict.fromkeys(_MODES, 0)  # elements
 
     def count(self, mode: str) -> None:
@@ -39,13 +40,13 @@ class Suspect:
         self.size += more
         self.by[mode] += more
         if more < 0:  # it is emptied again
-            self.looks, self.by = 0, dict.fromkeys(_MODES, 0)
+            self.by, self.told = dict.fromkeys(_MODES, 0), 0
 
     def look(self, mode: str) -> None:
         self.count(mode)
         grew = sum(self.by.values()) > self.told
         self.told = sum(self.by.values())
-        self.looks, self.idle = self.looks + grew, 0 if grew else self.idle + 1
+        self.idle = 0 if grew else self.idle + 1
 
     def as_dict(self) -> dict[str, Any]:
         """With the weight of its newest element, and whether that drags a graph along."""
@@ -60,6 +61,7 @@ class Look:
 
     def __init__(self) -> None:
         self.sizes: dict[int, int] = {}  # of all containers, by id
+        self.grown: dict[int, int] = {}  # in so many looks, by id: what is only passing by is not kept alive
         self.suspects: dict[int, Suspect] = {}
         self.steps = self.evaluations = self.depth = 0
         self.mode = _MODES[0]
@@ -87,8 +89,9 @@ class Look:
         torch.nn.Module.train = train
 
         def count(*_: Any) -> None:
-            if not self.steps:
-                self.suspects.clear()  # imports and building the model fill many containers
+            if not self.steps:  # imports and building the model fill many containers
+                self.suspects.clear()
+                self.grown.clear()
             self.steps += 1
 
         sys.modules["torch.optim.optimizer"].register_optimizer_step_post_hook(count)
@@ -96,28 +99,32 @@ class Look:
     def take(self) -> dict[str, Any]:
         """Count tensors and hooks, and follow the containers that grow."""
         torch: Any = sys.modules.get("torch")
-        objects = gc.get_objects()
-        tensors, modules = [], []
-        if torch is not None and hasattr(torch, "Tensor") and hasattr(torch, "nn"):
-            kinds = set(map(type, objects))  # a few hundred thousand objects are looked through by type: that is quick
-            for found, base in ((tensors, torch.Tensor), (modules, torch.nn.Module)):
-                wanted = {kind for kind in kinds if issubclass(kind, base)}
-                found += [thing for thing in objects if type(thing) in wanted]
-        own = {id(thing) for thing in (objects, tensors, modules, self.sizes, self.suspects, self.__dict__)}
-        sizes = {}
-        for thing in objects:
-            if type(thing) not in _CONTAINERS or id(thing) in own:
-                continue
-            place = id(thing)
-            sizes[place] = len(thing)
-            before = self.sizes.get(place, sizes[place])
-            if sizes[place] > before and place not in self.suspects:
-                self.suspects[place] = Suspect(thing, before)
-        self.sizes = sizes
+        objects = gc.get_objects()  # a few hundred thousand: looked through by type, which is quick
+        kinds = set(map(type, objects))
+        bases = (torch.Tensor, torch.nn.Module) if torch and hasattr(torch, "nn") else ((), ())
+        tensor_kinds, module_kinds = ({kind for kind in kinds if issubclass(kind, base)} for base in bases)
+        tensors = [thing for thing in objects if type(thing) in tensor_kinds]
+        modules = [thing for thing in objects if type(thing) in module_kinds]
+        containers = [thing for thing in objects if type(thing) in _CONTAINERS]
+        del objects
+        own = {id(self.sizes), id(self.grown), id(self.suspects)}
+        for thing in containers:  # in place: what we allocate ourselves is noise in the memory that is watched
+            place, size = id(thing), len(thing)
+            before = self.sizes.get(place, size)
+            self.sizes[place] = size
+            if size < before:
+                self.grown.pop(place, None)  # another object, or one that is emptied again
+            elif size > before and place not in self.suspects and place not in own:
+                self.grown[place] = self.grown.get(place, 0) + 1
+                if self.grown[place] >= _LOOKS and len(self.suspects) < _SUSPECTS:
+                    self.suspects[place] = Suspect(thing)
+        if len(self.sizes) > 2 * len(containers):
+            self.sizes = {id(thing): len(thing) for thing in containers}  # without those that are gone
         for place, suspect in list(self.suspects.items()):
             suspect.look(self.mode)
             if suspect.idle > _IDLE:
                 del self.suspects[place]
+                self.grown.pop(place, None)
         return {
             "steps": self.steps,
             "evaluations": self.evaluations,
@@ -130,9 +137,9 @@ class Look:
     def holders(self) -> list[dict[str, Any]]:
         """Containers that keep growing, the heaviest growth first, with their names."""
         rows = []
-        for suspect in list(self.suspects.values())[:_SUSPECTS]:
+        for suspect in list(self.suspects.values()):
             with contextlib.suppress(Exception):  # the program goes on meanwhile
-                if suspect.looks >= 3:
+                if suspect.told:
                     rows.append((suspect.as_dict(), suspect))
         rows.sort(key=lambda pair: -pair[0]["elements"] * (pair[0]["each"] + (_GRAPH if pair[0]["graph"] else 0)))
         return [{**row, "name": name_of(suspect.thing)} for row, suspect in rows[:_SHOWN]]

@@ -44,7 +44,6 @@ Points = Sequence[tuple[float, float]]
 LEAK, PLATEAU, UNSTEADY, NONE, UNJUDGED = "leak", "plateau", "unsteady", "none", "unjudged"
 WARMUP = 0.2  # of the whole
 _BLOCKS = 8
-_POINTS = 4  # at least, of a block
 _FEWEST = 4  # blocks, or evaluations, to tell growth from noise
 _SURE = 2.5  # standard errors; a little more than 2 because the blocks are few
 WORTH = 2 << 20  # bytes over what was watched; less is noise of the allocator
@@ -244,20 +243,24 @@ def estimate(pieces: Sequence[Points]) -> Slope:
     heads = [[level for at, level in piece if at < start] for piece in pieces]
     early = sum(head[-1] - head[0] for head in heads if head)
     later = [[point for point in piece if point[0] >= start] for piece in pieces]
-    count = min(_BLOCKS, sum(map(len, later)) // _POINTS)
+    size = max(4, math.ceil(sum(map(len, later)) / _BLOCKS))
     slopes, lengths = [], []
-    for left, right in itertools.pairwise(start + (high - start) * index / max(1, count) for index in range(count + 1)):
-        products = squares = length = 0.0
-        for piece in later:  # each keeps its own level, all share the slope
-            block = [point for point in piece if left <= point[0] <= right]
-            if len(block) > 1:
-                x, y = (statistics.fmean(values) for values in zip(*block, strict=True))
-                products += sum((a - x) * (b - y) for a, b in block)
-                squares += sum((a - x) ** 2 for a, _ in block)
-                length += block[-1][0] - block[0][0]
-        if squares:
+    products = squares = length = count = 0.0
+    blocks = []  # of about `size` points, which share their ends, so that no growth falls between them
+    for piece in later:
+        cuts = max(1, len(piece) // size)
+        bounds = [round(index * (len(piece) - 1) / cuts) for index in range(cuts + 1)]
+        blocks += [piece[first : last + 1] for first, last in itertools.pairwise(bounds) if last > first]
+    for block in blocks:
+        # short pieces are pooled: each keeps its own level, all share the slope
+        x, y = (statistics.fmean(values) for values in zip(*block, strict=True))
+        products += sum((a - x) * (b - y) for a, b in block)
+        squares += sum((a - x) ** 2 for a, _ in block)
+        length, count = length + block[-1][0] - block[0][0], count + len(block)
+        if count >= size and squares:
             slopes.append(products / squares)
             lengths.append(length)
+            products = squares = length = count = 0.0
     return _judged(slopes, lengths, early)
 
 
