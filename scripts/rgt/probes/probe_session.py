@@ -43,7 +43,7 @@ class Session:
     def fresh(self) -> Session:
         """With a new training from the factory: nothing that was done to the last one is left."""
         self.training: Any = None
-        if torch.cuda.is_initialized():
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             gc.collect()  # hooks make cycles, which keep the memory of earlier ones
         random.seed(self.seed)
         with contextlib.suppress(ImportError):  # torch runs without it

@@ -176,7 +176,8 @@ def _run_child(request: dict[str, Any]) -> Ended:
     program = f"import sys; sys.path[0] = {str(SCRIPTS)!r}; from rgt.probes.runner import main; main()"
     with tempfile.TemporaryDirectory(prefix="rgt-probes-") as folder:
         out, stacks, log, order = (Path(folder, kind) for kind in ("out", "stacks", "log", "request"))
-        out.touch(), stacks.touch()
+        out.touch()
+        stacks.touch()
         terminal, hung = os.dup(2), False
         order.write_text(json.dumps({**request, "out": str(out), "stacks": str(stacks), "terminal": terminal}))
         with order.open("rb") as source, log.open("wb") as sink:
