@@ -73,7 +73,7 @@ def test_sarif_is_a_log_of_version_2_1_0(capsys: pytest.CaptureFixture[str]) -> 
         {
             "ruleId": "nan",
             "level": "warning",
-            "message": {"text": "values"},
+            "message": {"text": "odd"},
             "locations": [{"physicalLocation": place}],
         },
         {"ruleId": "future", "level": "note", "message": {"text": "the clock"}},
