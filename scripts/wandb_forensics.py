@@ -2,11 +2,13 @@
 # requires-python = ">=3.10"
 # dependencies = ["click", "pyyaml", "jsonschema", "numpy", "nvidia-ml-py", "wandb"]
 # ///
-"""VERIFY · what a tracker really holds: states, damage, copies, export; offline files and the hosted API
+"""VERIFY · what a tracker really holds: list, diff, curve, duplicates, export; offline files and the hosted API
 
 Example:
     rgt wandb_forensics list wandb/
-    rgt wandb_forensics export entity/project <id> --into runs
+    rgt wandb_forensics diff wandb/ <id> <id>
+    rgt wandb_forensics curve entity/project <id> val/loss
+    rgt wandb_forensics export wandb/ <id> --into runs
 
 SOURCE is a folder with run-*.wandb files (read as they are, also after a crash) or entity/project of the hosted
 service. Nothing of it is changed.
@@ -26,7 +28,7 @@ from typing import Any
 from rgt import cli
 from rgt.errors import RgtError, bad_input, lacking
 from rgt.report import Report, progress
-from rgt.run.foreign import Row
+from rgt.run.foreign import Row, strict
 from rgt.run.foreign.wandb_files import Offline, Tracked, joined, whole_runs
 
 import click
@@ -36,6 +38,8 @@ _COMPARED = 50  # rows of two histories that decide whether they are one
 _OWN = frozenset(["_timestamp", "_runtime", "_wandb", "_step"])
 _PAGE = 1000
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}  # how the service says them
+source_argument = click.argument("source")
+run_argument = click.argument("run_id")
 
 
 @click.group(cls=cli.Group)
@@ -52,7 +56,7 @@ def open_source(text: str) -> Offline | Hosted:
 
 
 @main.command("list")
-@click.argument("source")
+@source_argument
 @cli.report_options
 def list_runs(source: str, fmt: str | None) -> int:
     """Every run with its state, length and last values; damaged, crashed and doubled ones are findings."""
@@ -66,7 +70,7 @@ def list_runs(source: str, fmt: str | None) -> int:
             code = "" if run.exit_code is None else f" with exit code {run.exit_code}"
             report.add("failed", "info", f"{run.state}{code} after {run.length} rows", path=run.where, where=run.id)
     for parts in (parts for parts in whole_runs(runs) if len(parts) > 1):
-        message = f"{len(parts)} records, it was resumed; export joins them"
+        message = f"{len(parts)} records, it was resumed; curve and export join them"
         report.add("duplicate", "info", message, path=parts[-1].where, where=parts[-1].id)
     for ids in copies(opened, runs):
         message = f"{', '.join(ids)} hold the same curve: one run counted {len(ids)} times"
@@ -80,12 +84,58 @@ def list_runs(source: str, fmt: str | None) -> int:
 
 
 @main.command()
-@click.argument("source")
-@click.argument("run_id")
+@source_argument
+@click.argument("first")
+@click.argument("second")
+@cli.json_option
+def diff(source: str, first: str, second: str, as_json: bool) -> int:
+    """What differs between two runs: config, code commit, command, final values. Exit 1 when the config does."""
+    opened = open_source(source)
+    runs = opened.runs()
+    a, b = (records_of(runs, run_id)[-1] for run_id in (first, second))
+    for run in (a, b):
+        opened.details(run)
+    compared: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+        "config": (a.settings(), b.settings()),
+        "code": ({**a.git, "command": a.command}, {**b.git, "command": b.command}),
+        "summary": (a.numbers(), b.numbers()),
+    }
+    changed = {
+        part: {key: (x.get(key), y.get(key)) for key in sorted({*x, *y}) if x.get(key) != y.get(key)}
+        for part, (x, y) in compared.items()
+    }
+    rows = [(part, key, *pair) for part, keys in changed.items() for key, pair in keys.items()]
+    lines = [f"{part:8} {key}: {left!r} -> {right!r}" for part, key, left, right in rows]
+    data = {"first": a.id, "second": b.id, **changed}
+    cli.show(data, as_json, [*lines, f"{len(changed['config'])} settings differ"])
+    return 1 if changed["config"] else 0
+
+
+@main.command()
+@source_argument
+@run_argument
+@click.argument("metric")
+@cli.json_option
+def curve(source: str, run_id: str, metric: str, as_json: bool) -> None:
+    """Every logged value of METRIC, unsampled, as CSV (step,value) or JSON; of a resumed run all records, joined."""
+    opened = open_source(source)
+    parts = records_of(opened.runs(), run_id)
+    run = parts[-1]
+    points = [(row["_step"], row[metric]) for row in joined_history(opened, parts) if metric in row]
+    if not points:
+        names = sorted({key for row in joined_history(opened, parts) for key in row if not key.startswith("_")})
+        raise bad_input(f"{run.id} never logged {metric}; it logged: {', '.join(names[:20])}")
+    data = {"run": run.id, "metric": metric, "points": strict(points)}
+    cli.show(data, as_json, ["step,value", *(f"{step},{value!r}" for step, value in points)])
+
+
+@main.command()
+@source_argument
+@run_argument
 @click.option("--into", type=click.Path(path_type=Path), default="runs", show_default=True, help="Where runs live.")
 @cli.json_option
 def export(source: str, run_id: str, into: Path, as_json: bool) -> None:
-    """Write a run directory from a tracked run, every row of it, so that compare_runs, watch and all others read it."""
+    """Write a run directory from a tracked run, so that every script can read it."""
     from rgt.run import adopt
 
     opened = open_source(source)

@@ -135,21 +135,34 @@ def test_list_knows_every_fate(made: Path) -> None:
     assert good["config"] == {"lr": 0.1, "seed": 1, "optim.name": "adam", "optim.eps": 1e-8}
 
 
-def exported(source: object, run_id: str, folder: Path) -> rundir.Run:
-    return rundir.open_run(Path(answer("export", source, run_id, "--into", folder)["run"]))
+def test_diff_names_the_settings_that_changed(made: Path) -> None:
+    changed = answer("diff", made, "good0001", "other001", code=1)["config"]
+    assert changed == {"lr": [0.1, 0.2], "seed": [1, 2]}
+    assert "config   lr: 0.1 -> 0.2" in run("diff", made, "good", "other").stdout
+    assert answer("diff", made, "good0001", "copy0001")["config"] == {}
 
 
-def test_a_resumed_run_is_joined(resumed: Path, tmp_path: Path) -> None:
-    done = run("export", resumed, "halves01", "--into", tmp_path / "runs")
+def test_curve_is_unsampled(made: Path) -> None:
+    points = answer("curve", made, "good0001", "val/acc")["points"]
+    assert [step for step, _ in points] == list(range(40))
+    done = run("curve", made, "good0001", "no")
+    assert done.returncode == 2 and "never logged no; it logged: bad, count, deep.er" in done.stderr
+
+
+def test_the_curve_of_a_resumed_run_is_joined_and_exported_whole(resumed: Path, tmp_path: Path) -> None:
+    done = run("curve", resumed, "halves01", "loss", "--json")
+    twin = answer("curve", resumed, "twin0001", "loss")["points"]
+    assert len(twin) == 55 and json.loads(done.stdout)["points"] == twin  # the later record wins from step 25 on
     assert "2 records of halves01, which was resumed; the later one counts where both have a step: " in done.stderr
-    whole, twin = rundir.open_run(Path(done.stdout.strip())), exported(resumed, "twin0001", tmp_path / "runs")
-    assert len(twin.curve("loss")) == 55 and whole.curve("loss") == twin.curve("loss")  # the later wins from step 25 on
-    assert list(whole.curve("early")) == list(range(30))  # what only the earlier record logged at a step stays
+    early = answer("curve", resumed, "halves01", "early")["points"]
+    assert [step for step, _ in early] == list(range(30))  # what only the earlier record logged at a step stays
+    path = Path(answer("export", resumed, "halves01", "--into", tmp_path / "runs")["run"])
+    assert list(rundir.open_run(path).curve("loss")) == list(range(55))
 
 
 def test_a_copy_of_a_resumed_run_is_found(resumed: Path) -> None:
     assert [finding["message"] for finding in answer("list", resumed, code=1)["findings"]] == [
-        "2 records, it was resumed; export joins them",
+        "2 records, it was resumed; curve and export join them",
         "halves01, twin0001 hold the same curve: one run counted 2 times",
     ]
 
@@ -194,7 +207,7 @@ def test_a_file_that_ends_where_its_block_has_no_room_for_another_header(tmp_pat
 def test_a_name_that_several_runs_have_is_refused(tmp_path: Path) -> None:
     for run_id in ("aa", "bb"):
         record_file(tmp_path / "w" / run_id / f"run-{run_id}.wandb", started(run_id, "baseline"), ended())
-    done = run("export", tmp_path / "w", "baseline", "--into", tmp_path / "runs")
+    done = run("curve", tmp_path / "w", "baseline", "loss")
     assert done.returncode == 2 and "baseline names 2 runs: aa, bb; name one by its id" in done.stderr
 
 
@@ -204,9 +217,9 @@ def test_an_export_keeps_its_own_step_and_what_strict_json_has_no_word_for(tmp_p
     record_file(tmp_path / "w" / "run-odd00001.wandb", first, *rows, ended())
     listed = json.loads(run("list", tmp_path / "w", "--json").stdout, parse_constant=pytest.fail)
     assert listed["runs"][0]["config"] == {"dropout": "NaN", "lr": 0.1}
-    odd = exported(tmp_path / "w", "odd00001", tmp_path / "runs")
-    assert odd.record()["config"]["dropout"] == "NaN" and odd.curve("loss") == {7: math.inf}
-    assert json.loads(odd.metrics.read_text())["time"] == 5.0
+    exported = rundir.open_run(Path(answer("export", tmp_path / "w", "odd00001", "--into", tmp_path / "runs")["run"]))
+    assert exported.record()["config"]["dropout"] == "NaN" and exported.curve("loss") == {7: math.inf}
+    assert json.loads(exported.metrics.read_text())["time"] == 5.0
 
 
 @pytest.fixture
@@ -221,14 +234,17 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     service.stop()
 
 
-def test_the_hosted_service_through_its_real_client(service: Service, tmp_path: Path) -> None:
+def test_the_hosted_service_through_its_real_client(service: Service) -> None:
     assert {row["id"]: row["state"] for row in answer("list", "me/p")["runs"]} == {"a1": "finished", "b2": "crashed"}
-    whole = exported("me/p", "a1", tmp_path)
-    # `history` would have sampled 500 of them
-    assert whole.curve("loss") == {step: 1 / (step + 3) for step in range(1200)}
-    assert whole.record()["config"] == {"lr": 0.1}
+    points = answer("curve", "me/p", "a1", "loss")["points"]
+    assert points == [[step, 1 / (step + 3)] for step in range(1200)]  # `history` would have sampled 500 of them
+    assert answer("diff", "me/p", "a1", "b2", code=1)["config"] == {"lr": [0.1, 0.2]}
+
+
+def test_a_service_says_nan_as_a_word(service: Service, tmp_path: Path) -> None:
     service.runs["a1"]["rows"] = [{"_step": 0, "_timestamp": 1.0, "loss": 0.5}, {"_step": 1, "loss": "NaN"}]
-    assert math.isnan(exported("me/p", "a1", tmp_path).curve("loss")[1])
+    exported = rundir.open_run(Path(answer("export", "me/p", "a1", "--into", tmp_path)["run"]))
+    assert math.isnan(exported.curve("loss")[1])
 
 
 def test_a_service_that_does_not_know_us(service: Service) -> None:
@@ -242,7 +258,7 @@ BAD_INPUT = [
     (["list", "./nothing"], "nothing does not exist; name a folder, or entity/project"),
     (["list", "EMPTY"], "no run-*.wandb below"),
     (["list", "JUNK"], "is not a W&B record file"),
-    (["export", "MADE", "a"], "no run a; there are:"),
+    (["diff", "MADE", "a", "b"], "no run a; there are:"),
 ]
 
 
