@@ -9,7 +9,7 @@ Example:
     rgt leak_probe pin --train data/train --test data/test
 
 A split is a file (txt: an item per line; jsonl, json, csv, tsv: per row; npy, npz: per row of the array) or a folder
-(an item per file: images by pixels, text by its words, the rest by bytes; a folder of nothing but csv, tsv or jsonl is
+(an item per file: images by pixels, arrays by values, text by its words; a folder of nothing but csv, tsv or jsonl is
 one table).
 """
 
@@ -17,24 +17,22 @@ from __future__ import annotations
 
 import itertools
 import os
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rgt import cli, errors, files
-from rgt.report import SEVERITIES, Finding, Report, plural
+from rgt import cli, errors
+from rgt.report import SEVERITIES, Report
 
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from rgt.leak_probe.splits import Source
 
 F = TypeVar("F", bound="Callable[..., Any]")
 SPLITS = {"train": "training", "val": "validation", "test": "test"}
 _PATH = click.Path(path_type=Path)
-_SHOWN = 5  # changed files
 
 
 @click.group(cls=cli.Group)
@@ -57,8 +55,8 @@ def overlap(group: tuple[str, ...], listing: Path | None, fmt: str | None, **pat
     """Find items of one split in another: exact after normalisation, near-duplicates, shared groups.
 
     Coincidences (short or low-information items that chance explains, boilerplate) are counted apart, as information.
-    Not looked for: a test item quoted inside a much longer training document, crops of a picture, translations,
-    paraphrases, training data that is younger than the test data.
+    Not looked for: a test item quoted inside a much longer training document, translations, paraphrases, training data
+    that is younger than the test data.
 
     Example: rgt leak_probe overlap --train train.csv --test test.csv --group patient_id
     """
@@ -90,56 +88,38 @@ def overlap(group: tuple[str, ...], listing: Path | None, fmt: str | None, **pat
 @click.option("--dry-run", is_flag=True, help="Say what would be pinned; write nothing.")
 @cli.report_options
 def pin(out: Path, check: bool, dry_run: bool, fmt: str | None, **paths: Path | None) -> int:
-    """Write down by hash which files each split holds, or --check that they still do.
+    """Write down by hash which files and items each split holds, or --check that they still do.
 
     Without --train, --val and --test, --check looks at all splits of the pin, where they were.
 
     Example: rgt leak_probe pin --train train.csv --test test.csv
     """
     sources = _open(paths)
+    from rgt.leak_probe import pins
+
     report = Report("leak_probe", data={"pin": str(out)})
     if check:
-        pinned = files.read_json(out, "split_pins")["splits"]
+        pinned = pins.read(out)
         for name in sources.keys() - pinned.keys():
             raise errors.bad_input(f"{out} has no pin of {name}; it has {', '.join(pinned)}")
         sources = sources or _open({name: out.parent / pinned[name]["path"] for name in pinned})
-        report.findings = [finding for name in sources for finding in _changes(sources[name], pinned)]
+        for name, source in sources.items():
+            report.findings += pins.check(name, source, pinned)
         report.data["checked"] = list(sources)
         return report.emit(fmt, "" if report.findings else f"{', '.join(sources)}: every byte is as pinned in {out}")
     if not sources:
         raise errors.bad_input("nothing to pin; give at least one of --train, --val, --test")
-    # paths are relative to the folder of the pin, so that it can be checked from any directory
-    made = {n: {"path": os.path.relpath(s.path, out.parent), "files": _digests(s)} for n, s in sources.items()}
-    created = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    made = pins.make(sources, out.parent)
     if not dry_run:
-        files.write_json(out, {"created": created, "splits": made}, "split_pins")
+        pins.write(made, out)
+    counts = []
+    for name, source in sources.items():
+        counts.append(f"{name} {made[name]['items']} items in {source.path} ({len(source.parts)} files)")
+        made[name].pop("hashes", None)  # long, and for the file only
+        if source.malformed:
+            report.add("malformed", "warn", f"{source.malformed} rows of {name} are damaged", path=source.malformed_at)
     report.data["splits"] = made
-    counts = [f"{name} {plural(len(source.parts), 'file')} in {source.path}" for name, source in sources.items()]
     return report.emit(fmt, f"{'would pin' if dry_run else 'pinned'} in {out}: {', '.join(counts)}")
-
-
-def _digests(source: Source) -> dict[str, str]:
-    """sha256 of every file, by its path below the split."""
-    from rgt.run.seal import digest_of
-
-    base = source.path if source.path.is_dir() else source.path.parent
-    return {part.relative_to(base).as_posix(): digest_of(part) for part in source.parts}
-
-
-def _changes(source: Source, pinned: dict[str, Any]) -> Iterator[Finding]:
-    """A pin is strict: other bytes are a change."""
-    then, now = pinned[source.name]["files"], _digests(source)
-    others = {digest: name for name in pinned if name != source.name for digest in pinned[name]["files"].values()}
-    changed = [f"{file} is gone" for file in then if file not in now]
-    for file in (file for file in now if now[file] != then.get(file)):
-        origin = others.get(now[file])
-        changed.append(f"{file} {f'was in {origin}' if origin else 'changed' if file in then else 'is new'}")
-    if changed:
-        more = f"; and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
-        message = f"{source.name} is not what was pinned: {len(changed)} of its {len({*then, *now})} files differ"
-        fix = "numbers from before and after are not comparable; take the pinned files, or pin anew and measure again"
-        evidence = "; ".join(changed[:_SHOWN]) + more
-        yield Finding("digest", "error", message, path=str(source.path), evidence=evidence, fix=fix)
 
 
 def _open(given: Mapping[str, Path | None]) -> dict[str, Source]:

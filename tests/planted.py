@@ -147,15 +147,20 @@ def _alter(noise: np.random.Generator, image: Image.Image, way: int) -> bytes:
     if way in (1, 2):
         flips = (Image.Transpose.FLIP_LEFT_RIGHT, Image.Transpose.FLIP_TOP_BOTTOM)
         return _encoded(image.transpose(flips[way - 1]), "PNG")
-    if way == 3:
-        return _encoded(image.resize((side // 2, side // 2)), "PNG")
+    if way == 3:  # up to 15 % of the side lost, anywhere
+        size = int(side * noise.uniform(0.85, 0.97))
+        left, top = noise.integers(0, side - size + 1, 2)
+        return _encoded(image.crop((left, top, left + size, top + size)), "JPEG", quality=90)
     if way == 4:
+        return _encoded(image.resize((side // 2, side // 2)), "PNG")
+    if way == 5:
         return _encoded(ImageEnhance.Brightness(image).enhance(1.25), "JPEG", quality=85)
-    flipped = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)  # made smaller and encoded again
-    return _encoded(flipped.resize((side * 3 // 4, side * 3 // 4)), "JPEG", quality=75)
+    size = int(side * 0.92)  # flipped, cropped and encoded again
+    cropped = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT).crop((3, 5, 3 + size, 5 + size))
+    return _encoded(cropped, "JPEG", quality=75)
 
 
-WAYS = 6
+WAYS = 7
 
 
 def images(folder: Path, size: int, seed: int = 0) -> tuple[Path, Path, set[str], set[str]]:

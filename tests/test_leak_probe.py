@@ -126,6 +126,15 @@ def test_arrays_by_rows(tmp_path: Path) -> None:
     assert (matched(found, "exact", 0), matched(found, "near", 0)) == (set(range(10)), set(range(10, 20)))
 
 
+def test_json_columns_by_name_numbers_by_value_ids_ignored(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).normal(size=300).tolist()
+    rows: list[Any] = [{"id": n, "x": v, "y": round(v**2, 9), "on": True} for n, v in enumerate(values)]
+    rows[0] |= {"x": 17.0, "y": 1e3}
+    same = {"y": "1000", "on": True, "x": 17, "id": "other"}
+    found = overlap(jsonl(tmp_path / "a.jsonl", rows[:200]), jsonl(tmp_path / "b.jsonl", [*rows[200:], same]))
+    assert matched(found, "exact") == {100}
+
+
 def test_chat_messages_count_as_text_and_another_label_hides_nothing(tmp_path: Path) -> None:
     train, _, _, _ = planted.texts(400, seed=5)
     long = [text for text in train if len(text) > 100]
@@ -147,7 +156,7 @@ def test_three_splits_and_the_larger_test(tmp_path: Path) -> None:
 
 
 def test_folder_of_anything(tmp_path: Path) -> None:
-    """Text and JSON by their words, the rest by bytes; a link counts as what it leads to."""
+    """Text and JSON by their words, arrays by values, the rest by bytes; a link counts as what it leads to."""
     a, b = tmp_path / "a", tmp_path / "b"
     for path, content in {
         a / "x.txt": b"The quick brown fox jumps over the lazy dog",
@@ -160,7 +169,7 @@ def test_folder_of_anything(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     np.save(a / "x.npy", np.arange(9.0))
-    np.save(b / "y.npy", np.arange(9.0))
+    np.save(b / "y.npy", np.arange(9, dtype=np.int32))
     for folder in (a, b):
         (folder / "empty").touch()
     (b / "y.bin").symlink_to(a / "x.bin")
@@ -242,35 +251,94 @@ def test_patients_in_file_names(tmp_path: Path) -> None:
 # -- pins
 
 
-def test_a_pin_names_the_files_that_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train, test, out = tmp_path / "train.csv", tmp_path / "test", tmp_path / "SPLITS.json"
-    table(train, [["row", 1]], "text,label")
-    test.mkdir()
-    for name in "abcd":
-        (test / name).write_text(name)
-    words = ["--train", train, "--test", test, "--out", out]
-    said = f"train 1 file in {train}, test 4 files in {test}\n"
+@pytest.fixture
+def pinned(tmp_path: Path) -> Path:
+    table(tmp_path / "train.csv", [[f"row {n}", n] for n in range(50)], "text,label")
+    table(tmp_path / "test.csv", [[f"row {n}", n] for n in range(50, 60)], "text,label")
+    out = tmp_path / "SPLITS.json"
+    words = ["--train", tmp_path / "train.csv", "--test", tmp_path / "test.csv", "--out", out]
+    said = f"train 50 items in {tmp_path}/train.csv (1 files), test 10 items in {tmp_path}/test.csv (1 files)\n"
     assert run("pin", *words, "--dry-run").stdout == f"would pin in {out}: {said}" and not out.exists()
     assert run("pin", *words).stdout == f"pinned in {out}: {said}"
+    return out
+
+
+def checked(pin: Path, *options: object) -> dict[str, str]:
+    found = report("pin", "--check", "--out", pin, *options)
+    base = f"{pin.parent}/"
+    return {f["code"]: f"{f['severity']}: {f['message']}: {f['evidence']}".replace(base, "") for f in found["findings"]}
+
+
+def test_pin_finds_moved_changed_removed_and_reordered_items(pinned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train, test = pinned.with_name("train.csv"), pinned.with_name("test.csv")
     monkeypatch.chdir("/")  # the pin knows where its splits are
-    assert run("pin", "--check", "--out", out).stdout == f"train, test: every byte is as pinned in {out}\n"
-    (test / "b").write_text("B")
-    (test / "c").rename(test / "e")
-    (test / "d").write_bytes(train.read_bytes())
-    (finding,) = report("pin", "--check", "--out", out)["findings"]
-    assert (finding["code"], finding["severity"], finding["path"]) == ("digest", "error", str(test))
-    assert finding["message"] == "test is not what was pinned: 4 of its 5 files differ"
-    assert finding["evidence"] == "c is gone; b changed; d was in train; e is new"
-    train.unlink()
-    problems = {
-        "nothing to pin": [],
-        "no.json does not exist": ["--check", "--out", tmp_path / "no.json"],
-        "has no pin of val; it has train, test": ["--check", "--val", out, "--out", out],
-        "train.csv does not exist": ["--check", "--out", out],
+    assert run("pin", "--check", "--out", pinned).stdout == f"train, test: every byte is as pinned in {pinned}\n"
+    table(train, [[f"row {n}", n] for n in range(49, -1, -1)], "text,label")
+    same = "train has other bytes than were pinned; its 50 items, as they are read, are the same"
+    assert checked(pinned) == {"digest": f"warn: {same}: train.csv changed"}
+    rows = [[f"row {n}", n] for n in range(49)]  # row 49 goes to test
+    rows[7] = ["row\nseven", 7]
+    table(train, rows, "text,label")
+    assert checked(pinned, "--train", train) == {
+        "digest": "error: train is not what was pinned: 50 items then, 49 now: train.csv changed",
+        "extra": "error: 1 items of train are new or have other content: item 8",
+        "missing": "error: 2 pinned items of train are gone or have other content: item 8; item 50",
     }
-    for sentence, asked in problems.items():
-        done = run("pin", *asked)
+    table(test, [[f"row {n}", n] for n in (*range(50, 60), 49, 99)], "text,label")
+    assert checked(pinned, "--test", test) == {
+        "digest": "error: test is not what was pinned: 10 items then, 12 now: test.csv changed",
+        "extra": "error: 2 items of test are new or have other content: item 11; item 12",
+        "moved": "error: 1 items of test were in train when the splits were pinned: item 11",
+    }
+
+
+def test_pin_of_a_folder_names_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder := tmp_path / "test").mkdir()
+    monkeypatch.chdir(folder)
+    for name in "abc":
+        (folder / name).write_text(name)
+    assert run("pin", "--test", ".", "--out", "../P.json").returncode == 0
+    monkeypatch.chdir("/")
+    (folder / "b").write_text("B")
+    (folder / "c").rename(folder / "d")
+    assert checked(tmp_path / "P.json") == {
+        "digest": "error: test is not what was pinned: 3 items then, 3 now: b changed; d is new; c is gone",
+        "extra": "error: 1 items of test are new or have other content: b",
+        "missing": "error: 1 pinned items of test are gone or have other content: b",
+    }
+
+
+def test_rows_are_pinned_by_their_values_in_every_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(tmp_path / "x.npy", np.arange(12.0).reshape(4, 3))
+    jsonl(tmp_path / "x.jsonl", [{"a": 1}, {"a": 1, "b": [2]}])
+    lines(tmp_path / "x.txt", ["one", "two", ""])
+    for name, items in (("x.npy", 4), ("x.jsonl", 2), ("x.txt", 3)):
+        made = report("pin", "--test", tmp_path / name, "--out", tmp_path / "P.json")
+        assert made["splits"]["test"]["items"] == items and checked(tmp_path / "P.json") == {}
+    jsonl(tmp_path / "x.jsonl", [{"b": [2], "a": 1}, {"a": 1}])
+    monkeypatch.setattr(splits, "ROWS", 1)  # which rows are read together must not matter
+    report("pin", "--test", tmp_path / "x.jsonl", "--out", tmp_path / "P.json")
+    monkeypatch.setattr(splits, "ROWS", 20_000)
+    jsonl(tmp_path / "x.jsonl", [{"a": 1}, {"a": 1, "b": [2]}])
+    assert "its 2 items, as they are read, are the same" in checked(tmp_path / "P.json")["digest"]
+
+
+def test_pins_that_cannot_be_used_are_one_sentence(pinned: Path) -> None:
+    def refused(sentence: str, *words: object) -> None:
+        done = run("pin", *words)
         assert done.returncode == 2 and sentence in done.stderr, done.stderr
+
+    refused("nothing to pin")
+    refused("no.json does not exist", "--check", "--out", pinned.with_name("no.json"))
+    refused("has no pin of val; it has train, test", "--check", "--val", pinned, "--out", pinned)
+    text = pinned.read_text()
+    for part in ('"hashes": "', '"sha256": "'):
+        at = text.index(part) + len(part)
+        pinned.write_text(text[:at] + "0000" + text[at + 4 :])
+        refused("was edited: the hashes of train are not those of its sha256", "--check", "--out", pinned)
+    pinned.with_name("train.csv").unlink()
+    pinned.write_text(text)
+    refused("train.csv does not exist", "--check", "--out", pinned)
 
 
 # -- hostile input
@@ -306,6 +374,8 @@ def test_text_that_is_no_utf8(tmp_path: Path) -> None:
     one.write_bytes(b"caf\xe9 au lait is what we drink here\nplain\xff\xfe line of several words\n\n\n")
     other.write_bytes(b"Caf\xe9 au lait is what we drink here!\r\ncaf\xea au lait is what they have there\r\n")
     assert matched(overlap(one, other), "exact") == {0}
+    other.write_text("Plain line of words\nanother line of words that is not there\n", encoding="utf-16")
+    assert overlap(one, other)["ok"]
 
 
 def test_broken_and_blank_rows_are_counted(tmp_path: Path) -> None:

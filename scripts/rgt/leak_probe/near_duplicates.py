@@ -4,13 +4,15 @@ Text: MinHash over pieces of six bytes, then the true Jaccard similarity of each
 (licence headers, templates) say nothing about being copied: they are left out when candidates are looked for, and a
 pair must be similar with and without them. Rows: the same after rounding or a little noise; eight grids with random
 offsets, each over some of the columns, and rows that share a cell are compared column by column.
-Pictures: a DCT hash of a small grey picture and of its mirror images proposes; a pair counts when the pictures
-correlate both as they are and in their fine structure: two photographs of one class agree in the first, not in the
-second.
+Near-duplicate images: a DCT hash of a small grey picture, flipped and cropped, then the pictures themselves.
+
+Hashes only propose. A pair counts when one picture, flipped or cropped by up to a fifth, correlates with the other
+both as it is and in its fine structure: two photographs of one class agree in the first, not in the second.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -242,28 +244,62 @@ class RowIndex:
 # -- pictures
 
 
-SIDE = 32  # of the grey picture that is kept
+SIDE = 64  # of the grey picture that is kept
 FLAT = 4.0  # grey levels of standard deviation below which a picture shows nothing
-_LOW = 8  # frequencies of a hash, each way
+_SMALL, _LOW = 32, 8
 _NEAR = 14  # of 64 bits that may differ in a candidate
+_COARSE = 0.85  # correlation of roughly aligned pictures, below which no finer alignment is tried
 _ALIKE = 0.93  # correlation of the same picture
-_FINE = 0.85  # of its fine structure
+_FINE, _FINE_CROPPED = 0.85, 0.8  # of its fine structure; a crop is only roughly aligned
 _FINE_SPARSE = 0.95  # of a picture with little structure: two digits, shifted and scaled, are soon the same
-_SPARSE = 0.4  # share of flat pixels from which a picture has little
+_SPARSE = 0.4  # share of flat pixels from which a picture has little, and its crops are not judged
 _PICTURE_PARTNERS = 4  # candidates of one picture in one piece
 _FLIPS = ((1, 1), (1, -1), (-1, 1))
-_DCT = np.cos(np.pi / SIDE * (np.arange(SIDE) + 0.5) * np.arange(_LOW)[:, None]).astype(np.float32)
+
+
+Window = tuple[float, float, float, float]  # top, left, height, width in pixels of the kept picture
+
+
+def _windows(shares: tuple[float, ...], places: int) -> list[Window]:
+    """The whole picture first, then windows of these shares of its side."""
+    found: list[Window] = [(0, 0, SIDE, SIDE)]
+    for share in shares:
+        starts = np.linspace(0, SIDE * (1 - share), places).tolist()
+        found += [(y, x, SIDE * share, SIDE * share) for y in starts for x in starts]
+    return found
+
+
+def _weights(windows: list[Window]) -> tuple[Array, Array]:
+    """Matrices so that rows @ picture @ columns are the windows, averaged down to _SMALL x _SMALL pixels."""
+    top, left, height, width = np.array(windows)[:, :, None].transpose(1, 0, 2)
+    pixels, made = np.arange(SIDE), []
+    for start, size in ((top, height), (left, width)):
+        edges = start + size * np.arange(_SMALL + 1) / _SMALL
+        overlap = np.minimum(edges[:, 1:, None], pixels + 1) - np.maximum(edges[:, :-1, None], pixels)
+        weights = np.clip(overlap, 0, None)
+        made.append((weights / weights.sum(axis=2, keepdims=True)).astype(np.float32))
+    return made[0], made[1].transpose(0, 2, 1)
+
+
+_CROPS = _windows((0.92, 0.84), 3)
+_FINE_CROPS = _windows((0.97, 0.94, 0.91, 0.88, 0.85, 0.82), 5)
+_COARSE_WEIGHTS, _FINE_WEIGHTS = _weights(_CROPS), _weights(_FINE_CROPS)
+_WEIGHTS_OF_WHOLE = _weights(_CROPS[:1])
+_DCT = np.cos(np.pi / _SMALL * (np.arange(_SMALL) + 0.5) * np.arange(_LOW)[:, None])
 
 
 def picture_hashes(pictures: Array, flips: tuple[tuple[int, int], ...]) -> Array:
-    """(flips, pictures) 64-bit hashes; a flip turns the sign of odd frequencies."""
-    low = _DCT @ pictures.astype(np.float32) @ _DCT.T
-    odd, variants = 1 - 2 * (np.arange(_LOW) % 2), []
-    for y, x in flips:
-        turned = low * np.where(y < 0, odd, 1)[:, None] * np.where(x < 0, odd, 1)
-        flat = turned.reshape(len(low), _LOW * _LOW)
-        bits = flat > np.median(flat[:, 1:], axis=1, keepdims=True)
-        variants.append(np.packbits(bits, axis=1).view(np.uint64).ravel())
+    """(crops x flips, pictures) 64-bit hashes, the whole picture's first; a flip turns the sign of odd frequencies."""
+    variants = []
+    odd = 1 - 2 * (np.arange(_LOW) % 2)
+    floats = pictures.astype(np.float32)
+    for rows, columns in zip(*_COARSE_WEIGHTS, strict=True):
+        low = (_DCT @ rows).astype(np.float32) @ floats @ (columns @ _DCT.T).astype(np.float32)
+        for y, x in flips:
+            turned = low * np.where(y < 0, odd, 1)[:, None] * np.where(x < 0, odd, 1)
+            flat = turned.reshape(len(low), _LOW * _LOW)
+            bits = flat > np.median(flat[:, 1:], axis=1, keepdims=True)
+            variants.append(np.packbits(bits, axis=1).view(np.uint64).ravel())
     return np.stack(variants)
 
 
@@ -274,8 +310,12 @@ class PictureIndex:
 
     def matches(self, pictures: Array) -> Iterator[tuple[int, int, float]]:
         """(held, asked, correlation) of the pairs that show the same picture."""
-        asked = picture_hashes(pictures, _FLIPS[:1])[0]
-        distance = np.min([np.bitwise_count(asked[:, None] ^ held[None, :]) for held in self.hashes], axis=0)
+        hashes = picture_hashes(pictures, _FLIPS[:1])
+        # least number of differing bits: crops of one against the whole of the other, both ways
+        distance = np.full((len(pictures), len(self.pictures)), 64, dtype=np.uint8)
+        for ours, theirs in ((self.hashes, hashes[:1]), (self.hashes[: len(_FLIPS)], hashes[1:])):
+            for a, b in itertools.product(ours, theirs):
+                np.minimum(distance, np.bitwise_count(b[:, None] ^ a[None, :]), out=distance)
         for row in np.flatnonzero((distance <= _NEAR).any(axis=1)).tolist():
             nearest = np.argsort(distance[row], kind="stable")[:_PICTURE_PARTNERS]
             for held in nearest[distance[row, nearest] <= _NEAR].tolist():
@@ -285,24 +325,43 @@ class PictureIndex:
 
 
 def same_picture(a: Array, b: Array) -> float:
-    """Their correlation, or 0 when they are not the same: also the fine structure must agree."""
-    detail = _detail(b.astype(np.float32))
-    fine = _FINE_SPARSE if (np.abs(detail) < 1).mean() > _SPARSE else _FINE
+    """The correlation of the best alignment, or 0."""
     for y, x in _FLIPS:
-        turned = a[::y, ::x].astype(np.float32)
-        alike = _correlation(turned, b)
-        if alike >= _ALIKE and _correlation(_detail(turned), detail) >= fine:
+        turned, other = a[::y, ::x].astype(np.float32), b.astype(np.float32)
+        alike = _aligned(turned, other) or _aligned(other, turned)
+        if alike:
             return alike
     return 0.0
 
 
-def _correlation(one: Array, other: Array) -> float:
-    one, other = one - one.mean(), other - other.mean()
-    return float((one * other).sum() / max(np.sqrt((one**2).sum() * (other**2).sum()), 1e-9))
+def _aligned(picture: Array, target: Array) -> float:
+    """Correlation of the best window of `picture` with the whole of `target`; 0 when they are not the same."""
+    whole = _cut(target, _WEIGHTS_OF_WHOLE)[0]
+    if _correlation(_cut(picture, _COARSE_WEIGHTS), whole).max() < _COARSE:
+        return 0.0
+    detail = _detail(whole)
+    sparse = (np.abs(detail) < 1).mean() > _SPARSE
+    crops = _cut(picture, _WEIGHTS_OF_WHOLE if sparse else _FINE_WEIGHTS)
+    alike, agreement = _correlation(crops, whole), _correlation(_detail(crops), detail)
+    if agreement[0] >= (_FINE_SPARSE if sparse else _FINE) and alike[0] >= _ALIKE:
+        return float(alike[0])
+    best = int(np.argmax(agreement))
+    return float(alike[best]) if agreement[best] >= _FINE_CROPPED and alike[best] >= _ALIKE and not sparse else 0.0
 
 
-def _detail(picture: Array) -> Array:
+def _cut(picture: Array, weights: tuple[Array, Array]) -> Array:
+    return np.asarray(weights[0] @ picture @ weights[1])
+
+
+def _correlation(many: Array, one: Array) -> Array:
+    many = many - many.mean(axis=(1, 2), keepdims=True)
+    one = one - one.mean()
+    norm = np.sqrt((many**2).sum(axis=(1, 2)) * (one**2).sum())
+    return np.asarray((many * one).sum(axis=(1, 2)) / np.maximum(norm, 1e-9))
+
+
+def _detail(pictures: Array) -> Array:
     """What a blur of 5 x 5 takes away, without the border: a blur cut off there makes all pictures alike."""
-    side = SIDE - 4
-    blur = sum(picture[y : y + side, x : x + side] for y in range(5) for x in range(5)) / 25
-    return np.asarray(picture[2:-2, 2:-2] - blur)
+    rows, columns = (size - 4 for size in pictures.shape[-2:])
+    blur = sum(pictures[..., y : y + rows, x : x + columns] for y in range(5) for x in range(5)) / 25
+    return np.asarray(pictures[..., 2:-2, 2:-2] - blur)

@@ -203,21 +203,22 @@ def _batches(rows: Iterator[tuple[int, dict[str, Any]]]) -> Iterator[Chunk]:
 # -- arrays
 
 
-def _load_arrays(part: Path) -> list[Array]:
+def load_arrays(file: Path | IO[bytes], suffix: str) -> dict[str, Array]:
     """A pickle inside is never run."""
-    if part.suffix.lower() == ".npy":
-        return [np.load(part, mmap_mode="r", allow_pickle=False)]
-    with zipfile.ZipFile(part) as archive:
-        unpacked = sum(member.file_size for member in archive.infolist())
-    if unpacked > _UNPACKED:
-        raise _BombError(f"it would unpack to {unpacked >> 20} MB")
-    return list(np.load(part, allow_pickle=False).values())
+    if suffix == ".npz":
+        with zipfile.ZipFile(file) as archive:
+            unpacked = sum(member.file_size for member in archive.infolist())
+        if unpacked > _UNPACKED:
+            raise _BombError(f"it would unpack to {unpacked >> 20} MB")
+    mapped = suffix == ".npy" and isinstance(file, Path)
+    found = np.load(file, mmap_mode="r" if mapped else None, allow_pickle=False)
+    return {"": found} if isinstance(found, np.ndarray) else {name: found[name] for name in found.files}
 
 
 def _array_chunks(part: Path) -> Iterator[Chunk]:
     """One example per row, from the arrays in a file that have as many rows; its columns are numbered."""
     try:
-        arrays = _load_arrays(part)
+        arrays = load_arrays(part, part.suffix.lower()).values()
     except Exception as error:  # a damaged header raises anything
         raise bad_input(f"{part} cannot be read as numpy data: {str(error)[:120]}") from None
     for array in arrays:
@@ -235,7 +236,8 @@ def _array_chunks(part: Path) -> Iterator[Chunk]:
         yield Chunk(np.arange(start, start + len(matrix)), columns)
 
 
-# -- one file of a folder as an item: an image by its pixels, text by its words, anything else by its bytes
+# -- one file of a folder as an item: an image by its pixels, an array by its values, text by its words, anything else
+# by its bytes
 
 
 IMAGES = set(".png .jpg .jpeg .bmp .gif .webp .tif .tiff .ppm .pgm".split())
@@ -268,10 +270,19 @@ def read_item(path: Path) -> Content:
         return Content(0, problem=("unreadable", f"cannot be read: {error.strerror}"))
     if not data:
         return Content(0, bits=0.0)
+    suffix = path.suffix.lower()
     by_bytes = Content(normal.digest(b"bytes" + data), SURE if len(data) > _SMALL else 0.0)
     try:
-        if path.suffix.lower() in IMAGES:
+        if suffix in IMAGES:
             return _image_item(data)
+        if suffix in (".npy", ".npz"):
+            arrays, total = load_arrays(io.BytesIO(data), suffix), 0
+            for name, array in sorted(arrays.items()):
+                shape = normal.digest(f"{name} {array.shape}".encode())
+                values = array.astype(np.float64) if array.dtype.kind in "biuf" else array
+                total = normal.digest(f"{total} {shape}".encode() + np.ascontiguousarray(values).tobytes())
+            varied = any(array.size > 4 and (array != array.flat[0]).any() for array in arrays.values())
+            return Content(total, SURE if varied else 0.0)
     except ImportError:
         raise lacking("Pillow cannot be imported, and images are compared by pixels; pip install pillow") from None
     except Exception as error:  # decoders raise anything: SyntaxError, struct.error, DecompressionBombError
@@ -290,10 +301,13 @@ def _image_item(data: bytes) -> Content:
         if image.width * image.height > PIXELS:
             raise _BombError(f"it has {image.width} x {image.height} pixels")
         turned = ImageOps.exif_transpose(image)
-        deep = turned.mode in ("I", "I;16", "F")
-        pixels = turned if deep else turned.convert("RGBA")
+        pixels = turned if turned.mode in ("L", "RGB", "RGBA", "I", "I;16", "F") else turned.convert("RGBA")
+        if pixels.mode == "RGBA" and np.asarray(pixels)[..., 3].min() == 255:
+            pixels = pixels.convert("RGB")
+        if pixels.mode == "RGB" and ((values := np.asarray(pixels)) == values[..., :1]).all():
+            pixels = pixels.convert("L")
         exact = normal.digest(f"{pixels.mode} {pixels.size}".encode() + pixels.tobytes())
-        if deep:  # 16 bits or floats, to 8 bits by its own range
+        if pixels.mode in ("I", "I;16", "F"):  # 16 bits or floats, to 8 bits by its own range
             values = np.nan_to_num(np.asarray(pixels, dtype=np.float64))
             low, high = values.min(), values.max()
             grey = Image.fromarray(((values - low) / max(high - low, 1e-9) * 255).astype(np.uint8))
