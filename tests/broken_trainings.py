@@ -37,14 +37,14 @@ class Planted(NamedTuple):
 
 PLANTED = """
 loss loss-input | softmax is applied twice: softmax_before_cross_entropy
-loss loss-input | raw scores: logits_before_nll
+loss loss-input | raw scores: logits_before_nll logits_before_bce
 loss loss-input | instead of their logarithms: probabilities_before_nll | sigmoid twice: sigmoid_before_bce_with_logits
 loss target | targets from 1 to 3 for 3 classes: labels_from_one
 loss target | must be int64: float_class_numbers
 loss target | every target is ignore_index: all_targets_ignored | not shifted: targets_not_shifted
 loss target | shifted twice: targets_shifted_twice
 loss shape | broadcast: regression_broadcast
-loss padding | padding (0) counts: padding_in_the_mean
+loss padding | padding (0) counts: padding_in_the_mean mask_that_only_divides
 parameters not-updating | not in the optimizer: head_not_in_the_optimizer
 parameters not-updating | none of the model's parameters: optimizer_of_a_copy
 parameters not-updating | nobody declared it frozen: frozen_and_forgotten
@@ -60,11 +60,11 @@ lr lr | never stepped: scheduler_never_stepped | scheduler of epochs is stepped 
 lr lr | the schedule ends at step: schedule_in_epochs | climbs back: cosine_period_in_epochs
 lr lr | another optimizer: scheduler_of_an_old_optimizer | more often than the optimizer: scheduler_per_micro_batch
 lr lr | 0 in every step: warmup_never_leaves_zero
-overfit no-fit | the recipe is at fault: clipped_to_nothing rate_far_too_high
+overfit no-fit | the recipe is at fault: clipped_to_nothing weight_decay_wins rate_far_too_high rate_far_too_low
 overfit ignored-input | does not depend on the input: input_multiplied_away
 nan nan | born in the forward, in log: log_of_zero | born in the backward: root_at_zero
 nan nan | softmax: attention_row_fully_masked
-nan nan | itself holds NaN: infinity_in_the_target
+nan nan | is born in the forward: half_precision_overflows | itself holds NaN: infinity_in_the_target
 data nan | batch: nan_in_one_sample
 data empty | no batch: drop_last_drops_everything
 data duplicate | every sample of every batch is the same: index_ignored
@@ -278,6 +278,11 @@ def attention_row_fully_masked() -> Training:
     return training(forward=lambda net, b: net(b[0]) * (net(b[0]) + mask).softmax(1))
 
 
+def half_precision_overflows() -> Training:
+    model = after(mlp().half(), lambda m: m[0].weight.mul_(20))
+    return training(model, data=points(inputs=lambda x: (x * 5e3).half()), optimizer=sgd(lr=1e-3))
+
+
 # --- gradients and units -------------------------------------------------------------------------------------------
 
 
@@ -434,10 +439,12 @@ SHORT: dict[str, Make] = {
     "logits_before_nll": lambda: training(loss=nn.NLLLoss()),
     "probabilities_before_nll": lambda: training(mlp(nn.Softmax(dim=1)), nn.NLLLoss()),
     "sigmoid_before_bce_with_logits": lambda: training(mlp(nn.Sigmoid(), out=1), binary(nn.BCEWithLogitsLoss())),
+    "logits_before_bce": lambda: training(mlp(out=1), binary(nn.BCELoss())),
     "labels_from_one": lambda: training(data=points(labels=lambda y: y + 1)),
     "float_class_numbers": lambda: training(data=points(labels=Tensor.float)),
     "all_targets_ignored": lambda: training(data=points(labels=lambda y: torch.full_like(y, -100))),
     "padding_in_the_mean": lambda: training(Tagger(padding_idx=0), token_loss, sentences(pad=True)),
+    "mask_that_only_divides": lambda: training(Tagger(), masked_loss(False), sentences(pad=True), pad_id=0),
     "targets_not_shifted": lambda: training(Tagger(), token_loss, sentences(shift=0)),
     "targets_shifted_twice": lambda: training(Tagger(), lambda s, y: token_loss(s[:, :-1], y[:, 1:]), sentences()),
     "optimizer_of_a_copy": lambda: training(Net(), optimizer=lambda p: adam(copy.deepcopy(list(p)))),
@@ -451,7 +458,9 @@ SHORT: dict[str, Make] = {
     "schedule_in_epochs": lambda: training(scheduler=lambda o: LinearLR(o, 1.0, 0.0, total_iters=10), total_steps=1000),
     "cosine_period_in_epochs": lambda: training(scheduler=lambda o: CosineAnnealingLR(o, T_max=50), total_steps=1000),
     "warmup_never_leaves_zero": lambda: training(scheduler=lambda o: LambdaLR(o, lambda s: s // 1000)),  # / was meant
+    "rate_far_too_low": lambda: training(optimizer=sgd(lr=1e-8)),
     "clipped_to_nothing": lambda: training(optimizer=sgd(lr=1e-2), clip=1e-3),
+    "weight_decay_wins": lambda: training(optimizer=lambda p: AdamW(p, lr=1e-2, weight_decay=30.0)),
     "input_multiplied_away": lambda: training(forward=lambda net, b: net(b[0] * 0.0)),
     "log_of_zero": lambda: training(mlp(nn.ReLU()), lambda s, y: -(s + 0.0).log().gather(1, y[:, None]).mean()),
     "dead_relu": lambda: training(after(mlp(), lambda m: m[0].bias.fill_(-20.0)), optimizer=sgd(lr=1e-3)),
