@@ -173,12 +173,3 @@ def test_hostile_and_broken_dumps_run_nothing_and_are_named(tmp_path: Path) -> N
 def test_bad_input(tmp_path: Path, words: tuple[str, ...]) -> None:
     done = front_door.call("triage.py", *words, cwd=tmp_path)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
-
-
-@pytest.mark.soak
-def test_many_ranks_with_full_buffers(tmp_path: Path) -> None:
-    frames = [{"name": "f", "filename": f"/train_{depth}.py", "line": depth} for depth in range(12)]
-    full = [entry(seq, frames=frames, state="completed") for seq in range(1, 2001)]
-    ranks = {rank: full[: 1990 if rank == 17 else 2000] for rank in range(64)}
-    _, report = ask(write(tmp_path, ranks, {"0": str(list(range(64)))}))
-    assert [one["where"] for one in report["findings"]] == ["rank 17"]
