@@ -80,7 +80,8 @@ class Dump:
 
     def waiting(self) -> dict[Group, Step]:
         """Per group, the first collective that did not complete; with gloo the very last may have failed, too."""
-        last, stuck = self.newest, {}
+        last = self.newest
+        stuck: dict[Group, Step] = {}
         for group, steps in self.steps.items():
             for step in sorted(steps.values(), key=lambda step: step.seq):
                 if step.done is False or (step.done is None and step.time == last):
