@@ -20,7 +20,7 @@ from typing import Any
 from rgt import units
 from rgt.run import record as rundir
 from rgt.run import seal
-from rgt.transfer import boxside, delivery, teardown_rules
+from rgt.transfer import boxside, teardown_rules
 
 import numpy as np
 import pytest
@@ -211,13 +211,6 @@ def test_two_pulls_at_once_do_not_share_a_folder(bench: Bench) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert f"another pull is at work in {bench.here}; wait for it, or end it" in done.stderr
     assert bench.pull().returncode == 0
-
-
-def test_progress_has_speed_and_eta(capsys: pytest.CaptureFixture[str]) -> None:
-    gauge = delivery.Gauge(80 << 20, "pull box:x")
-    gauge.start = gauge.shown = time.monotonic() - 10
-    gauge.add(40 << 20)
-    assert capsys.readouterr().err == "pull box:x: 40 MiB of 80 MiB, 4 MiB/s, ETA 10s\n"
 
 
 def changed_since_sealed(here: Path) -> list[str]:

@@ -20,7 +20,6 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -254,35 +253,6 @@ def is_inside(path: str, folders: list[str]) -> bool:
     return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)
 
 
-@dataclass
-class Question:
-    """What `down` wants to know; paths may begin with ~ or $NAME."""
-
-    run: str
-    whole_disk: bool  # the run's own file system ends with the box
-    roots: list[str]  # other places that end with it
-    kept: list[str]  # places that outlive it
-    abandoned: list[str]  # given up by name
-    since: float  # when the run began
-    seconds: float
-    most: int  # rows
-
-    def places(self) -> list[str]:
-        """Where to look, as it is called here; a place inside another one of the same mount counts once."""
-        table = disks.mounts() if os.path.exists(_MOUNTS) else []
-        disk = disks.mount_of(Path(self.run), table)
-        named = {_real(root) for root in self.roots}
-        real = {root for root in named if os.path.isabs(root) and os.path.isdir(root)}
-        real |= {disk.point if disk else "/"} if self.whole_disk else set()
-        on = {root: disks.mount_of(Path(root), table) for root in real}
-        return sorted(root for root in real if not is_inside(root, [o for o in real - {root} if on[o] == on[root]]))
-
-    def counts(self, name: str, seen: os.stat_result, in_run: bool) -> bool:
-        weighty = seen.st_size >= LARGE or name.lower().endswith(WEIGHTS)
-        recent = seen.st_mtime >= self.since and not name.startswith(".")
-        return stat.S_ISREG(seen.st_mode) and seen.st_size > 0 and (in_run or weighty or recent)
-
-
 def _real(path: str) -> str:
     return os.path.realpath(os.path.expandvars(os.path.expanduser(path)))
 
@@ -293,15 +263,14 @@ def _named(path: str) -> str:
     return os.path.join(os.path.realpath(folder), name)
 
 
-def sweep(asked: Question, places: list[str]) -> Iterator[Row]:
+def sweep(places: list[str], apart: list[str], since: float, seconds: float, most: int) -> Iterator[Row]:
     """Rows: {"f": file}, {"run": folder}, {"left": folder}, {"denied": folder}, {"late": folder not reached}."""
-    end, rows = time.monotonic() + asked.seconds, 0
+    end, rows = time.monotonic() + seconds, 0
     points = {mount.point for mount in disks.mounts()} if os.path.exists(_MOUNTS) else set()
-    apart = [asked.run, *map(_real, asked.kept), *map(_named, asked.abandoned)]
     folders = [(place, False) for place in reversed(places)]
     while folders:
         folder, in_run = folders.pop()
-        if time.monotonic() > end or rows > asked.most:
+        if time.monotonic() > end or rows > most:
             yield {"late": folder}
             return
         try:
@@ -325,9 +294,14 @@ def sweep(asked: Question, places: list[str]) -> Iterator[Row]:
                     yield {"left": path}
                 elif stat.S_ISDIR(seen.st_mode) and path not in points:
                     folders.append((path, in_run))
-                elif asked.counts(name, seen, in_run):
+                elif stat.S_ISREG(seen.st_mode) and seen.st_size and (in_run or counts(name, seen, since)):
                     rows += 1
                     yield {"f": path, "b": seen.st_size}
+
+
+def counts(name: str, seen: os.stat_result, since: float) -> bool:
+    weighty = seen.st_size >= LARGE or name.lower().endswith(WEIGHTS)
+    return weighty or (seen.st_mtime >= since and not name.startswith("."))
 
 
 def true_size(path: str, seconds: float) -> Row:
@@ -348,18 +322,29 @@ def true_size(path: str, seconds: float) -> Row:
     return row
 
 
-def examine_disks(**asked: Any) -> Iterator[Row]:
-    """What is given up, what is there, who works there: one answer, because only together they are a state."""
-    question = Question(**asked)
-    for path in question.abandoned:
-        yield true_size(path, question.seconds)
-    places = question.places()
+def examine_disks(
+    run: str, whole_disk: bool, roots: list[str], kept: list[str], abandoned: list[str], **bounds: Any
+) -> Iterator[Row]:
+    """What is given up, what is there, who works there: one answer, because only together they are a state.
+
+    `whole_disk`: the run's own file system ends with the box; `roots`: other places that end with it; `kept`: places
+    that outlive it. Paths may begin with ~ or $NAME. `bounds` are those of sweep.
+    """
+    for path in abandoned:
+        yield true_size(path, bounds["seconds"])
+    table = disks.mounts() if os.path.exists(_MOUNTS) else []
+    disk = disks.mount_of(Path(run), table)
+    real = {root for root in map(_real, roots) if os.path.isabs(root) and os.path.isdir(root)}
+    real |= {disk.point if disk else "/"} if whole_disk else set()
+    on = {root: disks.mount_of(Path(root), table) for root in real}
+    # a place inside another one of the same mount counts once
+    places = sorted(root for root in real if not is_inside(root, [o for o in real - {root} if on[o] == on[root]]))
     yield {"roots": places}
-    runs = [question.run]
-    for row in sweep(question, places):
+    runs, apart = [run], [run, *map(_real, kept), *map(_named, abandoned)]
+    for row in sweep(places, apart, **bounds):
         runs += [row["run"]] if "run" in row else []
         yield row
-    yield from busy([question.run, *places], runs)
+    yield from busy([run, *places], runs)
 
 
 def busy(roots: list[str], runs: list[str]) -> Iterator[Row]:
