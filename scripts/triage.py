@@ -64,8 +64,7 @@ def main(
     if bool(logs) == bool(flight):
         raise bad_input("name a log or a run directory, or, instead of it, the folder of the dumps with --flight")
     if flight:
-        from rgt.triage.flight import judge
-        from rgt.triage.flight_dumps import read_folder
+        from rgt.triage.flight import judge, read_folder
 
         report, summary = judge(*read_folder(flight))
         return report.emit(fmt, summary)

@@ -143,10 +143,8 @@ def test_parallel(tmp_path: Path) -> None:
     rounds = 6
     for number in range(rounds):
         adding = ("manifest_scaffold.py", "claim", "add")
-        every = [
-            start(tmp_path, *adding, f"p{number}-{one}", "--metric", "accuracy", "--run", run)
-            for one in range(PARALLEL)
-        ]
+        ids = [f"p{number}-{one}" for one in range(PARALLEL)]
+        every = [start(tmp_path, *adding, name, "--metric", "accuracy", "--run", run) for name in ids]
         assert [process.wait() for process in every] == [0] * PARALLEL
     claims = json.loads((tmp_path / "EVIDENCE.json").read_text())["claims"]
     assert len({claim["id"] for claim in claims}) == len(claims) == rounds * PARALLEL

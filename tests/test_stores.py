@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -177,41 +178,37 @@ server.serve_forever()
 """
 
 
-def hub(folder: Path, spoil: str = "", token: str = "hf_write") -> tuple[Bench, subprocess.Popen[str]]:
+@contextlib.contextmanager
+def hub(folder: Path, spoil: str = "", token: str = "hf_write") -> Iterator[Bench]:
+    pytest.importorskip("huggingface_hub")
     port = free_port()
     words = [sys.executable, "-c", HUB, str(port), *([spoil] if spoil else [])]
     server = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     assert server.stdout and server.stdout.readline() == "ready\n"
     own = {"HF_ENDPOINT": f"http://127.0.0.1:{port}", "HF_TOKEN": token, "HF_HOME": str(folder / "home")}
-    return Bench(folder, sys.executable, **own, HF_HUB_DISABLE_XET="1", HF_HUB_DISABLE_PROGRESS_BARS="1"), server
-
-
-@pytest.mark.parametrize("spoil", ["", "w.bin"])
-def test_the_hub_there_and_back(tmp_path: Path, spoil: str) -> None:
-    pytest.importorskip("huggingface_hub")
-    bench, server = hub(tmp_path, spoil)
+    own |= {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
     try:
+        yield Bench(folder, sys.executable, **own)
+    finally:
+        server.kill()
+        server.wait()
+
+
+def test_the_hub_there_and_back(tmp_path: Path) -> None:
+    with hub(tmp_path) as bench:
         (bench.run / "empty").unlink()
         done = bench.transfer("push", bench.run, "hf://me/repo/x")
-        if spoil:
-            assert done.returncode == 1 and "w.bin: has another hash in the store" in done.stdout, done.stderr
-            assert not (bench.run / stores.PROOF).exists()
-            return
         assert done.returncode == 0 and (bench.run / stores.PROOF).exists(), done.stdout + done.stderr
         back = bench.transfer("pull", "hf://me/repo/x", "back")
         assert back.returncode == 0, back.stdout + back.stderr
         assert (tmp_path / "back/checkpoints/w.bin").read_bytes() == (bench.run / "checkpoints/w.bin").read_bytes()
-    finally:
-        server.kill()
-        server.wait()
 
 
-def test_a_token_that_may_only_read_is_refused_before_the_run(tmp_path: Path) -> None:
-    pytest.importorskip("huggingface_hub")
-    bench, server = hub(tmp_path, token="hf_read")
-    try:
-        done = bench.transfer("push", bench.run, "hf://me/repo", "--dry-run")
+def test_no_proof_when_the_hub_has_something_else_or_the_token_may_only_read(tmp_path: Path) -> None:
+    with hub(tmp_path / "spoilt", spoil="w.bin") as bench:
+        done = bench.transfer("push", bench.run, "hf://me/repo/x")
+        assert done.returncode == 1 and "w.bin: has another hash in the store" in done.stdout, done.stderr
+        assert not (bench.run / stores.PROOF).exists()
+    with hub(tmp_path / "read", token="hf_read") as bench:
+        done = bench.transfer("push", bench.run, "hf://me/repo", "--dry-run")  # said before the run
         assert (done.returncode, done.stdout) == (3, "") and "may only read" in done.stderr
-    finally:
-        server.kill()
-        server.wait()

@@ -60,7 +60,7 @@ def test_a_planted_fault_is_named(dumps: Path, fault: str) -> None:
     assert "flight_ranks.py:" in cause["evidence"]  # the line of the program, not torch's
 
 
-# -- NCCL's form: states, membership, several groups, point to point
+# -- NCCL's form: states, membership, several groups
 
 
 def entry(seq: int, op: str = "all_reduce", size: int = 8, state: str = "completed", **more: Any) -> dict[str, Any]:
@@ -83,7 +83,6 @@ def steps(*seqs: int, last: str = "started") -> list[dict[str, Any]]:
 
 
 TENSOR_PARALLEL: dict[str, Any] = {"process_group": ["1", "tp"]}
-SEND: dict[str, Any] = {"is_p2p": True, "p2p_seq_id": 1, "state": "started"}
 NCCL: dict[str, tuple[dict[int, list[dict[str, Any]]], str, str]] = {
     "slow rank": ({0: steps(1, 2, 3), 1: steps(1, 2, 3), 2: steps(1, 2, last="completed")}, "stalled", "rank 2"),
     "all inside": ({rank: steps(1, 2, 3) for rank in range(3)}, "hang", "every rank of group '0'"),
@@ -106,12 +105,6 @@ NCCL: dict[str, tuple[dict[int, list[dict[str, Any]]], str, str]] = {
         {0: steps(1, 2), 1: steps(1, 2), 2: [entry(1), entry(1, state="started", **TENSOR_PARALLEL)]},
         "order",
         "rank 2 is behind in group '0'",
-    ),
-    "no receiver": ({0: [entry(1, "send 0->2", **SEND)], 1: [], 2: []}, "stalled", "rank 2 never receives"),
-    "sizes of a pair": (
-        {0: [entry(1, "send 0->1", **SEND)], 1: [entry(1, "recv 1<-0", 9, **SEND)], 2: []},
-        "shape",
-        "rank 0 sends send 0->1 [8 Float] to rank 1",
     ),
     "coalesced": (
         {r: [entry(1), entry(1, size=3 if r == 1 else 2), entry(1, "coalesced")] for r in range(3)},
@@ -138,9 +131,9 @@ def test_a_wrapped_buffer_and_uneven_shapes_by_design_are_no_fault(tmp_path: Pat
     assert status == 0 and [one["code"] for one in report["findings"]] == ["gap"]
 
 
-def test_buffers_that_do_not_overlap_and_stale_dumps_are_said(tmp_path: Path) -> None:
+def test_buffers_that_do_not_overlap_are_said(tmp_path: Path) -> None:
     _, report = ask(write(tmp_path, {0: steps(500, 501), 1: steps(1, 2)}, {"0": "[0, 1]"}))
-    assert {"gap", "stale"} <= {one["code"] for one in report["findings"]}
+    assert "nothing to compare" in next(one["message"] for one in report["findings"] if one["code"] == "gap")
 
 
 # -- files of strangers
@@ -180,12 +173,3 @@ def test_hostile_and_broken_dumps_run_nothing_and_are_named(tmp_path: Path) -> N
 def test_bad_input(tmp_path: Path, words: tuple[str, ...]) -> None:
     done = front_door.call("triage.py", *words, cwd=tmp_path)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
-
-
-@pytest.mark.soak
-def test_many_ranks_with_full_buffers(tmp_path: Path) -> None:
-    frames = [{"name": "f", "filename": f"/train_{depth}.py", "line": depth} for depth in range(12)]
-    full = [entry(seq, frames=frames, state="completed") for seq in range(1, 2001)]
-    ranks = {rank: full[: 1990 if rank == 17 else 2000] for rank in range(64)}
-    _, report = ask(write(tmp_path, ranks, {"0": str(list(range(64)))}))
-    assert [one["where"] for one in report["findings"]] == ["rank 17"]

@@ -107,9 +107,8 @@ def test_cut_three_times(lab: Lab) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(("mib", "small"), [(1024, 3), (16, 5000)])
-def test_cut_ten_times(lab: Lab, mib: int, small: int) -> None:
-    lab.make(mib=mib, small=small)
+def test_cut_ten_times(lab: Lab) -> None:
+    lab.make(mib=64, small=5000)
     cuts(lab, 10)
 
 

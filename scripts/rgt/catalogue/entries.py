@@ -35,7 +35,7 @@ import pkgutil
 import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,6 @@ RESTARTS = ("yes", "once", "never")
 PACKED = "catalogue.json"  # in box.pyz, which has no documents
 KINDS = ("root", "general", "cascade", "hint", "fallback")
 FIELDS = ("Symptom", "Cause", "Fix", "Check", "Source")
-_REGEXES = ("signatures", "near")
 NEAR = 60  # lines between a signature's line and its context
 
 _HEAD = re.compile(r"^### ([A-Z]+\d+) · (.+)$", re.M)
@@ -115,44 +114,35 @@ def read(root: Path = ROOT) -> Catalogue:
     state = [[str(path), status.st_size, status.st_mtime_ns] for path, status in stats]
     kept = Path(environment.cache()) / f"catalogue-{hashlib.sha256(os.fsencode(root)).hexdigest()[:12]}.json"
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        data = json.loads(kept.read_bytes())
-        if data["state"] == state:
-            return _from_json(data)
+        data = kept.read_bytes()
+        if json.loads(data)["state"] == state:
+            return unpack(data)
     texts = [(path.read_text(encoding="utf-8", errors="replace"), path.relative_to(root).as_posix()) for path in paths]
     entries = tuple(entry for text, path in texts for entry in parse(text, path))
-    ways = _all_ways(getattr(entry, key) for entry in entries for key in _REGEXES)
-    with contextlib.suppress(OSError, RgtError):  # a home that cannot be written costs time, not the answer
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        data = {"state": state, "entries": [asdict(entry) for entry in entries], "ways": ways}
-        files.write_bytes(kept, json.dumps(data).encode())
-    return Catalogue(entries, ways)
-
-
-def _all_ways(groups: Iterable[Iterable[str]]) -> dict[str, list[list[str]]]:
     ways = {}
-    for pattern in {pattern for group in groups for pattern in group}:
+    for pattern in {pattern for entry in entries for pattern in (*entry.signatures, *entry.near)}:
         with contextlib.suppress(re.error, RecursionError, OverflowError):  # the documents' check names it
             ways[pattern] = literal_ways(pattern)
-    return ways
-
-
-def _from_json(data: dict[str, Any]) -> Catalogue:
-    rows: list[dict[str, Any]] = data["entries"]
-    for row in rows:
-        row.update({name: tuple(value) for name, value in row.items() if isinstance(value, list)})
-    return Catalogue(tuple(Entry(**row) for row in rows), data["ways"])
+    with contextlib.suppress(OSError, RgtError):  # a home that cannot be written costs time, not the answer
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        rows = [asdict(entry) for entry in entries]
+        files.write_bytes(kept, json.dumps({"state": state, "entries": rows, "ways": ways}).encode())
+    return Catalogue(entries, ways)
 
 
 def pack() -> bytes:
     """What tells one failure from another, without the prose: for a box."""
-    prose = ("cause", "fix", "check", "source", "examples", "modules")
-    rows = [{name: value for name, value in asdict(entry).items() if name not in prose and value} for entry in load()]
-    return json.dumps([row for row in rows if {"signatures", "exits", "curve"} & set(row)]).encode()
+    prose, book = ("cause", "fix", "check", "source", "examples", "modules"), read()
+    rows = [{name: value for name, value in asdict(one).items() if name not in prose and value} for one in book.entries]
+    rows = [row for row in rows if {"signatures", "exits", "curve"} & set(row)]
+    return json.dumps({"entries": rows, "ways": book.ways}, sort_keys=True).encode()
 
 
 def unpack(data: bytes) -> Catalogue:
-    rows = json.loads(data)
-    return _from_json({"entries": rows, "ways": _all_ways(row.get(key, ()) for row in rows for key in _REGEXES)})
+    book = json.loads(data)
+    for row in book["entries"]:
+        row.update({name: tuple(value) for name, value in row.items() if isinstance(value, list)})
+    return Catalogue(tuple(Entry(**row) for row in book["entries"]), book["ways"])
 
 
 def parse(text: str, path: str) -> Iterator[Entry]:

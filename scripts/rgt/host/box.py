@@ -17,19 +17,10 @@ from rgt.catalogue import entries
 from rgt.host.bounded import Done
 from rgt.host.ssh import Host
 
-TOOLS = (
-    "gpu_gate",
-    "preflight",
-    "takeover",
-    "triage",
-    "watch",
-)  # what a box is asked to do; transfer is transfer.py's other end
+# what a box is asked to do; transfer is transfer.py's other end
+TOOLS = ("gpu_gate", "preflight", "takeover", "triage", "watch")
 NOUNS = ("run", "metrics", "log", "checkpoint", "machine", "host", "job", "catalogue")
-PACKAGES = (
-    "click",
-    "pynvml",
-    "yaml",
-)  # pure Python; jsonschema is not, so schemas are checked where the results arrive
+PACKAGES = ("click", "pynvml", "yaml")  # pure Python; jsonschema is not: schemas are checked where results arrive
 _STAMP = (2026, 1, 1, 0, 0, 0)  # the same bytes for the same content, so that the name can be its hash
 
 MAIN = """\

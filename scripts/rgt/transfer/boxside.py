@@ -2,6 +2,10 @@
 
 A question is one line of JSON, {"verb": ..., ...}; its answer is lines of JSON up to {"end": true}. `send` puts raw
 bytes behind each line that announces them, `receive` reads raw bytes. A path is never taken from a stream of bytes.
+
+`disks` says what else is on the box, and who still works there. A file counts when it is in a run directory, large,
+named like weights, or changed since the run began. System folders and package caches are left out, and each of them is
+named. Time and rows are bounded: what was not reached is said.
 """
 
 from __future__ import annotations
@@ -14,13 +18,13 @@ import json
 import os
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
-from rgt.checkpoint.names import is_artifact
-from rgt.machine import open_files, processes
+from rgt.machine import disks, gpus, open_files, processes
 from rgt.run.record import AFTER_EVENT
-from rgt.transfer.disk_sweep import examine_disks, true_size
 
 MARK = b"rgt-transfer-2\n"  # before it, a login script may have printed anything
 CHUNK = 1 << 20
@@ -28,7 +32,18 @@ STAGE = ".rgt-push"
 OURS = (".rgt-pull", STAGE, "PULL_MANIFEST.json", "PULL_VERIFIED.json", "PULL_VERIFIED.json.stale")
 _RUN_JSON = 4 << 20  # bytes; a larger one is not ours
 _SHOWN = 20  # processes
-_SIZE_SECONDS = 20.0  # to add up a folder that is left out
+LARGE = 1_000_000  # bytes
+WEIGHTS = tuple(
+    """.pt .pth .ckpt .bin .safetensors .gguf .ggml .onnx .h5 .hdf5 .keras .msgpack .npy .npz .pkl .pickle .joblib
+    .distcp .tflite .pb .params .pdparams .mlmodel .engine .orbax .cbm .ubj""".split()
+)
+SYSTEM = {f"/{name}" for name in "bin boot dev etc lib lib32 lib64 libx32 opt proc run sbin snap sys usr var".split()}
+CACHES = set(
+    """.cache .conda .config .cargo .cursor-server .git .ipynb_checkpoints .ipython .jupyter .local .npm .nv .rustup
+    .ssh .triton .venv .vscode-server __pycache__ dist-packages lost+found node_modules site-packages""".split()
+)
+_INSTALLED = {"pyvenv.cfg", "conda-meta"}  # a folder with one of these is an installed Python
+_MOUNTS = "/proc/self/mountinfo"
 
 Row = dict[str, Any]
 
@@ -117,11 +132,9 @@ def walk(root: str, exclude: list[str]) -> Iterator[Row]:
                 continue
             with contextlib.suppress(FileNotFoundError):  # gone since it was listed
                 seen = os.lstat(os.path.join(root, path))
-                is_folder = stat.S_ISDIR(seen.st_mode)
                 if excluded(path, exclude):
-                    size = true_size(os.path.join(root, path), _SIZE_SECONDS)["b"] if is_folder else seen.st_size
-                    yield {"x": path, "why": "excluded", "b": size}
-                elif is_folder:
+                    yield {"x": path, "why": "excluded"}
+                elif stat.S_ISDIR(seen.st_mode):
                     below.append(path)
                 else:
                     yield _row(root, path, seen)
@@ -145,14 +158,12 @@ def _row(root: str, path: str, seen: os.stat_result) -> Row:
 
 
 def list_runs(root: str, depth: int) -> Iterator[Row]:
-    """Run directories below a folder, with the number of artifacts that each holds."""
+    """Run directories below a folder."""
     root = _existing(root)
     for folder, folders, names in os.walk(root):
         if "run.json" in names:
-            folders.clear()
-            inside = [name for _, _, below in os.walk(folder) for name in below]
-            yield {"run": folder, "artifacts": sum(is_artifact(name) for name in inside)}
-        elif os.path.relpath(folder, root).count(os.sep) >= depth:
+            yield {"run": folder}
+        if "run.json" in names or os.path.relpath(folder, root).count(os.sep) >= depth:
             folders.clear()
 
 
@@ -233,6 +244,137 @@ def _receive(path: str, item: Row, offset: int) -> str | None:
     except OSError as error:
         return error.strerror
     return problem
+
+
+# -- the disks
+
+
+def is_inside(path: str, folders: list[str]) -> bool:
+    return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)
+
+
+def _real(path: str) -> str:
+    return os.path.realpath(os.path.expandvars(os.path.expanduser(path)))
+
+
+def _named(path: str) -> str:
+    """The thing of that name itself: a link that is given up does not give up what it leads to."""
+    folder, name = os.path.split(os.path.abspath(os.path.expanduser(path)))
+    return os.path.join(os.path.realpath(folder), name)
+
+
+def sweep(places: list[str], apart: list[str], since: float, seconds: float, most: int) -> Iterator[Row]:
+    """Rows: {"f": file}, {"run": folder}, {"left": folder}, {"denied": folder}, {"late": folder not reached}."""
+    end, rows = time.monotonic() + seconds, 0
+    points = {mount.point for mount in disks.mounts()} if os.path.exists(_MOUNTS) else set()
+    folders = [(place, False) for place in reversed(places)]
+    while folders:
+        folder, in_run = folders.pop()
+        if time.monotonic() > end or rows > most:
+            yield {"late": folder}
+            return
+        try:
+            names = sorted(os.listdir(folder))
+        except OSError as error:
+            yield {"denied": folder, "say": error.strerror}
+            continue
+        if _INSTALLED & set(names):
+            yield {"left": folder}
+            continue
+        if "run.json" in names and not in_run:
+            in_run = True
+            yield {"run": folder}
+        for name in names:
+            path = os.path.join(folder, name)
+            with contextlib.suppress(OSError):  # gone since it was listed
+                seen = os.lstat(path)
+                if is_inside(path, apart):
+                    continue
+                if stat.S_ISDIR(seen.st_mode) and (path in SYSTEM or name in CACHES):
+                    yield {"left": path}
+                elif stat.S_ISDIR(seen.st_mode) and path not in points:
+                    folders.append((path, in_run))
+                elif stat.S_ISREG(seen.st_mode) and seen.st_size and (in_run or counts(name, seen, since)):
+                    rows += 1
+                    yield {"f": path, "b": seen.st_size}
+
+
+def counts(name: str, seen: os.stat_result, since: float) -> bool:
+    weighty = seen.st_size >= LARGE or name.lower().endswith(WEIGHTS)
+    return weighty or (seen.st_mtime >= since and not name.startswith("."))
+
+
+def true_size(path: str, seconds: float) -> Row:
+    """Files and bytes below a path that is given up; `whole` is False when the time did not suffice."""
+    end, path = time.monotonic() + seconds, _named(path)
+    row: Row = {"given": path, "n": 0, "b": 0, "whole": True, "there": os.path.lexists(path)}
+    if os.path.islink(path) or os.path.isfile(path):
+        return {**row, "n": 1, "b": os.lstat(path).st_size}
+    for folder, _, names in os.walk(path):
+        for name in names:
+            try:
+                row["b"] += os.lstat(os.path.join(folder, name)).st_size
+                row["n"] += 1
+            except OSError:
+                continue
+        if time.monotonic() > end:
+            return {**row, "whole": False}
+    return row
+
+
+def examine_disks(
+    run: str, whole_disk: bool, roots: list[str], kept: list[str], abandoned: list[str], **bounds: Any
+) -> Iterator[Row]:
+    """What is given up, what is there, who works there: one answer, because only together they are a state.
+
+    `whole_disk`: the run's own file system ends with the box; `roots`: other places that end with it; `kept`: places
+    that outlive it. Paths may begin with ~ or $NAME. `bounds` are those of sweep.
+    """
+    for path in abandoned:
+        yield true_size(path, bounds["seconds"])
+    table = disks.mounts() if os.path.exists(_MOUNTS) else []
+    disk = disks.mount_of(Path(run), table)
+    real = {root for root in map(_real, roots) if os.path.isabs(root) and os.path.isdir(root)}
+    real |= {disk.point if disk else "/"} if whole_disk else set()
+    on = {root: disks.mount_of(Path(root), table) for root in real}
+    # a place inside another one of the same mount counts once
+    places = sorted(root for root in real if not is_inside(root, [o for o in real - {root} if on[o] == on[root]]))
+    yield {"roots": places}
+    runs, apart = [run], [run, *map(_real, kept), *map(_named, abandoned)]
+    for row in sweep(places, apart, **bounds):
+        runs += [row["run"]] if "run" in row else []
+        yield row
+    yield from busy([run, *places], runs)
+
+
+def busy(roots: list[str], runs: list[str]) -> Iterator[Row]:
+    """Processes that write to these disks, work in a run, or use a GPU; {"blind": n} were not ours to ask."""
+    ours, blind = {os.getpid()}, 0
+    above = os.getppid()
+    while above > 1 and above not in ours:
+        ours.add(above)
+        above = processes.parent(above) or 0
+    doing: dict[int, str] = {}
+    for pid in processes.pids() if os.path.isdir("/proc/self") else []:
+        if pid in ours:
+            continue
+        if is_inside(here := processes.link(pid, "cwd"), runs):
+            doing[pid] = f"works in {here}"
+        held = processes.descriptors(pid)
+        blind += held is None
+        for number, path in held or []:
+            parts = path.split("/")
+            system = "/" + parts[1] in SYSTEM if len(parts) > 1 else True
+            if not system and is_inside(path, roots) and not CACHES & set(parts) and processes.writes_to(pid, number):
+                doing[pid] = f"writes {path}"
+    reading = gpus.read()
+    doing |= {p.pid: f"uses GPU {gpu.index}" for gpu in reading.gpus for p in gpu.processes if p.type == "C"}
+    for pid, what in sorted(doing.items())[:_SHOWN]:
+        yield {"pid": pid, "what": what, "command": " ".join(processes.command(pid))[:80]}
+    if blind:
+        yield {"blind": blind}
+    if reading.problem:
+        yield {"sick": reading.problem}
 
 
 VERBS: dict[str, Callable[..., Iterator[Row | bytes]]]

@@ -9,7 +9,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from rgt import units
 from rgt.bundle import SCRIPTS
@@ -35,14 +35,18 @@ class Dropped(Exception):
 
 
 class Connection:
-    """Asks boxside.py on a host. It connects with the first question, and again with the first one after a drop."""
+    """Asks boxside.py on a host. It connects with the first question, and again with the first one after a drop.
+
+    Every question ends with Dropped, or with the TimeoutError of a silent box, when another try may help.
+    """
+
+    talk: bounded.Talk
 
     def __init__(self, host: Host, patience: float = 0.0, known: bool = False) -> None:
         """`patience`: seconds without progress after which it gives up. `known`: the host has answered before."""
         self.host, self.patience, self.known = host, patience, known
         self.silence = patience + _START if patience else _SILENCE
-        self.talk: bounded.Talk | None = None
-        self.noise, self.drops = "", 0
+        self.connected, self.noise, self.drops = False, "", 0
         self.advance()
 
     def advance(self) -> None:
@@ -54,31 +58,29 @@ class Connection:
         while True:
             try:
                 return action()
-            except Dropped as drop:
-                if not self.known:
-                    raise ssh.unreachable(self.host.name, Done(ssh.LOST, "", str(drop))) from None
-                self.drops += 1
-                quiet, why = time.monotonic() - self.moved, str(drop)
+            except (Dropped, TimeoutError) as drop:
+                why = str(drop) or "it is silent"
+            if not self.known:
+                raise ssh.unreachable(self.host.name, Done(ssh.LOST, "", why))
+            self.drops += 1
+            quiet = time.monotonic() - self.moved
             if quiet + self.delay > self.patience:
                 silence = f"{self.host.title} sent nothing for {units.show_duration(quiet)}"
-                kept = "what has arrived is kept, the same command goes on from there"
-                raise lacking(f"{silence}: {why}; {kept}")
+                raise lacking(f"{silence}: {why}; what has arrived is kept, the same command goes on from there")
             progress(f"{self.host.title}: {why}; trying again in {self.delay:g} s")
             time.sleep(self.delay)
             self.delay = min(2 * self.delay, LONGEST_WAIT)
 
     def answer(self, verb: str, **asked: Any) -> Iterator[dict[str, Any]]:
-        """The rows of one answer; Dropped when the connection ends, or nothing moves, before it is whole.
-
-        A row alone is no progress, or a box could go on for ever: the caller says `advance` for what it could use.
-        """
+        """The rows of one answer. A row alone is no progress, or a box could go on for ever: the caller says `advance`
+        for what it could use."""
         whole, size, started = False, 0, time.monotonic()
         try:
-            if not self.talk:
+            if not self.connected:
                 self._connect()
             self.write(json.dumps({"verb": verb, **asked}).encode() + b"\n")
             while True:
-                raw = self._speak(lambda talk: talk.read_line(_LINE))
+                raw = self.talk.read_line(_LINE)
                 size += len(raw)
                 if len(raw) == _LINE or size > bounded.MOST:
                     raise bad_input(f"{self.host.title} answers without end; nothing of it is used")
@@ -103,12 +105,12 @@ class Connection:
 
     def write(self, data: bytes) -> None:
         try:
-            self._speak(lambda talk: talk.write(data))
+            self.talk.write(data)
         except BrokenPipeError:
             self._fail()
 
     def read(self, count: int) -> bytes:
-        data = self._speak(lambda talk: talk.read(count))
+        data = self.talk.read(count)
         if len(data) < count:
             self._fail()
         self.advance()
@@ -118,35 +120,25 @@ class Connection:
         return bad_input(f"{self.host.title} answered something that is not ours: {str(answer)[:60]}")
 
     def close(self) -> None:
-        if self.talk:
+        if self.connected:
             self.talk.end()
-            self.talk = None
-
-    def _speak(self, ask: Callable[[bounded.Talk], T]) -> T:
-        assert self.talk
-        try:
-            return ask(self.talk)
-        except TimeoutError:
-            raise Dropped("it is silent") from None
+            self.connected = False
 
     def _connect(self) -> None:
         # -S: the standard library is enough, and some boxes' site-packages take a second to look through
         python, *words = box.tool_words("transfer") if self.host.name else [sys.executable, "-c", _HERE]
         head = {"w": [python, "-S", *words], "d": ".", "e": {}, "x": [2] if self.host.name else []}
         try:
-            self.talk = bounded.Talk(self.host.argv(), self.silence)
+            self.talk, self.connected = bounded.Talk(self.host.argv(), self.silence), True
         except FileNotFoundError as error:
             raise lacking(f"{error.filename} is not installed here") from None
         self.write(json.dumps(head).encode() + b"\n")
         seen, started = 0, time.monotonic()
-        while (line := self._speak(lambda talk: talk.read_line(_NOISE))) != boxside.MARK:
+        while (line := self.talk.read_line(_NOISE)) != boxside.MARK:
             seen += len(line)
             self.noise = line.decode(errors="replace").strip() or self.noise
             if not line:
-                if not box.is_missing(self._ended()):
-                    self._fail()
-                self.close()
-                box.ship(self.host)
+                self._fail(ship=True)
                 self._connect()
                 return
             if seen > _NOISE or time.monotonic() - started > self.silence:
@@ -154,14 +146,13 @@ class Connection:
                 raise lacking(f"{self.host.title} prints text at log-in and never our answer; {why}")
         self.known = True
 
-    def _ended(self) -> Done:
-        """How the other side ended; one that does not end is ended."""
-        assert self.talk
-        return self.talk.end(min(_END_SECONDS, self.silence))
-
-    def _fail(self) -> NoReturn:
-        """Dropped when another try may help, else a sentence."""
-        done = self._ended()
+    def _fail(self, ship: bool = False) -> None:
+        """Dropped when another try may help, else a sentence. `ship`: a bundle that is not there yet is brought."""
+        done = self.talk.end(min(_END_SECONDS, self.silence))
+        if ship and box.is_missing(done):
+            self.close()
+            box.ship(self.host)
+            return
         if problem := ssh.failure(self.host, done):
             raise problem
         for line in done.err.splitlines():

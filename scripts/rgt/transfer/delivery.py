@@ -1,25 +1,30 @@
 """A whole pull: list and copy until nothing changed, verify by load, fetch damaged copies again, record what happened.
 
-Contents come over the connection that lists them, each file from the byte that is here already, then its digest.
+Contents come over the connection that lists them, each file from the byte that is here already, then its digest. A file
+appears under its own name only when it is whole and has the box's sha256. LOCAL/.rgt-pull holds the lock, the digests
+known so far and the partial files: whatever is killed, the next pull goes on from there.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import fcntl
 import json
 import os
+import shutil
+import stat
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from rgt import errors, files, units
+from rgt import files, units
 from rgt.checkpoint.proof import MANIFEST, PROOF, withdraw
-from rgt.errors import RgtError
+from rgt.errors import RgtError, bad_input, from_os_error, lacking, refused
 from rgt.host.ssh import Place
+from rgt.machine import disks
 from rgt.report import SEVERITIES, Finding, progress
 from rgt.run import record as rundir
 from rgt.run.record import log_decision
@@ -31,27 +36,190 @@ from rgt.transfer.listing import (
     RECORD,
     RECORD_THERE,
     SEAL,
+    Entry,
     Listing,
     State,
+    Version,
     fault,
-    runs_below,
+    own_record,
+    state_of,
     take_listing,
 )
-from rgt.transfer.stage import Stage, read_manifest
 
 if TYPE_CHECKING:
     from rgt.checkpoint.layout import Problem
     from rgt.checkpoint.verify import Verification
 
+FOLDER = ".rgt-pull"
+_CLOCK = 2_000_000_000  # nanoseconds: how coarse a file system's time stamps may be
+_RESERVE = 1 << 20  # bytes left for our own records
 ROUNDS = 3  # listings in which a file may still change before we say that it does
 _PAUSE = 1.0  # seconds between two listings while somebody writes there
 _LOG_BYTES = 64 << 20  # a growing file up to this size is shown while it grows
 _TELL_EVERY = 10.0  # seconds between two lines of progress
 MAX_ABS = 1e6
 _DAMAGED = ("digest", "size", "missing")  # of a file in the manifest: a copy that is not what was listed
-_ENDS = (rundir.FINISHED, rundir.FAILED, rundir.STOPPED)
-_ON_A_HOST = ("local", "ssh", "docker", "slurm")  # engines that are asked on the box itself
 _DEPTH = 4  # folders below a source in which runs are looked for
+
+
+# -- the receiving side
+
+
+class Stage:
+    def __init__(self, local: Path) -> None:
+        self.local, self.folder = local, local / FOLDER
+        self.parts, self.state = self.folder / "parts", self.folder / "state.json"
+        self.digests: dict[Version, str] = {}
+        self.lock: IO[bytes] | None = None
+        self._checked: set[Path] = set()
+
+    def open(self, there: Listing) -> None:
+        """Claim the folder for this source; refuse when it holds something else, or another pull is at work."""
+        _refuse_mixing(self.local, there)
+        self.parts.mkdir(parents=True, exist_ok=True)
+        self.lock = (self.folder / "lock").open("ab")
+        try:
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise bad_input(f"another pull is at work in {self.local}; wait for it, or end it") from None
+        for path in (self.state, self.local / MANIFEST):
+            for row in (_read_object(path) or {}).get("files", []):
+                if "mtime_ns" in row and "sha256" in row:
+                    self.digests[row.get("there", row["path"]), row["bytes"], row["mtime_ns"]] = row["sha256"]
+        self.save(there)
+
+    def save(self, there: Listing) -> None:
+        """Whose files these are, and the digests that are known: for the pull after a kill."""
+        files.write_json(self.state, {"source": there.source, "run_id": there.run_id, "files": self.rows(there)})
+
+    def rows(self, there: Listing) -> list[dict[str, Any]]:
+        """As in the manifest; before the end some have no sha256."""
+        rows: list[dict[str, Any]] = []
+        for entry in sorted(there.entries.values(), key=lambda entry: entry.local):
+            rows.append({"path": entry.local, "bytes": entry.bytes, "mtime_ns": entry.mtime_ns})
+            if entry.version in self.digests:
+                rows[-1]["sha256"] = self.digests[entry.version]
+            if entry.local != entry.path:
+                rows[-1]["there"] = entry.path
+        return rows
+
+    def close(self) -> None:
+        if self.lock:
+            self.lock.close()
+
+    def held(self, entry: Entry) -> int:
+        """Bytes of it that are here: all, or those of its partial file."""
+        if self.in_place(entry):
+            return entry.bytes
+        with contextlib.suppress(OSError):
+            return min((self.parts / entry.path).lstat().st_size, entry.bytes)
+        return 0
+
+    def write(self, entry: Entry, offset: int, data: bytes) -> None:
+        """Bytes of a partial file."""
+        part = self.parts / entry.path
+        try:
+            part.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            with open(descriptor, "wb") as file:
+                file.seek(offset)
+                file.write(data)
+        except OSError as error:
+            raise from_os_error(error, f"write {part} (what has arrived is kept)") from None
+
+    def settle(self, entry: Entry, sha256: str) -> bool:
+        """Move a whole partial file to its name; False when it is not the box's: then it is removed."""
+        self.digests[entry.version] = sha256
+        if self.in_place(entry):  # perhaps an older version of the same size, written in the same second
+            if sha256_of(self.local / entry.local) == sha256:
+                return True
+            (self.local / entry.local).unlink()
+            return False
+        part = self.parts / entry.path
+        if not part.exists():  # empty
+            self.write(entry, 0, b"")
+        os.truncate(part, entry.bytes)
+        if sha256_of(part) != sha256:
+            part.unlink()
+            return False
+        os.chmod(part, files.new_mode(executable=bool(entry.mode & 0o100)))  # who may write is not its word
+        os.utime(part, ns=(entry.mtime_ns, entry.mtime_ns))
+        os.replace(part, self._safe(entry.local))
+        return True
+
+    def in_place(self, entry: Entry) -> bool:
+        """By size and time; digests decide in the end, this only tells what need not be sent again."""
+        with contextlib.suppress(OSError):
+            seen = (self.local / entry.local).lstat()
+            same_time = abs(seen.st_mtime_ns - entry.mtime_ns) < _CLOCK
+            return stat.S_ISREG(seen.st_mode) and seen.st_size == entry.bytes and same_time
+        return False
+
+    def has(self, entry: Entry) -> bool:
+        return entry.version in self.digests and self.in_place(entry)
+
+    def link(self, path: str, target: str) -> None:
+        final = self._safe(path)
+        to = os.path.relpath(self.local / target, final.parent)
+        if not final.is_symlink() or os.readlink(final) != to:
+            os.symlink(to, final)
+
+    def snapshot(self, entry: Entry) -> None:
+        """A copy of what there is of a growing file, so that a log can be read while the run goes on."""
+        final = self._safe(entry.local)
+        with contextlib.suppress(OSError), (self.parts / entry.path).open("rb") as part:
+            files.write_with(final, lambda out: shutil.copyfileobj(part, out))
+
+    def _safe(self, path: str) -> Path:
+        """The final path, its folders made; a link among them would lead out of LOCAL."""
+        folder = self.local
+        for name in Path(path).parent.parts:
+            folder = folder / name
+            if folder in self._checked:
+                continue
+            folder.mkdir(exist_ok=True)
+            if folder.is_symlink():
+                raise refused(f"{folder} is a link that may lead out of {self.local}; nothing is written there")
+            self._checked.add(folder)
+        return self.local / path
+
+
+def read_manifest(local: Path) -> dict[str, Any]:
+    manifest: dict[str, Any] = files.read_json(local / MANIFEST, "pull_manifest")
+    return manifest
+
+
+def _read_object(path: Path) -> dict[str, Any] | None:
+    with contextlib.suppress(RgtError):
+        data = files.read_json(path)
+        return data if isinstance(data, dict) else None
+    return None
+
+
+def _refuse_mixing(local: Path, there: Listing) -> None:
+    """A folder holds one run: a second one in it could pass for results of the first."""
+    if local.exists() and not local.is_dir():
+        raise bad_input(f"{local} is a file; name a folder to pull into")
+    owners = map(_read_object, (local / FOLDER / "state.json", local / MANIFEST, local / "run.json"))
+    owner = next((owner for owner in owners if owner is not None), None)
+    if owner is None:
+        ours = {FOLDER, EVENTS}  # a lease may have been started before the first pull
+        if local.is_dir() and any(path.name not in ours for path in local.iterdir()):
+            raise refused(f"{local} is not empty and holds no earlier pull of {there.source}; pull into a new folder")
+        return
+    source, same = owner.get("source"), owner.get("run_id") == there.run_id
+    if source is None:
+        same = same and there.run_id is not None
+    elif source != there.source:  # the address of a box changes at every restart: the same files are the same run
+        rows = [row for row in owner.get("files", []) if row["path"] != RECORD]  # launch puts that one on each node
+        own = {(row.get("there", row["path"]), row["bytes"], row.get("mtime_ns")) for row in rows}
+        same = same and bool(own) and 2 * len(there.versions() & own) >= len(own)
+    if not same:
+        both = f"{local} holds {owner.get('run_id') or source}, and this is {there.run_id or there.source}"
+        raise refused(f"{both}: two runs in one folder cannot be told apart later; pull into another one")
+
+
+# -- copying
 
 
 class Delivery:
@@ -116,12 +284,16 @@ class Delivery:
     def _copy(self, there: Listing) -> None:
         """Everything that is not here, or whose digest is not known; once more what came with another digest."""
         todo = [entry for entry in there.entries.values() if not self.stage.in_place(entry)]
+        missing = sum(entry.bytes - self.stage.held(entry) for entry in todo)
         if todo:
             self.copied = True
             withdraw(self.local)  # what is about to change has no proof
-            self.stage.need_room(todo)
+            room = disks.room(self.local)
+            if missing + _RESERVE > room.free:  # said before hours of copying, not after
+                sizes = f"{units.show_size(room.free)} free, {units.show_size(missing)} are still to come"
+                raise lacking(f"{self.local} has {sizes}; make room, or pull to another disk")
         try:
-            gauge = Gauge(sum(entry.bytes - self.stage.held(entry) for entry in todo), f"pull {there.source}")
+            gauge = Gauge(missing, f"pull {there.source}")
             if not self.box.again(lambda: self._receive(there, gauge)):
                 self.box.again(lambda: self._receive(there, gauge))
         finally:
@@ -155,8 +327,7 @@ def write_manifest(local: Path, there: Listing, stage: Stage, exclude: Sequence[
     if there.links:
         data["links"] = dict(sorted(there.links.items()))
     if there.excluded:
-        paths, count, size = there.excluded[:100], len(there.excluded), there.excluded_bytes
-        data["excluded"] = {"patterns": list(exclude), "paths": paths, "count": count, "bytes": size}
+        data["excluded"] = {"patterns": list(exclude), "count": there.excluded}
     with contextlib.suppress(RgtError):
         old = read_manifest(local)
         if {key: value for key, value in old.items() if key != "created"} == data:
@@ -176,16 +347,12 @@ class Gauge:
     def add(self, count: int) -> None:
         self.done += count
         now = time.monotonic()
-        if now - self.shown >= _TELL_EVERY:
-            self.shown = now
-            progress(self.line(now))
-
-    def line(self, now: float) -> str:
-        rate = self.done / max(now - self.start, 1e-6)
-        eta = f"ETA {units.show_duration(round((self.total - self.done) / rate))}" if rate > 0 else "ETA unknown"
-        percent = 100 * self.done // max(self.total, 1)
+        if now - self.shown < _TELL_EVERY:
+            return
+        self.shown, rate = now, self.done / (now - self.start)
+        eta = units.show_duration(round((self.total - self.done) / max(rate, 1)))
         amounts = f"{units.show_size(self.done)} of {units.show_size(self.total)}"
-        return f"{self.what}: {percent} %, {amounts}, {units.show_size(rate)}/s, {eta}"
+        progress(f"{self.what}: {amounts}, {units.show_size(rate)}/s, ETA {eta}")
 
 
 # -- copy, proof, record
@@ -193,14 +360,14 @@ class Gauge:
 
 def deliver(where: Place, local: Path, exclude: Sequence[str], patience: float, known: bool = False) -> Delivery:
     """Copied, verified, recorded. `known`: the box has answered before."""
-    refuse_sealed(local)
+    _refuse_sealed(local)
     done = Delivery(where, local, exclude, patience, known).pull()
     if not done.complete:
         return done
     done.findings += differing_record(local)
     artifacts = verify_folder(done)
     if not done.failed:
-        done.stage.finish()
+        shutil.rmtree(done.stage.folder, ignore_errors=True)  # everything is in its place
     done.state = state_of(done.there, own_record(local))
     merge_events(local)
     facts = {key: value for key, value in done.as_dict().items() if key in ("source", "files", "bytes", "state")}
@@ -214,7 +381,7 @@ def follow(where: Place, local: Path, exclude: Sequence[str], patience: float, e
     """Copy what there is, again and again, until the run is over. The pull with the proof comes after."""
     told = 0.0  # when its state was last known
     while True:
-        refuse_sealed(local)
+        _refuse_sealed(local)
         there = Delivery(where, local, exclude, patience, known=told > 0).pull(rounds=1).there
         merge_events(local)
         now = state_of(there, own_record(local))
@@ -225,14 +392,14 @@ def follow(where: Place, local: Path, exclude: Sequence[str], patience: float, e
         if word != rundir.UNKNOWN:
             told = time.monotonic()
         elif not told or time.monotonic() - told > every + patience:
-            raise errors.lacking(f"cannot tell when {where.text} is over: {now.detail}; pull without --loop")
+            raise lacking(f"cannot tell when {where.text} is over: {now.detail}; pull without --loop")
         else:
             word = f"{word} ({now.detail})"
         progress(f"{where.text}: {word}; {len(there.entries)} files, again in {units.show_duration(every)}")
         time.sleep(every)
 
 
-def refuse_sealed(local: Path) -> None:
+def _refuse_sealed(local: Path) -> None:
     """A seal that came from the box belongs to the pull; one that was made here closes the folder."""
     run = rundir.Run(local)
     with contextlib.suppress(RgtError):
@@ -298,65 +465,13 @@ def differing_record(local: Path) -> list[Finding]:
 
 def merge_events(local: Path) -> None:
     """Add the box's events that are not in ours yet; the file that came stays as it is."""
-    known = event_rows(local / EVENTS)
-    for key, row in event_rows(local / EVENTS_THERE).items():
-        if key not in known and not (local / SEAL).exists():
+    ours, theirs = (
+        {json.dumps(row, sort_keys=True): row for row in files.read_jsonl(path, bad=[])} if path.is_file() else {}
+        for path in (local / EVENTS, local / EVENTS_THERE)
+    )
+    for key, row in theirs.items():
+        if key not in ours and not (local / SEAL).exists():
             files.append_jsonl(local / EVENTS, row)
-
-
-# -- the run: its records here, and whether it is over
-
-
-def own_record(local: Path) -> dict[str, Any] | None:
-    """run.json of a run that launch started from here. One that came with a pull is only the box's word."""
-    with contextlib.suppress(RgtError):
-        record: dict[str, Any] = files.read_json(local / RECORD, "run")
-        return record if rundir.Run(local).is_recorded_here else None
-    return None
-
-
-def event_rows(path: Path) -> dict[str, dict[str, Any]]:
-    """The rows of an events file by their canonical text; none when there is no file."""
-    rows = files.read_jsonl(path, bad=[]) if path.is_file() else ()
-    return {json.dumps(row, sort_keys=True): row for row in rows}
-
-
-def state_of(there: Listing, record: dict[str, Any] | None = None) -> State:
-    """`record` is our own run.json; without it the box's copy is used, and only for questions to the box itself."""
-    job = (record or there.record or {}).get("job")
-    if isinstance(job, dict) and "target" in job:
-        try:
-            state = _ask_engine(there, record)
-        except RgtError as error:
-            return State(rundir.UNKNOWN, error.message)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:  # a run.json that is not ours
-            return State(rundir.UNKNOWN, f"run.json cannot be used: {type(error).__name__}")
-    elif (after := rundir.AFTER_EVENT.get(there.last_event or "")) in _ENDS:
-        state = State(after, "by its events.jsonl")
-    elif there.last_event:
-        state = State(rundir.UNKNOWN, f"its last event is {there.last_event}, and no launch record tells who runs it")
-    else:
-        state = State("idle", "no record tells who runs it, and no process writes there")
-    if state.over and there.writers:
-        return State(rundir.RUNNING, f"process {there.writers[0]} has files of it open for writing")
-    return state
-
-
-def _ask_engine(there: Listing, record: dict[str, Any] | None) -> State:
-    from rgt.job import backends, description
-
-    chosen = record or there.record or {}
-    kind, targets = backends.parse_target(chosen["job"]["target"])
-    if kind in _ON_A_HOST:
-        name = there.host.name
-        targets = [dataclasses.replace(one, name=one.name if record and one.name else name) for one in targets]
-        kind = "ssh" if kind == "local" and name else kind
-    elif not record:
-        detail = f"it runs with {kind}, which can be asked only with the run directory that launch made"
-        return State(rundir.UNKNOWN, detail)
-    run_id = str(record["run_id"]) if record else there.run_id or str(chosen.get("run_id"))
-    now = backends.backend(kind).status(backends.Order(description.from_record(chosen), run_id, kind, targets))
-    return State(now.state, now.detail)
 
 
 # -- many runs
@@ -366,10 +481,7 @@ def gather(sources: list[Place], target: Path, patience: float) -> Iterator[tupl
     """Every run below the sources into target/<run-id>, with its proof; one that fails does not stop the others."""
     for where in sources:
         try:
-            with contextlib.closing(Connection(where.host, patience)) as box:
-                paths = sorted(row["run"] for row in runs_below(box, where.path, _DEPTH))
-            if not paths:
-                raise errors.bad_input("holds no run directory (a folder with run.json)")
+            paths = _runs_below(where, patience)
         except RgtError as error:
             yield where, None, [Finding("unpulled", "error", error.message, where.text)]
             continue
@@ -377,9 +489,19 @@ def gather(sources: list[Place], target: Path, patience: float) -> Iterator[tupl
             name, there = os.path.basename(path), Place(where.host, path)
             try:
                 if why := fault(name):
-                    raise errors.bad_input(f"its name {why}; nothing was copied")
+                    raise bad_input(f"its name {why}; nothing was copied")
                 done = deliver(there, target / name, (), patience)
                 yield there, done.proof, done.findings
             except (RgtError, OSError) as error:
-                message = error.message if isinstance(error, RgtError) else errors.from_os_error(error).message
+                message = error.message if isinstance(error, RgtError) else from_os_error(error).message
                 yield there, None, [Finding("unpulled", "error", message, there.text)]
+
+
+def _runs_below(where: Place, patience: float) -> list[str]:
+    with contextlib.closing(Connection(where.host, patience)) as box:
+        rows = box.again(lambda: list(box.answer("runs", root=where.path, depth=_DEPTH)))
+        if strange := [row for row in rows if not isinstance(row.get("run"), str)]:
+            raise box.strange(strange[0])
+    if not rows:
+        raise bad_input("holds no run directory (a folder with run.json)")
+    return sorted(row["run"] for row in rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shlex
@@ -10,9 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rgt.errors import bad_input
+from rgt import files
+from rgt.errors import RgtError, bad_input
 from rgt.host.ssh import Host, Place
 from rgt.report import Finding
+from rgt.run import record as rundir
 from rgt.run.record import OVER, RUN_ID, Run
 from rgt.transfer.boxside import OURS
 from rgt.transfer.connection import Connection
@@ -21,6 +24,8 @@ EVENTS, EVENTS_THERE, SEAL = "events.jsonl", "events.box.jsonl", "seal.json"
 RECORD, RECORD_THERE = "run.json", "run.box.json"
 _MOST_ROWS = 300_000  # one listing stays below 300 MB here
 _LONGEST = 4000  # bytes of a path
+_ENDS = (rundir.FINISHED, rundir.FAILED, rundir.STOPPED)
+_ON_A_HOST = ("local", "ssh", "docker", "slurm")  # engines that are asked on the box itself
 Version = tuple[str, int, int | None]  # path, bytes, mtime_ns
 
 
@@ -58,8 +63,7 @@ class Listing:
     entries: dict[str, Entry] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
-    excluded: list[str] = field(default_factory=list)
-    excluded_bytes: int = 0
+    excluded: int = 0
 
     @property
     def source(self) -> str:
@@ -90,8 +94,7 @@ class Listing:
             return
         path, why, said, name = str(row["x"]), row["why"], str(row.get("say", "")), self.host.title
         if why == "excluded":
-            self.excluded.append(path)
-            self.excluded_bytes += int(row.get("b", 0))
+            self.excluded += 1
             return
         unread = f"is a link to {said!r}, outside of {self.root}: what it leads to was not copied"
         code, severity, message = {
@@ -132,11 +135,21 @@ def take_listing(
     the box's file of that name gets another one here.
     """
     renamed = {EVENTS: EVENTS_THERE} | ({RECORD: RECORD_THERE} if Run(local).is_recorded_here else {})
-    asked = {"root": directory, "exclude": list(exclude), "env": variable}
-    return box.again(lambda: _read_listing(box, asked, renamed))
+    there = box.again(lambda: _read_listing(box, root=directory, exclude=list(exclude), env=variable))
+    if SEAL in there.entries:  # its ledger names each file, so names stay; its run.json still never replaces ours
+        del renamed[EVENTS]
+    elif EVENTS in there.entries:
+        there.entries.pop(EVENTS_THERE, None)  # of an earlier pull; its lines are part of events.jsonl
+    for path in renamed.keys() & there.entries.keys():
+        there.entries[path] = dataclasses.replace(there.entries[path], local=renamed[path])
+    if bad := list(there.bad_names()):
+        path, why = bad[0]
+        more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
+        raise bad_input(f"{box.host.title} lists {path[:100]!r}, which {why}{more}; nothing was copied")
+    return there
 
 
-def _read_listing(box: Connection, asked: dict[str, Any], renamed: dict[str, str]) -> Listing:
+def _read_listing(box: Connection, **asked: Any) -> Listing:
     rows = box.answer("list", **asked)
     head = next(rows, {})
     try:
@@ -154,17 +167,6 @@ def _read_listing(box: Connection, asked: dict[str, Any], renamed: dict[str, str
             there.take(row)
         except (KeyError, TypeError, ValueError):
             raise bad_input(f"{box.host.title} listed something that is not a file: {str(row)[:100]}") from None
-    if SEAL in there.entries:  # its ledger names each file, so names stay; its run.json still never replaces ours
-        renamed = {path: name for path, name in renamed.items() if path != EVENTS}
-    elif EVENTS in there.entries:
-        there.entries.pop(EVENTS_THERE, None)  # of an earlier pull; its lines are part of events.jsonl
-    for path in renamed.keys() & there.entries.keys():
-        there.entries[path] = dataclasses.replace(there.entries[path], local=renamed[path])
-    bad = list(there.bad_names())
-    if bad:
-        path, why = bad[0]
-        more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
-        raise bad_input(f"{box.host.title} lists {path[:100]!r}, which {why}{more}; nothing was copied")
     return there
 
 
@@ -180,14 +182,53 @@ def fault(path: str) -> str | None:
             return "is too long"
     except UnicodeEncodeError:  # a lone surrogate that no file name can hold
         return "is not a file name"
-    if parts[0] in OURS:
-        return "is a name of our own records"
+    return "is a name of our own records" if parts[0] in OURS else None
+
+
+# -- whether the run there is over
+
+
+def own_record(local: Path) -> dict[str, Any] | None:
+    """run.json of a run that launch started from here. One that came with a pull is only the box's word."""
+    with contextlib.suppress(RgtError):
+        record: dict[str, Any] = files.read_json(local / RECORD, "run")
+        return record if Run(local).is_recorded_here else None
     return None
 
 
-def runs_below(box: Connection, directory: str, depth: int) -> list[dict[str, Any]]:
-    rows = box.again(lambda: list(box.answer("runs", root=directory, depth=depth)))
-    for row in rows:
-        if not isinstance(row.get("run"), str) or not isinstance(row.get("artifacts"), int):
-            raise box.strange(row)
-    return rows
+def state_of(there: Listing, record: dict[str, Any] | None = None) -> State:
+    """`record` is our own run.json; without it the box's copy is used, and only for questions to the box itself."""
+    job = (record or there.record or {}).get("job")
+    if isinstance(job, dict) and "target" in job:
+        try:
+            state = _ask_engine(there, record)
+        except RgtError as error:
+            return State(rundir.UNKNOWN, error.message)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:  # a run.json that is not ours
+            return State(rundir.UNKNOWN, f"run.json cannot be used: {type(error).__name__}")
+    elif (after := rundir.AFTER_EVENT.get(there.last_event or "")) in _ENDS:
+        state = State(after, "by its events.jsonl")
+    elif there.last_event:
+        state = State(rundir.UNKNOWN, f"its last event is {there.last_event}, and no launch record tells who runs it")
+    else:
+        state = State("idle", "no record tells who runs it, and no process writes there")
+    if state.over and there.writers:
+        return State(rundir.RUNNING, f"process {there.writers[0]} has files of it open for writing")
+    return state
+
+
+def _ask_engine(there: Listing, record: dict[str, Any] | None) -> State:
+    from rgt.job import backends, description
+
+    chosen = record or there.record or {}
+    kind, targets = backends.parse_target(chosen["job"]["target"])
+    if kind in _ON_A_HOST:
+        name = there.host.name
+        targets = [dataclasses.replace(one, name=one.name if record and one.name else name) for one in targets]
+        kind = "ssh" if kind == "local" and name else kind
+    elif not record:
+        detail = f"it runs with {kind}, which can be asked only with the run directory that launch made"
+        return State(rundir.UNKNOWN, detail)
+    run_id = str(record["run_id"]) if record else there.run_id or str(chosen.get("run_id"))
+    now = backends.backend(kind).status(backends.Order(description.from_record(chosen), run_id, kind, targets))
+    return State(now.state, now.detail)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fnmatch
 import os
 import shlex
 import stat
@@ -17,11 +16,11 @@ from rgt import git, secrets
 from rgt.errors import bad_input, lacking
 from rgt.host.ssh import Place
 from rgt.report import Finding
-from rgt.transfer.boxside import CHUNK, excluded, sha256_of
+from rgt.transfer.boxside import CHUNK, excluded, sha256_of, walk
 from rgt.transfer.connection import Connection
 from rgt.transfer.delivery import Gauge
 
-_RUBBISH = ".git .venv venv __pycache__ node_modules .mypy_cache .pytest_cache .ruff_cache .rgt-pull .rgt-push *.pyc"
+_RUBBISH = ".git .venv venv __pycache__ node_modules .mypy_cache .pytest_cache .ruff_cache *.pyc".split()
 
 
 @dataclass
@@ -53,9 +52,9 @@ def gather_load(root: Path, exclude: Sequence[str]) -> Load:
         done = subprocess.run(words, capture_output=True, timeout=120)
         load.by_git = done.returncode == 0
         names = {os.fsdecode(name) for name in done.stdout.split(b"\0") if name}
-    for folder, folders, inside in os.walk(root) if not load.by_git else ():
-        folders[:] = [name for name in folders if not _matches(name, _RUBBISH)]
-        names |= {os.path.relpath(os.path.join(folder, name), root) for name in inside if not _matches(name, _RUBBISH)}
+    if not load.by_git:
+        rows = [row for row in walk(str(root), _RUBBISH) if row.get("why") != "excluded"]
+        names = {path for row in rows for key in "plx" if (path := row.get(key))}  # file, link, neither
     for name in sorted(names):
         above = [name[:end] for end, letter in enumerate(name) if letter == "/"]
         if any(excluded(part, list(exclude)) for part in (name, *above)):
@@ -79,10 +78,6 @@ def gather_load(root: Path, exclude: Sequence[str]) -> Load:
     if not load.files and not load.findings:
         raise bad_input(f"{root} holds no file to send")
     return load
-
-
-def _matches(name: str, patterns: str) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns.split())
 
 
 # -- sending

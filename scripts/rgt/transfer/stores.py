@@ -68,23 +68,19 @@ class S3:
     def __init__(self, rest: str) -> None:
         try:
             boto3 = importlib.import_module("boto3")
-            exceptions = importlib.import_module("botocore.exceptions")
+            raised = importlib.import_module("botocore.exceptions")
             transfer = importlib.import_module("boto3.s3.transfer")
         except ImportError:
             raise lacking("s3:// needs its client: pip install boto3") from None
         self.bucket, _, prefix = rest.partition("/")
         self.prefix, self.url = prefix.strip("/"), f"s3://{rest.rstrip('/')}"
         self.config = transfer.TransferConfig(multipart_threshold=PART, multipart_chunksize=PART)
-        self.failures: Failures = (
-            exceptions.BotoCoreError,
-            exceptions.ClientError,
-            transfer.S3UploadFailedError,
-            OSError,
-        )
+        self.failures: Failures
+        self.failures = (raised.BotoCoreError, raised.ClientError, transfer.S3UploadFailedError, OSError)
         self.client = boto3.client("s3")
 
     def _key(self, name: str) -> str:
-        return f"{self.prefix}/{name}" if self.prefix else name
+        return f"{self.prefix}/{name}".lstrip("/")
 
     def check_write(self) -> None:
         key = self._key(f".rgt-probe-{os.urandom(4).hex()}")
@@ -92,11 +88,9 @@ class S3:
         self.client.delete_object(Bucket=self.bucket, Key=key)
 
     def send(self, folder: Path, names: list[str]) -> None:
+        how: dict[str, Any] = {"ExtraArgs": {"ChecksumAlgorithm": "SHA256"}, "Config": self.config}
         for name in names:
-            extra = {"ChecksumAlgorithm": "SHA256"}
-            self.client.upload_file(
-                str(folder / name), self.bucket, self._key(name), ExtraArgs=extra, Config=self.config
-            )
+            self.client.upload_file(str(folder / name), self.bucket, self._key(name), **how)
 
     def told(self, names: list[str]) -> dict[str, tuple[int, str]]:
         """Size and hash of each object, as the store has it now; what is not there is not in it."""
@@ -130,18 +124,13 @@ class Hub:
         if len(parts) < 2:
             raise bad_input(f"hf://{rest} names no repository; write hf://USER/REPO or hf://datasets/USER/REPO")
         self.repo, self.prefix, self.url = "/".join(parts[:2]), "/".join(parts[2:]), f"hf://{rest.rstrip('/')}"
-        hub = huggingface_hub.errors
-        self.failures: Failures = (
-            hub.HfHubHTTPError,
-            hub.LocalTokenNotFoundError,
-            httpx.HTTPError,
-            OSError,
-            ValueError,
-        )
+        raised = huggingface_hub.errors
+        self.failures: Failures
+        self.failures = (raised.HfHubHTTPError, raised.LocalTokenNotFoundError, httpx.HTTPError, OSError, ValueError)
         self.api: Any = huggingface_hub.HfApi()
 
     def _path(self, name: str) -> str:
-        return f"{self.prefix}/{name}" if self.prefix else name
+        return f"{self.prefix}/{name}".lstrip("/")
 
     def check_write(self) -> None:
         who = self.api.whoami()
@@ -166,8 +155,7 @@ class Hub:
         return {paths[row.path]: (row.size, row.lfs.sha256 if row.lfs else row.blob_id) for row in rows}
 
     def names(self) -> list[str]:
-        every = self.api.list_repo_files(self.repo, repo_type=self.kind)
-        start = f"{self.prefix}/" if self.prefix else ""
+        every, start = self.api.list_repo_files(self.repo, repo_type=self.kind), self._path("")
         return [name.removeprefix(start) for name in every if name.startswith(start)]
 
     def fetch(self, name: str, path: Path) -> None:
@@ -210,8 +198,7 @@ def send(folder: Path, store: Store) -> tuple[int, list[str]]:
     with told_plainly(store, "send to"):
         store.send(folder, names)
         told = store.told(names)
-    wrong = [f"{name}: {_difference(known[name], told.get(name))}" for name in names]
-    wrong = [line for line in wrong if not line.endswith(": ")]
+    wrong = [f"{name}: {why}" for name in names if (why := _difference(known[name], told.get(name)))]
     if not wrong:
         rows = [{"path": n, "bytes": h.bytes, "sha256": h.sha256, "store_hash": told[n][1]} for n, h in known.items()]
         when = datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -234,7 +221,7 @@ def fetch(store: Store, folder: Path) -> tuple[int, list[str]]:
         told = store.told(names)
     if not names:
         raise bad_input(f"{store.url} holds nothing")
-    wrong, rows = [], []
+    wrong, rows, size = [], [], 0
     for name in names:
         path = folder / name
         if os.path.isabs(name) or ".." in Path(name).parts:
@@ -245,10 +232,11 @@ def fetch(store: Store, folder: Path) -> tuple[int, list[str]]:
         here = hashes(path)
         if why := _difference(here, told.get(name)):
             wrong.append(f"{name}: {why}")
-        rows.append({"path": name, "bytes": here.bytes, "sha256": here.sha256})
+        size += here.bytes
+        if name not in ("PULL_MANIFEST.json", "PULL_VERIFIED.json"):
+            rows.append({"path": name, "bytes": here.bytes, "sha256": here.sha256})
     if not wrong:
-        rows = [row for row in rows if row["path"] not in ("PULL_MANIFEST.json", "PULL_VERIFIED.json")]
         when = datetime.now(timezone.utc).isoformat(timespec="seconds")
         roster = {"source": store.url, "created": when, "files": rows}
         files.write_json(folder / "PULL_MANIFEST.json", roster, "pull_manifest")
-    return sum(int(str(row["bytes"])) for row in rows), wrong
+    return size, wrong

@@ -25,12 +25,10 @@ from rgt.report import Finding, progress
 from rgt.run import approval, billing
 from rgt.run import lease as leases
 from rgt.run.record import RUN_ID, log_decision
-from rgt.transfer.boxside import sha256_of
+from rgt.transfer.boxside import is_inside, sha256_of
 from rgt.transfer.connection import Connection
-from rgt.transfer.delivery import load_all, own_record, state_of
-from rgt.transfer.disk_sweep import is_inside
-from rgt.transfer.listing import Listing, State, fault, take_listing
-from rgt.transfer.stage import FOLDER, read_manifest
+from rgt.transfer.delivery import FOLDER, load_all, read_manifest
+from rgt.transfer.listing import Listing, State, fault, own_record, state_of, take_listing
 
 _NAMED = 5
 _GROUPS = 20  # places on the box that are named one by one
@@ -44,10 +42,9 @@ class Disks:
     roots: list[str] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)  # files that count, with their bytes
     given: list[dict[str, Any]] = field(default_factory=list)  # what is given up, with its true size
-    left: list[str] = field(default_factory=list)  # system folders and package caches
-    unread: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)  # system folders, package caches, what cannot be read
     late: str = ""  # where the time or the rows ended
-    busy: list[dict[str, Any]] = field(default_factory=list)
+    busy: list[tuple[int, str]] = field(default_factory=list)  # pid, what it does
     notes: list[str] = field(default_factory=list)
 
 
@@ -270,6 +267,7 @@ def _ask_disks(case: Case, box: Connection, there: Listing) -> None:
 
 
 def _take(found: Disks, row: dict[str, Any]) -> None:
+    """One row of the box's answer; KeyError, TypeError or ValueError when it is none of ours."""
     if "f" in row:
         found.sizes[str(row["f"])] = int(row["b"])
     elif "roots" in row:
@@ -279,11 +277,11 @@ def _take(found: Disks, row: dict[str, Any]) -> None:
     elif "left" in row:
         found.left.append(str(row["left"]))
     elif "denied" in row:
-        found.unread.append(str(row["denied"]))
+        found.left.append(f"{row['denied']} (unreadable)")
     elif "late" in row:
         found.late = str(row["late"])
     elif "pid" in row:
-        found.busy.append({"pid": int(row["pid"]), "what": str(row["what"]), "command": str(row["command"])})
+        found.busy.append((int(row["pid"]), f"{row['what']} ({str(row['command'])!r})"))
     elif "blind" in row:
         found.notes.append(f"{int(row['blind'])} processes could not be asked what they write")
     elif "sick" in row:
@@ -313,9 +311,8 @@ def _held_here(box: Connection, sizes: dict[str, int], copies: Copies) -> set[st
 
 def _compare(case: Case, there: Listing, sizes: dict[str, int], here: set[str]) -> None:
     given = [*(str(row["path"]) for row in case.disks.given), *case.abandon]
-    below = [
-        path for path in given if path != there.root and is_inside(path, [there.root])
-    ]  # the run itself is not one
+    # the run itself cannot be given up
+    below = [path for path in given if path != there.root and is_inside(path, [there.root])]
     is_given = {path: is_inside(path, below if is_inside(path, [there.root]) else given) for path in sizes}
     lacking = {path: size for path, size in sizes.items() if path not in here and not is_given[path]}
     groups: dict[str, list[str]] = defaultdict(list)
@@ -346,8 +343,8 @@ def _compare(case: Case, there: Listing, sizes: dict[str, int], here: set[str]) 
     if case.disks.late:
         message = f"the look at the disks ended here, after {_SECONDS:g} s or {_ROWS} files; the rest is not known"
         case.object("unseen", message, case.disks.late, "pull or give up what is large: --abandon PATH, then ask again")
-    for row in case.disks.busy:
-        message = f"process {row['pid']} on {there.host.title} {row['what']} ({row['command']!r})"
+    for pid, what in case.disks.busy:
+        message = f"process {pid} on {there.host.title} {what}"
         case.object("unfinished", message, there.root, "wait for its end, or end it there; then pull again")
 
 
@@ -397,7 +394,7 @@ def page(case: Case) -> Iterator[tuple[str, str]]:
         yield "proof", case.loaded
     if case.disks.roots:
         yield "looked at", f"{', '.join(case.disks.roots)}: {len(case.disks.sizes)} files that count besides the run's"
-    if left := [*case.disks.left, *(f"{path} (unreadable)" for path in case.disks.unread)]:
+    if left := case.disks.left:
         yield "left out", ", ".join(left[:_GROUPS]) + (f" and {len(left) - _GROUPS} more" if left[_GROUPS:] else "")
     yield from (("note", note) for note in case.notes)
     yield "command", f"{case.command}   ({'cannot' if case.act == 'destroy' else 'can'} be undone)"

@@ -66,7 +66,6 @@ class Diagnosis:
     role: str
     entry: Entry | None = None
     place: Place | None = None
-    count: int = 1
     ranks: tuple[int, ...] = ()
     note: str = ""
     frame: str = ""  # of the user's own code, where a traceback shows it
@@ -76,18 +75,18 @@ class Diagnosis:
 
     @property
     def cause(self) -> str:
-        return self._filled(self.entry.cause) if self.entry else ""
+        return self._filled(self.entry.cause if self.entry else "")
 
     @property
     def fix(self) -> str:
-        fix = self._filled(self.entry.fix) if self.entry else ""
+        fix = self._filled(self.entry.fix if self.entry else "")
         # who wrote the check knows the remedy better than an entry about any such exception
         advice = self.facts.get("advice", "") if self.entry and self.entry.kind in ("general", "fallback") else ""
         return f'By its own message: "{advice}" {fix}' if advice else fix
 
     @property
     def check(self) -> str:
-        return self._filled(self.entry.check) if self.entry else ""
+        return self._filled(self.entry.check if self.entry else "")
 
     def _filled(self, text: str) -> str:
         parts = self.place.parts if self.place else ()
@@ -107,7 +106,7 @@ class Diagnosis:
         return (self.place.path, self.place.line) == (first.place.path, first.place.line)
 
     def as_dict(self) -> dict[str, Any]:
-        row: dict[str, Any] = {"role": self.role, "count": self.count}
+        row: dict[str, Any] = {"role": self.role}
         if entry := self.entry:
             row |= {"id": entry.id, "name": entry.name, "cause": self.cause, "fix": self.fix}
             row |= {"check": self.check, "source": entry.source, "read": entry.read, "restart": entry.restart}
@@ -179,11 +178,6 @@ def diagnose(traces: list[Trace], what: Plan, exit_code: int | None = None) -> l
     clocks = len({one.trace.path for one in happened}) > 1
     explained = [row for one in happened for row in _explain(one, code, elastic.get("rank"), clocks, exit_code)]
     merged = _merged(explained)
-    for one in merged:
-        if one.entry:
-            one.count = sum(
-                each.count for trace in traces for each in trace.sightings.values() if each.pattern.entry is one.entry
-            )
     merged += _curves(traces, what, merged)
     certain = any(one.role == CAUSE or (one.role == UNKNOWN and one.order[0] < 2) for one in merged)
     if not certain:
@@ -215,8 +209,14 @@ _ORDER = {CAUSE: 0, UNKNOWN: 0, KERNEL: 1, EXIT_CODE: 2, AFTERMATH: 3, SURVIVED:
 
 def _incidents(trace: Trace, traces: list[Trace]) -> list[Incident]:
     happened: list[Incident] = []
-    for chain in _chains(trace.tracebacks):
-        root = _root(chain)
+    chains: list[list[Traceback]] = []
+    for traceback in trace.tracebacks:
+        chains += [] if chains and (traceback.chained or traceback.within) else [[]]
+        chains[-1].append(traceback)
+    for chain in chains:
+        # the first of a chain raised it; a worker's own traceback stands in its parent's message
+        named = [each for each in chain if each.raised] or chain
+        root = [named[0], *(each for each in named if each.within)][-1]
         last = chain[-1].end or chain[-1].start + chain[-1].seen
         place = Place(
             trace.path, root.end or root.start, root.raised or root.text[0], root.rank, root.time, 0, root.mark
@@ -238,10 +238,10 @@ def _incidents(trace: Trace, traces: list[Trace]) -> list[Incident]:
     for number, one in enumerate(spoken):  # an exception's message goes on until the next one of its rank
         later = (each.start - 1 for each in spoken[number + 1 :] if each.place.rank == one.place.rank)
         one.end = max(one.end, min(one.end + _MESSAGE_LINES, next(later, one.end + _MESSAGE_LINES)))
-    seen = [one for one in trace.sightings.values() if one.pattern.entry]
-    for sighting in seen:
+    for sighting in trace.sightings.values():
         entry = sighting.pattern.entry
-        assert entry is not None
+        if not entry:
+            continue
         # information is a hint, but not when the log ends in nothing else: the run waits there for ever
         stuck = sighting.count >= ENOUGH and trace.lines - sighting.last.line <= _SOON
         for place in sighting.places:
@@ -261,21 +261,6 @@ def _advice(message: str) -> str:
     """The sentences of an exception's message that say what to do."""
     sentences = re.split(r"(?<=[.!?:])\s+(?=[A-Z`'\"(\d-])", message)
     return " ".join(text.strip() for text in sentences if _REMEDY.search(text.strip()))[:_ADVICE]
-
-
-def _chains(tracebacks: list[Traceback]) -> list[list[Traceback]]:
-    chains: list[list[Traceback]] = []
-    for one in tracebacks:
-        chains += [] if chains and (one.chained or one.within) else [[]]
-        chains[-1].append(one)
-    return chains
-
-
-def _root(chain: list[Traceback]) -> Traceback:
-    """The first of a chain raised it; a worker's own traceback stands in its parent's message."""
-    named = [one for one in chain if one.raised] or chain
-    inner = [one for one in named if one.within]
-    return inner[-1] if inner else named[0]
 
 
 def _has_context(entry: Entry, place: Place, trace: Trace, traces: list[Trace]) -> bool:
@@ -316,12 +301,11 @@ def _explain(
         role = CAUSE
         if one.trace.kernel:
             # the kernel's log is older than the run, and not only about it: with several kills, any may be another's
-            killed = {pid for text in [each.text for _, each, _ in one.evidence] for pid in _KILLED.findall(text)}
-            if not (entry and _fits(entry, code)) or len(killed) > 1 or _kills(one.trace) > 1:
-                role, note = (
-                    KERNEL,
-                    "the kernel's log is about the whole machine: is that pid yours, and the time right?",
-                )
+            places = [place for seen in one.trace.sightings.values() for place in seen.places]
+            killed = {pid for each in places for pid in _KILLED.findall(each.text)}
+            if not (entry and _fits(entry, code)) or len(killed) > 1:
+                role = KERNEL
+                note = "the kernel's log is about the whole machine: is that pid yours, and the time right?"
     elif kind == "cascade":
         # the store says good-bye with a warning in every run
         role = HINT if place.level == "W" else AFTERMATH
@@ -339,17 +323,12 @@ def _explain(
     if (not entry or entry.kind == "fallback") and role not in (UNKNOWN, CAUSE):
         return
     ranks = () if place.rank is None else (place.rank,)
-    yield Diagnosis(role, entry, place, 1, ranks, note, one.frame, one.traceback, order, one.facts)
+    yield Diagnosis(role, entry, place, ranks, note, one.frame, one.traceback, order, one.facts)
     for row in rows[1:] if entry and entry.kind != "fallback" else ():
         if _kind(row) == "root" or (role in (SURVIVED, HINT) and _kind(row) == "cascade"):
-            yield Diagnosis(role, row[0], row[1], 1, ranks, note, order=(LATER, *order[1:]), facts=one.facts)
+            yield Diagnosis(role, row[0], row[1], ranks, note, order=(LATER, *order[1:]), facts=one.facts)
         elif _kind(row) == "hint":
-            yield Diagnosis(HINT, row[0], row[1], 1, ranks, note, order=order)
-
-
-def _kills(trace: Trace) -> int:
-    texts = [place.text for seen in trace.sightings.values() for place in seen.places]
-    return len({pid for text in texts for pid in _KILLED.findall(text)})
+            yield Diagnosis(HINT, row[0], row[1], ranks, note, order=order)
 
 
 def _merged(explanations: Iterable[Diagnosis]) -> list[Diagnosis]:

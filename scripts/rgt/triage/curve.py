@@ -50,7 +50,6 @@ class Shown:
 class Curve:
     points: list[tuple[int, str, float, str]] = field(default_factory=list)  # line, name, value, text
     scales: list[tuple[int, float, str]] = field(default_factory=list)  # line, scale, text: of skipped steps in a row
-    stride: int = 1
 
     def sample(self, block: bytes, first_line: int, thinly: bool = False) -> None:
         """Take some of the block's lines that name a loss, evenly spread; thinly: the first one."""

@@ -1,9 +1,8 @@
 """Finds the lines worth a regex: a log of gigabytes is a few hundred kinds of lines, repeated with other numbers.
 
-Four sieves, each cheaper per byte than the next. A block made of its usual lines alone is done by counting them. A line
-whose words are known to be harmless costs a look into a set. Of a new line only words that were never seen are looked
-at: does one hold the trigger of a signature? Only a line with a trigger meets the other words of that signature, and
-only one that holds them all (or may be wrapped) its regex.
+Three sieves, each cheaper per byte than the next. A line whose words are known to be harmless costs a look into a set.
+Of a new line only words that were never seen are looked at: does one hold the trigger of a signature? Only a line with
+a trigger meets the other words of that signature, and only one that holds them all (or may be wrapped) its regex.
 
 Each way through a signature has one trigger: its rarest word, or six letters of it. More signatures are more rows of a
 table, not more passes over the text.
@@ -12,10 +11,8 @@ table, not more passes over the text.
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 # digits, and in UTF-8 what is not the first byte of a character, nor of one that draws a bar
 _DELETED = b"0123456789.+-\xe2" + bytes(range(0x80, 0xC0)) + bytes(range(9)) + b"\x0b\x0c" + bytes(range(0x0E, 0x20))
@@ -27,7 +24,6 @@ _LINES = bytes.maketrans(b"\r", b"\n")  # every state of a progress bar is a lin
 _LENGTH = 6  # letters of a trigger; shorter words are triggers as they are
 _SHORTEST = 3
 _MOST = 200_000  # keys, and words, that are kept; a log of ever new ones starts anew
-_USUAL = 6  # kinds of lines of which a block may consist to be done by counting
 _TIRED = 500  # visits without an outcome to a line that only a wrap could make suspect: it is harmless
 _LONG = 4000  # bytes of a key, at each end: a dumped tensor is not worth more
 _LONG_WORD = 80  # letters of a word, at each end
@@ -51,7 +47,6 @@ class Spot:
     maybe: frozenset[int]
     visits: int = 0
     outcome: str = ""  # of the last visit; the scan knows the words
-    counted: list[Any] = field(default_factory=list)  # the scan's own rows that count this kind of line
 
 
 class Table:
@@ -77,81 +72,46 @@ class Prefilter:
     harmless: set[bytes] = field(default_factory=set)
     suspect: dict[bytes, Spot] = field(default_factory=dict)
     words: dict[bytes, tuple[bytes, ...]] = field(default_factory=dict)  # every word seen -> triggers in it
-    usual: list[bytes] = field(default_factory=list)  # lines of which whole blocks consist, with their end
-    failures: int = 0  # of the last tries to count them
-    rest: int = 0  # blocks until the next try
 
     def candidates(self, block: bytes) -> tuple[dict[int, Spot], int]:
         """Start of line -> what may match there, in the order of the lines; and how many lines there are."""
         if len(self.harmless) + len(self.suspect) > _MOST:  # before any key is looked up: a known suspect stays one
             self.harmless.clear()
             self.suspect.clear()
-        squeezed = block.translate(_SPACED, _DELETED)
-        if count := self._only_usual(squeezed):
-            return {}, count
-        keys = squeezed.split(b"\n")
-        fresh = set(keys)
-        fresh -= self.harmless
-        new = [key for key in fresh if key not in self.suspect] if fresh else []
-        if new:
-            self._judge(new)
+        keys = block.translate(_SPACED, _DELETED).split(b"\n")
+        fresh = set(keys) - self.harmless
+        for key in fresh - self.suspect.keys():
+            self._judge(key)
         suspects = {key: spot for key in fresh if (spot := self.suspect.get(key))}
         for key, spot in list(suspects.items()):
             if spot.visits > _TIRED and not spot.sure and not spot.outcome:  # it is not a part of a wrapped one
                 self.harmless.add(key)
                 del self.suspect[key], suspects[key]
         if not suspects:  # nearly always
-            self._learn_usual(keys)
             return {}, len(keys) - 1
         starts = itertools.accumulate((len(line) + 1 for line in block.translate(_LINES).split(b"\n")), initial=0)
         spots = {start: suspects[key] for start, key in zip(starts, keys, strict=False) if key in suspects}
         return spots, len(keys) - 1
 
-    def _only_usual(self, squeezed: bytes) -> int:
-        """The lines of a block in which nothing but `usual` lines stands, else 0.
-
-        No usual line is the end of another, so each line is counted at most once: only whole lines add up to all bytes.
-        """
-        if self.rest > 0:
-            self.rest -= 1
-            return 0
-        counts = {key: squeezed.count(key) for key in self.usual}
-        if self.usual and sum(len(key) * count for key, count in counts.items()) == len(squeezed):
-            self.failures = 0
-            return sum(counts.values())
-        self.failures += 1
-        self.rest = min(64, 2**self.failures) - 2  # where it seldom works it is seldom tried
-        return 0
-
-    def _learn_usual(self, keys: list[bytes]) -> None:
-        if self.rest > 0:
-            return
-        counts = Counter(keys[:-1]).most_common(_USUAL + 1)
-        ends = [key + b"\n" for key, _ in counts]
-        apart = not any(one != other and one.endswith(other) for one in ends for other in ends)
-        self.usual = ends if apart and len(counts) <= _USUAL else []
-
-    def _judge(self, new: list[bytes]) -> None:
-        """Sort new lines into harmless and suspect."""
+    def _judge(self, key: bytes) -> None:
+        """Sort a new line into harmless or suspect."""
         if len(self.words) > _MOST:
             self.words.clear()
-        for key in new:
-            text = key if len(key) <= 2 * _LONG else key[:_LONG] + b" " + key[-_LONG:]
-            triggers: set[bytes] = set()
-            for word in text.split():
-                hits = self.words.get(word)
-                if hits is None:
-                    hits = self.words[word] = tuple(self._triggers(word))
-                if hits:
-                    triggers.update(hits)
-            ways = [way for trigger in triggers for way in self.table.ways[trigger]]
-            counts = [(index, sum(word in text for word in words), len(words)) for index, words in ways]
-            sure = frozenset(index for index, there, of in counts if there == of)
-            maybe = frozenset(index for index, there, of in counts if there >= min(2, (of + 1) // 2)) - sure
-            if sure or maybe:
-                self.suspect[key] = Spot(sure, maybe)
-            elif len(key) <= 2 * _LONG:
-                self.harmless.add(key)
+        text = key if len(key) <= 2 * _LONG else key[:_LONG] + b" " + key[-_LONG:]
+        triggers: set[bytes] = set()
+        for word in text.split():
+            hits = self.words.get(word)
+            if hits is None:
+                hits = self.words[word] = tuple(self._triggers(word))
+            triggers.update(hits)
+        ways = [way for trigger in triggers for way in self.table.ways[trigger]]
+        counts = [(index, sum(word in text for word in words), len(words)) for index, words in ways]
+        sure = frozenset(index for index, there, of in counts if there == of)
+        maybe = frozenset(index for index, there, of in counts if there >= min(2, (of + 1) // 2)) - sure
+        if sure or maybe:
+            self.suspect[key] = Spot(sure, maybe)
+        elif len(key) <= 2 * _LONG:
+            self.harmless.add(key)
 
     def _triggers(self, word: bytes) -> Iterable[bytes]:
         if word in _NUMBERS:

@@ -16,7 +16,7 @@ import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice, pairwise
+from itertools import chain, pairwise
 from typing import Any, BinaryIO
 
 from rgt.catalogue import entries as catalogue
@@ -194,7 +194,7 @@ class Sighting:
     first: Place
     since: Place  # the first one after training last went on
     newest: deque[Place] = field(default_factory=lambda: deque(maxlen=_NEWEST))
-    count: int = 0
+    count: int = 0  # of the lines that were looked at: of a kind that comes very often not all are
 
     @property
     def last(self) -> Place:
@@ -324,12 +324,8 @@ class Scan:
 
     def _is_news(self, block: bytes, start: int, spot: Spot) -> bool:
         """Lines of one kind differ by their numbers: after a hundred times "exit code 0" one may say 1."""
-        for row in spot.counted:
-            row.count += 1
-        if spot.outcome:
-            return False
         text = block[start : min(_line_end(block, start), start + LONGEST)].decode("utf-8", "replace")
-        return any(self.patterns[index].search(text) for index in spot.sure)
+        return not spot.outcome and any(self.patterns[index].search(text) for index in spot.sure)
 
     def _line(self, block: bytes, start: int, end: int, number: int, spot: Spot) -> str:
         """What came of it: _HIT, _HARMLESS (words of an alarm where they mean none), or nothing."""
@@ -343,7 +339,7 @@ class Scan:
         known = any(self.patterns[index].kind not in BUILT_IN for index in spot.sure | spot.maybe)
         joined, above = self._joined(block, start, end, line) if known else ("", 0)
         hits: list[tuple[Pattern, int, Place]] = []
-        outcome = ""
+        outcome = _HARMLESS if quoted else ""
         rank = self.file_rank if line.rank is None else line.rank
         here = Place(self.trace.path, number, line.text.strip(), rank, line.time, 0, self.trace.progress, line.level)
         for index in sorted(spot.sure | spot.maybe if joined else spot.sure):
@@ -366,52 +362,44 @@ class Scan:
             size = hit.end() - hit.start() - sum(len(part) for _, part in parts)
             hits.append((pattern, index, replace(here, size=size, text=text, line=at, parts=parts)))
         if not hits:
-            return _HARMLESS if quoted else outcome
+            return outcome
         if any(pattern.kind not in ("context", ENDED) for pattern, _, _ in hits):
             self.steps, self.tries = set(), _TRIES
         # an exception has no clock of its own: the last one before it is not later
         when = _clock_above(block, start) if line.time is None else line.time
         for pattern, index, place in hits:
-            row = self._keep(pattern, index, replace(place, time=when), block, start, end)
-            spot.counted += [row] if row and row not in spot.counted else []
+            self._keep(pattern, index, replace(place, time=when), block, start, end)
         return _HIT
 
-    def _keep(self, pattern: Pattern, index: int, place: Place, block: bytes, start: int, end: int) -> Sighting | None:
+    def _keep(self, pattern: Pattern, index: int, place: Place, block: bytes, start: int, end: int) -> None:
         if pattern.kind in WEIGHT:
-            return _sight(self.trace.alarms, (pattern.kind, place.rank), pattern, place)
-        if pattern.kind not in BUILT_IN:
-            return _sight(self.trace.sightings, (index, place.rank), pattern, place)
-        if pattern.kind == TRACEBACK:
+            _sight(self.trace.alarms, (pattern.kind, place.rank), pattern, place)
+        elif pattern.kind not in BUILT_IN:
+            _sight(self.trace.sightings, (index, place.rank), pattern, place)
+        elif pattern.kind == TRACEBACK:
             self._open(place, block, start, end)
         elif pattern.kind == ELASTIC:
             self.root_cause = 12
             self._continue(block, end + 1, place.line + 1)
-        elif pattern.kind == ENDED:
+        else:
             self.trace.ended = place.line
-        return None
 
     # -- a line that was wrapped
 
     def _joined(self, block: bytes, start: int, end: int, line: Line) -> tuple[str, int]:
         """The text of which this line is a part, and how many lines of it stand above; empty when it stands alone."""
-        texts, above = [line.text], 0
-        lower = line
-        for raw in islice(_lines_before(block, start), _JOINED):
-            upper = printed.bare_line(raw)
-            if not _runs_on(upper, lower):
-                break
-            texts.insert(0, upper.text)
-            above, lower = above + 1, upper
-        upper = line
-        for raw in islice(_lines_after(block, end), _JOINED):
-            lower = printed.bare_line(raw)
-            if not _runs_on(upper, lower):
-                break
-            texts.append(lower.text)
-            upper = lower
-        if len(texts) == 1:
+        above = block[max(0, start - _BACK) : start].splitlines()[-_JOINED:]
+        below = block[end + 1 : end + 1 + _BACK].splitlines()[:_JOINED]
+        lines = [*map(printed.bare_line, above), line, *map(printed.bare_line, below)]
+        first = last = len(above)
+        while first > 0 and _runs_on(lines[first - 1], lines[first]):
+            first -= 1
+        while last + 1 < len(lines) and _runs_on(lines[last], lines[last + 1]):
+            last += 1
+        if first == last:
             return "", 0
-        return " ".join(text.strip().removesuffix("\\").rstrip() for text in texts)[:LONGEST], above
+        texts = (each.text.strip().removesuffix("\\").rstrip() for each in lines[first : last + 1])
+        return " ".join(texts)[:LONGEST], len(above) - first
 
     # -- tracebacks and torchrun's summary: what follows a line
 
@@ -474,16 +462,15 @@ class Scan:
                 self.trace.progress += 1
 
 
-def _sight(kept: Sightings, key: tuple[Any, int | None], pattern: Pattern, place: Place) -> Sighting | None:
+def _sight(kept: Sightings, key: tuple[Any, int | None], pattern: Pattern, place: Place) -> None:
     """Remember one more place."""
     if key not in kept and len(kept) >= _MOST:
-        return None
+        return
     known = kept.setdefault(key, Sighting(pattern, place, place))
     if known.newest and place.mark - known.last.mark >= ENOUGH:
         known.since = place
     known.newest.append(place)
     known.count += 1
-    return known
 
 
 def _is_harmless(line: Line, kind: str) -> bool:
@@ -513,20 +500,6 @@ def _runs_on(upper: Line, lower: Line) -> bool:
     # the next word would have been too long for the line
     longer = upper.width + len(lower.text.split(maxsplit=1)[0])
     return any(upper.width <= width <= longer for width in _WIDTHS)
-
-
-def _lines_before(block: bytes, start: int) -> Iterator[bytes]:
-    while start > 0:
-        end = start - 1
-        start = max(block.rfind(b"\n", 0, end), end - _SEGMENT) + 1
-        yield block[start:end]
-
-
-def _lines_after(block: bytes, end: int) -> Iterator[bytes]:
-    while end + 1 < len(block):
-        start = end + 1
-        end = _line_end(block, start)
-        yield block[start:end]
 
 
 # -- bytes
