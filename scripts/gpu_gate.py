@@ -102,10 +102,10 @@ def run(queue: gate.Queue, command: tuple[str, ...], detach: bool, as_json: bool
     if asked["slots"]:
         wanted = [f"slot-{number}" for number in range(asked["slots"])]
     else:
-        from rgt.gpu_gate import cards  # here, because reading GPUs costs what a job on slots need not pay
+        from rgt.gpu_gate.keeper import choose_cards
 
         asked["gpus"] = asked["gpus"] or 1
-        wanted = [cards.lock_name(card) for card in cards.choose(asked["gpus"])]
+        wanted = choose_cards(asked["gpus"])
     job_id = mint_id(asked["name"])
     log = str((asked.pop("log") or queue.job_path(job_id, "log")).absolute())
     with contextlib.suppress(OSError):  # no such log yet, or no stdout

@@ -105,13 +105,6 @@ def test_requests_for_different_cards_pass_each_other(box: Gate, nvml: Nvml) -> 
     assert box.state("stuck") == "queued"
 
 
-def test_sick_driver_is_named(box: Gate, nvml: Nvml) -> None:
-    nvml.set([], init_error=9)
-    done = box.run("-n", "a", "--", "true")
-    sentence = "error: no GPU found here (NVML does not start: Driver Not Loaded)"
-    assert (done.returncode, done.stderr.startswith(sentence)) == (3, True)
-
-
 def test_full_disk_leaves_no_ticket_behind(box: Gate, tiny_disk: TinyDisk) -> None:
     disk = tiny_disk(size="64k", inodes=40)
     queue = disk / "queue"

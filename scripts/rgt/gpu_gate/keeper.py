@@ -1,4 +1,7 @@
-"""One job, from the line to the end of its last process: the Keeper waits and starts it, the Supervisor follows it."""
+"""One job, from the line to the end of its last process: the Keeper waits and starts it, the Supervisor follows it.
+
+rgt.machine.gpus is imported where it is needed: reading GPUs costs what a job on slots need not pay.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,21 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rgt import errors, units
-from rgt.errors import RgtError, bad_input, from_os_error
+from rgt.errors import RgtError, bad_input, from_os_error, lacking
 from rgt.gpu_gate.locks import FORWARDED, Lock, next_signal, who_has
 from rgt.job import queue as gate
 from rgt.machine import processes
 
+if TYPE_CHECKING:
+    from rgt.machine.gpus import Gpu
+
 POLL_FIRST, POLL_LAST = 0.2, 5.0  # seconds between looks at a card that others use
 TIMEOUT_CODE = 124  # as timeout(1)
 ECHO_SECONDS = 0.2
+HELD_BY_NOBODY = 1 << 30  # bytes in use without a visible process that an idle driver does not explain
 KILL_AGAIN_SECONDS = 0.2  # for what was forked between two looks
 Asked = dict[str, Any]
 
@@ -203,12 +210,15 @@ class Keeper:
         """Why a card that no gate holds must not be used: by lock name, good ones left out."""
         problems: dict[str, str | None] = {}
         if not self.asked["slots"]:
-            from rgt.gpu_gate import cards  # here, because reading GPUs costs what a job on slots need not pay
+            from rgt.machine import gpus
 
-            self.cards, missing = cards.by_lock()
+            reading = gpus.read()
+            sick = "; ".join(f"GPU {card.index}: {card.error}" for card in reading.gpus if card.error)
+            missing = reading.problem or sick or "it is not listed any more"
+            self.cards = {lock_name(card): card for card in reading.gpus}
             for name in (lock.name for lock in held):
                 gone = f"{name} does not answer: {missing}"
-                problems[name] = cards.problem(self.cards[name], self.asked) if name in self.cards else gone
+                problems[name] = card_problem(self.cards[name], self.asked) if name in self.cards else gone
         for lock in held:
             # a killed gate left its job's id in the lock file: children that closed our descriptor may live on
             owner = lock.read_owner()
@@ -340,3 +350,46 @@ class Supervisor:
         with contextlib.suppress(OSError):  # stdout is closed; the log is complete
             while self.log is not None and (block := os.read(self.log, 1 << 16)):
                 os.write(1, block)
+
+
+# -- which cards a job may take, and why not now
+
+
+def choose_cards(count: int) -> list[str]:
+    """Names of the locks of all cards that CUDA_VISIBLE_DEVICES leaves; at least as many as the job needs."""
+    from rgt.machine import gpus
+
+    reading = gpus.read()
+    if not reading.gpus:
+        why = f" ({reading.problem})" if reading.problem else ""
+        raise lacking(f"no GPU found here{why}; to queue jobs without one, say how many may run at once: --slots 1")
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or None
+    cards = gpus.visible(reading.gpus, visible)
+    if count > len(cards):
+        why = f"CUDA_VISIBLE_DEVICES is {visible!r}" if visible else "nvidia-smi -L lists them"
+        raise bad_input(f"--gpus {count}: only {len(cards)} can be seen here ({why})")
+    return [lock_name(card) for card in cards]
+
+
+def lock_name(card: Gpu) -> str:
+    """The UUID if there is one: after a reboot the same index may be another card."""
+    return card.uuid or f"gpu-{card.index}"
+
+
+def card_problem(card: Gpu, asked: Asked) -> str | None:
+    """Why this card must not be used now; None when it is free."""
+    name = f"GPU {card.index}"
+    if card.error:
+        return f"{name}: {card.error}"
+    foreign = [process.pid for process in card.processes if process.type == "C"]
+    if foreign:
+        return f"{name} is used by pids {foreign[:5]}, not started through this gate"
+    if asked["min_free_mem"]:
+        free = card.memory_free
+        enough = free is not None and free >= asked["min_free_mem"]
+        return None if enough else f"{name} has {'unknown' if free is None else units.show_size(free)} free"
+    unexplained = (card.memory_used or 0) - sum(process.used_memory or 0 for process in card.processes)
+    if unexplained > HELD_BY_NOBODY:
+        size = units.show_size(unexplained)
+        return f"{name} has {size} in use by no visible process (another container's, or a dead one's)"
+    return None
