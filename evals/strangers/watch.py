@@ -90,7 +90,7 @@ def _rows(folder: Path) -> list[tuple[dict[str, Any], bytes]]:
         text = (folder / "labels.jsonl").read_text(encoding="utf-8")
         return [(row := json.loads(line), (folder / row["file"]).read_bytes()) for line in text.splitlines() if line]
     with tarfile.open(folder) as packed:
-        files = {one.name: packed.extractfile(one) for one in packed if one.isfile()}
+        files = {one.name.removeprefix("./"): packed.extractfile(one) for one in packed if one.isfile()}
         data = {name: file.read() for name, file in files.items() if file}
     return [(row := json.loads(line), data[row["file"]]) for line in data["labels.jsonl"].splitlines() if line]
 
