@@ -132,15 +132,15 @@ def add(claim_id: str, metric: str, runs: tuple[Path, ...], evidence: Path, as_j
 
 
 def _add(project: Project, claim: Claim, opened: list[Run]) -> Claim:
-    from rgt.evidence import places
+    from rgt.evidence import claims
     from rgt.run import seal
 
     items = [{"run_id": project.run(run.id).id} for run in opened]  # outside of the project nobody can rebuild it
     new: Claim = {**claim, "evidence": items}
-    if wrong := list(places.problems(project.root, new)):
+    if wrong := list(claims.place_problems(project.root, new)):
         raise bad_input("; ".join(wrong))
     if "code" in new:
-        new["code_text"] = places.code_text(project.root, new["code"])
+        new["code_text"] = claims.code_text(project.root, new["code"])
     value, spread, n = project.measure(new)
     directions = {project.result(run.id, new)["direction"] for run in opened}
     if len(directions) > 1:
@@ -206,7 +206,7 @@ def list_claims(evidence: Path, as_json: bool) -> None:
 @cli.report_options
 def check(evidence: Path, fmt: str | None) -> int:
     """Compute every claim anew from its runs, and look at every seal, figure, document and line of code it names."""
-    from rgt.evidence import claims, places
+    from rgt.evidence import claims
 
     project = claims.load(evidence)
     report = Report("manifest_scaffold")
@@ -226,7 +226,7 @@ def check(evidence: Path, fmt: str | None) -> int:
             report.add("missing", "error", error.message, **place)
         named = [f"figures/{one['figure']}"] if "figure" in one else []  # drawn later than it is named
         drawn = [f"{name} does not exist" for name in named if not (project.root / name).is_dir()]
-        for problem in (*drawn, *places.problems(project.root, one)):
+        for problem in (*drawn, *claims.place_problems(project.root, one)):
             report.add("missing", "warn", problem, **place)
     report.data = {"claims": len(project.claims)}
     return report.emit(fmt, f"{len(project.claims)} claims checked, {len(report.findings)} findings")

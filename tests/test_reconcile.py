@@ -80,7 +80,6 @@ def test_a_correct_number_is_compared_and_agrees(tmp_path: Path, text: str) -> N
 DRIFTS = [
     ("Ours reaches 91.5% accuracy on CIFAR-10.", "91.5%"),
     ("Ours reaches an accuracy of 91.42 ± 0.52 on CIFAR-10.", "91.42 ± 0.52"),
-    ("CIFAR-10 accuracy: Ours 89.2, Baseline 89.2.", "89.2"),
     ("Ours and the baseline reach 91.4% and 88.2% accuracy on CIFAR-10, respectively.", "88.2%"),
     ("The throughput of Ours is 12,845 tokens/s.", "12,845"),
     ("在 CIFAR-10 测试集上，我们的方法准确率达到 92.4%。", "92.4%"),
@@ -159,7 +158,6 @@ SLIPS = {
     "The latency of Ours is 12.4 s.": "the unit is wrong",
     "The correlation of Ours is 0.31.": "the sign is wrong",
     "Ours has 0.31 ± 91.42 % accuracy on CIFAR-10.": "mean and spread are swapped",
-    "On CIFAR-10 the accuracy is 89.2% (Ours) and 91.4% (Baseline).": "two values are swapped",
     "Ours improves accuracy on CIFAR-10 over the baseline by 3.4 points.": "0.9142 - 0.8921",
     "All results are means over three seeds.": "the number of runs differs",
 }

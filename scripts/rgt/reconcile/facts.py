@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from rgt.evidence.claims import Claim
 from rgt.metrics import table as names
+
+import yaml
 
 UNITS = {  # spelling: kind of quantity, and how many of the smallest
     **dict.fromkeys(("ns",), ("time", 1e-09)),
@@ -35,6 +38,7 @@ UNITS = {  # spelling: kind of quantity, and how many of the smallest
     **dict.fromkeys(("b", "billion", "billions", "十亿"), ("count", 1000000000.0)),
     **{name: ("count", factor) for name, factor in (("万", 1e4), ("亿", 1e8))},
 }
+WORDS: dict[str, dict[str, str]] = yaml.safe_load(Path(__file__).with_name("words.yaml").read_text("utf-8"))
 _TOKEN = re.compile(r"[\u3400-\u9fff]|[^\W\d_\u3400-\u9fff]+|\d+")
 
 FULL_NAMES = frozenset(
@@ -102,6 +106,12 @@ def from_claims(claims: list[Claim]) -> list[Fact]:
     return facts
 
 
+def known_words(part: str, name: str) -> frozenset[str]:
+    return frozenset(
+        word.replace("_", " ") if part != "keys" and part != "axes" else word for word in WORDS[part][name].split()
+    )
+
+
 def unit_name(text: str) -> str:
     return text if text in UNITS else text.lower().strip("()[] ")
 
@@ -117,24 +127,6 @@ def known_metric(text: str) -> names.Metric | None:
     if re.search(r"[a-z] ?\d+ ?[a-z]+$", text.lower()) and key_words(text) not in METRIC_GROUPS:
         return None
     return names.known(re.sub(r"(?<=[a-z]) (?=\d)", "", text).replace(" ", "_"))
-
-
-def metric_terms(key: str) -> dict[str, str]:
-    """test_acc -> {metric: acc, split: test}"""
-    text = re.sub(
-        r"^(?:n|num|number of) (?=params?|parameters)| at(?= \d)",
-        "",
-        key_words(re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", " ", key)),
-    )
-    words = text.split()
-    if re.search(r" per (?:s|sec|second)$", text):
-        return {"metric": "throughput"}
-    for at in (0, -1):
-        if len(words) > 1 and words[at] in names.SPLIT_WORDS:
-            rest = " ".join(words[1:] if at == 0 else words[:-1])
-            if known_metric(rest) or rest in METRIC_GROUPS:
-                return {"metric": canonical(rest), "split": names.SPLIT_WORDS[words[at]]}
-    return {"metric": canonical(text)}
 
 
 def canonical(metric: str) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from rgt.reconcile.facts import UNITS
+from rgt.reconcile.facts import UNITS, WORDS, known_words
 
 # an exponent has two digits at most: no result has more, and 1e400 is no float
 _BODY = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:[.,]\d+)?|\.\d+)"
@@ -102,31 +102,7 @@ _GLUED = re.compile(r"[A-Za-z_]|\.\d|:\d|/\d")
 _RATIO_OF = re.compile(r"\bratio\b[^.;\d]* is $|之比[^。；，\d]*[为是] ?$", re.I)
 _RECIPROCAL = re.compile(r"(?<![\d.])1/(?=\d+\.\d)")  # 1/3.2 of it
 
-# Words near a number: the name of a list, then some of its words; _ is a space.
-_TABLE = """\
-thing gpu gpus cpu cpus epochs epoch steps step iterations flops usd eur dollars euros px layers heads classes tokens
-thing images samples examples annotators participants users sentences documents workers nodes cores machines folds
-verb is was has as this its vs versus respectively
-skip of is was at to for @ = : a an the only only: just about 为 是 设为 设置为
-noun gain gains improvement improvements increase drop reduction decrease difference gap margin delta boost rise
-noun advantage change saving savings decline cut jump uplift speedup speed-up degradation loss_of lead
-setting lr batch seed epoch epochs step steps iteration iterations iter iters dropout momentum temperature
-setting patience threshold warmup warm-up alpha beta gamma lambda tau sigma epsilon eps depth width rank resolution
-setting crop clipped clipping clip version level port layer layers python cuda pytorch torch top iou α β γ λ τ σ ε k
-setting learning_rate batch_size weight_decay learning-rate batch-size weight-decay chance_level decay cutoff
-setting radius margin_of ratio_of size heads hidden embedding window length stride kernel
-bound > >= < <= ≥ ≤ ≫ ≪ over above below under exceed exceeds exceeded exceeding within beyond surpass surpasses
-bound surpassed surpassing at_least at_most up_to more_than less_than greater_than lower_than higher_than fewer_than
-bound better_than worse_than least most
-about ≈ ~ about around roughly approximately approx approx. nearly almost circa some close_to
-change by δ Δ gain gains gained lose loses lost adds added cost costs save saves saving trails
-from from previously formerly originally
-spread std sd s.d. stdev stderr spread standard_deviation standard_error deviation
-runs n
-"""
-_LISTS: dict[str, set[str]] = {}
-for _name, *_words in map(str.split, _TABLE.splitlines()):
-    _LISTS.setdefault(_name, set()).update(word.replace("_", " ") for word in _words)
+_LISTS = {name: known_words("near_numbers", name) for name in WORDS["near_numbers"]}
 _CUES = {word: name for name in ("setting", "bound", "about", "change", "from", "spread") for word in _LISTS[name]}
 _CHINESE = {
     "setting": ("学习率", "批大小", "批量大小", "种子", "轮数", "阈值", "温度", "权重衰减", "种子为"),

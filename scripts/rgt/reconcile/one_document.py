@@ -10,7 +10,6 @@ from pathlib import Path
 
 from rgt.errors import RgtError
 from rgt.reconcile.judgement import Outcome
-from rgt.reconcile.local_names import written_here
 from rgt.reconcile.passages import Block, Passage, Table, read_document, text_of
 from rgt.reconcile.sentences import sentence_outcomes
 from rgt.reconcile.table_cells import table_outcomes
@@ -40,19 +39,9 @@ def examine(path: Path, vocabulary: Vocabulary, everything: bool) -> Examined:
     try:
         blocks = list(read_document(path))
         ours = own_method(blocks, vocabulary)
-        local = written_here("\n".join(_text(block) for block in blocks), vocabulary)
-        tables = {
-            id(block): list(table_outcomes(block, vocabulary, ours, local))
-            for block in blocks
-            if isinstance(block, Table)
-        }
         for block in blocks:
-            if isinstance(block, Table):
-                outcomes = (
-                    tables[id(block)] if not local.meanings else list(table_outcomes(block, vocabulary, ours, local))
-                )
-            else:
-                outcomes = list(sentence_outcomes(block, vocabulary, ours, local))
+            read = table_outcomes if isinstance(block, Table) else sentence_outcomes
+            outcomes = list(read(block, vocabulary, ours))  # type: ignore[arg-type]
             doubt_reading(outcomes)
             for outcome in outcomes:
                 kind = outcome.kind
@@ -76,12 +65,6 @@ def doubt_reading(outcomes: list[Outcome]) -> None:
     why = f"{len(drifts)} of {agreed + len(drifts)} numbers here differ: read wrongly, or all of it is of other runs"
     for number, one in enumerate(drifts):
         one.kind, one.sure, one.why = ("unexplained" if number else "drift"), "likely", why
-
-
-def _text(block: Block) -> str:
-    if isinstance(block, Passage):
-        return block.text
-    return "\n".join([block.caption, *(cell.text for row in block.rows for cell in row if not cell.text[:1].isdigit())])
 
 
 def own_method(blocks: list[Block], vocabulary: Vocabulary) -> tuple[str, str] | None:

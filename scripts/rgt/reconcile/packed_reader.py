@@ -13,8 +13,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from rgt.errors import bad_input
-from rgt.reconcile.html_reader import html_blocks
-from rgt.reconcile.markdown_reader import markdown_blocks
+from rgt.reconcile.markup_reader import html_blocks, markdown_blocks
 from rgt.reconcile.passages import MAX_BYTES, Block, Cell, Passage, Table, plain, text_of
 
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"

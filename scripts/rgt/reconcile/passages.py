@@ -1,6 +1,6 @@
 """A document as running text and tables, each with the line of the file it starts on.
 
-html_reader, latex_reader, markdown_reader and packed_reader read the kinds of files; each function gives blocks.
+latex_reader, markup_reader and packed_reader read the kinds of files; each function gives blocks.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 from rgt.errors import bad_input, from_os_error
 
 READERS = {  # of each kind of file: module and function
-    **dict.fromkeys((".md", ".markdown", ".txt", ".rst"), "markdown_reader.read_markdown"),
-    **dict.fromkeys((".html", ".htm"), "html_reader.read_html"),
+    **dict.fromkeys((".md", ".markdown", ".txt", ".rst"), "markup_reader.read_markdown"),
+    **dict.fromkeys((".html", ".htm"), "markup_reader.read_html"),
     **dict.fromkeys((".csv", ".tsv"), "packed_reader.read_sheet"),
     **dict.fromkeys((".docx", ".pptx"), "packed_reader.read_office"),
     ".tex": "latex_reader.read_latex",

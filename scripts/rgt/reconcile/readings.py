@@ -3,13 +3,13 @@ slip.
 
 Example:
     reading(Fact(value=0.914, share=True), Numeral("91.4%"))      "percent"
-    slip(Fact(value=0.914, share=True), Numeral("94.1%"))         Slip("two digits are transposed", 91.4, 2.0)
+    slip(Fact(value=0.914, share=True), Numeral("94.1%"))         Slip("two digits are transposed", 91.4)
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from rgt.reconcile.facts import UNITS, Fact
@@ -24,7 +24,6 @@ _MEASURED = {  # what a value without a unit may be measured in
     "power": ("power", "energy"),
     "dB": ("psnr",),
 }
-_CLOSE, _FAR = 0.15, 0.6  # relative differences: still the same quantity; hardly
 
 
 def rounds_to(exact: float, written: float, ulp: float) -> bool:
@@ -40,7 +39,7 @@ def scales(fact: Fact, numeral: Numeral, unit: str = "") -> tuple[float, ...]:
         if own_kind:
             return (1.0,) if own_kind == "share" else ()
         if size > 1.5:
-            return (1.0,)
+            return (1.0,) if fact.share or (size <= 100 and fact.value != round(fact.value)) else ()
         return (100.0,) if fact.share else (100.0, 1.0)
     if kind and own_kind:
         return (own_factor / factor,) if kind == own_kind else ()
@@ -108,7 +107,7 @@ def _of_kind(kind: str) -> list[tuple[str, float]]:
 class Slip(NamedTuple):
     what: str
     expected: float  # as the document would write it
-    weight: float  # how much such a difference looks like a slip of this very value
+    apart: float = 0.0  # relative, where nothing but another value explains it
 
 
 def slip(fact: Fact, numeral: Numeral, unit: str = "") -> Slip | None:
@@ -116,58 +115,36 @@ def slip(fact: Fact, numeral: Numeral, unit: str = "") -> Slip | None:
     possible = scales(fact, numeral, unit)
     if not possible:
         return None
-    exact = min((fact.value * scale for scale in possible), key=lambda value: _apart(value, numeral.value))
-    scale = exact / fact.value if fact.value else 1.0
     written, ulp = numeral.value, numeral.ulp
-    if fact.spread is not None and numeral.spread is not None:
-        if rounds_to(fact.spread * scale, written, ulp) and rounds_to(exact, numeral.spread, numeral.spread_ulp):
-            return Slip("mean and spread are swapped", exact, 3.0)
-        if rounds_to(exact, written, ulp):
-            return Slip("the spread differs", fact.spread * scale, 1.5)
+    # as a ratio, so that 18.3 is nearer to 81.3 than to 0.813
+    exact = min(
+        (fact.value * scale for scale in possible),
+        key=lambda value: abs(math.log(abs(value / written))) if value and written else abs(value - written),
+    )
+    scale = exact / fact.value if fact.value else 1.0
+    if fact.spread is not None and numeral.spread is not None and rounds_to(exact, written, ulp):
+        return Slip("the spread differs", fact.spread * scale)
     if exact and rounds_to(-exact, written, ulp):
-        return Slip("the sign is wrong", exact, 2.5)
-    return _factor_slip(fact, numeral, unit, exact) or _digit_slip(numeral, exact)
-
-
-def _apart(a: float, b: float) -> float:
-    """As a ratio, so that 18.3 is nearer to 81.3 than to 0.813."""
-    return abs(math.log(abs(a) / abs(b))) if a and b else abs(a - b)
-
-
-def _factor_slip(fact: Fact, numeral: Numeral, unit: str, exact: float) -> Slip | None:
+        return Slip("the sign is wrong", exact)
     kind, factor = UNITS.get(numeral.unit or unit, ("", 1.0))
     others = {other for _, other in _of_kind(kind)} - {factor} if kind not in ("", "share") else set()
-    if any(rounds_to(exact * factor / other, numeral.value, numeral.ulp) for other in others):
-        return Slip("the unit is wrong", exact, 2.5)
+    if any(rounds_to(exact * factor / other, written, ulp) for other in others):
+        return Slip("the unit is wrong", exact)
     for times in (100.0, 0.01, 1000.0, 0.001, 10.0, 0.1) if numeral.digits > 1 else ():
-        if rounds_to(exact * times, numeral.value, max(numeral.ulp, abs(exact * times) * 1e-3)):
-            timed = UNITS.get(fact.unit, ("",))[0] == "time" and times in (1000.0, 0.001)
-            weight = 1.2 if numeral.digits == 2 else 2.5
-            return Slip("the unit is wrong" if timed else f"it is off by a factor of {times:g}", exact, weight)
-    return None
+        if rounds_to(exact * times, written, max(ulp, abs(exact * times) * 1e-3)):
+            return Slip(f"it is off by a factor of {times:g}", exact)
+    return _digit_slip(numeral, exact)
 
 
 def _digit_slip(numeral: Numeral, exact: float) -> Slip:
-    written, right = _digits(numeral.value, numeral.ulp), _digits(exact, numeral.ulp)
-    apart = abs(numeral.value - exact) / max(abs(exact), numeral.ulp)
-    if len(written) == len(right):
-        different = [place for place, pair in enumerate(zip(written, right, strict=True)) if pair[0] != pair[1]]
-        first, last = (different[0], different[-1]) if different else (0, 0)
-        swapped = written[first : last + 1] == right[first : last + 1][::-1]
-        if len(different) == 2 and last == first + 1 and swapped:
-            return Slip("two digits are transposed", exact, 2.0)
-        if len(different) == 1:
-            return Slip("one digit differs", exact, 1.8 if len(written) > 1 and (first > 0 or apart <= _FAR) else 0.5)
-    return Slip("the value differs", exact, 1.2 if apart <= _CLOSE else 0.4 if apart <= _FAR else -2.0)
-
-
-def _digits(value: float, ulp: float) -> str:
-    return str(round(abs(value) / ulp)) if ulp and abs(value) / ulp < 1e15 else ""
-
-
-# -- what is computed from two or more values
-
-
-def mean(facts: Iterable[Fact]) -> float:
-    values = [fact.value for fact in facts]
-    return math.fsum(values) / len(values)
+    ulp = numeral.ulp
+    written, right = (str(round(min(abs(value) / ulp, 1e15))) for value in (numeral.value, exact))
+    apart = abs(numeral.value - exact) / max(abs(exact), ulp)
+    different = [at for at, pair in enumerate(zip(written, right, strict=False)) if pair[0] != pair[1]]
+    if len(written) == len(right) and len(different) == 2:
+        first, last = different
+        if last == first + 1 and written[first : last + 1] == right[first : last + 1][::-1]:
+            return Slip("two digits are transposed", exact)
+    if len(written) == len(right) > 2 and len(different) == 1:
+        return Slip("one digit differs", exact, apart)
+    return Slip("the value differs", exact, apart)

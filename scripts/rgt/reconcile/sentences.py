@@ -13,15 +13,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from rgt.reconcile.anchors import ANCHOR, anchored
-from rgt.reconcile.facts import FULL_NAMES
+from rgt.reconcile.facts import UNITS, known_words
 from rgt.reconcile.judgement import Outcome, Place, Terms, judged
-from rgt.reconcile.local_names import LocalNames
 from rgt.reconcile.numerals import Numeral, find_numerals
 from rgt.reconcile.passages import Passage
-from rgt.reconcile.stated_changes import judge_changes
+from rgt.reconcile.readings import agrees, slip
 from rgt.reconcile.vocabulary import OURS, Hit, Vocabulary
-from rgt.reconcile.wins import count_outcomes
+
+ANCHOR = re.compile(r"<!--\s*claim:\s*([\w-]+)\s*-->")  # readers turn \\claim{C1} into it
 
 _SENTENCE = re.compile(
     r"(?<=[。！？])|(?<=[.!?])(?<!\bvs\.)(?<!\bacc\.)(?<!\bal\.)(?<!\bresp\.)(?<!\bapprox\.)(?<!\bavg\.)(?<!\bFig\.)(?<!\bTab\.)(?<!\bSec\.)(?<!\be\.g\.)(?<!\bi\.e\.)(?=\s+(?:[^a-z\s]|[a-z]+-?[A-Z\d])|\s*\n\s*\n|\s*$)|\n(?=\s*(?:[-*+•]|\d+[.)])\s)"
@@ -68,21 +67,7 @@ _NAME = re.compile(
     r"(?<![\w\\/@.-])(?:[A-Z][a-z]*(?:[A-Z]|-?\d)[\w]*(?:[-+][\w.]*\w)*|[A-Z]{2,}[\w]*(?:-[\w.]*\w)*"
     r"|[A-Z][a-z]+(?:-[A-Z][\w]*)+|(?<=[a-z,;] )[A-Z][a-z]{2,}\w*)"
 )
-_NO_OWNER = frozenset(
-    """table tab figure fig section sec appendix equation eq algorithm we our ours the this these those it its in on
-    at for with
-    gpu gpus cpu tpu nvidia amd cuda rocm pytorch tensorflow jax python linux ubuntu github huggingface hf adam
-    adamw sgd lamb lion
-    fp16 fp32 bf16 int8 a100 h100 v100 a6000 t4 rtx ddp fsdp deepspeed api json csv yaml readme pdf url mit apache
-    ci sd std sem se
-    ema ms gb mb kb tb ghz mhz db id ok note todo results result train training test testing val validation dev set
-    split
-    january february march april may june july august september october november december monday friday ai ml nlp cv
-    llm dl
-    all both each overall average mean avg delta and or baseline model models method methods dataset datasets
-    benchmark seed seeds
-    state-of-the-art sota et al kwh usd eur bn relu gelu mlp cnn rnn lstm vram ram ssd ux qa""".split()
-)
+_NO_OWNER = known_words("texts", "no_owner")
 
 
 @dataclass
@@ -93,7 +78,6 @@ class Surroundings:
     where: str
     texts: tuple[str, ...]
     ours: tuple[str, str] | None = None  # axis and term of "our method" in this document
-    local: LocalNames = field(default_factory=LocalNames)
     nearest: dict[str, frozenset[str]] = field(
         default_factory=dict
     )  # of earlier sentences, or of a row that heads others
@@ -101,9 +85,9 @@ class Surroundings:
 
     def hits(self, text: str) -> list[Hit]:
         """The names in a text; "ours" as the method that this document calls so."""
-        hits = self.local.add(text, list(self.vocabulary.find(text)))
+        hits = list(self.vocabulary.find(text))
         if not any(hit.axis == OURS for hit in hits):
-            return list(hits)
+            return hits
         if self.ours is None:
             return [hit for hit in hits if hit.axis != OURS]
         axis, term = self.ours
@@ -132,13 +116,11 @@ def terms_of(hits: list[Hit]) -> Terms:
     return {axis: frozenset(terms) for axis, terms in gathered.items()}
 
 
-def sentence_outcomes(
-    passage: Passage, vocabulary: Vocabulary, ours: tuple[str, str] | None, local: LocalNames
-) -> Iterator[Outcome]:
+def sentence_outcomes(passage: Passage, vocabulary: Vocabulary, ours: tuple[str, str] | None) -> Iterator[Outcome]:
     text = passage.text
     if "<!--" in text:
         text = _COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
-    context = Surroundings(vocabulary, passage.where, (passage.lead, passage.heading), ours, local)
+    context = Surroundings(vocabulary, passage.where, (passage.lead, passage.heading), ours)
     ends = {match.end() for match in _SENTENCE.finditer(text)}
     for start, end in pairwise(sorted({0, len(text), *ends})):
         if text[start:end].strip():
@@ -160,12 +142,31 @@ def _in_sentence(sentence: str, line: int, context: Surroundings) -> Iterator[Ou
         yield anchored(bare, anchor, line, context.where, vocabulary, taken)
     left = [numeral for numeral in numerals if numeral.start not in taken]
     if left:
-        outcomes = judged(list(_places(bare, line, left, hits, context)), vocabulary)
-        judge_changes(outcomes, vocabulary)
-        yield from outcomes
-    ours = context.ours[1] if context.ours else ""
-    yield from count_outcomes(bare, line, context.where, terms_of(hits), ours, vocabulary)
+        yield from judged(list(_places(bare, line, left, hits, context)), vocabulary)
     context.nearest = {**context.nearest, **terms_of(hits)}  # for the sentences behind it
+
+
+def anchored(
+    bare: str, anchor: re.Match[str], line: int, where: str, vocabulary: Vocabulary, taken: set[int]
+) -> Outcome:
+    """An anchor speaks of the number before it, or, at the start of a sentence, of the one behind it."""
+    free = [n for n in find_numerals(bare, vocabulary.units, in_cell=True) if n.start not in taken and n.role != "runs"]
+    before = [numeral for numeral in free if numeral.end <= anchor.start()]
+    numeral = before[-1] if before else next((n for n in free if n.start >= anchor.end()), None)
+    at = line + bare.count("\n", 0, numeral.start if numeral else anchor.start())
+    fact = vocabulary.by_id.get(anchor[1])
+    reported = " ".join(bare[numeral.start : numeral.end].split()) if numeral and fact else anchor[0]
+    place = Place(numeral or Numeral(0, 0, 0.0, 1.0), reported, at, where, bare, {}, {}, {})
+    if fact is None:
+        return Outcome(place, "drift", [], None, "anchored", f"EVIDENCE.json has no claim {anchor[1]}")
+    if numeral is None:
+        return Outcome(place, "drift", [fact], None, "anchored", "no number beside the anchor")
+    taken.add(numeral.start)
+    if agrees(fact, numeral):
+        return Outcome(place, "match", [fact], sure="anchored")
+    miss = slip(fact, numeral)
+    expected, why = (miss.expected, miss.what) if miss else (fact.value, "the value differs")
+    return Outcome(place, "drift", [fact], expected, "anchored", why)
 
 
 def _places(text: str, line: int, numerals: list[Numeral], hits: list[Hit], context: Surroundings) -> Iterator[Place]:
@@ -213,13 +214,11 @@ def _places(text: str, line: int, numerals: list[Numeral], hits: list[Hit], cont
             own[axis] = terms
             unclear += not clear
             bound = bound or _bound(text, on_axis, numeral) is not None
-        if context.ours and numeral in plain:
-            _speaker(text[start:end], own, context, numeral)
         at = line + text.count("\n", 0, numeral.start)
         reported = " ".join(text[numeral.start : numeral.end].split())
         place = Place(numeral, reported, at, context.where, text, own, named, context.missing(own))
         place.unclear, place.bound, place.ours = unclear, bound, context.ours[1] if context.ours else ""
-        place.weigh = functools.partial(_weigh, place, (start, end), strangers, hits, here, context.vocabulary)
+        place.weigh = functools.partial(_reasons_against, place, (start, end), strangers, hits, here, vocabulary)
         yield place
 
 
@@ -227,21 +226,6 @@ def _number_of(term: str) -> str:
     """The number that a point of a sweep is: "0 5" is 0.5"""
     number = re.escape(term.replace(" ", "."))
     return rf"(?<![\d.]){number}\s?%|(?:\b(?:with|at|of|using|to)\s(?:only\s)?|=\s?){number}(?![\d/]|\.\d)"
-
-
-_WE = re.compile(r"\b(?:we|our|ours)\b|我们|本文", re.I)
-
-
-def _speaker(clause: str, own: Terms, context: Surroundings, numeral: Numeral) -> None:
-    """ "We get 91 while B gets 89": the clause without a name is about the own method; so is "from 91" without X."""
-    assert context.ours
-    axis, term = context.ours
-    named = own.get(axis, frozenset())
-    if named and all(name.startswith("no ") for name in named) and numeral.role == "from":
-        full = {name for name in context.vocabulary.axes.get(axis, ()) if name in FULL_NAMES}
-        own[axis] = frozenset({term, *full})
-    elif named and _WE.search(clause) and not any(hit.axis == axis for hit in context.hits(clause)):
-        own[axis] = frozenset([term])
 
 
 _TIMES = re.compile(r"\s?的\s?[\d.]+\s?(?:倍|%)")  # 是 X 的 3 倍
@@ -304,22 +288,24 @@ def _strangers(text: str, covered: list[tuple[int, int]], things: list[tuple[int
             yield Hit("", cue[0], cue.start(), cue.end())
     for name in _NAME.finditer(text):
         low = name[0].lower()
-        if len(low) < 3 or low in _NO_OWNER or _inside(name.start(), covered) or _inside(name.end() - 1, covered):
+        known = _inside(name.start(), covered) or _inside(name.end() - 1, covered)
+        if len(low) < 3 or low in _NO_OWNER or low in UNITS or known:
             continue
         if name.start() == 0 and name[0].isalpha() and name[0][1:].islower():
             continue
         yield Hit("", name[0], name.start(), name.end())
 
 
-def _weigh(
+def _reasons_against(
     place: Place,
     clause: tuple[int, int],
     strangers: _Strangers,
     hits: list[Hit],
     here: list[Numeral],
     vocabulary: Vocabulary,
-) -> None:
-    """What speaks against the number being ours: another owner that is nearer, or another state of the model."""
+) -> list[str]:
+    """Why a number may not be ours: another owner that is nearer, or another state of the model."""
+    reasons = []
     entities = [axis for axis, terms in vocabulary.axes.items() if axis not in ("metric", "split", "statistic")]
     unresolved = [axis for axis in entities if axis not in place.own and len(vocabulary.axes[axis]) > 1]
     text, inside = place.text, strangers.within(*clause)
@@ -327,31 +313,21 @@ def _weigh(
     if candidates:
         who = min(candidates, key=lambda hit: _distance(hit, place.numeral))
         owners = [hit for hit in hits if hit.axis in entities and clause[0] <= hit.start < clause[1]]
-        terms, clear = assigned([*owners, *inside], here, place.numeral, text)
-        if unresolved or not owners:
-            place.against += 4.0
-            place.doubts.append(f"{who.term!r} is named, which no value is about")
-        elif _OTHERS.fullmatch(who.term) and all(
-            _distance(who, place.numeral) < _distance(hit, place.numeral) for hit in owners
-        ):
-            place.against += 3.0
-            place.doubts.append(f"{who.term!r} stands nearer")
-        elif who.term in terms:
-            place.against += 3.0 if clear and len(terms) == 1 else 1.5
-            place.doubts.append(f"{who.term!r} stands nearer")
-    if place.against < 3 and _REPORTED.search(text, *clause) and not _REPEATED.search(text, *clause):
-        place.against += 3.0
-        place.doubts.append("it says who reported it")
+        nearer = all(_distance(who, place.numeral) < _distance(hit, place.numeral) for hit in owners)
+        terms, _ = assigned([*owners, *inside], here, place.numeral, text)
+        if unresolved or nearer or who.term in terms:
+            reasons.append(f"{who.term!r} is named, which no value is about")
+    if _REPORTED.search(text, *clause) and not _REPEATED.search(text, *clause):
+        reasons.append("it says who reported it")
     covered = [(hit.start, hit.end) for hit in hits]
     left_out = any(term.startswith("no ") for terms in place.named.values() for term in terms)
     for state in _STATES.finditer(text, *clause) if place.numeral.role not in ("change", "ratio") else ():
         if not _inside(state.start(), covered) and not (left_out and _LEFT_OUT.fullmatch(state[0])):
-            place.against += 3.0
-            place.doubts.append(f"{state[0]!r} may mean another state")
+            reasons.append(f"{state[0]!r} may mean another state")
             break
     if _extended(text, hits, place):
-        place.against += 3.0
-        place.doubts.append("the name goes on: another variant")
+        reasons.append("the name goes on: another variant")
+    return reasons
 
 
 _LEFT_OUT = re.compile(r"without|w/o|removing|disabling|ablat\w*|去掉|移除", re.I)  # known when it names a value

@@ -9,17 +9,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from rgt.reconcile.anchors import ANCHOR, anchored
-from rgt.reconcile.facts import FULL_NAMES, UNITS, key_words
-from rgt.reconcile.judgement import Outcome, Place, Terms, comparable, judged
-from rgt.reconcile.local_names import LEFT_OUT, LocalNames
+from rgt.reconcile.facts import FULL_NAMES, UNITS, key_words, known_words
+from rgt.reconcile.judgement import Outcome, Place, Terms, direction, judged
 from rgt.reconcile.numerals import find_numerals, has_digit
 from rgt.reconcile.passages import Cell, Table
 from rgt.reconcile.readings import matches
-from rgt.reconcile.sentences import Surroundings, terms_of
-from rgt.reconcile.table_columns import CellValue, judge_columns
+from rgt.reconcile.sentences import ANCHOR, Surroundings, anchored, terms_of
 from rgt.reconcile.vocabulary import Hit, Vocabulary
 
 _STARTS = re.compile(r"[\W_]*[-+±]?\.?\d")
@@ -44,15 +41,12 @@ _SETTING_HEAD = re.compile(
     r"|时间|步数|date|year|version|commit)\W*(?:\(.*\))?\W*",
     re.I,
 )
-_HARMLESS = frozenset(
-    """ours our the method model proposed paper this full final best default a an of on in and for to with mean avg
-    average std sd n
-    score scores value values result results test set split metric dataset data higher lower is better top seeds
-    runs main pm reported
-    measured size count number sample s ms gb mb m b k h hours min sec db x our's per second all pass
-    passed ok met 达 标 通 过 测 试 集 值
-    均 的 结 果 方 法 模 型 本 文 我 们 在 上 与""".split()
+_LEFT_OUT = re.compile(
+    r"^\W*(?:w/o\.?|without|no|minus|removing|removed|remove|drop(?:ping)?|disabl\w+|ablat\w+|不含|去掉|去除|移除|不使用|不用|无|取消|[-–−])\s*"
+    r"(?:the |our )?|\s*(?:removed|off|disabled)\W*$",
+    re.I,
 )
+_HARMLESS = known_words("texts", "harmless")
 
 
 @dataclass
@@ -65,18 +59,15 @@ class _Label:
     unit: str = ""
     average: bool = False
     stranger: str = ""  # why it may be about something that no value knows
-    learned: dict[str, str] = field(default_factory=dict)
     counts: bool = False  # its cells number the rows
 
 
-def table_outcomes(
-    table: Table, vocabulary: Vocabulary, ours: tuple[str, str] | None, local: LocalNames
-) -> Iterator[Outcome]:
+def table_outcomes(table: Table, vocabulary: Vocabulary, ours: tuple[str, str] | None) -> Iterator[Outcome]:
     if len(table.rows) <= table.header:
         return
     head = table.rows[: table.header]
     corner = _header_text(head, 0)
-    around = Surroundings(vocabulary, table.where, (corner, table.caption, table.heading, table.context), ours, local)
+    around = Surroundings(vocabulary, table.where, (corner, table.caption, table.heading, table.context), ours)
     shared_unit = "%" if any("%" in text or "percent" in text.lower() for text in (corner, table.caption)) else ""
     columns = [_label(_header_text(head, index), around, shared_unit) for index in range(max(map(len, table.rows)))]
     firsts = [row[0].text.strip() for row in table.rows[table.header :] if row]
@@ -109,29 +100,29 @@ def table_outcomes(
             if columns[at].average:
                 place.average = False  # a mean over seeds
     _learn(places, rows, columns, vocabulary)
-    for label in [*rows, *columns]:
-        if len(label.learned) == 1 and not label.terms and not label.role:
-            local.learn(_MARKS.sub("", label.text), *next(iter(label.learned.items())), vocabulary)
-    _averages(places, [*rows, *columns])
     outcomes = judged([place for found in places for place, _ in found], vocabulary)
-    spots = [(row, column) for row, line in enumerate(places) for _, column in line]
-    cells_read = [CellValue(outcome, *spot) for outcome, spot in zip(outcomes, spots, strict=True)]
-    _scales(cells_read)
-    judge_columns(cells_read)
+    columns_of = [column for found in places for _, column in found]
+    for column in set(columns_of):
+        judge_changes([one for one, at in zip(outcomes, columns_of, strict=True) if at == column])
     yield from outcomes
 
 
-def _averages(places: list[list[tuple[Place, int]]], labels: list[_Label]) -> None:
-    """What the average of a row is taken of: its other numbers, and the names of all columns."""
-    every: dict[str, frozenset[str]] = {}
-    for label in labels:
-        for axis, terms in label.terms.items():
-            every[axis] = every.get(axis, frozenset()) | terms
-    for found in places:
-        values = tuple(one.numeral.value for one, _ in found if not one.average and not one.numeral.role)
-        for place, _ in found:
-            if place.average:
-                place.named, place.row_values = every, values
+def judge_changes(column: list[Outcome]) -> None:
+    """In a column of changes or means most of which follow from the values, those that do not are wrong."""
+    if not all(one.place.average or one.place.numeral.role in ("change", "ratio") for one in column):
+        return
+    derived = [one for one in column if one.kind == "derived"]
+    if len(derived) < max(2, 0.6 * len(column)):
+        return
+    for one in column:
+        if one.kind == "unexplained" and not one.place.doubts():
+            one.kind, one.sure, one.why = "drift", "likely", "unlike the rest of its column, it follows from no values"
+    signs = Counter(sign for one in derived if (sign := direction(one.facts, one.place)))
+    usual, count = signs.most_common(1)[0] if signs else (0, 0)
+    for one in derived if count > 1 and count >= 0.6 * len(derived) else ():
+        if direction(one.facts, one.place) == -usual:
+            one.kind, one.sure, one.why = "drift", "likely", "the sign is wrong"
+            one.expected = -one.place.numeral.value
 
 
 def _header_text(rows: list[list[Cell]], index: int) -> str:
@@ -152,7 +143,7 @@ def _left_over(text: str, hits: list[Hit]) -> str:
     for hit in sorted(hits, key=lambda hit: -hit.start):
         text = text[: hit.start] + " " + text[hit.end :]
     if any(hit.term.startswith("no ") for hit in hits):
-        text = LEFT_OUT.sub("", text)
+        text = _LEFT_OUT.sub("", text)
     words = [
         word
         for word in re.findall(r"[^\W_]+", text)
@@ -243,26 +234,8 @@ def _cell(cell: Cell, row: _Label, column: _Label, around: Surroundings) -> Plac
     place.ours = around.ours[1] if around.ours else ""
     for label, what in ((row, "row"), (column, "column")):
         if label.stranger and not place.average:
-            place.against += 4.0
-            place.doubts.append(f"the {what} {label.text!r} is about {label.stranger!r}, which no value knows")
+            place.against.append(f"the {what} {label.text!r} is about {label.stranger!r}, which no value knows")
     return place
-
-
-def _scales(cells: list[CellValue]) -> None:
-    """0.752 in a table of percentages is off by a factor of 100, although it states the value."""
-    plain = [cell for cell in cells if not cell.place.numeral.role and not cell.place.numeral.percent]
-    for cell in plain:
-        one, small = cell.outcome, abs(cell.place.numeral.value) <= 1
-        if one.kind != "match" or not one.facts or not one.facts[0].share:
-            continue
-        row = [abs(other.place.numeral.value) <= 1 for other in plain if other.row == cell.row and other is not cell]
-        column = [
-            abs(other.place.numeral.value) <= 1 for other in plain if other.column == cell.column and other is not cell
-        ]
-        if len(row) + len(column) > 2 and row and column and small not in row and small not in column:
-            factor = 0.01 if small else 100.0
-            one.kind, one.sure, one.why = "drift", "certain", f"it is off by a factor of {factor:g}"
-            one.expected = one.place.numeral.value / factor
 
 
 # -- learning from the neighbours
@@ -290,76 +263,11 @@ def _learn(
                     place.around.pop(axis, None)
                     place.inferred.add(axis)
             if label:
-                label.learned[axis] = learned
                 _trust(line, label, axis)
-    for lines, labels in ((by_row, rows), (by_column, columns)):
-        for axis in choices:
-            _assign(lines, labels, axis, vocabulary)
     for line, label in [*zip(by_row, rows, strict=True), *zip(by_column, columns, strict=True)]:
         plain = [place for place in line if not place.numeral.role and place.numeral.digits > 2]
         if label.stranger and label.terms and _agreeing(plain, vocabulary) >= max(2, 0.5 * len(plain)):
             _trust(line, label, "label")  # "zero-shot accuracy" states our accuracy all the way down
-
-
-def _assign(lines: list[list[Place]], labels: list[_Label], axis: str, vocabulary: Vocabulary) -> None:
-    """Rows with a single value each: whose values they are, when most of them state one exactly.
-
-    What is left over is the row that is left over: its value is the wrong one.
-    """
-    open_ones: dict[int, set[str]] = {}
-    siblings: set[str] = set()
-    taken: set[str] = set()
-    for at, line in enumerate(lines):
-        plain = [place for place in line if not place.numeral.role and not place.average and place.numeral.digits > 2]
-        if any(axis in place.own for place in line):
-            taken.update(term for place in line for term in place.own.get(axis, ()))
-            continue
-        if not plain or axis in labels[at].terms:
-            continue
-        found: list[set[str]] = []
-        for place in plain:
-            around = {name: frozenset([term]) for name, term in place.around.items() if name != axis}
-            fitting = vocabulary.fitting({**around, **place.own})
-            facts = [fact for fact in matches(vocabulary, place.numeral, place.unit) if fact.bit & fitting]
-            found.append({fact.terms[axis] for fact in facts if axis in fact.terms})
-            for fact in facts:
-                siblings |= {
-                    other.terms[axis] for other in vocabulary.facts if comparable(fact, other) and axis in other.terms
-                }
-        open_ones[at] = set.intersection(*found) if found else set()
-    stated = [at for at, terms in open_ones.items() if terms - taken]
-    if len(stated) < 2 or len(stated) < 0.6 * len(open_ones):
-        return
-    left = dict(open_ones)
-    for _ in range(3):
-        for at, terms in sorted(left.items()):
-            rest = {term for term in terms - taken if term.startswith("no ")} or terms - taken
-            if len(rest) == 1:
-                _name(lines[at], labels[at], axis, rest.pop())
-                taken |= labels[at].learned.keys() & {axis} and {labels[at].learned[axis]}
-                del left[at]
-    missing = {term for term in siblings - taken if term.startswith("no ") or term in FULL_NAMES}
-    if len(left) == 1 and len(missing) == 1 and len(lines) > 2:
-        at = next(iter(left))
-        _name(lines[at], labels[at], axis, missing.pop())
-
-
-def _name(line: list[Place], label: _Label, axis: str, term: str) -> None:
-    for place in line:
-        place.own = {**place.own, axis: frozenset([term])}
-        place.around.pop(axis, None)
-        place.inferred.add(axis)
-    label.learned[axis] = term
-    _trust(line, label, axis)
-
-
-def _trust(line: list[Place], label: _Label, axis: str) -> None:
-    """The neighbours say that a row or column is ours, whatever else its label says."""
-    if label.stranger and axis not in ("metric", "split"):
-        for place in line:
-            place.against = max(0.0, place.against - 4.0)
-            place.doubts = [doubt for doubt in place.doubts if label.text not in doubt]
-        label.stranger = ""
 
 
 def _agreeing(places: list[Place], vocabulary: Vocabulary) -> int:
@@ -367,6 +275,14 @@ def _agreeing(places: list[Place], vocabulary: Vocabulary) -> int:
         any(fact.bit & vocabulary.fitting(place.own) for fact in matches(vocabulary, place.numeral, place.unit))
         for place in places
     )
+
+
+def _trust(line: list[Place], label: _Label, axis: str) -> None:
+    """The neighbours say that a row or column is ours, whatever else its label says."""
+    if label.stranger and axis not in ("metric", "split"):
+        for place in line:
+            place.against = [reason for reason in place.against if repr(label.text) not in reason]
+        label.stranger = ""
 
 
 def _vote(places: list[Place], axis: str, vocabulary: Vocabulary, share: float) -> str | None:

@@ -27,69 +27,23 @@ from rgt.reconcile.facts import (
     FULL_NAMES,
     METRIC_GROUPS,
     UNITS,
+    WORDS,
     Fact,
     Truth,
     canonical,
     is_share,
     key_words,
     known_metric,
+    known_words,
     unit_name,
 )
 from rgt.reconcile.passages import text_of
 
-
-def _set(words: str) -> frozenset[str]:
-    return frozenset(words.split())
-
-
-_VALUE = _set("mean avg average value val mu estimate score result point 均值 平均值 平均 数值 值")
-_SPREAD = _set("std stdev stddev sd sem stderr se spread sigma pm err error_bar 标准差")
-_BOUNDS = _set("min max low high lo hi lower upper ci ci95 ci_low ci_high ci_lower ci_upper median best worst")
-_COUNT = _set(
-    "n seeds runs n_seeds num_seeds n_runs num_runs seed_count trials repeats repetitions nseeds seeds_per_cell nruns "
-    "runs_per_cell seeds_per_run number_of_seeds n_trials 种子数 随机种子数 运行次数 次数 重复次数"
-)
-_LISTS = _set("values runs per_seed per_run seeds raw all_runs seed_values scores")  # the single runs of a quantity
-_AXES = {
-    name: axis
-    for axis, group in (
-        (
-            "method",
-            "method methods model models system systems approach approaches arm algorithm algorithms variant variants "
-            "arch architecture backbone network networks estimator classifier detector agent agents policy learner "
-            "baseline baselines ablation ablations ablation_study component removed ablated without dropped by_model "
-            "by_method name 方法 模型 消融 消融实验 名称",
-        ),
-        (
-            "dataset",
-            "dataset datasets benchmark benchmarks corpus corpora domain domains language lang by_dataset task tasks "
-            "env envs environment environments on testset test_set data_set evaluated_on 数据集 任务",
-        ),
-        ("metric", "metric metrics measure measures metric_name by_metric 指标"),
-        ("split", "split splits subset partition"),
-        ("unit", "unit units 单位"),
-    )
-    for name in group.split()
-}
-_SETTINGS = _set(
-    "config configuration hyperparameters hparams meta info settings training_config environment_info setup "
-    "配置 元信息 超参数"
-)
-_WRAPPERS = _set(
-    "results result main values scores summary experiments experiment evaluation evaluations eval evals final tables "
-    "table figures runs efficiency performance aggregate aggregated overall all data stats statistics entries rows "
-    "records items main_results measurements quality cost resources runtime compute costs speed "
-    "group model-index per_class "
-    "主实验 主结果 结果 "
-    "效率 实验结果 汇总"
-)
-_SILENT = _set(  # strings that name nothing
-    "date time timestamp commit git hash sha note notes description comment url path file source direction goal title "
-    "author authors version schema paper project generated created license hardware device gpu better experiment format"
-)
-_OWN = _set("our_method ours our_model proposed proposed_method own_method")
-_REMOVED = _set("removed component ablated without dropped")  # what was left out
-_ONE_RUN = _set("seed seed_id run run_id fold trial rep")
+_VALUE, _SPREAD, _BOUNDS = (known_words("keys", name) for name in ("value", "spread", "bounds"))
+_COUNT, _LISTS, _ONE_RUN = (known_words("keys", name) for name in ("count", "lists", "one_run"))
+_AXES = {word: axis for axis in WORDS["axes"] for word in known_words("axes", axis)}
+_SETTINGS, _WRAPPERS, _SILENT = (known_words("keys", name) for name in ("settings", "wrappers", "silent"))
+_OWN, _REMOVED = known_words("keys", "own"), known_words("keys", "removed")
 _NAME_FIELDS = ("name", "id", "label", "key", "type")
 _COSTS = frozenset(
     ["parameters", "memory", "latency", "throughput", "flops", "energy", "training time", "gpu hours", "speedup"]
@@ -473,6 +427,9 @@ class _Leaves:
         if axis and axis != "metric" and (above.endswith("s") or above.startswith(("by_", "abl", "消融"))):
             for key in entities:
                 self.axes.name(key, axis)
+        if any(key.lower() in _OWN and not isinstance(value, str | bool) for key, value in node.items()):
+            for key in entities:
+                self.axes.name(key, "method")  # beside "ours": the others
         if len(entities) > 1:
             self.axes.join(entities)
             self._groups.setdefault(tuple(sorted(entities)), set()).add(path)
@@ -538,7 +495,7 @@ class _Leaves:
         for at, word in enumerate(read):
             stat = stat if word.stat in ("", "value") and stat else word.stat or stat
             unit = word.unit or unit
-            if word.metric and "metric" not in leaf.labels and not self._names_inside(keys[at]):
+            if word.metric and "metric" not in leaf.labels:
                 metric_at = at
         if "metric" in leaf.labels:
             told = _read_key(leaf.labels["metric"])
@@ -583,18 +540,7 @@ class _Leaves:
             return {}  # the name of what is swept
         root = self.axes.root(key_words(key))
         axis = root[1:] if root.startswith("@") else f"level {root}"
-        return self._names_inside(key) or {axis: key_words(key)}
-
-    def _names_inside(self, key: str) -> dict[str, str]:
-        """ablation_cityscapes_miou: a part of the file that says what it is about"""
-        first, _, rest = key.lower().partition("_")
-        if not rest or first not in {*_AXES, *_WRAPPERS}:
-            return {}
-        words = f" {key_words(rest)} "
-        known = {text: root[1:] for text in self.axes.parent if (root := self.axes.root(text)).startswith("@")}
-        held = {axis: text for text, axis in known.items() if f" {text} " in words and not text.startswith("@")}
-        tail = next((name for cut in range(len(words)) if (name := _metric_name(rest.split("_")[cut:]))), "")
-        return {**held, **({"metric": tail} if tail else {})} if held or tail else {}
+        return {axis: key_words(key)}
 
     def _unknown_metric(self, keys: list[str], read: list[Key], glued: dict[str, tuple[str, str]]) -> int:
         """Which key may be a metric that no table knows: the last name, unless it is one of the things compared."""
@@ -679,9 +625,28 @@ def _count(value: Any) -> int | None:
     return int(value) if _is_number(value) and 0 < value <= 1000 and value == int(value) else None
 
 
+def _is_curve(leaf: _Leaf) -> bool:
+    """A list that is neither [mean, spread] nor the runs of a quantity."""
+    if len(leaf.values) < 3 or len(leaf.values) == leaf.n:
+        return False
+    words = {word for key in leaf.path for word in re.split(r"[_\W]+", key.lower())}
+    return not words & (_LISTS | _ONE_RUN | {"seeds", "folds", "trials", "种子"})
+
+
+def _points(terms: dict[str, str], values: list[tuple[float, str, str]]) -> Iterator[Fact]:
+    """Values of which no text can name one alone: they explain a number, and contradict none."""
+    share = is_share(terms.get("metric", ""))
+    for at, (value, unit, name) in enumerate(values, 1):
+        yield Fact(f"{name}#{at}", value, {**terms, "point": f"#{at}"}, unit, share=share)
+
+
 def _grouped(terms: dict[str, str], members: list[tuple[str, _Leaf, str, str]]) -> Iterator[Fact]:
     """One fact for each statistic of a quantity; its spread and its single runs belong to the value."""
     by_stat: dict[str, list[tuple[_Leaf, str, str]]] = {}
+    curves = [member for member in members if _is_curve(member[1])]
+    members = [member for member in members if not _is_curve(member[1])]
+    # a value for each epoch, round or size
+    yield from _points(terms, [(value, unit, name) for _, leaf, unit, name in curves for value in leaf.values])
     for stat, leaf, unit, name in members:
         values = leaf.values
         if stat == "value" and len(values) == 2 and abs(values[1]) < 0.2 * abs(values[0]):  # [mean, spread]
@@ -697,6 +662,10 @@ def _grouped(terms: dict[str, str], members: list[tuple[str, _Leaf, str, str]]) 
     metric = terms.get("metric", "")
     known = known_metric(metric)
     for stat, same in by_stat.items():
+        single = [one for one in same if len(one[0].values) == 1 and "seed" not in one[0].labels]
+        if len({f"{leaf.values[0]:.4g}" for leaf, _, _ in single}) > 1:  # what tells them apart was not read
+            yield from _points(terms, [(leaf.values[0], unit, name) for leaf, unit, name in single])
+            continue
         leaf, unit, name = min(same, key=lambda member: (len(member[0].values) > 1, len(member[2])))
         labels = [text for axis, text in leaf.labels.items() if axis not in ("unit", "seed")]
         fact = Fact("/".join([name, *labels]), math.fsum(leaf.values) / len(leaf.values), dict(terms), unit)

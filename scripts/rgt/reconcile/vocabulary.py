@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from rgt.metrics import table as names
-from rgt.reconcile.facts import FULL_NAMES, METRIC_GROUPS, UNITS, Fact, Truth, canonical, key_words
+from rgt.reconcile.derivations import Derivations
+from rgt.reconcile.facts import FULL_NAMES, METRIC_GROUPS, UNITS, Fact, Truth, canonical, key_words, known_words
 
 OURS = "ours"  # the pseudo-name of "our method", until a text says which one that is
 _OUR_WORDS = (
@@ -36,10 +37,7 @@ _SAME = {
 }
 _TOKEN = re.compile(r"[\u3400-\u9fff]|[^\W\d_\u3400-\u9fff]+|\d+")
 # metrics no fact has: words of every day among them say nothing
-_PLAIN_WORDS = frozenset(
-    "is hit hits pass error err em ap ar ce ter kid ade fde rec prec comet spice meteor dists return score speed power "
-    "runtime map lr entropy reward precision param speed up cost loss losses".split()
-)
+_PLAIN_WORDS = known_words("texts", "plain_metrics")
 _QUALIFIERS = frozenset("baseline ours our model method full proposed the network dataset corpus benchmark set".split())
 _NO_SPLIT = frozenset(["eval", "training", "testing"])  # in prose they are mostly what one does
 _REMEMBERED = 10_000  # texts: labels of rows and columns come again
@@ -68,18 +66,6 @@ def _whole(text: str, start: int, end: int) -> bool:
         return False
     glued = behind[:1].isascii() and behind[:1].isalnum() and text[end - 1] < "\u3000"
     return not glued or (behind[0] == "s" and not behind[1:].isalnum())
-
-
-def _respelled(name: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """rnnt for RNN-T and the other way round: hyphens come and go."""
-    letters = [word for word in name if word.isalpha()]
-    if len(letters) > 1 and name[: len(letters)] == tuple(letters) and len(letters[0]) > 1:
-        yield ("".join(letters), *name[len(letters) :])
-    first = name[0] if name else ""
-    if first.isalpha() and first.isascii() and 3 < len(first) <= 14 and first not in ("full", "ours", "baseline"):
-        for cut in range(1, len(first)):
-            if max(cut, len(first) - cut) > 2:
-                yield (first[:cut], first[cut:], *name[1:])
 
 
 class Vocabulary:
@@ -124,7 +110,7 @@ class Vocabulary:
             counts = Counter(axis for fact in facts for axis in fact.terms)
             for fact in facts:
                 for axis in fact.terms:
-                    if axis in ("statistic", "sweep") or (
+                    if axis in ("statistic", "sweep", "point") or (
                         counts[axis] < 0.4 * len(facts) and axis not in ("metric", "split")
                     ):
                         rare[axis] = rare.get(axis, 0) | fact.bit
@@ -186,8 +172,6 @@ class Vocabulary:
             yield from (words(name) for name in METRIC_GROUPS.get(term, ()))
         elif axis == "split":
             yield from (words(name) for name in names.SPLITS.get(term, ()) if name not in _NO_SPLIT)
-        else:
-            yield from _respelled(itself)
         for text in (*_METHOD_WORDS, _OUR_WORDS):
             group = [words(name) for name in text.split(", ")]
             yield from group if itself in group else ()
@@ -272,18 +256,8 @@ class Vocabulary:
         return re.compile("|".join(sorted(alternatives)) or "(?!)")
 
     @functools.cached_property
-    def spelled_out(self) -> list[tuple[re.Pattern[str], str, str]]:
-        """Patterns for terms with shortened words: ckpt avg is found as "checkpoint averaging"."""
-        patterns = []
-        for axis, term in self.named:
-            words = [word for word in term.removeprefix("no ").split() if word.isascii()]
-            if axis in ("metric", "split", "statistic", "sweep") or not term.startswith("no ") or not words:
-                continue
-            if sum(map(len, words)) < 5 or len(words) != len(term.removeprefix("no ").split()):
-                continue
-            parts = [r"\w*".join(map(re.escape, word)) + r"\w*" if len(word) > 2 else re.escape(word) for word in words]
-            patterns.append((re.compile(r"\b" + r"[\s-]+(?:\w+[\s-]+)?".join(parts), re.I), axis, term))
-        return patterns
+    def derivations(self) -> Derivations:
+        return Derivations(self.facts)
 
     @functools.cached_property
     def leader(self) -> tuple[str, str] | None:
