@@ -89,6 +89,10 @@ def judged(places: list[Place], vocabulary: Vocabulary) -> list[Outcome]:
     """The numbers of one sentence or table together."""
     outcomes = [_judge(place, vocabulary) for place in places]
     _other_spreads(outcomes)
+    stated = {one.facts[0].bit for one in outcomes if one.kind == "match" and one.facts}
+    for one in outcomes:  # its sentence states that very value already: this is another one
+        if one.kind == "drift" and not one.place.cell and one.facts and one.facts[0].bit in stated:
+            one.kind, one.sure, one.why = "unexplained", "", "the value that is named stands beside it"
     for at, outcome in enumerate(outcomes):
         if outcome.place.numeral.role in ("change", "ratio"):
             outcomes[at] = _change(outcome.place, outcomes, vocabulary)
