@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -238,7 +239,7 @@ SUPERVISED = Path(__file__).parents[1] / "supervised_job.py"
 def supervised(lab: Lab, target: str, words: list[str], **changes: Any) -> Path:
     shutil.copy(SUPERVISED, lab.directory / "job.py")
     command = [sys.executable, "job.py", *words]
-    return lab.submit(target, command=command, script=None, python=None, restart_delay=0.3, max_restarts=9, **changes)
+    return lab.submit(target, command=command, script=None, python=None, restart_delay=0.3, **changes)
 
 
 def state_of(directory: Path) -> dict[str, Any]:
@@ -250,34 +251,46 @@ def step_of(directory: Path) -> int:
     return int(json.loads((directory / "state.json").read_text())["step"]) if (directory / "state.json").exists() else 0
 
 
+@pytest.mark.parametrize("kills", [3, pytest.param(50, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("target", ["ssh:box", "docker"])
 def test_killed_jobs_and_supervisors_end_as_if_nothing_had_been(
-    lab: Lab, request: pytest.FixtureRequest, target: str
+    lab: Lab, request: pytest.FixtureRequest, target: str, kills: int
 ) -> None:
     changes = prepare(target, lab, request) | {"env": {"RGT_QUEUE": lab.env["RGT_QUEUE"]}}
-    directory = supervised(lab, target, ["60"], **changes)
+    luck, steps, starts = random.Random(target), 20 * kills, 1
+    directory = supervised(lab, target, [str(steps), "hold"], max_restarts=kills, **changes)
 
     def ours(last: str) -> list[int]:
         words = {pid: processes.command(pid) for pid in processes.pids()}
         return [pid for pid, each in words.items() if each[-1:] == [last] and "gpu_gate" not in " ".join(each)]
 
-    for round in range(3):
-        reached = step_of(directory) + 3
-        wait_for("steps", lambda reached=reached: step_of(directory) >= reached)  # type: ignore[misc]
-        wait_for("two supervisors", lambda: len(ours(str(directory))) == 2)
+    for round in range(kills):
+        reached = min(step_of(directory) + luck.randrange(1, 8), steps - 1)
+        wait_for("steps", lambda reached=reached: step_of(directory) >= reached, 60)  # type: ignore[misc]
+        wait_for("two supervisors", lambda: len(ours(str(directory))) == 2, 60)
         if target == "ssh:box":
             request.getfixturevalue("sshd").cut()
-        kill(
-            ours(str(directory))[0] if round else [pid for pid in ours("60") if "job.py" in processes.command(pid)][-1]
-        )
+        jobs = [pid for pid in ours("hold") if "job.py" in processes.command(pid)]
+        victim = jobs[-1] if round == 0 or luck.random() < 0.5 else ours(str(directory))[0]
+        starts += victim in jobs
+        kill(victim)
+    (directory / "go").touch()
     wait_for("its end", lambda: state_of(directory)["ended"], 90)
     assert lab.until(directory, "finished")["exit_code"] == 0
     value = 1.0
-    for _ in range(60):
+    for _ in range(steps):
         value = value * 1.5 % 1.3
-    assert json.loads((directory / "final.json").read_text()) == {"step": 60, "value": value}
+    assert json.loads((directory / "final.json").read_text()) == {"step": steps, "value": value}
     assert not (directory / "twice").exists()
-    assert len((directory / "starts").read_text().splitlines()) == 2
+    assert len((directory / "starts").read_text().splitlines()) == starts
+
+
+@pytest.mark.parametrize("target", ["ssh:box", "docker"])
+def test_a_fault_of_the_job_is_not_restarted(lab: Lab, request: pytest.FixtureRequest, target: str) -> None:
+    changes = prepare(target, lab, request) | {"env": {"RGT_QUEUE": lab.env["RGT_QUEUE"]}}
+    directory = supervised(lab, target, ["12", "shape"], **changes)
+    assert "TO87" in lab.until(directory, "failed")["detail"]
+    assert len((directory / "starts").read_text().splitlines()) == 1
 
 
 def slurm_job(slurm: Slurm, lab: Lab) -> tuple[Path, str]:
@@ -484,6 +497,15 @@ def test_bad_input(lab: Lab, target: str, changes: dict[str, Any], code: int, se
     done = front_door.call("launch.py", "submit", lab.job(**changes), "--on", target, env=lab.env)
     assert (done.returncode, done.stdout) == (code, ""), done.stderr
     assert sentence in done.stderr and "Traceback" not in done.stderr
+
+
+def test_refused_key_is_named(lab: Lab, sshd: Sshd) -> None:
+    text = sshd.config.read_text().replace("user_key", "host_key")
+    config = lab.directory / "wrong_config"
+    config.write_text(text)
+    lab.env["RGT_SSH_CONFIG"] = str(config)
+    done = lab("submit", lab.job(), "--on", "ssh:box", check=False)
+    assert done.returncode == 3 and done.stderr.startswith("error: box refused the key: ")
 
 
 def test_running_job_is_not_resumed(lab: Lab) -> None:
