@@ -750,7 +750,7 @@ damaged(
 damaged(
     zoo.accelerate,
     accelerate_without_model=(lost("model.safetensors"), "missing", "has optimizer.bin and no model weights"),
-    accelerate_rank_missing=(lost("random_states_0.pkl"), "missing", "random_states_0 is not there"),
+    accelerate_rank_missing=(lost("random_states_0.pkl"), "missing", "random_states_0.pkl is not there"),
 )
 
 

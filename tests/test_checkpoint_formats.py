@@ -20,7 +20,7 @@ from rgt.checkpoint.formats import torch_files as tensors
 from rgt.checkpoint.formats.container import Cursor, Window, in_memory
 from rgt.checkpoint.formats.pickles import Call, Global, Persistent
 from rgt.checkpoint.formats.torch_files import numpy_array
-from rgt.checkpoint.layout import Broken, Layout
+from rgt.checkpoint.layout import FILE, Broken, Layout
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def nothing_may_run(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, caught)
 
 
-def read_pickle(data: bytes) -> pickles.Pickle:
+def read_pickle(data: bytes) -> pickles.Machine:
     return pickles.read(Cursor(in_memory(data), 0, pickles.MAX_PICKLE))
 
 
@@ -143,10 +143,10 @@ def test_any_tensor_description(storage: tuple[Any, ...], offset: int, size: lis
     record = Persistent((kind, Global("torch", "FloatStorage"), key, "cpu", numel))
     call = Call(Global("torch._utils", "_rebuild_tensor_v2"), (record, offset, tuple(size), tuple(stride), False, {}))
     layout = Layout("torch", root={"w": call})
-    for found, view in tensors.find(layout).views:
-        tensors.place(layout, found, view, 100)
-        for tensor in layout.tensors:
-            assert tensor.start >= 100 and tensor.start + tensor.extent <= 100 + found.numel * 4
+    found = tensors.find(layout)
+    tensors.place(layout, found, dict.fromkeys(found.storages, (FILE, 100)), False)
+    for tensor in layout.tensors:
+        assert tensor.start >= 100 and tensor.start + tensor.extent <= 100 + numel * 4
 
 
 def test_a_deep_tree_a_shared_tree_and_a_ring_end() -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
-import struct
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,15 +46,6 @@ def onnx_file(folder: Path) -> tuple[Path, Arrays]:
     return folder / "a.onnx", {"w": values(0, 64, 64)}
 
 
-def hdf5_file(folder: Path) -> tuple[Path, Arrays]:
-    h5py = pytest.importorskip("h5py")
-    arrays = {"layers.dense.kernel": values(0, 64, 64), "layers.dense.bias": values(1, 64)}
-    with h5py.File(folder / "a.h5", "w") as file:
-        for name, array in arrays.items():
-            file[name.replace(".", "/")] = array
-    return folder / "a.h5", arrays
-
-
 def msgpack_file(folder: Path) -> tuple[Path, Arrays]:
     flax = pytest.importorskip("flax.serialization")
     state = {"params": {"dense": {"kernel": values(0, 64, 64)}}, "step": 3}
@@ -72,25 +60,12 @@ def exported_file(folder: Path) -> tuple[Path, Arrays]:
     return folder / "a.pt2", {name: tensor.detach().numpy() for name, tensor in model.state_dict().items()}
 
 
-def legacy_tar(folder: Path) -> tuple[Path, Arrays]:
-    """torch before 0.2, by hand: nothing writes it any more."""
-    array = values(0, 32, 32)
-    storages = pickle.dumps(1, 2) + b"\x80\x02K\x05X\x03\0\0\0cpuctorch\nFloatStorage\n\x87." + struct.pack("<q", 1024)
-    storages += array.tobytes() + pickle.dumps([], 2)
-    tensors = pickle.dumps(1, 2) + b"\x80\x02K\x07K\x05ctorch\nFloatTensor\n\x87."
-    tensors += struct.pack("<iiqqqqq", 2, 0, 32, 32, 32, 1, 0)
-    parts = {"storages": storages, "tensors": tensors, "pickle": b"\x80\x02}X\x01\0\0\0wK\x07Qs."}
-    with tarfile.open(folder / "a.tar.pt", "w") as archive:
-        for name, data in parts.items():
-            (folder / name).write_bytes(data)
-            archive.add(folder / name, name)
-            (folder / name).unlink()
-    return folder / "a.tar.pt", {"w": array}
-
-
 FILES: list[Callable[[Path], tuple[Path, Arrays]]] = [
-    gguf_file, onnx_file, hdf5_file, msgpack_file, exported_file, legacy_tar,
-]  # fmt: skip
+    gguf_file,
+    onnx_file,
+    msgpack_file,
+    exported_file,
+]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -107,6 +82,16 @@ def test_every_tensor_is_where_its_library_put_it(tmp_path: Path, make: Callable
     for share in (0.3, 0.6, 0.95):
         os.truncate(path, int(len(data) * share))
         assert not examine(path).real, share
+
+
+def test_hdf5_is_of_the_length_that_it_says(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["layers/dense/kernel"] = values(0, 64, 64)
+    assert [(problem.code, problem.severity) for problem in examine(path).problems] == [("unjudged", "info")]
+    os.truncate(path, path.stat().st_size - 1)
+    assert not examine(path).real
 
 
 def test_the_data_beside_an_onnx_model_belongs_to_it(tmp_path: Path) -> None:

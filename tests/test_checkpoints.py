@@ -733,15 +733,10 @@ def test_prune_keeps_each_series_and_what_links_lead_to(tmp_path: Path) -> None:
 def test_cadence_says_how_often_to_save() -> None:
     """Worked out by hand: sqrt(2 * 60 * 86400) * (1 + sqrt(60/172800)/3 + (60/172800)/9) - 60 seconds."""
     done = run("cadence", "--save-cost", "60s", "--mtbf", "1d", "--step-time", "1.5s")
-    assert done.stdout.splitlines() == [
-        "save costs    MTBF  save every    steps   lost",
-        "     1m00s   1d00h      53m00s     2120   3.7%",
-    ]
-    table = json.loads(run("cadence", "--json").stdout)["table"]
-    assert len(table) == 20 and table[13]["interval"] == pytest.approx(3180.06, abs=0.01)
-    hopeless = json.loads(run("cadence", "--save-cost", "100s", "--mtbf", "40s", "--json").stdout)["table"]
-    assert hopeless[0]["interval"] == 100  # as often as can be
-    assert run("cadence", "--mtbf", "0s").returncode == 2
+    assert done.stdout == "save every 53m00s, 2120 steps: 3.7% of the time is lost\n"
+    hopeless = json.loads(run("cadence", "--save-cost", "100s", "--mtbf", "40s", "--json").stdout)
+    assert hopeless["interval"] == 100  # as often as can be
+    assert run("cadence", "--save-cost", "1s", "--mtbf", "0s").returncode == 2
 
 
 def test_prune_refuses(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def examine(
                 artifact.sha256 = done.sha256
                 if artifact.format not in ("file", "unknown"):
                     rules = Rules(options.max_abs, layout.facts["step"], options.allow)
-                    artifact.problems += [*done.problems, *judge_values(whole, layout, done, rules)]
+                    artifact.problems += [*done.problems, *judge_values(whole, done, rules)]
                     values = ["finite", "nonzero", "range", "holes"] if layout.tensors else []
                     artifact.checks = [] if layout.facts.get("unopened") else ["container", *values]
             elif window.length <= options.read and not options.plain:

@@ -15,12 +15,9 @@ def capture(**parts: Any) -> dict[str, Any]:
     A part (model, optimizer, scheduler, scaler, ema, sampler, ...) is an object with state_dict(), or the state itself;
     lists and dicts of parts work too.
     """
-    generators: list[Any] = [rng_state()]
-    if world() > 1:
-        import torch
-
-        generators = [None] * world()
-        torch.distributed.all_gather_object(generators, rng_state())
+    generators: list[Any] = [rng_state()] * world()
+    if ranks := distributed():
+        ranks.all_gather_object(generators, rng_state())
     return {**{name: _state_of(part) for name, part in parts.items() if part is not None}, "rng": generators}
 
 
@@ -57,17 +54,13 @@ def restore(state: dict[str, Any], **parts: Any) -> list[str]:
 
 
 def _load_into(part: Any, state: Any, name: str) -> None:
-    if isinstance(part, dict):
-        for key, each in part.items():
-            if not isinstance(state, dict) or key not in state:
+    if isinstance(part, (list, tuple)) and len(part) != len(state):
+        raise bad_input(f"the checkpoint has {len(state)} of {name!r}, and {len(part)} are to be restored")
+    if isinstance(part, (dict, list, tuple)):
+        for key, each in part.items() if isinstance(part, dict) else enumerate(part):
+            if isinstance(part, dict) and key not in state:
                 raise bad_input(f"the checkpoint's {name!r} has no {key!r}")
             _load_into(each, state[key], f"{name}.{key}")
-        return
-    if isinstance(part, (list, tuple)):
-        if len(part) != len(state):
-            raise bad_input(f"the checkpoint has {len(state)} of {name!r}, and {len(part)} are to be restored")
-        for number, each in enumerate(part):
-            _load_into(each, state[number], f"{name}[{number}]")
         return
     part = _unwrap(part)
     if not hasattr(part, "load_state_dict"):

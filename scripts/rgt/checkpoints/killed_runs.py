@@ -15,6 +15,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -28,7 +29,6 @@ from rgt.checkpoint import names
 from rgt.errors import RgtError, bad_input, lacking
 from rgt.files import write_json
 from rgt.log import summary
-from rgt.log.line import parse_line
 from rgt.machine import interpreter, processes
 from rgt.units import show_size
 
@@ -49,9 +49,7 @@ class Leg:
     end: dict[str, Any] | None = None  # the state when it ended by itself
     stopped: bool = False  # by us, at the last step wanted
     code: int = 0
-    printed: list[float] = field(default_factory=list)  # the steps that it says in its output
     tail: str = ""
-    problem: str = ""  # of the observer
 
     @property
     def made(self) -> int:
@@ -64,10 +62,18 @@ class Leg:
         at_end = self.end if self.end and self.end["at"] == after else {}
         return {name: value for name, value in at_end.items() if name != "rng"}
 
+    @property
+    def final(self) -> Any:
+        """The weights after the last step."""
+        return self.state(self.made).get("weights")
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return [*self.states.values(), *([self.end] if self.end else [])]
+
     def weights(self) -> dict[str, int]:
         """Steps by the weights that they led to; the last where a warm-up's first step changes nothing."""
-        ends = [self.end] if self.end else []
-        return {state["weights"]: state["at"] for state in [*self.states.values(), *ends]}
+        return {state["weights"]: state["at"] for state in self.rows}
 
     def saves(self) -> list[int]:
         """Steps after which a checkpoint had been written."""
@@ -76,9 +82,8 @@ class Leg:
 
     def averages(self, after: int) -> set[str]:
         """Copies of the weights that follow them, as they were after so many steps; a copy that rests is none."""
-        rows = [*self.states.values(), *([self.end] if self.end else [])]
         moves: dict[str, list[bool]] = {}
-        for before, later in itertools.pairwise(rows):
+        for before, later in itertools.pairwise(self.rows):
             for place in before["copies"].keys() & later["copies"].keys():
                 moves.setdefault(place, []).append(before["copies"][place] != later["copies"][place])
         moving = {place for place, told in moves.items() if len(told) > 1 and sum(told) * 3 >= len(told)}
@@ -120,8 +125,9 @@ class Stage:
     ) -> Leg:
         """Until it ends, is killed at that step, or has made the steps wanted, counted from where `known` says."""
         folder = self.folder(run)
-        values = {"out": str(folder), "steps": str(self.steps), "checkpoint": str(checkpoint or "")}
-        words = [_fill(word, values) for word in command]
+        values = {"{out}": str(folder), "{steps}": str(self.steps), "{checkpoint}": str(checkpoint or "")}
+        # not str.format: other braces are the program's
+        words = [re.sub("|".join(map(re.escape, values)), lambda match: values[match[0]], word) for word in command]
         inside = Path(tempfile.mkdtemp(prefix=f"{run}-", dir=self.root))
         stop = self.steps * (_RUNAWAY if self.bounded else 1)
         orders = {"kill_at": kill and kill[0], "signal": kill and kill[1], "stop_at": stop, "known": known or {}}
@@ -130,15 +136,9 @@ class Stage:
         env.setdefault("WANDB_MODE", "offline")  # these runs are nobody's results
         with open(inside / "log", "wb") as log:
             try:
-                child = subprocess.Popen(
-                    words,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    env=env,
-                    cwd=None if self.own_folder else folder,
-                    start_new_session=True,
-                )
+                streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
+                cwd = None if self.own_folder else folder
+                child = subprocess.Popen(words, **streams, env=env, cwd=cwd, start_new_session=True)
             except OSError as error:
                 raise bad_input(f"cannot start {words[0]}: {error.strerror}") from None
             code = self._wait(child, inside)
@@ -171,21 +171,12 @@ def _end_all(child: subprocess.Popen[bytes], inside: Path) -> int:
     return 128 + signal.SIGTERM
 
 
-def _fill(word: str, values: dict[str, str]) -> str:
-    """Not str.format: other braces are the program's."""
-    for name, value in values.items():
-        word = word.replace("{" + name + "}", value)
-    return word
-
-
 def _copy_directory(source: Path, target: Path) -> None:
     size = count = 0
     for folder, below, here in os.walk(source):
         below[:] = sorted(set(below) - _LEFT_OUT(folder, below))
-        for name in here:
-            count += 1
-            with contextlib.suppress(OSError):
-                size += os.lstat(os.path.join(folder, name)).st_size
+        count += len(here)
+        size += sum(os.lstat(os.path.join(folder, name)).st_size for name in here)
         if size > _LARGEST or count > _MOST:
             limit = f"more than {show_size(_LARGEST)} or {_MOST} files"
             raise bad_input(f"{source} holds {limit}, too much to copy: write {{out}} where COMMAND names its output")
@@ -194,21 +185,15 @@ def _copy_directory(source: Path, target: Path) -> None:
 
 def _read(inside: Path, code: int) -> Leg:
     leg = Leg(code=code, tail="; ".join(summary.tail(inside / "log")[-3:]))
-    for line in (inside / "log").read_text(encoding="utf-8", errors="replace").replace("\r", "\n").splitlines():
-        step = parse_line(line).get("step")
-        if step is not None and step not in leg.printed[-1:]:
-            leg.printed.append(step)
     for path in sorted(inside.glob("*.jsonl")):
-        rows = [
-            json.loads(line) for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line[-1] == "\n"
-        ]
-        leg.problem = leg.problem or next((row["problem"] for row in rows if "problem" in row), "")
-        if any("at" in row for row in rows):
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        rows = [json.loads(line) for line in lines if line.endswith("\n")]
+        problem = next((row["problem"] for row in rows if "problem" in row), "")
+        if problem:
+            raise lacking(f"the observer inside the command met what it does not know: {problem}")
+        if any("at" in row for row in rows) and not leg.states:
             leg.states = {row["at"]: row for row in rows if "at" in row and "end" not in row}
             leg.steps = [row for row in rows if "step" in row]
             leg.end = next((row for row in rows if "end" in row), None)
             leg.stopped = any("stopped" in row for row in rows)
-            break
-    if leg.problem:
-        raise lacking(f"the observer inside the command met what it does not know: {leg.problem}")
     return leg
