@@ -128,13 +128,6 @@ def test_every_code_belongs_to_one_point_of_the_checklist() -> None:
     assert used <= set(codes)
 
 
-def test_github(tmp_path: Path) -> None:
-    path = corruption.weight_all_zero(tmp_path) / "model.safetensors"
-    assert run(path, "--github").stdout.startswith(
-        f"::error file={path},title=zero::layers.2.w all 4096 values are zero"
-    )
-
-
 def test_a_flood_of_findings_is_counted(tmp_path: Path) -> None:
     torch.save({f"layer{number:03d}": torch.zeros(8, 8) for number in range(300)}, tmp_path / "z.pt")
     found = [f for f in report(tmp_path / "z.pt")["findings"] if f["severity"] == "error"]
@@ -176,11 +169,6 @@ def test_a_verified_pull_leaves_a_proof(tmp_path: Path) -> None:
     log = next(row for row in proof["artifacts"] if row["path"] == "train.log")
     assert (log["format"], log["checks"]) == ("file", ["digest"])
     assert set(proof["versions"]) == {"python", "numpy"}
-
-
-def test_what_was_never_pulled_gets_no_proof(tmp_path: Path) -> None:
-    small(tmp_path)
-    assert report(tmp_path)["proof"] == [] and not (tmp_path / "PULL_VERIFIED.json").exists()
 
 
 def test_a_proof_says_what_nobody_opened(tmp_path: Path) -> None:
@@ -234,16 +222,12 @@ def test_a_warning_does_not_stop_the_proof_but_is_counted_in_it(tmp_path: Path) 
     assert json.loads((tmp_path / "PULL_VERIFIED.json").read_text())["warnings"] == 1
 
 
-def test_no_proof_without_digests(tmp_path: Path) -> None:
-    small(tmp_path)
-    assert run(tmp_path, "--no-digest").exit_code == 0
-    assert not (tmp_path / "PULL_VERIFIED.json").exists()
-
-
 def test_one_file_of_a_pull_is_no_proof_of_the_pull(tmp_path: Path) -> None:
     small(tmp_path, "a.pt")
     small(tmp_path, "b.pt")
+    assert report(tmp_path)["proof"] == []  # nor is what was never pulled
     corruption.manifest(tmp_path)
+    assert report(tmp_path, "--no-digest")["proof"] == []
     found = report(tmp_path / "a.pt")
     assert found["ok"] and found["proof"] == [] and found["checklist"]["as pulled"] == "yes"
     assert "holds 1 of 2 files of PULL_MANIFEST.json, so it is no proof of the pull" in str(found["findings"])
@@ -348,12 +332,6 @@ def test_a_fifo_is_not_waited_for(tmp_path: Path, name: str) -> None:
     (tmp_path / "__0_0.distcp").touch()
     wanted = "the file has no bytes" if name == ".metadata" else "not a regular file"
     assert wanted in [f["message"] for f in report(tmp_path)["findings"] if f["path"].endswith(name)]
-
-
-def test_a_rank_beyond_all_numbers(tmp_path: Path) -> None:
-    small(tmp_path, "rng_state_0.pth")
-    small(tmp_path, f"rng_state_{10**30}.pth")
-    assert report(tmp_path)["ok"]
 
 
 @pytest.mark.parametrize("make", [corruption.run_index_climbs_out, corruption.deepspeed_latest_climbs_out, None])
@@ -469,13 +447,6 @@ def test_a_run_above_the_working_directory_is_inside_of_itself(tmp_path: Path, m
         run_folder / "checkpoints_index.json", lambda index: index["checkpoints"][1].update(path="../x.pt")
     )
     assert "names '../x.pt', outside of the run" in str(report(run_folder)["findings"])
-
-
-def test_json_alone(tmp_path: Path) -> None:
-    run_folder = zoo.run_directory(tmp_path)
-    assert report(run_folder / "results.json")["ok"]
-    (run_folder / "results.json").write_text("{")
-    assert run(run_folder / "results.json").exit_code == 1
 
 
 def test_a_folder_is_searched_by_content(tmp_path: Path) -> None:
