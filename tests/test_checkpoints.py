@@ -24,8 +24,7 @@ from typing import Any
 import checkpoints
 from checkpoints import CheckpointError, Checkpoints, StopSignals
 from rgt import schema
-from rgt.checkpoint import index, saved_file
-from rgt.checkpoint import training_state as state
+from rgt.checkpoint import index, saved_file, store
 
 import numpy
 import pytest
@@ -356,7 +355,7 @@ def test_restore_says_what_does_not_fit() -> None:
 
 def test_another_number_of_ranks_is_told(capfd: pytest.CaptureFixture[str]) -> None:
     before = torch.get_rng_state()
-    state.restore_rng([{}, {}])
+    store.restore_rng([{}, {}])
     assert "random state of 2 ranks, this run has 1" in capfd.readouterr().err
     assert torch.equal(before, torch.get_rng_state())
 

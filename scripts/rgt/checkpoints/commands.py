@@ -237,10 +237,9 @@ def certify(
              rgt checkpoints certify --resume 'python train.py --from {checkpoint}' -- python train.py
     """
     from rgt.checkpoints import certify as certification
-    from rgt.checkpoints.killed_runs import Stage
 
     again = shlex.split(resume) if resume else list(command)
-    report = certification.certify(Stage(list(command), steps, timeout), again, kills, seed)
+    report = certification.certify(certification.Stage(list(command), steps, timeout), again, kills, seed)
     verdict = "certified" if report.ok else "NOT certified"
     return report.emit(fmt, f"{verdict}: {report.data['summary']}; compared: {', '.join(report.data['stable'])}")
 

@@ -1,4 +1,4 @@
-"""Model files of other libraries: GGUF, ONNX and flax' msgpack, judged by value; HDF5 (Keras) and TFLite, of which only
+"""Model files of other libraries: GGUF and ONNX, judged by value; HDF5 (Keras), flax' msgpack and TFLite, of which only
 structure and bounds are checked. What is not judged is said."""
 
 from __future__ import annotations
@@ -244,104 +244,43 @@ def read_hdf5(window: Window) -> Layout:
     return layout
 
 
-# -- msgpack as flax writes it: maps, and arrays as extension 1 that holds (shape, dtype, bytes)
+# -- msgpack (flax): maps, lists and arrays of a known length, one behind the other; their values are not judged
 
-_MAX_NODES, _MAX_DEPTH, _MAX_TEXT = 2_000_000, 60, 1 << 20
-_CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
-_NUMBERS = dict(zip(range(0xCA, 0xD4), "fdBHIQbhiq", strict=True))
-_FIXED = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}  # lengths of extensions
-_WIDTHS = {
-    0xC4: 1,
-    0xC5: 2,
-    0xC6: 4,
-    0xC7: 1,
-    0xC8: 2,
-    0xC9: 4,
-    0xD9: 1,
-    0xDA: 2,
-    0xDB: 4,
-}  # of the length that follows
-_WIDTHS |= {0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}
-
-
-@dataclass
-class _Msgpack:
-    window: Window
-    layout: Layout
-    at: int = 0
-    nodes: int = 0
-
-    def take(self, size: int) -> bytes:
-        self.at += size
-        return self.window.read(self.at - size, size)
-
-    def place(self, size: int) -> Window:
-        """Bytes that stay in the file."""
-        if self.at + size > self.window.length:
-            raise Broken("truncated", f"{size} bytes at byte {self.at} end behind the end of the file")
-        self.at += size
-        return self.window.part(self.at - size, size)
-
-    def value(self, name: str, depth: int = 0) -> Any:
-        self.nodes += 1
-        if self.nodes > _MAX_NODES or depth > _MAX_DEPTH:
-            raise Broken("bounds", f"more than {_MAX_NODES} values, or nested deeper than {_MAX_DEPTH}")
-        code = self.take(1)[0]
-        if code < 0x80 or code >= 0xE0:
-            return code if code < 0x80 else code - 256
-        if code in _CONSTANTS:
-            return _CONSTANTS[code]
-        if code in _NUMBERS:
-            return struct.unpack(f">{_NUMBERS[code]}", self.take(struct.calcsize(_NUMBERS[code])))[0]
-        if 0x80 <= code <= 0xBF:  # short ones have their length in the code
-            size = code & (31 if code >= 0xA0 else 15)
-        else:
-            size = int.from_bytes(self.take(_WIDTHS.get(code, 0)), "big")
-        if 0x80 <= code <= 0x8F or code in (0xDE, 0xDF):
-            return self.mapping(name, size, depth)
-        if 0x90 <= code <= 0x9F or code in (0xDC, 0xDD):
-            return [self.value(f"{name}.{n}", depth + 1) for n in range(size)]
-        if 0xA0 <= code <= 0xBF or code in (0xD9, 0xDA, 0xDB):
-            return self.take(min(size, _MAX_TEXT)).decode("utf-8", "replace")
-        if code in (0xC4, 0xC5, 0xC6):
-            return self.place(size)
-        if code in _FIXED or code in (0xC7, 0xC8, 0xC9):
-            kind, place = self.take(1)[0], self.place(_FIXED.get(code, size))
-            return self.array(name, place) if kind in (1, 3) else place  # flax' arrays and scalars
-        raise Broken("malformed", f"there is no msgpack value at byte {self.at - 1}")
-
-    def mapping(self, name: str, size: int, depth: int) -> dict[Any, Any]:
-        found: dict[Any, Any] = {}
-        for _ in range(size):
-            key = self.value(name, depth + 1)
-            if not isinstance(key, (str, int)):
-                raise Broken("malformed", "a key is neither text nor number")
-            found[key] = self.value(f"{name}.{key}" if name else str(key), depth + 1)
-        return found
-
-    def array(self, name: str, place: Window) -> None:
-        parts = _Msgpack(place, self.layout).value(name)
-        if not isinstance(parts, list) or len(parts) != 3 or not isinstance(parts[2], Window):
-            raise Broken("malformed", "an array is not described by shape, dtype and bytes", where=name[:200])
-        shape, code, data = parts
-        code = code.head(40).decode("latin-1") if isinstance(code, Window) else code
-        dtype = DTYPES.get(code if isinstance(code, str) else "")
-        counts = isinstance(shape, list) and all(isinstance(size, int) and size >= 0 for size in shape)
-        if not dtype or not counts:
-            self.layout.problem("unjudged", "info", f"is an array of {str(code)[:40]}", where=name[:200])
-        elif math.prod(shape) * dtype.size != data.length:
-            message = f"{code} {shape[:8]} needs {math.prod(shape) * dtype.size} bytes, there are {data.length}"
-            self.layout.problem("bounds", "error", message, where=name[:200])
-        else:
-            self.layout.tensors.append(Tensor(name, dtype, tuple(shape), data.start))
+_MAX_NODES = 2_000_000
+_NUMBERS = dict(zip(range(0xCA, 0xD4), (4, 8, 1, 2, 4, 8, 1, 2, 4, 8), strict=True))  # bytes of each
+_FIXED = dict(zip(range(0xD4, 0xD9), (2, 3, 5, 9, 17), strict=True))  # extensions with their kind
+# bytes of the length that follows: of bytes, extensions, texts; of lists; of maps
+_BYTES_OF = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
+_LISTS_OF, _MAPS_OF = {0xDC: 2, 0xDD: 4}, {0xDE: 2, 0xDF: 4}
 
 
 def read_msgpack(window: Window) -> Layout:
-    layout = Layout("msgpack")
-    reader = _Msgpack(window, layout)
-    layout.root = reader.value("")
-    if reader.at != window.length:
-        layout.problem("trailing", "error", f"{window.length - reader.at} bytes follow the end")
+    layout, at, left, nodes = Layout("msgpack"), 0, 1, 0
+    while left:  # values that are still to come, of all lists and maps that are open
+        nodes += 1
+        if nodes > _MAX_NODES:
+            raise Broken("bounds", f"more than {_MAX_NODES} values")
+        code = window.number(at, 1)
+        width = (_BYTES_OF | _LISTS_OF | _MAPS_OF).get(code, 0)
+        size = int.from_bytes(window.read(at + 1, width), "big")
+        at, left = at + 1 + width, left - 1
+        if 0x80 <= code <= 0x9F:  # short maps and lists
+            left += (code & 15) * (2 if code < 0x90 else 1)
+        elif 0xA0 <= code <= 0xBF:  # short texts
+            at += code & 31
+        elif code in _LISTS_OF or code in _MAPS_OF:
+            left += size * (2 if code in _MAPS_OF else 1)
+        elif code in _BYTES_OF:
+            at += size + (code in (0xC7, 0xC8, 0xC9))  # the kind of an extension
+        elif code == 0xC1:
+            raise Broken("malformed", f"there is no msgpack value at byte {at - 1}")
+        else:
+            at += _NUMBERS.get(code, 0) + _FIXED.get(code, 0)
+        if at > window.length:
+            raise Broken("truncated", f"a value ends {at - window.length} bytes behind the end of the file", fix=_CUT)
+    if at != window.length:
+        layout.problem("trailing", "error", f"{window.length - at} bytes follow the end")
+    layout.problem("unjudged", "info", "its structure is whole; its values are not judged")
     return layout
 
 
