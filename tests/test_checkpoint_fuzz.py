@@ -68,7 +68,8 @@ def npy(folder: Path) -> Path:
 
 
 def npz(folder: Path) -> Path:
-    np.savez_compressed(folder / "a.npz", **{name: tensor.numpy() for name, tensor in small().items()})
+    arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in small().items()}
+    np.savez_compressed(folder / "a.npz", **arrays)
     return folder / "a.npz"
 
 

@@ -66,7 +66,7 @@ class _Places:
         begin, end = -(-segment.start // SAMPLE), -(-segment.end // SAMPLE)
         low, high = (min(max(edge // SAMPLE, begin), end) for edge in run)
         others = sum(np.count_nonzero(part == 0) for part in (self.samples[begin:low], self.samples[high + 1 : end]))
-        return others <= max(_SCATTERED * (end - begin), 1)
+        return int(others) <= max(_SCATTERED * (end - begin), 1)
 
 
 def _lost(window: Window, places: _Places) -> Iterator[Problem]:

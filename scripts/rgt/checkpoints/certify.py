@@ -153,7 +153,7 @@ class Stage:
         env.setdefault("WANDB_MODE", "offline")  # these runs are nobody's results
         with open(inside / "log", "wb") as log:
             try:
-                streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
+                streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
                 cwd = None if self.own_folder else folder
                 child = subprocess.Popen(words, **streams, env=env, cwd=cwd, start_new_session=True)
             except OSError as error:
@@ -331,7 +331,7 @@ def _cut_run(
 
 def _newest(folder: Path) -> Path | None:
     """The newest whole checkpoint below, in whichever folder the program keeps them."""
-    found = {}
+    found: dict[Path, inventory.Checkpoint] = {}
     loose = [path for path in folder.rglob("*") if names.is_checkpoint(path.name) and path.is_file()]
     for place in sorted({path.parent for path in loose}):
         run = index.run_directory(place.parent if names.is_step_folder(place.name) else place)
