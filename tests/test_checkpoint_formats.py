@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pickle
 import pickletools
 import struct
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from rgt.checkpoint.examine import examine
-from rgt.checkpoint.formats import pickle_names, pickles, readers
+from rgt.checkpoint.formats import dcp, pickle_names, pickles, readers
 from rgt.checkpoint.formats import torch_files as tensors
 from rgt.checkpoint.formats.container import Cursor, Window, in_memory
 from rgt.checkpoint.formats.pickles import Call, Global, Persistent
@@ -211,6 +213,55 @@ def test_any_npy_header(header: str, version: int, claimed: int) -> None:
         readers.read(in_memory(readers.NPY + bytes([version, 0]) + size + text + bytes(50)), "x.npy")
     except Broken as broken:
         assert broken.problem.code
+
+
+@EXAMPLES
+@given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), min_size=1, max_size=6))
+def test_any_zip_directory(changes: list[tuple[int, int]]) -> None:
+    """Offsets, sizes, counts and names of the central directory, the part that decides where is read."""
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x/data.pkl", b"\x80\x02}.")
+        archive.writestr("x/version", "3")
+        archive.writestr("x/data/0", bytes(100))
+    content = bytearray(target.getvalue())
+    for distance, value in changes:
+        content[-1 - distance % len(content)] = value
+    try:
+        readers.read(in_memory(bytes(content)), "x.pt")
+    except Broken as broken:
+        assert broken.problem.message
+
+
+@EXAMPLES
+@given(st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 255)), min_size=1, max_size=4))
+def test_any_metadata_of_a_distributed_checkpoint(
+    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]]
+) -> None:
+    content = bytearray(METADATA)
+    for at, value in changes:
+        content[at % len(content)] = value
+    path = tmp_path_factory.mktemp("dcp") / ".metadata"
+    path.write_bytes(content)
+    try:
+        dcp.read_metadata(path)
+    except Broken as broken:
+        assert len(broken.problem.message) < 1000
+
+
+def _metadata() -> bytes:
+    from torch.distributed.checkpoint import metadata as names
+    from torch.distributed.checkpoint.filesystem import _StorageInfo
+
+    properties = names.TensorProperties(dtype=torch.float32)
+    chunk = names.ChunkStorageMetadata(offsets=torch.Size([0, 0]), sizes=torch.Size([4, 4]))
+    tensor = names.TensorStorageMetadata(properties=properties, size=torch.Size([4, 4]), chunks=[chunk])
+    index = names.MetadataIndex("w", torch.Size([0, 0]), 0)
+    info = _StorageInfo("__0_0.distcp", 0, 100)
+    return pickle.dumps(names.Metadata({"w": tensor}, storage_data={index: info}))
+
+
+METADATA = _metadata()
 
 
 # -- numpy inside pickles

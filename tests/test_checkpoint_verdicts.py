@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -62,10 +63,15 @@ DCP = named(zoo.distributed, "step_40")  # "step" is an entry that is no tensor
 HEALTHY: dict[str, Callable[[Path], Path]] = {
     "torch": TORCH,
     "torch legacy": LEGACY,
+    "torch without checksums": named(zoo.torch_without_crc, FILE),
     "torch packed again": named(zoo.torch_zipped_again, FILE),
+    "torch of every dtype": named(zoo.torch_exotic, "step_000040.pth"),
+    "lightning": zoo.lightning,
     "safetensors": named(zoo.safetensors, "step-40.safetensors"),
     "sharded": inside(zoo.hf_sharded, "checkpoint-40"),
+    "sharded bin": inside(zoo.hf_sharded_bin, "checkpoint-40"),
     "Trainer": zoo.hf_trainer,
+    "accelerate": inside(zoo.accelerate, "step_40"),
     "dcp with other entries": DCP,
     "deepspeed": lambda folder: zoo.deepspeed(folder) / GLOBAL,
     "folder with an npz": with_array,
@@ -84,6 +90,13 @@ def flip_a_weight(path: Path) -> None:
     flip(path, member_offset(path, "data/0") + 8)
 
 
+def with_a_flipped_packed_weight(folder: Path) -> Path:
+    path = zoo.torch_zipped_again(folder)
+    with zipfile.ZipFile(path) as archive:
+        member = max(archive.infolist(), key=lambda each: each.compress_size)
+    return flip(path, member.header_offset + 200)
+
+
 def with_a_cut_array(folder: Path) -> Path:
     truncate(with_array(folder) / "ema.npz", 0.5)
     return folder / f"checkpoint-{STEP}"
@@ -95,13 +108,20 @@ def torch_pickle(name: str) -> bytes:
 
 BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {  # how, and what the reason names
     "cut": (named(corruption.torch_cut_in_half, FILE), "the zip's directory is missing"),
+    "trailing bytes": (named(corruption.zip_with_a_tail, FILE), "other bytes follow the end of the zip"),
     "bit flipped": (named(corruption.torch_one_bit_flipped, FILE), "has CRC"),
+    "bit flipped, packed": (named(with_a_flipped_packed_weight, FILE), "zip member"),
+    "storage missing": (named(corruption.torch_storage_missing, FILE), "is not in the file"),
+    "empty": (written(b""), "the file has no bytes"),
     "text": (written(b"loss 0.3\n" * 100), "plain text"),
     "hostile pickle": (written(torch_pickle("os system")), "os.system"),
     "legacy cut": (named(corruption.legacy_cut_in_half, FILE), "bytes"),
+    "legacy with a tail": (named(corruption.legacy_with_a_tail, FILE), "4 bytes follow the last storage"),
     "safetensors short": (named(corruption.safetensors_cut, "step-40.safetensors"), "behind the end of the file"),
+    "safetensors long": (named(corruption.safetensors_with_a_tail, "step-40.safetensors"), "4 bytes follow the last"),
     "shard missing": (inside(corruption.shard_missing, "checkpoint-40"), "model-00002-of-00003.safetensors: is named"),
     "dcp file short": (named(corruption.dcp_file_cut, "step_40"), "__0_0.distcp: should be at"),
+    "dcp without .metadata": (named(corruption.dcp_without_metadata, "step_40"), "no .metadata"),
     "rank missing": (lambda folder: corruption.deepspeed_last_rank_missing(folder) / GLOBAL, "1 of 2 ranks have no"),
     "of another step": (corruption.trainer_in_the_wrong_folder, "is of step 40, its folder of step 400"),
     "npz cut": (with_a_cut_array, "ema.npz: "),

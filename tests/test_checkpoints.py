@@ -144,6 +144,16 @@ class Position:
         self.position = state["position"]
 
 
+def test_the_index_names_what_was_written(tmp_path: Path) -> None:
+    filled(tmp_path, 1, 2)
+    first, second = listed(tmp_path)
+    assert (first["step"], second["step"], second["verified"]) == (1, 2, True)
+    assert second["metrics"] == {"loss": 8.0} and second["path"] == "checkpoints/step_000002.pt"
+    path = tmp_path / second["path"]
+    assert (second["bytes"], second["sha256"]) == (path.stat().st_size, saved_file.digest(path))
+    assert torch.load(path, weights_only=True)["note"] == "of step 2"
+
+
 def test_a_checkpoint_larger_than_all_blocks_is_whole(tmp_path: Path) -> None:
     store = Checkpoints(tmp_path)
     large = torch.arange(3 * saved_file.BLOCKS * saved_file.BLOCK // 8 + 123)  # int64, three times around the ring
@@ -411,6 +421,13 @@ def test_one_that_cannot_be_deleted_does_not_end_the_training(
     assert [entry["step"] for entry in listed(tmp_path)] == [2]
 
 
+def test_what_was_just_saved_stays_after_a_step_back(tmp_path: Path) -> None:
+    store = filled(tmp_path, 10, 20)
+    store.keep = index.Keep(last=1)
+    store.save(15, make(15))
+    assert steps_on_disk(tmp_path) == [15, 20]
+
+
 # -- killed while saving
 
 
@@ -553,6 +570,43 @@ def test_a_signal_to_one_rank_stops_both_at_the_same_step(tmp_path: Path, nurser
     assert not torch.equal(first["torch"], second["torch"])
 
 
+# -- the catalogue knows the lines that torch really prints
+
+REFERENCE = SCRIPTS.parent / "references" / "training" / "checkpoint-resume.md"
+
+
+def line_of(action: Callable[[], Any]) -> str:
+    with pytest.raises(Exception) as caught:
+        action()
+    return f"{caught.typename}: {caught.value}"
+
+
+def real_lines(folder: Path) -> dict[str, str]:
+    path, model = filled(folder, 1).path(1), torch.nn.Linear(2, 2)
+    short, odd = folder / "short.pt", folder / "odd.pt"
+    short.write_bytes(truncated(path.read_bytes()))
+    torch.save({"loss": numpy.float64(1)}, odd)
+    prefixed = {f"module.{name}": value for name, value in model.state_dict().items()}
+    one, two = torch.optim.Adam([model.weight]), torch.optim.Adam(model.parameters())
+    return {
+        "C2": line_of(lambda: torch.load(short)),
+        "C4": line_of(lambda: torch.load(odd)),
+        "C5": line_of(lambda: model.load_state_dict(prefixed)),
+        "C6": line_of(lambda: two.load_state_dict(one.state_dict())),
+    }
+
+
+def test_every_signature_meets_a_real_line_and_no_other(tmp_path: Path) -> None:
+    entries = re.split(r"^### ", REFERENCE.read_text(encoding="utf-8"), flags=re.M)[1:]
+    patterns = {  # `near:` tells apart what shares a line
+        entry.split()[0]: re.findall(r"^signature: `(.+)`$", entry, re.M)
+        for entry in entries
+        if "\nnear: " not in entry
+    }
+    for name, line in real_lines(tmp_path).items():
+        assert [entry for entry, found in patterns.items() if any(re.search(each, line) for each in found)] == [name]
+
+
 # -- the library stands alone
 
 
@@ -614,6 +668,13 @@ def test_verify_reads_everything_and_notes_it(tmp_path: Path) -> None:
     store.path(2).unlink()
     done = run("verify", tmp_path, "--dry-run")
     assert done.stdout.splitlines()[-1] == f"1 of 1 checkpoints are real; last good: {store.path(1)}"
+
+
+def test_a_nan_is_whole_but_not_real(tmp_path: Path) -> None:
+    store = filled(tmp_path, 1)
+    store.save(2, {"model": {"w": torch.tensor([1.0, float("nan")])}})
+    done = run("verify", tmp_path)
+    assert done.returncode == 1 and "nan: " in done.stdout and f"last good: {store.path(1)}" in done.stdout
 
 
 def test_prune_counts_only_good_ones(tmp_path: Path) -> None:

@@ -51,7 +51,8 @@ def check_folders(found: Survey, artifacts: Artifacts) -> Problems:
         for path, artifact in artifacts.items():
             here.setdefault(path.parent, {})[path.name] = artifact
         for folder in sorted({found.root, *found.folders}):
-            for check in (_check_hugging_face, _check_trainer, _check_deepspeed, _check_latest, _check_ranks):
+            yield from _check_hugging_face(folder, artifacts)
+            for check in (_check_trainer, _check_deepspeed, _check_latest, _check_ranks):
                 yield from check(folder, here.get(folder, {}))
             yield from _check_tokenizers(folder)
         for run in sorted({path.parent for path in found.sides if path.name == index.INDEX}):
@@ -114,10 +115,10 @@ def _is_blank(path: Path) -> bool:
 # -- Hugging Face
 
 
-def _check_hugging_face(folder: Path, here: Here) -> Problems:
+def _check_hugging_face(folder: Path, artifacts: Artifacts) -> Problems:
     indexes = sorted(path for path in folder.glob("*.json") if names.is_index(path.name))
     for path in indexes:
-        yield from _check_index(path, here)
+        yield from _check_index(path, artifacts)
     shards = [path.name for path in sorted(folder.glob("*-of-*.*")) if names.shard_stem(path.name)]
     if shards and not indexes:
         yield folder, Problem("missing", "error", f"holds shards such as {shards[0]} and no *.index.json for them")
@@ -126,7 +127,7 @@ def _check_hugging_face(folder: Path, here: Here) -> Problems:
         yield folder, Problem("missing", "error", f"has {optimizers[0]} and no model weights beside it")
 
 
-def _check_index(path: Path, here: Here) -> Problems:
+def _check_index(path: Path, artifacts: Artifacts) -> Problems:
     """The index against its shards: all are there, none is of another save, every tensor is where the index says."""
     data = _json_or_none(path)  # _check_json says what is wrong with it
     if data is None:
@@ -135,18 +136,19 @@ def _check_index(path: Path, here: Here) -> Problems:
     if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
         yield path, Problem("malformed", "error", "has no weight_map from tensor to file")
         return
-    wanted = sorted(set(weight_map.values()))
+    wanted = sorted(set(weight_map.values()))  # also in folders below
+    shards = {name: artifacts[path.parent / name] for name in wanted if path.parent / name in artifacts}
     for name in wanted:
         if leads_out(name):
             yield path, Problem("path-name", "error", f"names {name[:100]!r}, which is outside of its folder")
-        elif name not in here:
+        elif name not in shards:
             yield path.parent / name, Problem("missing", "error", f"is named by {path.name} and not there")
     stems = {names.shard_stem(name) for name in wanted} - {None}
     for beside in sorted(path.parent.glob("*-of-*.*")):
         if beside.name not in wanted and names.shard_stem(beside.name) in stems:
             message = f"is a shard that {path.name} does not name: it is of another save"
             yield beside, Problem("extra", "error", message)
-    yield from _check_tensors(path, weight_map, {name: here[name] for name in wanted if name in here})
+    yield from _check_tensors(path, weight_map, shards)
 
 
 def _check_tensors(path: Path, weight_map: dict[str, str], shards: Here) -> Problems:

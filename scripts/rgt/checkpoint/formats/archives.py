@@ -1,23 +1,25 @@
 """tar and zip files that hold checkpoints as members: NeMo's .nemo, torch.export's .pt2, Keras' .keras, and torch's own
-tar from before 0.2, whose pickles are judged and whose values are not."""
+tar from before 0.2 (storages, tensors, pickle)."""
 
 from __future__ import annotations
 
 import json
 import math
+import struct
 import tarfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
-from rgt.checkpoint.formats import pickles
+from rgt.checkpoint.formats import pickles, torch_files
 from rgt.checkpoint.formats.container import STORED, Cursor, Window, member_window
-from rgt.checkpoint.layout import DTYPES, Broken, Layout, Member, Tensor
+from rgt.checkpoint.formats.pickles import Global, Persistent
+from rgt.checkpoint.layout import DTYPES, FILE, TORCH_STORAGES, Broken, Layout, Member, Tensor
 
 AddPart = Callable[[Layout, str, Window], None]  # reads what is inside, when it can be read
 _BLOCK = 512
-_MAX_MEMBERS = 10_000
+_MAX_MEMBERS, _MAX_COUNT = 10_000, 1_000_000
 _LONG_NAMES = (tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE, tarfile.XGLTYPE)
-_OLD_TORCH = ("storages", "tensors", "pickle")
 
 
 def is_tar(head: bytes) -> bool:
@@ -54,19 +56,71 @@ def read_tar(window: Window, add_part: AddPart) -> Layout:
     if window.head(1) == b"\x80":
         raise Broken("hostile", "is a pickle and a tar at once, and torch takes it for the tar", fix="do not load it")
     layout, found = Layout("tar"), dict(_members(window))
-    if found.keys() >= set(_OLD_TORCH):
-        layout.format = "torch-tar"
-        pickles.judge(pickles.read(Cursor(found["pickle"], 0, pickles.MAX_PICKLE)), layout)
-        message = "of torch before 0.2, whose values are not read here"
-        layout.problem("unknown", "error", message, fix="load it with torch and save it again")
-        layout.facts["unopened"] = True
-        return layout
+    if found.keys() >= {"storages", "tensors", "pickle"}:
+        return _read_torch(found)
     for name, part in found.items():
         add_part(layout, name, part)
     if not layout.tensors and not layout.problems:
         message = f"a tar of {len(found)} files, none of them a checkpoint"
         raise Broken("not-a-checkpoint", message, fix="unpack it first")
     return layout
+
+
+def _read_torch(found: dict[str, Window]) -> Layout:
+    layout, part, at = Layout("torch-tar"), found["storages"], 0
+    contents, places = torch_files.Contents(), {}
+
+    def unpickle() -> Any:
+        nonlocal at
+        pickle = pickles.read(Cursor(part, at, pickles.MAX_PICKLE))
+        pickles.judge(pickle, layout)
+        at = pickle.end
+        return pickle.root
+
+    for _ in range(_count(unpickle())):
+        match unpickle():
+            case (key, _, Global() as kind) if kind.name in TORCH_STORAGES:
+                storage = torch_files.Storage(_key(key), DTYPES[TORCH_STORAGES[kind.name]], part.number(at))
+                contents.storages[storage.key], places[storage.key] = storage, (FILE, part.start + at + 8)
+                at += 8 + part.part(at + 8, storage.bytes).length
+            case _:
+                raise Broken("malformed", "a storage is not described by key, place and type")
+    if unpickle() != []:
+        layout.problem("unjudged", "warn", "has views of storages, whose values are not judged")
+    part, at = found["tensors"], 0
+    tensors: dict[str, tuple[torch_files.Storage, Tensor]] = {}
+    for _ in range(_count(unpickle())):
+        match unpickle():
+            case (key, of, _) if _key(of) in contents.storages:
+                storage, rank = contents.storages[_key(of)], _count(part.number(at, 4))
+                axes = torch_files.numbers(struct.unpack(f"<{2 * rank + 1}q", part.read(at + 8, 16 * rank + 8)))
+                begin, at = axes[-1] * storage.dtype.size, at + 16 + 16 * rank
+                tensors[_key(key)] = storage, Tensor("", storage.dtype, axes[:rank], begin, axes[rank:-1])
+            case _:
+                raise Broken("malformed", "a tensor is not described by key, storage and type")
+    part, at = found["pickle"], 0
+    layout.root = unpickle()
+    for name, node in torch_files.leaves(layout.root):
+        if isinstance(node, Persistent) and _key(node.id) in tensors:
+            storage, tensor = tensors[_key(node.id)]
+            contents.views.append((storage, replace(tensor, name=name)))
+        else:
+            layout.problem("malformed", "error", "is a tensor that the file does not hold", where=name[:200])
+    torch_files.place(layout, contents, places, False)
+    return layout
+
+
+def _count(node: Any) -> int:
+    if not torch_files.is_count(node) or node > _MAX_COUNT:
+        raise Broken("malformed", f"the tar counts something else than 0 to {_MAX_COUNT}")
+    return int(node)
+
+
+def _key(node: Any) -> str:
+    """Storages and tensors are known by a number, or by the same number as text."""
+    if not isinstance(node, str) and not torch_files.is_count(node):
+        raise Broken("malformed", "a storage or tensor of the tar is known by something else than a number")
+    return str(node)
 
 
 # -- zips that are no torch.save

@@ -1,5 +1,4 @@
-"""Model files of other libraries: GGUF and ONNX, judged by value; HDF5 (Keras), flax' msgpack and TFLite, of which only
-structure and bounds are checked. What is not judged is said."""
+"""Model files of other libraries: GGUF, ONNX, flax' msgpack and TFLite. What is not judged by value is said."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from typing import Any
 from rgt.checkpoint.formats.container import Cursor, Window
 from rgt.checkpoint.layout import DTYPES, Broken, Dtype, Layout, Tensor
 
-GGUF, HDF5, TFLITE = b"GGUF", b"\x89HDF", b"TFL3"  # the last at byte 4
+GGUF, TFLITE = b"GGUF", b"TFL3"  # the last at byte 4
 _CUT = "the file was cut off; copy it again"
 
 
@@ -225,87 +224,168 @@ def read_onnx(window: Window) -> Layout:
     return layout
 
 
-# -- HDF5 (Keras, h5py): the length that it says, and code; its values are not judged
+# -- msgpack as flax writes it: maps, and arrays as extension 1 that holds (shape, dtype, bytes)
 
-_LAMBDA = b'"class_name": "Lambda"'  # in the attribute with Keras' configuration
-
-
-def read_hdf5(window: Window) -> Layout:
-    layout, version = Layout("hdf5"), window.number(8, 1)
-    width = window.read(13 if version < 2 else 9, 2)
-    if version > 3 or width != b"\x08\x08":
-        raise Broken("unjudged", f"HDF5 with a superblock of version {version} and addresses of {width[0]} bytes")
-    end = window.number({0: 40, 1: 44}.get(version, 28))
-    if end > window.length:
-        raise Broken("truncated", f"should have {end} bytes and has {window.length}", fix=_CUT)
-    if _LAMBDA in window.head(16 << 20):
-        layout.problem("code", "warn", "holds a Keras Lambda layer: Python code that runs when it is loaded")
-    layout.problem("unjudged", "info", "is HDF5 of the length that it says; its values are not judged")
-    return layout
+_MAX_NODES, _MAX_DEPTH, _MAX_TEXT = 2_000_000, 100, 1 << 20
+_FLAX = (1, 3)  # its extensions for arrays and scalars
+_NUMBERS = dict(zip(range(0xCA, 0xD4), "fdBHIQbhiq", strict=True))
+# bytes of the length that follows: of bytes, extensions, text, lists and maps
+_SIZED = {
+    code: width for first in (0xC4, 0xC7, 0xD9) for code, width in zip(range(first, first + 3), (1, 2, 4), strict=True)
+}
+_SIZED |= {0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}
+_FIXED = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
 
 
-# -- msgpack (flax): maps, lists and arrays of a known length, one behind the other; their values are not judged
+class _Place:
+    """Bytes that stay in the file."""
 
-_MAX_NODES = 2_000_000
-_NUMBERS = dict(zip(range(0xCA, 0xD4), (4, 8, 1, 2, 4, 8, 1, 2, 4, 8), strict=True))  # bytes of each
-_FIXED = dict(zip(range(0xD4, 0xD9), (2, 3, 5, 9, 17), strict=True))  # extensions with their kind
-# bytes of the length that follows: of bytes, extensions, texts; of lists; of maps
-_BYTES_OF = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
-_LISTS_OF, _MAPS_OF = {0xDC: 2, 0xDD: 4}, {0xDE: 2, 0xDF: 4}
+    def __init__(self, start: int, length: int) -> None:
+        self.start, self.length = start, length
+
+
+class _Msgpack:
+    def __init__(self, window: Window, layout: Layout) -> None:
+        self.window, self.layout, self.at, self.nodes = window, layout, 0, 0
+
+    def take(self, size: int) -> bytes:
+        self.at += size
+        return self.window.read(self.at - size, size)
+
+    def place(self, size: int) -> _Place:
+        if self.at + size > self.window.length:
+            raise Broken("truncated", f"{size} bytes at byte {self.at} end behind the end of the file")
+        self.at += size
+        return _Place(self.at - size, size)
+
+    def value(self, name: str, depth: int = 0) -> Any:
+        self.nodes += 1
+        if self.nodes > _MAX_NODES or depth > _MAX_DEPTH:
+            raise Broken("bounds", f"more than {_MAX_NODES} values, or nested deeper than {_MAX_DEPTH}")
+        code = self.take(1)[0]
+        if code < 0x80 or code >= 0xE0:
+            return code if code < 0x80 else code - 256
+        if code in (0xC0, 0xC2, 0xC3):
+            return {0xC0: None, 0xC2: False, 0xC3: True}[code]
+        if code in _NUMBERS:
+            return struct.unpack(f">{_NUMBERS[code]}", self.take(struct.calcsize(_NUMBERS[code])))[0]
+        size = int.from_bytes(self.take(_SIZED.get(code, 0)), "big")
+        if 0x80 <= code <= 0x8F or code in (0xDE, 0xDF):
+            return self.mapping(name, size if code > 0x8F else code & 15, depth)
+        if 0x90 <= code <= 0x9F or code in (0xDC, 0xDD):
+            return [self.value(f"{name}.{n}", depth + 1) for n in range(size if code > 0x9F else code & 15)]
+        if 0xA0 <= code <= 0xBF or code in (0xD9, 0xDA, 0xDB):
+            return self.take(min(size if code > 0xBF else code & 31, _MAX_TEXT)).decode("utf-8", "replace")
+        if code in (0xC4, 0xC5, 0xC6):
+            return self.place(size)
+        if code in _FIXED or code in (0xC7, 0xC8, 0xC9):
+            kind, place = self.take(1)[0], self.place(_FIXED.get(code, size))
+            return self.array(name, place) if kind in _FLAX else place
+        raise Broken("malformed", f"there is no msgpack value at byte {self.at - 1}")
+
+    def mapping(self, name: str, size: int, depth: int) -> dict[Any, Any]:
+        found: dict[Any, Any] = {}
+        for _ in range(size):
+            key = self.value(name, depth + 1)
+            if not isinstance(key, (str, int)):
+                raise Broken("malformed", "a key is neither text nor number")
+            found[key] = self.value(f"{name}.{key}" if name else str(key), depth + 1)
+        return found
+
+    def array(self, name: str, place: _Place) -> None:
+        inner = _Msgpack(self.window.part(place.start, place.length), self.layout)
+        parts = inner.value(name)
+        if not isinstance(parts, list) or len(parts) != 3 or not isinstance(parts[2], _Place):
+            raise Broken("malformed", "an array is not described by shape, dtype and bytes", where=name[:200])
+        shape, code, data = parts
+        if isinstance(code, _Place):  # the name of the dtype as bytes
+            code = inner.window.read(code.start, min(code.length, 40)).decode("latin-1")
+        dtype = DTYPES.get(code if isinstance(code, str) else "")
+        counts = isinstance(shape, list) and all(isinstance(size, int) and size >= 0 for size in shape)
+        if not dtype or not counts:
+            self.layout.problem("unjudged", "info", f"is an array of {str(code)[:40]}", where=name[:200])
+        elif math.prod(shape) * dtype.size != data.length:
+            message = f"{code} {shape[:8]} needs {math.prod(shape) * dtype.size} bytes, there are {data.length}"
+            self.layout.problem("bounds", "error", message, where=name[:200])
+        else:
+            start = inner.window.start + data.start
+            self.layout.tensors.append(Tensor(name, dtype, tuple(shape), start))
 
 
 def read_msgpack(window: Window) -> Layout:
-    layout, at, left, nodes = Layout("msgpack"), 0, 1, 0
-    while left:  # values that are still to come, of all lists and maps that are open
-        nodes += 1
-        if nodes > _MAX_NODES:
-            raise Broken("bounds", f"more than {_MAX_NODES} values")
-        code = window.number(at, 1)
-        width = (_BYTES_OF | _LISTS_OF | _MAPS_OF).get(code, 0)
-        size = int.from_bytes(window.read(at + 1, width), "big")
-        at, left = at + 1 + width, left - 1
-        if 0x80 <= code <= 0x9F:  # short maps and lists
-            left += (code & 15) * (2 if code < 0x90 else 1)
-        elif 0xA0 <= code <= 0xBF:  # short texts
-            at += code & 31
-        elif code in _LISTS_OF or code in _MAPS_OF:
-            left += size * (2 if code in _MAPS_OF else 1)
-        elif code in _BYTES_OF:
-            at += size + (code in (0xC7, 0xC8, 0xC9))  # the kind of an extension
-        elif code == 0xC1:
-            raise Broken("malformed", f"there is no msgpack value at byte {at - 1}")
-        else:
-            at += _NUMBERS.get(code, 0) + _FIXED.get(code, 0)
-        if at > window.length:
-            raise Broken("truncated", f"a value ends {at - window.length} bytes behind the end of the file", fix=_CUT)
-    if at != window.length:
-        layout.problem("trailing", "error", f"{window.length - at} bytes follow the end")
-    layout.problem("unjudged", "info", "its structure is whole; its values are not judged")
+    layout = Layout("msgpack")
+    reader = _Msgpack(window, layout)
+    layout.root = reader.value("")
+    if reader.at != window.length:
+        layout.problem("trailing", "error", f"{window.length - reader.at} bytes follow the end")
     return layout
 
 
-# -- TFLite: a flatbuffer; the bytes of its tensors are in buffers inside of the file, or behind it in large ones
+# -- TFLite: a flatbuffer; each tensor of a subgraph names a buffer, whose bytes are inside of the file or behind it
+
+_TFLITE_NAMES = (
+    "float32 float16 int32 uint8 int64 - bool int16 complex64 int8 float64 complex128 uint64 - - uint32 uint16"
+)
+_TFLITE_TYPES = dict(enumerate(_TFLITE_NAMES.split()))
 
 
 def read_tflite(window: Window) -> Layout:
-    """Every buffer must be inside of the file; the values, of a program for phones, are not judged."""
-    layout, number = Layout("tflite"), window.number
-
-    def field(table: int, index: int) -> int:
-        """Where a table's field is; 0 when it is left out."""
-        vtable = table - int.from_bytes(window.read(table, 4), "little", signed=True)
-        offset = number(vtable + 4 + 2 * index, 2) if 4 + 2 * index < number(vtable, 2) else 0
-        return table + offset if offset else 0
-
-    buffers = field(number(0, 4), 4)
-    begin = buffers + number(buffers, 4)
-    for entry in range(begin + 4, begin + 4 + 4 * number(begin, 4), 4):
-        table = entry + number(entry, 4)
-        data, offset, size = (field(table, index) for index in (0, 1, 2))
-        if offset and size:
-            window.part(number(offset), number(size))
-        elif data:
-            start = data + number(data, 4)
-            window.part(start, 4 + number(start, 4))
-    layout.problem("unjudged", "info", "its buffers are inside of the file; their values are not judged")
+    layout = Layout("tflite")
+    model = window.number(0, 4)
+    buffers = [_buffer(window, table) for table in _tables(window, model, 4)]
+    for number, graph in enumerate(_tables(window, model, 2)):
+        for table in _tables(window, graph, 0):
+            shape_at, name_at, kind_at, buffer_at = (_field(window, table, index) for index in (0, 3, 1, 2))
+            name = f"{number}.{_text(window, name_at)}"
+            index = window.number(buffer_at, 4) if buffer_at else 0
+            if index >= len(buffers):
+                raise Broken("bounds", f"names buffer {index} of {len(buffers)}", where=name[:200])
+            start, length = buffers[index]
+            dtype = DTYPES.get(_TFLITE_TYPES.get(window.number(kind_at, 1) if kind_at else 0, ""))
+            shape = tuple(window.number(at, 4) for at in _vector(window, shape_at, 4)) if shape_at else ()
+            if length and dtype and math.prod(shape) * dtype.size == length:
+                role = "weight" if math.prod(shape) > 1 else "other"  # a number of the program, such as a limit
+                layout.tensors.append(Tensor(name, dtype, shape, window.start + start, role=role))
     return layout
+
+
+def _field(window: Window, table: int, index: int) -> int:
+    """Where a table's field is; 0 when it is left out."""
+    vtable = table - int.from_bytes(window.read(table, 4), "little", signed=True)
+    size = window.number(vtable, 2)
+    offset = window.number(vtable + 4 + 2 * index, 2) if 4 + 2 * index < size else 0
+    return table + offset if offset else 0
+
+
+def _vector(window: Window, at: int, size: int) -> list[int]:
+    begin = at + window.number(at, 4)
+    count = window.number(begin, 4)
+    if count > _MAX_COUNT or begin + 4 + count * size > window.length:
+        raise Broken("truncated", f"a list of {count} at byte {begin} ends behind the end of the file")
+    return [begin + 4 + size * index for index in range(count)]
+
+
+def _tables(window: Window, table: int, index: int) -> list[int]:
+    at = _field(window, table, index)
+    return [entry + window.number(entry, 4) for entry in _vector(window, at, 4)] if at else []
+
+
+def _text(window: Window, at: int) -> str:
+    if not at:
+        return ""
+    begin = at + window.number(at, 4)
+    return window.read(begin + 4, min(window.number(begin, 4), 1000)).decode("utf-8", "replace")
+
+
+def _buffer(window: Window, table: int) -> tuple[int, int]:
+    """(start, length): in a list of bytes, or at an offset behind the flatbuffer in files above 2 GB."""
+    data, offset, size = (_field(window, table, index) for index in (0, 1, 2))
+    if offset and size and window.number(size, 8) > 0:
+        place = window.number(offset, 8), window.number(size, 8)
+    elif data:
+        begin = data + window.number(data, 4)
+        place = begin + 4, window.number(begin, 4)
+    else:
+        return 0, 0
+    window.part(*place)
+    return place

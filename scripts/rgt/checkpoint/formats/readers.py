@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rgt.checkpoint.formats import archives, foreign_files, torch_files
+from rgt.checkpoint.formats import archives, foreign_files, hdf5, torch_files
 from rgt.checkpoint.formats.container import STORED, Window, blocks, crc_spans, in_memory, read_zip
 from rgt.checkpoint.layout import DTYPES, FILE, INLINE, SAFETENSORS, Broken, Dtype, Layout, Tensor, from_numpy
 
@@ -36,7 +36,8 @@ _SPEECHBRAIN = re.compile(r"(counter|epoch_counter|brain|dataloader-\w+)\.ckpt")
 _PICKLES = (".pkl", ".pickle", ".joblib", ".p")
 _TORCH_NAMES = (".pt", ".pth", ".ckpt", ".npy", ".npz", ".distcp", "pytorch_model.bin", "optimizer.bin")
 _OCDBT = b"\x0c\xdb\x3a\x2a"  # Orbax
-_MAGICS = (foreign_files.GGUF, foreign_files.HDF5, _OCDBT)
+_HDF5 = b"\x89HDF"
+_MAGICS = (foreign_files.GGUF, _HDF5, _OCDBT)
 _MARKUP = (b"<!doctype html", b"<html", b"<?xml", b"<error", b"<head")
 _MAX_HEADER = 32 << 20  # bytes of safetensors; 100,000 tensors need 10 MB
 _MAX_NPY_HEADER = 10_000  # numpy's own limit: literal_eval is not safe on longer text
@@ -359,7 +360,7 @@ def _add_array(layout: Layout, name: str, window: Window, size: int, source: int
 
 
 _OTHERS: dict[bytes, Callable[[Window], Layout]] = {
-    foreign_files.HDF5: foreign_files.read_hdf5,
+    _HDF5: hdf5.read_hdf5,
     foreign_files.GGUF: foreign_files.read_gguf,
     foreign_files.TFLITE: foreign_files.read_tflite,
     _OCDBT: _ocdbt,

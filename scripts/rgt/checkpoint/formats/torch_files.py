@@ -282,10 +282,8 @@ def find(layout: Layout) -> Contents:
                 layout.tensors.append(numpy_array(name, node))
             elif isinstance(node.arguments, tuple) and any(
                 isinstance(part, Call) and part.dotted == pickles.NESTED for part in node.arguments[:1]
-            ):  # pickle.dump of a tensor: its storage is a file of torch.save inside of the pickle
-                layout.problem(
-                    "unjudged", "info", "is a file inside of the pickle; its values are not judged", name[:200]
-                )
+            ):
+                layout.tensors.append(_nested_view(name, node))
             else:
                 found.views.append(_view(name, node, found.storages))
         except Broken as broken:
@@ -344,6 +342,23 @@ def _children(node: Any) -> Iterator[tuple[str, Any]]:
         yield from (("", child) for child in (*arguments, node.pairs, node.items))
         state = node.state
         yield "", {k: child for k, child in state.items() if k != "_metadata"} if isinstance(state, dict) else state
+
+
+def _nested_view(name: str, call: Call) -> Tensor:
+    """pickle.dump of a tensor: its storage is a file of torch.save inside of the pickle."""
+    data = call.arguments[0].arguments[0]
+    inner = read_pickle(in_memory(data)).tensors
+    if len(inner) != 1:
+        raise Broken("malformed", "the tensor's storage inside of the pickle is something else")
+    (whole,) = inner
+    storage = Persistent(("storage", Global("torch", "ByteStorage"), "0", "cpu", whole.numel * whole.dtype.size))
+    _, tensor = _view(name, Call(call.function, (storage, *call.arguments[1:])), {})
+    tensor.dtype, begin = whole.dtype, tensor.start * whole.dtype.size
+    if begin + tensor.extent > whole.extent:
+        raise Broken("bounds", f"needs {begin + tensor.extent} bytes of a storage of {whole.extent}")
+    begin, tensor.start = begin + whole.start, 0
+    tensor.source, tensor.data, tensor.big_endian = INLINE, data[begin : begin + tensor.extent], whole.big_endian
+    return tensor
 
 
 def _view(name: str, call: Call, storages: dict[str, Storage]) -> tuple[Storage, Tensor]:
