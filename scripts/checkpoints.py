@@ -22,8 +22,7 @@ from __future__ import annotations
 from typing import Any
 
 if __name__ != "__main__":  # the command line loads what its verbs need
-    from rgt.checkpoint.store import Checkpoints, Loaded, StopSignals
-    from rgt.checkpoint.training_state import capture, restore
+    from rgt.checkpoint.store import Checkpoints, Loaded, StopSignals, capture, restore
     from rgt.errors import RgtError as CheckpointError
 
 __all__ = ["CheckpointError", "Checkpoints", "Loaded", "StopSignals", "capture", "restore"]

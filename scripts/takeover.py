@@ -103,7 +103,7 @@ def snapshot(directories: tuple[Path, ...], seconds: float, fmt: str | None) -> 
 def validate(config: Path, cwd: Path, python: str | None, fmt: str | None) -> int:
     """Check the paths of CONFIG (YAML, JSON or Python): there, whole, writable, with room.
 
-    A checkpoint to resume from is read, not loaded; `rgt verify_local CHECKPOINT --deep` also loads it.
+    A checkpoint to resume from is read, not loaded.
 
     Example: rgt takeover validate train.yaml --cwd /data/exp --python .venv/bin/python
     """

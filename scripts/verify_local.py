@@ -9,8 +9,8 @@ Example:
     rgt verify_local runs/20261116-083000-tiny-gpt-1f00ab --expect-count 3
     rgt verify_local pulled --json
 
-Reads every byte once, executes nothing that a file holds, and needs neither torch nor much memory; with --deep, what
-passed is then loaded in a process of the training's Python. The verdict, in words, in --json and as exit code:
+Reads every byte once, executes nothing that a file holds, and needs neither torch nor much memory. The verdict, in
+words, in --json and as exit code:
 
     sound      0  every file that was opened is whole and its values are in order; warnings are for you to read
     strangers  4  the same, but loading it imports code that is no known library's: the names are said; allow yours
@@ -53,12 +53,7 @@ if TYPE_CHECKING:
     from rgt.checkpoint.verify import Verification
 
 MAX_ABS = 1e6
-WORDS = {
-    "damaged": errors.FINDINGS,
-    "unknown": errors.FINDINGS,
-    "strangers": errors.REFUSED,
-    "sound": errors.OK,
-}
+WORDS = {"damaged": errors.FINDINGS, "unknown": errors.FINDINGS, "strangers": errors.REFUSED, "sound": errors.OK}
 _SHOWN = {"damaged": "NOT VERIFIED", "unknown": "NOT CHECKED", "strangers": "sound, from strangers", "sound": "sound"}
 _LINES = 200  # of artifacts; --json has them all
 _NAMED = 5
@@ -66,7 +61,7 @@ _NAMED = 5
 # The hand-over checklist, and the findings that speak against each point.
 _LOADS = """
     truncated malformed crc bounds overlap duplicate gap trailing empty bomb path-name error-page lfs-pointer
-    not-a-checkpoint object-array hostile refused-global unreadable changed no-crc unjudged unloadable unknown code
+    not-a-checkpoint object-array hostile refused-global unreadable changed no-crc unjudged unknown code
 """
 CHECKLIST = {
     "loads": _LOADS.split(),
@@ -91,8 +86,6 @@ _PATH, _ABOVE_0 = click.Path(path_type=Path), click.FloatRange(0, min_open=True)
 @click.option("--expect-count", type=click.IntRange(1), help="Fewest artifacts (files with tensors) to find.")
 @click.option("--max-abs", type=_ABOVE_0, default=MAX_ABS, show_default=True, help="Largest magnitude of a weight.")
 @click.option("--no-digest", "digest", flag_value=False, default=True, help="Leave sha256 out: faster, but no proof.")
-@click.option("--deep", is_flag=True, help="Then load each file for real (torch.load, weights only); runs no pickle.")
-@click.option("--python", help="The interpreter for --deep. [default: the active environment's, else the one on PATH]")
 @cli.report_options
 def main(
     paths: tuple[Path, ...],
@@ -100,8 +93,6 @@ def main(
     expect_count: int | None,
     max_abs: float,
     digest: bool,
-    deep: bool,
-    python: str | None,
     fmt: str | None,
 ) -> int:
     """Check checkpoints, folders of them, run directories and pulled trees: PATHS.
@@ -116,10 +107,7 @@ def main(
     from rgt.checkpoint.examine import Options
     from rgt.checkpoint.layout import Problem
     from rgt.checkpoint.survey import survey
-    from rgt.machine.interpreter import job_python
 
-    if python and not deep:
-        raise click.UsageError("--python is the interpreter that --deep loads with; give both")
     try:
         import numpy  # noqa: F401
     except ImportError:
@@ -131,11 +119,10 @@ def main(
     shown = click.progressbar(length=total, file=sys.stderr) if sys.stderr.isatty() else contextlib.nullcontext()
     with shown as bar:
         verdicts = [verify.verify(found, options, bar.update if bar else None) for found in surveys]
-    for verdict in verdicts if deep else ():
-        verify.load_for_real(verdict, job_python(python))
     artifacts = [artifact for verdict in verdicts for artifact in verdict.artifacts]
-    for verdict in verdicts if expected else ():
-        compare(expected, verdict)  # type: ignore[arg-type]
+    if expected:
+        for verdict in verdicts:
+            compare(expected, verdict)
     problems = [entry for verdict in verdicts for entry in verdict.problems]
     short = expect_count is not None and len(artifacts) < expect_count
     if short:
@@ -218,25 +205,19 @@ _WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped
 
 
 @dataclass
-class Expectation:
-    tensors: Table = field(default_factory=dict)
-    extra: bool = False
-    allow: dict[str, list[str]] = field(default_factory=dict)
-    models: list[Model] = field(default_factory=list)  # of a good checkpoint; its tensors are the largest one's
-
-    def like(self, model: Model) -> Expectation:
-        """For one of several models: what the one says that has the most names in common."""
-        best = max(self.models, key=lambda each: len(each.weights.keys() & model.weights.keys()), default=None)
-        return Expectation(best.weights, self.extra, self.allow, [best]) if best else self
-
-
-@dataclass
 class Model:
     """What belongs together: a file, or all files of a sharded or distributed checkpoint."""
 
     path: Path
     weights: Table
     members: list[Artifact]
+
+
+@dataclass
+class Expectation:
+    models: list[Model]  # of a good checkpoint; a spec is one without files
+    extra: bool = False
+    allow: dict[str, list[str]] = field(default_factory=dict)
 
 
 def load_expectation(path: Path) -> Expectation:
@@ -253,12 +234,12 @@ def load_expectation(path: Path) -> Expectation:
             wanted = entry if isinstance(entry, dict) else {"shape": entry}
             dtype, shape = wanted.get("dtype"), wanted.get("shape")
             tensors[name] = dtype and dtype.removeprefix("torch."), None if shape is None else tuple(shape)
-        return Expectation(tensors, **spec)
+        return Expectation([Model(path, tensors, [])], **spec)
     found = survey(path)
     models = list(_models(found, [examine(p, HEADERS, found.blobs(p)) for p in found.artifacts]))
     if not models:
         raise bad_input(f"{path} is neither a spec for --expect nor a checkpoint that can be read")
-    return Expectation(max(models, key=lambda each: len(each.weights)).weights, models=models)
+    return Expectation(models)
 
 
 def _models(found: Survey, artifacts: list[Artifact]) -> Iterator[Model]:
@@ -298,27 +279,29 @@ def _model_names(weights: Table, root: Any = None) -> Table:
 def compare(expected: Expectation, verdict: Verification) -> None:
     """Add what differs to the verdict."""
     from rgt.checkpoint.layout import Problem
-    from rgt.checkpoint.value_changes import compare_values
+    from rgt.checkpoint.value_rules import compare_values
 
     models = list(_models(verdict.found, verdict.artifacts))
     if not models:
         message = "holds no weights to compare with --expect"
         verdict.problems.append((verdict.found.given, Problem("missing", "error", message)))
     for model in models:
-        wanted = expected.like(model)
-        problems = list(differences(wanted, model))
-        good = [member for other in wanted.models for member in other.members]
-        problems += compare_values(good, [member for member in model.members if member.real])
+        # of several models, the one with the most names in common, or the largest
+        wanted = max(
+            expected.models, key=lambda one: (len(one.weights.keys() & model.weights.keys()), len(one.weights))
+        )
+        problems = list(differences(wanted.weights, model, expected.extra))
+        problems += compare_values(wanted.members, [member for member in model.members if member.real])
         verdict.problems += [(model.path, problem) for problem in problems]
         for member in model.members:
             member.checks.append("dimensions")
             member.problems += problems if member.path == model.path else []
 
 
-def differences(expected: Expectation, model: Model) -> Iterator[Problem]:
+def differences(wanted: Table, model: Model, extra: bool) -> Iterator[Problem]:
     from rgt.checkpoint.layout import Problem
 
-    actual, wanted = dict(model.weights), expected.tensors
+    actual = dict(model.weights)
     # keys that differ by a wrapper's prefix are one finding, not two per tensor
     bare = {_bare(name): name for name in wanted.keys() - actual.keys()}
     pairs = {name: bare[_bare(name)] for name in actual.keys() - wanted.keys() if _bare(name) in bare}
@@ -330,7 +313,7 @@ def differences(expected: Expectation, model: Model) -> Iterator[Problem]:
         yield Problem("renamed", severity, message[:400], where=first[:200], fix=fix)
         actual |= {other: actual.pop(name) for name, other in pairs.items()}
     lost = [name for name in wanted if name not in actual]
-    added = [name for name in actual if name not in wanted] if wanted and not expected.extra else []
+    added = [name for name in actual if name not in wanted] if wanted and not extra else []
     for code, names, what in (("missing", lost, "expected and not there"), ("extra", added, "there and not expected")):
         if names:
             shown = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")

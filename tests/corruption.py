@@ -253,8 +253,15 @@ def raw(data: bytes) -> Callable[[Path], Path]:
 # -- the container: torch zip
 
 
+def half_copied(path: Path) -> None:
+    """Preallocated, as some copies do."""
+    size = path.stat().st_size
+    os.truncate(truncate(path, 0.5), size)
+
+
 damaged(
     zoo.torch_zip,
+    torch_preallocated_and_half_copied=(half_copied, "truncated", "a copy that was never finished"),
     torch_cut_in_half=(lambda path: truncate(path, 0.5), "truncated", "directory is missing"),
     torch_empty_file=(lambda path: truncate(path, 0), "empty", "the file has no bytes"),
     torch_storage_missing=(lambda path: rezip(path, "data/4", lambda data: None), "malformed", "storage 4 is not"),
@@ -267,13 +274,6 @@ damaged(
     zip_of_two_checkpoints=(lambda path: zipped(path, "x/data.pkl"), "malformed", "the zip holds 2 checkpoints"),
     zip_with_a_tail=(lengthen, "trailing", "other bytes follow the end of the zip"),
 )
-
-
-@defect("truncated", "a copy that was never finished", of=zoo.torch_zip)
-def torch_preallocated_and_half_copied(path: Path) -> None:
-    size = path.stat().st_size
-    truncate(path, 0.5)
-    os.truncate(path, size)
 
 
 @defect("crc", "model.proj.weight", "its bytes changed", of=zoo.torch_zip)
@@ -740,8 +740,35 @@ def optimizer_of_another_step(folder: Path) -> Path:
 
 
 SHARD, INDEX = "model-00002-of-00003.safetensors", "model.safetensors.index.json"
+FIRST = "model-00001-of-00003.safetensors"
+
+
+def shard(name: str, of: slice, **more: torch.Tensor) -> Callable[[Path], None]:
+    """Written again with these of the weights, and more."""
+    weights = zoo.weights()
+    return lambda folder: save_file({**more, **{key: weights[key] for key in list(weights)[of]}}, folder / name)
+
+
 damaged(
     zoo.hf_sharded,
+    shard_of_another_save=(
+        shard("model-00004-of-00004.safetensors", slice(0), other=torch.randn(3)),
+        *("extra", "model-00004-of-00004.safetensors", "of another save"),
+    ),
+    shard_copied_twice=(lambda folder: shutil.copy(folder / FIRST, folder / SHARD), "duplicate", f"is also in {FIRST}"),
+    shard_lost_a_tensor=(shard(FIRST, slice(1, 4)), "stale-index", "not in the shard that the index names"),
+    index_of_an_earlier_save=(
+        shard(FIRST, slice(4), surplus=torch.randn(3)),
+        *("stale-index", "tensors of the shards are not in the index", "surplus"),
+    ),
+    tensor_in_two_shards=(
+        shard(SHARD, slice(4, 9), position_ids=zoo.weights()["position_ids"]),
+        *("duplicate", f"is also in {FIRST}", "position_ids"),
+    ),
+    index_climbs_out=(
+        edited(INDEX, lambda index: index["weight_map"].update({WTE: "/etc/passwd"})),
+        *("path-name", "/etc/passwd", "outside of its folder"),
+    ),
     shard_missing=(lost(SHARD), "missing", SHARD, f"is named by {INDEX} and not there"),
     index_without_a_map=(edited(INDEX, lambda index: index.pop("weight_map")), "malformed", "has no weight_map"),
     index_cut=(lambda folder: truncate(folder / INDEX, 0.6), "malformed", "is not JSON"),
@@ -750,45 +777,8 @@ damaged(
 damaged(
     zoo.accelerate,
     accelerate_without_model=(lost("model.safetensors"), "missing", "has optimizer.bin and no model weights"),
-    accelerate_rank_missing=(lost("random_states_0.pkl"), "missing", "random_states_0 is not there"),
+    accelerate_rank_missing=(lost("random_states_0.pkl"), "missing", "random_states_0.pkl is not there"),
 )
-
-
-@defect("extra", "model-00004-of-00004.safetensors", "of another save", of=zoo.hf_sharded)
-def shard_of_another_save(folder: Path) -> None:
-    save_file({"other": torch.randn(3)}, folder / "model-00004-of-00004.safetensors")
-
-
-@defect("duplicate", "is also in model-00001-of-00003.safetensors", of=zoo.hf_sharded)
-def shard_copied_twice(folder: Path) -> None:
-    shutil.copy(folder / "model-00001-of-00003.safetensors", folder / "model-00002-of-00003.safetensors")
-
-
-@defect("stale-index", "not in the shard that the index names", of=zoo.hf_sharded)
-def shard_lost_a_tensor(folder: Path) -> None:
-    path = folder / "model-00001-of-00003.safetensors"
-    names = list(zoo.weights())[1:4]
-    save_file({name: zoo.weights()[name] for name in names}, path)
-
-
-@defect("stale-index", "tensors of the shards are not in the index", "surplus", of=zoo.hf_sharded)
-def index_of_an_earlier_save(folder: Path) -> None:
-    path = folder / "model-00001-of-00003.safetensors"
-    names = list(zoo.weights())[:4]
-    save_file({"surplus": torch.randn(3), **{name: zoo.weights()[name] for name in names}}, path)
-
-
-@defect("duplicate", "is also in model-00001-of-00003.safetensors", "position_ids", of=zoo.hf_sharded)
-def tensor_in_two_shards(folder: Path) -> None:
-    path = folder / "model-00002-of-00003.safetensors"
-    names = list(zoo.weights())[4:9]
-    save_file({name: zoo.weights()[name] for name in ["position_ids", *names]}, path)
-
-
-@defect("path-name", "/etc/passwd", "outside of its folder", of=zoo.hf_sharded)
-def index_climbs_out(folder: Path) -> None:
-    index = folder / "model.safetensors.index.json"
-    edit_json(index, lambda index: index["weight_map"].update({"wte.weight": "/etc/passwd"}))
 
 
 @defect("crc", "pytorch_model-00002-of-00003.bin", of=zoo.hf_sharded_bin)

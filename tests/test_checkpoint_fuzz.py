@@ -14,6 +14,7 @@ from rgt.checkpoint import verify
 from rgt.checkpoint.examine import Options
 from rgt.checkpoint.survey import survey
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -61,8 +62,15 @@ def safetensors(folder: Path) -> Path:
     return folder / "a.safetensors"
 
 
-def distributed(folder: Path) -> Path:
-    return zoo.distributed(folder)
+def npy(folder: Path) -> Path:
+    np.save(folder / "a.npy", small()["layers.0.w"].numpy())
+    return folder / "a.npy"
+
+
+def npz(folder: Path) -> Path:
+    arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in small().items()}
+    np.savez_compressed(folder / "a.npz", **arrays)
+    return folder / "a.npz"
 
 
 def loaded(path: Path) -> dict[str, bytes]:
@@ -74,6 +82,11 @@ def loaded(path: Path) -> dict[str, bytes]:
         state = torch.load(path.parent / "converted.pt", weights_only=False)
     elif path.suffix == ".safetensors":
         state = load_file(path)
+    elif path.suffix in (".npy", ".npz"):
+        loaded = np.load(path, allow_pickle=False)
+        return (
+            {name: loaded[name].tobytes() for name in loaded} if path.suffix == ".npz" else {"array": loaded.tobytes()}
+        )
     else:
         state = torch.load(path, map_location="cpu", weights_only=True)
     return dict(_flat(state, ""))
@@ -108,7 +121,7 @@ def mutated(data: bytes, dice: random.Random) -> bytes:
 @pytest.mark.parametrize("mutants", [12, pytest.param(1_700, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(
     "make",
-    [torch_zip, torch_without_crc, torch_deflated, torch_legacy, safetensors, distributed],
+    [torch_zip, torch_without_crc, torch_deflated, torch_legacy, safetensors, npy, npz, zoo.distributed],
     ids=lambda make: make.__name__,
 )
 def test_what_is_sound_loads_with_the_same_values(tmp_path: Path, make: Callable[[Path], Path], mutants: int) -> None:

@@ -16,6 +16,7 @@ from rgt.checkpoint.examine import examine
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from .front_door import call
 
@@ -65,6 +66,47 @@ def msgpack_file(folder: Path) -> tuple[Path, Arrays]:
     return folder / "a.msgpack", {"params.dense.kernel": values(0, 64, 64)}
 
 
+def flax_by_hand(folder: Path) -> tuple[Path, Arrays]:
+    """{"params": {"w": array}, "step": [3, 1.5, None], "names": {"a": "b" * 40}}, for where there is no flax"""
+    array = b"\x93\x92\x40\x40\xa7float32\xc5\x40\x00" + values(0, 64, 64).tobytes()
+    array = b"\xc8" + struct.pack(">HB", len(array), 1) + array
+    step = b"\xa4step\xdc\x00\x03\x03\xcb" + struct.pack(">d", 1.5) + b"\xc0"
+    names = b"\xa5names\xde\x00\x01\xa1a\xd9\x28" + b"b" * 40
+    (folder / "b.msgpack").write_bytes(b"\x83\xa6params\x81\xa1w" + array + step + names)
+    return folder / "b.msgpack", {"params.w": values(0, 64, 64)}
+
+
+def tflite_file(folder: Path) -> tuple[Path, Arrays]:
+    """By hand, as its library is large: a model of one graph with one tensor, w, in the second of two buffers."""
+    data = bytearray(b"\0\0\0\0TFL3")
+
+    def add(content: bytes) -> int:
+        data.extend(content)
+        return len(data) - len(content)
+
+    def table(**fields: int) -> int:
+        """Its fields by number, 4 bytes each; offsets are filled in below."""
+        slots = {int(name[1:]): value for name, value in fields.items()}
+        offsets = [4 + 4 * list(slots).index(n) if n in slots else 0 for n in range(max(slots, default=-1) + 1)]
+        sizes = struct.pack(f"<{2 + len(offsets)}H", 4 + 2 * len(offsets), 4 + 4 * len(slots), *offsets)
+        at = add(sizes)
+        return add(struct.pack(f"<i{len(slots)}I", len(data) - at, *slots.values()))
+
+    array = values(0, 64, 64)
+    model, graphs, buffers = table(_2=0, _4=0), add(struct.pack("<2I", 1, 0)), add(struct.pack("<3I", 2, 0, 0))
+    graph, tensors, tensor = table(_0=0), add(struct.pack("<2I", 1, 0)), table(_0=0, _2=1, _3=0)
+    empty, full = table(), table(_0=0)
+    for place, target in (
+        *((0, model), (model + 4, graphs), (graphs + 4, graph), (graph + 4, tensors), (tensors + 4, tensor)),
+        *((tensor + 4, add(struct.pack("<3I", 2, 64, 64))), (tensor + 12, add(struct.pack("<I", 1) + b"w\0"))),
+        *((model + 8, buffers), (buffers + 4, empty), (buffers + 8, full)),
+        (full + 4, add(struct.pack("<I", array.nbytes) + array.tobytes())),
+    ):
+        struct.pack_into("<I", data, place, target - place)
+    (folder / "a.tflite").write_bytes(data)
+    return folder / "a.tflite", {"0.w": array}
+
+
 def exported_file(folder: Path) -> tuple[Path, Arrays]:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(32, 32))
@@ -89,7 +131,7 @@ def legacy_tar(folder: Path) -> tuple[Path, Arrays]:
 
 
 FILES: list[Callable[[Path], tuple[Path, Arrays]]] = [
-    gguf_file, onnx_file, hdf5_file, msgpack_file, exported_file, legacy_tar,
+    gguf_file, onnx_file, hdf5_file, msgpack_file, flax_by_hand, tflite_file, exported_file, legacy_tar,
 ]  # fmt: skip
 
 
@@ -104,6 +146,9 @@ def test_every_tensor_is_where_its_library_put_it(tmp_path: Path, make: Callable
         tensor = tensors[name]
         assert (tensor.shape, data[tensor.start : tensor.start + tensor.extent]) == (array.shape, array.tobytes()), name
     assert "finite" in artifact.checks
+    nan = tensors[next(iter(arrays))].start
+    path.write_bytes(data[:nan] + b"\xff\xff\xff\x7f" + data[nan + 4 :])
+    assert "nan" in {problem.code for problem in examine(path).problems}
     for share in (0.3, 0.6, 0.95):
         os.truncate(path, int(len(data) * share))
         assert not examine(path).real, share
@@ -129,6 +174,27 @@ def test_joblib_writes_arrays_into_the_pickle(tmp_path: Path) -> None:
         assert examine(tmp_path / name).real
     os.truncate(tmp_path / "a.joblib", 8000)
     assert not examine(tmp_path / "a.joblib").real
+
+
+def test_tensors_of_a_plain_pickle_are_judged_by_value(tmp_path: Path) -> None:
+    tensor, path = torch.randn(8, 8), tmp_path / "a.pkl"
+    path.write_bytes(pickle.dumps({"w": tensor, "part": tensor[2:4, 1:]}))
+    artifact = examine(path)
+    assert artifact.real and {one.name: one.shape for one in artifact.layout.tensors} == {"w": (8, 8), "part": (2, 7)}
+    tensor[3, 3] = torch.nan
+    path.write_bytes(pickle.dumps({"w": tensor}))
+    assert "nan" in {problem.code for problem in examine(path).problems}
+
+
+def test_shards_may_be_in_folders_below_their_index(tmp_path: Path) -> None:
+    shards = {"a.weight": "one/model.safetensors", "b.weight": "two/model.safetensors"}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
+    for name, place in shards.items():
+        (tmp_path / place).parent.mkdir()
+        save_file({name: torch.randn(8, 8)}, tmp_path / place)
+    assert call("verify_local", tmp_path).returncode == 0
+    (tmp_path / shards["b.weight"]).unlink()
+    assert "is named by model.safetensors.index.json and not there" in call("verify_local", tmp_path).stdout
 
 
 def test_unknown_files_are_named_and_never_passed_over(tmp_path: Path) -> None:

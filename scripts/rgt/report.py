@@ -32,7 +32,7 @@ CODES = frozenset(
     ragged range refused-global removed renamed restarts resume rng sampler secret seeds selection shape single-run
     size slow spike split stale stale-index stale-proof stale-source stalled starved step superseded target throttled
     time-limit timeout too-good trailing truncated unapplied unapproved undecided undeclared unexplained unfinished
-    unjudged unknown unknown-claim unloadable unpulled unreadable unrecorded unregistered unresolved unsaved unsealed
+    unjudged unknown unknown-claim unpulled unreadable unrecorded unregistered unresolved unsaved unsealed
     unseen untrusted unverified volatile watcher weights worker-rng world-size wrong-box wrong-op zero
     """.split()
 )

@@ -79,7 +79,7 @@ def examine(
                 artifact.sha256 = done.sha256
                 if artifact.format not in ("file", "unknown"):
                     rules = Rules(options.max_abs, layout.facts["step"], options.allow)
-                    artifact.problems += [*done.problems, *judge_values(whole, layout, done, rules)]
+                    artifact.problems += [*done.problems, *judge_values(whole, done, rules)]
                     values = ["finite", "nonzero", "range", "holes"] if layout.tensors else []
                     artifact.checks = [] if layout.facts.get("unopened") else ["container", *values]
             elif window.length <= options.read and not options.plain:
@@ -112,7 +112,8 @@ def _read_headers(window: Window, artifact: Artifact, blobs: Blobs | None, optio
         return Layout("unknown")
     artifact.format = layout.format
     artifact.problems += layout.problems
-    artifact.strangers = unallowed(layout.refused, options.allow)
+    patterns = options.allow.get("refused-global", ())
+    artifact.strangers = [name for name in layout.refused if not any(fnmatchcase(name, each) for each in patterns)]
     artifact.problems += judge_names(layout.refused, artifact.strangers)
     step, steps = layout.facts["step"], layout.facts["optimizer_steps"]
     if step is not None and steps:
@@ -123,17 +124,12 @@ def _read_headers(window: Window, artifact: Artifact, blobs: Blobs | None, optio
     # A scheduler's state holds numbers only; a file that should hold a model and holds nothing is a failed save.
     root = keys(layout.root)
     hollow = [key for key in CONTAINERS if isinstance(root.get(key), (dict, Call)) and not keys(root[key])]
-    nothing = layout.format in ("safetensors", "npz") or not root
+    nothing = not root and not layout.tensors and not layout.problems and layout.format not in _MAY_BE_EMPTY
     if hollow and not any(tensor.role in MODEL for tensor in layout.tensors):
         artifact.problems.append(Problem("empty", "error", f"its {hollow[0]!r} holds nothing"))
-    elif nothing and not layout.tensors and not layout.problems and layout.format not in _MAY_BE_EMPTY:
+    elif nothing:
         artifact.problems.append(Problem("empty", "error", "holds no tensor"))
     return layout
-
-
-def unallowed(refused: list[str], allow: dict[str, list[str]]) -> list[str]:
-    patterns = allow.get("refused-global", ())
-    return [name for name in refused if not any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 
 def judge_names(refused: list[str], strangers: list[str]) -> Iterator[Problem]:

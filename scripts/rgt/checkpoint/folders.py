@@ -23,28 +23,37 @@ from rgt.errors import RgtError
 
 Problems = Iterator[tuple[Path, Problem]]
 Artifacts = dict[Path, Artifact]
+Here = dict[str, Artifact]  # of one folder, by name
 _OPTIMIZERS = ("optimizer.pt", "optimizer.bin")
 _MODELS = """
     model*.safetensors pytorch_model*.bin adapter_model.* pytorch_model_fsdp* global_step* distributed_* model*.bin
     diffusion_pytorch_model* *.distcp mp_rank_*
 """
-_RANKED = re.compile(r"(random_states_|rng_state_)(\d+)\.(pkl|pth)")
-_ZERO_OPTIM = re.compile(r"(?:\w+_)?zero_pp_rank_(\d+)_mp_rank_(\d+)_optim_states\.pt")
-_ZERO_MODEL = re.compile(r"(?:zero_pp_rank_(\d+)_)?mp_rank_(\d+)_model_states\.pt")
+# files of which each number up to the highest must be there, and files that no other rank's may be a copy of
+_NUMBERED = re.compile(r"(random_states_|rng_state_|.*(?:expert|expp_rank|zero_pp_rank)_)(\d+)(_.*|\.pkl|\.pth)")
+_OWN_FILE = re.compile(
+    r"(.*rank_\d+.*|rng_state_\d+|random_states_\d+|__\d+_\d+|.*-\d{5}-of-\d{5}|model_world_size_.*)\.\w+"
+)
+_DEEPSPEED = re.compile(r"(?:(?:\w+_)?zero_pp_rank_(\d+)_)?mp_rank_(\d+)_(optim|model)_states\.pt")
 _MAX_RANKS = 100_000  # a higher number in a name is no rank
 _NAMED = 5
 _TOKENIZERS, _MAX_TEXT = (".model", ".spm", ".txt", ".yaml", ".yml", ".vocab", ".json", ".jinja"), 16 << 20
+_TOKENS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "merges.txt", "spiece.model")
 
 
 def check_folders(found: Survey, artifacts: Artifacts) -> Problems:
-    yield from ((path, problem) for path in found.sides for problem in _check_json(path))
+    for path in found.sides:
+        yield from ((path, problem) for problem in _check_json(path))
     for path, artifact in artifacts.items():
         yield from _check_external(found, path, artifact)
     if found.given.is_dir():
+        here: dict[Path, Here] = {}
+        for path, artifact in artifacts.items():
+            here.setdefault(path.parent, {})[path.name] = artifact
         for folder in sorted({found.root, *found.folders}):
             yield from _check_hugging_face(folder, artifacts)
-            yield from _check_deepspeed(folder, artifacts)
-            yield from _check_ranks(folder, artifacts)
+            for check in (_check_trainer, _check_deepspeed, _check_latest, _check_ranks):
+                yield from check(folder, here.get(folder, {}))
             yield from _check_tokenizers(folder)
         for run in sorted({path.parent for path in found.sides if path.name == index.INDEX}):
             yield from _check_run(run, artifacts)
@@ -55,15 +64,19 @@ def check_folders(found: Survey, artifacts: Artifacts) -> Problems:
                 yield from _check_entry(entry, artifacts.get(run / entry["path"]))
 
 
+def leads_out(name: str) -> bool:
+    return Path(name).is_absolute() or ".." in Path(name).parts
+
+
 def _check_external(found: Survey, path: Path, artifact: Artifact) -> Problems:
     """ONNX keeps large tensors in files beside it; they must be there, below its folder, and long enough."""
     ends: dict[str, int] = {}
-    for location, offset, length, _ in artifact.layout.facts.get("external", ()):
+    for location, offset, length in artifact.layout.facts.get("external", ()):
         numbers = [int(text) if text.isdigit() and len(text) < 20 else 0 for text in (offset, length)]
         ends[location] = max(ends.get(location, 0), sum(numbers))
     for location, end in ends.items():
         target = path.parent / location
-        if not location or Path(location).is_absolute() or ".." in Path(location).parts:
+        if not location or leads_out(location):
             yield path, Problem("path-name", "error", f"has data in {location[:100]!r}, which is outside of its folder")
         elif not os.path.isfile(target) or target.stat().st_size < end:
             yield target, Problem("missing", "error", f"should hold {end} bytes of the tensors of {path.name}")
@@ -74,16 +87,14 @@ def _check_external(found: Survey, path: Path, artifact: Artifact) -> Problems:
 def _check_others(found: Survey) -> Problems:
     """Files of unknown formats: said, never passed over in silence."""
     large = [path for path in found.others if may_be_weights(path)]
-    shown = ", ".join(
-        f"{path.name} ({units.show_size(path.stat().st_size)})" for path in (large or found.others)[:_NAMED]
-    )
-    if not found.artifacts and not found.metadata:
-        what = f"holds {len(found.others)} files of unknown formats and no checkpoint that can be checked"
-        message = what if found.others else "holds no checkpoint: nothing was saved or nothing was pulled"
-        yield (
-            found.given,
-            Problem("unknown" if found.others else "empty", "error", message, evidence=shown[:300] or None),
-        )
+    some = (large or found.others)[:_NAMED]
+    shown = ", ".join(f"{path.name} ({units.show_size(path.stat().st_size)})" for path in some)[:300] or None
+    if not found.artifacts and not found.metadata and not found.others:
+        message = "holds no checkpoint: nothing was saved or nothing was pulled"
+        yield found.given, Problem("empty", "error", message)
+    elif not found.artifacts and not found.metadata:
+        message = f"holds {len(found.others)} files of unknown formats and no checkpoint that can be checked"
+        yield found.given, Problem("unknown", "error", message, evidence=shown)
     elif large:
         message = f"{len(large)} files that may hold weights are of unknown formats and were not checked"
         yield found.given, Problem("unknown", "warn", message, evidence=shown)
@@ -114,14 +125,6 @@ def _check_hugging_face(folder: Path, artifacts: Artifacts) -> Problems:
     optimizers = [name for name in _OPTIMIZERS if (folder / name).exists()]
     if optimizers and not any(any(folder.glob(pattern)) for pattern in _MODELS.split()):
         yield folder, Problem("missing", "error", f"has {optimizers[0]} and no model weights beside it")
-    ranks: dict[str, set[int]] = {}
-    for match in filter(None, (_RANKED.fullmatch(path.name) for path in folder.iterdir())):
-        ranks.setdefault(match[1], set()).add(int(match[2]))
-    for stem, there in ranks.items():
-        lost = sorted(set(range(max(there) + 1)) - there) if max(there) < _MAX_RANKS else []
-        if lost:
-            yield folder, Problem("missing", "error", f"{stem}{lost[0]} is not there, but a higher rank is")
-    yield from _check_trainer(folder, artifacts)
 
 
 def _check_index(path: Path, artifacts: Artifacts) -> Problems:
@@ -133,15 +136,13 @@ def _check_index(path: Path, artifacts: Artifacts) -> Problems:
     if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
         yield path, Problem("malformed", "error", "has no weight_map from tensor to file")
         return
-    wanted, shards = set(weight_map.values()), {}
-    for name in sorted(wanted):
-        artifact = artifacts.get(path.parent / name)
-        if Path(name).is_absolute() or ".." in Path(name).parts:
+    wanted = sorted(set(weight_map.values()))  # also in folders below
+    shards = {name: artifacts[path.parent / name] for name in wanted if path.parent / name in artifacts}
+    for name in wanted:
+        if leads_out(name):
             yield path, Problem("path-name", "error", f"names {name[:100]!r}, which is outside of its folder")
-        elif artifact is None:
+        elif name not in shards:
             yield path.parent / name, Problem("missing", "error", f"is named by {path.name} and not there")
-        else:
-            shards[name] = artifact
     stems = {names.shard_stem(name) for name in wanted} - {None}
     for beside in sorted(path.parent.glob("*-of-*.*")):
         if beside.name not in wanted and names.shard_stem(beside.name) in stems:
@@ -150,7 +151,7 @@ def _check_index(path: Path, artifacts: Artifacts) -> Problems:
     yield from _check_tensors(path, weight_map, shards)
 
 
-def _check_tensors(path: Path, weight_map: dict[str, str], shards: dict[str, Artifact]) -> Problems:
+def _check_tensors(path: Path, weight_map: dict[str, str], shards: Here) -> Problems:
     """Every tensor is in the shard that the index says, and only there."""
     homes: dict[str, str] = {}
     for name, shard in shards.items():
@@ -160,10 +161,10 @@ def _check_tensors(path: Path, weight_map: dict[str, str], shards: dict[str, Art
             homes.setdefault(tensor.name, name)
     readable = {name for name, shard in shards.items() if shard.layout.tensors}
     lost = [tensor for tensor, name in weight_map.items() if name in readable and homes.get(tensor) != name]
-    moved = sum(tensor in homes for tensor in lost)
+    moved = f"({sum(tensor in homes for tensor in lost)} are in another)"
     extra = [tensor for tensor in homes if tensor not in weight_map]
     for which, what in (
-        (lost, f"tensors are not in the shard that the index names ({moved} are in another)"),
+        (lost, f"tensors are not in the shard that the index names {moved}"),
         (extra, "tensors of the shards are not in the index"),
     ):
         if which:
@@ -171,7 +172,7 @@ def _check_tensors(path: Path, weight_map: dict[str, str], shards: dict[str, Art
             yield path, Problem("stale-index", "error", f"{len(which)} {what}", evidence=some)
 
 
-def _check_trainer(folder: Path, artifacts: Artifacts) -> Problems:
+def _check_trainer(folder: Path, here: Here) -> Problems:
     """Trainer state, folder name and optimizer must be of one step: a Trainer counts optimizer steps."""
     path = folder / "trainer_state.json"
     state = _json_or_none(path)
@@ -185,8 +186,7 @@ def _check_trainer(folder: Path, artifacts: Artifacts) -> Problems:
     if named not in (None, step):
         yield path, Problem("step", "error", f"is of step {step}, its folder of step {named}")
     for name in _OPTIMIZERS:
-        artifact = artifacts.get(folder / name)
-        steps = artifact.layout.facts.get("optimizer_steps") if artifact else None
+        steps = here[name].layout.facts.get("optimizer_steps") if name in here else None
         if steps:
             problems = compare_steps(step, max(steps), path.name, exact=True)
             yield from ((folder / name, problem) for problem in problems)
@@ -195,41 +195,38 @@ def _check_trainer(folder: Path, artifacts: Artifacts) -> Problems:
 # -- DeepSpeed: `latest` names a tag, the tag's folder holds one file per rank, and none may be missing
 
 
-def _check_deepspeed(folder: Path, artifacts: Artifacts) -> Problems:
-    here = {path.name: artifact for path, artifact in artifacts.items() if path.parent == folder}
-    optim = {(int(match[1]), int(match[2])) for match in map(_ZERO_OPTIM.fullmatch, here) if match}
-    model = {match[0]: int(match[2]) for match in map(_ZERO_MODEL.fullmatch, here) if match}
-    if optim or model:
-        counts: list[Any] = [rank + 1 for rank, _ in optim]
-        for artifact in here.values():  # each file says how many ranks there were
-            root = keys(artifact.layout.root)
-            told = keys(root.get("optimizer_state_dict")).get("partition_count")
-            counts += [root.get("dp_world_size"), *(told if isinstance(told, list) else [told])]
-        world = max((count for count in counts if isinstance(count, int) and count <= _MAX_RANKS), default=0)
-        for mp_rank in sorted({mp_rank for _, mp_rank in optim}):
-            lost = sorted(set(range(world)) - {rank for rank, mp in optim if mp == mp_rank})
-            if lost:
-                some = ", ".join(map(str, lost[:5]))
-                message = f"{len(lost)} of {world} ranks have no optim_states file for mp_rank {mp_rank:02d}: {some}"
-                yield folder, Problem("missing", "error", message)
-            split = {int(match[1]) for match in map(_ZERO_MODEL.fullmatch, here) if match and match[1]}
-            if split and (gone := sorted(set(range(world)) - split)):
-                yield folder, Problem("missing", "error", f"rank {gone[0]} of {world} has no model_states file")
-            if mp_rank not in model.values():
-                yield folder, Problem("missing", "error", f"mp_rank_{mp_rank:02d}_model_states.pt is not there")
-        tag = names.step(folder.name) if folder.name.startswith("global_step") else None  # not a tag of the user's own
-        for artifact in map(here.__getitem__, model):
-            step = artifact.layout.facts.get("step")
-            if tag is not None and step not in (None, tag):
-                yield artifact.path, Problem("step", "error", f"is of step {step}, its folder of step {tag}")
-    yield from _check_latest(folder, artifacts)
+def _check_deepspeed(folder: Path, here: Here) -> Problems:
+    ranks: dict[tuple[str, int], set[int]] = {}  # (optim or model, mp_rank) -> ranks that have such a file
+    for match in filter(None, map(_DEEPSPEED.fullmatch, here)):
+        ranks.setdefault((match[3], int(match[2])), set()).update([int(match[1])] if match[1] else [])
+    if not ranks:
+        return
+    counts: list[Any] = [rank + 1 for each in ranks.values() for rank in each]
+    for artifact in here.values():  # each file says how many ranks there were
+        root = keys(artifact.layout.root)
+        told = keys(root.get("optimizer_state_dict")).get("partition_count")
+        counts += [root.get("dp_world_size"), *(told if isinstance(told, list) else [told])]
+    world = max((count for count in counts if isinstance(count, int) and count <= _MAX_RANKS), default=0)
+    for (kind, mp_rank), there in sorted(ranks.items()):
+        lost = sorted(set(range(world)) - there) if there else []
+        if lost:
+            some = ", ".join(map(str, lost[:_NAMED]))
+            message = f"{len(lost)} of {world} ranks have no {kind}_states file for mp_rank {mp_rank:02d}: {some}"
+            yield folder, Problem("missing", "error", message)
+        if ("model", mp_rank) not in ranks:
+            yield folder, Problem("missing", "error", f"mp_rank_{mp_rank:02d}_model_states.pt is not there")
+    tag = names.step(folder.name) if folder.name.startswith("global_step") else None  # not a tag of the user's own
+    for name, artifact in here.items():
+        step = artifact.layout.facts.get("step")
+        if tag is not None and step not in (None, tag) and name.endswith("model_states.pt"):
+            yield artifact.path, Problem("step", "error", f"is of step {step}, its folder of step {tag}")
 
 
-def _check_latest(folder: Path, artifacts: Artifacts) -> Problems:
+def _check_latest(folder: Path, here: Here) -> Problems:
     path = folder / "latest"
-    tags = [child for child in folder.glob("global_step*") if child.is_dir()]
-    if tags and not path.exists() and any(path.parent in tags for path in artifacts):
-        yield path, Problem("missing", "warn", f"is not there: DeepSpeed finds {tags[0].name} only when it is named")
+    tags = sorted(child.name for child in folder.glob("global_step*") if any(child.glob("*_states.pt")))
+    if tags and not path.exists():
+        yield path, Problem("missing", "warn", f"is not there: DeepSpeed finds {tags[0]} only when it is named")
     if path.is_file() and path.stat().st_size <= 4096:
         text = path.read_text(encoding="utf-8", errors="replace").strip()
         if not text or len(Path(text).parts) != 1 or text in (".", ".."):
@@ -238,22 +235,18 @@ def _check_latest(folder: Path, artifacts: Artifacts) -> Problems:
             yield path, Problem("missing", "error", f"names {text[:100]}, which is not there")
 
 
-_OWN_FILE = re.compile(
-    r"(.*rank_\d+.*|rng_state_\d+|random_states_\d+|__\d+_\d+|.*-\d{5}-of-\d{5}|model_world_size_.*)\.\w+"
-)
-_NUMBERED = re.compile(r"(.*(?:expert|expp_rank|zero_pp_rank)_)(\d+)(_.*)")
-_TOKENS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "merges.txt", "spiece.model")
-
-
-def _check_ranks(folder: Path, artifacts: Artifacts) -> Problems:
+def _check_ranks(folder: Path, here: Here) -> Problems:
     """Each rank's file is there and is its own: not a copy of another rank's, nor one under another's name."""
-    here = {path.name: artifact for path, artifact in artifacts.items() if path.parent == folder}
     stems = {Path(name).stem for name in here}
     seen: dict[str, str] = {}
     series: dict[tuple[str, str], set[int]] = {}
+    for match in filter(None, (_NUMBERED.fullmatch(path.name) for path in folder.iterdir())):
+        series.setdefault((match[1], match[3]), set()).add(int(match[2]))
+    for (before, behind), numbers in series.items():
+        lost = sorted(set(range(max(numbers) + 1)) - numbers) if max(numbers) < _MAX_RANKS else []
+        if lost:
+            yield folder, Problem("missing", "error", f"{before}{lost[0]}{behind} is not there, but a higher number is")
     for name, artifact in sorted(here.items()):
-        if match := _NUMBERED.fullmatch(name):
-            series.setdefault((match[1], match[3]), set()).add(int(match[2]))
         if not _OWN_FILE.fullmatch(name) or not artifact.layout.tensors:
             continue
         saved_as = str(artifact.layout.facts.get("root", "")).rstrip("/")
@@ -261,25 +254,19 @@ def _check_ranks(folder: Path, artifacts: Artifacts) -> Problems:
             yield artifact.path, Problem("duplicate", "error", f"was saved as {saved_as}, which is another rank's file")
         elif artifact.sha256 and seen.setdefault(artifact.sha256, name) != name:
             yield artifact.path, Problem("duplicate", "error", f"has the same bytes as {seen[artifact.sha256]}")
-    for (before, behind), numbers in series.items():
-        lost = sorted(set(range(max(numbers) + 1)) - numbers) if max(numbers) < _MAX_RANKS else []
-        if lost:
-            yield folder, Problem("missing", "error", f"{before}{lost[0]}{behind} is not there, but a higher number is")
 
 
 def _check_tokenizers(folder: Path) -> Problems:
-    """Checkpoints of one run share their tokenizer."""
+    """Checkpoints of one run share their tokenizer: this one's against that of one beside it."""
     if names.step(folder.name) is None or not folder.is_dir():
         return
-    for other in sorted(folder.parent.iterdir()):
-        if other == folder or names.step(other.name) is None or not other.is_dir():
-            continue
-        for name in _TOKENS:
-            mine, theirs = folder / name, other / name
-            both = mine.is_file() and theirs.is_file() and mine.stat().st_size < _MAX_TEXT
-            if both and mine.read_bytes() != theirs.read_bytes():
-                yield mine, Problem("changed", "warn", f"is not the one of {other.name}, which is of the same run")
-        return
+    others = (path for path in sorted(folder.parent.iterdir()) if path != folder and names.step(path.name) is not None)
+    other = next((path for path in others if path.is_dir()), folder)
+    for name in _TOKENS:
+        mine, theirs = folder / name, other / name
+        both = mine.is_file() and theirs.is_file() and mine.stat().st_size < _MAX_TEXT
+        if both and mine.read_bytes() != theirs.read_bytes():
+            yield mine, Problem("changed", "warn", f"is not the one of {other.name}, which is of the same run")
 
 
 # -- our run directories
@@ -289,18 +276,17 @@ def _check_run(run: Path, artifacts: Artifacts) -> Problems:
     listed = index.read(run) or []
     for entry in listed:
         path = run / entry["path"]
-        if ".." in Path(entry["path"]).parts or Path(entry["path"]).is_absolute():
+        if leads_out(entry["path"]):
             yield run / index.INDEX, Problem("path-name", "error", f"names {entry['path'][:100]!r}, outside of the run")
         elif not os.path.exists(path):  # unlike Path's, it answers for a name that is too long
             yield path, Problem("missing", "error", f"is listed in {index.INDEX} and not there")
         else:
             yield from _check_entry(entry, artifacts.get(path))
-    if listed:
-        known = {run / entry["path"] for entry in listed}
-        extra = [path.name for path in artifacts if path.parent == run / "checkpoints" and path not in known]
-        if extra:
-            message = f"does not list {len(extra)} files of checkpoints/: {', '.join(sorted(extra)[:5])}"
-            yield run / index.INDEX, Problem("extra", "info", message[:300])
+    known = {run / entry["path"] for entry in listed}
+    extra = sorted(path.name for path in artifacts if path.parent == run / "checkpoints" and path not in known)
+    if listed and extra:
+        message = f"does not list {len(extra)} files of checkpoints/: {', '.join(extra[:_NAMED])}"
+        yield run / index.INDEX, Problem("extra", "info", message[:300])
 
 
 def _check_entry(entry: dict[str, Any], artifact: Artifact | None) -> Problems:

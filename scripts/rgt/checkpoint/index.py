@@ -89,8 +89,7 @@ def describe(run: Path, path: Path, step: int) -> Entry:
     inside = keys(examine(path, HEADERS).layout.root)
     if isinstance(inside.get("time"), (int, float)) and 0 <= inside["time"] < _DOOMSDAY:
         entry["time"] = float(inside["time"])
-    metrics = inside.get("metrics")
-    for name, value in metrics.items() if isinstance(metrics, dict) else ():
+    for name, value in keys(inside.get("metrics")).items():
         with contextlib.suppress(RgtError):  # another program's file may keep its history there
             entry["metrics"] = {**entry.get("metrics", {}), **numbers({name: value})}
     return entry

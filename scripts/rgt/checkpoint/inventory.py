@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rgt.checkpoint import index, names
-from rgt.checkpoint.examine import Options, compare_steps, examine
+from rgt.checkpoint.examine import HEADERS, Options, compare_steps, examine
 from rgt.checkpoint.formats.torch_files import keys
 from rgt.checkpoint.layout import Problem
 from rgt.checkpoint.survey import survey
@@ -155,7 +155,7 @@ def without_step(run: Path) -> list[Checkpoint]:
 
 def _headers(path: Path) -> dict[str, Any]:
     """What a single file says about itself, with the names at its top; {} when it holds no tensor."""
-    layout = examine(path, Options(digest=False, values=False)).layout
+    layout = examine(path, HEADERS).layout
     return {**layout.facts, "keys": {str(key) for key in keys(layout.root)}} if layout.tensors else {}
 
 

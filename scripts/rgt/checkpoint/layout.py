@@ -190,8 +190,8 @@ class Tensor:
 
     def axes(self) -> list[tuple[int, int, int]]:
         """(stride, size, number) of the axes that move, smallest stride first."""
-        strides = self.stride if self.stride is not None else contiguous(self.shape)
-        moving = [(strides[axis], size, axis) for axis, size in enumerate(self.shape)]
+        dense = (math.prod(self.shape[axis + 1 :]) for axis in range(len(self.shape)))  # row by row
+        moving = zip(self.stride or dense, self.shape, range(len(self.shape)), strict=True)
         return sorted(entry for entry in moving if entry[0] and entry[1] > 1)
 
     @property
@@ -206,14 +206,6 @@ class Tensor:
             place[axis] = min(element // stride, size - 1)
             element -= place[axis] * stride
         return str(place)
-
-
-def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides, step = [], 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
 
 
 @dataclass
@@ -244,8 +236,13 @@ class Layout:
     root: Any = None  # the pickled object, as inert data
     facts: dict[str, Any] = field(default_factory=dict)
 
-    def problem(self, code: str, severity: str, message: str, **place: Any) -> None:
-        self.add(Problem(code, severity, message, **place))
+    def problem(self, code: str, severity: str, message: str, where: str | None = None, **more: Any) -> None:
+        self.add(Problem(code, severity, message, where, **more))
+
+    def assign_roles(self, file: str = "") -> None:
+        for tensor in self.tensors:
+            if tensor.role == "weight":
+                tensor.role = "other" if file.startswith(_OTHER_FILES) else role_of(tensor.name)
 
     def add(self, problem: Problem) -> None:
         """A hostile file can have a million faults; the first ones tell enough."""
@@ -322,12 +319,6 @@ def role_of(name: str) -> str:
     if _EMA.search(name):
         return "ema"
     return "buffer" if _BUFFER.search(name) else "weight"
-
-
-def assign_roles(tensors: list[Tensor], file: str = "") -> None:
-    for tensor in tensors:
-        if tensor.role == "weight":
-            tensor.role = "other" if file.startswith(_OTHER_FILES) else role_of(tensor.name)
 
 
 def is_mask(tensor: Tensor) -> bool:

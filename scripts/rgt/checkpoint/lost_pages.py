@@ -51,38 +51,37 @@ class _Places:
         return segment if segment and segment.start < at < segment.end else None
 
     def is_dense(self, segment: Segment, run: tuple[int, int]) -> bool:
-        """Whether zeros are rare in it outside of the run."""
+        """Whether zeros are rare in it outside of the run, and not what it is made of."""
         import numpy as np
 
+        first = segment.first
+        if (
+            segment.stats.zero
+            or is_mask(first)
+            or is_counter(first)
+            or first.dtype.kind == "bool"
+            or first.role == "other"
+        ):
+            return False
         begin, end = -(-segment.start // SAMPLE), -(-segment.end // SAMPLE)
         low, high = (min(max(edge // SAMPLE, begin), end) for edge in run)
-        others = int(
-            np.count_nonzero(self.samples[begin:low] == 0) + np.count_nonzero(self.samples[high + 1 : end] == 0)
-        )
-        return others <= max(_SCATTERED * (end - begin), 1)
+        others = sum(np.count_nonzero(part == 0) for part in (self.samples[begin:low], self.samples[high + 1 : end]))
+        return int(others) <= max(_SCATTERED * (end - begin), 1)
 
 
 def _lost(window: Window, places: _Places) -> Iterator[Problem]:
     for run in _zero_runs(window, places.samples):
         edges = [(segment, edge) for edge in run if (segment := places.around(edge))]
-        judged = [
-            (segment, edge)
-            for segment, edge in edges
-            if not (segment.stats.zero or is_mask(segment.first) or is_counter(segment.first))
-            and segment.first.dtype.kind != "bool"
-            and segment.first.role != "other"
-            and places.is_dense(segment, run)
-        ]
-        if not judged or len(judged) < len(edges):
+        if not edges or not all(places.is_dense(segment, run) for segment, _ in edges):
             continue  # it begins and ends with whole tensors, or in one of which zeros are a part
-        paged = all(_near(edge, PAGE, segment.first.dtype.size) for segment, edge in judged)
-        rows = [_row(segment, edge) for segment, edge in judged]
-        matrix = all(segment.first.dtype.floating and segment.first.rank > 1 for segment, _ in judged)
+        paged = all(_near(edge, PAGE, segment.first.dtype.size) for segment, edge in edges)
+        rows = [_row(segment, edge) for segment, edge in edges]
+        matrix = all(segment.first.dtype.floating and segment.first.rank > 1 for segment, _ in edges)
         by_chance = 1.0
         for row in rows:
             by_chance *= min(row / PAGE, 1.0) if row else 0.0
         if paged or (matrix and not all(rows)):
-            segment = judged[0][0]
+            segment = edges[0][0]
             place = segment.first.position((max(run[0], segment.start) - segment.start) // segment.first.dtype.size)
             message = f"{run[1] - run[0]} bytes of zeros in a row inside of tensors that are dense elsewhere"
             evidence = f"from {place}, bytes {run[0]} to {run[1]} of the file"

@@ -33,9 +33,6 @@ class Expected:
     manifest_sha256: str | None = None
     problems: list[tuple[Path, Problem]] = field(default_factory=list)
 
-    def add(self, path: Path, source: str, sha256: str, size: int | None) -> None:
-        self.digests.setdefault(path, []).append((source, sha256, size))
-
 
 def gather(found: Survey) -> Expected:
     folders = [found.root, *found.root.absolute().parents][: _UP + 1]
@@ -46,7 +43,8 @@ def gather(found: Survey) -> Expected:
     for run in {found.root, found.root.parent} | {path.parent for path in found.sides if path.name == index.INDEX}:
         for entry in index.read(run) or []:
             if isinstance(entry.get("sha256"), str):
-                expected.add(run / entry["path"], index.INDEX, entry["sha256"], entry.get("bytes"))
+                known = index.INDEX, entry["sha256"], entry.get("bytes")
+                expected.digests.setdefault(run / entry["path"], []).append(known)
     return expected
 
 
@@ -69,7 +67,7 @@ def _read_manifest(path: Path, found: Survey, expected: Expected) -> None:
             expected.problems.append((path, Problem("path-name", "error", message)))
             continue
         expected.listed.append(target)
-        expected.add(target, MANIFEST, entry["sha256"], entry["bytes"])
+        expected.digests.setdefault(target, []).append((MANIFEST, entry["sha256"], entry["bytes"]))
         if not target.is_relative_to(found.given):
             expected.outside.append(target)
         elif not os.path.isfile(target):  # unlike Path's, it answers for a name that is too long
@@ -93,15 +91,15 @@ def write(expected: Expected, artifacts: list[Artifact], said: dict[str, Any]) -
     """Only called when nothing failed."""
     from importlib import metadata  # slow to import, and only a proof needs it
 
-    rows = [{"path": os.path.relpath(each.path, expected.folder), **each.as_dict()} for each in artifacts]
     proof = {
         "verified": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "tool_version": VERSION,
         "versions": {"python": platform.python_version(), "numpy": metadata.version("numpy")},
-        "artifacts": rows,
+        "artifacts": [{"path": os.path.relpath(each.path, expected.folder), **each.as_dict()} for each in artifacts],
         **said,
-        **({"manifest_sha256": expected.manifest_sha256} if expected.manifest_sha256 else {}),
     }
+    if expected.manifest_sha256:
+        proof["manifest_sha256"] = expected.manifest_sha256
     path = expected.folder / PROOF
     files.write_json(path, proof, "pull_verified")
     with contextlib.suppress(OSError):

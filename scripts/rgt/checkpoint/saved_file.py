@@ -1,9 +1,9 @@
 """One checkpoint file of ours: written whole or not at all, checked before it counts and again before it is used.
 
-`Sink` is the file that torch.save writes to; each block is read back and compared while the next ones are written.
-Writing, reading back and hashing run in one thread each, behind the serializer: one after the other they would more
-than double the time of a save. With O_DIRECT the bytes do not pass the page cache: what is read back comes from the
-disk, and a checkpoint does not push the data set out of memory. File systems without O_DIRECT are written as usual.
+`Sink` is the file that torch.save writes to; each block is read back and compared while the next ones are written, in
+threads behind the serializer: one after the other, writing, reading and hashing would double the time of a save. With
+O_DIRECT the bytes do not pass the page cache: what is read back comes from the disk, and a checkpoint does not push the
+data set out of memory. File systems without O_DIRECT are written as usual.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from rgt import files
 from rgt.errors import RgtError, bad_input, from_os_error
 
 BLOCK = 4 << 20
-BLOCKS = 6  # two per thread: one in work, one waiting
+BLOCKS = 6  # in work or waiting
 _ALIGN = 4096  # of offsets, lengths and memory, for O_DIRECT
 _DIRECT: int = getattr(os, "O_DIRECT", 0)
-_MEMCMP = ctypes.CDLL(None).memcmp  # memoryviews compare item by item, 20 times slower
+_MEMCMP = ctypes.CDLL(None).memcmp
 _MEMCMP.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 _ALLOWED = "store tensors, numbers, strings, lists, tuples and dicts (float(x) for a numpy number)"
 _UNTOUCHED = "the checkpoints before it are untouched"
@@ -124,8 +124,10 @@ def _aligned_buffer() -> memoryview:
     return memoryview(mmap.mmap(-1, BLOCK))  # page-aligned, which a bytearray is not
 
 
-def _address(buffer: memoryview) -> int:
-    return ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+def _are_equal(one: memoryview, other: memoryview, length: int) -> bool:
+    """memoryviews compare item by item, 20 times slower"""
+    addresses = [ctypes.addressof(ctypes.c_char.from_buffer(buffer)) for buffer in (one, other)]
+    return not _MEMCMP(*addresses, length)
 
 
 class Sink:
@@ -141,9 +143,9 @@ class Sink:
             if error.errno != errno.EINVAL:
                 raise
             self._file = os.open(path, flags, 0o666)
-        self._digest, self._echo = hashlib.sha256(), _aligned_buffer()
+        self._digest = hashlib.sha256()
         self._buffer, self._filled = _aligned_buffer(), 0
-        self._writer, self._reader, self._hasher = (ThreadPoolExecutor(1) for _ in range(3))
+        self._disk, self._hasher = ThreadPoolExecutor(2), ThreadPoolExecutor(1)
         self._under_way: deque[tuple[memoryview, list[Future[None]]]] = deque()
 
     def write(self, data: Any) -> int:
@@ -164,9 +166,8 @@ class Sink:
     def _send(self) -> None:
         """Hand the block to the threads and take a free one; wait when all are in work."""
         block, length = self._buffer, self._filled
-        written = self._writer.submit(self._write, block, length, self.size)
-        compared = self._reader.submit(self._read_back, written, block, length, self.size)
-        self._under_way.append((block, [compared, self._hasher.submit(self._digest.update, block[:length])]))
+        stored = self._disk.submit(self._store, block, length, self.size)
+        self._under_way.append((block, [stored, self._hasher.submit(self._digest.update, block[:length])]))
         self.size, self._filled = self.size + length, 0
         self._buffer = self._oldest() if len(self._under_way) >= BLOCKS else _aligned_buffer()
 
@@ -180,33 +181,28 @@ class Sink:
                 self._problem = self._problem or problem
         return block
 
-    def _write(self, buffer: memoryview, length: int, offset: int) -> None:
-        padded = -(-length // _ALIGN) * _ALIGN
-        buffer[length:padded] = bytes(padded - length)
-        done = 0
-        while done < padded:
-            done += self._transfer(os.pwrite, buffer[done:padded], offset + done)
-
-    def _read_back(self, written: Future[None], buffer: memoryview, length: int, offset: int) -> None:
-        written.result()
-        done, count = 0, 1
-        while done < length and count:
-            count = self._transfer(lambda file, part, at: os.preadv(file, [part], at), self._echo[done:], offset + done)
-            done += count
-        if done < length or _MEMCMP(_address(buffer), _address(self._echo), length):
+    def _store(self, block: memoryview, length: int, offset: int) -> None:
+        """Write it, read it back and compare; while one thread waits for a write, the other does for a read."""
+        padded, echo = -(-length // _ALIGN) * _ALIGN, _aligned_buffer()
+        block[length:padded] = bytes(padded - length)
+        self._transfer(os.pwrite, block[:padded], offset)
+        self._transfer(lambda file, part, at: os.preadv(file, [part], at), echo[:padded], offset)
+        if not _are_equal(block, echo, length):
             where = f"bytes {offset} to {offset + length}"
             raise OSError(errno.EIO, f"{where} read back are not the ones that were written")
 
-    def _transfer(self, how: Callable[[int, memoryview, int], int], buffer: memoryview, offset: int) -> int:
+    def _transfer(self, how: Callable[[int, memoryview, int], int], buffer: memoryview, offset: int) -> None:
         """Some file systems accept O_DIRECT and then refuse the first transfer, or one that is not a whole block."""
-        try:
-            return how(self._file, buffer, offset)
-        except OSError as error:
-            flags = fcntl.fcntl(self._file, fcntl.F_GETFL)
-            if error.errno != errno.EINVAL or not flags & _DIRECT:
-                raise
-        fcntl.fcntl(self._file, fcntl.F_SETFL, flags & ~_DIRECT)
-        return how(self._file, buffer, offset)
+        done, count, refused = 0, 1, False
+        while done < len(buffer) and count:
+            try:
+                count = how(self._file, buffer[done:], offset + done)
+                done += count
+            except OSError as error:
+                if error.errno != errno.EINVAL or refused:
+                    raise
+                refused = True
+                fcntl.fcntl(self._file, fcntl.F_SETFL, fcntl.fcntl(self._file, fcntl.F_GETFL) & ~_DIRECT)
 
     def finish(self) -> None:
         """Everything is on disk, read back and equal; or the first thing that went wrong is raised."""
@@ -224,8 +220,8 @@ class Sink:
         self.sha256 = self._digest.hexdigest()
 
     def close(self) -> None:
-        for pool in (self._writer, self._reader, self._hasher):
-            pool.shutdown()
+        self._disk.shutdown()
+        self._hasher.shutdown()
         with contextlib.suppress(OSError):
             os.close(self._file)
         self._file = -1

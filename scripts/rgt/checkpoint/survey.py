@@ -94,6 +94,7 @@ def _walk(root: Path) -> Iterator[Path]:
 
 def _sort(found: Survey, path: Path) -> None:
     name = path.name
+    small_pickle = path.suffix in _PICKLES and path.is_file() and path.stat().st_size <= _MAX_PICKLE
     if name == names.METADATA and (any(path.parent.glob("*.distcp")) or _head(path)[:1] == b"\x80"):
         try:
             metadata = dcp.read_metadata(path)
@@ -114,14 +115,10 @@ def _sort(found: Survey, path: Path) -> None:
         found.problems.append((path, Problem("partial", "info", "left by a save that was killed; harmless")))
     elif _SIDE.fullmatch(name):
         found.sides.append(path)
-    elif names.is_artifact(name) or readers.looks_like_one(_head(path), name) or _is_small_pickle(path):
+    elif names.is_artifact(name) or readers.looks_like_one(_head(path), name) or small_pickle:
         found.artifacts.append(path)
     elif name not in _OURS:
         found.others.append(path)
-
-
-def _is_small_pickle(path: Path) -> bool:
-    return path.suffix in _PICKLES and path.stat().st_size <= _MAX_PICKLE
 
 
 def may_be_weights(path: Path) -> bool:

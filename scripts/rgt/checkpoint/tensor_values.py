@@ -38,13 +38,11 @@ class Tally:
 
     count: int = 0
     first: int = -1  # index of the word
-    bits: int = 0
 
-    def add(self, where: Words, words: Words, at: int) -> None:
+    def add(self, where: Words, at: int) -> None:
         found = int(where.sum())
         if found and not self.count:
-            index = int(where.argmax())
-            self.first, self.bits = at + index, int(words[index])
+            self.first = at + int(where.argmax())
         self.count += found
 
 
@@ -93,14 +91,14 @@ class Stats:
                 nan = (magnitudes > dtype.largest) & ~inf
                 over = (magnitudes > self.limit) & (magnitudes <= dtype.largest)
                 for tally, where in ((self.nan, nan), (self.inf, inf), (self.over, over)):
-                    tally.add(where, words, self.count)
+                    tally.add(where, self.count)
                 self.low += int(((words > dtype.magnitude) & (inf | over)).sum())
                 finite = magnitudes[magnitudes <= dtype.largest]
                 self.largest_finite = max(self.largest_finite, int(finite.max(initial=0)))
         elif dtype.kind == "bool" and int(words.max()) > 1:
-            self.over.add(words > 1, words, self.count)
+            self.over.add(words > 1, self.count)
         if dtype.nan_raw is not None:
-            self.nan.add(words == dtype.nan_raw, words, self.count)
+            self.nan.add(words == dtype.nan_raw, self.count)
         self.count += len(words)
 
 
@@ -160,10 +158,8 @@ def read_values(window: Window, layout: Layout, *, digest: bool, max_abs: float,
     for segment in done.segments:
         for tensor in segment.tensors:
             if tensor.dtype != segment.first.dtype:
-                message = (
-                    f"shares bytes with {segment.first.name[:100]} and was judged only as {segment.first.dtype.name}"
-                )
-                done.problems.append(Problem("unjudged", "info", message, where=tensor.name[:200]))
+                judged = f"{segment.first.name[:100]} and was judged only as {segment.first.dtype.name}"
+                done.problems.append(Problem("unjudged", "info", f"shares bytes with {judged}", tensor.name[:200]))
     _read_file(window, layout, done, digest, tick or (lambda count: None))
     for segment in done.segments:
         if segment.source == INLINE:

@@ -1,20 +1,30 @@
-"""From statistics to findings. NaN and infinity are errors; what zero and large mean depends on the tensor."""
+"""From statistics to findings. NaN and infinity are errors; what zero and large mean depends on the tensor.
+
+`compare_values` lays two checkpoints of one training side by side: what a few steps of an optimizer cannot have done.
+"""
 
 from __future__ import annotations
 
+import math
 import re
+import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import Any
 
 from rgt.checkpoint.formats.container import Window
-from rgt.checkpoint.layout import FILE, Layout, Problem, is_counter, is_mask, role_of, zero_is_ordinary
+from rgt.checkpoint.layout import FILE, Artifact, Problem, Tensor, is_counter, is_mask, role_of, zero_is_ordinary
 from rgt.checkpoint.lost_pages import judge_pages
 from rgt.checkpoint.tensor_values import Pass, Segment, Tally
 
 MAX_ABS = 1e6
 _SHOWN = 20  # findings of one code per file; the rest is counted
 _NAMED = 5
+_BLOCK = 16 << 10  # bytes that are compared at each of three places
+_ALIKE, _UNLIKE = 0.9, 0.3  # correlation: of most tensors, and of one that stands out
+_FEWEST = 256  # values of a block that can be compared
+_CODES = {"float32": "f4", "float64": "f8", "float16": "f2", "bfloat16": "u2"}
 
 
 @dataclass
@@ -24,12 +34,12 @@ class Rules:
     allow: dict[str, list[str]] = field(default_factory=dict)  # code -> patterns of tensor names
 
 
-def judge_values(window: Window, layout: Layout, done: Pass, rules: Rules) -> Iterator[Problem]:
+def judge_values(window: Window, done: Pass, rules: Rules) -> Iterator[Problem]:
     ordinary: dict[str, list[str]] = {}
     siblings = Siblings(done.segments)
     for segment in done.segments:
         name = segment.first.name
-        for problem in _segment_problems(window, segment, rules, siblings):
+        for problem in _segment_problems(segment, rules, siblings):
             allowed = any(fnmatchcase(name, pattern) for pattern in rules.allow.get(problem.code, ()))
             if problem.severity == "info" or allowed:
                 ordinary.setdefault(problem.code, []).append(name)
@@ -51,15 +61,12 @@ class Siblings:
         self._zeros: set[str] = set()  # ends of the names of weights that are zero
         self._all = True  # no weight holds anything
         for segment in segments:
-            flat = segment.stats.constant and segment.first.numel > 1
-            self._kinds.setdefault(_kind(segment.first.name), []).append(flat)
-            if segment.first.role == "weight" and segment.stats.zero:
-                self._zeros |= {segment.first.name, ".".join(segment.first.name.split(".")[-2:])}
-            if segment.first.role in ("weight", "ema") and segment.first.rank > 1:
-                fresh = segment.first.name.startswith(
-                    "base_model."
-                )  # an adapter of PEFT may begin as nothing but zeros
-                self._all &= segment.stats.zero and not fresh
+            first, stats = segment.first, segment.stats
+            self._kinds.setdefault(_kind(first.name), []).append(stats.constant and first.numel > 1)
+            if first.role == "weight" and stats.zero:
+                self._zeros |= {first.name, ".".join(first.name.split(".")[-2:])}
+            if first.role in ("weight", "ema") and first.rank > 1:  # PEFT's adapters may begin as nothing but zeros
+                self._all &= stats.zero and not first.name.startswith("base_model.")
 
     def severity(self, segment: Segment) -> str:
         """Of a tensor that holds one value only: an error where it cannot be meant."""
@@ -76,7 +83,7 @@ def _kind(name: str) -> str:
     return re.sub(r"\d+", "#", name[-300:])
 
 
-def _segment_problems(window: Window, segment: Segment, rules: Rules, siblings: Siblings) -> Iterator[Problem]:
+def _segment_problems(segment: Segment, rules: Rules, siblings: Siblings) -> Iterator[Problem]:
     tensor, stats = segment.first, segment.stats
     if tensor.dtype.kind == "opaque":
         return
@@ -96,17 +103,15 @@ def _segment_problems(window: Window, segment: Segment, rules: Rules, siblings: 
         if tensor.dtype.kind == "bool":
             code, severity, what = "malformed", "error", "neither true nor false"
         yield _tally(segment, code, severity, what, stats.over)
-    judged = judged and not zero_is_ordinary(tensor) and rules.step != 0
+    odd = siblings.severity(segment) if judged and not zero_is_ordinary(tensor) and rules.step != 0 else "info"
     if stats.zero:
         shape = f"{tensor.dtype.name} {'x'.join(map(str, tensor.shape))}"
-        severity, message = siblings.severity(segment) if judged else "info", f"all {tensor.numel} values are zero"
         fix = "never written, never trained, or meant to start at zero"
-        yield Problem("zero", severity, message, where=tensor.name[:200], evidence=shape, fix=fix)
+        yield Problem("zero", odd, f"all {tensor.numel} values are zero", tensor.name[:200], shape, fix)
     elif stats.constant and tensor.numel > 1 and not stats.bad:
         value = tensor.dtype.value(stats.first) if tensor.dtype.floating else stats.first
-        message = f"all {tensor.numel} values are {value:g}"
-        odd = judged and siblings.severity(segment) != "info"
-        yield Problem("constant", "warn" if odd else "info", message, where=tensor.name[:200])
+        severity = "info" if odd == "info" else "warn"
+        yield Problem("constant", severity, f"all {tensor.numel} values are {value:g}", tensor.name[:200])
 
 
 def _tally(segment: Segment, code: str, severity: str, what: str, tally: Tally) -> Problem:
@@ -120,9 +125,9 @@ def _tally(segment: Segment, code: str, severity: str, what: str, tally: Tally) 
     place = f"first at {tensor.position((at - tensor.start) // tensor.dtype.size)}"
     if tensor.source == FILE:
         place += f", byte {at} of the file"
-    others = [other.name for other in holders[1:]]
-    tied = f"; tied to {', '.join(others[:3])}" if others else ""
-    return Problem(code, severity, message, where=tensor.name[:200], evidence=(place + tied)[:400])
+    if holders[1:]:
+        place += f"; tied to {', '.join(other.name for other in holders[1:4])}"
+    return Problem(code, severity, message, tensor.name[:200], place[:400])
 
 
 def bounded(problems: list[Problem]) -> Iterator[Problem]:
@@ -136,3 +141,54 @@ def bounded(problems: list[Problem]) -> Iterator[Problem]:
         if count > _SHOWN:
             severity = max((p.severity for p in problems if p.code == code), key=("info", "warn", "error").index)
             yield Problem(code, severity, f"{count - _SHOWN} more of the same")
+
+
+# -- against a good checkpoint of the same training
+
+
+def compare_values(good: list[Artifact], new: list[Artifact]) -> Iterator[Problem]:
+    """Most tensors of a later checkpoint still look like before; one that does not was damaged or is another's."""
+    before = {tensor.name: (artifact, tensor) for artifact in good for tensor in _comparable(artifact)}
+    alike: list[tuple[float, str]] = []
+    for artifact in new:
+        for tensor in _comparable(artifact):
+            old_artifact, old = before.get(tensor.name, (artifact, tensor))
+            if old is not tensor and (old.shape, old.dtype) == (tensor.shape, tensor.dtype):
+                alike.append((_least_alike(old_artifact, old, artifact, tensor), tensor.name))
+    known = [value for value, _ in alike if math.isfinite(value)]
+    if len(known) < 3 or statistics.median(known) < _ALIKE:
+        return  # too far apart to say anything
+    for value, name in alike:
+        if value < _UNLIKE:
+            message = f"is unlike the expected one (correlation {value:.2f}), while most are alike"
+            yield Problem("changed", "error", f"{message}: no training step did that", where=name[:200])
+
+
+def _comparable(artifact: Artifact) -> Iterator[Tensor]:
+    for tensor in artifact.layout.tensors:
+        if tensor.source == FILE and tensor.role == "weight" and tensor.rank > 1 and tensor.dtype.name in _CODES:
+            yield tensor
+
+
+def _least_alike(old_artifact: Artifact, old: Tensor, artifact: Artifact, tensor: Tensor) -> float:
+    """Correlation at the beginning, the middle and the end; infinite where nothing can be compared."""
+    import numpy as np
+
+    least = math.inf
+    for share in (0.0, 0.5, 1.0):
+        one, other = _values(old_artifact, old, share), _values(artifact, tensor, share)
+        if len(one) == len(other) >= _FEWEST and one.std() > 0:
+            least = min(least, float(np.corrcoef(one, other)[0, 1]) if other.std() else 0.0)
+    return least
+
+
+def _values(artifact: Artifact, tensor: Tensor, share: float) -> Any:
+    import numpy as np
+
+    size = min(_BLOCK, tensor.extent) // 8 * 8
+    with open(artifact.path, "rb") as file:
+        file.seek(tensor.start + int((tensor.extent - size) * share) // 8 * 8)
+        data = np.frombuffer(file.read(size), f"{'>' if tensor.big_endian else '<'}{_CODES[tensor.dtype.name]}")
+    if tensor.dtype.name == "bfloat16":
+        data = (data.astype("u4") << 16).view("f4")
+    return np.nan_to_num(data.astype("f8"))

@@ -27,12 +27,7 @@ from rgt.errors import RgtError
 READ = 256 << 20  # bytes that a look reads for their checksums
 _HEADERS_SECONDS = 5.0
 _SETTLED = 60.0  # seconds without a write after which an incomplete file counts as broken, not as being written
-_UNSURE = {
-    "not-a-checkpoint",
-    "refused-global",
-    "unjudged",
-    "unknown",
-}  # not verified, and not shown to be damaged either
+_UNSURE = {"not-a-checkpoint", "refused-global", "unjudged", "unknown"}  # not verified, not shown to be damaged either
 
 
 @dataclass
@@ -64,8 +59,12 @@ class Verdict:
         return f"written seconds ago and not complete yet ({self.reason}); look again"
 
     def as_dict(self) -> dict[str, Any]:
-        row: dict[str, Any] = {"path": str(self.path), "state": self.state}
-        row |= {"depth": self.depth, "message": self.message}
+        row: dict[str, Any] = {
+            "path": str(self.path),
+            "state": self.state,
+            "depth": self.depth,
+            "message": self.message,
+        }
         row |= {"bytes": self.bytes, "mtime": self.mtime, "format": self.format, "step": self.step}
         return {name: value for name, value in row.items() if value not in ("", None)}
 

@@ -7,22 +7,33 @@ not held against a resumed one; its weights, optimizer and average are compared 
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import json
+import os
 import random
 import re
+import shutil
 import signal
+import subprocess
+import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rgt.checkpoint import index, inventory, names
 from rgt.checkpoint.examine import HEADERS, examine
 from rgt.checkpoint.formats.torch_files import keys
-from rgt.checkpoints.killed_runs import Leg, Stage
-from rgt.errors import FINDINGS, RgtError, bad_input
+from rgt.errors import FINDINGS, RgtError, bad_input, lacking
+from rgt.files import write_json
+from rgt.log import summary
+from rgt.machine import interpreter, processes
 from rgt.machine.processes import signal_name
 from rgt.report import Report, plural, progress
+from rgt.units import show_size
 
 _AFTER = 4  # steps that a resumed run makes at least
 _PROBED = 3  # steps that must agree to say where a sequence goes on
@@ -35,6 +46,177 @@ _ROLES = {
     "ema": r"(^|[._/])ema|averag|shadow|swa",
     "step": r"step|iter|trainer_state",
 }
+_OBSERVER = Path(__file__).with_name("observer.py")
+_ENDINGS = [*names.FILES, ".distcp", ".bin"]
+_LARGEST, _MOST = 200 << 20, 20_000  # bytes and files of a working directory that is copied
+_LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "venv", "node_modules", "__pycache__", "wandb")
+_GRACE = 30.0  # seconds for a save after SIGTERM
+_RUNAWAY = 3  # times the steps that were asked for
+
+
+# -- one short run of the command after the other, watched from inside, some of them killed at a chosen step
+
+
+@dataclass
+class Leg:
+    """One process's share of a run. Steps are counted from its own start."""
+
+    states: dict[int, dict[str, Any]] = field(default_factory=dict)  # after so many steps
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    end: dict[str, Any] | None = None  # the state when it ended by itself
+    stopped: bool = False  # by us, at the last step wanted
+    code: int = 0
+    tail: str = ""
+
+    @property
+    def made(self) -> int:
+        return len(self.steps)
+
+    def state(self, after: int) -> dict[str, Any]:
+        """What is known of the state after so many steps; without `rng` where it is not that of a step's start."""
+        if after in self.states:
+            return self.states[after]
+        at_end = self.end if self.end and self.end["at"] == after else {}
+        return {name: value for name, value in at_end.items() if name != "rng"}
+
+    @property
+    def final(self) -> Any:
+        """The weights after the last step."""
+        return self.state(self.made).get("weights")
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return [*self.states.values(), *([self.end] if self.end else [])]
+
+    def weights(self) -> dict[str, int]:
+        """Steps by the weights that they led to; the last where a warm-up's first step changes nothing."""
+        return {state["weights"]: state["at"] for state in self.rows}
+
+    def saves(self) -> list[int]:
+        """Steps after which a checkpoint had been written."""
+        pairs = itertools.pairwise(self.states.values())
+        return [after["at"] for before, after in pairs if after["saved"] != before["saved"]]
+
+    def averages(self, after: int) -> set[str]:
+        """Copies of the weights that follow them, as they were after so many steps; a copy that rests is none."""
+        moves: dict[str, list[bool]] = {}
+        for before, later in itertools.pairwise(self.rows):
+            for place in before["copies"].keys() & later["copies"].keys():
+                moves.setdefault(place, []).append(before["copies"][place] != later["copies"][place])
+        moving = {place for place, told in moves.items() if len(told) > 1 and sum(told) * 3 >= len(told)}
+        return {digest for place, digest in self.state(after).get("copies", {}).items() if place in moving}
+
+
+class Stage:
+    """Where the runs take place; everything is gone when it ends."""
+
+    def __init__(self, command: list[str], steps: int, timeout: float) -> None:
+        self.command, self.steps, self.timeout = command, steps, timeout
+        self.bounded = any("{steps}" in word for word in command)
+        self.own_folder = any("{out}" in word for word in command)
+
+    def __enter__(self) -> Stage:
+        self.root = Path(tempfile.mkdtemp(prefix="rgt-certify-"))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def folder(self, run: str) -> Path:
+        """Its {out}, or its copy of the current directory; made at the first call."""
+        folder = self.root / run
+        if not folder.exists():
+            folder.mkdir() if self.own_folder else _copy_directory(Path.cwd(), folder)
+        return folder
+
+    def forget(self, run: str) -> None:
+        shutil.rmtree(self.root / run, ignore_errors=True)
+
+    def run(
+        self,
+        run: str,
+        command: list[str],
+        kill: tuple[int, int] | None = None,
+        known: dict[str, int] | None = None,
+        checkpoint: Path | None = None,
+    ) -> Leg:
+        """Until it ends, is killed at that step, or has made the steps wanted, counted from where `known` says."""
+        folder = self.folder(run)
+        values = {"{out}": str(folder), "{steps}": str(self.steps), "{checkpoint}": str(checkpoint or "")}
+        # not str.format: other braces are the program's
+        words = [re.sub("|".join(map(re.escape, values)), lambda match: values[match[0]], word) for word in command]
+        inside = Path(tempfile.mkdtemp(prefix=f"{run}-", dir=self.root))
+        stop = self.steps * (_RUNAWAY if self.bounded else 1)
+        orders = {"kill_at": kill and kill[0], "signal": kill and kill[1], "stop_at": stop, "known": known or {}}
+        write_json(inside / "orders.json", {**orders, "out": str(folder), "endings": _ENDINGS})
+        env = {**os.environ, "PYTHONUNBUFFERED": "1", **interpreter.observed(_OBSERVER, inside)}
+        env.setdefault("WANDB_MODE", "offline")  # these runs are nobody's results
+        with open(inside / "log", "wb") as log:
+            try:
+                streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
+                cwd = None if self.own_folder else folder
+                child = subprocess.Popen(words, **streams, env=env, cwd=cwd, start_new_session=True)
+            except OSError as error:
+                raise bad_input(f"cannot start {words[0]}: {error.strerror}") from None
+            code = self._wait(child, inside)
+        return _read(inside, code)
+
+    def _wait(self, child: subprocess.Popen[bytes], inside: Path) -> int:
+        """Its exit code, once nothing that it started lives any more."""
+        before = signal.signal(signal.SIGTERM, lambda *_: os._exit(_end_all(child, inside)))
+        try:
+            code = child.wait(self.timeout)
+            end = time.monotonic() + _GRACE  # a shell in front of it may have died at once
+            while time.monotonic() < end and any(processes.carrying("RGT_INSIDE", str(inside))):
+                time.sleep(0.05)
+            return code
+        except subprocess.TimeoutExpired:
+            tail = "; ".join(summary.tail(inside / "log")[-3:])
+            raise RgtError(f"no end within {self.timeout:.0f} s (--timeout); its last lines: {tail}", 1) from None
+        finally:
+            _end_all(child, inside)
+            signal.signal(signal.SIGTERM, before)
+
+
+def _end_all(child: subprocess.Popen[bytes], inside: Path) -> int:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    for pid in processes.carrying("RGT_INSIDE", str(inside)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    child.wait()
+    return 128 + signal.SIGTERM
+
+
+def _copy_directory(source: Path, target: Path) -> None:
+    size = count = 0
+    for folder, below, here in os.walk(source):
+        below[:] = sorted(set(below) - _LEFT_OUT(folder, below))
+        count += len(here)
+        size += sum(os.lstat(os.path.join(folder, name)).st_size for name in here)
+        if size > _LARGEST or count > _MOST:
+            limit = f"more than {show_size(_LARGEST)} or {_MOST} files"
+            raise bad_input(f"{source} holds {limit}, too much to copy: write {{out}} where COMMAND names its output")
+    shutil.copytree(source, target, symlinks=True, ignore=_LEFT_OUT)
+
+
+def _read(inside: Path, code: int) -> Leg:
+    leg = Leg(code=code, tail="; ".join(summary.tail(inside / "log")[-3:]))
+    for path in sorted(inside.glob("*.jsonl")):
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        rows = [json.loads(line) for line in lines if line.endswith("\n")]
+        problem = next((row["problem"] for row in rows if "problem" in row), "")
+        if problem:
+            raise lacking(f"the observer inside the command met what it does not know: {problem}")
+        if any("at" in row for row in rows) and not leg.states:
+            leg.states = {row["at"]: row for row in rows if "at" in row and "end" not in row}
+            leg.steps = [row for row in rows if "step" in row]
+            leg.end = next((row for row in rows if "end" in row), None)
+            leg.stopped = any("stopped" in row for row in rows)
+    return leg
+
+
+# -- what is compared
 
 
 @dataclass
@@ -45,9 +227,9 @@ class Cut:
     at: int
     killed: Leg
     resumed: Leg
-    parts: dict[str, str]  # role -> where it is in the checkpoint, "" for nowhere
-    listing: str  # what the checkpoint holds
-    since: int | None = None  # the step whose weights it went on with
+    held: list[str]  # names of what the checkpoint holds
+    listing: str
+    since: int | None  # the step whose weights it went on with
 
     def __str__(self) -> str:
         start = "unknown weights" if self.since is None else f"step {self.since}"
@@ -64,37 +246,49 @@ class Named:
     severity: str = "error"
 
 
+class Steady:
+    """The first whole run, and what of it the second repeated."""
+
+    def __init__(self, whole: Leg, other: Leg) -> None:
+        self.whole, self.other = whole, other
+        one, two = list(whole.states.values()), list(other.states.values())
+        states = [row["weights"] for row in one] == [row["weights"] for row in two]
+        self.same = {"weights": states and whole.final == other.final}
+        for name, key in (("losses", "loss"), ("batches", "batch"), ("learning rate", "lr")):
+            self.same[name] = [row[key] for row in whole.steps] == [row[key] for row in other.steps]
+        used = [name for name in one[0]["rng"] if len({state["rng"].get(name) for state in one}) > 1]
+        pairs = list(zip(one, two, strict=False))
+        self.generators = [name for name in used if all(a["rng"].get(name) == b["rng"].get(name) for a, b in pairs)]
+
+    def names(self) -> list[str]:
+        always = ["steps", "optimizer", "EMA"]  # against the killed run itself
+        return [*always, *(name for name, same in self.same.items() if same), *(f"{n} RNG" for n in self.generators)]
+
+
 # -- the runs
 
 
 def certify(stage: Stage, resume: list[str], kills: int, seed: int) -> Report:
-    report, draw = Report("checkpoints"), random.Random(seed)
+    report, draw, cuts = Report("checkpoints"), random.Random(seed), []
     with stage:
-        whole = [_whole_run(stage, number) for number in (1, 2)]
-        first = whole[0].saves()[:1]
-        length = whole[0].made
-        if first and first[0] > length - _AFTER:
-            more = f"give --steps {first[0] + 2 * _AFTER} or more, or save more often"
-            raise bad_input(f"the first checkpoint appears after step {first[0]} of {length}: {more}")
-        spots = range(first[0] if first else 1, length - _AFTER + 1)
-        cuts = []
+        steady = Steady(_whole_run(stage, 1), _whole_run(stage, 2))
+        length, saves = steady.whole.made, steady.whole.saves()
+        if saves and saves[0] > length - _AFTER:
+            more = f"give --steps {saves[0] + 2 * _AFTER} or more, or save more often"
+            raise bad_input(f"the first checkpoint appears after step {saves[0]} of {length}: {more}")
+        spots = range(saves[0] if saves else 1, length - _AFTER + 1)
         for turn in range(kills):
             for number in (signal.SIGTERM, signal.SIGKILL):
-                cut = _cut_run(stage, resume, draw.choice(spots), int(number), whole, f"{number.name}-{turn}", report)
+                run = f"{number.name}-{turn}"
+                cut = _cut_run(stage, run, resume, draw.choice(spots), int(number), steady, report)
                 cuts += [cut] if cut else []
-    steady = Steady(*whole)
     _judge(report, cuts, steady)
     lines = [f"{signal_name(cut.number)} at step {cut.at}, resumed at {cut.since}" for cut in cuts]
-    report.data = {
-        "steps": length,
-        "saves": whole[0].saves(),
-        "stable": steady.names(),
-        "seed": seed,
-        "cuts": [
-            {"signal": signal_name(cut.number), "killed_at": cut.at, "resumed_at": cut.since, "holds": cut.listing}
-            for cut in cuts
-        ],
-    }
+    rows = [
+        {"signal": signal_name(cut.number), "killed_at": cut.at, "resumed_at": cut.since, "holds": cut.listing}
+        for cut in cuts
+    ]
+    report.data = {"steps": length, "saves": saves, "stable": steady.names(), "seed": seed, "cuts": rows}
     report.data["summary"] = f"{plural(length, 'step')} whole, twice; {'; '.join(lines) or 'no run could be resumed'}"
     return report
 
@@ -112,7 +306,7 @@ def _whole_run(stage: Stage, number: int) -> Leg:
 
 
 def _cut_run(
-    stage: Stage, resume: list[str], at: int, number: int, whole: list[Leg], run: str, report: Report
+    stage: Stage, run: str, resume: list[str], at: int, number: int, steady: Steady, report: Report
 ) -> Cut | None:
     progress(f"{signal_name(number)} at step {at}, then the resume")
     killed = stage.run(run, stage.command, kill=(at, number))
@@ -121,14 +315,13 @@ def _cut_run(
         message = f"{signal_name(number)} at step {at} left no checkpoint: everything was lost"
         report.add("unsaved", "error", message, fix="save more often than once in --steps, or on SIGTERM")
         return None
-    known = {**(whole[0].weights() if Steady(*whole).weights else {}), **killed.weights()}
+    known = {**(steady.whole.weights() if steady.same["weights"] else {}), **killed.weights()}
     held = _contents(checkpoint)
-    parts = {role: next((one for one in held if re.search(words, one, re.I)), "") for role, words in _ROLES.items()}
     resumed = stage.run(run, resume, known=known, checkpoint=checkpoint)
     stage.forget(run)
     listing = f"{checkpoint.name}: {', '.join(held[:20])}{' ...' if len(held) > 20 else ''}"
-    cut = Cut(number, at, killed, resumed, parts, listing)
-    cut.since = known.get(resumed.states[0]["weights"]) if resumed.states else None
+    since = known.get(resumed.states[0]["weights"]) if resumed.states else None
+    cut = Cut(number, at, killed, resumed, held, listing, since)
     if not resumed.stopped and resumed.code:
         message = f"the resumed run fails (exit code {resumed.code}): {resumed.tail}"
         report.add("failed", "error", message, where=str(cut), evidence=listing)
@@ -138,17 +331,13 @@ def _cut_run(
 
 def _newest(folder: Path) -> Path | None:
     """The newest whole checkpoint below, in whichever folder the program keeps them."""
-    found = []
-    for place in sorted({path.parent for path in folder.rglob("*") if names.is_checkpoint(path.name)}):
-        place = place.parent if names.is_step_folder(place.name) else place
-        run = index.run_directory(place)
-        found += [*inventory.find(run), *inventory.without_step(run)]
-    unique = list({each.path: each for each in found}.values())
-    best, _ = inventory.newest_whole(unique)
-    if best is not None:
-        return best.path
+    found: dict[Path, inventory.Checkpoint] = {}
     loose = [path for path in folder.rglob("*") if names.is_checkpoint(path.name) and path.is_file()]
-    return max(loose, key=lambda path: path.stat().st_mtime_ns, default=None)
+    for place in sorted({path.parent for path in loose}):
+        run = index.run_directory(place.parent if names.is_step_folder(place.name) else place)
+        found |= {each.path: each for each in (*inventory.find(run), *inventory.without_step(run))}
+    best, _ = inventory.newest_whole(list(found.values()))
+    return best.path if best else max(loose, key=lambda path: path.stat().st_mtime_ns, default=None)
 
 
 def _contents(checkpoint: Path) -> list[str]:
@@ -157,71 +346,17 @@ def _contents(checkpoint: Path) -> list[str]:
     held = [path.name for path in files] if checkpoint.is_dir() else []
     for path in files:
         if path.suffix in (".pt", ".pth", ".ckpt"):
-            entries = {str(name): value for name, value in keys(examine(path, HEADERS).layout.root).items()}
-            for name in (name for name in entries if "." not in name):
-                below = [f"{name}.{inner}"[:40] for inner in keys(entries[name]) if "." not in str(inner)]
-                held += [name, *(below if len(below) <= 8 else [])]
+            for name, value in keys(examine(path, HEADERS).layout.root).items():
+                below = [f"{name}.{inner}"[:40] for inner in keys(value) if "." not in str(inner)]
+                held += [str(name), *(below if len(below) <= 8 else [])] if "." not in str(name) else []
     return held
-
-
-# -- what two whole runs agree on
-
-
-@dataclass
-class Steady:
-    """The first whole run, and what of it the second repeated."""
-
-    whole: Leg
-    other: Leg
-
-    def _same(self, what: str, rows: str) -> bool:
-        pair = ([row[what] for row in _rows(leg, rows)] for leg in (self.whole, self.other))
-        mine, theirs = pair
-        return mine == theirs
-
-    @property
-    def weights(self) -> bool:
-        return self._same("weights", "states") and _final(self.whole) == _final(self.other)
-
-    @property
-    def loss(self) -> bool:
-        return self._same("loss", "steps")
-
-    @property
-    def batches(self) -> bool:
-        return self._same("batch", "steps")
-
-    @property
-    def lr(self) -> bool:
-        return self._same("lr", "steps")
-
-    @property
-    def generators(self) -> list[str]:
-        """Those in use: they move between steps, in the same way in both."""
-        states, others = list(self.whole.states.values()), list(self.other.states.values())
-        used = [name for name in states[0]["rng"] if len({state["rng"].get(name) for state in states}) > 1]
-        pairs = list(zip(states, others, strict=False))
-        return [name for name in used if all(one["rng"].get(name) == two["rng"].get(name) for one, two in pairs)]
-
-    def names(self) -> list[str]:
-        told = {"weights": self.weights, "losses": self.loss, "batches": self.batches, "learning rate": self.lr}
-        always = ["steps", "optimizer", "EMA"]  # against the killed run itself
-        return always + [name for name, same in told.items() if same] + [f"{name} RNG" for name in self.generators]
-
-
-def _rows(leg: Leg, kind: str) -> list[dict[str, Any]]:
-    return leg.steps if kind == "steps" else list(leg.states.values())
-
-
-def _final(leg: Leg) -> Any:
-    return leg.state(leg.made).get("weights")
 
 
 # -- what differs
 
 
 def _judge(report: Report, cuts: list[Cut], steady: Steady) -> None:
-    unsteady = [name for name in ("weights", "loss", "batches", "lr") if not getattr(steady, name)]
+    unsteady = [name for name, same in steady.same.items() if not same]
     if unsteady:
         message = f"two uninterrupted runs differ in {', '.join(unsteady)}: this is not held against the resumed ones"
         fix = "seed every generator (python, numpy, torch, data loader), and torch.use_deterministic_algorithms(True)"
@@ -231,79 +366,78 @@ def _judge(report: Report, cuts: list[Cut], steady: Steady) -> None:
         for named in _differences(cut, steady):
             merged.setdefault(named.code, (named, []))[1].append(cut)
     for named, where in merged.values():
-        cut = where[0]
-        place = ""
+        place = None
         if named.role:
-            entry = cut.parts[named.role]
+            entry = next((one for one in where[0].held if re.search(_ROLES[named.role], one, re.I)), "")
             told = f"saved ({entry}), so not restored" if entry else f"no entry for {named.role}"
-            place = f"in the checkpoint: {told} [{cut.listing}]"
-        report.add(named.code, named.severity, named.message, where="; ".join(map(str, where)), evidence=place or None)
+            place = f"in the checkpoint: {told} [{where[0].listing}]"
+        report.add(named.code, named.severity, named.message, where="; ".join(map(str, where)), evidence=place)
 
 
 def _differences(cut: Cut, steady: Steady) -> list[Named]:
-    whole, resumed = steady.whole, cut.resumed
+    whole, resumed, since = steady.whole, cut.resumed, cut.since
     if not resumed.states:
         if cut.killed.made >= whole.made or whole.made in cut.killed.states:
-            return [
-                Named("unjudged", "it ran to its end in spite of the signal: nothing was left to resume", "", "info")
-            ]
+            text = "it ran to its end in spite of the signal: nothing was left to resume"
+            return [Named("unjudged", text, severity="info")]
         return [Named("step", "the resumed run made no step, although steps were left")]
-    if not cut.since:
-        if cut.since is None and cut.number == signal.SIGTERM and not steady.weights:
-            text = "it goes on with weights that no step before is known to have had: saved behind the signal, perhaps"
-            return [Named("unjudged", text, "", "warn")]
+    if since is None and cut.number == signal.SIGTERM and not steady.same["weights"]:
+        text = "it goes on with weights that no step before is known to have had: saved behind the signal, perhaps"
+        return [Named("unjudged", text, severity="warn")]
+    if not since:
         text = "weights not loaded: it starts with the initial ones"
-        if cut.since is None:
+        if since is None:
             text = "weights are not those of any step before: partly loaded, rounded, averaged, or initialised anew"
         return [Named("weights", f"{text} (does the command resume by itself? if not, give --resume)")]
-    found = [*_state(cut, steady), *_lr(cut, steady), *_data(cut, steady), *_counter(cut, steady)]
-    expected = [row["loss"] for row in whole.steps[cut.since :]]
+    found = [*_state(cut, since, steady), *_lr(cut, since, steady), *_data(cut, since, steady)]
+    left = whole.made - since
+    if not whole.stopped and resumed.made != left:
+        kind = "step counter restarted" if resumed.made >= whole.made else "step counter is off"
+        found.append(Named("step", f"{kind}: it made {resumed.made} more steps, {left} were left", "step"))
+    expected = [row["loss"] for row in whole.steps[since:]]
     losses = [row["loss"] for row in resumed.steps][: len(expected)]
-    length = whole.made - cut.since
-    final = resumed.state(length).get("weights") if length in resumed.states or resumed.end else None
-    same = losses == expected[: len(losses)] and final == _final(whole)
-    noise = _noise(cut, steady)
-    if noise and (not same or not steady.weights):
-        found.append(noise)
-    elif noise:
-        text = f"{noise.message}; nothing that it changes was used before the end"
-        found.append(Named("rng", text, noise.role, "info"))
-    if steady.weights and steady.loss and not same and not any(one.severity == "error" for one in found):
-        where = next(
-            (i for i, pair in enumerate(zip(losses, expected, strict=False)) if pair[0] != pair[1]), len(losses)
-        )
-        text = f"from step {cut.since + where + 1} on the run is another one, and none of the known causes was seen"
-        found.append(Named("curve", f"{text}: final weights {final}, uninterrupted {_final(whole)}"))
+    final = resumed.state(left).get("weights")
+    same = losses == expected[: len(losses)] and final == whole.final
+    before = cut.killed.state(since).get("rng") or whole.state(since).get("rng") or {}
+    now = resumed.states[0]["rng"]
+    lost = [name for name in steady.generators if name in before and now.get(name) != before[name]]
+    if lost:
+        text = f"RNG not restored: the {' and '.join(lost)} generator is elsewhere than it was"
+        if same and steady.same["weights"]:
+            found.append(Named("rng", f"{text}; nothing that it changes was used before the end", "rng", "info"))
+        else:
+            found.append(Named("rng", text, "rng"))
+    repeats = steady.same["weights"] and steady.same["losses"]
+    if repeats and not same and not any(one.severity == "error" for one in found):
+        pairs = enumerate(zip(losses, expected, strict=False))
+        where = next((number for number, (mine, theirs) in pairs if mine != theirs), len(losses))
+        text = f"from step {since + where + 1} on the run is another one, and none of the known causes was seen"
+        found.append(Named("curve", f"{text}: final weights {final}, uninterrupted {whole.final}"))
     return found
 
 
-def _state(cut: Cut, steady: Steady) -> Iterator[Named]:
+def _state(cut: Cut, since: int, steady: Steady) -> Iterator[Named]:
     """Optimizer and average before the first new step, against the run that was killed."""
-    assert cut.since is not None
-    before = cut.killed.state(cut.since)
-    source = cut.killed
-    if not before and steady.weights:
-        before, source = steady.whole.state(cut.since), steady.whole
-    now = cut.resumed.states[0]
+    source = cut.killed if cut.killed.state(since) or not steady.same["weights"] else steady.whole
+    before, now = source.state(since), cut.resumed.states[0]
     if before and now["optimizer"] != before["optimizer"]:
         kind = "fresh: its moments start from nothing" if now["optimizer"] is None else "not that of the weights' step"
         yield Named("optimizer", f"optimizer state is {kind}", "optimizer")
-    averages = source.averages(cut.since) if before else set()
-    if not averages <= (here := cut.resumed.averages(0)):  # the loaded file may be in memory, too, and rests
+    here = cut.resumed.averages(0)
+    if not source.averages(since) <= here:  # the loaded file may be in memory, too, and rests
         again = "starts anew" if here else "is gone"
         yield Named("ema", f"EMA dropped: the averaged copy of the weights {again} after the resume", "ema")
 
 
-def _lr(cut: Cut, steady: Steady) -> Iterator[Named]:
-    assert cut.since is not None
-    rates = [row["lr"] for row in cut.resumed.steps]
-    whole = [row["lr"] for row in steady.whole.steps]
-    if not steady.lr or _alike(rates, whole[cut.since :]):
+def _lr(cut: Cut, since: int, steady: Steady) -> Iterator[Named]:
+    rates, whole = ([row["lr"] for row in leg.steps] for leg in (cut.resumed, steady.whole))
+    if not steady.same["learning rate"] or _alike(rates, whole[since:]):
         return
     start = next((at for at in range(len(whole)) if _alike(rates[:_PROBED], whole[at:])), None)
-    seen = f"{_short(rates[0])} at step {cut.since + 1}, where the uninterrupted run has {_short(whole[cut.since])}"
     kind = "differs" if start is None else "restarted" if start == 0 else f"goes on with that of step {start + 1}"
-    yield Named("lr", f"LR schedule {kind}: {seen}", "scheduler")
+    mine, theirs = (" ".join(f"{rate:.4g}" for rate in rates[:2]) for rates in (rates[0], whole[since]))
+    text = f"LR schedule {kind}: {mine} at step {since + 1}, where the uninterrupted run has {theirs}"
+    yield Named("lr", text, "scheduler")
 
 
 def _alike(mine: list[list[float]], theirs: list[list[float]]) -> bool:
@@ -312,67 +446,31 @@ def _alike(mine: list[list[float]], theirs: list[list[float]]) -> bool:
     return close and len(theirs) >= min(len(mine), 1)
 
 
-def _short(rates: list[float]) -> str:
-    return " ".join(f"{rate:.4g}" for rate in rates[:2])
-
-
-def _data(cut: Cut, steady: Steady) -> Iterator[Named]:
-    assert cut.since is not None
-    mine = [row["batch"] for row in cut.resumed.steps]
-    whole = [row["batch"] for row in steady.whole.steps]
-    left = whole[cut.since :]
-    mine = mine[: len(left)]
+def _data(cut: Cut, since: int, steady: Steady) -> Iterator[Named]:
+    whole: list[Any] = [row["batch"] for row in steady.whole.steps]
+    left = whole[since:]
+    mine = [row["batch"] for row in cut.resumed.steps][: len(left)]
     if not any(whole) or mine == left[: len(mine)]:
         return
-    seen = Counter(one for batch in [*(row["batch"] for row in cut.killed.steps[: cut.since]), *mine] for one in batch)
-    twice = sum(count - 1 for count in seen.values())
-    if not steady.batches:
-        usual = [_repeats(leg, cut.since + len(mine)) for leg in (steady.whole, steady.other)]
-        if not any(usual) and twice:
+    seen = Counter(one for batch in [*(row["batch"] for row in cut.killed.steps[:since]), *mine] for one in batch)
+    if not steady.same["batches"]:
+        for leg in (steady.whole, steady.other):
+            samples = [one for row in leg.steps[: since + len(mine)] for one in row["batch"]]
+            if len(samples) > len(set(samples)):
+                return  # repeats are usual there
+        if twice := sum(count - 1 for count in seen.values()):
             text = f"{plural(twice, 'sample')} seen twice, in an uninterrupted run none so far"
             yield Named("sampler", f"sampler restarted: {text}", "sampler")
         return
-    start = next((at for at in range(len(whole)) if mine[:_PROBED] == whole[at : at + len(mine[:_PROBED])]), None)
-    wanted = Counter(one for batch in whole[: cut.since + len(mine)] for one in batch)
+    probed = mine[:_PROBED]
+    start = next((at for at in range(len(whole)) if probed == whole[at : at + len(probed)]), None)
+    wanted = Counter(one for batch in whole[: since + len(mine)] for one in batch)
     more, never = sum((seen - wanted).values()), sum((wanted - seen).values())
     counts = f"{plural(more, 'sample')} more often than in the uninterrupted run, {never} left out"
     if start is None:
-        yield Named("sampler", f"other batches after the resume: {counts}", "sampler")
-    elif start < cut.since:
-        text = f"step {cut.since + 1} gets the batch of step {start + 1}; data seen twice"
-        yield Named("sampler", f"sampler restarted: {text}: {counts}", "sampler")
+        text = "other batches after the resume"
+    elif start < since:
+        text = f"sampler restarted: step {since + 1} gets the batch of step {start + 1}; data seen twice"
     else:
-        yield Named(
-            "sampler", f"data skipped: step {cut.since + 1} gets the batch of step {start + 1}: {counts}", "sampler"
-        )
-
-
-def _repeats(leg: Leg, steps: int) -> int:
-    samples = [one for row in leg.steps[:steps] for one in row["batch"]]
-    return len(samples) - len(set(samples))
-
-
-def _noise(cut: Cut, steady: Steady) -> Named | None:
-    assert cut.since is not None
-    before = cut.killed.state(cut.since).get("rng") or steady.whole.state(cut.since).get("rng") or {}
-    now = cut.resumed.states[0]["rng"]
-    lost = [name for name in steady.generators if name in before and now.get(name) != before[name]]
-    if not lost:
-        return None
-    return Named("rng", f"RNG not restored: the {' and '.join(lost)} generator is elsewhere than it was", "rng")
-
-
-def _counter(cut: Cut, steady: Steady) -> Iterator[Named]:
-    """By the steps that it makes until its own end, and by those that it prints."""
-    assert cut.since is not None
-    whole, resumed = steady.whole, cut.resumed
-    left = whole.made - cut.since
-    if not whole.stopped and resumed.made != left:
-        kind = "step counter restarted" if resumed.made >= whole.made else "step counter is off"
-        yield Named("step", f"{kind}: it made {resumed.made} more steps, {left} were left", "step")
-        return
-    passed = len(whole.printed) * cut.since // whole.made  # lines that the whole run had printed by then
-    again = resumed.printed[:1] == whole.printed[:1]
-    if passed >= 2 and again and len(set(whole.printed[:passed])) >= 2:
-        text = f"step counter restarted: it prints step {resumed.printed[0]:g} again"
-        yield Named("step", f"{text}, with the weights of step {cut.since}", "step")
+        text = f"data skipped: step {since + 1} gets the batch of step {start + 1}"
+    yield Named("sampler", f"{text}: {counts}", "sampler")

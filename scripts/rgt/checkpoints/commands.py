@@ -237,19 +237,14 @@ def certify(
              rgt checkpoints certify --resume 'python train.py --from {checkpoint}' -- python train.py
     """
     from rgt.checkpoints import certify as certification
-    from rgt.checkpoints.killed_runs import Stage
 
     again = shlex.split(resume) if resume else list(command)
-    report = certification.certify(Stage(list(command), steps, timeout), again, kills, seed)
+    report = certification.certify(certification.Stage(list(command), steps, timeout), again, kills, seed)
     verdict = "certified" if report.ok else "NOT certified"
     return report.emit(fmt, f"{verdict}: {report.data['summary']}; compared: {', '.join(report.data['stable'])}")
 
 
 # -- how often to save
-
-
-SAVE_COSTS = (2.0, 10.0, 60.0, 300.0)
-MTBFS = (1800.0, 7200.0, 6 * 3600.0, 86400.0, 7 * 86400.0)
 
 
 def save_every(cost: float, mtbf: float) -> tuple[float, float]:
@@ -265,26 +260,19 @@ def save_every(cost: float, mtbf: float) -> tuple[float, float]:
 
 
 @main.command()
-@click.option("--save-cost", type=cli.Duration(), help="How long a save holds training up, such as 12s.")
-@click.option("--mtbf", type=cli.Duration(), help="Mean time between interruptions; of N nodes, one node's / N.")
+@click.option("--save-cost", type=cli.Duration(), required=True, help="How long a save holds training up, such as 12s.")
+@click.option("--mtbf", type=cli.Duration(), required=True, help="Mean time between interruptions; one node's / nodes.")
 @click.option("--step-time", type=cli.Duration(), help="Of one training step: gives the interval in steps, too.")
 @cli.json_option
-def cadence(save_cost: float | None, mtbf: float | None, step_time: float | None, as_json: bool) -> None:
-    """Say how often to save (Young, Daly), and the share of time that is lost then; without options, a table.
+def cadence(save_cost: float, mtbf: float, step_time: float | None, as_json: bool) -> None:
+    """Say how often to save (Young, Daly), and the share of time that is lost then.
 
     Example: rgt checkpoints cadence --save-cost 12s --mtbf 6h --step-time 1.4s
     """
     if save_cost == 0 or mtbf == 0:
         raise errors.bad_input("a save and the time between interruptions take longer than 0 s")
-    rows: list[dict[str, Any]] = []
-    for cost in (save_cost,) if save_cost else SAVE_COSTS:
-        for mean in (mtbf,) if mtbf else MTBFS:
-            interval, overhead = save_every(cost, mean)
-            steps = max(1, round(interval / step_time)) if step_time else None
-            rows.append({"save_cost": cost, "mtbf": mean, "interval": interval, "overhead": overhead, "steps": steps})
-    columns = "{:>10}  {:>6}  {:>10}  {:>7}  {:>5}"
-    lines = [columns.format("save costs", "MTBF", "save every", "steps", "lost")]
-    for row in rows:
-        times = [units.show_duration(row[name]) for name in ("save_cost", "mtbf", "interval")]
-        lines.append(columns.format(*times, row["steps"] or "-", f"{row['overhead']:.1%}"))
-    cli.show({"table": rows}, as_json, lines)
+    interval, overhead = save_every(save_cost, mtbf)
+    steps = max(1, round(interval / step_time)) if step_time else None
+    data = {"save_cost": save_cost, "mtbf": mtbf, "interval": interval, "overhead": overhead, "steps": steps}
+    shown = f"save every {units.show_duration(interval)}" + (f", {steps} steps" if steps else "")
+    cli.show(data, as_json, [f"{shown}: {overhead:.1%} of the time is lost"])

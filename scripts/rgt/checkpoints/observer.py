@@ -127,17 +127,14 @@ class Observer:
         if self.pauses is not None:
             self.pauses -= 1
             if self.pauses < 0:
-                self.send(signal.SIGKILL)
+                os.killpg(os.getpgrp(), signal.SIGKILL)
             time.sleep(_PAUSE)
         elif self.orders["kill_at"] == self.steps:
             self.pauses = _PAUSES
-            self.send(self.orders["signal"])
+            os.killpg(os.getpgrp(), self.orders["signal"])
         if self.orders["stop_at"] is not None and self.base + self.steps >= self.orders["stop_at"]:
             self.write({"stopped": self.steps})
-            self.send(signal.SIGKILL)
-
-    def send(self, number: int) -> None:
-        os.killpg(os.getpgrp(), number)
+            os.killpg(os.getpgrp(), signal.SIGKILL)
 
     def write(self, row: dict[str, Any]) -> None:
         with open(self.path, "a", encoding="utf-8") as file:
@@ -168,9 +165,7 @@ class Observer:
             known = [entry for one in weights for entry in (self.optimizer.state.get(one) or {}).values()]
             known += [*weights, *(one.grad for one in weights)]
             taken = {one.data_ptr() for one in known if isinstance(one, self.torch.Tensor)}
-            if (
-                self.steps < _SCANS or self.steps % _SCANS == 0
-            ):  # it takes long; an average lives from the start, mostly
+            if self.steps < _SCANS or self.steps % _SCANS == 0:  # it takes long, and an average lives from the start
                 kinds = {self.torch.Tensor, self.torch.nn.Parameter}
                 tensors = [one for one in gc.get_objects() if type(one) in kinds]
                 self.alike = [weakref.ref(one) for one in tensors if one.shape == largest.shape]

@@ -44,7 +44,7 @@ def build() -> tuple[str, bytes]:
     contents = {"__main__.py": MAIN.format(tools=TOOLS).encode()}
     for tool in TOOLS:
         contents[f"{tool}.py"] = (SCRIPTS / f"{tool}.py").read_bytes()
-    for path in (SCRIPTS / "rgt").rglob("*.py"):
+    for path in (path for ending in ("py", "txt") for path in (SCRIPTS / "rgt").rglob(f"*.{ending}")):
         parts = path.relative_to(SCRIPTS / "rgt").parts
         if (len(parts) == 1 or parts[0] in (*NOUNS, *TOOLS, "transfer")) and parts[:2] != ("job", "backends"):
             contents[str(path.relative_to(SCRIPTS))] = path.read_bytes()

@@ -79,6 +79,9 @@ class Window:
     def head(self, size: int) -> bytes:
         return self.read(0, min(size, self.length))
 
+    def number(self, at: int, size: int = 8) -> int:
+        return int.from_bytes(self.read(at, size), "little")
+
 
 def in_memory(data: bytes) -> Window:
     return Window(-1, 0, len(data), memory=data)
@@ -257,29 +260,22 @@ def crc_spans(members: list[Member], base: int, layout: Layout) -> list[Member]:
 
 def blocks(window: Window, member: Member) -> Iterator[bytes]:
     """A deflated member's contents, a block at a time; Broken when they are not exactly what the directory says."""
-    name, done, crc = f"zip member {member.name[:100]!r}", 0, 0
+    name, done, crc, engine = f"zip member {member.name[:100]!r}", 0, 0, zlib.decompressobj(-15)
     try:
-        for block in _inflate(window, member):
-            done, crc = done + len(block), zlib.crc32(block, crc)
-            if done > member.size:
-                raise Broken("bomb", f"{name} unpacks to more than the {member.size} bytes it claims")
-            yield block
+        for at in range(0, member.packed, _IN):
+            data = window.read(member.data + at, min(_IN, member.packed - at))
+            while data and not engine.eof:
+                block = engine.decompress(data, _OUT)
+                done, crc, data = done + len(block), zlib.crc32(block, crc), engine.unconsumed_tail
+                if done > member.size:
+                    raise Broken("bomb", f"{name} unpacks to more than the {member.size} bytes it claims")
+                yield block
     except zlib.error as error:
         raise Broken("crc", f"{name} does not unpack: {error}") from None
-    if done != member.size:
+    if done != member.size or not engine.eof:
         raise Broken("truncated", f"{name} unpacks to {done} bytes instead of {member.size}")
     if crc != member.crc:
         raise Broken("crc", f"{name} has CRC {crc:08x}, its directory says {member.crc:08x}")
-
-
-def _inflate(window: Window, member: Member) -> Iterator[bytes]:
-    engine = zlib.decompressobj(-15)
-    for at in range(0, member.packed, _IN):
-        data = window.read(member.data + at, min(_IN, member.packed - at))
-        while data and not engine.eof:
-            yield engine.decompress(data, _OUT)
-            data = engine.unconsumed_tail
-    yield engine.flush()
 
 
 def member_window(window: Window, member: Member, limit: int) -> Window:

@@ -13,7 +13,7 @@ from rgt.checkpoint.formats import pickles, readers
 from rgt.checkpoint.formats.container import Cursor, Window
 from rgt.checkpoint.formats.pickles import Call, Global
 from rgt.checkpoint.formats.torch_files import is_count, keys, numbers
-from rgt.checkpoint.layout import DTYPES, MAX_PROBLEMS, Broken, Layout, Problem, assign_roles
+from rgt.checkpoint.layout import DTYPES, MAX_PROBLEMS, Broken, Layout, Problem
 
 
 @dataclass
@@ -23,7 +23,7 @@ class Item:
     name: str
     offset: int
     length: int
-    index: tuple[int, ...] = ()  # where the chunk is in its tensor
+    index: tuple[int, ...] | None  # where the chunk is in its tensor; None for an object
     transformed: bool = False  # compressed or encrypted by an extension
 
 
@@ -71,7 +71,7 @@ def read_metadata(path: Path) -> Metadata:
             raise Broken("malformed", "an entry of storage_data lacks its name, path, offset or length")
         if Path(relative).is_absolute() or ".." in Path(relative).parts or "\0" in relative:
             raise Broken("path-name", f"{relative[:100]!r} leads out of the checkpoint")
-        index = numbers(key["offset"]) if key.get("offset") is not None else ()
+        index = numbers(key["offset"]) if key.get("offset") is not None else None
         item = Item(name, int(place[0]), int(place[1]), index, bool(value.get("transform_descriptors")))
         found.files.setdefault(relative, []).append(item)
     _check_chunks(found)
@@ -145,7 +145,7 @@ def read_file(window: Window, items: list[Item], metadata: Metadata) -> Layout:
             layout.add(broken.problem)
     if end < window.length:
         layout.problem("trailing", "error", f"{window.length - end} bytes follow the last item")
-    assign_roles(layout.tensors)
+    layout.assign_roles()
     return layout
 
 
@@ -153,7 +153,7 @@ def _merge(layout: Layout, item: Item, blob: Layout, metadata: Metadata) -> None
     readers.merge(layout, item.name, blob)
     if not blob.tensors:
         layout.facts.setdefault("values", {})[item.name] = blob.root
-    elif (item.name, item.index) in metadata.chunks:
+    elif item.index is not None and (item.name, item.index) in metadata.chunks:
         tensor, sizes = blob.tensors[0], metadata.chunks[item.name, item.index]
         dtype = metadata.shapes.get(item.name, ("", ()))[0]
         if tensor.shape != sizes:

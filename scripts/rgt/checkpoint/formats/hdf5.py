@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from rgt.checkpoint.formats.container import Window
 from rgt.checkpoint.layout import DTYPES, Broken, Layout, Tensor
 
-MAGIC = b"\x89HDF\r\n\x1a\n"
 _UNDEFINED = (1 << 64) - 1
 _MAX_OBJECTS, _MAX_CHUNKS, _MAX_DEPTH = 200_000, 2_000_000, 60
 _SPACE, _LINKS, _TYPE, _LINK, _LAYOUT, _MORE, _SYMBOLS = 1, 2, 3, 6, 8, 16, 17
@@ -20,18 +19,17 @@ _LAMBDA = b'"class_name": "Lambda"'  # in the attribute with Keras' configuratio
 
 
 def read_hdf5(window: Window) -> Layout:
-    version = window.read(8, 1)[0]
+    version = window.number(8, 1)
     width = window.read(13 if version < 2 else 9, 2)
     if version > 3 or width != b"\x08\x08":
         raise Broken("unjudged", f"HDF5 with a superblock of version {version} and addresses of {width[0]} bytes")
     start = (24 if version == 0 else 28) if version < 2 else 12
     walk = _Walk(window, Layout("hdf5"))
-    end = walk.number(start + 16)
+    end = window.number(start + 16)
     if end > window.length:
         raise Broken("truncated", f"should have {end} bytes and has {window.length}", fix="copy it again")
-    walk.visit("", walk.number(start + 40 if version < 2 else start + 24), 0)
-    head = window.head(16 << 20)
-    if _LAMBDA in head:
+    walk.visit("", window.number(start + 40 if version < 2 else start + 24), 0)
+    if _LAMBDA in window.head(16 << 20):
         walk.layout.problem("code", "warn", "holds a Keras Lambda layer: Python code that runs when it is loaded")
     if walk.passed:
         message = f"{len(walk.passed)} datasets are packed or of other types; their values are not judged"
@@ -47,9 +45,6 @@ class _Walk:
     passed: list[str] = field(default_factory=list)
     chunks: int = 0
 
-    def number(self, at: int, size: int = 8) -> int:
-        return int.from_bytes(self.window.read(at, size), "little")
-
     def expect(self, at: int, magic: bytes) -> None:
         if self.window.read(at, 4) != magic:
             raise Broken("malformed", f"there is no {magic.decode()} at byte {at}: the file is damaged")
@@ -63,7 +58,7 @@ class _Walk:
         messages = list(self.messages(at))
         for kind, place in messages:
             if kind == _SYMBOLS:
-                for child, where in self.symbols(self.number(place), self.number(place + 8)):
+                for child, where in self.symbols(self.window.number(place), self.window.number(place + 8)):
                     self.visit(f"{name}.{child}" if name else child, where, depth + 1)
             elif kind == _LINK:
                 child, where = self.link(place)
@@ -78,12 +73,12 @@ class _Walk:
     def messages(self, at: int) -> Iterator[tuple[int, int]]:
         """(kind, place) of an object's header messages."""
         if self.window.read(at, 4) == b"OHDR":
-            flags = self.number(at + 5, 1)
+            flags = self.window.number(at + 5, 1)
             begin = at + 6 + (16 if flags & 0x20 else 0) + (4 if flags & 0x10 else 0)
             width = 1 << (flags & 3)
-            head, blocks = 6 if flags & 4 else 4, [(begin + width, self.number(begin, width))]
-        elif self.number(at, 1) == 1:
-            head, blocks = 8, [(at + 16, self.number(at + 8, 4))]
+            head, blocks = 6 if flags & 4 else 4, [(begin + width, self.window.number(begin, width))]
+        elif self.window.number(at, 1) == 1:
+            head, blocks = 8, [(at + 16, self.window.number(at + 8, 4))]
         else:
             raise Broken("malformed", f"there is no object at byte {at}: the file is damaged")
         for begin, length in blocks:  # grows while it is walked
@@ -91,10 +86,10 @@ class _Walk:
             if len(blocks) > 10_000:
                 raise Broken("bounds", "an object has more than 10,000 blocks")
             while place + head <= end:
-                kind = self.number(place, 2 if head == 8 else 1)
-                size = self.number(place + (2 if head == 8 else 1), 2)
+                kind = self.window.number(place, 2 if head == 8 else 1)
+                size = self.window.number(place + (2 if head == 8 else 1), 2)
                 if kind == _MORE:
-                    more, span = self.number(place + head), self.number(place + head + 8)
+                    more, span = self.window.number(place + head), self.window.number(place + head + 8)
                     blocks.append((more, span) if head == 8 else (more + 4, span - 8))
                 elif place + head + size <= end:
                     yield kind, place + head
@@ -102,48 +97,48 @@ class _Walk:
 
     def symbols(self, tree: int, heap: int) -> Iterator[tuple[str, int]]:
         self.expect(heap, b"HEAP")
-        names = self.number(heap + 24)
+        names = self.window.number(heap + 24)
         nodes = [tree]
         for node in nodes:
             if node in self.seen or len(nodes) > _MAX_OBJECTS:
                 raise Broken("malformed", "a group's tree leads back into itself")
             self.seen.add(node)
             if self.window.read(node, 4) == b"SNOD":
-                for index in range(self.number(node + 6, 2)):
+                for index in range(self.window.number(node + 6, 2)):
                     entry = node + 8 + 40 * index
-                    yield self.text(names + self.number(entry)), self.number(entry + 8)
+                    yield self.text(names + self.window.number(entry)), self.window.number(entry + 8)
                 continue
             self.expect(node, b"TREE")
-            nodes += [self.number(node + 32 + 16 * index) for index in range(self.number(node + 6, 2))]
+            nodes += [self.window.number(node + 32 + 16 * index) for index in range(self.window.number(node + 6, 2))]
 
     def text(self, at: int) -> str:
         data = self.window.read(at, min(1000, self.window.length - at))
         return data.partition(b"\0")[0].decode("utf-8", "replace")
 
     def link(self, at: int) -> tuple[str, int]:
-        flags = self.number(at + 1, 1)
-        kind = self.number(at + 2, 1) if flags & 8 else 0
+        flags = self.window.number(at + 1, 1)
+        kind = self.window.number(at + 2, 1) if flags & 8 else 0
         at += 2 + (1 if flags & 8 else 0) + (8 if flags & 4 else 0) + (1 if flags & 16 else 0)
         width = 1 << (flags & 3)
-        length = min(self.number(at, width), 1000)
+        length = min(self.window.number(at, width), 1000)
         name = self.window.read(at + width, length).decode("utf-8", "replace")
-        return name, self.number(at + width + length) if kind == 0 else 0
+        return name, self.window.number(at + width + length) if kind == 0 else 0
 
     def dense(self, at: int) -> bool:
-        return self.number(at + 2 + (8 if self.number(at + 1, 1) & 1 else 0)) != _UNDEFINED
+        return self.window.number(at + 2 + (8 if self.window.number(at + 1, 1) & 1 else 0)) != _UNDEFINED
 
     def dataset(self, name: str, space: int, kind: int, layout: int) -> None:
-        version, rank = self.number(space, 1), self.number(space + 1, 1)
+        version, rank = self.window.number(space, 1), self.window.number(space + 1, 1)
         first = space + (8 if version == 1 else 4)
-        shape = tuple(self.number(first + 8 * axis) for axis in range(rank))
-        bits, size = self.number(kind + 1, 1), self.number(kind + 4, 4)
-        form = self.number(kind, 1) & 15
+        shape = tuple(self.window.number(first + 8 * axis) for axis in range(rank))
+        bits, size = self.window.number(kind + 1, 1), self.window.number(kind + 4, 4)
+        form = self.window.number(kind, 1) & 15
         dtype = _FLOATS.get(size) if form == 1 else _INTS.get((size, bits >> 3 & 1)) if form == 0 else None
-        version, where = self.number(layout, 1), self.number(layout + 1, 1)
+        version, where = self.window.number(layout, 1), self.window.number(layout + 1, 1)
         if version not in (3, 4) or where > 2:
             self.passed.append(name)
         elif where == 1:
-            start, length = self.number(layout + 2), self.number(layout + 10)
+            start, length = self.window.number(layout + 2), self.window.number(layout + 10)
             if start != _UNDEFINED:
                 if start + length > self.window.length:
                     raise Broken(
@@ -157,19 +152,19 @@ class _Walk:
         elif where == 2:
             self.passed.append(name)
             if version == 3:
-                self.check_chunks(self.number(layout + 3), self.number(layout + 2, 1), name)
+                self.check_chunks(self.window.number(layout + 3), self.window.number(layout + 2, 1), name)
 
     def check_chunks(self, tree: int, axes: int, name: str) -> None:
         nodes = [tree] if tree != _UNDEFINED else []
         for node in nodes:
             self.expect(node, b"TREE")
-            for index in range(self.number(node + 6, 2)):
+            for index in range(self.window.number(node + 6, 2)):
                 self.chunks += 1
                 if self.chunks > _MAX_CHUNKS:
                     raise Broken("bounds", f"more than {_MAX_CHUNKS} chunks")
                 key = node + 24 + index * (16 + 8 * axes)
-                child = self.number(key + 8 + 8 * axes)
-                if self.number(node + 5, 1):
+                child = self.window.number(key + 8 + 8 * axes)
+                if self.window.number(node + 5, 1):
                     nodes.append(child)
-                elif child + self.number(key, 4) > self.window.length:
+                elif child + self.window.number(key, 4) > self.window.length:
                     raise Broken("truncated", "a chunk ends behind the end of the file", where=name[:200])

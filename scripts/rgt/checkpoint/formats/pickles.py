@@ -80,6 +80,8 @@ class Machine:
         self.nested: list[bytes] = []  # pickles that are loaded from inside of it
         self.lookups = 0  # times that getattr came onto the stack for anything but a member of an enum
         self.count = 0  # opcodes so far
+        self.root: Any = None
+        self.end = 0  # offset behind the STOP
 
     def push(self, value: Any) -> None:
         if isinstance(value, Global) and value.dotted in GETATTR:
@@ -90,9 +92,11 @@ class Machine:
         if len(self.faults) < _FAULTS and what not in self.faults:
             self.faults.append(what)
 
-    def names(self) -> dict[str, Global]:
-        """Every global; not getattr when all that it did was to look up members of enums."""
-        return {name: found for name, found in self.globals.items() if self.lookups or name not in GETATTR}
+    def finish(self, end: int) -> Machine:
+        self.root, self.end = self.pop(), end
+        if not self.lookups:  # all that getattr did was to look up members of enums
+            self.globals = {name: one for name, one in self.globals.items() if name not in GETATTR}
+        return self
 
     def pop(self) -> Any:
         if len(self.stack) <= (self.marks[-1] if self.marks else 0):
@@ -179,9 +183,9 @@ class Machine:
         for key, value in zip(values[::2], values[1::2], strict=True):
             pairs[hashable(key)] = value
 
-    # what opcodes do; `argument` is what stands behind the opcode
+    # what opcodes do; the argument is what stands behind the opcode
 
-    def build(self, argument: Any) -> None:
+    def build(self, _: Any) -> None:
         state = self.pop()
         target = self.top()
         if isinstance(target, Global):
@@ -196,20 +200,16 @@ class Machine:
                     self.fault("gives an object another class")
             target.state = state
 
-    def reduce(self, argument: Any) -> None:
+    def reduce(self, _: Any, made: bool = False) -> None:
         arguments = self.pop()
-        self.call(self.pop(), arguments)
+        self.call(self.pop(), arguments, made)
 
-    def new_object(self, argument: Any) -> None:
-        arguments = self.pop()
-        self.call(self.pop(), arguments, made=True)
-
-    def new_object_ex(self, argument: Any) -> None:
+    def new_object_ex(self, _: Any) -> None:
         keywords = self.pop()
-        self.new_object(None)
+        self.reduce(None, made=True)
         self.top().pairs = keywords if isinstance(keywords, dict) and keywords else None
 
-    def old_object(self, argument: Any) -> None:
+    def old_object(self, _: Any) -> None:
         values = self.to_mark()
         if not values:
             raise Broken("malformed", "the pickle makes an object of nothing")
@@ -220,11 +220,11 @@ class Machine:
         self.push(self.global_(*argument.partition(" ")[::2]))  # push counts what comes onto the stack
         self.call(self.pop(), arguments)
 
-    def stack_global(self, argument: Any) -> None:
+    def stack_global(self, _: Any) -> None:
         name = self.pop()
         self.push(self.global_(self.pop(), name))
 
-    def new_dict(self, argument: Any) -> None:
+    def new_dict(self, _: Any) -> None:
         values = self.to_mark()
         self.push({})
         self.set_items(values)
@@ -236,7 +236,7 @@ class Machine:
             raise Broken("malformed", f"the pickle stores value {index} out of order, as no pickler does")
         self.memo[index] = self.top()
 
-    def drop(self, argument: Any) -> None:
+    def drop(self, _: Any) -> None:
         """POP also drops a mark, which the stack of the real machine holds as a value."""
         if self.marks and self.marks[-1] == len(self.stack):
             self.marks.pop()
@@ -268,7 +268,7 @@ ACTIONS: dict[str, Callable[[Machine, Any], Any]] = {
     **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"), Machine.remember),
     "PROTO": lambda machine, argument: None,
     "REDUCE": Machine.reduce,
-    "NEWOBJ": Machine.new_object,
+    "NEWOBJ": lambda machine, _: machine.reduce(None, made=True),
     **dict.fromkeys(("APPENDS", "ADDITEMS"), lambda machine, _: machine.append(machine.to_mark())),
     "NONE": lambda machine, _: machine.push(None),
     "NEWTRUE": lambda machine, _: machine.push(True),
@@ -316,17 +316,7 @@ _OPCODES: dict[bytes, tuple[str, Any]] = {
 } | {b"S": ("STRING", _read_string)}
 
 
-@dataclass
-class Pickle:
-    root: Any
-    globals: dict[str, Global]
-    end: int  # offset behind the STOP
-    called: set[str]
-    faults: list[str]
-    nested: list[bytes]
-
-
-def read(cursor: Cursor) -> Pickle:
+def read(cursor: Cursor) -> Machine:
     """One pickle; the cursor stands behind it afterwards."""
     machine, frame = Machine(), -1  # where the frame ends that an opcode is in
     try:
@@ -351,14 +341,13 @@ def read(cursor: Cursor) -> Pickle:
                 continue
             if (name == "PROTO" and int(argument or 0) > 5) or (name == "INT" and _is_odd(argument, end - at)):
                 raise Broken("malformed", f"the pickle has a {name} of {argument!s:.40}, as no pickler writes it")
-            action = ACTIONS.get(name)
-            if action is None:
+            if name not in ACTIONS:
                 raise Broken("refused-global", f"the pickle uses {name}, which no checkpoint needs")
-            action(machine, argument)
+            ACTIONS[name](machine, argument)
             frame = -1 if end == frame else frame
             if name == "BUILD":
                 _skip_array(machine, cursor)
-        return Pickle(machine.pop(), machine.names(), cursor.tell(), machine.called, machine.faults, machine.nested)
+        return machine.finish(cursor.tell())
     except Broken:
         raise
     except (ValueError, OverflowError, RecursionError, MemoryError, IndexError) as error:
@@ -398,7 +387,7 @@ def _is_odd(number: Any, length: int) -> bool:
     return number is not True and number is not False and length != len(str(number)) + 1
 
 
-def judge(pickle: Pickle, layout: Layout, script: bool = False) -> None:
+def judge(pickle: Machine, layout: Layout, script: bool = False) -> None:
     """Add what loading it would do to the layout: hostile names as problems, unknown ones as `refused`."""
     unknown = [name for name in pickle.globals if not pickle_names.is_known(name, name in pickle.called, script)]
     unknown += [NESTED] if pickle.nested else []  # that nobody looked into

@@ -7,8 +7,8 @@ safetensors: eight bytes of length, a JSON header, then the tensors back to back
 from __future__ import annotations
 
 import ast
+import bz2
 import codecs
-import importlib
 import json
 import lzma
 import math
@@ -20,20 +20,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rgt.checkpoint.formats import flatbuffers, gguf, hdf5, msgpack_files, onnx_files, tar_files, torch_files, zip_files
+from rgt.checkpoint.formats import archives, foreign_files, hdf5, torch_files
 from rgt.checkpoint.formats.container import STORED, Window, blocks, crc_spans, in_memory, read_zip
-from rgt.checkpoint.layout import (
-    DTYPES,
-    FILE,
-    INLINE,
-    SAFETENSORS,
-    Broken,
-    Dtype,
-    Layout,
-    Tensor,
-    assign_roles,
-    from_numpy,
-)
+from rgt.checkpoint.layout import DTYPES, FILE, INLINE, SAFETENSORS, Broken, Dtype, Layout, Tensor, from_numpy
 
 NPY = b"\x93NUMPY"
 _HEAD = 512
@@ -46,7 +35,9 @@ _NAMES = tuple(".jit .ts .ptl .pt2 .onnx .h5 .hdf5 .keras .msgpack .tflite .nemo
 _SPEECHBRAIN = re.compile(r"(counter|epoch_counter|brain|dataloader-\w+)\.ckpt")
 _PICKLES = (".pkl", ".pickle", ".joblib", ".p")
 _TORCH_NAMES = (".pt", ".pth", ".ckpt", ".npy", ".npz", ".distcp", "pytorch_model.bin", "optimizer.bin")
-_MAGICS = (b"GGUF", b"\x89HDF", b"\x0c\xdb\x3a\x2a")
+_OCDBT = b"\x0c\xdb\x3a\x2a"  # Orbax
+_HDF5 = b"\x89HDF"
+_MAGICS = (foreign_files.GGUF, _HDF5, _OCDBT)
 _MARKUP = (b"<!doctype html", b"<html", b"<?xml", b"<error", b"<head")
 _MAX_HEADER = 32 << 20  # bytes of safetensors; 100,000 tensors need 10 MB
 _MAX_NPY_HEADER = 10_000  # numpy's own limit: literal_eval is not safe on longer text
@@ -62,8 +53,8 @@ def read(window: Window, name: str) -> Layout:
         raise Broken("empty", "the file has no bytes", fix="the save or the copy never happened; do it again")
     if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
         layout = _zip(window)
-    elif tar_files.is_tar(head):  # torch looks for a tar before it looks for a pickle
-        layout = tar_files.read_tar(window, _add_part)
+    elif archives.is_tar(head):  # torch looks for a tar before it looks for a pickle
+        layout = archives.read_tar(window, _add_part)
     elif head.startswith(NPY):
         layout = Layout("npy")
         _add_array(layout, "array", window, window.length, FILE)
@@ -83,7 +74,7 @@ def read(window: Window, name: str) -> Layout:
         if stranger := _name_the_stranger(window, head, name):
             raise stranger
         layout = read_safetensors(window)
-    assign_roles(layout.tensors, name)
+    layout.assign_roles(name)
     return layout
 
 
@@ -144,7 +135,7 @@ def _zip(window: Window) -> Layout:
                 broken.problem.where = name[:200]
                 layout.add(broken.problem)
     elif members and not problems:
-        layout = zip_files.read_parts(window, members, _add_part)
+        layout = archives.read_parts(window, members, _add_part)
     elif problems:
         layout = Layout("zip")  # the zip's own problems say more than what is missing because of them
     else:
@@ -165,11 +156,14 @@ def _recognised(head: bytes, name: str) -> str | None:
 
 def _unpack(window: Window, name: str, kind: str) -> Layout:
     """A small file that was packed as a whole, as joblib and tar do: unpacked in memory, bounded."""
-    engine: Any = {"gzip": lambda: zlib.decompressobj(31), "zlib": zlib.decompressobj}.get(kind) or getattr(
-        importlib.import_module(kind), {"bz2": "BZ2Decompressor", "lzma": "LZMADecompressor"}.get(kind, ""), None
-    )
+    engines: dict[str, Callable[[], Any]] = {
+        "gzip": lambda: zlib.decompressobj(31),
+        "zlib": zlib.decompressobj,
+        "bz2": bz2.BZ2Decompressor,
+        "lzma": lzma.LZMADecompressor,
+    }
     try:
-        data = engine().decompress(window.head(_MAX_UNPACKED), _MAX_UNPACKED)
+        data = engines[kind]().decompress(window.head(_MAX_UNPACKED), _MAX_UNPACKED)
     except (OSError, ValueError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise Broken("crc", f"does not unpack ({kind}): {error}") from None
     if len(data) >= _MAX_UNPACKED or window.length > _MAX_UNPACKED:
@@ -195,16 +189,15 @@ def _name_the_stranger(window: Window, head: bytes, name: str) -> Broken | None:
     """What it is instead of a checkpoint; only a name that promises one makes that a fault."""
     promised = name.endswith((*_NAMES, *_TORCH_NAMES, *_PICKLES, ".safetensors"))
     shown = " ".join(head[:120].decode("utf-8", "replace").split())
-    markup = head.lstrip().lower().startswith(_MARKUP)
     what = next((what for magic, what in _STRANGERS.items() if head.startswith(magic)), None)
     if head.startswith(b"version https://git-lfs.github.com/spec/"):
         return Broken("lfs-pointer", "a git-LFS pointer, not the file itself", fix="run: git lfs pull")
     if not any(head) and not any(window.read(window.length // 2, min(_HEAD, window.length - window.length // 2))):
         return Broken("hole", "begins with zeros: the space was reserved and never written", fix="copy it again")
+    markup = head.lstrip().lower().startswith(_MARKUP)
     if promised and (markup or (head.lstrip()[:1] in (b"{", b"[") and _is_text(head))):
         what = f"{'an HTML or XML page' if markup else 'JSON text'}, as a server sends instead of a file"
-        fix = "check the address and the login, then download again"
-        return Broken("error-page", what, evidence=shown, fix=fix)
+        return Broken("error-page", what, evidence=shown, fix="check the address and the login, then download again")
     if what or _is_text(head):
         code = "not-a-checkpoint" if promised else "unknown"
         return Broken(code, what or "plain text", evidence=shown, fix="unpack it first, if it is packed")
@@ -257,11 +250,9 @@ def read_safetensors(window: Window) -> Layout:
                 message = f"{tensor.start - at} bytes before it belong to no tensor"
                 layout.problem("gap", "error", message, where=tensor.name[:200])
         at = max(at, tensor.start + tensor.extent)
-    left = data.start + data.length - at
-    if left and not layout.problems:
-        layout.problem("trailing", "error", f"{left} bytes follow the last tensor")
-    if layout.problems:  # reading shared bytes once per tensor would make a small hostile file endless
-        layout.tensors = apart
+    if at < data.start + data.length and not layout.problems:
+        layout.problem("trailing", "error", f"{data.start + data.length - at} bytes follow the last tensor")
+    layout.tensors = apart  # reading shared bytes once per tensor would make a small hostile file endless
     return layout
 
 
@@ -285,8 +276,8 @@ def _safetensor(name: str, entry: Any, data: Window) -> Tensor:
     return Tensor(name, dtype, tuple(shape), data.start + begin)
 
 
-def _are_counts(node: Any, kind: type) -> bool:
-    return isinstance(node, kind) and len(node) <= 64 and all(type(n) is int and 0 <= n < 1 << 62 for n in node)  # type: ignore[arg-type,attr-defined]
+def _are_counts(node: Any, kind: type[list[Any]] | type[tuple[Any, ...]]) -> bool:
+    return isinstance(node, kind) and len(node) <= 64 and all(type(n) is int and 0 <= n < 1 << 62 for n in node)
 
 
 def parse_json(data: bytes, what: str) -> Any:
@@ -369,9 +360,9 @@ def _add_array(layout: Layout, name: str, window: Window, size: int, source: int
 
 
 _OTHERS: dict[bytes, Callable[[Window], Layout]] = {
-    hdf5.MAGIC[:4]: hdf5.read_hdf5,
-    gguf.MAGIC: gguf.read_gguf,
-    flatbuffers.IDENT: flatbuffers.read_tflite,
-    b"\x0c\xdb\x3a\x2a": _ocdbt,
+    _HDF5: hdf5.read_hdf5,
+    foreign_files.GGUF: foreign_files.read_gguf,
+    foreign_files.TFLITE: foreign_files.read_tflite,
+    _OCDBT: _ocdbt,
 }
-_BY_NAME = {".onnx": onnx_files.read_onnx, ".msgpack": msgpack_files.read_msgpack}
+_BY_NAME = {".onnx": foreign_files.read_onnx, ".msgpack": foreign_files.read_msgpack}

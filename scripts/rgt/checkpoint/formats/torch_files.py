@@ -75,6 +75,7 @@ class Contents:
 
     views: list[tuple[Storage, Tensor]] = field(default_factory=list)  # the tensor starts at its byte of the storage
     storages: dict[str, Storage] = field(default_factory=dict)
+    wrong: set[str] = field(default_factory=set)  # keys of storages that are there, with another size
 
     @functools.cached_property
     def users(self) -> dict[str, str]:
@@ -106,33 +107,28 @@ def read_zip(window: Window, members: list[Member], root: str) -> Layout:
     layout.packed = [member for member in members if member.method != STORED]
     if script:
         _judge_script(window, names, layout)
-    for pickle in ("constants.pkl", "data.pkl") if script else ("data.pkl",):
-        content = member_window(window, names[pickle], pickles.MAX_PICKLE)
+    order = member_window(window, names["byteorder"], 16).head(16) if "byteorder" in names else b"little"
+    if order not in (b"little", b"big"):
+        raise Broken("malformed", f"the byte order of the file is given as {order!r}")
+    packed = {id(member): number for number, member in enumerate(layout.packed)}
+    for pickle in ("constants", "data") if script else ("data",):
+        content = member_window(window, names[f"{pickle}.pkl"], pickles.MAX_PICKLE)
         layout.root = _read_pickle(content, 0, layout, script).root
-        folder = "constants/" if pickle == "constants.pkl" else "data/"
-        found = find(layout)
-        order = member_window(window, names["byteorder"], 16).head(16) if "byteorder" in names else b"little"
-        if order not in (b"little", b"big"):
-            raise Broken("malformed", f"the byte order of the file is given as {order!r}")
-        packed = {id(member): number for number, member in enumerate(layout.packed)}
+        found, folder = find(layout), f"{pickle}/"
         places = {}
         for key, storage in found.storages.items():
             member = names.get((folder + key).lower())
             if member is None:
-                message = f"storage {key[:100]} is not in the file"
-                layout.problem("malformed", "error", message, where=found.users.get(key))
-            elif member.size != storage.bytes:
+                continue  # told for each of its tensors
+            if member.size != storage.bytes:
+                found.wrong.add(key)
                 message = f"storage {key[:100]} has {member.size} bytes, the pickle wants {storage.bytes}"
                 layout.problem("bounds", "error", message, where=found.users.get(key))
             elif member.method == STORED:
                 places[key] = FILE, window.start + member.data
             else:
                 places[key] = packed[id(member)], 0
-        for storage, tensor in found.views:
-            if storage.key in places:
-                tensor.source, start = places[storage.key]
-                tensor.big_endian = order == b"big"
-                place(layout, storage, tensor, start)
+        place(layout, found, places, order == b"big")
         stored = {name.removeprefix(folder) for name in names if name.startswith(folder)}
         extra = sorted(stored - {key.lower() for key in found.storages})
         if extra:
@@ -236,22 +232,28 @@ def _read_legacy(window: Window, at: int, layout: Layout) -> Layout:
             raise Broken("truncated", f"{name} needs {at - window.length} bytes more", where=found.users.get(key))
     if at != window.length:
         layout.problem("trailing", "error", f"{window.length - at} bytes follow the last storage")
-    place_all(layout, found, {key: window.start + start for key, start in places.items()}, big)
+    place(layout, found, {key: (FILE, window.start + start) for key, start in places.items()}, big)
     return layout
 
 
-def place_all(layout: Layout, found: Contents, places: dict[str, int], big: bool = False) -> None:
-    """Every tensor at the bytes of its storage; one that is not there is a problem."""
+def place(layout: Layout, found: Contents, places: dict[str, tuple[int, int]], big: bool) -> None:
+    """Every tensor at the bytes of its storage: (source, start); one that is not there is a problem."""
     for storage, tensor in found.views:
-        if storage.key in places:
-            tensor.big_endian = big
-            place(layout, storage, tensor, places[storage.key])
+        end = tensor.start + tensor.extent
+        if storage.key not in places:
+            if storage.key not in found.wrong:
+                message = f"storage {storage.key[:100]} is not in the file"
+                layout.problem("malformed", "error", message, where=tensor.name[:200])
+        elif end > storage.bytes:
+            message = f"needs {end} bytes of storage {storage.key[:100]}, which has {storage.bytes}"
+            layout.problem("bounds", "error", message, where=tensor.name[:200])
         else:
-            message = f"storage {storage.key[:100]} is not in the file"
-            layout.problem("malformed", "error", message, where=tensor.name[:200])
+            tensor.source, start = places[storage.key]
+            tensor.start, tensor.big_endian = tensor.start + start, big
+            layout.tensors.append(tensor)
 
 
-def _read_pickle(window: Window, start: int, layout: Layout, script: bool = False) -> pickles.Pickle:
+def _read_pickle(window: Window, start: int, layout: Layout, script: bool = False) -> pickles.Machine:
     """One pickle with its globals judged; the caller may go on with the tree, since nothing in it was run."""
     pickle = pickles.read(Cursor(window, start, pickles.MAX_PICKLE))
     for data in pickle.nested:
@@ -262,17 +264,6 @@ def _read_pickle(window: Window, start: int, layout: Layout, script: bool = Fals
     pickle.nested = []
     pickles.judge(pickle, layout, script)
     return pickle
-
-
-def place(layout: Layout, storage: Storage, tensor: Tensor, start: int) -> None:
-    """The tensor at its bytes; `start` is its storage's."""
-    end = tensor.start + tensor.extent
-    if end > storage.bytes:
-        message = f"needs {end} bytes of storage {storage.key[:100]}, which has {storage.bytes}"
-        layout.problem("bounds", "error", message, where=tensor.name[:200])
-    else:
-        tensor.start += start
-        layout.tensors.append(tensor)
 
 
 # -- the tree
@@ -289,7 +280,9 @@ def find(layout: Layout) -> Contents:
                 found.views.append((storage, Tensor(name, storage.dtype, (count,), first * storage.dtype.size)))
             elif node.dotted in _ARRAYS:
                 layout.tensors.append(numpy_array(name, node))
-            elif isinstance(node.arguments, tuple) and _is_nested(node.arguments[:1]):
+            elif isinstance(node.arguments, tuple) and any(
+                isinstance(part, Call) and part.dotted == pickles.NESTED for part in node.arguments[:1]
+            ):
                 layout.tensors.append(_nested_view(name, node))
             else:
                 found.views.append(_view(name, node, found.storages))
@@ -351,24 +344,20 @@ def _children(node: Any) -> Iterator[tuple[str, Any]]:
         yield "", {k: child for k, child in state.items() if k != "_metadata"} if isinstance(state, dict) else state
 
 
-def _is_nested(arguments: tuple[Any, ...]) -> bool:
-    return any(isinstance(part, Call) and part.dotted == pickles.NESTED for part in arguments)
-
-
 def _nested_view(name: str, call: Call) -> Tensor:
     """pickle.dump of a tensor: its storage is a file of torch.save inside of the pickle."""
     data = call.arguments[0].arguments[0]
     inner = read_pickle(in_memory(data)).tensors
     if len(inner) != 1:
         raise Broken("malformed", "the tensor's storage inside of the pickle is something else")
-    storage = Storage("0", inner[0].dtype, inner[0].numel)
-    record = ("storage", Global("torch", "ByteStorage"), "0", "cpu", storage.bytes)
-    _, tensor = _view(name, Call(call.function, (Persistent(record), *call.arguments[1:])), {})
-    tensor.dtype, begin = storage.dtype, tensor.start * storage.dtype.size
-    if begin + tensor.extent > storage.bytes:
-        raise Broken("bounds", f"needs {begin + tensor.extent} bytes of a storage of {storage.bytes}")
-    begin, tensor.start = begin + inner[0].start, 0
-    tensor.source, tensor.data, tensor.big_endian = INLINE, data[begin : begin + tensor.extent], inner[0].big_endian
+    (whole,) = inner
+    storage = Persistent(("storage", Global("torch", "ByteStorage"), "0", "cpu", whole.numel * whole.dtype.size))
+    _, tensor = _view(name, Call(call.function, (storage, *call.arguments[1:])), {})
+    tensor.dtype, begin = whole.dtype, tensor.start * whole.dtype.size
+    if begin + tensor.extent > whole.extent:
+        raise Broken("bounds", f"needs {begin + tensor.extent} bytes of a storage of {whole.extent}")
+    begin, tensor.start = begin + whole.start, 0
+    tensor.source, tensor.data, tensor.big_endian = INLINE, data[begin : begin + tensor.extent], whole.big_endian
     return tensor
 
 
