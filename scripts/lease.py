@@ -62,7 +62,7 @@ def main() -> None:
 @click.option("--disk", **money, help="GB of the disk that a stop keeps, for the profile's price of it.")
 @click.option("--words", default="", help="The user's own sentence, kept with it.")
 @click.option("--set", "more", multiple=True, help="Another placeholder of the platform's commands: NAME=VALUE.")
-@click.option("--on-box", type=click.Choice(["print", "install"]), help="Also a timer on the box, 30 minutes later.")
+@click.option("--on-box", is_flag=True, help="Also a timer on the box, 30 minutes later; it stops a living run, too.")
 @click.option("--every", **duration, default="60s", show_default=True, help="Time between two looks.")
 @click.option("--dry-run", is_flag=True, help="Say what would be kept and done, and start nothing.")
 @cli.report_options
@@ -75,7 +75,7 @@ def start(profile: str, box_id: str, run: str, fmt: str | None, **said: Any) -> 
     Example: rgt lease start --profile autodl --id pro-1 --run box:/root/runs/x --until 6h --on-end stop
     """
     from rgt.host.ssh import parse_place
-    from rgt.lease import box_timer, keeping
+    from rgt.lease import keeping
     from rgt.platform import acts, profiles
     from rgt.run import lease as leases
 
@@ -89,24 +89,21 @@ def start(profile: str, box_id: str, run: str, fmt: str | None, **said: Any) -> 
     if loses:
         found.add("unapplied", "warn", f"at the end it can only tell: {loses}", where=made.title)
     _config(found)
-    left = _ends(made) + box_timer.LATER - made.now()
-    if said["on_box"] and (loses or not box_timer.script(facts) or left == float("inf")):
+    if made.on_box and (loses or not keeping.timer_script(facts) or _ends(made) == float("inf")):
         raise bad_input(f"no timer for the box: {loses or 'the profile knows no self_stop, or the lease has no time'}")
     found.data = {"lease": made.as_dict(), "file": str(made.file), "keeper": None}
-    if said["on_box"] == "print" and fmt is None:
-        click.echo(f"# on the box; it stops the box also when a run works there\n{box_timer.by_hand(facts, left)}")
     if said["dry_run"]:
         return found.emit(fmt, f"nothing was started: {_line(made)}")
-    if said["on_box"] == "install":
-        box_timer.install(_host(made), facts, left)
+    if made.on_box:
+        keeping.set_timer(made, _ends(made), keeping.timer_script(facts))
     Path(made.local).mkdir(parents=True, exist_ok=True)
     leases.register(made)
     made.log("started", rate=made.rate, stopped_rate=made.stopped_rate, profile=profile, words=made.words)
     found.data["keeper"] = keeping.start(made)
     cron = f"*/10 * * * * {bundle.command('lease', 'status')} >/dev/null"
     lines = [_line(made), f"kept in {made.file}; keeper: pid {found.data['keeper']}"]
-    lines += [f"after a reboot nobody keeps it until `rgt lease status` is called; for cron: {cron}"]
-    return found.emit(fmt, "\n".join(lines))
+    again = f"after a reboot nobody keeps it until `rgt lease status` is called; for cron: {cron}"
+    return found.emit(fmt, "\n".join([*lines, again]))
 
 
 def _make(facts: dict[str, Any], profile: str, box_id: str, run: str, said: dict[str, Any]) -> Lease:
@@ -133,7 +130,7 @@ def _make(facts: dict[str, Any], profile: str, box_id: str, run: str, said: dict
     lease_id = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(wall))}-{os.urandom(3).hex()}"
     box: dict[str, Any] = {"profile": profile, "values": profiles.placeholders(box_id, said["more"])}
     box |= {"run_id": local.name, "local": str(local), "source": source, "rate": rate, "stopped_rate": stopped_rate}
-    box |= {"started": wall, "since": wall, "boot": boot, "on_box": said["on_box"] == "install"}
+    box |= {"started": wall, "since": wall, "boot": boot, "on_box": said["on_box"]}
     box |= {"seconds": said["until"] or None, "most": said["most"] or None, "idle": said["idle"] or None}
     box |= {"on_end": said["on_end"], "words": said["words"], "every": max(0.1, said["every"])}
     return leases.Lease(lease_id=lease_id, box_id=box_id, **box)
@@ -176,12 +173,6 @@ def _config(found: Report) -> Config | None:
     return config
 
 
-def _host(lease: Lease) -> Any:
-    from rgt.host.ssh import parse_place
-
-    return parse_place(lease.source or lease.local).host
-
-
 def _ends(lease: Lease) -> float:
     """When at the latest, by time or money; infinite when only idleness ends it."""
     spans = [lease.seconds] if lease.seconds else []
@@ -211,7 +202,7 @@ def extend(lease: str, until: float | None, most: float | None, words: str, as_j
 
     Example: rgt lease extend abc123 --until 2h
     """
-    from rgt.lease import box_timer, keeping
+    from rgt.lease import keeping
     from rgt.run import lease as leases
 
     if not (until or most):
@@ -226,7 +217,7 @@ def extend(lease: str, until: float | None, most: float | None, words: str, as_j
         fresh.words = words or fresh.words
     fresh.log("extended", words=words)
     if fresh.on_box:
-        box_timer.arm(_host(fresh), _ends(fresh) + box_timer.LATER - fresh.now())
+        keeping.set_timer(fresh, _ends(fresh))
     keeping.wake(fresh)
     cli.show({"lease": fresh.as_dict(), "keeper": keeping.start(fresh)}, as_json, [_line(fresh)])
 
@@ -239,12 +230,12 @@ def end(lease: str, as_json: bool) -> None:
 
     Example: rgt lease end abc123
     """
-    from rgt.lease import box_timer, keeping
+    from rgt.lease import keeping
     from rgt.run import lease as leases
 
     known = leases.find(lease)
     if known.on_box and known.state != leases.ENDED:
-        box_timer.remove(_host(known))
+        keeping.remove_timer(known)
     with leases.change(known) as fresh:
         fresh.state = leases.ENDED
     fresh.log("ended")
@@ -303,15 +294,10 @@ def status(fmt: str | None) -> int:
 
 def _look(lease: Lease, found: Report) -> dict[str, Any]:
     """One lease; its keeper is started when it is dead."""
-    from rgt import files
     from rgt.lease import keeping
     from rgt.run import lease as leases
 
-    memory: dict[str, Any] = {}
-    try:
-        memory = dict(files.read_json(lease.folder / "memory.json"))
-    except (RgtError, TypeError, ValueError):
-        pass
+    memory = keeping.Keeper(lease).memory
     keeper, late = "over", time.time() - memory.get("time", lease.started)
     if lease.state == leases.ACTIVE:
         keeping.wake(lease)

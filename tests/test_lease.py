@@ -395,7 +395,7 @@ def test_two_downs_at_once_stop_once(kept: Lab) -> None:
         (["--run", "nowhere"], "is not a run directory"),
         (["--disk", "50"], "has no price of a GB there"),
         (["--profile", "nowhere"], "there is no profile nowhere"),
-        (["--on-box", "print", "--idle", "1h", "--until", "0"], "the lease has no time"),
+        (["--on-box", "--idle", "1h", "--until", "0"], "the lease has no time"),
     ],
 )
 def test_what_is_no_lease_is_one_sentence(words: list[str], said: str, lab: Lab) -> None:
@@ -650,5 +650,4 @@ def test_the_price_of_a_disk_is_the_profiles(tmp_path: Path, monkeypatch: Monkey
     made = json.loads(done.stdout)["lease"]
     assert (made["rate"], made["stopped_rate"]) == (pytest.approx(1.1), pytest.approx(0.2))
     assert made["local"] == str(tmp_path / "pulled" / "x")
-    shown = lease("start", *words, "--on-end", "stop", "--on-box", "print", "--dry-run", cwd=tmp_path).stdout
-    assert "runpodctl pod stop $RUNPOD_POD_ID" in shown and "set -- 23400" in shown
+    assert "runpodctl pod stop $RUNPOD_POD_ID" in keeping.timer_script(profiles.load("runpod"))

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rgt.host.ssh import Host
-from rgt.lease import box_timer
+from rgt.lease import keeping
 from rgt.machine import processes
 from rgt.run import lease as leases
 
@@ -95,7 +94,7 @@ def test_the_timer_on_the_box(lab: Lab, sink: Sink) -> None:
     for name in ("date", "sleep", "nohup", "setsid", "rm", "touch"):
         (lab.bin / name).symlink_to(need(name, "coreutils"))
     stop = {"value": "touch $HOME/stopped-itself"}
-    start(lab, "--until", "6h", "--on-box", "install", meter__self_stop=stop)
+    lease = start(lab, "--until", "6h", "--on-box", meter__self_stop=stop)
     deadline = lab.home / ".rgt-lease"
     assert int(deadline.read_text()) == pytest.approx(time.time() + 6.5 * 3600, abs=60)
     pids = [wait_for("the first", lambda: (lab.home / ".rgt-lease.pid").exists() and pid(lab))]
@@ -103,7 +102,7 @@ def test_the_timer_on_the_box(lab: Lab, sink: Sink) -> None:
     pids.append(wait_for("the second", lambda: pid(lab) not in pids and pid(lab)))
     assert int(deadline.read_text()) == pytest.approx(time.time() + 9.5 * 3600, abs=60)
     assert front_door.call("lease.py", "end", "pod-1").returncode == 0 and not deadline.exists()
-    box_timer.arm(Host("box"), 1)
+    keeping.set_timer(lease, 0.0)  # long over
     wait_for("its own stop", lambda: (lab.home / "stopped-itself").exists(), 20)
     # they would see within a minute that they are not wanted
     kill([int(old) for old in pids if any("lease-timer" in word for word in processes.command(int(old)))])

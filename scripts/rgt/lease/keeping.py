@@ -23,6 +23,7 @@ from typing import Any
 
 from rgt import bundle, files, units
 from rgt.errors import RgtError
+from rgt.host.ssh import parse_place
 from rgt.notice import telling
 from rgt.platform import acts, profiles
 from rgt.run import billing
@@ -37,6 +38,27 @@ _FIRST, _LONGEST, _MOST = 300.0, 6 * 3600.0, 12  # distance of the messages afte
 _PULL_SECONDS = 24 * 3600.0
 _IDLE_PERCENT = 5
 _LONG = 500  # characters of a tool's words in a message
+_TIMER_LATER = 1800.0  # seconds after the lease's end: the timer on the box knows nothing of pulls and runs
+_TIMER_FILE = "~/.cache/rgt/lease-timer.sh"
+_LOOP = """\
+# By rgt lease: stops this box when the time in ~/.rgt-lease (seconds since 1970) is over; without the file it ends.
+f=$HOME/.rgt-lease
+echo $$ > "$f.pid"
+while [ -s "$f" ]; do
+    [ "$(cat "$f.pid")" = $$ ] || exit 0  # a newer one does it
+    left=$(( $(cat "$f") - $(date +%s) ))
+    [ "$left" -gt 0 ] || break
+    sleep $(( left < 60 ? left : 60 ))
+done
+[ -s "$f" ] || exit 0
+rm -f "$f"
+{stop}
+"""
+_ARM = """\
+echo $(( $(date +%s) + $1 )) > "$HOME/.rgt-lease"
+if command -v setsid >/dev/null; then s=setsid; else s=; fi
+$s nohup sh "$0" </dev/null >"$HOME/.rgt-lease.log" 2>&1 &
+"""
 
 
 class Keeper:
@@ -382,3 +404,29 @@ def wake(lease: Lease) -> None:
         descriptor = os.open(lease.folder / "wake", os.O_WRONLY | os.O_NONBLOCK)
         os.write(descriptor, b".")
         os.close(descriptor)
+
+
+# -- the last end: a loop on the box, also when we are gone; only where a stop keeps the run's disk
+
+
+def timer_script(facts: dict[str, Any]) -> str:
+    """The loop with the platform's own stop; empty where none is known."""
+    value = facts["meter"].get("self_stop", {"value": "unknown"})["value"]
+    return "" if value.startswith("unknown") else _LOOP.format(stop=value)
+
+
+def set_timer(lease: Lease, ends: float, script: str = "") -> None:
+    """Put the timer there (`script`), or give a running one its new time."""
+    host, seconds = parse_place(lease.source or lease.local).host, max(1.0, ends + _TIMER_LATER - lease.now())
+    if script:
+        host.put(_TIMER_FILE, script.encode(), 0o755)
+    done = host.run(["sh", "-c", _ARM, _TIMER_FILE, f"{seconds:.0f}"], expand=(3,))
+    if done.code:
+        raise RgtError(f"the timer on {host.title} could not be set: {done.sentence()}")
+
+
+def remove_timer(lease: Lease) -> None:
+    host = parse_place(lease.source or lease.local).host
+    done = host.run(["sh", "-c", 'rm -f "$HOME/.rgt-lease"'])
+    if done.code:
+        raise RgtError(f"the timer on {host.title} could not be removed: {done.sentence()}")
