@@ -136,13 +136,21 @@ class Bench:
         for client in {listing.words[0], order.words[0]}:
             (folder / client).write_text(STAND_IN.format(folder=folder))
             (folder / client).chmod(0o755)
-        running = self.platform.answer(self.platform.running, self.other)
-        for when, text in (("before", running), ("act", "ok"), ("after", running)):
-            self.say(when, text)
+        self.reset()
         monkeypatch.setenv("PATH", str(folder), prepend=":")
         for key in ("AUTODL_TOKEN", "LAMBDA_API_KEY"):
             monkeypatch.setenv(key, "s3cret")
         monkeypatch.setattr(acts, "_PAUSE", 0.01)
+
+    def reset(self) -> None:
+        """Nothing has happened yet, and nothing will change."""
+        for name in ("acted", "again.out"):
+            (self.folder / name).unlink(missing_ok=True)
+        if (self.folder / "looked").exists():
+            (self.folder / "looked").rmdir()
+        running = self.platform.answer(self.platform.running, self.other)
+        for when, text in (("before", running), ("act", "ok"), ("after", running)):
+            self.say(when, text)
 
     def say(self, when: str, text: str, code: int = 0) -> None:
         (self.folder / f"{when}.out").write_text(text)
@@ -156,10 +164,14 @@ class Bench:
     def acted(self) -> bool:
         return (self.folder / "acted").exists()
 
+    def left(self, *others: tuple[str, str]) -> str:
+        """The list after an act that worked."""
+        rows = [(self.platform.box, self.platform.stopped)] if self.act == "stop" else []
+        return json.dumps(self.platform.shape([*rows, *others]))
+
     @property
     def done(self) -> str:
-        """The list after an act that worked."""
-        return self.platform.answer(self.platform.stopped if self.act == "stop" else "", self.other)
+        return self.left((self.other, self.platform.running))
 
 
 def word(name: str, act: str) -> str:
@@ -185,19 +197,37 @@ def test_all_verbs_of_all_profiles_are_here() -> None:
     assert {name for name, act in CASES if act == "destroy"} == set(PLATFORMS)
 
 
-def test_gone_when_the_list_shows_it(bench: Bench) -> None:
-    bench.say("after", bench.done)
+def answers(bench: Bench) -> dict[str, tuple[dict[str, str], bool]]:
+    """What is answered when, and whether that shows that the act is done."""
+    answer, running = bench.platform.answer, bench.platform.running
+    absent = answer("", bench.other)
+    return {
+        "the list shows it": ({"after": bench.done}, True),
+        "it was the only box": ({"before": answer(running), "after": bench.left()}, True),
+        "all the others vanished with it": ({"after": answer("")}, False),
+        "absent": ({"after": absent}, bench.act == "destroy"),  # a stopped box was to be kept
+        "absent for a moment only": ({"after": absent, "again": answer(running, bench.other)}, False),
+        "it said nothing": ({"act": ""}, False),
+        "it lied": ({"act": "Failed with error 429: slow down"}, False),
+    }
+
+
+def test_gone_only_when_the_list_shows_it(bench: Bench) -> None:
+    for name, (told, gone) in answers(bench).items():
+        bench.reset()
+        for when, text in told.items():
+            bench.say(when, text)
+        outcome = bench.end()
+        assert (outcome.executed, outcome.gone, outcome.exit_code) == (True, gone, 0), (name, outcome)
+        assert bench.platform.box in outcome.sentence and (gone or told.get("act", "") in outcome.said)
+
+
+def test_absence_after_an_act_that_failed_is_no_proof(bench: Bench) -> None:
+    bench.say("act", "quota exceeded", code=1)
+    bench.say("after", bench.platform.answer("", bench.other))
     outcome = bench.end()
-    assert (outcome.executed, outcome.gone, outcome.exit_code) == (True, True, 0), outcome
-    assert bench.platform.box in outcome.sentence
-
-
-def test_gone_when_it_was_the_only_box(bench: Bench) -> None:
-    """An empty list of the right shape, when nothing else was in it before."""
-    platform = bench.platform
-    bench.say("before", platform.answer(platform.running))
-    bench.say("after", platform.answer(platform.stopped if bench.act == "stop" else ""))
-    assert bench.end().gone
+    assert (outcome.executed, outcome.gone, outcome.exit_code) == (True, False, 1)
+    assert "quota exceeded" in outcome.said
 
 
 @pytest.mark.parametrize("bench", WORDED, indirect=True)
@@ -224,35 +254,21 @@ UNREADABLE: dict[str, Callable[[Bench], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("answer", UNREADABLE)
-def test_a_list_that_cannot_be_read_before_refuses(bench: Bench, answer: str) -> None:
-    bench.say("before", **UNREADABLE[answer](bench))
-    outcome = bench.end()
-    assert (outcome.executed, outcome.gone, bench.acted) == (False, False, False), outcome
-    assert "look at the console" in outcome.sentence and "by hand: " in outcome.sentence
+def test_a_list_that_cannot_be_read_before_refuses(bench: Bench) -> None:
+    for name, answer in UNREADABLE.items():
+        bench.say("before", **answer(bench))
+        outcome = bench.end()
+        assert (outcome.executed, outcome.gone, bench.acted) == (False, False, False), (name, outcome)
+        assert "look at the console" in outcome.sentence and "by hand: " in outcome.sentence
 
 
-@pytest.mark.parametrize("answer", UNREADABLE)
-def test_a_list_that_cannot_be_read_after_proves_nothing(bench: Bench, answer: str) -> None:
-    bench.say("after", **UNREADABLE[answer](bench))
-    outcome = bench.end()
-    assert (outcome.executed, outcome.gone, bench.acted) == (True, False, True), outcome
-    assert outcome.sentence.startswith("not proved gone: look at the console (") and " | list: " in outcome.said
-
-
-@pytest.mark.parametrize("how", ["fails", "lies", "says nothing"])
-def test_an_act_that_did_nothing(bench: Bench, how: str) -> None:
-    said = {"fails": "quota exceeded", "lies": "Failed with error 429: slow down", "says nothing": ""}[how]
-    bench.say("act", said, code=int(how == "fails"))
-    outcome = bench.end()
-    assert (outcome.executed, outcome.gone, outcome.exit_code) == (True, False, int(how == "fails"))
-    assert said in outcome.said and f"shows {bench.platform.box} as " in outcome.sentence
-
-
-def test_absence_after_an_act_that_failed_is_no_proof(bench: Bench) -> None:
-    bench.say("act", "", code=1)
-    bench.say("after", bench.platform.answer("", bench.other))
-    assert not bench.end().gone
+def test_a_list_that_cannot_be_read_after_proves_nothing(bench: Bench) -> None:
+    for name, answer in UNREADABLE.items():
+        bench.reset()
+        bench.say("after", **answer(bench))
+        outcome = bench.end()
+        assert (outcome.executed, outcome.gone, bench.acted) == (True, False, True), (name, outcome)
+        assert outcome.sentence.startswith("not proved gone: look at the console (") and " | list: " in outcome.said
 
 
 @pytest.mark.parametrize(
@@ -269,23 +285,6 @@ def test_a_client_that_hangs(
     outcome = bench.end()
     assert (outcome.executed, outcome.gone, outcome.exit_code) == (executed, False, code), outcome
     assert "did not end within 1 s" in outcome.said
-
-
-def test_all_the_other_boxes_vanished_with_it(bench: Bench) -> None:
-    bench.say("after", bench.platform.answer(""))
-    assert not bench.end().gone
-
-
-def test_a_stop_after_which_the_box_is_not_listed(bench: Bench) -> None:
-    """It was to be kept: that it is nowhere is no sign of a stop."""
-    bench.say("after", bench.platform.answer("", bench.other))
-    assert bench.end().gone == (bench.act == "destroy")
-
-
-def test_a_list_that_lacks_it_for_a_moment_only(bench: Bench) -> None:
-    bench.say("after", bench.platform.answer("", bench.other))
-    bench.say("again", bench.platform.answer(bench.platform.running, bench.other))
-    assert not bench.end().gone
 
 
 def test_a_status_that_nobody_knows_bills(bench: Bench) -> None:

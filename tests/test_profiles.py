@@ -24,8 +24,7 @@ def front(name: str) -> dict[str, Any]:
     return parse(path, path.read_text(encoding="utf-8")).front_matter()
 
 
-VARIANTS = [f"{name}:{variant}" for name in NAMES for variant in front(name).get("variants", {})]
-PLATFORMS = [(name, profiles.load(name)) for name in sorted([*NAMES, *VARIANTS])]
+PLATFORMS = list(profiles.every())
 
 
 def verbs_that_end(profile: dict[str, Any]) -> list[dict[str, Any]]:

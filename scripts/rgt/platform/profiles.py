@@ -11,7 +11,7 @@ import os
 import re
 import shlex
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,13 +37,19 @@ def load(name: str) -> dict[str, Any]:
         raise bad_input(f"there is no profile {name}; known are {', '.join(known)}, or give the path of one") from None
     profile = copy.deepcopy(_front_matter(text, str(path)))
     variants = profile.pop("variants", {})
-    if not variant:
-        return profile
-    if variant not in variants:
+    if variant and variant not in variants:
         raise bad_input(f"{path} has no variant {variant}; it has {', '.join(sorted(variants)) or 'none'}")
-    own = variants[variant]
+    own = variants.get(variant, {})
     parts = {key: {**profile[key], **own.get(key, {})} for key in ("verbs", "meter")}
     return {**profile, **own, **parts}
+
+
+def every(folder: Path = PROFILES) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each profile and each variant with its facts."""
+    for path in sorted(folder.glob("[a-z]*.md")):
+        variants = _front_matter(path.read_text(encoding="utf-8"), str(path)).get("variants", {})
+        for variant in ("", *(f":{name}" for name in variants)):
+            yield path.stem + variant, load(f"{path}{variant}")
 
 
 @functools.lru_cache(maxsize=16)  # a profile has up to seven variants, and YAML is slow
