@@ -28,7 +28,6 @@ from rgt.guard.verb_table import SELFTEST
 
 HOOK = SCRIPTS / "rgt" / "guard" / "hook.py"
 OURS = "rgt/guard/hook.py"  # in every command of ours
-BACKUP = ".before-rgt-guard"
 BEGIN, END = "# >>> rgt guard", "# <<< rgt guard"
 SECONDS = 15
 SHIMMED = ("rm", "pkill", "killall", "shutdown", "reboot", "poweroff", "rsync")  # besides the clients of the table
@@ -96,28 +95,24 @@ class Change:
 
 def changes(host: str, project: bool, remove: bool = False) -> list[Change]:
     """What an install or uninstall writes."""
-    if host in AGENTS:
-        found = list(_settings(AGENTS[host], project, remove))
-    elif project:
+    if project and host not in AGENTS:
         raise bad_input(f"{host} has no settings of a project; leave --project away")
-    elif host == "openclaw":
-        found = list(_plugin(remove))
+    if host in AGENTS:
+        every = [_settings(AGENTS[host], project, remove)]
     else:
-        found = list(_shims(remove))
-    return [change for change in found if change.needed]
+        every = list(_plugin(remove) if host == "openclaw" else _shims(remove))
+    return [change for change in every if change.needed]
 
 
 # -- settings
 
 
-def _settings(agent: Agent, project: bool, remove: bool) -> Iterator[Change]:
+def _settings(agent: Agent, project: bool, remove: bool) -> Change:
     path = agent.path(project).absolute()
-    backup = path.with_name(path.name + BACKUP)
-    before = path.read_text(encoding="utf-8") if path.is_file() else None
-    data = _read(path) if before is not None else {}
+    data = _read(path)
     hooks = data.setdefault("hooks", {})
-    rows = hooks.setdefault(agent.event, [])
-    if not isinstance(hooks, dict) or not isinstance(rows, list):
+    rows = hooks.setdefault(agent.event, []) if isinstance(hooks, dict) else None
+    if not isinstance(rows, list):
         raise bad_input(f"{path} has hooks in a form that is not known here; nothing was written")
     kept = [row for row in (_without_ours(one) for one in rows) if row]
     hooks[agent.event] = kept if remove else [*kept, agent.entry()]
@@ -125,23 +120,18 @@ def _settings(agent: Agent, project: bool, remove: bool) -> Iterator[Change]:
         del hooks[agent.event]
     if not hooks:
         del data["hooks"]
-    if remove and backup.is_file() and _read(backup) == data:
-        yield Change(path, backup.read_text(encoding="utf-8"))
-    elif remove and not data and not backup.is_file():
-        yield Change(path, None)
-    else:
-        yield Change(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
-    if remove:
-        yield Change(backup, None)
-    elif before is not None and OURS not in before:
-        yield Change(backup, before)
+    return Change(path, _text(data) if data or not remove else None)
 
 
 def _read(path: Path) -> dict[str, Any]:
-    data = files.read_json(path)
+    data = files.read_json(path) if path.is_file() else {}
     if not isinstance(data, dict):
         raise bad_input(f"{path} is not a JSON object; nothing was written")
     return data
+
+
+def _text(data: dict[str, Any]) -> str:
+    return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
 
 
 def _without_ours(row: Any) -> Any:
@@ -161,23 +151,20 @@ def _plugin(remove: bool) -> Iterator[Change]:
     activation = {"onStartup": True, "onCapabilities": ["hook"]}  # without it the plugin is listed and never loaded
     manifest = {"id": "rgt-guard", "name": "rgt guard", "activation": activation, "configSchema": schema}
     package = {"name": "rgt-guard", "version": "1.0.0", "type": "module", "openclaw": {"extensions": ["./index.js"]}}
-    for name, text in (
-        ("index.js", script),
-        ("openclaw.plugin.json", json.dumps(manifest, indent=2) + "\n"),
-        ("package.json", json.dumps(package, indent=2) + "\n"),
-    ):
+    texts = {"index.js": script, "openclaw.plugin.json": _text(manifest), "package.json": _text(package)}
+    for name, text in texts.items():
         yield Change(folder / name, None if remove else text)
     config = Path.home() / ".openclaw" / "openclaw.json"  # a plugin that is only found is listed as enabled, not loaded
-    data = _read(config) if config.is_file() else {}
-    entries = data.get("plugins", {}).get("entries", {})
+    data = _read(config)
+    entries = data.setdefault("plugins", {}).setdefault("entries", {})
     if remove and "rgt-guard" in entries:
         del entries["rgt-guard"]
-        data["plugins"] = {k: v for k, v in data["plugins"].items() if v}
-        data = {k: v for k, v in data.items() if k != "plugins" or v}
-        yield Change(config, json.dumps(data, indent=2, ensure_ascii=False) + "\n" if data else None)
+        data["plugins"] = {name: value for name, value in data["plugins"].items() if value}
+        data = {name: value for name, value in data.items() if name != "plugins" or value}
+        yield Change(config, _text(data) if data else None)
     elif not remove and entries.get("rgt-guard", {}).get("enabled") is not True:
-        data.setdefault("plugins", {}).setdefault("entries", {})["rgt-guard"] = {"enabled": True}
-        yield Change(config, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+        entries["rgt-guard"] = {"enabled": True}
+        yield Change(config, _text(data))
 
 
 # -- shell
@@ -226,7 +213,7 @@ def installed_command(host: str, project: bool) -> tuple[Path, list[str] | None,
     agent = AGENTS[host]
     path = agent.path(project).absolute()
     try:
-        data = _read(path) if path.is_file() else {}
+        data = _read(path)
     except RgtError as error:
         return path, None, error.message
     if data.get("disableAllHooks"):

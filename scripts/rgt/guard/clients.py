@@ -34,7 +34,6 @@ _DRY = Regex(
     r"-?-(?:dry[-_]?run|dry|what-?if|preview|check|check-mode|noop|no-op|simulate|pretend|print-only|show-only|plan-only"
     r"|validate-only|preview-only|no-execute|just-print|just-show|estimate-only|WhatIf)(?:=(?!none|false|False|0).*)?"
 )
-_CLOUD_CMDLET = Regex(r"[A-Z][a-z]+-(?:Az|AWS|EC2|S3|RDS|EKS|ECS|SM|GC|GCE|OCI)[A-Z]\w*")  # Remove-AzVM
 _EXPIRES = Regex(r"(?i)lifecycle|\bilm\b|management-policy")  # of a bucket: rules that delete later
 _VERBS = (
     "terminated?|stop(?:ped)?|power[-_]?off|shut[-_]?down|release|destroy|deleted?|remove|deallocate|cancel|reset|halt"
@@ -121,8 +120,6 @@ def ended_by(words: list[str], known: bool) -> int:
             return -1
         ends = not ENDS.isdisjoint((*named[:2], *named[-1:]))  # delete-pod, BatchDeletePods, pod-delete
         if ends and (word.lower() in ENDS or len(named) > 1):
-            if LIGHT.intersection(named) and not THINGS.intersection(named):
-                return -1  # remove-tags of an instance
             after = parts(following) if _COMMAND.fullmatch(following) else []
             plain = after if LIGHT.issuperset(after) or THINGS.intersection(after) else []  # or it is a name
             light = LIGHT.intersection((*before, *parts(following)))
@@ -167,32 +164,23 @@ def judge(guard: Walker, words: list[str], state: State, known: bool, generic: b
         covered = profile if profile in guard.table["downs"] and not _BESIDE.search(told) else ""
         guard.act("end", f"`{told}` ends, stops or deletes what is rented or shared", words, box, covered, box)
 
-    known = known or bool(_CLOUD_CMDLET.match(name))
-    signal = (option(words, "-s", "--signal") or "").removeprefix("SIG") if name == "scancel" else ""
+    signal = (option(words, "-s", "--signal") or "").removeprefix("SIG")
     for profile, pattern in guard.table["commands"].get(name, []):
         rest = matched(pattern.lstrip("!").split(), words[1:])
         if rest is not None:
             if not pattern.startswith("!") and signal not in ("USR1", "USR2", "CONT"):
-                ends(rest[0] if rest else "", profile)
+                ends("".join(rest[:1]), profile)
             return
     if not generic or name in WORDS["tools"]:
         return
-    at = ended_by(words, known)
-    expires = any(_EXPIRES.search(word) for word in words[1:5]) and re.search(
-        r"(?i)expir|delete|\.json|days", " ".join(words)
-    )
+    at, line = ended_by(words, known), " ".join(words)
+    expires = _EXPIRES.search(told) and re.search(r"(?i)expir|delete|\.json|days", line)
     if at >= 0 or (known and (empties(words) or (expires and not {"get", "ls", "list"} & set(words)))):
-        operand = [word for word in words[at + 1 :] if not word.startswith("-")] if at >= 0 else []
-        ends(operand[0] if operand else "")
+        ends(next((word for word in words[at + 1 :] if not word.startswith("-")), "") if at >= 0 else "")
     elif not known and any(word.lstrip("-").split("=")[0] in _ERASES for word in words[1:]):
         guard.lose([one for one in words[1:] if os.path.exists(state.path(one))], state, words, "removes")
-    elif not known:
-        target = option(words[1:], "-o", "-O", "--output", "--out", "--outfile")
-        folder = option(words[1:], "-d", "--dir") or "."
-        for path in [target, f"{folder}/{target}"] if target and not state.remote else []:
-            if os.path.isfile(state.path(path)):
-                guard.overwrite(path, state, words)
-                break
+    elif not known and (target := option(words[1:], "-o", "-O", "--output", "--out", "--outfile")):
+        guard.overwrite(target, state, words)
 
 
 def raw_request(guard: Walker, words: list[str]) -> bool:
@@ -204,7 +192,7 @@ def raw_request(guard: Walker, words: list[str]) -> bool:
     urls = [*values_of(words, "--url", "--uri", "-u", "--target-uri"), *(one for one in paths if "/" in one)]
     body = " ".join(values_of(words, "--body", "-b", "-f", "-F", "--json", "--request-body", "--raw-field"))
     for url in urls[:1] if told.upper() in ("DELETE", "POST", "PUT", "PATCH") else []:
-        guard.request(told.upper(), url if "://" in url else f"https://{words[0]}/{url.lstrip('/')}", body, words)
+        request(guard, told.upper(), url if "://" in url else f"https://{words[0]}/{url.lstrip('/')}", body, words)
     return True
 
 
@@ -225,34 +213,24 @@ def matched(pattern: list[str], words: list[str]) -> list[str] | None:
 
 
 def made_here(words: list[str], state: State) -> bool:
-    """Ends only what the same line created; a line that creates is remembered, and so is a plan to destroy."""
-    verbs = [i for i, word in enumerate(words[:4]) if word in ("run", "create", "launch", "start", "apply", "plan")]
-    named = [*values_of(words, "--name", "--profile"), *values_of(words, "-p" if words[0] == "minikube" else "--name")]
+    """Ends only what the same line created, or a service beside the training; a line that creates is remembered."""
+    verbs = [i for i, word in enumerate(words[:4]) if word in ("run", "create", "launch", "start")]
+    named = values_of(words, "--name", "--profile")
     if "compose" in words[0] or words[1:2] == ["compose"]:
-        files, given = values_of(words, "-f", "--file", "-p", "--project-name"), operands(words[1:], "-f --file -p -t")
-        given, project = given[given[:1] == ["compose"] :], " ".join(["compose", *files])
-        if given[:1] == ["up"]:
-            state.made[project] = {}
-        side = given[1:] if given[:1] in (["restart"], ["stop"]) else []
-        return project in state.made or (bool(side) and WORDS["side services"].issuperset(side))
-    if not verbs:
-        if has_flag(words, "--all", "-l", "--selector", "--filter"):
-            return False
-        jobs = words[0] in ("scancel", "qdel", "bkill", "oardel")
-        asked = [word for word in words[1 if jobs else 2 :] if word[:1] != "-" and word not in ENDS]
-        asked = asked[1:] if asked[1:] and THINGS.issuperset(parts(asked[0])) else asked
-        asked = named or [one.partition("/")[2] or one for one in asked]
-        return bool(asked) and all(one in state.made or _MADE.match(one) for one in asked)
-    rest = operands(words[verbs[0] + 1 :], "--image --restart")
-    if words[0] in ("terraform", "tofu"):
-        plan = option([word.replace("-out", "--out", word[:4] == "-out") for word in words], "--out")
-        if plan and "-destroy" in words:
-            state.files[state.path(plan)] = "-destroy"
-        words += [state.files.get(state.path(one), "") for one in rest]
-    elif words[verbs[0]] != "start" or named:
+        given = [one for one in operands(words[1:], "-f --file -p -t") if one != "compose"]
+        return given[:1] in (["restart"], ["stop"]) and given[1:] != [] and WORDS["side services"].issuperset(given[1:])
+    if verbs:
+        rest = operands(words[verbs[0] + 1 :], "--image --restart")
         names = named or (rest[:1] if words[verbs[0]] == "run" else rest[:2][-1:])
         state.made.update(dict.fromkeys(names, mounts(words, state)))
-    return False
+        return False
+    if has_flag(words, "--all", "-l", "--selector", "--filter"):
+        return False
+    jobs = words[0] in ("scancel", "qdel", "bkill", "oardel")
+    asked = [word for word in words[1 if jobs else 2 :] if word[:1] != "-" and word not in ENDS]
+    asked = asked[1:] if asked[1:] and THINGS.issuperset(parts(asked[0])) else asked
+    asked = named or [one.partition("/")[2] or one for one in asked]
+    return bool(asked) and all(one in state.made or _MADE.match(one) for one in asked)
 
 
 def storage(guard: Walker, words: list[str], state: State) -> bool:
@@ -280,7 +258,7 @@ def storage(guard: Walker, words: list[str], state: State) -> bool:
         guard.act("path", f"{words[0]} removes {' '.join(places)}", words, " ".join(places))
     elif verbs & _EMPTIES:
         guard.lose(bare, there, words, "removes")
-        if has_flag(words[1:], "-r", "-R", "--recursive") and any(p.count("/") <= 3 for p in bare if "://" in p):
+        if has_flag(words[1:], "-r", "-R", "--recursive") and any(p.rstrip("/").count("/") <= 3 for p in bare):
             guard.act("path", f"empties {bare[-1]}", words, bare[-1])
     elif verbs & _MIRRORS and deletes and places:
         guard.lose_place(rest[-1], there if "://" in rest[-1] else state, words, "deletes in")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 
 from rgt.guard.argument_words import has_flag, operands, option, shlex_words, values_of
-from rgt.guard.clients import about, is_ending_call, parts
+from rgt.guard.clients import about, parts, request
 from rgt.guard.quick_start import PROGRAMS, Regex, re
 from rgt.guard.shell_walk import DEVICE, State, Walker
 
@@ -26,11 +26,6 @@ _TOOLS = Regex(
 _TRAINING = Regex(
     r"(?i)(?:^|[^a-z])(?:(?:pre|re)?train(?:er|ing)?(?:[^a-z]|$)|finetun|fine[-_]tun|sft|dpo|grpo|torchrun|accelerate|deepspeed)"
 )
-_OVERWRITES = {
-    "tar": r"^(?=.*--(?:overwrite|unlink-first|recursive-unlink))(?:.* )?(?:-?[a-zA-Z]*x|--extract|--get)",
-    "zip": r"(?:^| )-\w*o",
-    "7z": r"^[xe] .*-(?:aoa|y)\b",
-}
 _HARMLESS_SIGNALS = {"0", "CONT", "18", "USR1", "10", "USR2", "12", "WINCH", "28", "URG", "CHLD"}
 _IMAGE = Regex("/(?!dev/)|.*\\.(?:img|raw|iso)$|\ue001losetup\ue006")
 ROWS = {name: row for row in PROGRAMS["destroyers"] for name in row["names"].split()}
@@ -42,9 +37,7 @@ def by_row(guard: Walker, words: list[str], state: State, stdin: str) -> None:
         told += f" {stdin} " + "".join(guard.content(path, state) for path in values_of(words, "-f", "--file"))
     if re.search(row["unless"], told) or not re.search(row.get("only", ""), told):
         return
-    targets = [one for one in operands(words[1:], row.get("valued", "")) if not re.fullmatch(r"/[sqfSQF]", one)]
-    targets = targets[row.get("skip", 0) :]
-    say = row.get("say", "removes")
+    targets, say = operands(words[1:], row.get("valued", "")), row.get("say", "removes")
     if row["how"] == "lose":
         whole = bool(re.search(row.get("whole", ""), told))
         guard.lose([one for one in targets or stdin.split("\n") if one], state, words, say, whole)
@@ -55,85 +48,38 @@ def by_row(guard: Walker, words: list[str], state: State, stdin: str) -> None:
         guard.lose([words[-1]], state, words, say)
     elif row["how"] != "device" or len(words) > 1:
         kind = "path" if row["how"] == "records" else row["how"]
-        guard.act(kind, f"{words[0]} {say} {' '.join(targets)}".strip(), words, words[-1] if len(words) > 1 else "")
+        guard.act(kind, f"{words[0]} {say} {' '.join(targets)}".strip(), words, words[-1] if targets else "")
 
 
 def copy(guard: Walker, words: list[str], state: State, stdin: str) -> None:
+    """cp, mv, install, ln: what lies at the target is overwritten; mv to a place that is emptied is a loss, too."""
     target = option(words[1:], "-t", "--target-directory")
     given = operands(words[1:], "-t --target-directory -m -o -g -S --suffix")
     sources, target = (given, target) if target else (given[:-1], given[-1] if given else "")
-    copy_over(guard, words, sources, target, state)
-    remember_place(guard, words, sources, target, state)
-
-
-def copy_over(guard: Walker, words: list[str], sources: list[str], target: str, state: State) -> None:
-    """cp, mv, install, ln: what lies at the target is overwritten; mv to a place that is emptied is a loss, too."""
-    kept = ["--no-clobber", "--help", "-b", "--backup", *([] if words[0] == "ln" else ["-n"])]  # ln -n: do not follow
-    if has_flag(words[1:], *kept) or "--update=none" in words:
-        return
-    if not sources or (words[0] == "ln" and not has_flag(words[1:], "-f", "--force")):
-        return
-    place = state.path(target)
-    emptied = guard.precious.is_volatile(place) or place.startswith("/dev/") or "rash" in target
-    if words[0] in ("mv", "move", "kioclient", "Move-Item") and emptied:
-        guard.lose(sources, state, words, "moves away")
-    if state.remote and "/dev/null" in sources:
-        guard.lose([target], state, words, "empties")
-    if DEVICE.match(place) or state.remote:
-        guard.overwrite(target, state, words)
-        return
-    for source in sources:
-        where = os.path.join(place, os.path.basename(source.rstrip("/"))) if os.path.isdir(place) else place
-        if os.path.isfile(where) and os.path.realpath(where) != os.path.realpath(state.path(source)):
-            guard.overwrite(where, state, words)
-        elif os.path.isdir(where) and words[0] != "ln":
-            copy_tree(guard, state.path(source), where, state, words)
-
-
-def remember_place(guard: Walker, words: list[str], sources: list[str], target: str, state: State) -> None:
-    """`mv runs x; rm -rf x`, `ln -s runs l; rm -rf l/*`: what is lost there is what lies here."""
-    links = words[0] == "ln" and has_flag(words[1:], "-s", "--symbolic")
-    if not (links or words[0] in ("mv", "move", "Move-Item")):
-        return
+    moves, links = words[0] in ("mv", "move", "kioclient", "Move-Item"), words[0] == "ln"
     place = state.path(target)
     folder = target.endswith("/") or len(sources) > 1 or (not state.remote and os.path.isdir(place))
+    if moves and (guard.precious.is_volatile(place) or place.startswith("/dev/") or "rash" in target):
+        guard.lose(sources, state, words, "moves away")
+    keeps = has_flag(words[1:], "--no-clobber", "-b", "--backup", *([] if links else ["-n"]))
     for source in sources:
         old = state.path(source).rstrip("/")
         there = os.path.join(place, os.path.basename(old)) if folder else place
-        if there != old and guard.precious.lost(old, state.remote):
+        same = not state.remote and os.path.realpath(there) == os.path.realpath(old)
+        if not keeps and not same and (not links or has_flag(words[1:], "-f", "--force")):
+            guard.overwrite(there, state, words)
+        # `mv runs x; rm -rf x`, `ln -s runs l; rm -rf l/*`: what is lost there is what lies here
+        if (moves or (links and has_flag(words[1:], "-s", "--symbolic"))) and guard.precious.lost(old, state.remote):
             state.links[there.rstrip("/") + "/" * links] = old
 
 
 def unpack(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     """tar, unzip, 7z: --remove-files, and extraction that is told to write over what is there."""
-    if has_flag(words[1:], "--help", "--version"):
-        return
-    told, rest = " ".join(words[1:]), operands(words[1:], "-f -C --file --directory -d --exclude -x")
     if "--remove-files" in words or "-sdel" in words:
-        guard.lose(rest[words[0][0] == "7" :], state, words, "removes")
-    if not re.search(_OVERWRITES["7z" if words[0][0] == "7" else words[0][-3:]], told):
-        return
-    archive = next((one for one in words[1:] if re.search(r"\.(?:t|zip|7z)[\w.]*$", one)), "")
-    folder = option(words[1:], "-C", "--directory", "-d") or next(
-        (one[2:] for one in words if one[:2] == "-o" and one[2:]), ""
-    )
-    members = (
-        [one for one in rest if one != archive and not re.fullmatch(r"[a-zA-Z]+|-", one)] if words[0][0] != "7" else []
-    )
-    if folder or members or re.search(r"run|ckpt|checkpoint|output|result|weight", archive):
-        paths = [os.path.join(folder or ".", one) for one in members or [""]]
-        guard.lose(
-            [one for one in paths if state.remote or os.path.exists(state.path(one))], state, words, "extracts over"
-        )
-
-
-def copy_tree(guard: Walker, source: str, target: str, state: State, words: list[str]) -> None:
-    """Files of the same name in both folders."""
-    for name, is_dir in guard.precious.entries(source):
-        if is_dir:
-            copy_tree(guard, f"{source}/{name}", f"{target}/{name}", state, words)
-        elif os.path.isfile(f"{target}/{name}"):
-            guard.overwrite(f"{target}/{name}", state, words)
+        guard.lose(operands(words[1:], "-f -C --file --directory"), state, words, "removes")
+    folder = option(words[1:], "-C", "--directory", "-d")
+    if folder and {"--overwrite", "-o", "-aoa", "--unlink-first", "--recursive-unlink"} & set(words):
+        guard.lose([folder], state, words, "extracts over")
 
 
 def dd(guard: Walker, words: list[str], state: State, stdin: str) -> None:
@@ -144,111 +90,79 @@ def dd(guard: Walker, words: list[str], state: State, stdin: str) -> None:
 
 
 def rsync(guard: Walker, words: list[str], state: State, stdin: str) -> None:
-    """rsync, scp, unison, robocopy: the target is overwritten, and emptied by --delete."""
-    if has_flag(words[1:], "-n", "--dry-run", "--help", "--list-only") or "/L" in words:
+    """rsync, scp, robocopy: the target is overwritten, and emptied by --delete."""
+    if has_flag(words[1:], "-n", "--dry-run", "--help", "--list-only"):
         return
     valued = "-e -f --exclude --include --filter --rsh --exclude-from --include-from --files-from --log-file --timeout"
-    valued += " --partial-dir --backup-dir --bwlimit --chmod --chown --password-file --compare-dest --link-dest -T"
+    valued += " --backup-dir --bwlimit --chmod --chown --password-file --link-dest -T"
     valued += "" if words[0] == "rsync" else " -c -D -F -i -J -l -o -P -S -X"
     places = [one for one in operands(words[1:], valued) if not re.fullmatch(r"/[A-Z]\w*(:.*)?", one)]
     if has_flag(words[1:], "--remove-source-files", "--remove-sent-files") or {"/MOV", "/MOVE"} & set(words):
-        for place in places[:-1] or places:
+        for place in places[:-1]:
             guard.lose_place(place, state, words, "removes")
-    if len(places) < 2:
-        return
-    if "/dev/null" in places[:-1]:
-        guard.lose_place(places[-1], state, words, "empties")
-    elif not state.remote and os.path.isfile(state.path(places[-1])):
+    if places and not state.remote and os.path.isfile(state.path(places[-1])):
         copy(guard, ["cp", *places], state, stdin)
-    mirrors = {"/MIR", "/mir", "/PURGE", "/purge"} & set(words) or (words[0] == "unison" and "-force" in words)
-    if not mirrors and not any(word == "--del" or word.startswith("--delete") for word in words):
+    mirrors = {"/MIR", "/mir", "/PURGE", "/purge"} & set(words)
+    if len(places) < 2 or not (mirrors or any(word == "--del" or word.startswith("--delete") for word in words)):
         return
-    last = places[1] if words[0] in ("robocopy", "unison") else places[-1]
-    guard.lose_place(last, state, words, "deletes in")
-    target, excluded = last.rstrip("/"), [value.strip("/") for value in values_of(words, "--exclude")]
+    source, target = places[0], (places[1] if words[0] == "robocopy" else places[-1]).rstrip("/")
+    guard.lose_place(target, state, words, "deletes in")
+    excluded = [value.strip("/") for value in values_of(words, "--exclude")]
     if "--delete-excluded" in words:
         for name in excluded:
             guard.lose_place(f"{target}/{name}", state, words, "deletes in")
-    elif ":" in target and not state.remote:
-        mirrors_there(guard, words, places[:-1], target, excluded, state)
+    elif ":" in target and source.endswith(("/", ".")):
+        path, name = target.partition(":")[2], os.path.basename(source.rstrip("/"))
+        part = not excluded and name.strip(".") and os.path.basename(path) != name
+        if part and guard.precious.is_root(os.path.dirname(path) or "~"):  # a part of the project over the whole
+            guard.act("path", f"rsync --delete leaves only {name} in {target}", words, target)
+        here = state.path(source).rstrip("/")  # a mirror of what holds results holds results
+        rows = [f"{here}/{entry}" for entry, _ in guard.precious.entries(here) if entry not in excluded]
+        guard.lose(rows, state, words, "mirrors with --delete")
 
 
-def mirrors_there(
-    guard: Walker, words: list[str], sources: list[str], target: str, excluded: list[str], state: State
-) -> None:
-    path, name = target.partition(":")[2], os.path.basename(sources[0].rstrip("/"))
-    part = not excluded and name.strip(".") and sources[0].endswith("/") and os.path.basename(path) != name
-    if part and guard.precious.is_root(os.path.dirname(path) or "~"):  # a part of the project over the whole
-        guard.act("path", f"rsync --delete leaves only {name} in {target}", words, target)
-    # a mirror of what holds results holds results
-    folders = [state.path(place).rstrip("/") for place in sources if place.endswith(("/", "."))]
-    rows = [f"{one}/{entry}" for one in folders for entry, _ in guard.precious.entries(one) if entry not in excluded]
-    guard.lose(rows, state, words, "mirrors with --delete")
-
-
-def git(guard: Walker, words: list[str], state: State, stdin: str) -> str | None:
-    inner, rest, forced = state.copy(), words[1:], False
+def git(guard: Walker, words: list[str], state: State, stdin: str) -> None:
+    inner, rest, settings = state.copy(), words[1:], {}
     while rest and rest[0].startswith("-"):
         word = rest.pop(0)
-        if word in ("-C", "-c", "--git-dir", "--work-tree", "--config", "-R", "--cwd") and rest:
+        if word in ("-C", "-c", "--git-dir", "--work-tree", "-R", "--cwd") and rest:
             value = rest.pop(0)
-            key, _, told = value.partition("=")
-            if key.startswith("alias."):
-                inner.aliases[f"git {key[6:]}"] = told
-            elif re.search(r"(?i)(?:editor|pager|command|fsmonitor|askpass|external|textconv)$", key):
-                guard.script(told, state.copy())
             inner.cwd = inner.path(value).rstrip("/") if word == "-C" else inner.cwd
-            forced = forced or value.lower() == "clean.requireforce=false"
+            settings[value.partition("=")[0].lower()] = value.partition("=")[2]
     verb, rest = (rest[0], rest[1:]) if rest else ("", [])
-    return git_verb(guard, words, verb, rest, inner, state, forced)
-
-
-def git_verb(
-    guard: Walker, words: list[str], verb: str, rest: list[str], inner: State, state: State, forced: bool
-) -> str | None:
-    given = operands(rest)
-    if verb == "status" or (verb == "ls-files" and has_flag(rest, "-o", "--others")):  # what is not tracked: results
-        rows = guard.precious.entries(inner.cwd) if not inner.remote else []
-        return "".join(f"{'?? ' * (verb == 'status')}{name}\n" for name, _ in rows if name[0] != ".")
-    own = inner.aliases.pop(f"git {verb}", "")
+    own = settings.get(f"alias.{verb}", "")
     if own.startswith("!"):
         guard.script(" ".join([own[1:], *rest]), inner)
-    elif own:
-        git(guard, [words[0], *shlex_words(own), *rest], inner, "")
-    elif verb == "config" and len(given) > 1 and given[0].startswith("alias."):
-        state.aliases["git " + given[0][6:]] = given[1]
     elif verb in ("annex", "lfs"):
         guard.run([f"git-{verb}", *rest], inner, "")
     elif verb == "bisect" and rest[:1] == ["run"]:
         guard.run(rest[1:], inner, "")
-    elif verb in ("submodule", "rebase", "difftool", "filter-branch"):
-        told = " ".join(rest[rest.index("foreach") + 1 :]) if "foreach" in rest else ""
-        guard.script(option(rest, "-x", "--exec", "--extcmd") or told.removeprefix("--recursive "), inner)
+    elif "foreach" in rest:
+        guard.script(" ".join(word for word in rest[rest.index("foreach") + 1 :] if word != "--recursive"), inner)
+    elif verb in ("rebase", "difftool"):
+        guard.script(option(rest, "-x", "--exec", "--extcmd") or "", inner)
     else:
-        git_removes(guard, words, verb, rest, inner, forced)
-    if verb == "stash" and has_flag(rest, "-a", "--all", "-u", "--include-untracked"):
-        state.variables["stashed"] = "untracked"
-    return None
+        git_removes(guard, words, verb, rest, inner, settings.get("clean.requireforce") == "false")
 
 
-def git_removes(guard: Walker, words: list[str], verb: str, rest: list[str], inner: State, forced: bool) -> None:
-    dry = has_flag(rest, "-n", "--dry-run", "-p", "--print")
+def git_removes(guard: Walker, words: list[str], verb: str, rest: list[str], state: State, forced: bool) -> None:
+    if has_flag(rest, "-n", "--dry-run", "--cached", "--staged"):
+        return
+    paths = operands(rest, "-e --exclude -X -I -s --source")
     if (verb == "clean" and (forced or has_flag(rest, "-f", "--force"))) or (verb == "purge" and words[0] == "hg"):
-        excluded = [value.strip("/*") for value in values_of(rest, "-e", "--exclude", "-X")]
-        paths = operands(rest, "-e --exclude -X -I")
-        folders = has_flag(rest, "-d") or bool(paths) or words[0] == "hg"  # without -d no folder goes
-        here = [name for name, is_dir in guard.precious.entries(inner.cwd) if folders or not is_dir]
-        top = paths or (["~"] if inner.remote else here)
-        lost = [path for path in top if path.strip("/*") not in excluded and path != ".git"]
-        guard.lose([] if dry else lost, inner, words, "cleans")
-    elif verb == "rm" and not has_flag(rest, "--cached", "-n", "--dry-run"):
-        guard.lose(operands(rest), inner, words, "removes", has_flag(rest, "-r"))
-    elif verb in ("checkout", "restore") and not has_flag(rest, "--staged"):
-        guard.lose(operands(rest, "-s --source"), inner, words, "overwrites", False)
-    elif verb == "worktree" and rest[:1] == ["remove"]:
-        guard.lose(operands(rest[1:]), inner, words, "removes")
-    elif verb == "stash" and rest[:1] in (["drop"], ["clear"]) and inner.variables.get("stashed"):
-        guard.lose(["."], inner, words, "drops")
+        excluded = {value.strip("/*") for value in values_of(rest, "-e", "--exclude", "-X")} | {".git"}
+        folders = has_flag(rest, "-d") or words[0] == "hg"  # without -d no folder goes
+        here = [name for name, is_dir in guard.precious.entries(state.cwd) if folders or not is_dir]
+        top = paths or (["~"] if state.remote else here)
+        guard.lose([path for path in top if path.strip("/*") not in excluded], state, words, "cleans")
+    elif verb == "rm":
+        guard.lose(paths, state, words, "removes", has_flag(rest, "-r"))
+    elif verb in ("checkout", "restore"):
+        guard.lose(paths, state, words, "overwrites", False)
+    elif verb == "worktree" and paths[:1] == ["remove"]:
+        guard.lose(paths[1:], state, words, "removes")
+    elif verb == "stash" and has_flag(rest, "-a", "--all"):  # results are ignored files: they go until it is popped
+        guard.lose(["."], state, words, "stashes")
 
 
 # -- processes and machines
@@ -347,7 +261,7 @@ def service(guard: Walker, words: list[str], state: State, stdin: str) -> None:
 
 
 def ansible(guard: Walker, words: list[str], state: State, stdin: str) -> None:
-    """-m file -a state=absent, -m reboot, -m service -a state=stopped; without a module the text is a command."""
+    """-m file -a state=absent, -m reboot, -m ec2_instance -a state=stopped; without a module the text is a command."""
     module = (option(words[1:], "-m", "--module-name") or "command").rpartition(".")[2].removeprefix("win_")
     told, there = option(words[1:], "-a", "--args") or "", state.elsewhere()
     given = dict(pair.split("=", 1) for pair in shlex_words(told) if "=" in pair)
@@ -355,30 +269,14 @@ def ansible(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     ends = given.get("state") in ("absent", "stopped", "restarted", "terminated", "killed")
     if has_flag(words[1:], "-C", "--check", "--list-hosts", "--list-tasks", "--syntax-check"):
         return
-    if words[0] == "ansible-playbook":
-        for text in [guard.content(path, state) for path in operands(words[1:], "-i -e -l -t -u --limit --tags")]:
-            for command in re.findall(r"(?m)\b(?:shell|command|raw|cmd)\s*[:=]\s*['\"]?(\w[^\n'\"]*)", text):
-                guard.script(command, state.elsewhere())
-            gone = re.findall(r"\b(?:path|dest)\s*[:=]\s*['\"]?([^\s'\",}]+)", text) if "absent" in text else []
-            guard.lose(gone, there, words, "removes")
-        return
     if module in ("command", "shell", "raw", "powershell", "script"):
         guard.script(re.sub(r"^(?:cmd|_raw_params)=", "", told), there, stdin)
     elif module.endswith(("reboot", "shutdown")):
         guard.act("end", "ends or restarts the machines", words)
     elif ends and module.endswith("file"):
         guard.lose([named], there, words, "removes")
-    elif ends and module in ("service", "systemd", "systemd_service"):
-        service(guard, ["systemctl", "stop", named], there, stdin)
     elif ends and about(parts(module), False):  # ec2_instance, docker_container
         guard.act("end", f"{module} ends {named}", words, named)
-
-
-def grpc(guard: Walker, words: list[str], state: State, stdin: str) -> None:
-    """grpcurl HOST compute.v1.InstanceService/Delete"""
-    method = words[-1].replace("/", ".")
-    if not {"list", "describe", "ls"} & set(words) and is_ending_call(method, True):
-        guard.act("end", f"calls {words[-1]}", words)
 
 
 def web_client(guard: Walker, words: list[str], state: State, stdin: str) -> None:
@@ -405,7 +303,7 @@ def web_client(guard: Walker, words: list[str], state: State, stdin: str) -> Non
     method = (method or ("POST" if data and (bodies or re.search(r"\S:?=\S", data)) else "GET")).upper()
     head = has_flag(words[1:], "-G", "--get", "-I", "--head", "--offline") and words[0] not in ("wget", "irm", "iwr")
     for url in rest if bodies else rest[:1]:
-        guard.request("GET" if head else method, url, data, words)
+        request(guard, "GET" if head else method, url, data, words)
     target = option(words[1:], *outputs) if outputs else None
     if target and target != "-":
         guard.overwrite(target, state, words)

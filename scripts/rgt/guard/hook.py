@@ -52,12 +52,13 @@ def is_harmless(raw: bytes, table: bytes) -> bool:
     return not any(word.startswith(b"mkfs") or b'"%b"' % word in table for word in words)
 
 
-def read_table(refresh: bool = False) -> bytes:
+def read_table() -> bytes:
     """The shipped table, or the one in the cache when a profile is newer."""
-    cached = os.path.join(_folder("XDG_CACHE_HOME", ".cache"), f"guard-table-{_key(SCRIPTS)}.json")
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    cached = os.path.join(cache, "rgt", f"guard-table{SCRIPTS.replace('/', '-')}.json")
     newest = _newest_profile()
     for path in (TABLE, cached):
-        if not refresh and os.path.exists(path) and os.stat(path).st_mtime_ns >= newest:
+        if os.path.exists(path) and os.stat(path).st_mtime_ns >= newest:
             with open(path, "rb") as file:
                 return file.read()
     return _made_table(cached)
@@ -90,17 +91,6 @@ def _made_table(cached: str) -> bytes:
         file.write(data)
     os.replace(f"{cached}.{os.getpid()}", cached)
     return data
-
-
-def _folder(variable: str, default: str) -> str:
-    return os.path.join(os.environ.get(variable) or os.path.join(os.path.expanduser("~"), default), "rgt")
-
-
-def _key(text: str) -> str:
-    number = 5381
-    for sign in text.encode():
-        number = (number * 33 + sign) & 0xFFFFFFFF
-    return f"{number:08x}"
 
 
 def _read_json(raw: bytes) -> Any:

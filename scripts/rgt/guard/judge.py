@@ -49,9 +49,6 @@ class Guard(Walker):
         self.run(words, self.state, "")
         return self.acts
 
-    def request(self, method: str, url: str, data: str, words: list[str]) -> None:
-        clients.request(self, method, url, data, words)
-
     # -- one command
 
     def run(self, words: list[str], state: State, stdin: str) -> str:

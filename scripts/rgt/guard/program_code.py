@@ -1,4 +1,4 @@
-"""Code on the command line or in a named script: python -c, node -e, perl -e, and what it deletes, ends or starts.
+"""Code on the command line or in a named file: python -c, node -e, make, npm run, and what it deletes, ends or starts.
 
 Python is read as a tree (`python_code`); other languages by their string literals behind the names of functions that
 delete or start something.
@@ -6,10 +6,11 @@ delete or start something.
 
 from __future__ import annotations
 
+import json
 import os
 
-from rgt.guard.argument_words import after_options, operands
-from rgt.guard.clients import is_ending_call
+from rgt.guard.argument_words import after_options, operands, option
+from rgt.guard.clients import is_ending_call, request
 from rgt.guard.precious_paths import marker
 from rgt.guard.quick_start import Regex, re
 from rgt.guard.shell_walk import STARTS, State, Walker
@@ -20,27 +21,19 @@ _VALUED = set("-c -m -W -X -Q --check-hash-based-pycs".split())
 
 def interpreter(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     name = words[0]
-    if name.startswith(("py", "ipython", "torchrun")):
+    if name.startswith(("py", "ipython", "torchrun", "xonsh")):
         python_words(guard, words, state, stdin)
         return
-    if name in ("perl", "ruby") and any(re.fullmatch(r"-[a-z]*i[a-z.]*", word) for word in words):
-        for path in operands(words[1:], "-e -E -pe -pie -i -l -0"):
-            guard.overwrite(path, state, words)
-    for i, word in enumerate(words[1:], 1):
-        told = word == "-c" and name in ("expect", "guile")
-        if (told or re.fullmatch(r"-[a-zA-Z]*[eEr]|--?eval|--execute|-p|--print|eval|-batch", word)) and i + 1 < len(
-            words
-        ):
+    for i, word in enumerate(words[1:-1], 1):
+        if re.fullmatch(r"-[a-zA-Z]*[eEr]|--?eval|--execute|-p|--print|eval|-batch", word):
             foreign(guard, words[i + 1], state, name)
             return
     if name.endswith("awk"):
-        for path in operands(words[1:], "-i -v -F -f")[1:] if "inplace" in words else []:
-            guard.overwrite(path, state, words)
         foreign(guard, " ".join(words[1:]), state, stdin=stdin)
         return
     rest = after_options(words[1:], {"-I", "-r", "-M", "-l"})
     text = guard.content(rest[0], state) if rest and rest[0] != "-" else stdin
-    if text and not text.startswith("\ue001"):
+    if not text.startswith("\ue001"):
         foreign(guard, text, state, name)
 
 
@@ -98,7 +91,6 @@ _DELETES = Regex(
 _READS = Regex(
     r"(?i)(?:read(?!_?dir)[\w.]*|require|import|from|open|load\w*|parse|fromJSON|puts|print\w*|echo|log|mkdir\w*)[\s(]*$"
 )
-_ENVIRON = Regex(r"(?i)(?:\benv|environ|getenv)\W{1,3}([A-Za-z]\w*)")
 # code with one of these starts programs, and a literal that begins with one is its command
 _RUNS = Regex(
     r"(?i)exec|system|spawn|popen|passthru|shell|command|cmd|process|getline|%x|\brun\b|\.!|\|\s*\"(?:ba)?sh\""
@@ -114,22 +106,12 @@ _METHOD = Regex(r"(?i)\b(delete|post|put|patch)\b")
 
 def deletes(guard: Walker, text: str, state: State, language: str) -> None:
     """A call that does not say what it deletes may delete any path that the code names and does not only read."""
-    if language in ("tclsh", "wish", "expect"):
-        there = state.elsewhere() if re.search(r"spawn\s+(?:ssh|mosh)", text) else state.copy()
-        for verb, told in re.findall(r"\b(file\s+delete|exec|spawn|system|send)\s+(?:--\s+)?([^\n;\]]+)", text):
-            if verb == "send":
-                guard.script(re.sub(r"\\[rn]", "\n", told.strip().strip('"{}')), there)
-            else:
-                guard.script(f"rm -r {told}" if verb[0] == "f" else told, state.copy())
-        return
     calls = [match for match in _DELETES.finditer(text) if not (language[:1] == "R" and match[0][:2] == "rm")]
     for match in calls:
         if match["own"]:
             guard.lose(guard.glob(_bare(match[2]), state), state, ["code", match[0][:80]], "removes")
     if all(match["own"] for match in calls):
         return
-    for name in _ENVIRON.findall(text):
-        guard.lose([guard.variable(name, state)], state, ["code", text[:80]], "removes")
     for match in re.finditer(_LITERAL, text):
         if not _READS.search(text[max(0, match.start() - 30) : match.start()]):
             paths = [one for one in guard.glob(_bare(match[0]), state) if "/" in one or os.path.exists(state.path(one))]
@@ -151,9 +133,6 @@ def foreign(guard: Walker, text: str, state: State, language: str = "", stdin: s
             # "rm -rf " $1: what follows is not known
             literals[-1] += marker(f"{stdin[:200]} {text[match.end() : match.end() + 40]}")
         guard.script(literals[0], state.copy()) if len(literals) == 1 else guard.run(literals, state.copy(), "")
-    for match in re.finditer(r"(?<!\w)`((?:[^`\\]|\\.)+)`", text):
-        if " " in match[1]:
-            guard.script(match[1], state.copy())
     deletes(guard, text, state, language)
     for match in _WRITES.finditer(text):
         guard.overwrite(_bare(match[1] or match[2] or match[3]), state, ["code", match[0][:80]])
@@ -161,7 +140,7 @@ def foreign(guard: Walker, text: str, state: State, language: str = "", stdin: s
         if _ADDRESS.fullmatch(_bare(match[0])) and not match[0].startswith("`"):
             told = text[max(0, match.start() - 80) : match.end() + 500]
             named = _METHOD.search(told)
-            guard.request(named[1].upper() if named else "GET", _bare(match[0]), told, ["code", match[0][:80]])
+            request(guard, named[1].upper() if named else "GET", _bare(match[0]), told, ["code", match[0][:80]])
     for call in set(re.findall(r"\b[A-Za-z_][\w.]*(?=\s*\()", text)):
         profile = guard.table["calls"].get(call.rpartition(".")[2])
         if profile is not None or is_ending_call(call, False):
@@ -171,3 +150,60 @@ def foreign(guard: Walker, text: str, state: State, language: str = "", stdin: s
 def _bare(literal: str) -> str:
     inner = re.sub(r"^(?:q[qwx]?[{(]|['\"`<])|[})'\"`>]$", "", literal)
     return re.sub(r"\$\{?\w+\}?", lambda match: marker(match[0]), inner) if literal[0] in '"`' else inner
+
+
+# -- make TARGET, just TARGET, npm run NAME: the lines that the named recipe would run
+
+_VARIABLE = Regex(r"(?m)^([A-Za-z_]\w*)\s*[:?+]?=\s*(.*)$")
+
+
+def recipe(guard: Walker, words: list[str], state: State, stdin: str) -> None:
+    if words[0] in ("npm", "yarn", "pnpm"):
+        package(guard, words, state)
+        return
+    inner = state.copy()
+    inner.cwd = inner.path(option(words[1:], "-C", "--directory") or ".").rstrip("/")
+    given = option(words[1:], "-f", "--file", "--makefile", "--justfile")
+    usual = "justfile Justfile" if words[0] == "just" else "GNUmakefile makefile Makefile"
+    names = [given] if given else usual.split()
+    texts = [stdin] if given in ("-", "/dev/stdin") else [guard.content(name, inner) for name in names]
+    text = next((text for text in texts if not text.startswith("\ue001")), "")
+    rules, values = read_rules(text.replace("\\\n", " ")), dict(_VARIABLE.findall(text))
+    told = operands(words[1:], "-C -f -j --directory --file --justfile --makefile")
+    values.update(word.split("=", 1) for word in told if "=" in word)
+    targets = [word for word in told if "=" not in word] or list(rules)[:1]
+    while targets:
+        needs, lines = rules.pop(targets.pop(), ([], []))  # each runs once
+        targets += needs
+        for line in lines:
+            for _ in range(3):  # values that name values
+                line = re.sub(r"\$[({](\w+)[)}]|\{\{\s*(\w+)\s*\}\}", lambda m: values.get(m[1] or m[2], ""), line)
+            guard.script(line.replace("$$", "$"), inner.copy())
+
+
+def read_rules(text: str) -> dict[str, tuple[list[str], list[str]]]:
+    """Target -> what it needs, and its lines."""
+    rules: dict[str, tuple[list[str], list[str]]] = {}
+    lines: list[str] = []
+    for line in text.split("\n"):
+        if line[:1] in ("\t", " ") and line.strip():
+            lines.append(line.strip().lstrip("@-+"))
+        elif match := re.match(r"([^#\s:=][^:=]*)::?(?!=)([^=]*)$", line):
+            lines = []
+            for name in match[1].split():
+                rules[name] = (match[2].split(), lines)
+    return rules
+
+
+def package(guard: Walker, words: list[str], state: State) -> None:
+    rest = operands(words[1:])
+    try:
+        scripts = dict(json.loads(guard.content("package.json", state))["scripts"])
+    except (ValueError, KeyError, TypeError):
+        scripts = {}
+    if rest[:2] == ["pkg", "set"]:
+        scripts |= dict(word.removeprefix("scripts.").split("=", 1) for word in rest[2:] if "=" in word)
+        state.files[state.path("package.json")] = json.dumps({"scripts": scripts})
+    name = next((word for word in rest if word not in ("run", "run-script")), "")
+    for key in (f"pre{name}", name, f"post{name}"):
+        guard.script(str(scripts.get(key, "")), state.copy())

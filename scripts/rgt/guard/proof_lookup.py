@@ -7,6 +7,7 @@ folder that has PULL_VERIFIED.json, at most half an hour ago. For anything else 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -50,17 +51,14 @@ def unproved(acts: list[Act], cwd: str, environ: dict[str, str], spend: bool) ->
 
 def refusal(acts: list[Act], line: str, cwd: str, environ: dict[str, str]) -> str:
     left = unproved(acts, cwd, environ, spend=True)
-    if left and not left[0].command.startswith("rgt-guard-selftest"):
+    if not left:
+        return ""
+    if not left[0].command.startswith("rgt-guard-selftest"):
         log(left, cwd, environ)
-    return message(left, line, cwd) if left else ""
-
-
-def message(acts: list[Act], line: str, cwd: str) -> str:
-    first, more = acts[0], f" (and {len(acts) - 1} more)" if len(acts) > 1 else ""
-    sentence = redacted(first.as_dict()["sentence"])
+    sentence, more = redacted(left[0].as_dict()["sentence"]), f" (and {len(left) - 1} more)" if len(left) > 1 else ""
     return (
         f"refused by rgt guard: {sentence}{more}. Nothing here shows that the result was pulled and verified by load, "
-        f"and the user has not approved this act. Show this to the user. Next: {next_command(first, line, cwd)}"
+        f"and the user has not approved this act. Show this to the user. Next: {next_command(left[0], line, cwd)}"
     )
 
 
@@ -102,29 +100,23 @@ def was_downed(act: Act, cwd: str) -> bool:
     if act.kind != "end" or not act.profile:
         return False
     for folder in pulled_folders(cwd):
-        for path in (os.path.join(folder, "events.jsonl"), f"{folder}.events.jsonl"):
-            for row in _rows(path):
-                fresh = 0 <= time.time() - float(str(row.get("time") or 0)) <= SECONDS
-                same = row.get("event") == "approved" and row.get("command") == shlex.join(shlex_words(act.command))
-                if fresh and same and not row.get("execute"):
-                    return True
+        for row in [*_rows(os.path.join(folder, "events.jsonl")), *_rows(f"{folder}.events.jsonl")]:
+            fresh = 0 <= time.time() - float(str(row.get("time") or 0)) <= SECONDS
+            same = row.get("event") == "approved" and row.get("command") == shlex.join(shlex_words(act.command))
+            if fresh and same and not row.get("execute"):
+                return True
     return False
 
 
 def _rows(path: str) -> list[dict[str, object]]:
+    """The last events of a file; a broken line is none."""
     rows = []
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, os.path.getsize(path) - 65536))
-            for line in file.read().splitlines():
-                try:
-                    row = json.loads(line)
-                except ValueError:
-                    continue
-                rows += [row] if isinstance(row, dict) else []
-    except OSError:
-        pass
-    return rows
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        file.seek(max(0, os.path.getsize(path) - 65536))
+        for line in file.read().splitlines():
+            with contextlib.suppress(ValueError):
+                rows.append(json.loads(line))
+    return [row for row in rows if isinstance(row, dict)]
 
 
 def is_granted(name: str, environ: dict[str, str], spend: bool) -> bool:

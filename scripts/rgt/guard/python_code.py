@@ -10,8 +10,8 @@ import contextlib
 import os
 import textwrap
 
-from rgt.guard.clients import empties, is_ending_call
-from rgt.guard.precious_paths import CACHES, OWN, marker
+from rgt.guard.clients import empties, is_ending_call, request
+from rgt.guard.precious_paths import OWN, marker
 from rgt.guard.quick_start import WORDS, re
 from rgt.guard.shell_walk import MATCHES, VALUES, State, Walker, decoded
 
@@ -19,7 +19,7 @@ _REMOVE = {"rmtree", "unlink", "removedirs", "send2trash", "remove_tree", "rmdir
 _SAVES = set("save_file save_pretrained save_model save_to_disk tofile save savez to_parquet to_csv to_json".split())
 _TEMPORARY = {"mkdtemp", "TemporaryDirectory", "mkstemp", "NamedTemporaryFile", "mktemp"}
 _THROUGH = ("sorted", "list", "set", "tuple", "reversed", "iter", "enumerate", "tqdm")
-_JUMPS = (ast.Continue, ast.Break, ast.Return, ast.Raise)
+_SAME_PATH = set("Path PosixPath PurePath str expanduser abspath realpath open resolve int".split())
 _OVER = {"copy", "copy2", "copyfile", "move", "rename", "replace", "copytree"}
 _STARTS = WORDS["python starts"]
 _STARTERS = {"os", "subprocess", "asyncio", "pty", "get_ipython", "sh", "plumbum"}
@@ -29,28 +29,9 @@ _WEB = {"requests", "httpx", "urllib", "aiohttp", "http", "urllib3"}
 _CLIENTS = WORDS["sdk clients"]
 # libraries in which such a verb ends nothing of ours
 _HARMLESS = WORDS["sdk harmless"]
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 Values = list[str]
-_PURE = frozenset(
-    "chr bytes str join format replace fromhex decode encode strip lower upper removeprefix endswith startswith name"
-    " suffix stem".split()
-)
-_PLAIN = frozenset(
-    "Constant Name Attribute Call BinOp Add Mod List Tuple Load Subscript Slice UnaryOp USub Compare Eq NotEq In NotIn"
-    " Set".split()
-)
-_UNKNOWN = object()
-
-
-class _Path(str):
-    """A path with the parts that tests ask for."""
-
-    __slots__ = ()
-    name = property(lambda self: self.rstrip("/").rpartition("/")[2])
-    stem = property(lambda self: os.path.splitext(self.name)[0])
-    suffix = property(lambda self: os.path.splitext(self.name)[1])
+_PURE = frozenset("chr bytes str join format replace fromhex decode encode strip lower upper removeprefix".split())
+_PLAIN = frozenset("Constant Name Attribute Call BinOp Add Mod List Tuple Load Subscript Slice UnaryOp USub".split())
 
 
 def walk(guard: Walker, tree: ast.AST, state: State, arguments: Values, is_script: bool) -> None:
@@ -67,36 +48,19 @@ class _Reader(ast.NodeVisitor):
         self.values: dict[str, Values] = {}
         self.names: dict[str, str] = {}  # import aliases, and what made a variable
         self.given = arguments
-        self.options: dict[str, Values] = {
-            "argv": arguments
-        }  # of argparse and click: given on the line, or the default
+        self.options: dict[str, Values] = {"argv": arguments}  # of argparse and click: given, or the default
         self.functions: dict[str, list[str]] = {}  # own functions and their parameters
-        self.loaded: set[str] = set()  # names that the code uses
-        self.fixed: dict[str, Any] = {}  # names that get one value, once
 
     def read(self, tree: ast.AST) -> None:
         for node in ast.walk(tree):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 base = f"{node.module}." if isinstance(node, ast.ImportFrom) and node.module else ""
                 self.names.update({alias.asname or alias.name: base + alias.name for alias in node.names})
-            elif isinstance(node, ast.ClassDef):
-                made = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"]
-                self.functions[node.name] = [one.arg for one in made[0].args.args[1:]] if made else []
             elif isinstance(node, ast.FunctionDef):
                 self.functions[node.name] = [one.arg for one in node.args.args if one.arg != "self"]
                 defaults = node.args.defaults
                 for one, value in zip(node.args.args[-len(defaults) :], defaults, strict=False) if defaults else ():
                     self.values[one.arg] = self.of(value)
-        nodes = [one for one in ast.walk(tree) if isinstance(one, ast.Name | ast.Attribute)]
-        self.loaded = {
-            one.id if isinstance(one, ast.Name) else one.attr for one in nodes if isinstance(one.ctx, ast.Load)
-        }
-        stored = [one.id for one in nodes if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load)]
-        given = {one.arg for one in ast.walk(tree) if isinstance(one, ast.arg)}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
-                names = [target.id for target in node.targets if isinstance(target, ast.Name)]
-                self.fixed.update({n: node.value.value for n in names if stored.count(n) == 1 and n not in given})
         before = len(self.guard.acts)
         self.visit(tree)  # first for the values: a function is written before it is called
         del self.guard.acts[before:]
@@ -126,75 +90,13 @@ class _Reader(ast.NodeVisitor):
             elif isinstance(target, ast.Attribute):
                 self.options[target.attr] = self.of(node.value)
 
-    # -- what is reached
-
-    def block(self, body: list[ast.stmt]) -> None:
-        for one in body:
-            self.visit(one)
-            if isinstance(one, _JUMPS) or (isinstance(one, ast.Expr) and self.is_exit(one.value)):
-                return
-            jumps = isinstance(one, ast.If) and not one.orelse and isinstance(one.body[-1], _JUMPS)
-            if jumps and isinstance(one, ast.If):  # if not p.endswith(".tmp"): continue
-                self.values.update(self.narrowed(one.test, False))
-
-    def is_exit(self, node: ast.expr) -> bool:
-        return isinstance(node, ast.Call) and self.called(node.func) in ("sys.exit", "exit", "quit", "os._exit")
-
-    def visit_Module(self, node: ast.Module) -> None:
-        top = {one.name for one in node.body if isinstance(one, ast.FunctionDef) and not one.decorator_list}
-        unused = top - self.loaded if not self.loaded & {"globals", "locals", "getattr", "eval", "Fire"} else set()
-        self.block([one for one in node.body if not (isinstance(one, ast.FunctionDef) and one.name in unused)])
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        self.block(node.body)
-
-    def visit_If(self, node: ast.If) -> None:
-        self.visit(node.test)
-        for body, taken in ((node.body, True), (node.orelse, False)):
-            before = dict(self.values)
-            sure = self.verdict(node.test, "", "")
-            if sure is None or sure == taken:
-                self.values.update(self.narrowed(node.test, taken))
-                told = dict(self.values)
-                self.block(body)
-                self.values.update({n: v for n, v in before.items() if self.values.get(n) == told.get(n)})
-
-    def visit_While(self, node: ast.While) -> None:
-        if self.verdict(node.test, "", "") is not False:
-            self.generic_visit(node)
-
-    def narrowed(self, test: ast.expr, wanted: bool) -> dict[str, Values]:
-        """Of each name in the test, the values for which it may be so."""
-        names = {one.id for one in ast.walk(test) if isinstance(one, ast.Name) and len(self.values.get(one.id, [])) > 0}
-        return {
-            name: [value for value in self.values[name] if self.verdict(test, name, value) is not (not wanted)]
-            for name in names
-        }
-
-    def verdict(self, test: ast.expr, name: str, value: str) -> bool | None:
-        """Is the test true when this name has this value? Names that get only one value are known, too."""
-        if isinstance(test, ast.BoolOp):
-            found = [self.verdict(one, name, value) for one in test.values]
-            decides = isinstance(test.op, ast.Or)
-            return decides if decides in found else None if None in found else not decides
-        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            inner = self.verdict(test.operand, name, value)
-            return None if inner is None else not inner
-        known = {**self.fixed, **({name: _Path(value)} if "\ue001" not in value else {})}
-        found = self.evaluated(test, known)
-        return None if found is _UNKNOWN else bool(found)
-
     def visit_For(self, node: ast.For) -> None:
         self.bind(node.target, node.iter)
-        self.visit(node.iter)
-        self.block(node.body)
-        self.block(node.orelse)
+        self.generic_visit(node)
 
     def visit_ListComp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> None:
         for one in node.generators:
             self.bind(one.target, one.iter)
-            for test in one.ifs:
-                self.values.update(self.narrowed(test, True))
         self.generic_visit(node)
 
     visit_SetComp = visit_GeneratorExp = visit_ListComp
@@ -206,13 +108,6 @@ class _Reader(ast.NodeVisitor):
         self.generic_visit(node)
 
     def bind(self, target: ast.expr, source: ast.expr) -> None:
-        if isinstance(target, ast.Tuple) and isinstance(source, ast.Call) and self.called(source.func).endswith("walk"):
-            place = (self.of(source.args[0]) if source.args else self.of_call(source))[:1] or ["."]
-            found = [path[len(place[0]) + 1 :] for path in self.guard.glob(f"{place[0]}/**/*", self.state)]
-            found = [path for path in found if not CACHES & set(path.split("/"))]
-            for one, values in zip(target.elts, (place, found, found), strict=False):
-                self.values.update({one.id: values} if isinstance(one, ast.Name) else {})
-            return
         for one in target.elts if isinstance(target, ast.Tuple) else [target]:
             if isinstance(one, ast.Name):
                 self.values[one.id] = self.of(source)
@@ -252,10 +147,7 @@ class _Reader(ast.NodeVisitor):
 
     def computed(self, node: ast.expr) -> str:
         """What plain operations on plain strings give: chr(114) + "m", "%s -rf" % x, bytes.fromhex("726d").decode()."""
-        value = self.evaluated(node, {name: value[0] for name, value in self.values.items() if len(value) == 1})
-        return value.decode("utf-8", "replace") if isinstance(value, bytes) else value if isinstance(value, str) else ""
-
-    def evaluated(self, node: ast.expr, values: dict[str, Any]) -> Any:
+        values = {name: value[0] for name, value in self.values.items() if len(value) == 1}
         for one in ast.walk(node):
             value = getattr(one, "value", "") if isinstance(one, ast.Constant) else ""
             huge = isinstance(value, int) and value > 9999  # bytes(10000000), "%10000000d"
@@ -263,12 +155,13 @@ class _Reader(ast.NodeVisitor):
             known = not isinstance(one, ast.Name) or one.id in _PURE or one.id in values
             pure = not isinstance(one, ast.Attribute) or one.attr in _PURE
             if huge or not (known and pure and type(one).__name__ in _PLAIN):
-                return _UNKNOWN
+                return ""
         try:
             code = compile(ast.fix_missing_locations(ast.Expression(node)), "", "eval")
-            return eval(code, {"__builtins__": {"chr": chr, "bytes": bytes, "str": str}}, values)
+            found = eval(code, {"__builtins__": {"chr": chr, "bytes": bytes, "str": str}}, values)
         except Exception:
-            return _UNKNOWN
+            return ""
+        return found.decode("utf-8", "replace") if isinstance(found, bytes) else found if isinstance(found, str) else ""
 
     def joined(self, parts: list[Values], sign: str) -> Values:
         found = [""]
@@ -290,51 +183,35 @@ class _Reader(ast.NodeVisitor):
             return [marker(" ".join(self.of(node.args[0])))]  # what it prints
         if name in ("os.environ.get", "os.getenv", "os.environ.setdefault"):
             return self.environ(*arguments)
-        if last in ("glob", "iglob", "rglob"):
-            base = own if "glob." not in name + "." or own else []
-            if last == "rglob":
-                arguments = [[f"**/{one}" for one in arguments[0]]] if arguments else []
-            patterns = self.joined([base, arguments[0]], "/") if base and arguments else (arguments or [[]])[0]
-            return [path for one in patterns for path in self.guard.glob(one, self.state)][:400]
-        if last in ("listdir", "scandir", "iterdir", "walk"):
-            places = own if last == "iterdir" else (arguments or [["."]])[0]
-            joined = "" if last == "listdir" else None
-            return [
-                entry if joined == "" else f"{place}/{entry}"
-                for place in places
-                for entry, _ in self.guard.precious.entries(self.state.path(place))
-            ][:VALUES]
+        if last in ("glob", "iglob", "rglob", "listdir", "scandir", "iterdir", "walk"):
+            return self.paths(last, own, arguments[0] if arguments else [])
         if last == "join" and own and len(arguments) == 1:
             return [own[0].join(arguments[0])]
         if last == "join" and len(arguments) > 1:
             return self.joined([one or [marker("value")] for one in arguments], "/")
-        if last in ("b64decode", "fromhex", "decode", "encode", "split", "strip", "format", *_THROUGH):
-            return self.decoded(last, own or (arguments[0] if arguments else []))
-        if last in (
-            "Path",
-            "PosixPath",
-            "PurePath",
-            "str",
-            "expanduser",
-            "abspath",
-            "realpath",
-            "open",
-            "resolve",
-            "int",
-        ):
+        if last in ("b64decode", "split", "fromhex", "decode", "encode", "strip", "format", *_THROUGH):
+            values = own or (arguments[0] if arguments else [])
+            values = [decoded(value) for value in values] if last == "b64decode" else values
+            return [word for value in values for word in value.split()] if last == "split" else values
+        if last in _SAME_PATH:
             return self.joined([a for a in arguments if a], "/") if last == "Path" else (arguments or [own])[0] or own
         return own
+
+    def paths(self, last: str, own: Values, given: Values) -> Values:
+        """Of glob.glob, Path.rglob, os.listdir."""
+        if "glob" in last:
+            given = [f"**/{one}" for one in given] if last == "rglob" else given
+            patterns = self.joined([own, given], "/") if own and given else given
+            return [path for one in patterns for path in self.guard.glob(one, self.state)][:MATCHES]
+        rows = []
+        for place in own if last == "iterdir" else given or ["."]:
+            entries = [name for name, _ in self.guard.precious.entries(self.state.path(place))]
+            rows += entries if last == "listdir" else [f"{place}/{name}" for name in entries]
+        return rows[:VALUES]
 
     def environ(self, names: Values, default: Values | None = None) -> Values:
         known = [self.guard.variable(name, self.state) for name in names if name in self.state.variables]
         return known or default or [marker(name) for name in names]
-
-    def decoded(self, last: str, values: Values) -> Values:
-        if last == "b64decode":
-            return [decoded(value) for value in values]
-        if last == "split":
-            return [word for value in values for word in value.split()]
-        return values
 
     def called(self, node: ast.expr) -> str:
         """shutil.rmtree for whatever alias it has here."""
@@ -456,7 +333,7 @@ class _Reader(ast.NodeVisitor):
             method = next((v for v in values if v.upper() in ("DELETE", "POST", "PUT", "PATCH")), method).upper()
             url = next(value for value in values if "://" in value or value.startswith(("/", "\ue001")))
             method = "POST" if method == "GET" and last == "Request" and len(values) > 1 else method
-            self.guard.request(method, url, " ".join(f'"{value}"' for value in values), words)
+            request(self.guard, method, url, " ".join(f'"{value}"' for value in values), words)
 
     def texts(self, node: ast.expr) -> Values:
         if isinstance(node, ast.Dict):

@@ -2,8 +2,8 @@
 
     parse("cd runs && rm -rf $X")  ->  Node("seq", [Simple([cd, runs]), Simple([rm, -rf, $X])])
 
-Total: whatever the text is, there is a tree. bash is read in full; of zsh, fish, csh, PowerShell and nushell what
-differs in form (blocks as words, `end`, bare brackets). Scanned by hand: a plain line must not pay for expressions.
+Total: whatever the text is, there is a tree. bash is read in full; of zsh, fish and csh what differs in form (blocks
+as words, `end`, bare brackets). Scanned by hand: a plain line must not pay for expressions.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ _OPERATORS = ("\n", ";;&", ";;", ";&", ";", "&&", "||", "|&", "|", "&", "(", ")"
 _REDIRECTS = ("<<<", "<<-", "<<", "<>", "<&", ">>", ">|", ">&", "&>>", "&>", "<", ">")
 _GROUPS = {"{": ("}",), "begin": ("end",), "if": ("fi", "end"), "while": ("do",), "until": ("do",)}
 _RESERVED = frozenset("! time coproc for foreach select case try finally".split()) | _GROUPS.keys()
-DECLARES = frozenset("local declare typeset export readonly let const mut var".split())
+DECLARES = frozenset("local declare typeset export readonly".split())
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\033", "f": "\f", "v": "\v", "\\": "\\"}
 _ANSI = Regex(r"(?s)\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|([0-7]{1,3})|(.))")
-_TEST = Regex(r"[^&|<>()*?\[\]~`;\n]*")  # what [[ ]] asks in the way of [ ]
 _BLOCK = Regex(r"\{(?=[\s|])")
 
 
@@ -54,10 +53,10 @@ class Word(list[Part]):
 
 
 class Redirect:
-    __slots__ = ("body", "operator", "target")
+    __slots__ = ("body", "number", "operator", "target")
 
-    def __init__(self, operator: str, target: Word) -> None:
-        self.operator, self.target, self.body = operator, target, Word()
+    def __init__(self, number: str, operator: str, target: Word) -> None:
+        self.number, self.operator, self.target, self.body = number, operator, target, Word()
 
 
 def parse(text: str) -> Node:
@@ -328,11 +327,8 @@ class _Reader:
     def command(self) -> Node:
         if self.operator() == "(":
             if self.text.startswith("((", self.i):
-                end = closing(self.text, self.i + 1, "(", ")")
-                if self.text[end - 2 : end] == "))":
-                    zero = self.text[self.i + 2 : end - 2].strip() == "0"
-                    self.i = end
-                    return parse("false") if zero else Node("seq")
+                self.i = closing(self.text, self.i + 1, "(", ")")
+                return Node("seq")
             self.i += 1
             node = Node("subshell", [self.commands_until()])
             self.i += self.operator() == ")"
@@ -341,31 +337,26 @@ class _Reader:
         if word in _RESERVED:
             self.i += len(word)
             return self.redirected(self.compound(word))
-        if self.text.startswith(("[[ ", "[[\n"), self.i):
-            end = self.text.find("]]", self.i)
-            inner = self.text[self.i + 2 : end] if end > 0 else "&"
-            self.i = len(self.text) if end < 0 else end + 2
-            return Node("seq", parse(f"[ {inner} ]").nodes if _TEST.fullmatch(inner) else [])
+        if self.text.startswith(("[[ ", "[[\n"), self.i) and (end := self.text.find("]]", self.i)) > 0:
+            self.i = end + 2
+            return Node("seq")
         name = self.function_name()
         return self.redirected(Node("function", [self.function_body()], name)) if name else self.simple()
 
     def function_name(self) -> str:
-        """Takes `name ()`, `function name`, or nushell's `def name [parameters]`."""
+        """Takes `name ()` or `function name`."""
         start = self.i
-        named = next((w for w in ("function", "def", "fn") if self.text.startswith((f"{w} ", f"{w}\t"), self.i)), "")
-        self.i += len(named)
+        named = self.text.startswith(("function ", "function\t"), self.i)
+        self.i += len("function") * named
         self.blanks()
         name = self.stretch(_BLANKS + "(){};" + ("" if named else "$'\"=&|<>"))
         self.i += len(name)
         self.blanks()
-        if self.text.startswith("[", self.i) and named:
-            self.i = closing(self.text, self.i + 1, "[", "]")
-        elif self.text.startswith("(", self.i) and (named or self.text[self.i + 1 :].lstrip().startswith(")")):
+        if self.text.startswith("(", self.i) and self.text[self.i + 1 :].lstrip().startswith(")"):
             self.i = closing(self.text, self.i + 1, "(", ")")
-            named = "()"
-        if not named or not name:
-            self.i = start
-            return ""
+        elif not named:
+            name = ""
+        self.i = self.i if name else start
         return name
 
     def function_body(self) -> Node:
@@ -405,39 +396,27 @@ class _Reader:
     def for_clause(self) -> Node:
         node = Node("for")
         self.blanks()
-        bracket = self.text.startswith("($", self.i)  # PowerShell: foreach ($x in ls runs) { }
         if self.text.startswith("((", self.i):
             self.i = closing(self.text, self.i + 1, "(", ")")
         else:
-            self.i += 2 * bracket
             node.name = self.word().bare
             self.blanks()
-            if bracket and self.keyword("in"):
-                self.substitution(listed := Word(), 0, "sub", False)
-                node.words = [listed]
-            elif self.keyword("in") or self.text.startswith("[", self.i):
+            bracket = self.operator() == "("  # zsh, csh: for x (a b)
+            if bracket or self.keyword("in"):
+                self.i += bracket
                 self.blanks()
-                self.for_words(node)
-            elif self.operator() == "(":  # zsh, csh: for x (a b)
-                self.take("(")
-                self.for_words(node)
-                self.take(self.operator())
+                while self.operator() in ("", "(") and not self.done and not self.at("{"):
+                    before = self.i
+                    word = self.word(True)
+                    if self.i == before:
+                        break
+                    node.words.append(word)
+                self.i += bracket
             else:
                 node.words = [Word([("var", "@", True, None)])]
         self.newlines()
         node.nodes = [self.loop_body()]
         return node
-
-    def for_words(self, node: Node) -> None:
-        if self.text.startswith("[", self.i) and (end := closing(self.text, self.i + 1, "[", "]")):  # elvish, nushell
-            node.words = parse(f"x {self.text[self.i + 1 : end - 1]}").nodes[0].words[1:]
-            self.i = end
-        while self.operator() in ("", "(") and not self.done and not self.at("{"):
-            before = self.i
-            word = self.word(True)
-            if self.i == before:
-                break
-            node.words.append(word)
 
     def case_clause(self) -> Node:
         node = Node("branch", name="case")
@@ -468,15 +447,13 @@ class _Reader:
         text, i = self.text, self.i
         while text[i : i + 1].isdigit():
             i += 1
-        if text.startswith("{", i) and text[i + 1 : (end := text.find("}", i))].isidentifier():
-            i = end + 1
         operator = next((one for one in _REDIRECTS if text.startswith(one, i)), "")
         if not operator or (operator in "<>" and text.startswith("(", i + 1)):
             return False
-        self.i = i + len(operator)
+        number, self.i = text[self.i : i], i + len(operator)
         self.blanks()
         start = self.i
-        redirect = Redirect(operator, self.word())
+        redirect = Redirect(number, operator, self.word())
         if operator in ("<<", "<<-"):
             quoted = any(part[2] for part in redirect.target)
             end_word = "".join(part[1] for part in redirect.target) or text[start : self.i]
@@ -501,28 +478,17 @@ class _Reader:
         return node
 
     def assignment(self, node: Node) -> bool:
-        """Takes name=value, name+=value, name[i]=value, name=(list); in PowerShell and nushell with blanks around."""
-        text = self.text
-        start = self.i + (text.startswith("$", self.i) and not node.words)
-        name = self.stretch(_STOPS, start)
-        i = start + len(name)
+        """Takes name=value, name+=value, name[i]=value, name=(list)."""
+        text, name = self.text, self.stretch(_STOPS)
+        i = self.i + len(name)
         if text.startswith("[", i):
             i = text.find("]", i) + 1
-        name, plus = name.removesuffix("+"), name.endswith("+") or text.startswith("+", i)
-        i += text.startswith("+", i)
-        spaced = start > self.i or (node.words and node.words[0].bare in ("let", "const", "mut", "var"))
-        while spaced and text[i : i + 1] == " ":
-            i += 1
+        operator = "+=" if name.endswith("+") or text.startswith("+", i) else "="
+        name, i = name.removesuffix("+"), i + text.startswith("+", i)
         if not name.isidentifier() or not text.startswith("=", i) or text.startswith("==", i):
             return False
         self.i = i + 1
-        operator = "+=" if plus else "="
-        if spaced:
-            begin, inner = self.i, self.pipeline()
-            one = inner.kind == "simple" and len(inner.words) == 1
-            value = inner.words[0] if one else Word([("sub", text[begin : self.i], True, inner)])
-            node.assigns.append((name, operator, [value]))
-        elif text.startswith("(", self.i):
+        if text.startswith("(", self.i):
             end = closing(text, self.i + 1, "(", ")", quotes=True)
             inside = parse("x " + text[self.i + 1 : end - 1].replace("\n", " "))
             node.assigns.append((name, "array" + operator, inside.nodes[0].words[1:]))

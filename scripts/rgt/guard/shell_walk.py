@@ -39,7 +39,6 @@ _BRACES = {ord(sign): "\ue003" + sign for sign in "{}~,"}
 _BRACE = Regex(r"(?<![\ue003$])\{((?:[^{}\ue003]|\ue003.)*)\}")
 _EXTGLOB = Regex(r"[!@+?*]?(?<!\ue003)\((?:[^()\ue003]|\ue003.)*\)")
 _PARAMETER = Regex(r"(?s)(!?)(#?)([A-Za-z_]\w*|[@*#?$!0-9-])(?:\[([^\]]*)\])?(.*)")
-_STARTUP = ("/.bashrc", "/.zshrc", "/.profile", "/.bash_profile", "/.zprofile", "/config.fish", "/.bash_logout")
 LOSES: dict[str, Program] = {}  # programs that lose data, processes or machines
 STARTS: dict[str, Program] = {}  # programs that start others, change the shell's state, or print what is known
 
@@ -77,6 +76,8 @@ class State:
         self.functions: dict[str, Node] = {}
         self.aliases: dict[str, str] = {}
         self.files: dict[str, str] = {}  # written by the line itself
+        self.readers: dict[str, Node] = {}  # of a path: the process that reads what is written there
+        self.descriptors: dict[str, str] = {}  # that `exec 3> path` opened
         self.made: dict[str, dict[str, str]] = {}  # boxes that the line itself created, with their mounts
         self.arguments: list[str] = []
         self.depth = 0
@@ -129,10 +130,6 @@ class Walker:
 
     def run(self, words: list[str], state: State, stdin: str) -> str:
         """What a command does, and what it prints."""
-        raise NotImplementedError
-
-    def request(self, method: str, url: str, data: str, words: list[str]) -> None:
-        """The command sends this HTTP request."""
         raise NotImplementedError
 
     def file(self, path: str, arguments: list[str], state: State, stdin: str, language: str) -> str:
@@ -286,7 +283,7 @@ class Walker:
         return out
 
     def branches(self, node: Node, state: State, stdin: str) -> str:
-        """Each branch from the same start; of variables that differ, the value that names a result is kept.
+        """Each branch from the same start; of variables that differ, the last value is kept.
 
         Of `if` the nodes are condition, body, condition, body, else: one that surely does not run is left out.
         """
@@ -317,12 +314,7 @@ class Walker:
             same = [branch.certain for branch in ends]
             state.certain = {n: v for n, v in state.certain.items() if all(one.get(n) == v for one in same)}
         for branch in ends:
-            for name, value in branch.variables.items():
-                known = state.variables.get(name)
-                both = isinstance(value, str) and isinstance(known, str)
-                lost = [both and self.precious.lost(state.path(str(one)), state.remote) for one in (value, known)]
-                if value != known and (not both or lost[0] or not lost[1]):
-                    state.variables[name] = value
+            state.variables.update(branch.variables)
             state.functions.update(branch.functions)
             state.cwd = branch.cwd
         return out
@@ -348,14 +340,10 @@ class Walker:
         if not words:
             return all(part[0] != "sub" for _, _, values in node.assigns for w in values for part in w) or None
         name = words[0] if self.is_certain(node.words[0], state) and words[0] not in state.functions else ""
-        if name in (":", "true", "echo", "printf", "false"):
-            return name != "false"
-        if name not in ("test", "[") or not all(self.is_certain(word, state) for word in node.words):
-            return None
-        rest = words[1 : -1 if name == "[" else None]
-        negated = rest[:1] == ["!"]
-        known = _tested(rest[negated:])
-        return known if known is None else known != negated
+        if name in ("test", "[") and len(words) == 4 + (name == "[") and words[2] in ("=", "==", "!="):
+            sure = all(self.is_certain(word, state) for word in node.words)
+            return (words[1] == words[3]) == (words[2] != "!=") if sure else None
+        return name != "false" if name in (":", "true", "echo", "printf", "false") else None
 
     def simple(self, node: Node, state: State, stdin: str) -> str:
         words: list[str] = []
@@ -365,8 +353,6 @@ class Walker:
         local = state if keeps or not node.assigns else state.copy()
         for name, operator, values in node.assigns:
             self.assign(local, name, operator, values)
-            if words and name.endswith(("EDITOR", "VISUAL", "PAGER", "_COMMAND", "LESSOPEN", "_RSH")):
-                self.script(self.text(values[0], state), state.copy())
         stdin = self.redirected(node, local, stdin, words)
         if words and words[0] == "":
             words = words[1:]
@@ -420,16 +406,18 @@ class Walker:
             if redirect.operator in (">", ">>", ">|"):
                 for path in self.expand(redirect.target, state)[:1]:
                     before = state.files.get(state.path(path), "") if redirect.operator == ">>" else ""
+                    if node.words and node.words[0].bare == "exec":
+                        state.descriptors[redirect.number] = path
                     self.written(path, before + out, state)
+            elif redirect.operator == ">&":
+                self.written(state.descriptors.get(self.text(redirect.target, state), "/dev/null"), out, state)
 
     def written(self, path: str, text: str, state: State) -> None:
-        """The line itself writes this file; a table of cron's or a hook of git's runs by being there."""
+        """The line itself writes this file, or feeds a process: >(sh)."""
         key = state.path(path)
         state.files[key] = text[:TEXT]
-        if key.startswith(("/etc/cron", "/var/spool/cron")):
-            self.run(["crontab", key], state.copy(), "")
-        elif "/.git/hooks/" in key or "/.husky/" in key or key.endswith(_STARTUP):
-            self.script(text, state.copy())
+        if key in state.readers:
+            self.walk(state.readers[key], state.copy(), text)
 
     def content(self, path: str, state: State) -> str:
         """A file's text: of the line's own making, or read here; a marker when it cannot be known."""
@@ -478,7 +466,7 @@ class Walker:
             if kind == "proc":
                 self.counter += 1
                 path = f"/dev/fd/{63 + self.counter}"
-                state.files[path] = out
+                state.files[path], state.readers[path] = out, node
                 return path
             value = out.rstrip("\n").replace("\0", "") or marker(text)
         elif text in ("@", "*", "argv") or text.endswith(("[@]", "[*]")):
@@ -546,9 +534,8 @@ class Walker:
             if sign == "=":
                 state.variables[name] = given
             return given
-        if rest[0] in "#%":
-            pattern = self.text(parse_word(rest.lstrip(rest[0])), state)
-            return _trimmed(value, rest[: len(rest) - len(rest.lstrip(rest[0]))], pattern)
+        if rest[0] in "#%":  # a part of it goes: what is left names the same
+            return value
         swap = re.match(r"(?s)//?([^/]*)/?(.*)", rest)
         if swap:
             old, new = (self.text(parse_word(one), state) for one in swap.groups())
@@ -589,13 +576,6 @@ class Walker:
         join = before if before in ("", "/") else before + "/"
         if not re.search(r"[*?\[]", part):
             return [join + part] if os.path.lexists(state.path(join + part)) else []
-        if part == "**":
-            found, level = [before or "."], [before]
-            for _ in range(6):
-                rows = [(one, self.precious.entries(state.path(one or "."))) for one in level]
-                level = [(f"{one}/" if one else "") + n for one, names in rows for n, is_dir in names if is_dir]
-                found += [one for one in level if not os.path.basename(one).startswith(".")]
-            return found[:MATCHES]
         regex = re.compile(fnmatch.translate(part))
         listed = self.precious.entries(state.path(f"{before or '.'}/").rstrip("/") or "/")
         return [join + name for name, _ in listed if regex.match(name) and (name[0] != "." or part[0] == ".")]
@@ -605,46 +585,12 @@ def _has_magic(text: str) -> bool:
     return ("*" in text or "?" in text or "[" in text) and bool(_MAGIC.search(text))
 
 
-def _tested(words: list[str]) -> bool | None:
-    """What `test` says of texts and numbers; files are not asked."""
-    first, sign, second = words if len(words) == 3 else ("", "", "")
-    if len(words) < 2:
-        return words not in ([], [""])
-    if len(words) == 2 and words[0] in ("-n", "-z"):
-        return bool(words[1]) == (words[0] == "-n")
-    if sign in ("=", "==", "!="):
-        return (first == second) == (sign != "!=")
-    if not (first.lstrip("-").isdigit() and second.lstrip("-").isdigit()):
-        return None
-    order = (int(first) > int(second)) - (int(first) < int(second))
-    wanted = {"-eq": (0,), "-ne": (-1, 1), "-gt": (1,), "-lt": (-1,), "-ge": (0, 1), "-le": (-1, 0)}
-    return order in wanted[sign] if sign in wanted else None
-
-
-def _trimmed(value: str, sign: str, pattern: str) -> str:
-    """${value#pattern}: the shortest start that matches goes; ##: the longest; % and %%: of its end."""
-    import fnmatch
-
-    regex = re.compile(fnmatch.translate(pattern))
-    cuts = [n for n in range(len(value) + 1) if regex.match(value[:n] if sign[0] == "#" else value[n:])]
-    if not cuts:
-        return value
-    cut = cuts[-1] if sign in ("##", "%") else cuts[0]
-    return value[cut:] if sign[0] == "#" else value[:cut]
-
-
 def decoded(text: str, encoding: str = "utf-8") -> str:
     import base64
-    import binascii
 
     try:
-        raw = base64.b64decode("".join(text.split()) + "==")
-        if raw[:2] == b"\x1f\x8b":  # `| gunzip` follows
-            import zlib
-
-            raw = zlib.decompressobj(31).decompress(raw, TEXT)
-        return raw.decode(encoding, "replace")
-    except (binascii.Error, ValueError, ArithmeticError):
+        return base64.b64decode("".join(text.split()) + "==").decode(encoding, "replace")
+    except (ValueError, ArithmeticError):
         return marker("base64")
 
 

@@ -41,9 +41,7 @@ def build(folder: Path = PROFILES) -> dict[str, Any]:
             calls.setdefault(call, name)
 
     _add(commands, SELFTEST, "", "destroy instance")
-    for name in _names(folder):
-        stem, colon, variant = name.partition(":")
-        facts = profiles.load(f"{folder / stem}.md{colon}{variant}")
+    for name, facts in profiles.every(folder):
         downs += [name] if "argv" in facts["verbs"]["down"] else []
         for verb in _ENDS:
             argv = facts["verbs"].get(verb, {}).get("argv", [])
@@ -55,9 +53,7 @@ def build(folder: Path = PROFILES) -> dict[str, Any]:
         merge(name, facts.get("guard", {}))
         tiers |= {path.strip() for tier in facts["storage"] for path in tier["path"].split(",")}
     merge("", json.loads(OTHERS.read_text(encoding="utf-8")))
-    rooted = sorted(
-        path for path in tiers if re.fullmatch(r"/[\w./-]+", path) and path not in ("/", "/tmp", "/dev/shm")
-    )
+    rooted = sorted(path for path in tiers - {"/tmp", "/dev/shm"} if re.fullmatch(r"/[\w./-]+", path))
     judged = [row["names"] for row in PROGRAMS["destroyers"]]
     judged += [names for key, names in PROGRAMS["functions"].items() if not key.startswith("outputs")]
     looks = sorted({*" ".join(judged).split(), *WORDS["first look"]} - {*WORDS["quiet"], *STARTERS})
@@ -68,18 +64,6 @@ def _add(commands: dict[str, list[list[str]]], client: str, name: str, pattern: 
     rows = commands.setdefault(client, [])
     if [name, pattern] not in rows and all(row[1] != pattern for row in rows):
         rows.append([name, pattern])
-
-
-def _names(folder: Path) -> list[str]:
-    """Every profile and variant; a variant's own facts only once."""
-    found = []
-    for path in sorted(folder.glob("[a-z]*.md")):
-        found.append(path.stem)
-        front = re.search(r"^variants:\n(.*?)^---", path.read_text(encoding="utf-8"), re.S | re.M)
-        found += [
-            f"{path.stem}:{one}" for one in re.findall(r"^  ([a-z][a-z0-9-]*):$", front[1] if front else "", re.M)
-        ]
-    return found
 
 
 def text(table: dict[str, Any]) -> str:
