@@ -35,14 +35,15 @@ def by_row(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     row, told = ROWS[words[0]], " ".join(words[1:])
     if row["how"] == "records":
         told += f" {stdin} " + "".join(guard.content(path, state) for path in values_of(words, "-f", "--file"))
-    if re.search(row["unless"], told) or not re.search(row.get("only", ""), told):
+    if ("unless" in row and re.search(row["unless"], told)) or ("only" in row and not re.search(row["only"], told)):
         return
     targets, say = operands(words[1:], row.get("valued", "")), row.get("say", "removes")
     if row["how"] == "lose":
-        whole = bool(re.search(row.get("whole", ""), told))
+        flags = row.get("whole", "").split()  # with one of these folders go, too; without a list, always
+        whole = not flags or has_flag(words[1:], *flags) or not {"/s", "/S"}.isdisjoint(words)
         guard.lose([one for one in targets or stdin.split("\n") if one], state, words, say, whole)
         for path in targets:
-            if DEVICE.match(path):
+            if path.startswith("/dev/") and DEVICE.match(path):
                 guard.act("device", f"{words[0]} {say} {path}", words, path)
     elif row["how"] == "device" and _IMAGE.match(words[-1]):  # a file, no disk
         guard.lose([words[-1]], state, words, say)

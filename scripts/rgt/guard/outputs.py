@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 
 from rgt.guard.argument_words import has_flag, operands, option
@@ -131,8 +130,10 @@ def sed(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     match = re.fullmatch(r"s(.)(.*?)\1(.*?)\1g?", rest[0]) if rest else None
     stdin = "".join(guard.content(path, state) for path in rest[1:]) or stdin
     if match and "\ue001" not in stdin and not _SLOW.search(match[2]):
-        with contextlib.suppress(re.error):
+        try:
             return "".join(re.sub(match[2], match[3].replace("&", r"\\g<0>"), line) for line in stdin.splitlines(True))
+        except re.error:
+            pass
     return marker(stdin[:200] + " " + " ".join(words))
 
 

@@ -6,7 +6,6 @@ delete or start something.
 
 from __future__ import annotations
 
-import json
 import os
 
 from rgt.guard.argument_words import after_options, operands, option
@@ -196,6 +195,8 @@ def read_rules(text: str) -> dict[str, tuple[list[str], list[str]]]:
 
 
 def package(guard: Walker, words: list[str], state: State) -> None:
+    import json
+
     rest = operands(words[1:])
     try:
         scripts = dict(json.loads(guard.content("package.json", state))["scripts"])
