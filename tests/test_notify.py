@@ -85,23 +85,16 @@ def test_each_service_gets_its_own_body(kind: str, sink: Sink, config: Path, mon
 
 
 REFUSALS: list[tuple[str, Answer, str]] = [
-    ("slack", (404, "no_service", {}), "HTTP 404: no_service"),
     ("slack", (200, "invalid_payload", {}), "did not say ok: invalid_payload"),
     ("slack", (302, "", {"Location": "http://127.0.0.1:1/x"}), "HTTP 302"),
     ("discord", (401, '{"message": "Invalid Webhook Token", "code": 50027}', {}), "Invalid Webhook Token"),
     ("discord", (200, "<html>", {}), "did not take it"),
     ("feishu", (200, '{"code":19021,"data":{},"msg":"sign match fail"}', {}), '"code":19021'),
-    ("feishu", (200, '{"code":19024,"msg":"Key Words Not Found"}', {}), "Key Words Not Found"),
     ("feishu", (200, "", {}), "Feishu answered (no text)"),
     ("wecom", (200, '{"errcode":93000,"errmsg":"invalid webhook url"}', {}), '"errcode":93000'),
     ("wecom", (200, '{"errcode":false}', {}), "WeCom answered"),
     ("ntfy", (403, '{"code":40301,"http":403,"error":"forbidden"}', {}), '"error":"forbidden"'),
     ("ntfy", (200, "{}", {}), "ntfy gave no id"),
-    (
-        "telegram",
-        (400, '{"ok":false,"error_code":400,"description":"Bad Request: chat not found"}', {}),
-        "chat not found",
-    ),
     ("telegram", (200, '{"ok":false,"description":"x"}', {}), "Telegram did not say ok"),
 ]
 
@@ -189,14 +182,6 @@ def test_a_teller_killed_half_way_sends_nothing_twice(sink: Sink, config: Path, 
 )
 def test_lines_of_strangers_are_cleaned(text: str, shown: str) -> None:
     assert channels.message("t", text).text == shown
-
-
-def test_chinese_is_cut_by_bytes_for_wecom(sink: Sink, config: Path, monkeypatch: MonkeyPatch) -> None:
-    write_config(config, channel("wecom", sink, monkeypatch))
-    sink.answers = [OK["wecom"]]
-    front_door.call("notify.py", "send", "x", "--text", "损失" * 1000)
-    content = sink.requests[0]["body"]["text"]["content"]
-    assert 2000 < len(content.encode()) <= 2048 and content.endswith(" ...")
 
 
 # -- mail

@@ -95,14 +95,10 @@ class Precious:
 
     def inside(self, path: str) -> str:
         """The run directory or checkpoint folder that the path lies in."""
-        from rgt.checkpoint import names
-
         folder = os.path.dirname(path)
         for _ in range(UP):
             if folder in ("/", self.home, ""):
                 return ""
-            if names.is_step_folder(os.path.basename(folder)) and self.within(folder, 1):
-                return folder
             if self.is_run_folder(folder):
                 return folder
             folder = os.path.dirname(folder)
@@ -183,7 +179,8 @@ class Precious:
             known = "/" + known.partition("://")[2].partition("/")[2]
         known = "~" + known[len(self.home) :] if known.startswith(f"{self.home}/") else known
         parts = [part for part in known.split("/") if part not in ("", ".")]
-        if CACHES & set(parts) or not self._could_be(known, parts, remote):
+        scratch = self.is_volatile(known) or {"tmp", "temp", "build", "dist"} & set(parts)
+        if CACHES & set(parts) or (scratch and not any("-" in part and _RUN_ID.fullmatch(part) for part in parts)):
             return ""
         if (remote or known.startswith("/")) and self.is_root(known):
             return shown
@@ -194,17 +191,6 @@ class Precious:
             if self._names_result(part, number == last):
                 return shown
         return ""
-
-    def _could_be(self, known: str, parts: list[str], remote: bool) -> bool:
-        """Scratch is not a result unless its name says so loudly."""
-        if self.is_volatile(known) or {"tmp", "temp", "build", "dist"} & set(parts):
-            return any("-" in part and _RUN_ID.fullmatch(part) for part in parts) or (remote and self._loud(parts))
-        return True
-
-    def _loud(self, parts: list[str]) -> bool:
-        from rgt.checkpoint import names
-
-        return any(part in WEIGHTS or part in ("runs", "outputs") or names.is_checkpoint(part) for part in parts)
 
     def is_root(self, known: str) -> bool:
         parts = [part for part in known.split("/") if part not in ("", ".")]

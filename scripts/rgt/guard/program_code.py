@@ -169,7 +169,7 @@ def recipe(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     text = next((text for text in texts if not text.startswith("\ue001")), "")
     rules, values = read_rules(text.replace("\\\n", " ")), dict(_VARIABLE.findall(text))
     told = operands(words[1:], "-C -f -j --directory --file --justfile --makefile")
-    values.update(word.split("=", 1) for word in told if "=" in word)
+    values.update(dict(word.split("=", 1) for word in told if "=" in word))
     targets = [word for word in told if "=" not in word] or list(rules)[:1]
     while targets:
         needs, lines = rules.pop(targets.pop(), ([], []))  # each runs once

@@ -181,16 +181,11 @@ class Walker:
             self.lose([place.replace("\\", "/")], state, words, verb)
 
     def overwrite(self, path: str, state: State, words: list[str]) -> None:
-        """`>`, tee, cp over a file that is there; on another machine only what is emptied."""
+        """`>`, tee, cp over a file that is there."""
         place = state.path(path)
         if place.startswith(("/dev/", "/proc/", "/sys/")) and DEVICE.match(place):
             self.act("device", f"writes over {place}", [*words, ">", path], place)
-        elif state.remote or "\ue001" in place or not os.path.exists(place):
-            empties = not words or words[0] in (":", "true") or words[:2] == ["cat", "/dev/null"]
-            empties = empties or (words[0] in ("echo", "printf") and "".join(words[1:]).strip(" -n") == "")
-            if empties and (state.remote or place.startswith("/")):
-                self.lose([path], state, [*words, ">", path], "empties")
-        elif os.path.isfile(place):
+        elif not state.remote and "\ue001" not in place and os.path.isfile(place):
             self.lose([os.path.realpath(place)], state, [*words, ">", path], "overwrites", False)
 
     # -- scripts

@@ -105,7 +105,7 @@ class Keeper:
         """Before the end: warn at 80 % and shortly before; then the end is due, and written down."""
         lease, memory = self.lease, self.memory
         ends, why, share = self.end(now)
-        notice = self.notice()
+        notice = min(_NOTICE, _NOTICE_SHARE * (lease.seconds or lease.idle or _NOTICE / _NOTICE_SHARE))
         if now < ends - notice:
             memory["soon"] = None
             if share >= WARN:
@@ -142,9 +142,6 @@ class Keeper:
             found.append((self.memory["idle_since"] + lease.idle, why, 0.0))
         ends, why, _ = min(found, default=(float("inf"), "", 0.0))
         return ends, why, max((share for _, _, share in found), default=0.0)
-
-    def notice(self) -> float:
-        return min(_NOTICE, _NOTICE_SHARE * (self.lease.seconds or self.lease.idle or _NOTICE / _NOTICE_SHARE))
 
     def cost(self, now: float) -> float | None:
         """Since the lease began, with the stops and starts that were seen."""
