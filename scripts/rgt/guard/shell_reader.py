@@ -20,6 +20,7 @@ _RESERVED = frozenset("! time coproc for foreach select case try finally".split(
 DECLARES = frozenset("local declare typeset export readonly".split())
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\033", "f": "\f", "v": "\v", "\\": "\\"}
 _ANSI = Regex(r"(?s)\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|([0-7]{1,3})|(.))")
+_TEST = Regex(r"[^&|<>()*?\[\]~`;\n]*")  # what [[ ]] asks in the way of [ ]
 _BLOCK = Regex(r"\{(?=[\s|])")
 
 
@@ -338,8 +339,8 @@ class _Reader:
             self.i += len(word)
             return self.redirected(self.compound(word))
         if self.text.startswith(("[[ ", "[[\n"), self.i) and (end := self.text.find("]]", self.i)) > 0:
-            self.i = end + 2
-            return Node("seq")
+            inner, self.i = self.text[self.i + 2 : end], end + 2
+            return Node("seq", parse(f"[ {inner} ]").nodes if _TEST.fullmatch(inner) else [])
         name = self.function_name()
         return self.redirected(Node("function", [self.function_body()], name)) if name else self.simple()
 
