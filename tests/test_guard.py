@@ -70,7 +70,7 @@ python clean.py, make clean, npm run clean, xargs rm -rf < pods.txt, sbatch clea
 def test_a_named_script_is_read(world: Path) -> None:
     passing = [line for line in NAMING if not corpus.refused({"cmd": line, "files": SCRIPTS}, world, world.parent)]
     assert passing == []
-    harmless = {"cmd": "sh clean.sh build; make tidy; python clean.py --dir build", "files": SCRIPTS}
+    harmless: dict[str, object] = {"cmd": "sh clean.sh build; make tidy; python clean.py --dir build", "files": SCRIPTS}
     assert not corpus.refused(harmless, world, world.parent)
 
 
