@@ -24,7 +24,10 @@ _BOOLEAN = frozenset("--yes --force --quiet --debug --verbose --json --raw --all
 _PARTS = Regex(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _VIEW = Regex(r"(?:Describe|List|Get|Show|Query|Inquiry|Search)(?=[A-Z])")
 _COMMAND = Regex(r"[A-Za-z][\w.:/@-]*")
-_ZERO = Regex(r"(?i)[\w-]*(?:nodes?|replicas?|capacity|count|size|instances?|workers?|scale|timelimit|gpus)=0\b")
+_ZERO = Regex(
+    r"(?i)[\w-]*(?:nodes?|replicas?|capacity|count|size|instances?|workers?|scale|timelimit|gpus)=0\b"
+    r"|^timelimit=(?:-\S+|0?0:\d\d(?::\d\d)?|[1-5]?\d)$"  # below an hour
+)
 _SETS = Regex(r"(?i)-*(?:\w+[-_])?(?:state|status|action|operation|power)")  # its value is what is done
 _STATE = Regex(
     r"(?i)[\"'](?:suspend|paused?|stop(?:ped)?|shutdown)[\"']\s*:\s*(?:true|1)|:NoExecute$"
@@ -90,6 +93,12 @@ def is_dry(words: list[str]) -> bool:
         if name in ("--help", "--version", "--generate-cli-skeleton", "-help") or (name == "help" and i < 4):
             return True
     return words[-1] in ("-h", "-V", "help") or (words[0] in WORDS["dry -n"] and has_flag(words[1:], "-n"))
+
+
+def shows_only(script: str, arguments: list[str]) -> bool:
+    """The line asks for a dry run, and the script has a word about it outside of its comments."""
+    asked = any(_DRY.fullmatch(word) or word == "-n" for word in arguments)
+    return asked and bool(re.search(r"(?mi)^[^#\n]*(?:dry|what[-_]?if|preview|no[-_]?op|simulate|pretend)", script))
 
 
 def ended_by(words: list[str], known: bool) -> int:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 
 from rgt.guard.argument_words import has_flag, operands, option, shlex_words, values_of
-from rgt.guard.clients import about, parts, request
+from rgt.guard.clients import LIGHT, about, parts, request
+from rgt.guard.precious_paths import UNKNOWN
 from rgt.guard.quick_start import PROGRAMS, Regex, re
 from rgt.guard.shell_walk import DEVICE, State, Walker
 
@@ -27,6 +28,25 @@ _TRAINING = Regex(
     r"(?i)(?:^|[^a-z])(?:(?:pre|re)?train(?:er|ing)?(?:[^a-z]|$)|finetun|fine[-_]tun|sft|dpo|grpo|torchrun|accelerate|deepspeed)"
 )
 _HARMLESS_SIGNALS = {"0", "CONT", "18", "USR1", "10", "USR2", "12", "WINCH", "28", "URG", "CHLD"}
+# pids of whoever has a port or a file open; ports of web servers and notebooks, which one starts and ends by the way
+_USERS = Regex(r"(?:^|\s)(?:lsof|fuser|ss|netstat)\s")
+_WEB_PORT = Regex(
+    r"(?<![\w.])(?:[\w.]*:|-\w*i)?:?"
+    r"(?:80|443|3\d{3}|4[0-3]\d\d|50\d\d|517\d|5500|600\d|786\d|8\d{3}|90\d\d|9229)(?!\d)"
+)
+_LISTED = Regex(r"(?:^|\s)(ps|pgrep|pidof)\s")
+_CHOSEN = Regex(r"grep|awk\b[^|]*(?:/\S|~|==)|\s-C|ppid|\s-P")  # of what ps lists, some by name; children
+_SIFTS = Regex(r"\s(?:head|tail|sort|uniq|cut|tr|wc|xargs)\b")
+_WIPING = Regex(
+    r"-{0,2}(?:\w+\.)*(?:force|(?:force[-_]?)?overwrite\w*(?:-\w+)*|(?:clean|clear|wipe|delete|remove|rm|reset|purge)[-_]"
+    r"(?:(?:existing|old|prev\w*)[-_]?)?(?:out|save|log|run|exp|result|work|ckpt|checkpoint)[\w-]*)(?:=(?:[Tt]rue|1|yes))?"
+)
+_OUTPUT = Regex(
+    r"-o|-{0,2}(?:[\w-]+\.)*\w*?(?:out|output|save|results?|(?:work|log|logging|run|exp|experiment|root|serialization|ckpt"
+    r"|checkpoint|dest|target|train)(?=[-_.]?(?:dir|path|folder|to)))[-_.]?(?:dir|directory|path|folder|root|to)?"
+)
+_DESTROYS = set("uninstall cleanup purge destroy wipe nuke teardown decommission killall eraser".split())
+_HARMLESS_THINGS = set("cache caches tmp temp pycache test tests check lint docs git branch branches venv pip".split())
 _IMAGE = Regex("/(?!dev/)|.*\\.(?:img|raw|iso)$|\ue001losetup\ue006")
 ROWS = {name: row for row in PROGRAMS["destroyers"] for name in row["names"].split()}
 
@@ -78,7 +98,14 @@ def unpack(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     """tar, unzip, 7z: --remove-files, and extraction that is told to write over what is there."""
     if "--remove-files" in words or "-sdel" in words:
         guard.lose(operands(words[1:], "-f -C --file --directory"), state, words, "removes")
-    folder = option(words[1:], "-C", "--directory", "-d")
+    folder = option(words[1:], *(["-o"] if words[0].startswith("7") else ["-C", "--directory", "-d"]))
+    told = operands(words[1:], "-f -C -d --file --directory")
+    packed = words[0].startswith(("7", "unzip"))
+    bundled = words[0] != "unzip" and words[1:2] == told[:1]  # tar xzf ARCHIVE, 7z x ARCHIVE
+    extracts = has_flag(words[1:], *(["-o", "-aoa", "-y"] if packed else ["-x", "--extract"]))
+    if (extracts or (bundled and not packed and "x" in told[0])) and not has_flag(words[1:], "-k", "--skip-old-files"):
+        for member in told[bundled + (bundled or packed) :]:
+            guard.overwrite(os.path.join(folder or ".", member), state, words)
     if folder and {"--overwrite", "-o", "-aoa", "--unlink-first", "--recursive-unlink"} & set(words):
         guard.lose([folder], state, words, "extracts over")
 
@@ -91,7 +118,7 @@ def dd(guard: Walker, words: list[str], state: State, stdin: str) -> None:
 
 
 def rsync(guard: Walker, words: list[str], state: State, stdin: str) -> None:
-    """rsync, scp, robocopy: the target is overwritten, and emptied by --delete."""
+    """rsync, scp, robocopy, lftp's mirror, unison: the target is overwritten, and emptied by --delete."""
     if has_flag(words[1:], "-n", "--dry-run", "--help", "--list-only"):
         return
     valued = "-e -f --exclude --include --filter --rsh --exclude-from --include-from --files-from --log-file --timeout"
@@ -103,11 +130,22 @@ def rsync(guard: Walker, words: list[str], state: State, stdin: str) -> None:
             guard.lose_place(place, state, words, "removes")
     if places and not state.remote and os.path.isfile(state.path(places[-1])):
         copy(guard, ["cp", *places], state, stdin)
-    mirrors = {"/MIR", "/mir", "/PURGE", "/purge"} & set(words)
+    emptied(guard, words, places, state)
+
+
+def emptied(guard: Walker, words: list[str], places: list[str], state: State) -> None:
+    """What is at the target of a mirror and not at its source goes."""
+    mirrors = {"/MIR", "/mir", "/PURGE", "/purge", "-force", "-prefer"} & set(words)
+    if words[0] == "mirror":  # of lftp, whose state is the other machine; without -R it writes here
+        state = state if has_flag(words[1:], "-R", "--reverse") else guard.state
+        mirrors, places = mirrors or {"-e"} & set(words), [*places, *places][: max(2, len(places))]
     if len(places) < 2 or not (mirrors or any(word == "--del" or word.startswith("--delete") for word in words)):
         return
     source, target = places[0], (places[1] if words[0] == "robocopy" else places[-1]).rstrip("/")
     guard.lose_place(target, state, words, "deletes in")
+    for place in places[:-1] if words[0] == "rsync" else ():  # without a / at its end it becomes a folder there
+        if not place.endswith(("/", ".", "*")):
+            guard.lose_place(f"{target}/{os.path.basename(place)}", state, words, "deletes in")
     excluded = [value.strip("/") for value in values_of(words, "--exclude")]
     if "--delete-excluded" in words:
         for name in excluded:
@@ -166,6 +204,27 @@ def git_removes(guard: Walker, words: list[str], verb: str, rest: list[str], sta
         guard.lose(["."], state, words, "stashes")
 
 
+def output_wiped(guard: Walker, words: list[str], state: State) -> None:
+    """A trainer that is told to write over its output folder, where that holds results."""
+    flags = [i for i, word in enumerate(words[1:], 1) if _WIPING.fullmatch(word)]
+    if not any(words[i + 1 : i + 2] not in (["false"], ["False"], ["0"]) for i in flags):
+        return
+    pairs = [word.partition("=")[::2] if "=" in word else (word, words[i]) for i, word in enumerate(words[:-1], 1)]
+    pairs += [words[-1].partition("=")[::2]]
+    for name, path in pairs:
+        if path and _OUTPUT.fullmatch(name) and (state.remote or os.path.isdir(state.path(path))):
+            guard.lose([path], state, words, "writes over")
+
+
+def unseen(guard: Walker, path: str, state: State) -> None:
+    """k3s-uninstall.sh, /opt/lab/wipe-node: a name that says what a program does whose text cannot be read here."""
+    named, place = parts(os.path.basename(path)), state.path(path)
+    says = _DESTROYS.intersection(named) and len(named) > 1 and not (LIGHT | _HARMLESS_THINGS).intersection(named)
+    hidden = state.remote or not os.path.exists(place) or place.startswith(("/usr/", "/opt/", "/sbin/"))
+    if says and hidden and place not in state.files:
+        guard.act("end", f"{path} cannot be read, and its name says that it destroys", [path])
+
+
 # -- processes and machines
 
 
@@ -190,11 +249,24 @@ def kill(guard: Walker, words: list[str], state: State, stdin: str) -> None:
         if pid == "-1" or (pid == "1" and state.remote):
             why = "that is everything there"
         elif "\ue001" in pid and "$!" not in pid:
-            why = "it trains" if names_training(pid) else ""
+            why = whose(UNKNOWN.sub(lambda match: match[1].replace("\ue006", " "), pid))
         elif re.fullmatch(r"-?\d+", pid):
             why = "whose process that is cannot be seen" if state.remote else foreign_training(int(pid.lstrip("-")))
         if why:
             guard.act("kill", f"kills {pid}: {why}", words, pid)
+
+
+def whose(origin: str) -> str:
+    """Why pids that these commands print are not ours to end; empty when they may be."""
+    if names_training(origin):
+        return "it trains"
+    if _USERS.search(origin) and not (_WEB_PORT.search(origin) or _TOOLS.search(origin) or "/tmp/" in origin):
+        return "whoever uses that is not known"
+    listed = _LISTED.search(origin)
+    if not listed or _CHOSEN.search(told := f" {origin[listed.end() :]}"):
+        return ""
+    patterns = operands(shlex_words(_SIFTS.split(told)[0]), "-u -U -g -G -t -d -s --user")
+    return "" if listed[1] != "ps" and patterns else "that is all that a user or the machine runs"
 
 
 def foreign_training(pid: int) -> str:
@@ -247,8 +319,8 @@ def pkill(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     names += [word for word in words[1:] if re.fullmatch(r"-[a-z]*f.+", word) and words[0] == "pkill"]
     names = names or [stdin]
     if words[0] == "fuser":
-        uses = has_flag(words[1:], "-k", "--kill") and re.search(r"nvidia|\.pt|runs|ckpt", " ".join(names))
-        names = ["python"] if uses else []
+        kills = has_flag(words[1:], "-k", "--kill") and whose(f"fuser {' '.join(names)}")
+        names = ["python"] if kills else []
     if names_training(" ".join(names)) or words[0] == "killall5" or any(n in (".", ".*", "*") for n in names):
         guard.act("kill", f"kills every process called {' '.join(names)}", words, " ".join(names))
 

@@ -39,6 +39,8 @@ class Guard(Walker):
         self.files_read = 0
 
     def judge(self, line: str) -> list[Act]:
+        if "\\" in line and wrappers.WINDOWS.search(line):  # a PowerShell's: .\runs\x
+            line = re.sub(r"(?<=[\w.:*])\\(?=[\w.*])", "/", line)
         self.script(line, self.state)
         return self.acts
 
@@ -69,6 +71,7 @@ class Guard(Walker):
 
     def program(self, path: str, words: list[str], state: State, stdin: str) -> str:
         name = words[0]
+        destroyers.output_wiped(self, words, state)
         known = name in self.table["commands"]
         alike = "mkfs" if name.startswith("mkfs.") else "rm" if is_rm(name) else ""
         losing, program = LOSES.get(name) or LOSES.get(alike), STARTS.get(name)
@@ -88,6 +91,7 @@ class Guard(Walker):
             return out if isinstance(out, str) else marker(" ".join(words))
         if "/" in path or name.endswith((".sh", ".py", ".bash")):
             return self.file(path, words[1:], state, stdin, "")
+        destroyers.unseen(self, path, state)
         if name not in WORDS["data"] and not re.match(r"(?!Start|Invoke)[A-Z][a-z]+-[A-Z]", name):
             wrappers.carried(self, words, state, stdin, known)
         return marker(stdin[:250].strip() + " " + " ".join(words)[:200])
@@ -128,11 +132,12 @@ class Guard(Walker):
     def file(self, path: str, arguments: list[str], state: State, stdin: str, language: str) -> str:
         """A script that is named on the line: read and walked."""
         key = state.path(path)
+        destroyers.unseen(self, path, state)
         stream = path in ("/dev/stdin", "/dev/fd/0", "-")
         if language == "" and key not in state.files and not os.access(key, os.X_OK):
             return marker(path)
         text = stdin if stream else self.content(path, state)
-        if text.startswith("\ue001") or "\0" in text[:1000]:
+        if text.startswith("\ue001") or "\0" in text[:1000] or clients.shows_only(text, arguments):
             return marker(path)
         self.files_read += 1
         if self.files_read > SCRIPTS:

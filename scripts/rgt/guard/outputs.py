@@ -65,10 +65,21 @@ def ls(guard: Walker, words: list[str], state: State, stdin: str) -> str:
 
 def tee(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     for path in operands(words[1:]):
-        if not has_flag(words[1:], "-a", "--append", "-Append"):
+        if not has_flag(words[1:], *(["-a", "--append"] if words[0] in ("tee", "sponge") else ["-Append"])):
             guard.overwrite(path, state, words)
         guard.written(path, stdin, state)
     return stdin
+
+
+def mkdir(guard: Walker, words: list[str], state: State, stdin: str) -> None:
+    """A folder that is not there yet; on another machine, or of an unknown name, only without -p, which may find it."""
+    for path in operands(words[1:], "-m --mode"):
+        place = state.path(path).rstrip("/")
+        unsure = state.remote or "\ue001" in place
+        if not has_flag(words[1:], "-p", "--parents") if unsure else not os.path.lexists(place):
+            while not unsure and not os.path.lexists(os.path.dirname(place)):
+                place = os.path.dirname(place)
+            state.folders.append(place)
 
 
 def same_lines(guard: Walker, words: list[str], state: State, stdin: str) -> str:
@@ -125,7 +136,7 @@ def sed(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     rest = operands(words[1:], "-e -f")
     if any(re.match(r"-[a-zA-Z]*i|--in-place", word) for word in words[1:]):
         for path in rest[0 if option(words[1:], "-e") else 1 :]:
-            guard.overwrite(path, state, words)
+            guard.edit([path], state, words)
         return ""
     match = re.fullmatch(r"s(.)(.*?)\1(.*?)\1g?", rest[0]) if rest else None
     stdin = "".join(guard.content(path, state) for path in rest[1:]) or stdin

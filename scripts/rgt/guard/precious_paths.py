@@ -29,6 +29,8 @@ _DATA, _DERIVED = WORDS["data folders"], WORDS["derived data"]
 _DATA_FILE = Regex(
     r"(?i).*\.(?:bin|parquet|jsonl?|npy|npz|h5|hdf5|tfrecords?|arrow|mmap|idx|mdb|feather|csv|tsv|txt|zst)"
 )
+# values that no name had before: $$, $RANDOM, seconds
+_FRESH = Regex("\ue001(?:\\$\\$|S?RANDOM|EPOCH\\w*|uuidgen|date\ue006[^\ue002]*%[sN])[^\ue002]*\ue002")
 OWN = "/tmp/tmp.guard0000"  # stands for the folder that mktemp makes
 UNKNOWN = Regex("\ue001([^\ue002]*)\ue002")
 
@@ -156,7 +158,7 @@ class Precious:
 
     def lost(self, path: str, remote: bool, whole: bool = True) -> str:
         """What of value goes with the path, or nothing. A path that is not here is judged by its name."""
-        if path.startswith(OWN):
+        if path.startswith(OWN) or ("\ue001" in path and _FRESH.search(path)):
             return ""
         if not remote and "\ue001" not in path and os.path.lexists(path):
             return self.here(path, whole)
@@ -173,7 +175,8 @@ class Precious:
         if "\ue001" in path:
             shown = UNKNOWN.sub(lambda match: "$" + match[1].replace("\ue006", " "), path)
             known = UNKNOWN.sub("", path)
-            if any(_HINT.search(match[1].lower()) for match in UNKNOWN.finditer(path)):
+            told = [re.split(r"[\ue006/]", match[1].lower()) for match in UNKNOWN.finditer(path)]
+            if any(_HINT.search(one) for words in told for one in words if one.strip("*'\"") not in CACHES):
                 return shown
         if "://" in known and re.match(r"[a-z0-9]+://", known):  # a bucket
             known = "/" + known.partition("://")[2].partition("/")[2]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from rgt.guard.argument_words import after_options, operands, option
-from rgt.guard.clients import is_ending_call, request
+from rgt.guard.clients import is_ending_call, request, shows_only
 from rgt.guard.precious_paths import marker
 from rgt.guard.quick_start import Regex, re
 from rgt.guard.shell_walk import STARTS, State, Walker
@@ -23,6 +23,8 @@ def interpreter(guard: Walker, words: list[str], state: State, stdin: str) -> No
     if name.startswith(("py", "ipython", "torchrun", "xonsh")):
         python_words(guard, words, state, stdin)
         return
+    if any(re.match(r"-[lanp0]*i", word) for word in words[1:]):  # perl -pi -e, gawk -i inplace
+        guard.edit(operands(words[1:], "-e -E -I -M -v"), state, words)
     for i, word in enumerate(words[1:-1], 1):
         if re.fullmatch(r"-[a-zA-Z]*[eEr]|--?eval|--execute|-p|--print|eval|-batch", word):
             foreign(guard, words[i + 1], state, name)
@@ -53,7 +55,7 @@ def python_words(guard: Walker, words: list[str], state: State, stdin: str) -> N
             rest.pop(0)
     if rest and rest[0] != "-":
         text = guard.content(rest[0], state)
-        if not text.startswith("\ue001"):
+        if not text.startswith("\ue001") and not shows_only(text, rest[1:]):
             walk_python(guard, text, state, rest[1:], is_script=True)
     elif stdin and not stdin.startswith("\ue001"):
         walk_python(guard, stdin, state, rest[1:])

@@ -29,7 +29,7 @@ NESTING = 12  # scripts in scripts
 TEXT = 256 * 1024  # of a file that is read
 ACTS = 50  # kept of one line
 DEVICE = Regex(
-    r"/dev/(?:sd|nvme|vd|xvd|hd|mapper/|disk|md|dm-|mmcblk|loop)|/proc/sysrq-trigger|/sys/.*/(?:remove|reset)$"
+    r"/dev/(?:sd|nvme|vd|xvd|hd|mapper/|disk|md|dm-|mmcblk|loop)|/proc/sysrq-trigger|/sys/.*/(?:remove|reset|cgroup\.kill)$"
 )
 _ESCAPED = "\ue003"  # before a sign that is quoted
 _CUT = "\ue004"  # between fields
@@ -86,6 +86,7 @@ class State:
         self.certain: dict[str, str] = {}  # values that the line gave surely, not in a branch; replaced, never changed
         self.links: dict[str, str] = {}  # what the line itself moved, or with a / at its end linked: where it was
         self.mounts: dict[str, str] = {}  # of a container: its folder -> ours
+        self.folders: list[str] = []  # that the line itself made: what is in them is its own
 
     def copy(self) -> State:
         twin = State(self.cwd, {}, self.home)
@@ -164,9 +165,10 @@ class Walker:
             if state.fresh and not ours and "://" not in place:
                 continue
             place = next(iter(self.glob(place, self.state)), place) if ours and "*" in place else place
-            below = [
-                old for new, old in state.links.items() if new.startswith(place.rstrip("/") + "/") and new[-1] != "/"
-            ]
+            bare = place.rstrip("/")
+            below = [old for new, old in state.links.items() if f"{new}/".startswith(f"{bare}/") and new[-1] != "/"]
+            if not below and any(f"{bare}/".startswith(f"{own}/") for own in state.folders):
+                continue
             lost = self.precious.lost(place, state.remote and not ours, whole) or (whole and "".join(below[:1]))
             if lost:
                 self.act("path", f"{verb} {path}: {lost} is lost", words, place.rstrip("/"))
@@ -187,6 +189,14 @@ class Walker:
             self.act("device", f"writes over {place}", [*words, ">", path], place)
         elif not state.remote and "\ue001" not in place and os.path.isfile(place):
             self.lose([os.path.realpath(place)], state, [*words, ">", path], "overwrites", False)
+
+    def edit(self, paths: list[str], state: State, words: list[str]) -> None:
+        """Files that are changed in place: they are there, on another machine, too."""
+        for path in paths:
+            if state.remote:
+                self.lose([path], state, words, "edits", False)
+            else:
+                self.overwrite(path, state, words)
 
     # -- scripts
 
@@ -360,7 +370,8 @@ class Walker:
         state.status = self.known_status(node, words, state)
         if words[0] in ("exit", "return", "break", "continue") or (words[0] == "exec" and words[1:]):
             state.stopped = words[0]
-        return "" if any(r.operator in (">", ">>", ">|", "&>") for r in node.redirects) else out
+        taken = any(r.operator in (">", ">>", ">|", "&>") and r.number in ("", "1") for r in node.redirects)
+        return "" if taken else out
 
     def assign(self, state: State, name: str, operator: str, values: list[Word]) -> None:
         before = state.variables.get(name, "")
@@ -485,8 +496,10 @@ class Walker:
             number = int(name)
             known = [str(state.variables.get("0", "sh")), *state.arguments]
             return known[number] if number < len(known) else ""
-        if name in ("#", "?", "$", "-", "(("):
+        if name in ("#", "?", "-", "(("):
             return "1"
+        if name == "$":
+            return marker("$$")
         if name == "PWD":
             return state.cwd
         value = state.variables.get(name, " " if name == "IFS" else None)

@@ -22,7 +22,8 @@ for _row in PROGRAMS["starters"]:
     _at = next(i for i, cell in enumerate(_cells) if cell[0] in "012")
     STARTERS.update(dict.fromkeys(_cells[:_at], (int(_cells[_at][0]), _cells[_at][1:], set(_cells[_at + 1 :]))))
 _ESCAPE = Regex(r"(?:^|[\n|;])\s*(?:[:.\\]*(?:!+|(?:shell|system|sh)\s)|exec=)\s*([^\n]+)")
-_WINDOWS = Regex(r"\b(?:Remove|Get|Stop|Clear|Restart|Move|Set)-[A-Z]|\b(?:rd|rmdir|del) /|\b[A-Z]:\\")
+_SAVES = Regex(r"(?:^|[\n|;:'\"\s])(?:wq?a?|xa?|xit|up(?:date)?|write)!?\s*(?:$|[\n|;'\"])|save-buffer")
+WINDOWS = Regex(r"\b(?:Remove|Get|Stop|Clear|Restart|Move|Set|Out|Export|Copy)-[A-Z]|\b(?:rd|rmdir|del) /|\b[A-Z]:\\")
 # options of fresh containers by which something of ours is in them
 _SHARES = Regex(r"-v|--volume\b.*|--volumes-from\b.*|--mount\b.*|--pid=host|--privileged|-v.*:.*|-B|--bind.*")
 _NEW_PANE = {"new", "new-session", "neww", "new-window", "split-window", "splitw", "respawn-pane", "popup"}
@@ -142,7 +143,7 @@ def ssh(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     valued = WORDS["ssh options"]
     rest, there = after_options(words[1:], valued), state.elsewhere()
     text = " ".join(after_options(rest[1:], valued))
-    guard.script((text.replace("\\", "/") if _WINDOWS.search(text) else text) or stdin, there, stdin)
+    guard.script((text.replace("\\", "/") if WINDOWS.search(text) else text) or stdin, there, stdin)
     return marker(" ".join(words))
 
 
@@ -198,6 +199,7 @@ def terminal(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     rest = [word for word in words[1:] if word not in (";", "\\;")]
     kills = [word for word in rest if re.fullmatch(r"kill-(server|session|window|pane)|killp|killw|kill-ses", word)]
     kills += [word for word in rest if word in ("quit", "kill") and has_flag(rest, "-X")]
+    kills += [word for word in rest if re.fullmatch(r"respawn-?(?:pane|window|p|w)", word) and has_flag(rest, "-k")]
     sends = next((word for word in rest if word in ("send-keys", "send", "stuff", "write-chars", "run-shell")), "")
     named = {one.split(":")[0].lstrip("=") for one in values_of(rest, "-s", "-t", "-S", "--session")}
     command = operands(rest, "-S -s -n -t -c -x -y -e -F -l -p -L -Logfile -h -T -r")
@@ -241,6 +243,10 @@ def escaping(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     for text in [*(word.lstrip("+") for word in words[1:]), stdin]:
         for match in _ESCAPE.finditer(text):
             guard.script(match[1], state.copy())
+    told = "\n".join([*(word.lstrip("+") for word in words[1:]), stdin])
+    if words[0] in WORDS["editors"] and _SAVES.search(told):
+        paths = operands(words[1:], "-c -S -u --cmd --eval -f -l")
+        guard.edit([path for path in paths if path[0] != "+"], state, words)
 
 
 # -- programs that are not known, and clients: what they may start
