@@ -29,13 +29,13 @@ _TRAINING = Regex(
 )
 _HARMLESS_SIGNALS = {"0", "CONT", "18", "USR1", "10", "USR2", "12", "WINCH", "28", "URG", "CHLD"}
 # pids of whoever has a port or a file open; ports of web servers and notebooks, which one starts and ends by the way
-_USERS = Regex(r"(?:^|\s)(?:lsof|fuser|ss|netstat)\s")
+_USERS = Regex(r"(?:^|\s)(?:lsof|fuser|ss|netstat|screen)\s")
 _WEB_PORT = Regex(
     r"(?<![\w.])(?:[\w.]*:|-\w*i)?:?"
     r"(?:80|443|3\d{3}|4[0-3]\d\d|50\d\d|517\d|5500|600\d|786\d|8\d{3}|90\d\d|9229)(?!\d)"
 )
-_LISTED = Regex(r"(?:^|\s)(ps|pgrep|pidof)\s")
-_CHOSEN = Regex(r"grep|awk\b[^|]*(?:/\S|~|==)|\s-C|ppid|\s-P")  # of what ps lists, some by name; children
+_LISTED = Regex(r"(?:^|\s)(ps|top|pgrep|pidof)\s")
+_CHOSEN = Regex(r"grep|awk\b[^|]*(?:/\S|~|(?<!NR)==)|\s-C|ppid|\s-P")  # of what ps lists, some by name; children
 _SIFTS = Regex(r"\s(?:head|tail|sort|uniq|cut|tr|wc|xargs)\b")
 _WIPING = Regex(
     r"-{0,2}(?:\w+\.)*(?:force|(?:force[-_]?)?overwrite\w*(?:-\w+)*|(?:clean|clear|wipe|delete|remove|rm|reset|purge)[-_]"
@@ -142,10 +142,9 @@ def emptied(guard: Walker, words: list[str], places: list[str], state: State) ->
     if len(places) < 2 or not (mirrors or any(word == "--del" or word.startswith("--delete") for word in words)):
         return
     source, target = places[0], (places[1] if words[0] == "robocopy" else places[-1]).rstrip("/")
-    guard.lose_place(target, state, words, "deletes in")
-    for place in places[:-1] if words[0] == "rsync" else ():  # without a / at its end it becomes a folder there
-        if not place.endswith(("/", ".", "*")):
-            guard.lose_place(f"{target}/{os.path.basename(place)}", state, words, "deletes in")
+    for place in places[:-1]:  # of rsync, without a / at its end, it becomes a folder there, and only that is emptied
+        inside = words[0] == "rsync" and not place.endswith(("/", ".", "*"))
+        guard.lose_place(f"{target}/{os.path.basename(place)}" if inside else target, state, words, "deletes in")
     excluded = [value.strip("/") for value in values_of(words, "--exclude")]
     if "--delete-excluded" in words:
         for name in excluded:
@@ -266,7 +265,7 @@ def whose(origin: str) -> str:
     if not listed or _CHOSEN.search(told := f" {origin[listed.end() :]}"):
         return ""
     patterns = operands(shlex_words(_SIFTS.split(told)[0]), "-u -U -g -G -t -d -s --user")
-    return "" if listed[1] != "ps" and patterns else "that is all that a user or the machine runs"
+    return "" if patterns and listed[1] not in ("ps", "top") else "that is all that a user or the machine runs"
 
 
 def foreign_training(pid: int) -> str:
@@ -329,7 +328,10 @@ def service(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     """systemctl stop train.service, service slurmd restart; powering off is in the table."""
     rest = operands(words[1:], "-H -M -t -p --host --machine --type")
     ends = {"stop", "kill", "restart", "disable", "isolate", "mask", "try-restart", "unload", "bootout"} & set(rest[:2])
-    if ends and (names_training(" ".join(rest)) or re.search(r"docker|containerd|kubelet|podman", " ".join(rest))):
+    if ends and (
+        names_training(" ".join(rest))
+        or re.search(r"docker|containerd|kubelet|podman|user[-@]\d|\.slice", " ".join(rest))
+    ):
         guard.act("kill", f"ends the service {' '.join(rest)}", words)
 
 

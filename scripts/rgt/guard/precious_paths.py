@@ -181,7 +181,7 @@ class Precious:
         if "://" in known and re.match(r"[a-z0-9]+://", known):  # a bucket
             known = "/" + known.partition("://")[2].partition("/")[2]
         known = "~" + known[len(self.home) :] if known.startswith(f"{self.home}/") else known
-        parts = [part for part in known.split("/") if part not in ("", ".")]
+        parts = [part.partition("(")[0] for part in known.split("/") if part not in ("", ".")]  # zsh: *.pt(N)
         scratch = self.is_volatile(known) or {"tmp", "temp", "build", "dist"} & set(parts)
         if CACHES & set(parts) or (scratch and not any("-" in part and _RUN_ID.fullmatch(part) for part in parts)):
             return ""

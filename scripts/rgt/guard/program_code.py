@@ -10,6 +10,7 @@ import os
 
 from rgt.guard.argument_words import after_options, operands, option
 from rgt.guard.clients import is_ending_call, request, shows_only
+from rgt.guard.destroyers import unseen
 from rgt.guard.precious_paths import marker
 from rgt.guard.quick_start import Regex, re
 from rgt.guard.shell_walk import STARTS, State, Walker
@@ -55,6 +56,7 @@ def python_words(guard: Walker, words: list[str], state: State, stdin: str) -> N
             rest.pop(0)
     if rest and rest[0] != "-":
         text = guard.content(rest[0], state)
+        unseen(guard, rest[0], state)
         if not text.startswith("\ue001") and not shows_only(text, rest[1:]):
             walk_python(guard, text, state, rest[1:], is_script=True)
     elif stdin and not stdin.startswith("\ue001"):

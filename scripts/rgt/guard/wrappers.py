@@ -23,7 +23,9 @@ for _row in PROGRAMS["starters"]:
     STARTERS.update(dict.fromkeys(_cells[:_at], (int(_cells[_at][0]), _cells[_at][1:], set(_cells[_at + 1 :]))))
 _ESCAPE = Regex(r"(?:^|[\n|;])\s*(?:[:.\\]*(?:!+|(?:shell|system|sh)\s)|exec=)\s*([^\n]+)")
 _SAVES = Regex(r"(?:^|[\n|;:'\"\s])(?:wq?a?|xa?|xit|up(?:date)?|write)!?\s*(?:$|[\n|;'\"])|save-buffer")
-WINDOWS = Regex(r"\b(?:Remove|Get|Stop|Clear|Restart|Move|Set|Out|Export|Copy)-[A-Z]|\b(?:rd|rmdir|del) /|\b[A-Z]:\\")
+WINDOWS = Regex(
+    r"\b(?:Remove|Get|Stop|Clear|Restart|Move|Set|Out|Export|Copy)-[A-Z]|\b(?:rd|rmdir|del) /|\b[A-Z]:\\|(?:^|\s)\.\\\w"
+)
 # options of fresh containers by which something of ours is in them
 _SHARES = Regex(r"-v|--volume\b.*|--volumes-from\b.*|--mount\b.*|--pid=host|--privileged|-v.*:.*|-B|--bind.*")
 _NEW_PANE = {"new", "new-session", "neww", "new-window", "split-window", "splitw", "respawn-pane", "popup"}
