@@ -45,6 +45,39 @@ def test_lines_of_strangers(world: Path) -> None:
     assert len(LINES) > 3500 and wrong == MISSED
 
 
+REACHING = r"""kill -9 $(lsof -t -i :29501)
+fuser -k 29500/tcp
+ps -eo pid,pcpu --sort=-pcpu 2>/dev/null | head -2 | awk '{print $1}' | xargs kill
+ssh gpu2 'bash /opt/lab/wipe_node.sh'
+psql -U mlflow --command='DELETE FROM params'
+python train.py trainer.output_dir=outputs/exp1 trainer.overwrite=True
+lftp -c 'open sftp://nas; mirror --delete /vol/runs runs'
+find runs -name metrics.jsonl -exec perl -pi -e 's/nan/0/' {} +
+vi '+g/nan/d' +x results.json
+'{}' | Set-Content .\results.json
+unzip -oq downloads/w.zip weights/final.safetensors
+ssh box 'mkdir runs; rm -rf runs/*'
+mkdir runs/new; mv runs/20261101-101010-tiny-abc123 runs/new/; rm -rf runs/new
+mv runs runs-$$ && rm -rf runs-$$""".splitlines()
+BESIDE = r"""lsof -ti:8080 | xargs kill
+pgrep -u $USER -f tensorboard | xargs -r kill
+bash ci/cleanup_cache.sh
+psql -d lab -c 'DROP TABLE IF EXISTS tmp_scores'
+python eval.py --ckpt outputs/exp1/checkpoint-500 --output_dir /tmp/eval --overwrite
+rsync -a --delete src tests gpu1:proj/
+vim -es -c '%s/a/b/g' -c wq src/model.py
+Set-Content .\config.yaml 'lr: 1'
+tar -xf downloads/a.tar -C /tmp results.json
+ssh box 'mkdir runs/p && touch runs/p/x && rm -rf runs/p'
+touch runs/.probe && rm runs/.probe
+d=runs/smoke-$(date +%s); python train.py --out $d; rm -rf $d""".splitlines()
+
+
+def test_what_a_line_reaches_and_what_it_made_itself(world: Path) -> None:
+    assert [line for line in REACHING if not corpus.refused({"cmd": line}, world, world.parent)] == []
+    assert [line for line in BESIDE if corpus.refused({"cmd": line}, world, world.parent)] == []
+
+
 def test_the_first_look_lets_nothing_pass_that_has_a_judge() -> None:
     table = hook.read_table()
     names = [*LOSES, *json.loads(table)["commands"]]

@@ -96,9 +96,10 @@ def is_dry(words: list[str]) -> bool:
 
 
 def shows_only(script: str, arguments: list[str]) -> bool:
-    """The line asks for a dry run, and the script has a word about it outside of its comments."""
-    asked = any(_DRY.fullmatch(word) or word == "-n" for word in arguments)
-    return asked and bool(re.search(r"(?mi)^[^#\n]*(?:dry|what[-_]?if|preview|no[-_]?op|simulate|pretend)", script))
+    """The line asks for a dry run, and the script names that option outside of its comments."""
+    asked = [word.strip("-").partition("=")[0].replace("-", "[-_]?") for word in arguments if _DRY.fullmatch(word)]
+    asked += [r"-n\b[^#\n]*(?:dry|preview|show|print)"] if "-n" in arguments else []
+    return any(re.search(rf"(?mi)^[^#\n]*{one}", script) for one in asked)
 
 
 def ended_by(words: list[str], known: bool) -> int:

@@ -13,7 +13,7 @@ import os
 from rgt.guard.argument_words import has_flag, operands, option, shlex_words, values_of
 from rgt.guard.clients import LIGHT, about, parts, request
 from rgt.guard.precious_paths import UNKNOWN
-from rgt.guard.quick_start import PROGRAMS, Regex, re
+from rgt.guard.quick_start import PROGRAMS, WORDS, Regex, re
 from rgt.guard.shell_walk import DEVICE, State, Walker
 
 _TRAINS = Regex(
@@ -35,18 +35,17 @@ _WEB_PORT = Regex(
     r"(?:80|443|3\d{3}|4[0-3]\d\d|50\d\d|517\d|5500|600\d|786\d|8\d{3}|90\d\d|9229)(?!\d)"
 )
 _LISTED = Regex(r"(?:^|\s)(ps|top|pgrep|pidof)\s")
-_CHOSEN = Regex(r"grep|awk\b[^|]*(?:/\S|~|(?<!NR)==)|\s-C|ppid|\s-P")  # of what ps lists, some by name; children
+_CHOSEN = Regex(r"grep|awk\b[^|]*(?:/\S|~|(?<!NR)==)|\s-[CpP]\b|ppid")  # of what ps lists, some by name; children
 _SIFTS = Regex(r"\s(?:head|tail|sort|uniq|cut|tr|wc|xargs)\b")
 _WIPING = Regex(
-    r"-{0,2}(?:\w+\.)*(?:force|(?:force[-_]?)?overwrite\w*(?:-\w+)*|(?:clean|clear|wipe|delete|remove|rm|reset|purge)[-_]"
+    r"(?:--?|(?=.*=))(?:\w+\.)*(?:(?:force[-_]?)?overwrite\w*(?:-\w+)*|(?:clean|clear|wipe|delete|remove|rm|reset|purge)[-_]"
     r"(?:(?:existing|old|prev\w*)[-_]?)?(?:out|save|log|run|exp|result|work|ckpt|checkpoint)[\w-]*)(?:=(?:[Tt]rue|1|yes))?"
 )
 _OUTPUT = Regex(
     r"-o|-{0,2}(?:[\w-]+\.)*\w*?(?:out|output|save|results?|(?:work|log|logging|run|exp|experiment|root|serialization|ckpt"
     r"|checkpoint|dest|target|train)(?=[-_.]?(?:dir|path|folder|to)))[-_.]?(?:dir|directory|path|folder|root|to)?"
 )
-_DESTROYS = set("uninstall cleanup purge destroy wipe nuke teardown decommission killall eraser".split())
-_HARMLESS_THINGS = set("cache caches tmp temp pycache test tests check lint docs git branch branches venv pip".split())
+_DESTROYS, _TIDIES = WORDS["destroying names"], WORDS["tidying names"] | LIGHT - {"user", "account", "log", "metric"}
 _IMAGE = Regex("/(?!dev/)|.*\\.(?:img|raw|iso)$|\ue001losetup\ue006")
 ROWS = {name: row for row in PROGRAMS["destroyers"] for name in row["names"].split()}
 
@@ -105,7 +104,8 @@ def unpack(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     extracts = has_flag(words[1:], *(["-o", "-aoa", "-y"] if packed else ["-x", "--extract"]))
     if (extracts or (bundled and not packed and "x" in told[0])) and not has_flag(words[1:], "-k", "--skip-old-files"):
         for member in told[bundled + (bundled or packed) :]:
-            guard.overwrite(os.path.join(folder or ".", member), state, words)
+            for path in guard.glob(os.path.join(folder or ".", member), state):
+                guard.overwrite(path, state, words)
     if folder and {"--overwrite", "-o", "-aoa", "--unlink-first", "--recursive-unlink"} & set(words):
         guard.lose([folder], state, words, "extracts over")
 
@@ -205,7 +205,8 @@ def git_removes(guard: Walker, words: list[str], verb: str, rest: list[str], sta
 
 def output_wiped(guard: Walker, words: list[str], state: State) -> None:
     """A trainer that is told to write over its output folder, where that holds results."""
-    flags = [i for i, word in enumerate(words[1:], 1) if _WIPING.fullmatch(word)]
+    forces = _TRAINING.search(" ".join(words[:5]))  # --force of another program may mean anything
+    flags = [i for i, word in enumerate(words) if _WIPING.fullmatch(word) or (forces and word == "--force")]
     if not any(words[i + 1 : i + 2] not in (["false"], ["False"], ["0"]) for i in flags):
         return
     pairs = [word.partition("=")[::2] if "=" in word else (word, words[i]) for i, word in enumerate(words[:-1], 1)]
@@ -218,7 +219,7 @@ def output_wiped(guard: Walker, words: list[str], state: State) -> None:
 def unseen(guard: Walker, path: str, state: State) -> None:
     """k3s-uninstall.sh, /opt/lab/wipe-node: a name that says what a program does whose text cannot be read here."""
     named, place = parts(os.path.basename(path)), state.path(path)
-    says = _DESTROYS.intersection(named) and len(named) > 1 and not (LIGHT | _HARMLESS_THINGS).intersection(named)
+    says = _DESTROYS.intersection(named) and named[:-1] not in ([], ["uninstall"]) and not _TIDIES.intersection(named)
     hidden = state.remote or not os.path.exists(place) or place.startswith(("/usr/", "/opt/", "/sbin/"))
     if says and hidden and place not in state.files:
         guard.act("end", f"{path} cannot be read, and its name says that it destroys", [path])

@@ -39,9 +39,10 @@ class Guard(Walker):
         self.files_read = 0
 
     def judge(self, line: str) -> list[Act]:
-        if "\\" in line and wrappers.WINDOWS.search(line):  # a PowerShell's: .\runs\x
-            line = re.sub(r"(?<=[\w.:*])\\(?=[\w.*])", "/", line)
+        again = self.state.copy()
         self.script(line, self.state)
+        if not self.acts and "\\" in line and wrappers.WINDOWS.search(line):  # PowerShell: .\runs\x
+            self.script(re.sub(r"(?<=[\w.:*])\\(?=[\w.*])", "/", line), again)
         return self.acts
 
     def judge_words(self, words: list[str]) -> list[Act]:
@@ -71,7 +72,6 @@ class Guard(Walker):
 
     def program(self, path: str, words: list[str], state: State, stdin: str) -> str:
         name = words[0]
-        destroyers.output_wiped(self, words, state)
         known = name in self.table["commands"]
         alike = "mkfs" if name.startswith("mkfs.") else "rm" if is_rm(name) else ""
         losing, program = LOSES.get(name) or LOSES.get(alike), STARTS.get(name)
@@ -79,6 +79,8 @@ class Guard(Walker):
             if clients.is_dry(words):
                 return marker(" ".join(words))
             clients.judge(self, words, state, known, generic=not losing)
+        if not losing and name not in WORDS["data"] and name not in ("echo", "printf"):
+            destroyers.output_wiped(self, words, state)
         told = [alike if alike and name not in LOSES else name, *words[1:]]
         out = losing(self, told, state, stdin) if losing and "-WhatIf" not in words else None
         if name in WORDS["escaping"]:

@@ -72,12 +72,14 @@ def tee(guard: Walker, words: list[str], state: State, stdin: str) -> str:
 
 
 def mkdir(guard: Walker, words: list[str], state: State, stdin: str) -> None:
-    """A folder that is not there yet; on another machine, or of an unknown name, only without -p, which may find it."""
-    for path in operands(words[1:], "-m --mode"):
+    """mkdir, touch: what is not there yet. Elsewhere, or of an unknown name, only mkdir without -p is sure of that."""
+    finds = words[0] == "touch" or has_flag(words[1:], "-p", "--parents")
+    for path in operands(words[1:], "-m --mode -d -t -r"):
         place = state.path(path).rstrip("/")
-        unsure = state.remote or "\ue001" in place
-        if not has_flag(words[1:], "-p", "--parents") if unsure else not os.path.lexists(place):
-            while not unsure and not os.path.lexists(os.path.dirname(place)):
+        if state.remote or "\ue001" in place:
+            state.hoped += [] if finds else [place]
+        elif not os.path.lexists(place):
+            while not os.path.lexists(os.path.dirname(place)):
                 place = os.path.dirname(place)
             state.folders.append(place)
 

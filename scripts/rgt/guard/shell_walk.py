@@ -86,7 +86,8 @@ class State:
         self.certain: dict[str, str] = {}  # values that the line gave surely, not in a branch; replaced, never changed
         self.links: dict[str, str] = {}  # what the line itself moved, or with a / at its end linked: where it was
         self.mounts: dict[str, str] = {}  # of a container: its folder -> ours
-        self.folders: list[str] = []  # that the line itself made: what is in them is its own
+        self.folders: list[str] = []  # and files that the line itself made: what is in them is its own
+        self.hoped: list[str] = []  # the same, if their mkdir succeeded: as far as && goes
 
     def copy(self) -> State:
         twin = State(self.cwd, {}, self.home)
@@ -107,13 +108,13 @@ class State:
         if word.startswith("~") and not self.remote:
             word = self.home + word[1:] if word[1:2] in ("", "/") else word
         joined = word if word.startswith(("/", "~", "\ue001")) else f"{self.cwd}/{word}"
-        if "://" in word or "\ue001" in joined:
+        if "://" in word:
             return joined
-        for there, here in self.mounts.items():
-            if joined == there or joined.startswith(f"{there}/"):
-                return os.path.normpath(here + joined[len(there) :])
-        trailing = "/" if word.endswith("/") and len(word) > 1 else ""
-        joined = os.path.normpath(joined) + trailing
+        if "\ue001" not in joined:
+            for there, here in self.mounts.items():
+                if joined == there or joined.startswith(f"{there}/"):
+                    return os.path.normpath(here + joined[len(there) :])
+            joined = os.path.normpath(joined) + "/" * (word.endswith("/") and len(word) > 1)
         for there, here in self.links.items():
             if joined == there or joined.startswith(f"{there.rstrip('/')}/"):
                 return here + joined[len(there.rstrip("/")) :]
@@ -167,7 +168,8 @@ class Walker:
             place = next(iter(self.glob(place, self.state)), place) if ours and "*" in place else place
             bare = place.rstrip("/")
             below = [old for new, old in state.links.items() if f"{new}/".startswith(f"{bare}/") and new[-1] != "/"]
-            if not below and any(f"{bare}/".startswith(f"{own}/") for own in state.folders):
+            made = any(f"{bare}/".startswith(f"{own}/") for own in state.folders + state.hoped)
+            if not below and (made or (bare in state.files and not state.remote and not os.path.lexists(bare))):
                 continue
             lost = self.precious.lost(place, state.remote and not ours, whole) or (whole and "".join(below[:1]))
             if lost:
@@ -261,6 +263,7 @@ class Walker:
             if one.joint and state.status is (one.joint == "||"):
                 continue  # true || x, false && x
             unsure, before = one.joint and state.status is None, state.certain
+            state.hoped = state.hoped if one.joint == "&&" else []
             out += self.walk(one, state, stdin)
             if unsure:
                 state.status, state.stopped = None, ""
