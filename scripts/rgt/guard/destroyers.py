@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 
 from rgt.guard.argument_words import has_flag, operands, option, shlex_words, values_of
-from rgt.guard.clients import LIGHT, about, parts, request
+from rgt.guard.clients import LIGHT, about, is_dry, parts, request
 from rgt.guard.precious_paths import UNKNOWN
 from rgt.guard.quick_start import PROGRAMS, WORDS, Regex, re
 from rgt.guard.shell_walk import DEVICE, State, Walker
@@ -216,13 +216,13 @@ def output_wiped(guard: Walker, words: list[str], state: State) -> None:
             guard.lose([path], state, words, "writes over")
 
 
-def unseen(guard: Walker, path: str, state: State) -> None:
+def unseen(guard: Walker, path: str, arguments: list[str], state: State) -> None:
     """k3s-uninstall.sh, /opt/lab/wipe-node: a name that says what a program does whose text cannot be read here."""
     named, place = parts(os.path.basename(path)), state.path(path)
     says = _DESTROYS.intersection(named) and named[:-1] not in ([], ["uninstall"]) and not _TIDIES.intersection(named)
     hidden = state.remote or not os.path.exists(place) or place.startswith(("/usr/", "/opt/", "/sbin/"))
-    if says and hidden and place not in state.files:
-        guard.act("end", f"{path} cannot be read, and its name says that it destroys", [path])
+    if says and hidden and place not in state.files and not is_dry([path, *arguments]):
+        guard.act("end", f"{path} cannot be read, and its name says that it destroys", [path, *arguments])
 
 
 # -- processes and machines

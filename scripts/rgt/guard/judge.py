@@ -93,7 +93,7 @@ class Guard(Walker):
             return out if isinstance(out, str) else marker(" ".join(words))
         if "/" in path or name.endswith((".sh", ".py", ".bash")):
             return self.file(path, words[1:], state, stdin, "")
-        destroyers.unseen(self, path, state)
+        destroyers.unseen(self, path, words[1:], state)
         if name not in WORDS["data"] and not re.match(r"(?!Start|Invoke)[A-Z][a-z]+-[A-Z]", name):
             wrappers.carried(self, words, state, stdin, known)
         return marker(stdin[:250].strip() + " " + " ".join(words)[:200])
@@ -134,7 +134,7 @@ class Guard(Walker):
     def file(self, path: str, arguments: list[str], state: State, stdin: str, language: str) -> str:
         """A script that is named on the line: read and walked."""
         key = state.path(path)
-        destroyers.unseen(self, path, state)
+        destroyers.unseen(self, path, arguments, state)
         stream = path in ("/dev/stdin", "/dev/fd/0", "-")
         if language == "" and key not in state.files and not os.access(key, os.X_OK):
             return marker(path)

@@ -56,7 +56,7 @@ def python_words(guard: Walker, words: list[str], state: State, stdin: str) -> N
             rest.pop(0)
     if rest and rest[0] != "-":
         text = guard.content(rest[0], state)
-        unseen(guard, rest[0], state)
+        unseen(guard, rest[0], rest[1:], state)
         if not text.startswith("\ue001") and not shows_only(text, rest[1:]):
             walk_python(guard, text, state, rest[1:], is_script=True)
     elif stdin and not stdin.startswith("\ue001"):
