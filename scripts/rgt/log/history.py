@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from typing import Any
 
 from rgt.files import json_number
 from rgt.log.line import Point, parse_line, parse_row, plain, says_ended, says_saved
-from rgt.log.printed import bare_line
+from rgt.log.printed import bare_line, clock
 from rgt.log.printed_table import Table
 from rgt.metrics.table import CURVE_WORDS, is_curve, is_evaluation, role
 
@@ -22,6 +23,8 @@ RECENT = 512  # points of a curve that are kept as they are
 OLD = 512  # and before them, ever more thinly
 Points = list[tuple[float, float]]
 SERIES = 48  # curves of one log
+_PAUSES = 64
+_YEAR = 366 * 86400.0
 _KEPT = 32  # checkpoints, restarts and errors that are remembered
 _LINE = 200  # characters of a line that are remembered
 # lines without any of these can give no point: parsing one costs ten times as much as this look
@@ -38,9 +41,10 @@ _TRACEBACK = "Traceback (most recent call last)"
 _RAISED = re.compile(r"(?:\[?rank\d+\]?: ?)?[A-Za-z_][\w.]*\b")  # the first line after it that is not indented
 _WRAPPED = 0.97  # a counter that starts anew from here has finished an epoch; from below it was restarted
 _WAITS = re.compile(
-    r"\bwaiting (?:for|on|at)\b|\bstill (?:waiting|\d)|step still|\bunchanged for|no (?:new )?progress"
+    r"\bwaiting (?:for|on|at)\b|\bstill (?:waiting|\d)|step still|\bunchanged for|no (?:\w+ )?progress"
+    r"|possible (?:hang|deadlock)|blocked for more than|process(?:es)? (?:is |are )?(?:still )?alive"
     r"|without (?:making )?progress|last progress|\bstall(?:ed|_inspector)?\b|missing ranks|heartbeat|not responding"
-    r"|等待|没有新|没有进展|卡住",
+    r"|等待|没有新|没有进展|卡住|心跳",
     re.I,
 )
 _OVERFLOW = re.compile(r"overflow|reducing (?:loss|d?scale)|setting loss scale", re.I)
@@ -111,6 +115,9 @@ class History:
     epoch_time: float | None = None
     clocked: list[float] | None = None  # time and step of the newest row that has both
     lap: list[float] | None = None  # place and seconds of the first step time, the newest one's seconds, ups, downs
+    clock: float | None = None  # of the newest line that has one: seconds in a year of its own
+    moved: float | None = None  # the clock at the last progress
+    pauses: list[float] = field(default_factory=list)  # the newest seconds between two of them
     waits: int = 0  # lines since the last progress that say that something waits
     repeats: int = 0  # lines that show the same counters again, up to the newest
     usual_repeats: int = 0  # most of them before a progress: every rank may print its own
@@ -145,13 +152,18 @@ class History:
             code = None if code == "crash" else code
         if self.ended and code == "crash":  # of what cleans up after the end
             code = None
-        self._see_waiting(line)
+        self._see_clock(line)
+        waits = bool(_WAITS.search(line))
+        if waits:
+            self.waits, self.waiting_line = self.waits + 1, _short(line)
         if code:  # its numbers are of the accident, such as "STEP 9432010.0 CANCELLED AT"
             self._note(self.problems, code, Problem(code, _short(line)))
             return
         if says_saved(line):
             self._note(self.saves, "saves", {"step": self.step, "line": _short(line)})
         self.ended = says_ended(line) or self.ended
+        if waits and "loss" not in line:  # "no progress for 7200 seconds (last step 7600)"
+            return
         if _OVERFLOW.search(line):
             self.counts["overflows"] = self.counts.get("overflows", 0) + 1
             if told := _SCALED.search(line):
@@ -173,10 +185,16 @@ class History:
         elif _WORTH.search(line) and "wandb:" not in line and (point := parse_line(raw)):
             self.take_point({"time": when, **point} if when else point, line)
 
-    def _see_waiting(self, line: str) -> None:
-        if _WAITS.search(line):
-            self.waits += 1
-            self.waiting_line = _short(line)
+    def _see_clock(self, line: str) -> None:
+        """Some lines of one log name the year and some do not: all are put into one leap year."""
+        if when := clock(line):
+            self.clock = datetime.fromtimestamp(when, timezone.utc).replace(year=2000).timestamp()
+
+    @property
+    def silence(self) -> float:
+        """Seconds by the log's own clock between its last progress and its newest line."""
+        passed = 0.0 if self.clock is None or self.moved is None else (self.clock - self.moved) % _YEAR
+        return passed if passed < _YEAR / 12 else 0.0  # a clock that went back, or one from elsewhere
 
     def _note(self, where: list[Any], what: str, row: Any) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1
@@ -212,8 +230,9 @@ class History:
             else:
                 self.usual_repeats = max(self.usual_repeats, self.repeats)
                 self.repeats = self.waits = 0
-            if (self.step, self.batch, self.epoch) != before:  # a bar is drawn once more after a crash
-                for problem in self.problems:
+                self.pauses = [*self.pauses, self.silence][-_PAUSES:] if self.silence else self.pauses
+                self.moved = self.clock
+                for problem in self.problems:  # a bar is drawn once more after a crash
                     problem.recovered = True
             # a bar is drawn once more after the end
             if self.step != before[0] and not (self.total and self.step and self.step >= self.total):

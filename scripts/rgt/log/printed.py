@@ -60,9 +60,12 @@ _LEVEL = {
     "C": "E",
     "F": "E",
 }  # by first letter; the others stand for themselves
+_MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
 _STAMP = re.compile(
     r"(?P<y>\d{4})[-/](?P<m>\d\d)[-/](?P<d>\d\d)[T ](?P<t>\d\d:\d\d:\d\d)(?:[.,](?P<f>\d{1,9}))?"
     r"|\b[IWEF](?P<m2>\d{1,2})(?P<d2>[0-3]\d) (?P<t2>\d\d:\d\d:\d\d)(?:\.(?P<f2>\d{1,9}))?"  # glog
+    rf"|\b(?P<m3>{'|'.join(_MONTHS)}) +(?P<d3>\d{{1,2}}) (?P<t3>\d\d:\d\d:\d\d)(?: (?P<y3>\d{{4}})\b)?"  # dmesg -T, syslog
+    r"|\[(?P<m4>\d\d)/(?P<d4>\d\d) (?P<t4>\d\d:\d\d:\d\d)"  # detectron2
 )
 _CLOCK_WITHIN = 80  # characters from the left
 _SIDES = "│┃║"
@@ -112,15 +115,16 @@ def clock(text: str) -> float | None:
     match = _STAMP.search(text[:_CLOCK_WITHIN])
     if not match:
         return None
-    part = match.groupdict()
-    year = part["y"] or datetime.now(timezone.utc).year
-    month, day, hours = (part[name] or part[f"{name}2"] for name in "mdt")
+    part = {name[0]: value for name, value in match.groupdict().items() if value}
+    year = part.get("y") or datetime.now(timezone.utc).year
+    month, day, hours = (part[name] for name in "mdt")
+    month = _MONTHS.index(month) + 1 if month in _MONTHS else month
     hour, minute, second = hours.split(":")
     try:
         moment = datetime(int(year), int(month), int(day), int(hour), int(minute), int(second), tzinfo=timezone.utc)
     except ValueError:
         return None
-    return moment.timestamp() + float("0." + (part["f"] or part["f2"] or "0"))
+    return moment.timestamp() + float("0." + part.get("f", "0"))
 
 
 def rank_of_file(path: str) -> int | None:

@@ -33,6 +33,7 @@ QUIET = 600.0  # seconds without a line that need no explanation
 QUIET_STEPS = 20  # or this many steps, or gaps between two lines, of its own speed
 _FROZEN = 3  # times the usual gap between two steps without a step, while lines still come
 _WAITING = 3  # lines in a row, without progress between them, that say so
+_KNOWN = 5  # pauses between two steps that tell how long they usually are
 _REPEATS = 10  # of the same counters; three times what was usual
 _LOOP = 3  # starts without getting further that make a loop
 _UNSAVED = 3600.0  # seconds of work that may exist only in memory
@@ -275,11 +276,16 @@ def stalled(view: View) -> Iterator[Finding]:
     gap, last_line = view.gap or 0.0, view.main.last_line[:200].strip()
     quiet = max(QUIET, QUIET_STEPS * gap)
     frozen = view.now - view.progress if view.progress and view.step is not None else 0.0
-    waiting = next((log for log in view.logs.values() if log.waits >= _WAITING), None)
+    silent = next((log for log in view.logs.values() if len(log.pauses) >= _KNOWN and log.silence > _patience(log)), None)
+    waiting = next((log for log in view.logs.values() if log.waits >= _WAITING and not _moves(log)), None)
     repeated = view.main.repeats >= max(_REPEATS, 3 * view.main.usual_repeats)
     if waiting:
         message, sure = f"its last {waiting.waits} lines about progress say that it waits", 0.9
         evidence = f"last: {waiting.waiting_line}"
+    elif silent:
+        usual = f"one every {units.show_duration(median(silent.pauses))} was usual"
+        message, sure = f"no progress in the last {units.show_duration(silent.silence)} of its own clock, {usual}", 0.9
+        evidence = f"last: {last_line}"
     elif repeated:
         message, sure = f"its bar is drawn again and again at the same place, {view.main.repeats} times", 0.85
         evidence = f"last: {last_line}"
@@ -297,6 +303,16 @@ def stalled(view: View) -> Iterator[Finding]:
     search = f"look for its process: {bundle.command('takeover', 'snapshot')}"
     fix = f"py-spy dump --pid {view.writers[0]}" if view.writers else search
     yield Finding("stalled", "warn", message, evidence=evidence, path=view.log, fix=fix, sure=sure)
+
+
+def _patience(log: History) -> float:
+    """Seconds without progress, by the log's own clock, that an evaluation or a save may explain."""
+    return max(QUIET, QUIET_STEPS * median(log.pauses), 2 * max(log.pauses))
+
+
+def _moves(log: History) -> bool:
+    """Its clock says that the next progress is not due yet, however many lines tell of waiting."""
+    return len(log.pauses) >= _KNOWN and log.silence < _FROZEN * median(log.pauses)
 
 
 def unsaved(view: View) -> Iterator[Finding]:
