@@ -38,6 +38,7 @@ _RATES = ("it_per_s", "tokens_per_s")
 _BRIEF = "step total epoch epochs batch batches it_per_s tokens_per_s eta epoch_eta epoch_time metrics problems".split()
 _BRIEF.append("last_line")
 _TRACEBACK = "Traceback (most recent call last)"
+_BAR_BEFORE = re.compile(r".{0,200}?\d%\|[^\]]{1,400}\]")
 _RAISED = re.compile(r"(?:\[?rank\d+\]?: ?)?[A-Za-z_][\w.]*\b")  # the first line after it that is not indented
 _WRAPPED = 0.97  # a counter that starts anew from here has finished an epoch; from below it was restarted
 _WAITS = re.compile(
@@ -145,19 +146,11 @@ class History:
         self.lines += 1
         raw, line = line, plain(line)
         self.last_line = line
-        last = self.problems[-1] if self.problems else None
-        code = problem_in(line)
-        if last and _TRACEBACK in last.line and _RAISED.match(line):
-            last.line = _short(line)  # which names the exception
-            code = None if code == "crash" else code
-        if self.ended and code == "crash":  # of what cleans up after the end
-            code = None
         self._see_clock(line)
         waits = bool(_WAITS.search(line))
         if waits:
             self.waits, self.waiting_line = self.waits + 1, _short(line)
-        if code:  # its numbers are of the accident, such as "STEP 9432010.0 CANCELLED AT"
-            self._note(self.problems, code, Problem(code, _short(line)))
+        if self._take_problem(raw, line):
             return
         if says_saved(line):
             self._note(self.saves, "saves", {"step": self.step, "line": _short(line)})
@@ -184,6 +177,19 @@ class History:
         # wandb's summary comes after the end, of whatever kind
         elif _WORTH.search(line) and "wandb:" not in line and (point := parse_line(raw)):
             self.take_point({"time": when, **point} if when else point, line)
+
+    def _take_problem(self, raw: str, line: str) -> bool:
+        last, code = self.problems[-1] if self.problems else None, problem_in(line)
+        if last and _TRACEBACK in last.line and _RAISED.match(line):
+            last.line = _short(line)  # which names the exception
+            code = None if code == "crash" else code
+        if not code or (self.ended and code == "crash"):  # of what cleans up after the end
+            return False
+        # its numbers are of the accident, such as "STEP 9432010.0 CANCELLED AT"; a bar before it is not
+        if bar := _BAR_BEFORE.match(raw):
+            self.take_point(parse_line(bar[0]), line)
+        self._note(self.problems, code, Problem(code, _short(line)))
+        return True
 
     def _see_clock(self, line: str) -> None:
         """Some lines of one log name the year and some do not: all are put into one leap year."""
@@ -282,6 +288,8 @@ class History:
         here = None if self.step is None else float(self.base + self.step)
         if only_eval and here is not None:
             return here
+        if only_eval and self.batches and self.batch is not None:  # where the training stands
+            return max(0.0, self.epoch or 0.0) * self.batches + self.batch
         if "step" in point and not self._is_shorter_bar(point):
             return float(self.base + point["step"])
         if "batch" in point and self.batches:
@@ -295,7 +303,7 @@ class History:
         finite = math.isfinite(value)
         self.nan_runs[name] = 0 if finite else self.nan_runs.get(name, 0) + 1
         if not finite:
-            if "loss" in name or "norm" in name:
+            if ("loss" in name or "norm" in name) and "best" not in name:  # the best loss so far begins at infinity
                 self._note(self.not_numbers, f"nan:{name}", {"name": name, "x": place, "line": _short(text)})
         elif name in self.series or len(self.series) < SERIES:
             self.series.setdefault(name, Series()).add(place, value)
@@ -395,7 +403,7 @@ def _short(text: str) -> str:
 
 # The few that decide whether a run is dead; the catalogue of causes is another tool's.
 MARKS = {
-    "oom": "out of memory|Out of memory|OOMKilled|OutOfMemoryError|OUT_OF_MEMORY|RESOURCE_EXHAUSTED|oom-kill"
+    "oom": "out of memory|Out of memory|OOMKilled|OutOfMemoryError|OUT_OF_MEMORY|RESOURCE_EXHAUSTED|oom-kill|oom_kill"
     "|Cannot allocate",
     "no-space": "No space left on device|Disk quota exceeded",
     "hang": "watchdog got stuck|Watchdog caught collective operation timeout|NCCL timeout",
@@ -411,7 +419,7 @@ SENTENCES = {
     "crash": "ended in an error",
 }
 _CODE_OF = {mark: code for code, marks in MARKS.items() for mark in marks.split("|")}
-_ANY_MARK = re.compile("|".join(map(re.escape, _CODE_OF)))
+_ANY_MARK = re.compile(f"(?:{'|'.join(map(re.escape, _CODE_OF))})(?!-mapped)")
 # what dies says so in many words: signals, exit codes, and an exception's last line
 _DEATHS = {
     "nan": r"(?:loss|gradients?|grads?|logits|params?|weights) (?:is|are|was|became|went) (?:nan|inf\b|non-?finite)"

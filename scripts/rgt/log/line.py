@@ -63,6 +63,10 @@ _SCALE = {"K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9}
 _YOLO = re.compile(r"\s*(\d+)/(\d+)\s+[\d.]+G\s")
 _TWO_COUNTS = re.compile(r"\[\s*(\d+)\s*/\s*(\d+)\]\s*\[\s*(\d+)\s*/\s*(\d+)\]")
 _KERAS = re.compile(r"\s*(\d+)/(\d+)\s+[\[━]")
+_BARE_STEP = re.compile(rf"\s*(\d+)\s+(\d+\.\d+)\s+{_FLOAT}\s?m?s\b[^:=]*$")  # "20  10.98  17.3s elapsed  0.4 s/step"
+_COUNT_FIRST = re.compile(
+    r"(?<![\w.])(?:\d+-)?(\d+(?:/\d+)?)(epoch|batch|step|iter)(?![a-z])"
+)  # ESPnet: 3epoch:train:1-50batch
 _LEADING_STEP = re.compile(r"(?:.*?\] )?\[(\d+)\] (?=[\w/]+=)")  # clu: "[100] loss=0.5"
 _ITS, _TOKENS, _SAMPLES = "it_per_s", "tokens_per_s", "samples_per_s"
 _UNIT_OF_RATE = {
@@ -118,7 +122,7 @@ _STEPS = set(
     """global_step step iter iteration it iter_num batch_idx _step num_updates update num_update updates_done
     total_timesteps     timesteps timestep env_steps
     micro_step train_step completed_step training_step global_steps current_step
-    current_iter trainer_global_step optimizer_step #""".split()
+    current_iter current_steps trainer_global_step optimizer_step #""".split()
 )
 _SURE_STEPS = {"step", "global_step", "num_updates", "trainer_global_step", "total_timesteps"}
 _EPOCHS = {"epoch", "ep", "e", "current_epoch"}
@@ -165,7 +169,7 @@ _ORDINAL = re.compile(r"第\s*(\d+(?:\s*/\s*\d+)?)\s*(?:个)?\s*(轮|步|次迭�
 _SAME = {
     **dict.fromkeys(("objective", "cost", "criterion", "energy", "neg_elbo"), "loss"),
     **dict.fromkeys(("step_size", "stepsize", "rate", "learnrate"), "lr"),
-    **dict.fromkeys(("grad", "gradient", "gnorm", "gradnorm", "gn"), "grad_norm"),
+    **dict.fromkeys(("grad", "gradient", "gnorm", "gradnorm", "gn", "grad_global"), "grad_norm"),
 }
 _ABSOLUTE = re.compile(r"\|{1,2}(?:g|grad|∇\w*)\|{1,2}")  # |g|
 _VALUE_FIRST = re.compile(rf"({_NUMBER}) ([a-z][a-z ]{{2,30}})")  # darknet: "1.83 avg loss, 0.001 rate"
@@ -218,6 +222,7 @@ def parse_line(text: str) -> Point:
         numbers = [(name, _float(number)) for name, number in quoted]
         return _point_of(numbers, split[1] if split else _LABELS[labels[-1].lower()] if labels else "")
     text = _ABSOLUTE.sub("grad_norm", text) if "|" in text else text
+    text = _COUNT_FIRST.sub(r"\2 \1 ", text)
     if not text.isascii():
         text = _ORDINAL.sub(r"\2 \1 ", text.translate(_WIDE))
         text = _A_CHINESE.sub(lambda word: _CHINESE[word[0]], text)
@@ -293,6 +298,8 @@ def _prose(text: str) -> Point:
     if bar and _OTHER_BAR.match(text):
         return point
     end, split, only_eval = 0, "", False
+    if bare := _BARE_STEP.match(text):
+        point |= {"step": int(bare[1]), "metrics": {"loss": _float(bare[2])}}
     if leading := _LEADING_STEP.match(text):
         point["step"] = int(leading[1])
     for match in _NUMBERS.finditer(text):
@@ -305,12 +312,13 @@ def _prose(text: str) -> Point:
         name = " ".join(_CUT.split(gap.rstrip(":= "))[-1].split(" ")[-5:]).strip(" [(")
         if name and not (bar and match.start(1) == bar.start(1)):  # "Steps: 41%|" is no step
             value = _float(match[1]) * _SCALE.get((match[4] or "").upper(), 1.0)
-            known_before = set(point["metrics"])
+            metrics, point["metrics"] = point["metrics"], {}
             _take(point, name, gap.endswith((":", "=")), value, match[2] or "", match[3] or (match[4] or "").upper())
-            for new in set(point["metrics"]) - known_before:
+            for new, number in point["metrics"].items():
                 # "val loss 0.6 acc 0.7": the accuracy is the validation's, too, but never the learning rate
-                if split not in ("", "train") and known(new) and not any(word in _LABELS for word in new.split("_")):
-                    point["metrics"][_with_split(new, split)] = point["metrics"].pop(new)
+                other = known(new) and not any(word in _LABELS for word in new.split("_"))
+                metrics.setdefault(_with_split(new, split) if other else new, number)
+            point["metrics"] = metrics
     _take_progress(point, text, bar, only_eval)
     _resolve_time(point)
     if _PAST.search(text) or _RAISED.search(text):
@@ -447,7 +455,7 @@ def _key(name: str) -> tuple[str, str]:
     before = words[-1] if words else ""
     if key == ["loss"] and before in _PLAYERS:
         key.insert(0, words.pop())
-    while words and words[-1] in _QUALIFIERS:
+    while words and words[-1] in _QUALIFIERS and not (words[-1] == "time" and key[0] in _STEPS):
         key.insert(0, words.pop())
     key[0] = _VAL.get(key[0], key[0])
     joined = "_".join(key).replace(".", "_").replace("-", "_")
@@ -457,7 +465,12 @@ def _key(name: str) -> tuple[str, str]:
 def _is_metric(key: str, name: str, assigned: bool) -> bool:
     if key in _NOT_METRICS or not key or ".py" in name or not (key[0].isalpha() or key[0] == "_"):
         return False
-    known = key in LOG_WORDS or key.rpartition("_")[2] in LOG_WORDS or key.endswith(("_norm", "learning_rate"))
+    known = (
+        key in LOG_WORDS
+        or key == "scale"
+        or key.rpartition("_")[2] in LOG_WORDS
+        or key.endswith(("_norm", "learning_rate", "_scale"))
+    )
     return known or (assigned and len(key) <= 40)
 
 

@@ -223,7 +223,8 @@ def plateau(run: Curves) -> Iterator[Finding]:
     size = max(abs(start), abs(newest), 1e-12)
     flat = abs(middle - newest) < max(3 * noise, 0.015 * size)
     chance = min(abs(newest / math.log(classes) - 1) for classes in _KNOWN_CHANCE)
-    never = abs(start - newest) < max(0.02 * size, doubt) and doubt < 0.1 * size
+    fell = values[0] - newest > max(4 * _noise(values), 0.1 * size)  # before the second print: a finetuning may
+    never = abs(start - newest) < max(0.02 * size, doubt) and doubt < 0.1 * size and not fell
     # at chance for most of the run, however far the first steps were above it
     never = never or (chance < 0.01 and flat and abs(_middle(values[third // 2 : third]) / newest - 1) < 0.03)
     checks = list(dict.fromkeys(value for _, value in run.val_loss))
@@ -306,8 +307,9 @@ def gradient(run: Curves) -> Iterator[Finding]:
 
 def loss_scale(run: Curves) -> Iterator[Finding]:
     """It starts high and comes down until it fits: only one that goes on falling, or has reached nothing, is sick."""
-    points = [(x, value) for x, value in run.loss_scale if value > 0]
-    values = [math.log2(value) for _, value in points]
+    lg = run.name("loss_scale").startswith(("lg", "log"))  # guided-diffusion prints its logarithm
+    points = [(x, 2.0 ** min(value, 99.0) if lg else value) for x, value in run.loss_scale if lg or value >= 0]
+    values = [math.log2(max(value, 1e-12)) for _, value in points]  # one that is printed as 0.0000 was rounded
     if len(values) < _ENOUGH or max(values) < 6:
         return
     risen = max((n for n in range(1, len(values)) if values[n] > values[n - 1]), default=0)

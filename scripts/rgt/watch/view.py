@@ -265,7 +265,10 @@ def restart_loop(view: View) -> Iterator[Finding]:
     """Again and again from the same place, or without getting further."""
     rows, count = view.longest("restarts")[-_LOOP:], view.counts.get("restarts", 0)
     at, to = [row["at"] for row in rows], [row["to"] for row in rows]
-    if count >= _LOOP and (max(to) <= max(1.0, 0.1 * max(at)) or max(at) - min(at) <= 0.1 * max(at) + 1):
+    if count < _LOOP or all(before < after for before, after in pairwise(to)):  # two counters of one run do so, too
+        return
+    same_end, same_start = max(at) - min(at) <= 0.1 * max(at) + 1, max(to) - min(to) <= 0.01 * max(to)
+    if max(to) <= max(1.0, 0.1 * max(at)) or same_end or same_start:
         message = f"started again {count} times without getting further than {max(at):g}"
         evidence = "counters went back: " + ", ".join(f"{row['at']:g} to {row['to']:g}" for row in rows)
         fix = "read the end of the log before each start; a resume that fails at one step will fail there again"
@@ -276,7 +279,9 @@ def stalled(view: View) -> Iterator[Finding]:
     gap, last_line = view.gap or 0.0, view.main.last_line[:200].strip()
     quiet = max(QUIET, QUIET_STEPS * gap)
     frozen = view.now - view.progress if view.progress and view.step is not None else 0.0
-    silent = next((log for log in view.logs.values() if len(log.pauses) >= _KNOWN and log.silence > _patience(log)), None)
+    silent = next(
+        (log for log in view.logs.values() if len(log.pauses) >= _KNOWN and log.silence > _patience(log)), None
+    )
     waiting = next((log for log in view.logs.values() if log.waits >= _WAITING and not _moves(log)), None)
     repeated = view.main.repeats >= max(_REPEATS, 3 * view.main.usual_repeats)
     if waiting:
