@@ -18,6 +18,7 @@ from bench import watch_curves
 from rgt import bundle, files
 from rgt.log import reader
 from rgt.log.history import OLD, RECENT, History, Points, Series
+from rgt.log.line import parse_line
 from rgt.machine import open_files, processes
 from rgt.report import Finding
 from rgt.run import record as rundir
@@ -437,6 +438,12 @@ def test_restart_loop_and_its_look_alikes() -> None:
     assert "restarts" not in judged(*two_writers)
     further = [f"step {n} loss 1.0" for start in (0, 400, 800, 1200) for n in (start, start + 500)]
     assert "restarts" not in judged(*further)  # resumed, and each time further
+    same = [f"step {n} loss 1.0" for end in (2800, 3400, 4100, 3900) for n in (2000, end)]
+    assert "restarts" in judged(*same)  # each time from one checkpoint
+    two_counters = [
+        line for n in range(1, 9) for line in (f"global_step={900 * n}, return=1.0", f"update {n}: loss=1.0")
+    ]
+    assert "restarts" not in judged(*two_counters)
     epochs = [f"{n * 10}%|#| {n}/10 [00:01<00:01, 2.00it/s]" for _ in range(5) for n in range(1, 11)]
     history = recorded(*epochs)
     assert "restarts" not in judged(*epochs) and history.base + (history.step or 0) == 50
@@ -453,6 +460,50 @@ def test_stalled_by_its_own_speed() -> None:
     frozen = judged(*fast, progress=time.time() - 4000)["stalled"]
     assert "step 29 has not changed for" in frozen.message
     assert "stalled" not in judged(*fast, **old, events_state="stopped")
+
+
+STEPS = [f"[01/24 22:{n:02}:00 d2.utils.events]: iter: {n} total_loss: 1.0" for n in range(20)]
+SILENT = [
+    (True, ["[Tue Jan 25 03:24:40 2022] INFO: task python:1870 blocked for more than 360 seconds."]),
+    (True, ["2022-01-25 03:24:40 WARNING no training progress for 17000 seconds (last step 7600), possible hang"]),
+    (True, ["2022-01-25 03:24:40 flushing event file"]),
+    (False, ["[01/25 03:24:40 d2.utils.events]: iter: 20 total_loss: 1.0"]),  # it went on
+    (False, ["[01/24 22:19:30 d2.utils]: heartbeat: process alive, step=19"] * 4),
+]
+
+
+@pytest.mark.parametrize(("stalls", "after"), SILENT)
+def test_stalled_by_the_clock_in_its_lines(stalls: bool, after: list[str]) -> None:
+    assert ("stalled" in judged(*STEPS, *after)) == stalls
+
+
+def test_words_that_are_no_accident_and_accidents_inside_a_bar() -> None:
+    calm = ["overflow bucket: 0 samples, out of memory-mapped files: 0", "{'best_train_loss': inf, 'epoch': 1}"]
+    assert not judged(STEP, *calm)
+    bar = "Epoch 7:  13%|#3   | 200/1500 [00:16<01:45, 12.33it/s, loss=0.4]"
+    assert judged(f"{bar}Traceback (most recent call last):", "KeyError: 'x'", bar)["crash"].severity == "error"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("3epoch:train:501-600batch: loss=29.6", {"epoch": 3, "step": 600, "metrics": {"loss": 29.6}}),
+        ("[train] loss=48.0, [valid] loss=55.1", {"metrics": {"loss": 48.0, "val_loss": 55.1}}),
+        ("20  10.98  17.3s elapsed  0.5 s/step", {"step": 20, "it_per_s": 2.0, "metrics": {"loss": 10.98}}),
+    ],
+)
+def test_counters_and_losses_of_rare_styles(line: str, expected: dict[str, Any]) -> None:
+    assert parse_line(line) == expected
+
+
+def test_a_loss_scale_that_is_printed_as_zero_or_as_its_logarithm() -> None:
+    for name, values in (
+        ("loss_scale", [2.0 ** (16 - n) for n in range(30)] + [0.0]),
+        ("lg_loss_scale", range(16, -40, -1)),
+    ):
+        points = [(float(n), float(value)) for n, value in enumerate(values)]
+        (finding,) = curves.loss_scale(curves.Curves(loss_scale=points, names={"loss_scale": name}))
+        assert finding.code == "loss-scale"
 
 
 def test_a_checkpoint_that_is_due() -> None:

@@ -222,7 +222,7 @@ def parse_line(text: str) -> Point:
         numbers = [(name, _float(number)) for name, number in quoted]
         return _point_of(numbers, split[1] if split else _LABELS[labels[-1].lower()] if labels else "")
     text = _ABSOLUTE.sub("grad_norm", text) if "|" in text else text
-    text = _COUNT_FIRST.sub(r"\2 \1 ", text)
+    text = _COUNT_FIRST.sub(r" \2 \1 ", text)
     if not text.isascii():
         text = _ORDINAL.sub(r"\2 \1 ", text.translate(_WIDE))
         text = _A_CHINESE.sub(lambda word: _CHINESE[word[0]], text)
