@@ -298,6 +298,9 @@ def spoil(guard: Walker, source: str, target: str, state: State, stdin: str, wor
         return
     told = stdin if source == "-" else "" if source == "/dev/null" else state.files.get(place)
     empty = source != "-" and os.path.isfile(place) and not os.path.getsize(place)
+    empty = empty or bool(
+        re.search(r"(?i)(?:^|[^a-z])(?:empty|blank|dummy|zeros?)(?:[^a-z]|$)", os.path.basename(source))
+    )
     other = source != "-" and os.path.splitext(place)[1] != os.path.splitext(name)[1] and os.path.isfile(place)
     other = other and not guard.precious.lost(place, False)
     if empty or other or place in state.folders or (told is not None and is_said(guard, told)):

@@ -412,6 +412,8 @@ def web_client(guard: Walker, words: list[str], state: State, stdin: str) -> Non
     head = has_flag(words[1:], "-G", "--get", "-I", "--head", "--offline") and words[0] not in ("wget", "irm", "iwr")
     for url in rest if bodies else rest[:1]:
         request(guard, "GET" if head else method, url, data, words)
+        if upload := option(words[1:], "-T", "--upload-file") if words[0] == "curl" else None:
+            spoil(guard, upload, url.partition("?")[0], state, stdin, words)
     target = option(words[1:], *outputs) if outputs else None
     if target and target != "-":
         guard.overwrite(target, state, words)

@@ -105,7 +105,7 @@ _WRITES = Regex(
 )
 _ADDRESS = Regex(r"(?:https?:)?/[\w./:$?=&{}-]*")
 _SDK = Regex(
-    r"aws-sdk|Aws::|amazonaws|@google-cloud|@azure|Google::Cloud|Azure::|dockerode|kubernetes|openai|\bminio\b"
+    r"aws-sdk|Aws(?:::|\\)|amazonaws|@google-cloud|@azure|Google::Cloud|Azure::|dockerode|kubernetes|openai|\bminio\b"
 )
 _METHOD = Regex(r"(?i)\b(delete|post|put|patch)\b")
 
