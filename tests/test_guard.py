@@ -58,7 +58,16 @@ vi '+g/nan/d' +x results.json
 unzip -oq downloads/w.zip weights/final.safetensors
 ssh box 'mkdir runs; rm -rf runs/*'
 mkdir runs/new; mv runs/20261101-101010-tiny-abc123 runs/new/; rm -rf runs/new
-mv runs runs-$$ && rm -rf runs-$$""".splitlines()
+mv runs runs-$$ && rm -rf runs-$$
+scp notes.txt gpu1:proj/ckpts/best.pt
+aws s3api put-object --bucket lab --key runs/exp1/results.json --body /dev/null
+docker run --rm -v $PWD:/w --entrypoint=find alpine /w/runs -name '*.pt' -delete
+ruby -e 'require "aws-sdk-s3"; Aws::S3::Client.new.delete_object(bucket: "lab", key: "exp1/best.pt")'
+grep -L done runs/*/train.log | perl -ne 'chomp; system("rm -rf $_")'
+git filter-branch --tree-filter 'rm -rf ckpts' HEAD
+bfg --delete-files '*.pt'
+ssh gpu1 "echo '{}' > runs/exp1/results.json"
+mkdir -p /tmp/e && rclone sync /tmp/e b2:lab-checkpoints --transfers 32""".splitlines()
 BESIDE = r"""lsof -ti:8080 | xargs kill
 pgrep -u $USER -f tensorboard | xargs -r kill
 bash ci/cleanup_cache.sh
@@ -70,7 +79,13 @@ Set-Content .\config.yaml 'lr: 1'
 tar -xf downloads/a.tar -C /tmp results.json
 ssh box 'mkdir runs/p && touch runs/p/x && rm -rf runs/p'
 touch runs/.probe && rm runs/.probe
-d=runs/smoke-$(date +%s); python train.py --out $d; rm -rf $d""".splitlines()
+d=runs/smoke-$(date +%s); python train.py --out $d; rm -rf $d
+aws s3 cp ckpts/best.pt s3://team-ckpts/new/best.pt
+bash scripts/train.sh | rclone rcat r2:lab/runs/e9/metrics.jsonl
+gcloud compute tpus tpu-vm ssh v4 --worker=0 --command 'tail ~/outputs/train.log'
+node -e 'require("@aws-sdk/client-s3"); const m = new Map(); m.delete("a")'
+c=$(docker create acme/x) && docker rm "$c"
+git filter-repo --analyze""".splitlines()
 
 
 def test_what_a_line_reaches_and_what_it_made_itself(world: Path) -> None:

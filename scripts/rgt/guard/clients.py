@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 
 from rgt.guard.argument_words import has_flag, operands, option, values_of
-from rgt.guard.precious_paths import UNKNOWN
+from rgt.guard.precious_paths import UNKNOWN, is_result_file
 from rgt.guard.quick_start import WORDS, Regex, re
 from rgt.guard.shell_walk import State, Walker, mounts
 
@@ -54,6 +54,8 @@ _ENGINE = Regex(r"(?:docker|podman|containerd)\.sock|:237[56]\b")
 _CLUSTER = Regex(r"/apis?/[\w./]*namespaces/")
 _BESIDE = Regex(r"volume|drive|storage|snapshot|bucket|\bjobs\b|template|endpoint|serverless")
 _MOVES, _MIRRORS = {"mv", "move", "moveto"}, {"sync", "rsync", "mirror"}
+_COPIES = {"cp", "copy", "copyto", "put", "rcat", "pipe", "upload"}
+_NOTHING = Regex(r"(?:^|[\s;|&(])(?::|true|echo|printf|touch)(?=[\s|>])|[^>\s&]\s*/dev/null|(?:^|[;&|])\s*>")
 _EMPTIES = {"rm", "rmr", "delete", "del", "remove", "deletefile", "cleanup", "rmdirs", "dedupe", "expunge"}
 _PLACE = Regex(
     r"(?:s3|gs|r2|oss|cos|obs|b2|abfss?|wasbs?|lakefs|hf|dbfs|swift|az|gcs|minio|tos|bos|hdfs|s3a)://"
@@ -142,7 +144,7 @@ def ended_by(words: list[str], known: bool) -> int:
 def empties(words: list[str]) -> bool:
     """Scales to nothing: --replicas 0, --size=0, {"replicas": 0}, {"suspend": true}."""
     for i, word in enumerate(words[1:], 1):
-        if word in ("create", "run", "launch"):
+        if word in ("create", "run", "launch", "ssh", "exec"):  # tpu-vm ssh --worker=0
             return False
         text = f"{word}=0" if words[i + 1 : i + 2] == ["0"] and word.startswith("-") else word
         low = "min" in text.lower() and "desired" not in text.lower()
@@ -163,10 +165,14 @@ def is_ending_call(name: str, known: bool) -> bool:
 # -- command lines
 
 
-def judge(guard: Walker, words: list[str], state: State, known: bool, generic: bool) -> None:
+def judge(guard: Walker, words: list[str], state: State, known: bool, generic: bool, stdin: str) -> None:
     """By the rows of the table, then by any verb that ends. `generic`: no function judges this program already."""
     name, told = words[0], " ".join(words[:6])
-    if (generic and storage(guard, words, state)) or (known and made_here(words, state)) or raw_request(guard, words):
+    if (
+        (generic and storage(guard, words, state, stdin))
+        or (known and made_here(words, state))
+        or raw_request(guard, words)
+    ):
         return
 
     def ends(box: str, profile: str = "") -> None:
@@ -195,7 +201,8 @@ def judge(guard: Walker, words: list[str], state: State, known: bool, generic: b
 
 def raw_request(guard: Walker, words: list[str]) -> bool:
     """az rest, gh api, oci raw-request, databricks api post: a client as the way to its platform's HTTP paths."""
-    if not words[1:2] or words[1] not in ("rest", "api", "raw-request"):
+    dotted = re.fullmatch(r"\w+(?:\.\w+)+", "".join(words[2:3]))  # openai api fine_tuning.jobs.cancel
+    if not words[1:2] or words[1] not in ("rest", "api", "raw-request") or dotted:
         return False
     paths = operands(words[2:], "--method -X -m --http-method --body -b -f -F -H --url --uri --target-uri")
     told = option(words, "--method", "-X", "-m", "--http-method") or (paths[0] if paths else "get")
@@ -239,17 +246,23 @@ def made_here(words: list[str], state: State) -> bool:
     jobs = words[0] in ("scancel", "qdel", "bkill", "oardel")
     asked = [word for word in words[1 if jobs else 2 :] if word[:1] != "-" and word not in ENDS]
     asked = asked[1:] if asked[1:] and THINGS.issuperset(parts(asked[0])) else asked
-    asked = named or [one.partition("/")[2] or one for one in asked]
+    asked = named or [one if "\ue001" in one else one.partition("/")[2] or one for one in asked]
     return bool(asked) and all(one in state.made or _MADE.match(one) for one in asked)
 
 
-def storage(guard: Walker, words: list[str], state: State) -> bool:
+def storage(guard: Walker, words: list[str], state: State, stdin: str) -> bool:
     """rclone, aws s3, gsutil, hf: what is in buckets is judged by name. Whether these words are about a bucket."""
     if words[1:2] in (["dfs"], ["fs"]) and len(words) > 2:  # hdfs dfs -rm
         words = [words[0], words[2].lstrip("-"), *words[3:]]
+    words = [w for i, w in enumerate(words) if not (re.fullmatch(r"\d+[a-zA-Z]?", w) and words[i - 1][:2] == "--")]
     valued = "--profile --region --project --endpoint-url -o -h -u --exclude --include"
     rest = operands(words[1:], "" if words[0] in ("hdfs", "hadoop") else valued)
     places = [word for word in rest if _PLACE.match(word)]
+    copies = _COPIES.intersection(part for word in words[1:5] for part in parts(word))
+    named, body = option(words, "--key", "-n", "--name", "--blob-name"), option(words, "--body", "-f", "--file")
+    if copies and ((named and body) or (rest[1:] and (rest[-1] in places or words[0] in WORDS["buckets"]))):
+        source = body or ("-" if copies & {"rcat", "pipe"} else rest[-2])
+        spoil(guard, source, named if named and body else rest[-1], state, stdin, words)
     if words[0] in WORDS["buckets"]:
         places = places if words[0] == "rclone" and places else rest[1:]
     elif not any("://" in place for place in places) or words[0] in ("curl", "terraform", "optuna", "mlflow"):
@@ -276,6 +289,29 @@ def storage(guard: Walker, words: list[str], state: State) -> bool:
         for place in [one for one in rest[:-1] if one in sources or os.path.exists(state.path(one))]:
             guard.lose_place(place, there if "://" in place else state, words, "moves away")
     return bool(verbs)
+
+
+def spoil(guard: Walker, source: str, target: str, state: State, stdin: str, words: list[str]) -> None:
+    """Nothing, what the line itself says or an unrelated file is put over a result that is not here."""
+    place, name = state.path(source), os.path.basename(target)
+    if not is_result_file(name) or os.path.exists(state.path(target)):
+        return
+    told = stdin if source == "-" else "" if source == "/dev/null" else state.files.get(place)
+    empty = source != "-" and os.path.isfile(place) and not os.path.getsize(place)
+    empty = empty or bool(
+        re.search(r"(?i)(?:^|[^a-z])(?:empty|blank|dummy|zeros?)(?:[^a-z]|$)", os.path.basename(source))
+    )
+    other = source != "-" and os.path.splitext(place)[1] != os.path.splitext(name)[1] and os.path.isfile(place)
+    other = other and not guard.precious.lost(place, False)
+    if empty or other or place in state.folders or (told is not None and is_said(guard, told)):
+        guard.act("path", f"writes over {target}", words, target)
+
+
+def is_said(guard: Walker, text: str) -> bool:
+    """Nothing, or text that stands in the line: no output of a program, and no file's content."""
+    if not text.strip():  # a script that prints what is not known gives nothing, too
+        return bool(_NOTHING.search(guard.line))
+    return bool(re.search(rf"(?<![\w.]){re.escape(text.strip())}(?![\w.])", guard.line))
 
 
 # -- HTTP

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 
 from rgt.guard.argument_words import has_flag, operands, option, shlex_words, values_of
-from rgt.guard.clients import LIGHT, about, is_dry, parts, request
+from rgt.guard.clients import LIGHT, about, is_dry, parts, request, spoil
 from rgt.guard.precious_paths import UNKNOWN
 from rgt.guard.quick_start import PROGRAMS, WORDS, Regex, re
 from rgt.guard.shell_walk import DEVICE, State, Walker
@@ -130,6 +130,8 @@ def rsync(guard: Walker, words: list[str], state: State, stdin: str) -> None:
             guard.lose_place(place, state, words, "removes")
     if places and not state.remote and os.path.isfile(state.path(places[-1])):
         copy(guard, ["cp", *places], state, stdin)
+    if len(places) == 2 and ":" in places[1] and not state.remote:
+        spoil(guard, places[0], places[1], state, stdin, words)
     emptied(guard, words, places, state)
 
 
@@ -171,7 +173,7 @@ def git(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     own = settings.get(f"alias.{verb}", "")
     if own.startswith("!"):
         guard.script(" ".join([own[1:], *rest]), inner)
-    elif verb in ("annex", "lfs"):
+    elif verb in ("annex", "lfs", "filter-repo", "filter-branch"):
         guard.run([f"git-{verb}", *rest], inner, "")
     elif verb == "bisect" and rest[:1] == ["run"]:
         guard.run(rest[1:], inner, "")
@@ -181,6 +183,21 @@ def git(guard: Walker, words: list[str], state: State, stdin: str) -> None:
         guard.script(option(rest, "-x", "--exec", "--extcmd") or "", inner)
     else:
         git_removes(guard, words, verb, rest, inner, settings.get("clean.requireforce") == "false")
+
+
+def history(guard: Walker, words: list[str], state: State, stdin: str) -> None:
+    """git filter-repo, git filter-branch, bfg: what leaves the history leaves the work tree, too."""
+    if has_flag(words[1:], "--analyze", "--dry-run", "--help"):
+        return
+    for text in values_of(words, "--index-filter", "--tree-filter"):
+        guard.script(text.replace("--cached", ""), state.copy())
+    named = values_of(words, "--path", "--path-glob", "--delete-folders", "--delete-files", "-D")
+    named += [one.strip("^$").replace("\\", "").replace(".*", "*") for one in values_of(words, "--path-regex")]
+    if words[0] == "git-filter-repo" and "--invert-paths" not in words and named:  # only these stay
+        tops = {path.split("/")[0] for path in named}
+        named = [name for name, _ in guard.precious.entries(state.cwd) if name not in tops]
+    big = has_flag(words[1:], "--strip-blobs-bigger-than", "-b")
+    guard.lose(["."] if big else [one.strip("{}") for one in named], state, words, "drops from the history")
 
 
 def git_removes(guard: Walker, words: list[str], verb: str, rest: list[str], state: State, forced: bool) -> None:
@@ -355,6 +372,21 @@ def ansible(guard: Walker, words: list[str], state: State, stdin: str) -> None:
         guard.act("end", f"{module} ends {named}", words, named)
 
 
+def playbook(guard: Walker, words: list[str], state: State, stdin: str) -> None:
+    """Each task: what it removes with `state: absent`, and the lines that it gives to a shell."""
+    if has_flag(words[1:], "-C", "--check", "--list-hosts", "--list-tasks", "--syntax-check"):
+        return
+    for path in operands(words[1:], "-i -e -u -l -t -f --inventory --extra-vars --limit --tags --user"):
+        text = guard.content(path, state)
+        for task in re.split(r"(?m)^\s*- (?=[\w.]+:)", "" if text.startswith("\ue001") else text):
+            if re.search(r"\bstate\s*[:=]\s*[\"']?absent", task) and re.search(r"\bfile:", task):
+                gone = re.findall(r"\b(?:path|dest|name)\s*[:=]\s*[\"']?(/[^\s\"']+|~[^\s\"']+)", task)
+                guard.lose(gone, state.elsewhere(), words, "removes")
+            if re.search(r"\b(?:shell|command|raw|cmd)\s*:", task):
+                for line in re.findall(r"(?m)^\s*(?:[\w.]+:\s*)?[\"']?([^\s\"'].*?)[\"']?$", task):
+                    guard.script(line, state.elsewhere())
+
+
 def web_client(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     """curl, wget, httpie, Invoke-RestMethod: the method, the address, the body, and the file that is written."""
     kind = next(row for row in PROGRAMS["web clients"] if words[0] in row["names"].split())
@@ -380,6 +412,8 @@ def web_client(guard: Walker, words: list[str], state: State, stdin: str) -> Non
     head = has_flag(words[1:], "-G", "--get", "-I", "--head", "--offline") and words[0] not in ("wget", "irm", "iwr")
     for url in rest if bodies else rest[:1]:
         request(guard, "GET" if head else method, url, data, words)
+        if upload := option(words[1:], "-T", "--upload-file") if words[0] == "curl" else None:
+            spoil(guard, upload, url.partition("?")[0], state, stdin, words)
     target = option(words[1:], *outputs) if outputs else None
     if target and target != "-":
         guard.overwrite(target, state, words)

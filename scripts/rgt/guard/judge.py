@@ -39,7 +39,7 @@ class Guard(Walker):
         self.files_read = 0
 
     def judge(self, line: str) -> list[Act]:
-        again = self.state.copy()
+        again, self.line = self.state.copy(), line
         self.script(line, self.state)
         if not self.acts and "\\" in line and wrappers.WINDOWS.search(line):  # PowerShell: .\runs\x
             self.script(re.sub(r"(?<=[\w.:*])\\(?=[\w.*])", "/", line), again)
@@ -78,7 +78,7 @@ class Guard(Walker):
         if known or not (losing or program or name in WORDS["data"]):
             if clients.is_dry(words):
                 return marker(" ".join(words))
-            clients.judge(self, words, state, known, generic=not losing)
+            clients.judge(self, words, state, known, not losing, stdin)
         if not losing and name not in WORDS["data"] and name not in ("echo", "printf"):
             destroyers.output_wiped(self, words, state)
         told = [alike if alike and name not in LOSES else name, *words[1:]]

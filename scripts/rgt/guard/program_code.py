@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from rgt.guard.argument_words import after_options, operands, option
-from rgt.guard.clients import is_ending_call, request, shows_only
+from rgt.guard.clients import is_ending_call, parts, request, shows_only
 from rgt.guard.destroyers import unseen
 from rgt.guard.precious_paths import marker
 from rgt.guard.quick_start import Regex, re
@@ -28,7 +28,7 @@ def interpreter(guard: Walker, words: list[str], state: State, stdin: str) -> No
         guard.edit(operands(words[1:], "-e -E -I -M -v"), state, words)
     for i, word in enumerate(words[1:-1], 1):
         if re.fullmatch(r"-[a-zA-Z]*[eEr]|--?eval|--execute|-p|--print|eval|-batch", word):
-            foreign(guard, words[i + 1], state, name)
+            foreign(guard, words[i + 1], state, name, stdin)
             return
     if name.endswith("awk"):
         foreign(guard, " ".join(words[1:]), state, stdin=stdin)
@@ -104,6 +104,9 @@ _WRITES = Regex(
     rf"|open[\s(]*({_LITERAL})\s*,\s*['\"]w|open[^;\n]{{0,20}}['\"]>\s*(\w[^'\"]*)"
 )
 _ADDRESS = Regex(r"(?:https?:)?/[\w./:$?=&{}-]*")
+_SDK = Regex(
+    r"aws-sdk|Aws(?:::|\\)|amazonaws|@google-cloud|@azure|Google::Cloud|Azure::|dockerode|kubernetes|openai|\bminio\b"
+)
 _METHOD = Regex(r"(?i)\b(delete|post|put|patch)\b")
 
 
@@ -123,10 +126,11 @@ def deletes(guard: Walker, text: str, state: State, language: str) -> None:
 
 def foreign(guard: Walker, text: str, state: State, language: str = "", stdin: str = "") -> None:
     """node, perl, ruby, php, awk, lisp: calls by name with the literals behind them."""
+    stdin = re.sub(r"[|;&<>()'\"`$]", " ", stdin[:200])  # will stand in a marker that is read as a shell's text
     known = dict(re.findall(rf"(\w+)\s*=\s*({_LITERAL})", text))
     text = re.sub(r"(?<=[(,\s])\$?(\w+)(?=\s*[,);])", lambda match: known.get(match[1], match[0]), text)
     for match in re.finditer(rf"{_LITERAL}(?:[\s,\[]+{_LITERAL})*", text) if _RUNS.search(text) else ():
-        literals = [_bare(one) for one in re.findall(_LITERAL, match[0])]
+        literals = [_bare(one, stdin) for one in re.findall(_LITERAL, match[0])]
         first = literals[0].split()
         if not first or not (guard.knows(first[0]) or first[0] in STARTS):
             continue
@@ -134,7 +138,7 @@ def foreign(guard: Walker, text: str, state: State, language: str = "", stdin: s
             continue
         if re.match(r"\s*[+.$\w]", text[match.end() :]) and not re.match(r"\s*\.[a-z!]", text[match.end() :]):
             # "rm -rf " $1: what follows is not known
-            literals[-1] += marker(f"{stdin[:200]} {text[match.end() : match.end() + 40]}")
+            literals[-1] += marker(f"{stdin} {text[match.end() : match.end() + 40]}")
         guard.script(literals[0], state.copy()) if len(literals) == 1 else guard.run(literals, state.copy(), "")
     deletes(guard, text, state, language)
     for match in _WRITES.finditer(text):
@@ -144,15 +148,23 @@ def foreign(guard: Walker, text: str, state: State, language: str = "", stdin: s
             told = text[max(0, match.start() - 80) : match.end() + 500]
             named = _METHOD.search(told)
             request(guard, named[1].upper() if named else "GET", _bare(match[0]), told, ["code", match[0][:80]])
-    for call in set(re.findall(r"\b[A-Za-z_][\w.]*(?=\s*\()", text)):
+    sdk = _SDK.search(text)
+    keys = re.findall(r"[kK]ey[\"']?\s*[:=]>?\s*[\"']([^\"']+)", text)
+    spares = keys and not any(guard.precious.by_name(key, True) for key in keys)  # only scratch in a bucket
+    for call in set(re.findall(r"\b[A-Za-z_][\w.]*(?=\s*\()|(?<=\)\.)[a-z]\w+(?=\()", text)):
         profile = guard.table["calls"].get(call.rpartition(".")[2])
-        if profile is not None or is_ending_call(call, False):
+        is_clear = len(parts(call.rpartition(".")[2])) > 1 or f").{call}(" in text  # not: a Map's own delete()
+        if (
+            profile is not None
+            or is_ending_call(call, False)
+            or (sdk and is_clear and not spares and is_ending_call(call, True))
+        ):
             guard.act("end", f"{call} ends it", ["code", text[:200]], "", profile or "")
 
 
-def _bare(literal: str) -> str:
+def _bare(literal: str, stdin: str = "") -> str:
     inner = re.sub(r"^(?:q[qwx]?[{(]|['\"`<])|[})'\"`>]$", "", literal)
-    return re.sub(r"\$\{?\w+\}?", lambda match: marker(match[0]), inner) if literal[0] in '"`' else inner
+    return re.sub(r"\$\{?\w+\}?", lambda match: marker(f"{stdin} {match[0]}"), inner) if literal[0] in '"`' else inner
 
 
 # -- make TARGET, just TARGET, npm run NAME: the lines that the named recipe would run
@@ -171,6 +183,10 @@ def recipe(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     names = [given] if given else usual.split()
     texts = [stdin] if given in ("-", "/dev/stdin") else [guard.content(name, inner) for name in names]
     text = next((text for text in texts if not text.startswith("\ue001")), "")
+    for names in re.findall(r"(?m)^(?:[-s]?include|import)\s+(.+)$", text):
+        text += "".join(
+            "\n" + guard.content(one.strip("'\""), inner) for n in names.split() for one in guard.glob(n, inner)
+        )
     rules, values = read_rules(text.replace("\\\n", " ")), dict(_VARIABLE.findall(text))
     told = operands(words[1:], "-C -f -j --directory --file --justfile --makefile")
     values.update(dict(word.split("=", 1) for word in told if "=" in word))

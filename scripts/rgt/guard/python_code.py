@@ -85,7 +85,7 @@ class _Reader(ast.NodeVisitor):
         for target in node.targets:
             if isinstance(target, ast.Name):
                 self.values[target.id] = self.of(node.value)
-                if isinstance(node.value, ast.Call):
+                if isinstance(node.value, ast.Call | ast.ListComp):
                     self.names[target.id] = self.called(node.value)
             elif isinstance(target, ast.Attribute):
                 self.options[target.attr] = self.of(node.value)
@@ -219,6 +219,8 @@ class _Reader(ast.NodeVisitor):
             return f"{self.called(node.value)}.{node.attr}"
         if isinstance(node, ast.Name):
             return self.names.get(node.id, node.id)
+        if isinstance(node, ast.ListComp):
+            return self.called(node.generators[0].iter)
         if not isinstance(node, ast.Call):
             return ""
         if isinstance(node.func, ast.Name) and node.func.id in _THROUGH and node.args:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 
 from rgt.guard.argument_words import values_of
-from rgt.guard.precious_paths import UNKNOWN, Precious, marker
+from rgt.guard.precious_paths import UNKNOWN, Precious, is_result_file, marker
 from rgt.guard.quick_start import Regex, re
 from rgt.guard.shell_reader import DECLARES, Node, Part, Word, parse, parse_word
 
@@ -128,6 +128,7 @@ class Walker:
         self.precious, self.table = precious, table
         self.acts: list[Act] = []
         self.steps = self.counter = 0
+        self.line = ""
         self.state = State(precious.cwd, {}, precious.home)
 
     def run(self, words: list[str], state: State, stdin: str) -> str:
@@ -191,6 +192,8 @@ class Walker:
             self.act("device", f"writes over {place}", [*words, ">", path], place)
         elif not state.remote and "\ue001" not in place and os.path.isfile(place):
             self.lose([os.path.realpath(place)], state, [*words, ">", path], "overwrites", False)
+        elif state.remote and words[:1] in ([], [":"], ["true"], ["echo"], ["printf"]):  # not: what a program prints
+            self.lose([path] if is_result_file(os.path.basename(path)) else [], state, words, "overwrites", False)
 
     def edit(self, paths: list[str], state: State, words: list[str]) -> None:
         """Files that are changed in place: they are there, on another machine, too."""
@@ -431,8 +434,8 @@ class Walker:
     def content(self, path: str, state: State) -> str:
         """A file's text: of the line's own making, or read here; a marker when it cannot be known."""
         key = state.path(path)
-        if key in state.files:
-            return state.files[key]
+        if key in state.files or key == "/dev/null":
+            return state.files.get(key, "")
         try:
             if state.remote or "\ue001" in key or not os.path.isfile(key):
                 return marker(path)

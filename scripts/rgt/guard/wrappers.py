@@ -114,6 +114,8 @@ def shell(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     inner.certain = {}  # what is not exported is not known there
     while rest and rest[0].startswith(("-", "+")):
         word = rest.pop(0)
+        if word in ("-O", "+O", "-o", "+o", "--rcfile", "--init-file"):  # bash -O extglob -c TEXT
+            rest = rest[1:]
         if re.fullmatch(r"-[a-zA-Z]*c", word) or word in ("--command", "--commands", "--init-command", "-C"):
             inner.arguments, inner.variables["0"] = rest[2:], "".join(rest[1:2]) or "sh"
             return guard.script("".join(rest[:1]), inner, stdin)
@@ -269,7 +271,10 @@ def carried(guard: Walker, words: list[str], state: State, stdin: str, client: b
         there = state.elsewhere()
         there.mounts, there.cwd = mounts(words, state), "/workspace"
         new = words[0] in ("docker", "podman", "nerdctl", "kubectl", "oc") and "run" in words[1:3]
-        there.fresh = new and not any(_SHARES.fullmatch(word) for word in words[1:])
+        there.fresh = new and words[1] != "compose" and not any(_SHARES.fullmatch(word) for word in words[1:])
+        if "run" in words[1:] and (entry := option(words, "--entrypoint")):  # what follows the image are its words
+            rest = after_options(words[words.index("run") + 1 :], WORDS["container options"], skip=1)
+            guard.run([*shlex_words(entry), *rest], there.copy(), stdin)
     option_texts(guard, words, there, stdin)
     before, first, started = len(guard.acts), not client, False
     for i, word in enumerate(words[1:40], 1):
