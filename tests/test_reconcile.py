@@ -311,7 +311,8 @@ def test_planted_drifts_are_found_and_nothing_else(tmp_path: Path, documents: in
     done = run(tmp_path, ".", "--json")
     score = reconcile_corpus.score(json.loads(done.stdout), planted)
     assert score.planted > documents / 4
-    assert score.missed <= 0.05 * score.planted and score.false <= 0.02 * score.alarms
+    # strict on purpose: a number whose words leave two values open is not blamed, and some planted ones are such
+    assert score.missed <= 0.08 * score.planted and score.false <= 0.01 * score.alarms
     assert score.flagged_clean <= 0.02 * documents
 
 

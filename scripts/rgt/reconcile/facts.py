@@ -28,6 +28,8 @@ UNITS = {  # spelling: kind of quantity, and how many of the smallest
     **dict.fromkeys(("gb",), ("size", 1000000000.0)),
     **dict.fromkeys(("tb",), ("size", 1000000000000.0)),
     **{f"{letter}ib": ("size", 1024.0**power) for power, letter in enumerate("kmgt", 1)},
+    **{f"{letter}b/s": ("rate", 1000.0**power) for power, letter in enumerate("kmgt", 1)},
+    **{f"{letter}ib/s": ("rate", 1024.0**power) for power, letter in enumerate("kmgt", 1)},
     **dict.fromkeys(("%", "pct", "percent", "pp", "percentage"), ("share", 0.01)),
     "dB": ("dB", 1.0),
     "db": ("dB", 1.0),

@@ -275,9 +275,11 @@ def _may_state(fact: Fact, miss: Slip, place: Place, equal: list[Fact]) -> bool:
     """Could the number be meant as this value at all? A digit, a whole number of things, a far value may not."""
     numeral = place.numeral
     whole = numeral.ulp >= 1 and not numeral.percent and abs(numeral.value) < 1000 and fact.value != round(fact.value)
+    says_what = "metric" in place.own or "metric" not in fact.terms or numeral.unit or numeral.percent
+    unnamed = "a factor of" in miss.what and not (says_what or place.cell)
     far = miss.what in _SOFT and not equal and miss.apart > (_FAR if place.cell else _CLOSE)
     few = numeral.digits < 2 and (numeral.ulp >= 1 or miss.what != "the unit is wrong")
-    return not few and not whole and not far
+    return not few and not whole and not far and not unnamed
 
 
 def _candidates(place: Place, vocabulary: Vocabulary) -> list[Fact]:
@@ -374,7 +376,7 @@ def _named_changes(place: Place, vocabulary: Vocabulary) -> Iterator[Derived]:
             continue
         chosen = vocabulary.plausible({**around, **place.named, **place.own, axis: ends})
         facts = [fact for fact in vocabulary.members(chosen) if axis in fact.terms]
-        if len(facts) == 2 and comparable(*facts):
+        if len(facts) == 2 and comparable(*facts) and "point" not in facts[0].terms:
             yield from changes(*facts)
 
 

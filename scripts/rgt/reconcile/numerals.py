@@ -70,6 +70,7 @@ _CHANGE_AFTER = re.compile(
     r"[-\s]{0,2}(?:(?:absolute|relative|percentage|accuracy|percent|%|F1|BLEU|mAP)[\s-])?(?:points?\b|pp\b|p\.p\.|pts?\b|ppt\b|个百分点|个点|百分点"
     r"|(?:%\s?)?(?:absolute |relative )?(?:higher|lower|better|worse|improvement|gain|increase|reduction|drop"
     r"|decrease|boost|apart|above|relative|ahead|behind|faster|slower|smaller|larger|more\b|less\b|fewer|cheaper|speed-?up)"
+    r"|\s[A-Z][\w@]{1,9}\s(?:more|less|higher|lower|better|worse)\b"  # 2.6 AP more
     r"|\s?的(?:绝对|相对)?(?:提升|下降|降低|提高|增益|改进|差距|优势))",
     re.I,
 )
@@ -191,8 +192,8 @@ def _numeral(text: str, match: re.Match[str], units: frozenset[str], in_cell: bo
     percent, spread_value, spread_ulp = bool(percent_sign), None, 0.0
     if spread:
         spread_value, spread_ulp = _read(spread["body"], int(spread["exp"] or 0))
-        if text[end : end + 1] == "(" and spread["body"].isdigit() and "." in body and len(spread["body"]) < 3:
-            spread_value, spread_ulp = spread_value * ulp, ulp  # 79.3(4): in units of the last place
+        if text[end : end + 1] == "(" and spread["body"].isdigit() and "." in body:
+            spread_value, spread_ulp = spread_value * ulp, ulp  # 79.3(4), 68.60(173): in units of the last place
         end = spread.end()
         percent = percent or bool(spread["percent"]) or text[end : end + 2].strip().startswith("%")
         unit = unit or _next_word(text, end, units)[1]

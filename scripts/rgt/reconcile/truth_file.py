@@ -211,7 +211,7 @@ def _read_key(key: str) -> Key:
     unit = "%" if "%" in key and not _SWEPT.fullmatch(key) else ""
     if _PER.search(low):
         return Key("", "throughput")
-    words = [word for word in re.split(r"[_\s/-]+|(?<=[a-z])(?=[A-Z][a-z0-9])|[()%]", key) if word]
+    words = _words(key)
     if len(words) == 1 and re.fullmatch(r".+(?:标准差|均值|平均值)", key):
         words = [key[:-3], key[-3:]] if not key.endswith("均值") else [key[:-2], key[-2:]]
     stat = split = ""
@@ -250,6 +250,12 @@ def _read_key(key: str) -> Key:
         metric = canonical(key_words(" ".join(words)))
     base = key_words(" ".join(words)) if (stat or unit) and not metric else ""
     return Key(stat, metric, unit, split, base)
+
+
+def _words(key: str) -> list[str]:
+    words = [word for word in re.split(r"[_\s/-]+|(?<=[a-z])(?=[A-Z][a-z0-9])|[()%]", key) if word]
+    rate = "/".join(words[-2:])  # read_mb_s
+    return [*words[:-2], rate] if rate.lower() in UNITS and len(words) > 2 else words
 
 
 def _measures(words: list[str], unit: str) -> bool:

@@ -80,7 +80,10 @@ class Vocabulary:
             for axis, term in fact.terms.items():
                 self.having[axis] = self.having.get(axis, 0) | fact.bit
                 self.named[axis, term] = self.named.get((axis, term), 0) | fact.bit
-        in_percent = {fact.terms.get("metric") for fact in facts if fact.share and 2 < abs(fact.value) <= 100}
+        shares = [fact for fact in facts if fact.share]
+        large = Counter(fact.terms.get("metric") for fact in shares if 2 < abs(fact.value) <= 100)
+        small = Counter(fact.terms.get("metric") for fact in shares if 0 < abs(fact.value) <= 1)
+        in_percent = {metric for metric, count in large.items() if count >= small[metric]}
         for fact in facts:  # an error rate of 1.4 beside one of 12.5 is a percentage, too
             if fact.share and not fact.unit and fact.terms.get("metric") in in_percent:
                 fact.unit = "%"
