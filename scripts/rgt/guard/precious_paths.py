@@ -14,6 +14,9 @@ ENTRIES = 4000  # directory entries read for one command line
 UP = 7  # folders above a path that may be a run directory
 RECORDS, PROOFS = WORDS["records"], WORDS["proofs"]
 CACHES, FOLDERS, WEIGHTS = WORDS["caches"], WORDS["result folders"], WORDS["weights"]
+SYSTEM = frozenset(
+    f"/{name}" for name in "bin boot etc home lib lib64 media mnt opt root sbin srv usr var Users".split()
+)
 VOLATILE = ("/tmp/", "/var/tmp/", "/dev/shm/", "/private/tmp/")
 _CODE = tuple(WORDS["code endings"])
 _ROOTS = WORDS["roots"] | {""}
@@ -139,7 +142,7 @@ class Precious:
         if os.path.isdir(real):
             if not whole:
                 return ""
-            if real in ("/", self.home, os.path.dirname(self.home)):
+            if real in ("/", self.home, os.path.dirname(self.home)) or real in SYSTEM:
                 return f"{real} with all that is in it"
             return self.within(real) or (self.inside(real) and real)
         if not os.path.exists(real):
