@@ -211,7 +211,7 @@ class _EveryPoint(History):
 
     def __init__(self, run: Foreign) -> None:
         super().__init__()
-        self.run, self.clock = run, 0.0
+        self.run, self.told_at = run, 0.0
 
     def take(self, line: str) -> None:
         if self.lines < _HEAD:
@@ -223,11 +223,11 @@ class _EveryPoint(History):
         super().take(line)
 
     def take_point(self, point: Point, text: str) -> None:
-        self.clock = point.get("time", 0.0)
+        self.told_at = point.get("time", 0.0)
         super().take_point(point, text)
 
     def put(self, name: str, place: float, value: float, text: str = "") -> None:
-        self.run.add(round(place), {name: value}, self.clock)
+        self.run.add(round(place), {name: value}, self.told_at)
 
 
 def read_log(path: Path) -> Iterator[Foreign]:
