@@ -204,6 +204,7 @@ def test_a_pipe_in_a_run_directory_is_not_waited_for(tmp_path: Path) -> None:
         ("watch.py", run.path),
         ("results.py", run.path, "--metric", "loss"),
         ("checkpoints.py", "list", run.path),
+        ("reconcile.py", "--values", run.path / "results.json", ROOT / "LICENSE"),
     ):
         done = subprocess.run(
             [sys.executable, ROOT / "scripts" / words[0], *words[1:]], capture_output=True, timeout=60

@@ -13,6 +13,7 @@ from html import unescape
 from importlib import import_module
 from pathlib import Path
 
+from rgt import files
 from rgt.errors import bad_input, from_os_error
 
 READERS = {  # of each kind of file: module and function
@@ -91,7 +92,8 @@ def text_of(path: Path) -> str:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise bad_input(f"{path} has more than {MAX_BYTES >> 20} MB: that is data, not a document")
-        raw = path.read_bytes()
+        with files.open_regular(path) as file:  # a pipe would be waited for
+            raw = file.read()
     except OSError as error:
         raise from_os_error(error, f"read {path}") from None
     if b"\x00" in raw[:4096] and not raw.startswith((b"\xff\xfe", b"\xfe\xff")):

@@ -237,7 +237,7 @@ def _read_key(key: str) -> Key:
         "wall",
         "clock",
     }
-    if low_words[0] in _COST_WORDS and about_cost and (len(words) > 1 or unit):
+    if low_words and low_words[0] in _COST_WORDS and about_cost and (len(words) > 1 or unit):
         return Key(stat, _COST_WORDS[low_words[0]], unit)
     for at in (0, -1):
         if len(words) > 1 and low_words[at] in names.SPLIT_WORDS and _metric_name(words[1:] if at == 0 else words[:-1]):
