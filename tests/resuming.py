@@ -192,14 +192,28 @@ def hf(options: Options, forget: set[str]) -> None:
             torch.save(self.model.state_dict(), options.out / f"checkpoint-{state.global_step}" / "ema.pt")
 
     small = transformers.LlamaConfig(
-        vocab_size=WORDS, hidden_size=WIDTH, intermediate_size=WIDTH, num_hidden_layers=1, num_attention_heads=2,
-        num_key_value_heads=2, max_position_embeddings=16, attention_dropout=0.2,
-    )  # fmt: skip
+        vocab_size=WORDS,
+        hidden_size=WIDTH,
+        intermediate_size=WIDTH,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=16,
+        attention_dropout=0.2,
+    )
     arguments = transformers.TrainingArguments(
-        output_dir=str(options.out), max_steps=options.steps, per_device_train_batch_size=BATCH, save_steps=EVERY,
-        logging_steps=1, learning_rate=1e-2, report_to=[], use_cpu=True, disable_tqdm=True, seed=1,
+        output_dir=str(options.out),
+        max_steps=options.steps,
+        per_device_train_batch_size=BATCH,
+        save_steps=EVERY,
+        logging_steps=1,
+        learning_rate=1e-2,
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        seed=1,
         ignore_data_skip="sampler" in forget,
-    )  # fmt: skip
+    )
     rows = [{"input_ids": row, "labels": row} for row in corpus()]
     model = transformers.LlamaForCausalLM(small)  # type: ignore[no-untyped-call]
     trainer = transformers.Trainer(model, arguments, train_dataset=rows, callbacks=[Average()])
@@ -274,9 +288,14 @@ def lightning(options: Options, forget: set[str]) -> None:  # noqa: C901
         options.out, "{step}", save_top_k=-1, every_n_train_steps=EVERY, save_last=True
     )
     trainer = pl.Trainer(
-        accelerator="cpu", max_steps=options.steps, callbacks=[Extras(), keep], logger=False,
-        default_root_dir=options.out, enable_progress_bar=False, enable_model_summary=False,
-    )  # fmt: skip
+        accelerator="cpu",
+        max_steps=options.steps,
+        callbacks=[Extras(), keep],
+        logger=False,
+        default_root_dir=options.out,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
     last, module = options.out / "last.ckpt", Module()
     if last.exists() and "step" in forget:  # weights by hand, as many scripts do
         module.load_state_dict(torch.load(last, weights_only=False)["state_dict"])
@@ -335,15 +354,27 @@ def litgpt(options: Options, forget: set[str]) -> None:
     fabric = pl.Fabric(accelerator="cpu", devices=1)
     fabric.launch()
     train = TrainArgs(
-        save_interval=EVERY, log_interval=1, global_batch_size=BATCH, micro_batch_size=BATCH,
-        max_tokens=options.steps * BATCH * 8, max_norm=1.0, lr_warmup_steps=3,
-    )  # fmt: skip
+        save_interval=EVERY,
+        log_interval=1,
+        global_batch_size=BATCH,
+        micro_batch_size=BATCH,
+        max_tokens=options.steps * BATCH * 8,
+        max_norm=1.0,
+        lr_warmup_steps=3,
+    )
     shared = {"devices": 1, "seed": 1, "initial_checkpoint_dir": None, "tokenizer_dir": None, "tokenizer": None}
     evaluation = EvalArgs(interval=1000, max_iters=1, final_validation=False)
     lit.main(
-        fabric, resume="auto", config=config, data=Data(), out_dir=options.out, train=train, eval=evaluation,
-        optimizer="AdamW", **shared,
-    )  # fmt: skip
+        fabric,
+        resume="auto",
+        config=config,
+        data=Data(),
+        out_dir=options.out,
+        train=train,
+        eval=evaluation,
+        optimizer="AdamW",
+        **shared,
+    )
 
 
 TRAINERS = {"nanogpt": nanogpt, "plain": plain, "hf": hf, "lightning": lightning, "litgpt": litgpt}

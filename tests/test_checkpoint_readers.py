@@ -131,8 +131,15 @@ def legacy_tar(folder: Path) -> tuple[Path, Arrays]:
 
 
 FILES: list[Callable[[Path], tuple[Path, Arrays]]] = [
-    gguf_file, onnx_file, hdf5_file, msgpack_file, flax_by_hand, tflite_file, exported_file, legacy_tar,
-]  # fmt: skip
+    gguf_file,
+    onnx_file,
+    hdf5_file,
+    msgpack_file,
+    flax_by_hand,
+    tflite_file,
+    exported_file,
+    legacy_tar,
+]
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -30,11 +30,14 @@ _SIGNS = (
 )
 _SIGNS += "uparrow|nearrow ↑ downarrow|searrow ↓ Delta Δ".split()
 
-_SI_UNITS = [pair.split("=") for pair in (
-    "milli\\\\second=ms micro\\\\second=us nano\\\\second=ns giga\\\\byte=GB mega\\\\byte=MB kilo\\\\byte=kB "
-    "tera\\\\byte=TB "
-    "second=s hour=h minute=min decibel=dB byte=B"
-).split()]  # fmt: skip
+_SI_UNITS = [
+    pair.split("=")
+    for pair in (
+        "milli\\\\second=ms micro\\\\second=us nano\\\\second=ns giga\\\\byte=GB mega\\\\byte=MB kilo\\\\byte=kB "
+        "tera\\\\byte=TB "
+        "second=s hour=h minute=min decibel=dB byte=B"
+    ).split()
+]
 # in this order: what stands around a number, then what says nothing, then what is left of the markup
 _REWRITES = [
     (re.compile(pattern), replacement)
