@@ -349,9 +349,14 @@ def zip_grows_beyond_its_claim(folder: Path) -> Path:
 # -- the container: legacy torch
 
 
+def at_count(path: Path) -> int:
+    return path.read_bytes().index(struct.pack("<q", 2048))
+
+
 damaged(
     zoo.torch_legacy,
     legacy_cut_in_half=(lambda path: truncate(path, 0.5), "truncated", "needs", "bytes more"),
+    legacy_cut_in_a_count=(lambda path: os.truncate(path, at_count(path) + 4), "truncated", "needs", "bytes more"),
     legacy_cut_in_the_pickle=(lambda path: os.truncate(path, 300), "truncated", "not a whole pickle"),
     legacy_with_a_tail=(lengthen, "trailing", "follow the last storage"),
     legacy_storage_count_flipped=(lambda path: put(path, struct.pack("<q", 2048), b"\1"), "bounds", "the pickle says"),

@@ -222,14 +222,15 @@ def _read_legacy(window: Window, at: int, layout: Layout) -> Layout:
         storage, name = found.storages.get(key), f"storage {key[:100]}"
         if storage is None or key in places:
             raise Broken("malformed", f"{name} is listed {'twice' if storage else 'and no tensor uses it'}")
-        count = struct.unpack(">q" if big else "<q", window.read(at, 8))[0]
-        if count != storage.numel:
-            message = f"{name} has {count} values, the pickle says {storage.numel}"
-            raise Broken("bounds", message, where=found.users.get(key))
-        places[key] = at + 8
-        at += 8 + storage.bytes
-        if at > window.length:
-            raise Broken("truncated", f"{name} needs {at - window.length} bytes more", where=found.users.get(key))
+        end = at + 8 + storage.bytes
+        if at + 8 <= window.length:
+            count = struct.unpack(">q" if big else "<q", window.read(at, 8))[0]
+            if count != storage.numel:
+                message = f"{name} has {count} values, the pickle says {storage.numel}"
+                raise Broken("bounds", message, where=found.users.get(key))
+        if end > window.length:
+            raise Broken("truncated", f"{name} needs {end - window.length} bytes more", where=found.users.get(key))
+        places[key], at = at + 8, end
     if at != window.length:
         layout.problem("trailing", "error", f"{window.length - at} bytes follow the last storage")
     place(layout, found, {key: (FILE, window.start + start) for key, start in places.items()}, big)
