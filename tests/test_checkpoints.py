@@ -791,6 +791,16 @@ def test_latest_wants_all_parts_of_one_save(tmp_path: Path) -> None:
     assert "scheduler.pt is not there, most others have it" in said[1]
 
 
+def test_latest_finds_the_one_folder_that_holds_them(tmp_path: Path) -> None:
+    run_of_others = tmp_path / "r8"
+    (run_of_others / "ckpt").mkdir(parents=True)
+    torch.save({"w": torch.rand(8, 8)}, run_of_others / "ckpt" / "step_40.pt")
+    done = run("latest", run_of_others)
+    assert (done.returncode, done.stdout) == (0, f"{run_of_others / 'ckpt' / 'step_40.pt'}\n")
+    shutil.copytree(run_of_others / "ckpt", run_of_others / "other")  # which one is not ours to guess
+    assert run("latest", run_of_others).returncode == 2
+
+
 def test_latest_looks_for_the_step_inside(tmp_path: Path) -> None:
     def save(name: str, step: int) -> Path:
         torch.save({"model": {"w": torch.rand(8, 8)}, "iter_num": step}, tmp_path / name)

@@ -92,8 +92,11 @@ def open_run(path: Path) -> Path:
 
 
 def place(run: Path) -> Path:
-    """Where they lie: a Trainer's output_dir and DeepSpeed's folder have no checkpoints/ of their own."""
-    return run / index.FOLDER if (run / index.FOLDER).is_dir() else run
+    """Where they lie: checkpoints/, the run itself (Trainer, DeepSpeed), or the one folder of it that has any."""
+    if (run / index.FOLDER).is_dir() or index.on_disk(run):
+        return run / index.FOLDER if (run / index.FOLDER).is_dir() else run
+    others = [path for path in sorted(run.iterdir()) if path.is_dir() and not path.is_symlink() and index.on_disk(path)]
+    return others[0] if len(others) == 1 else run
 
 
 def find(run: Path) -> list[Checkpoint]:
