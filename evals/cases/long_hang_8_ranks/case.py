@@ -155,5 +155,6 @@ CASE = Case(
     route="ranks that hang",
     minutes=10,
     commands=20,
+    held_out=True,
     expected="Rank 5 left the step at the not-finite branch; the first collective it lacks is named.",
 )
