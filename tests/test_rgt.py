@@ -100,6 +100,15 @@ def test_the_first_call_makes_an_environment_once_though_two_start_together(tmp_
     assert (again.returncode, again.stderr) == (1, "")
 
 
+def test_a_python_that_has_all_of_it_runs_the_tool_at_once(tmp_path: Path, installed: Path) -> None:
+    (tmp_path / "train.log").write_text("RuntimeError: CUDA error: out of memory\n")
+    env = bare(tmp_path)
+    env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}"
+    done = call("triage", "train.log", cwd=tmp_path, rgt=installed / "bin" / "rgt", env=env)
+    assert (done.returncode, done.stderr) == (1, "") and "OOM12" in done.stdout
+    assert not list((tmp_path / "home").rglob("env-*"))
+
+
 def test_without_an_index_it_says_so_and_leaves_nothing(tmp_path: Path, installed: Path) -> None:
     nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": ""}
     done = call("triage", "log", cwd=tmp_path, rgt=installed / "bin" / "rgt", env=bare(tmp_path, **nowhere))

@@ -2,7 +2,8 @@
 
     python3 environment.py scripts/watch.py ARGUMENTS...     run the tool in it; it is made at the first call
 
-It holds what the tool's head names (`# dependencies = [...]`), at the versions of requirements.lock, and lies in
+A python3 that has all of it already runs the tool itself. The environment holds what the tool's head names
+(`# dependencies = [...]`), at the versions of requirements.lock, and lies in
 ~/.cache/rgt/env-<hash>; tools with the same needs share one. Made with uv where that is installed, else venv and pip.
 Standard library only, and nothing newer than Python 3.7 has: this runs on whatever python3 there is.
 """
@@ -30,7 +31,10 @@ def main() -> None:
     folder = os.path.join(cache(), f"env-{key(packages)}")
     python = os.path.join(folder, "bin", "python")
     if not os.access(python, os.X_OK):  # also when its base Python is gone
-        make(folder, packages)
+        if has(packages):
+            python = sys.executable
+        else:
+            make(folder, packages)
     os.execv(python, [python, "-E", tool, *sys.argv[2:]])
 
 
@@ -38,6 +42,20 @@ def needs(tool: str) -> list[str]:
     with open(tool, encoding="utf-8") as file:
         line = re.search(r"^# dependencies = (\[.*\])$", file.read(), re.M)
     return sorted(ast.literal_eval(line.group(1))) if line else []
+
+
+def has(packages: list[str]) -> bool:
+    """Does this Python have each of them, of the lock's major version?"""
+    if sys.version_info < NEEDED or not os.path.exists(LOCK):
+        return False
+    from importlib import metadata
+
+    with open(LOCK, encoding="utf-8") as file:
+        locked = dict(re.findall(r"^([\w.-]+)==(\d+)", file.read(), re.M))
+    try:
+        return all(metadata.version(name).split(".")[0] == locked.get(name) for name in packages)
+    except metadata.PackageNotFoundError:
+        return False
 
 
 def cache() -> str:
