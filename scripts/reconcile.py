@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _MANY = 64  # documents: from here on a second process pays for its start
 _LISTED = 200  # numbers without an explanation in --json; the rest is counted
+_SHOWN = 12  # of them in the text
 
 
 @click.command(cls=cli.Command)
@@ -116,9 +117,11 @@ def main(
     report.data = {"documents": len(chosen), "values": len(known.facts), "compared": compared, **named}
     report.data |= {"numbers": rows if explain else rows[:_LISTED], **({"patch": "".join(patch)} if fix else {})}
     if fmt is None:
-        for row in rows if explain else []:
-            about = f"{row['reported']} {', '.join(row['values'][:3])} ({row['why']})"
+        for row in rows if explain else rows[:_SHOWN]:
+            about = " ".join([row["reported"], *row["values"][:3], f"({row['why']})"])
             click.echo(f"{row['outcome']} {row['path']}:{row['line']}: {about}")
+        if len(rows) > _SHOWN and not explain:
+            click.echo(f"unexplained: {len(rows) - _SHOWN} more; --explain lists every number")
         click.echo("".join(patch), nl=False)
     told = ", ".join(f"{count} {name}" for name, count in named.items())
     return report.emit(
@@ -131,8 +134,9 @@ def _add(report: Report, path: Path, outcome: Outcome, truth: str) -> None:
     if outcome.sure == "anchored" and not facts:
         report.add("unknown-claim", "error", outcome.why, path=str(path), line=place.line, evidence=place.reported)
         return
-    name = f"{facts[0].id} {' '.join(facts[0].terms.values())}: " if facts else ""
-    should = "" if outcome.expected is None else f"; {truth} has {outcome.expected:.6g}"
+    name = f"{facts[0].id}: " if facts else ""
+    written = "spread " if outcome.why == "the spread differs" else ""
+    should = "" if outcome.expected is None else f"; {truth} has {written}{outcome.expected:.6g}"
     message = f"{name}{place.reported}{should} ({outcome.why}) [{outcome.sure}]"
     fix = f"generate it from {facts[0].id if facts else 'the values'}, or correct {truth}"
     if outcome.equals:  # never to be "corrected" in place: it is another value's right number

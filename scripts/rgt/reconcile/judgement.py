@@ -248,7 +248,9 @@ def _differs(place: Place, vocabulary: Vocabulary, equal: list[Fact]) -> Outcome
         misses = hard if len(candidates) <= _FEW and len({fact.value for fact, _ in hard}) == 1 and not equal else []
     misses = [(fact, miss) for fact, miss in misses if _may_state(fact, miss, place, equal)]
     if not misses or (place.unclear and not hard):
-        why = f"the words leave open which of {len(choices)} values this is" if choices else "no value is about this"
+        why = "no value is about this" if not choices else "too far from the one value that the words may mean"
+        if len(choices) > 1:
+            why = f"the words leave open which of {len(choices)} values this is"
         kind = "match" if equal else "cited" if place.doubts() else "unexplained"
         return Outcome(place, kind, equal[:4], why="; ".join([why, *place.against]))
     fact, miss = misses[0]

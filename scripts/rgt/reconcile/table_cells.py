@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rgt.reconcile.facts import FULL_NAMES, UNITS, key_words, known_words
+from rgt.reconcile.facts import FULL_NAMES, UNITS, key_words, kind_of, known_words
 from rgt.reconcile.judgement import Outcome, Place, Terms, direction, judged
 from rgt.reconcile.numerals import find_numerals, has_digit
 from rgt.reconcile.passages import Cell, Table
@@ -157,7 +157,11 @@ def _left_over(text: str, hits: list[Hit]) -> str:
 def _label(text: str, around: Surroundings, unit: str) -> _Label:
     bare = _bare(text)
     hits = around.hits(bare)
-    label = _Label(text, terms_of(hits), unit=_unit_of(bare) or unit)
+    label = _Label(text, terms_of(hits), unit=_unit_of(bare))
+    if unit and not label.unit:  # a caption's per cent is not that of a column of milliseconds
+        named = {"metric": label.terms["metric"]} if "metric" in label.terms else {}
+        measured = around.vocabulary.members(around.vocabulary.fitting(named) if named else 0)
+        label.unit = unit if all(kind_of(fact) in ("", "share") for fact in measured) else ""
     rest = bare
     for hit in sorted(hits, key=lambda hit: -hit.start):
         rest = rest[: hit.start] + " " + rest[hit.end :]
