@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from rgt import bundle, cli, errors
+from rgt import bundle, cli, errors, schema
 from rgt.errors import RgtError, bad_input
 from rgt.host import box
 from rgt.host.bounded import Done
@@ -84,10 +84,11 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Print the exact c
 @main.command()
 @click.argument("spec", type=click.Path(path_type=Path))
 @click.option("--on", "target", required=True, help=TARGETS)
+@click.option("--store", default="", help="Send the run there at its end: s3://BUCKET/PREFIX or hf://USER/REPO.")
 @click.option("--no-preflight", is_flag=True, help="Do not look for the job's paths, room, image and port first.")
 @dry_run_option
 @cli.json_option
-def submit(spec: Path, target: str, no_preflight: bool, dry_run: bool, as_json: bool) -> None:
+def submit(spec: Path, target: str, store: str, no_preflight: bool, dry_run: bool, as_json: bool) -> None:
     """Start the job of SPEC (job.yaml) on a target; prints the run directory. Exit 1: it could not work there.
 
     Example: rgt launch submit job.yaml --on slurm --dry-run
@@ -95,6 +96,9 @@ def submit(spec: Path, target: str, no_preflight: bool, dry_run: bool, as_json: 
     from rgt.run import provenance
 
     wanted = description.load(spec)
+    if store:
+        schema.check({**description.load_yaml(spec), "store": store}, "job", f"--store {store}")
+        wanted = replace(wanted, store=store)
     kind, hosts = backends.parse_target(target)
     if dry_run:
         _print_steps(backends.steps(Order(wanted, "<run-id>", kind, hosts)), as_json)
@@ -255,7 +259,7 @@ def _audit(order: Order, host: Host) -> list[str]:
     """`preflight audit --quick` on that machine."""
     words, data = ["audit", "-", "--quick", "--json"], json.dumps(order.job.spec()).encode()
     if host.name:
-        done = box.run_tool(host, "preflight", words, input=data)
+        done = box.run_tool(host, "preflight", words, input=data, env=order.job.secret_values())
     else:
         tool = [sys.executable, str(bundle.SCRIPTS / "preflight.py")]
         done = host.run([*tool, *words], input=data, seconds=_AUDIT_SECONDS)

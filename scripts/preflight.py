@@ -261,7 +261,24 @@ def configs(planned: PlannedJob) -> Iterator[Row]:
             yield ok(name, f"{len(config.paths)} paths checked from {planned.workdir}")
 
 
-JOB_CHECKS = (workdir, program, line_ends, data, configs)
+def store(planned: PlannedJob) -> Iterator[Row]:
+    """The token, and whether it may write, with the environment that the job will have."""
+    from rgt.host import stores
+    from rgt.job.audit import fail, ok
+
+    if not planned.job.store:
+        return
+    os.environ.update(planned.job.env)  # where the clients look for their settings
+    try:
+        stores.check_write(planned.job.store)
+    except RgtError as error:
+        fix = "mend token or store; a token of the job is one of its `secrets`"
+        yield fail("store", "unreadable", error.message, fix, planned.spec)
+    else:
+        yield ok("store", f"{planned.job.store} may be written to")
+
+
+JOB_CHECKS = (workdir, program, line_ends, data, configs, store)
 
 
 if __name__ == "__main__":

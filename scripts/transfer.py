@@ -63,9 +63,9 @@ def push(local: str, target: str, exclude: Words, patience: float, dry_run: bool
 
     Example: rgt transfer push . box:~/exp --exclude data
     """
+    from rgt.host import stores
     from rgt.host.ssh import parse_place
     from rgt.transfer import push as pushing
-    from rgt.transfer import stores
 
     if stores.is_store(target):
         return _send_to_store(Path(local), target, dry_run, fmt)
@@ -90,29 +90,28 @@ def push(local: str, target: str, exclude: Words, patience: float, dry_run: bool
 
 
 def _send_to_store(local: Path, target: str, dry_run: bool, fmt: str | None) -> int:
-    from rgt.run.record import RUN_ID, log_decision
-    from rgt.transfer import stores
+    from rgt.checkpoint.names import STORE_PROOF
+    from rgt.host import stores
 
     if not local.is_dir():
         raise bad_input(f"{local} is not a folder; a store gets a whole folder, such as a run directory")
-    store, found = stores.open_store(target), Report("transfer", data={"target": target})
-    with stores.told_plainly(store, "write to"):
-        store.check_write()
+    found = Report("transfer", data={"target": target})
+    stores.check_write(target)
     if dry_run:
         return found.emit(fmt, f"nothing was sent; {target} may be written to")
-    size, wrong = stores.send(local, store)
-    for line in wrong:
+    sent = stores.send(local, stores.open_store(target))
+    for path, why in sent.unproved.items():
+        found.add("unverified", "warn", f"the store's copy is no proof of it: {why}", path=str(local / path))
+    for line in sent.wrong:
         found.add("digest", "error", line, path=str(local))
-    if wrong:
-        return found.emit(fmt, f"NOT proved: {len(wrong)} files of {local} are not in {target} as they are here")
-    if RUN_ID.fullmatch(local.absolute().name):
-        log_decision(local, "stored", where=target)
-    proof = local / stores.PROOF
-    return found.emit(fmt, f"stored: {units.show_size(size)} in {target}, by the store's own hashes; proof: {proof}")
+    if sent.wrong:
+        return found.emit(fmt, f"NOT proved: {len(sent.wrong)} files of {local} are not in {target} as they are here")
+    how = f"by the store's own hashes, {sent.loaded} checkpoints and arrays loaded before"
+    return found.emit(fmt, f"stored: {units.show_size(sent.bytes)} in {target}, {how}; proof: {local / STORE_PROOF}")
 
 
 def _fetch_from_store(source: str, local: Path | None, fmt: str | None) -> int:
-    from rgt.transfer import stores
+    from rgt.host import stores
 
     if local is None:
         raise bad_input(f"name the folder to pull into: {bundle.command('transfer', 'pull', source, '<local>')}")
@@ -143,10 +142,11 @@ def pull(
 
     Example: rgt transfer pull runs/<run-id> --loop
     """
+    from rgt.host import stores
     from rgt.host.ssh import Place, parse_place
     from rgt.job import backends
     from rgt.run import record as rundir
-    from rgt.transfer import delivery, stores
+    from rgt.transfer import delivery
 
     if stores.is_store(source):
         return _fetch_from_store(source, local, fmt)
@@ -233,8 +233,9 @@ def aggregate(places: Words, patience: float, fmt: str | None) -> int:
 def down(run: Path, profile: str, lease: Path | None, execute: bool, fmt: str | None, **said: Any) -> int:
     """Say what the end of RUN's box destroys, what bills on, and the exact command; run it only when all is proved.
 
-    RUN is the folder that was pulled into. Exit 4 unless the box answers, all that counts on its disks is here by
-    digests made there and here now, or given up by name; what is here loads now; nothing works there any more; and
+    RUN is the folder that was pulled into, or launch's own of a run that `push` on its box sent to a store. Exit 4
+    unless the box answers, all that counts on its disks is here or in that store by digests made there and here now, or
+    given up by name; what is here loads now, what is in the store was loaded before; nothing works there any more; and
     the user repeated the phrase that is shown when all else holds (30 minutes, for this run, id, profile and command),
     or gave a lease for a stop that keeps the run's disk; of the other files only what that stop loses counts then.
     Pulls beside RUN count, too. Every decision is an event in RUN/events.jsonl.
@@ -284,6 +285,7 @@ def _decide(case: Case, words: str, execute: bool, fmt: str | None) -> Report:
     found = Report("transfer", list(case.against), {"run_id": case.run_id, "profile": case.facts["name"]})
     found.data |= {"id": case.box_id, "act": case.act, "irreversible": case.act == "destroy", "command": case.command}
     found.data |= {"consequences": means, "notes": case.notes, "executed": False}
+    found.data |= {"store": case.store["store"] if case.store else None}
     found.data |= {"state": case.state.word if case.state else None, "cost": billing.bill_of(case.local).as_dict()}
     if fmt is None:
         for what, sentence in teardown_rules.page(case):

@@ -15,7 +15,6 @@ from rgt.checkpoint.layout import Broken, Problem
 from rgt.errors import bad_input, from_os_error
 
 MAX_FILES = 200_000
-_OURS = ("PULL_MANIFEST.json", "PULL_VERIFIED.json", "PULL_VERIFIED.json.stale")
 _SKIPPED = {".git", ".venv", "node_modules", "__pycache__"}
 _SIDE = re.compile(
     r"(.*results|.*metrics|trainer_state|checkpoints_index|.*\.index(\.\w+)?|(.*_)?config|model_index|(added_|special_)tokens.*"
@@ -117,7 +116,7 @@ def _sort(found: Survey, path: Path) -> None:
         found.sides.append(path)
     elif names.is_artifact(name) or readers.looks_like_one(_head(path), name) or small_pickle:
         found.artifacts.append(path)
-    elif name not in _OURS:
+    elif name not in names.OUR_RECORDS:
         found.others.append(path)
 
 

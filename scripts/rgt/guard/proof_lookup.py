@@ -1,8 +1,8 @@
 """Is there proof and approval for these acts? Else the sentence that refuses, with the one command that comes next.
 
 Proof of the end of a box: `rgt transfer down` wrote "approved" with this very command into the events of a pulled
-folder that has PULL_VERIFIED.json, at most half an hour ago. For anything else the user's words count, stored by
-`rgt guard approve` for these acts.
+folder that has PULL_VERIFIED.json or STORE_VERIFIED.json, at most half an hour ago. For anything else the user's words
+count, stored by `rgt guard approve` for these acts.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ SECONDS = 30 * 60  # an approval is good for
 AGAIN = 10.0  # seconds in which the same line is asked by a second hook
 LOG = 256 * 1024  # bytes of refusals.jsonl; one older file is kept
 _LOOKED = 200  # folders that may hold a pull
+_PROOFS = ("PULL_VERIFIED.json", "STORE_VERIFIED.json")
 _SECRET = Regex(
     r"(?i)(bearer\s+|basic\s+|(?:api[-_]?key|token|secret|passw(?:or)?d|authorization)[\"']?\s*[=:\s]\s*[\"']?)[^\s\"'&]+"
     r"|\b(?:hf_|sk-|ghp_|rpa_|github_pat_|secret_)\w{6,}"
@@ -78,12 +79,12 @@ def next_command(act: Act, line: str, cwd: str) -> str:
 
 
 def pulled_folders(cwd: str) -> list[str]:
-    """Folders with a proof of load, at most two levels below the current one."""
+    """Folders with a proof, of load here or of a store, at most two levels below the current one."""
     found, level = [], [cwd]
     for _ in range(3):
         below = []
         for folder in level[:_LOOKED]:
-            if os.path.isfile(os.path.join(folder, "PULL_VERIFIED.json")):
+            if any(os.path.isfile(os.path.join(folder, name)) for name in _PROOFS):
                 found.append(folder)
                 continue
             try:

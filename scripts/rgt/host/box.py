@@ -11,6 +11,7 @@ import importlib.util
 import io
 import zipfile
 from pathlib import Path
+from typing import Any
 
 from rgt.bundle import SCRIPTS
 from rgt.catalogue import entries
@@ -84,12 +85,12 @@ def is_missing(done: Done) -> bool:
     return "can't open file" in done.err and "/rgt/box-" in done.err
 
 
-def run_tool(host: Host, tool: str, words: list[str], expand: tuple[int, ...] = (), input: bytes = b"") -> Done:
+def run_tool(host: Host, tool: str, words: list[str], expand: tuple[int, ...] = (), **how: Any) -> Done:
     """Run a tool of the bundle on the box; the bundle is shipped when it is not there. `expand` counts in `words`."""
     argv = [*tool_words(tool), *words]
     places = (1, *(3 + number for number in expand))
-    done = host.run(argv, expand=places, input=input)
+    done = host.run(argv, expand=places, **how)
     if is_missing(done):
         ship(host)
-        done = host.run(argv, expand=places, input=input)
+        done = host.run(argv, expand=places, **how)
     return done

@@ -59,6 +59,7 @@ class Job:
     slurm: dict[str, Any] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)  # by target: what this has no field for
     shm_size: str = "8GiB"
+    store: str = ""  # hf:// or s3://: where its supervisor sends the run directory at its end
     smoke: list[str] = field(default_factory=list)
     rate: float | None = None  # money per hour
 

@@ -30,6 +30,7 @@ from types import FrameType
 from typing import IO, Any
 
 from rgt import bundle, files
+from rgt.checkpoint.names import STORE_PROOF
 from rgt.errors import RgtError
 from rgt.machine import memory, processes
 from rgt.run.record import Run
@@ -60,6 +61,7 @@ class Plan:
     max_cost: float | None = None
     resume_args: list[str] = field(default_factory=list)
     after_memory_kill: dict[str, str] = field(default_factory=dict)
+    store: str = ""  # where the run directory goes at its end
 
 
 @dataclass
@@ -121,12 +123,14 @@ class Supervisor:
             with contextlib.suppress(OSError, ValueError, TypeError):
                 self.state = State(**json.loads((self.folder / "state.json").read_text(encoding="utf-8")))
             if is_standby and self.state.ended:
+                self._store()  # the other one may have been killed while it did
                 return 0
             if not is_standby and (self.state.ended or not self.state.attempt):
                 # a new start: the counts begin anew, the furthest step stays
                 kept = {name: getattr(self.state, name) for name in ("attempt", "reached", "log_end")}
                 self.state = State(started=time.time(), **kept)
-                (self.folder / "stop").unlink(missing_ok=True)
+                for path in (self.folder / "stop", self.run.path / STORE_PROOF):
+                    path.unlink(missing_ok=True)
                 self._start(first=True)
             return self._supervise()
 
@@ -182,10 +186,24 @@ class Supervisor:
             self.run.log_event("failed" if code else "finished", **self._facts(code, verdict))
             if code and verdict.cause != plain_cause(code):
                 print(f"supervise: {verdict.cause}", file=sys.stderr)
+            self._store()
         if self.standby and self.standby.poll() is None:  # it holds no state
             self.standby.kill()
             self.standby.wait()
         return code
+
+    def _store(self) -> None:
+        """Last of all: what is written after it is not in the store. STORE_VERIFIED.json says that it went well."""
+        if not self.plan.store or self._stopping() or (self.run.path / STORE_PROOF).exists():
+            return
+        from rgt.host import stores
+
+        try:
+            wrong = stores.send(self.run.path, stores.open_store(self.plan.store)).wrong
+        except RgtError as error:
+            wrong = [error.message]
+        if wrong:
+            self.run.log_event("unstored", where=self.plan.store, reason=wrong[0])
 
     def _facts(self, code: int, verdict: Verdict) -> dict[str, Any]:
         facts = {"exit_code": code, "reason": verdict.cause, "entry": verdict.entry, "step": verdict.step}

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rgt import files
+from rgt.checkpoint.names import OUR_RECORDS
 from rgt.errors import RgtError, bad_input, from_os_error
 from rgt.run.record import Run
 
@@ -87,7 +88,7 @@ def _write_seal(run: Run) -> None:
 
 def _names(run: Run) -> Iterator[str]:
     """Every file but the seal itself and the proofs of a pull, which are about this copy and are made anew."""
-    apart = {run.seal.name, "PULL_MANIFEST.json", "PULL_VERIFIED.json"}
+    apart = {run.seal.name, *OUR_RECORDS}
     for folder, _, names in os.walk(run.path):
         paths = (Path(folder, name).relative_to(run.path).as_posix() for name in names)
         yield from (path for path in paths if path not in apart)

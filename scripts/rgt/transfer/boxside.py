@@ -23,13 +23,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from rgt.checkpoint.names import OUR_RECORDS
 from rgt.machine import disks, gpus, open_files, processes
 from rgt.run.record import AFTER_EVENT
 
 MARK = b"rgt-transfer-2\n"  # before it, a login script may have printed anything
 CHUNK = 1 << 20
 STAGE = ".rgt-push"
-OURS = (".rgt-pull", STAGE, "PULL_MANIFEST.json", "PULL_VERIFIED.json", "PULL_VERIFIED.json.stale")
+OURS = (".rgt-pull", STAGE, *OUR_RECORDS)
 _RUN_JSON = 4 << 20  # bytes; a larger one is not ours
 _SHOWN = 20  # processes
 LARGE = 1_000_000  # bytes

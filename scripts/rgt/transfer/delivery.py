@@ -366,8 +366,8 @@ def deliver(where: Place, local: Path, exclude: Sequence[str], patience: float, 
         return done
     done.findings += differing_record(local)
     artifacts = verify_folder(done)
-    if not done.failed:
-        shutil.rmtree(done.stage.folder, ignore_errors=True)  # everything is in its place
+    if not done.failed or not artifacts:  # without a checkpoint there is nothing to prove, and nothing to fetch again
+        shutil.rmtree(done.stage.folder, ignore_errors=True)
     done.state = state_of(done.there, own_record(local))
     merge_events(local)
     facts = {key: value for key, value in done.as_dict().items() if key in ("source", "files", "bytes", "state")}

@@ -1,13 +1,14 @@
 """The Iron Law as a checklist: nothing is destroyed before it is pulled, verified by load, and approved in words.
 
 No record is believed: the box makes its digests now, and what lies here is hashed and loaded again now. What the box
-holds is here by digest, or it is given up by name and true size.
+holds is here by digest, or in a store that tells the same hash now, or it is given up by name and true size.
 """
 
 from __future__ import annotations
 
 import calendar
 import contextlib
+import json
 import os
 import time
 from collections import defaultdict
@@ -16,15 +17,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rgt import bundle, files, units
+from rgt import bundle, files, schema, units
+from rgt.checkpoint.names import STORE_PROOF
 from rgt.checkpoint.proof import MANIFEST
 from rgt.errors import RgtError, bad_input
+from rgt.host import stores
 from rgt.host.ssh import Place, parse_place
 from rgt.platform import acts
 from rgt.report import Finding, progress
 from rgt.run import approval, billing
 from rgt.run import lease as leases
-from rgt.run.record import RUN_ID, log_decision
+from rgt.run.record import RUN_ID, Run, log_decision
 from rgt.transfer.boxside import is_inside, sha256_of
 from rgt.transfer.connection import Connection
 from rgt.transfer.delivery import FOLDER, load_all, read_manifest
@@ -62,6 +65,8 @@ class Case:
     profile: str = ""  # as it was given
     run_id: str = ""
     manifest: dict[str, Any] | None = None
+    source: str = ""  # where the run is on the box: HOST:DIR
+    store: dict[str, Any] | None = None  # STORE_VERIFIED.json, when the store still tells the same
     loaded: str = ""
     against: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -78,7 +83,7 @@ class Case:
     def require_approval(self, words: str) -> None:
         """The phrase is shown when nothing else is missing: nobody is asked to approve what cannot be done."""
         if self.lease:
-            path = parse_place(self.manifest["source"]).path if self.manifest else ""
+            path = parse_place(self.source).path if self.source else ""
             loses = acts.why_stop_loses(self.facts, path)
             if why := leases.problem(self.lease, *self.leased) or loses:
                 self.object("unapproved", f"the lease does not approve the end of {self.run_id}: {why}", self.lease)
@@ -110,8 +115,7 @@ class Case:
 
     @property
     def pull_words(self) -> str:
-        source = self.manifest["source"] if self.manifest else "<host:dir>"
-        return bundle.command("transfer", "pull", source, self.local)
+        return bundle.command("transfer", "pull", self.source or "<host:dir>", self.local)
 
 
 def examine(case: Case, variable: str = "") -> None:
@@ -122,9 +126,9 @@ def examine(case: Case, variable: str = "") -> None:
         if not path.startswith(("/", "~")):
             raise bad_input(f"--abandon takes a path on the box as this page names it (/... or ~/...), not {path!r}")
     copies = _examine_here(case)
-    if not case.manifest:
+    if not case.manifest and not case.store:
         return
-    where = parse_place(case.manifest["source"])
+    where = parse_place(case.source)
     try:
         with contextlib.closing(Connection(where.host)) as box:
             there = take_listing(box, where.path, case.local, variable=variable)
@@ -161,12 +165,13 @@ def examine(case: Case, variable: str = "") -> None:
 
 
 class Copies:
-    """Files of pulled folders by size; a digest is made when the box has a file of that size."""
+    """Files of pulled folders by size; a digest is made when the box has a file of that size. And those in a store."""
 
     def __init__(self, folders: list[Path]) -> None:
         self.by_size: dict[int, list[tuple[Path, Path]]] = defaultdict(list)  # file, its pulled folder
         self.digests: dict[Path, str] = {}
         self.used: set[Path] = set()  # pulled folders that were needed
+        self.stored: dict[int, set[str]] = defaultdict(set)  # sha256 by size
         for root in folders:
             for folder, below, names in os.walk(root):
                 below[:] = [name for name in below if name != FOLDER]
@@ -175,6 +180,8 @@ class Copies:
                         self.by_size[path.stat().st_size].append((path, root))
 
     def holds(self, size: int, sha256: str) -> bool:
+        if sha256 in self.stored.get(size, ()):
+            return True
         for path, root in self.by_size[size]:
             if path not in self.digests:
                 with contextlib.suppress(OSError):  # what cannot be read here is not here
@@ -195,12 +202,21 @@ def _examine_here(case: Case) -> Copies:
     copies = Copies([local, *beside])
     if (local / FOLDER).exists():
         case.object("partial", "an unfinished pull is in this folder", local / FOLDER, f"finish it: {case.pull_words}")
+    missing = ""
     try:
         case.manifest = read_manifest(local)
+        case.source = case.manifest["source"]
     except RgtError as error:
-        why = error.message.removeprefix(f"{local / MANIFEST} ")
-        case.object("unpulled", f"nothing was pulled here: {MANIFEST} {why}", case.local, case.pull_words)
+        missing = error.message.removeprefix(f"{local / MANIFEST} ")
+        case.source = _launched_at(local)
+    unstored = _ask_store(case, copies)
+    if not case.manifest:
+        if unstored:
+            message = f"nothing was pulled here: {MANIFEST} {missing}; {unstored}"
+            case.object("unpulled", message, case.local, case.pull_words)
         return copies
+    if unstored.startswith("and"):
+        case.notes.append(f"{unstored.removeprefix('and ')}; only what was pulled counts")
     if any(fault(row["path"]) for row in case.manifest["files"]):
         case.object("path-name", "names files outside of its folder", local / MANIFEST, case.pull_words)
         return copies
@@ -211,18 +227,69 @@ def _examine_here(case: Case) -> Copies:
     return copies
 
 
+def _launched_at(local: Path) -> str:
+    """Where launch started this run; nothing when it did not, or not behind ssh."""
+    from rgt.job import backends
+
+    with contextlib.suppress(RgtError):
+        order = backends.order_of(Run(local))
+        return Place(order.head, order.run_dir).text if order and order.head.name else ""
+    return ""
+
+
+def _store_proof(case: Case) -> dict[str, Any] | None:
+    """Where the upload was made: on the box, else here."""
+    where, path = parse_place(case.source), case.local.absolute() / STORE_PROOF
+    with contextlib.suppress(RgtError):  # a box that does not answer is told by `examine`
+        if data := where.host.read(f"{where.path}/{STORE_PROOF}"):
+            proof: dict[str, Any] = json.loads(data)
+            schema.check(proof, "store_verified", f"{case.source}/{STORE_PROOF}")
+            return proof
+    return dict(files.read_json(path, "store_verified")) if path.is_file() else None
+
+
+def _ask_store(case: Case, copies: Copies) -> str:
+    """What a store still holds by the hashes of its proof counts as here; why it does not, or nothing."""
+    try:
+        proof = _store_proof(case) if case.source else None
+        if proof is None:
+            return f"nor is there a {STORE_PROOF}, here or on the box"
+        if proof["run_id"] != case.run_id:
+            return f"and {STORE_PROOF} is of {proof['run_id']}, not of {case.run_id}"
+        wrong = stores.still_there(proof)
+    except (RgtError, ValueError) as error:
+        return f"and {STORE_PROOF} could not be checked: {getattr(error, 'message', 'it is not JSON')}"
+    if wrong:
+        return f"and {proof['store']} no longer holds {len(wrong)} of {len(proof['files'])} files as sent: {wrong[0]}"
+    case.store = proof
+    for row in proof["files"]:
+        copies.stored[row["bytes"]].add(row["sha256"])
+    case.loaded = f"{len(proof['files'])} files in {proof['store']}, {proof['loaded']} of them loaded before"
+    files.write_json(case.local / STORE_PROOF, proof, "store_verified")  # the guard looks for it here
+    if not proof["loaded"]:
+        case.object("unverified", f"nothing in {proof['store']} was verified by load", case.local, case.pull_words)
+    for path, why in proof["unproved"].items():
+        pulled = case.manifest and (case.local / path).exists()  # then it is loaded here
+        if not pulled and not any(given.endswith(f"/{path}") for given in case.abandon):
+            case.object("unverified", f"{path} in {proof['store']}: {why}", path, case.pull_words)
+    return ""
+
+
 def _load(case: Case, folder: Path) -> dict[Path, str]:
     """Load a pulled folder now; its digests. What is damaged speaks against the end."""
     verdict, problems, _ = load_all(folder)
     words = case.pull_words if folder == case.local.absolute() else f"pull it again into {folder}"
+    # what is missing here, or the lack of any checkpoint here, is no matter where the store has it
+    stored = {folder, *(folder / row["path"] for row in case.store["files"])} if case.store else set()
     for path, problem in problems:
-        if problem.severity == "error":
+        if problem.severity == "error" and not (problem.code in ("missing", "unknown") and path in stored):
             case.object(problem.code, f"fails the check by load, made now: {problem.message}", path, words)
     if folder == case.local.absolute():
         warnings = sum(problem.severity == "warn" for _, problem in problems)
         files_here = [*verdict.artifacts, *verdict.plain]
-        case.loaded = f"{len(files_here)} files here, {len(verdict.artifacts)} of them loaded now, {warnings} warnings"
-        if not verdict.artifacts:
+        here = f"{len(files_here)} files here, {len(verdict.artifacts)} of them loaded now, {warnings} warnings"
+        case.loaded = f"{here}; {case.loaded}" if case.store else here
+        if not verdict.artifacts and not case.store:
             case.object("unverified", "holds nothing that could be verified by load", folder, words)
         for path in verdict.unchecked_weights:
             if not any(given.endswith(f"/{path.relative_to(folder).as_posix()}") for given in case.abandon):
@@ -292,7 +359,7 @@ def _take(found: Disks, row: dict[str, Any]) -> None:
 
 def _held_here(box: Connection, sizes: dict[str, int], copies: Copies) -> set[str]:
     """Files of the box whose content is here: digests made there now against digests made here now."""
-    asked = [(path, size) for path, size in sorted(sizes.items()) if size in copies.by_size]
+    asked = [(path, size) for path, size in sorted(sizes.items()) if size in copies.by_size or size in copies.stored]
     progress(f"{box.host.title}: sha256 of {len(asked)} files, {units.show_size(sum(size for _, size in asked))}")
     here = {path for path, size in sizes.items() if not size}  # an empty file holds nothing to lose
 
@@ -386,7 +453,9 @@ def consequences(case: Case) -> Iterator[tuple[str, str]]:
 
 def page(case: Case) -> Iterator[tuple[str, str]]:
     """What the user is shown before the decision, as (what, sentence)."""
-    yield "run", f"{case.run_id}, pulled from {case.manifest['source'] if case.manifest else 'nowhere'}"
+    yield "run", f"{case.run_id}, {'pulled from ' if case.manifest else 'on '}{case.source or 'nowhere'}"
+    if case.store:
+        yield "stored", f"{case.store['store']}: {len(case.store['files'])} files, by the hashes it tells now"
     yield "platform", case.facts["title"]
     yield from consequences(case)
     yield "cost", billing.bill_of(case.local).sentence()

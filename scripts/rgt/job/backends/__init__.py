@@ -88,13 +88,14 @@ class Order:
     @property
     def supervised(self) -> bool:
         """Whether our own supervisor restarts it; over several nodes nobody can tell alone that all have ended."""
-        return self.kind in SUPERVISED and self.job.nodes == 1 and self.job.restarts > 0
+        return self.kind in SUPERVISED and self.job.nodes == 1 and (self.job.restarts > 0 or bool(self.job.store))
 
     def supervisor_files(self, **how: Any) -> dict[str, str]:
         """The supervisor's order, for its machine; see rgt/job/supervisor.py."""
         job = self.job
         plan = {"restarts": job.restarts, "delay": job.restart_delay, "grace": job.grace, "rate": job.rate, **how}
         plan |= {"max_cost": job.max_cost, "after_memory_kill": job.after_memory_kill}
+        plan["store"] = f"{job.store.rstrip('/')}/{self.run_id}" if job.store else ""
         plan["resume_args"] = [word.replace(RUN, self.run_dir) for word in job.resume_args]
         return {f"{self.run_dir}/{supervisor.FOLDER}/job.json": json.dumps(plan, indent=1, ensure_ascii=False)}
 
@@ -133,9 +134,10 @@ def steps(order: Order) -> list[Step]:
     job, cannot = order.job, dict(CANNOT[order.kind])
     if order.kind not in SUPERVISED:
         cannot |= dict.fromkeys(_OWN_RESTARTS, "it is for restarts by our own supervisor, on local, ssh and docker")
+        cannot["store"] = "nobody of ours is there at its end; push it then: rgt transfer push"
     elif order.job.nodes > 1:
         several = "no node can tell alone that all have ended; resume by hand, or leave it to Slurm or Kubernetes"
-        cannot |= dict.fromkeys(("max_restarts", *_OWN_RESTARTS), several)
+        cannot |= dict.fromkeys(("max_restarts", "store", *_OWN_RESTARTS), several)
     for name, why in cannot.items():
         if getattr(job, name) != getattr(Job(""), name) and not (name == "max_restarts" and job.max_restarts == 0):
             raise bad_input(f"--on {order.kind} cannot honour `{name}`: {why}")

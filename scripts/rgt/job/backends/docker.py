@@ -7,6 +7,7 @@ log in it.
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from rgt import units
 from rgt.errors import bad_input
@@ -58,7 +59,9 @@ def _supervise(order: Order) -> list[Step]:
     program, *options = supervisor_words(order.head)
     words = [program, *options, "--detach", order.run_dir]
     files = order.supervisor_files(container=name(order))
-    return [Step(words, order.head, files=files, expand=(1, len(words) - 1))]
+    # what it sends to a store, it sends with the job's own token
+    known: dict[str, Any] = {"env": order.job.env, "secrets": list(order.job.secrets)} if order.job.store else {}
+    return [Step(words, order.head, files=files, expand=(1, len(words) - 1), **known)]
 
 
 def name(order: Order) -> str:

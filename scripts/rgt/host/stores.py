@@ -5,7 +5,8 @@ Example:
     store.check_write()                             before a run: is there a token, and may it write?
     report = send(Path("runs/x"), store)            every file compared with the hash that the store itself tells
 
-STORE_VERIFIED.json, beside the files here, is written only when every hash agrees; it names where they are.
+STORE_VERIFIED.json, beside the files here, is written only when every hash agrees; it names where they are and what of
+them was loaded before. `down` takes it in place of a pull after `still_there`.
 An S3-compatible store is named by AWS_ENDPOINT_URL, a mirror of the hub by HF_ENDPOINT: words of their clients.
 """
 
@@ -25,13 +26,14 @@ from pathlib import Path
 from typing import Any
 
 from rgt import VERSION, files
-from rgt.errors import bad_input, lacking
+from rgt.checkpoint.names import OUR_RECORDS, STORE_PROOF
+from rgt.errors import RgtError, bad_input, lacking
 
-PROOF = "STORE_VERIFIED.json"
 PART = 64 << 20  # bytes of one part: what S3's hash of a large object depends on
 Failures = tuple[type[BaseException], ...]
 _URL = re.compile(r"(hf|s3)://(.+)")
-_NOT_SENT = {PROOF, ".rgt-pull", ".git", "__pycache__"}
+_NOT_SENT = {STORE_PROOF, ".rgt-pull", ".git", "__pycache__"}
+_ASKED = 500  # paths in one question to the hub
 
 
 def is_store(text: str) -> bool:
@@ -96,9 +98,13 @@ class S3:
         """Size and hash of each object, as the store has it now; what is not there is not in it."""
         found = {}
         for name in names:
-            with contextlib.suppress(self.client.exceptions.ClientError):
+            try:
                 head = self.client.head_object(Bucket=self.bucket, Key=self._key(name), ChecksumMode="ENABLED")
-                found[name] = (head["ContentLength"], head.get("ChecksumSHA256") or head["ETag"].strip('"'))
+            except self.client.exceptions.ClientError as error:
+                if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") != 404:
+                    raise
+                continue
+            found[name] = (head["ContentLength"], head.get("ChecksumSHA256") or head["ETag"].strip('"'))
         return found
 
     def names(self) -> list[str]:
@@ -150,9 +156,12 @@ class Hub:
             self.api.upload_folder(repo_id=self.repo, repo_type=self.kind, folder_path=beside, path_in_repo=place)
 
     def told(self, names: list[str]) -> dict[str, tuple[int, str]]:
-        paths = {self._path(name): name for name in names}
-        rows = self.api.get_paths_info(self.repo, list(paths), repo_type=self.kind) if paths else []
-        return {paths[row.path]: (row.size, row.lfs.sha256 if row.lfs else row.blob_id) for row in rows}
+        paths, found = {self._path(name): name for name in names}, {}
+        for start in range(0, len(paths), _ASKED):
+            asked = list(paths)[start : start + _ASKED]
+            for row in self.api.get_paths_info(self.repo, asked, repo_type=self.kind):
+                found[paths[row.path]] = (row.size, row.lfs.sha256 if row.lfs else row.blob_id)
+        return found
 
     def names(self) -> list[str]:
         every, start = self.api.list_repo_files(self.repo, repo_type=self.kind), self._path("")
@@ -184,8 +193,23 @@ def told_plainly(store: Store, doing: str) -> Iterator[None]:
         raise lacking(f"cannot {doing} {store.url}: {said}") from None
 
 
-def send(folder: Path, store: Store) -> tuple[int, list[str]]:
-    """Send every file, ask the store for its hashes, and write the proof if all agree; else say which do not."""
+def check_write(text: str) -> None:
+    """Before a run depends on it: the client is there, the token is good, and it may write. Else one sentence."""
+    store = open_store(text)
+    with told_plainly(store, "write to"):
+        store.check_write()
+
+
+@dataclass
+class Sent:
+    bytes: int
+    wrong: list[str]  # what is not in the store as it is here; then there is no proof
+    loaded: int  # checkpoints and arrays
+    unproved: dict[str, str]  # those that do not load, and why: a hash proves the copy, not the original
+
+
+def send(folder: Path, store: Store) -> Sent:
+    """Load what is there, send every file, ask the store for its hashes, write the proof if all agree."""
     names = sorted(
         str(path.relative_to(folder))
         for path in folder.rglob("*")
@@ -193,7 +217,8 @@ def send(folder: Path, store: Store) -> tuple[int, list[str]]:
     )
     if not names:
         raise bad_input(f"{folder} holds no file to send")
-    (folder / PROOF).unlink(missing_ok=True)  # of an earlier upload; from here on it would be untrue
+    (folder / STORE_PROOF).unlink(missing_ok=True)  # of an earlier upload; from here on it would be untrue
+    loaded, unproved = _load(folder)
     known = {name: hashes(folder / name) for name in names}
     with told_plainly(store, "send to"):
         store.send(folder, names)
@@ -201,9 +226,41 @@ def send(folder: Path, store: Store) -> tuple[int, list[str]]:
     wrong = [f"{name}: {why}" for name in names if (why := _difference(known[name], told.get(name)))]
     if not wrong:
         rows = [{"path": n, "bytes": h.bytes, "sha256": h.sha256, "store_hash": told[n][1]} for n, h in known.items()]
+        facts = {"store": store.url, "run_id": _run_id(folder), "loaded": loaded, "unproved": unproved, "files": rows}
         when = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        files.write_json(folder / PROOF, {"store": store.url, "verified": when, "tool_version": VERSION, "files": rows})
-    return sum(one.bytes for one in known.values()), wrong
+        files.write_json(folder / STORE_PROOF, {**facts, "verified": when, "tool_version": VERSION}, "store_verified")
+    return Sent(sum(one.bytes for one in known.values()), wrong, loaded, unproved)
+
+
+def _run_id(folder: Path) -> str:
+    with contextlib.suppress(RgtError, KeyError, TypeError):
+        return str(files.read_json(folder / "run.json")["run_id"])
+    return folder.absolute().name
+
+
+def _load(folder: Path) -> tuple[int, dict[str, str]]:
+    from rgt.checkpoint.examine import Options
+    from rgt.checkpoint.survey import survey
+    from rgt.checkpoint.verify import verify
+
+    try:
+        verdict = verify(survey(folder), Options())
+    except ImportError:  # a box without numpy
+        return 0, {}
+    bad = {
+        path: problem.message for path, problem in verdict.problems if problem.severity == "error" and path != folder
+    }
+    bad |= dict.fromkeys(verdict.unchecked_weights, "is of an unknown format: nobody has opened it")
+    return len(verdict.artifacts), {os.path.relpath(path, folder): why for path, why in bad.items()}
+
+
+def still_there(proof: dict[str, Any]) -> list[str]:
+    """What the store no longer has as STORE_VERIFIED.json says; one sentence is raised when it cannot be asked."""
+    store, rows = open_store(proof["store"]), {row["path"]: row for row in proof["files"]}
+    with told_plainly(store, "ask"):
+        told = store.told(list(rows))
+    same = {path: Hashes(row["bytes"], row["sha256"], {row["store_hash"]}) for path, row in rows.items()}
+    return [f"{path}: {why}" for path in rows if (why := _difference(same[path], told.get(path)))]
 
 
 def _difference(here: Hashes, there: tuple[int, str] | None) -> str:
@@ -233,7 +290,7 @@ def fetch(store: Store, folder: Path) -> tuple[int, list[str]]:
         if why := _difference(here, told.get(name)):
             wrong.append(f"{name}: {why}")
         size += here.bytes
-        if name not in ("PULL_MANIFEST.json", "PULL_VERIFIED.json"):
+        if name not in OUR_RECORDS:
             rows.append({"path": name, "bytes": here.bytes, "sha256": here.sha256})
     if not wrong:
         when = datetime.now(timezone.utc).isoformat(timespec="seconds")
