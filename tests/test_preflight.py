@@ -584,6 +584,11 @@ OFFERS = [
     ("pytorch/pytorch:2.4.0-cuda12.4-cudnn9-runtime", "H100", "550.54", ""),
     ("pytorch/pytorch:2.4.0-cuda12.4-cudnn9-runtime", "B200", "570.86", "does not run on B200 (10.0)"),
     ("pytorch/pytorch:2.4.0-cuda12.4-cudnn9-runtime", "A100", "515.65", "wants driver 525.60 or newer"),
+    ("pytorch/pytorch:2.7.0-cuda12.8-cudnn9-runtime", "V100", "570.86", "does not run on V100 (7.0)"),
+    ("pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime", "V100", "570.86", ""),
+    ("pytorch/pytorch:2.11.0-cuda12.8-cudnn9-runtime", "V100", "570.86", "does not run on V100 (7.0)"),
+    ("pytorch/pytorch:2.11.0-cuda12.6-cudnn9-runtime", "P100", "525.60", ""),
+    ("pytorch/pytorch:2.11.0-cuda13.0-cudnn9-runtime", "T4", "575.57", "wants driver 580.65 or newer"),
     ("nvcr.io/nvidia/pytorch:24.05-py3", "RTX 5090", "570", "does not run on 5090 (12.0)"),
     ("me/mine@sha256:1", "A100", "570", "nothing was judged"),
 ]

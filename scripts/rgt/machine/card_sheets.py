@@ -4,9 +4,13 @@ Example:
     lookup("NVIDIA H100 80GB HBM3")                                  Sheet("H100", 989e12, 80, "9.0")
     problems("pytorch/pytorch:2.4.0-cuda12.4-cudnn9-runtime", "B200", "550.54")      sentences; none when it fits
 
-verified: 2026-11. Sources: NVIDIA's data sheets; https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/ (driver of a
-major version, within which newer minors run, too); https://github.com/pytorch/pytorch/blob/main/RELEASE.md and its
-issues 157517 and 172352 (architectures of the binaries).
+Sources, verified: 2026-11:
+    compute capability  https://developer.nvidia.com/cuda-gpus and /cuda-legacy-gpus
+    oldest driver       https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html (one per
+                        major version), https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/
+    kernels of a build  https://github.com/pytorch/pytorch/blob/main/RELEASE.md (support matrix), pulls 147607 (torch
+                        2.7: 12.8 without Volta) and 158301 (2.8: with it), issue 172352 (2.11: without it again)
+Peaks and memory are from NVIDIA's data sheets, NGC's CUDA is a lower bound; neither could be read again then.
 """
 
 from __future__ import annotations
@@ -25,8 +29,7 @@ _DRIVERS = {11: (450, 80), 12: (525, 60), 13: (580, 65)}
 # from this CUDA build of torch on: the oldest and the newest card its kernels are for
 _BUILDS = {(11, 0): ("3.7", "8.6"), (11, 8): ("3.7", "9.0"), (12, 0): ("5.0", "9.0"), (12, 8): ("7.0", "12.1")}
 _BUILDS |= {(13, 0): ("7.5", "12.1")}
-_NO_VOLTA = (2, 11)  # torch from here on: the builds for 12.8 and newer begin with 7.5
-_NGC = {24: (12, 4), 25: (12, 8), 26: (13, 1)}  # nvcr.io/nvidia/pytorch:YY.MM, at the least
+_NGC = {24: (12, 3), 25: (12, 8), 26: (13, 1)}  # nvcr.io/nvidia/pytorch:YY.MM, at the least
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ def problems(image: str, card: str, driver: str = "") -> list[str]:
     text = f"{cuda[0]}.{cuda[1]}"
     if sheet:
         oldest, newest = next((_BUILDS[key] for key in sorted(_BUILDS, reverse=True) if key <= cuda), ("", ""))
-        if torch and torch >= _NO_VOLTA and cuda >= (12, 8):
+        if torch and cuda >= (12, 8) and (torch == (2, 7) or torch >= (2, 11)):  # between them it had Volta
             oldest = "7.5"
         if newest and not float(oldest) <= float(sheet.compute_cap) <= float(newest):
             kernels = f"torch built for CUDA {text} has kernels for compute capability {oldest} to {newest}"
