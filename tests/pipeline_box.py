@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import shutil
@@ -14,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rgt.checkpoint import index
+from rgt.checkpoint.inventory import Checkpoint
 from rgt.machine import processes
 from rgt.run.record import Run
 
@@ -44,6 +47,7 @@ PHASES = [
     phase("anneal", 4, {"domain": 1, "curated": 1}, ("linear", 0.2, 0), None),
 ]
 PHASES[0]["lr"]["warmup_steps"] = 3
+PERIOD = 12  # steps of the checkpoints that stay
 NANO_PHASES = [{**PHASES[0], "steps": 8}, {**PHASES[1], "steps": 8, "criterion": {"metric": "loss", "at_most": 0.01}}]
 WORDS = {
     "web": "alpha beta gamma delta epsilon",
@@ -67,7 +71,7 @@ def small(folder: Path, framework: str, phases: list[dict[str, Any]] | None = No
         folder,
         phases=phases or PHASES,
         batch={"micro_batch": 2, "accumulation": 2},
-        checkpoints={"every_steps": 3, "keep": 3},
+        checkpoints={"every_steps": 3, "keep": 3, "keep_every": PERIOD},
         eval={"every_steps": 4, "samples": 6},
         log_every_steps=1,
         **changes,
@@ -83,7 +87,9 @@ def small(folder: Path, framework: str, phases: list[dict[str, Any]] | None = No
 
 def nano(folder: Path, phases: list[dict[str, Any]] = NANO_PHASES) -> Path:
     small(folder, "nanogpt", phases)
-    edit(folder, checkpoints={"every_steps": 4, "keep": 3}, eval={"every_steps": 4, "samples": 32})
+    edit(
+        folder, checkpoints={"every_steps": 4, "keep": 3, "keep_every": PERIOD}, eval={"every_steps": 4, "samples": 32}
+    )
     (folder / "nanoGPT").mkdir()
     shutil.copy(STAND_IN, folder / "nanoGPT/train.py")
     return folder
@@ -156,6 +162,30 @@ def kill_at_random(start: Callable[[], int], end: Callable[[], int], run: Path, 
     except ProcessLookupError:
         pass
     return end()
+
+
+class IndexWatch:
+    """The index right after each kill: what it names is there and whole, with the best, latest and periodic ones."""
+
+    def __init__(self, run: Path) -> None:
+        self.run, self.best, self.looks = run, math.inf, 0
+
+    def look(self) -> None:
+        listed = index.read(self.run)
+        if listed is None:
+            assert not (self.run / index.INDEX).exists()
+            return
+        self.looks += 1
+        for entry in listed:
+            assert entry["verified"], entry
+            one = Checkpoint(self.run / entry["path"], entry["step"], entry)
+            assert (one.damage(), one.bytes) == (None, entry["bytes"]), entry
+        steps = {entry["step"] for entry in listed}
+        saved = [row["step"] for row in events(self.run) if row["event"] == "checkpoint"]
+        assert not saved or (saved[-1] in steps and {s for s in saved if s % PERIOD == 0} <= steps), (saved, steps)
+        losses = [entry["metrics"]["val_loss"] for entry in listed if "val_loss" in entry.get("metrics", {})]
+        self.best = min([self.best, *losses])
+        assert not math.isfinite(self.best) or min(losses) == self.best
 
 
 def names(run: Path) -> set[str]:

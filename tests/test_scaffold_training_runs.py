@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 import random
 import signal
@@ -17,6 +18,7 @@ from .gate_box import until
 from .pipeline_box import (
     DEADLINE,
     PHASES,
+    IndexWatch,
     PipelineNursery,
     curves,
     edit,
@@ -78,11 +80,14 @@ def test_trains_through_all_phases(whole: Path, framework: str) -> None:
 
 def chaos(nursery: PipelineNursery, pipeline: Path, run: Path, kills: int, seed: int) -> None:
     """Kill so many times, then let it finish."""
-    dice = random.Random(seed)
+    dice, watch = random.Random(seed), IndexWatch(run)
     for _ in range(kills):
         code = kill_at_random(lambda: nursery.train(pipeline, run), nursery.end, run, dice)
         assert code == -9, (code, (run / "train.log").read_text()[-3000:])
+        watch.look()
     assert nursery.finish(pipeline, run) == 0, (run / "train.log").read_text()[-3000:]
+    watch.look()
+    assert watch.looks > kills // 2 and math.isfinite(watch.best)
 
 
 @pytest.mark.parametrize(("times", "kills"), [(1, 3), pytest.param(3, 20, marks=pytest.mark.soak)])

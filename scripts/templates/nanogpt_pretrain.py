@@ -31,11 +31,28 @@ DTYPE = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 PR_SET_PDEATHSIG = 1
 _EVAL = re.compile(r"step (\d+): train loss ([\d.naif]+), val loss ([\d.naif]+)")
 _ITER = re.compile(r"iter (\d+): loss ([\d.naif]+), time ([\d.]+)ms")
-_SEED = """
-# nanoGPT seeds 1337 at every start, so a resumed run would read the batches of step 0 again
+_NUMBERED = """
+# nanoGPT seeds 1337 at every start and saves no generator: a resumed run would read the batches of step 0 again. So a
+# training batch is drawn by its number in the run, and a validation always by the same numbers: a resume is bit-equal.
 import torch as _torch
-_seed = _torch.manual_seed
-_torch.manual_seed = lambda number: _seed(number + {offset})
+_draw, _seed, _at = _torch.randint, _torch.manual_seed, {{"rank": 0, "training": {first}, "validation": 0}}
+
+
+def _manual_seed(number):
+    _at["rank"] = (number + {seed}) * 1_000_000_007
+    return _seed(_at["rank"])
+
+
+def _randint(*words, **more):
+    if "generator" in more or not _torch.is_grad_enabled():
+        _at["validation"] = (_at["validation"] + 1) % {validations}
+        return _draw(*words, **{{"generator": _torch.Generator().manual_seed(_at["validation"]), **more}})
+    _seed(_at["rank"] + _at["training"])  # also what dropout draws from
+    _at["training"] += 1
+    return _draw(*words, **more)
+
+
+_torch.manual_seed, _torch.randint = _manual_seed, _randint
 """
 
 
@@ -71,7 +88,8 @@ def settings_of(session: Session, phase: Phase, step: int, every: int, dataset: 
         "compile": config["compile"],
     }
     lines = [f"{name} = {value!r}" for name, value in values.items()]
-    return "\n".join(lines) + _SEED.format(offset=config["seed"] + step)
+    numbers = {"seed": config["seed"], "first": step * config["batch"]["accumulation"]}
+    return "\n".join(lines) + _NUMBERED.format(**numbers, validations=2 * values["eval_iters"])  # of two splits
 
 
 class Trainer:
