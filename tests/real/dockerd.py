@@ -11,11 +11,13 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from .hosts import TwoHosts
 from .support import Daemon, missing, need, need_root, private_dir, run
 
 IMAGE = "busybox:local"
@@ -59,7 +61,7 @@ def write_rootfs(path: Path, busybox: str) -> Path:
     return path
 
 
-def _daemon(directory: Path, cgroup: str) -> Daemon:
+def _daemon(directory: Path, cgroup: str, enter: Sequence[str]) -> Daemon:
     binary = need("dockerd", "docker.io")
     # Docker up to 20.10 writes a key below /etc unless told otherwise; later versions refuse the setting.
     old = " version 20." in run([binary, "--version"]).stdout
@@ -78,7 +80,7 @@ def _daemon(directory: Path, cgroup: str) -> Daemon:
         "exec-opt": "native.cgroupdriver=cgroupfs",
         "cgroup-parent": f"/{cgroup}",
     }
-    argv = [binary, *(f"--{name}={value}" for name, value in options.items())]
+    argv = [*enter, binary, *(f"--{name}={value}" for name, value in options.items())]
     # TMPDIR: a containerd that is slow to start is killed by dockerd and leaves a stack trace there.
     return Daemon(argv, directory / "dockerd.log", {"TMPDIR": str(directory)})
 
@@ -103,13 +105,14 @@ def _unmount_and_forget(directory: Path, cgroup: str) -> None:
         group.rmdir()
 
 
-@pytest.fixture(scope="session")
-def docker_engine() -> Iterator[Dockerd]:
+@contextmanager
+def start_engine(enter: Sequence[str] = ()) -> Iterator[Dockerd]:
+    """`enter` is the prefix that starts it in a network namespace: that is then the network of its host."""
     need_root("dockerd")
     need("docker", "docker.io")
     busybox = need("busybox", "busybox-static")
     with private_dir("dockerd-") as directory:
-        daemon = _daemon(directory, directory.name)
+        daemon = _daemon(directory, directory.name, enter)
         env = {"DOCKER_HOST": f"unix://{directory}/docker.sock", "DOCKER_CONFIG": str(directory / "client")}
         engine = Dockerd(env, IMAGE, torch_mounts())
         try:
@@ -118,6 +121,23 @@ def docker_engine() -> Iterator[Dockerd]:
         finally:
             daemon.stop()
             _unmount_and_forget(directory, directory.name)
+
+
+@pytest.fixture(scope="session")
+def docker_engine() -> Iterator[Dockerd]:
+    with start_engine() as engine:
+        yield engine
+
+
+@pytest.fixture
+def two_engines(two_hosts: TwoHosts) -> Iterator[list[Dockerd]]:
+    """An engine on each of two hosts."""
+    # not by `ip netns exec`, which mounts another /sys, without the cgroups
+    enter = [[need("nsenter", "util-linux"), f"--net=/run/netns/{h.namespace}"] for h in (two_hosts.a, two_hosts.b)]
+    with start_engine(enter[0]) as a, start_engine(enter[1]) as b:
+        yield [a, b]
+        a.clear()
+        b.clear()
 
 
 @pytest.fixture

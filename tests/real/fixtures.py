@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from .disk import tiny_disk
-from .dockerd import docker_engine, dockerd
+from .dockerd import docker_engine, dockerd, two_engines
 from .hosts import two_hosts
 from .nvml import nvml, nvml_library
 from .slurm import slurm, slurm_cluster
@@ -25,12 +25,13 @@ __all__ = [
     "slurm_cluster",
     "sshd",
     "tiny_disk",
+    "two_engines",
     "two_hosts",
 ]
 
 # Seconds to start, so all tests that use one share a worker (--dist loadgroup). Should two workers still ask for
 # it, each gets its own ports and directories.
-HEAVY = {"dockerd", "slurm", "vastai"}
+HEAVY = {"dockerd", "slurm", "two_engines", "vastai"}
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups

@@ -354,23 +354,25 @@ Host {name}
 """
 
 
-def node(host: Host, name: str, directory: Path, lab: Lab) -> str:
+def node(host: Host, name: str, directory: Path, env: dict[str, str]) -> str:
     """An sshd inside the namespace; the part of ssh_config that names it."""
     for key in ("host_key", "user_key"):
         if not (directory / key).exists():
             run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(directory / key)])
     config = directory / f"{name}.conf"
     text = NODE.format(port=2222, dir=directory, queue=directory / f"queue-{name}", interface=host.interface)
-    config.write_text(text.replace("127.0.0.1", host.address))
+    more = "".join(f" {key}={value}" for key, value in env.items())  # sshd takes the first SetEnv line only
+    config.write_text(text.replace("127.0.0.1", host.address).rstrip("\n") + f"{more}\n")
     process = host.popen([need("sshd", "openssh-server"), "-D", "-e", "-f", str(config)])
     assert process.stdout
     wait_for("sshd", lambda: "listening" in (process.stdout.readline() if process.stdout else ""))
     return CLIENT.format(name=name, address=host.address, dir=directory)
 
 
-def reach(lab: Lab, two_hosts: TwoHosts) -> None:
-    """launch runs on the first host, and can log in to both."""
-    parts = [node(host, name, lab.directory, lab) for host, name in ((two_hosts.a, "a"), (two_hosts.b, "b"))]
+def reach(lab: Lab, two_hosts: TwoHosts, *env: dict[str, str]) -> None:
+    """launch runs on the first host, and can log in to both; `env` is what their logins find."""
+    each = zip((two_hosts.a, two_hosts.b), "ab", env or ({}, {}), strict=True)
+    parts = [node(host, name, lab.directory, own) for host, name, own in each]
     (lab.directory / "ssh_config").write_text("".join(parts))
     lab.env["RGT_SSH_CONFIG"] = str(lab.directory / "ssh_config")
     lab.prefix = two_hosts.a.enter
@@ -411,6 +413,22 @@ def test_two_nodes_lose_their_link_and_resume(lab: Lab, two_hosts: TwoHosts, los
     assert lab.state(directory) == "failed"
     lab("resume", directory)
     go_on(lab, directory, loss, resumed_at=6)
+
+
+def test_docker_on_two_nodes_meets_at_the_master_address(
+    lab: Lab, two_hosts: TwoHosts, two_engines: list[Dockerd], sshd: Sshd, loss: float
+) -> None:
+    """An engine and a network for each node: only by the configured address and port can the ranks find each other."""
+    reach(lab, two_hosts, *(engine.env for engine in two_engines))
+    changes = docker_lab(lab, two_engines[0]) | {"master_addr": two_hosts.a.address, "port": 29517}
+    extra = {"docker": ["--env", "GLOO_SOCKET_IFNAME"]}  # each node's own
+    directory = lab.submit("docker:a,b", nodes=2, extra=extra, **changes)
+    lab.paused(directory, ranks=2)
+    names = [engine.run(["ps", "--format", "{{.Names}}"]).stdout.split() for engine in two_engines]
+    assert names == [[f"rgt-{directory.name}"]] * 2
+    listening = two_hosts.a.run(["ss", "-Htn", "state", "established", "sport = :29517"]).stdout
+    assert two_hosts.b.address in listening
+    go_on(lab, directory, loss, resumed_at=None)
 
 
 @pytest.mark.soak
