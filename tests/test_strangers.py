@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
-from rgt import secrets
+from rgt import secrets, walk
 from rgt.evidence import claims
 from rgt.run import provenance, record
 from rgt.transfer import push
@@ -172,6 +176,87 @@ def test_a_printed_command_runs_nothing_of_a_name(tmp_path: Path) -> None:
     for fix in fixes:
         subprocess.run(["bash", "-c", fix], cwd=tmp_path, capture_output=True, timeout=60)
     assert not list(tmp_path.rglob("pwned"))
+
+
+# -- folders without an end
+
+
+WALKERS = """adopt --dry-run {} | takeover snapshot {} | wandb_forensics list {} | triage {} | triage --flight {} |
+compare_runs {} --vs {} --metric loss | watch serve --json {} | reconcile --values values.json {} | check_staleness {} |
+verify_local {} | checkpoints list {} | lease cost {}"""
+TELLS = WALKERS.split("|")[:9]
+
+
+@pytest.fixture(scope="module")
+def maze(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """20,000 links to one folder, 20,000 to one log, links in circles and a pipe with the name of a log."""
+    maze = tmp_path_factory.mktemp("maze") / "maze"
+    for name in ("run", "logs", "circle/inner"):
+        (maze / name).mkdir(parents=True)
+    (maze / "run" / "train.log").write_text("step 1 loss 2.0\nstep 2 loss 1.0\n")
+    for number in range(20_000):
+        os.symlink("run", maze / f"{number}")
+        os.symlink("../run/train.log", maze / "logs" / f"{number}.log")
+    os.symlink("..", maze / "circle" / "up")
+    os.symlink("../..", maze / "circle" / "inner" / "up")
+    os.symlink("self.log", maze / "circle" / "self.log")
+    os.mkfifo(maze / "circle" / "pipe.log")
+    (maze.parent / "values.json").write_text('{"loss": 1.0}')
+    yield maze
+    shutil.rmtree(maze)
+
+
+@pytest.mark.parametrize("words", WALKERS.split("|"))
+def test_a_folder_of_links_is_searched_once_and_in_time(maze: Path, words: str) -> None:
+    walk.tell.cache_clear()
+    began = time.monotonic()
+    tool, *rest = words.replace("{}", str(maze)).split()
+    done = front_door.call(f"{tool}.py", *rest, cwd=maze.parent)
+    assert time.monotonic() - began < 25 and done.returncode in (0, 1, 2), done.stderr
+    said = done.stdout + done.stderr
+    assert "entries or more; only the first were looked at" in said or words not in TELLS
+    assert said.count("train.log") < 10 and "20000 runs" not in said
+
+
+def test_a_link_in_circles_hides_nothing_beside_it(tmp_path: Path) -> None:
+    os.symlink("self.log", tmp_path / "self.log")
+    os.symlink("self.pt", tmp_path / "self.pt")
+    (tmp_path / "train.log").write_text("step 1 loss 2.0\n")
+    assert "step 1" in front_door.call("watch.py", tmp_path).stdout
+    assert front_door.call("verify_local.py", tmp_path).returncode == 1
+
+
+def test_a_walk_says_where_it_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for place in itertools.product("abc", repeat=3):
+        (tmp_path.joinpath(*place) / "more").mkdir(parents=True)
+        (tmp_path.joinpath(*place) / "train.log").write_text("step 1 loss 2.0\n")
+    walked: dict[str, list[str]] = {"late": [], "many": [], "whole": []}
+    late = list(walk.walk(str(tmp_path), time.monotonic() - 1, walked["late"]))
+    many = list(walk.walk(str(tmp_path), None, walked["many"], most=60))
+    whole = list(walk.walk(str(tmp_path), None, walked["whole"]))
+    assert (late, len(whole), walked["whole"]) == ([], 27, []) and 0 < len(many) < 27
+    assert re.fullmatch(r"the walk ended in .*: the time was over; name .*", walked["late"][0])
+    assert any(re.fullmatch(r"the walk ended in .*: more than 60 entries; .*", one) for one in walked["many"])
+    list(walk.walk(str(tmp_path), time.monotonic() - 1))
+    assert "the walk ended in" in capsys.readouterr().err
+    done = front_door.call("adopt.py", tmp_path, "--dry-run", "--patience", "0s")
+    assert done.returncode in (1, 2) and "the walk ended in" in done.stdout + done.stderr
+
+
+@pytest.mark.soak
+def test_a_disk_of_folders_is_searched_in_time(tmp_path: Path) -> None:
+    for number in range(60_000):
+        (tmp_path / "disk" / f"{number % 60}" / f"{number}").mkdir(parents=True)
+        if number % 3 == 0:
+            (tmp_path / "disk" / f"{number % 60}" / f"{number}" / "train.log").write_text("step 1 loss 2.0\n")
+    (tmp_path / "values.json").write_text('{"loss": 1.0}')
+    for words in (*WALKERS.split("|"), *(["wandb_forensics list /", "adopt --dry-run /"])):
+        began = time.monotonic()
+        tool, *rest = words.replace("{}", str(tmp_path / "disk")).split()
+        done = run_tool(f"{tool}.py", *rest, cwd=tmp_path)
+        print(f"\n60,000 folders: {time.monotonic() - began:.0f} s, exit {done.returncode}: {words.strip()}")
+        assert time.monotonic() - began < 60 and done.returncode in (0, 1, 2), done.stderr
+    shutil.rmtree(tmp_path / "disk")
 
 
 # -- files that never end, and configs that explode
