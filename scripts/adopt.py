@@ -105,10 +105,10 @@ def _row(run: Foreign) -> dict[str, Any]:
 
 def _add_unread(report: Report, surveys: list[Survey]) -> None:
     for seen in surveys:
+        for sentence in seen.stopped:  # first: of thousands of findings the text shows the first ones
+            report.add("unseen", "warn", sentence, path=str(seen.root))
         for path, why in seen.unread:
             report.add("unreadable", "warn", why.removeprefix(str(path)).lstrip(": "), path=str(path))
-        for sentence in seen.stopped:
-            report.add("unseen", "warn", sentence, path=str(seen.root))
         if seen.ours:
             message = f"{plural(len(seen.ours), 'folder')} below it with a run.json already, left alone"
             report.add("known", "info", message, path=str(seen.root))
