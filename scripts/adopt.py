@@ -43,7 +43,7 @@ _METRICS = 3  # of a row
 @click.option("--group", metavar="COLUMN", help="The column of a table that names the arm.")
 @click.option("--seed", metavar="COLUMN", help="The column of a table that holds the seed.")
 @click.option("--split", type=click.Choice(["train", "val", "test"]), help="Of values that do not name theirs.")
-@click.option("--patience", type=cli.Duration(), default="40s", show_default=True, help="For the reading of one PATH.")
+@click.option("--patience", type=cli.Duration(), default="30s", show_default=True, help="For the reading of one PATH.")
 @click.option("--dry-run", is_flag=True, help="Show what is understood and write nothing.")
 @cli.report_options
 def main(

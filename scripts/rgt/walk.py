@@ -15,9 +15,8 @@ import functools
 import os
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import NamedTuple
 
 from rgt.report import progress
 
@@ -45,22 +44,14 @@ def walk(
 ) -> Iterator[Met]:
     """`deadline` is of time.monotonic(). `links`: to folders, too. Not `inside_runs`: no folder below a run.json."""
     told: list[str] = [] if stopped is None else stopped
-    enters = _Enters(depth, links, inside_runs)
+
+    def enters(entry: os.DirEntry[str], above: int, run: str) -> bool:
+        allowed = above < depth and (inside_runs or not run) and (links or not entry.is_symlink())
+        return allowed and entry.name[0] != "." and entry.name not in _SKIPPED
+
     yield from _Walk(time.monotonic() + SECONDS if deadline is None else deadline, most, told).below(root, enters)
     for sentence in told if stopped is None else ():
         tell(sentence)
-
-
-class _Enters(NamedTuple):
-    """Which folders are entered."""
-
-    depth: int
-    links: bool
-    inside_runs: bool
-
-    def admits(self, entry: os.DirEntry[str], depth: int, run: str) -> bool:
-        allowed = depth < self.depth and (self.inside_runs or not run) and (self.links or not entry.is_symlink())
-        return allowed and entry.name[0] != "." and entry.name not in _SKIPPED
 
 
 class _Walk:
@@ -68,7 +59,7 @@ class _Walk:
         self.deadline, self.most, self.stopped, self.count = deadline, most, stopped, 0
         self.seen: set[tuple[int, int]] = set()  # device and inode
 
-    def below(self, root: str, enters: _Enters) -> Iterator[Met]:
+    def below(self, root: str, enters: Callable[[os.DirEntry[str], int, str], bool]) -> Iterator[Met]:
         """Breadth first, so that what is near is found even when the time ends."""
         places, linked = deque([(root, 0, "")]), deque[tuple[str, int, str]]()
         files: list[Met] = []  # links to files: met when no file itself is left
@@ -88,7 +79,7 @@ class _Walk:
                     link, folder = entry.is_symlink(), entry.is_dir()
                 except OSError:  # a link that leads in circles
                     continue
-                if folder and enters.admits(entry, depth, run):
+                if folder and enters(entry, depth, run):
                     (linked if link else places).append((entry.path, depth + 1, run))
                 elif link and not folder:
                     files.append((directory, entry, run))

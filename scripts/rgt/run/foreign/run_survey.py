@@ -29,7 +29,7 @@ from rgt.run.foreign import Ask, Foreign, as_number, databases, event_files, fla
 from rgt.walk import walk
 
 CONFIGS = "config.yaml config.yml config.json training_config.yaml hparams.yaml args.json args.yaml .hydra/config.yaml"
-SECONDS = 40.0  # for one folder; half of it for the walk
+SECONDS = 30.0  # for one folder; half of it for the walk
 _TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
 _DATABASES = (".db", ".sqlite", ".sqlite3")
 _EVALUATION = re.compile(r"(?:(?:all|eval|test|train|val|predict)_)?results\.json|metrics\.json|eval\.json", re.I)
