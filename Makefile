@@ -5,6 +5,7 @@ PYTEST := $(BIN)/python -m pytest
 # loadgroup keeps the tests that share one real server on one worker; for a fifth of the time two workers only wait, so three
 # fill two cores
 WORKERS ?= 3
+SOAK_TIME ?= 3h
 comma := ,
 DEBIAN := openssh-server openssh-client rsync slurmctld slurmd slurm-client munge docker.io busybox-static \
 	iproute2 gcc libc6-dev shellcheck tmux task-spooler git procps chromium nodejs
@@ -22,8 +23,9 @@ test: .venv/test.stamp lint ## lint and the tests, minutes
 	-$(BIN)/python -m compileall -q scripts evals examples
 	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "not soak"
 
-soak: .venv/test.stamp clients ## the long chaos versions: hundreds of kills, big files
-	$(PYTEST) -n $(WORKERS) --dist loadgroup -m soak
+# -rP shows the figures that they print; a test that hangs ends the soak, and does not go on for ever
+soak: .venv/test.stamp clients ## the long versions, 3 hours at most: kills, fuzzing, hostile boxes, big files
+	timeout --foreground -k 60 $(SOAK_TIME) $(PYTEST) -n $(WORKERS) --dist loadgroup -m soak -rP
 
 bench: .venv/test.stamp ## every speed claim as a ratio measured in one run
 	$(BIN)/python evals/bench/run.py

@@ -43,14 +43,21 @@ _METRICS = 3  # of a row
 @click.option("--group", metavar="COLUMN", help="The column of a table that names the arm.")
 @click.option("--seed", metavar="COLUMN", help="The column of a table that holds the seed.")
 @click.option("--split", type=click.Choice(["train", "val", "test"]), help="Of values that do not name theirs.")
+@click.option("--patience", type=cli.Duration(), default="30s", show_default=True, help="For the reading of one PATH.")
 @click.option("--dry-run", is_flag=True, help="Show what is understood and write nothing.")
 @cli.report_options
 def main(
-    paths: tuple[Path, ...], into: Path, dry_run: bool, fmt: str | None, metrics: tuple[str, ...], **columns: Any
+    paths: tuple[Path, ...],
+    into: Path,
+    patience: float,
+    dry_run: bool,
+    fmt: str | None,
+    metrics: tuple[str, ...],
+    **columns: Any,
 ) -> int:
     """Give every run in PATH... a run directory, and say what was not understood and why.
 
-    Exit 1: something was not read, or only in part.
+    Exit 1: something was not read, or only in part: also what the --patience did not suffice for.
 
     Example: rgt adopt old_experiments/ --into runs
     """
@@ -58,7 +65,7 @@ def main(
     from rgt.run.foreign import Ask
     from rgt.run.foreign.run_survey import look
 
-    surveys = [look(path, Ask(metrics, **columns)) for path in paths]
+    surveys = [look(path, Ask(metrics, **columns), patience) for path in paths]
     report = Report("adopt")
     already = adopt.adopted_already(into)
     rows = []
@@ -72,8 +79,9 @@ def main(
     _add_unread(report, surveys)
     _add_notes(report, rows)
     if not rows and not any(seen.ours for seen in surveys):
-        looked = "; ".join(why for seen in surveys for _, why in seen.unread[:3]) or "no log, table or tracker's file"
-        raise bad_input(f"no run was understood in {', '.join(map(str, paths))}: {looked}")
+        why = [why for seen in surveys for _, why in seen.unread[:3]] or ["no log, table or tracker's file"]
+        why += [sentence for seen in surveys for sentence in seen.stopped[:3]]
+        raise bad_input(f"no run was understood in {', '.join(map(str, paths))}: {'; '.join(why)}")
     report.data = {"into": str(into), "dry_run": dry_run, "runs": rows}
     for line in _table(rows) if fmt is None else []:
         click.echo(line)
@@ -97,10 +105,10 @@ def _row(run: Foreign) -> dict[str, Any]:
 
 def _add_unread(report: Report, surveys: list[Survey]) -> None:
     for seen in surveys:
+        for sentence in seen.stopped:  # first: of thousands of findings the text shows the first ones
+            report.add("unseen", "warn", sentence, path=str(seen.root))
         for path, why in seen.unread:
             report.add("unreadable", "warn", why.removeprefix(str(path)).lstrip(": "), path=str(path))
-        for sentence in seen.stopped:
-            report.add("unseen", "warn", sentence, path=str(seen.root))
         if seen.ours:
             message = f"{plural(len(seen.ours), 'folder')} below it with a run.json already, left alone"
             report.add("known", "info", message, path=str(seen.root))

@@ -25,6 +25,7 @@ from rgt import cli, files
 from rgt.bundle import PROFILES, REFERENCES, ROOT
 from rgt.errors import bad_input, from_os_error, lacking
 from rgt.report import Report
+from rgt.walk import walk
 
 import click
 
@@ -84,11 +85,11 @@ def main(paths: tuple[Path, ...], max_age: float, fmt: str | None) -> int:
         path = given if given.exists() else ROOT / given
         if not path.exists():
             raise bad_input(f"{given} does not exist; name a Markdown file or a folder of them")
-        for file in sorted(path.rglob("*.md")) if path.is_dir() else [path]:
-            if not any(part.startswith(".") for part in file.relative_to(path).parts):
-                dated, without = read(file)
-                stamps, unknown = stamps + dated, unknown + without
-                undated += [] if dated else [str(file)]
+        below = sorted(Path(entry.path) for _, entry, _ in walk(str(path), links=False)) if path.is_dir() else [path]
+        for file in (one for one in below if (one.suffix == ".md" and one.name[0] != ".") or one == path):
+            dated, without = read(file)
+            stamps, unknown = stamps + dated, unknown + without
+            undated += [] if dated else [str(file)]
     for stamp in stamps:
         stamp.check(report, max_age / 86400)
     if not stamps:

@@ -17,6 +17,7 @@ training survived is no finding, a failure that no entry explains is shown as un
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import re
 import stat
@@ -29,6 +30,7 @@ from rgt import cli
 from rgt.bundle import ROOT
 from rgt.errors import bad_input, from_os_error
 from rgt.report import Report
+from rgt.walk import walk
 
 import click
 
@@ -79,9 +81,10 @@ def main(
     paths: list[str] = []
     for name in logs:
         # a directory stands for its logs: a run's train.log, torchrun's files per rank, or whatever looks like one
-        below = ([str(path) for path in Path(name).rglob(pattern) if path.is_file()] for pattern in _LOGS)
         found = [name]
         if name != "-" and os.path.isdir(name):
+            met = [entry for _, entry, _ in walk(name, links=False) if entry.is_file()]
+            below = ([entry.path for entry in met if fnmatch.fnmatchcase(entry.name, kind)] for kind in _LOGS)
             records = [str(path) for pattern in _RECORDS for path in Path(name).glob(pattern) if path.is_file()]
             found = sorted(next(filter(None, below), [])) + records
         if not found:

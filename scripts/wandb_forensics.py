@@ -75,6 +75,8 @@ def list_runs(source: str, fmt: str | None) -> int:
     for ids in copies(opened, runs):
         message = f"{', '.join(ids)} hold the same curve: one run counted {len(ids)} times"
         report.add("duplicate", "warn", message, where=ids[0])
+    for sentence in opened.stopped:
+        report.add("unseen", "warn", sentence, path=source)
     report.data = {"runs": [run.as_dict() for run in runs]}
     for run in runs[:_SHOWN] if fmt is None else []:
         numbers = [f"{key}={value:.4g}" for key, value in run.numbers().items() if isinstance(value, (int, float))]
@@ -156,6 +158,7 @@ class Hosted:
     """entity/project, or entity/project/run, through the wandb library's public API."""
 
     path: str
+    stopped: tuple[str, ...] = ()  # the service lists every run
     _runs: dict[str, Any] = field(default_factory=dict)
 
     def runs(self) -> list[Tracked]:

@@ -209,7 +209,7 @@ def fuzz(folder: Path, seed: int, most: int, until: float, monkeypatch: pytest.M
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
     monkeypatch.chdir(folder)
-    failures, done = [], 0
+    failures, slowest, done = [], (0.0, [""]), 0
 
     def late(*_: object) -> None:
         raise Hang(f"no end within {SECONDS} s")
@@ -219,6 +219,7 @@ def fuzz(folder: Path, seed: int, most: int, until: float, monkeypatch: pytest.M
         if done == most or time.monotonic() > until:
             break
         signal.alarm(SECONDS)
+        began = time.monotonic()
         try:
             told = front_door.call(f"{words[0]}.py", *words[1:])
             if told.returncode not in (0, 1, 2, 3, 4):
@@ -227,7 +228,8 @@ def fuzz(folder: Path, seed: int, most: int, until: float, monkeypatch: pytest.M
             failures.append(f"{type(error).__name__} {error}: {words}")
         finally:
             signal.alarm(0)
-        done += 1
+        done, slowest = done + 1, max(slowest, (time.monotonic() - began, words))
+    print(f"\nfuzz, seed {seed}: {done} calls, {len(failures)} failures, slowest {slowest[0]:.1f} s: {slowest[1]}")
     assert not failures, f"{len(failures)} of {done}:\n" + "\n".join(failures[:20])
     return done
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from rgt.host import bounded
+from rgt.run import record, seal
 from rgt.transfer import boxside
 
 import pytest
 
+from . import front_door, transfer_lab
 from .gate_box import until
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -99,6 +103,26 @@ def test_pull_ends_whatever_the_box_answers(tmp_path: Path, ssh: Path) -> None:
     assert not list(tmp_path.rglob("PULL_VERIFIED.json"))
 
 
+@pytest.mark.soak
+def test_each_answer_ends_within_patience_and_five_seconds(tmp_path: Path, ssh: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_bytes(b"#" * (4 << 20))
+    patience = ("--patience", "5s")
+    slowest, calls = (0.0, ""), 0
+    for answer in ANSWERS:
+        for words in (
+            ("pull", "box:runs/x", tmp_path / answer),
+            ("push", tmp_path / "code", "box:code"),
+            ("aggregate", "box:runs", tmp_path / "all"),
+        ):
+            began = time.monotonic()
+            ends(ssh, {answer: begin(ssh, answer, *words, *patience)})
+            slowest, calls = max(slowest, (time.monotonic() - began, f"{words[0]}: {answer}")), calls + 1
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10
+    print(f"\nhostile answers: {calls} calls, slowest {slowest[0]:.1f} s ({slowest[1]}), at most {peak} MiB")
+    assert slowest[0] < 10
+
+
 def test_push_and_aggregate_end_too(tmp_path: Path, ssh: Path) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "train.py").write_bytes(b"#" * (4 << 20))
@@ -108,6 +132,7 @@ def test_push_and_aggregate_end_too(tmp_path: Path, ssh: Path) -> None:
     ends(ssh, {f"{verb[0]} {one}": begin(ssh, one, *verb) for verb in (push, gather) for one in chosen})
 
 
+OSC = "x\x1b]0;owned\x07\x1b]52;c;cm0gLXJm\x07\x9b2J"  # a title, the clipboard, an erased screen
 FORGED = {"code": "stalled", "severity": "warn", "message": "x", "fix": "py-spy dump --pid 1; touch pwned"}
 LOOK: dict[str, Any] = {"tool": "watch", "ok": False, "findings": [FORGED], "where": "x", "log": "a; touch pwned"}
 LOOK |= {"before": None, "roles": {}, "machine": {}, "files": [], "silenced": []}
@@ -120,6 +145,7 @@ LOOK |= {"now": NOW | NONE}
     ("answer", "code", "said"),
     [
         (LOOK, 1, "py-spy dump --pid 7\n"),
+        (LOOK | {"where": OSC, "findings": [FORGED | {"message": OSC, "evidence": OSC}]}, 1, "owned"),
         (LOOK | {"findings": [FORGED | {"severity": "touch"}]}, 2, "the answer of box"),
         (LOOK | {"now": NOW | NONE | {"writers": ["1; touch pwned"]}}, 2, "the answer of box"),
         (LOOK | {"now": []}, 2, "the answer of box"),
@@ -134,7 +160,36 @@ def test_no_command_of_a_box_is_printed(
     words, env = [sys.executable, str(ROOT / "scripts" / "watch.py"), "poll", "box:runs/x"], environment(ssh, "look")
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, env=env)
     assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done.stdout + done.stderr
+    assert not re.search(r"[\0-\x08\x0b-\x1f\x7f-\x9f]", done.stdout + done.stderr)
     assert "Next" not in done.stdout or "pwned" not in done.stdout.partition("Next")[2].partition("```\n\n")[0]
+
+
+def test_a_sealed_pull_makes_nobody_call_a_host_of_the_boxs_choice(
+    tmp_path: Path, ssh: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """run.json names a host, a seal covers it, the pull is whole and proved: it is still the word of a box."""
+    monkeypatch.setenv("PATH", f"{ssh.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("RGT_TEST_ANSWER", ANSWERS["silent"])
+    there, here = transfer_lab.make_run(tmp_path / "box"), tmp_path / "here"
+    run = record.Run(there)
+    spec = {"name": "x", "command": ["sh", "-c", f"touch {tmp_path}/ran"], "workdir": "/"}
+    run.write_record(run.record() | {"job": {"target": "ssh:elsewhere", "spec": spec}})
+    metric = {"name": "loss", "value": 1.0, "split": "val", "n": 10, "direction": "down"}
+    run.results.write_text(json.dumps({"run_id": run.id, "metrics": [metric]}))
+    seal.seal(run)
+    for path in there.rglob("*"):
+        path.chmod(0o777)
+    pulled = front_door.call("transfer.py", "pull", there, here)
+    assert pulled.returncode == 0 and (here / "seal.json").exists(), pulled.stdout + pulled.stderr
+    for verb in ("status", "logs", "resume", "stop"):
+        done = front_door.call("launch.py", verb, here)
+        assert (done.returncode, "came with a pull" in done.stderr) == (4, True), done.stderr
+    for words in (("transfer.py", "pull", here), ("watch.py", here), ("watch.py", "serve", "--json", tmp_path)):
+        assert front_door.call(*words).returncode in (0, 1, 2)
+    for words in (("lease.py", "cost", here), ("verify_local.py", here), ("takeover.py", "snapshot", here)):
+        assert front_door.call(*words).returncode in (0, 1, 2)
+    assert not [path for path in here.rglob("*") if path.stat().st_mode & 0o022]  # nor who may write here
+    assert not (tmp_path / "pids").exists() and not (tmp_path / "ran").exists()
 
 
 def test_ssh_ends_with_us(tmp_path: Path, ssh: Path) -> None:

@@ -435,8 +435,8 @@ def test_a_run_that_ended_badly_a_day_ago_is_listed_but_not_judged(tmp_path: Pat
 
 
 def test_places_that_hang_or_break_others(tmp_path: Path) -> None:
-    odd, crowd = os.fsdecode(b"caf\xe9 \xff.log"), tmp_path / "crowd"
-    for number, name in ((5, "good.log"), (7, odd), (8, "new\nline.log"), (9, "/".join("d" * 40) + "/deep.log")):
+    odd, deep, crowd = os.fsdecode(b"caf\xe9 \xff.log"), "/".join("d" * 40) + "/deep.log", tmp_path / "crowd"
+    for number, name in ((5, "good.log"), (7, odd), (8, "new\nline.log"), (9, deep)):
         tree(tmp_path, {name: f"step {number} loss 0.5\n"})
     tree(crowd, {f"{number}.txt": "" for number in range(20_001)})
     tree(tmp_path, {"binary.log": os.urandom(300_000)})
@@ -453,7 +453,7 @@ def test_places_that_hang_or_break_others(tmp_path: Path) -> None:
     found = snapshot(tmp_path, "--seconds", "10")
     steps = {os.path.relpath(run["path"], tmp_path): run.get("step") for run in found["runs"]}
     steps.pop("binary.log")  # noise may look like a number
-    assert steps == {"good.log": 5, "huge.log": 6, odd: 7, "new\nline.log": 8}
+    assert steps == {"good.log": 5, "huge.log": 6, odd: 7, "new\nline.log": 8, deep: 9}
     assert found["stopped"] == [f"{crowd} has 20000 entries or more; only the first were looked at"]
     done = subprocess.run([sys.executable, str(SCRIPT), "snapshot", str(tmp_path)], capture_output=True, text=True)
     assert "\\udcff.log" in done.stdout  # what a terminal of its own gets

@@ -88,16 +88,17 @@ def _check_others(found: Survey) -> Problems:
     """Files of unknown formats: said, never passed over in silence."""
     large = [path for path in found.others if may_be_weights(path)]
     some = (large or found.others)[:_NAMED]
-    shown = ", ".join(f"{path.name} ({units.show_size(path.stat().st_size)})" for path in some)[:300] or None
+    sizes = [os.path.getsize(path) if path.is_file() else 0 for path in some]  # 0: a link that leads nowhere
+    shown = ", ".join(f"{path.name} ({units.show_size(size)})" for path, size in zip(some, sizes, strict=True))[:300]
     if not found.artifacts and not found.metadata and not found.others:
         message = "holds no checkpoint: nothing was saved or nothing was pulled"
         yield found.given, Problem("empty", "error", message)
     elif not found.artifacts and not found.metadata:
         message = f"holds {len(found.others)} files of unknown formats and no checkpoint that can be checked"
-        yield found.given, Problem("unknown", "error", message, evidence=shown)
+        yield found.given, Problem("unknown", "error", message, evidence=shown or None)
     elif large:
         message = f"{len(large)} files that may hold weights are of unknown formats and were not checked"
-        yield found.given, Problem("unknown", "warn", message, evidence=shown)
+        yield found.given, Problem("unknown", "warn", message, evidence=shown or None)
     for path in found.others:
         if path.suffix in _TOKENIZERS and _is_blank(path):
             yield path, Problem("hole", "error", "holds nothing but zeros", fix="copy it again")

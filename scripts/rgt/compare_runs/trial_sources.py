@@ -24,6 +24,7 @@ from rgt.run import record as rundir
 from rgt.run.foreign import Ask, Foreign
 from rgt.run.foreign.run_survey import CONFIGS, look
 from rgt.run.results import is_typed
+from rgt.walk import tell
 
 _TOKENS = ("tokens", "tokens_seen", "total_tokens", "num_tokens", "num_input_tokens_seen", "train_tokens")
 _BOOKKEEPING = {"step", "time", "split"}
@@ -52,6 +53,8 @@ def load(word: str, wanted: tuple[str, ...]) -> list[Trial]:
         trial = Trial(str(path))
         return [_with_records(trial, rundir.Run(path), wanted) if path.is_dir() else _with_results(trial, path, wanted)]
     seen = look(path, Ask())
+    for sentence in seen.stopped:
+        tell(sentence)
     if not seen.runs:
         why = "; ".join(why for _, why in seen.unread[:3]) or "no run.json, log, table or tracker's file in or below it"
         raise bad_input(f"{path} holds no run: {why}")

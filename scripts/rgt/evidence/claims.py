@@ -24,6 +24,7 @@ from rgt import bundle, files, git
 from rgt.errors import bad_input
 from rgt.run import record, seal
 from rgt.run.record import Run
+from rgt.walk import walk
 
 Claim = dict[str, Any]
 
@@ -184,7 +185,7 @@ def _in_folder(folder: Path, suffixes: frozenset[str]) -> Iterator[Path]:
         done = subprocess.run(words, capture_output=True)
         names = done.stdout.split(b"\0") if done.returncode == 0 else []
         tracked = [folder / os.fsdecode(name) for name in names if name]
-    for path in filter(Path.is_file, tracked or folder.rglob("*")):
+    for path in filter(Path.is_file, tracked or (Path(entry.path) for _, entry, _ in walk(str(folder), links=False))):
         skipped = any(part in _SKIPPED or part.startswith(".") for part in path.relative_to(folder).parts)
         if path.suffix.lower() in suffixes and path.name != _DATA and not skipped:
             yield path

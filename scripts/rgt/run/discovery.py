@@ -15,10 +15,9 @@ import os
 import re
 import stat
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ from rgt.checkpoint import names
 from rgt.log import summary as logs
 from rgt.log.history import History
 from rgt.log.line import is_sane
+from rgt.walk import Met, walk
 
 if TYPE_CHECKING:
     from rgt.checkpoint.whole import Verdict
@@ -109,8 +109,7 @@ def discover(root: Path, deadline: float, check: bool = True) -> Found:
     Without `check` the files are only listed, neither read nor checked.
     """
     found = Found(str(root))
-    entries = [met for met in walk(str(root), deadline, found.stopped) if _kind(met[1].name)]
-    homes = _sort(str(root), sorted(entries, key=lambda met: met[1].is_symlink()))
+    homes = _sort(str(root), [met for met in walk(str(root), deadline, found.stopped) if _kind(met[1].name)])
     found.runs = sorted((run for home in homes for run in home.runs()), key=lambda run: -run.newest)
     if not check:
         return found
@@ -170,7 +169,7 @@ class _Home:
 
 
 def _sort(root: str, entries: list[Met]) -> Iterable[_Home]:
-    """Every file to its run. A link to a file that was met as itself is not a second one, so links come last."""
+    """Every file to its run; of the names of one file, the first."""
     homes: dict[str, _Home] = {}
     seen: set[tuple[int, int]] = set()
     for directory, entry, prepared in entries:
@@ -234,53 +233,3 @@ def _read(run: Run) -> None:
             for counter, spellings in _TOTALS.items():
                 run.summary.fill({counter: next((known[name] for name in spellings if known.get(name, 0) > 0), None)})
     run.summary.finish_eta()
-
-
-# -- Every file below a directory, near ones first, bounded in time, entries and depth
-
-
-DEPTH = 8
-ENTRIES = 200_000
-CROWDED = 20_000  # entries of one directory; more is a data set, not a run
-_NAMED = 20  # places that could not be looked at and are named
-_SKIPPED = frozenset(
-    "node_modules site-packages dist-packages __pycache__ venv env conda miniconda3 anaconda3 proc sys dev".split()
-)
-
-Met = tuple[str, os.DirEntry[str], str]
-_Place = tuple[str, int, str]  # a directory, its depth, the run directory it is in
-
-
-def walk(root: str, deadline: float, stopped: list[str]) -> Iterator[Met]:
-    """Breadth first, so that what is near is found even when the time ends. Links come last, and no place twice."""
-    places, links = deque([(root, 0, "")]), deque[_Place]()
-    seen: set[tuple[int, int]] = set()
-    count = 0
-    while places or links:
-        directory, depth, prepared = (places or links).popleft()
-        if time.monotonic() > deadline or count > ENTRIES:
-            why = f"more than {ENTRIES} entries" if count > ENTRIES else "the time was over"
-            stopped.append(f"the walk ended in {directory}: {why}")
-            return
-        try:
-            place = os.stat(directory)
-            with os.scandir(directory) as scan:
-                entries = [] if (place.st_dev, place.st_ino) in seen else list(islice(scan, CROWDED))
-        except OSError as error:
-            stopped += [f"{directory} cannot be read: {error.strerror}"] if len(stopped) < _NAMED else []
-            continue
-        seen.add((place.st_dev, place.st_ino))
-        count += len(entries)
-        if len(entries) == CROWDED and len(stopped) < _NAMED:
-            stopped.append(f"{directory} has {CROWDED} entries or more; only the first were looked at")
-        names = {entry.name for entry in entries}
-        prepared = prepared or (directory if "run.json" in names else "")
-        for entry in [] if names & {"pyvenv.cfg", "conda-meta"} else entries:
-            try:
-                folder = entry.is_dir()
-            except OSError:  # a link that leads in circles
-                continue
-            if not folder:
-                yield directory, entry, prepared
-            elif depth < DEPTH and not entry.name.startswith(".") and entry.name not in _SKIPPED:
-                (links if entry.is_symlink() else places).append((entry.path, depth + 1, prepared))

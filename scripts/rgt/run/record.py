@@ -36,6 +36,7 @@ from typing import Any
 
 from rgt import files
 from rgt.errors import RgtError, bad_input, from_os_error
+from rgt.walk import walk
 
 QUEUED, RUNNING = "queued", "running"
 FINISHED, FAILED, STOPPED, PREEMPTED, LOST = "finished", "failed", "stopped", "preempted", "lost"
@@ -51,6 +52,7 @@ _LATEST = 1e12  # seconds since 1970; a later time is not a time
 RUN_ID = re.compile(r"\d{8}-\d{6}-[a-z0-9][a-z0-9._-]*-[0-9a-f]{6}")
 _SLUG_LENGTH = 40
 _DEPTH = 4  # how deep below a folder runs are looked for: runs/, outputs/project/runs/, ...
+_ENTRIES = 2_000_000  # a hundred thousand runs
 
 Event = dict[str, Any]
 
@@ -250,17 +252,6 @@ def open_run(path: Path) -> Run:
 
 def find(root: Path) -> list[Run]:
     """Every run below `root` (which may itself be one), oldest first."""
-    runs: list[Run] = []
-    folders = [(Path(root), 0)]
-    while folders:
-        directory, depth = folders.pop()
-        if os.path.isfile(directory / "run.json"):  # unlike Path.is_file, False in a folder that may not be entered
-            runs.append(Run(directory))
-        elif depth < _DEPTH:
-            with contextlib.suppress(OSError), os.scandir(directory) as entries:  # unreadable: its neighbours count
-                folders += [
-                    (Path(entry.path), depth + 1)
-                    for entry in entries
-                    if entry.name[0] != "." and entry.name != "node_modules" and entry.is_dir(follow_symlinks=False)
-                ]
+    met = walk(str(root), depth=_DEPTH, links=False, inside_runs=False, most=_ENTRIES)
+    runs = [Run(Path(folder)) for folder, entry, _ in met if entry.name == "run.json" and entry.is_file()]
     return sorted(runs, key=lambda run: run.id)

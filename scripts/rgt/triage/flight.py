@@ -29,6 +29,7 @@ from rgt.checkpoint.formats.container import Cursor, Window
 from rgt.checkpoint.layout import Broken
 from rgt.errors import RgtError, bad_input
 from rgt.report import SEVERITIES, Finding, Report
+from rgt.walk import walk
 
 MAX_BYTES = 64 << 20  # of one dump: 2,000 entries with their stacks have 1 MB
 MAX_ENTRIES = 2_000_000  # of all dumps together, about 500 MB here
@@ -99,7 +100,7 @@ def read_folder(folder: Path) -> tuple[dict[int, Dump], list[Finding]]:
     dumps: dict[int, Dump] = {}
     problems: list[Finding] = []
     total = 0
-    for path in sorted(path for path in folder.rglob("*") if not path.is_dir()):
+    for path in sorted(Path(entry.path) for _, entry, _ in walk(str(folder), links=False)):
         match = _RANK.search(path.name)
         if not match:
             continue

@@ -34,9 +34,10 @@ from rgt.log.line import plain
 from rgt.run import billing, record
 from rgt.run import lease as leases
 from rgt.run.record import Run
+from rgt.walk import walk
 from rgt.watch import status
 from rgt.watch.board_curves import Curves
-from rgt.watch.look import find_target, look
+from rgt.watch.look import find_target, is_log, look
 
 TICK = 2.0  # seconds between two looks at the files
 _LOOK_AGAIN = 30.0  # a run whose files rest may have stalled meanwhile
@@ -418,16 +419,11 @@ def _ask_box(place: Place) -> dict[str, Any]:
 def run_folders(root: Path) -> list[Path]:
     """Run directories, oldest first; and folders in it that have a log but no record."""
     found = [run.path for run in record.find(root)]
-    taken = {os.path.join(*path.relative_to(root).parts[:1], "") for path in found}
-    others = [root] if not found else []
-    with contextlib.suppress(OSError), os.scandir(root) as entries:
-        others += [Path(e.path) for e in entries if e.is_dir() and e.name[0] != "." and f"{e.name}/" not in taken]
-    logged = []
-    for folder in others if root not in found else ():
-        with contextlib.suppress(RgtError, OSError):
-            if find_target((str(folder),)).logs:
-                logged.append(folder)
-    return sorted([*found, *logged], key=lambda path: path.name)
+    taken = {path.relative_to(root).parts[0] for path in found if path != root}
+    met = walk(str(root), depth=1) if root not in found else ()
+    logged = {Path(folder) for folder, entry, _ in met if is_log(entry.name) and entry.is_file()}
+    others = {path for path in logged if path.name not in taken and (path != root or not found)}
+    return sorted([*found, *others], key=lambda path: path.name)
 
 
 def row_of(found: dict[str, Any]) -> Row:

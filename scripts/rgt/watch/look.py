@@ -76,6 +76,10 @@ class Target:
         return sorted(times)[-_CHECKPOINTS:]
 
 
+def is_log(name: str) -> bool:
+    return bool(_LOG.fullmatch(name))
+
+
 def find_target(words: tuple[str, ...]) -> Target:
     """One directory, or one or more logs; a sentence for anything else."""
     paths = [Path(word) for word in words]
@@ -92,7 +96,8 @@ def find_target(words: tuple[str, ...]) -> Target:
     directory = paths[0]
     if not directory.is_dir():
         return Target(", ".join(words), paths, keep)
-    names = [entry.name for entry in os.scandir(directory) if entry.is_file() and _LOG.fullmatch(entry.name)]
+    with os.scandir(directory) as entries:  # os.path: a link that leads in circles is no file, and no error
+        names = [entry.name for entry in entries if is_log(entry.name) and os.path.isfile(entry.path)]
     # newest first would change with every line; names do not
     names.sort(key=lambda name: (name != "train.log", name != "metrics.jsonl", name))
     if not names and not Run(directory).run_json.is_file():

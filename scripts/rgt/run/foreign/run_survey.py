@@ -26,9 +26,10 @@ from rgt.log.summary import head
 from rgt.metrics.table import known, split_and_rest
 from rgt.run import discovery
 from rgt.run.foreign import Ask, Foreign, as_number, databases, event_files, flat, text_files, wandb_files
+from rgt.walk import walk
 
 CONFIGS = "config.yaml config.yml config.json training_config.yaml hparams.yaml args.json args.yaml .hydra/config.yaml"
-_SECONDS = 20.0  # for the walk over a folder
+SECONDS = 30.0  # for one folder; half of it for the walk
 _TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
 _DATABASES = (".db", ".sqlite", ".sqlite3")
 _EVALUATION = re.compile(r"(?:(?:all|eval|test|train|val|predict)_)?results\.json|metrics\.json|eval\.json", re.I)
@@ -61,40 +62,51 @@ class Survey:
         return found
 
 
-def look(path: Path, ask: Ask) -> Survey:
-    """Everything that `path` holds. What is in a run directory of ours is only named."""
+def look(path: Path, ask: Ask, seconds: float = SECONDS) -> Survey:
+    """Everything that `path` holds, as far as the time goes. What is in a run directory of ours is only named."""
     if not path.is_dir() and not path.is_file():
         raise bad_input(f"{path} is neither a file nor a folder" if path.exists() else f"{path} does not exist")
-    seen = Survey(path)
+    seen, began = Survey(path), time.monotonic()
     # a file that is given by hand and has no name of a kind is taken for a log
-    homes = _homes(seen) if path.is_dir() else {path.parent: {_kind(path) or "log": [path]}}
+    homes = _homes(seen, began + seconds / 2) if path.is_dir() else {path.parent: {_kind(path) or "log": [path]}}
     records: list[wandb_files.Tracked] = []  # all together: a resumed run has several files
-    for file in sorted(file for kinds in homes.values() for file in kinds.get("wandb", [])):
-        try:
-            records += wandb_files.Offline(file).runs()
-        except (RgtError, OSError, ValueError) as error:
-            seen.unread.append((file, str(error)))
-    seen.take(path, partial(wandb_files.read, records))
+    wandb = sorted(file for kinds in homes.values() for file in kinds.get("wandb", []))
+    tasks: list[tuple[Path, Callable[[], object]]] = [
+        (file, partial(_add_records, seen, records, file)) for file in wandb
+    ]
+    tasks.append((path, lambda: seen.take(path, partial(wandb_files.read, records))))
     for home, kinds in sorted(homes.items()):
         for kind, read in (("database", databases.read), ("mlflow", databases.read_mlflow_folder)):
-            for place in kinds.get(kind, []):
-                seen.take(place, partial(read, place))
+            tasks += [(place, partial(seen.take, place, partial(read, place))) for place in kinds.get(kind, [])]
         for part, stem in _parts(kinds):
-            _read_home(seen, home, part, ask, stem)
+            tasks.append((home / stem, partial(_read_home, seen, home, part, ask, stem)))
+    for number, (where, task) in enumerate(tasks):
+        if time.monotonic() > began + seconds:
+            unread = f"{len(tasks) - number} of {len(tasks)} places, the first is {where}"
+            seen.stopped.append(f"not read in {seconds:.0f} s: {unread}; name it, or give more --patience")
+            break
+        task()
     for run in seen.runs:
         run.unnamed = ask.split or run.unnamed
         run.gaps += run.doubts() if not ask.split else []
     empty = [run for run in seen.runs if not run.points and not run.results]
     seen.unread += [(Path(run.source), f"{run.name}: {'; '.join(run.gaps) or 'no value in it'}") for run in empty]
-    seen.runs = [run for run in seen.runs if run not in empty]
+    seen.runs = [run for run in seen.runs if run.points or run.results]
     return seen
 
 
-def _homes(seen: Survey) -> dict[Path, Files]:
+def _add_records(seen: Survey, records: list[wandb_files.Tracked], file: Path) -> None:
+    try:
+        records += wandb_files.Offline(file).runs()
+    except (RgtError, OSError, ValueError) as error:
+        seen.unread.append((file, str(error)))
+
+
+def _homes(seen: Survey, deadline: float) -> dict[Path, Files]:
     """The folder of a run -> its files. What lies inside a tracker's own folder is the tracker's."""
     found: dict[Path, Files] = defaultdict(lambda: defaultdict(list))
     ours: set[str] = set()
-    for directory, entry, prepared in discovery.walk(str(seen.root), time.monotonic() + _SECONDS, seen.stopped):
+    for directory, entry, prepared in walk(str(seen.root), deadline, seen.stopped):
         folder, path = Path(directory), Path(entry.path)
         ours |= {prepared} - {""}
         if not prepared and path.is_file() and (kind := _kind(path)):
@@ -139,8 +151,10 @@ def _parts(kinds: Files) -> Iterator[tuple[Files, str]]:
     rest = {kind: kinds[kind] for kind in ("state", "events", "evaluation") if kinds.get(kind)}
     named = {"table": sorted(kinds.get("table", [])), "log": sorted(kinds.get("log", []))}
     if len(named["table"]) > 1 or (len(named["log"]) > 1 and not named["table"] and not {*rest} & {"state", "events"}):
-        for stem in dict.fromkeys(path.stem for paths in named.values() for path in paths):
-            yield {kind: [path for path in paths if path.stem == stem] for kind, paths in named.items()}, stem
+        by_stem: dict[str, Files] = {}
+        for kind, path in ((kind, path) for kind, paths in named.items() for path in paths):
+            by_stem.setdefault(path.stem, {}).setdefault(kind, []).append(path)
+        yield from ((part, stem) for stem, part in by_stem.items())
     elif named["table"] or named["log"]:
         rest |= named
     if rest:

@@ -20,14 +20,13 @@ from typing import Any
 
 from rgt import files
 from rgt.errors import bad_input
-from rgt.run import discovery
 from rgt.run import record as states
 from rgt.run.foreign import LIVE, Foreign, Row, flat, strict
 from rgt.run.foreign import event_files as wire
+from rgt.walk import walk
 
 _MAGIC = b":W&B\xe1\xbe\x00"
 _BLOCK = 32768
-_WALK_SECONDS = 20.0
 _HEADER = struct.Struct("<IHB")
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 # fields of a Record that are read, by number
@@ -192,18 +191,16 @@ class Offline:
     """A folder with offline-run-* or run-* folders in it, one of those, or one .wandb file."""
 
     root: Path
+    stopped: list[str] = field(default_factory=list)  # places that were not looked at
 
     def runs(self) -> list[Tracked]:
         if not self.root.exists():
             raise bad_input(f"{self.root} does not exist; name a folder, or entity/project for the hosted service")
         paths = [self.root]
         if self.root.is_dir():
-            stopped: list[str] = []
-            met = discovery.walk(str(self.root), time.monotonic() + _WALK_SECONDS, stopped)
+            met = walk(str(self.root), None, self.stopped)
             found = (Path(entry.path) for _, entry, _ in met if entry.is_file(follow_symlinks=False))
             paths = sorted(path for path in found if path.suffix == ".wandb")
-            if stopped and not paths:
-                raise bad_input(f"{self.root} is too large to be searched; name the wandb folder of a project")
         runs = []
         for path in paths:
             run = Tracked(path.stem.removeprefix("run-"), "", "", "", where=str(path), rows=0)
@@ -218,7 +215,10 @@ class Offline:
         if self.root.is_file() and "is not a W&B record" in runs[0].damage:
             raise bad_input(f"{self.root.parent / runs[0].damage}")
         if not runs:
-            raise bad_input(f"no run-*.wandb below {self.root}; name the wandb folder of a project, or a run in it")
+            looked = "".join(f"; {sentence}" for sentence in self.stopped[:3])
+            raise bad_input(
+                f"no run-*.wandb below {self.root}; name the wandb folder of a project, or a run in it{looked}"
+            )
         return runs
 
     def details(self, run: Tracked) -> None:
