@@ -245,9 +245,9 @@ def _check_ranks(folder: Path, here: Here) -> Problems:
     for match in filter(None, (_NUMBERED.fullmatch(path.name) for path in folder.iterdir())):
         series.setdefault((match[1], match[3]), set()).add(int(match[2]))
     for (before, behind), numbers in series.items():
-        if 0 not in numbers and "_" not in behind:
-            continue  # of an adapter: lora_rank_8.pt
         world = re.search(r"world_size_(\d+)_rank_$", before)
+        if 0 not in numbers and "rank" in before and not world and "_" not in behind:
+            continue  # of an adapter: lora_rank_8.pt
         count = max(max(numbers) + 1, int(world[1]) if world else 0)
         lost = sorted(set(range(count)) - numbers) if count <= _MAX_RANKS else []
         if lost:
