@@ -97,6 +97,15 @@ def with_a_flipped_packed_weight(folder: Path) -> Path:
     return flip(path, member.header_offset + 200)
 
 
+def with_a_storage_that_is_a_folder(folder: Path) -> Path:
+    """One bit of the zip's directory: torch then returns memory that nobody wrote to."""
+    path = zoo.torch_zip(folder)
+    data = bytearray(path.read_bytes())
+    data[data.rindex(b"PK\x01\x02", 0, data.rindex(b"/data/0")) + 38] |= 0x10
+    path.write_bytes(data)
+    return path
+
+
 def with_a_cut_array(folder: Path) -> Path:
     truncate(with_array(folder) / "ema.npz", 0.5)
     return folder / f"checkpoint-{STEP}"
@@ -111,6 +120,7 @@ BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {  # how, and what the r
     "trailing bytes": (named(corruption.zip_with_a_tail, FILE), "other bytes follow the end of the zip"),
     "bit flipped": (named(corruption.torch_one_bit_flipped, FILE), "has CRC"),
     "bit flipped, packed": (named(with_a_flipped_packed_weight, FILE), "zip member"),
+    "storage is a folder": (named(with_a_storage_that_is_a_folder, FILE), "folder"),
     "storage missing": (named(corruption.torch_storage_missing, FILE), "is not in the file"),
     "empty": (written(b""), "the file has no bytes"),
     "text": (written(b"loss 0.3\n" * 100), "plain text"),

@@ -9,7 +9,8 @@ name is judged alone, and every folder that holds several is judged as one. All 
 alarm; `strangers` exits with 4; `unknown` is of no format that can be opened: that is said, and is no verdict.
 
 --damage takes one file without checksums of each package, up to 24, and plants zeros and copies of other pages, of 4 to
-256 KiB, at random pages. `found` are those called damaged, `told` those with a warning that names the place.
+256 KiB, at random pages. `found` are those called damaged, `told` those with a warning that names the place. In folders
+with one file for each rank it loses each of them, swaps two, and copies one over another.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import hashlib
 import multiprocessing
 import os
 import random
+import re
+import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -39,13 +42,15 @@ NAMES = tuple(
     """.split()
 )
 _SHOWN = 3  # problems of one file
+_RANK = re.compile(r"(.*rank_?\d+.*|rng_state_\d+|random_states_\d+|__\d+_\d+|.*-\d{5}-of-\d{5})\.\w+")
+_PAIRS = 6  # of one folder
 _PAGE, _SMALLEST, _LARGEST = 4096, 512 << 10, 24 << 20  # bytes; of files that are damaged
 
 
 def judge(path: Path) -> tuple[Path, str, str]:
     """The path, the verdict, and what speaks against it."""
     try:
-        verdict = verify(survey(path), Options(digest=False), jobs=1)
+        verdict = verify(survey(path), Options(), jobs=1)
     except RgtError as error:
         return path, "refused", str(error)
     except Exception as error:  # what nobody expected is a false alarm, too
@@ -105,7 +110,38 @@ def damage(files: list[Path], folders: list[Path]) -> int:
             totals.update(rows)
             print(f"{path.name}: {dict(Counter(rows))}", flush=True)
     print(f"{len(chosen)} files: {dict(sorted(totals.items()))}")
+    print(f"ranks: {dict(sorted(damage_ranks(folders, rng).items()))}")
     return 0
+
+
+def damage_ranks(folders: list[Path], rng: random.Random) -> Counter[str]:
+    totals: Counter[str] = Counter()
+    places = {path.parent for folder in folders for path in folder.rglob("*") if _RANK.fullmatch(path.name)}
+    for place in sorted(places):
+        ranks: dict[bytes, str] = {}  # those whose bytes are their own
+        for path in sorted(place.iterdir()):
+            if _RANK.fullmatch(path.name) and path.is_file():
+                ranks.setdefault(path.read_bytes(), path.name)
+        pairs = [(one, other) for one in ranks.values() for other in ranks.values() if one < other]
+        if not pairs or judge(place)[1] not in ("sound", "strangers"):
+            continue
+        rows: Counter[str] = Counter()
+        for one, other in rng.sample(pairs, min(_PAIRS, len(pairs))):
+            for what in ("lost", "swapped", "copied"):
+                with tempfile.TemporaryDirectory() as folder:
+                    copy = Path(shutil.copytree(place, Path(folder) / place.name))
+                    (copy / other).rename(copy / "kept")
+                    if what == "swapped":
+                        (copy / one).rename(copy / other)
+                        (copy / "kept").rename(copy / one)
+                    else:
+                        (copy / "kept").unlink()
+                    if what == "copied":
+                        shutil.copy(copy / one, copy / other)
+                    rows[f"{what} {'found' if judge(copy)[1] == 'damaged' else 'missed'}"] += 1
+        print(f"{place}: {dict(rows)}", flush=True)
+        totals.update(rows)
+    return totals
 
 
 def main(words: list[str]) -> int:

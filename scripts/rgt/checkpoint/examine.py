@@ -18,6 +18,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from rgt.checkpoint import names
 from rgt.checkpoint.formats import dcp, readers
 from rgt.checkpoint.formats.container import Late, Window, blocks
 from rgt.checkpoint.formats.pickles import Call
@@ -77,8 +78,11 @@ def examine(
                 whole, layout = replace(window, deadline=math.inf), artifact.layout
                 done = read_values(whole, layout, digest=options.digest, max_abs=options.max_abs, tick=tick)
                 artifact.sha256 = done.sha256
+                layout.facts["varied"] = any(not segment.stats.constant for segment in done.segments)
                 if artifact.format not in ("file", "unknown"):
-                    rules = Rules(options.max_abs, layout.facts["step"], options.allow)
+                    estimator = not layout.facts.get("libraries", set()).isdisjoint(("sklearn", "pandas"))
+                    step = layout.facts["step"]
+                    rules = Rules(options.max_abs, step, options.allow, layout.format, estimator)
                     artifact.problems += [*done.problems, *judge_values(whole, done, rules)]
                     values = ["finite", "nonzero", "range", "holes"] if layout.tensors else []
                     artifact.checks = [] if layout.facts.get("unopened") else ["container", *values]
@@ -125,21 +129,24 @@ def _read_headers(window: Window, artifact: Artifact, blobs: Blobs | None, optio
     root = keys(layout.root)
     hollow = [key for key in CONTAINERS if isinstance(root.get(key), (dict, Call)) and not keys(root[key])]
     nothing = not root and not layout.tensors and not layout.problems and layout.format not in _MAY_BE_EMPTY
+    # an empty dict of tensors is a file, too, as of a layer without parameters; of a model it is a failed save
+    name = artifact.path.name
+    meant = name.startswith("layer_") or (layout.format == "safetensors" and not names.is_model(name))
     if hollow and not any(tensor.role in MODEL for tensor in layout.tensors):
         artifact.problems.append(Problem("empty", "error", f"its {hollow[0]!r} holds nothing"))
     elif nothing:
-        artifact.problems.append(Problem("empty", "error", "holds no tensor"))
+        artifact.problems.append(Problem("empty", "warn" if meant else "error", "holds no tensor"))
     return layout
 
 
 def judge_names(refused: list[str], strangers: list[str]) -> Iterator[Problem]:
     """Names of code that is neither known to be harmless nor to be hostile: the user's own, or a stranger's."""
-    for names, severity in ((strangers, "warn"), ([name for name in refused if name not in strangers], "info")):
-        if names:
-            modules = sorted({name.partition(".")[0] for name in names})
+    for of, severity in ((strangers, "warn"), ([name for name in refused if name not in strangers], "info")):
+        if of:
+            modules = sorted({name.partition(".")[0] for name in of})
             message = f"loading it imports {', '.join(modules[:5])[:120]}, code that is not known here"
             fix = "yours: allow the names with --expect. A stranger's: read that code first; plain tensors need none"
-            yield Problem("refused-global", severity, message, evidence=", ".join(names[:10])[:400], fix=fix)
+            yield Problem("refused-global", severity, message, evidence=", ".join(of[:10])[:400], fix=fix)
 
 
 def _read_checksums(window: Window, artifact: Artifact) -> None:

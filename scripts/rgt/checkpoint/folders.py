@@ -30,9 +30,11 @@ _MODELS = """
     diffusion_pytorch_model* *.distcp mp_rank_*
 """
 # files of which each number up to the highest must be there, and files that no other rank's may be a copy of
-_NUMBERED = re.compile(r"(random_states_|rng_state_|.*(?:expert|expp_rank|zero_pp_rank)_)(\d+)(_.*|\.pkl|\.pth)")
+_NUMBERED = re.compile(
+    r"(random_states_|rng_state_|.*(?:expert|expp_rank|zero_pp_rank|world_size_\d+_rank)_|.*rank_?)(\d+)(_.*|\.\w+)"
+)
 _OWN_FILE = re.compile(
-    r"(.*rank_\d+.*|rng_state_\d+|random_states_\d+|__\d+_\d+|.*-\d{5}-of-\d{5}|model_world_size_.*)\.\w+"
+    r"(.*rank_?\d+.*|rng_state_\d+|random_states_\d+|__\d+_\d+|.*-\d{5}-of-\d{5}|model_world_size_.*)\.\w+"
 )
 _DEEPSPEED = re.compile(r"(?:(?:\w+_)?zero_pp_rank_(\d+)_)?mp_rank_(\d+)_(optim|model)_states\.pt")
 _MAX_RANKS = 100_000  # a higher number in a name is no rank
@@ -244,17 +246,30 @@ def _check_ranks(folder: Path, here: Here) -> Problems:
     for match in filter(None, (_NUMBERED.fullmatch(path.name) for path in folder.iterdir())):
         series.setdefault((match[1], match[3]), set()).add(int(match[2]))
     for (before, behind), numbers in series.items():
-        lost = sorted(set(range(max(numbers) + 1)) - numbers) if max(numbers) < _MAX_RANKS else []
+        world = re.search(r"world_size_(\d+)_rank_$", before)
+        if 0 not in numbers and "rank" in before and not world and "_" not in behind:
+            continue  # of an adapter: lora_rank_8.pt
+        count = max(max(numbers) + 1, int(world[1]) if world else 0)
+        lost = sorted(set(range(count)) - numbers) if count <= _MAX_RANKS else []
         if lost:
-            yield folder, Problem("missing", "error", f"{before}{lost[0]}{behind} is not there, but a higher number is")
+            why = f"{count} ranks wrote one each" if world else "a higher number is"
+            yield folder, Problem("missing", "error", f"{before}{lost[0]}{behind} is not there, but {why}")
     for name, artifact in sorted(here.items()):
         if not _OWN_FILE.fullmatch(name) or not artifact.layout.tensors:
             continue
         saved_as = str(artifact.layout.facts.get("root", "")).rstrip("/")
         if saved_as != Path(name).stem and saved_as in stems:
             yield artifact.path, Problem("duplicate", "error", f"was saved as {saved_as}, which is another rank's file")
-        elif artifact.sha256 and seen.setdefault(artifact.sha256, name) != name:
-            yield artifact.path, Problem("duplicate", "error", f"has the same bytes as {seen[artifact.sha256]}")
+        elif artifact.sha256 and artifact.layout.facts.get("varied"):  # zeros and ones may be anybody's
+            twin = seen.setdefault(artifact.sha256, name)
+            if twin != name and _rank(twin) != _rank(name):
+                yield artifact.path, Problem("duplicate", "error", f"has the same bytes as {twin}")
+
+
+def _rank(name: str) -> str:
+    """The writer of a file of DCP, which may have several, with one tensor each; elsewhere a file is a rank."""
+    match = re.fullmatch(r"(__\d+)_\d+\.distcp", name)
+    return match[1] if match else name
 
 
 def _check_tokenizers(folder: Path) -> Problems:

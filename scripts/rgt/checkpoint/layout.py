@@ -171,7 +171,7 @@ class Tensor:
     stride: tuple[int, ...] | None = None  # in values; None: contiguous
     source: int = FILE
     big_endian: bool = False
-    role: str = "weight"  # weight | buffer | optimizer | ema | other
+    role: str = "weight"  # weight | buffer | optimizer | ema | array (in a pickle, for anything) | other
     data: bytes = b""  # of an INLINE one
 
     @property
@@ -241,8 +241,9 @@ class Layout:
 
     def assign_roles(self, file: str = "") -> None:
         for tensor in self.tensors:
-            if tensor.role == "weight":
-                tensor.role = "other" if file.startswith(_OTHER_FILES) else role_of(tensor.name)
+            role = "other" if file.startswith(_OTHER_FILES) else role_of(tensor.name)
+            if tensor.role == "weight" or (tensor.role == "array" and (role == "other" or tensor.numel == 1)):
+                tensor.role = role if tensor.role == "weight" else "other"
 
     def add(self, problem: Problem) -> None:
         """A hostile file can have a million faults; the first ones tell enough."""
@@ -307,6 +308,15 @@ _ZERO_IS_ORDINARY = re.compile(
     r"(^|[._])(\w*bias(es)?|beta|mask\w*|running_\w+|\w*position\w*|pos_embed\w*|token_type\w*|\w*cache\w*|zero_point\w*"
     r"|\w*offset\w*|absmax|\w*buffer\w*)$"
 )
+
+
+# npy, npz and HDF5 hold arrays of any kind; there a name must say that it is of a model
+_NAMED_WEIGHT = re.compile(r"weight|kernel|embed|param|layer|conv|dense|linear|proj|attn|model|(^|[._])[Ww]\d*$", re.I)
+
+
+def may_be_data(tensor: Tensor, file_format: str) -> bool:
+    """Whether it may hold anything: measurements, results, tables."""
+    return file_format in ("npy", "npz", "hdf5") and not _NAMED_WEIGHT.search(tensor.name[-_LONGEST:])
 
 
 def role_of(name: str) -> str:

@@ -1,6 +1,6 @@
 """Pages that a copy or a disk lost or repeated, in files where no checksum would tell.
 
-The pass over the file kept a word of every SAMPLE bytes. Here runs of zeros and repeated words are looked at: where
+The pass over the file looked at a word of every SAMPLE bytes. Here runs of zeros and repeated words are judged: where
 they begin and end says whether they are damage (at a page) or meant (at a row, at a tensor).
 """
 
@@ -24,6 +24,7 @@ _ROW = 64  # bytes of a row whose borders are not met by chance
 _SLACK = 8  # bytes of a hole that were zero before
 _SCATTERED = 0.005  # share of zeros from which on a tensor is not dense
 _MAX_RUNS = 2000
+_MIX = 0x9E3779B97F4A7C15  # odd: of words with few differing bits the upper ones differ
 _DISTINCT = 64  # words of a page whose values are not all of a kind
 _CHANCE = 0.01  # that rows end at pages, below which it is damage
 _COPY_AGAIN = "a copy or a disk did that; copy the file again"
@@ -31,17 +32,17 @@ _COPY_AGAIN = "a copy or a disk did that; copy the file again"
 
 def judge_pages(window: Window, done: Pass) -> Iterator[Problem]:
     segments = [segment for segment in done.segments if segment.source == FILE]
-    if done.samples is not None and segments:
-        places = _Places(segments, done.samples)
+    if done.zeros is not None and done.pages is not None and segments:
+        places = _Places(segments, done.zeros)
         yield from _lost(window, places)
-        yield from _repeated(window, places)
+        yield from _repeated(window, places, _equal_pages(done.pages))
 
 
 class _Places:
     """The tensors of a file by their bytes."""
 
-    def __init__(self, segments: list[Segment], samples: Words) -> None:
-        self.segments, self.samples = segments, samples
+    def __init__(self, segments: list[Segment], zeros: Words) -> None:
+        self.segments, self.zeros = segments, zeros
         self.starts = [segment.start for segment in segments]
 
     def around(self, at: int) -> Segment | None:
@@ -65,18 +66,19 @@ class _Places:
             return False
         begin, end = -(-segment.start // SAMPLE), -(-segment.end // SAMPLE)
         low, high = (min(max(edge // SAMPLE, begin), end) for edge in run)
-        others = sum(np.count_nonzero(part == 0) for part in (self.samples[begin:low], self.samples[high + 1 : end]))
+        others = sum(np.count_nonzero(part) for part in (self.zeros[begin:low], self.zeros[high + 1 : end]))
         return int(others) <= max(_SCATTERED * (end - begin), 1)
 
 
 def _lost(window: Window, places: _Places) -> Iterator[Problem]:
-    for run in _zero_runs(window, places.samples):
+    for run in _zero_runs(window, places.zeros):
         edges = [(segment, edge) for edge in run if (segment := places.around(edge))]
         if not edges or not all(places.is_dense(segment, run) for segment, _ in edges):
             continue  # it begins and ends with whole tensors, or in one of which zeros are a part
         paged = all(_near(edge, PAGE, segment.first.dtype.size) for segment, edge in edges)
         rows = [_row(segment, edge) for segment, edge in edges]
-        matrix = all(segment.first.dtype.floating and segment.first.rank > 1 for segment, _ in edges)
+        tensors = [segment.first for segment, _ in edges]
+        matrix = all(one.dtype.floating and one.rank > 1 and one.role != "array" for one in tensors)
         by_chance = 1.0
         for row in rows:
             by_chance *= min(row / PAGE, 1.0) if row else 0.0
@@ -101,11 +103,11 @@ def _row(segment: Segment, edge: int) -> int:
     return max((row for row in rows if _near(edge - segment.start, row, tensor.dtype.size)), default=0)
 
 
-def _zero_runs(window: Window, samples: Words) -> list[tuple[int, int]]:
+def _zero_runs(window: Window, flags: Words) -> list[tuple[int, int]]:
     """First byte, and byte behind the last, of every run of at least HOLE zero bytes."""
     import numpy as np
 
-    zeros = np.flatnonzero(samples == 0)
+    zeros = np.flatnonzero(flags)
     breaks = np.flatnonzero(np.diff(zeros) > 1)
     first, last = zeros[np.append(0, breaks + 1)[: len(zeros)]], zeros[np.append(breaks, -1)[: len(zeros)]]
     long = last - first + 1 >= HOLE // SAMPLE - 1
@@ -126,22 +128,42 @@ def _zero_runs(window: Window, samples: Words) -> list[tuple[int, int]]:
     return list(dict.fromkeys(found))
 
 
-def _repeated(window: Window, places: _Places) -> Iterator[Problem]:
+def _equal_pages(words: Words) -> Words:
+    """Pairs of pages that begin with the same word, as distance << 32 | number of the first; sorted.
+
+    All in the place of the words, which are many: 2 MB for each GiB of the file.
+    """
+    import numpy as np
+
+    bits, filled = np.uint64(len(words).bit_length()), 0
+    number = (np.uint64(1) << bits) - np.uint64(1)
+    for at in range(0, len(words), _STEP):  # the upper bits of a hash, and below them the number of the page
+        part = words[at : at + _STEP]
+        part *= np.uint64(_MIX)
+        part &= ~number
+        part |= np.arange(at, at + len(part), dtype="u8")
+    words.sort()
+    for at in range(0, len(words) - 1, _STEP):
+        part = words[at : at + _STEP + 1]
+        same = np.flatnonzero(((part[1:] ^ part[:-1]) >> bits == 0) & (part[1:] >> bits != 0))
+        one, other = part[same] & number, part[same + 1] & number
+        words[filled : filled + len(same)] = (other - one) << np.uint64(32) | one
+        filled += len(same)
+    words[:filled].sort()
+    return words[:filled]
+
+
+def _repeated(window: Window, places: _Places, pairs: Words) -> Iterator[Problem]:
     """Pages that are there twice: damage when what is the same begins and ends at a page. Copies of tensors do not."""
     import numpy as np
 
-    words = places.samples[:: PAGE // SAMPLE]
-    order = np.argsort(words, kind="stable")
-    same = np.flatnonzero((words[order][1:] == words[order][:-1]) & (words[order][1:] != 0))
-    one, other = order[same], order[same + 1]
-    by_distance = np.lexsort((one, other - one))
-    one, other = one[by_distance], other[by_distance]
-    breaks = np.flatnonzero((np.diff(one) != 1) | (np.diff(other) != 1))
-    starts, ends = np.append(0, breaks + 1)[: len(one)], np.append(breaks, len(one) - 1)[: len(one)]
+    breaks = np.flatnonzero(pairs[1:] - pairs[:-1] != 1)
+    starts, ends = np.append(0, breaks + 1)[: len(pairs)], np.append(breaks, len(pairs) - 1)[: len(pairs)]
     if len(starts) > _MAX_RUNS:
         return  # constants, or values of few bits
     for begin, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        at, again, length = int(one[begin]) * PAGE, int(other[begin]) * PAGE, (end - begin + 1) * PAGE
+        distance, number = divmod(int(pairs[begin]), 1 << 32)
+        at, again, length = number * PAGE, (number + distance) * PAGE, (end - begin + 1) * PAGE
         first, second = places.around(at + PAGE // 2), places.around(again + PAGE // 2)
         if not first or not second or again + length + 8 > window.length or at < places.starts[0]:
             continue
@@ -150,9 +172,10 @@ def _repeated(window: Window, places: _Places) -> Iterator[Problem]:
             continue
         if any(window.read(at + edge, 8) == window.read(again + edge, 8) for edge in (-8, length)):
             continue  # it goes on: a copy of a tensor or of rows
-        aligned = any(segment.start % PAGE == 0 and segment.end % PAGE == 0 for segment in (first, second))
-        rows = {row for row in (_row(second, again), _row(second, again + length)) if row}
-        doubt = aligned or any(row % PAGE == 0 for row in rows) or second.first.role == "other"
+        # whole rows, or from or to the border of a tensor: somebody may have copied those
+        whole = any(one.start == begin or one.end == begin + length for one, begin in ((first, at), (second, again)))
+        rows = _row(second, again) and _row(second, again + length)
+        doubt = whole or rows or second.first.role == "other"
         message = f"{length} bytes at byte {again} of the file are the same as at byte {at}"
         evidence = f"there: {first.first.name[:200]}"
         where = second.first.name[:200]

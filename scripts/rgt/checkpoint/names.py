@@ -25,7 +25,7 @@ _OWN = re.compile(r"step_(\d+)\.pt")
 _COUNTED = r"(?:checkpoint|ckpt|global_?step|step|iter|iteration)"
 _STEP = re.compile(rf"(?:^|[-_.]){_COUNTED}[-_=]?(\d+)(?=\D|$)", re.I)
 _FOLDER = re.compile(rf"(?:{_COUNTED}|epoch)[-_=]?\d+(?:[-_.].*)?", re.I)
-_WEIGHTS = re.compile(r"(?:pytorch_model|diffusion_pytorch_model|model|adapter_model).*\.bin")
+_MODEL = re.compile(r"(?:pytorch_model|diffusion_pytorch_model|model|adapter_model).*\.(?:bin|safetensors)")
 _COMPANION = re.compile(
     r".*\.(?:npy|npz)|(?:optimizer|scheduler|sampler|scaler|training_args).*\.bin"
     r"|(?:random_states_|custom_checkpoint_)\d+\.pkl"
@@ -69,7 +69,12 @@ def is_step_folder(name: str) -> bool:
 
 def is_checkpoint(name: str) -> bool:
     """A file that holds weights, by its name alone, as a walk over thousands of files must decide."""
-    return name.endswith((*FILES, ".distcp")) or bool(_WEIGHTS.fullmatch(name))
+    return name.endswith((*FILES, ".distcp")) or is_model(name)
+
+
+def is_model(name: str) -> bool:
+    """A name that a library gives to the weights of a model."""
+    return bool(_MODEL.fullmatch(name))
 
 
 def is_artifact(name: str) -> bool:

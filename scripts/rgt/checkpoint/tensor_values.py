@@ -2,7 +2,7 @@
 
 Values are never converted. A block is viewed as unsigned integers, its sign bits are masked away, and the maximum tells
 whether any value is NaN, infinite or too large; only then is the block looked at again for counts and places. Memory is
-one buffer, whatever the size of the file; hashing and CRCs run in threads beside the statistics.
+one buffer, and 3 MB for each GiB of a file without checksums; hashing and CRCs run in threads beside the statistics.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ READ = 2 << 20  # bytes read at once: stay in the cache for the digest and the s
 BLOCK = 1 << 20  # bytes looked at in one go: stays in the cache between two operations
 PAGE = 4096
 HOLE = 4096  # bytes of zeros in a row that no dense tensor has by chance
-SAMPLE = 1024  # bytes of the file from one word that is kept to the next
+SAMPLE = 1024  # bytes of the file from one word that is looked at to the next
 _NAMED = 20  # damaged zip members
 Tick = Callable[[int], None]
 
@@ -149,7 +149,9 @@ class Pass:
     segments: list[Segment]  # by source and start, never overlapping
     sha256: str | None = None
     problems: list[Problem] = field(default_factory=list)
-    samples: Words | None = None  # eight bytes of every SAMPLE, where no checksum speaks
+    # where no checksum speaks: whether the eight bytes at every SAMPLE are zero, and those at every PAGE
+    zeros: Words | None = None
+    pages: Words | None = None
 
 
 def read_values(window: Window, layout: Layout, *, digest: bool, max_abs: float, tick: Tick | None = None) -> Pass:
@@ -200,7 +202,8 @@ def _read_file(window: Window, layout: Layout, done: Pass, digest: bool, tick: T
     buffer = memoryview(bytearray(min(READ, window.length)))
     at = read = 0  # the buffer starts at `at`; `read` bytes of the file were hashed
     if not layout.spans and not window.start:
-        done.samples = np.ones(-(-window.length // SAMPLE), "u8")
+        done.zeros = np.zeros(-(-window.length // SAMPLE), "?")
+        done.pages = np.ones(-(-window.length // PAGE), "u8")
     with ThreadPoolExecutor(2) as pool:
         while read < window.length:
             data = window.read_into(at, buffer[: min(len(buffer), window.length - at)])
@@ -208,11 +211,13 @@ def _read_file(window: Window, layout: Layout, done: Pass, digest: bool, tick: T
             beside = [pool.submit(checksums.update, read, fresh)] if layout.spans else []
             beside += [pool.submit(sha256.update, fresh)] if digest else []
             kept = _judge_block(pending, at, data)
-            if done.samples is not None:
+            if done.zeros is not None and done.pages is not None:
                 first = -read % SAMPLE
                 words = np.frombuffer(fresh[first : first + max(len(fresh) - first, 0) // 8 * 8], "u8")[:: SAMPLE // 8]
                 number = (read + first) // SAMPLE
-                done.samples[number : number + len(words)] = words
+                done.zeros[number : number + len(words)] = words == 0
+                words, number = words[-number % (PAGE // SAMPLE) :: PAGE // SAMPLE], -(-number * SAMPLE // PAGE)
+                done.pages[number : number + len(words)] = words
             for future in beside:
                 future.result()
             tick(len(fresh))

@@ -14,7 +14,17 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from rgt.checkpoint.formats.container import Window
-from rgt.checkpoint.layout import FILE, Artifact, Problem, Tensor, is_counter, is_mask, role_of, zero_is_ordinary
+from rgt.checkpoint.layout import (
+    FILE,
+    Artifact,
+    Problem,
+    Tensor,
+    is_counter,
+    is_mask,
+    may_be_data,
+    role_of,
+    zero_is_ordinary,
+)
 from rgt.checkpoint.lost_pages import judge_pages
 from rgt.checkpoint.tensor_values import Pass, Segment, Tally
 
@@ -32,6 +42,8 @@ class Rules:
     max_abs: float = MAX_ABS
     step: int | None = None  # what the file says; at 0 a zero-initialised layer is ordinary
     allow: dict[str, list[str]] = field(default_factory=dict)  # code -> patterns of tensor names
+    format: str = "torch"
+    estimator: bool = False  # of scikit-learn or pandas, where NaN is a missing value
 
 
 def judge_values(window: Window, done: Pass, rules: Rules) -> Iterator[Problem]:
@@ -89,7 +101,8 @@ def _segment_problems(segment: Segment, rules: Rules, siblings: Siblings) -> Ite
         return
     judged = tensor.role in ("weight", "ema")
     kept_beside = tensor.role == "other" and (tensor.numel == 1 or role_of(tensor.name) == "other")
-    bookkeeping = "info" if kept_beside else "error"
+    bookkeeping = "info" if kept_beside or (rules.estimator and tensor.role == "array") else "error"
+    data = may_be_data(tensor, rules.format)
     if stats.nan.count:
         yield _tally(segment, "nan", bookkeeping, "NaN", stats.nan)
     if stats.inf.count:
@@ -98,12 +111,13 @@ def _segment_problems(segment: Segment, rules: Rules, siblings: Siblings) -> Ite
     if stats.over.count:
         code, severity = "range", "info"
         if judged and not is_mask(tensor) and not is_counter(tensor):
-            severity = "error" if tensor.rank > 1 else "warn"  # a vector may be a variance under any name
+            severity = "error" if tensor.rank > 1 and not data else "warn"  # a vector may be a variance under any name
         what = f"above {rules.max_abs:g} in magnitude, the largest {tensor.dtype.value(stats.largest_finite):.4g}"
         if tensor.dtype.kind == "bool":
             code, severity, what = "malformed", "error", "neither true nor false"
         yield _tally(segment, code, severity, what, stats.over)
     odd = siblings.severity(segment) if judged and not zero_is_ordinary(tensor) and rules.step != 0 else "info"
+    odd = "warn" if data and odd == "error" else odd
     if stats.zero:
         shape = f"{tensor.dtype.name} {'x'.join(map(str, tensor.shape))}"
         fix = "never written, never trained, or meant to start at zero"

@@ -99,6 +99,15 @@ class Cursor(io.BufferedReader):
         """Like a file: fewer bytes at the end. A claim of an exabyte must not allocate one."""
         return super().read(min(size or 0, self._most))
 
+    def take(self, size: int) -> Window:
+        """The next bytes, left where they are; they do not count against the limit."""
+        window, at = self._source.window, self.tell()
+        if size > window.length - at:
+            raise Broken("truncated", f"not a whole pickle: {size} bytes are wanted, {window.length - at} are there")
+        self._source.end = min(window.length, self._source.end + size)
+        self.seek(at + size)
+        return window.part(at, size)
+
     def verdict(self) -> str:
         """Why reading failed here: the file ended, our limit was met, or what is written makes no sense."""
         if self._source.at < self._source.end:
@@ -112,6 +121,13 @@ class _Source(io.RawIOBase):
 
     def readable(self) -> bool:
         return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self.at = offset + (self.at if whence == 1 else 0)
+        return self.at
 
     def tell(self) -> int:
         return self.at

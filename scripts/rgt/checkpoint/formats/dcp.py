@@ -15,6 +15,13 @@ from rgt.checkpoint.formats.pickles import Call, Global
 from rgt.checkpoint.formats.torch_files import is_count, keys, numbers
 from rgt.checkpoint.layout import DTYPES, MAX_PROBLEMS, Broken, Layout, Problem
 
+_OWN = "torch.distributed.checkpoint."
+_CLASSES = """
+    metadata.Metadata metadata.TensorProperties metadata.TensorStorageMetadata metadata.BytesStorageMetadata
+    metadata.ChunkStorageMetadata metadata.MetadataIndex metadata.StorageMeta metadata._MEM_FORMAT_ENCODING
+    filesystem._StorageInfo filesystem._StoragePrefix
+""".split()
+
 
 @dataclass
 class Item:
@@ -52,6 +59,7 @@ def read_metadata(path: Path) -> Metadata:
         os.close(descriptor)
     found, layout = Metadata(), Layout("distcp")
     pickles.judge(pickle, layout)
+    layout.refused += [name for name in pickle.globals if name.startswith(_OWN) and name[len(_OWN) :] not in _CLASSES]
     if pickle.end != window.length:
         layout.problem("trailing", "error", f"{window.length - pickle.end} bytes follow the end of the pickle")
     found.problems, found.refused = layout.problems, layout.refused
@@ -100,7 +108,8 @@ def _describe(found: Metadata, name: Any, entry: Any) -> None:
 def _are_properties(state: tuple[Any, ...]) -> bool:
     """dtype, layout, requires_grad, memory format, pin_memory; of some also the strides"""
     flags = len(state) in (5, 6) and isinstance(state[2], bool) and isinstance(state[4], bool)
-    return flags and isinstance(state[3], Call) and state[3].dotted.endswith("_MEM_FORMAT_ENCODING")
+    known = isinstance(state[3], Call) and state[3].dotted.endswith("_MEM_FORMAT_ENCODING")
+    return flags and known and state[3].arguments in ((0,), (1,), (2,))
 
 
 def _is_path(path: Any, name: Any) -> bool:

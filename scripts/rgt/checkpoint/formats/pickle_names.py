@@ -26,7 +26,7 @@ def _builtins(*names: str) -> set[str]:
 _RECONSTRUCT = {f"numpy.{core}.multiarray._reconstruct" for core in ("core", "_core")}
 _COLLECTIONS = {f"collections.{name}" for name in ("OrderedDict", "Counter", "deque")}
 _BUILTINS = _builtins(*_LISTS["scalars"], *_LISTS["containers"], "bytes", "bytearray", "object")
-_FACTORIES = {*_BUILTINS, *_COLLECTIONS, "collections.defaultdict", None}
+_FACTORIES = {*_BUILTINS, *_COLLECTIONS, *_LISTS["factories"], "collections.defaultdict", None}
 _UNROLLING = {*_builtins(*_LISTS["containers"]), *_COLLECTIONS}
 _SIZED = {"torch.Tensor", "torch.storage.TypedStorage", "torch.storage.UntypedStorage", "numpy.ndarray", *_RECONSTRUCT}
 _SIZED |= _builtins("bytes", "bytearray")
@@ -84,6 +84,8 @@ def call_fault(name: str, arguments: tuple[Any, ...], names: list[str | None]) -
         return f"lets {name} unroll something that it computed"
     if name in ENUMS and not (len(arguments) == 1 and isinstance(arguments[0], (str, int))):
         return f"calls {name} with more than the name or the number of a member"
+    if name == "torch.serialization._get_layout" and not (len(arguments) == 1 and arguments[0] in _LISTS["layouts"]):
+        return f"calls {name} with something else than a layout"
     allowed: set[Any] | frozenset[Any]
     allowed, callables = set(), names[:1]  # what it may be given to call
     if name.endswith(".defaultdict"):

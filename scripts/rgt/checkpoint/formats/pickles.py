@@ -5,12 +5,15 @@ Example:
     judge(pickle, layout)                             adds what speaks against loading it
 
 Time and memory are bounded by the number of opcodes and by the bytes a Cursor gives out. Readers differ in what they
-make of frames and memos that no pickler writes (C's drops what is left of a frame), so those are refused.
+make of frames and memos that no pickler writes (C's drops what is left of a frame), so those are refused. Long bytes,
+such as those of arrays, stay in the file: they are a Window of it.
 """
 
 from __future__ import annotations
 
 import codecs
+import functools
+import io
 import math
 import pickletools
 from collections.abc import Callable
@@ -18,12 +21,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rgt.checkpoint.formats import pickle_names
-from rgt.checkpoint.formats.container import Cursor
+from rgt.checkpoint.formats.container import Cursor, Window
 from rgt.checkpoint.formats.pickle_names import ALLOWED, ENUMS, GETATTR
 from rgt.checkpoint.layout import Broken, Layout, from_numpy
 
 MAX_PICKLE = 64 << 20  # bytes; the pickle of a model of 10,000 tensors has 2 MB
 MAX_OPCODES = 3_000_000
+_LONG = 4096  # bytes that are not copied out of the file
 
 # -- the machine
 
@@ -77,7 +81,8 @@ class Machine:
         self.globals: dict[str, Global] = {}
         self.called: set[str] = set()  # names that are called, not only made without a constructor
         self.faults: list[str] = []  # what no pickler writes and what runs code
-        self.nested: list[bytes] = []  # pickles that are loaded from inside of it
+        self.nested: list[bytes | Window] = []  # pickles that are loaded from inside of it
+        self.sources = False  # holds classes with their source, as torch's old format does
         self.lookups = 0  # times that getattr came onto the stack for anything but a member of an enum
         self.count = 0  # opcodes so far
         self.root: Any = None
@@ -145,8 +150,8 @@ class Machine:
             if not made:
                 self.called.add(name)
             if name == NESTED:
-                self.nested += [part for part in given if isinstance(part, bytes)]
-                if len(given) != 1 or not isinstance(given[0], bytes):
+                self.nested += [part for part in given if isinstance(part, (bytes, Window))]
+                if len(given) != 1 or not isinstance(given[0], (bytes, Window)):
                     self.fault(f"calls {NESTED} with something else than bytes")
             names = [part.dotted if isinstance(part, Global) else None if part is None else "" for part in given]
             fault = pickle_names.call_fault(name, given, names)
@@ -236,6 +241,15 @@ class Machine:
             raise Broken("malformed", f"the pickle stores value {index} out of order, as no pickler does")
         self.memo[index] = self.top()
 
+    def persistent(self, identity: Any) -> None:
+        """What is kept elsewhere: a storage; a class with its source, for which torch's old format takes the class."""
+        match identity:
+            case ("module", Global() as kind, *_):
+                self.sources = True
+                self.push(kind)
+            case _:
+                self.push(Persistent(identity))
+
     def drop(self, _: Any) -> None:
         """POP also drops a mark, which the stack of the real machine holds as a value."""
         if self.marks and self.marks[-1] == len(self.stack):
@@ -249,7 +263,7 @@ def hashable(value: Any, depth: int = _KEY_DEPTH) -> Any:
     if isinstance(value, tuple) and depth:
         for part in value:
             hashable(part, depth - 1)
-    elif not isinstance(value, (str, int, float, bytes, type(None), Global, Call, Persistent)):
+    elif not isinstance(value, (str, int, float, bytes, type(None), Global, Call, Persistent, Window)):
         raise Broken("malformed", f"the pickle uses a {type(value).__name__} as a key")
     return value
 
@@ -297,8 +311,8 @@ ACTIONS: dict[str, Callable[[Machine, Any], Any]] = {
     "INST": Machine.instance,
     "OBJ": Machine.old_object,
     "BUILD": Machine.build,
-    "PERSID": _pushes(lambda machine, argument: Persistent(argument)),
-    "BINPERSID": _pushes(lambda machine, _: Persistent(machine.pop())),
+    "PERSID": Machine.persistent,
+    "BINPERSID": lambda machine, _: machine.persistent(machine.pop()),
 }
 
 
@@ -310,23 +324,42 @@ def _read_string(cursor: Cursor) -> str:
     return codecs.escape_decode(line[1:-1])[0].decode("latin-1")
 
 
+def _read_bytes(cursor: Cursor, width: int, kind: type[Any]) -> Any:
+    head = cursor.read(width)
+    length = int.from_bytes(head, "little", signed=kind is str)
+    if length >= _LONG:
+        return cursor.take(length)
+    data = cursor.read(max(length, 0))
+    if len(head) < width or len(data) != length:
+        raise ValueError(f"expected {length} bytes, but only {len(data)} remain")
+    return data.decode("latin-1") if kind is str else kind(data)
+
+
+_READERS: dict[str, Any] = {
+    "STRING": _read_string,
+    "BINSTRING": functools.partial(_read_bytes, width=4, kind=str),
+    "BINBYTES": functools.partial(_read_bytes, width=4, kind=bytes),
+    "BINBYTES8": functools.partial(_read_bytes, width=8, kind=bytes),
+    "BYTEARRAY8": functools.partial(_read_bytes, width=8, kind=bytearray),
+}
 _OPCODES: dict[bytes, tuple[str, Any]] = {
-    opcode.code.encode("latin-1"): (opcode.name, opcode.arg.reader if opcode.arg else None)
+    opcode.code.encode("latin-1"): (opcode.name, _READERS.get(opcode.name, opcode.arg and opcode.arg.reader))
     for opcode in pickletools.opcodes
-} | {b"S": ("STRING", _read_string)}
+}
 
 
 def read(cursor: Cursor) -> Machine:
     """One pickle; the cursor stands behind it afterwards."""
     machine, frame = Machine(), -1  # where the frame ends that an opcode is in
+    byte = functools.partial(io.BufferedReader.read, cursor, 1)  # a million times, so without Cursor's own
     try:
         while True:
-            code = cursor.read(1)
+            code = byte()
             if code not in _OPCODES:
                 raise ValueError(f"opcode {code!r} unknown" if code else "it ends before its STOP")
             name, reader = _OPCODES[code]
             at = cursor.tell() if name == "INT" else 0  # takes a while, so only where it is needed
-            argument = reader(cursor) if reader else None
+            argument = byte()[0] if reader is pickletools.read_uint1 else reader(cursor) if reader else None
             end = cursor.tell() if frame >= 0 or name in _ENDS else -2
             machine.count += 1
             if machine.count > MAX_OPCODES:
@@ -346,7 +379,7 @@ def read(cursor: Cursor) -> Machine:
             ACTIONS[name](machine, argument)
             frame = -1 if end == frame else frame
             if name == "BUILD":
-                _skip_array(machine, cursor)
+                _take_array(machine, cursor)
         return machine.finish(cursor.tell())
     except Broken:
         raise
@@ -355,8 +388,8 @@ def read(cursor: Cursor) -> Machine:
         raise Broken(cursor.verdict(), f"not a whole pickle: {reason[:200]}") from None
 
 
-def _skip_array(machine: Machine, cursor: Cursor) -> None:
-    """joblib writes an array's bytes into the pickle, behind the object that describes it."""
+def _take_array(machine: Machine, cursor: Cursor) -> None:
+    """joblib writes an array's bytes into the pickle, behind the object that describes it; they become its item."""
     made = machine.stack[-1]
     if not isinstance(made, Call) or made.dotted not in ARRAYS or not isinstance(made.state, dict):
         return
@@ -369,17 +402,14 @@ def _skip_array(machine: Machine, cursor: Cursor) -> None:
         machine.globals |= inner.globals
         machine.called |= inner.called
         machine.faults += inner.faults
+        machine.nested += inner.nested
+        made.items = [inner.root]
         return
     dtype, _ = from_numpy(code)
     if made.state.get("numpy_array_alignment_bytes") is not None:
         padding = cursor.read(1)
         cursor.read(padding[0] if padding else 0)
-    left = math.prod(shape) * dtype.size
-    while left:
-        data = cursor.read(min(left, 1 << 20))
-        if not data:
-            raise Broken("truncated", f"an array of {math.prod(shape)} values needs {left} bytes more")
-        left -= len(data)
+    made.items = [cursor.take(math.prod(shape) * dtype.size)]
 
 
 def _is_odd(number: Any, length: int) -> bool:
@@ -389,6 +419,7 @@ def _is_odd(number: Any, length: int) -> bool:
 
 def judge(pickle: Machine, layout: Layout, script: bool = False) -> None:
     """Add what loading it would do to the layout: hostile names as problems, unknown ones as `refused`."""
+    layout.facts.setdefault("libraries", set()).update(name.partition(".")[0] for name in pickle.globals)
     unknown = [name for name in pickle.globals if not pickle_names.is_known(name, name in pickle.called, script)]
     unknown += [NESTED] if pickle.nested else []  # that nobody looked into
     hostile = sorted(name for name in unknown if name == NESTED or pickle_names.is_hostile(name))

@@ -322,7 +322,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _add_array(layout: Layout, name: str, window: Window, size: int, source: int) -> None:
     """`window` holds at least the header of the array's `size` bytes in its source."""
     head = window.head(12)
-    if not head.startswith(NPY) or len(head) < 10 or head[6] not in (1, 2, 3):
+    if not head.startswith(NPY) or len(head) < 10 or head[6:8] not in (b"\1\0", b"\2\0", b"\3\0"):
         raise Broken("malformed", "not a .npy file: its magic or version is another")
     width = 2 if head[6] == 1 else 4
     length = int.from_bytes(head[8 : 8 + width], "little")
@@ -331,13 +331,15 @@ def _add_array(layout: Layout, name: str, window: Window, size: int, source: int
     begin = 8 + width + length
     text = window.read(8 + width, length)
     try:
-        header: Any = ast.literal_eval(text.decode("utf-8" if head[6] == 3 else "latin-1").strip())
+        header: Any = ast.literal_eval(text.decode("utf-8" if head[6] == 3 else "latin-1").strip(" \n"))
     except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
         raise Broken("malformed", "the header is not a Python literal") from None
-    if not isinstance(header, dict):
-        raise Broken("malformed", "the header is not a dict")
-    shape: Any = header.get("shape")
-    descr = header.get("descr")
+    if not isinstance(header, dict) or header.keys() != {"descr", "fortran_order", "shape"}:
+        raise Broken("malformed", "the header is not a dict of descr, fortran_order and shape")
+    shape: Any = header["shape"]
+    descr = header["descr"]
+    if not isinstance(header["fortran_order"], bool):
+        raise Broken("malformed", "the header's fortran_order is neither True nor False")
     if not _are_counts(shape, tuple):
         raise Broken("malformed", "the header's shape is not a tuple of numbers")
     if descr in ("|O", "O") and window.length == size:
@@ -355,7 +357,7 @@ def _add_array(layout: Layout, name: str, window: Window, size: int, source: int
         raise Broken("truncated", f"{dtype.name} {list(shape)[:8]} needs {wanted} bytes, there are {size - begin}")
     if begin + wanted < size:
         raise Broken("trailing", f"{size - begin - wanted} bytes follow the array")
-    axes = tuple(reversed(shape)) if header.get("fortran_order") is True else shape
+    axes = tuple(reversed(shape)) if header["fortran_order"] else shape
     layout.tensors.append(Tensor(name, dtype, axes, window.start + begin, source=source, big_endian=big_endian))
 
 

@@ -195,8 +195,10 @@ def read_pickle(window: Window) -> Layout:
     found = find(layout)
     if found.views:
         layout.problem("malformed", "error", f"{len(found.views)} tensors have no storage in this pickle")
-    while pickle.end < min(window.length, pickles.MAX_PICKLE) and window.read(pickle.end, 1) in _BEGINS:
+    opcodes = pickle.count
+    while pickle.end < window.length and opcodes <= pickles.MAX_OPCODES and window.read(pickle.end, 1) in _BEGINS:
         pickle = _read_pickle(window, pickle.end, layout)  # dumped one behind the other
+        opcodes += pickle.count
     if pickle.end != window.length:
         layout.problem("trailing", "error", f"{window.length - pickle.end} bytes follow the end of the pickle")
     return layout
@@ -207,7 +209,7 @@ def _read_legacy(window: Window, at: int, layout: Layout) -> Layout:
     layout.format = "torch-legacy"
     parts = []
     for _ in range(4):
-        pickle = _read_pickle(window, at, layout)
+        pickle = _read_pickle(window, at, layout, sources=True)
         at = pickle.end
         parts.append(pickle.root)
     protocol, system, layout.root, listed = parts
@@ -254,11 +256,15 @@ def place(layout: Layout, found: Contents, places: dict[str, tuple[int, int]], b
             layout.tensors.append(tensor)
 
 
-def _read_pickle(window: Window, start: int, layout: Layout, script: bool = False) -> pickles.Machine:
+def _read_pickle(
+    window: Window, start: int, layout: Layout, script: bool = False, sources: bool = False
+) -> pickles.Machine:
     """One pickle with its globals judged; the caller may go on with the tree, since nothing in it was run."""
     pickle = pickles.read(Cursor(window, start, pickles.MAX_PICKLE))
+    if pickle.sources and not sources:
+        layout.problem("malformed", "error", "holds a class with its source, which only torch's old format loads")
     for data in pickle.nested:
-        inner = read_pickle(in_memory(data))
+        inner = read_pickle(_window(data))
         for problem in inner.problems:
             layout.add(problem)
         layout.refused += [name for name in inner.refused if name not in layout.refused]
@@ -281,6 +287,10 @@ def find(layout: Layout) -> Contents:
                 found.views.append((storage, Tensor(name, storage.dtype, (count,), first * storage.dtype.size)))
             elif node.dotted in _ARRAYS:
                 layout.tensors.append(numpy_array(name, node))
+            elif node.dotted in pickles.ARRAYS:
+                state = node.state
+                shape = state["shape"][::-1] if state.get("order") == "F" else state["shape"]
+                layout.tensors.append(_array(name, *_numpy_dtype(state["dtype"]), shape, node.items[0]))
             elif isinstance(node.arguments, tuple) and any(
                 isinstance(part, Call) and part.dotted == pickles.NESTED for part in node.arguments[:1]
             ):
@@ -305,8 +315,6 @@ def leaves(root: Any) -> Iterator[tuple[str, Any]]:
             stack.pop()
             continue
         name = f"{prefix}.{key}"[:MAX_NAME] if prefix and key else prefix or key
-        if isinstance(node, Persistent) and isinstance(node.id, tuple) and node.id[:1] == ("module",):
-            continue  # the class of a module with its source, in old files
         if isinstance(node, Persistent) or (isinstance(node, Call) and _is_leaf(node)):
             count += 1
             if count > MAX_LEAVES:
@@ -326,6 +334,8 @@ def _is_leaf(call: Call) -> bool:
     match call.state:
         case (_, _, Call(dotted="numpy.dtype", arguments=(str(code), *_)), _, list()) if code.startswith("O"):
             return False
+        case {"shape": _, "dtype": _} if call.dotted in pickles.ARRAYS:
+            return bool(call.items) and isinstance((call.items or [0])[0], Window)
     return call.dotted in _LEAVES
 
 
@@ -347,8 +357,8 @@ def _children(node: Any) -> Iterator[tuple[str, Any]]:
 
 def _nested_view(name: str, call: Call) -> Tensor:
     """pickle.dump of a tensor: its storage is a file of torch.save inside of the pickle."""
-    data = call.arguments[0].arguments[0]
-    inner = read_pickle(in_memory(data)).tensors
+    part = _window(call.arguments[0].arguments[0])
+    inner = read_pickle(part).tensors
     if len(inner) != 1:
         raise Broken("malformed", "the tensor's storage inside of the pickle is something else")
     (whole,) = inner
@@ -357,9 +367,8 @@ def _nested_view(name: str, call: Call) -> Tensor:
     tensor.dtype, begin = whole.dtype, tensor.start * whole.dtype.size
     if begin + tensor.extent > whole.extent:
         raise Broken("bounds", f"needs {begin + tensor.extent} bytes of a storage of {whole.extent}")
-    begin, tensor.start = begin + whole.start, 0
-    tensor.source, tensor.data, tensor.big_endian = INLINE, data[begin : begin + tensor.extent], whole.big_endian
-    return tensor
+    tensor.big_endian = whole.big_endian
+    return _place_at(tensor, part.part(begin + whole.start - part.start, tensor.extent))
 
 
 def _view(name: str, call: Call, storages: dict[str, Storage]) -> tuple[Storage, Tensor]:
@@ -418,6 +427,32 @@ def numbers(node: Any) -> tuple[int, ...]:
 # -- numpy arrays and scalars whose bytes are inside a pickle: random states, metrics, Accelerate's extras
 
 
+def _window(data: bytes | Window) -> Window:
+    return data if isinstance(data, Window) else in_memory(data)
+
+
+def _place_at(tensor: Tensor, part: Window) -> Tensor:
+    """Where its bytes are in the file; those of a file that was unpacked in memory come with it."""
+    tensor.source, tensor.start = FILE, part.start
+    if part.memory is not None:
+        tensor.source, tensor.start, tensor.data = INLINE, 0, part.read(0, part.length)
+    return tensor
+
+
+def _array(name: str, dtype: Dtype, big_endian: bool, shape: tuple[int, ...], data: bytes | Window) -> Tensor:
+    part = _window(data)
+    if math.prod(shape) * dtype.size != part.length:
+        raise Broken("truncated", f"a numpy array of shape {list(shape)[:8]} has {part.length} bytes")
+    return _place_at(Tensor(name, dtype, shape, 0, big_endian=big_endian, role="array"), part)
+
+
+def _numpy_dtype(described: Any) -> tuple[Dtype, bool]:
+    """With whether it is big endian."""
+    inner = described.arguments if isinstance(described, Call) and described.dotted == "numpy.dtype" else None
+    dtype, _ = from_numpy(inner[0] if isinstance(inner, tuple) and inner else None)
+    return dtype, isinstance(described.state, tuple) and len(described.state) > 1 and described.state[1] == ">"
+
+
 def numpy_array(name: str, call: Call) -> Tensor:
     """Of the three ways numpy pickles: _reconstruct with a state, scalar, _frombuffer."""
     arguments = call.arguments if isinstance(call.arguments, tuple) else ()
@@ -434,10 +469,7 @@ def numpy_array(name: str, call: Call) -> Tensor:
     else:
         data, described, shape, order = arguments[:4]
         fortran = order == "F"
-    inner = described.arguments if isinstance(described, Call) and described.dotted == "numpy.dtype" else None
-    dtype, _ = from_numpy(inner[0] if isinstance(inner, tuple) and inner else None)
-    state = described.state
-    big_endian = isinstance(state, tuple) and len(state) > 1 and state[1] == ">"
+    dtype, big_endian = _numpy_dtype(described)
     if isinstance(data, Call) and data.dotted in ("__builtin__.bytes", "builtins.bytes") and not data.arguments:
         data = b""
     if isinstance(data, Call) and data.dotted == "_codecs.encode" and isinstance(data.arguments, tuple):
@@ -446,11 +478,9 @@ def numpy_array(name: str, call: Call) -> Tensor:
             data = text.encode("latin-1", "replace")
     if isinstance(data, str):  # of Python 2, where a string is bytes
         data = data.encode("latin-1", "replace")
-    if not isinstance(data, (bytes, bytearray)):
+    if not isinstance(data, (bytes, bytearray, Window)):
         raise Broken("malformed", "a numpy array's contents are not bytes")
     if not isinstance(shape, tuple) or not all(map(is_count, shape)):
         raise Broken("malformed", "a numpy array has a shape that is not a tuple of numbers")
-    if math.prod(shape) * dtype.size != len(data):
-        raise Broken("truncated", f"a numpy array of shape {list(shape)[:8]} has {len(data)} bytes")
     axes = tuple(reversed(shape)) if fortran else shape
-    return Tensor(name, dtype, axes, 0, source=INLINE, big_endian=big_endian, role="other", data=bytes(data))
+    return _array(name, dtype, big_endian, axes, bytes(data) if isinstance(data, bytearray) else data)
