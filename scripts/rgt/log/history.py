@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from rgt.files import json_number
-from rgt.log.line import Point, parse_line, parse_row, plain, says_ended, says_saved
+from rgt.log.line import FOREIGN_WORDS, Point, parse_line, parse_row, plain, says_ended, says_saved
 from rgt.log.printed import bare_line, clock
 from rgt.log.printed_table import Table
 from rgt.metrics.table import CURVE_WORDS, is_curve, is_evaluation, role
@@ -30,7 +30,7 @@ _LINE = 200  # characters of a line that are remembered
 # lines without any of these can give no point: parsing one costs ten times as much as this look
 _WORDS = CURVE_WORDS | {"norm", "learning"}
 _WORTH = re.compile(
-    r"step|iter|poch|batch|[%━\"']|\d\s*/\s*\d|\[\s*\d|updat|/s|s/|tok|total|max_|num_|eta|remaining|[\u4e00-\u9fff]|"
+    rf"{FOREIGN_WORDS}|step|iter|poch|batch|[%━\"']|\d\s*/\s*\d|\[\s*\d|updat|/s|s/|tok|total|max_|num_|eta|remaining|[^\x00-\x7f]|"
     + "|".join(sorted(word for word in _WORDS if not any(part in word for part in _WORDS - {word}))),
     re.I,
 )
@@ -42,7 +42,7 @@ _BAR_BEFORE = re.compile(r".{0,200}?\d%\|[^\]]{1,400}\]")
 _RAISED = re.compile(r"(?:\[?rank\d+\]?: ?)?[A-Za-z_][\w.]*\b")  # the first line after it that is not indented
 _WRAPPED = 0.97  # a counter that starts anew from here has finished an epoch; from below it was restarted
 _WAITS = re.compile(
-    r"\bwaiting (?:for|on|at)\b|\bstill (?:waiting|\d)|step still|\bunchanged for|no (?:\w+ )?progress"
+    r"\bwaiting (?:for|on|at)\b|\bretry(?:ing)?\b|\bstill (?:waiting|\d)|step still|\bunchanged for|no (?:\w+ )?progress"
     r"|possible (?:hang|deadlock)|blocked for more than|process(?:es)? (?:is |are )?(?:still )?alive"
     r"|without (?:making )?progress|last progress|\bstall(?:ed|_inspector)?\b|missing ranks|heartbeat|not responding"
     r"|等待|没有新|没有进展|卡住|心跳",
@@ -50,6 +50,8 @@ _WAITS = re.compile(
 )
 _OVERFLOW = re.compile(r"overflow|reducing (?:loss|d?scale)|setting loss scale", re.I)
 _SCALED = re.compile(r"(?:\bto:?|scale:) ?([\d.]+(?:e[-+]?\d+)?)\b(?!.*\bto:? ?\d)", re.I)  # the last number named so
+# the next of several trainings in one log, which counts from its own beginning
+_CHAPTER = re.compile(r"^\W*(?:cv )?(?:fold|stage|phase|trial|seed|task|split)s?\W{0,3}\d{1,4}\b(?!.*loss)|第\s*\d+\s*折", re.I)
 SCALE_TOLD = "loss_scale_told"  # by messages about overflows, one point each
 
 
@@ -133,6 +135,7 @@ class History:
     restarts: list[dict[str, Any]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)  # how often each of the four was seen, however many are kept
     ended: bool = False
+    chapter: bool = False  # a line since the last restart names the next fold, stage or trial
     last_line: str = ""
     waiting_line: str = ""
     series: dict[str, Series] = field(default_factory=dict)
@@ -155,6 +158,7 @@ class History:
         if says_saved(line):
             self._note(self.saves, "saves", {"step": self.step, "line": _short(line)})
         self.ended = says_ended(line) or self.ended
+        self.chapter = self.chapter or bool(_CHAPTER.search(line))
         if waits and "loss" not in line:  # "no progress for 7200 seconds (last step 7600)"
             return
         if _OVERFLOW.search(line):
@@ -276,8 +280,9 @@ class History:
 
     def _restart(self, at: float, to: float, complete: bool) -> None:
         """A fold or a trial after one that reached its end is none."""
-        if not (complete or self.ended):
+        if not (complete or self.ended or self.chapter):
             self._note(self.restarts, "restarts", {"at": at, "to": to})
+        self.chapter = False
 
     def _is_shorter_bar(self, point: Point) -> bool:
         """A second bar inside of the training's own (an evaluation, a copy) counts to less."""
@@ -309,35 +314,32 @@ class History:
             self.series.setdefault(name, Series()).add(place, value)
 
     def _take_rates(self, point: Point, place: float) -> None:
-        """As the line says it, or from the clock and step of two rows."""
-        speed, epoch_time = point.get("it_per_s"), point.get("epoch_time")
-        if epoch_time and self._is_elapsed(place, epoch_time):
-            self.epoch_time = None
-            self.series.pop("epochs_per_s", None)
-        elif epoch_time:
-            self.put("epochs_per_s", place, 1 / epoch_time)
-        if speed and self._is_elapsed(place, 1 / speed):
-            point = {name: value for name, value in point.items() if name != "it_per_s"} | {"time": 1 / speed}
+        """As the line says it, or from the clock and place of two rows."""
+        seconds = point.get("epoch_time") or (1 / point["it_per_s"] if point.get("it_per_s") else None)
+        if seconds and self._is_elapsed(place, seconds):
+            point = {name: value for name, value in point.items() if name not in ("it_per_s", "epoch_time")}
+            point["time"] = seconds
             if self.clocked is None or self.clocked[0] > 1e8:
-                self.clocked, self.it_per_s = None, None
+                self.clocked = self.it_per_s = self.epoch_time = None
                 self.series.pop("it_per_s", None)
+                self.series.pop("epochs_per_s", None)
+        elif "epoch_time" in point:
+            self.put("epochs_per_s", place, 1 / point["epoch_time"])
         for name in _RATES:
             if name in point:
                 self.put(name, place, point[name])
-        step = self.step
-        if step is None or "step" not in point or any(name in point for name in _RATES) or self.base:
+        when, steps = point.get("time"), "step" in point or "batch" in point
+        told = "epoch_time" in point or any(name in point for name in _RATES)
+        if not when or told or not (steps or "epoch" in point):
             return
-        when = point.get("time")
-        if not when:
-            return
-        before, since = self.clocked or (math.inf, step)
-        if when > before and step > since:
-            speed = (step - since) / (when - before)
-            # smoothed: one interval may hold an evaluation or a save
-            self.it_per_s = speed if self.it_per_s is None else 0.75 * self.it_per_s + 0.25 * speed
-            self.put("it_per_s", place, speed)
-        if self.clocked is None or step != since:
-            self.clocked = [when, step]
+        before, since = self.clocked or (math.inf, place)
+        if when > before and place > since:
+            speed = (place - since) / (when - before)
+            self.put("it_per_s" if steps else "epochs_per_s", place, speed)
+            if steps:  # smoothed: one interval may hold an evaluation or a save
+                self.it_per_s = speed if self.it_per_s is None else 0.75 * self.it_per_s + 0.25 * speed
+        if self.clocked is None or when != before or place < since:  # a clock of seconds, and many lines in each
+            self.clocked = [when, place]
 
     def _is_elapsed(self, place: float, seconds: float) -> bool:
         """Is 'time 12.5s' the time since the start? Then it grows with the steps, and hardly ever falls."""
@@ -345,8 +347,11 @@ class History:
             self.lap = [place, seconds, seconds, 0, 0]
         first_place, first, before, ups, downs = self.lap
         self.lap[2:] = seconds, ups + (seconds > before), downs + (seconds < before)
-        steady = ups >= 4 and ups > 8 * downs and place > first_place > 0 and seconds > first
-        return steady and math.log(seconds / first) > 0.6 * math.log(place / first_place)
+        steady = ups >= 4 and ups > 8 * downs and place > first_place and seconds > first
+        if not steady:
+            return False
+        in_step = first_place > 0 and math.log(seconds / first) > 0.6 * math.log(place / first_place)
+        return in_step or (ups >= 8 and not downs and seconds - before < 3 * (seconds - first) / ups)
 
     # -- what it adds up to
 
@@ -444,7 +449,7 @@ def problem_in(line: str) -> str | None:
     found = _ANY_MARK.search(line)
     # 'Killed' alone is the shell's word for SIGKILL; inside a sentence it is anything
     killed = found and "Killed" in line and _CODE_OF[found[0]] == "killed"
-    if found and not (killed and not re.search(r"^\s*Killed\s*$|\d:?\s+Killed\b", line)):
+    if found and not (killed and not re.search(r"(?:^|\s|\d:?\s+)Killed(?:\s*$|\s{2,})|\d:?\s+Killed\b", line)):
         return _CODE_OF[found[0]]
     if len(line) > 400 or _CALM.search(line):
         return None

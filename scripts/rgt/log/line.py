@@ -67,7 +67,7 @@ _BARE_STEP = re.compile(rf"\s*(\d+)\s+(\d+\.\d+)\s+{_FLOAT}\s?m?s\b[^:=]*$")  # 
 _COUNT_FIRST = re.compile(
     r"(?<![\w.])(?:\d+-)?(\d+(?:/\d+)?)(epoch|batch|step|iter)(?![a-z])"
 )  # ESPnet: 3epoch:train:1-50batch
-_LEADING_STEP = re.compile(r"(?:.*?\] )?\[(\d+)\] (?=[\w/]+=)")  # clu: "[100] loss=0.5"
+_LEADING_STEP = re.compile(r"(?:.*?\] )?\[(\d+)\]\s+(?=[\w/' -]+[:=])")  # clu: "[100] loss=0.5", and XGBoost
 _ITS, _TOKENS, _SAMPLES = "it_per_s", "tokens_per_s", "samples_per_s"
 _UNIT_OF_RATE = {
     **dict.fromkeys("it iter iteration step update batch batche".split(), _ITS),
@@ -111,7 +111,9 @@ _NOT_ENDED = re.compile(
 )
 _SURELY_ENDED = re.compile(
     r"`Trainer\.fit` stopped: `max_|[\"']train_runtime[\"']|\bexit(?:s|ed|ing)? successfully|\d+ epochs completed in"
-    r"|\bearly[ _-]?stopp|signaling trainer to stop|训练(?:完成|结束|完毕)|reached max\w*[ _-](?:steps|epochs|iter\w*)"
+    r"|\bearly[ _-]?stopp|signaling trainer to stop|训练(?:完成|结束|完毕)|(?:学習|訓練).{0,4}(?:完了|終了)|(?:학습|훈련).{0,3}(?:완료|종료)"
+    r"|\b(?:обучение|тренировка) (?:завершен|окончен)|\btraining (?:beendet|abgeschlossen)"
+    r"|entra[iî]nement (?:est )?termin|entrenamiento (?:completa|finaliza|termina)|treinamento (?:conclu|finaliza)|reached max\w*[ _-](?:steps|epochs|iter\w*)"
     r"|max(?:imum)?\W+(?:number of )?(?:steps|epochs|iterations?|updates?)(?: \d+)? reached|^\W*end of training\b",
     re.I,
 )
@@ -140,6 +142,7 @@ _TIMES = set(
     train_step_timing duration iteration_time last_time epoch_time step_avg took secs""".split()
 )
 _CLOCKS = {"time", "timestamp", "_timestamp", "wall_time"}
+_ELAPSED = {"time_elapsed", "elapsed", "elapsed_time", "total_time", "_runtime", "walltime", "wall_time", "wall_clock"}
 _QUALIFIERS = {
     *SPLIT_WORDS,
     *"best avg mean running total grad gradient learning lm max num global optimization iter step elapsed per".split(),
@@ -158,12 +161,37 @@ _NOT_METRICS = set(
 )
 _VAL = {"valid": "val", "validation": "val"}
 _WIDE = str.maketrans("：，；（）【】／＝", ":,;()[]/=")
-_CHINESE = dict(
-    pair.split("=")
-    for pair in """训练= train ;验证= val ;测试= test ;损失值=loss ;损失=loss ;准确率=acc ;正确率=acc ;精度=acc
-    ;学习率=lr ;轮次=epoch ;轮= epoch ;步数=step ;步= step ;迭代=iter ;梯度范数=grad_norm ;困惑度=ppl ;剩余时间=eta
-    ;耗时=time ;速度=speed ;样本/秒=samples/s ;步/秒=steps/s ;秒=s ;集=;平均=avg """.replace("\n    ", "").split(";")
-)
+# what trainers say in other languages; a Latin word counts only as a whole word
+_FOREIGN = {
+    word: english
+    for english, spelled in {
+        " train ": "训练|訓練|훈련",
+        " val ": "验证|検証|검증|validierung|validación|validação|validazione|валидация|проверка",
+        " test ": "测试",
+        "loss ": "损失值|损失|損失|손실|verlust|perte|pérdida|perdida|perda|perdita|потери|потеря|ошибка|лосс|strata",
+        "acc ": "准确率|正确率|精度|正解率|정확도|genauigkeit|exactitude|exactitud|acurácia|accuratezza|точность",
+        "lr ": "学习率|学習率|학습률|lernrate|taux d'apprentissage|tasa de aprendizaje|taxa de aprendizado"
+        "|tasso di apprendimento|скорость обучения",
+        "epoch ": "轮次|エポック|에포크|에폭|epoche|époque|época|epoca|эпоха|epoka",
+        " epoch ": "轮",
+        "step ": "步数|ステップ|스텝|단계|schritt|étape|paso|passo|шаг|итерация|krok|adım",
+        " step ": "步",
+        "iter ": "迭代",
+        "grad_norm ": "梯度范数|勾配ノルム|gradientennorm|норма градиента",
+        "ppl ": "困惑度",
+        "eta ": "剩余时间",
+        "time ": "耗时|время",
+        "speed ": "速度|скорость",
+        "samples/s ": "样本/秒|прим/с",
+        "steps/s ": "步/秒|шаг/с|schritte/s",
+        "s/step ": "s pro schritt",
+        "s ": "秒",
+        " ": "集",
+        "avg ": "平均",
+    }.items()
+    for word in spelled.split("|")
+}
+_FOREIGN_ASCII = [word for word in _FOREIGN if word.isascii()]
 _ORDINAL = re.compile(r"第\s*(\d+(?:\s*/\s*\d+)?)\s*(?:个)?\s*(轮|步|次迭代|epoch|step)")  # 第3/10轮 is epoch 3/10
 # what else a trainer calls them; in a document these words mean other things
 _SAME = {
@@ -173,7 +201,15 @@ _SAME = {
 }
 _ABSOLUTE = re.compile(r"\|{1,2}(?:g|grad|∇\w*)\|{1,2}")  # |g|
 _VALUE_FIRST = re.compile(rf"({_NUMBER}) ([a-z][a-z ]{{2,30}})")  # darknet: "1.83 avg loss, 0.001 rate"
-_A_CHINESE = re.compile("|".join(sorted(_CHINESE, key=len, reverse=True)))
+FOREIGN_WORDS = "|".join(_FOREIGN_ASCII)  # those that a line of ASCII may hold
+_A_FOREIGN = re.compile(
+    "|".join(
+        rf"(?<![^\W\d_]){word}(?![^\W\d_])" if word[0].isascii() or "а" <= word[0] <= "я" or word[0] in "éàâ" else word
+        for word in sorted(_FOREIGN, key=len, reverse=True)
+    ),
+    re.I,
+)
+_AN_ASCII_FOREIGN = re.compile(rf"\b(?:{FOREIGN_WORDS})\b", re.I)
 
 
 _SENTENCE = 2000  # characters in which a trainer says something; a row of 200,000 digits took minutes
@@ -229,7 +265,9 @@ def parse_line(text: str) -> Point:
     text = _COUNT_FIRST.sub(r" \2 \1 ", text)
     if not text.isascii():
         text = _ORDINAL.sub(r"\2 \1 ", text.translate(_WIDE))
-        text = _A_CHINESE.sub(lambda word: _CHINESE[word[0]], text)
+        text = _A_FOREIGN.sub(lambda word: _FOREIGN[word[0].lower()], text)
+    elif _AN_ASCII_FOREIGN.search(text):
+        text = _A_FOREIGN.sub(lambda word: _FOREIGN[word[0].lower()], text)
     cells = [cell.strip() for cell in text.split(",")] if text.count(",") >= 2 else []
     behind = [pair for cell in cells if (pair := _VALUE_FIRST.fullmatch(cell))]
     if len(behind) >= 3 and 2 * len(behind) >= len(cells):
@@ -343,13 +381,14 @@ def _take(point: Point, name: str, assigned: bool, value: float, total: str, uni
             point.setdefault("total" if key in _TOTAL else "epochs", int(value))
     elif key in _CLOCKS and 1e9 < value < math.inf:
         point.setdefault("time", value)
+    elif key in _ELAPSED and 0 < value < math.inf:
+        point.setdefault("time", value)  # since the start: only differences count
     elif _take_rate(point, name, key, value):
         return
     elif (per := _TIME_NAME.fullmatch(name.lower())) or (key in _TIMES and before != "remaining"):
         if 0 < value < math.inf:
             milliseconds = "ms" in (unit, per[1] if per else "") or "(ms)" in name or "ms" in key.split("_")
             point["seconds"] = value / 1000 if milliseconds else value
-            point["sure"] = bool(unit) or milliseconds or key != "time"
     elif not unit.isupper() and _is_metric(key, name, assigned):  # 2345M is of memory
         point["metrics"].setdefault(key, value)
 
@@ -382,17 +421,20 @@ def _is_loss_like(key: str) -> bool:
 
 def _resolve_time(point: Point) -> None:
     """'time 1.2s' is the time of a step when the line counts steps, of an epoch when it counts only epochs."""
-    seconds, sure = point.pop("seconds", None), point.pop("sure", False)
-    if seconds and ("batch" in point or ("step" in point and sure)):
+    seconds, samples = point.pop("seconds", None), point["metrics"].get(_SAMPLES)
+    if seconds and ("batch" in point or "step" in point):
         point.setdefault(_ITS, 1 / seconds)
-    elif seconds and "epoch" in point and sure:
+    elif seconds and "epoch" in point:
         point["epoch_time"] = seconds
+    done, passed = point.get("step"), point.get("time")
+    if samples and done and passed and abs(samples * passed / done - 1) < 0.1:
+        del point["metrics"][_SAMPLES]  # stable-baselines3's fps is the mean since the start, which hides a change
 
 
 def _take_rate(point: Point, name: str, key: str, value: float) -> bool:
     lower = _HUMP.sub("_", name).lower()
     rate = _RATE_NAME.fullmatch(lower)
-    kind = (_UNIT_OF_RATE.get(rate[1]) if rate else None) or _RATES.get(key)
+    kind = (_UNIT_OF_RATE.get(rate[1]) if rate else None) or _RATES.get(key.rpartition("_")[2])
     if kind and "eval" not in lower and value > 0:  # an evaluation's speed is not the training's
         (point["metrics"] if kind == _SAMPLES else point).setdefault(kind, value)
     return bool(kind)
@@ -442,7 +484,10 @@ def _key(name: str) -> tuple[str, str]:
     """The metric's own word with its qualifiers ('INFO val loss' is val_loss), and the word before it."""
     bare = re.sub(r"\([^)]*\)", "", name).replace("(", " ") if "(" in name else name
     # --epochs, *loss and the remains of a broken character: without the signs before the word
-    bare = _HUMP.sub("_", bare).lower().replace("/", " ")
+    section, _, last = (_HUMP.sub("_", bare).lower()).rpartition("/")
+    if section in LOG_WORDS and last not in LOG_WORDS and last not in SPLIT_WORDS:  # lr/pg0, loss/box
+        return f"{section}_{last}".replace(".", "_").replace("-", "_"), ""
+    bare = last if section == "time" else f"{section} {last}".replace("/", " ")
     words = [word for raw in bare.split() if (word := raw if raw == "#" else _SIGNS.sub("", raw).rstrip(":)"))]
     while len(words) > 1 and words[-1] in _AFTER:
         words.pop()

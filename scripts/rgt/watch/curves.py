@@ -133,7 +133,8 @@ def diverged(run: Curves) -> Iterator[Finding]:
     wobble = max(usual, 1.25 * _noise(values) / math.sqrt(width), 1e-4)
     rise, peak = now - best, max(since) - best
     survived = max((level - min(levels[: n + 1]) for n, level in enumerate(levels[: best_at + 1])), default=0.0)
-    needed = max(_RISE, 8 * wobble, min(1.0, 1.3 * survived))
+    steady = len(since) >= 8 and _order(since) > 0.7  # a slow rise that hardly ever turns is no noise
+    needed = max(_RISE, (4 if steady else 8) * wobble, min(1.0, 1.3 * survived))
     if run.adversarial:
         needed = max(needed, math.log(1000 if run.reward else 10))
     if _lr_rose(run.lr, points[min(len(points) - 1, best_at * width)][0]):
@@ -149,6 +150,12 @@ def diverged(run: Curves) -> Iterator[Finding]:
         evidence = f"best level {_show(x, level)}, now {_show(*points[-1])}, {strength:.0f} times the wobble"
         fix = f"go back to a checkpoint before {x:g} with a lower learning rate"
         yield Finding("diverged", "error", message, where=name, evidence=evidence, fix=fix, sure=_sure(rise, needed))
+
+
+def _order(values: list[float]) -> float:
+    """Kendall's tau against time: 1 when each is above all before it."""
+    pairs = [(a < b) - (a > b) for n, a in enumerate(values) for b in values[n + 1 :]]
+    return sum(pairs) / max(1, len(pairs))
 
 
 def _worth(points: Points, best_at: int) -> bool:
@@ -249,7 +256,8 @@ def no_score(run: Curves) -> Iterator[Finding]:
         message = f"{run.name('accuracy')} is 0 in all {len(scores)} evaluations"
     elif len(rewards) >= 5 * _ENOUGH:
         levels, noise = _levels(rewards, len(rewards) // 8), _noise(rewards)
-        if max(levels) - levels[0] < 0.7 * noise and abs(levels[-1] - levels[0]) < noise:
+        learned_at_once = levels[-1] - _middle(rewards[:3]) > 2 * noise
+        if max(levels) - levels[0] < 1.5 * noise and abs(levels[-1] - levels[0]) < 0.75 * noise and not learned_at_once:
             message = f"{run.name('reward')} does not rise: {levels[0]:.4g} at first, {levels[-1]:.4g} now"
     if message:
         fix = "evaluate by hand what it puts out; check labels, the reward's sign and the learning rate"
@@ -361,7 +369,7 @@ def slow(run: Curves) -> Iterator[Finding]:
     values = [math.log(value) for _, value in points]
     width = max(3, min(9, len(values) // 12))
     levels = sorted(_levels(values, width))
-    level, newest = levels[int(0.8 * (len(levels) - 1))], values[-max(4, width) :]
+    level, newest = levels[-1 - max(1, len(levels) // 8)], values[-max(4, width) :]
     now, spread = _middle(newest), max(_noise(values), 0.02)
     if now < level + math.log(0.6) and level - now > 4 * spread and max(newest) < level + math.log(0.8):
         name, share = run.name("rate"), math.exp(now - level)
