@@ -35,6 +35,7 @@ _FROZEN = 3  # times the usual gap between two steps without a step, while lines
 _WAITING = 3  # lines in a row, without progress between them, that say so
 _KNOWN = 5  # pauses between two steps that tell how long they usually are
 _REPEATS = 10  # of the same counters; three times what was usual
+_CHATTER = 8  # lines that say the same
 _LOOP = 3  # starts without getting further that make a loop; from the beginning, the first one counts, too
 _UNSAVED = 3600.0  # seconds of work that may exist only in memory
 
@@ -242,10 +243,12 @@ def not_a_number(view: View) -> Iterator[Finding]:
         count, first = view.counts.get(f"nan:{name}", len(rows)), f"{rows[0]['x']:g}"
         facts: dict[str, Any] = {"path": view.log, "where": name, "evidence": rows[-1]["line"], "sure": 0.99}
         run = max(log.nan_runs.get(name, 0) for log in view.logs.values())
+        is_loss = "norm" not in name
+        never = not any(name in log.series for log in view.logs.values()) and "loss" in view.chosen
         # a norm is infinite in each step that fp16 skips
-        if run > (0 if "loss" in name else 2):  # still
+        if run > (0 if is_loss else 2) and not never:  # still
             facts["fix"] = f"go back to a checkpoint before {first}"
-            severity = "error" if "loss" in name else "warn"
+            severity = "error" if is_loss else "warn"
             yield Finding("nan", severity, f"{name} is not a number since {first}", **facts)
         else:
             yield Finding("nan", "info", f"{name} was not a number {count} times", **facts)
@@ -271,7 +274,9 @@ def restart_loop(view: View) -> Iterator[Finding]:
     rows, count = view.longest("restarts")[-_LOOP:], view.counts.get("restarts", 0)
     at, to = [row["at"] for row in rows], [row["to"] for row in rows]
     scratch = bool(to) and max(to) <= max(1.0, 0.1 * max(at))
-    if count < (_LOOP - 1 if scratch else _LOOP) or all(before < after for before, after in pairwise(to)):  # two counters of one run do so, too
+    if count < (_LOOP - 1 if scratch else _LOOP) or all(
+        before < after for before, after in pairwise(to)
+    ):  # two counters of one run do so, too
         return
     same_end, same_start = max(at) - min(at) <= 0.1 * max(at) + 1, max(to) - min(to) <= 0.01 * max(to)
     if scratch or same_end or same_start:
@@ -289,6 +294,7 @@ def stalled(view: View) -> Iterator[Finding]:
         (log for log in view.logs.values() if len(log.pauses) >= _KNOWN and log.silence > _patience(log)), None
     )
     waiting = next((log for log in view.logs.values() if log.waits >= _WAITING and not _moves(log)), None)
+    chatty = next((log for log in view.logs.values() if log.chatter >= _CHATTER and not _moves(log)), None)
     repeated = view.main.repeats >= max(_REPEATS, 3 * view.main.usual_repeats)
     if waiting:
         message, sure = f"its last {waiting.waits} lines about progress say that it waits", 0.9
@@ -299,6 +305,12 @@ def stalled(view: View) -> Iterator[Finding]:
         evidence = f"last: {last_line}"
     elif repeated:
         message, sure = f"its bar is drawn again and again at the same place, {view.main.repeats} times", 0.85
+        evidence = f"last: {last_line}"
+    elif chatty:
+        message, sure = (
+            f"its last {chatty.chatter} lines say the same, which it never did before, and show no progress",
+            0.8,
+        )
         evidence = f"last: {last_line}"
     elif view.age is not None and view.age > quiet:
         nobody = "; no process here writes to it any more" if view.writers == [] else ""
