@@ -146,6 +146,7 @@ class History:
     counts: dict[str, int] = field(default_factory=dict)  # how often each of the four was seen, however many are kept
     ended: bool = False
     went_back: bool = False  # its counters, with the line that is being taken
+    origin: float | None = None  # the first place, for not every run counts from 0
     place: float = 0.0  # of the newest line of the training that counts, on the x axis
     chapter: bool = False  # a line since the last restart names the next fold, stage or trial
     last_line: str = ""
@@ -187,7 +188,7 @@ class History:
         # a line of names and numbers is cheaper to see than to try as a table
         tabular = "=" not in line and (": " not in line or "%|" in line or ": [" in line)
         rows = self.table.rows(raw) if tabular else []
-        rows = self.table.rows(whole) if tabular and not rows else rows
+        rows = self.table.rows(whole) if tabular and rows == [] else rows
         if rows is None:
             return
         if rows:
@@ -287,7 +288,8 @@ class History:
         if self.went_back:
             self._note(self.restarts, "restarts", {"at": self.place, "to": place})
             self.went_back = False
-        self.place = place if counts else self.place
+        if counts:
+            self.place, self.origin = place, place if self.origin is None else self.origin
 
     def _count(self, point: Point) -> None:
         shorter = self._is_shorter_bar(point)

@@ -145,7 +145,7 @@ def diverged(run: Curves) -> Iterator[Finding]:
         needed = max(needed, math.log(1.8))  # a cyclic rate lifts the loss with it
     high = [value > best + 0.5 * rise for value in values[-max(3, width) :]]
     lasting = sum(high) >= 0.8 * len(high) and (len(since) >= 3 or rise > 1.0)
-    back = _middle(levels[-3:]) - best < 0.65 * peak or (
+    back = max(now, _middle(levels[-3:])) - best < 0.65 * peak or (
         rise < 0.5 * (first - best) and _falls(values[-len(since) * width :])
     )
     if rise > needed and lasting and not back and _worth(points, best_at * width):
@@ -279,7 +279,8 @@ def no_score(run: Curves) -> Iterator[Finding]:
 
 def overfit(run: Curves) -> Iterator[Finding]:
     """An evaluation that was best a while ago and got worse since, by more than it wavers."""
-    points, name = run.val_loss, run.name("val_loss")
+    shown, name = run.val_loss, run.name("val_loss")
+    points = shown[:1] + [after for before, after in pairwise(shown) if after[1] != before[1]]  # a bar repeats the last
     if len(points) < 5:
         return
     values = _scaled(points)

@@ -273,7 +273,8 @@ def restart_loop(view: View) -> Iterator[Finding]:
     """Again and again from the same place, or without getting further."""
     rows, count = view.longest("restarts")[-_LOOP:], view.counts.get("restarts", 0)
     at, to = [row["at"] for row in rows], [row["to"] for row in rows]
-    scratch = bool(to) and max(to) <= max(1.0, 0.1 * max(at))
+    origin = max((log.origin or 0.0 for log in view.logs.values() if log.restarts), default=0.0)
+    scratch = bool(to) and max(to) - origin <= max(1.0, 0.1 * (max(at) - origin))
     if count < (_LOOP - 1 if scratch else _LOOP) or all(
         before < after for before, after in pairwise(to)
     ):  # two counters of one run do so, too
