@@ -294,12 +294,7 @@ class History:
     def _count(self, point: Point) -> None:
         shorter = self._is_shorter_bar(point)
         epoch, last = point.get("epoch"), self.epoch
-        gone_back = epoch is not None and last is not None and epoch < last - 0.5
-        if gone_back and epoch > 1 and last - epoch < 2:  # a late line of the epoch before, or of a slower rank
-            per, here = self.batches or self.total or 0, point.get("batch", point.get("step"))
-            was = (self.batch if "batch" in point else self.step) or 0
-            gone_back = here is not None and per - here + was > 0.1 * per > 0
-        if gone_back:
+        if epoch is not None and last is not None and self._earlier_epoch(point, epoch, last):
             whole = not self.batches or (self.batch or 0) >= _WRAPPED * self.batches
             self._restart(whole and last >= (self.epochs or math.inf) - 1)
             self.step = self.batch = None
@@ -326,6 +321,14 @@ class History:
                 self._restart(bool(self.total and before >= _WRAPPED * self.total))
         self.step, self.step_epoch = step, self.epoch
         self.furthest = max(self.furthest, self.base + step)
+
+    def _earlier_epoch(self, point: Point, epoch: float, last: float) -> bool:
+        """And not a late line of the epoch before, or of a slower rank."""
+        if epoch >= last - 0.5 or epoch <= 1 or last - epoch >= 2:
+            return epoch < last - 0.5
+        per, here = self.batches or self.total or 0, point.get("batch", point.get("step"))
+        was = (self.batch if "batch" in point else self.step) or 0
+        return here is not None and per - here + was > 0.1 * per > 0
 
     def _restart(self, complete: bool) -> None:
         """A fold or a trial after one that reached its end is none."""
