@@ -234,7 +234,7 @@ def plateau(run: Curves) -> Iterator[Finding]:
     early = min(12, max(3, third // 3))  # most losses fall fastest at first
     start, middle, newest = median(values[:early]), _middle(values[third:-third]), _middle(values[-third:])
     noise = 2.5 * _noise(values) / math.sqrt(third)
-    doubt = 3 * _noise(values) * math.sqrt(1 / early + 1 / third)
+    doubt = 2.5 * _noise(values) * math.sqrt(1 / early + 1 / third)
     size = max(abs(start), abs(newest), 1e-12)
     flat = abs(middle - newest) < max(3 * noise, 0.015 * size)
     chance = min(abs(newest / math.log(classes) - 1) for classes in _KNOWN_CHANCE)
