@@ -76,6 +76,7 @@ def verb(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.Com
 @click.option("--gpus", type=click.IntRange(1), help="How many cards of CUDA_VISIBLE_DEVICES, or of all. [default: 1]")
 @click.option("--slots", type=click.IntRange(1), help="On a box without GPUs: how many jobs may run at once.")
 @click.option("--min-free-mem", type=cli.Size(), help="Free memory each card must have, such as 20GiB.")
+@click.option("--share", type=click.IntRange(2), help="Up to N such jobs on one card; each names its --min-free-mem.")
 @click.option("--then", help="Start only after this job (name or id) has finished well.")
 @click.option("--unique", is_flag=True, help="Refuse when a job of this name is already queued or running.")
 @click.option("--detach", is_flag=True, help="Return the job id at once; the job outlives shell, connection and agent.")
@@ -99,6 +100,10 @@ def run(queue: gate.Queue, command: tuple[str, ...], detach: bool, as_json: bool
         asked["then"] = queue.find(asked["then"])["id"]
     if asked["slots"] and asked["gpus"]:
         raise bad_input("--slots is for boxes without GPUs; leave out --gpus")
+    if asked["share"] and (asked["slots"] or (asked["gpus"] or 1) > 1 or not asked["min_free_mem"]):
+        raise bad_input(
+            "--share is for a job on one card that says what it needs of it: --share 3 --min-free-mem 20GiB"
+        )
     if asked["slots"]:
         wanted = [f"slot-{number}" for number in range(asked["slots"])]
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import signal
@@ -490,10 +491,64 @@ def test_words_that_are_no_accident_and_accidents_inside_a_bar() -> None:
         ("3epoch:train:501-600batch: loss=29.6", {"epoch": 3, "step": 600, "metrics": {"loss": 29.6}}),
         ("[train] loss=48.0, [valid] loss=55.1", {"metrics": {"loss": 48.0, "val_loss": 55.1}}),
         ("20  10.98  17.3s elapsed  0.5 s/step", {"step": 20, "it_per_s": 2.0, "metrics": {"loss": 10.98}}),
+        ("[12]\ttrain-rmse:0.51\teval-rmse:0.62", {"step": 12, "metrics": {"train_rmse": 0.51, "eval_rmse": 0.62}}),
+        ("[20]\ttraining's l2: 0.5\tvalid_1's l2: 0.6", {"step": 20, "metrics": {"train_l2": 0.5, "val_l2": 0.6}}),
+        ("[2,  4000] loss: 1.9", {"epoch": 2, "step": 4000, "metrics": {"loss": 1.9}}),
+        ("Эпоха 1 шаг 50 потери 2.5 lr 1e-05", {"epoch": 1, "step": 50, "metrics": {"loss": 2.5, "lr": 1e-05}}),
+        ("Epoche 1, Schritt 30: Verlust 0.69", {"epoch": 1, "step": 30, "metrics": {"loss": 0.69}}),
+        ("Iter(val) [500/500]  aAcc: 71.0", {"step": 500, "metrics": {"val_aacc": 71.0}}),
+        ("validation at iteration 50 | lm_loss value: 2.5", {"step": 50, "metrics": {"val_lm_loss": 2.5}}),
+        (
+            "| epoch 1 | 10/50 batches | ms/batch 500 | loss 5",
+            {"epoch": 1, "batch": 10, "batches": 50, "it_per_s": 2.0, "metrics": {"loss": 5.0}},
+        ),
+        ('{"event": "eval", "step": 5, "loss": 2.5}', {"step": 5, "metrics": {"val_loss": 2.5}}),
     ],
 )
 def test_counters_and_losses_of_rare_styles(line: str, expected: dict[str, Any]) -> None:
     assert parse_line(line) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("[1]+  Killed                  nohup python train.py > train.out 2>&1", "killed"),
+        ("pod was preempted by scheduler", "killed"),
+        ("thread 'main' panicked at src/main.rs:12", "crash"),
+        ("F0311 04:11:09.1 12 math.cu:79] Check failed: error == cudaSuccess", "crash"),
+    ],
+)
+def test_words_of_death(line: str, code: str) -> None:
+    assert judged(STEP, line)[code].severity == "error"
+
+
+def test_three_starts_from_the_beginning_are_a_loop_and_three_folds_are_not() -> None:
+    start = [f"step {n} loss {3 - n / 99}" for n in range(0, 60, 5)]
+    assert "restarts" in judged(*start * 3) and "restarts" not in judged(*start * 2)
+    assert "restarts" not in judged(*(line for fold in (1, 2, 3) for line in (f"=== Fold {fold}/5 ===", *start)))
+    # in the second of its epochs, after the same checkpoint
+    again = [f"epoch {e} | {b}/100 batches | loss 2.0" for e, b in ((2, 60), (2, 90), (3, 20), (3, 50))]
+    assert "restarts" in judged(*again * 4)
+
+
+def test_lines_that_say_the_same_and_never_did_before() -> None:
+    steps = [f"step {n} loss 2.0" for n in range(20)]
+    idle = [f"watchdog {n}: the counter is where it was" for n in range(12)]
+    assert "stalled" in judged(*steps, *idle)
+    assert "stalled" not in judged(*steps, *idle, "step 21 loss 2.0", *idle)  # it has always done so
+
+
+def test_a_speed_that_only_the_clock_tells(tmp_path: Path) -> None:
+    def line(n: int, seconds: int) -> str:
+        return (
+            f"2026-01-01 {seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02} epoch {n} loss {3 - n / 50}\n"
+        )
+
+    usual = "".join(line(n, 20 * n) for n in range(40))
+    log = live(tmp_path / "x.log", usual)
+    assert "slow" not in codes(seen(log))
+    log.write_text(usual + "".join(line(n, 780 + 70 * (n - 39)) for n in range(40, 60)))
+    assert codes(seen(log))["slow"] == "warn"
 
 
 def test_a_loss_scale_that_is_printed_as_zero_or_as_its_logarithm() -> None:
@@ -515,6 +570,12 @@ def test_a_checkpoint_that_is_due() -> None:
     assert "cadence" not in judged(STEP, since=now - 600)
     assert "cadence" in judged(STEP, saved=[now - 9000, now - 8000, now - 7000])
     assert "cadence" not in judged(STEP, saved=[now - 2500, now - 1500, now - 500])
+
+
+def test_lr_that_is_too_small_for_its_digits_is_not_zero() -> None:
+    cosine = [(float(n), round(1e-5 * (1 + math.cos(math.pi * n / 100)) / 2, 6)) for n in range(100)]
+    assert cosine[-1][1] == 0 and not list(curves.lr(curves.Curves(lr=cosine)))
+    assert list(curves.lr(curves.Curves(lr=cosine[:50] + [(float(n), 0.0) for n in range(50, 90)])))
 
 
 def test_lr_that_ends_too_early_or_is_negative() -> None:

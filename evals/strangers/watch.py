@@ -4,9 +4,12 @@
     python evals/strangers/watch.py FOLDER --looks 10        also at ten looks while the log grows
     python evals/strangers/watch.py FOLDER --show            and list the misses
 
-A row is {"id", "file", "style", "sick", "label": the main sickness or null, "also": [other right answers], "finished"}.
+A row is {"id", "file", "style", "sick", "label": the main sickness or null, "also": [other right answers], "finished",
+"onset": the share of its lines (or, above 1, the line) where the sickness begins, if it is known}.
 Each log is looked at as a run that lives: fresh, and open in the process that writes it; so only its text can tell.
 Named means a warning or an error with the label's code. An alarm is any warning or error on a healthy log.
+The delay is counted in points (lines that move the run's counters or its loss) from the onset to the first look that
+names it; it is no finer than the looks.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import sys
 import tarfile
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 from rgt import cli  # noqa: E402
+from rgt.log.history import History  # noqa: E402
 from rgt.watch import look  # noqa: E402
 
 import click  # noqa: E402
@@ -51,6 +56,7 @@ class Answer:
     said: list[str] = field(default_factory=list)  # codes of warnings and errors, on the whole log
     ever: set[str] = field(default_factory=set)  # and at any look before
     first: float | None = None  # share of the log at the first look that named it
+    delay: int | None = None  # points from the onset to that look
     state: str = ""
     found: list[str] = field(default_factory=list)  # what was read
 
@@ -67,6 +73,8 @@ class Answer:
 def judge(row: dict[str, Any], data: bytes, looks: int) -> Answer:
     answer = Answer(row)
     lines = data.splitlines(keepends=True)
+    onset = row.get("onset")
+    begin = None if onset is None else int(onset * len(lines) if onset <= 1 else onset)
     with tempfile.TemporaryDirectory() as name:
         log = Path(name) / Path(row["file"]).name
         with log.open("wb") as writer:  # held open: somebody writes to it
@@ -81,8 +89,18 @@ def judge(row: dict[str, Any], data: bytes, looks: int) -> Answer:
                 answer.ever |= set(answer.said)
                 if answer.first is None and answer.named:
                     answer.first = number / looks
+                    if begin is not None:
+                        answer.delay = max(0, _points(lines[:end]) - _points(lines[:begin]))
             answer.state, answer.found = found["now"]["state"], sorted(found["roles"])
     return answer
+
+
+def _points(lines: list[bytes]) -> int:
+    """Logged steps: lines that move a counter, else new values of the loss."""
+    history = History()
+    for line in b"".join(lines).decode("utf-8", "replace").replace("\r", "\n").split("\n"):
+        history.take(line)
+    return history.moves or max((curve.count for curve in history.series.values()), default=0)
 
 
 def _rows(folder: Path) -> list[tuple[dict[str, Any], bytes]]:
@@ -125,12 +143,15 @@ def main(folder: Path, looks: int, show: bool) -> None:
     print(f"finished or not: {right} of {len(known)} right")
     counts = Counter(one.row["label"] for one in sick)
     for label, count in counts.most_common():
-        print(f"  {label:20} {sum(one.named for one in sick if one.row['label'] == label)} of {count}")
+        same = [one for one in sick if one.row["label"] == label]
+        delays = sorted(one.delay for one in same if one.delay is not None)
+        delay = f"delay {_middle(delays):3.0f} points, at most {delays[-1]}" if delays and looks > 1 else ""
+        print(f"  {label:20} {sum(one.named for one in same):3} of {count:3}  {delay}".rstrip())
     wrong = Counter(code for one in healthy for code in one.said)
     print("  alarms: " + (", ".join(f"{code} {count}" for code, count in wrong.most_common()) or "none"))
 
 
-def _middle(values: list[float]) -> float:
+def _middle(values: Sequence[float]) -> float:
     return values[len(values) // 2] if values else 0.0
 
 

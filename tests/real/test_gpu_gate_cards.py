@@ -83,6 +83,39 @@ def test_running_job_does_not_care_when_nvml_dies(box: Gate, nvml: Nvml) -> None
     assert box.run("wait", job).returncode == 0
 
 
+def test_jobs_that_share_a_card_by_their_memory(box: Gate, nvml: Nvml) -> None:
+    """Two of 30 GiB fit on 80, a third does not although nobody has allocated yet; one alone waits for all of them."""
+    nvml.set([Gpu()])
+    share = ("--share", 3, "--min-free-mem", "30GiB")
+    first, second, third = (box.detach(name, "sleep", 60, slots=None, options=share) for name in ("a", "b", "c"))
+    assert [box.running(job)["gpus"] for job in (first, second)] == [[0], [0]]
+    until(lambda: reason(box, third) == "GPU 0 has 20 GiB free")
+    pid = box.running(first)["job"]["pid"]
+    nvml.set([Gpu(processes=[(pid, 29 * GIB)], memory_used=29 * GIB)])  # what it takes was promised to it before
+    alone = box.detach("alone", "true", slots=None)
+    until(lambda: reason(box, alone) == "others are ahead in line")
+    assert box.run("cancel", first).returncode == 0
+    nvml.set([Gpu()])
+    box.running(third)
+    until(lambda: "taken by other jobs" in reason(box, alone))
+    kill(box.running(second)["gate"]["pid"])  # its job lives on, and keeps its place on the card
+    assert box.run("cancel", third).returncode == 0
+    assert box.state(alone) == "queued"
+    kill(box.queue.find(second)["job"]["pid"])
+    assert box.run("wait", alone, "--timeout", "30s").returncode == 0
+
+
+def test_a_shared_card_has_no_more_places_than_said(box: Gate, nvml: Nvml) -> None:
+    nvml.set([Gpu()])
+    share = ("--share", 2, "--min-free-mem", "1GiB")
+    jobs = [box.detach(name, "sleep", 60, slots=None, options=share) for name in "abc"]
+    until(lambda: "has its 2 jobs" in reason(box, jobs[2]))
+    assert box.run("cancel", jobs[0]).returncode == 0
+    box.running(jobs[2])
+    wrong = box.run("-n", "d", "--share", 2, "--", "true")
+    assert wrong.returncode == 2 and "--share 3 --min-free-mem 20GiB" in wrong.stderr
+
+
 def test_big_request_is_not_starved_by_small_ones(box: Gate, nvml: Nvml) -> None:
     nvml.set([Gpu(), Gpu()])
     small = box.detach("small", "sleep", 300, slots=None)

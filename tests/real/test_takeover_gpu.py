@@ -13,7 +13,7 @@ from typing import Any
 from .dockerd import Dockerd
 from .nvml import GIB, Gpu, Nvml
 from .slurm import Slurm
-from .support import kill, run, wait_for
+from .support import kill, need, run, wait_for
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "takeover.py"
 TRAIN = (
@@ -76,6 +76,18 @@ def test_a_slurm_job_and_its_output(slurm: Slurm, tmp_path: Path) -> None:
     process = next(row for row in found["processes"] if row["cwd"] == str(tmp_path))
     assert (process["origin"], process["log"]["path"]) == (f"slurm job {job}", str(output))
     assert process["step"] > 1
+
+
+def test_a_slurm_that_does_not_answer_is_one_word(tmp_path: Path) -> None:
+    need("squeue", "slurm-client")
+    (tmp_path / "slurm.conf").write_text("ClusterName=x\nSlurmctldHost=localhost(127.0.0.1)\nSlurmctldPort=9\n")
+    done = run(
+        [sys.executable, str(SCRIPT), "snapshot", str(tmp_path)],
+        env={"SLURM_CONF": str(tmp_path / "slurm.conf")},
+        check=False,
+    )
+    told = next(line for line in done.stdout.splitlines() if "slurm" in line)
+    assert "slurm" in told and "no answer" in told and "squeue: error" not in done.stdout + done.stderr
 
 
 def test_a_container_and_its_log(dockerd: Dockerd, tmp_path: Path) -> None:

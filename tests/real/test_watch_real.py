@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from rgt import files
 
 import pytest
 
+from .dockerd import Dockerd
 from .nvml import GIB, Gpu, Nvml
+from .slurm import Slurm
 from .sshd import Sshd
-from .support import run, wait_for
+from .support import descendants, kill, run, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 WATCH = [sys.executable, str(ROOT / "scripts" / "watch.py")]
@@ -150,3 +153,54 @@ def test_record_of_a_run_on_another_machine_is_looked_at_there(sshd: Sshd, tmp_p
     found = report(run_.path, env=env)
     assert (found["now"]["state"], found["decision"]["word"]) == ("failed", "stop")
     assert found["findings"][0]["message"] == "the run failed: exit code 137" and not found["ok"]
+
+
+# -- a job that was killed is dead at the first look after it
+
+TRAINER = "import time; [print('step', n, 'loss', 3 - n / 50, flush=True) for n in range(60)]; time.sleep(600)"
+
+
+def told(log: Path) -> bool:
+    return log.exists() and "step 59" in log.read_text()
+
+
+def states(log: Path, die: Callable[[], object], *words: str, env: Mapping[str, str]) -> list[str]:
+    """What one look says while it lives, and the first one after its death."""
+    wait_for("its steps", lambda: told(log), 60)
+    living = report(*words, env=dict(env))
+    die()
+    dead = report(*words, env=dict(env))
+    assert living["decision"]["word"] == "continue" and dead["decision"]["word"] == "stop", dead["findings"]
+    return [living["now"]["state"], dead["now"]["state"]]
+
+
+def test_killed_over_ssh(sshd: Sshd, tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    pid = sshd.run(f'nohup {sys.executable} -c "{TRAINER}" > {log} 2>&1 < /dev/null & echo $!').stdout.strip()
+    env = {"RGT_SSH_CONFIG": str(sshd.config), "HOME": str(tmp_path)}
+    dies = lambda: (sshd.run(f"kill -9 {pid}"), wait_for("its end", lambda: not Path(f"/proc/{pid}").exists()))  # noqa: E731
+    assert states(log, dies, "poll", f"box:{log}", env=env) == ["running", "lost"]
+
+
+def test_killed_in_a_container(dockerd: Dockerd, tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    options = ["-d", "--name", "killed", *dockerd.torch_mounts, "-v", f"{tmp_path}:/work", "-w", "/work"]
+    dockerd.run(["run", *options, dockerd.image, "sh", "-c", f'exec {sys.executable} -c "{TRAINER}" > train.log'])
+    env = {**dockerd.env, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    dies = lambda: (dockerd.run(["kill", "-s", "KILL", "killed"]), dockerd.run(["wait", "killed"]))  # noqa: E731
+    assert states(log, dies, str(log), env=env) == ["running", "lost"]
+
+
+def test_killed_in_a_slurm_job(slurm: Slurm, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINER)
+    script = f"echo $$ > pid; {sys.executable} train.py; exit $?"
+    job = slurm.submit(script, f"--chdir={tmp_path}", "--output=slurm-%j.out")
+    env = {**slurm.env, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+
+    def dies() -> None:
+        shell = int((tmp_path / "pid").read_text())
+        kill([shell, *descendants(shell)])
+        wait_for("its end", lambda: not Path(f"/proc/{shell}").exists())
+
+    log = tmp_path / f"slurm-{job}.out"
+    assert states(log, dies, str(log), env=env) == ["running", "lost"]

@@ -11,7 +11,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,7 +132,8 @@ class Keeper:
         self.update(state=state, exit_code=code, reason=reason, ended=time.time())
         for lock in self.locks:
             if lock.got and not lock.unwanted:
-                lock.write_owner("")
+                if lock is self.locks[-1] or not self.asked.get("share"):
+                    lock.write_owner("")
                 lock.drop()
         if self.ticket:
             self.ticket.leave()
@@ -188,7 +189,8 @@ class Keeper:
             self.locks = []
 
     def _collect(self, wanted: list[str]) -> list[Lock]:
-        self.locks = [Lock(self.queue.open_file(self.queue.locks / name), fcntl.LOCK_EX, name) for name in wanted]
+        kind = fcntl.LOCK_SH if self.asked.get("share") else fcntl.LOCK_EX
+        self.locks = [Lock(self.queue.open_file(self.queue.locks / name), kind, name) for name in wanted]
         needed, poll = self.asked["gpus"] or 1, POLL_FIRST
         while True:
             held = [lock for lock in self.locks if lock.got]
@@ -201,10 +203,37 @@ class Keeper:
             good = [lock for lock in held if lock.name not in problems]
             if problems:
                 self._waits_because("; ".join(problems.values()))
-            if len(good) >= needed:
+            if len(good) >= needed and not self.asked.get("share"):
                 return good[:needed]
+            for card in good if self.asked.get("share") else ():
+                if seat := self._free_seat(card.name):
+                    self.locks.append(Lock(self.queue.open_file(seat), fcntl.LOCK_EX, seat.name))
+                    return [card, self.locks[-1]]
+                self._waits_because(f"{card.name} has its {self.asked['share']} jobs")
             self._pause(poll)
             poll = min(POLL_LAST, poll * 1.5)
+
+    def _free_seat(self, card: str) -> Path | None:
+        """The lock file of a place on a shared card; only the first in line looks, so nobody else takes it now."""
+        seats = (self.queue.locks / f"{card}.{number}" for number in range(self.asked["share"]))
+        return next((seat for seat in seats if not self.queue.held(seat) and not self._orphans(seat)), None)
+
+    def _orphans(self, lock: Path) -> list[int]:
+        """A killed gate left its job's id in the lock file: children that closed our descriptor may live on."""
+        owner = lock.read_text(encoding="utf-8", errors="replace") if lock.exists() else ""
+        return list(processes.carrying(gate.MARK, owner)) if owner else []
+
+    def _promised(self, card: Gpu) -> tuple[set[int], int]:
+        """The processes of the jobs that share this card, and what they may still take of its memory."""
+        mates = [r for r in self.queue.records() if r["state"] == "running" and r["asked"].get("share")]
+        own: set[int] = set()
+        promised = 0
+        for mate in (mate for mate in mates if card.index in mate["gpus"]):
+            pids = set(processes.carrying(gate.MARK, mate["id"]))
+            used = sum(process.used_memory or 0 for process in card.processes if process.pid in pids)
+            promised += max(0, mate["asked"]["min_free_mem"] - used)
+            own |= pids
+        return own, promised
 
     def _problems(self, held: list[Lock]) -> dict[str, str]:
         """Why a card that no gate holds must not be used: by lock name, good ones left out."""
@@ -218,13 +247,14 @@ class Keeper:
             self.cards = {lock_name(card): card for card in reading.gpus}
             for name in (lock.name for lock in held):
                 gone = f"{name} does not answer: {missing}"
-                problems[name] = card_problem(self.cards[name], self.asked) if name in self.cards else gone
-        for lock in held:
-            # a killed gate left its job's id in the lock file: children that closed our descriptor may live on
-            owner = lock.read_owner()
-            living = list(processes.carrying(gate.MARK, owner)) if owner else []
-            if living:
-                problems[lock.name] = f"{lock.name} is still used by pids {living} of {owner}, whose gate was killed"
+                mates = (
+                    self._promised(self.cards[name]) if self.asked.get("share") and name in self.cards else (set(), 0)
+                )
+                problems[name] = card_problem(self.cards[name], self.asked, *mates) if name in self.cards else gone
+        for name in (lock.name for lock in held):
+            seats = [] if self.asked.get("share") else sorted(self.queue.locks.glob(f"{name}.*"))
+            if living := [pid for path in (self.queue.locks / name, *seats) for pid in self._orphans(path)]:
+                problems[name] = f"{name} is still used by pids {living} of a job whose gate was killed"
         return {name: reason for name, reason in problems.items() if reason}
 
     # -- starting
@@ -232,9 +262,9 @@ class Keeper:
     def _start(self, chosen: list[Lock]) -> int:
         """Start the job with the locks inherited: its process tree keeps them even if we are killed."""
         for lock in self.locks:
-            if lock in chosen:
+            if lock is chosen[-1] or (lock in chosen and not self.asked.get("share")):  # a shared card is nobody's own
                 lock.write_owner(self.record["id"])
-            else:
+            elif lock not in chosen:
                 lock.drop()
         gpus = sorted(self.cards[lock.name].index for lock in chosen if lock.name in self.cards)
         kept = [*chosen, *([self.house] if self.house else [])]
@@ -376,16 +406,16 @@ def lock_name(card: Gpu) -> str:
     return card.uuid or f"gpu-{card.index}"
 
 
-def card_problem(card: Gpu, asked: Asked) -> str | None:
-    """Why this card must not be used now; None when it is free."""
+def card_problem(card: Gpu, asked: Asked, mates: Collection[int] = (), promised: int = 0) -> str | None:
+    """Why this card must not be used now; None when it is free. `mates`: processes that share it, by agreement."""
     name = f"GPU {card.index}"
     if card.error:
         return f"{name}: {card.error}"
-    foreign = [process.pid for process in card.processes if process.type == "C"]
+    foreign = [process.pid for process in card.processes if process.type == "C" and process.pid not in mates]
     if foreign:
         return f"{name} is used by pids {foreign[:5]}, not started through this gate"
     if asked["min_free_mem"]:
-        free = card.memory_free
+        free = None if card.memory_free is None else max(0, card.memory_free - promised)
         enough = free is not None and free >= asked["min_free_mem"]
         return None if enough else f"{name} has {'unknown' if free is None else units.show_size(free)} free"
     unexplained = (card.memory_used or 0) - sum(process.used_memory or 0 for process in card.processes)

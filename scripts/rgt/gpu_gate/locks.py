@@ -53,9 +53,6 @@ class Lock:
                 os.close(self.descriptor)
             self.unwanted = True
 
-    def read_owner(self) -> str:
-        return os.pread(self.descriptor, 200, 0).decode(errors="replace")
-
     def write_owner(self, owner: str) -> None:
         """Name the owner inside the lock file, for whoever finds the lock free but the owner's children alive."""
         with contextlib.suppress(OSError):  # another user's file: then only the lock itself speaks

@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from rgt.files import json_number
-from rgt.log.line import Point, parse_line, parse_row, plain, says_ended, says_saved
+from rgt.log.line import FOREIGN_WORDS, Point, parse_line, parse_row, plain, says_ended, says_saved
 from rgt.log.printed import bare_line, clock
 from rgt.log.printed_table import Table
 from rgt.metrics.table import CURVE_WORDS, is_curve, is_evaluation, role
@@ -30,10 +30,11 @@ _LINE = 200  # characters of a line that are remembered
 # lines without any of these can give no point: parsing one costs ten times as much as this look
 _WORDS = CURVE_WORDS | {"norm", "learning"}
 _WORTH = re.compile(
-    r"step|iter|poch|batch|[%━\"']|\d\s*/\s*\d|\[\s*\d|updat|/s|s/|tok|total|max_|num_|eta|remaining|[\u4e00-\u9fff]|"
+    rf"{FOREIGN_WORDS}|step|iter|poch|batch|[%━\"']|\d\s*/\s*\d|\[\s*\d|updat|/s|s/|tok|total|max_|num_|eta|remaining|[^\x00-\x7f]|"
     + "|".join(sorted(word for word in _WORDS if not any(part in word for part in _WORDS - {word}))),
     re.I,
 )
+_COARSE = 10.0  # seconds
 _RATES = ("it_per_s", "tokens_per_s")
 _BRIEF = "step total epoch epochs batch batches it_per_s tokens_per_s eta epoch_eta epoch_time metrics problems".split()
 _BRIEF.append("last_line")
@@ -42,14 +43,22 @@ _BAR_BEFORE = re.compile(r".{0,200}?\d%\|[^\]]{1,400}\]")
 _RAISED = re.compile(r"(?:\[?rank\d+\]?: ?)?[A-Za-z_][\w.]*\b")  # the first line after it that is not indented
 _WRAPPED = 0.97  # a counter that starts anew from here has finished an epoch; from below it was restarted
 _WAITS = re.compile(
-    r"\bwaiting (?:for|on|at)\b|\bstill (?:waiting|\d)|step still|\bunchanged for|no (?:\w+ )?progress"
+    r"\bwaiting\b|\bretry(?:ing)?\b|\bno (?:new )?step\b|not advancing|queue (?:is )?empty|"
+    r"\bstill (?:waiting|\d)|step still|\bunchanged for|no (?:\w+ )?progress"
     r"|possible (?:hang|deadlock)|blocked for more than|process(?:es)? (?:is |are )?(?:still )?alive"
     r"|without (?:making )?progress|last progress|\bstall(?:ed|_inspector)?\b|missing ranks|heartbeat|not responding"
     r"|等待|没有新|没有进展|卡住|心跳",
     re.I,
 )
+_KINDS, _KIND = 64, 60  # kinds of lines that are remembered, and characters of each
+_NUMBER = re.compile(r"\d+")
+_WORD = re.compile(r"[^\W\d_]{2,}")
 _OVERFLOW = re.compile(r"overflow|reducing (?:loss|d?scale)|setting loss scale", re.I)
 _SCALED = re.compile(r"(?:\bto:?|scale:) ?([\d.]+(?:e[-+]?\d+)?)\b(?!.*\bto:? ?\d)", re.I)  # the last number named so
+# the next of several trainings in one log, which counts from its own beginning
+_CHAPTER = re.compile(
+    r"^\W*(?:cv )?(?:fold|stage|phase|trial|seed|task|split)s?\W{0,3}\d{1,4}\b(?!.*loss)|第\s*\d+\s*折", re.I
+)
 SCALE_TOLD = "loss_scale_told"  # by messages about overflows, one point each
 
 
@@ -115,6 +124,8 @@ class History:
     epoch_eta: float | None = None  # of this epoch
     epoch_time: float | None = None
     clocked: list[float] | None = None  # time and step of the newest row that has both
+    interrupted: bool = False  # an evaluation or a save since then
+    clean: int = 0  # intervals without one
     lap: list[float] | None = None  # place and seconds of the first step time, the newest one's seconds, ups, downs
     clock: float | None = None  # of the newest line that has one: seconds in a year of its own
     moved: float | None = None  # the clock at the last progress
@@ -123,6 +134,7 @@ class History:
     repeats: int = 0  # lines that show the same counters again, up to the newest
     usual_repeats: int = 0  # most of them before a progress: every rank may print its own
     step_epoch: float | None = None  # the epoch when the step was last told
+    stepless: int = 0  # points in a row that count epochs and no steps
     base: int = 0  # steps of the epochs before, where every epoch counts from 0
     lines: int = 0
     furthest: int = 0
@@ -133,8 +145,15 @@ class History:
     restarts: list[dict[str, Any]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)  # how often each of the four was seen, however many are kept
     ended: bool = False
+    went_back: bool = False  # its counters, with the line that is being taken
+    origin: float | None = None  # the first place, for not every run counts from 0
+    place: float = 0.0  # of the newest line of the training that counts, on the x axis
+    chapter: bool = False  # a line since the last restart names the next fold, stage or trial
     last_line: str = ""
     waiting_line: str = ""
+    moves: int = 0  # points that made progress
+    news: dict[str, int] = field(default_factory=dict)  # lines since the last progress that are no points, by kind
+    kinds: list[str] = field(default_factory=list)  # of such lines before it
     series: dict[str, Series] = field(default_factory=dict)
     nan_runs: dict[str, int] = field(default_factory=dict)  # values in a row, up to the newest, that are not numbers
     table: Table = field(default_factory=Table)
@@ -153,8 +172,10 @@ class History:
         if self._take_problem(raw, line):
             return
         if says_saved(line):
+            self.interrupted = True
             self._note(self.saves, "saves", {"step": self.step, "line": _short(line)})
         self.ended = says_ended(line) or self.ended
+        self.chapter = self.chapter or bool(_CHAPTER.search(line))
         if waits and "loss" not in line:  # "no progress for 7200 seconds (last step 7600)"
             return
         if _OVERFLOW.search(line):
@@ -167,7 +188,7 @@ class History:
         # a line of names and numbers is cheaper to see than to try as a table
         tabular = "=" not in line and (": " not in line or "%|" in line or ": [" in line)
         rows = self.table.rows(raw) if tabular else []
-        rows = self.table.rows(whole) if tabular and not rows else rows
+        rows = self.table.rows(whole) if tabular and rows == [] else rows
         if rows is None:
             return
         if rows:
@@ -177,6 +198,8 @@ class History:
         # wandb's summary comes after the end, of whatever kind
         elif _WORTH.search(line) and "wandb:" not in line and (point := parse_line(raw)):
             self.take_point({"time": when, **point} if when else point, line)
+        else:
+            self._see_kind(raw)
 
     def _take_problem(self, raw: str, line: str) -> bool:
         last, code = self.problems[-1] if self.problems else None, problem_in(line)
@@ -191,6 +214,12 @@ class History:
         self._note(self.problems, code, Problem(code, _short(line)))
         return True
 
+    def _see_kind(self, text: str) -> None:
+        """Of a line that tells no number of the training."""
+        if self.moves and len(self.news) < _KINDS and "%|" not in text and len(_WORD.findall(text)) >= 3:
+            kind = _NUMBER.sub("#", text.strip())[:_KIND]
+            self.news[kind] = self.news.get(kind, 0) + 1
+
     def _see_clock(self, line: str) -> None:
         """Some lines of one log name the year and some do not: all are put into one leap year."""
         if when := clock(line):
@@ -201,6 +230,11 @@ class History:
         """Seconds by the log's own clock between its last progress and its newest line."""
         passed = 0.0 if self.clock is None or self.moved is None else (self.clock - self.moved) % _YEAR
         return passed if passed < _YEAR / 12 else 0.0  # a clock that went back, or one from elsewhere
+
+    @property
+    def chatter(self) -> int:
+        """Lines since the last progress that say the same again and again, and never did before."""
+        return max((count for kind, count in self.news.items() if kind not in self.kinds), default=0)
 
     def _note(self, where: list[Any], what: str, row: Any) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1
@@ -220,9 +254,12 @@ class History:
             metrics = {name: value for name, value in metrics.items() if is_curve(name) or role(name)}
         before = self.step, self.batch, self.epoch
         only_eval = bool(metrics) and all(map(is_evaluation, metrics))
+        self.interrupted = self.interrupted or only_eval
         if not only_eval or self.step is None:  # LitGPT's validation counts micro-batches
             self._count(point)
+        self.stepless = 0 if "step" in point or "batch" in point else self.stepless + ("epoch" in point)
         place = self._place(point, only_eval)
+        self._see_place(place, counted and not only_eval)
         for name, value in metrics.items():
             # a bar shows the last evaluation beside every batch
             inside = "batch" in point and point["batch"] != point.get("batches") and not only_eval
@@ -236,6 +273,9 @@ class History:
             else:
                 self.usual_repeats = max(self.usual_repeats, self.repeats)
                 self.repeats = self.waits = 0
+                self.moves += 1
+                self.kinds = [*self.kinds, *(kind for kind in self.news if kind not in self.kinds)][-_KINDS:]
+                self.news = {}
                 self.pauses = [*self.pauses, self.silence][-_PAUSES:] if self.silence else self.pauses
                 self.moved = self.clock
                 for problem in self.problems:  # a bar is drawn once more after a crash
@@ -244,16 +284,24 @@ class History:
             if self.step != before[0] and not (self.total and self.step and self.step >= self.total):
                 self.ended = says_ended(text)
 
+    def _see_place(self, place: float, counts: bool) -> None:
+        if self.went_back:
+            self._note(self.restarts, "restarts", {"at": self.place, "to": place})
+            self.went_back = False
+        if counts:
+            self.place, self.origin = place, place if self.origin is None else self.origin
+
     def _count(self, point: Point) -> None:
         shorter = self._is_shorter_bar(point)
         epoch, last = point.get("epoch"), self.epoch
-        if epoch is not None and last is not None and epoch < last - 0.5 and (epoch <= 1 or last - epoch >= 2):
-            self._restart(last, epoch, last >= (self.epochs or math.inf) - 1)
+        if epoch is not None and last is not None and self._earlier_epoch(point, epoch, last):
+            whole = not self.batches or (self.batch or 0) >= _WRAPPED * self.batches
+            self._restart(whole and last >= (self.epochs or math.inf) - 1)
             self.step = self.batch = None
             self.base = 0
         elif "batch" in point and epoch == last and self.batch and 0 <= point["batch"] < 0.9 * self.batch:
             # in one epoch: an evaluation's bar names none
-            self._restart(self.batch, point["batch"], self.batch >= _WRAPPED * (self.batches or math.inf))
+            self._restart(self.batch >= _WRAPPED * (self.batches or math.inf))
         for name in ("epochs", "epoch", "batches", "batch", "eta", "epoch_eta", "epoch_time", *_RATES):
             if name in point:
                 setattr(self, name, point[name])
@@ -270,14 +318,22 @@ class History:
                 self.base += self.total
             elif step <= max(1, 0.98 * before) or any(not problem.recovered for problem in self.problems):
                 # a step or two back is two writers in one log, unless something ended in between
-                self._restart(before, step, bool(self.total and before >= _WRAPPED * self.total))
+                self._restart(bool(self.total and before >= _WRAPPED * self.total))
         self.step, self.step_epoch = step, self.epoch
         self.furthest = max(self.furthest, self.base + step)
 
-    def _restart(self, at: float, to: float, complete: bool) -> None:
+    def _earlier_epoch(self, point: Point, epoch: float, last: float) -> bool:
+        """And not a late line of the epoch before, or of a slower rank."""
+        if epoch >= last - 0.5 or epoch <= 1 or last - epoch >= 2:
+            return epoch < last - 0.5
+        per, here = self.batches or self.total or 0, point.get("batch", point.get("step"))
+        was = (self.batch if "batch" in point else self.step) or 0
+        return here is not None and per - here + was > 0.1 * per > 0
+
+    def _restart(self, complete: bool) -> None:
         """A fold or a trial after one that reached its end is none."""
-        if not (complete or self.ended):
-            self._note(self.restarts, "restarts", {"at": at, "to": to})
+        self.went_back = not (complete or self.ended or self.chapter)
+        self.chapter = False
 
     def _is_shorter_bar(self, point: Point) -> bool:
         """A second bar inside of the training's own (an evaluation, a copy) counts to less."""
@@ -294,7 +350,8 @@ class History:
             return float(self.base + point["step"])
         if "batch" in point and self.batches:
             return max(0.0, float(point.get("epoch", self.epoch) or 0)) * self.batches + float(point["batch"])
-        if "epoch" in point and (here is None or self.total is None):  # a bar counts finer than 0.01 epochs
+        # a bar counts finer than 0.01 epochs; a step that is told no more counts nothing
+        if "epoch" in point and (here is None or (self.total is None and self.stepless > 2)):
             return float(point["epoch"])
         return float(self.lines) if here is None else here
 
@@ -303,41 +360,42 @@ class History:
         finite = math.isfinite(value)
         self.nan_runs[name] = 0 if finite else self.nan_runs.get(name, 0) + 1
         if not finite:
-            if ("loss" in name or "norm" in name) and "best" not in name:  # the best loss so far begins at infinity
+            known = (role(name) or ("",))[0] in ("loss", "grad_norm") or "loss" in name
+            if known and "best" not in name:  # the best loss so far begins at infinity
                 self._note(self.not_numbers, f"nan:{name}", {"name": name, "x": place, "line": _short(text)})
         elif name in self.series or len(self.series) < SERIES:
             self.series.setdefault(name, Series()).add(place, value)
 
     def _take_rates(self, point: Point, place: float) -> None:
-        """As the line says it, or from the clock and step of two rows."""
-        speed, epoch_time = point.get("it_per_s"), point.get("epoch_time")
-        if epoch_time and self._is_elapsed(place, epoch_time):
-            self.epoch_time = None
-            self.series.pop("epochs_per_s", None)
-        elif epoch_time:
-            self.put("epochs_per_s", place, 1 / epoch_time)
-        if speed and self._is_elapsed(place, 1 / speed):
-            point = {name: value for name, value in point.items() if name != "it_per_s"} | {"time": 1 / speed}
+        """As the line says it, or from the clock and place of two rows."""
+        seconds = point.get("epoch_time") or (1 / point["it_per_s"] if point.get("it_per_s") else None)
+        if seconds and self._is_elapsed(place, seconds):
+            point = {name: value for name, value in point.items() if name not in ("it_per_s", "epoch_time")}
+            point["time"] = seconds
             if self.clocked is None or self.clocked[0] > 1e8:
-                self.clocked, self.it_per_s = None, None
+                self.clocked = self.it_per_s = self.epoch_time = None
                 self.series.pop("it_per_s", None)
+                self.series.pop("epochs_per_s", None)
+        elif "epoch_time" in point:
+            self.put("epochs_per_s", place, 1 / point["epoch_time"])
         for name in _RATES:
             if name in point:
                 self.put(name, place, point[name])
-        step = self.step
-        if step is None or "step" not in point or any(name in point for name in _RATES) or self.base:
+        when, steps = point.get("time"), "step" in point or "batch" in point
+        told = "epoch_time" in point or any(name in point for name in _RATES)
+        if not when or told or not (steps or "epoch" in point):
             return
-        when = point.get("time")
-        if not when:
-            return
-        before, since = self.clocked or (math.inf, step)
-        if when > before and step > since:
-            speed = (step - since) / (when - before)
-            # smoothed: one interval may hold an evaluation or a save
-            self.it_per_s = speed if self.it_per_s is None else 0.75 * self.it_per_s + 0.25 * speed
-            self.put("it_per_s", place, speed)
-        if self.clocked is None or step != since:
-            self.clocked = [when, step]
+        before, since = self.clocked or (math.inf, place)
+        if 0 < when - before < _COARSE and (when - before) % 1 == 0:
+            return  # a clock of seconds tells nothing about less than a few of them
+        if when > before and place > since and not (self.interrupted and self.clean > 2):
+            self.clean += not self.interrupted
+            speed = (place - since) / (when - before)
+            self.put("it_per_s" if steps else "epochs_per_s", place, speed)
+            if steps:  # smoothed: one interval may hold an evaluation or a save
+                self.it_per_s = speed if self.it_per_s is None else 0.75 * self.it_per_s + 0.25 * speed
+        if self.clocked is None or when != before or place < since:
+            self.clocked, self.interrupted = [when, place], False
 
     def _is_elapsed(self, place: float, seconds: float) -> bool:
         """Is 'time 12.5s' the time since the start? Then it grows with the steps, and hardly ever falls."""
@@ -345,8 +403,11 @@ class History:
             self.lap = [place, seconds, seconds, 0, 0]
         first_place, first, before, ups, downs = self.lap
         self.lap[2:] = seconds, ups + (seconds > before), downs + (seconds < before)
-        steady = ups >= 4 and ups > 8 * downs and place > first_place > 0 and seconds > first
-        return steady and math.log(seconds / first) > 0.6 * math.log(place / first_place)
+        steady = ups >= 4 and ups > 8 * downs and place > first_place and seconds > first
+        if not steady:
+            return False
+        in_step = first_place > 0 and math.log(seconds / first) > 0.6 * math.log(place / first_place)
+        return in_step or (ups >= 8 and not downs and seconds - before < 3 * (seconds - first) / ups)
 
     # -- what it adds up to
 
@@ -428,9 +489,14 @@ _DEATHS = {
     "killed": r"(?:received|caught|got|by|with|on|signals?\.)\W{0,3}(?:the )?sig(?:nal)?\W?(?:term|kill|int|hup|usr\d)"
     r"|(?:received|caught|got|by|with|on) (?:the )?signal (?:9|15)\b"
     r"|^\W*(?:sig(?:term|kill)|terminated|keyboardinterrupt)\b|: (?:terminated|killed)\W*$|\bterminated by signal"
-    r"|\b(?:job|instance|node|task) (?:was |has been |is being )?(?:preempted|cancell?ed|killed|evicted)\b"
-    r"|spot (?:instance )?(?:interruption|reclaim)|\bevicted\b|\bpreemption notice",
-    "crash": r"^(?:\[?rank\d+\]?:? ?)?[a-z_][\w.]*(?:error|exception)(?:: |$)|^error executing job|\bfatal error\b",
+    r"|\b(?:job|instance|node|task|pod|container|worker|vm|process) (?:was |has been |is being )?"
+    r"(?:preempted|cancell?ed|killed|evicted|reclaimed|terminated)\b"
+    r"|spot (?:instance )?(?:interruption|reclaim)|\bevicted\b|\bpreemption notice"
+    r"|^\^C\s*$|已杀死|被(?:杀死|终止|抢占)|收到信号|low on resource",
+    "crash": r"^(?:\[?rank\d+\]?:? ?)?[a-z_][\w.]*(?:error|exception)(?:: |$)|^error executing job|\bfatal error\b"
+    r"|^fatal\b"
+    r"|\(core dumped\)|\bpanicked at\b|\bcheck failed: |check failure stack trace|^make: \*\*\*|terminate called"
+    r"|\buncaught exception|异常(?:终止|退出)",
 }
 _DEATH = {code: re.compile(pattern, re.I) for code, pattern in _DEATHS.items()}
 _EXIT = re.compile(
@@ -444,7 +510,7 @@ def problem_in(line: str) -> str | None:
     found = _ANY_MARK.search(line)
     # 'Killed' alone is the shell's word for SIGKILL; inside a sentence it is anything
     killed = found and "Killed" in line and _CODE_OF[found[0]] == "killed"
-    if found and not (killed and not re.search(r"^\s*Killed\s*$|\d:?\s+Killed\b", line)):
+    if found and not (killed and not re.search(r"(?:^|\s|\d:?\s+)Killed(?:\s*$|\s{2,})|\d:?\s+Killed\b", line)):
         return _CODE_OF[found[0]]
     if len(line) > 400 or _CALM.search(line):
         return None

@@ -20,7 +20,7 @@ from typing import Any
 
 from rgt import units
 from rgt.errors import RgtError
-from rgt.metrics.table import LOG_WORDS, SPLIT_WORDS, known
+from rgt.metrics.table import LOG_WORDS, SPLIT_WORDS, known, role
 
 LONGEST = 2000  # characters of a line that are looked at; the rest is somebody's tensor
 _LONGEST_JSON = 100_000  # of one that is a JSON object
@@ -42,7 +42,8 @@ _QUOTED = re.compile(rf"""["']([\w ./@-]{{1,60}})["']\s*:\s*["']?({_NUMBER})["']
 _A_NUMBER = re.compile(_NUMBER)
 _OF_TOTAL = re.compile(r"\s*(\d+)\s*/\s*(\d+)\s*")
 _A_CLOCK = re.compile(r"\d{1,3}(?::\d\d){1,2}")  # fastai's column of times
-_SPLIT_KEYS = ("split", "phase", "mode")
+_SPLIT_KEYS = ("split", "phase", "mode")  # and of these, when the value is the word for one
+_MAYBE_SPLIT_KEYS = ("event", "stage", "type", "kind", "msg", "message", "set", "name", "job", "dataset", "prefix")
 _LONGEST_NAME = 60  # characters of a metric
 _SPLIT = re.compile(r"""["'](?:split|phase|mode)["']\s*:\s*["'](\w+)["']""")
 # a word of the line, and no part of a name, a path or an option, that says whose numbers follow
@@ -67,7 +68,10 @@ _BARE_STEP = re.compile(rf"\s*(\d+)\s+(\d+\.\d+)\s+{_FLOAT}\s?m?s\b[^:=]*$")  # 
 _COUNT_FIRST = re.compile(
     r"(?<![\w.])(?:\d+-)?(\d+(?:/\d+)?)(epoch|batch|step|iter)(?![a-z])"
 )  # ESPnet: 3epoch:train:1-50batch
-_LEADING_STEP = re.compile(r"(?:.*?\] )?\[(\d+)\] (?=[\w/]+=)")  # clu: "[100] loss=0.5"
+# clu: "[100] loss=0.5", XGBoost, CatBoost's "100:  learn: 0.5"
+_LEADING_STEP = re.compile(r"(?:(?:.*?\] )?\[(\d+)\]\s+|\s*(\d+):  )(?=[\w/' -]+[:=])")
+_EPOCH_AND_BATCH = re.compile(r"\s*\[(\d+), +(\d+)\] (?=\w+)")  # PyTorch's tutorial: "[2,  4000] loss: 1.9"
+_LEARN = re.compile(r"(\blearn|\btest)(?=: )")  # CatBoost's losses
 _ITS, _TOKENS, _SAMPLES = "it_per_s", "tokens_per_s", "samples_per_s"
 _UNIT_OF_RATE = {
     **dict.fromkeys("it iter iteration step update batch batche".split(), _ITS),
@@ -111,8 +115,18 @@ _NOT_ENDED = re.compile(
 )
 _SURELY_ENDED = re.compile(
     r"`Trainer\.fit` stopped: `max_|[\"']train_runtime[\"']|\bexit(?:s|ed|ing)? successfully|\d+ epochs completed in"
-    r"|\bearly[ _-]?stopp|signaling trainer to stop|训练(?:完成|结束|完毕)|reached max\w*[ _-](?:steps|epochs|iter\w*)"
-    r"|max(?:imum)?\W+(?:number of )?(?:steps|epochs|iterations?|updates?)(?: \d+)? reached|^\W*end of training\b",
+    r"|\bearly[ _-]?stopp|signaling trainer to stop|训练(?:完成|结束|完毕)|(?:学習|訓練).{0,4}(?:完了|終了)"
+    r"|(?:학습|훈련).{0,3}(?:완료|종료)"
+    r"|\b(?:обучение|тренировка) (?:завершен|окончен)|\btraining (?:beendet|abgeschlossen)"
+    r"|entra[iî]nement (?:est )?termin|entrenamiento (?:completa|finaliza|termina)|treinamento (?:conclu|finaliza)"
+    r"|reached max\w*[ _-](?:steps|epochs|iter\w*)"
+    r"|max(?:imum)?\W+(?:number of )?(?:steps|epochs|iterations?|updates?)(?: \d+)? reached|^\W*end of training\b"
+    r"|^\W*finished\b(?! (?:epoch|step|iter|load|read|prepar|download|evaluat|valid|sav|build|compil))"
+    r"|max\w*[ _-](?:steps?|epochs?|iter\w*) reached|"
+    r"reach(?:ed|ing) (?:the )?(?:max\w*|last|final)[ _](?:steps?|epochs?|iter\w*)"
+    r"|\ball (?:\d+ )?(?:epochs|steps|iterations) (?:are )?(?:finished|done|completed)"
+    r"|^\W*(?:early stopping, )?best iteration is"
+    r"|\bexit(?:ed|ing)?(?: with)?(?: code| status)?[ :=]+0\b|\bsaved (?:the )?final (?:model|checkpoint|weights)",
     re.I,
 )
 _PAST = re.compile(r"\b(?:best|lowest|highest)\b.*(?:\b(?:at|from|in)\b|\() ?(?:epoch|step|iter)", re.I)
@@ -137,6 +151,7 @@ _TOTAL_EPOCHS = set(
 _TIMES = set(
     """time dt iter_time step_time batch_time elapsed_time_per_iteration seconds sec time_per_step batch_cost
     time_per_iteration time_per_iter sec_per_step seconds_per_step ms_per_step ms_per_iter step_time_ms time_ms
+    time_elapsed elapsed elapsed_time total_time _runtime walltime wall_time wall_clock total
     train_step_timing duration iteration_time last_time epoch_time step_avg took secs""".split()
 )
 _CLOCKS = {"time", "timestamp", "_timestamp", "wall_time"}
@@ -158,22 +173,56 @@ _NOT_METRICS = set(
 )
 _VAL = {"valid": "val", "validation": "val"}
 _WIDE = str.maketrans("：，；（）【】／＝", ":,;()[]/=")
-_CHINESE = dict(
-    pair.split("=")
-    for pair in """训练= train ;验证= val ;测试= test ;损失值=loss ;损失=loss ;准确率=acc ;正确率=acc ;精度=acc
-    ;学习率=lr ;轮次=epoch ;轮= epoch ;步数=step ;步= step ;迭代=iter ;梯度范数=grad_norm ;困惑度=ppl ;剩余时间=eta
-    ;耗时=time ;速度=speed ;样本/秒=samples/s ;步/秒=steps/s ;秒=s ;集=;平均=avg """.replace("\n    ", "").split(";")
-)
+# what trainers say in other languages; a Latin word counts only as a whole word
+_FOREIGN = {
+    word: english
+    for english, spelled in {
+        " train ": "训练|訓練|훈련",
+        " val ": "验证|検証|검증|validierung|validación|validação|validazione|валидация|проверка",
+        " test ": "测试",
+        "loss ": "损失值|损失|損失|손실|verlust|perte|pérdida|perdida|perda|perdita|потери|потеря|ошибка|лосс|strata",
+        "acc ": "准确率|正确率|精度|正解率|정확도|genauigkeit|exactitude|exactitud|acurácia|accuratezza|точность",
+        "lr ": "学习率|学習率|학습률|lernrate|taux d'apprentissage|tasa de aprendizaje|taxa de aprendizado"
+        "|tasso di apprendimento|скорость обучения",
+        "epoch ": "轮次|エポック|에포크|에폭|epoche|époque|época|epoca|эпоха|epoka",
+        " epoch ": "轮",
+        "step ": "步数|ステップ|스텝|단계|schritt|étape|paso|passo|шаг|итерация|krok|adım",
+        " step ": "步",
+        "iter ": "迭代",
+        "grad_norm ": "梯度范数|勾配ノルム|gradientennorm|норма градиента",
+        "ppl ": "困惑度",
+        "eta ": "剩余时间",
+        "time ": "耗时|время",
+        "speed ": "速度|скорость",
+        "samples/s ": "样本/秒|прим/с",
+        "steps/s ": "步/秒|шаг/с|schritte/s",
+        "s/step ": "s pro schritt",
+        "s ": "秒",
+        " ": "集",
+        "avg ": "平均",
+    }.items()
+    for word in spelled.split("|")
+}
+_FOREIGN_ASCII = [word for word in _FOREIGN if word.isascii()]
 _ORDINAL = re.compile(r"第\s*(\d+(?:\s*/\s*\d+)?)\s*(?:个)?\s*(轮|步|次迭代|epoch|step)")  # 第3/10轮 is epoch 3/10
 # what else a trainer calls them; in a document these words mean other things
 _SAME = {
-    **dict.fromkeys(("objective", "cost", "criterion", "energy", "neg_elbo"), "loss"),
+    **dict.fromkeys(("objective", "cost", "criterion", "energy", "neg_elbo", "l"), "loss"),
     **dict.fromkeys(("step_size", "stepsize", "rate", "learnrate"), "lr"),
     **dict.fromkeys(("grad", "gradient", "gnorm", "gradnorm", "gn", "grad_global"), "grad_norm"),
 }
+_OF_A_SET = re.compile(r"\b(train|valid|eval|test)(?:ing)?(?:_\d+)?'s ")  # LightGBM: "valid_1's auc: 0.9"
 _ABSOLUTE = re.compile(r"\|{1,2}(?:g|grad|∇\w*)\|{1,2}")  # |g|
 _VALUE_FIRST = re.compile(rf"({_NUMBER}) ([a-z][a-z ]{{2,30}})")  # darknet: "1.83 avg loss, 0.001 rate"
-_A_CHINESE = re.compile("|".join(sorted(_CHINESE, key=len, reverse=True)))
+FOREIGN_WORDS = "|".join(_FOREIGN_ASCII)  # those that a line of ASCII may hold
+_A_FOREIGN = re.compile(
+    "|".join(
+        rf"(?<![^\W\d_]){word}(?![^\W\d_])" if word[0].isascii() or "а" <= word[0] <= "я" or word[0] in "éàâ" else word
+        for word in sorted(_FOREIGN, key=len, reverse=True)
+    ),
+    re.I,
+)
+_AN_ASCII_FOREIGN = re.compile(rf"\b(?:{FOREIGN_WORDS})\b", re.I)
 
 
 _SENTENCE = 2000  # characters in which a trainer says something; a row of 200,000 digits took minutes
@@ -225,11 +274,14 @@ def parse_line(text: str) -> Point:
         labels = _LABEL.findall(text.partition("{")[0])  # fairseq: "| valid | {...}"
         numbers = [(name, _float(number)) for name, number in quoted]
         return _point_of(numbers, split[1] if split else _LABELS[labels[-1].lower()] if labels else "")
+    text = _OF_A_SET.sub(lambda found: f"{found[1]} ", text) if "'s " in text else text
     text = _ABSOLUTE.sub("grad_norm", text) if "|" in text else text
     text = _COUNT_FIRST.sub(r" \2 \1 ", text)
     if not text.isascii():
         text = _ORDINAL.sub(r"\2 \1 ", text.translate(_WIDE))
-        text = _A_CHINESE.sub(lambda word: _CHINESE[word[0]], text)
+        text = _A_FOREIGN.sub(lambda word: _FOREIGN[word[0].lower()], text)
+    elif _AN_ASCII_FOREIGN.search(text):
+        text = _A_FOREIGN.sub(lambda word: _FOREIGN[word[0].lower()], text)
     cells = [cell.strip() for cell in text.split(",")] if text.count(",") >= 2 else []
     behind = [pair for cell in cells if (pair := _VALUE_FIRST.fullmatch(cell))]
     if len(behind) >= 3 and 2 * len(behind) >= len(cells):
@@ -253,6 +305,8 @@ def parse_row(row: Mapping[str, Any]) -> Point:
     named = ((name, _number(value)) for name, value in leaves if len(name) <= _LONGEST_NAME)
     numbers = [(name, number) for name, number in named if number is not None]
     splits = [value for name, value in leaves if name in _SPLIT_KEYS and isinstance(value, str)]
+    said = [value.lower() for name, value in leaves if name in _MAYBE_SPLIT_KEYS and isinstance(value, str)]
+    splits += [_LABELS[value] for value in said if value in _LABELS]
     point = _point_of(numbers, splits[0] if splits else "")
     for name, value in leaves:
         if isinstance(value, str) and (parts := _OF_TOTAL.fullmatch(value)):  # YOLO's epoch is "3/100"
@@ -298,6 +352,7 @@ def _sane(point: Point) -> Point:
 
 def _prose(text: str) -> Point:
     point: Point = {"metrics": {}}
+    text = text.replace(" in s=", "=")  # NeMo: "train_step_timing in s=0.3"
     bar = _BAR.search(text) if "%|" in text else None
     if bar and _OTHER_BAR.match(text):
         return point
@@ -305,7 +360,10 @@ def _prose(text: str) -> Point:
     if bare := _BARE_STEP.match(text):
         point |= {"step": int(bare[1]), "metrics": {"loss": _float(bare[2])}}
     if leading := _LEADING_STEP.match(text):
-        point["step"] = int(leading[1])
+        point["step"] = int(leading[1] or leading[2])
+        text = _LEARN.sub(r"\1 loss", text) if "learn: " in text else text
+    elif pair := _EPOCH_AND_BATCH.match(text):
+        point |= {"epoch": int(pair[1]), "step": int(pair[2])}
     for match in _NUMBERS.finditer(text):
         gap = text[end : match.start()]
         if labels := _LABEL.findall(gap):
@@ -320,7 +378,8 @@ def _prose(text: str) -> Point:
             _take(point, name, gap.endswith((":", "=")), value, match[2] or "", match[3] or (match[4] or "").upper())
             for new, number in point["metrics"].items():
                 # "val loss 0.6 acc 0.7": the accuracy is the validation's, too, but never the learning rate
-                other = known(new) and not any(word in _LABELS for word in new.split("_"))
+                other = (known(new) or only_eval) and not any(word in _LABELS for word in new.split("_"))
+                other = other and (role(new) or ("",))[0] != "lr"
                 metrics.setdefault(_with_split(new, split) if other else new, number)
             point["metrics"] = metrics
     _take_progress(point, text, bar, only_eval)
@@ -336,7 +395,8 @@ def _prose(text: str) -> Point:
 def _take(point: Point, name: str, assigned: bool, value: float, total: str, unit: str) -> None:
     """Put one 'name: number' where it belongs; `assigned`: ':' or '=' ties them together."""
     key, before = _key(name)
-    if _take_counter(point, key, before, value, total):
+    per = _TIME_NAME.fullmatch(name.lower())  # "ms/batch 12.3" counts no batches
+    if not per and _take_counter(point, key, before, value, total):
         return
     if key in _TOTAL or key in _TOTAL_EPOCHS:
         if 1 <= value < math.inf:  # max_steps = -1 means "not set" to HF
@@ -345,11 +405,10 @@ def _take(point: Point, name: str, assigned: bool, value: float, total: str, uni
         point.setdefault("time", value)
     elif _take_rate(point, name, key, value):
         return
-    elif (per := _TIME_NAME.fullmatch(name.lower())) or (key in _TIMES and before != "remaining"):
+    elif per or (key in _TIMES and before != "remaining" and (unit or key != "total")):
         if 0 < value < math.inf:
             milliseconds = "ms" in (unit, per[1] if per else "") or "(ms)" in name or "ms" in key.split("_")
             point["seconds"] = value / 1000 if milliseconds else value
-            point["sure"] = bool(unit) or milliseconds or key != "time"
     elif not unit.isupper() and _is_metric(key, name, assigned):  # 2345M is of memory
         point["metrics"].setdefault(key, value)
 
@@ -382,17 +441,20 @@ def _is_loss_like(key: str) -> bool:
 
 def _resolve_time(point: Point) -> None:
     """'time 1.2s' is the time of a step when the line counts steps, of an epoch when it counts only epochs."""
-    seconds, sure = point.pop("seconds", None), point.pop("sure", False)
-    if seconds and ("batch" in point or ("step" in point and sure)):
+    seconds, samples = point.pop("seconds", None), point["metrics"].get(_SAMPLES)
+    if seconds and ("batch" in point or "step" in point):
         point.setdefault(_ITS, 1 / seconds)
-    elif seconds and "epoch" in point and sure:
+    elif seconds and "epoch" in point:
         point["epoch_time"] = seconds
+    done = point.get("step")
+    if samples and done and seconds and abs(samples * seconds / done - 1) < 0.1:
+        del point["metrics"][_SAMPLES]  # stable-baselines3's fps is the mean since the start, which hides a change
 
 
 def _take_rate(point: Point, name: str, key: str, value: float) -> bool:
     lower = _HUMP.sub("_", name).lower()
     rate = _RATE_NAME.fullmatch(lower)
-    kind = (_UNIT_OF_RATE.get(rate[1]) if rate else None) or _RATES.get(key)
+    kind = (_UNIT_OF_RATE.get(rate[1]) if rate else None) or _RATES.get(key.rpartition("_")[2])
     if kind and "eval" not in lower and value > 0:  # an evaluation's speed is not the training's
         (point["metrics"] if kind == _SAMPLES else point).setdefault(kind, value)
     return bool(kind)
@@ -442,7 +504,10 @@ def _key(name: str) -> tuple[str, str]:
     """The metric's own word with its qualifiers ('INFO val loss' is val_loss), and the word before it."""
     bare = re.sub(r"\([^)]*\)", "", name).replace("(", " ") if "(" in name else name
     # --epochs, *loss and the remains of a broken character: without the signs before the word
-    bare = _HUMP.sub("_", bare).lower().replace("/", " ")
+    section, _, last = (_HUMP.sub("_", bare).lower()).rpartition("/")
+    if section in LOG_WORDS and last not in LOG_WORDS and last not in SPLIT_WORDS:  # lr/pg0, loss/box
+        return f"{section}_{last}".replace(".", "_").replace("-", "_"), ""
+    bare = last if section == "time" else f"{section} {last}".replace("/", " ")
     words = [word for raw in bare.split() if (word := raw if raw == "#" else _SIGNS.sub("", raw).rstrip(":)"))]
     while len(words) > 1 and words[-1] in _AFTER:
         words.pop()

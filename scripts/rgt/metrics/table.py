@@ -177,7 +177,7 @@ def role(name: str) -> tuple[str, int] | None:
     joined = "".join(bare)
     if "scale" in joined and (joined in ("scale", "lscale", "scaler") or re.search("loss|grad|amp", joined)):
         return "loss_scale", 0
-    if "lr" in bare or joined.startswith("learningrate") or bare[-1:] == ["lr"]:
+    if any(re.fullmatch(r"lr\d*", word) for word in bare) or joined.startswith("learningrate"):
         return ("lr", len(bare)) if not {"min", "max", "warmup", "decay"} & set(bare) else None
     if "norm" in joined and (joined in ("gnorm", "norm", "totalnorm") or "grad" in joined):
         return "grad_norm", len(bare)

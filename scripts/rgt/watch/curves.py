@@ -98,8 +98,9 @@ def _jumps(values: list[float]) -> list[float]:
 
 
 def _noise(values: list[float]) -> float:
-    """Of one point, apart from any trend."""
-    return mad([after - before for before, after in pairwise(values)]) / math.sqrt(2)
+    """Of one point, apart from any trend; a value that is shown again is no new one."""
+    steps = [after - before for before, after in pairwise(values) if after != before]
+    return mad(steps) / math.sqrt(2) if steps else 0.0
 
 
 def _levels(values: list[float], width: int) -> list[float]:
@@ -133,14 +134,20 @@ def diverged(run: Curves) -> Iterator[Finding]:
     wobble = max(usual, 1.25 * _noise(values) / math.sqrt(width), 1e-4)
     rise, peak = now - best, max(since) - best
     survived = max((level - min(levels[: n + 1]) for n, level in enumerate(levels[: best_at + 1])), default=0.0)
-    needed = max(_RISE, 8 * wobble, min(1.0, 1.3 * survived))
+    # a slow rise that hardly ever turns is no noise, nor is a level that is held
+    steady = len(since) >= 8 and _order(since) > 0.7
+    held = next((n for n, level in enumerate(reversed(levels)) if level < best + 0.5 * rise), len(levels))
+    times = 4 if steady or held >= 8 else 5 if held >= 4 else 8
+    needed = max(_RISE, times * wobble, min(1.0, 1.3 * survived))
     if run.adversarial:
         needed = max(needed, math.log(1000 if run.reward else 10))
     if _lr_rose(run.lr, points[min(len(points) - 1, best_at * width)][0]):
         needed = max(needed, math.log(1.8))  # a cyclic rate lifts the loss with it
     high = [value > best + 0.5 * rise for value in values[-max(3, width) :]]
     lasting = sum(high) >= 0.8 * len(high) and (len(since) >= 3 or rise > 1.0)
-    back = rise < 0.65 * peak or (rise < 0.5 * (first - best) and _falls(values[-len(since) * width :]))
+    back = max(now, _middle(levels[-3:])) - best < 0.65 * peak or (
+        rise < 0.5 * (first - best) and _falls(values[-len(since) * width :])
+    )
     if rise > needed and lasting and not back and _worth(points, best_at * width):
         x = points[min(len(points) - 1, best_at * width + width // 2)][0]
         level = min(value for _, value in points[best_at * width : best_at * width + 2 * width])
@@ -149,6 +156,12 @@ def diverged(run: Curves) -> Iterator[Finding]:
         evidence = f"best level {_show(x, level)}, now {_show(*points[-1])}, {strength:.0f} times the wobble"
         fix = f"go back to a checkpoint before {x:g} with a lower learning rate"
         yield Finding("diverged", "error", message, where=name, evidence=evidence, fix=fix, sure=_sure(rise, needed))
+
+
+def _order(values: list[float]) -> float:
+    """Kendall's tau against time: 1 when each is above all before it."""
+    pairs = [(a < b) - (a > b) for n, a in enumerate(values) for b in values[n + 1 :]]
+    return sum(pairs) / max(1, len(pairs))
 
 
 def _worth(points: Points, best_at: int) -> bool:
@@ -215,17 +228,22 @@ def plateau(run: Curves) -> Iterator[Finding]:
     if len(points) < enough or run.adversarial or warming or points[0][0] > 0.5 * points[-1][0]:
         return
     values = [value for _, value in points]
+    distinct = values[:1] + [after for before, after in pairwise(values) if after != before]
+    values = distinct if len(distinct) >= enough else values  # a bar shows each several times
     third = len(values) // 3
     early = min(12, max(3, third // 3))  # most losses fall fastest at first
-    start, middle, newest = _middle(values[:early]), _middle(values[third:-third]), _middle(values[-third:])
+    start, middle, newest = median(values[:early]), _middle(values[third:-third]), _middle(values[-third:])
     noise = 2.5 * _noise(values) / math.sqrt(third)
     doubt = 2.5 * _noise(values) * math.sqrt(1 / early + 1 / third)
     size = max(abs(start), abs(newest), 1e-12)
     flat = abs(middle - newest) < max(3 * noise, 0.015 * size)
     chance = min(abs(newest / math.log(classes) - 1) for classes in _KNOWN_CHANCE)
     fell = values[0] - newest > max(4 * _noise(values), 0.1 * size)  # before the second print: a finetuning may
-    never = abs(start - newest) < max(0.02 * size, doubt) and doubt < 0.1 * size and not fell
-    # at chance for most of the run, however far the first steps were above it
+    never = start - newest < max(0.02 * size, doubt) and doubt < 0.12 * size and not fell
+    # at chance for most of the run, where the first steps were above it and nothing that it scores says otherwise
+    scores = [value for _, value in run.accuracy]
+    scored = len(scores) >= 4 and max(scores[-3:]) > 1.5 * max(scores[0], 1e-9)
+    chance = math.inf if scored or max(values[:3]) > 1.3 * newest or _noise(values) > 0.03 * size else chance
     never = never or (chance < 0.01 and flat and abs(_middle(values[third // 2 : third]) / newest - 1) < 0.03)
     checks = list(dict.fromkeys(value for _, value in run.val_loss))
     falling = all(after < before + 1e-3 * abs(before) for before, after in pairwise(checks))
@@ -249,7 +267,8 @@ def no_score(run: Curves) -> Iterator[Finding]:
         message = f"{run.name('accuracy')} is 0 in all {len(scores)} evaluations"
     elif len(rewards) >= 5 * _ENOUGH:
         levels, noise = _levels(rewards, len(rewards) // 8), _noise(rewards)
-        if max(levels) - levels[0] < 0.7 * noise and abs(levels[-1] - levels[0]) < noise:
+        learned_at_once = levels[-1] - _middle(rewards[:3]) > 2 * noise
+        if max(levels) - levels[0] < 1.5 * noise and abs(levels[-1] - levels[0]) < 0.75 * noise and not learned_at_once:
             message = f"{run.name('reward')} does not rise: {levels[0]:.4g} at first, {levels[-1]:.4g} now"
     if message:
         fix = "evaluate by hand what it puts out; check labels, the reward's sign and the learning rate"
@@ -260,14 +279,15 @@ def no_score(run: Curves) -> Iterator[Finding]:
 
 def overfit(run: Curves) -> Iterator[Finding]:
     """An evaluation that was best a while ago and got worse since, by more than it wavers."""
-    points, name = run.val_loss, run.name("val_loss")
+    shown, name = run.val_loss, run.name("val_loss")
+    points = shown[:1] + [after for before, after in pairwise(shown) if after[1] != before[1]]  # a bar repeats the last
     if len(points) < 5:
         return
     values = _scaled(points)
     best_at = min(range(len(values)), key=values.__getitem__)
     since = len(values) - 1 - best_at
-    halves = [part for part in (values[: best_at + 1], values[best_at:]) if len(part) > 3]
-    spread = max(min(map(_noise, halves), default=0.0), 1e-3)
+    halves = [part for part in (values[: best_at + 1], values[best_at:]) if len(part) > 5]
+    spread = max(min(map(_noise, halves or [values])), 1e-3)
     rise = _middle(values[-3:]) - values[best_at]
     rising = sum(b > a for a, b in pairwise(values[best_at:])) > 0.55 * since
     if since >= max(3, 0.15 * len(values)) and rise > max(0.05, 3 * spread) and rising and values[-1] > values[best_at]:
@@ -331,6 +351,8 @@ def lr(run: Curves) -> Iterator[Finding]:
         return
     x, now = run.lr[-1]
     zeros = next((n for n, value in enumerate(reversed(values)) if value), len(values))
+    if _is_rounded(values) and zeros < 0.35 * len(values) and (run.share_done is None or run.share_done > 0.7):
+        zeros = 0
     if now < 0:
         yield Finding("lr", "error", f"the learning rate is negative: {_show(x, now)}", where="lr", sure=0.99)
     elif zeros >= 3 and (run.share_done is None or run.share_done < 0.9 or zeros > max(5, 0.15 * len(values))):
@@ -353,6 +375,13 @@ def lr(run: Curves) -> Iterator[Finding]:
             return
 
 
+def _is_rounded(values: list[float]) -> bool:
+    """Does 0 stand for a rate that is too small for the digits printed? Then the last rates before it were as small."""
+    shown = [value for value in values if value > 0]
+    digits = next((n for n in range(9) if all(abs(v * 10**n - round(v * 10**n)) < 1e-6 for v in shown)), None)
+    return digits is not None and (not shown or shown[-1] * 10**digits <= 3 or max(shown) * 10**digits <= 20)
+
+
 def slow(run: Curves) -> Iterator[Finding]:
     """The newest speed against the best that it held; evaluations and saves are outliers that a median does not see."""
     points = [(x, value) for x, value in run.rate if value > 0][2:]  # the first steps warm up
@@ -361,9 +390,11 @@ def slow(run: Curves) -> Iterator[Finding]:
     values = [math.log(value) for _, value in points]
     width = max(3, min(9, len(values) // 12))
     levels = sorted(_levels(values, width))
-    level, newest = levels[int(0.8 * (len(levels) - 1))], values[-max(4, width) :]
-    now, spread = _middle(newest), max(_noise(values), 0.02)
-    if now < level + math.log(0.6) and level - now > 4 * spread and max(newest) < level + math.log(0.8):
+    level, newest = levels[-1 - max(1, len(levels) // 8)], values[-max(6, width) :]
+    usual = [value for value in values if value > level - 0.35]
+    now, spread = _middle(newest), max(mad(usual), 0.02)
+    low = sum(value < level + math.log(0.75) for value in newest)
+    if now < level + math.log(0.6) and level - now > 3 * spread and low >= 0.8 * len(newest):
         name, share = run.name("rate"), math.exp(now - level)
         message = f"{name} fell to {math.exp(now):.4g}, {share:.0%} of its usual {math.exp(level):.4g}"
         fix = f"a throttled GPU, a starved data loader, or a neighbour: {bundle.command('watch', 'box')}"

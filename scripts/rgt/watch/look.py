@@ -35,7 +35,7 @@ from rgt.run.record import Run
 from rgt.watch import box_health, curves
 from rgt.watch.view import View, liveness
 
-_VERSION = 5  # of state.json; one of another version is not used, and the logs are read again
+_VERSION = 6  # of state.json; one of another version is not used, and the logs are read again
 _FOLDER = "watch"
 # the gate's words for an end
 _REOPENED = 60.0  # seconds: within them, a log that is opened anew for each line is usually written again
@@ -43,6 +43,10 @@ _GATE = {"done": record.FINISHED, "cancelled": record.STOPPED, "lost": record.LO
 _GATE |= {"failed": record.FAILED, "timeout": record.FAILED}
 _LOG = re.compile(
     r".*\.(?:log|(?:out|err)(?:\.\d+)?)|(?:train|log|stdout|stderr|output)[\w-]*\.txt|metrics\.jsonl", re.I
+)
+# squeue may still name a job whose processes are gone
+_SLURM_OVER = set(
+    "COMPLETING COMPLETED FAILED CANCELLED TIMEOUT NODE_FAIL OUT_OF_MEMORY PREEMPTED BOOT_FAIL DEADLINE".split()
 )
 _LOGS = 16
 _CHECKPOINTS = 200
@@ -218,8 +222,9 @@ def ask(target: Target, view: View, held: bool) -> tuple[str, str]:
             return record.RUNNING, ""
     if slurm := next((match for path in paths if (match := re.search(r"/slurm-(\d+)[^/]*\.out$", path))), None):
         answer = outside.tool("squeue", "-h", "-j", slurm[1], "-o", "%T")
-        if answer.problem is None and answer.text.strip():
-            return record.RUNNING, ""
+        if answer.problem is None and (told := answer.text.split()):
+            over = told[0] in _SLURM_OVER
+            return (record.LOST, f"Slurm says that job {slurm[1]} is {told[0]}") if over else (record.RUNNING, "")
         if "Invalid job id" in f"{answer.problem} {answer.text}" or answer.problem is None:
             return record.LOST, f"Slurm has no job {slurm[1]} any more"
     closed = view.writers == [] and any(Path(path).name != "metrics.jsonl" for path in paths)

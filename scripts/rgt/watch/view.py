@@ -35,7 +35,8 @@ _FROZEN = 3  # times the usual gap between two steps without a step, while lines
 _WAITING = 3  # lines in a row, without progress between them, that say so
 _KNOWN = 5  # pauses between two steps that tell how long they usually are
 _REPEATS = 10  # of the same counters; three times what was usual
-_LOOP = 3  # starts without getting further that make a loop
+_CHATTER = 8  # lines that say the same
+_LOOP = 3  # starts without getting further that make a loop; from the beginning, the first one counts, too
 _UNSAVED = 3600.0  # seconds of work that may exist only in memory
 
 
@@ -73,15 +74,17 @@ class View:
     @cached_property
     def chosen(self) -> dict[str, tuple[str, Points]]:
         """role -> name and points: the best-ranked name, by preference of metrics.jsonl, then with the most points."""
-        best: dict[str, tuple[tuple[int, bool, int], str, Points]] = {}
+        found: dict[str, list[tuple[int, bool, int, str, Points]]] = {}
         for path, log in self.logs.items():
             for name, curve in log.series.items():
                 known = role(name) or (("rate", RATES.index(name)) if name in RATES else None)
                 if known:
-                    rank = (known[1], Path(path).name != _TABLE, -curve.count)
-                    if known[0] not in best or rank < best[known[0]][0]:
-                        best[known[0]] = rank, name, curve.points()
-        return {which: (name, points) for which, (_, name, points) in best.items()}
+                    row = (known[1], Path(path).name != _TABLE, -curve.count, name, curve.points())
+                    found.setdefault(known[0], []).append(row)
+        most = {which: min(row[2] for row in rows) for which, rows in found.items()}
+        # a summary at the end (HF's train_samples_per_second) is no curve
+        best = {which: min(row for row in rows if row[2] <= most[which] / 4) for which, rows in found.items()}
+        return {which: (name, points) for which, (*_, name, points) in best.items()}
 
     def points(self, role: str) -> Points:
         return self.chosen.get(role, ("", []))[1]
@@ -168,7 +171,10 @@ class View:
     def losses(self) -> dict[str, Points]:
         """Every loss of the training by its name."""
         named = {name: curve for log in self.logs.values() for name, curve in log.series.items()}
-        return {name: curve.points() for name, curve in named.items() if (role(name) or ("",))[0] == "loss"}
+        losses = {name: curve for name, curve in named.items() if (role(name) or ("",))[0] == "loss"}
+        # CycleGAN's D_A and G_A are losses without the word
+        named = losses or {name: curve for name, curve in named.items() if _PLAYERS.search(name) and not role(name)}
+        return {name: curve.points() for name, curve in named.items()}
 
     @property
     def adversarial(self) -> bool:
@@ -237,10 +243,12 @@ def not_a_number(view: View) -> Iterator[Finding]:
         count, first = view.counts.get(f"nan:{name}", len(rows)), f"{rows[0]['x']:g}"
         facts: dict[str, Any] = {"path": view.log, "where": name, "evidence": rows[-1]["line"], "sure": 0.99}
         run = max(log.nan_runs.get(name, 0) for log in view.logs.values())
+        is_loss = "norm" not in name
+        never = not any(name in log.series for log in view.logs.values()) and "loss" in view.chosen
         # a norm is infinite in each step that fp16 skips
-        if run > (0 if "loss" in name else 2):  # still
+        if run > (0 if is_loss else 2) and not never:  # still
             facts["fix"] = f"go back to a checkpoint before {first}"
-            severity = "error" if "loss" in name else "warn"
+            severity = "error" if is_loss else "warn"
             yield Finding("nan", severity, f"{name} is not a number since {first}", **facts)
         else:
             yield Finding("nan", "info", f"{name} was not a number {count} times", **facts)
@@ -265,10 +273,14 @@ def restart_loop(view: View) -> Iterator[Finding]:
     """Again and again from the same place, or without getting further."""
     rows, count = view.longest("restarts")[-_LOOP:], view.counts.get("restarts", 0)
     at, to = [row["at"] for row in rows], [row["to"] for row in rows]
-    if count < _LOOP or all(before < after for before, after in pairwise(to)):  # two counters of one run do so, too
+    origin = max((log.origin or 0.0 for log in view.logs.values() if log.restarts), default=0.0)
+    scratch = bool(to) and max(to) - origin <= max(1.0, 0.1 * (max(at) - origin))
+    if count < (_LOOP - 1 if scratch else _LOOP) or all(
+        before < after for before, after in pairwise(to)
+    ):  # two counters of one run do so, too
         return
     same_end, same_start = max(at) - min(at) <= 0.1 * max(at) + 1, max(to) - min(to) <= 0.01 * max(to)
-    if max(to) <= max(1.0, 0.1 * max(at)) or same_end or same_start:
+    if scratch or same_end or same_start:
         message = f"started again {count} times without getting further than {max(at):g}"
         evidence = "counters went back: " + ", ".join(f"{row['at']:g} to {row['to']:g}" for row in rows)
         fix = "read the end of the log before each start; a resume that fails at one step will fail there again"
@@ -283,6 +295,7 @@ def stalled(view: View) -> Iterator[Finding]:
         (log for log in view.logs.values() if len(log.pauses) >= _KNOWN and log.silence > _patience(log)), None
     )
     waiting = next((log for log in view.logs.values() if log.waits >= _WAITING and not _moves(log)), None)
+    chatty = next((log for log in view.logs.values() if log.chatter >= _CHATTER and not _moves(log)), None)
     repeated = view.main.repeats >= max(_REPEATS, 3 * view.main.usual_repeats)
     if waiting:
         message, sure = f"its last {waiting.waits} lines about progress say that it waits", 0.9
@@ -293,6 +306,12 @@ def stalled(view: View) -> Iterator[Finding]:
         evidence = f"last: {last_line}"
     elif repeated:
         message, sure = f"its bar is drawn again and again at the same place, {view.main.repeats} times", 0.85
+        evidence = f"last: {last_line}"
+    elif chatty:
+        message, sure = (
+            f"its last {chatty.chatter} lines say the same, which it never did before, and show no progress",
+            0.8,
+        )
         evidence = f"last: {last_line}"
     elif view.age is not None and view.age > quiet:
         nobody = "; no process here writes to it any more" if view.writers == [] else ""
