@@ -15,7 +15,8 @@ import os
 from rgt.guard.argument_words import has_flag, operands, option, values_of
 from rgt.guard.precious_paths import UNKNOWN, is_result_file
 from rgt.guard.quick_start import WORDS, Regex, re
-from rgt.guard.shell_walk import State, Walker, mounts
+from rgt.guard.shell_walk import Walker, mounts
+from rgt.guard.word_expansion import State
 
 ENDS, LOOKS, THINGS = WORDS["ends"], WORDS["looks"], WORDS["things"]
 # of these alone one cannot tell whose they are: a web framework's server, a browser's session

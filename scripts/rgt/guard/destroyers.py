@@ -14,7 +14,8 @@ from rgt.guard.argument_words import has_flag, operands, option, shlex_words, va
 from rgt.guard.clients import LIGHT, about, is_dry, parts, request, spoil
 from rgt.guard.precious_paths import UNKNOWN
 from rgt.guard.quick_start import PROGRAMS, WORDS, Regex, re
-from rgt.guard.shell_walk import DEVICE, State, Walker
+from rgt.guard.shell_walk import DEVICE, Walker
+from rgt.guard.word_expansion import State
 
 _TRAINS = Regex(
     r"(?i)(?:^|[^a-z])(?:(?:pre|re|s)?train(?:er|ing)?(?:[^a-z]|$)|finetun|fine[-_]tun|sft|dpo|grpo|torchrun|accelerate"

@@ -14,7 +14,8 @@ from rgt.guard import clients, destroyers, outputs, wrappers
 from rgt.guard.argument_words import option, shlex_words
 from rgt.guard.precious_paths import UNKNOWN, Precious, marker
 from rgt.guard.quick_start import PROGRAMS, WORDS, Regex, re
-from rgt.guard.shell_walk import LOSES, STARTS, TEXT, Act, State, TooMuch, Walker
+from rgt.guard.shell_walk import LOSES, STARTS, Act, Walker
+from rgt.guard.word_expansion import TEXT, State, TooMuch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from rgt.guard.argument_words import has_flag, operands, option
 from rgt.guard.precious_paths import OWN, marker
 from rgt.guard.quick_start import WORDS, Regex, re
 from rgt.guard.shell_reader import decode_ansi
-from rgt.guard.shell_walk import MATCHES, VALUES, State, Walker, decoded
+from rgt.guard.shell_walk import Walker, decoded
+from rgt.guard.word_expansion import MATCHES, VALUES, State
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

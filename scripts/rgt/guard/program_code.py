@@ -13,7 +13,8 @@ from rgt.guard.clients import is_ending_call, parts, request, shows_only
 from rgt.guard.destroyers import unseen
 from rgt.guard.precious_paths import marker
 from rgt.guard.quick_start import Regex, re
-from rgt.guard.shell_walk import STARTS, State, Walker
+from rgt.guard.shell_walk import STARTS, Walker
+from rgt.guard.word_expansion import State
 
 _MAGICS = Regex(r"(?m)^\s*(?:[\w, ]+=\s*)?(?:!+|%{1,2}(?:sx|system|sc|bash|sh)?)\s*(\w.*)")
 _VALUED = set("-c -m -W -X -Q --check-hash-based-pycs".split())

@@ -13,7 +13,8 @@ import textwrap
 from rgt.guard.clients import empties, is_ending_call, request
 from rgt.guard.precious_paths import OWN, marker
 from rgt.guard.quick_start import WORDS, re
-from rgt.guard.shell_walk import MATCHES, VALUES, State, Walker, decoded
+from rgt.guard.shell_walk import Walker, decoded
+from rgt.guard.word_expansion import MATCHES, VALUES, State
 
 _REMOVE = {"rmtree", "unlink", "removedirs", "send2trash", "remove_tree", "rmdir"}
 _SAVES = set("save_file save_pretrained save_model save_to_disk tofile save savez to_parquet to_csv to_json".split())

@@ -12,7 +12,8 @@ from rgt.guard.argument_words import after_options, has_flag, operands, option, 
 from rgt.guard.precious_paths import marker
 from rgt.guard.quick_start import PROGRAMS, WORDS, Regex, re
 from rgt.guard.shell_reader import decode_ansi
-from rgt.guard.shell_walk import STARTS, VALUES, State, Walker, decoded, mounts
+from rgt.guard.shell_walk import STARTS, Walker, decoded, mounts
+from rgt.guard.word_expansion import VALUES, State
 
 # programs that start what follows: how many words come before the command (@: it runs on another machine; run: only
 # behind that verb), then options that take a value
