@@ -62,6 +62,7 @@ _PLACE = Regex(
     r"(?:s3|gs|r2|oss|cos|obs|b2|abfss?|wasbs?|lakefs|hf|dbfs|swift|az|gcs|minio|tos|bos|hdfs|s3a)://"
     r"|https://[\w.-]*(?:blob|dfs|s3|storage)[\w.-]*/|[\w.-]{2,}:(?!/?\d|//)"
 )
+_SCRATCH = Regex(r"/(?:te?mp|scratch|cache|build|dist)(?:/|$)")
 _MADE = Regex(
     "\ue001(?:(?:docker|podman|nerdctl)\ue006(?:container\ue006)?(?:run|create)|sbatch|qsub|bsub|oarsub)\ue006"
 )
@@ -282,7 +283,9 @@ def storage(guard: Walker, words: list[str], state: State, stdin: str) -> bool:
         guard.act("path", f"{words[0]} removes {' '.join(places)}", words, " ".join(places))
     elif verbs & _EMPTIES:
         guard.lose(bare, there, words, "removes")
-        if has_flag(words[1:], "-r", "-R", "--recursive") and any(p.rstrip("/").count("/") <= 3 for p in bare):
+        every = has_flag(words[1:], "-r", "-R", "--recursive") or any(place.endswith("*") for place in bare)
+        large = [place for place in bare if place.rstrip("/*").count("/") <= 3 and not _SCRATCH.search(place)]
+        if every and large:
             guard.act("path", f"empties {bare[-1]}", words, bare[-1])
     elif verbs & _MIRRORS and deletes and places:
         guard.lose_place(rest[-1], there if "://" in rest[-1] else state, words, "deletes in")

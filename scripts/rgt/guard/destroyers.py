@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 
+from rgt.guard import outputs
 from rgt.guard.argument_words import has_flag, operands, option, shlex_words, values_of
 from rgt.guard.clients import LIGHT, about, is_dry, parts, request, spoil
 from rgt.guard.precious_paths import UNKNOWN
@@ -47,6 +48,7 @@ _OUTPUT = Regex(
     r"|checkpoint|dest|target|train)(?=[-_.]?(?:dir|path|folder|to)))[-_.]?(?:dir|directory|path|folder|root|to)?"
 )
 _DESTROYS, _TIDIES = WORDS["destroying names"], WORDS["tidying names"] | LIGHT - {"user", "account", "log", "metric"}
+_SELECT = Regex(r"(?is)(?:^|;)\s*(?:select|explain|show|describe)\b[^;]*")  # what it asks for is no order
 _IMAGE = Regex("/(?!dev/)|.*\\.(?:img|raw|iso)$|\ue001losetup\ue006")
 ROWS = {name: row for row in PROGRAMS["destroyers"] for name in row["names"].split()}
 
@@ -54,13 +56,15 @@ ROWS = {name: row for row in PROGRAMS["destroyers"] for name in row["names"].spl
 def by_row(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     row, told = ROWS[words[0]], " ".join(words[1:])
     if row["how"] == "records":
-        told += f" {stdin} " + "".join(guard.content(path, state) for path in values_of(words, "-f", "--file"))
+        files = [guard.content(path, state) for path in values_of(words, "-f", "--file")]
+        told = " ".join(_SELECT.sub("", text) for text in [*words[1:], stdin, *files])
     if ("unless" in row and re.search(row["unless"], told)) or ("only" in row and not re.search(row["only"], told)):
         return
     targets, say = operands(words[1:], row.get("valued", "")), row.get("say", "removes")
     if row["how"] == "lose":
         flags = row.get("whole", "").split()  # with one of these folders go, too; without a list, always
         whole = not flags or has_flag(words[1:], *flags) or not {"/s", "/S"}.isdisjoint(words)
+        targets = [one for one in targets if words[0][0].isupper() or one not in state.quoted or state.remote]
         guard.lose([one for one in targets or stdin.split("\n") if one], state, words, say, whole)
         for path in targets:
             if path.startswith("/dev/") and DEVICE.match(path):
@@ -92,6 +96,26 @@ def copy(guard: Walker, words: list[str], state: State, stdin: str) -> None:
         # `mv runs x; rm -rf x`, `ln -s runs l; rm -rf l/*`: what is lost there is what lies here
         if (moves or (links and has_flag(words[1:], "-s", "--symbolic"))) and guard.precious.lost(old, state.remote):
             state.links[there.rstrip("/") + "/" * links] = old
+
+
+def rename(guard: Walker, words: list[str], state: State, stdin: str) -> None:
+    """perl's rename -f 's/a/b/' FILES, util-linux's rename a b FILES, mmv -d A B: of two with one name one is lost."""
+    given = operands(words[1:])
+    perl = bool(re.match(r"(?:s|y|tr)\W", "".join(given[:1])))
+    forces = has_flag(words[1:], *(["-d", "-o"] if words[0] == "mmv" else ["-f", "--force"]))
+    if (
+        has_flag(words[1:], "-n", "--no-act", "--nono")
+        or not given
+        or not (forces or (words[0] == "rename" and not perl))
+    ):
+        return
+    script = given[0] if perl else f"s\0{given[0]}\0{''.join(given[1:2])}\0"
+    old = guard.glob(given[0], state) if words[0] == "mmv" else given[2 - perl :] or stdin.split("\n")
+    new = outputs.sed(guard, ["sed", "-E", script], state, "\n".join(old)).split("\n")
+    known = words[0] != "mmv" and len(new) > len(old)
+    for before, after in zip(old, new if known else old, strict=False):
+        if not known or (after != before and (new.count(after) > 1 or os.path.exists(state.path(after)))):
+            guard.lose([before], state, words, "renames over", False)
 
 
 def unpack(guard: Walker, words: list[str], state: State, stdin: str) -> None:
@@ -162,7 +186,7 @@ def emptied(guard: Walker, words: list[str], places: list[str], state: State) ->
         guard.lose(rows, state, words, "mirrors with --delete")
 
 
-def git(guard: Walker, words: list[str], state: State, stdin: str) -> None:
+def git(guard: Walker, words: list[str], state: State, stdin: str) -> str | None:
     inner, rest, settings = state.copy(), words[1:], {}
     while rest and rest[0].startswith("-"):
         word = rest.pop(0)
@@ -182,8 +206,28 @@ def git(guard: Walker, words: list[str], state: State, stdin: str) -> None:
         guard.script(" ".join(word for word in rest[rest.index("foreach") + 1 :] if word != "--recursive"), inner)
     elif verb in ("rebase", "difftool"):
         guard.script(option(rest, "-x", "--exec", "--extcmd") or "", inner)
+    elif verb in ("ls-files", "status", "clean") and (listed := git_lists(guard, verb, rest, inner)):
+        return listed
     else:
         git_removes(guard, words, verb, rest, inner, settings.get("clean.requireforce") == "false")
+    return None
+
+
+def git_lists(guard: Walker, verb: str, rest: list[str], state: State) -> str:
+    """Names of files: of ls-files without -o those that are surely tracked, which results are not."""
+    short = verb == "status" and has_flag(rest, "-s", "--porcelain", "--short")
+    if state.remote or not (verb == "ls-files" or short or (verb == "clean" and has_flag(rest, "-n", "--dry-run"))):
+        return ""
+    named = [path for one in operands(rest, "-e -x --exclude") for path in guard.glob(one, state)]
+    if verb == "ls-files":
+        tests = ["-type", "f", "!", "-path", "*.git/*"]
+        paths = named or outputs.matches(guard, ".", outputs.Expression(tests), state)
+        others = named or has_flag(rest, "-o", "-i", "--others", "--ignored")
+        rows = [one.removeprefix("./") for one in paths if others or not guard.precious.lost(state.path(one), False)]
+    else:
+        sign = "?? " if short else "Would remove "
+        rows = [sign + name for name, _ in guard.precious.entries(state.cwd) if name != ".git"]
+    return "".join(row + ("\0" if has_flag(rest, "-z") else "\n") for row in rows)
 
 
 def history(guard: Walker, words: list[str], state: State, stdin: str) -> None:
@@ -204,10 +248,11 @@ def history(guard: Walker, words: list[str], state: State, stdin: str) -> None:
 def git_removes(guard: Walker, words: list[str], verb: str, rest: list[str], state: State, forced: bool) -> None:
     if has_flag(rest, "-n", "--dry-run", "--cached", "--staged"):
         return
-    paths = operands(rest, "-e --exclude -X -I -s --source")
-    if (verb == "clean" and (forced or has_flag(rest, "-f", "--force"))) or (verb == "purge" and words[0] == "hg"):
-        excluded = {value.strip("/*") for value in values_of(rest, "-e", "--exclude", "-X")} | {".git"}
-        folders = has_flag(rest, "-d") or words[0] == "hg"  # without -d no folder goes
+    mercurial = words[0] == "hg"
+    paths = operands(rest, "-e --exclude -s --source" + " -X -I" * mercurial)
+    if (verb == "clean" and (forced or has_flag(rest, "-f", "--force"))) or (verb == "purge" and mercurial):
+        excluded = {value.strip("/*") for value in values_of(rest, "-e", "--exclude", *["-X"] * mercurial)} | {".git"}
+        folders = has_flag(rest, "-d") or mercurial  # without -d no folder goes
         here = [name for name, is_dir in guard.precious.entries(state.cwd) if folders or not is_dir]
         top = paths or (["~"] if state.remote else here)
         guard.lose([path for path in top if path.strip("/*") not in excluded], state, words, "cleans")

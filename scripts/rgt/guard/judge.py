@@ -73,6 +73,7 @@ class Guard(Walker):
 
     def program(self, path: str, words: list[str], state: State, stdin: str) -> str:
         name = words[0]
+        self.ran = self.ran or name not in WORDS["quiet"] | {"echo", "printf"}
         known = name in self.table["commands"]
         alike = "mkfs" if name.startswith("mkfs.") else "rm" if is_rm(name) else ""
         losing, program = LOSES.get(name) or LOSES.get(alike), STARTS.get(name)
@@ -154,9 +155,10 @@ class Guard(Walker):
         if first.startswith("#!") and not re.search(r"\b(?:ba|da|z|k|fi|a)?sh\b", first):
             return self.run([os.path.basename(first.split()[-1]), path, *arguments], state, stdin)
         inner = state if language == "sh" else state.copy()
-        before, inner.arguments = inner.arguments, arguments
+        before, inner.arguments = (inner.arguments, inner.variables.get("0", "sh")), arguments
+        inner.variables["0"] = path
         out = self.script(text[:TEXT], inner, stdin)
-        inner.arguments = before
+        inner.arguments, inner.variables["0"] = before
         inner.stopped = "" if inner.stopped == "return" else inner.stopped
         return out
 

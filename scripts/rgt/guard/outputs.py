@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from rgt.guard.argument_words import has_flag, operands, option
+from rgt.guard.argument_words import has_flag, operands, option, values_of
 from rgt.guard.precious_paths import OWN, marker
 from rgt.guard.quick_start import WORDS, Regex, re
 from rgt.guard.shell_reader import decode_ansi
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     Test = Callable[[str, bool], bool]  # path, is a folder -> whether it matches
+_KEPT = Regex(r"(?:/([^/]*)/|[\d,$+~!]*)\s*[dp]")  # sed: /text/d, 1,5p
+_PRINTS = Regex(  # awk: {print $2}, NR > 1 {print "rm", $NF}
+    r"(?:(?:NR\s*[<>=!%]+\s*\d+|/[^/]*/|\$\w+\s*[<>=!~]+\s*[^{}]+)\s*)?"
+    r'\{\s*print\s+((?:"(?:[^"\\]|\\.)*"|\$(?:\d+|NF)|[\s,])+);?\s*\}'
+)
 _SLOW = Regex(r"[*+}][^()]*\)[*+{]")  # (a+)+ takes for ever; without it the lines are kept as they are
 
 
@@ -61,7 +66,8 @@ def ls(guard: Walker, words: list[str], state: State, stdin: str) -> str:
         else:
             names = [name for name, _ in guard.precious.entries(state.path(path)) if name[0] != "."]
             out += names if words[0] in ("ls", "exa", "eza") else [f"{path}/{name}" for name in names]  # objects
-    return "".join(f"{one}\n" for one in out)
+    long = "-rw-r--r-- 1 u g 1 Jan 1 00:00 " if has_flag(words[1:], "-l") else ""
+    return "".join(f"{long}{one}\n" for one in out)
 
 
 def tee(guard: Walker, words: list[str], state: State, stdin: str) -> str:
@@ -98,9 +104,14 @@ def same_lines(guard: Walker, words: list[str], state: State, stdin: str) -> str
 def grep(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     rest = operands(words[1:], "-e -f -A -B -C -m --include --exclude --exclude-dir")
     pattern = option(words[1:], "-e") or "".join(rest[:1])
+    if "--files" in words:  # of rg: names, no text
+        named = [test for one in values_of(words, "-g", "--glob") for test in ("-o", "-name", os.path.basename(one))]
+        return find(
+            guard, ["find", *(rest or ["."]), "-type", "f", *(["(", *named[1:], ")"] if named else [])], state, ""
+        )
     if len(rest) > 1 or not stdin or "\ue001" in stdin:
         return marker(stdin + " " + " ".join(words))
-    text = pattern if has_flag(words[1:], "-E", "-P") or words[0] == "egrep" else pattern.replace("\\|", "|")
+    text = as_python(pattern, has_flag(words[1:], "-E", "-P") or words[0] != "grep")
     try:
         regex = re.compile("" if _SLOW.search(text) else text, re.I if has_flag(words[1:], "-i") else 0)
     except re.error:
@@ -135,20 +146,77 @@ def tr(guard: Walker, words: list[str], state: State, stdin: str) -> str:
 
 
 def sed(guard: Walker, words: list[str], state: State, stdin: str) -> str:
-    """Known for one plain s/a/b/; otherwise a marker that remembers what came in."""
+    """Known for s/a/b/, and for lines that are kept or dropped; otherwise a marker that remembers what came in."""
     rest = operands(words[1:], "-e -f")
+    given = option(words[1:], "-e")
     if any(re.match(r"-[a-zA-Z]*i|--in-place", word) for word in words[1:]):
-        for path in rest[0 if option(words[1:], "-e") else 1 :]:
-            guard.edit([path], state, words)
+        guard.edit(rest[0 if given else 1 :], state, words)
         return ""
-    match = re.fullmatch(r"s(.)(.*?)\1(.*?)\1g?", rest[0]) if rest else None
-    stdin = "".join(guard.content(path, state) for path in rest[1:]) or stdin
-    if match and "\ue001" not in stdin and not _SLOW.search(match[2]):
-        try:
-            return "".join(re.sub(match[2], match[3].replace("&", r"\\g<0>"), line) for line in stdin.splitlines(True))
-        except re.error:
-            pass
-    return marker(stdin[:200] + " " + " ".join(words))
+    script = given or "".join(rest[:1])
+    stdin = "".join(guard.content(path, state) for path in rest[0 if given else 1 :]) or stdin
+    swap = re.fullmatch(r"s(.)(.*?)\1(.*?)\1[gp0-9]*", script)
+    extended = has_flag(words[1:], "-E", "-r")
+    if "\ue001" in stdin or not (swap or _KEPT.fullmatch(script)):
+        return marker(stdin[:200] + " " + " ".join(words))
+    kept = _KEPT.fullmatch(script)
+    if kept and not kept[1]:  # 2,5d: some of the lines
+        return stdin
+    old = as_python(kept[1] if kept else swap[2] if swap else "", extended)
+    if _SLOW.search(old):
+        return stdin
+    new = re.sub(r"(?<!\\)&", lambda _: r"\g<0>", swap[3]) if swap else ""
+    try:
+        if swap:
+            return "".join(re.sub(old, new, line, count=script[-1] != "g") + "\n" for line in stdin.splitlines())
+        return "".join(line for line in stdin.splitlines(True) if bool(re.search(old, line)) == (script[-1] == "p"))
+    except re.error:
+        return stdin
+
+
+def as_python(pattern: str, extended: bool) -> str:
+    """A regular expression of grep and sed in Python's: without -E the bare signs are text."""
+    for name, signs in (("space", r"\s"), ("digit", r"\d"), ("alnum", "a-zA-Z0-9"), ("alpha", "a-zA-Z")):
+        pattern = pattern.replace(f"[:{name}:]", signs)
+    if extended:
+        return pattern
+    return re.sub(r"\\?[(){}?+|]", lambda match: match[0][1:] or "\\" + match[0], pattern)
+
+
+def columns(guard: Walker, words: list[str], state: State, stdin: str) -> str:
+    """cut -f2, awk '{print "rm", $2}': known where the lines are."""
+    if words[0] == "cut":
+        which, sign = option(words[1:], "-f", "-c") or "", option(words[1:], "-d") or "\t"
+        start = re.match(r"\d+", which)
+        if start and "\ue001" not in stdin:
+            at = int(start[0]) - 1
+            if option(words[1:], "-c"):
+                return "".join(line[at:] + "\n" for line in stdin.splitlines())
+            rows = [line.split(sign) for line in stdin.splitlines()]
+            return "".join(sign.join(row[at:] if "-" in which else row[at : at + 1]) + "\n" for row in rows)
+        return derived(guard, words, state, stdin)
+    program = "".join(operands(words[1:], "-F -v")[:1])
+    match = _PRINTS.fullmatch(program.strip())
+    if not match or "\ue001" in stdin or not stdin:
+        return derived(guard, words, state, stdin)
+    sign, out = option(words[1:], "-F"), ""
+    for line in stdin.splitlines():
+        row = [line, *line.split(decode_ansi(sign) if sign else None)]
+        for text, field, gap in re.findall(r'"((?:[^"\\]|\\.)*)"|\$(\d+|NF)|(\s*,\s*)', match[1]):
+            number = len(row) - 1 if field == "NF" else int(field or 0)
+            out += " " if gap else decode_ansi(text) if not field else row[number] if number < len(row) else ""
+        out += "\n"
+    return out
+
+
+def du(guard: Walker, words: list[str], state: State, stdin: str) -> str:
+    depth = option(words[1:], "-d", "--max-depth") or ("0" if has_flag(words[1:], "-s") else "99")
+    paths = operands(words[1:], "-d -t -B --max-depth --threshold --exclude")
+    tests = ["-maxdepth", depth, *([] if has_flag(words[1:], "-a", "--all") else ["-type", "d"])]
+    if state.remote:
+        return derived(guard, words, state, stdin)
+    named = [path for path in paths if not os.path.isdir(state.path(path))]
+    rows = named + [row for path in paths or ["."] for row in matches(guard, path, Expression(tests), state)]
+    return "".join(f"4.0K\t{row}\n" for row in rows)
 
 
 def derived(guard: Walker, words: list[str], state: State, stdin: str) -> str:
@@ -272,6 +340,10 @@ def find(guard: Walker, words: list[str], state: State, stdin: str) -> str:
         return marker(" ".join(words))
     if prints or wanted.executes or "-delete" in words:
         paths = wanted.sinks["-print"] + wanted.sinks["-print0"]
+    if form := option(rest, "-printf"):
+        named = {"p": str, "P": str, "f": os.path.basename, "h": os.path.dirname}
+        one = decode_ansi(form)
+        return "".join(re.sub(r"%[TAC]?(.)", lambda m: named.get(m[1], lambda _: "1")(p), one) for p in paths)  # noqa: B023
     return "".join(path + ("\0" if "-print0" in prints else "\n") for path in paths)
 
 

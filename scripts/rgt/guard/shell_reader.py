@@ -398,6 +398,7 @@ class _Reader:
         node = Node("for")
         self.blanks()
         if self.text.startswith("((", self.i):
+            node.name = self.text[self.i + 2 :].partition("=")[0].strip()
             self.i = closing(self.text, self.i + 1, "(", ")")
         else:
             node.name = self.word().bare

@@ -14,7 +14,7 @@ from rgt.guard.argument_words import values_of
 from rgt.guard.precious_paths import UNKNOWN, Precious, is_result_file, marker
 from rgt.guard.quick_start import Regex, re
 from rgt.guard.shell_reader import DECLARES, Node, Word, parse
-from rgt.guard.word_expansion import MATCHES, NESTING, TEXT, VALUES, Expander, State, TooMuch
+from rgt.guard.word_expansion import MATCHES, NESTING, TEXT, VALUES, Aborted, Expander, State, TooMuch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     Program = Callable[["Walker", list[str], "State", str], "str | None"]
 
 ACTS = 50  # kept of one line
+FORKS = 4  # of a line's commands that are walked twice, as if a cd had failed
 DEVICE = Regex(
     r"/dev/(?:sd|nvme|vd|xvd|hd|mapper/|disk|md|dm-|mmcblk|loop)|/proc/sysrq-trigger|/sys/.*/(?:remove|reset|cgroup\.kill)$"
 )
@@ -56,7 +57,8 @@ class Walker(Expander):
         super().__init__(precious)
         self.table = table
         self.acts: list[Act] = []
-        self.line = ""
+        self.line, self.forks = "", 0
+        self.ran = False  # a program that may have changed what is here
         self.state = State(precious.cwd, {}, precious.home)
 
     def run(self, words: list[str], state: State, stdin: str) -> str:
@@ -185,7 +187,7 @@ class Walker(Expander):
 
     def sequence(self, node: Node, state: State, stdin: str) -> str:
         out = ""
-        for one in node.nodes:
+        for i, one in enumerate(node.nodes):
             if one.joint and state.status is (one.joint == "||"):
                 continue  # true || x, false && x
             unsure, before = one.joint and state.status is None, state.certain
@@ -194,11 +196,21 @@ class Walker(Expander):
             if unsure:
                 state.status, state.stopped = None, ""
                 state.certain = {name: value for name, value in state.certain.items() if before.get(name) == value}
+            if state.left and node.nodes[i + 1 :] and self.forks < FORKS:
+                self.forks += 1
+                self.where_it_was(node.nodes[i + 1 :], state.copy(), stdin)
+            state.left = ""
             if state.stopped:
                 break
         if node.name == "!" and state.status is not None:
             state.status = not state.status
         return out
+
+    def where_it_was(self, nodes: list[Node], state: State, stdin: str) -> None:
+        """`cd missing; rm -rf *`: what follows a cd that fails runs in the folder before."""
+        if "e" not in state.options or nodes[0].joint == "||":
+            state.cwd, state.left, state.status = state.left, "", False
+            self.sequence(Node("seq", nodes), state, stdin)
 
     def loop(self, node: Node, state: State, stdin: str) -> str:
         """`while read x`: once for each line that is known."""
@@ -274,13 +286,44 @@ class Walker(Expander):
         if not words:
             return all(part[0] != "sub" for _, _, values in node.assigns for w in values for part in w) or None
         name = words[0] if self.is_certain(node.words[0], state) and words[0] not in state.functions else ""
-        if name in ("test", "[") and len(words) == 4 + (name == "[") and words[2] in ("=", "==", "!="):
-            sure = all(self.is_certain(word, state) for word in node.words)
-            return (words[1] == words[3]) == (words[2] != "!=") if sure else None
+        if name in ("test", "["):
+            asked = [self.sure_text(word, state) for word in node.words[1 : -1 if name == "[" else None]]
+            answer = self.tested([one for one in asked[asked[:1] == ["!"] :] if one is not None], state)
+            return answer if answer is None or asked[0] != "!" else not answer
         return name != "false" if name in (":", "true", "echo", "printf", "false") else None
 
+    def sure_text(self, word: Word, state: State) -> str | None:
+        """What the word surely is; nothing for a variable in quotes that is not set."""
+        unset = [
+            part for part in word if part[0] == "var" and part[2] and self.is_unset(part[1].partition(":-")[0], state)
+        ]
+        kept = Word(part for part in word if part not in unset)
+        return self.text(kept, state) if self.is_certain(kept, state) else None
+
+    def tested(self, asked: list[str], state: State) -> bool | None:
+        """[ a = b ], [ -n a ]; [ -d a ] of what is here, as long as nothing ran that may have made it."""
+        if len(asked) == 3 and asked[1] in ("=", "==", "!="):
+            return (asked[0] == asked[2]) == (asked[1] != "!=")
+        if len(asked) != 2 or asked[0] not in ("-n", "-z", "-d", "-e", "-f"):
+            return None
+        if asked[0] in ("-n", "-z"):
+            return bool(asked[1]) == (asked[0] == "-n")
+        if asked[1] and (state.remote or self.ran):
+            return None
+        return bool(asked[1]) and {"-d": os.path.isdir, "-f": os.path.isfile}.get(asked[0], os.path.exists)(
+            state.path(asked[1])
+        )
+
     def simple(self, node: Node, state: State, stdin: str) -> str:
+        try:
+            return self.command(node, state, stdin)
+        except Aborted:
+            state.stopped = "exit"
+            return ""
+
+    def command(self, node: Node, state: State, stdin: str) -> str:
         words: list[str] = []
+        state.quoted = set()
         for word in node.words:
             words += self.expand(word, state)
         keeps = not words or words[0] in DECLARES or words[0] == "eval"
@@ -313,6 +356,7 @@ class Walker(Expander):
         if operator == "+=":
             value = (before if isinstance(before, str) else " ".join(before)) + value
         state.variables[name] = value[:TEXT]
+        state.home = value if name == "HOME" else state.home
         if operator == "=" and self.is_certain(values[0], state):
             state.certain = {**state.certain, name: value[:TEXT]}
 

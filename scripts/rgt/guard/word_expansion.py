@@ -23,11 +23,18 @@ _MAGIC = Regex(r"(?<!\ue003)[*?\[]")
 _BRACES = {ord(sign): "\ue003" + sign for sign in "{}~,"}
 _BRACE = Regex(r"(?<![\ue003$])\{((?:[^{}\ue003]|\ue003.)*)\}")
 _EXTGLOB = Regex(r"[!@+?*]?(?<!\ue003)\((?:[^()\ue003]|\ue003.)*\)")
+_GIVEN = Regex(
+    r"BASH\w*|EPOCH\w*|S?RANDOM|SECONDS|E?UID|HOST\w*|PPID|LINENO|OPT\w+|FUNCNAME|SLURM_|PBS_|LSB_|REPLY|COLUMNS"
+)
 _PARAMETER = Regex(r"(?s)(!?)(#?)([A-Za-z_]\w*|[@*#?$!0-9-])(?:\[([^\]]*)\])?(.*)")
 
 
 class TooMuch(Exception):
     """The line needs more work than the guard may do."""
+
+
+class Aborted(Exception):
+    """${x:?} or set -u, and no such variable: the shell ends here."""
 
 
 class State:
@@ -53,6 +60,9 @@ class State:
         self.mounts: dict[str, str] = {}  # of a container: its folder -> ours
         self.folders: list[str] = []  # and files that the line itself made: what is in them is its own
         self.hoped: list[str] = []  # the same, if their mkdir succeeded: as far as && goes
+        self.left = ""  # the folder of the last cd, when it cannot succeed: there is no such place
+        self.quoted: set[str] = set()  # words of this command with a * in quotes: a name, not a pattern
+        self.options = ""  # e, u: of set -eu
 
     def copy(self) -> State:
         twin = State(self.cwd, {}, self.home)
@@ -153,7 +163,7 @@ class Expander:
         value = state.variables.get(name)
         return value if isinstance(value, list) else [self.variable(name, state)]
 
-    def variable(self, name: str, state: State) -> str:
+    def variable(self, name: str, state: State, strict: bool = True) -> str:
         if name.isdigit():
             number = int(name)
             known = [str(state.variables.get("0", "sh")), *state.arguments]
@@ -166,8 +176,15 @@ class Expander:
             return state.cwd
         value = state.variables.get(name, " " if name == "IFS" else None)
         if value is None:
+            if strict and "u" in state.options and self.is_unset(name, state):
+                raise Aborted
             return marker("$!" if name == "!" else name)
         return value if isinstance(value, str) else (value[0] if value else "")
+
+    def is_unset(self, name: str, state: State) -> bool:
+        """Surely: not on another machine, not given by the shell, a scheduler, getopts or a file that is not here."""
+        given = state.remote or state.fresh or state.depth > 4 or _GIVEN.match(name)
+        return name.isidentifier() and name not in state.variables and not given
 
     def parameter(self, text: str, state: State) -> str:
         """What ${text} gives."""
@@ -181,7 +198,7 @@ class Expander:
         if index and index.lstrip("-").isdigit() and abs(int(index)) < len(values):
             value = values[int(index)]
         else:
-            value = self.variable(name, state)
+            value = self.variable(name, state, strict=not re.match(r":?[-=+?]", rest))
         if indirect:
             value = self.variable(value, state) if re.fullmatch(r"\w+", value) else marker(name)
         return self.modified(value, rest, name, state) if rest else value
@@ -198,6 +215,8 @@ class Expander:
             is_set = not value.startswith("\ue001") and value != ""
             if sign == "+":
                 return self.text(parse_word(other), state) if is_set else ""
+            if sign == "?" and (value == "" or self.is_unset(name, state)):
+                raise Aborted
             if is_set or sign == "?":
                 return value
             given = self.text(parse_word(other), state)
@@ -233,12 +252,14 @@ class Expander:
         plain = field.replace(_ESCAPED, "")
         bare = _EXTGLOB.sub("*", field) if "(" in field else field
         if not _has_magic(bare) or state.remote or "\ue001" in plain:
+            if not state.remote and "\ue001" not in plain and ("*" in plain or "?" in plain):
+                state.quoted.add(plain)
             return [plain]
         pattern = re.sub(r"\ue003([*?\[])", r"[\1]", bare).replace(_ESCAPED, "")
         matches = ["/" if pattern.startswith("/") else ""]
         for part in [part for part in pattern.split("/") if part]:
             matches = [path for before in matches for path in self.glob_part(before, part, state)][:MATCHES]
-        return matches or [plain]
+        return [path + "/" * pattern.endswith("/") for path in matches] or [plain]
 
     def glob_part(self, before: str, part: str, state: State) -> list[str]:
         import fnmatch

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from rgt.guard.argument_words import after_options, has_flag, operands, option, shlex_words, values_of
-from rgt.guard.precious_paths import marker
+from rgt.guard.precious_paths import UNKNOWN, marker
 from rgt.guard.quick_start import PROGRAMS, WORDS, Regex, re
 from rgt.guard.shell_reader import decode_ansi
 from rgt.guard.shell_walk import STARTS, Walker, decoded, mounts
@@ -37,13 +37,27 @@ _NEW_PANE = {"new", "new-session", "neww", "new-window", "split-window", "splitw
 
 def cd(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     target = next((one for one in operands(words[1:]) if one != "/d"), state.home)  # cmd: cd /d C:/proj
-    old = str(state.variables.get("OLDPWD", state.cwd))
-    state.variables["OLDPWD"] = state.cwd
-    state.cwd = state.path(old if target == "-" or words[0] == "popd" else target).rstrip("/") or "/"
+    back = target == "-" or words[0] == "popd"
+    old, before = str(state.variables.get("OLDPWD", state.cwd)), state.cwd
+    place = state.path(old if back else target).rstrip("/") or "/"
+    known = not (state.remote or back or place in state.files or place in state.folders or "\ue001" in place)
+    at = guard.line.find(target)  # what a clone or an archive brings was named before
+    if (
+        known
+        and not os.path.lexists(place)
+        and re.search(r"(?:^|\b(?:cd|pushd)\s+[\"']?|=[\"']?)$", guard.line[: max(at, 0)])
+    ):
+        state.left = before
+    unset = UNKNOWN.fullmatch(target)
+    state.cwd = before if unset and guard.is_unset(unset[1], state) else place  # cd "": nothing happens
+    state.variables["OLDPWD"] = before
 
 
 def set_words(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     """bash: the arguments; fish: `set name value`."""
+    short = re.findall(r"(?:^| )-([a-z]+)|(errexit|nounset)", " ".join(words[1:]))
+    state.options += "".join({"errexit": "e", "nounset": "u"}.get(long, letters) for letters, long in short)
+    state.options = "" if any(word.startswith("+") for word in words[1:]) else state.options
     rest = [word for word in words[1:] if not re.fullmatch(r"[-+][a-zA-Z]*", word)]
     if "--" in words:
         state.arguments = words[words.index("--") + 1 :]
@@ -235,7 +249,7 @@ def interpreter(guard: Walker, words: list[str], state: State, stdin: str) -> st
     from rgt.guard import outputs, program_code
 
     program_code.interpreter(guard, words, state, stdin)
-    return outputs.derived(guard, words, state, stdin)
+    return (outputs.columns if words[0].endswith("awk") else outputs.derived)(guard, words, state, stdin)
 
 
 def sftp(guard: Walker, words: list[str], state: State, stdin: str) -> None:
