@@ -35,14 +35,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 LINES = [json.loads(line) for path in sorted(CORPUS.glob("*.jsonl")) for line in path.read_text().splitlines()]
 
 
-# what only a reader of compose files and of terraform's plans would know
-WRONG = {"d-066", "l-390"}
-
-
 def test_lines_of_strangers(world: Path) -> None:
     """Thousands of lines by authors who had not seen the code, with the label that they gave."""
-    wrong = {one["id"] for one in LINES if corpus.refused(one, world, world.parent) != (one["label"] == "refuse")}
-    assert len(LINES) > 5000 and wrong == WRONG
+    wrong = [one["id"] for one in LINES if corpus.refused(one, world, world.parent) != (one["label"] == "refuse")]
+    assert len(LINES) > 5000 and wrong == []
 
 
 REACHING = r"""kill -9 $(lsof -t -i :29501)

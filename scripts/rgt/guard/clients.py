@@ -182,6 +182,13 @@ def judge(guard: Walker, words: list[str], state: State, known: bool, generic: b
         covered = profile if profile in guard.table["downs"] and not _BESIDE.search(told) else ""
         guard.act("end", f"`{told}` ends, stops or deletes what is rented or shared", words, box, covered, box)
 
+    if name in ("terraform", "tofu"):  # plan -destroy -out=FILE, then apply FILE
+        plan = [
+            state.path(word.partition("=")[2]) for word in words if word.startswith("-out=") and "-destroy" in words
+        ]
+        state.files.update(dict.fromkeys(plan, "destroy"))
+        if "apply" in words and any(state.files.get(state.path(word)) == "destroy" for word in words[1:]):
+            ends("")
     signal = (option(words, "-s", "--signal") or "").removeprefix("SIG")
     for profile, pattern in guard.table["commands"].get(name, []):
         rest = matched(pattern.lstrip("!").split(), words[1:])

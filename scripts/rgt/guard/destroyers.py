@@ -40,7 +40,7 @@ _LISTED = Regex(r"(?:^|\s)(ps|top|pgrep|pidof)\s")
 _CHOSEN = Regex(r"grep|awk\b[^|]*(?:/\S|~|(?<!NR)==)|\s-[CpP]\b|ppid")  # of what ps lists, some by name; children
 _SIFTS = Regex(r"\s(?:head|tail|sort|uniq|cut|tr|wc|xargs)\b")
 _WIPING = Regex(
-    r"(?:--?|(?=.*=))(?:\w+\.)*(?:(?:force[-_]?)?overwrite\w*(?:-\w+)*|(?:clean|clear|wipe|delete|remove|rm|reset|purge)[-_]"
+    r"(?:--?|(?=.*=)\+{0,2})(?:\w+\.)*(?:(?:force[-_]?)?overwrite\w*(?:-\w+)*|(?:clean|clear|wipe|delete|remove|rm|reset|purge)[-_]"
     r"(?:(?:existing|old|prev\w*)[-_]?)?(?:out|save|log|run|exp|result|work|ckpt|checkpoint)[\w-]*)(?:=(?:[Tt]rue|1|yes))?"
 )
 _OUTPUT = Regex(
@@ -262,7 +262,9 @@ def git_removes(guard: Walker, words: list[str], verb: str, rest: list[str], sta
         guard.lose(paths, state, words, "overwrites", False)
     elif verb == "worktree" and paths[:1] == ["remove"]:
         guard.lose(paths[1:], state, words, "removes")
-    elif verb == "stash" and has_flag(rest, "-a", "--all"):  # results are ignored files: they go until it is popped
+    elif verb == "stash" and (  # results are ignored files: they go until it is popped
+        has_flag(rest, "-a", "--all") or (has_flag(rest, "-u", "--include-untracked") and " drop" in guard.line)
+    ):
         guard.lose(["."], state, words, "stashes")
 
 
@@ -307,7 +309,7 @@ def kill(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     if signal_of(words[1:]) in _HARMLESS_SIGNALS or has_flag(words[1:], "-l", "-L", "--list", "--help") or state.fresh:
         return
     rest = words[2:] if words[1:2] and words[1].startswith("-") else words[1:]
-    for pid in [word for word in rest if not re.fullmatch(r"-{1,2}|-[a-zA-Z]\w*|[A-Z]+", word)]:
+    for pid in [word for word in rest if not re.fullmatch(r"-{1,2}|-[a-zA-Z]\w*|[A-Z]+", word)] or [stdin]:
         why = ""
         if pid == "-1" or (pid == "1" and state.remote):
             why = "that is everything there"

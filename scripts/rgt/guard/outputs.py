@@ -198,9 +198,9 @@ def columns(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     match = _PRINTS.fullmatch(program.strip())
     if not match or "\ue001" in stdin or not stdin:
         return derived(guard, words, state, stdin)
-    sign, out = option(words[1:], "-F"), ""
+    parted, out = option(words[1:], "-F"), ""
     for line in stdin.splitlines():
-        row = [line, *line.split(decode_ansi(sign) if sign else None)]
+        row = [line, *line.split(decode_ansi(parted) if parted else None)]
         for text, field, gap in re.findall(r'"((?:[^"\\]|\\.)*)"|\$(\d+|NF)|(\s*,\s*)', match[1]):
             number = len(row) - 1 if field == "NF" else int(field or 0)
             out += " " if gap else decode_ansi(text) if not field else row[number] if number < len(row) else ""
@@ -257,7 +257,7 @@ def each(guard: Walker, words: list[str], state: State, stdin: str) -> None:
 class Expression:
     """The words behind find's paths as one Python expression: in order, an action where its turn comes.
 
-    -name a -o ! -path b -delete  ->  test[0] or not test[1] and test[2]. What cannot be known (-mtime) counts as true.
+    -name a -o ! -path b -delete  ->  test[0] or not test[1] and test[2]. What cannot be known (-mtime) may be either.
     """
 
     def __init__(self, words: list[str]) -> None:
@@ -275,15 +275,16 @@ class Expression:
             follows = sign in (None, ")")
             test = None if sign else self.test_of(word)
             self.tests += [test] if test else []
-            unknown = "True" if not text.endswith("not ") else "False"
-            text += sign or (f"test[{len(self.tests) - 1}](path, folder)" if test else unknown)
+            text += sign or (f"test[{len(self.tests) - 1}](path, folder)" if test else "unknown")
         try:
             self.code = compile(text or "True", "find", "eval")
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             self.code = compile("True", "find", "eval")
 
     def matches(self, path: str, folder: bool) -> bool:
-        return bool(eval(self.code, {"test": self.tests, "path": path, "folder": folder}))
+        given = {"test": self.tests, "path": path, "folder": folder}
+        either = [True, False] if "unknown" in self.code.co_names else [True]
+        return True in [bool(eval(self.code, given | {"unknown": one})) for one in either]  # both: actions are in it
 
     def test_of(self, word: str) -> Test | None:
         """What the word asks or does; None when that cannot be known here."""
@@ -341,9 +342,9 @@ def find(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     if prints or wanted.executes or "-delete" in words:
         paths = wanted.sinks["-print"] + wanted.sinks["-print0"]
     if form := option(rest, "-printf"):
-        named = {"p": str, "P": str, "f": os.path.basename, "h": os.path.dirname}
-        one = decode_ansi(form)
-        return "".join(re.sub(r"%[TAC]?(.)", lambda m: named.get(m[1], lambda _: "1")(p), one) for p in paths)  # noqa: B023
+        asked = re.sub(r"%[TAC]?([^pPfh])", "1", decode_ansi(form)).replace("%P", "%p")
+        names = [(path, os.path.basename(path), os.path.dirname(path)) for path in paths]
+        return "".join(asked.replace("%p", one).replace("%f", two).replace("%h", three) for one, two, three in names)
     return "".join(path + ("\0" if "-print0" in prints else "\n") for path in paths)
 
 

@@ -188,7 +188,7 @@ class Precious:
         scratch = self.is_volatile(known) or {"tmp", "temp", "build", "dist"} & set(parts)
         if CACHES & set(parts) or (scratch and not any("-" in part and _RUN_ID.fullmatch(part) for part in parts)):
             return ""
-        if (remote or known.startswith("/")) and self.is_root(known):
+        if (remote or known.startswith(("/", "~"))) and self.is_root(known):
             return shown
         if remote and self.is_raw(known, True):
             return shown

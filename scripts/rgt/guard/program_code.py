@@ -13,8 +13,8 @@ from rgt.guard.clients import is_ending_call, parts, request, shows_only
 from rgt.guard.destroyers import unseen
 from rgt.guard.precious_paths import marker
 from rgt.guard.quick_start import Regex, re
-from rgt.guard.shell_walk import STARTS, Walker
-from rgt.guard.word_expansion import State
+from rgt.guard.shell_walk import STARTS, Walker, mounts
+from rgt.guard.word_expansion import VALUES, State
 
 _MAGICS = Regex(r"(?m)^\s*(?:[\w, ]+=\s*)?(?:!+|%{1,2}(?:sx|system|sc|bash|sh)?)\s*(\w.*)")
 _VALUED = set("-c -m -W -X -Q --check-hash-based-pycs".split())
@@ -177,6 +177,12 @@ def recipe(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     if words[0] in ("npm", "yarn", "pnpm"):
         package(guard, words, state)
         return
+    if words[0] in ("task", "poe"):
+        names = "Taskfile.yml Taskfile.yaml" if words[0] == "task" else "pyproject.toml"
+        for target in operands(words[1:], "-t -d --taskfile --dir")[:VALUES]:
+            for key, value in block(guard, option(words[1:], "-t", "--taskfile") or names, target, state):
+                guard.script(value if key in _COMMANDS else "", state.copy())
+        return
     inner = state.copy()
     inner.cwd = inner.path(option(words[1:], "-C", "--directory") or ".").rstrip("/")
     given = option(words[1:], "-f", "--file", "--makefile", "--justfile")
@@ -213,6 +219,37 @@ def read_rules(text: str) -> dict[str, tuple[list[str], list[str]]]:
             for name in match[1].split():
                 rules[name] = (match[2].split(), lines)
     return rules
+
+
+_COMMANDS = {"", "cmd", "cmds", "command", "entrypoint", "shell"}
+
+
+def block(guard: Walker, names: str, title: str, state: State) -> list[tuple[str, str]]:
+    """Of YAML or TOML what stands at and below a title: key and value, a list's `- value` without a key."""
+    texts = [guard.content(name, state) for name in names.split()]
+    text = next((text for text in texts if not text.startswith("\ue001")), "")
+    match = re.search(rf"(?m)^([ \t]*){re.escape(title)}[ \t]*[:=](.*(?:\n(?:\1[ \t]+\S.*|[ \t]*$))*)", text)
+    rows = []
+    for line in match[2].split("\n") if match else []:
+        key, value = re.fullmatch(r"[\s{-]*(?:(\w+)\s*[:=](?=\s|$))?\s*(.*?)[\s}]*", line).groups()  # type: ignore[union-attr]
+        if value.startswith("["):  # ["rm", "-rf", "/runs"]
+            rows += [(key or "", " ".join(re.findall(r"[\w./:*~${}-]+", value)))]
+        else:
+            rows.append((key or "", value[1:-1] if value[:1] in ("'", '"') and value[:1] == value[-1:] else value))
+    return rows
+
+
+def compose(guard: Walker, words: list[str], state: State) -> None:
+    """docker compose run SERVICE: its command, in folders of ours where they are mounted."""
+    rest = [one for one in operands(words[1:], "-f --file -p --project-name -e -v") if one != "compose"]
+    usual = "compose.yaml compose.yml docker-compose.yml docker-compose.yaml"
+    for service in rest[1:2] if rest[:1] == ["run"] else rest[1:] if rest[:1] == ["up"] else []:
+        rows = block(guard, option(words, "-f", "--file") or usual, service, state)
+        there = state.elsewhere()
+        volumes = [one for key, value in rows if key in ("", "volumes") for one in value.split() if ":" in one]
+        there.mounts = mounts(["run", *(word for one in volumes for word in ("-v", one))], state)
+        for key, value in rows:
+            guard.script(value if key in _COMMANDS - {""} and there.mounts else "", there.copy())
 
 
 def package(guard: Walker, words: list[str], state: State) -> None:

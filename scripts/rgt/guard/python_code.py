@@ -11,6 +11,7 @@ import os
 import textwrap
 
 from rgt.guard.clients import empties, is_ending_call, request
+from rgt.guard.outputs import Expression, matches
 from rgt.guard.precious_paths import OWN, marker
 from rgt.guard.quick_start import WORDS, re
 from rgt.guard.shell_walk import Walker, decoded
@@ -95,9 +96,33 @@ class _Reader(ast.NodeVisitor):
         self.bind(node.target, node.iter)
         self.generic_visit(node)
 
+    def visit_If(self, node: ast.If) -> None:
+        before = self.narrow(node.test)
+        for one in [node.test, *node.body]:
+            self.visit(one)
+        self.values |= before
+        for one in node.orelse:
+            self.visit(one)
+
+    def narrow(self, test: ast.expr) -> dict[str, Values]:
+        """if name.endswith(".pyc"): of the known values those stay; what it was before."""
+        if (
+            isinstance(test, ast.Call)
+            and isinstance(test.func, ast.Attribute)
+            and isinstance(test.func.value, ast.Name)
+        ):
+            name, ends = test.func.value.id, tuple(value for one in test.args for value in self.of(one))
+            before = self.values.get(name)
+            if test.func.attr == "endswith" and ends and before:
+                self.values[name] = [value for value in before if value.endswith(ends)] or [OWN]
+                return {name: before}
+        return {}
+
     def visit_ListComp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> None:
         for one in node.generators:
             self.bind(one.target, one.iter)
+            for test in one.ifs:
+                self.narrow(test)
         self.generic_visit(node)
 
     visit_SetComp = visit_GeneratorExp = visit_ListComp
@@ -109,6 +134,14 @@ class _Reader(ast.NodeVisitor):
         self.generic_visit(node)
 
     def bind(self, target: ast.expr, source: ast.expr) -> None:
+        if isinstance(target, ast.Tuple) and isinstance(source, ast.Call) and self.called(source.func) == "os.walk":
+            for root in (self.of(source.args[0]) if source.args else [])[:1]:  # root, folders, files: these below it
+                for number, one in enumerate(target.elts):
+                    wanted = Expression(["-mindepth", "1", "-type", "d" if number == 1 else "f"])
+                    below = [path[len(root) + 1 :] for path in matches(self.guard, root, wanted, self.state)]
+                    if isinstance(one, ast.Name):
+                        self.values[one.id] = below[:MATCHES] if number else [root]
+            return
         for one in target.elts if isinstance(target, ast.Tuple) else [target]:
             if isinstance(one, ast.Name):
                 self.values[one.id] = self.of(source)

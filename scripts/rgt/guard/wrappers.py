@@ -287,6 +287,10 @@ def carried(guard: Walker, words: list[str], state: State, stdin: str, client: b
         there.mounts, there.cwd = mounts(words, state), "/workspace"
         new = words[0] in ("docker", "podman", "nerdctl", "kubectl", "oc") and "run" in words[1:3]
         there.fresh = new and words[1] != "compose" and not any(_SHARES.fullmatch(word) for word in words[1:])
+        if "compose" in words[0] or words[1:2] == ["compose"]:
+            from rgt.guard import program_code
+
+            program_code.compose(guard, words, state)
         if "run" in words[1:] and (entry := option(words, "--entrypoint")):  # what follows the image are its words
             rest = after_options(words[words.index("run") + 1 :], WORDS["container options"], skip=1)
             guard.run([*shlex_words(entry), *rest], there.copy(), stdin)
