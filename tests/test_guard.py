@@ -63,7 +63,22 @@ grep -L done runs/*/train.log | perl -ne 'chomp; system("rm -rf $_")'
 git filter-branch --tree-filter 'rm -rf ckpts' HEAD
 bfg --delete-files '*.pt'
 ssh gpu1 "echo '{}' > runs/exp1/results.json"
-mkdir -p /tmp/e && rclone sync /tmp/e b2:lab-checkpoints --transfers 32""".splitlines()
+mkdir -p /tmp/e && rclone sync /tmp/e b2:lab-checkpoints --transfers 32
+s5cmd rm 's3://lab/2026/*'
+aws s3 cp s3://lab/best.pt ckpts/
+cd bulid; rm -rf ./*
+cd "$BUILD" && rm -rf ./*
+git ls-files -oi --exclude-standard | xargs rm -f
+git status -s | grep '^??' | cut -c4- | xargs rm -rf
+git clean -ndx | awk '{print $3}' | xargs rm -rf
+du -a . | sort -n | tail -5 | cut -f2 | xargs rm -rf
+rg --files -g '*.pt' | xargs rm
+find . -name '*.pt' -printf 'rm %p\n' | sh
+find . -empty -o -name '*.pt' -delete
+export HOME=$PWD; rm -rf ~/runs
+rename -f 's/step_[0-9]+/step/' runs/*/checkpoints/*.pt
+git stash -u && git stash drop
+terraform plan -destroy -out=d.tfplan; terraform apply d.tfplan""".splitlines()
 BESIDE = r"""lsof -ti:8080 | xargs kill
 pgrep -u $USER -f tensorboard | xargs -r kill
 bash ci/cleanup_cache.sh
@@ -81,7 +96,23 @@ bash scripts/train.sh | rclone rcat r2:lab/runs/e9/metrics.jsonl
 gcloud compute tpus tpu-vm ssh v4 --worker=0 --command 'tail ~/outputs/train.log'
 node -e 'require("@aws-sdk/client-s3"); const m = new Map(); m.delete("a")'
 c=$(docker create acme/x) && docker rm "$c"
-git filter-repo --analyze""".splitlines()
+git filter-repo --analyze
+aws s3 rm --recursive s3://lab/tmp/
+cd bulid && rm -rf ./*
+cd bulid || exit 1; rm -rf ./*
+set -e; cd bulid; rm -rf ./*
+git clone -q https://host/foo; cd foo; rm -rf ./*
+git ls-files | xargs sed -i 's/a/b/'
+find . -name '*.pyc' | sed 's/.*/rm "&"/' | sh
+rename -f 's/step_/s/' runs/*/checkpoints/*.pt
+rm -rf "${OUT_DIR:?}"/*
+set -u; rm -rf "$OUT_DIR"/*
+[ -n "$OUT_DIR" ] && rm -rf "$OUT_DIR"/*
+rm -rf 'runs/*'
+git clean -fdX build/
+psql -c "select 'drop table runs' as warning"
+python -c 'import os; [os.remove(f"{r}/{f}") for r, _, fs in os.walk(".") for f in fs if f.endswith(".pyc")]'
+""".strip().splitlines()
 
 
 def test_what_a_line_reaches_and_what_it_made_itself(world: Path) -> None:

@@ -269,12 +269,18 @@ def storage(guard: Walker, words: list[str], state: State, stdin: str) -> bool:
     places = [word for word in rest if _PLACE.match(word)]
     copies = _COPIES.intersection(part for word in words[1:5] for part in parts(word))
     named, body = option(words, "--key", "-n", "--name", "--blob-name"), option(words, "--body", "-f", "--file")
-    if copies and ((named and body) or (rest[1:] and (rest[-1] in places or words[0] in WORDS["buckets"]))):
+    if copies and ((named and body) or (rest[1:] and ({*rest[-2:]} & {*places} or words[0] in WORDS["buckets"]))):
         source = body or ("-" if copies & {"rcat", "pipe"} else rest[-2])
         spoil(guard, source, named if named and body else rest[-1], state, stdin, words)
     if words[0] in WORDS["buckets"]:
         places = places if words[0] == "rclone" and places else rest[1:]
-    elif not any("://" in place for place in places) or words[0] in ("curl", "terraform", "optuna", "mlflow"):
+    elif not any("://" in place for place in places) or words[0] in (
+        "curl",
+        "terraform",
+        "optuna",
+        "mlflow",
+        "duplicity",
+    ):
         return False
     verbs = {part for word in words[1:6] if word not in places[:1] for part in parts(word)}
     if has_flag(words[1:], "-n"):
@@ -303,9 +309,13 @@ def storage(guard: Walker, words: list[str], state: State, stdin: str) -> bool:
 
 
 def spoil(guard: Walker, source: str, target: str, state: State, stdin: str, words: list[str]) -> None:
-    """Nothing, what the line itself says or an unrelated file is put over a result that is not here."""
-    place, name = state.path(source), os.path.basename(target)
-    if not is_result_file(name) or os.path.exists(state.path(target)):
+    """Anything over a result that is here; elsewhere nothing, what the line itself says or an unrelated file."""
+    place, name, here = state.path(source), os.path.basename(target), state.path(target)
+    here = os.path.join(here, os.path.basename(source)) if os.path.isdir(here) else here
+    if os.path.exists(here):
+        guard.overwrite(here, state, words)
+        return
+    if not is_result_file(name):
         return
     told = stdin if source == "-" else "" if source == "/dev/null" else state.files.get(place)
     empty = source != "-" and os.path.isfile(place) and not os.path.getsize(place)
