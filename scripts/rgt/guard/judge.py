@@ -80,7 +80,8 @@ class Guard(Walker):
         if known or not (losing or program or name in WORDS["data"]):
             if clients.is_dry(words):
                 return marker(" ".join(words))
-            clients.judge(self, words, state, known, not losing, stdin)
+            given = [word for word in words if not re.fullmatch(r"--?[\w-]+=(?:[Ff]alse|no|never)", word)]
+            clients.judge(self, given, state, known, not losing, stdin)
         if not losing and name not in WORDS["data"] and name not in ("echo", "printf"):
             destroyers.output_wiped(self, words, state)
         told = [alike if alike and name not in LOSES else name, *words[1:]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from rgt.guard.argument_words import has_flag, operands, option, values_of
-from rgt.guard.precious_paths import OWN, marker
+from rgt.guard.precious_paths import OWN, listed, marker
 from rgt.guard.quick_start import WORDS, Regex, re
 from rgt.guard.shell_reader import decode_ansi
 from rgt.guard.shell_walk import Walker, decoded
@@ -62,7 +62,7 @@ def ls(guard: Walker, words: list[str], state: State, stdin: str) -> str:
         if state.remote:
             return marker(" ".join(words))
         if has_flag(words[1:], "-d") or not os.path.isdir(state.path(path)):
-            out += [path]
+            out += [listed(path)]
         else:
             names = [name for name, _ in guard.precious.entries(state.path(path)) if name[0] != "."]
             out += names if words[0] in ("ls", "exa", "eza") else [f"{path}/{name}" for name in names]  # objects
@@ -214,7 +214,7 @@ def du(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     tests = ["-maxdepth", depth, *([] if has_flag(words[1:], "-a", "--all") else ["-type", "d"])]
     if state.remote:
         return derived(guard, words, state, stdin)
-    named = [path for path in paths if not os.path.isdir(state.path(path))]
+    named = [listed(path) for path in paths if not os.path.isdir(state.path(path))]
     rows = named + [row for path in paths or ["."] for row in matches(guard, path, Expression(tests), state)]
     return "".join(f"4.0K\t{row}\n" for row in rows)
 

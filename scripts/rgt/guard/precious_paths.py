@@ -34,6 +34,8 @@ _DATA_FILE = Regex(
 )
 # values that no name had before: $$, $RANDOM, seconds
 _FRESH = Regex("\ue001(?:\\$\\$|S?RANDOM|EPOCH\\w*|uuidgen|date\ue006[^\ue002]*%[sN])[^\ue002]*\ue002")
+# data itself, under tools for versions, whose other folders are caches
+_STORE = Regex(r"(?:^|/)\.(?:dvc(?:/cache(?:/(?!runs|tmp).*)?)?|git/(?:annex|lfs)(?:/objects.*)?|oxen(?:/versions.*)?)[/*]*$")
 OWN = "/tmp/tmp.guard0000"  # stands for the folder that mktemp makes
 UNKNOWN = Regex("\ue001([^\ue002]*)\ue002")
 
@@ -42,6 +44,11 @@ def marker(text: str) -> str:
     """A value that is not known, with a word about where it came from."""
     plain = text.replace("\ue001", "").replace("\ue002", "")  # one that was cut short has only the first of the two
     return "\ue001" + "\ue006".join(plain.split())[:300] + "\ue002"
+
+
+def listed(path: str) -> str:
+    """A pattern that nothing here matches, as a listing of another place: names that are not known."""
+    return re.sub(r"[*?]+", marker("any"), path)
 
 
 def is_result_file(name: str) -> bool:
@@ -163,6 +170,8 @@ class Precious:
         """What of value goes with the path, or nothing. A path that is not here is judged by its name."""
         if path.startswith(OWN) or ("\ue001" in path and _FRESH.search(path)):
             return ""
+        if whole and _STORE.search(path):
+            return path
         if not remote and "\ue001" not in path and os.path.lexists(path):
             return self.here(path, whole)
         return self.by_name(path, remote)

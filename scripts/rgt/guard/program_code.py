@@ -187,8 +187,7 @@ def recipe(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     inner.cwd = inner.path(option(words[1:], "-C", "--directory") or ".").rstrip("/")
     given = option(words[1:], "-f", "--file", "--makefile", "--justfile")
     usual = "justfile Justfile" if words[0] == "just" else "GNUmakefile makefile Makefile"
-    names = [given] if given else usual.split()
-    texts = [stdin] if given in ("-", "/dev/stdin") else [guard.content(name, inner) for name in names]
+    texts = [stdin] if given in ("-", "/dev/stdin") else [guard.content(n, inner) for n in (given or usual).split()]
     text = next((text for text in texts if not text.startswith("\ue001")), "")
     for names in re.findall(r"(?m)^(?:[-s]?include|import)\s+(.+)$", text):
         text += "".join(

@@ -28,6 +28,7 @@ FORKS = 4  # of a line's commands that are walked twice, as if a cd had failed
 DEVICE = Regex(
     r"/dev/(?:sd|nvme|vd|xvd|hd|mapper/|disk|md|dm-|mmcblk|loop)|/proc/sysrq-trigger|/sys/.*/(?:remove|reset|cgroup\.kill)$"
 )
+HOOKS = set("PROMPT_COMMAND GIT_SSH_COMMAND EDITOR VISUAL GIT_EDITOR PAGER GIT_PAGER GIT_SEQUENCE_EDITOR".split())
 LOSES: dict[str, Program] = {}  # programs that lose data, processes or machines
 STARTS: dict[str, Program] = {}  # programs that start others, change the shell's state, or print what is known
 
@@ -138,9 +139,16 @@ class Walker(Expander):
             self.generated(text, state)
             return ""
         state.depth += 1
+        before = len(state.traps)
         try:
-            return self.walk(parse(text), state, stdin)
+            out = self.walk(parse(text), state, stdin)
+            for body in state.traps[before:]:  # with the values that variables have at the end
+                at_end = state.copy()
+                at_end.stopped, at_end.traps = "", []
+                out += self.script(body, at_end)
+            return out
         finally:
+            del state.traps[before:]
             state.depth -= 1
 
     def generated(self, text: str, state: State) -> None:
@@ -357,6 +365,8 @@ class Walker(Expander):
             value = (before if isinstance(before, str) else " ".join(before)) + value
         state.variables[name] = value[:TEXT]
         state.home = value if name == "HOME" else state.home
+        if name in HOOKS:
+            self.script(value[:TEXT], state.copy())
         if operator == "=" and self.is_certain(values[0], state):
             state.certain = {**state.certain, name: value[:TEXT]}
 

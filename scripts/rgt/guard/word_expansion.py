@@ -52,6 +52,7 @@ class State:
         self.descriptors: dict[str, str] = {}  # that `exec 3> path` opened
         self.made: dict[str, dict[str, str]] = {}  # boxes that the line itself created, with their mounts
         self.arguments: list[str] = []
+        self.traps: list[str] = []  # one list for a script and what it starts
         self.depth = 0
         self.status: bool | None = None  # whether the last command succeeded, when that is sure
         self.stopped = ""  # the exit, return, break or continue that surely came before

@@ -81,7 +81,9 @@ def read(guard: Walker, words: list[str], state: State, stdin: str) -> None:
 
 def evaluate(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     if words[0] == "trap":
-        return guard.script("".join(operands(words[1:])[:1]), state.copy())
+        body = "".join(operands(words[1:])[:1])
+        state.traps[:] = [] if body == "-" else [*state.traps, body]
+        return ""
     return guard.script(" ".join(words[1:]) or stdin, state, stdin)
 
 
@@ -240,7 +242,8 @@ def terminal(guard: Walker, words: list[str], state: State, stdin: str) -> None:
 def make(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     from rgt.guard import program_code
 
-    if not has_flag(words[1:], "-n", "--dry-run", "--just-print", "--recon"):
+    lists = has_flag(words[1:], *WORDS["make lists"], *(["-l"] if words[0] in ("just", "task") else []))
+    if not lists and not has_flag(words[1:], "-n"):
         program_code.recipe(guard, words, state, stdin)
     return marker(words[0])
 
@@ -274,7 +277,7 @@ def escaping(guard: Walker, words: list[str], state: State, stdin: str) -> None:
 def option_texts(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     """tar --to-command TEXT, aws ssm --parameters '{"commands": ["TEXT"]}'"""
     for text in values_of(words[1:], *WORDS["text options"]):
-        if " " in text or guard.knows(text):
+        if (" " in text or guard.knows(text)) and not re.match(r"[\w-]+=\{", text):  # jsonpath={.items[*]}
             for one in re.findall(r'"([^"]*)"', text) if "commands" in text else [text]:
                 guard.script(re.sub(r"^(?:exec|ProxyCommand|cmd|commands)=", "", one), state.copy(), stdin)
 
