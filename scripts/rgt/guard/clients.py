@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 
-from rgt.guard.argument_words import has_flag, operands, option, values_of
+from rgt.guard.argument_words import has_flag, operands, option, shlex_words, values_of
 from rgt.guard.precious_paths import UNKNOWN, is_result_file
 from rgt.guard.quick_start import WORDS, Regex, re
 from rgt.guard.shell_walk import Walker, mounts
@@ -146,7 +146,7 @@ def ended_by(words: list[str], known: bool) -> int:
 def empties(words: list[str]) -> bool:
     """Scales to nothing: --replicas 0, --size=0, {"replicas": 0}, {"suspend": true}."""
     for i, word in enumerate(words[1:], 1):
-        if word in ("create", "run", "launch", "ssh", "exec"):  # tpu-vm ssh --worker=0
+        if word in ("create", "run", "launch", "ssh", "exec", "template", "lint", "diff", "plan", "validate", "get"):
             return False
         text = f"{word}=0" if words[i + 1 : i + 2] == ["0"] and word.startswith("-") else word
         low = "min" in text.lower() and "desired" not in text.lower()
@@ -170,6 +170,11 @@ def is_ending_call(name: str, known: bool) -> bool:
 def judge(guard: Walker, words: list[str], state: State, known: bool, generic: bool, stdin: str) -> None:
     """By the rows of the table, then by any verb that ends. `generic`: no function judges this program already."""
     name, told = words[0], " ".join(words[:6])
+    rest = operands(words[1:])
+    if known and (not rest or rest[0] in ("run", "-")) and len(rest) < 3:  # s5cmd run FILE, virsh < FILE
+        lines = guard.content(rest[1], state) if rest[1:] else stdin
+        for line in lines.split("\n") if "\ue001" not in lines[:1] else []:
+            guard.run([name, *shlex_words(line)] if line.strip() else [], state.copy(), "")
     if (
         (generic and storage(guard, words, state, stdin))
         or (known and made_here(words, state))
@@ -204,7 +209,7 @@ def judge(guard: Walker, words: list[str], state: State, known: bool, generic: b
         ends(next((word for word in words[at + 1 :] if not word.startswith("-")), "") if at >= 0 else "")
     elif not known and any(word.lstrip("-").split("=")[0] in _ERASES for word in words[1:]):
         guard.lose([one for one in words[1:] if os.path.exists(state.path(one))], state, words, "removes")
-    elif not known and (target := option(words[1:], "-o", "-O", "--output", "--out", "--outfile")):
+    elif target := option(words[1:], "-o", "-O", "--output", "--out", "--outfile"):
         guard.overwrite(target, state, words)
 
 
@@ -226,7 +231,7 @@ def matched(pattern: list[str], words: list[str]) -> list[str] | None:
     """The operands behind a client's verb, when these words are that verb; options with values may stand between."""
     verbs = [one.split("|") for one in pattern if not one.startswith("-")]
     flags = [one.split("|") for one in pattern if one.startswith("-")]
-    if not all(has_flag(words, *one) for one in flags):
+    if not all(has_flag(words, *one) or has_value(words, one[0]) for one in flags):
         return None
     for i, word in enumerate(words):
         if not verbs:
@@ -236,6 +241,11 @@ def matched(pattern: list[str], words: list[str]) -> list[str] | None:
         elif not word.startswith("-") and not (i and words[i - 1].startswith("-") and "=" not in words[i - 1]):
             return None
     return None if verbs else []
+
+
+def has_value(words: list[str], flag: str) -> bool:
+    name, equals, value = flag.partition("=")  # --mode=Complete, also --mode complete
+    return bool(equals) and (option(words, name) or "").lower() == value.lower()
 
 
 def made_here(words: list[str], state: State) -> bool:
@@ -322,8 +332,7 @@ def spoil(guard: Walker, source: str, target: str, state: State, stdin: str, wor
     empty = empty or bool(
         re.search(r"(?i)(?:^|[^a-z])(?:empty|blank|dummy|zeros?)(?:[^a-z]|$)", os.path.basename(source))
     )
-    other = source != "-" and os.path.splitext(place)[1] != os.path.splitext(name)[1] and os.path.isfile(place)
-    other = other and not guard.precious.lost(place, False)
+    other = source != "-" and not guard.precious.lost(place, False)
     if empty or other or place in state.folders or (told is not None and is_said(guard, told)):
         guard.act("path", f"writes over {target}", words, target)
 

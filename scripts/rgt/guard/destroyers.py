@@ -50,6 +50,9 @@ _OUTPUT = Regex(
 _DESTROYS, _TIDIES = WORDS["destroying names"], WORDS["tidying names"] | LIGHT - {"user", "account", "log", "metric"}
 _SELECT = Regex(r"(?is)(?:^|;)\s*(?:select|explain|show|describe)\b[^;]*")  # what it asks for is no order
 _IMAGE = Regex("/(?!dev/)|.*\\.(?:img|raw|iso)$|\ue001losetup\ue006")
+_GONE = Regex(r"\b(?:state|mode)\s*[:=]\s*[\"']?(?:absent|terminated|stopped|deleted?|delobj|killed|powered-?off)\b")
+_TASK = WORDS["task keys"]
+_CLOUD = Regex(r"aws|amazon|google|azure|hetzner|openstack|digital_?ocean|^(?:ec2|gc[ep]|hcloud|os|k8s|proxmox|vmware|s3)(?:_|$)")
 ROWS = {name: row for row in PROGRAMS["destroyers"] for name in row["names"].split()}
 
 
@@ -69,6 +72,9 @@ def by_row(guard: Walker, words: list[str], state: State, stdin: str) -> None:
         for path in targets:
             if path.startswith("/dev/") and DEVICE.match(path):
                 guard.act("device", f"{words[0]} {say} {path}", words, path)
+    elif row["how"] == "write":
+        for path in targets[int(row["at"]) :][:1]:
+            guard.overwrite(path, state, words)
     elif row["how"] == "device" and _IMAGE.match(words[-1]):  # a file, no disk
         guard.lose([words[-1]], state, words, say)
     elif row["how"] != "device" or len(words) > 1:
@@ -126,6 +132,10 @@ def unpack(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     told = operands(words[1:], "-f -C -d --file --directory")
     packed = words[0].startswith(("7", "unzip"))
     bundled = words[0] != "unzip" and words[1:2] == told[:1]  # tar xzf ARCHIVE, 7z x ARCHIVE
+    written = told[1:2] if bundled and ("a" in told[0] if packed else "c" in told[0]) else []
+    written += values_of(words[1:], "-f", "--file") if has_flag(words[1:], "-c", "--create") and not packed else []
+    for path in written:
+        guard.overwrite(path, state, words)
     extracts = has_flag(words[1:], *(["-o", "-aoa", "-y"] if packed else ["-x", "--extract"]))
     if (extracts or (bundled and not packed and "x" in told[0])) and not has_flag(words[1:], "-k", "--skip-old-files"):
         for member in told[bundled + (bundled or packed) :]:
@@ -153,10 +163,10 @@ def rsync(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     if has_flag(words[1:], "--remove-source-files", "--remove-sent-files") or {"/MOV", "/MOVE"} & set(words):
         for place in places[:-1]:
             guard.lose_place(place, state, words, "removes")
-    if places and not state.remote and os.path.isfile(state.path(places[-1])):
-        copy(guard, ["cp", *places], state, stdin)
-    if len(places) == 2 and ":" in places[1] and not state.remote:
-        spoil(guard, places[0], places[1], state, stdin, words)
+    keeps = has_flag(words[1:], "-u", "--update", "--ignore-existing", "-b", "--backup", "--existing")
+    for source in places[:-1] if not state.remote and not keeps else []:
+        if not source.endswith(("/", ".", "*")):
+            spoil(guard, source, places[-1], state, stdin, words)
     emptied(guard, words, places, state)
 
 
@@ -416,8 +426,13 @@ def ansible(guard: Walker, words: list[str], state: State, stdin: str) -> None:
         guard.act("end", "ends or restarts the machines", words)
     elif ends and module.endswith("file"):
         guard.lose([named], there, words, "removes")
-    elif ends and about(parts(module), False):  # ec2_instance, docker_container
+    elif ends and is_rented(module, given.get("kind", "")):
         guard.act("end", f"{module} ends {named}", words, named)
+
+
+def is_rented(module: str, kind: str) -> bool:
+    """ec2_instance, docker_container, k8s with the kind that it is about."""
+    return about([*parts(module), *parts(kind)], bool(_CLOUD.search(module)))
 
 
 def playbook(guard: Walker, words: list[str], state: State, stdin: str) -> None:
@@ -430,6 +445,9 @@ def playbook(guard: Walker, words: list[str], state: State, stdin: str) -> None:
             if re.search(r"\bstate\s*[:=]\s*[\"']?absent", task) and re.search(r"\bfile:", task):
                 gone = re.findall(r"\b(?:path|dest|name)\s*[:=]\s*[\"']?(/[^\s\"']+|~[^\s\"']+)", task)
                 guard.lose(gone, state.elsewhere(), words, "removes")
+            module = next((key for key in re.findall(r"(?m)^\s*([\w.]+):", task) if key not in _TASK), "")
+            if _GONE.search(task) and is_rented(module, "".join(re.findall(r"\bkind:\s*(\w+)", task))):
+                guard.act("end", f"{module} ends what it names", words)
             if re.search(r"\b(?:shell|command|raw|cmd)\s*:", task):
                 for line in re.findall(r"(?m)^\s*(?:[\w.]+:\s*)?[\"']?([^\s\"'].*?)[\"']?$", task):
                     guard.script(line, state.elsewhere())
@@ -462,6 +480,8 @@ def web_client(guard: Walker, words: list[str], state: State, stdin: str) -> Non
         request(guard, "GET" if head else method, url, data, words)
         if upload := option(words[1:], "-T", "--upload-file") if words[0] == "curl" else None:
             spoil(guard, upload, url.partition("?")[0], state, stdin, words)
+        if words[0] == "curl" and has_flag(words[1:], "-O", "--remote-name", "--remote-name-all"):
+            guard.overwrite(os.path.basename(url.partition("?")[0]) or ".", state, words)
     target = option(words[1:], *outputs) if outputs else None
     if target and target != "-":
         guard.overwrite(target, state, words)

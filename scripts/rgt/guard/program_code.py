@@ -106,7 +106,7 @@ _WRITES = Regex(
 )
 _ADDRESS = Regex(r"(?:https?:)?/[\w./:$?=&{}-]*")
 _SDK = Regex(
-    r"aws-sdk|Aws(?:::|\\)|amazonaws|@google-cloud|@azure|Google::Cloud|Azure::|dockerode|kubernetes|openai|\bminio\b"
+    r"aws-sdk|Aws(?:::|\\)|amazonaws|@google-cloud|@azure|Google::Cloud|Azure::|dockerode|kubernetes|openai|\bminio\b|pulumi"
 )
 _METHOD = Regex(r"(?i)\b(delete|post|put|patch)\b")
 
@@ -130,6 +130,8 @@ def foreign(guard: Walker, text: str, state: State, language: str = "", stdin: s
     stdin = re.sub(r"[|;&<>()'\"`$]", " ", stdin[:200])  # will stand in a marker that is read as a shell's text
     known = dict(re.findall(rf"(\w+)\s*=\s*({_LITERAL})", text))
     text = re.sub(r"(?<=[(,\s])\$?(\w+)(?=\s*[,);])", lambda match: known.get(match[1], match[0]), text)
+    for name, own in re.findall(r"\b([A-Z]\w+)(?: as |\s*:\s*)(\w+)(?=[\s,}])", text):  # import {X as Y}, {X: Y} = require
+        text = re.sub(rf"\b{own}(?=\s*\()", name, text)
     for match in re.finditer(rf"{_LITERAL}(?:[\s,\[]+{_LITERAL})*", text) if _RUNS.search(text) else ():
         literals = [_bare(one, stdin) for one in re.findall(_LITERAL, match[0])]
         first = literals[0].split()
@@ -154,7 +156,9 @@ def foreign(guard: Walker, text: str, state: State, language: str = "", stdin: s
     spares = keys and not any(guard.precious.by_name(key, True) for key in keys)  # only scratch in a bucket
     for call in set(re.findall(r"\b[A-Za-z_][\w.]*(?=\s*\()|(?<=\)\.)[a-z]\w+(?=\()", text)):
         profile = guard.table["calls"].get(call.rpartition(".")[2])
-        is_clear = len(parts(call.rpartition(".")[2])) > 1 or f").{call}(" in text  # not: a Map's own delete()
+        last = call.rpartition(".")[2]  # not: a Map's own delete(), client.destroy()
+        given = last in ("destroy", "terminate") and not re.search(rf"\b{last}\(\s*\)", text)
+        is_clear = len(parts(last)) > 1 or given or f").{call}(" in text
         if (
             profile is not None
             or is_ending_call(call, False)
