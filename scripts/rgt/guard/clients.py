@@ -55,12 +55,13 @@ _ENGINE = Regex(r"(?:docker|podman|containerd)\.sock|:237[56]\b")
 _CLUSTER = Regex(r"/apis?/[\w./]*namespaces/")
 _BESIDE = Regex(r"volume|drive|storage|snapshot|bucket|\bjobs\b|template|endpoint|serverless")
 _MOVES, _MIRRORS = {"mv", "move", "moveto"}, {"sync", "rsync", "mirror"}
-_COPIES = {"cp", "copy", "copyto", "put", "rcat", "pipe", "upload"}
+_COPIES = {"cp", "scp", "copy", "copyto", "put", "rcat", "pipe", "upload"}
+_BRINGS = {"download", "pull", "get", "receive", "fetch"}
 _NOTHING = Regex(r"(?:^|[\s;|&(])(?::|true|echo|printf|touch)(?=[\s|>])|[^>\s&]\s*/dev/null|(?:^|[;&|])\s*>")
 _EMPTIES = {"rm", "rmr", "delete", "del", "remove", "deletefile", "cleanup", "rmdirs", "dedupe", "expunge"}
 _PLACE = Regex(
     r"(?:s3|gs|r2|oss|cos|obs|b2|abfss?|wasbs?|lakefs|hf|dbfs|swift|az|gcs|minio|tos|bos|hdfs|s3a)://"
-    r"|https://[\w.-]*(?:blob|dfs|s3|storage)[\w.-]*/|[\w.-]{2,}:(?!/?\d|//)"
+    r"|https://[\w.-]*(?:blob|dfs|s3|storage)[\w.-]*/|(?:[\w-]+/)?[\w.-]{2,}:(?!/?\d|//)"
 )
 _SCRATCH = Regex(r"/(?:te?mp|scratch|cache|build|dist)(?:/|$)")
 _MADE = Regex(
@@ -170,11 +171,8 @@ def is_ending_call(name: str, known: bool) -> bool:
 def judge(guard: Walker, words: list[str], state: State, known: bool, generic: bool, stdin: str) -> None:
     """By the rows of the table, then by any verb that ends. `generic`: no function judges this program already."""
     name, told = words[0], " ".join(words[:6])
-    rest = operands(words[1:])
-    if known and (not rest or rest[0] in ("run", "-")) and len(rest) < 3:  # s5cmd run FILE, virsh < FILE
-        lines = guard.content(rest[1], state) if rest[1:] else stdin
-        for line in lines.split("\n") if "\ue001" not in lines[:1] else []:
-            guard.run([name, *shlex_words(line)] if line.strip() else [], state.copy(), "")
+    if known:
+        told_lines(guard, words, state, stdin)
     if (
         (generic and storage(guard, words, state, stdin))
         or (known and made_here(words, state))
@@ -187,13 +185,8 @@ def judge(guard: Walker, words: list[str], state: State, known: bool, generic: b
         covered = profile if profile in guard.table["downs"] and not _BESIDE.search(told) else ""
         guard.act("end", f"`{told}` ends, stops or deletes what is rented or shared", words, box, covered, box)
 
-    if name in ("terraform", "tofu"):  # plan -destroy -out=FILE, then apply FILE
-        plan = [
-            state.path(word.partition("=")[2]) for word in words if word.startswith("-out=") and "-destroy" in words
-        ]
-        state.files.update(dict.fromkeys(plan, "destroy"))
-        if "apply" in words and any(state.files.get(state.path(word)) == "destroy" for word in words[1:]):
-            ends("")
+    if name in ("terraform", "tofu") and applies_end(words, state):
+        ends("")
     signal = (option(words, "-s", "--signal") or "").removeprefix("SIG")
     for profile, pattern in guard.table["commands"].get(name, []):
         rest = matched(pattern.lstrip("!").split(), words[1:])
@@ -201,6 +194,8 @@ def judge(guard: Walker, words: list[str], state: State, known: bool, generic: b
             if not pattern.startswith("!") and signal not in ("USR1", "USR2", "CONT"):
                 ends("".join(rest[:1]), profile)
             return
+    if generic:
+        writes(guard, words, state)
     if not generic or name in WORDS["tools"]:
         return
     at, line = ended_by(words, known), " ".join(words)
@@ -209,8 +204,35 @@ def judge(guard: Walker, words: list[str], state: State, known: bool, generic: b
         ends(next((word for word in words[at + 1 :] if not word.startswith("-")), "") if at >= 0 else "")
     elif not known and any(word.lstrip("-").split("=")[0] in _ERASES for word in words[1:]):
         guard.lose([one for one in words[1:] if os.path.exists(state.path(one))], state, words, "removes")
-    elif target := option(words[1:], "-o", "-O", "--output", "--out", "--outfile"):
+
+
+def applies_end(words: list[str], state: State) -> bool:
+    """terraform plan -destroy -out=FILE, then apply FILE."""
+    plans = [word.partition("=")[2] for word in words if word.startswith("-out=") and "-destroy" in words]
+    state.files.update(dict.fromkeys(map(state.path, plans), "destroy"))
+    return "apply" in words and any(state.files.get(state.path(word)) == "destroy" for word in words[1:])
+
+
+def told_lines(guard: Walker, words: list[str], state: State, stdin: str) -> None:
+    """s5cmd run FILE, virsh < FILE: commands of a client, one a line."""
+    given = operands(words[1:])
+    if len(given) < 3 and (not given or given[0] in ("run", "-")):
+        lines = guard.content(given[1], state) if given[1:] else stdin
+        for line in lines.split("\n") if "\ue001" not in lines[:1] else []:
+            guard.run([words[0], *shlex_words(line)] if line.strip() else [], state.copy(), "")
+
+
+def writes(guard: Walker, words: list[str], state: State) -> None:
+    """A file that any program is told to write: -o FILE, download NAME --local-dir FOLDER."""
+    if target := option(words[1:], "-o", "-O", "--output", "--out", "--outfile"):
         guard.overwrite(target, state, words)
+    given = operands(words[1:], "-c -n --container-name --name --bucket --key --account-name")
+    verb = next((i for i, word in enumerate(given[:4]) if not _BRINGS.isdisjoint(parts(word))), 9)
+    folder = option(words[1:], "--local-dir", "--output-dir") or ""
+    brought = [os.path.join(folder, name) for name in given[verb + 1 :]] if folder else given[verb + 2 :][-1:]
+    brought += given[verb + 1 :][-1:] if "--key" in words else []
+    for path in brought + values_of(words, "-f", "--file") * (verb < 9):
+        guard.overwrite(path, state, words)
 
 
 def raw_request(guard: Walker, words: list[str]) -> bool:
@@ -274,11 +296,13 @@ def storage(guard: Walker, words: list[str], state: State, stdin: str) -> bool:
     if words[1:2] in (["dfs"], ["fs"]) and len(words) > 2:  # hdfs dfs -rm
         words = [words[0], words[2].lstrip("-"), *words[3:]]
     words = [w for i, w in enumerate(words) if not (re.fullmatch(r"\d+[a-zA-Z]?", w) and words[i - 1][:2] == "--")]
-    valued = "--profile --region --project --endpoint-url -o -h -u --exclude --include"
+    valued = "--profile --region --project --endpoint-url -o -h -u --exclude --include --zone --container -c"
     rest = operands(words[1:], "" if words[0] in ("hdfs", "hadoop") else valued)
+    rest += stdin.split() if has_flag(words[1:], "-I", "--read-paths-from-stdin") else []
     places = [word for word in rest if _PLACE.match(word)]
     copies = _COPIES.intersection(part for word in words[1:5] for part in parts(word))
     named, body = option(words, "--key", "-n", "--name", "--blob-name"), option(words, "--body", "-f", "--file")
+    copies = set() if has_flag(words[1:], "-n", "--no-clobber", "--no-overwrite", "--ignore-existing") else copies
     if copies and ((named and body) or (rest[1:] and ({*rest[-2:]} & {*places} or words[0] in WORDS["buckets"]))):
         source = body or ("-" if copies & {"rcat", "pipe"} else rest[-2])
         spoil(guard, source, named if named and body else rest[-1], state, stdin, words)
@@ -332,7 +356,7 @@ def spoil(guard: Walker, source: str, target: str, state: State, stdin: str, wor
     empty = empty or bool(
         re.search(r"(?i)(?:^|[^a-z])(?:empty|blank|dummy|zeros?)(?:[^a-z]|$)", os.path.basename(source))
     )
-    other = source != "-" and not guard.precious.lost(place, False)
+    other = source != "-" and "\ue001" not in name and not guard.precious.lost(place, False)
     if empty or other or place in state.folders or (told is not None and is_said(guard, told)):
         guard.act("path", f"writes over {target}", words, target)
 

@@ -49,21 +49,29 @@ _OUTPUT = Regex(
 )
 _DESTROYS, _TIDIES = WORDS["destroying names"], WORDS["tidying names"] | LIGHT - {"user", "account", "log", "metric"}
 _SELECT = Regex(r"(?is)(?:^|;)\s*(?:select|explain|show|describe)\b[^;]*")  # what it asks for is no order
+_SCRIPT = Regex(r"(?:\.read|\\ir?|\\\.|source)\s+([^\s;'\"]+)")  # that a database client is told to read
 _IMAGE = Regex("/(?!dev/)|.*\\.(?:img|raw|iso)$|\ue001losetup\ue006")
 _GONE = Regex(r"\b(?:state|mode)\s*[:=]\s*[\"']?(?:absent|terminated|stopped|deleted?|delobj|killed|powered-?off)\b")
 _TASK = WORDS["task keys"]
-_CLOUD = Regex(r"aws|amazon|google|azure|hetzner|openstack|digital_?ocean|^(?:ec2|gc[ep]|hcloud|os|k8s|proxmox|vmware|s3)(?:_|$)")
+_CLOUD = Regex(
+    r"aws|amazon|google|azure|hetzner|openstack|digital_?ocean|^(?:ec2|gc[ep]|hcloud|os|k8s|proxmox|vmware|s3)(?:_|$)"
+)
 ROWS = {name: row for row in PROGRAMS["destroyers"] for name in row["names"].split()}
 
 
 def by_row(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     row, told = ROWS[words[0]], " ".join(words[1:])
     if row["how"] == "records":
-        files = [guard.content(path, state) for path in values_of(words, "-f", "--file")]
+        named = values_of(words, "-f", "--file") + _SCRIPT.findall(f"{told}\n{stdin}")
+        files = [guard.content(path, state) for path in named]
         told = " ".join(_SELECT.sub("", text) for text in [*words[1:], stdin, *files])
-    if ("unless" in row and re.search(row["unless"], told)) or ("only" in row and not re.search(row["only"], told)):
-        return
     targets, say = operands(words[1:], row.get("valued", "")), row.get("say", "removes")
+    if "unless" in row and re.search(row["unless"], told):
+        return
+    for path in targets[int(row["at"]) :][:1] if "at" in row else []:
+        guard.overwrite(path, state, words)
+    if row["how"] == "write" or ("only" in row and not re.search(row["only"], told)):
+        return
     if row["how"] == "lose":
         flags = row.get("whole", "").split()  # with one of these folders go, too; without a list, always
         whole = not flags or has_flag(words[1:], *flags) or not {"/s", "/S"}.isdisjoint(words)
@@ -72,9 +80,6 @@ def by_row(guard: Walker, words: list[str], state: State, stdin: str) -> None:
         for path in targets:
             if path.startswith("/dev/") and DEVICE.match(path):
                 guard.act("device", f"{words[0]} {say} {path}", words, path)
-    elif row["how"] == "write":
-        for path in targets[int(row["at"]) :][:1]:
-            guard.overwrite(path, state, words)
     elif row["how"] == "device" and _IMAGE.match(words[-1]):  # a file, no disk
         guard.lose([words[-1]], state, words, say)
     elif row["how"] != "device" or len(words) > 1:
@@ -443,10 +448,11 @@ def playbook(guard: Walker, words: list[str], state: State, stdin: str) -> None:
         text = guard.content(path, state)
         for task in re.split(r"(?m)^\s*- (?=[\w.]+:)", "" if text.startswith("\ue001") else text):
             if re.search(r"\bstate\s*[:=]\s*[\"']?absent", task) and re.search(r"\bfile:", task):
-                gone = re.findall(r"\b(?:path|dest|name)\s*[:=]\s*[\"']?(/[^\s\"']+|~[^\s\"']+)", task)
+                gone = re.findall(r"(?<=[\s\"'=\[])([/~][^\s\"',}\]]+)", task)
                 guard.lose(gone, state.elsewhere(), words, "removes")
             module = next((key for key in re.findall(r"(?m)^\s*([\w.]+):", task) if key not in _TASK), "")
-            if _GONE.search(task) and is_rented(module, "".join(re.findall(r"\bkind:\s*(\w+)", task))):
+            ends = _GONE.search(task) and is_rented(module, "".join(re.findall(r"\bkind:\s*(\w+)", task)))
+            if ends or module.endswith(("reboot", "shutdown")):
                 guard.act("end", f"{module} ends what it names", words)
             if re.search(r"\b(?:shell|command|raw|cmd)\s*:", task):
                 for line in re.findall(r"(?m)^\s*(?:[\w.]+:\s*)?[\"']?([^\s\"'].*?)[\"']?$", task):

@@ -122,6 +122,7 @@ def grep(guard: Walker, words: list[str], state: State, stdin: str) -> str:
 def decode(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     """base64 -d, openssl base64 -d; nushell's `decode base64`"""
     if not has_flag(words[1:], "-d", "-D", "--decode") and words[0] != "decode":
+        guard.overwrite(option(words[1:], "-out") or "/dev/null", state, words)
         return marker("base64")
     paths = [path for path in operands(words[1:], "-w -i -in") if path not in ("base64", "enc", "-base64")]
     return decoded(guard.content(paths[0], state) if paths else stdin)
@@ -326,6 +327,7 @@ def find(guard: Walker, words: list[str], state: State, stdin: str) -> str:
         negated = {rest[i + 2] for i, word in enumerate(rest[:-2]) if word in ("!", "-not")}
         named = [rest[i + 1] for i, word in enumerate(rest[:-1]) if word in ("-name", "-iname", "-path")]
         guess = root.rstrip("/") + "/" + next((name for name in named if name not in negated), "*")
+        guess = guess if state.remote else listed(guess)
         told = [wanted.sinks[word] for word in {"-delete", *prints} & set(rest)]
         for sink in [paths, *told, *(hits for _, _, hits in wanted.executes)]:
             sink.append(guess)

@@ -35,7 +35,9 @@ _DATA_FILE = Regex(
 # values that no name had before: $$, $RANDOM, seconds
 _FRESH = Regex("\ue001(?:\\$\\$|S?RANDOM|EPOCH\\w*|uuidgen|date\ue006[^\ue002]*%[sN])[^\ue002]*\ue002")
 # data itself, under tools for versions, whose other folders are caches
-_STORE = Regex(r"(?:^|/)\.(?:dvc(?:/cache(?:/(?!runs|tmp).*)?)?|git/(?:annex|lfs)(?:/objects.*)?|oxen(?:/versions.*)?)[/*]*$")
+_STORE = Regex(
+    r"(?:^|/)\.(?:dvc(?:/cache(?:/(?!runs|tmp).*)?)?|git/(?:annex|lfs)(?:/objects.*)?|oxen(?:/versions.*)?)[/*]*$"
+)
 OWN = "/tmp/tmp.guard0000"  # stands for the folder that mktemp makes
 UNKNOWN = Regex("\ue001([^\ue002]*)\ue002")
 
@@ -170,7 +172,7 @@ class Precious:
         """What of value goes with the path, or nothing. A path that is not here is judged by its name."""
         if path.startswith(OWN) or ("\ue001" in path and _FRESH.search(path)):
             return ""
-        if whole and _STORE.search(path):
+        if _STORE.search(path):
             return path
         if not remote and "\ue001" not in path and os.path.lexists(path):
             return self.here(path, whole)

@@ -35,6 +35,10 @@ def interpreter(guard: Walker, words: list[str], state: State, stdin: str) -> No
         foreign(guard, " ".join(words[1:]), state, stdin=stdin)
         return
     rest = after_options(words[1:], {"-I", "-r", "-M", "-l"})
+    if rest[:1] == ["run"]:  # go, deno, bun
+        rest = after_options(rest[1:], set())
+        if name == "bun":
+            package(guard, ["bun", *rest], state)
     text = guard.content(rest[0], state) if rest and rest[0] != "-" else stdin
     if not text.startswith("\ue001"):
         foreign(guard, text, state, name)
@@ -130,7 +134,9 @@ def foreign(guard: Walker, text: str, state: State, language: str = "", stdin: s
     stdin = re.sub(r"[|;&<>()'\"`$]", " ", stdin[:200])  # will stand in a marker that is read as a shell's text
     known = dict(re.findall(rf"(\w+)\s*=\s*({_LITERAL})", text))
     text = re.sub(r"(?<=[(,\s])\$?(\w+)(?=\s*[,);])", lambda match: known.get(match[1], match[0]), text)
-    for name, own in re.findall(r"\b([A-Z]\w+)(?: as |\s*:\s*)(\w+)(?=[\s,}])", text):  # import {X as Y}, {X: Y} = require
+    for name, own in re.findall(
+        r"\b(\w+(?= as )|[A-Z]\w+)(?: as |\s*:\s*)(\w+)(?=[\s,}])", text
+    ):  # import {X as Y}, {X: Y} = require
         text = re.sub(rf"\b{own}(?=\s*\()", name, text)
     for match in re.finditer(rf"{_LITERAL}(?:[\s,\[]+{_LITERAL})*", text) if _RUNS.search(text) else ():
         literals = [_bare(one, stdin) for one in re.findall(_LITERAL, match[0])]
@@ -154,11 +160,11 @@ def foreign(guard: Walker, text: str, state: State, language: str = "", stdin: s
     sdk = _SDK.search(text)
     keys = re.findall(r"[kK]ey[\"']?\s*[:=]>?\s*[\"']([^\"']+)", text)
     spares = keys and not any(guard.precious.by_name(key, True) for key in keys)  # only scratch in a bucket
-    for call in set(re.findall(r"\b[A-Za-z_][\w.]*(?=\s*\()|(?<=\)\.)[a-z]\w+(?=\()", text)):
+    for call in set(re.findall(r"\b[A-Za-z_][\w.]*(?=\s*\()|(?<=\)\.)[a-z]\w+(?=\(|\s*(?:$|[;}]))", text)):
         profile = guard.table["calls"].get(call.rpartition(".")[2])
         last = call.rpartition(".")[2]  # not: a Map's own delete(), client.destroy()
         given = last in ("destroy", "terminate") and not re.search(rf"\b{last}\(\s*\)", text)
-        is_clear = len(parts(last)) > 1 or given or f").{call}(" in text
+        is_clear = len(parts(last)) > 1 or given or re.search(rf"\)\.{call}\b", text)
         if (
             profile is not None
             or is_ending_call(call, False)

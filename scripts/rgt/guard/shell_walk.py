@@ -405,6 +405,8 @@ class Walker(Expander):
         """The line itself writes this file, or feeds a process: >(sh)."""
         key = state.path(path)
         state.files[key] = text[:TEXT]
+        if key.startswith(("/etc/cron", "/var/spool/cron")):
+            self.run(["crontab", "-"], state.copy(), text)
         if key in state.readers:
             self.walk(state.readers[key], state.copy(), text)
 

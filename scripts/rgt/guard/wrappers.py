@@ -187,7 +187,9 @@ def parallel(guard: Walker, words: list[str], state: State, stdin: str) -> str:
         return ""
     rest = after_options(words[1:], WORDS["parallel options"])
     at = next((i for i, word in enumerate(rest) if word.startswith(":::")), len(rest))
-    command, values = " ".join(rest[:at]), rest[at + 1 :] or stdin.split("\n")
+    listed = option(words[1:], "-a", "--arg-file") or ("".join(rest[at + 1 : at + 2]) if "::::" in rest else "")
+    stdin = guard.content(listed, state) if listed else stdin
+    command, values = " ".join(rest[:at]), (rest[at + 1 :] if not listed else []) or stdin.split("\n")
     for value in [v for v in values if v][:VALUES] or [marker("stdin")]:
         text = re.sub(r"\{[./#%0-9]*\}", lambda _, v=value: v, command)  # type: ignore[misc]
         guard.script(text if text != command else f"{command} {value}", state.copy())
@@ -257,7 +259,13 @@ def interpreter(guard: Walker, words: list[str], state: State, stdin: str) -> st
 
 def sftp(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     text = option(words[1:], "-e", "-c") or guard.content(option(words[1:], "-b", "-f") or "-", state)
-    guard.script(stdin if text.startswith("\ue001") else text, state.elsewhere())
+    text = stdin if text.startswith("\ue001") else text
+    for place in operands(words[1:], "-b -B -c -D -F -i -J -l -o -P -R -S -s -u -p")[:1]:  # sftp HOST:FILE [HERE]
+        text += f"\nget {place.partition(':')[2]} {words[-1] if words[-1] != place else ''}" if ":" in place else ""
+    for verb, source, target in re.findall(r"(?m)^\s*(m?get|reget|put)\s+(?:-\w+\s+)*(\S+)(?:[ \t]+(\S+))?", text):
+        places = [source, f"host:{target}"] if verb == "put" else [f"host:{source}", target or "."]
+        guard.run(["scp", *places], state, "")
+    guard.script(text, state.elsewhere())
 
 
 def escaping(guard: Walker, words: list[str], state: State, stdin: str) -> None:
