@@ -56,6 +56,7 @@ _CLUSTER = Regex(r"/apis?/[\w./]*namespaces/")
 _BESIDE = Regex(r"volume|drive|storage|snapshot|bucket|\bjobs\b|template|endpoint|serverless")
 _MOVES, _MIRRORS = {"mv", "move", "moveto"}, {"sync", "rsync", "mirror"}
 _COPIES = {"cp", "scp", "copy", "copyto", "put", "rcat", "pipe", "upload"}
+_CHOSEN = Regex(r"(?i)(?:best|last|latest|final|results?|metrics)\b")  # there is one of it, and it has this name
 _BRINGS = {"download", "pull", "get", "receive", "fetch"}
 _NOTHING = Regex(r"(?:^|[\s;|&(])(?::|true|echo|printf|touch)(?=[\s|>])|[^>\s&]\s*/dev/null|(?:^|[;&|])\s*>")
 _EMPTIES = {"rm", "rmr", "delete", "del", "remove", "deletefile", "cleanup", "rmdirs", "dedupe", "expunge"}
@@ -356,7 +357,9 @@ def spoil(guard: Walker, source: str, target: str, state: State, stdin: str, wor
     empty = empty or bool(
         re.search(r"(?i)(?:^|[^a-z])(?:empty|blank|dummy|zeros?)(?:[^a-z]|$)", os.path.basename(source))
     )
-    other = source != "-" and "\ue001" not in name and not guard.precious.lost(place, False)
+    unlike = os.path.splitext(place)[1] != os.path.splitext(name)[1] and os.path.isfile(place)
+    unlike = unlike or bool("://" not in target and name != os.path.basename(source) and _CHOSEN.match(name))
+    other = source != "-" and unlike and not guard.precious.lost(place, False)
     if empty or other or place in state.folders or (told is not None and is_said(guard, told)):
         guard.act("path", f"writes over {target}", words, target)
 

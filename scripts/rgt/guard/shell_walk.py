@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 
 from rgt.guard.argument_words import values_of
-from rgt.guard.precious_paths import UNKNOWN, Precious, is_result_file, marker
+from rgt.guard.precious_paths import UNKNOWN, Precious, is_result_file, listed, marker
 from rgt.guard.quick_start import Regex, re
 from rgt.guard.shell_reader import DECLARES, Node, Word, parse
 from rgt.guard.word_expansion import MATCHES, NESTING, TEXT, VALUES, Aborted, Expander, State, TooMuch
@@ -177,7 +177,9 @@ class Walker(Expander):
             out = self.walk(node.nodes[0], state.copy(), stdin)
         elif node.kind == "for":
             sure = all(self.is_certain(word, state) for word in node.words)
+            state.quoted = set()
             values = [value for word in node.words for value in self.expand(word, state)][:VALUES] or [""]
+            values = [self.elsewhere(value) if value not in state.quoted else value for value in values]
             for value in values if node.words else [marker("loop")]:
                 state.variables[node.name] = value
                 state.certain = {node.name: value} if sure else {}
@@ -192,6 +194,11 @@ class Walker(Expander):
             out = self.branches(node, state, stdin)
         self.remember_output(node, state, out)
         return out
+
+    def elsewhere(self, value: str) -> str:
+        """A pattern for a folder that is not here names files of the machine that the line is meant for."""
+        folder = re.split(r"[*?\[]", value)[0].rpartition("/")[0]
+        return listed(value) if value[:1] == "/" and folder != value and not os.path.isdir(folder) else value
 
     def sequence(self, node: Node, state: State, stdin: str) -> str:
         out = ""
@@ -316,7 +323,7 @@ class Walker(Expander):
             return None
         if asked[0] in ("-n", "-z"):
             return bool(asked[1]) == (asked[0] == "-n")
-        if asked[1] and (state.remote or self.ran):
+        if asked[1] and (state.remote or self.ran or "\ue001" in asked[1]):
             return None
         return bool(asked[1]) and {"-d": os.path.isdir, "-f": os.path.isfile}.get(asked[0], os.path.exists)(
             state.path(asked[1])

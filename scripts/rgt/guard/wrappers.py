@@ -238,7 +238,11 @@ def terminal(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     elif words[0] == "screen" or _NEW_PANE & set(rest):
         state.made.update({one: {} for one in named if not has_flag(rest, "-A", "-r")})
         command = command[words[0] != "screen" :]
-        guard.script(" ".join(rest[rest.index(command[0]) :] if command else []), state.copy())
+        started = rest[rest.index(command[0]) :] if command else []
+        if len(started) == 1:
+            guard.script(started[0], state.copy())
+        else:
+            guard.run(started, state.copy(), "")
 
 
 def make(guard: Walker, words: list[str], state: State, stdin: str) -> str:
