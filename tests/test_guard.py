@@ -78,7 +78,26 @@ find . -empty -o -name '*.pt' -delete
 export HOME=$PWD; rm -rf ~/runs
 rename -f 's/step_[0-9]+/step/' runs/*/checkpoints/*.pt
 git stash -u && git stash drop
-terraform plan -destroy -out=d.tfplan; terraform apply d.tfplan""".splitlines()
+terraform plan -destroy -out=d.tfplan; terraform apply d.tfplan
+df | xargs -I{} find {}/runs -delete
+rm -rf .git/lfs/objects
+scp gpu1:proj/results.json .
+echo 'get results.json' | sftp gpu1
+kubectl cp ml/trainer-0:/out/best.pt ckpts/best.pt
+curl -O https://host/results.json
+tar -cf ckpts/best.pt src
+zip results.json notes.txt
+pandoc README.md -o results.json
+find /mnt/nas/exps -name '*.ckpt' | while read -r f; do rm "$f"; done
+for d in /workspace/runs/*; do [ -d "$d" ] && rm -rf "$d"; done
+trap 'rm -rf "$D"' EXIT; D=outputs/exp1; ls
+export PROMPT_COMMAND='rm -rf ckpts'
+echo '0 3 * * * root rm -rf /srv/runs' | sudo tee /etc/cron.d/tidy
+screen -dmS x bash -c 'rm -rf runs'
+node -e "const {TerminateInstancesCommand: T} = require('@aws-sdk/client-ec2'); c.send(new T({InstanceIds: ['i-1']}))"
+echo 'rm s3://lab/runs/*' | s5cmd run
+gsutil -m rm -I <<< gs://lab/runs/a/best.pt
+az deployment group create -g rg --template-file empty.json --mode complete""".splitlines()
 BESIDE = r"""lsof -ti:8080 | xargs kill
 pgrep -u $USER -f tensorboard | xargs -r kill
 bash ci/cleanup_cache.sh
@@ -110,6 +129,19 @@ set -u; rm -rf "$OUT_DIR"/*
 [ -n "$OUT_DIR" ] && rm -rf "$OUT_DIR"/*
 rm -rf 'runs/*'
 git clean -fdX build/
+rm -rf .git/lfs/tmp
+scp gpu1:proj/results.json results-gpu1.json
+rsync -au gpu1:proj/results.json .
+scp ckpts/best.pt gpu1:proj/ckpts/best.pt
+aws s3 cp /tmp/merged.safetensors s3://lab/releases/model.safetensors
+tar -cf runs.tar runs
+grep -o results.json notes.txt
+trap 'rm -rf "$RUNS"' EXIT; RUNS=$(mktemp -d); ls
+trap 'rm -rf runs' EXIT; trap - EXIT
+azcopy sync runs https://lab.blob.core.windows.net/runs --delete-destination=false
+helm template t charts/t --set replicas=0 | kubeconform -
+kubectl get pv -o jsonpath='{.items[?(@.spec.policy=="Delete")].metadata.name}'
+node -e "const {S3Client} = require('@aws-sdk/client-s3'); const c = new S3Client({}); c.destroy()"
 psql -c "select 'drop table runs' as warning"
 python -c 'import os; [os.remove(f"{r}/{f}") for r, _, fs in os.walk(".") for f in fs if f.endswith(".pyc")]'
 """.strip().splitlines()

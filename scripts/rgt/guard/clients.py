@@ -346,7 +346,7 @@ def storage(guard: Walker, words: list[str], state: State, stdin: str) -> bool:
 def spoil(guard: Walker, source: str, target: str, state: State, stdin: str, words: list[str]) -> None:
     """Anything over a result that is here; elsewhere nothing, what the line itself says or an unrelated file."""
     place, name, here = state.path(source), os.path.basename(target), state.path(target)
-    here = os.path.join(here, os.path.basename(source)) if os.path.isdir(here) else here
+    here = os.path.join(here, os.path.basename(source).rpartition(":")[2]) if os.path.isdir(here) else here
     if os.path.exists(here):
         guard.overwrite(here, state, words)
         return

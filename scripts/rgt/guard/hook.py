@@ -30,7 +30,21 @@ STEMS = tuple(
 )
 _LETTERS = bytes(sign if chr(sign).isalnum() or sign == 95 else 32 for sign in range(128)) + b" " * 128
 _NAMES = bytes(sign if chr(sign).isalnum() or sign in b"_-." else 32 for sign in range(128)) + b" " * 128
-_HIDING = (b"\\u", b"$", b"`", b"./", b"?", b"[", b'\\"\\"', b"''", b"\\\\", b"<(", b": . ", b"; . ", b"& . ")
+_HIDING: tuple[bytes, ...] = (
+    b"\\u",
+    b"$",
+    b"`",
+    b"./",
+    b"?",
+    b"[",
+    b'\\"\\"',
+    b"''",
+    b"\\\\",
+    b"<(",
+    b": . ",
+    b"; . ",
+    b"& . ",
+)
 # the shell's `.`; nvidia-smi, which otherwise only looks; a file that any program may write
 _HIDING += (b'": ". ', b'":". ', b"smi -r", b"smi mig", b" -o", b" -O", b" --out", b" --local-dir")
 

@@ -169,9 +169,9 @@ def ssh(guard: Walker, words: list[str], state: State, stdin: str) -> str:
 
 
 def xargs(guard: Walker, words: list[str], state: State, stdin: str) -> str:
-    given = [w for w in words[1:] if not re.fullmatch(r"-[InPLds].+", w)]
-    command = after_options(given, WORDS["xargs options"]) or ["echo"]
-    listed, replace = option(words, "-a", "--arg-file"), option(words, "-I", "--replace", "-i", "-J")
+    command = after_options(words[1:], WORDS["xargs options"])
+    own, command = words[: len(words) - len(command)], command or ["echo"]
+    listed, replace = option(own, "-a", "--arg-file"), option(own, "-I", "--replace", "-i", "-J")
     stdin = guard.content(listed, state) if listed else stdin
     if replace is not None:
         values = [v.strip() for v in re.split(r"[\n\0]", stdin) if v.strip()] or [marker("stdin")]
