@@ -147,12 +147,8 @@ class Incident:
     def fallback(self) -> tuple[Entry, Place] | None:
         """What can be said of an exception that no entry knows: of the root, else of the first one."""
         rows = [row for row in self.evidence if row[0].kind == "fallback"]
-
-        def order(row: tuple[Entry, Place, bool]) -> tuple[Any, ...]:
-            return row[1].line != self.place.line, not row[2], row[1].line, -row[1].size
-
-        best = min(rows, key=order, default=None)
-        return best and best[:2]
+        rows.sort(key=lambda row: (row[1].line != self.place.line, not row[2], row[1].line, -row[1].size))
+        return rows[0][:2] if rows else None
 
     def best(self) -> list[tuple[Entry, Place, bool]]:
         """Its evidence, most telling first, one row an entry."""
@@ -171,8 +167,7 @@ class Incident:
 
 def _is_alive(trace: Trace) -> bool:
     """The log's last line is information."""
-    lines = [line for line in re.split(rb"[\r\n]+", trace.tail) if line.strip()]
-    return bool(lines) and bare_line(lines[-1]).level == "I"
+    return bare_line(re.split(rb"[\r\n]+", trace.tail.rstrip())[-1]).level == "I"
 
 
 def _kind(row: tuple[Entry, Place, bool]) -> str:
