@@ -149,8 +149,10 @@ def test_a_plain_exception_is_told_by_its_place(log: str, first: str, tmp_path: 
     assert say(log, tmp_path=tmp_path)[0] == f"{first}:cause"
 
 
-def test_every_slot_of_a_text_has_its_group() -> None:
+def test_every_slot_of_a_text_has_its_group_and_a_special_case_names_entries() -> None:
+    known = {entry.id for entry in catalogue.load()}
     for entry in catalogue.load():
+        assert known.issuperset(entry.over), entry.id
         groups = {name.rstrip("234") for text in entry.signatures for name in re.compile(text).groupindex}
         slots = {slot[1] or slot[3] for slot in causes.SLOT.finditer(entry.cause + entry.fix + entry.check)}
         assert slots <= {"frame", "source", "library", "nccl"} | groups, entry.id
