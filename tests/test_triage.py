@@ -149,11 +149,13 @@ def test_a_plain_exception_is_told_by_its_place(log: str, first: str, tmp_path: 
     assert say(log, tmp_path=tmp_path)[0] == f"{first}:cause"
 
 
-def test_every_slot_of_a_text_has_its_group() -> None:
+def test_every_slot_of_a_text_has_its_group_and_a_special_case_names_entries() -> None:
+    known = {entry.id for entry in catalogue.load()}
     for entry in catalogue.load():
-        groups = {name.rstrip("23") for text in entry.signatures for name in re.compile(text).groupindex}
+        assert known.issuperset(entry.over), entry.id
+        groups = {name.rstrip("234") for text in entry.signatures for name in re.compile(text).groupindex}
         slots = {slot[1] or slot[3] for slot in causes.SLOT.finditer(entry.cause + entry.fix + entry.check)}
-        assert slots <= {"frame", "source", "library"} | groups, entry.id
+        assert slots <= {"frame", "source", "library", "nccl"} | groups, entry.id
 
 
 @pytest.mark.parametrize(
@@ -170,13 +172,19 @@ def test_a_sentence_reads_well_with_and_without_its_facts(tmp_path: Path, line: 
     assert said in ask(tmp_path / "a.log")[0]["cause"]
 
 
-def test_an_unknown_failure_is_called_unknown_and_shown() -> None:
+def test_a_failure_that_no_entry_knows_is_told_in_its_own_words() -> None:
     done = run(FAILURES / "rank_value_error.log")
     text = done.stdout
     assert done.returncode == 1
-    assert text.startswith("error unknown: ") and "rank 1: UC60 " in text and "no entry knows this message" in text
+    assert text.startswith("error known: ") and "rank 1: UC60 " in text and "No entry is specific to it" in text
     assert "ValueError: batch 4 of shard_00017.tar has no label" in text
-    assert text.splitlines()[-1].endswith("unknown; read the traceback, do not guess from the list")
+
+
+def test_a_failure_without_words_is_called_unknown_and_shown(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(f"{HEAD}mylib.BadError: 17\n")
+    done = run(tmp_path / "a.log")
+    assert done.stdout.startswith("error unknown: ") and "mylib.BadError: 17" in done.stdout
+    assert done.stdout.splitlines()[-1].endswith("unknown; read the traceback, do not guess from the list")
 
 
 def test_a_healthy_log_is_no_finding() -> None:
@@ -295,7 +303,7 @@ KEY = "LabelError: 'labels'"
         ),
         ("INFO: NCCL INFO Call to connect returned Connection refused, OSError: [Errno 28] x\n" + STEPS, ""),
         ("[rank0]: ValueError: boom 7\n", "UC60:unknown"),
-        ("host:1:2 [0] misc/socket.cc:483 NCCL WARN Trying to recv to self without a send\n", "?:unknown"),
+        ("host:1:2 [0] misc/socket.cc:483 NCCL WARN Trying to recv to self without a send\n", "UC63:cause"),
         ("python train.py\nSegmentation fault (core dumped)\n", "NA3:cause"),
         ("Epoch 1: val error: 0.03 failed: 0\nerror: 0.03\nmean squared error: 0.1\n", ""),
         ("ValueError: bad sample, retrying\n" + STEPS, ""),
@@ -309,6 +317,26 @@ KEY = "LabelError: 'labels'"
             f"{HEAD}RuntimeError: Error(s) in loading state_dict for Net:\n"
             "        size mismatch for a.weight: copying a param with shape torch.Size([2, 2]) from checkpoint\n",
             "TO82:cause",  # not the line that only announces it
+        ),
+        # a special case is told instead of the entry that it is split from
+        ("ImportError: cannot import name 'AdamW' from 'transformers'\n", "HF74:cause"),
+        ("_pickle.UnpicklingError: invalid load key, 'v'.\n", "TO115:cause"),
+        ("ValueError: loaded state dict has a different number of parameter groups\n", "TO111:cause"),
+        # what no entry knows is told in its own words: an exception, an error line, NCCL's warning
+        ("wandb.errors.BoomError: the run has no parent to write to\n", "UC60:cause"),
+        ("ERROR: the frobnicator was not built. Please run `make frob` first\n", "UC62:cause"),
+        (
+            "n1:4:4 [0] NCCL WARN Could not find real path of /sys/class/x\nn1:4:4 [0] NCCL INFO init.cu:8 -> 2\n",
+            "UC63:cause",
+        ),
+        ("a:1:1 [0] include/socket.h:3 WARN Socket creation failed : Address family not supported\n", "CO45:cause"),
+        # a warning after which the program informs is none; rich wraps it under its level
+        (
+            "[08/09/26 16:09:49] WARNING  mkdir -p failed for path\n"
+            "                             /usr/src/.config/matplotlib: [Errno 13] Permission\n"
+            "                             denied: '/usr/src/.config'\n"
+            "[08/09/26 16:09:50] INFO     Application startup complete.\n",
+            "",
         ),
         # records of schedulers and runtimes are known by their content
         (INSPECT % "true", "U9:cause"),

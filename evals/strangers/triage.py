@@ -60,7 +60,7 @@ def judge(row: dict[str, Any], what: scan.Plan) -> Answer:
         word = SILENT
     elif accept is None:
         word = UNKNOWN if first.role == causes.UNKNOWN else RIGHT if same_line else WRONG
-    elif said[0] in accept:
+    elif {said[0], *(first.entry.over if first.entry else ())} & set(accept):  # a special case of what was accepted
         word = RIGHT
     else:
         word = UNKNOWN if first.role == causes.UNKNOWN else WRONG

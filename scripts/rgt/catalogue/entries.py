@@ -14,6 +14,7 @@ An entry's lines at column 0 tell triage when it applies, beside the paragraphs 
     rank: cascade          usually the aftermath of another failure; `hint`: also seen in healthy logs;
                            `general`: a kind of failure, told only when no other entry explains the same one;
                            `fallback`: what can be said of any exception, told where it would else be only "unknown"
+    over: AX9, UC25        entries of which it is a special case: on one line it is told instead of them
     from: torch, peft      modules that print its signatures; tests/test_signature_wordings.py looks them up there
 
 In Cause and Fix `{key|the key}` stands for what the signature's group (?P<key>...) took (or key2, key3 in other
@@ -55,7 +56,7 @@ NEAR = 60  # lines between a signature's line and its context
 
 _HEAD = re.compile(r"^### ([A-Z]+\d+) · (.+)$", re.M)
 _NEXT = re.compile(r"^#{1,3} ", re.M)
-_ATTRIBUTE = re.compile(r"^(signature|near|not|exit|curve|rank|restart|from): *(.+?) *$", re.M)
+_ATTRIBUTE = re.compile(r"^(signature|near|not|exit|curve|rank|restart|over|from): *(.+?) *$", re.M)
 _PARAGRAPH = re.compile(rf"\*\*({'|'.join(FIELDS)})\*\*")
 _FENCE = re.compile(r"^```[^\n]*\n(.*?)^```", re.M | re.S)
 _LINK = re.compile(r"\[([^\]\n]+)\]\(([^)\s]+)\)")
@@ -75,6 +76,7 @@ class Entry:
     curve: str = ""
     kind: str = "root"
     restart: str = ""  # yes, once, never
+    over: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()  # that print it
     cause: str = ""
     fix: str = ""
@@ -164,8 +166,9 @@ def parse(text: str, path: str) -> Iterator[Entry]:
             # backticks keep Markdown from eating the stars of a regex; they are not part of it
             quoted = len(value) > 2 and value[0] == value[-1] == "`"
             attributes[key].append(value[1:-1] if quoted else value)
-        exits, ranks, modules = (
-            [word.strip() for value in attributes[key] for word in value.split(",")] for key in ("exit", "rank", "from")
+        exits, ranks, over, modules = (
+            tuple(word.strip() for value in attributes[key] for word in value.split(","))
+            for key in ("exit", "rank", "over", "from")
         )
         parts = _PARAGRAPH.split(_ATTRIBUTE.sub("", body))
         prose = {**dict.fromkeys(FIELDS, ""), **dict(zip(parts[1::2], parts[2::2], strict=True))}
@@ -185,7 +188,8 @@ def parse(text: str, path: str) -> Iterator[Entry]:
             curve=attributes["curve"][0] if attributes["curve"] else "",
             kind=ranks[0] if ranks else "root",
             restart=attributes["restart"][0] if attributes["restart"] else "",
-            modules=tuple(modules),
+            over=over,
+            modules=modules,
             examples=(*fences, *inline),
             **{key.lower(): _LINK.sub(plain_link, " ".join(prose[key].split()).strip(" ·")) for key in FIELDS[1:]},
         )

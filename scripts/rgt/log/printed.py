@@ -26,7 +26,7 @@ _RANK = re.compile(
     r"|std(?:out|err) [FP] "  # a node's own files of Kubernetes, after their clock
     r"|\([\w-]+,?(?:\([^)]{0,40}\))? (?:rank=(\d{1,5}), ?)?(?:pid|ip)=[^)]{1,60}\) ?"  # ray
     r"|\((?:pid|ip)=[^)]{1,60}\) ?"
-    r"|[\w.-]{0,60}:\d+:\d+ \[-?\d+\] (?:[\w./-]{1,80}:\d+ )?(?=NCCL )"  # NCCL: host:pid:tid [device]
+    r"|[\w.-]{0,60}:\d+:\d+ \[-?\d+\] (?:[\w./-]{1,80}:\d+ )?(?=(?:NCCL )?(?:WARN|INFO) )"  # NCCL: host:pid:tid [gpu]
 )
 _GLUED = re.compile(r"\[rank(\d{1,5})\]: ")  # two ranks wrote at once: "step 3 loss 2.7[rank1]: Traceback"
 _CLOCK = re.compile(

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rgt.catalogue.entries import KINDS, NEAR, Entry
-from rgt.triage.scan import ENOUGH, EXIT, FAILED, STRONG, WEIGHT, Place, Plan, Trace, Traceback
+from rgt.log.printed import bare_line
+from rgt.triage.scan import ENOUGH, EXIT, FAILED, NCCL, STRONG, WEIGHT, Place, Plan, Trace, Traceback
 
 CAUSE, KERNEL, EXIT_CODE, UNKNOWN, AFTERMATH = "cause", "kernel log", "exit code", "unknown", "aftermath"
 SURVIVED, HINT = "survived", "hint"
@@ -140,13 +141,14 @@ class Incident:
         if 0 < self.weight < STRONG and all(_kind(row) in KINDS[3:] for row in self.evidence):
             far = _SOON if self.weight == WEIGHT[FAILED] else _GONE_ON
             return went_on > 0 or self.trace.lines - self.end > far or self.trace.ended > self.end
-        return went_on >= ENOUGH or self.ignored or self.trace.ended > self.end
+        warned = self.weight < STRONG and {place.level for _, place, _ in self.evidence} == {"W"}
+        return went_on >= ENOUGH or self.ignored or self.trace.ended > self.end or (warned and _is_alive(self.trace))
 
     def fallback(self) -> tuple[Entry, Place] | None:
         """What can be said of an exception that no entry knows: of the root, else of the first one."""
         rows = [row for row in self.evidence if row[0].kind == "fallback"]
-        best = min(rows, key=lambda row: (row[1].line != self.place.line, not row[2], row[1].line), default=None)
-        return best and best[:2]
+        rows.sort(key=lambda row: (row[1].line != self.place.line, not row[2], row[1].line, -row[1].size))
+        return rows[0][:2] if rows else None
 
     def best(self) -> list[tuple[Entry, Place, bool]]:
         """Its evidence, most telling first, one row an entry."""
@@ -155,11 +157,17 @@ class Incident:
             announces = row[1].text.endswith(":")  # "Error(s) in loading state_dict for Net:" and then the errors
             return KINDS.index(_kind(row)), not row[2], announces, row[1].line, -row[1].size
 
-        rows = sorted(self.evidence, key=order)
+        beaten = {(name, place.line) for entry, place, _ in self.evidence for name in entry.over}
+        rows = sorted((row for row in self.evidence if (row[0].id, row[1].line) not in beaten), key=order)
         best: dict[str, tuple[Entry, Place, bool]] = {}
         for row in rows:
             best.setdefault(row[0].id, row)
         return list(best.values())
+
+
+def _is_alive(trace: Trace) -> bool:
+    """The log's last line is information."""
+    return bare_line(re.split(rb"[\r\n]+", trace.tail.rstrip())[-1]).level == "I"
 
 
 def _kind(row: tuple[Entry, Place, bool]) -> str:
@@ -198,7 +206,8 @@ def diagnose(traces: list[Trace], what: Plan, exit_code: int | None = None) -> l
 def _rank(one: Diagnosis) -> tuple[Any, ...]:
     """A failure that nobody knows is as good as a cause when it is plain, else it comes after the aftermath."""
     weak = one.role == UNKNOWN and one.order[0] > 1
-    return (_ORDER[AFTERMATH] + 1 if weak else _ORDER[one.role], *one.order)
+    vague = one.role == EXIT_CODE and one.order[0] > 0  # an abort is itself the aftermath of what a line says
+    return (_ORDER[AFTERMATH] + 1 if weak or vague else _ORDER[one.role], *one.order)
 
 
 _ORDER = {CAUSE: 0, UNKNOWN: 0, KERNEL: 1, EXIT_CODE: 2, AFTERMATH: 3, SURVIVED: 5, HINT: 6}
@@ -232,12 +241,16 @@ def _incidents(trace: Trace, traces: list[Trace]) -> list[Incident]:
     alarms = [(kind, place) for (kind, _), seen in trace.alarms.items() for place in seen.places]
     for kind, place in sorted(alarms, key=lambda row: (-WEIGHT[row[0]], row[1].line)):
         if not any(one.holds(place) for one in happened):
-            facts = {"advice": _advice(place.text.partition(": ")[2])} if WEIGHT[kind] >= STRONG else {}
+            message = place.text.partition(": ")[2] or place.text
+            facts = {"message": message, "advice": _advice(message)}
             happened.append(Incident(trace, place, place.line, place.line, WEIGHT[kind], facts=facts))
     spoken = sorted((one for one in happened if one.weight >= STRONG), key=lambda one: one.start)
     for number, one in enumerate(spoken):  # an exception's message goes on until the next one of its rank
         later = (each.start - 1 for each in spoken[number + 1 :] if each.place.rank == one.place.rank)
         one.end = max(one.end, min(one.end + _MESSAGE_LINES, next(later, one.end + _MESSAGE_LINES)))
+    said = [place for (kind, _), seen in trace.alarms.items() if kind == NCCL for place in seen.places]
+    for one in happened if said else ():  # NCCL's error names a class only, its warning above the reason
+        one.facts["nccl"] = next((place.text for place in reversed(said) if place.line <= one.end), "")
     for sighting in trace.sightings.values():
         entry = sighting.pattern.entry
         if not entry:
@@ -312,9 +325,9 @@ def _explain(
     elif one.weight and exit_code != 0 and not (kind == "hint" and rows[0][1].line == place.line):
         entry, place = one.fallback() or (None, place)
         second = bool(_SECOND_HAND.search(one.place.text))
-        # a library's own check says in its message what is wrong, or any message what to do
-        prose = one.facts.get("library") and len(one.facts["message"].split()) >= _PROSE
-        told = entry and one.weight >= STRONG and not second and (prose or one.facts.get("advice"))
+        # who wrote the check says in its message what is wrong; but a signal's sender is not told by an error line
+        prose = len(one.facts.get("message", "").split()) >= _PROSE or one.facts.get("advice")
+        told = entry and not second and prose and (one.weight >= STRONG or not _signal(code))
         role, note = (CAUSE, "") if told else (UNKNOWN, "no entry knows this message")
         weak = 2 + second if one.weight < STRONG or second else 1
         order = (0.7 if told else weak, STRONG - one.weight, *order[2:])
@@ -347,8 +360,7 @@ def _merged(explanations: Iterable[Diagnosis]) -> list[Diagnosis]:
 
 
 def _by_exit_code(traces: list[Trace], what: Plan, code: int | None, seen: set[str]) -> Iterator[Diagnosis]:
-    number = -code if code and code < 0 else (code or 0) - 128
-    name = next((one.name for one in signal.Signals if one == number), "")
+    name = _signal(code)
     note = f"exit code {code}, and no line of the log says why"
     if name:
         note = f"exit code {code} is {name}, and no line says who sent it: dmesg, docker inspect or sacct may"
@@ -359,7 +371,7 @@ def _by_exit_code(traces: list[Trace], what: Plan, code: int | None, seen: set[s
     told = [entry for entry in fitting if contexts[entry.id]] or [entry for entry in fitting if not entry.near]
     for entry in told:
         place = next(iter(contexts[entry.id] or printed), None)
-        yield Diagnosis(EXIT_CODE, entry, place, note=note, order=(0, bool(entry.signatures), entry.id))
+        yield Diagnosis(EXIT_CODE, entry, place, note=note, order=(name == "SIGABRT", bool(entry.signatures), entry.id))
 
 
 def _curves(traces: list[Trace], what: Plan, known: list[Diagnosis]) -> list[Diagnosis]:
@@ -378,6 +390,12 @@ def _curves(traces: list[Trace], what: Plan, known: list[Diagnosis]) -> list[Dia
 def _fits(entry: Entry, code: int | None) -> bool:
     """128+n of a shell and -n of Python are the same signal; 1 is anything."""
     return code not in (None, 0, 1) and bool({code, 128 - code} & set(entry.exits))
+
+
+def _signal(code: int | None) -> str:
+    """Its name, where the code says that one ended the process."""
+    number = -code if code and code < 0 else (code or 0) - 128
+    return next((one.name for one in signal.Signals if one == number), "")
 
 
 def _printed_code(traces: list[Trace]) -> int | None:

@@ -48,9 +48,16 @@ _CHAINED = (b"During handling of the above exception", b"direct cause of the fol
 _WITHIN = (b"Original ", b"Remote ")  # the traceback of a worker, in the message of its parent's exception
 _IGNORED = (b"Exception ignored ", b"--- Logging error ---")
 _RAISED = re.compile(r"[A-Za-z_][\w.]*(?:: |:?$)")
-_FRAME = re.compile(r'\s*File "([^"]+)", line (\d+)(?:, in (.+))?|(/\S+\.py):(\d+) in (\S+)')
-_LIBRARY = re.compile(r"(?:site|dist)-packages/|/lib(?:64)?/python\d|^<|/torch/|importlib")
-_PACKAGE = re.compile(r"(?:site|dist)-packages/(\w+)")
+_FRAME = re.compile(
+    r'\s*File "(?P<a>[^"]+)", line (?P<a2>\d+)(?:, in (?P<a3>.+))?'
+    r"|(?:File )?(?P<b>[/~]\S+\.py):(?P<b2>\d+),? in (?P<b3>[^\s(]+)"  # rich, and IPython since 8
+    r"|(?P<c>\S+\.py|<ipython-input-[\w-]+>) in (?P<c3>[^\s(]+)"  # older IPython: an arrow shows the line
+    r"|(?P<d>Cell In ?\[\d+\]), line (?P<d2>\d+)"
+)
+_FRAME_PARTS = (("a", "b", "c", "d"), ("a2", "b2", "d2"), ("a3", "b3", "c3"))  # path, line, function
+_ARROW = re.compile(r"-+> *(\d+) +(.+)")
+_LIBRARY = re.compile(r"(?:site|dist)-packages[/\\]|[/\\]lib(?:64)?[/\\]python\d|^<(?!ipython)|/torch/|importlib")
+_PACKAGE = re.compile(r"(?:site|dist)-packages[/\\](\w+)")
 _ELASTIC_FIELD = re.compile(r"^\s*(rank|exitcode)\s*:\s*(-?\d+)")
 _CODE_LINE = re.compile(
     r"\s*(?:[-=>❱E]*\s*\d+\s|>\s)?\s*(?:raise|except|return|assert|elif|if|def|import|from)\b[^:]*[(:]"
@@ -245,11 +252,14 @@ class Traceback:
         if len(self.text) < _SHOWN_LINES or not line.text.startswith(" "):
             self.text.append(line.text)
         if frame := _FRAME.match(line.text):
-            path, at, name = (frame[1] or frame[4], frame[2] or frame[5], frame[3] or frame[6])
+            path, at, name = (next(filter(None, frame.group(*names)), "") for names in _FRAME_PARTS)
             self.raiser = package[1] if (package := _PACKAGE.search(path)) else ""
             self.ours = not _LIBRARY.search(path)
             if self.ours:
-                self.frame, self.source = f"{path}:{at}" + (f" in {name}" if name else ""), ""
+                place = f"{path}:{at}" if at else path
+                self.frame, self.source = place + (f" in {name}" if name else ""), ""
+        elif self.ours and not self.source and (arrow := _ARROW.match(line.text)):
+            self.source = arrow[2].strip()
         elif self.ours and line.text.startswith("    ") and not self.source:
             self.source = line.text.strip()
         elif line.text and not line.boxed and (self.boxed or _RAISED.match(line.text)):
@@ -337,11 +347,11 @@ class Scan:
         if inside and (line.boxed or _QUOTED.match(line.text)) and line.text.lstrip()[:6] != 'File "':
             quoted = True
         known = any(self.patterns[index].kind not in BUILT_IN for index in spot.sure | spot.maybe)
-        joined, above = self._joined(block, start, end, line) if known else ("", 0)
+        joined, above, level = self._joined(block, start, end, line) if known else ("", 0, line.level)
         hits: list[tuple[Pattern, int, Place]] = []
         outcome = _HARMLESS if quoted else ""
         rank = self.file_rank if line.rank is None else line.rank
-        here = Place(self.trace.path, number, line.text.strip(), rank, line.time, 0, self.trace.progress, line.level)
+        here = Place(self.trace.path, number, line.text.strip(), rank, line.time, 0, self.trace.progress, level)
         for index in sorted(spot.sure | spot.maybe if joined else spot.sure):
             pattern = self.patterns[index]
             if quoted and pattern.kind != "context":  # but it may say what the code was about
@@ -351,7 +361,7 @@ class Scan:
             hit = match or wrapped
             if not hit:
                 continue
-            if pattern.kind in WEIGHT and _is_harmless(line, pattern.kind):
+            if pattern.kind in WEIGHT and _is_harmless(replace(line, level=level), pattern.kind):
                 outcome = _HARMLESS
                 continue
             excluders = pattern.entry.excluders if pattern.entry else ()
@@ -386,8 +396,8 @@ class Scan:
 
     # -- a line that was wrapped
 
-    def _joined(self, block: bytes, start: int, end: int, line: Line) -> tuple[str, int]:
-        """The text of which this line is a part, and how many lines of it stand above; empty when it stands alone."""
+    def _joined(self, block: bytes, start: int, end: int, line: Line) -> tuple[str, int, str]:
+        """The text of which this line is a part, how many lines of it stand above, its level; alone: no text."""
         above = block[max(0, start - _BACK) : start].splitlines()[-_JOINED:]
         below = block[end + 1 : end + 1 + _BACK].splitlines()[:_JOINED]
         lines = [*map(printed.bare_line, above), line, *map(printed.bare_line, below)]
@@ -397,9 +407,10 @@ class Scan:
         while last + 1 < len(lines) and _runs_on(lines[last], lines[last + 1]):
             last += 1
         if first == last:
-            return "", 0
+            return "", 0, line.level
+        indented = line.text[:1] == " "  # under the words of its logger, as rich wraps
         texts = (each.text.strip().removesuffix("\\").rstrip() for each in lines[first : last + 1])
-        return " ".join(texts)[:LONGEST], len(above) - first
+        return " ".join(texts)[:LONGEST], len(above) - first, lines[first].level if indented else line.level
 
     # -- tracebacks and torchrun's summary: what follows a line
 
