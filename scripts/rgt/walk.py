@@ -97,6 +97,8 @@ class _Walk:
             with os.scandir(directory) as scan:
                 known = (place.st_dev, place.st_ino) in self.seen
                 entries = [] if known else list(islice(scan, self.most // _CROWDED))
+        except FileNotFoundError:  # runs/ before the first one, or a folder that was just removed
+            return 0, []
         except OSError as error:
             self._add(f"{directory} cannot be read: {error.strerror}")
             return 0, []

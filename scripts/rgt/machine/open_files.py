@@ -86,15 +86,29 @@ def writers(paths: Iterable[str], of_owner: bool = False) -> list[int] | None:
     files = {os.path.realpath(path) for path in paths}
     owners = {owner for path in files if (owner := _owner(path)) is not None} if of_owner else None
     folders = tuple(path + os.sep for path in files)
+    in_containers = {os.path.basename(path): place for path in files if (place := _place(path))}
     found, blind = [], not os.path.isdir("/proc/self")
     for pid in [] if blind else processes.pids():
         held = processes.descriptors(pid)
         other = owners is not None and (pid == 1 or _owner(f"/proc/{pid}") not in owners)
         blind = blind or (held is None and not other)
-        here = ((number, target) for number, target in held or [] if target in files or target.startswith(folders))
-        if any(processes.writes_to(pid, number) for number, _ in here):
-            found.append(pid)
+        for number, target in held or []:
+            known = target in files or target.startswith(folders)
+            other_path = in_containers.get(os.path.basename(target))  # a container has its own names for our files
+            if (known or (other_path and _place(f"/proc/{pid}/fd/{number}") == other_path)) and processes.writes_to(
+                pid, number
+            ):
+                found.append(pid)
+                break
     return sorted(found) or (None if blind else [])
+
+
+def _place(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _owner(path: str) -> int | None:
