@@ -86,8 +86,8 @@ def test_a_slurm_that_does_not_answer_is_one_word(tmp_path: Path) -> None:
         env={"SLURM_CONF": str(tmp_path / "slurm.conf")},
         check=False,
     )
-    told = next(line for line in done.stdout.splitlines() if "slurm" in line)
-    assert "slurm" in told and "no answer" in told and "squeue: error" not in done.stdout + done.stderr
+    told = next(line for line in done.stdout.splitlines() if "no answer" in line)  # a path may say slurm, too
+    assert "slurm" in told and "squeue: error" not in done.stdout + done.stderr
 
 
 def test_a_container_and_its_log(dockerd: Dockerd, tmp_path: Path) -> None:
