@@ -22,7 +22,7 @@ from rgt.transfer.connection import Connection
 
 EVENTS, EVENTS_THERE, SEAL = "events.jsonl", "events.box.jsonl", "seal.json"
 RECORD, RECORD_THERE = "run.json", "run.box.json"
-_MOST_ROWS = 300_000  # one listing stays below 300 MB here
+_MOST_ROWS = 150_000  # a row takes up to 1.5 KB: one listing stays below 300 MB here
 _LONGEST = 4000  # bytes of a path
 _ENDS = (rundir.FINISHED, rundir.FAILED, rundir.STOPPED)
 _ON_A_HOST = ("local", "ssh", "docker", "slurm")  # engines that are asked on the box itself
