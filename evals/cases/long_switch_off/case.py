@@ -30,7 +30,7 @@ def make(box: Box) -> None:
     clouds.vastai(box, [*rows, {"id": 51004, "label": "inference", "dph": 0.7}])
     for number, (box_id, names) in enumerate(RUNS.items()):
         for place, name in enumerate(names):
-            disk = box.work / "mnt" / box_id / "work" / name
+            disk = box.work / "mnt" / box_id / "exp" / name
             disk.mkdir(parents=True)
             _run(disk, 100 * number + 10 * place)
             (disk / "cache").mkdir()
