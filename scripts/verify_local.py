@@ -34,6 +34,7 @@ A spec for --expect:
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
 import time
 from collections.abc import Iterator
@@ -112,6 +113,7 @@ def main(
         import numpy  # noqa: F401
     except ImportError:
         raise errors.lacking("values cannot be checked without numpy; pip install numpy") from None
+    gc.set_threshold(1_000_000)  # 50,000 tensors are a million objects without cycles: looking for some took a sixth
     surveys = [survey(path) for path in dict.fromkeys(paths)]
     expected = load_expectation(expect) if expect else None
     options = Options(digest=digest, max_abs=max_abs, allow=expected.allow if expected else {})

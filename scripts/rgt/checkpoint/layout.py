@@ -181,12 +181,12 @@ class Tensor:
     @property
     def extent(self) -> int:
         """Bytes from the first to the last value, gaps included."""
-        if not self.numel:
-            return 0
-        if self.stride is None:
-            return self.numel * self.dtype.size
-        last = sum((size - 1) * step for size, step in zip(self.shape, self.stride, strict=True))
-        return (last + 1) * self.dtype.size
+        values = self.numel
+        if values and self.stride is not None:
+            values = 1
+            for size, step in zip(self.shape, self.stride, strict=True):
+                values += (size - 1) * step
+        return values * self.dtype.size
 
     def axes(self) -> list[tuple[int, int, int]]:
         """(stride, size, number) of the axes that move, smallest stride first."""
@@ -240,8 +240,9 @@ class Layout:
         self.add(Problem(code, severity, message, where, **more))
 
     def assign_roles(self, file: str = "") -> None:
+        other = file.startswith(_OTHER_FILES)
         for tensor in self.tensors:
-            role = "other" if file.startswith(_OTHER_FILES) else role_of(tensor.name)
+            role = "other" if other else role_of(tensor.name)
             if tensor.role == "weight" or (tensor.role == "array" and (role == "other" or tensor.numel == 1)):
                 tensor.role = role if tensor.role == "weight" else "other"
 

@@ -78,7 +78,7 @@ class Stats:
         if not self.count:
             self.first = int(words[0])
         if self.constant:
-            self.constant = bool((words[:64] == self.first).all()) and bool((words == self.first).all())
+            self.constant = int(words[-1]) == self.first and bool((words == self.first).all())
         dtype = self.dtype
         if dtype.floating:
             magnitudes = words & words.dtype.type(dtype.magnitude)
@@ -182,15 +182,16 @@ def read_values(window: Window, layout: Layout, *, digest: bool, max_abs: float,
 def _plan(tensors: list[Tensor], max_abs: float) -> list[Segment]:
     """One segment for each tensor; tensors that share bytes are judged together."""
     plan: list[Segment] = []
-    for tensor in sorted(tensors, key=lambda tensor: (tensor.source, tensor.start, -tensor.extent)):
+    sized = [(tensor, tensor.extent) for tensor in tensors]
+    for tensor, extent in sorted(sized, key=lambda pair: (pair[0].source, pair[0].start, -pair[1])):
         last = plan[-1] if plan and plan[-1].source == tensor.source != INLINE else None
-        if last and tensor.extent and tensor.start < last.end:
-            length = max(last.length, tensor.start + tensor.extent - last.start)
+        if last and extent and tensor.start < last.end:
+            length = max(last.length, tensor.start + extent - last.start)
             last.length = length - length % last.first.dtype.word
             last.tensors.append(tensor)
-        elif tensor.extent:
+        elif extent:
             limit = tensor.dtype.limit(max_abs) if tensor.dtype.floating else 0
-            plan.append(Segment(tensor.source, tensor.start, tensor.extent, [tensor], Stats(tensor.dtype, limit)))
+            plan.append(Segment(tensor.source, tensor.start, extent, [tensor], Stats(tensor.dtype, limit)))
     return plan
 
 

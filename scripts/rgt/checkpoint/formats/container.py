@@ -217,8 +217,8 @@ def _entries(data: bytes) -> Iterator[Member]:
         if disk > 1 or at + 46 + name + extra + comment > len(data):
             raise Broken("malformed", f"the zip's directory is damaged at its byte {at}, or of several disks")
         text = data[at + 46 : at + 46 + name].decode("utf-8" if flags & _UTF8 else "cp437", "replace")
-        more = data[at + 46 + name : at + 46 + name + extra]
         wide, values = b"", [size, packed, header]  # 64-bit values are in an extra field, only for those all ones
+        more = data[at + 46 + name : at + 46 + name + extra] if 0xFFFFFFFF in values else b""
         while len(more) >= 4:
             kind, length = struct.unpack_from("<HH", more)
             wide = more[4 : 4 + length] if kind == 1 else wide
