@@ -73,7 +73,7 @@ def living(folder: Path) -> list[int]:
 
 
 def environment(ssh: Path, answer: str) -> dict[str, str]:
-    return {**os.environ, "PATH": f"{ssh.parent}:{os.environ['PATH']}", "RGT_TEST_ANSWER": ANSWERS[answer]}
+    return {**os.environ, "PATH": f"{ssh.parent}:{os.environ['PATH']}", "RGT_TEST_ANSWER": ANSWERS.get(answer, answer)}
 
 
 Waiting = subprocess.Popen[str]
@@ -124,10 +124,13 @@ def test_each_answer_ends_within_patience_and_five_seconds(tmp_path: Path, ssh: 
             ("push", tmp_path / "code", "box:code"),
             ("aggregate", "box:runs", tmp_path / "all"),
         ):
-            began = time.monotonic()
-            ends(ssh, {answer: begin(ssh, answer, *words, *patience)})
-            slowest, calls = max(slowest, (time.monotonic() - began, f"{words[0]}: {answer}")), calls + 1
-    told = f"{calls} calls, slowest {slowest[0]:.1f} s ({slowest[1]}), at most {peak_of(ssh)} MiB"
+            took = []
+            for each in ("sys.exit(255)", answer):  # a box that refuses at once costs what this machine is busy with
+                began = time.monotonic()
+                ends(ssh, {each: begin(ssh, each, *words, *patience)})
+                took.append(time.monotonic() - began)
+            slowest, calls = max(slowest, (took[1] - took[0], f"{words[0]}: {answer}")), calls + 1
+    told = f"{calls} calls, slowest {slowest[0]:.1f} s after its start ({slowest[1]}), at most {peak_of(ssh)} MiB"
     print(f"\nhostile answers: {told}")
     assert slowest[0] < 10
 
