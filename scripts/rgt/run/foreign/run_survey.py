@@ -83,7 +83,7 @@ def look(path: Path, ask: Ask, seconds: float = SECONDS) -> Survey:
     for number, (where, task) in enumerate(tasks):
         if time.monotonic() > began + seconds:
             unread = f"{len(tasks) - number} of {len(tasks)} places, the first is {where}"
-            seen.stopped.append(f"not read in {seconds:.0f} s: {unread}; name it, or give more --patience")
+            seen.stopped.append(f"not read in {seconds:.0f} s: {unread}; name it alone, or give adopt more --patience")
             break
         task()
     for run in seen.runs:
