@@ -35,14 +35,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 LINES = [json.loads(line) for path in sorted(CORPUS.glob("*.jsonl")) for line in path.read_text().splitlines()]
 
 
-# of the newest authors, not mended yet: notebooks' `!rm`, disks of ZFS, macOS and WSL, a shell's own aliases and signs
-WRONG = "y-191 y-194 z-022 z-171 z-174 z-187 z-191 z-212 z-248 z-261 z-318 z-357".split()
-
-
 def test_lines_of_strangers(world: Path) -> None:
     """Thousands of lines by authors who had not seen the code, with the label that they gave."""
     wrong = [one["id"] for one in LINES if corpus.refused(one, world, world.parent) != (one["label"] == "refuse")]
-    assert len(LINES) > 5000 and sorted(wrong) == WRONG
+    assert len(LINES) > 5000 and wrong == []
 
 
 REACHING = r"""kill -9 $(lsof -t -i :29501)

@@ -58,7 +58,6 @@ _MOVES, _MIRRORS = {"mv", "move", "moveto"}, {"sync", "rsync", "mirror"}
 _COPIES = {"cp", "scp", "copy", "copyto", "put", "rcat", "pipe", "upload"}
 _CHOSEN = Regex(r"(?i)(?:best|last|latest|final|results?|metrics)\b")  # there is one of it, and it has this name
 _BRINGS = {"download", "pull", "get", "receive", "fetch"}
-_NOTHING = Regex(r"(?:^|[\s;|&(])(?::|true|echo|printf|touch)(?=[\s|>])|[^>\s&]\s*/dev/null|(?:^|[;&|])\s*>")
 _EMPTIES = {"rm", "rmr", "delete", "del", "remove", "deletefile", "cleanup", "rmdirs", "dedupe", "expunge"}
 _PLACE = Regex(
     r"(?:s3|gs|r2|oss|cos|obs|b2|abfss?|wasbs?|lakefs|hf|dbfs|swift|az|gcs|minio|tos|bos|hdfs|s3a)://"
@@ -309,20 +308,15 @@ def storage(guard: Walker, words: list[str], state: State, stdin: str) -> bool:
         spoil(guard, source, named if named and body else rest[-1], state, stdin, words)
     if words[0] in WORDS["buckets"]:
         places = places if words[0] == "rclone" and places else rest[1:]
-    elif not any("://" in place for place in places) or words[0] in (
-        "curl",
-        "terraform",
-        "optuna",
-        "mlflow",
-        "duplicity",
-    ):
+    elif not any("://" in place for place in places) or words[0] in WORDS["no buckets"]:
         return False
     verbs = {part for word in words[1:6] if word not in places[:1] for part in parts(word)}
     if has_flag(words[1:], "-n"):
         return True
     there, sources = state.elsewhere(), places[:-1] or places
     there.cwd = ""
-    bare = [one if "://" in one else one.partition(":")[2] or one for one in places]
+    wanted = [f"/{one.lstrip('/')}" for one in values_of(words, "--include")] if words[0] == "rclone" else []
+    bare = [(one if "://" in one else one.partition(":")[2] or one) + end for one in places for end in wanted or [""]]
     verbs &= _MOVES | _EMPTIES | {"rb", "purge", "bucket"} | _MIRRORS
     deletes = words[0] in ("rclone", "s5cmd") or any(
         re.match(r"--(?:del|remove)|-d$", word) and not word.endswith("=false") for word in words
@@ -360,15 +354,8 @@ def spoil(guard: Walker, source: str, target: str, state: State, stdin: str, wor
     unlike = os.path.splitext(place)[1] != os.path.splitext(name)[1] and os.path.isfile(place)
     unlike = unlike or bool("://" not in target and name != os.path.basename(source) and _CHOSEN.match(name))
     other = source != "-" and unlike and not guard.precious.lost(place, False)
-    if empty or other or place in state.folders or (told is not None and is_said(guard, told)):
+    if empty or other or place in state.folders or (told is not None and guard.is_said(told)):
         guard.act("path", f"writes over {target}", words, target)
-
-
-def is_said(guard: Walker, text: str) -> bool:
-    """Nothing, or text that stands in the line: no output of a program, and no file's content."""
-    if not text.strip():  # a script that prints what is not known gives nothing, too
-        return bool(_NOTHING.search(guard.line))
-    return bool(re.search(rf"(?<![\w.]){re.escape(text.strip())}(?![\w.])", guard.line))
 
 
 # -- HTTP

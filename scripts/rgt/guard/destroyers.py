@@ -1,9 +1,9 @@
 """Programs of every machine that lose files, disks, processes or the machine itself.
 
 Most are rows of programs.json, "destroyers": `names`; `only` and `unless`, expressions over the words; `how` what they
-name is lost (lose, device, end, kill, records); `whole`, whether folders go, too; `skip` operands before the first
-target; `valued`, options that take a value. What needs more than that is a function here. Clients of platforms are not
-here: their verbs are judged by `clients`.
+name is lost (lose, device, end, kill, records); `whole`, whether folders go, too; `valued`, options that take a value;
+`at`, `to`: the operand and the options that name a file it writes. What needs more than that is a function here.
+Clients of platforms are not here: their verbs are judged by `clients`.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ _OUTPUT = Regex(
 _DESTROYS, _TIDIES = WORDS["destroying names"], WORDS["tidying names"] | LIGHT - {"user", "account", "log", "metric"}
 _SELECT = Regex(r"(?is)(?:^|;)\s*(?:select|explain|show|describe)\b[^;]*")  # what it asks for is no order
 _SCRIPT = Regex(r"(?:\.read|\\ir?|\\\.|source)\s+([^\s;'\"]+)")  # that a database client is told to read
+_FILED = Regex(r"(?i)\bto\s+'([^']+)'|\binto\s+outfile\s+'([^']+)'|(?:^|\s)(?:\.output|\.once|\\o)\s+([^\s;'\"]+)")
 _IMAGE = Regex("/(?!dev/)|.*\\.(?:img|raw|iso)$|\ue001losetup\ue006")
 _GONE = Regex(r"\b(?:state|mode)\s*[:=]\s*[\"']?(?:absent|terminated|stopped|deleted?|delobj|killed|powered-?off)\b")
 _TASK = WORDS["task keys"]
@@ -64,13 +65,18 @@ def by_row(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     if row["how"] == "records":
         named = values_of(words, "-f", "--file") + _SCRIPT.findall(f"{told}\n{stdin}")
         files = [guard.content(path, state) for path in named]
+        for paths in _FILED.findall(" ".join([*words[1:], stdin, *files])):  # COPY ... TO 'x', .output x
+            guard.overwrite("".join(paths), state, words)
         told = " ".join(_SELECT.sub("", text) for text in [*words[1:], stdin, *files])
     targets, say = operands(words[1:], row.get("valued", "")), row.get("say", "removes")
     if "unless" in row and re.search(row["unless"], told):
         return
-    for path in targets[int(row["at"]) :][:1] if "at" in row else []:
+    chosen = "only" not in row or re.search(row["only"], told)
+    written = targets[int(row["at"]) :][:1] if "at" in row else []
+    written += values_of(words[1:], *row["to"].split()) if "to" in row and chosen else []
+    for path in written:
         guard.overwrite(path, state, words)
-    if row["how"] == "write" or ("only" in row and not re.search(row["only"], told)):
+    if row["how"] == "write" or not chosen:
         return
     if row["how"] == "lose":
         flags = row.get("whole", "").split()  # with one of these folders go, too; without a list, always
@@ -114,11 +120,8 @@ def rename(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     given = operands(words[1:])
     perl = bool(re.match(r"(?:s|y|tr)\W", "".join(given[:1])))
     forces = has_flag(words[1:], *(["-d", "-o"] if words[0] == "mmv" else ["-f", "--force"]))
-    if (
-        has_flag(words[1:], "-n", "--no-act", "--nono")
-        or not given
-        or not (forces or (words[0] == "rename" and not perl))
-    ):
+    forces = forces or (words[0] == "rename" and not perl)
+    if has_flag(words[1:], "-n", "--no-act", "--nono") or not given or not forces:
         return
     script = given[0] if perl else f"s\0{given[0]}\0{''.join(given[1:2])}\0"
     old = guard.glob(given[0], state) if words[0] == "mmv" else given[2 - perl :] or stdin.split("\n")
@@ -210,9 +213,14 @@ def git(guard: Walker, words: list[str], state: State, stdin: str) -> str | None
             inner.cwd = inner.path(value).rstrip("/") if word == "-C" else inner.cwd
             settings[value.partition("=")[0].lower()] = value.partition("=")[2]
     verb, rest = (rest[0], rest[1:]) if rest else ("", [])
-    own = settings.get(f"alias.{verb}", "")
-    if own.startswith("!"):
-        guard.script(" ".join([own[1:], *rest]), inner)
+    own = settings.get(f"alias.{verb}") or inner.aliases.pop(f"git {verb}", "")
+    aliased = [i for i, word in enumerate(rest) if verb == "config" and word.startswith("alias.")]
+    state.aliases.update({f"git {rest[i][6:]}": " ".join(rest[i + 1 : i + 2]) for i in aliased})
+    written = values_of(rest, "--output", *["-o"] * (verb == "archive")) + rest[1:2] * (verb == "bundle")
+    for path in written:
+        guard.overwrite(path, inner, words)
+    if own:
+        guard.script(" ".join([own[1:] if own[0] == "!" else f"git {own}", *rest]), inner)
     elif verb in ("annex", "lfs", "filter-repo", "filter-branch"):
         guard.run([f"git-{verb}", *rest], inner, "")
     elif verb == "bisect" and rest[:1] == ["run"]:
@@ -445,8 +453,8 @@ def playbook(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     if has_flag(words[1:], "-C", "--check", "--list-hosts", "--list-tasks", "--syntax-check"):
         return
     for path in operands(words[1:], "-i -e -u -l -t -f --inventory --extra-vars --limit --tags --user"):
-        text = guard.content(path, state)
-        for task in re.split(r"(?m)^\s*- (?=[\w.]+:)", "" if text.startswith("\ue001") else text):
+        text = with_included(guard, path, state)
+        for task in re.split(r"(?m)^\s*- (?=[\w.]+:)", text):
             if re.search(r"\bstate\s*[:=]\s*[\"']?absent", task) and re.search(r"\bfile:", task):
                 gone = re.findall(r"(?<=[\s\"'=\[])([/~][^\s\"',}\]]+)", task)
                 guard.lose(gone, state.elsewhere(), words, "removes")
@@ -457,6 +465,19 @@ def playbook(guard: Walker, words: list[str], state: State, stdin: str) -> None:
             if re.search(r"\b(?:shell|command|raw|cmd)\s*:", task):
                 for line in re.findall(r"(?m)^\s*(?:[\w.]+:\s*)?[\"']?([^\s\"'].*?)[\"']?$", task):
                     guard.script(line, state.elsewhere())
+
+
+def with_included(guard: Walker, path: str, state: State, depth: int = 4) -> str:
+    """A playbook's text with that of the roles and files that it names."""
+    text, folder = guard.content(path, state), os.path.dirname(path)
+    if text.startswith("\ue001") or not depth:
+        return ""
+    named = re.findall(r"(?:import|include)(?:_tasks|_playbook)?\s*:\s*[\"']?(?:file[=:]\s*)?([\w./-]+\.ya?ml)", text)
+    roles = re.findall(r"\b(?:role|(?:import|include)_role)\s*:\s*(?:\{?\s*name\s*[:=]\s*)?([\w.-]+)", text)
+    for listed in re.findall(r"(?m)^\s*roles:\s*\n((?:\s*- .*\n?)+)", text):
+        roles += re.findall(r"- ([\w.-]+)[ \t]*$", listed, re.M)
+    named += [f"roles/{role}/tasks/main.yml" for role in roles]
+    return text + "".join(f"\n{with_included(guard, os.path.join(folder, one), state, depth - 1)}" for one in named)
 
 
 def web_client(guard: Walker, words: list[str], state: State, stdin: str) -> None:

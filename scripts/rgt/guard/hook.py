@@ -25,28 +25,17 @@ STEMS = tuple(
     for stem in """abort archiv cancel dealloc decommi delet deprov destroy detach discard drain empty erase evict
     expire flush force-stop halt hibern kill nuke pause off power preempt prune purge reboot rebuild recycle redeploy
     reimage reinstall release remove reset restart rollback shelve shut softreset stop suspend teardown terminat undef
-    undeploy uninstall unrent wipe bounce down exited disband dissolve forget obliterate trash
+    undeploy uninstall unrent wipe bounce down exited disband dissolve forget obliterate trash unassign relinq
     overwrit clean force""".split()
 )
 _LETTERS = bytes(sign if chr(sign).isalnum() or sign == 95 else 32 for sign in range(128)) + b" " * 128
 _NAMES = bytes(sign if chr(sign).isalnum() or sign in b"_-." else 32 for sign in range(128)) + b" " * 128
-_HIDING: tuple[bytes, ...] = (
-    b"\\u",
-    b"$",
-    b"`",
-    b"./",
-    b"?",
-    b"[",
-    b'\\"\\"',
-    b"''",
-    b"\\\\",
-    b"<(",
-    b": . ",
-    b"; . ",
-    b"& . ",
+# what may hide a word; the shell's `.`; nvidia-smi, which otherwise only looks; a file that any program may write
+_HIDING = (
+    rb"""\u|$|`|./|?|[|\"\"|''|\\|<(|: . |; . |& . |": ". |":". |smi -r|smi mig| -o| -O| --out| --local-dir""".split(
+        b"|"
+    )
 )
-# the shell's `.`; nvidia-smi, which otherwise only looks; a file that any program may write
-_HIDING += (b'": ". ', b'":". ', b"smi -r", b"smi mig", b" -o", b" -O", b" --out", b" --local-dir")
 
 
 def is_harmless(raw: bytes, table: bytes) -> bool:

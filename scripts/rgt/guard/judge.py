@@ -105,7 +105,7 @@ class Guard(Walker):
         """Without its folder; a cmdlet in its usual spelling; $PYTHON, $(which python3): what is known of it."""
         name = os.path.basename(word).removesuffix(".exe")
         if "\ue001" not in word:
-            name = name.lstrip("=^").removeprefix("zf_") or name  # zsh: =rm, zsh/files; nushell: ^rm
+            name = name.lstrip("=^!%").removeprefix("zf_") or name  # zsh: =rm, zsh/files; nushell: ^rm; a notebook: !rm
             bare = name.rstrip("0123456789.")  # python3.11
             name = bare if name not in STARTS and bare in STARTS else name
             return _CMDLETS.get(name.lower(), name) if "-" in name else name
@@ -155,6 +155,8 @@ class Guard(Walker):
             return marker(path)
         if first.startswith("#!") and not re.search(r"\b(?:ba|da|z|k|fi|a)?sh\b", first):
             return self.run([os.path.basename(first.split()[-1]), path, *arguments], state, stdin)
+        if key.endswith((".ps1", ".bat", ".cmd")):
+            return self.run(["pwsh", "-Command", text], state, stdin)
         inner = state if language == "sh" else state.copy()
         before, inner.arguments = (inner.arguments, inner.variables.get("0", "sh")), arguments
         inner.variables["0"] = path

@@ -72,8 +72,8 @@ def ls(guard: Walker, words: list[str], state: State, stdin: str) -> str:
 
 def tee(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     for path in operands(words[1:]):
-        if not has_flag(words[1:], *(["-a", "--append"] if words[0] in ("tee", "sponge") else ["-Append"])):
-            guard.overwrite(path, state, words)
+        if not has_flag(words[1:], *(["-a", "--append"] if words[0][0].islower() else ["-Append"])):
+            guard.overwrite(path, state, words, stdin)
         guard.written(path, stdin, state)
     return stdin
 
@@ -120,19 +120,16 @@ def grep(guard: Walker, words: list[str], state: State, stdin: str) -> str:
 
 
 def decode(guard: Walker, words: list[str], state: State, stdin: str) -> str:
-    """base64 -d, openssl base64 -d; nushell's `decode base64`"""
+    """base64 -d, openssl base64 -d; nushell's `decode base64`; xxd -r -p"""
+    if words[0] == "xxd":
+        digits = "".join(stdin.split())
+        known = len(digits) % 2 == 0 and re.fullmatch(r"[0-9a-fA-F]*", digits)
+        return bytes.fromhex(digits).decode("utf-8", "replace") if known else marker("xxd")
+    guard.overwrite(option(words[1:], "-out") or "/dev/null", state, words)
     if not has_flag(words[1:], "-d", "-D", "--decode") and words[0] != "decode":
-        guard.overwrite(option(words[1:], "-out") or "/dev/null", state, words)
         return marker("base64")
     paths = [path for path in operands(words[1:], "-w -i -in") if path not in ("base64", "enc", "-base64")]
     return decoded(guard.content(paths[0], state) if paths else stdin)
-
-
-def xxd(guard: Walker, words: list[str], state: State, stdin: str) -> str:
-    try:
-        return bytes.fromhex("".join(stdin.split())).decode("utf-8", "replace")
-    except ValueError:
-        return marker("xxd")
 
 
 def tr(guard: Walker, words: list[str], state: State, stdin: str) -> str:

@@ -22,7 +22,7 @@ _CODE = tuple(WORDS["code endings"])
 _ROOTS = WORDS["roots"] | {""}
 _OWN_ROOTS = Regex(r"(?i)/(?:home|users|mnt|scratch)/[^/]+|~/?(?:proj|project|work|workspace)?")
 _RUN_ID = Regex(r"20\d{6}-\d{6}-[\w.-]+|(?:offline-)?run-20\d{6}_\d{6}-\w+|version_\d+|exp[-_]?\d+|run[-_]?\d+")
-_EVENTS = Regex(r"events\.out.*|.*\btfevents\b.*|.*\.wandb|.*\.distcp")
+_EVENTS = Regex(r"events\.out.*|.*\btfevents\b.*|.*\.wandb|.*\.distcp|(?!.*cloud).*\.(?:vhdx?|vmdk|qcow2|vdi)")
 _HINT = Regex(
     r"(?:^|[^a-z])(?:runs?|ckpts?|checkpoints?|weights|outputs?|lightning_logs|wandb|results|experiments?|exp_?dir"
     r"|save_?dir|log_?dir|models?_?dir)(?:[^a-z]|$)"

@@ -8,31 +8,40 @@ from __future__ import annotations
 
 import os
 
-from rgt.guard.argument_words import after_options, operands, option
+from rgt.guard.argument_words import after_options, operands, option, values_of
 from rgt.guard.clients import is_ending_call, parts, request, shows_only
 from rgt.guard.destroyers import unseen
 from rgt.guard.precious_paths import marker
-from rgt.guard.quick_start import Regex, re
+from rgt.guard.quick_start import WORDS, Regex, re
 from rgt.guard.shell_walk import STARTS, Walker, mounts
 from rgt.guard.word_expansion import VALUES, State
 
-_MAGICS = Regex(r"(?m)^\s*(?:[\w, ]+=\s*)?(?:!+|%{1,2}(?:sx|system|sc|bash|sh)?)\s*(\w.*)")
+_MAGICS = Regex(r"(?m)^([ \t]*)(?:[\w, ]+=\s*)?(?:!+|%{1,2}(?:sx|system|sc|bash|sh)?)[ \t]*([\w/.~{\\].*)")
 _VALUED = set("-c -m -W -X -Q --check-hash-based-pycs".split())
 
 
 def interpreter(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     name = words[0]
+    if name in WORDS["notebooks"]:  # jupyter nbconvert --execute FILE, papermill FILE OUT
+        executes = name not in ("jupyter", "jupytext") or not {"execute", "run", "--execute"}.isdisjoint(words)
+        named = [word for word in words[1:] if word.endswith(".ipynb")] if executes else []
+        words, name = ["ipython", *named[:1]], "ipython" if named else ""
+    if name == "xonsh":  # of both kinds
+        guard.run(["sh", *words[1:]], state.copy(), stdin)
     if name.startswith(("py", "ipython", "torchrun", "xonsh")):
         python_words(guard, words, state, stdin)
         return
     if any(re.match(r"-[lanp0]*i", word) for word in words[1:]):  # perl -pi -e, gawk -i inplace
         guard.edit(operands(words[1:], "-e -E -I -M -v"), state, words)
     for i, word in enumerate(words[1:-1], 1):
-        if re.fullmatch(r"-[a-zA-Z]*[eEr]|--?eval|--execute|-p|--print|eval|-batch", word):
+        if re.fullmatch(r"-[a-zA-Z]*[eEr]|--?eval|--execute|-p|--print|eval|-batch", word) or (
+            word == "-c" and name in ("guile", "expect")
+        ):
             foreign(guard, words[i + 1], state, name, stdin)
             return
     if name.endswith("awk"):
-        foreign(guard, " ".join(words[1:]), state, stdin=stdin)
+        read = "".join(guard.content(path, state) for path in values_of(words[1:], "-f", "--file"))
+        foreign(guard, f"{' '.join(words[1:])}\n{read}", state, name, stdin)
         return
     rest = after_options(words[1:], {"-I", "-r", "-M", "-l"})
     if rest[:1] == ["run"]:  # go, deno, bun
@@ -52,7 +61,7 @@ def python_words(guard: Walker, words: list[str], state: State, stdin: str) -> N
             walk_python(guard, rest[0] if rest else "", state, rest[1:])
             return
         if word[-1] == "m" and word[1:].isalpha():
-            client = rest[0].partition(".")[0] if rest else ""
+            client = rest[0].partition(".")[0].removesuffix("cli") if rest else ""  # awscli
             if client in guard.table["commands"]:
                 guard.run([client, *rest[1:]], state.copy(), stdin)
             rest = [rest[0].replace(".", "/") + ".py", *rest[1:]] if rest else []
@@ -72,21 +81,42 @@ def walk_python(guard: Walker, text: str, state: State, arguments: list[str], is
     """A script's own file is trusted with its own outputs; only literal removals and ends count there."""
     from rgt.guard import python_code
 
+    cells = notebook(text) if text.lstrip().startswith("{") else [text]
+    code = ""
+    for cell in cells:
+        if match := re.match(r"\s*%%(?:bash|sh|script|system|!)[^\n]*\n", cell):
+            guard.script(cell[match.end() :], state.copy())
+        else:
+            code += cell + "\n"
+    for attempt in (code, _MAGICS.sub(r"\1pass", code)):  # IPython's lines are no Python
+        try:
+            tree = python_code.parse(attempt)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        python_code.walk(guard, tree, state, arguments, is_script)
+        break
+    else:
+        foreign(guard, code, state)
+    for match in _MAGICS.finditer(code) if attempt is not code else ():
+        guard.script(match[2], state.copy())
+
+
+def notebook(text: str) -> list[str]:
+    """The code cells of an .ipynb."""
+    import json
+
     try:
-        tree = python_code.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        foreign(guard, text, state)
-        for match in _MAGICS.finditer(text):  # IPython
-            guard.script(match[1], state.copy())
-        return
-    python_code.walk(guard, tree, state, arguments, is_script)
+        cells = [cell["source"] for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    except (ValueError, KeyError, TypeError):
+        return [text]
+    return [one if isinstance(one, str) else "".join(map(str, one)) for one in cells]
 
 
 # -- other languages
 
 _LITERAL = (
     r"(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`(?:[^`\\]|\\.)*`|q[qwx]?\{[^}]*\}|q[qwx]?\([^)]*\)"
-    r"|<[^<>\s]*\*[^<>\s]*>)"
+    r"|<[^<>\s]*\*[^<>\s]*>|%x[({][^)}]*[)}])"
 )
 # names of functions that delete, in any language; what they delete is the literal behind, or what the code names
 _DELETES = Regex(
@@ -100,14 +130,14 @@ _READS = Regex(
     r"(?i)(?:read(?!_?dir)[\w.]*|require|import|from|open|load\w*|parse|fromJSON|puts|print\w*|echo|log|mkdir\w*)[\s(]*$"
 )
 # code with one of these starts programs, and a literal that begins with one is its command
-_RUNS = Regex(
-    r"(?i)exec|system|spawn|popen|passthru|shell|command|cmd|process|getline|%x|\brun\b|\.!|\|\s*\"(?:ba)?sh\""
+_RUNS = Regex(r"(?i)exec|system|spawn|popen|passthru|shell|command|cmd|process|getline|%x|\brun\b|\.!|\|\s*\"")
+_WRITES = Regex(  # the file: behind the name, of copies the second, of R's functions the last
+    rf"(?:(?:copy|rename|move|cp|mv)\w*[\s(]*{_LITERAL}\s*,|writeFile(?:Sync)?|truncate(?:Sync)?|(?:File|IO|Bun)\.write!?"
+    rf"|WriteAll\w+|createWriteStream|file_put_contents|Deno\.write\w*|\b(?:cat|sink)\([^;\n]*file\s*="
+    rf"|(?:save|write)[\w.]*\((?:[^;\n'\"]{{0,40}},\s*)?|open[^;\n]{{0,20}}['\"]>['\"]\s*,|\bprintf?\b[^;}}\n>]*>)[\s(]*({_LITERAL})"
+    rf"|open\w*[\s(]*({_LITERAL})\s*,\s*['\"]w|open[^;\n]{{0,20}}['\"]>\s*(\w[^'\"]*)|[fF]ile\(({_LITERAL})\)\.(?:text\s*=|write|setText)"
 )
-_WRITES = Regex(
-    rf"(?:rename[\s(]*{_LITERAL}\s*,|writeFile(?:Sync)?|truncate(?:Sync)?|(?:File|IO|Bun)\.write!?|createWriteStream"
-    rf"|file_put_contents|Deno\.write\w*|(?:save|write)\w*\((?:[^;\n'\"]{{0,40}},\s*)?|open[^;\n]{{0,20}}['\"]>['\"]\s*,)[\s(]*({_LITERAL})"
-    rf"|open[\s(]*({_LITERAL})\s*,\s*['\"]w|open[^;\n]{{0,20}}['\"]>\s*(\w[^'\"]*)"
-)
+_LAST = Regex(rf"(?:write|save)[\w.]*\([^;\n]*,\s*(?:\w+\s*=\s*)?({_LITERAL})")
 _ADDRESS = Regex(r"(?:https?:)?/[\w./:$?=&{}-]*")
 _SDK = Regex(
     r"aws-sdk|Aws(?:::|\\)|amazonaws|@google-cloud|@azure|Google::Cloud|Azure::|dockerode|kubernetes|openai|\bminio\b|pulumi"
@@ -121,6 +151,8 @@ def deletes(guard: Walker, text: str, state: State, language: str) -> None:
     for match in calls:
         if match["own"]:
             guard.lose(guard.glob(_bare(match[2]), state), state, ["code", match[0][:80]], "removes")
+    for path in re.findall(rf"({_LITERAL})\)\.(?:delete|remove|unlink|rmtree)\w*", text):  # new File("x").delete()
+        guard.lose(guard.glob(_bare(path), state), state, ["code", path], "removes")
     if all(match["own"] for match in calls):
         return
     for match in re.finditer(_LITERAL, text):
@@ -132,13 +164,16 @@ def deletes(guard: Walker, text: str, state: State, language: str) -> None:
 def foreign(guard: Walker, text: str, state: State, language: str = "", stdin: str = "") -> None:
     """node, perl, ruby, php, awk, lisp: calls by name with the literals behind them."""
     stdin = re.sub(r"[|;&<>()'\"`$]", " ", stdin[:200])  # will stand in a marker that is read as a shell's text
+    if language in ("tclsh", "wish", "expect"):
+        guard.script(re.sub(r"\bfile delete\b", "rm -r", text), state.copy())
     known = dict(re.findall(rf"(\w+)\s*=\s*({_LITERAL})", text))
     text = re.sub(r"(?<=[(,\s])\$?(\w+)(?=\s*[,);])", lambda match: known.get(match[1], match[0]), text)
     for name, own in re.findall(
         r"\b(\w+(?= as )|[A-Z]\w+)(?: as |\s*:\s*)(\w+)(?=[\s,}])", text
     ):  # import {X as Y}, {X: Y} = require
         text = re.sub(rf"\b{own}(?=\s*\()", name, text)
-    for match in re.finditer(rf"{_LITERAL}(?:[\s,\[]+{_LITERAL})*", text) if _RUNS.search(text) else ():
+    ticks = "`" in text and language in ("perl", "ruby", "php")  # there they start what they hold
+    for match in re.finditer(rf"{_LITERAL}(?:[\s,\[]+{_LITERAL})*", text) if ticks or _RUNS.search(text) else ():
         literals = [_bare(one, stdin) for one in re.findall(_LITERAL, match[0])]
         first = literals[0].split()
         if not first or not (guard.knows(first[0]) or first[0] in STARTS):
@@ -150,8 +185,9 @@ def foreign(guard: Walker, text: str, state: State, language: str = "", stdin: s
             literals[-1] += marker(f"{stdin} {text[match.end() : match.end() + 40]}")
         guard.script(literals[0], state.copy()) if len(literals) == 1 else guard.run(literals, state.copy(), "")
     deletes(guard, text, state, language)
-    for match in _WRITES.finditer(text):
-        guard.overwrite(_bare(match[1] or match[2] or match[3]), state, ["code", match[0][:80]])
+    for match in [*_WRITES.finditer(text), *(_LAST.finditer(text) if language[:1] == "R" else ())]:
+        path = next(one for one in match.groups() if one)
+        guard.overwrite(_bare(path), state, ["code", match[0][:80]])
     for match in re.finditer(_LITERAL, text):
         if _ADDRESS.fullmatch(_bare(match[0])) and not match[0].startswith("`"):
             told = text[max(0, match.start() - 80) : match.end() + 500]
@@ -174,7 +210,7 @@ def foreign(guard: Walker, text: str, state: State, language: str = "", stdin: s
 
 
 def _bare(literal: str, stdin: str = "") -> str:
-    inner = re.sub(r"^(?:q[qwx]?[{(]|['\"`<])|[})'\"`>]$", "", literal)
+    inner = re.sub(r"^(?:(?:q[qwx]?|%x)[{(]|['\"`<])|[})'\"`>]$", "", literal)
     return re.sub(r"\$\{?\w+\}?", lambda match: marker(f"{stdin} {match[0]}"), inner) if literal[0] in '"`' else inner
 
 
@@ -187,11 +223,9 @@ def recipe(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     if words[0] in ("npm", "yarn", "pnpm"):
         package(guard, words, state)
         return
-    if words[0] in ("task", "poe"):
-        names = "Taskfile.yml Taskfile.yaml" if words[0] == "task" else "pyproject.toml"
-        for target in operands(words[1:], "-t -d --taskfile --dir")[:VALUES]:
-            for key, value in block(guard, option(words[1:], "-t", "--taskfile") or names, target, state):
-                guard.script(value if key in _COMMANDS else "", state.copy())
+    if words[0] in _TASK_FILES:
+        names = option(words[1:], "-t", "--taskfile", "-f", "--noxfile", "--snakefile") or _TASK_FILES[words[0]]
+        tasks(guard, names, operands(words[1:], "-t -d -f -j -c --taskfile --dir --cores")[:VALUES], state)
         return
     inner = state.copy()
     inner.cwd = inner.path(option(words[1:], "-C", "--directory") or ".").rstrip("/")
@@ -230,6 +264,24 @@ def read_rules(text: str) -> dict[str, tuple[list[str], list[str]]]:
     return rules
 
 
+_TASK_FILES = {"task": "Taskfile.yml Taskfile.yaml", "poe": "pyproject.toml", "nox": "noxfile.py", "doit": "dodo.py"}
+_TASK_FILES |= {"invoke": "tasks.py", "inv": "tasks.py", "rake": "Rakefile", "snakemake": "Snakefile"}
+
+
+def tasks(guard: Walker, names: str, targets: list[str], state: State) -> None:
+    """What a runner's file says at and below the name of a task: rows of YAML and TOML, or a function's code."""
+    for target in targets or ["all"]:
+        for key, value in block(guard, names, target, state):
+            guard.script(value if key in _COMMANDS else "", state.copy())
+    texts = [guard.content(name, state) for name in names.split() if not name.endswith((".yml", ".yaml", ".toml"))]
+    for text in texts if not texts or not texts[0].startswith("\ue001") else []:
+        for part in re.findall(r"(?m)^\S.*[:({]?.*\n(?:[ \t]+\S.*(?:\n|$)|[ \t]*\n)+", text):
+            head = part.partition("\n")[0]
+            if any(re.search(rf"\b{re.escape(one)}\b", head) for one in targets) or not targets:
+                walk_python(guard, part, state, [], is_script=True)
+                foreign(guard, part, state)
+
+
 _COMMANDS = {"", "cmd", "cmds", "command", "entrypoint", "shell"}
 
 
@@ -246,6 +298,21 @@ def block(guard: Walker, names: str, title: str, state: State) -> list[tuple[str
         else:
             rows.append((key or "", value[1:-1] if value[:1] in ("'", '"') and value[:1] == value[-1:] else value))
     return rows
+
+
+_GIVEN = Regex(
+    r"(?m)^([ \t]*)(?:- )?[\"']?(?:run|setup|commands?|args|script|entrypoint|cmd|init|prolog|epilog)[\"']?\s*:[ \t]*"
+    r"((?:\[[^\]]*\]|.*)(?:\n(?:\1[ \t]+.*|\1- .*|[ \t]*$))*)"
+)
+
+
+def manifest(guard: Walker, text: str, state: State) -> None:
+    """kubectl apply -f, sky launch FILE: the commands that a file gives to machines elsewhere."""
+    for _, value in _GIVEN.findall(re.sub(r"(?<=[{,])\s*(?=\"\w+\"\s*:)", "\n", text)):
+        words = [_bare(one) for one in re.findall(_LITERAL, value)] if value[:1] == "[" else []
+        lines = words or [re.sub(r"^\s*- |^\s*[|>][-+]?\s*$", "", line) for line in value.split("\n")]
+        guard.run(words, state.elsewhere(), "")
+        guard.script("\n".join(line.strip().strip("'\"") for line in lines if " " in line), state.elsewhere())
 
 
 def compose(guard: Walker, words: list[str], state: State) -> None:

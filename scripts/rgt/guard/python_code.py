@@ -13,15 +13,17 @@ import textwrap
 from rgt.guard.clients import empties, is_ending_call, request
 from rgt.guard.outputs import Expression, matches
 from rgt.guard.precious_paths import OWN, marker
-from rgt.guard.quick_start import WORDS, re
+from rgt.guard.quick_start import WORDS, Regex, re
 from rgt.guard.shell_walk import Walker, decoded
 from rgt.guard.word_expansion import MATCHES, VALUES, State
 
 _REMOVE = {"rmtree", "unlink", "removedirs", "send2trash", "remove_tree", "rmdir"}
-_SAVES = set("save_file save_pretrained save_model save_to_disk tofile save savez to_parquet to_csv to_json".split())
+_SAVES = Regex(r"(?:save|dump|to_|export|write_|imwrite|tofile|writeto)\w*")
+_FOLDERS = {"save_pretrained", "save_model", "save_to_disk"}
+_ANEW = Regex(r"(?:w[bt+:|][\w+:|]*|w|n)")  # modes that begin with an empty file
 _TEMPORARY = {"mkdtemp", "TemporaryDirectory", "mkstemp", "NamedTemporaryFile", "mktemp"}
 _THROUGH = ("sorted", "list", "set", "tuple", "reversed", "iter", "enumerate", "tqdm")
-_SAME_PATH = set("Path PosixPath PurePath str expanduser abspath realpath open resolve int".split())
+_SAME_PATH = set("Path PosixPath PurePath str expanduser abspath realpath open resolve int text".split())
 _OVER = {"copy", "copy2", "copyfile", "move", "rename", "replace", "copytree"}
 _STARTS = WORDS["python starts"]
 _STARTERS = {"os", "subprocess", "asyncio", "pty", "get_ipython", "sh", "plumbum"}
@@ -49,6 +51,7 @@ class _Reader(ast.NodeVisitor):
         self.guard, self.state, self.is_script = guard, state, is_script
         self.values: dict[str, Values] = {}
         self.names: dict[str, str] = {}  # import aliases, and what made a variable
+        self.imported: set[str] = set()  # libraries
         self.given = arguments
         self.options: dict[str, Values] = {"argv": arguments}  # of argparse and click: given, or the default
         self.functions: dict[str, list[str]] = {}  # own functions and their parameters
@@ -58,6 +61,7 @@ class _Reader(ast.NodeVisitor):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 base = f"{node.module}." if isinstance(node, ast.ImportFrom) and node.module else ""
                 self.names.update({alias.asname or alias.name: base + alias.name for alias in node.names})
+                self.imported.update((base + alias.name).split(".")[0] for alias in node.names)
             elif isinstance(node, ast.FunctionDef):
                 self.functions[node.name] = [one.arg for one in node.args.args if one.arg != "self"]
                 defaults = node.args.defaults
@@ -303,12 +307,15 @@ class _Reader(ast.NodeVisitor):
         last, words = name.rpartition(".")[2], ["python", f"{name}(...)"]
         if last in _REMOVE or name in ("os.remove", "fs.rm"):
             self.guard.lose(first if base in ("os", "shutil") or not own else own, self.state, words, f"{last} removes")
-        elif name == "os.truncate":
-            self.guard.lose(first, self.state, words, "truncates", False)
+        elif last == "truncate" and (name == "os.truncate" or not self.is_script):
+            self.guard.lose(own or first, self.state, words, "truncates", False)
         elif self.is_script:
             return False
-        elif name in ("open", "torch.save", "io.open") or last in ("write_text", "write_bytes", *_SAVES):
-            self.write(node, last, own, first, words)
+        elif paths := self.written(node, last, own, first):
+            for path in paths:
+                if (last in _FOLDERS or not _SAVES.match(last)) and os.path.isdir(self.state.path(path)):
+                    self.guard.lose([path], self.state, words, "saves over")
+                self.guard.overwrite(path, self.state, words)
         elif last in _OVER and len(node.args) > 1 and base in ("shutil", "os"):
             for target in self.of(node.args[1])[:1]:
                 self.guard.run(["cp" if last.startswith("copy") else "mv", *first, target], self.state.copy(), "")
@@ -320,16 +327,20 @@ class _Reader(ast.NodeVisitor):
             return False
         return True
 
-    def write(self, node: ast.Call, last: str, own: Values, first: Values, words: list[str]) -> None:
-        modes = [self.of(one) for one in node.args[1:2]] + [self.of(k.value) for k in node.keywords if k.arg == "mode"]
-        writes = last not in ("open",) or any("w" in mode for values in modes for mode in values)
-        second = self.of(node.args[1]) if last in ("save", "save_file", "savetxt") and len(node.args) > 1 else []
-        paths = own if last.startswith("write_") else [*first, *second]
-        named = [v for k in node.keywords if k.arg in ("save_directory", "path", "f") for v in self.of(k.value)]
-        for path in [*paths, *named] if writes else []:
-            if last.startswith("save_") and os.path.isdir(self.state.path(path)):
-                self.guard.lose([path], self.state, words, "saves over")
-            self.guard.overwrite(path, self.state, words)
+    def written(self, node: ast.Call, last: str, own: Values, first: Values) -> Values:
+        """The files that a call writes anew, in any library: by its mode, or by a name such as save, dump, to_csv."""
+        given = {k.arg: self.of(k.value) for k in node.keywords}
+        second = self.of(node.args[1]) if len(node.args) > 1 else []
+        modes = [*second, *given.get("mode", []), *given.get("flag", []), *(first if last == "open" and own else [])]
+        if any(_ANEW.fullmatch(mode) for mode in modes) or given.get("inplace") == ["True"]:
+            return own if last == "open" and own and first and _ANEW.fullmatch(first[0]) else first
+        if last.startswith("write_") and own:
+            return own
+        if last == "open" and "O_TRUNC" in ast.dump(node):
+            return first
+        return [*(v for one in node.args for v in self.of(one)), *(v for one in given.values() for v in one)] * bool(
+            _SAVES.fullmatch(last)
+        )
 
     def start(self, node: ast.Call, first: Values) -> None:
         if node.args and isinstance(node.args[0], ast.List | ast.Tuple):
@@ -355,7 +366,7 @@ class _Reader(ast.NodeVisitor):
         box = values[0] if values else ""
         given = [f"--{k.arg}={'.'.join(self.of(k.value))}" for k in node.keywords]
         client = base in _CLIENTS or base in self.guard.table["commands"]
-        foreign = "." in name and base in self.names.values() and base not in _HARMLESS | _WEB
+        foreign = "." in name and (base in self.imported or "*" in self.names) and base not in _HARMLESS | _WEB
         if name == "ray.shutdown":
             return  # only leaves the cluster
         if known:

@@ -14,7 +14,7 @@ DEPTH = 40  # of nested compound commands and substitutions
 _BLANKS = " \t\r\n"
 _STOPS = frozenset(_BLANKS + "\\'\"$`;&|<>()#{}*?[]~!=,")  # a plain stretch of a word ends at these
 _OPERATORS = ("\n", ";;&", ";;", ";&", ";", "&&", "||", "|&", "|", "&", "(", ")")
-_REDIRECTS = ("<<<", "<<-", "<<", "<>", "<&", ">>", ">|", ">&", "&>>", "&>", "<", ">")
+_REDIRECTS = ("<<<", "<<-", "<<", "<>", "<&", ">>!", ">>", ">|", ">!", ">&!", ">&", "&>>", "&>", "<", ">")
 _GROUPS = {"{": ("}",), "begin": ("end",), "if": ("fi", "end"), "while": ("do",), "until": ("do",)}
 _RESERVED = frozenset("! time coproc for foreach select case try finally".split()) | _GROUPS.keys()
 DECLARES = frozenset("local declare typeset export readonly".split())
@@ -455,7 +455,7 @@ class _Reader:
         number, self.i = text[self.i : i], i + len(operator)
         self.blanks()
         start = self.i
-        redirect = Redirect(number, operator, self.word())
+        redirect = Redirect(number, operator.rstrip("!"), self.word())
         if operator in ("<<", "<<-"):
             quoted = any(part[2] for part in redirect.target)
             end_word = "".join(part[1] for part in redirect.target) or text[start : self.i]

@@ -29,8 +29,13 @@ DEVICE = Regex(
     r"/dev/(?:sd|nvme|vd|xvd|hd|mapper/|disk|md|dm-|mmcblk|loop)|/proc/sysrq-trigger|/sys/.*/(?:remove|reset|cgroup\.kill)$"
 )
 HOOKS = set("PROMPT_COMMAND GIT_SSH_COMMAND EDITOR VISUAL GIT_EDITOR PAGER GIT_PAGER GIT_SEQUENCE_EDITOR".split())
+# files that run by themselves, later
+_LATER = Regex(r"/\.(?:bash|zsh|k?sh)?(?:rc|_logout|_profile|env|login|profile|logout)$|/\.git/hooks/[\w-]+$")
 LOSES: dict[str, Program] = {}  # programs that lose data, processes or machines
 STARTS: dict[str, Program] = {}  # programs that start others, change the shell's state, or print what is known
+
+
+_NOTHING = Regex(r"(?:^|[\s;|&(])(?::|true|echo|printf|touch)(?=[\s|>])|[^>\s&]\s*/dev/null|(?:^|[;&|])\s*>")
 
 
 class Act:
@@ -111,15 +116,23 @@ class Walker(Expander):
         else:
             self.lose([place.replace("\\", "/")], state, words, verb)
 
-    def overwrite(self, path: str, state: State, words: list[str]) -> None:
-        """`>`, tee, cp over a file that is there."""
+    def overwrite(self, path: str, state: State, words: list[str], stdin: str = marker("")) -> None:
+        """`>`, tee, cp over a file that is there; elsewhere only with what the line itself says."""
         place = state.path(path)
+        said = words[:1] in ([], [":"], ["true"], ["echo"], ["printf"])  # not: what a program prints
+        said = said or (state.remote and words in (["cat"], ["tee", path]) and self.is_said(stdin))
         if place.startswith(("/dev/", "/proc/", "/sys/")) and DEVICE.match(place):
             self.act("device", f"writes over {place}", [*words, ">", path], place)
         elif not state.remote and "\ue001" not in place and os.path.isfile(place):
             self.lose([os.path.realpath(place)], state, [*words, ">", path], "overwrites", False)
-        elif state.remote and words[:1] in ([], [":"], ["true"], ["echo"], ["printf"]):  # not: what a program prints
+        elif state.remote and said:
             self.lose([path] if is_result_file(os.path.basename(path)) else [], state, words, "overwrites", False)
+
+    def is_said(self, text: str) -> bool:
+        """Nothing, or text that stands in the line: no output of a program, and no file's content."""
+        if not text.strip():  # a script that prints what is not known gives nothing, too
+            return bool(_NOTHING.search(self.line))
+        return bool(re.search(rf"(?<![\w.]){re.escape(text.strip())}(?![\w.])", self.line))
 
     def edit(self, paths: list[str], state: State, words: list[str]) -> None:
         """Files that are changed in place: they are there, on another machine, too."""
@@ -394,7 +407,7 @@ class Walker(Expander):
                 if redirect.operator == "<":
                     stdin = self.content(path, state)
                 elif redirect.operator in (">", ">|", "&>", ">&", "<>") and not stream:
-                    self.overwrite(path, state, words)
+                    self.overwrite(path, state, words, stdin)
         return stdin
 
     def remember_output(self, node: Node, state: State, out: str) -> None:
@@ -414,6 +427,10 @@ class Walker(Expander):
         state.files[key] = text[:TEXT]
         if key.startswith(("/etc/cron", "/var/spool/cron")):
             self.run(["crontab", "-"], state.copy(), text)
+        elif key.endswith((".service", ".timer")):
+            self.script("\n".join(re.findall(r"(?m)^Exec\w+=[-@:+!]*(.*)", text)), state.copy())
+        elif _LATER.search(key):
+            self.script(text, state.copy())
         if key in state.readers:
             self.walk(state.readers[key], state.copy(), text)
 
@@ -446,8 +463,5 @@ def mounts(words: list[str], state: State) -> dict[str, str]:
     for value in values_of(words, "--mount"):
         named = dict(part.split("=", 1) for part in value.split(",") if "=" in part)
         pairs.append([named.get("source", named.get("src", "")), named.get("target", named.get("dst", ""))])
-    return {
-        there.rstrip("/"): state.path(here).rstrip("/")
-        for here, there in pairs
-        if here.startswith(("/", ".", "~")) and there
-    }
+    named = [(here if here.startswith(("/", ".", "~")) else f"/volumes/{here}", there) for here, there in pairs]
+    return {there.rstrip("/"): state.path(here).rstrip("/") for here, there in named if there}

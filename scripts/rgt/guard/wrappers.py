@@ -25,7 +25,8 @@ for _row in PROGRAMS["starters"]:
 _ESCAPE = Regex(r"(?:^|[\n|;])\s*(?:[:.\\]*(?:!+|(?:shell|system|sh)\s)|exec=)\s*([^\n]+)")
 _SAVES = Regex(r"(?:^|[\n|;:'\"\s])(?:wq?a?|xa?|xit|up(?:date)?|write)!?\s*(?:$|[\n|;'\"])|save-buffer")
 WINDOWS = Regex(
-    r"\b(?:Remove|Get|Stop|Clear|Restart|Move|Set|Out|Export|Copy)-[A-Z]|\b(?:rd|rmdir|del) /|\b[A-Z]:\\|(?:^|\s)\.\\\w"
+    r"\b(?:pwsh|powershell|cmd)(?:\.exe)? |\b(?:rd|rmdir|del) /|\b[A-Z]:\\|(?:^|\s)\.\\\w"
+    r"|\b(?:Remove|Get|Stop|Clear|Restart|Move|Set|Out|Export|Copy)-[A-Z]"
 )
 # options of fresh containers by which something of ours is in them
 _SHARES = Regex(r"-v|--volume\b.*|--volumes-from\b.*|--mount\b.*|--pid=host|--privileged|-v.*:.*|-B|--bind.*")
@@ -116,6 +117,10 @@ def starter(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     if how == "run":
         rest = rest[rest.index("run") + 1 :] if "run" in rest[:3] else []
     rest = after_options(rest, valued, skip)
+    if how == "run" and words[0] in ("hatch", "pdm", "pixi", "rye"):  # a script of the project by its name
+        from rgt.guard import program_code
+
+        program_code.tasks(guard, "pixi.toml pyproject.toml", rest[:1], state)
     if how == "@":
         return guard.script(" ".join(rest), state.elsewhere(), stdin)
     while rest and words[0] in ("sudo", "doas", "env") and re.match(r"[A-Za-z_]\w*=", rest[0]):
@@ -154,9 +159,19 @@ def powershell(guard: Walker, words: list[str], state: State, stdin: str) -> str
             break
         if word in ("-e", "-ec", "-enc", "-encodedcommand") and rest:
             return guard.script(decoded(rest[0], "utf-16-le"), state.copy(), stdin)
+        if word in ("-f", "-file") and rest:
+            return guard.file(rest[0].replace("\\", "/"), rest[1:], state.copy(), stdin, "sh")
+        rest = rest[1:] if word in ("-executionpolicy", "-ep", "-ex", "-version", "-windowstyle", "-w") else rest
     text = re.sub(r"^\s*&\s*", "", " ".join(rest) or stdin).replace("\\", "/")
-    text = re.sub(r"\$(\w+)\s*=\s*(?!=)", r"\1=", text)  # $d = "runs"
     text = re.sub(r"\ue001(\w+)\ue002", r"$\1", text)  # "$_" in double quotes: a shell would have taken it away
+    text = re.sub(r"(?i)\bforeach\s*\(\s*\$(\w+) in (.*?)\)\s*\{", r"for \1 in \2 {", text)
+    text = re.sub(r"@\(([^()]*)\)", r"\1", re.sub(r"(?<=['\"]),\s*(?=['\"])", " ", text))  # @('a', 'b')
+    text = re.sub(r"\$(\w+)\s*=\s*((?:(?:'[^']*'|\"[^\"]*\") )+(?:'[^']*'|\"[^\"]*\"))", r"\1=(\2)", text)
+    text = re.sub(r"\$(\w+)\s*=\s*(?!=)", r"\1=", text)  # $d = "runs"
+    if "]::" in text:
+        from rgt.guard import program_code
+
+        program_code.foreign(guard, text, state)
     return guard.script(text, state.copy(), stdin)
 
 
@@ -248,7 +263,7 @@ def terminal(guard: Walker, words: list[str], state: State, stdin: str) -> None:
 def make(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     from rgt.guard import program_code
 
-    lists = has_flag(words[1:], *WORDS["make lists"], *(["-l"] if words[0] in ("just", "task") else []))
+    lists = has_flag(words[1:], *WORDS["make lists"], *([] if words[0].endswith("make") else ["-l"]))
     if not lists and not has_flag(words[1:], "-n"):
         program_code.recipe(guard, words, state, stdin)
     return marker(words[0])
@@ -272,12 +287,26 @@ def sftp(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     guard.script(text, state.elsewhere())
 
 
+def socat(guard: Walker, words: list[str], state: State, stdin: str) -> None:
+    """socat - CREATE:results.json, OPEN:f,trunc, EXEC:'rm -rf runs'"""
+    for word in words[1:]:
+        kind, _, rest = word.partition(":")
+        if kind.upper() in ("EXEC", "SYSTEM", "SHELL"):
+            guard.script(rest, state.copy(), stdin)
+        elif kind.upper() in ("CREATE", "CREAT") or re.search(r",(?:o-)?trunc\b", rest):
+            guard.overwrite(rest.partition(",")[0], state, words)
+
+
 def escaping(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     """Commands in what an editor, a pager or a database client is told: any word may hold one (:!rm, .shell rm)."""
     for text in [*(word.lstrip("+") for word in words[1:]), stdin]:
         for match in _ESCAPE.finditer(text):
             guard.script(match[1], state.copy())
     told = "\n".join([*(word.lstrip("+") for word in words[1:]), stdin])
+    if words[0] in WORDS["editors"] and "(" in told:
+        from rgt.guard import program_code
+
+        program_code.foreign(guard, told, state)
     if words[0] in WORDS["editors"] and _SAVES.search(told):
         paths = operands(words[1:], "-c -S -u --cmd --eval -f -l")
         guard.edit([path for path in paths if path[0] != "+"], state, words)
@@ -309,10 +338,18 @@ def carried(guard: Walker, words: list[str], state: State, stdin: str, client: b
         if "run" in words[1:] and (entry := option(words, "--entrypoint")):  # what follows the image are its words
             rest = after_options(words[words.index("run") + 1 :], WORDS["container options"], skip=1)
             guard.run([*shlex_words(entry), *rest], there.copy(), stdin)
+        named = values_of(words, "-f", "--filename", "--file", "--overrides")
+        named += [word for word in words[2:] if word.endswith((".yaml", ".yml", ".json"))]
+        for path in named if WORDS["applies"].intersection(words[1:4]) else []:
+            from rgt.guard import program_code
+
+            text = stdin if path == "-" else path if path[:1] == "{" else guard.content(path, state)
+            program_code.manifest(guard, text if not text.startswith("\ue001") else "", state)
     option_texts(guard, words, there, stdin)
     before, first, started = len(guard.acts), not client, False
     for i, word in enumerate(words[1:40], 1):
         name = re.split(r"@|==", os.path.basename(word))[0] or os.path.basename(word.strip("@"))
+        name = name if guard.knows(name) else name.removesuffix("-cli")  # docker run amazon/aws-cli
         follows, plain = words[i - 1] in executes, words[i - 1][:1] != "-" or words[i - 1] == "--"
         started = started or word in executes
         starts = (first and word[:1] != "-") or follows or (client and started and plain)
