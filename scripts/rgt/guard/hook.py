@@ -31,16 +31,13 @@ STEMS = tuple(
 _LETTERS = bytes(sign if chr(sign).isalnum() or sign == 95 else 32 for sign in range(128)) + b" " * 128
 _NAMES = bytes(sign if chr(sign).isalnum() or sign in b"_-." else 32 for sign in range(128)) + b" " * 128
 # what may hide a word; the shell's `.`; nvidia-smi, which otherwise only looks; a file that any program may write
-_HIDING = (
-    rb"""\u|$|`|./|?|[|\"\"|''|\\|<(|: . |; . |& . |": ". |":". |smi -r|smi mig| -o| -O| --out| --local-dir""".split(
-        b"|"
-    )
-)
+_HIDING = rb"""\u|$|`|./|?|[|\"\"|''|\\|<(|: . |; . |& . |": ". |":". |smi -r|smi mig| -o| -O| --out|--local-dir"""
+_SIGNS = tuple(_HIDING.split(b"|"))
 
 
 def is_harmless(raw: bytes, table: bytes) -> bool:
     """No word that could matter, and nothing that could hide one."""
-    if b'"words"' not in table or any(sign in raw for sign in _HIDING):
+    if b'"words"' not in table or any(sign in raw for sign in _SIGNS):
         return False
     lower = raw.lower()
     if any(stem in lower for stem in STEMS):

@@ -463,5 +463,5 @@ def mounts(words: list[str], state: State) -> dict[str, str]:
     for value in values_of(words, "--mount"):
         named = dict(part.split("=", 1) for part in value.split(",") if "=" in part)
         pairs.append([named.get("source", named.get("src", "")), named.get("target", named.get("dst", ""))])
-    named = [(here if here.startswith(("/", ".", "~")) else f"/volumes/{here}", there) for here, there in pairs]
-    return {there.rstrip("/"): state.path(here).rstrip("/") for here, there in named if there}
+    volumes = [(here if here[:1] in ("/", ".", "~") else f"/volumes/{here}", there) for here, there in pairs]
+    return {there.rstrip("/"): state.path(here).rstrip("/") for here, there in volumes if there}
