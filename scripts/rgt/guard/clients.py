@@ -162,7 +162,8 @@ def is_ending_call(name: str, known: bool) -> bool:
     chain, _, last = name.replace("()", "").rpartition(".")
     named = parts(last)
     ends = named and (named[0] in ENDS or (len(named) > 1 and not ENDS.isdisjoint((*named[:2], *named[-1:]))))
-    return bool(ends) and about([*named, *parts(chain)] if not known else named, known)
+    of = parts(chain.rpartition(".")[2] if known else chain)  # images.prune
+    return bool(ends) and about([*named, *(one for one in of if one != "api")], known)
 
 
 # -- command lines
@@ -173,11 +174,8 @@ def judge(guard: Walker, words: list[str], state: State, known: bool, generic: b
     name, told = words[0], " ".join(words[:6])
     if known:
         told_lines(guard, words, state, stdin)
-    if (
-        (generic and storage(guard, words, state, stdin))
-        or (known and made_here(words, state))
-        or raw_request(guard, words)
-    ):
+    judged = (generic and storage(guard, words, state, stdin)) or (known and made_here(words, state))
+    if judged or raw_request(guard, words):
         return
 
     def ends(box: str, profile: str = "") -> None:
@@ -318,9 +316,8 @@ def storage(guard: Walker, words: list[str], state: State, stdin: str) -> bool:
     wanted = [f"/{one.lstrip('/')}" for one in values_of(words, "--include")] if words[0] == "rclone" else []
     bare = [(one if "://" in one else one.partition(":")[2] or one) + end for one in places for end in wanted or [""]]
     verbs &= _MOVES | _EMPTIES | {"rb", "purge", "bucket"} | _MIRRORS
-    deletes = words[0] in ("rclone", "s5cmd") or any(
-        re.match(r"--(?:del|remove)|-d$", word) and not word.endswith("=false") for word in words
-    )
+    asks = [word for word in words if re.match(r"--(?:del|remove)|-d$", word) and not word.endswith("=false")]
+    deletes = asks or words[0] in ("rclone", "s5cmd")
     if verbs & {"rb", "purge"} or verbs >= {"bucket", "delete"}:
         guard.act("path", f"{words[0]} removes {' '.join(places)}", words, " ".join(places))
     elif verbs & _EMPTIES:
@@ -348,9 +345,7 @@ def spoil(guard: Walker, source: str, target: str, state: State, stdin: str, wor
         return
     told = stdin if source == "-" else "" if source == "/dev/null" else state.files.get(place)
     empty = source != "-" and os.path.isfile(place) and not os.path.getsize(place)
-    empty = empty or bool(
-        re.search(r"(?i)(?:^|[^a-z])(?:empty|blank|dummy|zeros?)(?:[^a-z]|$)", os.path.basename(source))
-    )
+    empty = empty or not {"empty", "blank", "dummy", "zero", "zeros"}.isdisjoint(parts(os.path.basename(source)))
     unlike = os.path.splitext(place)[1] != os.path.splitext(name)[1] and os.path.isfile(place)
     unlike = unlike or bool("://" not in target and name != os.path.basename(source) and _CHOSEN.match(name))
     other = source != "-" and unlike and not guard.precious.lost(place, False)

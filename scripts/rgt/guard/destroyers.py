@@ -279,10 +279,8 @@ def git_removes(guard: Walker, words: list[str], verb: str, rest: list[str], sta
         here = [name for name, is_dir in guard.precious.entries(state.cwd) if folders or not is_dir]
         top = paths or (["~"] if state.remote else here)
         guard.lose([path for path in top if path.strip("/*") not in excluded], state, words, "cleans")
-    elif verb == "rm":
-        guard.lose(paths, state, words, "removes", has_flag(rest, "-r"))
-    elif verb in ("checkout", "restore"):
-        guard.lose(paths, state, words, "overwrites", False)
+    elif verb in ("rm", "checkout", "restore"):
+        guard.lose(paths, state, words, "removes or overwrites", verb == "rm" and has_flag(rest, "-r"))
     elif verb == "worktree" and paths[:1] == ["remove"]:
         guard.lose(paths[1:], state, words, "removes")
     elif verb == "stash" and (  # results are ignored files: they go until it is popped
@@ -417,11 +415,9 @@ def service(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     """systemctl stop train.service, service slurmd restart; powering off is in the table."""
     rest = operands(words[1:], "-H -M -t -p --host --machine --type")
     ends = {"stop", "kill", "restart", "disable", "isolate", "mask", "try-restart", "unload", "bootout"} & set(rest[:2])
-    if ends and (
-        names_training(" ".join(rest))
-        or re.search(r"docker|containerd|kubelet|podman|user[-@]\d|\.slice", " ".join(rest))
-    ):
-        guard.act("kill", f"ends the service {' '.join(rest)}", words)
+    told = " ".join(rest)
+    if ends and (names_training(told) or re.search(r"docker|containerd|kubelet|podman|user[-@]\d|\.slice", told)):
+        guard.act("kill", f"ends the service {told}", words)
 
 
 def ansible(guard: Walker, words: list[str], state: State, stdin: str) -> None:
@@ -472,12 +468,9 @@ def with_included(guard: Walker, path: str, state: State, depth: int = 4) -> str
     text, folder = guard.content(path, state), os.path.dirname(path)
     if text.startswith("\ue001") or not depth:
         return ""
-    named = re.findall(r"(?:import|include)(?:_tasks|_playbook)?\s*:\s*[\"']?(?:file[=:]\s*)?([\w./-]+\.ya?ml)", text)
-    roles = re.findall(r"\b(?:role|(?:import|include)_role)\s*:\s*(?:\{?\s*name\s*[:=]\s*)?([\w.-]+)", text)
-    for listed in re.findall(r"(?m)^\s*roles:\s*\n((?:\s*- .*\n?)+)", text):
-        roles += re.findall(r"- ([\w.-]+)[ \t]*$", listed, re.M)
-    named += [f"roles/{role}/tasks/main.yml" for role in roles]
-    return text + "".join(f"\n{with_included(guard, os.path.join(folder, one), state, depth - 1)}" for one in named)
+    roles = [f"roles/{word}/tasks/main.yml" for word in re.findall(r"[\w.-]+", text)]
+    named = {os.path.join(folder, one) for one in [*re.findall(r"[\w./-]+\.ya?ml", text), *roles]} - {path}
+    return text + "".join(f"\n{with_included(guard, one, state, depth - 1)}" for one in sorted(named))
 
 
 def web_client(guard: Walker, words: list[str], state: State, stdin: str) -> None:
@@ -486,9 +479,8 @@ def web_client(guard: Walker, words: list[str], state: State, stdin: str) -> Non
     methods, bodies, outputs = (kind[name].split() for name in ("method", "body", "output"))
     config = option(words[1:], "-K", "--config") if words[0] == "curl" else None
     if config:  # a file of options: `url = "https://..."`
-        rows = re.findall(
-            r"(?m)^\s*-*([\w-]+)[\s=:]+\"?(.*?)\"?\s*$", stdin if config == "-" else guard.content(config, state)
-        )
+        text = stdin if config == "-" else guard.content(config, state)
+        rows = re.findall(r"(?m)^\s*-*([\w-]+)[\s=:]+\"?(.*?)\"?\s*$", text)
         words = [*words, *(one for name, value in rows for one in (f"-{'-' * (len(name) > 1)}{name}", value))]
     if words[0].startswith("I") or words[0] in ("irm", "iwr"):
         words = [word.lower() if word.startswith("-") else word for word in words]
@@ -498,9 +490,8 @@ def web_client(guard: Walker, words: list[str], state: State, stdin: str) -> Non
     if not methods and rest and rest[0].lower() in ("get", "head", "post", "put", "patch", "delete", "options"):
         method = rest.pop(0)
     given = values_of(words, *bodies) if bodies else [*rest[1:], stdin]
-    data = " ".join(
-        stdin if one == "@-" else guard.content(one[1:], state) if one[:1] == "@" else one for one in given
-    ).strip()
+    given = [stdin if one == "@-" else guard.content(one[1:], state) if one[:1] == "@" else one for one in given]
+    data = " ".join(given).strip()
     method = (method or ("POST" if data and (bodies or re.search(r"\S:?=\S", data)) else "GET")).upper()
     head = has_flag(words[1:], "-G", "--get", "-I", "--head", "--offline") and words[0] not in ("wget", "irm", "iwr")
     for url in rest if bodies else rest[:1]:

@@ -106,9 +106,8 @@ def grep(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     pattern = option(words[1:], "-e") or "".join(rest[:1])
     if "--files" in words:  # of rg: names, no text
         named = [test for one in values_of(words, "-g", "--glob") for test in ("-o", "-name", os.path.basename(one))]
-        return find(
-            guard, ["find", *(rest or ["."]), "-type", "f", *(["(", *named[1:], ")"] if named else [])], state, ""
-        )
+        tests = ["-type", "f", *(["(", *named[1:], ")"] if named else [])]
+        return find(guard, ["find", *(rest or ["."]), *tests], state, "")
     if len(rest) > 1 or not stdin or "\ue001" in stdin:
         return marker(stdin + " " + " ".join(words))
     text = as_python(pattern, has_flag(words[1:], "-E", "-P") or words[0] != "grep")
@@ -368,9 +367,8 @@ def fd_as_find(words: list[str]) -> list[str]:
     rest, command = words[1:at], words[at + 1 :]
     ending = option(rest, "-e", "--extension")
     given = operands(rest, "-e -t -d -E --extension --type --max-depth --exclude --changed-before")
-    pattern = (
-        re.sub(r"\.\*|[.*]", "*", f"*{given[0].strip('^$')}*") if given and "-g" not in rest else "".join(given[:1])
-    )
+    pattern = "".join(given[:1])
+    pattern = re.sub(r"\.\*|[.*]", "*", f"*{pattern.strip('^$')}*") if pattern and "-g" not in rest else pattern
     tests = ["-mindepth", "1", "-name", pattern.replace("\\", "") or "*", *(["-name", f"*.{ending}"] if ending else [])]
     action = ["-exec", *command, *(["{}"] if "{}" not in command else []), ";"] if command else []
     return ["find", *(given[1:] or ["."]), *tests, *action]

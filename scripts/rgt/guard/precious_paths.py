@@ -14,9 +14,7 @@ ENTRIES = 4000  # directory entries read for one command line
 UP = 7  # folders above a path that may be a run directory
 RECORDS, PROOFS = WORDS["records"], WORDS["proofs"]
 CACHES, FOLDERS, WEIGHTS = WORDS["caches"], WORDS["result folders"], WORDS["weights"]
-SYSTEM = frozenset(
-    f"/{name}" for name in "bin boot etc home lib lib64 media mnt opt root sbin srv usr var Users".split()
-)
+SYSTEM = {f"/{name}" for name in "bin boot etc home lib lib64 media mnt opt root sbin srv usr var Users".split()}
 VOLATILE = ("/tmp/", "/var/tmp/", "/dev/shm/", "/private/tmp/")
 _CODE = tuple(WORDS["code endings"])
 _ROOTS = WORDS["roots"] | {""}
@@ -126,13 +124,10 @@ class Precious:
             for one in level:
                 for name, is_dir in self.entries(one):
                     path = f"{one}/{name}"
+                    logs = name == "train.log" and self.is_run_folder(one)
                     if is_dir:
                         below += [] if name in CACHES else [path]
-                    elif (
-                        is_result_file(name)
-                        or self.is_raw(path, False)
-                        or (name == "train.log" and self.is_run_folder(one))
-                    ):
+                    elif logs or is_result_file(name) or self.is_raw(path, False):
                         return path
                     if self.left <= 0:
                         return ""

@@ -34,9 +34,8 @@ def interpreter(guard: Walker, words: list[str], state: State, stdin: str) -> No
     if any(re.match(r"-[lanp0]*i", word) for word in words[1:]):  # perl -pi -e, gawk -i inplace
         guard.edit(operands(words[1:], "-e -E -I -M -v"), state, words)
     for i, word in enumerate(words[1:-1], 1):
-        if re.fullmatch(r"-[a-zA-Z]*[eEr]|--?eval|--execute|-p|--print|eval|-batch", word) or (
-            word == "-c" and name in ("guile", "expect")
-        ):
+        own = "|-c" if name in ("guile", "expect") else ""
+        if re.fullmatch(rf"-[a-zA-Z]*[eEr]|--?eval|--execute|-p|--print|eval|-batch{own}", word):
             foreign(guard, words[i + 1], state, name, stdin)
             return
     if name.endswith("awk"):
@@ -168,9 +167,8 @@ def foreign(guard: Walker, text: str, state: State, language: str = "", stdin: s
         guard.script(re.sub(r"\bfile delete\b", "rm -r", text), state.copy())
     known = dict(re.findall(rf"(\w+)\s*=\s*({_LITERAL})", text))
     text = re.sub(r"(?<=[(,\s])\$?(\w+)(?=\s*[,);])", lambda match: known.get(match[1], match[0]), text)
-    for name, own in re.findall(
-        r"\b(\w+(?= as )|[A-Z]\w+)(?: as |\s*:\s*)(\w+)(?=[\s,}])", text
-    ):  # import {X as Y}, {X: Y} = require
+    # import {X as Y}, {X: Y} = require
+    for name, own in re.findall(r"\b(\w+(?= as )|[A-Z]\w+)(?: as |\s*:\s*)(\w+)(?=[\s,}])", text):
         text = re.sub(rf"\b{own}(?=\s*\()", name, text)
     ticks = "`" in text and language in ("perl", "ruby", "php")  # there they start what they hold
     for match in re.finditer(rf"{_LITERAL}(?:[\s,\[]+{_LITERAL})*", text) if ticks or _RUNS.search(text) else ():
@@ -201,11 +199,8 @@ def foreign(guard: Walker, text: str, state: State, language: str = "", stdin: s
         last = call.rpartition(".")[2]  # not: a Map's own delete(), client.destroy()
         given = last in ("destroy", "terminate") and not re.search(rf"\b{last}\(\s*\)", text)
         is_clear = len(parts(last)) > 1 or given or re.search(rf"\)\.{call}\b", text)
-        if (
-            profile is not None
-            or is_ending_call(call, False)
-            or (sdk and is_clear and not spares and is_ending_call(call, True))
-        ):
+        ours = sdk and is_clear and not spares and is_ending_call(call, True)
+        if profile is not None or ours or is_ending_call(call, False):
             guard.act("end", f"{call} ends it", ["code", text[:200]], "", profile or "")
 
 
@@ -234,9 +229,8 @@ def recipe(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     texts = [stdin] if given in ("-", "/dev/stdin") else [guard.content(n, inner) for n in (given or usual).split()]
     text = next((text for text in texts if not text.startswith("\ue001")), "")
     for names in re.findall(r"(?m)^(?:[-s]?include|import)\s+(.+)$", text):
-        text += "".join(
-            "\n" + guard.content(one.strip("'\""), inner) for n in names.split() for one in guard.glob(n, inner)
-        )
+        paths = [one.strip("'\"") for name in names.split() for one in guard.glob(name, inner)]
+        text += "".join("\n" + guard.content(path, inner) for path in paths)
     rules, values = read_rules(text.replace("\\\n", " ")), dict(_VARIABLE.findall(text))
     told = operands(words[1:], "-C -f -j --directory --file --justfile --makefile")
     values.update(dict(word.split("=", 1) for word in told if "=" in word))

@@ -20,13 +20,16 @@ from rgt.guard.word_expansion import MATCHES, VALUES, State
 _REMOVE = {"rmtree", "unlink", "removedirs", "send2trash", "remove_tree", "rmdir"}
 _SAVES = Regex(r"(?:save|dump|to_|export|write_|imwrite|tofile|writeto)\w*")
 _FOLDERS = {"save_pretrained", "save_model", "save_to_disk"}
+_OPENS = Regex(r"(?i)\w*(?:open|file|memmap|store|dataset|writer|group)\w*")
+_DELETING = Regex(r"(?:remove|delete|rm|unlink)(?:_?(?:dir|file|tree|path|contents)\w*)?")
 _ANEW = Regex(r"(?:w[bt+:|][\w+:|]*|w|n)")  # modes that begin with an empty file
+_MAPS = {"map", "imap", "submit", "starmap", "apply_async", "Thread"}
 _TEMPORARY = {"mkdtemp", "TemporaryDirectory", "mkstemp", "NamedTemporaryFile", "mktemp"}
 _THROUGH = ("sorted", "list", "set", "tuple", "reversed", "iter", "enumerate", "tqdm")
-_SAME_PATH = set("Path PosixPath PurePath str expanduser abspath realpath open resolve int text".split())
+_SAME_PATH = set("str connect expanduser abspath realpath open resolve int text".split())
 _OVER = {"copy", "copy2", "copyfile", "move", "rename", "replace", "copytree"}
 _STARTS = WORDS["python starts"]
-_STARTERS = {"os", "subprocess", "asyncio", "pty", "get_ipython", "sh", "plumbum"}
+_STARTERS = {"os", "subprocess", "asyncio", "pty", "get_ipython", "pexpect"}
 _HTTP = {"get", "post", "put", "patch", "delete", "request", "Request", "urlopen", "head", "Session"}
 _WEB = {"requests", "httpx", "urllib", "aiohttp", "http", "urllib3"}
 # SDKs of platforms and trackers: a verb that ends is enough
@@ -110,17 +113,15 @@ class _Reader(ast.NodeVisitor):
 
     def narrow(self, test: ast.expr) -> dict[str, Values]:
         """if name.endswith(".pyc"): of the known values those stay; what it was before."""
-        if (
-            isinstance(test, ast.Call)
-            and isinstance(test.func, ast.Attribute)
-            and isinstance(test.func.value, ast.Name)
-        ):
-            name, ends = test.func.value.id, tuple(value for one in test.args for value in self.of(one))
-            before = self.values.get(name)
-            if test.func.attr == "endswith" and ends and before:
-                self.values[name] = [value for value in before if value.endswith(ends)] or [OWN]
-                return {name: before}
-        return {}
+        func = test.func if isinstance(test, ast.Call) else None
+        if not (isinstance(test, ast.Call) and isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name)):
+            return {}
+        name, ends = func.value.id, tuple(value for one in test.args for value in self.of(one))
+        before = self.values.get(name)
+        if func.attr != "endswith" or not ends or not before:
+            return {}
+        self.values[name] = [value for value in before if value.endswith(ends)] or [OWN]
+        return {name: before}
 
     def visit_ListComp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> None:
         for one in node.generators:
@@ -231,8 +232,12 @@ class _Reader(ast.NodeVisitor):
             values = own or (arguments[0] if arguments else [])
             values = [decoded(value) for value in values] if last == "b64decode" else values
             return [word for value in values for word in value.split()] if last == "split" else values
-        if last in _SAME_PATH:
-            return self.joined([a for a in arguments if a], "/") if last == "Path" else (arguments or [own])[0] or own
+        if last in _SAME_PATH or last.endswith("Path"):
+            return (
+                self.joined([a for a in arguments if a], "/")
+                if last.endswith("Path")
+                else (arguments or [own])[0] or own
+            )
         return own
 
     def paths(self, last: str, own: Values, given: Values) -> Values:
@@ -283,14 +288,14 @@ class _Reader(ast.NodeVisitor):
         if last in ("add_argument", "option", "argument", "Option"):
             self.add_option(node)
         base = name.split(".")[0].split("(")[0]
-        if (
-            last in ("map", "imap", "submit", "starmap", "apply_async", "Thread") and node.args
-        ):  # map(shutil.rmtree, paths)
+        if last in _MAPS and node.args:  # map(shutil.rmtree, paths)
             self.visit_Call(ast.Call(func=node.args[0], args=node.args[1:], keywords=[]))
         elif base in _CLIENTS:
             self.call(node, name, base)
         elif last in _STARTS and (base in _STARTERS or name in _STARTS):
             self.start(node, first)
+        elif base in ("sh", "plumbum"):  # sh.rm("-rf", "runs")
+            self.guard.run([last, *(value for one in node.args for value in self.of(one))], self.state.copy(), "")
         elif last == "exec_command" or (base in ("fabric", "invoke", "asyncssh") and last in ("run", "sudo")):
             self.guard.script(first[0] if first else "", self.state.elsewhere())
         elif name in ("os.kill", "os.killpg"):
@@ -307,6 +312,9 @@ class _Reader(ast.NodeVisitor):
         last, words = name.rpartition(".")[2], ["python", f"{name}(...)"]
         if last in _REMOVE or name in ("os.remove", "fs.rm"):
             self.guard.lose(first if base in ("os", "shutil") or not own else own, self.state, words, f"{last} removes")
+        elif base in self.imported - _HARMLESS - _WEB and _DELETING.fullmatch(last) and first:
+            self.guard.lose(first, self.state, words, f"{last} removes")  # by any library, often elsewhere
+            return False
         elif last == "truncate" and (name == "os.truncate" or not self.is_script):
             self.guard.lose(own or first, self.state, words, "truncates", False)
         elif self.is_script:
@@ -320,7 +328,7 @@ class _Reader(ast.NodeVisitor):
             for target in self.of(node.args[1])[:1]:
                 self.guard.run(["cp" if last.startswith("copy") else "mv", *first, target], self.state.copy(), "")
         elif last in ("execute", "executescript", "executemany") and first:
-            self.guard.run(["sqlite3", first[0]], self.state.copy(), "")
+            self.guard.run(["sqlite3", *own, first[0]], self.state.copy(), "")
         elif last in ("rename", "replace") and own and first and "Path" in name:
             self.guard.overwrite(first[0], self.state, words)
         else:
@@ -332,15 +340,15 @@ class _Reader(ast.NodeVisitor):
         given = {k.arg: self.of(k.value) for k in node.keywords}
         second = self.of(node.args[1]) if len(node.args) > 1 else []
         modes = [*second, *given.get("mode", []), *given.get("flag", []), *(first if last == "open" and own else [])]
-        if any(_ANEW.fullmatch(mode) for mode in modes) or given.get("inplace") == ["True"]:
+        anew = _OPENS.fullmatch(last) and any(_ANEW.fullmatch(mode) for mode in modes)
+        if anew or (last == "input" and given.get("inplace") == ["True"]):
             return own if last == "open" and own and first and _ANEW.fullmatch(first[0]) else first
         if last.startswith("write_") and own:
             return own
         if last == "open" and "O_TRUNC" in ast.dump(node):
             return first
-        return [*(v for one in node.args for v in self.of(one)), *(v for one in given.values() for v in one)] * bool(
-            _SAVES.fullmatch(last)
-        )
+        every = [*map(self.of, node.args), *given.values()] if _SAVES.fullmatch(last) else []
+        return [value for values in every for value in values]
 
     def start(self, node: ast.Call, first: Values) -> None:
         if node.args and isinstance(node.args[0], ast.List | ast.Tuple):
@@ -357,9 +365,8 @@ class _Reader(ast.NodeVisitor):
     def call(self, node: ast.Call, name: str, base: str) -> None:
         """A call on a platform's SDK or an HTTP library."""
         last, words = name.rpartition(".")[2], ["python", f"{name}(...)"]
-        known = next(
-            (c for c in self.guard.table["calls"] if c == last or ("." in c and f".{name}".endswith(f".{c}"))), ""
-        )
+        calls = self.guard.table["calls"]
+        known = next((c for c in calls if c == last or ("." in c and f".{name}".endswith(f".{c}"))), "")
         values = [value for one in (*node.args, *(k.value for k in node.keywords)) for value in self.texts(one)]
         if any(k.arg in ("DryRun", "dry_run") and self.of(k.value) == ["True"] for k in node.keywords):
             return
@@ -370,7 +377,7 @@ class _Reader(ast.NodeVisitor):
         if name == "ray.shutdown":
             return  # only leaves the cluster
         if known:
-            self.guard.act("end", f"{name} ends it", words, box, self.guard.table["calls"][known], box)
+            self.guard.act("end", f"{name} ends it", words, box, calls[known], box)
         elif (client or (foreign and not self.is_script)) and is_ending_call(name, client):
             self.guard.act("end", f"{name} ends it", words, box)
         elif client and empties(["", *given]):

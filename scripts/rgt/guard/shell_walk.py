@@ -322,9 +322,8 @@ class Walker(Expander):
 
     def sure_text(self, word: Word, state: State) -> str | None:
         """What the word surely is; nothing for a variable in quotes that is not set."""
-        unset = [
-            part for part in word if part[0] == "var" and part[2] and self.is_unset(part[1].partition(":-")[0], state)
-        ]
+        quoted = [part for part in word if part[0] == "var" and part[2]]
+        unset = [part for part in quoted if self.is_unset(part[1].partition(":-")[0], state)]
         kept = Word(part for part in word if part not in unset)
         return self.text(kept, state) if self.is_certain(kept, state) else None
 
@@ -338,9 +337,8 @@ class Walker(Expander):
             return bool(asked[1]) == (asked[0] == "-n")
         if asked[1] and (state.remote or self.ran or "\ue001" in asked[1]):
             return None
-        return bool(asked[1]) and {"-d": os.path.isdir, "-f": os.path.isfile}.get(asked[0], os.path.exists)(
-            state.path(asked[1])
-        )
+        is_there = {"-d": os.path.isdir, "-f": os.path.isfile}.get(asked[0], os.path.exists)
+        return bool(asked[1]) and is_there(state.path(asked[1]))
 
     def simple(self, node: Node, state: State, stdin: str) -> str:
         try:

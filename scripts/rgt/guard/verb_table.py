@@ -56,7 +56,7 @@ def build(folder: Path = PROFILES) -> dict[str, Any]:
     rooted = sorted(path for path in tiers - {"/tmp", "/dev/shm"} if re.fullmatch(r"/[\w./-]+", path))
     judged = [row["names"] for row in PROGRAMS["destroyers"]]
     judged += [names for key, names in PROGRAMS["functions"].items() if not key.startswith("outputs")]
-    looks = sorted({*" ".join(judged).split(), *WORDS["first look"]} - {*WORDS["quiet"], *STARTERS})
+    looks = sorted({*" ".join(judged).split()} - {*WORDS["quiet"], *STARTERS} | WORDS["first look"])
     return {"commands": commands, "hosts": hosts, "calls": calls, "tiers": rooted, "downs": downs, "words": looks}
 
 

@@ -43,11 +43,8 @@ def cd(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     place = state.path(old if back else target).rstrip("/") or "/"
     known = not (state.remote or back or place in state.files or place in state.folders or "\ue001" in place)
     at = guard.line.find(target)  # what a clone or an archive brings was named before
-    if (
-        known
-        and not os.path.lexists(place)
-        and re.search(r"(?:^|\b(?:cd|pushd)\s+[\"']?|=[\"']?)$", guard.line[: max(at, 0)])
-    ):
+    first = re.search(r"(?:^|\b(?:cd|pushd)\s+[\"']?|=[\"']?)$", guard.line[: max(at, 0)])
+    if known and first and not os.path.lexists(place):
         state.left = before
     unset = UNKNOWN.fullmatch(target)
     state.cwd = before if unset and guard.is_unset(unset[1], state) else place  # cd "": nothing happens
