@@ -21,7 +21,6 @@ from rgt.guard.word_expansion import State
 ENDS, LOOKS, THINGS = WORDS["ends"], WORDS["looks"], WORDS["things"]
 # of these alone one cannot tell whose they are: a web framework's server, a browser's session
 VAGUE, LIGHT = WORDS["vague"], WORDS["light"]
-_BOOLEAN = frozenset("--yes --force --quiet --debug --verbose --json --raw --all --async --wait --confirm".split())
 _PARTS = Regex(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _VIEW = Regex(r"(?:Describe|List|Get|Show|Query|Inquiry|Search)(?=[A-Z])")
 _COMMAND = Regex(r"[A-Za-z][\w.:/@-]*")
@@ -54,11 +53,7 @@ _ACTION = Regex(
 _ENGINE = Regex(r"(?:docker|podman|containerd)\.sock|:237[56]\b")
 _CLUSTER = Regex(r"/apis?/[\w./]*namespaces/")
 _BESIDE = Regex(r"volume|drive|storage|snapshot|bucket|\bjobs\b|template|endpoint|serverless")
-_MOVES, _MIRRORS = {"mv", "move", "moveto"}, {"sync", "rsync", "mirror"}
-_COPIES = {"cp", "scp", "copy", "copyto", "put", "rcat", "pipe", "upload"}
 _CHOSEN = Regex(r"(?i)(?:best|last|latest|final|results?|metrics)\b")  # there is one of it, and it has this name
-_BRINGS = {"download", "pull", "get", "receive", "fetch"}
-_EMPTIES = {"rm", "rmr", "delete", "del", "remove", "deletefile", "cleanup", "rmdirs", "dedupe", "expunge"}
 _PLACE = Regex(
     r"(?:s3|gs|r2|oss|cos|obs|b2|abfss?|wasbs?|lakefs|hf|dbfs|swift|az|gcs|minio|tos|bos|hdfs|s3a)://"
     r"|https://[\w.-]*(?:blob|dfs|s3|storage)[\w.-]*/|(?:[\w-]+/)?[\w.-]{2,}:(?!/?\d|//)"
@@ -68,7 +63,6 @@ _MADE = Regex(
     "\ue001(?:(?:docker|podman|nerdctl)\ue006(?:container\ue006)?(?:run|create)|sbatch|qsub|bsub|oarsub)\ue006"
 )
 _CODE = Regex(r"(?:^|/)(?:repos/[^/]+/[^/]+|projects/[^/]+)/?$|/releases/(?:assets/)?\d+")  # of a forge
-_ERASES = set("delete remove purge wipe erase clean prune del rm sdel deleteduplicates trash discard".split())
 _SHARED = (".googleapis.com", ".azure.com", ".aliyuncs.com", ".tencentcloudapi.com", ".amazonaws.com")
 
 
@@ -123,7 +117,7 @@ def ended_by(words: list[str], known: bool) -> int:
             if word.lstrip("-") in ENDS and len(word) > 3 and (known or about(before, False)):  # yarn app -kill
                 return i
             continue
-        if last and last not in _BOOLEAN and not (len(last) == 2 and last[1] in "yfqvad"):
+        if last and last not in WORDS["boolean options"] and not (len(last) == 2 and last[1] in "yfqvad"):
             continue
         if not _COMMAND.fullmatch(word):
             continue
@@ -200,7 +194,7 @@ def judge(guard: Walker, words: list[str], state: State, known: bool, generic: b
     expires = _EXPIRES.search(told) and re.search(r"(?i)expir|delete|\.json|days", line)
     if at >= 0 or (known and (empties(words) or (expires and not {"get", "ls", "list"} & set(words)))):
         ends(next((word for word in words[at + 1 :] if not word.startswith("-")), "") if at >= 0 else "")
-    elif not known and any(word.lstrip("-").split("=")[0] in _ERASES for word in words[1:]):
+    elif not known and any(word.lstrip("-").split("=")[0] in WORDS["erases"] for word in words[1:]):
         guard.lose([one for one in words[1:] if os.path.exists(state.path(one))], state, words, "removes")
 
 
@@ -225,7 +219,7 @@ def writes(guard: Walker, words: list[str], state: State) -> None:
     if target := option(words[1:], "-o", "-O", "--output", "--out", "--outfile"):
         guard.overwrite(target, state, words)
     given = operands(words[1:], "-c -n --container-name --name --bucket --key --account-name")
-    verb = next((i for i, word in enumerate(given[:4]) if not _BRINGS.isdisjoint(parts(word))), 9)
+    verb = next((i for i, word in enumerate(given[:4]) if not WORDS["brings"].isdisjoint(parts(word))), 9)
     folder = option(words[1:], "--local-dir", "--output-dir") or ""
     brought = [os.path.join(folder, name) for name in given[verb + 1 :]] if folder else given[verb + 2 :][-1:]
     brought += given[verb + 1 :][-1:] if "--key" in words else []
@@ -298,9 +292,9 @@ def storage(guard: Walker, words: list[str], state: State, stdin: str) -> bool:
     rest = operands(words[1:], "" if words[0] in ("hdfs", "hadoop") else valued)
     rest += stdin.split() if has_flag(words[1:], "-I", "--read-paths-from-stdin") else []
     places = [word for word in rest if _PLACE.match(word)]
-    copies = _COPIES.intersection(part for word in words[1:5] for part in parts(word))
+    keeps = has_flag(words[1:], "-n", "--no-clobber", "--no-overwrite", "--ignore-existing")
+    copies = WORDS["copies"].intersection(part for word in words[1 : 1 if keeps else 5] for part in parts(word))
     named, body = option(words, "--key", "-n", "--name", "--blob-name"), option(words, "--body", "-f", "--file")
-    copies = set() if has_flag(words[1:], "-n", "--no-clobber", "--no-overwrite", "--ignore-existing") else copies
     if copies and ((named and body) or (rest[1:] and ({*rest[-2:]} & {*places} or words[0] in WORDS["buckets"]))):
         source = body or ("-" if copies & {"rcat", "pipe"} else rest[-2])
         spoil(guard, source, named if named and body else rest[-1], state, stdin, words)
@@ -315,20 +309,20 @@ def storage(guard: Walker, words: list[str], state: State, stdin: str) -> bool:
     there.cwd = ""
     wanted = [f"/{one.lstrip('/')}" for one in values_of(words, "--include")] if words[0] == "rclone" else []
     bare = [(one if "://" in one else one.partition(":")[2] or one) + end for one in places for end in wanted or [""]]
-    verbs &= _MOVES | _EMPTIES | {"rb", "purge", "bucket"} | _MIRRORS
+    verbs &= WORDS["moves"] | WORDS["empties"] | {"rb", "purge", "bucket"} | WORDS["mirrors"]
     asks = [word for word in words if re.match(r"--(?:del|remove)|-d$", word) and not word.endswith("=false")]
     deletes = asks or words[0] in ("rclone", "s5cmd")
     if verbs & {"rb", "purge"} or verbs >= {"bucket", "delete"}:
         guard.act("path", f"{words[0]} removes {' '.join(places)}", words, " ".join(places))
-    elif verbs & _EMPTIES:
+    elif verbs & WORDS["empties"]:
         guard.lose(bare, there, words, "removes")
         every = has_flag(words[1:], "-r", "-R", "--recursive") or any(place.endswith("*") for place in bare)
         large = [place for place in bare if place.rstrip("/*").count("/") <= 3 and not _SCRATCH.search(place)]
         if every and large:
             guard.act("path", f"empties {bare[-1]}", words, bare[-1])
-    elif verbs & _MIRRORS and deletes and places:
+    elif verbs & WORDS["mirrors"] and deletes and places:
         guard.lose_place(rest[-1], there if "://" in rest[-1] else state, words, "deletes in")
-    elif verbs & _MOVES:
+    elif verbs & WORDS["moves"]:
         for place in [one for one in rest[:-1] if one in sources or os.path.exists(state.path(one))]:
             guard.lose_place(place, there if "://" in place else state, words, "moves away")
     return bool(verbs)

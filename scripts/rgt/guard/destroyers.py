@@ -29,7 +29,6 @@ _TOOLS = Regex(
 _TRAINING = Regex(
     r"(?i)(?:^|[^a-z])(?:(?:pre|re)?train(?:er|ing)?(?:[^a-z]|$)|finetun|fine[-_]tun|sft|dpo|grpo|torchrun|accelerate|deepspeed)"
 )
-_HARMLESS_SIGNALS = {"0", "CONT", "18", "USR1", "10", "USR2", "12", "WINCH", "28", "URG", "CHLD"}
 # pids of whoever has a port or a file open; ports of web servers and notebooks, which one starts and ends by the way
 _USERS = Regex(r"(?:^|\s)(?:lsof|fuser|ss|netstat|screen)\s")
 _WEB_PORT = Regex(
@@ -53,7 +52,6 @@ _SCRIPT = Regex(r"(?:\.read|\\ir?|\\\.|source)\s+([^\s;'\"]+)")  # that a databa
 _FILED = Regex(r"(?i)\bto\s+'([^']+)'|\binto\s+outfile\s+'([^']+)'|(?:^|\s)(?:\.output|\.once|\\o)\s+([^\s;'\"]+)")
 _IMAGE = Regex("/(?!dev/)|.*\\.(?:img|raw|iso)$|\ue001losetup\ue006")
 _GONE = Regex(r"\b(?:state|mode)\s*[:=]\s*[\"']?(?:absent|terminated|stopped|deleted?|delobj|killed|powered-?off)\b")
-_TASK = WORDS["task keys"]
 _CLOUD = Regex(
     r"aws|amazon|google|azure|hetzner|openstack|digital_?ocean|^(?:ec2|gc[ep]|hcloud|os|k8s|proxmox|vmware|s3)(?:_|$)"
 )
@@ -327,7 +325,7 @@ def names_training(text: str) -> bool:
 
 
 def kill(guard: Walker, words: list[str], state: State, stdin: str) -> None:
-    if signal_of(words[1:]) in _HARMLESS_SIGNALS or has_flag(words[1:], "-l", "-L", "--list", "--help") or state.fresh:
+    if signal_of(words[1:]) in WORDS["signals"] or has_flag(words[1:], "-l", "-L", "--list", "--help") or state.fresh:
         return
     rest = words[2:] if words[1:2] and words[1].startswith("-") else words[1:]
     for pid in [word for word in rest if not re.fullmatch(r"-{1,2}|-[a-zA-Z]\w*|[A-Z]+", word)] or [stdin]:
@@ -392,7 +390,7 @@ def _proc(pid: int, name: str) -> str:
 
 def pkill(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     """pkill, killall, skill, Stop-Process, fuser -k: by name, by user, by what they use."""
-    if signal_of(words[1:]) in _HARMLESS_SIGNALS or has_flag(words[1:], "--help", "-l", "--list", "--version"):
+    if signal_of(words[1:]) in WORDS["signals"] or has_flag(words[1:], "--help", "-l", "--list", "--version"):
         return
     options = [word for word in words[1:] if not re.fullmatch(r"-[A-Z0-9]{2,}", word)]
     unix = words[0] in ("pkill", "skill", "killall", "slay")
@@ -454,7 +452,7 @@ def playbook(guard: Walker, words: list[str], state: State, stdin: str) -> None:
             if re.search(r"\bstate\s*[:=]\s*[\"']?absent", task) and re.search(r"\bfile:", task):
                 gone = re.findall(r"(?<=[\s\"'=\[])([/~][^\s\"',}\]]+)", task)
                 guard.lose(gone, state.elsewhere(), words, "removes")
-            module = next((key for key in re.findall(r"(?m)^\s*([\w.]+):", task) if key not in _TASK), "")
+            module = next((key for key in re.findall(r"(?m)^\s*([\w.]+):", task) if key not in WORDS["task keys"]), "")
             ends = _GONE.search(task) and is_rented(module, "".join(re.findall(r"\bkind:\s*(\w+)", task)))
             if ends or module.endswith(("reboot", "shutdown")):
                 guard.act("end", f"{module} ends what it names", words)

@@ -12,7 +12,7 @@ from rgt.guard.argument_words import after_options, operands, option, values_of
 from rgt.guard.clients import is_ending_call, parts, request, shows_only
 from rgt.guard.destroyers import unseen
 from rgt.guard.precious_paths import marker
-from rgt.guard.quick_start import WORDS, Regex, re
+from rgt.guard.quick_start import PROGRAMS, WORDS, Regex, re
 from rgt.guard.shell_walk import STARTS, Walker, mounts
 from rgt.guard.word_expansion import VALUES, State
 
@@ -218,8 +218,8 @@ def recipe(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     if words[0] in ("npm", "yarn", "pnpm"):
         package(guard, words, state)
         return
-    if words[0] in _TASK_FILES:
-        names = option(words[1:], "-t", "--taskfile", "-f", "--noxfile", "--snakefile") or _TASK_FILES[words[0]]
+    if usual := PROGRAMS["task files"].get(words[0]):
+        names = option(words[1:], "-t", "--taskfile", "-f", "--noxfile", "--snakefile") or usual
         tasks(guard, names, operands(words[1:], "-t -d -f -j -c --taskfile --dir --cores")[:VALUES], state)
         return
     inner = state.copy()
@@ -256,10 +256,6 @@ def read_rules(text: str) -> dict[str, tuple[list[str], list[str]]]:
             for name in match[1].split():
                 rules[name] = (match[2].split(), lines)
     return rules
-
-
-_TASK_FILES = {"task": "Taskfile.yml Taskfile.yaml", "poe": "pyproject.toml", "nox": "noxfile.py", "doit": "dodo.py"}
-_TASK_FILES |= {"invoke": "tasks.py", "inv": "tasks.py", "rake": "Rakefile", "snakemake": "Snakefile"}
 
 
 def tasks(guard: Walker, names: str, targets: list[str], state: State) -> None:

@@ -17,28 +17,11 @@ from rgt.guard.quick_start import WORDS, Regex, re
 from rgt.guard.shell_walk import Walker, decoded
 from rgt.guard.word_expansion import MATCHES, VALUES, State
 
-_REMOVE = {"rmtree", "unlink", "removedirs", "send2trash", "remove_tree", "rmdir"}
 _SAVES = Regex(r"(?:save|dump|to_|export|write_|imwrite|tofile|writeto)\w*")
-_FOLDERS = {"save_pretrained", "save_model", "save_to_disk"}
 _OPENS = Regex(r"(?i)\w*(?:open|file|memmap|store|dataset|writer|group)\w*")
 _DELETING = Regex(r"(?:remove|delete|rm|unlink)(?:_?(?:dir|file|tree|path|contents)\w*)?")
 _ANEW = Regex(r"(?:w[bt+:|][\w+:|]*|w|n)")  # modes that begin with an empty file
-_MAPS = {"map", "imap", "submit", "starmap", "apply_async", "Thread"}
-_TEMPORARY = {"mkdtemp", "TemporaryDirectory", "mkstemp", "NamedTemporaryFile", "mktemp"}
-_THROUGH = ("sorted", "list", "set", "tuple", "reversed", "iter", "enumerate", "tqdm")
-_SAME_PATH = set("str connect expanduser abspath realpath open resolve int text".split())
-_OVER = {"copy", "copy2", "copyfile", "move", "rename", "replace", "copytree"}
-_STARTS = WORDS["python starts"]
-_STARTERS = {"os", "subprocess", "asyncio", "pty", "get_ipython", "pexpect"}
-_HTTP = {"get", "post", "put", "patch", "delete", "request", "Request", "urlopen", "head", "Session"}
-_WEB = {"requests", "httpx", "urllib", "aiohttp", "http", "urllib3"}
-# SDKs of platforms and trackers: a verb that ends is enough
-_CLIENTS = WORDS["sdk clients"]
-# libraries in which such a verb ends nothing of ours
-_HARMLESS = WORDS["sdk harmless"]
 Values = list[str]
-_PURE = frozenset("chr bytes str join format replace fromhex decode encode strip lower upper removeprefix".split())
-_PLAIN = frozenset("Constant Name Attribute Call BinOp Add Mod List Tuple Load Subscript Slice UnaryOp USub".split())
 
 
 def walk(guard: Walker, tree: ast.AST, state: State, arguments: Values, is_script: bool) -> None:
@@ -191,9 +174,9 @@ class _Reader(ast.NodeVisitor):
             value = getattr(one, "value", "") if isinstance(one, ast.Constant) else ""
             huge = isinstance(value, int) and value > 9999  # bytes(10000000), "%10000000d"
             huge = huge or (isinstance(value, str) and bool(re.search(r"[%:<>^=.]\d{4}", value)))
-            known = not isinstance(one, ast.Name) or one.id in _PURE or one.id in values
-            pure = not isinstance(one, ast.Attribute) or one.attr in _PURE
-            if huge or not (known and pure and type(one).__name__ in _PLAIN):
+            known = not isinstance(one, ast.Name) or one.id in WORDS["python pure"] or one.id in values
+            pure = not isinstance(one, ast.Attribute) or one.attr in WORDS["python pure"]
+            if huge or not (known and pure and type(one).__name__ in WORDS["python plain nodes"]):
                 return ""
         try:
             code = compile(ast.fix_missing_locations(ast.Expression(node)), "", "eval")
@@ -216,9 +199,9 @@ class _Reader(ast.NodeVisitor):
         own = self.of(node.func.value) if isinstance(node.func, ast.Attribute) else []
         if last in ("cwd", "getcwd"):
             return [self.state.cwd]
-        if last in _TEMPORARY:
+        if last in WORDS["python temporary"]:
             return [OWN]
-        if last in _STARTS and name.partition(".")[0] in ("subprocess", "os") and node.args:
+        if last in WORDS["python starts"] and name.partition(".")[0] in ("subprocess", "os") and node.args:
             return [marker(" ".join(self.of(node.args[0])))]  # what it prints
         if name in ("os.environ.get", "os.getenv", "os.environ.setdefault"):
             return self.environ(*arguments)
@@ -228,11 +211,11 @@ class _Reader(ast.NodeVisitor):
             return [own[0].join(arguments[0])]
         if last == "join" and len(arguments) > 1:
             return self.joined([one or [marker("value")] for one in arguments], "/")
-        if last in ("b64decode", "split", "fromhex", "decode", "encode", "strip", "format", *_THROUGH):
+        if last in ("b64decode", "split", "fromhex", "decode", "encode", "strip", "format", *WORDS["python through"]):
             values = own or (arguments[0] if arguments else [])
             values = [decoded(value) for value in values] if last == "b64decode" else values
             return [word for value in values for word in value.split()] if last == "split" else values
-        if last in _SAME_PATH or last.endswith("Path"):
+        if last in WORDS["python same path"] or last.endswith("Path"):
             return (
                 self.joined([a for a in arguments if a], "/")
                 if last.endswith("Path")
@@ -266,7 +249,7 @@ class _Reader(ast.NodeVisitor):
             return self.called(node.generators[0].iter)
         if not isinstance(node, ast.Call):
             return ""
-        if isinstance(node.func, ast.Name) and node.func.id in _THROUGH and node.args:
+        if isinstance(node.func, ast.Name) and node.func.id in WORDS["python through"] and node.args:
             return self.called(node.args[0])
         name, given = self.called(node.func), [self.of(one) for one in node.args]
         if name in ("__import__", "importlib.import_module") and given and given[0]:
@@ -288,11 +271,11 @@ class _Reader(ast.NodeVisitor):
         if last in ("add_argument", "option", "argument", "Option"):
             self.add_option(node)
         base = name.split(".")[0].split("(")[0]
-        if last in _MAPS and node.args:  # map(shutil.rmtree, paths)
+        if last in WORDS["python maps"] and node.args:  # map(shutil.rmtree, paths)
             self.visit_Call(ast.Call(func=node.args[0], args=node.args[1:], keywords=[]))
-        elif base in _CLIENTS:
+        elif base in WORDS["sdk clients"]:
             self.call(node, name, base)
-        elif last in _STARTS and (base in _STARTERS or name in _STARTS):
+        elif last in WORDS["python starts"] and (base in WORDS["python starters"] or name in WORDS["python starts"]):
             self.start(node, first)
         elif base in ("sh", "plumbum"):  # sh.rm("-rf", "runs")
             self.guard.run([last, *(value for one in node.args for value in self.of(one))], self.state.copy(), "")
@@ -310,9 +293,9 @@ class _Reader(ast.NodeVisitor):
 
     def changes_files(self, node: ast.Call, name: str, base: str, own: Values, first: Values) -> bool:
         last, words = name.rpartition(".")[2], ["python", f"{name}(...)"]
-        if last in _REMOVE or name in ("os.remove", "fs.rm"):
+        if last in WORDS["python removes"] or name in ("os.remove", "fs.rm"):
             self.guard.lose(first if base in ("os", "shutil") or not own else own, self.state, words, f"{last} removes")
-        elif base in self.imported - _HARMLESS - _WEB and _DELETING.fullmatch(last) and first:
+        elif base in self.imported - WORDS["sdk harmless"] and _DELETING.fullmatch(last) and first:
             self.guard.lose(first, self.state, words, f"{last} removes")  # by any library, often elsewhere
             return False
         elif last == "truncate" and (name == "os.truncate" or not self.is_script):
@@ -321,10 +304,10 @@ class _Reader(ast.NodeVisitor):
             return False
         elif paths := self.written(node, last, own, first):
             for path in paths:
-                if (last in _FOLDERS or not _SAVES.match(last)) and os.path.isdir(self.state.path(path)):
+                if (last in WORDS["python folders"] or not _SAVES.match(last)) and os.path.isdir(self.state.path(path)):
                     self.guard.lose([path], self.state, words, "saves over")
                 self.guard.overwrite(path, self.state, words)
-        elif last in _OVER and len(node.args) > 1 and base in ("shutil", "os"):
+        elif last in WORDS["python over"] and len(node.args) > 1 and base in ("shutil", "os"):
             for target in self.of(node.args[1])[:1]:
                 self.guard.run(["cp" if last.startswith("copy") else "mv", *first, target], self.state.copy(), "")
         elif last in ("execute", "executescript", "executemany") and first:
@@ -372,8 +355,8 @@ class _Reader(ast.NodeVisitor):
             return
         box = values[0] if values else ""
         given = [f"--{k.arg}={'.'.join(self.of(k.value))}" for k in node.keywords]
-        client = base in _CLIENTS or base in self.guard.table["commands"]
-        foreign = "." in name and (base in self.imported or "*" in self.names) and base not in _HARMLESS | _WEB
+        client = base in WORDS["sdk clients"] or base in self.guard.table["commands"]
+        foreign = "." in name and (base in self.imported or "*" in self.names) and base not in WORDS["sdk harmless"]
         if name == "ray.shutdown":
             return  # only leaves the cluster
         if known:
@@ -382,7 +365,9 @@ class _Reader(ast.NodeVisitor):
             self.guard.act("end", f"{name} ends it", words, box)
         elif client and empties(["", *given]):
             self.guard.act("end", f"{name} scales to nothing", words, box)
-        elif last in _HTTP and any("://" in value or value.startswith(("/", "\ue001")) for value in values):
+        elif last in WORDS["web calls"] and any(
+            "://" in value or value.startswith(("/", "\ue001")) for value in values
+        ):
             method = last.upper() if last not in ("request", "Request", "urlopen") else "GET"
             method = next((v for v in values if v.upper() in ("DELETE", "POST", "PUT", "PATCH")), method).upper()
             url = next(value for value in values if "://" in value or value.startswith(("/", "\ue001")))

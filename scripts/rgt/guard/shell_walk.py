@@ -12,7 +12,7 @@ import os
 
 from rgt.guard.argument_words import values_of
 from rgt.guard.precious_paths import UNKNOWN, Precious, is_result_file, listed, marker
-from rgt.guard.quick_start import Regex, re
+from rgt.guard.quick_start import WORDS, Regex, re
 from rgt.guard.shell_reader import DECLARES, Node, Word, parse
 from rgt.guard.word_expansion import MATCHES, NESTING, TEXT, VALUES, Aborted, Expander, State, TooMuch
 
@@ -28,7 +28,6 @@ FORKS = 4  # of a line's commands that are walked twice, as if a cd had failed
 DEVICE = Regex(
     r"/dev/(?:sd|nvme|vd|xvd|hd|mapper/|disk|md|dm-|mmcblk|loop)|/proc/sysrq-trigger|/sys/.*/(?:remove|reset|cgroup\.kill)$"
 )
-HOOKS = set("PROMPT_COMMAND GIT_SSH_COMMAND EDITOR VISUAL GIT_EDITOR PAGER GIT_PAGER GIT_SEQUENCE_EDITOR".split())
 # files that run by themselves, later
 _LATER = Regex(r"/\.(?:bash|zsh|k?sh)?(?:rc|_logout|_profile|env|login|profile|logout)$|/\.git/hooks/[\w-]+$")
 LOSES: dict[str, Program] = {}  # programs that lose data, processes or machines
@@ -383,7 +382,7 @@ class Walker(Expander):
             value = (before if isinstance(before, str) else " ".join(before)) + value
         state.variables[name] = value[:TEXT]
         state.home = value if name == "HOME" else state.home
-        if name in HOOKS:
+        if name in WORDS["shell hooks"]:
             self.script(value[:TEXT], state.copy())
         if operator == "=" and self.is_certain(values[0], state):
             state.certain = {**state.certain, name: value[:TEXT]}

@@ -30,7 +30,6 @@ WINDOWS = Regex(
 )
 # options of fresh containers by which something of ours is in them
 _SHARES = Regex(r"-v|--volume\b.*|--volumes-from\b.*|--mount\b.*|--pid=host|--privileged|-v.*:.*|-B|--bind.*")
-_NEW_PANE = {"new", "new-session", "neww", "new-window", "split-window", "splitw", "respawn-pane", "popup"}
 
 
 # -- builtins
@@ -247,7 +246,7 @@ def terminal(guard: Walker, words: list[str], state: State, stdin: str) -> None:
         if set(keys) & {"C-c", "C-\\", "C-d", "^C"} or "\x03" in text or "^C" in text:
             guard.act("kill", "interrupts what runs in that session", keys)
         guard.script(text.replace("^M", "\n").replace("\r", "\n"), state.copy())
-    elif words[0] == "screen" or _NEW_PANE & set(rest):
+    elif words[0] == "screen" or WORDS["new pane"] & set(rest):
         state.made.update({one: {} for one in named if not has_flag(rest, "-A", "-r")})
         command = command[words[0] != "screen" :]
         started = rest[rest.index(command[0]) :] if command else []
