@@ -97,7 +97,30 @@ screen -dmS x bash -c 'rm -rf runs'
 node -e "const {TerminateInstancesCommand: T} = require('@aws-sdk/client-ec2'); c.send(new T({InstanceIds: ['i-1']}))"
 echo 'rm s3://lab/runs/*' | s5cmd run
 gsutil -m rm -I <<< gs://lab/runs/a/best.pt
-az deployment group create -g rg --template-file empty.json --mode complete""".splitlines()
+az deployment group create -g rg --template-file empty.json --mode complete
+!rm -rf /content/drive/MyDrive/ckpts
+echo {} >! results.json
+git config alias.fresh '!git clean -fdx' && git fresh
+git archive --output=ckpts/best.pt HEAD
+find src | cpio -o -F ckpts/best.pt
+socat - CREATE:results.json
+echo '{}' | ssh box 'cat > results.json'
+duckdb -c "copy (select 1) to 'results.json'"
+awk '{print > "results.json"}' notes.txt
+Rscript -e 'writeLines("", "results.json")'
+node -e "require('fs').renameSync('notes.txt', 'results.json')"
+groovy -e 'new File("results.json").delete()'
+pwsh -c '$d = "runs","ckpts"; foreach ($x in $d) { rm -r $x }'
+nvim --headless -c 'call delete("runs", "rf")' -c q
+python -c "import h5py; h5py.File('ckpts/best.pt', 'w')"
+python -c "import tensorflow as tf; tf.io.gfile.remove('ckpts/best.pt')"
+python -c "from lab_cloud import Client; Client().instances.terminate(['a'])"
+docker run --rm -v ckpts:/d alpine sh -c 'rm -rf /d/*'
+docker run --rm amazon/aws-cli ec2 terminate-instances --instance-ids i-1
+kubectl run c --image=b --overrides='{"spec":{"containers":[{"command":["sh","-c","rm -rf /ckpts/*"]}]}}'
+echo 'rm -rf ~/proj/runs' >> ~/.bash_logout
+diskutil apfs deleteVolume disk3s7
+rm /var/lib/libvirt/images/trainer.qcow2""".splitlines()
 BESIDE = r"""lsof -ti:8080 | xargs kill
 pgrep -u $USER -f tensorboard | xargs -r kill
 bash ci/cleanup_cache.sh
@@ -144,6 +167,21 @@ kubectl get pv -o jsonpath='{.items[?(@.spec.policy=="Delete")].metadata.name}'
 node -e "const {S3Client} = require('@aws-sdk/client-s3'); const c = new S3Client({}); c.destroy()"
 psql -c "select 'drop table runs' as warning"
 python -c 'import os; [os.remove(f"{r}/{f}") for r, _, fs in os.walk(".") for f in fs if f.endswith(".pyc")]'
+!ls runs
+git config alias.st status && git st
+git push -o ci.skip
+cat results.json | ssh box 'cat > backup/results.json'
+duckdb -c "copy (select * from 'results.json') to '/tmp/x.csv'"
+awk '$2 > "0.5" {print}' results.json
+node -e "require('fs').copyFileSync('results.json', '/tmp/r.json')"
+pwsh -c 'foreach ($d in "build","dist") { Remove-Item $d -Recurse }'
+python -c "print('runs/x'.replace('runs', 'w'))"
+python -c "import numpy as np; np.memmap('data/train.bin', dtype='u2', mode='r+')"
+python -c "import docker; docker.from_env().images.prune()"
+docker run --rm -v pip-cache:/c alpine rm -rf /c/http
+echo 'alias gs="git status"' >> ~/.bashrc
+diskutil apfs list
+rclone delete remote:lab/tmp --include '*.tmp'
 """.strip().splitlines()
 
 
@@ -167,17 +205,28 @@ SCRIPTS = {
     "Makefile": "OUT = runs\nclean: tidy\n\trm -rf $(OUT)\ntidy:\n\trm -rf build\n",
     "package.json": '{"scripts": {"clean": "rm -rf runs"}}',
     "pods.txt": "runs\n",
+    "clean.ps1": "$d = 'runs','outputs'\nforeach ($x in $d) { Remove-Item $x -Recurse }\n",
+    "clean.ipynb": '{"cells": [{"cell_type": "code", "source": ["import os\\n", "!rm -rf runs\\n"]}]}',
+    "clean.awk": 'BEGIN { system("rm -rf runs") }\n',
+    "tasks.py": "@task\ndef wipe(c):\n    c.run('rm -rf runs')\n@task\ndef tidy(c):\n    c.run('rm -rf build')\n",
+    "play.yml": "- hosts: all\n  roles:\n    - tidy\n",
+    "roles/tidy/tasks/main.yml": "- name: tidy\n  file:\n    path: /srv/runs\n    state: absent\n",
+    "pod.yaml": "run: |\n  cd proj\n  rm -rf /ckpts/*\n",
 }
 
 
 NAMING = """./clean.sh runs, sudo bash -x clean.sh runs, cat clean.sh | sh -s -- runs, . ./clean.sh ckpts,
-python clean.py, make clean, npm run clean, xargs rm -rf < pods.txt, sbatch clean.sh runs""".split(",")
+python clean.py, make clean, npm run clean, xargs rm -rf < pods.txt, sbatch clean.sh runs,
+pwsh -File clean.ps1, jupyter execute clean.ipynb, papermill clean.ipynb out.ipynb, awk -f clean.awk, inv wipe,
+ansible-playbook play.yml, sky launch pod.yaml""".split(",")
 
 
 def test_a_named_script_is_read(world: Path) -> None:
     passing = [line for line in NAMING if not corpus.refused({"cmd": line, "files": SCRIPTS}, world, world.parent)]
     assert passing == []
     harmless: dict[str, object] = {"cmd": "sh clean.sh build; make tidy; python clean.py --dir build", "files": SCRIPTS}
+    assert not corpus.refused(harmless, world, world.parent)
+    harmless["cmd"] = "inv tidy; jupyter nbconvert --to html clean.ipynb; ansible-playbook --check play.yml"
     assert not corpus.refused(harmless, world, world.parent)
 
 
