@@ -33,10 +33,6 @@ SECONDS = 15
 SHIMMED = ("rm", "pkill", "killall", "shutdown", "reboot", "poweroff", "rsync")  # besides the clients of the table
 
 
-def hook_command() -> str:
-    return f"python3 -I -S {shlex.quote(str(HOOK))}"
-
-
 @dataclass(frozen=True)
 class Agent:
     """An agent with its hooks in a JSON file."""
@@ -54,7 +50,7 @@ class Agent:
         return Path(self.folder, self.file) if project else Path(own or Path.home() / self.folder, self.file)
 
     def entry(self) -> dict[str, Any]:
-        one = {"type": "command", "command": hook_command(), "timeout": self.timeout}
+        one = {"type": "command", "command": f"python3 -I -S {shlex.quote(str(HOOK))}", "timeout": self.timeout}
         return {"matcher": self.matcher, "hooks": [one]}
 
 

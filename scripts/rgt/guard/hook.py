@@ -132,8 +132,7 @@ def find_acts(
     data = _read_json(table or read_table())
     from rgt.guard.judge import Guard
 
-    guard = Guard(data, cwd, environ)
-    return guard.judge_words(words) if words else guard.judge(line)
+    return Guard(data, cwd, environ).judge(line, words)
 
 
 def _limit_time() -> None:

@@ -39,15 +39,13 @@ class Guard(Walker):
         self.state = State(cwd, environ, home)
         self.files_read = 0
 
-    def judge(self, line: str) -> list[Act]:
+    def judge(self, line: str, words: list[str] | None = None) -> list[Act]:
+        """One line of a shell, or the words of one command."""
         again, self.line = self.state.copy(), line
+        self.run(words or [], self.state, "")
         self.script(line, self.state)
         if not self.acts and "\\" in line and wrappers.WINDOWS.search(line):  # PowerShell: .\runs\x
             self.script(re.sub(r"(?<=[\w.:*])\\(?=[\w.*])", "/", line), again)
-        return self.acts
-
-    def judge_words(self, words: list[str]) -> list[Act]:
-        self.run(words, self.state, "")
         return self.acts
 
     # -- one command

@@ -6,6 +6,7 @@ delete or start something.
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from rgt.guard.argument_words import after_options, operands, option, values_of
@@ -88,12 +89,9 @@ def walk_python(guard: Walker, text: str, state: State, arguments: list[str], is
         else:
             code += cell + "\n"
     for attempt in (code, _MAGICS.sub(r"\1pass", code)):  # IPython's lines are no Python
-        try:
-            tree = python_code.parse(attempt)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
-        python_code.walk(guard, tree, state, arguments, is_script)
-        break
+        with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+            python_code.walk(guard, attempt, state, arguments, is_script)
+            break
     else:
         foreign(guard, code, state)
     for match in _MAGICS.finditer(code) if attempt is not code else ():

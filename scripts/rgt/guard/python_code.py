@@ -17,19 +17,15 @@ from rgt.guard.quick_start import WORDS, Regex, re
 from rgt.guard.shell_walk import Walker, decoded
 from rgt.guard.word_expansion import MATCHES, VALUES, State
 
-_SAVES = Regex(r"(?:save|dump|to_|export|write_|imwrite|tofile|writeto)\w*")
+_SAVES = Regex(r"(?:save|dump(?!s)|to_|export|write_|imwrite|tofile|writeto)\w*")
 _OPENS = Regex(r"(?i)\w*(?:open|file|memmap|store|dataset|writer|group)\w*")
 _DELETING = Regex(r"(?:remove|delete|rm|unlink)(?:_?(?:dir|file|tree|path|contents)\w*)?")
 _ANEW = Regex(r"(?:w[bt+:|][\w+:|]*|w|n)")  # modes that begin with an empty file
 Values = list[str]
 
 
-def walk(guard: Walker, tree: ast.AST, state: State, arguments: Values, is_script: bool) -> None:
-    _Reader(guard, state, arguments, is_script).read(tree)
-
-
-def parse(text: str) -> ast.AST:
-    return ast.parse(textwrap.dedent(text))
+def walk(guard: Walker, text: str, state: State, arguments: Values, is_script: bool) -> None:
+    _Reader(guard, state, arguments, is_script).read(ast.parse(textwrap.dedent(text)))
 
 
 class _Reader(ast.NodeVisitor):
@@ -287,7 +283,7 @@ class _Reader(ast.NodeVisitor):
             self.guard.run(["pkill", "python" if "process_iter" in name else ""], self.state, "")
         elif name in ("exec", "eval") and first:
             with contextlib.suppress(SyntaxError, ValueError):
-                walk(self.guard, parse(first[0]), self.state, [], False)
+                walk(self.guard, first[0], self.state, [], False)
         elif not self.changes_files(node, name, base, own, first):
             self.call(node, name, base)
 

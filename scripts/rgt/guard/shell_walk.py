@@ -176,7 +176,11 @@ class Walker(Expander):
     def walk(self, node: Node, state: State, stdin: str) -> str:
         self.step()
         if node.kind == "simple":
-            return self.simple(node, state, stdin)
+            try:
+                return self.command(node, state, stdin)
+            except Aborted:
+                state.stopped = "exit"
+                return ""
         state.status = None
         stdin, out = self.redirected(node, state, stdin, []), ""
         if node.kind == "seq":
@@ -338,13 +342,6 @@ class Walker(Expander):
             return None
         is_there = {"-d": os.path.isdir, "-f": os.path.isfile}.get(asked[0], os.path.exists)
         return bool(asked[1]) and is_there(state.path(asked[1]))
-
-    def simple(self, node: Node, state: State, stdin: str) -> str:
-        try:
-            return self.command(node, state, stdin)
-        except Aborted:
-            state.stopped = "exit"
-            return ""
 
     def command(self, node: Node, state: State, stdin: str) -> str:
         words: list[str] = []
