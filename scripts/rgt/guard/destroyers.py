@@ -70,7 +70,7 @@ def by_row(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     if "unless" in row and re.search(row["unless"], told):
         return
     chosen = "only" not in row or re.search(row["only"], told)
-    written = targets[int(row["at"]) :][:1] if "at" in row else []
+    written = targets[int(row["at"]) :][:1] if "at" in row and (chosen or row["how"] != "write") else []
     written += values_of(words[1:], *row["to"].split()) if "to" in row and chosen else []
     for path in written:
         guard.overwrite(path, state, words)
@@ -108,6 +108,8 @@ def copy(guard: Walker, words: list[str], state: State, stdin: str) -> None:
         same = not state.remote and os.path.realpath(there) == os.path.realpath(old)
         if not keeps and not same and (not links or has_flag(words[1:], "-f", "--force")):
             guard.overwrite(there, state, words)
+        if "bin/" in source and guard.knows(os.path.basename(source)):  # cp /bin/rm x; ./x -rf runs
+            state.aliases[os.path.basename(there)] = os.path.basename(source)
         # `mv runs x; rm -rf x`, `ln -s runs l; rm -rf l/*`: what is lost there is what lies here
         if (moves or (links and has_flag(words[1:], "-s", "--symbolic"))) and guard.precious.lost(old, state.remote):
             state.links[there.rstrip("/") + "/" * links] = old
