@@ -116,16 +116,6 @@ def event_command(raw: bytes) -> tuple[str, str]:
     return str(command), str(folder)
 
 
-def verdict(line: str, cwd: str, environ: dict[str, str], table: bytes, words: list[str] | None = None) -> str:
-    """Why the line is refused; empty when it may run."""
-    acts = find_acts(line, cwd, environ, table, words)
-    if not acts:
-        return ""
-    from rgt.guard import proof_lookup
-
-    return proof_lookup.refusal(acts, line, cwd, environ)
-
-
 def find_acts(
     line: str, cwd: str, environ: dict[str, str], table: bytes = b"", words: list[str] | None = None
 ) -> list[Act]:
@@ -158,7 +148,11 @@ def main(words: list[str]) -> int:
             return 0
         _limit_time()
         line, cwd = ("", os.getcwd()) if words else event_command(raw)
-        why = verdict(line, cwd, dict(os.environ), table, words[1:]) if line or words else ""
+        environ, why = dict(os.environ), ""
+        if acts := find_acts(line, cwd, environ, table, words[1:]) if line or words else []:
+            from rgt.guard import proof_lookup
+
+            why = proof_lookup.refusal(acts, line, cwd, environ)
     except Exception as error:
         text = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         print(f"rgt guard: NOT in force for this command ({text})", file=sys.stderr)

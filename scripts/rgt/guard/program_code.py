@@ -262,12 +262,10 @@ def tasks(guard: Walker, names: str, targets: list[str], state: State) -> None:
         for key, value in block(guard, names, target, state):
             guard.script(value if key in _COMMANDS else "", state.copy())
     texts = [guard.content(name, state) for name in names.split() if not name.endswith((".yml", ".yaml", ".toml"))]
-    for text in texts if not texts or not texts[0].startswith("\ue001") else []:
-        for part in re.findall(r"(?m)^\S.*[:({]?.*\n(?:[ \t]+\S.*(?:\n|$)|[ \t]*\n)+", text):
-            head = part.partition("\n")[0]
-            if any(re.search(rf"\b{re.escape(one)}\b", head) for one in targets) or not targets:
-                walk_python(guard, part, state, [], is_script=True)
-                foreign(guard, part, state)
+    for head, body in re.findall(r"(?m)^(\S.*\n)((?:[ \t]+\S.*(?:\n|$)|[ \t]*\n)+)", "\n".join(texts)):
+        if not targets or any(re.search(rf"\b{re.escape(one)}\b", head) for one in targets):
+            walk_python(guard, head + body, state, [], is_script=True)
+            foreign(guard, head + body, state)
 
 
 _COMMANDS = {"", "cmd", "cmds", "command", "entrypoint", "shell"}
