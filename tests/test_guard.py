@@ -120,7 +120,8 @@ docker run --rm amazon/aws-cli ec2 terminate-instances --instance-ids i-1
 kubectl run c --image=b --overrides='{"spec":{"containers":[{"command":["sh","-c","rm -rf /ckpts/*"]}]}}'
 echo 'rm -rf ~/proj/runs' >> ~/.bash_logout
 diskutil apfs deleteVolume disk3s7
-rm /var/lib/libvirt/images/trainer.qcow2""".splitlines()
+rm /var/lib/libvirt/images/trainer.qcow2
+cp /bin/rm /tmp/zap && /tmp/zap -rf runs""".splitlines()
 BESIDE = r"""lsof -ti:8080 | xargs kill
 pgrep -u $USER -f tensorboard | xargs -r kill
 bash ci/cleanup_cache.sh
@@ -181,6 +182,7 @@ python -c "import docker; docker.from_env().images.prune()"
 docker run --rm -v pip-cache:/c alpine rm -rf /c/http
 echo 'alias gs="git status"' >> ~/.bashrc
 diskutil apfs list
+rm -f ckpts/*.tmp
 rclone delete remote:lab/tmp --include '*.tmp'
 """.strip().splitlines()
 

@@ -192,6 +192,8 @@ class Precious:
         known = "~" + known[len(self.home) :] if known.startswith(f"{self.home}/") else known
         parts = [part.partition("(")[0] for part in known.split("/") if part not in ("", ".")]  # zsh: *.pt(N)
         scratch = self.is_volatile(known) or {"tmp", "temp", "build", "dist"} & set(parts)
+        if known.endswith((".tmp", ".lock", ".swp", ".pyc", ".o")):  # beside results, and none
+            return ""
         if CACHES & set(parts) or (scratch and not any("-" in part and _RUN_ID.fullmatch(part) for part in parts)):
             return ""
         if (remote or known.startswith(("/", "~"))) and self.is_root(known):
