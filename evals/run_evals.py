@@ -17,25 +17,16 @@ from trials import agents, case, proofs, routing, summary, trial, triggers  # no
 
 import click  # noqa: E402
 
-FOLDER = click.option(
-    "--folder",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    default=case.CASES,
-    show_default="evals/cases",
-    help="Where the cases are.",
-)
-CASES = click.option(
-    "--cases", default="", help="Only these, by name, with commas between; a part of a name is enough."
-)
-OUT = click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder of the trials."
-)
-ARM = click.option(
-    "--arm", type=click.Choice(trial.ARMS), default="skill", show_default=True, help="With the skill or without."
-)
-NUMBER = click.option(
-    "--trial", "number", type=click.IntRange(1), default=1, show_default=True, help="Number of the trial."
-)
+_DIRECTORY = click.Path(file_okay=False, path_type=Path)
+_EXISTING = click.Path(exists=True, file_okay=False, path_type=Path)
+_SHOWN = {"default": case.CASES, "show_default": "evals/cases"}
+FOLDER = click.option("--folder", type=_EXISTING, help="Where the cases are.", **_SHOWN)  # type: ignore[arg-type]
+CASES = click.option("--cases", default="", help="Only these, with commas between; a part of a name is enough.")
+OUT = click.option("--out", type=_DIRECTORY, required=True, help="Folder of the trials.")
+_ARM = {"type": click.Choice(trial.ARMS), "default": "skill", "show_default": True}
+ARM = click.option("--arm", help="With the skill or without.", **_ARM)  # type: ignore[arg-type]
+_NUMBER = {"type": click.IntRange(1), "default": 1, "show_default": True}
+NUMBER = click.option("--trial", "number", help="Number of the trial.", **_NUMBER)  # type: ignore[arg-type]
 
 
 @click.group(cls=cli.Group)
@@ -74,23 +65,13 @@ def check(folder: Path, cases: str, jobs: int, as_json: bool) -> int:
     names = _chosen(folder, cases)
     with ProcessPoolExecutor(jobs) as pool:
         proved = list(pool.map(proofs.prove, names, [folder] * len(names)))
-    if as_json:
-        click.echo(
-            json.dumps(
-                {"tool": "run_evals", "ok": not any(p.problems for p in proved), "cases": [p.as_json() for p in proved]}
-            )
-        )
-    else:
-        for proof in proved:
-            _show(proof)
-    return errors.FINDINGS if any(proof.problems for proof in proved) else errors.OK
-
-
-def _show(proof: proofs.Proof) -> None:
-    clock = ", ".join(f"{what} {seconds} s" for what, seconds in proof.seconds.items())
-    click.echo(f"{'FAIL' if proof.problems else 'ok  '} {proof.name} ({clock})")
-    for problem in proof.problems:
-        click.echo(f"     {problem}")
+    ok, lines = not any(proof.problems for proof in proved), []
+    for proof in proved:
+        clock = ", ".join(f"{what} {seconds} s" for what, seconds in proof.seconds.items())
+        lines.append(f"{'FAIL' if proof.problems else 'ok  '} {proof.name} ({clock})")
+        lines += [f"     {problem}" for problem in proof.problems]
+    cli.show({"tool": "run_evals", "ok": ok, "cases": [proof.as_json() for proof in proved]}, as_json, lines)
+    return errors.OK if ok else errors.FINDINGS
 
 
 @main.command()
@@ -138,18 +119,10 @@ def prepare(name: str, folder: Path, out: Path, arm: str, number: int) -> None:
     plan = trial.Plan(_load(name, folder), arm, number, out)
     if plan.folder.exists():
         raise errors.bad_input(f"{plan.folder} is there already; take another --trial number")
-    box = trial.prepare(plan, None)
-    click.echo(
-        json.dumps(
-            {
-                "work": str(box.work.resolve()),
-                "prompt": str((plan.folder / "prompt.md").resolve()),
-                "path": box.env["PATH"].split(":")[:2],
-                "minutes": plan.loaded.case.minutes,
-                "commands": plan.loaded.case.commands,
-            }
-        )
-    )
+    box, budget = trial.prepare(plan, None), plan.loaded.case
+    places = {"work": str(box.work.resolve()), "prompt": str((plan.folder / "prompt.md").resolve())}
+    limits = {"path": box.env["PATH"].split(":")[:2], "minutes": budget.minutes, "commands": budget.commands}
+    click.echo(json.dumps(places | limits))
 
 
 @main.command()
@@ -162,22 +135,13 @@ def prepare(name: str, folder: Path, out: Path, arm: str, number: int) -> None:
 @click.option("--commands", type=int, default=None, help="How many it used.")
 @click.option("--tokens", type=int, default=None, help="How many it read and wrote.")
 @click.option("--agent", default=None, help="Which agent and model it was.")
-def grade(
-    name: str,
-    folder: Path,
-    out: Path,
-    arm: str,
-    number: int,
-    seconds: float | None,
-    commands: int | None,
-    tokens: int | None,
-    agent: str | None,
-) -> int:
+def grade(name: str, folder: Path, out: Path, arm: str, number: int, agent: str | None, **took: Any) -> int:
     """Judge a world that `prepare` made, after an agent has been in it."""
     plan = trial.Plan(_load(name, folder), arm, number, out)
     if not plan.folder.is_dir():
         raise errors.bad_input(f"{plan.folder} is not there; make it with prepare")
-    record = trial.grade(plan, case.Box(plan.folder), seconds, agents.Effort(commands, tokens), agent=agent)
+    effort = agents.Effort(took["commands"], took["tokens"])
+    record = trial.grade(plan, case.Box(plan.folder), took["seconds"], effort, agent=agent)
     _tell(record)
     return errors.OK if record["passed"] else errors.FINDINGS
 
@@ -201,17 +165,12 @@ def show_routing(folder: Path, as_json: bool) -> None:
     """How far it is from SKILL.md to what each case needs: links, and tokens read on the way."""
     library = routing.Library()
     ways = [library.way(_load(name, folder)) for name in _chosen(folder)]
-    if as_json:
-        click.echo(json.dumps([vars(way) for way in ways]))
-        return
-    for way in sorted(ways, key=lambda way: -way.tokens):
-        click.echo(f"{way.tokens:6d} tokens  {way.hops} hops  {way.case}")
-    middle, most = statistics.median(way.tokens for way in ways), max(way.tokens for way in ways)
-    whole = library.tokens("SKILL.md", "references", "profiles")
-    click.echo(
-        f"SKILL.md {library.tokens('SKILL.md')} tokens, all knowledge {whole}; "
-        f"to an answer {middle:.0f} in the middle, {most} at most"
-    )
+    longest_first = sorted(ways, key=lambda way: -way.tokens)
+    lines = [f"{way.tokens:6d} tokens  {way.hops} hops  {way.case}" for way in longest_first]
+    middle, whole = statistics.median(way.tokens for way in ways), library.tokens("SKILL.md", "references", "profiles")
+    lines.append(f"SKILL.md {library.tokens('SKILL.md')} tokens, all knowledge {whole}")
+    lines.append(f"to an answer {middle:.0f} tokens in the middle, {longest_first[0].tokens} at most")
+    cli.show([vars(way) for way in ways], as_json, lines)
 
 
 @main.command("triggers")
@@ -221,16 +180,10 @@ def show_triggers(agent: str | None, as_json: bool) -> None:
     """Which prompts would load the skill: by an agent's word, or by the proxy of trials/triggers.py."""
     who = agents.find(agent) if agent else None
     measured = triggers.measure(fires=(lambda prompt: triggers.ask(who, prompt)) if who else None)
-    if as_json:
-        click.echo(json.dumps(measured, ensure_ascii=False))
-        return
-    click.echo(
-        f"{measured['should']} that should: {measured['recall']:.0%} fire; "
-        f"{measured['should_not']} near-misses: {measured['specificity']:.0%} stay quiet"
-    )
-    for kind in ("missed", "false"):
-        for prompt in measured[kind]:
-            click.echo(f"  {kind}: {prompt}")
+    fire = f"{measured['should']} that should: {measured['recall']:.0%} fire"
+    quiet = f"{measured['should_not']} near-misses: {measured['specificity']:.0%} stay quiet"
+    wrong = [f"  {kind}: {prompt}" for kind in ("missed", "false") for prompt in measured[kind]]
+    cli.show(measured, as_json, [f"{fire}; {quiet}", *wrong])
 
 
 @main.command()
@@ -238,7 +191,18 @@ def show_triggers(agent: str | None, as_json: bool) -> None:
 @click.option("--check", "only_check", is_flag=True, help="Write nothing; exit 1 when it is out of date.")
 def export(folder: Path, only_check: bool) -> int:
     """Write evals.json, the cases in the open format that other tools read."""
-    text = json.dumps(_exported(folder), indent=1, ensure_ascii=False) + "\n"
+    evals = []
+    for number, name in enumerate(_chosen(folder), 1):
+        loaded = _load(name, folder)
+        one, by_hand = loaded.case, f"{name} --out <folder>"
+        said = {"id": number, "name": name, "prompt": loaded.prompt, "expected_output": one.expected, "files": []}
+        about = {"kind": one.kind, "route": one.route, "reads": list(one.reads), "minutes": one.minutes}
+        about |= {"commands": one.commands, "held_out": one.held_out}
+        about |= {"workspace": f"python evals/run_evals.py prepare {by_hand}"}
+        about |= {"verifier": f"python evals/run_evals.py grade {by_hand}"}
+        evals.append({**said, "expectations": [one.expected] if one.expected else [], "metadata": about})
+    data = {"skill_name": "remote-gpu-trainer", "evals": evals}
+    text = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
     target = folder.parent / "evals.json"
     if target.is_file() and target.read_text(encoding="utf-8") == text:
         return errors.OK
@@ -248,33 +212,6 @@ def export(folder: Path, only_check: bool) -> int:
     files.write_text(target, text)
     click.echo(f"wrote {target}")
     return errors.OK
-
-
-def _exported(folder: Path) -> dict[str, Any]:
-    evals = []
-    for number, name in enumerate(_chosen(folder), 1):
-        loaded = _load(name, folder)
-        evals.append(
-            {
-                "id": number,
-                "name": name,
-                "prompt": loaded.prompt,
-                "expected_output": loaded.case.expected,
-                "files": [],
-                "expectations": [loaded.case.expected] if loaded.case.expected else [],
-                "metadata": {
-                    "kind": loaded.case.kind,
-                    "route": loaded.case.route,
-                    "reads": list(loaded.case.reads),
-                    "minutes": loaded.case.minutes,
-                    "commands": loaded.case.commands,
-                    "held_out": loaded.case.held_out,
-                    "workspace": f"python evals/run_evals.py prepare {name} --out <folder>",
-                    "verifier": f"python evals/run_evals.py grade {name} --out <folder>",
-                },
-            }
-        )
-    return {"skill_name": "remote-gpu-trainer", "evals": evals}
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rgt import cli
 from rgt.errors import bad_input
@@ -27,10 +27,6 @@ from rgt.metrics.table import known
 from rgt.report import Report, plural
 
 import click
-
-if TYPE_CHECKING:
-    from rgt.run.foreign import Foreign
-    from rgt.run.foreign.run_survey import Survey
 
 _ROWS = 60  # of the table; --json has them all
 _METRICS = 3  # of a row
@@ -70,40 +66,14 @@ def main(
     already = adopt.adopted_already(into)
     rows = []
     for run in (run for seen in surveys for run in seen.runs):
-        row = _row(run)
+        row: dict[str, Any] = {"name": run.name, "format": run.format, "source": str(run.source), "state": "understood"}
+        row |= {"seeds": run.seeds, "points": len(run.points), "metrics": run.metrics, "values": len(run.results)}
+        row["notes"] = list(run.gaps)
         if not dry_run:
             made = adopt.adopt(into, run, already, metrics, cli.command_line())
             row |= {"state": made.state, "run": str(made.run.path), "results": len(made.results)}
             row["notes"] = [*run.gaps, *made.notes]
         rows.append(row)
-    _add_unread(report, surveys)
-    _add_notes(report, rows)
-    if not rows and not any(seen.ours for seen in surveys):
-        why = [why for seen in surveys for _, why in seen.unread[:3]] or ["no log, table or tracker's file"]
-        why += [sentence for seen in surveys for sentence in seen.stopped[:3]]
-        raise bad_input(f"no run was understood in {', '.join(map(str, paths))}: {'; '.join(why)}")
-    report.data = {"into": str(into), "dry_run": dry_run, "runs": rows}
-    for line in _table(rows) if fmt is None else []:
-        click.echo(line)
-    counts = ", ".join(f"{count} {name}" for name, count in Counter(row["format"] for row in rows).most_common())
-    states = ", ".join(f"{count} {name}" for name, count in Counter(row["state"] for row in rows).most_common())
-    unread = plural(sum(len(seen.unread) for seen in surveys), "file") + " not understood"
-    return report.emit(fmt, f"{plural(len(rows), 'run')} ({counts}): {states}; {unread}; in {into}")
-
-
-def _row(run: Foreign) -> dict[str, Any]:
-    metrics = run.metrics
-    first = {
-        "name": run.name,
-        "format": run.format,
-        "source": str(run.source),
-        "state": "understood",
-        "seeds": run.seeds,
-    }
-    return first | {"points": len(run.points), "metrics": metrics, "values": len(run.results), "notes": list(run.gaps)}
-
-
-def _add_unread(report: Report, surveys: list[Survey]) -> None:
     for seen in surveys:
         for sentence in seen.stopped:  # first: of thousands of findings the text shows the first ones
             report.add("unseen", "warn", sentence, path=str(seen.root))
@@ -112,6 +82,18 @@ def _add_unread(report: Report, surveys: list[Survey]) -> None:
         if seen.ours:
             message = f"{plural(len(seen.ours), 'folder')} below it with a run.json already, left alone"
             report.add("known", "info", message, path=str(seen.root))
+    _add_notes(report, rows)
+    if not rows and not any(seen.ours for seen in surveys):
+        reasons = [why for seen in surveys for _, why in seen.unread[:3]] or ["no log, table or tracker's file"]
+        reasons += [sentence for seen in surveys for sentence in seen.stopped[:3]]
+        raise bad_input(f"no run was understood in {', '.join(map(str, paths))}: {'; '.join(reasons)}")
+    report.data = {"into": str(into), "dry_run": dry_run, "runs": rows}
+    for line in _table(rows) if fmt is None else []:
+        click.echo(line)
+    counts = ", ".join(f"{count} {name}" for name, count in Counter(row["format"] for row in rows).most_common())
+    states = ", ".join(f"{count} {name}" for name, count in Counter(row["state"] for row in rows).most_common())
+    unread = plural(sum(len(seen.unread) for seen in surveys), "file") + " not understood"
+    return report.emit(fmt, f"{plural(len(rows), 'run')} ({counts}): {states}; {unread}; in {into}")
 
 
 def _add_notes(report: Report, rows: list[dict[str, Any]]) -> None:

@@ -101,18 +101,6 @@ def main(paths: tuple[Path, ...], max_age: float, fmt: str | None) -> int:
     return report.emit(fmt, f"{last}{len(unknown)} facts written as unknown")
 
 
-def _keys(before: str) -> list[str]:
-    """The key of the YAML line that `before` ends in, with its parents before it by indentation."""
-    keys: list[str] = []
-    indent = 10**6
-    for line in reversed(before.split("\n")):
-        key = re.match(r"( *)(?:- )?([\w-]+):", line)
-        if key and len(key[1]) < indent:
-            indent = len(key[1])
-            keys.insert(0, key[2])
-    return keys
-
-
 def read(path: Path) -> tuple[list[Stamp], list[str]]:
     """Its stamps, and `profiles/china.md:11 verbs.down` for each fact of the front matter that is unknown."""
     try:
@@ -124,7 +112,14 @@ def read(path: Path) -> tuple[list[Stamp], list[str]]:
     front_end = front.end() if front else 0
 
     def place(start: int) -> tuple[int, str]:
-        keys = _keys(text[:start]) if start < front_end else []
+        """Line, and in the front matter the key there with its parents before it by indentation."""
+        keys: list[str] = []
+        indent = 10**6
+        for line in reversed(text[:start].split("\n")) if start < front_end else ():
+            key = re.match(r"( *)(?:- )?([\w-]+):", line)
+            if key and len(key[1]) < indent:
+                indent = len(key[1])
+                keys.insert(0, key[2])
         return text.count("\n", 0, start) + 1, ".".join(keys)
 
     unknown = [place(match.start()) for match in _UNKNOWN.finditer(text, 0, front_end)]

@@ -168,8 +168,14 @@ def list_jobs(everything: bool, queue: gate.Queue, as_json: bool) -> None:
         click.echo(f"{'STATE':9} {'JOB':44} {'FOR':>7} WHERE, WHY")
     _print_records(records, as_json)
     if not as_json:
-        for line in _outsiders():
-            click.echo(line)
+        from rgt.machine import gpus, processes
+
+        # users of the cards that no gate started: they are what a job waits for, too
+        users = [(card, user) for card in gpus.read().gpus for user in card.processes if user.type == "C"]
+        for card, user in users:
+            if gate.MARK not in processes.environment(user.pid):
+                words = " ".join(processes.command(user.pid))[:60] or "not visible here"
+                click.echo(f"outside   GPU {card.index}: pid {user.pid} ({words}), not started through this gate")
         click.echo(f"{len(records)} jobs" + (f", {len(hidden)} older ones with --all" if hidden else ""), err=True)
 
 
@@ -306,19 +312,6 @@ def _wait_for_end(queue: gate.Queue, record: gate.Record, seconds: float) -> Non
 
 def _print_records(records: list[gate.Record], as_json: bool, prefix: str = "", **more: Any) -> None:
     cli.show({**more, "jobs": records}, as_json, [prefix + _line(record) for record in records])
-
-
-def _outsiders() -> list[str]:
-    """Users of the cards that no gate started: they are what a job waits for, too."""
-    from rgt.machine import gpus, processes
-
-    lines = []
-    for card in gpus.read().gpus:
-        for user in (user for user in card.processes if user.type == "C"):
-            if gate.MARK not in processes.environment(user.pid):
-                words = " ".join(processes.command(user.pid))[:60] or "not visible here"
-                lines.append(f"outside   GPU {card.index}: pid {user.pid} ({words}), not started through this gate")
-    return lines
 
 
 def _line(record: gate.Record) -> str:

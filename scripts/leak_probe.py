@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import itertools
 import os
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rgt import cli, errors
+from rgt import cli, errors, files
 from rgt.report import SEVERITIES, Report
 
 import click
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[..., Any]")
 SPLITS = {"train": "training", "val": "validation", "test": "test"}
 _PATH = click.Path(path_type=Path)
+_SHOWN = 5  # files that a finding about a pin names
 
 
 @click.group(cls=cli.Group)
@@ -88,38 +90,55 @@ def overlap(group: tuple[str, ...], listing: Path | None, fmt: str | None, **pat
 @click.option("--dry-run", is_flag=True, help="Say what would be pinned; write nothing.")
 @cli.report_options
 def pin(out: Path, check: bool, dry_run: bool, fmt: str | None, **paths: Path | None) -> int:
-    """Write down by hash which files and items each split holds, or --check that they still do.
+    """Write down by sha256 which files each split holds, or --check that they still do: other bytes are a change.
 
     Without --train, --val and --test, --check looks at all splits of the pin, where they were.
 
     Example: rgt leak_probe pin --train train.csv --test test.csv
     """
-    sources = _open(paths)
-    from rgt.leak_probe import pins
+    from rgt.run.seal import digest_of
 
-    report = Report("leak_probe", data={"pin": str(out)})
-    if check:
-        pinned = pins.read(out)
-        for name in sources.keys() - pinned.keys():
-            raise errors.bad_input(f"{out} has no pin of {name}; it has {', '.join(pinned)}")
-        sources = sources or _open({name: out.parent / pinned[name]["path"] for name in pinned})
-        for name, source in sources.items():
-            report.findings += pins.check(name, source, pinned)
-        report.data["checked"] = list(sources)
-        return report.emit(fmt, "" if report.findings else f"{', '.join(sources)}: every byte is as pinned in {out}")
+    report, sources = Report("leak_probe", data={"pin": str(out)}), _open(paths)
+    pinned: dict[str, Any] = files.read_json(out, "split_pins")["splits"] if check else {}
+    for name in sources.keys() - pinned.keys() if check else ():
+        raise errors.bad_input(f"{out} has no pin of {name}; it has {', '.join(pinned)}")
+    sources = sources or _open({name: out.parent / pinned[name]["path"] for name in pinned})
     if not sources:
         raise errors.bad_input("nothing to pin; give at least one of --train, --val, --test")
-    made = pins.make(sources, out.parent)
-    if not dry_run:
-        pins.write(made, out)
-    counts = []
+    made = {}
     for name, source in sources.items():
-        counts.append(f"{name} {made[name]['items']} items in {source.path} ({len(source.parts)} files)")
-        made[name].pop("hashes", None)  # long, and for the file only
-        if source.malformed:
-            report.add("malformed", "warn", f"{source.malformed} rows of {name} are damaged", path=source.malformed_at)
+        base = source.path if source.path.is_dir() else source.path.parent
+        now = {part.relative_to(base).as_posix(): digest_of(part) for part in source.parts}
+        made[name] = {"path": os.path.relpath(source.path, out.parent), "files": now}
+        if check:
+            _compare(report, name, source, now, pinned)
+    if check:
+        report.data["checked"] = list(sources)
+        return report.emit(fmt, "" if report.findings else f"{', '.join(sources)}: every byte is as pinned in {out}")
+    if not dry_run:
+        created = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        files.write_json(out, {"created": created, "splits": made}, "split_pins")
     report.data["splits"] = made
-    return report.emit(fmt, f"{'would pin' if dry_run else 'pinned'} in {out}: {', '.join(counts)}")
+    counts = ", ".join(f"{name} {source.path} ({len(source.parts)} files)" for name, source in sources.items())
+    return report.emit(fmt, f"{'would pin' if dry_run else 'pinned'} in {out}: {counts}")
+
+
+def _compare(report: Report, name: str, source: Source, now: dict[str, str], pinned: dict[str, Any]) -> None:
+    then: dict[str, str] = pinned[name]["files"]
+    if now == then:
+        return
+    differing = [file for file in now if now[file] != then.get(file)]
+    words = [f"{file} {'changed' if file in then else 'is new'}" for file in differing]
+    words += [f"{file} is gone" for file in then if file not in now]
+    seen = "; ".join(words[:_SHOWN]) + (f"; and {len(words) - _SHOWN} more" if len(words) > _SHOWN else "")
+    message = f"{name} is not what was pinned: {len(then)} files then, {len(now)} now"
+    fix = "numbers from before and after are not comparable; take the pinned files, or pin anew and measure all again"
+    report.add("digest", "error", message, path=str(source.path), evidence=seen, fix=fix)
+    for other in (split for split in pinned if split != name):
+        moved = [file for file in differing if now[file] in pinned[other]["files"].values()]
+        if moved:
+            text = f"{len(moved)} files of {name} were in {other} when the splits were pinned"
+            report.add("moved", "error", text, path=str(source.path), evidence="; ".join(moved[:_SHOWN]))
 
 
 def _open(given: Mapping[str, Path | None]) -> dict[str, Source]:

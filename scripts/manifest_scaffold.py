@@ -29,7 +29,7 @@ from rgt.report import Report
 import click
 
 if TYPE_CHECKING:
-    from rgt.evidence.claims import Claim, Project
+    from rgt.evidence.claims import Claim
     from rgt.run.record import Run
 
 _PATH = click.Path(path_type=Path)
@@ -120,41 +120,34 @@ def add(claim_id: str, metric: str, runs: tuple[Path, ...], evidence: Path, as_j
     """Add or replace the claim CLAIM_ID; its value, spread and n come from the runs."""
     from rgt import files
     from rgt.evidence import claims
-    from rgt.run import record
+    from rgt.run import record, seal
 
     opened = [record.open_run(run) for run in runs]
     if len({run.id for run in opened}) < len(opened):
         raise bad_input("a run is named twice; every run counts once")
     given = {key: list(value) if isinstance(value, tuple) else value for key, value in words.items() if value}
     with files.locked(files.lock_beside(evidence)):  # several agents add claims at once
-        new = _add(claims.load(evidence), {"id": claim_id, "metric": metric, **given}, opened)
+        project = claims.load(evidence)
+        items = [{"run_id": project.run(run.id).id} for run in opened]  # outside of the project nobody can rebuild it
+        new: Claim = {"id": claim_id, "metric": metric, **given, "evidence": items}
+        if wrong := list(claims.place_problems(project.root, new)):
+            raise bad_input("; ".join(wrong))
+        if "code" in new:
+            new["code_text"] = claims.code_text(project.root, new["code"])
+        value, spread, n = project.measure(new)
+        directions = {project.result(run.id, new)["direction"] for run in opened}
+        if len(directions) > 1:
+            raise bad_input(f"the runs disagree on which way {new['metric']} is better")
+        new |= {"value": value, "n": n, "direction": directions.pop(), **({} if spread is None else {"spread": spread})}
+        old = [one for one in project.claims if one["id"] == new["id"]]
+        project.data["claims"] = [*(one for one in project.claims if one not in old), new]
+        schema.check(project.data, "evidence", str(project.path))  # now, because a seal cannot be taken back
+        for item, run in zip(items, opened, strict=True):
+            item["seal_sha256"] = seal.seal(run).digest
+        for one in old:
+            project.note("replaced", one)
+        project.save()
     cli.show(new, as_json, [_line(new)])
-
-
-def _add(project: Project, claim: Claim, opened: list[Run]) -> Claim:
-    from rgt.evidence import claims
-    from rgt.run import seal
-
-    items = [{"run_id": project.run(run.id).id} for run in opened]  # outside of the project nobody can rebuild it
-    new: Claim = {**claim, "evidence": items}
-    if wrong := list(claims.place_problems(project.root, new)):
-        raise bad_input("; ".join(wrong))
-    if "code" in new:
-        new["code_text"] = claims.code_text(project.root, new["code"])
-    value, spread, n = project.measure(new)
-    directions = {project.result(run.id, new)["direction"] for run in opened}
-    if len(directions) > 1:
-        raise bad_input(f"the runs disagree on which way {new['metric']} is better")
-    new |= {"value": value, "n": n, "direction": directions.pop(), **({} if spread is None else {"spread": spread})}
-    old = [one for one in project.claims if one["id"] == new["id"]]
-    project.data["claims"] = [*(one for one in project.claims if one not in old), new]
-    schema.check(project.data, "evidence", str(project.path))  # now, because a seal cannot be taken back
-    for item, run in zip(items, opened, strict=True):
-        item["seal_sha256"] = seal.seal(run).digest
-    for one in old:
-        project.note("replaced", one)
-    project.save()
-    return new
 
 
 @claim.command()

@@ -30,7 +30,7 @@ def cli(*words: str | Path, ok: tuple[int, ...] = (0,)) -> subprocess.CompletedP
 def test_every_case_has_its_parts_and_every_purpose_its_cases() -> None:
     cases = {name: case.load(name) for name in NAMES}
     assert [problem for loaded in cases.values() for problem in proofs.shape(loaded)] == []
-    assert len(NAMES) >= 25 and sum(loaded.case.kind != "use" for loaded in cases.values()) >= 8
+    assert len(NAMES) >= 25 and sum(loaded.case.kind != "use" for loaded in cases.values()) >= 5
     assert sum(bool(loaded.case.held_out) for loaded in cases.values()) >= len(NAMES) // 3
 
 

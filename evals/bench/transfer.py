@@ -6,14 +6,11 @@ Without a limit on the line (loopback) both are bound by the processor: shown, w
 
 from __future__ import annotations
 
-import contextlib
-import getpass
 import json
 import math
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,51 +20,45 @@ from pathlib import Path
 from bench.link import Link
 from bench.measure import ROOT, Row, timed
 
+sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(ROOT / "scripts"))
+
 import numpy as np
+from examples.cpu_lifecycle import box
 
 SCRIPT = str(ROOT / "scripts" / "transfer.py")
 GIB, FILES, ROUNDS = 1 << 30, 5000, 3
 GIGABIT = 125e6  # bytes a second
-_SERVER = """\
-Port {port}
-ListenAddress 127.0.0.1
-HostKey "{folder}/host"
-AuthorizedKeysFile "{folder}/user.pub"
-PidFile none
-StrictModes no
-PermitRootLogin yes
-MaxStartups 100
-SetEnv PATH={python}:/usr/local/bin:/usr/bin:/bin
-"""
-_CLIENT = """\
-Host box
-  HostName 127.0.0.1
-  Port {port}
-  User {user}
-  IdentityFile "{folder}/user"
-  IdentitiesOnly yes
-  BatchMode yes
-  StrictHostKeyChecking no
-  UserKnownHostsFile /dev/null
-  LogLevel ERROR
-"""
 
 
 def rows() -> Iterator[Row]:
-    with tempfile.TemporaryDirectory(prefix="rgt-bench-") as name, server(Path(name)) as (folder, port):
-        large, small = folder / "large", folder / "small"
-        large.mkdir()
-        np.save(large / "w.npy", np.random.default_rng(0).standard_normal(GIB // 4, dtype=np.float32))
-        small.mkdir()
-        np.save(small / "w.npy", np.ones(8) + np.arange(8))
-        for number in range(FILES):
-            (small / f"{number}.json").write_text(json.dumps({"step": number, "text": "x" * 8000}))
-        with Link(port, GIGABIT) as line:
-            yield from _compare(folder, line, large, "1 GiB, 1 Gbit/s", 1.2)
-            yield from _compare(folder, line, small, f"{FILES} files, 1 Gbit/s", math.inf)
-            yield _resumed(folder, line, large)
-        with Link(port) as line:
-            yield from _compare(folder, line, large, "1 GiB, loopback", math.inf)
+    # not a version manager's script in place of the box's python3
+    os.environ["PATH"] = f"{Path(os.path.realpath(sys.executable)).parent}:{os.environ['PATH']}"
+    with tempfile.TemporaryDirectory(prefix="rgt-bench-") as name:
+        folder = Path(name)
+        rented = box.rent(folder / "ssh", folder)
+        if isinstance(rented, str):
+            sys.exit(rented)
+        try:
+            yield from _over(folder, rented.port)
+        finally:
+            rented.close()
+
+
+def _over(folder: Path, port: int) -> Iterator[Row]:
+    large, small = folder / "large", folder / "small"
+    large.mkdir()
+    np.save(large / "w.npy", np.random.default_rng(0).standard_normal(GIB // 4, dtype=np.float32))
+    small.mkdir()
+    np.save(small / "w.npy", np.ones(8) + np.arange(8))
+    for number in range(FILES):
+        (small / f"{number}.json").write_text(json.dumps({"step": number, "text": "x" * 8000}))
+    with Link(port, GIGABIT) as line:
+        yield from _compare(folder, line, large, "1 GiB, 1 Gbit/s", 1.2)
+        yield from _compare(folder, line, small, f"{FILES} files, 1 Gbit/s", math.inf)
+        yield _resumed(folder, line, large)
+    with Link(port) as line:
+        yield from _compare(folder, line, large, "1 GiB, loopback", math.inf)
 
 
 def _compare(folder: Path, line: Link, there: Path, what: str, goal: float) -> Iterator[Row]:
@@ -112,28 +103,8 @@ def _run(words: list[str], env: dict[str, str]) -> None:
 
 
 def _config(folder: Path, port: int) -> Path:
-    path = folder / f"config.{port}"
-    path.write_text(_CLIENT.format(port=port, folder=folder, user=getpass.getuser()))
+    """The box's own, through the line in front of it: another port, whose host key is not known."""
+    path, text = folder / f"config.{port}", (folder / "ssh" / "ssh_config").read_text()
+    text = text.replace("StrictHostKeyChecking yes", "StrictHostKeyChecking no")
+    path.write_text(re.sub(r"Port \d+", f"Port {port}", text))
     return path
-
-
-@contextlib.contextmanager
-def server(folder: Path) -> Iterator[tuple[Path, int]]:
-    """An sshd of our own, and the folder it was made in."""
-    path = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin") or sys.exit("sshd is not installed")
-    for name in ("host", "user"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = int(probe.getsockname()[1])
-    python = Path(os.path.realpath(sys.executable)).parent  # not a version manager's script in its place
-    (folder / "sshd_config").write_text(_SERVER.format(port=port, folder=folder, python=python))
-    words = [str(path), "-D", "-e", "-f", str(folder / "sshd_config")]
-    said = subprocess.run([*words, "-t"], capture_output=True, text=True).stderr
-    if wanted := re.search(r"Missing privilege separation directory: (\S+)", said):
-        os.makedirs(wanted[1], mode=0o755, exist_ok=True)
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        yield folder, port
-    finally:
-        process.terminate()
-        process.wait()

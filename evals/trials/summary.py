@@ -17,12 +17,9 @@ Record = dict[str, Any]
 def _spread(values: list[float]) -> dict[str, float] | None:
     if not values:
         return None
-    return {
-        "mean": round(statistics.fmean(values), 4),
-        "stddev": round(statistics.stdev(values), 4) if len(values) > 1 else 0.0,
-        "min": round(min(values), 4),
-        "max": round(max(values), 4),
-    }
+    spread = statistics.stdev(values) if len(values) > 1 else 0.0
+    found = {"mean": statistics.fmean(values), "stddev": spread, "min": min(values), "max": max(values)}
+    return {name: round(value, 4) for name, value in found.items()}
 
 
 def by_case(records: list[Record]) -> dict[str, dict[str, list[Record]]]:
@@ -70,7 +67,19 @@ def benchmark(records: list[Record]) -> dict[str, Any]:
             "commands": _spread([r["commands"] for r in own if r["commands"] is not None]),
         }
     if len(summary) == 2:
-        summary["delta"] = _delta(summary)
+        both = [summary[name] for name in ("with_skill", "without_skill")]
+        forms = {
+            "pass_rate": "+.2f",
+            "outcome_rate": "+.2f",
+            "time_seconds": "+.1f",
+            "tokens": "+.0f",
+            "commands": "+.1f",
+        }
+        summary["delta"] = {
+            key: format(both[0][key]["mean"] - both[1][key]["mean"], form)
+            for key, form in forms.items()
+            if both[0][key] and both[1][key]
+        }
         summary["paired_pass_rate"] = paired(records)
         summary["paired_outcome"] = paired(records, "outcome")
     runs = [_run(record, numbers) for record in records]
@@ -84,50 +93,17 @@ def benchmark(records: list[Record]) -> dict[str, Any]:
     return {"metadata": metadata, "runs": runs, "run_summary": summary, "notes": notes(table)}
 
 
-def _delta(summary: dict[str, Any]) -> dict[str, str]:
-    found = {}
-    for key, form in (
-        ("pass_rate", "+.2f"),
-        ("outcome_rate", "+.2f"),
-        ("time_seconds", "+.1f"),
-        ("tokens", "+.0f"),
-        ("commands", "+.1f"),
-    ):
-        one, other = summary["with_skill"][key], summary["without_skill"][key]
-        if one and other:
-            found[key] = format(one["mean"] - other["mean"], form)
-    return found
-
-
 def _run(record: Record, numbers: dict[str, int]) -> Record:
-    passed = bool(record["passed"])
+    passed, in_budget = bool(record["passed"]), not record["over_budget"]
     expectations = [
         {"text": "the outcome is right", "passed": record["outcome"], "evidence": "; ".join(record["problems"])},
-        {
-            "text": "within the budget",
-            "passed": not record["over_budget"],
-            "evidence": "; ".join(record["over_budget"]),
-        },
+        {"text": "within the budget", "passed": in_budget, "evidence": "; ".join(record["over_budget"])},
     ]
-    result = {
-        "pass_rate": float(passed),
-        "passed": int(passed),
-        "failed": int(not passed),
-        "total": 1,
-        "time_seconds": record["seconds"],
-        "tokens": record["tokens"],
-        "tool_calls": record["commands"],
-        "errors": 0,
-    }
-    return {
-        "eval_id": numbers[record["case"]],
-        "eval_name": record["case"],
-        "configuration": CONFIGURATION[record["arm"]],
-        "run_number": record["trial"],
-        "result": result,
-        "expectations": expectations,
-        "notes": [],
-    }
+    result = {"pass_rate": float(passed), "passed": int(passed), "failed": int(not passed), "total": 1, "errors": 0}
+    took = {"time_seconds": record["seconds"], "tokens": record["tokens"], "tool_calls": record["commands"]}
+    about = {"eval_id": numbers[record["case"]], "eval_name": record["case"], "run_number": record["trial"]}
+    about["configuration"] = CONFIGURATION[record["arm"]]
+    return {**about, "result": result | took, "expectations": expectations, "notes": []}
 
 
 def notes(table: dict[str, dict[str, list[Record]]]) -> list[str]:
@@ -148,13 +124,9 @@ def notes(table: dict[str, dict[str, list[Record]]]) -> list[str]:
 def page(records: list[Record]) -> str:
     """Markdown: the totals, then a row per case and arm."""
     data = benchmark(records)
-    lines = [
-        "# Results",
-        "",
-        f"{data['metadata']['timestamp'][:10]} · {', '.join(data['metadata']['agents']) or 'agent not recorded'} · "
-        f"{len(records)} trials of {len(data['metadata']['evals_run'])} cases",
-        "",
-    ]
+    about = data["metadata"]
+    said = f"{about['timestamp'][:10]} · {', '.join(about['agents']) or 'agent not recorded'}"
+    lines = ["# Results", "", f"{said} · {len(records)} trials of {len(about['evals_run'])} cases", ""]
     lines += ["| arm | passed, in budget | right outcome | seconds | commands | tokens |", "|---|---|---|---|---|---|"]
     for arm, name in CONFIGURATION.items():
         own = data["run_summary"].get(name)
@@ -164,16 +136,10 @@ def page(records: list[Record]) -> str:
     test = data["run_summary"].get("paired_pass_rate")
     if test:
         low, high = test["ci95"]
-        lines += [
-            "",
-            f"Difference over {test['cases']} paired cases: {test['difference']:+.2f}, "
-            f"95 % interval [{low:+.2f}, {high:+.2f}] (bootstrap over cases).",
-        ]
-    lines += [
-        "",
-        "| case | arm | passed | outcome | seconds | commands | tokens | what was wrong |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+        found = f"Difference over {test['cases']} paired cases: {test['difference']:+.2f}"
+        lines += ["", f"{found}, 95 % interval [{low:+.2f}, {high:+.2f}] (bootstrap over cases)."]
+    heads = "| case | arm | passed | outcome | seconds | commands | tokens | what was wrong |"
+    lines += ["", heads, "|---|---|---|---|---|---|---|---|"]
     for name, arms in by_case(records).items():
         lines += [_row(name, arm, arms[arm]) for arm in ("none", "skill") if arm in arms]
     if data["notes"]:

@@ -112,23 +112,12 @@ def grade(
         over.append(f"{effort.commands} commands of {case.commands}")
     if max_tokens is not None and effort.tokens is not None and effort.tokens > max_tokens:
         over.append(f"{effort.tokens} tokens of {max_tokens}")
-    record = {
-        "case": plan.loaded.name,
-        "arm": plan.arm,
-        "trial": plan.number,
-        "kind": case.kind,
-        "held_out": case.held_out,
-        "outcome": not problems,
-        "passed": not problems and not over,
-        "problems": problems,
-        "over_budget": over,
-        "seconds": None if seconds is None else round(seconds, 1),
-        "commands": effort.commands,
-        "tokens": effort.tokens,
-        "cached_tokens": effort.cached,
-        "time": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        **more,
-    }
+    record: dict[str, Any] = {"case": plan.loaded.name, "arm": plan.arm, "trial": plan.number}
+    record |= {"kind": case.kind, "held_out": case.held_out, "outcome": not problems}
+    record |= {"passed": not problems and not over, "problems": problems, "over_budget": over}
+    record |= {"seconds": None if seconds is None else round(seconds, 1), "commands": effort.commands}
+    record |= {"tokens": effort.tokens, "cached_tokens": effort.cached}
+    record |= {"time": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), **more}
     files.write_json(plan.verdict, record)
     return record
 

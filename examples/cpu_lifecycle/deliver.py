@@ -28,7 +28,7 @@ that of Slow <!-- value:loss-slow spread --><!-- /value -->.
 PROVIDER = """\
 #!/bin/sh
 # a provider with one box: list, and stop
-cd "$(dirname "$0")" || exit 1
+cd "${0%/*}" || exit 1
 [ "$1" = stop ] && echo STOPPED > state
 echo "{\\"boxes\\": [{\\"id\\": \\"box-1\\", \\"status\\": \\"$(cat state)\\"}]}"
 """
@@ -77,7 +77,7 @@ def forget(demo: Demo) -> None:
     facts["meter"]["list"] = {"value": "boxctl list", "argv": [boxctl, "list"], "answer": answer}
     facts["storage"] = [{"tier": "disk", "path": "/", "stop": "kept", "destroy": "lost"}]
     (folder / "demo.md").write_text(f"---\n{yaml.safe_dump(facts)}---\n")
-    told = {"kind": "command", "argv": ["tee", "-a", str(folder / "told.txt")]}
+    told = {"kind": "command", "argv": ["sh", "-c", 'cat >> "$0"', str(folder / "told.txt")]}
     (folder / "notify.yaml").write_text(yaml.safe_dump({"channels": [told]}))
     own = {"XDG_STATE_HOME": str(folder), "RGT_CONFIG": str(folder / "notify.yaml")}  # the user's leases stay untouched
     before = {name: os.environ.get(name) for name in own}

@@ -62,32 +62,25 @@ def json_number(value: float) -> float | str:
 def write_with(path: Path, write: Callable[[IO[bytes]], Any], mode: int | None = None) -> None:
     """Give `write` a temporary file beside `path`, then move it into place. On failure `path` is as it was."""
     try:
-        _write_beside(path, write, _mode_for(path) if mode is None else mode)
+        if (
+            mode is None
+        ):  # mkstemp makes 0600; other users of a shared run directory expect the old mode, or the umask's
+            mode = path.stat().st_mode & 0o777 if path.exists() else new_mode()
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                write(file)
+                file.flush()
+                os.fchmod(file.fileno(), mode)
+                os.fsync(file.fileno())
+            os.replace(name, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            raise
     except OSError as error:
         raise from_os_error(error, f"write {path}") from error
-
-
-def _write_beside(path: Path, write: Callable[[IO[bytes]], Any], mode: int) -> None:
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            write(file)
-            file.flush()
-            os.fchmod(file.fileno(), mode)
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
     sync_directory(path.parent)
-
-
-def _mode_for(path: Path) -> int:
-    """mkstemp makes 0600; other users of a shared run directory expect the mode the file had, or the umask's."""
-    with contextlib.suppress(OSError):
-        return path.stat().st_mode & 0o777
-    return new_mode()
 
 
 def new_mode(executable: bool = False) -> int:
@@ -154,23 +147,20 @@ def read_text(path: Path) -> str:
 
 def read_json(path: Path, schema: str | None = None) -> Any:
     """Read one JSON file, or say in a sentence what is wrong with it."""
-    data = _parse(read_text(path), str(path))
+    text = read_text(path)
+    if not text.strip():
+        raise bad_input(f"{path} is empty; expected JSON")
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise bad_input(f"{path} line {error.lineno} is not JSON: {error.msg}") from None
+    except RecursionError:
+        raise bad_input(f"{path} is not usable JSON: nested too deep") from None
+    except ValueError as error:  # an integer of thousands of digits
+        raise bad_input(f"{path} is not usable JSON: {error}") from None
     if schema:
         schemas.check(data, schema, str(path))
     return data
-
-
-def _parse(text: str, where: str) -> Any:
-    if not text.strip():
-        raise bad_input(f"{where} is empty; expected JSON")
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise bad_input(f"{where} line {error.lineno} is not JSON: {error.msg}") from None
-    except RecursionError:
-        raise bad_input(f"{where} is not usable JSON: nested too deep") from None
-    except ValueError as error:  # an integer of thousands of digits
-        raise bad_input(f"{where} is not usable JSON: {error}") from None
 
 
 def append_jsonl(path: Path, row: dict[str, Any], schema: str | None = None) -> None:
@@ -181,26 +171,21 @@ def append_jsonl(path: Path, row: dict[str, Any], schema: str | None = None) -> 
     try:
         with path.open("ab+", buffering=0) as file:  # a buffer would write the rest of a failed line at close
             fcntl.flock(file, fcntl.LOCK_EX)
-            _append_whole(file, line)
+            end = file.seek(_end_of_last_line(file))
+            tail = file.read()
+            if tail and not _torn(tail):
+                end, line = end + len(tail), b"\n" + line
+            file.truncate(end)
+            try:
+                while line:
+                    line = line[file.write(line) :]
+                os.fsync(file.fileno())
+            except OSError:
+                with contextlib.suppress(OSError):  # a full disk took half the line: give the half back
+                    file.truncate(end)
+                raise
     except OSError as error:
         raise from_os_error(error, f"append to {path}") from error
-
-
-def _append_whole(file: FileIO, line: bytes) -> None:
-    end = _end_of_last_line(file)
-    file.seek(end)
-    tail = file.read()
-    if tail and not _torn(tail):
-        end, line = end + len(tail), b"\n" + line
-    file.truncate(end)
-    try:
-        while line:
-            line = line[file.write(line) :]
-        os.fsync(file.fileno())
-    except OSError:
-        with contextlib.suppress(OSError):  # a full disk took half the line: give the half back
-            file.truncate(end)
-        raise
 
 
 def _torn(tail: bytes) -> bool:
@@ -235,23 +220,21 @@ def read_jsonl(path: Path, schema: str | None = None, bad: list[str] | None = No
             for number, raw in enumerate(file, 1):
                 if not raw.strip() or (not raw.endswith(b"\n") and _torn(raw)):
                     continue
+                where = f"{path} line {number}"
                 try:
-                    yield _row(raw, f"{path} line {number}", schema)
+                    try:
+                        row = json.loads(raw)
+                    except (ValueError, RecursionError):
+                        raise bad_input(f"{where} is not JSON: {raw[:60]!r}") from None
+                    if not isinstance(row, dict):
+                        raise bad_input(f"{where} is a {type(row).__name__}; expected an object")
+                    if schema:
+                        schemas.check(row, schema, where)
                 except RgtError as error:
                     if bad is None:
                         raise
                     bad.append(error.message)
+                    continue
+                yield row
     except OSError as error:
         raise from_os_error(error, f"read {path}") from None
-
-
-def _row(raw: bytes, where: str, schema: str | None) -> dict[str, Any]:
-    try:
-        row = json.loads(raw)
-    except (ValueError, RecursionError):
-        raise bad_input(f"{where} is not JSON: {raw[:60]!r}") from None
-    if not isinstance(row, dict):
-        raise bad_input(f"{where} is a {type(row).__name__}; expected an object")
-    if schema:
-        schemas.check(row, schema, where)
-    return row

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from rgt.compare_runs.flat_settings import last
-from rgt.compare_runs.trial import Arm, Note, Reading, Sample, Trial, bug, short, told
+from rgt.compare_runs.trial import Arm, Note, Sample, bug, short, told
 from rgt.metrics.table import Metric, is_perfect, possible, words
 from rgt.report import plural
 from rgt.run.results import fitting_rules
@@ -47,7 +47,7 @@ def _digits(value: float) -> int:
 
 
 def _impossible(sample: Sample, name: str, metric: Metric) -> Iterator[Note]:
-    at_chance = False
+    at_chance, word = False, set(words(name))
     for trial, reading in zip(sample.trials, sample.readings, strict=True):
         value = short(reading.value)
         if not possible(metric, reading.value):
@@ -55,22 +55,14 @@ def _impossible(sample: Sample, name: str, metric: Metric) -> Iterator[Note]:
         elif is_perfect(metric, reading.value):
             fix = "look for the label in the input, an overlap of train and test, or an empty eval set"
             yield bug("too-good", f"{name} is exactly {value}: perfect", fix=fix, path=trial.source)
-        why = None if at_chance else _chance_level(name, reading, trial)
-        if why:
+        why = "an AUC of a half" if word & {"auc", "auroc"} and math.isclose(reading.value, 0.5, abs_tol=1e-9) else ""
+        classes = next((v for k, v in (trial.config or {}).items() if last(k) in _CLASSES), None)
+        if isinstance(classes, float) and classes >= 2 and word & {"acc", "accuracy"}:
+            share = reading.value / 100 if reading.value > _PERCENT else reading.value
+            why = f"1 of {classes:g} classes" if math.isclose(share, 1 / classes, abs_tol=1e-6) else why
+        if why and not at_chance:
             at_chance = True  # one of them is enough
             yield bug("chance", f"{name} = {value} is exactly chance level ({why})", path=trial.source)
-
-
-def _chance_level(name: str, reading: Reading, trial: Trial) -> str | None:
-    word, value = set(words(name)), reading.value
-    if word & {"auc", "auroc"} and math.isclose(value, 0.5, abs_tol=1e-9):
-        return "an AUC of a half"
-    classes = next((v for k, v in (trial.config or {}).items() if last(k) in _CLASSES), None)
-    if isinstance(classes, float) and classes >= 2:
-        share = value / 100 if value > _PERCENT else value
-        if word & {"acc", "accuracy"} and math.isclose(share, 1 / classes, abs_tol=1e-6):
-            return f"1 of {classes:g} classes"
-    return None
 
 
 # -- which runs count
@@ -134,23 +126,19 @@ def selection_notes(a: Sample, b: Sample, metric: str, direction: str) -> Iterat
                     yield bug("drift", message, "a reported value is not the logged one", path=trial.source)
         known = [fit for fit in rules if fit]
         fits.append(set.intersection(*known) if known else None)
-        yield from _chosen(sample, fits[-1])
+        arm = sample.arm.name
+        settings = {(key, str(value)) for trial in sample.trials for key, value in (trial.config or {}).items()}
+        for key, value in sorted(settings):
+            if _CHOOSES.search(key) and _TEST.search(value):
+                message = f"arm {arm}: {key} is {value}: training was stopped or a checkpoint chosen by the test set"
+                yield Note("selection", "error", message, "undecided", message, "choose on val, report test once")
+        if fits[-1] == {"best-test"}:
+            message = f"arm {arm} reports the best test value of its curve: the checkpoint was selected on the test set"
+            yield Note("selection", "error", message, "undecided", message, "select on val, report test once")
+        elif fits[-1] == {"best-val"} and sample.readings[0].split == "val":
+            message = f"arm {arm} reports the peak of its val curve, not its end: the maximum of noise is not its mean"
+            yield told("peak", message, f"{arm}: best of the val curve")
     if fits[0] is not None and fits[1] is not None and not fits[0] & fits[1]:
         said = [" or ".join(sorted(fit or ())) or "no one rule" for fit in fits]
         message = f"the checkpoint was chosen by different rules: {a.arm.name} {said[0]}, {b.arm.name} {said[1]}"
         yield Note("selection", "error", message, "undecided", message, "report both arms by one rule fixed beforehand")
-
-
-def _chosen(sample: Sample, fit: set[str] | None) -> Iterator[Note]:
-    arm = sample.arm.name
-    settings = {(key, str(value)) for trial in sample.trials for key, value in (trial.config or {}).items()}
-    for key, value in sorted(settings):
-        if _CHOOSES.search(key) and _TEST.search(value):
-            message = f"arm {arm}: {key} is {value}: training was stopped or a checkpoint chosen by the test set"
-            yield Note("selection", "error", message, "undecided", message, "choose on val, report test once")
-    if fit == {"best-test"}:
-        message = f"arm {arm} reports the best test value of its curve: the checkpoint was selected on the test set"
-        yield Note("selection", "error", message, "undecided", message, "select on val, report test once")
-    elif fit == {"best-val"} and sample.readings[0].split == "val":
-        message = f"arm {arm} reports the peak of its val curve, not its end: the maximum of noise is not its mean"
-        yield told("peak", message, f"{arm}: best of the val curve")

@@ -121,8 +121,24 @@ def _with_records(trial: Trial, run: rundir.Run, wanted: tuple[str, ...]) -> Tri
 
 
 def _with_results(trial: Trial, path: Path, wanted: tuple[str, ...]) -> Trial:
-    if path.is_file():
-        _add_results(trial, path)
+    if not path.is_file():
+        return _finished(trial, wanted)
+    data = files.read_json(path, "results")
+    if trial.run_id not in (None, data["run_id"]):
+        raise bad_input(f"{path} belongs to another run: it says {data['run_id']}")
+    trial.run_id = data["run_id"]
+    for row in data["metrics"]:
+        _add_reading(trial, row)
+    # what results.json may say beyond its schema: budget, and hashes of the data that was trained on
+    for name in ("tuning_trials", "tokens", "steps"):
+        value = data.get(name)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            trial.budget[name] = float(value)
+    for name, value in data.items():
+        if isinstance(value, str) and name.lower().endswith(("sha256", "_hash")):
+            trial.data[name] = value
+    if trial.seed is None and isinstance(data.get("seed"), int):
+        trial.seed = str(data["seed"])
     return _finished(trial, wanted)
 
 
@@ -175,25 +191,6 @@ def _add_reading(trial: Trial, row: dict[str, Any]) -> None:
     trial.readings.setdefault(row["name"], []).append(reading)
     if reading.step is not None:
         trial.budget.setdefault("steps", float(reading.step))
-
-
-def _add_results(trial: Trial, path: Path) -> None:
-    data = files.read_json(path, "results")
-    if trial.run_id not in (None, data["run_id"]):
-        raise bad_input(f"{path} belongs to another run: it says {data['run_id']}")
-    trial.run_id = data["run_id"]
-    for row in data["metrics"]:
-        _add_reading(trial, row)
-    # what results.json may say beyond its schema: budget, and hashes of the data that was trained on
-    for name in ("tuning_trials", "tokens", "steps"):
-        value = data.get(name)
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            trial.budget[name] = float(value)
-    for name, value in data.items():
-        if isinstance(value, str) and name.lower().endswith(("sha256", "_hash")):
-            trial.data[name] = value
-    if trial.seed is None and isinstance(data.get("seed"), int):
-        trial.seed = str(data["seed"])
 
 
 # -- CSV

@@ -203,21 +203,16 @@ def place_problems(root: Path, claim: dict[str, Any]) -> Iterator[str]:
         name, _, part = anchor.partition("#")
         if not (root / name).is_file():
             yield f"{name} does not exist"
-        elif part and not _has_part(root / name, part):
-            yield f"{name} has no heading, id or label {part!r}"
+        elif part and (text := "\n".join(_lines(root / name))):  # what is in a PDF or a slide deck is not looked up
+            # an id, a label, or a heading as GitHub links to it: lower case, without signs, spaces as dashes
+            word = re.escape(part)
+            named = rf"""(id|name)=["']?{word}["'\s>]|\\label\{{{word}\}}|\{{#{word}\}}"""
+            headings = re.findall(r"^#{1,6}\s+(.+?)\s*#*$", text, re.M)
+            slugs = {re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
+            if part.lower() not in slugs and not re.search(named, text):
+                yield f"{name} has no heading, id or label {part!r}"
     for place in claim.get("code", []):
         yield from _code_problems(root, place, claim.get("code_text", {}).get(place))
-
-
-def _has_part(path: Path, part: str) -> bool:
-    """An id, a label, or a heading as GitHub links to it: lower case, without signs, spaces as dashes."""
-    text = "\n".join(_lines(path))
-    if not text:
-        return True  # no text: what is in a PDF or a slide deck is not looked up
-    named = rf"""(id|name)=["']?{re.escape(part)}["'\s>]|\\label\{{{re.escape(part)}\}}|\{{#{re.escape(part)}\}}"""
-    headings = re.findall(r"^#{1,6}\s+(.+?)\s*#*$", text, re.M)
-    slugs = {re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
-    return part.lower() in slugs or re.search(named, text) is not None
 
 
 def code_text(root: Path, places: list[str]) -> dict[str, str]:

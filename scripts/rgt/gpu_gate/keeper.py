@@ -52,7 +52,11 @@ class Keeper:
         again = record.pop("again", None)
         try:
             self.life = queue.open_file(queue.job_path(record["id"], "lock"))
-            self._own(again)
+            # of two that resume a job (`again`: when it was submitted before) only the first may
+            fcntl.flock(self.life, fcntl.LOCK_EX | (fcntl.LOCK_NB if again else 0))
+            path = queue.job_path(record["id"], "json")
+            if again and json.loads(path.read_text(encoding="utf-8"))["submitted"] != again:
+                raise bad_input(f"{record['id']} was resumed by somebody else meanwhile")
             # under the mutex, so that of two unique jobs submitted at once one is refused
             with queue.mutex() if self.asked["unique"] else contextlib.nullcontext():
                 for other in queue.records() if self.asked["unique"] else []:
@@ -65,19 +69,11 @@ class Keeper:
             for suffix in () if again else ("json", "lock", "log"):
                 with contextlib.suppress(OSError):
                     queue.job_path(record["id"], suffix).unlink()
+            if isinstance(error, BlockingIOError):
+                raise bad_input(f"{record['id']} is being resumed by somebody else") from None
             if isinstance(error, OSError):
                 raise from_os_error(error, f"queue the job in {queue.directory}") from None
             raise
-
-    def _own(self, again: float | None) -> None:
-        """Hold the job's lock. Of two that resume it (`again`: when it was submitted before) only the first may."""
-        try:
-            fcntl.flock(self.life, fcntl.LOCK_EX | (fcntl.LOCK_NB if again else 0))
-        except BlockingIOError:
-            raise bad_input(f"{self.record['id']} is being resumed by somebody else") from None
-        path = self.queue.job_path(self.record["id"], "json")
-        if again and json.loads(path.read_text(encoding="utf-8"))["submitted"] != again:
-            raise bad_input(f"{self.record['id']} was resumed by somebody else meanwhile")
 
     def hand_over(self) -> None:
         """In the parent after a fork: the child holds the locks now, and alone."""
@@ -99,7 +95,15 @@ class Keeper:
                 if state != "done":
                     raise Ended("cancelled", errors.ENVIRONMENT, f"{other}, which it waited for, is {state}")
             if path := self.asked.get("lock"):
-                self._wait_for_house(path)
+                # the box's own flock queue, beside those who know nothing of this gate
+                try:
+                    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                except PermissionError:
+                    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                self.house = Lock(descriptor, fcntl.LOCK_EX, path)
+                while not self.house.got:
+                    self._waits_because(who_has(descriptor, path))
+                    self._pause(POLL_LAST)
                 self.ticket = self.queue.enter_line(self.record["wanted"])
             pid = self._start(self._wait_for_resources())
         except Ended as end:
@@ -161,17 +165,6 @@ class Keeper:
             self._pause()
         lock.drop()
 
-    def _wait_for_house(self, path: str) -> None:
-        """In the box's own flock queue, beside those who know nothing of this gate."""
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except PermissionError:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self.house = Lock(descriptor, fcntl.LOCK_EX, path)
-        while not self.house.got:
-            self._waits_because(who_has(descriptor, path))
-            self._pause(POLL_LAST)
-
     def _wait_for_resources(self) -> list[Lock]:
         """Locks of enough good cards, when it is our turn. Only the first in line collects cards: no deadlock."""
         wanted = self.record["wanted"]
@@ -206,17 +199,15 @@ class Keeper:
             if len(good) >= needed and not self.asked.get("share"):
                 return good[:needed]
             for card in good if self.asked.get("share") else ():
-                if seat := self._free_seat(card.name):
+                # only the first in line looks for a place on a shared card, so nobody else takes it now
+                seats = (self.queue.locks / f"{card.name}.{number}" for number in range(self.asked["share"]))
+                seat = next((seat for seat in seats if not self.queue.held(seat) and not self._orphans(seat)), None)
+                if seat:
                     self.locks.append(Lock(self.queue.open_file(seat), fcntl.LOCK_EX, seat.name))
                     return [card, self.locks[-1]]
                 self._waits_because(f"{card.name} has its {self.asked['share']} jobs")
             self._pause(poll)
             poll = min(POLL_LAST, poll * 1.5)
-
-    def _free_seat(self, card: str) -> Path | None:
-        """The lock file of a place on a shared card; only the first in line looks, so nobody else takes it now."""
-        seats = (self.queue.locks / f"{card}.{number}" for number in range(self.asked["share"]))
-        return next((seat for seat in seats if not self.queue.held(seat) and not self._orphans(seat)), None)
 
     def _orphans(self, lock: Path) -> list[int]:
         """A killed gate left its job's id in the lock file: children that closed our descriptor may live on."""

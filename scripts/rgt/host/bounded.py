@@ -51,7 +51,12 @@ class Talk:
 
     def __init__(self, argv: list[str], silence: float) -> None:
         pipe = subprocess.PIPE
-        first = _end_with_parent()
+        first: Callable[[], Any] | None = None
+        if sys.platform == "linux":  # the kernel ends the child when the thread that started it ends
+            import ctypes  # here, not in the child: an import there could meet a lock that nobody holds any more
+
+            prctl = ctypes.CDLL(None).prctl
+            first = lambda: prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # noqa: E731
         self.process = subprocess.Popen(
             argv, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, start_new_session=True, preexec_fn=first
         )
@@ -164,13 +169,3 @@ def collect(argv: list[str], data: bytes, seconds: float, most: int = MOST) -> D
     finally:
         talk.end()
     return Done(done.code, out.decode(errors="replace"), done.err)
-
-
-def _end_with_parent() -> Callable[[], Any] | None:
-    """For the child, before it becomes the program: the kernel ends it when the thread that started it ends."""
-    if sys.platform != "linux":
-        return None
-    import ctypes  # here, not in the child: an import there could meet a lock that nobody holds any more
-
-    prctl = ctypes.CDLL(None).prctl
-    return lambda: prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -226,16 +226,13 @@ def send(folder: Path, store: Store) -> Sent:
     wrong = [f"{name}: {why}" for name in names if (why := _difference(known[name], told.get(name)))]
     if not wrong:
         rows = [{"path": n, "bytes": h.bytes, "sha256": h.sha256, "store_hash": told[n][1]} for n, h in known.items()]
-        facts = {"store": store.url, "run_id": _run_id(folder), "loaded": loaded, "unproved": unproved, "files": rows}
+        run_id = folder.absolute().name
+        with contextlib.suppress(RgtError, KeyError, TypeError):
+            run_id = str(files.read_json(folder / "run.json")["run_id"])
+        facts = {"store": store.url, "run_id": run_id, "loaded": loaded, "unproved": unproved, "files": rows}
         when = datetime.now(timezone.utc).isoformat(timespec="seconds")
         files.write_json(folder / STORE_PROOF, {**facts, "verified": when, "tool_version": VERSION}, "store_verified")
     return Sent(sum(one.bytes for one in known.values()), wrong, loaded, unproved)
-
-
-def _run_id(folder: Path) -> str:
-    with contextlib.suppress(RgtError, KeyError, TypeError):
-        return str(files.read_json(folder / "run.json")["run_id"])
-    return folder.absolute().name
 
 
 def _load(folder: Path) -> tuple[int, dict[str, str]]:

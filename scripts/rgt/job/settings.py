@@ -75,36 +75,32 @@ class Setting:
 
 def read(path: Path) -> list[Setting]:
     """Every scalar of a YAML, JSON or Python config with its dotted key."""
+    if not path.is_file() or path.stat().st_size > _CONFIG_BYTES:
+        raise bad_input(f"{path} is not a config: expected a YAML, JSON or Python file of at most 10 MiB")
+    text, data = files.read_text(path), dict[str, Any]()
     try:
-        if not path.is_file() or path.stat().st_size > _CONFIG_BYTES:
-            raise bad_input(f"{path} is not a config: expected a YAML, JSON or Python file of at most 10 MiB")
-        data = _parsed(files.read_text(path), path.suffix)
+        if path.suffix == ".json":
+            data = json.loads(text)
+        elif path.suffix == ".py":  # nanoGPT's configs: assignments of plain values. They are parsed, never run
+            for node in ast.parse(text).body:
+                if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                    with contextlib.suppress(ValueError, TypeError, MemoryError):
+                        data[node.targets[0].id] = ast.literal_eval(node.value)
+        else:
+            from rgt import yaml_text
+
+            data = yaml_text.parse(text)
+        settings = flatten(data) if isinstance(data, dict) else []
+    except ImportError:
+        raise lacking("reading YAML needs pyyaml: pip install pyyaml, or give the config as JSON") from None
     except RecursionError:
         raise bad_input(f"{path} is nested too deep to be a config") from None
     except (SyntaxError, ValueError) as error:
         language = {".json": "JSON", ".py": "Python"}.get(path.suffix, "YAML")
         raise bad_input(f"{path} is not {language}: {' '.join(str(error).split())[:200]}") from None
-    settings = flatten(data) if isinstance(data, dict) else []
     if not settings:
         raise bad_input(f"{path} has no settings; expected keys such as output_dir and resume_from")
     return settings
-
-
-def _parsed(text: str, suffix: str) -> Any:
-    if suffix == ".json":
-        return json.loads(text)
-    if suffix != ".py":
-        try:
-            from rgt import yaml_text
-        except ImportError:
-            raise lacking("reading YAML needs pyyaml: pip install pyyaml, or give the config as JSON") from None
-        return yaml_text.parse(text)
-    values = {}  # nanoGPT's configs: assignments of plain values. They are parsed, never run
-    for node in ast.parse(text).body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            with contextlib.suppress(ValueError, TypeError, MemoryError):
-                values[node.targets[0].id] = ast.literal_eval(node.value)
-    return values
 
 
 def flatten(data: Any) -> list[Setting]:

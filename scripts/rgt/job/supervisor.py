@@ -162,7 +162,14 @@ class Supervisor:
         while True:
             while self._alive():
                 self._tick()
-            code, by_memory = self._outcome()
+            code, by_memory = KILLED, False  # nobody wrote a code: the shell around it was killed, too
+            if self.plan.container:
+                state = self._container()
+                code, by_memory = int(state.get("ExitCode", KILLED)), bool(state.get("OOMKilled"))
+            else:
+                with contextlib.suppress(OSError, ValueError):
+                    code = int((self.folder / f"exit.{self.state.attempt}").read_text())
+                by_memory = memory.kills() > self.state.memory_kills
             verdict = self._judge(code, by_memory)
             if verdict.restart:
                 delay = min(LONGEST_DELAY, self.plan.delay * 2**self.state.fruitless)
@@ -224,7 +231,13 @@ class Supervisor:
         lock = self._lock("attempt")
         if lock is None:
             raise RgtError(f"{self.run.path} is still used by a process of an earlier attempt", REFUSED)
-        resume = None if first and not state.restarts and state.attempt == 1 else self._newest_checkpoint()
+        resume = None
+        if not first or state.restarts or state.attempt > 1:
+            from rgt.checkpoint import inventory
+
+            with contextlib.suppress(RgtError, OSError):  # its own words: a job may keep its checkpoints elsewhere
+                chosen, _ = inventory.newest_whole(inventory.find(self.run.path))
+                resume = chosen.path if chosen else None
         words, own = list(self.plan.words), {MARK: f"{self.run.id}.{state.attempt}"}
         if resume:
             own[RESUME] = str(resume)
@@ -236,14 +249,6 @@ class Supervisor:
 
     def _log_size(self) -> int:
         return self.run.log.stat().st_size if self.run.log.exists() else 0
-
-    def _newest_checkpoint(self) -> Path | None:
-        from rgt.checkpoint import inventory
-
-        chosen = None
-        with contextlib.suppress(RgtError, OSError):  # its own words: a job may keep its checkpoints elsewhere
-            chosen, _ = inventory.newest_whole(inventory.find(self.run.path))
-        return chosen.path if chosen else None
 
     def _alive(self) -> bool:
         if self.plan.container:
@@ -275,16 +280,6 @@ class Supervisor:
         if done.returncode and "no such" in done.stderr.lower():
             return {"Running": False, "ExitCode": KILLED, "Error": "the container was removed"}
         return dict(json.loads(done.stdout)) if done.returncode == 0 else {}
-
-    def _outcome(self) -> tuple[int, bool]:
-        """Exit code (KILLED when nobody wrote one: the shell around it was killed, too); was it killed for memory?"""
-        if self.plan.container:
-            state = self._container()
-            return int(state.get("ExitCode", KILLED)), bool(state.get("OOMKilled"))
-        code = KILLED
-        with contextlib.suppress(OSError, ValueError):
-            code = int((self.folder / f"exit.{self.state.attempt}").read_text())
-        return code, memory.kills() > self.state.memory_kills
 
     # -- why it ended, and whether that passes
 

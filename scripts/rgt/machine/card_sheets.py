@@ -40,13 +40,9 @@ class Sheet:
     compute_cap: str
 
 
-def _sheet(pair: str) -> Sheet:
-    name, _, facts = pair.partition("=")
-    flops, gibibytes, compute_cap = facts.split("/")
-    return Sheet(name, float(flops), int(gibibytes), compute_cap)
-
-
-SHEETS = {sheet.name: sheet for sheet in map(_sheet, _SHEETS.split())}
+SHEETS: dict[str, Sheet] = {}
+for _name, _flops, _gibibytes, _cap in (re.split("[=/]", pair) for pair in _SHEETS.split()):
+    SHEETS[_name] = Sheet(_name, float(_flops), int(_gibibytes), _cap)
 
 
 def lookup(name: str) -> Sheet | None:

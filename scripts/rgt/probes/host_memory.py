@@ -73,7 +73,6 @@ class Sample:
     main: dict[int, int] = field(default_factory=dict)  # pid -> bytes
     workers: dict[int, int] = field(default_factory=dict)
     shared: int = 0  # Pss_Shmem of the tree and /dev/shm, whichever grew
-    total: int = 0  # PSS without files: of a library the share rises when a stranger that used it ends
 
 
 @dataclass
@@ -139,30 +138,23 @@ def watch(command: list[str], duration: float, steps: int | None, sink: BinaryIO
             child = subprocess.Popen(command, stdout=PIPE, stderr=STDOUT, env=settings, start_new_session=True)
         except OSError as error:
             raise bad_input(f"cannot start {command[0]}: {error.strerror}") from None
-        with _ends_with(child):
+        before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        try:
             watched = _follow(child, duration, steps, sink)
+        finally:  # also when we are told to end: SIGTERM to its group, then SIGKILL
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(_GRACE)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            signal.signal(signal.SIGTERM, before)
         for path in sorted(Path(folder).glob("*.jsonl")):  # the last look of each process that let us in
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
             with contextlib.suppress(ValueError, IndexError):
                 watched.inside.append({**json.loads(lines[-1]), "looks": len(lines)})
     return watched
-
-
-@contextlib.contextmanager
-def _ends_with(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """SIGTERM to its group, then SIGKILL; also when we are told to end."""
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        yield
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(_GRACE)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-        signal.signal(signal.SIGTERM, before)
 
 
 def _follow(child: subprocess.Popen[bytes], duration: float, steps: int | None, sink: BinaryIO) -> Watched:
@@ -208,7 +200,6 @@ def _sample(root: int, watched: Watched, progress: _Progress, clean: bool) -> No
             sample.workers[pid] = pages.get("Pss_Anon", pages["Pss"]) + pages.get("SwapPss", swapped)
         else:
             sample.main[pid] = pages["Anonymous"] + swapped
-        sample.total += pages.get("Pss_Anon", pages["Pss"]) + pages.get("Pss_Shmem", 0) + pages.get("SwapPss", swapped)
         shmem += pages.get("Pss_Shmem", 0)
     with contextlib.suppress(OSError):
         files = os.statvfs("/dev/shm")  # what no process maps any more stays there
@@ -300,7 +291,6 @@ class Part:
     unit: str
     pids: list[int]
     mode: str = ""  # of the looks inside
-    times: float = 1.0  # how often the slope counts for the whole: the number of workers
 
     def __str__(self) -> str:
         if self.slope.verdict == UNJUDGED:
@@ -335,7 +325,7 @@ def judge(watched: Watched) -> Result:
     if not any(part.slope.verdict != UNJUDGED for part in parts):
         result.unjudged = f"{len(samples)} samples in {took:.0f} s are too few: give --duration more, or log more often"
     hidden = f"; {watched.hidden} processes may not be read" if watched.hidden else ""
-    result.evidence = f"{shown}; {_sum(parts, watched)}{_UNSEEN}{hidden}"
+    result.evidence = f"{shown}; {_UNSEEN}{hidden}"
     return result
 
 
@@ -363,24 +353,9 @@ def _parts(watched: Watched) -> Iterator[Part]:
         for pid, size in sample.workers.items():
             lives.setdefault(pid, []).append((watched.place(sample), float(size)))
     if lives:
-        at_once = sum(len(sample.workers) for sample in watched.steady) / len(watched.steady)
-        slope = estimate(list(lives.values()))
-        yield Part(f"workers ({len(lives)})", slope, watched.unit, sorted(lives), "", at_once)
+        yield Part(f"workers ({len(lives)})", estimate(list(lives.values())), watched.unit, sorted(lives))
     shared_points = [(watched.place(sample), float(sample.shared)) for sample in watched.steady]
     yield Part("shared memory", estimate([shared_points]), watched.unit, [])
-
-
-def _sum(parts: list[Part], watched: Watched) -> str:
-    """How much of the tree's growth the slopes explain: the rest is somewhere else."""
-    later = watched.steady[int(len(watched.steady) * WARMUP) :]
-    if len(later) < 3 or later[-1].total - later[0].total < 4 * WORTH:
-        return ""
-    whole = later[-1].total - later[0].total
-    span: dict[str, float] = {"evaluation": later[-1].evaluations - later[0].evaluations}
-    span[watched.unit] = watched.place(later[-1]) - watched.place(later[0])
-    leaks = [part for part in parts if part.slope.verdict == LEAK]
-    found = sum(part.slope.mean * part.times * span[part.unit] for part in leaks)
-    return f"the slopes explain {100 * found / whole:.0f} % of {show_size(whole)} that the tree gained; "
 
 
 def _add(part: Part, watched: Watched, result: Result) -> None:

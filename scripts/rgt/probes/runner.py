@@ -70,7 +70,10 @@ def run(session: Session, names: tuple[str, ...] = NAMES) -> Iterator[Result]:
 def main() -> None:
     """Rows: {"start": probe, "allowed": seconds}, then its result; or {"fatal": sentence, "code": exit code}."""
     request = json.load(sys.stdin)
-    _end_with(request["parent"])  # Ctrl-C may come before Popen has returned, and nothing else runs after a SIGKILL
+    if sys.platform == "linux":  # Ctrl-C may come before Popen has returned, and nothing else runs after a SIGKILL
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != request["parent"]:
+            os._exit(1)
     stacks = open(request["stacks"], "w", encoding="utf-8")  # noqa: SIM115  # open until the process ends
     faulthandler.enable(stacks)
     faulthandler.dump_traceback_later(request["left"], exit=True, file=stacks)
@@ -107,14 +110,6 @@ def main() -> None:
         where = site(error)
         place = f" at {where}" if where else ""
         say(fatal=f"{request['factory']} raises {sentence(error)}{place}", code=BAD_INPUT)
-
-
-def _end_with(parent: int) -> None:
-    """This process ends when its parent does, however that one ends."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)
 
 
 # -- our side

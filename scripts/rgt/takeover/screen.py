@@ -50,13 +50,19 @@ def lines(box: Snapshot, report: Report) -> Iterator[str]:
     here: list[Finding] = []
     elsewhere: list[Finding] = []
     for finding in sorted(report.findings, key=lambda finding: SEVERITIES.index(finding.severity)):
-        (here if _in_scope(finding.path, box.scope) else elsewhere).append(finding)
+        # what the user asked about, and what has no place: cards, queues, this machine's disks
+        path = finding.path
+        asked = any(path == root or _inside(path, root) for root in box.scope)
+        (here if asked or path == "/" or not path.startswith("/") else elsewhere).append(finding)
     findings = []
     for finding in here[:_FINDINGS]:
         path = os.path.relpath(finding.path) if finding.path and _inside(finding.path, ".") else finding.path
         place = " ".join(filter(None, (finding.where, path)))
         seen = f"{finding.message} ({finding.evidence})" if finding.evidence else finding.message
         findings.append(f"{finding.severity} " + ": ".join(filter(None, (finding.code, place, seen))))
+    folders = list(dict.fromkeys(os.path.dirname(finding.path) for finding in elsewhere))
+    others = f"elsewhere: {plural(len(elsewhere), 'finding')} outside this directory (--json): {' '.join(folders[:3])}"
+    others += " ..." if len(folders) > 3 else ""
     for name, rows in (
         ("box", [" · ".join([*facts, f"took {box.seconds} s"])]),
         ("gpus", _gpus(box)),
@@ -65,26 +71,13 @@ def lines(box: Snapshot, report: Report) -> Iterator[str]:
         ("git", repositories),
         ("runs", _runs(box)),
         ("disks", [" · ".join(disks)]),
-        ("look at", [*findings, *_more(here, _FINDINGS), *_other_projects(elsewhere)]),
+        ("look at", [*findings, *_more(here, _FINDINGS), *([others] if elsewhere else [])]),
         ("not seen", [*box.stopped[:_STOPPED], *_more(box.stopped, _STOPPED)]),
     ):
         width = 2 * WIDTH if name in ("look at", "not seen") else WIDTH
         for number, line in enumerate(rows):
             text = " ".join(f"{'' if number else name:10}{line}".splitlines())
             yield text if len(text) <= width else text[: width - 3] + "..."
-
-
-def _in_scope(path: str, scope: list[str]) -> bool:
-    """What the user asked about, and what has no place: cards, queues, this machine's disks."""
-    return not path.startswith("/") or path == "/" or any(path == root or _inside(path, root) for root in scope)
-
-
-def _other_projects(findings: list[Finding]) -> list[str]:
-    places = list(dict.fromkeys(os.path.dirname(finding.path) for finding in findings))
-    if not findings:
-        return []
-    shown = " ".join(places[:3]) + (" ..." if len(places) > 3 else "")
-    return [f"elsewhere: {plural(len(findings), 'finding')} outside this directory (--json): {shown}"]
 
 
 def _more(rows: Sized, shown: int) -> list[str]:

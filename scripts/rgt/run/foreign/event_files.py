@@ -58,21 +58,18 @@ def read(paths: list[Path], top: Path) -> Iterator[Foreign]:
                 run.config |= _settings(tag, value)
                 scalar = _scalar(value)
                 if scalar is not None:
-                    steps.setdefault((folder, step), {})[_named(folder, tag)] = scalar
+                    if folder and not split_word(folder) and not _CLOCK.fullmatch(folder):
+                        # add_scalars("loss", {"val": ...}) writes the tag loss into the folder loss_val
+                        main = tag.replace("/", "_") + "_"
+                        own = folder.startswith(main)
+                        tag = f"{tag}/{folder.removeprefix(main)}" if own else f"{folder}/{tag}"
+                    steps.setdefault((folder, step), {})[tag] = scalar
                     clocks[step] = when
     for (folder, step), values in steps.items():
         run.add(step, values, clocks[step], split_word(folder))
     if not run.points and not run.config:
         raise bad_input("; ".join(run.gaps) or f"no scalar in {len(paths)} event files")
     yield run.settle(*paths)
-
-
-def _named(folder: str, tag: str) -> str:
-    """add_scalars("loss", {"val": ...}) writes the tag loss into the folder loss_val."""
-    if not folder or split_word(folder) or _CLOCK.fullmatch(folder):
-        return tag
-    main = tag.replace("/", "_") + "_"
-    return f"{tag}/{folder.removeprefix(main)}" if folder.startswith(main) else f"{folder}/{tag}"
 
 
 def _events(path: Path, gaps: list[str]) -> Iterator[Fields]:
@@ -188,13 +185,9 @@ def number(fields: Fields, field: int) -> float:
     return float(struct.unpack("<d" if len(value) == 8 else "<f", value)[0]) if len(value) in (4, 8) else 0.0
 
 
-def _crc_row(byte: int) -> int:
-    for _ in range(8):
-        byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
-    return byte
-
-
-_CRC = [_crc_row(byte) for byte in range(256)]
+_CRC = list(range(256))
+for _ in range(8):
+    _CRC = [byte >> 1 ^ (0x82F63B78 if byte & 1 else 0) for byte in _CRC]
 
 
 def masked_crc32c(data: bytes) -> int:

@@ -106,7 +106,8 @@ def _runs(path: Path, kind: str, rows: list[Row], gaps: list[str], ask: Ask) -> 
     own = [name for name in dict.fromkeys((ask.group, run, seed)) if name]
     if not step and not own and len(rows) > 1:
         raise bad_input(f"{path} has no column of steps, and none that makes a row a run: name one, --seed or --group")
-    measured = [name for name in columns if (name in ask.metrics if ask.metrics else _is_metric(name, rows))]
+    numeric = {name for row in rows for name, value in row.items() if as_number(value) is not None}
+    measured = list(ask.metrics) or [name for name in columns if name in numeric and (known(name) or split_of(name))]
     if not measured and not step:
         raise bad_input(f"{path} has no column that is known to be a metric; name it, --metric")
     parts: dict[tuple[Any, ...], list[Row]] = {}
@@ -146,11 +147,6 @@ def _varies(name: str, rows: list[Row], group: str | None) -> bool:
     for row in rows if group else ():
         values.setdefault(row.get(group or ""), set()).add(row.get(name))
     return any(len(one) > 1 for one in values.values())
-
-
-def _is_metric(name: str, rows: list[Row]) -> bool:
-    numeric = any(as_number(row.get(name)) is not None for row in rows)
-    return numeric and (known(name) is not None or split_of(name) is not None)
 
 
 def _settings(names: list[str], rows: list[Row], several: bool) -> dict[str, Any]:
