@@ -191,12 +191,16 @@ def plan(
     if write:
         plans.write(write, data)
     more = {"n": n, "n_careful": careful, "power_interval": likely, "hours": hours, "cost": cost}
-    sure = f"{plans.SURE:.0%}"
+    sure, price_told = f"{plans.SURE:.0%}", "unknown, the old runs record no hours"
+    if hours is not None:
+        price_told = f"{2 * n * hours:.3g} h at an unknown price; --rate says it"
+    if cost is not None:
+        price_told = f"{cost:.2f} ({2 * n} runs of {hours:.3g} h at {price:g})"
     lines = [
         f"{n} seeds per arm find a difference of {delta:g} in {metric} in {power:.0%} of cases (p < {stats.CLAIM})",
         f"  spread of one run: sd {short(noise.sd)}, {sure} interval {short(noise.low)} to {short(noise.high)}",
         f"  so the power of {n} is {likely[0]:.0%} to {likely[1]:.0%}; {careful} per arm for the upper end of it",
-        f"  cost of both arms: {_price(cost, hours, price, n)}",
+        f"  cost of both arms: {price_told}",
     ]
     if looks > 1:
         lines += [f"  look {at}: {step.n} per arm, effect below p = {step.bar:.2g}" for at, step in enumerate(steps, 1)]
@@ -206,14 +210,6 @@ def plan(
         else "  --write FILE keeps it: compare with --plan"
     )
     cli.show(data | more, as_json, [*lines, kept])
-
-
-def _price(cost: float | None, hours: float | None, rate: float | None, n: int) -> str:
-    if hours is None:
-        return "unknown, the old runs record no hours"
-    if cost is None or rate is None:
-        return f"{2 * n * hours:.3g} h at an unknown price; --rate says it"
-    return f"{cost:.2f} ({2 * n} runs of {hours:.3g} h at {rate:g})"
 
 
 def _print(question: Question) -> None:

@@ -152,10 +152,7 @@ def _locate(run: str) -> tuple[Path, str | None]:
         return local, str(files.read_json(local / MANIFEST, "pull_manifest")["source"])
     if not local.is_dir():
         raise bad_input(f"{run} is not a run directory, a pulled folder or HOST:DIR")
-    there = record.Run(local)
-    order = backends.order_of(there) if there.is_recorded_here else None
-    remote = [host for host in order.hosts if host.name] if order else []
-    return local, Place(remote[0], order.run_dir).text if order and remote else None
+    return local, next((place.text for place in backends.places(record.Run(local))), None)
 
 
 def _config(found: Report) -> Config | None:

@@ -143,7 +143,7 @@ def pull(
     Example: rgt transfer pull runs/<run-id> --loop
     """
     from rgt.host import stores
-    from rgt.host.ssh import Place, parse_place
+    from rgt.host.ssh import parse_place
     from rgt.job import backends
     from rgt.run import record as rundir
     from rgt.transfer import delivery
@@ -155,12 +155,11 @@ def pull(
         raise bad_input(f"name the folder to pull into: {bundle.command('transfer', 'pull', source, '<local>')}")
     if local is None:  # a run directory here knows its machines
         local = Path(source)
-        order = backends.order_of(rundir.open_run(local))
-        if not order:
-            raise bad_input(f"{source} was not started by launch, so its machine is not known; write HOST:DIR")
-        places = [Place(host, order.run_dir) for host in order.hosts if host.name]
+        places = backends.places(rundir.open_run(local))
         if not places:
-            raise bad_input(f"{source} ran with {order.kind}, not behind ssh: there is nothing to pull from a host")
+            raise bad_input(
+                f"{source} was not started by launch behind ssh, so its machine is not known; write HOST:DIR"
+            )
         where, *others = places
     if loop:
         delivery.follow(where, local, exclude, patience, every)

@@ -218,7 +218,17 @@ def send(folder: Path, store: Store) -> Sent:
     if not names:
         raise bad_input(f"{folder} holds no file to send")
     (folder / STORE_PROOF).unlink(missing_ok=True)  # of an earlier upload; from here on it would be untrue
-    loaded, unproved = _load(folder)
+    loaded, unproved = 0, dict[str, str]()
+    with contextlib.suppress(ImportError):  # a box without numpy
+        from rgt.checkpoint.examine import Options
+        from rgt.checkpoint.survey import survey
+        from rgt.checkpoint.verify import verify
+
+        verdict = verify(survey(folder), Options())
+        bad = {path: one.message for path, one in verdict.problems if one.severity == "error" and path != folder}
+        bad |= dict.fromkeys(verdict.unchecked_weights, "is of an unknown format: nobody has opened it")
+        loaded = len(verdict.artifacts)
+        unproved = {os.path.relpath(path, folder): why for path, why in bad.items()}
     known = {name: hashes(folder / name) for name in names}
     with told_plainly(store, "send to"):
         store.send(folder, names)
@@ -233,22 +243,6 @@ def send(folder: Path, store: Store) -> Sent:
         when = datetime.now(timezone.utc).isoformat(timespec="seconds")
         files.write_json(folder / STORE_PROOF, {**facts, "verified": when, "tool_version": VERSION}, "store_verified")
     return Sent(sum(one.bytes for one in known.values()), wrong, loaded, unproved)
-
-
-def _load(folder: Path) -> tuple[int, dict[str, str]]:
-    from rgt.checkpoint.examine import Options
-    from rgt.checkpoint.survey import survey
-    from rgt.checkpoint.verify import verify
-
-    try:
-        verdict = verify(survey(folder), Options())
-    except ImportError:  # a box without numpy
-        return 0, {}
-    bad = {
-        path: problem.message for path, problem in verdict.problems if problem.severity == "error" and path != folder
-    }
-    bad |= dict.fromkeys(verdict.unchecked_weights, "is of an unknown format: nobody has opened it")
-    return len(verdict.artifacts), {os.path.relpath(path, folder): why for path, why in bad.items()}
 
 
 def still_there(proof: dict[str, Any]) -> list[str]:

@@ -85,7 +85,15 @@ class Source:
         """Place and cells of each row of a text file."""
         suffix = part.suffix.lower()
         if suffix == ".json" and self.kind == "rows":
-            yield from ((number, _cells(row)) for number, row in enumerate(_json_list(part), 1))
+            if part.stat().st_size > _WHOLE:
+                raise bad_input(f"{part} is a JSON list of more than 512 MB; write it as .jsonl, one object per line")
+            try:
+                data = json.loads(part.read_bytes())
+            except (ValueError, RecursionError) as error:
+                raise bad_input(f"{part} is not JSON: {str(error)[:100]}") from None
+            if not isinstance(data, list):
+                raise bad_input(f"{part} holds no list; expected a JSON list of examples, or one per line in a .jsonl")
+            yield from ((number, _cells(row)) for number, row in enumerate(data, 1))
             return
         with part.open("rb") as binary:
             utf16 = binary.read(2) in (b"\xff\xfe", b"\xfe\xff")
@@ -166,18 +174,6 @@ def _bounded_lines(file: IO[str], part: Path) -> Iterator[str]:
         if not line:
             return
         yield line
-
-
-def _json_list(part: Path) -> list[Any]:
-    if part.stat().st_size > _WHOLE:
-        raise bad_input(f"{part} is a JSON list of more than 512 MB; write it as .jsonl, one object per line")
-    try:
-        data = json.loads(part.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise bad_input(f"{part} is not JSON: {str(error)[:100]}") from None
-    if not isinstance(data, list):
-        raise bad_input(f"{part} holds no list; expected a JSON list of examples, or one per line in a .jsonl")
-    return data
 
 
 def _cells(row: Any) -> dict[str, Any]:

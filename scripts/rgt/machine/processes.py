@@ -141,9 +141,13 @@ def writes_to(pid: int, number: int) -> bool:
 
 def carrying(name: str, value: str) -> Iterator[int]:
     """Living processes with name=value in their environment, or `branded` with the value."""
-    brand = _brand(value)
+    brand = str(_brand(value))
     for pid in pids():
-        if (environment(pid).get(name) == value or _file_locks(pid) == brand) and state(pid) not in ("", "Z"):
+        marked = environment(pid).get(name) == value
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/limits", encoding="ascii") as file:
+            words = next((line.split() for line in file if line.startswith("Max file locks")), [])
+            marked = marked or words[3:4] == [brand]
+        if marked and state(pid) not in ("", "Z"):
             yield pid
 
 
@@ -164,15 +168,6 @@ def branded(value: str) -> Iterator[None]:
 
 def _brand(value: str) -> int:
     return 1 << 48 | int.from_bytes(hashlib.sha256(value.encode()).digest()[:6], "big")
-
-
-def _file_locks(pid: int) -> int | None:
-    try:
-        with open(f"/proc/{pid}/limits", encoding="ascii") as file:
-            words = next((line.split() for line in file if line.startswith("Max file locks")), [])
-        return int(words[3])
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 def signal_name(number: int) -> str:

@@ -62,28 +62,25 @@ def seal(run: Run) -> Sealed:
         if changed:
             raise bad_input(f"{run.path} is sealed and changed since: {changed[0].name} {changed[0].message}")
         if how == "sealed" or len(differences) > 1:
-            _write_seal(run)
+            if not run.results.is_file():
+                raise bad_input(f"{run.path} has no results.json: write its final metrics before it is sealed")
+            files.read_json(run.results, "results")
+            run.log_event("sealed")
+            digests = {}
+            for name in sorted(_names(run)):
+                before = (run.path / name).stat()
+                digests[name] = digest_of(run.path / name)
+                after = (run.path / name).stat()
+                if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+                    late = f"{run.path / name} was written to while it was sealed"
+                    raise bad_input(f"{late}; seal the run when it has ended")
+            sealed = datetime.now(timezone.utc).isoformat(timespec="seconds")
+            files.write_json(run.seal, {"run_id": run.id, "sealed": sealed, "files": digests}, "seal")
         digest = digest_of(run.seal)
         if how != "sealed already":
             row = {"run_id": run.id, "seal_sha256": digest, "time": time.time()}
             files.append_jsonl(run.path.parent / LEDGER, row)
         return Sealed(digest, how)
-
-
-def _write_seal(run: Run) -> None:
-    if not run.results.is_file():
-        raise bad_input(f"{run.path} has no results.json: write its final metrics before it is sealed")
-    files.read_json(run.results, "results")
-    run.log_event("sealed")
-    digests = {}
-    for name in sorted(_names(run)):
-        before = (run.path / name).stat()
-        digests[name] = digest_of(run.path / name)
-        after = (run.path / name).stat()
-        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-            raise bad_input(f"{run.path / name} was written to while it was sealed; seal the run when it has ended")
-    sealed = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    files.write_json(run.seal, {"run_id": run.id, "sealed": sealed, "files": digests}, "seal")
 
 
 def _names(run: Run) -> Iterator[str]:

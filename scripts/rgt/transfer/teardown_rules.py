@@ -208,7 +208,10 @@ def _examine_here(case: Case) -> Copies:
         case.source = case.manifest["source"]
     except RgtError as error:
         missing = error.message.removeprefix(f"{local / MANIFEST} ")
-        case.source = _launched_at(local)
+        with contextlib.suppress(RgtError):
+            from rgt.job import backends
+
+            case.source = next((place.text for place in backends.places(Run(local))), "")
     unstored = _ask_store(case, copies)
     if not case.manifest:
         if unstored:
@@ -225,16 +228,6 @@ def _examine_here(case: Case) -> Copies:
         case.object("unpulled", message, local / MANIFEST, case.pull_words)
     copies.digests |= _load(case, local)
     return copies
-
-
-def _launched_at(local: Path) -> str:
-    """Where launch started this run; nothing when it did not, or not behind ssh."""
-    from rgt.job import backends
-
-    with contextlib.suppress(RgtError):
-        order = backends.order_of(Run(local))
-        return Place(order.head, order.run_dir).text if order and order.head.name else ""
-    return ""
 
 
 def _store_proof(case: Case) -> dict[str, Any] | None:

@@ -26,7 +26,7 @@ from rgt import bundle
 from rgt.errors import bad_input, lacking, refused
 from rgt.host import box
 from rgt.host.bounded import Done
-from rgt.host.ssh import SECONDS, Host
+from rgt.host.ssh import SECONDS, Host, Place
 from rgt.job import supervisor
 from rgt.job.description import RUN, Job, from_record, seconds_word
 from rgt.run.record import ACTIVE, FAILED, FINISHED, LOST, OVER, STOPPED, Run, open_run
@@ -205,6 +205,12 @@ def order_of(run: Run) -> Order | None:
         return None
     kind, hosts = parse_target(record["job"]["target"])
     return Order(from_record(record), run.id, kind, hosts)
+
+
+def places(run: Run) -> list[Place]:
+    """Where launch started this run behind ssh, the first node first; none when it did not."""
+    order = order_of(run)
+    return [Place(host, order.run_dir) for host in order.hosts if host.name] if order else []
 
 
 def open_order(path: Path) -> tuple[Run, Order]:

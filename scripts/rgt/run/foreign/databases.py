@@ -21,6 +21,7 @@ from typing import Any
 
 from rgt.errors import bad_input
 from rgt.job import settings
+from rgt.log.summary import head
 from rgt.run import record as states
 from rgt.run.foreign import Foreign, as_number, as_setting, flat
 
@@ -105,7 +106,10 @@ def read_mlflow_folder(folder: Path) -> Iterator[Foreign]:
     meta = {"run_id": folder.name, **{one.key: one.value for one in settings.read(folder / "meta.yaml")}}
     if meta.get("lifecycle_stage") == "deleted":
         raise bad_input(f"{folder} was deleted in MLflow")
-    params, tags = ({name: _text(path) for name, path in _files(folder / part)} for part in ("params", "tags"))
+    params, tags = (
+        {name: head(path, _SETTING_BYTES).decode("utf-8", "replace") for name, path in _files(folder / part)}
+        for part in ("params", "tags")
+    )
     run, torn, metrics = _mlflow_run(folder, meta, params, tags), 0, _files(folder / "metrics")
     for name, path in metrics:
         with path.open(encoding="utf-8", errors="replace") as file:
@@ -124,11 +128,6 @@ def _files(folder: Path) -> list[tuple[str, Path]]:
     """Name and file; a name with a slash in it is a folder and a file."""
     found = sorted(Path(place, name) for place, _, names in os.walk(folder) for name in names)
     return [(path.relative_to(folder).as_posix(), path) for path in found if path.is_file()]
-
-
-def _text(path: Path) -> str:
-    with path.open(encoding="utf-8", errors="replace") as file:
-        return file.read(_SETTING_BYTES)
 
 
 def _mlflow_run(source: Path, meta: dict[str, Any], params: dict[str, str], tags: dict[str, str]) -> Foreign:
