@@ -13,10 +13,15 @@ import pickle
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
+
+# the optimizer asks for the compiler, whose import would take as long as all the rest
+STUB: Any = SimpleNamespace(disable=lambda function, *_, **__: function, graph_break=lambda: None)
+torch._dynamo = sys.modules["torch._dynamo"] = STUB
 
 DEFAULTS: dict[str, Any] = {"out_dir": "out", "eval_interval": 2000, "log_interval": 1, "eval_iters": 200}
 DEFAULTS |= {"eval_only": False, "always_save_checkpoint": True, "init_from": "scratch", "wandb_log": False}
