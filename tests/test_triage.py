@@ -211,10 +211,47 @@ def test_first_in_time_beats_first_in_the_list_of_files(tmp_path: Path) -> None:
     assert say(late, early, tmp_path=tmp_path)[0] in ("U6:cause", "C3:cause")
 
 
-@pytest.mark.parametrize(("steps", "role"), [(2, "cause"), (3, "survived")])
+@pytest.mark.parametrize(("steps", "role"), [(1, "cause"), (2, "survived")])
 def test_what_training_survived_is_no_finding(steps: int, role: str, tmp_path: Path) -> None:
     after = "".join(f"step {n} loss 1.0\n" for n in range(10, 10 + steps))
     assert f"BU29:{role}" in say(STEPS + MISSING + after, tmp_path=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "survived",
+    [
+        "wandb: ERROR Error while calling W&B API: context deadline exceeded (<Response [500]>)\n",
+        "Decreasing batch size to: 16. (torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 1 GiB.)\n",
+        "(MaxRetryError(\"HTTPSConnectionPool(host='hub', port=443): Max retries exceeded with url: /config.json\"))\n",
+    ],
+)
+@pytest.mark.parametrize("step", ["{{'loss': 1.5, 'epoch': 0.{}}}\n", "Epoch {}/30  train_loss 1.3  error_rate 0.47\n"])
+def test_steps_after_a_caught_error_count_although_their_words_are_context(
+    survived: str, step: str, tmp_path: Path
+) -> None:
+    log = step.format(1) + survived + step.format(2) + step.format(3)
+    assert not [one for one in say(log, tmp_path=tmp_path) if one.endswith((":cause", ":unknown"))]
+
+
+def test_a_pod_that_was_placed_later_and_prose_about_errors_are_no_findings(tmp_path: Path) -> None:
+    waits = (
+        "  Warning  FailedScheduling  41m  default-scheduler  0/6 nodes are available: 6 Insufficient nvidia.com/gpu.\n"
+    )
+    placed = "  Normal   Scheduled         38m  default-scheduler  Successfully assigned ml/w-0 to gpu-3\n"
+    assert "KC1:cause" in say(placed + waits, tmp_path=tmp_path)
+    assert not [one for one in say(waits + placed, tmp_path=tmp_path) if one.endswith(":cause")]
+    assert say("* It appears there's a slight error in calculating the shells.\n", tmp_path=tmp_path) == []
+    assert "ST1:cause" not in say("LoRA checkpoint None not found; training from base model.\n", tmp_path=tmp_path)
+
+
+def test_a_traceback_that_is_cut_off_is_named_by_what_is_left_of_it(tmp_path: Path) -> None:
+    frame = f'{HEAD}  File "train.py", line 9, in main\n    model.cuda()\n'
+    quoted = '  File "/x/site-packages/torch/cuda/__init__.py", line 210, in _lazy_init\n'
+    quoted += '    raise AssertionError("Torch not compiled with CUDA enabled")\n'
+    assert say(frame + quoted, tmp_path=tmp_path) == ["OOM19:cause"]
+    assert "NW10:cause" in say("SSLCertVerificationError     Traceback (most recent call last)\n", tmp_path=tmp_path)
+    title = "RuntimeError: Calculated padded input size per channel: (5 x 4). Kernel size: (5 x 5). Kernel size can't\n"
+    assert "TO3:cause" in say(title + STEPS + frame, tmp_path=tmp_path)  # the report's first line
 
 
 def test_code_quoted_in_a_traceback_is_not_what_happened_nor_is_what_python_ignores(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ _CLOCK = re.compile(
     r"|\[[A-Z][a-z]{2} [A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d \d{4}\] "  # dmesg -T
 )
 _LOGGER = re.compile(
-    rf"\s*\|? ?\[?(?P<a>{_LEVELS})\]? *\| +[\w.<>:\[\]/ -]{{1,120}}? - "  # loguru: | ERROR | module:function:12 - text
+    rf"\s*\|? ?\[?(?P<a>{_LEVELS})\]? *\| +[\w.<>:\[\]/ -]{{1,120}}? [-|] "  # loguru's | module:12 - text; fairseq
     rf"|\s*-? ?(?:\[?[\w./<> -]{{1,60}}?\]? ?- )?\[?(?P<b>{_LEVELS})\]? ?- "  # logging: name - ERROR - text
     rf"|\s*(?:\[[\w./-]{{1,80}}(?::\d+)?\] ?){{0,2}}\[(?P<c>{_LEVELS})\] ?(?:\[[\w.:,/ -]{{1,80}}\] ?){{0,3}}(?:- |: )?"
     rf"|\s*(?P<d>{_LEVELS}):[\w.]{{1,60}}:"  # basicConfig: ERROR:root:text

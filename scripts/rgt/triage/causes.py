@@ -42,7 +42,10 @@ _KILLED = re.compile(r"Killed process (\d+)")
 # The program says itself that it goes on, or that this is a warning: then a general kind of failure is none.
 _MILD = re.compile(
     r"[Ff]alling back|fall(?:s|en)? ?back to|won't be available|: ignored\.?$|, using (?:the |torch|default|internal)"
+    r"|[;,.] (?:[Tt]raining|[Ss]tarting|[Cc]ontinuing|[Pp]roceeding|[Ss]kipping|will (?:proceed|continue)) "
+    r"|accepting this comb"
 )
+_WAITED = re.compile(r"\bWarning +Failed(?:Scheduling|Mount|AttachVolume|CreatePodSandBox|ToPull)\b|pull(?:ing)? image")
 _WARNS = re.compile(r"\w+Warning: |\b[Ww]arning[:!]")
 _MESSAGE_LINES = 15  # of an exception, after the line that names it
 _GONE_ON, _SOON = 200, 3  # lines after a weak alarm, and after words such as "unable to": it was no failure
@@ -130,10 +133,12 @@ class Incident:
     traceback: tuple[str, ...] = ()
     facts: dict[str, str] = field(default_factory=dict)
     ignored: bool = False
+    title: tuple[int, ...] = ()  # lines above a traceback that is cut off, which say what it would have said
     evidence: list[tuple[Entry, Place, bool]] = field(default_factory=list)  # entry, line, its context is there
 
     def holds(self, place: Place) -> bool:
-        return self.start <= place.line <= self.end and (place.rank, place.mark) == (self.place.rank, self.place.mark)
+        same = (place.rank, place.mark) == (self.place.rank, self.place.mark)
+        return (same and self.start <= place.line <= self.end) or place.line in self.title
 
     @property
     def survived(self) -> bool:
@@ -141,8 +146,12 @@ class Incident:
         if 0 < self.weight < STRONG and all(_kind(row) in KINDS[3:] for row in self.evidence):
             far = _SOON if self.weight == WEIGHT[FAILED] else _GONE_ON
             return went_on > 0 or self.trace.lines - self.end > far or self.trace.ended > self.end
+        if self.trace.placed > self.place.line and _WAITED.search(self.place.text):
+            return True
         warned = self.weight < STRONG and {place.level for _, place, _ in self.evidence} == {"W"}
-        return went_on >= ENOUGH or self.ignored or self.trace.ended > self.end or (warned and _is_alive(self.trace))
+        if went_on >= ENOUGH or self.ignored or self.trace.ended > self.place.line:
+            return True
+        return warned and bare_line(re.split(rb"[\r\n]+", self.trace.tail.rstrip())[-1]).level == "I"
 
     def fallback(self) -> tuple[Entry, Place] | None:
         """What can be said of an exception that no entry knows: of the root, else of the first one."""
@@ -165,15 +174,14 @@ class Incident:
         return list(best.values())
 
 
-def _is_alive(trace: Trace) -> bool:
-    """The log's last line is information."""
-    return bare_line(re.split(rb"[\r\n]+", trace.tail.rstrip())[-1]).level == "I"
-
-
 def _kind(row: tuple[Entry, Place, bool]) -> str:
-    entry, place, _ = row
+    entry, place, near = row
     named = re.match(r"[\w.]+(?:Error|Exception)\b", place.text)
-    mild = place.level == "I" or _MILD.search(place.text) or (entry.kind == "general" and _WARNS.search(place.text))
+    mild = (
+        place.level == "I"
+        or (_MILD.search(place.text) and not (entry.near and near))
+        or (entry.kind == "general" and _WARNS.search(place.text))
+    )
     return "hint" if (mild and not named) or place.text.startswith(_FRAME) else entry.kind
 
 
@@ -216,8 +224,8 @@ _ORDER = {CAUSE: 0, UNKNOWN: 0, KERNEL: 1, EXIT_CODE: 2, AFTERMATH: 3, SURVIVED:
 # -- what happened
 
 
-def _incidents(trace: Trace, traces: list[Trace]) -> list[Incident]:
-    happened: list[Incident] = []
+def _raised(trace: Trace) -> Iterator[Incident]:
+    """Its tracebacks; those that are chained are one incident."""
     chains: list[list[Traceback]] = []
     for traceback in trace.tracebacks:
         chains += [] if chains and (traceback.chained or traceback.within) else [[]]
@@ -233,17 +241,28 @@ def _incidents(trace: Trace, traces: list[Trace]) -> list[Incident]:
         last += 2 if chain[-1].raised.endswith(":") else 0  # "backend='inductor' raised:", and then what
         one = Incident(trace, place, chain[0].start, last, STRONG if root.raised else 2, root.frame, tuple(root.text))
         one.frame = one.frame or next((each.frame for each in chain if each.frame), "")
-        one.facts = {"frame": one.frame, "source": root.source, "library": root.raiser, "message": root.message}
+        one.facts = {"frame": one.frame, "source": root.source, "library": root.raiser}
+        one.facts["message"] = root.message if root.raised else "the log ends inside this traceback"
         # what a library raises while it handles another's exception is often the explanation of it
         one.facts["advice"] = next(filter(None, (_advice(each.message) for each in [root, *reversed(chain)])), "")
         one.ignored = all(each.ignored for each in chain) or chain[0].level in ("I", "W")
-        happened.append(one)
+        if not root.raised and not one.ignored:
+            one.title = tuple({1, 2, one.start - 1, one.start - 2} - set(range(one.start, 3)))
+        yield one
+
+
+def _incidents(trace: Trace, traces: list[Trace]) -> list[Incident]:
+    happened = list(_raised(trace))
     alarms = [(kind, place) for (kind, _), seen in trace.alarms.items() for place in seen.places]
     for kind, place in sorted(alarms, key=lambda row: (-WEIGHT[row[0]], row[1].line)):
-        if not any(one.holds(place) for one in happened):
-            message = place.text.partition(": ")[2] or place.text
-            facts = {"message": message, "advice": _advice(message)}
+        message = place.text.partition(": ")[2] or place.text
+        facts = {"message": message, "advice": _advice(message)}
+        holder = next((one for one in happened if one.holds(place)), None)
+        if not holder:
             happened.append(Incident(trace, place, place.line, place.line, WEIGHT[kind], facts=facts))
+        elif place.line in holder.title and WEIGHT[kind] >= STRONG:
+            holder.place, holder.weight = replace(place, mark=holder.place.mark), STRONG
+            holder.facts |= facts
     spoken = sorted((one for one in happened if one.weight >= STRONG), key=lambda one: one.start)
     for number, one in enumerate(spoken):  # an exception's message goes on until the next one of its rank
         later = (each.start - 1 for each in spoken[number + 1 :] if each.place.rank == one.place.rank)
@@ -259,6 +278,7 @@ def _incidents(trace: Trace, traces: list[Trace]) -> list[Incident]:
         stuck = sighting.count >= ENOUGH and trace.lines - sighting.last.line <= _SOON
         for place in sighting.places:
             place = replace(place, level="") if stuck and place.mark == trace.progress else place
+            place = replace(place, level="") if any(place.line in one.title for one in happened) else place
             near = _has_context(entry, place, trace, traces)
             if entry.near and not near:
                 continue

@@ -29,7 +29,7 @@ from rgt.triage.prefilter import Prefilter, Spot, Table
 
 BLOCK = 1 << 20
 TAIL = 8 << 10
-ENOUGH = 3  # steps after an error that mean: training went on
+ENOUGH = 2  # steps after an error that mean: training went on
 _TRIES = 60  # lines looked at in search of them
 _SEGMENT = 64 << 10  # a line without an end is cut here
 _BACK, _LINES_BACK = 8 << 10, 60  # how far back a clock is looked for
@@ -55,6 +55,8 @@ _FRAME = re.compile(
     r"|(?P<d>Cell In ?\[\d+\]), line (?P<d2>\d+)"
 )
 _FRAME_PARTS = (("a", "b", "c", "d"), ("a2", "b2", "d2"), ("a3", "b3", "c3"))  # path, line, function
+_CUT_AT = re.compile(r"(?:-*> *\d+ +)?raise ([\w.]+)\([frb]?[\"'](.{4,}?)[\"']?\)?$")
+_CUT_HEAD = re.compile(r"([A-Z]\w+(?:Error|Exception))()\s+Traceback")
 _ARROW = re.compile(r"-+> *(\d+) +(.+)")
 _LIBRARY = re.compile(r"(?:site|dist)-packages[/\\]|[/\\]lib(?:64)?[/\\]python\d|^<(?!ipython)|/torch/|importlib")
 _PACKAGE = re.compile(r"(?:site|dist)-packages[/\\](\w+)")
@@ -65,16 +67,17 @@ _CODE_LINE = re.compile(
 _QUOTED = re.compile(r" {4}\S")  # as Python quotes a frame's code: what is indented further belongs to a message
 _WIDTHS = (72, 76, 79, 80, 88, 100, 120, 132, 140, 160, 200)  # where loggers and terminals wrap
 _NEW_TEXT = re.compile(
-    r'\s*(?:File "|Traceback |During handling of |The above exc|[╭╰]|[A-Za-z_][\w.]*(?:Error|Exception|Interrupt)\b)'
+    r'\s*(?:File "|Traceback |During handling of |The above exc|[╭╰]|[A-Za-z_][\w.]*(?:Error|Exception|Interrupt)\b'
+    r"|\[?(?i:epoch|step|iter)|\{'|wandb: )"
 )
 _ZEROS = bytes(BLOCK)
 _KERNEL = re.compile(rb"^\[ *\d+\.\d{6}\] |^\[\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}\] | kernel: ", re.M)
-_HIT, _HARMLESS = "hit", "harmless"
+_HIT, _SEEN, _HARMLESS = "hit", "seen", "harmless"
 _BOMS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 
 # -- what is looked for beside the catalogue
 
-TRACEBACK, ELASTIC, ENDED = "traceback", "elastic", "ended"
+TRACEBACK, ELASTIC, ENDED, PLACED = "traceback", "elastic", "ended", "placed"
 # Alarms, by weight: what a run that died leaves behind. Without an entry that explains it, the heaviest one is shown.
 EXCEPTION, NATIVE, ERROR, NCCL, SIGNAL, FAILED, NAN, EXIT = "exception native error nccl signal failed nan exit".split()
 WEIGHT = {EXCEPTION: 5, NATIVE: 5, ERROR: 4, SIGNAL: 3, NCCL: 3, NAN: 3, FAILED: 2, EXIT: 1}
@@ -88,6 +91,7 @@ BUILT_IN = {
         r"Trainer\.fit. stopped: .max_",
         r"(?:COMPLETED|Completed|Succeeded) ",
     ),
+    PLACED: (r"\bNormal +(?:Scheduled|Pulled|Started|SuccessfulAttachVolume) ",),
     EXCEPTION: (
         r"(?:^|[\s>:|'\"(])[A-Za-z_][\w.]*Error(?:: |\(| \(|:?$)",
         r"(?:^|[\s>:|'\"(])[\w.]*(?:Exception|Interrupt)(?:: |\(|:?$)",
@@ -136,6 +140,7 @@ _NUMBER = r"['\"]?[-+]?[\d.]+(?:e[-+]?\d+)?%?['\"]?\s*(?:[,;|)}\]]|$)"
 _NOT_ALARM = re.compile(
     rf"{_BAD}(?:['\"]?\s*[:=]\s*(?:{_NUMBER}|None|null|\"\")|\s+(?:0\b|\d*\.\d))"
     rf"|\b(?:no|0|without|ignore|ignoring|ignored|handled|suppress\w*) (?:\w+ )?{_BAD}\b"
+    r"|\b(?:an?|the|some|any|this|slight|small|minor) [Ee]rror (?:in|from|occurred)\b"  # somebody's prose
     r"|[Rr]etry|will be ignored|[Ff]alling back|fallback|non-fatal|not fatal|harmless|gracefully|[Ss]aving"
     r"|_error\b.{0,3}[\d.]|pip's dependency resolver|libibverbs|\w+Warning: |NCCL INFO"
 )
@@ -277,6 +282,7 @@ class Trace:
     elastic: dict[str, int] = field(default_factory=dict)
     curve: Curve = field(default_factory=Curve)
     ended: int = 0  # line in which the trainer says that it reached its end
+    placed: int = 0  # line in which Kubernetes says that a pod has what it waited for
     progress: int = 0  # steps counted, at most ENOUGH after each error
     lines: int = 0
     size: int = 0
@@ -330,6 +336,7 @@ class Scan:
             trace.tail = (trace.tail + block)[-TAIL:] if len(block) < TAIL else block[-TAIL:]
         if trace.size:
             trace.curve.sample_end(block, before)
+            self._name_cut()
         return trace
 
     def _is_news(self, block: bytes, start: int, spot: Spot) -> bool:
@@ -338,7 +345,7 @@ class Scan:
         return not spot.outcome and any(self.patterns[index].search(text) for index in spot.sure)
 
     def _line(self, block: bytes, start: int, end: int, number: int, spot: Spot) -> str:
-        """What came of it: _HIT, _HARMLESS (words of an alarm where they mean none), or nothing."""
+        """What came of it: _HIT, _SEEN (it may be a step), _HARMLESS (words of an alarm that mean none), or nothing."""
         line = printed.bare_line(block[start:end])
         # a traceback quotes the code; what the code says is not what happened
         last = self.trace.tracebacks[-1] if self.trace.tracebacks else None
@@ -373,13 +380,14 @@ class Scan:
             hits.append((pattern, index, replace(here, size=size, text=text, line=at, parts=parts)))
         if not hits:
             return outcome
-        if any(pattern.kind not in ("context", ENDED) for pattern, _, _ in hits):
+        happened = any(pattern.kind not in ("context", ENDED, PLACED) for pattern, _, _ in hits)
+        if happened:
             self.steps, self.tries = set(), _TRIES
         # an exception has no clock of its own: the last one before it is not later
         when = _clock_above(block, start) if line.time is None else line.time
         for pattern, index, place in hits:
             self._keep(pattern, index, replace(place, time=when), block, start, end)
-        return _HIT
+        return _HIT if happened else _SEEN
 
     def _keep(self, pattern: Pattern, index: int, place: Place, block: bytes, start: int, end: int) -> None:
         if pattern.kind in WEIGHT:
@@ -391,8 +399,10 @@ class Scan:
         elif pattern.kind == ELASTIC:
             self.root_cause = 12
             self._continue(block, end + 1, place.line + 1)
-        else:
+        elif pattern.kind == ENDED:
             self.trace.ended = place.line
+        else:
+            self.trace.placed = place.line
 
     # -- a line that was wrapped
 
@@ -426,6 +436,18 @@ class Scan:
         self.trace.tracebacks.append(opened)
         self.open = [opened]
         self._continue(block, end + 1, place.line + 1)
+
+    def _name_cut(self) -> None:
+        """The log may end in a traceback before its exception: the raise quoted last, or IPython's head, names it."""
+        last = self.trace.tracebacks[-1] if self.trace.tracebacks else None
+        if not last or last.end:
+            return
+        end = re.split(rb"[\r\n]+", self.trace.tail.rstrip())[-1].decode("utf-8", "replace").strip()
+        if named := _CUT_AT.match(end) or _CUT_HEAD.match(last.text[0]):
+            last.end, last.raised = self.trace.lines, ": ".join(filter(None, named.groups()))
+            line = last.raised.encode()
+            for spot in self.filter.candidates(line)[0].values():
+                self._line(line, 0, len(line), last.end, spot)
 
     def _continue(self, block: bytes, start: int, number: int) -> None:
         """Lines that belong to an open traceback or to torchrun's summary; other ranks' lines stand between them."""
