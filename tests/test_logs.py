@@ -50,8 +50,8 @@ Epoch 1 | iter 9 step 25 | loss train: 5.234, val: n/a | iter time: 125.00 ms (s
 ## LitGPT, a day left: {"epoch": 1, "step": 1, "it_per_s": 8.0, "eta": 86401.0, "metrics": {"train_loss": 5.234, \
 "val_loss": 4.9}}
 Epoch 1 | iter 4 step 1 | loss train: 5.234, val: 4.9 | iter time: 125.00 ms remaining time: 1 day, 0:00:01
-## Lightning: {"epoch": 3, "batch": 123, "batches": 273, "epoch_eta": 12.0, "it_per_s": 12.5, "elapsed": 10.0, "metrics": \
-{"loss": 0.5}}
+## Lightning: {"epoch": 3, "batch": 123, "batches": 273, "epoch_eta": 12.0, "it_per_s": 12.5, "elapsed": 10.0, \
+"metrics": {"loss": 0.5}}
 Epoch 3:  45%|████▌     | 123/273 [00:10<00:12, 12.50it/s, loss=0.5, v_num=0]
 ## Lightning's rich bar: {"epoch": 3, "epochs": 9, "batch": 123, "batches": 273, "it_per_s": 12.5, "metrics": \
 {"loss": 0.5}}
