@@ -20,6 +20,7 @@ from rgt.machine import processes as procs
 
 import pytest
 
+from .front_door import executable
 from .gate_box import PYTHON, SHELL, Gate, kill, kill_job, until
 from .real.support import missing
 
@@ -283,6 +284,22 @@ def test_resume_names_what_ran_only_on_request(box: Gate) -> None:
     assert box.run("resume", job).stdout == f"{job}\n"
     assert box.run("wait", job).returncode == 0
     assert (box.directory / "count").read_text() == "x\nx\n"
+
+
+def test_list_names_who_uses_a_card_outside_of_the_gate(box: Gate) -> None:
+    """A small nvidia-smi on PATH prints what a real one prints of two processes."""
+    ours = box.running(box.detach("ours", "sleep", 60))["job"]["pid"]
+    outsider = subprocess.Popen(["sleep", "61"])
+    apps = "".join(f"GPU-bbbb, {pid}, 512\n" for pid in (ours, outsider.pid))
+    card = "0, GPU-bbbb, Tesla T4, 15360, 0, 0, 35, [N/A], 7.5\n"
+    executable(box.directory / "nvidia-smi", f"case $1 in --query-gpu=*) printf '{card}';; *) printf '{apps}';; esac\n")
+    box.environment["PATH"] = f"{box.directory}{os.pathsep}{os.environ['PATH']}"
+    try:
+        outside = [line for line in box.run("list").stdout.splitlines() if line.startswith("outside")]
+        assert outside == [f"outside   GPU 0: pid {outsider.pid} (sleep 61), not started through this gate"]
+    finally:
+        outsider.kill()
+        outsider.wait()
 
 
 def test_list_shows_every_state_and_bounds_itself(box: Gate) -> None:

@@ -23,8 +23,8 @@ LINES = """
 iter 100: loss 2.3456, time 12.50ms, mfu 4.00%
 ## nanoGPT evaluation: {"step": 250, "metrics": {"train_loss": 2.1, "val_loss": 2.3}}
 step 250: train loss 2.1000, val loss 2.3000
-## diffusers: {"step": 410, "total": 1000, "it_per_s": 10.0, "eta": 59.0, "metrics": {"step_loss": 0.12, "lr": \
-1e-05}}
+## diffusers: {"step": 410, "total": 1000, "it_per_s": 10.0, "eta": 59.0, "elapsed": 41.0, "metrics": \
+{"step_loss": 0.12, "lr": 1e-05}}
 Steps:  41%|####      | 410/1000 [00:41<00:59, 10.00it/s, step_loss=0.12, lr=1e-05]
 ## fairseq: {"epoch": 3, "step": 8100, "metrics": {"loss": 4.5, "lr": 0.0005}}
 INFO | train_inner | {"epoch": 3, "update": 2.0, "loss": "4.5", "num_updates": "8100", "lr": "0.0005"}
@@ -37,9 +37,9 @@ INFO | train_inner | {"epoch": 3, "update": 2.0, "loss": "4.5", "num_updates": "
 ## HF evaluation: its speed is not the training's: {"epoch": 1, "metrics": {"eval_loss": 0.4, "eval_accuracy": \
 0.91}}
 {'eval_loss': 0.4, 'eval_accuracy': 0.91, 'eval_steps_per_second': 10.0, 'epoch': 1.0}
-## HF bar: {"step": 450, "total": 1000, "eta": 100.0, "it_per_s": 5.5}
+## HF bar: {"step": 450, "total": 1000, "eta": 100.0, "it_per_s": 5.5, "elapsed": 83.0}
  45%|████▌     | 450/1000 [01:23<01:40,  5.50it/s]
-## a slow bar with days left: {"step": 450, "total": 1000, "eta": 90000.0, "it_per_s": 0.25}
+## a slow bar with days left: {"step": 450, "total": 1000, "eta": 90000.0, "it_per_s": 0.25, "elapsed": 83.0}
  45%|████▌     | 450/1000 [01:23<1 day, 01:00:00,  4.00s/it]
 ## tokenising is not training: {}
 Map:  45%|████▌     | 450/1000 [01:23<01:40,  5.41 examples/s]
@@ -50,8 +50,8 @@ Epoch 1 | iter 9 step 25 | loss train: 5.234, val: n/a | iter time: 125.00 ms (s
 ## LitGPT, a day left: {"epoch": 1, "step": 1, "it_per_s": 8.0, "eta": 86401.0, "metrics": {"train_loss": 5.234, \
 "val_loss": 4.9}}
 Epoch 1 | iter 4 step 1 | loss train: 5.234, val: 4.9 | iter time: 125.00 ms remaining time: 1 day, 0:00:01
-## Lightning: {"epoch": 3, "batch": 123, "batches": 273, "epoch_eta": 12.0, "it_per_s": 12.5, "metrics": {"loss": \
-0.5}}
+## Lightning: {"epoch": 3, "batch": 123, "batches": 273, "epoch_eta": 12.0, "it_per_s": 12.5, "elapsed": 10.0, \
+"metrics": {"loss": 0.5}}
 Epoch 3:  45%|████▌     | 123/273 [00:10<00:12, 12.50it/s, loss=0.5, v_num=0]
 ## Lightning's rich bar: {"epoch": 3, "epochs": 9, "batch": 123, "batches": 273, "it_per_s": 12.5, "metrics": \
 {"loss": 0.5}}
@@ -81,12 +81,12 @@ Epoch(train)  [1][ 50/196]  lr: 1.0000e-02  eta: 0:12:34  time: 0.2500  loss: 2.
 [2024-01-01 10:00:00,123] [INFO] [logging.py:96:log_dist] [Rank 0] step=10, skipped=0, lr=[1e-05]
 ## torchtitan: {"step": 10, "tokens_per_s": 1234.0, "metrics": {"loss": 7.1234, "mfu": 12.34}}
 [titan] 2025-01-01 - root - INFO - step: 10  loss:  7.1234  memory: 20.00GiB(50.0%)  tps: 1,234  mfu: 12.34%
-## torchtune: {"step": 100, "total": 1000, "eta": 540.0, "it_per_s": 1.6, "metrics": {"loss": 1.23}}
+## torchtune: {"step": 100, "total": 1000, "eta": 540.0, "it_per_s": 1.6, "elapsed": 60.0, "metrics": {"loss": 1.23}}
 1|100|Loss: 1.23:  10%|██ | 100/1000 [01:00<09:00,  1.60it/s]
 ## llm.c: {"step": 19, "it_per_s": 8.0, "tokens_per_s": 123456.7, "metrics": {"loss": 7.12, "lr": 0.00012, "norm": \
 1.23}}
 step    19 | loss: 7.12 | lr 1.2e-4 | norm: 1.23 | dt: 125.0ms | tok/sec: 123456.7
-## YOLO: {"epoch": 1, "epochs": 100, "batch": 4, "batches": 4, "epoch_eta": 0.0, "it_per_s": 4.0}
+## YOLO: {"epoch": 1, "epochs": 100, "batch": 4, "batches": 4, "epoch_eta": 0.0, "it_per_s": 4.0, "elapsed": 1.0}
       1/100      2.72G      1.163      2.58         12        640: 100%|███| 4/4 [00:01<00:00,  4.0it/s]
 ## a logger's prefix: {"step": 5, "total": 100, "metrics": {"train_loss": 0.5, "val_acc": 91.2}}
 2026-07-28 14:20:05,123 INFO train.py:123 step=5/100 train/loss=0.5 val/acc=91.2%

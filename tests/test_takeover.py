@@ -134,6 +134,18 @@ def test_a_process_started_by_hand_and_its_numbers(tmp_path: Path) -> None:
         assert f"{pid} {sys.executable} train.py --batch-size 8" in text and f"log {log}, last line " in text
 
 
+def test_runs_below_the_current_directory_come_first(tmp_path: Path) -> None:
+    tree(tmp_path, {"here/old.log": "step 1 loss 1.0\nstep 2 loss 0.9\n"})
+    os.utime(tmp_path / "here" / "old.log", (1e9, 1e9))
+    with shell("python train.py > new.log", tmp_path / "there"):
+        lines(tmp_path / "there" / "new.log")
+        found = snapshot(cwd=tmp_path / "here")
+        text = run("snapshot", cwd=tmp_path / "here").stdout
+    paths = [row["path"] for row in found["runs"]]
+    assert paths[0] == str(tmp_path / "here" / "old.log") and str(tmp_path / "there" / "new.log") in paths
+    assert f"those below {tmp_path / 'here'} first; below" in text
+
+
 def test_through_a_pipe_to_tee(tmp_path: Path) -> None:
     with shell("python train.py 2>&1 | tee out.log > /dev/null", tmp_path) as pid:
         lines(tmp_path / "out.log")

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -445,9 +445,49 @@ def test_restart_loop_and_its_look_alikes() -> None:
         line for n in range(1, 9) for line in (f"global_step={900 * n}, return=1.0", f"update {n}: loss=1.0")
     ]
     assert "restarts" not in judged(*two_counters)
+    banner = "Loading the model and the data"
+    told = [line for start in (0, 400, 800, 1200) for line in (banner, *further[start // 200 :][:2])]
+    assert "restarts" in judged(*told)  # each time further, and a fifth of the work done twice
+    cured = [line for _ in range(3) for line in (banner, "step 1 loss 1.0", "step 2 loss 1.0")]
+    assert "restarts" not in judged(*cured, *(f"step {n} loss 1.0" for n in range(3, 99)))
     epochs = [f"{n * 10}%|#| {n}/10 [00:01<00:01, 2.00it/s]" for _ in range(5) for n in range(1, 11)]
     history = recorded(*epochs)
     assert "restarts" not in judged(*epochs) and history.base + (history.step or 0) == 50
+
+
+def jumping(at: range | tuple[int, ...], stays: float = 0.0) -> list[str]:
+    """A loss that jumps fourfold at some steps and comes back within ten, to `stays` above (as a logarithm)."""
+    rng = random.Random(1)
+    lines = []
+    for n in range(300):
+        since = [n - place for place in at if n >= place]
+        height = stays * bool(since) + sum(1.4 * math.exp(-0.5 * steps) for steps in since)
+        lines.append(f"step {n} loss {(1 + 3 * math.exp(-n / 60)) * math.exp(rng.gauss(height, 0.03)):.4f}")
+    return lines
+
+
+def alarms(tmp_path: Path, lines: Iterable[str]) -> set[str]:
+    log = Path(tempfile.mkdtemp(dir=tmp_path)) / "x.log"
+    with log.open("w") as writer:  # held open: somebody writes to it
+        print(*lines, sep="\n", file=writer, flush=True)
+        return {code for code, severity in codes(seen(log)).items() if severity != "info"}
+
+
+def test_jumps_that_recur_or_are_not_made_good(tmp_path: Path) -> None:
+    assert alarms(tmp_path, jumping(range(80, 300, 50))) == {"spike"}
+    assert alarms(tmp_path, jumping((150,), stays=0.7)) == {"diverged"}  # it settles twice as high
+    for healthy in ((150,), (60, 100, 140), ()):
+        assert not alarms(tmp_path, jumping(healthy))
+
+
+def test_an_evaluation_that_gets_worse_in_any_wording(tmp_path: Path) -> None:
+    train = [3 / n for n in range(1, 60)]
+    worse = [3 / n + 0.02 * n for n in range(1, 60)]
+    for wording in ("[{}]\ttrain-rmse:{:.5f}\teval-rmse:{:.5f}", "[{}]\ttraining's l2: {:.5f}\tvalid_1's l2: {:.5f}"):
+        lines = (wording.format(n, *row) for n, row in enumerate(zip(train, worse, strict=True)))
+        assert alarms(tmp_path, lines) == {"overfit"}, wording
+    scores = [f"epoch {n} train_loss {train[n]:.3f} test_acc {1 - worse[n] / 4:.4f}" for n in range(59)]
+    assert alarms(tmp_path, scores) == {"overfit"} and not alarms(tmp_path, scores[:12])
 
 
 def test_stalled_by_its_own_speed() -> None:
@@ -468,7 +508,9 @@ SILENT = [
     (True, ["[Tue Jan 25 03:24:40 2022] INFO: task python:1870 blocked for more than 360 seconds."]),
     (True, ["2022-01-25 03:24:40 WARNING no training progress for 17000 seconds (last step 7600), possible hang"]),
     (True, ["2022-01-25 03:24:40 flushing event file"]),
-    (False, ["[01/25 03:24:40 d2.utils.events]: iter: 20 total_loss: 1.0"]),  # it went on
+    (True, ["[01/25 03:24:40 d2.utils.events]: iter: 20 total_loss: 1.0"]),  # it went on just now
+    (False, [f"[01/25 03:{n}:40 d2.utils.events]: iter: {n} total_loss: 1.0" for n in range(20, 26)]),  # a while ago
+    (False, ["resuming from checkpoint out/19.pt", "[01/25 03:24:40 d2.utils.events]: iter: 20 total_loss: 1.0"]),
     (False, ["[01/24 22:19:30 d2.utils]: heartbeat: process alive, step=19"] * 4),
 ]
 
@@ -493,6 +535,13 @@ def test_words_that_are_no_accident_and_accidents_inside_a_bar() -> None:
         ("20  10.98  17.3s elapsed  0.5 s/step", {"step": 20, "it_per_s": 2.0, "metrics": {"loss": 10.98}}),
         ("[12]\ttrain-rmse:0.51\teval-rmse:0.62", {"step": 12, "metrics": {"train_rmse": 0.51, "eval_rmse": 0.62}}),
         ("[20]\ttraining's l2: 0.5\tvalid_1's l2: 0.6", {"step": 20, "metrics": {"train_l2": 0.5, "val_l2": 0.6}}),
+        ("Time taken for 1 epoch: 294.9 secs", {}),
+        ("Max Confidence from Epoch [-1, -1]", {}),
+        (
+            "Computation: 900 steps/s (collection: 5.6s)",
+            {"it_per_s": 900.0, "metrics": {"computation": 900.0, "collection": 5.6}},
+        ),
+        ("step 3 | loss 8.9 (+0.1z)| norm 0.85 (-0.8z)", {"step": 3, "metrics": {"loss": 8.9, "norm": 0.85}}),
         ("[2,  4000] loss: 1.9", {"epoch": 2, "step": 4000, "metrics": {"loss": 1.9}}),
         ("Эпоха 1 шаг 50 потери 2.5 lr 1e-05", {"epoch": 1, "step": 50, "metrics": {"loss": 2.5, "lr": 1e-05}}),
         ("Epoche 1, Schritt 30: Verlust 0.69", {"epoch": 1, "step": 30, "metrics": {"loss": 0.69}}),
@@ -514,6 +563,9 @@ def test_counters_and_losses_of_rare_styles(line: str, expected: dict[str, Any])
     [
         ("[1]+  Killed                  nohup python train.py > train.out 2>&1", "killed"),
         ("pod was preempted by scheduler", "killed"),
+        ("run.sh: line 9: 35103 Terminated              python3 train.py", "killed"),
+        ("进程被系统终止（signal 9，内存不足），退出码 137", "killed"),
+        ("[ Stack-Trace: ]", "crash"),
         ("thread 'main' panicked at src/main.rs:12", "crash"),
         ("F0311 04:11:09.1 12 math.cu:79] Check failed: error == cudaSuccess", "crash"),
     ],

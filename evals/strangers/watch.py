@@ -9,7 +9,7 @@ A row is {"id", "file", "style", "sick", "label": the main sickness or null, "al
 Each log is looked at as a run that lives: fresh, and open in the process that writes it; so only its text can tell.
 Named means a warning or an error with the label's code. An alarm is any warning or error on a healthy log.
 The delay is counted in points (lines that move the run's counters or its loss) from the onset to the first look that
-names it; it is no finer than the looks.
+names it (a look is taken at the onset, too); it is no finer than the looks.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from rgt import cli  # noqa: E402
-from rgt.log.history import History  # noqa: E402
+from rgt import cli, files  # noqa: E402
 from rgt.watch import look  # noqa: E402
 
 import click  # noqa: E402
@@ -75,32 +74,34 @@ def judge(row: dict[str, Any], data: bytes, looks: int) -> Answer:
     lines = data.splitlines(keepends=True)
     onset = row.get("onset")
     begin = None if onset is None else int(onset * len(lines) if onset <= 1 else onset)
+    places = {len(lines) * number // looks for number in range(1, looks + 1)}
+    at_onset = 0
     with tempfile.TemporaryDirectory() as name:
         log = Path(name) / Path(row["file"]).name
+        target = look.Target(str(log), [log], Path(name) / "watch")
         with log.open("wb") as writer:  # held open: somebody writes to it
             start = 0
-            for number in range(1, looks + 1):
-                end = len(lines) * number // looks
+            for end in sorted(places | ({begin} if begin and looks > 1 else set())):
                 writer.write(b"".join(lines[start:end]))
                 writer.flush()
                 start = end
-                found = look.look(look.Target(str(log), [log], Path(name) / "watch"), ("cadence",), box=False)
+                found = look.look(target, ("cadence",), box=False)
+                if end == begin:
+                    at_onset = _points(target)
                 answer.said = [one["code"] for one in found["findings"] if one["severity"] != "info"]
                 answer.ever |= set(answer.said)
                 if answer.first is None and answer.named:
-                    answer.first = number / looks
-                    if begin is not None:
-                        answer.delay = max(0, _points(lines[:end]) - _points(lines[:begin]))
+                    answer.first = end / max(1, len(lines))
+                    answer.delay = None if begin is None else max(0, _points(target) - at_onset)
             answer.state, answer.found = found["now"]["state"], sorted(found["roles"])
     return answer
 
 
-def _points(lines: list[bytes]) -> int:
-    """Logged steps: lines that move a counter, else new values of the loss."""
-    history = History()
-    for line in b"".join(lines).decode("utf-8", "replace").replace("\r", "\n").split("\n"):
-        history.take(line)
-    return history.moves or max((curve.count for curve in history.series.values()), default=0)
+def _points(target: look.Target) -> int:
+    """Logged steps that the last look knew: lines that move a counter, else new values of the loss."""
+    (row,) = files.read_json(target.keep / "state.json")["files"].values()
+    history = row["history"]
+    return int(history["moves"] or max((curve["count"] for curve in history["series"].values()), default=0))
 
 
 def _rows(folder: Path) -> list[tuple[dict[str, Any], bytes]]:

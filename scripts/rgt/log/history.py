@@ -23,7 +23,7 @@ RECENT = 512  # points of a curve that are kept as they are
 OLD = 512  # and before them, ever more thinly
 Points = list[tuple[float, float]]
 SERIES = 48  # curves of one log
-_PAUSES = 64
+_PAUSES = 256
 _YEAR = 366 * 86400.0
 _KEPT = 32  # checkpoints, restarts and errors that are remembered
 _LINE = 200  # characters of a line that are remembered
@@ -34,7 +34,11 @@ _WORTH = re.compile(
     + "|".join(sorted(word for word in _WORDS if not any(part in word for part in _WORDS - {word}))),
     re.I,
 )
+_CLOCK_WITHIN = 80  # characters from the left, but for a JSON object
 _COARSE = 10.0  # seconds
+_CLOCKS = ("", "told", "day", "date")  # none, seconds since the start or since 1970, the time of day, the best last
+_TIME_OF_DAY = re.compile(r"[^\w%]{0,3}(?:[A-Z]+:? +)?(\d\d):(\d\d):(\d\d)\b(?!:)")
+_RESUMES = re.compile(r"\bresum|\brestart|\brestor|\brequeu|from (?:the )?checkpoint|恢复|断点|再開", re.I)
 _RATES = ("it_per_s", "tokens_per_s")
 _BRIEF = "step total epoch epochs batch batches it_per_s tokens_per_s eta epoch_eta epoch_time metrics problems".split()
 _BRIEF.append("last_line")
@@ -128,6 +132,7 @@ class History:
     clean: int = 0  # intervals without one
     lap: list[float] | None = None  # place and seconds of the first step time, the newest one's seconds, ups, downs
     clock: float | None = None  # of the newest line that has one: seconds in a year of its own
+    clock_kind: str = ""  # a key of _CLOCKS
     moved: float | None = None  # the clock at the last progress
     pauses: list[float] = field(default_factory=list)  # the newest seconds between two of them
     waits: int = 0  # lines since the last progress that say that something waits
@@ -135,6 +140,7 @@ class History:
     usual_repeats: int = 0  # most of them before a progress: every rank may print its own
     step_epoch: float | None = None  # the epoch when the step was last told
     stepless: int = 0  # points in a row that count epochs and no steps
+    pairs: bool = False  # of epoch and batch, where others count the batches of all
     base: int = 0  # steps of the epochs before, where every epoch counts from 0
     lines: int = 0
     furthest: int = 0
@@ -146,6 +152,8 @@ class History:
     counts: dict[str, int] = field(default_factory=dict)  # how often each of the four was seen, however many are kept
     ended: bool = False
     went_back: bool = False  # its counters, with the line that is being taken
+    resumed: bool = False  # a line since the last progress says so, or repeats the first lines of the log
+    banner: list[str] = field(default_factory=list)  # kinds of lines before the first progress
     origin: float | None = None  # the first place, for not every run counts from 0
     place: float = 0.0  # of the newest line of the training that counts, on the x axis
     chapter: bool = False  # a line since the last restart names the next fold, stage or trial
@@ -165,7 +173,7 @@ class History:
         self.lines += 1
         raw, line = line, plain(line)
         self.last_line = line
-        self._see_clock(line)
+        when = self._see_clock(line)
         waits = bool(_WAITS.search(line))
         if waits:
             self.waits, self.waiting_line = self.waits + 1, _short(line)
@@ -184,7 +192,7 @@ class History:
                 self.put(SCALE_TOLD, float(self.lines), float(told[1]))
             return
         printed = bare_line(raw.encode("utf-8", "replace"))
-        whole, when, raw = raw, printed.time, raw if raw.lstrip()[:1] == "|" else printed.text
+        whole, raw = raw, raw if raw.lstrip()[:1] == "|" else printed.text
         # a line of names and numbers is cheaper to see than to try as a table
         tabular = "=" not in line and (": " not in line or "%|" in line or ": [" in line)
         rows = self.table.rows(raw) if tabular else []
@@ -216,14 +224,31 @@ class History:
 
     def _see_kind(self, text: str) -> None:
         """Of a line that tells no number of the training."""
-        if self.moves and len(self.news) < _KINDS and "%|" not in text and len(_WORD.findall(text)) >= 3:
+        if len(self.news) < _KINDS and "%|" not in text and len(_WORD.findall(text)) >= 3:
             kind = _NUMBER.sub("#", text.strip())[:_KIND]
             self.news[kind] = self.news.get(kind, 0) + 1
+            self.resumed = self.resumed or kind in self.banner or bool(_RESUMES.search(text))
 
-    def _see_clock(self, line: str) -> None:
+    def _see_clock(self, line: str) -> float | None:
         """Some lines of one log name the year and some do not: all are put into one leap year."""
-        if when := clock(line):
-            self.clock = datetime.fromtimestamp(when, timezone.utc).replace(year=2000).timestamp()
+        if when := clock(line if line[:1] == "{" else line[:_CLOCK_WITHIN]):
+            self._set_clock("date", datetime.fromtimestamp(when, timezone.utc).replace(year=2000).timestamp())
+        elif self.clock_kind != "date" and (day := _TIME_OF_DAY.match(line)):
+            hours, minutes, seconds = map(int, day.groups())
+            when, before = 3600.0 * hours + 60 * minutes + seconds, self.clock or 0.0
+            since = (when - before) % 86400
+            self._set_clock("day", before + since if since < 80000 else before)
+        else:
+            return None
+        return self.clock
+
+    def _set_clock(self, kind: str, when: float) -> None:
+        """The best one that the log has."""
+        if _CLOCKS.index(kind) < _CLOCKS.index(self.clock_kind):
+            return
+        if kind != self.clock_kind or (kind == "told" and when < (self.clock or 0.0)):
+            self.moved, self.pauses = None, self.pauses if kind == self.clock_kind else []
+        self.clock, self.clock_kind = when, kind
 
     @property
     def silence(self) -> float:
@@ -234,7 +259,8 @@ class History:
     @property
     def chatter(self) -> int:
         """Lines since the last progress that say the same again and again, and never did before."""
-        return max((count for kind, count in self.news.items() if kind not in self.kinds), default=0)
+        new = (count for kind, count in self.news.items() if kind not in self.kinds)
+        return max(new, default=0) if self.moves else 0
 
     def _note(self, where: list[Any], what: str, row: Any) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1
@@ -275,9 +301,10 @@ class History:
                 self.repeats = self.waits = 0
                 self.moves += 1
                 self.kinds = [*self.kinds, *(kind for kind in self.news if kind not in self.kinds)][-_KINDS:]
-                self.news = {}
-                self.pauses = [*self.pauses, self.silence][-_PAUSES:] if self.silence else self.pauses
-                self.moved = self.clock
+                self.banner = self.banner if self.moves > 1 else [*self.news]
+                if self.silence and not self.resumed:
+                    self.pauses = [*self.pauses, self.silence][-_PAUSES:]
+                self.moved, self.news, self.resumed = self.clock, {}, False
                 for problem in self.problems:  # a bar is drawn once more after a crash
                     problem.recovered = True
             # a bar is drawn once more after the end
@@ -286,12 +313,18 @@ class History:
 
     def _see_place(self, place: float, counts: bool) -> None:
         if self.went_back:
-            self._note(self.restarts, "restarts", {"at": self.place, "to": place})
+            told = self.resumed or any(not problem.recovered for problem in self.problems)
+            self._note(self.restarts, "restarts", {"at": self.place, "to": place, "told": told})
+            for name in (*_RATES, "samples_per_s", "epochs_per_s") if told else ():  # a bar's mean counts from here
+                self.series.pop(name, None)
             self.went_back = False
         if counts:
             self.place, self.origin = place, place if self.origin is None else self.origin
 
     def _count(self, point: Point) -> None:
+        if "batches" in point and "epoch" not in point and self._is_epoch_and_batch(point["batch"], point["batches"]):
+            point |= {"epoch": point.pop("batch"), "step": point.pop("batches")}
+            self.batch = self.batches = None
         shorter = self._is_shorter_bar(point)
         epoch, last = point.get("epoch"), self.epoch
         if epoch is not None and last is not None and self._earlier_epoch(point, epoch, last):
@@ -321,6 +354,12 @@ class History:
                 self._restart(bool(self.total and before >= _WRAPPED * self.total))
         self.step, self.step_epoch = step, self.epoch
         self.furthest = max(self.furthest, self.base + step)
+
+    def _is_epoch_and_batch(self, first: int, second: int) -> bool:
+        """WeNet: "Batch 3/100" and then "Batch 3/200" is batch 200 of epoch 3."""
+        was, last = (self.batch, self.batches) if self.batches is not None else (self.epoch, self.step)
+        self.pairs = self.pairs or (was == first and last is not None and second > last >= 0)
+        return self.pairs
 
     def _earlier_epoch(self, point: Point, epoch: float, last: float) -> bool:
         """And not a late line of the epoch before, or of a slower rank."""
@@ -381,7 +420,9 @@ class History:
         for name in _RATES:
             if name in point:
                 self.put(name, place, point[name])
-        when, steps = point.get("time"), "step" in point or "batch" in point
+        when, steps = point.get("time", point.get("elapsed")), "step" in point or "batch" in point
+        if when:
+            self._set_clock("told", when)
         told = "epoch_time" in point or any(name in point for name in _RATES)
         if not when or told or not (steps or "epoch" in point):
             return
@@ -492,21 +533,27 @@ _DEATHS = {
     r"|\b(?:job|instance|node|task|pod|container|worker|vm|process) (?:was |has been |is being )?"
     r"(?:preempted|cancell?ed|killed|evicted|reclaimed|terminated)\b"
     r"|spot (?:instance )?(?:interruption|reclaim)|\bevicted\b|\bpreemption notice"
-    r"|^\^C\s*$|已杀死|被(?:杀死|终止|抢占)|收到信号|low on resource",
+    r"|^\^C\s*$|已杀死|被(?:系统)?(?:杀死|终止|抢占)|收到信号|low on resource|\b\d+ terminated\b",
     "crash": r"^(?:\[?rank\d+\]?:? ?)?[a-z_][\w.]*(?:error|exception)(?:: |$)|^error executing job|\bfatal error\b"
     r"|^fatal\b"
     r"|\(core dumped\)|\bpanicked at\b|\bcheck failed: |check failure stack trace|^make: \*\*\*|terminate called"
-    r"|\buncaught exception|异常(?:终止|退出)",
+    r"|\buncaught exception|异常(?:终止|退出)|\[ ?stack-?trace\b|\bjob failed\b",
 }
 _DEATH = {code: re.compile(pattern, re.I) for code, pattern in _DEATHS.items()}
 _EXIT = re.compile(
     r"\b(?:exit(?:ed|s)?|return(?:ed)?)\W?(?: with)?\W?(?:exit |return |error )?(?:code|status)\W{1,4}(-?\d+)", re.I
 )
-_CALM = re.compile(r"\bhandler|\bregister|\binstall|\bcatch(?:ing)?\b|ignored in|^\W*(?:warning|info)\b", re.I)
+_HANDLED = re.compile(r"\b(?:retry|skipp)ing\b.*\b(?:ok|succe\w+|batch|sample)", re.I)  # by the trainer itself
+_CALM = re.compile(
+    r"\bretr(?:y|ied)|\bskipp|\bhandler|\bregister|\binstall|\bcatch(?:ing)?\b|ignored in|^\W*(?:warning|info)\b",
+    re.I,
+)
 
 
 def problem_in(line: str) -> str | None:
     """The code of what this one line says went wrong, or None."""
+    if _HANDLED.search(line):
+        return None
     found = _ANY_MARK.search(line)
     # 'Killed' alone is the shell's word for SIGKILL; inside a sentence it is anything
     killed = found and "Killed" in line and _CODE_OF[found[0]] == "killed"

@@ -35,7 +35,7 @@ _NUMBER = (
 )
 # not a part of a word, a path, a date or a clock
 _NUMBERS = re.compile(
-    rf"(?<![\w.@/-])(?<!\d:)({_NUMBER})(?:\s*/\s*(\d+)(?!\w|\.\d))?(?:\s?(ms|s|sec|%)|([kKMB]))?(?!\w|\.\d|[:-]\d)"
+    rf"(?<![\w.@/-])(?<!\d:)({_NUMBER})(?:\s*/\s*(\d+)(?!\w|\.\d))?(?:\s?(ms|s|secs?|seconds?|min(?:ute)?s?|hours?|%)|([kKMB]))?(?!\w|\.\d|[:-]\d)"
 )
 _CUT = re.compile(r"[|,;{}<>\"'\t]|  |\] ?| - |[:=] ")  # what stands before one of these belongs to another number
 _QUOTED = re.compile(rf"""["']([\w ./@-]{{1,60}})["']\s*:\s*["']?({_NUMBER})["']?(?=\s*[,}}\]]|\s*$)""")
@@ -49,10 +49,10 @@ _SPLIT = re.compile(r"""["'](?:split|phase|mode)["']\s*:\s*["'](\w+)["']""")
 # a word of the line, and no part of a name, a path or an option, that says whose numbers follow
 _LABELS = {
     **SPLIT_WORDS,
-    **dict.fromkeys(("evaluation", "evaluating", "validating", "validate", "sanity", "predicting"), "val"),
+    **dict.fromkeys(("evaluation", "evaluating", "validating", "validate", "sanity", "predicting", "cv"), "val"),
 }
 _LABEL = re.compile(rf"(?<![\w./-])(?:{'|'.join(sorted(_LABELS, key=len, reverse=True))})(?![\w./-])", re.I)
-_BAR = re.compile(r"(\d{1,3})%\|[^|]*\|\s*([\d.]+)([kMG]?)/([\d.]+)([kMG]?) \[[\d:]*<((?:\d+ days?, )?[\d:?]+)")
+_BAR = re.compile(r"(\d{1,3})%\|[^|]*\|\s*([\d.]+)([kMG]?)/([\d.]+)([kMG]?) \[([\d:]*)<((?:\d+ days?, )?[\d:?]+)")
 # [12/100], a rich or Keras bar, and "epoch 001:  100 / 1000"; what is behind `[3]` or `Train: 3` counts its batches
 _COUNT = re.compile(
     r"(?:\b(?:train|epoch)\w*(?:\(\w+\))?:?\s*\[?(\d+)(?:/\d+)?\]?:?\s*)?"
@@ -88,6 +88,7 @@ _ETA = re.compile(
     r"((?:\d+ days?, )?\d+(?::\d\d)+|(?:\d+(?:\.\d+)?\s?[dhms]\s?)+)",
     re.I,
 )
+_ELAPSED = re.compile(r"\b(?:elapsed|wall(?:[ _-]?(?:time|clock))?|runtime)\b[\s:=]*(\d+(?::\d\d){1,2})\b", re.I)
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b-\x1f\x7f]")
 _SIGNS = re.compile(r"^\W+")
 _HUMP = re.compile(r"(?<=[a-z]{2})(?=[A-Z][a-z])")  # RunningAvgSamplesPerSec, and not mAP
@@ -154,6 +155,8 @@ _TIMES = set(
     time_elapsed elapsed elapsed_time total_time _runtime walltime wall_time wall_clock total
     train_step_timing duration iteration_time last_time epoch_time step_avg took secs""".split()
 )
+_SECONDS_IN_NAME = re.compile(r"(?<=time|psed)_(?:s|secs?|seconds)$")
+_SINCE_START = set("time_elapsed elapsed elapsed_time total_time _runtime walltime wall_time wall_clock".split())
 _CLOCKS = {"time", "timestamp", "_timestamp", "wall_time"}
 _QUALIFIERS = {
     *SPLIT_WORDS,
@@ -165,13 +168,13 @@ _AFTER = {"value", "is", "was", "now", "of", "mean", "avg", "average", "this"}  
 # "Gradient Accumulation steps = 4" and "number of skipped iterations: 10" count something else
 _SPOILERS = set(
     """accumulation warmup per save saving eval evaluation logging log decay of micro every inner max
-    best""".split()
+    best start end profile offset""".split()
 )
 _NOT_METRICS = set(
     """v_num rank local_rank world_size cuda gpu pid port seed line node version eta train time speed data_time
     instances     size images gpu_mem class speed device""".split()
 )
-_VAL = {"valid": "val", "validation": "val"}
+_VAL = {"valid": "val", "validation": "val", "cv": "val"}
 _WIDE = str.maketrans("：，；（）【】／＝", ":,;()[]/=")
 # what trainers say in other languages; a Latin word counts only as a whole word
 _FOREIGN = {
@@ -320,6 +323,7 @@ def _number(value: float | str) -> float | None:
         value = value.strip().removesuffix("%")
         if _A_CLOCK.fullmatch(value):
             return _seconds(value)
+        value = value[:-1] if value[-1:] == "s" and value[-2:-1].isdigit() else value
         return _float(value) if _A_NUMBER.fullmatch(value) else None
     try:
         return None if isinstance(value, bool) else float(value)
@@ -371,6 +375,7 @@ def _prose(text: str) -> Point:
             only_eval = only_eval or (split != "train" and not point["metrics"])
         gap = gap.rstrip().removesuffix("tensor(").rstrip("[(# ")
         end = match.end()
+        gap = gap[gap.rfind("(") + 1 :] if gap.rfind("(") > gap.rfind(")") else gap  # "9 steps/s (collection: 5.7s"
         name = " ".join(_CUT.split(gap.rstrip(":= "))[-1].split(" ")[-5:]).strip(" [(")
         if name and not (bar and match.start(1) == bar.start(1)):  # "Steps: 41%|" is no step
             value = _float(match[1]) * _SCALE.get((match[4] or "").upper(), 1.0)
@@ -395,8 +400,9 @@ def _prose(text: str) -> Point:
 def _take(point: Point, name: str, assigned: bool, value: float, total: str, unit: str) -> None:
     """Put one 'name: number' where it belongs; `assigned`: ':' or '=' ties them together."""
     key, before = _key(name)
+    key = _SECONDS_IN_NAME.sub("", key) if key.endswith("s") else key
     per = _TIME_NAME.fullmatch(name.lower())  # "ms/batch 12.3" counts no batches
-    if not per and _take_counter(point, key, before, value, total):
+    if not per and _take_counter(point, key, before, value, total, unit):
         return
     if key in _TOTAL or key in _TOTAL_EPOCHS:
         if 1 <= value < math.inf:  # max_steps = -1 means "not set" to HF
@@ -409,12 +415,14 @@ def _take(point: Point, name: str, assigned: bool, value: float, total: str, uni
         if 0 < value < math.inf:
             milliseconds = "ms" in (unit, per[1] if per else "") or "(ms)" in name or "ms" in key.split("_")
             point["seconds"] = value / 1000 if milliseconds else value
+            point["since_start"] = key in _SINCE_START
     elif not unit.isupper() and _is_metric(key, name, assigned):  # 2345M is of memory
         point["metrics"].setdefault(key, value)
 
 
-def _take_counter(point: Point, key: str, before: str, value: float, total: str) -> bool:
-    if key in ("batch", "batch_idx", "batch_id", "minibatch", "mini_batch") and (total or "epoch" in point):
+def _take_counter(point: Point, key: str, before: str, value: float, total: str, unit: str) -> bool:
+    bare = key.removeprefix("train_")
+    if bare in ("batch", "batch_idx", "batch_id", "minibatch", "mini_batch") and (total or "epoch" in point):
         if total and math.isfinite(value):
             point.setdefault("batch", int(value))
             point.setdefault("batches", int(total))
@@ -422,7 +430,9 @@ def _take_counter(point: Point, key: str, before: str, value: float, total: str)
         key = "step"  # without an epoch it is a size
     epochs = key in _EPOCHS or (key.endswith("_epoch") and not _is_loss_like(key))
     steps = key in _STEPS or key in _PLURALS or (key.endswith("_step") and not _is_loss_like(key))
-    if not (epochs or steps) or before in _SPOILERS or (key in _PLURALS and before) or not math.isfinite(value):
+    other = (key in _PLURALS and before) or not _SPOILERS.isdisjoint((before, *key.split("_")[:-1]))
+    # "time for 1 epoch: 294.9 secs", "best of epoch -1"
+    if not (epochs or steps) or other or unit.islower() or not 0 <= value < math.inf:
         return epochs or steps
     if epochs:  # it may be a fraction
         point.setdefault("epoch", int(value) if value.is_integer() else value)
@@ -446,8 +456,7 @@ def _resolve_time(point: Point) -> None:
         point.setdefault(_ITS, 1 / seconds)
     elif seconds and "epoch" in point:
         point["epoch_time"] = seconds
-    done = point.get("step")
-    if samples and done and seconds and abs(samples * seconds / done - 1) < 0.1:
+    if point.pop("since_start", False) and samples and "step" in point:
         del point["metrics"][_SAMPLES]  # stable-baselines3's fps is the mean since the start, which hides a change
 
 
@@ -468,7 +477,8 @@ def _take_progress(point: Point, text: str, bar: re.Match[str] | None, only_eval
             point["epoch"], point["epochs"] = int(yolo[1]), int(yolo[2])
         if math.isfinite(done) and math.isfinite(total):
             _set_progress(point, int(done), int(total))
-        point.setdefault("epoch_eta" if "batch" in point else "eta", _seconds(bar[6]))
+        point.setdefault("epoch_eta" if "batch" in point else "eta", _seconds(bar[7]))
+        point["elapsed"] = _seconds(bar[6])
     elif pair := _TWO_COUNTS.search(text):  # a GAN's [3/25][100/1583]
         point.setdefault("epoch", int(pair[1]))
         point |= {"epochs": int(pair[2]), "batch": int(pair[3]), "batches": int(pair[4])}
@@ -487,6 +497,12 @@ def _take_progress(point: Point, text: str, bar: re.Match[str] | None, only_eval
     slow = _SECONDS_PER.search(text) if "s/" in text else None
     if slow and (value := _float(slow[1])) > 0:
         point.setdefault(_ITS, (1000 if slow[2].lower() == "ms" else 1) / value)
+    _take_times(point, text)
+
+
+def _take_times(point: Point, text: str) -> None:
+    if elapsed := _ELAPSED.search(text):
+        point["elapsed"] = _seconds(elapsed[1])
     if eta := _ETA.search(text):
         point.setdefault("epoch_eta" if "batch" in point and "epoch" not in point else "eta", _seconds(eta[1]))
 
@@ -527,7 +543,7 @@ def _key(name: str) -> tuple[str, str]:
     while words and words[-1] in _QUALIFIERS and not (words[-1] == "time" and key[0] in _STEPS):
         key.insert(0, words.pop())
     key[0] = _VAL.get(key[0], key[0])
-    joined = "_".join(key).replace(".", "_").replace("-", "_")
+    joined = re.sub("^cv_", "val_", "_".join(key).replace(".", "_").replace("-", "_"))
     return _SAME.get(joined, joined), before
 
 
@@ -536,8 +552,9 @@ def _is_metric(key: str, name: str, assigned: bool) -> bool:
         return False
     known = (
         key in LOG_WORDS
-        or key == "scale"
+        or key in ("scale", "norm")
         or key.rpartition("_")[2] in LOG_WORDS
+        or key.partition("_")[0] in LOG_WORDS
         or key.endswith(("_norm", "learning_rate", "_scale"))
     )
     return known or (assigned and len(key) <= 40)

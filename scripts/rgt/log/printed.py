@@ -65,7 +65,8 @@ _STAMP = re.compile(
     r"(?P<y>\d{4})[-/](?P<m>\d\d)[-/](?P<d>\d\d)[T ](?P<t>\d\d:\d\d:\d\d)(?:[.,](?P<f>\d{1,9}))?"
     r"|\b[IWEF](?P<m2>\d{1,2})(?P<d2>[0-3]\d) (?P<t2>\d\d:\d\d:\d\d)(?:\.(?P<f2>\d{1,9}))?"  # glog
     rf"|\b(?P<m3>{'|'.join(_MONTHS)}) +(?P<d3>\d{{1,2}}) (?P<t3>\d\d:\d\d:\d\d)(?: (?P<y3>\d{{4}})\b)?"  # dmesg -T
-    r"|\[(?P<m4>\d\d)/(?P<d4>\d\d) (?P<t4>\d\d:\d\d:\d\d)"  # detectron2
+    r"|(?:\[|^)(?P<m4>\d\d)[/-](?P<d4>\d\d) (?P<t4>\d\d:\d\d:\d\d)"  # detectron2
+    r"|^(?P<m5>\d\d)/(?P<d5>\d\d)/(?P<y5>\d{4}) (?P<t5>\d\d:\d\d:\d\d)"  # transformers' examples
 )
 _CLOCK_WITHIN = 80  # characters from the left
 _SIDES = "│┃║"
@@ -107,12 +108,12 @@ def bare_line(data: bytes) -> Line:
     elif text and (rule := _RULE.match(text)):
         boxed, text = True, rule[1]
     text = _RICH_PLACE.sub("", text[:LONGEST]).rstrip()
-    return Line(text, whole[:LONGEST] or text, rank, clock(raw), level, boxed, len(raw))
+    return Line(text, whole[:LONGEST] or text, rank, clock(raw[:_CLOCK_WITHIN]), level, boxed, len(raw))
 
 
 def clock(text: str) -> float | None:
     """The line's own clock in seconds; zones are left out, for the ranks of one run share theirs."""
-    match = _STAMP.search(text[:_CLOCK_WITHIN])
+    match = _STAMP.search(text)
     if not match:
         return None
     part = {name[0]: value for name, value in match.groupdict().items() if value}

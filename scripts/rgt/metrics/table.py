@@ -83,7 +83,8 @@ SPLIT_WORDS = {word: split for split, spellings in SPLITS.items() for word in sp
 
 # What a status shows and a watcher judges, by the words of a name: of each role the best-ranked name that a run has.
 _LOSSES = "loss lm total training ce nll mlm objective".split()  # `loss` with one of these is the training's own
-_STAND_INS = ("perplexity", "nll", "ce", "bpb", "mse", "rmse", "mae")  # where nothing is called a loss
+_STAND_INS = "perplexity nll ce bpb mse rmse mae error wer cer".split()  # where nothing is called a loss
+_NORMS = {"l2": "mse", "l1": "mae"}  # LightGBM's
 _NO_LOSS = set("scale scaler weight coef coefficient best min aux balance reg l1 l2 z gate".split())
 _OF_A_MEAN = {"epoch", "avg", "average", "mean", "running", "smoothed", "runtime"}
 # metrics that a trainer prints while it trains, also on a line that counts no step
@@ -173,8 +174,8 @@ def role(name: str) -> tuple[str, int] | None:
     split, rest = split_of(name), [word for word in parts if word not in SPLIT_WORDS]
     mean = bool(set(rest) & _OF_A_MEAN)
     bare = [word for word in rest if word not in _OF_A_MEAN and word not in ("step", "iter", "batch")]
-    kind = _named("_".join(bare)) if bare else None
     joined = "".join(bare)
+    kind = _named(_NORMS.get(joined, "_".join(bare))) if bare else None
     if "scale" in joined and (joined in ("scale", "lscale", "scaler") or re.search("loss|grad|amp", joined)):
         return "loss_scale", 0
     if any(re.fullmatch(r"lr\d*", word) for word in bare) or joined.startswith("learningrate"):

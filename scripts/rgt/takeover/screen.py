@@ -176,7 +176,9 @@ def _unsaved(row: dict[str, Any]) -> list[str]:
 
 def _runs(box: Snapshot) -> Iterator[str]:
     places = " ".join(box.roots)
-    yield f"{len(box.runs)} below {places}, newest first" if box.runs else f"none below {places or 'any directory'}"
+    first = "" if box.roots == box.scope else f"those below {' '.join(box.scope)} first; "
+    order = f"{len(box.runs)} {first}below {places}, newest first"
+    yield order if box.runs else f"none below {places or 'any directory'}"
     for run in box.runs[:_RUNS]:
         facts = [progress(run.summary, few=True) if run.read else "not read"]
         facts += ["tensorboard events only"] if run.tfevents and not run.summary.found else []

@@ -167,7 +167,8 @@ def _look_at_places(box: Snapshot, roots: list[Path], seconds: float) -> None:
         elif answer and answer not in box.git:
             box.git.append(answer)
     box.stopped += [f"{name}: {problem}" for name, problem in problems.items() if not name.startswith("disk ")]
-    box.runs.sort(key=lambda run: -run.newest)
+    here = tuple(os.path.realpath(place).rstrip("/") + "/" for place in box.scope)
+    box.runs.sort(key=lambda run: (not os.path.realpath(run.path).startswith(here), -run.newest))
     box.disks = list({room.device: room for room in reversed(rooms)}.values())[::-1]
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from rgt import bundle
 from rgt.log.history import Points
+from rgt.metrics.table import is_evaluation, known
 from rgt.report import Finding
 
 _MAD = 1.4826  # makes a MAD comparable to a standard deviation
@@ -39,7 +40,7 @@ class Curves:
     rate: Points = field(default_factory=list)
     reward: Points = field(default_factory=list)
     accuracy: Points = field(default_factory=list)
-    players: dict[str, Points] = field(default_factory=dict)  # of an adversarial run, each loss
+    losses: dict[str, Points] = field(default_factory=dict)  # all of the training's
     names: dict[str, str] = field(default_factory=dict)  # of the curves, as the log spells them
     share_done: float | None = None
     adversarial: bool = False  # two losses that play against each other, or a policy: neither has to fall
@@ -51,7 +52,7 @@ class Curves:
 def judge(run: Curves) -> Iterator[Finding]:
     """All that the curves say; of one trouble in the loss only its worst name."""
     trouble = list(diverged(run))
-    for name, points in run.players.items() if not trouble else ():
+    for name, points in run.losses.items() if run.adversarial and not trouble else ():
         trouble += diverged(Curves(loss=points, reward=run.reward, names={"loss": name}, adversarial=True))
     yield from trouble or spike(run)
     if not trouble:
@@ -92,9 +93,10 @@ def _scaled(points: Points) -> list[float]:
     return [value / size for value in values]
 
 
-def _jumps(values: list[float]) -> list[float]:
+def _jumps(values: list[float], width: int = _BEFORE) -> list[float]:
     """How far each point lies above the median of those before it."""
-    return [values[n] - _middle(values[max(0, n - _BEFORE) : n]) for n in range(min(4, len(values) - 1), len(values))]
+    first = min(4, len(values) - 1)
+    return [0.0] * first + [values[n] - _middle(values[max(0, n - width) : n]) for n in range(first, len(values))]
 
 
 def _noise(values: list[float]) -> float:
@@ -148,6 +150,7 @@ def diverged(run: Curves) -> Iterator[Finding]:
     back = max(now, _middle(levels[-3:])) - best < 0.65 * peak or (
         rise < 0.5 * (first - best) and _falls(values[-len(since) * width :])
     )
+    back = back and not (rise > 1.5 * needed and _is_settled(values[best_at * width :], rise))
     if rise > needed and lasting and not back and _worth(points, best_at * width):
         x = points[min(len(points) - 1, best_at * width + width // 2)][0]
         level = min(value for _, value in points[best_at * width : best_at * width + 2 * width])
@@ -171,9 +174,10 @@ def _worth(points: Points, best_at: int) -> bool:
     return now - best > 0.1 * (first - best)
 
 
-def _lr_rose(rates: Points, since: float) -> bool:
+def _lr_rose(rates: Points, since: float, until: float = math.inf) -> bool:
     before = [value for x, value in rates if x <= since][-1:]
-    return bool(before and rates[-1][1] > 1.2 * before[0] > 0)
+    after = [value for x, value in rates if since < x <= until][-1:]
+    return bool(before and after and after[0] > 1.2 * before[0] > 0)
 
 
 def _falls(values: list[float]) -> bool:
@@ -187,17 +191,60 @@ def _falls(values: list[float]) -> bool:
     return drop > 2 * mad([b - a for a, b in pairwise(after)]) / math.sqrt(third) and drop > 0.02
 
 
+def _is_settled(values: list[float], rise: float) -> bool:
+    """Flat since a while after its highest point, for as long as the way down took: it has lost what it had learned."""
+    top = max(range(len(values)), key=values.__getitem__)
+    rest = values[top + 1 + (len(values) - top) // 2 :]
+    half = len(rest) // 2
+    return half >= 4 and _middle(rest[:half]) - _middle(rest[half:]) < max(0.1 * rise, 2 * mad(rest) / math.sqrt(half))
+
+
+def _unstable(run: Curves) -> Finding | None:
+    """Jumps that recur, or one that is not made good a long time after it."""
+    points, name = run.loss, run.name("loss")
+    values = _scaled(points)
+    jumps = _jumps(values, _ENOUGH + 1)
+    steps = sorted(abs(after - before) for before, after in pairwise(values) if after != before) or [0.0]
+    spread = max(steps[len(steps) // 4] / 0.32, 1e-3)  # of a normal noise; a quarter, because jumps may be frequent
+    starts: list[int] = []
+    middling, last = 0, -_ENOUGH
+    for n, jump in enumerate(jumps):
+        tall = jump > max(math.log(1.5), 5 * spread)
+        if n - last >= _ENOUGH and not _lr_rose(run.lr, points[max(0, n - 3)][0], points[n][0]):
+            starts += [n] if tall else []
+            middling += 3 * spread < jump <= 5 * spread
+        last = n if tall else last
+    if not starts or middling > len(starts):  # noise with heavy tails makes more jumps of middling size
+        return None
+    place, since = starts[-1], len(points) - starts[-1]
+    level, width = values[place] - jumps[place], max(_ENOUGH, since // 10)
+    lost = _middle(values[-width:]) - level
+    gaps = [after - before for before, after in pairwise(starts)]
+    if len(starts) >= 3 and since < (2 * max(gaps) if len(starts) > 3 else 0.1 * len(points)):  # else it got over them
+        message = f"{name} jumped {len(starts)} times, last to {_show(*points[place])}: the training is not stable"
+    elif since > max(20, 0.25 * len(points)) and lost > max(0.2, 2 * spread):
+        above = f"{since} points later it is still {math.expm1(lost):.0%} above the level before"
+        message = f"{name} jumped to {_show(*points[place])}, and {above}"
+    else:
+        return None
+    fix = "look at the batches and the gradient norm there; clip it, or lower the learning rate"
+    evidence = "jumps to " + ", ".join(_show(*points[n]) for n in starts[-4:])
+    return Finding("spike", "warn", message, where=name, evidence=evidence, fix=fix, sure=0.85)
+
+
 def spike(run: Curves) -> Iterator[Finding]:
-    """The newest jump: far beyond the noise before it, and either seen twice or overwhelming."""
+    """Jumps that recur; else the newest one: far beyond the noise before it, and either seen twice or overwhelming."""
     recent, name = run.loss[-256:], run.name("loss")
     if len(recent) < 2 * _ENOUGH:
         return
+    if not run.adversarial and (found := _unstable(run)):
+        yield found
+        return
     values = _scaled(recent)
-    skipped = min(4, len(values) - 1)
-    jumps = [0.0] * skipped + _jumps(values)
-    rough = 6 * mad(jumps[skipped:])
+    jumps = _jumps(values)
+    rough = 6 * mad(jumps[4:])
     for place in range(len(values) - 1, max(_ENOUGH, len(values) - 100), -1):
-        before = jumps[max(skipped, place - 128) : place]
+        before = jumps[max(4, place - 128) : place]
         if jumps[place] <= rough or len(before) < _ENOUGH:
             continue
         spread = max(mad(before), 1e-3)
@@ -248,6 +295,7 @@ def plateau(run: Curves) -> Iterator[Finding]:
     checks = list(dict.fromkeys(value for _, value in run.val_loss))
     falling = all(after < before + 1e-3 * abs(before) for before, after in pairwise(checks))
     learns = len(checks) >= 3 and falling and checks[-1] < checks[0] - 3e-3 * abs(checks[0])
+    learns = learns or any(_fell(other) for other in run.losses.values())
     if never and flat and not learns:
         told = f"{start:.4g} at the start, {newest:.4g} now, noise {noise:.2g}"
         hint = ", as good as guessing" if chance < 0.01 else ""
@@ -257,6 +305,13 @@ def plateau(run: Curves) -> Iterator[Finding]:
     elif flat and len(points) >= 60 and (run.share_done or 0.0) < 0.85 and not (rates and rates[-1] < 0.2 * max(rates)):
         message = f"{name} no longer improves ({middle:.4g} in the middle, {newest:.4g} now, noise {noise:.2g})"
         yield Finding("plateau", "info", message, where=name, evidence=f"{len(points)} points", sure=0.6)
+
+
+def _fell(points: Points) -> bool:
+    """By half, which no noise does."""
+    values = [value for _, value in points]
+    tenth = max(3, len(values) // 10)
+    return len(values) >= 2 * _ENOUGH and 0 < _middle(values[-tenth:]) < 0.5 * _middle(values[:tenth])
 
 
 def no_score(run: Curves) -> Iterator[Finding]:
@@ -278,24 +333,33 @@ def no_score(run: Curves) -> Iterator[Finding]:
 
 
 def overfit(run: Curves) -> Iterator[Finding]:
-    """An evaluation that was best a while ago and got worse since, by more than it wavers."""
-    shown, name = run.val_loss, run.name("val_loss")
-    points = shown[:1] + [after for before, after in pairwise(shown) if after[1] != before[1]]  # a bar repeats the last
-    if len(points) < 5:
+    """An evaluation that was best a while ago and got worse since, by more than it wavers or came back from before."""
+    name, metric = run.name("accuracy"), known(run.name("accuracy"))
+    scored = metric and metric.direction == "up" and (is_evaluation(name) or 2 * len(run.accuracy) < len(run.loss))
+    scores = [(x, -value) for x, value in run.accuracy] if scored else []
+    for role, shown, least in (("val_loss", run.val_loss, 0.06), ("accuracy", scores, 0.1)):
+        points = shown[:1] + [after for before, after in pairwise(shown) if after[1] != before[1]]  # a bar repeats it
+        if len(points) < 5:
+            continue
+        size = max(abs(value) for _, value in points)
+        values = _scaled(points) if role == "val_loss" else [value / size for _, value in points]
+        best_at = min(range(len(values)), key=values.__getitem__)
+        since = len(values) - 1 - best_at
+        halves = [part for part in (values[: best_at + 1], values[best_at:]) if len(part) > 5]
+        bends = [b - (a + c) / 2 for a, b, c in zip(values, values[1:], values[2:], strict=False)]
+        spread = max(min(*map(_noise, halves or [values]), mad(bends) / math.sqrt(1.5)), 1e-3)
+        rise = _middle(values[-3:]) - values[best_at]
+        survived = max((value - min(values[: n + 1]) for n, value in enumerate(values[: best_at + 1])), default=0.0)
+        needed = max(least, 3 * spread, 1.3 * survived)
+        rising = _order(_levels(values[best_at:], max(1, since // 12))) > 0.4
+        if since < max(3, 0.15 * len(values)) or rise <= needed or not rising or values[-1] <= values[best_at]:
+            continue
+        name, (x, best), (last, now) = run.name(role), points[best_at], points[-1]
+        message = f"{name} was best with {_show(x, abs(best))} and got worse in the {since} evaluations since"
+        evidence, fix = f"now {_show(last, abs(now))}, {math.expm1(rise):.0%} worse", f"keep the checkpoint of {x:g}"
+        sure = _sure(rise, needed)
+        yield Finding("overfit", "warn", f"{message}: overfitting", where=name, evidence=evidence, fix=fix, sure=sure)
         return
-    values = _scaled(points)
-    best_at = min(range(len(values)), key=values.__getitem__)
-    since = len(values) - 1 - best_at
-    halves = [part for part in (values[: best_at + 1], values[best_at:]) if len(part) > 5]
-    spread = max(min(map(_noise, halves or [values])), 1e-3)
-    rise = _middle(values[-3:]) - values[best_at]
-    rising = sum(b > a for a, b in pairwise(values[best_at:])) > 0.55 * since
-    if since >= max(3, 0.15 * len(values)) and rise > max(0.05, 3 * spread) and rising and values[-1] > values[best_at]:
-        x, best = points[best_at]
-        message = f"{name} was best with {_show(x, best)} and got worse in the {since} evaluations since: overfitting"
-        evidence, fix = f"now {_show(*points[-1])}, {math.expm1(rise):.0%} worse", f"keep the checkpoint of {x:g}"
-        sure = _sure(rise, max(0.05, 3 * spread))
-        yield Finding("overfit", "warn", message, where=name, evidence=evidence, fix=fix, sure=sure)
 
 
 # -- what stands beside it
@@ -387,12 +451,15 @@ def slow(run: Curves) -> Iterator[Finding]:
     points = [(x, value) for x, value in run.rate if value > 0][2:]  # the first steps warm up
     if len(points) < 1.5 * _ENOUGH:
         return
-    values = [math.log(value) for _, value in points]
-    width = max(3, min(9, len(values) // 12))
+    # as many as the steps they stand for: a coarse clock tells a high speed less often
+    usual_gap = median(after[0] - before[0] for before, after in pairwise(points)) or 1.0
+    gaps = [1.0, *((after[0] - before[0]) / usual_gap for before, after in pairwise(points))]
+    values = [math.log(v) for (_, v), gap in zip(points, gaps, strict=True) for _ in range(max(1, min(5, round(gap))))]
+    width = max(3, min(9, len(values) // 16))
     levels = sorted(_levels(values, width))
-    level, newest = levels[-1 - max(1, len(levels) // 8)], values[-max(6, width) :]
+    level, newest = levels[-1 - max(1, len(levels) // 10)], values[-max(6, width) :]
     usual = [value for value in values if value > level - 0.35]
-    now, spread = _middle(newest), max(mad(usual), 0.02)
+    now, spread = _middle(newest), max(mad(usual), mad(newest), 0.02)
     low = sum(value < level + math.log(0.75) for value in newest)
     if now < level + math.log(0.6) and level - now > 3 * spread and low >= 0.8 * len(newest):
         name, share = run.name("rate"), math.exp(now - level)

@@ -34,6 +34,7 @@ QUIET_STEPS = 20  # or this many steps, or gaps between two lines, of its own sp
 _FROZEN = 3  # times the usual gap between two steps without a step, while lines still come
 _WAITING = 3  # lines in a row, without progress between them, that say so
 _KNOWN = 5  # pauses between two steps that tell how long they usually are
+_LATE = 5  # pauses that are news
 _REPEATS = 10  # of the same counters; three times what was usual
 _CHATTER = 8  # lines that say the same
 _LOOP = 3  # starts without getting further that make a loop; from the beginning, the first one counts, too
@@ -271,17 +272,23 @@ def problems(view: View) -> Iterator[Finding]:
 
 def restart_loop(view: View) -> Iterator[Finding]:
     """Again and again from the same place, or without getting further."""
-    rows, count = view.longest("restarts")[-_LOOP:], view.counts.get("restarts", 0)
-    at, to = [row["at"] for row in rows], [row["to"] for row in rows]
-    origin = max((log.origin or 0.0 for log in view.logs.values() if log.restarts), default=0.0)
-    scratch = bool(to) and max(to) - origin <= max(1.0, 0.1 * (max(at) - origin))
-    if count < (_LOOP - 1 if scratch else _LOOP) or all(
-        before < after for before, after in pairwise(to)
-    ):  # two counters of one run do so, too
+    rows, count = view.longest("restarts"), view.counts.get("restarts", 0)
+    log = max(view.logs.values(), key=lambda log: len(log.restarts), default=History())
+    starts = [log.origin or 0.0, *(row["to"] for row in rows)]
+    ways = [row["at"] - start for row, start in zip(rows, starts, strict=False)]
+    if not rows or log.place - starts[-1] > 3 * sum(ways):  # it has got over it
         return
+    told = [row for row in rows if row["told"]]
+    wasted = len(told) >= _LOOP and sum(row["at"] - row["to"] for row in told) > 0.1 * (max(starts) - starts[0])
+    rows = rows[-_LOOP:]
+    at, to = [row["at"] for row in rows], [row["to"] for row in rows]
+    scratch = max(to) - starts[0] <= max(1.0, 0.1 * (max(at) - starts[0]))
+    stuck = count >= (_LOOP - 1 if scratch else _LOOP)
+    # two counters of one run go forward together
+    stuck = stuck and not all(before < after for before, after in pairwise(to))
     same_end, same_start = max(at) - min(at) <= 0.1 * max(at) + 1, max(to) - min(to) <= 0.01 * max(to)
-    if scratch or same_end or same_start:
-        message = f"started again {count} times without getting further than {max(at):g}"
+    if wasted or (stuck and (scratch or same_end or same_start)):
+        message = f"started again {count} times, from behind where it was, and got no further than {max(at):g}"
         evidence = "counters went back: " + ", ".join(f"{row['at']:g} to {row['to']:g}" for row in rows)
         fix = "read the end of the log before each start; a resume that fails at one step will fail there again"
         yield Finding("restarts", "error", message, path=view.log, evidence=evidence, fix=fix, sure=0.9)
@@ -294,6 +301,7 @@ def stalled(view: View) -> Iterator[Finding]:
     silent = next(
         (log for log in view.logs.values() if len(log.pauses) >= _KNOWN and log.silence > _patience(log)), None
     )
+    paused = next((log for log in view.logs.values() if _longest_of_late(log)), None)
     waiting = next((log for log in view.logs.values() if log.waits >= _WAITING and not _moves(log)), None)
     chatty = next((log for log in view.logs.values() if log.chatter >= _CHATTER and not _moves(log)), None)
     repeated = view.main.repeats >= max(_REPEATS, 3 * view.main.usual_repeats)
@@ -303,6 +311,11 @@ def stalled(view: View) -> Iterator[Finding]:
     elif silent:
         usual = f"one every {units.show_duration(median(silent.pauses))} was usual"
         message, sure = f"no progress in the last {units.show_duration(silent.silence)} of its own clock, {usual}", 0.9
+        evidence = f"last: {last_line}"
+    elif paused:
+        usual = f"one every {units.show_duration(median(paused.pauses))} was usual"
+        late = units.show_duration(_longest_of_late(paused))
+        message, sure = f"it stood still for {late} of its own clock just before its newest lines, {usual}", 0.8
         evidence = f"last: {last_line}"
     elif repeated:
         message, sure = f"its bar is drawn again and again at the same place, {view.main.repeats} times", 0.85
@@ -334,9 +347,16 @@ def _patience(log: History) -> float:
     return max(QUIET, QUIET_STEPS * median(log.pauses), 2 * max(log.pauses))
 
 
+def _longest_of_late(log: History) -> float:
+    """Seconds of one of its newest pauses that nothing before explains, else 0."""
+    before, newest = log.pauses[:-_LATE], max(log.pauses[-_LATE:], default=0.0)
+    usual = max(QUIET, QUIET_STEPS * median(before), 2 * max(before)) if len(before) >= _KNOWN else newest
+    return newest if newest > usual else 0.0
+
+
 def _moves(log: History) -> bool:
     """Its clock says that the next progress is not due yet, however many lines tell of waiting."""
-    return len(log.pauses) >= _KNOWN and log.silence < _FROZEN * median(log.pauses)
+    return len(log.pauses) >= _KNOWN and log.clock != log.moved and log.silence < _FROZEN * median(log.pauses)
 
 
 def unsaved(view: View) -> Iterator[Finding]:
