@@ -80,6 +80,7 @@ def kind_of(fact: Fact) -> str:
 def key_words(text: str) -> str:
     """A name as it is compared: case, hyphens and spaces do not matter, CIFAR-10 is cifar10."""
     text = re.sub(r"(?<![^\W_])(?:w[/_-]o|wo|without|no|minus|sans)(?=[\W_])", "no ", text.lower())
+    text = re.sub("^(?:去掉|移除|去除)", "no ", text)
     return " ".join(_TOKEN.findall(text))
 
 
@@ -139,16 +140,17 @@ def canonical(metric: str) -> str:
 
 # what is measured beside quality; the metrics of quality are in rgt.metrics.table
 _MORE_METRICS = """
-parameters: params, param, weights, parameter count, number of parameters, model size, 参数量, 参数
+parameters: params, param, weights, parameter count, number of parameters, model size, 参数量, 参数;
 memory: mem, peak mem, gpu mem, peak memory, gpu memory, memory footprint, memory usage, vram, peak vram, 显存,
-显存占用, 峰值显存, 内存
-training time: train time, train hours, training hours, wall clock, wall clock time, 训练时间, 训练耗时, 训练时长
-latency: inference, inference time, inference latency, response time, runtime, 延迟, 时延, 推理时间, 推理延迟, 耗时
-throughput: 吞吐量, 吞吐率, 吞吐, samples per second, images per second, tokens per second, fps, speed
-gpu hours: gpu time; flops: gflops, macs, gmacs, tflops, 计算量; energy: energy consumption, power, 能耗; speedup:
+显存占用, 峰值显存, 内存;
+training time: train time, train hours, training hours, wall clock, wall clock time, 训练时间, 训练耗时, 训练时长;
+latency: inference, inference time, inference latency, response time, runtime, 延迟, 时延, 推理时间, 推理延迟, 耗时;
+throughput: 吞吐量, 吞吐率, 吞吐, samples per second, images per second, tokens per second, fps, speed;
+rtf: real time factor; mos: mean opinion score; gpu hours: gpu time;
+flops: gflops, macs, gmacs, tflops, 计算量; energy: energy consumption, power, 能耗; speedup:
 speed up, 加速比"""
 METRIC_GROUPS: dict[str, tuple[str, ...]] = {}
-for _row in [*(", ".join(metric.spellings) for metric in names.METRICS), *re.split("[;\n]", _MORE_METRICS)]:
+for _row in [*(", ".join(metric.spellings) for metric in names.METRICS), *_MORE_METRICS.split(";")]:
     _group = tuple(filter(None, map(key_words, re.split("[:,]", _row))))
     for _name in _group:
         METRIC_GROUPS[_name] = tuple(dict.fromkeys((*METRIC_GROUPS.get(_name, ()), *_group)))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rgt.errors import RgtError
+from rgt.reconcile.aliases import document_aliases
 from rgt.reconcile.judgement import Outcome
 from rgt.reconcile.passages import Block, Passage, Table, read_document, text_of
 from rgt.reconcile.sentences import sentence_outcomes
@@ -38,6 +39,7 @@ def examine(path: Path, vocabulary: Vocabulary, everything: bool) -> Examined:
     examined = Examined()
     try:
         blocks = list(read_document(path))
+        vocabulary = vocabulary.extended(document_aliases(blocks, vocabulary))
         ours = own_method(blocks, vocabulary)
         for block in blocks:
             read = table_outcomes if isinstance(block, Table) else sentence_outcomes

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from rgt.reconcile.facts import UNITS, known_words
+from rgt.reconcile.aliases import NAME, NO_OWNER
+from rgt.reconcile.facts import UNITS
 from rgt.reconcile.judgement import Outcome, Place, Terms, judged
 from rgt.reconcile.numerals import Numeral, find_numerals
 from rgt.reconcile.passages import Passage
@@ -62,12 +63,6 @@ _STATES = re.compile(
     r"|目标|预期|中间|初步|量化|剪枝|蒸馏|最佳种子|单次运行|单次实验|去掉|移除|旧版|旧配置|历史版本|废弃|上周|上月|早期|若|如果|阈值|上限|下限|要求",
     re.I,
 )
-# a name: inner capitals or digits (WideNet-28, GPT-4), capitals (BERT), or a capital inside a sentence
-_NAME = re.compile(
-    r"(?<![\w\\/@.-])(?:[A-Z][a-z]*(?:[A-Z]|-?\d)[\w]*(?:[-+][\w.]*\w)*|[A-Z]{2,}[\w]*(?:-[\w.]*\w)*"
-    r"|[A-Z][a-z]+(?:-[A-Z][\w]*)+|(?<=[a-z,;] )[A-Z][a-z]{2,}\w*)"
-)
-_NO_OWNER = known_words("texts", "no_owner")
 
 
 @dataclass
@@ -286,10 +281,10 @@ def _strangers(text: str, covered: list[tuple[int, int]], things: list[tuple[int
         near = 2 if cue[0].startswith("[") else 0  # "ResNet-50 [3] obtains" is our run of a known method
         if not any(start <= cue.start() < end + near * ((start, end) not in things) for start, end in covered):
             yield Hit("", cue[0], cue.start(), cue.end())
-    for name in _NAME.finditer(text):
+    for name in NAME.finditer(text):
         low = name[0].lower()
         known = _inside(name.start(), covered) or _inside(name.end() - 1, covered)
-        if len(low) < 3 or low in _NO_OWNER or low in UNITS or known:
+        if len(low) < 3 or low in NO_OWNER or low in UNITS or known:
             continue
         if name.start() == 0 and name[0].isalpha() and name[0][1:].islower():
             continue

@@ -41,11 +41,13 @@ _SETTING_HEAD = re.compile(
     r"|时间|步数|date|year|version|commit)\W*(?:\(.*\))?\W*",
     re.I,
 )
+_ONE_RUN = re.compile(r"seed|run|fold|trial|种子", re.I)
 _LEFT_OUT = re.compile(
     r"^\W*(?:w/o\.?|without|no|minus|removing|removed|remove|drop(?:ping)?|disabl\w+|ablat\w+|不含|去掉|去除|移除|不使用|不用|无|取消|[-–−])\s*"
     r"(?:the |our )?|\s*(?:removed|off|disabled)\W*$",
     re.I,
 )
+_ITSELF = FULL_NAMES | {"本 文", "ours", "proposed"}  # rows about the document's own method
 _HARMLESS = known_words("texts", "harmless")
 
 
@@ -196,21 +198,26 @@ def _row_label(row: list[Cell], columns: list[_Label], around: Surroundings, gro
     cells = [cell for cell in row if cell.text and not _is_number(cell.text)]
     text = " | ".join(dict.fromkeys(cell.text for cell in cells))
     label = _label(text, around, "")
-    if around.ours and not label.terms and key_words(_bare(text)) in FULL_NAMES:
+    if around.ours and not label.terms and key_words(_bare(text)) in _ITSELF:
         label.terms, label.stranger = {around.ours[0]: frozenset([around.ours[1]])}, ""
     label.terms = {**group, **label.terms}
     label.unit = _unit_of(text)
     settings = [
         c for c, column in enumerate(columns[: len(row)]) if _SETTING_HEAD.fullmatch(column.text) and not column.terms
     ]
-    if any(_is_number(row[c].text) for c in settings):
+    points = around.vocabulary.axes.get("sweep", ())
+    swept = [
+        point
+        for cell, column in zip(row, columns, strict=False)
+        if not (column.terms or column.role or column.counts or _ONE_RUN.fullmatch(column.text.strip()))
+        and (point := key_words(cell.text.rstrip("% "))) in points
+    ]
+    if swept:
+        label.terms["sweep"] = frozenset(swept[:1])
+    elif any(_is_number(row[c].text) for c in settings):
         label.stranger = label.stranger or f"one {columns[settings[0]].text}"
-    elif row and row[0].text and _is_number(row[0].text) and not columns[0].terms:
-        swept = key_words(row[0].text.rstrip("% "))
-        if swept in around.vocabulary.axes.get("sweep", ()):
-            label.terms["sweep"] = frozenset([swept])
-        elif not columns[0].counts:
-            label.stranger = label.stranger or "a row of a sweep"
+    elif row and row[0].text and _is_number(row[0].text) and not columns[0].terms and not columns[0].counts:
+        label.stranger = label.stranger or "a row of a sweep"
     return label
 
 

@@ -5,6 +5,7 @@ A text is looked through once, whatever the number of facts. Sets of facts are w
 
 from __future__ import annotations
 
+import copy
 import functools
 import re
 from bisect import bisect_left
@@ -42,11 +43,13 @@ _QUALIFIERS = frozenset("baseline ours our model method full proposed the networ
 _NO_SPLIT = frozenset(["eval", "training", "testing"])  # in prose they are mostly what one does
 _REMEMBERED = 10_000  # texts: labels of rows and columns come again
 _ARTICLES = frozenset(["the", "a", "an", "our", "its"])  # "removing the gate" is "no gate"
+_LEFT_OUT = re.compile("去掉|移除|去除")  # as long as "no"
 _FAR = 60  # characters between the words of one name: the next word, not one of another sentence
 
 
 Entry = tuple[tuple[str, ...], list[tuple[str, str]]]  # the words, and what they may mean: axis and term
 Add = Callable[[tuple[str, ...], str, str], None]
+Look = Callable[["Vocabulary", str], "tuple[str, str] | None"]
 
 
 class Hit(NamedTuple):
@@ -100,8 +103,28 @@ class Vocabulary:
         self.counts = {fact.n for fact in facts if fact.n}
         ordered = sorted((abs(fact.value), place) for place, fact in enumerate(facts))
         self._values, self._places = [value for value, _ in ordered], [place for _, place in ordered]
+        self._meanings: dict[str, tuple[str, str] | None] = {}
         self.by_first = self._spellings()
         self.find = functools.lru_cache(_REMEMBERED)(self._look)
+
+    def meaning(self, text: str, look: Look) -> tuple[str, str] | None:
+        if text not in self._meanings:
+            self._meanings[text] = look(self, text)
+        return self._meanings[text]
+
+    def extended(self, aliases: dict[tuple[str, ...], tuple[str, str]]) -> Vocabulary:
+        """The same facts, found by more names."""
+        if not aliases:
+            return self
+        _ = self.derivations  # once for all
+        other = copy.copy(self)
+        other.by_first = dict(self.by_first)
+        for spelling, meant in aliases.items():
+            entries = [*other.by_first.get(spelling[0], ()), (spelling, [meant])]
+            other.by_first[spelling[0]] = sorted(entries, key=lambda entry: -len(entry[0]))
+        other.__dict__.pop("first_words", None)
+        other.find = functools.lru_cache(_REMEMBERED)(other._look)
+        return other
 
     def _rare(self) -> dict[str, int]:
         """Axes that only a few facts of a metric have (a class, a point of a sweep): a text must name them."""
@@ -171,6 +194,8 @@ class Vocabulary:
         """How one name is written: itself, its synonyms, its aliases."""
         itself = words(term)
         yield itself
+        if len(itself) == 2 and itself[1].isdigit() and len(itself[0]) > 3:
+            yield itself[::-1]  # 10 clients for clients_10
         if axis == "metric":
             yield from (words(name) for name in METRIC_GROUPS.get(term, ()))
         elif axis == "split":
@@ -222,7 +247,7 @@ class Vocabulary:
 
     def _look(self, text: str) -> tuple[Hit, ...]:
         """The names in `text`, left to right; of two that overlap the longer one counts."""
-        low = text.lower().replace("w/o", " no").replace("hyper-param", "hyperxparam")
+        low = _LEFT_OUT.sub("no", text.lower()).replace("w/o", " no").replace("hyper-param", "hyperxparam")
         if len(low) != len(text):  # a few letters grow; then case is kept, so that places stay places
             low = text
         hits: list[Hit] = []

@@ -1,0 +1,520 @@
+"""The numbers of a file of results as facts: which names tell one from another, and what belongs to one quantity.
+
+A name is given an axis by what stands beside it. What the first reading leaves out (a part of the file, the raw key, a
+field of the record) is taken up where two different values would otherwise have the same names.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from rgt.errors import bad_input
+from rgt.metrics import table as names
+from rgt.reconcile.facts import (
+    FULL_NAMES,
+    METRIC_GROUPS,
+    Fact,
+    Truth,
+    canonical,
+    is_share,
+    key_words,
+    kind_of,
+    known_metric,
+    known_words,
+    unit_name,
+)
+from rgt.reconcile.truth_keys import AXES, COSTS, MORE_WORDS, SWEPT, Axes, Key, known_core, metric_name, read_key
+
+COUNT, LISTS, ONE_RUN = (known_words("keys", name) for name in ("count", "lists", "one_run"))
+_SETTINGS, _WRAPPERS, _SILENT = (known_words("keys", name) for name in ("settings", "wrappers", "silent"))
+_OWN, _REMOVED = known_words("keys", "own"), known_words("keys", "removed")
+_NAME_FIELDS = ("name", "id", "label", "key", "type")
+_RUN_KEY = re.compile(r"(?:seed|run|fold|trial|rep)[_ -]?\d+", re.I)
+_LONGEST_NAME = 60  # characters
+_DEEPEST, _MOST = 40, 20_000  # levels and values: beyond, a file is no summary of results
+_COST_KINDS = ("time", "size", "energy", "power")
+_TREND = 0.7  # correlation with the place in a list: more, on the whole, is a curve
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+@dataclass
+class _Leaf:
+    path: tuple[str, ...]  # keys from the root
+    labels: dict[str, str]  # what strings beside it say
+    spare: dict[str, str]  # fields of its records that name nothing by themselves
+    values: tuple[float, ...]
+    n: int | None
+
+
+@dataclass
+class _Quantity:
+    """A leaf and what is known of it."""
+
+    leaf: _Leaf
+    terms: dict[str, str]
+    stat: str
+    unit: str
+    metric_at: int
+
+    @property
+    def name(self) -> str:
+        return "/".join(self.leaf.path)
+
+
+@dataclass
+class Leaves:
+    """Gathers the numbers of a tree with the keys and strings above them."""
+
+    leaves: list[_Leaf] = field(default_factory=list)
+    ours: list[str] = field(default_factory=list)
+    default_n: int | None = None
+    n_of: dict[str, int] = field(default_factory=dict)  # name of a dataset or method -> runs
+    axes: Axes = field(default_factory=Axes)
+    blocks: set[str] = field(default_factory=set)  # parts of the file, such as per_class beside results
+    metrics: set[str] = field(default_factory=set)  # unknown ones, beside known ones, of the same things
+
+    names: set[str] = field(default_factory=set)  # what looks like a metric, beside names
+    listed: set[str] = field(default_factory=set)  # names that a list gives
+
+    def walk(
+        self,
+        node: Any,
+        path: tuple[str, ...] = (),
+        labels: dict[str, str] | None = None,
+        spare: dict[str, str] | None = None,
+        n: int | None = None,
+        depth: int = 0,
+        listed: bool = False,
+    ) -> None:
+        if depth > _DEEPEST or len(self.leaves) > _MOST:
+            raise bad_input("the file of values is too deep or too large for a summary of results")
+        if isinstance(node, list):
+            for item in node:
+                self.walk(item, path, labels, spare, n, depth + 1, listed=True)
+            return
+        if not isinstance(node, dict):
+            return
+        above = path[-1].lower() if path else ""
+        labels = {**(labels or {}), **self._labels(node, depth, above)}
+        whole = {key: f"{value:.0f}" for key, value in node.items() if is_number(value) and value == int(value)}
+        strings = {
+            key: value for key, value in node.items() if isinstance(value, str) and 0 < len(value) <= _LONGEST_NAME
+        }
+        spare = {**(spare or {}), **strings, **whole}
+        for key in filter(lambda key: key.lower() in COUNT, node):
+            n = _count(node[key]) or n
+            each = node[key].items() if isinstance(node[key], dict) else ()
+            self.n_of |= {key_words(str(name)): count for name, value in each if (count := _count(value))}
+        if above in _SETTINGS:
+            self.default_n = n or self.default_n
+            return  # settings are no results
+        self._siblings(node, "" if listed or not path else path[-1].lower())
+        for key, value in node.items():
+            low = key.lower()
+            numbers = value if isinstance(value, list) and value and all(map(is_number, value)) else []
+            if is_number(value) or numbers:
+                own = tuple(map(float, numbers)) if numbers else (float(value),)
+                counts = low in COUNT and (len(own) == 1 or all(one == int(one) for one in own))
+                if low not in ONE_RUN and not counts:  # those are inherited by what stands beside them
+                    self.leaves.append(_Leaf((*path, key), labels, spare, own, n))
+            elif not (low in COUNT and isinstance(value, dict) and all(map(_count, value.values()))):
+                self.walk(value, (*path, key), labels, spare, n, depth + 1)
+
+    def _labels(self, node: dict[str, Any], depth: int, above: str) -> dict[str, str]:
+        """The short strings of one record, by the axis they name."""
+        labels: dict[str, str] = {}
+        fields = [key for key in _NAME_FIELDS if isinstance(node.get(key), str)]
+        listed = AXES.get(above, "")  # an entry of "metrics": [{"type": ..., "value": ...}]
+        title = ("type" if listed == "metric" and "type" in fields else fields[0]) if fields else ""
+        for key, text in node.items():
+            name = key.lower()
+            if isinstance(text, dict) and name in AXES:  # "dataset": {"name": "SST-2", "type": "glue"}
+                text = next((text[each] for each in _NAME_FIELDS if isinstance(text.get(each), str)), None)
+            if name in _OWN and isinstance(text, str):
+                self.ours.append(text)
+            elif name in _OWN and text is True:
+                self.ours += [str(node[each]) for each in ("name", "model", "method") if each in node]
+            elif name in ONE_RUN and not isinstance(text, dict | list) and re.search(r"\d$", str(text)):
+                labels["seed"] = str(text)
+            elif isinstance(text, str) and 0 < len(text) <= _LONGEST_NAME and name not in _SILENT:
+                named = key in _NAME_FIELDS
+                if named and (key != title or not depth):
+                    continue
+                if named and above in _OWN:
+                    self.ours.append(text)
+                axis = (listed or "method") if named else AXES.get(name, name)
+                if axis != "dataset" or name != "task" or (depth and not _names_dataset(node)):
+                    removed = name in _REMOVED and key_words(text) not in FULL_NAMES
+                    labels[axis] = f"no {text}" if removed else text
+                    self.axes.name(labels[axis], axis)
+        return labels
+
+    def _plain(self, key: str) -> bool:
+        low = key.lower()
+        return low in _WRAPPERS or low in AXES or low in _SETTINGS or low in _OWN or low in names.SPLIT_WORDS
+
+    def _siblings(self, node: dict[str, Any], above: str) -> None:
+        """Names beside each other share an axis; parts of a file (size, speed) have nothing in common inside."""
+        every = [key for key in node if not self._plain(key) or is_number(node[key])]
+        every = [key for key in every if key.lower() not in COUNT | LISTS | _SILENT]
+        read = {key: read_key(key) for key in every}
+        numbers = [key for key in every if is_number(node[key]) or _numeric_list(node[key])]
+        inside = {key: {*map(str, node[key])} for key in every if isinstance(node[key], dict)}
+        known = [key for key in numbers if read[key].metric or read[key].stat]
+        if known:
+            self.metrics.update(key for key in numbers if not any(read[key]) and not SWEPT.fullmatch(key))
+        family = [key for key, own in inside.items() if any(own & inside[other] for other in inside if other != key)]
+        measured = [key for key in family if read[key].metric]
+        if 2 * len(measured) >= len(family):
+            self.metrics.update(family if measured else ())  # mos beside rtf, of the same systems
+        else:
+            self.names.update(measured)  # the region ap beside eu and us
+        for key, own in inside.items():
+            metrics = {metric for name in own if (metric := read_key(name).metric)}
+            alone = not any(own & inside[other] for other in inside if other != key)
+            if (
+                not read[key].metric
+                and key not in self.metrics
+                and key.islower()
+                and alone
+                and (not metrics or metrics <= COSTS)
+            ):
+                self.blocks.add(key)
+        entities = [key for key in inside if (not read[key].metric or key in self.names) and not read[key].stat]
+        entities += [] if known else [key for key in numbers if not read[key].metric]
+        odd = self.blocks | self.metrics
+        entities = [
+            key for key in entities if key not in odd and not SWEPT.fullmatch(key) and not _RUN_KEY.fullmatch(key)
+        ]
+        axis = AXES.get(above, "")
+        removed = any(key_words(key).startswith("no ") or key_words(key) in FULL_NAMES for key in entities)
+        if above.startswith(("abl", "消融")) and not removed:
+            axis = ""  # {"ablation": {"mnli": {"full": ...}}}
+        if axis and axis != "metric" and (above.endswith("s") or above.startswith(("by_", "abl", "消融"))):
+            for key in entities:
+                self.axes.name(key, axis)
+        if any(key.lower() in _OWN and not isinstance(value, str | bool) for key, value in node.items()):
+            for key in entities:
+                self.axes.name(key, "method")  # beside "ours": the others
+        if len(entities) > 1:
+            self.axes.join(entities)
+
+    def truth(self) -> Truth:
+        """Leaves of one quantity become one fact: mean, spread and number of runs, or the runs of single seeds."""
+        glued = self._glued()
+        every = [self._quantity(leaf, glued) for leaf in self.leaves]
+        runs = _are_runs([leaf.values for leaf in self.leaves])
+        facts: dict[str, Fact] = {}
+        for members in _told_apart(every):
+            for fact in _grouped(members[0].terms, members, runs):
+                if fact.n is None:
+                    fact.n = next((self.n_of[term] for term in fact.terms.values() if term in self.n_of), None)
+                if fact.n is None and fact.spread is not None:
+                    fact.n = self.default_n
+                while fact.id in facts:
+                    fact.id += "'"
+                facts[fact.id] = fact
+        found = list(facts.values())
+        self._name_levels(found)
+        known = {term for fact in found for term in fact.terms.values()}
+        ours = {key_words(name): name for name in self.ours}
+        method = next((name for name in ours if name in known), "")
+        if not method and "ours" in known:
+            return Truth(found, {"ours": list(ours.values())}, "ours")
+        return Truth(found, {}, method)
+
+    def _glued(self) -> dict[str, tuple[str, str]]:
+        """Keys made of a name and a metric: bdd100k_map and visdrone_map share the metric."""
+        splits: dict[str, tuple[str, str]] = {}
+        for key in {key for leaf in self.leaves for key in leaf.path} - self.listed:
+            read = read_key(key)
+            words = [word for word in re.split(r"[_\s/-]+", key) if word]
+            if read.stat == "spread" or read.stat == "value":
+                words = words[:-1]
+            if read.unit and not read.metric:
+                continue
+            for cut in range(1, len(words)):
+                head, tail = words[:cut], key_words(" ".join(words[cut:]))
+                qualifier = all(word.lower() in MORE_WORDS or word.lower() in names.SPLIT_WORDS for word in head)
+                whole = canonical(key_words(" ".join(words))) in METRIC_GROUPS
+                if not qualifier and not whole and known_core(tail) and not metric_name(head):
+                    splits[key] = (key_words(" ".join(head)), metric_name(words[cut:]))
+                    break
+        heads, tails = ([pair[part] for pair in splits.values()] for part in (0, 1))
+        several = len(set(heads)) > 1
+        made = {
+            key: pair for key, pair in splits.items() if several and heads.count(pair[0]) + tails.count(pair[1]) > 2
+        }
+        self.axes.join([name for name, _ in made.values()])
+        return made
+
+    def _quantity(self, leaf: _Leaf, glued: dict[str, tuple[str, str]]) -> _Quantity:
+        """What a number is about, by axes; which statistic it is; its unit."""
+        terms: dict[str, str] = {}
+        stat, unit, metric_at = "", unit_name(leaf.labels.get("unit", "")), -1
+        keys = list(leaf.path)
+        read = [Key("", "") if key in self.names else read_key(key) for key in keys]
+        for word in read:
+            stat = stat if word.stat in ("", "value") and stat else word.stat or stat
+            unit = word.unit or unit
+        if "metric" in leaf.labels:
+            told = read_key(leaf.labels["metric"])
+            terms["metric"] = told.metric or canonical(key_words(leaf.labels["metric"]))
+            terms |= {"split": told.split} if told.split else {}
+            unit = unit or told.unit
+        else:  # the last that is known, or that stands beside known ones
+            known = [at for at, word in enumerate(read) if word.metric]
+            other = [at for at, word in enumerate(read) if word.base or keys[at] in self.metrics]
+            metric_at = max(known or other, default=-1)
+        for at, key in enumerate(keys):
+            if key in glued:
+                said = self._on_axis(glued[key][0])
+                if "metric" not in terms:
+                    said["metric"] = glued[key][1]
+            elif at == metric_at:
+                spaced = re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", " ", key)
+                said = {"metric": read[at].metric or read[at].base or canonical(key_words(spaced))}
+                said |= {"split": read[at].split} if read[at].split else {}
+            else:
+                said = self._name(keys, at, read[at], "method" in leaf.labels)
+            terms |= {
+                f"{axis} {at}" if axis in terms and axis != "metric" else axis: term for axis, term in said.items()
+            }
+        for name, text in leaf.labels.items():
+            if name == "split":
+                terms["split"] = names.SPLIT_WORDS.get(text.lower(), key_words(text))
+            elif name not in ("metric", "unit", "seed") and key_words(text):
+                terms[f"{name} of" if name in terms else name] = key_words(text)
+        if any(map(_RUN_KEY.fullmatch, keys)):
+            leaf.labels = {**leaf.labels, "seed": min(filter(_RUN_KEY.fullmatch, keys))}
+        return _Quantity(leaf, terms, stat or "value", unit, metric_at)
+
+    def _name(self, keys: list[str], at: int, read: Key, told: bool) -> dict[str, str]:
+        """What a key that is no metric names: a split, a point of a sweep, the own method, or a name on some axis."""
+        key, low = keys[at], keys[at].lower()
+        if low in names.SPLIT_WORDS:
+            return {"split": names.SPLIT_WORDS[low]}
+        if SWEPT.fullmatch(key):
+            return {"sweep": key_words(key)}
+        if low in _OWN:
+            return {} if told else {"method": "ours"}
+        silent = read.stat or read.metric or key in self.blocks or low in LISTS or low in _WRAPPERS
+        if silent or _RUN_KEY.fullmatch(key) or (self._plain(key) and at < len(keys) - 1):
+            return {}
+        if any(SWEPT.fullmatch(below) for below in keys[at + 1 :]):
+            return {}  # the name of what is swept
+        return self._on_axis(key_words(key))
+
+    def _on_axis(self, term: str) -> dict[str, str]:
+        root = self.axes.root(term)
+        return {root[1:] if root.startswith("@") else f"level {root}": term}
+
+    def _name_levels(self, facts: list[Fact]) -> None:
+        """Axes that the file gives no name: what has a cost or is left out is a method, the others are data sets."""
+        having: dict[str, list[Fact]] = {}
+        for fact in facts:
+            for axis in fact.terms:
+                having.setdefault(axis, []).append(fact)
+        levels = [axis for axis in having if axis.startswith("level ")]
+        methods = {fact.terms["method"] for fact in facts if "method" in fact.terms} | set(map(key_words, self.ours))
+
+        def rename(level: str, name: str) -> None:
+            if not any(name in fact.terms for fact in having[level]):
+                for fact in having[level]:
+                    fact.terms[name] = fact.terms.pop(level)
+                levels.remove(level)
+
+        for level in list(levels):
+            own = {fact.terms[level] for fact in having[level]}
+            alone = any(
+                (fact.terms.get("metric") in COSTS or kind_of(fact) in _COST_KINDS)
+                and "dataset" not in fact.terms
+                and sum(axis.startswith("level ") for axis in fact.terms) == 1
+                for fact in having[level]
+            )
+            odd = own & (FULL_NAMES | {"ours", "baseline", "proposed"}) or any(term.startswith("no ") for term in own)
+            if alone or odd or own & methods:
+                rename(level, "method")
+        for level in list(levels):
+            if (
+                any("method" in fact.terms for fact in having[level])
+                and len({f.terms[level] for f in having[level]}) > 1
+            ):
+                rename(level, "dataset")
+        ranked = sorted(levels, key=lambda level: -_steadiness(level, having[level]))
+        steady = [_steadiness(level, having[level]) for level in ranked]
+        if ranked and not any("method" in fact.terms for fact in facts) and (len(ranked) == 1 or steady[0] > steady[1]):
+            rename(ranked[0], "method")
+            if len(levels) == 1:
+                rename(levels[0], "dataset")
+
+
+def _told_apart(every: list[_Quantity]) -> Iterator[list[_Quantity]]:
+    """Groups of one quantity; values with the same names get what they differ in besides."""
+    ways = (_by_key, _by_part, _by_field, None)
+    left = [every]
+    fields: set[str] = set()  # these tell others apart, and are no results
+    for way in ways:
+        groups: dict[tuple[tuple[str, str], ...], list[_Quantity]] = {}
+        for one in (one for group in left for one in group):
+            groups.setdefault(tuple(sorted(one.terms.items())), []).append(one)
+        left = []
+        for group in groups.values():
+            single = [one for one in group if one.stat == "value" and "seed" not in one.leaf.labels]
+            if way and len({one.leaf.values for one in single}) > 1:
+                fields.add(way(group))
+                left.append(group)
+            elif way or group[0].leaf.path[-1] not in fields:
+                yield group
+
+
+def _by_key(group: list[_Quantity]) -> str:
+    """wer_dev and wer_eval were read as one metric"""
+    raw = [read_key(one.leaf.path[one.metric_at]) if one.metric_at >= 0 else None for one in group]
+    said = [
+        read.base or key_words(one.leaf.path[one.metric_at]) if read else ""
+        for one, read in zip(group, raw, strict=True)
+    ]
+    said = [re.sub(r" (?:mean|avg|std|sd|stdev|stderr)$", "", text) for text in said]
+    if len(set(said)) > 1 and all(said):
+        for one, text in zip(group, said, strict=True):
+            one.terms["metric"] = text
+    return ""
+
+
+def _by_part(group: list[_Quantity]) -> str:
+    """Two parts of a file; the one without a name, or with one that says nothing, is the own method's."""
+    parts = []
+    for one in group:
+        used = {*one.terms.values()}
+        keys = [key for at, key in enumerate(one.leaf.path) if at != one.metric_at and key_words(key) not in used]
+        keys = [key for key in keys if not read_key(key).stat and key.lower() not in LISTS]
+        parts.append(key_words(" ".join(key for key in keys if key.lower() not in _WRAPPERS)))
+    if len(set(parts)) > 1:
+        for one, part in zip(group, parts, strict=True):
+            one.terms["part" if "method" in one.terms else "method"] = part or "ours"
+    return ""
+
+
+def _by_field(group: list[_Quantity]) -> str:
+    """Fields of the records: the first that differs everywhere, such as the horizon of a forecast."""
+    for name in group[0].leaf.spare:
+        values = [one.leaf.spare.get(name, "") for one in group]
+        if (
+            len(set(values)) == len({one.leaf.values for one in group})
+            and all(values)
+            and name not in group[0].leaf.path
+        ):
+            for one, value in zip(group, values, strict=True):
+                number = SWEPT.fullmatch(value) is not None
+                one.terms["sweep" if number else AXES.get(name.lower(), name)] = key_words(value)
+            return name
+    return ""
+
+
+def _are_runs(lists: list[tuple[float, ...]]) -> bool:
+    """Short lists of one length without a trend: runs of several seeds, and no curves."""
+    lists = [values for values in lists if len(values) > 2]
+    if not lists or len({len(values) for values in lists}) > 1 or len(lists[0]) > 12 or len(lists) < 3:
+        return False
+    trends = [abs(statistics.correlation(range(len(one)), one)) if len(set(one)) > 1 else 0.0 for one in lists]
+    return statistics.fmean(trends) < _TREND
+
+
+def _steadiness(level: str, facts: list[Fact]) -> float:
+    """How often the same name is the best or the worst: methods keep their rank from one data set to the next."""
+    groups: dict[tuple[tuple[str, str], ...], dict[str, float]] = {}
+    for fact in facts:
+        rest = tuple(sorted((axis, term) for axis, term in fact.terms.items() if axis != level))
+        groups.setdefault(rest, {})[fact.terms[level]] = fact.value
+    compared = [group for group in groups.values() if len(group) > 1]
+    firsts = Counter(max(group, key=lambda term: group[term]) for group in compared)
+    lasts = Counter(min(group, key=lambda term: group[term]) for group in compared)
+    return (max(firsts.values(), default=0) + max(lasts.values(), default=0)) / (len(compared) or 1)
+
+
+def _names_dataset(node: dict[str, Any]) -> bool:
+    """Beside a data set, "task" says what kind of problem it is."""
+    return any(AXES.get(key.lower()) == "dataset" for key in node if key.lower() != "task")
+
+
+def _numeric_list(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(is_number, value))
+
+
+def _count(value: Any) -> int | None:
+    if isinstance(value, list):
+        whole = all(is_number(item) and item == int(item) for item in value)
+        return len(value) if whole and len(value) > 1 else None
+    return int(value) if is_number(value) and 0 < value <= 1000 and value == int(value) else None
+
+
+def _is_curve(leaf: _Leaf) -> bool:
+    """A list that is neither [mean, spread] nor the runs of a quantity."""
+    if len(leaf.values) < 3 or len(leaf.values) == leaf.n:
+        return False
+    words = {word for key in leaf.path for word in re.split(r"[_\W]+", key.lower())}
+    return not words & (LISTS | ONE_RUN | {"seeds", "folds", "trials", "种子"})
+
+
+def _points(terms: dict[str, str], values: list[tuple[float, str, str]]) -> Iterator[Fact]:
+    """Values of which no text can name one alone: they explain a number, and contradict none."""
+    share = is_share(terms.get("metric", ""))
+    for at, (value, unit, name) in enumerate(values, 1):
+        yield Fact(f"{name}#{at}", value, {**terms, "point": f"#{at}"}, unit, share=share)
+
+
+def _grouped(terms: dict[str, str], quantities: list[_Quantity], runs_listed: bool) -> Iterator[Fact]:
+    """One fact for each statistic of a quantity; its spread and its single runs belong to the value."""
+    by_stat: dict[str, list[tuple[_Leaf, str, str]]] = {}
+    members = [(one.stat, one.leaf, one.unit, one.name) for one in quantities]
+    curves = [member for member in members if not runs_listed and _is_curve(member[1])]
+    members = [member for member in members if member not in curves]
+    # a value for each epoch, round or size
+    yield from _points(terms, [(value, unit, name) for _, leaf, unit, name in curves for value in leaf.values])
+    for stat, leaf, unit, name in members:
+        values = leaf.values
+        if stat == "value" and len(values) == 2 and abs(values[1]) < 0.2 * abs(values[0]):  # [mean, spread]
+            by_stat.setdefault("spread", []).append((_Leaf(leaf.path, leaf.labels, {}, values[1:], leaf.n), unit, name))
+            leaf = _Leaf(leaf.path, leaf.labels, {}, values[:1], leaf.n)
+        elif stat not in ("value", "spread") and len(values) == 2:
+            for which, value in zip(("low", "high"), values, strict=True):
+                one = _Leaf(leaf.path, leaf.labels, {}, (value,), leaf.n)
+                by_stat.setdefault(f"{stat} {which}", []).append((one, unit, name))
+            continue
+        by_stat.setdefault(stat, []).append((leaf, unit, name))
+    spreads = by_stat.pop("spread", [])
+    metric = terms.get("metric", "")
+    known = known_metric(metric)
+    for stat, same in by_stat.items():
+        single = [one for one in same if len(one[0].values) == 1 and "seed" not in one[0].labels]
+        if len({f"{leaf.values[0]:.4g}" for leaf, _, _ in single}) > 1:  # what tells them apart was not read
+            yield from _points(terms, [(leaf.values[0], unit, name) for leaf, unit, name in single])
+            continue
+        leaf, unit, name = min(same, key=lambda member: (len(member[0].values) > 1, len(member[2])))
+        labels = [text for axis, text in leaf.labels.items() if axis not in ("unit", "seed")]
+        fact = Fact("/".join([name, *labels]), math.fsum(leaf.values) / len(leaf.values), dict(terms), unit)
+        fact.n, fact.share, fact.direction = leaf.n, is_share(metric), known.direction if known else ""
+        if stat != "value":
+            fact.terms["statistic"] = stat
+            fact.id += f"/{stat}" if not fact.id.endswith(stat) else ""
+            yield fact
+            continue
+        fact.spread = spreads[0][0].values[0] if len(spreads) == 1 and len(spreads[0][0].values) == 1 else None
+        lists = next((each.values for each, _, _ in same if len(each.values) > 1), ())
+        runs = lists or tuple(each.values[0] for each, _, _ in same if "seed" in each.labels)
+        if len(runs) > 1:
+            fact.runs, fact.n = runs, len(runs)
+            if not any(len(each.values) == 1 and "seed" not in each.labels for each, _, _ in same):
+                fact.value = math.fsum(runs) / len(runs)
+            fact.spread = statistics.stdev(runs) if fact.spread is None else fact.spread
+        yield fact
