@@ -72,9 +72,8 @@ def read_metadata(path: Path) -> Metadata:
         raise Broken("malformed", "the metadata's paths into the state are not those of its names")
     for name, entry in described.items():
         _describe(found, name, entry)
-    classes = {(each.dotted if isinstance(each, Call) else "").rpartition(".")[2] for each in stored}
-    if classes != {"MetadataIndex"}:  # of these classes it alone can be a key of a dict
-        raise Broken("malformed", "the keys of storage_data are not the MetadataIndex that torch looks for")
+    if pickle.keys - {f"{_OWN}metadata.MetadataIndex"}:  # of torch's classes there it alone can be hashed
+        raise Broken("malformed", "the metadata has keys that are neither names nor a MetadataIndex")
     for key, value in ((keys(key), keys(value)) for key, value in stored.items()):
         name, relative = key.get("fqn"), value.get("relative_path")
         place: list[Any] = [value.get("offset"), value.get("length")]

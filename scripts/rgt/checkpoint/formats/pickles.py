@@ -80,6 +80,7 @@ class Machine:
         self.memo: dict[int, Any] = {}
         self.globals: dict[str, Global] = {}
         self.called: set[str] = set()  # names that are called, not only made without a constructor
+        self.keys: set[str] = set()  # names of classes whose objects are keys of a dict
         self.faults: list[str] = []  # what no pickler writes and what runs code
         self.nested: list[bytes | Window] = []  # pickles that are loaded from inside of it
         self.sources = False  # holds classes with their source, as torch's old format does
@@ -187,6 +188,8 @@ class Machine:
             raise Broken("malformed", f"the pickle sets keys of a {type(target).__name__}")
         for key, value in zip(values[::2], values[1::2], strict=True):
             pairs[hashable(key)] = value
+            if isinstance(key, Call):
+                self.keys.add(key.dotted)
 
     # what opcodes do; the argument is what stands behind the opcode
 
