@@ -62,7 +62,9 @@ _SCRATCH = Regex(r"/(?:te?mp|scratch|cache|build|dist)(?:/|$)")
 _MADE = Regex(
     "\ue001(?:(?:docker|podman|nerdctl)\ue006(?:container\ue006)?(?:run|create)|sbatch|qsub|bsub|oarsub)\ue006"
 )
-_CODE = Regex(r"(?:^|/)(?:repos/[^/]+/[^/]+|projects/[^/]+)/?$|/releases/(?:assets/)?\d+")  # of a forge
+_CODE = Regex(
+    r"(?:^|/)(?:repos/[^/]+/[^/]+|projects/[^/]+)/?$|/releases/(?:assets/)?\d+|/users/[^/]+/servers?\b"
+)  # forge, hub
 _SHARED = (".googleapis.com", ".azure.com", ".aliyuncs.com", ".tencentcloudapi.com", ".amazonaws.com")
 
 
@@ -216,8 +218,10 @@ def told_lines(guard: Walker, words: list[str], state: State, stdin: str) -> Non
 
 def writes(guard: Walker, words: list[str], state: State) -> None:
     """A file that any program is told to write: -o FILE, download NAME --local-dir FOLDER."""
-    if target := option(words[1:], "-o", "-O", "--output", "--out", "--outfile"):
-        guard.overwrite(target, state, words)
+    renames = words[0] == "aria2c" and not has_flag(words, "--allow-overwrite")  # x.1.pt, when x.pt is there
+    if (target := option(words[1:], "-o", "-O", "--output", "--out", "--outfile")) and not renames:
+        into = option(words[1:], "--dir", "--output-dir", "--outdir", *["-d"] * (words[0] == "aria2c")) or ""
+        guard.overwrite(os.path.join(into, target), state, words)
     given = operands(words[1:], "-c -n --container-name --name --bucket --key --account-name")
     verb = next((i for i, word in enumerate(given[:4]) if not WORDS["brings"].isdisjoint(parts(word))), 9)
     folder = option(words[1:], "--local-dir", "--output-dir") or ""

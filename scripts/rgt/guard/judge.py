@@ -71,6 +71,8 @@ class Guard(Walker):
 
     def program(self, path: str, words: list[str], state: State, stdin: str) -> str:
         name = words[0]
+        for key in PROGRAMS["argument variables"].get(name, "").split():  # TF_CLI_ARGS_apply=-destroy terraform apply
+            words = words + shlex_words(str(state.variables.get(key + "".join(words[1:2]) * (key[-1] == "_"), "")))
         self.ran = self.ran or name not in WORDS["quiet"] | {"echo", "printf"}
         known = name in self.table["commands"]
         alike = "mkfs" if name.startswith("mkfs.") else "rm" if is_rm(name) else ""
@@ -81,7 +83,7 @@ class Guard(Walker):
             given = [word for word in words if not re.fullmatch(r"--?[\w-]+=(?:[Ff]alse|no|never)", word)]
             clients.judge(self, given, state, known, not losing, stdin)
         if not losing and name not in WORDS["data"] and name not in ("echo", "printf"):
-            destroyers.output_wiped(self, words, state)
+            destroyers.output_wiped(self, words, state, known)
         told = [alike if alike and name not in LOSES else name, *words[1:]]
         out = losing(self, told, state, stdin) if losing and "-WhatIf" not in words else None
         if name in WORDS["escaping"]:
@@ -95,7 +97,9 @@ class Guard(Walker):
         if "/" in path or name.endswith((".sh", ".py", ".bash")):
             return self.file(path, words[1:], state, stdin, "")
         destroyers.unseen(self, path, words[1:], state)
-        if name not in WORDS["data"] and not re.match(r"(?!Start|Invoke)[A-Z][a-z]+-[A-Z]", name):
+        if (name not in WORDS["data"] or words[1:2] in (["codespace"], ["cs"])) and not re.match(
+            r"(?!Start|Invoke)[A-Z][a-z]+-[A-Z]", name
+        ):
             wrappers.carried(self, words, state, stdin, known)
         return marker(stdin[:250].strip() + " " + " ".join(words)[:200])
 
