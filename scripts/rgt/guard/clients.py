@@ -249,7 +249,11 @@ def matched(pattern: list[str], words: list[str]) -> list[str] | None:
     """The operands behind a client's verb, when these words are that verb; options with values may stand between."""
     verbs = [one.split("|") for one in pattern if not one.startswith("-")]
     flags = [one.split("|") for one in pattern if one.startswith("-")]
-    if not all(has_flag(words, *one) or has_value(words, one[0]) for one in flags):
+    valued = [
+        one[0].lower().partition("=") for one in flags if not has_flag(words, *one)
+    ]  # --mode=Complete, in two words
+    given = [(option([word.lower() for word in words], name) or "", value) for name, _, value in valued]
+    if any(not value or one != value for one, value in given):
         return None
     for i, word in enumerate(words):
         if not verbs:
@@ -259,11 +263,6 @@ def matched(pattern: list[str], words: list[str]) -> list[str] | None:
         elif not word.startswith("-") and not (i and words[i - 1].startswith("-") and "=" not in words[i - 1]):
             return None
     return None if verbs else []
-
-
-def has_value(words: list[str], flag: str) -> bool:
-    name, equals, value = flag.partition("=")  # --mode=Complete, also --mode complete
-    return bool(equals) and (option(words, name) or "").lower() == value.lower()
 
 
 def made_here(words: list[str], state: State) -> bool:

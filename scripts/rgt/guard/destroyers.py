@@ -46,7 +46,7 @@ _OUTPUT = Regex(
     r"-o|-{0,2}(?:[\w-]+\.)*\w*?(?:out|output|save|results?|(?:work|log|logging|run|exp|experiment|root|serialization|ckpt"
     r"|checkpoint|dest|target|train)(?=[-_.]?(?:dir|path|folder|to)))[-_.]?(?:dir|directory|path|folder|root|to)?"
 )
-_ERASING = Regex(r"--(?:delete|destroy|purge|wipe|erase)((?:[-_]\w+)*)(?:=(?![Ff]alse|no$|never|0$).*)?")
+_ERASING = Regex(r"--(?:delete|destroy|purge|wipe|erase|terminate|nuke)((?:[-_]\w+)*)(?:=(?![Ff]alse|no$|never|0$).*)?")
 _ERASED = WORDS["erased by option"] | THINGS - {"session"}
 _DESTROYS, _TIDIES = WORDS["destroying names"], WORDS["tidying names"] | LIGHT - {"user", "account", "log", "metric"}
 _SPARED = _TIDIES - _ERASED
@@ -301,7 +301,9 @@ def output_wiped(guard: Walker, words: list[str], state: State, known: bool) -> 
     """A trainer that is told to write over its output folder, where that holds results; any --delete-THING."""
     forces = _TRAINING.search(" ".join(words[:5]))  # --force of another program may mean anything
     starts = words[0] in STARTS and words[0] not in PROGRAMS["task files"]  # its words are another program's
-    carries = known and (words[0] in WORDS["buckets"] or any(w in WORDS["executes"] or "://" in w for w in words[1:]))
+    carries = known and (
+        words[0] in WORDS["buckets"] or any(w in WORDS["executes"] - {"x"} or "://" in w for w in words[1:])
+    )
     asked = [_ERASING.fullmatch(word) for word in ([] if starts or carries or is_dry(words) else words[1:])]
     things = [set(parts(one[1])) for one in asked if one and words[0] not in WORDS["tools"]]
     if any((known if not one else one & _ERASED) and not one & _SPARED for one in things):
@@ -449,13 +451,8 @@ def ansible(guard: Walker, words: list[str], state: State, stdin: str) -> None:
         guard.act("end", "ends or restarts the machines", words)
     elif ends and module.endswith("file"):
         guard.lose([named], there, words, "removes")
-    elif ends and is_rented(module, given.get("kind", "")):
+    elif ends and about(parts(f"{module} {given.get('kind', '')}"), bool(_CLOUD.search(module))):
         guard.act("end", f"{module} ends {named}", words, named)
-
-
-def is_rented(module: str, kind: str) -> bool:
-    """ec2_instance, docker_container, k8s with the kind that it is about."""
-    return about([*parts(module), *parts(kind)], bool(_CLOUD.search(module)))
 
 
 def playbook(guard: Walker, words: list[str], state: State, stdin: str) -> None:
@@ -469,7 +466,8 @@ def playbook(guard: Walker, words: list[str], state: State, stdin: str) -> None:
                 gone = re.findall(r"(?<=[\s\"'=\[])([/~][^\s\"',}\]]+)", task)
                 guard.lose(gone, state.elsewhere(), words, "removes")
             module = next((key for key in re.findall(r"(?m)^\s*([\w.]+):", task) if key not in WORDS["task keys"]), "")
-            ends = _GONE.search(task) and is_rented(module, "".join(re.findall(r"\bkind:\s*(\w+)", task)))
+            named = parts(" ".join([module, *re.findall(r"\bkind:\s*(\w+)", task)]))  # k8s with the kind it is about
+            ends = _GONE.search(task) and about(named, bool(_CLOUD.search(module)))
             if ends or module.endswith(("reboot", "shutdown")):
                 guard.act("end", f"{module} ends what it names", words)
             if re.search(r"\b(?:shell|command|raw|cmd)\s*:", task):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SCRIPTS = 30  # read for one line
 _OURS = Regex(r"(?:.*/)?(?:rgt|rgt\.pyz)$|.*/scripts/(?:transfer|checkpoints|gpu_gate|launch|guard|lease)\.py$")
+_RM = {"rm", "trash", "wipe", "shred"}
 _MODULES = {"wrappers": (wrappers, STARTS), "outputs": (outputs, STARTS), "destroyers": (destroyers, LOSES)}
 for _function, _names in PROGRAMS["functions"].items():
     _module, _table = _MODULES[_function.partition(".")[0]]
@@ -75,7 +76,8 @@ class Guard(Walker):
             words = words + shlex_words(str(state.variables.get(key + "".join(words[1:2]) * (key[-1] == "_"), "")))
         self.ran = self.ran or name not in WORDS["quiet"] | {"echo", "printf"}
         known = name in self.table["commands"]
-        alike = "mkfs" if name.startswith("mkfs.") else "rm" if is_rm(name) else ""
+        alike = "rm" if name == "grm" or ("-" in name and _RM.intersection(name.split("-"))) else ""  # safe-rm
+        alike = "mkfs" if name.startswith("mkfs.") else alike
         losing, program = LOSES.get(name) or LOSES.get(alike), STARTS.get(name)
         if known or not (losing or program or name in WORDS["data"]):
             if clients.is_dry(words):
@@ -166,8 +168,3 @@ class Guard(Walker):
         inner.arguments, inner.variables["0"] = before
         inner.stopped = "" if inner.stopped == "return" else inner.stopped
         return out
-
-
-def is_rm(name: str) -> bool:
-    """grm, safe-rm, trash-rm, rm-improved: made to do what rm does."""
-    return name == "grm" or ("-" in name and not {"rm", "trash", "wipe", "shred"}.isdisjoint(name.split("-")))

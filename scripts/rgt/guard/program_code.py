@@ -149,9 +149,10 @@ def awk_starts(text: str) -> str:
 
     def joined(code: str) -> str:
         code = re.sub(rf"{string}|(?<![\w$])[A-Za-z_]\w*", lambda one: values.get(one[0], one[0]), code)
-        return re.sub(rf"{string}(?:\s+{string})+", lambda one: re.sub(r'(?<!\\)"\s+"(?=\S)', "", one[0]), code)
+        many = rf"{string}(?:[\s,]+{string})+"  # "rm " d; with a comma of print and printf
+        return re.sub(many, lambda one: re.sub(r'"\s*,\s*"|%[a-z](?!\w)|\\n', " ", re.sub(r'"\s+"', "", one[0])), code)
 
-    for name, value in re.findall(rf"(\w+)\s*=(?![=~])\s*((?:{string}|\w+|[ \t])+)", text):
+    for name, value in re.findall(rf"(\w+)\s*=(?![=~])\s*(?:sprintf\s*\()?((?:{string}|\w+|[ \t,])+)", text):
         values[name] = joined(value)
     started = re.findall(rf"system\s*\((?:{string}|[^;}}\"])*|(?:{string}|[^;{{}}|\"])*\|(?:{string}|[^;}}|\"])*", text)
     return "; ".join(joined(re.sub(r"^\s*printf?\b", "", one)) for one in started)

@@ -120,9 +120,8 @@ def starter(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     if how == "@":
         return guard.script(" ".join(rest), state.elsewhere(), stdin)
     while rest and words[0] in ("sudo", "doas", "env") and re.match(r"[A-Za-z_]\w*=", rest[0]):
-        name, _, value = rest.pop(0).partition("=")
-        state = state.copy()
-        state.variables[name] = value
+        state, pair = state.copy(), rest.pop(0).partition("=")
+        state.variables[pair[0]] = pair[2]
     if len(rest) == 1 and " " in rest[0]:  # watch 'ls; rm x', env -S 'rm x'
         return guard.script(rest[0], state.copy(), stdin)
     return guard.run(rest, state, stdin)
