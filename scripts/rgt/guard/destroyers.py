@@ -408,18 +408,19 @@ def _proc(pid: int, name: str) -> str:
 
 def pkill(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     """pkill, killall, skill, Stop-Process, fuser -k: by name, by user, by what they use."""
-    if signal_of(words[1:]) in WORDS["signals"] or has_flag(words[1:], "--help", "-l", "--list", "--version"):
+    shows = has_flag(words[1:], "--help", "-l", "--list", "--version")
+    if signal_of(words[1:]) in WORDS["signals"] or shows or state.fresh:
         return
     options = [word for word in words[1:] if not re.fullmatch(r"-[A-Z0-9]{2,}", word)]
     unix = words[0] in ("pkill", "skill", "killall", "slay")
-    if state.fresh:
-        return
     if unix and has_flag(options, "-u", "-U", "-t", "--euid", "--user"):
         guard.act("kill", "kills what a user runs", words)
         return
     names = [word for word in operands(words[1:], "-s --signal -g -G -P -u -U -t -o --older-than -y") if word]
     names += [word for word in words[1:] if re.fullmatch(r"-[a-z]*f.+", word) and words[0] == "pkill"]
     names = names or [stdin]
+    parent = UNKNOWN.sub(lambda match: match[1].replace("\ue006", " "), option(words[1:], "-P", "--parent") or "")
+    names += ["python"] * bool(unix and whose(parent))  # children of what a session or a listing holds
     if words[0] == "fuser":
         kills = has_flag(words[1:], "-k", "--kill") and whose(f"fuser {' '.join(names)}")
         names = ["python"] if kills else []
