@@ -133,7 +133,11 @@ def install(host: str, project: bool, dry_run: bool) -> int:
     _apply(host, project, dry_run, remove=False)
     if host in agent_hosts.AGENTS and agent_hosts.AGENTS[host].note:
         click.echo(agent_hosts.AGENTS[host].note)
-    return errors.OK if dry_run else _tell(host, project)
+    if dry_run:
+        return errors.OK
+    path, why = agent_hosts.proves_itself(host, project)
+    click.echo(f"NOT in force: {why}" if why else f"in force: {path} refused a made-up act")
+    return errors.FINDINGS if why else errors.OK
 
 
 @main.command()
@@ -184,14 +188,6 @@ def status(host: str | None, as_json: bool) -> int:
     ]
     cli.show({"hosts": rows}, as_json, lines)
     return errors.OK if any(row["in_force"] for row in rows) else errors.FINDINGS
-
-
-def _tell(host: str, project: bool) -> int:
-    from rgt.guard import agent_hosts
-
-    path, why = agent_hosts.proves_itself(host, project)
-    click.echo(f"NOT in force: {why}" if why else f"in force: {path} refused a made-up act")
-    return errors.FINDINGS if why else errors.OK
 
 
 @main.command()

@@ -121,7 +121,17 @@ kubectl run c --image=b --overrides='{"spec":{"containers":[{"command":["sh","-c
 echo 'rm -rf ~/proj/runs' >> ~/.bash_logout
 diskutil apfs deleteVolume disk3s7
 rm /var/lib/libvirt/images/trainer.qcow2
-cp /bin/rm /tmp/zap && /tmp/zap -rf runs""".splitlines()
+cp /bin/rm /tmp/zap && /tmp/zap -rf runs
+env TF_CLI_ARGS_apply=-destroy terraform apply
+labsync push --delete-remote runs
+curl --output-dir ckpts -O https://host/best.pt
+awk -v d=runs 'BEGIN { system("rm -rf " d) }'
+gawk 'BEGIN { c = sprintf("rm -rf %s", "runs"); system(c) }'
+cut -d, -f2 stale.csv | xargs rm -rf
+printf 'runs\n' > d.txt; rm -rf $(grep -v '^#' d.txt)
+kill $(tmux list-panes -s -F '#{pane_pid}')
+gh codespace ssh -c x -- rm -rf runs
+nvme format-nvm /dev/nvme0n1""".splitlines()
 BESIDE = r"""lsof -ti:8080 | xargs kill
 pgrep -u $USER -f tensorboard | xargs -r kill
 bash ci/cleanup_cache.sh
@@ -184,6 +194,17 @@ echo 'alias gs="git status"' >> ~/.bashrc
 diskutil apfs list
 rm -f ckpts/*.tmp
 rclone delete remote:lab/tmp --include '*.tmp'
+TF_CLI_ARGS_plan=-destroy terraform plan
+labsync push --delete-remote=false runs
+linter --wipe-cache src
+snakemake -n --delete-all-output
+curl --output-dir /tmp -O https://host/results.json
+aria2c -d data -o train.bin https://host/train.bin
+awk -v c='rm -rf runs' 'BEGIN { system("date"); print c }'
+printf 'build\n' > d.txt; rm -rf $(grep -v '^#' d.txt)
+xargs rm -f < build/install_manifest.txt
+gh codespace ssh -c x -- ls runs
+nvme list --output-format=json
 """.strip().splitlines()
 
 

@@ -62,7 +62,9 @@ _SCRATCH = Regex(r"/(?:te?mp|scratch|cache|build|dist)(?:/|$)")
 _MADE = Regex(
     "\ue001(?:(?:docker|podman|nerdctl)\ue006(?:container\ue006)?(?:run|create)|sbatch|qsub|bsub|oarsub)\ue006"
 )
-_CODE = Regex(r"(?:^|/)(?:repos/[^/]+/[^/]+|projects/[^/]+)/?$|/releases/(?:assets/)?\d+")  # of a forge
+_CODE = Regex(
+    r"(?:^|/)(?:repos/[^/]+/[^/]+|projects/[^/]+)/?$|/releases/(?:assets/)?\d+|/users/[^/]+/servers?\b"
+)  # forge, hub
 _SHARED = (".googleapis.com", ".azure.com", ".aliyuncs.com", ".tencentcloudapi.com", ".amazonaws.com")
 
 
@@ -216,8 +218,10 @@ def told_lines(guard: Walker, words: list[str], state: State, stdin: str) -> Non
 
 def writes(guard: Walker, words: list[str], state: State) -> None:
     """A file that any program is told to write: -o FILE, download NAME --local-dir FOLDER."""
-    if target := option(words[1:], "-o", "-O", "--output", "--out", "--outfile"):
-        guard.overwrite(target, state, words)
+    renames = words[0] == "aria2c" and not has_flag(words, "--allow-overwrite")  # x.1.pt, when x.pt is there
+    if (target := option(words[1:], "-o", "-O", "--output", "--out", "--outfile")) and not renames:
+        into = option(words[1:], "--dir", "--output-dir", "--outdir", *["-d"] * (words[0] == "aria2c")) or ""
+        guard.overwrite(os.path.join(into, target), state, words)
     given = operands(words[1:], "-c -n --container-name --name --bucket --key --account-name")
     verb = next((i for i, word in enumerate(given[:4]) if not WORDS["brings"].isdisjoint(parts(word))), 9)
     folder = option(words[1:], "--local-dir", "--output-dir") or ""
@@ -245,7 +249,11 @@ def matched(pattern: list[str], words: list[str]) -> list[str] | None:
     """The operands behind a client's verb, when these words are that verb; options with values may stand between."""
     verbs = [one.split("|") for one in pattern if not one.startswith("-")]
     flags = [one.split("|") for one in pattern if one.startswith("-")]
-    if not all(has_flag(words, *one) or has_value(words, one[0]) for one in flags):
+    valued = [
+        one[0].lower().partition("=") for one in flags if not has_flag(words, *one)
+    ]  # --mode=Complete, in two words
+    given = [(option([word.lower() for word in words], name) or "", value) for name, _, value in valued]
+    if any(not value or one != value for one, value in given):
         return None
     for i, word in enumerate(words):
         if not verbs:
@@ -255,11 +263,6 @@ def matched(pattern: list[str], words: list[str]) -> list[str] | None:
         elif not word.startswith("-") and not (i and words[i - 1].startswith("-") and "=" not in words[i - 1]):
             return None
     return None if verbs else []
-
-
-def has_value(words: list[str], flag: str) -> bool:
-    name, equals, value = flag.partition("=")  # --mode=Complete, also --mode complete
-    return bool(equals) and (option(words, name) or "").lower() == value.lower()
 
 
 def made_here(words: list[str], state: State) -> bool:

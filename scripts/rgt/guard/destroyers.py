@@ -12,10 +12,10 @@ import os
 
 from rgt.guard import outputs
 from rgt.guard.argument_words import has_flag, operands, option, shlex_words, values_of
-from rgt.guard.clients import LIGHT, about, is_dry, parts, request, spoil
+from rgt.guard.clients import LIGHT, THINGS, about, is_dry, parts, request, spoil
 from rgt.guard.precious_paths import UNKNOWN
 from rgt.guard.quick_start import PROGRAMS, WORDS, Regex, re
-from rgt.guard.shell_walk import DEVICE, Walker
+from rgt.guard.shell_walk import DEVICE, STARTS, Walker
 from rgt.guard.word_expansion import State
 
 _TRAINS = Regex(
@@ -29,8 +29,8 @@ _TOOLS = Regex(
 _TRAINING = Regex(
     r"(?i)(?:^|[^a-z])(?:(?:pre|re)?train(?:er|ing)?(?:[^a-z]|$)|finetun|fine[-_]tun|sft|dpo|grpo|torchrun|accelerate|deepspeed)"
 )
-# pids of whoever has a port or a file open; ports of web servers and notebooks, which one starts and ends by the way
-_USERS = Regex(r"(?:^|\s)(?:lsof|fuser|ss|netstat|screen)\s")
+# pids of who has a port, a file or a session open; ports of web servers and notebooks, started and ended by the way
+_USERS = Regex(r"(?:^|\s)(?:lsof|fuser|ss|netstat|screen|tmux|zellij|who|loginctl)\s|^w\s")
 _WEB_PORT = Regex(
     r"(?<![\w.])(?:[\w.]*:|-\w*i)?:?"
     r"(?:80|443|3\d{3}|4[0-3]\d\d|50\d\d|517\d|5500|600\d|786\d|8\d{3}|90\d\d|9229)(?!\d)"
@@ -46,11 +46,17 @@ _OUTPUT = Regex(
     r"-o|-{0,2}(?:[\w-]+\.)*\w*?(?:out|output|save|results?|(?:work|log|logging|run|exp|experiment|root|serialization|ckpt"
     r"|checkpoint|dest|target|train)(?=[-_.]?(?:dir|path|folder|to)))[-_.]?(?:dir|directory|path|folder|root|to)?"
 )
+_ERASING = Regex(r"--(?:delete|destroy|purge|wipe|erase|terminate|nuke)((?:[-_]\w+)*)(?:=(?![Ff]alse|no$|never|0$).*)?")
+_ERASED = WORDS["erased by option"] | THINGS - {"session"}
 _DESTROYS, _TIDIES = WORDS["destroying names"], WORDS["tidying names"] | LIGHT - {"user", "account", "log", "metric"}
+_SPARED = _TIDIES - _ERASED
 _SELECT = Regex(r"(?is)(?:^|;)\s*(?:select|explain|show|describe)\b[^;]*")  # what it asks for is no order
 _SCRIPT = Regex(r"(?:\.read|\\ir?|\\\.|source)\s+([^\s;'\"]+)")  # that a database client is told to read
 _FILED = Regex(r"(?i)\bto\s+'([^']+)'|\binto\s+outfile\s+'([^']+)'|(?:^|\s)(?:\.output|\.once|\\o)\s+([^\s;'\"]+)")
-_IMAGE = Regex("/(?!dev/)|.*\\.(?:img|raw|iso)$|\ue001losetup\ue006")
+# names that a file or a program's output holds; what such a list is about when it can only name harmless things
+_NAMED = Regex("\ue001[^\ue002]*?[\\w-]\\.(?:txt|lst|list|csv|tsv|jsonl?|db|sqlite3?|py|ya?ml)\\b[^\ue002]*\ue002")
+_HARMLESS = Regex(r"te?mp|cache|manifest|build|dist/|install|\.(?:pyc|o|log|bak|swp|orig|lock)\b|site-|git\ue006")
+_IMAGE = Regex("/(?!dev/|Volumes/)|.*\\.(?:img|raw|iso)$|\ue001losetup\ue006")
 _GONE = Regex(r"\b(?:state|mode)\s*[:=]\s*[\"']?(?:absent|terminated|stopped|deleted?|delobj|killed|powered-?off)\b")
 _CLOUD = Regex(
     r"aws|amazon|google|azure|hetzner|openstack|digital_?ocean|^(?:ec2|gc[ep]|hcloud|os|k8s|proxmox|vmware|s3)(?:_|$)"
@@ -80,10 +86,12 @@ def by_row(guard: Walker, words: list[str], state: State, stdin: str) -> None:
         flags = row.get("whole", "").split()  # with one of these folders go, too; without a list, always
         whole = not flags or has_flag(words[1:], *flags) or not {"/s", "/S"}.isdisjoint(words)
         targets = [one for one in targets if words[0][0].isupper() or one not in state.quoted or state.remote]
-        guard.lose([one for one in targets or stdin.split("\n") if one], state, words, say, whole)
+        targets = [one for one in targets or stdin.split("\n") if one]
+        guard.lose(targets, state, words, say, whole)
         for path in targets:
-            if path.startswith("/dev/") and DEVICE.match(path):
-                guard.act("device", f"{words[0]} {say} {path}", words, path)
+            unread = not state.fresh and _NAMED.fullmatch(path) and not _HARMLESS.search(path)
+            if unread or (path.startswith("/dev/") and DEVICE.match(path)):
+                guard.act("path" if unread else "device", f"{words[0]} {say} {path}", words, path)
     elif row["how"] == "device" and _IMAGE.match(words[-1]):  # a file, no disk
         guard.lose([words[-1]], state, words, say)
     elif row["how"] != "device" or len(words) > 1:
@@ -162,7 +170,7 @@ def dd(guard: Walker, words: list[str], state: State, stdin: str) -> None:
 
 def rsync(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     """rsync, scp, robocopy, lftp's mirror, unison: the target is overwritten, and emptied by --delete."""
-    if has_flag(words[1:], "-n", "--dry-run", "--help", "--list-only"):
+    if has_flag(words[1:], "-n", "--dry-run", "--help", "--list-only") or {"/L", "/l"} & set(words):
         return
     valued = "-e -f --exclude --include --filter --rsh --exclude-from --include-from --files-from --log-file --timeout"
     valued += " --backup-dir --bwlimit --chmod --chown --password-file --link-dest -T"
@@ -289,9 +297,17 @@ def git_removes(guard: Walker, words: list[str], verb: str, rest: list[str], sta
         guard.lose(["."], state, words, "stashes")
 
 
-def output_wiped(guard: Walker, words: list[str], state: State) -> None:
-    """A trainer that is told to write over its output folder, where that holds results."""
+def output_wiped(guard: Walker, words: list[str], state: State, known: bool) -> None:
+    """A trainer that is told to write over its output folder, where that holds results; any --delete-THING."""
     forces = _TRAINING.search(" ".join(words[:5]))  # --force of another program may mean anything
+    starts = words[0] in STARTS and words[0] not in PROGRAMS["task files"]  # its words are another program's
+    carries = known and (
+        words[0] in WORDS["buckets"] or any(w in WORDS["executes"] - {"x"} or "://" in w for w in words[1:])
+    )
+    asked = [_ERASING.fullmatch(word) for word in ([] if starts or carries or is_dry(words) else words[1:])]
+    things = [set(parts(one[1])) for one in asked if one and words[0] not in WORDS["tools"]]
+    if any((known if not one else one & _ERASED) and not one & _SPARED for one in things):
+        guard.act("path", f"{words[0]} is told to delete", words)
     flags = [i for i, word in enumerate(words) if _WIPING.fullmatch(word) or (forces and word == "--force")]
     if not any(words[i + 1 : i + 2] not in (["false"], ["False"], ["0"]) for i in flags):
         return
@@ -392,18 +408,19 @@ def _proc(pid: int, name: str) -> str:
 
 def pkill(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     """pkill, killall, skill, Stop-Process, fuser -k: by name, by user, by what they use."""
-    if signal_of(words[1:]) in WORDS["signals"] or has_flag(words[1:], "--help", "-l", "--list", "--version"):
+    shows = has_flag(words[1:], "--help", "-l", "--list", "--version")
+    if signal_of(words[1:]) in WORDS["signals"] or shows or state.fresh:
         return
     options = [word for word in words[1:] if not re.fullmatch(r"-[A-Z0-9]{2,}", word)]
     unix = words[0] in ("pkill", "skill", "killall", "slay")
-    if state.fresh:
-        return
     if unix and has_flag(options, "-u", "-U", "-t", "--euid", "--user"):
         guard.act("kill", "kills what a user runs", words)
         return
     names = [word for word in operands(words[1:], "-s --signal -g -G -P -u -U -t -o --older-than -y") if word]
     names += [word for word in words[1:] if re.fullmatch(r"-[a-z]*f.+", word) and words[0] == "pkill"]
     names = names or [stdin]
+    parent = UNKNOWN.sub(lambda match: match[1].replace("\ue006", " "), option(words[1:], "-P", "--parent") or "")
+    names += ["python"] * bool(unix and whose(parent))  # children of what a session or a listing holds
     if words[0] == "fuser":
         kills = has_flag(words[1:], "-k", "--kill") and whose(f"fuser {' '.join(names)}")
         names = ["python"] if kills else []
@@ -435,13 +452,8 @@ def ansible(guard: Walker, words: list[str], state: State, stdin: str) -> None:
         guard.act("end", "ends or restarts the machines", words)
     elif ends and module.endswith("file"):
         guard.lose([named], there, words, "removes")
-    elif ends and is_rented(module, given.get("kind", "")):
+    elif ends and about(parts(f"{module} {given.get('kind', '')}"), bool(_CLOUD.search(module))):
         guard.act("end", f"{module} ends {named}", words, named)
-
-
-def is_rented(module: str, kind: str) -> bool:
-    """ec2_instance, docker_container, k8s with the kind that it is about."""
-    return about([*parts(module), *parts(kind)], bool(_CLOUD.search(module)))
 
 
 def playbook(guard: Walker, words: list[str], state: State, stdin: str) -> None:
@@ -455,7 +467,8 @@ def playbook(guard: Walker, words: list[str], state: State, stdin: str) -> None:
                 gone = re.findall(r"(?<=[\s\"'=\[])([/~][^\s\"',}\]]+)", task)
                 guard.lose(gone, state.elsewhere(), words, "removes")
             module = next((key for key in re.findall(r"(?m)^\s*([\w.]+):", task) if key not in WORDS["task keys"]), "")
-            ends = _GONE.search(task) and is_rented(module, "".join(re.findall(r"\bkind:\s*(\w+)", task)))
+            named = parts(" ".join([module, *re.findall(r"\bkind:\s*(\w+)", task)]))  # k8s with the kind it is about
+            ends = _GONE.search(task) and about(named, bool(_CLOUD.search(module)))
             if ends or module.endswith(("reboot", "shutdown")):
                 guard.act("end", f"{module} ends what it names", words)
             if re.search(r"\b(?:shell|command|raw|cmd)\s*:", task):
@@ -494,12 +507,13 @@ def web_client(guard: Walker, words: list[str], state: State, stdin: str) -> Non
     data = " ".join(given).strip()
     method = (method or ("POST" if data and (bodies or re.search(r"\S:?=\S", data)) else "GET")).upper()
     head = has_flag(words[1:], "-G", "--get", "-I", "--head", "--offline") and words[0] not in ("wget", "irm", "iwr")
+    into = option(words[1:], "--output-dir") or ""
     for url in rest if bodies else rest[:1]:
         request(guard, "GET" if head else method, url, data, words)
         if upload := option(words[1:], "-T", "--upload-file") if words[0] == "curl" else None:
             spoil(guard, upload, url.partition("?")[0], state, stdin, words)
         if words[0] == "curl" and has_flag(words[1:], "-O", "--remote-name", "--remote-name-all"):
-            guard.overwrite(os.path.basename(url.partition("?")[0]) or ".", state, words)
+            guard.overwrite(os.path.join(into, os.path.basename(url.partition("?")[0]) or "."), state, words)
     target = option(words[1:], *outputs) if outputs else None
     if target and target != "-":
-        guard.overwrite(target, state, words)
+        guard.overwrite(os.path.join(into, target), state, words)

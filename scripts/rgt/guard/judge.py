@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SCRIPTS = 30  # read for one line
 _OURS = Regex(r"(?:.*/)?(?:rgt|rgt\.pyz)$|.*/scripts/(?:transfer|checkpoints|gpu_gate|launch|guard|lease)\.py$")
+_RM = {"rm", "trash", "wipe", "shred"}
 _MODULES = {"wrappers": (wrappers, STARTS), "outputs": (outputs, STARTS), "destroyers": (destroyers, LOSES)}
 for _function, _names in PROGRAMS["functions"].items():
     _module, _table = _MODULES[_function.partition(".")[0]]
@@ -71,9 +72,12 @@ class Guard(Walker):
 
     def program(self, path: str, words: list[str], state: State, stdin: str) -> str:
         name = words[0]
+        for key in PROGRAMS["argument variables"].get(name, "").split():  # TF_CLI_ARGS_apply=-destroy terraform apply
+            words = words + shlex_words(str(state.variables.get(key + "".join(words[1:2]) * (key[-1] == "_"), "")))
         self.ran = self.ran or name not in WORDS["quiet"] | {"echo", "printf"}
         known = name in self.table["commands"]
-        alike = "mkfs" if name.startswith("mkfs.") else "rm" if is_rm(name) else ""
+        alike = "rm" if name == "grm" or ("-" in name and _RM.intersection(name.split("-"))) else ""  # safe-rm
+        alike = "mkfs" if name.startswith("mkfs.") else alike
         losing, program = LOSES.get(name) or LOSES.get(alike), STARTS.get(name)
         if known or not (losing or program or name in WORDS["data"]):
             if clients.is_dry(words):
@@ -81,7 +85,7 @@ class Guard(Walker):
             given = [word for word in words if not re.fullmatch(r"--?[\w-]+=(?:[Ff]alse|no|never)", word)]
             clients.judge(self, given, state, known, not losing, stdin)
         if not losing and name not in WORDS["data"] and name not in ("echo", "printf"):
-            destroyers.output_wiped(self, words, state)
+            destroyers.output_wiped(self, words, state, known)
         told = [alike if alike and name not in LOSES else name, *words[1:]]
         out = losing(self, told, state, stdin) if losing and "-WhatIf" not in words else None
         if name in WORDS["escaping"]:
@@ -95,7 +99,9 @@ class Guard(Walker):
         if "/" in path or name.endswith((".sh", ".py", ".bash")):
             return self.file(path, words[1:], state, stdin, "")
         destroyers.unseen(self, path, words[1:], state)
-        if name not in WORDS["data"] and not re.match(r"(?!Start|Invoke)[A-Z][a-z]+-[A-Z]", name):
+        if (name not in WORDS["data"] or words[1:2] in (["codespace"], ["cs"])) and not re.match(
+            r"(?!Start|Invoke)[A-Z][a-z]+-[A-Z]", name
+        ):
             wrappers.carried(self, words, state, stdin, known)
         return marker(stdin[:250].strip() + " " + " ".join(words)[:200])
 
@@ -162,8 +168,3 @@ class Guard(Walker):
         inner.arguments, inner.variables["0"] = before
         inner.stopped = "" if inner.stopped == "return" else inner.stopped
         return out
-
-
-def is_rm(name: str) -> bool:
-    """grm, safe-rm, trash-rm, rm-improved: made to do what rm does."""
-    return name == "grm" or ("-" in name and not {"rm", "trash", "wipe", "shred"}.isdisjoint(name.split("-")))

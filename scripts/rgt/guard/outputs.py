@@ -108,6 +108,9 @@ def grep(guard: Walker, words: list[str], state: State, stdin: str) -> str:
         named = [test for one in values_of(words, "-g", "--glob") for test in ("-o", "-name", os.path.basename(one))]
         tests = ["-type", "f", *(["(", *named[1:], ")"] if named else [])]
         return find(guard, ["find", *(rest or ["."]), *tests], state, "")
+    if len(rest) == 2 and not has_flag(words[1:], "-l", "-L", "-c", "-r", "-R"):
+        stdin = guard.content(rest[1], state)
+        rest = rest[: 2 if "\ue001" in stdin else 1]
     if len(rest) > 1 or not stdin or "\ue001" in stdin:
         return marker(stdin + " " + " ".join(words))
     text = as_python(pattern, has_flag(words[1:], "-E", "-P") or words[0] != "grep")
@@ -181,6 +184,8 @@ def as_python(pattern: str, extended: bool) -> str:
 
 def columns(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     """cut -f2, awk '{print "rm", $2}': known where the lines are."""
+    named = operands(words[1:], "-F -v -f -c -d")[words[0] != "cut" :]
+    stdin = "".join(guard.content(path, state) for path in named[:VALUES] if "=" not in path) or stdin
     if words[0] == "cut":
         which, sign = option(words[1:], "-f", "-c") or "", option(words[1:], "-d") or "\t"
         start = re.match(r"\d+", which)

@@ -41,7 +41,8 @@ def interpreter(guard: Walker, words: list[str], state: State, stdin: str) -> No
             return
     if name.endswith("awk"):
         read = "".join(guard.content(path, state) for path in values_of(words[1:], "-f", "--file"))
-        foreign(guard, f"{' '.join(words[1:])}\n{read}", state, name, stdin)
+        told = [re.sub(r"(?s)^(\w+)=(.*)$", r'\1="\2";', word) for word in words[1:]]  # -v NAME=VALUE
+        foreign(guard, f"{' '.join(told)}\n{read}", state, name, stdin)
         return
     rest = after_options(words[1:], {"-I", "-r", "-M", "-l"})
     if rest[:1] == ["run"]:  # go, deno, bun
@@ -142,6 +143,21 @@ _SDK = Regex(
 _METHOD = Regex(r"(?i)\b(delete|post|put|patch)\b")
 
 
+def awk_starts(text: str) -> str:
+    """What awk's system() and pipes are given: variables as the literals they hold, literals side by side as one."""
+    string, values = r'"(?:[^"\\]|\\.)*"', dict[str, str]()
+
+    def joined(code: str) -> str:
+        code = re.sub(rf"{string}|(?<![\w$])[A-Za-z_]\w*", lambda one: values.get(one[0], one[0]), code)
+        many = rf"{string}(?:[\s,]+{string})+"  # "rm " d; with a comma of print and printf
+        return re.sub(many, lambda one: re.sub(r'"\s*,\s*"|%[a-z](?!\w)|\\n', " ", re.sub(r'"\s+"', "", one[0])), code)
+
+    for name, value in re.findall(rf"(\w+)\s*=(?![=~])\s*(?:sprintf\s*\()?((?:{string}|\w+|[ \t,])+)", text):
+        values[name] = joined(value)
+    started = re.findall(rf"system\s*\((?:{string}|[^;}}\"])*|(?:{string}|[^;{{}}|\"])*\|(?:{string}|[^;}}|\"])*", text)
+    return "; ".join(joined(re.sub(r"^\s*printf?\b", "", one)) for one in started)
+
+
 def deletes(guard: Walker, text: str, state: State, language: str) -> None:
     """A call that does not say what it deletes may delete any path that the code names and does not only read."""
     calls = [match for match in _DELETES.finditer(text) if not (language[:1] == "R" and match[0][:2] == "rm")]
@@ -163,12 +179,14 @@ def foreign(guard: Walker, text: str, state: State, language: str = "", stdin: s
     stdin = re.sub(r"[|;&<>()'\"`$]", " ", stdin[:200])  # will stand in a marker that is read as a shell's text
     if language in ("tclsh", "wish", "expect"):
         guard.script(re.sub(r"\bfile delete\b", "rm -r", text), state.copy())
-    known = dict(re.findall(rf"(\w+)\s*=\s*({_LITERAL})", text))
+    awk = language.endswith("awk")
+    known = {} if awk else dict(re.findall(rf"(\w+)\s*=\s*({_LITERAL})", text))
     text = re.sub(r"(?<=[(,\s])\$?(\w+)(?=\s*[,);])", lambda match: known.get(match[1], match[0]), text)
     # import {X as Y}, {X: Y} = require
     for name, own in re.findall(r"\b(\w+(?= as )|[A-Z]\w+)(?: as |\s*:\s*)(\w+)(?=[\s,}])", text):
         text = re.sub(rf"\b{own}(?=\s*\()", name, text)
     ticks = "`" in text and language in ("perl", "ruby", "php")  # there they start what they hold
+    code, text = text, awk_starts(text) if awk else text
     for match in re.finditer(rf"{_LITERAL}(?:[\s,\[]+{_LITERAL})*", text) if ticks or _RUNS.search(text) else ():
         literals = [_bare(one, stdin) for one in re.findall(_LITERAL, match[0])]
         first = literals[0].split()
@@ -180,6 +198,7 @@ def foreign(guard: Walker, text: str, state: State, language: str = "", stdin: s
             # "rm -rf " $1: what follows is not known
             literals[-1] += marker(f"{stdin} {text[match.end() : match.end() + 40]}")
         guard.script(literals[0], state.copy()) if len(literals) == 1 else guard.run(literals, state.copy(), "")
+    text = code
     deletes(guard, text, state, language)
     for match in [*_WRITES.finditer(text), *(_LAST.finditer(text) if language[:1] == "R" else ())]:
         path = next(one for one in match.groups() if one)

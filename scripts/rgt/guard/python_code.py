@@ -211,13 +211,9 @@ class _Reader(ast.NodeVisitor):
             values = own or (arguments[0] if arguments else [])
             values = [decoded(value) for value in values] if last == "b64decode" else values
             return [word for value in values for word in value.split()] if last == "split" else values
-        if last in WORDS["python same path"] or last.endswith("Path"):
-            return (
-                self.joined([a for a in arguments if a], "/")
-                if last.endswith("Path")
-                else (arguments or [own])[0] or own
-            )
-        return own
+        if last.endswith("Path"):
+            return self.joined([one for one in arguments if one], "/")
+        return (arguments or [own])[0] or own if last in WORDS["python same path"] else own
 
     def paths(self, last: str, own: Values, given: Values) -> Values:
         """Of glob.glob, Path.rglob, os.listdir."""
@@ -330,11 +326,10 @@ class _Reader(ast.NodeVisitor):
         return [value for values in every for value in values]
 
     def start(self, node: ast.Call, first: Values) -> None:
-        if node.args and isinstance(node.args[0], ast.List | ast.Tuple):
-            argv = [value for one in node.args[0].elts for value in (self.of(one) or [marker("value")])]
-            self.guard.run(argv, self.state.copy(), "")
-        elif len(node.args) > 1 and isinstance(node.args[1], ast.List | ast.Tuple):  # os.execvp(file, argv)
-            self.guard.run(self.of(node.args[1]), self.state.copy(), "")
+        argv = next((one for one in node.args[:2] if isinstance(one, ast.List | ast.Tuple)), None)
+        if argv:  # run(argv), os.execvp(file, argv)
+            words = [value for one in argv.elts for value in (self.of(one) or [marker("value")])]
+            self.guard.run(words, self.state.copy(), "")
         elif len(first) == 1 or any(" " in one for one in first[:1]):
             for one in first:
                 self.guard.script(one, self.state.copy())
@@ -347,26 +342,20 @@ class _Reader(ast.NodeVisitor):
         calls = self.guard.table["calls"]
         known = next((c for c in calls if c == last or ("." in c and f".{name}".endswith(f".{c}"))), "")
         values = [value for one in (*node.args, *(k.value for k in node.keywords)) for value in self.texts(one)]
-        if any(k.arg in ("DryRun", "dry_run") and self.of(k.value) == ["True"] for k in node.keywords):
+        dry = any(k.arg in ("DryRun", "dry_run") and self.of(k.value) == ["True"] for k in node.keywords)
+        if dry or name == "ray.shutdown":  # which only leaves the cluster
             return
         box = values[0] if values else ""
         given = [f"--{k.arg}={'.'.join(self.of(k.value))}" for k in node.keywords]
         client = base in WORDS["sdk clients"] or base in self.guard.table["commands"]
         foreign = "." in name and (base in self.imported or "*" in self.names) and base not in WORDS["sdk harmless"]
-        if name == "ray.shutdown":
-            return  # only leaves the cluster
-        if known:
-            self.guard.act("end", f"{name} ends it", words, box, calls[known], box)
-        elif (client or (foreign and not self.is_script)) and is_ending_call(name, client):
-            self.guard.act("end", f"{name} ends it", words, box)
-        elif client and empties(["", *given]):
-            self.guard.act("end", f"{name} scales to nothing", words, box)
-        elif last in WORDS["web calls"] and any(
-            "://" in value or value.startswith(("/", "\ue001")) for value in values
-        ):
+        url = next((value for value in values if "://" in value or value.startswith(("/", "\ue001"))), "")
+        ends = (client or (foreign and not self.is_script)) and is_ending_call(name, client)
+        if known or ends or (client and empties(["", *given])):  # terminates, or scales to nothing
+            self.guard.act("end", f"{name} ends it", words, box, calls.get(known, ""), box if known else "")
+        elif url and last in WORDS["web calls"]:
             method = last.upper() if last not in ("request", "Request", "urlopen") else "GET"
             method = next((v for v in values if v.upper() in ("DELETE", "POST", "PUT", "PATCH")), method).upper()
-            url = next(value for value in values if "://" in value or value.startswith(("/", "\ue001")))
             method = "POST" if method == "GET" and last == "Request" and len(values) > 1 else method
             request(self.guard, method, url, " ".join(f'"{value}"' for value in values), words)
 

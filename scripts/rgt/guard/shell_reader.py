@@ -320,8 +320,7 @@ class _Reader:
         nodes = [self.command()]
         while (sign := self.operator()) in ("|", "|&"):
             self.take(sign)
-            while self.operator() == "\n":
-                self.take("\n")
+            self.newlines()
             nodes.append(self.command())
         return nodes[0] if len(nodes) == 1 else Node("pipe", nodes)
 

@@ -380,7 +380,7 @@ class Walker(Expander):
         state.variables[name] = value[:TEXT]
         state.home = value if name == "HOME" else state.home
         if name in WORDS["shell hooks"]:
-            self.script(value[:TEXT], state.copy())
+            self.script(f". {value}" if name == "BASH_ENV" else value.lstrip("|")[:TEXT], state.copy())
         if operator == "=" and self.is_certain(values[0], state):
             state.certain = {**state.certain, name: value[:TEXT]}
 

@@ -120,7 +120,8 @@ def starter(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     if how == "@":
         return guard.script(" ".join(rest), state.elsewhere(), stdin)
     while rest and words[0] in ("sudo", "doas", "env") and re.match(r"[A-Za-z_]\w*=", rest[0]):
-        rest = rest[1:]
+        state, pair = state.copy(), rest.pop(0).partition("=")
+        state.variables[pair[0]] = pair[2]
     if len(rest) == 1 and " " in rest[0]:  # watch 'ls; rm x', env -S 'rm x'
         return guard.script(rest[0], state.copy(), stdin)
     return guard.run(rest, state, stdin)
@@ -228,7 +229,7 @@ def crontab(guard: Walker, words: list[str], state: State, stdin: str) -> None:
             guard.script(match[1], state.copy())
 
 
-def terminal(guard: Walker, words: list[str], state: State, stdin: str) -> None:
+def terminal(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     """tmux, screen: a command given to a new session, or typed into one."""
     rest = [word for word in words[1:] if word not in (";", "\\;")]
     kills = [word for word in rest if re.fullmatch(r"kill-(server|session|window|pane)|killp|killw|kill-ses", word)]
@@ -254,6 +255,7 @@ def terminal(guard: Walker, words: list[str], state: State, stdin: str) -> None:
             guard.script(started[0], state.copy())
         else:
             guard.run(started, state.copy(), "")
+    return marker(" ".join(words))  # of what runs there
 
 
 def make(guard: Walker, words: list[str], state: State, stdin: str) -> str:
