@@ -1,3 +1,3 @@
 """What two or more scripts share: the run-directory contract and the conventions of every CLI."""
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
