@@ -110,9 +110,9 @@ class Machine:
         return self.stack.pop()
 
     def top(self) -> Any:
-        value = self.pop()
-        self.stack.append(value)
-        return value
+        if len(self.stack) <= (self.marks[-1] if self.marks else 0):
+            raise Broken("malformed", "the pickle takes a value from an empty stack")
+        return self.stack[-1]
 
     def to_mark(self) -> list[Any]:
         if not self.marks:
@@ -338,17 +338,38 @@ def _read_bytes(cursor: Cursor, width: int, kind: type[Any]) -> Any:
     return data.decode("latin-1") if kind is str else kind(data)
 
 
+def _read_number(cursor: Cursor, width: int, signed: bool) -> int:
+    data = io.BufferedReader.read(cursor, width)  # too few bytes to be bounded by Cursor's own
+    if len(data) < width:
+        raise ValueError(f"expected {width} bytes, but only {len(data)} remain")
+    return int.from_bytes(data, "little", signed=signed)
+
+
+_NUMBERS = {"BININT": (4, True), "BININT2": (2, False), "LONG_BINPUT": (4, False), "LONG_BINGET": (4, False)}
 _READERS: dict[str, Any] = {
+    **{name: functools.partial(_read_number, width=width, signed=signed) for name, (width, signed) in _NUMBERS.items()},
     "STRING": _read_string,
     "BINSTRING": functools.partial(_read_bytes, width=4, kind=str),
     "BINBYTES": functools.partial(_read_bytes, width=4, kind=bytes),
     "BINBYTES8": functools.partial(_read_bytes, width=8, kind=bytes),
     "BYTEARRAY8": functools.partial(_read_bytes, width=8, kind=bytearray),
 }
-_OPCODES: dict[bytes, tuple[str, Any]] = {
-    opcode.code.encode("latin-1"): (opcode.name, _READERS.get(opcode.name, opcode.arg and opcode.arg.reader))
+_WATCHED = {"INT", "PROTO", "FRAME", "STOP", "BUILD", *_ENDS}  # what needs more than its action
+_OPCODES: dict[bytes, tuple[str, Any, bool]] = {
+    opcode.code.encode("latin-1"): (
+        opcode.name,
+        _READERS.get(opcode.name, opcode.arg and opcode.arg.reader),
+        opcode.name in ACTIONS and opcode.name not in _WATCHED,
+    )
     for opcode in pickletools.opcodes
 }
+
+
+def _check(name: str, argument: Any, length: int) -> None:
+    if (name == "PROTO" and int(argument or 0) > 5) or (name == "INT" and _is_odd(argument, length)):
+        raise Broken("malformed", f"the pickle has a {name} of {argument!s:.40}, as no pickler writes it")
+    if name not in ACTIONS:
+        raise Broken("refused-global", f"the pickle uses {name}, which no checkpoint needs")
 
 
 def read(cursor: Cursor) -> Machine:
@@ -360,13 +381,16 @@ def read(cursor: Cursor) -> Machine:
             code = byte()
             if code not in _OPCODES:
                 raise ValueError(f"opcode {code!r} unknown" if code else "it ends before its STOP")
-            name, reader = _OPCODES[code]
+            name, reader, plain = _OPCODES[code]
             at = cursor.tell() if name == "INT" else 0  # takes a while, so only where it is needed
             argument = byte()[0] if reader is pickletools.read_uint1 else reader(cursor) if reader else None
-            end = cursor.tell() if frame >= 0 or name in _ENDS else -2
             machine.count += 1
             if machine.count > MAX_OPCODES:
                 raise Broken("unknown", f"the pickle has more than {MAX_OPCODES} opcodes and was not read to its end")
+            if plain and frame < 0:  # nearly all of them
+                ACTIONS[name](machine, argument)
+                continue
+            end = cursor.tell() if frame >= 0 or name in _ENDS else -2
             if frame >= 0 and (end > frame or name == "FRAME" or (name == "STOP" and end != frame)):
                 message = "the pickle's opcodes cross the borders of its frames: readers differ in what they make of it"
                 raise Broken("hostile", message, fix=_DO_NOT_LOAD)
@@ -375,10 +399,7 @@ def read(cursor: Cursor) -> Machine:
             if name == "FRAME":
                 frame = end + int(argument or 0)
                 continue
-            if (name == "PROTO" and int(argument or 0) > 5) or (name == "INT" and _is_odd(argument, end - at)):
-                raise Broken("malformed", f"the pickle has a {name} of {argument!s:.40}, as no pickler writes it")
-            if name not in ACTIONS:
-                raise Broken("refused-global", f"the pickle uses {name}, which no checkpoint needs")
+            _check(name, argument, end - at)
             ACTIONS[name](machine, argument)
             frame = -1 if end == frame else frame
             if name == "BUILD":
