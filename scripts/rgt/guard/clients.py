@@ -15,13 +15,18 @@ import os
 from rgt.guard.argument_words import has_flag, operands, option, shlex_words, values_of
 from rgt.guard.precious_paths import UNKNOWN, is_result_file
 from rgt.guard.quick_start import WORDS, Regex, re
-from rgt.guard.shell_walk import Walker, mounts
+from rgt.guard.shell_walk import DEVICE, Walker, mounts
 from rgt.guard.word_expansion import State
 
 ENDS, LOOKS, THINGS = WORDS["ends"], WORDS["looks"], WORDS["things"]
 # of these alone one cannot tell whose they are: a web framework's server, a browser's session
 VAGUE, LIGHT = WORDS["vague"], WORDS["light"]
-_PARTS = Regex(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_PARTS = Regex(r"Re(?:Init|Set|Image|Boot|Start|Install|Build)|[A-Z]?[a-z]+|[A-Z]+(?![a-z])")  # ReInitDisk
+# batchdelete, rmall, mmdelfileset: a verb that stands in one word with how or what
+_GROWN = Regex(
+    r"(batch|bulk|multi|mass|force|auto|perma|mm|lv|vg|s3)?(delete|remove|destroy|terminate|purge|wipe|erase|unlink|kill|del|rm)"
+    r"(all|files?|dirs?|[a-z]*?)"
+)
 _VIEW = Regex(r"(?:Describe|List|Get|Show|Query|Inquiry|Search)(?=[A-Z])")
 _COMMAND = Regex(r"[A-Za-z][\w.:/@-]*")
 _ZERO = Regex(
@@ -31,11 +36,16 @@ _ZERO = Regex(
 _SETS = Regex(r"(?i)-*(?:\w+[-_])?(?:state|status|action|operation|power)")  # its value is what is done
 _STATE = Regex(
     r"(?i)[\"'](?:suspend|paused?|stop(?:ped)?|shutdown)[\"']\s*:\s*(?:true|1)|:NoExecute$"
+    r"|[\"'](?:active|running)[\"']\s*:\s*false|^(?!-)[\w./-]+[./-](?:stop(?:ped)?|suspend(?:ed)?|paused?)=(?!false|no)"
     r"|[\"'](?:replicas|desired_?(?:count|capacity|size)|num_?(?:nodes|replicas)|node_?count|min_?replicas)[\"']\s*:\s*0\b"
 )
 _DRY = Regex(
     r"-?-(?:dry[-_]?run|dry|what-?if|preview|check|check-mode|noop|no-op|simulate|pretend|print-only|show-only|plan-only"
     r"|validate-only|preview-only|no-execute|just-print|just-show|estimate-only|WhatIf)(?:=(?!none|false|False|0).*)?"
+)
+_RAW = Regex(
+    r"(?:^| )-{1,2}(?:rw|readwrite|mode|test|io_?type|w)[= ](?:rand|seq)?(?:write|rw|trim\w*)\b"
+    r"| -{1,2}(?:do-|over)?write\b"
 )
 _EXPIRES = Regex(r"(?i)lifecycle|\bilm\b|management-policy")  # of a bucket: rules that delete later
 _VERBS = (
@@ -51,7 +61,8 @@ _ACTION = Regex(
     r"Action[\"']?\s*[=:]\s*[\"']?(?:Stop|Terminate|Delete|Release|PowerOff|Poweroff|Reboot|Destroy|Remove)\w+"
 )
 _ENGINE = Regex(r"(?:docker|podman|containerd)\.sock|:237[56]\b")
-_CLUSTER = Regex(r"/apis?/[\w./]*namespaces/")
+_CLUSTER = Regex(r"/apis?/[\w./]*namespaces/|/redfish/v1/(?!Managers/).*/Actions/.*\.(?:Reset|Erase|Delete|Initialize)")
+_LOCAL = Regex(r"(?:localhost|127\.|0\.0\.0\.0|\[?::1|\[?$)")
 _BESIDE = Regex(r"volume|drive|storage|snapshot|bucket|\bjobs\b|template|endpoint|serverless")
 _CHOSEN = Regex(r"(?i)(?:best|last|latest|final|results?|metrics)\b")  # there is one of it, and it has this name
 _PLACE = Regex(
@@ -73,8 +84,16 @@ _SHARED = (".googleapis.com", ".azure.com", ".aliyuncs.com", ".tencentcloudapi.c
 
 def parts(text: str) -> list[str]:
     """terminate-instances, TerminateInstances, terminate_instances -> [terminate, instance]"""
-    found = [part.lower() for part in _PARTS.findall(text)]
+    found = [part for match in _PARTS.findall(text) for part in _grown(match.lower())]
     return [one[:-1] if one.endswith("s") and one[:-1] in THINGS | LIGHT else one for one in found]
+
+
+def _grown(word: str) -> list[str]:
+    match = None if word in ENDS else _GROWN.fullmatch(word)
+    if not match or not (match[1] or match[3]):
+        return [word]
+    whole = match[3].removesuffix("s") in THINGS | {"", "all", "file", "dir"}
+    return [part for part in match.groups() if part] if whole else [word]
 
 
 def about(words: list[str], known: bool) -> bool:
@@ -113,10 +132,12 @@ def ended_by(words: list[str], known: bool) -> int:
         name, equals, value = word.partition("=")
         last = words[i - 1] if words[i - 1].startswith("-") and "=" not in words[i - 1] else ""
         sets = known and ((equals and _SETS.fullmatch(name)) or (last and _SETS.fullmatch(last)))
-        if sets and (value or word).lower() in ENDS:
+        if sets and (value or word).lower() in ENDS - {"drain"}:  # a node that is drained finishes its jobs
             return i
         if word.startswith("-"):
-            if word.lstrip("-") in ENDS and len(word) > 3 and (known or about(before, False)):  # yarn app -kill
+            flag = word.lstrip("-")  # yarn app -kill, uberftp -rm, megacli -CfgLdDel
+            grown = known and flag[:1].isupper() and not ENDS.isdisjoint(parts(flag)[-1:])
+            if (grown or (flag in ENDS and (len(word) > 3 or flag == "rm"))) and (known or about(before, False)):
                 return i
             continue
         if last and last not in WORDS["boolean options"] and not (len(last) == 2 and last[1] in "yfqvad"):
@@ -130,6 +151,8 @@ def ended_by(words: list[str], known: bool) -> int:
         if looks and following not in ENDS:  # `mlflow run delete`: a noun
             return -1
         ends = not ENDS.isdisjoint((*named[:2], *named[-1:]))  # delete-pod, BatchDeletePods, pod-delete
+        if ends and following in WORDS["of a noun"]:  # gh release create
+            return -1
         if ends and (word.lower() in ENDS or len(named) > 1):
             after = parts(following) if _COMMAND.fullmatch(following) else []
             plain = after if LIGHT.issuperset(after) or THINGS.intersection(after) else []  # or it is a name
@@ -158,6 +181,7 @@ def is_ending_call(name: str, known: bool) -> bool:
     chain, _, last = name.replace("()", "").rpartition(".")
     named = parts(last)
     ends = named and (named[0] in ENDS or (len(named) > 1 and not ENDS.isdisjoint((*named[:2], *named[-1:]))))
+    ends = ends or (not WORDS["strong"].isdisjoint(named) and named[0] not in LOOKS - {"run"})  # run_service_delete_run
     of = parts(chain.rpartition(".")[2] if known else chain)  # images.prune
     return bool(ends) and about([*named, *(one for one in of if one != "api")], known)
 
@@ -196,8 +220,23 @@ def judge(guard: Walker, words: list[str], state: State, known: bool, generic: b
     expires = _EXPIRES.search(told) and re.search(r"(?i)expir|delete|\.json|days", line)
     if at >= 0 or (known and (empties(words) or (expires and not {"get", "ls", "list"} & set(words)))):
         ends(next((word for word in words[at + 1 :] if not word.startswith("-")), "") if at >= 0 else "")
-    elif not known and any(word.lstrip("-").split("=")[0] in WORDS["erases"] for word in words[1:]):
-        guard.lose([one for one in words[1:] if os.path.exists(state.path(one))], state, words, "removes")
+    elif not known:
+        erased(guard, words, state)
+
+
+def erased(guard: Walker, words: list[str], state: State) -> None:
+    """What a program that nobody knows is told to delete: paths that are here, and names of results elsewhere."""
+    for i, word in enumerate(words[1:], 1):
+        verb = _COMMAND.fullmatch(word) and "/" not in word and not WORDS["erases"].isdisjoint(parts(word))
+        if word.lstrip("-").split("=")[0] in WORDS["erases"] or (verb and "." not in word):
+            given = words[1:] if word[0] == "-" else words[i + 1 :]
+            here = [one for one in given if os.path.exists(state.path(one))]
+            guard.lose(here, state, words, "removes")
+            away = [one for one in given if one not in here and one[0] != "-" and ("/" in one or is_result_file(one))]
+            guard.lose(away, state.elsewhere(), words, "removes")
+            return
+        if word in LOOKS:
+            return
 
 
 def applies_end(words: list[str], state: State) -> bool:
@@ -217,7 +256,11 @@ def told_lines(guard: Walker, words: list[str], state: State, stdin: str) -> Non
 
 
 def writes(guard: Walker, words: list[str], state: State) -> None:
-    """A file that any program is told to write: -o FILE, download NAME --local-dir FOLDER."""
+    """A file that any program is told to write: -o FILE, download NAME --local-dir FOLDER; a disk: --rw=write."""
+    for word in words[1:]:
+        if "/dev/" in word and (_RAW.search(" ".join(words)) or re.match(r"-*(?:of|out\w*|dest\w*|target)=", word)):
+            for path in re.split("[:,]", word.rpartition("=")[2]):
+                guard.overwrite(path if DEVICE.match(path) else "/dev/null", state, words)
     renames = words[0] == "aria2c" and not has_flag(words, "--allow-overwrite")  # x.1.pt, when x.pt is there
     if (target := option(words[1:], "-o", "-O", "--output", "--out", "--outfile")) and not renames:
         into = option(words[1:], "--dir", "--output-dir", "--outdir", *["-d"] * (words[0] == "aria2c")) or ""
@@ -227,6 +270,8 @@ def writes(guard: Walker, words: list[str], state: State) -> None:
     folder = option(words[1:], "--local-dir", "--output-dir") or ""
     brought = [os.path.join(folder, name) for name in given[verb + 1 :]] if folder else given[verb + 2 :][-1:]
     brought += given[verb + 1 :][-1:] if "--key" in words else []
+    for name in values_of(words, "-p", "--pattern") or ["*"] if "--clobber" in words else []:  # gh release download
+        brought += guard.glob(os.path.join(option(words, "-D", "--dir") or ".", name), state)
     for path in brought + values_of(words, "-f", "--file") * (verb < 9):
         guard.overwrite(path, state, words)
 
@@ -364,6 +409,8 @@ def request(guard: Walker, method: str, url: str, data: str, words: list[str]) -
     place = engine or about([*named, *(["job"] if engine else [])], bool(known))
     calls = any(re.search(rf"\b{re.escape(call)}\b", data + path) for call in guard.table["calls"])
     if method == "DELETE":
+        away = not _LOCAL.match(host) and THINGS.union(("file", "weight")).intersection(named)
+        place = place or bool(away and not LIGHT.intersection(named))
         ends = (place or bool(_CODE.search(path))) and not (engine and path.split("/")[-2:-1] == ["images"])
     elif method in ("GET", "HEAD", "OPTIONS"):
         ends = bool(known and method == "GET" and _LAST.search(path.partition("?")[0]))
@@ -372,7 +419,7 @@ def request(guard: Walker, method: str, url: str, data: str, words: list[str]) -
         ends = calls or any(is_ending_call(one, bool(known)) for one in asked)
     else:
         said = ENDS.intersection(named) or _VALUE.search(data) or empties(["", data])
-        ends = place and bool(said or calls)
+        ends = place and bool(said or calls) and not re.search(r"ResetType\W+(?:Force)?On\b", data)
     if ends or _ACTION.search(f"{path} {data}"):
         box = re.split(r"[/?]", path.rstrip("/"))[-1]
         covered = profile if profile in guard.table["downs"] and not _BESIDE.search(url) else ""

@@ -56,6 +56,9 @@ _FILED = Regex(r"(?i)\bto\s+'([^']+)'|\binto\s+outfile\s+'([^']+)'|(?:^|\s)(?:\.
 # names that a file or a program's output holds; what such a list is about when it can only name harmless things
 _NAMED = Regex("\ue001[^\ue002]*?[\\w-]\\.(?:txt|lst|list|csv|tsv|jsonl?|db|sqlite3?|py|ya?ml)\\b[^\ue002]*\ue002")
 _HARMLESS = Regex(r"te?mp|cache|manifest|build|dist/|install|\.(?:pyc|o|log|bak|swp|orig|lock)\b|site-|git\ue006")
+_CREATES = Regex(
+    r"(?i)\bcreate\s+(?:or\s+replace\s+)?(?:te?mp(?:orary)?\s+)?(table|database|schema)\s+[\"`]?([\w.]+)(?<!\bif)\b"
+)
 _IMAGE = Regex("/(?!dev/|Volumes/)|.*\\.(?:img|raw|iso)$|\ue001losetup\ue006")
 _GONE = Regex(r"\b(?:state|mode)\s*[:=]\s*[\"']?(?:absent|terminated|stopped|deleted?|delobj|killed|powered-?off)\b")
 _CLOUD = Regex(
@@ -66,14 +69,11 @@ ROWS = {name: row for row in PROGRAMS["destroyers"] for name in row["names"].spl
 
 def by_row(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     row, told = ROWS[words[0]], " ".join(words[1:])
-    if row["how"] == "records":
-        named = values_of(words, "-f", "--file") + _SCRIPT.findall(f"{told}\n{stdin}")
-        files = [guard.content(path, state) for path in named]
-        for paths in _FILED.findall(" ".join([*words[1:], stdin, *files])):  # COPY ... TO 'x', .output x
-            guard.overwrite("".join(paths), state, words)
-        told = " ".join(_SELECT.sub("", text) for text in [*words[1:], stdin, *files])
+    told = queries(guard, words, state, stdin) if row["how"] == "records" else told
     targets, say = operands(words[1:], row.get("valued", "")), row.get("say", "removes")
-    if "unless" in row and re.search(row["unless"], told):
+    state.made.update({one: {} for one in targets} if words[0] == "createdb" else {})
+    own = words[0].endswith("db") and state.made.keys() >= {*targets}  # createdb x; dropdb x
+    if own or ("unless" in row and re.search(row["unless"], told)):
         return
     chosen = "only" not in row or re.search(row["only"], told)
     written = targets[int(row["at"]) :][:1] if "at" in row and (chosen or row["how"] != "write") else []
@@ -97,6 +97,31 @@ def by_row(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     elif row["how"] != "device" or len(words) > 1:
         kind = "path" if row["how"] == "records" else row["how"]
         guard.act(kind, f"{words[0]} {say} {' '.join(targets)}".strip(), words, words[-1] if targets else "")
+
+
+def queries(guard: Walker, words: list[str], state: State, stdin: str) -> str:
+    """The SQL that a client is given, without what only asks and without drops of what it created before."""
+    named = values_of(words, "-f", "--file") + _SCRIPT.findall(f"{' '.join(words[1:])}\n{stdin}")
+    files = [guard.content(path, state) for path in named]
+    for paths in _FILED.findall(" ".join([*words[1:], stdin, *files])):  # COPY ... TO 'x', .output x
+        guard.overwrite("".join(paths), state, words)
+    told = " ".join(_SELECT.sub("", text) for text in [*words[1:], stdin, *files])
+    for match in _CREATES.finditer(told):
+        own = rf"(?i)\bdrop\s+{match[1]}\s+(?:if\s+exists\s+)?[\"`]?{re.escape(match[2])}\b"
+        told = told[: match.end()] + re.sub(own, lambda one: " " * len(one[0]), told[match.end() :])
+    return told
+
+
+def order_file(guard: Walker, words: list[str], state: State, stdin: str) -> None:
+    """logrotate, mmapplypolicy, systemd-tmpfiles: the file that they are given says what is deleted."""
+    row, told = PROGRAMS["order files"][words[0]], " ".join(words[1:])
+    if re.search(row["unless"], told) or not re.search(row["only"], told):
+        return
+    for path in [*values_of(words[1:], "-P"), *operands(words[1:], row["valued"])]:
+        text = guard.content(path, state)
+        if not text.startswith("\ue001") and re.search(row["says"], text):
+            named = re.findall(r"(?<![\w%*])[/~][^\s'\"{}]+", text)
+            guard.lose(named or operands(words[1:], row["valued"]), state, words, "has deleted")
 
 
 def copy(guard: Walker, words: list[str], state: State, stdin: str) -> None:
@@ -469,7 +494,8 @@ def playbook(guard: Walker, words: list[str], state: State, stdin: str) -> None:
             module = next((key for key in re.findall(r"(?m)^\s*([\w.]+):", task) if key not in WORDS["task keys"]), "")
             named = parts(" ".join([module, *re.findall(r"\bkind:\s*(\w+)", task)]))  # k8s with the kind it is about
             ends = _GONE.search(task) and about(named, bool(_CLOUD.search(module)))
-            if ends or module.endswith(("reboot", "shutdown")):
+            formats = module.endswith("filesystem") and re.search(r"\bforce:\s*(?:true|yes)", task)
+            if ends or formats or module.endswith(("reboot", "shutdown")):
                 guard.act("end", f"{module} ends what it names", words)
             if re.search(r"\b(?:shell|command|raw|cmd)\s*:", task):
                 for line in re.findall(r"(?m)^\s*(?:[\w.]+:\s*)?[\"']?([^\s\"'].*?)[\"']?$", task):

@@ -26,12 +26,14 @@ STEMS = tuple(
     expire flush force-stop halt hibern kill nuke pause off power preempt prune purge reboot rebuild recycle redeploy
     reimage reinstall release remove reset restart rollback shelve shut softreset stop suspend teardown terminat undef
     undeploy uninstall unrent wipe bounce down exited disband dissolve forget obliterate trash unassign relinq
-    overwrit clean force""".split()
+    overwrit clean force unlink reinit""".split()
 )
 _LETTERS = bytes(sign if chr(sign).isalnum() or sign == 95 else 32 for sign in range(128)) + b" " * 128
 _NAMES = bytes(sign if chr(sign).isalnum() or sign in b"_-." else 32 for sign in range(128)) + b" " * 128
 # what may hide a word; the shell's `.`; nvidia-smi, which otherwise only looks; a file that any program may write
-_HIDING = rb"""\u|$|`|./|?|[|\"\"|''|\\|<(|: . |; . |& . |": ". |":". |smi -r|smi mig| -o| -O| --out|--local-dir"""
+_HIDING = (
+    rb"""\u|$|`|./|?|[|\"\"|''|\\|<(|: . |; . |& . |": ". |":". |smi -r|smi mig| -o| -O| --out|--local-dir|=/dev/"""
+)
 _SIGNS = tuple(_HIDING.split(b"|"))
 
 
@@ -51,7 +53,9 @@ def is_harmless(raw: bytes, table: bytes) -> bool:
         return False
     lines = raw.replace(b"\\n", b" ").replace(b"\\t", b" ").replace(b"\\r", b" ")
     words = {*lines.translate(_LETTERS).split(), *lines.translate(_NAMES).split()}  # of docker-compose: both
-    return not any(word.startswith(b"mkfs") or b'"%b"' % word in table for word in words)
+    return not any(
+        word.startswith(b"mkfs") or word.endswith((b"rm", b"del")) or b'"%b"' % word in table for word in words
+    )
 
 
 def read_table() -> bytes:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 
 from rgt.guard import clients, destroyers, outputs, wrappers
-from rgt.guard.argument_words import option, shlex_words
+from rgt.guard.argument_words import has_flag, option, shlex_words
 from rgt.guard.precious_paths import UNKNOWN, Precious, marker
 from rgt.guard.quick_start import PROGRAMS, WORDS, Regex, re
 from rgt.guard.shell_walk import LOSES, STARTS, Act, Walker
@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
 SCRIPTS = 30  # read for one line
 _OURS = Regex(r"(?:.*/)?(?:rgt|rgt\.pyz)$|.*/scripts/(?:transfer|checkpoints|gpu_gate|launch|guard|lease)\.py$")
-_RM = {"rm", "trash", "wipe", "shred"}
+# safe-rm, gfal-rm; of other file systems: irm, munlink, s3rm, arcrm, hpss_rm
+_RM = Regex(
+    r"(?:[\w.]+-)*(?:rm|trash|wipe|shred|unlink|remove)(?:-[\w.]+)*"
+    r"|(?:[a-z]|[a-z]\w{0,4}_|s3|arc|xrd|lcg|dmf)(?:rmr?|unlink|(?<=_)remove)"
+)
 _MODULES = {"wrappers": (wrappers, STARTS), "outputs": (outputs, STARTS), "destroyers": (destroyers, LOSES)}
 for _function, _names in PROGRAMS["functions"].items():
     _module, _table = _MODULES[_function.partition(".")[0]]
@@ -71,12 +75,13 @@ class Guard(Walker):
         return self.program(words[0], [name, *words[1:]], state, stdin)
 
     def program(self, path: str, words: list[str], state: State, stdin: str) -> str:
-        name = words[0]
+        name = "rm" if words[0] == "irm" and has_flag(words[1:2], "-r", "-f") else words[0]  # of iRODS; PowerShell's
+        words = [name, *words[1:]]
         for key in PROGRAMS["argument variables"].get(name, "").split():  # TF_CLI_ARGS_apply=-destroy terraform apply
             words = words + shlex_words(str(state.variables.get(key + "".join(words[1:2]) * (key[-1] == "_"), "")))
         self.ran = self.ran or name not in WORDS["quiet"] | {"echo", "printf"}
         known = name in self.table["commands"]
-        alike = "rm" if name == "grm" or ("-" in name and _RM.intersection(name.split("-"))) else ""  # safe-rm
+        alike = "rm" if name not in (*LOSES, *self.table["commands"]) and _RM.fullmatch(name) else ""
         alike = "mkfs" if name.startswith("mkfs.") else alike
         losing, program = LOSES.get(name) or LOSES.get(alike), STARTS.get(name)
         if known or not (losing or program or name in WORDS["data"]):
@@ -86,7 +91,7 @@ class Guard(Walker):
             clients.judge(self, given, state, known, not losing, stdin)
         if not losing and name not in WORDS["data"] and name not in ("echo", "printf"):
             destroyers.output_wiped(self, words, state, known)
-        told = [alike if alike and name not in LOSES else name, *words[1:]]
+        told = [alike or name, *words[1:]]
         out = losing(self, told, state, stdin) if losing and "-WhatIf" not in words else None
         if name in WORDS["escaping"]:
             wrappers.escaping(self, words, state, stdin)

@@ -248,7 +248,8 @@ def recipe(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     for names in re.findall(r"(?m)^(?:[-s]?include|import)\s+(.+)$", text):
         paths = [one.strip("'\"") for name in names.split() for one in guard.glob(name, inner)]
         text += "".join("\n" + guard.content(path, inner) for path in paths)
-    rules, values = read_rules(text.replace("\\\n", " ")), dict(_VARIABLE.findall(text))
+    rules = read_rules(text.replace("\\\n", " "))
+    values = {"RM": "rm -f", "MAKE": "make", **dict(_VARIABLE.findall(text))}
     told = operands(words[1:], "-C -f -j --directory --file --justfile --makefile")
     values.update(dict(word.split("=", 1) for word in told if "=" in word))
     targets = [word for word in told if "=" not in word] or list(rules)[:1]

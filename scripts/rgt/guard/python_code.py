@@ -205,7 +205,7 @@ class _Reader(ast.NodeVisitor):
             return self.paths(last, own, arguments[0] if arguments else [])
         if last == "join" and own and len(arguments) == 1:
             return [own[0].join(arguments[0])]
-        if last == "join" and len(arguments) > 1:
+        if last == "join":
             return self.joined([one or [marker("value")] for one in arguments], "/")
         if last in ("b64decode", "split", "fromhex", "decode", "encode", "strip", "format", *WORDS["python through"]):
             values = own or (arguments[0] if arguments else [])

@@ -350,8 +350,8 @@ def carried(guard: Walker, words: list[str], state: State, stdin: str, client: b
         name = name if guard.knows(name) else name.removesuffix("-cli")  # docker run amazon/aws-cli
         follows, plain = words[i - 1] in executes, words[i - 1][:1] != "-" or words[i - 1] == "--"
         started = started or word in executes
-        starts = (first and word[:1] != "-") or follows or (client and started and plain)
-        first = first and word[:1] == "-"
+        starts = (first and word[:1] != "-" and words[i - 1] != "--from") or follows or (client and started and plain)
+        first = first and (word[:1] == "-" or words[i - 1] in ("--from", "--with", "--package", "-p", "--python"))
         if " " in word and started and plain:
             guard.script(word, there.copy(), stdin)
         vague = name in common or name in executes
