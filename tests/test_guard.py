@@ -131,7 +131,20 @@ cut -d, -f2 stale.csv | xargs rm -rf
 printf 'runs\n' > d.txt; rm -rf $(grep -v '^#' d.txt)
 kill $(tmux list-panes -s -F '#{pane_pid}')
 gh codespace ssh -c x -- rm -rf runs
-nvme format-nvm /dev/nvme0n1""".splitlines()
+nvme format-nvm /dev/nvme0n1
+uberftp -rm -r gsiftp://host/scratch/checkpoints
+gfal-rm -r root://host//eos/checkpoints
+lfs hsm_remove /lustre/runs/exp1/best.pt
+dbxcli rm /backup/final.safetensors
+mmunlinkfileset gpfs0 runs
+megacli -CfgLdDel -L0 -a0
+fence_ipmilan -a bmc --action=off
+partclone.ext4 -r -s x.img -o /dev/sdb1
+isi sync jobs cancel 3
+psql -c "DROP TABLE runs; CREATE TABLE runs(a int)"
+psql -c "CREATE TABLE IF NOT EXISTS runs(a int); DROP TABLE runs"
+curl -X DELETE https://vectors.lab.edu/collections/embeddings
+kubectl annotate notebook nb kubeflow-resource-stopped=now""".splitlines()
 BESIDE = r"""lsof -ti:8080 | xargs kill
 pgrep -u $USER -f tensorboard | xargs -r kill
 bash ci/cleanup_cache.sh
@@ -205,6 +218,16 @@ printf 'build\n' > d.txt; rm -rf $(grep -v '^#' d.txt)
 xargs rm -f < build/install_manifest.txt
 gh codespace ssh -c x -- ls runs
 nvme list --output-format=json
+gfal-ls root://host//eos/checkpoints
+fio --filename=/dev/nvme0n1 --rw=randread --name=write
+mount -o rw /dev/sdb1 /mnt/x
+fence_ipmilan -a bmc -o status
+curl -X DELETE http://127.0.0.1:6333/collections/embeddings
+curl -X DELETE https://gitlab.com/api/v4/projects/1/repository/branches/old
+curl -X POST https://bmc/redfish/v1/Systems/1/Actions/ComputerSystem.Reset -d '{"ResetType":"On"}'
+kubectl annotate pod a note=stopped
+pass rm web/github
+gdb -p 4321 -batch -ex bt
 """.strip().splitlines()
 
 
@@ -234,6 +257,8 @@ SCRIPTS = {
     "tasks.py": "@task\ndef wipe(c):\n    c.run('rm -rf runs')\n@task\ndef tidy(c):\n    c.run('rm -rf build')\n",
     "play.yml": "- hosts: all\n  roles:\n    - tidy\n",
     "roles/tidy/tasks/main.yml": "- name: tidy\n  file:\n    path: /srv/runs\n    state: absent\n",
+    "rotate.conf": "/srv/runs/*/train.log {\n  rotate 0\n}\n",
+    "purge.pol": "RULE 'old' DELETE WHERE PATH_NAME LIKE '/gpfs/%/checkpoints/%'\n",
     "pod.yaml": "run: |\n  cd proj\n  rm -rf /ckpts/*\n",
 }
 
@@ -241,13 +266,15 @@ SCRIPTS = {
 NAMING = """./clean.sh runs, sudo bash -x clean.sh runs, cat clean.sh | sh -s -- runs, . ./clean.sh ckpts,
 python clean.py, make clean, npm run clean, xargs rm -rf < pods.txt, sbatch clean.sh runs,
 pwsh -File clean.ps1, jupyter execute clean.ipynb, papermill clean.ipynb out.ipynb, awk -f clean.awk, inv wipe,
-ansible-playbook play.yml, sky launch pod.yaml""".split(",")
+ansible-playbook play.yml, sky launch pod.yaml, logrotate -f rotate.conf, mmapplypolicy /gpfs -P purge.pol""".split(",")
 
 
 def test_a_named_script_is_read(world: Path) -> None:
     passing = [line for line in NAMING if not corpus.refused({"cmd": line, "files": SCRIPTS}, world, world.parent)]
     assert passing == []
     harmless: dict[str, object] = {"cmd": "sh clean.sh build; make tidy; python clean.py --dir build", "files": SCRIPTS}
+    assert not corpus.refused(harmless, world, world.parent)
+    harmless["cmd"] = "logrotate -d rotate.conf; mmapplypolicy /gpfs -P purge.pol -I test"
     assert not corpus.refused(harmless, world, world.parent)
     harmless["cmd"] = "inv tidy; jupyter nbconvert --to html clean.ipynb; ansible-playbook --check play.yml"
     assert not corpus.refused(harmless, world, world.parent)

@@ -24,7 +24,7 @@ VAGUE, LIGHT = WORDS["vague"], WORDS["light"]
 _PARTS = Regex(r"Re(?:Init|Set|Image|Boot|Start|Install|Build)|[A-Z]?[a-z]+|[A-Z]+(?![a-z])")  # ReInitDisk
 # batchdelete, rmall, mmdelfileset: a verb that stands in one word with how or what
 _GROWN = Regex(
-    r"(batch|bulk|multi|mass|force|auto|perma|mm|lv|vg|s3)?(delete|remove|destroy|terminate|purge|wipe|erase|unlink|kill|del|rm)"
+    r"(batch|bulk|multi|mass|force|auto|perma|system|secure|crypto|mm|lv|vg|s3)?(delete|remove|destroy|terminate|purge|wipe|erase|unlink|kill|del|rm)"
     r"(all|files?|dirs?|[a-z]*?)"
 )
 _VIEW = Regex(r"(?:Describe|List|Get|Show|Query|Inquiry|Search)(?=[A-Z])")
@@ -36,7 +36,7 @@ _ZERO = Regex(
 _SETS = Regex(r"(?i)-*(?:\w+[-_])?(?:state|status|action|operation|power)")  # its value is what is done
 _STATE = Regex(
     r"(?i)[\"'](?:suspend|paused?|stop(?:ped)?|shutdown)[\"']\s*:\s*(?:true|1)|:NoExecute$"
-    r"|[\"'](?:active|running)[\"']\s*:\s*false|^(?!-)[\w./-]+[./-](?:stop(?:ped)?|suspend(?:ed)?|paused?)=(?!false|no)"
+    r"|[\"'](?:active|running)[\"']\s*:\s*false|^(?!-)[\w./-]+[./-](?:stop(?:ped)?|suspend(?:ed)?|paused?)=(?!(?:false|no)$)"
     r"|[\"'](?:replicas|desired_?(?:count|capacity|size)|num_?(?:nodes|replicas)|node_?count|min_?replicas)[\"']\s*:\s*0\b"
 )
 _DRY = Regex(
@@ -45,8 +45,9 @@ _DRY = Regex(
 )
 _RAW = Regex(
     r"(?:^| )-{1,2}(?:rw|readwrite|mode|test|io_?type|w)[= ](?:rand|seq)?(?:write|rw|trim\w*)\b"
-    r"| -{1,2}(?:do-|over)?write\b"
+    r"| -{1,2}(?:do-|over)?write\b|(?:^|[ _])(?:p?write|unmap|erase|sanitize|zero|fill|wipe)(?=[ _]|$)"
 )
+_POWER = Regex(r"--?(?:action|power|operation|o)=(?:off|reboot|power-?off|(?:power-?)?cycle|shutdown)")
 _EXPIRES = Regex(r"(?i)lifecycle|\bilm\b|management-policy")  # of a bucket: rules that delete later
 _VERBS = (
     "terminated?|stop(?:ped)?|power[-_]?off|shut[-_]?down|release|destroy|deleted?|remove|deallocate|cancel|reset|halt"
@@ -62,6 +63,7 @@ _ACTION = Regex(
 )
 _ENGINE = Regex(r"(?:docker|podman|containerd)\.sock|:237[56]\b")
 _CLUSTER = Regex(r"/apis?/[\w./]*namespaces/|/redfish/v1/(?!Managers/).*/Actions/.*\.(?:Reset|Erase|Delete|Initialize)")
+_DELETED = THINGS | {"file", "weight", "collection", "index"}
 _LOCAL = Regex(r"(?:localhost|127\.|0\.0\.0\.0|\[?::1|\[?$)")
 _BESIDE = Regex(r"volume|drive|storage|snapshot|bucket|\bjobs\b|template|endpoint|serverless")
 _CHOSEN = Regex(r"(?i)(?:best|last|latest|final|results?|metrics)\b")  # there is one of it, and it has this name
@@ -132,7 +134,8 @@ def ended_by(words: list[str], known: bool) -> int:
         name, equals, value = word.partition("=")
         last = words[i - 1] if words[i - 1].startswith("-") and "=" not in words[i - 1] else ""
         sets = known and ((equals and _SETS.fullmatch(name)) or (last and _SETS.fullmatch(last)))
-        if sets and (value or word).lower() in ENDS - {"drain"}:  # a node that is drained finishes its jobs
+        power = _POWER.fullmatch(f"{last}={word}" if last else word)  # of any fencing agent
+        if power or (sets and (value or word).lower() in ENDS - {"drain"}):  # a node that is drained finishes its jobs
             return i
         if word.startswith("-"):
             flag = word.lstrip("-")  # yarn app -kill, uberftp -rm, megacli -CfgLdDel
@@ -148,7 +151,9 @@ def ended_by(words: list[str], known: bool) -> int:
         following = words[i + 1] if i + 1 < len(words) else ""
         verb = word.rpartition(":")[2]  # of heroku's ps:stop the last part is the verb
         looks = word in LOOKS or re.split("[-_]", verb)[0].lower() in LOOKS or _VIEW.match(verb)
-        if looks and following not in ENDS:  # `mlflow run delete`: a noun
+        noun = word not in WORDS["executes"] and THINGS.issuperset(parts(following))  # isi sync jobs cancel
+        noun = noun and "".join(words[i + 2 : i + 3]) in ENDS
+        if looks and following not in ENDS and not noun:  # `mlflow run delete`: a noun
             return -1
         ends = not ENDS.isdisjoint((*named[:2], *named[-1:]))  # delete-pod, BatchDeletePods, pod-delete
         if ends and following in WORDS["of a noun"]:  # gh release create
@@ -409,7 +414,8 @@ def request(guard: Walker, method: str, url: str, data: str, words: list[str]) -
     place = engine or about([*named, *(["job"] if engine else [])], bool(known))
     calls = any(re.search(rf"\b{re.escape(call)}\b", data + path) for call in guard.table["calls"])
     if method == "DELETE":
-        away = not _LOCAL.match(host) and THINGS.union(("file", "weight")).intersection(named)
+        last = parts(" ".join(UNKNOWN.sub("", path).rstrip("/").split("/")[-2:]))  # models/NAME: that is deleted
+        away = not _LOCAL.match(host) and _DELETED.intersection(one.removesuffix("s") for one in last)
         place = place or bool(away and not LIGHT.intersection(named))
         ends = (place or bool(_CODE.search(path))) and not (engine and path.split("/")[-2:-1] == ["images"])
     elif method in ("GET", "HEAD", "OPTIONS"):

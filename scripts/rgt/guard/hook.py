@@ -26,15 +26,15 @@ STEMS = tuple(
     expire flush force-stop halt hibern kill nuke pause off power preempt prune purge reboot rebuild recycle redeploy
     reimage reinstall release remove reset restart rollback shelve shut softreset stop suspend teardown terminat undef
     undeploy uninstall unrent wipe bounce down exited disband dissolve forget obliterate trash unassign relinq
-    overwrit clean force unlink reinit""".split()
+    overwrit clean force unlink reinit eradicat expung""".split()
 )
 _LETTERS = bytes(sign if chr(sign).isalnum() or sign == 95 else 32 for sign in range(128)) + b" " * 128
 _NAMES = bytes(sign if chr(sign).isalnum() or sign in b"_-." else 32 for sign in range(128)) + b" " * 128
 # what may hide a word; the shell's `.`; nvidia-smi, which otherwise only looks; a file that any program may write
 _HIDING = (
-    rb"""\u|$|`|./|?|[|\"\"|''|\\|<(|: . |; . |& . |": ". |":". |smi -r|smi mig| -o| -O| --out|--local-dir|=/dev/"""
+    rb"""nvme|dev/sd|\u|$|`|./|?|[|\"\"|''|\\|<(|: . |; . |& . |": ". |":". |smi -r|i mig| -o| -O|--out|--local-dir"""
 )
-_SIGNS = tuple(_HIDING.split(b"|"))
+_SIGNS = (b"=/dev/", *_HIDING.split(b"|"))
 
 
 def is_harmless(raw: bytes, table: bytes) -> bool:
@@ -54,7 +54,7 @@ def is_harmless(raw: bytes, table: bytes) -> bool:
     lines = raw.replace(b"\\n", b" ").replace(b"\\t", b" ").replace(b"\\r", b" ")
     words = {*lines.translate(_LETTERS).split(), *lines.translate(_NAMES).split()}  # of docker-compose: both
     return not any(
-        word.startswith(b"mkfs") or word.endswith((b"rm", b"del")) or b'"%b"' % word in table for word in words
+        word.startswith((b"mkfs", b"rm")) or word.endswith((b"rm", b"del")) or b'"%b"' % word in table for word in words
     )
 
 

@@ -26,7 +26,7 @@ _OURS = Regex(r"(?:.*/)?(?:rgt|rgt\.pyz)$|.*/scripts/(?:transfer|checkpoints|gpu
 # safe-rm, gfal-rm; of other file systems: irm, munlink, s3rm, arcrm, hpss_rm
 _RM = Regex(
     r"(?:[\w.]+-)*(?:rm|trash|wipe|shred|unlink|remove)(?:-[\w.]+)*"
-    r"|(?:[a-z]|[a-z]\w{0,4}_|s3|arc|xrd|lcg|dmf)(?:rmr?|unlink|(?<=_)remove)"
+    r"|(?:[a-z]|[a-z]\w{0,4}_|s3|gs|oss|arc|xrd|lcg|dmf|mega)(?:rmr?|unlink|(?<=_)remove)"
 )
 _MODULES = {"wrappers": (wrappers, STARTS), "outputs": (outputs, STARTS), "destroyers": (destroyers, LOSES)}
 for _function, _names in PROGRAMS["functions"].items():

@@ -73,8 +73,9 @@ class _Reader(ast.NodeVisitor):
         for target in node.targets:
             if isinstance(target, ast.Name):
                 self.values[target.id] = self.of(node.value)
-                if isinstance(node.value, ast.Call | ast.ListComp):
-                    self.names[target.id] = self.called(node.value)
+                made = self.called(node.value)
+                if isinstance(node.value, ast.Call | ast.ListComp) or made.split(".")[0] in self.imported:
+                    self.names[target.id] = made
             elif isinstance(target, ast.Attribute):
                 self.options[target.attr] = self.of(node.value)
 
@@ -239,12 +240,18 @@ class _Reader(ast.NodeVisitor):
             return self.names.get(node.id, node.id)
         if isinstance(node, ast.ListComp):
             return self.called(node.generators[0].iter)
+        if isinstance(node, ast.Subscript) and (key := self.of(node.slice)):  # vars(shutil)["rmtree"]
+            table = node.value
+            held = table.args[0] if isinstance(table, ast.Call) and table.args else table
+            return f"{self.called(held).removesuffix('.__dict__')}.{key[0]}"
         if not isinstance(node, ast.Call):
             return ""
         if isinstance(node.func, ast.Name) and node.func.id in WORDS["python through"] and node.args:
             return self.called(node.args[0])
         name, given = self.called(node.func), [self.of(one) for one in node.args]
         if name in ("__import__", "importlib.import_module") and given and given[0]:
+            return given[0][0]
+        if name == "eval" and given and given[0]:
             return given[0][0]
         if name == "getattr" and len(given) > 1 and given[1]:
             return f"{self.called(node.args[0])}.{given[1][0]}"
