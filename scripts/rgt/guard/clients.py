@@ -235,10 +235,10 @@ def erased(guard: Walker, words: list[str], state: State) -> None:
         verb = _COMMAND.fullmatch(word) and "/" not in word and not WORDS["erases"].isdisjoint(parts(word))
         if word.lstrip("-").split("=")[0] in WORDS["erases"] or (verb and "." not in word):
             given = words[1:] if word[0] == "-" else words[i + 1 :]
-            here = [one for one in given if os.path.exists(state.path(one))]
+            here = [one for one in given if one and os.path.exists(state.path(one))]
             guard.lose(here, state, words, "removes")
-            away = [one for one in given if one not in here and one[0] != "-" and ("/" in one or is_result_file(one))]
-            guard.lose(away, state.elsewhere(), words, "removes")
+            away = [one for one in given if one not in here and one[:1] != "-" and ("/" in one or is_result_file(one))]
+            guard.lose([] if state.fresh else away, state.elsewhere(), words, "removes")
             return
         if word in LOOKS:
             return
