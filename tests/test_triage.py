@@ -384,6 +384,14 @@ KEY = "LabelError: 'labels'"
         (SACCT % ("TIMEOUT", "0:0"), "EN3:cause"),
         (SACCT % ("FAILED", "1:0"), "?:unknown"),
         (SACCT % ("COMPLETED", "0:0"), ""),
+        (SACCT % ("COMPLETED", "0:0") + "81.1         monitor CANCELLED+     0:15\n", ""),  # a step stopped on purpose
+        (SACCT % ("CANCELLED+", "0:15") + "81.1         monitor CANCELLED+     0:15\n", "EN4:cause"),
+        ("81.1         monitor CANCELLED+     0:15\n", "EN4:cause"),
+        # a step that the loss scaler left out
+        ("it 1 loss 0.8\nit 2 loss nan scale 8 (skipped 1 step)\nit 3 loss 0.7\nit 4 loss 0.7\nit 5 loss 0.6\n", ""),
+        ("it 1 loss 0.8\nit 2 loss nan scale 8\nit 3 loss 0.7\nit 4 loss nan\nit 5 loss 0.6\n", "PS1:cause"),
+        # the limit, not who enforced it
+        ("Job deleted at request of root@a\njob 31 exceeded MEM usage hard limit (2528 > 1126)\n", "SL59:cause"),
         ("JobId=1 JobName=train\n   JobState=CANCELLED Reason=None\n   ExitCode=0:15\n", "EN4:cause"),
         ("[1.000000] a\n[2.000000] Memory cgroup out of memory: Killed process 5 (python3)\n", "U9:kernel log"),
     ],

@@ -9,6 +9,7 @@ What training survived, hints, and what a logger calls information are not findi
 
 from __future__ import annotations
 
+import math
 import re
 import signal
 from collections.abc import Iterable, Iterator
@@ -17,6 +18,7 @@ from typing import Any
 
 from rgt.catalogue.entries import KINDS, NEAR, Entry
 from rgt.log.printed import bare_line
+from rgt.triage.curve import NAN, SKIPS
 from rgt.triage.scan import ENOUGH, EXIT, FAILED, NCCL, STRONG, WEIGHT, Place, Plan, Trace, Traceback
 
 CAUSE, KERNEL, EXIT_CODE, UNKNOWN, AFTERMATH = "cause", "kernel log", "exit code", "unknown", "aftermath"
@@ -47,6 +49,7 @@ _MILD = re.compile(
 )
 _WAITED = re.compile(r"\bWarning +Failed(?:Scheduling|Mount|AttachVolume|CreatePodSandBox|ToPull)\b|pull(?:ing)? image")
 _WARNS = re.compile(r"\w+Warning: |\b[Ww]arning[:!]")
+_STEP = re.compile(r"\d+\.\d+ .*CANCELLED")  # sacct's row of a step: the job has its own
 _MESSAGE_LINES = 15  # of an exception, after the line that names it
 _GONE_ON, _SOON = 200, 3  # lines after a weak alarm, and after words such as "unable to": it was no failure
 # Raised because another process failed: told only when nothing else is known.
@@ -148,10 +151,19 @@ class Incident:
             return went_on > 0 or self.trace.lines - self.end > far or self.trace.ended > self.end
         if self.trace.placed > self.place.line and _WAITED.search(self.place.text):
             return True
-        warned = self.weight < STRONG and {place.level for _, place, _ in self.evidence} == {"W"}
-        if went_on >= ENOUGH or self.ignored or self.trace.ended > self.place.line:
+        warned = self.weight < STRONG and {(place.level, near) for _, place, near in self.evidence} == {("W", False)}
+        if went_on >= ENOUGH or self.ignored or self.trace.ended > self.place.line or self._mended:
             return True
         return warned and bare_line(re.split(rb"[\r\n]+", self.trace.tail.rstrip())[-1]).level == "I"
+
+    @property
+    def _mended(self) -> bool:
+        """A step that was cancelled in a Slurm job that completed; a nan after which every loss is finite."""
+        if self.trace.ended and _STEP.match(self.place.text):
+            return True
+        later = [(line, value) for line, _, value, _ in self.trace.curve.points if line > self.place.line]
+        nan = bool(self.evidence) and all(entry.curve == NAN for entry, _, _ in self.evidence)
+        return nan and len({line for line, _ in later}) >= SKIPS and all(math.isfinite(value) for _, value in later)
 
     def fallback(self) -> tuple[Entry, Place] | None:
         """What can be said of an exception that no entry knows: of the root, else of the first one."""

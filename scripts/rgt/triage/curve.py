@@ -27,6 +27,7 @@ _SHOWN = 200  # characters of a line
 _LAST = 5  # points that are the end of the curve
 _TIMES, _FAR = 10, 1000  # the loss at its start, and its best: it exploded; of a few points only
 _FEW = 10
+SKIPS = 3  # finite losses after a single nan
 _OVERFLOW = re.compile(
     r"(?:[Gg]radient overflow|OVERFLOW!|[Oo]verflow detected|[Ss]kipping step).{0,200}?"
     r"(?:loss scale|scale)(?: (?:of|to|from))?[ :=]+(?:[\d.e+-]+ (?:->|to) )?(\d+(?:\.\d+)?(?:e[+-]?\d+)?)"
@@ -106,7 +107,8 @@ class Curve:
             first = curve[since]
             return Shown(NAN, first[0], first[3], f"{first[1]} is {curve[-1][2]:g} from here to the end of the log")
         lately = bad[-2 * _LAST :]
-        if losses and sum(lately) * _LAST >= len(lately):
+        skipped = sum(lately) == 1 and not any(bad[-SKIPS:])  # a step that a scaler left out
+        if losses and not skipped and sum(lately) * _LAST >= len(lately):
             first, seen = curve[bad.index(True)], f"{sum(lately)} of the last {len(lately)} lines"
             return Shown(NAN, first[0], first[3], f"{first[1]} is not finite in {seen}")
         values = [point[2] for point in curve if math.isfinite(point[2])]

@@ -132,7 +132,8 @@ BUILT_IN = {
         r"(?i:exit(?:ed)?)[ _](?:with )?(?:non-zero )?(?:exit )?(?:status|code)[ :=]+-?[1-9]",
         r"exitcode *[:=] *-?[1-9]|return(?:ed)?[ _]?code[ =:]+-?[1-9]|non-zero exit status [1-9]|Exit Code: +[1-9]",
         r"[Ee]xited \([1-9]|\"ExitCode\": [1-9]|ExitCode=[1-9]|ExitCode=0:[1-9]",
-        r"(?:FAILED|OUT_OF_ME\w*|CANCELLED|NODE_FAIL|TIMEOUT|PREEMPTED)\+? +\d+:\d+",  # sacct
+        r"(?:FAILED|OUT_OF_ME\w*|NODE_FAIL|TIMEOUT|PREEMPTED)\+? +\d+:\d+",  # sacct
+        r"^[^.\s]+(?:\.\D\S*)? .*CANCELLED\+? +\d+:\d+",  # of the job: one of its steps may be stopped on purpose
     ),
 }
 _BAD = r"(?i:errors?|exceptions?|failed|failures?)"
