@@ -494,3 +494,48 @@ def test_other_encodings(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes("我们的方法在 CIFAR-10 上的准确率为 92.4%。".encode("gb18030"))
     (tmp_path / "b.txt").write_bytes("Ours reaches 92.4% accuracy on CIFAR-10.".encode("utf-16"))
     assert len(drifts(reconcile(tmp_path))) == 2
+
+
+# labels that no value knows: only the digits tell what rows and columns are
+SCORES = {
+    "alpha_v1": {"north": {"f1": 71.34, "auc": 80.12}, "south": {"f1": 65.27, "auc": 77.43}},
+    "beta_v2": {"north": {"f1": 73.58, "auc": 82.91}, "south": {"f1": 66.49, "auc": 78.65}},
+    "gamma_v3": {"north": {"f1": 75.83, "auc": 84.36}, "south": {"f1": 69.71, "auc": 79.84}},
+}
+FOREIGN = """| | N, F | N, A | S, F | S, A |
+|---|---|---|---|---|
+| eins | 71.3 | 80.1 | 65.3 | 77.4 |
+| zwei | 73.6 | 82.9 | 66.5 | 78.7 |
+| drei | 75.8 | 84.4 | 69.7 | 79.8 |
+"""
+CHANGED = {
+    "right": ("", "", []),
+    "transposed": ("66.5", "65.6", [(4, "65.6")]),
+    "of another row": ("84.4", "82.9", [(5, "82.9")]),
+    "a rival's row": ("| zwei | 73.6 | 82.9 | 66.5", "| zwei | 74.1 | 81.3 | 68.2", []),
+}
+
+
+def valued(folder: Path, values: dict[str, Any], text: str) -> dict[str, Any]:
+    (folder / "results.json").write_text(json.dumps(values))
+    (folder / "a.md").write_text(text)
+    return front_door.report("reconcile.py", "--values", "results.json", "a.md", cwd=folder)
+
+
+@pytest.mark.parametrize(("old", "new", "found"), CHANGED.values(), ids=CHANGED)
+def test_a_table_is_read_by_its_values(tmp_path: Path, old: str, new: str, found: list[tuple[int, str]]) -> None:
+    assert drifts(valued(tmp_path, SCORES, FOREIGN.replace(old, new) if old else FOREIGN)) == found
+
+
+def test_a_column_that_states_another_branch_is_that_branch(tmp_path: Path) -> None:
+    values = {
+        "model": "Quill",
+        "runs": {
+            "sft-full": {"bench": {"writing": 8.55, "math": 4.81, "coding": 5.35, "stem": 8.45}},
+            "sft-curated": {"bench": {"writing": 8.83, "math": 5.25, "coding": 5.72, "stem": 8.71}},
+        },
+    }
+    rows = "| writing | 8.55 | 8.83 |\n| math | 4.81 | 5.25 |\n| coding | 5.35 | 5.72 |\n| stem | 8.45 | 8.71 |\n"
+    assert (
+        drifts(valued(tmp_path, values, f"# Quill, sft-curated\n\n| | full | curated |\n|---|---|---|\n{rows}")) == []
+    )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rgt.errors import RgtError
 from rgt.reconcile.aliases import document_aliases
+from rgt.reconcile.alignment import REASON
 from rgt.reconcile.judgement import Outcome
 from rgt.reconcile.passages import Block, Passage, Table, read_document, text_of
 from rgt.reconcile.sentences import sentence_outcomes
@@ -41,16 +42,19 @@ def examine(path: Path, vocabulary: Vocabulary, everything: bool) -> Examined:
         blocks = list(read_document(path))
         vocabulary = vocabulary.extended(document_aliases(blocks, vocabulary))
         ours = own_method(blocks, vocabulary)
+        outcomes: list[Outcome] = []
         for block in blocks:
             read = table_outcomes if isinstance(block, Table) else sentence_outcomes
-            outcomes = list(read(block, vocabulary, ours))  # type: ignore[arg-type]
-            doubt_reading(outcomes)
-            for outcome in outcomes:
-                kind = outcome.kind
-                examined.counts[kind if kind != "drift" or outcome.sure != "likely" else "likely"] += 1
-                if kind not in ("match", "derived") or everything:
-                    outcome.place.weigh = None  # it holds the vocabulary, and this goes to another process
-                    examined.kept.append(outcome)
+            found = list(read(block, vocabulary, ours))  # type: ignore[arg-type]
+            doubt_reading(found)
+            outcomes += found
+        doubt_names(outcomes)
+        for outcome in outcomes:
+            kind = outcome.kind
+            examined.counts[kind if kind != "drift" or outcome.sure != "likely" else "likely"] += 1
+            if kind not in ("match", "derived") or everything:
+                outcome.place.weigh = None  # it holds the vocabulary, and this goes to another process
+                examined.kept.append(outcome)
     except RgtError as error:
         examined.unreadable = error.message
     except Exception as error:  # markup can be anything; one document hides no other
@@ -67,6 +71,18 @@ def doubt_reading(outcomes: list[Outcome]) -> None:
     why = f"{len(drifts)} of {agreed + len(drifts)} numbers here differ: read wrongly, or all of it is of other runs"
     for number, one in enumerate(drifts):
         one.kind, one.sure, one.why = ("unexplained" if number else "drift"), "likely", why
+
+
+def doubt_names(outcomes: list[Outcome]) -> None:
+    """Nobody writes the values of B for those of A again and again: there the name of B was read as A."""
+    taken: dict[tuple[frozenset[tuple[str, str]], ...], list[Outcome]] = {}
+    for one in outcomes:
+        if one.kind == "drift" and one.equals and one.sure == "likely" and REASON not in one.why:
+            a, b = one.facts[0].terms.items(), one.equals[0].terms.items()
+            taken.setdefault((frozenset(a - b), frozenset(b - a)), []).append(one)
+    for same in taken.values():
+        for one in same if len(same) > 1 else ():
+            one.kind, one.sure, one.why = "unexplained", "", f"{len(same)} times here: a name that was misread"
 
 
 def own_method(blocks: list[Block], vocabulary: Vocabulary) -> tuple[str, str] | None:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from rgt.reconcile.alignment import align
 from rgt.reconcile.facts import FULL_NAMES, UNITS, key_words, kind_of, known_words
 from rgt.reconcile.judgement import Outcome, Place, Terms, direction, judged
 from rgt.reconcile.numerals import find_numerals, has_digit
@@ -104,6 +105,7 @@ def table_outcomes(table: Table, vocabulary: Vocabulary, ours: tuple[str, str] |
     _learn(places, rows, columns, vocabulary)
     outcomes = judged([place for found in places for place, _ in found], vocabulary)
     columns_of = [column for found in places for _, column in found]
+    align(outcomes, [(row, column) for row, found in enumerate(places) for _, column in found], vocabulary)
     for column in set(columns_of):
         judge_changes([one for one, at in zip(outcomes, columns_of, strict=True) if at == column])
     yield from outcomes

@@ -1,0 +1,190 @@
+"""A table read by its values alone: what the other cells of a row and of a column have in common is what a cell is.
+
+Names are spelled in as many ways as there are authors; digits are not. A value has parts (the terms of its axes, the
+keys of its path). Where nearly all other numbers of a column state values with the same parts, and those of its row
+do, too, one value of the file may have all of these: that is what the cell must be, whatever the labels seem to say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rgt.reconcile.facts import Fact
+from rgt.reconcile.judgement import Outcome
+from rgt.reconcile.readings import agrees, matches, slip
+from rgt.reconcile.vocabulary import Vocabulary
+
+_NEARLY = 0.75  # of the other cells of a line
+_OTHERS = 3  # cells of the row and the column together that must agree
+_LIKE = 0.6  # relative difference, beyond which a number that is no other value is something else
+_LARGE = 4000  # cells: a table of raw data
+REASON = "the other cells of its row and column are those of this value"
+
+Part = tuple[str, object]
+
+
+@dataclass(eq=False)
+class _Cell:
+    outcome: Outcome
+    row: int
+    column: int
+    equal: int  # the set of facts that it states
+    facts: int = 0  # of these, the ones that suit its column and row
+
+    def __post_init__(self) -> None:
+        self.facts = self.equal
+
+    def line(self, axis: int) -> int:
+        return self.column if axis else self.row
+
+
+@dataclass
+class _Line:
+    """What the cells of a row or a column are of."""
+
+    cells: list[_Cell]  # those that agree
+    parts: set[Part]  # which they share
+    facts: int  # with all of these parts
+
+
+class _Grid:
+    """The cells of a table by rows (0) and columns (1)."""
+
+    def __init__(self, cells: list[_Cell], vocabulary: Vocabulary) -> None:
+        self.having: dict[Part, int] = {}
+        self.parts = {fact.bit: [*_parts_of(fact)] for fact in vocabulary.facts}
+        for bit, parts in self.parts.items():
+            for part in parts:
+                self.having[part] = self.having.get(part, 0) | bit
+        self.vocabulary, self.lines = vocabulary, [_lines(cells, axis) for axis in (0, 1)]
+        # a rival's row and a column of something else state few values of the file
+        self.known = [
+            {at for at, line in lines.items() if 2 * sum(one.facts != 0 for one in line) >= len(line)}
+            for lines in self.lines
+        ]
+        self.common: list[dict[int, _Line]] = [{}, {}]
+        longer = int(len(self.lines[0]) > len(self.lines[1]))
+        for axis in (longer, 1 - longer):  # of the values that a cell may state, those of its column and row
+            self.common[axis] = {at: self._shared(line, axis) for at, line in self.lines[axis].items()}
+            for cell in cells:
+                cell.facts = cell.facts & self.common[axis][cell.line(axis)].facts or cell.facts
+        self.common[longer] = {at: self._shared(line, longer) for at, line in self.lines[longer].items()}
+
+    def _shared(self, cells: list[_Cell], axis: int, share: float = _NEARLY) -> _Line:
+        """The parts that nearly all cells share in one value each, general ones first."""
+        cells = [one for one in cells if one.line(1 - axis) in self.known[1 - axis]]
+        need = max(1, share * len(cells))
+        counts, certain = Counter[Part](), set[Part]()
+        for one in cells:
+            each = [{*self.parts[fact.bit]} for fact in self.vocabulary.members(one.facts)]
+            counts.update(set[Part]().union(*each))
+            certain.update(set.intersection(*each) if each else ())  # whichever of them it states
+        shared = [part for part, count in counts.items() if count >= need and part in certain]
+        parts, facts = set[Part](), self.vocabulary.every
+        for part in sorted(shared, key=lambda part: (-counts[part], -self.having[part].bit_count(), str(part))):
+            fewer = facts & self.having[part]
+            if sum(one.facts & fewer != 0 for one in cells) >= need:
+                facts = fewer
+                parts.add(part)
+        return _Line([one for one in cells if one.facts & facts] if parts else [], parts, facts)
+
+    def meant(self, cell: _Cell) -> int:
+        """The facts that its row and its column leave; 0 where these say nothing, or against each other."""
+        for own, share in ((False, _NEARLY), (False, 1.0), (True, _NEARLY), (True, 1.0)):
+            lines = [self._around(cell, axis, own, share) for axis in (0, 1)]
+            told = [self._told(line, axis) for axis, line in enumerate(lines)]
+            sizes = [len(line.cells) for line in lines]
+            if not all(told) or sum(sizes) < _OTHERS or (own and min(sizes) < _OTHERS):
+                continue
+            facts = self.vocabulary.every
+            for part in told[0] | told[1] | lines[0].parts & lines[1].parts:
+                facts &= self.having[part]
+            # of two cells that deny each other the words tell the wrong one
+            pairs = [line.cells[0].outcome.kind for line in lines if len(line.cells) == 1]
+            tied = own or (pairs and ({*pairs} != {"match"} or cell.outcome.kind == "match"))
+            if facts and (facts & cell.equal or not tied):
+                return facts
+        return 0
+
+    def _around(self, cell: _Cell, axis: int, own: bool, share: float) -> _Line:
+        """Its row or column: the other cells, and where one of these may be wrong, its own, too."""
+        line = self._shared([one for one in self.lines[axis][cell.line(axis)] if own or one is not cell], axis, share)
+        across = self.common[1 - axis]  # what is itself out of place tells nothing
+        line.cells = [one for one in line.cells if one.facts & across[one.line(1 - axis)].facts]
+        return line
+
+    def _told(self, line: _Line, axis: int) -> set[Part]:
+        """What the cells of a row have from their row: not what each of them has from its own column."""
+        told = set(line.parts) if line.cells else set()
+        for part in line.parts:
+            if all(part in self.common[1 - axis][one.line(1 - axis)].parts for one in line.cells):
+                told.discard(part)
+        return told
+
+
+def align(outcomes: list[Outcome], at: list[tuple[int, int]], vocabulary: Vocabulary) -> None:
+    """Judges the cells of one table again, in place. `at`: row and column of each."""
+    cells = []
+    for outcome, (row, column) in zip(outcomes, at, strict=True):
+        numeral = outcome.place.numeral
+        if numeral.digits > 1 and not numeral.role:
+            equal = [*matches(vocabulary, numeral, outcome.place.unit)]
+            cells.append(_Cell(outcome, row, column, sum(fact.bit for fact in equal)))
+            same = sum(fact.bit for fact in equal if agrees(fact, numeral, outcome.place.unit))
+            cells[-1].facts = same or cells[-1].equal
+    if not _OTHERS < len(cells) <= _LARGE:
+        return
+    grid = _Grid(cells, vocabulary)
+    meant = [(cell, facts) for cell in cells if (facts := grid.meant(cell))]
+    for cell, facts in meant:
+        if facts & cell.equal:
+            _agreed(cell, facts, vocabulary)
+        elif not facts & (facts - 1) and not any(
+            one.facts & facts for one in cells if one.row == cell.row or one.column == cell.column
+        ):
+            (fact,) = vocabulary.members(facts)
+            _missed(cell, fact, vocabulary)
+
+
+def _parts_of(fact: Fact) -> Iterable[Part]:
+    yield from fact.terms.items()
+    yield "axes", frozenset(fact.terms)
+    for key in re.sub(r"#\d+|'+$", "", fact.id).split("/"):
+        yield "/", key
+
+
+def _lines(cells: list[_Cell], axis: int) -> dict[int, list[_Cell]]:
+    lines: dict[int, list[_Cell]] = {}
+    for cell in cells:
+        lines.setdefault(cell.line(axis), []).append(cell)
+    return lines
+
+
+def _agreed(cell: _Cell, facts: int, vocabulary: Vocabulary) -> None:
+    one = cell.outcome
+    allowed = one.kind == "drift" and one.facts and one.facts[0].bit & facts  # what the words say is possible, too
+    if one.kind != "match" and "spread" not in one.why and not allowed:
+        own = list(vocabulary.members(facts & cell.equal))
+        one.kind, one.facts, one.expected, one.sure, one.why, one.equals = "match", own, None, "", "", []
+
+
+def _missed(cell: _Cell, fact: Fact, vocabulary: Vocabulary) -> None:
+    one, place = cell.outcome, cell.outcome.place
+    if one.kind == "match" and any(_named(each, one, vocabulary) for each in one.facts):
+        return
+    miss = slip(fact, place.numeral, place.unit)
+    if not miss or place.numeral.digits < 3 or (one.kind == "drift" and fact in one.facts):
+        return
+    if not cell.equal and miss.apart > _LIKE:
+        return
+    one.kind, one.facts, one.expected, one.sure = "drift", [fact], miss.expected, "likely"
+    one.why, one.equals = f"{miss.what}: {REASON}", list(vocabulary.members(cell.equal))[:4]
+
+
+def _named(fact: Fact, one: Outcome, vocabulary: Vocabulary) -> bool:
+    """Do its row and column say in words that it is this one?"""
+    said = one.place.own.keys() - one.place.inferred
+    return all(axis in said for axis in fact.terms if len(vocabulary.axes[axis]) > 1)
