@@ -81,8 +81,9 @@ Epoch(train)  [1][ 50/196]  lr: 1.0000e-02  eta: 0:12:34  time: 0.2500  loss: 2.
 [2024-01-01 10:00:00,123] [INFO] [logging.py:96:log_dist] [Rank 0] step=10, skipped=0, lr=[1e-05]
 ## torchtitan: {"step": 10, "tokens_per_s": 1234.0, "metrics": {"loss": 7.1234, "mfu": 12.34}}
 [titan] 2025-01-01 - root - INFO - step: 10  loss:  7.1234  memory: 20.00GiB(50.0%)  tps: 1,234  mfu: 12.34%
-## torchtune: {"step": 100, "total": 1000, "eta": 540.0, "it_per_s": 1.6, "elapsed": 60.0, "metrics": {"loss": 1.23}}
-1|100|Loss: 1.23:  10%|██ | 100/1000 [01:00<09:00,  1.60it/s]
+## torchtune: {"epoch": 2, "step": 1100, "batch": 100, "batches": 1000, "epoch_eta": 540.0, "it_per_s": 1.6, \
+"elapsed": 60.0, "metrics": {"loss": 1.23}}
+2|1100|Loss: 1.23:  10%|██ | 100/1000 [01:00<09:00,  1.60it/s]
 ## llm.c: {"step": 19, "it_per_s": 8.0, "tokens_per_s": 123456.7, "metrics": {"loss": 7.12, "lr": 0.00012, "norm": \
 1.23}}
 step    19 | loss: 7.12 | lr 1.2e-4 | norm: 1.23 | dt: 125.0ms | tok/sec: 123456.7

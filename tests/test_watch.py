@@ -453,6 +453,15 @@ def test_restart_loop_and_its_look_alikes() -> None:
     epochs = [f"{n * 10}%|#| {n}/10 [00:01<00:01, 2.00it/s]" for _ in range(5) for n in range(1, 11)]
     history = recorded(*epochs)
     assert "restarts" not in judged(*epochs) and history.base + (history.step or 0) == 50
+    resumed = [
+        f"epoch {n} loss 1.0" if n else f"=> loaded checkpoint (step {start})"
+        for start in (0, 10, 20, 30)
+        for n in (0, start + 1, start + 15)
+    ]
+    assert "restarts" in judged(*resumed)  # where it resumed is no progress
+    strides = [f"iteration:{n // 82} step:{n % 82}/82, NER loss:2.0" for n in range(18, 1800, 18)]
+    assert "restarts" not in judged(*strides)
+    assert "restarts" not in judged(*(f"Epoch [{e}/5], Batch Loss: 0.2" for e in range(1, 5) for _ in range(9)))
 
 
 def jumping(at: range | tuple[int, ...], stays: float = 0.0) -> list[str]:
@@ -552,6 +561,20 @@ def test_words_that_are_no_accident_and_accidents_inside_a_bar() -> None:
             {"epoch": 1, "batch": 10, "batches": 50, "it_per_s": 2.0, "metrics": {"loss": 5.0}},
         ),
         ('{"event": "eval", "step": 5, "loss": 2.5}', {"step": 5, "metrics": {"val_loss": 2.5}}),
+        ("Epoch[0] Batch [50-100]  loss=2.5", {"epoch": 0, "step": 100, "metrics": {"loss": 2.5}}),
+        ("Ep. 4 : Up. 500 : Cost 1.5 : L.r. 1e-4", {"epoch": 4, "step": 500, "metrics": {"loss": 1.5, "lr": 1e-4}}),
+        (
+            "5: 2.5, 3.5 avg, 0.001 rate, 4.0 seconds, 640 images",
+            {"step": 5, "it_per_s": 0.25, "metrics": {"loss": 3.5, "lr": 0.001}},
+        ),
+        ("Epoch: 3 Train ELBO: -100.5", {"epoch": 3, "metrics": {"train_loss": 100.5}}),
+        ("Saving dict for global step 9: loss = 2.5", {"step": 9, "metrics": {"val_loss": 2.5}}),
+        ("objective function for 'output' for minibatches 0-99 is -3.5 over 64 frames", {"metrics": {"loss": 3.5}}),
+        ("At iteration 6/10/10, BCER train=92.5%", {"step": 6, "total": 10, "metrics": {"train_cer": 92.5}}),
+        (
+            "epoch 3 training [time: 4.0s, train loss: 7.5]",
+            {"epoch": 3, "epoch_time": 4.0, "metrics": {"train_loss": 7.5}},
+        ),
     ],
 )
 def test_counters_and_losses_of_rare_styles(line: str, expected: dict[str, Any]) -> None:
@@ -563,6 +586,10 @@ def test_counters_and_losses_of_rare_styles(line: str, expected: dict[str, Any])
     [
         ("[1]+  Killed                  nohup python train.py > train.out 2>&1", "killed"),
         ("pod was preempted by scheduler", "killed"),
+        ("WARNING: spot instance interruption notice received", "killed"),
+        ("srun: Terminating job step 1231676.0", "killed"),
+        ("Received 15 death signal, shutting down workers", "killed"),
+        ("srun: error: gpu07: task 0: Out Of Memory", "oom"),
         ("run.sh: line 9: 35103 Terminated              python3 train.py", "killed"),
         ("进程被系统终止（signal 9，内存不足），退出码 137", "killed"),
         ("[ Stack-Trace: ]", "crash"),
@@ -586,6 +613,9 @@ def test_three_starts_from_the_beginning_are_a_loop_and_three_folds_are_not() ->
 def test_lines_that_say_the_same_and_never_did_before() -> None:
     steps = [f"step {n} loss 2.0" for n in range(20)]
     idle = [f"watchdog {n}: the counter is where it was" for n in range(12)]
+    hung = "watchdog: training step has not completed in 900 seconds, process may be hung"  # and is no end
+    assert "stalled" in judged(*steps, *[hung] * 3)
+    assert "stalled" not in judged(*(f"TRAIN Batch 0/{n} loss 2.0" for n in range(100, 9900, 100)))
     assert "stalled" in judged(*steps, *idle)
     assert "stalled" not in judged(*steps, *idle, "step 21 loss 2.0", *idle)  # it has always done so
 
@@ -628,6 +658,16 @@ def test_lr_that_is_too_small_for_its_digits_is_not_zero() -> None:
     cosine = [(float(n), round(1e-5 * (1 + math.cos(math.pi * n / 100)) / 2, 6)) for n in range(100)]
     assert cosine[-1][1] == 0 and not list(curves.lr(curves.Curves(lr=cosine)))
     assert list(curves.lr(curves.Curves(lr=cosine[:50] + [(float(n), 0.0) for n in range(50, 90)])))
+
+
+def test_a_reward_that_wanders_does_not_rise_and_one_that_rises_has_a_learning_rate() -> None:
+    def said(rewards: list[float]) -> set[str]:
+        points = [(float(n), value) for n, value in enumerate(rewards)]
+        zeros = [(x, 0.0) for x, _ in points]
+        return {finding.code for finding in curves.judge(curves.Curves(reward=points, lr=zeros, adversarial=True))}
+
+    assert said([5 * math.cos(n / 12) + n % 3 for n in range(60)]) == {"plateau", "lr"}
+    assert said([n / 9 + n % 3 for n in range(60)]) == set()
 
 
 def test_lr_that_ends_too_early_or_is_negative() -> None:

@@ -30,6 +30,7 @@ _LINE = 200  # characters of a line that are remembered
 # lines without any of these can give no point: parsing one costs ten times as much as this look
 _WORDS = CURVE_WORDS | {"norm", "learning"}
 _WORTH = re.compile(
+    r"\b[sf]ps\b|\d rate\b|elbo|objective|"
     rf"{FOREIGN_WORDS}|step|iter|poch|batch|[%━\"']|\d\s*/\s*\d|\[\s*\d|updat|/s|s/|tok|total|max_|num_|eta|remaining|[^\x00-\x7f]|"
     + "|".join(sorted(word for word in _WORDS if not any(part in word for part in _WORDS - {word}))),
     re.I,
@@ -38,7 +39,10 @@ _CLOCK_WITHIN = 80  # characters from the left, but for a JSON object
 _COARSE = 10.0  # seconds
 _CLOCKS = ("", "told", "day", "date")  # none, seconds since the start or since 1970, the time of day, the best last
 _TIME_OF_DAY = re.compile(r"[^\w%]{0,3}(?:[A-Z]+:? +)?(\d\d):(\d\d):(\d\d)\b(?!:)")
-_RESUMES = re.compile(r"\bresum|\brestart|\brestor|\brequeu|from (?:the )?checkpoint|恢复|断点|再開", re.I)
+_RESUMES = re.compile(
+    r"\bresum|\brestart|\brestor|\brequeu|from (?:the )?checkpoint|\bload(?:ed|ing) (?:the )?checkpoint|恢复|断点|再開",
+    re.I,
+)
 _RATES = ("it_per_s", "tokens_per_s")
 _BRIEF = "step total epoch epochs batch batches it_per_s tokens_per_s eta epoch_eta epoch_time metrics problems".split()
 _BRIEF.append("last_line")
@@ -50,6 +54,7 @@ _WAITS = re.compile(
     r"\bwaiting\b|\bretry(?:ing)?\b|\bno (?:new )?step\b|not advancing|queue (?:is )?empty|"
     r"\bstill (?:waiting|\d)|step still|\bunchanged for|no (?:\w+ )?progress"
     r"|possible (?:hang|deadlock)|blocked for more than|process(?:es)? (?:is |are )?(?:still )?alive"
+    r"|may be (?:hung|stuck)|not (?:completed|finished|advanced|moved) (?:in|for) \d"
     r"|without (?:making )?progress|last progress|\bstall(?:ed|_inspector)?\b|missing ranks|heartbeat|not responding"
     r"|等待|没有新|没有进展|卡住|心跳",
     re.I,
@@ -140,6 +145,7 @@ class History:
     usual_repeats: int = 0  # most of them before a progress: every rank may print its own
     step_epoch: float | None = None  # the epoch when the step was last told
     stepless: int = 0  # points in a row that count epochs and no steps
+    stride: int = 0  # steps between the newest two
     pairs: bool = False  # of epoch and batch, where others count the batches of all
     base: int = 0  # steps of the epochs before, where every epoch counts from 0
     lines: int = 0
@@ -204,10 +210,15 @@ class History:
             for row in rows:
                 self.take_point({**parse_row(row), **{name: bar[name] for name in bar if name != "metrics"}}, line)
         # wandb's summary comes after the end, of whatever kind
-        elif _WORTH.search(line) and "wandb:" not in line and (point := parse_line(raw)):
+        elif _WORTH.search(line) and "wandb:" not in line and (point := self._point(raw)):
             self.take_point({"time": when, **point} if when else point, line)
         else:
             self._see_kind(raw)
+
+    def _point(self, text: str) -> Point:
+        """Where a run resumes is no progress: it may lie behind what was reached, and the next step tells it."""
+        point = parse_line(text)
+        return point if point.get("metrics") or not _RESUMES.search(text) else {}
 
     def _take_problem(self, raw: str, line: str) -> bool:
         last, code = self.problems[-1] if self.problems else None, problem_in(line)
@@ -224,10 +235,11 @@ class History:
 
     def _see_kind(self, text: str) -> None:
         """Of a line that tells no number of the training."""
+        self.resumed = self.resumed or bool(_RESUMES.search(text))
         if len(self.news) < _KINDS and "%|" not in text and len(_WORD.findall(text)) >= 3:
             kind = _NUMBER.sub("#", text.strip())[:_KIND]
             self.news[kind] = self.news.get(kind, 0) + 1
-            self.resumed = self.resumed or kind in self.banner or bool(_RESUMES.search(text))
+            self.resumed = self.resumed or kind in self.banner
 
     def _see_clock(self, line: str) -> float | None:
         """Some lines of one log name the year and some do not: all are put into one leap year."""
@@ -268,7 +280,7 @@ class History:
         del where[:-_KEPT]
 
     def take_point(self, point: Point, text: str) -> None:
-        if point.get("batch") == 0:
+        if point.get("batch") == 0 and not self._is_epoch_0(point):
             self.repeats += 1
             # a bar that was reset, with the numbers of the epoch before
             point = {name: value for name, value in point.items() if name == "epochs"}
@@ -277,7 +289,11 @@ class History:
         if metrics and not counted and not (self.found or any("loss" in name for name in metrics)):
             metrics = {}  # a configuration that is printed has many numbers, and none of them is a curve
         elif not counted:
-            metrics = {name: value for name, value in metrics.items() if is_curve(name) or role(name)}
+            metrics = {
+                name: value
+                for name, value in metrics.items()
+                if is_curve(name) or role(name) or name == "samples_per_s"
+            }
         before = self.step, self.batch, self.epoch
         only_eval = bool(metrics) and all(map(is_evaluation, metrics))
         self.interrupted = self.interrupted or only_eval
@@ -347,19 +363,31 @@ class History:
         if before is not None and step < before:
             if next_epoch:  # a counter of batches
                 self.base += self.total if self.total and self.total >= before else before
-            elif self.total and before >= _WRAPPED * self.total and self.epochs != 1:
+            elif self.total and self.epochs != 1 and self._wraps(before, step, self.total):
                 self.base += self.total
             elif step <= max(1, 0.98 * before) or any(not problem.recovered for problem in self.problems):
                 # a step or two back is two writers in one log, unless something ended in between
                 self._restart(bool(self.total and before >= _WRAPPED * self.total))
+        self.stride = step - before if before is not None and step > before else self.stride
         self.step, self.step_epoch = step, self.epoch
         self.furthest = max(self.furthest, self.base + step)
+
+    def _wraps(self, before: int, step: int, total: int) -> bool:
+        """At its end, or its next print falls into the next epoch: 72 of 82, and then 8 in strides of 18."""
+        return before >= _WRAPPED * total or (step <= total - before + step == self.stride)
 
     def _is_epoch_and_batch(self, first: int, second: int) -> bool:
         """WeNet: "Batch 3/100" and then "Batch 3/200" is batch 200 of epoch 3."""
         was, last = (self.batch, self.batches) if self.batches is not None else (self.epoch, self.step)
         self.pairs = self.pairs or (was == first and last is not None and second > last >= 0)
         return self.pairs
+
+    def _is_epoch_0(self, point: Point) -> bool:
+        if "epoch" in point or self.batch:
+            return False
+        pairs = self._is_epoch_and_batch(0, point["batches"])
+        self.batch, self.batches = 0, point["batches"]
+        return pairs
 
     def _earlier_epoch(self, point: Point, epoch: float, last: float) -> bool:
         """And not a late line of the epoch before, or of a slower rank."""
@@ -506,7 +534,7 @@ def _short(text: str) -> str:
 # The few that decide whether a run is dead; the catalogue of causes is another tool's.
 MARKS = {
     "oom": "out of memory|Out of memory|OOMKilled|OutOfMemoryError|OUT_OF_MEMORY|RESOURCE_EXHAUSTED|oom-kill|oom_kill"
-    "|Cannot allocate",
+    "|Cannot allocate|Out Of Memory|job memory limit|step memory limit",
     "no-space": "No space left on device|Disk quota exceeded",
     "hang": "watchdog got stuck|Watchdog caught collective operation timeout|NCCL timeout",
     "killed": "Killed|CANCELLED AT|DUE TO TIME LIMIT|SignalException",
@@ -522,6 +550,7 @@ SENTENCES = {
 }
 _CODE_OF = {mark: code for code, marks in MARKS.items() for mark in marks.split("|")}
 _ANY_MARK = re.compile(f"(?:{'|'.join(map(re.escape, _CODE_OF))})(?!-mapped)")
+_NOTICE = r"\bspot (?:instance )?(?:interruption|reclaim)|\bpreemption notice|\bwill be (?:terminated|preempted) in \d"
 # what dies says so in many words: signals, exit codes, and an exception's last line
 _DEATHS = {
     "nan": r"(?:loss|gradients?|grads?|logits|params?|weights) (?:is|are|was|became|went) (?:nan|inf\b|non-?finite)"
@@ -532,7 +561,8 @@ _DEATHS = {
     r"|^\W*(?:sig(?:term|kill)|terminated|keyboardinterrupt)\b|: (?:terminated|killed)\W*$|\bterminated by signal"
     r"|\b(?:job|instance|node|task|pod|container|worker|vm|process) (?:was |has been |is being )?"
     r"(?:preempted|cancell?ed|killed|evicted|reclaimed|terminated)\b"
-    r"|spot (?:instance )?(?:interruption|reclaim)|\bevicted\b|\bpreemption notice"
+    rf"|{_NOTICE}|\bevicted\b|\b(?:closing|death) signal\b|\bterminating job step"
+    r"|\b(?:due to|because of|by) preemption|connection to \S+ closed by remote host"
     r"|^\^C\s*$|已杀死|被(?:系统)?(?:杀死|终止|抢占)|收到信号|low on resource|\b\d+ terminated\b",
     "crash": r"^(?:\[?rank\d+\]?:? ?)?[a-z_][\w.]*(?:error|exception)(?:: |$)|^error executing job|\bfatal error\b"
     r"|^fatal\b"
@@ -559,7 +589,7 @@ def problem_in(line: str) -> str | None:
     killed = found and "Killed" in line and _CODE_OF[found[0]] == "killed"
     if found and not (killed and not re.search(r"(?:^|\s|\d:?\s+)Killed(?:\s*$|\s{2,})|\d:?\s+Killed\b", line)):
         return _CODE_OF[found[0]]
-    if len(line) > 400 or _CALM.search(line):
+    if len(line) > 400 or (_CALM.search(line) and not re.search(_NOTICE, line, re.I)):
         return None
     if (code := _EXIT.search(line)) and (number := int(code[1] or code[2])):
         return "killed" if number in (-9, -15, 9, 15, 130, 137, 143) else "crash"

@@ -49,7 +49,9 @@ _SPLIT = re.compile(r"""["'](?:split|phase|mode)["']\s*:\s*["'](\w+)["']""")
 # a word of the line, and no part of a name, a path or an option, that says whose numbers follow
 _LABELS = {
     **SPLIT_WORDS,
-    **dict.fromkeys(("evaluation", "evaluating", "validating", "validate", "sanity", "predicting", "cv"), "val"),
+    **dict.fromkeys(
+        ("evaluation", "evaluating", "validating", "validate", "sanity", "predicting", "cv", "saving dict"), "val"
+    ),
 }
 _LABEL = re.compile(rf"(?<![\w./-])(?:{'|'.join(sorted(_LABELS, key=len, reverse=True))})(?![\w./-])", re.I)
 _BAR = re.compile(r"(\d{1,3})%\|[^|]*\|\s*([\d.]+)([kMG]?)/([\d.]+)([kMG]?) \[([\d:]*)<((?:\d+ days?, )?[\d:?]+)")
@@ -70,7 +72,9 @@ _COUNT_FIRST = re.compile(
 )  # ESPnet: 3epoch:train:1-50batch
 # clu: "[100] loss=0.5", XGBoost, CatBoost's "100:  learn: 0.5"
 _LEADING_STEP = re.compile(r"(?:(?:.*?\] )?\[(\d+)\]\s+|\s*(\d+):  )(?=[\w/' -]+[:=])")
-_EPOCH_AND_BATCH = re.compile(r"\s*\[(\d+), +(\d+)\] (?=\w+)")  # PyTorch's tutorial: "[2,  4000] loss: 1.9"
+# PyTorch's tutorial: "[2,  4000] loss: 1.9", torchtune: "2|4000|Loss: 1.9"
+_EPOCH_AND_BATCH = re.compile(r"\s*(?:\[(?=\d+,)|(?=\d+\|\d+\|Loss))(\d+)(?:, +|\|)(\d+)[\]|] ?(?=\w+)")
+_UP_TO = re.compile(r"\b(batch|step|iter) ?\[\d+-(\d+)\]", re.I)  # MXNet: Batch [50-100]
 _LEARN = re.compile(r"(\blearn|\btest)(?=: )")  # CatBoost's losses
 _ITS, _TOKENS, _SAMPLES = "it_per_s", "tokens_per_s", "samples_per_s"
 _UNIT_OF_RATE = {
@@ -112,7 +116,8 @@ _ENDED = re.compile(
     re.I,
 )
 _NOT_ENDED = re.compile(
-    r"\b(?:epoch|step|iter\w*|phase|stage|round|fold)s? *[#:]? *\d|\b(?:pre|data|setup|warm-?up|tokeniz|compil)", re.I
+    r"\b(?:epoch|step|iter\w*|phase|stage|round|fold)s? *[#:]? *\d|\b(?:not|pre|data|setup|warm-?up|tokeniz|compil)",
+    re.I,
 )
 _SURELY_ENDED = re.compile(
     r"`Trainer\.fit` stopped: `max_|[\"']train_runtime[\"']|\bexit(?:s|ed|ing)? successfully|\d+ epochs completed in"
@@ -137,10 +142,10 @@ _STEPS = set(
     """global_step step iter iteration it iter_num batch_idx _step num_updates update num_update updates_done
     total_timesteps     timesteps timestep env_steps
     micro_step train_step completed_step training_step global_steps current_step
-    current_iter current_steps trainer_global_step optimizer_step #""".split()
+    current_iter current_steps trainer_global_step optimizer_step up_ #""".split()  # up_: Marian's "Up. 500"
 )
 _SURE_STEPS = {"step", "global_step", "num_updates", "trainer_global_step", "total_timesteps"}
-_EPOCHS = {"epoch", "ep", "e", "current_epoch"}
+_EPOCHS = {"epoch", "ep", "ep_", "e", "current_epoch"}
 _PLURALS = {"steps", "iters", "iterations", "updates"}  # a counter only when nothing stands before them
 _TOTAL = set(
     """max_steps max_iters max_iterations max_train_steps num_steps num_training_steps total_steps total_iters
@@ -211,11 +216,15 @@ _ORDINAL = re.compile(r"第\s*(\d+(?:\s*/\s*\d+)?)\s*(?:个)?\s*(轮|步|次迭�
 # what else a trainer calls them; in a document these words mean other things
 _SAME = {
     **dict.fromkeys(("objective", "cost", "criterion", "energy", "neg_elbo", "l"), "loss"),
-    **dict.fromkeys(("step_size", "stepsize", "rate", "learnrate"), "lr"),
+    **dict.fromkeys(("step_size", "stepsize", "rate", "learnrate", "l_r_"), "lr"),
+    "bcer": "cer",
+    "bwer": "wer",  # Tesseract
     **dict.fromkeys(("grad", "gradient", "gnorm", "gradnorm", "gn", "grad_global"), "grad_norm"),
 }
 _OF_A_SET = re.compile(r"\b(train|valid|eval|test)(?:ing)?(?:_\d+)?'s ")  # LightGBM: "valid_1's auc: 0.9"
 _ABSOLUTE = re.compile(r"\|{1,2}(?:g|grad|∇\w*)\|{1,2}")  # |g|
+# Kaldi's log-probability, the higher the better: "objective function for 'output' for minibatches 0-99 is -3.9 over"
+_KALDI = re.compile(r"objective function for '?output-?([\w-]*)'?.{0,40} is (-[\d.]+) over")
 _VALUE_FIRST = re.compile(rf"({_NUMBER}) ([a-z][a-z ]{{2,30}})")  # darknet: "1.83 avg loss, 0.001 rate"
 FOREIGN_WORDS = "|".join(_FOREIGN_ASCII)  # those that a line of ASCII may hold
 _A_FOREIGN = re.compile(
@@ -278,8 +287,9 @@ def parse_line(text: str) -> Point:
         numbers = [(name, _float(number)) for name, number in quoted]
         return _point_of(numbers, split[1] if split else _LABELS[labels[-1].lower()] if labels else "")
     text = _OF_A_SET.sub(lambda found: f"{found[1]} ", text) if "'s " in text else text
+    text = _KALDI.sub(lambda found: f"{found[1] or ''}loss: {-_float(found[2])}", text) if "objective" in text else text
     text = _ABSOLUTE.sub("grad_norm", text) if "|" in text else text
-    text = _COUNT_FIRST.sub(r" \2 \1 ", text)
+    text = _UP_TO.sub(r"\1 \2 ", _COUNT_FIRST.sub(r" \2 \1 ", text))
     if not text.isascii():
         text = _ORDINAL.sub(r"\2 \1 ", text.translate(_WIDE))
         text = _A_FOREIGN.sub(lambda word: _FOREIGN[word[0].lower()], text)
@@ -290,7 +300,8 @@ def parse_line(text: str) -> Point:
     if len(behind) >= 3 and 2 * len(behind) >= len(cells):
         counter = re.match(r"\s*(\d+):", text)
         step = [("step", float(counter[1]))] if counter else []
-        return _point_of([*step, *((pair[2], _float(pair[1])) for pair in behind)], "")
+        pairs = (("loss" if pair[2] == "avg" else pair[2], _float(pair[1])) for pair in behind)
+        return _point_of([*step, *pairs], "")
     point = _prose(text)
     if nested and not point["metrics"] and "poch" not in text:  # an evaluation inside of the training
         return {}
@@ -400,7 +411,7 @@ def _prose(text: str) -> Point:
 def _take(point: Point, name: str, assigned: bool, value: float, total: str, unit: str) -> None:
     """Put one 'name: number' where it belongs; `assigned`: ':' or '=' ties them together."""
     key, before = _key(name)
-    key = _SECONDS_IN_NAME.sub("", key) if key.endswith("s") else key
+    key = _SECONDS_IN_NAME.sub("", key) if key.endswith("s") else key.removeprefix("training_")
     per = _TIME_NAME.fullmatch(name.lower())  # "ms/batch 12.3" counts no batches
     if not per and _take_counter(point, key, before, value, total, unit):
         return
@@ -417,6 +428,8 @@ def _take(point: Point, name: str, assigned: bool, value: float, total: str, uni
             point["seconds"] = value / 1000 if milliseconds else value
             point["since_start"] = key in _SINCE_START
     elif not unit.isupper() and _is_metric(key, name, assigned):  # 2345M is of memory
+        if key.endswith("elbo") and value < 0:  # a bound that rises is a loss that falls
+            key, value = f"{key.removesuffix('elbo')}loss", -value
         point["metrics"].setdefault(key, value)
 
 
@@ -510,6 +523,8 @@ def _take_times(point: Point, text: str) -> None:
 def _set_progress(point: Point, done: int, total: int) -> None:
     """A count on a line that names an epoch starts anew with every epoch."""
     if "epoch" in point:
+        if (done, total) == (point["epoch"], point.get("epochs")):  # "Epoch [3/5], Batch Loss: 0.2"
+            return
         point.setdefault("batch", done)
         point.setdefault("batches", total)
     elif "step" not in point:
@@ -535,8 +550,8 @@ def _key(name: str) -> tuple[str, str]:
     key = [words.pop()]
     if key == ["val"]:  # LitGPT: "loss train: 2.31, val: 2.40"
         return "_".join(["val", words[-1] if words and words[-1] in LOG_WORDS else "loss"]), ""
-    if key[0] in SPLIT_WORDS and words and words[-1] in LOG_WORDS:  # "loss train"
-        return f"{key[0]}_{words[-1]}", ""
+    if key[0] in SPLIT_WORDS and words and (named := _SAME.get(words[-1], words[-1])) in LOG_WORDS:  # "loss train"
+        return f"{key[0]}_{named}", ""
     before = words[-1] if words else ""
     if key == ["loss"] and before in _PLAYERS:
         key.insert(0, words.pop())

@@ -19,7 +19,7 @@ _PREFIXES = 6  # kubectl's, srun's, torchrun's, ray's, a clock and a logger's ma
 _LEVELS = r"TRACE|DEBUG|INFO|NOTICE|WARNING|WARN|ERROR|CRITICAL|FATAL|SUCCESS"
 _RANK = re.compile(
     r"\s*\[(?:rank|default|trainer|Rank ?|node\d+:rank)(\d{1,5})\]:? ?"  # torchrun, and after init_process_group
-    r"|(\d{1,5}): (?! )"  # srun --label
+    r"|(\d{1,5}): (?! |\d+\.\d+, )"  # srun --label, and not darknet's step
     r"|\s*\[\d{1,5},(\d{1,5})\]<std(?:out|err)>: ?"  # mpirun --tag-output
     r"|[\w.-]{1,60}[-_]\d{1,4} +\| "  # docker compose logs
     r"|\[pod/[\w./-]{1,200}\] "  # kubectl logs --prefix

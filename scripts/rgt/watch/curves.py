@@ -210,7 +210,8 @@ def _unstable(run: Curves) -> Finding | None:
     middling, last = 0, -_ENOUGH
     for n, jump in enumerate(jumps):
         tall = jump > max(math.log(1.5), 5 * spread)
-        if n - last >= _ENOUGH and not _lr_rose(run.lr, points[max(0, n - 3)][0], points[n][0]):
+        back = n - last > 3 and max(jumps[last + 1 : n]) < 3 * spread if last >= 0 else True
+        if (back or n - last >= _ENOUGH) and not _lr_rose(run.lr, points[max(0, n - 3)][0], points[n][0]):
             starts += [n] if tall else []
             middling += 3 * spread < jump <= 5 * spread
         last = n if tall else last
@@ -293,9 +294,11 @@ def plateau(run: Curves) -> Iterator[Finding]:
     chance = math.inf if scored or max(values[:3]) > 1.3 * newest or _noise(values) > 0.03 * size else chance
     never = never or (chance < 0.01 and flat and abs(_middle(values[third // 2 : third]) / newest - 1) < 0.03)
     checks = list(dict.fromkeys(value for _, value in run.val_loss))
-    falling = all(after < before + 1e-3 * abs(before) for before, after in pairwise(checks))
+    falling = all(after < (1 + 1e-3) * min(checks[: n + 1]) for n, after in enumerate(checks[1:], 1) if after > 0)
     learns = len(checks) >= 3 and falling and checks[-1] < checks[0] - 3e-3 * abs(checks[0])
-    learns = learns or any(_fell(other) for other in run.losses.values())
+    metric = known(run.name("accuracy"))
+    good = _middle(scores[-5:]) / (100 if max(scores) > 1 else 1) if scores and metric and metric.share else 0.0
+    learns = learns or good > 0.75 or any(_fell(other) for other in run.losses.values())
     if never and flat and not learns:
         told = f"{start:.4g} at the start, {newest:.4g} now, noise {noise:.2g}"
         hint = ", as good as guessing" if chance < 0.01 else ""
@@ -314,16 +317,26 @@ def _fell(points: Points) -> bool:
     return len(values) >= 2 * _ENOUGH and 0 < _middle(values[-tenth:]) < 0.5 * _middle(values[:tenth])
 
 
+def _rises(points: Points) -> bool:
+    """By half of what it was, over most of the curve."""
+    levels = _levels([value for _, value in points], max(1, len(points) // 8))
+    return len(levels) >= 4 and levels[-1] - levels[0] > 0.5 * abs(levels[0]) and _order(levels) > 0.5
+
+
 def no_score(run: Curves) -> Iterator[Finding]:
     """A score that stays 0, or a reward that stays where it began: the loss of such a run may look like any other's."""
     scores, rewards = [value for _, value in run.accuracy], [value for _, value in run.reward]
     message = ""
     if len(scores) >= 2 * _ENOUGH and not any(scores):
         message = f"{run.name('accuracy')} is 0 in all {len(scores)} evaluations"
-    elif len(rewards) >= 5 * _ENOUGH:
+    elif len(rewards) >= 3 * _ENOUGH:
         levels, noise = _levels(rewards, len(rewards) // 8), _noise(rewards)
-        learned_at_once = levels[-1] - _middle(rewards[:3]) > 2 * noise
-        if max(levels) - levels[0] < 1.5 * noise and abs(levels[-1] - levels[0]) < 0.75 * noise and not learned_at_once:
+        low, high = min(levels[1:]), max(levels[1:])
+        learned_at_once = levels[-1] - _middle(rewards[:3]) > 2 * noise or levels[0] < low - 2 * (high - low)
+        still = max(levels) - levels[0] < 1.5 * noise and abs(levels[-1] - levels[0]) < 0.75 * noise
+        # noise with a memory wanders, and is now where it was
+        wanders = _order(levels) < 0.2 and max(levels[-3:]) <= max(levels[:3])
+        if ((still and len(rewards) >= 5 * _ENOUGH and _order(levels) < 0.7) or wanders) and not learned_at_once:
             message = f"{run.name('reward')} does not rise: {levels[0]:.4g} at first, {levels[-1]:.4g} now"
     if message:
         fix = "evaluate by hand what it puts out; check labels, the reward's sign and the learning rate"
@@ -417,6 +430,8 @@ def lr(run: Curves) -> Iterator[Finding]:
     zeros = next((n for n, value in enumerate(reversed(values)) if value), len(values))
     if _is_rounded(values) and zeros < 0.35 * len(values) and (run.share_done is None or run.share_done > 0.7):
         zeros = 0
+    if not any(values) and (_rises(run.reward) or _rises(run.accuracy) or _fell(run.loss)):
+        zeros = 0  # printed with too few digits
     if now < 0:
         yield Finding("lr", "error", f"the learning rate is negative: {_show(x, now)}", where="lr", sure=0.99)
     elif zeros >= 3 and (run.share_done is None or run.share_done < 0.9 or zeros > max(5, 0.15 * len(values))):
