@@ -49,9 +49,9 @@ WORD_OF = {
     "numerics": "PS1 PS2 PS3 PS7 PS13 PS14",
     "network": "U38 U13 DL10",
     "access": "U39 U40 U14 DOM20",
-    "install": "OOM17 OOM18 OOM19 U32 U33 U35 U5 DOM23",
+    "install": "OOM17 OOM18 OOM19 U32 U33 U35 U5 DOM23 BU34 BU35 BU44 KC77",
     "gpu-fault": "OOM20 U24",
-    "checkpoint": "C2 C4 C5 C6 C10 C11 CV14",
+    "checkpoint": "C2 C4 C5 C6 C10 C11 CV14 TO111",
     "data": "DP12 DP13 DP14",
     "hang": "DL2",
 }
