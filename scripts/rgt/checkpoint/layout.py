@@ -322,7 +322,11 @@ def may_be_data(tensor: Tensor, file_format: str) -> bool:
 
 def role_of(name: str) -> str:
     """weight | buffer | optimizer | ema | other (schedulers, scalers, random states, counters, metrics)"""
-    name = name[-_LONGEST:]
+    return _role_of_kind(re.sub(r"\b\d+\b", "0", name[-_LONGEST:]))
+
+
+@functools.lru_cache(1024)  # layers differ by a number only
+def _role_of_kind(name: str) -> str:
     if _OTHER.search(name):
         return "other"
     if _OPTIMIZER.search(name):

@@ -18,7 +18,7 @@ from typing import Any
 
 from rgt.checkpoint.layout import Broken, Layout, Member, Problem
 
-_CHUNK = 64 * 1024
+_CHUNK = 16 * 1024
 MAX_MEMBERS = 200_000
 MAX_DIRECTORY = 64 << 20  # bytes
 STORED, DEFLATED = 0, 8
@@ -243,7 +243,8 @@ def _fault(window: Window, member: Member, directory: int) -> tuple[str, str] | 
         return "bomb", f"would grow from {member.packed} to {member.size} bytes"
     if member.header + 30 > directory:
         return "bounds", f"starts at byte {member.header}, behind the last one"
-    header = window.read(member.header, 30)
+    # its name is as long as in the directory, or it has another one
+    header = window.read(member.header, min(30 + len(member.name.encode()), directory - member.header))
     if header[:4] != _LOCAL:
         return "malformed", f"has no header at byte {member.header}"
     method, _, crc, packed, size, name_length, extra = struct.unpack_from("<HIIIIHH", header, 8)
@@ -251,7 +252,9 @@ def _fault(window: Window, member: Member, directory: int) -> tuple[str, str] | 
     end = member.data + member.packed
     if end > directory:
         return "bounds", f"ends at byte {end}, behind the last one at {directory}"
-    name = window.read(member.header + 30, name_length).decode("utf-8" if member.flags & _UTF8 else "cp437", "replace")
+    raw = header[30 : 30 + name_length]
+    raw = raw if len(raw) == name_length else window.read(member.header + 30, name_length)
+    name = raw.decode("utf-8" if member.flags & _UTF8 else "cp437", "replace")
     if name != member.name or method != member.method:
         return "malformed", "has another name or packing in its own header than in the directory"
     if member.flags & _HAS_DESCRIPTOR:  # signature, CRC, two sizes; some writers leave the signature out
@@ -268,7 +271,8 @@ def crc_spans(members: list[Member], base: int, layout: Layout) -> list[Member]:
     if members and all(member.crc == 0 for member in members) and any(member.size for member in members):
         layout.problem("no-crc", "info", "saved without checksums (torch.serialization.set_crc32_options)")
         return []
-    return [replace(member, data=base + member.data) for member in members if member.method == STORED]
+    stored = [member for member in members if member.method == STORED]
+    return [replace(member, data=base + member.data) for member in stored] if base else stored
 
 
 # -- its members

@@ -365,6 +365,41 @@ _OPCODES: dict[bytes, tuple[str, Any, bool]] = {
 }
 
 
+# what _run_plain does with an opcode: the bytes of its argument, whether that is signed, and its action
+_PUSH, _TEXT = object(), object()
+_SHORT = {"BININT1": 1, "BINPUT": 1, "BINGET": 1, **{name: width for name, (width, _) in _NUMBERS.items()}}
+_PLAIN: list[tuple[int, bool, Any] | None] = [None] * 256
+for _opcode in pickletools.opcodes:
+    _name = _opcode.name
+    if _name == "BINUNICODE":
+        _PLAIN[ord(_opcode.code)] = 4, False, _TEXT
+    elif _name in ACTIONS and _name not in _WATCHED and (_name in _SHORT or not _opcode.arg):
+        _action = _PUSH if _name in _LITERALS.split() else ACTIONS[_name]
+        _PLAIN[ord(_opcode.code)] = _SHORT.get(_name, 0), _name == "BININT", _action
+
+
+def _run_plain(machine: Machine, cursor: Cursor) -> None:
+    """The opcodes in the buffer up to one that needs more: of a state dict nearly all, a million of them."""
+    data = cursor.peek()
+    at, last, push = 0, len(data) - 5, machine.stack.append
+    while at <= last and (plain := _PLAIN[data[at]]):
+        width, signed, action = plain
+        behind = at + 1 + width
+        argument: Any = int.from_bytes(data[at + 1 : behind], "little", signed=signed) if width else None
+        if action is _TEXT:
+            behind += argument
+            if behind > len(data):
+                break
+            argument = str(data[at + 5 : behind], "utf-8", "surrogatepass")
+        machine.count += 1
+        if action is _PUSH or action is _TEXT:
+            push(argument)
+        else:
+            action(machine, argument)
+        at = behind
+    io.BufferedReader.read(cursor, at)
+
+
 def _check(name: str, argument: Any, length: int) -> None:
     if (name == "PROTO" and int(argument or 0) > 5) or (name == "INT" and _is_odd(argument, length)):
         raise Broken("malformed", f"the pickle has a {name} of {argument!s:.40}, as no pickler writes it")
@@ -375,9 +410,11 @@ def _check(name: str, argument: Any, length: int) -> None:
 def read(cursor: Cursor) -> Machine:
     """One pickle; the cursor stands behind it afterwards."""
     machine, frame = Machine(), -1  # where the frame ends that an opcode is in
-    byte = functools.partial(io.BufferedReader.read, cursor, 1)  # a million times, so without Cursor's own
+    byte = functools.partial(io.BufferedReader.read, cursor, 1)
     try:
         while True:
+            if frame < 0:
+                _run_plain(machine, cursor)
             code = byte()
             if code not in _OPCODES:
                 raise ValueError(f"opcode {code!r} unknown" if code else "it ends before its STOP")
