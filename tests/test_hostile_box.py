@@ -36,6 +36,10 @@ ANSWERS = {
     "nested": "say(MARK + b'[' * 4000000 + b'\\n'); time.sleep(600)",
     "endless rows": "say(MARK + HEAD)\nfor n in range(10**9): say(ROW % n)",
     "slow rows": "say(MARK + HEAD)\nfor n in range(10**9): say(ROW % n); time.sleep(0.5)",
+    "endless runs": 'say(MARK)\nfor n in range(10**9): say(b\'{"run": "r%d"}\\n\' % n)',
+    "rows of nothing": "say(MARK)\nwhile True: say(b'{\"run\": \"r\", \"z\": [' + b'[],' * 20000 + b'[]]}\\n')",
+    "a head of nothing": "say(MARK + b'{\"record\": {\"z\": [' + b'[],' * 1900000 + b'[]]}}\\n'); time.sleep(600)",
+    "wide rows": "say(MARK + HEAD)\nfor n in range(10**9): say(WIDE % n)",
     "closes nothing": "os.close(1); os.close(2); time.sleep(600)",
 }
 
@@ -49,6 +53,7 @@ def ssh(tmp_path: Path) -> Path:
         f"""#!{sys.executable}
 import os, sys, time
 MARK, HEAD, ROW = {boxside.MARK!r}, {HEAD.encode()!r} + b"\\n", {ROW.encode()!r} + b"\\n"
+WIDE = ROW.replace(b'"f', b'"' + b"x" * 240 + "\U0001f600".encode())
 def say(data):
     while data: data = data[os.write(1, data):]
 with open({str(tmp_path / "pids")!r}, "a") as file:

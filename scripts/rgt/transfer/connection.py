@@ -24,7 +24,9 @@ _HERE = f"import sys; sys.path.insert(0, {str(SCRIPTS)!r}); from rgt.transfer.bo
 FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0
 _END_SECONDS = 20.0
 _NOISE = 1 << 16  # bytes that a login script may print before us
-_LINE = 6 << 20  # bytes; a run.json of 4 MiB is the longest
+_FIRST_ROW = 6 << 20  # bytes; a run.json of 4 MiB is the longest
+_ROW = 1 << 16  # bytes; two paths of 4,000 bytes each, escaped
+_ANSWER = 40 << 20  # bytes of rows without progress; 150,000 files with paths of 200
 _START = 4.0  # seconds on top of a patience: ssh and a Python start before the first byte
 _SILENCE = 300.0  # seconds without progress, where nobody gave a patience
 T = TypeVar("T")
@@ -51,7 +53,7 @@ class Connection:
 
     def advance(self) -> None:
         """Something has moved: the next drop is waited out from the shortest wait on."""
-        self.moved, self.delay = time.monotonic(), FIRST_WAIT
+        self.moved, self.delay, self.unused = time.monotonic(), FIRST_WAIT, 0
 
     def again(self, action: Callable[[], T]) -> T:
         """The action's result, drops waited out. At first contact a drop is a wrong name or port, and is said."""
@@ -74,19 +76,20 @@ class Connection:
     def answer(self, verb: str, **asked: Any) -> Iterator[dict[str, Any]]:
         """The rows of one answer. A row alone is no progress, or a box could go on for ever: the caller says `advance`
         for what it could use."""
-        whole, size, started = False, 0, time.monotonic()
+        whole, started, longest, self.unused = False, time.monotonic(), _FIRST_ROW, 0
         try:
             if not self.connected:
                 self._connect()
             self.write(json.dumps({"verb": verb, **asked}).encode() + b"\n")
             while True:
-                raw = self.talk.read_line(_LINE)
-                size += len(raw)
-                if len(raw) == _LINE or size > bounded.MOST:
+                raw = self.talk.read_line(longest)
+                self.unused += len(raw)
+                if len(raw) == longest or self.unused > _ANSWER:
                     raise bad_input(f"{self.host.title} answers without end; nothing of it is used")
                 if not raw.endswith(b"\n"):
                     self._fail()
-                if time.monotonic() - max(started, self.moved) > self.silence:
+                longest = _ROW
+                if time.monotonic() - max(started, self.moved) > self.talk.silence:
                     raise Dropped("its answer has no end")
                 try:
                     row = json.loads(raw)
@@ -144,7 +147,7 @@ class Connection:
             if seen > _NOISE or time.monotonic() - started > self.silence:
                 why = "does a login script start another program?"
                 raise lacking(f"{self.host.title} prints text at log-in and never our answer; {why}")
-        self.known = True
+        self.known, self.talk.silence = True, self.patience or _SILENCE
 
     def _fail(self, ship: bool = False) -> None:
         """Dropped when another try may help, else a sentence. `ship`: a bundle that is not there yet is brought."""

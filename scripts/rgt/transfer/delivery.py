@@ -499,9 +499,13 @@ def gather(sources: list[Place], target: Path, patience: float) -> Iterator[tupl
 
 def _runs_below(where: Place, patience: float) -> list[str]:
     with contextlib.closing(Connection(where.host, patience)) as box:
-        rows = box.again(lambda: list(box.answer("runs", root=where.path, depth=_DEPTH)))
-        if strange := [row for row in rows if not isinstance(row.get("run"), str)]:
-            raise box.strange(strange[0])
-    if not rows:
+        runs = box.again(lambda: [_run_of(box, row) for row in box.answer("runs", root=where.path, depth=_DEPTH)])
+    if not runs:
         raise bad_input("holds no run directory (a folder with run.json)")
-    return sorted(row["run"] for row in rows)
+    return sorted(runs)
+
+
+def _run_of(box: Connection, row: dict[str, Any]) -> str:
+    if not isinstance(row.get("run"), str):
+        raise box.strange(row)
+    return str(row["run"])

@@ -22,7 +22,7 @@ from rgt.transfer.connection import Connection
 
 EVENTS, EVENTS_THERE, SEAL = "events.jsonl", "events.box.jsonl", "seal.json"
 RECORD, RECORD_THERE = "run.json", "run.box.json"
-_MOST_ROWS = 150_000  # a row takes up to 1.5 KB: one listing stays below 300 MB here
+_MOST_ROWS = 150_000  # a row takes up to 1.5 KB here
 _LONGEST = 4000  # bytes of a path
 _ENDS = (rundir.FINISHED, rundir.FAILED, rundir.STOPPED)
 _ON_A_HOST = ("local", "ssh", "docker", "slurm")  # engines that are asked on the box itself
@@ -92,7 +92,7 @@ class Listing:
                 raise ValueError
             self.entries[entry.path] = entry
             return
-        path, why, said, name = str(row["x"]), row["why"], str(row.get("say", "")), self.host.title
+        path, why, said, name = str(row["x"]), row["why"], str(row.get("say", ""))[:200], self.host.title
         if why == "excluded":
             self.excluded += 1
             return

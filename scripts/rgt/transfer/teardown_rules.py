@@ -317,13 +317,18 @@ def _ask_disks(case: Case, box: Connection, there: Listing) -> None:
         "seconds": _SECONDS,
         "most": _ROWS,
     }
-    found = case.disks = Disks()
-    for row in box.again(lambda: list(box.answer("disks", **asked))):
-        try:
-            _take(found, row)
-        except (KeyError, TypeError, ValueError):
-            raise box.strange(row) from None
-    case.notes += found.notes
+
+    def ask() -> Disks:
+        found = Disks()
+        for row in box.answer("disks", **asked):
+            try:
+                _take(found, row)
+            except (KeyError, TypeError, ValueError):
+                raise box.strange(row) from None
+        return found
+
+    case.disks = box.again(ask)
+    case.notes += case.disks.notes
 
 
 def _take(found: Disks, row: dict[str, Any]) -> None:
@@ -333,7 +338,10 @@ def _take(found: Disks, row: dict[str, Any]) -> None:
     elif "roots" in row:
         found.roots = [str(root) for root in row["roots"]]
     elif "given" in row:
-        found.given.append({"path": str(row["given"]), "files": int(row["n"]), "bytes": int(row["b"])} | row)
+        size = {"files": int(row["n"]), "bytes": int(row["b"])}
+        found.given.append(
+            {"path": str(row["given"]), **size, "whole": bool(row["whole"]), "there": bool(row["there"])}
+        )
     elif "left" in row:
         found.left.append(str(row["left"]))
     elif "denied" in row:
