@@ -181,6 +181,13 @@ def test_no_command_of_a_box_is_printed(
     assert "Next" not in done.stdout or "pwned" not in done.stdout.partition("Next")[2].partition("```\n\n")[0]
 
 
+def test_a_long_line_of_a_box_is_cut(ssh: Path) -> None:
+    words = [sys.executable, str(ROOT / "scripts" / "watch.py"), "poll", "box:runs/x"]
+    env = environment(ssh, "say(b'x' * (4 << 20))")
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, env=env)
+    assert done.returncode == 3 and "xxx" in done.stderr and len(done.stdout + done.stderr) < 1000
+
+
 def test_a_sealed_pull_makes_nobody_call_a_host_of_the_boxs_choice(
     tmp_path: Path, ssh: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

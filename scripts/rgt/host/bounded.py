@@ -22,6 +22,7 @@ from typing import Any
 
 MOST = 8 << 20  # bytes of one answer: as text, or as JSON of nothing but [], it takes 25 times as much
 _KEPT = 1 << 16  # bytes of stderr, its end: that is where programs say why
+_SHOWN = 300  # characters of its line that a message quotes
 _CHUNK = 1 << 20
 _PDEATHSIG = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 
@@ -36,7 +37,7 @@ class Done:
         """The line of what it said that names the failure: the first with "error" in it, else the last."""
         lines = [line.strip() for line in (self.err or self.out).splitlines() if line.strip()]
         named = [line for line in lines if "error" in line.lower()]
-        return (named or lines[-1:] or [f"exit code {self.code}"])[0]
+        return (named or lines[-1:] or [f"exit code {self.code}"])[0][:_SHOWN]
 
 
 class TooMuch(Exception):
