@@ -40,6 +40,7 @@ ANSWERS = {
     "rows of nothing": "say(MARK)\nwhile True: say(b'{\"run\": \"r\", \"z\": [' + b'[],' * 20000 + b'[]]}\\n')",
     "a head of nothing": "say(MARK + b'{\"record\": {\"z\": [' + b'[],' * 1900000 + b'[]]}}\\n'); time.sleep(600)",
     "wide rows": "say(MARK + HEAD)\nfor n in range(10**9): say(WIDE % n)",
+    "wants what is not there": "say(MARK + b'{\"wanted\": [[7, -1]]}\\n'); time.sleep(600)",
     "closes nothing": "os.close(1); os.close(2); time.sleep(600)",
 }
 
@@ -145,7 +146,7 @@ def test_push_and_aggregate_end_too(tmp_path: Path, ssh: Path) -> None:
     (tmp_path / "code" / "train.py").write_bytes(b"#" * (4 << 20))
     push = ("push", tmp_path / "code", "box:code", "--patience", "2s")
     gather = ("aggregate", "box:runs", tmp_path / "all", "--patience", "2s")
-    chosen = ("silent", "noise", "endless complaints", "silent after the mark")
+    chosen = ("silent", "noise", "endless complaints", "silent after the mark", "wants what is not there")
     ends(ssh, {f"{verb[0]} {one}": begin(ssh, one, *verb) for verb in (push, gather) for one in chosen})
 
 

@@ -89,8 +89,15 @@ def send(load: Load, place: Place, patience: float) -> None:
 
     def attempt() -> None:
         rows = box.answer("receive", root=place.path, files=load.files)
-        wanted = next(rows).get("wanted", [])
-        total = sum(load.files[number]["bytes"] - offset for number, offset in wanted)
+        head = next(rows, {})
+        try:
+            wanted = [(int(number), int(offset)) for number, offset in head["wanted"]]
+            total = sum(load.files[number]["bytes"] - offset for number, offset in wanted)
+            once = sorted({number for number, _ in wanted}) == [number for number, _ in wanted]
+            if not once or any(n < 0 or not 0 <= offset <= load.files[n]["bytes"] for n, offset in wanted):
+                raise ValueError
+        except (KeyError, TypeError, ValueError, IndexError):
+            raise box.strange(head) from None
         gauge = Gauge(total, f"push {place.text}")
         for number, offset in wanted:
             path, left = load.files[number]["path"], load.files[number]["bytes"] - offset
@@ -103,7 +110,7 @@ def send(load: Load, place: Place, patience: float) -> None:
                     left -= len(data)
                     load.sent_bytes += len(data)
                     gauge.add(len(data))
-            if problem := next(rows).get("e"):
+            if problem := next(rows, {}).get("e"):
                 load.failed.append((path, str(problem)))
             else:
                 load.sent += 1
