@@ -40,8 +40,8 @@ _STATE = Regex(
     r"|[\"'](?:replicas|desired_?(?:count|capacity|size)|num_?(?:nodes|replicas)|node_?count|min_?replicas)[\"']\s*:\s*0\b"
 )
 _DRY = Regex(
-    r"-?-(?:dry[-_]?run|dry|what-?if|preview|check|check-mode|noop|no-op|simulate|pretend|print-only|show-only|plan-only"
-    r"|validate-only|preview-only|no-execute|just-print|just-show|estimate-only|WhatIf)(?:=(?!none|false|False|0).*)?"
+    r"(?i)-?-(?:dry[-_]?run|dry|what-?if|preview|check|check-mode|noop|no-op|simulate|pretend|print-only|show-only|plan-only"
+    r"|validate-only|preview-only|no-execute|just-print|just-show|estimate-only)(?:=(?!none|false|0).*)?"
 )
 _RAW = Regex(
     r"(?:^| )-{1,2}(?:rw|readwrite|mode|test|io_?type|w)[= ](?:rand|seq)?(?:write|rw|trim\w*)\b"
@@ -67,6 +67,9 @@ _DELETED = THINGS | {"file", "weight", "collection", "index"}
 _LOCAL = Regex(r"(?:localhost|127\.|0\.0\.0\.0|\[?::1|\[?$)")
 _BESIDE = Regex(r"volume|drive|storage|snapshot|bucket|\bjobs\b|template|endpoint|serverless")
 _CHOSEN = Regex(r"(?i)(?:best|last|latest|final|results?|metrics)\b")  # there is one of it, and it has this name
+_ONLY = Regex(r"(?i)(?:model[-_.])?(?:best|last|latest|final|results?|metrics)(?:[-_.](?:model|ckpt|checkpoint))?\.\w+")
+_PAIR = Regex(r"-|\w+[=:]")
+_TRAINS = Regex(r"(?i)train|tun(?:e|ing)|sweep|gpu|sft|dpo|grpo")
 _PLACE = Regex(
     r"(?:s3|gs|r2|oss|cos|obs|b2|abfss?|wasbs?|lakefs|hf|dbfs|swift|az|gcs|minio|tos|bos|hdfs|s3a)://"
     r"|https://[\w.-]*(?:blob|dfs|s3|storage)[\w.-]*/|(?:[\w-]+/)?[\w.-]{2,}:(?!/?\d|//)"
@@ -110,9 +113,9 @@ def is_dry(words: list[str]) -> bool:
     """Only shows what it would do, or its help."""
     for i, word in enumerate(words[1:], 1):
         if _DRY.fullmatch(word):
-            return words[i + 1 : i + 2] != ["none"]
+            return "".join(words[i + 1 : i + 2]).lower() not in ("none", "false", "0")
         name = word.partition("=")[0]
-        if name in ("--help", "--version", "--generate-cli-skeleton", "-help") or (name == "help" and i < 4):
+        if name in WORDS["help options"] or (name == "help" and i < 4):
             return True
     return words[-1] in ("-h", "-V", "help") or (words[0] in WORDS["dry -n"] and has_flag(words[1:], "-n"))
 
@@ -133,9 +136,11 @@ def ended_by(words: list[str], known: bool) -> int:
     for i, word in enumerate(words[1:14], 1):
         name, equals, value = word.partition("=")
         last = words[i - 1] if words[i - 1].startswith("-") and "=" not in words[i - 1] else ""
-        sets = known and ((equals and _SETS.fullmatch(name)) or (last and _SETS.fullmatch(last)))
+        sets = (equals and _SETS.fullmatch(name)) or (last and _SETS.fullmatch(last))
+        sets = sets and (known or about([*before, *own], False))
         power = _POWER.fullmatch(f"{last}={word}" if last else word)  # of any fencing agent
-        if power or (sets and (value or word).lower() in ENDS - {"drain"}):  # a node that is drained finishes its jobs
+        # --status STOP_REQUESTED; a node that is drained finishes its jobs
+        if power or (sets and not (ENDS - {"drain"}).isdisjoint(parts(value or word))):
             return i
         if word.startswith("-"):
             flag = word.lstrip("-")  # yarn app -kill, uberftp -rm, megacli -CfgLdDel
@@ -151,7 +156,7 @@ def ended_by(words: list[str], known: bool) -> int:
         following = words[i + 1] if i + 1 < len(words) else ""
         verb = word.rpartition(":")[2]  # of heroku's ps:stop the last part is the verb
         looks = word in LOOKS or re.split("[-_]", verb)[0].lower() in LOOKS or _VIEW.match(verb)
-        noun = word not in WORDS["executes"] and THINGS.issuperset(parts(following))  # isi sync jobs cancel
+        noun = word in LOOKS - WORDS["executes"] and THINGS.issuperset(parts(following))  # isi sync jobs cancel
         noun = noun and "".join(words[i + 2 : i + 3]) in ENDS
         if looks and following not in ENDS and not noun:  # `mlflow run delete`: a noun
             return -1
@@ -200,7 +205,7 @@ def judge(guard: Walker, words: list[str], state: State, known: bool, generic: b
     if known:
         told_lines(guard, words, state, stdin)
     judged = (generic and storage(guard, words, state, stdin)) or (known and made_here(words, state))
-    if judged or raw_request(guard, words):
+    if judged or raw_request(guard, words) or dispatched(guard, words, state):
         return
 
     def ends(box: str, profile: str = "") -> None:
@@ -315,6 +320,31 @@ def matched(pattern: list[str], words: list[str]) -> list[str] | None:
     return None if verbs else []
 
 
+def dispatched(guard: Walker, words: list[str], state: State) -> bool:
+    """gh workflow run FILE -f action=destroy: its steps with these inputs; other pipelines by name and inputs."""
+    named = {part for word in words[:5] for part in parts(word)}
+    if words[1:3] in (["run", "cancel"], ["ci", "cancel"]) and _TRAINS.search(guard.line):
+        guard.act("end", "cancels a run that trains", words)
+        return True
+    if named.isdisjoint(WORDS["pipelines"]) or named.isdisjoint(WORDS["dispatches"]) or "list" in words:
+        return False
+    pairs = values_of(words, *WORDS["input options"])
+    if words[1:3] == ["workflow", "run"]:
+        from rgt.guard import program_code
+
+        given = operands(words[3:], "-f -F -r -R --ref --field --raw-field --repo")[:1]
+        inputs = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+        if given and program_code.workflow(guard, given[0], inputs, state):
+            return True
+    told = [parts(re.split(r"[=:]", pair)[-1]) for pair in pairs]  # of an input the whole value is the verb
+    names = [parts(os.path.splitext(word)[0]) for word in words[2:] if not _PAIR.match(word) and word not in LOOKS]
+    ends = any(len(one) == 1 and one[0] in ENDS for one in told)
+    ends = ends or any(not WORDS["strong"].isdisjoint(one) and not LIGHT.intersection(one) for one in names)
+    if ends or any(not ENDS.isdisjoint(one) and about(one, False) for one in names):
+        guard.act("end", f"starts `{' '.join(words[1:])}`, whose name or input says that it ends something", words)
+    return True
+
+
 def made_here(words: list[str], state: State) -> bool:
     """Ends only what the same line created, or a service beside the training; a line that creates is remembered."""
     verbs = [i for i, word in enumerate(words[:4]) if word in ("run", "create", "launch", "start")]
@@ -395,7 +425,8 @@ def spoil(guard: Walker, source: str, target: str, state: State, stdin: str, wor
     empty = empty or not {"empty", "blank", "dummy", "zero", "zeros"}.isdisjoint(parts(os.path.basename(source)))
     unlike = os.path.splitext(place)[1] != os.path.splitext(name)[1] and os.path.isfile(place)
     unlike = unlike or bool("://" not in target and name != os.path.basename(source) and _CHOSEN.match(name))
-    other = source != "-" and unlike and not guard.precious.lost(place, False)
+    only = "://" not in target and _ONLY.fullmatch(name)  # best.pt of one place over final.pt of another
+    other = source != "-" and unlike and (only or not guard.precious.lost(place, False))
     if empty or other or place in state.folders or (told is not None and guard.is_said(told)):
         guard.act("path", f"writes over {target}", words, target)
 

@@ -137,15 +137,24 @@ def copy(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     keeps = has_flag(words[1:], "--no-clobber", "-b", "--backup", *([] if links else ["-n"]))
     for source in sources:
         old = state.path(source).rstrip("/")
-        there = os.path.join(place, os.path.basename(old)) if folder else place
+        whole = source.endswith("/.") or has_flag(words[1:], "-T", "--no-target-directory")  # what is in it, not itself
+        there = os.path.join(place, os.path.basename(old)) if folder and not whole else place
         same = not state.remote and os.path.realpath(there) == os.path.realpath(old)
         if not keeps and not same and (not links or has_flag(words[1:], "-f", "--force")):
             guard.overwrite(there, state, words)
+            merge(guard, old, there, state, words)
         if "bin/" in source and guard.knows(os.path.basename(source)):  # cp /bin/rm x; ./x -rf runs
             state.aliases[os.path.basename(there)] = os.path.basename(source)
         # `mv runs x; rm -rf x`, `ln -s runs l; rm -rf l/*`: what is lost there is what lies here
         if (moves or (links and has_flag(words[1:], "-s", "--symbolic"))) and guard.precious.lost(old, state.remote):
             state.links[there.rstrip("/") + "/" * links] = old
+
+
+def merge(guard: Walker, source: str, target: str, state: State, words: list[str]) -> None:
+    """One folder over another: files of the same name are overwritten."""
+    if not state.remote and os.path.isdir(source) and os.path.isdir(target) and not source.startswith(target):
+        for path in outputs.matches(guard, source, outputs.Expression(["-type", "f"]), state):
+            guard.overwrite(target + path[len(source) :], state, words)
 
 
 def rename(guard: Walker, words: list[str], state: State, stdin: str) -> None:
@@ -206,7 +215,9 @@ def rsync(guard: Walker, words: list[str], state: State, stdin: str) -> None:
             guard.lose_place(place, state, words, "removes")
     keeps = has_flag(words[1:], "-u", "--update", "--ignore-existing", "-b", "--backup", "--existing")
     for source in places[:-1] if not state.remote and not keeps else []:
-        if not source.endswith(("/", ".", "*")):
+        if source.endswith(("/", "/.")):
+            merge(guard, state.path(source).rstrip("/"), state.path(places[-1]).rstrip("/"), state, words)
+        elif not source.endswith((".", "*")):
             spoil(guard, source, places[-1], state, stdin, words)
     emptied(guard, words, places, state)
 
@@ -301,6 +312,13 @@ def history(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     guard.lose(["."] if big else [one.strip("{}") for one in named], state, words, "drops from the history")
 
 
+def is_work_tree_elsewhere(state: State) -> bool:
+    """A repository that is not on this machine, and not one of those that are only built or looked at."""
+    named = parts(state.cwd)
+    kept = not {"tmp", "src", "opt", "build", "vendor", "third", "review", "ci", "deps"}.intersection(named)
+    return kept and state.cwd[:1] in "/~" and not os.path.isdir(state.cwd)
+
+
 def git_removes(guard: Walker, words: list[str], verb: str, rest: list[str], state: State, forced: bool) -> None:
     if has_flag(rest, "-n", "--dry-run", "--cached", "--staged"):
         return
@@ -310,7 +328,8 @@ def git_removes(guard: Walker, words: list[str], verb: str, rest: list[str], sta
         excluded = {value.strip("/*") for value in values_of(rest, "-e", "--exclude", *["-X"] * mercurial)} | {".git"}
         folders = has_flag(rest, "-d") or mercurial  # without -d no folder goes
         here = [name for name, is_dir in guard.precious.entries(state.cwd) if folders or not is_dir]
-        top = paths or (["~"] if state.remote else here)
+        away = state.remote or (is_work_tree_elsewhere(state) and "clone" not in guard.line)
+        state, top = (state.elsewhere() if away else state), paths or (["~"] if away else here)
         guard.lose([path for path in top if path.strip("/*") not in excluded], state, words, "cleans")
     elif verb in ("rm", "checkout", "restore"):
         guard.lose(paths, state, words, "removes or overwrites", verb == "rm" and has_flag(rest, "-r"))

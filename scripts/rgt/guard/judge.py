@@ -167,9 +167,11 @@ class Guard(Walker):
         if key.endswith((".ps1", ".bat", ".cmd")):
             return self.run(["pwsh", "-Command", text], state, stdin)
         inner = state if language == "sh" else state.copy()
-        before, inner.arguments = (inner.arguments, inner.variables.get("0", "sh")), arguments
+        before, inner.arguments = (inner.arguments, inner.variables.get("0", "sh"), inner.certain), arguments
         inner.variables["0"] = path
+        given = [*arguments, *[""] * 9][:9]  # what the line gives its script is sure, as far as it is known
+        inner.certain = inner.certain | {str(i): one for i, one in enumerate(given, 1) if "\ue001" not in one}
         out = self.script(text[:TEXT], inner, stdin)
-        inner.arguments, inner.variables["0"] = before
+        inner.arguments, inner.variables["0"], inner.certain = before
         inner.stopped = "" if inner.stopped == "return" else inner.stopped
         return out

@@ -57,6 +57,8 @@ def cat(guard: Walker, words: list[str], state: State, stdin: str) -> str:
 
 
 def ls(guard: Walker, words: list[str], state: State, stdin: str) -> str:
+    if words[0] in ("gci", "dir", "Get-ChildItem") and any(re.match(r"(?i)-(?:r|fi|inc|dir)", word) for word in words):
+        return find(guard, gci_as_find(words), state, stdin)
     out = []
     for path in operands([w for w in words[1:] if not w.startswith("--")], "-I -w") or ["."]:
         if state.remote:
@@ -122,16 +124,21 @@ def grep(guard: Walker, words: list[str], state: State, stdin: str) -> str:
 
 
 def decode(guard: Walker, words: list[str], state: State, stdin: str) -> str:
-    """base64 -d, openssl base64 -d; nushell's `decode base64`; xxd -r -p"""
+    """base64 -d, openssl base64 -d; nushell's `decode base64`; xxd -r -p; and what they make of known text."""
     if words[0] == "xxd":
+        if not has_flag(words[1:], "-r"):
+            return marker("xxd") if "\ue001" in stdin or not stdin else stdin.encode().hex() + "\n"
         digits = "".join(stdin.split())
         known = len(digits) % 2 == 0 and re.fullmatch(r"[0-9a-fA-F]*", digits)
         return bytes.fromhex(digits).decode("utf-8", "replace") if known else marker("xxd")
     guard.overwrite(option(words[1:], "-out") or "/dev/null", state, words)
-    if not has_flag(words[1:], "-d", "-D", "--decode") and words[0] != "decode":
-        return marker("base64")
     paths = [path for path in operands(words[1:], "-w -i -in") if path not in ("base64", "enc", "-base64")]
-    return decoded(guard.content(paths[0], state) if paths else stdin)
+    text = guard.content(paths[0], state) if paths else stdin
+    if has_flag(words[1:], "-d", "-D", "--decode") or words[0] == "decode":
+        return decoded(text)
+    import base64
+
+    return marker("base64") if "\ue001" in text or not text else base64.b64encode(text.encode()).decode() + "\n"
 
 
 def tr(guard: Walker, words: list[str], state: State, stdin: str) -> str:
@@ -364,6 +371,19 @@ def matches(guard: Walker, root: str, wanted: Expression, state: State) -> list[
                 below += [(f"{path.rstrip('/')}/{name}", is_dir) for name, is_dir in rows]
         level = below
     return found
+
+
+def gci_as_find(words: list[str]) -> list[str]:
+    """Get-ChildItem runs -Recurse -Filter *.pt -File in find's words."""
+    lower = [word.lower() if word[:1] == "-" else word for word in words[1:]]
+    valued = "-path -filter -fi -include -exclude -literalpath -depth -erroraction -ea"
+    roots = values_of(lower, "-path", "-literalpath") or operands([w for w in lower if w != "-r"], valued) or ["."]
+    named = [one for text in values_of(lower, "-filter", "-fi", "-include") for one in text.split(",")]
+    kinds = {"-file": ["-type", "f"], "-directory": ["-type", "d"], "-dir": ["-type", "d"]}
+    tests = [test for one in named for test in ("-o", "-name", one)][1:]
+    depth = [] if any(re.match(r"-r", word) for word in lower) else ["-maxdepth", "1"]
+    tests = ["-mindepth", "1", *depth, *(["(", *tests, ")"] if tests else [])]
+    return ["find", *roots, *tests, *(one for word in lower for one in kinds.get(word, []))]
 
 
 def fd_as_find(words: list[str]) -> list[str]:

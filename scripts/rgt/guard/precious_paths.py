@@ -160,7 +160,8 @@ class Precious:
         at = next((i for i, part in enumerate(parts) if part.lower() in _DATA), -1)
         if at < 0 or not (_DATA_FILE.fullmatch(parts[-1]) or (remote and at >= len(parts) - 2)):
             return False
-        tokens = {token for part in parts for token in re.split(r"[^a-z]+", part.lower())}
+        kept = parts[1:] if "scratch" in parts[0].lower() and at else parts  # /scratch/me/data: of a cluster
+        tokens = {token for part in kept for token in re.split(r"[^a-z]+", part.lower())}
         return not tokens & _DERIVED and not CACHES & set(parts)
 
     def lost(self, path: str, remote: bool, whole: bool = True) -> str:

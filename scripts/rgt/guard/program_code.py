@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 
+from rgt.guard import outputs
 from rgt.guard.argument_words import after_options, operands, option, values_of
 from rgt.guard.clients import is_ending_call, parts, request, shows_only
 from rgt.guard.destroyers import unseen
@@ -32,26 +33,47 @@ def interpreter(guard: Walker, words: list[str], state: State, stdin: str) -> No
     if name.startswith(("py", "ipython", "torchrun", "xonsh")):
         python_words(guard, words, state, stdin)
         return
+    if name in ("cargo", "dotnet", "swift"):  # the program is the folder's
+        if words[1:2] in (["run"], ["r"]):
+            foreign(guard, source_text(guard, name, ["."], state), state, name, arguments=words[2:])
+        return
     if any(re.match(r"-[lanp0]*i", word) for word in words[1:]):  # perl -pi -e, gawk -i inplace
         guard.edit(operands(words[1:], "-e -E -I -M -v"), state, words)
-    for i, word in enumerate(words[1:-1], 1):
-        own = "|-c" if name in ("guile", "expect") else ""
-        if re.fullmatch(rf"-[a-zA-Z]*[eEr]|--?eval|--execute|-p|--print|eval|-batch{own}", word):
-            foreign(guard, words[i + 1], state, name, stdin)
-            return
-    if name.endswith("awk"):
+    own = "|-c" if name in ("guile", "expect") else ""
+    flag = Regex(rf"-[a-zA-Z]*[eEr]|--?eval|--execute|-p|--print|eval|-batch{own}")
+    given = [words[i] for i, word in enumerate(words[1:-1], 2) if flag.fullmatch(word)]
+    if given and words[1] != "run":  # whose options are the program's
+        foreign(guard, given[0], state, name, stdin)
+    elif name.endswith("awk"):
         read = "".join(guard.content(path, state) for path in values_of(words[1:], "-f", "--file"))
         told = [re.sub(r"(?s)^(\w+)=(.*)$", r'\1="\2";', word) for word in words[1:]]  # -v NAME=VALUE
         foreign(guard, f"{' '.join(told)}\n{read}", state, name, stdin)
-        return
-    rest = after_options(words[1:], {"-I", "-r", "-M", "-l"})
+    else:
+        source(guard, words, state, stdin)
+
+
+def source(guard: Walker, words: list[str], state: State, stdin: str) -> None:
+    """node FILE, go run ./cmd/x, ruby < FILE"""
+    name = words[0]
+    rest = after_options(words[1:], {"-I", "-r", "-M", "-l", "-cp", "-classpath", "--class-path"})
     if rest[:1] == ["run"]:  # go, deno, bun
         rest = after_options(rest[1:], set())
         if name == "bun":
             package(guard, ["bun", *rest], state)
-    text = guard.content(rest[0], state) if rest and rest[0] != "-" else stdin
-    if not text.startswith("\ue001"):
-        foreign(guard, text, state, name)
+    text = source_text(guard, name, rest, state) if rest and rest[0] != "-" else stdin
+    if not text.startswith("\ue001") and not shows_only(text, rest[1:]):
+        foreign(guard, text, state, name, arguments=rest[1:])
+
+
+def source_text(guard: Walker, name: str, rest: list[str], state: State) -> str:
+    """The program's files: one that is named; of `go run ./cmd/x`, `cargo run` and a class those that it is made of."""
+    text, ending = guard.content(rest[0], state), PROGRAMS["source endings"].get(name, "")
+    if not text.startswith("\ue001") or not ending or state.remote:
+        return text
+    folder = rest[0] if os.path.isdir(state.path(rest[0])) else "."
+    wanted = f"{os.path.basename(rest[0])}.{ending}" if name == "java" else f"*.{ending}"
+    paths = outputs.matches(guard, folder, outputs.Expression(["-maxdepth", "4", "-name", wanted]), state)
+    return "\n".join(guard.content(path, state) for path in paths[:VALUES]) or text
 
 
 def python_words(guard: Walker, words: list[str], state: State, stdin: str) -> None:
@@ -119,7 +141,7 @@ _LITERAL = (
 # names of functions that delete, in any language; what they delete is the literal behind, or what the code names
 _DELETES = Regex(
     r"(?<![\w$])(?:rm(?:dir)?Sync|unlink(?:Sync)?|rmdir|rm_(?:rf?|f)!?|rmtree|rimraf(?:\.sync)?|removeSync|emptyDirSync"
-    r"|rm(?=\s*[(\"'\[])|(?<=\()rm(?=,)|(?:File|Files|fs|Dir|IO|Deno|os)\.(?:[dD]elete|[rR]emove)\w*|(?:dir|file)_delete"
+    r"|rm(?=\s*[(\"'\[])|(?<=\()rm(?=,)|(?:File|Files|fs|Dir|Directory|IO|Deno|os)\.(?:[dD]elete|[rR]emove)\w*|deleteSync|(?<=\.)delete(?=\(\))|(?:dir|file)_delete"
     r"|(?:Directory|File)\]::Delete|delete_at!|(?<!\.)delete(?=\([\"'])|file\.remove|lfs\.rmdir"
     r"|[\w.:]*(?:[dD]elete|[rR]emove)[-_]?(?:[dD]ir|[fF]ile|[tT]ree|[rR]ecursive|[pP]ath|[aA]ll|entry)\w*(?:-\w+)*)(?![\w-])"
     rf"(?P<own>[\"']?[\s(,]*(?:glob)?[\s(\[]*(?!['\"];)({_LITERAL}))?"
@@ -140,6 +162,7 @@ _ADDRESS = Regex(r"(?:https?:)?/[\w./:$?=&{}-]*")
 _SDK = Regex(
     r"aws-sdk|Aws(?:::|\\)|amazonaws|@google-cloud|@azure|Google::Cloud|Azure::|dockerode|kubernetes|openai|\bminio\b|pulumi"
 )
+_SIGNS = Regex(r"[|;&<>()'\"`$]")  # not in a marker that is read as a shell's text
 _METHOD = Regex(r"(?i)\b(delete|post|put|patch)\b")
 
 
@@ -158,8 +181,8 @@ def awk_starts(text: str) -> str:
     return "; ".join(joined(re.sub(r"^\s*printf?\b", "", one)) for one in started)
 
 
-def deletes(guard: Walker, text: str, state: State, language: str) -> None:
-    """A call that does not say what it deletes may delete any path that the code names and does not only read."""
+def deletes(guard: Walker, text: str, state: State, language: str, arguments: list[str]) -> None:
+    """A call that does not say what it deletes may delete what the code or its line names and does not only read."""
     calls = [match for match in _DELETES.finditer(text) if not (language[:1] == "R" and match[0][:2] == "rm")]
     for match in calls:
         if match["own"]:
@@ -168,15 +191,18 @@ def deletes(guard: Walker, text: str, state: State, language: str) -> None:
         guard.lose(guard.glob(_bare(path), state), state, ["code", path], "removes")
     if all(match["own"] for match in calls):
         return
+    guard.lose([word.rpartition("=")[2] for word in arguments], state, ["code", *arguments], "removes")
     for match in re.finditer(_LITERAL, text):
         if not _READS.search(text[max(0, match.start() - 30) : match.start()]):
             paths = [one for one in guard.glob(_bare(match[0]), state) if "/" in one or os.path.exists(state.path(one))]
             guard.lose([one for one in paths if one.strip("./ ")], state, ["code", text[:80]], "removes")
 
 
-def foreign(guard: Walker, text: str, state: State, language: str = "", stdin: str = "") -> None:
+def foreign(
+    guard: Walker, text: str, state: State, language: str = "", stdin: str = "", arguments: list[str] | None = None
+) -> None:
     """node, perl, ruby, php, awk, lisp: calls by name with the literals behind them."""
-    stdin = re.sub(r"[|;&<>()'\"`$]", " ", stdin[:200])  # will stand in a marker that is read as a shell's text
+    stdin = _SIGNS.sub(" ", stdin[:200])
     if language in ("tclsh", "wish", "expect"):
         guard.script(re.sub(r"\bfile delete\b", "rm -r", text), state.copy())
     awk = language.endswith("awk")
@@ -196,10 +222,10 @@ def foreign(guard: Walker, text: str, state: State, language: str = "", stdin: s
             continue
         if re.match(r"\s*[+.$\w]", text[match.end() :]) and not re.match(r"\s*\.[a-z!]", text[match.end() :]):
             # "rm -rf " $1: what follows is not known
-            literals[-1] += marker(f"{stdin} {text[match.end() : match.end() + 40]}")
+            literals[-1] += marker(_SIGNS.sub(" ", f"{stdin} {text[match.end() : match.end() + 40]}"))
         guard.script(literals[0], state.copy()) if len(literals) == 1 else guard.run(literals, state.copy(), "")
     text = code
-    deletes(guard, text, state, language)
+    deletes(guard, text, state, language, arguments or [])
     for match in [*_WRITES.finditer(text), *(_LAST.finditer(text) if language[:1] == "R" else ())]:
         path = next(one for one in match.groups() if one)
         guard.overwrite(_bare(path), state, ["code", match[0][:80]])
@@ -312,13 +338,28 @@ _GIVEN = Regex(
 )
 
 
-def manifest(guard: Walker, text: str, state: State) -> None:
+def workflow(guard: Walker, name: str, inputs: dict[str, str], state: State) -> bool:
+    """The steps of .github/workflows/NAME that these inputs choose; a hosted runner has no results."""
+    text = guard.content(f".github/workflows/{name}", state)
+    if text.startswith("\ue001"):
+        return False
+    there = state.elsewhere()
+    there.fresh = bool(re.search(r"runs-on:\s*[\"']?(?:ubuntu|macos|windows)-", text))
+    text = re.sub(r"\$\{\{\s*(?:github\.event\.)?inputs\.([\w-]+)\s*\}\}", lambda m: inputs.get(m[1], ""), text)
+    for step in re.split(r"(?m)^(?=\s*- )", text):
+        asked = re.search(r"\bif:.*?inputs\.([\w-]+)\s*([!=]=)\s*'([^']*)'", step)
+        if not asked or (inputs.get(asked[1], "") == asked[3]) == (asked[2] == "=="):
+            manifest(guard, step, there)
+    return True
+
+
+def manifest(guard: Walker, text: str, there: State) -> None:
     """kubectl apply -f, sky launch FILE: the commands that a file gives to machines elsewhere."""
     for _, value in _GIVEN.findall(re.sub(r"(?<=[{,])\s*(?=\"\w+\"\s*:)", "\n", text)):
         words = [_bare(one) for one in re.findall(_LITERAL, value)] if value[:1] == "[" else []
         lines = words or [re.sub(r"^\s*- |^\s*[|>][-+]?\s*$", "", line) for line in value.split("\n")]
-        guard.run(words, state.elsewhere(), "")
-        guard.script("\n".join(line.strip().strip("'\"") for line in lines if " " in line), state.elsewhere())
+        guard.run(words, there.copy(), "")
+        guard.script("\n".join(line.strip().strip("'\"") for line in lines if " " in line), there.copy())
 
 
 def compose(guard: Walker, words: list[str], state: State) -> None:

@@ -13,6 +13,7 @@ import textwrap
 from rgt.guard.clients import empties, is_ending_call, request
 from rgt.guard.outputs import Expression, matches
 from rgt.guard.precious_paths import OWN, marker
+from rgt.guard.python_options import Choices
 from rgt.guard.quick_start import WORDS, Regex, re
 from rgt.guard.shell_walk import Walker, decoded
 from rgt.guard.word_expansion import MATCHES, VALUES, State
@@ -25,17 +26,18 @@ Values = list[str]
 
 
 def walk(guard: Walker, text: str, state: State, arguments: Values, is_script: bool) -> None:
-    _Reader(guard, state, arguments, is_script).read(ast.parse(textwrap.dedent(text)))
+    tree = ast.parse(textwrap.dedent(text))
+    _Reader(guard, state, Choices(tree, arguments), is_script).read(tree)
 
 
 class _Reader(ast.NodeVisitor):
-    def __init__(self, guard: Walker, state: State, arguments: Values, is_script: bool) -> None:
+    def __init__(self, guard: Walker, state: State, choices: Choices, is_script: bool) -> None:
         self.guard, self.state, self.is_script = guard, state, is_script
         self.values: dict[str, Values] = {}
         self.names: dict[str, str] = {}  # import aliases, and what made a variable
         self.imported: set[str] = set()  # libraries
-        self.given = arguments
-        self.options: dict[str, Values] = {"argv": arguments}  # of argparse and click: given, or the default
+        self.choices, self.given = choices, choices.arguments
+        self.options: dict[str, Values] = {"argv": self.given}  # of argparse and click: given, or the default
         self.functions: dict[str, list[str]] = {}  # own functions and their parameters
 
     def read(self, tree: ast.AST) -> None:
@@ -84,12 +86,16 @@ class _Reader(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_If(self, node: ast.If) -> None:
-        before = self.narrow(node.test)
-        for one in [node.test, *node.body]:
+        before, answer = self.narrow(node.test), self.choices.answered(node.test)
+        for one in [node.test, *(node.body if answer is not False else [])]:
             self.visit(one)
         self.values |= before
-        for one in node.orelse:
+        for one in node.orelse if not answer else []:
             self.visit(one)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        if node.name not in self.choices.unchosen:
+            self.generic_visit(node)
 
     def narrow(self, test: ast.expr) -> dict[str, Values]:
         """if name.endswith(".pyc"): of the known values those stay; what it was before."""
@@ -141,7 +147,7 @@ class _Reader(ast.NodeVisitor):
         if isinstance(node, ast.Call | ast.BinOp | ast.Subscript) and (text := self.computed(node)):
             return [text]
         if isinstance(node, ast.Name):
-            return self.values.get(node.id, [])
+            return self.values.get(node.id) or self.options.get(node.id, [])  # click gives options as parameters
         if isinstance(node, ast.List | ast.Tuple | ast.Set):
             return [value for one in node.elts[:VALUES] for value in self.of(one)]
         if isinstance(node, ast.JoinedStr):
@@ -350,7 +356,8 @@ class _Reader(ast.NodeVisitor):
         known = next((c for c in calls if c == last or ("." in c and f".{name}".endswith(f".{c}"))), "")
         values = [value for one in (*node.args, *(k.value for k in node.keywords)) for value in self.texts(one)]
         dry = any(k.arg in ("DryRun", "dry_run") and self.of(k.value) == ["True"] for k in node.keywords)
-        if dry or name == "ray.shutdown":  # which only leaves the cluster
+        mocked = not self.imported.isdisjoint(WORDS["python mocks"])
+        if dry or mocked or name == "ray.shutdown":  # which only leaves the cluster
             return
         box = values[0] if values else ""
         given = [f"--{k.arg}={'.'.join(self.of(k.value))}" for k in node.keywords]

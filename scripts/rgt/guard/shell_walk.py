@@ -308,7 +308,11 @@ class Walker(Expander):
         """Only text, and variables that the line itself gave their value."""
         return all(
             kind == "text"
-            or (kind == "var" and name in state.certain and state.certain[name] == state.variables.get(name))
+            or (
+                kind == "var"
+                and (plain := name.partition(":-")[0]) in state.certain
+                and state.certain[plain] == self.variable(plain, state, strict=False)
+            )
             for kind, name, _, _ in word
         )
 

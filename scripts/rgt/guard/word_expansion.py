@@ -258,7 +258,7 @@ class Expander:
             return [plain]
         pattern = re.sub(r"\ue003([*?\[])", r"[\1]", bare).replace(_ESCAPED, "")
         matches = ["/" if pattern.startswith("/") else ""]
-        for part in [part for part in pattern.split("/") if part]:
+        for part in [part for part in re.sub(r"\*\*/*$", "*", pattern).split("/") if part]:
             matches = [path for before in matches for path in self.glob_part(before, part, state)][:MATCHES]
         return [path + "/" * pattern.endswith("/") for path in matches] or [plain]
 
@@ -266,11 +266,25 @@ class Expander:
         import fnmatch
 
         join = before if before in ("", "/") else before + "/"
+        if part == "**":  # as with globstar, zsh and Python
+            return [before, *self.folders_below(before, state)]
         if not re.search(r"[*?\[]", part):
             return [join + part] if os.path.lexists(state.path(join + part)) else []
         regex = re.compile(fnmatch.translate(part))
         listed = self.precious.entries(state.path(f"{before or '.'}/").rstrip("/") or "/")
         return [join + name for name, _ in listed if regex.match(name) and (name[0] != "." or part[0] == ".")]
+
+    def folders_below(self, before: str, state: State) -> list[str]:
+        found, level = list[str](), [before]
+        while level and len(found) < MATCHES:
+            level = [
+                f"{one}/{name}" if one else name
+                for one in level
+                for name, is_dir in self.precious.entries(state.path(f"{one or '.'}/").rstrip("/") or "/")
+                if is_dir and name[0] != "."
+            ]
+            found += level
+        return found[:MATCHES]
 
 
 def _has_magic(text: str) -> bool:

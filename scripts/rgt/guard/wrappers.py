@@ -342,7 +342,7 @@ def carried(guard: Walker, words: list[str], state: State, stdin: str, client: b
             from rgt.guard import program_code
 
             text = stdin if path == "-" else path if path[:1] == "{" else guard.content(path, state)
-            program_code.manifest(guard, text if not text.startswith("\ue001") else "", state)
+            program_code.manifest(guard, text if not text.startswith("\ue001") else "", state.elsewhere())
     option_texts(guard, words, there, stdin)
     before, first, started = len(guard.acts), not client, False
     for i, word in enumerate(words[1:40], 1):
