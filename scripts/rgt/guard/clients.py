@@ -137,10 +137,10 @@ def ended_by(words: list[str], known: bool) -> int:
         name, equals, value = word.partition("=")
         last = words[i - 1] if words[i - 1].startswith("-") and "=" not in words[i - 1] else ""
         sets = (equals and _SETS.fullmatch(name)) or (last and _SETS.fullmatch(last))
-        sets = sets and (known or about([*before, *own], False))
+        told = bool(sets) and (known or about([*before, *own], False))
         power = _POWER.fullmatch(f"{last}={word}" if last else word)  # of any fencing agent
         # --status STOP_REQUESTED; a node that is drained finishes its jobs
-        if power or (sets and not (ENDS - {"drain"}).isdisjoint(parts(value or word))):
+        if power or (told and not (ENDS - {"drain"}).isdisjoint(parts(value or word))):
             return i
         if word.startswith("-"):
             flag = word.lstrip("-")  # yarn app -kill, uberftp -rm, megacli -CfgLdDel

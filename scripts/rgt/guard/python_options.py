@@ -60,8 +60,8 @@ class Choices:
             if _last(call) == "set_defaults" and isinstance(owner, ast.Name) and owner.id in parsers:
                 named = [keyword.value.id for keyword in call.keywords if isinstance(keyword.value, ast.Name)]
                 functions |= dict.fromkeys(named, parsers[owner.id])
-        for node in ast.walk(tree):
-            for mark in node.decorator_list if isinstance(node, ast.FunctionDef) else []:
+        for node in [one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)]:
+            for mark in node.decorator_list:
                 if (_last(mark) if isinstance(mark, ast.Call) else getattr(mark, "attr", "")) == "command":
                     own = _texts(mark.args) if isinstance(mark, ast.Call) else []
                     functions[node.name] = own[0] if own else node.name.replace("_", "-")
