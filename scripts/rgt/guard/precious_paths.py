@@ -20,6 +20,11 @@ _CODE = tuple(WORDS["code endings"])
 _ROOTS = WORDS["roots"] | {""}
 _OWN_ROOTS = Regex(r"(?i)/(?:home|users|mnt|scratch)/[^/]+|~/?(?:proj|project|work|workspace)?")
 _RUN_ID = Regex(r"20\d{6}-\d{6}-[\w.-]+|(?:offline-)?run-20\d{6}_\d{6}-\w+|version_\d+|exp[-_]?\d+|run[-_]?\d+")
+# models of other libraries than names.py reads, databases of trackers, trajectories of simulations
+_OTHERS = Regex(
+    r"(?i).*\.(?:keras|pdparams|pdopt|nemo|cbm|ubj|xtc|trr|dcd)|(?:mlflow|optuna|study|experiments?|sacred|aim)\w*\.(?:db|sqlite3?)"
+    r"|(?:.*[-_.])?(?:model|weights|best|final|ckpt|checkpoint|clf|policy)(?:[-_.].*)?\.(?:h5|hdf5|joblib|pkl|msgpack|zip|tar)"
+)
 _EVENTS = Regex(r"events\.out.*|.*\btfevents\b.*|.*\.wandb|.*\.distcp|(?!.*cloud).*\.(?:vhdx?|vmdk|qcow2|vdi)")
 _HINT = Regex(
     r"(?:^|[^a-z])(?:runs?|ckpts?|checkpoints?|weights|outputs?|lightning_logs|wandb|results|experiments?|exp_?dir"
@@ -28,7 +33,8 @@ _HINT = Regex(
 # raw data of training: what lies in such a folder and can hardly be made again
 _DATA, _DERIVED = WORDS["data folders"], WORDS["derived data"]
 _DATA_FILE = Regex(
-    r"(?i).*\.(?:bin|parquet|jsonl?|npy|npz|h5|hdf5|tfrecords?|arrow|mmap|idx|mdb|feather|csv|tsv|txt|zst)"
+    r"(?i).*\.(?:bin|parquet|jsonl?|npy|npz|h5|hdf5|tfrecords?|arrow|mmap|idx|mdb|feather|csv|tsv|txt|zst|mcap|bag|db3"
+    r"|wav|flac|mp3|mp4|avi|jpe?g|png|tiff?|svs|dcm|nii|pcd|las|laz|ply|fasta|fastq|fa|bam|vcf|pdb|sdf)(?:\.gz)?"
 )
 # values that no name had before: $$, $RANDOM, seconds
 _FRESH = Regex("\ue001(?:\\$\\$|S?RANDOM|EPOCH\\w*|uuidgen|date\ue006[^\ue002]*%[sN])[^\ue002]*\ue002")
@@ -57,7 +63,8 @@ def is_result_file(name: str) -> bool:
 
     if name in RECORDS or name in PROOFS:
         return True
-    return (names.is_checkpoint(name) or bool(_EVENTS.fullmatch(name))) and not names.is_partial_copy(name)
+    named = names.is_checkpoint(name) or _EVENTS.fullmatch(name) or _OTHERS.fullmatch(name)
+    return bool(named) and not names.is_partial_copy(name)
 
 
 class Precious:
@@ -199,7 +206,7 @@ class Precious:
             return ""
         if (remote or known.startswith(("/", "~"))) and self.is_root(known):
             return shown
-        if remote and self.is_raw(known, True):
+        if self.is_raw(known, remote):
             return shown
         last = len(parts) - 1
         for number, part in enumerate(parts):

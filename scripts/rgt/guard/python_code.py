@@ -10,7 +10,7 @@ import contextlib
 import os
 import textwrap
 
-from rgt.guard.clients import empties, is_ending_call, request
+from rgt.guard.clients import ENDS, empties, is_ending_call, request
 from rgt.guard.outputs import Expression, matches
 from rgt.guard.precious_paths import OWN, marker
 from rgt.guard.python_options import Choices
@@ -21,6 +21,7 @@ from rgt.guard.word_expansion import MATCHES, VALUES, State
 _SAVES = Regex(r"(?:save|dump(?!s)|to_|export|write_|imwrite|tofile|writeto)\w*")
 _OPENS = Regex(r"(?i)\w*(?:open|file|memmap|store|dataset|writer|group)\w*")
 _DELETING = Regex(r"(?:remove|delete|rm|unlink)(?:_?(?:dir|file|tree|path|contents)\w*)?")
+_ACTS = Regex(r"action|state|power|status|control")
 _ANEW = Regex(r"(?:w[bt+:|][\w+:|]*|w|n)")  # modes that begin with an empty file
 Values = list[str]
 
@@ -364,7 +365,10 @@ class _Reader(ast.NodeVisitor):
         client = base in WORDS["sdk clients"] or base in self.guard.table["commands"]
         foreign = "." in name and (base in self.imported or "*" in self.names) and base not in WORDS["sdk harmless"]
         url = next((value for value in values if "://" in value or value.startswith(("/", "\ue001"))), "")
-        ends = (client or (foreign and not self.is_script)) and is_ending_call(name, client)
+        acted = [getattr(one, "attr", "") for one in node.args] + values if _ACTS.search(last) else []  # action(id, DELETE)
+        verb = next((one for one in acted if one.lower() in ENDS), "")
+        called = f"{name.rpartition('.')[0]}.{verb.lower()}" if verb else name
+        ends = (client or (foreign and not self.is_script)) and is_ending_call(called, client)
         if known or ends or (client and empties(["", *given])):  # terminates, or scales to nothing
             self.guard.act("end", f"{name} ends it", words, box, calls.get(known, ""), box if known else "")
         elif url and last in WORDS["web calls"]:

@@ -24,6 +24,7 @@ for _row in PROGRAMS["starters"]:
     STARTERS.update(dict.fromkeys(_cells[:_at], (int(_cells[_at][0]), _cells[_at][1:], set(_cells[_at + 1 :]))))
 _ESCAPE = Regex(r"(?:^|[\n|;])\s*(?:[:.\\]*(?:!+|(?:shell|system|sh)\s)|exec=)\s*([^\n]+)")
 _SAVES = Regex(r"(?:^|[\n|;:'\"\s])(?:wq?a?|xa?|xit|up(?:date)?|write)!?\s*(?:$|[\n|;'\"])|save-buffer")
+VIEWERS = Regex(r"(?i)(?:tensorboard|tb|jupyter\w*|docs?|[a-z]{0,3}top|dashboard|grafana|mlflow-?ui|http\w*)[-_]?\d*")
 WINDOWS = Regex(
     r"\b(?:pwsh|powershell|cmd)(?:\.exe)? |\b(?:rd|rmdir|del) /|\b[A-Z]:\\|(?:^|\s)\.\\\w"
     r"|\b(?:Remove|Get|Stop|Clear|Restart|Move|Set|Out|Export|Copy)-[A-Z]"
@@ -239,7 +240,8 @@ def terminal(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     named = {one.split(":")[0].lstrip("=") for one in values_of(rest, "-s", "-t", "-S", "--session")}
     command = operands(rest, "-S -s -n -t -c -x -y -e -F -l -p -L -Logfile -h -T -r")
     if kills:
-        if not named or "kill-server" in kills or not named <= state.made.keys():  # not of the line's own making
+        viewers = {one for one in named if VIEWERS.fullmatch(one)}
+        if not named or "kill-server" in kills or not named <= state.made.keys() | viewers:  # or of the line's making
             guard.act("kill", f"{words[0]} {kills[0]} ends what runs there", words)
     elif sends:
         keys = operands(rest[rest.index(sends) + 1 :], "-t -N")
