@@ -30,14 +30,14 @@ _GROWN = Regex(
 _VIEW = Regex(r"(?:Describe|List|Get|Show|Query|Inquiry|Search)(?=[A-Z])")
 _COMMAND = Regex(r"[A-Za-z][\w.:/@-]*")
 _ZERO = Regex(
-    r"(?i)[\w-]*(?:nodes?|replicas?|capacity|count|size|instances?|workers?|scale|timelimit|gpus)=0\b"
+    r"(?i)[\w-]*(?:nodes?|replicas?|capacity|count|size|instances?|workers?|scale|timelimit|gpus)(?:-per-\w+)?=0\b"
     r"|^timelimit=(?:-\S+|0?0:\d\d(?::\d\d)?|[1-5]?\d)$"  # below an hour
 )
 _SETS = Regex(r"(?i)-*(?:\w+[-_])?(?:state|status|action|operation|power)")  # its value is what is done
 _STATE = Regex(
     r"(?i)[\"'](?:suspend|paused?|stop(?:ped)?|shutdown)[\"']\s*:\s*(?:true|1)|:NoExecute$"
-    r"|[\"'](?:active|running)[\"']\s*:\s*false|^(?!-)[\w./-]+[./-](?:stop(?:ped)?|suspend(?:ed)?|paused?)=(?!(?:false|no)$)"
-    r"|[\"'](?:replicas|desired_?(?:count|capacity|size)|num_?(?:nodes|replicas)|node_?count|min_?replicas)[\"']\s*:\s*0\b"
+    r"|aws-sdk:\w+:(?:stop|terminate|delete)|[\"'](?:active|running)[\"']\s*:\s*false|^(?!-)[\w./-]+[./-](?:stop(?:ped)?|suspend(?:ed)?|paused?)=(?!(?:false|no)$)"
+    r"|[\"'](?:replicas|parallelism|desired_?(?:count|capacity|size)|num_?(?:nodes|replicas)|node_?count|min_?replicas)[\"']\s*:\s*0\b"
 )
 _DRY = Regex(
     r"(?i)-?-(?:dry[-_]?run|dry|what-?if|preview|check|check-mode|noop|no-op|simulate|pretend|print-only|show-only|plan-only"
@@ -63,6 +63,7 @@ _ACTION = Regex(
 )
 _ENGINE = Regex(r"(?:docker|podman|containerd)\.sock|:237[56]\b")
 _CLUSTER = Regex(r"/apis?/[\w./]*namespaces/|/redfish/v1/(?!Managers/).*/Actions/.*\.(?:Reset|Erase|Delete|Initialize)")
+_SURELY_LIGHT = LIGHT - {"account", "user", "log", "metric", "item", "record", "backend", "package"}
 _DELETED = THINGS | {"file", "weight", "collection", "index"}
 _LOCAL = Regex(r"(?:localhost|127\.|0\.0\.0\.0|\[?::1|\[?$)")
 _BESIDE = Regex(r"volume|drive|storage|snapshot|bucket|\bjobs\b|template|endpoint|serverless")
@@ -155,13 +156,17 @@ def ended_by(words: list[str], known: bool) -> int:
         named = parts(word.partition("/")[0])
         following = words[i + 1] if i + 1 < len(words) else ""
         verb = word.rpartition(":")[2]  # of heroku's ps:stop the last part is the verb
-        looks = word in LOOKS or re.split("[-_]", verb)[0].lower() in LOOKS or _VIEW.match(verb)
-        noun = word in LOOKS - WORDS["executes"] and THINGS.issuperset(parts(following))  # isi sync jobs cancel
-        noun = noun and "".join(words[i + 2 : i + 3]) in ENDS
-        if looks and following not in ENDS and not noun:  # `mlflow run delete`: a noun
+        looks = word in LOOKS or re.split("[-_]", verb)[0].lower() in LOOKS or bool(_VIEW.match(verb))
+        looks = looks or (len(named) > 1 and named[1] in WORDS["of a noun"])  # snapshot-create-as
+        looks = looks and not (known and i == 1 and "-" in following and following.split("-")[0] in ENDS)  # aws backup
+        named_so = word in LOOKS - WORDS["executes"] and THINGS.issuperset(parts(following))  # isi sync jobs cancel
+        if (
+            looks and following not in ENDS and not (named_so and "".join(words[i + 2 : i + 3]) in ENDS)
+        ):  # `mlflow run delete`: a noun
             return -1
         ends = not ENDS.isdisjoint((*named[:2], *named[-1:]))  # delete-pod, BatchDeletePods, pod-delete
-        if ends and following in WORDS["of a noun"]:  # gh release create
+        noun = ([one for one in named if one not in ENDS] or before)[-1:]  # delete-bucket-policy, images delete
+        if ends and (following in WORDS["of a noun"] or (noun and noun[0] in _SURELY_LIGHT)):  # gh release create
             return -1
         if ends and (word.lower() in ENDS or len(named) > 1):
             after = parts(following) if _COMMAND.fullmatch(following) else []
@@ -180,7 +185,7 @@ def empties(words: list[str]) -> bool:
             return False
         text = f"{word}=0" if words[i + 1 : i + 2] == ["0"] and word.startswith("-") else word
         low = "min" in text.lower() and "desired" not in text.lower()
-        scaled = "scale" in words and word.endswith("=0")
+        scaled = any(one.rpartition(":")[2] == "scale" for one in words[1:4]) and re.search(r"(?:^|=)0$", word)
         if scaled or (_ZERO.search(text) and not low) or _STATE.search(word):
             return True
     return False
@@ -227,7 +232,7 @@ def judge(guard: Walker, words: list[str], state: State, known: bool, generic: b
     if not generic or name in WORDS["tools"]:
         return
     at, line = ended_by(words, known), " ".join(words)
-    expires = _EXPIRES.search(told) and re.search(r"(?i)expir|delete|\.json|days", line)
+    expires = _EXPIRES.search(told) and re.search(r"(?i)expir|delete|\.json|\.xml|days", line)
     if at >= 0 or (known and (empties(words) or (expires and not {"get", "ls", "list"} & set(words)))):
         ends(next((word for word in words[at + 1 :] if not word.startswith("-")), "") if at >= 0 else "")
     elif not known:
@@ -289,6 +294,10 @@ def writes(guard: Walker, words: list[str], state: State) -> None:
 def raw_request(guard: Walker, words: list[str]) -> bool:
     """az rest, gh api, oci raw-request, databricks api post: a client as the way to its platform's HTTP paths."""
     dotted = re.fullmatch(r"\w+(?:\.\w+)+", "".join(words[2:3]))  # openai api fine_tuning.jobs.cancel
+    if words[0] == "pvesh" and words[2:]:
+        method = {"create": "POST", "set": "PUT", "delete": "DELETE"}.get(words[1], "GET")
+        request(guard, method, f"https://pvesh{words[2]}", " ".join(words[3:]), words)
+        return True
     if not words[1:2] or words[1] not in ("rest", "api", "raw-request") or dotted:
         return False
     paths = operands(words[2:], "--method -X -m --http-method --body -b -f -F -H --url --uri --target-uri")
@@ -352,6 +361,8 @@ def made_here(words: list[str], state: State) -> bool:
     if "compose" in words[0] or words[1:2] == ["compose"]:
         given = [one for one in operands(words[1:], "-f --file -p -t") if one != "compose"]
         return given[:1] in (["restart"], ["stop"]) and given[1:] != [] and WORDS["side services"].issuperset(given[1:])
+    if is_beside(words):
+        return True
     if verbs:
         rest = operands(words[verbs[0] + 1 :], "--image --restart")
         names = named or (rest[:1] if words[verbs[0]] == "run" else rest[:2][-1:])
@@ -364,6 +375,18 @@ def made_here(words: list[str], state: State) -> bool:
     asked = asked[1:] if asked[1:] and THINGS.issuperset(parts(asked[0])) else asked
     asked = named or [one if "\ue001" in one else one.partition("/")[2] or one for one in asked]
     return bool(asked) and all(one in state.made or _MADE.match(one) for one in asked)
+
+
+def is_beside(words: list[str]) -> bool:
+    """docker stop tensorboard, kubectl rollout restart deploy/grafana, kubectl delete pod dns-debug."""
+    given = operands(words[1:], "-n --namespace -t --time --timeout --context --grace-period")
+    given = given[1:] if given[:1] in (["container"], ["rollout"]) else given
+    if words[0] not in ("docker", "podman", "nerdctl", "kubectl", "k", "oc") or has_flag(words, "-v", "-l", "--all"):
+        return False
+    kinds, names = {"pod", "pods", "po", "deploy", "deployment"}, given[1:]
+    names = [*names[:1][0].split("/")[1:], *names[1:]] if names and names[0].split("/")[0] in kinds else names
+    asked = given[:1] in (["stop"], ["restart"], ["delete"], ["rm"], ["kill"])
+    return asked and bool(names) and all(WORDS["side services"].intersection(re.split(r"[-_]", one)) for one in names)
 
 
 def storage(guard: Walker, words: list[str], state: State, stdin: str) -> bool:
@@ -382,7 +405,8 @@ def storage(guard: Walker, words: list[str], state: State, stdin: str) -> bool:
         source = body or ("-" if copies & {"rcat", "pipe"} else rest[-2])
         spoil(guard, source, named if named and body else rest[-1], state, stdin, words)
     if words[0] in WORDS["buckets"]:
-        places = places if words[0] == "rclone" and places else rest[1:]
+        noun = rest[1:] and parts(rest[0])[-1:] in (["bucket"], ["file"])  # b2 bucket delete NAME
+        places = places if words[0] == "rclone" and places else rest[2 if noun else 1 :]
     elif not any("://" in place for place in places) or words[0] in WORDS["no buckets"]:
         return False
     verbs = {part for word in words[1:6] if word not in places[:1] for part in parts(word)}
@@ -408,7 +432,7 @@ def storage(guard: Walker, words: list[str], state: State, stdin: str) -> bool:
     elif verbs & WORDS["moves"]:
         for place in [one for one in rest[:-1] if one in sources or os.path.exists(state.path(one))]:
             guard.lose_place(place, there if "://" in place else state, words, "moves away")
-    return bool(verbs)
+    return bool(verbs - {"bucket"})
 
 
 def spoil(guard: Walker, source: str, target: str, state: State, stdin: str, words: list[str]) -> None:

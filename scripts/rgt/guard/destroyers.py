@@ -231,10 +231,16 @@ def emptied(guard: Walker, words: list[str], places: list[str], state: State) ->
     if len(places) < 2 or not (mirrors or any(word == "--del" or word.startswith("--delete") for word in words)):
         return
     source, target = places[0], (places[1] if words[0] == "robocopy" else places[-1]).rstrip("/")
+    excluded = [value.strip("/") for value in values_of(words, "--exclude")]
+    here = state.path(source).rstrip("/")  # a mirror of what holds results holds results
+    rows = [f"{here}/{entry}" for entry, _ in guard.precious.entries(here) if entry not in excluded]
+    kept = ":" in target and "--delete-excluded" not in words and "*" not in excluded
+    kept = kept and any(guard.precious.by_name(one, True) for one in excluded)
+    if kept and source.endswith(("/", ".")) and not any(guard.precious.lost(row, False) for row in rows):
+        return  # each result of the project is excluded, here and there
     for place in places[:-1]:  # of rsync, without a / at its end, it becomes a folder there, and only that is emptied
         inside = words[0] == "rsync" and not place.endswith(("/", ".", "*"))
         guard.lose_place(f"{target}/{os.path.basename(place)}" if inside else target, state, words, "deletes in")
-    excluded = [value.strip("/") for value in values_of(words, "--exclude")]
     if "--delete-excluded" in words:
         for name in excluded:
             guard.lose_place(f"{target}/{name}", state, words, "deletes in")
@@ -243,8 +249,6 @@ def emptied(guard: Walker, words: list[str], places: list[str], state: State) ->
         part = not excluded and name.strip(".") and os.path.basename(path) != name
         if part and guard.precious.is_root(os.path.dirname(path) or "~"):  # a part of the project over the whole
             guard.act("path", f"rsync --delete leaves only {name} in {target}", words, target)
-        here = state.path(source).rstrip("/")  # a mirror of what holds results holds results
-        rows = [f"{here}/{entry}" for entry, _ in guard.precious.entries(here) if entry not in excluded]
         guard.lose(rows, state, words, "mirrors with --delete")
 
 
@@ -331,6 +335,9 @@ def git_removes(guard: Walker, words: list[str], verb: str, rest: list[str], sta
         away = state.remote or (is_work_tree_elsewhere(state) and "clone" not in guard.line)
         state, top = (state.elsewhere() if away else state), paths or (["~"] if away else here)
         guard.lose([path for path in top if path.strip("/*") not in excluded], state, words, "cleans")
+    elif verb == "checkout" and "--" not in rest and (has_flag(rest, "-b", "-B", "--orphan") or not state.remote):
+        named = [] if has_flag(rest, "-b", "-B", "--orphan") else paths  # otherwise a branch, or a path that is here
+        guard.lose([one for one in named if os.path.exists(state.path(one))], state, words, "overwrites", False)
     elif verb in ("rm", "checkout", "restore"):
         guard.lose(paths, state, words, "removes or overwrites", verb == "rm" and has_flag(rest, "-r"))
     elif verb == "worktree" and paths[:1] == ["remove"]:
@@ -475,7 +482,20 @@ def pkill(guard: Walker, words: list[str], state: State, stdin: str) -> None:
 def service(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     """systemctl stop train.service, service slurmd restart; powering off is in the table."""
     rest = operands(words[1:], "-H -M -t -p --host --machine --type")
-    ends = {"stop", "kill", "restart", "disable", "isolate", "mask", "try-restart", "unload", "bootout"} & set(rest[:2])
+    ends = {
+        "down",
+        "force-stop",
+        "force-shutdown",
+        "stop",
+        "kill",
+        "restart",
+        "disable",
+        "isolate",
+        "mask",
+        "try-restart",
+        "unload",
+        "bootout",
+    } & set(rest[:2])
     told = " ".join(rest)
     if ends and (names_training(told) or re.search(r"docker|containerd|kubelet|podman|user[-@]\d|\.slice", told)):
         guard.act("kill", f"ends the service {told}", words)

@@ -32,7 +32,7 @@ _LETTERS = bytes(sign if chr(sign).isalnum() or sign == 95 else 32 for sign in r
 _NAMES = bytes(sign if chr(sign).isalnum() or sign in b"_-." else 32 for sign in range(128)) + b" " * 128
 # what may hide a word; the shell's `.`; nvidia-smi, which otherwise only looks; a file that any program may write
 _HIDING = (
-    rb"""nvme|dev/sd|\u|$|`|./|?|[|\"\"|''|\\|<(|: . |; . |& . |": ". |":". |smi -r|i mig| -o| -O|--out|--local-dir"""
+    rb"""nvme|dev/sd|\u|$|`|./|?|[|\"\"|''|\\|<(|: . |; . |& . |": ". |":". |smi -r|mig| -o| -O|--out|--local-dir"""
 )
 _SIGNS = (b"=/dev/", *_HIDING.split(b"|"))
 

@@ -28,6 +28,7 @@ _RM = Regex(
     r"(?:[\w.]+-)*(?:rm|trash|wipe|shred|unlink|remove)(?:-[\w.]+)*"
     r"|(?:[a-z]|[a-z]\w{0,4}_|s3|gs|oss|arc|xrd|lcg|dmf|mega)(?:rmr?|unlink|(?<=_)remove)"
 )
+_CLOUD = Regex(r"[A-Z][a-z]+-(?:Az|EC2|S3|GC[ES]|ECS|EKS|CFN|SM|EFS|FSX|DDB|RDS|VM|OCI)[A-Z]")  # cmdlets
 _MODULES = {"wrappers": (wrappers, STARTS), "outputs": (outputs, STARTS), "destroyers": (destroyers, LOSES)}
 for _function, _names in PROGRAMS["functions"].items():
     _module, _table = _MODULES[_function.partition(".")[0]]
@@ -80,7 +81,7 @@ class Guard(Walker):
         for key in PROGRAMS["argument variables"].get(name, "").split():  # TF_CLI_ARGS_apply=-destroy terraform apply
             words = words + shlex_words(str(state.variables.get(key + "".join(words[1:2]) * (key[-1] == "_"), "")))
         self.ran = self.ran or name not in WORDS["quiet"] | {"echo", "printf"}
-        known = name in self.table["commands"]
+        known = name in self.table["commands"] or bool(_CLOUD.match(name))
         alike = "rm" if name not in (*LOSES, *self.table["commands"]) and _RM.fullmatch(name) else ""
         alike = "mkfs" if name.startswith("mkfs.") else alike
         losing, program = LOSES.get(name) or LOSES.get(alike), STARTS.get(name)

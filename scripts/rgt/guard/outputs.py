@@ -13,7 +13,7 @@ from rgt.guard.word_expansion import MATCHES, VALUES, State
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     Test = Callable[[str, bool], bool]  # path, is a folder -> whether it matches
 _KEPT = Regex(r"(?:/([^/]*)/|[\d,$+~!]*)\s*[dp]")  # sed: /text/d, 1,5p
@@ -42,13 +42,15 @@ def printf(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     while True:
         given = iter(values[:holes])
         values = values[holes:]
-        out += re.sub(
-            r"%(%|[-+ #0-9.]*[a-zA-Z])",
-            lambda match: "%" if match[1] == "%" else next(given, ""),  # noqa: B023
-            pattern,
-        )
+        out += re.sub(r"%(%|[-+ #0-9.]*[a-zA-Z])", lambda hole, given=given: _filled(given, hole), pattern)  # type: ignore[misc]
         if not values or not holes:
             return out
+
+
+def _filled(given: Iterator[str], hole: re.Match[str]) -> str:
+    """What stands for one %s of printf."""
+    value = "%" if hole[1] == "%" else next(given, "")
+    return decode_ansi(value) if hole[1] == "b" else value
 
 
 def cat(guard: Walker, words: list[str], state: State, stdin: str) -> str:

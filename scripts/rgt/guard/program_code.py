@@ -150,7 +150,7 @@ _READS = Regex(
     r"(?i)(?:read(?!_?dir)[\w.]*|require|import|from|open|load\w*|parse|fromJSON|puts|print\w*|echo|log|mkdir\w*)[\s(]*$"
 )
 # code with one of these starts programs, and a literal that begins with one is its command
-_RUNS = Regex(r"(?i)exec|system|spawn|popen|passthru|shell|command|cmd|process|getline|%x|\brun\b|\.!|\|\s*\"")
+_RUNS = Regex(r"(?i)exec|system|spawn|popen|passthru|shell|command|cmd|process|getline|%x|\brun\b|\$`|\.!|\|\s*\"")
 _WRITES = Regex(  # the file: behind the name, of copies the second, of R's functions the last
     rf"(?:(?:copy|rename|move|cp|mv)\w*[\s(]*{_LITERAL}\s*,|writeFile(?:Sync)?|truncate(?:Sync)?|(?:File|IO|Bun)\.write!?"
     rf"|WriteAll\w+|createWriteStream|file_put_contents|Deno\.write\w*|\b(?:cat|sink)\([^;\n]*file\s*="

@@ -365,11 +365,13 @@ class _Reader(ast.NodeVisitor):
         client = base in WORDS["sdk clients"] or base in self.guard.table["commands"]
         foreign = "." in name and (base in self.imported or "*" in self.names) and base not in WORDS["sdk harmless"]
         url = next((value for value in values if "://" in value or value.startswith(("/", "\ue001"))), "")
-        acted = [getattr(one, "attr", "") for one in node.args] + values if _ACTS.search(last) else []  # action(id, DELETE)
+        acted = (
+            [getattr(one, "attr", "") for one in node.args] + values if _ACTS.search(last) else []
+        )  # action(id, DELETE)
         verb = next((one for one in acted if one.lower() in ENDS), "")
         called = f"{name.rpartition('.')[0]}.{verb.lower()}" if verb else name
         ends = (client or (foreign and not self.is_script)) and is_ending_call(called, client)
-        if known or ends or (client and empties(["", *given])):  # terminates, or scales to nothing
+        if known or ends or (client and empties(["", *given, ast.unparse(node)])):  # terminates, or scales to nothing
             self.guard.act("end", f"{name} ends it", words, box, calls.get(known, ""), box if known else "")
         elif url and last in WORDS["web calls"]:
             method = last.upper() if last not in ("request", "Request", "urlopen") else "GET"

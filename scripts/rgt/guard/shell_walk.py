@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ACTS = 50  # kept of one line
 FORKS = 4  # of a line's commands that are walked twice, as if a cd had failed
 DEVICE = Regex(
-    r"/dev/(?:sd|nvme|vd|xvd|hd|mapper/|disk|md|dm-|mmcblk|loop)|/proc/sysrq-trigger|/sys/.*/(?:remove|reset|cgroup\.kill)$"
+    r"/dev/(?:sd|nvme|vd|xvd|hd|mapper/|disk|md|dm-|mmcblk|loop)|/proc/sysrq-trigger|/sys/.*/(?:remove|reset|cgroup\.(?:kill|freeze))$"
 )
 # files that run by themselves, later
 _LATER = Regex(r"/\.(?:bash|zsh|k?sh)?(?:rc|_logout|_profile|env|login|profile|logout)$|/\.git/hooks/[\w-]+$")

@@ -118,6 +118,9 @@ def starter(guard: Walker, words: list[str], state: State, stdin: str) -> str:
         from rgt.guard import program_code
 
         program_code.tasks(guard, "pixi.toml pyproject.toml", rest[:1], state)
+    if words[0].startswith("salt"):  # salt '*' file.remove PATH, system.reboot, cmd.run TEXT
+        module = "".join(after_options(words[1:], valued, skip - 1)[:1])
+        rest = [*PROGRAMS["salt modules"].get(module, "").split(), *rest]
     if how == "@":
         return guard.script(" ".join(rest), state.elsewhere(), stdin)
     while rest and words[0] in ("sudo", "doas", "env") and re.match(r"[A-Za-z_]\w*=", rest[0]):
@@ -319,7 +322,7 @@ def option_texts(guard: Walker, words: list[str], state: State, stdin: str) -> N
     """tar --to-command TEXT, aws ssm --parameters '{"commands": ["TEXT"]}'"""
     for text in values_of(words[1:], *WORDS["text options"]):
         if (" " in text or guard.knows(text)) and not re.match(r"[\w-]+=\{", text):  # jsonpath={.items[*]}
-            for one in re.findall(r'"([^"]*)"', text) if "commands" in text else [text]:
+            for one in ("commands" in text and re.findall(r'"([^"]*)"', text)) or [text]:
                 guard.script(re.sub(r"^(?:exec|ProxyCommand|cmd|commands)=", "", one), state.copy(), stdin)
 
 
