@@ -64,6 +64,7 @@ _GONE = Regex(r"\b(?:state|mode)\s*[:=]\s*[\"']?(?:absent|terminated|stopped|del
 _CLOUD = Regex(
     r"aws|amazon|google|azure|hetzner|openstack|digital_?ocean|^(?:ec2|gc[ep]|hcloud|os|k8s|proxmox|vmware|s3)(?:_|$)"
 )
+SCRIPT = 1 << 16  # bytes of a file that may be a script
 ROWS = {name: row for row in PROGRAMS["destroyers"] for name in row["names"].split()}
 
 
@@ -143,6 +144,8 @@ def copy(guard: Walker, words: list[str], state: State, stdin: str) -> None:
         if not keeps and not same and (not links or has_flag(words[1:], "-f", "--force")):
             guard.overwrite(there, state, words)
             merge(guard, old, there, state, words)
+        if not state.remote and os.path.isfile(old) and os.path.getsize(old) < SCRIPT:
+            guard.written(there, guard.content(old, state), state)
         if "bin/" in source and guard.knows(os.path.basename(source)):  # cp /bin/rm x; ./x -rf runs
             state.aliases[os.path.basename(there)] = os.path.basename(source)
         # `mv runs x; rm -rf x`, `ln -s runs l; rm -rf l/*`: what is lost there is what lies here
@@ -218,8 +221,18 @@ def rsync(guard: Walker, words: list[str], state: State, stdin: str) -> None:
         if source.endswith(("/", "/.")):
             merge(guard, state.path(source).rstrip("/"), state.path(places[-1]).rstrip("/"), state, words)
         elif not source.endswith((".", "*")):
+            send(guard, state.path(source), places[-1], state)
             spoil(guard, source, places[-1], state, stdin, words)
     emptied(guard, words, places, state)
+
+
+def send(guard: Walker, source: str, target: str, state: State) -> None:
+    """A script that is copied to another machine may be run there."""
+    there = target.partition(":")[2]
+    if ":" in target and os.path.isfile(source) and os.path.getsize(source) < SCRIPT:
+        name = os.path.basename(source) if there in ("", "~") or there.endswith("/") else ""
+        away = os.path.join(there or "~", name) if there[:1] in ("/", "~", "") else f"~/{there}{name}"
+        state.sent[away] = guard.content(source, state)
 
 
 def emptied(guard: Walker, words: list[str], places: list[str], state: State) -> None:
@@ -526,7 +539,7 @@ def playbook(guard: Walker, words: list[str], state: State, stdin: str) -> None:
         return
     for path in operands(words[1:], "-i -e -u -l -t -f --inventory --extra-vars --limit --tags --user"):
         text = with_included(guard, path, state)
-        for task in re.split(r"(?m)^\s*- (?=[\w.]+:)", text):
+        for task in [one for one in re.split(r"(?m)^\s*- (?=[\w.]+:)", text) if has_tags(one, words)]:
             if re.search(r"\bstate\s*[:=]\s*[\"']?absent", task) and re.search(r"\bfile:", task):
                 gone = re.findall(r"(?<=[\s\"'=\[])([/~][^\s\"',}\]]+)", task)
                 guard.lose(gone, state.elsewhere(), words, "removes")
@@ -539,6 +552,17 @@ def playbook(guard: Walker, words: list[str], state: State, stdin: str) -> None:
             if re.search(r"\b(?:shell|command|raw|cmd)\s*:", task):
                 for line in re.findall(r"(?m)^\s*(?:[\w.]+:\s*)?[\"']?([^\s\"'].*?)[\"']?$", task):
                     guard.script(line, state.elsewhere())
+
+
+def has_tags(task: str, words: list[str]) -> bool:
+    """Is the task one that --tags and --skip-tags choose?"""
+    own = re.search(r"\btags:\s*(\[[^\]]*\]|(?:\n\s*- [\w-]+)+|[\w, -]+)", task)
+    tags = set(re.findall(r"[\w-]+", own[1])) if own else set()
+    wanted, spared = (
+        {tag for text in values_of(words, *names) for tag in text.split(",")}
+        for names in (["-t", "--tags"], ["--skip-tags"])
+    )
+    return not tags & spared and (not wanted or bool(tags & (wanted | {"always"})))
 
 
 def with_included(guard: Walker, path: str, state: State, depth: int = 4) -> str:

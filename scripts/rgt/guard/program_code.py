@@ -30,12 +30,19 @@ def interpreter(guard: Walker, words: list[str], state: State, stdin: str) -> No
         words, name = ["ipython", *named[:1]], "ipython" if named else ""
     if name == "xonsh":  # of both kinds
         guard.run(["sh", *words[1:]], state.copy(), stdin)
-    if name.startswith(("py", "ipython", "torchrun", "xonsh")):
+    if name in ("torchrun", "accelerate", "deepspeed"):  # their own options stand before the script
+        words = ["python", *words[next((i for i, word in enumerate(words) if word.endswith(".py")), len(words)) :]]
+    if words[0].startswith(("py", "ipython", "xonsh")):
         python_words(guard, words, state, stdin)
         return
     if name in ("cargo", "dotnet", "swift"):  # the program is the folder's
         if words[1:2] in (["run"], ["r"]):
             foreign(guard, source_text(guard, name, ["."], state), state, name, arguments=words[2:])
+        return
+    if name == "go" and words[1:2] == ["build"]:
+        folder = (operands(words[2:], "-o -ldflags -tags") or ["."])[-1]
+        out = option(words, "-o") or os.path.basename(state.path(folder).rstrip("/"))
+        guard.written(out, "#!/compiled\n" + source_text(guard, name, [folder], state), state)
         return
     if any(re.match(r"-[lanp0]*i", word) for word in words[1:]):  # perl -pi -e, gawk -i inplace
         guard.edit(operands(words[1:], "-e -E -I -M -v"), state, words)
@@ -87,12 +94,18 @@ def python_words(guard: Walker, words: list[str], state: State, stdin: str) -> N
             client = rest[0].partition(".")[0].removesuffix("cli") if rest else ""  # awscli
             if client in guard.table["commands"]:
                 guard.run([client, *rest[1:]], state.copy(), stdin)
-            rest = [rest[0].replace(".", "/") + ".py", *rest[1:]] if rest else []
+            module = rest[0].replace(".", "/") if rest else ""
+            inner = [i for i, one in enumerate(rest) if one.endswith(".py") and rest[0] in WORDS["python runners"]]
+            if os.path.isfile(state.path(f"{module}.py")) or os.path.isdir(state.path(module)):
+                rest = [module if os.path.isdir(state.path(module)) else f"{module}.py", *rest[1:]]
+            else:  # cProfile, trace, torch.distributed.run: they run what they are given
+                rest = rest[inner[0] :] if inner else []
             break
         if word in _VALUED and rest:
             rest.pop(0)
     if rest and rest[0] != "-":
-        text = guard.content(rest[0], state)
+        folder = os.path.isdir(state.path(rest[0])) and rest[0] != ""
+        text = guard.content(f"{rest[0]}/__main__.py" if folder else rest[0], state)
         unseen(guard, rest[0], rest[1:], state)
         if not text.startswith("\ue001") and not shows_only(text, rest[1:]):
             walk_python(guard, text, state, rest[1:], is_script=True)
@@ -141,7 +154,7 @@ _LITERAL = (
 # names of functions that delete, in any language; what they delete is the literal behind, or what the code names
 _DELETES = Regex(
     r"(?<![\w$])(?:rm(?:dir)?Sync|unlink(?:Sync)?|rmdir|rm_(?:rf?|f)!?|rmtree|rimraf(?:\.sync)?|removeSync|emptyDirSync"
-    r"|rm(?=\s*[(\"'\[])|(?<=\()rm(?=,)|(?:File|Files|fs|Dir|Directory|IO|Deno|os)\.(?:[dD]elete|[rR]emove)\w*|deleteSync|(?<=\.)delete(?=\(\))|(?:dir|file)_delete"
+    r"|rm(?=\s*[(\"'\[])|(?<![.>:])remove(?=\(\w)|(?<=\()rm(?=,)|(?:File|Files|fs|Dir|Directory|IO|Deno|os)\.(?:[dD]elete|[rR]emove)\w*|deleteSync|(?<=\.)delete(?=\(\))|(?:dir|file)_delete"
     r"|(?:Directory|File)\]::Delete|delete_at!|(?<!\.)delete(?=\([\"'])|file\.remove|lfs\.rmdir"
     r"|[\w.:]*(?:[dD]elete|[rR]emove)[-_]?(?:[dD]ir|[fF]ile|[tT]ree|[rR]ecursive|[pP]ath|[aA]ll|entry)\w*(?:-\w+)*)(?![\w-])"
     rf"(?P<own>[\"']?[\s(,]*(?:glob)?[\s(\[]*(?!['\"];)({_LITERAL}))?"
@@ -263,7 +276,8 @@ def recipe(guard: Walker, words: list[str], state: State, stdin: str) -> None:
         return
     if usual := PROGRAMS["task files"].get(words[0]):
         names = option(words[1:], "-t", "--taskfile", "-f", "--noxfile", "--snakefile") or usual
-        tasks(guard, names, operands(words[1:], "-t -d -f -j -c --taskfile --dir --cores")[:VALUES], state)
+        told = operands(words[1:], "-t -d -f -j -c --taskfile --dir --cores")[:VALUES]
+        tasks(guard, names, [one for one in told if one not in ("run", "r")], state)
         return
     inner = state.copy()
     inner.cwd = inner.path(option(words[1:], "-C", "--directory") or ".").rstrip("/")
@@ -288,6 +302,11 @@ def recipe(guard: Walker, words: list[str], state: State, stdin: str) -> None:
             guard.script(line.replace("$$", "$"), inner.copy())
 
 
+_RECIPE = Regex(
+    r"([\w-]+)(?:\s+[*+$]?\w+(?:=(?:'[^']*'|\"[^\"]*\"|\S+?))?)*\s*:(?!=)([^=]*)$"
+)  # of just, with parameters
+
+
 def read_rules(text: str) -> dict[str, tuple[list[str], list[str]]]:
     """Target -> what it needs, and its lines."""
     rules: dict[str, tuple[list[str], list[str]]] = {}
@@ -295,18 +314,20 @@ def read_rules(text: str) -> dict[str, tuple[list[str], list[str]]]:
     for line in text.split("\n"):
         if line[:1] in ("\t", " ") and line.strip():
             lines.append(line.strip().lstrip("@-+"))
-        elif match := re.match(r"([^#\s:=][^:=]*)::?(?!=)([^=]*)$", line):
+        elif match := re.match(r"([^#\s:=][^:=]*)::?(?!=)([^=]*)$", line) or _RECIPE.match(line):
             lines = []
-            for name in match[1].split():
+            for name in match[1].split() if line[0] != "." else []:  # .PHONY: says nothing
                 rules[name] = (match[2].split(), lines)
     return rules
 
 
 def tasks(guard: Walker, names: str, targets: list[str], state: State) -> None:
     """What a runner's file says at and below the name of a task: rows of YAML and TOML, or a function's code."""
-    for target in targets or ["all"]:
+    for target in (wanted := list(targets or ["all"])):
         for key, value in block(guard, names, target, state):
             guard.script(value if key in _COMMANDS else "", state.copy())
+            needed = re.findall(r"[\w:.-]+", value) if key in ("task", "deps", "depends", "depends_on") else []
+            wanted += [one for one in needed if one not in wanted]  # while they are walked
     texts = [guard.content(name, state) for name in names.split() if not name.endswith((".yml", ".yaml", ".toml"))]
     for head, body in re.findall(r"(?m)^(\S.*\n)((?:[ \t]+\S.*(?:\n|$)|[ \t]*\n)+)", "\n".join(texts)):
         if not targets or any(re.search(rf"\b{re.escape(one)}\b", head) for one in targets):
@@ -314,7 +335,7 @@ def tasks(guard: Walker, names: str, targets: list[str], state: State) -> None:
             foreign(guard, head + body, state)
 
 
-_COMMANDS = {"", "cmd", "cmds", "command", "entrypoint", "shell"}
+_COMMANDS = {"", "cmd", "cmds", "command", "entrypoint", "shell", "run"}
 
 
 def block(guard: Walker, names: str, title: str, state: State) -> list[tuple[str, str]]:
@@ -322,6 +343,7 @@ def block(guard: Walker, names: str, title: str, state: State) -> list[tuple[str
     texts = [guard.content(name, state) for name in names.split()]
     text = next((text for text in texts if not text.startswith("\ue001")), "")
     match = re.search(rf"(?m)^([ \t]*){re.escape(title)}[ \t]*[:=](.*(?:\n(?:\1[ \t]+\S.*|[ \t]*$))*)", text)
+    match = match or re.search(rf"(?m)^\[([\w.]+\.)?{re.escape(title)}\]\n((?:[^\[\n].*(?:\n|$))*)", text)  # TOML
     rows = []
     for line in match[2].split("\n") if match else []:
         key, value = re.fullmatch(r"[\s{-]*(?:(\w+)\s*[:=](?=\s|$))?\s*(.*?)[\s}]*", line).groups()  # type: ignore[union-attr]
@@ -378,7 +400,7 @@ def compose(guard: Walker, words: list[str], state: State) -> None:
 def package(guard: Walker, words: list[str], state: State) -> None:
     import json
 
-    rest = operands(words[1:])
+    rest = operands(words[1:], "--prefix -w --workspace -C --dir --cwd --filter")
     try:
         scripts = dict(json.loads(guard.content("package.json", state))["scripts"])
     except (ValueError, KeyError, TypeError):

@@ -28,7 +28,25 @@ Values = list[str]
 
 def walk(guard: Walker, text: str, state: State, arguments: Values, is_script: bool) -> None:
     tree = ast.parse(textwrap.dedent(text))
+    tree.body[:0] = imported(guard, tree, state)
     _Reader(guard, state, Choices(tree, arguments), is_script).read(tree)
+
+
+def imported(guard: Walker, tree: ast.Module, state: State) -> list[ast.stmt]:
+    """Functions of the project's own modules that the code imports by name, with what these modules import."""
+    found: list[ast.stmt] = []
+    for node in [one for one in ast.walk(tree) if isinstance(one, ast.ImportFrom) and one.module]:
+        names = {alias.name for alias in node.names}
+        text = guard.content(f"{str(node.module).replace('.', '/')}.py", state)
+        with contextlib.suppress(SyntaxError, ValueError):
+            body = [] if text.startswith("\ue001") else ast.parse(text).body
+            plain = (ast.Import, ast.ImportFrom, ast.Assign)
+            found += [
+                one
+                for one in body
+                if isinstance(one, plain) or (isinstance(one, ast.FunctionDef) and one.name in names)
+            ]
+    return found
 
 
 class _Reader(ast.NodeVisitor):
@@ -58,8 +76,10 @@ class _Reader(ast.NodeVisitor):
         self.state.links.clear()
         self.visit(tree)
 
-    def add_option(self, node: ast.Call) -> None:
+    def add_option(self, node: ast.Call, last: str) -> None:
         """add_argument("--dir", default="runs"): what args.dir is on this line."""
+        if last not in ("add_argument", "option", "argument", "Option"):
+            return
         names = [str(one.value) for one in node.args if isinstance(one, ast.Constant)]
         given = [self.given[i + 1] for i, word in enumerate(self.given[:-1]) if word in names]
         given += [word.split("=", 1)[1] for word in self.given if word.split("=")[0] in names and "=" in word]
@@ -93,6 +113,13 @@ class _Reader(ast.NodeVisitor):
         self.values |= before
         for one in node.orelse if not answer else []:
             self.visit(one)
+
+    def visit_Match(self, node: ast.Match) -> None:
+        for case in node.cases:
+            pattern = case.pattern.value if isinstance(case.pattern, ast.MatchValue) else None
+            test = ast.Compare(node.subject, [ast.Eq()], [pattern]) if pattern else None
+            if test is None or self.choices.answered(test) is not False:
+                self.generic_visit(case)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         if node.name not in self.choices.unchosen:
@@ -161,7 +188,7 @@ class _Reader(ast.NodeVisitor):
             known = left and (right or isinstance(node.op, ast.Div) or "://" in left[0])
             return self.joined([left, right or [marker("value")]], sign) if known else []
         if isinstance(node, ast.Subscript):
-            return self.environ(self.of(node.slice)) if self.called(node.value) == "os.environ" else self.of(node.value)
+            return self.of_item(node)
         if isinstance(node, ast.Call):
             return self.of_call(node)
         if isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp):
@@ -170,6 +197,15 @@ class _Reader(ast.NodeVisitor):
         if isinstance(node, ast.Attribute):
             return self.of(node.value) or self.options.get(node.attr, [])
         return self.of(node.value) if isinstance(node, ast.Await | ast.Starred) else []
+
+    def of_item(self, node: ast.Subscript) -> Values:
+        """os.environ["X"], a row of a file of settings, or whatever a list may hold."""
+        if self.called(node.value) == "os.environ":
+            return self.environ(self.of(node.slice))
+        texts, keys = self.of(node.value), self.of(node.slice)
+        if keys and texts and "\n" in texts[0]:
+            return re.findall(rf"(?m)[\"']?\b{re.escape(keys[0])}[\"']?\s*[:=]\s*[\"']?([^\"',\n}}]+)", texts[0])
+        return texts
 
     def computed(self, node: ast.expr) -> str:
         """What plain operations on plain strings give: chr(114) + "m", "%s -rf" % x, bytes.fromhex("726d").decode()."""
@@ -211,6 +247,9 @@ class _Reader(ast.NodeVisitor):
             return self.environ(*arguments)
         if last in ("glob", "iglob", "rglob", "listdir", "scandir", "iterdir", "walk"):
             return self.paths(last, own, arguments[0] if arguments else [])
+        if last in ("read", "read_text", "load", "safe_load", "loads") and (paths := own or (arguments or [[]])[0]):
+            texts = [self.guard.content(path, self.state) for path in paths[:1] if "\n" not in path]
+            return [text for text in texts if not text.startswith("\ue001")] or paths
         if last == "join" and own and len(arguments) == 1:
             return [own[0].join(arguments[0])]
         if last == "join":
@@ -274,9 +313,10 @@ class _Reader(ast.NodeVisitor):
         first = self.of(node.args[0]) if node.args else next((self.of(k.value) for k in node.keywords), [])
         for parameter, argument in zip(self.functions.get(last, []), node.args, strict=False):
             self.values[parameter] = self.values.get(parameter, []) + self.of(argument)
-        if last in ("add_argument", "option", "argument", "Option"):
-            self.add_option(node)
+        self.add_option(node, last)
         base = name.split(".")[0].split("(")[0]
+        if name in self.choices.patched:
+            return
         if last in WORDS["python maps"] and node.args:  # map(shutil.rmtree, paths)
             self.visit_Call(ast.Call(func=node.args[0], args=node.args[1:], keywords=[]))
         elif base in WORDS["sdk clients"]:

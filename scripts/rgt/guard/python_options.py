@@ -18,9 +18,11 @@ class Choices:
         self.values: dict[str, str] = {}  # of args.NAME
         self.names: dict[str, ast.expr] = {}  # variables that get one value in the whole file
         self.unchosen: set[str] = set()
+        self.patched: set[str] = set()  # by unittest.mock
         if any("\ue001" in word for word in arguments):
             return
         calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        self.patched.update(text for call in calls if _last(call) == "patch" for text in _texts(call.args))
         self._read_variables(tree)
         self._read_options(calls)
         self._read_commands(tree, calls)
@@ -65,6 +67,11 @@ class Choices:
                 if (_last(mark) if isinstance(mark, ast.Call) else getattr(mark, "attr", "")) == "command":
                     own = _texts(mark.args) if isinstance(mark, ast.Call) else []
                     functions[node.name] = own[0] if own else node.name.replace("_", "-")
+            if any(_last(call) == "Fire" for call in calls):
+                functions.setdefault(node.name, node.name)
+        for table in [one for one in ast.walk(tree) if isinstance(one, ast.Dict)]:  # {"down": down}[sys.argv[1]]()
+            pairs = [(_texts([key]), value) for key, value in zip(table.keys, table.values, strict=True)]
+            functions |= {value.id: key[0] for key, value in pairs if key and isinstance(value, ast.Name)}
         titles |= set(functions.values()) if len(functions) > 1 else set()
         chosen = next((word for word in self.arguments if word in titles), None)
         called = {call.func.id for call in calls if isinstance(call.func, ast.Name)}

@@ -246,6 +246,9 @@ class Walker(Expander):
     def loop(self, node: Node, state: State, stdin: str) -> str:
         """`while read x`: once for each line that is known."""
         condition, body = node.nodes
+        asked = condition.nodes[0].words if condition.nodes else []
+        if len(asked) > 2 and asked[0].bare == "getopts":
+            return self.each_option(self.text(asked[1], state), asked[2].bare, body, state)
         if not any(one.words and one.words[0].bare == "read" for one in condition.nodes):
             out = self.walk(condition, state, stdin)
             never, state.certain = state.status is (node.name == "until"), {}
@@ -257,6 +260,23 @@ class Walker(Expander):
                 out += self.walk(body, state, "")
                 state.stopped = ""
         state.status, state.stopped, state.certain = None, "", {}
+        return out
+
+    def each_option(self, letters: str, name: str, body: Node, state: State) -> str:
+        """`while getopts nd: o`: once for each option of the arguments."""
+        out, given = "", list(state.arguments)
+        while given and given[0][:1] == "-" and given[0] not in ("-", "--"):
+            word = given.pop(0)[1:]
+            for i, letter in enumerate(word):
+                takes, rest = f"{letter}:" in letters, word[i + 1 :]
+                value = (rest or (given.pop(0) if given else "")) if takes else ""
+                state.variables.update({name: letter, "OPTARG": value})
+                state.certain = {**state.certain, name: letter, "OPTARG": value}
+                out += self.walk(body, state, "")
+                state.stopped = ""
+                if takes:
+                    break
+        state.status = None
         return out
 
     def branches(self, node: Node, state: State, stdin: str) -> str:
@@ -336,8 +356,8 @@ class Walker(Expander):
 
     def tested(self, asked: list[str], state: State) -> bool | None:
         """[ a = b ], [ -n a ]; [ -d a ] of what is here, as long as nothing ran that may have made it."""
-        if len(asked) == 3 and asked[1] in ("=", "==", "!="):
-            return (asked[0] == asked[2]) == (asked[1] != "!=")
+        if len(asked) == 3 and asked[1] in ("=", "==", "!=", "-eq", "-ne"):
+            return (asked[0] == asked[2]) == (asked[1] not in ("!=", "-ne"))
         if len(asked) != 2 or asked[0] not in ("-n", "-z", "-d", "-e", "-f"):
             return None
         if asked[0] in ("-n", "-z"):
@@ -438,7 +458,8 @@ class Walker(Expander):
         if key in state.files or key == "/dev/null":
             return state.files.get(key, "")
         try:
-            if state.remote or "\ue001" in key or not os.path.isfile(key):
+            ours = any(f"{key}/".startswith(f"{here}/") for here in state.mounts.values())
+            if (state.remote and not ours) or "\ue001" in key or not os.path.isfile(key):
                 return marker(path)
             with open(key, encoding="utf-8", errors="replace") as file:
                 return file.read(TEXT)

@@ -64,6 +64,7 @@ class State:
         self.left = ""  # the folder of the last cd, when it cannot succeed: there is no such place
         self.quoted: set[str] = set()  # words of this command with a * in quotes: a name, not a pattern
         self.options = ""  # e, u: of set -eu
+        self.sent: dict[str, str] = {}  # files that the line itself copied to another machine
 
     def copy(self) -> State:
         twin = State(self.cwd, {}, self.home)
@@ -75,7 +76,7 @@ class State:
     def elsewhere(self) -> State:
         """A login on another machine: its own variables, nothing of ours."""
         there = State("~", {"HOME": "~"}, "~")
-        there.remote, there.depth, there.files = True, self.depth, {}
+        there.remote, there.depth, there.files = True, self.depth, dict(self.sent)
         return there
 
     def path(self, word: str) -> str:

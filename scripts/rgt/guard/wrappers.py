@@ -24,6 +24,9 @@ for _row in PROGRAMS["starters"]:
     STARTERS.update(dict.fromkeys(_cells[:_at], (int(_cells[_at][0]), _cells[_at][1:], set(_cells[_at + 1 :]))))
 _ESCAPE = Regex(r"(?:^|[\n|;])\s*(?:[:.\\]*(?:!+|(?:shell|system|sh)\s)|exec=)\s*([^\n]+)")
 _SAVES = Regex(r"(?:^|[\n|;:'\"\s])(?:wq?a?|xa?|xit|up(?:date)?|write)!?\s*(?:$|[\n|;'\"])|save-buffer")
+_EMPTIED = Regex(
+    r"(?m)^kind:\s*\w*(?:Job|Deployment|Set|Cluster|Notebook)\b(?:.*\n)*?\s+(?:replicas:\s*0|suspend:\s*true)\b"
+)
 VIEWERS = Regex(r"(?i)(?:tensorboard|tb|jupyter\w*|docs?|[a-z]{0,3}top|dashboard|grafana|mlflow-?ui|http\w*)[-_]?\d*")
 WINDOWS = Regex(
     r"\b(?:pwsh|powershell|cmd)(?:\.exe)? |\b(?:rd|rmdir|del) /|\b[A-Z]:\\|(?:^|\s)\.\\\w"
@@ -74,7 +77,9 @@ def read(guard: Walker, words: list[str], state: State, stdin: str) -> None:
         state.variables[names[-1]] = text.split()
         return
     values = text.split(None, len(names) - 1) if len(names) > 1 else [text]
-    state.variables.update({name: values[i] if i < len(values) else "" for i, name in enumerate(names)})
+    given = {name: values[i] if i < len(values) else "" for i, name in enumerate(names)}
+    state.variables.update(given)
+    state.certain = state.certain | (given if text and "\ue001" not in text else {})  # echo n | ./ask.sh
 
 
 def evaluate(guard: Walker, words: list[str], state: State, stdin: str) -> str:
@@ -118,6 +123,10 @@ def starter(guard: Walker, words: list[str], state: State, stdin: str) -> str:
         from rgt.guard import program_code
 
         program_code.tasks(guard, "pixi.toml pyproject.toml", rest[:1], state)
+    if words[0] == "fab" and "--" not in words:
+        from rgt.guard import program_code
+
+        program_code.tasks(guard, "fabfile.py", rest, state)
     if words[0].startswith("salt"):  # salt '*' file.remove PATH, system.reboot, cmd.run TEXT
         module = "".join(after_options(words[1:], valued, skip - 1)[:1])
         rest = [*PROGRAMS["salt modules"].get(module, "").split(), *rest]
@@ -215,6 +224,8 @@ def parallel(guard: Walker, words: list[str], state: State, stdin: str) -> str:
 def batch_job(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     """sbatch, qsub, bsub: a script, a command, or the text of --wrap; at, batch: stdin is a script."""
     text = option(words[1:], "--wrap")
+    if words[0] in ("at", "batch") and (named := option(words[1:], "-f")):
+        return guard.file(named, [], state.copy(), "", "sh")
     rest = operands(words[1:], "-J -o -e -p -n -N -c -t -A -w -q -l -P -M -R -W -b -f")
     if text or not rest or words[0] in ("at", "batch"):
         guard.script(text or stdin, state.copy())
@@ -279,6 +290,15 @@ def interpreter(guard: Walker, words: list[str], state: State, stdin: str) -> st
     return (outputs.columns if words[0].endswith("awk") else outputs.derived)(guard, words, state, stdin)
 
 
+def compiler(guard: Walker, words: list[str], state: State, stdin: str) -> None:
+    """gcc -o x x.c, rustc x.rs: what is run later is the source."""
+    named = [one for one in operands(words[1:], "-o -O -I -L -D -l -x") if re.search(r"\.(?:c|cc|cpp|cu|rs)$", one)]
+    usual = os.path.splitext(os.path.basename(named[0]))[0] if named and words[0] == "rustc" else "a.out"
+    out = option(words[1:], "-o") or usual
+    guard.overwrite(out, state, words)
+    guard.written(out, "#!/compiled\n" + "\n".join(guard.content(one, state) for one in named), state)
+
+
 def sftp(guard: Walker, words: list[str], state: State, stdin: str) -> None:
     text = option(words[1:], "-e", "-c") or guard.content(option(words[1:], "-b", "-f") or "-", state)
     text = stdin if text.startswith("\ue001") else text
@@ -326,12 +346,30 @@ def option_texts(guard: Walker, words: list[str], state: State, stdin: str) -> N
                 guard.script(re.sub(r"^(?:exec|ProxyCommand|cmd|commands)=", "", one), state.copy(), stdin)
 
 
+def manifests(guard: Walker, words: list[str], state: State, stdin: str) -> None:
+    """kubectl apply -f FILE or FOLDER, sky launch FILE: what these files have started."""
+    named = [word for word in words[2:] if word.endswith((".yaml", ".yml", ".json"))]
+    for path in values_of(words, "-f", "--filename", "--file", "--overrides", "-k", "--kustomize"):
+        rows = guard.precious.entries(state.path(path).rstrip("/")) if os.path.isdir(state.path(path)) else []
+        named += [f"{path}/{name}" for name, _ in rows if name.endswith((".yaml", ".yml", ".json"))] or [path]
+    for path in dict.fromkeys(named) if WORDS["applies"].intersection(words[1:4]) else []:
+        from rgt.guard import program_code
+
+        text = stdin if path == "-" else path if path[:1] == "{" else guard.content(path, state)
+        program_code.manifest(guard, text if not text.startswith("\ue001") else "", state.elsewhere())
+        if {"apply", "replace"} & set(words[1:3]) and _EMPTIED.search(text):
+            guard.act("end", f"{path} scales to nothing or suspends", words)
+
+
 def carried(guard: Walker, words: list[str], state: State, stdin: str, client: bool) -> None:
     """uvx vastai destroy; aws-vault exec p -- aws ec2; docker exec c rm; gcloud compute ssh --command TEXT."""
     there, common, executes = state, WORDS["common"], WORDS["executes"]
     if client:
         there = state.elsewhere()
-        there.mounts, there.cwd = mounts(words, state), "/workspace"
+        there.mounts = mounts(words, state)
+        there.cwd = option(words, "-w", "--workdir") or "/workspace"
+        if words[0] in WORDS["in our folder"]:
+            there = state.copy()
         new = words[0] in ("docker", "podman", "nerdctl", "kubectl", "oc") and "run" in words[1:3]
         there.fresh = new and words[1] != "compose" and not any(_SHARES.fullmatch(word) for word in words[1:])
         if "compose" in words[0] or words[1:2] == ["compose"]:
@@ -341,13 +379,7 @@ def carried(guard: Walker, words: list[str], state: State, stdin: str, client: b
         if "run" in words[1:] and (entry := option(words, "--entrypoint")):  # what follows the image are its words
             rest = after_options(words[words.index("run") + 1 :], WORDS["container options"], skip=1)
             guard.run([*shlex_words(entry), *rest], there.copy(), stdin)
-        named = values_of(words, "-f", "--filename", "--file", "--overrides")
-        named += [word for word in words[2:] if word.endswith((".yaml", ".yml", ".json"))]
-        for path in named if WORDS["applies"].intersection(words[1:4]) else []:
-            from rgt.guard import program_code
-
-            text = stdin if path == "-" else path if path[:1] == "{" else guard.content(path, state)
-            program_code.manifest(guard, text if not text.startswith("\ue001") else "", state.elsewhere())
+        manifests(guard, words, state, stdin)
     option_texts(guard, words, there, stdin)
     before, first, started = len(guard.acts), not client, False
     for i, word in enumerate(words[1:40], 1):
@@ -360,6 +392,9 @@ def carried(guard: Walker, words: list[str], state: State, stdin: str, client: b
         if " " in word and started and plain:
             guard.script(word, there.copy(), stdin)
         vague = name in common or name in executes
+        starts = starts or (not client and i + 1 < len(words) and name in WORDS["interpreters"])  # mpirun -np 4 python
+        if word.endswith(".py") and words[i - 1] in WORDS["launches"]:  # modal run FILE, coverage run FILE
+            guard.run(["python", *words[i:]], state.copy(), stdin)
         if name in STARTS and starts and name[0].isalpha() and not vague:
             guard.run([name, *words[i + 1 :]], there.copy(), stdin)
             return
