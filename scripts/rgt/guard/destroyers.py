@@ -141,6 +141,8 @@ def copy(guard: Walker, words: list[str], state: State, stdin: str) -> None:
         whole = source.endswith("/.") or has_flag(words[1:], "-T", "--no-target-directory")  # what is in it, not itself
         there = os.path.join(place, os.path.basename(old)) if folder and not whole else place
         same = not state.remote and os.path.realpath(there) == os.path.realpath(old)
+        if not state.remote and not moves and not links and not os.path.lexists(there) and "\ue001" not in there:
+            state.copies.append(there)
         if not keeps and not same and (not links or has_flag(words[1:], "-f", "--force")):
             guard.overwrite(there, state, words)
             merge(guard, old, there, state, words)

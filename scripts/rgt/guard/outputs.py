@@ -162,8 +162,10 @@ def sed(guard: Walker, words: list[str], state: State, stdin: str) -> str:
         guard.edit(rest[0 if given else 1 :], state, words)
         return ""
     script = given or "".join(rest[:1])
+    for path in re.findall(r"(?:^|[;}/\dgpI])\s*w\s+(\S+)", script):  # s/a/b/w FILE
+        guard.overwrite(path, state, words)
     stdin = "".join(guard.content(path, state) for path in rest[0 if given else 1 :]) or stdin
-    swap = re.fullmatch(r"s(.)(.*?)\1(.*?)\1[gp0-9]*", script)
+    swap = re.fullmatch(r"s(.)(.*?)\1(.*?)\1[gep0-9]*", script)
     extended = has_flag(words[1:], "-E", "-r")
     if "\ue001" in stdin or not (swap or _KEPT.fullmatch(script)):
         return marker(stdin[:200] + " " + " ".join(words))
@@ -176,7 +178,8 @@ def sed(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     new = re.sub(r"(?<!\\)&", lambda _: r"\g<0>", swap[3]) if swap else ""
     try:
         if swap:
-            return "".join(re.sub(old, new, line, count=script[-1] != "g") + "\n" for line in stdin.splitlines())
+            text = "".join(re.sub(old, new, line, count=script[-1] != "g") + "\n" for line in stdin.splitlines())
+            return guard.script(text, state.copy()) if script[-1] == "e" else text
         return "".join(line for line in stdin.splitlines(True) if bool(re.search(old, line)) == (script[-1] == "p"))
     except re.error:
         return stdin

@@ -94,6 +94,7 @@ def python_words(guard: Walker, words: list[str], state: State, stdin: str) -> N
             client = rest[0].partition(".")[0].removesuffix("cli") if rest else ""  # awscli
             if client in guard.table["commands"]:
                 guard.run([client, *rest[1:]], state.copy(), stdin)
+            guard.overwrite(rest[2] if rest[:1] == ["json.tool"] and rest[2:] else "/dev/null", state, words)
             module = rest[0].replace(".", "/") if rest else ""
             inner = [i for i, one in enumerate(rest) if one.endswith(".py") and rest[0] in WORDS["python runners"]]
             if os.path.isfile(state.path(f"{module}.py")) or os.path.isdir(state.path(module)):
@@ -215,7 +216,7 @@ def foreign(
     guard: Walker, text: str, state: State, language: str = "", stdin: str = "", arguments: list[str] | None = None
 ) -> None:
     """node, perl, ruby, php, awk, lisp: calls by name with the literals behind them."""
-    stdin = _SIGNS.sub(" ", stdin[:200])
+    stdin = _SIGNS.sub(" ", stdin[:200] or " ".join(re.findall(r"\"([^\"]*)\"\s*\|\s*getline", text)))
     if language in ("tclsh", "wish", "expect"):
         guard.script(re.sub(r"\bfile delete\b", "rm -r", text), state.copy())
     awk = language.endswith("awk")

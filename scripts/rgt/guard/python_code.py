@@ -101,6 +101,10 @@ class _Reader(ast.NodeVisitor):
                     self.names[target.id] = made
             elif isinstance(target, ast.Attribute):
                 self.options[target.attr] = self.of(node.value)
+            elif isinstance(target, ast.Subscript) and self.called(target.value) == "os.environ":
+                self.state.variables.update(
+                    {name: one for name in self.of(target.slice) for one in self.of(node.value)}
+                )
 
     def visit_For(self, node: ast.For) -> None:
         self.bind(node.target, node.iter)
@@ -250,16 +254,29 @@ class _Reader(ast.NodeVisitor):
         if last in ("read", "read_text", "load", "safe_load", "loads") and (paths := own or (arguments or [[]])[0]):
             texts = [self.guard.content(path, self.state) for path in paths[:1] if "\n" not in path]
             return [text for text in texts if not text.startswith("\ue001")] or paths
+        if name == "codecs.decode" and arguments[1:] and "rot" in "".join(arguments[1]):
+            shift = str.maketrans("abcdefghijklmnopqrstuvwxyz", "nopqrstuvwxyzabcdefghijklm")
+            return [value.translate(shift) for value in arguments[0]]
         if last == "join" and own and len(arguments) == 1:
             return [own[0].join(arguments[0])]
         if last == "join":
             return self.joined([one or [marker("value")] for one in arguments], "/")
-        if last in ("b64decode", "split", "fromhex", "decode", "encode", "strip", "format", *WORDS["python through"]):
+        if last in (
+            "b64decode",
+            "split",
+            "fromhex",
+            "decode",
+            "encode",
+            "strip",
+            "format",
+            "decompress",
+            *WORDS["python through"],
+        ):
             values = own or (arguments[0] if arguments else [])
             values = [decoded(value) for value in values] if last == "b64decode" else values
             return [word for value in values for word in value.split()] if last == "split" else values
         if last.endswith("Path"):
-            return self.joined([one for one in arguments if one], "/")
+            return self.joined([one for one in arguments if one], "/") if arguments else ["."]
         return (arguments or [own])[0] or own if last in WORDS["python same path"] else own
 
     def paths(self, last: str, own: Values, given: Values) -> Values:
@@ -311,7 +328,8 @@ class _Reader(ast.NodeVisitor):
         last = name.rpartition(".")[2]
         own = self.of(node.func.value) if isinstance(node.func, ast.Attribute) else []
         first = self.of(node.args[0]) if node.args else next((self.of(k.value) for k in node.keywords), [])
-        for parameter, argument in zip(self.functions.get(last, []), node.args, strict=False):
+        own_names = [one.arg for one in node.func.args.args] if isinstance(node.func, ast.Lambda) else []
+        for parameter, argument in zip(own_names or self.functions.get(last, []), node.args, strict=False):
             self.values[parameter] = self.values.get(parameter, []) + self.of(argument)
         self.add_option(node, last)
         base = name.split(".")[0].split("(")[0]

@@ -99,7 +99,7 @@ class Walker(Expander):
             place = next(iter(self.glob(place, self.state)), place) if ours and "*" in place else place
             bare = place.rstrip("/")
             below = [old for new, old in state.links.items() if f"{new}/".startswith(f"{bare}/") and new[-1] != "/"]
-            made = any(f"{bare}/".startswith(f"{own}/") for own in state.folders + state.hoped)
+            made = any(f"{bare}/".startswith(f"{own}/") for own in state.folders + state.copies + state.hoped)
             if not below and (made or (bare in state.files and not state.remote and not os.path.lexists(bare))):
                 continue
             lost = self.precious.lost(place, state.remote and not ours, whole) or (whole and "".join(below[:1]))
@@ -471,8 +471,13 @@ def decoded(text: str, encoding: str = "utf-8") -> str:
     import base64
 
     try:
-        return base64.b64decode("".join(text.split()) + "==").decode(encoding, "replace")
-    except (ValueError, ArithmeticError):
+        raw = base64.b64decode("".join(text.split()) + "==")
+        if raw[:2] == b"\x1f\x8b" or raw[:1] == b"x":  # gzip, zlib; what unpacks it gives back what it gets
+            import zlib
+
+            raw = zlib.decompressobj(47).decompress(raw, TEXT) if raw[1:2] in b"\x8b\x01\x5e\x9c\xda" else raw
+        return raw.decode(encoding, "replace")
+    except Exception:  # of base64 or zlib
         return marker("base64")
 
 

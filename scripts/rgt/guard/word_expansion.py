@@ -60,6 +60,7 @@ class State:
         self.links: dict[str, str] = {}  # what the line itself moved, or with a / at its end linked: where it was
         self.mounts: dict[str, str] = {}  # of a container: its folder -> ours
         self.folders: list[str] = []  # and files that the line itself made: what is in them is its own
+        self.copies: list[str] = []  # that the line itself made
         self.hoped: list[str] = []  # the same, if their mkdir succeeded: as far as && goes
         self.left = ""  # the folder of the last cd, when it cannot succeed: there is no such place
         self.quoted: set[str] = set()  # words of this command with a * in quotes: a name, not a pattern

@@ -135,6 +135,7 @@ def starter(guard: Walker, words: list[str], state: State, stdin: str) -> str:
     while rest and words[0] in ("sudo", "doas", "env") and re.match(r"[A-Za-z_]\w*=", rest[0]):
         state, pair = state.copy(), rest.pop(0).partition("=")
         state.variables[pair[0]] = pair[2]
+    rest = rest[1:2] if rest[:1] == ["-c"] else rest  # flock FILE -c TEXT
     if len(rest) == 1 and " " in rest[0]:  # watch 'ls; rm x', env -S 'rm x'
         return guard.script(rest[0], state.copy(), stdin)
     return guard.run(rest, state, stdin)
