@@ -48,7 +48,7 @@ _RAW = Regex(
     r"| -{1,2}(?:do-|over)?write\b|(?:^|[ _])(?:p?write|unmap|erase|sanitize|zero|fill|wipe)(?=[ _]|$)"
 )
 _POWER = Regex(r"--?(?:action|power|operation|o)=(?:off|reboot|power-?off|(?:power-?)?cycle|shutdown)")
-_EXPIRES = Regex(r"(?i)lifecycle|\bilm\b|management-policy")  # of a bucket: rules that delete later
+_EXPIRES = Regex(r"(?i)lifecycle|x-delete-|\bilm\b|management-policy")  # of a bucket: rules that delete later
 _VERBS = (
     "terminated?|stop(?:ped)?|power[-_]?off|shut[-_]?down|release|destroy|deleted?|remove|deallocate|cancel|reset|halt"
     "|suspend|pause|reboot|restart|kill|recycle|prune|hibernate|abort"
@@ -154,7 +154,7 @@ def ended_by(words: list[str], known: bool) -> int:
         if not _COMMAND.fullmatch(word):
             continue
         named = parts(word.partition("/")[0])
-        following = words[i + 1] if i + 1 < len(words) else ""
+        following = words[i + 1].replace(",", "-") if i + 1 < len(words) else ""  # delete cm,secret
         verb = word.rpartition(":")[2]  # of heroku's ps:stop the last part is the verb
         looks = word in LOOKS or re.split("[-_]", verb)[0].lower() in LOOKS or bool(_VIEW.match(verb))
         looks = looks or (len(named) > 1 and named[1] in WORDS["of a noun"])  # snapshot-create-as
@@ -173,6 +173,8 @@ def ended_by(words: list[str], known: bool) -> int:
             plain = after if LIGHT.issuperset(after) or THINGS.intersection(after) else []  # or it is a name
             light = LIGHT.intersection((*before, *parts(following)))
             strong = len(before) < 2 and word in WORDS["strong"] and following and not light  # nobody knows the client
+            machine = before[-1:] in (["server"], ["device"]) and word not in ("restart", "reset", "release", "clear")
+            strong = strong or (machine and following and not light)  # gscloud server rm ID
             return i if strong or about([*before, *named, *plain], known) else -1
         before += [one for one in named if one != "api"]
     return -1
@@ -335,7 +337,8 @@ def dispatched(guard: Walker, words: list[str], state: State) -> bool:
     if words[1:3] in (["run", "cancel"], ["ci", "cancel"]) and _TRAINS.search(guard.line):
         guard.act("end", "cancels a run that trains", words)
         return True
-    if named.isdisjoint(WORDS["pipelines"]) or named.isdisjoint(WORDS["dispatches"]) or "list" in words:
+    looks = "list" in words or not ENDS.isdisjoint(words[1:4])
+    if named.isdisjoint(WORDS["pipelines"]) or named.isdisjoint(WORDS["dispatches"]) or looks:
         return False
     pairs = values_of(words, *WORDS["input options"])
     if words[1:3] == ["workflow", "run"]:
@@ -416,10 +419,10 @@ def storage(guard: Walker, words: list[str], state: State, stdin: str) -> bool:
     there.cwd = ""
     wanted = [f"/{one.lstrip('/')}" for one in values_of(words, "--include")] if words[0] == "rclone" else []
     bare = [(one if "://" in one else one.partition(":")[2] or one) + end for one in places for end in wanted or [""]]
-    verbs &= WORDS["moves"] | WORDS["empties"] | {"rb", "purge", "bucket"} | WORDS["mirrors"]
+    verbs &= WORDS["moves"] | WORDS["empties"] | {"rb", "purge", "bucket", "repo"} | WORDS["mirrors"]
     asks = [word for word in words if re.match(r"--(?:del|remove)|-d$", word) and not word.endswith("=false")]
     deletes = asks or words[0] in ("rclone", "s5cmd")
-    if verbs & {"rb", "purge"} or verbs >= {"bucket", "delete"}:
+    if verbs & {"rb", "purge"} or (verbs & {"bucket", "repo"} and "delete" in verbs):
         guard.act("path", f"{words[0]} removes {' '.join(places)}", words, " ".join(places))
     elif verbs & WORDS["empties"]:
         guard.lose(bare, there, words, "removes")
@@ -432,7 +435,7 @@ def storage(guard: Walker, words: list[str], state: State, stdin: str) -> bool:
     elif verbs & WORDS["moves"]:
         for place in [one for one in rest[:-1] if one in sources or os.path.exists(state.path(one))]:
             guard.lose_place(place, there if "://" in place else state, words, "moves away")
-    return bool(verbs - {"bucket"})
+    return bool(verbs - {"bucket", "repo"})
 
 
 def spoil(guard: Walker, source: str, target: str, state: State, stdin: str, words: list[str]) -> None:

@@ -26,7 +26,7 @@ STEMS = tuple(
     expire flush force-stop halt hibern kill nuke pause off power preempt prune purge reboot rebuild recycle redeploy
     reimage reinstall release remove reset restart rollback shelve shut softreset stop suspend teardown terminat undef
     undeploy uninstall unrent wipe bounce down exited disband dissolve forget obliterate trash unassign relinq
-    overwrit clean force unlink reinit eradicat expung""".split()
+    overwrit clean force unlink reinit eradicat expung deactiv""".split()
 )
 _LETTERS = bytes(sign if chr(sign).isalnum() or sign == 95 else 32 for sign in range(128)) + b" " * 128
 _NAMES = bytes(sign if chr(sign).isalnum() or sign in b"_-." else 32 for sign in range(128)) + b" " * 128
