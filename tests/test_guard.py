@@ -147,8 +147,33 @@ isi sync jobs cancel 3
 psql -c "DROP TABLE runs; CREATE TABLE runs(a int)"
 psql -c "CREATE TABLE IF NOT EXISTS runs(a int); DROP TABLE runs"
 curl -X DELETE https://vectors.lab.edu/collections/embeddings
-kubectl annotate notebook nb kubeflow-resource-stopped=now""".splitlines()
-BESIDE = r"""lsof -ti:8080 | xargs kill
+kubectl annotate notebook nb kubeflow-resource-stopped=now
+ssh gpu1 "echo $(echo 'rm -rf runs' | base64) | base64 -d | sh"
+cp -rf runs/20261101-101010-tiny-abc123/. runs/20261102-111111-base-0f00aa/
+rsync -a runs/20261101-101010-tiny-abc123/ runs/20261102-111111-base-0f00aa/
+rm -f **/*.log
+scp ckpts/best.pt gpu1:weights/final.safetensors
+pcluster update-compute-fleet -n c --status STOP_REQUESTED
+git -C /srv/ml/proj clean -fdX
+gh workflow run teardown-gpu.yml
+gh run list -w train.yml --json databaseId -q '.[].databaseId' | xargs -n1 gh run cancel
+rm -f data/bags/2026-10-*/rosbag2_*.mcap
+ssh gpu1 rm -rf work_dirs/rtmdet
+python -c "from datacrunch import C; c = C(); c.instances.action('a', c.constants.instance_actions.DELETE)"
+gci -r -fi *.pt | ri
+salt '*' file.remove /data/runs
+aws backup delete-recovery-point --recovery-point-arn a
+Remove-AzResourceGroup rg
+fly scale count 0
+b2 bucket delete lab
+gscloud server rm x
+flock /tmp/l -c 'rm -rf runs'
+echo runs | sed 's/.*/rm -rf &/e'
+echo H4sIAAAAAAACAyvKVdAtSlMoKs0r5gIAG0jFbAwAAAA= | base64 -d | gunzip | sh
+mpirun -np 2 python -c "import shutil; shutil.rmtree('runs')"
+rsync -az --delete --exclude runs ./ gpu1:proj/""".splitlines()
+BESIDE = (
+    r"""lsof -ti:8080 | xargs kill
 pgrep -u $USER -f tensorboard | xargs -r kill
 bash ci/cleanup_cache.sh
 psql -d lab -c 'DROP TABLE IF EXISTS tmp_scores'
@@ -231,7 +256,26 @@ curl -X POST https://bmc/redfish/v1/Systems/1/Actions/ComputerSystem.Reset -d '{
 kubectl annotate pod a note=stopped
 pass rm web/github
 gdb -p 4321 -batch -ex bt
-""".strip().splitlines()
+scancel --usage
+aliyun ecs DeleteInstance --InstanceId i --DryRun true
+hcloud server enable-protection trainer delete rebuild
+gci -r -fi __pycache__ | ri -r
+tmux kill-session -t tensorboard
+docker stop tensorboard
+kubectl delete cm,secret -l app=old
+aws s3api delete-bucket-policy --bucket lab
+gcloud compute instances remove-tags a --tags http
+git checkout -b fix/delete-runs
+cp -r runs runs_copy && rm -rf runs_copy
+python -c "import boto3, moto; boto3.client('ec2').terminate_instances(InstanceIds=['i'])"
+python -c "from unittest import mock; import shutil; mock.patch('shutil.rmtree').start(); shutil.rmtree('runs')"
+python -m py_compile scripts/wipe.py
+rsync -az --delete --exclude=runs --exclude=outputs --exclude=ckpts --exclude=weights --exclude=wandb \
+  --exclude=lightning_logs --exclude=results.json --exclude=data ./ gpu1:proj/
+""".replace("\\\n", "")
+    .strip()
+    .splitlines()
+)
 
 
 def test_what_a_line_reaches_and_what_it_made_itself(world: Path) -> None:
@@ -263,13 +307,39 @@ SCRIPTS = {
     "rotate.conf": "/srv/runs/*/train.log {\n  rotate 0\n}\n",
     "purge.pol": "RULE 'old' DELETE WHERE PATH_NAME LIKE '/gpfs/%/checkpoints/%'\n",
     "pod.yaml": "run: |\n  cd proj\n  rm -rf /ckpts/*\n",
+    "cmd/sweep/main.go": 'package main\nfunc main() { os.RemoveAll(*flag.String("dir", "", "")) }\n',
+    "src/main.rs": "fn main() { std::fs::remove_dir_all(std::env::args().nth(1).unwrap()); }\n",
+    "wipe.c": "int main(int c, char **v) { return remove(v[1]); }\n",
+    ".github/workflows/infra.yml": "runs-on: ubuntu-latest\n    - run: terraform ${{ inputs.action }} -auto-approve\n",
+    "Taskfile.yml": "tasks:\n  reset:\n    cmds:\n      - task: wipe\n  wipe:\n    cmds:\n      - rm -rf runs\n",
+    "mise.toml": "[tasks.wipe]\nrun = 'rm -rf runs'\n",
+    "box.sh": 'case "$1" in\n  ls) ls runs ;;\n  down) docker compose down -v ;;\nesac\n',
+    "opt.sh": "while getopts nd: o; do case $o in n) N=1 ;; d) D=$OPTARG ;; esac; done\n"
+    '[ "$N" = 1 ] && exit\nrm -rf "$D"\n',
+    "ask.sh": 'read a\n[ "$a" = y ] || exit 1\nrm -rf runs\n',
+    "box.py": "import argparse, lib\nfrom lib import wipe\ndef ls(a): print(a)\ndef down(a): wipe()\n"
+    "p = argparse.ArgumentParser()\nsub = p.add_subparsers()\na = sub.add_parser('ls')\na.set_defaults(func=ls)\n"
+    "b = sub.add_parser('down')\nb.set_defaults(func=down)\np.parse_args()\n",
+    "flag.py": "import argparse, shutil\np = argparse.ArgumentParser()\np.add_argument('--yes', action='store_true')\n"
+    "a = p.parse_args()\nif not a.yes:\n    print('would')\nelse:\n    shutil.rmtree('runs')\n",
+    "lib.py": "import shutil\ndef wipe():\n    shutil.rmtree('runs')\n",
+    "tags.yml": "- name: a\n  file:\n    path: /srv/runs\n    state: absent\n  tags: [wipe]\n",
+    "zero/d.yaml": "kind: Deployment\nspec:\n  replicas: 0\n",
 }
 
 
 NAMING = """./clean.sh runs, sudo bash -x clean.sh runs, cat clean.sh | sh -s -- runs, . ./clean.sh ckpts,
 python clean.py, make clean, npm run clean, xargs rm -rf < pods.txt, sbatch clean.sh runs,
 pwsh -File clean.ps1, jupyter execute clean.ipynb, papermill clean.ipynb out.ipynb, awk -f clean.awk, inv wipe,
-ansible-playbook play.yml, sky launch pod.yaml, logrotate -f rotate.conf, mmapplypolicy /gpfs -P purge.pol""".split(",")
+ansible-playbook play.yml, sky launch pod.yaml, logrotate -f rotate.conf, mmapplypolicy /gpfs -P purge.pol,
+go run ./cmd/sweep -dir weights, cargo run --release -- runs, gcc -o /tmp/w wipe.c && /tmp/w ckpts/best.pt,
+gh workflow run infra.yml -f action=destroy, task reset, mise run wipe, ./box.sh down, bash opt.sh -d runs,
+echo y | sh ask.sh, python flag.py --yes, python flag.py $X, ansible-playbook tags.yml -t wipe, kubectl apply -f zero,
+scp clean.sh gpu1:/tmp/ && ssh gpu1 sh /tmp/clean.sh /data/runs, torchrun --nproc_per_node 2 clean.py,
+docker run -v $PWD:/w -w /w alpine sh clean.sh runs, python -c "from lib import wipe; wipe()",
+cp clean.sh .git/hooks/post-merge; sh .git/hooks/post-merge runs""".split(",")
+CHOSEN = """task --dry reset; ./box.sh ls; bash opt.sh -n -d runs; echo n | sh ask.sh; python box.py ls; python flag.py;
+ansible-playbook tags.yml --skip-tags wipe; gh workflow run infra.yml -f action=plan; cargo run -- build; mise tasks"""
 
 
 def test_a_named_script_is_read(world: Path) -> None:
@@ -278,6 +348,8 @@ def test_a_named_script_is_read(world: Path) -> None:
     harmless: dict[str, object] = {"cmd": "sh clean.sh build; make tidy; python clean.py --dir build", "files": SCRIPTS}
     assert not corpus.refused(harmless, world, world.parent)
     harmless["cmd"] = "logrotate -d rotate.conf; mmapplypolicy /gpfs -P purge.pol -I test"
+    assert not corpus.refused(harmless, world, world.parent)
+    harmless["cmd"] = CHOSEN
     assert not corpus.refused(harmless, world, world.parent)
     harmless["cmd"] = "inv tidy; jupyter nbconvert --to html clean.ipynb; ansible-playbook --check play.yml"
     assert not corpus.refused(harmless, world, world.parent)

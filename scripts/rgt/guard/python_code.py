@@ -28,24 +28,24 @@ Values = list[str]
 
 def walk(guard: Walker, text: str, state: State, arguments: Values, is_script: bool) -> None:
     tree = ast.parse(textwrap.dedent(text))
-    tree.body[:0] = imported(guard, tree, state)
-    _Reader(guard, state, Choices(tree, arguments), is_script).read(tree)
+    choices = Choices(tree, arguments)
+    kept = [one for one in tree.body if getattr(one, "name", "") not in choices.unchosen]
+    tree.body = imported(guard, kept, state) + kept
+    _Reader(guard, state, choices, is_script).read(tree)
 
 
-def imported(guard: Walker, tree: ast.Module, state: State) -> list[ast.stmt]:
-    """Functions of the project's own modules that the code imports by name, with what these modules import."""
+def imported(guard: Walker, body: list[ast.stmt], state: State) -> list[ast.stmt]:
+    """Functions of the project's own modules that the code imports by name and calls, with these modules' imports."""
     found: list[ast.stmt] = []
-    for node in [one for one in ast.walk(tree) if isinstance(one, ast.ImportFrom) and one.module]:
-        names = {alias.name for alias in node.names}
-        text = guard.content(f"{str(node.module).replace('.', '/')}.py", state)
+    nodes = [node for one in body for node in ast.walk(one)]
+    called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    for node in [one for one in nodes if isinstance(one, ast.ImportFrom) and one.module]:
+        names = {alias.name for alias in node.names if (alias.asname or alias.name) in called}
+        text = guard.content(f"{str(node.module).replace('.', '/')}.py", state) if names else "\ue001"
         with contextlib.suppress(SyntaxError, ValueError):
-            body = [] if text.startswith("\ue001") else ast.parse(text).body
+            rows = [] if text.startswith("\ue001") else ast.parse(text).body
             plain = (ast.Import, ast.ImportFrom, ast.Assign)
-            found += [
-                one
-                for one in body
-                if isinstance(one, plain) or (isinstance(one, ast.FunctionDef) and one.name in names)
-            ]
+            found += [one for one in rows if isinstance(one, plain) or getattr(one, "name", "") in names]
     return found
 
 
