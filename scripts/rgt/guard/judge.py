@@ -81,7 +81,7 @@ class Guard(Walker):
         for key in PROGRAMS["argument variables"].get(name, "").split():  # TF_CLI_ARGS_apply=-destroy terraform apply
             words = words + shlex_words(str(state.variables.get(key + "".join(words[1:2]) * (key[-1] == "_"), "")))
         self.ran = self.ran or name not in WORDS["quiet"] | {"echo", "printf"}
-        known = name in self.table["commands"] or bool(_CLOUD.match(name))
+        known = name in self.table["commands"] or (name[:1].isupper() and bool(_CLOUD.match(name)))
         alike = "rm" if name not in (*LOSES, *self.table["commands"]) and _RM.fullmatch(name) else ""
         alike = "mkfs" if name.startswith("mkfs.") else alike
         losing, program = LOSES.get(name) or LOSES.get(alike), STARTS.get(name)

@@ -94,13 +94,13 @@ def python_words(guard: Walker, words: list[str], state: State, stdin: str) -> N
             client = rest[0].partition(".")[0].removesuffix("cli") if rest else ""  # awscli
             if client in guard.table["commands"]:
                 guard.run([client, *rest[1:]], state.copy(), stdin)
-            guard.overwrite(rest[2] if rest[:1] == ["json.tool"] and rest[2:] else "/dev/null", state, words)
+            if rest[:1] == ["json.tool"] and rest[2:]:
+                guard.overwrite(rest[2], state, words)
             module = rest[0].replace(".", "/") if rest else ""
             inner = [i for i, one in enumerate(rest) if one.endswith(".py") and rest[0] in WORDS["python runners"]]
-            if os.path.isfile(state.path(f"{module}.py")) or os.path.isdir(state.path(module)):
-                rest = [module if os.path.isdir(state.path(module)) else f"{module}.py", *rest[1:]]
-            else:  # cProfile, trace, torch.distributed.run: they run what they are given
-                rest = rest[inner[0] :] if inner else []
+            folder = os.path.isdir(state.path(module)) and not os.path.isfile(state.path(f"{module}.py"))
+            # cProfile, trace, torch.distributed.run: they run what they are given
+            rest = rest[inner[0] :] if inner else [module if folder else f"{module}.py", *rest[1:]]
             break
         if word in _VALUED and rest:
             rest.pop(0)
