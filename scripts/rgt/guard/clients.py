@@ -69,8 +69,6 @@ _LOCAL = Regex(r"(?:localhost|127\.|0\.0\.0\.0|\[?::1|\[?$)")
 _BESIDE = Regex(r"volume|drive|storage|snapshot|bucket|\bjobs\b|template|endpoint|serverless")
 _CHOSEN = Regex(r"(?i)(?:best|last|latest|final|results?|metrics)\b")  # there is one of it, and it has this name
 _ONLY = Regex(r"(?i)(?:model[-_.])?(?:best|last|latest|final|results?|metrics)(?:[-_.](?:model|ckpt|checkpoint))?\.\w+")
-_PAIR = Regex(r"-|\w+[=:]")
-_TRAINS = Regex(r"(?i)train|tun(?:e|ing)|sweep|gpu|sft|dpo|grpo")
 _PLACE = Regex(
     r"(?:s3|gs|r2|oss|cos|obs|b2|abfss?|wasbs?|lakefs|hf|dbfs|swift|az|gcs|minio|tos|bos|hdfs|s3a)://"
     r"|https://[\w.-]*(?:blob|dfs|s3|storage)[\w.-]*/|(?:[\w-]+/)?[\w.-]{2,}:(?!/?\d|//)"
@@ -212,7 +210,7 @@ def judge(guard: Walker, words: list[str], state: State, known: bool, generic: b
     if known:
         told_lines(guard, words, state, stdin)
     judged = (generic and storage(guard, words, state, stdin)) or (known and made_here(words, state))
-    if judged or raw_request(guard, words) or dispatched(guard, words, state):
+    if judged or raw_request(guard, words):
         return
 
     def ends(box: str, profile: str = "") -> None:
@@ -329,32 +327,6 @@ def matched(pattern: list[str], words: list[str]) -> list[str] | None:
         elif not word.startswith("-") and not (i and words[i - 1].startswith("-") and "=" not in words[i - 1]):
             return None
     return None if verbs else []
-
-
-def dispatched(guard: Walker, words: list[str], state: State) -> bool:
-    """gh workflow run FILE -f action=destroy: its steps with these inputs; other pipelines by name and inputs."""
-    named = {part for word in words[:5] for part in parts(word)}
-    if words[1:3] in (["run", "cancel"], ["ci", "cancel"]) and _TRAINS.search(guard.line):
-        guard.act("end", "cancels a run that trains", words)
-        return True
-    looks = "list" in words or not ENDS.isdisjoint(words[1:4])
-    if named.isdisjoint(WORDS["pipelines"]) or named.isdisjoint(WORDS["dispatches"]) or looks:
-        return False
-    pairs = values_of(words, *WORDS["input options"])
-    if words[1:3] == ["workflow", "run"]:
-        from rgt.guard import program_code
-
-        given = operands(words[3:], "-f -F -r -R --ref --field --raw-field --repo")[:1]
-        inputs = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
-        if given and program_code.workflow(guard, given[0], inputs, state):
-            return True
-    told = [parts(re.split(r"[=:]", pair)[-1]) for pair in pairs]  # of an input the whole value is the verb
-    names = [parts(os.path.splitext(word)[0]) for word in words[2:] if not _PAIR.match(word) and word not in LOOKS]
-    ends = any(len(one) == 1 and one[0] in ENDS for one in told)
-    ends = ends or any(not WORDS["strong"].isdisjoint(one) and not LIGHT.intersection(one) for one in names)
-    if ends or any(not ENDS.isdisjoint(one) and about(one, False) for one in names):
-        guard.act("end", f"starts `{' '.join(words[1:])}`, whose name or input says that it ends something", words)
-    return True
 
 
 def made_here(words: list[str], state: State) -> bool:

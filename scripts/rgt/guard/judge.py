@@ -89,7 +89,8 @@ class Guard(Walker):
             if clients.is_dry(words):
                 return marker(" ".join(words))
             given = [word for word in words if not re.fullmatch(r"--?[\w-]+=(?:[Ff]alse|no|never)", word)]
-            clients.judge(self, given, state, known, not losing, stdin)
+            if not wrappers.dispatched(self, given, state):
+                clients.judge(self, given, state, known, not losing, stdin)
         if not losing and name not in WORDS["data"] and name not in ("echo", "printf"):
             destroyers.output_wiped(self, words, state, known)
         told = [alike or name, *words[1:]]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from rgt.guard.argument_words import after_options, has_flag, operands, option, shlex_words, values_of
+from rgt.guard.clients import ENDS, LIGHT, LOOKS, about, parts
 from rgt.guard.precious_paths import UNKNOWN, marker
 from rgt.guard.quick_start import PROGRAMS, WORDS, Regex, re
 from rgt.guard.shell_reader import decode_ansi
@@ -27,6 +28,8 @@ _SAVES = Regex(r"(?:^|[\n|;:'\"\s])(?:wq?a?|xa?|xit|up(?:date)?|write)!?\s*(?:$|
 _EMPTIED = Regex(
     r"(?m)^kind:\s*\w*(?:Job|Deployment|Set|Cluster|Notebook)\b(?:.*\n)*?\s+(?:replicas:\s*0|suspend:\s*true)\b"
 )
+_PAIR = Regex(r"-|\w+[=:]")
+_TRAINS = Regex(r"(?i)train|tun(?:e|ing)|sweep|gpu|sft|dpo|grpo")
 VIEWERS = Regex(r"(?i)(?:tensorboard|tb|jupyter\w*|docs?|[a-z]{0,3}top|dashboard|grafana|mlflow-?ui|http\w*)[-_]?\d*")
 WINDOWS = Regex(
     r"\b(?:pwsh|powershell|cmd)(?:\.exe)? |\b(?:rd|rmdir|del) /|\b[A-Z]:\\|(?:^|\s)\.\\\w"
@@ -337,6 +340,32 @@ def escaping(guard: Walker, words: list[str], state: State, stdin: str) -> None:
 
 
 # -- programs that are not known, and clients: what they may start
+
+
+def dispatched(guard: Walker, words: list[str], state: State) -> bool:
+    """gh workflow run FILE -f action=destroy: its steps with these inputs; other pipelines by name and inputs."""
+    named = {part for word in words[:5] for part in parts(word)}
+    if words[1:3] in (["run", "cancel"], ["ci", "cancel"]) and _TRAINS.search(guard.line):
+        guard.act("end", "cancels a run that trains", words)
+        return True
+    looks = "list" in words or not ENDS.isdisjoint(words[1:4])
+    if named.isdisjoint(WORDS["pipelines"]) or named.isdisjoint(WORDS["dispatches"]) or looks:
+        return False
+    pairs = values_of(words, *WORDS["input options"])
+    if words[1:3] == ["workflow", "run"]:
+        from rgt.guard import program_code
+
+        given = operands(words[3:], "-f -F -r -R --ref --field --raw-field --repo")[:1]
+        inputs = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+        if given and program_code.workflow(guard, given[0], inputs, state):
+            return True
+    told = [parts(re.split(r"[=:]", pair)[-1]) for pair in pairs]  # of an input the whole value is the verb
+    names = [parts(os.path.splitext(word)[0]) for word in words[2:] if not _PAIR.match(word) and word not in LOOKS]
+    ends = any(len(one) == 1 and one[0] in ENDS for one in told)
+    ends = ends or any(not WORDS["strong"].isdisjoint(one) and not LIGHT.intersection(one) for one in names)
+    if ends or any(not ENDS.isdisjoint(one) and about(one, False) for one in names):
+        guard.act("end", f"starts `{' '.join(words[1:])}`, whose name or input says that it ends something", words)
+    return True
 
 
 def option_texts(guard: Walker, words: list[str], state: State, stdin: str) -> None:
