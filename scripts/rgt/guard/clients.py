@@ -144,7 +144,9 @@ def ended_by(words: list[str], known: bool) -> int:
         if word.startswith("-"):
             flag = word.lstrip("-")  # yarn app -kill, uberftp -rm, megacli -CfgLdDel
             grown = known and flag[:1].isupper() and not ENDS.isdisjoint(parts(flag)[-1:])
-            if (grown or (flag in ENDS and (len(word) > 3 or flag == "rm"))) and (known or about(before, False)):
+            policy = words[i + 1 : i + 2] and words[i + 1] in WORDS["restart policies"]  # --restart unless-stopped
+            ends = flag in ENDS and (len(word) > 3 or flag == "rm") and not policy
+            if (grown or ends) and (known or about(before, False)):
                 return i
             continue
         if last and last not in WORDS["boolean options"] and not (len(last) == 2 and last[1] in "yfqvad"):

@@ -30,6 +30,10 @@ _HINT = Regex(
     r"(?:^|[^a-z])(?:runs?|ckpts?|checkpoints?|weights|outputs?|lightning_logs|wandb|results|experiments?|exp_?dir"
     r"|save_?dir|log_?dir|models?_?dir)(?:[^a-z]|$)"
 )
+_CHINESE = Regex(
+    "结果|权重|检查点|断点|训练日志|训练记录|实验记录|实验输出|实验日志|模型(?:文件|参数|输出|保存)|原始数据|数据集$"
+)
+_CHINESE_LIGHT = Regex("缓存|临时|草稿|截图|笔记|说明|模板|分析|[.](?:md|txt|docx?|pptx?|pdf|png|tex)$")
 # raw data of training: what lies in such a folder and can hardly be made again
 _DATA, _DERIVED = WORDS["data folders"], WORDS["derived data"]
 _DATA_FILE = Regex(
@@ -228,6 +232,8 @@ class Precious:
         if is_result_file(part) or is_result_file(name) or _RUN_ID.fullmatch(part):
             return True
         if part.lower() in FOLDERS or names.is_step_folder(part):
+            return True
+        if _CHINESE.search(name) and not _CHINESE_LIGHT.search(name):
             return True
         tokens = set(re.split(r"[^a-z]+", name))
         return bool(tokens & WEIGHTS) or bool(tokens & {"runs"}) or (last and name.endswith((".pt", ".pth", ".ckpt")))

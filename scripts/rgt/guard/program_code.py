@@ -47,10 +47,12 @@ def interpreter(guard: Walker, words: list[str], state: State, stdin: str) -> No
     if any(re.match(r"-[lanp0]*i", word) for word in words[1:]):  # perl -pi -e, gawk -i inplace
         guard.edit(operands(words[1:], "-e -E -I -M -v"), state, words)
     own = "|-c" if name in ("guile", "expect") else ""
-    flag = Regex(rf"-[a-zA-Z]*[eEr]|--?eval|--execute|-p|--print|eval|-batch{own}")
+    flag = Regex(rf"-[a-zA-Z0]*[eEr]|--?eval|--execute|-p|--print|eval|-batch{own}")
     given = [words[i] for i, word in enumerate(words[1:-1], 2) if flag.fullmatch(word)]
     if given and words[1] != "run":  # whose options are the program's
-        foreign(guard, given[0], state, name, stdin)
+        fed = any(re.match(r"-[a-zA-Z0]*[np]", word) for word in words[1:])  # perl -ne: once for each line
+        paths = [one for one in re.split(r"[\n\0]+", stdin) if one] if fed else []
+        foreign(guard, given[0], state, name, stdin, paths[:VALUES])
     elif name.endswith("awk"):
         read = "".join(guard.content(path, state) for path in values_of(words[1:], "-f", "--file"))
         told = [re.sub(r"(?s)^(\w+)=(.*)$", r'\1="\2";', word) for word in words[1:]]  # -v NAME=VALUE

@@ -187,10 +187,7 @@ class _Reader(ast.NodeVisitor):
         if isinstance(node, ast.FormattedValue):
             return self.of(node.value)
         if isinstance(node, ast.BinOp):
-            sign = "/" if isinstance(node.op, ast.Div) else ""
-            left, right = self.of(node.left), self.of(node.right)
-            known = left and (right or isinstance(node.op, ast.Div) or "://" in left[0])
-            return self.joined([left, right or [marker("value")]], sign) if known else []
+            return self.of_sum(node)
         if isinstance(node, ast.Subscript):
             return self.of_item(node)
         if isinstance(node, ast.Call):
@@ -201,6 +198,14 @@ class _Reader(ast.NodeVisitor):
         if isinstance(node, ast.Attribute):
             return self.of(node.value) or self.options.get(node.attr, [])
         return self.of(node.value) if isinstance(node, ast.Await | ast.Starred) else []
+
+    def of_sum(self, node: ast.BinOp) -> Values:
+        left, right = self.of(node.left), self.of(node.right)
+        if isinstance(node.left, ast.List) or isinstance(node.right, ast.List):  # ["rm", "-rf"] + paths
+            return left + right
+        sign = "/" if isinstance(node.op, ast.Div) else ""
+        known = left and (right or sign or "://" in left[0])
+        return self.joined([left, right or [marker("value")]], sign) if known else []
 
     def of_item(self, node: ast.Subscript) -> Values:
         """os.environ["X"], a row of a file of settings, or whatever a list may hold."""
@@ -345,7 +350,7 @@ class _Reader(ast.NodeVisitor):
             self.guard.run([last, *(value for one in node.args for value in self.of(one))], self.state.copy(), "")
         elif last == "exec_command" or (base in ("fabric", "invoke", "asyncssh") and last in ("run", "sudo")):
             self.guard.script(first[0] if first else "", self.state.elsewhere())
-        elif name in ("os.kill", "os.killpg"):
+        elif name in ("os.kill", "os.killpg") and not {"0"}.issuperset(self.of(node.args[1]) if node.args[1:] else "?"):
             self.guard.run(["kill", *(one if one.isdigit() else marker(one) for one in first[:1])], self.state, "")
         elif base == "psutil" and last in ("kill", "terminate", "suspend"):
             self.guard.run(["pkill", "python" if "process_iter" in name else ""], self.state, "")

@@ -124,6 +124,8 @@ class Walker(Expander):
             self.act("device", f"writes over {place}", [*words, ">", path], place)
         elif not state.remote and "\ue001" not in place and os.path.isfile(place):
             self.lose([os.path.realpath(place)], state, [*words, ">", path], "overwrites", False)
+        elif state.remote and words[:1] in ([], [":"], ["true"]):  # emptied: then it was there
+            self.lose([path], state, [*words, ">", path], "empties", False)
         elif state.remote and said:
             self.lose([path] if is_result_file(os.path.basename(path)) else [], state, words, "overwrites", False)
 
