@@ -142,7 +142,7 @@ def _traced(code: str, raised: str, file: str = "train.py") -> str:
         (_traced("y = cfg[name]", "KeyError: 'Person'").replace("__getitem__", "main"), "UC19"),
         (_traced("assert os.path.isdir(root)", "AssertionError"), "WH9"),
         (_traced("assert n == torch.cuda.device_count()", "AssertionError"), "WH11"),
-        (_traced("assert n == torch.cuda.device_count()", "AssertionError: give 8 GPUs"), "UC27"),
+        (_traced("assert n == torch.cuda.device_count()", "AssertionError: give 8 GPUs"), "PL16"),
     ],
 )
 def test_a_plain_exception_is_told_by_its_place(log: str, first: str, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_every_slot_of_a_text_has_its_group_and_a_special_case_names_entries() -
         assert known.issuperset(entry.over), entry.id
         groups = {name.rstrip("234") for text in entry.signatures for name in re.compile(text).groupindex}
         slots = {slot[1] or slot[3] for slot in causes.SLOT.finditer(entry.cause + entry.fix + entry.check)}
-        assert slots <= {"frame", "source", "library", "nccl"} | groups, entry.id
+        assert slots <= {"frame", "source", "library", "message", "nccl"} | groups, entry.id
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ SLOT = re.compile(r"`\{(\w+)\|([^{}]*)\}`|\{(\w+)\|([^{}]*)\}")
 _FACT = 240  # characters of one fact in an entry's text
 _FRAME = 'File "'  # a frame of a traceback tells where, not what
 _ADVICE = 300
+_BROAD = 12  # alternatives in its signatures: an entry about a family of messages
 _VERBS = (
     "set|use|pass|specify|provide|install|remove|check|verify|add|run|call|rename|disable|enable|restart|place|delete"
     "|activate|increase|decrease|reduce|lower|raise|choose|select|pick|replace|convert|load|download|configure|define"
@@ -87,8 +88,10 @@ class Diagnosis:
     @property
     def fix(self) -> str:
         fix = self._filled(self.entry.fix if self.entry else "")
-        # who wrote the check knows the remedy better than an entry about any such exception
-        advice = self.facts.get("advice", "") if self.entry and self.entry.kind in ("general", "fallback") else ""
+        # who wrote the check knows the remedy better than an entry about any such exception, or about many messages
+        entry = self.entry
+        broad = entry and (entry.kind in ("general", "fallback") or "|".join(entry.signatures).count("|") >= _BROAD)
+        advice = self.facts.get("advice", "") if broad else ""
         return f'By its own message: "{advice}" {fix}' if advice else fix
 
     @property
@@ -358,7 +361,7 @@ def _explain(
         entry, place = one.fallback() or (None, place)
         second = bool(_SECOND_HAND.search(one.place.text))
         # who wrote the check says in its message what is wrong; but a signal's sender is not told by an error line
-        prose = len(one.facts.get("message", "").split()) >= _PROSE or one.facts.get("advice")
+        prose = len(one.facts.get("message", "").split()) >= _PROSE or one.facts.get("advice") or (entry and entry.over)
         told = entry and not second and prose and (one.weight >= STRONG or not _signal(code))
         role, note = (CAUSE, "") if told else (UNKNOWN, "no entry knows this message")
         weak = 2 + second if one.weight < STRONG or second else 1
