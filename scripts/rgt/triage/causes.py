@@ -278,7 +278,7 @@ def _incidents(trace: Trace, traces: list[Trace]) -> list[Incident]:
         elif place.line in holder.title and WEIGHT[kind] >= STRONG:
             holder.place, holder.weight = replace(place, mark=holder.place.mark), STRONG
             holder.facts |= facts
-    spoken = sorted((one for one in happened if one.weight >= STRONG), key=lambda one: one.start)
+    spoken = sorted((one for one in happened if one.weight >= STRONG and not one.ignored), key=lambda one: one.start)
     for number, one in enumerate(spoken):  # an exception's message goes on until the next one of its rank
         later = (each.start - 1 for each in spoken[number + 1 :] if each.place.rank == one.place.rank)
         one.end = max(one.end, min(one.end + _MESSAGE_LINES, next(later, one.end + _MESSAGE_LINES)))
