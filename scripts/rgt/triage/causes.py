@@ -253,14 +253,15 @@ def _raised(trace: Trace) -> Iterator[Incident]:
         place = Place(
             trace.path, root.end or root.start, root.raised or root.text[0], root.rank, root.time, 0, root.mark
         )
-        last += 2 if chain[-1].raised.endswith(":") else 0  # "backend='inductor' raised:", and then what
+        ignored = all(each.ignored for each in chain)
+        last += 2 if chain[-1].raised.endswith(":") and not ignored else 0  # "inductor raised:", and then what
         one = Incident(trace, place, chain[0].start, last, STRONG if root.raised else 2, root.frame, tuple(root.text))
         one.frame = one.frame or next((each.frame for each in chain if each.frame), "")
         one.facts = {"frame": one.frame, "source": root.source, "library": root.raiser}
         one.facts["message"] = root.message if root.raised else "the log ends inside this traceback"
         # what a library raises while it handles another's exception is often the explanation of it
         one.facts["advice"] = next(filter(None, (_advice(each.message) for each in [root, *reversed(chain)])), "")
-        one.ignored = all(each.ignored for each in chain) or chain[0].level in ("I", "W")
+        one.ignored = ignored or chain[0].level in ("I", "W")
         if not root.raised and not one.ignored:
             one.title = tuple({1, 2, one.start - 1, one.start - 2} - set(range(one.start, 3)))
         yield one
