@@ -127,6 +127,24 @@ def test_the_message_says_what_to_do(tmp_path: Path) -> None:
     # a launcher's exception about its child has nothing to say
     (tmp_path / "c.log").write_text(f"{HEAD}{library}SystemExit: please see the log of the other process above\n")
     assert ask(tmp_path / "c.log")[0]["role"] == "unknown"
+    # an entry about many messages knows less than the one that is there
+    log = b"TypeError: Cannot convert a MPS Tensor to float64 dtype, it has none. Please use float32 instead.\n"
+    assert ask("-", stdin=log)[0]["fix"].startswith('By its own message: "Please use float32 instead."')
+
+
+@pytest.mark.parametrize(
+    ("line", "first"),
+    [
+        ("ValueError: mode must be one of ['a', 'b'], got c", "PL2:cause"),
+        ("MyError: The hidden size must be a multiple of 64", "PL3:cause"),
+        ("RuntimeError: lengths of images and labels do not match", "PL5:cause"),
+        ("ConfigError: Please specify the path of the vocabulary", "PL13:cause"),
+        ("/u/user/.bashrc: line 52: /: Is a directory", None),
+        (f"Exception ignored in: f\n{HEAD}KeyboardInterrupt: \nrm: write: No space left on device", "U6:cause"),
+    ],
+)
+def test_what_kind_of_mistake_a_message_names(line: str, first: str | None, tmp_path: Path) -> None:
+    assert next(iter(say(f"{line}\n", tmp_path=tmp_path)), None) == first
 
 
 def _traced(code: str, raised: str, file: str = "train.py") -> str:
