@@ -127,6 +127,24 @@ def test_the_message_says_what_to_do(tmp_path: Path) -> None:
     # a launcher's exception about its child has nothing to say
     (tmp_path / "c.log").write_text(f"{HEAD}{library}SystemExit: please see the log of the other process above\n")
     assert ask(tmp_path / "c.log")[0]["role"] == "unknown"
+    # an entry about many messages knows less than the one that is there
+    log = b"TypeError: Cannot convert a MPS Tensor to float64 dtype, it has none. Please use float32 instead.\n"
+    assert ask("-", stdin=log)[0]["fix"].startswith('By its own message: "Please use float32 instead."')
+
+
+@pytest.mark.parametrize(
+    ("line", "first"),
+    [
+        ("ValueError: mode must be one of ['a', 'b'], got c", "PL2:cause"),
+        ("MyError: The hidden size must be a multiple of 64", "PL3:cause"),
+        ("RuntimeError: lengths of images and labels do not match", "PL5:cause"),
+        ("ConfigError: Please specify the path of the vocabulary", "PL13:cause"),
+        ("/u/user/.bashrc: line 52: /: Is a directory", None),
+        (f"Exception ignored in: f\n{HEAD}KeyboardInterrupt: \nrm: write: No space left on device", "U6:cause"),
+    ],
+)
+def test_what_kind_of_mistake_a_message_names(line: str, first: str | None, tmp_path: Path) -> None:
+    assert next(iter(say(f"{line}\n", tmp_path=tmp_path)), None) == first
 
 
 def _traced(code: str, raised: str, file: str = "train.py") -> str:
@@ -142,7 +160,7 @@ def _traced(code: str, raised: str, file: str = "train.py") -> str:
         (_traced("y = cfg[name]", "KeyError: 'Person'").replace("__getitem__", "main"), "UC19"),
         (_traced("assert os.path.isdir(root)", "AssertionError"), "WH9"),
         (_traced("assert n == torch.cuda.device_count()", "AssertionError"), "WH11"),
-        (_traced("assert n == torch.cuda.device_count()", "AssertionError: give 8 GPUs"), "UC27"),
+        (_traced("assert n == torch.cuda.device_count()", "AssertionError: give 8 GPUs"), "PL16"),
     ],
 )
 def test_a_plain_exception_is_told_by_its_place(log: str, first: str, tmp_path: Path) -> None:
@@ -155,7 +173,7 @@ def test_every_slot_of_a_text_has_its_group_and_a_special_case_names_entries() -
         assert known.issuperset(entry.over), entry.id
         groups = {name.rstrip("234") for text in entry.signatures for name in re.compile(text).groupindex}
         slots = {slot[1] or slot[3] for slot in causes.SLOT.finditer(entry.cause + entry.fix + entry.check)}
-        assert slots <= {"frame", "source", "library", "nccl"} | groups, entry.id
+        assert slots <= {"frame", "source", "library", "message", "nccl"} | groups, entry.id
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ SLOT = re.compile(r"`\{(\w+)\|([^{}]*)\}`|\{(\w+)\|([^{}]*)\}")
 _FACT = 240  # characters of one fact in an entry's text
 _FRAME = 'File "'  # a frame of a traceback tells where, not what
 _ADVICE = 300
+_BROAD = 12  # alternatives in its signatures: an entry about a family of messages
 _VERBS = (
     "set|use|pass|specify|provide|install|remove|check|verify|add|run|call|rename|disable|enable|restart|place|delete"
     "|activate|increase|decrease|reduce|lower|raise|choose|select|pick|replace|convert|load|download|configure|define"
@@ -87,8 +88,10 @@ class Diagnosis:
     @property
     def fix(self) -> str:
         fix = self._filled(self.entry.fix if self.entry else "")
-        # who wrote the check knows the remedy better than an entry about any such exception
-        advice = self.facts.get("advice", "") if self.entry and self.entry.kind in ("general", "fallback") else ""
+        # who wrote the check knows the remedy better than an entry about any such exception, or about many messages
+        entry = self.entry
+        broad = entry and (entry.kind in ("general", "fallback") or "|".join(entry.signatures).count("|") >= _BROAD)
+        advice = self.facts.get("advice", "") if broad else ""
         return f'By its own message: "{advice}" {fix}' if advice else fix
 
     @property
@@ -250,14 +253,15 @@ def _raised(trace: Trace) -> Iterator[Incident]:
         place = Place(
             trace.path, root.end or root.start, root.raised or root.text[0], root.rank, root.time, 0, root.mark
         )
-        last += 2 if chain[-1].raised.endswith(":") else 0  # "backend='inductor' raised:", and then what
+        ignored = all(each.ignored for each in chain)
+        last += 2 if chain[-1].raised.endswith(":") and not ignored else 0  # "inductor raised:", and then what
         one = Incident(trace, place, chain[0].start, last, STRONG if root.raised else 2, root.frame, tuple(root.text))
         one.frame = one.frame or next((each.frame for each in chain if each.frame), "")
         one.facts = {"frame": one.frame, "source": root.source, "library": root.raiser}
         one.facts["message"] = root.message if root.raised else "the log ends inside this traceback"
         # what a library raises while it handles another's exception is often the explanation of it
         one.facts["advice"] = next(filter(None, (_advice(each.message) for each in [root, *reversed(chain)])), "")
-        one.ignored = all(each.ignored for each in chain) or chain[0].level in ("I", "W")
+        one.ignored = ignored or chain[0].level in ("I", "W")
         if not root.raised and not one.ignored:
             one.title = tuple({1, 2, one.start - 1, one.start - 2} - set(range(one.start, 3)))
         yield one
@@ -275,7 +279,7 @@ def _incidents(trace: Trace, traces: list[Trace]) -> list[Incident]:
         elif place.line in holder.title and WEIGHT[kind] >= STRONG:
             holder.place, holder.weight = replace(place, mark=holder.place.mark), STRONG
             holder.facts |= facts
-    spoken = sorted((one for one in happened if one.weight >= STRONG), key=lambda one: one.start)
+    spoken = sorted((one for one in happened if one.weight >= STRONG and not one.ignored), key=lambda one: one.start)
     for number, one in enumerate(spoken):  # an exception's message goes on until the next one of its rank
         later = (each.start - 1 for each in spoken[number + 1 :] if each.place.rank == one.place.rank)
         one.end = max(one.end, min(one.end + _MESSAGE_LINES, next(later, one.end + _MESSAGE_LINES)))
@@ -358,7 +362,7 @@ def _explain(
         entry, place = one.fallback() or (None, place)
         second = bool(_SECOND_HAND.search(one.place.text))
         # who wrote the check says in its message what is wrong; but a signal's sender is not told by an error line
-        prose = len(one.facts.get("message", "").split()) >= _PROSE or one.facts.get("advice")
+        prose = len(one.facts.get("message", "").split()) >= _PROSE or one.facts.get("advice") or (entry and entry.over)
         told = entry and not second and prose and (one.weight >= STRONG or not _signal(code))
         role, note = (CAUSE, "") if told else (UNKNOWN, "no entry knows this message")
         weak = 2 + second if one.weight < STRONG or second else 1

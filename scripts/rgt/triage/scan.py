@@ -144,6 +144,7 @@ _NOT_ALARM = re.compile(
     r"|\b(?:an?|the|some|any|this|slight|small|minor) [Ee]rror (?:in|from|occurred)\b"  # somebody's prose
     r"|[Rr]etry|will be ignored|[Ff]alling back|fallback|non-fatal|not fatal|harmless|gracefully|[Ss]aving"
     r"|_error\b.{0,3}[\d.]|pip's dependency resolver|libibverbs|\w+Warning: |NCCL INFO"
+    r"|\.(?:bashrc|bash_profile|profile|zshrc): line \d"  # of every shell that starts
 )
 
 
