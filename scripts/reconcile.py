@@ -32,7 +32,7 @@ import click
 
 if TYPE_CHECKING:
     from rgt.reconcile.facts import Truth
-    from rgt.reconcile.judgement import Outcome
+    from rgt.reconcile.places import Outcome
     from rgt.reconcile.one_document import Examined
     from rgt.reconcile.vocabulary import Vocabulary
 

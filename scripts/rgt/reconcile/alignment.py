@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rgt.reconcile.facts import Fact
-from rgt.reconcile.judgement import Outcome
+from rgt.reconcile.places import Outcome
 from rgt.reconcile.readings import agrees, matches, slip
 from rgt.reconcile.vocabulary import Vocabulary
 

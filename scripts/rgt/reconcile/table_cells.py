@@ -13,9 +13,12 @@ from dataclasses import dataclass
 
 from rgt.reconcile.alignment import align
 from rgt.reconcile.facts import FULL_NAMES, UNITS, key_words, kind_of, known_words
-from rgt.reconcile.judgement import Outcome, Place, Terms, direction, judged
+from rgt.reconcile.formulas import check_formulas
+from rgt.reconcile.judgement import judged
 from rgt.reconcile.numerals import find_numerals, has_digit
 from rgt.reconcile.passages import Cell, Table
+from rgt.reconcile.places import Outcome, Place, Terms
+from rgt.reconcile.prose_changes import direction
 from rgt.reconcile.readings import matches
 from rgt.reconcile.sentences import ANCHOR, Surroundings, anchored, terms_of
 from rgt.reconcile.vocabulary import Hit, Vocabulary
@@ -105,7 +108,9 @@ def table_outcomes(table: Table, vocabulary: Vocabulary, ours: tuple[str, str] |
     _learn(places, rows, columns, vocabulary)
     outcomes = judged([place for found in places for place, _ in found], vocabulary)
     columns_of = [column for found in places for _, column in found]
-    align(outcomes, [(row, column) for row, found in enumerate(places) for _, column in found], vocabulary)
+    grid = [(row, column) for row, found in enumerate(places) for _, column in found]
+    align(outcomes, grid, vocabulary)
+    check_formulas(outcomes, grid)
     for column in set(columns_of):
         judge_changes([one for one, at in zip(outcomes, columns_of, strict=True) if at == column])
     yield from outcomes
@@ -119,7 +124,7 @@ def judge_changes(column: list[Outcome]) -> None:
     if len(derived) < max(2, 0.6 * len(column)):
         return
     for one in column:
-        if one.kind == "unexplained" and not one.place.doubts():
+        if one.kind == "unexplained" and not one.place.average and not one.place.doubts():
             one.kind, one.sure, one.why = "drift", "likely", "unlike the rest of its column, it follows from no values"
     signs = Counter(sign for one in derived if (sign := direction(one.facts, one.place)))
     usual, count = signs.most_common(1)[0] if signs else (0, 0)
