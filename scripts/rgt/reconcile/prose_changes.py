@@ -49,7 +49,7 @@ _DOWN = re.compile(
 )
 _SPEED = re.compile(r"fast|slow|speed|快|慢|加速")
 _AND = re.compile(r"\band\b|[,;，、(（]|和|与|而", re.I)
-_APART = re.compile(r"[；。]|\d")
+_APART = re.compile(r"[;；。]|\b(?:and|while|but) \w+ (?:\w+ )*?(?:from|is|to)\b|并")
 _CHAIN = re.compile(r"[\s*_]*(?:→|->|⇒|to|至|到|,|、)[\s*_]*")  # 0.1 → 0.2 → 0.3
 _NEAR, _BETWEEN = 60, 40  # characters: from the numbers to their change; between the two
 
@@ -153,7 +153,10 @@ def _written_pair(
         gap = text[b.end : change.start] if b.end <= change.start else text[change.end : a.start]
         if a.end > change.start > b.start or not a.value or not 0.02 < abs(b.value / a.value) < 50:
             continue
-        if len(between) > _BETWEEN or len(gap) > _NEAR or _APART.search(between + gap) or _CHAIN.fullmatch(gap):
+        if len(between) > _BETWEEN or len(gap) > _NEAR or _APART.search(gap) or _CHAIN.fullmatch(gap):
+            continue
+        low, high = (b.end, change.start) if b.end <= change.start else (change.end, a.start)
+        if any(low <= one.place.numeral.start < high for one in outcomes):
             continue
         points = change.percent or _POINTS.match(text, change.end)
         same = change.unit == b.unit and (points or not b.percent) and change.ulp > 0.5 * min(a.ulp, b.ulp)
@@ -209,6 +212,8 @@ def _from_names(place: Place, outcomes: list[Outcome], kinds: frozenset[str], vo
     named = {name: terms for name, terms in place.named.items() if name not in (axis, "metric")}
     size, ulp = abs(place.numeral.value), place.numeral.ulp
     pairs = list(_pairs(axis, subjects, references, strict, vocabulary))
+    most = max((len(strict.keys() & pair[0].terms) for pair in pairs), default=0)
+    pairs = [pair for pair in pairs if len(strict.keys() & pair[0].terms) == most]  # about what is named
     plain = place.numeral.digits > 1 and not _AVERAGED.search(place.text) and not place.doubts()
     for terms in (strict, named, {}):
         for reference, subject in _pairs(axis, subjects, references, terms, vocabulary):

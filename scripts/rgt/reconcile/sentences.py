@@ -249,7 +249,7 @@ def _reference(text: str, numeral: Numeral, compared: list[Hit]) -> tuple[str, s
     compared = [hit for hit in compared if hit.axis not in ("metric", "split", "statistic", "dataset")]
     behind = [hit for hit in compared if _MULTIPLE.fullmatch(text, numeral.end, hit.start)]
     before = [hit for hit in compared if hit.end <= numeral.start and not _TWO.search(text, hit.end, numeral.start)]
-    chosen = behind[:1] or before[-1:]
+    chosen = behind[:1] or before[-1:] or (compared if len({hit.term for hit in compared}) == 1 else [])
     return (chosen[0].axis, chosen[0].term) if chosen else None
 
 
