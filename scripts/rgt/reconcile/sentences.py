@@ -182,7 +182,9 @@ def _places(text: str, line: int, numerals: list[Numeral], hits: list[Hit], cont
     references = {
         hit.start
         for hit in hits
-        if _REFERENCE.search(text, max(0, hit.start - 24), hit.start) or _TIMES.match(text, hit.end)
+        if _REFERENCE.search(text, max(0, hit.start - 24), hit.start)
+        or _TIMES.match(text, hit.end)
+        or (text[: hit.start].rstrip()[-1:] in "与和同跟" and _REFERRED.match(text, hit.end))
     }
     plain = [numeral for numeral in numerals if numeral.role not in ("runs", "change", "ratio", "spread")]
     bounds = [0, *turns, len(text)]
@@ -230,6 +232,7 @@ def _number_of(term: str) -> str:
 
 
 _TIMES = re.compile(r"\s?的\s?[\d.]+\s?(?:倍|%)")  # 是 X 的 3 倍
+_REFERRED = re.compile(r"\s?相[比较]")  # 与 X 相比
 # what stands behind these is what something is compared with, not what a number is about
 _REFERENCE = re.compile(
     r"(?:\b(?:relative to|compared (?:to|with)|against|than|over|versus|vs\.?|with respect to|w\.r\.t\.|beats?"

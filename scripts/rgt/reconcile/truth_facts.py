@@ -172,12 +172,12 @@ class Leaves:
         known = [key for key in numbers if read[key].metric or read[key].stat]
         if known:
             self.metrics.update(key for key in numbers if not any(read[key]) and not SWEPT.fullmatch(key))
-        family = [key for key, own in inside.items() if any(own & inside[other] for other in inside if other != key)]
-        measured = [key for key in family if read[key].metric]
-        if 2 * len(measured) >= len(family):
-            self.metrics.update(family if measured else ())  # mos beside rtf, of the same systems
-        else:
-            self.names.update(measured)  # the region ap beside eu and us
+        for family in _overlapping(inside):
+            measured = [key for key in family if read[key].metric]
+            if 2 * len(measured) >= len(family):
+                self.metrics.update(family)  # mos beside rtf, of the same systems
+            else:
+                self.names.update(measured)  # the region ap beside eu and us
         for key, own in inside.items():
             metrics = {metric for name in own if (metric := read_key(name).metric)}
             alone = not any(own & inside[other] for other in inside if other != key)
@@ -356,6 +356,17 @@ class Leaves:
             rename(ranked[0], "method")
             if len(levels) == 1:
                 rename(levels[0], "dataset")
+
+
+def _overlapping(inside: dict[str, set[str]]) -> list[list[str]]:
+    """The keys that have something in common inside, in groups."""
+    families: list[tuple[list[str], set[str]]] = []
+    for key, own in inside.items():
+        same = [family for family in families if family[1] & own]
+        rest = [family for family in families if not family[1] & own]
+        joined = [each for keys, _ in same for each in keys]
+        families = [*rest, ([*joined, key], own.union(*(names for _, names in same)))]
+    return [keys for keys, _ in families if len(keys) > 1]
 
 
 def _told_apart(every: list[_Quantity]) -> Iterator[list[_Quantity]]:
