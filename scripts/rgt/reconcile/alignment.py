@@ -55,7 +55,7 @@ class _Grid:
 
     def __init__(self, cells: list[_Cell], vocabulary: Vocabulary) -> None:
         self.having: dict[Part, int] = {}
-        self.parts = {fact.bit: [*_parts_of(fact)] for fact in vocabulary.facts}
+        self.parts = {fact.bit: [*parts_of(fact)] for fact in vocabulary.facts}
         for bit, parts in self.parts.items():
             for part in parts:
                 self.having[part] = self.having.get(part, 0) | bit
@@ -149,7 +149,7 @@ def align(outcomes: list[Outcome], at: list[tuple[int, int]], vocabulary: Vocabu
             _missed(cell, fact, vocabulary)
 
 
-def _parts_of(fact: Fact) -> Iterable[Part]:
+def parts_of(fact: Fact) -> Iterable[Part]:
     yield from fact.terms.items()
     yield "axes", frozenset(fact.terms)
     for key in re.sub(r"#\d+|'+$", "", fact.id).split("/"):

@@ -241,7 +241,11 @@ def _from_names(place: Place, outcomes: list[Outcome], kinds: frozenset[str], vo
         if one.kind in kinds and abs(one.value - size) <= 0.51 * ulp
     ]
     stated = any(fact in one.facts for one in outcomes for _, fact in pairs if one.kind == "match")
-    if not possible or (confused and left_out and not stated) or (not confused and (len(pairs) > 1 or not near or place.unclear)):
+    if (
+        not possible
+        or (confused and left_out and not stated)
+        or (not confused and (len(pairs) > 1 or not near or place.unclear))
+    ):
         return None
     nearest = min(possible, key=lambda one: abs(one.value - size))
     why = f"{nearest.how} = {nearest.value:.4g}"

@@ -16,6 +16,7 @@ from rgt.reconcile.facts import FULL_NAMES, UNITS, key_words, kind_of, known_wor
 from rgt.reconcile.formulas import check_formulas
 from rgt.reconcile.judgement import judged
 from rgt.reconcile.numerals import find_numerals, has_digit
+from rgt.reconcile.orphans import second_look
 from rgt.reconcile.passages import Cell, Table
 from rgt.reconcile.places import Outcome, Place, Terms
 from rgt.reconcile.prose_changes import direction
@@ -111,6 +112,14 @@ def table_outcomes(table: Table, vocabulary: Vocabulary, ours: tuple[str, str] |
     grid = [(row, column) for row, found in enumerate(places) for _, column in found]
     align(outcomes, grid, vocabulary)
     check_formulas(outcomes, grid)
+    second_look(
+        (
+            [one for one, at in zip(outcomes, grid, strict=True) if at[axis] == line]
+            for axis in (0, 1)
+            for line in {at[axis] for at in grid}
+        ),
+        vocabulary,
+    )
     for column in set(columns_of):
         judge_changes([one for one, at in zip(outcomes, columns_of, strict=True) if at == column])
     yield from outcomes

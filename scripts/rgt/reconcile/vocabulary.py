@@ -247,7 +247,7 @@ class Vocabulary:
 
     def _look(self, text: str) -> tuple[Hit, ...]:
         """The names in `text`, left to right; of two that overlap the longer one counts."""
-        low = _LEFT_OUT.sub("no", text.lower()).replace("w/o", " no").replace("hyper-param", "hyperxparam")
+        low = _LEFT_OUT.sub("no", text.lower()).replace("w/o", "no ").replace("hyper-param", "hyperxparam")
         if len(low) != len(text):  # a few letters grow; then case is kept, so that places stay places
             low = text
         hits: list[Hit] = []

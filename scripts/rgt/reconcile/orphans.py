@@ -1,0 +1,70 @@
+"""A second look at numbers that state no value: what their neighbours state tells which value was mistyped.
+
+Two digits exchanged, or a slip by a power of ten, of a value that belongs to what the other numbers of its sentence, row
+or column state, and that none of them states: that value was meant, whatever the words are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rgt.reconcile.alignment import Part, parts_of
+from rgt.reconcile.facts import Fact
+from rgt.reconcile.numerals import Numeral
+from rgt.reconcile.places import Outcome
+from rgt.reconcile.readings import matches, reading
+from rgt.reconcile.vocabulary import Vocabulary
+
+_POWERS = (10.0, 100.0, 1000.0, 0.1, 0.01, 0.001)
+
+
+def second_look(lines: Iterable[list[Outcome]], vocabulary: Vocabulary) -> None:
+    """Judges the numbers of sentences, rows and columns again, in place."""
+    stated: dict[int, list[Fact]] = {}
+    for line in lines:
+        if len(line) < 2 or not any(map(_open, line)):
+            continue
+        for one in line:
+            if id(one) not in stated:
+                stated[id(one)] = list(matches(vocabulary, one.place.numeral, one.place.unit))
+        for one in line:
+            if _open(one) and not stated[id(one)]:
+                _look(one, [stated[id(other)] for other in line if other is not one], vocabulary)
+
+
+def _open(one: Outcome) -> bool:
+    numeral = one.place.numeral
+    plain = numeral.role in ("", "from") and not one.place.average and numeral.digits > 2
+    return plain and one.kind in ("unexplained", "cited")
+
+
+def _look(one: Outcome, others: list[list[Fact]], vocabulary: Vocabulary) -> None:
+    known = [facts for facts in others if facts]
+    if len(known) < 2 or 2 * len(known) < len(others):
+        return
+    shared: set[Part] = set.intersection(*({part for fact in facts for part in parts_of(fact)} for facts in known))
+    taken = {fact.value for facts in known for fact in facts}
+    place = one.place
+    fitting = vocabulary.fitting({axis: terms for axis, terms in place.own.items() if axis not in place.inferred})
+    meant = {}
+    for what, other in _mistyped(place.numeral):
+        for fact in matches(vocabulary, other, place.unit):
+            if fact.value not in taken and fact.bit & fitting and shared and shared <= {*parts_of(fact)}:
+                meant[fact.value] = fact, what, fact.value * (reading(fact, other, place.unit) or 1.0)
+    if len(meant) == 1:
+        ((fact, what, right),) = meant.values()
+        one.kind, one.facts, one.expected, one.sure, one.equals = "drift", [fact], right, "likely", []
+        one.why = f"{what}: the numbers beside it are of the same kind as this value"
+
+
+def _mistyped(numeral: Numeral) -> Iterator[tuple[str, Numeral]]:
+    """What may have been meant."""
+    digits = str(round(abs(numeral.value) / numeral.ulp))
+    sign = -1 if numeral.value < 0 else 1
+    for at in range(len(digits) - 1):
+        if digits[at] != digits[at + 1]:
+            turned = digits[:at] + digits[at + 1] + digits[at] + digits[at + 2 :]
+            yield "two digits are transposed", numeral._replace(value=sign * int(turned) * numeral.ulp)
+    for power in _POWERS:
+        other = numeral._replace(value=numeral.value * power, ulp=numeral.ulp * power)
+        yield f"it is off by a factor of {1 / power:g}", other
