@@ -35,6 +35,7 @@ def judged(places: list[Place], vocabulary: Vocabulary) -> list[Outcome]:
     """The numbers of one sentence or table together."""
     outcomes = [_judge(place, vocabulary) for place in places]
     _other_spreads(outcomes)
+    _one_scale(outcomes)
     stated = {one.facts[0].bit for one in outcomes if one.kind == "match" and one.facts}
     for one in outcomes:  # its sentence states that very value already: this is another one
         if one.kind == "drift" and not one.place.cell and one.facts and one.facts[0].bit in stated:
@@ -115,6 +116,16 @@ def _other_spreads(outcomes: list[Outcome]) -> None:
             one.kind, one.sure, one.why = "match", "", "another kind of spread"
 
 
+def _one_scale(outcomes: list[Outcome]) -> None:
+    """0.052 % beside 8.4 % for 0.052 and 0.084: one of two comparable values was not multiplied by 100."""
+    told = [one for one in outcomes if one.kind == "match" and one.place.numeral.percent and one.facts]
+    scaled = [(one, fact, reading(fact, one.place.numeral)) for one in told for fact in one.facts[:1]]
+    for one, fact, scale in scaled:
+        if scale == 1.0 and any(other == 100.0 and comparable(fact, same) for _, same, other in scaled):
+            one.kind, one.expected, one.sure = "drift", fact.value * 100, "likely"
+            one.why = "it is off by a factor of 0.01: the number beside it is not"
+
+
 def _turned(place: Place, vocabulary: Vocabulary) -> Outcome | None:
     """0.3 ± 71.2 for 71.2 ± 0.3: nothing else could look like that, whatever the words say."""
     numeral = place.numeral
@@ -159,6 +170,8 @@ def _runs(place: Place, vocabulary: Vocabulary) -> Outcome:
     if len(vocabulary.counts) != 1 or said > 30 or 4 * len(having) < len(vocabulary.facts) or place.doubts():
         return Outcome(place, "unexplained", why="the values have no such number of runs, or several")
     right = float(having[0].n or 0)
+    if said % right == 0 and re.match(r"\s?(?:\w+ )?(?:runs|trainings)\b|\s?次", place.text[place.numeral.end :]):
+        return Outcome(place, "unexplained", why="the runs of several settings together")
     return Outcome(place, "drift", having[:1], right, "likely", "the number of runs differs")
 
 

@@ -100,6 +100,7 @@ _RARE_WORDS = re.compile(
 _NEXT_WORD = re.compile(r"[\s~-]?(?P<word>[A-Za-zµμ][A-Za-z/%]*|[\u4e00-\u9fff]{1,2})")
 _GLUED = re.compile(r"[A-Za-z_]|\.\d|:\d|/\d")
 
+_PRODUCT = re.compile(r"\d\S*(?: \S+)? ?[×*·] ?[\d.]+(?: \S+)? *=$")
 _RATIO_OF = re.compile(r"\bratio\b[^.;\d]* is $|之比[^。；，\d]*[为是] ?$", re.I)
 _RECIPROCAL = re.compile(r"(?<![\d.])1/(?=\d+\.\d)")  # 1/3.2 of it
 
@@ -278,6 +279,8 @@ def words_before(text: str, start: int) -> set[str]:
     if last in "=:>≥≤≫≪<≈~@Δ":
         tail = f"{tail[:-1]} {last}"  # so that lr=0.1 and lr = 0.1 are one
     words = [word.strip("(,[*_\"'`$").lower() for word in tail.rsplit(None, 4)[-4:]]
+    if words and words[-1] == "=" and _PRODUCT.search(tail):
+        return {"setting"}  # 100 epochs × 37.5 min = 62.5 h
     if len(words) > 1 and words[-1] == "=" and words[-2] == "n":
         return {"runs"}
     if len(words) > 1 and words[-1] == "=" and re.fullmatch(r"\W*[^\W\d]?\W*_\W*\w*\W*|[a-zα-ω]\d?", words[-2]):

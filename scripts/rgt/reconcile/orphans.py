@@ -1,7 +1,7 @@
 """A second look at numbers that state no value: what their neighbours state tells which value was mistyped.
 
-Two digits exchanged, or a slip by a power of ten, of a value that belongs to what the other numbers of its sentence, row
-or column state, and that none of them states: that value was meant, whatever the words are.
+Two digits exchanged, or a slip by a power of ten, of a value that belongs to what the other numbers of its sentence,
+row or column state, and that none of them states: that value was meant, whatever the words are.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from rgt.reconcile.alignment import Part, parts_of
 from rgt.reconcile.facts import Fact
 from rgt.reconcile.numerals import Numeral
-from rgt.reconcile.places import Outcome
+from rgt.reconcile.places import Outcome, comparable
 from rgt.reconcile.readings import matches, reading
 from rgt.reconcile.vocabulary import Vocabulary
 
@@ -40,7 +40,9 @@ def _open(one: Outcome) -> bool:
 
 def _look(one: Outcome, others: list[list[Fact]], vocabulary: Vocabulary) -> None:
     known = [facts for facts in others if facts]
-    if len(known) < 2 or 2 * len(known) < len(others):
+    if 2 * len(known) < len(others) or (len(known) == 1 and one.place.doubts()):
+        return
+    if not known:
         return
     shared: set[Part] = set.intersection(*({part for fact in facts for part in parts_of(fact)} for facts in known))
     taken = {fact.value for facts in known for fact in facts}
@@ -49,7 +51,9 @@ def _look(one: Outcome, others: list[list[Fact]], vocabulary: Vocabulary) -> Non
     meant = {}
     for what, other in _mistyped(place.numeral):
         for fact in matches(vocabulary, other, place.unit):
-            if fact.value not in taken and fact.bit & fitting and shared and shared <= {*parts_of(fact)}:
+            alone = len(known) == 1 and any(comparable(fact, other) for other in known[0])
+            alike = alone or (len(known) > 1 and shared and shared <= {*parts_of(fact)})
+            if fact.value not in taken and fact.bit & fitting and alike:
                 meant[fact.value] = fact, what, fact.value * (reading(fact, other, place.unit) or 1.0)
     if len(meant) == 1:
         ((fact, what, right),) = meant.values()

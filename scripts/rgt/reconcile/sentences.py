@@ -54,7 +54,7 @@ _STATES = re.compile(
     r"|lower bound|oracle"
     r"|threshold|requirement|cap|limit|at (?:epoch|step|iteration|initiali[sz]ation)|intermediate|preliminary"
     r"|already|so far"
-    r"|after (?:just|only)|pilot|draft|old(?:er)?|initial(?:ly)?|first version"
+    r"|after (?:just|only)|pilot|draft|preprint|submi(?:ssion|tted)|old(?:er)?|initial(?:ly)?|first version"
     r"|legacy|deprecated|retired|superseded|used to|last (?:year"
     r"|month|release)"
     r"|quanti[sz]\w*|prun\w*|compress\w*|distill\w*|INT[48]|fp16|bf16|best (?:seed|run|single|checkpoint)"

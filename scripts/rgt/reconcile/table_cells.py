@@ -277,6 +277,8 @@ def _learn(
     by_column = [[place for found in places for place, at in found if at == index] for index in range(len(columns))]
     everything = [place for line in by_row for place in line]
     for line, label in [*zip(by_row, rows, strict=True), *zip(by_column, columns, strict=True), (everything, None)]:
+        if label and label.stranger and "[cite]" in label.text:
+            continue  # somebody else's, however near the values are
         plain = [place for place in line if not place.numeral.role and not place.average]
         for axis in choices:
             if any(axis in place.own and axis not in place.inferred for place in plain) or len(plain) < 2:

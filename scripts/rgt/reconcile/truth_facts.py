@@ -39,6 +39,7 @@ _RUN_KEY = re.compile(r"(?:seed|run|fold|trial|rep)[_ -]?\d+", re.I)
 _LONGEST_NAME = 60  # characters
 _DEEPEST, _MOST = 40, 20_000  # levels and values: beyond, a file is no summary of results
 _COST_KINDS = ("time", "size", "energy", "power")
+_SMALL = 0.2  # of a mean: a spread, and not another value
 _TREND = 0.7  # correlation with the place in a list: more, on the whole, is a curve
 
 
@@ -137,6 +138,8 @@ class Leaves:
         title = ("type" if listed == "metric" and "type" in fields else fields[0]) if fields else ""
         for key, text in node.items():
             name = key.lower()
+            if isinstance(text, str) and above and key_words(text) == key_words(above):
+                continue  # {"piqa": {"alias": "piqa", ...}}
             if isinstance(text, dict) and name in AXES:  # "dataset": {"name": "SST-2", "type": "glue"}
                 text = next((text[each] for each in _NAME_FIELDS if isinstance(text.get(each), str)), None)
             if name in _OWN and isinstance(text, str):
@@ -213,9 +216,12 @@ class Leaves:
         glued = self._glued()
         every = [self._quantity(leaf, glued) for leaf in self.leaves]
         runs = _are_runs([leaf.values for leaf in self.leaves])
+        twos = [leaf.values for leaf in self.leaves if len(leaf.values) == 2]
+        small = sum(_is_spread(values, _SMALL) for values in twos)
+        spreads = 3 * small >= len(twos) > 2
         facts: dict[str, Fact] = {}
         for members in _told_apart(every):
-            for fact in _grouped(members[0].terms, members, runs):
+            for fact in _grouped(members[0].terms, members, runs, spreads):
                 if fact.n is None:
                     fact.n = next((self.n_of[term] for term in fact.terms.values() if term in self.n_of), None)
                 if fact.n is None and fact.spread is not None:
@@ -484,7 +490,14 @@ def _points(terms: dict[str, str], values: list[tuple[float, str, str]]) -> Iter
         yield Fact(f"{name}#{at}", value, {**terms, "point": f"#{at}"}, unit, share=share)
 
 
-def _grouped(terms: dict[str, str], quantities: list[_Quantity], runs_listed: bool) -> Iterator[Fact]:
+def _is_spread(values: tuple[float, ...], share: float) -> bool:
+    """Where a third of the pairs of a file look like [mean, spread], those with a large second number are such, too."""
+    return len(values) == 2 and 0 <= values[1] < share * abs(values[0])
+
+
+def _grouped(
+    terms: dict[str, str], quantities: list[_Quantity], runs_listed: bool, spreads_listed: bool
+) -> Iterator[Fact]:
     """One fact for each statistic of a quantity; its spread and its single runs belong to the value."""
     by_stat: dict[str, list[tuple[_Leaf, str, str]]] = {}
     members = [(one.stat, one.leaf, one.unit, one.name) for one in quantities]
@@ -494,7 +507,7 @@ def _grouped(terms: dict[str, str], quantities: list[_Quantity], runs_listed: bo
     yield from _points(terms, [(value, unit, name) for _, leaf, unit, name in curves for value in leaf.values])
     for stat, leaf, unit, name in members:
         values = leaf.values
-        if stat == "value" and len(values) == 2 and abs(values[1]) < 0.2 * abs(values[0]):  # [mean, spread]
+        if stat == "value" and _is_spread(values, 1.0 if spreads_listed else _SMALL):  # [mean, spread]
             by_stat.setdefault("spread", []).append((_Leaf(leaf.path, leaf.labels, {}, values[1:], leaf.n), unit, name))
             leaf = _Leaf(leaf.path, leaf.labels, {}, values[:1], leaf.n)
         elif stat not in ("value", "spread") and len(values) == 2:
