@@ -8,6 +8,7 @@ a ratio or a mean of values, another owner. All other numbers are unexplained, w
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 from rgt.reconcile.facts import UNITS, Fact, kind_of
 from rgt.reconcile.places import Outcome, Place, about, comparable
@@ -37,8 +38,11 @@ def judged(places: list[Place], vocabulary: Vocabulary) -> list[Outcome]:
     _other_spreads(outcomes)
     _one_scale(outcomes)
     stated = {one.facts[0].bit for one in outcomes if one.kind == "match" and one.facts}
+    drifts = Counter(one.facts[0].bit for one in outcomes if one.kind == "drift" and one.facts)
     for one in outcomes:  # its sentence states that very value already: this is another one
-        if one.kind == "drift" and not one.place.cell and one.facts and one.facts[0].bit in stated:
+        if one.kind != "drift" or one.place.cell or not one.facts:
+            continue
+        if one.facts[0].bit in stated or (one.equals and drifts[one.facts[0].bit] > 1):
             one.kind, one.sure, one.why = "unexplained", "", "the value that is named stands beside it"
     for at, outcome in enumerate(outcomes):
         if outcome.place.numeral.role in ("change", "ratio"):
@@ -214,13 +218,20 @@ def _differs(place: Place, vocabulary: Vocabulary, equal: list[Fact]) -> Outcome
         return Outcome(place, kind, equal[:4], why="; ".join([why, *place.against]))
     fact, miss = misses[0]
     mentioned = not place.cell and any(_mentioned(other, fact, place) for other in equal)
+    named = all(axis in {*place.own, "split"} for axis in fact.terms if len(vocabulary.axes[axis]) > 1)
     tied = place.cell or (place.bound and all(comparable(fact, other) for other in equal))
+    tied = tied or (named and not place.unclear and numeral.digits > 2 and all(_confused(fact, one) for one in equal))
     if (equal and not tied) or mentioned or place.doubts():
         return Outcome(place, "match" if equal else "cited", equal[:4], why="; ".join(place.against))
-    named = all(axis in {*place.own, "split"} for axis in fact.terms if len(vocabulary.axes[axis]) > 1)
     typed = hard or (named and miss.what == "one digit differs")
     sure = "certain" if typed and not equal and len(choices) == 1 else "likely"
     return Outcome(place, "drift", [fact], miss.expected, sure, miss.what, equal)
+
+
+def _confused(fact: Fact, other: Fact) -> bool:
+    """Could one have been copied for the other: of the same metric, or of everything but the metric?"""
+    apart = {axis for axis, _ in fact.terms.items() ^ other.terms.items()}
+    return fact.terms.get("metric") == other.terms.get("metric") or apart == {"metric"}
 
 
 def _mentioned(other: Fact, fact: Fact, place: Place) -> bool:
