@@ -21,7 +21,7 @@ _POWERS = (10.0, 100.0, 1000.0, 0.1, 0.01, 0.001)
 def second_look(lines: Iterable[list[Outcome]], vocabulary: Vocabulary) -> None:
     """Judges the numbers of sentences, rows and columns again, in place."""
     stated: dict[int, list[Fact]] = {}
-    for line in lines:
+    for line in (part for line in lines for part in _by_unit(line)):
         if len(line) < 2 or not any(map(_open, line)):
             continue
         for one in line:
@@ -30,6 +30,14 @@ def second_look(lines: Iterable[list[Outcome]], vocabulary: Vocabulary) -> None:
         for one in line:
             if _open(one) and not stated[id(one)]:
                 _look(one, [stated[id(other)] for other in line if other is not one], vocabulary)
+
+
+def _by_unit(line: list[Outcome]) -> Iterator[list[Outcome]]:
+    """The numbers of a line, and those of each unit."""
+    yield line
+    units = {one.place.numeral.unit for one in line}
+    if len(units) > 1:
+        yield from ([one for one in line if one.place.numeral.unit == unit] for unit in sorted(units) if unit)
 
 
 def _open(one: Outcome) -> bool:
@@ -47,7 +55,9 @@ def _look(one: Outcome, others: list[list[Fact]], vocabulary: Vocabulary) -> Non
     shared: set[Part] = set.intersection(*({part for fact in facts for part in parts_of(fact)} for facts in known))
     taken = {fact.value for facts in known for fact in facts}
     place = one.place
-    fitting = vocabulary.fitting({axis: terms for axis, terms in place.own.items() if axis not in place.inferred})
+    fitting = vocabulary.fitting(
+        {axis: terms for axis, terms in place.own.items() if axis not in {*place.inferred, "metric"}}
+    )
     meant = {}
     for what, other in _mistyped(place.numeral):
         for fact in matches(vocabulary, other, place.unit):

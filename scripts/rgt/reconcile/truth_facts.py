@@ -85,6 +85,7 @@ class Leaves:
 
     names: set[str] = field(default_factory=set)  # what looks like a metric, beside names
     listed: set[str] = field(default_factory=set)  # names that a list gives
+    families: set[str] = field(default_factory=set)  # names of which several have the same inside
 
     def walk(
         self,
@@ -155,6 +156,8 @@ class Leaves:
                 if named and above in _OWN:
                     self.ours.append(text)
                 axis = (listed or "method") if named else AXES.get(name, name)
+                if axis != name and axis in node and isinstance(node[axis], str):
+                    axis = name  # a record with a model and a method
                 if axis != "dataset" or name != "task" or (depth and not _names_dataset(node)):
                     removed = name in _REMOVED and key_words(text) not in FULL_NAMES
                     labels[axis] = f"no {text}" if removed else text
@@ -181,6 +184,7 @@ class Leaves:
                 self.metrics.update(family)  # mos beside rtf, of the same systems
             else:
                 self.names.update(measured)  # the region ap beside eu and us
+                self.families.update(family)
         for key, own in inside.items():
             metrics = {metric for name in own if (metric := read_key(name).metric)}
             alone = not any(own & inside[other] for other in inside if other != key)
@@ -316,7 +320,7 @@ class Leaves:
         silent = read.stat or read.metric or key in self.blocks or low in LISTS or low in _WRAPPERS
         if silent or _RUN_KEY.fullmatch(key) or (self._plain(key) and at < len(keys) - 1):
             return {}
-        if any(SWEPT.fullmatch(below) for below in keys[at + 1 :]):
+        if any(SWEPT.fullmatch(below) for below in keys[at + 1 :]) and key not in self.families:
             return {}  # the name of what is swept
         return self._on_axis(key_words(key))
 

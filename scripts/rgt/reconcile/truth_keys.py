@@ -57,6 +57,10 @@ def _read(key: str) -> Key:
         elif not unit and last in UNITS and _measures(words[:-1], last):
             unit = last
             words.pop()
+    inner = [word.lower() for word in words[1:]] if not unit else []
+    for word, behind in zip(inner, [*inner[1:], ""], strict=False):  # score_ms_p95, infer_s_per_case
+        if UNITS.get(word, ("",))[0] in ("time", "size", "energy") and (len(word) > 1 or behind == "per"):
+            unit = unit or word
     low_words = [word.lower() for word in words]
     leads = len(words) == 2 or (len(words) > 1 and bool(metric_name(words[1:])))
     if leads and low_words[0] in VALUE | SPREAD - {"average", "score"} and not stat:
