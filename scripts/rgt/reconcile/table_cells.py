@@ -202,8 +202,12 @@ def _label(text: str, around: Surroundings, unit: str) -> _Label:
     return label
 
 
+_RATE = re.compile(r"[A-Za-z]+\.?/s(?:ec)?\b")
+
+
 def _unit_of(text: str) -> str:
-    """ "Latency (ms)" -> ms"""
+    """ "Latency (ms)" -> ms; tok/s is no time"""
+    text = _RATE.sub(" ", text)
     for inside in re.findall(r"[(\[/,]\s?([A-Za-zµμ%/]+|毫秒|秒|小时|万|亿)\s?[)\]]?", text):
         if inside in UNITS or inside.lower() in UNITS:
             return str(inside.lower())
