@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from rgt.reconcile.alignment import Part, parts_of
 from rgt.reconcile.facts import Fact
 from rgt.reconcile.numerals import Numeral
 from rgt.reconcile.places import Outcome, comparable
@@ -23,7 +22,7 @@ _POWERS = (10.0, 100.0, 1000.0, 0.1, 0.01, 0.001)
 def second_look(lines: Iterable[list[Outcome]], vocabulary: Vocabulary) -> None:
     """Judges the numbers of sentences, rows and columns again, in place."""
     stated: dict[int, list[Fact]] = {}
-    for line in (part for line in lines for part in _by_unit(line)):
+    for line in (part for whole in lines for part in _by_unit(whole)):
         if len(line) < 2 or not any(map(_open, line)):
             continue
         for one in line:
@@ -54,7 +53,8 @@ def _look(one: Outcome, others: list[list[Fact]], vocabulary: Vocabulary) -> Non
         return
     if not known:
         return
-    shared: set[Part] = set.intersection(*({part for fact in facts for part in parts_of(fact)} for facts in known))
+    parts = vocabulary.parts
+    shared = frozenset.intersection(*(frozenset().union(*(parts[fact.bit] for fact in facts)) for facts in known))
     taken = {fact.value for facts in known for fact in facts}
     place = one.place
     fitting = vocabulary.fitting(
@@ -64,7 +64,7 @@ def _look(one: Outcome, others: list[list[Fact]], vocabulary: Vocabulary) -> Non
     for what, other in _mistyped(place.numeral):
         for fact in matches(vocabulary, other, place.unit):
             alone = len(known) == 1 and any(comparable(fact, other) for other in known[0])
-            alike = alone or (len(known) > 1 and shared and shared <= {*parts_of(fact)})
+            alike = alone or (len(known) > 1 and shared and shared <= parts[fact.bit])
             if fact.value not in taken and fact.bit & fitting and alike:
                 meant[fact.value] = fact, what, fact.value * (reading(fact, other, place.unit) or 1.0)
     if len(meant) == 1:
