@@ -17,6 +17,7 @@ from rgt.reconcile.readings import Slip, agrees, matches, reading, rounds_to, sc
 from rgt.reconcile.vocabulary import Vocabulary
 
 _CLOSE, _FAR = 0.15, 0.6  # relative differences: of the same quantity in a sentence; in a cell
+_ALIKE = 3.0  # one value taken for another that is larger by more is noticed
 _FEW = 4  # values that the words leave open, of which a slip of digits still tells the one
 _SOFT = ("the value differs", "one digit differs")  # what happens by chance
 _ROUGH = frozenset(["about", "bound", "range"])
@@ -231,7 +232,8 @@ def _differs(place: Place, vocabulary: Vocabulary, equal: list[Fact]) -> Outcome
 def _confused(fact: Fact, other: Fact) -> bool:
     """Could one have been copied for the other: of the same metric, or of everything but the metric?"""
     apart = {axis for axis, _ in fact.terms.items() ^ other.terms.items()}
-    return fact.terms.get("metric") == other.terms.get("metric") or apart == {"metric"}
+    near = abs(fact.value) < _ALIKE * abs(other.value) < _ALIKE**2 * abs(fact.value)
+    return near and (fact.terms.get("metric") == other.terms.get("metric") or apart == {"metric"})
 
 
 def _mentioned(other: Fact, fact: Fact, place: Place) -> bool:

@@ -51,7 +51,6 @@ _NOISE = re.compile(
     |[第表图式节章页]\s?\d+(?:\.\d+)*(?:\s?[章节页行列组轮])?
     |\b\d+(?:\.\d+)+(?=\s+[A-Z][a-z]+\s*$)
     |[Ss]eeds?\s\d+(?:\s?,\s?\d+)*(?:,?\s(?:and|&)\s\d+)
-    |[$€£¥]\d+(?:[.,]\d+)*\b(?![.,]?\d)(?!\S*\$)(?!\s?(?:\\|±|\$))
     |\#\d+|0x[0-9a-fA-F]+|(?=[0-9a-f]{0,63}\d)(?=[0-9]{0,63}[a-f])[0-9a-f]{7,64}\b
     |[pP]\s?(?:-?\s?value\s?)?(?:[<>=]|≤|≥|of)\s?\.?\d[\d.]*(?:e-?\d+)?
     |\d+(?:\.\d+)?\s?%\s?(?:CI|C\.I\.|confidence|credible|置信)
@@ -185,9 +184,9 @@ def _numeral(text: str, match: re.Match[str], units: frozenset[str], in_cell: bo
     else:
         bare = not ("." in body or percent_sign or exp or power or scale)
         behind = set() if last else _behind(text, end, bool(percent_sign), word if not unit else "", bare, in_cell)
-        if "setting" in roles or "no result" in behind:
+        if "setting" in roles or ("no result" in behind and "change" not in roles):
             return None
-        roles |= behind | _before(text, start, sign, in_cell)
+        roles |= behind - {"no result"} | _before(text, start, sign, in_cell)
     value, ulp = _read(body, int(exp or 0) + int(power or 0))
     spread = None if last else _spread_behind(text, end, in_cell)
     percent, spread_value, spread_ulp = bool(percent_sign), None, 0.0
