@@ -13,7 +13,7 @@ from itertools import permutations
 from rgt.reconcile.places import Outcome
 
 _WIDEST = 14  # lines that are tried against each other
-_HELD = ("match", "derived")
+_SIZE = 12.0  # times: a slip by ten is wrong, what is farther off is something else
 _PLAIN = ("", "from")
 
 Grid = dict[tuple[int, int], Outcome]
@@ -57,7 +57,8 @@ def _check(line: _Line, others: dict[int, dict[int, Outcome]]) -> None:
         return  # a column of values
     best: dict[int, tuple[float, float, str]] = {}
     most = 0
-    for results in _ways(line, others):
+    for ways in _ways(line, others):
+        results = {along: way for along, way in ways.items() if _tells(line.cells[along], *way[:2])}
         held = sum(_follows(line, line.cells[along], value, slack) for along, (value, slack, _) in results.items())
         if held > most:
             most, best = held, results
@@ -75,6 +76,13 @@ def _check(line: _Line, others: dict[int, dict[int, Outcome]]) -> None:
             one.kind, one.sure, one.expected, one.equals = "drift", "likely", value, []
             same = abs(abs(value) - abs(one.place.numeral.value)) <= one.place.numeral.ulp
             one.why = f"the sign is wrong: {how}" if same else f"unlike the rest of its line, it is not {how}"
+
+
+def _tells(one: Outcome, value: float, slack: float) -> bool:
+    """Is the result of rounded operands known well enough, and of the size of what is written?"""
+    numeral = one.place.numeral
+    exact = slack <= max(2.2 * numeral.ulp, 0.05 * abs(value))
+    return exact and abs(value) < _SIZE * max(abs(numeral.value), numeral.ulp) < _SIZE**2 * max(abs(value), numeral.ulp)
 
 
 def _follows(line: _Line, one: Outcome, value: float, slack: float) -> bool:

@@ -60,12 +60,14 @@ def _look(one: Outcome, others: list[list[Fact]], vocabulary: Vocabulary) -> Non
     fitting = vocabulary.fitting(
         {axis: terms for axis, terms in place.own.items() if axis not in {*place.inferred, "metric"}}
     )
+    said = {*place.around.values(), *(term for terms in (place.named | place.own).values() for term in terms)}
     meant = {}
     for what, other in _mistyped(place.numeral):
         for fact in matches(vocabulary, other, place.unit):
             alone = len(known) == 1 and any(comparable(fact, other) for other in known[0])
             alike = alone or (len(known) > 1 and shared and shared <= parts[fact.bit])
-            if fact.value not in taken and fact.bit & fitting and alike:
+            named = any(term in said for term in fact.terms.values())
+            if fact.value not in taken and fact.bit & fitting and alike and (named or len(known) > 2):
                 meant[fact.value] = fact, what, fact.value * (reading(fact, other, place.unit) or 1.0)
     if len(meant) == 1:
         ((fact, what, right),) = meant.values()
