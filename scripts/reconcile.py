@@ -32,8 +32,8 @@ import click
 
 if TYPE_CHECKING:
     from rgt.reconcile.facts import Truth
-    from rgt.reconcile.judgement import Outcome
     from rgt.reconcile.one_document import Examined
+    from rgt.reconcile.places import Outcome
     from rgt.reconcile.vocabulary import Vocabulary
 
 _MANY = 64  # documents: from here on a second process pays for its start

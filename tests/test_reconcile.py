@@ -539,3 +539,41 @@ def test_a_column_that_states_another_branch_is_that_branch(tmp_path: Path) -> N
     assert (
         drifts(valued(tmp_path, values, f"# Quill, sft-curated\n\n| | full | curated |\n|---|---|---|\n{rows}")) == []
     )
+
+
+GLUE = {
+    "accuracy": {
+        "fox": {"mnli": 85.4, "rte": 71.1, "sst2": 92.1, "qnli": 90.3},
+        "owl": {"mnli": 83.2, "rte": 66.8, "sst2": 90.5, "qnli": 88.9},
+        "elk": {"mnli": 82.6, "rte": 64.3, "sst2": 89.9, "qnli": 88.1},
+    },
+    "latency_ms": {"fox": 44.7, "owl": 89.4, "elk": 12.6},
+    "refusal": {"fox": 0.052, "owl": 0.084},
+}
+GAINS = "| set | owl | fox | gain |\n|---|---|---|---|\n| MNLI | 83.2 | 85.4 | +2.2 |\n| RTE | 66.8 | 71.1 | +4.3 |\n"
+# what is right, and what makes it wrong
+ALMOST = {
+    "the base of a change": ("The latency falls from 89.4 ms to 44.7 ms, a cut of 50 %.", "50", "100"),
+    "the rival of a change": ("On MNLI, fox is 2.2 points better than owl.", "2.2", "2.8"),
+    "the direction of a change": ("On MNLI, owl changes by -2.2 points against fox.", "-2.2", "+2.2"),
+    "a sign in a column": (f"{GAINS}| SST-2 | 90.5 | 92.1 | +1.6 |\n", "+1.6", "-1.6"),
+    "a mean in a row": (
+        "| | MNLI | RTE | SST-2 | mean |\n|---|---|---|---|---|\n| fox | 85.4 | 71.1 | 92.1 | 82.9 |\n"
+        "| owl | 83.2 | 66.8 | 90.5 | 80.2 |\n| elk | 82.6 | 64.3 | 89.9 | 78.9 |\n",
+        "80.2",
+        "81.2",
+    ),
+    "digits beside their like": ("Our scores: 85.4, 71.1, 92.1, 90.3.", "71.1", "17.1"),
+    "one value of a list": ("For fox: MNLI 85.4, RTE 71.1, SST-2 92.1, QNLI 90.3.", "71.1", "66.8"),
+    "one of two shares": ("Refusals: 5.2 % with fox, 8.4 % with owl.", "5.2", "0.052"),
+}
+
+
+@pytest.mark.parametrize(("text", "right", "wrong"), ALMOST.values(), ids=ALMOST)
+def test_numbers_are_held_against_what_stands_beside_them(tmp_path: Path, text: str, right: str, wrong: str) -> None:
+    (tmp_path / "results.json").write_text(json.dumps(GLUE))
+    (tmp_path / "a.md").write_text(text)
+    assert front_door.report("reconcile.py", "--values", "results.json", "a.md", cwd=tmp_path)["findings"] == []
+    (tmp_path / "a.md").write_text(text.replace(right, wrong))
+    found = front_door.report("reconcile.py", "--values", "results.json", "a.md", cwd=tmp_path)["findings"]
+    assert len(found) == 1 and found[0]["evidence"].startswith(wrong)

@@ -7,23 +7,20 @@ do, too, one value of the file may have all of these: that is what the cell must
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rgt.reconcile.facts import Fact
-from rgt.reconcile.judgement import Outcome
+from rgt.reconcile.places import Outcome
 from rgt.reconcile.readings import agrees, matches, slip
-from rgt.reconcile.vocabulary import Vocabulary
+from rgt.reconcile.vocabulary import Part, Vocabulary
 
 _NEARLY = 0.75  # of the other cells of a line
 _OTHERS = 3  # cells of the row and the column together that must agree
 _LIKE = 0.6  # relative difference, beyond which a number that is no other value is something else
+_LONG = 12  # cells of a row or a column: looking at each again would take their square
 _LARGE = 4000  # cells: a table of raw data
 REASON = "the other cells of its row and column are those of this value"
-
-Part = tuple[str, object]
 
 
 @dataclass(eq=False)
@@ -54,11 +51,7 @@ class _Grid:
     """The cells of a table by rows (0) and columns (1)."""
 
     def __init__(self, cells: list[_Cell], vocabulary: Vocabulary) -> None:
-        self.having: dict[Part, int] = {}
-        self.parts = {fact.bit: [*_parts_of(fact)] for fact in vocabulary.facts}
-        for bit, parts in self.parts.items():
-            for part in parts:
-                self.having[part] = self.having.get(part, 0) | bit
+        self.having, self.parts = vocabulary.having_part, vocabulary.parts
         self.vocabulary, self.lines = vocabulary, [_lines(cells, axis) for axis in (0, 1)]
         # a rival's row and a column of something else state few values of the file
         self.known = [
@@ -79,9 +72,9 @@ class _Grid:
         need = max(1, share * len(cells))
         counts, certain = Counter[Part](), set[Part]()
         for one in cells:
-            each = [{*self.parts[fact.bit]} for fact in self.vocabulary.members(one.facts)]
+            each = [self.parts[fact.bit] for fact in self.vocabulary.members(one.facts)]
             counts.update(set[Part]().union(*each))
-            certain.update(set.intersection(*each) if each else ())  # whichever of them it states
+            certain.update(frozenset.intersection(*each) if each else ())  # whichever of them it states
         shared = [part for part, count in counts.items() if count >= need and part in certain]
         parts, facts = set[Part](), self.vocabulary.every
         for part in sorted(shared, key=lambda part: (-counts[part], -self.having[part].bit_count(), str(part))):
@@ -90,6 +83,12 @@ class _Grid:
                 facts = fewer
                 parts.add(part)
         return _Line([one for one in cells if one.facts & facts] if parts else [], parts, facts)
+
+    def settled(self, cell: _Cell) -> bool:
+        """Its words, its row and its column agree: most cells of a large table."""
+        lines = [self.common[axis][cell.line(axis)] for axis in (0, 1)]
+        long = any(len(line.cells) > _LONG for line in lines)
+        return long and cell.outcome.kind == "match" and cell.facts & lines[0].facts & lines[1].facts != 0
 
     def meant(self, cell: _Cell) -> int:
         """The facts that its row and its column leave; 0 where these say nothing, or against each other."""
@@ -138,7 +137,7 @@ def align(outcomes: list[Outcome], at: list[tuple[int, int]], vocabulary: Vocabu
     if not _OTHERS < len(cells) <= _LARGE:
         return
     grid = _Grid(cells, vocabulary)
-    meant = [(cell, facts) for cell in cells if (facts := grid.meant(cell))]
+    meant = [(cell, facts) for cell in cells if not grid.settled(cell) and (facts := grid.meant(cell))]
     for cell, facts in meant:
         if facts & cell.equal:
             _agreed(cell, facts, vocabulary)
@@ -147,13 +146,6 @@ def align(outcomes: list[Outcome], at: list[tuple[int, int]], vocabulary: Vocabu
         ):
             (fact,) = vocabulary.members(facts)
             _missed(cell, fact, vocabulary)
-
-
-def _parts_of(fact: Fact) -> Iterable[Part]:
-    yield from fact.terms.items()
-    yield "axes", frozenset(fact.terms)
-    for key in re.sub(r"#\d+|'+$", "", fact.id).split("/"):
-        yield "/", key
 
 
 def _lines(cells: list[_Cell], axis: int) -> dict[int, list[_Cell]]:

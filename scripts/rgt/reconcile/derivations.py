@@ -19,9 +19,10 @@ _MOST = 60  # values along one axis: with more, something fits every number
 
 class Derived(NamedTuple):
     value: float  # without its sign
-    kind: str  # difference, relative, ratio, mean
+    kind: str  # difference, relative, errors (of 100 %), ratio, part, mean
     how: str
     facts: tuple[Fact, ...]
+    base: float = 0.0  # what a relative change is a part of
 
 
 def changes(a: Fact, b: Fact) -> Iterator[Derived]:
@@ -36,13 +37,14 @@ def changes(a: Fact, b: Fact) -> Iterator[Derived]:
     for first, second in ((x, y), (y, x)):
         if first and second:
             turned = f"{first:.6g} - {second:.6g}"
-            yield Derived(100 * abs((first - second) / second), "relative", f"100 x ({turned}) / {second:.6g}", both)
+            how = f"100 x ({turned}) / {second:.6g}"
+            yield Derived(100 * abs((first - second) / second), "relative", how, both, second)
             yield Derived(abs(first / second), "ratio", f"{first:.6g} / {second:.6g}", both)
-            yield Derived(100 * abs(first / second), "relative", f"100 x {first:.6g} / {second:.6g}", both)
+            yield Derived(100 * abs(first / second), "part", f"100 x {first:.6g} / {second:.6g}", both)
         top = 100.0 if max(abs(x), abs(y)) > 1.5 else 1.0
         if a.share and second != top:  # of the errors
             fewer = f"100 x ({first:.6g} - {second:.6g}) / ({top:g} - {second:.6g})"
-            yield Derived(100 * abs((first - second) / (top - second)), "relative", fewer, both)
+            yield Derived(100 * abs((first - second) / (top - second)), "errors", fewer, both)
 
 
 class Derivations:

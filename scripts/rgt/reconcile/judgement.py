@@ -8,23 +8,18 @@ a ratio or a mean of values, another owner. All other numbers are unexplained, w
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections import Counter
 
-from rgt.reconcile.derivations import Derived, changes
-from rgt.reconcile.facts import FULL_NAMES, UNITS, Fact, kind_of
-from rgt.reconcile.numerals import Numeral
+from rgt.reconcile.facts import UNITS, Fact, kind_of
+from rgt.reconcile.places import Outcome, Place, about, comparable
+from rgt.reconcile.prose_changes import judge_change
 from rgt.reconcile.readings import Slip, agrees, matches, reading, rounds_to, scales, slip, spread_agrees
 from rgt.reconcile.vocabulary import Vocabulary
 
 _CLOSE, _FAR = 0.15, 0.6  # relative differences: of the same quantity in a sentence; in a cell
+_ALIKE = 3.0  # one value taken for another that is larger by more is noticed
 _FEW = 4  # values that the words leave open, of which a slip of digits still tells the one
 _SOFT = ("the value differs", "one digit differs")  # what happens by chance
-_TIMES = 2.5  # a change that is off by more is of something else
-_BECOMES = re.compile(r"→|->|⇒|\bto\b|\bfrom\b|\bvs\b|instead of|降至|升至|提升到|提高到|增至|变为|变成|至|到", re.I)
-_COMPARES = re.compile(
-    r"\b(?:than|over|above|below|vs|versus|compared|against|ahead of|behind|relative to)\b|比|较|优于|领先|落后", re.I
-)
 _ROUGH = frozenset(["about", "bound", "range"])
 _MEANS = frozenset(["mean"])
 _AVERAGED = re.compile(
@@ -36,66 +31,23 @@ _OTHER_SPREAD = re.compile(r"\b(?:s\.?e\.?m?|std\.? ?err\w*|standard errors?|CI|
 _INTERVAL = re.compile(
     r"\bCI\b|confidence|interval|bound|\b(?:low|high|min|max|best|worst|median|lower|upper)|置信|区间|最", re.I
 )
-_RELATIVE = re.compile(r"\brelative\b|相对|\bfewer\b|\bof the errors\b|的错误", re.I)
-_POINTS = re.compile(
-    r"[-\s%]{0,3}(?:absolute|percentage|accuracy|\w+)?[\s-]?(?:points?\b|pp\b|p\.p\.|pts?\b|ppt\b)"
-    r"|\s?%?\s?(?:个?百分点|个点)|\s?%?\s(?:in |abs)",
-    re.I,
-)
-
-Terms = dict[str, frozenset[str]]
-
-
-@dataclass
-class Place:
-    """A number and everything that may say what it is."""
-
-    numeral: Numeral
-    reported: str
-    line: int
-    where: str
-    text: str  # its sentence, or its row and column
-    own: Terms  # the names that belong to it
-    named: Terms  # all names of its sentence
-    around: dict[str, str]  # from farther away, for axes that nothing near names
-    unit: str = ""  # of its column
-    cell: bool = False
-    bound: bool = False  # a name is tied to it: "91 (ours)", "91 for ours"
-    unclear: int = 0  # axes on which the sentence can be read in several ways
-    ours: str = ""  # the document's own method
-    inferred: set[str] = field(default_factory=set)  # axes known from the neighbours' values
-    average: bool = False  # its column or row says so
-    against: list[str] = field(default_factory=list)  # why it may be somebody else's, or of another state of the model
-    weigh: Callable[[], list[str]] | None = None  # finds such reasons; most numbers match and never need it
-
-    def doubts(self) -> list[str]:
-        if self.weigh:
-            self.against, self.weigh = self.against + self.weigh(), None
-        return self.against
-
-
-@dataclass
-class Outcome:
-    place: Place
-    kind: str  # match, drift, derived, cited, unexplained
-    facts: list[Fact] = field(default_factory=list)
-    expected: float | None = None
-    sure: str = ""  # certain, likely, anchored
-    why: str = ""
-    equals: list[Fact] = field(default_factory=list)  # other facts that it states exactly
 
 
 def judged(places: list[Place], vocabulary: Vocabulary) -> list[Outcome]:
     """The numbers of one sentence or table together."""
     outcomes = [_judge(place, vocabulary) for place in places]
     _other_spreads(outcomes)
+    _one_scale(outcomes)
     stated = {one.facts[0].bit for one in outcomes if one.kind == "match" and one.facts}
+    drifts = Counter(one.facts[0].bit for one in outcomes if one.kind == "drift" and one.facts)
     for one in outcomes:  # its sentence states that very value already: this is another one
-        if one.kind == "drift" and not one.place.cell and one.facts and one.facts[0].bit in stated:
+        if one.kind != "drift" or one.place.cell or not one.facts:
+            continue
+        if one.facts[0].bit in stated or (one.equals and drifts[one.facts[0].bit] > 1):
             one.kind, one.sure, one.why = "unexplained", "", "the value that is named stands beside it"
     for at, outcome in enumerate(outcomes):
         if outcome.place.numeral.role in ("change", "ratio"):
-            outcomes[at] = _change(outcome.place, outcomes, vocabulary)
+            outcomes[at] = judge_change(outcome.place, outcomes, vocabulary)
     return outcomes
 
 
@@ -169,6 +121,16 @@ def _other_spreads(outcomes: list[Outcome]) -> None:
             one.kind, one.sure, one.why = "match", "", "another kind of spread"
 
 
+def _one_scale(outcomes: list[Outcome]) -> None:
+    """0.052 % beside 8.4 % for 0.052 and 0.084: one of two comparable values was not multiplied by 100."""
+    told = [one for one in outcomes if one.kind == "match" and one.place.numeral.percent and one.facts]
+    scaled = [(one, fact, reading(fact, one.place.numeral)) for one in told for fact in one.facts[:1]]
+    for one, fact, scale in scaled:
+        if scale == 1.0 and any(other == 100.0 and comparable(fact, same) for _, same, other in scaled):
+            one.kind, one.expected, one.sure = "drift", fact.value * 100, "likely"
+            one.why = "it is off by a factor of 0.01: the number beside it is not"
+
+
 def _turned(place: Place, vocabulary: Vocabulary) -> Outcome | None:
     """0.3 ± 71.2 for 71.2 ± 0.3: nothing else could look like that, whatever the words say."""
     numeral = place.numeral
@@ -213,6 +175,8 @@ def _runs(place: Place, vocabulary: Vocabulary) -> Outcome:
     if len(vocabulary.counts) != 1 or said > 30 or 4 * len(having) < len(vocabulary.facts) or place.doubts():
         return Outcome(place, "unexplained", why="the values have no such number of runs, or several")
     right = float(having[0].n or 0)
+    if said % right == 0 and re.match(r"\s?(?:\w+ )?(?:runs|trainings)\b|\s?次", place.text[place.numeral.end :]):
+        return Outcome(place, "unexplained", why="the runs of several settings together")
     return Outcome(place, "drift", having[:1], right, "likely", "the number of runs differs")
 
 
@@ -220,7 +184,7 @@ def _average(place: Place, vocabulary: Vocabulary) -> Outcome:
     """A mean over values, which no single one of them contradicts."""
     found = vocabulary.derivations.explaining(place.numeral, _MEANS, place.unit)
     for one in found:
-        if all(_about(fact, place) for fact in one.facts):
+        if all(about(fact, place) for fact in one.facts):
             return Outcome(place, "derived", list(one.facts[:8]), one.value, why=one.how)
     return Outcome(place, "unexplained", why="a mean over values that the text does not name")
 
@@ -255,13 +219,21 @@ def _differs(place: Place, vocabulary: Vocabulary, equal: list[Fact]) -> Outcome
         return Outcome(place, kind, equal[:4], why="; ".join([why, *place.against]))
     fact, miss = misses[0]
     mentioned = not place.cell and any(_mentioned(other, fact, place) for other in equal)
+    named = all(axis in {*place.own, "split"} for axis in fact.terms if len(vocabulary.axes[axis]) > 1)
     tied = place.cell or (place.bound and all(comparable(fact, other) for other in equal))
+    tied = tied or (named and not place.unclear and numeral.digits > 2 and all(_confused(fact, one) for one in equal))
     if (equal and not tied) or mentioned or place.doubts():
         return Outcome(place, "match" if equal else "cited", equal[:4], why="; ".join(place.against))
-    named = all(axis in {*place.own, "split"} for axis in fact.terms if len(vocabulary.axes[axis]) > 1)
     typed = hard or (named and miss.what == "one digit differs")
     sure = "certain" if typed and not equal and len(choices) == 1 else "likely"
     return Outcome(place, "drift", [fact], miss.expected, sure, miss.what, equal)
+
+
+def _confused(fact: Fact, other: Fact) -> bool:
+    """Could one have been copied for the other: of the same metric, or of everything but the metric?"""
+    apart = {axis for axis, _ in fact.terms.items() ^ other.terms.items()}
+    near = abs(fact.value) < _ALIKE * abs(other.value) < _ALIKE**2 * abs(fact.value)
+    return near and (fact.terms.get("metric") == other.terms.get("metric") or apart == {"metric"})
 
 
 def _mentioned(other: Fact, fact: Fact, place: Place) -> bool:
@@ -297,102 +269,3 @@ def _candidates(place: Place, vocabulary: Vocabulary) -> list[Fact]:
     if kind not in ("", "share"):
         return [fact for fact in candidates if kind_of(fact) == kind]
     return candidates
-
-
-def comparable(a: Fact, b: Fact) -> bool:
-    """Of one metric, and different on one axis alone."""
-    apart = a.terms.items() ^ b.terms.items()
-    return a.terms.get("metric") == b.terms.get("metric") and len(apart) == 2 and len({axis for axis, _ in apart}) == 1
-
-
-# -- differences, relative changes and ratios
-
-
-def kinds_of(place: Place) -> frozenset[str]:
-    numeral, text = place.numeral, place.text
-    if numeral.role == "ratio":
-        return frozenset(["ratio"])
-    if _POINTS.match(text, numeral.end) and not numeral.unit:
-        return frozenset(["difference"])
-    if numeral.percent and _RELATIVE.search(text[max(0, numeral.start - 40) : numeral.end + 25]):
-        return frozenset(["relative"])
-    return frozenset(["difference", "relative"] if numeral.percent else ["difference"])
-
-
-def _change(place: Place, outcomes: list[Outcome], vocabulary: Vocabulary) -> Outcome:
-    """Derived when any two comparable values give it; else a drift, when the sentence says which two are meant."""
-    numeral, kinds = place.numeral, kinds_of(place)
-    found = vocabulary.derivations.explaining(numeral, kinds, place.unit)
-    said = {axis: terms for axis, terms in place.named.items() if axis in ("metric", "dataset")}
-    if numeral.role == "change" and "metric" in said:  # what is said of one metric is no change of another
-        named = vocabulary.fitting(said)
-        found = [one for one in found if all(fact.bit & named for fact in one.facts)]
-    if found:
-        best = max(found, key=lambda one: (direction(one.facts, place) != 0, sum(_about(f, place) for f in one.facts)))
-        if not place.cell and direction(best.facts, place) < 0:
-            right = -numeral.value
-            return Outcome(place, "drift", list(best.facts), right, "likely", f"the sign is wrong: {best.how}")
-        return Outcome(place, "derived", list(best.facts), best.value, why=best.how)
-    equal = list(matches(vocabulary, numeral, place.unit))
-    if any(numeral.digits > 2 or fact.bit & vocabulary.fitting(place.own) for fact in equal):
-        return Outcome(place, "match", equal[:4])
-    possible = [] if place.cell else [*_written_changes(place, outcomes), *_named_changes(place, vocabulary)]
-    possible = [one for one in possible if one.kind in kinds]
-    size = abs(numeral.value)
-    given = next((one for one in possible if abs(one.value - size) <= 1.5 * numeral.ulp), None)
-    if given:
-        return Outcome(place, "derived", list(given.facts), given.value, why=given.how)
-    near = [one for one in possible if one.value < _TIMES * size and size < _TIMES * one.value]
-    if not near or (numeral.digits < 2 and numeral.ulp >= 1) or place.doubts():
-        return Outcome(place, "unexplained", why="; ".join(["a change that no two values here give", *place.against]))
-    nearest = min(near, key=lambda one: abs(one.value - size))
-    why = f"{nearest.how} = {nearest.value:.4g}"
-    return Outcome(place, "drift", list(nearest.facts), nearest.value, "likely", why)
-
-
-def _written_changes(place: Place, outcomes: list[Outcome]) -> list[Derived]:
-    """Between the two numbers of its sentence, where one becomes the other: "from 71.2 to 73.4"."""
-    plain = [one for one in outcomes if one.place.numeral.role in ("", "from", "change") and one.place is not place]
-    plain = [one for one in plain if one.place.numeral.role != "change" and one.place.numeral.digits > 1]
-    if len(plain) != 2:
-        return []
-    first, second = (one.place.numeral for one in plain)
-    stated = [one.facts[0] for one in plain if one.kind == "match" and one.facts]
-    if len(stated) == 2 and comparable(*stated):
-        return list(changes(*stated))
-    between = place.text[first.end : second.start]
-    if len(between) > 40 or not _BECOMES.search(between) or first.unit != second.unit:
-        return []
-    share = first.percent and second.percent
-    a, b = (Fact("", number.value, {}, share=share) for number in (first, second))
-    return [change._replace(facts=(*(one.facts[0] for one in plain if one.facts),)) for change in changes(a, b)]
-
-
-def _named_changes(place: Place, vocabulary: Vocabulary) -> Iterator[Derived]:
-    """Between comparable values of which a sentence names both ends; "than B" is said of the own method."""
-    around = {axis: frozenset([term]) for axis, term in place.around.items()}
-    for axis, named in place.named.items():
-        silent = place.ours in vocabulary.axes.get(axis, ()) and _COMPARES.search(place.text)
-        ends = named | {place.ours} if silent else named
-        if axis in ("metric", "split", "statistic", "dataset") or len(ends) != 2:
-            continue
-        chosen = vocabulary.plausible({**around, **place.named, **place.own, axis: ends})
-        facts = [fact for fact in vocabulary.members(chosen) if axis in fact.terms]
-        if len(facts) == 2 and comparable(*facts) and "point" not in facts[0].terms:
-            yield from changes(*facts)
-
-
-def direction(facts: tuple[Fact, ...] | list[Fact], place: Place) -> int:
-    """1 when a change has the sign of what was left out minus the whole, -1 when it has the other, 0 for no such."""
-    left_out = {term for terms in place.own.values() for term in terms if term.startswith("no ")}
-    parts = [bool(left_out & {*fact.terms.values()}) for fact in facts]
-    if not place.numeral.signed or len(facts) != 2 or parts[0] == parts[1]:
-        return 0
-    part, whole = facts if parts[0] else facts[::-1]
-    if not {*whole.terms.values()} & {place.ours, *FULL_NAMES}:
-        return 0
-    return 1 if (part.value - whole.value) * place.numeral.value > 0 else -1
-
-
-def _about(fact: Fact, place: Place) -> bool:
-    return all(fact.terms.get(axis) in terms for axis, terms in place.own.items() if axis in fact.terms)

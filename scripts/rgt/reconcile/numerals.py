@@ -51,7 +51,6 @@ _NOISE = re.compile(
     |[第表图式节章页]\s?\d+(?:\.\d+)*(?:\s?[章节页行列组轮])?
     |\b\d+(?:\.\d+)+(?=\s+[A-Z][a-z]+\s*$)
     |[Ss]eeds?\s\d+(?:\s?,\s?\d+)*(?:,?\s(?:and|&)\s\d+)
-    |[$€£¥]\d+(?:[.,]\d+)*\b(?![.,]?\d)(?!\S*\$)(?!\s?(?:\\|±|\$))
     |\#\d+|0x[0-9a-fA-F]+|(?=[0-9a-f]{0,63}\d)(?=[0-9]{0,63}[a-f])[0-9a-f]{7,64}\b
     |[pP]\s?(?:-?\s?value\s?)?(?:[<>=]|≤|≥|of)\s?\.?\d[\d.]*(?:e-?\d+)?
     |\d+(?:\.\d+)?\s?%\s?(?:CI|C\.I\.|confidence|credible|置信)
@@ -100,6 +99,7 @@ _RARE_WORDS = re.compile(
 _NEXT_WORD = re.compile(r"[\s~-]?(?P<word>[A-Za-zµμ][A-Za-z/%]*|[\u4e00-\u9fff]{1,2})")
 _GLUED = re.compile(r"[A-Za-z_]|\.\d|:\d|/\d")
 
+_PRODUCT = re.compile(r"\d\S*(?: \S+)? ?[×*·] ?[\d.]+(?: \S+)? *=$")
 _RATIO_OF = re.compile(r"\bratio\b[^.;\d]* is $|之比[^。；，\d]*[为是] ?$", re.I)
 _RECIPROCAL = re.compile(r"(?<![\d.])1/(?=\d+\.\d)")  # 1/3.2 of it
 
@@ -184,9 +184,9 @@ def _numeral(text: str, match: re.Match[str], units: frozenset[str], in_cell: bo
     else:
         bare = not ("." in body or percent_sign or exp or power or scale)
         behind = set() if last else _behind(text, end, bool(percent_sign), word if not unit else "", bare, in_cell)
-        if "setting" in roles or "no result" in behind:
+        if "setting" in roles or ("no result" in behind and "change" not in roles):
             return None
-        roles |= behind | _before(text, start, sign, in_cell)
+        roles |= behind - {"no result"} | _before(text, start, sign, in_cell)
     value, ulp = _read(body, int(exp or 0) + int(power or 0))
     spread = None if last else _spread_behind(text, end, in_cell)
     percent, spread_value, spread_ulp = bool(percent_sign), None, 0.0
@@ -278,6 +278,8 @@ def words_before(text: str, start: int) -> set[str]:
     if last in "=:>≥≤≫≪<≈~@Δ":
         tail = f"{tail[:-1]} {last}"  # so that lr=0.1 and lr = 0.1 are one
     words = [word.strip("(,[*_\"'`$").lower() for word in tail.rsplit(None, 4)[-4:]]
+    if words and words[-1] == "=" and _PRODUCT.search(tail):
+        return {"setting"}  # 100 epochs × 37.5 min = 62.5 h
     if len(words) > 1 and words[-1] == "=" and words[-2] == "n":
         return {"runs"}
     if len(words) > 1 and words[-1] == "=" and re.fullmatch(r"\W*[^\W\d]?\W*_\W*\w*\W*|[a-zα-ω]\d?", words[-2]):

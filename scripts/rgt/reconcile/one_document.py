@@ -11,8 +11,8 @@ from pathlib import Path
 from rgt.errors import RgtError
 from rgt.reconcile.aliases import document_aliases
 from rgt.reconcile.alignment import REASON
-from rgt.reconcile.judgement import Outcome
 from rgt.reconcile.passages import Block, Passage, Table, read_document, text_of
+from rgt.reconcile.places import Outcome
 from rgt.reconcile.sentences import sentence_outcomes
 from rgt.reconcile.table_cells import table_outcomes
 from rgt.reconcile.vocabulary import Vocabulary

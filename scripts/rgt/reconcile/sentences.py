@@ -15,9 +15,11 @@ from itertools import pairwise
 
 from rgt.reconcile.aliases import NAME, NO_OWNER
 from rgt.reconcile.facts import UNITS
-from rgt.reconcile.judgement import Outcome, Place, Terms, judged
+from rgt.reconcile.judgement import judged
 from rgt.reconcile.numerals import Numeral, find_numerals
+from rgt.reconcile.orphans import list_look, second_look
 from rgt.reconcile.passages import Passage
+from rgt.reconcile.places import Outcome, Place, Terms
 from rgt.reconcile.readings import agrees, slip
 from rgt.reconcile.vocabulary import OURS, Hit, Vocabulary
 
@@ -52,7 +54,7 @@ _STATES = re.compile(
     r"|lower bound|oracle"
     r"|threshold|requirement|cap|limit|at (?:epoch|step|iteration|initiali[sz]ation)|intermediate|preliminary"
     r"|already|so far"
-    r"|after (?:just|only)|pilot|draft|old(?:er)?|initial(?:ly)?|first version"
+    r"|after (?:just|only)|pilot|draft|preprint|submi(?:ssion|tted)|old(?:er)?|initial(?:ly)?|first version"
     r"|legacy|deprecated|retired|superseded|used to|last (?:year"
     r"|month|release)"
     r"|quanti[sz]\w*|prun\w*|compress\w*|distill\w*|INT[48]|fp16|bf16|best (?:seed|run|single|checkpoint)"
@@ -137,8 +139,12 @@ def _in_sentence(sentence: str, line: int, context: Surroundings) -> Iterator[Ou
         yield anchored(bare, anchor, line, context.where, vocabulary, taken)
     left = [numeral for numeral in numerals if numeral.start not in taken]
     if left:
-        yield from judged(list(_places(bare, line, left, hits, context)), vocabulary)
-    context.nearest = {**context.nearest, **terms_of(hits)}  # for the sentences behind it
+        outcomes = judged(list(_places(bare, line, left, hits, context)), vocabulary)
+        second_look([outcomes], vocabulary)
+        list_look(outcomes, vocabulary)
+        yield from outcomes
+    subjects = [hit for hit in hits if not _REFERENCE.search(bare, max(0, hit.start - 24), hit.start)]
+    context.nearest = {**context.nearest, **terms_of(subjects)}  # for the sentences behind it
 
 
 def anchored(
@@ -180,7 +186,9 @@ def _places(text: str, line: int, numerals: list[Numeral], hits: list[Hit], cont
     references = {
         hit.start
         for hit in hits
-        if _REFERENCE.search(text, max(0, hit.start - 24), hit.start) or _TIMES.match(text, hit.end)
+        if _REFERENCE.search(text, max(0, hit.start - 24), hit.start)
+        or _TIMES.match(text, hit.end)
+        or (text[: hit.start].rstrip()[-1:] in "与和同跟" and _REFERRED.match(text, hit.end))
     }
     plain = [numeral for numeral in numerals if numeral.role not in ("runs", "change", "ratio", "spread")]
     bounds = [0, *turns, len(text)]
@@ -213,6 +221,10 @@ def _places(text: str, line: int, numerals: list[Numeral], hits: list[Hit], cont
         reported = " ".join(text[numeral.start : numeral.end].split())
         place = Place(numeral, reported, at, context.where, text, own, named, context.missing(own))
         place.unclear, place.bound, place.ours = unclear, bound, context.ours[1] if context.ours else ""
+        compared = [hit for hit in hits if hit.start in references]
+        if numeral.role == "ratio":
+            compared += [hit for hit in hits if _MULTIPLE.fullmatch(text, numeral.end, hit.start)]
+        place.reference, place.compared = _reference(text, numeral, compared), frozenset(hit.term for hit in compared)
         place.weigh = functools.partial(_reasons_against, place, (start, end), strangers, hits, here, vocabulary)
         yield place
 
@@ -224,14 +236,28 @@ def _number_of(term: str) -> str:
 
 
 _TIMES = re.compile(r"\s?的\s?[\d.]+\s?(?:倍|%)")  # 是 X 的 3 倍
+_REFERRED = re.compile(r"\s?相[比较]")  # 与 X 相比
 # what stands behind these is what something is compared with, not what a number is about
 _REFERENCE = re.compile(
     r"(?:\b(?:relative to|compared (?:to|with)|against|than|over|versus|vs\.?|with respect to|w\.r\.t\.|beats?"
     r"|outperforms?|beating|surpass\w*"
-    r"|ahead of|behind|below|above|short of|gap to|runner-up,?|competing method,?)\s(?:the\s|its\s)?|(?:以"
+    r"|ahead of|behind|below|above|short of|gap to|runner-up,?|competing method,?)\s"
+    r"(?:(?:the|its|our)\s)?(?:plain\s|strong\w*\s|best\s|previous\s)?|(?:以"
     r"|相比|相较于?|较|比|优于|超过|高于|低于|对比|对照)\s?)$",
     re.I,
 )
+
+
+_MULTIPLE = re.compile(r"[^,;.()，；。（）\d]{1,45}")  # 3.5x the throughput of
+
+
+def _reference(text: str, numeral: Numeral, compared: list[Hit]) -> tuple[str, str] | None:
+    """The name that a change is compared with: the next one of its clause, or the last one with no number between."""
+    compared = [hit for hit in compared if hit.axis not in ("metric", "split", "statistic", "dataset")]
+    behind = [hit for hit in compared if _MULTIPLE.fullmatch(text, numeral.end, hit.start)]
+    before = [hit for hit in compared if hit.end <= numeral.start and not _TWO.search(text, hit.end, numeral.start)]
+    chosen = behind[:1] or before[-1:] or (compared if len({hit.term for hit in compared}) == 1 else [])
+    return (chosen[0].axis, chosen[0].term) if chosen else None
 
 
 def _owners(text: str, hits: list[Hit], references: set[int], numeral: Numeral, group: list[Numeral]) -> list[Hit]:

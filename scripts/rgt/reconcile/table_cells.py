@@ -13,9 +13,13 @@ from dataclasses import dataclass
 
 from rgt.reconcile.alignment import align
 from rgt.reconcile.facts import FULL_NAMES, UNITS, key_words, kind_of, known_words
-from rgt.reconcile.judgement import Outcome, Place, Terms, direction, judged
+from rgt.reconcile.formulas import check_formulas
+from rgt.reconcile.judgement import judged
 from rgt.reconcile.numerals import find_numerals, has_digit
+from rgt.reconcile.orphans import second_look
 from rgt.reconcile.passages import Cell, Table
+from rgt.reconcile.places import Outcome, Place, Terms
+from rgt.reconcile.prose_changes import direction
 from rgt.reconcile.readings import matches
 from rgt.reconcile.sentences import ANCHOR, Surroundings, anchored, terms_of
 from rgt.reconcile.vocabulary import Hit, Vocabulary
@@ -105,7 +109,17 @@ def table_outcomes(table: Table, vocabulary: Vocabulary, ours: tuple[str, str] |
     _learn(places, rows, columns, vocabulary)
     outcomes = judged([place for found in places for place, _ in found], vocabulary)
     columns_of = [column for found in places for _, column in found]
-    align(outcomes, [(row, column) for row, found in enumerate(places) for _, column in found], vocabulary)
+    grid = [(row, column) for row, found in enumerate(places) for _, column in found]
+    align(outcomes, grid, vocabulary)
+    check_formulas(outcomes, grid)
+    second_look(
+        (
+            [one for one, at in zip(outcomes, grid, strict=True) if at[axis] == line]
+            for axis in (0, 1)
+            for line in {at[axis] for at in grid}
+        ),
+        vocabulary,
+    )
     for column in set(columns_of):
         judge_changes([one for one, at in zip(outcomes, columns_of, strict=True) if at == column])
     yield from outcomes
@@ -119,7 +133,7 @@ def judge_changes(column: list[Outcome]) -> None:
     if len(derived) < max(2, 0.6 * len(column)):
         return
     for one in column:
-        if one.kind == "unexplained" and not one.place.doubts():
+        if one.kind == "unexplained" and not one.place.average and not one.place.doubts():
             one.kind, one.sure, one.why = "drift", "likely", "unlike the rest of its column, it follows from no values"
     signs = Counter(sign for one in derived if (sign := direction(one.facts, one.place)))
     usual, count = signs.most_common(1)[0] if signs else (0, 0)
@@ -188,8 +202,12 @@ def _label(text: str, around: Surroundings, unit: str) -> _Label:
     return label
 
 
+_RATE = re.compile(r"[A-Za-z]+\.?/s(?:ec)?\b")
+
+
 def _unit_of(text: str) -> str:
-    """ "Latency (ms)" -> ms"""
+    """ "Latency (ms)" -> ms; tok/s is no time"""
+    text = _RATE.sub(" ", text)
     for inside in re.findall(r"[(\[/,]\s?([A-Za-zµμ%/]+|毫秒|秒|小时|万|亿)\s?[)\]]?", text):
         if inside in UNITS or inside.lower() in UNITS:
             return str(inside.lower())
@@ -263,6 +281,8 @@ def _learn(
     by_column = [[place for found in places for place, at in found if at == index] for index in range(len(columns))]
     everything = [place for line in by_row for place in line]
     for line, label in [*zip(by_row, rows, strict=True), *zip(by_column, columns, strict=True), (everything, None)]:
+        if label and label.stranger and "[cite]" in label.text:
+            continue  # somebody else's, however near the values are
         plain = [place for place in line if not place.numeral.role and not place.average]
         for axis in choices:
             if any(axis in place.own and axis not in place.inferred for place in plain) or len(plain) < 2:

@@ -39,6 +39,7 @@ _RUN_KEY = re.compile(r"(?:seed|run|fold|trial|rep)[_ -]?\d+", re.I)
 _LONGEST_NAME = 60  # characters
 _DEEPEST, _MOST = 40, 20_000  # levels and values: beyond, a file is no summary of results
 _COST_KINDS = ("time", "size", "energy", "power")
+_SMALL = 0.2  # of a mean: a spread, and not another value
 _TREND = 0.7  # correlation with the place in a list: more, on the whole, is a curve
 
 
@@ -84,6 +85,7 @@ class Leaves:
 
     names: set[str] = field(default_factory=set)  # what looks like a metric, beside names
     listed: set[str] = field(default_factory=set)  # names that a list gives
+    families: set[str] = field(default_factory=set)  # names of which several have the same inside
 
     def walk(
         self,
@@ -137,6 +139,8 @@ class Leaves:
         title = ("type" if listed == "metric" and "type" in fields else fields[0]) if fields else ""
         for key, text in node.items():
             name = key.lower()
+            if isinstance(text, str) and above and key_words(text) == key_words(above):
+                continue  # {"piqa": {"alias": "piqa", ...}}
             if isinstance(text, dict) and name in AXES:  # "dataset": {"name": "SST-2", "type": "glue"}
                 text = next((text[each] for each in _NAME_FIELDS if isinstance(text.get(each), str)), None)
             if name in _OWN and isinstance(text, str):
@@ -152,6 +156,8 @@ class Leaves:
                 if named and above in _OWN:
                     self.ours.append(text)
                 axis = (listed or "method") if named else AXES.get(name, name)
+                if axis != name and axis in node and isinstance(node[axis], str):
+                    axis = name  # a record with a model and a method
                 if axis != "dataset" or name != "task" or (depth and not _names_dataset(node)):
                     removed = name in _REMOVED and key_words(text) not in FULL_NAMES
                     labels[axis] = f"no {text}" if removed else text
@@ -172,12 +178,13 @@ class Leaves:
         known = [key for key in numbers if read[key].metric or read[key].stat]
         if known:
             self.metrics.update(key for key in numbers if not any(read[key]) and not SWEPT.fullmatch(key))
-        family = [key for key, own in inside.items() if any(own & inside[other] for other in inside if other != key)]
-        measured = [key for key in family if read[key].metric]
-        if 2 * len(measured) >= len(family):
-            self.metrics.update(family if measured else ())  # mos beside rtf, of the same systems
-        else:
-            self.names.update(measured)  # the region ap beside eu and us
+        for family in _overlapping(inside):
+            measured = [key for key in family if read[key].metric]
+            if 2 * len(measured) >= len(family):
+                self.metrics.update(family)  # mos beside rtf, of the same systems
+            else:
+                self.names.update(measured)  # the region ap beside eu and us
+                self.families.update(family)
         for key, own in inside.items():
             metrics = {metric for name in own if (metric := read_key(name).metric)}
             alone = not any(own & inside[other] for other in inside if other != key)
@@ -213,9 +220,12 @@ class Leaves:
         glued = self._glued()
         every = [self._quantity(leaf, glued) for leaf in self.leaves]
         runs = _are_runs([leaf.values for leaf in self.leaves])
+        twos = [leaf.values for leaf in self.leaves if len(leaf.values) == 2]
+        small = sum(_is_spread(values, _SMALL) for values in twos)
+        spreads = 3 * small >= len(twos) > 2
         facts: dict[str, Fact] = {}
         for members in _told_apart(every):
-            for fact in _grouped(members[0].terms, members, runs):
+            for fact in _grouped(members[0].terms, members, runs, spreads):
                 if fact.n is None:
                     fact.n = next((self.n_of[term] for term in fact.terms.values() if term in self.n_of), None)
                 if fact.n is None and fact.spread is not None:
@@ -310,7 +320,7 @@ class Leaves:
         silent = read.stat or read.metric or key in self.blocks or low in LISTS or low in _WRAPPERS
         if silent or _RUN_KEY.fullmatch(key) or (self._plain(key) and at < len(keys) - 1):
             return {}
-        if any(SWEPT.fullmatch(below) for below in keys[at + 1 :]):
+        if any(SWEPT.fullmatch(below) for below in keys[at + 1 :]) and key not in self.families:
             return {}  # the name of what is swept
         return self._on_axis(key_words(key))
 
@@ -356,6 +366,17 @@ class Leaves:
             rename(ranked[0], "method")
             if len(levels) == 1:
                 rename(levels[0], "dataset")
+
+
+def _overlapping(inside: dict[str, set[str]]) -> list[list[str]]:
+    """The keys that have something in common inside, in groups."""
+    families: list[tuple[list[str], set[str]]] = []
+    for key, own in inside.items():
+        same = [family for family in families if family[1] & own]
+        rest = [family for family in families if not family[1] & own]
+        joined = [each for keys, _ in same for each in keys]
+        families = [*rest, ([*joined, key], own.union(*(names for _, names in same)))]
+    return [keys for keys, _ in families if len(keys) > 1]
 
 
 def _told_apart(every: list[_Quantity]) -> Iterator[list[_Quantity]]:
@@ -473,7 +494,14 @@ def _points(terms: dict[str, str], values: list[tuple[float, str, str]]) -> Iter
         yield Fact(f"{name}#{at}", value, {**terms, "point": f"#{at}"}, unit, share=share)
 
 
-def _grouped(terms: dict[str, str], quantities: list[_Quantity], runs_listed: bool) -> Iterator[Fact]:
+def _is_spread(values: tuple[float, ...], share: float) -> bool:
+    """Where a third of the pairs of a file look like [mean, spread], those with a large second number are such, too."""
+    return len(values) == 2 and 0 <= values[1] < share * abs(values[0])
+
+
+def _grouped(
+    terms: dict[str, str], quantities: list[_Quantity], runs_listed: bool, spreads_listed: bool
+) -> Iterator[Fact]:
     """One fact for each statistic of a quantity; its spread and its single runs belong to the value."""
     by_stat: dict[str, list[tuple[_Leaf, str, str]]] = {}
     members = [(one.stat, one.leaf, one.unit, one.name) for one in quantities]
@@ -483,7 +511,7 @@ def _grouped(terms: dict[str, str], quantities: list[_Quantity], runs_listed: bo
     yield from _points(terms, [(value, unit, name) for _, leaf, unit, name in curves for value in leaf.values])
     for stat, leaf, unit, name in members:
         values = leaf.values
-        if stat == "value" and len(values) == 2 and abs(values[1]) < 0.2 * abs(values[0]):  # [mean, spread]
+        if stat == "value" and _is_spread(values, 1.0 if spreads_listed else _SMALL):  # [mean, spread]
             by_stat.setdefault("spread", []).append((_Leaf(leaf.path, leaf.labels, {}, values[1:], leaf.n), unit, name))
             leaf = _Leaf(leaf.path, leaf.labels, {}, values[:1], leaf.n)
         elif stat not in ("value", "spread") and len(values) == 2:

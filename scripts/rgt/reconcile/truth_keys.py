@@ -57,6 +57,7 @@ def _read(key: str) -> Key:
         elif not unit and last in UNITS and _measures(words[:-1], last):
             unit = last
             words.pop()
+    unit = unit or _inner_unit(words)
     low_words = [word.lower() for word in words]
     leads = len(words) == 2 or (len(words) > 1 and bool(metric_name(words[1:])))
     if leads and low_words[0] in VALUE | SPREAD - {"average", "score"} and not stat:
@@ -84,6 +85,16 @@ def _read(key: str) -> Key:
         metric = canonical(key_words(" ".join(words)))
     base = key_words(" ".join(words)) if (stat or unit) and not metric else ""
     return Key(stat, metric, unit, split, base)
+
+
+def _inner_unit(words: list[str]) -> str:
+    """score_ms_p95, infer_s_per_case"""
+    inner = [word.lower() for word in words[1:]]
+    for at, word in enumerate(inner):
+        whole = len(word) > 1 or inner[at + 1 : at + 2] == ["per"]
+        if whole and UNITS.get(word, ("",))[0] in ("time", "size", "energy"):
+            return word
+    return ""
 
 
 def _words(key: str) -> list[str]:

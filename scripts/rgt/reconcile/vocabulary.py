@@ -47,6 +47,7 @@ _LEFT_OUT = re.compile("去掉|移除|去除")  # as long as "no"
 _FAR = 60  # characters between the words of one name: the next word, not one of another sentence
 
 
+Part = tuple[str, object]
 Entry = tuple[tuple[str, ...], list[tuple[str, str]]]  # the words, and what they may mean: axis and term
 Add = Callable[[tuple[str, ...], str, str], None]
 Look = Callable[["Vocabulary", str], "tuple[str, str] | None"]
@@ -116,7 +117,7 @@ class Vocabulary:
         """The same facts, found by more names."""
         if not aliases:
             return self
-        _ = self.derivations  # once for all
+        _ = self.derivations, self.having_part  # once for all
         other = copy.copy(self)
         other.by_first = dict(self.by_first)
         for spelling, meant in aliases.items():
@@ -247,7 +248,7 @@ class Vocabulary:
 
     def _look(self, text: str) -> tuple[Hit, ...]:
         """The names in `text`, left to right; of two that overlap the longer one counts."""
-        low = _LEFT_OUT.sub("no", text.lower()).replace("w/o", " no").replace("hyper-param", "hyperxparam")
+        low = _LEFT_OUT.sub("no", text.lower()).replace("w/o", "no ").replace("hyper-param", "hyperxparam")
         if len(low) != len(text):  # a few letters grow; then case is kept, so that places stay places
             low = text
         hits: list[Hit] = []
@@ -282,6 +283,25 @@ class Vocabulary:
             kinds.setdefault(letter, []).append(re.escape(word))
         alternatives = (rf"(?<!{letter})(?:{'|'.join(group)})(?!{letter})" for letter, group in kinds.items())
         return re.compile("|".join(sorted(alternatives)) or "(?!)")
+
+    @functools.cached_property
+    def parts(self) -> dict[int, frozenset[Part]]:
+        """What each fact is made of: its terms, and the keys of its path."""
+        keys = {fact.bit: re.sub(r"#\d+|'+$", "", fact.id).split("/") for fact in self.facts}
+        return {
+            fact.bit: frozenset(
+                [*fact.terms.items(), ("axes", frozenset(fact.terms)), *(("/", key) for key in keys[fact.bit])]
+            )
+            for fact in self.facts
+        }
+
+    @functools.cached_property
+    def having_part(self) -> dict[Part, int]:
+        having: dict[Part, int] = {}
+        for bit, parts in self.parts.items():
+            for part in parts:
+                having[part] = having.get(part, 0) | bit
+        return having
 
     @functools.cached_property
     def derivations(self) -> Derivations:

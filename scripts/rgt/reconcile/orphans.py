@@ -1,0 +1,113 @@
+"""A second look at numbers that state no value: what their neighbours state tells which value was mistyped.
+
+Two digits exchanged, or a slip by a power of ten, of a value that belongs to what the other numbers of its sentence,
+row or column state, and that none of them states: that value was meant, whatever the words are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+from rgt.reconcile.facts import Fact
+from rgt.reconcile.numerals import Numeral
+from rgt.reconcile.places import Outcome, comparable
+from rgt.reconcile.readings import matches, reading
+from rgt.reconcile.vocabulary import Vocabulary
+
+_LISTED, _GAP = 4, 25  # numbers of a list; characters between two
+_POWERS = (10.0, 100.0, 1000.0, 0.1, 0.01, 0.001)
+
+
+def second_look(lines: Iterable[list[Outcome]], vocabulary: Vocabulary) -> None:
+    """Judges the numbers of sentences, rows and columns again, in place."""
+    stated: dict[int, list[Fact]] = {}
+    for line in (part for whole in lines for part in _by_unit(whole)):
+        if len(line) < 2 or not any(map(_open, line)):
+            continue
+        for one in line:
+            if id(one) not in stated:
+                stated[id(one)] = list(matches(vocabulary, one.place.numeral, one.place.unit))
+        for one in line:
+            if _open(one) and not stated[id(one)]:
+                _look(one, [stated[id(other)] for other in line if other is not one], vocabulary)
+
+
+def _by_unit(line: list[Outcome]) -> Iterator[list[Outcome]]:
+    """The numbers of a line, and those of each unit."""
+    yield line
+    units = {one.place.numeral.unit for one in line}
+    if len(units) > 1:
+        yield from ([one for one in line if one.place.numeral.unit == unit] for unit in sorted(units) if unit)
+
+
+def _open(one: Outcome) -> bool:
+    numeral = one.place.numeral
+    plain = numeral.role in ("", "from") and not one.place.average and numeral.digits > 2
+    return plain and one.kind in ("unexplained", "cited")
+
+
+def _look(one: Outcome, others: list[list[Fact]], vocabulary: Vocabulary) -> None:
+    known = [facts for facts in others if facts]
+    if 2 * len(known) < len(others) or (len(known) == 1 and one.place.doubts()):
+        return
+    if not known:
+        return
+    parts = vocabulary.parts
+    shared = frozenset.intersection(*(frozenset().union(*(parts[fact.bit] for fact in facts)) for facts in known))
+    taken = {fact.value for facts in known for fact in facts}
+    place = one.place
+    fitting = vocabulary.fitting(
+        {axis: terms for axis, terms in place.own.items() if axis not in {*place.inferred, "metric"}}
+    )
+    said = {*place.around.values(), *(term for terms in (place.named | place.own).values() for term in terms)}
+    meant = {}
+    for what, other in _mistyped(place.numeral):
+        for fact in matches(vocabulary, other, place.unit):
+            alone = len(known) == 1 and any(comparable(fact, other) for other in known[0])
+            alike = alone or (len(known) > 1 and shared and shared <= parts[fact.bit])
+            named = any(term in said for term in fact.terms.values())
+            if fact.value not in taken and fact.bit & fitting and alike and (named or len(known) > 2):
+                meant[fact.value] = fact, what, fact.value * (reading(fact, other, place.unit) or 1.0)
+    if len(meant) == 1:
+        ((fact, what, right),) = meant.values()
+        one.kind, one.facts, one.expected, one.sure, one.equals = "drift", [fact], right, "likely", []
+        one.why = f"{what}: the numbers beside it are of the same kind as this value"
+
+
+def list_look(sentence: list[Outcome], vocabulary: Vocabulary) -> None:
+    """ "C 50.9, Java 49.4, Rust 35.3, Go 35.7": one number of a list is the value of another method than all others."""
+    line = [one for one in sentence if one.place.numeral.role == ""]
+    if len(line) < _LISTED or any(one.kind != "match" or not one.facts for one in line):
+        return
+    for at, one in enumerate(line):
+        near = [other.place.numeral for other in line[max(0, at - 1) : at + 2]]
+        if any(b.start - a.end > _GAP for a, b in pairwise(near)) or one.place.numeral.digits < 3:
+            continue
+        others = [other.facts for other in line if other is not one]
+        for axis in one.facts[0].terms:
+            terms = [{fact.terms.get(axis, "") for fact in facts} for facts in others]
+            common = set.intersection(*terms) - {fact.terms.get(axis, "") for fact in one.facts} - {""}
+            named = {fact.terms.get(axis) for fact in one.facts} & one.place.named.get(axis, frozenset())
+            if len(common) != 1 or named or axis == "metric":
+                continue
+            wanted = [one.facts[0].terms | {axis: min(common)}]
+            meant = [fact for fact in vocabulary.members(vocabulary.named[axis, min(common)]) if fact.terms in wanted]
+            if len(meant) == 1 and reading(meant[0], one.place.numeral, one.place.unit) is None:
+                one.equals, one.facts, one.kind, one.sure = one.facts, meant, "drift", "likely"
+                one.expected = meant[0].value * (reading(one.equals[0], one.place.numeral, one.place.unit) or 1.0)
+                one.why = f"the other numbers of this list are of {min(common)!r}"
+                break
+
+
+def _mistyped(numeral: Numeral) -> Iterator[tuple[str, Numeral]]:
+    """What may have been meant."""
+    digits = str(round(abs(numeral.value) / numeral.ulp))
+    sign = -1 if numeral.value < 0 else 1
+    for at in range(len(digits) - 1):
+        if digits[at] != digits[at + 1]:
+            turned = digits[:at] + digits[at + 1] + digits[at] + digits[at + 2 :]
+            yield "two digits are transposed", numeral._replace(value=sign * int(turned) * numeral.ulp)
+    for power in _POWERS:
+        other = numeral._replace(value=numeral.value * power, ulp=numeral.ulp * power)
+        yield f"it is off by a factor of {1 / power:g}", other
